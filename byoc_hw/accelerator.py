@@ -1,0 +1,250 @@
+"""The hardware description: the array, its memories, what each layer kind may ask of it, its costs.
+
+Every number is data, written once: limits check layers from here, the planner plans with them, and
+the simulator's configuration is generated from them. Another chip is another `Accelerator` value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from byoc_hw.errors import InvalidInput
+from byoc_hw.graph import Array, Layer
+
+KIB = 1024
+
+# ---------------------------------------------------------------- limits
+
+
+@dataclass(frozen=True)
+class Check:
+    """The outcome of one rule on one layer: what was found, and whether the rule allows it."""
+
+    found: object
+    allowed: bool
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A limit, written once: `text` is the error message, the documentation and the table row."""
+
+    text: str
+    check: Callable[[Any], Check]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one layer kind may ask of the hardware. A limit that is None does not apply to the kind."""
+
+    max_kernel: tuple[int, int] | None = None
+    strides: tuple[int, ...] | None = None
+    dilations: tuple[int, ...] | None = (1,)
+    batches: tuple[int, ...] | None = (1,)
+    activation_types: tuple[str, ...] = ("int8",)
+    weight_bits: tuple[int, ...] | None = None
+    accumulator_bits: int | None = None
+    channel_multipliers: tuple[int, ...] | None = None
+
+    def rules(self) -> Iterator[Rule]:
+        """The limits as rules over a layer of the kind, in the order in which they are reported."""
+        if self.batches is not None:
+            yield _one_of("batch", self.batches, lambda layer: (layer.ifm.shape[0],))
+        if self.max_kernel is not None:
+            yield _kernel_at_most(self.max_kernel)
+        if self.strides is not None:
+            yield _one_of("stride", self.strides, lambda layer: layer.strides)
+        if self.dilations is not None and self.max_kernel is not None:
+            yield _one_of("dilation", self.dilations, lambda layer: layer.dilation)
+        yield _one_of("activation type", self.activation_types, _activation_types)
+        if self.weight_bits is not None:
+            yield _one_of("weight type", ("int8",), lambda layer: (layer.weights.dtype,))
+            yield _one_of("weight bits", self.weight_bits, lambda layer: (layer.weights.bits,))
+        if self.channel_multipliers is not None:
+            yield _one_of("channel multiplier", self.channel_multipliers, _channel_multiplier)
+        if self.accumulator_bits is not None:
+            yield _sums_fit(self.accumulator_bits)
+
+
+def _activation_types(layer: Layer) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(tensor.dtype for tensor in (*layer.inputs, layer.ofm)))
+
+
+def _channel_multiplier(layer: Layer) -> tuple[float, ...]:
+    outputs, inputs = layer.ofm.shape[-1], layer.ifm.shape[-1]
+    return (outputs // inputs if outputs % inputs == 0 else outputs / inputs,)
+
+
+def _sums_fit(bits: int) -> Rule:
+    def check(layer: Any) -> Check:
+        needed = layer.sum_bits
+        return Check(f"{needed} bits", needed <= bits)
+
+    return Rule(f"sums, before and after they are scaled, fit in {bits} bits", check)
+
+
+def _one_of(what: str, allowed: Sequence[object], values: Callable[[Any], Sequence[object]]) -> Rule:
+    choice = f"one of {', '.join(map(str, allowed))}" if len(allowed) > 1 else str(allowed[0])
+
+    def check(layer: Layer) -> Check:
+        found = values(layer)
+        shown = found[0] if len(set(found)) == 1 else " x ".join(map(str, found))
+        return Check(shown, all(value in allowed for value in found))
+
+    return Rule(f"{what} is {choice}", check)
+
+
+def _kernel_at_most(largest: tuple[int, int]) -> Rule:
+    def check(layer: Any) -> Check:
+        height, width = layer.kernel
+        return Check(f"{height} x {width}", height <= largest[0] and width <= largest[1])
+
+    return Rule(f"kernel is at most {largest[0]} x {largest[1]}", check)
+
+
+# ---------------------------------------------------------------- a vendor library, layer by layer
+
+
+@dataclass(frozen=True)
+class Operands:
+    """The C expressions of one call's operands, for `LibraryCall.arguments`.
+
+    `inputs` and `output` are pointers to activations, `weights` to what `pack` returned (None for a
+    layer without weights), `parameters` maps each name that `parameters` returned to its array,
+    `workspace` is a pointer into the arena (None where no bytes were asked for).
+    """
+
+    inputs: tuple[str, ...]
+    output: str
+    weights: str | None
+    parameters: Mapping[str, str]
+    workspace: str | None
+
+
+@dataclass(frozen=True)
+class LibraryCall:
+    """One layer kind on a vendor library: the C function and how a call of it is made.
+
+    `arguments` turns the layer and its operands into C expressions in the function's order;
+    `pack(layer)` gives the weights as the library wants them, `parameters(layer)` constant arrays
+    that depend on the weights, `workspace(layer)` bytes of scratch. All run at compile time. The
+    function returns 0, or a status of its own that is handed to the caller.
+    """
+
+    function: str
+    arguments: Callable[[Any, Operands], Sequence[str]]
+    pack: Callable[[Any], Array] | None = None
+    parameters: Callable[[Any], Mapping[str, Array]] = field(default=lambda layer: {})
+    workspace: Callable[[Any], int] = field(default=lambda layer: 0)
+
+
+@dataclass(frozen=True)
+class Library:
+    """A vendor library of whole-layer calls: its header, its C sources and a call for each kind.
+
+    `header` is included by name; it and `sources` are copied into the project.
+    """
+
+    header: Path
+    sources: tuple[Path, ...]
+    calls: Mapping[str, LibraryCall]
+
+
+# ---------------------------------------------------------------- the accelerator
+
+
+@dataclass(frozen=True)
+class Accelerator:
+    """A neural accelerator under a small host core.
+
+    `name` is the compiler name (`relay.ext.<name>`) and the prefix of its composites; `label` is
+    for reports. Sizes in bytes, costs in accelerator cycles. `limits` maps each layer kind that the
+    hardware takes to its limits; a kind that is missing goes to the host. With a `library` the
+    accelerator is driven by whole-layer calls, and the array, local memories and DMA do not apply.
+    """
+
+    name: str = "hwlib"
+    label: str = "REFERENCE"
+    limits: Mapping[str, Limits] = field(default_factory=lambda: DEFAULT_LIMITS)
+    library: Library | None = None
+
+    array_rows: int = 16  # output channels computed at a time
+    array_columns: int = 16  # output columns computed at a time
+    depthwise_rows: int = 16  # channels that a depthwise job computes at a time
+    job_overhead: int = 23  # cycles for each group of rows x columns in an output row
+    elementwise_width: int = 16  # elements that add and pooling read a cycle
+
+    activation_memory: int = 256 * KIB
+    weight_memory: int = 64 * KIB
+    local_alignment: int = 4  # of a tensor in local memory; int32 sums and parameters need 4
+    dma_alignment: int = 1
+    dma_setup: int = 70  # cycles a transfer
+    dma_width: int = 16  # bytes a cycle, each row rounded up
+
+    ram: int = 512 * KIB
+    flash: int = 2048 * KIB
+
+    roundings: tuple[str, ...] = ("upward",)
+
+    def __post_init__(self) -> None:
+        if not self.name.isidentifier():
+            raise InvalidInput(f"accelerator name is a C identifier: got {self.name!r}")
+        for what in (
+            "array_rows",
+            "array_columns",
+            "depthwise_rows",
+            "elementwise_width",
+            "dma_alignment",
+            "dma_width",
+        ):
+            if getattr(self, what) < 1:
+                raise InvalidInput(f"accelerator {self.name}: {what} is at least 1: got {getattr(self, what)}")
+        if self.local_alignment < 4 or self.local_alignment & (self.local_alignment - 1):
+            raise InvalidInput(
+                f"accelerator {self.name}: local_alignment is a power of two of at least 4: got {self.local_alignment}"
+            )
+        if self.library is not None:
+            for kind in self.limits.keys() - {"reshape", "transpose"} - self.library.calls.keys():
+                raise InvalidInput(
+                    f"accelerator {self.name}: its library has a call for each layer kind: none for {kind}"
+                )
+
+    def broken_rules(self, layer: Layer) -> Iterator[tuple[Rule, Check]]:
+        """Each limit of the hardware that the layer breaks, with the value found."""
+        limits = self.limits.get(layer.kind)
+        if limits is None:
+            kinds = ", ".join(self.limits)
+            yield Rule(f"layer kind is one of {kinds}", _unknown_kind), _unknown_kind(layer)
+            return
+        for rule in limits.rules():
+            check = rule.check(layer)
+            if not check.allowed:
+                yield rule, check
+
+
+def _unknown_kind(layer: Layer) -> Check:
+    return Check(layer.kind, False)
+
+
+DEFAULT_LIMITS: Mapping[str, Limits] = {
+    "conv2d": Limits(max_kernel=(11, 11), strides=(1, 2), weight_bits=(8, 4, 2), accumulator_bits=32),
+    "depthwise_conv2d": Limits(
+        max_kernel=(11, 11), strides=(1, 2), weight_bits=(8, 4, 2), accumulator_bits=32, channel_multipliers=(1,)
+    ),
+    "dense": Limits(weight_bits=(8, 4, 2), accumulator_bits=32),
+    "add": Limits(),
+    "pool2d": Limits(max_kernel=(32, 32), strides=(1, 2)),
+    "reshape": Limits(batches=None),
+    "transpose": Limits(),
+}
+
+REFERENCE = Accelerator()
+"""The accelerator that the simulator implements by default, with DIANA's published figures."""
+
+DIANA_DIGITAL = replace(REFERENCE, label="DIANA_DIGITAL", depthwise_rows=1)
+"""As `REFERENCE`, but each depthwise channel is a group of its own."""
+
+SMALL = replace(REFERENCE, label="SMALL", activation_memory=32 * KIB, weight_memory=16 * KIB, dma_width=4)
+"""As `REFERENCE` with 32 KiB of activations, 16 KiB of weights and 4 bytes a DMA cycle."""

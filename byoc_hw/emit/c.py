@@ -1,0 +1,204 @@
+"""How things are spelt in C: names, comments, strings, numbers and arrays.
+
+Names and texts of a model never reach C but through here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from byoc_hw.errors import InvalidInput
+
+WIDTH = 100
+"""Columns of a generated line."""
+
+MAX_IDENTIFIER = 63
+"""C11 compilers tell names apart by their first 63 characters at least."""
+
+POINTEES = {
+    "int8": "int8_t",
+    "uint8": "uint8_t",
+    "int16": "int16_t",
+    "uint16": "uint16_t",
+    "int32": "int32_t",
+    "uint32": "uint32_t",
+    "int64": "int64_t",
+    "uint64": "uint64_t",
+    "float32": "float",
+    "float64": "double",
+    "bool": "bool",
+}
+"""The C type of an element, by dtype."""
+
+# Keywords of C11 and of C++ (the headers serve both), and macros of the headers that we include.
+_TAKEN_TEXT = """
+auto break case char const continue default do double else enum extern float for goto if inline int long register
+restrict return short signed sizeof static struct switch typedef union unsigned void volatile while
+alignas alignof and and_eq asm atomic_cancel atomic_commit bitand bitor bool catch char8_t char16_t char32_t class
+compl concept consteval constexpr constinit const_cast co_await co_return co_yield decltype delete dynamic_cast
+explicit export false friend mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected
+public reflexpr reinterpret_cast requires static_assert static_cast synchronized template this thread_local throw
+true try typeid typename using virtual wchar_t xor xor_eq
+NULL errno assert stdin stdout stderr main linux unix
+"""
+_TAKEN = frozenset(_TAKEN_TEXT.split())
+
+Array = npt.NDArray[Any]
+
+
+def c_type(dtype: str) -> str:
+    """The C type of one element of a tensor; `InvalidInput` for a dtype that C does not have."""
+    if dtype not in POINTEES:
+        raise InvalidInput(f"dtype is one of {', '.join(POINTEES)}: got {dtype}")
+    return POINTEES[dtype]
+
+
+def check_mod_name(mod_name: str) -> None:
+    """Raise `InvalidInput` unless C symbols and file names can start with `mod_name`."""
+    if not mod_name:
+        raise InvalidInput("mod_name has at least one character: got an empty string")
+    if wrong := re.search(r"[^A-Za-z0-9_]", mod_name):
+        raise InvalidInput(
+            f"mod_name consists of ASCII letters, digits and underscores: got {wrong[0]!r} in {mod_name!r}"
+        )
+    if mod_name[0].isdigit():
+        raise InvalidInput(f"mod_name starts with a letter or an underscore: got {mod_name[0]!r} in {mod_name!r}")
+    if len(mod_name) > MAX_IDENTIFIER:
+        raise InvalidInput(f"mod_name has at most {MAX_IDENTIFIER} characters: got {len(mod_name)}")
+
+
+def identifier(name: str) -> str:
+    """A legal C identifier that resembles `name`. Two names may give the same one: see `unique`."""
+    legal = re.sub(r"[^A-Za-z0-9_]", "_", name)
+    if not re.match(r"[A-Za-z]", legal):  # digits are not allowed first, underscores reserved
+        legal = f"n{legal}"
+    if legal in _TAKEN:
+        legal += "_"
+    if len(legal) > MAX_IDENTIFIER:
+        legal = f"{legal[: MAX_IDENTIFIER - 9]}_{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    return legal
+
+
+def unique(names: Iterable[str], taken: Iterable[str] = ()) -> list[str]:
+    """An identifier for each name, no two alike even in upper case (so that they can name macros).
+
+    The first of those that collide keeps its spelling, later ones get `_2`, `_3` ...; `taken` are
+    identifiers that no name may get.
+    """
+    used = {name.upper() for name in taken}
+    chosen: list[str] = []
+    for name in names:
+        spelling = candidate = identifier(name)
+        number = 1
+        while candidate.upper() in used:
+            number += 1
+            suffix = f"_{number}"
+            candidate = spelling[: MAX_IDENTIFIER - len(suffix)] + suffix
+        used.add(candidate.upper())
+        chosen.append(candidate)
+    return chosen
+
+
+# ---------------------------------------------------------------- text
+
+
+def plain(text: str) -> str:
+    """`text` in printable ASCII that neither ends a comment nor forms a trigraph or a line splice."""
+    text = "".join(char if " " <= char <= "~" and char != "\\" else f"<U+{ord(char):04X}>" for char in text)
+    text = text.replace("*/", "* /").replace("/*", "/ *")
+    return re.sub(r"\?(?=\?)", "? ", text)
+
+
+def comment(lines: Sequence[str], indent: int = 0) -> str:
+    """A block comment of `lines`, each made `plain` and wrapped; a name that is too long is broken."""
+    margin = " " * indent
+    wrapped = [
+        piece
+        for line in lines
+        for piece in textwrap.wrap(plain(line), WIDTH - indent - 6, subsequent_indent="  ", break_on_hyphens=False)
+        or [""]
+    ]
+    if len(wrapped) == 1:
+        return f"{margin}/* {wrapped[0]} */"
+    body = "\n".join(f"{margin} * {piece}".rstrip() for piece in wrapped[1:])
+    return f"{margin}/* {wrapped[0]}\n{body}\n{margin} */"
+
+
+def string(text: str, width: int = WIDTH - 8) -> list[str]:
+    """A string literal of `text` in UTF-8, as adjacent literals that each fit in `width` columns."""
+    spelt = [_string_byte(byte) for byte in text.encode("utf-8", "replace")]
+    pieces: list[str] = [""]
+    for char in spelt:
+        if len(pieces[-1]) + len(char) + 2 > width:
+            pieces.append("")
+        pieces[-1] += char
+    return [f'"{piece}"' for piece in pieces]
+
+
+def _string_byte(byte: int) -> str:
+    char = chr(byte)
+    if char in '"\\?':  # ?? could start a trigraph
+        return f"\\{char}"
+    return char if " " <= char <= "~" else f"\\{byte:03o}"
+
+
+# ---------------------------------------------------------------- numbers and arrays
+
+
+def number(value: Any, dtype: npt.DTypeLike = "int32") -> str:
+    """One constant of type `dtype`, exact."""
+    dtype = np.dtype(dtype)
+    if dtype.kind == "f":
+        if not np.isfinite(value):
+            raise InvalidInput(f"a constant for C is finite: got {value}")
+        exact: Any = dtype.type(value)
+        digits = np.format_float_scientific(exact, unique=True, trim="0")
+        return digits + ("f" if dtype.itemsize <= 4 else "")
+    suffix = {("i", 8): "LL", ("u", 4): "u", ("u", 8): "ULL"}.get((dtype.kind, dtype.itemsize), "")
+    lowest_int64 = -(2**63)  # its digits alone do not fit: C has no negative constants
+    return "(-9223372036854775807LL - 1)" if int(value) == lowest_int64 else f"{int(value)}{suffix}"
+
+
+def array_rows(values: Array, indent: int = 2) -> str:
+    """The values of an array in rows of at most `WIDTH` columns, each value followed by a comma."""
+    flat = values.reshape(-1)
+    distinct, places = np.unique(flat, return_inverse=True)
+    if flat.dtype.kind == "f":  # -0.0 equals 0.0 for numpy
+        spelt = [f"{number(value, flat.dtype)}," for value in flat]
+    else:
+        table = [f"{number(value, flat.dtype)}," for value in distinct]
+        spelt = [table[place] for place in places.reshape(-1)]
+    longest = max(map(len, spelt), default=1)
+    spelt = [text.rjust(longest) for text in spelt]
+    columns = max(1, (WIDTH - indent) // (longest + 1))
+    margin = " " * indent
+    return "\n".join(margin + " ".join(spelt[at : at + columns]) for at in range(0, len(spelt), columns))
+
+
+def array(name: str, values: Array, alignment: int = 16) -> str:
+    """`static const` definition of an array of constants. C has no empty arrays: at least one value."""
+    if values.size == 0:
+        raise InvalidInput(f"an array in C has at least one element: {name} has none")
+    head = f"static const {c_type(str(values.dtype))} {name}[{values.size}]"
+    return f"{head} __attribute__((aligned({alignment}))) = {{\n{array_rows(values)}\n}};\n"
+
+
+def fields(values: Mapping[str, str | Mapping[str, str]], indent: int = 2) -> Iterator[str]:
+    """Lines of designated initialisers, one for each field, the values in one column."""
+    margin = " " * indent
+    longest = max(len(name) for name in values)
+    for name, value in values.items():
+        yield f"{margin}.{name:<{longest}} = {value if isinstance(value, str) else inline_fields(value)},"
+
+
+def inline_fields(values: Mapping[str, str | Mapping[str, str]]) -> str:
+    """Designated initialisers on one line, in braces."""
+    spelt = (f".{name} = {value if isinstance(value, str) else inline_fields(value)}" for name, value in values.items())
+    return f"{{{', '.join(spelt)}}}"

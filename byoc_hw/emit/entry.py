@@ -1,0 +1,211 @@
+"""What the header, main.c and the program around the model say: interface, arena, calls in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from byoc_hw.accelerator import Accelerator
+from byoc_hw.emit import c
+from byoc_hw.emit.numbering import NumberedLayer, number_calls, number_layers
+from byoc_hw.emit.region import alignment_of
+from byoc_hw.errors import GraphError
+from byoc_hw.graph import Buffer, Call, CopyCall, HostCall, Program
+from byoc_hw.plan.memory import Arena
+
+
+def entry_context(program: Program, arena: Arena, accelerator: Accelerator) -> dict[str, object]:
+    """The values that model.h.j2, model_main.c.j2 and app_main.c.j2 are rendered with."""
+    layers = number_layers(program)
+    members = _Members(program)
+    alignment = alignment_of(accelerator)
+    return {
+        "mod_name": program.name,
+        "macro": program.name.upper(),
+        "alignment": alignment,
+        "argument_alignment": max(4, accelerator.dma_alignment),
+        "layers": layers,
+        "sizes": "\n".join(_sizes(program, members, arena)),
+        "input_members": "\n".join(_struct_members(program.inputs, members.inputs, "const ")),
+        "output_members": "\n".join(_struct_members(program.outputs, members.outputs, "")),
+        "traced": any(isinstance(call, HostCall) for call in program.calls),
+        "host_prototypes": "\n".join(_host_prototypes(program)),
+        "layer_names": "\n".join(_layer_names(layers)),
+        "body": "\n".join(_body(program, members, arena)),
+        "inputs": program.inputs,
+        "buffers": "\n".join(_app_buffers(program, alignment)),
+        "input_table": "\n".join(f"    {{input_{at}, sizeof input_{at}}}," for at in range(len(program.inputs))),
+        "output_writes": "\n".join(
+            f"  write_or_exit(file, output_{at}, sizeof output_{at});" for at in range(len(program.outputs))
+        ),
+        "interface": "\n".join(_app_interface(program, members)),
+    }
+
+
+class _Members:
+    """The names of the interface's members; an input and an output may have the same one."""
+
+    def __init__(self, program: Program) -> None:
+        self.inputs = c.unique(buffer.name for buffer in program.inputs)
+        self.outputs = c.unique(buffer.name for buffer in program.outputs)
+
+
+# ---------------------------------------------------------------- the header
+
+
+def _sizes(program: Program, members: _Members, arena: Arena) -> Iterator[str]:
+    macro = program.name.upper()
+    sizes = {
+        **{
+            f"{macro}_INPUT_{name.upper()}_SIZE": buffer.nbytes
+            for name, buffer in zip(members.inputs, program.inputs, strict=True)
+        },
+        **{
+            f"{macro}_OUTPUT_{name.upper()}_SIZE": buffer.nbytes
+            for name, buffer in zip(members.outputs, program.outputs, strict=True)
+        },
+        f"{macro}_ARENA_SIZE": max(1, arena.nbytes),  # C has no empty arrays
+    }
+    longest = max(map(len, sizes))
+    for name, nbytes in sizes.items():
+        yield f"#define {name:<{longest}} {nbytes}u"
+
+
+def _struct_members(buffers: Sequence[Buffer], names: Sequence[str], const: str) -> Iterator[str]:
+    for name, buffer in zip(names, buffers, strict=True):
+        shape = " x ".join(map(str, buffer.shape)) or "a scalar"
+        yield c.comment([f"{buffer.name}: {buffer.dtype}, {shape}"], indent=2)
+        yield f"  {const}{c.c_type(buffer.dtype)} *{name};"
+
+
+# ---------------------------------------------------------------- main
+
+
+def _host_prototypes(program: Program) -> Iterator[str]:
+    seen: set[str] = set()
+    for call in program.calls:
+        if isinstance(call, HostCall) and call.symbol not in seen:
+            seen.add(call.symbol)
+            yield _wrapped(f"int32_t {call.symbol}", [*(_pointer(b) for b in call.arguments), "uint8_t *arena"], ";")
+
+
+def _pointer(buffer: Buffer) -> str:
+    return f"{c.c_type(buffer.dtype)} *"
+
+
+def _wrapped(function: str, arguments: Sequence[str], end: str, indent: int = 0) -> str:
+    """`function(arguments)`, one argument a line where it does not fit in the width of a line."""
+    line = f"{' ' * indent}{function}({', '.join(arguments)}){end}"
+    if len(line) <= c.WIDTH:
+        return line
+    margin = " " * (indent + 4)
+    return f"{' ' * indent}{function}(\n{margin}" + f",\n{margin}".join(arguments) + f"){end}"
+
+
+def _layer_names(layers: Sequence[NumberedLayer]) -> Iterator[str]:
+    for layer in layers:
+        spelt = c.string(layer.name)
+        yield "\n".join(f"  {piece}" for piece in spelt) + ","
+    yield "  0,"
+
+
+def _buffers(call: Call) -> tuple[Buffer, ...]:
+    return (call.source, call.target) if isinstance(call, CopyCall) else call.arguments
+
+
+def _body(program: Program, members: _Members, arena: Arena) -> Iterator[str]:
+    """The body of `<mod_name>_run`: names for what lies in the arena, then the calls."""
+    calls = number_calls(program)
+    named = _Expressions(program, members)
+    if any(_uses_arena(call) for call in program.calls):
+        yield f"  uint8_t *const arena = {program.name.upper()}_ARENA;"
+    for buffer, name in named.intermediates.items():
+        pointer = c.c_type(buffer.dtype)
+        yield f"  {pointer} *const {name} = ({pointer} *)(arena + {_offset(arena, buffer.name)});"
+    if any(layers for _, layers in calls):
+        yield "  int32_t status;"
+    for call, layers in calls:
+        yield ""
+        yield from _call(call, layers, named, arena, program.name.upper())
+    yield ""
+
+
+def _uses_arena(call: Call) -> bool:
+    return not isinstance(call, CopyCall) or any(buffer.role == "intermediate" for buffer in _buffers(call))
+
+
+def _offset(arena: Arena, name: str) -> int:
+    if name not in arena.offsets:
+        raise GraphError(f"each buffer between two calls lies in the arena: {name} does not")
+    return arena.offsets[name]
+
+
+class _Expressions:
+    """The C expression of each buffer in main: a member of the interface, or a local name."""
+
+    def __init__(self, program: Program, members: _Members) -> None:
+        between = {
+            buffer.name: buffer for call in program.calls for buffer in _buffers(call) if buffer.role == "intermediate"
+        }
+        symbols = [call.symbol for call in program.calls if isinstance(call, HostCall)]
+        regions = [graph.name for graph in program.regions]
+        taken = ["arena", "inputs", "outputs", "status", "memcpy", "host_failed", "trace", *symbols, *regions]
+        local = c.unique(between, taken)
+        self.intermediates = dict(zip(between.values(), local, strict=True))
+        self._spelt = {
+            **{("intermediate", name): spelt for name, spelt in zip(between, local, strict=True)},
+            **{("input", b.name): f"inputs->{name}" for b, name in zip(program.inputs, members.inputs, strict=True)},
+            **{
+                ("output", b.name): f"outputs->{name}" for b, name in zip(program.outputs, members.outputs, strict=True)
+            },
+        }
+
+    def of(self, buffer: Buffer) -> str:
+        """A pointer that may only be read where the buffer is an input of the model."""
+        if (buffer.role, buffer.name) not in self._spelt:
+            raise GraphError(f"{buffer.name} is an {buffer.role} of a call, but not of the model")
+        return self._spelt[buffer.role, buffer.name]
+
+    def plain(self, buffer: Buffer) -> str:
+        """A pointer without `const`, for TVM's functions."""
+        return f"({_pointer(buffer)}){self.of(buffer)}" if buffer.role == "input" else self.of(buffer)
+
+
+def _call(call: Call, layers: Sequence[NumberedLayer], named: _Expressions, arena: Arena, macro: str) -> Iterator[str]:
+    if isinstance(call, CopyCall):
+        yield f"  memcpy({named.of(call.target)}, {named.of(call.source)}, {call.target.nbytes});"
+    elif isinstance(call, HostCall):
+        (layer,) = layers
+        yield c.comment(layer.title, indent=2)
+        arguments = [*(named.plain(buffer) for buffer in call.arguments), "arena"]
+        yield _wrapped(f"status = {call.symbol}", arguments, ";", indent=2)
+        yield "  if (status != 0) {"
+        yield f"    return host_failed(status, {layer.id});"
+        yield "  }"
+        *_, output = call.arguments
+        yield f"  TRACE({layer.id}, {named.of(output)}, {output.nbytes});"
+    else:
+        yield c.comment([f"{call.graph.name}:", *(line for layer in layers for line in layer.title[:1])], indent=2)
+        scratch = f"arena + {arena.offsets.get(call.graph.name, 0)}"
+        arguments = [*(named.of(buffer) for buffer in call.arguments), scratch]
+        yield _wrapped(f"status = {call.graph.name}", arguments, ";", indent=2)
+        yield "  if (status != 0) {"
+        yield "    return status;"
+        yield "  }"
+
+
+# ---------------------------------------------------------------- the program around the model
+
+
+def _app_buffers(program: Program, alignment: int) -> Iterator[str]:
+    for role, buffers in (("input", program.inputs), ("output", program.outputs)):
+        for index, buffer in enumerate(buffers):
+            yield c.comment([buffer.name])
+            element = c.c_type(buffer.dtype)
+            array = f"{role}_{index}[{buffer.nbytes} / sizeof({element})]"
+            yield f"static {element} {array} __attribute__((aligned({alignment})));"
+
+
+def _app_interface(program: Program, members: _Members) -> Iterator[str]:
+    for role, names in (("input", members.inputs), ("output", members.outputs)):
+        values = ", ".join(f".{name} = {role}_{index}" for index, name in enumerate(names))
+        yield f"  const struct {program.name}_{role}s {role}s = {{{values}}};"

@@ -1,0 +1,319 @@
+"""The project directory: every file rendered first, then written.
+
+include/<mod_name>.h            interface: inputs, outputs, run, sizes
+src/<mod_name>_main.c           the calls in order, the arena
+src/<mod_name>_hwlib.c, .h      the regions (named after the accelerator)
+src/<mod_name>_weights.h        their constant data
+src/<mod_name>_host.c           what TVM generated, with a shim for TVM's headers in include/tvm
+hwlib/ or library/              HWlib with its simulator, or the vendor's library
+app/                            a program around the model
+Makefile, metadata.json
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import jinja2
+
+import byoc_hw.hwlib
+from byoc_hw.accelerator import Accelerator
+from byoc_hw.emit import c
+from byoc_hw.emit.entry import entry_context
+from byoc_hw.emit.library import LibraryPlan
+from byoc_hw.emit.numbering import NumberedLayer, number_calls, number_layers
+from byoc_hw.emit.region import Region, alignment_of, code, constants, preamble, prototype
+from byoc_hw.errors import InvalidInput
+from byoc_hw.graph import Buffer, Program, RegionCall
+from byoc_hw.hwlib.sim_config import sim_config
+from byoc_hw.plan.memory import Arena, Block
+from byoc_hw.version import __version__
+
+Files = dict[str, str | bytes]
+
+GENERATOR = "byoc_hw"
+METADATA = "metadata.json"
+METADATA_FORMAT = 1
+
+_HWLIB = Path(byoc_hw.hwlib.__file__).parent
+_HWLIB_FOLDERS = ("include", "src", "sim")
+_TEMPLATES = jinja2.Environment(
+    loader=jinja2.PackageLoader("byoc_hw.emit"),
+    undefined=jinja2.StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+    autoescape=False,  # C, not HTML: texts of a model go through c.py
+)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a project is made of.
+
+    `regions` are the planned regions by symbol. `arena.offsets` has each intermediate buffer by
+    name and each region's scratch under the region's symbol; `blocks` are what was placed there,
+    for the memory map. `host_source` is C text that defines
+    the functions of the program's host calls, `host_flash` the bytes of its constants. `report` is
+    a JSON value, `versions` what the project was made with.
+    """
+
+    program: Program
+    accelerator: Accelerator
+    regions: Mapping[str, Region]
+    arena: Arena
+    blocks: Sequence[Block] = ()
+    host_source: str = ""
+    host_flash: int = 0
+    numerics: str = "relay"
+    report: Any = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def mod_name(self) -> str:
+        """The name that every global symbol starts with."""
+        return self.program.name
+
+    @property
+    def tiled(self) -> bool:
+        """Whether regions run over the HAL: then the project holds HWlib."""
+        return bool(self.regions) and self.accelerator.library is None
+
+
+def project_files(parts: Parts) -> Files:
+    """Every file of the project by its path in the directory. Writes nothing; same parts, same bytes."""
+    c.check_mod_name(parts.mod_name)
+    for graph in parts.program.regions:
+        if graph.name not in parts.regions:
+            raise InvalidInput(f"each region of the program has a plan: {graph.name} has none")
+    files: Files = {
+        **_interface(parts),
+        **(_regions(parts) if parts.regions else {}),
+        **(_host(parts) if parts.host_source else {}),
+        **_runtime(parts),
+    }
+    files["Makefile"] = _makefile(parts, files)
+    files[METADATA] = json.dumps(metadata(parts, [*files, METADATA]), indent=1, ensure_ascii=False) + "\n"
+    return files
+
+
+def write_project(directory: Path, files: Files) -> None:
+    """Write the files, and remove those that an earlier project left in the directory.
+
+    `InvalidInput`, with nothing touched, if the directory holds anything but a project of ours.
+    What a build put there stays.
+    """
+    earlier = _earlier_files(directory)
+    for stale in sorted(earlier - files.keys()):
+        (directory / stale).unlink(missing_ok=True)
+        _remove_empty_parents(directory, stale)
+    metadata_last = sorted(files, key=lambda name: (name == METADATA, name))
+    for name in metadata_last:
+        target = directory / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        contents = files[name]
+        data = contents.encode() if isinstance(contents, str) else contents
+        if not target.exists() or target.read_bytes() != data:  # an unchanged file is not built again
+            whole = target.with_name(f"{target.name}.new")
+            whole.write_bytes(data)
+            whole.replace(target)
+
+
+def _earlier_files(directory: Path) -> set[str]:
+    if directory.exists() and not directory.is_dir():
+        raise InvalidInput(f"the output directory is a directory: {directory} is a file")
+    if not directory.exists() or not any(directory.iterdir()):
+        return set()
+    try:
+        found = json.loads((directory / METADATA).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        found = None
+    if not isinstance(found, dict) or found.get("generator") != GENERATOR:
+        raise InvalidInput(
+            f"the output directory is new, empty or a project of {GENERATOR}: {directory} holds other files"
+        )
+    names = (PurePosixPath(name) for name in found.get("files", []))
+    return {str(name) for name in names if not name.is_absolute() and ".." not in name.parts}
+
+
+def _remove_empty_parents(directory: Path, name: str) -> None:
+    for parent in (directory / name).parents:
+        if parent == directory or not parent.is_dir() or any(parent.iterdir()):
+            return
+        parent.rmdir()
+
+
+# ---------------------------------------------------------------- the files
+
+
+def _render(template: str, **context: object) -> str:
+    return _TEMPLATES.get_template(template).render(context)
+
+
+def _fixed(name: str) -> str:
+    return _render(name)
+
+
+def _banner(parts: Parts, purpose: str) -> str:
+    return c.comment([f"{parts.mod_name}: {purpose}", f"Generated by byoc_hw {__version__}."])
+
+
+def _interface(parts: Parts) -> Files:
+    context = entry_context(parts.program, parts.arena, parts.accelerator)
+    mod_name = parts.mod_name
+    context |= {
+        "region_header": f"{mod_name}_{parts.accelerator.name}.h" if parts.regions else None,
+        "hal": parts.tiled,
+    }
+    return {
+        f"include/{mod_name}.h": _render("model.h.j2", banner=_banner(parts, "the model."), **context),
+        f"src/{mod_name}_main.c": _render(
+            "model_main.c.j2", banner=_banner(parts, "one inference, call by call."), **context
+        ),
+        "app/main.c": _render("app_main.c.j2", banner=_banner(parts, "a program around the model."), **context),
+        "app/io.h": _fixed("app_io.h"),
+        "app/io.c": _fixed("app_io.c"),
+    }
+
+
+def _regions(parts: Parts) -> Files:
+    mod_name, name = parts.mod_name, f"{parts.mod_name}_{parts.accelerator.name}"
+    planned = [
+        (parts.regions[call.graph.name], layers)
+        for call, layers in number_calls(parts.program)
+        if isinstance(call, RegionCall)
+    ]
+    guard = f"{name}_H".upper()
+    header = [
+        _banner(parts, "the regions, for main."),
+        f"#ifndef {guard}\n#define {guard}\n\n#include <stdint.h>\n",
+        *(f"{prototype(region.graph)};" for region, _ in planned),
+        "\n#endif\n",
+    ]
+    source = [
+        _banner(parts, "what runs on the accelerator: descriptors, plans and calls."),
+        preamble(parts.accelerator, [f"{name}.h", f"{mod_name}_weights.h"]),
+        *(code(region, layers[0].id if layers else 0) for region, layers in planned),
+    ]
+    guard = f"{mod_name}_weights_H".upper()
+    weights = [
+        _banner(parts, "constant data of the regions: weights, parameters, constant activations."),
+        f"#ifndef {guard}\n#define {guard}\n\n#include <stdbool.h>\n#include <stdint.h>\n",
+        *filter(None, (constants(region, alignment_of(parts.accelerator)) for region, _ in planned)),
+        "#endif\n",
+    ]
+    return {
+        f"src/{name}.h": "\n".join(header),
+        f"src/{name}.c": "\n".join(source),
+        f"src/{mod_name}_weights.h": "\n".join(weights),
+    }
+
+
+def _host(parts: Parts) -> Files:
+    banner = _banner(parts, "the host's functions, as TVM generated them.")
+    return {
+        f"src/{parts.mod_name}_host.c": f"{banner}\n{parts.host_source.rstrip()}\n",
+        "include/tvm/runtime/c_runtime_api.h": _fixed("c_runtime_api.h"),
+        "include/tvm/runtime/c_backend_api.h": _fixed("c_backend_api.h"),
+    }
+
+
+def _runtime(parts: Parts) -> Files:
+    """What the regions run on: HWlib with its simulator, or the vendor's library."""
+    library = parts.accelerator.library
+    if not parts.regions:
+        return {}
+    if library is not None:
+        sources = (library.header, *library.sources)
+        if len({source.name for source in sources}) != len(sources):
+            raise InvalidInput(f"the files of a library have names of their own: {[source.name for source in sources]}")
+        return {f"library/{source.name}": source.read_bytes() for source in sources}
+    copies: Files = {
+        f"hwlib/{folder}/{source.name}": source.read_bytes()
+        for folder in _HWLIB_FOLDERS
+        for source in sorted((_HWLIB / folder).iterdir())
+        if source.suffix in (".c", ".h")
+    }
+    return {**copies, "hwlib/sim/hwlib_sim_config.h": sim_config(parts.accelerator)}
+
+
+def _makefile(parts: Parts, files: Files) -> str:
+    model = [
+        name for name in sorted(files) if name.endswith(".c") and name.startswith(("src/", "hwlib/src/", "library/"))
+    ]
+    directories = ["hwlib/include"] if parts.tiled else ["library"] if parts.regions else []
+    return _render(
+        "Makefile.j2",
+        mod_name=parts.mod_name,
+        model_sources=model,
+        include_directories=directories,
+        hal=parts.tiled,
+    )
+
+
+# ---------------------------------------------------------------- metadata
+
+
+def metadata(parts: Parts, files: list[str]) -> dict[str, Any]:
+    """What the project is made of, as JSON: interface, memory map, layers, report."""
+    program, regions = parts.program, parts.regions
+    return {
+        "generator": GENERATOR,
+        "format": METADATA_FORMAT,
+        "versions": {GENERATOR: __version__, **dict(sorted(parts.versions.items()))},
+        "model": {
+            "name": program.name,
+            "inputs": [_interface_entry(buffer) for buffer in program.inputs],
+            "outputs": [_interface_entry(buffer) for buffer in program.outputs],
+        },
+        "accelerator": {
+            "name": parts.accelerator.name,
+            "label": parts.accelerator.label,
+            "simulated": parts.tiled,
+        },
+        "numerics": parts.numerics,
+        "memory": {
+            "ram": {
+                "arena": parts.arena.nbytes,
+                "lower_bound": parts.arena.lower_bound,
+                "buffers": list(_memory_map(parts)),
+            },
+            "flash": {
+                **{name: flash_bytes(regions[name]) for name in sorted(regions)},
+                "host": parts.host_flash,
+            },
+        },
+        "layers": [_layer_entry(layer) for layer in number_layers(program)],
+        "report": parts.report,
+        "files": sorted(files),
+    }
+
+
+def flash_bytes(region: Region) -> int:
+    """Bytes of a region's constant data."""
+    return region.flash_bytes if isinstance(region, LibraryPlan) else len(region.flash)
+
+
+def _interface_entry(buffer: Buffer) -> dict[str, Any]:
+    return {"name": buffer.name, "dtype": buffer.dtype, "shape": list(buffer.shape), "bytes": buffer.nbytes}
+
+
+def _layer_entry(layer: NumberedLayer) -> dict[str, Any]:
+    return {
+        "id": layer.id,
+        "name": layer.name,
+        "kind": layer.kind,
+        "region": layer.region,
+        "source": list(layer.source),
+    }
+
+
+def _memory_map(parts: Parts) -> Iterator[dict[str, Any]]:
+    """Each block of the arena: by offset, then by name."""
+    offsets = parts.arena.offsets
+    for block in sorted(parts.blocks, key=lambda block: (offsets[block.name], block.name)):
+        yield {"name": block.name, "owner": block.owner, "offset": offsets[block.name], "bytes": block.nbytes}

@@ -1,0 +1,1 @@
+"""Front ends: from a model to a partitioned module and its graphs."""

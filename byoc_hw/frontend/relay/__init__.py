@@ -1,0 +1,1 @@
+"""TVM Relay. With `patterns/`, the only room that imports tvm."""

@@ -1,0 +1,75 @@
+"""The accelerators of this process, by compiler name and by fingerprint, and the session in hand.
+
+A module records which accelerator it was partitioned for by a fingerprint; the value itself may
+hold Python functions, so it is found here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any
+
+from byoc_hw.accelerator import DIANA_DIGITAL, REFERENCE, SMALL, Accelerator
+from byoc_hw.errors import InvalidInput
+from byoc_hw.pattern import Recorder
+
+_known: dict[str, Accelerator] = {}
+
+
+def remember(accelerator: Accelerator) -> str:
+    """Make an accelerator known to this process; its fingerprint."""
+    mark = fingerprint(accelerator)
+    _known.setdefault(mark, accelerator)
+    return mark
+
+
+def by_name(compiler: str) -> Accelerator:
+    """The accelerator that was first known under a compiler name."""
+    for accelerator in _known.values():
+        if accelerator.name == compiler:
+            return accelerator
+    names = ", ".join(dict.fromkeys(accelerator.name for accelerator in _known.values()))
+    raise InvalidInput(f"compiler is one of {names}: got {compiler!r}")
+
+
+def by_fingerprint(mark: str, label: str) -> Accelerator:
+    """The accelerator that a module names."""
+    if mark not in _known:
+        raise InvalidInput(
+            f"the module was partitioned for accelerator {label}, which this process does not know: "
+            "partition it here, or call partition_for_hwlib once with that accelerator"
+        )
+    return _known[mark]
+
+
+def fingerprint(accelerator: Accelerator) -> str:
+    """Equal for equal descriptions, in every process; functions count by their qualified names."""
+    return hashlib.sha256(repr(_plain(accelerator)).encode()).hexdigest()[:16]
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value):
+        return [(entry.name, _plain(getattr(value, entry.name))) for entry in fields(value)]
+    if isinstance(value, dict):
+        return sorted((key, _plain(item)) for key, item in value.items())
+    if callable(value):
+        return f"{value.__module__}.{value.__qualname__}"
+    return str(value)
+
+
+@dataclass(frozen=True)
+class Session:
+    """One partitioning: what the optimize hook, which TVM calls with a module only, must know."""
+
+    accelerator: Accelerator
+    deny: Sequence[str] = ()
+    recorder: Recorder = field(default_factory=Recorder)
+
+
+session: ContextVar[Session | None] = ContextVar("byoc_hw.session", default=None)
+
+for preset in (REFERENCE, DIANA_DIGITAL, SMALL):
+    remember(preset)

@@ -1,0 +1,95 @@
+"""Rebuilding functions call by call, and putting composites and regions back where they are called.
+
+Written as loops over TVM's post-order walk: a network of thousands of layers is deeper than
+Python's stack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import tvm
+from tvm import relay
+
+from byoc_hw.errors import Unsupported
+
+Rebuild = Callable[[relay.Call, list[relay.Expr]], relay.Expr]
+"""The new expression for a call, from the call as it was and its new arguments."""
+
+
+def rebuild_calls(function: relay.Function, rebuild: Rebuild) -> relay.Function:
+    """The function with each of its calls, but for those inside nested functions, rebuilt in order."""
+    body = rebuilt_values(function, function.params, rebuild)[function.body]
+    if body.same_as(function.body):
+        return function
+    return relay.Function(function.params, body, function.ret_type, function.type_params, function.attrs, function.span)
+
+
+def rebuilt_values(
+    function: relay.Function, arguments: Sequence[relay.Expr], rebuild: Rebuild
+) -> dict[relay.Expr, relay.Expr]:
+    """Every value of a function's body, rebuilt with these arguments for its parameters."""
+    new: dict[relay.Expr, relay.Expr] = dict(zip(function.params, arguments, strict=True))
+
+    def visit(node: relay.Expr) -> None:
+        if node not in new:
+            new[node] = _rebuilt(node, new, rebuild)
+
+    relay.analysis.post_order_visit(function.body, visit)
+    return new
+
+
+def _rebuilt(node: relay.Expr, new: dict[relay.Expr, relay.Expr], rebuild: Rebuild) -> relay.Expr:
+    if isinstance(node, relay.Call):
+        return rebuild(node, [new[argument] for argument in node.args])
+    if isinstance(node, relay.Tuple):
+        fields = [new[field] for field in node.fields]
+        return node if _same(fields, node.fields) else relay.Tuple(fields, node.span)
+    if isinstance(node, relay.TupleGetItem):
+        value = new[node.tuple_value]
+        return node if value.same_as(node.tuple_value) else relay.TupleGetItem(value, node.index, node.span)
+    if isinstance(node, (relay.Var, relay.Constant, relay.GlobalVar, relay.Function, tvm.ir.Op)):
+        return node
+    raise Unsupported(f"a model is a dataflow graph of calls and tuples: got {type(node).__name__}")
+
+
+def called_with(call: relay.Call, arguments: list[relay.Expr]) -> relay.Call:
+    """The same call with other arguments; the call itself where they are its own."""
+    if _same(arguments, call.args):
+        return call
+    return relay.Call(call.op, arguments, call.attrs, call.type_args, call.span)
+
+
+def _same(left: list[relay.Expr], right: list[relay.Expr]) -> bool:
+    return all(a.same_as(b) for a, b in zip(left, right, strict=True))
+
+
+def without_composite(call: relay.Call, arguments: list[relay.Expr]) -> relay.Expr:
+    """The body of the composite that is called, or the call itself."""
+    if isinstance(call.op, relay.Function) and "Composite" in (call.op.attrs or {}):
+        return applied(call.op, arguments)
+    return called_with(call, arguments)
+
+
+def inline_composites(function: relay.Function) -> relay.Function:
+    """Replace each call of a composite function by its body."""
+    return rebuild_calls(function, without_composite)
+
+
+def inline_regions(mod: tvm.IRModule, gone: Mapping[relay.GlobalVar, relay.Function]) -> tvm.IRModule:
+    """The module with these regions, composites and all, back in `main`."""
+    bodies = {variable.name_hint: inline_composites(function) for variable, function in gone.items()}
+
+    def rebuild(call: relay.Call, arguments: list[relay.Expr]) -> relay.Expr:
+        if isinstance(call.op, relay.GlobalVar) and call.op.name_hint in bodies:
+            return applied(bodies[call.op.name_hint], arguments)
+        return called_with(call, arguments)
+
+    kept = {variable: function for variable, function in mod.functions.items() if variable not in gone}
+    kept[mod.get_global_var("main")] = rebuild_calls(mod["main"], rebuild)
+    return tvm.IRModule(kept, mod.type_definitions, attrs=mod.attrs)
+
+
+def applied(function: relay.Function, arguments: Sequence[relay.Expr]) -> relay.Expr:
+    """The body of a function, with arguments for its parameters."""
+    return rebuilt_values(function, arguments, called_with)[function.body]

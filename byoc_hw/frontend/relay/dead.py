@@ -1,0 +1,100 @@
+"""Dead channels: zero what a requantize scales to nothing.
+
+A channel whose requantize shifts right by 63 bits or more is always 0, but TVM's own code for it is
+undefined (each compiler gives other garbage). With weights and bias at zero and a scale that a
+shift can express, the result is the same 0 everywhere.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import tvm
+from tvm import relay
+
+from byoc_hw.frontend.relay.compose import called_with, rebuild_calls
+from byoc_hw.frontend.relay.read import constant
+from byoc_hw.frontend.relay.sources import operator_name
+from byoc_hw.graph import Array
+
+_UNDEFINED_SHIFT = 63
+_HARMLESS_RATIO = 2.0**-20
+
+
+def total_shift(input_scale: float, output_scale: float) -> int:
+    """Right shift, in bits, of TVM's fixed-point multiplication for a ratio of scales."""
+    _, exponent = math.frexp(float(np.float32(input_scale)) / float(np.float32(output_scale)))
+    return 31 - min(exponent, 0)
+
+
+@relay.transform.function_pass(opt_level=0, name="byoc_hw.ZeroDeadChannels")
+class ZeroDeadChannels:
+    """Zero weights and bias of each channel that its requantize would shift out of existence."""
+
+    def transform_function(
+        self, function: relay.Function, mod: tvm.IRModule, context: tvm.transform.PassContext
+    ) -> relay.Function:
+        """One function; see `tvm.relay.transform.function_pass`."""
+        return rebuild_calls(function, _zeroed)
+
+
+def _zeroed(call: relay.Call, arguments: list[relay.Expr]) -> relay.Expr:
+    dead = _dead_channels(call)
+    silent = _silence(call.args[0], arguments[0], dead) if dead.any() else None
+    if silent is None:
+        return called_with(call, arguments)
+    _, scale, zero_point, out_scale, out_zero_point = arguments
+    harmless = np.where(dead, constant(out_scale) * _HARMLESS_RATIO, constant(scale)).astype("float32")
+    scale = relay.const(harmless.reshape(constant(scale).shape))
+    return called_with(call, [silent, scale, zero_point, out_scale, out_zero_point])
+
+
+def _dead_channels(call: relay.Call) -> Array:
+    """For each channel of a requantize (or for all) whether its scale is out of reach."""
+    nothing = np.zeros(1, bool)
+    if operator_name(call) != "qnn.requantize":
+        return nothing
+    if not isinstance(call.args[1], relay.Constant) or not isinstance(call.args[3], relay.Constant):
+        return nothing
+    scales, out = constant(call.args[1]), constant(call.args[3])
+    return np.asarray([total_shift(scale, out.flat[0]) >= _UNDEFINED_SHIFT for scale in scales.ravel()])
+
+
+def _silence(total: relay.Expr, new: relay.Expr, dead: Array) -> relay.Expr | None:
+    """The int32 sum with the dead channels at 0, or None if it is not a sum of constant weights.
+
+    `new` is the sum as it was rebuilt; `total`, as it was, knows the types.
+    """
+    if not isinstance(total, relay.Call):
+        return None
+    name, args = operator_name(total), list(new.args)
+    if name == "nn.bias_add" and isinstance(args[1], relay.Constant):
+        inner = _silence(total.args[0], args[0], dead)
+        if inner is None:
+            return None
+        args = [inner, relay.const(np.where(dead, 0, constant(args[1])).astype("int32"))]
+    elif (
+        name in ("qnn.conv2d", "qnn.dense")
+        and isinstance(args[1], relay.Constant)
+        and isinstance(args[3], relay.Constant)
+    ):
+        weights, axis = constant(args[1]), _filter_axis(total)
+        if axis is None and dead.size > 1:
+            return None
+        shape = [-1 if index == axis else 1 for index in range(weights.ndim)]
+        zeroed = np.where(dead.reshape(shape), constant(args[3]).flat[0], weights).astype(weights.dtype)
+        args[1] = relay.const(zeroed, dtype=str(weights.dtype))
+    else:
+        return None
+    return called_with(total, args)
+
+
+def _filter_axis(call: relay.Call) -> int | None:
+    """The axis of the weights that runs over output channels; None where no single axis does."""
+    if operator_name(call) == "qnn.dense":
+        return 0
+    layout, weights = str(call.attrs.kernel_layout), constant(call.args[1])
+    filters = int(call.checked_type.shape[str(call.attrs.data_layout).index("C")])
+    axes = [layout.index(letter) for letter in "OI" if letter in layout]
+    return next((axis for axis in axes if weights.shape[axis] == filters), None)

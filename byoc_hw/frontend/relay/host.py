@@ -1,0 +1,325 @@
+"""TVM's side of a build: the host operators as C, and the calls of one inference in order.
+
+TVM compiles the module with its `c` target and the AoT executor. Its memory planner asks a function
+of ours where every buffer goes, so that host tensors, workspaces and regions share one arena. Its
+own main is dropped: ours is generated from the same calls.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+from tvm import relay, tir
+from tvm.ir.instrument import pass_instrument
+from tvm.ir.memory_pools import WorkspaceMemoryPools, WorkspacePoolInfo
+from tvm.tir.usmp.utils import BufferInfo, PoolAllocation
+
+from byoc_hw.errors import InvalidInput, Unsupported
+from byoc_hw.graph import Buffer, Call, CopyCall, Graph, HostCall, Program, RegionCall, Workspace
+
+ALIGNMENT = 16
+"""Bytes, of every buffer in the arena: what TVM's generated code may assume."""
+
+Placer = Callable[[Program, Sequence[Workspace]], Mapping[str, int]]
+"""Arena offsets for a program's intermediate buffers and its host functions' workspaces, by name."""
+
+
+@dataclass(frozen=True)
+class HostModule:
+    """What TVM contributes to a project: the program, and the C source of its host functions."""
+
+    program: Program
+    source: str
+
+
+def compile_module(mod: tvm.IRModule, mod_name: str, graphs: Mapping[str, Graph], place: Placer) -> HostModule:
+    """Compile a module, partitioned or not.
+
+    `graphs` is filled by the codegen meanwhile, by region symbol. `place` is called once, when all of
+    them are known. Raises `Unsupported` where TVM's main holds something that is no call.
+    """
+    target = tvm.target.Target("c")
+    pools = WorkspaceMemoryPools([WorkspacePoolInfo("arena", [target])])
+    planner = _Planner(mod_name, graphs, place)
+    executor = relay.backend.Executor(
+        "aot", {"interface-api": "c", "unpacked-api": True, "workspace-byte-alignment": ALIGNMENT}
+    )
+    config = {
+        "tir.disable_vectorize": True,  # C has no vector types
+        "tir.usmp.enable": True,
+        "tir.usmp.custom_algorithm": "byoc_hw",
+    }
+    context = tvm.transform.PassContext(opt_level=3, config=config, instruments=[_watch(planner.read)])
+    with quiet(), planner.installed(), golden_semantics(), context:
+        library = relay.build(
+            mod,
+            target,
+            executor=executor,
+            runtime=relay.backend.Runtime("crt"),
+            mod_name=mod_name,
+            workspace_memory_pools=pools,
+        )
+    return HostModule(planner.finished(), _host_source(library, mod_name))
+
+
+def golden_semantics() -> Any:
+    """The requantize semantics that both sides of a build follow; see DESIGN, section 2."""
+    return relay.qnn.op.requantize_config(rounding="UPWARD", compute_dtype="int64")
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without TVM's advice to tune host operators: nothing here is run on this machine."""
+    logger = logging.getLogger("te_compiler")
+    level, silent = logger.level, tvm.autotvm.GLOBAL_SCOPE.silent
+    logger.setLevel(logging.ERROR)
+    tvm.autotvm.GLOBAL_SCOPE.silent = True
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+        tvm.autotvm.GLOBAL_SCOPE.silent = silent
+
+
+# ---------------------------------------------------------------- memory planning
+
+
+def _watch(read: Callable[[tvm.IRModule], None]) -> object:
+    """An instrument that shows `read` the module as it is before memory is planned."""
+
+    @pass_instrument
+    class Watch:
+        def run_before_pass(self, mod: tvm.IRModule, info: tvm.transform.PassInfo) -> None:
+            if info.name == "tir.transform.UnifiedStaticMemoryPlanner":
+                read(mod)
+
+    return Watch()
+
+
+class _Planner:
+    """Answers TVM's memory planner, which runs inside `relay.build`."""
+
+    def __init__(self, mod_name: str, graphs: Mapping[str, Graph], place: Placer) -> None:
+        self.mod_name, self.graphs, self.place = mod_name, graphs, place
+        self.program: Program | None = None
+        self.placed = False
+
+    def read(self, mod: tvm.IRModule) -> None:
+        """Keep the calls of main, over buffers that still have names."""
+        self.program = read_program(mod, self.mod_name, self.graphs)
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """TVM finds a custom algorithm by name; ours is there for one build."""
+        tvm.register_func("tir.usmp.algo.byoc_hw", self._algorithm, override=True)
+        try:
+            yield
+        finally:
+            tvm._ffi.registry.remove_global_func("tir.usmp.algo.byoc_hw")
+
+    def _algorithm(self, infos: Sequence[BufferInfo], pressure: object) -> dict[BufferInfo, PoolAllocation]:
+        assert self.program is not None
+        buffers = {buffer.name for call in self.program.calls for buffer in _arguments(call)}
+        names = {info.name_hint: _clean(info.name_hint) for info in infos}
+        workspaces = [
+            Workspace(
+                names[info.name_hint],
+                int(info.size_bytes),
+                ALIGNMENT,
+                frozenset(names[other.name_hint] for other in info.conflicts),
+            )
+            for info in sorted(infos, key=lambda info: str(info.name_hint))
+            if names[info.name_hint] not in buffers
+        ]
+        offsets = self.place(self.program, workspaces)
+        self.placed = True
+        return {info: PoolAllocation(info.pool_candidates[0], offsets[names[info.name_hint]]) for info in infos}
+
+    def finished(self) -> Program:
+        """The program; a module without a single buffer was not planned by TVM, but its regions are."""
+        assert self.program is not None
+        if not self.placed:
+            self.place(self.program, ())
+        return self.program
+
+
+def _clean(name: str) -> str:
+    return str(name).replace(".", "_")
+
+
+def _arguments(call: Call) -> tuple[Buffer, ...]:
+    return (call.source, call.target) if isinstance(call, CopyCall) else call.arguments
+
+
+# ---------------------------------------------------------------- TVM's main, read
+
+
+def read_program(mod: tvm.IRModule, mod_name: str, graphs: Mapping[str, Graph]) -> Program:
+    """The calls of TVM's main over its buffers, before memory is planned."""
+    functions = {
+        str(function.attrs["global_symbol"]): function
+        for function in mod.functions.values()
+        if "global_symbol" in (function.attrs or {})
+    }
+    main = next(
+        function
+        for variable, function in mod.functions.items()
+        if variable.name_hint == "__tvm_main__" or str(variable.name_hint).endswith("___tvm_main__")
+    )
+    return _Main(main, functions, graphs).program(mod_name)
+
+
+class _Main:
+    """One pass over the statements of TVM's main."""
+
+    def __init__(self, main: tir.PrimFunc, functions: Mapping[str, tir.PrimFunc], graphs: Mapping[str, Graph]) -> None:
+        self.main, self.functions, self.graphs = main, functions, graphs
+        self.sizes: dict[str, int] = {}
+        self.interface = [main.buffer_map[parameter] for parameter in main.params if parameter in main.buffer_map]
+        self.types: dict[str, str] = {}
+        self.statements: list[tir.Stmt] = []
+
+    def program(self, mod_name: str) -> Program:
+        self._flatten(self.main.body)
+        calls = [self._raw_call(statement) for statement in self.statements]
+        written = {names[-1] for names in self._written(calls)}
+        buffers = {}
+        for buffer in self.interface:
+            name = str(buffer.data.name)
+            role = "output" if name in written else "input"
+            shape = tuple(int(extent) for extent in buffer.shape)
+            label = name.removesuffix("_buffer_var")
+            buffers[name] = Buffer(label, _nbytes(shape, buffer.dtype), role, shape, str(buffer.dtype))  # type: ignore[arg-type]
+        for name, nbytes in self.sizes.items():
+            buffers[name] = Buffer(_clean(name), nbytes, dtype=self.types.get(name, "int8"))
+        interface = [buffers[str(buffer.data.name)] for buffer in self.interface]
+        return Program(
+            mod_name,
+            tuple(buffer for buffer in interface if buffer.role == "input"),
+            tuple(buffer for buffer in interface if buffer.role == "output"),
+            tuple(self._call(symbol, [buffers[name] for name in names]) for symbol, names in calls),
+        )
+
+    def _flatten(self, statement: tir.Stmt) -> None:
+        if isinstance(statement, tir.SeqStmt):
+            for part in statement.seq:
+                self._flatten(part)
+        elif isinstance(statement, tir.Allocate):
+            self.sizes[str(statement.buffer_var.name)] = _nbytes(statement.extents, statement.dtype)
+            self._flatten(statement.body)
+        elif isinstance(statement, (tir.AttrStmt, tir.DeclBuffer)):
+            self._flatten(statement.body)
+        else:
+            self.statements.append(statement)
+
+    def _raw_call(self, statement: tir.Stmt) -> tuple[str, list[str]]:
+        if isinstance(statement, tir.Evaluate):
+            call = statement.value
+            if isinstance(call, tir.Call) and call.op.name == "tir.tvm_check_return":
+                call = call.args[2]
+            if isinstance(call, tir.Call) and call.op.name == "tir.call_extern":
+                symbol = str(call.args[0].value)
+                names = [_variable(argument) for argument in call.args[1:]]
+                self._note_types(symbol, names)
+                return symbol, names
+        copied = _copied(statement)
+        if copied is None:
+            raise Unsupported(f"TVM's main holds a statement that is neither a call nor a copy:\n{statement}")
+        return "", list(copied)
+
+    def _note_types(self, symbol: str, names: Sequence[str]) -> None:
+        if symbol in self.graphs:
+            graph = self.graphs[symbol]
+            types = [tensor.dtype for tensor in (*graph.inputs, *graph.outputs)]
+        else:
+            function = self.functions[symbol]
+            types = [str(function.buffer_map[p].dtype) for p in function.params if p in function.buffer_map]
+        self.types.update(zip(names, types, strict=False))
+
+    def _written(self, calls: Sequence[tuple[str, list[str]]]) -> Iterator[tuple[str, ...]]:
+        for symbol, names in calls:
+            outputs = len(self.graphs[symbol].outputs) if symbol in self.graphs else 1
+            for name in names[-outputs:]:
+                yield (name,)
+
+    def _call(self, symbol: str, buffers: Sequence[Buffer]) -> Call:
+        if not symbol:
+            return CopyCall(*buffers)
+        if symbol in self.graphs:
+            return RegionCall(self.graphs[symbol], tuple(buffers))
+        return HostCall(symbol, tuple(buffers))
+
+
+def _variable(argument: tir.PrimExpr) -> str:
+    if isinstance(argument, tir.Var):
+        return str(argument.name)
+    raise Unsupported(f"TVM's main passes {argument}, which is no buffer")
+
+
+def _copied(statement: tir.Stmt) -> tuple[str, str] | None:
+    """Source and target of a loop that copies a whole buffer."""
+    loops = 0
+    while isinstance(statement, tir.For):
+        statement, loops = statement.body, loops + 1
+    if not isinstance(statement, tir.BufferStore) or not isinstance(statement.value, tir.BufferLoad):
+        return None
+    if list(statement.indices) != list(statement.value.indices) and loops:
+        return None
+    return str(statement.value.buffer.data.name), str(statement.buffer.data.name)
+
+
+def _nbytes(shape: Sequence[object], dtype: object) -> int:
+    elements = 1
+    for extent in shape:
+        if not hasattr(extent, "value") and not isinstance(extent, int):
+            raise InvalidInput(f"shapes are static: got {extent}")
+        elements *= int(extent)  # type: ignore[call-overload]
+    return elements * ((int(tvm.DataType(str(dtype)).bits) + 7) // 8)
+
+
+# ---------------------------------------------------------------- TVM's C, in order
+
+_FUNCTION = re.compile(
+    r"^TVM_DLL (?P<type>\w+) (?P<name>\w+)\((?P<arguments>[^)]*)\) \{\n(?P<body>.*?)^\}\n", re.S | re.M
+)
+_CONSTANT = re.compile(r"^static const [^=]*?\b(?P<name>\w+)\[\d*\] = \{\n.*?^\};\n", re.S | re.M)
+_LET = re.compile(r"^ *void\* \w+_let = \(&\(\w+\[\d+\]\)\);\n", re.M)
+
+
+def _host_source(library: object, mod_name: str) -> str:
+    """TVM's C without its main, in an order that does not change from run to run."""
+    text = next(
+        (module.get_source() for module in library.lib.imported_modules if "___tvm_main__(" in module.get_source()),  # type: ignore[attr-defined]
+        "",
+    )
+    constants = {found["name"]: found[0] for found in _CONSTANT.finditer(text)}
+    functions = {found["name"]: found for found in _FUNCTION.finditer(text)}
+    functions.pop(f"tvmgen_{mod_name}___tvm_main__", None)
+    parts = [constants[name] for name in sorted(constants)]
+    parts += [_function(functions[name]) for name in sorted(functions)]
+    return "\n".join(parts)
+
+
+def _function(found: re.Match[str]) -> str:
+    arguments = re.sub(r"\barena_\d+_var\b", "arena", found["arguments"])
+    body = re.sub(r"\barena_\d+_var\b", "arena", found["body"])
+    return f"{found['type']} {found['name']}({arguments}) {{\n{_sorted_lets(body)}}}\n"
+
+
+def _sorted_lets(body: str) -> str:
+    """Runs of workspace pointers sorted: TVM writes them in the order of a hash table."""
+    lines, run, ordered = body.splitlines(keepends=True), [], []
+    for line in [*lines, ""]:
+        if _LET.match(line):
+            run.append(line)
+            continue
+        ordered += sorted(run)
+        run = []
+        ordered.append(line)
+    return "".join(ordered)

@@ -1,0 +1,195 @@
+"""A region, as a Relay function of composites, to a `Graph`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tvm import relay
+
+from byoc_hw.errors import Unsupported
+from byoc_hw.frontend.relay import read
+from byoc_hw.frontend.relay.sources import calls_in_order, operator_name, source_names
+from byoc_hw.frontend.relay.table import parse_composite
+from byoc_hw.graph import Graph, Layer, Quantization, Reshape, Tensor, Transpose
+
+
+@dataclass(frozen=True)
+class _Node:
+    """A layer as parsed, by itself, and the expressions that it reads."""
+
+    expr: relay.Expr
+    layer: Layer
+    reads: tuple[relay.Expr, ...]
+
+
+def lower_region(function: relay.Function, symbol: str) -> Graph:
+    """The `Graph` of a region under its C symbol; `Unsupported` with operator and reason."""
+    body = function.body
+    results = tuple(body.fields) if isinstance(body, relay.Tuple) else (body,)
+    nodes, same = _without_idle_reshapes([_node(expr) for expr in _computed(function)])
+    nodes = _unique_names(nodes)
+    tensors = _tensors(function, nodes)
+    layers: list[Layer] = []
+    for node in nodes:
+        layers.extend(_connected(node, tensors))
+    results = tuple(same.get(result, result) for result in results)
+    for result in results:
+        if result not in tensors:
+            raise Unsupported(f"{symbol}: output is {_described(result)}, which no layer computes")
+    return Graph(
+        symbol,
+        tuple(tensors[parameter] for parameter in function.params),
+        tuple(tensors[result] for result in results),
+        tuple(layers),
+    )
+
+
+def layer_values(function: relay.Function) -> dict[str, relay.Expr]:
+    """The value that each layer of a region computes, by the name that `lower_region` gives the layer."""
+    nodes, _ = _without_idle_reshapes([_node(expr) for expr in _computed(function)])
+    return {node.layer.name: node.expr for node in _unique_names(nodes)}
+
+
+def region_layout(function: relay.Function) -> str:
+    """NCHW if any operator of a region works in it, else NHWC."""
+    return "NCHW" if any(_layout(call) == "NCHW" for call in calls_in_order(function)) else "NHWC"
+
+
+def _layout(call: relay.Call) -> str:
+    if operator_name(call) == "mean":
+        return "NHWC" if {1, 2} >= {int(axis) % 4 for axis in call.attrs.axis or ()} else "NCHW"
+    keys = call.attrs.keys() if call.attrs is not None else ()
+    layout = next((str(call.attrs[key]) for key in ("data_layout", "layout") if key in keys), "NHWC")
+    return layout if layout == "NCHW" else "NHWC"
+
+
+# ---------------------------------------------------------------- parse
+
+
+def _computed(function: relay.Function) -> list[relay.Expr]:
+    """The calls of a region in order, without those inside composites."""
+    inside: set[relay.Expr] = set()
+    calls = calls_in_order(function.body)
+    for call in calls:
+        if isinstance(call.op, relay.Function):
+            inside.update(calls_in_order(call.op.body))
+    return [call for call in calls if call not in inside]
+
+
+def _node(call: relay.Call) -> _Node:
+    if isinstance(call.op, relay.Function):
+        return _composite(call)
+    if operator_name(call) in ("layout_transform", "transpose"):
+        return _transpose(call)
+    raise Unsupported(f"{_described(call)} cannot be lowered: no composite of the pattern table holds it")
+
+
+def _composite(call: relay.Call) -> _Node:
+    function = call.op
+    name = str(function.attrs["Composite"]).partition(".")[2]
+    parsed = parse_composite(name, function.body)
+    if parsed is None:
+        raise Unsupported(f"composite {name} at {_described(call)} cannot be lowered: no pattern {name!r} reads it")
+    layer, match = parsed
+    if any(_layout(inner) == "NCHW" for inner in match.calls):
+        raise Unsupported(f"composite {name} at {layer.name} cannot be lowered: its data layout is NCHW, not NHWC")
+    arguments = dict(zip(function.params, call.args, strict=True))
+    return _Node(call, layer, tuple(arguments.get(expr, expr) for expr in match.inputs))
+
+
+def _transpose(call: relay.Call) -> _Node:
+    ifm = call.args[0]
+    rank = len(read.shape_of(ifm))
+    if operator_name(call) == "transpose":
+        axes = tuple(int(axis) % rank for axis in call.attrs.axes or reversed(range(rank)))
+    else:
+        source, target = str(call.attrs.src_layout), str(call.attrs.dst_layout)
+        if sorted(source) != sorted(target):
+            raise Unsupported(f"layout_transform from {source} to {target} cannot be lowered: it is no permutation")
+        axes = tuple(source.index(letter) for letter in target)
+    names = source_names(call.span)
+    name = f"{names[0] if names else 'layout'}_transpose"
+    layer = Transpose(
+        name=name, source=names, ifm=read.activation(ifm, f"{name}_ifm"), ofm=read.activation(call, name), axes=axes
+    )
+    return _Node(call, layer, (ifm,))
+
+
+def _described(expr: relay.Expr) -> str:
+    if not isinstance(expr, relay.Call):
+        return type(expr).__name__
+    operator = operator_name(expr)
+    names = source_names(expr.span)
+    return f"{operator} ({', '.join(names)})" if names else operator
+
+
+def _without_idle_reshapes(nodes: list[_Node]) -> tuple[list[_Node], dict[relay.Expr, relay.Expr]]:
+    """The nodes without reshapes to the shape that is there, and what each of those stands for."""
+    same: dict[relay.Expr, relay.Expr] = {}
+    kept = []
+    for node in nodes:
+        node = replace(node, reads=tuple(same.get(expr, expr) for expr in node.reads))
+        if isinstance(node.layer, Reshape) and node.layer.ifm.shape == node.layer.ofm.shape:
+            same[node.expr] = node.reads[0]
+        else:
+            kept.append(node)
+    return kept, same
+
+
+def _unique_names(nodes: list[_Node]) -> list[_Node]:
+    seen: dict[str, int] = {}
+    renamed = []
+    for node in nodes:
+        name = node.layer.name
+        seen[name] = seen.get(name, 0) + 1
+        if seen[name] > 1:
+            node = replace(node, layer=replace(node.layer, name=f"{name}_{seen[name]}"))
+        renamed.append(node)
+    return renamed
+
+
+# ---------------------------------------------------------------- connect
+
+
+def _tensors(function: relay.Function, nodes: Iterable[_Node]) -> dict[relay.Expr, Tensor]:
+    """One tensor for each value: inputs, constants, results.
+
+    A quantization is known to the operators that need it, not to every one; a value has that of its
+    producer, or else of its first reader that states one.
+    """
+    tensors: dict[relay.Expr, Tensor] = {}
+    for index, parameter in enumerate(function.params):
+        tensors[parameter] = read.activation(parameter, f"in{index}")
+    for node in nodes:
+        tensors[node.expr] = replace(node.layer.ofm, name=node.layer.name)
+        for expr, view in zip(node.reads, node.layer.inputs, strict=True):
+            if expr not in tensors:  # a constant operand
+                tensors[expr] = view
+            elif tensors[expr].quantization is None and view.quantization is not None:
+                tensors[expr] = replace(tensors[expr], quantization=view.quantization)
+    return tensors
+
+
+def _connected(node: _Node, tensors: dict[relay.Expr, Tensor]) -> list[Layer]:
+    """The layer on the region's tensors, after a `Reshape` for each input that it sees differently."""
+    layers: list[Layer] = []
+    inputs = []
+    for index, (expr, view) in enumerate(zip(node.reads, node.layer.inputs, strict=True)):
+        tensor = tensors[expr]
+        if not _agrees(tensor, view):
+            alias = replace(
+                tensor, name=f"{node.layer.name}_in{index}", shape=view.shape, quantization=view.quantization
+            )
+            layers.append(Reshape(name=alias.name, source=node.layer.source, ifm=tensor, ofm=alias))
+            tensor = alias
+        inputs.append(tensor)
+    fields: dict[str, Any] = dict(zip(("ifm", "ifm2"), inputs, strict=False))
+    layers.append(replace(node.layer, ofm=tensors[node.expr], **fields))
+    return layers
+
+
+def _agrees(tensor: Tensor, view: Tensor) -> bool:
+    wanted: Quantization | None = view.quantization
+    return tensor.shape == view.shape and (wanted is None or tensor.quantization == wanted)

@@ -1,0 +1,253 @@
+"""Reading a match: which call of the model each operator of a pattern stands for.
+
+TVM's matcher says yes or no. This one walks the same dataflow pattern beside the model, so that a
+parser reads named operators and never looks past them, and a near miss can say what differed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import tvm
+from tvm import relay
+from tvm.relay import dataflow_pattern as dfp
+
+from byoc_hw.errors import PatternError
+from byoc_hw.frontend.relay.sources import operator_name, source_names
+
+
+@dataclass
+class Match:
+    """A matched expression: `calls` from the innermost outwards, `inputs` what the wildcards met."""
+
+    root: relay.Expr
+    calls: list[relay.Call] = field(default_factory=list)
+    inputs: list[relay.Expr] = field(default_factory=list)
+
+    def __getitem__(self, operator: str) -> relay.Call:
+        """The matched call of an operator; `KeyError` if the form has none."""
+        call = self.get(operator)
+        if call is None:
+            raise KeyError(operator)
+        return call
+
+    def get(self, operator: str) -> relay.Call | None:
+        """The matched call of an operator, or None for an optional one that is absent."""
+        for call in self.calls:
+            if operator_name(call) == operator:
+                return call
+        return None
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Source operators of the matched calls, each once."""
+        return tuple(dict.fromkeys(name for call in self.calls for name in source_names(call.span)))
+
+
+def match(pattern: dfp.DFPattern, expr: relay.Expr) -> Match | None:
+    """Match `expr` against a pattern, or None."""
+    found = Match(expr)
+    return found if _matches(pattern, expr, found) else None
+
+
+def _matches(pattern: dfp.DFPattern, expr: relay.Expr, found: Match) -> bool:
+    if isinstance(pattern, dfp.AltPattern):
+        return _either(pattern, expr, found)
+    if isinstance(pattern, dfp.CallPattern):
+        return _matches_call(pattern, expr, found)
+    if isinstance(pattern, dfp.ConstantPattern):
+        return isinstance(expr, relay.Constant)
+    if isinstance(pattern, dfp.WildcardPattern):
+        found.inputs.append(expr)
+        return True
+    if isinstance(pattern, dfp.AttrPattern):
+        return _has_attributes(pattern, expr) and _matches(pattern.pattern, expr, found)
+    if isinstance(pattern, dfp.DataTypePattern):
+        return _dtype(expr) == pattern.dtype and _matches(pattern.pattern, expr, found)
+    if isinstance(pattern, dfp.ExprPattern):
+        return bool(pattern.match(expr))
+    raise PatternError(
+        "a form is built from is_op, wildcard, is_constant, has_attr, has_dtype, optional and |: "
+        f"got {type(pattern).__name__}"
+    )
+
+
+def _either(pattern: dfp.AltPattern, expr: relay.Expr, found: Match) -> bool:
+    calls, inputs = list(found.calls), list(found.inputs)
+    if _matches(pattern.left, expr, found):
+        return True
+    found.calls[:], found.inputs[:] = calls, inputs  # what the left side met does not count
+    return _matches(pattern.right, expr, found)
+
+
+def _matches_call(pattern: dfp.CallPattern, expr: relay.Expr, found: Match) -> bool:
+    if not isinstance(expr, relay.Call) or not _matches(pattern.op, expr.op, Match(expr.op)):
+        return False
+    if pattern.args is not None:
+        if len(pattern.args) != len(expr.args):
+            return False
+        if not all(_matches(sub, argument, found) for sub, argument in zip(pattern.args, expr.args, strict=True)):
+            return False
+    found.calls.append(expr)
+    return True
+
+
+def _has_attributes(pattern: dfp.AttrPattern, expr: relay.Expr) -> bool:
+    # Operator attributes live on a call's `attrs`; read them as Python values to compare.
+    if not isinstance(expr, relay.Call) or expr.attrs is None:
+        return False
+    keys = set(expr.attrs.keys())
+    return all(name in keys and _plain(expr.attrs[name]) == _plain(value) for name, value in pattern.attrs.items())
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, (tvm.tir.IntImm, tvm.tir.FloatImm)):
+        return value.value
+    if isinstance(value, tvm.ir.Array):
+        return [_plain(item) for item in value]
+    return str(value) if isinstance(value, tvm.runtime.String) else value
+
+
+def _dtype(expr: relay.Expr) -> str | None:
+    return getattr(expr.checked_type, "dtype", None)
+
+
+# ---------------------------------------------------------------- the shape of a pattern
+
+
+def call_patterns(pattern: dfp.DFPattern) -> Iterator[dfp.CallPattern]:
+    """Every call of a pattern, optional ones too, the outermost first."""
+    if isinstance(pattern, dfp.CallPattern):
+        yield pattern
+    for part in _parts(pattern):
+        yield from call_patterns(part)
+
+
+def _parts(pattern: dfp.DFPattern) -> Iterable[dfp.DFPattern]:
+    if isinstance(pattern, dfp.AltPattern):
+        return (pattern.left, pattern.right)
+    if isinstance(pattern, dfp.CallPattern):
+        return tuple(pattern.args or ())
+    if isinstance(pattern, (dfp.AttrPattern, dfp.DataTypePattern)):
+        return (pattern.pattern,)
+    return ()
+
+
+def outer_calls(pattern: dfp.DFPattern) -> tuple[dfp.CallPattern, ...]:
+    """The calls that can stand at the top of what a pattern matches."""
+    if isinstance(pattern, dfp.CallPattern):
+        return (pattern,)
+    if isinstance(pattern, dfp.AltPattern):
+        return (*outer_calls(pattern.left), *outer_calls(pattern.right))
+    if isinstance(pattern, (dfp.AttrPattern, dfp.DataTypePattern)):
+        return outer_calls(pattern.pattern)
+    return ()
+
+
+def pattern_operator(pattern: dfp.CallPattern) -> str:
+    """The operator that a call of a pattern asks for."""
+    expr = getattr(pattern.op, "expr", None)
+    return str(expr.name) if isinstance(expr, tvm.ir.Op) else "an operator"
+
+
+# ---------------------------------------------------------------- how far a match got
+
+
+def near_miss(
+    pattern: dfp.DFPattern, anchor: str, call: relay.Call, users: Mapping[relay.Expr, list[relay.Expr]]
+) -> str:
+    """How far `pattern` matches around `call`, a call of its anchor, and what stopped it.
+
+    "" if nothing did: then the pattern matches, and its limits decided.
+    """
+    spine = [sub for sub in call_patterns(pattern) if pattern_operator(sub) == anchor]
+    for sub in spine:
+        if match(sub, call) is None:
+            return f"{anchor}: {_difference(sub, call)}"
+        return _climb(pattern, sub, call, users)
+    return f"the pattern has no {anchor}"
+
+
+def _climb(
+    pattern: dfp.DFPattern, at: dfp.CallPattern, call: relay.Call, users: Mapping[relay.Expr, list[relay.Expr]]
+) -> str:
+    tops = outer_calls(pattern)
+    while True:
+        parents = [sub for sub in call_patterns(pattern) if any(at.same_as(arg) for arg in _operands(sub))]
+        above = [user for user in users.get(call, []) if isinstance(user, relay.Call)]
+        step = next(((sub, user) for sub in parents for user in above if match(sub, user) is not None), None)
+        if step is None:
+            break
+        if len(users[call]) > 1:
+            return f"matched to {operator_name(step[1])}; the result of {operator_name(call)} is used elsewhere too"
+        at, call = step
+    if any(at.same_as(top) for top in tops):
+        return ""
+    return f"matched to {operator_name(call)}; {_obstacle(parents, above)}"
+
+
+def _operands(pattern: dfp.CallPattern) -> Iterator[dfp.CallPattern]:
+    for argument in pattern.args or ():
+        yield from outer_calls(argument)
+
+
+def _obstacle(parents: list[dfp.CallPattern], above: list[relay.Call]) -> str:
+    for sub in parents:
+        for user in above:
+            if operator_name(user) == pattern_operator(sub):
+                return f"{operator_name(user)}: {_difference(sub, user)}"
+    expected = " or ".join(dict.fromkeys(pattern_operator(sub) for sub in parents))
+    found = ", ".join(dict.fromkeys(operator_name(user) for user in above)) or "the model's output"
+    return f"expected {expected}, found {found}"
+
+
+def _difference(pattern: dfp.CallPattern, call: relay.Call) -> str:
+    """The first argument of `call` that its pattern does not take."""
+    names = [str(info.name) for info in call.op.arguments] if isinstance(call.op, tvm.ir.Op) else []
+    if pattern.args is not None and len(pattern.args) != len(call.args):
+        return f"has {len(call.args)} arguments, not {len(pattern.args)}"
+    for index, (sub, argument) in enumerate(zip(pattern.args or (), call.args, strict=True)):
+        if _matches(sub, argument, Match(argument)):
+            continue
+        name = names[index] if index < len(names) else f"argument {index}"
+        return f"{name} is {_describe(argument)}, not {_wanted(sub)}"
+    return "its attributes differ"
+
+
+def _describe(expr: relay.Expr) -> str:
+    if isinstance(expr, relay.Call):
+        return f"the result of {operator_name(expr)}"
+    if isinstance(expr, relay.Var):
+        return f"the input {expr.name_hint}"
+    return "a constant" if isinstance(expr, relay.Constant) else "a tuple"
+
+
+def _wanted(pattern: dfp.DFPattern) -> str:
+    if isinstance(pattern, dfp.ConstantPattern):
+        return "a constant"
+    operators = dict.fromkeys(pattern_operator(sub) for sub in outer_calls(pattern))
+    return f"the result of {' or '.join(operators)}" if operators else "as the pattern asks"
+
+
+def users_of(function: relay.Function) -> dict[relay.Expr, list[relay.Expr]]:
+    """For each expression of a function, the calls and tuples that read it."""
+    users: dict[relay.Expr, list[relay.Expr]] = {}
+
+    def visit(node: relay.Expr) -> None:
+        for operand in _read_by(node):
+            users.setdefault(operand, []).append(node)
+
+    relay.analysis.post_order_visit(function, visit)
+    return users
+
+
+def _read_by(node: relay.Expr) -> Any:
+    if isinstance(node, relay.Call):
+        return node.args
+    if isinstance(node, relay.Tuple):
+        return node.fields
+    if isinstance(node, relay.TupleGetItem):
+        return (node.tuple_value,)
+    return (node.body,) if isinstance(node, relay.Function) else ()

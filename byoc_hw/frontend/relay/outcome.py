@@ -1,0 +1,109 @@
+"""What became of each source operator, as plain data: read off the module before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import tvm
+from tvm import relay
+
+from byoc_hw.frontend.relay.match import call_patterns, near_miss, pattern_operator, users_of
+from byoc_hw.frontend.relay.record import regions
+from byoc_hw.frontend.relay.sources import SourceOperator, calls_in_order, operator_name, source_names
+from byoc_hw.frontend.relay.table import ordered_forms
+from byoc_hw.pattern import Outcome, Recorder, Rejection
+
+
+@dataclass
+class _Placed:
+    """Where the calls of one source operator ended."""
+
+    composites: list[str] = field(default_factory=list)
+    regions: list[str] = field(default_factory=list)
+    host: list[str] = field(default_factory=list)
+
+
+def outcomes(
+    operators: Iterable[SourceOperator], before: relay.Function, after: tvm.IRModule, recorder: Recorder
+) -> tuple[Outcome, ...]:
+    """One outcome for each operator. `before` is `main` as the patterns met it."""
+    placed = _placed(after)
+    reasons = _Reasons(before, recorder)
+    return tuple(_outcome(operator, placed.get(operator.name, _Placed()), reasons) for operator in operators)
+
+
+def _placed(mod: tvm.IRModule) -> dict[str, _Placed]:
+    placed: dict[str, _Placed] = {}
+    for variable, region in regions(mod).items():
+        for call in calls_in_order(region):
+            if not isinstance(call.op, relay.Function):
+                continue
+            composite = str(call.op.attrs["Composite"]).partition(".")[2]
+            for inner in calls_in_order(call.op):
+                for name in source_names(inner.span):
+                    entry = placed.setdefault(name, _Placed())
+                    entry.composites.append(composite)
+                    entry.regions.append(variable.name_hint)
+    for call in calls_in_order(mod["main"]):
+        if isinstance(call.op, tvm.ir.Op):
+            for name in source_names(call.span):
+                placed.setdefault(name, _Placed()).host.append(operator_name(call))
+    return placed
+
+
+def _outcome(operator: SourceOperator, placed: _Placed, reasons: _Reasons) -> Outcome:
+    if placed.host:
+        placement = "split" if placed.regions else "host"
+    else:
+        placement = "accelerator" if placed.regions else "folded"
+    rejections, uncovered = reasons.of(operator.name, placed.host) if placed.host else ((), ())
+    return Outcome(
+        operator.name,
+        operator.relay,
+        placement,
+        tuple(dict.fromkeys(placed.composites)),
+        tuple(dict.fromkeys(placed.regions)),
+        rejections,
+        uncovered,
+    )
+
+
+class _Reasons:
+    """Why operators stayed on the host."""
+
+    def __init__(self, function: relay.Function, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self.forms = ordered_forms()
+        self.covered = {pattern_operator(call) for _, form in self.forms for call in call_patterns(form.pattern)}
+        self.users: Mapping[relay.Expr, list[relay.Expr]] = users_of(function)
+        self.calls: dict[str, list[relay.Call]] = {}
+        for call in calls_in_order(function):
+            for name in source_names(call.span):
+                self.calls.setdefault(name, []).append(call)
+
+    def of(self, source: str, host: list[str]) -> tuple[tuple[Rejection, ...], tuple[str, ...]]:
+        """Rejections of the source operator, and its Relay operators that no pattern knows."""
+        uncovered = tuple(dict.fromkeys(name for name in host if name not in self.covered))
+        recorded = self.recorder.rejections.get(source)
+        if recorded:
+            return tuple(recorded), uncovered
+        misses = [
+            miss for call in self.calls.get(source, ()) if operator_name(call) in host for miss in self._near(call)
+        ]
+        if not misses and not uncovered:
+            misses = [Rejection("", near_miss=f"no pattern is about {', '.join(dict.fromkeys(host))} alone")]
+        return tuple(misses), uncovered
+
+    def _near(self, call: relay.Call) -> list[Rejection]:
+        """How far each pattern about this call got; of a pattern's forms the most general counts."""
+        misses: dict[str, str] = {}
+        for pattern, form in self.forms:
+            if form.anchor == operator_name(call):
+                misses[pattern.name] = near_miss(form.pattern, form.anchor, call, self.users)
+        texts: dict[str, list[str]] = {}
+        for composite, text in misses.items():
+            texts.setdefault(text or "matches, but a region of nothing but reshapes is not worth a call", []).append(
+                composite
+            )
+        return [Rejection(" or ".join(composites), near_miss=text) for text, composites in texts.items()]

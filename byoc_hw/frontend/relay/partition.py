@@ -1,0 +1,160 @@
+"""Relay module in, partitioned Relay module out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relay
+
+from byoc_hw.accelerator import REFERENCE, Accelerator
+from byoc_hw.errors import InvalidInput
+from byoc_hw.frontend.relay import codegen
+from byoc_hw.frontend.relay.accelerators import Session, remember, session
+from byoc_hw.frontend.relay.compose import inline_regions
+from byoc_hw.frontend.relay.dead import ZeroDeadChannels
+from byoc_hw.frontend.relay.outcome import outcomes
+from byoc_hw.frontend.relay.record import Record, record_of, regions
+from byoc_hw.frontend.relay.sources import NameSources, calls_in_order, source_operators
+from byoc_hw.frontend.relay.table import entries
+from byoc_hw.graph import check_mod_name
+from byoc_hw.pattern import Recorder, patterns
+
+NUMERICS = ("relay",)
+"""Arithmetic that offloaded layers can follow; "relay" is TVM's own golden semantics."""
+
+
+def partition_for_hwlib(
+    mod: tvm.IRModule,
+    params: Mapping[str, Any] | None = None,
+    mod_name: str = "default",
+    *,
+    accelerator: Accelerator = REFERENCE,
+    numerics: str = "relay",
+    deny: Iterable[str] = (),
+    **opts: object,
+) -> tvm.IRModule:
+    """Partition a Relay module for an accelerator.
+
+    What the accelerator can take becomes external functions `tvmgen_<mod_name>_<accelerator>_main_<n>`
+    of the compiler `accelerator.name`; everything else stays as it is. `params` are the weights by
+    name, as a front end of TVM returns them. `deny` names composites, or operators of the model
+    file, that stay on the host. The module records accelerator, numerics and mod_name for `build`.
+
+    Raises `InvalidInput` for a module without `main` or one that is already partitioned, for a
+    `mod_name` that is no C identifier, for numerics or options that do not exist, and for a name in
+    `deny` that the model and the pattern table do not have.
+    """
+    deny = tuple(deny)
+    _check_arguments(mod, mod_name, accelerator, numerics, opts)
+    codegen.install(accelerator.name)
+    recorder = Recorder()
+    mod = prepare(mod, params)
+    operators = source_operators(mod["main"])
+    _check_denied(deny, [operator.name for operator in operators])
+    token = session.set(Session(accelerator, deny, recorder))
+    try:
+        with tvm.transform.PassContext(opt_level=3):
+            folded = tvm.transform.Sequential(folding())(mod)
+            partitioned = tvm.transform.Sequential(partitioning(accelerator, mod_name, deny, recorder))(folded)
+    finally:
+        session.reset(token)
+    partitioned = _without_idle_regions(partitioned)
+    return Record(
+        remember(accelerator),
+        accelerator.name,
+        accelerator.label,
+        numerics,
+        mod_name,
+        outcomes(operators, folded["main"], partitioned, recorder),
+    ).attach(partitioned)
+
+
+def prepare(mod: tvm.IRModule, params: Mapping[str, Any] | None) -> tvm.IRModule:
+    """The module with its weights bound and every operator named."""
+    if params:
+        bound = relay.build_module.bind_params_by_name(mod["main"], dict(params))
+        mod = tvm.IRModule({**mod.functions, mod.get_global_var("main"): bound}, mod.type_definitions, attrs=mod.attrs)
+    return tvm.transform.Sequential([relay.transform.InferType(), NameSources(), relay.transform.InferType()])(mod)
+
+
+def folding() -> list[tvm.transform.Pass]:
+    """What is done to every model, partitioned or not, before anything reads its constants."""
+    return [
+        relay.transform.FoldConstant(),
+        relay.transform.InferType(),
+        ZeroDeadChannels(),  # after folding: it needs to see weights and scales as constants
+        relay.transform.InferType(),
+    ]
+
+
+def partitioning(
+    accelerator: Accelerator, mod_name: str, deny: tuple[str, ...], recorder: Recorder
+) -> list[tvm.transform.Pass]:
+    """The way from a model to regions."""
+    return [
+        relay.transform.MergeComposite(entries(accelerator, deny, recorder)),
+        # Tuples stay outside: annotated, they become external functions that do nothing.
+        relay.transform.AnnotateTarget(accelerator.name, include_non_call_ops=False),
+        relay.transform.MergeCompilerRegions(),
+        relay.transform.PartitionGraph(mod_name),  # runs relay.ext.<accelerator>.optimize on each region
+        relay.transform.InferType(),
+    ]
+
+
+def _without_idle_regions(mod: tvm.IRModule) -> tvm.IRModule:
+    """Regions of nothing but reshapes go back to the host: there a reshape costs nothing, and no call."""
+    idle = {
+        variable: function
+        for variable, function in regions(mod).items()
+        if all(
+            str(call.op.attrs["Composite"]).endswith(".reshape")
+            for call in calls_in_order(function)
+            if isinstance(call.op, relay.Function)
+        )
+    }
+    return relay.transform.InferType()(inline_regions(mod, idle)) if idle else mod
+
+
+# ---------------------------------------------------------------- bad input
+
+
+def _check_arguments(
+    mod: object, mod_name: str, accelerator: object, numerics: str, opts: Mapping[str, object]
+) -> None:
+    if opts:
+        raise InvalidInput(f"options are accelerator, numerics, deny: got {', '.join(opts)}")
+    check_mod_name(mod_name)
+    if not isinstance(accelerator, Accelerator):
+        raise InvalidInput(f"accelerator is an Accelerator: got {type(accelerator).__name__}")
+    if numerics not in NUMERICS:
+        raise InvalidInput(f"numerics is one of {', '.join(NUMERICS)}: got {numerics!r}")
+    check_module(mod)
+    if record_of(mod) is not None or regions(mod):
+        raise InvalidInput("the module is already partitioned: partition the original module instead")
+
+
+def check_module(mod: object) -> None:
+    """`InvalidInput` unless `mod` is a Relay module with a `main`."""
+    if not isinstance(mod, tvm.IRModule):
+        raise InvalidInput(f"mod is a tvm.IRModule: got {type(mod).__name__}")
+    names = [variable.name_hint for variable in mod.get_global_vars()]
+    if "main" not in names or not isinstance(mod["main"], relay.Function):
+        raise InvalidInput(f"mod has a Relay function main: got {', '.join(names) or 'an empty module'}")
+
+
+def _check_denied(deny: tuple[str, ...], sources: list[str]) -> None:
+    known = {*sources, *(pattern.name for pattern in patterns())}
+    for name in deny:
+        if name not in known:
+            composites = ", ".join(pattern.name for pattern in patterns())
+            raise InvalidInput(f"deny names operators of the model or composites ({composites}): got {name!r}")
+
+
+def check_params(mod: tvm.IRModule, params: Mapping[str, Any] | None) -> None:
+    """`InvalidInput` for a weight that is not an array."""
+    for name, value in (params or {}).items():
+        if not isinstance(value, (np.ndarray, tvm.nd.NDArray, relay.Constant)):
+            raise InvalidInput(f"params[{name!r}] is an array: got {type(value).__name__}")

@@ -1,0 +1,210 @@
+"""Reading Relay calls into the descriptors: what pattern files and the lowering share.
+
+Shapes come out in the layout of `graph.py` (activations NHWC, weights OHWI) whatever the model's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+from tvm import relay
+from tvm.relay import dataflow_pattern as dfp
+
+from byoc_hw.frontend.relay.match import Match
+from byoc_hw.graph import Array, Padding, Pair, Pool2d, Quantization, Tensor
+from byoc_hw.pattern import NotALayer
+
+# ---------------------------------------------------------------- pieces of patterns
+
+
+def constants(count: int) -> tuple[dfp.DFPattern, ...]:
+    """`count` arguments that are constants, a fresh pattern for each."""
+    return tuple(dfp.is_constant() for _ in range(count))
+
+
+def biased(total: dfp.DFPattern) -> dfp.DFPattern:
+    """`total`, or `total` plus a constant bias (`add` is what layout conversion makes of a bias_add)."""
+    bias_add = dfp.is_op("nn.bias_add")(total, dfp.is_constant())
+    return bias_add | dfp.is_op("add")(total, dfp.is_constant()) | total
+
+
+def clipped(result: dfp.DFPattern) -> dfp.DFPattern:
+    """`result`, or its clip."""
+    return result.optional(lambda value: dfp.is_op("clip")(value))
+
+
+def requantized(total: dfp.DFPattern) -> dfp.DFPattern:
+    """An int32 sum, with or without a bias, requantized, with or without a clip."""
+    return clipped(dfp.is_op("qnn.requantize")(biased(total), *constants(4)))
+
+
+# ---------------------------------------------------------------- values
+
+
+def constant(expr: relay.Expr) -> Array:
+    """The value of a constant."""
+    return np.asarray(expr.data.numpy())
+
+
+def shape_of(expr: relay.Expr) -> tuple[int, ...]:
+    """The static shape of an expression; `NotALayer` for a shape that is known at run time only."""
+    shape = expr.checked_type.shape
+    if any(not hasattr(extent, "value") for extent in shape):
+        raise NotALayer("shape is static", f"({', '.join(map(str, shape))})")
+    return tuple(int(extent) for extent in shape)
+
+
+def activation(expr: relay.Expr, name: str, layout: str = "", quantization: Quantization | None = None) -> Tensor:
+    """An activation tensor; `layout` (NHWC or NCHW) says how the model orders a 4-D one."""
+    shape = shape_of(expr)
+    if layout:
+        shape = tuple(shape[axis] for axis in to_nhwc(layout))
+    data = constant(expr) if isinstance(expr, relay.Constant) else None
+    return Tensor(name, shape, str(expr.checked_type.dtype), quantization=quantization, data=data)
+
+
+def to_nhwc(layout: str) -> tuple[int, ...]:
+    """The axes that bring a layout to NHWC."""
+    if sorted(layout) != sorted("NHWC"):
+        raise NotALayer("data layout is a permutation of NHWC", layout)
+    return tuple(layout.index(letter) for letter in "NHWC")
+
+
+def scalar_quantization(scale: relay.Expr, zero_point: relay.Expr) -> Quantization:
+    """One scale and one zero point; vectors of equal values count as one."""
+    scales, zero_points = constant(scale), constant(zero_point)
+    return Quantization((_one("scale", scales),), (int(_one("zero point", zero_points)),))
+
+
+def _one(what: str, values: Array) -> float:
+    if not (values == values.flat[0]).all():
+        raise NotALayer(f"one {what} for the whole tensor", f"{values.size} different ones")
+    return float(values.flat[0])
+
+
+def accumulator(requantize: relay.Call, channel_axis: int) -> Quantization:
+    """The int32 sum's quantization, as requantize states it: one scale or one for each channel."""
+    _, scale, zero_point, _, _ = requantize.args
+    scales = constant(scale)
+    if constant(zero_point).any():
+        raise NotALayer("requantize's input zero point is 0", constant(zero_point).flat[0])
+    rounding = str(requantize.attrs.rounding)
+    if rounding not in ("None", "UPWARD"):
+        raise NotALayer("requantize rounds UPWARD", rounding)
+    if scales.size == 1:
+        return Quantization((float(scales.flat[0]),), (0,))
+    rank = len(requantize.checked_type.shape)
+    axis = int(requantize.attrs.axis) % rank
+    if axis != channel_axis % rank:
+        raise NotALayer(f"requantize's scales lie along axis {channel_axis % rank}, the output channels", axis)
+    return Quantization(tuple(map(float, scales.ravel())), (0,), axis=-1)
+
+
+def requantize_output(requantize: relay.Call) -> Quantization:
+    """The quantization of a requantize's output."""
+    return scalar_quantization(requantize.args[3], requantize.args[4])
+
+
+def bias(match: Match, name: str, channel_axis: int) -> Tensor | None:
+    """The bias of a matched layer as a 1-D int32 tensor, or None."""
+    call = match.get("nn.bias_add") or match.get("add")
+    if call is None:
+        return None
+    values, shape = constant(call.args[1]), shape_of(call)
+    rank, channels = len(shape), shape[channel_axis]
+    if call.op.name == "nn.bias_add":
+        axis = int(call.attrs.axis) % rank
+        extents = [values.size if index == axis else 1 for index in range(rank)]
+    else:
+        extents = [1] * (rank - values.ndim) + list(values.shape)
+    if any(extent != 1 for index, extent in enumerate(extents) if index != channel_axis % rank):
+        raise NotALayer("bias lies along the output channels", f"shape {tuple(extents)}")
+    data = np.broadcast_to(values.reshape(-1), (channels,)).astype(np.int32)
+    return Tensor(f"{name}_bias", (channels,), "int32", 32, data=np.ascontiguousarray(data))
+
+
+def clip_range(match: Match) -> Pair:
+    """The range that a match's clip allows within int8, or all of int8."""
+    clip = match.get("clip")
+    if clip is None:
+        return -128, 127
+    low, high = int(clip.attrs.a_min), int(clip.attrs.a_max)
+    return min(max(low, -128), 127), max(min(high, 127), -128)
+
+
+def pair(values: Sequence[object]) -> Pair:
+    """Two extents, height and width."""
+    height, width = (int(value) for value in values)  # type: ignore[call-overload]
+    return height, width
+
+
+def padding(values: Sequence[object]) -> Padding:
+    """Top, left, bottom, right, from the 1, 2 or 4 numbers that Relay takes."""
+    extents = [int(value) for value in values]  # type: ignore[call-overload]
+    if len(extents) == 1:
+        extents *= 4
+    elif len(extents) == 2:
+        extents *= 2
+    top, left, bottom, right = extents
+    return top, left, bottom, right
+
+
+def strides(values: Sequence[object], window: Pair, ifm: Tensor, around: Padding) -> Pair:
+    """Strides, height and width; 1 where the window covers the padded input, so that it never moves."""
+    padded = (ifm.shape[1] + around[0] + around[2], ifm.shape[2] + around[1] + around[3])
+    height, width = (
+        1 if size == extent else stride for stride, size, extent in zip(pair(values), window, padded, strict=True)
+    )
+    return height, width
+
+
+def layer_name(match: Match) -> str:
+    """The name of a layer: its first source operator's."""
+    return match.sources[0] if match.sources else "layer"
+
+
+def one_zero_point(zero_point: relay.Expr) -> tuple[int]:
+    """The zero point of a whole weight tensor."""
+    return (int(_one("weight zero point", constant(zero_point))),)
+
+
+def reshaped(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """The same tensor under another shape."""
+    return replace(tensor, shape=shape)
+
+
+# ---------------------------------------------------------------- pooling
+
+
+def pool2d(match: Match, pool: relay.Call, mode: Literal["avg", "max"], *, count_include_pad: bool = False) -> Pool2d:
+    """The layer of a pooling call with window attributes."""
+    whole = global_pool2d(match, pool)
+    kernel, around = pair(pool.attrs.pool_size), padding(pool.attrs.padding)
+    return replace(
+        whole,
+        mode=mode,
+        kernel=kernel,
+        strides=strides(pool.attrs.strides, kernel, whole.ifm, around),
+        padding=around,
+        dilation=pair(pool.attrs.dilation),
+        count_include_pad=count_include_pad,
+    )
+
+
+def global_pool2d(match: Match, pool: relay.Call) -> Pool2d:
+    """The layer of a pooling call whose window is the whole input."""
+    layout, name = str(pool.attrs.layout), layer_name(match)
+    ifm = activation(match.inputs[0], f"{name}_ifm", layout)
+    act_min, act_max = clip_range(match)
+    return Pool2d(
+        name=name,
+        source=match.sources,
+        ifm=ifm,
+        ofm=activation(match.root, name, layout),
+        kernel=(ifm.shape[1], ifm.shape[2]),
+        act_min=act_min,
+        act_max=act_max,
+    )

@@ -1,0 +1,58 @@
+"""What a partitioned module records about itself, as attributes that survive TVM's passes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+
+import tvm
+from tvm import relay
+
+from byoc_hw.pattern import Outcome
+
+MODULE_ATTRIBUTE = "byoc_hw"
+FUNCTION_ATTRIBUTE = "byoc_hw_accelerator"
+
+
+@dataclass(frozen=True)
+class Record:
+    """Accelerator (by fingerprint and label), numerics, mod_name, and what became of each operator."""
+
+    accelerator: str
+    compiler: str
+    label: str
+    numerics: str
+    mod_name: str
+    outcomes: tuple[Outcome, ...]
+
+    def attach(self, mod: tvm.IRModule) -> tvm.IRModule:
+        """The module with this record; regions name the accelerator too, for the codegen."""
+        mod = mod.with_attr(MODULE_ATTRIBUTE, tvm.runtime.String(json.dumps(asdict(self))))
+        for variable, function in regions(mod).items():
+            mod[variable] = function.with_attr(FUNCTION_ATTRIBUTE, tvm.runtime.String(self.accelerator))
+        return mod
+
+
+def record_of(mod: tvm.IRModule) -> Record | None:
+    """The record of a partitioned module; None for a module that `partition_for_hwlib` has not made."""
+    text = mod.attrs[MODULE_ATTRIBUTE] if mod.attrs and MODULE_ATTRIBUTE in mod.attrs else None
+    if text is None:
+        return None
+    plain = json.loads(str(text))
+    plain["outcomes"] = tuple(Outcome.from_plain(entry) for entry in plain["outcomes"])
+    return Record(**plain)
+
+
+def regions(mod: tvm.IRModule) -> dict[relay.GlobalVar, relay.Function]:
+    """The external functions of a module, in the order of their symbols."""
+    functions = {
+        variable: function
+        for variable, function in mod.functions.items()
+        if isinstance(function, relay.Function) and function.attrs and "Compiler" in function.attrs
+    }
+    return dict(sorted(functions.items(), key=lambda item: _natural(item[0].name_hint)))
+
+
+def _natural(symbol: str) -> tuple[str, int]:
+    stem, _, number = symbol.rpartition("_")
+    return (stem, int(number)) if number.isdigit() else (symbol, -1)

@@ -1,0 +1,72 @@
+"""TVM's own answer: the golden semantics, compiled with LLVM for the machine that this runs on.
+
+Every comparison of the project is made against this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tvm
+from tvm import relay
+from tvm.contrib import graph_executor
+
+from byoc_hw.frontend.relay.compose import called_with, inline_regions, rebuild_calls, rebuilt_values, without_composite
+from byoc_hw.frontend.relay.host import golden_semantics, quiet
+from byoc_hw.frontend.relay.lower import layer_values
+from byoc_hw.frontend.relay.partition import folding, prepare
+from byoc_hw.frontend.relay.record import regions
+from byoc_hw.graph import Array
+
+# The wheel's bare `llvm` may mean another processor; a named one may fuse float operations.
+_TARGET = "llvm -mtriple=x86_64-unknown-linux-gnu"
+
+
+class Reference:
+    """A module as TVM itself compiles and runs it on this machine."""
+
+    def __init__(self, mod: tvm.IRModule, params: Mapping[str, Any] | None = None, *, layers: bool = False) -> None:
+        """Compile; with `layers`, a partitioned module shows the output of every offloaded layer too."""
+        self.layer_names: list[str] = []
+        if layers:
+            mod, self.layer_names = _with_layers(mod)
+        elif regions(mod):
+            mod = inline_regions(mod, regions(mod))
+        mod = prepare(mod, params)
+        with quiet(), golden_semantics(), tvm.transform.PassContext(opt_level=3):
+            library = relay.build(tvm.transform.Sequential(folding())(mod), _TARGET)
+        self._executor = graph_executor.GraphModule(library["default"](tvm.cpu()))
+        self._names = [parameter.name_hint for parameter in mod["main"].params]
+
+    def run(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[Array]:
+        """Outputs in model order for inputs by name, or in model order."""
+        named = inputs if isinstance(inputs, Mapping) else dict(zip(self._names, inputs, strict=True))
+        self._executor.run(**{name: tvm.nd.array(value) for name, value in named.items()})
+        count = self._executor.get_num_outputs() - len(self.layer_names)
+        return [self._executor.get_output(index).numpy() for index in range(count)]
+
+    def layers(self) -> dict[str, Array]:
+        """Output of every offloaded layer of the last run, by the layer's name."""
+        first = self._executor.get_num_outputs() - len(self.layer_names)
+        return {name: self._executor.get_output(first + i).numpy() for i, name in enumerate(self.layer_names)}
+
+
+def _with_layers(mod: tvm.IRModule) -> tuple[tvm.IRModule, list[str]]:
+    """One function without regions, whose outputs are the module's and then every layer's."""
+    values: dict[str, relay.Expr] = {}
+    functions = {variable.name_hint: function for variable, function in regions(mod).items()}
+
+    def rebuild(call: relay.Call, arguments: list[relay.Expr]) -> relay.Expr:
+        if not isinstance(call.op, relay.GlobalVar):
+            return called_with(call, arguments)
+        region = functions[call.op.name_hint]
+        new = rebuilt_values(region, arguments, without_composite)
+        for name, value in layer_values(region).items():
+            values[f"{call.op.name_hint}:{name}"] = new[value]
+        return new[region.body]
+
+    main = rebuild_calls(mod["main"], rebuild)
+    own = list(main.body.fields) if isinstance(main.body, relay.Tuple) else [main.body]
+    shown = relay.Function(main.params, relay.Tuple([*own, *values.values()]))
+    return relay.transform.InferType()(tvm.IRModule.from_expr(shown)), list(values)

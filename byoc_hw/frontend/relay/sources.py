@@ -1,0 +1,83 @@
+"""Source operators: the names that the model file gave, carried by Relay spans."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import tvm
+from tvm import relay
+
+from byoc_hw.frontend.relay.compose import called_with, rebuild_calls
+
+
+@dataclass(frozen=True)
+class SourceOperator:
+    """One operator of the model file and the Relay operators that it was imported as, in order."""
+
+    name: str
+    relay: tuple[str, ...]
+
+
+def source_names(span: object) -> tuple[str, ...]:
+    """The source operators that a span names, each once."""
+    if span is None:
+        return ()
+    parts = getattr(span, "spans", None)  # tvm.ir.SequentialSpan, where passes merged several
+    if parts is not None:
+        return tuple(dict.fromkeys(name for part in parts for name in source_names(part)))
+    return (str(span.source_name.name),)  # type: ignore[attr-defined]
+
+
+def operator_name(call: relay.Call) -> str:
+    """The name of the operator that a call applies; a region's symbol or `function` for the others."""
+    if isinstance(call.op, tvm.ir.Op):
+        return str(call.op.name)
+    if isinstance(call.op, relay.GlobalVar):
+        return str(call.op.name_hint)
+    return "function"
+
+
+def _span(name: str) -> tvm.ir.Span:
+    return tvm.ir.Span(tvm.ir.SourceName(name), 0, 0, 0, 0)
+
+
+@relay.transform.function_pass(opt_level=0, name="byoc_hw.NameSources")
+class NameSources:
+    """Name every operator: models written by hand have no spans, imported ones keep theirs."""
+
+    def transform_function(
+        self, function: relay.Function, mod: tvm.IRModule, context: tvm.transform.PassContext
+    ) -> relay.Function:
+        """One function; see `tvm.relay.transform.function_pass`."""
+        count: Counter[str] = Counter()
+
+        def named(call: relay.Call, arguments: list[relay.Expr]) -> relay.Call:
+            if source_names(call.span):
+                return called_with(call, arguments)
+            name = operator_name(call)
+            count[name] += 1
+            return relay.Call(call.op, arguments, call.attrs, call.type_args, _span(f"{name}_{count[name]}"))
+
+        return rebuild_calls(function, named)
+
+
+def calls_in_order(expr: relay.Expr) -> list[relay.Call]:
+    """Every call below `expr`, operands first."""
+    calls: list[relay.Call] = []
+
+    def visit(node: relay.Expr) -> None:
+        if isinstance(node, relay.Call):
+            calls.append(node)
+
+    relay.analysis.post_order_visit(expr, visit)
+    return calls
+
+
+def source_operators(function: relay.Function) -> list[SourceOperator]:
+    """The source operators of a model, in the order in which they are first computed."""
+    operators: dict[str, list[str]] = {}
+    for call in calls_in_order(function):
+        for name in source_names(call.span):
+            operators.setdefault(name, []).append(operator_name(call))
+    return [SourceOperator(name, tuple(ops)) for name, ops in operators.items()]

@@ -1,0 +1,168 @@
+"""The live pattern table as TVM sees it: entries of (composite name, pattern, check)."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import itertools
+import pkgutil
+from collections.abc import Callable, Iterator, Sequence
+from importlib.metadata import entry_points
+from typing import Any
+
+from tvm import relay
+from tvm.relay import dataflow_pattern as dfp
+from tvm.relay.op.contrib.register import get_pattern_table, register_pattern_table
+
+from byoc_hw.accelerator import Accelerator
+from byoc_hw.errors import InvalidInput, PatternError
+from byoc_hw.frontend.relay.accelerators import by_name
+from byoc_hw.frontend.relay.match import Match, call_patterns, match, pattern_operator
+from byoc_hw.graph import Layer
+from byoc_hw.pattern import Form, NotALayer, Pattern, Recorder, Rejection, broken_rules, patterns
+
+ENTRY_POINT_GROUP = "byoc_hw.patterns"
+
+Entry = tuple[str, dfp.DFPattern, Callable[[relay.Expr], bool]]
+
+
+@functools.cache
+def load_patterns() -> None:
+    """Import every module of `byoc_hw.patterns`, and what installed packages bring; each registers itself."""
+    folder = importlib.import_module("byoc_hw.patterns")
+    for module in sorted(info.name for info in pkgutil.iter_modules(folder.__path__)):
+        importlib.import_module(f"{folder.__name__}.{module}")
+    for entry in sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda entry: (entry.name, entry.value)):
+        entry.load()
+
+
+def ordered_forms() -> tuple[tuple[Pattern, Form], ...]:
+    """Every form of every pattern, the more specific before the more general.
+
+    More operators are more specific. Of two patterns over the same operators neither is, so one of
+    them declares that it is `before` the other; `PatternError` if none does.
+    """
+    load_patterns()
+    return _in_order(patterns())
+
+
+@functools.lru_cache(maxsize=1)
+def _in_order(table: tuple[Pattern, ...]) -> tuple[tuple[Pattern, Form], ...]:
+    rivals: dict[tuple[str, ...], list[Pattern]] = {}
+    forms = [(pattern, form, _operators(form)) for pattern in table for form in pattern.forms]
+    for pattern, _, operators in forms:
+        if pattern not in rivals.setdefault(operators, []):
+            rivals[operators].append(pattern)
+
+    def wins(pattern: Pattern, operators: tuple[str, ...]) -> int:
+        return sum(rival.name in pattern.before for rival in rivals[operators])
+
+    for operators, group in rivals.items():
+        ranked = sorted(group, key=lambda pattern: (wins(pattern, operators), pattern.name))
+        for first, second in itertools.pairwise(ranked):
+            if wins(first, operators) == wins(second, operators):
+                raise PatternError(
+                    f"patterns {first.name!r} and {second.name!r} match the same operators "
+                    f"({', '.join(operators)}): one declares before=({second.name!r},) or the like"
+                )
+    forms.sort(key=lambda item: (-len(item[2]), item[2], -wins(item[0], item[2])))
+    return tuple((pattern, form) for pattern, form, _ in forms)
+
+
+def _operators(form: Form) -> tuple[str, ...]:
+    return tuple(sorted(pattern_operator(call) for call in call_patterns(form.pattern)))
+
+
+# ---------------------------------------------------------------- entries
+
+
+def entries(accelerator: Accelerator, deny: Sequence[str] = (), recorder: Recorder | None = None) -> list[Entry]:
+    """The table for one accelerator; what its checks decline goes to the recorder."""
+    return [
+        (f"{accelerator.name}.{pattern.name}", form.pattern, _check(pattern, form, accelerator, deny, recorder))
+        for pattern, form in ordered_forms()
+    ]
+
+
+def _check(
+    pattern: Pattern, form: Form, accelerator: Accelerator, deny: Sequence[str], recorder: Recorder | None
+) -> Callable[[relay.Expr], bool]:
+    def check(expr: relay.Expr) -> bool:
+        found = match(form.pattern, expr)
+        if found is None:
+            return False
+        try:
+            layer = pattern.parse(found)
+        except NotALayer as error:
+            rejection: Rejection | None = Rejection(pattern.name, (error.broken,))
+        else:
+            if layer is None:
+                return False
+            rejection = _rejection(pattern, found, layer, accelerator, deny)
+        if rejection is None:
+            return True
+        if recorder is not None:
+            recorder.reject(found.sources, rejection)
+        return False
+
+    return check
+
+
+def _rejection(
+    pattern: Pattern, found: Match, layer: Layer, accelerator: Accelerator, deny: Sequence[str]
+) -> Rejection | None:
+    for name in (pattern.name, *found.sources):
+        if name in deny:
+            return Rejection(pattern.name, near_miss=f"kept on the host by deny={name!r}")
+    broken = broken_rules(pattern, layer, accelerator)
+    return Rejection(pattern.name, broken) if broken else None
+
+
+def parse_composite(composite: str, body: relay.Expr) -> tuple[Layer, Match] | None:
+    """The layer of a composite function's body and the match it was read from, or None."""
+    for pattern, form in ordered_forms():
+        if pattern.name != composite:
+            continue
+        found = match(form.pattern, body)
+        layer = pattern.parse(found) if found is not None else None
+        if found is not None and layer is not None:
+            return layer, found
+    return None
+
+
+# ---------------------------------------------------------------- TVM's registry
+
+
+class LivePatternTable(Sequence[Entry]):
+    """The table of one compiler, evaluated at each use: a pattern registered later takes part."""
+
+    def __init__(self, compiler: str) -> None:
+        self.compiler = compiler
+
+    def __len__(self) -> int:
+        return len(ordered_forms())
+
+    def __getitem__(self, index: Any) -> Any:
+        return entries(by_name(self.compiler))[index]
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(entries(by_name(self.compiler)))
+
+
+def pattern_table(compiler: str = "hwlib") -> LivePatternTable:
+    """The live table of a compiler, the same that TVM's `get_pattern_table(compiler)` gives.
+
+    Entries are (composite name, dataflow pattern, check). `InvalidInput` for a compiler that no
+    accelerator of this process has.
+    """
+    by_name(compiler)
+    table = get_pattern_table(compiler)
+    if not isinstance(table, LivePatternTable):
+        raise InvalidInput(f"compiler {compiler!r} has a pattern table that is not byoc_hw's")
+    return table
+
+
+def register_table(compiler: str) -> None:
+    """Make the table known to TVM under a compiler name."""
+    if get_pattern_table(compiler) is None:
+        register_pattern_table(compiler, lambda: LivePatternTable(compiler))

@@ -1,0 +1,412 @@
+"""The layer graph: what checks, planning, packing and code generation read.
+
+Plain Python and numpy. Nothing here, or behind here, knows which front end a graph came from.
+Activations are NHWC, weights OHWI, biases 1-D; batch is the leading 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from byoc_hw.errors import GraphError, InvalidInput
+
+Array = npt.NDArray[Any]
+Pair = tuple[int, int]
+Padding = tuple[int, int, int, int]
+Problem = tuple[str, str]
+"""A rule that a layer breaks, and what was found."""
+
+_STORAGE_BYTES = {"int8": 1, "uint8": 1, "int16": 2, "int32": 4, "float32": 4, "int64": 8}
+
+
+@dataclass(frozen=True)
+class Quantization:
+    """Affine quantization, `real = scale * (stored - zero_point)`, with the model's raw values.
+
+    One scale and zero point, or one for each index of dimension `axis`.
+    """
+
+    scale: tuple[float, ...]
+    zero_point: tuple[int, ...]
+    axis: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Tensor:
+    """A tensor: activations (NHWC or 2-D), weights (OHWI), or a 1-D bias.
+
+    `bits` is the precision that the accelerator sees (8, 4, 2, 32); `dtype` the storage type of
+    `data` and of the C argument. `data` is given for constants only. Tensors compare by identity.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str = "int8"
+    bits: int = 8
+    quantization: Quantization | None = None
+    data: Array | None = None
+
+    @property
+    def elements(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in main memory."""
+        return self.elements * _STORAGE_BYTES[self.dtype]
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """What every layer has. `source` names the operators of the model file that it came from."""
+
+    kind: ClassVar[str]
+
+    name: str
+    source: tuple[str, ...]
+    ifm: Tensor
+    ofm: Tensor
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        return (self.ifm,)
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates of one inference."""
+        return 0
+
+    def problems(self) -> Iterator[Problem]:
+        """Each rule of the layer's own geometry that it breaks."""
+        yield from ()
+
+
+@dataclass(frozen=True, eq=False)
+class _Weighted(Layer):
+    """A layer with weights: int32 sums, requantized and clamped to int8.
+
+    `accumulator` is the quantization of the int32 sum as the model states it (its scale is the
+    product of the input's and the weights', already rounded to float32 by the model's author).
+    """
+
+    weights: Tensor
+    bias: Tensor | None
+    accumulator: Quantization
+    act_min: int
+    act_max: int
+
+    @property
+    def out_channels(self) -> int:
+        return self.ofm.shape[-1]
+
+    @property
+    def sum_bits(self) -> int:
+        """Width, with the sign, of the largest value that any input can bring the sum to.
+
+        Counts partial sums in any order, the sum with the input's zero point folded into the bias,
+        and the sum after it is scaled to the output.
+        """
+        if self.weights.data is None or self.ofm.quantization is None:
+            return 0
+        zero_point = self.weights.quantization.zero_point[0] if self.weights.quantization else 0
+        weights = np.abs(self.weights.data.astype(np.int64) - zero_point)
+        bound = 256 * weights.reshape(weights.shape[0], -1).sum(axis=1)
+        if self.bias is not None and self.bias.data is not None:
+            bound = bound + np.abs(self.bias.data.astype(np.int64))
+        ratio = np.asarray(self.accumulator.scale, np.float64) / self.ofm.quantization.scale[0]
+        largest = max(float(bound.max()), float((bound * ratio).max()) + 256)
+        return int(np.ceil(np.log2(largest + 1))) + 1
+
+    def problems(self) -> Iterator[Problem]:
+        if self.weights.data is None:
+            yield "weights are constant", "computed at run time"
+        if self.bias is not None and self.bias.shape != (self.out_channels,):
+            yield f"bias has one value for each of {self.out_channels} output channels", f"shape {self.bias.shape}"
+        if len(self.accumulator.scale) not in (1, self.out_channels):
+            yield f"one scale, or one for each of {self.out_channels} output channels", f"{len(self.accumulator.scale)}"
+
+
+@dataclass(frozen=True, eq=False)
+class Conv2d(_Weighted):
+    """2-D convolution. ifm (1, H, W, C), weights (K, FY, FX, C), ofm (1, OH, OW, K).
+
+    `padding` is (top, left, bottom, right), filled with the input's zero point.
+    """
+
+    kind: ClassVar[str] = "conv2d"
+
+    strides: Pair = (1, 1)
+    padding: Padding = (0, 0, 0, 0)
+    dilation: Pair = (1, 1)
+
+    @property
+    def kernel(self) -> Pair:
+        return self.weights.shape[1], self.weights.shape[2]
+
+    @property
+    def in_channels(self) -> int:
+        """Input channels that one output channel sums over."""
+        return self.weights.shape[3]
+
+    @property
+    def macs(self) -> int:
+        return self.ofm.elements * prod(self.kernel) * self.in_channels
+
+    def problems(self) -> Iterator[Problem]:
+        yield from super().problems()
+        yield from _window_problems(self.ifm, self.ofm, self.kernel, self.strides, self.padding, self.dilation)
+        if self.weights.shape[3] != self.ifm.shape[3] or self.weights.shape[0] != self.ofm.shape[3]:
+            yield f"weights join ifm {self.ifm.shape} to ofm {self.ofm.shape}", f"shape {self.weights.shape}"
+
+
+@dataclass(frozen=True, eq=False)
+class DepthwiseConv2d(Conv2d):
+    """Depthwise convolution, one filter a channel. weights (C, FY, FX, 1)."""
+
+    kind: ClassVar[str] = "depthwise_conv2d"
+
+    def problems(self) -> Iterator[Problem]:
+        yield from _Weighted.problems(self)
+        yield from _window_problems(self.ifm, self.ofm, self.kernel, self.strides, self.padding, self.dilation)
+        channels = (self.weights.shape[0], self.ifm.shape[3], self.ofm.shape[3])
+        if len(set(channels)) != 1 or self.weights.shape[3] != 1:
+            yield f"one filter for each channel of ifm {self.ifm.shape}", f"{self.weights.shape} to {self.ofm.shape}"
+
+
+@dataclass(frozen=True, eq=False)
+class Dense(_Weighted):
+    """Fully connected. ifm (1, C), weights (K, C), ofm (1, K)."""
+
+    kind: ClassVar[str] = "dense"
+
+    @property
+    def macs(self) -> int:
+        return self.weights.elements
+
+    def problems(self) -> Iterator[Problem]:
+        yield from super().problems()
+        if self.weights.shape != (self.ofm.shape[-1], self.ifm.shape[-1]):
+            yield f"weights join ifm {self.ifm.shape} to ofm {self.ofm.shape}", f"shape {self.weights.shape}"
+
+
+@dataclass(frozen=True, eq=False)
+class Add(Layer):
+    """Element-wise quantized addition of two tensors of one shape; each has its own quantization."""
+
+    kind: ClassVar[str] = "add"
+
+    ifm2: Tensor
+    act_min: int = -128
+    act_max: int = 127
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        return (self.ifm, self.ifm2)
+
+    def problems(self) -> Iterator[Problem]:
+        shapes = (self.ifm.shape, self.ifm2.shape, self.ofm.shape)
+        if len(set(shapes)) != 1:
+            yield "both inputs and the output have one shape", ", ".join(map(str, shapes))
+        if None in (self.ifm.quantization, self.ifm2.quantization, self.ofm.quantization):
+            yield "inputs and output are quantized", "no scale"
+
+
+@dataclass(frozen=True, eq=False)
+class Pool2d(Layer):
+    """Average or maximum over a window. ifm (1, H, W, C), ofm (1, OH, OW, C).
+
+    An average is the sum divided by the number of window elements (those inside the input, or all
+    of them with `count_include_pad`), truncated towards zero. Where `rescaled`, the average is then
+    requantized from ifm's quantization to ofm's.
+    """
+
+    kind: ClassVar[str] = "pool2d"
+
+    mode: Literal["avg", "max"] = "avg"
+    kernel: Pair = (1, 1)
+    strides: Pair = (1, 1)
+    padding: Padding = (0, 0, 0, 0)
+    dilation: Pair = (1, 1)
+    count_include_pad: bool = False
+    rescaled: bool = False
+    act_min: int = -128
+    act_max: int = 127
+
+    def problems(self) -> Iterator[Problem]:
+        yield from _window_problems(self.ifm, self.ofm, self.kernel, self.strides, self.padding, self.dilation)
+        if self.ifm.shape[3] != self.ofm.shape[3]:
+            yield "input and output have the same channels", f"{self.ifm.shape[3]} and {self.ofm.shape[3]}"
+        if self.mode == "max" and self.rescaled:
+            yield "a maximum keeps its input's quantization", "rescaled"
+        if self.rescaled and None in (self.ifm.quantization, self.ofm.quantization):
+            yield "a rescaled average has quantized input and output", "no scale"
+
+
+@dataclass(frozen=True, eq=False)
+class Reshape(Layer):
+    """The same bytes under another shape. Never copies."""
+
+    kind: ClassVar[str] = "reshape"
+
+    def problems(self) -> Iterator[Problem]:
+        if self.ifm.elements != self.ofm.elements:
+            yield "input and output have as many elements", f"{self.ifm.shape} and {self.ofm.shape}"
+
+
+@dataclass(frozen=True, eq=False)
+class Transpose(Layer):
+    """Dimensions reordered: `ofm.shape[i] == ifm.shape[axes[i]]`. A layout change at a border."""
+
+    kind: ClassVar[str] = "transpose"
+
+    axes: tuple[int, ...] = ()
+
+    def problems(self) -> Iterator[Problem]:
+        if sorted(self.axes) != list(range(len(self.ifm.shape))):
+            yield f"axes permute the {len(self.ifm.shape)} dimensions of the input", str(self.axes)
+        elif self.ofm.shape != tuple(self.ifm.shape[axis] for axis in self.axes):
+            yield f"axes turn {self.ifm.shape} into {self.ofm.shape}", str(self.axes)
+
+
+def output_extent(size: int, before: int, after: int, kernel: int, stride: int, dilation: int = 1) -> int:
+    """Output rows (or columns) of a sliding window over `size` rows padded by `before` and `after`."""
+    return (size + before + after - ((kernel - 1) * dilation + 1)) // stride + 1
+
+
+def _window_problems(
+    ifm: Tensor, ofm: Tensor, kernel: Pair, strides: Pair, padding: Padding, dilation: Pair
+) -> Iterator[Problem]:
+    if len(ifm.shape) != 4 or len(ofm.shape) != 4:
+        yield "input and output are 4-D", f"{ifm.shape} and {ofm.shape}"
+        return
+    top, left, bottom, right = padding
+    rows = output_extent(ifm.shape[1], top, bottom, kernel[0], strides[0], dilation[0])
+    columns = output_extent(ifm.shape[2], left, right, kernel[1], strides[1], dilation[1])
+    if (rows, columns) != ofm.shape[1:3]:
+        yield f"output height and width are {rows} x {columns}", f"{ofm.shape[1]} x {ofm.shape[2]}"
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """One region: layers in execution order between `inputs` and `outputs`.
+
+    `name` is the C symbol of the region. A tensor may be used by several layers and be an output
+    as well; an input may also be an output.
+    """
+
+    name: str
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    layers: tuple[Layer, ...]
+
+    @cached_property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Activations: inputs, constants that a layer reads as one, and layer outputs, in order."""
+        ordered: dict[int, Tensor] = {id(tensor): tensor for tensor in self.inputs}
+        for layer in self.layers:
+            for tensor in (*layer.inputs, layer.ofm):
+                ordered.setdefault(id(tensor), tensor)
+        return tuple(ordered.values())
+
+    def verify(self) -> None:
+        """Raise `GraphError` with the layer and the rule that it breaks."""
+        known = {id(tensor) for tensor in self.inputs}
+        for layer in self.layers:
+            for tensor in layer.inputs:
+                if tensor.data is None and id(tensor) not in known:
+                    raise GraphError(f"{self.name}: {layer.name}: reads {tensor.name}, which nothing before it writes")
+            if id(layer.ofm) in known:
+                raise GraphError(f"{self.name}: {layer.name}: writes {layer.ofm.name}, which is already written")
+            known.add(id(layer.ofm))
+            for rule, found in layer.problems():
+                raise GraphError(f"{self.name}: {layer.name}: {rule}: got {found}")
+        for tensor in self.outputs:
+            if id(tensor) not in known:
+                raise GraphError(f"{self.name}: output {tensor.name} is written by no layer")
+
+
+# The whole model: what main calls, in order.
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A tensor of the whole model, as `<mod_name>_run` sees it."""
+
+    name: str
+    nbytes: int
+    role: Literal["input", "output", "intermediate"] = "intermediate"
+    shape: tuple[int, ...] = ()
+    dtype: str = "int8"
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """Bytes of the arena that a host function uses while it runs.
+
+    `conflicts` names the buffers and workspaces that are alive together with it.
+    """
+
+    name: str
+    nbytes: int
+    alignment: int
+    conflicts: frozenset[str]
+
+
+@dataclass(frozen=True)
+class HostCall:
+    """A C function that TVM generated. It addresses its own workspace inside the arena."""
+
+    symbol: str
+    arguments: tuple[Buffer, ...]
+    source: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class RegionCall:
+    """A call of a region: the graph's inputs, then its outputs; its scratch comes from the arena."""
+
+    graph: Graph
+    arguments: tuple[Buffer, ...]
+
+
+@dataclass(frozen=True)
+class CopyCall:
+    """A model output that is a plain copy of a buffer (an input handed through, say)."""
+
+    source: Buffer
+    target: Buffer
+
+
+Call = HostCall | RegionCall | CopyCall
+
+
+@dataclass(frozen=True)
+class Program:
+    """A whole model: its interface, and the calls of one inference in order."""
+
+    name: str
+    inputs: tuple[Buffer, ...]
+    outputs: tuple[Buffer, ...]
+    calls: tuple[Call, ...]
+
+    @property
+    def regions(self) -> tuple[Graph, ...]:
+        return tuple(call.graph for call in self.calls if isinstance(call, RegionCall))
+
+
+def check_mod_name(mod_name: str) -> None:
+    """`InvalidInput` unless `mod_name` can be part of every C name of a project."""
+    if not mod_name:
+        raise InvalidInput("mod_name has at least one character: got ''")
+    for character in mod_name:
+        if not (character.isascii() and (character.isalnum() or character == "_")):
+            raise InvalidInput(f"mod_name {mod_name!r}: characters are letters, digits and _: got {character!r}")
+    if mod_name[0].isdigit():
+        raise InvalidInput(f"mod_name {mod_name!r}: the first character is a letter or _: got {mod_name[0]!r}")

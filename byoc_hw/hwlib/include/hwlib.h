@@ -1,0 +1,114 @@
+/* HWlib: one wrapper for each layer kind, called by generated code, over the HAL of hwlib_hal.h.
+ *
+ * A region is a chain of layers that runs on the accelerator. The compiler planned it: a list of
+ * steps (start a copy, start a job, wait for one), which the wrappers carry out in order. A wrapper
+ * runs the range of steps that it is given; a copy in it may already serve a later layer. HWlib moves
+ * no activation byte itself: every byte moves by a copy or a job.
+ */
+#ifndef HWLIB_H
+#define HWLIB_H
+
+#include "hwlib_hal.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The spaces of a region's addresses. Arguments of the region follow HWLIB_SPACE_ARGUMENT in their
+ * order, inputs first. */
+enum {
+  HWLIB_SPACE_ACTIVATIONS = 0, /* local memories: offsets from their start */
+  HWLIB_SPACE_WEIGHTS = 1,
+  HWLIB_SPACE_FLASH = 2,   /* packed weights and parameters */
+  HWLIB_SPACE_SCRATCH = 3, /* the region's part of the arena */
+  HWLIB_SPACE_ARGUMENT = 4,
+};
+
+typedef struct {
+  uint8_t space;
+  uint32_t offset;
+} hwlib_address_t;
+
+typedef struct {
+  hwlib_address_t target, source;
+  uint32_t bytes, rows;                  /* rows of bytes; rows == 1 is a plain copy */
+  uint32_t target_stride, source_stride; /* bytes from row to row */
+} hwlib_copy_t;
+
+enum {
+  HWLIB_STEP_COPY = 0,      /* start copies[index], keep its token in slot */
+  HWLIB_STEP_JOB = 1,       /* start a job on tiles[index], keep its token in slot */
+  HWLIB_STEP_COPY_WAIT = 2, /* wait for the copy whose token is in slot */
+  HWLIB_STEP_JOB_WAIT = 3,  /* wait for the job whose token is in slot */
+};
+
+enum { HWLIB_SLOTS = 16 };
+
+typedef struct {
+  uint8_t kind, slot;
+  uint32_t index;
+} hwlib_step_t;
+
+typedef struct {
+  const hwlib_step_t *steps;
+  const hwlib_copy_t *copies;
+  const hwlib_tile_t *tiles;
+} hwlib_plan_t;
+
+/* A running region: on the stack of its function. */
+typedef struct {
+  const hwlib_plan_t *plan;
+  const uintptr_t *spaces; /* by space; the first two entries are not used */
+  uint16_t layer;          /* the layer that runs, or that failed */
+  hwlib_token_t tokens[HWLIB_SLOTS];
+} hwlib_region_t;
+
+/* A range of the plan's steps. */
+typedef struct {
+  uint32_t first, count;
+} hwlib_steps_t;
+
+/* A whole tensor and where it is when the layer starts (ifm) or has ended (ofm). */
+typedef struct {
+  uint8_t space;
+  uint32_t offset, bytes;
+} hwlib_tensor_t;
+
+hwlib_status_t hwlib_begin(hwlib_region_t *region, const hwlib_plan_t *plan, const uintptr_t *spaces);
+
+hwlib_status_t hwlib_conv2d(hwlib_region_t *region, const hwlib_conv2d_t *layer, hwlib_steps_t steps,
+                            hwlib_tensor_t ifm, hwlib_tensor_t ofm);
+hwlib_status_t hwlib_depthwise_conv2d(hwlib_region_t *region, const hwlib_conv2d_t *layer,
+                                      hwlib_steps_t steps, hwlib_tensor_t ifm, hwlib_tensor_t ofm);
+hwlib_status_t hwlib_dense(hwlib_region_t *region, const hwlib_conv2d_t *layer, hwlib_steps_t steps,
+                           hwlib_tensor_t ifm, hwlib_tensor_t ofm);
+hwlib_status_t hwlib_add(hwlib_region_t *region, const hwlib_add_t *layer, hwlib_steps_t steps,
+                         hwlib_tensor_t ifm, hwlib_tensor_t ifm2, hwlib_tensor_t ofm);
+hwlib_status_t hwlib_pool2d(hwlib_region_t *region, const hwlib_pool2d_t *layer, hwlib_steps_t steps,
+                            hwlib_tensor_t ifm, hwlib_tensor_t ofm);
+/* Copies only. A reshape has steps only where its output must lie elsewhere (a region's output). */
+hwlib_status_t hwlib_reshape(hwlib_region_t *region, const hwlib_layer_t *layer, hwlib_steps_t steps,
+                             hwlib_tensor_t ifm, hwlib_tensor_t ofm);
+hwlib_status_t hwlib_transpose(hwlib_region_t *region, const hwlib_layer_t *layer, hwlib_steps_t steps,
+                               hwlib_tensor_t ifm, hwlib_tensor_t ofm);
+
+/* Runs the last steps (waits, as a rule) and ends the region. */
+hwlib_status_t hwlib_wait(hwlib_region_t *region, hwlib_steps_t steps);
+
+/* What a region and <mod_name>_run return: 0, or the status with the layer that failed. */
+#define HWLIB_RESULT(status, layer) ((int32_t)(((uint32_t)(layer) << 8) | (uint32_t)(status)))
+#define HWLIB_RESULT_STATUS(result) ((int32_t)((uint32_t)(result)&0xffu))
+#define HWLIB_RESULT_LAYER(result) ((uint16_t)((uint32_t)(result) >> 8))
+
+/* A build with -DHWLIB_TRACE calls this after each layer whose whole output is in main memory, and
+ * the program provides it. It reads what is there: the plan of such a build has the waits for a
+ * layer's output copies among the layer's own steps. */
+#ifdef HWLIB_TRACE
+void hwlib_trace(uint16_t layer, const void *ofm, uint32_t bytes);
+#endif
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,196 @@
+/* The hardware abstraction layer of HWlib: the eight functions that the silicon implements.
+ *
+ * The accelerator has two local memories (activations, weights), a DMA engine that copies between
+ * them and main memory (or flash), and an array that runs jobs on tiles in local memory. The engines
+ * run beside the host and beside each other; each takes its work in the order in which it was
+ * started. A token stands for one started copy or job until it was waited for; it is never 0, which
+ * HWlib keeps in a slot that no copy or job was started for.
+ */
+#ifndef HWLIB_HAL_H
+#define HWLIB_HAL_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What every function of HWlib and of the HAL returns. A HAL may return any of them, at once or
+ * from the wait; HWlib hands it up unchanged. Values fit in 8 bits. */
+typedef int32_t hwlib_status_t;
+enum {
+  HWLIB_OK = 0,
+  HWLIB_ERROR_ADDRESS = 1,   /* an access outside the memory that it names */
+  HWLIB_ERROR_ALIGNMENT = 2, /* an address, stride or length that the engine cannot take */
+  HWLIB_ERROR_LIMIT = 3,     /* a job beyond what the array can do */
+  HWLIB_ERROR_RACE = 4,      /* a copy and a job in flight on the same bytes */
+  HWLIB_ERROR_UNWRITTEN = 5, /* a read of local memory that nothing has written */
+  HWLIB_ERROR_TOKEN = 6,     /* a wait for a token that is not in flight */
+  HWLIB_ERROR_STEP = 7,      /* a step, slot or descriptor kind that does not fit: a damaged plan */
+  HWLIB_ERROR_HARDWARE = 8,  /* whatever else the hardware reports */
+};
+
+/* Where one side of a copy lies. */
+enum {
+  HWLIB_LOCAL_ACTIVATIONS = 0,
+  HWLIB_LOCAL_WEIGHTS = 1,
+  HWLIB_MAIN = 2, /* RAM or flash, wherever the host can point */
+};
+typedef struct {
+  uint8_t memory;    /* one of the above */
+  uintptr_t address; /* bytes from the start of a local memory; a pointer for HWLIB_MAIN */
+} hwlib_place_t;
+
+typedef uint32_t hwlib_token_t;
+
+typedef enum {
+  HWLIB_CONV2D = 0,
+  HWLIB_DEPTHWISE_CONV2D = 1,
+  HWLIB_DENSE = 2,
+  HWLIB_ADD = 3,
+  HWLIB_POOL2D = 4,
+  HWLIB_RESHAPE = 5,
+  HWLIB_TRANSPOSE = 6,
+} hwlib_kind_t;
+
+/* How a sum is scaled to the output: see hwlib_params_t. */
+enum {
+  HWLIB_ROUND_UPWARD = 0, /* once, halves towards plus infinity, in 64 bits */
+};
+
+/* What every layer descriptor starts with. */
+typedef struct {
+  uint16_t id;      /* number of the layer in the model, from 0 */
+  uint8_t kind;     /* hwlib_kind_t */
+  uint8_t rounding; /* HWLIB_ROUND_... */
+} hwlib_layer_t;
+
+typedef struct {
+  uint32_t height, width, channels;
+} hwlib_shape_t;
+
+/* Output = (value << left) * multiplier, shifted right by `right` with the layer's rounding:
+ *   v = (int64_t)value * 2^left * multiplier;  (v + 2^(right - 1)) >> right  (arithmetic shift)
+ * v wraps in 64 bits; the result is clamped as it is, without a detour through 32 bits.
+ * multiplier is 0 or 2^30 .. 2^31 - 1; left is 0..31, right 1..62; a multiplier of 0 gives 0. */
+typedef struct {
+  int32_t multiplier;
+  uint8_t left, right;
+} hwlib_scale_t;
+
+/* The parameters of one output channel, 12 bytes, in local weight memory beside the weights.
+ * bias holds the model's bias and the folded zero-point sums: -ifm_zero_point * sum(weights). */
+typedef struct {
+  int32_t bias;
+  int32_t multiplier;
+  uint8_t left, right;
+  uint16_t reserved;
+} hwlib_params_t;
+
+/* conv2d, depthwise_conv2d and dense. For each output channel k
+ *   sum = bias[k] + sum over the window of ifm * (weights - weight_zero_point)
+ *   ofm = clamp(scale(sum, k) + ofm_zero_point, act_min, act_max)
+ * where padding reads as ifm_zero_point and sums wrap in 32 bits. Dense is a convolution of 1 x 1 over one pixel.
+ * Weights: [k][fy][fx][c] for a tile, `weight_bits` wide, two's complement, the lowest bits first;
+ * each output channel starts on a byte. */
+typedef struct {
+  hwlib_layer_t layer;
+  hwlib_shape_t ifm, ofm; /* of the whole layer */
+  uint8_t kernel_h, kernel_w, stride_h, stride_w;
+  uint8_t pad_top, pad_left, pad_bottom, pad_right; /* of the whole layer */
+  uint8_t weight_bits;                              /* 8, 4 or 2 */
+  int8_t ifm_zero_point, weight_zero_point, ofm_zero_point;
+  int8_t act_min, act_max;
+} hwlib_conv2d_t;
+
+/* ofm = clamp(scale(ifm - ifm_zero_point) + scale(ifm2 - ifm2_zero_point) + ofm_zero_point) */
+typedef struct {
+  hwlib_layer_t layer;
+  hwlib_shape_t shape;
+  hwlib_scale_t ifm_scale, ifm2_scale;
+  int8_t ifm_zero_point, ifm2_zero_point, ofm_zero_point;
+  int8_t act_min, act_max;
+} hwlib_add_t;
+
+enum { HWLIB_POOL_AVG = 0, HWLIB_POOL_MAX = 1 };
+
+/* Maximum or average of a window; padding counts as -128 for a maximum and as 0 for a sum.
+ *   average = sum / count, truncated towards zero; count is kernel_h * kernel_w with
+ *   count_include_pad, else the window's elements inside the input
+ *   ofm = clamp(scale(average - ifm_zero_point) + ofm_zero_point, act_min, act_max)
+ * A maximum is only clamped: its scale and zero points are not read.
+ * (An average that is not rescaled has multiplier 2^30, left 1, right 31, zero points 0.) */
+typedef struct {
+  hwlib_layer_t layer;
+  hwlib_shape_t ifm, ofm; /* of the whole layer */
+  uint8_t kernel_h, kernel_w, stride_h, stride_w;
+  uint8_t pad_top, pad_left, pad_bottom, pad_right; /* of the whole layer */
+  uint8_t mode, count_include_pad;
+  int8_t ifm_zero_point, ofm_zero_point;
+  hwlib_scale_t scale;
+  int8_t act_min, act_max;
+} hwlib_pool2d_t;
+
+/* One tile of a layer: what a job works on, in local memory. Addresses are byte offsets: weights
+ * and params in local weights, the rest in local activations. Rows and pixels may be strided;
+ * channels are dense. The job pads: ifm_h x ifm_w are the rows and columns that are there, and
+ * pad_* say how many more the window sees (a tile inside the layer has none on its inner sides).
+ * For add, ifm_* give one linear run: ifm_h = 1, ifm_w elements of 1 channel; ifm2 and ofm are as
+ * long, and the strides and ofm_* are not read. */
+typedef struct {
+  uint32_t ifm, ifm2, ofm; /* ifm2: add only */
+  uint32_t psum;           /* int32 [ofm_h][ofm_w][ofm_c], 4-byte aligned, unless FIRST and LAST */
+  uint32_t weights, params;
+  uint32_t ifm_row, ofm_row;       /* bytes from one row to the next */
+  uint32_t ifm_pixel, ofm_pixel;   /* bytes from one pixel to the next */
+  uint32_t ifm_h, ifm_w, ifm_c;    /* ifm_c: the input channels that this job sums over */
+  uint32_t ofm_h, ofm_w, ofm_c;
+  uint8_t pad_top, pad_left, pad_bottom, pad_right;
+  uint8_t flags; /* HWLIB_TILE_...; only conv2d and dense may be anything but FIRST and LAST */
+} hwlib_tile_t;
+
+enum {
+  HWLIB_TILE_FIRST = 1, /* first slice of input channels: start from the bias, not from psum */
+  HWLIB_TILE_LAST = 2,  /* last slice: scale and write ofm; otherwise write psum */
+};
+
+typedef struct {
+  const hwlib_layer_t *layer; /* the descriptor that layer->kind says */
+  const hwlib_tile_t *tile;
+} hwlib_job_t;
+
+/* Bring the accelerator to a known state: engines idle, no tokens. Called at the start of every
+ * region, so also after a failure; must be cheap when nothing is in flight. Blocks. */
+hwlib_status_t hwlib_hal_init(void);
+
+/* Start a copy of `bytes` bytes. One side is local, the other HWLIB_MAIN. Does not block, unless
+ * the engine's queue is full. Main memory must stay as it is until the copy was waited for. */
+hwlib_status_t hwlib_hal_copy_1d(hwlib_place_t target, hwlib_place_t source, uint32_t bytes,
+                                 hwlib_token_t *token);
+
+/* Start a copy of `rows` rows of `bytes` bytes, `*_stride` bytes apart. As hwlib_hal_copy_1d. */
+hwlib_status_t hwlib_hal_copy_2d(hwlib_place_t target, uint32_t target_stride, hwlib_place_t source,
+                                 uint32_t source_stride, uint32_t bytes, uint32_t rows,
+                                 hwlib_token_t *token);
+
+/* Return when the copy is done (polled or by interrupt). */
+hwlib_status_t hwlib_hal_copy_wait(hwlib_token_t token);
+
+/* Start a job. Does not block, unless the array's queue is full. *job itself may be gone when this
+ * returns; the layer and the tile that it points to stay. */
+hwlib_status_t hwlib_hal_job_start(const hwlib_job_t *job, hwlib_token_t *token);
+
+/* Return when the job is done (polled or by interrupt). */
+hwlib_status_t hwlib_hal_job_wait(hwlib_token_t token);
+
+/* A free-running count of accelerator cycles, for profiles. */
+uint64_t hwlib_hal_cycles(void);
+
+/* The steps that follow belong to this layer. For traces and profiles; may do nothing. */
+void hwlib_hal_mark(uint16_t layer);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

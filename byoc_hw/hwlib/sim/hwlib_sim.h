@@ -1,0 +1,50 @@
+/* The reference HAL: hwlib_hal.h in software, for tests, profiles and hosts without the silicon.
+ *
+ * Bit-exact; refuses what the accelerator of hwlib_sim_config.h cannot do, and says why; keeps a
+ * timeline of the host, the DMA engine and the array. Freestanding but for memcpy and memset, in
+ * static memory. One accelerator a program, one thread.
+ */
+#ifndef HWLIB_SIM_H
+#define HWLIB_SIM_H
+
+#include "hwlib_hal.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Layers with a profile of their own; those beyond share the last one. */
+#ifndef HWLIB_SIM_LAYERS
+#define HWLIB_SIM_LAYERS 1024
+#endif
+
+typedef struct {
+  uint64_t array_cycles, dma_cycles; /* how long each engine worked */
+  uint64_t dma_bytes;
+  uint32_t jobs, copies;
+} hwlib_sim_counters_t;
+
+/* A new inference: profile and fault cleared, local memories as if nothing had ever written them. */
+void hwlib_sim_reset(void);
+
+/* Cycles until the last engine ends all that was started since the reset. */
+uint64_t hwlib_sim_cycles(void);
+
+/* A layer's share of them. Whenever an operation ends later than all before it, the difference goes
+ * to the layer that hwlib_hal_mark named, so the shares add up to the total. */
+uint64_t hwlib_sim_layer_cycles(uint16_t layer);
+
+const hwlib_sim_counters_t *hwlib_sim_layer_counters(uint16_t layer);
+
+/* Operations that nobody waited for. Not 0 after a region: its results may not be there yet. */
+uint32_t hwlib_sim_in_flight(void);
+
+/* What was last refused since the reset and why, or "": static text, "copy: 16 bytes at 262140 reach
+ * beyond the 262144 bytes of local activations". */
+const char *hwlib_sim_fault(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

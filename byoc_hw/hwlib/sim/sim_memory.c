@@ -1,0 +1,199 @@
+/* The local memories, who may touch them, and the DMA engine's copies. */
+#include "sim_internal.h"
+
+#include <string.h>
+
+/* For every local byte: whether something wrote it, and a mark for comparing two areas. */
+enum { WRITTEN = 1, MARKED = 2 };
+
+static uint8_t activations[HWLIB_SIM_ACTIVATION_MEMORY], activation_states[HWLIB_SIM_ACTIVATION_MEMORY];
+static uint8_t weights[HWLIB_SIM_WEIGHT_MEMORY], weight_states[HWLIB_SIM_WEIGHT_MEMORY];
+
+static const struct {
+  uint8_t *bytes, *states;
+  uint32_t size;
+  const char *beyond;
+} memories[] = {
+    [HWLIB_LOCAL_ACTIVATIONS] = {activations, activation_states, HWLIB_SIM_ACTIVATION_MEMORY,
+                                 "# bytes at # reach beyond the # bytes of local activations"},
+    [HWLIB_LOCAL_WEIGHTS] = {weights, weight_states, HWLIB_SIM_WEIGHT_MEMORY,
+                             "# bytes at # reach beyond the # bytes of local weights"},
+};
+
+void hwlib_sim_memory_reset(void)
+{
+  memset(activation_states, 0, sizeof activation_states);
+  memset(weight_states, 0, sizeof weight_states);
+}
+
+uint8_t *hwlib_sim_local(uint8_t memory, uint64_t address)
+{
+  return memories[memory].bytes + address;
+}
+
+/* Bytes from the first to the last of an area. */
+static uint64_t span(const hwlib_sim_area_t *area)
+{
+  return (uint64_t)(area->rows - 1) * area->row_stride + (uint64_t)(area->pixels - 1) * area->pixel_stride +
+         area->bytes;
+}
+
+static uint8_t *states_of(const hwlib_sim_area_t *area, uint32_t row, uint32_t pixel)
+{
+  return memories[area->memory].states + area->address + (uint64_t)row * area->row_stride +
+         (uint64_t)pixel * area->pixel_stride;
+}
+
+/* Whether the masked state of any byte is `state`. */
+static int any(const hwlib_sim_area_t *area, uint8_t mask, uint8_t state)
+{
+  for (uint32_t row = 0; row < area->rows; ++row) {
+    for (uint32_t pixel = 0; pixel < area->pixels; ++pixel) {
+      const uint8_t *states = states_of(area, row, pixel);
+      for (uint64_t i = 0; i < area->bytes; ++i) {
+        if ((states[i] & mask) == state) {
+          return 1;
+        }
+      }
+    }
+  }
+  return 0;
+}
+
+static void change(const hwlib_sim_area_t *area, uint8_t clear, uint8_t set)
+{
+  for (uint32_t row = 0; row < area->rows; ++row) {
+    for (uint32_t pixel = 0; pixel < area->pixels; ++pixel) {
+      uint8_t *states = states_of(area, row, pixel);
+      for (uint64_t i = 0; i < area->bytes; ++i) {
+        states[i] = (uint8_t)((states[i] & ~(unsigned)clear) | set);
+      }
+    }
+  }
+}
+
+/* Every area inside its memory, and nothing read that was never written. */
+hwlib_status_t hwlib_sim_access(const hwlib_sim_work_t *work)
+{
+  for (uint32_t i = 0; i < work->areas; ++i) {
+    const hwlib_sim_area_t *area = &work->area[i];
+    uint64_t bytes = span(area);
+    uint32_t size = memories[area->memory].size;
+    if (area->address > size || bytes > size - area->address) {
+      return HWLIB_SIM_REFUSE(HWLIB_ERROR_ADDRESS, area->name, memories[area->memory].beyond, bytes,
+                              area->address, size);
+    }
+    if ((area->access & HWLIB_SIM_READS) != 0 && any(area, WRITTEN, 0)) {
+      return HWLIB_SIM_REFUSE(HWLIB_ERROR_UNWRITTEN, area->name,
+                              "reads bytes of the # at # that nothing has written", bytes, area->address);
+    }
+  }
+  return HWLIB_OK;
+}
+
+void hwlib_sim_written(const hwlib_sim_work_t *work)
+{
+  for (uint32_t i = 0; i < work->areas; ++i) {
+    if ((work->area[i].access & HWLIB_SIM_WRITES) != 0) {
+      change(&work->area[i], 0, WRITTEN);
+    }
+  }
+}
+
+/* Exact for strided areas too: two channel slices of one tensor do not overlap. */
+int hwlib_sim_overlap(const hwlib_sim_area_t *one, const hwlib_sim_area_t *other)
+{
+  if (one->memory != other->memory || one->address + span(one) <= other->address ||
+      other->address + span(other) <= one->address) {
+    return 0;
+  }
+  change(one, 0, MARKED);
+  int overlap = any(other, MARKED, MARKED);
+  change(one, MARKED, 0);
+  return overlap;
+}
+
+/* ---------------------------------------------------------------- copies */
+
+static hwlib_status_t check_alignment(hwlib_place_t place, uint32_t stride, uint32_t bytes, uint32_t rows)
+{
+  const uint64_t alignment = HWLIB_SIM_DMA_ALIGNMENT;
+  if (place.address % alignment != 0 || bytes % alignment != 0 || (rows > 1 && stride % alignment != 0)) {
+    return HWLIB_SIM_REFUSE(HWLIB_ERROR_ALIGNMENT, "copy",
+                            "address #, # bytes and stride # are not all multiples of #", place.address,
+                            bytes, stride, alignment);
+  }
+  return HWLIB_OK;
+}
+
+static hwlib_status_t check_places(hwlib_place_t target, hwlib_place_t source)
+{
+  int target_is_main = target.memory == HWLIB_MAIN, source_is_main = source.memory == HWLIB_MAIN;
+  if (target.memory > HWLIB_MAIN || source.memory > HWLIB_MAIN || target_is_main == source_is_main) {
+    return HWLIB_SIM_REFUSE(HWLIB_ERROR_ADDRESS, "copy",
+                            "from memory # to memory #: one side is local, the other main memory",
+                            source.memory, target.memory);
+  }
+  return HWLIB_OK;
+}
+
+static uint8_t *bytes_at(hwlib_place_t place)
+{
+  return place.memory == HWLIB_MAIN ? (uint8_t *)place.address : hwlib_sim_local(place.memory, place.address);
+}
+
+hwlib_status_t hwlib_hal_copy_2d(hwlib_place_t target, uint32_t target_stride, hwlib_place_t source,
+                                 uint32_t source_stride, uint32_t bytes, uint32_t rows,
+                                 hwlib_token_t *token)
+{
+  if (bytes == 0 || rows == 0) {
+    return HWLIB_SIM_REFUSE(HWLIB_ERROR_ADDRESS, "copy", "# rows of # bytes are nothing to copy", rows, bytes);
+  }
+  hwlib_status_t status = check_places(target, source);
+  if (status == HWLIB_OK) {
+    status = check_alignment(target, target_stride, bytes, rows);
+  }
+  if (status == HWLIB_OK) {
+    status = check_alignment(source, source_stride, bytes, rows);
+  }
+  if (status != HWLIB_OK) {
+    return status;
+  }
+
+  int inward = source.memory == HWLIB_MAIN;
+  hwlib_sim_work_t work = {
+      .cycles = HWLIB_SIM_DMA_SETUP +
+                (uint64_t)rows * (((uint64_t)bytes + HWLIB_SIM_DMA_WIDTH - 1) / HWLIB_SIM_DMA_WIDTH),
+      .areas = 1,
+      .area[0] = {.name = "copy",
+                  .memory = inward ? target.memory : source.memory,
+                  .access = inward ? HWLIB_SIM_WRITES : HWLIB_SIM_READS,
+                  .address = inward ? target.address : source.address,
+                  .rows = rows,
+                  .pixels = 1,
+                  .bytes = bytes,
+                  .row_stride = inward ? target_stride : source_stride},
+  };
+  status = hwlib_sim_access(&work);
+  if (status == HWLIB_OK) {
+    status = hwlib_sim_start(HWLIB_SIM_DMA, &work, token);
+  }
+  if (status != HWLIB_OK) {
+    return status;
+  }
+  hwlib_sim_counters_t *counters = hwlib_sim_counters();
+  counters->copies += 1;
+  counters->dma_cycles += work.cycles;
+  counters->dma_bytes += (uint64_t)rows * bytes;
+
+  for (uint32_t row = 0; row < rows; ++row) {
+    memcpy(bytes_at(target) + (size_t)row * target_stride, bytes_at(source) + (size_t)row * source_stride, bytes);
+  }
+  return HWLIB_OK;
+}
+
+hwlib_status_t hwlib_hal_copy_1d(hwlib_place_t target, hwlib_place_t source, uint32_t bytes,
+                                 hwlib_token_t *token)
+{
+  return hwlib_hal_copy_2d(target, 0, source, 0, bytes, 1, token);
+}

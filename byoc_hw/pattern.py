@@ -1,0 +1,179 @@
+"""What a contributor uses in `patterns/`: `register_pattern`, `limit`; and the live table.
+
+A pattern says which operators form one layer (`forms`), how they are read (`parse`), and what is
+particular to it (`limits`). Limits of the hardware are data of the `Accelerator`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from byoc_hw.accelerator import Accelerator, Check, Rule
+from byoc_hw.errors import PatternError
+from byoc_hw.graph import Layer
+
+__all__ = ["BrokenRule", "Check", "Form", "NotALayer", "Pattern", "Rejection", "limit", "patterns", "register_pattern"]
+
+
+@dataclass(frozen=True)
+class Form:
+    """One way in which a layer appears in a model.
+
+    `pattern` is a TVM dataflow pattern. `anchor` names the operator that the layer is about: a model
+    operator of that name which stays on the host is compared with this form to say how far the
+    match got.
+    """
+
+    pattern: Any
+    anchor: str
+
+
+@dataclass(frozen=True, eq=False)
+class Pattern:
+    """A registered composite. `parse(match)` returns the layer, or None if it is another pattern's."""
+
+    name: str
+    forms: tuple[Form, ...]
+    parse: Callable[[Any], Layer | None]
+    limits: tuple[Rule, ...]
+    before: tuple[str, ...]
+    document: str
+
+
+@dataclass(frozen=True)
+class BrokenRule:
+    """A rule that an operator broke and the value that it had."""
+
+    rule: str
+    found: str
+
+    def __str__(self) -> str:
+        return f"{self.rule}: got {self.found}"
+
+
+@dataclass(frozen=True)
+class Rejection:
+    """Why one composite did not take an operator: broken rules, or how far the match got."""
+
+    composite: str
+    broken: tuple[BrokenRule, ...] = ()
+    near_miss: str = ""
+
+    def __str__(self) -> str:
+        reason = self.near_miss or "; ".join(map(str, self.broken))
+        return f"{self.composite}: {reason}" if self.composite else reason
+
+
+class NotALayer(Exception):
+    """Raised by `parse` where a matched call cannot be described as the layer: a broken rule."""
+
+    def __init__(self, rule: str, found: object) -> None:
+        super().__init__(f"{rule}: got {found}")
+        self.broken = BrokenRule(rule, str(found))
+
+
+_table: dict[str, Pattern] = {}
+
+
+def patterns() -> tuple[Pattern, ...]:
+    """Every registered pattern, in the order of registration."""
+    return tuple(_table.values())
+
+
+def limit(rule: str) -> Callable[[Callable[[Any], Check]], Rule]:
+    """Make a function from layer to `Check` a limit; `rule` is its message and its documentation.
+
+    Write it as the state that is required: "bias is a constant".
+    """
+
+    def decorate(check: Callable[[Any], Check]) -> Rule:
+        return Rule(rule, check)
+
+    return decorate
+
+
+def register_pattern(
+    name: str,
+    forms: Form | Sequence[Form],
+    *,
+    parse: Callable[[Any], Layer | None],
+    limits: Iterable[Rule] = (),
+    before: Iterable[str] = (),
+    document: str = "",
+) -> Pattern:
+    """Add a composite to the live table; partitioning uses it from now on.
+
+    The forms with more operators are tried first; `before` names patterns over the same operators
+    that this one precedes. `document` is shown in the generated list of supported operators.
+    Raises `PatternError` for a name that is taken or that is no identifier.
+    """
+    if not name.isidentifier():
+        raise PatternError(f"pattern name is an identifier: got {name!r}")
+    if name in _table:
+        raise PatternError(f"pattern {name!r} is registered twice")
+    forms = (forms,) if isinstance(forms, Form) else tuple(forms)
+    if not forms:
+        raise PatternError(f"pattern {name!r} has at least one form: got none")
+    pattern = Pattern(name, forms, parse, tuple(limits), tuple(before), document)
+    _table[name] = pattern
+    return pattern
+
+
+def unregister_pattern(name: str) -> None:
+    """Take a pattern out of the table again (a notebook cell that is run twice, a test)."""
+    if _table.pop(name, None) is None:
+        raise PatternError(f"pattern {name!r} is not registered")
+
+
+def broken_rules(pattern: Pattern, layer: Layer, accelerator: Accelerator) -> tuple[BrokenRule, ...]:
+    """Every limit, of the hardware and of the pattern, that the layer breaks, with the value found."""
+    checks = [*accelerator.broken_rules(layer), *((rule, rule.check(layer)) for rule in pattern.limits)]
+    broken = [BrokenRule(rule.text, str(check.found)) for rule, check in checks if not check.allowed]
+    return tuple(broken) or tuple(BrokenRule(*problem) for problem in layer.problems())
+
+
+@dataclass
+class Recorder:
+    """Rejections of one partitioning, by source operator; plain data for the report."""
+
+    rejections: dict[str, list[Rejection]] = field(default_factory=dict)
+
+    def reject(self, sources: Iterable[str], rejection: Rejection) -> None:
+        """Note once that a composite did not take these source operators."""
+        for source in sources:
+            known = self.rejections.setdefault(source, [])
+            if rejection not in known:
+                known.append(rejection)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one operator of the model file.
+
+    `relay` lists the Relay operators that it was imported as. `placement` is "accelerator", "host",
+    "split" (part of it on either side) or "folded" (computed at compile time). `composites` and
+    `regions` name where it went; `rejections` say why what is on the host stayed there, and
+    `uncovered` lists its Relay operators that no pattern knows.
+    """
+
+    name: str
+    relay: tuple[str, ...]
+    placement: str
+    composites: tuple[str, ...] = ()
+    regions: tuple[str, ...] = ()
+    rejections: tuple[Rejection, ...] = ()
+    uncovered: tuple[str, ...] = ()
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Outcome:
+        """The outcome whose `dataclasses.asdict`, through JSON perhaps, is `plain`."""
+        fields: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in plain.items()
+        }
+        fields["rejections"] = tuple(
+            Rejection(entry["composite"], tuple(BrokenRule(**rule) for rule in entry["broken"]), entry["near_miss"])
+            for entry in plain["rejections"]
+        )
+        return cls(**fields)

@@ -1,0 +1,141 @@
+"""Which tiles a layer is cut into: the cheapest by `cost` of a few shapes that fit the local memories.
+
+Without overlap of copies and jobs, the whole layer at once is best where that fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from math import lcm
+
+from byoc_hw.accelerator import Accelerator
+from byoc_hw.errors import PlanError
+from byoc_hw.plan.tiling import Tiler, Tiling, round_up
+from byoc_hw.plan.window import Windowed, window_of
+
+
+def choose(layer: Windowed, accelerator: Accelerator, problem: Callable[[Tiler, Tiling], str | None]) -> Tiling:
+    """The cheapest tiling whose copies have no `problem`.
+
+    Raises `PlanError` naming the layer with the memory that its smallest tile does not fit, or with
+    the problem of the cheapest tiling.
+    """
+    tiler = Tiler(window_of(layer), accelerator)
+    ranked = sorted(set(_candidates(tiler)), key=lambda tiling: (tiler.cycles(tiling), _preference(tiling)))
+    if not ranked:
+        raise PlanError(_too_large(tiler))
+    for tiling in ranked:
+        if problem(tiler, tiling) is None:
+            return tiling
+    raise PlanError(f"{layer.name}: {problem(tiler, ranked[0])}")
+
+
+def _preference(tiling: Tiling) -> tuple[int, ...]:
+    """Of tilings that cost the same, the one of larger tiles."""
+    return (-tiling.depth, -tiling.rows, -tiling.columns, -tiling.channels, tiling.rows_outer)
+
+
+def _candidates(tiler: Tiler) -> Iterator[Tiling]:
+    window, accelerator = tiler.window, tiler.accelerator
+    whole = Tiling(window.rows.ofm, window.columns.ofm, window.out_channels, window.in_channels)
+    if tiler.fits(whole):
+        # One tile moves every byte once with the fewest copies: nothing can be cheaper.
+        yield whole
+        if accelerator.dma_alignment == 1:
+            return
+    columns = _divisions(window.columns.ofm, accelerator.array_columns)
+    channels = _divisions(window.out_channels, accelerator.array_rows)
+    coarse = list(_fitting(tiler, columns, channels))
+    yield from coarse
+    deep_enough = min(window.in_channels, accelerator.dma_width)
+    if accelerator.dma_alignment == 1 and any(tiling.depth >= deep_enough for tiling in coarse):
+        return
+    # Tiles that leave a part of the array idle: only where memory is very small.
+    fine_columns = _halves(accelerator.array_columns, window.columns.ofm)
+    fine_channels = _halves(accelerator.array_rows, window.out_channels)
+    yield from _fitting(tiler, (*columns, *fine_columns), (*channels, *fine_channels))
+
+
+def _divisions(total: int, unit: int) -> tuple[int, ...]:
+    """`total`, and its half, third, quarter, sixth, eighth … in whole units, largest first."""
+    parts = sorted({1, *(base << shift for base in (2, 3) for shift in range(total.bit_length()))})
+    sizes = {min(total, round_up(-(-total // count), unit)) for count in parts}
+    return tuple(sorted(sizes, reverse=True))
+
+
+def _halves(unit: int, total: int) -> tuple[int, ...]:
+    """Powers of two below `unit`, down to 1, that `total` has."""
+    return tuple(1 << shift for shift in reversed(range(unit.bit_length())) if 1 << shift < min(unit, total + 1))
+
+
+def _fitting(tiler: Tiler, columns: tuple[int, ...], channels: tuple[int, ...]) -> Iterator[Tiling]:
+    """For each width and number of channels the deepest, then tallest, tiles that fit; both loop orders."""
+    window = tiler.window
+    for width in columns:
+        for count in channels:
+            for shape in _deepest(tiler, width, count):
+                tiling = _tallest(tiler, shape)
+                yield tiling
+                ifm_stays = tiling.depth == window.in_channels or tiling.whole_ifm
+                if window.sums and ifm_stays and count < window.out_channels:
+                    yield replace(tiling, rows_outer=True)
+
+
+def _tallest(tiler: Tiler, shape: Tiling) -> Tiling:
+    """The tiling of that shape with the most rows that fit, all tiles as high as each other."""
+    total = tiler.window.rows.ofm
+    most = _largest(total, lambda rows: tiler.fits(replace(shape, rows=rows)))
+    return replace(shape, rows=-(-total // -(-total // most)))
+
+
+def _deepest(tiler: Tiler, columns: int, channels: int) -> Iterator[Tiling]:
+    """One output row with all input channels, or else with the largest slices that fit."""
+    shape = Tiling(1, columns, channels, tiler.window.in_channels)
+    if tiler.fits(shape):
+        yield shape
+    elif tiler.window.sums:
+        # A slice of an input tile that stays starts at its first channel: that must be aligned.
+        yield from _sliced(tiler, replace(shape, whole_ifm=True), tiler.alignment)
+        yield from _sliced(tiler, shape, tiler.accelerator.dma_alignment)
+
+
+def _sliced(tiler: Tiler, shape: Tiling, unit: int) -> Iterator[Tiling]:
+    """The shape with the largest slices that fit, if any does: of one size, and of whole units."""
+    total = tiler.window.in_channels
+    largest = _largest(total - 1, lambda depth: tiler.fits(replace(shape, depth=depth)))
+    largest -= largest % unit
+    if largest == 0:
+        return
+    slices = -(-total // largest)
+    # Whole DMA words too, where that does not take one slice more.
+    words = round_up(-(-total // slices), lcm(unit, tiler.accelerator.dma_width))
+    yield replace(shape, depth=words if words <= largest else round_up(-(-total // slices), unit))
+
+
+def _largest(limit: int, allowed: Callable[[int], bool]) -> int:
+    """The largest of 1 .. `limit` that is allowed, 0 if none; what is below an allowed value is allowed."""
+    low, high = 0, limit
+    while low < high:
+        middle = (low + high + 1) // 2
+        if allowed(middle):
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _too_large(tiler: Tiler) -> str:
+    """Which memory the smallest tile does not fit."""
+    window, accelerator = tiler.window, tiler.accelerator
+    # A slice of one channel is not always the smallest: it needs partial sums.
+    layouts = [tiler.layout(Tiling(1, 1, 1, depth)) for depth in (1, window.in_channels)]
+    layout = min(layouts, key=lambda layout: layout.activation_bytes + layout.weight_bytes)
+    memories = {
+        "activation": (layout.activation_bytes, accelerator.activation_memory),
+        "weight": (layout.weight_bytes, accelerator.weight_memory),
+    }
+    what, (needed, there) = next(item for item in memories.items() if item[1][0] > item[1][1])
+    return (
+        f"{window.layer.name}: the smallest tile fits local {what} memory: {needed} bytes needed, {there} bytes there"
+    )

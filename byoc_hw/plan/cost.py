@@ -1,0 +1,104 @@
+"""What copies and jobs cost, from the accelerator's numbers alone, and the time a plan takes.
+
+All figures are accelerator cycles. The simulator (`hwlib/sim`) counts by the same rules.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from byoc_hw.accelerator import Accelerator
+from byoc_hw.errors import PlanError
+from byoc_hw.graph import Add, Conv2d, Dense, DepthwiseConv2d, Layer, Pool2d
+from byoc_hw.plan.steps import Copy, CopyWait, Job, JobWait, RegionPlan, Step
+
+Extents = tuple[int, int, int]
+"""Height, width and channels of a tile."""
+
+
+def copy_cycles(nbytes: int, rows: int, accelerator: Accelerator) -> int:
+    """Cycles of one transfer of `rows` rows of `nbytes` bytes."""
+    return accelerator.dma_setup + rows * -(-nbytes // accelerator.dma_width)
+
+
+def job_cycles(layer: Layer, ifm: Extents, ofm: Extents, accelerator: Accelerator) -> int:
+    """Cycles of one job of `layer` that makes an `ofm` tile from an `ifm` tile."""
+    if isinstance(layer, DepthwiseConv2d):
+        groups = _groups(ofm, accelerator.depthwise_rows, accelerator)
+        return groups * _group_cycles(layer.kernel, 1, layer.weights.bits, accelerator)
+    if isinstance(layer, Conv2d | Dense):
+        kernel = layer.kernel if isinstance(layer, Conv2d) else (1, 1)
+        groups = _groups(ofm, accelerator.array_rows, accelerator)
+        return groups * _group_cycles(kernel, ifm[2], layer.weights.bits, accelerator)
+    height, width, channels = ofm
+    if isinstance(layer, Add):
+        return -(-2 * height * width * channels // accelerator.elementwise_width)
+    if isinstance(layer, Pool2d):
+        window = layer.kernel[0] * layer.kernel[1]
+        return -(-height * width * channels * window // accelerator.elementwise_width)
+    raise PlanError(f"{layer.name}: a {layer.kind} layer has no jobs")
+
+
+def _groups(ofm: Extents, rows: int, accelerator: Accelerator) -> int:
+    """Groups of `rows` channels x the array's columns, in every output row."""
+    height, width, channels = ofm
+    return height * -(-width // accelerator.array_columns) * -(-channels // rows)
+
+
+def _group_cycles(kernel: tuple[int, int], channels: int, bits: int, accelerator: Accelerator) -> int:
+    products = channels * kernel[0] * kernel[1]
+    return -(-products * bits // 8) + 2 * channels * kernel[0] + accelerator.job_overhead
+
+
+# ---------------------------------------------------------------- a whole plan
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Cycles of a region, and of each layer in order: how far it moved the latest end so far.
+
+    Layers add up to `total` less what the tail's own copies take.
+    """
+
+    total: int
+    layers: tuple[int, ...]
+
+
+def timeline(plan: RegionPlan, accelerator: Accelerator) -> Timeline:
+    """Replay the steps: the host takes no time, DMA and array each do their work in order."""
+    clock = _Clock(accelerator)
+    layers = []
+    for layer_plan in plan.layers:
+        before = clock.frontier
+        for step in layer_plan.steps:
+            clock.run(step, layer_plan.layer)
+        layers.append(clock.frontier - before)
+    for step in plan.tail:
+        clock.run(step, None)
+    return Timeline(clock.frontier, tuple(layers))
+
+
+class _Clock:
+    """The times, in cycles, at which host, DMA and array are free, and at which each slot is done."""
+
+    def __init__(self, accelerator: Accelerator) -> None:
+        self.accelerator = accelerator
+        self.host = self.dma = self.array = self.frontier = 0
+        self.done: dict[int, int] = {}
+
+    def run(self, step: Step, layer: Layer | None) -> None:
+        if isinstance(step, CopyWait | JobWait):
+            self.host = max(self.host, self.done.pop(step.slot))
+            return
+        if isinstance(step, Copy):
+            self.dma = max(self.host, self.dma) + copy_cycles(step.nbytes, step.rows, self.accelerator)
+            self._started(step, self.dma)
+            return
+        if layer is None:
+            raise PlanError("a job belongs to a layer: found one in the tail of a region")
+        self.array = max(self.host, self.array) + job_cycles(layer, step.ifm_shape, step.ofm_shape, self.accelerator)
+        self._started(step, self.array)
+
+    def _started(self, step: Copy | Job, end: int) -> None:
+        self.done[step.slot] = end
+        self.frontier = max(self.frontier, end)

@@ -1,0 +1,1 @@
+"""What people read: the offload report and its pictures."""

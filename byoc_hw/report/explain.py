@@ -1,0 +1,108 @@
+"""What goes where, and why not: the offload report as text, JSON and HTML."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from byoc_hw.pattern import Outcome
+
+_NAME_WIDTH = 60
+
+
+@dataclass(frozen=True)
+class Report:
+    """The offload report of one model: an `Outcome` for each operator of the model file, in order.
+
+    `str()` is for people, `to_json()` for programs; a notebook shows it as a table. `accelerator` is
+    None for a module that was never partitioned.
+    """
+
+    mod_name: str
+    accelerator: str | None
+    numerics: str | None
+    outcomes: tuple[Outcome, ...]
+
+    @property
+    def offloaded(self) -> tuple[Outcome, ...]:
+        """Operators that run on the accelerator as a whole."""
+        return tuple(outcome for outcome in self.outcomes if outcome.placement == "accelerator")
+
+    @property
+    def host(self) -> tuple[Outcome, ...]:
+        """Operators of which something runs on the host."""
+        return tuple(outcome for outcome in self.outcomes if outcome.placement in ("host", "split"))
+
+    def __str__(self) -> str:
+        return "\n".join([self._headline(), *self._rows()])
+
+    def to_json(self) -> str:
+        """The report as JSON: the fields of `Outcome`, `Rejection` and `BrokenRule` by name."""
+        return json.dumps(asdict(self), indent=2)
+
+    def plain(self) -> dict[str, Any]:
+        """The report as plain data, for `from_plain`."""
+        return json.loads(self.to_json())  # type: ignore[no-any-return]
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{title}</th>" for title in ("operator", "Relay", "where", "composite", "why not"))
+        rows = "".join(
+            "<tr>"
+            + "".join(
+                f'<td style="text-align:left">{html.escape(cell)}</td>'
+                for cell in (
+                    _short(outcome.name),
+                    ", ".join(outcome.relay),
+                    outcome.placement,
+                    ", ".join(outcome.composites),
+                    "; ".join(_reasons(outcome)),
+                )
+            )
+            + "</tr>"
+            for outcome in self.outcomes
+        )
+        return (
+            f"<p>{html.escape(self._headline())}</p><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+        )
+
+    def _headline(self) -> str:
+        counted = [outcome for outcome in self.outcomes if outcome.placement != "folded"]
+        if self.accelerator is None:
+            return f"{self.mod_name}: not partitioned, all {len(counted)} operators on the host"
+        regions = len({region for outcome in self.outcomes for region in outcome.regions})
+        return (
+            f"{self.mod_name} on {self.accelerator} (numerics {self.numerics}): "
+            f"{len(self.offloaded)} of {len(counted)} operators offloaded, in {regions} region{'' if regions == 1 else 's'}"
+        )
+
+    def _rows(self) -> Iterator[str]:
+        width = max((len(", ".join(outcome.composites)) for outcome in self.outcomes), default=0)
+        for outcome in self.outcomes:
+            composites = ", ".join(outcome.composites) or "-"
+            yield f"  {outcome.placement:<11}  {composites:<{width}}  {_short(outcome.name)}"
+            for reason in _reasons(outcome):
+                yield f"               {reason}"
+
+
+def _reasons(outcome: Outcome) -> Iterator[str]:
+    for rejection in outcome.rejections:
+        yield str(rejection)
+    if outcome.uncovered:
+        yield f"no pattern covers {', '.join(outcome.uncovered)}"
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= _NAME_WIDTH else name[: _NAME_WIDTH - 3] + "..."
+
+
+def from_plain(plain: dict[str, Any]) -> Report:
+    """The report that `Report.plain` gave, out of a project's metadata."""
+    return Report(
+        plain["mod_name"],
+        plain["accelerator"],
+        plain["numerics"],
+        tuple(Outcome.from_plain(entry) for entry in plain["outcomes"]),
+    )

@@ -1,0 +1,1 @@
+"""Files in, results out: build a project directory and run it."""

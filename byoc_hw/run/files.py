@@ -1,0 +1,163 @@
+"""The files between a runner and the generated program: inputs, outputs, profile, trace."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from byoc_hw.emit.files import GENERATOR, METADATA, METADATA_FORMAT
+from byoc_hw.errors import InvalidInput, RunError
+from byoc_hw.run.result import Array, Cycles, LayerCycles, Result
+
+Inputs = Array | Sequence[Array] | Mapping[str, Array]
+"""The inputs of one inference: an array where the model has one input, a list in the model's order, or by name."""
+
+_INFERENCE = 0xFFFFFFFF
+"""Instead of a layer's number: a trace's record that an inference starts."""
+
+
+@dataclass(frozen=True)
+class Interface:
+    """One input or output of a model."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Model:
+    """What a runner must know of a project, from its metadata."""
+
+    name: str
+    inputs: tuple[Interface, ...]
+    outputs: tuple[Interface, ...]
+    layers: tuple[LayerCycles, ...]
+    simulated: bool
+
+
+def read_model(directory: Path) -> Model:
+    """Read a project's metadata; `InvalidInput` if the directory is not a project of ours."""
+    try:
+        metadata = json.loads((directory / METADATA).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InvalidInput(f"a project directory holds {METADATA}: {directory}: {error}") from error
+    if not isinstance(metadata, dict) or metadata.get("generator") != GENERATOR:
+        raise InvalidInput(f"{METADATA} names {GENERATOR} as its generator: {directory} is another project")
+    if metadata["format"] != METADATA_FORMAT:
+        raise InvalidInput(f"format of {METADATA} is {METADATA_FORMAT}: got {metadata['format']} in {directory}")
+    model = metadata["model"]
+    return Model(
+        model["name"],
+        tuple(_interface(entry) for entry in model["inputs"]),
+        tuple(_interface(entry) for entry in model["outputs"]),
+        tuple(LayerCycles(layer["id"], layer["name"], layer["kind"], 0) for layer in metadata["layers"]),
+        metadata["accelerator"]["simulated"],
+    )
+
+
+def _interface(entry: Mapping[str, Any]) -> Interface:
+    return Interface(entry["name"], entry["dtype"], tuple(entry["shape"]), entry["bytes"])
+
+
+def check_inputs(expected: Sequence[Interface], inputs: Inputs) -> list[Array]:
+    """The arrays of one inference in the model's order; `InvalidInput` names the input and the rule."""
+    named = _by_name(expected, inputs)
+    names = [interface.name for interface in expected]
+    for name in named:
+        if name not in names:
+            raise InvalidInput(f"input is one of {', '.join(names) or 'none'}: got {name!r}")
+    arrays = []
+    for interface in expected:
+        if interface.name not in named:
+            raise InvalidInput(f"input {interface.name} is given: got {', '.join(named) or 'nothing'}")
+        array = np.asarray(named[interface.name])
+        if array.dtype != np.dtype(interface.dtype):
+            raise InvalidInput(f"input {interface.name}: dtype is {interface.dtype}: got {array.dtype}")
+        if array.shape != interface.shape:
+            raise InvalidInput(f"input {interface.name}: shape is {interface.shape}: got {array.shape}")
+        arrays.append(array)
+    return arrays
+
+
+def _by_name(expected: Sequence[Interface], inputs: Inputs) -> Mapping[str, Array]:
+    if isinstance(inputs, Mapping):
+        return inputs
+    given = [inputs] if isinstance(inputs, np.ndarray) else list(inputs)
+    if len(given) != len(expected):
+        raise InvalidInput(f"the model takes {len(expected)} inputs: got {len(given)}")
+    return {interface.name: array for interface, array in zip(expected, given, strict=True)}
+
+
+def write_inputs(path: Path, inferences: Sequence[Sequence[Array]]) -> None:
+    """Write the inputs of all inferences, little endian, as the program reads them."""
+    with path.open("wb") as file:
+        for array in (array for inference in inferences for array in inference):
+            file.write(np.ascontiguousarray(array, array.dtype.newbyteorder("<")).tobytes())
+
+
+def read_results(model: Model, count: int, outputs: Path, profile: Path, trace: Path | None) -> list[Result]:
+    """What the program wrote about `count` inferences."""
+    arrays = _outputs(model, count, outputs.read_bytes())
+    cycles = _cycles(model, count, profile.read_text(encoding="utf-8"))
+    traces = [None] * count if trace is None else _traces(count, trace.read_bytes())
+    return [Result(*parts) for parts in zip(arrays, cycles, traces, strict=True)]
+
+
+def _outputs(model: Model, count: int, data: bytes) -> list[list[Array]]:
+    if len(data) != count * sum(interface.nbytes for interface in model.outputs):
+        raise RunError(f"{model.name}: the program wrote {len(data)} bytes of outputs for {count} inferences")
+    results: list[list[Array]] = []
+    at = 0
+    for _ in range(count):
+        results.append([])
+        for interface in model.outputs:
+            dtype = np.dtype(interface.dtype).newbyteorder("<")
+            values = np.frombuffer(data[at : at + interface.nbytes], dtype)
+            results[-1].append(values.astype(interface.dtype).reshape(interface.shape))
+            at += interface.nbytes
+    return results
+
+
+def _cycles(model: Model, count: int, profile: str) -> list[Cycles | None]:
+    if not model.simulated:
+        return [None] * count
+    layers: list[dict[int, dict[str, int]]] = [{} for _ in range(count)]
+    totals = [0] * count
+    for line in profile.splitlines():
+        record = json.loads(line)
+        inference = record.pop("inference")
+        if "total" in record:
+            totals[inference] = record["total"]
+        else:
+            layers[inference][record.pop("layer")] = record
+    return [
+        Cycles(total, tuple(LayerCycles(layer.id, layer.name, layer.kind, **found[layer.id]) for layer in model.layers))
+        for total, found in zip(totals, layers, strict=True)
+    ]
+
+
+def _traces(count: int, data: bytes) -> list[Mapping[int, bytes] | None]:
+    traces: list[dict[int, bytes]] = []
+    for layer, contents in _records(data):
+        if layer == _INFERENCE:
+            traces.append({})
+        else:
+            traces[-1][layer] = contents
+    if len(traces) != count:
+        raise RunError(f"the program traced {len(traces)} inferences of {count}")
+    return [*traces]
+
+
+def _records(data: bytes) -> Iterator[tuple[int, bytes]]:
+    at = 0
+    while at < len(data):
+        layer, nbytes = (int(value) for value in np.frombuffer(data[at : at + 8], "<u4"))
+        yield layer, data[at + 8 : at + 8 + nbytes]
+        at += 8 + nbytes

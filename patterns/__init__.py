@@ -1,0 +1,1 @@
+"""One composite a file. Every module of this folder is imported when the table is first used."""

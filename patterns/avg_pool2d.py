@@ -1,0 +1,95 @@
+"""int8 average over a window, or over height and width -> Pool2d.
+
+%0 = cast(%x, int32)
+%1 = nn.avg_pool2d(%0)               or nn.global_avg_pool2d
+%2 = cast(%1, int8)
+%3 = clip(%2)                        [optional]
+
+%0 = cast(%x, int32)
+%1 = mean(%0, axis=[1, 2])           height and width
+%2 = qnn.requantize(%1)              int8
+%3 = clip(%2)                        [optional]
+"""
+
+from tvm import relay
+from tvm.relay.dataflow_pattern import DFPattern, is_op, wildcard
+
+from byoc_hw.frontend.relay import read
+from byoc_hw.frontend.relay.match import Match
+from byoc_hw.graph import Pool2d
+from byoc_hw.pattern import Form, NotALayer, register_pattern
+
+
+def _widened() -> DFPattern:
+    return is_op("cast")(wildcard()).has_attr({"dtype": "int32"})
+
+
+def _averaged(operator: str) -> DFPattern:
+    return read.clipped(is_op("cast")(is_op(operator)(_widened())).has_attr({"dtype": "int8"}))
+
+
+def _mean() -> DFPattern:
+    return read.clipped(is_op("qnn.requantize")(is_op("mean")(_widened()), *read.constants(4)))
+
+
+def to_avg_pool2d(match: Match) -> Pool2d:
+    """The layer of a matched average, over a window."""
+    pool = match["nn.avg_pool2d"]
+    return read.pool2d(match, pool, "avg", count_include_pad=bool(pool.attrs.count_include_pad))
+
+
+def to_mean(match: Match) -> Pool2d:
+    """The layer of a matched mean over height and width, with its requantize."""
+    mean, requantize = match["mean"], match["qnn.requantize"]
+    layout = _reduced_layout(mean)
+    name = read.layer_name(match)
+    act_min, act_max = read.clip_range(match)
+    ifm = read.activation(
+        match.inputs[0], f"{name}_ifm", layout, read.scalar_quantization(requantize.args[1], requantize.args[2])
+    )
+    ofm = read.activation(match.root, name, quantization=read.requantize_output(requantize))
+    return Pool2d(
+        name=name,
+        source=match.sources,
+        ifm=ifm,
+        ofm=read.reshaped(ofm, (ifm.shape[0], 1, 1, ifm.shape[3])),
+        mode="avg",
+        kernel=(ifm.shape[1], ifm.shape[2]),
+        rescaled=True,
+        act_min=act_min,
+        act_max=act_max,
+    )
+
+
+def _reduced_layout(mean: relay.Call) -> str:
+    """The layout whose height and width the mean goes over."""
+    rank = len(read.shape_of(mean.args[0]))
+    axes = sorted(int(axis) % rank for axis in mean.attrs.axis or range(rank))
+    if bool(mean.attrs.exclude):
+        axes = [axis for axis in range(rank) if axis not in axes]
+    if rank != 4 or axes not in ([1, 2], [2, 3]):
+        raise NotALayer("mean goes over height and width of a 4-D tensor", f"axes {axes} of {rank}")
+    return "NHWC" if axes == [1, 2] else "NCHW"
+
+
+def to_global_avg_pool2d(match: Match) -> Pool2d:
+    """The layer of a matched global average."""
+    return read.global_pool2d(match, match["nn.global_avg_pool2d"])
+
+
+def _parse(match: Match) -> Pool2d:
+    if match.get("mean") is not None:
+        return to_mean(match)
+    return to_avg_pool2d(match) if match.get("nn.avg_pool2d") is not None else to_global_avg_pool2d(match)
+
+
+register_pattern(
+    "avg_pool2d",
+    [
+        Form(_averaged("nn.avg_pool2d"), anchor="nn.avg_pool2d"),
+        Form(_averaged("nn.global_avg_pool2d"), anchor="nn.global_avg_pool2d"),
+        Form(_mean(), anchor="mean"),
+    ],
+    parse=_parse,
+    document="int8 average pooling, global too; mean over height and width with its requantize",
+)

@@ -1,0 +1,53 @@
+"""int8 dense, requantized to int8 -> Dense.
+
+%1 = qnn.dense(%x, W)                int32
+%2 = nn.bias_add(%1, b)              [optional; or add]
+%3 = qnn.requantize(%2)              int8, per tensor or per channel
+%4 = clip(%3)                        [optional]
+"""
+
+import numpy as np
+from tvm.relay.dataflow_pattern import is_op, wildcard
+
+from byoc_hw.frontend.relay import read
+from byoc_hw.frontend.relay.match import Match
+from byoc_hw.graph import Dense, Quantization, Tensor
+from byoc_hw.pattern import Form, register_pattern
+
+
+def to_dense(match: Match) -> Dense:
+    """The layer of a matched dense call."""
+    dense, requantize = match["qnn.dense"], match["qnn.requantize"]
+    name = read.layer_name(match)
+    _, weights, ifm_zero_point, zero_point, ifm_scale, scale = dense.args
+    data = np.ascontiguousarray(read.constant(weights))
+    act_min, act_max = read.clip_range(match)
+    return Dense(
+        name=name,
+        source=match.sources,
+        ifm=read.activation(
+            match.inputs[0], f"{name}_ifm", quantization=read.scalar_quantization(ifm_scale, ifm_zero_point)
+        ),
+        ofm=read.activation(match.root, name, quantization=read.requantize_output(requantize)),
+        weights=Tensor(
+            f"{name}_weights",
+            data.shape,
+            str(data.dtype),
+            quantization=Quantization(
+                tuple(map(float, read.constant(scale).ravel())), read.one_zero_point(zero_point), axis=0
+            ),
+            data=data,
+        ),
+        bias=read.bias(match, name, channel_axis=1),
+        accumulator=read.accumulator(requantize, channel_axis=1),
+        act_min=act_min,
+        act_max=act_max,
+    )
+
+
+register_pattern(
+    "qnn_dense",
+    Form(read.requantized(is_op("qnn.dense")(wildcard(), *read.constants(5))), anchor="qnn.dense"),
+    parse=to_dense,
+    document="int8 fully connected layer, with its bias, requantize and clip",
+)

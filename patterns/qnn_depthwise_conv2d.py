@@ -1,0 +1,27 @@
+"""int8 depthwise conv2d, requantized to int8 -> DepthwiseConv2d.
+
+%0 = nn.pad(%x, zero point)          [optional; constant, height and width]
+%1 = qnn.conv2d(%0, W, groups=C)     int32, one filter for each channel
+%2 = nn.bias_add(%1, b)              [optional; or add]
+%3 = qnn.requantize(%2)              int8, per tensor or per channel
+%4 = clip(%3)                        [optional]
+"""
+
+from byoc_hw.frontend.relay.convolution import convolution_forms, is_depthwise, read_convolution
+from byoc_hw.frontend.relay.match import Match
+from byoc_hw.graph import DepthwiseConv2d
+from byoc_hw.pattern import register_pattern
+
+
+def to_depthwise_conv2d(match: Match) -> DepthwiseConv2d | None:
+    """The layer of a matched depthwise convolution; any other is qnn_conv2d's."""
+    return DepthwiseConv2d(**read_convolution(match)) if is_depthwise(match) else None
+
+
+register_pattern(
+    "qnn_depthwise_conv2d",
+    convolution_forms(),
+    parse=to_depthwise_conv2d,
+    before=("qnn_conv2d",),
+    document="int8 depthwise convolution, with its padding, bias, requantize and clip",
+)

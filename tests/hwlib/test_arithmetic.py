@@ -1,0 +1,330 @@
+"""The array's results, bit for bit, against the formulas of hwlib_hal.h in Python integers."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hwlib_simulator import (
+    ACTIVATIONS,
+    AVG,
+    CONV2D,
+    DENSE,
+    DEPTHWISE,
+    FIRST,
+    IDENTITY,
+    LAST,
+    MAX,
+    WEIGHTS,
+    Scale,
+    Simulator,
+    add,
+    conv2d,
+    pads,
+    params,
+    pool2d,
+    tile,
+)
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from byoc_hw.accelerator import REFERENCE
+
+property_test = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+OFM, PSUM, PARAMS = 65536, 131072, 49152
+
+int8 = st.integers(-128, 127)
+zero_points = st.sampled_from([-128, -1, 0, 5, 127]) | int8
+biases = st.sampled_from([0, -(2**31), 2**31 - 1]) | st.integers(-50000, 50000)
+scales = st.sampled_from([(0, 0, 1), (2**31 - 1, 31, 1), (2**30, 0, 62), IDENTITY]) | st.tuples(
+    st.integers(2**30, 2**31 - 1), st.integers(0, 3), st.integers(31, 45)
+)
+
+
+def wrapped(value: int, bits: int) -> int:
+    return (value + 2 ** (bits - 1)) % 2**bits - 2 ** (bits - 1)
+
+
+def scaled(value: int, scale: tuple[int, int, int]) -> int:
+    multiplier, left, right = scale
+    return wrapped(value * 2**left * multiplier + 2 ** (right - 1), 64) >> right
+
+
+def clamped(value: int, low: int, high: int) -> int:
+    return min(max(value, low), high)
+
+
+def windows(padded: np.ndarray, kernel: tuple[int, int], stride: tuple[int, int]) -> np.ndarray:
+    """[oh][ow][c][fy][fx]"""
+    views = np.lib.stride_tricks.sliding_window_view(padded, kernel, axis=(0, 1))
+    return views[:: stride[0], :: stride[1]]
+
+
+def pack(weights: np.ndarray, bits: int) -> bytes:
+    """[k][...] values to bits, the lowest first, each k on a byte."""
+    planes = (weights.reshape(len(weights), -1, 1) >> np.arange(bits)) & 1
+    return np.packbits(planes.reshape(len(weights), -1).astype(np.uint8), axis=1, bitorder="little").tobytes()
+
+
+@st.composite
+def window_cases(draw, max_kernel: int = 5):
+    kernel = draw(st.integers(1, max_kernel)), draw(st.integers(1, max_kernel))
+    stride = draw(st.integers(1, 2)), draw(st.integers(1, 2))
+    top, bottom = draw(st.integers(0, kernel[0] - 1)), draw(st.integers(0, kernel[0] - 1))
+    left, right = draw(st.integers(0, kernel[1] - 1)), draw(st.integers(0, kernel[1] - 1))
+    height, width = draw(st.integers(1, 9)), draw(st.integers(1, 9))
+    assume(height + top + bottom >= kernel[0] and width + left + right >= kernel[1])
+    return kernel, stride, (top, left, bottom, right), (height, width)
+
+
+def padded(ifm: np.ndarray, padding: tuple[int, int, int, int], value: int) -> np.ndarray:
+    top, left, bottom, right = padding
+    return np.pad(ifm.astype(np.int64), ((top, bottom), (left, right), (0, 0)), constant_values=value)
+
+
+def strided(array: np.ndarray, pixel: int, row: int, fill: int = 99) -> bytes:
+    """The rows of a [h][w][c] array as they lie with gaps between pixels and between rows."""
+    height, width, channels = array.shape
+    memory = np.full(height * row, fill, np.int8)
+    for y in range(height):
+        for x in range(width):
+            memory[y * row + x * pixel :][:channels] = array[y, x]
+    return memory.tobytes()
+
+
+def unstrided(memory: np.ndarray, shape: tuple[int, int, int], pixel: int, row: int) -> np.ndarray:
+    height, width, channels = shape
+    return np.array([[memory[y * row + x * pixel :][:channels] for x in range(width)] for y in range(height)])
+
+
+def expected_conv2d(sums: np.ndarray, bias, by, zero_point: int, limits: tuple[int, int]) -> np.ndarray:
+    result = np.empty(sums.shape, np.int8)
+    for index in np.ndindex(sums.shape):
+        total = wrapped(int(sums[index]) + bias[index[2]], 32)
+        result[index] = clamped(scaled(total, by[index[2]]) + zero_point, *limits)
+    return result
+
+
+@given(data=st.data(), case=window_cases(), kind=st.sampled_from([CONV2D, DEPTHWISE]), bits=st.sampled_from([8, 4, 2]))
+@property_test
+def test_convolution_equals_its_formula(simulator: Simulator, data, case, kind, bits):
+    kernel, stride, padding, (height, width) = case
+    channels = data.draw(st.integers(1, 7), "channels")
+    outputs = channels if kind == DEPTHWISE else data.draw(st.integers(1, 5), "outputs")
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32), "seed"))
+    ifm = rng.integers(-128, 128, (height, width, channels)).astype(np.int8)
+    depth = 1 if kind == DEPTHWISE else channels
+    weights = rng.integers(-(2 ** (bits - 1)), 2 ** (bits - 1), (outputs, *kernel, depth))
+    bias = data.draw(st.lists(biases, min_size=outputs, max_size=outputs), "bias")
+    by = data.draw(st.lists(scales, min_size=outputs, max_size=outputs), "scales")
+    ifm_zero, weight_zero, ofm_zero = (data.draw(zero_points, name) for name in ("ifm_zp", "weight_zp", "ofm_zp"))
+    limits = tuple(sorted(data.draw(st.tuples(int8, int8) | st.just((-128, 127)), "clamp")))
+    ifm_gap, ofm_gap, row_gap = (data.draw(st.integers(0, 3), name) for name in ("ifm_gap", "ofm_gap", "row_gap"))
+
+    view = windows(padded(ifm, padding, ifm_zero), kernel, stride)
+    centred = weights - weight_zero
+    product = "hwcyx,cyx->hwc" if kind == DEPTHWISE else "hwcyx,kyxc->hwk"
+    sums = np.einsum(product, view, centred[..., 0] if kind == DEPTHWISE else centred)
+    shape = sums.shape
+
+    ifm_pixel, ofm_pixel = channels + ifm_gap, outputs + ofm_gap
+    ifm_row, ofm_row = width * ifm_pixel + row_gap, shape[1] * ofm_pixel + row_gap
+    layer = conv2d(
+        kind,
+        kernel,
+        stride,
+        weight_bits=bits,
+        ifm_zero_point=ifm_zero,
+        weight_zero_point=weight_zero,
+        ofm_zero_point=ofm_zero,
+        act_min=limits[0],
+        act_max=limits[1],
+    )
+    simulator.reset()
+    simulator.load(ACTIVATIONS, 1, strided(ifm, ifm_pixel, ifm_row))
+    simulator.load(ACTIVATIONS, OFM, bytes(shape[0] * ofm_row))
+    simulator.load(WEIGHTS, 3, pack(weights, bits))
+    simulator.load(WEIGHTS, PARAMS, params(bias, by))
+    job = tile(
+        ifm.shape,
+        shape,
+        ifm=1,
+        ofm=OFM,
+        weights=3,
+        params=PARAMS,
+        ifm_row=ifm_row,
+        ofm_row=ofm_row,
+        ifm_pixel=ifm_pixel,
+        ofm_pixel=ofm_pixel,
+        **pads(padding),
+    )
+    simulator.run(layer, job)
+    memory = simulator.fetch(OFM, shape[0] * ofm_row)
+
+    expected = expected_conv2d(sums, bias, by, ofm_zero, limits)
+    np.testing.assert_array_equal(unstrided(memory, shape, ofm_pixel, ofm_row), expected)
+    # The gaps between pixels and rows belong to others.
+    np.testing.assert_array_equal(memory, np.frombuffer(strided(expected, ofm_pixel, ofm_row, fill=0), np.int8))
+
+
+@given(case=window_cases(3), split=st.integers(1, 6), bits=st.sampled_from([8, 4, 2]), seed=st.integers(0, 2**32))
+@property_test
+def test_slices_of_input_channels_carry_their_sums(simulator: Simulator, case, split, bits, seed):
+    """Three jobs over channel slices of one tensor give what one job over all channels gives."""
+    kernel, stride, padding, (height, width) = case
+    rng = np.random.default_rng(seed)
+    channels, outputs = 8, 3
+    ifm = rng.integers(-128, 128, (height, width, channels)).astype(np.int8)
+    weights = rng.integers(-(2 ** (bits - 1)), 2 ** (bits - 1), (outputs, *kernel, channels))
+    sums = np.einsum("hwcyx,kyxc->hwk", windows(padded(ifm, padding, -7), kernel, stride), weights)
+    bias, by = [100, -3, 2**31 - 1], [(2**30 + 7, 0, 38)] * 3
+
+    simulator.reset()
+    simulator.load(ACTIVATIONS, 0, ifm)
+    simulator.load(WEIGHTS, PARAMS, params(bias, by))
+    bounds = [0, split, 7, channels] if split < 7 else [0, split, channels]
+    for begin, end in pairwise(bounds):
+        simulator.load(WEIGHTS, 0, pack(weights[..., begin:end], bits))
+        flags = (FIRST if begin == 0 else 0) | (LAST if end == channels else 0)
+        job = tile(
+            (height, width, end - begin),
+            sums.shape,
+            ifm=begin,
+            ofm=OFM,
+            psum=PSUM,
+            params=PARAMS,
+            ifm_row=width * channels,
+            ifm_pixel=channels,
+            flags=flags,
+            **pads(padding),
+        )
+        simulator.run(conv2d(CONV2D, kernel, stride, weight_bits=bits, ifm_zero_point=-7), job)
+    result = simulator.fetch(OFM, sums.size).reshape(sums.shape)
+    np.testing.assert_array_equal(result, expected_conv2d(sums, bias, by, 0, (-128, 127)))
+
+
+@given(
+    channels=st.integers(1, 600), outputs=st.integers(1, 9), bits=st.sampled_from([8, 4, 2]), seed=st.integers(0, 99)
+)
+@property_test
+def test_dense_is_a_convolution_of_one_pixel(simulator: Simulator, channels, outputs, bits, seed):
+    rng = np.random.default_rng(seed)
+    ifm = rng.integers(-128, 128, channels)
+    weights = rng.integers(-(2 ** (bits - 1)), 2 ** (bits - 1), (outputs, channels))
+    bias, by = [7] * outputs, [(2**30, 0, 40)] * outputs
+    simulator.reset()
+    simulator.load(ACTIVATIONS, 0, ifm.astype(np.int8))
+    simulator.load(WEIGHTS, 0, pack(weights, bits))
+    simulator.load(WEIGHTS, PARAMS, params(bias, by))
+    job = tile((1, 1, channels), (1, 1, outputs), ofm=OFM, params=PARAMS)
+    simulator.run(conv2d(DENSE, weight_bits=bits, ofm_zero_point=-3), job)
+    expected = expected_conv2d((weights @ ifm).reshape(1, 1, -1), bias, by, -3, (-128, 127))
+    np.testing.assert_array_equal(simulator.fetch(OFM, outputs), expected.reshape(-1))
+
+
+@pytest.mark.parametrize(
+    ("ifm", "weights", "total"), [(-128, 127, -128 * 127), (-128, -128, 2**14), (127, -128, -16256)]
+)
+def test_sums_of_extremes_wrap_in_32_bits(simulator: Simulator, ifm: int, weights: int, total: int):
+    channels = 65536 - 256
+    simulator.load(ACTIVATIONS, 0, np.full(channels, ifm, np.int8))
+    simulator.load(WEIGHTS, 0, np.full(channels, weights, np.int8))
+    simulator.load(WEIGHTS, channels, params([2**31 - 1], [(2**30, 0, 53)]))
+    simulator.run(conv2d(DENSE), tile((1, 1, channels), (1, 1, 1), ofm=OFM, params=channels))
+    expected = scaled(wrapped(total * channels + 2**31 - 1, 32), (2**30, 0, 53))
+    assert simulator.fetch(OFM, 1)[0] == clamped(expected, -128, 127)
+
+
+@given(data=st.data(), elements=st.integers(1, 300), by=scales, by2=scales)
+@property_test
+def test_add_equals_its_formula(simulator: Simulator, data, elements, by, by2):
+    zero, zero2, ofm_zero = (data.draw(zero_points, name) for name in ("ifm_zp", "ifm2_zp", "ofm_zp"))
+    limits = tuple(sorted(data.draw(st.tuples(int8, int8) | st.just((-128, 127)), "clamp")))
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32), "seed"))
+    one, other = rng.integers(-128, 128, (2, elements)).astype(np.int8)
+    layer = add(
+        by,
+        by2,
+        ifm_zero_point=zero,
+        ifm2_zero_point=zero2,
+        ofm_zero_point=ofm_zero,
+        act_min=limits[0],
+        act_max=limits[1],
+    )
+    simulator.reset()
+    simulator.load(ACTIVATIONS, 5, one)
+    simulator.load(ACTIVATIONS, 1001, other)
+    simulator.run(layer, tile((1, elements, 1), (1, elements, 1), ifm=5, ifm2=1001, ofm=OFM))
+    expected = [
+        clamped(scaled(int(a) - zero, by) + scaled(int(b) - zero2, by2) + ofm_zero, *limits)
+        for a, b in zip(one, other, strict=True)
+    ]
+    np.testing.assert_array_equal(simulator.fetch(OFM, elements), expected)
+
+
+@given(data=st.data(), case=window_cases(6), mode=st.sampled_from([AVG, MAX]), include=st.booleans(), by=scales)
+@property_test
+def test_pooling_equals_its_formula(simulator: Simulator, data, case, mode, include, by):
+    kernel, stride, padding, (height, width) = case
+    channels = data.draw(st.integers(1, 5), "channels")
+    zero, ofm_zero = (data.draw(zero_points, name) for name in ("ifm_zp", "ofm_zp"))
+    limits = tuple(sorted(data.draw(st.tuples(int8, int8) | st.just((-128, 127)), "clamp")))
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32), "seed"))
+    ifm = rng.integers(-128, 128, (height, width, channels)).astype(np.int8)
+    if mode == MAX:
+        largest = windows(padded(ifm, padding, -128), kernel, stride).max(axis=(3, 4))
+        expected = np.clip(largest, *limits)
+    else:
+        sums = windows(padded(ifm, padding, 0), kernel, stride).sum(axis=(3, 4))
+        inside = windows(padded(np.ones_like(ifm), padding, 0), kernel, stride).sum(axis=(3, 4))
+        counts = np.full_like(inside, kernel[0] * kernel[1]) if include else inside
+        expected = np.empty(sums.shape, np.int8)
+        for index in np.ndindex(sums.shape):
+            average = abs(int(sums[index])) // int(counts[index]) * (1 if sums[index] >= 0 else -1)
+            expected[index] = clamped(scaled(average - zero, by) + ofm_zero, *limits)
+    layer = pool2d(
+        mode,
+        kernel,
+        stride,
+        count_include_pad=include,
+        ifm_zero_point=zero,
+        ofm_zero_point=ofm_zero,
+        scale=Scale(*by),
+        act_min=limits[0],
+        act_max=limits[1],
+    )
+    simulator.reset()
+    simulator.load(ACTIVATIONS, 2, ifm)
+    simulator.run(layer, tile(ifm.shape, expected.shape, ifm=2, ofm=OFM, **pads(padding)))
+    np.testing.assert_array_equal(simulator.fetch(OFM, expected.size).reshape(expected.shape), expected)
+
+
+@pytest.mark.parametrize(("value", "rounded"), [(5, 3), (3, 2), (-3, -1), (-5, -2), (-4, -2)])
+def test_halves_round_towards_plus_infinity(simulator: Simulator, value: int, rounded: int):
+    """A scale of one half."""
+    simulator.load(ACTIVATIONS, 0, np.array([value, 0], np.int8))
+    simulator.run(add((2**30, 0, 31), IDENTITY), tile((1, 1, 1), (1, 1, 1), ifm=0, ifm2=1, ofm=8))
+    assert simulator.fetch(8, 1)[0] == rounded
+
+
+def test_height_and_width_can_be_swapped(simulator: Simulator):
+    """A tile whose rows are the columns in memory: row and pixel strides exchanged."""
+    rng = np.random.default_rng(1)
+    ifm = rng.integers(-128, 128, (4, 6, 3)).astype(np.int8)
+    simulator.load(ACTIVATIONS, 0, ifm)
+    strides = {"ifm_row": 3, "ifm_pixel": 18, "ofm_row": 3, "ofm_pixel": 18}
+    simulator.run(pool2d(MAX, (1, 1)), tile((6, 4, 3), (6, 4, 3), ofm=OFM, **strides))
+    np.testing.assert_array_equal(simulator.fetch(OFM, ifm.size).reshape(ifm.shape), ifm)
+
+
+def test_largest_kernels_of_each_kind_are_taken(simulator: Simulator):
+    kernel, pool_kernel = REFERENCE.limits["conv2d"].max_kernel, REFERENCE.limits["pool2d"].max_kernel
+    simulator.load(ACTIVATIONS, 0, np.full(pool_kernel, -128, np.int8))
+    simulator.load(WEIGHTS, 0, np.ones(kernel, np.int8))
+    simulator.load(WEIGHTS, PARAMS, params([0], [IDENTITY]))
+    for kind in (CONV2D, DEPTHWISE):
+        simulator.run(conv2d(kind, kernel), tile((*kernel, 1), (1, 1, 1), ofm=OFM, params=PARAMS))
+    simulator.run(pool2d(AVG, pool_kernel), tile((*pool_kernel, 1), (1, 1, 1), ofm=OFM))
+    assert simulator.fetch(OFM, 1)[0] == -128

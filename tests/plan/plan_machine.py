@@ -1,0 +1,257 @@
+"""An accelerator in Python that runs a `RegionPlan`: written from hwlib_hal.h alone, to test plans.
+
+It refuses what hardware could not do: accesses outside a memory, reads of local bytes that nothing
+wrote, unaligned copies, a copy and a job in flight on the same bytes, and waits for nothing.
+"""
+
+import numpy as np
+
+from byoc_hw.accelerator import Accelerator
+from byoc_hw.graph import Add, Conv2d, Dense, DepthwiseConv2d, Pool2d
+from byoc_hw.params.requantize import add_scales, pool_scale, pool_zero_points, zero_point
+from byoc_hw.plan import ACTIVATIONS, ARGUMENT, FLASH, SCRATCH, SLOTS, WEIGHTS, Copy, CopyWait, Job, JobWait
+
+
+class RefusedError(Exception):
+    pass
+
+
+class Memory:
+    def __init__(self, name, data, written=False):
+        self.name = name
+        self.bytes = np.frombuffer(bytearray(data), np.uint8)
+        self.written = np.full(len(data), written)
+
+    def indices(self, offset, count):
+        if offset < 0 or offset + count > len(self.bytes):
+            raise RefusedError(f"{self.name}: {count} bytes at {offset} of {len(self.bytes)}")
+        return slice(offset, offset + count)
+
+    def read(self, offset, count):
+        part = self.indices(offset, count)
+        if not self.written[part].all():
+            raise RefusedError(f"{self.name}: unwritten bytes read at {offset}")
+        return self.bytes[part].copy()
+
+    def write(self, offset, data):
+        part = self.indices(offset, len(data))
+        self.bytes[part] = data
+        self.written[part] = True
+
+
+class Access:
+    """The bytes of local memory that one copy or job in flight touches."""
+
+    def __init__(self, kind):
+        self.kind = kind
+        self.reads = set()
+        self.writes = set()
+
+
+class Machine:
+    def __init__(self, plan, accelerator: Accelerator, inputs):
+        self.plan, self.accelerator = plan, accelerator
+        self.memories = {
+            ACTIVATIONS: Memory("activations", bytes(accelerator.activation_memory)),
+            WEIGHTS: Memory("weights", bytes(accelerator.weight_memory)),
+            FLASH: Memory("flash", plan.flash, written=True),
+            SCRATCH: Memory("scratch", bytes(plan.scratch_bytes)),
+        }
+        for index, data in enumerate(inputs):
+            self.memories[ARGUMENT + index] = Memory(f"input {index}", data.tobytes(), written=True)
+        for index, tensor in enumerate(plan.graph.outputs):
+            place = ARGUMENT + len(inputs) + index
+            self.memories[place] = Memory(f"output {index}", bytes(tensor.nbytes))
+        self.in_flight: dict[int, Access] = {}
+        self.layer_outputs = {}
+
+    def run(self):
+        for layer_plan in self.plan.layers:
+            self.steps(layer_plan.steps, layer_plan.layer)
+            home, ofm = self.plan.tensors[layer_plan.layer.ofm], layer_plan.layer.ofm
+            self.layer_outputs[ofm] = self.tensor(home.space, home.offset, ofm)
+        self.steps(self.plan.tail, None)
+        first = ARGUMENT + len(self.plan.graph.inputs)
+        return [self.tensor(first + index, 0, tensor) for index, tensor in enumerate(self.plan.graph.outputs)]
+
+    def tensor(self, space, offset, tensor):
+        return self.memories[space].read(offset, tensor.nbytes).view(tensor.dtype).reshape(tensor.shape)
+
+    def steps(self, steps, layer):
+        for step in steps:
+            if isinstance(step, Copy):
+                self.start(step.slot, self.copy(step))
+            elif isinstance(step, Job):
+                self.start(step.slot, self.job(layer, step))
+            else:
+                self.wait(step)
+        if self.in_flight:
+            raise RefusedError(f"{layer}: ends with work in flight")
+
+    def start(self, slot, access):
+        if not 0 <= slot < SLOTS or slot in self.in_flight:
+            raise RefusedError(f"slot {slot} is taken")
+        for other in self.in_flight.values():
+            if other.kind == access.kind:
+                continue
+            if access.writes & (other.reads | other.writes) or access.reads & other.writes:
+                raise RefusedError("a copy and a job in flight on the same bytes")
+        self.in_flight[slot] = access
+
+    def wait(self, step):
+        assert isinstance(step, CopyWait | JobWait)
+        access = self.in_flight.pop(step.slot, None)
+        if access is None or access.kind is not (Copy if isinstance(step, CopyWait) else Job):
+            raise RefusedError(f"a wait for slot {step.slot}, which holds no such work")
+
+    # ------------------------------------------------------------ copies
+
+    def copy(self, copy):
+        local = {ACTIVATIONS, WEIGHTS}
+        if (copy.target.space in local) == (copy.source.space in local):
+            raise RefusedError("one side of a copy is local, the other is not")
+        if copy.nbytes < 1 or copy.rows < 1:
+            raise RefusedError("a copy of nothing")
+        values = [copy.target.offset, copy.source.offset, copy.nbytes, copy.target_stride, copy.source_stride]
+        if any(value % self.accelerator.dma_alignment for value in values):
+            raise RefusedError(f"unaligned copy: {copy}")
+        access = Access(Copy)
+        for row in range(copy.rows):
+            source = copy.source.offset + row * copy.source_stride
+            target = copy.target.offset + row * copy.target_stride
+            self.memories[copy.target.space].write(target, self.memories[copy.source.space].read(source, copy.nbytes))
+            touched = access.reads, access.writes
+            for space, offset, spans in ((copy.source.space, source, 0), (copy.target.space, target, 1)):
+                if space in local:
+                    touched[spans].update((space, byte) for byte in range(offset, offset + copy.nbytes))
+        return access
+
+    # ------------------------------------------------------------ jobs
+
+    def job(self, layer, job):
+        self.access = Access(Job)
+        for start in (job.ifm, job.ifm2, job.ofm, job.psum, job.weights, job.params):
+            if start % self.accelerator.local_alignment:
+                raise RefusedError(f"unaligned job: {job}")
+        if min(*job.ifm_shape, *job.ofm_shape) < 1:
+            raise RefusedError(f"an empty tile: {job}")
+        if isinstance(layer, Add):
+            self.add(layer, job)
+        elif isinstance(layer, Pool2d):
+            self.pool(layer, job)
+        else:
+            self.weighted(layer, job)
+        return self.access
+
+    def local(self, space, offset, count):
+        self.access.reads.update((space, byte) for byte in range(offset, offset + count))
+        return self.memories[space].read(offset, count)
+
+    def store(self, offset, data):
+        self.access.writes.update((ACTIVATIONS, byte) for byte in range(offset, offset + len(data)))
+        self.memories[ACTIVATIONS].write(offset, data)
+
+    def load_tile(self, start, shape, row, pixel):
+        height, width, channels = shape
+        lines = [
+            [self.local(ACTIVATIONS, start + y * row + x * pixel, channels) for x in range(width)]
+            for y in range(height)
+        ]
+        return np.array(lines, np.uint8).view(np.int8).astype(np.int64)
+
+    def store_tile(self, values, job):
+        for y, line in enumerate(values):
+            for x, pixel in enumerate(line):
+                offset = job.ofm + y * job.ofm_row + x * job.ofm_pixel
+                self.store(offset, pixel.astype(np.int8).view(np.uint8))
+
+    def padded(self, layer, job, value):
+        top, left, bottom, right = job.padding
+        tile = self.load_tile(job.ifm, job.ifm_shape, job.ifm_row, job.ifm_pixel)
+        return np.pad(tile, ((top, bottom), (left, right), (0, 0)), constant_values=value)
+
+    def windows(self, padded, job, kernel, strides):
+        height, width, _ = job.ofm_shape
+        needed = ((height - 1) * strides[0] + kernel[0], (width - 1) * strides[1] + kernel[1])
+        if padded.shape[:2] != needed:
+            raise RefusedError(f"a tile of {padded.shape[:2]} where its window sees {needed}")
+        for y in range(height):
+            for x in range(width):
+                top, left = y * strides[0], x * strides[1]
+                yield y, x, padded[top : top + kernel[0], left : left + kernel[1]]
+
+    def weighted(self, layer, job):
+        kernel, strides = ((1, 1), (1, 1)) if isinstance(layer, Dense) else (layer.kernel, layer.strides)
+        assert isinstance(layer, Conv2d | Dense)
+        depthwise = isinstance(layer, DepthwiseConv2d)
+        channels = job.ofm_shape[2]
+        depth = 1 if depthwise else job.ifm_shape[2]
+        weights = self.unpack(job.weights, (channels, *kernel, depth), layer.weights.bits)
+        weights = weights - zero_point(layer, layer.weights)
+        padded = self.padded(layer, job, zero_point(layer, layer.ifm))
+        sums = np.zeros(job.ofm_shape, np.int64)
+        for y, x, window in self.windows(padded, job, kernel, strides):
+            sums[y, x] = (
+                np.einsum("yxk,kyx->k", window, weights[..., 0])
+                if depthwise
+                else np.einsum("yxc,kyxc->k", window, weights)
+            )
+        params = self.local(WEIGHTS, job.params, 12 * channels).view(
+            np.dtype([("bias", "<i4"), ("multiplier", "<i4"), ("left", "u1"), ("right", "u1"), ("reserved", "<u2")])
+        )
+        if job.first:
+            sums += params["bias"]
+        else:
+            sums += self.local(ACTIVATIONS, job.psum, 4 * sums.size).view("<i4").reshape(sums.shape)
+        assert np.abs(sums).max() < 2**31
+        if not job.last:
+            self.store(job.psum, np.frombuffer(sums.astype("<i4").tobytes(), np.uint8))
+            return
+        scaled = fixed_point(sums, params["multiplier"], params["left"], params["right"])
+        self.store_tile(np.clip(scaled + zero_point(layer, layer.ofm), layer.act_min, layer.act_max), job)
+
+    def unpack(self, offset, shape, bits):
+        channels, elements = shape[0], int(np.prod(shape[1:]))
+        stride = (elements * bits + 7) // 8
+        raw = self.local(WEIGHTS, offset, channels * stride).reshape(channels, stride)
+        unpacked = np.unpackbits(raw, axis=1, bitorder="little")[:, : elements * bits].reshape(channels, elements, bits)
+        values = (unpacked.astype(np.int64) << np.arange(bits)).sum(axis=2)
+        return np.where(values >= 1 << (bits - 1), values - (1 << bits), values).reshape(shape)
+
+    def add(self, layer, job):
+        assert job.ifm_shape == job.ofm_shape
+        assert job.ifm_shape[0] == job.ifm_shape[2] == 1
+        total = np.zeros(job.ofm_shape, np.int64)
+        for start, tensor, scale in zip((job.ifm, job.ifm2), layer.inputs, add_scales(layer), strict=True):
+            values = self.load_tile(start, job.ifm_shape, job.ifm_row, job.ifm_pixel) - zero_point(layer, tensor)
+            total += fixed_point(values, scale.multiplier, scale.left, scale.right)
+        self.store_tile(np.clip(total + zero_point(layer, layer.ofm), layer.act_min, layer.act_max), job)
+
+    def pool(self, layer, job):
+        before, after = pool_zero_points(layer)
+        scale = pool_scale(layer)
+        result = np.zeros(job.ofm_shape, np.int64)
+        inside = np.pad(
+            np.ones(job.ifm_shape, np.int64),
+            [(job.padding[0], job.padding[2]), (job.padding[1], job.padding[3]), (0, 0)],
+        )
+        counts = self.windows(inside, job, layer.kernel, layer.strides)
+        padded = self.padded(layer, job, -128 if layer.mode == "max" else 0)
+        for (y, x, window), (_, _, there) in zip(
+            self.windows(padded, job, layer.kernel, layer.strides), counts, strict=True
+        ):
+            if layer.mode == "max":
+                result[y, x] = window.max(axis=(0, 1))
+                continue
+            count = there.size // there.shape[2] if layer.count_include_pad else int(there[..., 0].sum())
+            total = window.sum(axis=(0, 1))
+            average = np.sign(total) * (np.abs(total) // count)
+            result[y, x] = fixed_point(average - before, scale.multiplier, scale.left, scale.right) + after
+        self.store_tile(np.clip(result, layer.act_min, layer.act_max), job)
+
+
+def fixed_point(values, multiplier, left, right):
+    """hwlib_scale_t, in integers of any width."""
+    product = (values.astype(object) << np.asarray(left, object)) * np.asarray(multiplier, object)
+    right = np.asarray(right, object)
+    return ((product + (1 << (right - 1))) >> right).astype(np.int64)

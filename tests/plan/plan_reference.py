@@ -1,0 +1,101 @@
+"""A `Graph` run in numpy, layer by layer on whole tensors: what every plan of it must give."""
+
+from fractions import Fraction
+
+import numpy as np
+
+from byoc_hw.graph import Add, Conv2d, Dense, DepthwiseConv2d, Pool2d, Reshape, Transpose
+
+
+def run_graph(graph, inputs):
+    """The values of every tensor."""
+    values = dict(zip(graph.inputs, inputs, strict=True))
+    for tensor in graph.tensors:
+        if tensor.data is not None:
+            values[tensor] = tensor.data
+    for layer in graph.layers:
+        values[layer.ofm] = run_layer(layer, *(values[tensor] for tensor in layer.inputs))
+    return values
+
+
+def run_layer(layer, *inputs):
+    if isinstance(layer, Reshape):
+        return inputs[0].reshape(layer.ofm.shape)
+    if isinstance(layer, Transpose):
+        return np.ascontiguousarray(inputs[0].transpose(layer.axes))
+    if isinstance(layer, Add):
+        return _add(layer, *inputs)
+    if isinstance(layer, Pool2d):
+        return _pool(layer, inputs[0])
+    return _weighted(layer, inputs[0])
+
+
+def rescaled(values, input_scale, output_scale):
+    """Upward rounding of values by the 31-bit significand of the ratio, in exact arithmetic."""
+    ratio = float(np.float32(input_scale)) / float(np.float32(output_scale))
+    significand, exponent = np.frexp(ratio)
+    multiplier = Fraction(int(np.floor(significand * 2**31 + 0.5)), 2**31) * Fraction(2) ** int(exponent)
+    if exponent <= -32:
+        return np.zeros_like(values)
+    flat = [int((int(value) * multiplier + Fraction(1, 2)).__floor__()) for value in values.ravel()]
+    return np.array(flat, np.int64).reshape(values.shape)
+
+
+def _weighted(layer, ifm):
+    assert isinstance(layer, Conv2d | Dense)
+    quantization = layer.ifm.quantization.zero_point[0], layer.weights.quantization.zero_point[0]
+    values = ifm.astype(np.int64) - quantization[0]
+    weights = layer.weights.data.astype(np.int64) - quantization[1]
+    sums = values @ weights.T if isinstance(layer, Dense) else _convolve(layer, values, weights)
+    if layer.bias is not None:
+        sums = sums + layer.bias.data
+    scales = layer.accumulator.scale * (1 if len(layer.accumulator.scale) > 1 else layer.out_channels)
+    output = layer.ofm.quantization
+    parts = [rescaled(sums[..., k], scales[k], output.scale[0]) for k in range(layer.out_channels)]
+    return np.clip(np.stack(parts, -1) + output.zero_point[0], layer.act_min, layer.act_max).astype(np.int8)
+
+
+def _convolve(layer, values, weights):
+    top, left, bottom, right = layer.padding
+    padded = np.pad(values[0], ((top, bottom), (left, right), (0, 0)))
+    _, height, width, channels = layer.ofm.shape
+    sums = np.zeros((height, width, channels), np.int64)
+    for y in range(layer.kernel[0]):
+        for x in range(layer.kernel[1]):
+            rows = slice(y, y + (height - 1) * layer.strides[0] + 1, layer.strides[0])
+            columns = slice(x, x + (width - 1) * layer.strides[1] + 1, layer.strides[1])
+            seen = padded[rows, columns]
+            sums += seen * weights[:, y, x, 0] if isinstance(layer, DepthwiseConv2d) else seen @ weights[:, y, x].T
+    return sums[np.newaxis]
+
+
+def _add(layer, first, second):
+    output = layer.ofm.quantization
+    total = sum(
+        rescaled(
+            values.astype(np.int64) - tensor.quantization.zero_point[0], tensor.quantization.scale[0], output.scale[0]
+        )
+        for values, tensor in ((first, layer.ifm), (second, layer.ifm2))
+    )
+    return np.clip(total + output.zero_point[0], layer.act_min, layer.act_max).astype(np.int8)
+
+
+def _pool(layer, ifm):
+    _, height, width, channels = layer.ofm.shape
+    top, left, _, _ = layer.padding
+    result = np.zeros((1, height, width, channels), np.int64)
+    for y in range(height):
+        for x in range(width):
+            first_row, first_column = y * layer.strides[0] - top, x * layer.strides[1] - left
+            rows = slice(max(first_row, 0), first_row + layer.kernel[0])
+            columns = slice(max(first_column, 0), first_column + layer.kernel[1])
+            window = ifm[0, rows, columns].astype(np.int64)
+            if layer.mode == "max":
+                result[0, y, x] = window.max(axis=(0, 1))
+                continue
+            count = layer.kernel[0] * layer.kernel[1] if layer.count_include_pad else window.shape[0] * window.shape[1]
+            result[0, y, x] = np.trunc(window.sum(axis=(0, 1)) / count)
+    if layer.rescaled:
+        before, after = layer.ifm.quantization, layer.ofm.quantization
+        result = rescaled(result - before.zero_point[0], before.scale[0], after.scale[0]) + after.zero_point[0]
+    return np.clip(result, layer.act_min, layer.act_max).astype(np.int8)

@@ -1,0 +1,140 @@
+"""Layers and graphs with random contents, for the tests of the planner."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from byoc_hw.accelerator import REFERENCE
+from byoc_hw.graph import (
+    Add,
+    Conv2d,
+    Dense,
+    DepthwiseConv2d,
+    Graph,
+    Pool2d,
+    Quantization,
+    Reshape,
+    Tensor,
+    Transpose,
+    output_extent,
+)
+
+
+def accelerator(activations=256 * 1024, weights=64 * 1024, **changes):
+    return replace(REFERENCE, activation_memory=activations, weight_memory=weights, **changes)
+
+
+def activation(name, shape, scale=0.05, zero_point=0, data=None):
+    return Tensor(name, tuple(shape), quantization=Quantization((scale,), (zero_point,)), data=data)
+
+
+class Samples:
+    """Makes layers on tensors; names count up, contents come from one seed."""
+
+    def __init__(self, seed=0):
+        self.random = np.random.default_rng(seed)
+        self.count = 0
+
+    def name(self, kind):
+        self.count += 1
+        return f"{kind}_{self.count}"
+
+    def tensor(self, shape, data=None):
+        scale = float(np.float32(self.random.uniform(0.02, 0.2)))
+        return activation(self.name("tensor"), shape, scale, int(self.random.integers(-128, 128)), data)
+
+    def constant(self, shape):
+        return self.tensor(shape, self.values(shape))
+
+    def values(self, shape):
+        return self.random.integers(-128, 128, shape).astype(np.int8)
+
+    def weighted(self, ifm, ofm, shape, bits):
+        high = 1 << (bits - 1)
+        data = self.random.integers(-high, high, shape).astype(np.int8)
+        zero_point = int(self.random.integers(-3, 4)) if bits == 8 else 0
+        weights = Tensor(self.name("weights"), shape, "int8", bits, Quantization((0.01,), (zero_point,)), data)
+        channels = ofm.shape[-1]
+        bias = Tensor(
+            self.name("bias"),
+            (channels,),
+            "int32",
+            32,
+            None,
+            self.random.integers(-5000, 5000, channels).astype(np.int32),
+        )
+        per_channel = self.random.random() < 0.5
+        sums = np.sqrt(np.prod(shape[1:])) * high * 40  # keeps outputs inside int8 for the most part
+        scales = self.random.uniform(0.3, 1.5, channels if per_channel else 1) * ofm.quantization.scale[0] * 60 / sums
+        return {
+            "name": self.name("layer"),
+            "source": (),
+            "ifm": ifm,
+            "ofm": ofm,
+            "weights": weights,
+            "bias": bias if self.random.random() < 0.8 else None,
+            "accumulator": Quantization(tuple(float(scale) for scale in scales), (0,)),
+            "act_min": -128 if self.random.random() < 0.5 else ofm.quantization.zero_point[0],
+            "act_max": 127,
+        }
+
+    def conv2d(self, ifm, channels, kernel=(3, 3), strides=(1, 1), padding=(0, 0, 0, 0), bits=8):
+        ofm = self.tensor(window_shape(ifm, channels, kernel, strides, padding))
+        fields = self.weighted(ifm, ofm, (channels, *kernel, ifm.shape[3]), bits)
+        return Conv2d(**fields, strides=strides, padding=padding)
+
+    def depthwise(self, ifm, kernel=(3, 3), strides=(1, 1), padding=(0, 0, 0, 0), bits=8):
+        channels = ifm.shape[3]
+        ofm = self.tensor(window_shape(ifm, channels, kernel, strides, padding))
+        fields = self.weighted(ifm, ofm, (channels, *kernel, 1), bits)
+        return DepthwiseConv2d(**fields, strides=strides, padding=padding)
+
+    def dense(self, ifm, channels, bits=8):
+        ofm = self.tensor((1, channels))
+        return Dense(**self.weighted(ifm, ofm, (channels, ifm.shape[1]), bits))
+
+    def add(self, ifm, ifm2):
+        return Add(self.name("layer"), (), ifm, self.tensor(ifm.shape), ifm2)
+
+    def pool(self, ifm, mode="avg", kernel=(2, 2), strides=(2, 2), padding=(0, 0, 0, 0), rescaled=False, include=False):
+        shape = window_shape(ifm, ifm.shape[3], kernel, strides, padding)
+        ofm = self.tensor(shape) if rescaled else Tensor(self.name("tensor"), shape)
+        return Pool2d(
+            self.name("layer"),
+            (),
+            ifm,
+            ofm,
+            mode=mode,
+            kernel=kernel,
+            strides=strides,
+            padding=padding,
+            count_include_pad=include,
+        )
+
+    def reshape(self, ifm, shape):
+        return Reshape(self.name("layer"), (), ifm, replace(self.tensor(shape), quantization=ifm.quantization))
+
+    def transpose(self, ifm, axes):
+        shape = tuple(ifm.shape[axis] for axis in axes)
+        ofm = replace(self.tensor(shape), quantization=ifm.quantization)
+        return Transpose(self.name("layer"), (), ifm, ofm, axes=tuple(axes))
+
+
+def window_shape(ifm, channels, kernel, strides, padding):
+    top, left, bottom, right = padding
+    return (
+        1,
+        output_extent(ifm.shape[1], top, bottom, kernel[0], strides[0]),
+        output_extent(ifm.shape[2], left, right, kernel[1], strides[1]),
+        channels,
+    )
+
+
+def graph_of(inputs, layers, outputs):
+    return Graph("region", tuple(inputs), tuple(outputs), tuple(layers))
+
+
+def single(layer):
+    """A graph of one layer."""
+    inputs = [tensor for tensor in dict.fromkeys(layer.inputs) if tensor.data is None]
+    return graph_of(inputs, [layer], [layer.ofm])
