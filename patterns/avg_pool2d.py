@@ -11,13 +11,12 @@
 %3 = clip(%2)                        [optional]
 """
 
-from tvm import relay
 from tvm.relay.dataflow_pattern import DFPattern, is_op, wildcard
 
 from byoc_hw.frontend.relay import read
 from byoc_hw.frontend.relay.match import Match
 from byoc_hw.graph import Pool2d
-from byoc_hw.pattern import Form, NotALayer, register_pattern
+from byoc_hw.pattern import Form, register_pattern
 
 
 def _widened() -> DFPattern:
@@ -41,8 +40,8 @@ def to_avg_pool2d(match: Match) -> Pool2d:
 def to_mean(match: Match) -> Pool2d:
     """The layer of a matched mean over height and width, with its requantize."""
     mean, requantize = match["mean"], match["qnn.requantize"]
-    layout = _reduced_layout(mean)
-    name = read.layer_name(match)
+    layout = read.mean_layout(mean)
+    name = read.layer_name(mean)
     act_min, act_max = read.clip_range(match)
     ifm = read.activation(
         match.inputs[0], f"{name}_ifm", layout, read.scalar_quantization(requantize.args[1], requantize.args[2])
@@ -59,17 +58,6 @@ def to_mean(match: Match) -> Pool2d:
         act_min=act_min,
         act_max=act_max,
     )
-
-
-def _reduced_layout(mean: relay.Call) -> str:
-    """The layout whose height and width the mean goes over."""
-    rank = len(read.shape_of(mean.args[0]))
-    axes = sorted(int(axis) % rank for axis in mean.attrs.axis or range(rank))
-    if bool(mean.attrs.exclude):
-        axes = [axis for axis in range(rank) if axis not in axes]
-    if rank != 4 or axes not in ([1, 2], [2, 3]):
-        raise NotALayer("mean goes over height and width of a 4-D tensor", f"axes {axes} of {rank}")
-    return "NHWC" if axes == [1, 2] else "NCHW"
 
 
 def to_global_avg_pool2d(match: Match) -> Pool2d:

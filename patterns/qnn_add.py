@@ -15,7 +15,7 @@ from byoc_hw.pattern import Form, register_pattern
 def to_add(match: Match) -> Add:
     """The layer of a matched addition."""
     lhs, rhs, lhs_scale, lhs_zero_point, rhs_scale, rhs_zero_point, scale, zero_point = match["qnn.add"].args
-    name = read.layer_name(match)
+    name = read.layer_name(match["qnn.add"])
     act_min, act_max = read.clip_range(match)
     return Add(
         name=name,

@@ -18,7 +18,7 @@ from byoc_hw.pattern import Form, register_pattern
 def to_dense(match: Match) -> Dense:
     """The layer of a matched dense call."""
     dense, requantize = match["qnn.dense"], match["qnn.requantize"]
-    name = read.layer_name(match)
+    name = read.layer_name(dense)
     _, weights, ifm_zero_point, zero_point, ifm_scale, scale = dense.args
     data = np.ascontiguousarray(read.constant(weights))
     act_min, act_max = read.clip_range(match)

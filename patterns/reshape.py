@@ -17,7 +17,7 @@ OPERATORS = ("reshape", "nn.batch_flatten", "squeeze", "expand_dims")
 
 def to_reshape(match: Match) -> Reshape:
     """The layer of a matched change of shape."""
-    name = read.layer_name(match)
+    name = read.layer_name(match.root)
     return Reshape(
         name=name,
         source=match.sources,

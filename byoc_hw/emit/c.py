@@ -60,20 +60,6 @@ def c_type(dtype: str) -> str:
     return POINTEES[dtype]
 
 
-def check_mod_name(mod_name: str) -> None:
-    """Raise `InvalidInput` unless C symbols and file names can start with `mod_name`."""
-    if not mod_name:
-        raise InvalidInput("mod_name has at least one character: got an empty string")
-    if wrong := re.search(r"[^A-Za-z0-9_]", mod_name):
-        raise InvalidInput(
-            f"mod_name consists of ASCII letters, digits and underscores: got {wrong[0]!r} in {mod_name!r}"
-        )
-    if mod_name[0].isdigit():
-        raise InvalidInput(f"mod_name starts with a letter or an underscore: got {mod_name[0]!r} in {mod_name!r}")
-    if len(mod_name) > MAX_IDENTIFIER:
-        raise InvalidInput(f"mod_name has at most {MAX_IDENTIFIER} characters: got {len(mod_name)}")
-
-
 def identifier(name: str) -> str:
     """A legal C identifier that resembles `name`. Two names may give the same one: see `unique`."""
     legal = re.sub(r"[^A-Za-z0-9_]", "_", name)
@@ -147,6 +133,16 @@ def _string_byte(byte: int) -> str:
     if char in '"\\?':  # ?? could start a trigraph
         return f"\\{char}"
     return char if " " <= char <= "~" else f"\\{byte:03o}"
+
+
+def wrapped(function: str, arguments: Sequence[str], end: str = "", indent: int = 0) -> str:
+    """`function(arguments)`, one argument a line where it does not fit in the width of a line."""
+    margin = " " * indent
+    line = f"{margin}{function}({', '.join(arguments)}){end}"
+    if len(line) <= WIDTH:
+        return line
+    separator = f",\n{margin}    "
+    return f"{margin}{function}(\n{margin}    {separator.join(arguments)}){end}"
 
 
 # ---------------------------------------------------------------- numbers and arrays

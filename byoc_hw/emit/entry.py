@@ -27,6 +27,11 @@ def entry_context(program: Program, arena: Arena, accelerator: Accelerator) -> d
         "sizes": "\n".join(_sizes(program, members, arena)),
         "input_members": "\n".join(_struct_members(program.inputs, members.inputs, "const ")),
         "output_members": "\n".join(_struct_members(program.outputs, members.outputs, "")),
+        "run_prototype": c.wrapped(
+            f"int32_t {program.name}_run",
+            [f"const struct {program.name}_inputs *inputs", f"const struct {program.name}_outputs *outputs"],
+        ),
+        "uses_arena": any(_uses_arena(call) for call in program.calls),
         "traced": any(isinstance(call, HostCall) for call in program.calls),
         "host_prototypes": "\n".join(_host_prototypes(program)),
         "layer_names": "\n".join(_layer_names(layers)),
@@ -85,20 +90,11 @@ def _host_prototypes(program: Program) -> Iterator[str]:
     for call in program.calls:
         if isinstance(call, HostCall) and call.symbol not in seen:
             seen.add(call.symbol)
-            yield _wrapped(f"int32_t {call.symbol}", [*(_pointer(b) for b in call.arguments), "uint8_t *arena"], ";")
+            yield c.wrapped(f"int32_t {call.symbol}", [*(_pointer(b) for b in call.arguments), "uint8_t *arena"], ";")
 
 
 def _pointer(buffer: Buffer) -> str:
     return f"{c.c_type(buffer.dtype)} *"
-
-
-def _wrapped(function: str, arguments: Sequence[str], end: str, indent: int = 0) -> str:
-    """`function(arguments)`, one argument a line where it does not fit in the width of a line."""
-    line = f"{' ' * indent}{function}({', '.join(arguments)}){end}"
-    if len(line) <= c.WIDTH:
-        return line
-    margin = " " * (indent + 4)
-    return f"{' ' * indent}{function}(\n{margin}" + f",\n{margin}".join(arguments) + f"){end}"
 
 
 def _layer_names(layers: Sequence[NumberedLayer]) -> Iterator[str]:
@@ -177,7 +173,7 @@ def _call(call: Call, layers: Sequence[NumberedLayer], named: _Expressions, aren
         (layer,) = layers
         yield c.comment(layer.title, indent=2)
         arguments = [*(named.plain(buffer) for buffer in call.arguments), "arena"]
-        yield _wrapped(f"status = {call.symbol}", arguments, ";", indent=2)
+        yield c.wrapped(f"status = {call.symbol}", arguments, ";", indent=2)
         yield "  if (status != 0) {"
         yield f"    return host_failed(status, {layer.id});"
         yield "  }"
@@ -187,7 +183,7 @@ def _call(call: Call, layers: Sequence[NumberedLayer], named: _Expressions, aren
         yield c.comment([f"{call.graph.name}:", *(line for layer in layers for line in layer.title[:1])], indent=2)
         scratch = f"arena + {arena.offsets.get(call.graph.name, 0)}"
         arguments = [*(named.of(buffer) for buffer in call.arguments), scratch]
-        yield _wrapped(f"status = {call.graph.name}", arguments, ";", indent=2)
+        yield c.wrapped(f"status = {call.graph.name}", arguments, ";", indent=2)
         yield "  if (status != 0) {"
         yield "    return status;"
         yield "  }"

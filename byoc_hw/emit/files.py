@@ -28,7 +28,7 @@ from byoc_hw.emit.library import LibraryPlan
 from byoc_hw.emit.numbering import NumberedLayer, number_calls, number_layers
 from byoc_hw.emit.region import Region, alignment_of, code, constants, preamble, prototype
 from byoc_hw.errors import InvalidInput
-from byoc_hw.graph import Buffer, Program, RegionCall
+from byoc_hw.graph import Buffer, Program, RegionCall, check_mod_name
 from byoc_hw.hwlib.sim_config import sim_config
 from byoc_hw.plan.memory import Arena, Block
 from byoc_hw.version import __version__
@@ -39,6 +39,7 @@ GENERATOR = "byoc_hw"
 METADATA = "metadata.json"
 METADATA_FORMAT = 1
 
+_OTHER_SOURCES = ("main", "host", "weights")
 _HWLIB = Path(byoc_hw.hwlib.__file__).parent
 _HWLIB_FOLDERS = ("include", "src", "sim")
 _TEMPLATES = jinja2.Environment(
@@ -86,7 +87,12 @@ class Parts:
 
 def project_files(parts: Parts) -> Files:
     """Every file of the project by its path in the directory. Writes nothing; same parts, same bytes."""
-    c.check_mod_name(parts.mod_name)
+    check_mod_name(parts.mod_name)
+    if parts.accelerator.name in _OTHER_SOURCES:
+        raise InvalidInput(
+            f"accelerator name is not one of {', '.join(_OTHER_SOURCES)}, which name other sources of the project: "
+            f"got {parts.accelerator.name}"
+        )
     for graph in parts.program.regions:
         if graph.name not in parts.regions:
             raise InvalidInput(f"each region of the program has a plan: {graph.name} has none")
@@ -111,8 +117,8 @@ def write_project(directory: Path, files: Files) -> None:
     for stale in sorted(earlier - files.keys()):
         (directory / stale).unlink(missing_ok=True)
         _remove_empty_parents(directory, stale)
-    metadata_last = sorted(files, key=lambda name: (name == METADATA, name))
-    for name in metadata_last:
+    # The metadata first: if this is interrupted, the directory is known as ours and can be written again.
+    for name in sorted(files, key=lambda name: (name != METADATA, name)):
         target = directory / name
         target.parent.mkdir(parents=True, exist_ok=True)
         contents = files[name]
@@ -245,13 +251,12 @@ def _makefile(parts: Parts, files: Files) -> str:
     model = [
         name for name in sorted(files) if name.endswith(".c") and name.startswith(("src/", "hwlib/src/", "library/"))
     ]
-    directories = ["hwlib/include"] if parts.tiled else ["library"] if parts.regions else []
     return _render(
         "Makefile.j2",
         mod_name=parts.mod_name,
         model_sources=model,
-        include_directories=directories,
         hal=parts.tiled,
+        library=bool(parts.regions) and not parts.tiled,
     )
 
 

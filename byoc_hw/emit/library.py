@@ -77,8 +77,9 @@ def _prepare(layer: Layer, calls: Mapping[str, LibraryCall]) -> LibraryLayer:
         return LibraryLayer(layer, None, None, {}, 0)
     if call is None:
         raise Unsupported(f"{layer.name}: the library has a call for each layer kind: none for {layer.kind}")
-    weights = None if call.pack is None else np.ascontiguousarray(call.pack(layer))
-    return LibraryLayer(layer, call, weights, dict(call.parameters(layer)), call.workspace(layer))
+    weights = getattr(layer, "weights", None)
+    packed = call.pack(layer) if call.pack is not None else weights and weights.data
+    return LibraryLayer(layer, call, packed, dict(call.parameters(layer)), call.workspace(layer))
 
 
 def _homes(graph: Graph) -> dict[Tensor, Tensor]:
@@ -132,19 +133,20 @@ def library_body(plan: LibraryPlan, first_layer: int) -> str:
         lines += ["  int32_t status;", ""]
     for index, (numbered, prepared) in enumerate(zip(number_region(plan.graph, first_layer), plan.layers, strict=True)):
         layer = prepared.layer
-        lines.append(c.comment(numbered.title, indent=2))
         target = places[layer.ofm]
+        aliased = prepared.call is None and places[layer.ifm] == target
+        lines.append(c.comment([*numbered.title, *(["The same bytes: nothing to do."] if aliased else [])], indent=2))
+        if aliased:
+            lines.append("")
+            continue
         if prepared.call is not None:
             values = prepared.call.arguments(layer, _operands(plan, index, places))
             lines += [
-                f"  status = {prepared.call.function}({', '.join(values)});",
+                c.wrapped(f"status = {prepared.call.function}", values, ";", indent=2),
                 "  if (status != 0) {",
                 f"    return REGION_RESULT(status, {numbered.id});",
                 "  }",
             ]
-        elif places[layer.ifm] == target:
-            lines += ["  /* The same bytes. */", ""]
-            continue
         else:
             lines.append(f"  memcpy({target}, {places[layer.ifm]}, {layer.ofm.nbytes});")
         lines += [f"  REGION_TRACE({numbered.id}, {target}, {layer.ofm.nbytes});", ""]
@@ -158,7 +160,8 @@ def _places(plan: LibraryPlan) -> dict[Tensor, str]:
     places = {tensor: f"in{index}" for index, tensor in enumerate(graph.inputs)}
     for index, tensor in enumerate(graph.outputs):
         places.setdefault(tensor, f"out{index}")
-    reserved = {"scratch", "status", *places.values()}
+    functions = {prepared.call.function for prepared in plan.layers if prepared.call is not None}
+    reserved = {"scratch", "status", "memcpy", *functions, *places.values()}
     constant = {tensor: name for name, tensor in _constant_activations(plan).items()}
     named = dict(zip(plan.scratch, c.unique((tensor.name for tensor in plan.scratch), reserved), strict=True))
     for tensor in graph.tensors:

@@ -11,7 +11,7 @@ from byoc_hw.accelerator import Accelerator
 from byoc_hw.emit import c, calls
 from byoc_hw.emit.library import LibraryPlan, library_arrays, library_body
 from byoc_hw.emit.numbering import number_region
-from byoc_hw.graph import Graph, Tensor
+from byoc_hw.graph import Graph
 from byoc_hw.plan import Copy, CopyWait, Job, JobWait, RegionPlan, Step
 
 Region = RegionPlan | LibraryPlan
@@ -23,22 +23,19 @@ def alignment_of(accelerator: Accelerator) -> int:
     return max(16, accelerator.dma_alignment)
 
 
-def prototype(graph: Graph, standalone: bool = False) -> str:
-    """The region's function, without a semicolon: inputs, outputs, and scratch where main passes it.
+def prototype(graph: Graph) -> str:
+    """The region's function as main calls it, without a semicolon: inputs, outputs, scratch."""
+    return c.wrapped(f"int32_t {graph.name}", [*_tensors(graph, "const "), "uint8_t *scratch"])
 
-    Standalone, it has the type that TVM's generated C declares: no scratch, and no `const`.
-    """
-    const = "" if standalone else "const "
+
+def tvm_prototype(graph: Graph) -> str:
+    """The region's function as TVM's generated C declares it: inputs and outputs, no `const`."""
+    return c.wrapped(f"int32_t {graph.name}", _tensors(graph, ""))
+
+
+def _tensors(graph: Graph, const: str) -> list[str]:
     inputs = [f"{const}{c.c_type(tensor.dtype)} *in{index}" for index, tensor in enumerate(graph.inputs)]
-    outputs = [f"{c.c_type(tensor.dtype)} *out{index}" for index, tensor in enumerate(graph.outputs)]
-    scratch = [] if standalone else ["uint8_t *scratch"]
-    return f"int32_t {graph.name}({', '.join([*inputs, *outputs, *scratch])})"
-
-
-def arguments(graph: Graph) -> dict[str, Tensor]:
-    """The names of the function's tensors, in order."""
-    inputs = {f"in{index}": tensor for index, tensor in enumerate(graph.inputs)}
-    return {**inputs, **{f"out{index}": tensor for index, tensor in enumerate(graph.outputs)}}
+    return [*inputs, *(f"{c.c_type(tensor.dtype)} *out{index}" for index, tensor in enumerate(graph.outputs))]
 
 
 def constants(region: Region, alignment: int) -> str:
@@ -66,18 +63,18 @@ def region_source(region: Region, accelerator: Accelerator, first_layer: int = 0
     if region.scratch_bytes:
         tables += _own_scratch(region, alignment)
         body = f"  uint8_t *const scratch = {_scratch_macro(region.graph)};\n{body}"
-    function = f"{prototype(region.graph, standalone=True)}\n{{\n{body}}}\n"
+    function = f"{tvm_prototype(region.graph)}\n{{\n{body}}}\n"
     parts = (c.comment([banner]), preamble(accelerator), constants(region, alignment), tables, function)
     return "\n".join(part for part in parts if part)
 
 
 def code(region: Region, first_layer: int) -> str:
     """Descriptors, tables and function of a region whose layers are numbered from `first_layer`."""
-    graph = region.graph
     tables, body = _tables_and_body(region, first_layer)
     if not region.scratch_bytes:
         body = f"  (void)scratch;\n{body}"
-    return f"{_purpose(region)}\n\n{tables}\n{prototype(graph)}\n{{\n{body}}}\n"
+    function = f"{prototype(region.graph)}\n{{\n{body}}}\n"
+    return "\n".join(part for part in (f"{_purpose(region)}\n", tables, function) if part)
 
 
 def _purpose(region: Region) -> str:
@@ -267,11 +264,13 @@ def _descriptor_name(region: RegionPlan, index: int) -> str:
 
 def _body(region: RegionPlan, tables: _Tables, first_layer: int) -> str:
     flash = f"(uintptr_t){flash_name(region.graph)}" if region.flash else "0"
+    inputs = [f"in{index}" for index in range(len(region.graph.inputs))]
+    outputs = [f"out{index}" for index in range(len(region.graph.outputs))]
     scratch = "(uintptr_t)scratch" if region.scratch_bytes else "0"
-    spaces = ["0", "0", flash, scratch, *(f"(uintptr_t){name}" for name in arguments(region.graph))]
+    spaces = ["0, 0", flash, scratch, *(f"(uintptr_t){name}" for name in (*inputs, *outputs))]
     lines = [
         "  const uintptr_t spaces[] = {",
-        "    " + ", ".join(spaces) + ",",
+        *(f"    {value}," for value in spaces),
         "  };",
         "  hwlib_region_t region;",
         f"  hwlib_status_t status = hwlib_begin(&region, &{region.graph.name}_plan, spaces);",

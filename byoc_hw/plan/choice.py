@@ -48,6 +48,7 @@ def _candidates(tiler: Tiler) -> Iterator[Tiling]:
     channels = _divisions(window.out_channels, accelerator.array_rows)
     coarse = list(_fitting(tiler, columns, channels))
     yield from coarse
+    # Slices of a few channels pay the array's overhead and the DMA's setup for each.
     deep_enough = min(window.in_channels, accelerator.dma_width)
     if accelerator.dma_alignment == 1 and any(tiling.depth >= deep_enough for tiling in coarse):
         return
@@ -128,8 +129,9 @@ def _largest(limit: int, allowed: Callable[[int], bool]) -> int:
 def _too_large(tiler: Tiler) -> str:
     """Which memory the smallest tile does not fit."""
     window, accelerator = tiler.window, tiler.accelerator
-    # A slice of one channel is not always the smallest: it needs partial sums.
-    layouts = [tiler.layout(Tiling(1, 1, 1, depth)) for depth in (1, window.in_channels)]
+    # The narrowest slice is not always the smallest tile: it needs partial sums.
+    narrowest = min(accelerator.dma_alignment, window.in_channels)
+    layouts = [tiler.layout(Tiling(1, 1, 1, depth)) for depth in (narrowest, window.in_channels)]
     layout = min(layouts, key=lambda layout: layout.activation_bytes + layout.weight_bytes)
     memories = {
         "activation": (layout.activation_bytes, accelerator.activation_memory),

@@ -93,9 +93,11 @@ def place(blocks: Sequence[Block], lower_bound: int) -> Arena:
     return best or Arena({}, 0, lower_bound)
 
 
-def check_budget(owners: Mapping[str, int], limit: int, what: str) -> None:
-    """Raise `PlanError` with the largest owners where their bytes exceed the `limit` of `what`."""
-    total = sum(owners.values())
+def check_budget(total: int, owners: Mapping[str, int], limit: int, what: str) -> None:
+    """Raise `PlanError` with the largest owners where `total` bytes exceed the `limit` of `what`.
+
+    Owners that share bytes, at different times, add up to more than the total.
+    """
     if total <= limit:
         return
     largest = sorted(owners.items(), key=lambda item: (-item[1], item[0]))

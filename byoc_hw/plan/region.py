@@ -31,9 +31,9 @@ def plan_region(graph: Graph, accelerator: Accelerator) -> RegionPlan:
     graph.verify()  # first: every stage below trusts shapes and order
     alignment = lcm(FLASH_ALIGNMENT, accelerator.dma_alignment)
     flash = FlashImage(alignment)
-    owners = _storage(graph)  # which tensors share bytes, before any of them is placed
-    arena = _place_scratch(graph, owners, alignment)
-    homes = _homes(graph, owners, arena, flash)  # before the layers: their copies name addresses
+    storage = _storage(graph)  # which tensors share bytes, before any of them is placed
+    arena = _place_scratch(graph, storage, alignment)
+    homes = _homes(graph, storage, arena, flash)  # before the layers: their copies name addresses
     region = Region(accelerator, homes, flash)
     layers = tuple(LayerPlan(layer, layer_steps(layer, region)) for layer in graph.layers)
     tail = _copy_outputs(graph, homes, accelerator)  # last: every layer has written its output by then

@@ -74,8 +74,8 @@ class Report:
             return f"{self.mod_name}: not partitioned, all {len(counted)} operators on the host"
         regions = len({region for outcome in self.outcomes for region in outcome.regions})
         return (
-            f"{self.mod_name} on {self.accelerator} (numerics {self.numerics}): "
-            f"{len(self.offloaded)} of {len(counted)} operators offloaded, in {regions} region{'' if regions == 1 else 's'}"
+            f"{self.mod_name} on {self.accelerator} (numerics {self.numerics}): {len(self.offloaded)} of "
+            f"{len(counted)} operators offloaded, in {regions} region{'' if regions == 1 else 's'}"
         )
 
     def _rows(self) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +42,8 @@ class Model:
     simulated: bool
 
 
-def read_model(directory: Path) -> Model:
-    """Read a project's metadata; `InvalidInput` if the directory is not a project of ours."""
+def read_metadata(directory: Path) -> dict[str, Any]:
+    """A project's metadata; `InvalidInput` if the directory is not a project of ours."""
     try:
         metadata = json.loads((directory / METADATA).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -52,6 +52,12 @@ def read_model(directory: Path) -> Model:
         raise InvalidInput(f"{METADATA} names {GENERATOR} as its generator: {directory} is another project")
     if metadata["format"] != METADATA_FORMAT:
         raise InvalidInput(f"format of {METADATA} is {METADATA_FORMAT}: got {metadata['format']} in {directory}")
+    return metadata
+
+
+def read_model(directory: Path) -> Model:
+    """What running a project needs of its metadata."""
+    metadata = read_metadata(directory)
     model = metadata["model"]
     return Model(
         model["name"],
@@ -128,7 +134,7 @@ def _outputs(model: Model, count: int, data: bytes) -> list[list[Array]]:
 def _cycles(model: Model, count: int, profile: str) -> list[Cycles | None]:
     if not model.simulated:
         return [None] * count
-    layers: list[dict[int, dict[str, int]]] = [{} for _ in range(count)]
+    layers: list[dict[int, dict[str, Any]]] = [{} for _ in range(count)]
     totals = [0] * count
     for line in profile.splitlines():
         record = json.loads(line)
@@ -138,7 +144,7 @@ def _cycles(model: Model, count: int, profile: str) -> list[Cycles | None]:
         else:
             layers[inference][record.pop("layer")] = record
     return [
-        Cycles(total, tuple(LayerCycles(layer.id, layer.name, layer.kind, **found[layer.id]) for layer in model.layers))
+        Cycles(total, tuple(replace(layer, **found[layer.id]) for layer in model.layers))
         for total, found in zip(totals, layers, strict=True)
     ]
 

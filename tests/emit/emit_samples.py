@@ -10,10 +10,23 @@ from byoc_hw.accelerator import REFERENCE, Accelerator
 from byoc_hw.emit.files import Parts
 from byoc_hw.emit.library import library_plan
 from byoc_hw.emit.region import Region
-from byoc_hw.graph import Add, Buffer, Conv2d, CopyCall, Dense, Graph, HostCall, Pool2d, Program, Quantization
-from byoc_hw.graph import RegionCall, Reshape, Tensor
+from byoc_hw.graph import (
+    Add,
+    Buffer,
+    Conv2d,
+    CopyCall,
+    Dense,
+    Graph,
+    HostCall,
+    Pool2d,
+    Program,
+    Quantization,
+    RegionCall,
+    Reshape,
+    Tensor,
+)
 from byoc_hw.plan import plan_region
-from byoc_hw.plan.memory import Block, place
+from byoc_hw.plan.memory import Arena, Block, place
 
 SCALE = Quantization((0.5,), (3,))
 WEIGHT_SCALE = Quantization((0.25,), (0,))
@@ -89,7 +102,7 @@ TVM_DLL int32_t tvmgen_{mod_name}_fused_dequantize(int8_t* p0, float* T, uint8_t
 """
 
 
-def place_all(program: Program, regions: dict[str, Region]) -> tuple[tuple[Block, ...], object]:
+def place_all(program: Program, regions: dict[str, Region]) -> tuple[tuple[Block, ...], Arena]:
     """Every buffer and every scratch beside all others: correct for any order of calls."""
     sizes = {buffer.name: buffer.nbytes for call in program.calls if not isinstance(call, CopyCall)
              for buffer in call.arguments if buffer.role == "intermediate"}  # fmt: skip

@@ -31,7 +31,7 @@ from hypothesis import strategies as st
 
 from byoc_hw.accelerator import REFERENCE
 
-property_test = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+property_test = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 OFM, PSUM, PARAMS = 65536, 131072, 49152
 

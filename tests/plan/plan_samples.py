@@ -98,7 +98,7 @@ class Samples:
 
     def pool(self, ifm, mode="avg", kernel=(2, 2), strides=(2, 2), padding=(0, 0, 0, 0), rescaled=False, include=False):
         shape = window_shape(ifm, ifm.shape[3], kernel, strides, padding)
-        ofm = self.tensor(shape) if rescaled else Tensor(self.name("tensor"), shape)
+        ofm = self.tensor(shape)
         return Pool2d(
             self.name("layer"),
             (),
@@ -109,6 +109,7 @@ class Samples:
             strides=strides,
             padding=padding,
             count_include_pad=include,
+            rescaled=rescaled,
         )
 
     def reshape(self, ifm, shape):

@@ -38,7 +38,7 @@ def read_convolution(match: Match) -> dict[str, Any]:
     read.to_nhwc(layout)
     if str(conv.attrs.out_layout) not in ("", layout):
         raise NotALayer("output layout is the input's", conv.attrs.out_layout)
-    name, channel_axis = read.layer_name(match), layout.index("C")
+    name, channel_axis = read.layer_name(conv), layout.index("C")
     ifm_quantization = read.scalar_quantization(conv.args[4], conv.args[2])
     act_min, act_max = read.clip_range(match)
     ifm = read.activation(match.inputs[0], f"{name}_ifm", layout, ifm_quantization)

@@ -11,7 +11,7 @@ import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tvm
@@ -32,10 +32,14 @@ Placer = Callable[[Program, Sequence[Workspace]], Mapping[str, int]]
 
 @dataclass(frozen=True)
 class HostModule:
-    """What TVM contributes to a project: the program, and the C source of its host functions."""
+    """What TVM contributes to a project: the program, and the C source of its host functions.
+
+    `constant_bytes` is the constant data in that source.
+    """
 
     program: Program
     source: str
+    constant_bytes: int
 
 
 def compile_module(mod: tvm.IRModule, mod_name: str, graphs: Mapping[str, Graph], place: Placer) -> HostModule:
@@ -65,7 +69,20 @@ def compile_module(mod: tvm.IRModule, mod_name: str, graphs: Mapping[str, Graph]
             mod_name=mod_name,
             workspace_memory_pools=pools,
         )
-    return HostModule(planner.finished(), _host_source(library, mod_name))
+    names = [parameter.name_hint for parameter in mod["main"].params]
+    return HostModule(_renamed(planner.finished(), names), *_host_source(library, mod_name))
+
+
+def _renamed(program: Program, names: Sequence[str]) -> Program:
+    """The program with the model's own input names: TVM has made C identifiers of them."""
+    inputs = {buffer: replace(buffer, name=name) for buffer, name in zip(program.inputs, names, strict=True)}
+
+    def renamed(call: Call) -> Call:
+        if isinstance(call, CopyCall):
+            return replace(call, source=inputs.get(call.source, call.source))
+        return replace(call, arguments=tuple(inputs.get(buffer, buffer) for buffer in call.arguments))
+
+    return replace(program, inputs=tuple(inputs.values()), calls=tuple(map(renamed, program.calls)))
 
 
 def golden_semantics() -> Any:
@@ -288,22 +305,33 @@ def _nbytes(shape: Sequence[object], dtype: object) -> int:
 _FUNCTION = re.compile(
     r"^TVM_DLL (?P<type>\w+) (?P<name>\w+)\((?P<arguments>[^)]*)\) \{\n(?P<body>.*?)^\}\n", re.S | re.M
 )
-_CONSTANT = re.compile(r"^static const [^=]*?\b(?P<name>\w+)\[\d*\] = \{\n.*?^\};\n", re.S | re.M)
+# All that TVM's code needs of the headers that it includes.
+_INCLUDES = "#include <math.h>\n#include <stdbool.h>\n#include <stdint.h>\n#include <string.h>\n"
+_CONSTANT = re.compile(
+    r"^static const (?P<type>\w+) [^=]*?\b(?P<name>\w+)\[(?P<extent>\d+)\] = \{\n.*?^\};\n", re.S | re.M
+)
 _LET = re.compile(r"^ *void\* \w+_let = \(&\(\w+\[\d+\]\)\);\n", re.M)
 
 
-def _host_source(library: object, mod_name: str) -> str:
-    """TVM's C without its main, in an order that does not change from run to run."""
+def _host_source(library: object, mod_name: str) -> tuple[str, int]:
+    """TVM's C without its main, in an order that does not change from run to run; bytes of its constants."""
     text = next(
         (module.get_source() for module in library.lib.imported_modules if "___tvm_main__(" in module.get_source()),  # type: ignore[attr-defined]
         "",
     )
-    constants = {found["name"]: found[0] for found in _CONSTANT.finditer(text)}
+    constants = {found["name"]: found for found in _CONSTANT.finditer(text)}
     functions = {found["name"]: found for found in _FUNCTION.finditer(text)}
     functions.pop(f"tvmgen_{mod_name}___tvm_main__", None)
-    parts = [constants[name] for name in sorted(constants)]
+    if not functions:
+        return "", 0
+    parts = [_INCLUDES, *(constants[name][0] for name in sorted(constants))]
     parts += [_function(functions[name]) for name in sorted(functions)]
-    return "\n".join(parts)
+    return "\n".join(parts), sum(map(_constant_bytes, constants.values()))
+
+
+def _constant_bytes(found: re.Match[str]) -> int:
+    bits = {"float": 32, "double": 64}.get(found["type"]) or int(re.sub(r"\D", "", found["type"]))
+    return int(found["extent"]) * bits // 8
 
 
 def _function(found: re.Match[str]) -> str:

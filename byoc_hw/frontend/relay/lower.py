@@ -59,7 +59,7 @@ def region_layout(function: relay.Function) -> str:
 
 def _layout(call: relay.Call) -> str:
     if operator_name(call) == "mean":
-        return "NHWC" if {1, 2} >= {int(axis) % 4 for axis in call.attrs.axis or ()} else "NCHW"
+        return read.mean_layout(call)
     keys = call.attrs.keys() if call.attrs is not None else ()
     layout = next((str(call.attrs[key]) for key in ("data_layout", "layout") if key in keys), "NHWC")
     return layout if layout == "NCHW" else "NHWC"
@@ -111,10 +111,11 @@ def _transpose(call: relay.Call) -> _Node:
         axes = tuple(source.index(letter) for letter in target)
     names = source_names(call.span)
     name = f"{names[0] if names else 'layout'}_transpose"
-    layer = Transpose(
-        name=name, source=names, ifm=read.activation(ifm, f"{name}_ifm"), ofm=read.activation(call, name), axes=axes
-    )
-    return _Node(call, layer, (ifm,))
+    ends = {"ifm": read.activation(ifm, f"{name}_ifm"), "ofm": read.activation(call, name)}
+    moved = [axis for axis in axes if ends["ifm"].shape[axis] > 1]
+    if moved == sorted(moved):  # only extents of 1 change places: the same bytes
+        return _Node(call, Reshape(name=name, source=names, **ends), (ifm,))
+    return _Node(call, Transpose(name=name, source=names, axes=axes, **ends), (ifm,))
 
 
 def _described(expr: relay.Expr) -> str:

@@ -5,14 +5,19 @@ TVM hands over each region as a module with one function `main`, before it is gi
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import tvm
 from tvm import relay
 
 from byoc_hw.errors import Unsupported
+from byoc_hw.frontend.relay import read
 from byoc_hw.frontend.relay.accelerators import Session, by_name, session
-from byoc_hw.frontend.relay.compose import inline_composites
+from byoc_hw.frontend.relay.compose import called_with, rebuild_calls, without_composite
 from byoc_hw.frontend.relay.lower import lower_region, region_layout
-from byoc_hw.frontend.relay.table import entries
+from byoc_hw.frontend.relay.sources import operator_name, source_names
+from byoc_hw.frontend.relay.table import entries, parse_composite
+from byoc_hw.graph import Layer
 
 DESIRED_LAYOUTS = {
     "qnn.conv2d": ["NHWC", "default"],
@@ -34,14 +39,16 @@ def optimize(mod: tvm.IRModule, compiler: str) -> tvm.IRModule:
     current = session.get()
     if current is None or current.accelerator.name != compiler:
         current = Session(by_name(compiler))
+    spans: dict[tuple[str, ...], tvm.ir.Span] = {}
     with tvm.transform.PassContext(opt_level=3):  # ConvertLayout does nothing below 3
         mod = tvm.transform.Sequential(
             [
-                _InlineComposites(),
+                _each_call(_inlined, "InlineComposites"),  # also folds pads: ConvertLayout would leave them in NCHW
                 relay.transform.InferType(),
-                # Before the layout changes: ConvertLayout leaves an nn.pad behind in NCHW.
-                relay.transform.FoldExplicitPadding(),
+                _each_call(_remembering(spans), "RememberBiases"),
                 relay.transform.ConvertLayout(DESIRED_LAYOUTS),
+                _each_call(_tidied, "TidyLayouts"),
+                _each_call(_restoring(spans), "RestoreBiases"),
                 relay.transform.FoldConstant(),
                 relay.transform.InferType(),
                 relay.transform.MergeComposite(entries(current.accelerator, current.deny)),
@@ -54,9 +61,113 @@ def optimize(mod: tvm.IRModule, compiler: str) -> tvm.IRModule:
     return mod
 
 
-@relay.transform.function_pass(opt_level=0, name="byoc_hw.InlineComposites")
-class _InlineComposites:
-    def transform_function(
-        self, function: relay.Function, mod: tvm.IRModule, context: tvm.transform.PassContext
-    ) -> relay.Function:
-        return inline_composites(function)
+def _each_call(rebuild: Callable[[relay.Call, list[relay.Expr]], relay.Expr], name: str) -> tvm.transform.Pass:
+    """A pass that rebuilds each call of a function."""
+
+    @relay.transform.function_pass(opt_level=0, name=f"byoc_hw.{name}")
+    def apply(function: relay.Function, mod: tvm.IRModule, context: tvm.transform.PassContext) -> relay.Function:
+        return rebuild_calls(function, rebuild)
+
+    return apply
+
+
+# ---------------------------------------------------------------- composites back to operators
+
+
+def _inlined(call: relay.Call, arguments: list[relay.Expr]) -> relay.Expr:
+    """The operators of a composite, with what layout conversion cannot carry over already changed."""
+    body = without_composite(call, arguments)
+    if not isinstance(call.op, relay.Function):
+        return body
+    parsed = parse_composite(str(call.op.attrs["Composite"]).partition(".")[2], call.op.body)
+    if parsed is None:
+        return body
+    layer, match = parsed
+    if match.get("nn.pad") is not None:
+        return rebuild_calls(relay.Function([], body), lambda inner, args: _padded(inner, args, layer)).body
+    if match.get("mean") is not None and read.mean_layout(match["mean"]) == "NCHW":
+        return _mean_over_nhwc(call, rebuild_calls(relay.Function([], body), _over_nhwc).body)
+    return body
+
+
+def _padded(call: relay.Call, arguments: list[relay.Expr], layer: Layer) -> relay.Expr:
+    """The matched convolution with the matched pad's width as its own padding."""
+    if operator_name(call) != "qnn.conv2d":
+        return called_with(call, arguments)
+    attrs = call.attrs
+    conv = relay.qnn.op.conv2d(
+        arguments[0].args[0],  # what the pad pads
+        *arguments[1:],
+        kernel_size=attrs.kernel_size,
+        channels=attrs.channels,
+        strides=attrs.strides,
+        padding=layer.padding,  # type: ignore[attr-defined]
+        dilation=attrs.dilation,
+        groups=attrs.groups,
+        data_layout=attrs.data_layout,
+        kernel_layout=attrs.kernel_layout,
+        out_layout=attrs.out_layout,
+        out_dtype=attrs.out_dtype,
+    )
+    both = tvm.ir.SequentialSpan([arguments[0].span, call.span])
+    return relay.Call(conv.op, conv.args, conv.attrs, conv.type_args, both)
+
+
+def _over_nhwc(call: relay.Call, arguments: list[relay.Expr]) -> relay.Expr:
+    """A mean over the height and width of an NCHW tensor, taken over NHWC, to (N, C)."""
+    if operator_name(call) != "mean":
+        return called_with(call, arguments)
+    mean = relay.mean(relay.layout_transform(arguments[0], "NCHW", "NHWC"), axis=(1, 2))
+    return relay.Call(mean.op, mean.args, mean.attrs, mean.type_args, call.span)
+
+
+def _mean_over_nhwc(call: relay.Call, body: relay.Expr) -> relay.Expr:
+    shape = read.shape_of(call)
+    return body if len(shape) == 2 else relay.reshape(body, shape)
+
+
+# ---------------------------------------------------------------- after the conversion
+
+
+def _tidied(call: relay.Call, arguments: list[relay.Expr]) -> relay.Expr:
+    """Layout changes out of the composites' way, and none that the next one takes back."""
+    if operator_name(call) != "layout_transform":
+        return called_with(call, arguments)
+    source, target = str(call.attrs.src_layout), str(call.attrs.dst_layout)
+    inner = arguments[0]
+    if not isinstance(inner, relay.Call):
+        return called_with(call, arguments)
+    if operator_name(inner) == "layout_transform" and str(inner.attrs.src_layout) == target:
+        return inner.args[0]
+    if operator_name(inner) == "cast" and str(inner.attrs.dtype) == "int32":
+        # The cast that widens for an average belongs to its composite, behind the layout change.
+        moved = relay.layout_transform(inner.args[0], source, target)
+        return called_with(inner, [_tidied(moved, [inner.args[0]])])
+    return called_with(call, arguments)
+
+
+def _remembering(
+    spans: dict[tuple[str, ...], tvm.ir.Span],
+) -> Callable[[relay.Call, list[relay.Expr]], relay.Expr]:
+    """Notes each bias_add's span by the operator that it follows."""
+
+    def note(call: relay.Call, arguments: list[relay.Expr]) -> relay.Expr:
+        if operator_name(call) in ("nn.bias_add", "add") and isinstance(call.args[0], relay.Call):
+            spans[source_names(call.args[0].span)] = call.span
+        return called_with(call, arguments)
+
+    return note
+
+
+def _restoring(
+    spans: dict[tuple[str, ...], tvm.ir.Span],
+) -> Callable[[relay.Call, list[relay.Expr]], relay.Expr]:
+    """Gives the `add` that layout conversion made of a bias_add the span that it lost."""
+
+    def restore(call: relay.Call, arguments: list[relay.Expr]) -> relay.Expr:
+        if operator_name(call) == "add" and not source_names(call.span) and isinstance(arguments[0], relay.Call):
+            span = spans.get(source_names(arguments[0].span))
+            return relay.Call(call.op, arguments, call.attrs, call.type_args, span)
+        return called_with(call, arguments)
+
+    return restore

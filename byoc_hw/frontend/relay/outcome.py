@@ -92,8 +92,15 @@ class _Reasons:
             miss for call in self.calls.get(source, ()) if operator_name(call) in host for miss in self._near(call)
         ]
         if not misses and not uncovered:
-            misses = [Rejection("", near_miss=f"no pattern is about {', '.join(dict.fromkeys(host))} alone")]
+            misses = [Rejection("", near_miss=self._company(name)) for name in dict.fromkeys(host)]
         return tuple(misses), uncovered
+
+    def _company(self, operator: str) -> str:
+        """With which operators one is offloaded that no pattern is about."""
+        anchors = sorted(
+            {form.anchor for _, form in self.forms if operator in map(pattern_operator, call_patterns(form.pattern))}
+        )
+        return f"{operator} is offloaded only together with {', '.join(anchors)}"
 
     def _near(self, call: relay.Call) -> list[Rejection]:
         """How far each pattern about this call got; of a pattern's forms the most general counts."""

@@ -14,6 +14,7 @@ from tvm import relay
 from tvm.relay import dataflow_pattern as dfp
 
 from byoc_hw.frontend.relay.match import Match
+from byoc_hw.frontend.relay.sources import source_names
 from byoc_hw.graph import Array, Padding, Pair, Pool2d, Quantization, Tensor
 from byoc_hw.pattern import NotALayer
 
@@ -161,9 +162,9 @@ def strides(values: Sequence[object], window: Pair, ifm: Tensor, around: Padding
     return height, width
 
 
-def layer_name(match: Match) -> str:
-    """The name of a layer: its first source operator's."""
-    return match.sources[0] if match.sources else "layer"
+def layer_name(call: relay.Call) -> str:
+    """The name of a layer: the source operator of the call that it is about."""
+    return next(reversed(source_names(call.span)), "layer")
 
 
 def one_zero_point(zero_point: relay.Expr) -> tuple[int]:
@@ -182,6 +183,8 @@ def reshaped(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
 def pool2d(match: Match, pool: relay.Call, mode: Literal["avg", "max"], *, count_include_pad: bool = False) -> Pool2d:
     """The layer of a pooling call with window attributes."""
     whole = global_pool2d(match, pool)
+    if bool(pool.attrs.ceil_mode):
+        raise NotALayer("ceil_mode is off", "on")
     kernel, around = pair(pool.attrs.pool_size), padding(pool.attrs.padding)
     return replace(
         whole,
@@ -196,7 +199,7 @@ def pool2d(match: Match, pool: relay.Call, mode: Literal["avg", "max"], *, count
 
 def global_pool2d(match: Match, pool: relay.Call) -> Pool2d:
     """The layer of a pooling call whose window is the whole input."""
-    layout, name = str(pool.attrs.layout), layer_name(match)
+    layout, name = str(pool.attrs.layout), layer_name(pool)
     ifm = activation(match.inputs[0], f"{name}_ifm", layout)
     act_min, act_max = clip_range(match)
     return Pool2d(
@@ -208,3 +211,14 @@ def global_pool2d(match: Match, pool: relay.Call) -> Pool2d:
         act_min=act_min,
         act_max=act_max,
     )
+
+
+def mean_layout(mean: relay.Call) -> str:
+    """The layout, NHWC or NCHW, whose height and width a mean goes over."""
+    rank = len(shape_of(mean.args[0]))
+    axes = sorted(int(axis) % rank for axis in mean.attrs.axis or range(rank))
+    if bool(mean.attrs.exclude):
+        axes = [axis for axis in range(rank) if axis not in axes]
+    if rank != 4 or axes not in ([1, 2], [2, 3]):
+        raise NotALayer("mean goes over height and width of a 4-D tensor", f"axes {axes} of {rank}")
+    return "NHWC" if axes == [1, 2] else "NCHW"

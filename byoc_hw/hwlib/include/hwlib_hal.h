@@ -79,7 +79,8 @@ typedef struct {
 } hwlib_scale_t;
 
 /* The parameters of one output channel, 12 bytes, in local weight memory beside the weights.
- * bias holds the model's bias and the folded zero-point sums: -ifm_zero_point * sum(weights). */
+ * bias holds the model's bias and the folded zero-point sums: -ifm_zero_point *
+ * sum(weights - weight_zero_point). */
 typedef struct {
   int32_t bias;
   int32_t multiplier;
@@ -90,9 +91,10 @@ typedef struct {
 /* conv2d, depthwise_conv2d and dense. For each output channel k
  *   sum = bias[k] + sum over the window of ifm * (weights - weight_zero_point)
  *   ofm = clamp(scale(sum, k) + ofm_zero_point, act_min, act_max)
- * where padding reads as ifm_zero_point and sums wrap in 32 bits. Dense is a convolution of 1 x 1 over one pixel.
- * Weights: [k][fy][fx][c] for a tile, `weight_bits` wide, two's complement, the lowest bits first;
- * each output channel starts on a byte. */
+ * where padding reads as ifm_zero_point and sums wrap in 32 bits. Dense is a convolution of 1 x 1
+ * over one pixel.
+ * Weights: [k][fy][fx][c] for a tile (depthwise: [k][fy][fx]), `weight_bits` wide, two's complement,
+ * the lowest bits first; each output channel starts on a byte. */
 typedef struct {
   hwlib_layer_t layer;
   hwlib_shape_t ifm, ofm; /* of the whole layer */

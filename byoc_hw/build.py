@@ -1,0 +1,224 @@
+"""A Relay module to a C project. With `project.py` the only place that wires rooms together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm import relay
+
+from byoc_hw.accelerator import REFERENCE, Accelerator
+from byoc_hw.emit.files import Parts, flash_bytes, project_files, write_project
+from byoc_hw.emit.library import library_plan
+from byoc_hw.emit.region import Region, region_source
+from byoc_hw.errors import InvalidInput
+from byoc_hw.frontend.relay import codegen
+from byoc_hw.frontend.relay.accelerators import by_fingerprint
+from byoc_hw.frontend.relay.host import ALIGNMENT, compile_module
+from byoc_hw.frontend.relay.partition import check_module, folding, prepare
+from byoc_hw.frontend.relay.record import Record, record_of, regions
+from byoc_hw.frontend.relay.sources import source_operators
+from byoc_hw.graph import Buffer, CopyCall, Graph, Program, RegionCall, Workspace, check_mod_name
+from byoc_hw.pattern import Outcome
+from byoc_hw.plan import plan_region
+from byoc_hw.plan.memory import Arena, Block, check_budget, place
+from byoc_hw.project import Project, new_directory
+from byoc_hw.report.explain import Report
+
+DEFAULT_MOD_NAME = "default"
+
+
+def build(
+    mod: tvm.IRModule,
+    params: Mapping[str, Any] | None = None,
+    *,
+    mod_name: str | None = None,
+    output_dir: str | Path | None = None,
+) -> Project:
+    """Compile a Relay module to a self-contained C project.
+
+    A module that `partition_for_hwlib` made runs its regions on the accelerator that it records. Any
+    other module runs on the host alone: the CPU-only baseline. `params` are weights by name that the
+    module does not hold yet. `mod_name` (default: the one that the module records, or "default")
+    starts every C name. `output_dir` is new, empty or an earlier project; by default a temporary
+    directory that lives as long as the `Project`.
+
+    Nothing is written before everything is compiled. Raises `InvalidInput` (a mod_name that differs
+    from the module's record, a shape that is not static ...), `Unsupported` for a region that cannot
+    be lowered, `PlanError` where RAM or flash of the accelerator is exceeded.
+    """
+    check_module(mod)
+    record = record_of(mod)
+    mod_name = _mod_name(mod, record, mod_name)
+    _check_inputs(mod)
+    mod = prepare(mod, params)
+    if record is None:
+        report = _host_only(mod, mod_name)
+        mod = tvm.transform.Sequential(folding())(mod)
+    else:
+        report = explain(mod)
+    accelerator = REFERENCE if record is None else by_fingerprint(record.accelerator, record.label)
+    job = _Job(accelerator)
+    with codegen.building_with(job.region):
+        host = compile_module(mod, mod_name, job.graphs, job.place)
+    if record is not None:
+        job.check_budgets(host.constant_bytes)
+    parts = Parts(
+        program=host.program,
+        accelerator=accelerator,
+        regions=job.regions,
+        arena=job.arena,
+        blocks=job.blocks,
+        host_source=host.source,
+        host_flash=host.constant_bytes,
+        numerics=report.numerics or "relay",
+        report=report.plain(),
+        versions={"tvm": tvm.__version__},
+    )
+    files = project_files(parts)
+    directory, keep = new_directory(output_dir)
+    write_project(directory, files)
+    return Project(directory, keep)
+
+
+def explain(mod_or_project: tvm.IRModule | Project) -> Report:
+    """What goes where, and why not: one entry for each operator of the model file.
+
+    Takes what `partition_for_hwlib` or `build` returned; prints as text, shows as a table in a
+    notebook, and has `to_json()`. `InvalidInput` for a module that was not partitioned.
+    """
+    if isinstance(mod_or_project, Project):
+        return mod_or_project.report
+    check_module(mod_or_project)
+    record = record_of(mod_or_project)
+    if record is None:
+        raise InvalidInput("explain takes a module that partition_for_hwlib made, or a Project: got another module")
+    return Report(record.mod_name, record.label, record.numerics, record.outcomes)
+
+
+def build_region(graph: Graph, accelerator: Accelerator) -> str:
+    """The C source of one region by itself: what `relay.ext.<name>` gives a plain `tvm.relay.build`."""
+    return region_source(plan(graph, accelerator), accelerator)
+
+
+def plan(graph: Graph, accelerator: Accelerator) -> Region:
+    """A region's plan: tiles and copies, or whole-layer calls of the accelerator's library."""
+    return plan_region(graph, accelerator) if accelerator.library is None else library_plan(graph, accelerator)
+
+
+class _Job:
+    """One build: collects what TVM hands over on the way."""
+
+    def __init__(self, accelerator: Accelerator) -> None:
+        self.accelerator = accelerator
+        self.graphs: dict[str, Graph] = {}
+        self.regions: dict[str, Region] = {}
+        self.arena = Arena({}, 0, 0)
+        self.blocks: list[Block] = []
+
+    def region(self, graph: Graph, accelerator: Accelerator) -> str:
+        """Plan a region. Its code is written later, with the project; TVM's own copy stays empty."""
+        self.graphs[graph.name] = graph
+        self.regions[graph.name] = plan(graph, accelerator)
+        return ""
+
+    def place(self, program: Program, workspaces: Sequence[Workspace]) -> Mapping[str, int]:
+        """One arena for host tensors, host workspaces and the scratch of regions."""
+        scratch = {name: region.scratch_bytes for name, region in self.regions.items()}
+        self.blocks, lower_bound = arena_blocks(program, workspaces, scratch)
+        self.arena = place(self.blocks, lower_bound)
+        return self.arena.offsets
+
+    def check_budgets(self, host_flash: int) -> None:
+        """`PlanError` where the project would not fit the accelerator's RAM or flash."""
+        owners = {f"{block.owner}: {block.name}": block.nbytes for block in self.blocks}
+        check_budget(self.arena.nbytes, owners, self.accelerator.ram, "RAM")
+        flash = {name: flash_bytes(region) for name, region in self.regions.items()} | {"host constants": host_flash}
+        check_budget(sum(flash.values()), flash, self.accelerator.flash, "flash")
+
+
+def arena_blocks(
+    program: Program, workspaces: Sequence[Workspace], scratch: Mapping[str, int]
+) -> tuple[list[Block], int]:
+    """What the arena must hold, and the least that it can be: the largest sum of what lives at once.
+
+    A buffer lives from the call that writes it to the last one that reads it, a region's scratch
+    while the region runs, a host function's workspace as TVM says.
+    """
+    live = _live(program)
+    calls = range(len(program.calls))
+    at = [[buffer for buffer, (first, last) in live.items() if first <= index <= last] for index in calls]
+    size = {buffer.name: buffer.nbytes for buffer in live} | {space.name: space.nbytes for space in workspaces}
+    conflicts: dict[str, set[str]] = {name: set() for name in size}
+    for buffers in at:
+        for buffer in buffers:
+            conflicts[buffer.name].update(other.name for other in buffers if other is not buffer)
+    for space in workspaces:
+        for other in space.conflicts:
+            conflicts[space.name].add(other)
+            conflicts[other].add(space.name)
+    peaks = [sum(buffer.nbytes for buffer in buffers) for buffers in at]
+    peaks += [
+        space.nbytes + sum(buffer.nbytes for buffer in buffers if buffer.name in space.conflicts)
+        for space in workspaces
+        for buffers in at
+    ]
+    for index, call in enumerate(program.calls):
+        if isinstance(call, RegionCall) and scratch[call.graph.name]:
+            name = call.graph.name
+            size[name] = scratch[name]
+            conflicts[name] = {buffer.name for buffer in at[index]}
+            for buffer in at[index]:
+                conflicts[buffer.name].add(name)
+            peaks.append(peaks[index] + scratch[name])
+    owners = {buffer.name: "tensor" for buffer in live} | {space.name: "host workspace" for space in workspaces}
+    blocks = [
+        Block(name, nbytes, ALIGNMENT, frozenset(conflicts[name]), owners.get(name, "region scratch"))
+        for name, nbytes in sorted(size.items())
+    ]
+    return blocks, max(peaks, default=0)
+
+
+def _live(program: Program) -> dict[Buffer, tuple[int, int]]:
+    """First and last call that touches each intermediate buffer."""
+    live: dict[Buffer, tuple[int, int]] = {}
+    for index, call in enumerate(program.calls):
+        buffers = (call.source, call.target) if isinstance(call, CopyCall) else call.arguments
+        for buffer in buffers:
+            if buffer.role == "intermediate":
+                live[buffer] = (live.get(buffer, (index, index))[0], index)
+    return live
+
+
+# ---------------------------------------------------------------- input
+
+
+def _mod_name(mod: tvm.IRModule, record: Record | None, mod_name: str | None) -> str:
+    if mod_name is not None:
+        check_mod_name(mod_name)
+    if record is None:
+        if regions(mod):
+            raise InvalidInput("the module has external functions that partition_for_hwlib did not make")
+        return mod_name or DEFAULT_MOD_NAME
+    if mod_name not in (None, record.mod_name):
+        raise InvalidInput(f"the module was partitioned with mod_name {record.mod_name!r}: got {mod_name!r}")
+    return record.mod_name
+
+
+def _check_inputs(mod: tvm.IRModule) -> None:
+    for parameter in relay.transform.InferType()(mod)["main"].params:
+        shape = getattr(parameter.checked_type, "shape", None)
+        if shape is None:
+            raise InvalidInput(f"input {parameter.name_hint} is a tensor: got {parameter.checked_type}")
+        if any(not isinstance(extent, tvm.tir.IntImm) for extent in shape):
+            raise InvalidInput(f"input {parameter.name_hint} has a static shape: got ({', '.join(map(str, shape))})")
+
+
+def _host_only(mod: tvm.IRModule, mod_name: str) -> Report:
+    outcomes = (Outcome(operator.name, operator.relay, "host") for operator in source_operators(mod["main"]))
+    return Report(mod_name, None, None, tuple(outcomes))
+
+
+codegen.install(REFERENCE.name, build_region)

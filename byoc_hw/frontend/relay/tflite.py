@@ -1,0 +1,33 @@
+"""TFLite files to Relay modules, with one clear error for a file that is none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import tflite
+import tvm
+from tvm import relay
+
+from byoc_hw.errors import InvalidInput
+
+_IDENTIFIER = slice(4, 8)  # of a flatbuffer, behind the offset of its root
+
+
+def load_tflite(path: str | Path) -> tuple[tvm.IRModule, dict[str, tvm.nd.NDArray]]:
+    """Read a .tflite file: a Relay module and its weights by name.
+
+    `InvalidInput` for a file that cannot be read, is no TFLite model, or holds an operator that
+    TVM's importer does not know.
+    """
+    path = Path(path)
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InvalidInput(f"{path}: cannot be read: {error.strerror}") from error
+    if data[_IDENTIFIER] != b"TFL3":
+        raise InvalidInput(f"{path}: is no TFLite model: bytes 4 to 8 are TFL3: got {data[_IDENTIFIER]!r}")
+    try:
+        mod, params = relay.frontend.from_tflite(tflite.Model.GetRootAsModel(data, 0))
+    except Exception as error:  # a damaged flatbuffer fails anywhere in the importer, with any error
+        raise InvalidInput(f"{path}: cannot be imported: {type(error).__name__}: {error}") from error
+    return mod, params

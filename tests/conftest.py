@@ -1,0 +1,23 @@
+"""What all tests share: hypothesis profiles, and the models that are given from outside."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+settings.register_profile("default", deadline=None)
+settings.register_profile("ci", deadline=None, derandomize=True)
+settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+ROOT = Path(__file__).resolve().parents[1]
+MODELS = Path(os.environ.get("BYOC_HW_MODELS", ROOT.parent / "shared" / "models"))
+
+
+@pytest.fixture
+def mlperf_model(request):
+    """Path of an MLPerf Tiny model, by indirect parametrization."""
+    path = MODELS / f"{request.param}.tflite"
+    if not path.exists():
+        pytest.skip(f"{path.name} is not in {MODELS}: put the MLPerf Tiny models there or set BYOC_HW_MODELS")
+    return path

@@ -1,0 +1,102 @@
+/* tvmgen_two_hwlib_main_0: 2 layers, 128 bytes of scratch. */
+
+/* branch/add */
+static const hwlib_add_t tvmgen_two_hwlib_main_0_add_0 = {
+  .layer           = {.id = 3, .kind = HWLIB_ADD, .rounding = HWLIB_ROUND_UPWARD},
+  .shape           = {.height = 2, .width = 4, .channels = 8},
+  .ifm_scale       = {.multiplier = 1073741824, .left = 1, .right = 31},
+  .ifm2_scale      = {.multiplier = 1073741824, .left = 1, .right = 31},
+  .ifm_zero_point  = 3,
+  .ifm2_zero_point = 3,
+  .ofm_zero_point  = 3,
+  .act_min         = -128,
+  .act_max         = 127,
+};
+
+/* out */
+static const hwlib_add_t tvmgen_two_hwlib_main_0_add_1 = {
+  .layer           = {.id = 4, .kind = HWLIB_ADD, .rounding = HWLIB_ROUND_UPWARD},
+  .shape           = {.height = 2, .width = 4, .channels = 8},
+  .ifm_scale       = {.multiplier = 1073741824, .left = 1, .right = 31},
+  .ifm2_scale      = {.multiplier = 1073741824, .left = 1, .right = 31},
+  .ifm_zero_point  = 3,
+  .ifm2_zero_point = 3,
+  .ofm_zero_point  = 3,
+  .act_min         = -128,
+  .act_max         = 127,
+};
+
+/* target, source, bytes, rows, target_stride, source_stride */
+static const hwlib_copy_t tvmgen_two_hwlib_main_0_copies[] = {
+  { {HWLIB_SPACE_ACTIVATIONS, 0},     {HWLIB_SPACE_ARGUMENT, 0}, 64, 1,  0,  0},
+  {     {HWLIB_SPACE_WEIGHTS, 0},        {HWLIB_SPACE_FLASH, 0},  4, 1,  0,  0},
+  {{HWLIB_SPACE_ARGUMENT + 1, 0}, {HWLIB_SPACE_ACTIVATIONS, 64}, 32, 2, 32, 32},
+};
+
+/* ifm, ifm2, ofm, psum, weights, params, ifm_row, ofm_row, ifm_pixel, ofm_pixel, ifm_h, ifm_w,
+ *   ifm_c, ofm_h, ofm_w, ofm_c, pad_top, pad_left, pad_bottom, pad_right, flags
+ */
+static const hwlib_tile_t tvmgen_two_hwlib_main_0_tiles[] = {
+  {0, 0, 64, 0, 0, 0, 64, 64, 1, 1, 1, 64, 1, 1, 64, 1, 0, 0, 0, 0, HWLIB_TILE_FIRST | HWLIB_TILE_LAST},
+};
+
+/* kind, slot, index */
+static const hwlib_step_t tvmgen_two_hwlib_main_0_steps[] = {
+  /* branch/add */
+  {HWLIB_STEP_COPY, 0, 0},
+  {HWLIB_STEP_COPY_WAIT, 0, 0},
+  {HWLIB_STEP_JOB, 0, 0},
+  {HWLIB_STEP_JOB_WAIT, 0, 0},
+  /* out */
+  {HWLIB_STEP_COPY, 0, 0},
+  {HWLIB_STEP_COPY_WAIT, 0, 0},
+  {HWLIB_STEP_JOB, 0, 0},
+  {HWLIB_STEP_JOB_WAIT, 0, 0},
+  {HWLIB_STEP_COPY, 0, 1},
+  {HWLIB_STEP_COPY, 1, 2},
+  /* the end of the region */
+  {HWLIB_STEP_COPY_WAIT, 1, 0},
+};
+
+static const hwlib_plan_t tvmgen_two_hwlib_main_0_plan = {
+  .steps  = tvmgen_two_hwlib_main_0_steps,
+  .copies = tvmgen_two_hwlib_main_0_copies,
+  .tiles  = tvmgen_two_hwlib_main_0_tiles,
+};
+
+int32_t tvmgen_two_hwlib_main_0(const int8_t *in0, int8_t *out0, uint8_t *scratch)
+{
+  const uintptr_t spaces[] = {
+    0, 0,
+    (uintptr_t)tvmgen_two_hwlib_main_0_flash,
+    (uintptr_t)scratch,
+    (uintptr_t)in0,
+    (uintptr_t)out0,
+  };
+  hwlib_region_t region;
+  hwlib_status_t status = hwlib_begin(&region, &tvmgen_two_hwlib_main_0_plan, spaces);
+
+  /* 3: add branch/add
+   * add
+   * relu
+   */
+  if (status == HWLIB_OK) {
+    status = hwlib_add(&region, &tvmgen_two_hwlib_main_0_add_0, (hwlib_steps_t){0, 4},
+                       (hwlib_tensor_t){HWLIB_SPACE_ARGUMENT, 0, 64},
+                       (hwlib_tensor_t){HWLIB_SPACE_ARGUMENT, 0, 64},
+                       (hwlib_tensor_t){HWLIB_SPACE_SCRATCH, 64, 64});
+  }
+
+  /* 4: add out */
+  if (status == HWLIB_OK) {
+    status = hwlib_add(&region, &tvmgen_two_hwlib_main_0_add_1, (hwlib_steps_t){4, 6},
+                       (hwlib_tensor_t){HWLIB_SPACE_SCRATCH, 64, 64},
+                       (hwlib_tensor_t){HWLIB_SPACE_SCRATCH, 64, 64},
+                       (hwlib_tensor_t){HWLIB_SPACE_ARGUMENT + 1, 0, 64});
+  }
+
+  if (status == HWLIB_OK) {
+    status = hwlib_wait(&region, (hwlib_steps_t){10, 1});
+  }
+  return status == HWLIB_OK ? 0 : HWLIB_RESULT(status, region.layer);
+}

@@ -1,0 +1,107 @@
+"""A region as C: tables without duplicates, descriptors, the function in its two forms."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from emit_samples import sample_graph, tensor
+
+import byoc_hw.hwlib
+from byoc_hw.accelerator import REFERENCE
+from byoc_hw.emit.calls import WRAPPERS
+from byoc_hw.emit.region import code, region_source
+from byoc_hw.graph import Add, Graph, Reshape, Transpose
+from byoc_hw.plan import (
+    ACTIVATIONS,
+    ARGUMENT,
+    FLASH,
+    SCRATCH,
+    WEIGHTS,
+    Address,
+    Copy,
+    CopyWait,
+    Job,
+    JobWait,
+    LayerPlan,
+    RegionPlan,
+    plan_region,
+)
+
+HERE = Path(__file__).parent
+INCLUDE = Path(byoc_hw.hwlib.__file__).parent / "include"
+STRICT = ["gcc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-Wconversion", f"-I{INCLUDE}"]
+
+
+def compiles(source: Path, *flags: str) -> None:
+    subprocess.run([*STRICT, *flags, "-c", str(source), "-o", str(source.with_suffix(".o"))], check=True)
+
+
+def two_adds() -> RegionPlan:
+    """Two additions whose tiles and copies are the same; the plan is only for reading."""
+    x, y, z = tensor("x", 1, 2, 4, 8), tensor("branch/add", 1, 2, 4, 8), tensor("out", 1, 2, 4, 8)
+    graph = Graph(
+        "tvmgen_two_hwlib_main_0", (x,), (z,), (Add("branch/add", ("add", "relu"), x, y, x), Add("out", (), y, z, y))
+    )
+    tile = Job(0, 64, (1, 64, 1), (1, 64, 1), 64, 64, 1, 1, ifm2=0)
+    load = Copy(Address(ACTIVATIONS), Address(ARGUMENT), 64)
+    first = (load, CopyWait(), tile, JobWait())
+    store = Copy(
+        Address(ARGUMENT + 1), Address(ACTIVATIONS, 64), 32, rows=2, target_stride=32, source_stride=32, slot=1
+    )
+    weights = Copy(Address(WEIGHTS), Address(FLASH), 4, target_stride=7)
+    places = {x: Address(ARGUMENT), y: Address(SCRATCH, 64), z: Address(ARGUMENT + 1)}
+    layers = (LayerPlan(graph.layers[0], first), LayerPlan(graph.layers[1], (*first, weights, store)))
+    return RegionPlan(graph, layers, bytes(range(4)), 128, places, (CopyWait(slot=1),))
+
+
+def test_region_reads_as_the_golden_file(tmp_path: Path) -> None:
+    golden = HERE / "golden" / "two_adds.c"
+    assert code(two_adds(), first_layer=3) == golden.read_text()
+
+
+def test_identical_copies_and_tiles_are_stored_once() -> None:
+    text = code(two_adds(), first_layer=0)
+    assert text.count("{HWLIB_STEP_COPY, 0, 0}") == 2
+    assert text.count("{HWLIB_STEP_JOB, 0, 0}") == 2
+    assert text.count("HWLIB_TILE_FIRST | HWLIB_TILE_LAST") == 1
+
+
+@pytest.mark.parametrize("flags", [(), ("-DHWLIB_TRACE",), ("-DTVMGEN_DEMO_HWLIB_MAIN_0_SCRATCH=mine",)])
+def test_standalone_region_compiles_against_the_prototype_of_tvm(tmp_path: Path, flags: tuple[str, ...]) -> None:
+    source = tmp_path / "region.c"
+    prototype = "#include <stdint.h>\nint32_t tvmgen_demo_hwlib_main_0(int8_t*, int8_t*);\n"
+    source.write_text(prototype + region_source(plan_region(sample_graph(), REFERENCE), REFERENCE))
+    compiles(source, *flags)
+
+
+def test_standalone_region_defines_no_other_global_symbol(tmp_path: Path) -> None:
+    source = tmp_path / "region.c"
+    source.write_text(region_source(plan_region(sample_graph(), REFERENCE), REFERENCE))
+    compiles(source)
+    symbols = subprocess.run(
+        ["nm", "-g", "--defined-only", str(source.with_suffix(".o"))], check=True, capture_output=True, text=True
+    ).stdout
+    assert [line.split()[-1] for line in symbols.splitlines()] == ["tvmgen_demo_hwlib_main_0"]
+
+
+def test_two_standalone_regions_share_a_file(tmp_path: Path) -> None:
+    graphs = [sample_graph("region_a"), sample_graph("region_b")]
+    source = tmp_path / "regions.c"
+    source.write_text("\n".join(region_source(plan_region(graph, REFERENCE), REFERENCE) for graph in graphs))
+    compiles(source)
+
+
+def test_region_without_flash_scratch_or_steps_compiles(tmp_path: Path) -> None:
+    x, y = tensor("x", 1, 2, 2, 1), tensor("y", 1, 4)
+    graph = Graph("empty_region", (x,), (y,), (Reshape("reshape", (), x, y),))
+    places = {x: Address(ARGUMENT), y: Address(ARGUMENT + 1)}
+    plan = RegionPlan(graph, (LayerPlan(graph.layers[0], ()),), b"", 0, places)
+    source = tmp_path / "region.c"
+    source.write_text(
+        '#include "hwlib.h"\nint32_t empty_region(const int8_t *, int8_t *, uint8_t *);\n' + code(plan, 0)
+    )
+    compiles(source)
+
+
+def test_every_layer_kind_has_a_wrapper() -> None:
+    assert WRAPPERS.keys() == {"conv2d", "depthwise_conv2d", "dense", "add", "pool2d", "reshape", Transpose.kind}

@@ -1,0 +1,75 @@
+"""The vendor library of tests/emit/vendor as an `Accelerator`: what a team with its own library writes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from byoc_hw.accelerator import REFERENCE, Library, LibraryCall, Limits, Operands
+from byoc_hw.graph import Add, Conv2d, Dense
+from byoc_hw.params.requantize import add_scales, folded_bias, sum_scales, weight_values, zero_point
+
+HERE = Path(__file__).parent / "vendor"
+
+
+def pack(layer: Conv2d | Dense) -> np.ndarray:
+    """[k][fy][fx][c] as [fy][fx][c][k]."""
+    return weight_values(layer).transpose(1, 2, 3, 0)
+
+
+def table(layer: Conv2d | Dense) -> dict[str, np.ndarray]:
+    offsets = folded_bias(layer)
+    rows = [(offset, s.multiplier, s.left, s.right) for offset, s in zip(offsets, sum_scales(layer), strict=True)]
+    return {"table": np.array(rows, np.int32)}
+
+
+def conv_arguments(layer: Conv2d | Dense, operands: Operands) -> list[str]:
+    if isinstance(layer, Dense):
+        geometry = (1, 1, layer.ifm.shape[1], 1, 1, layer.ofm.shape[1], 1, 1, 1, 1, 0, 0)
+    else:
+        geometry = (*layer.ifm.shape[1:], *layer.ofm.shape[1:], *layer.kernel, *layer.strides, *layer.padding[:2])
+    zeros = (zero_point(layer, layer.ifm), zero_point(layer, layer.ofm))
+    values = ", ".join(map(str, (*geometry, *zeros, layer.act_min, layer.act_max)))
+    assert operands.weights is not None
+    return [
+        operands.output,
+        operands.inputs[0],
+        f"&(const vendor_conv_t){{{values}}}",
+        operands.weights,
+        operands.parameters["table"],
+        f"(int32_t *){operands.workspace}",
+    ]
+
+
+def add_table(layer: Add) -> dict[str, np.ndarray]:
+    inputs = [
+        (zero_point(layer, tensor), scale.multiplier, scale.left, scale.right)
+        for tensor, scale in zip(layer.inputs, add_scales(layer), strict=True)
+    ]
+    output = (zero_point(layer, layer.ofm), layer.act_min, layer.act_max)
+    return {"table": np.array([*inputs[0], *inputs[1], *output], np.int32)}
+
+
+def add_arguments(layer: Add, operands: Operands) -> list[str]:
+    return [str(layer.ofm.elements), *operands.inputs, operands.output, operands.parameters["table"]]
+
+
+CONVOLUTION = LibraryCall("vendor_conv", conv_arguments, pack, table, lambda layer: 4 * layer.ofm.shape[-1])
+
+VENDOR = replace(
+    REFERENCE,
+    name="vendor",
+    label="VENDOR",
+    limits={"conv2d": Limits(), "dense": Limits(), "add": Limits(), "reshape": Limits(batches=None)},
+    library=Library(
+        HERE / "vendor_nn.h",
+        (HERE / "vendor_nn.c",),
+        {
+            "conv2d": CONVOLUTION,
+            "dense": CONVOLUTION,
+            "add": LibraryCall("vendor_add", add_arguments, parameters=add_table),
+        },
+    ),
+)
