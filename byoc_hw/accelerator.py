@@ -54,6 +54,7 @@ class Limits:
             yield _one_of("batch", self.batches, lambda layer: (layer.ifm.shape[0],))
         if self.max_kernel is not None:
             yield _kernel_at_most(self.max_kernel)
+            yield Rule("padding is smaller than the kernel", _padding_within)
         if self.strides is not None:
             yield _one_of("stride", self.strides, lambda layer: layer.strides)
         if self.dilations is not None and self.max_kernel is not None:
@@ -70,6 +71,12 @@ class Limits:
 
 def _activation_types(layer: Layer) -> tuple[str, ...]:
     return tuple(dict.fromkeys(tensor.dtype for tensor in (*layer.inputs, layer.ofm)))
+
+
+def _padding_within(layer: Any) -> Check:
+    top, left, bottom, right = layer.padding
+    height, width = layer.kernel
+    return Check(f"{layer.padding} for {height} x {width}", max(top, bottom) < height and max(left, right) < width)
 
 
 def _channel_multiplier(layer: Layer) -> tuple[float, ...]:
@@ -234,8 +241,8 @@ DEFAULT_LIMITS: Mapping[str, Limits] = {
         max_kernel=(11, 11), strides=(1, 2), weight_bits=(8, 4, 2), accumulator_bits=32, channel_multipliers=(1,)
     ),
     "dense": Limits(weight_bits=(8, 4, 2), accumulator_bits=32),
-    "add": Limits(),
-    "pool2d": Limits(max_kernel=(32, 32), strides=(1, 2)),
+    "add": Limits(accumulator_bits=32),
+    "pool2d": Limits(max_kernel=(32, 32), strides=(1, 2), accumulator_bits=32),
     "reshape": Limits(batches=None),
     "transpose": Limits(),
 }

@@ -110,8 +110,8 @@ class _Weighted(Layer):
     def sum_bits(self) -> int:
         """Width, with the sign, of the largest value that any input can bring the sum to.
 
-        Counts partial sums in any order, the sum with the input's zero point folded into the bias,
-        and the sum after it is scaled to the output.
+        Counts partial sums in any order, the input's zero point folded into the bias, and the sum
+        after it is scaled to the output.
         """
         if self.weights.data is None or self.ofm.quantization is None:
             return 0
@@ -121,8 +121,7 @@ class _Weighted(Layer):
         if self.bias is not None and self.bias.data is not None:
             bound = bound + np.abs(self.bias.data.astype(np.int64))
         ratio = np.asarray(self.accumulator.scale, np.float64) / self.ofm.quantization.scale[0]
-        largest = max(float(bound.max()), float((bound * ratio).max()) + 256)
-        return int(np.ceil(np.log2(largest + 1))) + 1
+        return _bits(max(float(bound.max()), float((bound * ratio).max())))
 
     def problems(self) -> Iterator[Problem]:
         if self.weights.data is None:
@@ -210,6 +209,11 @@ class Add(Layer):
     def inputs(self) -> tuple[Tensor, ...]:
         return (self.ifm, self.ifm2)
 
+    @property
+    def sum_bits(self) -> int:
+        """Width, with the sign, of the largest sum of the scaled inputs."""
+        return _bits(255 * sum(_ratio(tensor, self.ofm) for tensor in self.inputs))
+
     def problems(self) -> Iterator[Problem]:
         shapes = (self.ifm.shape, self.ifm2.shape, self.ofm.shape)
         if len(set(shapes)) != 1:
@@ -238,6 +242,12 @@ class Pool2d(Layer):
     rescaled: bool = False
     act_min: int = -128
     act_max: int = 127
+
+    @property
+    def sum_bits(self) -> int:
+        """Width, with the sign, of the largest sum of a window and of the scaled average."""
+        window = 128 * self.kernel[0] * self.kernel[1]
+        return _bits(max(window, 255 * _ratio(self.ifm, self.ofm)) if self.rescaled else window)
 
     def problems(self) -> Iterator[Problem]:
         yield from _window_problems(self.ifm, self.ofm, self.kernel, self.strides, self.padding, self.dilation)
@@ -273,6 +283,18 @@ class Transpose(Layer):
             yield f"axes permute the {len(self.ifm.shape)} dimensions of the input", str(self.axes)
         elif self.ofm.shape != tuple(self.ifm.shape[axis] for axis in self.axes):
             yield f"axes turn {self.ifm.shape} into {self.ofm.shape}", str(self.axes)
+
+
+def _ratio(ifm: Tensor, ofm: Tensor) -> float:
+    """What an input's steps count in steps of the output."""
+    if ifm.quantization is None or ofm.quantization is None:
+        return 1.0
+    return ifm.quantization.scale[0] / ofm.quantization.scale[0]
+
+
+def _bits(largest: float) -> int:
+    """Width of a signed integer that holds +-largest, and a zero point more."""
+    return int(np.ceil(np.log2(largest + 256))) + 1
 
 
 def output_extent(size: int, before: int, after: int, kernel: int, stride: int, dilation: int = 1) -> int:
@@ -361,11 +383,20 @@ class Workspace:
 
 @dataclass(frozen=True)
 class HostCall:
-    """A C function that TVM generated. It addresses its own workspace inside the arena."""
+    """A C function that TVM generated. It addresses its own workspace inside the arena.
+
+    The last `results` of its arguments are what it writes.
+    """
 
     symbol: str
     arguments: tuple[Buffer, ...]
     source: tuple[str, ...] = ()
+    results: int = 1
+
+    @property
+    def written(self) -> tuple[Buffer, ...]:
+        """The arguments that it writes."""
+        return self.arguments[len(self.arguments) - self.results :]
 
 
 @dataclass(frozen=True)

@@ -177,8 +177,8 @@ def _call(call: Call, layers: Sequence[NumberedLayer], named: _Expressions, aren
         yield "  if (status != 0) {"
         yield f"    return host_failed(status, {layer.id});"
         yield "  }"
-        *_, output = call.arguments
-        yield f"  TRACE({layer.id}, {named.of(output)}, {output.nbytes});"
+        for output in call.written:
+            yield f"  TRACE({layer.id}, {named.of(output)}, {output.nbytes});"
     else:
         yield c.comment([f"{call.graph.name}:", *(line for layer in layers for line in layer.title[:1])], indent=2)
         scratch = f"arena + {arena.offsets.get(call.graph.name, 0)}"

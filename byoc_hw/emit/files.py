@@ -4,7 +4,7 @@ include/<mod_name>.h            interface: inputs, outputs, run, sizes
 src/<mod_name>_main.c           the calls in order, the arena
 src/<mod_name>_hwlib.c, .h      the regions (named after the accelerator)
 src/<mod_name>_weights.h        their constant data
-src/<mod_name>_host.c           what TVM generated, with a shim for TVM's headers in include/tvm
+src/<mod_name>_host.c           what TVM generated
 hwlib/ or library/              HWlib with its simulator, or the vendor's library
 app/                            a program around the model
 Makefile, metadata.json
@@ -221,11 +221,7 @@ def _regions(parts: Parts) -> Files:
 
 def _host(parts: Parts) -> Files:
     banner = _banner(parts, "the host's functions, as TVM generated them.")
-    return {
-        f"src/{parts.mod_name}_host.c": f"{banner}\n{parts.host_source.rstrip()}\n",
-        "include/tvm/runtime/c_runtime_api.h": _fixed("c_runtime_api.h"),
-        "include/tvm/runtime/c_backend_api.h": _fixed("c_backend_api.h"),
-    }
+    return {f"src/{parts.mod_name}_host.c": f"{banner}\n{parts.host_source.rstrip()}\n"}
 
 
 def _runtime(parts: Parts) -> Files:

@@ -28,8 +28,6 @@ FRACTION_BITS = 31
 MAX_RIGHT = 62
 """The widest right shift that `1 << (right - 1)` and the 64-bit product leave defined."""
 
-_INT8_MAX, _INT8_MIN = 127, -128
-_LARGEST_INT8 = 128
 _INT32_MAX = 2**31 - 1
 
 
@@ -38,7 +36,7 @@ class Scale:
     """`(value * 2**left * multiplier + 2**(right - 1)) >> right`, as `hwlib_scale_t`.
 
     `multiplier` is 0 or 2**30 .. 2**31 - 1, `right` 1 .. 62. `left` follows from the scales: more
-    than 31 is beyond `hwlib_scale_t`, and `rescaled_bound` is then beyond int32 as well.
+    than 31 is beyond `hwlib_scale_t`, and the layer's `sum_bits` are then beyond 32 as well.
     """
 
     multiplier: int
@@ -77,7 +75,7 @@ def scale_of(input_scale: float, output_scale: float) -> Scale:
 
 
 def rescale(scale: Scale, values: npt.ArrayLike) -> Int64s:
-    """The scaled values as int64, for values within the layer's `accumulator_bound`."""
+    """The scaled values as int64, for values within the layer's `sum_bits`."""
     shifted = np.asarray(values, np.int64) << np.int64(scale.left)
     rounded: Int64s = (shifted * np.int64(scale.multiplier) + np.int64(1 << (scale.right - 1))) >> np.int64(scale.right)
     return rounded
@@ -141,41 +139,13 @@ def folded_bias(layer: Weighted) -> Int32s:
 
     `bias - ifm_zero_point * sum(weights - weight_zero_point)`, so that the array multiplies raw
     inputs. Padding reads as the zero point, which keeps the sum right at the borders. Raises
-    `Unsupported` where it is beyond int32: `accumulator_bound` is then beyond it too.
+    `Unsupported` where it is beyond int32: the layer's `sum_bits` are then beyond 32 too.
     """
     folded = _folded_bias(layer)
     worst = int(np.abs(folded).max(initial=0))
     if worst > _INT32_MAX:
         raise Unsupported(f"{layer.name}: bias with folded zero points is int32: got {worst}")
     return folded.astype(np.int32)
-
-
-def accumulator_bound(layer: Weighted) -> int:
-    """The largest magnitude that the sum can have on the way, for any input and any order of summing.
-
-    Beyond 2**31 - 1 the int32 accumulator may wrap; the front end declines the layer.
-    """
-    return int(_channel_bounds(layer).max(initial=0))
-
-
-def rescaled_bound(layer: Layer) -> int:
-    """The largest magnitude of a value before the clamp to int8, output zero point included.
-
-    Beyond 2**31 - 1 TVM's own int32 would overflow; the front end declines the layer. Layers that
-    do not rescale give 128.
-    """
-    if isinstance(layer, Conv2d | Dense):
-        bounds = (int(bound) for bound in _channel_bounds(layer))
-        largest = max(_largest(scale, bound) for scale, bound in zip(sum_scales(layer), bounds, strict=True))
-        return largest + abs(zero_point(layer, layer.ofm))
-    if isinstance(layer, Add):
-        inputs = zip(add_scales(layer), layer.inputs, strict=True)
-        largest = sum(_largest(scale, _largest_offset(zero_point(layer, tensor))) for scale, tensor in inputs)
-        return largest + abs(zero_point(layer, layer.ofm))
-    if isinstance(layer, Pool2d) and layer.rescaled:
-        before, after = pool_zero_points(layer)
-        return _largest(pool_scale(layer), _largest_offset(before)) + abs(after)
-    return _LARGEST_INT8
 
 
 def _quantization(layer: Layer, tensor: Tensor) -> Quantization:
@@ -197,19 +167,3 @@ def _folded_bias(layer: Weighted) -> Int64s:
     if layer.bias.data is None:
         raise GraphError(f"{layer.name}: bias is constant: it is computed at run time")
     return folded + layer.bias.data.astype(np.int64)
-
-
-def _channel_bounds(layer: Weighted) -> Int64s:
-    # The folded bias alone plus each product at its largest bounds every partial sum as well.
-    products = np.abs(_centred_weights(layer)).sum(axis=1, dtype=np.int64) * _LARGEST_INT8
-    bounds: Int64s = products + np.abs(_folded_bias(layer))
-    return bounds
-
-
-def _largest(scale: Scale, bound: int) -> int:
-    return max(abs(scale.apply(bound)), abs(scale.apply(-bound)))
-
-
-def _largest_offset(zero: int) -> int:
-    """The largest magnitude of an int8 less its zero point."""
-    return max(abs(_INT8_MAX - zero), abs(_INT8_MIN - zero))

@@ -73,6 +73,8 @@ class Window:
 
 def window_of(layer: Windowed) -> Window:
     """The window of a layer. Raises `PlanError` for what a tile cannot say."""
+    if layer.ifm.shape[0] != 1:
+        raise PlanError(f"{layer.name}: batch is 1: got {layer.ifm.shape[0]}")
     if isinstance(layer, Dense):
         pixel = Axis(ifm=1, ofm=1, kernel=1, stride=1, before=0)
         out_channels, in_channels = layer.weights.shape
@@ -88,8 +90,6 @@ def window_of(layer: Windowed) -> Window:
 
 
 def _check_window(layer: Conv2d | Pool2d) -> None:
-    if layer.ifm.shape[0] != 1:
-        raise PlanError(f"{layer.name}: batch is 1: got {layer.ifm.shape[0]}")
     if layer.dilation != (1, 1):
         raise PlanError(f"{layer.name}: dilation is 1: got {layer.dilation[0]} x {layer.dilation[1]}")
     for padding, kernel in zip(layer.padding, layer.kernel * 2, strict=True):

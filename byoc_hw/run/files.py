@@ -155,7 +155,7 @@ def _traces(count: int, data: bytes) -> list[Mapping[int, bytes] | None]:
         if layer == _INFERENCE:
             traces.append({})
         else:
-            traces[-1][layer] = contents
+            traces[-1][layer] = traces[-1].get(layer, b"") + contents  # a host function may have several outputs
     if len(traces) != count:
         raise RunError(f"the program traced {len(traces)} inferences of {count}")
     return [*traces]

@@ -84,16 +84,15 @@ def sample_program(mod_name: str = "demo", graph: Graph | None = None) -> Progra
 
 def host_source(mod_name: str = "demo") -> str:
     return f"""\
-#include "tvm/runtime/c_runtime_api.h"
-#include "tvm/runtime/c_backend_api.h"
-TVM_DLL int32_t tvmgen_{mod_name}_fused_halve(int8_t* p0, int8_t* T, uint8_t* arena_0_var);
-TVM_DLL int32_t tvmgen_{mod_name}_fused_halve(int8_t* p0, int8_t* T, uint8_t* arena_0_var) {{
+#include <stdint.h>
+int32_t tvmgen_{mod_name}_fused_halve(int8_t* p0, int8_t* T, uint8_t* arena_0_var);
+int32_t tvmgen_{mod_name}_fused_halve(int8_t* p0, int8_t* T, uint8_t* arena_0_var) {{
   for (int32_t i = 0; i < 144; ++i) {{
     T[i] = (int8_t)(p0[i] / 2);
   }}
   return p0[0] == 99 ? -1 : 0;
 }}
-TVM_DLL int32_t tvmgen_{mod_name}_fused_dequantize(int8_t* p0, float* T, uint8_t* arena_1_var) {{
+int32_t tvmgen_{mod_name}_fused_dequantize(int8_t* p0, float* T, uint8_t* arena_1_var) {{
   for (int32_t i = 0; i < 5; ++i) {{
     T[i] = ((float)(p0[i] - 3)) * 5.000000e-01f;
   }}

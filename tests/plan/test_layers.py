@@ -1,5 +1,7 @@
 """Every plan, whatever the tiles, gives what the whole layer gives."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -205,6 +207,18 @@ def test_refuses_a_window_that_sees_nothing_but_padding():
         plan_region(single(layer), REFERENCE)
 
 
+def test_refuses_a_batch_and_a_dilation_that_a_tile_cannot_say():
+    samples = Samples()
+    dense = samples.dense(samples.tensor((1, 4)), 3)
+    batched = replace(dense, ifm=samples.tensor((2, 4)), ofm=samples.tensor((2, 3)))
+    with pytest.raises(PlanError, match=f"{dense.name}: batch is 1: got 2"):
+        plan_region(single(batched), REFERENCE)
+    conv = samples.conv2d(samples.tensor((1, 9, 9, 1)), 1)
+    dilated = replace(conv, dilation=(2, 2), ofm=samples.tensor((1, 5, 5, 1)))
+    with pytest.raises(PlanError, match=f"{conv.name}: dilation is 1: got 2 x 2"):
+        plan_region(single(dilated), REFERENCE)
+
+
 @pytest.mark.parametrize("channels", [4, 8, 12])
 def test_unaligned_shapes_are_avoided_where_the_dma_has_an_alignment(channels):
     samples = Samples()
@@ -212,6 +226,14 @@ def test_unaligned_shapes_are_avoided_where_the_dma_has_an_alignment(channels):
     check(single(samples.conv2d(samples.tensor((1, 9, 9, channels)), 24, padding=(1, 1, 1, 1))), hardware)
     check(single(samples.add(*[samples.tensor((1, 33, 5, channels))] * 2)), hardware)
     check(single(samples.pool(samples.tensor((1, 20, 20, channels)))), hardware)
+
+
+def test_names_the_memory_also_where_slices_are_whole_dma_words():
+    samples = Samples()
+    for channels in (3, 4, 9):
+        layer = samples.conv2d(samples.tensor((1, 8, 8, channels)), 8)
+        with pytest.raises(PlanError, match=f"{layer.name}: the smallest tile fits local activation memory"):
+            plan_region(single(layer), accelerator(24, 4096, dma_alignment=4))
 
 
 def test_names_the_length_that_the_dma_cannot_take():

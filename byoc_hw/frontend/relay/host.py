@@ -205,7 +205,7 @@ class _Main:
     def program(self, mod_name: str) -> Program:
         self._flatten(self.main.body)
         calls = [self._raw_call(statement) for statement in self.statements]
-        written = {names[-1] for names in self._written(calls)}
+        written = set(self._written(calls))
         buffers = {}
         for buffer in self.interface:
             name = str(buffer.data.name)
@@ -259,18 +259,34 @@ class _Main:
             types = [str(function.buffer_map[p].dtype) for p in function.params if p in function.buffer_map]
         self.types.update(zip(names, types, strict=False))
 
-    def _written(self, calls: Sequence[tuple[str, list[str]]]) -> Iterator[tuple[str, ...]]:
+    def _written(self, calls: Sequence[tuple[str, list[str]]]) -> Iterator[str]:
         for symbol, names in calls:
-            outputs = len(self.graphs[symbol].outputs) if symbol in self.graphs else 1
-            for name in names[-outputs:]:
-                yield (name,)
+            yield from names[len(names) - self._results(symbol) :]
 
     def _call(self, symbol: str, buffers: Sequence[Buffer]) -> Call:
         if not symbol:
             return CopyCall(*buffers)
         if symbol in self.graphs:
             return RegionCall(self.graphs[symbol], tuple(buffers))
-        return HostCall(symbol, tuple(buffers))
+        return HostCall(symbol, tuple(buffers), results=self._results(symbol))
+
+    def _results(self, symbol: str) -> int:
+        """How many of a call's arguments, from the last one back, are written."""
+        if symbol in self.graphs:
+            return len(self.graphs[symbol].outputs)
+        return _stored_parameters(self.functions[symbol]) if symbol else 1
+
+
+def _stored_parameters(function: tir.PrimFunc) -> int:
+    """How many of a host function's parameters it stores to: its results, which come last."""
+    stored = set()
+
+    def visit(node: tir.Stmt) -> None:
+        if isinstance(node, tir.BufferStore):
+            stored.add(node.buffer.data)
+
+    tir.stmt_functor.post_order_visit(function.body, visit)
+    return sum(function.buffer_map[name].data in stored for name in function.params if name in function.buffer_map)
 
 
 def _variable(argument: tir.PrimExpr) -> str:

@@ -54,15 +54,7 @@ def layer_values(function: relay.Function) -> dict[str, relay.Expr]:
 
 def region_layout(function: relay.Function) -> str:
     """NCHW if any operator of a region works in it, else NHWC."""
-    return "NCHW" if any(_layout(call) == "NCHW" for call in calls_in_order(function)) else "NHWC"
-
-
-def _layout(call: relay.Call) -> str:
-    if operator_name(call) == "mean":
-        return read.mean_layout(call)
-    keys = call.attrs.keys() if call.attrs is not None else ()
-    layout = next((str(call.attrs[key]) for key in ("data_layout", "layout") if key in keys), "NHWC")
-    return layout if layout == "NCHW" else "NHWC"
+    return "NCHW" if any(read.layout_of(call) == "NCHW" for call in calls_in_order(function)) else "NHWC"
 
 
 # ---------------------------------------------------------------- parse
@@ -93,7 +85,7 @@ def _composite(call: relay.Call) -> _Node:
     if parsed is None:
         raise Unsupported(f"composite {name} at {_described(call)} cannot be lowered: no pattern {name!r} reads it")
     layer, match = parsed
-    if any(_layout(inner) == "NCHW" for inner in match.calls):
+    if any(read.layout_of(inner) == "NCHW" for inner in match.calls):
         raise Unsupported(f"composite {name} at {layer.name} cannot be lowered: its data layout is NCHW, not NHWC")
     arguments = dict(zip(function.params, call.args, strict=True))
     return _Node(call, layer, tuple(arguments.get(expr, expr) for expr in match.inputs))

@@ -14,7 +14,7 @@ from tvm import relay
 from tvm.relay import dataflow_pattern as dfp
 
 from byoc_hw.frontend.relay.match import Match
-from byoc_hw.frontend.relay.sources import source_names
+from byoc_hw.frontend.relay.sources import operator_name, source_names
 from byoc_hw.graph import Array, Padding, Pair, Pool2d, Quantization, Tensor
 from byoc_hw.pattern import NotALayer
 
@@ -72,6 +72,15 @@ def to_nhwc(layout: str) -> tuple[int, ...]:
     if sorted(layout) != sorted("NHWC"):
         raise NotALayer("data layout is a permutation of NHWC", layout)
     return tuple(layout.index(letter) for letter in "NHWC")
+
+
+def layout_of(call: relay.Call) -> str:
+    """NCHW for an operator that works in it, else NHWC."""
+    if operator_name(call) == "mean":
+        return mean_layout(call)
+    keys = call.attrs.keys() if call.attrs is not None else ()
+    layout = next((str(call.attrs[key]) for key in ("data_layout", "layout") if key in keys), "NHWC")
+    return layout if layout == "NCHW" else "NHWC"
 
 
 def scalar_quantization(scale: relay.Expr, zero_point: relay.Expr) -> Quantization:

@@ -18,8 +18,9 @@ from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import InvalidInput, PatternError
 from byoc_hw.frontend.relay.accelerators import by_name
 from byoc_hw.frontend.relay.match import Match, call_patterns, match, pattern_operator
+from byoc_hw.frontend.relay.read import layout_of
 from byoc_hw.graph import Layer
-from byoc_hw.pattern import Form, NotALayer, Pattern, Recorder, Rejection, broken_rules, patterns
+from byoc_hw.pattern import BrokenRule, Form, NotALayer, Pattern, Recorder, Rejection, broken_rules, patterns
 
 ENTRY_POINT_GROUP = "byoc_hw.patterns"
 
@@ -115,6 +116,8 @@ def _rejection(
         if name in deny:
             return Rejection(pattern.name, near_miss=f"kept on the host by deny={name!r}")
     broken = broken_rules(pattern, layer, accelerator)
+    if "transpose" not in accelerator.limits and any(layout_of(call) == "NCHW" for call in found.calls):
+        broken = (BrokenRule("data layout is NHWC, where the accelerator has no transpose", "NCHW"), *broken)
     return Rejection(pattern.name, broken) if broken else None
 
 
