@@ -51,7 +51,7 @@ class Limits:
     def rules(self) -> Iterator[Rule]:
         """The limits as rules over a layer of the kind, in the order in which they are reported."""
         if self.batches is not None:
-            yield _one_of("batch", self.batches, lambda layer: (layer.ifm.shape[0],))
+            yield _one_of("batch", self.batches, lambda layer: layer.ifm.shape[:1] or (1,))
         if self.max_kernel is not None:
             yield _kernel_at_most(self.max_kernel)
             yield Rule("padding is smaller than the kernel", _padding_within)

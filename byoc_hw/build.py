@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from byoc_hw.graph import Buffer, CopyCall, Graph, Program, RegionCall, Workspac
 from byoc_hw.pattern import Outcome
 from byoc_hw.plan import plan_region
 from byoc_hw.plan.memory import Arena, Block, check_budget, place
-from byoc_hw.project import Project, new_directory
+from byoc_hw.project import Project
 from byoc_hw.report.explain import Report
 
 DEFAULT_MOD_NAME = "default"
@@ -78,9 +79,9 @@ def build(
         versions={"tvm": tvm.__version__},
     )
     files = project_files(parts)
-    directory, keep = new_directory(output_dir)
+    directory = Path(output_dir) if output_dir is not None else Path(tempfile.mkdtemp(prefix="byoc_hw_"))
     write_project(directory, files)
-    return Project(directory, keep)
+    return Project(directory, temporary=output_dir is None)
 
 
 def explain(mod_or_project: tvm.IRModule | Project) -> Report:

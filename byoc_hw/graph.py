@@ -191,7 +191,9 @@ class Dense(_Weighted):
 
     def problems(self) -> Iterator[Problem]:
         yield from super().problems()
-        if self.weights.shape != (self.ofm.shape[-1], self.ifm.shape[-1]):
+        if len(self.ifm.shape) != 2 or len(self.ofm.shape) != 2:
+            yield "input and output are 2-D", f"{self.ifm.shape} and {self.ofm.shape}"
+        elif self.weights.shape != (self.ofm.shape[-1], self.ifm.shape[-1]):
             yield f"weights join ifm {self.ifm.shape} to ofm {self.ofm.shape}", f"shape {self.weights.shape}"
 
 

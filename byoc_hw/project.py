@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
+import shutil
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -49,9 +50,10 @@ class Project:
     `Project(directory)` opens one that was built before; `InvalidInput` if the directory holds none.
     """
 
-    def __init__(self, directory: str | Path, keep: object = None) -> None:
+    def __init__(self, directory: str | Path, *, temporary: bool = False) -> None:
         self.directory = Path(directory)
-        self._keep = keep  # a temporary directory, which goes when the project does
+        if temporary:  # the directory goes when the project does
+            weakref.finalize(self, shutil.rmtree, self.directory, ignore_errors=True)
         self._metadata: dict[str, Any] = read_metadata(self.directory)
 
     def __repr__(self) -> str:
@@ -73,6 +75,15 @@ class Project:
     def report(self) -> Report:
         """What goes where, and why not."""
         return from_plain(self._metadata["report"])
+
+    @property
+    def layers(self) -> list[dict[str, Any]]:
+        """Every layer and host function in the order of execution.
+
+        Each with its number `id` (what a failing run, a profile and a trace name it by), `name`,
+        `kind`, `region` (None on the host) and `source` operators.
+        """
+        return list(self._metadata["layers"])
 
     def run(
         self,
@@ -107,11 +118,3 @@ class Project:
         if on not in RUNNERS:
             raise InvalidInput(f"on is one of {', '.join(RUNNERS)}: got {on!r}")
         return run_on_host(self.directory, inferences, trace=trace, timeout=timeout, cc=cc, cflags=cflags)
-
-
-def new_directory(output_dir: str | Path | None) -> tuple[Path, object]:
-    """The directory of a new project, and what keeps it if it is temporary."""
-    if output_dir is not None:
-        return Path(output_dir), None
-    temporary = tempfile.TemporaryDirectory(prefix="byoc_hw_")
-    return Path(temporary.name), temporary

@@ -1,4 +1,8 @@
-"""Small Relay models, one operator each or a few, with everything that matters to a pattern a knob."""
+"""Small Relay models, one operator each or a few, with everything that matters to a pattern a knob.
+
+A sample has `variables(prefix)`, the model inputs that it needs, `expr(*variables)`, what it computes
+of them, and `module()`. `side_by_side` puts several into one module.
+"""
 
 from dataclasses import dataclass, field
 
@@ -19,9 +23,27 @@ def variable(shape, dtype="int8", name="x"):
     return relay.var(name, shape=shape, dtype=dtype)
 
 
+def side_by_side(samples):
+    """One module that computes every sample from inputs of its own; its outputs in the same order."""
+    inputs, outputs = [], []
+    for index, sample in enumerate(samples):
+        own = sample.variables(f"s{index}_")
+        inputs += own
+        outputs.append(sample.expr(*own))
+    return module(relay.Tuple(outputs) if len(outputs) > 1 else outputs[0], *inputs)
+
+
+class Sample:
+    """What all samples share."""
+
+    def module(self):
+        inputs = self.variables("")
+        return module(self.expr(*inputs), *inputs)
+
+
 @dataclass
-class Conv:
-    """A quantized convolution; `depthwise` has one filter for each of `channels`."""
+class Conv(Sample):
+    """A quantized convolution; `depthwise` has `multiplier` filters for each of `channels`."""
 
     height: int = 8
     width: int = 8
@@ -32,21 +54,36 @@ class Conv:
     padding: tuple = (1, 1, 1, 1)
     dilation: tuple = (1, 1)
     explicit_pad: tuple | None = None
+    pad_value: float | None = None
+    pad_mode: str = "constant"
+    pad_channels: tuple = (0, 0)
     depthwise: bool = False
+    multiplier: int = 1
     groups: int | None = None
     layout: str = "NHWC"
+    kernel_layout: str | None = None
+    constant_weights: bool = True
     bias: bool = True
     bias_as_add: bool = False
+    bias_axis: int | None = None
+    constant_bias: bool = True
+    requantized: bool = True
+    requantize_axis: int | None = None
+    rounding: str = "None"
+    compute_dtype: str = "None"
+    sum_dtype: str = "int32"
     clip: tuple | None = None
     per_channel: bool = True
     ifm_zero_point: int = -3
-    weight_zero_point: int = 0
+    weight_zero_point: int | tuple = 0
+    sum_zero_point: int = 0
     ofm_zero_point: int = 5
     ifm_scale: float = 0.05
     ofm_scale: float = 0.4
     scales: tuple | None = None
     batch: int = 1
     dtype: str = "int8"
+    weight_dtype: str = "int8"
     seed: int = 0
     weights: np.ndarray | None = None
     bias_values: np.ndarray | None = None
@@ -56,24 +93,56 @@ class Conv:
         nhwc = dict(zip("NHWC", (self.batch, self.height, self.width, self.channels), strict=True))
         return tuple(nhwc[letter] for letter in self.layout)
 
-    def expr(self, ifm):
+    @property
+    def total_filters(self):
+        return self.channels * self.multiplier if self.depthwise else self.filters
+
+    @property
+    def weight_layout(self):
+        if self.kernel_layout is not None:
+            return self.kernel_layout
+        if self.layout == "NCHW":
+            return "OIHW"
+        # As the TFLite importer has it: a depthwise kernel of one channel is an ordinary one.
+        return "HWOI" if self.depthwise and self.channels > 1 else "HWIO"
+
+    def variables(self, prefix=""):
+        own = [variable(self.ifm_shape, self.dtype, f"{prefix}x")]
+        if not self.constant_weights:
+            own.append(variable(self._weights().shape, self.weight_dtype, f"{prefix}w"))
+        if not self.constant_bias:
+            own.append(variable((self.total_filters,), "int32", f"{prefix}b"))
+        return own
+
+    def _weights(self):
+        """As `weight_layout` has them."""
         rng = np.random.default_rng(self.seed)
-        filters = self.channels if self.depthwise else self.filters
-        per_group = 1 if self.depthwise else self.channels // (self.groups or 1)
-        weights = rng.integers(-127, 128, (filters, *self.kernel, per_group)).astype("int8")
-        if self.weights is not None:
-            weights = self.weights
+        per_group = 1 if self.depthwise else (self.channels + sum(self.pad_channels)) // (self.groups or 1)
+        weights = self.weights
+        if weights is None:
+            weights = rng.integers(-127, 128, (self.total_filters, *self.kernel, per_group))
+        if self.multiplier > 1 and self.weight_layout == "HWOI":  # HWOI is then (height, width, channel, multiplier)
+            weights = weights.reshape(self.channels, self.multiplier, *self.kernel).transpose(0, 2, 3, 1)
+        return weights.transpose(["OHWI".index(letter) for letter in self.weight_layout]).astype(self.weight_dtype)
+
+    def _padded(self, ifm):
+        top, left, bottom, right = self.explicit_pad
+        widths = {"N": (0, 0), "H": (top, bottom), "W": (left, right), "C": self.pad_channels}
+        value = float(self.ifm_zero_point if self.pad_value is None else self.pad_value)
+        return relay.nn.pad(ifm, [widths[letter] for letter in self.layout], value, self.pad_mode)
+
+    def expr(self, ifm, *others):
+        rng = np.random.default_rng(self.seed + 1)
+        others = list(others)
+        filters, axis = self.total_filters, self.layout.index("C")
+        weights = const(self._weights(), self.weight_dtype) if self.constant_weights else others.pop(0)
         bias = rng.integers(-2000, 2000, filters).astype("int32") if self.bias_values is None else self.bias_values
         scales = np.asarray(self.scales or rng.uniform(0.002, 0.02, filters if self.per_channel else 1), "float32")
-        kernel_layout = {"NHWC": "HWOI" if self.depthwise else "HWIO", "NCHW": "OIHW"}[self.layout]
-        axis = self.layout.index("C")
         if self.explicit_pad is not None:
-            top, left, bottom, right = self.explicit_pad
-            widths = {"N": (0, 0), "H": (top, bottom), "W": (left, right), "C": (0, 0)}
-            ifm = relay.nn.pad(ifm, [widths[letter] for letter in self.layout], float(self.ifm_zero_point))
-        conv = relay.qnn.op.conv2d(
+            ifm = self._padded(ifm)
+        out = relay.qnn.op.conv2d(
             ifm,
-            const(weights.transpose(["OHWI".index(letter) for letter in kernel_layout]), "int8"),
+            weights,
             const(self.ifm_zero_point, "int32"),
             const(self.weight_zero_point, "int32"),
             const(self.ifm_scale, "float32"),
@@ -85,84 +154,109 @@ class Conv:
             dilation=self.dilation,
             groups=self.channels if self.depthwise else (self.groups or 1),
             data_layout=self.layout,
-            kernel_layout=kernel_layout,
+            kernel_layout=self.weight_layout,
+            out_dtype=self.sum_dtype,
         )
-        if self.bias and self.bias_as_add:
-            conv = relay.add(conv, const(bias.reshape([-1 if i == axis else 1 for i in range(4)]), "int32"))
+        if not self.constant_bias:
+            out = relay.nn.bias_add(out, others.pop(0), axis=axis)
+        elif self.bias and self.bias_as_add:
+            out = relay.add(out, const(bias.reshape([-1 if i == axis else 1 for i in range(4)]), self.sum_dtype))
         elif self.bias:
-            conv = relay.nn.bias_add(conv, const(bias, "int32"), axis=axis)
+            out = relay.nn.bias_add(
+                out, const(bias, self.sum_dtype), axis=axis if self.bias_axis is None else self.bias_axis
+            )
         total = scales * np.float32(self.ifm_scale)
-        out = relay.qnn.op.requantize(
-            conv,
-            const(total if self.per_channel else total[0], "float32"),
-            const(0, "int32"),
-            const(self.ofm_scale, "float32"),
-            const(self.ofm_zero_point, "int32"),
-            axis=axis,
-            out_dtype=self.dtype,
-        )
+        if self.requantized:
+            out = relay.qnn.op.requantize(
+                out,
+                const(total if self.per_channel else total[0], "float32"),
+                const(self.sum_zero_point, "int32"),
+                const(self.ofm_scale, "float32"),
+                const(self.ofm_zero_point, "int32"),
+                axis=axis if self.requantize_axis is None else self.requantize_axis,
+                rounding=self.rounding,
+                compute_dtype=self.compute_dtype,
+                out_dtype=self.dtype,
+            )
         return out if self.clip is None else relay.clip(out, *self.clip)
-
-    def module(self):
-        x = variable(self.ifm_shape, self.dtype)
-        return module(self.expr(x), x)
 
 
 @dataclass
-class Dense:
+class Dense(Sample):
     """A quantized fully connected layer."""
 
     inputs: int = 24
     outputs: int = 10
     bias: bool = True
+    bias_as_add: bool = False
+    constant_bias: bool = True
+    requantized: bool = True
+    sum_dtype: str = "int32"
     clip: tuple | None = None
     per_channel: bool = False
     ifm_zero_point: int = -3
-    weight_zero_point: int = 0
+    weight_zero_point: int | tuple = 0
     ofm_zero_point: int = 5
     ofm_scale: float = 0.4
+    scales: tuple | None = None
+    shape: tuple | None = None
     batch: int = 1
+    dtype: str = "int8"
     constant_weights: bool = True
     seed: int = 0
+    weights: np.ndarray | None = None
+    bias_values: np.ndarray | None = None
 
-    def module(self):
-        rng = np.random.default_rng(self.seed)
-        x = variable((self.batch, self.inputs))
-        weights = const(rng.integers(-127, 128, (self.outputs, self.inputs)), "int8")
-        inputs = [x]
+    def variables(self, prefix=""):
+        own = [variable(self.shape or (self.batch, self.inputs), self.dtype, f"{prefix}x")]
         if not self.constant_weights:
-            weights = variable((self.outputs, self.inputs), name="w")
-            inputs.append(weights)
-        scales = rng.uniform(0.002, 0.02, self.outputs if self.per_channel else 1).astype("float32")
-        dense = relay.qnn.op.dense(
+            own.append(variable((self.outputs, self.inputs), name=f"{prefix}w"))
+        if not self.constant_bias:
+            own.append(variable((self.outputs,), "int32", f"{prefix}b"))
+        return own
+
+    def expr(self, x, *others):
+        rng = np.random.default_rng(self.seed)
+        others = list(others)
+        weights = rng.integers(-127, 128, (self.outputs, self.inputs)) if self.weights is None else self.weights
+        bias = rng.integers(-2000, 2000, self.outputs) if self.bias_values is None else self.bias_values
+        scales = np.asarray(self.scales or rng.uniform(0.002, 0.02, self.outputs if self.per_channel else 1), "float32")
+        last = len(self.shape or (1, 1)) - 1
+        out = relay.qnn.op.dense(
             x,
-            weights,
+            const(weights, "int8") if self.constant_weights else others.pop(0),
             const(self.ifm_zero_point, "int32"),
             const(self.weight_zero_point, "int32"),
             const(0.05, "float32"),
             const(scales if self.per_channel else scales[0], "float32"),
             units=self.outputs,
+            out_dtype=self.sum_dtype,
         )
-        if self.bias:
-            dense = relay.nn.bias_add(dense, const(rng.integers(-2000, 2000, self.outputs), "int32"))
+        if not self.constant_bias:
+            out = relay.nn.bias_add(out, others.pop(0), axis=last)
+        elif self.bias and self.bias_as_add:
+            out = relay.add(out, const(bias, self.sum_dtype))
+        elif self.bias:
+            out = relay.nn.bias_add(out, const(bias, self.sum_dtype), axis=last)
         total = scales * np.float32(0.05)
-        out = relay.qnn.op.requantize(
-            dense,
-            const(total if self.per_channel else total[0], "float32"),
-            const(0, "int32"),
-            const(self.ofm_scale, "float32"),
-            const(self.ofm_zero_point, "int32"),
-            axis=1,
-            out_dtype="int8",
-        )
-        return module(out if self.clip is None else relay.clip(out, *self.clip), *inputs)
+        if self.requantized:
+            out = relay.qnn.op.requantize(
+                out,
+                const(total if self.per_channel else total[0], "float32"),
+                const(0, "int32"),
+                const(self.ofm_scale, "float32"),
+                const(self.ofm_zero_point, "int32"),
+                axis=last,
+                out_dtype=self.dtype,
+            )
+        return out if self.clip is None else relay.clip(out, *self.clip)
 
 
 @dataclass
 class Quantized:
-    """Scale and zero point."""
+    """Scale and zero point; several scales for one a channel."""
 
-    scale: float = 0.1
+    scale: float | tuple = 0.1
     zero_point: int = 0
 
     def constants(self):
@@ -170,7 +264,7 @@ class Quantized:
 
 
 @dataclass
-class Add:
+class Add(Sample):
     """A quantized addition."""
 
     shape: tuple = (1, 6, 5, 7)
@@ -179,18 +273,21 @@ class Add:
     rhs: Quantized = field(default_factory=lambda: Quantized(0.07, 4))
     out: Quantized = field(default_factory=lambda: Quantized(0.15, 1))
     clip: tuple | None = None
+    dtype: str = "int8"
+
+    def variables(self, prefix=""):
+        return [
+            variable(self.shape, self.dtype, f"{prefix}x"),
+            variable(self.other or self.shape, self.dtype, f"{prefix}y"),
+        ]
 
     def expr(self, lhs, rhs):
         out = relay.qnn.op.add(lhs, rhs, *self.lhs.constants(), *self.rhs.constants(), *self.out.constants())
         return out if self.clip is None else relay.clip(out, *self.clip)
 
-    def module(self):
-        x, y = variable(self.shape), variable(self.other or self.shape, name="y")
-        return module(self.expr(x, y), x, y)
-
 
 @dataclass
-class Pool:
+class Pool(Sample):
     """Pooling: operator "nn.avg_pool2d", "nn.max_pool2d", "nn.global_avg_pool2d" or "mean"."""
 
     operator: str = "nn.avg_pool2d"
@@ -205,8 +302,17 @@ class Pool:
     clip: tuple | None = None
     axis: tuple = (1, 2)
     keepdims: bool = False
+    exclude: bool = False
+    rounding: str = "None"
+    compute_dtype: str = "None"
+    requantized: bool = True
+    widened: bool = True
+    dtype: str = "int8"
     ifm: Quantized = field(default_factory=lambda: Quantized(0.1, -3))
     ofm: Quantized = field(default_factory=lambda: Quantized(0.07, 4))
+
+    def variables(self, prefix=""):
+        return [variable(self.shape, self.dtype, f"{prefix}x")]
 
     def expr(self, x):
         window = {
@@ -217,18 +323,24 @@ class Pool:
             "layout": self.layout,
             "ceil_mode": self.ceil_mode,
         }
+        wide = relay.cast(x, "int32") if self.widened else x
         if self.operator == "nn.max_pool2d":
             out = relay.nn.max_pool2d(x, **window)
         elif self.operator == "nn.avg_pool2d":
-            wide = relay.nn.avg_pool2d(relay.cast(x, "int32"), **window, count_include_pad=self.count_include_pad)
-            out = relay.cast(wide, "int8")
+            out = relay.nn.avg_pool2d(wide, **window, count_include_pad=self.count_include_pad)
         elif self.operator == "nn.global_avg_pool2d":
-            out = relay.cast(relay.nn.global_avg_pool2d(relay.cast(x, "int32"), layout=self.layout), "int8")
+            out = relay.nn.global_avg_pool2d(wide, layout=self.layout)
         else:
-            mean = relay.mean(relay.cast(x, "int32"), axis=self.axis, keepdims=self.keepdims)
-            out = relay.qnn.op.requantize(mean, *self.ifm.constants(), *self.ofm.constants(), out_dtype="int8")
+            out = relay.mean(wide, axis=self.axis, keepdims=self.keepdims, exclude=self.exclude)
+            if self.requantized:
+                out = relay.qnn.op.requantize(
+                    out,
+                    *self.ifm.constants(),
+                    *self.ofm.constants(),
+                    rounding=self.rounding,
+                    compute_dtype=self.compute_dtype,
+                    out_dtype="int8",
+                )
+        if self.widened and self.operator in ("nn.avg_pool2d", "nn.global_avg_pool2d"):
+            out = relay.cast(out, self.dtype)
         return out if self.clip is None else relay.clip(out, *self.clip)
-
-    def module(self):
-        x = variable(self.shape)
-        return module(self.expr(x), x)

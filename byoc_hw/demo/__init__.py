@@ -1,0 +1,48 @@
+"""A small network for handwritten digits that ships with the package, and digits it has not seen.
+
+`python -m byoc_hw.demo` compiles it and runs it; `train_digits.py` made it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from byoc_hw.graph import Array
+
+_HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Heldout:
+    """Digits that the network was not trained on.
+
+    `images` (N, 8, 8, 1) int8 are quantized for the model's input, `pixels` (N, 8, 8) uint8 are 0 to
+    16, `labels` (N,) the digits. The accuracies, between 0 and 1, were measured when the network was
+    made: of the float model, and of the int8 model in TFLite.
+    """
+
+    images: Array
+    pixels: Array
+    labels: Array
+    float_accuracy: float
+    int8_accuracy: float
+
+
+def model_path() -> Path:
+    """The network: a TFLite file, int8 throughout, input (1, 8, 8, 1), output (1, 10)."""
+    return _HERE / "digits_int8.tflite"
+
+
+def heldout() -> Heldout:
+    """The held-out digits."""
+    with np.load(_HERE / "digits_heldout.npz") as data:
+        return Heldout(
+            data["images"],
+            data["pixels"],
+            data["labels"],
+            float(data["float_accuracy"]),
+            float(data["int8_accuracy"]),
+        )

@@ -111,6 +111,7 @@ def run_int8(tflite: bytes, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]
 
 
 def main() -> None:
+    """Write the two files."""
     parser = argparse.ArgumentParser(description="Make the demo's int8 digits network.")
     parser.add_argument("--output-dir", type=Path, default=Path(__file__).parent)
     output_dir: Path = parser.parse_args().output_dir

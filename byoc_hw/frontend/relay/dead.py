@@ -41,7 +41,7 @@ class ZeroDeadChannels:
 
 def _zeroed(call: relay.Call, arguments: list[relay.Expr]) -> relay.Expr:
     dead = _dead_channels(call)
-    silent = _silence(call.args[0], arguments[0], dead) if dead.any() else None
+    silent = _silence(call.args[0], arguments[0], dead, int(call.attrs.axis)) if dead.any() else None
     if silent is None:
         return called_with(call, arguments)
     _, scale, zero_point, out_scale, out_zero_point = arguments
@@ -61,18 +61,22 @@ def _dead_channels(call: relay.Call) -> Array:
     return np.asarray([total_shift(scale, out.flat[0]) >= _UNDEFINED_SHIFT for scale in scales.ravel()])
 
 
-def _silence(total: relay.Expr, new: relay.Expr, dead: Array) -> relay.Expr | None:
+def _silence(total: relay.Expr, new: relay.Expr, dead: Array, channel_axis: int) -> relay.Expr | None:
     """The int32 sum with the dead channels at 0, or None if it is not a sum of constant weights.
 
-    `new` is the sum as it was rebuilt; `total`, as it was, knows the types.
+    `new` is the sum as it was rebuilt; `total`, as it was, knows the types. `channel_axis` is the
+    sum's axis that `dead` runs along.
     """
     if not isinstance(total, relay.Call):
         return None
     name, args = operator_name(total), list(new.args)
-    if name == "nn.bias_add" and isinstance(args[1], relay.Constant):
-        inner = _silence(total.args[0], args[0], dead)
+    if name in ("nn.bias_add", "add") and isinstance(args[1], relay.Constant):
+        inner = _silence(total.args[0], args[0], dead, channel_axis)
         if inner is None:
             return None
+        if name == "add":  # broadcast: the bias has its channels where the sum has them
+            rank = len(total.checked_type.shape)
+            dead = dead.reshape([-1 if axis == channel_axis % rank else 1 for axis in range(rank)])
         args = [inner, relay.const(np.where(dead, 0, constant(args[1])).astype("int32"))]
     elif (
         name in ("qnn.conv2d", "qnn.dense")

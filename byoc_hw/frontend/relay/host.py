@@ -50,7 +50,8 @@ def compile_module(mod: tvm.IRModule, mod_name: str, graphs: Mapping[str, Graph]
     """
     target = tvm.target.Target("c")
     pools = WorkspaceMemoryPools([WorkspacePoolInfo("arena", [target])])
-    planner = _Planner(mod_name, graphs, place)
+    mod = relay.transform.EliminateCommonSubexpr()(mod)  # as relay.build will: equal outputs become one value
+    planner = _Planner(mod, mod_name, graphs, place)
     executor = relay.backend.Executor(
         "aot", {"interface-api": "c", "unpacked-api": True, "workspace-byte-alignment": ALIGNMENT}
     )
@@ -69,8 +70,7 @@ def compile_module(mod: tvm.IRModule, mod_name: str, graphs: Mapping[str, Graph]
             mod_name=mod_name,
             workspace_memory_pools=pools,
         )
-    names = [parameter.name_hint for parameter in mod["main"].params]
-    return HostModule(_renamed(planner.finished(), names), *_host_source(library, mod_name))
+    return HostModule(_renamed(planner.finished(), planner.inputs), *_host_source(library, mod_name))
 
 
 def _renamed(program: Program, names: Sequence[str]) -> Program:
@@ -122,14 +122,19 @@ def _watch(read: Callable[[tvm.IRModule], None]) -> object:
 class _Planner:
     """Answers TVM's memory planner, which runs inside `relay.build`."""
 
-    def __init__(self, mod_name: str, graphs: Mapping[str, Graph], place: Placer) -> None:
+    def __init__(self, mod: tvm.IRModule, mod_name: str, graphs: Mapping[str, Graph], place: Placer) -> None:
         self.mod_name, self.graphs, self.place = mod_name, graphs, place
+        self.inputs = [parameter.name_hint for parameter in mod["main"].params]
+        self.repeats = _repeated_outputs(mod["main"])
         self.program: Program | None = None
         self.placed = False
 
     def read(self, mod: tvm.IRModule) -> None:
         """Keep the calls of main, over buffers that still have names."""
-        self.program = read_program(mod, self.mod_name, self.graphs)
+        program = read_program(mod, self.mod_name, self.graphs, len(self.inputs))
+        # TVM writes the first of several outputs that are one value, and leaves the others alone.
+        copies = [CopyCall(program.outputs[first], program.outputs[index]) for index, first in self.repeats.items()]
+        self.program = replace(program, calls=(*program.calls, *copies))
 
     @contextmanager
     def installed(self) -> Iterator[None]:
@@ -166,6 +171,17 @@ class _Planner:
         return self.program
 
 
+def _repeated_outputs(main: relay.Function) -> dict[int, int]:
+    """For each output that is an earlier one's value once more, the first with that value."""
+    fields = main.body.fields if isinstance(main.body, relay.Tuple) else [main.body]
+    values = [_value(field) for field in fields]
+    return {index: values.index(value) for index, value in enumerate(values) if values.index(value) != index}
+
+
+def _value(expr: relay.Expr) -> object:
+    return (expr.tuple_value, expr.index) if isinstance(expr, relay.TupleGetItem) else expr
+
+
 def _clean(name: str) -> str:
     return str(name).replace(".", "_")
 
@@ -177,8 +193,8 @@ def _arguments(call: Call) -> tuple[Buffer, ...]:
 # ---------------------------------------------------------------- TVM's main, read
 
 
-def read_program(mod: tvm.IRModule, mod_name: str, graphs: Mapping[str, Graph]) -> Program:
-    """The calls of TVM's main over its buffers, before memory is planned."""
+def read_program(mod: tvm.IRModule, mod_name: str, graphs: Mapping[str, Graph], inputs: int) -> Program:
+    """The calls of TVM's main over its buffers, before memory is planned; its first `inputs` are inputs."""
     functions = {
         str(function.attrs["global_symbol"]): function
         for function in mod.functions.values()
@@ -189,7 +205,7 @@ def read_program(mod: tvm.IRModule, mod_name: str, graphs: Mapping[str, Graph]) 
         for variable, function in mod.functions.items()
         if variable.name_hint == "__tvm_main__" or str(variable.name_hint).endswith("___tvm_main__")
     )
-    return _Main(main, functions, graphs).program(mod_name)
+    return _Main(main, functions, graphs).program(mod_name, inputs)
 
 
 class _Main:
@@ -202,14 +218,13 @@ class _Main:
         self.types: dict[str, str] = {}
         self.statements: list[tir.Stmt] = []
 
-    def program(self, mod_name: str) -> Program:
+    def program(self, mod_name: str, inputs: int) -> Program:
         self._flatten(self.main.body)
         calls = [self._raw_call(statement) for statement in self.statements]
-        written = set(self._written(calls))
         buffers = {}
-        for buffer in self.interface:
+        for index, buffer in enumerate(self.interface):
             name = str(buffer.data.name)
-            role = "output" if name in written else "input"
+            role = "input" if index < inputs else "output"
             shape = tuple(int(extent) for extent in buffer.shape)
             label = name.removesuffix("_buffer_var")
             buffers[name] = Buffer(label, _nbytes(shape, buffer.dtype), role, shape, str(buffer.dtype))  # type: ignore[arg-type]
@@ -258,10 +273,6 @@ class _Main:
             function = self.functions[symbol]
             types = [str(function.buffer_map[p].dtype) for p in function.params if p in function.buffer_map]
         self.types.update(zip(names, types, strict=False))
-
-    def _written(self, calls: Sequence[tuple[str, list[str]]]) -> Iterator[str]:
-        for symbol, names in calls:
-            yield from names[len(names) - self._results(symbol) :]
 
     def _call(self, symbol: str, buffers: Sequence[Buffer]) -> Call:
         if not symbol:

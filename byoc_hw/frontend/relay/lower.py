@@ -158,8 +158,8 @@ def _tensors(function: relay.Function, nodes: Iterable[_Node]) -> dict[relay.Exp
     for node in nodes:
         tensors[node.expr] = replace(node.layer.ofm, name=node.layer.name)
         for expr, view in zip(node.reads, node.layer.inputs, strict=True):
-            if expr not in tensors:  # a constant operand
-                tensors[expr] = view
+            if expr not in tensors:  # a constant operand, which the composite sees as a parameter
+                tensors[expr] = replace(view, data=read.constant(expr))
             elif tensors[expr].quantization is None and view.quantization is not None:
                 tensors[expr] = replace(tensors[expr], quantization=view.quantization)
     return tensors

@@ -64,7 +64,7 @@ def optimize(mod: tvm.IRModule, compiler: str) -> tvm.IRModule:
 def _each_call(rebuild: Callable[[relay.Call, list[relay.Expr]], relay.Expr], name: str) -> tvm.transform.Pass:
     """A pass that rebuilds each call of a function."""
 
-    @relay.transform.function_pass(opt_level=0, name=f"byoc_hw.{name}")
+    @relay.transform.function_pass(opt_level=0, name=f"byoc_hw.{name}")  # type: ignore[untyped-decorator]
     def apply(function: relay.Function, mod: tvm.IRModule, context: tvm.transform.PassContext) -> relay.Function:
         return rebuild_calls(function, rebuild)
 

@@ -69,8 +69,8 @@ def activation(expr: relay.Expr, name: str, layout: str = "", quantization: Quan
 
 def to_nhwc(layout: str) -> tuple[int, ...]:
     """The axes that bring a layout to NHWC."""
-    if sorted(layout) != sorted("NHWC"):
-        raise NotALayer("data layout is a permutation of NHWC", layout)
+    if layout not in ("NHWC", "NCHW"):  # the layouts that the optimize hook knows its way between
+        raise NotALayer("data layout is NHWC or NCHW", layout)
     return tuple(layout.index(letter) for letter in "NHWC")
 
 
@@ -97,13 +97,12 @@ def _one(what: str, values: Array) -> float:
 
 def accumulator(requantize: relay.Call, channel_axis: int) -> Quantization:
     """The int32 sum's quantization, as requantize states it: one scale or one for each channel."""
-    _, scale, zero_point, _, _ = requantize.args
+    total, scale, zero_point, _, _ = requantize.args
+    if str(total.checked_type.dtype) != "int32":
+        raise NotALayer("sums are int32", total.checked_type.dtype)
     scales = constant(scale)
     if constant(zero_point).any():
         raise NotALayer("requantize's input zero point is 0", constant(zero_point).flat[0])
-    rounding = str(requantize.attrs.rounding)
-    if rounding not in ("None", "UPWARD"):
-        raise NotALayer("requantize rounds UPWARD", rounding)
     if scales.size == 1:
         return Quantization((float(scales.flat[0]),), (0,))
     rank = len(requantize.checked_type.shape)
@@ -114,7 +113,12 @@ def accumulator(requantize: relay.Call, channel_axis: int) -> Quantization:
 
 
 def requantize_output(requantize: relay.Call) -> Quantization:
-    """The quantization of a requantize's output."""
+    """The quantization of a requantize's output; `NotALayer` for arithmetic that is not the golden semantics'."""
+    rounding, compute_dtype = str(requantize.attrs.rounding), str(requantize.attrs.compute_dtype)
+    if rounding not in ("None", "UPWARD"):
+        raise NotALayer("requantize rounds UPWARD", rounding)
+    if compute_dtype not in ("None", "int64"):
+        raise NotALayer("requantize computes in int64", compute_dtype)
     return scalar_quantization(requantize.args[3], requantize.args[4])
 
 
@@ -137,12 +141,12 @@ def bias(match: Match, name: str, channel_axis: int) -> Tensor | None:
 
 
 def clip_range(match: Match) -> Pair:
-    """The range that a match's clip allows within int8, or all of int8."""
+    """The range that a match's clip allows within int8, or all of int8; of an empty range the minimum, as TVM."""
     clip = match.get("clip")
     if clip is None:
         return -128, 127
-    low, high = int(clip.attrs.a_min), int(clip.attrs.a_max)
-    return min(max(low, -128), 127), max(min(high, 127), -128)
+    low, high = (min(max(int(bound), -128), 127) for bound in (clip.attrs.a_min, clip.attrs.a_max))
+    return low, max(low, high)
 
 
 def pair(values: Sequence[object]) -> Pair:

@@ -1,0 +1,78 @@
+# The door to everything. .venv is made at the first use, from CPython 3.10 (README: why 3.10).
+#
+#   make demo        compile the digits model, run the generated C, compare it with TVM
+#   make test        all tests, or some: make test ARGS="tests/plan -k memory"
+#   make lint        ruff and mypy
+#   make format      let ruff format the sources and fix what it can
+#   make bench       how long compiling takes, beside TVM alone
+#   make notebooks   run the notebooks; with their outputs in out/notebooks
+#   make wheel       dist/byoc_hw-*.whl
+#   make clean       remove .venv and everything else that was generated
+#
+# PYTHON=/path/to/python3.10 makes .venv from that one.
+
+PYTHON ?=
+ARGS ?=
+BIN := .venv/bin
+
+.PHONY: demo test lint format bench notebooks wheel clean compiler
+.DEFAULT_GOAL := demo
+
+demo: .venv/ready compiler
+	$(BIN)/python -m byoc_hw.demo --output-dir out/digits $(ARGS)
+
+test: .venv/ready compiler
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: .venv/ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: .venv/ready
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: .venv/ready
+	$(BIN)/python benchmarks/compile_time.py $(ARGS)
+
+notebooks: .venv/ready compiler
+	$(BIN)/python notebooks/execute.py --output-dir out/notebooks
+
+wheel: .venv/ready
+	$(BIN)/python -m build --wheel
+
+clean:
+	rm -rf .venv out build dist *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# New when the dependencies change. A failed install leaves no .venv/ready behind.
+.venv/ready: setup.cfg pyproject.toml
+	rm -rf .venv
+	@$(find_python); echo "making .venv with $$python"; "$$python" -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,notebooks]'
+	@touch $@
+
+compiler:
+	@command -v gcc > /dev/null || { echo "gcc is missing: sudo apt install gcc (or your system's package)" >&2; exit 1; }
+
+# The first of the usual places that has a CPython 3.10 which can make environments.
+define find_python
+python=; \
+for candidate in $(if $(PYTHON),'$(PYTHON)',python3.10 python3 python \
+    "$$(uv python find 3.10 2> /dev/null)" \
+    "$$(pyenv prefix "$$(pyenv latest 3.10 2> /dev/null)" 2> /dev/null)/bin/python" \
+    "$$HOME"/.pyenv/versions/3.10.*/bin/python); do \
+  if "$$candidate" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info[:2] != (3, 10))' > /dev/null 2>&1; then \
+    python=$$candidate; break; \
+  fi; \
+done; \
+if [ -z "$$python" ]; then \
+  { echo "CPython 3.10 with venv is missing$(if $(PYTHON), ($(PYTHON) is none)): the TVM wheel is for that version. Install it with one of"; \
+    echo "  uv python install 3.10"; \
+    echo "  pyenv install 3.10"; \
+    echo "  sudo apt install python3.10 python3.10-venv     (Ubuntu 22.04)"; \
+    echo "and run make again, or make PYTHON=/path/to/python3.10"; } >&2; \
+  exit 1; \
+fi
+endef

@@ -1,0 +1,205 @@
+"""The command line: `python -m byoc_hw build`, `run` and `explain`."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+import byoc_hw
+from byoc_hw.errors import ByocHwError, InvalidInput, RunError, ToolchainMissing
+from byoc_hw.project import RUNNERS, Project
+from byoc_hw.report.cycles import cycle_table
+from byoc_hw.run.files import Interface, read_model
+from byoc_hw.run.result import Array, Result
+
+ACCELERATORS = {preset.label: preset for preset in (byoc_hw.REFERENCE, byoc_hw.SMALL, byoc_hw.DIANA_DIGITAL)}
+
+EXIT_CODES = """\
+exit codes:
+  0  done
+  1  the generated program could not be built, or failed
+  2  a bad option or input: nothing was written
+  3  a tool is missing: the message says what to install
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        options.command(options)
+    except RunError as error:
+        return _fail(error, 1)
+    except ToolchainMissing as error:
+        return _fail(error, 3)
+    except ModuleNotFoundError as error:
+        return _fail(f"the Python package {error.name} is missing: pip install byoc-hw brings it", 3)
+    except (ByocHwError, OSError) as error:
+        return _fail(error, 2)
+    return 0
+
+
+def _fail(error: object, code: int) -> int:
+    print(f"byoc_hw: error: {error}", file=sys.stderr)
+    return code
+
+
+# ---------------------------------------------------------------- commands
+
+
+def _build(options: argparse.Namespace) -> None:
+    mod, params = byoc_hw.load_tflite(options.model)
+    if options.cpu_only:
+        if options.deny:
+            raise InvalidInput("--deny says what is not offloaded: with --cpu-only nothing is")
+    else:
+        accelerator = ACCELERATORS[options.accelerator]
+        mod = byoc_hw.partition_for_hwlib(mod, params, options.mod_name, accelerator=accelerator, deny=options.deny)
+    project = byoc_hw.build(mod, params, mod_name=options.mod_name, output_dir=options.output_dir)
+    print(project.report)
+    print(project.memory)
+    print(f"The C project is in {project.directory}: make -C {project.directory}")
+
+
+def _run(options: argparse.Namespace) -> None:
+    project = Project(options.directory)
+    model = read_model(project.directory)
+    inputs = _inputs(model.inputs, options.input, options.random)
+    result = project.run(inputs, on=options.on)
+    if options.output_dir is not None:
+        _save(model.outputs, result, options.output_dir)
+    for interface, output in zip(model.outputs, result.outputs, strict=True):
+        print(f"{interface.name} {interface.dtype}{list(interface.shape)}")
+        print(np.array2string(output, threshold=64))
+    if options.profile:
+        print("no cycles: nothing ran on a simulated accelerator" if not result.cycles else cycle_table(result.cycles))
+
+
+def _explain(options: argparse.Namespace) -> None:
+    mod, params = byoc_hw.load_tflite(options.model)
+    mod = byoc_hw.partition_for_hwlib(mod, params, accelerator=ACCELERATORS[options.accelerator], deny=options.deny)
+    report = byoc_hw.explain(mod)
+    print(report.to_json() if options.json else report)
+
+
+# ---------------------------------------------------------------- arrays
+
+
+def _inputs(expected: Sequence[Interface], given: Sequence[str], seed: int | None) -> dict[str, Array]:
+    """The arrays of `--input`, and random ones for the rest if there is a seed."""
+    arrays = dict(_read(text, expected) for text in given)
+    if seed is not None:
+        rng = np.random.default_rng(seed)
+        # Each is drawn, whether it is used or not: the others do not depend on what was given.
+        arrays = {interface.name: _random(interface, rng) for interface in expected} | arrays
+    return arrays
+
+
+def _read(text: str, expected: Sequence[Interface]) -> tuple[str, Array]:
+    # Names come from models and may hold anything, an equals sign too.
+    known = [interface.name for interface in expected if text.startswith(f"{interface.name}=")]
+    name = known[0] if known else text.partition("=")[0]
+    file = text[len(name) + 1 :]
+    if not file:
+        raise InvalidInput(f"--input is NAME=FILE.npy: got {text!r}")
+    try:
+        array = np.load(file, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise InvalidInput(f"input {name}: {file} is a .npy file with an array: {error}") from error
+    if not isinstance(array, np.ndarray):
+        raise InvalidInput(f"input {name}: {file} is a .npy file with one array: it is an archive")
+    return name, array
+
+
+def _random(interface: Interface, rng: np.random.Generator) -> Array:
+    dtype = np.dtype(interface.dtype)
+    if dtype.kind == "f":
+        return rng.standard_normal(interface.shape).astype(dtype)
+    if dtype.kind == "b":
+        return rng.integers(0, 2, interface.shape).astype(dtype)
+    limits = np.iinfo(dtype)
+    return rng.integers(limits.min, limits.max, interface.shape, dtype, endpoint=True)
+
+
+def _save(interfaces: Sequence[Interface], result: Result, directory: Path) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    for interface, output in zip(interfaces, result.outputs, strict=True):
+        np.save(directory / f"{re.sub(r'[^A-Za-z0-9_.-]', '_', interface.name)}.npy", output)
+
+
+# ---------------------------------------------------------------- options
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m byoc_hw",
+        description="Compile TFLite models to C projects for a neural accelerator, and run them.",
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"byoc_hw {byoc_hw.__version__}")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+
+    build = _command(commands, "build", "compile a model to a C project", "model.tflite --output-dir out/model")
+    _add_model(build)
+    build.add_argument("--output-dir", type=Path, required=True, help="a new or empty directory, or an earlier project")
+    build.add_argument("--mod-name", default="default", help="what every C name starts with (%(default)s)")
+    target = build.add_mutually_exclusive_group()
+    _add_accelerator(build, target)
+    target.add_argument("--cpu-only", action="store_true", help="all of the model as TVM's C, nothing offloaded")
+    build.set_defaults(command=_build)
+
+    run = _command(commands, "run", "run one inference of a project (needs no TVM)", "out/model --random 0 --profile")
+    run.add_argument("directory", type=Path, metavar="DIR", help="a project that build made")
+    run.add_argument("--on", choices=RUNNERS, default=RUNNERS[0], help="where it runs (%(default)s)")
+    run.add_argument(
+        "--input", action="append", default=[], metavar="NAME=FILE.npy", help="an input; once for each of the model"
+    )
+    run.add_argument("--random", type=int, metavar="SEED", help="random values for inputs that are not given")
+    run.add_argument("--output-dir", type=Path, help="write each output there, as <name>.npy")
+    run.add_argument("--profile", action="store_true", help="show accelerator cycles by layer")
+    run.set_defaults(command=_run)
+
+    explain = _command(commands, "explain", "say what is offloaded, and why the rest is not", "model.tflite --json")
+    _add_model(explain)
+    explain.add_argument("--json", action="store_true", help="for programs")
+    _add_accelerator(explain, explain)
+    explain.set_defaults(command=_explain)
+    return parser
+
+
+def _command(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, summary: str, example: str
+) -> argparse.ArgumentParser:
+    return commands.add_parser(
+        name,
+        help=summary,
+        description=f"{summary[0].upper()}{summary[1:]}.",
+        epilog=f"example:\n  python -m byoc_hw {name} {example}\n\n{EXIT_CODES}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+
+
+def _add_model(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", type=Path, metavar="MODEL.tflite", help="a TFLite model")
+
+
+def _add_accelerator(parser: argparse.ArgumentParser, group: argparse._ActionsContainer) -> None:
+    group.add_argument("--accelerator", choices=ACCELERATORS, default="REFERENCE", help="a preset (%(default)s)")
+    parser.add_argument(
+        "--deny",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="NAME",
+        help="composites or operators to keep on the host",
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,75 @@
+"""The table of supported operators, made from the patterns and the limits of an accelerator.
+
+`python -m byoc_hw.report.capabilities` prints it; with `--update FILE` it takes the place of the one
+between the marks in that file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import get_args, get_type_hints
+
+from byoc_hw.accelerator import REFERENCE, Accelerator
+from byoc_hw.errors import InvalidInput
+from byoc_hw.pattern import Pattern, patterns
+
+BEGIN = "<!-- python -m byoc_hw.report.capabilities -->"
+END = "<!-- end -->"
+
+
+def capabilities(table: Iterable[Pattern], accelerator: Accelerator = REFERENCE) -> str:
+    """A Markdown table: each composite, the layer that it becomes, what it covers and its limits."""
+    rows = ["| composite | layer | covers | limits |", "|---|---|---|---|"]
+    for pattern in sorted(table, key=lambda pattern: pattern.name):
+        kind = layer_kind(pattern)
+        limits = accelerator.limits.get(kind)
+        rules = [*(limits.rules() if limits is not None else ()), *pattern.limits]
+        texts = "<br>".join(rule.text for rule in rules) or "none"
+        rows.append(f"| `{pattern.name}` | `{kind}` | {pattern.document} | {texts} |")
+    return "\n".join(rows)
+
+
+def layer_kind(pattern: Pattern) -> str:
+    """The layer kind that a pattern's `parse` returns, as its annotation says."""
+    returned = get_type_hints(pattern.parse).get("return")
+    for kind in (returned, *get_args(returned)):
+        if hasattr(kind, "kind"):
+            return str(kind.kind)
+    raise InvalidInput(f"parse of pattern {pattern.name} is annotated with the layer that it returns: got {returned}")
+
+
+def replaced(text: str, table: str) -> str:
+    """The text with the table between the marks."""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not end:
+        raise InvalidInput(f"the file has the marks {BEGIN} and {END}")
+    return f"{before}{begin}\n{table}\n{end}{after}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the table, or update it in a file."""
+    # The one thing here that needs TVM: patterns are written in its pattern language.
+    from byoc_hw.frontend.relay.table import load_patterns
+
+    parser = argparse.ArgumentParser(prog="python -m byoc_hw.report.capabilities", description=__doc__)
+    parser.add_argument("--update", type=Path, metavar="FILE", help="put the table between the marks of a file")
+    options = parser.parse_args(arguments)
+    load_patterns()
+    table = capabilities(patterns())
+    if options.update is None:
+        print(table)
+        return 0
+    try:
+        options.update.write_text(replaced(options.update.read_text(encoding="utf-8"), table), encoding="utf-8")
+    except (InvalidInput, OSError) as error:
+        print(f"byoc_hw: error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,81 @@
+"""NCHW models, as they come from ONNX and PyTorch, run in NHWC inside their regions."""
+
+import pytest
+import tvm
+from bit_exact import assert_bit_exact
+from relay_samples import Add, Conv, Pool, Quantized, module, variable
+from tvm import relay
+
+import byoc_hw
+from byoc_hw.errors import Unsupported
+from byoc_hw.frontend.relay.lower import lower_region
+from byoc_hw.frontend.relay.record import regions
+
+
+def kinds(mod):
+    """The layer kinds of a module's only region."""
+    ((symbol, function),) = regions(byoc_hw.partition_for_hwlib(mod)).items()
+    return [layer.kind for layer in lower_region(function, symbol.name_hint).layers]
+
+
+def nchw_chain(*, flatten):
+    x = variable((1, 3, 10, 8))
+    y = Conv(10, 8, 3, 8, layout="NCHW", padding=(0, 0, 0, 0), explicit_pad=(1, 0, 1, 2)).expr(x)
+    as_it_left = {"ifm_zero_point": 5, "ifm_scale": 0.4}  # otherwise a Reshape stands between the views
+    y = Conv(10, 8, 8, depthwise=True, layout="NCHW", strides=(2, 2), seed=1, **as_it_left).expr(y)
+    y = Pool("nn.max_pool2d", layout="NCHW").expr(y)
+    return module(relay.nn.batch_flatten(y) if flatten else y, x)
+
+
+def test_transposes_only_at_the_borders():
+    assert kinds(nchw_chain(flatten=False)) == ["transpose", "conv2d", "depthwise_conv2d", "pool2d", "transpose"]
+
+
+def test_transposes_before_a_flatten():
+    assert kinds(nchw_chain(flatten=True))[-3:] == ["pool2d", "transpose", "reshape"]
+
+
+@pytest.mark.parametrize("flatten", [False, True])
+def test_a_chain_is_bit_exact(flatten):
+    assert_bit_exact(nchw_chain(flatten=flatten))
+
+
+@pytest.mark.parametrize("operator", ["nn.avg_pool2d", "nn.max_pool2d", "nn.global_avg_pool2d", "mean"])
+@pytest.mark.parametrize("keepdims", [False, True])
+def test_pooling_is_bit_exact(operator, keepdims):
+    pool = Pool(operator, shape=(1, 5, 8, 6), layout="NCHW", axis=(2, 3), keepdims=keepdims)
+    assert_bit_exact(pool.module())
+
+
+def test_a_residual_block_is_bit_exact():
+    x = variable((1, 4, 6, 6))
+    first = Conv(6, 6, 4, 8, layout="NCHW").expr(x)
+    second = Conv(6, 6, 8, 8, layout="NCHW", seed=1).expr(first)
+    total = Add(lhs=Quantized(0.4, 5), rhs=Quantized(0.4, 5)).expr(first, second)
+    total = Pool("mean", axis=(2, 3), keepdims=True).expr(total)
+    mod = module(relay.nn.batch_flatten(total), x)
+    assert kinds(mod).count("transpose") == 1
+    assert_bit_exact(mod)
+
+
+def test_every_operator_keeps_its_source_name():
+    report = byoc_hw.explain(byoc_hw.partition_for_hwlib(nchw_chain(flatten=True)))
+    assert {outcome.placement for outcome in report.outcomes} == {"accelerator"}
+
+
+def test_an_nchw_composite_that_the_hook_has_not_seen_is_never_lowered():
+    nchw = tvm.transform.Sequential(
+        [
+            relay.transform.MergeComposite(byoc_hw.pattern_table("hwlib")),
+            relay.transform.InferType(),
+        ]
+    )(Conv(layout="NCHW").module())
+    with pytest.raises(Unsupported, match=r"qnn_conv2d at .* cannot be lowered: its data layout is NCHW, not NHWC"):
+        lower_region(nchw["main"], "region")
+
+
+def test_an_operator_without_a_composite_is_named():
+    x = variable((1, 8))
+    mod = module(relay.nn.relu(x), x)
+    with pytest.raises(Unsupported, match=r"nn.relu cannot be lowered: no composite of the pattern table holds it"):
+        lower_region(mod["main"], "region")

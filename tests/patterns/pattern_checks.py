@@ -1,0 +1,165 @@
+"""What the tests of `patterns/` share: accepted, declined, golden C, bit-exact.
+
+`BYOC_HW_UPDATE_GOLDEN=1 pytest tests/patterns` writes the golden C files anew; read the difference
+before it is committed.
+"""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import tvm
+from hypothesis import strategies as st
+from relay_samples import side_by_side
+
+import byoc_hw
+from byoc_hw import REFERENCE, SMALL
+from byoc_hw.frontend.relay.lower import lower_region
+from byoc_hw.frontend.relay.partition import folding, prepare
+from byoc_hw.frontend.relay.record import regions
+from byoc_hw.frontend.relay.reference import Reference
+from byoc_hw.graph import Reshape, Transpose
+
+GOLDEN = Path(__file__).parent / "golden"
+UPDATE_GOLDEN = "BYOC_HW_UPDATE_GOLDEN"
+
+TINY = replace(REFERENCE, label="TINY", activation_memory=2048, weight_memory=1024)
+"""Memories so small that every layer falls into tiles."""
+
+ACCELERATORS = st.sampled_from((REFERENCE, SMALL, TINY))
+
+FAST_BUILD = "-O1"
+"""The compiler takes longer than the programs run."""
+
+
+# ---------------------------------------------------------------- what goes where
+
+
+def partitioned(mod, **options):
+    return byoc_hw.partition_for_hwlib(mod, **options)
+
+
+def graphs(mod):
+    """The lowered graph of each region of a partitioned module."""
+    found = [lower_region(function, variable.name_hint) for variable, function in regions(mod).items()]
+    for graph in found:
+        graph.verify()
+    return found
+
+
+def computing(graph):
+    """The layers of a graph that compute something: no change of shape or layout."""
+    return [layer for layer in graph.layers if not isinstance(layer, (Reshape, Transpose))]
+
+
+def composites(mod):
+    """The composites of a partitioned module, in the order of its operators, as the report has them."""
+    return [composite for outcome in byoc_hw.explain(mod).outcomes for composite in outcome.composites]
+
+
+def accepted(mod, composite, **options):
+    """The one layer of the one region that takes the whole model, as this composite."""
+    mod = partitioned(mod, **options)
+    report = byoc_hw.explain(mod)
+    assert [outcome for outcome in report.outcomes if outcome.placement not in ("accelerator", "folded")] == []
+    assert set(composites(mod)) == {composite}
+    (graph,) = graphs(mod)
+    (layer,) = computing(graph)
+    return layer
+
+
+def reasons(mod):
+    """Every reason of a partitioned module's report, each once, as text."""
+    texts = (str(rejection) for outcome in byoc_hw.explain(mod).outcomes for rejection in outcome.rejections)
+    return list(dict.fromkeys(texts))
+
+
+def declined(mod, *expected, **options):
+    """Nothing is offloaded, for exactly these reasons, and the model is as it would be without partitioning."""
+    after = partitioned(mod, **options)
+    assert reasons(after) == list(expected)
+    assert all(text in str(byoc_hw.explain(after)) for text in expected)
+    assert not regions(after)
+    untouched = tvm.transform.Sequential(folding())(prepare(mod, None))
+    assert tvm.ir.structural_equal(after["main"], untouched["main"])
+
+
+# ---------------------------------------------------------------- golden C
+
+
+def check_golden(composite, mod):
+    """The region's C is the golden file's; it compiles without a warning and computes what TVM does."""
+    project = byoc_hw.build(partitioned(mod, mod_name=composite))
+    source = (project.directory / "src" / f"{composite}_hwlib.c").read_text()
+    golden = GOLDEN / f"{composite}.c"
+    if os.environ.get(UPDATE_GOLDEN):
+        golden.write_text(source)
+    assert golden.exists(), f"{golden.name} is missing: run the test with {UPDATE_GOLDEN}=1 to write it"
+    assert source == golden.read_text(), f"{golden.name} differs: {UPDATE_GOLDEN}=1 writes it anew"
+    compare(mod, project, Reference(mod))
+
+
+# ---------------------------------------------------------------- bit for bit
+
+
+def check_bit_exact(samples, composite, accelerator=REFERENCE, seed=0):
+    """Each sample is offloaded as the composite and gives TVM's own results, element by element."""
+    mod = side_by_side(samples)
+    after = partitioned(mod, accelerator=accelerator)
+    kinds = [layer for graph in graphs(after) for layer in computing(graph)]
+    assert len(kinds) == len(samples), str(byoc_hw.explain(after))
+    assert set(composites(after)) == {composite}
+    compare(mod, byoc_hw.build(after), Reference(mod), seed)
+
+
+def compare(mod, project, reference, seed=0):
+    inferences = inputs_of(mod, seed)
+    results = project.run_batch(inferences, cflags=FAST_BUILD)
+    for number, (inputs, result) in enumerate(zip(inferences, results, strict=True)):
+        expected = reference.run(inputs)
+        assert len(result.outputs) == len(expected)
+        for index, (got, want) in enumerate(zip(result.outputs, expected, strict=True)):
+            np.testing.assert_array_equal(got, want, err_msg=f"inference {number}, output {index}", strict=True)
+
+
+def inputs_of(mod, seed=0):
+    """Several inferences: random values, and the extremes that sums can reach."""
+    rng = np.random.default_rng(seed)
+    shapes = [tuple(map(int, parameter.checked_type.shape)) for parameter in mod["main"].params]
+    rails = np.asarray((-128, 127), np.int8)
+    fills = [
+        lambda shape: rng.integers(-128, 128, shape).astype(np.int8),
+        lambda shape: rng.integers(-128, 128, shape).astype(np.int8),
+        lambda shape: np.full(shape, -128, np.int8),
+        lambda shape: np.full(shape, 127, np.int8),
+        lambda shape: rng.choice(rails, shape),
+        lambda shape: np.zeros(shape, np.int8),
+    ]
+    return [[fill(shape) for shape in shapes] for fill in fills]
+
+
+# ---------------------------------------------------------------- random values
+
+ZERO_POINTS = st.one_of(st.sampled_from((-128, 127, 0)), st.integers(-128, 127))
+SEEDS = st.integers(0, 2**16)
+CLIPS = st.one_of(
+    st.none(),
+    st.tuples(st.integers(-128, 127), st.integers(-128, 127)).map(lambda ends: tuple(map(float, sorted(ends)))),
+)
+# Ratios to the output on both sides of 1, and so wide that whole channels saturate.
+SCALES = st.floats(2.0**-12, 2.0, width=32)
+
+
+@st.composite
+def weight_values(draw, shape):
+    """Weights at random, or all at one rail, or at both."""
+    rng = np.random.default_rng(draw(SEEDS))
+    kind = draw(st.sampled_from(("random", "random", "low", "high", "rails")))
+    if kind == "low":
+        return np.full(shape, -128, np.int8)
+    if kind == "high":
+        return np.full(shape, 127, np.int8)
+    if kind == "rails":
+        return rng.choice(np.asarray((-128, 127), np.int8), shape)
+    return rng.integers(-128, 128, shape).astype(np.int8)

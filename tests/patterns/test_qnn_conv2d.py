@@ -1,0 +1,336 @@
+"""qnn_conv2d: which convolutions it takes, as what layer, what it declines and why, and what it computes."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pattern_checks import (
+    ACCELERATORS,
+    CLIPS,
+    SEEDS,
+    ZERO_POINTS,
+    accepted,
+    check_bit_exact,
+    check_golden,
+    composites,
+    computing,
+    declined,
+    graphs,
+    partitioned,
+    reasons,
+    weight_values,
+)
+from relay_samples import Conv, const, module, variable
+from tvm import relay
+
+import byoc_hw
+from byoc_hw.graph import Conv2d, Reshape, Transpose
+
+COMPOSITE = "qnn_conv2d"
+
+FORMS = {
+    "plain": Conv(),
+    "without bias": Conv(bias=False),
+    "bias as add": Conv(bias_as_add=True),  # what layout conversion makes of a bias_add
+    "clip": Conv(clip=(-100.0, 50.0)),
+    "one scale": Conv(per_channel=False),
+    "zero points": Conv(ifm_zero_point=127, weight_zero_point=-7, ofm_zero_point=-128),
+    "asymmetric padding": Conv(padding=(0, 1, 2, 0)),
+    "stride 2": Conv(strides=(2, 2), padding=(0, 0, 1, 1)),
+    "strides that differ": Conv(strides=(1, 2)),
+    "largest kernel": Conv(kernel=(11, 11), padding=(5, 5, 5, 5)),
+    "flat kernel": Conv(kernel=(1, 5), padding=(0, 2, 0, 2)),
+    "1x1": Conv(kernel=(1, 1), padding=(0, 0, 0, 0)),
+    "one channel in": Conv(channels=1),
+    "one filter": Conv(filters=1),
+    # No group of several channels: the TFLite importer makes this an ordinary convolution too.
+    "depthwise of one channel": Conv(depthwise=True, channels=1),
+    "two filters on one channel": Conv(depthwise=True, channels=1, multiplier=2),
+    "kernel layout OHWI": Conv(kernel_layout="OHWI"),
+    "NCHW": Conv(layout="NCHW"),
+    "NCHW, bias as add": Conv(layout="NCHW", bias_as_add=True),
+    "NCHW, explicit pad": Conv(layout="NCHW", padding=(0, 0, 0, 0), explicit_pad=(0, 1, 1, 0)),
+    "dead channel": Conv(filters=2, scales=(1e-12, 0.01)),
+    "dead channel, bias as add": Conv(filters=2, scales=(1e-12, 0.01), bias_as_add=True),
+}
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_takes_the_whole_form(form):
+    layer = accepted(form.module(), COMPOSITE)
+    assert type(layer) is Conv2d
+    assert layer.ifm.shape == (1, form.height, form.width, form.channels)
+    assert layer.weights.shape == (form.total_filters, *form.kernel, form.channels)
+    assert (layer.bias is not None) == form.bias
+    assert len(layer.accumulator.scale) == (form.total_filters if form.per_channel else 1)
+    assert layer.strides == form.strides
+    assert (layer.act_min, layer.act_max) == (form.clip or (-128, 127))
+
+
+def test_reads_zero_points_scales_and_weights():
+    conv = Conv(ifm_zero_point=11, weight_zero_point=-7, ofm_zero_point=-128, filters=3, scales=(0.5, 0.25, 0.125))
+    conv.weights = np.arange(3 * 3 * 3 * 4).reshape(3, 3, 3, 4).astype("int8")
+    conv.bias_values = np.asarray([1, -2, 3], "int32")
+    layer = accepted(conv.module(), COMPOSITE)
+    assert layer.ifm.quantization.zero_point == (11,)
+    assert layer.weights.quantization.zero_point == (-7,)
+    assert layer.weights.quantization.scale == (0.5, 0.25, 0.125)
+    assert layer.ofm.quantization.zero_point == (-128,)
+    assert layer.ofm.quantization.scale == (float(np.float32(0.4)),)
+    assert layer.accumulator.scale == tuple(float(np.float32(scale) * np.float32(0.05)) for scale in (0.5, 0.25, 0.125))
+    assert layer.accumulator.axis == -1
+    np.testing.assert_array_equal(layer.weights.data, conv.weights)
+    np.testing.assert_array_equal(layer.bias.data, conv.bias_values)
+
+
+def test_nchw_reads_as_the_same_layer_between_transposes():
+    nhwc, nchw = (accepted(Conv(width=6, layout=layout).module(), COMPOSITE) for layout in ("NHWC", "NCHW"))
+    np.testing.assert_array_equal(nchw.weights.data, nhwc.weights.data)
+    assert (nchw.ifm.shape, nchw.ofm.shape, nchw.padding) == (nhwc.ifm.shape, nhwc.ofm.shape, nhwc.padding)
+    assert nchw.source == nhwc.source
+    (graph,) = graphs(partitioned(Conv(width=6, layout="NCHW").module()))
+    assert [type(layer) for layer in graph.layers] == [Transpose, Conv2d, Transpose]
+    assert [layer.axes for layer in graph.layers if isinstance(layer, Transpose)] == [(0, 2, 3, 1), (0, 3, 1, 2)]
+
+
+def test_nchw_of_one_channel_needs_no_transpose():
+    (graph,) = graphs(partitioned(Conv(channels=1, filters=1, layout="NCHW").module()))
+    assert [type(layer) for layer in graph.layers] == [Reshape, Conv2d, Reshape]
+
+
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+def test_absorbs_a_pad_by_the_zero_point(layout):
+    conv = Conv(padding=(1, 0, 0, 1), explicit_pad=(0, 1, 2, 1), layout=layout)
+    layer = accepted(conv.module(), COMPOSITE)
+    assert layer.padding == (1, 1, 2, 2)
+    assert "nn.pad_1" in layer.source
+
+
+def test_a_window_over_the_whole_input_has_no_stride():
+    layer = accepted(Conv(kernel=(8, 8), padding=(0, 0, 0, 0), strides=(8, 3)).module(), COMPOSITE)
+    assert layer.strides == (1, 1)
+
+
+def test_an_empty_clip_gives_its_minimum():
+    layer = accepted(Conv(clip=(10.0, 3.0)).module(), COMPOSITE)
+    assert (layer.act_min, layer.act_max) == (10, 10)
+
+
+def test_two_convolutions_are_one_region():
+    first, second = Conv(filters=4), Conv(seed=7)
+    x = variable(first.ifm_shape)
+    mod = partitioned(module(second.expr(first.expr(x)), x))
+    (graph,) = graphs(mod)
+    assert [layer.name for layer in computing(graph)] == ["qnn.conv2d_1", "qnn.conv2d_2"]
+
+
+# ---------------------------------------------------------------- declined
+
+
+DECLINED = {
+    "stride 3": (Conv(strides=(3, 3)), "stride is one of 1, 2: got 3"),
+    "strides 1 and 3": (Conv(strides=(1, 3)), "stride is one of 1, 2: got 1 x 3"),
+    "dilation": (Conv(dilation=(2, 2)), "dilation is 1: got 2"),
+    "kernel": (Conv(kernel=(1, 12), width=20, padding=(0, 0, 0, 0)), "kernel is at most 11 x 11: got 1 x 12"),
+    "batch": (Conv(batch=2), "batch is 1: got 2"),
+    "uint8": (Conv(dtype="uint8"), "activation type is int8: got uint8"),
+    "uint8 weights": (Conv(weight_dtype="uint8"), "weight type is int8: got uint8"),
+    "padding as wide as the kernel": (
+        Conv(padding=(3, 0, 0, 0)),
+        "padding is smaller than the kernel: got (3, 0, 0, 0) for 3 x 3",
+    ),
+    "groups": (Conv(groups=2), "groups are 1 or the input channels: got 2"),
+    "layout": (Conv(layout="HWCN", kernel_layout="HWIO"), "data layout is NHWC or NCHW: got HWCN"),
+    "weight zero points": (
+        Conv(filters=3, weight_zero_point=(0, 1, 2)),
+        "one weight zero point for the whole tensor: got 3 different ones",
+    ),
+    "requantize axis": (
+        Conv(height=8, filters=8, requantize_axis=1),
+        "requantize's scales lie along axis 3, the output channels: got 1",
+    ),
+    "requantize of an offset sum": (Conv(sum_zero_point=4), "requantize's input zero point is 0: got 4"),
+    "rounding": (Conv(rounding="TONEAREST"), "requantize rounds UPWARD: got TONEAREST"),
+    "requantize in float": (Conv(compute_dtype="float32"), "requantize computes in int64: got float32"),
+    "int16 sums": (Conv(bias=False, sum_dtype="int16"), "sums are int32: got int16"),
+    "bias along height": (
+        Conv(bias_axis=1),
+        "bias lies along the output channels: got shape (1, 8, 1, 1)",
+    ),
+    "sums beyond 32 bits": (
+        Conv(bias_values=np.full(8, 2**31 - 1, "int32")),
+        "sums, before and after they are scaled, fit in 32 bits: got 33 bits",
+    ),
+    "scaled sums beyond 32 bits": (
+        Conv(scales=(8000.0,) * 8, bias=False),
+        "sums, before and after they are scaled, fit in 32 bits: got 33 bits",
+    ),
+}
+
+
+@pytest.mark.parametrize(("conv", "reason"), DECLINED.values(), ids=DECLINED)
+def test_declines_with_the_rule_and_the_value(conv, reason):
+    declined(conv.module(), f"qnn_conv2d: {reason}")
+
+
+def test_names_every_broken_rule():
+    conv = Conv(batch=2, strides=(3, 3), dtype="uint8")
+    declined(
+        conv.module(),
+        "qnn_conv2d: batch is 1: got 2; stride is one of 1, 2: got 3; activation type is int8: got uint8",
+    )
+
+
+NEAR_MISSES = {
+    "weights from outside": (
+        Conv(constant_weights=False),
+        "qnn.conv2d: weight is the input w, not a constant",
+    ),
+    "bias from outside": (
+        Conv(constant_bias=False),
+        "matched to qnn.conv2d; nn.bias_add: bias is the input b, not a constant",
+    ),
+    "no requantize": (
+        Conv(requantized=False),
+        "matched to nn.bias_add; expected qnn.requantize, found the model's output",
+    ),
+    "no requantize but a clip": (
+        Conv(requantized=False, bias=False, clip=(0.0, 6.0)),
+        "matched to qnn.conv2d; expected nn.bias_add or add or qnn.requantize, found clip",
+    ),
+}
+
+
+@pytest.mark.parametrize(("conv", "reason"), NEAR_MISSES.values(), ids=NEAR_MISSES)
+def test_says_how_far_the_match_got(conv, reason):
+    after = partitioned(conv.module())
+    assert f"qnn_depthwise_conv2d or qnn_conv2d: {reason}" in reasons(after)
+    assert not graphs(after)
+
+
+def test_declines_a_sum_that_is_used_elsewhere_too():
+    conv = Conv(requantized=False, bias=False)
+    x = variable(conv.ifm_shape)
+    total = conv.expr(x)
+    out = relay.qnn.op.requantize(
+        total, const(0.001, "float32"), const(0, "int32"), const(0.4, "float32"), const(0, "int32"), out_dtype="int8"
+    )
+    after = partitioned(module(relay.Tuple([out, total]), x))
+    assert (
+        "qnn_depthwise_conv2d or qnn_conv2d: matched to qnn.requantize; "
+        "the result of qnn.conv2d is used elsewhere too" in reasons(after)
+    )
+    assert not graphs(after)
+
+
+PADS = {
+    "wrong value": (Conv(pad_value=0.0), "nn.pad fills with the input's zero point, -3: got 0.0"),
+    "channels": (Conv(pad_channels=(0, 1)), "nn.pad widens height and width only: got [(0, 0), (1, 1), (1, 1), (0, 1)]"),
+    "reflect": (Conv(pad_mode="reflect"), "nn.pad's mode is constant: got reflect"),
+    "too wide": (
+        Conv(padding=(2, 0, 0, 0)),
+        "padding is smaller than the kernel: got (3, 1, 1, 1) for 3 x 3",
+    ),
+}
+
+
+@pytest.mark.parametrize(("conv", "reason"), PADS.values(), ids=PADS)
+def test_leaves_a_pad_that_it_cannot_absorb_on_the_host(conv, reason):
+    conv.explicit_pad = (1, 1, 1, 1)
+    after = partitioned(conv.module())
+    assert reasons(after) == [f"qnn_conv2d: {reason}"]
+    assert [outcome.name for outcome in byoc_hw.explain(after).host] == ["nn.pad_1"]
+    (graph,) = graphs(after)
+    assert [layer.padding for layer in computing(graph)] == [conv.padding]
+
+
+def test_leaves_a_pad_with_a_second_reader_on_the_host():
+    conv = Conv(padding=(0, 0, 0, 0), explicit_pad=(1, 1, 1, 1))
+    x = variable(conv.ifm_shape)
+    out = conv.expr(x)
+    body, found = out, []
+    relay.analysis.post_order_visit(body, lambda node: found.append(node) if isinstance(node, relay.Call) else None)
+    after = partitioned(module(relay.Tuple([out, found[0]]), x))
+    assert [outcome.name for outcome in byoc_hw.explain(after).host] == ["nn.pad_1"]
+    assert set(composites(after)) == {COMPOSITE}
+
+
+@pytest.mark.parametrize("name", ["qnn_conv2d", "qnn.conv2d_1"])
+def test_deny_keeps_it_on_the_host(name):
+    declined(Conv().module(), f"qnn_conv2d: kept on the host by deny={name!r}", deny=[name])
+
+
+# ---------------------------------------------------------------- code and results
+
+
+def test_generated_c_reads_as_the_golden_file():
+    conv = Conv(height=5, width=6, channels=3, filters=4, padding=(0, 0, 0, 0), explicit_pad=(0, 1, 1, 0))
+    check_golden(COMPOSITE, conv.module())
+
+
+@st.composite
+def convolutions(draw):
+    channels = draw(st.sampled_from((1, 2, 3, 5, 17)))
+    filters = draw(st.sampled_from((1, 3, 8, 16, 19)))
+    kernel = draw(st.tuples(st.integers(1, 4), st.integers(1, 4)))
+    if channels == 1:
+        kernel = draw(st.sampled_from((kernel, (11, 1), (1, 11), (5, 7))))
+    around = [draw(st.integers(0, min(extent - 1, 3))) for extent in (*kernel, *kernel)]
+    explicit = [draw(st.integers(0, width)) for width in around] if draw(st.booleans()) else None
+    padding = around if explicit is None else [width - own for width, own in zip(around, explicit, strict=True)]
+    smallest = [max(1, kernel[axis] - around[axis] - around[axis + 2]) for axis in (0, 1)]
+    height, width = (extent + draw(st.sampled_from((0, 0, 1, 5, 14))) for extent in smallest)
+    per_channel = draw(st.booleans())
+    exponents = draw(st.tuples(st.integers(-14, -2), st.integers(0, 6)))
+    scales = np.random.default_rng(draw(SEEDS)).uniform(*(2.0 ** np.asarray((exponents[0], sum(exponents)))), filters)
+    return Conv(
+        height=height,
+        width=width,
+        channels=channels,
+        filters=filters,
+        kernel=kernel,
+        strides=draw(st.tuples(st.integers(1, 2), st.integers(1, 2))),
+        padding=tuple(padding),
+        explicit_pad=None if explicit is None else tuple(explicit),
+        layout=draw(st.sampled_from(("NHWC", "NHWC", "NCHW"))),
+        bias=draw(st.booleans()),
+        bias_as_add=draw(st.booleans()),
+        clip=draw(CLIPS),
+        per_channel=per_channel,
+        scales=tuple(scales if per_channel else scales[:1]),
+        ifm_zero_point=draw(ZERO_POINTS),
+        weight_zero_point=draw(st.one_of(st.just(0), ZERO_POINTS)),
+        ofm_zero_point=draw(ZERO_POINTS),
+        weights=draw(weight_values((filters, *kernel, channels))),
+        seed=draw(SEEDS),
+    )
+
+
+@settings(max_examples=10)
+@given(st.lists(convolutions(), min_size=3, max_size=4), ACCELERATORS, SEEDS)
+def test_gives_tvms_results_bit_for_bit(samples, accelerator, seed):
+    check_bit_exact(samples, COMPOSITE, accelerator, seed)
+
+
+EDGES = {
+    "one pixel": Conv(height=1, width=1, kernel=(1, 1), padding=(0, 0, 0, 0)),
+    "one pixel amid padding": Conv(height=1, width=1),
+    "window over the whole input": Conv(kernel=(8, 8), padding=(0, 0, 0, 0), strides=(8, 3)),
+    "largest kernel": Conv(kernel=(11, 11), padding=(5, 5, 5, 5), channels=2),
+    "dead channels": Conv(filters=3, scales=(1e-12, 2e-10, 0.01), bias_as_add=True),
+    "dead tensor": Conv(per_channel=False, scales=(1e-12,)),
+    "all at the rails": Conv(
+        ifm_zero_point=127,
+        weight_zero_point=127,
+        ofm_zero_point=-128,
+        weights=np.full((8, 3, 3, 4), -128, "int8"),
+        scales=(0.5,) * 8,
+    ),
+    "scaled up": Conv(scales=(100.0,) * 8, kernel=(1, 1), padding=(0, 0, 0, 0)),
+    "empty clip": Conv(clip=(10.0, 3.0)),
+    "two filters on one channel": Conv(depthwise=True, channels=1, multiplier=2),
+}
+
+
+def test_gives_tvms_results_in_the_corners():
+    check_bit_exact(list(EDGES.values()), COMPOSITE)
