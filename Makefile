@@ -43,7 +43,7 @@ wheel: .venv/ready
 	$(BIN)/python -m build --wheel
 
 clean:
-	rm -rf .venv out build dist *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache
+	rm -rf .venv out build dist *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache .pkl_memoize_py3
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # New when the dependencies change. A failed install leaves no .venv/ready behind.

@@ -14,14 +14,15 @@ from byoc_hw.accelerator import REFERENCE, Accelerator
 from byoc_hw.emit.files import Parts, flash_bytes, project_files, write_project
 from byoc_hw.emit.library import library_plan
 from byoc_hw.emit.region import Region, region_source
-from byoc_hw.errors import InvalidInput
+from byoc_hw.errors import InvalidInput, PlanError
 from byoc_hw.frontend.relay import codegen
 from byoc_hw.frontend.relay.accelerators import by_fingerprint
 from byoc_hw.frontend.relay.host import ALIGNMENT, compile_module
 from byoc_hw.frontend.relay.partition import check_module, folding, prepare
 from byoc_hw.frontend.relay.record import Record, record_of, regions
 from byoc_hw.frontend.relay.sources import source_operators
-from byoc_hw.graph import Buffer, CopyCall, Graph, Program, RegionCall, Workspace, check_mod_name
+from byoc_hw.frontend.relay.table import plan_with
+from byoc_hw.graph import Buffer, CopyCall, Graph, Layer, Program, RegionCall, Workspace, check_mod_name
 from byoc_hw.pattern import Outcome
 from byoc_hw.plan import plan_region
 from byoc_hw.plan.memory import Arena, Block, check_budget, place
@@ -107,6 +108,16 @@ def build_region(graph: Graph, accelerator: Accelerator) -> str:
 def plan(graph: Graph, accelerator: Accelerator) -> Region:
     """A region's plan: tiles and copies, or whole-layer calls of the accelerator's library."""
     return plan_region(graph, accelerator) if accelerator.library is None else library_plan(graph, accelerator)
+
+
+def why_no_plan(layer: Layer, accelerator: Accelerator) -> str | None:
+    """What keeps a layer from being planned by itself, or None: then it goes to the host."""
+    inputs = dict.fromkeys(tensor for tensor in layer.inputs if tensor.data is None)
+    try:
+        plan(Graph(layer.name, tuple(inputs), (layer.ofm,), (layer,)), accelerator)
+    except PlanError as error:
+        return str(error)
+    return None
 
 
 class _Job:
@@ -214,7 +225,8 @@ def _check_inputs(mod: tvm.IRModule) -> None:
         if shape is None:
             raise InvalidInput(f"input {parameter.name_hint} is a tensor: got {parameter.checked_type}")
         if any(not isinstance(extent, tvm.tir.IntImm) for extent in shape):
-            raise InvalidInput(f"input {parameter.name_hint} has a static shape: got ({', '.join(map(str, shape))})")
+            shown = ", ".join("?" if isinstance(extent, tvm.tir.Any) else str(extent) for extent in shape)
+            raise InvalidInput(f"input {parameter.name_hint} has a static shape: got ({shown})")
 
 
 def _host_only(mod: tvm.IRModule, mod_name: str) -> Report:
@@ -223,3 +235,4 @@ def _host_only(mod: tvm.IRModule, mod_name: str) -> Report:
 
 
 codegen.install(REFERENCE.name, build_region)
+plan_with(why_no_plan)

@@ -14,7 +14,6 @@ from byoc_hw.demo import Heldout, heldout, model_path
 from byoc_hw.frontend.relay.reference import Reference
 from byoc_hw.graph import Array
 from byoc_hw.report.cycles import cycle_table
-from byoc_hw.run.files import read_metadata
 
 TRACED = 10
 """How many digits are compared layer by layer."""
@@ -79,9 +78,7 @@ def _demo(output_dir: Path, digits: Heldout, count: int | None) -> int:
 def _compare_layers(project: byoc_hw.Project, reference: Reference, inputs: Sequence[Array]) -> tuple[int, int]:
     """How many outputs of offloaded layers were compared, and how many were equal."""
     names = {
-        layer["id"]: f"{layer['region']}:{layer['name']}"
-        for layer in read_metadata(project.directory)["layers"]
-        if layer["region"] is not None
+        layer["id"]: f"{layer['region']}:{layer['name']}" for layer in project.layers if layer["region"] is not None
     }
     equal = []
     for image, result in zip(inputs, project.run_batch(inputs, trace=True), strict=True):

@@ -112,6 +112,8 @@ def _body(program: Program, members: _Members, arena: Arena) -> Iterator[str]:
     """The body of `<mod_name>_run`: names for what lies in the arena, then the calls."""
     calls = number_calls(program)
     named = _Expressions(program, members)
+    if not program.inputs:
+        yield "  (void)inputs;"
     if any(_uses_arena(call) for call in program.calls):
         yield f"  uint8_t *const arena = {program.name.upper()}_ARENA;"
     for buffer, name in named.intermediates.items():

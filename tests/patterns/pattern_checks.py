@@ -33,6 +33,10 @@ FAST_BUILD = "-O1"
 """The compiler takes longer than the programs run."""
 
 
+COMPANY = " is offloaded only together with "
+"""What the report says of each operator that its anchor left behind."""
+
+
 # ---------------------------------------------------------------- what goes where
 
 
@@ -78,7 +82,7 @@ def reasons(mod):
 def declined(mod, *expected, **options):
     """Nothing is offloaded, for exactly these reasons, and the model is as it would be without partitioning."""
     after = partitioned(mod, **options)
-    assert reasons(after) == list(expected)
+    assert [text for text in reasons(after) if COMPANY not in text] == list(expected)
     assert all(text in str(byoc_hw.explain(after)) for text in expected)
     assert not regions(after)
     untouched = tvm.transform.Sequential(folding())(prepare(mod, None))

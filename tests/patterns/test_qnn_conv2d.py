@@ -162,8 +162,8 @@ DECLINED = {
         "sums, before and after they are scaled, fit in 32 bits: got 33 bits",
     ),
     "scaled sums beyond 32 bits": (
-        Conv(scales=(8000.0,) * 8, bias=False),
-        "sums, before and after they are scaled, fit in 32 bits: got 33 bits",
+        Conv(scales=(80000.0,) * 8, bias=False),
+        "sums, before and after they are scaled, fit in 32 bits: got 34 bits",
     ),
 }
 
@@ -196,16 +196,21 @@ NEAR_MISSES = {
     ),
     "no requantize but a clip": (
         Conv(requantized=False, bias=False, clip=(0.0, 6.0)),
-        "matched to qnn.conv2d; expected nn.bias_add or add or qnn.requantize, found clip",
+        "matched to qnn.conv2d; expected qnn.requantize or nn.bias_add or add, found clip",
     ),
 }
 
 
 @pytest.mark.parametrize(("conv", "reason"), NEAR_MISSES.values(), ids=NEAR_MISSES)
 def test_says_how_far_the_match_got(conv, reason):
-    after = partitioned(conv.module())
-    assert f"qnn_depthwise_conv2d or qnn_conv2d: {reason}" in reasons(after)
-    assert not graphs(after)
+    declined(conv.module(), f"qnn_depthwise_conv2d or qnn_conv2d: {reason}")
+
+
+def test_names_the_company_that_a_bias_and_a_requantize_need():
+    assert reasons(partitioned(Conv(constant_weights=False).module()))[1:] == [
+        "nn.bias_add is offloaded only together with qnn.conv2d, qnn.dense",
+        "qnn.requantize is offloaded only together with mean, qnn.conv2d, qnn.dense",
+    ]
 
 
 def test_declines_a_sum_that_is_used_elsewhere_too():
@@ -215,17 +220,18 @@ def test_declines_a_sum_that_is_used_elsewhere_too():
     out = relay.qnn.op.requantize(
         total, const(0.001, "float32"), const(0, "int32"), const(0.4, "float32"), const(0, "int32"), out_dtype="int8"
     )
-    after = partitioned(module(relay.Tuple([out, total]), x))
-    assert (
-        "qnn_depthwise_conv2d or qnn_conv2d: matched to qnn.requantize; "
-        "the result of qnn.conv2d is used elsewhere too" in reasons(after)
+    declined(
+        module(relay.Tuple([out, total]), x),
+        "qnn_depthwise_conv2d or qnn_conv2d: matched to qnn.requantize; the result of qnn.conv2d is used elsewhere too",
     )
-    assert not graphs(after)
 
 
 PADS = {
     "wrong value": (Conv(pad_value=0.0), "nn.pad fills with the input's zero point, -3: got 0.0"),
-    "channels": (Conv(pad_channels=(0, 1)), "nn.pad widens height and width only: got [(0, 0), (1, 1), (1, 1), (0, 1)]"),
+    "channels": (
+        Conv(pad_channels=(0, 1)),
+        "nn.pad widens height and width only: got [(0, 0), (1, 1), (1, 1), (0, 1)]",
+    ),
     "reflect": (Conv(pad_mode="reflect"), "nn.pad's mode is constant: got reflect"),
     "too wide": (
         Conv(padding=(2, 0, 0, 0)),
@@ -306,8 +312,8 @@ def convolutions(draw):
     )
 
 
-@settings(max_examples=10)
-@given(st.lists(convolutions(), min_size=3, max_size=4), ACCELERATORS, SEEDS)
+@settings(max_examples=8)
+@given(st.lists(convolutions(), min_size=3, max_size=3), ACCELERATORS, SEEDS)
 def test_gives_tvms_results_bit_for_bit(samples, accelerator, seed):
     check_bit_exact(samples, COMPOSITE, accelerator, seed)
 

@@ -245,6 +245,8 @@ class _Main:
         elif isinstance(statement, tir.Allocate):
             self.sizes[str(statement.buffer_var.name)] = _nbytes(statement.extents, statement.dtype)
             self._flatten(statement.body)
+        elif isinstance(statement, tir.AllocateConst):
+            raise Unsupported("an output of the model is a constant: nothing computes it")
         elif isinstance(statement, (tir.AttrStmt, tir.DeclBuffer)):
             self._flatten(statement.body)
         else:

@@ -164,8 +164,13 @@ def near_miss(
     """
     spine = [sub for sub in call_patterns(pattern) if pattern_operator(sub) == anchor]
     for sub in spine:
-        if match(sub, call) is None:
-            return f"{anchor}: {_difference(sub, call)}"
+        asked = _as_asked(pattern, sub)
+        found = match(asked, call)
+        if found is None:
+            return f"{anchor}: {_difference(asked, call)}"
+        for inner in found.calls[:-1]:  # the last one is `call` itself
+            if len(users.get(inner, ())) > 1:
+                return f"matched to {anchor}; the result of {operator_name(inner)} is used elsewhere too"
         return _climb(pattern, sub, call, users)
     return f"the pattern has no {anchor}"
 
@@ -177,7 +182,9 @@ def _climb(
     while True:
         parents = [sub for sub in call_patterns(pattern) if any(at.same_as(arg) for arg in _operands(sub))]
         above = [user for user in users.get(call, []) if isinstance(user, relay.Call)]
-        step = next(((sub, user) for sub in parents for user in above if match(sub, user) is not None), None)
+        step = next(
+            ((sub, user) for sub in parents for user in above if match(_as_asked(pattern, sub), user) is not None), None
+        )
         if step is None:
             break
         if len(users[call]) > 1:
@@ -185,7 +192,7 @@ def _climb(
         at, call = step
     if any(at.same_as(top) for top in tops):
         return ""
-    return f"matched to {operator_name(call)}; {_obstacle(parents, above)}"
+    return f"matched to {operator_name(call)}; {_obstacle([_as_asked(pattern, sub) for sub in parents], above)}"
 
 
 def _operands(pattern: dfp.CallPattern) -> Iterator[dfp.CallPattern]:
@@ -193,18 +200,40 @@ def _operands(pattern: dfp.CallPattern) -> Iterator[dfp.CallPattern]:
         yield from outer_calls(argument)
 
 
-def _obstacle(parents: list[dfp.CallPattern], above: list[relay.Call]) -> str:
-    for sub in parents:
+def _as_asked(pattern: dfp.DFPattern, sub: dfp.CallPattern) -> dfp.DFPattern:
+    """A call of `pattern` with the attributes and the type that are asked of it there."""
+    if isinstance(pattern, (dfp.AttrPattern, dfp.DataTypePattern)) and any(map(sub.same_as, outer_calls(pattern))):
+        return pattern
+    for part in _parts(pattern):
+        asked = _as_asked(part, sub)
+        if not asked.same_as(sub):
+            return asked
+    return sub
+
+
+def _obstacle(parents: list[dfp.DFPattern], above: list[relay.Call]) -> str:
+    for asked in parents:
         for user in above:
-            if operator_name(user) == pattern_operator(sub):
-                return f"{operator_name(user)}: {_difference(sub, user)}"
-    expected = " or ".join(dict.fromkeys(pattern_operator(sub) for sub in parents))
+            if operator_name(user) in map(pattern_operator, outer_calls(asked)):
+                return f"{operator_name(user)}: {_difference(asked, user)}"
+    expected = " or ".join(dict.fromkeys(pattern_operator(sub) for asked in parents for sub in outer_calls(asked)))
     found = ", ".join(dict.fromkeys(operator_name(user) for user in above)) or "the model's output"
     return f"expected {expected}, found {found}"
 
 
-def _difference(pattern: dfp.CallPattern, call: relay.Call) -> str:
-    """The first argument of `call` that its pattern does not take."""
+def _difference(pattern: dfp.DFPattern, call: relay.Call) -> str:
+    """The first argument of `call`, or else the first attribute, that its pattern does not take."""
+    if isinstance(pattern, dfp.AttrPattern) and match(pattern.pattern, call) is not None:
+        for name, value in pattern.attrs.items():
+            found = _plain(call.attrs[name]) if call.attrs and name in call.attrs.keys() else "not there"  # noqa: SIM118
+            if found != _plain(value):
+                return f"{name} is {found}, not {_plain(value)}"
+    if isinstance(pattern, dfp.DataTypePattern) and match(pattern.pattern, call) is not None:
+        return f"the result is {_dtype(call)}, not {pattern.dtype}"
+    if isinstance(pattern, (dfp.AttrPattern, dfp.DataTypePattern)):
+        return _difference(pattern.pattern, call)
+    if not isinstance(pattern, dfp.CallPattern):
+        return "it differs from the pattern"
     names = [str(info.name) for info in call.op.arguments] if isinstance(call.op, tvm.ir.Op) else []
     if pattern.args is not None and len(pattern.args) != len(call.args):
         return f"has {len(call.args)} arguments, not {len(pattern.args)}"

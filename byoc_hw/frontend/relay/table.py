@@ -26,6 +26,22 @@ ENTRY_POINT_GROUP = "byoc_hw.patterns"
 
 Entry = tuple[str, dfp.DFPattern, Callable[[relay.Expr], bool]]
 
+Planner = Callable[[Layer, Accelerator], str | None]
+"""Why a layer by itself has no plan on an accelerator, or None."""
+
+
+def _any_plan(layer: Layer, accelerator: Accelerator) -> str | None:
+    return None
+
+
+_why_no_plan: Planner = _any_plan
+
+
+def plan_with(planner: Planner) -> None:
+    """Decline, from now on, a layer that no plan fits: too large even in the smallest tiles, say."""
+    global _why_no_plan
+    _why_no_plan = planner
+
 
 @functools.cache
 def load_patterns() -> None:
@@ -118,7 +134,10 @@ def _rejection(
     broken = broken_rules(pattern, layer, accelerator)
     if "transpose" not in accelerator.limits and any(layout_of(call) == "NCHW" for call in found.calls):
         broken = (BrokenRule("data layout is NHWC, where the accelerator has no transpose", "NCHW"), *broken)
-    return Rejection(pattern.name, broken) if broken else None
+    if not broken:
+        problem = _why_no_plan(layer, accelerator)
+        return Rejection(pattern.name, near_miss=problem) if problem else None
+    return Rejection(pattern.name, broken)
 
 
 def parse_composite(composite: str, body: relay.Expr) -> tuple[Layer, Match] | None:

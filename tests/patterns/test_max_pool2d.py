@@ -1,0 +1,160 @@
+"""max_pool2d: which maxima it takes, as what layer, what it declines and why, and what it computes."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pattern_checks import (
+    ACCELERATORS,
+    CLIPS,
+    SEEDS,
+    accepted,
+    check_bit_exact,
+    check_golden,
+    compare,
+    composites,
+    computing,
+    declined,
+    graphs,
+    partitioned,
+)
+from relay_samples import Conv, Pool, module, variable
+from tvm import relay
+
+import byoc_hw
+from byoc_hw.frontend.relay.reference import Reference
+from byoc_hw.graph import Conv2d, Pool2d, Transpose
+
+COMPOSITE = "max_pool2d"
+
+
+def pool(**knobs):
+    return Pool(**{"operator": "nn.max_pool2d", **knobs})
+
+
+FORMS = {
+    "plain": pool(),
+    "clip": pool(clip=(-100.0, 50.0)),
+    "stride 1": pool(strides=(1, 1)),
+    "strides that differ": pool(strides=(2, 1)),
+    "asymmetric padding": pool(padding=(1, 0, 0, 1)),
+    "largest window": pool(shape=(1, 32, 40, 2), kernel=(32, 32), strides=(1, 2)),
+    "1x1": pool(kernel=(1, 1)),
+    "NCHW": pool(layout="NCHW"),
+}
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_takes_the_whole_form(form):
+    layer = accepted(form.module(), COMPOSITE)
+    assert layer.mode == "max"
+    assert (layer.kernel, layer.strides, layer.padding) == (form.kernel, form.strides, form.padding)
+    assert layer.ifm.shape == tuple(form.shape[form.layout.index(letter)] for letter in "NHWC")
+    assert (layer.act_min, layer.act_max) == (form.clip or (-128, 127))
+
+
+def test_a_window_over_the_whole_input_has_no_stride():
+    layer = accepted(pool(kernel=(8, 7), strides=(8, 7)).module(), COMPOSITE)
+    assert (layer.kernel, layer.strides, layer.ofm.shape) == ((8, 7), (1, 1), (1, 1, 1, 5))
+
+
+def test_nchw_behind_a_convolution_needs_no_transpose_between():
+    conv, maximum = Conv(width=6, layout="NCHW"), pool(layout="NCHW")
+    x = variable(conv.ifm_shape)
+    mod = module(maximum.expr(conv.expr(x)), x)
+    after = partitioned(mod)
+    (graph,) = graphs(after)
+    assert [type(layer) for layer in graph.layers] == [Transpose, Conv2d, Pool2d, Transpose]
+    compare(mod, byoc_hw.build(after), Reference(mod))
+
+
+# ---------------------------------------------------------------- declined
+
+
+DECLINED = {
+    "stride 3": (pool(strides=(3, 3)), "stride is one of 1, 2: got 3"),
+    "window": (pool(kernel=(2, 33), shape=(1, 8, 40, 5)), "kernel is at most 32 x 32: got 2 x 33"),
+    "dilation": (pool(dilation=(1, 2)), "dilation is 1: got 1 x 2"),
+    "ceil_mode": (pool(ceil_mode=True), "ceil_mode is off: got on"),
+    "batch": (pool(shape=(2, 8, 7, 5)), "batch is 1: got 2"),
+    "padding as wide as the window": (
+        pool(padding=(0, 2, 0, 0)),
+        "padding is smaller than the kernel: got (0, 2, 0, 0) for 2 x 2",
+    ),
+    "uint8": (pool(dtype="uint8"), "activation type is int8: got uint8"),
+    "float": (pool(dtype="float32"), "activation type is int8: got float32"),
+    # The optimize hook brings NCHW to NHWC, and nothing else.
+    "width before height": (pool(layout="NWHC"), "data layout is NHWC or NCHW: got NWHC"),
+    "channels in blocks": (pool(shape=(1, 2, 8, 7, 4), layout="NCHW4c"), "data layout is NHWC or NCHW: got NCHW4c"),
+    "every rule at once": (
+        pool(shape=(2, 40, 7, 5), kernel=(33, 2), strides=(3, 3), dtype="float32"),
+        "batch is 1: got 2; kernel is at most 32 x 32: got 33 x 2; stride is one of 1, 2: got 3; "
+        "activation type is int8: got float32",
+    ),
+}
+
+
+@pytest.mark.parametrize(("maximum", "reason"), DECLINED.values(), ids=DECLINED)
+def test_declines_with_the_rule_and_the_value(maximum, reason):
+    declined(maximum.module(), f"max_pool2d: {reason}")
+
+
+def test_leaves_a_clip_of_a_maximum_that_is_used_elsewhere_on_the_host():
+    (x,) = pool().variables()
+    maximum = pool().expr(x)
+    after = partitioned(module(relay.Tuple([maximum, relay.clip(maximum, 0.0, 6.0)]), x))
+    assert set(composites(after)) == {COMPOSITE}
+    assert [outcome.name for outcome in byoc_hw.explain(after).host] == ["clip_1"]
+    (graph,) = graphs(after)
+    assert [layer.act_max for layer in computing(graph)] == [127]
+
+
+@pytest.mark.parametrize("name", ["max_pool2d", "nn.max_pool2d_1"])
+def test_deny_keeps_it_on_the_host(name):
+    declined(pool().module(), f"max_pool2d: kept on the host by deny={name!r}", deny=[name])
+
+
+# ---------------------------------------------------------------- code and results
+
+
+def test_generated_c_reads_as_the_golden_file():
+    check_golden(COMPOSITE, pool(shape=(1, 5, 6, 3), padding=(0, 1, 1, 0), clip=(-128.0, 100.0)).module())
+
+
+@st.composite
+def pools(draw):
+    kernel = draw(st.tuples(st.integers(1, 5), st.integers(1, 5)))
+    if draw(st.integers(0, 5)) == 0:
+        kernel = draw(st.sampled_from(((32, 1), (1, 32), (9, 13))))
+    padding = tuple(draw(st.integers(0, min(extent - 1, 3))) for extent in (*kernel, *kernel))
+    smallest = [max(1, kernel[axis] - padding[axis] - padding[axis + 2]) for axis in (0, 1)]
+    height, width = (extent + draw(st.sampled_from((0, 0, 1, 5, 14))) for extent in smallest)
+    channels = draw(st.sampled_from((1, 2, 16, 17) if height * width > 100 else (1, 3, 16, 17, 33)))
+    layout = draw(st.sampled_from(("NHWC", "NCHW")))
+    extents = {"N": 1, "H": height, "W": width, "C": channels}
+    return pool(
+        shape=tuple(extents[letter] for letter in layout),
+        kernel=kernel,
+        strides=draw(st.tuples(st.integers(1, 2), st.integers(1, 2))),
+        padding=padding,
+        layout=layout,
+        clip=draw(CLIPS),
+    )
+
+
+@settings(max_examples=10)
+@given(st.lists(pools(), min_size=4, max_size=5), ACCELERATORS, SEEDS)
+def test_gives_tvms_results_bit_for_bit(samples, accelerator, seed):
+    check_bit_exact(samples, COMPOSITE, accelerator, seed)
+
+
+EDGES = {
+    "one pixel": pool(shape=(1, 1, 1, 5), kernel=(1, 1)),
+    "one pixel amid padding": pool(shape=(1, 1, 1, 5), kernel=(3, 3), padding=(1, 1, 1, 1)),
+    "largest window": pool(shape=(1, 32, 40, 2), kernel=(32, 32), strides=(1, 2)),
+    "empty clip": pool(clip=(10.0, 3.0)),
+    "clip between integers": pool(clip=(-0.9, 6.7)),
+}
+
+
+def test_gives_tvms_results_in_the_corners():
+    check_bit_exact(list(EDGES.values()), COMPOSITE)

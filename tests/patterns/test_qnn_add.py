@@ -1,0 +1,180 @@
+"""qnn_add: which additions it takes, as what layer, what it declines and why, and what it computes."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pattern_checks import (
+    ACCELERATORS,
+    CLIPS,
+    SEEDS,
+    ZERO_POINTS,
+    accepted,
+    check_bit_exact,
+    check_golden,
+    compare,
+    computing,
+    declined,
+    graphs,
+    partitioned,
+)
+from relay_samples import Add, Conv, Quantized, Sample, const, module, variable
+
+import byoc_hw
+from byoc_hw.frontend.relay.reference import Reference
+from byoc_hw.graph import Conv2d
+
+COMPOSITE = "qnn_add"
+
+FORMS = {
+    "plain": Add(),
+    "clip": Add(clip=(-100.0, 50.0)),
+    "zero points": Add(lhs=Quantized(0.1, -128), rhs=Quantized(0.2, 127), out=Quantized(0.3, -128)),
+    "a vector": Add(shape=(1, 40)),
+    "five dimensions": Add(shape=(1, 2, 3, 4, 5)),
+    "one element": Add(shape=(1,)),
+    # As many scales as channels, but all the same.
+    "scales that are one": Add(lhs=Quantized((0.25,) * 7, 3)),
+}
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_takes_the_whole_form(form):
+    layer = accepted(form.module(), COMPOSITE)
+    assert layer.kind == "add"
+    assert layer.ifm.shape == layer.ifm2.shape == layer.ofm.shape == form.shape
+    for tensor, given_as in ((layer.ifm, form.lhs), (layer.ifm2, form.rhs), (layer.ofm, form.out)):
+        assert tensor.quantization.zero_point == (given_as.zero_point,)
+        assert tensor.quantization.scale == (float(np.float32(np.ravel(given_as.scale)[0])),)
+    assert (layer.act_min, layer.act_max) == (form.clip or (-128, 127))
+
+
+def test_takes_a_tensor_added_to_itself():
+    """Each side with its own quantization, as the operator states them."""
+    x, add = variable((1, 4, 4, 3)), Add()
+    layer = accepted(module(add.expr(x, x), x), COMPOSITE)
+    assert (layer.ifm.quantization.zero_point, layer.ifm2.quantization.zero_point) == ((-3,), (4,))
+
+
+@pytest.mark.parametrize("side", ["lhs", "rhs"])
+def test_takes_a_constant_operand(side):
+    layer = accepted(AddConstant(constant_first=side == "lhs").module(), COMPOSITE)
+    constant = layer.ifm if side == "lhs" else layer.ifm2
+    np.testing.assert_array_equal(constant.data, CONSTANT)
+
+
+CONSTANT = (np.arange(72) * 5 % 256 - 128).reshape(1, 3, 4, 6)
+
+
+class AddConstant(Sample):
+    def __init__(self, constant_first=False):
+        self.constant_first = constant_first
+
+    def variables(self, prefix=""):
+        return [variable(CONSTANT.shape, name=f"{prefix}x")]
+
+    def expr(self, x):
+        operands = (x, const(CONSTANT, "int8"))
+        return Add().expr(*(reversed(operands) if self.constant_first else operands))
+
+
+class AddToItself(Sample):
+    def variables(self, prefix=""):
+        return [variable((1, 4, 4, 3), name=f"{prefix}x")]
+
+    def expr(self, x):
+        return Add().expr(x, x)
+
+
+def residual(layout):
+    first, second = Conv(channels=4, filters=4, layout=layout), Conv(channels=4, filters=4, layout=layout, seed=3)
+    x = variable(first.ifm_shape)
+    shortcut = first.expr(x)
+    add = Add(lhs=Quantized(0.4, 5), rhs=Quantized(0.4, 5))
+    return module(add.expr(second.expr(shortcut), shortcut), x)
+
+
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+def test_a_residual_block_is_one_region(layout):
+    mod = residual(layout)
+    after = partitioned(mod)
+    (graph,) = graphs(after)
+    assert [layer.kind for layer in computing(graph)] == [Conv2d.kind, Conv2d.kind, "add"]
+    compare(mod, byoc_hw.build(after), Reference(mod))
+
+
+# ---------------------------------------------------------------- declined
+
+
+DECLINED = {
+    "broadcast": (
+        Add(other=(1, 1, 1, 7)),
+        "both inputs and the output have one shape: got (1, 6, 5, 7), (1, 1, 1, 7), (1, 6, 5, 7)",
+    ),
+    "broadcast of a lower rank": (
+        Add(other=(7,)),
+        "both inputs and the output have one shape: got (1, 6, 5, 7), (7,), (1, 6, 5, 7)",
+    ),
+    "batch": (Add(shape=(2, 6, 5, 7)), "batch is 1: got 2"),
+    "uint8": (Add(dtype="uint8"), "activation type is int8: got uint8"),
+    "a scale for each channel": (
+        Add(lhs=Quantized((0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7))),
+        "one scale for the whole tensor: got 7 different ones",
+    ),
+}
+
+
+@pytest.mark.parametrize(("add", "reason"), DECLINED.values(), ids=DECLINED)
+def test_declines_with_the_rule_and_the_value(add, reason):
+    declined(add.module(), f"qnn_add: {reason}")
+
+
+def test_names_a_zero_point_that_is_computed():
+    add = Add(shape=(1, 4))
+    x, y, zero_point = *add.variables(), variable((), "int32", "z")
+    add.lhs.constants = lambda: (const(0.1, "float32"), zero_point)
+    declined(
+        module(add.expr(x, y), x, y, zero_point), "qnn_add: qnn.add: lhs_zero_point is the input z, not a constant"
+    )
+
+
+@pytest.mark.parametrize("name", ["qnn_add", "qnn.add_1"])
+def test_deny_keeps_it_on_the_host(name):
+    declined(Add().module(), f"qnn_add: kept on the host by deny={name!r}", deny=[name])
+
+
+# ---------------------------------------------------------------- code and results
+
+
+def test_generated_c_reads_as_the_golden_file():
+    check_golden(COMPOSITE, Add(shape=(1, 4, 5, 6), clip=(-100.0, 127.0)).module())
+
+
+QUANTIZATIONS = st.builds(Quantized, st.floats(2.0**-9, 4.0, width=32), ZERO_POINTS)
+SHAPES = st.one_of(
+    st.tuples(st.just(1), st.integers(1, 9), st.integers(1, 9), st.sampled_from((1, 3, 16, 17))),
+    st.tuples(st.just(1), st.integers(1, 3000)),
+)
+ADDS = st.builds(Add, SHAPES, lhs=QUANTIZATIONS, rhs=QUANTIZATIONS, out=QUANTIZATIONS, clip=CLIPS)
+
+
+@settings(max_examples=8)
+@given(st.lists(ADDS, min_size=4, max_size=5), ACCELERATORS, SEEDS)
+def test_gives_tvms_results_bit_for_bit(samples, accelerator, seed):
+    check_bit_exact(samples, COMPOSITE, accelerator, seed)
+
+
+EDGES = {
+    "one element": Add(shape=(1,)),
+    "a tensor added to itself": AddToItself(),
+    "constant on the right": AddConstant(),
+    "constant on the left": AddConstant(constant_first=True),
+    "no change of scale": Add(lhs=Quantized(0.1), rhs=Quantized(0.1), out=Quantized(0.1)),
+    "all saturates": Add(lhs=Quantized(8.0, -128), rhs=Quantized(8.0, 127), out=Quantized(0.01, 0)),
+    "nothing is left": Add(lhs=Quantized(1e-9), rhs=Quantized(1e-9), out=Quantized(1.0, 7)),
+    "empty clip": Add(clip=(10.0, 3.0)),
+}
+
+
+def test_gives_tvms_results_in_the_corners():
+    check_bit_exact(list(EDGES.values()), COMPOSITE)

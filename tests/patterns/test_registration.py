@@ -1,0 +1,313 @@
+"""The pattern table: what registering promises, the order in which forms are tried, and the files themselves."""
+
+import importlib
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import byoc_hw.patterns
+import pytest
+from pattern_checks import accepted, composites, declined, partitioned, reasons
+from relay_samples import Add, Conv, Pool, const, module, variable
+from tvm import relay
+from tvm.relay.dataflow_pattern import is_op, wildcard
+from tvm.relay.op.contrib.register import get_pattern_table
+
+from byoc_hw import Check, Form, InvalidInput, PatternError, limit, pattern_table, register_pattern
+from byoc_hw.frontend.relay import read, table
+from byoc_hw.graph import Add as AddLayer
+from byoc_hw.pattern import Rule, patterns, unregister_pattern
+
+FOLDER = Path(byoc_hw.patterns.__file__).parent
+FILES = sorted(path for path in FOLDER.glob("*.py") if path.name != "__init__.py")
+NAMES = [path.stem for path in FILES]
+
+
+@pytest.fixture
+def temporarily():
+    """Register patterns for one test."""
+    table.load_patterns()
+    before = {pattern.name for pattern in patterns()}
+    yield register_pattern
+    for pattern in patterns():
+        if pattern.name not in before:
+            unregister_pattern(pattern.name)
+
+
+def relu_form():
+    return Form(is_op("nn.relu")(wildcard()), anchor="nn.relu")
+
+
+def relu_layer(match):
+    """An addition stands for any layer kind: what it is does not matter to the table."""
+    name = read.layer_name(match.root)
+    ends = [read.activation(expr, f"{name}_{end}") for end, expr in (("ifm", match.inputs[0]), ("ofm", match.root))]
+    quantization = read.Quantization((1.0,), (0,))
+    ifm, ofm = (read.replace(tensor, quantization=quantization) for tensor in ends)
+    return AddLayer(name=name, source=match.sources, ifm=ifm, ifm2=ifm, ofm=ofm)
+
+
+def relu_module(shape=(1, 4)):
+    x = variable(shape)
+    return module(relay.nn.relu(x), x)
+
+
+# ---------------------------------------------------------------- names
+
+
+def test_a_duplicate_name_fails():
+    table.load_patterns()
+    with pytest.raises(PatternError, match="^pattern 'qnn_add' is registered twice$"):
+        register_pattern("qnn_add", relu_form(), parse=relu_layer)
+
+
+def test_a_name_is_an_identifier():
+    with pytest.raises(PatternError, match="^pattern name is an identifier: got 'my-relu'$"):
+        register_pattern("my-relu", relu_form(), parse=relu_layer)
+
+
+def test_a_pattern_has_a_form():
+    with pytest.raises(PatternError, match="^pattern 'relu' has at least one form: got none$"):
+        register_pattern("relu", [], parse=relu_layer)
+
+
+def test_only_what_is_registered_can_be_unregistered():
+    with pytest.raises(PatternError, match="^pattern 'relu' is not registered$"):
+        unregister_pattern("relu")
+
+
+# ---------------------------------------------------------------- the live table
+
+
+def table_names(entries):
+    return {name for name, _, _ in entries}
+
+
+def test_a_pattern_that_is_registered_later_takes_part(temporarily):
+    ours, tvms = pattern_table("hwlib"), get_pattern_table("hwlib")
+    assert ours is tvms
+    length = len(ours)
+    assert "hwlib.relu" not in table_names(ours)
+    temporarily("relu", relu_form(), parse=relu_layer)
+    assert "hwlib.relu" in table_names(ours)
+    assert "hwlib.relu" in {tvms[index][0] for index in range(len(tvms))}
+    assert len(ours) == length + 1
+    assert accepted(relu_module(), "relu").name == "nn.relu_1"
+    unregister_pattern("relu")
+    assert "hwlib.relu" not in table_names(tvms)
+    assert composites(partitioned(relu_module())) == []
+
+
+def test_the_table_works_with_tvms_own_merge_composite(temporarily):
+    temporarily("relu", relu_form(), parse=relu_layer)
+    mod = relay.transform.InferType()(relu_module())
+    merged = relay.transform.MergeComposite(get_pattern_table("hwlib"))(mod)
+    assert merged["main"].body.op.attrs["Composite"] == "hwlib.relu"
+
+
+def test_no_table_for_a_compiler_that_nobody_has():
+    with pytest.raises(InvalidInput, match="nobodys"):
+        pattern_table("nobodys")
+
+
+def test_every_composite_has_the_compilers_prefix():
+    assert {name.partition(".")[0] for name in table_names(pattern_table("hwlib"))} == {"hwlib"}
+
+
+# ---------------------------------------------------------------- limits
+
+
+@limit("the last extent is even")
+def even(layer):
+    extent = layer.ifm.shape[-1]
+    return Check(extent, extent % 2 == 0)
+
+
+@limit("the first extent is one")
+def one(layer):
+    return Check(layer.ifm.shape[0], layer.ifm.shape[0] == 1)
+
+
+def test_a_limits_text_is_the_message(temporarily):
+    assert isinstance(even, Rule)
+    temporarily("relu", relu_form(), parse=relu_layer, limits=[even, one])
+    assert accepted(relu_module((1, 4)), "relu")
+    declined(relu_module((1, 5)), f"relu: {even.text}: got 5")
+
+
+def test_limits_of_the_hardware_come_before_the_patterns(temporarily):
+    temporarily("relu", relu_form(), parse=relu_layer, limits=[even, one])
+    declined(
+        relu_module((3, 5)),
+        "relu: batch is 1: got 3; the last extent is even: got 5; the first extent is one: got 3",
+    )
+
+
+def test_a_parser_that_returns_nothing_leaves_the_call_to_others(temporarily):
+    temporarily("relu", relu_form(), parse=lambda match: None)
+    assert composites(partitioned(relu_module())) == []
+
+
+# ---------------------------------------------------------------- the order
+
+
+def test_a_tie_is_an_error_that_names_both(temporarily):
+    temporarily("relu", relu_form(), parse=relu_layer)
+    temporarily("relu_again", relu_form(), parse=relu_layer)
+    tie = re.escape("patterns 'relu' and 'relu_again' match the same operators (nn.relu): one declares before=")
+    with pytest.raises(PatternError, match=tie):
+        partitioned(relu_module())
+    with pytest.raises(PatternError, match=tie):
+        len(pattern_table("hwlib"))
+
+
+@pytest.mark.parametrize("first", ["relu", "relu_again"])
+def test_before_decides_a_tie(temporarily, first):
+    names = ("relu", "relu_again")
+    for name in names:
+        before = [other for other in names if name == first and other != first]
+        temporarily(name, relu_form(), parse=relu_layer, before=before)
+    accepted(relu_module(), first)
+
+
+def test_the_form_with_more_operators_is_tried_first(temporarily):
+    both = Form(is_op("clip")(is_op("nn.relu")(wildcard())), anchor="nn.relu")
+    temporarily("relu", relu_form(), parse=relu_layer)
+    temporarily("relu_and_clip", both, parse=relu_layer)
+    x = variable((1, 4))
+    accepted(module(relay.clip(relay.nn.relu(x), 0.0, 6.0), x), "relu_and_clip")
+    accepted(relu_module(), "relu")
+
+
+def test_a_specific_form_that_declines_leaves_the_call_to_the_general_one(temporarily):
+    @limit("never")
+    def never(layer):
+        return Check("this", False)
+
+    both = Form(is_op("clip")(is_op("nn.relu")(wildcard())), anchor="nn.relu")
+    temporarily("relu", relu_form(), parse=relu_layer)
+    temporarily("relu_and_clip", both, parse=relu_layer, limits=[never])
+    x = variable((1, 4))
+    after = partitioned(module(relay.clip(relay.nn.relu(x), 0.0, 6.0), x))
+    assert composites(after) == ["relu"]
+    assert reasons(after) == ["relu_and_clip: never: got this"]
+
+
+def test_the_shipped_forms_are_in_order_of_their_operators():
+    forms = [(pattern.name, len(table._operators(form))) for pattern, form in table.ordered_forms()]
+    assert [size for _, size in forms] == sorted((size for _, size in forms), reverse=True)
+    assert [name for name, _ in forms if name.endswith("conv2d")] == ["qnn_depthwise_conv2d", "qnn_conv2d"] * 2
+
+
+# ---------------------------------------------------------------- what can be a form
+
+
+def test_a_form_of_other_patterns_says_what_a_form_is_built_from(temporarily):
+    from tvm.relay.dataflow_pattern import is_tuple
+
+    form = Form(is_op("concatenate")(is_tuple([wildcard(), wildcard()])), anchor="concatenate")
+    temporarily("concatenate", form, parse=relu_layer)
+    x, y = variable((1, 4)), variable((1, 4), name="y")
+    mod = module(relay.concatenate([x, y], 1), x, y)
+    with pytest.raises(PatternError, match="a form is built from is_op.*: got TuplePattern"):
+        accepted(mod, "concatenate")
+
+
+# ---------------------------------------------------------------- installed packages
+
+
+@pytest.fixture
+def loading_anew():
+    """`load_patterns` runs once in a process; here once more, with its modules already imported."""
+    table.load_patterns()
+    table.load_patterns.cache_clear()
+    yield
+    table.load_patterns.cache_clear()
+    table.load_patterns()
+
+
+@pytest.mark.usefixtures("loading_anew")
+def test_installed_packages_bring_patterns_once(temporarily, monkeypatch):
+    loaded = []
+
+    def entry(name):
+        def load():
+            loaded.append(name)
+            if name == "relu":
+                register_pattern("relu", relu_form(), parse=relu_layer)
+
+        return SimpleNamespace(name=name, value=f"package:{name}", load=load)
+
+    def entry_points(group):
+        assert group == "byoc_hw.patterns"
+        return [entry("relu"), entry("another")]
+
+    table.load_patterns.cache_clear()
+    monkeypatch.setattr(table, "entry_points", entry_points)
+    accepted(relu_module(), "relu")
+    table.load_patterns()
+    assert loaded == ["another", "relu"]  # by name: the order of installing does not matter
+
+
+@pytest.mark.usefixtures("loading_anew")
+def test_an_installed_pattern_under_a_name_that_is_taken_fails(monkeypatch):
+    def load():
+        register_pattern("qnn_add", relu_form(), parse=relu_layer)
+
+    table.load_patterns.cache_clear()
+    monkeypatch.setattr(table, "entry_points", lambda group: [SimpleNamespace(name="a", value="a:a", load=load)])
+    with pytest.raises(PatternError, match="'qnn_add' is registered twice"):
+        partitioned(relu_module())
+
+
+# ---------------------------------------------------------------- the files
+
+
+def test_every_file_registers_the_composite_of_its_name():
+    table.load_patterns()
+    registered = {pattern.name: pattern for pattern in patterns()}
+    assert set(NAMES) <= set(registered)
+    for name in NAMES:
+        assert registered[name].parse.__module__ == f"byoc_hw.patterns.{name}"
+        assert registered[name].document
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_file_opens_with_the_relay_that_it_matches(name):
+    text = importlib.import_module(f"byoc_hw.patterns.{name}").__doc__
+    pattern = next(pattern for pattern in patterns() if pattern.name == name)
+    assert re.search(r" -> \w+\.", text.splitlines()[0]), "the first line ends with -> and the layer kind"
+    assert re.search(r"^\s*%\d = ", text, re.MULTILINE), "the Relay is drawn, one value a line"
+    for form in pattern.forms:
+        for operator in table._operators(form):
+            assert operator.partition("nn.")[2] or operator in text
+            assert operator in text, f"{operator} is in a form and not in the drawing"
+
+
+def test_every_file_has_a_test_of_its_name():
+    here = {path.name for path in Path(__file__).parent.glob("test_*.py")}
+    assert {f"test_{name}.py" for name in NAMES} | {Path(__file__).name} == here
+
+
+@pytest.mark.parametrize(
+    ("mod", "composite"),
+    [
+        (Conv().module(), "qnn_conv2d"),
+        (Conv(depthwise=True).module(), "qnn_depthwise_conv2d"),
+        (Add().module(), "qnn_add"),
+        (Pool(operator="nn.max_pool2d").module(), "max_pool2d"),
+    ],
+)
+def test_another_compiler_has_the_same_patterns_under_its_own_name(mod, composite):
+    from dataclasses import replace
+
+    other = replace(byoc_hw.REFERENCE, name="otherlib", label="OTHER")
+    accepted(mod, composite, accelerator=other)
+    assert f"otherlib.{composite}" in table_names(pattern_table("otherlib"))
+
+
+def test_constants_of_a_form_are_fresh_for_each_place():
+    """The same pattern object twice would ask for the same constant twice."""
+    first, second = read.constants(2)
+    assert not first.same_as(second)
+    assert const(1, "int32") is not None

@@ -1,0 +1,67 @@
+"""The report as people and programs read it."""
+
+import json
+
+import pytest
+from relay_samples import Conv, module, variable
+from tvm import relay
+
+import byoc_hw
+from byoc_hw.pattern import BrokenRule, Outcome, Rejection
+from byoc_hw.report.explain import Report, from_plain
+
+REPORT = Report(
+    "net",
+    "REFERENCE",
+    "relay",
+    (
+        Outcome("conv", ("qnn.conv2d", "qnn.requantize"), "accelerator", ("qnn_conv2d",), ("region_0",)),
+        Outcome(
+            "wide<conv>",
+            ("qnn.conv2d",),
+            "host",
+            rejections=(Rejection("qnn_conv2d", (BrokenRule("stride is one of 1, 2", "3"),)),),
+        ),
+        Outcome("a" * 200, ("nn.softmax",), "host", uncovered=("nn.softmax",)),
+        Outcome("weights", ("add",), "folded"),
+    ),
+)
+
+
+def test_text_names_each_operator_its_place_and_its_reasons():
+    assert str(REPORT).splitlines() == [
+        "net on REFERENCE (numerics relay): 1 of 3 operators offloaded, in 1 region",
+        "  accelerator  qnn_conv2d  conv",
+        "  host         -           wide<conv>",
+        "               qnn_conv2d: stride is one of 1, 2: got 3",
+        f"  host         -           {'a' * 57}...",
+        "               no pattern covers nn.softmax",
+        "  folded       -           weights",
+    ]
+
+
+def test_json_holds_whole_names_rules_and_values():
+    plain = json.loads(REPORT.to_json())
+    assert plain["outcomes"][1]["rejections"][0]["broken"] == [{"rule": "stride is one of 1, 2", "found": "3"}]
+    assert plain["outcomes"][2]["name"] == "a" * 200
+
+
+def test_plain_data_gives_the_report_back():
+    assert from_plain(REPORT.plain()) == REPORT
+
+
+def test_html_escapes_the_models_names():
+    html = REPORT._repr_html_()
+    assert "wide&lt;conv&gt;" in html
+    assert "<conv>" not in html
+
+
+def test_module_and_project_tell_the_same():
+    mod = byoc_hw.partition_for_hwlib(Conv(strides=(3, 3)).module())
+    assert byoc_hw.explain(mod) == byoc_hw.explain(byoc_hw.build(mod))
+
+
+def test_refuses_a_module_that_was_not_partitioned():
+    x = variable((1, 4), "float32")
+    with pytest.raises(byoc_hw.InvalidInput, match="explain takes a module that partition_for_hwlib made"):
+        byoc_hw.explain(module(relay.nn.relu(x), x))

@@ -1,0 +1,205 @@
+"""Projects as a whole: reproducible, side by side, with and without an accelerator, bad input refused."""
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tvm
+from bit_exact import SANITIZED, assert_bit_exact, input_arrays
+from relay_samples import Conv, Dense, Pool, const, module, variable
+from tvm import relay
+
+import byoc_hw
+from byoc_hw.accelerator import REFERENCE
+from byoc_hw.errors import InvalidInput, PlanError, Unsupported
+from byoc_hw.frontend.relay.reference import Reference
+
+HERE = Path(__file__).parent
+
+
+def network(seed=0):
+    """conv -> pool -> dense -> softmax: a region, then the host."""
+    x = variable((1, 8, 8, 4), name="image:0")
+    y = Pool("nn.avg_pool2d").expr(Conv(seed=seed).expr(x))
+    y = relay.qnn.op.dequantize(relay.reshape(y, (1, 128)), const(0.1, "float32"), const(0, "int32"))
+    return module(relay.nn.softmax(y), x)
+
+
+def files_of(directory):
+    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+# ---------------------------------------------------------------- same input, same bytes
+
+
+@pytest.mark.parametrize("partitioned", [True, False])
+def test_another_process_writes_the_same_bytes(tmp_path, partitioned):
+    script = f"""
+import sys; sys.path.insert(0, {str(HERE)!r})
+import byoc_hw
+from test_build import network
+mod = network()
+byoc_hw.build(byoc_hw.partition_for_hwlib(mod) if {partitioned} else mod, output_dir=sys.argv[1])
+"""
+    for name, seed in (("one", "1"), ("two", "2")):
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        subprocess.run([sys.executable, "-c", script, tmp_path / name], check=True, env=environment)
+    assert files_of(tmp_path / "one") == files_of(tmp_path / "two")
+
+
+def test_building_twice_writes_the_same_bytes(tmp_path):
+    for name in ("one", "two"):
+        byoc_hw.build(byoc_hw.partition_for_hwlib(network()), output_dir=tmp_path / name)
+    assert files_of(tmp_path / "one") == files_of(tmp_path / "two")
+
+
+# ---------------------------------------------------------------- the program
+
+
+def test_the_generated_project_is_clean_under_the_sanitizers():
+    assert_bit_exact(network(), cflags=SANITIZED)
+
+
+def test_an_unpartitioned_module_builds_for_the_host_alone():
+    mod = network()
+    project = byoc_hw.build(mod)
+    reference = Reference(mod)
+    for inputs in input_arrays(mod):
+        result = project.run(inputs, cflags="-O1")
+        np.testing.assert_array_equal(result.outputs[0], reference.run(inputs)[0])
+        assert result.cycles is None
+    assert not (project.directory / "hwlib").exists()
+    assert "not partitioned, all 9 operators on the host" in str(project.report)
+
+
+def test_a_float_model_still_builds_and_the_report_says_that_nothing_is_offloaded():
+    x = variable((1, 16), "float32")
+    mod = module(relay.nn.softmax(relay.nn.relu(x)), x)
+    project = assert_bit_exact(mod)
+    assert "0 of 2 operators offloaded, in 0 regions" in str(project.report)
+    assert "no pattern covers nn.relu" in str(project.report)
+
+
+def test_a_model_without_inputs_runs():
+    mod = module(Conv().expr(const(np.ones((1, 8, 8, 4)), "int8")))
+    project = byoc_hw.build(byoc_hw.partition_for_hwlib(mod))
+    np.testing.assert_array_equal(project.run([]).outputs[0], Reference(mod).run([])[0])
+
+
+def test_two_models_link_into_one_program(tmp_path):
+    models = ("one", "two")
+    projects = [
+        byoc_hw.build(byoc_hw.partition_for_hwlib(network(seed), mod_name=name), output_dir=tmp_path / name)
+        for seed, name in enumerate(models)
+    ]
+    inputs = next(iter(input_arrays(network())))
+    expected = [project.run(inputs, cflags="-O1").outputs[0] for project in projects]
+    calls = "".join(
+        f"""
+  struct {name}_inputs in_{name} = {{image}};
+  struct {name}_outputs out_{name} = {{result}};
+  if ({name}_run(&in_{name}, &out_{name}) != 0) return 1;
+  fwrite(result, sizeof result, 1, stdout);
+"""
+        for name in models
+    )
+    output = {name: (tmp_path / name / f"include/{name}.h").read_text() for name in models}
+    assert all(f"{name}_run" in text for name, text in output.items())
+    (tmp_path / "main.c").write_text(
+        f"""#include <stdio.h>
+#include "one.h"
+#include "two.h"
+#include "hwlib_sim.h"
+int main(void) {{
+  static int8_t image[256];
+  static float result[128];
+  for (int i = 0; i < 256; ++i) image[i] = -128;
+  {calls}
+  return 0;
+}}
+"""
+    )
+    sources = [path for name in models for path in sorted((tmp_path / name / "src").glob("*.c"))]
+    hwlib = tmp_path / "one" / "hwlib"
+    sources += [tmp_path / "main.c", *sorted((hwlib / "src").glob("*.c")), *sorted((hwlib / "sim").glob("*.c"))]
+    includes = [f"-I{tmp_path / name / 'include'}" for name in models]
+    includes += [f"-I{hwlib / 'include'}", f"-I{hwlib / 'sim'}"]
+    subprocess.run(["gcc", "-O1", "-ffp-contract=off", *includes, *sources, "-lm", "-o", tmp_path / "both"], check=True)
+    printed = subprocess.run([tmp_path / "both"], check=True, capture_output=True).stdout
+    np.testing.assert_array_equal(np.frombuffer(printed, np.float32), np.concatenate(expected, axis=None))
+
+
+def test_inputs_keep_the_models_names():
+    project = byoc_hw.build(byoc_hw.partition_for_hwlib(network()))
+    image = np.zeros((1, 8, 8, 4), np.int8)
+    np.testing.assert_array_equal(project.run({"image:0": image}).outputs[0], project.run(image).outputs[0])
+
+
+def test_opens_a_project_that_was_built_before(tmp_path):
+    built = byoc_hw.build(byoc_hw.partition_for_hwlib(network()), output_dir=tmp_path / "out")
+    opened = byoc_hw.Project(tmp_path / "out")
+    assert opened.memory == built.memory
+    assert str(opened.report) == str(built.report)
+
+
+def test_memory_counts_what_is_alive_at_once():
+    memory = byoc_hw.build(byoc_hw.partition_for_hwlib(network())).memory
+    assert memory.lower_bound <= memory.arena <= memory.lower_bound * 1.1
+    assert {owner for owner, _, _ in memory.blocks.values()} == {"tensor", "region scratch", "host workspace"}
+    assert memory.flash_bytes >= 3 * 3 * 4 * 8 + 8 * 12
+
+
+# ---------------------------------------------------------------- refused
+
+
+@pytest.mark.parametrize(
+    ("memory", "message"),
+    [({"ram": 600}, r"RAM is 600 bytes: 1\d+ bytes needed"), ({"flash": 100}, r"flash is 100 bytes: \d+ bytes needed")],
+)
+def test_a_model_that_does_not_fit_names_the_largest_owners(tmp_path, memory, message):
+    mod = byoc_hw.partition_for_hwlib(network(), accelerator=replace(REFERENCE, label="TINY", **memory))
+    with pytest.raises(PlanError, match=message) as error:
+        byoc_hw.build(mod, output_dir=tmp_path / "out")
+    assert "tvmgen_default_hwlib_main_0" in str(error.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_refuses_another_mod_name_than_the_module_records():
+    with pytest.raises(InvalidInput, match="partitioned with mod_name 'net': got 'other'"):
+        byoc_hw.build(byoc_hw.partition_for_hwlib(Conv().module(), mod_name="net"), mod_name="other")
+
+
+def test_refuses_regions_that_it_has_not_made():
+    x = variable((1, 4), "float32")
+    theirs = relay.Function([x], relay.nn.relu(x)).with_attr("Compiler", "other").with_attr("global_symbol", "theirs")
+    mod = tvm.IRModule({relay.GlobalVar("theirs"): theirs})
+    y = variable((1, 4), "float32", "y")
+    mod["main"] = relay.Function([y], mod.get_global_var("theirs")(y))
+    with pytest.raises(InvalidInput, match="external functions that partition_for_hwlib did not make"):
+        byoc_hw.build(mod)
+
+
+def test_refuses_a_shape_that_is_not_static():
+    x = relay.var("x", shape=(relay.Any(), 4), dtype="int8")
+    with pytest.raises(InvalidInput, match=r"input x has a static shape: got \(\?, 4\)"):
+        byoc_hw.build(module(relay.nn.relu(x), x))
+
+
+def test_refuses_a_constant_output():
+    x = variable((1, 8, 8, 4))
+    mod = module(relay.Tuple([Conv().expr(x), const(np.ones((2, 3)), "int8")]), x)
+    with pytest.raises(Unsupported, match="an output of the model is a constant"):
+        byoc_hw.build(byoc_hw.partition_for_hwlib(mod))
+
+
+def test_refuses_an_accelerator_that_this_process_does_not_know():
+    mod = byoc_hw.partition_for_hwlib(Dense().module())
+    attribute = str(mod.attrs["byoc_hw"])
+    known = byoc_hw.frontend.relay.accelerators.fingerprint(REFERENCE)
+    strange = mod.with_attr("byoc_hw", tvm.runtime.String(attribute.replace(known, "0" * 16)))
+    with pytest.raises(InvalidInput, match="partitioned for accelerator REFERENCE, which this process does not know"):
+        byoc_hw.build(strange)

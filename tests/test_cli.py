@@ -1,0 +1,343 @@
+"""The command line: what each command prints, and how it ends for a script."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relay
+
+import byoc_hw
+from byoc_hw import __main__ as cli
+from byoc_hw.demo import heldout, model_path
+
+MODEL = str(model_path())
+INPUT = "serving_default_image:0"
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """The digits project; a test that changes it takes a copy."""
+    directory = tmp_path_factory.mktemp("cli") / "digits"
+    assert cli.main(["build", MODEL, "--output-dir", str(directory), "--mod-name", "digits"]) == 0
+    return directory
+
+
+@pytest.fixture
+def ended(capfd):
+    """Run a command that is to fail: its exit code and the one line that it left on stderr."""
+
+    def run(*arguments):
+        code = cli.main([str(argument) for argument in arguments])
+        out, error = capfd.readouterr()
+        assert out == ""
+        assert error.startswith("byoc_hw: error: ")
+        assert error.count("\n") == 1, error
+        return code, error
+
+    return run
+
+
+def save(path, array):
+    np.save(path, array)
+    return f"{INPUT}={path}"
+
+
+# ---------------------------------------------------------------- what works
+
+
+def test_build_says_what_it_made(tmp_path, capfd):
+    directory = tmp_path / "new" / "digits"
+    assert cli.main(["build", MODEL, "--output-dir", str(directory), "--mod-name", "digits"]) == 0
+    out, error = capfd.readouterr()
+    assert error == ""
+    assert "digits on REFERENCE" in out
+    assert "arena" in out
+    assert str(directory) in out
+    assert (directory / "src/digits_main.c").exists()
+
+
+def test_build_takes_another_accelerator_and_denied_operators(tmp_path, capfd):
+    arguments = ["--accelerator", "SMALL", "--deny", "qnn_add", "max_pool2d"]
+    assert cli.main(["build", MODEL, "--output-dir", str(tmp_path / "p"), *arguments]) == 0
+    out = capfd.readouterr().out
+    assert "on SMALL" in out
+    assert "kept on the host by deny='qnn_add'" in out
+    assert "kept on the host by deny='max_pool2d'" in out
+
+
+def test_build_for_the_host_alone(tmp_path, capfd):
+    assert cli.main(["build", MODEL, "--output-dir", str(tmp_path / "p"), "--cpu-only"]) == 0
+    assert "not partitioned" in capfd.readouterr().out
+    assert not list((tmp_path / "p").rglob("hwlib*"))
+
+
+def test_run_writes_what_the_api_gives(built, tmp_path):
+    image = heldout().images[:1]
+    given = save(tmp_path / "image=1.npy", image)  # an equals sign in the path too
+    assert cli.main(["run", str(built), "--input", given, "--output-dir", str(tmp_path / "outputs")]) == 0
+    (written,) = (tmp_path / "outputs").iterdir()
+    np.testing.assert_array_equal(np.load(written), byoc_hw.Project(built).run(image).outputs[0])
+
+
+def test_run_shows_cycles_by_layer(built, capfd):
+    assert cli.main(["run", str(built), "--random", "0", "--profile"]) == 0
+    out = capfd.readouterr().out
+    total = byoc_hw.Project(built).run(heldout().images[:1]).cycles.total
+    assert "depthwise_conv2d" in out
+    assert out.rstrip().splitlines()[-1].split()[:2] == ["total", str(total)]
+
+
+def test_random_inputs_depend_on_the_seed_alone(built, capfd):
+    outputs = []
+    for seed in ("1", "1", "2"):
+        assert cli.main(["run", str(built), "--random", seed]) == 0
+        outputs.append(capfd.readouterr().out)
+    assert outputs[0] == outputs[1] != outputs[2]
+
+
+def test_run_of_a_project_without_regions_has_no_cycles(tmp_path, capfd):
+    assert cli.main(["build", MODEL, "--output-dir", str(tmp_path / "p"), "--cpu-only"]) == 0
+    assert cli.main(["run", str(tmp_path / "p"), "--random", "0", "--profile"]) == 0
+    assert "no cycles" in capfd.readouterr().out
+
+
+def test_explain_for_people_and_for_programs(capfd):
+    assert cli.main(["explain", MODEL]) == 0
+    assert "no pattern covers" in capfd.readouterr().out
+    assert cli.main(["explain", MODEL, "--json", "--deny", "qnn_conv2d"]) == 0
+    outcomes = json.loads(capfd.readouterr().out)["outcomes"]
+    assert {outcome["placement"] for outcome in outcomes} >= {"accelerator", "host"}
+
+
+@pytest.mark.parametrize("command", ["build", "run", "explain"])
+def test_help_has_an_example_and_the_exit_codes(command, capfd):
+    with pytest.raises(SystemExit, match=r"^0$"):
+        cli.main([command, "--help"])
+    out = capfd.readouterr().out
+    assert f"example:\n  python -m byoc_hw {command} " in out
+    assert "exit codes:" in out
+
+
+def test_examples_in_the_help_are_commands(capfd):
+    seen = []
+    for command in ("build", "run", "explain"):
+        with pytest.raises(SystemExit):
+            cli.main([command, "--help"])
+        seen.append(capfd.readouterr().out.split("example:\n  python -m byoc_hw ")[1].splitlines()[0])
+    for line in seen:
+        assert cli._parser().parse_args(line.split()).command
+
+
+# ---------------------------------------------------------------- without TVM
+
+
+def test_run_imports_no_tvm(built, tmp_path):
+    (tmp_path / "tvm.py").write_text("raise SystemExit('tvm was imported')\n")
+    command = [sys.executable, "-m", "byoc_hw", "run", built, "--random", "0"]
+    done = subprocess.run(command, env=os.environ | {"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_projects_run_on_a_machine_without_tvm(built):
+    script = f"""
+import importlib.util, sys
+find_spec = importlib.util.find_spec
+importlib.util.find_spec = lambda name, package=None: None if name == "tvm" else find_spec(name, package)
+sys.modules["tvm"] = None  # importing it fails as if it were not there
+import byoc_hw, numpy
+assert set(byoc_hw.__all__) <= set(dir(byoc_hw))
+byoc_hw.Project({str(built)!r}).run(numpy.zeros((1, 8, 8, 1), "int8"))
+try:
+    byoc_hw.build
+except ModuleNotFoundError as error:
+    assert error.name == "tvm"
+else:
+    raise AssertionError("build needs TVM")
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_importing_the_package_registers_with_tvm():
+    script = """
+import byoc_hw
+from tvm.relay.op.contrib.register import get_pattern_table
+assert [name for name, _, _ in get_pattern_table("hwlib")]
+assert callable(byoc_hw.build)
+from byoc_hw.build import build
+assert byoc_hw.build is build
+"""
+    subprocess.run([sys.executable, "-W", "ignore", "-c", script], check=True)
+
+
+def test_build_without_tvm_says_what_is_missing(ended, monkeypatch, tmp_path):
+    def missing(path):
+        raise ModuleNotFoundError("No module named 'tvm'", name="tvm")
+
+    monkeypatch.setattr(byoc_hw, "load_tflite", missing)
+    code, error = ended("build", MODEL, "--output-dir", tmp_path / "p")
+    assert code == 3
+    assert "tvm" in error
+    assert "pip install" in error
+
+
+# ---------------------------------------------------------------- bad input: 2, and nothing written
+
+
+@pytest.mark.parametrize(
+    "contents",
+    [
+        b"",
+        b"not a model at all",
+        model_path().read_bytes()[:3000],
+        model_path().read_bytes()[:40000],
+        b"\0" * 4 + b"TFL3" + b"\xff" * 100,
+    ],
+    ids=["empty", "text", "cut short", "cut late", "noise behind the identifier"],
+)
+def test_a_corrupt_model(contents, ended, tmp_path):
+    model = tmp_path / "bad.tflite"
+    model.write_bytes(contents)
+    for arguments in (["build", model, "--output-dir", tmp_path / "p"], ["explain", model]):
+        code, error = ended(*arguments)
+        assert code == 2
+        assert "bad.tflite" in error
+    assert [path.name for path in tmp_path.iterdir()] == ["bad.tflite"]
+
+
+def test_a_model_that_is_not_there(ended, tmp_path):
+    code, error = ended("build", tmp_path / "none.tflite", "--output-dir", tmp_path / "p")
+    assert (code, list(tmp_path.iterdir())) == (2, [])
+    assert "none.tflite: cannot be read: No such file or directory" in error
+
+
+@pytest.mark.parametrize("name", ["my-model", "8bit", "a b", "", "ünï"])
+@pytest.mark.parametrize("more", [[], ["--cpu-only"]])
+def test_a_mod_name_that_c_does_not_take(name, more, ended, tmp_path):
+    code, error = ended("build", MODEL, "--output-dir", tmp_path / "p", "--mod-name", name, *more)
+    assert (code, list(tmp_path.iterdir())) == (2, [])
+    assert repr(name) in error
+
+
+def test_a_denied_name_that_nothing_has(ended, tmp_path):
+    code, error = ended("build", MODEL, "--output-dir", tmp_path / "p", "--deny", "qnn_convolution")
+    assert (code, list(tmp_path.iterdir())) == (2, [])
+    assert "'qnn_convolution'" in error
+    assert "qnn_conv2d" in error  # what it could have been
+
+
+def test_a_directory_with_other_files_is_left_alone(ended, tmp_path):
+    (tmp_path / "thesis.txt").write_text("five years of work")
+    code, error = ended("build", MODEL, "--output-dir", tmp_path)
+    assert (code, [path.name for path in tmp_path.iterdir()]) == (2, ["thesis.txt"])
+    assert "holds other files" in error
+
+
+def test_a_model_that_does_not_fit(tmp_path, monkeypatch, capfd):
+    monkeypatch.setitem(cli.ACCELERATORS, "SMALL", replace(byoc_hw.SMALL, flash=1000))
+    assert cli.main(["build", MODEL, "--output-dir", str(tmp_path / "p"), "--accelerator", "SMALL"]) == 2
+    assert "flash" in capfd.readouterr().err  # with a line for each of the largest owners
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("array", "rule"),
+    [
+        (np.zeros((1, 8, 8, 3), "int8"), "shape is (1, 8, 8, 1): got (1, 8, 8, 3)"),
+        (np.zeros((8, 8), "int8"), "shape is (1, 8, 8, 1): got (8, 8)"),
+        (np.zeros((1, 8, 8, 1), "float32"), "dtype is int8: got float32"),
+    ],
+)
+def test_an_input_of_another_shape_or_type(array, rule, built, ended, tmp_path):
+    given = save(tmp_path / "x.npy", array)
+    code, error = ended("run", built, "--input", given, "--output-dir", tmp_path / "outputs")
+    assert (code, [path.name for path in tmp_path.iterdir()]) == (2, ["x.npy"])
+    assert rule in error
+
+
+def test_inputs_that_are_no_arrays(built, ended, tmp_path):
+    (tmp_path / "text.npy").write_text("hello")
+    np.savez(tmp_path / "archive.npz", x=np.zeros(1))
+    np.save(tmp_path / "objects.npy", np.array([{}]), allow_pickle=True)
+    for given in ("text.npy", "archive.npz", "objects.npy", "none.npy"):
+        code, error = ended("run", built, "--input", f"{INPUT}={tmp_path / given}")
+        assert code == 2
+        assert given in error
+    assert ended("run", built, "--input", "x.npy")[0] == 2
+    assert ended("run", built, "--input", f"other={tmp_path / 'text.npy'}")[0] == 2
+    assert f"input {INPUT} is given" in ended("run", built)[1]
+
+
+def test_a_directory_that_is_no_project(ended, tmp_path):
+    code, error = ended("run", tmp_path, "--random", "0")
+    assert code == 2
+    assert "metadata.json" in error
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["compile"],
+        ["build", MODEL],
+        ["run", "x", "--on", "moon"],
+        ["build", MODEL, "--output-dir", "x", "--cpu-only", "--accelerator", "SMALL"],
+    ],
+)
+def test_wrong_usage(arguments, capfd):
+    with pytest.raises(SystemExit, match=r"^2$"):
+        cli.main(arguments)
+    assert "usage:" in capfd.readouterr().err
+
+
+# ---------------------------------------------------------------- failing tools and programs
+
+
+def test_a_missing_compiler_names_its_package(built, ended, tmp_path, monkeypatch):
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "make").symlink_to(shutil.which("make"))
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    code, error = ended("run", built, "--random", "0", "--output-dir", tmp_path / "outputs")
+    assert code == 3
+    assert "gcc is not installed: install the package gcc" in error
+    assert not (tmp_path / "outputs").exists()
+
+
+def test_a_program_that_does_not_build(built, tmp_path, capfd):
+    project = tmp_path / "project"
+    shutil.copytree(built, project)
+    with (project / "src/digits_main.c").open("a") as file:
+        file.write("#error on purpose\n")
+    assert cli.main(["run", str(project), "--random", "0", "--output-dir", str(tmp_path / "outputs")]) == 1
+    assert "on purpose" in capfd.readouterr().err
+    assert not (tmp_path / "outputs").exists()
+
+
+def test_a_program_that_fails(built, tmp_path, capfd):
+    project = tmp_path / "project"
+    shutil.copytree(built, project)
+    main = project / "app/main.c"
+    main.write_text(f"#define main other\n{main.read_text()}\n#undef main\nint main(void) {{ return 7; }}\n")
+    assert cli.main(["run", str(project), "--random", "0"]) == 1
+    assert "digits failed (exit code 7)" in capfd.readouterr().err
+
+
+# ---------------------------------------------------------------- nothing to offload
+
+
+def test_a_float_model_stays_on_the_host_and_still_builds(tmp_path):
+    x = relay.var("x", shape=(1, 4), dtype="float32")
+    weights = relay.const(np.arange(12, dtype="float32").reshape(3, 4))
+    mod = tvm.IRModule.from_expr(relay.nn.relu(relay.nn.dense(x, weights)))
+    partitioned = byoc_hw.partition_for_hwlib(mod, mod_name="floats")
+    assert "0 of 2 operators offloaded" in str(byoc_hw.explain(partitioned))
+    project = byoc_hw.build(partitioned, output_dir=tmp_path / "p")
+    result = project.run(np.ones((1, 4), "float32"))
+    np.testing.assert_array_equal(result.outputs[0], [[6, 22, 38]])
+    assert result.cycles is None

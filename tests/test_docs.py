@@ -1,0 +1,170 @@
+"""What the documents show is true: their code runs, their tables are current, their links lead somewhere."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import byoc_hw
+from byoc_hw import REFERENCE
+from byoc_hw.demo import heldout, model_path
+from byoc_hw.frontend.relay.reference import Reference
+from byoc_hw.graph import Pool2d
+from byoc_hw.pattern import Form, patterns, register_pattern, unregister_pattern
+from byoc_hw.report import capabilities
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCUMENTS = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/integration.md")
+
+
+def code_blocks(document):
+    """Python code by the file name behind the fence's language, or by its number from 0."""
+    text = (ROOT / document).read_text(encoding="utf-8")
+    found = re.findall(r"^```python ?(\S*)\n(.*?)^```$", text, re.S | re.M)
+    return {name or index: code for index, (name, code) in enumerate(found)}
+
+
+def execute(code, **names):
+    exec(compile(code, "example", "exec"), names)
+    return names
+
+
+# ---------------------------------------------------------------- README
+
+
+def test_readme_example_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    execute(code_blocks("README.md")[0])
+    out = capsys.readouterr().out
+    assert "13 of 14 operators offloaded" in out
+    assert "accelerator cycles" in out
+    assert (tmp_path / "out/digits/Makefile").exists()
+
+
+def test_readme_settings_for_tvm_alone_give_the_regions():
+    sources = execute(code_blocks("README.md")[1])["sources"]
+    assert any("hwlib_conv2d(" in source for source in sources)
+    assert any("tvmgen_default___tvm_main__(" in source for source in sources)
+
+
+def test_readme_table_is_current():
+    len(byoc_hw.pattern_table())  # loads the patterns
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    renewed = capabilities.replaced(text, capabilities.capabilities(patterns()))
+    assert text == renewed, "python -m byoc_hw.report.capabilities --update README.md"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_links_lead_to_files(document):
+    path = ROOT / document
+    for target in re.findall(r"\]\(([^)#]+)\)", path.read_text(encoding="utf-8")):
+        assert (path.parent / target).exists(), target
+
+
+# ---------------------------------------------------------------- the generated table
+
+
+def test_table_is_printed_and_put_between_the_marks(tmp_path, capsys):
+    assert capabilities.main([]) == 0
+    table = capsys.readouterr().out.rstrip()
+    file = tmp_path / "some.md"
+    file.write_text(f"before\n{capabilities.BEGIN}\nold\n{capabilities.END}\nafter\n")
+    assert capabilities.main(["--update", str(file)]) == 0
+    assert file.read_text() == f"before\n{capabilities.BEGIN}\n{table}\n{capabilities.END}\nafter\n"
+    assert "| `qnn_depthwise_conv2d` | `depthwise_conv2d` |" in table
+    assert "stride is one of 1, 2" in table
+
+
+def test_a_file_without_marks_is_left_alone(tmp_path, capsys):
+    file = tmp_path / "some.md"
+    file.write_text("nothing to see")
+    assert capabilities.main(["--update", str(file)]) == 2
+    assert capabilities.BEGIN in capsys.readouterr().err
+    assert file.read_text() == "nothing to see"
+
+
+# ---------------------------------------------------------------- CONTRIBUTING
+
+
+def test_the_example_pattern_passes_its_own_tests(tmp_path):
+    blocks = code_blocks("CONTRIBUTING.md")
+    (tmp_path / "global_max_pool2d.py").write_text(blocks["patterns/global_max_pool2d.py"])
+    (tmp_path / "test_global_max_pool2d.py").write_text(blocks["tests/patterns/test_global_max_pool2d.py"])
+    (tmp_path / "conftest.py").write_text("import global_max_pool2d\n")  # registers, in that process only
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    paths = [tmp_path, ROOT / "tests", ROOT / "tests/patterns"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", tmp_path],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, paths))},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "4 passed" in done.stdout
+
+
+def test_the_example_pattern_is_well_formed(tmp_path):
+    """Ruff and mypy take it as it stands: it would pass `make lint`."""
+    file = tmp_path / "global_max_pool2d.py"
+    file.write_text(code_blocks("CONTRIBUTING.md")["patterns/global_max_pool2d.py"])
+    config = ["--config", ROOT / "pyproject.toml", "--no-cache"]
+    for command in (["ruff", "check", *config], ["ruff", "format", "--check", *config]):
+        done = subprocess.run([sys.executable, "-m", *command, file], capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_example_limit_is_checked_and_shown():
+    blocks = code_blocks("CONTRIBUTING.md")
+    (code,) = (code for name, code in blocks.items() if isinstance(name, int))
+    rule = execute(code)["whole_words"]
+
+    def parse(match) -> Pool2d:
+        raise NotImplementedError
+
+    pattern = register_pattern("example", Form(None, "none"), parse=parse, limits=[rule])
+    try:
+        assert "channels are a multiple of 4 |" in capabilities.capabilities([pattern])
+    finally:
+        unregister_pattern("example")
+
+
+# ---------------------------------------------------------------- docs/integration.md
+
+
+def test_the_example_accelerator_runs_the_demo():
+    mine = execute(code_blocks("docs/integration.md")[0])["MINE"]
+    assert mine.limits["conv2d"].strides != REFERENCE.limits["conv2d"].strides
+    assert_runs_the_demo(mine, offloaded=13)
+
+
+def test_the_example_library_runs_the_demo(tmp_path, monkeypatch):
+    (tmp_path / "vendor").symlink_to(ROOT / "tests/emit/vendor")
+    monkeypatch.chdir(tmp_path)  # the example names the sources from where it runs
+    vendor = execute(code_blocks("docs/integration.md")[1])["VENDOR"]
+    project = assert_runs_the_demo(vendor, offloaded=1)
+    assert "vendor_add(" in (project.directory / "src/digits_vendor.c").read_text()
+
+
+def assert_runs_the_demo(accelerator, offloaded):
+    mod, params = byoc_hw.load_tflite(model_path())
+    partitioned = byoc_hw.partition_for_hwlib(mod, params, mod_name="digits", accelerator=accelerator)
+    project = byoc_hw.build(partitioned)
+    assert len(project.report.offloaded) == offloaded
+    reference = Reference(mod, params)
+    images = [image[np.newaxis] for image in heldout().images[:5]]
+    for image, result in zip(images, project.run_batch(images), strict=True):
+        np.testing.assert_array_equal(result.outputs[0], reference.run([image])[0])
+    return project
+
+
+def test_every_hal_function_is_explained():
+    header = (ROOT / "byoc_hw/hwlib/include/hwlib_hal.h").read_text()
+    text = (ROOT / "docs/integration.md").read_text(encoding="utf-8")
+    functions = set(re.findall(r"\b(hwlib_hal_\w+)\(", header))
+    assert len(functions) == 8
+    assert functions == set(re.findall(r"`(hwlib_hal_\w+)`", text))

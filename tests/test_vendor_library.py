@@ -1,0 +1,63 @@
+"""A vendor's library, with calls of its own, runs the shipped model: nothing in byoc_hw/ knows it."""
+
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from bit_exact import SANITIZED, assert_bit_exact, assert_equals_tvm
+from relay_samples import Conv
+
+import byoc_hw
+from byoc_hw.demo import heldout, model_path
+from byoc_hw.frontend.relay.reference import Reference
+
+sys.path.append(str(Path(__file__).parent / "emit"))
+from vendor_library import VENDOR
+
+WHOLE_LAYERS = replace(VENDOR, limits={kind: VENDOR.limits[kind] for kind in ("conv2d", "dense", "reshape")})
+
+
+def test_takes_convolution_and_dense_of_the_shipped_model_bit_for_bit():
+    mod, params = byoc_hw.load_tflite(model_path())
+    partitioned = byoc_hw.partition_for_hwlib(mod, params, mod_name="digits", accelerator=WHOLE_LAYERS)
+    project = byoc_hw.build(partitioned)
+    kinds = [layer["kind"] for layer in project.layers if layer["region"]]
+    assert kinds.count("conv2d") == 5
+    assert kinds.count("dense") == 1
+    images = [[image[None]] for image in heldout().images[:20]]
+    assert_equals_tvm(project, partitioned, Reference(mod, params), images, cflags=SANITIZED)
+
+
+def test_what_the_library_has_no_call_for_says_so():
+    mod, params = byoc_hw.load_tflite(model_path())
+    report = byoc_hw.explain(byoc_hw.partition_for_hwlib(mod, params, accelerator=WHOLE_LAYERS))
+    depthwise = next(outcome for outcome in report.host if "depthwise_conv2d_3/depthwise" in outcome.name)
+    assert [str(reason) for reason in depthwise.rejections] == [
+        "qnn_depthwise_conv2d: layer kind is one of conv2d, dense, reshape: got depthwise_conv2d"
+    ]
+
+
+def test_regions_and_composites_carry_its_name():
+    mod = byoc_hw.partition_for_hwlib(Conv().module(), accelerator=WHOLE_LAYERS)
+    assert 'Compiler="vendor"' in str(mod)
+    assert 'Composite="vendor.qnn_conv2d"' in str(mod)
+    project = byoc_hw.build(mod)
+    assert "vendor_conv(" in (project.directory / "src/default_vendor.c").read_text()
+    assert not (project.directory / "hwlib").exists()
+
+
+def test_without_a_transpose_nchw_stays_on_the_host_and_says_why():
+    project = assert_bit_exact(Conv(layout="NCHW").module(), accelerator=WHOLE_LAYERS)
+    assert "data layout is NHWC, where the accelerator has no transpose: got NCHW" in str(project.report)
+
+
+def test_its_weights_are_packed_at_compile_time_as_it_wants_them():
+    weights = np.arange(3 * 3 * 4 * 8, dtype=np.int64).reshape(8, 3, 3, 4) % 100
+    conv = Conv(weights=weights.astype("int8"))
+    project = byoc_hw.build(byoc_hw.partition_for_hwlib(conv.module(), accelerator=WHOLE_LAYERS))
+    text = (project.directory / "src/default_weights.h").read_text()
+    (values,) = re.findall(r"int8_t \w+\[288\][^=]*= \{([^}]*)\}", text)
+    found = [int(value) for value in values.replace(",", " ").split()]
+    assert found == weights.transpose(1, 2, 3, 0).ravel().tolist()  # [fy][fx][c][k]
