@@ -21,13 +21,13 @@ __all__ = ["BrokenRule", "Check", "Form", "NotALayer", "Pattern", "Rejection", "
 class Form:
     """One way in which a layer appears in a model.
 
-    `pattern` is a TVM dataflow pattern. `anchor` names the operator that the layer is about: a model
-    operator of that name which stays on the host is compared with this form to say how far the
-    match got.
+    `pattern` is a TVM dataflow pattern. `anchor` names the operator that the layer is about, by
+    default the pattern's innermost one: a model operator of that name which stays on the host is
+    compared with this form to say how far the match got.
     """
 
     pattern: Any
-    anchor: str
+    anchor: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +96,7 @@ def limit(rule: str) -> Callable[[Callable[[Any], Check]], Rule]:
 
 def register_pattern(
     name: str,
-    forms: Form | Sequence[Form],
+    forms: Any,
     *,
     parse: Callable[[Any], Layer | None],
     limits: Iterable[Rule] = (),
@@ -105,18 +105,21 @@ def register_pattern(
 ) -> Pattern:
     """Add a composite to the live table; partitioning uses it from now on.
 
-    The forms with more operators are tried first; `before` names patterns over the same operators
-    that this one precedes. `document` is shown in the generated list of supported operators.
+    `forms` is a TVM dataflow pattern, a `Form`, or a sequence of either. Those with more operators
+    are tried first; `before` names patterns over the same operators that this one precedes.
+    `parse(match)` returns the layer, None if the match is another pattern's, or raises `NotALayer`.
+    `document` is shown in the generated list of supported operators.
     Raises `PatternError` for a name that is taken or that is no identifier.
     """
     if not name.isidentifier():
         raise PatternError(f"pattern name is an identifier: got {name!r}")
     if name in _table:
         raise PatternError(f"pattern {name!r} is registered twice")
-    forms = (forms,) if isinstance(forms, Form) else tuple(forms)
-    if not forms:
+    several = forms if isinstance(forms, Sequence) else (forms,)
+    if not several:
         raise PatternError(f"pattern {name!r} has at least one form: got none")
-    pattern = Pattern(name, forms, parse, tuple(limits), tuple(before), document)
+    made = tuple(form if isinstance(form, Form) else Form(form) for form in several)
+    pattern = Pattern(name, made, parse, tuple(limits), tuple(before), document)
     _table[name] = pattern
     return pattern
 

@@ -312,7 +312,7 @@ def convolutions(draw):
     )
 
 
-@settings(max_examples=8)
+@settings(max_examples=7)
 @given(st.lists(convolutions(), min_size=3, max_size=3), ACCELERATORS, SEEDS)
 def test_gives_tvms_results_bit_for_bit(samples, accelerator, seed):
     check_bit_exact(samples, COMPOSITE, accelerator, seed)

@@ -149,17 +149,17 @@ def test_generated_c_reads_as_the_golden_file():
 
 @dataclass
 class Reshaped(Sample):
-    """A convolution, changes of shape one after another, and an average over what they give."""
+    """A maximum, changes of shape one after another, and an average over what they give."""
 
-    conv: Conv
+    first: Pool
     changes: tuple
     shape: tuple
 
     def variables(self, prefix=""):
-        return self.conv.variables(prefix)
+        return self.first.variables(prefix)
 
     def expr(self, x):
-        x = self.conv.expr(x)
+        x = self.first.expr(x)
         for change in self.changes:
             x = change(x)
         return Pool(kernel=(1, 1), strides=(1, 1)).expr(relay.reshape(x, self.shape))
@@ -177,19 +177,21 @@ STEPS = {
 
 @st.composite
 def reshaped(draw):
-    height, width, filters = draw(st.sampled_from(((2, 3, 4), (1, 1, 6), (4, 4, 16), (5, 2, 17))))
-    conv = Conv(
-        height=height,
-        width=width,
-        channels=3,
-        filters=filters,
-        layout=draw(st.sampled_from(("NHWC", "NCHW"))),
-        seed=draw(SEEDS),
+    height, width, channels = draw(st.sampled_from(((2, 3, 4), (1, 1, 6), (4, 4, 16), (5, 2, 17))))
+    shapes = {"NHWC": (1, height, width, channels), "NCHW": (1, channels, height, width)}
+    layout = draw(st.sampled_from(sorted(shapes)))
+    first = Pool(
+        operator="nn.max_pool2d",
+        shape=shapes[layout],
+        layout=layout,
+        kernel=(3, 3),
+        strides=(1, 1),
+        padding=(1, 1, 1, 1),
     )
     steps = draw(st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=4))
-    total = height * width * filters
+    total = height * width * channels
     rows = draw(st.sampled_from([rows for rows in (1, 2, 3, 4) if total % rows == 0]))
-    return Reshaped(conv, tuple(STEPS[step] for step in steps), (1, rows, 1, total // rows))
+    return Reshaped(first, tuple(STEPS[step] for step in steps), (1, rows, 1, total // rows))
 
 
 @settings(max_examples=8)

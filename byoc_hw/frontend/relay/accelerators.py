@@ -7,7 +7,7 @@ hold Python functions, so it is found here.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
@@ -22,7 +22,7 @@ _known: dict[str, Accelerator] = {}
 def remember(accelerator: Accelerator) -> str:
     """Make an accelerator known to this process; its fingerprint."""
     mark = fingerprint(accelerator)
-    _known.setdefault(mark, accelerator)
+    _known[mark] = accelerator
     return mark
 
 
@@ -46,17 +46,18 @@ def by_fingerprint(mark: str, label: str) -> Accelerator:
 
 
 def fingerprint(accelerator: Accelerator) -> str:
-    """Equal for equal descriptions, in every process; functions count by their qualified names."""
+    """Equal for equal descriptions, in every process; functions count by name and code."""
     return hashlib.sha256(repr(_plain(accelerator)).encode()).hexdigest()[:16]
 
 
 def _plain(value: Any) -> Any:
     if is_dataclass(value):
         return [(entry.name, _plain(getattr(value, entry.name))) for entry in fields(value)]
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return sorted((key, _plain(item)) for key, item in value.items())
     if callable(value):
-        return f"{value.__module__}.{value.__qualname__}"
+        code = getattr(value, "__code__", None)
+        return (value.__module__, value.__qualname__, code and (code.co_code, code.co_names, code.co_firstlineno))
     return str(value)
 
 

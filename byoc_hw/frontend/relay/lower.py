@@ -8,7 +8,7 @@ from typing import Any
 
 from tvm import relay
 
-from byoc_hw.errors import Unsupported
+from byoc_hw.errors import PatternError, Unsupported
 from byoc_hw.frontend.relay import read
 from byoc_hw.frontend.relay.sources import calls_in_order, operator_name, source_names
 from byoc_hw.frontend.relay.table import parse_composite
@@ -85,6 +85,11 @@ def _composite(call: relay.Call) -> _Node:
     if parsed is None:
         raise Unsupported(f"composite {name} at {_described(call)} cannot be lowered: no pattern {name!r} reads it")
     layer, match = parsed
+    if len(match.inputs) != len(layer.inputs):
+        raise PatternError(
+            f"pattern {name!r}: each wildcard of a form is an input of the layer, in order: "
+            f"got {len(match.inputs)} wildcards for {len(layer.inputs)} inputs"
+        )
     if any(read.layout_of(inner) == "NCHW" for inner in match.calls):
         raise Unsupported(f"composite {name} at {layer.name} cannot be lowered: its data layout is NCHW, not NHWC")
     arguments = dict(zip(function.params, call.args, strict=True))

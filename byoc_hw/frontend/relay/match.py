@@ -16,6 +16,7 @@ from tvm.relay import dataflow_pattern as dfp
 
 from byoc_hw.errors import PatternError
 from byoc_hw.frontend.relay.sources import operator_name, source_names
+from byoc_hw.pattern import Form
 
 
 @dataclass
@@ -146,6 +147,11 @@ def outer_calls(pattern: dfp.DFPattern) -> tuple[dfp.CallPattern, ...]:
     return ()
 
 
+def anchor_of(form: Form) -> str:
+    """The operator that a form is about: the one it names, or its innermost."""
+    return form.anchor or [pattern_operator(call) for call in call_patterns(form.pattern)][-1]
+
+
 def pattern_operator(pattern: dfp.CallPattern) -> str:
     """The operator that a call of a pattern asks for."""
     expr = getattr(pattern.op, "expr", None)
@@ -155,13 +161,12 @@ def pattern_operator(pattern: dfp.CallPattern) -> str:
 # ---------------------------------------------------------------- how far a match got
 
 
-def near_miss(
-    pattern: dfp.DFPattern, anchor: str, call: relay.Call, users: Mapping[relay.Expr, list[relay.Expr]]
-) -> str:
-    """How far `pattern` matches around `call`, a call of its anchor, and what stopped it.
+def near_miss(form: Form, call: relay.Call, users: Mapping[relay.Expr, list[relay.Expr]]) -> str:
+    """How far a form matches around `call`, a call of its anchor, and what stopped it.
 
-    "" if nothing did: then the pattern matches, and its limits decided.
+    "" if nothing did: then the form matches, and its limits decided.
     """
+    pattern, anchor = form.pattern, anchor_of(form)
     spine = [sub for sub in call_patterns(pattern) if pattern_operator(sub) == anchor]
     for sub in spine:
         asked = _as_asked(pattern, sub)

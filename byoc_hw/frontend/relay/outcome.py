@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import tvm
 from tvm import relay
 
-from byoc_hw.frontend.relay.match import call_patterns, near_miss, pattern_operator, users_of
+from byoc_hw.frontend.relay.match import anchor_of, call_patterns, near_miss, pattern_operator, users_of
 from byoc_hw.frontend.relay.record import regions
 from byoc_hw.frontend.relay.sources import SourceOperator, calls_in_order, operator_name, source_names
 from byoc_hw.frontend.relay.table import ordered_forms
@@ -98,7 +98,11 @@ class _Reasons:
     def _company(self, operator: str) -> str:
         """With which operators one is offloaded that no pattern is about."""
         anchors = sorted(
-            {form.anchor for _, form in self.forms if operator in map(pattern_operator, call_patterns(form.pattern))}
+            {
+                anchor_of(form)
+                for _, form in self.forms
+                if operator in map(pattern_operator, call_patterns(form.pattern))
+            }
         )
         return f"{operator} is offloaded only together with {', '.join(anchors)}"
 
@@ -106,8 +110,8 @@ class _Reasons:
         """How far each pattern about this call got; of a pattern's forms the most general counts."""
         misses: dict[str, str] = {}
         for pattern, form in self.forms:
-            if form.anchor == operator_name(call):
-                misses[pattern.name] = near_miss(form.pattern, form.anchor, call, self.users)
+            if anchor_of(form) == operator_name(call):
+                misses[pattern.name] = near_miss(form, call, self.users)
         texts: dict[str, list[str]] = {}
         for composite, text in misses.items():
             texts.setdefault(text or "matches, but a region of nothing but reshapes is not worth a call", []).append(
