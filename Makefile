@@ -22,7 +22,7 @@ demo: .venv/ready compiler
 	$(BIN)/python -m byoc_hw.demo --output-dir out/digits $(ARGS)
 
 test: .venv/ready compiler
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n auto $(ARGS)
 
 lint: .venv/ready
 	$(BIN)/ruff check .
@@ -48,8 +48,7 @@ clean:
 
 # New when the dependencies change. A failed install leaves no .venv/ready behind.
 .venv/ready: setup.cfg pyproject.toml
-	rm -rf .venv
-	@$(find_python); echo "making .venv with $$python"; "$$python" -m venv .venv
+	@$(find_python); echo "making .venv with $$python"; rm -rf .venv; "$$python" -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,notebooks]'
 	@touch $@
 

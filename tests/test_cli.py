@@ -232,6 +232,14 @@ def test_a_denied_name_that_nothing_has(ended, tmp_path):
     assert "qnn_conv2d" in error  # what it could have been
 
 
+def test_a_composite_can_be_denied_in_a_new_process():
+    # Before anything else has loaded the patterns.
+    command = [sys.executable, "-m", "byoc_hw", "explain", MODEL, "--deny", "qnn_add"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "kept on the host by deny='qnn_add'" in done.stdout
+
+
 def test_a_directory_with_other_files_is_left_alone(ended, tmp_path):
     (tmp_path / "thesis.txt").write_text("five years of work")
     code, error = ended("build", MODEL, "--output-dir", tmp_path)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from relay_samples import side_by_side
 
 import byoc_hw
-from byoc_hw import REFERENCE, SMALL
+from byoc_hw import DIANA_DIGITAL, REFERENCE, SMALL
 from byoc_hw.frontend.relay.lower import lower_region
 from byoc_hw.frontend.relay.partition import folding, prepare
 from byoc_hw.frontend.relay.record import regions
@@ -27,7 +27,7 @@ UPDATE_GOLDEN = "BYOC_HW_UPDATE_GOLDEN"
 TINY = replace(REFERENCE, label="TINY", activation_memory=2048, weight_memory=1024)
 """Memories so small that every layer falls into tiles."""
 
-ACCELERATORS = st.sampled_from((REFERENCE, SMALL, TINY))
+ACCELERATORS = st.sampled_from((REFERENCE, SMALL, TINY, DIANA_DIGITAL))
 
 FAST_BUILD = "-O1"
 """The compiler takes longer than the programs run."""
@@ -95,7 +95,7 @@ def declined(mod, *expected, **options):
 def check_golden(composite, mod):
     """The region's C is the golden file's; it compiles without a warning and computes what TVM does."""
     project = byoc_hw.build(partitioned(mod, mod_name=composite))
-    source = (project.directory / "src" / f"{composite}_hwlib.c").read_text()
+    source = (project.directory / "src" / f"{composite}_hwlib.c").read_text().replace(byoc_hw.__version__, "VERSION")
     golden = GOLDEN / f"{composite}.c"
     if os.environ.get(UPDATE_GOLDEN):
         golden.write_text(source)

@@ -24,6 +24,7 @@ from relay_samples import Conv, const, module, variable
 from tvm import relay
 
 import byoc_hw
+from byoc_hw.frontend.relay.sources import calls_in_order
 from byoc_hw.graph import Conv2d, Reshape, Transpose
 
 COMPOSITE = "qnn_conv2d"
@@ -254,9 +255,9 @@ def test_leaves_a_pad_with_a_second_reader_on_the_host():
     conv = Conv(padding=(0, 0, 0, 0), explicit_pad=(1, 1, 1, 1))
     x = variable(conv.ifm_shape)
     out = conv.expr(x)
-    body, found = out, []
-    relay.analysis.post_order_visit(body, lambda node: found.append(node) if isinstance(node, relay.Call) else None)
-    after = partitioned(module(relay.Tuple([out, found[0]]), x))
+    pad = calls_in_order(out)[0]
+    after = partitioned(module(relay.Tuple([out, pad]), x))
+    assert reasons(after) == ["nn.pad is offloaded only together with qnn.conv2d"]
     assert [outcome.name for outcome in byoc_hw.explain(after).host] == ["nn.pad_1"]
     assert set(composites(after)) == {COMPOSITE}
 

@@ -18,7 +18,7 @@ from byoc_hw.frontend.relay.dead import ZeroDeadChannels
 from byoc_hw.frontend.relay.outcome import outcomes
 from byoc_hw.frontend.relay.record import Record, record_of, regions
 from byoc_hw.frontend.relay.sources import NameSources, calls_in_order, source_operators
-from byoc_hw.frontend.relay.table import entries
+from byoc_hw.frontend.relay.table import entries, load_patterns
 from byoc_hw.graph import check_mod_name
 from byoc_hw.pattern import Recorder, patterns
 
@@ -146,6 +146,7 @@ def check_module(mod: object) -> None:
 
 
 def _check_denied(deny: tuple[str, ...], sources: list[str]) -> None:
+    load_patterns()
     known = {*sources, *(pattern.name for pattern in patterns())}
     for name in deny:
         if name not in known:
