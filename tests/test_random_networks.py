@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from bit_exact import assert_bit_exact
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from relay_samples import Add, Conv, Pool, Quantized, module, variable
 from tvm import relay
@@ -58,8 +58,9 @@ class Network:
         self.same_shape = []
 
     def conv(self):
-        window, depthwise = self.window(), self.draw(st.booleans())
-        filters = self.channels if depthwise else self.draw(CHANNELS)
+        window, depthwise = self.window(), self.channels > 1 and self.draw(st.booleans())
+        # TVM itself takes a convolution from one channel to one for a depthwise one, and fails.
+        filters = self.channels if depthwise else max(self.draw(CHANNELS), 2)
         conv = Conv(
             self.height,
             self.width,
@@ -117,6 +118,8 @@ def networks(draw):
 
 
 @given(networks(), accelerators())
-@settings(max_examples=15)
+@settings(
+    max_examples=15, phases=[Phase.explicit, Phase.reuse, Phase.generate]
+)  # an example takes seconds: no shrinking
 def test_random_networks_are_bit_exact(mod, accelerator):
     assert_bit_exact(mod, accelerator=accelerator)

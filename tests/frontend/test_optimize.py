@@ -58,6 +58,31 @@ def test_a_residual_block_is_bit_exact():
     assert_bit_exact(mod)
 
 
+@pytest.mark.parametrize("keepdims", [False, True])
+@pytest.mark.parametrize("before", ["conv", "pool", "mean"])
+def test_a_mean_behind_another_layer_is_bit_exact(before, keepdims):
+    x = variable((1, 5, 6, 7))
+    y = {
+        "conv": Conv(6, 7, 5, 9, layout="NCHW", clip=(-100, 100)).expr,
+        "pool": Pool("nn.max_pool2d", layout="NCHW", kernel=(2, 3), strides=(1, 1)).expr,
+        "mean": Pool("mean", axis=(2, 3), keepdims=True).expr,
+    }[before](x)
+    mean = Pool("mean", axis=(2, 3), keepdims=keepdims, clip=(-90, 90))
+    assert_bit_exact(module(mean.expr(y), x))
+
+
+def test_what_cannot_be_brought_to_nhwc_stays_on_the_host_and_says_why():
+    # A mean over channels and height of an NCHW tensor is one over height and width only before the conversion.
+    x = variable((1, 5, 6, 7))
+    mod = module(Pool("mean", axis=(1, 2)).expr(Conv(6, 7, 5, 9, layout="NCHW").expr(x)), x)
+    report = byoc_hw.explain(byoc_hw.partition_for_hwlib(mod))
+    placements = {outcome.name: outcome.placement for outcome in report.outcomes}
+    assert placements["qnn.conv2d_1"] == "host"
+    assert placements["mean_1"] == "accelerator"
+    assert "data layout is NHWC, or can be brought to it: got NCHW: " in str(report)
+    assert_bit_exact(mod)
+
+
 def test_every_operator_keeps_its_source_name():
     report = byoc_hw.explain(byoc_hw.partition_for_hwlib(nchw_chain(flatten=True)))
     assert {outcome.placement for outcome in report.outcomes} == {"accelerator"}

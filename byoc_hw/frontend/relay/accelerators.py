@@ -63,11 +63,20 @@ def _plain(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Session:
-    """One partitioning: what the optimize hook, which TVM calls with a module only, must know."""
+    """One partitioning: what its checks ask, and the optimize hook, which TVM gives a module only.
+
+    `no_nchw` says why operators in NCHW stay on the host, where they do.
+    """
 
     accelerator: Accelerator
     deny: Sequence[str] = ()
+    no_nchw: str = ""
     recorder: Recorder = field(default_factory=Recorder)
+
+    @property
+    def nchw_problem(self) -> str:
+        """Why an operator in NCHW cannot be taken, or ""."""
+        return self.no_nchw or ("" if "transpose" in self.accelerator.limits else "the accelerator has no transpose")
 
 
 session: ContextVar[Session | None] = ContextVar("byoc_hw.session", default=None)

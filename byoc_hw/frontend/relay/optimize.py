@@ -19,6 +19,8 @@ from byoc_hw.frontend.relay.sources import operator_name, source_names
 from byoc_hw.frontend.relay.table import entries, parse_composite
 from byoc_hw.graph import Layer
 
+_ELEMENTWISE = ("qnn.requantize", "clip")
+
 DESIRED_LAYOUTS = {
     "qnn.conv2d": ["NHWC", "default"],
     "nn.max_pool2d": ["NHWC", "default"],
@@ -27,12 +29,16 @@ DESIRED_LAYOUTS = {
 }
 
 
+class NoNHWC(Unsupported):
+    """An NCHW region has something in it that cannot be brought to NHWC."""
+
+
 def optimize(mod: tvm.IRModule, compiler: str) -> tvm.IRModule:
     """The module with its region in NHWC and its constants folded.
 
     Layout changes inside the region cancel out; what is left at its borders and before a flatten
-    stays as `layout_transform` calls, which the lowering reads. `Unsupported`, with operator and
-    reason, where something else is left over.
+    stays as `layout_transform` calls, which the lowering reads. `NoNHWC`, with operator and reason,
+    where something else is left over.
     """
     if region_layout(mod["main"]) == "NHWC":
         return mod
@@ -51,13 +57,14 @@ def optimize(mod: tvm.IRModule, compiler: str) -> tvm.IRModule:
                 _each_call(_restoring(spans), "RestoreBiases"),
                 relay.transform.FoldConstant(),
                 relay.transform.InferType(),
-                relay.transform.MergeComposite(entries(current.accelerator, current.deny)),
+                relay.transform.MergeComposite(entries(Session(current.accelerator, current.deny))),
                 relay.transform.InferType(),
             ]
         )(mod)
-    if region_layout(mod["main"]) != "NHWC":
-        raise Unsupported("a region in NCHW could not be brought to NHWC")
-    lower_region(mod["main"], "region").verify()
+    try:
+        lower_region(mod["main"], "region").verify()
+    except Unsupported as error:
+        raise NoNHWC(str(error)) from error
     return mod
 
 
@@ -83,11 +90,9 @@ def _inlined(call: relay.Call, arguments: list[relay.Expr]) -> relay.Expr:
     if parsed is None:
         return body
     layer, match = parsed
-    if match.get("nn.pad") is not None:
-        return rebuild_calls(relay.Function([], body), lambda inner, args: _padded(inner, args, layer)).body
-    if match.get("mean") is not None and read.mean_layout(match["mean"]) == "NCHW":
-        return _mean_over_nhwc(call, rebuild_calls(relay.Function([], body), _over_nhwc).body)
-    return body
+    if match.get("nn.pad") is None:
+        return body
+    return rebuild_calls(relay.Function([], body), lambda inner, args: _padded(inner, args, layer)).body
 
 
 def _padded(call: relay.Call, arguments: list[relay.Expr], layer: Layer) -> relay.Expr:
@@ -113,37 +118,48 @@ def _padded(call: relay.Call, arguments: list[relay.Expr], layer: Layer) -> rela
     return relay.Call(conv.op, conv.args, conv.attrs, conv.type_args, both)
 
 
-def _over_nhwc(call: relay.Call, arguments: list[relay.Expr]) -> relay.Expr:
-    """A mean over the height and width of an NCHW tensor, taken over NHWC, to (N, C)."""
-    if operator_name(call) != "mean":
-        return called_with(call, arguments)
-    mean = relay.mean(relay.layout_transform(arguments[0], "NCHW", "NHWC"), axis=(1, 2))
-    return relay.Call(mean.op, mean.args, mean.attrs, mean.type_args, call.span)
-
-
-def _mean_over_nhwc(call: relay.Call, body: relay.Expr) -> relay.Expr:
-    shape = read.shape_of(call)
-    return body if len(shape) == 2 else relay.reshape(body, shape)
-
-
 # ---------------------------------------------------------------- after the conversion
 
 
 def _tidied(call: relay.Call, arguments: list[relay.Expr]) -> relay.Expr:
     """Layout changes out of the composites' way, and none that the next one takes back."""
-    if operator_name(call) != "layout_transform":
-        return called_with(call, arguments)
+    name = operator_name(call)
+    if name == "layout_transform":
+        return _tidied_transform(call, arguments[0])
+    if name == "mean" and read.layout_of(call) == "NCHW":
+        return _mean_over_nhwc(call, arguments[0])
+    if name in _ELEMENTWISE and _operator_of(arguments[0]) == "layout_transform" and _per_tensor(call):
+        inner = arguments[0]  # behind the composite that this operator ends
+        return called_with(inner, [called_with(call, [inner.args[0], *arguments[1:]])])
+    return called_with(call, arguments)
+
+
+def _tidied_transform(call: relay.Call, inner: relay.Expr) -> relay.Expr:
     source, target = str(call.attrs.src_layout), str(call.attrs.dst_layout)
-    inner = arguments[0]
-    if not isinstance(inner, relay.Call):
-        return called_with(call, arguments)
-    if operator_name(inner) == "layout_transform" and str(inner.attrs.src_layout) == target:
+    if _operator_of(inner) == "layout_transform" and str(inner.attrs.src_layout) == target:
         return inner.args[0]
-    if operator_name(inner) == "cast" and str(inner.attrs.dtype) == "int32":
+    if _operator_of(inner) == "cast" and str(inner.attrs.dtype) == "int32":
         # The cast that widens for an average belongs to its composite, behind the layout change.
         moved = relay.layout_transform(inner.args[0], source, target)
-        return called_with(inner, [_tidied(moved, [inner.args[0]])])
-    return called_with(call, arguments)
+        return called_with(inner, [_tidied_transform(moved, inner.args[0])])
+    return called_with(call, [inner])
+
+
+def _mean_over_nhwc(call: relay.Call, ifm: relay.Expr) -> relay.Expr:
+    """A mean over the height and width of a tensor that stayed in NCHW, taken over NHWC."""
+    to_nhwc = _tidied_transform(relay.layout_transform(ifm, "NCHW", "NHWC"), ifm)
+    mean = relay.mean(to_nhwc, axis=(1, 2), keepdims=call.attrs.keepdims)
+    mean = relay.Call(mean.op, mean.args, mean.attrs, mean.type_args, call.span)
+    return relay.layout_transform(mean, "NHWC", "NCHW") if call.attrs.keepdims else mean
+
+
+def _operator_of(expr: relay.Expr) -> str:
+    return operator_name(expr) if isinstance(expr, relay.Call) else ""
+
+
+def _per_tensor(call: relay.Call) -> bool:
+    """Whether an element-wise operator treats every channel alike."""
+    return operator_name(call) != "qnn.requantize" or read.constant(call.args[1]).size == 1
 
 
 def _remembering(

@@ -15,12 +15,13 @@ from byoc_hw.frontend.relay import codegen
 from byoc_hw.frontend.relay.accelerators import Session, remember, session
 from byoc_hw.frontend.relay.compose import inline_regions
 from byoc_hw.frontend.relay.dead import ZeroDeadChannels
+from byoc_hw.frontend.relay.optimize import NoNHWC
 from byoc_hw.frontend.relay.outcome import outcomes
 from byoc_hw.frontend.relay.record import Record, record_of, regions
 from byoc_hw.frontend.relay.sources import NameSources, calls_in_order, source_operators
 from byoc_hw.frontend.relay.table import entries, load_patterns
 from byoc_hw.graph import check_mod_name
-from byoc_hw.pattern import Recorder, patterns
+from byoc_hw.pattern import patterns
 
 NUMERICS = ("relay",)
 """Arithmetic that offloaded layers can follow; "relay" is TVM's own golden semantics."""
@@ -50,26 +51,32 @@ def partition_for_hwlib(
     deny = tuple(deny)
     _check_arguments(mod, mod_name, accelerator, numerics, opts)
     codegen.install(accelerator.name)
-    recorder = Recorder()
     mod = prepare(mod, params)
     operators = source_operators(mod["main"])
     _check_denied(deny, [operator.name for operator in operators])
-    token = session.set(Session(accelerator, deny, recorder))
+    folded = tvm.transform.Sequential(folding())(mod)
+    job = Session(accelerator, deny)
     try:
-        with tvm.transform.PassContext(opt_level=3):
-            folded = tvm.transform.Sequential(folding())(mod)
-            partitioned = tvm.transform.Sequential(partitioning(accelerator, mod_name, deny, recorder))(folded)
-    finally:
-        session.reset(token)
-    partitioned = _without_idle_regions(partitioned)
+        partitioned = _partitioned(folded, mod_name, job)
+    except NoNHWC as error:  # of an NCHW region: then all of NCHW stays on the host, and the report says why
+        job = Session(accelerator, deny, no_nchw=str(error))
+        partitioned = _partitioned(folded, mod_name, job)
     return Record(
         remember(accelerator),
         accelerator.name,
         accelerator.label,
         numerics,
         mod_name,
-        outcomes(operators, folded["main"], partitioned, recorder),
+        outcomes(operators, folded["main"], partitioned, job.recorder),
     ).attach(partitioned)
+
+
+def _partitioned(folded: tvm.IRModule, mod_name: str, job: Session) -> tvm.IRModule:
+    token = session.set(job)
+    try:
+        return _without_idle_regions(tvm.transform.Sequential(partitioning(job, mod_name))(folded))
+    finally:
+        session.reset(token)
 
 
 def prepare(mod: tvm.IRModule, params: Mapping[str, Any] | None) -> tvm.IRModule:
@@ -90,14 +97,12 @@ def folding() -> list[tvm.transform.Pass]:
     ]
 
 
-def partitioning(
-    accelerator: Accelerator, mod_name: str, deny: tuple[str, ...], recorder: Recorder
-) -> list[tvm.transform.Pass]:
+def partitioning(job: Session, mod_name: str) -> list[tvm.transform.Pass]:
     """The way from a model to regions."""
     return [
-        relay.transform.MergeComposite(entries(accelerator, deny, recorder)),
+        relay.transform.MergeComposite(entries(job)),
         # Tuples stay outside: annotated, they become external functions that do nothing.
-        relay.transform.AnnotateTarget(accelerator.name, include_non_call_ops=False),
+        relay.transform.AnnotateTarget(job.accelerator.name, include_non_call_ops=False),
         relay.transform.MergeCompilerRegions(),
         relay.transform.PartitionGraph(mod_name),  # runs relay.ext.<accelerator>.optimize on each region
         relay.transform.InferType(),

@@ -16,11 +16,11 @@ from tvm.relay.op.contrib.register import get_pattern_table, register_pattern_ta
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import InvalidInput, PatternError
-from byoc_hw.frontend.relay.accelerators import by_name
+from byoc_hw.frontend.relay.accelerators import Session, by_name
 from byoc_hw.frontend.relay.match import Match, call_patterns, match, pattern_operator
 from byoc_hw.frontend.relay.read import layout_of
 from byoc_hw.graph import Layer
-from byoc_hw.pattern import BrokenRule, Form, NotALayer, Pattern, Recorder, Rejection, broken_rules, patterns
+from byoc_hw.pattern import BrokenRule, Form, NotALayer, Pattern, Rejection, broken_rules, patterns
 
 ENTRY_POINT_GROUP = "byoc_hw.patterns"
 
@@ -93,17 +93,15 @@ def _operators(form: Form) -> tuple[str, ...]:
 # ---------------------------------------------------------------- entries
 
 
-def entries(accelerator: Accelerator, deny: Sequence[str] = (), recorder: Recorder | None = None) -> list[Entry]:
-    """The table for one accelerator; what its checks decline goes to the recorder."""
+def entries(session: Session) -> list[Entry]:
+    """The table for one partitioning; what its checks decline goes to the session's recorder."""
     return [
-        (f"{accelerator.name}.{pattern.name}", form.pattern, _check(pattern, form, accelerator, deny, recorder))
+        (f"{session.accelerator.name}.{pattern.name}", form.pattern, _check(pattern, form, session))
         for pattern, form in ordered_forms()
     ]
 
 
-def _check(
-    pattern: Pattern, form: Form, accelerator: Accelerator, deny: Sequence[str], recorder: Recorder | None
-) -> Callable[[relay.Expr], bool]:
+def _check(pattern: Pattern, form: Form, session: Session) -> Callable[[relay.Expr], bool]:
     def check(expr: relay.Expr) -> bool:
         found = match(form.pattern, expr)
         if found is None:
@@ -115,27 +113,25 @@ def _check(
         else:
             if layer is None:
                 return False
-            rejection = _rejection(pattern, found, layer, accelerator, deny)
+            rejection = _rejection(pattern, found, layer, session)
         if rejection is None:
             return True
-        if recorder is not None:
-            recorder.reject(found.sources, rejection)
+        session.recorder.reject(found.sources, rejection)
         return False
 
     return check
 
 
-def _rejection(
-    pattern: Pattern, found: Match, layer: Layer, accelerator: Accelerator, deny: Sequence[str]
-) -> Rejection | None:
+def _rejection(pattern: Pattern, found: Match, layer: Layer, session: Session) -> Rejection | None:
     for name in (pattern.name, *found.sources):
-        if name in deny:
+        if name in session.deny:
             return Rejection(pattern.name, near_miss=f"kept on the host by deny={name!r}")
-    broken = broken_rules(pattern, layer, accelerator)
-    if "transpose" not in accelerator.limits and any(layout_of(call) == "NCHW" for call in found.calls):
-        broken = (BrokenRule("data layout is NHWC, where the accelerator has no transpose", "NCHW"), *broken)
+    broken = broken_rules(pattern, layer, session.accelerator)
+    if session.nchw_problem and any(layout_of(call) == "NCHW" for call in found.calls):
+        rule = BrokenRule("data layout is NHWC, or can be brought to it", f"NCHW: {session.nchw_problem}")
+        broken = (rule, *broken)
     if not broken:
-        problem = _why_no_plan(layer, accelerator)
+        problem = _why_no_plan(layer, session.accelerator)
         return Rejection(pattern.name, near_miss=problem) if problem else None
     return Rejection(pattern.name, broken)
 
@@ -165,10 +161,10 @@ class LivePatternTable(Sequence[Entry]):
         return len(ordered_forms())
 
     def __getitem__(self, index: Any) -> Any:
-        return entries(by_name(self.compiler))[index]
+        return entries(Session(by_name(self.compiler)))[index]
 
     def __iter__(self) -> Iterator[Entry]:
-        return iter(entries(by_name(self.compiler)))
+        return iter(entries(Session(by_name(self.compiler))))
 
 
 def pattern_table(compiler: str = "hwlib") -> LivePatternTable:
