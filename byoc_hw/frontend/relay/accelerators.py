@@ -67,6 +67,7 @@ class Session:
 
     accelerator: Accelerator
     deny: Sequence[str] = ()
+    numerics: str = "relay"
     recorder: Recorder = field(default_factory=Recorder)
 
 

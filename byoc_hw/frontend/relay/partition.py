@@ -22,9 +22,6 @@ from byoc_hw.frontend.relay.table import entries
 from byoc_hw.graph import check_mod_name
 from byoc_hw.pattern import Recorder, patterns
 
-NUMERICS = ("relay",)
-"""Arithmetic that offloaded layers can follow; "relay" is TVM's own golden semantics."""
-
 
 def partition_for_hwlib(
     mod: tvm.IRModule,
@@ -43,9 +40,14 @@ def partition_for_hwlib(
     name, as a front end of TVM returns them. `deny` names composites, or operators of the model
     file, that stay on the host. The module records accelerator, numerics and mod_name for `build`.
 
+    `numerics` is the arithmetic of offloaded layers. "relay" is TVM's own, bit for bit. "tflite" is
+    that of TFLite's reference integer kernels: a TFLite model gives what TFLite itself gives, where
+    TVM's import of it rounds differently. What stays on the host is TVM's in either case.
+
     Raises `InvalidInput` for a module without `main` or one that is already partitioned, for a
-    `mod_name` that is no C identifier, for numerics or options that do not exist, and for a name in
-    `deny` that the model and the pattern table do not have.
+    `mod_name` that is no C identifier, for numerics or options that do not exist, for numerics whose
+    rounding the accelerator lacks, and for a name in `deny` that the model and the pattern table do
+    not have.
     """
     deny = tuple(deny)
     _check_arguments(mod, mod_name, accelerator, numerics, opts)
@@ -54,11 +56,12 @@ def partition_for_hwlib(
     mod = prepare(mod, params)
     operators = source_operators(mod["main"])
     _check_denied(deny, [operator.name for operator in operators])
-    token = session.set(Session(accelerator, deny, recorder))
+    current = Session(accelerator, deny, numerics, recorder)
+    token = session.set(current)
     try:
         with tvm.transform.PassContext(opt_level=3):
             folded = tvm.transform.Sequential(folding())(mod)
-            partitioned = tvm.transform.Sequential(partitioning(accelerator, mod_name, deny, recorder))(folded)
+            partitioned = tvm.transform.Sequential(partitioning(current, mod_name))(folded)
     finally:
         session.reset(token)
     partitioned = _without_idle_regions(partitioned)
@@ -90,14 +93,12 @@ def folding() -> list[tvm.transform.Pass]:
     ]
 
 
-def partitioning(
-    accelerator: Accelerator, mod_name: str, deny: tuple[str, ...], recorder: Recorder
-) -> list[tvm.transform.Pass]:
+def partitioning(current: Session, mod_name: str) -> list[tvm.transform.Pass]:
     """The way from a model to regions."""
     return [
-        relay.transform.MergeComposite(entries(accelerator, deny, recorder)),
+        relay.transform.MergeComposite(entries(current)),
         # Tuples stay outside: annotated, they become external functions that do nothing.
-        relay.transform.AnnotateTarget(accelerator.name, include_non_call_ops=False),
+        relay.transform.AnnotateTarget(current.accelerator.name, include_non_call_ops=False),
         relay.transform.MergeCompilerRegions(),
         relay.transform.PartitionGraph(mod_name),  # runs relay.ext.<accelerator>.optimize on each region
         relay.transform.InferType(),
@@ -129,8 +130,7 @@ def _check_arguments(
     check_mod_name(mod_name)
     if not isinstance(accelerator, Accelerator):
         raise InvalidInput(f"accelerator is an Accelerator: got {type(accelerator).__name__}")
-    if numerics not in NUMERICS:
-        raise InvalidInput(f"numerics is one of {', '.join(NUMERICS)}: got {numerics!r}")
+    accelerator.check_numerics(numerics)
     check_module(mod)
     if record_of(mod) is not None or regions(mod):
         raise InvalidInput("the module is already partitioned: partition the original module instead")

@@ -7,6 +7,7 @@ import importlib
 import itertools
 import pkgutil
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -14,13 +15,13 @@ from tvm import relay
 from tvm.relay import dataflow_pattern as dfp
 from tvm.relay.op.contrib.register import get_pattern_table, register_pattern_table
 
-from byoc_hw.accelerator import Accelerator
+from byoc_hw.accelerator import ROUNDINGS, Accelerator
 from byoc_hw.errors import InvalidInput, PatternError
-from byoc_hw.frontend.relay.accelerators import by_name
+from byoc_hw.frontend.relay.accelerators import Session, by_name
 from byoc_hw.frontend.relay.match import Match, call_patterns, match, pattern_operator
 from byoc_hw.frontend.relay.read import layout_of
 from byoc_hw.graph import Layer
-from byoc_hw.pattern import BrokenRule, Form, NotALayer, Pattern, Recorder, Rejection, broken_rules, patterns
+from byoc_hw.pattern import BrokenRule, Form, NotALayer, Pattern, Rejection, broken_rules, patterns
 
 ENTRY_POINT_GROUP = "byoc_hw.patterns"
 
@@ -93,43 +94,45 @@ def _operators(form: Form) -> tuple[str, ...]:
 # ---------------------------------------------------------------- entries
 
 
-def entries(accelerator: Accelerator, deny: Sequence[str] = (), recorder: Recorder | None = None) -> list[Entry]:
-    """The table for one accelerator; what its checks decline goes to the recorder."""
+def entries(session: Session) -> list[Entry]:
+    """The table of one partitioning; what its checks decline goes to its recorder."""
     return [
-        (f"{accelerator.name}.{pattern.name}", form.pattern, _check(pattern, form, accelerator, deny, recorder))
+        (f"{session.accelerator.name}.{pattern.name}", form.pattern, _check(pattern, form, session))
         for pattern, form in ordered_forms()
     ]
 
 
-def _check(
-    pattern: Pattern, form: Form, accelerator: Accelerator, deny: Sequence[str], recorder: Recorder | None
-) -> Callable[[relay.Expr], bool]:
+def _check(pattern: Pattern, form: Form, session: Session) -> Callable[[relay.Expr], bool]:
     def check(expr: relay.Expr) -> bool:
         found = match(form.pattern, expr)
         if found is None:
             return False
         try:
-            layer = pattern.parse(found)
+            layer = _parsed(pattern, found, session.numerics)
         except NotALayer as error:
             rejection: Rejection | None = Rejection(pattern.name, (error.broken,))
         else:
             if layer is None:
                 return False
-            rejection = _rejection(pattern, found, layer, accelerator, deny)
+            rejection = _rejection(pattern, found, layer, session)
         if rejection is None:
             return True
-        if recorder is not None:
-            recorder.reject(found.sources, rejection)
+        session.recorder.reject(found.sources, rejection)
         return False
 
     return check
 
 
-def _rejection(
-    pattern: Pattern, found: Match, layer: Layer, accelerator: Accelerator, deny: Sequence[str]
-) -> Rejection | None:
+def _parsed(pattern: Pattern, found: Match, numerics: str) -> Layer | None:
+    """The layer of a match with the arithmetic that it is to follow."""
+    layer = pattern.parse(found)
+    return layer and replace(layer, rounding=ROUNDINGS[numerics])
+
+
+def _rejection(pattern: Pattern, found: Match, layer: Layer, session: Session) -> Rejection | None:
+    accelerator = session.accelerator
     for name in (pattern.name, *found.sources):
-        if name in deny:
+        if name in session.deny:
             return Rejection(pattern.name, near_miss=f"kept on the host by deny={name!r}")
     broken = broken_rules(pattern, layer, accelerator)
     if "transpose" not in accelerator.limits and any(layout_of(call) == "NCHW" for call in found.calls):
@@ -140,13 +143,13 @@ def _rejection(
     return Rejection(pattern.name, broken)
 
 
-def parse_composite(composite: str, body: relay.Expr) -> tuple[Layer, Match] | None:
+def parse_composite(composite: str, body: relay.Expr, numerics: str = "relay") -> tuple[Layer, Match] | None:
     """The layer of a composite function's body and the match it was read from, or None."""
     for pattern, form in ordered_forms():
         if pattern.name != composite:
             continue
         found = match(form.pattern, body)
-        layer = pattern.parse(found) if found is not None else None
+        layer = _parsed(pattern, found, numerics) if found is not None else None
         if found is not None and layer is not None:
             return layer, found
     return None
@@ -165,10 +168,10 @@ class LivePatternTable(Sequence[Entry]):
         return len(ordered_forms())
 
     def __getitem__(self, index: Any) -> Any:
-        return entries(by_name(self.compiler))[index]
+        return entries(Session(by_name(self.compiler)))[index]
 
     def __iter__(self) -> Iterator[Entry]:
-        return iter(entries(by_name(self.compiler)))
+        return iter(entries(Session(by_name(self.compiler))))
 
 
 def pattern_table(compiler: str = "hwlib") -> LivePatternTable:
