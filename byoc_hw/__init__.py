@@ -29,10 +29,12 @@ from byoc_hw.pattern import Check, Form, limit, register_pattern
 from byoc_hw.project import Memory, Project
 from byoc_hw.report.explain import Report
 from byoc_hw.run.result import Cycles, LayerCycles, Result
+from byoc_hw.validate import Difference, TfliteReference, Validation, validate
 from byoc_hw.version import __version__
 
 if TYPE_CHECKING:
     from byoc_hw.build import build, explain
+    from byoc_hw.check import OperatorCheck, check_operator
     from byoc_hw.frontend.relay.partition import partition_for_hwlib
     from byoc_hw.frontend.relay.table import pattern_table
     from byoc_hw.frontend.relay.tflite import load_tflite
@@ -45,6 +47,7 @@ __all__ = [
     "ByocHwError",
     "Check",
     "Cycles",
+    "Difference",
     "Form",
     "GraphError",
     "InvalidInput",
@@ -54,26 +57,33 @@ __all__ = [
     "Limits",
     "Memory",
     "Operands",
+    "OperatorCheck",
     "PatternError",
     "PlanError",
     "Project",
     "Report",
     "Result",
     "RunError",
+    "TfliteReference",
     "ToolchainMissing",
     "Unsupported",
+    "Validation",
     "__version__",
     "build",
+    "check_operator",
     "explain",
     "limit",
     "load_tflite",
     "partition_for_hwlib",
     "pattern_table",
     "register_pattern",
+    "validate",
 ]
 
 _NEEDS_TVM = {
+    "OperatorCheck": "byoc_hw.check",
     "build": "byoc_hw.build",
+    "check_operator": "byoc_hw.check",
     "explain": "byoc_hw.build",
     "load_tflite": "byoc_hw.frontend.relay.tflite",
     "partition_for_hwlib": "byoc_hw.frontend.relay.partition",

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 import byoc_hw
+from byoc_hw.accelerator import ROUNDINGS
 from byoc_hw.errors import ByocHwError, InvalidInput, RunError, ToolchainMissing
 from byoc_hw.project import RUNNERS, Project
 from byoc_hw.report.cycles import cycle_table
@@ -59,7 +60,9 @@ def _build(options: argparse.Namespace) -> None:
             raise InvalidInput("--deny says what is not offloaded: with --cpu-only nothing is")
     else:
         accelerator = ACCELERATORS[options.accelerator]
-        mod = byoc_hw.partition_for_hwlib(mod, params, options.mod_name, accelerator=accelerator, deny=options.deny)
+        mod = byoc_hw.partition_for_hwlib(
+            mod, params, options.mod_name, accelerator=accelerator, numerics=options.numerics, deny=options.deny
+        )
     project = byoc_hw.build(mod, params, mod_name=options.mod_name, output_dir=options.output_dir)
     print(project.report)
     print(project.memory)
@@ -82,7 +85,13 @@ def _run(options: argparse.Namespace) -> None:
 
 def _explain(options: argparse.Namespace) -> None:
     mod, params = byoc_hw.load_tflite(options.model)
-    mod = byoc_hw.partition_for_hwlib(mod, params, accelerator=ACCELERATORS[options.accelerator], deny=options.deny)
+    mod = byoc_hw.partition_for_hwlib(
+        mod,
+        params,
+        accelerator=ACCELERATORS[options.accelerator],
+        numerics=options.numerics,
+        deny=options.deny,
+    )
     report = byoc_hw.explain(mod)
     print(report.to_json() if options.json else report)
 
@@ -191,6 +200,12 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
 
 def _add_accelerator(parser: argparse.ArgumentParser, group: argparse._ActionsContainer) -> None:
     group.add_argument("--accelerator", choices=ACCELERATORS, default="REFERENCE", help="a preset (%(default)s)")
+    parser.add_argument(
+        "--numerics",
+        choices=ROUNDINGS,
+        default="relay",
+        help="whose arithmetic offloaded layers follow: TVM's, or TFLite's reference kernels' (%(default)s)",
+    )
     parser.add_argument(
         "--deny",
         nargs="+",

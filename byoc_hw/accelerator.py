@@ -12,9 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from byoc_hw.errors import InvalidInput
-from byoc_hw.graph import Array, Layer
+from byoc_hw.graph import Array, Layer, Rounding
 
 KIB = 1024
+
+ROUNDINGS: Mapping[str, Rounding] = {"relay": "upward", "tflite": "tflite"}
+"""The numerics that a model can be compiled with, and the rounding of the hardware that each needs.
+
+"relay" is TVM's own golden semantics; with "tflite" offloaded layers follow TFLite's reference
+integer kernels.
+"""
 
 # ---------------------------------------------------------------- limits
 
@@ -181,7 +188,7 @@ class Accelerator:
     array_columns: int = 16  # output columns computed at a time
     depthwise_rows: int = 16  # channels that a depthwise job computes at a time
     job_overhead: int = 23  # cycles for each group of rows x columns in an output row
-    elementwise_width: int = 16  # elements that add and pooling read a cycle
+    elementwise_width: int = 16  # elements that add, pooling and softmax read a cycle
 
     activation_memory: int = 256 * KIB
     weight_memory: int = 64 * KIB
@@ -193,7 +200,7 @@ class Accelerator:
     ram: int = 512 * KIB
     flash: int = 2048 * KIB
 
-    roundings: tuple[str, ...] = ("upward",)
+    roundings: tuple[Rounding, ...] = ("upward",)  # see `ROUNDINGS`
 
     def __post_init__(self) -> None:
         if not self.name.isidentifier():
@@ -217,6 +224,16 @@ class Accelerator:
                 raise InvalidInput(
                     f"accelerator {self.name}: its library has a call for each layer kind: none for {kind}"
                 )
+
+    def check_numerics(self, numerics: str) -> None:
+        """`InvalidInput` for numerics that do not exist, or whose rounding the hardware lacks."""
+        if numerics not in ROUNDINGS:
+            raise InvalidInput(f"numerics is one of {', '.join(ROUNDINGS)}: got {numerics!r}")
+        if ROUNDINGS[numerics] not in self.roundings:
+            raise InvalidInput(
+                f"accelerator {self.name} ({self.label}): numerics {numerics!r} needs the rounding "
+                f"{ROUNDINGS[numerics]!r}: its roundings are {', '.join(self.roundings) or 'none'}"
+            )
 
     def broken_rules(self, layer: Layer) -> Iterator[tuple[Rule, Check]]:
         """Each limit of the hardware that the layer breaks, with the value found."""
@@ -243,11 +260,12 @@ DEFAULT_LIMITS: Mapping[str, Limits] = {
     "dense": Limits(weight_bits=(8, 4, 2), accumulator_bits=32),
     "add": Limits(accumulator_bits=32),
     "pool2d": Limits(max_kernel=(32, 32), strides=(1, 2), accumulator_bits=32),
+    "softmax": Limits(batches=None),
     "reshape": Limits(batches=None),
     "transpose": Limits(),
 }
 
-REFERENCE = Accelerator()
+REFERENCE = Accelerator(roundings=("upward", "tflite"))
 """The accelerator that the simulator implements by default, with DIANA's published figures."""
 
 DIANA_DIGITAL = replace(REFERENCE, label="DIANA_DIGITAL", depthwise_rows=1)

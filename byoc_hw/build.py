@@ -11,7 +11,7 @@ import tvm
 from tvm import relay
 
 from byoc_hw.accelerator import REFERENCE, Accelerator
-from byoc_hw.emit.files import Parts, flash_bytes, project_files, write_project
+from byoc_hw.emit.files import Parts, flash_by_layer, flash_bytes, project_files, write_project
 from byoc_hw.emit.library import library_plan
 from byoc_hw.emit.region import Region, region_source
 from byoc_hw.errors import InvalidInput, PlanError
@@ -22,10 +22,11 @@ from byoc_hw.frontend.relay.partition import check_module, folding, prepare
 from byoc_hw.frontend.relay.record import Record, record_of, regions
 from byoc_hw.frontend.relay.sources import source_operators
 from byoc_hw.frontend.relay.table import plan_with
-from byoc_hw.graph import Buffer, CopyCall, Graph, Layer, Program, RegionCall, Workspace, check_mod_name
+from byoc_hw.graph import Graph, Layer, Program, Workspace, check_mod_name
 from byoc_hw.pattern import Outcome
 from byoc_hw.plan import plan_region
-from byoc_hw.plan.memory import Arena, Block, check_budget, place
+from byoc_hw.plan.memory import check_budget
+from byoc_hw.plan.model import ModelMemory, check_ram, place_model
 from byoc_hw.project import Project
 from byoc_hw.report.explain import Report
 
@@ -38,6 +39,7 @@ def build(
     *,
     mod_name: str | None = None,
     output_dir: str | Path | None = None,
+    io_in_arena: bool = False,
 ) -> Project:
     """Compile a Relay module to a self-contained C project.
 
@@ -45,7 +47,9 @@ def build(
     other module runs on the host alone: the CPU-only baseline. `params` are weights by name that the
     module does not hold yet. `mod_name` (default: the one that the module records, or "default")
     starts every C name. `output_dir` is new, empty or an earlier project; by default a temporary
-    directory that lives as long as the `Project`.
+    directory that lives as long as the `Project`. With `io_in_arena` the model's inputs and outputs
+    have bytes in the arena as well: the header then has a function for each that gives its address.
+    An input's bytes are used again after its last reader, so that it is filled before each run.
 
     Nothing is written before everything is compiled. Raises `InvalidInput` (a mod_name that differs
     from the module's record, a shape that is not static ...), `Unsupported` for a region that cannot
@@ -62,17 +66,20 @@ def build(
     else:
         report = explain(mod)
     accelerator = REFERENCE if record is None else by_fingerprint(record.accelerator, record.label)
-    job = _Job(accelerator)
+    job = _Job(accelerator, io_in_arena)
     with codegen.building_with(job.region):
         host = compile_module(mod, mod_name, job.graphs, job.place)
+    memory = job.memory
+    assert memory is not None
     if record is not None:
-        job.check_budgets(host.constant_bytes)
+        job.check_budgets(memory, host.constant_bytes)
     parts = Parts(
         program=host.program,
         accelerator=accelerator,
         regions=job.regions,
-        arena=job.arena,
-        blocks=job.blocks,
+        memory=memory,
+        tvm_arena=host.tvm_arena + job.own_scratch,
+        io_in_arena=io_in_arena,
         host_source=host.source,
         host_flash=host.constant_bytes,
         numerics=report.numerics or "relay",
@@ -123,12 +130,13 @@ def why_no_plan(layer: Layer, accelerator: Accelerator) -> str | None:
 class _Job:
     """One build: collects what TVM hands over on the way."""
 
-    def __init__(self, accelerator: Accelerator) -> None:
+    def __init__(self, accelerator: Accelerator, io_in_arena: bool) -> None:
         self.accelerator = accelerator
+        self.io_in_arena = io_in_arena
         self.graphs: dict[str, Graph] = {}
         self.regions: dict[str, Region] = {}
-        self.arena = Arena({}, 0, 0)
-        self.blocks: list[Block] = []
+        self.own_scratch = 0
+        self.memory: ModelMemory | None = None
 
     def region(self, graph: Graph, accelerator: Accelerator) -> str:
         """Plan a region. Its code is written later, with the project; TVM's own copy stays empty."""
@@ -137,71 +145,22 @@ class _Job:
         return ""
 
     def place(self, program: Program, workspaces: Sequence[Workspace]) -> Mapping[str, int]:
-        """One arena for host tensors, host workspaces and the scratch of regions."""
-        scratch = {name: region.scratch_bytes for name, region in self.regions.items()}
-        self.blocks, lower_bound = arena_blocks(program, workspaces, scratch)
-        self.arena = place(self.blocks, lower_bound)
-        return self.arena.offsets
+        """One arena for host tensors, host workspaces and the intermediates of regions."""
+        self.own_scratch = sum(region.scratch_bytes for region in self.regions.values())
+        memories = {name: region.memory for name, region in self.regions.items()}
+        self.memory = place_model(program, workspaces, memories, ALIGNMENT, self.io_in_arena)
+        for name, (_, offsets) in self.memory.scratch.items():
+            self.regions[name] = self.regions[name].placed(offsets)
+        return self.memory.arena.offsets
 
-    def check_budgets(self, host_flash: int) -> None:
+    def check_budgets(self, memory: ModelMemory, host_flash: int) -> None:
         """`PlanError` where the project would not fit the accelerator's RAM or flash."""
-        owners = {f"{block.owner}: {block.name}": block.nbytes for block in self.blocks}
-        check_budget(self.arena.nbytes, owners, self.accelerator.ram, "RAM")
-        flash = {name: flash_bytes(region) for name, region in self.regions.items()} | {"host constants": host_flash}
-        check_budget(sum(flash.values()), flash, self.accelerator.flash, "flash")
-
-
-def arena_blocks(
-    program: Program, workspaces: Sequence[Workspace], scratch: Mapping[str, int]
-) -> tuple[list[Block], int]:
-    """What the arena must hold, and the least that it can be: the largest sum of what lives at once.
-
-    A buffer lives from the call that writes it to the last one that reads it, a region's scratch
-    while the region runs, a host function's workspace as TVM says.
-    """
-    live = _live(program)
-    calls = range(len(program.calls))
-    at = [[buffer for buffer, (first, last) in live.items() if first <= index <= last] for index in calls]
-    size = {buffer.name: buffer.nbytes for buffer in live} | {space.name: space.nbytes for space in workspaces}
-    conflicts: dict[str, set[str]] = {name: set() for name in size}
-    for buffers in at:
-        for buffer in buffers:
-            conflicts[buffer.name].update(other.name for other in buffers if other is not buffer)
-    for space in workspaces:
-        for other in space.conflicts:
-            conflicts[space.name].add(other)
-            conflicts[other].add(space.name)
-    peaks = [sum(buffer.nbytes for buffer in buffers) for buffers in at]
-    peaks += [
-        space.nbytes + sum(buffer.nbytes for buffer in buffers if buffer.name in space.conflicts)
-        for space in workspaces
-        for buffers in at
-    ]
-    for index, call in enumerate(program.calls):
-        if isinstance(call, RegionCall) and scratch[call.graph.name]:
-            name = call.graph.name
-            size[name] = scratch[name]
-            conflicts[name] = {buffer.name for buffer in at[index]}
-            for buffer in at[index]:
-                conflicts[buffer.name].add(name)
-            peaks.append(peaks[index] + scratch[name])
-    owners = {buffer.name: "tensor" for buffer in live} | {space.name: "host workspace" for space in workspaces}
-    blocks = [
-        Block(name, nbytes, ALIGNMENT, frozenset(conflicts[name]), owners.get(name, "region scratch"))
-        for name, nbytes in sorted(size.items())
-    ]
-    return blocks, max(peaks, default=0)
-
-
-def _live(program: Program) -> dict[Buffer, tuple[int, int]]:
-    """First and last call that touches each intermediate buffer."""
-    live: dict[Buffer, tuple[int, int]] = {}
-    for index, call in enumerate(program.calls):
-        buffers = (call.source, call.target) if isinstance(call, CopyCall) else call.arguments
-        for buffer in buffers:
-            if buffer.role == "intermediate":
-                live[buffer] = (live.get(buffer, (index, index))[0], index)
-    return live
+        check_ram(memory, self.accelerator.ram)
+        owners = {"host constants": host_flash}
+        for name, region in self.regions.items():
+            owners |= {f"{name}: {layer}": nbytes for layer, nbytes in flash_by_layer(region)}
+        total = host_flash + sum(map(flash_bytes, self.regions.values()))
+        check_budget(total, owners, self.accelerator.flash, "flash")
 
 
 # ---------------------------------------------------------------- input

@@ -7,7 +7,7 @@ Activations are NHWC, weights OHWI, biases 1-D; batch is the leading 1.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 from typing import Any, ClassVar, Literal
@@ -20,6 +20,9 @@ from byoc_hw.errors import GraphError, InvalidInput
 Array = npt.NDArray[Any]
 Pair = tuple[int, int]
 Padding = tuple[int, int, int, int]
+Rounding = Literal["upward", "tflite"]
+"""How sums become outputs: once, halves up, as TVM; or in the two steps of TFLite's reference kernels."""
+
 Problem = tuple[str, str]
 """A rule that a layer breaks, and what was found."""
 
@@ -65,7 +68,10 @@ class Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """What every layer has. `source` names the operators of the model file that it came from."""
+    """What every layer has. `source` names the operators of the model file that it came from.
+
+    `rounding` is the arithmetic that the layer follows, as far as its kind rounds at all.
+    """
 
     kind: ClassVar[str]
 
@@ -73,6 +79,7 @@ class Layer:
     source: tuple[str, ...]
     ifm: Tensor
     ofm: Tensor
+    rounding: Rounding = field(default="upward", kw_only=True)
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
@@ -94,6 +101,7 @@ class _Weighted(Layer):
 
     `accumulator` is the quantization of the int32 sum as the model states it (its scale is the
     product of the input's and the weights', already rounded to float32 by the model's author).
+    TFLite's rounding does not read it: it multiplies the raw scales, unrounded.
     """
 
     weights: Tensor
@@ -121,7 +129,9 @@ class _Weighted(Layer):
         if self.bias is not None and self.bias.data is not None:
             bound = bound + np.abs(self.bias.data.astype(np.int64))
         ratio = np.asarray(self.accumulator.scale, np.float64) / self.ofm.quantization.scale[0]
-        return _bits(max(float(bound.max()), float((bound * ratio).max())))
+        # TFLite shifts left in 32 bits, by the power of two above the ratio, before it multiplies.
+        grown = bound * ratio if self.rounding == "upward" else bound * 2.0 ** np.frexp(ratio)[1]
+        return _bits(max(float(bound.max()), float(grown.max())))
 
     def problems(self) -> Iterator[Problem]:
         if self.weights.data is None:
@@ -130,6 +140,32 @@ class _Weighted(Layer):
             yield f"bias has one value for each of {self.out_channels} output channels", f"shape {self.bias.shape}"
         if len(self.accumulator.scale) not in (1, self.out_channels):
             yield f"one scale, or one for each of {self.out_channels} output channels", f"{len(self.accumulator.scale)}"
+        elif self.rounding == "tflite":
+            yield from self._product_problems()
+
+    def _product_problems(self) -> Iterator[Problem]:
+        """TFLite has no requantize of its own: its scale is that of input and weights."""
+        if self.ifm.quantization is None or self.weights.quantization is None:
+            yield "input and weights are quantized, as TFLite's rounding asks", "no scale"
+            return
+        product = np.broadcast_to(
+            np.multiply(self.weights.quantization.scale, self.ifm.quantization.scale[0]), (self.out_channels,)
+        )
+        stated = np.broadcast_to(np.asarray(self.accumulator.scale), (self.out_channels,))
+        wrong = ~np.isclose(stated, product, rtol=1e-5, atol=0) & ~self._silent()
+        if wrong.any():
+            first = int(np.argmax(wrong))
+            rule = "requantize's scale is the product of input's and weights', as TFLite's rounding asks"
+            yield rule, f"{stated[first]:g} for {product[first]:g}"
+
+    def _silent(self) -> npt.NDArray[np.bool_]:
+        """Output channels whose sum is always 0: a scale says nothing there."""
+        data, quantization = self.weights.data, self.weights.quantization
+        if data is None or quantization is None:
+            return np.zeros(self.out_channels, bool)
+        silent: npt.NDArray[np.bool_] = (data.reshape(len(data), -1) == quantization.zero_point[0]).all(axis=1)
+        bias = None if self.bias is None else self.bias.data
+        return silent if bias is None else silent & (bias == 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,6 +250,8 @@ class Add(Layer):
     @property
     def sum_bits(self) -> int:
         """Width, with the sign, of the largest sum of the scaled inputs."""
+        if self.rounding == "tflite":  # both inputs in steps of twice the larger scale, 20 bits finer
+            return _bits(255 << 20)
         return _bits(255 * sum(_ratio(tensor, self.ofm) for tensor in self.inputs))
 
     def problems(self) -> Iterator[Problem]:
@@ -222,6 +260,10 @@ class Add(Layer):
             yield "both inputs and the output have one shape", ", ".join(map(str, shapes))
         if None in (self.ifm.quantization, self.ifm2.quantization, self.ofm.quantization):
             yield "inputs and output are quantized", "no scale"
+        elif self.rounding == "tflite":
+            ratio = max(_ratio(tensor, self.ofm) for tensor in self.inputs)
+            if 2 * ratio >= 1 << 20:
+                yield "an input's scale is less than 2^19 of the output's, as TFLite's rounding asks", f"{ratio:g}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,7 +271,8 @@ class Pool2d(Layer):
     """Average or maximum over a window. ifm (1, H, W, C), ofm (1, OH, OW, C).
 
     An average is the sum divided by the number of window elements (those inside the input, or all
-    of them with `count_include_pad`), truncated towards zero. Where `rescaled`, the average is then
+    of them with `count_include_pad`), truncated towards zero, or with TFLite's rounding to the
+    nearest integer, halves away from zero. Where `rescaled`, the average is then
     requantized from ifm's quantization to ofm's.
     """
 
@@ -259,6 +302,46 @@ class Pool2d(Layer):
             yield "a maximum keeps its input's quantization", "rescaled"
         if self.rescaled and None in (self.ifm.quantization, self.ofm.quantization):
             yield "a rescaled average has quantized input and output", "no scale"
+
+
+@dataclass(frozen=True, eq=False)
+class Softmax(Layer):
+    """Softmax over the last dimension, in TFLite's fixed point: output scale 1/256, zero point -128.
+
+    `beta` multiplies the input's scale. There is no upward form: TVM computes in floating point.
+    """
+
+    kind: ClassVar[str] = "softmax"
+
+    beta: float = 1.0
+
+    @property
+    def rows(self) -> int:
+        """Vectors that are normalised, each by itself."""
+        return self.ifm.elements // self.ifm.shape[-1]
+
+    def problems(self) -> Iterator[Problem]:
+        if self.ifm.shape != self.ofm.shape:
+            yield "input and output have one shape", f"{self.ifm.shape} and {self.ofm.shape}"
+        if self.ifm.shape[-1] > _SOFTMAX_CHANNELS:
+            yield f"at most {_SOFTMAX_CHANNELS} values are summed", str(self.ifm.shape[-1])
+        if self.rounding != "tflite":
+            yield "softmax follows TFLite's rounding", self.rounding
+        if self.ifm.quantization is None or self.ofm.quantization is None:
+            yield "input and output are quantized", "no scale"
+            return
+        if self.beta * self.ifm.quantization.scale[0] <= _SOFTMAX_SCALE:
+            yield f"the input's scale is more than {_SOFTMAX_SCALE:g}", f"{self.ifm.quantization.scale[0]:g}"
+        ofm = self.ofm.quantization.scale[0], self.ofm.quantization.zero_point[0]
+        if ofm != (1 / 256, -128):
+            yield "the output's scale is 1/256 and its zero point -128", f"{ofm[0]:g} and {ofm[1]}"
+
+
+_SOFTMAX_SCALE = 2.0**-26
+"""One step of the fixed point that TFLite brings differences to; it multiplies by more than 1."""
+
+_SOFTMAX_CHANNELS = 4095
+"""Exponentials of up to 1 that TFLite's sum has bits for: 12 before the point, and one is the sign's."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -372,28 +455,27 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Workspace:
-    """Bytes of the arena that a host function uses while it runs.
-
-    `conflicts` names the buffers and workspaces that are alive together with it.
-    """
+    """Bytes of the arena that a host function uses while it runs; `HostCall.moments` says when."""
 
     name: str
     nbytes: int
     alignment: int
-    conflicts: frozenset[str]
 
 
 @dataclass(frozen=True)
 class HostCall:
     """A C function that TVM generated. It addresses its own workspace inside the arena.
 
-    The last `results` of its arguments are what it writes.
+    The last `results` of its arguments are what it writes. `moments` are the sets of arguments and
+    workspaces, by name, that are alive at once at some time while it runs; without any, all
+    arguments are alive throughout.
     """
 
     symbol: str
     arguments: tuple[Buffer, ...]
     source: tuple[str, ...] = ()
     results: int = 1
+    moments: tuple[frozenset[str], ...] = ()
 
     @property
     def written(self) -> tuple[Buffer, ...]:

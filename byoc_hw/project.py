@@ -13,10 +13,14 @@ from typing import Any
 from byoc_hw.errors import InvalidInput
 from byoc_hw.report.explain import Report, from_plain
 from byoc_hw.run.files import Inputs, read_metadata
-from byoc_hw.run.host import DEFAULT_CFLAGS, run_on_host
+from byoc_hw.run.host import run_on_host
+from byoc_hw.run.qemu import run_on_riscv32
 from byoc_hw.run.result import Result
+from byoc_hw.run.toolchain import DEFAULT_CFLAGS, Toolchain, build_program
 
-RUNNERS = ("host",)
+_RUN = {"host": run_on_host, "riscv32": run_on_riscv32}
+
+RUNNERS = tuple(_RUN)
 """Where a project can run."""
 
 
@@ -25,12 +29,19 @@ class Memory:
     """What a project needs, in bytes.
 
     `arena` is the one static buffer for everything that is written (the caller's inputs and outputs
-    are not in it), `lower_bound` the least that it could be, `blocks` what lies in it and where, by
-    name: (owner, offset, bytes). `flash` is constant data by owner, without code.
+    are not in it, unless built so), `lower_bound` the largest sum of what is alive at once, in `peak`,
+    whose `owners` give the bytes that each has there. `gap` is what a better placement could save at
+    most. `tvm` is the arena that TVM's own planner makes for the same module, with a piece of scratch
+    for each region. `blocks` is what lies in the arena and where, by name: (owner, offset, bytes).
+    `flash` is constant data by owner, without code.
     """
 
     arena: int
     lower_bound: int
+    gap: int
+    tvm: int
+    peak: str
+    owners: dict[str, int]
     blocks: dict[str, tuple[str, int, int]]
     flash: dict[str, int]
 
@@ -40,8 +51,12 @@ class Memory:
         return sum(self.flash.values())
 
     def __str__(self) -> str:
-        owners = "".join(f"\n  flash {nbytes:>10}  {owner}" for owner, nbytes in self.flash.items() if nbytes)
-        return f"RAM   {self.arena:>12}  arena (lower bound {self.lower_bound}){owners}"
+        bounds = f"lower bound {self.lower_bound}, gap at most {self.gap}, TVM's planner {self.tvm}"
+        lines = [f"RAM   {self.arena:>12}  arena ({bounds}); at its peak:"]
+        lines += [f"      {nbytes:>12}    {owner}" for owner, nbytes in self.owners.items()]
+        lines += [f"flash {self.flash_bytes:>12}  constants:"]
+        lines += [f"      {nbytes:>12}    {owner}" for owner, nbytes in self.flash.items() if nbytes]
+        return "\n".join(lines)
 
 
 class Project:
@@ -69,7 +84,17 @@ class Project:
         """RAM and flash in bytes, by owner."""
         ram, flash = self._metadata["memory"]["ram"], self._metadata["memory"]["flash"]
         blocks = {entry["name"]: (entry["owner"], entry["offset"], entry["bytes"]) for entry in ram["buffers"]}
-        return Memory(ram["arena"], ram["lower_bound"], blocks, dict(flash))
+        peak = ram["peak"]
+        return Memory(
+            ram["arena"],
+            ram["lower_bound"],
+            ram["gap"],
+            ram["tvm"],
+            peak["where"],
+            dict(peak["owners"]),
+            blocks,
+            dict(flash),
+        )
 
     @cached_property
     def report(self) -> Report:
@@ -92,17 +117,29 @@ class Project:
         *,
         trace: bool = False,
         timeout: float = 120.0,
-        cc: str = "gcc",
+        cc: str | None = None,
         cflags: str = DEFAULT_CFLAGS,
+        ldflags: str = "",
+        ldscript: str | Path | None = None,
+        hal: str | Path | None = None,
+        startup: str = "picolibc",
     ) -> Result:
-        """One inference of the generated C, built with `cc` where anything changed.
+        """One inference of the generated C, built where anything changed.
 
-        `inputs` by name (the model file's), in the model's order, or one array; each has exactly the
-        model's shape and dtype. With `trace` the result has every layer's output. `timeout` is in
-        seconds. Raises `InvalidInput`, `ToolchainMissing` (with the package to install), or
-        `RunError` with what compiler or program said.
+        `on` is "host", or "riscv32": the same sources on a bare-metal core that QEMU emulates, with
+        exact counts of what it executes. `inputs` by name (the model file's), in the model's order, or
+        one array; each has exactly the model's shape and dtype. With `trace` the result has every
+        layer's output. `timeout` is in seconds.
+
+        `cc`, `cflags`, `ldflags`, `ldscript` and `hal` (a directory with the C files of your own HAL)
+        are the variables of the project's Makefile, `startup` is "picolibc" or "plain": start-up code
+        and linker script of the project's own, sized like the accelerator's memories.
+
+        Raises `InvalidInput`, `ToolchainMissing` (with the package to install), or `RunError` with
+        what compiler or program said and where it was.
         """
-        return self.run_batch([inputs], on, trace=trace, timeout=timeout, cc=cc, cflags=cflags)[0]
+        toolchain = Toolchain(cc, cflags, ldflags, ldscript, hal, startup)
+        return self._run([inputs], on, toolchain, trace, timeout)[0]
 
     def run_batch(
         self,
@@ -111,10 +148,40 @@ class Project:
         *,
         trace: bool = False,
         timeout: float = 120.0,
-        cc: str = "gcc",
+        cc: str | None = None,
         cflags: str = DEFAULT_CFLAGS,
+        ldflags: str = "",
+        ldscript: str | Path | None = None,
+        hal: str | Path | None = None,
+        startup: str = "picolibc",
     ) -> list[Result]:
         """Several inferences, one after another in one process. As `run`."""
+        toolchain = Toolchain(cc, cflags, ldflags, ldscript, hal, startup)
+        return self._run(inferences, on, toolchain, trace, timeout)
+
+    def build(
+        self,
+        on: str = "host",
+        *,
+        trace: bool = False,
+        cc: str | None = None,
+        cflags: str = DEFAULT_CFLAGS,
+        ldflags: str = "",
+        ldscript: str | Path | None = None,
+        hal: str | Path | None = None,
+        startup: str = "picolibc",
+    ) -> Path:
+        """Build the program without running it; its path. As `run`."""
+        self._check_runner(on)
+        toolchain = Toolchain(cc, cflags, ldflags, ldscript, hal, startup)
+        return build_program(self.directory, on, toolchain, trace=trace)
+
+    def _run(
+        self, inferences: Sequence[Inputs], on: str, toolchain: Toolchain, trace: bool, timeout: float
+    ) -> list[Result]:
+        self._check_runner(on)
+        return _RUN[on](self.directory, inferences, toolchain, trace=trace, timeout=timeout)
+
+    def _check_runner(self, on: str) -> None:
         if on not in RUNNERS:
             raise InvalidInput(f"on is one of {', '.join(RUNNERS)}: got {on!r}")
-        return run_on_host(self.directory, inferences, trace=trace, timeout=timeout, cc=cc, cflags=cflags)

@@ -16,7 +16,7 @@ from tvm.relay.dataflow_pattern import DFPattern, is_op, wildcard
 from byoc_hw.frontend.relay import read
 from byoc_hw.frontend.relay.match import Match
 from byoc_hw.graph import Pool2d
-from byoc_hw.pattern import Form, register_pattern
+from byoc_hw.pattern import Check, Form, limit, register_pattern
 
 
 def _widened() -> DFPattern:
@@ -65,6 +65,12 @@ def to_global_avg_pool2d(match: Match) -> Pool2d:
     return read.global_pool2d(match, match["nn.global_avg_pool2d"])
 
 
+@limit("a mean with its requantize is rounded upward: TFLite's own fixed point is another one")
+def upward_mean(pool: Pool2d) -> Check:
+    """TFLite multiplies the sum by a scale that holds the count; the array divides first."""
+    return Check(pool.rounding, not pool.rescaled or pool.rounding == "upward")
+
+
 def _parse(match: Match) -> Pool2d:
     if match.get("mean") is not None:
         return to_mean(match)
@@ -79,5 +85,6 @@ register_pattern(
         Form(_mean(), anchor="mean"),
     ],
     parse=_parse,
+    limits=[upward_mean],
     document="int8 average pooling, global too; mean over height and width with its requantize",
 )

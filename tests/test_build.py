@@ -158,13 +158,15 @@ def test_memory_counts_what_is_alive_at_once():
 
 @pytest.mark.parametrize(
     ("memory", "message"),
-    [({"ram": 600}, r"RAM is 600 bytes: 1\d+ bytes needed"), ({"flash": 100}, r"flash is 100 bytes: \d+ bytes needed")],
+    [
+        ({"ram": 600}, r"RAM is 600 bytes: 1\d+ bytes needed.*\n +512  host workspace: T_softmax_exp"),
+        ({"flash": 100}, r"flash is 100 bytes: \d+ bytes needed.*\n +\d+  tvmgen_default_hwlib_main_0: "),
+    ],
 )
 def test_a_model_that_does_not_fit_names_the_largest_owners(tmp_path, memory, message):
     mod = byoc_hw.partition_for_hwlib(network(), accelerator=replace(REFERENCE, label="TINY", **memory))
-    with pytest.raises(PlanError, match=message) as error:
+    with pytest.raises(PlanError, match=message):
         byoc_hw.build(mod, output_dir=tmp_path / "out")
-    assert "tvmgen_default_hwlib_main_0" in str(error.value)
     assert not (tmp_path / "out").exists()
 
 

@@ -109,7 +109,9 @@ def test_run_of_a_project_without_regions_has_no_cycles(tmp_path, capfd):
 
 def test_explain_for_people_and_for_programs(capfd):
     assert cli.main(["explain", MODEL]) == 0
-    assert "no pattern covers" in capfd.readouterr().out
+    assert "qnn_softmax: softmax is offloaded with numerics='tflite' only" in capfd.readouterr().out
+    assert cli.main(["explain", MODEL, "--numerics", "tflite"]) == 0
+    assert "(numerics tflite): 14 of 14 operators offloaded" in capfd.readouterr().out
     assert cli.main(["explain", MODEL, "--json", "--deny", "qnn_conv2d"]) == 0
     outcomes = json.loads(capfd.readouterr().out)["outcomes"]
     assert {outcome["placement"] for outcome in outcomes} >= {"accelerator", "host"}

@@ -142,10 +142,17 @@ def test_the_example_accelerator_runs_the_demo():
     assert_runs_the_demo(mine, offloaded=13)
 
 
+def test_the_example_comparisons_find_no_difference(capsys):
+    execute(code_blocks("docs/integration.md")[1])
+    text = capsys.readouterr().out
+    assert text.startswith("equal: 2 layers and outputs in 8 inferences")
+    assert text.splitlines()[-1].startswith("equal: 14 layers and outputs in 1 inferences")
+
+
 def test_the_example_library_runs_the_demo(tmp_path, monkeypatch):
     (tmp_path / "vendor").symlink_to(ROOT / "tests/emit/vendor")
     monkeypatch.chdir(tmp_path)  # the example names the sources from where it runs
-    vendor = execute(code_blocks("docs/integration.md")[1])["VENDOR"]
+    vendor = execute(code_blocks("docs/integration.md")[2])["VENDOR"]
     project = assert_runs_the_demo(vendor, offloaded=1)
     assert "vendor_add(" in (project.directory / "src/digits_vendor.c").read_text()
 

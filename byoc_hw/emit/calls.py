@@ -9,8 +9,30 @@ from typing import Any
 
 from byoc_hw.emit import c
 from byoc_hw.errors import Unsupported
-from byoc_hw.graph import Add, Conv2d, Dense, DepthwiseConv2d, Layer, Padding, Pair, Pool2d, Reshape, Tensor, Transpose
-from byoc_hw.params.requantize import Scale, add_scales, pool_scale, pool_zero_points, zero_point
+from byoc_hw.graph import (
+    Add,
+    Conv2d,
+    Dense,
+    DepthwiseConv2d,
+    Layer,
+    Padding,
+    Pair,
+    Pool2d,
+    Reshape,
+    Rounding,
+    Softmax,
+    Tensor,
+    Transpose,
+)
+from byoc_hw.params.requantize import (
+    Scale,
+    add_scales,
+    add_sum_scale,
+    pool_scale,
+    pool_zero_points,
+    softmax_scale,
+    zero_point,
+)
 from byoc_hw.plan import ARGUMENT, Address, RegionPlan
 
 Value = str | Mapping[str, str]
@@ -27,8 +49,8 @@ _SPACES = (
 # ---------------------------------------------------------------- descriptors
 
 
-def _head(layer_id: int, kind: str) -> dict[str, str]:
-    return {"id": str(layer_id), "kind": kind, "rounding": "HWLIB_ROUND_UPWARD"}
+def _head(layer_id: int, kind: str, rounding: Rounding) -> dict[str, str]:
+    return {"id": str(layer_id), "kind": kind, "rounding": f"HWLIB_ROUND_{rounding.upper()}"}
 
 
 def _shape(tensor: Tensor) -> Value:
@@ -82,6 +104,7 @@ def _add(layer: Add) -> Fields:
         "shape": _shape(layer.ofm),
         "ifm_scale": _scale(first),
         "ifm2_scale": _scale(second),
+        "sum_scale": _scale(add_sum_scale(layer)),
         "ifm_zero_point": str(zero_point(layer, layer.ifm)),
         "ifm2_zero_point": str(zero_point(layer, layer.ifm2)),
         "ofm_zero_point": str(zero_point(layer, layer.ofm)),
@@ -104,6 +127,11 @@ def _pool2d(layer: Pool2d) -> Fields:
         "scale": _scale(pool_scale(layer)),
         **_clamp(layer),
     }
+
+
+def _softmax(layer: Softmax) -> Fields:
+    scale, least = softmax_scale(layer)
+    return {"shape": _shape(layer.ofm), "scale": _scale(scale), "diff_min": str(least)}
 
 
 def _bare(layer: Layer) -> Fields:
@@ -129,6 +157,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
     Dense.kind: Wrapper("hwlib_dense", "hwlib_conv2d_t", "HWLIB_DENSE", _dense),
     Add.kind: Wrapper("hwlib_add", "hwlib_add_t", "HWLIB_ADD", _add),
     Pool2d.kind: Wrapper("hwlib_pool2d", "hwlib_pool2d_t", "HWLIB_POOL2D", _pool2d),
+    Softmax.kind: Wrapper("hwlib_softmax", "hwlib_softmax_t", "HWLIB_SOFTMAX", _softmax),
     Reshape.kind: Wrapper("hwlib_reshape", "hwlib_layer_t", "HWLIB_RESHAPE", _bare),
     Transpose.kind: Wrapper("hwlib_transpose", "hwlib_layer_t", "HWLIB_TRANSPOSE", _bare),
 }
@@ -144,7 +173,7 @@ def wrapper(layer: Layer) -> Wrapper:
 def descriptor(name: str, layer: Layer, layer_id: int) -> str:
     """The `static const` descriptor of a layer."""
     kind = wrapper(layer)
-    head, own = _head(layer_id, kind.kind), kind.fields(layer)
+    head, own = _head(layer_id, kind.kind, layer.rounding), kind.fields(layer)
     values: Mapping[str, Value] = {"layer": head, **own} if own else head
     return "\n".join([f"static const {kind.type} {name} = {{", *c.fields(values), "};\n"])
 

@@ -10,10 +10,12 @@ from byoc_hw.emit.numbering import NumberedLayer, number_calls, number_layers
 from byoc_hw.emit.region import alignment_of
 from byoc_hw.errors import GraphError
 from byoc_hw.graph import Buffer, Call, CopyCall, HostCall, Program
-from byoc_hw.plan.memory import Arena
+from byoc_hw.plan.model import ModelMemory, block_name
 
 
-def entry_context(program: Program, arena: Arena, accelerator: Accelerator) -> dict[str, object]:
+def entry_context(
+    program: Program, memory: ModelMemory, accelerator: Accelerator, io_in_arena: bool = False
+) -> dict[str, object]:
     """The values that model.h.j2, model_main.c.j2 and app_main.c.j2 are rendered with."""
     layers = number_layers(program)
     members = _Members(program)
@@ -24,18 +26,21 @@ def entry_context(program: Program, arena: Arena, accelerator: Accelerator) -> d
         "alignment": alignment,
         "argument_alignment": max(4, accelerator.dma_alignment),
         "layers": layers,
-        "sizes": "\n".join(_sizes(program, members, arena)),
+        "sizes": "\n".join(_sizes(program, members, memory)),
         "input_members": "\n".join(_struct_members(program.inputs, members.inputs, "const ")),
         "output_members": "\n".join(_struct_members(program.outputs, members.outputs, "")),
         "run_prototype": c.wrapped(
             f"int32_t {program.name}_run",
             [f"const struct {program.name}_inputs *inputs", f"const struct {program.name}_outputs *outputs"],
         ),
-        "uses_arena": any(_uses_arena(call) for call in program.calls),
+        "uses_arena": io_in_arena or any(_uses_arena(call) for call in program.calls),
+        "io_prototypes": "\n".join(f"{line};" for line, _ in _io(program, members, memory)) if io_in_arena else "",
+        "io_functions": "\n".join(_io_functions(program, members, memory)) if io_in_arena else "",
         "traced": any(isinstance(call, HostCall) for call in program.calls),
+        "counted": any(not isinstance(call, CopyCall) for call in program.calls),
         "host_prototypes": "\n".join(_host_prototypes(program)),
         "layer_names": "\n".join(_layer_names(layers)),
-        "body": "\n".join(_body(program, members, arena)),
+        "body": "\n".join(_body(program, members, memory)),
         "inputs": program.inputs,
         "buffers": "\n".join(_app_buffers(program, alignment)),
         "input_table": "\n".join(f"    {{input_{at}, sizeof input_{at}}}," for at in range(len(program.inputs))),
@@ -57,7 +62,7 @@ class _Members:
 # ---------------------------------------------------------------- the header
 
 
-def _sizes(program: Program, members: _Members, arena: Arena) -> Iterator[str]:
+def _sizes(program: Program, members: _Members, memory: ModelMemory) -> Iterator[str]:
     macro = program.name.upper()
     sizes = {
         **{
@@ -68,7 +73,7 @@ def _sizes(program: Program, members: _Members, arena: Arena) -> Iterator[str]:
             f"{macro}_OUTPUT_{name.upper()}_SIZE": buffer.nbytes
             for name, buffer in zip(members.outputs, program.outputs, strict=True)
         },
-        f"{macro}_ARENA_SIZE": max(1, arena.nbytes),  # C has no empty arrays
+        f"{macro}_ARENA_SIZE": max(1, memory.arena.nbytes),  # C has no empty arrays
     }
     longest = max(map(len, sizes))
     for name, nbytes in sizes.items():
@@ -80,6 +85,23 @@ def _struct_members(buffers: Sequence[Buffer], names: Sequence[str], const: str)
         shape = " x ".join(map(str, buffer.shape)) or "a scalar"
         yield c.comment([f"{buffer.name}: {buffer.dtype}, {shape}"], indent=2)
         yield f"  {const}{c.c_type(buffer.dtype)} *{name};"
+
+
+def _io(program: Program, members: _Members, memory: ModelMemory) -> Iterator[tuple[str, str]]:
+    """A function's first line and its result, for each input and output that lies in the arena."""
+    for role, names, buffers in (
+        ("input", members.inputs, program.inputs),
+        ("output", members.outputs, program.outputs),
+    ):
+        for name, buffer in zip(names, buffers, strict=True):
+            element = c.c_type(buffer.dtype)
+            address = f"{program.name.upper()}_ARENA + {memory.arena.offsets[block_name(buffer)]}"
+            yield f"{element} *{program.name}_{role}_{name}(void)", f"({element} *)({address})"
+
+
+def _io_functions(program: Program, members: _Members, memory: ModelMemory) -> Iterator[str]:
+    for first_line, result in _io(program, members, memory):
+        yield f"{first_line}\n{{\n  return {result};\n}}\n"
 
 
 # ---------------------------------------------------------------- main
@@ -108,7 +130,7 @@ def _buffers(call: Call) -> tuple[Buffer, ...]:
     return (call.source, call.target) if isinstance(call, CopyCall) else call.arguments
 
 
-def _body(program: Program, members: _Members, arena: Arena) -> Iterator[str]:
+def _body(program: Program, members: _Members, memory: ModelMemory) -> Iterator[str]:
     """The body of `<mod_name>_run`: names for what lies in the arena, then the calls."""
     calls = number_calls(program)
     named = _Expressions(program, members)
@@ -118,12 +140,12 @@ def _body(program: Program, members: _Members, arena: Arena) -> Iterator[str]:
         yield f"  uint8_t *const arena = {program.name.upper()}_ARENA;"
     for buffer, name in named.intermediates.items():
         pointer = c.c_type(buffer.dtype)
-        yield f"  {pointer} *const {name} = ({pointer} *)(arena + {_offset(arena, buffer.name)});"
+        yield f"  {pointer} *const {name} = ({pointer} *)(arena + {_offset(memory, buffer.name)});"
     if any(layers for _, layers in calls):
         yield "  int32_t status;"
     for call, layers in calls:
         yield ""
-        yield from _call(call, layers, named, arena, program.name.upper())
+        yield from _call(call, layers, named, memory)
     yield ""
 
 
@@ -131,10 +153,10 @@ def _uses_arena(call: Call) -> bool:
     return not isinstance(call, CopyCall) or any(buffer.role == "intermediate" for buffer in _buffers(call))
 
 
-def _offset(arena: Arena, name: str) -> int:
-    if name not in arena.offsets:
+def _offset(memory: ModelMemory, name: str) -> int:
+    if name not in memory.arena.offsets:
         raise GraphError(f"each buffer between two calls lies in the arena: {name} does not")
-    return arena.offsets[name]
+    return memory.arena.offsets[name]
 
 
 class _Expressions:
@@ -168,14 +190,16 @@ class _Expressions:
         return f"({_pointer(buffer)}){self.of(buffer)}" if buffer.role == "input" else self.of(buffer)
 
 
-def _call(call: Call, layers: Sequence[NumberedLayer], named: _Expressions, arena: Arena, macro: str) -> Iterator[str]:
+def _call(call: Call, layers: Sequence[NumberedLayer], named: _Expressions, memory: ModelMemory) -> Iterator[str]:
     if isinstance(call, CopyCall):
         yield f"  memcpy({named.of(call.target)}, {named.of(call.source)}, {call.target.nbytes});"
     elif isinstance(call, HostCall):
         (layer,) = layers
         yield c.comment(layer.title, indent=2)
         arguments = [*(named.plain(buffer) for buffer in call.arguments), "arena"]
+        yield f"  COUNT({layer.id});"
         yield c.wrapped(f"status = {call.symbol}", arguments, ";", indent=2)
+        yield "  COUNT_MAIN();"
         yield "  if (status != 0) {"
         yield f"    return host_failed(status, {layer.id});"
         yield "  }"
@@ -183,9 +207,12 @@ def _call(call: Call, layers: Sequence[NumberedLayer], named: _Expressions, aren
             yield f"  TRACE({layer.id}, {named.of(output)}, {output.nbytes});"
     else:
         yield c.comment([f"{call.graph.name}:", *(line for layer in layers for line in layer.title[:1])], indent=2)
-        scratch = f"arena + {arena.offsets.get(call.graph.name, 0)}"
+        scratch = f"arena + {memory.scratch[call.graph.name][0]}"
         arguments = [*(named.of(buffer) for buffer in call.arguments), scratch]
+        if layers:
+            yield f"  COUNT({layers[0].id});"
         yield c.wrapped(f"status = {call.graph.name}", arguments, ";", indent=2)
+        yield "  COUNT_MAIN();"
         yield "  if (status != 0) {"
         yield "    return status;"
         yield "  }"

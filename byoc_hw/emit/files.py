@@ -5,15 +5,17 @@ src/<mod_name>_main.c           the calls in order, the arena
 src/<mod_name>_hwlib.c, .h      the regions (named after the accelerator)
 src/<mod_name>_weights.h        their constant data
 src/<mod_name>_host.c           what TVM generated
+src/<mod_name>_math.c           an exponential, where that needs one
 hwlib/ or library/              HWlib with its simulator, or the vendor's library
-app/                            a program around the model
+app/                            a program around the model; app/riscv32/ for a core without an operating system
 Makefile, metadata.json
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -30,16 +32,17 @@ from byoc_hw.emit.region import Region, alignment_of, code, constants, preamble,
 from byoc_hw.errors import InvalidInput
 from byoc_hw.graph import Buffer, Program, RegionCall, check_mod_name
 from byoc_hw.hwlib.sim_config import sim_config
-from byoc_hw.plan.memory import Arena, Block
+from byoc_hw.plan.model import ModelMemory
+from byoc_hw.plan.steps import FLASH, Copy
 from byoc_hw.version import __version__
 
 Files = dict[str, str | bytes]
 
 GENERATOR = "byoc_hw"
 METADATA = "metadata.json"
-METADATA_FORMAT = 1
+METADATA_FORMAT = 2
 
-_OTHER_SOURCES = ("main", "host", "weights")
+_OTHER_SOURCES = ("main", "host", "math", "weights")
 _HWLIB = Path(byoc_hw.hwlib.__file__).parent
 _HWLIB_FOLDERS = ("include", "src", "sim")
 _TEMPLATES = jinja2.Environment(
@@ -56,18 +59,19 @@ _TEMPLATES = jinja2.Environment(
 class Parts:
     """What a project is made of.
 
-    `regions` are the planned regions by symbol. `arena.offsets` has each intermediate buffer by
-    name and each region's scratch under the region's symbol; `blocks` are what was placed there,
-    for the memory map. `host_source` is C text that defines
-    the functions of the program's host calls, `host_flash` the bytes of its constants. `report` is
-    a JSON value, `versions` what the project was made with.
+    `regions` are the planned regions by symbol, placed as `memory` says. `tvm_arena` is what TVM's
+    own planner would take for the same module. With `io_in_arena` inputs and outputs are in the
+    arena, too. `host_source` is C text that defines the functions of the program's host calls,
+    `host_flash` the bytes of its constants. `report` is a JSON value, `versions` what the project
+    was made with.
     """
 
     program: Program
     accelerator: Accelerator
     regions: Mapping[str, Region]
-    arena: Arena
-    blocks: Sequence[Block] = ()
+    memory: ModelMemory
+    tvm_arena: int = 0
+    io_in_arena: bool = False
     host_source: str = ""
     host_flash: int = 0
     numerics: str = "relay"
@@ -169,7 +173,7 @@ def _banner(parts: Parts, purpose: str) -> str:
 
 
 def _interface(parts: Parts) -> Files:
-    context = entry_context(parts.program, parts.arena, parts.accelerator)
+    context = entry_context(parts.program, parts.memory, parts.accelerator, parts.io_in_arena)
     mod_name = parts.mod_name
     context |= {
         "region_header": f"{mod_name}_{parts.accelerator.name}.h" if parts.regions else None,
@@ -181,9 +185,46 @@ def _interface(parts: Parts) -> Files:
             "model_main.c.j2", banner=_banner(parts, "one inference, call by call."), **context
         ),
         "app/main.c": _render("app_main.c.j2", banner=_banner(parts, "a program around the model."), **context),
+        **_app(parts, context),
+    }
+
+
+def _app(parts: Parts, context: Mapping[str, object]) -> Files:
+    """The program around the model, but for its main: files, counting, start-up."""
+    accelerator = parts.accelerator
+    context = {**context, "hal_functions": _hal_functions()}
+    sizes = {
+        "label": accelerator.label,
+        "flash": accelerator.flash,
+        "ram": accelerator.ram,
+        "activations": accelerator.activation_memory,
+        "weights": accelerator.weight_memory,
+    }
+    fixed = ("semihost.h", "io.c", "trap.c", "start.S", "start_main.c")
+    return {
         "app/io.h": _fixed("app_io.h"),
         "app/io.c": _fixed("app_io.c"),
+        "app/count.h": _render("app_count.h.j2", banner=_banner(parts, "what the host core executes."), **context),
+        "app/count.c": _render("app_count.c.j2", banner=_banner(parts, "what the host core executes."), **context),
+        "app/size.awk": _fixed("app_size.awk"),
+        **{f"app/riscv32/{name}": _fixed(f"riscv32/{name}") for name in fixed},
+        "app/riscv32/link.ld": _render(
+            "riscv32/link.ld.j2", banner=_banner(parts, "a linker script."), **context, **sizes
+        ),
     }
+
+
+def _hal_functions() -> list[dict[str, str]]:
+    """The HAL's functions, read from its header: type, name, parameters, and the parameters' names."""
+    header = (_HWLIB / "include" / "hwlib_hal.h").read_text(encoding="utf-8")
+    found = re.findall(r"^(\w+) (hwlib_hal_\w+)\(([^)]*)\);", header, re.MULTILINE)
+    functions = []
+    for type_, name, parameters in found:
+        names = [] if parameters == "void" else [re.split(r"[ *]", part)[-1] for part in parameters.split(",")]
+        functions.append(
+            {"type": type_, "name": name, "parameters": " ".join(parameters.split()), "arguments": ", ".join(names)}
+        )
+    return functions
 
 
 def _regions(parts: Parts) -> Files:
@@ -221,7 +262,21 @@ def _regions(parts: Parts) -> Files:
 
 def _host(parts: Parts) -> Files:
     banner = _banner(parts, "the host's functions, as TVM generated them.")
-    return {f"src/{parts.mod_name}_host.c": f"{banner}\n{parts.host_source.rstrip()}\n"}
+    mod_name, source = parts.mod_name, parts.host_source.rstrip()
+    if not re.search(r"\bexpf\(", source):
+        return {f"src/{mod_name}_host.c": f"{banner}\n{source}\n"}
+    own = f"""\
+#include <math.h>
+
+/* The same on every machine, in {mod_name}_math.c. */
+float {mod_name}_expf(float x);
+#define expf {mod_name}_expf
+"""
+    banner_math = _banner(parts, "an exponential for the host's functions.")
+    return {
+        f"src/{mod_name}_host.c": f"{banner}\n{own}\n{source}\n",
+        f"src/{mod_name}_math.c": _render("model_math.c.j2", banner=banner_math, mod_name=mod_name),
+    }
 
 
 def _runtime(parts: Parts) -> Files:
@@ -252,6 +307,7 @@ def _makefile(parts: Parts, files: Files) -> str:
         mod_name=parts.mod_name,
         model_sources=model,
         hal=parts.tiled,
+        hal_functions=_hal_functions(),
         library=bool(parts.regions) and not parts.tiled,
     )
 
@@ -279,8 +335,11 @@ def metadata(parts: Parts, files: list[str]) -> dict[str, Any]:
         "numerics": parts.numerics,
         "memory": {
             "ram": {
-                "arena": parts.arena.nbytes,
-                "lower_bound": parts.arena.lower_bound,
+                "arena": parts.memory.arena.nbytes,
+                "lower_bound": parts.memory.arena.lower_bound,
+                "gap": parts.memory.arena.gap,
+                "tvm": parts.tvm_arena,
+                "peak": {"where": parts.memory.peak.where, "owners": parts.memory.peak.by_owner},
                 "buffers": list(_memory_map(parts)),
             },
             "flash": {
@@ -299,6 +358,21 @@ def flash_bytes(region: Region) -> int:
     return region.flash_bytes if isinstance(region, LibraryPlan) else len(region.flash)
 
 
+def flash_by_layer(region: Region) -> Iterator[tuple[str, int]]:
+    """Each layer of a region that has constant data, and its bytes."""
+    if isinstance(region, LibraryPlan):
+        yield from region.flash_by_layer()
+        return
+    for plan in region.layers:
+        blocks = {
+            (step.source.offset, step.nbytes)
+            for step in plan.steps
+            if isinstance(step, Copy) and step.source.space == FLASH
+        }
+        if blocks:
+            yield plan.layer.name, sum(nbytes for _, nbytes in blocks)
+
+
 def _interface_entry(buffer: Buffer) -> dict[str, Any]:
     return {"name": buffer.name, "dtype": buffer.dtype, "shape": list(buffer.shape), "bytes": buffer.nbytes}
 
@@ -315,6 +389,6 @@ def _layer_entry(layer: NumberedLayer) -> dict[str, Any]:
 
 def _memory_map(parts: Parts) -> Iterator[dict[str, Any]]:
     """Each block of the arena: by offset, then by name."""
-    offsets = parts.arena.offsets
-    for block in sorted(parts.blocks, key=lambda block: (offsets[block.name], block.name)):
+    offsets = parts.memory.arena.offsets
+    for block in sorted(parts.memory.blocks, key=lambda block: (offsets[block.name], block.name)):
         yield {"name": block.name, "owner": block.owner, "offset": offsets[block.name], "bytes": block.nbytes}

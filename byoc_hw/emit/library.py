@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from byoc_hw.emit import c
 from byoc_hw.emit.numbering import number_region
 from byoc_hw.errors import InvalidInput, Unsupported
 from byoc_hw.graph import Graph, Layer, Reshape, Tensor
-from byoc_hw.plan.memory import Lifetime, blocks_from_lifetimes, peak, place
+from byoc_hw.plan.memory import Lifetime, RegionMemory, blocks_from_lifetimes, peak, place
 
 ALIGNMENT = 16
 """Of intermediates and workspaces, in bytes: enough for any element type of C."""
@@ -35,7 +35,8 @@ class LibraryPlan:
 
     `homes` says which tensor's bytes a tensor has (a reshape's output has its input's), `scratch`
     at what offset of the region's scratch a home lies; inputs, outputs and constants have none.
-    `workspaces` are the offsets of the layers' workspaces, by index of the layer.
+    `workspaces` are the offsets of the layers' workspaces, by index of the layer. `memory` says what
+    is alive when.
     """
 
     graph: Graph
@@ -44,11 +45,27 @@ class LibraryPlan:
     scratch: Mapping[Tensor, int]
     workspaces: Mapping[int, int]
     scratch_bytes: int
+    memory: RegionMemory = field(repr=False)
+
+    def placed(self, offsets: Mapping[str, int]) -> LibraryPlan:
+        """The same plan with each block of scratch at another offset from the region's base."""
+        names = self.memory.blocks
+        scratch = {t: offsets[names[t]] for t in sorted(self.scratch, key=lambda t: (offsets[names[t]], names[t]))}
+        workspaces = {index: offsets[_workspace(self.graph, index)] for index in self.workspaces}
+        ends = (offsets[block.name] + block.nbytes for block in self.memory.scratch)
+        return replace(self, scratch=scratch, workspaces=workspaces, scratch_bytes=max(ends, default=0))
 
     @property
     def flash_bytes(self) -> int:
         """Bytes of constant data: weights, parameters and constant activations."""
         return sum(values.nbytes for values in _arrays(self).values())
+
+    def flash_by_layer(self) -> Iterator[tuple[str, int]]:
+        """Each layer with weights or parameters, and their bytes."""
+        for prepared in self.layers:
+            arrays = [*prepared.parameters.values(), *([] if prepared.weights is None else [prepared.weights])]
+            if arrays:
+                yield prepared.layer.name, sum(np.asarray(values).nbytes for values in arrays)
 
 
 def library_plan(graph: Graph, accelerator: Accelerator) -> LibraryPlan:
@@ -61,14 +78,13 @@ def library_plan(graph: Graph, accelerator: Accelerator) -> LibraryPlan:
         raise InvalidInput(f"library_plan plans for an accelerator with a library: {accelerator.name} has none")
     layers = tuple(_prepare(layer, library.calls) for layer in graph.layers)
     homes = _homes(graph)
-    lifetimes = list(_lifetimes(graph, layers, homes))
-    arena = place(blocks_from_lifetimes(lifetimes, ALIGNMENT), peak(lifetimes))
-    named = {_block(index): tensor for index, tensor in enumerate(graph.tensors)}
+    memory = _memory(graph, layers, homes)
+    arena = place(blocks_from_lifetimes(memory.scratch, ALIGNMENT), peak(memory.scratch))
+    named = {name: tensor for tensor, name in memory.blocks.items()}
     scratch = {named[name]: offset for name, offset in arena.offsets.items() if name in named}
-    workspaces = {
-        index: arena.offsets[_workspace(index)] for index in range(len(layers)) if _workspace(index) in arena.offsets
-    }
-    return LibraryPlan(graph, layers, homes, scratch, workspaces, arena.nbytes)
+    spaces = {_workspace(graph, index): index for index in range(len(layers))}
+    workspaces = {spaces[name]: offset for name, offset in arena.offsets.items() if name in spaces}
+    return LibraryPlan(graph, layers, homes, scratch, workspaces, arena.nbytes, memory)
 
 
 def _prepare(layer: Layer, calls: Mapping[str, LibraryCall]) -> LibraryLayer:
@@ -91,27 +107,35 @@ def _homes(graph: Graph) -> dict[Tensor, Tensor]:
     return homes
 
 
-def _block(index: int) -> str:
-    return f"tensor {index}"
+def _block(graph: Graph, index: int) -> str:
+    return f"{graph.name}: {index:05} {graph.tensors[index].name}"
 
 
-def _workspace(index: int) -> str:
-    return f"workspace {index}"
+def _workspace(graph: Graph, index: int) -> str:
+    return f"{graph.name}: workspace {index:05} {graph.layers[index].name}"
 
 
-def _lifetimes(graph: Graph, layers: tuple[LibraryLayer, ...], homes: Mapping[Tensor, Tensor]) -> Iterator[Lifetime]:
-    """The first and last layer during which each block of scratch holds something."""
+def _memory(graph: Graph, layers: tuple[LibraryLayer, ...], homes: Mapping[Tensor, Tensor]) -> RegionMemory:
+    """The first and last layer during which each block of scratch, and each argument, holds something."""
     spans: dict[Tensor, tuple[int, int]] = {}
-    for index, prepared in enumerate(layers):
-        for tensor in (*prepared.layer.inputs, prepared.layer.ofm):
+    scratch = []
+    last = len(layers)  # the step of the copies at the end
+    touched = [(index, (*prepared.layer.inputs, prepared.layer.ofm)) for index, prepared in enumerate(layers)]
+    for index, tensors in [*touched, (last, graph.outputs)]:
+        for tensor in tensors:
             first, _ = spans.get(homes[tensor], (index, index))
             spans[homes[tensor]] = (first, index)
+    for index, prepared in enumerate(layers):
         if prepared.workspace_bytes:
-            yield Lifetime(_workspace(index), prepared.workspace_bytes, index, index, prepared.layer.name)
+            scratch.append(Lifetime(_workspace(graph, index), prepared.workspace_bytes, index, index, graph.name))
     elsewhere = {*graph.inputs, *graph.outputs}
+    blocks = {}
     for index, tensor in enumerate(graph.tensors):
         if tensor in spans and tensor.data is None and tensor not in elsewhere:
-            yield Lifetime(_block(index), tensor.nbytes, *spans[tensor], tensor.name)
+            blocks[tensor] = _block(graph, index)
+            scratch.append(Lifetime(blocks[tensor], tensor.nbytes, *spans[tensor], graph.name))
+    arguments = [spans.get(tensor) for tensor in (*graph.inputs, *graph.outputs)]
+    return RegionMemory(last + 1, tuple(scratch), tuple(arguments), ALIGNMENT, blocks)
 
 
 # ---------------------------------------------------------------- C
@@ -142,6 +166,7 @@ def library_body(plan: LibraryPlan, first_layer: int) -> str:
         if prepared.call is not None:
             values = prepared.call.arguments(layer, _operands(plan, index, places))
             lines += [
+                f"  REGION_COUNT({numbered.id});",
                 c.wrapped(f"status = {prepared.call.function}", values, ";", indent=2),
                 "  if (status != 0) {",
                 f"    return REGION_RESULT(status, {numbered.id});",

@@ -112,6 +112,13 @@ void hwlib_trace(uint16_t layer, const void *ofm, uint32_t bytes);
 #else
 #define REGION_TRACE(layer, ofm, bytes) ((void)0)
 #endif
+
+#ifdef HWLIB_COUNT
+uint16_t hwlib_count(uint16_t layer);
+#define REGION_COUNT(layer) ((void)hwlib_count(layer))
+#else
+#define REGION_COUNT(layer) ((void)0)
+#endif
 """
 
 

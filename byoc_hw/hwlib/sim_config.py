@@ -12,11 +12,11 @@ from typing import TypeVar
 from byoc_hw.accelerator import Accelerator, Limits
 from byoc_hw.errors import InvalidInput
 
-_ROUNDINGS = {"upward": "HWLIB_ROUND_UPWARD"}
+_ROUNDINGS = {"upward": "HWLIB_ROUND_UPWARD", "tflite": "HWLIB_ROUND_TFLITE"}
 _WEIGHT_BITS = (8, 4, 2)
 _WINDOWED = ("conv2d", "depthwise_conv2d", "pool2d")
 _WEIGHTED = ("conv2d", "depthwise_conv2d", "dense")
-_JOB_KINDS = ("conv2d", "depthwise_conv2d", "dense", "add", "pool2d")
+_JOB_KINDS = ("conv2d", "depthwise_conv2d", "dense", "add", "pool2d", "softmax")
 _ANY_KERNEL = (255, 255)  # what a descriptor can say
 _STRIDES = tuple(range(1, 32))  # what fits a mask
 
@@ -53,7 +53,11 @@ def _machine(accelerator: Accelerator) -> Iterator[_Macro]:
     yield "ARRAY_COLUMNS", f"{accelerator.array_columns}u", "output columns computed at a time"
     yield "DEPTHWISE_ROWS", f"{accelerator.depthwise_rows}u", "channels that a depthwise job computes at a time"
     yield "JOB_OVERHEAD", f"{accelerator.job_overhead}u", "cycles for each group of rows x columns"
-    yield "ELEMENTWISE_WIDTH", f"{accelerator.elementwise_width}u", "elements that add and pooling read a cycle"
+    yield (
+        "ELEMENTWISE_WIDTH",
+        f"{accelerator.elementwise_width}u",
+        "elements that add, pooling and softmax read a cycle",
+    )
     yield "ACTIVATION_MEMORY", f"{accelerator.activation_memory}u", "bytes of local activations"
     yield "WEIGHT_MEMORY", f"{accelerator.weight_memory}u", "bytes of local weights and parameters"
     yield (

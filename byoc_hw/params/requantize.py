@@ -1,21 +1,26 @@
 """From the model's float scales and zero points to the integers that the array works with.
 
-The arithmetic is that of TVM's `qnn.requantize` with `rounding="UPWARD"` and
-`compute_dtype="int64"` (src/relay/qnn/utils.cc, GetFixedPointMultiplierShift), in the form of
-`hwlib_scale_t`: a value is shifted left, multiplied in 64 bits and shifted right once, halves
-rounded towards plus infinity.
+Two arithmetics, both in the form of `hwlib_scale_t`; a layer's `rounding` says which.
+
+"upward" is that of TVM's `qnn.requantize` with `rounding="UPWARD"` and `compute_dtype="int64"`
+(src/relay/qnn/utils.cc, GetFixedPointMultiplierShift): a value is shifted left, multiplied in 64
+bits and shifted right once, halves rounded towards plus infinity.
+
+"tflite" is that of TFLite's reference kernels with double rounding: shifted left in 32 bits,
+multiplied and shifted right by 31 with halves towards plus infinity, then shifted right by what is
+left with halves away from zero. Ratios are of the model's raw scales, in double precision.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from byoc_hw.errors import GraphError, Unsupported
-from byoc_hw.graph import Add, Conv2d, Dense, Layer, Pool2d, Quantization, Tensor
+from byoc_hw.graph import Add, Conv2d, Dense, Layer, Pool2d, Quantization, Rounding, Softmax, Tensor
 
 Weighted = Conv2d | Dense
 """The layers with weights; a `DepthwiseConv2d` is a `Conv2d`."""
@@ -26,7 +31,13 @@ Int8s = npt.NDArray[np.int8]
 
 FRACTION_BITS = 31
 MAX_RIGHT = 62
-"""The widest right shift that `1 << (right - 1)` and the 64-bit product leave defined."""
+"""The widest right shift: `1 << (right - 1)` and the 64-bit product are defined; TFLite's second one is 31."""
+
+ADD_LEFT = 20
+"""Bits that TFLite's addition shifts its inputs left by, for precision."""
+
+SOFTMAX_INTEGER_BITS = 5
+"""Bits before the point of the differences whose exponentials TFLite's softmax takes."""
 
 _INT32_MAX = 2**31 - 1
 
@@ -35,17 +46,23 @@ _INT32_MAX = 2**31 - 1
 class Scale:
     """`(value * 2**left * multiplier + 2**(right - 1)) >> right`, as `hwlib_scale_t`.
 
-    `multiplier` is 0 or 2**30 .. 2**31 - 1, `right` 1 .. 62. `left` follows from the scales: more
-    than 31 is beyond `hwlib_scale_t`, and the layer's `sum_bits` are then beyond 32 as well.
+    That is upward rounding; TFLite's shifts right by 31 first, and then by the rest. `multiplier` is
+    0 or 2**30 .. 2**31 - 1, `right` 1 .. 62. `left` follows from the scales: more than 31 is beyond
+    `hwlib_scale_t`, and the layer's `sum_bits` are then beyond 32 as well.
     """
 
     multiplier: int
     left: int
     right: int
 
-    def apply(self, value: int) -> int:
+    def apply(self, value: int, rounding: Rounding = "upward") -> int:
         """The scaled value, in integers of any width."""
-        return ((value << self.left) * self.multiplier + (1 << (self.right - 1))) >> self.right
+        product = (value << self.left) * self.multiplier
+        if rounding == "upward":
+            return (product + (1 << (self.right - 1))) >> self.right
+        high, rest = (product + (1 << (FRACTION_BITS - 1))) >> FRACTION_BITS, self.right - FRACTION_BITS
+        half = (1 << rest) >> 1
+        return (high + half) >> rest if high >= 0 else -((half - high) >> rest)
 
 
 DEAD = Scale(0, 0, FRACTION_BITS)
@@ -63,8 +80,13 @@ def scale_of(input_scale: float, output_scale: float) -> Scale:
     numerator, denominator = float(np.float32(input_scale)), float(np.float32(output_scale))
     if not (math.isfinite(numerator) and math.isfinite(denominator) and numerator >= 0 and denominator > 0):
         raise GraphError(f"scales are finite and positive: got {input_scale} to {output_scale}")
-    significand, exponent = math.frexp(numerator / denominator)
-    # Exact: a double's 53 bits hold the 31 that are kept and the half. C's round(), as TVM uses it.
+    return scale_of_ratio(numerator / denominator)
+
+
+def scale_of_ratio(ratio: float) -> Scale:
+    """The fixed point of a ratio: the nearest 31-bit significand, and a power of two."""
+    significand, exponent = math.frexp(ratio)
+    # Exact: a double's 53 bits hold the 31 that are kept and the half. C's round(), as both use it.
     multiplier = math.floor(math.ldexp(significand, FRACTION_BITS) + 0.5)
     if multiplier == 1 << FRACTION_BITS:
         multiplier, exponent = multiplier // 2, exponent + 1
@@ -75,7 +97,7 @@ def scale_of(input_scale: float, output_scale: float) -> Scale:
 
 
 def rescale(scale: Scale, values: npt.ArrayLike) -> Int64s:
-    """The scaled values as int64, for values within the layer's `sum_bits`."""
+    """The values scaled with upward rounding, as int64, for values within the layer's `sum_bits`."""
     shifted = np.asarray(values, np.int64) << np.int64(scale.left)
     rounded: Int64s = (shifted * np.int64(scale.multiplier) + np.int64(1 << (scale.right - 1))) >> np.int64(scale.right)
     return rounded
@@ -87,15 +109,52 @@ def rescale(scale: Scale, values: npt.ArrayLike) -> Int64s:
 def sum_scales(layer: Weighted) -> tuple[Scale, ...]:
     """One scale for each output channel: from the int32 sum to the output."""
     output = _quantization(layer, layer.ofm).scale[0]
-    scales = tuple(scale_of(scale, output) for scale in layer.accumulator.scale)
+    if layer.rounding == "tflite":
+        scales = tuple(map(scale_of_ratio, _raw_ratios(layer)))
+    else:
+        scales = tuple(scale_of(scale, output) for scale in layer.accumulator.scale)
     return scales if len(scales) == layer.out_channels else scales * layer.out_channels
 
 
+def _raw_ratios(layer: Weighted) -> list[float]:
+    """Input's times weights' scale by the output's. TFLite forms a dense layer's product in float32."""
+    tensors = (layer.ifm, layer.weights, layer.ofm)
+    ifm, weights, ofm = (np.asarray(_quantization(layer, tensor).scale, np.float32) for tensor in tensors)
+    product = ifm[0] * weights if isinstance(layer, Dense) else np.float64(ifm[0]) * weights.astype(np.float64)
+    ratios: list[float] = (product.astype(np.float64) / np.float64(ofm[0])).tolist()
+    return ratios
+
+
 def add_scales(layer: Add) -> tuple[Scale, Scale]:
-    """The scales of the two inputs to the output."""
-    output = _quantization(layer, layer.ofm).scale[0]
-    first, second = (scale_of(_quantization(layer, tensor).scale[0], output) for tensor in layer.inputs)
-    return first, second
+    """The scales of the two inputs: to the output, or with TFLite's rounding to the sum."""
+    first, second = (_scale(layer, tensor) for tensor in layer.inputs)
+    if layer.rounding == "tflite":
+        common = 2 * max(first, second)
+        one, other = (scale_of_ratio(scale / common) for scale in (first, second))
+        return replace(one, left=ADD_LEFT), replace(other, left=ADD_LEFT)
+    output = _scale(layer, layer.ofm)
+    return scale_of(first, output), scale_of(second, output)
+
+
+def add_sum_scale(layer: Add) -> Scale:
+    """The scale from TFLite's sum to the output; the identity where the inputs are scaled to it already."""
+    if layer.rounding == "upward":
+        return IDENTITY
+    common = 2 * max(_scale(layer, tensor) for tensor in layer.inputs)
+    return scale_of_ratio(common / ((1 << ADD_LEFT) * _scale(layer, layer.ofm)))
+
+
+def softmax_scale(layer: Softmax) -> tuple[Scale, int]:
+    """The scale of a difference to the exponent's fixed point, and the least difference that counts.
+
+    The fixed point has `SOFTMAX_INTEGER_BITS` bits before the point and 26 behind it; what is below
+    the least difference would not fit, and its exponential is 0.
+    """
+    fraction = FRACTION_BITS - SOFTMAX_INTEGER_BITS
+    ratio = min(layer.beta * _scale(layer, layer.ifm) * (1 << fraction), float(_INT32_MAX))
+    scale = scale_of_ratio(ratio)
+    reach = ((1 << SOFTMAX_INTEGER_BITS) - 1) << fraction
+    return scale, -(reach >> scale.left)
 
 
 def pool_scale(layer: Pool2d) -> Scale:
@@ -146,6 +205,11 @@ def folded_bias(layer: Weighted) -> Int32s:
     if worst > _INT32_MAX:
         raise Unsupported(f"{layer.name}: bias with folded zero points is int32: got {worst}")
     return folded.astype(np.int32)
+
+
+def _scale(layer: Layer, tensor: Tensor) -> float:
+    """The one scale of a tensor, as the float32 that the model stores."""
+    return float(np.float32(_quantization(layer, tensor).scale[0]))
 
 
 def _quantization(layer: Layer, tensor: Tensor) -> Quantization:

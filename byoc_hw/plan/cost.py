@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
-from byoc_hw.graph import Add, Conv2d, Dense, DepthwiseConv2d, Layer, Pool2d
+from byoc_hw.graph import Add, Conv2d, Dense, DepthwiseConv2d, Layer, Pool2d, Softmax
 from byoc_hw.plan.steps import Copy, CopyWait, Job, JobWait, RegionPlan, Step
 
 Extents = tuple[int, int, int]
@@ -33,6 +33,8 @@ def job_cycles(layer: Layer, ifm: Extents, ofm: Extents, accelerator: Accelerato
     height, width, channels = ofm
     if isinstance(layer, Add):
         return -(-2 * height * width * channels // accelerator.elementwise_width)
+    if isinstance(layer, Softmax):  # three passes: the maximum, the sum of exponentials, the quotients
+        return -(-3 * height * width * channels // accelerator.elementwise_width)
     if isinstance(layer, Pool2d):
         window = layer.kernel[0] * layer.kernel[1]
         return -(-height * width * channels * window // accelerator.elementwise_width)

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from math import prod
+from math import gcd, prod
 from typing import Any
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
-from byoc_hw.graph import Add, Layer, Pool2d, Reshape, Tensor, Transpose
+from byoc_hw.graph import Add, Layer, Pool2d, Reshape, Softmax, Tensor, Transpose
 from byoc_hw.params.pack import pack, pack_params
 from byoc_hw.params.requantize import folded_bias, sum_scales, weight_values
 from byoc_hw.plan.choice import choose
@@ -257,6 +257,47 @@ def _add(layer: Add, region: Region) -> tuple[Step, ...]:
     return sequencer.finish()
 
 
+def _softmax(layer: Softmax, region: Region) -> tuple[Step, ...]:
+    """Tiles of whole rows: every output of a row depends on all of its inputs."""
+    accelerator = region.accelerator
+    sequencer = Sequencer(layer.name, accelerator)
+    channels = layer.ifm.shape[-1]
+    rows_at_once, ofm = _softmax_tile(layer, accelerator)
+    for first, rows in linear_chunks(layer.rows, rows_at_once):
+        offset, count = first * channels, rows * channels
+        sequencer.copy(Copy(LOCAL, region.homes[layer.ifm] + offset, count))
+        job = Job(
+            ifm=0,
+            ofm=ofm,
+            ifm_shape=(1, rows, channels),
+            ofm_shape=(1, rows, channels),
+            ifm_row=count,
+            ofm_row=count,
+            ifm_pixel=channels,
+            ofm_pixel=channels,
+        )
+        sequencer.job(job, (Span(ACTIVATIONS, 0, count),), (Span(ACTIVATIONS, ofm, ofm + count),))
+        sequencer.copy(Copy(region.homes[layer.ofm] + offset, LOCAL + ofm, count))
+    return sequencer.finish()
+
+
+def _softmax_tile(layer: Softmax, accelerator: Accelerator) -> tuple[int, int]:
+    """Rows of a tile, as many as fit, and where its output starts."""
+    channels, unit = layer.ifm.shape[-1], alignment(accelerator)
+    step = accelerator.dma_alignment // gcd(accelerator.dma_alignment, channels)  # rows that end on an aligned byte
+    half = accelerator.activation_memory // 2 // unit * unit
+    rows = min(half // channels, layer.rows)
+    if rows < layer.rows:
+        rows -= rows % step
+    if rows == 0:
+        raise PlanError(
+            f"{layer.name}: the smallest tile fits local activation memory: "
+            f"{2 * -(-min(step, layer.rows) * channels // unit) * unit} bytes needed, "
+            f"{accelerator.activation_memory} bytes there"
+        )
+    return rows, -(-rows * channels // unit) * unit
+
+
 def _chunk_bytes(layer: Layer, buffers: int, accelerator: Accelerator) -> int:
     """Bytes of each of `buffers` equal buffers that share the local activations, or the whole tensor's."""
     unit = alignment(accelerator)
@@ -312,6 +353,7 @@ _PLANNERS: Mapping[str, Callable[[Any, Region], tuple[Step, ...]]] = {
     "dense": _windowed,
     "pool2d": _windowed,
     "add": _add,
+    "softmax": _softmax,
     "reshape": _reshape,
     "transpose": _transpose,
 }

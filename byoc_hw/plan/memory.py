@@ -1,14 +1,16 @@
 """Bytes placed by lifetime: blocks that are never live together may share an address.
 
-Used for a region's own scratch here, and for the arena of a whole model by whoever builds one.
+Used for a region that is compiled by itself, and in `model.py` for the arena of a whole model.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import gcd
 
 from byoc_hw.errors import PlanError
+from byoc_hw.graph import Tensor
 
 _PROMOTIONS = 32
 _LARGEST_OWNERS = 5
@@ -30,11 +32,21 @@ class Block:
 
 @dataclass(frozen=True)
 class Arena:
-    """Where each block lies, the bytes that takes, and the bytes that no placement can go below."""
+    """Where each block lies, the bytes that takes, and the bytes that no placement can go below.
+
+    `lower_bound` is the largest sum of what is live at once; `proven` is at least that, where
+    alignment or an exact search shows that no placement is smaller.
+    """
 
     offsets: dict[str, int]
     nbytes: int
     lower_bound: int
+    proven: int = 0
+
+    @property
+    def gap(self) -> int:
+        """Bytes by which a better placement, if there is one, could be smaller."""
+        return self.nbytes - max(self.proven, self.lower_bound)
 
 
 @dataclass(frozen=True)
@@ -46,6 +58,27 @@ class Lifetime:
     first: int
     last: int
     owner: str
+
+
+@dataclass(frozen=True)
+class RegionMemory:
+    """What one call of a region touches in main memory, step by step.
+
+    Steps 0, 1 ... are its layers; the last one copies outputs that lie elsewhere. `scratch` are the
+    intermediates, named uniquely; `arguments` gives the first and last step that touches each
+    argument, inputs first, or None where none does. `blocks` names the block of each tensor that
+    lies in scratch.
+    """
+
+    steps: int
+    scratch: tuple[Lifetime, ...]
+    arguments: tuple[tuple[int, int] | None, ...]
+    alignment: int
+    blocks: Mapping[Tensor, str]
+
+
+NOTHING = RegionMemory(0, (), (), 1, {})
+"""Of a plan that was written by hand."""
 
 
 def blocks_from_lifetimes(lifetimes: Sequence[Lifetime], alignment: int) -> tuple[Block, ...]:
@@ -75,22 +108,32 @@ def peak(lifetimes: Iterable[Lifetime]) -> int:
     return largest
 
 
-def place(blocks: Sequence[Block], lower_bound: int) -> Arena:
+def aligned_sum(blocks: Iterable[Block]) -> int:
+    """The least bytes in which blocks that are all live at once can lie: padding counts but for one of them."""
+    sizes = [(block.nbytes, block.alignment) for block in blocks]
+    unit = gcd(*(alignment for _, alignment in sizes)) if sizes else 1
+    padding = [-nbytes % unit for nbytes, _ in sizes]
+    return sum(nbytes for nbytes, _ in sizes) + sum(padding) - max(padding, default=0)
+
+
+def place(blocks: Sequence[Block], lower_bound: int, proven: int = 0) -> Arena:
     """Offsets for the blocks, in an arena as small as a few greedy orders make it.
 
-    The outcome does not depend on the order of `blocks`. Raises `PlanError` for two blocks of one
-    name and for conflicts that are not mutual.
+    No search goes on below `lower_bound`, nor below `proven` where that is larger. The outcome does
+    not depend on the order of `blocks`. Raises `PlanError` for two blocks of one name and for
+    conflicts that are not mutual.
     """
     by_name = {block.name: block for block in sorted(blocks, key=lambda block: block.name)}
     _check(blocks, by_name)
+    proven = max(lower_bound, proven)
     best: Arena | None = None
     for order in _orders(by_name):
-        arena = _improve(order, by_name, lower_bound)
+        arena = _improve(order, by_name, proven)
         if best is None or arena.nbytes < best.nbytes:
             best = arena
-        if best.nbytes <= lower_bound:
+        if best.nbytes <= proven:
             break
-    return best or Arena({}, 0, lower_bound)
+    return Arena(best.offsets if best else {}, best.nbytes if best else 0, lower_bound, proven)
 
 
 def check_budget(total: int, owners: Mapping[str, int], limit: int, what: str) -> None:

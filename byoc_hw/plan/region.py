@@ -7,10 +7,10 @@ from math import lcm
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
-from byoc_hw.graph import Graph, Reshape, Tensor
+from byoc_hw.graph import Add, Graph, Reshape, Tensor
 from byoc_hw.plan.flash import FlashImage
 from byoc_hw.plan.layers import Region, copy_through, layer_steps
-from byoc_hw.plan.memory import Arena, Lifetime, blocks_from_lifetimes, peak, place
+from byoc_hw.plan.memory import Lifetime, RegionMemory, blocks_from_lifetimes, peak, place
 from byoc_hw.plan.sequence import Sequencer
 from byoc_hw.plan.steps import ARGUMENT, SCRATCH, Address, LayerPlan, RegionPlan, Step
 
@@ -22,8 +22,9 @@ def plan_region(graph: Graph, accelerator: Accelerator) -> RegionPlan:
     """Plan one region, layer by layer, each from main memory to main memory.
 
     The region's arguments, its scratch and its flash are taken to start at a multiple of 4 bytes
-    and of the DMA's alignment. An output may not share bytes with an input, nor with another
-    output: both are live throughout. Raises `GraphError` for a graph that breaks its own rules,
+    and of the DMA's alignment. Intermediates are placed by lifetime among themselves; `placed` of
+    the plan moves them among the tensors of a whole model. Arguments may share bytes where `memory`
+    of the plan says that they are never live together. Raises `GraphError` for a graph that breaks its own rules,
     `PlanError` where a layer does not fit the accelerator.
     """
     if accelerator.library is not None:
@@ -32,12 +33,13 @@ def plan_region(graph: Graph, accelerator: Accelerator) -> RegionPlan:
     alignment = lcm(FLASH_ALIGNMENT, accelerator.dma_alignment)
     flash = FlashImage(alignment)
     storage = _storage(graph)  # which tensors share bytes, before any of them is placed
-    arena = _place_scratch(graph, storage, alignment)
-    homes = _homes(graph, storage, arena, flash)  # before the layers: their copies name addresses
+    memory = _memory(graph, storage, alignment)
+    arena = place(blocks_from_lifetimes(memory.scratch, alignment), peak(memory.scratch))
+    homes = _homes(graph, storage, memory, arena.offsets, flash)  # before the layers: their copies name addresses
     region = Region(accelerator, homes, flash)
     layers = tuple(LayerPlan(layer, layer_steps(layer, region)) for layer in graph.layers)
     tail = _copy_outputs(graph, homes, accelerator)  # last: every layer has written its output by then
-    return RegionPlan(graph, layers, flash.contents(), arena.nbytes, homes, tail)
+    return RegionPlan(graph, layers, flash.contents(), arena.nbytes, homes, tail, memory=memory)
 
 
 # ---------------------------------------------------------------- where tensors lie
@@ -45,7 +47,10 @@ def plan_region(graph: Graph, accelerator: Accelerator) -> RegionPlan:
 
 @dataclass(eq=False)
 class _Storage:
-    """Bytes that one or more tensors share, in a reshape's case. `argument` is set for those of the caller."""
+    """Bytes that one or more tensors share: a reshape's, or an addition's in place.
+
+    `argument` is set for those of the caller, `steps` are the layers that touch them.
+    """
 
     nbytes: int
     owner: str
@@ -56,8 +61,8 @@ class _Storage:
 def _storage(graph: Graph) -> dict[Tensor, _Storage]:
     """The storage of each activation tensor that is not a constant.
 
-    An output lives in its argument from the start, also where later layers read it. A reshape
-    shares its input's storage, unless it is an output and that storage is the caller's already.
+    An output lives in its argument, also where later layers read it. A reshape shares its input's
+    storage, unless it is an output and that storage is the caller's already.
     """
     outputs = {tensor: len(graph.inputs) + index for index, tensor in reversed(list(enumerate(graph.outputs)))}
     storage: dict[Tensor, _Storage] = {}
@@ -66,6 +71,8 @@ def _storage(graph: Graph) -> dict[Tensor, _Storage]:
     for step, layer in enumerate(graph.layers):
         shared = storage.get(layer.ifm) if isinstance(layer, Reshape) else None
         argument = outputs.get(layer.ofm)
+        if isinstance(layer, Add):
+            shared = _overwritten(graph, layer, step, storage)
         if shared is None or (argument is not None and shared.argument is not None):
             shared = _Storage(layer.ofm.nbytes, layer.ofm.name, argument)
         elif argument is not None:
@@ -77,25 +84,48 @@ def _storage(graph: Graph) -> dict[Tensor, _Storage]:
     return storage
 
 
-def _place_scratch(graph: Graph, storage: dict[Tensor, _Storage], alignment: int) -> Arena:
-    """The intermediates that live in the region's own scratch, by lifetime in layers."""
-    names = _scratch_names(storage)
-    lifetimes = [
-        Lifetime(name, one.nbytes, min(one.steps), max(one.steps), f"{graph.name}: {one.owner}")
-        for one, name in names.items()
-    ]
-    return place(blocks_from_lifetimes(lifetimes, alignment), peak(lifetimes))
+def _overwritten(graph: Graph, layer: Add, step: int, storage: dict[Tensor, _Storage]) -> _Storage | None:
+    """The storage of an input that an addition may write its output over, or None.
+
+    An addition loads a run of each input before it stores that run, and no other run of it later.
+    So an input's bytes are free for the output if nothing reads them afterwards and they are not the
+    caller's.
+    """
+    read_later = {storage[t] for later in graph.layers[step + 1 :] for t in later.inputs if t in storage}
+    for tensor in layer.inputs:
+        one = storage.get(tensor)
+        if one is not None and one.argument is None and one.nbytes == layer.ofm.nbytes and one not in read_later:
+            return one
+    return None
 
 
-def _scratch_names(storage: dict[Tensor, _Storage]) -> dict[_Storage, str]:
-    """Names for placement; a model's own names need not be unique."""
+def _memory(graph: Graph, storage: dict[Tensor, _Storage], alignment: int) -> RegionMemory:
+    """What is alive when: a storage from the first layer that touches it to the last."""
+    last = len(graph.layers)  # the step of the copies at the end
+    for index, tensor in enumerate(graph.outputs):
+        if storage[tensor].argument != len(graph.inputs) + index:
+            storage[tensor].steps.append(last)
     scratch = dict.fromkeys(one for one in storage.values() if one.argument is None)
-    return {one: f"{index:05} {one.owner}" for index, one in enumerate(scratch)}
+    names = {one: f"{graph.name}: {index:05} {one.owner}" for index, one in enumerate(scratch)}
+    arguments: list[tuple[int, int] | None] = [None] * (len(graph.inputs) + len(graph.outputs))
+    for index in range(len(graph.outputs)):
+        arguments[len(graph.inputs) + index] = (last, last)  # unless a layer writes it
+    for one in storage.values():
+        if one.argument is not None and one.steps:
+            arguments[one.argument] = (min(one.steps), max(one.steps))
+    return RegionMemory(
+        steps=last + 1,
+        scratch=tuple(Lifetime(n, one.nbytes, min(one.steps), max(one.steps), graph.name) for one, n in names.items()),
+        arguments=tuple(arguments),
+        alignment=alignment,
+        blocks={tensor: names[one] for tensor, one in storage.items() if one in names},
+    )
 
 
-def _homes(graph: Graph, storage: dict[Tensor, _Storage], arena: Arena, flash: FlashImage) -> dict[Tensor, Address]:
+def _homes(
+    graph: Graph, storage: dict[Tensor, _Storage], memory: RegionMemory, offsets: dict[str, int], flash: FlashImage
+) -> dict[Tensor, Address]:
     """The address of every activation tensor; constants are appended to flash."""
-    names = _scratch_names(storage)
     homes = {}
     for tensor in graph.tensors:
         one = storage.get(tensor)
@@ -104,7 +134,7 @@ def _homes(graph: Graph, storage: dict[Tensor, _Storage], arena: Arena, flash: F
         elif one.argument is not None:
             homes[tensor] = Address(ARGUMENT + one.argument)
         else:
-            homes[tensor] = Address(SCRATCH, arena.offsets[names[one]])
+            homes[tensor] = Address(SCRATCH, offsets[memory.blocks[tensor]])
     return homes
 
 

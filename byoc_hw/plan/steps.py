@@ -5,9 +5,11 @@ What `emit` writes as C; it mirrors `hwlib.h`, where each field is documented.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from byoc_hw.graph import Graph, Layer, Tensor
+from byoc_hw.plan.memory import NOTHING, RegionMemory
 
 ACTIVATIONS, WEIGHTS, FLASH, SCRATCH, ARGUMENT = range(5)
 """Spaces of an address; a region's arguments follow `ARGUMENT`, inputs first."""
@@ -97,6 +99,7 @@ class RegionPlan:
     `flash` is its constant data: packed weights with their parameters, and constant activations.
     `tensors` says where each activation tensor lies, by identity of the `Tensor`; `scratch_bytes`
     is what the region needs of the arena while it runs. `tail` holds the steps of `hwlib_wait`.
+    `memory` says what is alive when, for whoever places the region among others.
     """
 
     graph: Graph
@@ -105,3 +108,45 @@ class RegionPlan:
     scratch_bytes: int
     tensors: dict[Tensor, Address] = field(repr=False)
     tail: tuple[Step, ...] = ()
+    memory: RegionMemory = field(default=NOTHING, repr=False)
+
+    def placed(self, offsets: Mapping[str, int]) -> RegionPlan:
+        """The same plan with each block of scratch at another offset from the region's base.
+
+        What one layer touches lies apart, so that an address says which tensor's byte it is.
+        """
+        tensors = {tensor: self._moved(address, tensor, offsets) for tensor, address in self.tensors.items()}
+        layers = tuple(
+            replace(plan, steps=_relocated(plan.steps, (*plan.layer.inputs, plan.layer.ofm), self.tensors, tensors))
+            for plan in self.layers
+        )
+        tail = _relocated(self.tail, self.graph.outputs, self.tensors, tensors)
+        ends = (offsets[block.name] + block.nbytes for block in self.memory.scratch)
+        return replace(self, layers=layers, tail=tail, tensors=tensors, scratch_bytes=max(ends, default=0))
+
+    def _moved(self, address: Address, tensor: Tensor, offsets: Mapping[str, int]) -> Address:
+        return Address(SCRATCH, offsets[self.memory.blocks[tensor]]) if address.space == SCRATCH else address
+
+
+def _relocated(
+    steps: tuple[Step, ...],
+    touched: Iterable[Tensor],
+    before: Mapping[Tensor, Address],
+    after: Mapping[Tensor, Address],
+) -> tuple[Step, ...]:
+    spans = [
+        (before[tensor].offset, tensor.nbytes, after[tensor].offset)
+        for tensor in touched
+        if before[tensor].space == SCRATCH
+    ]
+
+    def moved(address: Address) -> Address:
+        if address.space != SCRATCH:
+            return address
+        start, _, now = next(span for span in spans if span[0] <= address.offset < span[0] + span[1])
+        return Address(SCRATCH, address.offset - start + now)
+
+    return tuple(
+        replace(step, target=moved(step.target), source=moved(step.source)) if isinstance(step, Copy) else step
+        for step in steps
+    )

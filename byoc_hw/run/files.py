@@ -12,7 +12,7 @@ import numpy as np
 
 from byoc_hw.emit.files import GENERATOR, METADATA, METADATA_FORMAT
 from byoc_hw.errors import InvalidInput, RunError
-from byoc_hw.run.result import Array, Cycles, LayerCycles, Result
+from byoc_hw.run.result import Array, Cycles, EndToEnd, HostInstructions, LayerCount, LayerCycles, Result
 
 Inputs = Array | Sequence[Array] | Mapping[str, Array]
 """The inputs of one inference: an array where the model has one input, a list in the model's order, or by name."""
@@ -108,12 +108,20 @@ def write_inputs(path: Path, inferences: Sequence[Sequence[Array]]) -> None:
             file.write(np.ascontiguousarray(array, array.dtype.newbyteorder("<")).tobytes())
 
 
-def read_results(model: Model, count: int, outputs: Path, profile: Path, trace: Path | None) -> list[Result]:
-    """What the program wrote about `count` inferences."""
+def read_results(
+    model: Model, count: int, outputs: Path, profile: Path, trace: Path | None, *, timed: bool
+) -> list[Result]:
+    """What the program wrote about `count` inferences; `timed` if it knows how long the host waited."""
     arrays = _outputs(model, count, outputs.read_bytes())
-    cycles = _cycles(model, count, profile.read_text(encoding="utf-8"))
     traces = [None] * count if trace is None else _traces(count, trace.read_bytes())
-    return [Result(*parts) for parts in zip(arrays, cycles, traces, strict=True)]
+    records: list[list[dict[str, Any]]] = [[] for _ in range(count)]
+    for line in profile.read_text(encoding="utf-8").splitlines():
+        record = json.loads(line)
+        records[record.pop("inference")].append(record)
+    return [
+        Result(values, _cycles(model, profiled), traced, *_counts(model, profiled, timed))
+        for values, profiled, traced in zip(arrays, records, traces, strict=True)
+    ]
 
 
 def _outputs(model: Model, count: int, data: bytes) -> list[list[Array]]:
@@ -131,22 +139,41 @@ def _outputs(model: Model, count: int, data: bytes) -> list[list[Array]]:
     return results
 
 
-def _cycles(model: Model, count: int, profile: str) -> list[Cycles | None]:
-    if not model.simulated:
-        return [None] * count
-    layers: list[dict[int, dict[str, Any]]] = [{} for _ in range(count)]
-    totals = [0] * count
-    for line in profile.splitlines():
-        record = json.loads(line)
-        inference = record.pop("inference")
-        if "total" in record:
-            totals[inference] = record["total"]
-        else:
-            layers[inference][record.pop("layer")] = record
-    return [
-        Cycles(total, tuple(replace(layer, **found[layer.id]) for layer in model.layers))
-        for total, found in zip(totals, layers, strict=True)
-    ]
+def _cycles(model: Model, records: Sequence[dict[str, Any]]) -> Cycles | None:
+    found = {record["layer"]: record for record in records if "layer" in record}
+    if not model.simulated or (model.layers and not found):  # a HAL of the user's own has no profile by layer
+        return None
+    (total,) = (record["total"] for record in records if "total" in record)
+    layers = (replace(layer, **_without(found[layer.id], "layer")) for layer in model.layers)
+    return Cycles(total, tuple(layers))
+
+
+def _without(record: Mapping[str, Any], key: str) -> dict[str, Any]:
+    return {name: value for name, value in record.items() if name != key}
+
+
+def _counts(
+    model: Model, records: Sequence[dict[str, Any]], timed: bool
+) -> tuple[HostInstructions | None, EndToEnd | None]:
+    """What a counting program says of the core: the record after the last layer's is main's."""
+    counted = [record for record in records if "counted" in record]
+    if not counted:
+        return None, None
+    *layers, main = counted
+
+    def by_layer(key: str) -> tuple[LayerCount, ...]:
+        found = zip(model.layers, layers, strict=True)
+        return tuple(LayerCount(layer.id, layer.name, layer.kind, record[key]) for layer, record in found)
+
+    executed, times = by_layer("instructions"), by_layer("time")
+    host = sum(layer.count for layer in executed if layer.kind == "host")
+    regions = sum(layer.count for layer in executed) - host
+    instructions = HostInstructions(
+        host + regions + main["instructions"], regions, host, main["instructions"], executed
+    )
+    if not timed:
+        return instructions, None
+    return instructions, EndToEnd(sum(layer.count for layer in times) + main["time"], main["time"], times)
 
 
 def _traces(count: int, data: bytes) -> list[Mapping[int, bytes] | None]:

@@ -38,16 +38,57 @@ class Cycles:
     by_layer: tuple[LayerCycles, ...]
 
 
+@dataclass(frozen=True)
+class LayerCount:
+    """One layer's share of a count; `id`, `name` and `kind` as in `LayerCycles`."""
+
+    id: int
+    name: str
+    kind: str
+    count: int
+
+
+@dataclass(frozen=True)
+class HostInstructions:
+    """Instructions that the host core executed in one inference: exact, the same in every run.
+
+    `regions` ran HWlib's wrappers (or the vendor's library), `host_operators` TVM's functions, `main`
+    everything between the calls. Instructions of the simulator are in none of them.
+    """
+
+    total: int
+    regions: int
+    host_operators: int
+    main: int
+    by_layer: tuple[LayerCount, ...]
+
+
+@dataclass(frozen=True)
+class EndToEnd:
+    """An estimate of one inference's time in cycles, host and accelerator overlapping as they would.
+
+    The host takes a cycle an instruction between its calls of the HAL, the engines start work when it
+    was given to them, and a wait lasts until they are done. `main` and the layers, in order, add up to
+    `total`: a layer's share is how long the host was in it, waits included.
+    """
+
+    total: int
+    main: int
+    by_layer: tuple[LayerCount, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class Result:
     """One inference: `outputs` in the model's order, and what was asked or could be had besides.
 
     `cycles` is None without a simulated accelerator, `trace` (each layer's output bytes by the
     layer's number, for layers whose whole output is in main memory) without a traced run,
-    `host_instructions` where the runner cannot count them.
+    `host_instructions` and `end_to_end` where the runner cannot count them
+    (on the host), `end_to_end` also with a HAL of the user's own.
     """
 
     outputs: list[Array]
     cycles: Cycles | None = None
     trace: Mapping[int, bytes] | None = None
-    host_instructions: int | None = None
+    host_instructions: HostInstructions | None = None
+    end_to_end: EndToEnd | None = None

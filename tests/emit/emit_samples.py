@@ -26,7 +26,7 @@ from byoc_hw.graph import (
     Tensor,
 )
 from byoc_hw.plan import plan_region
-from byoc_hw.plan.memory import Arena, Block, place
+from byoc_hw.plan.model import ModelMemory, place_model
 
 SCALE = Quantization((0.5,), (3,))
 WEIGHT_SCALE = Quantization((0.25,), (0,))
@@ -60,6 +60,32 @@ def sample_graph(name: str = "tvmgen_demo_hwlib_main_0") -> Graph:
             Dense("fc", ("fc",), flat, out, weights("v", 5, 8), None, sums, -128, 127),
         ),
     )  # fmt: skip
+
+
+def graph_without_pooling(name: str = "tvmgen_demo_hwlib_main_0") -> Graph:
+    """conv2d -> add a constant -> reshape -> dense: what the vendor's library can do."""
+    conv = sample_graph().layers[0]
+    assert isinstance(conv, Conv2d)
+    values = np.random.default_rng(3).integers(-50, 50, (1, 6, 6, 8)).astype(np.int8)
+    constant = Tensor("constant", (1, 6, 6, 8), quantization=SCALE, data=values)
+    added, flat, out = tensor("same name", 1, 6, 6, 8), tensor("same name", 1, 288), tensor("out", 1, 5)
+    weights = Tensor(
+        "v",
+        (5, 288),
+        quantization=Quantization((0.01,), (0,)),
+        data=np.random.default_rng(2).integers(-9, 9, (5, 288)).astype(np.int8),
+    )
+    return Graph(
+        name,
+        (conv.ifm,),
+        (out,),
+        (
+            conv,
+            Add("add", ("add",), conv.ofm, added, constant),
+            Reshape("flat", ("flat",), added, flat),
+            Dense("fc", ("fc",), flat, out, weights, None, Quantization((0.005,), (0,)), -128, 127),
+        ),
+    )
 
 
 def sample_program(mod_name: str = "demo", graph: Graph | None = None) -> Program:
@@ -101,21 +127,17 @@ int32_t tvmgen_{mod_name}_fused_dequantize(int8_t* p0, float* T, uint8_t* arena_
 """
 
 
-def place_all(program: Program, regions: dict[str, Region]) -> tuple[tuple[Block, ...], Arena]:
-    """Every buffer and every scratch beside all others: correct for any order of calls."""
-    sizes = {buffer.name: buffer.nbytes for call in program.calls if not isinstance(call, CopyCall)
-             for buffer in call.arguments if buffer.role == "intermediate"}  # fmt: skip
-    sizes |= {name: region.scratch_bytes for name, region in regions.items() if region.scratch_bytes}
-    blocks = tuple(Block(name, size, 16, frozenset(sizes.keys() - {name}), name) for name, size in sizes.items())
-    return blocks, place(blocks, sum(sizes.values()))
+def place_all(program: Program, regions: dict[str, Region]) -> tuple[ModelMemory, dict[str, Region]]:
+    """The arena of a program without workspaces, and its regions where they lie in it."""
+    memory = place_model(program, (), {name: region.memory for name, region in regions.items()}, 16)
+    return memory, {name: region.placed(memory.scratch[name][1]) for name, region in regions.items()}
 
 
 def sample_parts(mod_name: str = "demo", accelerator: Accelerator = REFERENCE, program: Program | None = None) -> Parts:
     program = program or sample_program(mod_name)
     plan = plan_region if accelerator.library is None else library_plan
-    regions = {graph.name: plan(graph, accelerator) for graph in program.regions}
-    blocks, arena = place_all(program, regions)
-    return Parts(program, accelerator, regions, arena, blocks, host_source(mod_name), report={"offloaded": 5})
+    memory, regions = place_all(program, {graph.name: plan(graph, accelerator) for graph in program.regions})
+    return Parts(program, accelerator, regions, memory, host_source=host_source(mod_name), report={"offloaded": 5})
 
 
 def host_only_parts(mod_name: str = "plain") -> Parts:
@@ -125,5 +147,5 @@ def host_only_parts(mod_name: str = "plain") -> Parts:
     assert isinstance(first, HostCall)
     y = Buffer("y", 144, "output", (1, 6, 6, 4))
     program = replace(program, outputs=(y,), calls=(replace(first, arguments=(first.arguments[0], y)),))
-    blocks, arena = place_all(program, {})
-    return Parts(program, REFERENCE, {}, arena, blocks, host_source(mod_name))
+    memory, _ = place_all(program, {})
+    return Parts(program, REFERENCE, {}, memory, host_source=host_source(mod_name))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from emit_samples import SCALE, sample_graph, sample_parts, sample_program, tensor
+from emit_samples import graph_without_pooling, sample_parts, sample_program, tensor
 from vendor_library import CONVOLUTION, VENDOR, conv_arguments
 
 from byoc_hw.accelerator import REFERENCE, Operands
@@ -13,34 +13,8 @@ from byoc_hw.emit.files import project_files, write_project
 from byoc_hw.emit.library import library_plan
 from byoc_hw.emit.region import code, region_source
 from byoc_hw.errors import InvalidInput, RunError, Unsupported
-from byoc_hw.graph import Add, Conv2d, Dense, Graph, Quantization, Reshape, Tensor, Transpose
+from byoc_hw.graph import Conv2d, Dense, Graph, Reshape, Transpose
 from byoc_hw.run.host import run_on_host
-
-
-def graph_without_pooling(name: str = "tvmgen_demo_hwlib_main_0") -> Graph:
-    """conv2d -> add a constant -> reshape -> dense: what the vendor's library can do."""
-    conv = sample_graph().layers[0]
-    assert isinstance(conv, Conv2d)
-    values = np.random.default_rng(3).integers(-50, 50, (1, 6, 6, 8)).astype(np.int8)
-    constant = Tensor("constant", (1, 6, 6, 8), quantization=SCALE, data=values)
-    added, flat, out = tensor("same name", 1, 6, 6, 8), tensor("same name", 1, 288), tensor("out", 1, 5)
-    weights = Tensor(
-        "v",
-        (5, 288),
-        quantization=Quantization((0.01,), (0,)),
-        data=np.random.default_rng(2).integers(-9, 9, (5, 288)).astype(np.int8),
-    )
-    return Graph(
-        name,
-        (conv.ifm,),
-        (out,),
-        (
-            conv,
-            Add("add", ("add",), conv.ofm, added, constant),
-            Reshape("flat", ("flat",), added, flat),
-            Dense("fc", ("fc",), flat, out, weights, None, Quantization((0.005,), (0,)), -128, 127),
-        ),
-    )
 
 
 def test_library_and_simulator_agree(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from byoc_hw.accelerator import SMALL
 from byoc_hw.emit.files import Files, Parts, project_files, write_project
 from byoc_hw.errors import GraphError, InvalidInput
 from byoc_hw.graph import Buffer, CopyCall, HostCall, Program
-from byoc_hw.plan.memory import place
+from byoc_hw.plan.model import place_model
 
 
 def make(directory: Path, *arguments: str) -> str:
@@ -154,19 +154,18 @@ def test_hostile_names_build(tmp_path: Path) -> None:
     )
     host = "#include <stdint.h>\nint32_t tvmgen_hostile_id(int8_t *p, int8_t *q, uint8_t *arena);\n"
     host += "int32_t tvmgen_hostile_id(int8_t *p, int8_t *q, uint8_t *arena)\n{\n  q[0] = p[0];\n  return 0;\n}\n"
-    arena = replace(place((), 0), offsets={name: 16 * index for index, name in enumerate(hostile)}, nbytes=160)
-    parts = replace(
-        host_only_parts(), program=Program("hostile", inputs, outputs, calls), arena=arena, blocks=(), host_source=host
-    )
+    program = Program("hostile", inputs, outputs, calls)
+    memory = place_model(program, (), {}, 16)
+    parts = replace(host_only_parts(), program=program, memory=memory, host_source=host)
     write_project(tmp_path, project_files(parts))
     make(tmp_path)
 
 
 def test_arena_can_be_empty(tmp_path: Path) -> None:
     x, y = Buffer("x", 4, "input", (4,)), Buffer("y", 4, "output", (4,))
-    parts = replace(
-        host_only_parts("copy"), program=Program("copy", (x,), (y,), (CopyCall(x, y),)), host_source="", blocks=()
-    )
+    program = Program("copy", (x,), (y,), (CopyCall(x, y),))
+    memory = place_model(program, (), {}, 16)
+    parts = replace(host_only_parts("copy"), program=program, memory=memory, host_source="")
     write_project(tmp_path, project_files(parts))
     make(tmp_path)
 
@@ -248,7 +247,7 @@ def test_names_the_character_that_mod_name_must_not_have(mod_name: str, characte
 
 
 def test_refuses_an_accelerator_that_is_named_like_another_source() -> None:
-    with pytest.raises(InvalidInput, match=r"accelerator name is not one of main, host, weights.*got host"):
+    with pytest.raises(InvalidInput, match=r"accelerator name is not one of main, host, math, weights.*got host"):
         project_files(sample_parts(accelerator=replace(SMALL, name="host")))
 
 
@@ -259,7 +258,7 @@ def test_names_the_region_without_a_plan() -> None:
 
 def test_names_the_buffer_without_a_place() -> None:
     with pytest.raises(GraphError, match="sid_1 does not"):
-        project_files(replace(sample_parts(), arena=place((), 0)))
+        project_files(replace(sample_parts(), memory=place_model(Program("none", (), (), ()), (), {}, 16)))
 
 
 def test_refuses_to_call_a_region_twice() -> None:
@@ -281,7 +280,7 @@ def test_metadata_says_what_the_project_is() -> None:
         enumerate(["host", "conv2d", "add", "pool2d", "reshape", "dense", "host"])
     )
     assert metadata["memory"]["flash"]["host"] == 12
-    assert metadata["memory"]["ram"]["arena"] == parts.arena.nbytes
-    assert {block["name"] for block in metadata["memory"]["ram"]["buffers"]} == set(parts.arena.offsets)
+    assert metadata["memory"]["ram"]["arena"] == parts.memory.arena.nbytes
+    assert {block["name"] for block in metadata["memory"]["ram"]["buffers"]} == set(parts.memory.arena.offsets)
     assert metadata["report"] == {"offloaded": 5}
     assert metadata["files"] == sorted(project_files(parts))

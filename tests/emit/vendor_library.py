@@ -62,6 +62,7 @@ VENDOR = replace(
     REFERENCE,
     name="vendor",
     label="VENDOR",
+    roundings=("upward",),
     limits={"conv2d": Limits(), "dense": Limits(), "add": Limits(), "reshape": Limits(batches=None)},
     library=Library(
         HERE / "vendor_nn.h",

@@ -45,8 +45,9 @@ def build_program(directory: Path, accelerator: Accelerator, main: str, *flags: 
 
 OK, ADDRESS, ALIGNMENT, LIMIT, RACE, UNWRITTEN, TOKEN, STEP, HARDWARE = range(9)
 ACTIVATIONS, WEIGHTS, MAIN = range(3)
-CONV2D, DEPTHWISE, DENSE, ADD, POOL2D, RESHAPE, TRANSPOSE = range(7)
+CONV2D, DEPTHWISE, DENSE, ADD, POOL2D, RESHAPE, TRANSPOSE, SOFTMAX = range(8)
 AVG, MAX = range(2)
+UPWARD, TFLITE = range(2)
 FIRST, LAST = 1, 2
 
 
@@ -82,6 +83,7 @@ class Add(ctypes.Structure):
         *_SHAPES[:3],
         ("ifm_scale", Scale),
         ("ifm2_scale", Scale),
+        ("sum_scale", Scale),
         *_fields("ifm_zero_point ifm2_zero_point ofm_zero_point act_min act_max", c_int8),
     ]
 
@@ -96,6 +98,10 @@ class Pool2d(ctypes.Structure):
         ("scale", Scale),
         *_fields("act_min act_max", c_int8),
     ]
+
+
+class Softmax(ctypes.Structure):
+    _fields_ = [("layer", _Layer), *_SHAPES[:3], ("scale", Scale), ("diff_min", c_int32)]
 
 
 class Tile(ctypes.Structure):
@@ -116,19 +122,31 @@ class Counters(ctypes.Structure):
     ]
 
 
-def conv2d(kind: int = CONV2D, kernel: tuple[int, int] = (1, 1), stride: tuple[int, int] = (1, 1), **fields) -> Conv2d:
+def conv2d(
+    kind: int = CONV2D,
+    kernel: tuple[int, int] = (1, 1),
+    stride: tuple[int, int] = (1, 1),
+    rounding: int = UPWARD,
+    **fields,
+) -> Conv2d:
     fields = {"weight_bits": 8, "act_min": -128, "act_max": 127, **fields}
-    return Conv2d(_Layer(0, kind, 0), **_window(kernel, stride), **fields)
+    return Conv2d(_Layer(0, kind, rounding), **_window(kernel, stride), **fields)
 
 
-def pool2d(mode: int, kernel: tuple[int, int], stride: tuple[int, int] = (1, 1), **fields) -> Pool2d:
+def pool2d(
+    mode: int, kernel: tuple[int, int], stride: tuple[int, int] = (1, 1), rounding: int = UPWARD, **fields
+) -> Pool2d:
     fields = {"scale": Scale(*IDENTITY), "act_min": -128, "act_max": 127, **fields}
-    return Pool2d(_Layer(0, POOL2D, 0), **_window(kernel, stride), mode=mode, **fields)
+    return Pool2d(_Layer(0, POOL2D, rounding), **_window(kernel, stride), mode=mode, **fields)
 
 
-def add(scale: tuple[int, int, int], scale2: tuple[int, int, int], **fields) -> Add:
+def add(scale: tuple[int, int, int], scale2: tuple[int, int, int], rounding: int = UPWARD, **fields) -> Add:
     fields = {"act_min": -128, "act_max": 127, **fields}
-    return Add(_Layer(0, ADD, 0), ifm_scale=Scale(*scale), ifm2_scale=Scale(*scale2), **fields)
+    return Add(_Layer(0, ADD, rounding), ifm_scale=Scale(*scale), ifm2_scale=Scale(*scale2), **fields)
+
+
+def softmax(scale: tuple[int, int, int], diff_min: int, rounding: int = TFLITE) -> Softmax:
+    return Softmax(_Layer(0, SOFTMAX, rounding), scale=Scale(*scale), diff_min=diff_min)
 
 
 IDENTITY = (1 << 30, 1, 31)

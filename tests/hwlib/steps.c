@@ -177,6 +177,7 @@ static void every_wrapper_runs_its_steps(void)
   const hwlib_add_t add = {.layer = {.kind = HWLIB_ADD}};
   const hwlib_pool2d_t pool2d = {.layer = {.kind = HWLIB_POOL2D}};
   const hwlib_layer_t reshape = {.kind = HWLIB_RESHAPE}, transpose = {.kind = HWLIB_TRANSPOSE};
+  const hwlib_softmax_t softmax = {.layer = {.kind = HWLIB_SOFTMAX}};
   hwlib_tensor_t ofm = in_scratch;
 #define RUNS(call) (count = 0, CHECK((call) == HWLIB_OK), CHECK(count == 6))
   RUNS(hwlib_conv2d(&region, &conv2d, all, local, ofm));
@@ -184,6 +185,7 @@ static void every_wrapper_runs_its_steps(void)
   RUNS(hwlib_dense(&region, &dense, all, local, ofm));
   RUNS(hwlib_add(&region, &add, all, local, local, ofm));
   RUNS(hwlib_pool2d(&region, &pool2d, all, local, ofm));
+  RUNS(hwlib_softmax(&region, &softmax, all, local, ofm));
   RUNS(hwlib_reshape(&region, &reshape, all, local, ofm));
   RUNS(hwlib_transpose(&region, &transpose, all, local, ofm));
 }
@@ -194,6 +196,8 @@ static void refuses_descriptor_of_another_kind(void)
   const hwlib_add_t add = {.layer = {.kind = HWLIB_POOL2D}};
   const hwlib_pool2d_t pool2d = {.layer = {.kind = HWLIB_ADD}};
   const hwlib_layer_t reshape = {.kind = HWLIB_TRANSPOSE}, transpose = {.kind = HWLIB_RESHAPE};
+  const hwlib_softmax_t softmax = {.layer = {.kind = HWLIB_POOL2D}};
+  CHECK(hwlib_softmax(&region, &softmax, none, local, local) == HWLIB_ERROR_STEP);
   CHECK(hwlib_depthwise_conv2d(&region, &conv2d, none, local, local) == HWLIB_ERROR_STEP);
   CHECK(hwlib_dense(&region, &conv2d, none, local, local) == HWLIB_ERROR_STEP);
   CHECK(hwlib_add(&region, &add, none, local, local, local) == HWLIB_ERROR_STEP);

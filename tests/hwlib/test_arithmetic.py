@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 
 import numpy as np
@@ -16,6 +17,8 @@ from hwlib_simulator import (
     IDENTITY,
     LAST,
     MAX,
+    TFLITE,
+    UPWARD,
     WEIGHTS,
     Scale,
     Simulator,
@@ -24,6 +27,7 @@ from hwlib_simulator import (
     pads,
     params,
     pool2d,
+    softmax,
     tile,
 )
 from hypothesis import HealthCheck, assume, given, settings
@@ -41,15 +45,28 @@ biases = st.sampled_from([0, -(2**31), 2**31 - 1]) | st.integers(-50000, 50000)
 scales = st.sampled_from([(0, 0, 1), (2**31 - 1, 31, 1), (2**30, 0, 62), IDENTITY]) | st.tuples(
     st.integers(2**30, 2**31 - 1), st.integers(0, 3), st.integers(31, 45)
 )
+tflite_scales = scales.filter(lambda scale: scale[2] >= 31)
+roundings = st.sampled_from([UPWARD, TFLITE])
+
+
+def scales_of(rounding: int):
+    return tflite_scales if rounding == TFLITE else scales
 
 
 def wrapped(value: int, bits: int) -> int:
     return (value + 2 ** (bits - 1)) % 2**bits - 2 ** (bits - 1)
 
 
-def scaled(value: int, scale: tuple[int, int, int]) -> int:
+def scaled(value: int, scale: tuple[int, int, int], rounding: int = UPWARD) -> int:
     multiplier, left, right = scale
+    if rounding == TFLITE:
+        return nearest((wrapped(value * 2**left, 32) * multiplier + 2**30) >> 31, right - 31)
     return wrapped(value * 2**left * multiplier + 2 ** (right - 1), 64) >> right
+
+
+def nearest(value: int, bits: int) -> int:
+    """value / 2^bits, halves away from zero."""
+    return (abs(value) + 2**bits // 2 >> bits) * (1 if value >= 0 else -1)
 
 
 def clamped(value: int, low: int, high: int) -> int:
@@ -99,11 +116,13 @@ def unstrided(memory: np.ndarray, shape: tuple[int, int, int], pixel: int, row: 
     return np.array([[memory[y * row + x * pixel :][:channels] for x in range(width)] for y in range(height)])
 
 
-def expected_conv2d(sums: np.ndarray, bias, by, zero_point: int, limits: tuple[int, int]) -> np.ndarray:
+def expected_conv2d(
+    sums: np.ndarray, bias, by, zero_point: int, limits: tuple[int, int], rounding: int = UPWARD
+) -> np.ndarray:
     result = np.empty(sums.shape, np.int8)
     for index in np.ndindex(sums.shape):
         total = wrapped(int(sums[index]) + bias[index[2]], 32)
-        result[index] = clamped(scaled(total, by[index[2]]) + zero_point, *limits)
+        result[index] = clamped(scaled(total, by[index[2]], rounding) + zero_point, *limits)
     return result
 
 
@@ -118,7 +137,8 @@ def test_convolution_equals_its_formula(simulator: Simulator, data, case, kind, 
     depth = 1 if kind == DEPTHWISE else channels
     weights = rng.integers(-(2 ** (bits - 1)), 2 ** (bits - 1), (outputs, *kernel, depth))
     bias = data.draw(st.lists(biases, min_size=outputs, max_size=outputs), "bias")
-    by = data.draw(st.lists(scales, min_size=outputs, max_size=outputs), "scales")
+    rounding = data.draw(roundings, "rounding")
+    by = data.draw(st.lists(scales_of(rounding), min_size=outputs, max_size=outputs), "scales")
     ifm_zero, weight_zero, ofm_zero = (data.draw(zero_points, name) for name in ("ifm_zp", "weight_zp", "ofm_zp"))
     limits = tuple(sorted(data.draw(st.tuples(int8, int8) | st.just((-128, 127)), "clamp")))
     ifm_gap, ofm_gap, row_gap = (data.draw(st.integers(0, 3), name) for name in ("ifm_gap", "ofm_gap", "row_gap"))
@@ -135,6 +155,7 @@ def test_convolution_equals_its_formula(simulator: Simulator, data, case, kind, 
         kind,
         kernel,
         stride,
+        rounding,
         weight_bits=bits,
         ifm_zero_point=ifm_zero,
         weight_zero_point=weight_zero,
@@ -163,7 +184,7 @@ def test_convolution_equals_its_formula(simulator: Simulator, data, case, kind, 
     simulator.run(layer, job)
     memory = simulator.fetch(OFM, shape[0] * ofm_row)
 
-    expected = expected_conv2d(sums, bias, by, ofm_zero, limits)
+    expected = expected_conv2d(sums, bias, by, ofm_zero, limits, rounding)
     np.testing.assert_array_equal(unstrided(memory, shape, ofm_pixel, ofm_row), expected)
     # The gaps between pixels and rows belong to others.
     np.testing.assert_array_equal(memory, np.frombuffer(strided(expected, ofm_pixel, ofm_row, fill=0), np.int8))
@@ -264,9 +285,31 @@ def test_add_equals_its_formula(simulator: Simulator, data, elements, by, by2):
     np.testing.assert_array_equal(simulator.fetch(OFM, elements), expected)
 
 
-@given(data=st.data(), case=window_cases(6), mode=st.sampled_from([AVG, MAX]), include=st.booleans(), by=scales)
+@given(data=st.data(), elements=st.integers(1, 300), by=tflite_scales, by2=tflite_scales, of_sum=tflite_scales)
 @property_test
-def test_pooling_equals_its_formula(simulator: Simulator, data, case, mode, include, by):
+def test_tflite_addition_scales_its_sum(simulator: Simulator, data, elements, by, by2, of_sum):
+    zero, zero2, ofm_zero = (data.draw(zero_points, name) for name in ("ifm_zp", "ifm2_zp", "ofm_zp"))
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32), "seed"))
+    one, other = rng.integers(-128, 128, (2, elements)).astype(np.int8)
+    zeros = {"ifm_zero_point": zero, "ifm2_zero_point": zero2, "ofm_zero_point": ofm_zero}
+    simulator.reset()
+    simulator.load(ACTIVATIONS, 5, one)
+    simulator.load(ACTIVATIONS, 1001, other)
+    job = tile((1, elements, 1), (1, elements, 1), ifm=5, ifm2=1001, ofm=OFM)
+    simulator.run(add(by, by2, TFLITE, sum_scale=Scale(*of_sum), **zeros), job)
+    sums = [
+        wrapped(scaled(int(a) - zero, by, TFLITE) + scaled(int(b) - zero2, by2, TFLITE), 32)
+        for a, b in zip(one, other, strict=True)
+    ]
+    expected = [clamped(scaled(total, of_sum, TFLITE) + ofm_zero, -128, 127) for total in sums]
+    np.testing.assert_array_equal(simulator.fetch(OFM, elements), expected)
+
+
+@given(data=st.data(), case=window_cases(6), mode=st.sampled_from([AVG, MAX]), include=st.booleans())
+@property_test
+def test_pooling_equals_its_formula(simulator: Simulator, data, case, mode, include):
+    rounding = data.draw(roundings, "rounding")
+    by = data.draw(scales_of(rounding), "scale")
     kernel, stride, padding, (height, width) = case
     channels = data.draw(st.integers(1, 5), "channels")
     zero, ofm_zero = (data.draw(zero_points, name) for name in ("ifm_zp", "ofm_zp"))
@@ -282,12 +325,14 @@ def test_pooling_equals_its_formula(simulator: Simulator, data, case, mode, incl
         counts = np.full_like(inside, kernel[0] * kernel[1]) if include else inside
         expected = np.empty(sums.shape, np.int8)
         for index in np.ndindex(sums.shape):
-            average = abs(int(sums[index])) // int(counts[index]) * (1 if sums[index] >= 0 else -1)
-            expected[index] = clamped(scaled(average - zero, by) + ofm_zero, *limits)
+            half = int(counts[index]) // 2 if rounding == TFLITE else 0
+            average = (abs(int(sums[index])) + half) // int(counts[index]) * (1 if sums[index] >= 0 else -1)
+            expected[index] = clamped(scaled(average - zero, by, rounding) + ofm_zero, *limits)
     layer = pool2d(
         mode,
         kernel,
         stride,
+        rounding,
         count_include_pad=include,
         ifm_zero_point=zero,
         ofm_zero_point=ofm_zero,
@@ -309,6 +354,27 @@ def test_halves_round_towards_plus_infinity(simulator: Simulator, value: int, ro
     assert simulator.fetch(8, 1)[0] == rounded
 
 
+@pytest.mark.parametrize(
+    ("value", "right", "rounded"),
+    [(5, 32, 3), (-5, 32, -3), (-3, 32, -2), (-1, 32, -1), (1, 33, 0), (2, 33, 1), (-2, 33, -1)],
+)
+def test_tflite_halves_round_away_from_zero(simulator: Simulator, value: int, right: int, rounded: int):
+    """A multiplier of one half and a left shift of one: the first rounding is exact."""
+    simulator.load(ACTIVATIONS, 0, np.array([value, 0], np.int8))
+    layer = add((2**30, 1, right), IDENTITY, TFLITE, sum_scale=Scale(*IDENTITY))
+    simulator.run(layer, tile((1, 1, 1), (1, 1, 1), ifm=0, ifm2=1, ofm=8))
+    assert simulator.fetch(8, 1)[0] == rounded
+
+
+def test_tflite_rounds_twice(simulator: Simulator):
+    """3/4 * 5/8 = 15/32 rounds to 0 at once; 3 * 5/8 = 1.875 is 2 first, and a quarter of that rounds up."""
+    simulator.load(ACTIVATIONS, 0, np.array([3, 0], np.int8))
+    by = (5 * 2**28, 0, 33)
+    for layer, rounded in ((add(by, IDENTITY), 0), (add(by, IDENTITY, TFLITE, sum_scale=Scale(*IDENTITY)), 1)):
+        simulator.run(layer, tile((1, 1, 1), (1, 1, 1), ifm=0, ifm2=1, ofm=8))
+        assert simulator.fetch(8, 1)[0] == rounded
+
+
 def test_height_and_width_can_be_swapped(simulator: Simulator):
     """A tile whose rows are the columns in memory: row and pixel strides exchanged."""
     rng = np.random.default_rng(1)
@@ -328,3 +394,71 @@ def test_largest_kernels_of_each_kind_are_taken(simulator: Simulator):
         simulator.run(conv2d(kind, kernel), tile((*kernel, 1), (1, 1, 1), ofm=OFM, params=PARAMS))
     simulator.run(pool2d(AVG, pool_kernel), tile((*pool_kernel, 1), (1, 1, 1), ofm=OFM))
     assert simulator.fetch(OFM, 1)[0] == -128
+
+
+# ---------------------------------------------------------------- softmax
+
+
+def times(x: int, y: int) -> int:
+    return (x * y + 2**30) >> 31
+
+
+def saturated(value: int) -> int:
+    return clamped(value, -(2**31), 2**31 - 1)
+
+
+FACTORS = [math.floor(math.exp(-(2.0**k)) * 2**31 + 0.5) for k in range(-2, 5)]
+
+
+def exponential(a: int) -> int:
+    if a == 0:
+        return 2**31 - 1
+    rest = a % 2**24 - 2**24
+    t = saturated(rest * 32) + 2**28
+    square = times(t, t)
+    cube, fourth = times(square, t), times(square, square)
+    series = t + nearest(times(nearest(fourth, 2) + cube, round(2**31 / 3)) + square, 1)
+    centre = round(math.exp(-1 / 8) * 2**31)
+    result = centre + times(centre, series)
+    for bit, factor in enumerate(FACTORS):
+        if (rest - a) >> (24 + bit) & 1:
+            result = times(result, factor)
+    return result
+
+
+def reciprocal(a: int) -> int:
+    half = (a + 2**31) // 2
+    x = round(48 / 17 * 2**29) + times(half, -round(32 / 17 * 2**29))
+    for _ in range(3):
+        x += saturated(times(x, 2**29 - times(half, x)) * 4)
+    return saturated(2 * x)
+
+
+def expected_softmax(row, by, diff_min: int) -> list[int]:
+    differences = [int(value) - int(max(row)) for value in row]
+    exponentials = [exponential(scaled(d, by, TFLITE)) if d >= diff_min else None for d in differences]
+    total = sum(nearest(e, 12) for e in exponentials if e is not None)
+    zeros = 32 - total.bit_length()
+    factor = reciprocal(total * 2**zeros - 2**31)
+    return [-128 if e is None else min(nearest(times(factor, e), 35 - zeros) - 128, 127) for e in exponentials]
+
+
+@given(scale=st.floats(2.0**-20, 8.0), rows=st.integers(1, 4), channels=st.integers(1, 300), seed=st.integers(0, 2**32))
+@property_test
+def test_softmax_equals_its_formula(simulator: Simulator, scale, rows, channels, seed):
+    significand, left = math.frexp(scale * 2**26)
+    by, diff_min = (int(significand * 2**31), left, 31), -((31 << 26) >> left)
+    ifm = np.random.default_rng(seed).integers(-128, 128, (rows, channels)).astype(np.int8)
+    simulator.reset()
+    simulator.load(ACTIVATIONS, 3, ifm)
+    simulator.run(softmax(by, diff_min), tile((1, rows, channels), (1, rows, channels), ifm=3, ofm=OFM))
+    found = simulator.fetch(OFM, ifm.size).reshape(ifm.shape)
+    np.testing.assert_array_equal(found, [expected_softmax(row, by, diff_min) for row in ifm])
+    exact = np.exp((ifm - ifm.max(axis=1, keepdims=True).astype(float)) * scale)
+    np.testing.assert_allclose(found, exact / exact.sum(axis=1, keepdims=True) * 256 - 128, atol=1.01)
+
+
+def test_softmax_of_as_many_equal_values_as_fit(simulator: Simulator):
+    simulator.load(ACTIVATIONS, 0, np.full(4095, 5, np.int8))
+    simulator.run(softmax((2**30, 26, 31), -62), tile((1, 1, 4095), (1, 1, 4095), ofm=OFM))
+    assert set(simulator.fetch(OFM, 4095)) == {-128}

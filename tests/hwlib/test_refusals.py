@@ -20,8 +20,10 @@ from hwlib_simulator import (
     MAIN,
     MAX,
     RACE,
+    TFLITE,
     TOKEN,
     UNWRITTEN,
+    UPWARD,
     WEIGHTS,
     RefusedError,
     Scale,
@@ -30,6 +32,7 @@ from hwlib_simulator import (
     conv2d,
     params,
     pool2d,
+    softmax,
     tile,
 )
 
@@ -193,6 +196,17 @@ def sized(ifm: int, ofm: int, **fields):
             add(IDENTITY, (2**30, 32, 1)),
             tile((1, 1, 1), (1, 1, 1), ofm=OFM),
             "ifm2_scale: shifts 32 left and 1 right are not within 0..31 and 1..62",
+        ),
+        (
+            add(IDENTITY, IDENTITY, rounding=TFLITE, sum_scale=Scale(2**30, 0, 30)),
+            tile((1, 1, 1), (1, 1, 1), ofm=OFM),
+            "sum_scale: shifts 0 left and 30 right are not within 0..31 and 31..62",
+        ),
+        (softmax(IDENTITY, 0, UPWARD), ONE_BY_ONE, "softmax: there is none with rounding 0"),
+        (
+            softmax(IDENTITY, 0),
+            tile((1, 1, 4096), (1, 1, 4096), ofm=OFM),
+            "softmax: 1 x 1 x 4096 inputs are not rows of 1 to 4095 values",
         ),
         (
             pool2d(AVG, (1, 1), scale=Scale(2**30, 0, 63)),

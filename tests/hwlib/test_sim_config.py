@@ -31,10 +31,18 @@ def test_a_kind_that_is_missing_takes_nothing():
     assert "#define HWLIB_SIM_CONV2D_KERNEL_H 0u\n" in text
 
 
+def test_a_rounding_that_is_missing_is_not_in_the_mask():
+    assert "#define HWLIB_SIM_ROUNDINGS (1u << HWLIB_ROUND_UPWARD | 1u << HWLIB_ROUND_TFLITE)\n" in sim_config(
+        REFERENCE
+    )
+    upward = sim_config(replace(REFERENCE, roundings=("upward",)))
+    assert "#define HWLIB_SIM_ROUNDINGS (1u << HWLIB_ROUND_UPWARD)\n" in upward
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"roundings": ("tflite",)}, "the simulator's rounding is one of upward: got tflite"),
+        ({"roundings": ("stochastic",)}, "the simulator's rounding is one of upward, tflite: got stochastic"),
         ({"limits": {"conv2d": Limits(strides=(64,))}}, "the simulator's stride is one of 1, .*: got 64"),
         ({"limits": {"dense": Limits(weight_bits=(16,))}}, "the simulator's weight width is one of 8, 4, 2: got 16"),
         ({"limits": {}, "library": Library(Path("v.h"), (), {})}, "the simulator has no whole-layer calls"),

@@ -20,6 +20,7 @@ from hwlib_simulator import (
     conv2d,
     params,
     pool2d,
+    softmax,
     tile,
 )
 
@@ -67,6 +68,9 @@ def job_cycles(simulator: Simulator, layer, ifm, ofm, **fields) -> int:
         (add(IDENTITY, IDENTITY), (1, 9, 1), (1, 9, 1), 2),
         (pool2d(MAX, (2, 2), (2, 2)), (4, 4, 4), (2, 2, 4), 4),
         (pool2d(AVG, (3, 1)), (3, 1, 11), (1, 1, 11), 3),
+        # three passes over each row
+        (softmax(IDENTITY, 0), (1, 1, 16), (1, 1, 16), 3),
+        (softmax(IDENTITY, 0), (1, 3, 9), (1, 3, 9), 6),
     ],
 )
 def test_job_costs_what_the_design_says(filled: Simulator, layer, ifm, ofm, cycles: int):

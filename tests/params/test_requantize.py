@@ -1,3 +1,4 @@
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -6,17 +7,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from byoc_hw.errors import GraphError, Unsupported
-from byoc_hw.graph import Add, Dense, Pool2d, Quantization, Tensor
+from byoc_hw.graph import Add, Conv2d, Dense, Pool2d, Quantization, Softmax, Tensor
 from byoc_hw.params.requantize import (
     DEAD,
     IDENTITY,
     Scale,
     add_scales,
+    add_sum_scale,
     folded_bias,
     pool_scale,
     pool_zero_points,
     rescale,
     scale_of,
+    scale_of_ratio,
+    softmax_scale,
     sum_scales,
     weight_values,
 )
@@ -56,6 +60,18 @@ def test_rounds_once_with_halves_upwards(input_scale, output_scale, values):
     if scale.left < 31:
         assert rescale(scale, np.array(values)).tolist() == expected
     assert [scale.apply(value) for value in values] == expected
+
+
+@given(FLOAT32, st.lists(st.integers(-(2**24), 2**24), min_size=1, max_size=20))
+@settings(max_examples=300, deadline=None)
+def test_tflite_rounds_twice(ratio, values):
+    """First to 31 bits with halves upwards, then by the rest of the shift with halves away from zero."""
+    scale = scale_of_ratio(ratio)
+    multiplier, rest = Fraction(scale.multiplier, 2**31), 2 ** (scale.right - 31)
+    for value in values:
+        first = (value * 2**scale.left * multiplier + Fraction(1, 2)).__floor__()
+        second = (abs(Fraction(first, rest)) + Fraction(1, 2)).__floor__() * (1 if first >= 0 else -1)
+        assert scale.apply(value, "tflite") == second
 
 
 @given(FLOAT32, FLOAT32)
@@ -146,6 +162,42 @@ def test_width_shows_a_sum_and_a_scale_that_can_overflow():
 def test_each_input_of_an_add_has_its_scale():
     layer = Add("add", (), activation((1, 4), 0.2), activation((1, 4), 0.4, 5), activation((1, 4), 0.3, -128))
     assert add_scales(layer) == (scale_of(0.2, 0.4), scale_of(0.3, 0.4))
+
+
+def test_tflite_adds_in_half_steps_of_the_larger_scale_20_bits_finer():
+    sides = activation((1, 4), 0.2), activation((1, 4), 0.4, 5), activation((1, 4), 0.3, -128)
+    layer = Add("add", (), *sides, rounding="tflite")
+    common = 2 * float(np.float32(0.3))
+    ratios = float(np.float32(0.2)) / common, 0.5
+    assert add_scales(layer) == tuple(replace(scale_of_ratio(ratio), left=20) for ratio in ratios)
+    assert add_sum_scale(layer) == scale_of_ratio(common / (2**20 * float(np.float32(0.4))))
+    assert layer.sum_bits <= 32
+
+
+def test_sums_are_scaled_by_the_raw_scales_in_tflite_s_rounding():
+    """In double for a convolution, in float32 for a dense layer; the accumulator's own scale is not read."""
+    ifm, weights = np.float32(0.1), np.float32(0.01)
+    layer = replace(dense([[1, 2]]), rounding="tflite")
+    assert sum_scales(layer) == (scale_of_ratio(float(ifm * weights) / float(np.float32(0.1))),)
+    square = Tensor("w", (1, 1, 1, 2), quantization=Quantization((0.01,), (0,)), data=np.ones((1, 1, 1, 2), np.int8))
+    ends = {"ifm": activation((1, 1, 1, 2), 0.1), "ofm": activation((1, 1, 1, 1), 0.1)}
+    conv = Conv2d(**{**vars(layer), **ends, "weights": square})
+    assert sum_scales(conv) == (scale_of_ratio(float(ifm) * float(weights) / float(np.float32(0.1))),)
+    assert sum_scales(conv) != sum_scales(layer)
+
+
+@pytest.mark.parametrize(
+    ("scale", "expected", "least"),
+    [
+        (1.0, Scale(2**30, 27, 31), -15),
+        (0.75, Scale(3 * 2**29, 26, 31), -31),
+        (2.0**-25, Scale(2**30, 2, 31), -(31 * 2**24)),
+        (100.0, Scale(2**31 - 1, 31, 31), 0),  # as much as 5 bits before the point can say
+    ],
+)
+def test_softmax_brings_differences_to_5_bits_before_the_point(scale, expected, least):
+    layer = Softmax("softmax", (), activation((1, 4), scale), activation((1, 4), 1 / 256, -128), rounding="tflite")
+    assert softmax_scale(layer) == (expected, least)
 
 
 def test_average_is_rescaled_only_where_the_layer_says_so():

@@ -17,7 +17,7 @@ import byoc_hw
 from byoc_hw import DIANA_DIGITAL, REFERENCE, SMALL
 from byoc_hw.frontend.relay.lower import lower_region
 from byoc_hw.frontend.relay.partition import folding, prepare
-from byoc_hw.frontend.relay.record import regions
+from byoc_hw.frontend.relay.record import numerics_of, regions
 from byoc_hw.frontend.relay.reference import Reference
 from byoc_hw.graph import Reshape, Transpose
 
@@ -46,7 +46,9 @@ def partitioned(mod, **options):
 
 def graphs(mod):
     """The lowered graph of each region of a partitioned module."""
-    found = [lower_region(function, variable.name_hint) for variable, function in regions(mod).items()]
+    found = [
+        lower_region(function, variable.name_hint, numerics_of(function)) for variable, function in regions(mod).items()
+    ]
     for graph in found:
         graph.verify()
     return found

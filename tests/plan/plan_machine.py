@@ -5,9 +5,10 @@ wrote, unaligned copies, a copy and a job in flight on the same bytes, and waits
 """
 
 import numpy as np
+from plan_reference import softmax
 
 from byoc_hw.accelerator import Accelerator
-from byoc_hw.graph import Add, Conv2d, Dense, DepthwiseConv2d, Pool2d
+from byoc_hw.graph import Add, Conv2d, Dense, DepthwiseConv2d, Pool2d, Softmax
 from byoc_hw.params.requantize import add_scales, pool_scale, pool_zero_points, zero_point
 from byoc_hw.plan import ACTIVATIONS, ARGUMENT, FLASH, SCRATCH, SLOTS, WEIGHTS, Copy, CopyWait, Job, JobWait
 
@@ -137,6 +138,10 @@ class Machine:
             raise RefusedError(f"an empty tile: {job}")
         if isinstance(layer, Add):
             self.add(layer, job)
+        elif isinstance(layer, Softmax):
+            assert job.ifm_shape == job.ofm_shape
+            values = self.load_tile(job.ifm, job.ifm_shape, job.ifm_row, job.ifm_pixel)
+            self.store_tile(softmax(layer, values), job)
         elif isinstance(layer, Pool2d):
             self.pool(layer, job)
         else:

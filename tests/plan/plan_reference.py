@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from byoc_hw.graph import Add, Conv2d, Dense, DepthwiseConv2d, Pool2d, Reshape, Transpose
+from byoc_hw.graph import Add, Conv2d, Dense, DepthwiseConv2d, Pool2d, Reshape, Softmax, Transpose
 
 
 def run_graph(graph, inputs):
@@ -27,6 +27,8 @@ def run_layer(layer, *inputs):
         return _add(layer, *inputs)
     if isinstance(layer, Pool2d):
         return _pool(layer, inputs[0])
+    if isinstance(layer, Softmax):
+        return softmax(layer, inputs[0])
     return _weighted(layer, inputs[0])
 
 
@@ -39,6 +41,14 @@ def rescaled(values, input_scale, output_scale):
         return np.zeros_like(values)
     flat = [int((int(value) * multiplier + Fraction(1, 2)).__floor__()) for value in values.ravel()]
     return np.array(flat, np.int64).reshape(values.shape)
+
+
+def softmax(layer, ifm):
+    """In floating point: that whole rows come together shows in it just as well."""
+    differences = ifm.astype(np.int64) - ifm.max(axis=-1, keepdims=True)
+    exponentials = np.exp(differences * layer.ifm.quantization.scale[0])
+    quotients = exponentials / exponentials.sum(axis=-1, keepdims=True)
+    return np.clip(np.round(quotients * 256) - 128, -128, 127).astype(np.int8)
 
 
 def _weighted(layer, ifm):

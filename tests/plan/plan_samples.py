@@ -14,6 +14,7 @@ from byoc_hw.graph import (
     Pool2d,
     Quantization,
     Reshape,
+    Softmax,
     Tensor,
     Transpose,
     output_extent,
@@ -111,6 +112,10 @@ class Samples:
             count_include_pad=include,
             rescaled=rescaled,
         )
+
+    def softmax(self, ifm):
+        ofm = activation(self.name("tensor"), ifm.shape, 1 / 256, -128)
+        return Softmax(self.name("layer"), (), ifm, ofm, rounding="tflite")
 
     def reshape(self, ifm, shape):
         return Reshape(self.name("layer"), (), ifm, replace(self.tensor(shape), quantization=ifm.quantization))

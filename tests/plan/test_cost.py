@@ -50,6 +50,7 @@ def test_element_wise_and_pooling_cost_what_they_read():
     ifm = samples.tensor((1, 5, 5, 3))
     assert job_cycles(samples.add(ifm, ifm), (1, 75, 1), (1, 75, 1), REFERENCE) == 10
     assert job_cycles(samples.pool(ifm), (5, 5, 3), (2, 2, 3), REFERENCE) == 3
+    assert job_cycles(samples.softmax(ifm), (1, 25, 3), (1, 25, 3), REFERENCE) == 15  # three passes
 
 
 def test_copies_only_layers_have_no_jobs():

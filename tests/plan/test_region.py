@@ -43,8 +43,58 @@ def test_residual_stays_until_its_last_reader(hardware):
     samples = Samples()
     ifm, layers = chain(samples)
     layers.append(samples.add(layers[-1].ofm, layers[0].ofm))
+    layers.append(samples.pool(layers[-1].ofm))
     plan = check(graph_of([ifm], layers, [layers[-1].ofm]), hardware)
     assert plan.scratch_bytes == 3 * 800
+
+
+@pytest.mark.parametrize("hardware", [REFERENCE, TINY], ids=["reference", "tiny"])
+def test_addition_writes_over_an_input_that_nothing_reads_later(hardware):
+    samples = Samples()
+    ifm, (first, second) = chain(samples, 2)
+    added = samples.add(second.ofm, first.ofm)
+    last = samples.conv2d(added.ofm, 8)
+    plan = check(graph_of([ifm], [first, second, added, last], [last.ofm]), hardware)
+    assert plan.tensors[added.ofm] == plan.tensors[second.ofm]
+    assert plan.scratch_bytes == 2 * 800
+
+
+def test_addition_spares_an_input_that_is_read_later_and_takes_the_other():
+    samples = Samples()
+    ifm, (first, second) = chain(samples, 2)
+    added = samples.add(first.ofm, second.ofm)
+    again = samples.add(added.ofm, first.ofm)
+    last = samples.conv2d(again.ofm, 8)
+    plan = check(graph_of([ifm], [first, second, added, again, last], [last.ofm]), REFERENCE)
+    assert plan.tensors[added.ofm] == plan.tensors[second.ofm] != plan.tensors[first.ofm]
+    assert plan.scratch_bytes == 2 * 800
+
+
+def test_addition_spares_an_input_whose_bytes_a_reshape_hands_on():
+    samples = Samples()
+    first = samples.conv2d(samples.tensor((1, 4, 4, 8)), 8)
+    flat = samples.reshape(first.ofm, (1, 32))
+    added = samples.add(first.ofm, first.ofm)
+    last = samples.dense(flat.ofm, 10)
+    pooled = samples.pool(added.ofm)
+    plan = check(graph_of([first.ifm], [first, flat, added, last, pooled], [last.ofm, pooled.ofm]), REFERENCE)
+    assert plan.tensors[added.ofm] != plan.tensors[first.ofm]
+
+
+def test_addition_of_arguments_leaves_them_alone():
+    samples = Samples()
+    one, two = samples.tensor((1, 4, 4, 8)), samples.tensor((1, 4, 4, 8))
+    added = samples.add(one, two)
+    pooled = samples.pool(added.ofm)
+    plan = check(graph_of([one, two], [added, pooled], [pooled.ofm]), REFERENCE)
+    assert plan.tensors[added.ofm].space == SCRATCH
+
+
+def test_arguments_are_live_from_their_first_layer_to_their_last():
+    ifm, layers = chain(Samples(), 4)
+    plan = check(graph_of([ifm], layers, [layers[1].ofm, layers[3].ofm]), REFERENCE)
+    assert plan.memory.arguments == ((0, 0), (1, 2), (3, 3))
+    assert plan.memory.steps == 5
 
 
 def test_intermediate_that_is_an_output_lives_in_its_argument():

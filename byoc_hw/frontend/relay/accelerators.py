@@ -70,6 +70,7 @@ class Session:
 
     accelerator: Accelerator
     deny: Sequence[str] = ()
+    numerics: str = "relay"
     no_nchw: str = ""
     recorder: Recorder = field(default_factory=Recorder)
 

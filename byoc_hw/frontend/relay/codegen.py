@@ -15,7 +15,7 @@ from byoc_hw.errors import InvalidInput
 from byoc_hw.frontend.relay.accelerators import by_fingerprint, by_name
 from byoc_hw.frontend.relay.lower import lower_region
 from byoc_hw.frontend.relay.optimize import optimize
-from byoc_hw.frontend.relay.record import FUNCTION_ATTRIBUTE
+from byoc_hw.frontend.relay.record import ACCELERATOR_ATTRIBUTE, numerics_of
 from byoc_hw.frontend.relay.table import register_table
 from byoc_hw.graph import Graph
 
@@ -59,18 +59,20 @@ _default: Builder | None = None
 
 def _generate(compiler: str, function: relay.Function) -> tvm.runtime.Module:
     symbol = str(function.attrs["global_symbol"])
-    graph = lower_region(function, symbol)
+    accelerator, numerics = _accelerator(function, compiler), numerics_of(function)
+    accelerator.check_numerics(numerics)
+    graph = lower_region(function, symbol, numerics)
     graph.verify()
     builder = _builder.get(_default)
     if builder is None:
         raise InvalidInput(f"region {symbol}: no code builder is installed; import byoc_hw first")
-    source = builder(graph, _accelerator(function, compiler))
+    source = builder(graph, accelerator)
     return tvm.get_global_func("runtime.CSourceModuleCreate")(source, "c", [symbol], [])
 
 
 def _accelerator(function: relay.Function, compiler: str) -> Accelerator:
-    if FUNCTION_ATTRIBUTE in function.attrs:
-        return by_fingerprint(str(function.attrs[FUNCTION_ATTRIBUTE]), compiler)
+    if ACCELERATOR_ATTRIBUTE in function.attrs:
+        return by_fingerprint(str(function.attrs[ACCELERATOR_ATTRIBUTE]), compiler)
     return by_name(compiler)
 
 

@@ -8,7 +8,6 @@ own main is dropped: ours is generated from the same calls.
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -21,6 +20,8 @@ from tvm.ir.memory_pools import WorkspaceMemoryPools, WorkspacePoolInfo
 from tvm.tir.usmp.utils import BufferInfo, PoolAllocation
 
 from byoc_hw.errors import InvalidInput, Unsupported
+from byoc_hw.frontend.relay.host_memory import allocations, check_apart, tvm_arena, with_moments
+from byoc_hw.frontend.relay.host_source import host_source
 from byoc_hw.graph import Buffer, Call, CopyCall, Graph, HostCall, Program, RegionCall, Workspace
 
 ALIGNMENT = 16
@@ -34,12 +35,14 @@ Placer = Callable[[Program, Sequence[Workspace]], Mapping[str, int]]
 class HostModule:
     """What TVM contributes to a project: the program, and the C source of its host functions.
 
-    `constant_bytes` is the constant data in that source.
+    `constant_bytes` is the constant data in that source, `tvm_arena` the bytes that TVM's own planner
+    would have taken for the same tensors and workspaces.
     """
 
     program: Program
     source: str
     constant_bytes: int
+    tvm_arena: int
 
 
 def compile_module(mod: tvm.IRModule, mod_name: str, graphs: Mapping[str, Graph], place: Placer) -> HostModule:
@@ -70,7 +73,14 @@ def compile_module(mod: tvm.IRModule, mod_name: str, graphs: Mapping[str, Graph]
             mod_name=mod_name,
             workspace_memory_pools=pools,
         )
-    return HostModule(_renamed(planner.finished(), planner.inputs), *_host_source(library, mod_name))
+    program = _renamed(planner.finished(), planner.inputs)
+    return HostModule(program, *host_source(_c_source(library), mod_name), planner.tvm_arena)
+
+
+def _c_source(library: object) -> str:
+    """What TVM's C target generated, its own main among it; empty if the host has nothing to do."""
+    sources = (module.get_source() for module in library.lib.imported_modules)  # type: ignore[attr-defined]
+    return next((text for text in sources if "___tvm_main__(" in text), "")
 
 
 def _renamed(program: Program, names: Sequence[str]) -> Program:
@@ -128,6 +138,8 @@ class _Planner:
         self.repeats = _repeated_outputs(mod["main"])
         self.program: Program | None = None
         self.placed = False
+        self.tvm_arena = 0
+        self.allocations: dict[str, list[tuple[str, int]]] = {}
 
     def read(self, mod: tvm.IRModule) -> None:
         """Keep the calls of main, over buffers that still have names."""
@@ -135,6 +147,7 @@ class _Planner:
         # TVM writes the first of several outputs that are one value, and leaves the others alone.
         copies = [CopyCall(program.outputs[first], program.outputs[index]) for index, first in self.repeats.items()]
         self.program = replace(program, calls=(*program.calls, *copies))
+        self.allocations = allocations(mod)
 
     @contextmanager
     def installed(self) -> Iterator[None]:
@@ -147,19 +160,11 @@ class _Planner:
 
     def _algorithm(self, infos: Sequence[BufferInfo], pressure: object) -> dict[BufferInfo, PoolAllocation]:
         assert self.program is not None
-        buffers = {buffer.name for call in self.program.calls for buffer in _arguments(call)}
         names = {info.name_hint: _clean(info.name_hint) for info in infos}
-        workspaces = [
-            Workspace(
-                names[info.name_hint],
-                int(info.size_bytes),
-                ALIGNMENT,
-                frozenset(names[other.name_hint] for other in info.conflicts),
-            )
-            for info in sorted(infos, key=lambda info: str(info.name_hint))
-            if names[info.name_hint] not in buffers
-        ]
+        self.program, workspaces = with_moments(self.program, infos, names, self.allocations, ALIGNMENT)
+        self.tvm_arena = tvm_arena(infos, pressure)
         offsets = self.place(self.program, workspaces)
+        check_apart(self.program, infos, names, offsets)
         self.placed = True
         return {info: PoolAllocation(info.pool_candidates[0], offsets[names[info.name_hint]]) for info in infos}
 
@@ -184,10 +189,6 @@ def _value(expr: relay.Expr) -> object:
 
 def _clean(name: str) -> str:
     return str(name).replace(".", "_")
-
-
-def _arguments(call: Call) -> tuple[Buffer, ...]:
-    return (call.source, call.target) if isinstance(call, CopyCall) else call.arguments
 
 
 # ---------------------------------------------------------------- TVM's main, read
@@ -327,56 +328,3 @@ def _nbytes(shape: Sequence[object], dtype: object) -> int:
             raise InvalidInput(f"shapes are static: got {extent}")
         elements *= int(extent)  # type: ignore[call-overload]
     return elements * ((int(tvm.DataType(str(dtype)).bits) + 7) // 8)
-
-
-# ---------------------------------------------------------------- TVM's C, in order
-
-_FUNCTION = re.compile(
-    r"^TVM_DLL (?P<type>\w+) (?P<name>\w+)\((?P<arguments>[^)]*)\) \{\n(?P<body>.*?)^\}\n", re.S | re.M
-)
-# All that TVM's code needs of the headers that it includes.
-_INCLUDES = "#include <math.h>\n#include <stdbool.h>\n#include <stdint.h>\n#include <string.h>\n"
-_CONSTANT = re.compile(
-    r"^static const (?P<type>\w+) [^=]*?\b(?P<name>\w+)\[(?P<extent>\d+)\] = \{\n.*?^\};\n", re.S | re.M
-)
-_LET = re.compile(r"^ *void\* \w+_let = \(&\(\w+\[\d+\]\)\);\n", re.M)
-
-
-def _host_source(library: object, mod_name: str) -> tuple[str, int]:
-    """TVM's C without its main, in an order that does not change from run to run; bytes of its constants."""
-    text = next(
-        (module.get_source() for module in library.lib.imported_modules if "___tvm_main__(" in module.get_source()),  # type: ignore[attr-defined]
-        "",
-    )
-    constants = {found["name"]: found for found in _CONSTANT.finditer(text)}
-    functions = {found["name"]: found for found in _FUNCTION.finditer(text)}
-    functions.pop(f"tvmgen_{mod_name}___tvm_main__", None)
-    if not functions:
-        return "", 0
-    parts = [_INCLUDES, *(constants[name][0] for name in sorted(constants))]
-    parts += [_function(functions[name]) for name in sorted(functions)]
-    return "\n".join(parts), sum(map(_constant_bytes, constants.values()))
-
-
-def _constant_bytes(found: re.Match[str]) -> int:
-    bits = {"float": 32, "double": 64}.get(found["type"]) or int(re.sub(r"\D", "", found["type"]))
-    return int(found["extent"]) * bits // 8
-
-
-def _function(found: re.Match[str]) -> str:
-    arguments = re.sub(r"\barena_\d+_var\b", "arena", found["arguments"])
-    body = re.sub(r"\barena_\d+_var\b", "arena", found["body"])
-    return f"{found['type']} {found['name']}({arguments}) {{\n{_sorted_lets(body)}}}\n"
-
-
-def _sorted_lets(body: str) -> str:
-    """Runs of workspace pointers sorted: TVM writes them in the order of a hash table."""
-    lines, run, ordered = body.splitlines(keepends=True), [], []
-    for line in [*lines, ""]:
-        if _LET.match(line):
-            run.append(line)
-            continue
-        ordered += sorted(run)
-        run = []
-        ordered.append(line)
-    return "".join(ordered)

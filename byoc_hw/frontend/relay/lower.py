@@ -8,6 +8,7 @@ from typing import Any
 
 from tvm import relay
 
+from byoc_hw.accelerator import ROUNDINGS
 from byoc_hw.errors import PatternError, Unsupported
 from byoc_hw.frontend.relay import read
 from byoc_hw.frontend.relay.sources import calls_in_order, operator_name, source_names
@@ -24,16 +25,16 @@ class _Node:
     reads: tuple[relay.Expr, ...]
 
 
-def lower_region(function: relay.Function, symbol: str) -> Graph:
+def lower_region(function: relay.Function, symbol: str, numerics: str = "relay") -> Graph:
     """The `Graph` of a region under its C symbol; `Unsupported` with operator and reason."""
     body = function.body
     results = tuple(body.fields) if isinstance(body, relay.Tuple) else (body,)
-    nodes, same = _without_idle_reshapes([_node(expr) for expr in _computed(function)])
+    nodes, same = _without_idle_reshapes([_node(expr, numerics) for expr in _computed(function)])
     nodes = _unique_names(nodes)
     tensors = _tensors(function, nodes)
     layers: list[Layer] = []
     for node in nodes:
-        layers.extend(_connected(node, tensors))
+        layers.extend(replace(layer, rounding=ROUNDINGS[numerics]) for layer in _connected(node, tensors))
     results = tuple(same.get(result, result) for result in results)
     for result in results:
         if result not in tensors:
@@ -48,7 +49,7 @@ def lower_region(function: relay.Function, symbol: str) -> Graph:
 
 def layer_values(function: relay.Function) -> dict[str, relay.Expr]:
     """The value that each layer of a region computes, by the name that `lower_region` gives the layer."""
-    nodes, _ = _without_idle_reshapes([_node(expr) for expr in _computed(function)])
+    nodes, _ = _without_idle_reshapes([_node(expr, "relay") for expr in _computed(function)])
     return {node.layer.name: node.expr for node in _unique_names(nodes)}
 
 
@@ -70,18 +71,18 @@ def _computed(function: relay.Function) -> list[relay.Expr]:
     return [call for call in calls if call not in inside]
 
 
-def _node(call: relay.Call) -> _Node:
+def _node(call: relay.Call, numerics: str) -> _Node:
     if isinstance(call.op, relay.Function):
-        return _composite(call)
+        return _composite(call, numerics)
     if operator_name(call) in ("layout_transform", "transpose"):
         return _transpose(call)
     raise Unsupported(f"{_described(call)} cannot be lowered: no composite of the pattern table holds it")
 
 
-def _composite(call: relay.Call) -> _Node:
+def _composite(call: relay.Call, numerics: str) -> _Node:
     function = call.op
     name = str(function.attrs["Composite"]).partition(".")[2]
-    parsed = parse_composite(name, function.body)
+    parsed = parse_composite(name, function.body, numerics)
     if parsed is None:
         raise Unsupported(f"composite {name} at {_described(call)} cannot be lowered: no pattern {name!r} reads it")
     layer, match = parsed
@@ -108,11 +109,11 @@ def _transpose(call: relay.Call) -> _Node:
         axes = tuple(source.index(letter) for letter in target)
     names = source_names(call.span)
     name = f"{names[0] if names else 'layout'}_transpose"
-    ends = {"ifm": read.activation(ifm, f"{name}_ifm"), "ofm": read.activation(call, name)}
-    moved = [axis for axis in axes if ends["ifm"].shape[axis] > 1]
+    before, after = read.activation(ifm, f"{name}_ifm"), read.activation(call, name)
+    moved = [axis for axis in axes if before.shape[axis] > 1]
     if moved == sorted(moved):  # only extents of 1 change places: the same bytes
-        return _Node(call, Reshape(name=name, source=names, **ends), (ifm,))
-    return _Node(call, Transpose(name=name, source=names, axes=axes, **ends), (ifm,))
+        return _Node(call, Reshape(name, names, before, after), (ifm,))
+    return _Node(call, Transpose(name, names, before, after, axes=axes), (ifm,))
 
 
 def _described(expr: relay.Expr) -> str:

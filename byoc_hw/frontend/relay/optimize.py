@@ -6,6 +6,7 @@ TVM hands over each region as a module with one function `main`, before it is gi
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import tvm
 from tvm import relay
@@ -18,6 +19,7 @@ from byoc_hw.frontend.relay.lower import lower_region, region_layout
 from byoc_hw.frontend.relay.sources import operator_name, source_names
 from byoc_hw.frontend.relay.table import entries, parse_composite
 from byoc_hw.graph import Layer
+from byoc_hw.pattern import Recorder
 
 _ELEMENTWISE = ("qnn.requantize", "clip")
 
@@ -57,12 +59,12 @@ def optimize(mod: tvm.IRModule, compiler: str) -> tvm.IRModule:
                 _each_call(_restoring(spans), "RestoreBiases"),
                 relay.transform.FoldConstant(),
                 relay.transform.InferType(),
-                relay.transform.MergeComposite(entries(Session(current.accelerator, current.deny))),
+                relay.transform.MergeComposite(entries(replace(current, recorder=Recorder()))),
                 relay.transform.InferType(),
             ]
         )(mod)
     try:
-        lower_region(mod["main"], "region").verify()
+        lower_region(mod["main"], "region", current.numerics).verify()
     except Unsupported as error:
         raise NoNHWC(str(error)) from error
     return mod

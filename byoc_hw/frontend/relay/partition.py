@@ -23,9 +23,6 @@ from byoc_hw.frontend.relay.table import entries, load_patterns
 from byoc_hw.graph import check_mod_name
 from byoc_hw.pattern import patterns
 
-NUMERICS = ("relay",)
-"""Arithmetic that offloaded layers can follow; "relay" is TVM's own golden semantics."""
-
 
 def partition_for_hwlib(
     mod: tvm.IRModule,
@@ -44,9 +41,14 @@ def partition_for_hwlib(
     name, as a front end of TVM returns them. `deny` names composites, or operators of the model
     file, that stay on the host. The module records accelerator, numerics and mod_name for `build`.
 
+    `numerics` is the arithmetic of offloaded layers. "relay" is TVM's own, bit for bit. "tflite" is
+    that of TFLite's reference integer kernels: a TFLite model gives what TFLite itself gives, where
+    TVM's import of it rounds differently. What stays on the host is TVM's in either case.
+
     Raises `InvalidInput` for a module without `main` or one that is already partitioned, for a
-    `mod_name` that is no C identifier, for numerics or options that do not exist, and for a name in
-    `deny` that the model and the pattern table do not have.
+    `mod_name` that is no C identifier, for numerics or options that do not exist, for numerics whose
+    rounding the accelerator lacks, and for a name in `deny` that the model and the pattern table do
+    not have.
     """
     deny = tuple(deny)
     _check_arguments(mod, mod_name, accelerator, numerics, opts)
@@ -55,11 +57,11 @@ def partition_for_hwlib(
     operators = source_operators(mod["main"])
     _check_denied(deny, [operator.name for operator in operators])
     folded = tvm.transform.Sequential(folding())(mod)
-    job = Session(accelerator, deny)
+    job = Session(accelerator, deny, numerics)
     try:
         partitioned = _partitioned(folded, mod_name, job)
     except NoNHWC as error:  # of an NCHW region: then all of NCHW stays on the host, and the report says why
-        job = Session(accelerator, deny, no_nchw=str(error))
+        job = Session(accelerator, deny, numerics, no_nchw=str(error))
         partitioned = _partitioned(folded, mod_name, job)
     return Record(
         remember(accelerator),
@@ -134,8 +136,7 @@ def _check_arguments(
     check_mod_name(mod_name)
     if not isinstance(accelerator, Accelerator):
         raise InvalidInput(f"accelerator is an Accelerator: got {type(accelerator).__name__}")
-    if numerics not in NUMERICS:
-        raise InvalidInput(f"numerics is one of {', '.join(NUMERICS)}: got {numerics!r}")
+    accelerator.check_numerics(numerics)
     check_module(mod)
     if record_of(mod) is not None or regions(mod):
         raise InvalidInput("the module is already partitioned: partition the original module instead")

@@ -8,10 +8,12 @@ from dataclasses import asdict, dataclass
 import tvm
 from tvm import relay
 
+from byoc_hw.errors import InvalidInput
 from byoc_hw.pattern import Outcome
 
 MODULE_ATTRIBUTE = "byoc_hw"
-FUNCTION_ATTRIBUTE = "byoc_hw_accelerator"
+ACCELERATOR_ATTRIBUTE = "byoc_hw_accelerator"
+NUMERICS_ATTRIBUTE = "byoc_hw_numerics"
 
 
 @dataclass(frozen=True)
@@ -26,21 +28,34 @@ class Record:
     outcomes: tuple[Outcome, ...]
 
     def attach(self, mod: tvm.IRModule) -> tvm.IRModule:
-        """The module with this record; regions name the accelerator too, for the codegen."""
+        """The module with this record; regions name accelerator and numerics too, for the codegen."""
         mod = mod.with_attr(MODULE_ATTRIBUTE, tvm.runtime.String(json.dumps(asdict(self))))
         for variable, function in regions(mod).items():
-            mod[variable] = function.with_attr(FUNCTION_ATTRIBUTE, tvm.runtime.String(self.accelerator))
+            marks = {ACCELERATOR_ATTRIBUTE: self.accelerator, NUMERICS_ATTRIBUTE: self.numerics}
+            for name, value in marks.items():
+                function = function.with_attr(name, tvm.runtime.String(value))
+            mod[variable] = function
         return mod
 
 
 def record_of(mod: tvm.IRModule) -> Record | None:
-    """The record of a partitioned module; None for a module that `partition_for_hwlib` has not made."""
+    """The record of a partitioned module; None for a module that `partition_for_hwlib` has not made.
+
+    `InvalidInput` where a region follows other numerics than the module says: it is of another module.
+    """
     text = mod.attrs[MODULE_ATTRIBUTE] if mod.attrs and MODULE_ATTRIBUTE in mod.attrs else None
     if text is None:
         return None
     plain = json.loads(str(text))
     plain["outcomes"] = tuple(Outcome.from_plain(entry) for entry in plain["outcomes"])
-    return Record(**plain)
+    record = Record(**plain)
+    for variable, function in regions(mod).items():
+        if numerics_of(function) != record.numerics:
+            raise InvalidInput(
+                f"region {variable.name_hint} follows numerics {record.numerics!r}, as the module: "
+                f"got {numerics_of(function)!r}"
+            )
+    return record
 
 
 def regions(mod: tvm.IRModule) -> dict[relay.GlobalVar, relay.Function]:
@@ -51,6 +66,11 @@ def regions(mod: tvm.IRModule) -> dict[relay.GlobalVar, relay.Function]:
         if isinstance(function, relay.Function) and function.attrs and "Compiler" in function.attrs
     }
     return dict(sorted(functions.items(), key=lambda item: _natural(item[0].name_hint)))
+
+
+def numerics_of(region: relay.Function) -> str:
+    """The numerics that a region records; TVM's own where it has none, as a function that is not ours."""
+    return str(region.attrs[NUMERICS_ATTRIBUTE]) if NUMERICS_ATTRIBUTE in region.attrs else "relay"
 
 
 def _natural(symbol: str) -> tuple[str, int]:

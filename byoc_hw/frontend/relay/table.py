@@ -7,6 +7,7 @@ import importlib
 import itertools
 import pkgutil
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -14,7 +15,7 @@ from tvm import relay
 from tvm.relay import dataflow_pattern as dfp
 from tvm.relay.op.contrib.register import get_pattern_table, register_pattern_table
 
-from byoc_hw.accelerator import Accelerator
+from byoc_hw.accelerator import ROUNDINGS, Accelerator
 from byoc_hw.errors import InvalidInput, PatternError
 from byoc_hw.frontend.relay.accelerators import Session, by_name
 from byoc_hw.frontend.relay.match import Match, call_patterns, match, pattern_operator
@@ -107,7 +108,7 @@ def _check(pattern: Pattern, form: Form, session: Session) -> Callable[[relay.Ex
         if found is None:
             return False
         try:
-            layer = pattern.parse(found)
+            layer = _parsed(pattern, found, session.numerics)
         except NotALayer as error:
             rejection: Rejection | None = Rejection(pattern.name, (error.broken,))
         else:
@@ -120,6 +121,12 @@ def _check(pattern: Pattern, form: Form, session: Session) -> Callable[[relay.Ex
         return False
 
     return check
+
+
+def _parsed(pattern: Pattern, found: Match, numerics: str) -> Layer | None:
+    """The layer of a match with the arithmetic that it is to follow."""
+    layer = pattern.parse(found)
+    return layer and replace(layer, rounding=ROUNDINGS[numerics])
 
 
 def _rejection(pattern: Pattern, found: Match, layer: Layer, session: Session) -> Rejection | None:
@@ -136,13 +143,13 @@ def _rejection(pattern: Pattern, found: Match, layer: Layer, session: Session) -
     return Rejection(pattern.name, broken)
 
 
-def parse_composite(composite: str, body: relay.Expr) -> tuple[Layer, Match] | None:
+def parse_composite(composite: str, body: relay.Expr, numerics: str = "relay") -> tuple[Layer, Match] | None:
     """The layer of a composite function's body and the match it was read from, or None."""
     for pattern, form in ordered_forms():
         if pattern.name != composite:
             continue
         found = match(form.pattern, body)
-        layer = pattern.parse(found) if found is not None else None
+        layer = _parsed(pattern, found, numerics) if found is not None else None
         if found is not None and layer is not None:
             return layer, found
     return None

@@ -86,6 +86,8 @@ hwlib_status_t hwlib_add(hwlib_region_t *region, const hwlib_add_t *layer, hwlib
                          hwlib_tensor_t ifm, hwlib_tensor_t ifm2, hwlib_tensor_t ofm);
 hwlib_status_t hwlib_pool2d(hwlib_region_t *region, const hwlib_pool2d_t *layer, hwlib_steps_t steps,
                             hwlib_tensor_t ifm, hwlib_tensor_t ofm);
+hwlib_status_t hwlib_softmax(hwlib_region_t *region, const hwlib_softmax_t *layer, hwlib_steps_t steps,
+                             hwlib_tensor_t ifm, hwlib_tensor_t ofm);
 /* Copies only. A reshape has steps only where its output must lie elsewhere (a region's output). */
 hwlib_status_t hwlib_reshape(hwlib_region_t *region, const hwlib_layer_t *layer, hwlib_steps_t steps,
                              hwlib_tensor_t ifm, hwlib_tensor_t ofm);
@@ -105,6 +107,12 @@ hwlib_status_t hwlib_wait(hwlib_region_t *region, hwlib_steps_t steps);
  * layer's output copies among the layer's own steps. */
 #ifdef HWLIB_TRACE
 void hwlib_trace(uint16_t layer, const void *ofm, uint32_t bytes);
+#endif
+
+/* A build with -DHWLIB_COUNT calls this where a layer begins, and the program provides it: what the
+ * host core executes from here on belongs to that layer. Returns the layer that it belonged to. */
+#ifdef HWLIB_COUNT
+uint16_t hwlib_count(uint16_t layer);
 #endif
 
 #ifdef __cplusplus

@@ -51,11 +51,14 @@ typedef enum {
   HWLIB_POOL2D = 4,
   HWLIB_RESHAPE = 5,
   HWLIB_TRANSPOSE = 6,
+  HWLIB_SOFTMAX = 7,
 } hwlib_kind_t;
 
-/* How a sum is scaled to the output: see hwlib_params_t. */
+/* The arithmetic of a layer: how a sum is scaled to the output (see hwlib_scale_t), and how an
+ * average is rounded. A region's layers all have the same one. */
 enum {
-  HWLIB_ROUND_UPWARD = 0, /* once, halves towards plus infinity, in 64 bits */
+  HWLIB_ROUND_UPWARD = 0, /* TVM's: once, halves towards plus infinity, in 64 bits */
+  HWLIB_ROUND_TFLITE = 1, /* TFLite's reference kernels: twice, in 32 bits */
 };
 
 /* What every layer descriptor starts with. */
@@ -69,10 +72,16 @@ typedef struct {
   uint32_t height, width, channels;
 } hwlib_shape_t;
 
-/* Output = (value << left) * multiplier, shifted right by `right` with the layer's rounding:
- *   v = (int64_t)value * 2^left * multiplier;  (v + 2^(right - 1)) >> right  (arithmetic shift)
- * v wraps in 64 bits; the result is clamped as it is, without a detour through 32 bits.
- * multiplier is 0 or 2^30 .. 2^31 - 1; left is 0..31, right 1..62; a multiplier of 0 gives 0. */
+/* scale(value) = value * 2^left * multiplier / 2^right, rounded (>> is an arithmetic shift):
+ * HWLIB_ROUND_UPWARD
+ *   v = (int64_t)value * 2^left * multiplier;  (v + 2^(right - 1)) >> right
+ *   v wraps in 64 bits; the result is clamped as it is, without a detour through 32 bits.
+ * HWLIB_ROUND_TFLITE
+ *   u = (int32_t)(value * 2^left), which wraps
+ *   h = ((int64_t)u * multiplier + 2^30) >> 31
+ *   h / 2^(right - 31) to the nearest integer, halves away from zero
+ * multiplier is 0 or 2^30 .. 2^31 - 1; left is 0..31, right 1..62 (TFLITE: 31..62); a multiplier of
+ * 0 gives 0. */
 typedef struct {
   int32_t multiplier;
   uint8_t left, right;
@@ -105,11 +114,14 @@ typedef struct {
   int8_t act_min, act_max;
 } hwlib_conv2d_t;
 
-/* ofm = clamp(scale(ifm - ifm_zero_point) + scale(ifm2 - ifm2_zero_point) + ofm_zero_point) */
+/* sum = ifm_scale(ifm - ifm_zero_point) + ifm2_scale(ifm2 - ifm2_zero_point)
+ *   HWLIB_ROUND_UPWARD   ofm = clamp(sum + ofm_zero_point, act_min, act_max); sum_scale is not read
+ *   HWLIB_ROUND_TFLITE   ofm = clamp(sum_scale(sum) + ofm_zero_point, act_min, act_max)
+ * (TFLite's inputs are scaled to half of the range of the larger one, and shifted left by 20.) */
 typedef struct {
   hwlib_layer_t layer;
   hwlib_shape_t shape;
-  hwlib_scale_t ifm_scale, ifm2_scale;
+  hwlib_scale_t ifm_scale, ifm2_scale, sum_scale;
   int8_t ifm_zero_point, ifm2_zero_point, ofm_zero_point;
   int8_t act_min, act_max;
 } hwlib_add_t;
@@ -117,8 +129,9 @@ typedef struct {
 enum { HWLIB_POOL_AVG = 0, HWLIB_POOL_MAX = 1 };
 
 /* Maximum or average of a window; padding counts as -128 for a maximum and as 0 for a sum.
- *   average = sum / count, truncated towards zero; count is kernel_h * kernel_w with
- *   count_include_pad, else the window's elements inside the input
+ *   average = sum / count, truncated towards zero (UPWARD), or to the nearest integer with halves
+ *   away from zero (TFLITE); count is kernel_h * kernel_w with count_include_pad, else the window's
+ *   elements inside the input
  *   ofm = clamp(scale(average - ifm_zero_point) + ofm_zero_point, act_min, act_max)
  * A maximum is only clamped: its scale and zero points are not read.
  * (An average that is not rescaled has multiplier 2^30, left 1, right 31, zero points 0.) */
@@ -133,12 +146,46 @@ typedef struct {
   int8_t act_min, act_max;
 } hwlib_pool2d_t;
 
+/* Softmax of each row of `channels` values; output scale 1/256, zero point -128. TFLITE only. All in
+ * fixed point; Qi has i bits before the point and 31 - i behind it, in an int32. x * y is
+ * ((int64_t)x * y + 2^30) >> 31 on the raw integers, which makes a Qi and a Qj a Q(i + j); RN(x, n) is
+ * x / 2^n to the nearest, halves away from zero; SL(x, n) is x * 2^n, limited to int32.
+ *
+ * For each value, d = value - the row's maximum. Below diff_min it counts as nothing and its output
+ * is -128. Else, with e = exp(scale(d)), a Q0:
+ *   sum = the sum of RN(e, 12) over the row, a Q12
+ *   n = leading zeros of sum as a uint32_t;  s = reciprocal(sum * 2^n - 2^31), a Q0
+ *   ofm = min(127, RN(s * e, 35 - n) - 128)
+ * scale's rounding is TFLITE's with right = 31: one rounding.
+ *
+ * exp(a), of a Q5 a <= 0, a Q0 (2^31 - 1 stands for 1):
+ *   exp(0) = 2^31 - 1
+ *   r = (a & (2^24 - 1)) - 2^24              in [-1/4, 0), and a - r is a multiple of 1/4
+ *   t = SL(r, 5) + 2^28                      a Q0, x + 1/8
+ *   p = RN((RN(t*t*t*t, 2) + t*t*t) * 715827883 + t*t, 1)    t*t*t*t is (t*t) * (t*t), t*t*t (t*t) * t
+ *   y = 1895147668 + 1895147668 * (t + p)    1895147668 is exp(-1/8)
+ *   for k = -2 .. 4: where bit 26 + k of r - a is set, y = y * E[k], E[k] being exp(-2^k) as a Q0:
+ *     1672461947 1302514674 790015084 290630308 39332535 720401 242
+ *
+ * reciprocal(a), of a Q0 a in [0, 1): 1 / (1 + a), a Q0:
+ *   h = (a + (2^31 - 1) + 1) / 2             in 64 bits: half of the denominator
+ *   x = 1515870810 + h * -1010580540         a Q2: 48/17 - 32/17 h
+ *   three times: x = x + SL(x * (2^29 - h * x), 2)
+ *   the result is SL(x, 1) */
+typedef struct {
+  hwlib_layer_t layer;
+  hwlib_shape_t shape;
+  hwlib_scale_t scale;
+  int32_t diff_min; /* 0 or less */
+} hwlib_softmax_t;
+
 /* One tile of a layer: what a job works on, in local memory. Addresses are byte offsets: weights
  * and params in local weights, the rest in local activations. Rows and pixels may be strided;
  * channels are dense. The job pads: ifm_h x ifm_w are the rows and columns that are there, and
  * pad_* say how many more the window sees (a tile inside the layer has none on its inner sides).
  * For add, ifm_* give one linear run: ifm_h = 1, ifm_w elements of 1 channel; ifm2 and ofm are as
- * long, and the strides and ofm_* are not read. */
+ * long, and the strides and ofm_* are not read. For softmax, ifm_w rows of ifm_c values, all dense:
+ * ifm_h = 1, ofm_* as ifm_*. */
 typedef struct {
   uint32_t ifm, ifm2, ofm; /* ifm2: add only */
   uint32_t psum;           /* int32 [ofm_h][ofm_w][ofm_c], 4-byte aligned, unless FIRST and LAST */

@@ -30,7 +30,12 @@ void hwlib_sim_reset(void);
 /* Cycles until the last engine ends all that was started since the reset. */
 uint64_t hwlib_sim_cycles(void);
 
-/* A layer's share of them. Whenever an operation ends later than all before it, the difference goes
+/* The clock of an end-to-end estimate, beside that of the cycles: the host takes the time that it is
+ * said to take between its calls of the HAL, and waits for the engines. */
+void hwlib_sim_host_advance(uint64_t cycles);
+uint64_t hwlib_sim_host_time(void);
+
+/* A layer's share of hwlib_sim_cycles. Whenever an operation ends later than all before it, the difference goes
  * to the layer that hwlib_hal_mark named, so the shares add up to the total. */
 uint64_t hwlib_sim_layer_cycles(uint16_t layer);
 

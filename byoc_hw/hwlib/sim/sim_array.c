@@ -19,21 +19,39 @@ static int64_t signed64(uint64_t value)
   return value <= INT64_MAX ? (int64_t)value : -(int64_t)(UINT64_MAX - value) - 1;
 }
 
-static int64_t shift_right(int64_t value, unsigned bits)
+int64_t hwlib_sim_shift_right(int64_t value, unsigned bits)
 {
   return value < 0 ? ~(~value >> bits) : value >> bits;
 }
 
-/* HWLIB_ROUND_UPWARD */
-static int64_t scale(int32_t value, int32_t multiplier, uint8_t left, uint8_t right)
+/* value / 2^bits to the nearest, halves away from zero; of values of 33 bits or so. */
+int64_t hwlib_sim_divide(int64_t value, unsigned bits)
 {
-  uint64_t product = ((uint64_t)value << left) * (uint64_t)multiplier;
-  return shift_right(signed64(product + ((uint64_t)1 << (right - 1))), right);
+  int64_t half = (int64_t)(((uint64_t)1 << bits) >> 1);
+  return value < 0 ? -((half - value) >> bits) : (value + half) >> bits;
 }
 
-static int64_t scale_with(int32_t value, const hwlib_scale_t *by)
+static int64_t scale_upward(int32_t value, int32_t multiplier, uint8_t left, uint8_t right)
 {
-  return scale(value, by->multiplier, by->left, by->right);
+  uint64_t product = ((uint64_t)value << left) * (uint64_t)multiplier;
+  return hwlib_sim_shift_right(signed64(product + ((uint64_t)1 << (right - 1))), right);
+}
+
+static int64_t scale_tflite(int32_t value, int32_t multiplier, uint8_t left, uint8_t right)
+{
+  int64_t product = (int64_t)signed32((uint32_t)value << left) * multiplier;
+  return hwlib_sim_divide(hwlib_sim_shift_right(product + (1 << 30), 31), right - 31u);
+}
+
+int64_t hwlib_sim_scale(uint8_t rounding, int32_t value, int32_t multiplier, uint8_t left, uint8_t right)
+{
+  return rounding == HWLIB_ROUND_TFLITE ? scale_tflite(value, multiplier, left, right)
+                                        : scale_upward(value, multiplier, left, right);
+}
+
+static int64_t scale_with(const hwlib_layer_t *layer, int32_t value, const hwlib_scale_t *by)
+{
+  return hwlib_sim_scale(layer->rounding, value, by->multiplier, by->left, by->right);
 }
 
 /* clamp(value + zero_point), with no sum that could overflow. */
@@ -48,16 +66,26 @@ static int8_t finish(int64_t value, int8_t zero_point, int8_t act_min, int8_t ac
   return (int8_t)(value + zero_point);
 }
 
-static hwlib_status_t check_scale(const char *name, int32_t multiplier, uint8_t left, uint8_t right)
+/* TFLite's second rounding divides by 2^(right - 31). */
+static unsigned least_right(uint8_t rounding) { return rounding == HWLIB_ROUND_TFLITE ? 31 : 1; }
+
+static hwlib_status_t check_scale(const char *name, const hwlib_layer_t *layer, int32_t multiplier, uint8_t left,
+                                  uint8_t right)
 {
+  unsigned least = least_right(layer->rounding);
   if (multiplier != 0 && multiplier < (1 << 30)) {
     return hwlib_sim_refuse(HWLIB_ERROR_LIMIT, name, "multiplier is neither 0 nor 2^30 or more", NULL);
   }
-  if (left > 31 || right < 1 || right > 62) {
-    return HWLIB_SIM_REFUSE(HWLIB_ERROR_LIMIT, name, "shifts # left and # right are not within 0..31 and 1..62",
-                            left, right);
+  if (left > 31 || right < least || right > 62) {
+    return HWLIB_SIM_REFUSE(HWLIB_ERROR_LIMIT, name, "shifts # left and # right are not within 0..31 and #..62",
+                            left, right, least);
   }
   return HWLIB_OK;
+}
+
+static hwlib_status_t check_scale_of(const char *name, const hwlib_layer_t *layer, const hwlib_scale_t *scale)
+{
+  return check_scale(name, layer, scale->multiplier, scale->left, scale->right);
 }
 
 static hwlib_params_t params_of(const hwlib_tile_t *tile, uint32_t channel)
@@ -71,19 +99,25 @@ static hwlib_params_t params_of(const hwlib_tile_t *tile, uint32_t channel)
 /* Reads local memory: call it once the job's bytes are known to be there. */
 hwlib_status_t hwlib_sim_check_scales(const hwlib_job_t *job)
 {
-  const hwlib_add_t *add = (const hwlib_add_t *)job->layer;
-  const hwlib_pool2d_t *pool2d = (const hwlib_pool2d_t *)job->layer;
+  const hwlib_layer_t *layer = job->layer;
+  const hwlib_add_t *add = (const hwlib_add_t *)layer;
+  const hwlib_pool2d_t *pool2d = (const hwlib_pool2d_t *)layer;
   hwlib_status_t status = HWLIB_OK;
-  switch (job->layer->kind) {
+  switch (layer->kind) {
   case HWLIB_ADD:
-    status = check_scale("ifm_scale", add->ifm_scale.multiplier, add->ifm_scale.left, add->ifm_scale.right);
+    status = check_scale_of("ifm_scale", layer, &add->ifm_scale);
     if (status == HWLIB_OK) {
-      status = check_scale("ifm2_scale", add->ifm2_scale.multiplier, add->ifm2_scale.left, add->ifm2_scale.right);
+      status = check_scale_of("ifm2_scale", layer, &add->ifm2_scale);
+    }
+    if (status == HWLIB_OK && layer->rounding == HWLIB_ROUND_TFLITE) {
+      status = check_scale_of("sum_scale", layer, &add->sum_scale);
     }
     return status;
+  case HWLIB_SOFTMAX:
+    return check_scale_of("scale", layer, &((const hwlib_softmax_t *)layer)->scale);
   case HWLIB_POOL2D:
     if (pool2d->mode == HWLIB_POOL_AVG) {
-      status = check_scale("scale", pool2d->scale.multiplier, pool2d->scale.left, pool2d->scale.right);
+      status = check_scale_of("scale", layer, &pool2d->scale);
     }
     return status;
   default:
@@ -92,7 +126,7 @@ hwlib_status_t hwlib_sim_check_scales(const hwlib_job_t *job)
     }
     for (uint32_t channel = 0; status == HWLIB_OK && channel < job->tile->ofm_c; ++channel) {
       hwlib_params_t params = params_of(job->tile, channel);
-      status = check_scale("params", params.multiplier, params.left, params.right);
+      status = check_scale("params", layer, params.multiplier, params.left, params.right);
     }
     return status;
   }
@@ -194,8 +228,8 @@ static void compute_conv2d(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile
                           depthwise ? 1 : tile->ifm_c);
         if (last) {
           ofm_at(tile, row, column)[k] =
-              finish(scale(signed32(sum), params.multiplier, params.left, params.right), layer->ofm_zero_point,
-                     layer->act_min, layer->act_max);
+              finish(hwlib_sim_scale(layer->layer.rounding, signed32(sum), params.multiplier, params.left, params.right),
+                     layer->ofm_zero_point, layer->act_min, layer->act_max);
         } else {
           memcpy(activations(psum), &sum, sizeof sum);
         }
@@ -211,8 +245,11 @@ static void compute_add(const hwlib_add_t *layer, const hwlib_tile_t *tile)
   const int8_t *ifm = activations(tile->ifm), *ifm2 = activations(tile->ifm2);
   int8_t *ofm = activations(tile->ofm);
   for (uint32_t i = 0; i < tile->ifm_w; ++i) {
-    int64_t sum = scale_with(ifm[i] - layer->ifm_zero_point, &layer->ifm_scale) +
-                  scale_with(ifm2[i] - layer->ifm2_zero_point, &layer->ifm2_scale);
+    int64_t sum = scale_with(&layer->layer, ifm[i] - layer->ifm_zero_point, &layer->ifm_scale) +
+                  scale_with(&layer->layer, ifm2[i] - layer->ifm2_zero_point, &layer->ifm2_scale);
+    if (layer->layer.rounding == HWLIB_ROUND_TFLITE) {
+      sum = scale_with(&layer->layer, signed32((uint32_t)sum), &layer->sum_scale);
+    }
     ofm[i] = finish(sum, layer->ofm_zero_point, layer->act_min, layer->act_max);
   }
 }
@@ -236,9 +273,14 @@ static int8_t pool_window(const hwlib_pool2d_t *layer, const hwlib_tile_t *tile,
   if (layer->mode == HWLIB_POOL_MAX) {
     return finish(maximum, 0, layer->act_min, layer->act_max);
   }
-  int32_t average = sum / (layer->count_include_pad ? layer->kernel_h * layer->kernel_w : count);
-  return finish(scale_with(average - layer->ifm_zero_point, &layer->scale), layer->ofm_zero_point, layer->act_min,
-                layer->act_max);
+  if (layer->count_include_pad) {
+    count = layer->kernel_h * layer->kernel_w;
+  }
+  if (layer->layer.rounding == HWLIB_ROUND_TFLITE) {
+    sum += sum > 0 ? count / 2 : -(count / 2);
+  }
+  return finish(scale_with(&layer->layer, sum / count - layer->ifm_zero_point, &layer->scale),
+                layer->ofm_zero_point, layer->act_min, layer->act_max);
 }
 
 static void compute_pool2d(const hwlib_pool2d_t *layer, const hwlib_tile_t *tile)
@@ -254,11 +296,24 @@ static void compute_pool2d(const hwlib_pool2d_t *layer, const hwlib_tile_t *tile
   }
 }
 
+/* ---------------------------------------------------------------- softmax */
+
+static void compute_softmax(const hwlib_softmax_t *layer, const hwlib_tile_t *tile)
+{
+  for (uint32_t row = 0; row < tile->ifm_w; ++row) {
+    uint64_t offset = (uint64_t)row * tile->ifm_c;
+    hwlib_sim_softmax(layer, activations(tile->ifm + offset), activations(tile->ofm + offset), tile->ifm_c);
+  }
+}
+
 void hwlib_sim_compute(const hwlib_job_t *job)
 {
   switch (job->layer->kind) {
   case HWLIB_ADD:
     compute_add((const hwlib_add_t *)job->layer, job->tile);
+    break;
+  case HWLIB_SOFTMAX:
+    compute_softmax((const hwlib_softmax_t *)job->layer, job->tile);
     break;
   case HWLIB_POOL2D:
     compute_pool2d((const hwlib_pool2d_t *)job->layer, job->tile);

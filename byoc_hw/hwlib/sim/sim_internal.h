@@ -29,6 +29,9 @@ typedef struct {
 
 enum { HWLIB_SIM_DMA = 0, HWLIB_SIM_ARRAY = 1, HWLIB_SIM_ENGINES = 2 };
 
+/* Exponentials of up to 1 that a Q12 can hold the sum of. */
+enum { HWLIB_SIM_SOFTMAX_CHANNELS = 4095 };
+
 /* sim_memory.c */
 void hwlib_sim_memory_reset(void);
 uint8_t *hwlib_sim_local(uint8_t memory, uint64_t address);
@@ -47,6 +50,12 @@ uint64_t hwlib_sim_filter_bytes(const hwlib_conv2d_t *layer, const hwlib_tile_t 
 /* sim_array.c */
 hwlib_status_t hwlib_sim_check_scales(const hwlib_job_t *job);
 void hwlib_sim_compute(const hwlib_job_t *job);
+int64_t hwlib_sim_scale(uint8_t rounding, int32_t value, int32_t multiplier, uint8_t left, uint8_t right);
+int64_t hwlib_sim_shift_right(int64_t value, unsigned bits);
+int64_t hwlib_sim_divide(int64_t value, unsigned bits);
+
+/* sim_softmax.c */
+void hwlib_sim_softmax(const hwlib_softmax_t *layer, const int8_t *ifm, int8_t *ofm, uint32_t channels);
 
 /* sim_timeline.c */
 hwlib_status_t hwlib_sim_start(uint8_t engine, const hwlib_sim_work_t *work, hwlib_token_t *token);

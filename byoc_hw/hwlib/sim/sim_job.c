@@ -106,6 +106,7 @@ static void add_add_areas(hwlib_sim_work_t *work, const hwlib_tile_t *tile)
  *   depthwise      the same with C = 1 and depthwise_rows for rows
  *   add            ceil(2 * elements / elementwise_width)
  *   pool2d         ceil(ofm_h * ofm_w * ofm_c * FY * FX / elementwise_width)
+ *   softmax        ceil(3 * elements / elementwise_width): maximum, sum of exponentials, quotients
  * Padding, strides, psum and the clamp cost nothing; FY and FX count in full at the borders. */
 static uint64_t conv2d_cycles(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile)
 {
@@ -127,6 +128,11 @@ static uint64_t add_cycles(const hwlib_tile_t *tile)
   return divide_up(2 * (uint64_t)tile->ifm_w, HWLIB_SIM_ELEMENTWISE_WIDTH);
 }
 
+static uint64_t softmax_cycles(const hwlib_tile_t *tile)
+{
+  return divide_up(3 * (uint64_t)tile->ifm_w * tile->ifm_c, HWLIB_SIM_ELEMENTWISE_WIDTH);
+}
+
 hwlib_status_t hwlib_sim_job_work(const hwlib_job_t *job, hwlib_sim_work_t *work)
 {
   const hwlib_tile_t *tile = job->tile;
@@ -134,6 +140,11 @@ hwlib_status_t hwlib_sim_job_work(const hwlib_job_t *job, hwlib_sim_work_t *work
   case HWLIB_ADD:
     work->cycles = add_cycles(tile);
     add_add_areas(work, tile);
+    return HWLIB_OK;
+  case HWLIB_SOFTMAX:
+    work->cycles = softmax_cycles(tile);
+    add_run(work, "ifm", HWLIB_LOCAL_ACTIVATIONS, HWLIB_SIM_READS, tile->ifm, (uint64_t)tile->ifm_w * tile->ifm_c);
+    add_run(work, "ofm", HWLIB_LOCAL_ACTIVATIONS, HWLIB_SIM_WRITES, tile->ofm, (uint64_t)tile->ifm_w * tile->ifm_c);
     return HWLIB_OK;
   case HWLIB_POOL2D:
     work->cycles = pool2d_cycles((const hwlib_pool2d_t *)job->layer, tile);

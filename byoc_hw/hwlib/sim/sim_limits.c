@@ -156,6 +156,18 @@ static hwlib_status_t check_add(const hwlib_add_t *layer, const hwlib_tile_t *ti
   return check_clamp(layer->act_min, layer->act_max);
 }
 
+static hwlib_status_t check_softmax(const hwlib_softmax_t *layer, const hwlib_tile_t *tile)
+{
+  if (layer->layer.rounding != HWLIB_ROUND_TFLITE) {
+    return HWLIB_SIM_REFUSE(HWLIB_ERROR_LIMIT, "softmax", "there is none with rounding #", layer->layer.rounding);
+  }
+  if (tile->ifm_h != 1 || tile->ifm_w == 0 || tile->ifm_c == 0 || tile->ifm_c > HWLIB_SIM_SOFTMAX_CHANNELS) {
+    return HWLIB_SIM_REFUSE(HWLIB_ERROR_LIMIT, "softmax", "# x # x # inputs are not rows of 1 to # values",
+                            tile->ifm_h, tile->ifm_w, tile->ifm_c, HWLIB_SIM_SOFTMAX_CHANNELS);
+  }
+  return HWLIB_OK;
+}
+
 /* Refuses extents that no memory holds before anything multiplies them. */
 static hwlib_status_t check_extents(const hwlib_tile_t *tile)
 {
@@ -181,6 +193,8 @@ hwlib_status_t hwlib_sim_check_job(const hwlib_job_t *job)
   switch (job->layer->kind) {
   case HWLIB_ADD:
     return check_add((const hwlib_add_t *)job->layer, job->tile);
+  case HWLIB_SOFTMAX:
+    return check_softmax((const hwlib_softmax_t *)job->layer, job->tile);
   case HWLIB_POOL2D:
     return check_pool2d((const hwlib_pool2d_t *)job->layer, job->tile);
   default:

@@ -1,8 +1,9 @@
 /* Time: what each engine does when, the tokens, races between the engines, and the profile.
  *
- * The host takes no time of its own. An operation starts when the host starts it and its engine is
- * free; a wait moves the host to the operation's end. Results are there at once, which nobody can
- * tell from hardware as long as races are refused. */
+ * An operation starts when the host starts it and its engine is free; a wait moves the host to the
+ * operation's end. Two clocks keep this: on the first the host takes no time of its own, on the second
+ * it takes what hwlib_sim_host_advance says. Results are there at once, which nobody can tell from
+ * hardware as long as races are refused. */
 #include "sim_internal.h"
 
 #include <string.h>
@@ -12,24 +13,26 @@
 #define HWLIB_SIM_QUEUE 64
 #endif
 
+enum { CLOCK_ACCELERATOR, CLOCK_END_TO_END, CLOCKS };
+
 typedef struct {
-  uint64_t end;
+  uint64_t end[CLOCKS];
   int waited; /* for by name */
   hwlib_sim_work_t work;
 } operation_t;
 
 /* Operations are numbered from 1 in their order, which is that of their ends. */
 typedef struct {
-  uint64_t free;      /* from when on */
-  uint32_t forgotten; /* up to here tokens mean nothing: from before the last init */
-  uint32_t ended;     /* up to here the host knows that they have ended */
-  uint32_t started;   /* the newest */
+  uint64_t free[CLOCKS]; /* from when on */
+  uint32_t forgotten;    /* up to here tokens mean nothing: from before the last init */
+  uint32_t ended;        /* up to here the host knows that they have ended */
+  uint32_t started;      /* the newest */
   operation_t queue[HWLIB_SIM_QUEUE];
 } engine_t;
 
 static struct {
-  uint64_t host;  /* now */
-  uint64_t total; /* the latest end of any operation */
+  uint64_t host[CLOCKS]; /* now */
+  uint64_t total;        /* the latest end of any operation, on the accelerator's clock */
   engine_t engines[HWLIB_SIM_ENGINES];
   uint16_t layer;
   uint64_t layer_cycles[HWLIB_SIM_LAYERS];
@@ -51,6 +54,10 @@ void hwlib_sim_reset(void)
 
 uint64_t hwlib_sim_cycles(void) { return sim.total; }
 
+void hwlib_sim_host_advance(uint64_t cycles) { sim.host[CLOCK_END_TO_END] += cycles; }
+
+uint64_t hwlib_sim_host_time(void) { return sim.host[CLOCK_END_TO_END]; }
+
 uint64_t hwlib_sim_layer_cycles(uint16_t layer) { return sim.layer_cycles[profile_of(layer)]; }
 
 const hwlib_sim_counters_t *hwlib_sim_layer_counters(uint16_t layer) { return &sim.counters[profile_of(layer)]; }
@@ -71,10 +78,12 @@ uint32_t hwlib_sim_in_flight(void)
 /* ---------------------------------------------------------------- starts and waits */
 
 /* The host learns that this operation, and with it all before it, has ended. */
-static void wait_until(engine_t *engine, uint32_t number, uint64_t end)
+static void wait_until(engine_t *engine, uint32_t number, const uint64_t *end)
 {
-  if (end > sim.host) {
-    sim.host = end;
+  for (unsigned clock = 0; clock < CLOCKS; ++clock) {
+    if (end[clock] > sim.host[clock]) {
+      sim.host[clock] = end[clock];
+    }
   }
   if (number > engine->ended) {
     engine->ended = number;
@@ -113,12 +122,17 @@ hwlib_status_t hwlib_sim_start(uint8_t engine_number, const hwlib_sim_work_t *wo
     wait_until(engine, number - HWLIB_SIM_QUEUE, operation->end);
   }
 
-  engine->free = (engine->free > sim.host ? engine->free : sim.host) + work->cycles;
-  if (engine->free > sim.total) {
-    sim.layer_cycles[sim.layer] += engine->free - sim.total;
-    sim.total = engine->free;
+  *operation = (operation_t){.work = *work};
+  for (unsigned clock = 0; clock < CLOCKS; ++clock) {
+    uint64_t start = engine->free[clock] > sim.host[clock] ? engine->free[clock] : sim.host[clock];
+    engine->free[clock] = start + work->cycles;
+    operation->end[clock] = engine->free[clock];
   }
-  *operation = (operation_t){.end = engine->free, .work = *work};
+  uint64_t end = engine->free[CLOCK_ACCELERATOR];
+  if (end > sim.total) {
+    sim.layer_cycles[sim.layer] += end - sim.total;
+    sim.total = end;
+  }
   hwlib_sim_written(work);
   *token = number * HWLIB_SIM_ENGINES + engine_number;
   return HWLIB_OK;
@@ -186,7 +200,7 @@ hwlib_status_t hwlib_hal_job_start(const hwlib_job_t *job, hwlib_token_t *token)
   return HWLIB_OK;
 }
 
-uint64_t hwlib_hal_cycles(void) { return sim.host; }
+uint64_t hwlib_hal_cycles(void) { return sim.host[CLOCK_ACCELERATOR]; }
 
 void hwlib_hal_mark(uint16_t layer) { sim.layer = profile_of(layer); }
 

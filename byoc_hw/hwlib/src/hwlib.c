@@ -70,6 +70,9 @@ static hwlib_status_t run_layer(hwlib_region_t *region, const hwlib_layer_t *lay
                                 hwlib_steps_t steps, hwlib_tensor_t ofm)
 {
   region->layer = layer->id;
+#ifdef HWLIB_COUNT
+  (void)hwlib_count(layer->id);
+#endif
   hwlib_hal_mark(layer->id);
   if (layer->kind != kind) {
     return HWLIB_ERROR_STEP;
@@ -133,6 +136,13 @@ hwlib_status_t hwlib_pool2d(hwlib_region_t *region, const hwlib_pool2d_t *layer,
 {
   (void)ifm;
   return run_layer(region, &layer->layer, HWLIB_POOL2D, steps, ofm);
+}
+
+hwlib_status_t hwlib_softmax(hwlib_region_t *region, const hwlib_softmax_t *layer, hwlib_steps_t steps,
+                             hwlib_tensor_t ifm, hwlib_tensor_t ofm)
+{
+  (void)ifm;
+  return run_layer(region, &layer->layer, HWLIB_SOFTMAX, steps, ofm);
 }
 
 hwlib_status_t hwlib_reshape(hwlib_region_t *region, const hwlib_layer_t *layer, hwlib_steps_t steps,

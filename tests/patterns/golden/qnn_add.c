@@ -13,6 +13,7 @@ static const hwlib_add_t tvmgen_qnn_add_hwlib_main_0_add_0 = {
   .shape           = {.height = 4, .width = 5, .channels = 6},
   .ifm_scale       = {.multiplier = 1431655730, .left = 0, .right = 31},
   .ifm2_scale      = {.multiplier = 2004318000, .left = 0, .right = 32},
+  .sum_scale       = {.multiplier = 1073741824, .left = 1, .right = 31},
   .ifm_zero_point  = -3,
   .ifm2_zero_point = 4,
   .ofm_zero_point  = 1,

@@ -1,0 +1,123 @@
+"""One operator through the whole compiler and beside TVM: the first step on a new chip."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relay
+
+from byoc_hw.accelerator import REFERENCE, Accelerator
+from byoc_hw.build import build, explain
+from byoc_hw.errors import InvalidInput, Unsupported
+from byoc_hw.frontend.relay.partition import partition_for_hwlib
+from byoc_hw.frontend.relay.record import regions
+from byoc_hw.graph import Array
+from byoc_hw.project import Project
+from byoc_hw.report.explain import Report
+from byoc_hw.run.files import Inputs
+from byoc_hw.validate import Validation, validate
+
+TFLITE_TOLERANCE = 1
+"""Steps of the output by which one layer's TFLite arithmetic may be off TVM's."""
+
+
+@dataclass(frozen=True)
+class OperatorCheck:
+    """True where the operator equals TVM: `report` says what was offloaded, `validation` how it compared.
+
+    `project` is the generated C project, for a look at the code.
+    """
+
+    project: Project
+    report: Report
+    validation: Validation
+
+    @property
+    def ok(self) -> bool:
+        """Whether every layer and output equals TVM's."""
+        return self.validation.ok
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+    def __str__(self) -> str:
+        return f"{self.validation}\n{self.report}"
+
+
+def check_operator(
+    operator: relay.Expr | tvm.IRModule,
+    params: Mapping[str, Any] | None = None,
+    *,
+    accelerator: Accelerator = REFERENCE,
+    numerics: str = "relay",
+    inputs: Sequence[Inputs] | None = None,
+    count: int = 8,
+    on: str = "host",
+    tolerance: float | None = None,
+    **options: Any,
+) -> OperatorCheck:
+    """Partition, build and run one operator, or a small function, and compare it with TVM.
+
+    `operator` is a Relay expression (its free variables are the inputs), a function or a module;
+    `params` are weights by name. `inputs` is a list of inferences; by default the rails of each input
+    type and then random values, `count` in all. `on` and `options` go to `Project.run_batch`.
+
+    With numerics "tflite" TVM is no exact answer: differences up to `tolerance` (there 1 by default,
+    else 0) do not count. Compare a TFLite file with `validate`.
+
+    Raises `Unsupported`, with the reasons, where nothing is offloaded, and what partitioning, building
+    and running raise.
+    """
+    mod = relay.transform.InferType()(operator if isinstance(operator, tvm.IRModule) else _module(operator))
+    partitioned = partition_for_hwlib(mod, params, accelerator=accelerator, numerics=numerics)
+    report = explain(partitioned)
+    if not regions(partitioned):
+        raise Unsupported(f"nothing of the operator is offloaded:\n{report}")
+    project = build(partitioned)
+    inferences = list(_inputs(partitioned, count)) if inputs is None else list(inputs)
+    if tolerance is None:
+        tolerance = TFLITE_TOLERANCE if numerics == "tflite" else 0
+    validation = validate(project, inferences, partitioned, on=on, tolerance=tolerance, **options)
+    return OperatorCheck(project, report, validation)
+
+
+def _module(operator: object) -> tvm.IRModule:
+    if not isinstance(operator, relay.Expr):
+        raise InvalidInput(f"operator is a Relay expression, function or module: got {type(operator).__name__}")
+    return tvm.IRModule.from_expr(operator)
+
+
+def _inputs(mod: tvm.IRModule, count: int) -> Iterator[list[Array]]:
+    """Inputs in model order: all at one rail, all at the other, then random ones; always the same."""
+    random = np.random.default_rng(0)
+    types = [(_shape(p), np.dtype(p.checked_type.dtype)) for p in mod["main"].params]
+    rails: list[list[Array]] = [
+        [np.full(shape, _limits(dtype)[end], dtype) for shape, dtype in types] for end in (0, 1)
+    ]
+    yield from rails[:count]
+    for _ in range(count - len(rails)):
+        yield [_random(random, shape, dtype) for shape, dtype in types]
+
+
+def _shape(parameter: relay.Var) -> tuple[int, ...]:
+    return tuple(int(extent) for extent in parameter.checked_type.shape)
+
+
+def _limits(dtype: np.dtype[Any]) -> tuple[float, float]:
+    if dtype.kind == "f":
+        return -4.0, 4.0
+    if dtype.kind == "b":
+        return 0, 1
+    limits = np.iinfo(dtype)
+    return limits.min, limits.max
+
+
+def _random(random: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    low, high = _limits(dtype)
+    if dtype.kind == "f":
+        return random.uniform(low, high, shape).astype(dtype)
+    return random.integers(int(low), int(high), shape, np.int64, endpoint=True).astype(dtype)

@@ -1,0 +1,177 @@
+"""What TVM's memory planner knows about host functions, as moments of their calls.
+
+TVM hands over every tensor and workspace with those that it may not share bytes with: an input that
+a function has read to its end is free for the function's own output, for example. It does not say
+which function a workspace belongs to; that is found again here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import tvm
+from tvm import tir
+from tvm.tir.usmp.utils import BufferInfo
+
+from byoc_hw.errors import PlanError
+from byoc_hw.graph import Buffer, Call, CopyCall, HostCall, Program, Workspace
+
+
+@dataclass(frozen=True)
+class _Known:
+    """A tensor or workspace of TVM's planner."""
+
+    name: str
+    nbytes: int
+    apart: frozenset[str]
+
+
+def arguments_of(call: Call) -> tuple[Buffer, ...]:
+    """The buffers that a call touches."""
+    return (call.source, call.target) if isinstance(call, CopyCall) else call.arguments
+
+
+def tvm_arena(infos: Sequence[BufferInfo], pressure: object) -> int:
+    """Bytes of the arena that TVM's default algorithm makes of the same buffers."""
+    placed = tvm.get_global_func("tir.usmp.algo.greedy_by_size")(infos, pressure)
+    return max((int(pool.byte_offset) + int(info.size_bytes) for info, pool in placed.items()), default=0)
+
+
+def allocations(mod: tvm.IRModule) -> dict[str, list[tuple[str, int]]]:
+    """Name and bytes of what each function of a module allocates, by symbol."""
+    found: dict[str, list[tuple[str, int]]] = {}
+    for function in mod.functions.values():
+        if not isinstance(function, tir.PrimFunc) or "global_symbol" not in (function.attrs or {}):
+            continue
+        allocated: list[tuple[str, int]] = []
+
+        def visit(node: tir.Stmt, allocated: list[tuple[str, int]] = allocated) -> None:
+            if isinstance(node, tir.Allocate):
+                elements = 1
+                for extent in node.extents:
+                    elements *= int(extent)
+                allocated.append((str(node.buffer_var.name), elements * ((tvm.DataType(node.dtype).bits + 7) // 8)))
+
+        tir.stmt_functor.post_order_visit(function.body, visit)
+        found[str(function.attrs["global_symbol"])] = allocated
+    return found
+
+
+def with_moments(
+    program: Program,
+    infos: Sequence[BufferInfo],
+    names: Mapping[object, str],
+    allocated: Mapping[str, list[tuple[str, int]]],
+    alignment: int,
+) -> tuple[Program, list[Workspace]]:
+    """The program with what lives at once during each host call, and the workspaces of the host's functions.
+
+    `names` gives the program's name for each of TVM's.
+    """
+    known = {
+        names[info.name_hint]: _Known(
+            str(info.name_hint), int(info.size_bytes), frozenset(names[other.name_hint] for other in info.conflicts)
+        )
+        for info in infos
+    }
+    tensors = {buffer.name for call in program.calls for buffer in arguments_of(call)}
+    spaces = {name: one for name, one in sorted(known.items()) if name not in tensors}
+    used: dict[int, set[str]] = {index: set() for index in range(len(program.calls))}
+    for family in _families(spaces):
+        for index in _callers(family, spaces, program, tensors, allocated):
+            used[index] |= family
+    calls = tuple(
+        replace(call, moments=_moments(call, used[index], known)) if isinstance(call, HostCall) else call
+        for index, call in enumerate(program.calls)
+    )
+    return replace(program, calls=calls), [Workspace(name, one.nbytes, alignment) for name, one in spaces.items()]
+
+
+def _moments(call: HostCall, spaces: set[str], known: Mapping[str, _Known]) -> tuple[frozenset[str], ...]:
+    """The largest sets of the call's tensors and workspaces that may not share bytes with one another."""
+    here = spaces | {buffer.name for buffer in call.arguments if buffer.name in known}
+    return tuple(sorted(_cliques({name: set(known[name].apart & here) for name in here}), key=sorted))
+
+
+def _families(spaces: Mapping[str, _Known]) -> Iterator[set[str]]:
+    """Workspaces that are linked by being alive together: of one function."""
+    left = dict.fromkeys(spaces)
+    while left:
+        family, new = set(), {next(iter(left))}
+        while new:
+            family |= new
+            new = {other for name in new for other in spaces[name].apart if other in spaces} - family
+        for name in family:
+            del left[name]
+        yield family
+
+
+def _callers(
+    family: set[str],
+    spaces: Mapping[str, _Known],
+    program: Program,
+    tensors: set[str],
+    allocated: Mapping[str, list[tuple[str, int]]],
+) -> list[int]:
+    """The calls that may use a family of workspaces: more than one only where that makes no difference to TVM.
+
+    TVM names a workspace after an allocation, with a number behind it where the name is taken.
+    """
+    possible = [
+        index
+        for index, call in enumerate(program.calls)
+        if isinstance(call, HostCall)
+        and all(
+            any(spaces[name].nbytes == nbytes and _numbered(spaces[name].name, stem) for stem, nbytes in there)
+            for there in [allocated[call.symbol]]
+            for name in family
+        )
+    ]
+    alive = {tensor for name in family for tensor in spaces[name].apart & tensors}
+    within = [index for index in possible if alive <= _live_at(program, index)]
+    through = [index for index in within if _live_at(program, index, arguments=False) <= alive]
+    return through or within or possible
+
+
+def check_apart(
+    program: Program, infos: Sequence[BufferInfo], names: Mapping[object, str], offsets: Mapping[str, int]
+) -> None:
+    """Raise `PlanError` where a workspace shares bytes with what TVM keeps apart from it.
+
+    What was found out here about callers is put to the test, for every build. Two tensors may share
+    bytes that TVM keeps apart: it does not know what a region does with its arguments.
+    """
+    tensors = {buffer.name for call in program.calls for buffer in arguments_of(call)}
+    for info in infos:
+        start = offsets[names[info.name_hint]]
+        for other in info.conflicts:
+            begin = offsets[names[other.name_hint]]
+            apart = start + int(info.size_bytes) <= begin or begin + int(other.size_bytes) <= start
+            if not apart and not {names[info.name_hint], names[other.name_hint]} <= tensors:
+                raise PlanError(f"{info.name_hint} and {other.name_hint} are alive at once: they share bytes")
+
+
+def _numbered(name: str, stem: str) -> bool:
+    return name.startswith(stem) and (name == stem or name[len(stem) :].isdigit())
+
+
+def _live_at(program: Program, index: int, *, arguments: bool = True) -> set[str]:
+    """The tensors between calls that are alive during a call, with its arguments or those that it does not touch."""
+    before = {buffer for call in program.calls[: index + 1] for buffer in arguments_of(call)}
+    after = {buffer for call in program.calls[index:] for buffer in arguments_of(call)}
+    here = set() if arguments else set(arguments_of(program.calls[index]))
+    return {buffer.name for buffer in (before & after) - here if buffer.role == "intermediate"}
+
+
+def _cliques(apart: Mapping[str, set[str]]) -> Iterator[frozenset[str]]:
+    """The largest sets of which each member is apart from all others (Bron and Kerbosch)."""
+
+    def extend(group: frozenset[str], open_: set[str], done: set[str]) -> Iterator[frozenset[str]]:
+        if not open_ and not done:
+            yield group
+        for name in sorted(open_):
+            yield from extend(group | {name}, open_ & apart[name], done & apart[name])
+            open_, done = open_ - {name}, done | {name}
+
+    yield from extend(frozenset(), set(apart), set())

@@ -1,0 +1,117 @@
+/* What the files of the kit share. */
+#ifndef KIT_INTERNAL_H
+#define KIT_INTERNAL_H
+
+#include "hal_kit.h"
+#include "hal_kit_config.h"
+#include "hwlib_hal.h"
+
+#include <stddef.h>
+
+/* A check works in a window of a local memory, and keeps images of it in main memory. */
+enum {
+  KIT_WINDOW = HAL_KIT_WINDOW,
+  KIT_UNIT = HAL_KIT_DMA_ALIGNMENT, /* addresses, strides and lengths of copies are multiples of it */
+};
+
+typedef struct {
+  uint8_t memory;
+  const char *name;
+  uint32_t size; /* whole units only: no copy reaches the rest */
+} kit_memory_t;
+
+enum { KIT_MEMORIES = 2 };
+extern const kit_memory_t kit_memories[KIT_MEMORIES];
+
+/* Where windows begin: at the start of their memory, or so that they end with it. */
+enum { KIT_AT_START, KIT_AT_END, KIT_PLACES };
+uint32_t kit_base(const kit_memory_t *memory, unsigned place);
+
+/* Images of windows in main memory. */
+extern uint8_t kit_before[KIT_WINDOW];   /* what is there before the check */
+extern uint8_t kit_expected[KIT_WINDOW]; /* what is to be there after it */
+extern uint8_t kit_got[KIT_WINDOW];      /* what is there */
+extern uint8_t kit_weights[KIT_WINDOW];  /* weights and parameters of a job */
+
+/* ---------------------------------------------------------------- kit_report.c */
+
+/* One check: begin, any number of failures (the first is reported), end. `subject` may be "". */
+void kit_begin(const char *function, const char *subject, const char *what);
+void kit_end(void);
+void kit_skip(const char *function, const char *what);
+uint32_t kit_failures(void);
+
+/* Reports "FAILED function: what: unit index: expected .. got ..". */
+void kit_fail(const char *function, const char *unit, uint64_t index, int64_t expected, int64_t got);
+
+/* Whether the status is HWLIB_OK; reports the function if it is not. */
+int kit_ok(const char *function, hwlib_status_t status);
+
+/* ---------------------------------------------------------------- kit_memory.c */
+
+uint32_t kit_random(void); /* the same sequence in every run */
+void kit_fill(uint8_t *bytes, uint32_t count);
+int kit_equal(const uint8_t *one, const uint8_t *other, uint32_t count);
+
+hwlib_place_t kit_local(const kit_memory_t *memory, uint32_t address);
+hwlib_place_t kit_main(const void *pointer);
+
+/* A copy that is waited for; whether both calls returned HWLIB_OK. */
+int kit_load(const kit_memory_t *memory, uint32_t address, const uint8_t *bytes, uint32_t count);
+int kit_fetch(const kit_memory_t *memory, uint32_t address, uint8_t *bytes, uint32_t count);
+
+/* Compares kit_got, which a copy that was waited for has just written, with what is expected. Blames the
+ * function, or hwlib_hal_copy_wait if the right bytes come after a while. */
+int kit_compare(const char *function, const uint8_t *expected, uint32_t count);
+
+/* Gives the engines every occasion to end what they should have ended before. */
+void kit_settle(void);
+
+/* ---------------------------------------------------------------- kit_expected.c */
+
+/* Does to the images what the job is to do to the local memories; addresses are offsets into the images. */
+void kit_compute(const hwlib_job_t *job, const uint8_t *weights, uint8_t *activations);
+
+/* The weight of an output channel, its index in [fy][fx][c]. */
+int32_t kit_weight(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile, const uint8_t *weights, uint32_t k,
+                   uint32_t index);
+uint32_t kit_filter_values(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile);
+uint32_t kit_filter_bytes(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile);
+
+/* ---------------------------------------------------------------- kit_job.c */
+
+/* The window's images to local memory; then any number of jobs on it, each compared byte for byte. The tile's
+ * addresses are offsets into the window. */
+int kit_load_window(unsigned place);
+int kit_run_job(const hwlib_layer_t *layer, const hwlib_tile_t *tile, unsigned place);
+
+hwlib_tile_t kit_moved(const hwlib_tile_t *tile, unsigned place);
+int kit_has_kind(unsigned kind);
+int kit_has_rounding(unsigned rounding);
+int kit_strides_have(unsigned strides, unsigned stride);
+
+/* A check that fills kit_before and kit_weights by itself and runs one job at both ends of the memories. */
+void kit_check_job(const char *subject, const char *what, const hwlib_layer_t *layer, const hwlib_tile_t *tile);
+
+/* "conv2d, rounding upward" and so on. */
+const char *kit_subject(unsigned kind, unsigned rounding);
+
+/* Additions of `count` values: the simplest job, for the checks of waits. */
+typedef struct {
+  hwlib_add_t layer;
+  hwlib_tile_t tile;
+} kit_addition_t;
+kit_addition_t kit_addition(unsigned rounding, uint32_t count);
+
+/* ---------------------------------------------------------------- checks by function */
+
+void kit_check_init(void);
+void kit_check_copies(void);
+void kit_check_copy_wait(void);
+void kit_check_convolutions(void);
+void kit_check_elementwise(void);
+void kit_check_job_wait(void);
+void kit_check_profile(void);
+void kit_check_refusals(void);
+
+#endif

@@ -1,0 +1,257 @@
+"""A project beside a reference, layer by layer: the first layer that differs, where, and by how much."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from byoc_hw.errors import InvalidInput, ToolchainMissing
+from byoc_hw.graph import Array
+from byoc_hw.project import Project
+from byoc_hw.run.files import Inputs
+
+TFLITE_RUNTIME = "tflite-runtime==2.14.0"
+"""The build of TFLite whose reference kernels numerics="tflite" follows; others differ from it."""
+
+
+class LayerReference(Protocol):
+    """What a project is compared with: the same model, run by something else."""
+
+    def run(self, inputs: Any) -> list[Array]:
+        """Outputs of one inference, in model order."""
+
+    def layers(self) -> dict[str, Array]:
+        """Outputs of the last run's layers, by "region:layer" or by the layer's name."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One layer, or model output, that is not what the reference has.
+
+    `index`, `found` and `expected` are of the first element that differs, in `inference`, the first
+    one where the layer differs. `count` and `largest` (of the absolute differences) are over all
+    `elements` of all inferences. `id` is the layer's number in the generated code, None for an output.
+    """
+
+    name: str
+    id: int | None
+    kind: str
+    inference: int
+    index: tuple[int, ...]
+    found: float
+    expected: float
+    count: int
+    elements: int
+    largest: float
+
+    def __str__(self) -> str:
+        what = self.name if self.id is None else f"layer {self.id} ({self.kind} {self.name})"
+        place = ", ".join(map(str, self.index))
+        return (
+            f"{what} at [{place}] of inference {self.inference}: got {self.found:g}, expected {self.expected:g}; "
+            f"{self.count} of {self.elements} elements differ, by up to {self.largest:g}"
+        )
+
+
+@dataclass(frozen=True)
+class Validation:
+    """What a comparison found: true where nothing differs.
+
+    `differences` are in the order of execution, so the first is where to look: those behind it may
+    only inherit it. `compared` names what was compared, `unseen` the layers of the accelerator that
+    could not be: their output is never as a whole in main memory, or the reference does not have it.
+    """
+
+    inferences: int
+    compared: tuple[str, ...]
+    unseen: tuple[str, ...]
+    differences: tuple[Difference, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything that was compared is equal."""
+        return not self.differences
+
+    @property
+    def first(self) -> Difference | None:
+        """The first layer, in the order of execution, that differs."""
+        return self.differences[0] if self.differences else None
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+    def __str__(self) -> str:
+        scope = f"{len(self.compared)} layers and outputs in {self.inferences} inferences"
+        unseen = f" ({len(self.unseen)} layers could not be compared)" if self.unseen else ""
+        if self.ok:
+            return f"equal: {scope}{unseen}"
+        others = [f"  then {difference}" for difference in self.differences[1:]]
+        return "\n".join([f"{len(self.differences)} of {scope} differ{unseen}", f"first {self.first}", *others])
+
+
+def validate(
+    project: Project,
+    inputs: Inputs | Sequence[Inputs],
+    reference: object,
+    *,
+    on: str = "host",
+    tolerance: float = 0,
+    **options: Any,
+) -> Validation:
+    """Run a project and a reference on the same inputs and compare every layer that both show.
+
+    `inputs` are those of one inference by name or as one array, or a list of inferences, each as
+    `Project.run` takes it. `reference` is the module that `partition_for_hwlib` returned (TVM's own
+    answer), the path of a TFLite file (TFLite's, see `TfliteReference`), or an object with `run` and
+    `layers`. `on` and `options` go to `Project.run_batch`: that is how a run on your own HAL is
+    compared. Differences up to `tolerance` do not count.
+
+    Raises `InvalidInput` for a reference of another model, and what `Project.run_batch` raises.
+    """
+    inferences = [inputs] if isinstance(inputs, np.ndarray | Mapping) else list(inputs)
+    answers = _reference(reference)
+    results = project.run_batch(inferences, on, trace=True, **options)
+    found: dict[str, Difference] = {}
+    compared: dict[str, None] = {}
+    for number, (arrays, result) in enumerate(zip(inferences, results, strict=True)):
+        outputs = answers.run(arrays)
+        for what, here, there in _pairs(project, result.trace or {}, result.outputs, outputs, answers.layers()):
+            compared[what.name] = None
+            _note(found, replace(what, inference=number), here, there, tolerance)
+    layers = [layer["name"] for layer in project.layers if layer["region"]]
+    unseen = tuple(name for name in layers if name not in compared)
+    differing = tuple(found[name] for name in compared if name in found and found[name].count)
+    return Validation(len(inferences), tuple(compared), unseen, differing)
+
+
+def _reference(reference: object) -> LayerReference:
+    if isinstance(reference, str | Path):
+        return TfliteReference(reference)
+    if hasattr(reference, "run") and hasattr(reference, "layers"):
+        return reference
+    from byoc_hw.frontend.relay.partition import check_module
+    from byoc_hw.frontend.relay.record import record_of
+    from byoc_hw.frontend.relay.reference import Reference
+
+    check_module(reference)
+    if record_of(reference) is None:
+        raise InvalidInput("reference is a module that partition_for_hwlib made, a .tflite file or an object with run")
+    return Reference(reference, layers=True)
+
+
+def _pairs(
+    project: Project,
+    trace: Mapping[int, bytes],
+    outputs: Sequence[Array],
+    expected: Sequence[Array],
+    layers: Mapping[str, Array],
+) -> Iterator[tuple[Difference, Array, Array]]:
+    """What was computed here and there: the layers in order, then the outputs."""
+    for layer in project.layers:
+        name = layer["name"]
+        there = layers.get(f"{layer['region']}:{name}", layers.get(name))
+        if layer["region"] is None or there is None or layer["id"] not in trace:
+            continue
+        data = trace[layer["id"]]
+        if len(data) != there.nbytes:
+            raise InvalidInput(f"layer {name}: the reference has {there.nbytes} bytes: the project {len(data)}")
+        yield _nothing(name, layer["id"], layer["kind"]), np.frombuffer(data, there.dtype).reshape(there.shape), there
+    if len(outputs) != len(expected):
+        raise InvalidInput(f"the reference has {len(expected)} outputs: the project {len(outputs)}")
+    for index, (here, there) in enumerate(zip(outputs, expected, strict=True)):
+        if here.shape != there.shape:
+            raise InvalidInput(f"output {index}: the reference has shape {there.shape}: the project {here.shape}")
+        yield _nothing(f"output {index}", None, "output"), here, there
+
+
+def _nothing(name: str, number: int | None, kind: str) -> Difference:
+    return Difference(name, number, kind, 0, (), 0, 0, 0, 0, 0)
+
+
+def _note(found: dict[str, Difference], what: Difference, here: Array, there: Array, tolerance: float) -> None:
+    """Count one comparison; the place is that of the first inference that differs."""
+    apart = np.abs(here.astype(np.float64) - there.astype(np.float64))
+    wrong = ~(apart <= tolerance)  # a NaN differs too
+    known = found.get(what.name, what)
+    if wrong.any() and not known.count:
+        index = tuple(int(at) for at in np.argwhere(wrong)[0])
+        known = replace(what, index=index, found=here[index].item(), expected=there[index].item())
+        known = replace(known, elements=found[what.name].elements if what.name in found else 0)
+    largest = float(apart[wrong].max(initial=0))
+    found[what.name] = replace(
+        known,
+        count=known.count + int(wrong.sum()),
+        elements=known.elements + here.size,
+        largest=max(known.largest, largest),
+    )
+
+
+# ---------------------------------------------------------------- TFLite
+
+
+class TfliteReference:
+    """A TFLite file as TFLite's own reference kernels run it; layers by the names of their tensors.
+
+    Every operator's output is made an output of the model in memory. Kept tensors alone
+    (`experimental_preserve_all_tensors`) would not do: an addition still works in place, over its
+    first input. `ToolchainMissing` without tflite-runtime.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        try:
+            from tflite_runtime.interpreter import Interpreter, OpResolverType
+        except ImportError as error:
+            raise ToolchainMissing(f"tflite_runtime is not installed: install the package {TFLITE_RUNTIME}") from error
+        try:
+            data = Path(path).read_bytes()
+        except OSError as error:
+            raise InvalidInput(f"{path}: cannot be read: {error.strerror}") from error
+        content, self._outputs = _with_all_outputs(data)
+        self._interpreter = Interpreter(model_content=content, experimental_op_resolver_type=OpResolverType.BUILTIN_REF)
+        self._interpreter.allocate_tensors()
+        self._names = {entry["index"]: entry["name"] for entry in self._interpreter.get_output_details()}
+
+    def run(self, inputs: Inputs) -> list[Array]:
+        """Outputs in the file's order for inputs by name, in the file's order, or one array."""
+        details = self._interpreter.get_input_details()
+        if isinstance(inputs, np.ndarray):
+            inputs = [inputs]
+        if isinstance(inputs, Mapping):
+            inputs = [inputs[entry["name"]] for entry in details]
+        for entry, array in zip(details, inputs, strict=True):
+            self._interpreter.set_tensor(entry["index"], array)
+        self._interpreter.invoke()
+        return [self._interpreter.get_tensor(index) for index in self._outputs]
+
+    def layers(self) -> dict[str, Array]:
+        """Output of every operator of the last run, by the name of its tensor."""
+        return {name: self._interpreter.get_tensor(index) for index, name in self._names.items()}
+
+
+def _with_all_outputs(data: bytes) -> tuple[bytes, list[int]]:
+    """The file with every operator's output among the model's, and the outputs that it had.
+
+    The longer list goes to the end of the file and the model's reference to the list is set to it.
+    """
+    import tflite
+
+    graph = tflite.Model.GetRootAsModel(data, 0).Subgraphs(0)
+    own = [int(index) for index in graph.OutputsAsNumpy()]
+    operators = [graph.Operators(number) for number in range(graph.OperatorsLength())]
+    written = [int(index) for operator in operators for index in operator.OutputsAsNumpy()]
+    outputs = list(dict.fromkeys([*own, *written]))
+    changed = bytearray(data)
+    changed += bytes(-len(changed) % 4)
+    field = graph._tab.Pos + graph._tab.Offset(_OUTPUTS)
+    struct.pack_into("<I", changed, field, len(changed) - field)
+    changed += struct.pack(f"<I{len(outputs)}i", len(outputs), *outputs)
+    return bytes(changed), own
+
+
+_OUTPUTS = 8
+"""Of the sub-graph's third field, in a flatbuffer's table of fields."""

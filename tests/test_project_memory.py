@@ -1,0 +1,297 @@
+"""RAM and flash of whole projects: one arena, constants in flash, nothing hidden between two runs."""
+
+import re
+import subprocess
+from dataclasses import replace
+from shutil import which
+
+import numpy as np
+import pytest
+from bit_exact import assert_bit_exact, input_arrays
+from relay_samples import Add, Conv, Pool, const, module, variable
+from tvm import relay
+
+import byoc_hw
+from byoc_hw.accelerator import REFERENCE, SMALL
+from byoc_hw.demo import heldout, model_path
+from byoc_hw.errors import PlanError
+
+RISCV = ["-march=rv32imc", "-mabi=ilp32", "-ffreestanding", "-Os", "-std=c11"]
+FLAGS = ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-sanitize=shift"]
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    """The shipped network, offloaded and on the host alone, by name."""
+    mod, params = byoc_hw.load_tflite(model_path())
+    partitioned = byoc_hw.partition_for_hwlib(mod, params, mod_name="one")
+    directory = tmp_path_factory.mktemp("digits")
+    return {
+        "one": byoc_hw.build(partitioned, output_dir=directory / "one"),
+        "two": byoc_hw.build(mod, params, mod_name="two", output_dir=directory / "two"),
+    }
+
+
+def mixed():
+    """Convolutions, a square root on the host, a sum with what was before it, pooling: regions around the host."""
+    x = variable((1, 12, 12, 8))
+    first = Conv(channels=8).expr(x)
+    y = Conv(channels=8, seed=1).expr(first)
+    host = relay.qnn.op.dequantize(y, const(0.1, "float32"), const(0, "int32"))
+    host = relay.sqrt(relay.nn.relu(host))
+    host = relay.qnn.op.quantize(host, const(0.1, "float32"), const(0, "int32"), out_dtype="int8")
+    return module(Pool("nn.max_pool2d").expr(Add().expr(Conv(channels=8, seed=2).expr(host), first)), x)
+
+
+# ---------------------------------------------------------------- the arena
+
+
+@pytest.mark.parametrize("mlperf_model", ["ad01_int8", "kws_ref_model", "pretrainedResnet_quant"], indirect=True)
+def test_mlperf_tiny_arenas_are_at_their_lower_bound(mlperf_model):
+    mod, params = byoc_hw.load_tflite(mlperf_model)
+    memory = byoc_hw.build(byoc_hw.partition_for_hwlib(mod, params)).memory
+    assert memory.arena <= 1.02 * memory.lower_bound
+    assert memory.gap == 0
+    assert memory.arena <= memory.tvm
+
+
+def test_a_region_between_host_operators_shares_the_arena_with_them():
+    project = assert_bit_exact(mixed())
+    memory = project.memory
+    assert memory.gap == 0
+    assert memory.arena < memory.tvm
+    assert sum(memory.owners.values()) == memory.lower_bound
+    assert f"arena (lower bound {memory.lower_bound}, gap at most 0, TVM's planner {memory.tvm})" in str(memory)
+    assert memory.peak
+
+
+def test_blocks_of_the_memory_map_lie_in_the_arena():
+    memory = byoc_hw.build(byoc_hw.partition_for_hwlib(mixed())).memory
+    assert max(offset + nbytes for _, offset, nbytes in memory.blocks.values()) == memory.arena
+    assert {owner for owner, _, _ in memory.blocks.values()} >= {"tensor", "region scratch"}
+
+
+def convolutions():
+    x = variable((1, 12, 12, 8))
+    return module(Conv(channels=8, seed=1).expr(Conv(channels=8).expr(Conv(channels=8, seed=2).expr(x))), x)
+
+
+@pytest.mark.parametrize(
+    ("sample", "limits", "message"),
+    [
+        (
+            mixed,
+            {"ram": 600},
+            r"alive at once in tvmgen_default_fused_\w+ would have to shrink:\n +4608  host workspace: ",
+        ),
+        (convolutions, {"ram": 600}, r"alive at once in tvmgen_default_hwlib_main_0: .+:\n +1152  region scratch: "),
+        (mixed, {"flash": 100}, r"flash is 100 bytes: \d+ bytes needed, .+ the largest:\n +\d+  tvmgen_default_hwlib_"),
+    ],
+)
+def test_what_does_not_fit_is_named_by_layer(sample, limits, message):
+    mod = byoc_hw.partition_for_hwlib(sample(), accelerator=replace(REFERENCE, label="TINY", **limits))
+    with pytest.raises(PlanError, match=message):
+        byoc_hw.build(mod)
+
+
+# ---------------------------------------------------------------- inputs and outputs in the arena
+
+
+def compile_and_run(tmp_path, projects, main, *options):
+    """What a program around generated projects prints, under the sanitizers."""
+    (tmp_path / "main.c").write_text(main)
+    sources, includes = [tmp_path / "main.c"], []
+    for project in projects:
+        sources += sorted((project.directory / "src").glob("*.c"))
+        includes.append(f"-I{project.directory / 'include'}")
+    hwlib = next(project.directory / "hwlib" for project in projects if (project.directory / "hwlib").exists())
+    sources += [*sorted((hwlib / "src").glob("*.c")), *sorted((hwlib / "sim").glob("*.c"))]
+    includes += [f"-I{hwlib / 'include'}", f"-I{hwlib / 'sim'}"]
+    program = tmp_path / "program"
+    subprocess.run(
+        ["gcc", *FLAGS, "-fno-strict-aliasing", *options, *includes, *sources, "-lm", "-o", program], check=True
+    )
+    return subprocess.run([program], check=True, capture_output=True).stdout
+
+
+def c_bytes(array):
+    return "{" + ", ".join(str(value) for value in array.ravel()) + "}"
+
+
+@pytest.mark.parametrize("accelerator", [REFERENCE, SMALL], ids=lambda preset: preset.label)
+def test_inputs_and_outputs_may_lie_in_the_arena(tmp_path, accelerator):
+    mod = byoc_hw.partition_for_hwlib(mixed(), mod_name="net", accelerator=accelerator)
+    outside = byoc_hw.build(mod)
+    inside = byoc_hw.build(mod, io_in_arena=True, output_dir=tmp_path / "net")
+    (arrays, *_) = list(input_arrays(mixed(), 1))[2:]
+    expected = outside.run(arrays, cflags="-O1").outputs[0]
+    assert inside.memory.arena < outside.memory.arena + arrays[0].nbytes + expected.nbytes
+    np.testing.assert_array_equal(inside.run(arrays, cflags="-O1").outputs[0], expected)
+    header = (inside.directory / "include/net.h").read_text()
+    first, output = (
+        re.search(r"net_input_\w+(?=\(void\))", header)[0],
+        re.search(r"net_output_\w+(?=\(void\))", header)[0],
+    )
+    main = f"""#include <stdio.h>
+#include <string.h>
+#include "net.h"
+static const int8_t data[] = {c_bytes(arrays[0])};
+int main(void) {{
+  for (int run = 0; run < 2; ++run) {{
+    struct net_inputs in = {{{first}()}};
+    struct net_outputs out = {{{output}()}};
+    memcpy({first}(), data, sizeof data);
+    if (net_run(&in, &out) != 0) return 1;
+    fwrite({output}(), {expected.nbytes}, 1, stdout);
+  }}
+  return 0;
+}}
+"""
+    printed = compile_and_run(tmp_path, [inside], main)
+    np.testing.assert_array_equal(np.frombuffer(printed, np.int8), np.tile(expected.ravel(), 2))
+
+
+# ---------------------------------------------------------------- nothing hidden
+
+
+def test_a_run_after_one_that_failed_anywhere_gives_the_same_result(tmp_path, digits):
+    image = heldout().images[3]
+    expected = digits["one"].run(image[None], cflags="-O1").outputs[0]
+    main = f"""#include <stdio.h>
+#include "one.h"
+#include "hwlib_hal.h"
+static const int8_t image[] = {c_bytes(image)};
+static int8_t result[10];
+static unsigned long calls, fails_at;
+hwlib_status_t __real_hwlib_hal_job_wait(hwlib_token_t token);
+hwlib_status_t __wrap_hwlib_hal_job_wait(hwlib_token_t token);
+hwlib_status_t __wrap_hwlib_hal_job_wait(hwlib_token_t token) {{
+  hwlib_status_t status = __real_hwlib_hal_job_wait(token);
+  return ++calls == fails_at ? 77 : status;
+}}
+static int run(unsigned long at) {{
+  const struct one_inputs in = {{image}};
+  const struct one_outputs out = {{result}};
+  for (int i = 0; i < 10; ++i) result[i] = 0;
+  calls = 0;
+  fails_at = at;
+  return (int)one_run(&in, &out);
+}}
+int main(void) {{
+  if (run(0) != 0) return 1;
+  unsigned long all = calls;
+  for (unsigned long at = 1; at <= all; at += 3) {{
+    if (ONE_RESULT_STATUS(run(at)) != 77) return 2;
+    if (run(0) != 0) return 3;
+    fwrite(result, sizeof result, 1, stdout);
+  }}
+  return 0;
+}}
+"""
+    printed = compile_and_run(tmp_path, [digits["one"]], main, "-Wl,--wrap=hwlib_hal_job_wait")
+    results = np.frombuffer(printed, np.int8).reshape(-1, 10)
+    assert len(results) > 3
+    np.testing.assert_array_equal(results, np.tile(expected, (len(results), 1)))
+
+
+def test_two_models_share_one_arena(tmp_path, digits):
+    image = heldout().images[5]
+    expected = [project.run(image[None], cflags="-O1").outputs[0] for project in digits.values()]
+    calls = "".join(
+        f"""
+  const struct {name}_inputs in_{name} = {{image}};
+  const struct {name}_outputs out_{name} = {{result}};
+  for (int run = 0; run < 2; ++run) {{
+    if ({name}_run(&in_{name}, &out_{name}) != 0) return 1;
+    fwrite(result, sizeof result, 1, stdout);
+    for (unsigned i = 0; i < sizeof shared; ++i) shared[i] = 0xa5;
+  }}
+"""
+        for name in digits
+    )
+    main = f"""#include <stdio.h>
+#include "one.h"
+#include "two.h"
+#define LARGER(a, b) ((a) > (b) ? (a) : (b))
+uint8_t shared[LARGER(ONE_ARENA_SIZE, TWO_ARENA_SIZE)] __attribute__((aligned(16)));
+static const int8_t image[] = {c_bytes(image)};
+static int8_t result[10];
+int main(void) {{
+  {calls}
+  return 0;
+}}
+"""
+    printed = compile_and_run(tmp_path, digits.values(), main, "-DONE_ARENA=shared", "-DTWO_ARENA=shared")
+    found = np.frombuffer(printed, expected[0].dtype)
+    np.testing.assert_array_equal(found, np.concatenate([np.tile(one.ravel(), 2) for one in expected]))
+
+
+# ---------------------------------------------------------------- flash
+
+
+def test_host_weights_are_not_widened_in_flash(digits):
+    _, params = byoc_hw.load_tflite(model_path())
+    weights = sum(array.numpy().size for array in params.values() if array.dtype == "int8")
+    channels = sum(array.numpy().size for array in params.values() if array.dtype == "int32")
+    assert digits["two"].memory.flash["host"] <= weights + 16 * channels
+    source = (digits["two"].directory / "src/two_host.c").read_text()
+    assert all(int(extent) <= 64 for extent in re.findall(r"static const int(?:16|32)_t [^[]*\[(\d+)\]", source))
+
+
+# The cross compiler may come without a C library: to compile, what the sources use of these is enough.
+STUBS = {
+    "math.h": """
+float expf(float), roundf(float), floorf(float), rintf(float);
+#define INFINITY __builtin_inff()
+#define NAN __builtin_nanf("")
+#define isnan __builtin_isnan
+#define isinf __builtin_isinf
+""",
+    "string.h": """
+#include <stddef.h>
+void *memset(void *, int, size_t);
+void *memcpy(void *, const void *, size_t);
+""",
+}
+
+
+def sections(directory, sources, includes):
+    """Bytes of constants, of initialized and of other data in the objects for a 32-bit RISC-V."""
+    stubs = directory / "stubs"
+    stubs.mkdir()
+    for name, text in STUBS.items():
+        (stubs / name).write_text(text)
+    totals = {"rodata": 0, "data": 0, "bss": 0}
+    for index, source in enumerate(sources):
+        target = directory / f"{index}.o"
+        folders = [f"-I{folder}" for folder in (*includes, stubs)]
+        command = ["riscv64-unknown-elf-gcc", *RISCV, "-fno-strict-aliasing", *folders, "-c", source, "-o", target]
+        subprocess.run(command, check=True)
+        command = ["riscv64-unknown-elf-size", "-A", target]
+        listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        for kind, size in re.findall(r"^\.s?(rodata|data|bss)\S*\s+(\d+)", listed, re.M):
+            totals[kind] += int(size)
+    return totals
+
+
+def assert_constants_in_flash(project, directory):
+    root = project.directory
+    sources = [*sorted((root / "src").glob("*.c")), *sorted((root / "hwlib/src").glob("*.c"))]
+    totals = sections(directory, sources, [root / "include", root / "src", root / "hwlib/include"])
+    assert totals["data"] == 0
+    assert totals["bss"] == project.memory.arena
+    assert totals["rodata"] >= project.memory.flash_bytes
+
+
+@pytest.mark.skipif(which("riscv64-unknown-elf-gcc") is None, reason="install gcc-riscv64-unknown-elf")
+@pytest.mark.parametrize("name", ["one", "two"])
+def test_constants_lie_in_flash_and_ram_holds_the_arena_alone(tmp_path, digits, name):
+    assert_constants_in_flash(digits[name], tmp_path)
+
+
+@pytest.mark.skipif(which("riscv64-unknown-elf-gcc") is None, reason="install gcc-riscv64-unknown-elf")
+@pytest.mark.parametrize("mlperf_model", ["pretrainedResnet_quant"], indirect=True)
+def test_constants_of_a_larger_model_lie_in_flash(tmp_path, mlperf_model):
+    mod, params = byoc_hw.load_tflite(mlperf_model)
+    project = byoc_hw.build(byoc_hw.partition_for_hwlib(mod, params, mod_name="net"))
+    assert_constants_in_flash(project, tmp_path)

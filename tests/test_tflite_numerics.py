@@ -1,0 +1,240 @@
+"""numerics="tflite": offloaded layers equal TFLite's reference kernels, bit for bit."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import tflite
+import tvm
+from relay_samples import Add, Conv, Pool, const, module, variable
+from test_networks import MLPERF_TINY, structured
+from tflite_samples import NONE, RELU, OperatorSample, TensorSample, model_bytes
+from tvm import relay
+
+import byoc_hw
+from byoc_hw.accelerator import REFERENCE
+from byoc_hw.demo import heldout, model_path
+from byoc_hw.errors import InvalidInput
+from byoc_hw.frontend.relay.record import regions
+from byoc_hw.graph import Dense, Quantization, Tensor
+from byoc_hw.params.requantize import scale_of_ratio, sum_scales
+
+pytest.importorskip("tflite_runtime", reason="the oracle: install the package tflite-runtime==2.14.0")
+
+
+def project_of(path, **options):
+    mod, params = byoc_hw.load_tflite(path)
+    partitioned = byoc_hw.partition_for_hwlib(mod, params, mod_name="net", numerics="tflite", **options)
+    return byoc_hw.build(partitioned)
+
+
+def assert_equals_tflite(path, inputs, **options):
+    """Every operator is offloaded, and every output and every layer that can be seen equals TFLite's."""
+    project = project_of(path, **options)
+    assert not project.report.host, str(project.report)
+    validation = byoc_hw.validate(
+        project, [[array] if isinstance(array, np.ndarray) else array for array in inputs], path
+    )
+    assert validation, str(validation)
+    assert validation.inferences == len(inputs)
+    return validation
+
+
+# ---------------------------------------------------------------- whole networks
+
+
+@pytest.mark.parametrize("mlperf_model", MLPERF_TINY, indirect=True)
+def test_mlperf_tiny_equals_tflite_layer_by_layer(mlperf_model):
+    mod, _ = byoc_hw.load_tflite(mlperf_model)
+    (shape,) = (tuple(int(n) for n in p.type_annotation.shape) for p in mod["main"].params[:1])
+    validation = assert_equals_tflite(mlperf_model, structured(shape, 50, seed=0))
+    assert len(validation.compared) > len(validation.unseen)
+
+
+@pytest.mark.parametrize("accelerator", [REFERENCE, byoc_hw.SMALL], ids=lambda preset: preset.label)
+def test_digits_equal_tflite_on_what_they_were_not_trained_on(accelerator):
+    images = [image[None] for image in heldout().images]
+    assert_equals_tflite(model_path(), images, accelerator=accelerator)
+
+
+# ---------------------------------------------------------------- single operators, random quantization
+
+
+def tensor(rng, shape, low=0.01, high=0.2):
+    return TensorSample(shape, float(rng.uniform(low, high)), int(rng.integers(-128, 128)))
+
+
+def addition(rng):
+    shape = (1, 16, 16, 8)
+    options = {"FusedActivationFunction": int(rng.choice([NONE, RELU]))}
+    # Scales that are far apart, either way round.
+    inputs = [tensor(rng, shape, 0.001), tensor(rng, shape, 0.05, 0.5)]
+    rng.shuffle(inputs)
+    return OperatorSample("ADD", inputs, tensor(rng, shape, 0.05, 0.4), options)
+
+
+def average(rng):
+    """With padding, whose elements do not count, and windows of odd and even sizes."""
+    ifm = tensor(rng, (1, 13, 11, 8))
+    height, width, stride = (int(value) for value in rng.integers((2, 2, 1), (6, 6, 3)))
+    shape = (1, -(-13 // stride), -(-11 // stride), 8)
+    options = {"Padding": tflite.Padding.SAME, "FilterHeight": height, "FilterWidth": width}
+    options |= {"StrideH": stride, "StrideW": stride, "FusedActivationFunction": int(rng.choice([NONE, RELU]))}
+    return OperatorSample("AVERAGE_POOL_2D", [ifm], replace(ifm, shape=shape), options)
+
+
+def softmax(rng):
+    rows, channels = int(rng.integers(1, 5)), int(rng.integers(2, 200))
+    scale = float(np.exp(rng.uniform(np.log(0.002), np.log(1.5))))
+    ifm = TensorSample((rows, channels), scale, int(rng.integers(-128, 128)))
+    return OperatorSample("SOFTMAX", [ifm], TensorSample(ifm.shape, 1 / 256, -128), {"Beta": 1.0})
+
+
+def weighted(rng, operator):
+    """Sums whose outputs spread over int8 and beyond."""
+    dense, depthwise = operator == "FULLY_CONNECTED", operator == "DEPTHWISE_CONV_2D"
+    channels, depth = 16, 16
+    ifm = tensor(rng, (1, depth) if dense else (1, 7, 6, depth))
+    shape = {"FULLY_CONNECTED": (channels, depth), "CONV_2D": (channels, 3, 3, depth)}.get(operator, (1, 3, 3, depth))
+    scales = rng.uniform(0.001, 0.01, 1 if dense else channels).astype(np.float32)
+    weights = TensorSample(
+        shape, tuple(scales), 0, rng.integers(-127, 128, shape).astype(np.int8), axis=3 if depthwise else 0
+    )
+    products = np.float32(ifm.scale) * scales
+    bias = TensorSample((channels,), tuple(products), 0, rng.integers(-9000, 9000, channels).astype(np.int32))
+    spread = 60 * 74 * np.sqrt(np.prod(shape[:-1] if depthwise else shape[1:]))
+    ofm = TensorSample(
+        (1, channels) if dense else (1, 7, 6, channels),
+        float(products.mean() * spread / 100),
+        int(rng.integers(-60, 60)),
+    )
+    window = {"Padding": tflite.Padding.SAME, "StrideH": 1, "StrideW": 1, "DilationHFactor": 1, "DilationWFactor": 1}
+    options = {} if dense else window | ({"DepthMultiplier": 1} if depthwise else {})
+    options["FusedActivationFunction"] = int(rng.choice([NONE, RELU]))
+    return OperatorSample(operator, [ifm, weights, bias], ofm, options)
+
+
+def check_operator_file(path, sample, rng, count=40):
+    path.write_bytes(model_bytes(sample))
+    shapes = [entry.shape for entry in sample.inputs if entry.data is None]
+    inputs = [[rng.integers(-128, 128, shape).astype(np.int8) for shape in shapes] for _ in range(count)]
+    inputs += [[np.full(shape, value, np.int8) for shape in shapes] for value in (-128, 127)]
+    assert_equals_tflite(path, inputs)
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("operator", [addition, average, softmax], ids=lambda operator: operator.__name__)
+def test_operator_equals_tflite(tmp_path, operator, seed):
+    rng = np.random.default_rng(seed)
+    check_operator_file(tmp_path / "one.tflite", operator(rng), rng)
+
+
+@pytest.mark.parametrize("operator", ["CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"])
+def test_weighted_operator_equals_tflite(tmp_path, operator):
+    rng = np.random.default_rng(len(operator))
+    check_operator_file(tmp_path / "one.tflite", weighted(rng, operator), rng)
+
+
+@pytest.mark.parametrize("operator", ["CONV_2D", "FULLY_CONNECTED"])
+def test_scales_are_multiplied_in_the_precision_that_tflite_has(tmp_path, operator):
+    """In double for a convolution, in float32 for a dense layer: sums that tell the two apart."""
+    rng = np.random.default_rng(1)
+    dense = operator == "FULLY_CONNECTED"
+    ifm_scale, weight_scale = (np.float32(value) for value in rng.uniform(0.01, 0.3, 2))
+    ofm_scale = np.float32(float(ifm_scale * weight_scale) * 2**30 / 200)
+    narrow = scale_of_ratio(float(ifm_scale * weight_scale) / float(ofm_scale))
+    wide = scale_of_ratio(float(ifm_scale) * float(weight_scale) / float(ofm_scale))
+    near = [int((step + 0.5) * 2**30 / 200) + offset for step in range(20, 100) for offset in range(-60, 60)]
+    telling = [total for total in near if narrow.apply(total, "tflite") != wide.apply(total, "tflite")][:16]
+    assert len(telling) == 16
+    shape = (16, 4) if dense else (16, 1, 1, 4)
+    weights = TensorSample(shape, float(weight_scale), 0, np.zeros(shape, np.int8))
+    weights.data.reshape(16, 4)[:, 0] = 1  # else the requantize's scale would say nothing
+    product = float(ifm_scale * weight_scale)
+    bias = TensorSample((16,), product, 0, np.array(telling, np.int32))
+    outer = (1,) if dense else (1, 1, 1)
+    ends = TensorSample((*outer, 4), float(ifm_scale)), TensorSample((*outer, 16), float(ofm_scale))
+    options = {} if dense else {"StrideH": 1, "StrideW": 1, "DilationHFactor": 1, "DilationWFactor": 1}
+    sample = OperatorSample(operator, [ends[0], weights, bias], ends[1], options)
+    path = tmp_path / "one.tflite"
+    path.write_bytes(model_bytes(sample))
+    assert_equals_tflite(path, [np.zeros(ends[0].shape, np.int8)])
+
+
+# ---------------------------------------------------------------- what is refused and declined
+
+
+@pytest.mark.parametrize(
+    ("numerics", "rounding", "others"), [("tflite", "tflite", "upward"), ("relay", "upward", "tflite")]
+)
+def test_refuses_an_accelerator_that_lacks_the_rounding(numerics, rounding, others):
+    lacking = replace(REFERENCE, label="ONE", roundings=(others,))
+    needs = f"numerics '{numerics}' needs the rounding '{rounding}': its roundings are {others}"
+    message = f"accelerator hwlib \\(ONE\\): {needs}"
+    with pytest.raises(InvalidInput, match=message):
+        byoc_hw.partition_for_hwlib(Conv().module(), accelerator=lacking, numerics=numerics)
+
+
+def test_declines_a_mean_whose_fixed_point_is_another_one():
+    report = str(byoc_hw.explain(byoc_hw.partition_for_hwlib(Pool(operator="mean").module(), numerics="tflite")))
+    assert "a mean with its requantize is rounded upward: TFLite's own fixed point is another one: got tflite" in report
+
+
+def test_declines_a_requantize_that_tflite_could_not_state():
+    """A Relay model may scale sums by anything; TFLite has nothing but the scales of input and weights."""
+    x, zero, scale = variable((1, 8)), const(0, "int32"), const(0.1, "float32")
+    weights = const(np.arange(32).reshape(4, 8) - 16, "int8")
+    total = relay.qnn.op.dense(x, weights, zero, zero, scale, scale, units=4, out_dtype="int32")
+    other = const(0.02, "float32")
+    body = relay.qnn.op.requantize(total, other, zero, const(0.2, "float32"), zero, out_dtype="int8")
+    mod = byoc_hw.partition_for_hwlib(module(body, x), numerics="tflite")
+    assert not regions(mod)
+    assert (
+        "requantize's scale is the product of input's and weights', as TFLite's rounding asks: got 0.02 for 0.01"
+        in str(byoc_hw.explain(mod))
+    )
+
+
+def test_module_records_its_numerics_and_the_descriptors_say_it():
+    mod = byoc_hw.partition_for_hwlib(Add().module(), numerics="tflite")
+    assert byoc_hw.explain(mod).numerics == "tflite"
+    project = byoc_hw.build(mod)
+    code = (project.directory / "src" / f"{project.mod_name}_hwlib.c").read_text()
+    assert "HWLIB_ROUND_TFLITE" in code
+    assert "HWLIB_ROUND_UPWARD" not in code
+
+
+def test_refuses_a_region_of_other_numerics_than_its_module():
+    mod = byoc_hw.partition_for_hwlib(Add().module(), numerics="tflite")
+    ((region, function),) = regions(mod).items()
+    mod[region] = function.with_attr("byoc_hw_numerics", "relay")
+    with pytest.raises(InvalidInput, match="follows numerics 'tflite', as the module: got 'relay'"):
+        byoc_hw.build(mod)
+
+
+def test_plain_relay_build_follows_the_recorded_numerics():
+    mod = byoc_hw.partition_for_hwlib(Add().module(), numerics="tflite")
+    executor = relay.backend.Executor("aot", {"interface-api": "c", "unpacked-api": True})
+    with tvm.transform.PassContext(opt_level=3, config={"tir.disable_vectorize": True}):
+        library = relay.build(mod, "c", executor=executor, runtime=relay.backend.Runtime("crt"))
+    sources = [module.get_source() for module in library.lib.imported_modules]
+    assert any("HWLIB_ROUND_TFLITE" in source for source in sources)
+
+
+def test_silent_channels_have_any_scale():
+    """A channel without weights and bias is 0 under every scale, and partitioning gives dead ones another."""
+    quantized = Quantization((0.1,), (0,))
+    layer = Dense(
+        "fc",
+        (),
+        Tensor("x", (1, 2), quantization=quantized),
+        Tensor("y", (1, 2), quantization=quantized),
+        rounding="tflite",
+        weights=Tensor("w", (2, 2), quantization=Quantization((0.1, 0.2), (0,), 0), data=np.array([[1, 2], [0, 0]])),
+        bias=None,
+        accumulator=Quantization((0.01, 7.0), (0,)),
+        act_min=-128,
+        act_max=127,
+    )
+    assert list(layer.problems()) == []
+    assert len(sum_scales(layer)) == 2

@@ -1,0 +1,125 @@
+"""validate: the first layer that differs, where, and by how much."""
+
+import numpy as np
+import pytest
+from relay_samples import Conv, Pool, module, variable
+
+import byoc_hw
+from byoc_hw.demo import heldout, model_path
+from byoc_hw.errors import InvalidInput
+
+
+@pytest.fixture(scope="module")
+def chain():
+    """A convolution and a pooling as partitioned module and project."""
+    x = variable((1, 8, 8, 4))
+    conv = Conv().expr(x)
+    mod = byoc_hw.partition_for_hwlib(module(Pool().expr(conv), x))
+    return mod, byoc_hw.build(mod)
+
+
+def images(count=3, seed=0):
+    return [np.random.default_rng(seed + i).integers(-128, 128, (1, 8, 8, 4)).astype(np.int8) for i in range(count)]
+
+
+class Altered:
+    """A reference that is wrong in one layer."""
+
+    def __init__(self, project, layers, change):
+        self.project, self.names, self.change = project, layers, change
+
+    def run(self, inputs):
+        self.result = self.project.run(inputs, trace=True)
+        return self.result.outputs
+
+    def layers(self):
+        trace = {
+            layer["name"]: np.frombuffer(self.result.trace[layer["id"]], np.int8).copy()
+            for layer in self.project.layers
+            if layer["id"] in self.result.trace
+        }
+        for name in self.names:
+            self.change(trace[name])
+        return trace
+
+
+def bumped(values):
+    values[5:8] += np.where(values[5:8] > 0, -3, 3).astype(np.int8)
+
+
+def seen(project):
+    trace = project.run(images()[0], trace=True).trace
+    return [layer["name"] for layer in project.layers if layer["id"] in trace]
+
+
+def test_equal_to_tvm_layer_by_layer(chain):
+    mod, project = chain
+    validation = byoc_hw.validate(project, images(), mod)
+    assert validation.ok
+    assert validation
+    assert validation.first is None
+    assert set(validation.compared) == {*seen(project), "output 0"}
+    assert str(validation).startswith(f"equal: {len(validation.compared)} layers and outputs in 3 inferences")
+
+
+def test_one_array_is_one_inference(chain):
+    mod, project = chain
+    assert byoc_hw.validate(project, images()[0], reference=mod).inferences == 1
+
+
+def test_names_the_first_layer_that_differs_and_where(chain):
+    _, project = chain
+    names = seen(project)
+    reference = Altered(project, names, bumped)
+    validation = byoc_hw.validate(project, images(2), reference)
+    assert not validation
+    first = validation.first
+    assert (first.name, first.inference, first.index) == (names[0], 0, (5,))
+    assert abs(first.found - first.expected) == 3
+    assert (first.count, first.largest) == (6, 3)
+    assert first.elements == 2 * reference.layers()[names[0]].size
+    assert [difference.name for difference in validation.differences] == names
+    text = str(validation)
+    assert f"first layer {first.id} ({first.kind} {first.name}) at [5] of inference 0: got" in text
+    assert "6 of" in text
+    assert "by up to 3" in text
+
+
+def test_differences_within_the_tolerance_do_not_count(chain):
+    _, project = chain
+    reference = Altered(project, seen(project)[:1], bumped)
+    assert byoc_hw.validate(project, images(1), reference, tolerance=3)
+    assert not byoc_hw.validate(project, images(1), reference, tolerance=2)
+
+
+def test_finds_the_layer_where_two_arithmetics_part():
+    """TVM's answer for a project that follows TFLite: what a wrong rounding in a HAL would look like."""
+    mod, params = byoc_hw.load_tflite(model_path())
+    partitioned = byoc_hw.partition_for_hwlib(mod, params, numerics="tflite")
+    pictures = [image[None] for image in heldout().images[:10]]
+    validation = byoc_hw.validate(byoc_hw.build(partitioned), pictures, partitioned)
+    assert not validation
+    assert validation.first.largest == 1
+
+
+def test_options_reach_the_runner(chain):
+    mod, project = chain
+    with pytest.raises(byoc_hw.ToolchainMissing, match="no-such-compiler"):
+        byoc_hw.validate(project, images(1), mod, cc="no-such-compiler")
+    with pytest.raises(InvalidInput, match="on is one of"):
+        byoc_hw.validate(project, images(1), mod, on="the moon")
+
+
+def test_refuses_a_reference_of_another_model(chain):
+    mod, project = chain
+    with pytest.raises(InvalidInput, match="reference is a module that partition_for_hwlib made"):
+        byoc_hw.validate(project, images(1), Conv().module())
+    other = byoc_hw.build(byoc_hw.partition_for_hwlib(Conv().module()))
+    with pytest.raises(InvalidInput, match="the reference has"):
+        byoc_hw.validate(other, images(1), mod)
+
+
+def test_refuses_a_file_that_is_not_there(chain, tmp_path):
+    pytest.importorskip("tflite_runtime")
+    with pytest.raises(InvalidInput, match="cannot be read"):
+        byoc_hw.validate(chain[1], images(1), tmp_path / "none.tflite")
