@@ -6,38 +6,33 @@ same target, executor and options, and nothing offloaded.
 
 from __future__ import annotations
 
-import argparse
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import tvm
+from tables import models, options, show
 from tvm import relay
 from tvm.ir.memory_pools import WorkspaceMemoryPools, WorkspacePoolInfo
 
 import byoc_hw
-from byoc_hw.demo import model_path
 from byoc_hw.frontend.relay.host import ALIGNMENT, golden_semantics, quiet
-
-ROOT = Path(__file__).resolve().parents[1]
-MODELS = Path(os.environ.get("BYOC_HW_MODELS", ROOT.parent / "shared" / "models"))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("models", nargs="*", type=Path, help="the digits model, and those in $BYOC_HW_MODELS")
-    paths = parser.parse_args().models or [model_path(), *sorted(MODELS.glob("*.tflite"))]
-    print(f"{'model':<28}  {'partition s':>11}  {'build s':>8}  {'together s':>10}  {'TVM alone s':>11}  {'ratio':>6}")
-    for path in paths:
-        mod, params = byoc_hw.load_tflite(path)
-        partitioned = byoc_hw.partition_for_hwlib(mod, params)
-        partition = best(lambda mod=mod, params=params: byoc_hw.partition_for_hwlib(mod, params))
-        build = best(lambda partitioned=partitioned: byoc_hw.build(partitioned))
-        alone = best(lambda mod=mod, params=params: tvm_alone(mod, params))
-        both = partition + build
-        row = f"{path.stem:<28}  {partition:>11.2f}  {build:>8.2f}  {both:>10.2f}  {alone:>11.2f}  {both / alone:>6.2f}"
-        print(row, flush=True)
+    given = options(__doc__).parse_args()
+    columns = ("model", "partition s", "build s", "TVM alone s", "ratio")
+    show("compile_time", columns, map(row, models(given.models)), into_readme=given.update)
+
+
+def row(path: Path) -> tuple[str, ...]:
+    """Seconds to partition and to build, TVM's own, and ours in TVM's."""
+    mod, params = byoc_hw.load_tflite(path)
+    partitioned = byoc_hw.partition_for_hwlib(mod, params)
+    partition = best(lambda: byoc_hw.partition_for_hwlib(mod, params))
+    build = best(lambda: byoc_hw.build(partitioned))
+    alone = best(lambda: tvm_alone(mod, params))
+    return (path.stem, *(f"{value:.2f}" for value in (partition, build, alone, (partition + build) / alone)))
 
 
 def best(job: Callable[[], object], runs: int = 3) -> float:

@@ -7,34 +7,32 @@ The model's arithmetic is the same on both: their outputs are compared.
 
 from __future__ import annotations
 
-import argparse
-import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+from tables import models, options, show
 
 import byoc_hw
-from byoc_hw.demo import model_path
 from byoc_hw.run.result import HostInstructions, Result
 
-ROOT = Path(__file__).resolve().parents[1]
-MODELS = Path(os.environ.get("BYOC_HW_MODELS", ROOT.parent / "shared" / "models"))
-COLUMNS = ("CPU only", "offloaded", "regions", "operators", "main", "accelerator", "end to end", "ratio")
+COLUMNS = ("model", "CPU only", "offloaded", "regions", "operators", "main", "accelerator", "end to end", "ratio")
+"""Instructions of the core alone, and with the accelerator, by part; cycles of the accelerator and of both together."""
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("models", nargs="*", type=Path, help="the digits model, and those in $BYOC_HW_MODELS")
+    parser = options(__doc__)
     parser.add_argument("--layers", action="store_true", help="also each layer's share")
-    options = parser.parse_args()
-    paths = options.models or [model_path(), *sorted(MODELS.glob("*.tflite"))]
-    print("instructions of the core, cycles of the accelerator, cycles end to end; ratio: CPU only / end to end")
-    print(f"{'model':<24}" + "".join(f"{column:>13}" for column in COLUMNS))
-    for path in paths:
-        alone, offloaded = runs(path)
-        print(f"{path.stem:<24}" + "".join(f"{value:>13}" for value in row(alone, offloaded)), flush=True)
-        if options.layers:
-            print_layers(offloaded)
+    given = parser.parse_args()
+
+    def rows() -> Iterator[list[object]]:
+        for path in models(given.models):
+            alone, offloaded = runs(path)
+            yield [path.stem, *row(alone, offloaded)]
+            if given.layers:
+                print_layers(offloaded)
+
+    show("end_to_end", COLUMNS, rows(), into_readme=given.update)
 
 
 def runs(path: Path) -> tuple[Result, Result]:

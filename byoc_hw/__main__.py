@@ -14,7 +14,7 @@ import byoc_hw
 from byoc_hw.accelerator import ROUNDINGS
 from byoc_hw.errors import ByocHwError, InvalidInput, RunError, ToolchainMissing
 from byoc_hw.project import RUNNERS, Project
-from byoc_hw.report.cycles import cycle_table
+from byoc_hw.report.cycles import profile
 from byoc_hw.run.files import Interface, read_model
 from byoc_hw.run.result import Array, Result
 
@@ -80,7 +80,7 @@ def _run(options: argparse.Namespace) -> None:
         print(f"{interface.name} {interface.dtype}{list(interface.shape)}")
         print(np.array2string(output, threshold=64))
     if options.profile:
-        print("no cycles: nothing ran on a simulated accelerator" if not result.cycles else cycle_table(result.cycles))
+        print(profile(result))
 
 
 def _explain(options: argparse.Namespace) -> None:

@@ -22,11 +22,12 @@ from byoc_hw.frontend.relay.partition import check_module, folding, prepare
 from byoc_hw.frontend.relay.record import Record, record_of, regions
 from byoc_hw.frontend.relay.sources import source_operators
 from byoc_hw.frontend.relay.table import plan_with
-from byoc_hw.graph import Graph, Layer, Program, Workspace, check_mod_name
+from byoc_hw.graph import Graph, Layer
 from byoc_hw.pattern import Outcome
 from byoc_hw.plan import plan_region
 from byoc_hw.plan.memory import check_budget
 from byoc_hw.plan.model import ModelMemory, check_ram, place_model
+from byoc_hw.program import Program, Workspace, check_mod_name
 from byoc_hw.project import Project
 from byoc_hw.report.explain import Report
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
-from byoc_hw.errors import GraphError, InvalidInput
+from byoc_hw.errors import GraphError
 
 Array = npt.NDArray[Any]
 Pair = tuple[int, int]
@@ -437,91 +437,3 @@ class Graph:
         for tensor in self.outputs:
             if id(tensor) not in known:
                 raise GraphError(f"{self.name}: output {tensor.name} is written by no layer")
-
-
-# The whole model: what main calls, in order.
-
-
-@dataclass(frozen=True)
-class Buffer:
-    """A tensor of the whole model, as `<mod_name>_run` sees it."""
-
-    name: str
-    nbytes: int
-    role: Literal["input", "output", "intermediate"] = "intermediate"
-    shape: tuple[int, ...] = ()
-    dtype: str = "int8"
-
-
-@dataclass(frozen=True)
-class Workspace:
-    """Bytes of the arena that a host function uses while it runs; `HostCall.moments` says when."""
-
-    name: str
-    nbytes: int
-    alignment: int
-
-
-@dataclass(frozen=True)
-class HostCall:
-    """A C function that TVM generated. It addresses its own workspace inside the arena.
-
-    The last `results` of its arguments are what it writes. `moments` are the sets of arguments and
-    workspaces, by name, that are alive at once at some time while it runs; without any, all
-    arguments are alive throughout.
-    """
-
-    symbol: str
-    arguments: tuple[Buffer, ...]
-    source: tuple[str, ...] = ()
-    results: int = 1
-    moments: tuple[frozenset[str], ...] = ()
-
-    @property
-    def written(self) -> tuple[Buffer, ...]:
-        """The arguments that it writes."""
-        return self.arguments[len(self.arguments) - self.results :]
-
-
-@dataclass(frozen=True)
-class RegionCall:
-    """A call of a region: the graph's inputs, then its outputs; its scratch comes from the arena."""
-
-    graph: Graph
-    arguments: tuple[Buffer, ...]
-
-
-@dataclass(frozen=True)
-class CopyCall:
-    """A model output that is a plain copy of a buffer (an input handed through, say)."""
-
-    source: Buffer
-    target: Buffer
-
-
-Call = HostCall | RegionCall | CopyCall
-
-
-@dataclass(frozen=True)
-class Program:
-    """A whole model: its interface, and the calls of one inference in order."""
-
-    name: str
-    inputs: tuple[Buffer, ...]
-    outputs: tuple[Buffer, ...]
-    calls: tuple[Call, ...]
-
-    @property
-    def regions(self) -> tuple[Graph, ...]:
-        return tuple(call.graph for call in self.calls if isinstance(call, RegionCall))
-
-
-def check_mod_name(mod_name: str) -> None:
-    """`InvalidInput` unless `mod_name` can be part of every C name of a project."""
-    if not mod_name:
-        raise InvalidInput("mod_name has at least one character: got ''")
-    for character in mod_name:
-        if not (character.isascii() and (character.isalnum() or character == "_")):
-            raise InvalidInput(f"mod_name {mod_name!r}: characters are letters, digits and _: got {character!r}")
-    if mod_name[0].isdigit():
-        raise InvalidInput(f"mod_name {mod_name!r}: the first character is a letter or _: got {mod_name[0]!r}")

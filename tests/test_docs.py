@@ -15,7 +15,7 @@ from byoc_hw.demo import heldout, model_path
 from byoc_hw.frontend.relay.reference import Reference
 from byoc_hw.graph import Pool2d
 from byoc_hw.pattern import Form, patterns, register_pattern, unregister_pattern
-from byoc_hw.report import capabilities
+from byoc_hw.report import capabilities, marks
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/integration.md")
@@ -54,7 +54,7 @@ def test_readme_settings_for_tvm_alone_give_the_regions():
 def test_readme_table_is_current():
     len(byoc_hw.pattern_table())  # loads the patterns
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    renewed = capabilities.replaced(text, capabilities.capabilities(patterns()))
+    renewed = marks.replaced(text, capabilities.COMMAND, capabilities.capabilities(patterns()))
     assert text == renewed, "python -m byoc_hw.report.capabilities --update README.md"
 
 
@@ -72,9 +72,10 @@ def test_table_is_printed_and_put_between_the_marks(tmp_path, capsys):
     assert capabilities.main([]) == 0
     table = capsys.readouterr().out.rstrip()
     file = tmp_path / "some.md"
-    file.write_text(f"before\n{capabilities.BEGIN}\nold\n{capabilities.END}\nafter\n")
+    begin = marks.begin(capabilities.COMMAND)
+    file.write_text(f"before\n{begin}\nold\n{marks.END}\nafter\n")
     assert capabilities.main(["--update", str(file)]) == 0
-    assert file.read_text() == f"before\n{capabilities.BEGIN}\n{table}\n{capabilities.END}\nafter\n"
+    assert file.read_text() == f"before\n{begin}\n{table}\n{marks.END}\nafter\n"
     assert "| `qnn_depthwise_conv2d` | `depthwise_conv2d` |" in table
     assert "stride is one of 1, 2" in table
 
@@ -83,8 +84,17 @@ def test_a_file_without_marks_is_left_alone(tmp_path, capsys):
     file = tmp_path / "some.md"
     file.write_text("nothing to see")
     assert capabilities.main(["--update", str(file)]) == 2
-    assert capabilities.BEGIN in capsys.readouterr().err
+    assert marks.begin(capabilities.COMMAND) in capsys.readouterr().err
     assert file.read_text() == "nothing to see"
+
+
+@pytest.mark.parametrize("script", ["compile_time", "end_to_end", "memory"])
+def test_every_table_of_figures_names_the_benchmark_that_makes_it(script):
+    command = f"python benchmarks/{script}.py --update"
+    assert (ROOT / f"benchmarks/{script}.py").exists()
+    before, _, after = (ROOT / "README.md").read_text(encoding="utf-8").partition(marks.begin(command))
+    assert before.rstrip()
+    assert after.startswith("\n| model | ")
 
 
 # ---------------------------------------------------------------- CONTRIBUTING

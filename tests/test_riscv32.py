@@ -11,6 +11,7 @@ from riscv32_tools import needs_riscv32
 from tvm import relay
 
 import byoc_hw
+import byoc_hw.__main__
 from byoc_hw.accelerator import REFERENCE, SMALL
 from byoc_hw.demo import heldout, model_path
 
@@ -97,3 +98,25 @@ def test_the_exponential_is_the_same_on_both():
     inputs = [(rng.standard_normal((1, 500)) * scale).astype(np.float32) for scale in (0.01, 1, 8, 40)]
     for one, other in zip(project.run_batch(inputs), project.run_batch(inputs, on="riscv32"), strict=True):
         assert one.outputs[0].tobytes() == other.outputs[0].tobytes()
+
+
+def test_the_command_line_shows_what_the_core_executed(capsys):
+    project, _ = digits("REFERENCE")
+    arguments = ["run", str(project.directory), "--random", "0", "--on", "riscv32", "--profile"]
+    assert byoc_hw.__main__.main(arguments) == 0
+    printed = capsys.readouterr().out
+    assert re.search(r"^  layer +instructions +end to end$", printed, re.M)
+    counted = project.run(np.zeros((1, 8, 8, 1), np.int8), on="riscv32").host_instructions.by_layer
+    for layer in counted[:3]:
+        assert re.search(rf"^  {re.escape(layer.name.split(';')[0])} +{layer.count} ", printed, re.M)
+
+
+def test_validate_and_check_operator_run_on_the_core_too():
+    mod, params = byoc_hw.load_tflite(model_path())
+    partitioned = byoc_hw.partition_for_hwlib(mod, params)
+    inputs = [image[None] for image in heldout().images[:2]]
+    found = byoc_hw.validate(byoc_hw.build(partitioned), inputs, partitioned, on="riscv32")
+    assert found.ok
+    assert not found.unseen
+    x = relay.var("x", shape=(1, 4, 6, 3), dtype="int8")
+    assert byoc_hw.check_operator(relay.nn.max_pool2d(x, (2, 2), layout="NHWC"), count=2, on="riscv32")

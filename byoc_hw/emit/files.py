@@ -30,10 +30,10 @@ from byoc_hw.emit.library import LibraryPlan
 from byoc_hw.emit.numbering import NumberedLayer, number_calls, number_layers
 from byoc_hw.emit.region import Region, alignment_of, code, constants, preamble, prototype
 from byoc_hw.errors import InvalidInput
-from byoc_hw.graph import Buffer, Program, RegionCall, check_mod_name
 from byoc_hw.hwlib.sim_config import sim_config
 from byoc_hw.plan.model import ModelMemory
 from byoc_hw.plan.steps import FLASH, Copy
+from byoc_hw.program import Buffer, Program, RegionCall, check_mod_name
 from byoc_hw.version import __version__
 
 Files = dict[str, str | bytes]

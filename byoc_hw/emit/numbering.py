@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from byoc_hw.errors import GraphError
-from byoc_hw.graph import Call, Graph, HostCall, Program, RegionCall
+from byoc_hw.graph import Graph
+from byoc_hw.program import Call, HostCall, Program, RegionCall
 
 
 @dataclass(frozen=True)

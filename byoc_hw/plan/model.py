@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from math import lcm
 
 from byoc_hw.errors import PlanError
-from byoc_hw.graph import Buffer, Call, CopyCall, HostCall, Program, RegionCall, Workspace
 from byoc_hw.plan.exact import improved
 from byoc_hw.plan.memory import Arena, Block, RegionMemory, aligned_sum, place
+from byoc_hw.program import Buffer, Call, CopyCall, HostCall, Program, RegionCall, Workspace
 
 TENSOR, INTERMEDIATE, WORKSPACE, INTERFACE = "tensor", "region scratch", "host workspace", "input or output"
 """Owners of bytes in the arena."""

@@ -16,21 +16,21 @@ import byoc_hw
 from byoc_hw.accelerator import REFERENCE, Accelerator
 from byoc_hw.errors import InvalidInput
 from byoc_hw.pattern import Pattern, patterns
+from byoc_hw.report.marks import markdown, update
 
-BEGIN = "<!-- python -m byoc_hw.report.capabilities -->"
-END = "<!-- end -->"
+COMMAND = "python -m byoc_hw.report.capabilities"
 
 
 def capabilities(table: Iterable[Pattern], accelerator: Accelerator = REFERENCE) -> str:
     """A Markdown table: each composite, the layer that it becomes, what it covers and its limits."""
-    rows = ["| composite | layer | covers | limits |", "|---|---|---|---|"]
+    rows = []
     for pattern in sorted(table, key=lambda pattern: pattern.name):
         kind = layer_kind(pattern)
         limits = accelerator.limits.get(kind)
         rules = [*(limits.rules() if limits is not None else ()), *pattern.limits]
         texts = "<br>".join(rule.text for rule in rules) or "none"
-        rows.append(f"| `{pattern.name}` | `{kind}` | {pattern.document} | {texts} |")
-    return "\n".join(rows)
+        rows.append((f"`{pattern.name}`", f"`{kind}`", pattern.document, texts))
+    return markdown(("composite", "layer", "covers", "limits"), rows)
 
 
 def layer_kind(pattern: Pattern) -> str:
@@ -40,15 +40,6 @@ def layer_kind(pattern: Pattern) -> str:
         if hasattr(kind, "kind"):
             return str(kind.kind)
     raise InvalidInput(f"parse of pattern {pattern.name} is annotated with the layer that it returns: got {returned}")
-
-
-def replaced(text: str, table: str) -> str:
-    """The text with the table between the marks."""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not end:
-        raise InvalidInput(f"the file has the marks {BEGIN} and {END}")
-    return f"{before}{begin}\n{table}\n{end}{after}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -62,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(table)
         return 0
     try:
-        options.update.write_text(replaced(options.update.read_text(encoding="utf-8"), table), encoding="utf-8")
+        update(options.update, COMMAND, table)
     except (InvalidInput, OSError) as error:
         print(f"byoc_hw: error: {error}", file=sys.stderr)
         return 2

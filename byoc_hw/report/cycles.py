@@ -1,10 +1,11 @@
-"""Where the cycles of one inference go, as a text table."""
+"""Where the cycles and instructions of one inference go, as text tables."""
 
 from __future__ import annotations
 
-from byoc_hw.run.result import Cycles, LayerCycles
+from byoc_hw.run.result import Cycles, LayerCycles, Result
 
 _NAME_WIDTH = 36
+_CORE_ROW = "  {:<36}  {:>16}  {:>12}"
 _ROW = "  {:<36}  {:<16}  {:>9}  {:>10}  {:>9}"
 
 
@@ -15,6 +16,26 @@ def cycle_table(cycles: Cycles) -> str:
     array = sum(layer.array_cycles for layer in cycles.by_layer)
     copied = sum(layer.dma_bytes for layer in cycles.by_layer)
     rows.append(_ROW.format("total", "", cycles.total, _share(array, cycles.total), copied))
+    return "\n".join(rows)
+
+
+def profile(result: Result) -> str:
+    """What a run counted: accelerator cycles, and where the core was counted its instructions too."""
+    parts = [cycle_table(result.cycles)] if result.cycles else []
+    if result.host_instructions is not None:
+        parts.append(core_table(result))
+    return "\n\n".join(parts) or "no cycles: nothing ran on a simulated accelerator"
+
+
+def core_table(result: Result) -> str:
+    """A row for each layer: instructions of the host core, and its share of the time end to end."""
+    host, time = result.host_instructions, result.end_to_end
+    assert host is not None
+    rows = [_CORE_ROW.format("layer", "instructions", "end to end")]
+    for index, layer in enumerate(host.by_layer):
+        rows.append(_CORE_ROW.format(short_name(layer.name), layer.count, time.by_layer[index].count if time else "-"))
+    rows.append(_CORE_ROW.format("main", host.main, time.main if time else "-"))
+    rows.append(_CORE_ROW.format("total", host.total, time.total if time else "-"))
     return "\n".join(rows)
 
 

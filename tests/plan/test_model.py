@@ -13,9 +13,9 @@ from test_region import TINY, networks
 
 from byoc_hw.accelerator import REFERENCE
 from byoc_hw.errors import PlanError
-from byoc_hw.graph import Buffer, CopyCall, HostCall, Program, RegionCall, Workspace
 from byoc_hw.plan import plan_region
 from byoc_hw.plan.model import check_ram, place_model
+from byoc_hw.program import Buffer, CopyCall, HostCall, Program, RegionCall, Workspace
 
 
 def tensor(name, nbytes=160, role="intermediate"):

@@ -22,7 +22,8 @@ from tvm.tir.usmp.utils import BufferInfo, PoolAllocation
 from byoc_hw.errors import InvalidInput, Unsupported
 from byoc_hw.frontend.relay.host_memory import allocations, check_apart, tvm_arena, with_moments
 from byoc_hw.frontend.relay.host_source import host_source
-from byoc_hw.graph import Buffer, Call, CopyCall, Graph, HostCall, Program, RegionCall, Workspace
+from byoc_hw.graph import Graph
+from byoc_hw.program import Buffer, Call, CopyCall, HostCall, Program, RegionCall, Workspace
 
 ALIGNMENT = 16
 """Bytes, of every buffer in the arena: what TVM's generated code may assume."""

@@ -15,7 +15,7 @@ from tvm import tir
 from tvm.tir.usmp.utils import BufferInfo
 
 from byoc_hw.errors import PlanError
-from byoc_hw.graph import Buffer, Call, CopyCall, HostCall, Program, Workspace
+from byoc_hw.program import Buffer, Call, CopyCall, HostCall, Program, Workspace
 
 
 @dataclass(frozen=True)

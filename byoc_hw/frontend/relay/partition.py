@@ -20,8 +20,8 @@ from byoc_hw.frontend.relay.outcome import outcomes
 from byoc_hw.frontend.relay.record import Record, record_of, regions
 from byoc_hw.frontend.relay.sources import NameSources, calls_in_order, source_operators
 from byoc_hw.frontend.relay.table import entries, load_patterns
-from byoc_hw.graph import check_mod_name
 from byoc_hw.pattern import patterns
+from byoc_hw.program import check_mod_name
 
 
 def partition_for_hwlib(
