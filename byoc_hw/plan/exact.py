@@ -46,9 +46,9 @@ def improved(arena: Arena, blocks: Sequence[Block], work: float = WORK) -> Arena
     solver.parameters.num_workers = 1
     solver.parameters.random_seed = 0
     solver.parameters.max_deterministic_time = work
-    status = solver.solve(model)
-    proven = max(least, round(solver.best_objective_bound)) if status != cp_model.UNKNOWN else least
-    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE) or solver.objective_value >= arena.nbytes:
+    status = solver.status_name(solver.solve(model))
+    proven = max(least, round(solver.best_objective_bound)) if status != "UNKNOWN" else least
+    if status not in ("OPTIMAL", "FEASIBLE") or solver.objective_value >= arena.nbytes:
         return replace(arena, proven=min(proven, arena.nbytes))
     offsets = {name: int(solver.value(start)) for name, start in starts.items()}
     nbytes = max(offsets[name] + block.nbytes for name, block in sizes.items())
