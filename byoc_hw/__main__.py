@@ -1,4 +1,4 @@
-"""The command line: `python -m byoc_hw build`, `run` and `explain`."""
+"""The command line: `python -m byoc_hw build`, `run`, `explain` and `hal-test`."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ from byoc_hw.errors import ByocHwError, InvalidInput, RunError, ToolchainMissing
 from byoc_hw.project import RUNNERS, Project
 from byoc_hw.report.cycles import profile
 from byoc_hw.run.files import Interface, read_model
+from byoc_hw.run.hal_test import hal_test, write_kit
 from byoc_hw.run.result import Array, Result
+from byoc_hw.run.toolchain import DEFAULT_CFLAGS
 
 ACCELERATORS = {preset.label: preset for preset in (byoc_hw.REFERENCE, byoc_hw.SMALL, byoc_hw.DIANA_DIGITAL)}
 
 EXIT_CODES = """\
 exit codes:
   0  done
-  1  the generated program could not be built, or failed
+  1  the generated program, or the HAL, could not be built, or failed
   2  a bad option or input: nothing was written
   3  a tool is missing: the message says what to install
 """
@@ -94,6 +96,25 @@ def _explain(options: argparse.Namespace) -> None:
     )
     report = byoc_hw.explain(mod)
     print(report.to_json() if options.json else report)
+
+
+def _hal_test(options: argparse.Namespace) -> None:
+    accelerator = ACCELERATORS[options.accelerator]
+    if options.write is not None:
+        write_kit(options.write, accelerator, refusals=bool(options.refusals))
+        print(f"The kit is in {options.write}: build it with your HAL, and provide hal_kit_print of hal_kit.h")
+        return
+    report = hal_test(
+        options.hal,
+        accelerator=accelerator,
+        cc=options.cc,
+        cflags=options.cflags,
+        refusals=options.refusals,
+        timeout=options.timeout,
+    )
+    print(report)
+    if not report.passed:
+        raise RunError(f"the HAL fails in {', '.join(report.failed)}")
 
 
 # ---------------------------------------------------------------- arrays
@@ -179,6 +200,20 @@ def _parser() -> argparse.ArgumentParser:
     explain.add_argument("--json", action="store_true", help="for programs")
     _add_accelerator(explain, explain)
     explain.set_defaults(command=_explain)
+
+    test = _command(commands, "hal-test", "check every function of a HAL (needs no TVM)", "--hal my_hal --cflags=-O1")
+    test.add_argument("--hal", type=Path, metavar="DIR", help="the C files of a HAL (the simulator)")
+    test.add_argument("--accelerator", choices=ACCELERATORS, default="REFERENCE", help="a preset (%(default)s)")
+    test.add_argument("--cc", default="gcc", help="the compiler, for this machine (%(default)s)")
+    test.add_argument("--cflags", default=DEFAULT_CFLAGS, help="its options (%(default)s)")
+    test.add_argument(
+        "--refusals",
+        action=argparse.BooleanOptionalAction,
+        help="whether to check error returns: that it refuses what the accelerator cannot do (for the simulator only)",
+    )
+    test.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS", help="of the run (%(default)s)")
+    test.add_argument("--write", type=Path, metavar="DIR", help="write the kit's C there, for a chip; run nothing")
+    test.set_defaults(command=_hal_test)
     return parser
 
 

@@ -2,10 +2,12 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from byoc_hw import __main__ as cli
 from byoc_hw.demo import heldout, model_path
 
 MODEL = str(model_path())
+PLAIN_HAL = Path(__file__).parent / "hal" / "plain"
 INPUT = "serving_default_image:0"
 
 
@@ -117,7 +120,28 @@ def test_explain_for_people_and_for_programs(capfd):
     assert {outcome["placement"] for outcome in outcomes} >= {"accelerator", "host"}
 
 
-@pytest.mark.parametrize("command", ["build", "run", "explain"])
+def test_hal_test_prints_a_line_for_each_check(capfd):
+    assert cli.main(["hal-test", "--accelerator", "SMALL", "--cflags=-O0"]) == 0
+    out, error = capfd.readouterr()
+    assert error == ""
+    assert "ok hwlib_hal_copy_2d: main memory to local activations, dense rows\n" in out
+    assert re.search(r"^\d+ checks, 0 failed$", out, re.M)
+
+
+def test_hal_test_names_the_functions_that_fail(capfd):
+    assert cli.main(["hal-test", "--hal", str(PLAIN_HAL), "--cflags=-O0 -DFAULT=NO_PADDING"]) == 1
+    out, error = capfd.readouterr()
+    assert "FAILED hwlib_hal_job_start: conv2d, upward, the most padding: byte" in out
+    assert error == "byoc_hw: error: the HAL fails in hwlib_hal_job_start\n"
+
+
+def test_hal_test_writes_the_kit_for_a_chip(tmp_path, capfd):
+    assert cli.main(["hal-test", "--write", str(tmp_path / "kit")]) == 0
+    assert {"hal_kit.h", "hal_kit_config.h", "hwlib_hal.h"} <= {path.name for path in (tmp_path / "kit").iterdir()}
+    assert "hal_kit_print" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["build", "run", "explain", "hal-test"])
 def test_help_has_an_example_and_the_exit_codes(command, capfd):
     with pytest.raises(SystemExit, match=r"^0$"):
         cli.main([command, "--help"])
@@ -128,7 +152,7 @@ def test_help_has_an_example_and_the_exit_codes(command, capfd):
 
 def test_examples_in_the_help_are_commands(capfd):
     seen = []
-    for command in ("build", "run", "explain"):
+    for command in ("build", "run", "explain", "hal-test"):
         with pytest.raises(SystemExit):
             cli.main([command, "--help"])
         seen.append(capfd.readouterr().out.split("example:\n  python -m byoc_hw ")[1].splitlines()[0])
@@ -317,6 +341,13 @@ def test_a_missing_compiler_names_its_package(built, ended, tmp_path, monkeypatc
     assert code == 3
     assert "gcc is not installed: install the package gcc" in error
     assert not (tmp_path / "outputs").exists()
+
+
+def test_hal_test_without_compiler_or_sources(ended, tmp_path):
+    code, error = ended("hal-test", "--cc", "no-such-gcc")
+    assert (code, "no-such-gcc is not installed" in error) == (3, True)
+    code, error = ended("hal-test", "--hal", tmp_path)
+    assert (code, "hal is a directory with C files" in error) == (2, True)
 
 
 def test_a_program_that_does_not_build(built, tmp_path, capfd):

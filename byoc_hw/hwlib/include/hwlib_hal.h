@@ -208,34 +208,69 @@ typedef struct {
   const hwlib_tile_t *tile;
 } hwlib_job_t;
 
-/* Bring the accelerator to a known state: engines idle, no tokens. Called at the start of every
- * region, so also after a failure; must be cheap when nothing is in flight. Blocks. */
+/* ---------------------------------------------------------------- the eight functions
+ *
+ * HWlib calls them from one thread and never from an interrupt. It passes a HAL nothing that breaks the
+ * `Accelerator` that the model was compiled for: a HAL may trust its arguments, or check them and return
+ * what it finds. After a status other than HWLIB_OK the region ends; the next call is hwlib_hal_init.
+ * `python -m byoc_hw hal-test` checks all that is said here; error returns where asked with --refusals. */
+
+/* Bring the accelerator to a known state: engines idle, no tokens.
+ *   called     at the start of every region, so also after a failure, before any other function
+ *   in flight  anything: it is ended or given up, and writes nothing from then on; its tokens are gone
+ *   blocks     until the engines are idle; must be cheap when nothing is in flight
+ *   keeps      nothing in local memory, which every region fills anew */
 hwlib_status_t hwlib_hal_init(void);
 
-/* Start a copy of `bytes` bytes. One side is local, the other HWLIB_MAIN. Does not block, unless
- * the engine's queue is full. Main memory must stay as it is until the copy was waited for. */
+/* Start a copy of `bytes` bytes, at least 1. One side is local, the other HWLIB_MAIN.
+ *   called     by steps of a plan, inside a region
+ *   alignment  addresses, strides and bytes are multiples of the accelerator's dma_alignment; where that is
+ *              1, any byte. Copies never overlap themselves.
+ *   in flight  other copies and jobs, on other bytes; the plan waits where bytes are shared. Main memory on
+ *              both sides of a copy stays as it is until the copy was waited for. Caches are the HAL's
+ *              business: what the host wrote before the call is copied, what comes is seen after the wait.
+ *   blocks     not, unless the engine's queue is full: then until it has room. Any number of copies may be
+ *              started and only the last waited for.
+ *   *token     not 0, and different from those in flight; not written unless HWLIB_OK is returned
+ *   errors     ADDRESS (beyond the local memory, not one local side), ALIGNMENT, RACE, UNWRITTEN, HARDWARE */
 hwlib_status_t hwlib_hal_copy_1d(hwlib_place_t target, hwlib_place_t source, uint32_t bytes,
                                  hwlib_token_t *token);
 
-/* Start a copy of `rows` rows of `bytes` bytes, `*_stride` bytes apart. As hwlib_hal_copy_1d. */
+/* Start a copy of `rows` rows of `bytes` bytes, `*_stride` bytes apart, each at least 1; of a single row the
+ * strides say nothing. Bytes between the rows of the target stay as they are. As hwlib_hal_copy_1d. */
 hwlib_status_t hwlib_hal_copy_2d(hwlib_place_t target, uint32_t target_stride, hwlib_place_t source,
                                  uint32_t source_stride, uint32_t bytes, uint32_t rows,
                                  hwlib_token_t *token);
 
-/* Return when the copy is done (polled or by interrupt). */
+/* Return when the copy is done (polled or by interrupt): its last byte is where the host or a job, which may
+ * be started at once, finds it, and so are the bytes of all copies that were started before it.
+ *   called     once or never for a token, in any order
+ *   blocks     until then
+ *   errors     TOKEN (not in flight), and whatever befell the copy since its start */
 hwlib_status_t hwlib_hal_copy_wait(hwlib_token_t token);
 
-/* Start a job. Does not block, unless the array's queue is full. *job itself may be gone when this
- * returns; the layer and the tile that it points to stay. */
+/* Start a job on a tile, all of it in local memory.
+ *   called     by steps of a plan, inside a region; what it reads is there
+ *   alignment  psum and params are multiples of 4; the other addresses and all strides are any byte
+ *   in flight  as hwlib_hal_copy_1d; jobs follow one another, so that one may read what an earlier one
+ *              writes. *job itself may be gone when this returns; the layer and the tile that it points to
+ *              stay until the job was waited for.
+ *   blocks     not, unless the array's queue is full
+ *   *token     as hwlib_hal_copy_1d; a copy and a job may have the same
+ *   errors     LIMIT (a kind, rounding, kernel, stride, weight width, scale or geometry that the array
+ *              lacks), ADDRESS, ALIGNMENT, RACE, UNWRITTEN, HARDWARE */
 hwlib_status_t hwlib_hal_job_start(const hwlib_job_t *job, hwlib_token_t *token);
 
-/* Return when the job is done (polled or by interrupt). */
+/* Return when the job is done (polled or by interrupt), with all jobs that were started before it: its output
+ * is where a copy or another job finds it. As hwlib_hal_copy_wait. */
 hwlib_status_t hwlib_hal_job_wait(hwlib_token_t token);
 
-/* A free-running count of accelerator cycles, for profiles. */
+/* A free-running count of accelerator cycles, for profiles: never goes backwards, may stand still.
+ *   called     by the program around the model, at any time; does not block and disturbs nothing */
 uint64_t hwlib_hal_cycles(void);
 
-/* The steps that follow belong to this layer. For traces and profiles; may do nothing. */
+/* The steps that follow belong to this layer. For traces and profiles; may do nothing.
+ *   called     where a layer begins, with anything in flight; does not block and disturbs nothing */
 void hwlib_hal_mark(uint16_t layer);
 
 #ifdef __cplusplus

@@ -129,7 +129,8 @@ static void compute_conv2d(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile
         }
         hwlib_scale_t by = {params.multiplier, params.left, params.right};
         *output(tile, activations, row, column, k) =
-            clamp(scale(layer->layer.rounding, wrap32(sum), by) + layer->ofm_zero_point, layer->act_min, layer->act_max);
+            clamp(scale(layer->layer.rounding, wrap32(sum), by) + layer->ofm_zero_point, layer->act_min,
+                  layer->act_max);
       }
     }
   }

@@ -39,10 +39,11 @@ extern uint8_t kit_weights[KIT_WINDOW];  /* weights and parameters of a job */
 void kit_begin(const char *function, const char *subject, const char *what);
 void kit_end(void);
 void kit_skip(const char *function, const char *what);
-uint32_t kit_failures(void);
 
 /* Reports "FAILED function: what: unit index: expected .. got ..". */
 void kit_fail(const char *function, const char *unit, uint64_t index, int64_t expected, int64_t got);
+/* The same without an index. */
+void kit_fail_once(const char *function, const char *what, int64_t expected, int64_t got);
 
 /* Whether the status is HWLIB_OK; reports the function if it is not. */
 int kit_ok(const char *function, hwlib_status_t status);
@@ -88,7 +89,16 @@ int kit_run_job(const hwlib_layer_t *layer, const hwlib_tile_t *tile, unsigned p
 hwlib_tile_t kit_moved(const hwlib_tile_t *tile, unsigned place);
 int kit_has_kind(unsigned kind);
 int kit_has_rounding(unsigned rounding);
-int kit_strides_have(unsigned strides, unsigned stride);
+unsigned kit_some_rounding(void); /* one that it has, for checks that are not about rounding */
+int kit_strides_have(uint32_t strides, unsigned stride);
+
+/* What a kind with a window may ask for (kit_windows.c); sets are masks. */
+typedef struct {
+  uint32_t kernel_h, kernel_w, strides, weight_bits;
+} kit_limits_t;
+kit_limits_t kit_limits(unsigned kind);
+uint8_t kit_least_stride(unsigned kind);
+uint8_t kit_widest_weights(unsigned kind);
 
 /* A check that fills kit_before and kit_weights by itself and runs one job at both ends of the memories. */
 void kit_check_job(const char *subject, const char *what, const hwlib_layer_t *layer, const hwlib_tile_t *tile);
@@ -106,9 +116,10 @@ kit_addition_t kit_addition(unsigned rounding, uint32_t count);
 /* ---------------------------------------------------------------- checks by function */
 
 void kit_check_init(void);
+void kit_check_quiet(void);
 void kit_check_copies(void);
 void kit_check_copy_wait(void);
-void kit_check_convolutions(void);
+void kit_check_windows(void);
 void kit_check_elementwise(void);
 void kit_check_job_wait(void);
 void kit_check_profile(void);

@@ -1,0 +1,424 @@
+/* hwlib_hal_job_start: the kinds with a window (conv2d, depthwise_conv2d, dense, pool2d), at their limits. */
+#include "kit_internal.h"
+
+#include <string.h>
+
+/* What a case asks for; where the accelerator has less, it gets what the accelerator has. */
+typedef struct {
+  const char *what;
+  uint8_t kernel_h, kernel_w, stride_h, stride_w;
+  uint8_t pad[4]; /* top, left, bottom, right */
+  uint8_t ifm_h, ifm_w, ifm_c, ofm_c;
+  int8_t ifm_zero_point, weight_zero_point, ofm_zero_point, act_min, act_max;
+  uint8_t row_gap, pixel_gap, offset; /* bytes between rows and pixels, and before the first */
+  uint8_t windowed;                   /* says nothing of a dense layer */
+} case_t;
+
+kit_limits_t kit_limits(unsigned kind)
+{
+  switch (kind) {
+  case HWLIB_CONV2D:
+    return (kit_limits_t){HAL_KIT_CONV2D_KERNEL_H, HAL_KIT_CONV2D_KERNEL_W, HAL_KIT_CONV2D_STRIDES,
+                      HAL_KIT_CONV2D_WEIGHT_BITS};
+  case HWLIB_DEPTHWISE_CONV2D:
+    return (kit_limits_t){HAL_KIT_DEPTHWISE_CONV2D_KERNEL_H, HAL_KIT_DEPTHWISE_CONV2D_KERNEL_W,
+                      HAL_KIT_DEPTHWISE_CONV2D_STRIDES, HAL_KIT_DEPTHWISE_CONV2D_WEIGHT_BITS};
+  case HWLIB_DENSE:
+    return (kit_limits_t){1, 1, 1u << 1, HAL_KIT_DENSE_WEIGHT_BITS};
+  default:
+    return (kit_limits_t){HAL_KIT_POOL2D_KERNEL_H, HAL_KIT_POOL2D_KERNEL_W, HAL_KIT_POOL2D_STRIDES, 0};
+  }
+}
+
+enum {
+  ROWS = HAL_KIT_ARRAY_ROWS < 100 ? HAL_KIT_ARRAY_ROWS : 100,
+  COLUMNS = HAL_KIT_ARRAY_COLUMNS < 100 ? HAL_KIT_ARRAY_COLUMNS : 100,
+  LARGEST = 56, /* of a kernel that a window holds: what is larger is checked with this */
+};
+
+#define FULL .act_min = -128, .act_max = 127
+
+static const case_t cases[] = {
+    {"one pixel, one channel", 1, 1, 1, 1, {0}, 1, 1, 1, 1, FULL},
+    {"1 x 1 over many channels", 1, 1, 1, 1, {0}, 2, 3, 67, 5, FULL},
+    {"padding on all sides", 3, 3, 1, 1, {1, 1, 1, 1}, 5, 6, 4, 3, FULL, .ifm_zero_point = -7,
+     .ofm_zero_point = 4, .windowed = 1},
+    {"a wide kernel", 1, 5, 1, 1, {0}, 3, 8, 3, 2, FULL, .windowed = 1},
+    {"a tall kernel", 5, 1, 1, 1, {0}, 8, 3, 3, 2, FULL, .windowed = 1},
+    {"padding on one side", 3, 3, 1, 1, {2, 0, 0, 1}, 4, 5, 3, 2, FULL, .ifm_zero_point = 11, .windowed = 1},
+    {"the most padding", 5, 5, 1, 1, {4, 4, 4, 4}, 3, 4, 2, 3, FULL, .ifm_zero_point = 23, .windowed = 1},
+    {"one output channel more than the array has rows", 1, 1, 1, 1, {0}, 2, 3, ROWS + 1, ROWS + 1, FULL},
+    {"one output column more than the array has columns", 1, 3, 1, 1, {0}, 1, COLUMNS + 3, 2, 2, FULL,
+     .windowed = 1},
+    {"zero points at the lower rail", 3, 3, 1, 1, {1, 1, 1, 1}, 4, 4, 3, 3, FULL, .ifm_zero_point = -128,
+     .weight_zero_point = -128, .ofm_zero_point = -128},
+    {"zero points at the upper rail", 3, 3, 1, 1, {1, 1, 1, 1}, 4, 4, 3, 3, FULL, .ifm_zero_point = 127,
+     .weight_zero_point = 127, .ofm_zero_point = 127},
+    {"act_min", 3, 3, 1, 1, {0}, 6, 6, 5, 9, .act_min = -20, .act_max = 127},
+    {"act_max", 3, 3, 1, 1, {0}, 6, 6, 5, 9, .act_min = -128, .act_max = 35},
+    {"a narrow range of outputs", 1, 1, 1, 1, {0}, 6, 6, 5, 9, .act_min = -3, .act_max = 4},
+    {"rows and pixels that lie apart, at odd addresses", 3, 3, 1, 1, {1, 0, 0, 1}, 4, 5, 3, 2, FULL, .row_gap = 5,
+     .pixel_gap = 2, .offset = 3},
+};
+
+static uint8_t smaller(uint32_t one, uint32_t other) { return (uint8_t)(one < other ? one : other); }
+
+uint8_t kit_least_stride(unsigned kind)
+{
+  uint8_t stride = 1;
+  while (!kit_strides_have(kit_limits(kind).strides, stride)) {
+    ++stride;
+  }
+  return stride;
+}
+
+static uint8_t stride_of(unsigned kind, uint8_t wanted)
+{
+  return kit_strides_have(kit_limits(kind).strides, wanted) ? wanted : kit_least_stride(kind);
+}
+
+uint8_t kit_widest_weights(unsigned kind)
+{
+  uint8_t bits = 8;
+  while (bits > 2 && (kit_limits(kind).weight_bits >> bits & 1u) == 0) {
+    bits /= 2;
+  }
+  return bits;
+}
+
+/* The case as this kind can have it. */
+static case_t adapted(const case_t *wanted, unsigned kind)
+{
+  kit_limits_t limits = kit_limits(kind);
+  case_t adapted = *wanted;
+  adapted.kernel_h = smaller(adapted.kernel_h, limits.kernel_h);
+  adapted.kernel_w = smaller(adapted.kernel_w, limits.kernel_w);
+  adapted.stride_h = stride_of(kind, adapted.stride_h);
+  adapted.stride_w = stride_of(kind, adapted.stride_w);
+  for (unsigned side = 0; side < 4; ++side) {
+    uint32_t kernel = side % 2 == 0 ? adapted.kernel_h : adapted.kernel_w;
+    adapted.pad[side] = smaller(adapted.pad[side], kernel - 1);
+  }
+  if (kind == HWLIB_DENSE) {
+    adapted.ifm_h = adapted.ifm_w = 1;
+  }
+  if (kind == HWLIB_DEPTHWISE_CONV2D || kind == HWLIB_POOL2D) {
+    adapted.ofm_c = adapted.ifm_c;
+  }
+  return adapted;
+}
+
+static hwlib_tile_t tile_of(const case_t *from)
+{
+  uint32_t ofm_h = (from->ifm_h + (uint32_t)from->pad[0] + from->pad[2] - from->kernel_h) / from->stride_h + 1;
+  uint32_t ofm_w = (from->ifm_w + (uint32_t)from->pad[1] + from->pad[3] - from->kernel_w) / from->stride_w + 1;
+  hwlib_tile_t tile = {
+      .ifm = from->offset,
+      .ifm_pixel = (uint32_t)from->ifm_c + from->pixel_gap,
+      .ofm_pixel = (uint32_t)from->ofm_c + from->pixel_gap,
+      .ifm_h = from->ifm_h,
+      .ifm_w = from->ifm_w,
+      .ifm_c = from->ifm_c,
+      .ofm_h = ofm_h,
+      .ofm_w = ofm_w,
+      .ofm_c = from->ofm_c,
+      .pad_top = from->pad[0],
+      .pad_left = from->pad[1],
+      .pad_bottom = from->pad[2],
+      .pad_right = from->pad[3],
+      .flags = HWLIB_TILE_FIRST | HWLIB_TILE_LAST,
+  };
+  tile.ifm_row = tile.ifm_w * tile.ifm_pixel + from->row_gap;
+  tile.ofm_row = tile.ofm_w * tile.ofm_pixel + from->row_gap;
+  tile.ofm = (tile.ifm + tile.ifm_h * tile.ifm_row + 7) / 4 * 4 + from->offset;
+  tile.psum = (tile.ofm + tile.ofm_h * tile.ofm_row + 7) / 4 * 4;
+  return tile;
+}
+
+/* ---------------------------------------------------------------- convolutions */
+
+static hwlib_conv2d_t conv2d_of(const case_t *from, unsigned kind, unsigned rounding, unsigned bits)
+{
+  hwlib_tile_t tile = tile_of(from);
+  return (hwlib_conv2d_t){
+      .layer = {.kind = (uint8_t)kind, .rounding = (uint8_t)rounding},
+      .ifm = {tile.ifm_h, tile.ifm_w, tile.ifm_c},
+      .ofm = {tile.ofm_h, tile.ofm_w, tile.ofm_c},
+      .kernel_h = from->kernel_h,
+      .kernel_w = from->kernel_w,
+      .stride_h = from->stride_h,
+      .stride_w = from->stride_w,
+      .pad_top = from->pad[0],
+      .pad_left = from->pad[1],
+      .pad_bottom = from->pad[2],
+      .pad_right = from->pad[3],
+      .weight_bits = (uint8_t)bits,
+      .ifm_zero_point = from->ifm_zero_point,
+      .weight_zero_point = from->weight_zero_point,
+      .ofm_zero_point = from->ofm_zero_point,
+      .act_min = from->act_min,
+      .act_max = from->act_max,
+  };
+}
+
+/* A bias with the folded zero points, and a scale that spreads the outputs over their range; channels differ in
+ * all of it. */
+static hwlib_params_t params_of(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile, uint32_t k)
+{
+  uint32_t values = kit_filter_values(layer, tile), spread = 2u * layer->weight_bits - 2u;
+  int32_t bias = (int32_t)(kit_random() % 64) - 32;
+  for (uint32_t i = 0; i < values; ++i) {
+    bias -= layer->ifm_zero_point * (kit_weight(layer, tile, kit_weights, k, i) - layer->weight_zero_point);
+  }
+  for (uint32_t rest = values; rest > 1; rest /= 2) { /* sums grow with the root of the values */
+    spread += 1;
+  }
+  uint8_t left = (uint8_t)(k % 3);
+  return (hwlib_params_t){.bias = bias,
+                          .multiplier = (int32_t)((1u << 30) + kit_random() % (1u << 30)),
+                          .left = left,
+                          .right = (uint8_t)(31u + spread / 2 + left)};
+}
+
+static void put_params(const hwlib_tile_t *tile, uint32_t k, hwlib_params_t params)
+{
+  memcpy(kit_weights + tile->params + k * sizeof params, &params, sizeof params);
+}
+
+static void fill_filters(const hwlib_conv2d_t *layer, hwlib_tile_t *tile, unsigned offset)
+{
+  kit_fill(kit_before, KIT_WINDOW);
+  kit_fill(kit_weights, KIT_WINDOW);
+  tile->params = 4;
+  tile->weights = tile->params + tile->ofm_c * (uint32_t)sizeof(hwlib_params_t) + offset;
+  for (uint32_t k = 0; k < tile->ofm_c; ++k) {
+    put_params(tile, k, params_of(layer, tile, k));
+  }
+}
+
+static void check_convolution(const case_t *wanted, unsigned kind, unsigned rounding, unsigned bits)
+{
+  case_t from = adapted(wanted, kind);
+  hwlib_tile_t tile = tile_of(&from);
+  hwlib_conv2d_t layer = conv2d_of(&from, kind, rounding, bits);
+  fill_filters(&layer, &tile, from.offset);
+  kit_check_job(kit_subject(kind, rounding), from.what, &layer.layer, &tile);
+}
+
+static void check_weight_bits(unsigned kind, unsigned rounding, unsigned bits)
+{
+  static const char *const names[] = {[2] = "weights of 2 bits", [4] = "weights of 4 bits", [8] = "weights of 8 bits"};
+  /* An odd number of weights: a channel's last byte is not full. */
+  const case_t from = {names[bits], 3, 3, 1, 1, {1, 1, 1, 1}, 4, 4, 3, 5, FULL, .weight_zero_point = 1};
+  check_convolution(&from, kind, rounding, bits);
+}
+
+/* Scales of one pixel with a sum that is its input: left, right and multiplier at their limits, and halves. */
+static void check_scales(unsigned kind, unsigned rounding)
+{
+  static const struct {
+    const char *what;
+    hwlib_scale_t scale;
+    int8_t from; /* the least input */
+    uint8_t count;
+    int8_t only; /* a rounding, or -1 */
+  } scales[] = {
+      {"halves, right 31", {1 << 30, 0, 31}, -100, 201, -1},
+      {"halves, right 32", {1 << 30, 1, 32}, -100, 201, -1},
+      {"quarters, right 33", {1 << 30, 1, 33}, -100, 201, -1},
+      {"the largest multiplier", {INT32_MAX, 0, 31}, -100, 201, -1},
+      {"a multiplier of 0", {0, 0, 31}, -100, 201, -1},
+      {"right 62", {INT32_MAX, 24, 62}, -100, 201, -1},
+      {"left 31 and right 62", {INT32_MAX, 31, 62}, -1, 2, -1},
+      {"right 1", {1 << 30, 0, 1}, -2, 5, HWLIB_ROUND_UPWARD},
+  };
+  for (size_t i = 0; i < sizeof scales / sizeof scales[0]; ++i) {
+    if (scales[i].only >= 0 && (unsigned)scales[i].only != rounding) {
+      continue;
+    }
+    const case_t wanted = {scales[i].what, 1, 1, 1, 1, {0}, 1, 1, 1, scales[i].count, FULL};
+    case_t from = adapted(&wanted, kind);
+    from.ifm_c = kind == HWLIB_DEPTHWISE_CONV2D ? scales[i].count : 1;
+    from.ofm_c = scales[i].count;
+    hwlib_tile_t tile = tile_of(&from);
+    hwlib_conv2d_t layer = conv2d_of(&from, kind, rounding, 8);
+    fill_filters(&layer, &tile, 0);
+    for (uint32_t k = 0; k < tile.ofm_c; ++k) { /* the sum is the bias: weights equal their zero point, 0 */
+      put_params(&tile, k,
+                 (hwlib_params_t){.bias = scales[i].from + (int32_t)k,
+                                  .multiplier = scales[i].scale.multiplier,
+                                  .left = scales[i].scale.left,
+                                  .right = scales[i].scale.right});
+    }
+    memset(kit_weights + tile.weights, 0, KIT_WINDOW - tile.weights);
+    kit_check_job(kit_subject(kind, rounding), scales[i].what, &layer.layer, &tile);
+  }
+}
+
+/* INT32_MAX - 100 plus 127 * 127, minus as much: in between the sum is beyond 32 bits. */
+static void check_wrap(unsigned kind, unsigned rounding)
+{
+  const case_t from = {"a sum that leaves 32 bits and comes back", 1, 1, 1, 1, {0}, 1, 1, 3, 1, FULL};
+  hwlib_tile_t tile = tile_of(&from);
+  hwlib_conv2d_t layer = conv2d_of(&from, kind, rounding, 8);
+  fill_filters(&layer, &tile, 0);
+  memset(kit_before + tile.ifm, 127, 3);
+  kit_weights[tile.weights] = 127;
+  kit_weights[tile.weights + 1] = (uint8_t)-127;
+  kit_weights[tile.weights + 2] = (uint8_t)-1;
+  put_params(&tile, 0, (hwlib_params_t){.bias = INT32_MAX - 100, .multiplier = 1 << 30, .right = 31 + 24});
+  kit_check_job(kit_subject(kind, rounding), from.what, &layer.layer, &tile);
+}
+
+/* Input channels in slices: the first starts from the bias, those between carry their sums, the last scales. */
+static void check_slices(unsigned kind, unsigned rounding, unsigned bits)
+{
+  static const uint8_t flags[] = {HWLIB_TILE_FIRST, 0, HWLIB_TILE_LAST};
+  static const uint8_t channels[] = {4, 4, 1};
+  const case_t wanted = {"slices of channels: first, middle, last", 3, 3, 1, 1, {1, 1, 1, 1}, 3, 4, 9, 5, FULL,
+                         .ifm_zero_point = 13, .weight_zero_point = 1, .ofm_zero_point = -2};
+  case_t from = adapted(&wanted, kind);
+  hwlib_tile_t whole = tile_of(&from);
+  hwlib_conv2d_t layer = conv2d_of(&from, kind, rounding, bits);
+  fill_filters(&layer, &whole, 0);
+  kit_begin("hwlib_hal_job_start", kit_subject(kind, rounding), from.what);
+  for (unsigned place = 0; place < KIT_PLACES; ++place) {
+    hwlib_tile_t tile = whole;
+    int fine = kit_load_window(place);
+    for (unsigned slice = 0; fine && slice < sizeof flags; ++slice) {
+      tile.flags = flags[slice];
+      tile.ifm_c = channels[slice];
+      fine = kit_run_job(&layer.layer, &tile, place);
+      tile.ifm += tile.ifm_c;
+      tile.weights += tile.ofm_c * kit_filter_bytes(&layer, &tile);
+    }
+  }
+  kit_end();
+}
+
+/* ---------------------------------------------------------------- pooling */
+
+static void check_pooling(const case_t *wanted, unsigned rounding, unsigned mode, unsigned count_include_pad,
+                          hwlib_scale_t scale)
+{
+  static const char *const subjects[][2][2] = {
+      [HWLIB_POOL_AVG] = {{"pool2d, average, upward", "pool2d, average, tflite"},
+                          {"pool2d, average with padding, upward", "pool2d, average with padding, tflite"}},
+      [HWLIB_POOL_MAX] = {{"pool2d, maximum, upward", "pool2d, maximum, tflite"}, {"", ""}},
+  };
+  case_t from = adapted(wanted, HWLIB_POOL2D);
+  hwlib_tile_t tile = tile_of(&from);
+  hwlib_conv2d_t window = conv2d_of(&from, HWLIB_POOL2D, rounding, 0);
+  hwlib_pool2d_t layer = {
+      .layer = window.layer,
+      .ifm = window.ifm,
+      .ofm = window.ofm,
+      .kernel_h = window.kernel_h,
+      .kernel_w = window.kernel_w,
+      .stride_h = window.stride_h,
+      .stride_w = window.stride_w,
+      .pad_top = window.pad_top,
+      .pad_left = window.pad_left,
+      .pad_bottom = window.pad_bottom,
+      .pad_right = window.pad_right,
+      .mode = (uint8_t)mode,
+      .count_include_pad = (uint8_t)count_include_pad,
+      .ifm_zero_point = window.ifm_zero_point,
+      .ofm_zero_point = window.ofm_zero_point,
+      .scale = scale,
+      .act_min = window.act_min,
+      .act_max = window.act_max,
+  };
+  kit_fill(kit_before, KIT_WINDOW);
+  kit_check_job(subjects[mode][count_include_pad][rounding], from.what, &layer.layer, &tile);
+}
+
+static void check_all_pooling(const case_t *from, unsigned rounding)
+{
+  const hwlib_scale_t identity = {1 << 30, 1, 31}, rescaled = {1717986918, 1, 31};
+  check_pooling(from, rounding, HWLIB_POOL_MAX, 0, identity);
+  check_pooling(from, rounding, HWLIB_POOL_AVG, 0, rescaled);
+  check_pooling(from, rounding, HWLIB_POOL_AVG, 1, rescaled);
+}
+
+/* ---------------------------------------------------------------- all of a kind */
+
+static void check(const case_t *from, unsigned kind, unsigned rounding, unsigned bits)
+{
+  if (kind == HWLIB_POOL2D) {
+    check_all_pooling(from, rounding);
+  } else {
+    check_convolution(from, kind, rounding, bits);
+  }
+}
+
+static void check_largest_kernel(unsigned kind, unsigned rounding, unsigned bits)
+{
+  kit_limits_t limits = kit_limits(kind);
+  case_t from = {"the largest kernel", .stride_h = 1, .stride_w = 1, .ifm_c = 1, .ofm_c = 2, FULL};
+  from.kernel_h = smaller(limits.kernel_h, LARGEST);
+  from.kernel_w = smaller(limits.kernel_w, LARGEST);
+  from.ifm_h = from.kernel_h;
+  from.ifm_w = (uint8_t)(from.kernel_w + 1);
+  check(&from, kind, rounding, bits);
+}
+
+static void check_strides(unsigned kind, unsigned rounding, unsigned bits)
+{
+  kit_limits_t limits = kit_limits(kind);
+  uint8_t least = kit_least_stride(kind);
+  for (uint8_t stride = 1; stride < 32; ++stride) {
+    if (kit_strides_have(limits.strides, stride)) {
+      uint8_t size = (uint8_t)(stride + 4); /* the last column or row may be left over */
+      const case_t both = {"every stride, both ways", 3, 3, stride, stride, {1, 0, 1, 0}, size, size, 3, 2, FULL};
+      const case_t down = {"every stride downwards", 3, 3, stride, least, {0}, size, 5, 3, 2, FULL};
+      const case_t across = {"every stride across", 3, 3, least, stride, {0}, 5, size, 3, 2, FULL};
+      check(&both, kind, rounding, bits);
+      check(&down, kind, rounding, bits);
+      check(&across, kind, rounding, bits);
+    }
+  }
+}
+
+static void check_kind(unsigned kind, unsigned rounding)
+{
+  unsigned bits = kind == HWLIB_POOL2D ? 0 : kit_widest_weights(kind);
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
+    if (!cases[i].windowed || kind != HWLIB_DENSE) {
+      check(&cases[i], kind, rounding, bits);
+    }
+  }
+  if (kind != HWLIB_DENSE) {
+    check_largest_kernel(kind, rounding, bits);
+    check_strides(kind, rounding, bits);
+  }
+  if (kind == HWLIB_POOL2D) {
+    return;
+  }
+  for (unsigned narrow = 2; narrow <= 8; narrow *= 2) {
+    if ((kit_limits(kind).weight_bits >> narrow & 1u) != 0) {
+      check_weight_bits(kind, rounding, narrow);
+    }
+  }
+  if (bits == 8) {
+    check_scales(kind, rounding);
+  }
+  if (kind != HWLIB_DEPTHWISE_CONV2D) {
+    check_slices(kind, rounding, bits);
+    if (bits == 8) {
+      check_wrap(kind, rounding);
+    }
+  }
+}
+
+void kit_check_windows(void)
+{
+  static const uint8_t kinds[] = {HWLIB_CONV2D, HWLIB_DEPTHWISE_CONV2D, HWLIB_DENSE, HWLIB_POOL2D};
+  for (size_t i = 0; i < sizeof kinds; ++i) {
+    for (unsigned rounding = HWLIB_ROUND_UPWARD; rounding <= HWLIB_ROUND_TFLITE; ++rounding) {
+      if (kit_has_kind(kinds[i]) && kit_has_rounding(rounding)) {
+        check_kind(kinds[i], rounding);
+      }
+    }
+  }
+}

@@ -1,0 +1,128 @@
+"""Check a HAL: the kit of `hwlib/kit` compiled with it and run on this machine, its lines read."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import byoc_hw.hwlib
+from byoc_hw.accelerator import REFERENCE, Accelerator
+from byoc_hw.errors import InvalidInput, RunError
+from byoc_hw.hwlib.kit_config import kit_config
+from byoc_hw.hwlib.sim_config import sim_config
+from byoc_hw.run.toolchain import BUILD_TIMEOUT, DEFAULT_CFLAGS, ended, require, run_command
+
+_HWLIB = Path(byoc_hw.hwlib.__file__).parent
+_STRICT = ("-std=c11", "-Wall", "-Wextra", "-Werror", "-Wconversion")
+_LINE = re.compile(r"(checking|ok|FAILED|skipped) (hwlib_hal_[\w*]+): (.*)")
+
+
+@dataclass(frozen=True)
+class HalReport:
+    """What the kit said of a HAL: a line for each check, "ok" or "FAILED", and one for what was skipped."""
+
+    lines: tuple[str, ...]
+
+    @property
+    def failed(self) -> tuple[str, ...]:
+        """The functions of the HAL that failed, in the order in which they were checked."""
+        found = (_LINE.fullmatch(line) for line in self.lines)
+        return tuple(dict.fromkeys(match[2] for match in found if match and match[1] == "FAILED"))
+
+    @property
+    def passed(self) -> bool:
+        """Whether every check passed."""
+        return not self.failed
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines)
+
+
+def hal_test(
+    hal: Path | str | None = None,
+    *,
+    accelerator: Accelerator = REFERENCE,
+    cc: str = "gcc",
+    cflags: str = DEFAULT_CFLAGS,
+    refusals: bool | None = None,
+    timeout: float = 60.0,
+) -> HalReport:
+    """Compile the C files of directory `hal` (default: the simulator) with the kit, and run all checks.
+
+    `refusals`: whether the HAL is to return an error for what the accelerator cannot do; by default only
+    the simulator is. `timeout` is in seconds, for the run. A HAL that crashes or hangs fails at the
+    function that was being checked. Raises `InvalidInput` for a directory without C files or an
+    accelerator without HAL, `ToolchainMissing` without the compiler, `RunError` with what it said or
+    where the program is for another machine (see `write_kit`).
+    """
+    directory = _hal_directory(hal)
+    compiler = shlex.split(cc)
+    if not compiler:
+        raise InvalidInput("cc is a command: got an empty one")
+    with tempfile.TemporaryDirectory(prefix="byoc_hw_") as name:
+        kit = Path(name)
+        write_kit(kit, accelerator, refusals=hal is None if refusals is None else refusals)
+        if hal is None:
+            (kit / "hwlib_sim_config.h").write_text(sim_config(accelerator), encoding="utf-8")
+        require(compiler[0])
+        program = kit / "hal_test"
+        sources = sorted([*kit.glob("*.c"), *directory.glob("*.c")])
+        includes = [f"-I{kit}", f"-I{directory}"]
+        command: list[str | Path] = [*compiler, *_STRICT, *shlex.split(cflags), *includes, *sources, "-o", program]
+        run_command(command, BUILD_TIMEOUT, "the HAL does not build with the kit")
+        return HalReport(tuple(_run(program, timeout)))
+
+
+def write_kit(directory: Path, accelerator: Accelerator = REFERENCE, *, refusals: bool = False) -> None:
+    """Write the kit's sources, its configuration and the HAL's header, to be built for a chip."""
+    config = kit_config(accelerator, refusals=refusals)
+    directory.mkdir(parents=True, exist_ok=True)
+    for file in sorted([*_HWLIB.glob("kit/*.[ch]"), _HWLIB / "include" / "hwlib_hal.h"]):
+        shutil.copyfile(file, directory / file.name)
+    (directory / "hal_kit_config.h").write_text(config, encoding="utf-8")
+
+
+def _hal_directory(hal: Path | str | None) -> Path:
+    directory = _HWLIB / "sim" if hal is None else Path(hal).resolve()
+    if not any(directory.glob("*.c")):
+        raise InvalidInput(f"hal is a directory with C files: {hal} has none")
+    return directory
+
+
+def _run(program: Path, timeout: float) -> list[str]:
+    """The lines of a run; the check that a crash or a hang cut short is one that failed."""
+    try:
+        process = subprocess.Popen([program], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    except OSError as error:  # built for another machine
+        raise RunError(f"the kit was built, but does not run here ({error.strerror}): write it for the chip") from error
+    try:
+        said, _ = process.communicate(timeout=timeout)
+        end = ended(process.returncode)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        said, _ = process.communicate()
+        end = f"it did not end within {timeout:g} seconds"
+    lines = said.decode(errors="replace").splitlines()
+    return _finished(lines, end)
+
+
+def _finished(lines: list[str], end: str) -> list[str]:
+    kept: list[str] = []
+    checking = None
+    for line in lines:
+        match = _LINE.fullmatch(line)
+        if match and match[1] == "checking":
+            checking = f"{match[2]}: {match[3]}"
+            continue
+        if match:
+            checking = None
+        kept.append(line)
+    whole = bool(lines) and re.fullmatch(r"\d+ checks, \d+ failed", lines[-1])
+    if not whole:  # before the first check, it is what a program's start runs into
+        kept.append(f"FAILED {checking or 'hwlib_hal_init: the first call'}: {end}")
+    return kept
