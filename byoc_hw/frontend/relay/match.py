@@ -147,6 +147,14 @@ def outer_calls(pattern: dfp.DFPattern) -> tuple[dfp.CallPattern, ...]:
     return ()
 
 
+def required_operators(pattern: dfp.DFPattern) -> frozenset[str]:
+    """The operators without which a pattern cannot match: those that no alternative does without."""
+    if isinstance(pattern, dfp.AltPattern):
+        return required_operators(pattern.left) & required_operators(pattern.right)
+    required = frozenset[str]().union(*map(required_operators, _parts(pattern)))
+    return required | {pattern_operator(pattern)} if isinstance(pattern, dfp.CallPattern) else required
+
+
 def anchor_of(form: Form) -> str:
     """The operator that a form is about: the one it names, or its innermost."""
     return form.anchor or [pattern_operator(call) for call in call_patterns(form.pattern)][-1]

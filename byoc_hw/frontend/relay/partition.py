@@ -76,7 +76,7 @@ def partition_for_hwlib(
 def _partitioned(folded: tvm.IRModule, mod_name: str, job: Session) -> tvm.IRModule:
     token = session.set(job)
     try:
-        return _without_idle_regions(tvm.transform.Sequential(partitioning(job, mod_name))(folded))
+        return _without_idle_regions(tvm.transform.Sequential(partitioning(folded["main"], job, mod_name))(folded))
     finally:
         session.reset(token)
 
@@ -99,10 +99,10 @@ def folding() -> list[tvm.transform.Pass]:
     ]
 
 
-def partitioning(job: Session, mod_name: str) -> list[tvm.transform.Pass]:
-    """The way from a model to regions."""
+def partitioning(main: relay.Function, job: Session, mod_name: str) -> list[tvm.transform.Pass]:
+    """The way from a model, whose function is `main`, to regions."""
     return [
-        relay.transform.MergeComposite(entries(job)),
+        relay.transform.MergeComposite(entries(job, main)),
         # Tuples stay outside: annotated, they become external functions that do nothing.
         relay.transform.AnnotateTarget(job.accelerator.name, include_non_call_ops=False),
         relay.transform.MergeCompilerRegions(),

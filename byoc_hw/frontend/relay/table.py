@@ -18,8 +18,9 @@ from tvm.relay.op.contrib.register import get_pattern_table, register_pattern_ta
 from byoc_hw.accelerator import ROUNDINGS, Accelerator
 from byoc_hw.errors import InvalidInput, PatternError
 from byoc_hw.frontend.relay.accelerators import Session, by_name
-from byoc_hw.frontend.relay.match import Match, call_patterns, match, pattern_operator
+from byoc_hw.frontend.relay.match import Match, call_patterns, match, pattern_operator, required_operators
 from byoc_hw.frontend.relay.read import layout_of
+from byoc_hw.frontend.relay.sources import calls_in_order, operator_name
 from byoc_hw.graph import Layer
 from byoc_hw.pattern import BrokenRule, Form, NotALayer, Pattern, Rejection, broken_rules, patterns
 
@@ -94,11 +95,16 @@ def _operators(form: Form) -> tuple[str, ...]:
 # ---------------------------------------------------------------- entries
 
 
-def entries(session: Session) -> list[Entry]:
-    """The table for one partitioning; what its checks decline goes to the session's recorder."""
+def entries(session: Session, function: relay.Function | None = None) -> list[Entry]:
+    """The table for one partitioning; what its checks decline goes to the session's recorder.
+
+    For one function without the forms that cannot match in it: TVM walks the function for each entry.
+    """
+    there = None if function is None else {operator_name(call) for call in calls_in_order(function)}
     return [
         (f"{session.accelerator.name}.{pattern.name}", form.pattern, _check(pattern, form, session))
         for pattern, form in ordered_forms()
+        if there is None or required_operators(form.pattern) <= there
     ]
 
 
