@@ -40,10 +40,3 @@ def run_on_host(
         write_inputs(inputs_file, arrays)
         run_command([program, *(files if trace else files[:3])], timeout, f"{model.name} failed")
         return read_results(model, len(arrays), outputs, profile, traces if trace else None, timed=False)
-
-
-def build_on_host(
-    directory: Path | str, *, trace: bool = False, cc: str | None = None, cflags: str = DEFAULT_CFLAGS
-) -> Path:
-    """Run make in the project; the path of the program."""
-    return build_program(Path(directory), "host", Toolchain(cc, cflags), trace=trace)

@@ -157,6 +157,39 @@ CLIPS = st.one_of(
 SCALES = st.floats(2.0**-12, 2.0, width=32)
 
 
+def convolution_knobs(draw, kernel, filters, *, least_exponents):
+    """What a convolution of a drawn kernel has besides its channels and weights.
+
+    The input is no smaller than the padded window; scales spread over a few powers of two, from one
+    with an exponent in `least_exponents` on.
+    """
+    around = [draw(st.integers(0, min(extent - 1, 3))) for extent in (*kernel, *kernel)]
+    explicit = [draw(st.integers(0, width)) for width in around] if draw(st.booleans()) else None
+    padding = around if explicit is None else [width - own for width, own in zip(around, explicit, strict=True)]
+    smallest = [max(1, kernel[axis] - around[axis] - around[axis + 2]) for axis in (0, 1)]
+    height, width = (extent + draw(st.sampled_from((0, 0, 1, 5, 14))) for extent in smallest)
+    per_channel = draw(st.booleans())
+    least, powers = draw(st.tuples(st.integers(*least_exponents), st.integers(0, 6)))
+    scales = np.random.default_rng(draw(SEEDS)).uniform(2.0**least, 2.0 ** (least + powers), filters)
+    return {
+        "height": height,
+        "width": width,
+        "kernel": kernel,
+        "strides": draw(st.tuples(st.integers(1, 2), st.integers(1, 2))),
+        "padding": tuple(padding),
+        "explicit_pad": None if explicit is None else tuple(explicit),
+        "layout": draw(st.sampled_from(("NHWC", "NHWC", "NCHW"))),
+        "bias": draw(st.booleans()),
+        "bias_as_add": draw(st.booleans()),
+        "clip": draw(CLIPS),
+        "per_channel": per_channel,
+        "scales": tuple(scales if per_channel else scales[:1]),
+        "ifm_zero_point": draw(ZERO_POINTS),
+        "weight_zero_point": draw(st.one_of(st.just(0), ZERO_POINTS)),
+        "ofm_zero_point": draw(ZERO_POINTS),
+    }
+
+
 @st.composite
 def weight_values(draw, shape):
     """Weights at random, or all at one rail, or at both."""

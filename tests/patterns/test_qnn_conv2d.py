@@ -6,14 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pattern_checks import (
     ACCELERATORS,
-    CLIPS,
     SEEDS,
-    ZERO_POINTS,
     accepted,
     check_bit_exact,
     check_golden,
     composites,
     computing,
+    convolution_knobs,
     declined,
     graphs,
     partitioned,
@@ -282,32 +281,10 @@ def convolutions(draw):
     kernel = draw(st.tuples(st.integers(1, 4), st.integers(1, 4)))
     if channels == 1:
         kernel = draw(st.sampled_from((kernel, (11, 1), (1, 11), (5, 7))))
-    around = [draw(st.integers(0, min(extent - 1, 3))) for extent in (*kernel, *kernel)]
-    explicit = [draw(st.integers(0, width)) for width in around] if draw(st.booleans()) else None
-    padding = around if explicit is None else [width - own for width, own in zip(around, explicit, strict=True)]
-    smallest = [max(1, kernel[axis] - around[axis] - around[axis + 2]) for axis in (0, 1)]
-    height, width = (extent + draw(st.sampled_from((0, 0, 1, 5, 14))) for extent in smallest)
-    per_channel = draw(st.booleans())
-    exponents = draw(st.tuples(st.integers(-14, -2), st.integers(0, 6)))
-    scales = np.random.default_rng(draw(SEEDS)).uniform(*(2.0 ** np.asarray((exponents[0], sum(exponents)))), filters)
     return Conv(
-        height=height,
-        width=width,
         channels=channels,
         filters=filters,
-        kernel=kernel,
-        strides=draw(st.tuples(st.integers(1, 2), st.integers(1, 2))),
-        padding=tuple(padding),
-        explicit_pad=None if explicit is None else tuple(explicit),
-        layout=draw(st.sampled_from(("NHWC", "NHWC", "NCHW"))),
-        bias=draw(st.booleans()),
-        bias_as_add=draw(st.booleans()),
-        clip=draw(CLIPS),
-        per_channel=per_channel,
-        scales=tuple(scales if per_channel else scales[:1]),
-        ifm_zero_point=draw(ZERO_POINTS),
-        weight_zero_point=draw(st.one_of(st.just(0), ZERO_POINTS)),
-        ofm_zero_point=draw(ZERO_POINTS),
+        **convolution_knobs(draw, kernel, filters, least_exponents=(-14, -2)),
         weights=draw(weight_values((filters, *kernel, channels))),
         seed=draw(SEEDS),
     )

@@ -11,7 +11,8 @@ from byoc_hw.accelerator import SMALL
 from byoc_hw.emit.files import project_files, write_project
 from byoc_hw.errors import InvalidInput, RunError, ToolchainMissing
 from byoc_hw.graph import Conv2d, Dense
-from byoc_hw.run.host import build_on_host, run_on_host
+from byoc_hw.run.host import run_on_host
+from byoc_hw.run.toolchain import Toolchain, build_program
 
 NAME = "serving default:x"
 
@@ -109,7 +110,8 @@ def test_is_clean_under_the_sanitizers(project: Path) -> None:
     flags = "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all"
     (sanitized,), (plain,) = (run_on_host(project, [random_input(4)], cflags=f) for f in (flags, "-O2"))
     assert np.array_equal(sanitized.outputs[0], plain.outputs[0])
-    assert build_on_host(project, cflags=flags) != build_on_host(project)
+    programs = [build_program(project, "host", chain, trace=False) for chain in (Toolchain(cflags=flags), Toolchain())]
+    assert programs[0] != programs[1]
 
 
 def test_runs_a_project_without_an_accelerator(tmp_path: Path) -> None:

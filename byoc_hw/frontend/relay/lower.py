@@ -29,7 +29,7 @@ def lower_region(function: relay.Function, symbol: str, numerics: str = "relay")
     """The `Graph` of a region under its C symbol; `Unsupported` with operator and reason."""
     body = function.body
     results = tuple(body.fields) if isinstance(body, relay.Tuple) else (body,)
-    nodes, same = _without_idle_reshapes([_node(expr, numerics) for expr in _computed(function)])
+    nodes, same = _without_idle_reshapes([_node(expr) for expr in _computed(function)])
     nodes = _unique_names(nodes)
     tensors = _tensors(function, nodes)
     layers: list[Layer] = []
@@ -49,7 +49,7 @@ def lower_region(function: relay.Function, symbol: str, numerics: str = "relay")
 
 def layer_values(function: relay.Function) -> dict[str, relay.Expr]:
     """The value that each layer of a region computes, by the name that `lower_region` gives the layer."""
-    nodes, _ = _without_idle_reshapes([_node(expr, "relay") for expr in _computed(function)])
+    nodes, _ = _without_idle_reshapes([_node(expr) for expr in _computed(function)])
     return {node.layer.name: node.expr for node in _unique_names(nodes)}
 
 
@@ -71,18 +71,18 @@ def _computed(function: relay.Function) -> list[relay.Expr]:
     return [call for call in calls if call not in inside]
 
 
-def _node(call: relay.Call, numerics: str) -> _Node:
+def _node(call: relay.Call) -> _Node:
     if isinstance(call.op, relay.Function):
-        return _composite(call, numerics)
+        return _composite(call)
     if operator_name(call) in ("layout_transform", "transpose"):
         return _transpose(call)
     raise Unsupported(f"{_described(call)} cannot be lowered: no composite of the pattern table holds it")
 
 
-def _composite(call: relay.Call, numerics: str) -> _Node:
+def _composite(call: relay.Call) -> _Node:
     function = call.op
     name = str(function.attrs["Composite"]).partition(".")[2]
-    parsed = parse_composite(name, function.body, numerics)
+    parsed = parse_composite(name, function.body)
     if parsed is None:
         raise Unsupported(f"composite {name} at {_described(call)} cannot be lowered: no pattern {name!r} reads it")
     layer, match = parsed

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import numpy as np
 import tvm
 from tvm import relay
 
@@ -158,10 +157,3 @@ def _check_denied(deny: tuple[str, ...], sources: list[str]) -> None:
         if name not in known:
             composites = ", ".join(pattern.name for pattern in patterns())
             raise InvalidInput(f"deny names operators of the model or composites ({composites}): got {name!r}")
-
-
-def check_params(mod: tvm.IRModule, params: Mapping[str, Any] | None) -> None:
-    """`InvalidInput` for a weight that is not an array."""
-    for name, value in (params or {}).items():
-        if not isinstance(value, (np.ndarray, tvm.nd.NDArray, relay.Constant)):
-            raise InvalidInput(f"params[{name!r}] is an array: got {type(value).__name__}")

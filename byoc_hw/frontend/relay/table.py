@@ -114,12 +114,13 @@ def _check(pattern: Pattern, form: Form, session: Session) -> Callable[[relay.Ex
         if found is None:
             return False
         try:
-            layer = _parsed(pattern, found, session.numerics)
+            layer = pattern.parse(found)
         except NotALayer as error:
             rejection: Rejection | None = Rejection(pattern.name, (error.broken,))
         else:
             if layer is None:
                 return False
+            layer = replace(layer, rounding=ROUNDINGS[session.numerics])
             rejection = _rejection(pattern, found, layer, session)
         if rejection is None:
             return True
@@ -127,12 +128,6 @@ def _check(pattern: Pattern, form: Form, session: Session) -> Callable[[relay.Ex
         return False
 
     return check
-
-
-def _parsed(pattern: Pattern, found: Match, numerics: str) -> Layer | None:
-    """The layer of a match with the arithmetic that it is to follow."""
-    layer = pattern.parse(found)
-    return layer and replace(layer, rounding=ROUNDINGS[numerics])
 
 
 def _rejection(pattern: Pattern, found: Match, layer: Layer, session: Session) -> Rejection | None:
@@ -149,13 +144,13 @@ def _rejection(pattern: Pattern, found: Match, layer: Layer, session: Session) -
     return Rejection(pattern.name, broken)
 
 
-def parse_composite(composite: str, body: relay.Expr, numerics: str = "relay") -> tuple[Layer, Match] | None:
+def parse_composite(composite: str, body: relay.Expr) -> tuple[Layer, Match] | None:
     """The layer of a composite function's body and the match it was read from, or None."""
     for pattern, form in ordered_forms():
         if pattern.name != composite:
             continue
         found = match(form.pattern, body)
-        layer = _parsed(pattern, found, numerics) if found is not None else None
+        layer = pattern.parse(found) if found is not None else None
         if found is not None and layer is not None:
             return layer, found
     return None
