@@ -196,6 +196,7 @@ class Accelerator:
     dma_alignment: int = 1
     dma_setup: int = 70  # cycles a transfer
     dma_width: int = 16  # bytes a cycle, each row rounded up
+    queue: int = 64  # operations that each engine holds, running or waiting; starting one more waits for the oldest
 
     ram: int = 512 * KIB
     flash: int = 2048 * KIB
@@ -212,6 +213,7 @@ class Accelerator:
             "elementwise_width",
             "dma_alignment",
             "dma_width",
+            "queue",
         ):
             if getattr(self, what) < 1:
                 raise InvalidInput(f"accelerator {self.name}: {what} is at least 1: got {getattr(self, what)}")

@@ -363,14 +363,14 @@ def flash_by_layer(region: Region) -> Iterator[tuple[str, int]]:
     if isinstance(region, LibraryPlan):
         yield from region.flash_by_layer()
         return
-    for plan in region.layers:
+    for call in region.calls:
         blocks = {
             (step.source.offset, step.nbytes)
-            for step in plan.steps
+            for step in call.steps
             if isinstance(step, Copy) and step.source.space == FLASH
         }
         if blocks:
-            yield plan.layer.name, sum(nbytes for _, nbytes in blocks)
+            yield region.layers[call.index].name, sum(nbytes for _, nbytes in blocks)
 
 
 def _interface_entry(buffer: Buffer) -> dict[str, Any]:

@@ -135,7 +135,8 @@ def _memory(graph: Graph, layers: tuple[LibraryLayer, ...], homes: Mapping[Tenso
             blocks[tensor] = _block(graph, index)
             scratch.append(Lifetime(blocks[tensor], tensor.nbytes, *spans[tensor], graph.name))
     arguments = [spans.get(tensor) for tensor in (*graph.inputs, *graph.outputs)]
-    return RegionMemory(last + 1, tuple(scratch), tuple(arguments), ALIGNMENT, blocks)
+    moments = (*(prepared.layer.name for prepared in layers), "the copies at its end")
+    return RegionMemory(moments, tuple(scratch), tuple(arguments), ALIGNMENT, blocks)
 
 
 # ---------------------------------------------------------------- C

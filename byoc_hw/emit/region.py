@@ -164,7 +164,7 @@ class _Indexed:
 
 @dataclass
 class _Tables:
-    """The plan as HWlib reads it: steps by layer, and the copies and tiles that they name."""
+    """The plan as HWlib reads it: steps by call, and the copies and tiles that they name."""
 
     copies: _Indexed
     tiles: _Indexed
@@ -173,8 +173,8 @@ class _Tables:
     @classmethod
     def of(cls, region: RegionPlan) -> _Tables:
         tables = cls(_Indexed(), _Indexed(), [])
-        for plan in region.layers:
-            tables.steps.append((plan.layer.name, [tables._row(step) for step in plan.steps]))
+        for call in region.calls:
+            tables.steps.append((region.layers[call.index].name, [tables._row(step) for step in call.steps]))
         tables.steps.append(("the end of the region", [tables._row(step) for step in region.tail]))
         return tables
 
@@ -189,7 +189,7 @@ class _Tables:
         return "HWLIB_STEP_JOB_WAIT", step.slot, 0
 
     def ranges(self) -> list[tuple[int, int]]:
-        """First step and number of steps: of each layer, then of the end."""
+        """First step and number of steps: of each call, then of the end."""
         found, first = [], 0
         for _, steps in self.steps:
             found.append((first, len(steps)))
@@ -260,9 +260,9 @@ def _table(row_type: str, name: str, columns: str, rows: Sequence[str]) -> str:
 
 
 def _descriptors(region: RegionPlan, first_layer: int) -> Iterator[str]:
-    for index, plan in enumerate(region.layers):
-        yield c.comment([plan.layer.name])
-        yield calls.descriptor(_descriptor_name(region, index), plan.layer, first_layer + index)
+    for index, layer in enumerate(region.layers):
+        yield c.comment([layer.name])
+        yield calls.descriptor(_descriptor_name(region, index), layer, first_layer + index)
 
 
 def _descriptor_name(region: RegionPlan, index: int) -> str:
@@ -285,9 +285,10 @@ def _body(region: RegionPlan, tables: _Tables, first_layer: int) -> str:
     ]
     *ranges, tail = tables.ranges()
     layers = number_region(region.graph, first_layer)
-    for index, (layer, plan, (first, count)) in enumerate(zip(layers, region.layers, ranges, strict=True)):
-        call = calls.call(_descriptor_name(region, index), plan.layer, region, first, count)
-        lines += [c.comment(layer.title, indent=2), *_checked(call), ""]
+    for planned, (first, count) in zip(region.calls, ranges, strict=True):
+        layer = region.layers[planned.index]
+        call = calls.call(_descriptor_name(region, planned.index), layer, region, first, count)
+        lines += [c.comment(layers[planned.index].title, indent=2), *_checked(call), ""]
     lines += _checked([f"hwlib_wait(&region, (hwlib_steps_t){{{tail[0]}, {tail[1]}}})"])
     lines += ["  return status == HWLIB_OK ? 0 : HWLIB_RESULT(status, region.layer);", ""]
     return "\n".join(lines)

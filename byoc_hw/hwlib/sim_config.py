@@ -73,6 +73,7 @@ def _machine(accelerator: Accelerator) -> Iterator[Macro]:
     )
     yield "DMA_SETUP", f"{accelerator.dma_setup}u", "cycles a transfer"
     yield "DMA_WIDTH", f"{accelerator.dma_width}u", "bytes a cycle, each row rounded up"
+    yield "QUEUE", f"{accelerator.queue}u", "operations that each engine holds"
     roundings = _known(accelerator, "rounding", accelerator.roundings, _ROUNDINGS)
     yield "ROUNDINGS", _mask(_ROUNDINGS[rounding] for rounding in roundings), "the roundings that the array has"
 

@@ -56,28 +56,45 @@ def _group_cycles(kernel: tuple[int, int], channels: int, bits: int, accelerator
 
 
 @dataclass(frozen=True)
-class Timeline:
-    """Cycles of a region, and of each layer in order: how far it moved the latest end so far.
+class Event:
+    """What an engine ("dma" or "array") does from cycle `start` to cycle `end`.
 
-    Layers add up to `total` less what the tail's own copies take.
+    `step` counts through all calls and the tail; `layer` is the one in whose call it is started, None
+    in the tail.
+    """
+
+    engine: str
+    start: int
+    end: int
+    step: int
+    layer: int | None
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Cycles of a region, and of each layer in order: how far its calls moved the latest end so far.
+
+    Layers add up to `total` less what the tail's own copies take. `events` are the copies and jobs in
+    the order in which they are started.
     """
 
     total: int
     layers: tuple[int, ...]
+    events: tuple[Event, ...] = ()
 
 
 def timeline(plan: RegionPlan, accelerator: Accelerator) -> Timeline:
     """Replay the steps: the host takes no time, DMA and array each do their work in order."""
     clock = _Clock(accelerator)
-    layers = []
-    for layer_plan in plan.layers:
+    layers = [0] * len(plan.layers)
+    for call in plan.calls:
         before = clock.frontier
-        for step in layer_plan.steps:
-            clock.run(step, layer_plan.layer)
-        layers.append(clock.frontier - before)
+        for step in call.steps:
+            clock.run(step, plan.layers[call.index], call.index)
+        layers[call.index] += clock.frontier - before
     for step in plan.tail:
-        clock.run(step, None)
-    return Timeline(clock.frontier, tuple(layers))
+        clock.run(step, None, None)
+    return Timeline(clock.frontier, tuple(layers), tuple(clock.events))
 
 
 class _Clock:
@@ -85,22 +102,29 @@ class _Clock:
 
     def __init__(self, accelerator: Accelerator) -> None:
         self.accelerator = accelerator
-        self.host = self.dma = self.array = self.frontier = 0
+        self.host = self.frontier = 0
+        self.ends: dict[str, list[int]] = {"dma": [], "array": []}
         self.done: dict[int, int] = {}
+        self.events: list[Event] = []
+        self.steps = 0
 
-    def run(self, step: Step, layer: Layer | None) -> None:
+    def run(self, step: Step, layer: Layer | None, index: int | None) -> None:
         if isinstance(step, CopyWait | JobWait):
-            self.host = max(self.host, self.done.pop(step.slot))
-            return
-        if isinstance(step, Copy):
-            self.dma = max(self.host, self.dma) + copy_cycles(step.nbytes, step.rows, self.accelerator)
-            self._started(step, self.dma)
-            return
-        if layer is None:
+            self.host = max(self.host, self.done[step.slot])
+        elif isinstance(step, Copy):
+            self._start(step, "dma", copy_cycles(step.nbytes, step.rows, self.accelerator), index)
+        elif layer is None:
             raise PlanError("a job belongs to a layer: found one in the tail of a region")
-        self.array = max(self.host, self.array) + job_cycles(layer, step.ifm_shape, step.ofm_shape, self.accelerator)
-        self._started(step, self.array)
+        else:
+            self._start(step, "array", job_cycles(layer, step.ifm_shape, step.ofm_shape, self.accelerator), index)
+        self.steps += 1
 
-    def _started(self, step: Copy | Job, end: int) -> None:
-        self.done[step.slot] = end
-        self.frontier = max(self.frontier, end)
+    def _start(self, step: Copy | Job, engine: str, cycles: int, index: int | None) -> None:
+        ends = self.ends[engine]
+        if len(ends) >= self.accelerator.queue:
+            self.host = max(self.host, ends[-self.accelerator.queue])
+        start = max(self.host, ends[-1] if ends else 0)
+        ends.append(start + cycles)
+        self.done[step.slot] = start + cycles
+        self.frontier = max(self.frontier, start + cycles)
+        self.events.append(Event(engine, start, start + cycles, self.steps, index))

@@ -62,22 +62,22 @@ class Lifetime:
 
 @dataclass(frozen=True)
 class RegionMemory:
-    """What one call of a region touches in main memory, step by step.
+    """What one call of a region touches in main memory, moment by moment.
 
-    Steps 0, 1 ... are its layers; the last one copies outputs that lie elsewhere. `scratch` are the
-    intermediates, named uniquely; `arguments` gives the first and last step that touches each
+    `moments` names them: the layers' calls in order, then the end, with what ends only there. `scratch`
+    are the intermediates, named uniquely; `arguments` gives the first and last moment that touches each
     argument, inputs first, or None where none does. `blocks` names the block of each tensor that
     lies in scratch.
     """
 
-    steps: int
+    moments: tuple[str, ...]
     scratch: tuple[Lifetime, ...]
     arguments: tuple[tuple[int, int] | None, ...]
     alignment: int
     blocks: Mapping[Tensor, str]
 
 
-NOTHING = RegionMemory(0, (), (), 1, {})
+NOTHING = RegionMemory((), (), (), 1, {})
 """Of a plan that was written by hand."""
 
 

@@ -173,8 +173,7 @@ class _Timeline:
         symbol = call.graph.name
         memory = self._regions[symbol]
         start = len(self.where)
-        self.where += [f"{symbol}: {layer.name}" for layer in call.graph.layers]
-        self.where += [f"{symbol}: the copies at its end"] * (memory.steps - len(call.graph.layers))
+        self.where += [f"{symbol}: {moment}" for moment in memory.moments]
         for life in memory.scratch:
             self._sizes[life.name] = life.nbytes, memory.alignment, INTERMEDIATE
             self._moments.setdefault(life.name, set()).update(range(start + life.first, start + life.last + 1))

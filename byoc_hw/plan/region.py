@@ -12,7 +12,7 @@ from byoc_hw.plan.flash import FlashImage
 from byoc_hw.plan.layers import Region, copy_through, layer_steps
 from byoc_hw.plan.memory import Lifetime, RegionMemory, blocks_from_lifetimes, peak, place
 from byoc_hw.plan.sequence import Sequencer
-from byoc_hw.plan.steps import ARGUMENT, SCRATCH, Address, LayerPlan, RegionPlan, Step
+from byoc_hw.plan.steps import ARGUMENT, SCRATCH, Address, LayerCall, RegionPlan, Step
 
 FLASH_ALIGNMENT = 4
 """Parameters are read as 32-bit words."""
@@ -37,9 +37,9 @@ def plan_region(graph: Graph, accelerator: Accelerator) -> RegionPlan:
     arena = place(blocks_from_lifetimes(memory.scratch, alignment), peak(memory.scratch))
     homes = _homes(graph, storage, memory, arena.offsets, flash)  # before the layers: their copies name addresses
     region = Region(accelerator, homes, flash)
-    layers = tuple(LayerPlan(layer, layer_steps(layer, region)) for layer in graph.layers)
+    calls = tuple(LayerCall(index, layer_steps(layer, region)) for index, layer in enumerate(graph.layers))
     tail = _copy_outputs(graph, homes, accelerator)  # last: every layer has written its output by then
-    return RegionPlan(graph, layers, flash.contents(), arena.nbytes, homes, tail, memory=memory)
+    return RegionPlan(graph, graph.layers, calls, flash.contents(), arena.nbytes, homes, tail, memory=memory)
 
 
 # ---------------------------------------------------------------- where tensors lie
@@ -114,7 +114,7 @@ def _memory(graph: Graph, storage: dict[Tensor, _Storage], alignment: int) -> Re
         if one.argument is not None and one.steps:
             arguments[one.argument] = (min(one.steps), max(one.steps))
     return RegionMemory(
-        steps=last + 1,
+        moments=(*(layer.name for layer in graph.layers), "the copies at its end"),
         scratch=tuple(Lifetime(n, one.nbytes, min(one.steps), max(one.steps), graph.name) for one, n in names.items()),
         arguments=tuple(arguments),
         alignment=alignment,
@@ -134,7 +134,7 @@ def _homes(
         elif one.argument is not None:
             homes[tensor] = Address(ARGUMENT + one.argument)
         else:
-            homes[tensor] = Address(SCRATCH, offsets[memory.blocks[tensor]])
+            homes[tensor] = Address(SCRATCH, offsets[memory.blocks[tensor]], memory.blocks[tensor])
     return homes
 
 

@@ -5,7 +5,7 @@ What `emit` writes as C; it mirrors `hwlib.h`, where each field is documented.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from byoc_hw.graph import Graph, Layer, Tensor
@@ -20,18 +20,35 @@ SLOTS = 16
 
 @dataclass(frozen=True)
 class Address:
-    """`offset` bytes from the start of `space`."""
+    """`offset` bytes from the start of `space`. In scratch, `block` is the block of memory that it lies in."""
 
     space: int
     offset: int = 0
+    block: str | None = None
 
     def __add__(self, nbytes: int) -> Address:
-        return Address(self.space, self.offset + nbytes)
+        return Address(self.space, self.offset + nbytes, self.block)
+
+
+@dataclass(frozen=True)
+class Image:
+    """Where a job's output lies in its layer's ofm as the model has it: dense, height before width.
+
+    `shape` is (height, width, channels) of the box in the order in which the job's bytes lie,
+    `offset` and `strides` (of height and width) are in elements of the ofm.
+    """
+
+    offset: int
+    shape: tuple[int, int, int]
+    strides: tuple[int, int]
 
 
 @dataclass(frozen=True)
 class Copy:
-    """Start a DMA transfer of `rows` rows of `nbytes`; strides in bytes. Its token goes to `slot`."""
+    """Start a DMA transfer of `rows` rows of `nbytes`; strides in bytes. Its token goes to `slot`.
+
+    What nobody waits for by name has slot 0, which is written over.
+    """
 
     target: Address
     source: Address
@@ -64,6 +81,7 @@ class Job:
     padding: tuple[int, int, int, int] = (0, 0, 0, 0)
     first: bool = True
     last: bool = True
+    image: Image | None = None
     slot: int = 0
 
 
@@ -85,68 +103,80 @@ Step = Copy | Job | CopyWait | JobWait
 
 
 @dataclass(frozen=True)
-class LayerPlan:
-    """The steps that the wrapper of one layer runs."""
+class LayerCall:
+    """One call of a layer's wrapper: the steps that it runs. Its jobs are the layer's; copies may serve any.
 
-    layer: Layer
+    `index` is the layer's place in the graph. A layer whose tiles alternate with other layers' has a
+    call for each tile.
+    """
+
+    index: int
     steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True)
+class LocalBuffer:
+    """Bytes of a local memory that hold one thing: from the start of step `first` to the end of step `last`.
+
+    Steps are numbered through all calls and the tail. `name` is the tensor or the layer whose weights it holds.
+    """
+
+    name: str
+    space: int
+    offset: int
+    nbytes: int
+    first: int
+    last: int
 
 
 @dataclass(frozen=True)
 class RegionPlan:
     """A planned region.
 
-    `flash` is its constant data: packed weights with their parameters, and constant activations.
-    `tensors` says where each activation tensor lies, by identity of the `Tensor`; `scratch_bytes`
-    is what the region needs of the arena while it runs. `tail` holds the steps of `hwlib_wait`.
-    `memory` says what is alive when, for whoever places the region among others.
+    `layers` are the graph's, each as it is mapped to the array (height and width may be swapped);
+    `calls` run them. `flash` is the constant data: packed weights with their parameters, and constant
+    activations. `tensors` says where activation tensors lie in main memory, by identity of the
+    `Tensor`: arguments, constants, and what does not stay in local memory. `scratch_bytes` is what
+    the region needs of the arena while it runs. `tail` holds the steps of `hwlib_wait`. `memory` says
+    what is alive when, for whoever places the region among others. `local` is the map of the local
+    memories.
     """
 
     graph: Graph
-    layers: tuple[LayerPlan, ...]
+    layers: tuple[Layer, ...]
+    calls: tuple[LayerCall, ...]
     flash: bytes
     scratch_bytes: int
     tensors: dict[Tensor, Address] = field(repr=False)
     tail: tuple[Step, ...] = ()
     memory: RegionMemory = field(default=NOTHING, repr=False)
+    local: tuple[LocalBuffer, ...] = field(default=(), repr=False)
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """All steps in order."""
+        return (*(step for call in self.calls for step in call.steps), *self.tail)
 
     def placed(self, offsets: Mapping[str, int]) -> RegionPlan:
-        """The same plan with each block of scratch at another offset from the region's base.
+        """The same plan with each block of scratch at another offset from the region's base."""
+        before = {address.block: address.offset for address in self.tensors.values() if address.space == SCRATCH}
 
-        What one layer touches lies apart, so that an address says which tensor's byte it is.
-        """
-        tensors = {tensor: self._moved(address, tensor, offsets) for tensor, address in self.tensors.items()}
-        layers = tuple(
-            replace(plan, steps=_relocated(plan.steps, (*plan.layer.inputs, plan.layer.ofm), self.tensors, tensors))
-            for plan in self.layers
-        )
-        tail = _relocated(self.tail, self.graph.outputs, self.tensors, tensors)
+        def moved(address: Address) -> Address:
+            if address.block is None:
+                return address
+            return replace(address, offset=address.offset - before[address.block] + offsets[address.block])
+
+        def relocated(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+            return tuple(
+                replace(step, target=moved(step.target), source=moved(step.source)) if isinstance(step, Copy) else step
+                for step in steps
+            )
+
         ends = (offsets[block.name] + block.nbytes for block in self.memory.scratch)
-        return replace(self, layers=layers, tail=tail, tensors=tensors, scratch_bytes=max(ends, default=0))
-
-    def _moved(self, address: Address, tensor: Tensor, offsets: Mapping[str, int]) -> Address:
-        return Address(SCRATCH, offsets[self.memory.blocks[tensor]]) if address.space == SCRATCH else address
-
-
-def _relocated(
-    steps: tuple[Step, ...],
-    touched: Iterable[Tensor],
-    before: Mapping[Tensor, Address],
-    after: Mapping[Tensor, Address],
-) -> tuple[Step, ...]:
-    spans = [
-        (before[tensor].offset, tensor.nbytes, after[tensor].offset)
-        for tensor in touched
-        if before[tensor].space == SCRATCH
-    ]
-
-    def moved(address: Address) -> Address:
-        if address.space != SCRATCH:
-            return address
-        start, _, now = next(span for span in spans if span[0] <= address.offset < span[0] + span[1])
-        return Address(SCRATCH, address.offset - start + now)
-
-    return tuple(
-        replace(step, target=moved(step.target), source=moved(step.source)) if isinstance(step, Copy) else step
-        for step in steps
-    )
+        return replace(
+            self,
+            calls=tuple(replace(call, steps=relocated(call.steps)) for call in self.calls),
+            tail=relocated(self.tail),
+            tensors={tensor: moved(address) for tensor, address in self.tensors.items()},
+            scratch_bytes=max(ends, default=0),
+        )

@@ -67,9 +67,10 @@ class Machine:
         self.layer_outputs = {}
 
     def run(self):
-        for layer_plan in self.plan.layers:
-            self.steps(layer_plan.steps, layer_plan.layer)
-            home, ofm = self.plan.tensors[layer_plan.layer.ofm], layer_plan.layer.ofm
+        for call in self.plan.calls:
+            layer = self.plan.layers[call.index]
+            self.steps(call.steps, layer)
+            home, ofm = self.plan.tensors[layer.ofm], layer.ofm
             self.layer_outputs[ofm] = self.tensor(home.space, home.offset, ofm)
         self.steps(self.plan.tail, None)
         first = ARGUMENT + len(self.plan.graph.inputs)

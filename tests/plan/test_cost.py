@@ -5,7 +5,7 @@ from plan_samples import Samples, graph_of, single
 
 from byoc_hw.accelerator import DIANA_DIGITAL, REFERENCE, SMALL
 from byoc_hw.errors import PlanError
-from byoc_hw.plan import SCRATCH, Address, Copy, CopyWait, Job, JobWait, LayerPlan, RegionPlan, plan_region
+from byoc_hw.plan import SCRATCH, Address, Copy, CopyWait, Job, JobWait, LayerCall, RegionPlan, plan_region
 from byoc_hw.plan.cost import copy_cycles, job_cycles, timeline
 
 
@@ -75,8 +75,9 @@ def job(slot):
 def time_of(*layers, tail=()):
     samples = Samples()
     ifm = samples.tensor((1, 800))
-    plans = tuple(LayerPlan(samples.add(ifm, ifm), steps) for steps in layers)
-    return timeline(RegionPlan(graph_of([], [], []), plans, b"", 0, {}, tail), HARDWARE)
+    calls = tuple(LayerCall(index, steps) for index, steps in enumerate(layers))
+    added = tuple(samples.add(ifm, ifm) for _ in layers)
+    return timeline(RegionPlan(graph_of([], [], []), added, calls, b"", 0, {}, tail), HARDWARE)
 
 
 def test_copies_run_one_after_the_other_and_beside_a_job():

@@ -122,7 +122,7 @@ def test_every_permutation_of_axes_is_made_by_copies(extents, data, hardware, se
 def copies(plan, space):
     """The copies of a plan that read from the space."""
     return [
-        step for layer in plan.layers for step in layer.steps if isinstance(step, Copy) and step.source.space == space
+        step for step in plan.steps if isinstance(step, Copy) and step.source.space == space
     ]
 
 
@@ -130,7 +130,7 @@ def test_layer_that_fits_is_one_tile_with_one_copy_each_way():
     samples = Samples()
     layer = samples.conv2d(samples.tensor((1, 32, 32, 16)), 16, padding=(1, 1, 1, 1))
     plan = check(single(layer), REFERENCE)
-    kinds = [type(step) for step in plan.layers[0].steps]
+    kinds = [type(step) for step in plan.calls[0].steps]
     assert kinds.count(Copy) == 3
     assert kinds.count(Job) == 1
 
@@ -155,7 +155,7 @@ def test_input_stays_although_the_weights_of_all_its_channels_do_not_fit():
     samples = Samples()
     plan = check(single(samples.dense(samples.tensor((1, 600)), 48)), accelerator(4096, 2048))
     assert [copy.nbytes for copy in copies(plan, ARGUMENT)] == [600]
-    assert any(not step.first for step in plan.layers[0].steps if isinstance(step, Job))
+    assert any(not step.first for step in plan.calls[0].steps if isinstance(step, Job))
 
 
 def test_inputs_that_no_output_needs_are_not_copied():
@@ -169,7 +169,7 @@ def test_several_channel_tiles_are_whole_groups_of_the_array():
     samples = Samples()
     layer = samples.conv2d(samples.tensor((1, 10, 10, 32)), 40, padding=(1, 1, 1, 1))
     plan = check(single(layer), accelerator(16384, 8192))
-    channels = [step.ofm_shape[2] for step in plan.layers[0].steps if isinstance(step, Job)]
+    channels = [step.ofm_shape[2] for step in plan.calls[0].steps if isinstance(step, Job)]
     assert set(channels) == {16, 8}
 
 
@@ -192,8 +192,8 @@ def test_every_wait_is_for_work_that_was_started():
     samples = Samples()
     layer = samples.conv2d(samples.tensor((1, 20, 20, 16)), 32)
     plan = check(single(layer), accelerator(4096, 4096))
-    started = [step for step in plan.layers[0].steps if isinstance(step, Copy)]
-    waited = [step for step in plan.layers[0].steps if isinstance(step, CopyWait)]
+    started = [step for step in plan.calls[0].steps if isinstance(step, Copy)]
+    waited = [step for step in plan.calls[0].steps if isinstance(step, CopyWait)]
     assert len(started) == len(waited)
 
 
@@ -259,5 +259,5 @@ def test_copies_reach_only_what_the_spaces_say():
     samples = Samples()
     layer = samples.conv2d(samples.tensor((1, 5, 5, 3)), 8)
     plan = check(single(layer), REFERENCE)
-    into_weights = [step for step in plan.layers[0].steps if isinstance(step, Copy) and step.target.space == WEIGHTS]
+    into_weights = [step for step in plan.calls[0].steps if isinstance(step, Copy) and step.target.space == WEIGHTS]
     assert all(copy.source.space == FLASH for copy in into_weights)

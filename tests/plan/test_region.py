@@ -94,7 +94,7 @@ def test_arguments_are_live_from_their_first_layer_to_their_last():
     ifm, layers = chain(Samples(), 4)
     plan = check(graph_of([ifm], layers, [layers[1].ofm, layers[3].ofm]), REFERENCE)
     assert plan.memory.arguments == ((0, 0), (1, 2), (3, 3))
-    assert plan.memory.steps == 5
+    assert len(plan.memory.moments) == 5
 
 
 def test_intermediate_that_is_an_output_lives_in_its_argument():
@@ -112,7 +112,7 @@ def test_reshape_between_layers_has_no_steps():
     flat = samples.reshape(first.ofm, (1, 32))
     last = samples.dense(flat.ofm, 10)
     plan = check(graph_of([ifm], [first, flat, last], [last.ofm]), TINY)
-    assert plan.layers[1].steps == ()
+    assert plan.calls[1].steps == ()
     assert plan.tensors[flat.ofm] == plan.tensors[first.ofm]
     assert plan.scratch_bytes == 32
 
@@ -122,7 +122,7 @@ def test_reshape_of_an_intermediate_that_ends_a_region_has_no_steps():
     first = samples.conv2d(samples.tensor((1, 4, 4, 8)), 8)
     flat = samples.reshape(first.ofm, (1, 32))
     plan = check(graph_of([first.ifm], [first, flat], [flat.ofm]), TINY)
-    assert plan.layers[1].steps == ()
+    assert plan.calls[1].steps == ()
     assert plan.scratch_bytes == 0
 
 
@@ -130,7 +130,7 @@ def test_reshape_of_an_input_that_ends_a_region_is_copied_in_chunks():
     samples = Samples()
     flat = samples.reshape(samples.tensor((1, 20, 20, 8)), (1, 3200))
     plan = check(single(flat), TINY)
-    assert len([step for step in plan.layers[0].steps if isinstance(step, Copy)]) == 8
+    assert len([step for step in plan.calls[0].steps if isinstance(step, Copy)]) == 8
 
 
 def test_reshape_and_its_input_may_both_be_outputs():
@@ -224,7 +224,7 @@ def test_same_graph_gives_the_same_plan():
     def plan():
         ifm, layers = chain(Samples(3))
         made = plan_region(graph_of([ifm], layers, [layers[-1].ofm]), TINY)
-        return made.flash, made.scratch_bytes, [layer.steps for layer in made.layers]
+        return made.flash, made.scratch_bytes, [call.steps for call in made.calls]
 
     assert plan() == plan()
 

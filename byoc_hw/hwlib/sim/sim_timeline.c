@@ -8,11 +8,6 @@
 
 #include <string.h>
 
-/* Operations that an engine's queue holds; starting one more waits for the oldest. */
-#ifndef HWLIB_SIM_QUEUE
-#define HWLIB_SIM_QUEUE 64
-#endif
-
 enum { CLOCK_ACCELERATOR, CLOCK_END_TO_END, CLOCKS };
 
 typedef struct {
