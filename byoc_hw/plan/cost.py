@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
-from byoc_hw.graph import Add, Conv2d, Dense, DepthwiseConv2d, Layer, Pool2d, Softmax
+from byoc_hw.graph import Add, Conv2d, Dense, DepthwiseConv2d, Layer, Pool2d, Reshape, Softmax, Transpose
+from byoc_hw.plan.window import extents
 from byoc_hw.plan.steps import Copy, CopyWait, Job, JobWait, RegionPlan, Step
 
 Extents = tuple[int, int, int]
@@ -39,6 +40,33 @@ def job_cycles(layer: Layer, ifm: Extents, ofm: Extents, accelerator: Accelerato
         window = layer.kernel[0] * layer.kernel[1]
         return -(-height * width * channels * window // accelerator.elementwise_width)
     raise PlanError(f"{layer.name}: a {layer.kind} layer has no jobs")
+
+
+def best_cycles(layer: Layer, accelerator: Accelerator) -> int:
+    """Cycles of the whole layer in one job, mapped as suits the array best; 0 for a layer without jobs."""
+    if isinstance(layer, Reshape | Transpose):
+        return 0
+    ifm, ofm = extents(layer.ifm), extents(layer.ofm)
+    cycles = job_cycles(layer, ifm, ofm, accelerator)
+    if not is_pointwise(layer):
+        return cycles
+    return min(cycles, job_cycles(layer, flat(ifm), flat(ofm), accelerator))
+
+
+def is_pointwise(layer: Layer) -> bool:
+    """Whether a layer is a convolution that sees one pixel at a time: pixels may lie in one row."""
+    return (
+        isinstance(layer, Conv2d)
+        and not isinstance(layer, DepthwiseConv2d)
+        and layer.kernel == (1, 1)
+        and layer.strides == (1, 1)
+        and layer.padding == (0, 0, 0, 0)
+    )
+
+
+def flat(extents: Extents) -> Extents:
+    """The same pixels in one row."""
+    return 1, extents[0] * extents[1], extents[2]
 
 
 def _groups(ofm: Extents, rows: int, accelerator: Accelerator) -> int:

@@ -2,152 +2,154 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from math import lcm
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
-from byoc_hw.graph import Add, Graph, Reshape, Tensor
-from byoc_hw.plan.flash import FlashImage
-from byoc_hw.plan.layers import Region, copy_through, layer_steps
+from byoc_hw.graph import Graph
+from byoc_hw.plan.choices import Choices
+from byoc_hw.plan.groups import region_work
+from byoc_hw.plan.local import place_local
+from byoc_hw.plan.mapping import map_layers
 from byoc_hw.plan.memory import Lifetime, RegionMemory, blocks_from_lifetimes, peak, place
-from byoc_hw.plan.sequence import Sequencer
-from byoc_hw.plan.steps import ARGUMENT, SCRATCH, Address, LayerCall, RegionPlan, Step
+from byoc_hw.plan.ops import Buffer, Op
+from byoc_hw.plan.schedule import Owned, schedule
+from byoc_hw.plan.search import choose
+from byoc_hw.plan.steps import ARGUMENT, SCRATCH, Address, Copy, Job, LayerCall, LocalBuffer, RegionPlan, Step
+from byoc_hw.plan.storage import Storages, storages
+from byoc_hw.plan.work import FLASH_ALIGNMENT, Region, Work
 
-FLASH_ALIGNMENT = 4
-"""Parameters are read as 32-bit words."""
 
-
-def plan_region(graph: Graph, accelerator: Accelerator) -> RegionPlan:
-    """Plan one region, layer by layer, each from main memory to main memory.
+def plan_region(graph: Graph, accelerator: Accelerator, choices: Choices | None = None) -> RegionPlan:
+    """Plan one region, with the planner's own choices unless some are given.
 
     The region's arguments, its scratch and its flash are taken to start at a multiple of 4 bytes
-    and of the DMA's alignment. Intermediates are placed by lifetime among themselves; `placed` of
-    the plan moves them among the tensors of a whole model. Arguments may share bytes where `memory`
-    of the plan says that they are never live together. Raises `GraphError` for a graph that breaks its own rules,
-    `PlanError` where a layer does not fit the accelerator.
+    and of the DMA's alignment. What lies in scratch is placed by lifetime among itself; `placed` of
+    the plan moves it among the tensors of a whole model. Arguments may share bytes where `memory`
+    of the plan says that they are never live together. Raises `GraphError` for a graph that breaks its
+    own rules, `PlanError` where a layer does not fit the accelerator or the choices do not fit the graph.
     """
     if accelerator.library is not None:
         raise PlanError(f"{graph.name}: accelerator {accelerator.name} is driven by whole-layer calls: nothing to tile")
     graph.verify()  # first: every stage below trusts shapes and order
-    alignment = lcm(FLASH_ALIGNMENT, accelerator.dma_alignment)
-    flash = FlashImage(alignment)
-    storage = _storage(graph)  # which tensors share bytes, before any of them is placed
-    memory = _memory(graph, storage, alignment)
-    arena = place(blocks_from_lifetimes(memory.scratch, alignment), peak(memory.scratch))
-    homes = _homes(graph, storage, memory, arena.offsets, flash)  # before the layers: their copies name addresses
-    region = Region(accelerator, homes, flash)
-    calls = tuple(LayerCall(index, layer_steps(layer, region)) for index, layer in enumerate(graph.layers))
-    tail = _copy_outputs(graph, homes, accelerator)  # last: every layer has written its output by then
-    return RegionPlan(graph, graph.layers, calls, flash.contents(), arena.nbytes, homes, tail, memory=memory)
+    choices = choices or choose(graph, accelerator)
+    mapping = map_layers(graph, accelerator, choices.swapped)  # before storages: it says how they lie
+    found = storages(graph, mapping)
+    region = Region(graph, mapping, found, choices, accelerator)
+    work = region_work(region)  # copies and jobs in a possible order
+    offsets = place_local(work.ops, accelerator)  # by lifetime in that order
+    timed = schedule(work.ops, offsets)  # copies earlier or later, as places allow
+    calls, tail = _calls(timed.steps, len(graph.layers), work.ops)
+    memory = _main_memory(graph, found, calls, tail, work)
+    arena = place(blocks_from_lifetimes(memory.scratch, memory.alignment), peak(memory.scratch))
+    flash = region.flash.contents(mapping.layers)  # last: only now is it known which blocks are used
+    plan = RegionPlan(
+        graph=graph,
+        layers=mapping.layers,
+        calls=tuple(LayerCall(index, steps) for index, steps in calls),
+        flash=flash,
+        scratch_bytes=arena.nbytes,
+        tensors={
+            tensor: work.homes[found.of[tensor]].address for tensor in graph.tensors if found.of[tensor] in work.homes
+        },
+        tail=tail,
+        memory=memory,
+        local=tuple(_local(work.ops, offsets, timed.steps)),
+    )
+    return plan.placed(arena.offsets)
 
 
-# ---------------------------------------------------------------- where tensors lie
+def _calls(
+    steps: Sequence[Owned], layers: int, ops: Sequence[Op]
+) -> tuple[list[tuple[int, tuple[Step, ...]]], tuple[Step, ...]]:
+    """The steps by call: each job in a call of its layer, all else where it stands. The rest is the tail.
 
-
-@dataclass(eq=False)
-class _Storage:
-    """Bytes that one or more tensors share: a reshape's, or an addition's in place.
-
-    `argument` is set for those of the caller, `steps` are the layers that touch them.
+    Copies and waits that stand between two layers' jobs go to the first one's call, up to the first
+    that is for the second.
     """
-
-    nbytes: int
-    owner: str
-    argument: int | None = None
-    steps: list[int] = field(default_factory=list)
-
-
-def _storage(graph: Graph) -> dict[Tensor, _Storage]:
-    """The storage of each activation tensor that is not a constant.
-
-    An output lives in its argument, also where later layers read it. A reshape shares its input's
-    storage, unless it is an output and that storage is the caller's already.
-    """
-    outputs = {tensor: len(graph.inputs) + index for index, tensor in reversed(list(enumerate(graph.outputs)))}
-    storage: dict[Tensor, _Storage] = {}
-    for index, tensor in enumerate(graph.inputs):
-        storage.setdefault(tensor, _Storage(tensor.nbytes, tensor.name, index))
-    for step, layer in enumerate(graph.layers):
-        shared = storage.get(layer.ifm) if isinstance(layer, Reshape) else None
-        argument = outputs.get(layer.ofm)
-        if isinstance(layer, Add):
-            shared = _overwritten(graph, layer, step, storage)
-        if shared is None or (argument is not None and shared.argument is not None):
-            shared = _Storage(layer.ofm.nbytes, layer.ofm.name, argument)
-        elif argument is not None:
-            shared.argument = argument
-        storage[layer.ofm] = shared
-        for tensor in (*layer.inputs, layer.ofm):
-            if tensor in storage:
-                storage[tensor].steps.append(step)
-    return storage
+    owners = _owners(steps, layers)
+    calls: list[tuple[int, list[Step]]] = []
+    tail: list[Step] = []
+    for owned, owner in zip(steps, owners, strict=True):
+        if owner is None:
+            tail.append(owned.step)
+        elif calls and calls[-1][0] == owner:
+            calls[-1][1].append(owned.step)
+        else:
+            calls.append((owner, [owned.step]))
+    return [(owner, tuple(taken)) for owner, taken in calls], tuple(tail)
 
 
-def _overwritten(graph: Graph, layer: Add, step: int, storage: dict[Tensor, _Storage]) -> _Storage | None:
-    """The storage of an input that an addition may write its output over, or None.
+def _owners(steps: Sequence[Owned], layers: int) -> list[int | None]:
+    """The layer in whose call each step is; None for the tail."""
+    with_jobs = {owned.layer for owned in steps if isinstance(owned.step, Job)}
 
-    An addition loads a run of each input before it stores that run, and no other run of it later.
-    So an input's bytes are free for the output if nothing reads them afterwards and they are not the
-    caller's.
-    """
-    read_later = {storage[t] for later in graph.layers[step + 1 :] for t in later.inputs if t in storage}
-    for tensor in layer.inputs:
-        one = storage.get(tensor)
-        if one is not None and one.argument is None and one.nbytes == layer.ofm.nbytes and one not in read_later:
-            return one
-    return None
+    def leads(owned: Owned) -> bool:
+        """Whether a step can only be in its own layer's call, or says whose call it is in."""
+        return isinstance(owned.step, Job) or (owned.layer not in with_jobs and owned.layer < layers)
+
+    leaders = [at for at, owned in enumerate(steps) if leads(owned)]
+    if not leaders:
+        return [None] * len(steps)
+    owners: list[int | None] = [None] * len(steps)
+    current = steps[leaders[0]].layer
+    following = iter([*leaders, None])
+    upcoming = next(following)
+    for at, owned in enumerate(steps):
+        if upcoming is not None and at > upcoming:
+            current, upcoming = steps[upcoming].layer, next(following)
+        ahead = None if upcoming is None else steps[upcoming].layer
+        if at == upcoming or (ahead is not None and owned.layer == ahead):
+            current = ahead if ahead is not None else current
+        owners[at] = current
+    last = len(steps)  # the waits at the very end, and copies from argument to argument, are the tail
+    while last > leaders[-1] + 1 and (steps[last - 1].op is None or steps[last - 1].layer >= layers):
+        last -= 1
+        owners[last] = None
+    return owners
 
 
-def _memory(graph: Graph, storage: dict[Tensor, _Storage], alignment: int) -> RegionMemory:
-    """What is alive when: a storage from the first layer that touches it to the last."""
-    last = len(graph.layers)  # the step of the copies at the end
-    for index, tensor in enumerate(graph.outputs):
-        if storage[tensor].argument != len(graph.inputs) + index:
-            storage[tensor].steps.append(last)
-    scratch = dict.fromkeys(one for one in storage.values() if one.argument is None)
-    names = {one: f"{graph.name}: {index:05} {one.owner}" for index, one in enumerate(scratch)}
-    arguments: list[tuple[int, int] | None] = [None] * (len(graph.inputs) + len(graph.outputs))
-    for index in range(len(graph.outputs)):
-        arguments[len(graph.inputs) + index] = (last, last)  # unless a layer writes it
-    for one in storage.values():
-        if one.argument is not None and one.steps:
-            arguments[one.argument] = (min(one.steps), max(one.steps))
+def _main_memory(
+    graph: Graph,
+    found: Storages,
+    calls: Sequence[tuple[int, tuple[Step, ...]]],
+    tail: tuple[Step, ...],
+    work: Work,
+) -> RegionMemory:
+    """What of main memory is live in which call: from the first copy that touches it to the last."""
+    touched: dict[str, list[int]] = {}
+    arguments: dict[int, list[int]] = {}
+    for moment, steps in enumerate([*(steps for _, steps in calls), tail]):
+        for step in steps:
+            for address in (step.source, step.target) if isinstance(step, Copy) else ():
+                if address.block is not None:
+                    touched.setdefault(address.block, []).append(moment)
+                elif address.space >= ARGUMENT:
+                    arguments.setdefault(address.space - ARGUMENT, []).append(moment)
+    scratch = [storage for storage, home in work.homes.items() if home.address.space == SCRATCH]
+    count = len(graph.inputs) + len(graph.outputs)
+    spans = [arguments.get(index) for index in range(count)]
     return RegionMemory(
-        moments=(*(layer.name for layer in graph.layers), "the copies at its end"),
-        scratch=tuple(Lifetime(n, one.nbytes, min(one.steps), max(one.steps), graph.name) for one, n in names.items()),
-        arguments=tuple(arguments),
-        alignment=alignment,
-        blocks={tensor: names[one] for tensor, one in storage.items() if one in names},
+        moments=(*(graph.layers[index].name for index, _ in calls), "the end"),
+        scratch=tuple(
+            Lifetime(one.block, one.nbytes, min(touched[one.block]), max(touched[one.block]), graph.name)
+            for one in scratch
+        ),
+        arguments=tuple(None if span is None else (min(span), max(span)) for span in spans),
+        alignment=lcm(FLASH_ALIGNMENT, work.alignment),
+        blocks={tensor: found.of[tensor].block for tensor in graph.tensors if found.of[tensor] in scratch},
     )
 
 
-def _homes(
-    graph: Graph, storage: dict[Tensor, _Storage], memory: RegionMemory, offsets: dict[str, int], flash: FlashImage
-) -> dict[Tensor, Address]:
-    """The address of every activation tensor; constants are appended to flash."""
-    homes = {}
-    for tensor in graph.tensors:
-        one = storage.get(tensor)
-        if one is None:
-            homes[tensor] = _constant_home(tensor, flash)
-        elif one.argument is not None:
-            homes[tensor] = Address(ARGUMENT + one.argument)
-        else:
-            homes[tensor] = Address(SCRATCH, offsets[memory.blocks[tensor]], memory.blocks[tensor])
-    return homes
-
-
-def _constant_home(tensor: Tensor, flash: FlashImage) -> Address:
-    assert tensor.data is not None, "Graph.verify has seen to it"
-    return flash.add_constant(tensor.data)
-
-
-def _copy_outputs(graph: Graph, homes: dict[Tensor, Address], accelerator: Accelerator) -> tuple[Step, ...]:
-    """Outputs that live elsewhere: a tensor that is several outputs, or an input that is an output."""
-    sequencer = Sequencer(graph.name, accelerator)
-    for index, tensor in enumerate(graph.outputs):
-        target = Address(ARGUMENT + len(graph.inputs) + index)
-        if homes[tensor] != target:
-            copy_through(sequencer, homes[tensor], target, tensor.nbytes, accelerator)
-    return sequencer.finish()
+def _local(ops: Sequence[Op], offsets: Mapping[Buffer, int], steps: Sequence[Owned]) -> list[LocalBuffer]:
+    """The map of the local memories."""
+    spans: dict[Buffer, tuple[int, int]] = {}
+    for at, owned in enumerate(steps):
+        for access in ops[owned.op].accesses if owned.op is not None else ():
+            if isinstance(access.place, Buffer):
+                spans[access.place] = spans.get(access.place, (at, at))[0], at
+    return [
+        LocalBuffer(buffer.name, buffer.space, offsets[buffer], buffer.nbytes, first, last)
+        for buffer, (first, last) in spans.items()
+    ]

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 from byoc_hw.errors import PlanError
-from byoc_hw.graph import Conv2d, Dense, DepthwiseConv2d, Pool2d
+from byoc_hw.graph import Conv2d, Dense, DepthwiseConv2d, Pool2d, Tensor
 
-Windowed = Conv2d | Dense | Pool2d
+Windowed = Conv2d | DepthwiseConv2d | Dense | Pool2d
 """The layers whose jobs slide a window; dense is a 1 x 1 convolution over one pixel."""
+
+
+def extents(tensor: Tensor) -> tuple[int, int, int]:
+    """Height, width and channels of an activation tensor of any rank: what is missing is 1, further dimensions count as height."""
+    shape = (1, 1, *tensor.shape)
+    return prod(shape[:-2]), shape[-2], shape[-1]
 
 
 @dataclass(frozen=True)

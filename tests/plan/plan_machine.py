@@ -63,48 +63,90 @@ class Machine:
         for index, tensor in enumerate(plan.graph.outputs):
             place = ARGUMENT + len(inputs) + index
             self.memories[place] = Memory(f"output {index}", bytes(tensor.nbytes))
-        self.in_flight: dict[int, Access] = {}
+        self.in_flight: list[tuple[int, Access]] = []
+        self.slots: dict[int, int] = {}
+        self.started = 0
         self.layer_outputs = {}
 
     def run(self):
         for call in self.plan.calls:
-            layer = self.plan.layers[call.index]
-            self.steps(call.steps, layer)
-            home, ofm = self.plan.tensors[layer.ofm], layer.ofm
-            self.layer_outputs[ofm] = self.tensor(home.space, home.offset, ofm)
-        self.steps(self.plan.tail, None)
+            self.steps(call.steps, self.plan.layers[call.index], self.plan.graph.layers[call.index].ofm)
+        self.steps(self.plan.tail, None, None)
+        if self.in_flight:
+            raise RefusedError("the region ends with work in flight")
         first = ARGUMENT + len(self.plan.graph.inputs)
         return [self.tensor(first + index, 0, tensor) for index, tensor in enumerate(self.plan.graph.outputs)]
 
     def tensor(self, space, offset, tensor):
         return self.memories[space].read(offset, tensor.nbytes).view(tensor.dtype).reshape(tensor.shape)
 
-    def steps(self, steps, layer):
+    def steps(self, steps, layer, ofm):
         for step in steps:
             if isinstance(step, Copy):
                 self.start(step.slot, self.copy(step))
             elif isinstance(step, Job):
                 self.start(step.slot, self.job(layer, step))
+                if step.last:
+                    self.trace(step, ofm)
             else:
                 self.wait(step)
-        if self.in_flight:
-            raise RefusedError(f"{layer}: ends with work in flight")
 
     def start(self, slot, access):
-        if not 0 <= slot < SLOTS or slot in self.in_flight:
-            raise RefusedError(f"slot {slot} is taken")
-        for other in self.in_flight.values():
+        if not 0 <= slot < SLOTS:
+            raise RefusedError(f"slot {slot} of {SLOTS}")
+        for _, other in self.in_flight:
             if other.kind == access.kind:
                 continue
             if access.writes & (other.reads | other.writes) or access.reads & other.writes:
                 raise RefusedError("a copy and a job in flight on the same bytes")
-        self.in_flight[slot] = access
+        self.started += 1
+        self.slots[slot] = self.started
+        self.in_flight.append((self.started, access))
 
     def wait(self, step):
+        """For one, and with it for all that the same engine began before it."""
         assert isinstance(step, CopyWait | JobWait)
-        access = self.in_flight.pop(step.slot, None)
-        if access is None or access.kind is not (Copy if isinstance(step, CopyWait) else Job):
+        kind = Copy if isinstance(step, CopyWait) else Job
+        number = self.slots.get(step.slot)
+        found = [access for index, access in self.in_flight if index == number]
+        if not found or found[0].kind is not kind:
             raise RefusedError(f"a wait for slot {step.slot}, which holds no such work")
+        self.in_flight = [
+            (index, access) for index, access in self.in_flight if access.kind is not kind or index > number
+        ]
+
+    def trace(self, job, ofm):
+        """What a job made, at its place in its layer's output."""
+        tile = self.load_linear(job) if job.ofm_pixel == job.ofm_shape[2] == 1 else self.local_tile(job)
+        whole, made = self.layer_outputs.setdefault(
+            ofm, (np.zeros(ofm.elements, np.int8), np.zeros(ofm.elements, bool))
+        )
+        rows, pixels, channels = job.image.shape
+        places = (
+            job.image.offset
+            + np.arange(rows)[:, None, None] * job.image.strides[0]
+            + np.arange(pixels)[None, :, None] * job.image.strides[1]
+            + np.arange(channels)
+        ).ravel()
+        values = tile.ravel()
+        again = made[places]
+        if (whole[places][again] != values[again]).any():
+            raise RefusedError("a job makes other values than the one before it")
+        whole[places], made[places] = values, True
+
+    def local_tile(self, job):
+        height, width, channels = job.ofm_shape
+        data = self.memories[ACTIVATIONS].bytes
+        places = (
+            job.ofm
+            + np.arange(height)[:, None, None] * job.ofm_row
+            + np.arange(width)[None, :, None] * job.ofm_pixel
+            + np.arange(channels)
+        )
+        return data[places].view(np.int8)
+
+    def load_linear(self, job):
+        return self.memories[ACTIVATIONS].bytes[job.ofm : job.ofm + job.ofm_shape[1]].view(np.int8)
 
     # ------------------------------------------------------------ copies
 
@@ -132,9 +174,8 @@ class Machine:
 
     def job(self, layer, job):
         self.access = Access(Job)
-        for start in (job.ifm, job.ifm2, job.ofm, job.psum, job.weights, job.params):
-            if start % self.accelerator.local_alignment:
-                raise RefusedError(f"unaligned job: {job}")
+        if job.psum % 4 or job.params % 4:
+            raise RefusedError(f"unaligned job: {job}")
         if min(*job.ifm_shape, *job.ofm_shape) < 1:
             raise RefusedError(f"an empty tile: {job}")
         if isinstance(layer, Add):

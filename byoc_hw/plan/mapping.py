@@ -1,0 +1,145 @@
+"""How the layers of a region lie on the array: as they are, or with height and width swapped.
+
+The array computes `array_columns` outputs of one row at a time, so the longer side should lie along
+the row. A layer is swapped by exchanging height and width of its geometry and weights, at compile
+time; its tensors then lie transposed in local memory. Layers that share a tensor are swapped
+together, and the DMA transposes what they share with the outside of the region.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from byoc_hw.accelerator import Accelerator
+from byoc_hw.errors import PlanError
+from byoc_hw.graph import Add, Conv2d, Graph, Layer, Pool2d, Tensor
+from byoc_hw.plan.cost import best_cycles, copy_cycles
+from byoc_hw.plan.window import extents
+
+_SWAPPABLE = (Conv2d, Pool2d, Add)
+
+
+@dataclass(frozen=True)
+class Mapping:
+    """The layers of a graph as they lie on the array.
+
+    `component` numbers, by layer, those that are swapped together; `swapped` tells which ones are.
+    `origin` gives the graph's tensor for each tensor of a mapped layer.
+    """
+
+    layers: tuple[Layer, ...]
+    component: tuple[int, ...]
+    swapped: tuple[bool, ...]
+    origin: dict[Tensor, Tensor]
+
+    def transposed(self, tensor: Tensor) -> bool:
+        """Whether a tensor of a mapped layer lies transposed, so that its bytes are in another order."""
+        return tensor.shape != self.origin[tensor].shape and not is_line(tensor)
+
+
+def is_line(tensor: Tensor) -> bool:
+    """Whether height or width is 1, or there are none: the bytes are the same with both swapped."""
+    return len(tensor.shape) != 4 or tensor.shape[0] != 1 or 1 in tensor.shape[1:3]
+
+
+def map_layers(graph: Graph, accelerator: Accelerator, swapped: Sequence[bool] | None = None) -> Mapping:
+    """Swap each component where that takes fewer cycles, or as `swapped` says, one value a component.
+
+    Raises `PlanError` where `swapped` asks for what cannot be.
+    """
+    component = _components(graph)
+    members: list[list[Layer]] = [[] for _ in range(max(component, default=-1) + 1)]
+    for layer, number in zip(graph.layers, component, strict=True):
+        members[number].append(layer)
+    if swapped is None:
+        swapped = [_can_swap(layers) and _gains(layers, graph, accelerator) for layers in members]
+    if len(swapped) != len(members):
+        raise PlanError(f"{graph.name}: {len(members)} groups of layers are swapped or not: got {len(swapped)} values")
+    for layers, wanted in zip(members, swapped, strict=True):
+        if wanted and not _can_swap(layers):
+            raise PlanError(f"{layers[0].name}: its height and width cannot be swapped")
+    turned = [_swap(layer) if swapped[number] else layer for layer, number in zip(graph.layers, component, strict=True)]
+    origin = {
+        there: tensor
+        for layer, other in zip(graph.layers, turned, strict=True)
+        for tensor, there in zip((*layer.inputs, layer.ofm), (*other.inputs, other.ofm), strict=True)
+    }
+    return Mapping(tuple(turned), component, tuple(swapped), origin)
+
+
+def _components(graph: Graph) -> tuple[int, ...]:
+    """The component of each layer, numbered in order: layers that share a tensor with both a height and a width."""
+    leader: dict[Tensor, int] = {}
+    parent = list(range(len(graph.layers)))
+
+    def root(index: int) -> int:
+        while parent[index] != index:
+            parent[index] = parent[parent[index]]
+            index = parent[index]
+        return index
+
+    for index, layer in enumerate(graph.layers):
+        for tensor in (*layer.inputs, layer.ofm):
+            if not is_line(tensor):
+                one, other = sorted((root(leader.setdefault(tensor, index)), root(index)))
+                parent[other] = one
+    numbers: dict[int, int] = {}
+    return tuple(numbers.setdefault(root(index), len(numbers)) for index in range(len(graph.layers)))
+
+
+def _can_swap(layers: Sequence[Layer]) -> bool:
+    return all(isinstance(layer, _SWAPPABLE) and len(layer.ifm.shape) == 4 for layer in layers)
+
+
+def _gains(layers: Sequence[Layer], graph: Graph, accelerator: Accelerator) -> bool:
+    before = sum(best_cycles(layer, accelerator) for layer in layers)
+    after = sum(best_cycles(_swap(layer, weights=False), accelerator) for layer in layers)
+    outside = {*graph.inputs, *graph.outputs}
+    shared = {tensor for layer in layers for tensor in (*layer.inputs, layer.ofm) if tensor in outside}
+    return after + sum(_transposition(tensor, accelerator) for tensor in shared) < before
+
+
+def _transposition(tensor: Tensor, accelerator: Accelerator) -> int:
+    """Cycles that the DMA takes longer for a tensor if it transposes it."""
+    if is_line(tensor):
+        return 0
+    height, width, channels = extents(tensor)
+    copies, rows = min(height, width), max(height, width)
+    return copies * copy_cycles(channels, rows, accelerator) - copy_cycles(tensor.nbytes, 1, accelerator)
+
+
+def _swap(layer: Layer, weights: bool = True) -> Layer:
+    """The layer with height and width exchanged; `weights` with their data."""
+    ifm, ofm = _turned(layer.ifm), _turned(layer.ofm)
+    if isinstance(layer, Add):
+        ifm2 = ifm if layer.ifm2 is layer.ifm else _turned(layer.ifm2)
+        return replace(layer, ifm=ifm, ifm2=ifm2, ofm=ofm)
+    assert isinstance(layer, Conv2d | Pool2d)
+    top, left, bottom, right = layer.padding
+    padding = (left, top, right, bottom)
+    strides, dilation = layer.strides[::-1], layer.dilation[::-1]
+    if isinstance(layer, Pool2d):
+        kernel = layer.kernel[::-1]
+        return replace(
+            layer, ifm=ifm, ofm=ofm, kernel=kernel, strides=strides, padding=padding, dilation=dilation
+        )
+    return replace(
+        layer,
+        ifm=ifm,
+        ofm=ofm,
+        weights=_turned(layer.weights, weights),
+        strides=strides,
+        padding=padding,
+        dilation=dilation,
+    )
+
+
+def _turned(tensor: Tensor, data: bool = True) -> Tensor:
+    one, height, width, channels = tensor.shape
+    values = tensor.data
+    if values is not None and data:
+        values = np.ascontiguousarray(values.transpose(0, 2, 1, 3))
+    return replace(tensor, shape=(one, width, height, channels), data=values)

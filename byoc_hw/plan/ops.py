@@ -1,0 +1,128 @@
+"""Copies and jobs on buffers that have no place yet, and what they touch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import prod
+
+from byoc_hw.accelerator import Accelerator
+from byoc_hw.errors import PlanError
+from byoc_hw.graph import Add, Conv2d, Dense, Layer
+from byoc_hw.params.pack import PARAMS_BYTES
+from byoc_hw.plan.cost import copy_cycles, job_cycles
+from byoc_hw.plan.flash import weights_bytes
+from byoc_hw.plan.steps import ACTIVATIONS, FLASH, Address, Copy, Job
+from byoc_hw.plan.storage import Storage
+from byoc_hw.plan.tiling import PSUM_BYTES
+from byoc_hw.plan.transfers import Transfer
+
+
+@dataclass(frozen=True, eq=False)
+class Buffer:
+    """Bytes of a local memory that have no place yet."""
+
+    name: str
+    space: int
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Access:
+    """Bytes `start` to `stop` (not included) of a buffer, or of a storage in main memory."""
+
+    place: Buffer | Storage
+    start: int
+    stop: int
+    writes: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Op:
+    """A copy or a job for a layer; `local` names the fields of the step that are relative to a buffer."""
+
+    step: Copy | Job
+    layer: int
+    accesses: tuple[Access, ...]
+    local: Mapping[str, Buffer]
+    cycles: int
+
+    def at(self, offsets: Mapping[Buffer, int]) -> Copy | Job:
+        """The step with its buffers where they lie."""
+        moved = {name: getattr(self.step, name) + offsets[buffer] for name, buffer in self.local.items()}
+        return replace(self.step, **moved)
+
+
+@dataclass(frozen=True)
+class Home:
+    """Where a storage lies in main memory, with height and width exchanged where `transposed`."""
+
+    storage: Storage
+    address: Address
+    transposed: bool = False
+
+
+def copy_op(layer: int, move: Transfer, home: Home, buffer: Buffer, inward: bool, accelerator: Accelerator) -> Op:
+    """A copy between a home and a buffer. Raises `PlanError` where the DMA cannot take it."""
+    local = Address(buffer.space)
+    step = move.load(home.address, local) if inward else move.store(home.address, local)
+    problem = misalignment(step, accelerator.dma_alignment)
+    if problem is not None:
+        raise PlanError(f"{home.storage.name}: {problem}")
+    accesses = [Access(buffer, move.local, move.local + (move.rows - 1) * move.local_stride + move.nbytes, inward)]
+    if home.address.space != FLASH:
+        reach = (move.rows - 1) * move.main_stride + move.nbytes
+        accesses.append(Access(home.storage, move.main, move.main + reach, not inward))
+    cycles = copy_cycles(move.nbytes, move.rows, accelerator)
+    return Op(step, layer, tuple(accesses), {"target" if inward else "source": buffer}, cycles)
+
+
+def weights_op(layer: int, source: Address, buffer: Buffer, accelerator: Accelerator) -> Op:
+    """The copy that fills a buffer with a block of weights."""
+    step = Copy(Address(buffer.space), source, buffer.nbytes)
+    accesses = (Access(buffer, 0, buffer.nbytes, True),)
+    return Op(step, layer, accesses, {"target": buffer}, copy_cycles(buffer.nbytes, 1, accelerator))
+
+
+def job_op(index: int, layer: Layer, job: Job, local: Mapping[str, Buffer], accelerator: Accelerator) -> Op:
+    """A job; its addresses are relative to the buffers in `local`."""
+    accesses = [Access(local["ifm"], job.ifm, job.ifm + _span(job.ifm_shape, job.ifm_row, job.ifm_pixel), False)]
+    if isinstance(layer, Add):
+        accesses.append(Access(local["ifm2"], job.ifm2, job.ifm2 + job.ifm_shape[1], False))
+    channels = job.ofm_shape[2]
+    if isinstance(layer, Conv2d | Dense):
+        depths = 1 if layer.kind == "depthwise_conv2d" else job.ifm_shape[2]
+        nbytes = weights_bytes(layer, channels, depths)
+        accesses.append(Access(local["weights"], job.weights, job.weights + nbytes, False))
+        if job.first or job.last:
+            accesses.append(Access(local["params"], job.params, job.params + PARAMS_BYTES * channels, False))
+    if "psum" in local:
+        nbytes = PSUM_BYTES * prod(job.ofm_shape)
+        accesses += [Access(local["psum"], job.psum, job.psum + nbytes, False)] * (not job.first)
+        accesses += [Access(local["psum"], job.psum, job.psum + nbytes, True)] * (not job.last)
+    if job.last:
+        accesses.append(Access(local["ofm"], job.ofm, job.ofm + _span(job.ofm_shape, job.ofm_row, job.ofm_pixel), True))
+    return Op(job, index, tuple(accesses), local, job_cycles(layer, job.ifm_shape, job.ofm_shape, accelerator))
+
+
+def misalignment(copy: Copy, alignment: int) -> str | None:
+    """The rule of the DMA's alignment that a copy breaks, with the value, or None."""
+    if alignment == 1:
+        return None
+    values = {"target": copy.target.offset, "source": copy.source.offset, "length": copy.nbytes}
+    if copy.rows > 1:
+        values |= {"target stride": copy.target_stride, "source stride": copy.source_stride}
+    for what, value in values.items():
+        if value % alignment:
+            return f"a copy's addresses, lengths and strides are multiples of {alignment} bytes: got {what} {value}"
+    return None
+
+
+def _span(shape: tuple[int, int, int], row: int, pixel: int) -> int:
+    """Bytes from the first to the last of a tile."""
+    return (shape[0] - 1) * row + (shape[1] - 1) * pixel + shape[2]
+
+
+def activations(name: str, nbytes: int) -> Buffer:
+    """A buffer in local activation memory."""
+    return Buffer(name, ACTIVATIONS, nbytes)

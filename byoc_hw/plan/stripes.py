@@ -1,0 +1,293 @@
+"""A group of layers, stripe by stripe: every layer computes the rows that the last one's stripe takes.
+
+What a stripe needs is found backwards, from the last layer to the first. A storage that lies whole
+in local memory gets new rows only; of the others each stripe has a tile of its own, with the rows
+that its neighbour computed too where windows overlap (the halo).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from byoc_hw.graph import Add, Conv2d, Dense, DepthwiseConv2d, Layer, Pool2d, Softmax, Tensor
+from byoc_hw.plan.cost import flat, is_pointwise, job_cycles
+from byoc_hw.plan.flash import WeightBlock, Weighted, in_channels
+from byoc_hw.plan.ops import Buffer, activations, job_op
+from byoc_hw.plan.steps import Image, Job
+from byoc_hw.plan.storage import Storage
+from byoc_hw.plan.tiling import PSUM_BYTES
+from byoc_hw.plan.transfers import linear_chunks
+from byoc_hw.plan.window import extents, window_of
+from byoc_hw.plan.work import Region, Unit
+
+Span = tuple[int, int]
+"""Bytes of a storage, from the first to before the second."""
+
+
+@dataclass(frozen=True)
+class View:
+    """A buffer that holds a storage from byte `first` on."""
+
+    buffer: Buffer
+    first: int
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Part of a layer's channels: output channels, the input channels that they sum over, and their weights."""
+
+    channel: int
+    channels: int
+    depth: int
+    depths: int
+    first: bool
+    last: bool
+    weights: int
+    params: int
+    local: dict[str, Buffer]
+
+
+def stripes(region: Region, number: int, indices: Sequence[int]) -> None:
+    """Append the units of a group. `indices` are its layers, without reshapes."""
+    group = region.choices.groups[number]
+    run = _Stripes(region, number, indices)
+    ofm = region.layers[indices[-1]].ofm
+    height, width, channels = extents(ofm)
+    rows = -(-height // group.stripes)
+    for start, count in linear_chunks(height, rows):
+        run.stripe((start * width * channels, (start + count) * width * channels), start + count == height)
+
+
+def row_bytes(tensor: Tensor) -> int:
+    """Bytes of one row of a tensor."""
+    _, width, channels = extents(tensor)
+    return width * channels
+
+
+def rows_read(layer: Layer, rows: Span) -> Span:
+    """The input rows that a layer reads for some of its output rows."""
+    if isinstance(layer, Add | Softmax):
+        return rows
+    extent = window_of(layer).rows.extent(rows[0], rows[1] - rows[0])  # type: ignore[arg-type]
+    return extent.ifm_start, extent.ifm_start + extent.ifm_size
+
+
+class _Stripes:
+    def __init__(self, region: Region, number: int, indices: Sequence[int]) -> None:
+        self.region, self.number, self.indices = region, number, indices
+        self.group = region.choices.groups[number]
+        self.made = {region.storages.of[region.layers[i].ofm]: i for i in indices}
+        self.done = dict.fromkeys(self.made, 0)  # bytes of each that are made, from the first on
+        self.kept: dict[WeightBlock, Buffer] = {}
+
+    def stripe(self, wanted: Span, last: bool) -> None:
+        """One stripe: bytes `wanted` of the last layer's output, and all that is still to do where it is the `last`."""
+        region = self.region
+        unit = Unit(self.number, self.group.overlap)
+        needs, rows = self._demand(wanted, last)
+        views = {storage: self._input(storage, span, unit) for storage, span in needs.items() if storage not in self.made}
+        for index in self.indices:
+            if index not in rows:
+                continue
+            layer = region.layers[index]
+            storage = region.storages.of[layer.ofm]
+            span = (rows[index][0] * row_bytes(layer.ofm), rows[index][1] * row_bytes(layer.ofm))
+            views[storage] = self._output(storage, span)
+            self._compute(index, layer, rows[index], views, unit)
+            for home in region.targets(storage):
+                done = self.done[storage]
+                unit.stores += region.part(index, home, views[storage].buffer, views[storage].first, done, span[1], False)
+            self.done[storage] = span[1]
+        region.units.append(unit)
+
+    # ------------------------------------------------------------ what is needed
+
+    def _demand(self, wanted: Span, last: bool) -> tuple[dict[Storage, Span], dict[int, Span]]:
+        """Bytes of each storage that the stripe needs, and the rows that each layer computes."""
+        region = self.region
+        needs: dict[Storage, Span] = {region.storages.of[region.layers[self.indices[-1]].ofm]: wanted}
+        rows: dict[int, Span] = {}
+        for index in reversed(self.indices):
+            layer = region.layers[index]
+            storage = region.storages.of[layer.ofm]
+            start, stop = needs.get(storage, (storage.nbytes, 0))
+            done, outside = self.done[storage], self._outside(storage)
+            if last and outside:
+                stop = storage.nbytes
+            if self._whole(storage):
+                start, stop = done, max(stop, done)
+            elif outside:
+                start = min(start, done)
+            if start >= stop:
+                continue
+            per_row = row_bytes(layer.ofm)
+            rows[index] = (start // per_row, -(-stop // per_row))
+            for tensor in layer.inputs:
+                first, end = rows_read(layer, rows[index])
+                size = row_bytes(tensor)
+                _merge(needs, region.storages.of[tensor], (first * size, end * size))
+        return needs, rows
+
+    def _whole(self, storage: Storage) -> bool:
+        return storage.index in self.group.whole
+
+    def _outside(self, storage: Storage) -> bool:
+        """Whether another group, or the caller, gets it as well."""
+        region = self.region
+        return storage in region.in_main or region.held_until(storage, self.number) > self.number
+
+    # ------------------------------------------------------------ inputs and outputs
+
+    def _input(self, storage: Storage, span: Span, unit: Unit) -> View:
+        region = self.region
+        home = region.homes.get(storage)
+        layer = self.indices[0]
+        if self._whole(storage):
+            if storage not in region.held:
+                region.held[storage] = activations(storage.name, storage.nbytes)
+                region.loaded[storage] = 0
+            buffer, loaded = region.held[storage], region.loaded[storage]
+            stop = storage.nbytes if region.held_until(storage, self.number) > self.number else span[1]
+            stop = self._rounded(stop, storage)
+            if loaded < stop:
+                assert home is not None, "what is not held was made for main memory"
+                unit.loads += region.part(layer, home, buffer, 0, loaded, stop, True)
+                region.loaded[storage] = stop
+            return View(buffer, 0)
+        assert home is not None, "what is not held was made for main memory"
+        alignment = region.accelerator.dma_alignment
+        first, stop = span[0] // alignment * alignment, self._rounded(span[1], storage)
+        buffer = activations(storage.name, stop - first)
+        unit.loads += region.part(layer, home, buffer, first, first, stop, True)
+        return View(buffer, first)
+
+    def _rounded(self, stop: int, storage: Storage) -> int:
+        """The next byte at which a copy may end."""
+        alignment = self.region.accelerator.dma_alignment
+        return min(-(-stop // alignment) * alignment, storage.nbytes)
+
+    def _output(self, storage: Storage, span: Span) -> View:
+        region = self.region
+        if not self._whole(storage):
+            return View(activations(storage.name, span[1] - span[0]), span[0])
+        if storage not in region.held:
+            region.held[storage] = activations(storage.name, storage.nbytes)
+            region.loaded[storage] = storage.nbytes
+        return View(region.held[storage], 0)
+
+    # ------------------------------------------------------------ jobs
+
+    def _compute(
+        self, index: int, layer: Layer, rows: Span, views: Mapping[Storage, View], unit: Unit
+    ) -> None:
+        region = self.region
+        ofm = views[region.storages.of[layer.ofm]]
+        inputs = [views[region.storages.of[tensor]] for tensor in layer.inputs]
+        if isinstance(layer, Add | Softmax):
+            self._linear(index, layer, rows, inputs, ofm, unit)
+            return
+        assert isinstance(layer, Conv2d | Dense | Pool2d)
+        window = window_of(layer)
+        row, column = window.rows.extent(rows[0], rows[1] - rows[0]), window.columns.extent(0, window.columns.ofm)
+        local = {"ifm": inputs[0].buffer, "ofm": ofm.buffer}
+        (_, ifm_width, ifm_channels), (_, ofm_width, ofm_channels) = extents(layer.ifm), extents(layer.ofm)
+        ifm_start = row.ifm_start * ifm_width * ifm_channels - inputs[0].first
+        ofm_start = rows[0] * ofm_width * ofm_channels - ofm.first
+        for cut in self._cuts(index, layer, unit, (row.size, column.size)):
+            ifm_shape = (row.ifm_size, column.ifm_size, cut.depths)
+            ofm_shape = (row.size, column.size, cut.channels)
+            if is_pointwise(layer):
+                mapped = flat(ifm_shape), flat(ofm_shape)
+                flattened = job_cycles(layer, *mapped, region.accelerator)
+                if flattened < job_cycles(layer, ifm_shape, ofm_shape, region.accelerator):
+                    ifm_shape, ofm_shape = mapped
+            job = Job(
+                ifm=ifm_start + cut.depth,
+                ofm=ofm_start + cut.channel,
+                ifm_shape=ifm_shape,
+                ofm_shape=ofm_shape,
+                ifm_row=ifm_shape[1] * ifm_channels if ifm_shape[0] == 1 else ifm_width * ifm_channels,
+                ofm_row=ofm_width * ofm_channels * (row.size if ofm_shape[0] == 1 else 1),
+                ifm_pixel=ifm_channels,
+                ofm_pixel=ofm_channels,
+                weights=cut.weights,
+                params=cut.params,
+                padding=(row.pad_before, column.pad_before, row.pad_after, column.pad_after),
+                first=cut.first,
+                last=cut.last,
+                image=region.image(layer, (rows[0], 0, cut.channel), (row.size, column.size, cut.channels)),
+            )
+            unit.jobs.append(job_op(index, layer, job, local | cut.local, region.accelerator))
+
+    def _cuts(self, index: int, layer: Layer, unit: Unit, pixels: Span) -> Iterator[Cut]:
+        """The jobs over one tile, each once its weights are there."""
+        if isinstance(layer, Pool2d):
+            channels = layer.ofm.shape[-1]
+            yield Cut(0, channels, 0, channels, True, True, 0, 0, {})
+            return
+        assert isinstance(layer, Conv2d | Dense)
+        region = self.region
+        total, depthwise = in_channels(layer), isinstance(layer, DepthwiseConv2d)
+        blocks = region.choices.blocks[index]
+        channels = layer.out_channels if blocks is None else blocks.channels
+        depth = total if blocks is None else blocks.depth
+        sliced = depth < total
+        shared = WeightBlock(index, 0, layer.out_channels, 0, 0, True)
+        for channel, count in linear_chunks(layer.out_channels, channels):
+            psum = activations(layer.name, PSUM_BYTES * pixels[0] * pixels[1] * count) if sliced else None
+            for first, depths in linear_chunks(total, depth):
+                block = WeightBlock(index, channel, count, first, depths, not sliced)
+                local = {"weights": self._weights(index, layer, block, unit)}
+                local["params"] = self._weights(index, layer, shared, unit) if sliced else local["weights"]
+                if psum is not None:
+                    local["psum"] = psum
+                start = channel if depthwise else first
+                yield Cut(
+                    channel,
+                    count,
+                    start,
+                    count if depthwise else depths,
+                    first == 0,
+                    first + depths == total,
+                    region.flash.weights_at(block),
+                    region.params_at(channel) if sliced else 0,
+                    local,
+                )
+        if not self.group.resident:
+            self.kept.clear()
+
+    def _weights(self, index: int, layer: Weighted, block: WeightBlock, unit: Unit) -> Buffer:
+        if block not in self.kept:
+            self.kept[block], load = self.region.weights(index, layer, block)
+            unit.jobs.append(load)
+        return self.kept[block]
+
+    def _linear(
+        self, index: int, layer: Add | Softmax, rows: Span, inputs: Sequence[View], ofm: View, unit: Unit
+    ) -> None:
+        """A layer whose tile is one run of bytes."""
+        _, width, channels = extents(layer.ofm)
+        start, count = rows[0] * width * channels, (rows[1] - rows[0]) * width * channels
+        shape = (1, count // channels, channels) if isinstance(layer, Softmax) else (1, count, 1)
+        local = {"ifm": inputs[0].buffer, "ofm": ofm.buffer}
+        if len(inputs) > 1:
+            local["ifm2"] = inputs[1].buffer
+        job = Job(
+            ifm=start - inputs[0].first,
+            ifm2=start - inputs[1].first if len(inputs) > 1 else 0,
+            ofm=start - ofm.first,
+            ifm_shape=shape,
+            ofm_shape=shape,
+            ifm_row=count,
+            ofm_row=count,
+            ifm_pixel=shape[2],
+            ofm_pixel=shape[2],
+            image=self.region.image(layer, (rows[0], 0, 0), (rows[1] - rows[0], width, channels)),
+        )
+        unit.jobs.append(job_op(index, layer, job, local, self.region.accelerator))
+
+
+def _merge(needs: dict[Storage, Span], storage: Storage, span: Span) -> None:
+    start, stop = needs.get(storage, span)
+    needs[storage] = min(start, span[0]), max(stop, span[1])

@@ -1,0 +1,218 @@
+"""What a region does, unit by unit, on buffers that have no place yet.
+
+The choices say which layers take turns and what stays in local memory. A unit is one stripe of a
+group or one tile of a layer: what to load, what to compute, what to store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from math import lcm, prod
+
+from byoc_hw.accelerator import Accelerator
+from byoc_hw.errors import PlanError
+from byoc_hw.graph import Graph, Layer, Transpose
+from byoc_hw.plan.choices import Choices
+from byoc_hw.plan.flash import FlashImage, WeightBlock, Weighted
+from byoc_hw.plan.mapping import Mapping
+from byoc_hw.plan.ops import Buffer, Home, Op, activations, copy_op, weights_op
+from byoc_hw.params.pack import PARAMS_BYTES
+from byoc_hw.plan.steps import ARGUMENT, SCRATCH, WEIGHTS, Address, Image
+from byoc_hw.plan.storage import Storage, Storages
+from byoc_hw.plan.tiling import alignment
+from byoc_hw.plan.window import extents
+from byoc_hw.plan.transfers import Transfer, canonical, linear_chunks, scatter, slabs
+
+FLASH_ALIGNMENT = 4
+"""Parameters are read as 32-bit words."""
+
+
+@dataclass
+class Unit:
+    """One stripe or tile of a group.
+
+    With `overlap` it is loaded before the unit in front of it is computed, and stored after the unit
+    behind it is.
+    """
+
+    group: int
+    overlap: bool
+    loads: list[Op] = field(default_factory=list)
+    jobs: list[Op] = field(default_factory=list)
+    stores: list[Op] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Work:
+    """All copies and jobs, in an order in which they could run one after the other.
+
+    `homes` says where storages lie in main memory: in scratch at an offset from their own block.
+    """
+
+    ops: tuple[Op, ...]
+    homes: dict[Storage, Home]
+    alignment: int
+
+
+def in_order(units: Sequence[Unit]) -> Iterator[Op]:
+    """The work of all units where they overlap as they say."""
+    loaded = 0
+    late: list[Op] = []
+    for index, unit in enumerate(units):
+        while loaded <= index or (loaded == index + 1 < len(units) and units[loaded].overlap):
+            yield from units[loaded].loads
+            loaded += 1
+        yield from unit.jobs
+        yield from late
+        late = []
+        if unit.overlap:
+            late = unit.stores
+        else:
+            yield from unit.stores
+    yield from late
+
+
+class Region:
+    """What the groups of a region share while they are turned into units."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        mapping: Mapping,
+        storages: Storages,
+        choices: Choices,
+        accelerator: Accelerator,
+    ) -> None:
+        self.name = graph.name
+        self.layers: tuple[Layer, ...] = mapping.layers
+        self.storages, self.choices, self.accelerator = storages, choices, accelerator
+        self.alignment = alignment(accelerator)
+        self.flash = FlashImage(accelerator, lcm(FLASH_ALIGNMENT, accelerator.dma_alignment), self.alignment)
+        self.units: list[Unit] = []
+        self.held: dict[Storage, Buffer] = {}
+        self.loaded: dict[Storage, int] = {}
+        self.group_of = [number for number, group in enumerate(choices.groups) for _ in range(group.layers)]
+        if len(self.group_of) != len(self.layers) or len(choices.blocks) != len(self.layers):
+            counts = f"{len(self.group_of)} and {len(choices.blocks)}"
+            raise PlanError(f"{graph.name}: choices are for {len(self.layers)} layers: got {counts}")
+        self.in_main = {one for one in storages.all if self._needs_main(one)}
+        self.homes = {one: home for one in storages.all if (home := self._home(one)) is not None}
+
+    # ------------------------------------------------------------ where things are
+
+    def held_until(self, storage: Storage, group: int) -> int:
+        """The last of the groups in a row, from this one on, that have the storage whole; one less if it has not."""
+        groups = self.choices.groups
+        while group < len(groups) and storage.index in groups[group].whole:
+            group += 1
+        return group - 1
+
+    def _needs_main(self, storage: Storage) -> bool:
+        """Whether a storage that a layer makes goes to main memory."""
+        if storage.maker is None:
+            return False
+        made = self.group_of[storage.maker]
+        kept = max(self.held_until(storage, made), made)
+        return bool(storage.sinks) or any(self.group_of[reader] > kept for reader in storage.readers)
+
+    def _home(self, storage: Storage) -> Home | None:
+        if storage.source is not None:
+            return Home(storage, Address(ARGUMENT + storage.source), storage.transposed)
+        if storage.constant:
+            return Home(storage, self.flash.constant(storage.tensor))
+        if storage.sinks:
+            return Home(storage, Address(ARGUMENT + storage.sinks[0]), storage.transposed)
+        return Home(storage, Address(SCRATCH, 0, storage.block)) if storage in self.in_main else None
+
+    def targets(self, storage: Storage) -> list[Home]:
+        """Where a storage that a layer makes goes in main memory."""
+        if storage not in self.in_main:
+            return []
+        sinks = [Home(storage, Address(ARGUMENT + sink), storage.transposed) for sink in storage.sinks]
+        return sinks or [self.homes[storage]]
+
+    # ------------------------------------------------------------ copies
+
+    def part(
+        self, layer: int, home: Home, buffer: Buffer, first: int, start: int, stop: int, inward: bool
+    ) -> Iterator[Op]:
+        """The copies of bytes `start` to `stop` of a storage; the buffer holds the storage from byte `first` on."""
+        for move in _moves(home, start, stop):
+            shifted = Transfer(
+                move.main, move.local - first, move.nbytes, move.rows, move.main_stride, move.local_stride
+            )
+            yield copy_op(layer, shifted, home, buffer, inward, self.accelerator)
+
+    def weights(self, index: int, layer: Weighted, block: WeightBlock) -> tuple[Buffer, Op]:
+        """A buffer for a block of weights, and the copy that fills it."""
+        source, nbytes = self.flash.block(block, layer)
+        buffer = Buffer(layer.name, WEIGHTS, nbytes)
+        return buffer, weights_op(index, source, buffer, self.accelerator)
+
+    def params_at(self, channel: int) -> int:
+        """Where a channel's parameters begin in a block that holds a whole layer's."""
+        return PARAMS_BYTES * channel
+
+    def image(self, layer: Layer, origin: tuple[int, int, int], shape: tuple[int, int, int]) -> Image:
+        """Where a box of a layer's output lies in the tensor as the model has it."""
+        height, width, channels = extents(layer.ofm)
+        strides = width * channels, channels
+        if self.storages.of[layer.ofm].transposed:
+            strides = channels, height * channels
+        return Image(origin[0] * strides[0] + origin[1] * strides[1] + origin[2], shape, strides)
+
+    # ------------------------------------------------------------ copies only
+
+    def transpose(self, index: int, layer: Transpose, group: int) -> None:
+        """Units that reorder a tensor on its way from main memory to main memory."""
+        source, target = self.storages.of[layer.ifm], self.storages.of[layer.ofm]
+        permutation = canonical(layer.ifm.shape, layer.axes, layer.ifm.nbytes // layer.ifm.elements)
+        offset = 0
+        for origin, shape in slabs(permutation.shape, self._whole_memory()):
+            nbytes = prod(shape)
+            buffer = activations(source.name, nbytes)
+            unit = Unit(group, False)
+            load = Transfer(offset, 0, nbytes)
+            unit.loads.append(copy_op(index, load, self.homes[source], buffer, True, self.accelerator))
+            for home in self.targets(target):
+                for move in scatter(permutation, origin, shape):
+                    unit.stores.append(copy_op(index, move, home, buffer, False, self.accelerator))
+            self.units.append(unit)
+            offset += nbytes
+
+    def pass_through(self) -> None:
+        """Units for arguments that come from an argument, or from a constant."""
+        for storage in self.storages.all:
+            for sink in storage.sinks if storage.maker is None else ():
+                for start, count in linear_chunks(storage.nbytes, self._whole_memory()):
+                    buffer = activations(storage.name, count)
+                    unit = Unit(len(self.choices.groups), False)
+                    move = Transfer(start, 0, count)
+                    source = Home(storage, self.homes[storage].address)
+                    target = Home(storage, Address(ARGUMENT + sink))
+                    layer = len(self.layers)
+                    unit.loads.append(copy_op(layer, move, source, buffer, True, self.accelerator))
+                    unit.stores.append(copy_op(layer, move, target, buffer, False, self.accelerator))
+                    self.units.append(unit)
+
+    def _whole_memory(self) -> int:
+        """All of local activations, less what would leave the next chunk unaligned."""
+        return self.accelerator.activation_memory // self.accelerator.dma_alignment * self.accelerator.dma_alignment
+
+
+def _moves(home: Home, start: int, stop: int) -> Iterator[Transfer]:
+    """The transfers of bytes `start` to `stop`, local offsets as if all of the storage were there."""
+    if not home.transposed:
+        yield Transfer(start, start, stop - start)
+        return
+    height, width, channels = home.storage.extents
+    row = width * channels
+    first, last = start // row, -(-stop // row)
+    if last - first <= width:
+        for index in range(first, last):
+            yield Transfer(index * channels, index * row, channels, width, height * channels, channels)
+        return
+    for column in range(width):
+        main, local = (column * height + first) * channels, first * row + column * channels
+        yield Transfer(main, local, channels, last - first, channels, row)
