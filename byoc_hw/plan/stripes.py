@@ -1,9 +1,4 @@
-"""A group of layers, stripe by stripe: every layer computes the rows that the last one's stripe takes.
-
-What a stripe needs is found backwards, from the last layer to the first. A storage that lies whole
-in local memory gets new rows only; of the others each stripe has a tile of its own, with the rows
-that its neighbour computed too where windows overlap (the halo).
-"""
+"""A group of layers, stripe by stripe: every layer computes the rows that the last one's stripe takes."""
 
 from __future__ import annotations
 
@@ -11,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from byoc_hw.graph import Add, Conv2d, Dense, DepthwiseConv2d, Layer, Pool2d, Softmax, Tensor
+from byoc_hw.plan.demand import Span, Stripe, demands, row_bytes
 from byoc_hw.plan.cost import flat, is_pointwise, job_cycles
 from byoc_hw.plan.flash import WeightBlock, Weighted, in_channels
 from byoc_hw.plan.ops import Buffer, activations, job_op
@@ -20,10 +16,6 @@ from byoc_hw.plan.tiling import PSUM_BYTES
 from byoc_hw.plan.transfers import linear_chunks
 from byoc_hw.plan.window import extents, window_of
 from byoc_hw.plan.work import Region, Unit
-
-Span = tuple[int, int]
-"""Bytes of a storage, from the first to before the second."""
-
 
 @dataclass(frozen=True)
 class View:
@@ -52,90 +44,42 @@ def stripes(region: Region, number: int, indices: Sequence[int]) -> None:
     """Append the units of a group. `indices` are its layers, without reshapes."""
     group = region.choices.groups[number]
     run = _Stripes(region, number, indices)
-    ofm = region.layers[indices[-1]].ofm
-    height, width, channels = extents(ofm)
-    rows = -(-height // group.stripes)
-    for start, count in linear_chunks(height, rows):
-        run.stripe((start * width * channels, (start + count) * width * channels), start + count == height)
-
-
-def row_bytes(tensor: Tensor) -> int:
-    """Bytes of one row of a tensor."""
-    _, width, channels = extents(tensor)
-    return width * channels
-
-
-def rows_read(layer: Layer, rows: Span) -> Span:
-    """The input rows that a layer reads for some of its output rows."""
-    if isinstance(layer, Add | Softmax):
-        return rows
-    extent = window_of(layer).rows.extent(rows[0], rows[1] - rows[0])  # type: ignore[arg-type]
-    return extent.ifm_start, extent.ifm_start + extent.ifm_size
+    outside = {storage for storage in run.done if region.outside(storage, number)}
+    for stripe in demands(region.layers, region.storages.of, indices, group.stripes, group.whole, outside):
+        run.stripe(stripe)
 
 
 class _Stripes:
     def __init__(self, region: Region, number: int, indices: Sequence[int]) -> None:
         self.region, self.number, self.indices = region, number, indices
         self.group = region.choices.groups[number]
-        self.made = {region.storages.of[region.layers[i].ofm]: i for i in indices}
-        self.done = dict.fromkeys(self.made, 0)  # bytes of each that are made, from the first on
+        # Bytes of each storage that are made, from the first on.
+        self.done = {region.storages.of[region.layers[index].ofm]: 0 for index in indices}
         self.kept: dict[WeightBlock, Buffer] = {}
 
-    def stripe(self, wanted: Span, last: bool) -> None:
-        """One stripe: bytes `wanted` of the last layer's output, and all that is still to do where it is the `last`."""
+    def stripe(self, stripe: Stripe) -> None:
+        """The unit of one stripe."""
         region = self.region
         unit = Unit(self.number, self.group.overlap)
-        needs, rows = self._demand(wanted, last)
-        views = {storage: self._input(storage, span, unit) for storage, span in needs.items() if storage not in self.made}
-        for index in self.indices:
-            if index not in rows:
-                continue
+        views = {
+            storage: self._input(storage, span, unit)
+            for storage, span in stripe.needs.items()
+            if storage not in self.done
+        }
+        for index, rows in reversed(stripe.rows.items()):
             layer = region.layers[index]
-            storage = region.storages.of[layer.ofm]
-            span = (rows[index][0] * row_bytes(layer.ofm), rows[index][1] * row_bytes(layer.ofm))
+            storage, size = region.storages.of[layer.ofm], row_bytes(layer.ofm)
+            span = rows[0] * size, rows[1] * size
             views[storage] = self._output(storage, span)
-            self._compute(index, layer, rows[index], views, unit)
+            self._compute(index, layer, rows, views, unit)
             for home in region.targets(storage):
                 done = self.done[storage]
                 unit.stores += region.part(index, home, views[storage].buffer, views[storage].first, done, span[1], False)
             self.done[storage] = span[1]
         region.units.append(unit)
 
-    # ------------------------------------------------------------ what is needed
-
-    def _demand(self, wanted: Span, last: bool) -> tuple[dict[Storage, Span], dict[int, Span]]:
-        """Bytes of each storage that the stripe needs, and the rows that each layer computes."""
-        region = self.region
-        needs: dict[Storage, Span] = {region.storages.of[region.layers[self.indices[-1]].ofm]: wanted}
-        rows: dict[int, Span] = {}
-        for index in reversed(self.indices):
-            layer = region.layers[index]
-            storage = region.storages.of[layer.ofm]
-            start, stop = needs.get(storage, (storage.nbytes, 0))
-            done, outside = self.done[storage], self._outside(storage)
-            if last and outside:
-                stop = storage.nbytes
-            if self._whole(storage):
-                start, stop = done, max(stop, done)
-            elif outside:
-                start = min(start, done)
-            if start >= stop:
-                continue
-            per_row = row_bytes(layer.ofm)
-            rows[index] = (start // per_row, -(-stop // per_row))
-            for tensor in layer.inputs:
-                first, end = rows_read(layer, rows[index])
-                size = row_bytes(tensor)
-                _merge(needs, region.storages.of[tensor], (first * size, end * size))
-        return needs, rows
-
     def _whole(self, storage: Storage) -> bool:
         return storage.index in self.group.whole
-
-    def _outside(self, storage: Storage) -> bool:
-        """Whether another group, or the caller, gets it as well."""
-        region = self.region
-        return storage in region.in_main or region.held_until(storage, self.number) > self.number
 
     # ------------------------------------------------------------ inputs and outputs
 
@@ -286,8 +230,3 @@ class _Stripes:
             image=self.region.image(layer, (rows[0], 0, 0), (rows[1] - rows[0], width, channels)),
         )
         unit.jobs.append(job_op(index, layer, job, local, self.region.accelerator))
-
-
-def _merge(needs: dict[Storage, Span], storage: Storage, span: Span) -> None:
-    start, stop = needs.get(storage, span)
-    needs[storage] = min(start, span[0]), max(stop, span[1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 
 from byoc_hw.errors import PlanError
@@ -78,6 +79,7 @@ class Window:
         return self.rows.kernel * self.columns.kernel
 
 
+@lru_cache(maxsize=4096)
 def window_of(layer: Windowed) -> Window:
     """The window of a layer. Raises `PlanError` for what a tile cannot say."""
     if layer.ifm.shape[0] != 1:

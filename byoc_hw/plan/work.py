@@ -56,21 +56,33 @@ class Work:
 
 
 def in_order(units: Sequence[Unit]) -> Iterator[Op]:
-    """The work of all units where they overlap as they say."""
+    """The work of all units where they overlap as they say; what is stored is not loaded before."""
     loaded = 0
     late: list[Op] = []
     for index, unit in enumerate(units):
-        while loaded <= index or (loaded == index + 1 < len(units) and units[loaded].overlap):
-            yield from units[loaded].loads
+        if loaded == index:
+            if _touched(late) & _touched(unit.loads):
+                yield from late
+                late = []
+            yield from unit.loads
             loaded += 1
+        following = units[index + 1] if index + 1 < len(units) else None
+        if following is not None and following.overlap:
+            if not _touched(following.loads) & (_touched(late) | _touched(unit.stores)):
+                yield from following.loads
+                loaded += 1
         yield from unit.jobs
         yield from late
-        late = []
-        if unit.overlap:
-            late = unit.stores
-        else:
-            yield from unit.stores
+        late = unit.stores
+        if not unit.overlap:
+            yield from late
+            late = []
     yield from late
+
+
+def _touched(ops: Sequence[Op]) -> set[Storage]:
+    """What copies touch in main memory."""
+    return {access.place for op in ops for access in op.accesses if isinstance(access.place, Storage)}
 
 
 class Region:
@@ -115,6 +127,10 @@ class Region:
         made = self.group_of[storage.maker]
         kept = max(self.held_until(storage, made), made)
         return bool(storage.sinks) or any(self.group_of[reader] > kept for reader in storage.readers)
+
+    def outside(self, storage: Storage, group: int) -> bool:
+        """Whether the caller, or a group behind this one, gets a storage."""
+        return storage in self.in_main or self.held_until(storage, group) > group
 
     def _home(self, storage: Storage) -> Home | None:
         if storage.source is not None:
