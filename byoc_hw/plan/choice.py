@@ -1,7 +1,4 @@
-"""Which tiles a layer is cut into: the cheapest by `cost` of a few shapes that fit the local memories.
-
-Without overlap of copies and jobs, the whole layer at once is best where that fits.
-"""
+"""Which tiles a layer by itself is cut into: the cheapest by `cost` of a few shapes that fit the local memories."""
 
 from __future__ import annotations
 
@@ -11,24 +8,78 @@ from math import lcm
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
-from byoc_hw.plan.tiling import Tiler, Tiling, round_up
-from byoc_hw.plan.window import Windowed, window_of
+from byoc_hw.graph import Add, Conv2d, Dense, Layer, Pool2d, Reshape, Softmax, Transpose
+from byoc_hw.plan.ops import misalignment
+from byoc_hw.plan.steps import ACTIVATIONS, SCRATCH, Address
+from byoc_hw.plan.tiled import tiles
+from byoc_hw.plan.tiling import Tiler, Tiling, alignment, round_up
+from byoc_hw.plan.transfers import tile_transfers
+from byoc_hw.plan.window import window_of
 
 
-def choose(layer: Windowed, accelerator: Accelerator, problem: Callable[[Tiler, Tiling], str | None]) -> Tiling:
-    """The cheapest tiling whose copies have no `problem`.
+def single_tiling(layer: Layer, accelerator: Accelerator) -> Tiling | None:
+    """The tiling of a layer, None for one that has only copies.
 
     Raises `PlanError` naming the layer with the memory that its smallest tile does not fit, or with
-    the problem of the cheapest tiling.
+    the DMA's rule that its cheapest tiling breaks.
     """
+    if isinstance(layer, Reshape | Transpose):
+        return None
+    if isinstance(layer, Add | Softmax):
+        return _linear(layer, accelerator)
+    assert isinstance(layer, Conv2d | Dense | Pool2d)
     tiler = Tiler(window_of(layer), accelerator)
     ranked = sorted(set(_candidates(tiler)), key=lambda tiling: (tiler.cycles(tiling), _preference(tiling)))
     if not ranked:
         raise PlanError(_too_large(tiler))
     for tiling in ranked:
-        if problem(tiler, tiling) is None:
+        if _dma_problem(tiler, tiling) is None:
             return tiling
-    raise PlanError(f"{layer.name}: {problem(tiler, ranked[0])}")
+    raise PlanError(f"{layer.name}: {_dma_problem(tiler, ranked[0])}")
+
+
+def _linear(layer: Add | Softmax, accelerator: Accelerator) -> Tiling:
+    """Runs of an element-wise layer, or of rows of a softmax, as long as fit with their output."""
+    unit, inputs = alignment(accelerator), len(dict.fromkeys(layer.inputs))
+    each = layer.ifm.shape[-1] if isinstance(layer, Softmax) else 1
+    total = layer.ofm.elements // each
+    step = lcm(unit, each) // each  # pixels that end on an aligned byte
+    most = accelerator.activation_memory // (inputs + 1) // unit * unit // each
+    if most < total:
+        most -= most % step
+    if most == 0:
+        needed = (inputs + 1) * -(-min(step, total) * each // unit) * unit
+        raise PlanError(
+            f"{layer.name}: the smallest tile fits local activation memory: {needed} bytes needed, "
+            f"{accelerator.activation_memory} bytes there"
+        )
+    pixels = min(most, total)
+    rest = total * each % accelerator.dma_alignment
+    if rest:
+        rule = f"a copy's addresses, lengths and strides are multiples of {accelerator.dma_alignment} bytes"
+        raise PlanError(f"{layer.name}: {rule}: got length {total * each}")
+    return Tiling(1, pixels, each, each)
+
+
+def _dma_problem(tiler: Tiler, tiling: Tiling) -> str | None:
+    """The DMA's rule that a copy of these tiles would break, or None. Starts of tensors are aligned."""
+    if tiler.accelerator.dma_alignment == 1:
+        return None
+    window = tiler.window
+    for tile in tiles(window, tiling):
+        for box, axis, channels in (
+            (tile.ifm, window.columns.ifm, window.in_channels),
+            (tile.ofm, window.columns.ofm, window.out_channels),
+        ):
+            for move in tile_transfers(box, axis, channels):
+                problem = misalignment(move.load(_MAIN, _LOCAL), tiler.accelerator.dma_alignment)
+                if problem is not None:
+                    return problem
+    return None
+
+
+_LOCAL, _MAIN = Address(ACTIVATIONS), Address(SCRATCH)
+"""Any aligned start: where it is does not matter to what the DMA can take."""
 
 
 def _preference(tiling: Tiling) -> tuple[int, ...]:

@@ -32,8 +32,8 @@ FLASH_ALIGNMENT = 4
 class Unit:
     """One stripe or tile of a group.
 
-    With `overlap` it is loaded before the unit in front of it is computed, and stored after the unit
-    behind it is.
+    With `overlap` it is loaded before the unit in front of it in the group is computed, and stored
+    after the unit behind it is.
     """
 
     group: int
@@ -60,14 +60,14 @@ def in_order(units: Sequence[Unit]) -> Iterator[Op]:
     loaded = 0
     late: list[Op] = []
     for index, unit in enumerate(units):
-        if loaded == index:
-            if _touched(late) & _touched(unit.loads):
+        if index == loaded:
+            if unit.group != units[index - 1].group or _touched(late) & _touched(unit.loads):
                 yield from late
                 late = []
             yield from unit.loads
             loaded += 1
         following = units[index + 1] if index + 1 < len(units) else None
-        if following is not None and following.overlap:
+        if following is not None and following.overlap and following.group == unit.group:
             if not _touched(following.loads) & (_touched(late) | _touched(unit.stores)):
                 yield from following.loads
                 loaded += 1

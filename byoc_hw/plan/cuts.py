@@ -1,0 +1,122 @@
+"""How a layer's weights are cut into blocks that are loaded one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+from byoc_hw.accelerator import Accelerator
+from byoc_hw.graph import Conv2d, Dense, DepthwiseConv2d, Layer
+from byoc_hw.params.pack import PARAMS_BYTES
+from byoc_hw.plan.choices import Blocks
+from byoc_hw.plan.cost import Extents, copy_cycles, flat, is_pointwise, job_cycles
+from byoc_hw.plan.flash import Weighted, in_channels, weights_bytes
+from byoc_hw.plan.tiling import PSUM_BYTES, alignment, round_up
+from byoc_hw.plan.transfers import linear_chunks
+from byoc_hw.plan.window import extents
+
+SHARES = (4, 3, 2, 1)
+"""A block takes at most this part of the weight memory: the more fit at once, the earlier they are loaded."""
+
+
+def cut(layer: Layer, accelerator: Accelerator, share: int | None = None) -> Blocks | None:
+    """The blocks of a layer, None for one block (or no weights).
+
+    Of the cuts with blocks of at most 1 / `share` of the weight memory (by default the smallest share
+    that there is a cut for) the one that costs the fewest cycles of jobs and of copies, counted one
+    after the other.
+    """
+    if not isinstance(layer, Conv2d | Dense):
+        return None
+    whole = Blocks(layer.out_channels, in_channels(layer))
+    for part in SHARES if share is None else (share,):
+        fitting = [
+            blocks
+            for blocks in dict.fromkeys((whole, *_candidates(layer, accelerator)))
+            if most_bytes(layer, blocks, accelerator) <= accelerator.weight_memory // part
+        ]
+        if fitting:
+            best = min(fitting, key=lambda blocks: _cycles(layer, blocks, accelerator))
+            return None if best == whole else best
+    return Blocks(1, 1)
+
+
+def most_bytes(layer: Weighted, blocks: Blocks, accelerator: Accelerator) -> int:
+    """Bytes of the largest block, with what lies beside it while it is used."""
+    unit = alignment(accelerator)
+    weights = weights_bytes(layer, blocks.channels, blocks.depth)
+    shared = layer.out_channels if blocks.depth < in_channels(layer) else blocks.channels
+    return round_up(round_up(PARAMS_BYTES * shared, unit) + weights, accelerator.dma_alignment)
+
+
+def all_bytes(layer: Layer, blocks: Blocks | None, accelerator: Accelerator) -> int:
+    """Bytes of local memory that all blocks of a layer take."""
+    if not isinstance(layer, Conv2d | Dense):
+        return 0
+    unit = alignment(accelerator)
+    return sum(round_up(nbytes, unit) for nbytes in block_sizes(layer, blocks, accelerator))
+
+
+def block_sizes(layer: Weighted, blocks: Blocks | None, accelerator: Accelerator) -> list[int]:
+    """Bytes of each copy of a layer's weights."""
+    unit, step = alignment(accelerator), accelerator.dma_alignment
+    total = in_channels(layer)
+    blocks = blocks or Blocks(layer.out_channels, total)
+    sliced = blocks.depth < total
+    sizes = [round_up(PARAMS_BYTES * layer.out_channels, step)] if sliced else []
+    for _, channels in linear_chunks(layer.out_channels, blocks.channels):
+        params = 0 if sliced else round_up(PARAMS_BYTES * channels, unit)
+        sizes += [
+            round_up(params + weights_bytes(layer, channels, depths), step)
+            for _, depths in linear_chunks(total, blocks.depth)
+        ]
+    return sizes
+
+
+def psum_bytes(layer: Layer, blocks: Blocks | None, pixels: int) -> int:
+    """Bytes of partial sums while that many pixels of a layer are computed."""
+    if blocks is None or not isinstance(layer, Conv2d | Dense) or blocks.depth >= in_channels(layer):
+        return 0
+    return PSUM_BYTES * pixels * blocks.channels
+
+
+def tile_cycles(layer: Layer, blocks: Blocks | None, ofm: Extents, accelerator: Accelerator) -> int:
+    """Cycles of all jobs that make a tile of a layer's output, whatever its channels."""
+    if not isinstance(layer, Conv2d | Dense):
+        shape = (1, prod(ofm), 1) if layer.kind == "add" else ofm
+        return job_cycles(layer, shape, shape, accelerator)
+    total, pixels = in_channels(layer), ofm
+    blocks = blocks or Blocks(layer.out_channels, total)
+    if is_pointwise(layer):
+        pixels = min(ofm, flat(ofm), key=lambda shape: shape[0] * -(-shape[1] // accelerator.array_columns))
+    cycles = 0
+    for channels, many in _sizes(layer.out_channels, blocks.channels):
+        for depths, times in _sizes(total, blocks.depth):
+            shape = (pixels[0], pixels[1], depths)
+            cycles += many * times * job_cycles(layer, shape, (pixels[0], pixels[1], channels), accelerator)
+    return cycles
+
+
+def _sizes(total: int, size: int) -> list[tuple[int, int]]:
+    """Each size that occurs when `total` is cut into pieces of `size`, and how often."""
+    whole, rest = divmod(total, size)
+    return [(piece, count) for piece, count in ((size, whole), (rest, 1)) if count and piece]
+
+
+def _candidates(layer: Weighted, accelerator: Accelerator) -> Iterator[Blocks]:
+    rows = accelerator.depthwise_rows if isinstance(layer, DepthwiseConv2d) else accelerator.array_rows
+    total = in_channels(layer)
+    groups = -(-layer.out_channels // rows)
+    channels = {min(layer.out_channels, rows * -(-groups // parts)) for parts in (*range(1, 9), 12, 16, 24, 32, groups)}
+    channels |= {size for shift in range(1, rows.bit_length()) if (size := rows >> shift) <= layer.out_channels}
+    depths = {-(-total // parts) for parts in (*range(1, 9), 12, 16, 24, 32, 48, 64, 128, total)}
+    for count in sorted(channels, reverse=True):
+        for depth in sorted(depths, reverse=True):
+            yield Blocks(count, depth)
+
+
+def _cycles(layer: Weighted, blocks: Blocks, accelerator: Accelerator) -> int:
+    _, height, width = extents(layer.ofm)[2], *extents(layer.ofm)[:2]
+    jobs = tile_cycles(layer, blocks, (height, width, layer.out_channels), accelerator)
+    copies = sum(copy_cycles(size, 1, accelerator) for size in block_sizes(layer, blocks, accelerator))
+    return jobs + copies
