@@ -2,15 +2,22 @@
 
 Both make C for the same model in the same process, the best of three runs each. TVM's build has the
 same target, executor and options, and nothing offloaded.
+
+The second table is how that grows: ResNet-50 and chains of convolutions (`--sizes`), one run each, on an
+accelerator with memory enough; planning is a part of both others.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import tvm
+from networks import chain, resnet50
+from plans import compiled
 from tables import models, options, show
 from tvm import relay
 from tvm.ir.memory_pools import WorkspaceMemoryPools, WorkspacePoolInfo
@@ -18,11 +25,31 @@ from tvm.ir.memory_pools import WorkspaceMemoryPools, WorkspacePoolInfo
 import byoc_hw
 from byoc_hw.frontend.relay.host import ALIGNMENT, golden_semantics, quiet
 
+SIZES = (125, 250, 500)
+LARGE = replace(byoc_hw.REFERENCE, label="LARGE", ram=16 << 20, flash=64 << 20)
+
+COLUMNS = ("model", "partition s", "build s", "TVM alone s", "ratio")
+GROWTH = ("model", "layers", "partition s", "build s", "planning s", "ms a layer", "planning ms a layer")
+
 
 def main() -> None:
-    given = options(__doc__).parse_args()
-    columns = ("model", "partition s", "build s", "TVM alone s", "ratio")
-    show("compile_time", columns, map(row, models(given.models)), into_readme=given.update)
+    parser = options(__doc__)
+    parser.add_argument("--sizes", nargs="*", type=int, default=SIZES, help="convolutions in each chain")
+    given = parser.parse_args()
+    show("compile_time", COLUMNS, map(row, models(given.models)), into_readme=given.update)
+    print()
+    show("compile_time", GROWTH, growth(given.sizes), into_readme=given.update, part="growth")
+
+
+def growth(sizes: Sequence[int]) -> Iterator[tuple[object, ...]]:
+    """Seconds by network, and milliseconds for each of its layers: of everything and of planning alone."""
+    networks = {"resnet50": resnet50} | {f"chain of {size}": partial(chain, size) for size in sizes}
+    for name, network in networks.items():
+        made = compiled(network(), {}, LARGE)
+        layers = len(made.layers)
+        seconds = (made.partition, made.build, made.planning)
+        each = (1000 * total / layers for total in (made.seconds, made.planning))
+        yield (name, layers, *(f"{value:.2f}" for value in (*seconds, *each)))
 
 
 def row(path: Path) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from byoc_hw.demo import model_path
@@ -28,8 +28,13 @@ def models(given: Sequence[Path]) -> list[Path]:
     return list(given) or [model_path(), *sorted(MODELS.glob("*.tflite"))]
 
 
-def show(script: str, columns: Sequence[str], rows: Iterator[Sequence[object]], *, into_readme: bool) -> None:
-    """Print each row as it comes; then renew the table of `python benchmarks/<script>.py` in the README."""
+def show(
+    script: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, into_readme: bool, part: str = ""
+) -> None:
+    """Print each row as it comes; then renew the table of `python benchmarks/<script>.py` in the README.
+
+    `part` tells a script's second table from its first.
+    """
     widths = [max(len(column), 12) for column in columns]
     widths[0] = 24
     line = "{:<24}" + "".join(f"  {{:>{width}}}" for width in widths[1:])
@@ -39,4 +44,5 @@ def show(script: str, columns: Sequence[str], rows: Iterator[Sequence[object]], 
         kept.append(row)
         print(line.format(*map(str, row)), flush=True)
     if into_readme:
-        update(README, f"python benchmarks/{script}.py --update", markdown(columns, kept))
+        command = f"python benchmarks/{script}.py --update{part and f' # {part}'}"
+        update(README, command, markdown(columns, kept))

@@ -1,0 +1,148 @@
+"""The fewest cycles that a region can take, by what the array and the DMA cost alone.
+
+The array runs each layer in its cheapest mapping: as it stands, a 1x1 convolution of stride 1 over
+flattened pixels, or with height and width swapped. The DMA moves all weights and parameters, inputs
+and outputs once, in as few transfers as local memories allow; each hides behind the other. Layers that
+hand images to each other are swapped together, and the DMA then transposes the region's own inputs
+and outputs on their way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from byoc_hw.accelerator import Accelerator
+from byoc_hw.graph import Conv2d, Dense, DepthwiseConv2d, Graph, Layer, Reshape, Tensor, Transpose
+from byoc_hw.params.pack import PARAMS_BYTES, packed_channel_bytes
+from byoc_hw.plan.cost import Extents, copy_cycles, job_cycles
+
+
+@dataclass(frozen=True)
+class Floor:
+    """Cycles that the array and the DMA take at least, each by itself."""
+
+    array: int
+    dma: int
+
+    @property
+    def cycles(self) -> int:
+        return max(self.array, self.dma)
+
+
+def floor(graph: Graph, accelerator: Accelerator) -> Floor:
+    """The floor of one region."""
+    groups = [_group_floor(layers, images, graph, accelerator) for layers, images in _oriented_together(graph)]
+    copies = sum(group.dma for group in groups) + _dma_cycles(graph, accelerator)
+    return Floor(sum(group.array for group in groups), copies)
+
+
+def extents(tensor: Tensor) -> Extents:
+    """Height, width and channels; 1 for those that a tensor lacks."""
+    *outer, width, channels = (1, 1, *tensor.shape)
+    return prod(outer), width, channels
+
+
+def flash_bytes(layer: Layer) -> int:
+    """Weights and parameters of a layer."""
+    if not isinstance(layer, Conv2d | Dense):
+        return 0
+    channels, *filter_shape = layer.weights.shape
+    return channels * (PARAMS_BYTES + packed_channel_bytes(prod(filter_shape), layer.weights.bits))
+
+
+# ---------------------------------------------------------------- orientation
+
+
+def _oriented_together(graph: Graph) -> list[tuple[list[Layer], set[Tensor]]]:
+    """Layers in groups that images connect, with the images.
+
+    The bytes of a tensor of height or width 1 are the same either way: it connects nothing.
+    """
+    groups: list[tuple[list[Layer], set[Tensor]]] = []
+    for layer in graph.layers:
+        images = {tensor for tensor in (*layer.inputs, layer.ofm) if min(extents(tensor)[:2]) > 1}
+        joined = [group for group in groups if group[1] & images]
+        groups = [group for group in groups if not group[1] & images]
+        layers = [one for members, _ in joined for one in members]
+        groups.append(([*layers, layer], images.union(*(tensors for _, tensors in joined))))
+    return groups
+
+
+def _group_floor(layers: Sequence[Layer], images: set[Tensor], graph: Graph, accelerator: Accelerator) -> Floor:
+    """The group upright or swapped, whichever takes less; `dma` is what its images take more than by plain copies."""
+    upright = Floor(sum(_layer_cycles(layer, accelerator) for layer in layers), 0)
+    if images and any(isinstance(layer, Reshape | Transpose) for layer in layers):  # they fix the order of the bytes
+        return upright
+    borders = [tensor for tensor in (*graph.inputs, *graph.outputs) if tensor in images]
+    swapped = Floor(
+        sum(_layer_cycles(_swapped(layer), accelerator, swapped=True) for layer in layers),
+        sum(_transposition_cycles(image, accelerator) - _activation_cycles(image, accelerator) for image in borders),
+    )
+    return min(upright, swapped, key=lambda group: group.array + group.dma)
+
+
+# ---------------------------------------------------------------- the array
+
+
+def _layer_cycles(layer: Layer, accelerator: Accelerator, *, swapped: bool = False) -> int:
+    """Cycles of a layer as one job; `swapped` says that its tensors are still to be."""
+    if isinstance(layer, Reshape | Transpose):
+        return 0
+    ifm, ofm = extents(layer.ifm), extents(layer.ofm)
+    if swapped:
+        ifm, ofm = _transposed(ifm), _transposed(ofm)
+    mappings = [(ifm, ofm), (_flat(ifm), _flat(ofm))] if _flattens(layer) else [(ifm, ofm)]
+    return min(job_cycles(layer, *mapping, accelerator) for mapping in mappings)
+
+
+def _swapped(layer: Layer) -> Layer:
+    """The layer with a transposed kernel: all of the swap that its cost depends on besides its extents."""
+    if not isinstance(layer, Conv2d):
+        return layer
+    filters, height, width, channels = layer.weights.shape
+    return replace(layer, weights=replace(layer.weights, shape=(filters, width, height, channels), data=None))
+
+
+def _flattens(layer: Layer) -> bool:
+    if not isinstance(layer, Conv2d) or isinstance(layer, DepthwiseConv2d):
+        return False
+    return layer.kernel == (1, 1) and layer.strides == (1, 1) and not any(layer.padding)
+
+
+def _flat(shape: Extents) -> Extents:
+    return 1, shape[0] * shape[1], shape[2]
+
+
+def _transposed(shape: Extents) -> Extents:
+    return shape[1], shape[0], shape[2]
+
+
+# ---------------------------------------------------------------- the DMA
+
+
+def _dma_cycles(graph: Graph, accelerator: Accelerator) -> int:
+    """What is copied in any case, by plain copies."""
+    read = dict.fromkeys(tensor for layer in graph.layers for tensor in layer.inputs)
+    ifms = [tensor for tensor in read if tensor in graph.inputs or tensor.data is not None]
+    weights = _fewest_transfers(sum(map(flash_bytes, graph.layers)), accelerator.weight_memory, accelerator)
+    return weights + sum(_activation_cycles(tensor, accelerator) for tensor in (*ifms, *graph.outputs))
+
+
+def _activation_cycles(tensor: Tensor, accelerator: Accelerator) -> int:
+    return _fewest_transfers(tensor.nbytes, accelerator.activation_memory, accelerator)
+
+
+def _transposition_cycles(image: Tensor, accelerator: Accelerator) -> int:
+    """Copies of one row or column of pixels each, whichever order takes less."""
+    height, width, _ = extents(image)
+    pixel = image.nbytes // (height * width)
+    return min(
+        height * copy_cycles(pixel, width, accelerator),
+        width * copy_cycles(pixel, height, accelerator),
+    )
+
+
+def _fewest_transfers(nbytes: int, memory: int, accelerator: Accelerator) -> int:
+    return -(-nbytes // memory) * accelerator.dma_setup + -(-nbytes // accelerator.dma_width)

@@ -1,0 +1,115 @@
+"""A model compiled as a user would, with what the planner made and how long each part took."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+from unittest.mock import patch
+
+import tvm
+
+import byoc_hw
+from byoc_hw.accelerator import Accelerator
+from byoc_hw.graph import Graph, Layer, Reshape
+from byoc_hw.plan import Copy, RegionPlan, plan_region
+from byoc_hw.plan.model import place_model
+
+_BUILD = importlib.import_module("byoc_hw.build")  # `byoc_hw.build` is the function
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A project and the plans of its regions. Seconds; `planning` is in `partition` and in `build`.
+
+    RAM in bytes, the model's inputs and outputs included: `ram` is what the project needs, `ram_around`
+    what it would need if regions had no scratch.
+    """
+
+    project: byoc_hw.Project
+    plans: tuple[RegionPlan, ...]
+    partition: float
+    build: float
+    planning: float
+    ram: int
+    ram_around: int
+
+    @property
+    def seconds(self) -> float:
+        return self.partition + self.build
+
+    @property
+    def layers(self) -> list[Layer]:
+        return [layer for plan in self.plans for layer in plan.graph.layers]
+
+
+def compiled(mod: tvm.IRModule, params: Mapping[str, Any], accelerator: Accelerator) -> Compiled:
+    """Partition and build, once."""
+    with _watched() as partitioning:
+        start = time.perf_counter()
+        partitioned = byoc_hw.partition_for_hwlib(mod, params, accelerator=accelerator)
+        partition = time.perf_counter() - start
+    with _watched() as building:
+        start = time.perf_counter()
+        project = byoc_hw.build(partitioned)
+        build = time.perf_counter() - start
+    planning = partitioning.seconds + building.seconds
+    rams = (building.ram(scratch) for scratch in (True, False))
+    return Compiled(project, tuple(building.plans), partition, build, planning, *rams)
+
+
+def alone(layer: Layer, accelerator: Accelerator) -> RegionPlan | None:
+    """The plan of a layer by itself, from main memory to main memory; None for a reshape, which is nothing then."""
+    if isinstance(layer, Reshape):
+        return None
+    inputs = dict.fromkeys(tensor for tensor in layer.inputs if tensor.data is None)
+    return plan_region(Graph(layer.name, tuple(inputs), (layer.ofm,), (layer,)), accelerator)
+
+
+def dma_bytes(plan: RegionPlan) -> int:
+    """What the copies of a plan move."""
+    return sum(step.nbytes * step.rows for step in plan.steps if isinstance(step, Copy))
+
+
+# ---------------------------------------------------------------- watching a build
+
+
+@dataclass
+class _Watch:
+    """What went through the planner meanwhile."""
+
+    plans: list[RegionPlan] = field(default_factory=list)
+    seconds: float = 0.0
+    placed: tuple[Any, ...] = ()
+
+    def plan_region(self, graph: Graph, accelerator: Accelerator) -> RegionPlan:
+        start = time.perf_counter()
+        try:
+            plan = plan_region(graph, accelerator)
+        finally:
+            self.seconds += time.perf_counter() - start
+        self.plans.append(plan)
+        return plan
+
+    def place_model(self, *given: Any) -> Any:
+        self.placed = given
+        return place_model(*given)
+
+    def ram(self, scratch: bool) -> int:
+        program, workspaces, regions, alignment, _ = self.placed
+        if not scratch:
+            regions = {symbol: replace(memory, scratch=()) for symbol, memory in regions.items()}
+        return place_model(program, workspaces, regions, alignment, interface=True).arena.nbytes
+
+
+@contextmanager
+def _watched() -> Iterator[_Watch]:
+    watch = _Watch()
+    with (
+        patch.object(_BUILD, "plan_region", watch.plan_region),
+        patch.object(_BUILD, "place_model", watch.place_model),
+    ):
+        yield watch
