@@ -1,4 +1,4 @@
-"""The command line: `python -m byoc_hw build`, `run`, `explain` and `hal-test`."""
+"""The command line: `python -m byoc_hw build`, `run`, `schedule`, `explain` and `hal-test`."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ from byoc_hw.run.result import Array, Result
 from byoc_hw.run.toolchain import DEFAULT_CFLAGS
 
 ACCELERATORS = {preset.label: preset for preset in (byoc_hw.REFERENCE, byoc_hw.SMALL, byoc_hw.DIANA_DIGITAL)}
+
+PICTURES = (".svg", ".png", ".pdf")
 
 EXIT_CODES = """\
 exit codes:
@@ -83,6 +85,14 @@ def _run(options: argparse.Namespace) -> None:
         print(np.array2string(output, threshold=64))
     if options.profile:
         print(profile(result))
+
+
+def _schedule(options: argparse.Namespace) -> None:
+    schedule = Project(options.directory).schedule
+    for file, picture in ((options.timeline, schedule.timeline), (options.memory, schedule.memory)):
+        if file is not None:
+            picture().savefig(file)
+    print(schedule)
 
 
 def _explain(options: argparse.Namespace) -> None:
@@ -195,6 +205,19 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--profile", action="store_true", help="show accelerator cycles by layer")
     run.set_defaults(command=_run)
 
+    schedule = _command(
+        commands,
+        "schedule",
+        "show when each layer works, as planned (needs no TVM)",
+        "out/model --timeline timeline.svg --memory memory.svg",
+    )
+    schedule.add_argument("directory", type=Path, metavar="DIR", help="a project that build made")
+    schedule.add_argument(
+        "--timeline", type=_picture, metavar="FILE", help="draw DMA, array and core: .svg, .png, .pdf"
+    )
+    schedule.add_argument("--memory", type=_picture, metavar="FILE", help="draw what lies in memory, and when")
+    schedule.set_defaults(command=_schedule)
+
     explain = _command(commands, "explain", "say what is offloaded, and why the rest is not", "model.tflite --json")
     _add_model(explain)
     explain.add_argument("--json", action="store_true", help="for programs")
@@ -227,6 +250,13 @@ def _command(
         epilog=f"example:\n  python -m byoc_hw {name} {example}\n\n{EXIT_CODES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+
+
+def _picture(text: str) -> Path:
+    path = Path(text)
+    if path.suffix not in PICTURES:
+        raise argparse.ArgumentTypeError(f"a picture is one of {', '.join(PICTURES)}: got {text!r}")
+    return path
 
 
 def _add_model(parser: argparse.ArgumentParser) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from byoc_hw.errors import InvalidInput
+from byoc_hw.report import schedule
 from byoc_hw.report.explain import Report, from_plain
 from byoc_hw.run.files import Inputs, read_metadata
 from byoc_hw.run.host import run_on_host
@@ -100,6 +101,11 @@ class Project:
     def report(self) -> Report:
         """What goes where, and why not."""
         return from_plain(self._metadata["report"])
+
+    @cached_property
+    def schedule(self) -> schedule.Schedule:
+        """When the engines work and what lies in memory meanwhile, as planned: a table and pictures."""
+        return schedule.from_metadata(self._metadata)
 
     @property
     def layers(self) -> list[dict[str, Any]]:

@@ -141,7 +141,25 @@ def test_hal_test_writes_the_kit_for_a_chip(tmp_path, capfd):
     assert "hal_kit_print" in capfd.readouterr().out
 
 
-@pytest.mark.parametrize("command", ["build", "run", "explain", "hal-test"])
+def test_schedule_prints_the_table_and_draws(built, tmp_path, capfd):
+    pytest.importorskip("matplotlib", reason="pip install byoc-hw[notebooks]")
+    pictures = ["--timeline", str(tmp_path / "timeline.svg"), "--memory", str(tmp_path / "memory.png")]
+    assert cli.main(["schedule", str(built), *pictures]) == 0
+    assert capfd.readouterr().out == f"{byoc_hw.Project(built).schedule}\n"
+    assert "<svg" in (tmp_path / "timeline.svg").read_text()
+    assert (tmp_path / "memory.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_picture_without_matplotlib_says_what_to_install(built, ended, monkeypatch, tmp_path):
+    for name in ("matplotlib", *(name for name in sys.modules if name.startswith("matplotlib."))):
+        monkeypatch.setitem(sys.modules, name, None)  # importing it fails as if it were not there
+    monkeypatch.delitem(sys.modules, "byoc_hw.report.pictures", raising=False)
+    code, error = ended("schedule", built, "--timeline", tmp_path / "timeline.svg")
+    assert code == 3
+    assert "a picture needs matplotlib: pip install 'byoc-hw[notebooks]'" in error
+
+
+@pytest.mark.parametrize("command", ["build", "run", "schedule", "explain", "hal-test"])
 def test_help_has_an_example_and_the_exit_codes(command, capfd):
     with pytest.raises(SystemExit, match=r"^0$"):
         cli.main([command, "--help"])
@@ -321,6 +339,7 @@ def test_a_directory_that_is_no_project(ended, tmp_path):
         ["compile"],
         ["build", MODEL],
         ["run", "x", "--on", "moon"],
+        ["schedule", "x", "--timeline", "timeline.bmp"],
         ["build", MODEL, "--output-dir", "x", "--cpu-only", "--accelerator", "SMALL"],
     ],
 )

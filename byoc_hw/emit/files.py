@@ -29,6 +29,7 @@ from byoc_hw.emit.entry import entry_context
 from byoc_hw.emit.library import LibraryPlan
 from byoc_hw.emit.numbering import NumberedLayer, number_calls, number_layers
 from byoc_hw.emit.region import Region, alignment_of, code, constants, preamble, prototype
+from byoc_hw.emit.schedule import schedule, spans
 from byoc_hw.errors import InvalidInput
 from byoc_hw.hwlib.sim_config import sim_config
 from byoc_hw.plan.model import ModelMemory
@@ -40,7 +41,7 @@ Files = dict[str, str | bytes]
 
 GENERATOR = "byoc_hw"
 METADATA = "metadata.json"
-METADATA_FORMAT = 2
+METADATA_FORMAT = 3
 
 _OTHER_SOURCES = ("main", "host", "math", "weights")
 _HWLIB = Path(byoc_hw.hwlib.__file__).parent
@@ -107,7 +108,7 @@ def project_files(parts: Parts) -> Files:
         **_runtime(parts),
     }
     files["Makefile"] = _makefile(parts, files)
-    files[METADATA] = json.dumps(metadata(parts, [*files, METADATA]), indent=1, ensure_ascii=False) + "\n"
+    files[METADATA] = _json(metadata(parts, [*files, METADATA]))
     return files
 
 
@@ -316,7 +317,7 @@ def _makefile(parts: Parts, files: Files) -> str:
 
 
 def metadata(parts: Parts, files: list[str]) -> dict[str, Any]:
-    """What the project is made of, as JSON: interface, memory map, layers, report."""
+    """What the project is made of, as JSON: interface, memory map, layers, schedule, report."""
     program, regions = parts.program, parts.regions
     return {
         "generator": GENERATOR,
@@ -341,6 +342,7 @@ def metadata(parts: Parts, files: list[str]) -> dict[str, Any]:
                 "tvm": parts.tvm_arena,
                 "peak": {"where": parts.memory.peak.where, "owners": parts.memory.peak.by_owner},
                 "buffers": list(_memory_map(parts)),
+                "moments": [where for where, _ in parts.memory.moments],
             },
             "flash": {
                 **{name: flash_bytes(regions[name]) for name in sorted(regions)},
@@ -348,6 +350,7 @@ def metadata(parts: Parts, files: list[str]) -> dict[str, Any]:
             },
         },
         "layers": [_layer_entry(layer) for layer in number_layers(program)],
+        "schedule": schedule(program, regions, parts.accelerator),
         "report": parts.report,
         "files": sorted(files),
     }
@@ -373,6 +376,12 @@ def flash_by_layer(region: Region) -> Iterator[tuple[str, int]]:
             yield region.layers[call.index].name, sum(nbytes for _, nbytes in blocks)
 
 
+def _json(value: object) -> str:
+    """JSON for people too: a list of numbers is one line. No string holds a line break, so none is touched."""
+    text = json.dumps(value, indent=1, ensure_ascii=False)
+    return re.sub(r"\[\n[-\d,\s]+\]", lambda row: f"[{' '.join(row[0][1:-1].split())}]", text) + "\n"
+
+
 def _interface_entry(buffer: Buffer) -> dict[str, Any]:
     return {"name": buffer.name, "dtype": buffer.dtype, "shape": list(buffer.shape), "bytes": buffer.nbytes}
 
@@ -388,7 +397,17 @@ def _layer_entry(layer: NumberedLayer) -> dict[str, Any]:
 
 
 def _memory_map(parts: Parts) -> Iterator[dict[str, Any]]:
-    """Each block of the arena: by offset, then by name."""
+    """Each block of the arena: by offset, then by name. It is alive in `spans` of moments, the last one included."""
     offsets = parts.memory.arena.offsets
+    alive: dict[str, list[int]] = {block.name: [] for block in parts.memory.blocks}
+    for moment, (_, names) in enumerate(parts.memory.moments):
+        for name in names:
+            alive[name].append(moment)
     for block in sorted(parts.memory.blocks, key=lambda block: (offsets[block.name], block.name)):
-        yield {"name": block.name, "owner": block.owner, "offset": offsets[block.name], "bytes": block.nbytes}
+        yield {
+            "name": block.name,
+            "owner": block.owner,
+            "offset": offsets[block.name],
+            "bytes": block.nbytes,
+            "spans": spans(alive[block.name]),
+        }

@@ -40,12 +40,16 @@ class Peak:
 
 @dataclass(frozen=True)
 class ModelMemory:
-    """The arena of a model. `scratch` gives, by region, its base and the offsets relative to that."""
+    """The arena of a model. `scratch` gives, by region, its base and the offsets relative to that.
+
+    `moments` are all moments in order: where, and the names of the blocks that are alive.
+    """
 
     arena: Arena
     blocks: tuple[Block, ...]
     peak: Peak
     scratch: Mapping[str, tuple[int, Mapping[str, int]]]
+    moments: tuple[tuple[str, frozenset[str]], ...]
 
 
 def place_model(
@@ -70,7 +74,8 @@ def place_model(
         offsets = {life.name: arena.offsets[life.name] for life in memory.scratch}
         base = min(offsets.values(), default=0)
         scratch[symbol] = base, {name: offset - base for name, offset in offsets.items()}
-    return ModelMemory(arena, blocks, peak, scratch)
+    alive = (frozenset(block.name for block in moment) for moment in timeline.alive(blocks))
+    return ModelMemory(arena, blocks, peak, scratch, tuple(zip(timeline.where, alive, strict=True)))
 
 
 def check_ram(memory: ModelMemory, limit: int) -> None:

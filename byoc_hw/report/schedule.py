@@ -1,0 +1,308 @@
+"""When the engines work, when the core waits, and what lies where meanwhile: from a project's metadata.
+
+Times are accelerator cycles since the first region started. The core takes no time of its own in
+them: functions of the host are not on this clock, and between its waits it only starts work.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from byoc_hw.emit.schedule import ENGINES, NO_LAYER, REASONS
+from byoc_hw.errors import InvalidInput, ToolchainMissing
+from byoc_hw.plan.steps import ACTIVATIONS, WEIGHTS
+from byoc_hw.report.cycles import short_name
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_ROW = "  {:<36}  {:<16}  {:>9}  {:>9}  {:>9}  {:>9}  {:>9}"
+_HEADINGS = ("layer", "kind", "start", "end", "array", "DMA", "waits")
+_END = "the end of a region"
+
+
+@dataclass(frozen=True)
+class Work:
+    """A copy (`engine` is "in" for one to local memory, else "out") or a job ("array").
+
+    `layer` is the number of the layer that starts it, None at the end of a region. A copy may serve a
+    later layer. `nbytes` is 0 for a job.
+    """
+
+    engine: str
+    start: int
+    end: int
+    layer: int | None
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Wait:
+    """The core waits for a "copy", a "job", or "room" in an engine's queue, on behalf of a layer."""
+
+    reason: str
+    start: int
+    end: int
+    layer: int | None
+
+
+@dataclass(frozen=True)
+class Held:
+    """Bytes that hold one thing from `start` up to `end`: cycles, or in main memory moments.
+
+    `owner` says what it is in main memory: a tensor, region scratch, a host workspace ...
+    """
+
+    name: str
+    offset: int
+    nbytes: int
+    start: int
+    end: int
+    owner: str = ""
+
+
+@dataclass(frozen=True)
+class RegionSchedule:
+    """One region: what its engines do and its core waits for, in order, and its local memories."""
+
+    name: str
+    start: int
+    end: int
+    work: tuple[Work, ...]
+    waits: tuple[Wait, ...]
+    activations: tuple[Held, ...]
+    weights: tuple[Held, ...]
+
+
+@dataclass(frozen=True)
+class LayerTimes:
+    """From the first work that a layer starts to the end of the last, and the cycles of each kind in it.
+
+    `id` is None for the end of a region. `array`, `dma` and `waits` are cycles of the engines and of
+    the core. A layer without work (a reshape) has neither `start` nor `end`.
+    """
+
+    id: int | None
+    name: str
+    kind: str
+    start: int | None
+    end: int | None
+    array: int
+    dma: int
+    waits: int
+
+
+@dataclass(frozen=True)
+class MainMemory:
+    """The arena: `nbytes`, what lies in it, and the names of the moments that cut its time."""
+
+    nbytes: int
+    blocks: tuple[Held, ...]
+    moments: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The planned times of one inference. `str()` is a table; `timeline()` and `memory()` are pictures.
+
+    `layers` are those of the regions: number, name and kind. `activation_memory` and `weight_memory`
+    are the sizes of the local memories. `missing` says why there is no schedule, if there is none.
+    """
+
+    mod_name: str
+    accelerator: str
+    layers: tuple[tuple[int, str, str], ...]
+    regions: tuple[RegionSchedule, ...]
+    activation_memory: int
+    weight_memory: int
+    main_memory: MainMemory
+    missing: str | None = None
+
+    @property
+    def cycles(self) -> int:
+        """Accelerator cycles of one inference."""
+        return self.regions[-1].end if self.regions else 0
+
+    @property
+    def busy(self) -> dict[str, float]:
+        """The share of the cycles in which the "dma" and the "array" work."""
+        return {"dma": self._share(self._worked("in", "out")), "array": self._share(self._worked("array"))}
+
+    @property
+    def waiting(self) -> dict[str, float]:
+        """The share of the cycles in which the core waits for each of `Wait.reason`."""
+        waits = [wait for region in self.regions for wait in region.waits]
+        return {
+            reason: self._share(sum(wait.end - wait.start for wait in waits if wait.reason == reason))
+            for reason in REASONS
+        }
+
+    @property
+    def by_layer(self) -> tuple[LayerTimes, ...]:
+        """The times of each layer in order, and then of the ends of regions, if work is started there."""
+        work: dict[int | None, list[Work]] = {}
+        waits: dict[int | None, int] = {}
+        for region in self.regions:
+            for one in region.work:
+                work.setdefault(one.layer, []).append(one)
+            for wait in region.waits:
+                waits[wait.layer] = waits.get(wait.layer, 0) + wait.end - wait.start
+        rows: list[tuple[int | None, str, str]] = [*self.layers]
+        if None in work or None in waits:
+            rows.append((None, _END, ""))
+        return tuple(
+            LayerTimes(
+                layer,
+                name,
+                kind,
+                min((one.start for one in work.get(layer, ())), default=None),
+                max((one.end for one in work.get(layer, ())), default=None),
+                sum(one.end - one.start for one in work.get(layer, ()) if one.engine == "array"),
+                sum(one.end - one.start for one in work.get(layer, ()) if one.engine != "array"),
+                waits.get(layer, 0),
+            )
+            for layer, name, kind in rows
+        )
+
+    def timeline(self) -> Figure:
+        """A picture of the three lanes: DMA, array and core, coloured by layer.
+
+        `InvalidInput` where there is no schedule, `ToolchainMissing` without matplotlib.
+        """
+        if self.missing is not None:
+            raise InvalidInput(f"{self.mod_name}: {self.missing}")
+        with _needs_matplotlib():
+            from byoc_hw.report.pictures import timeline
+        return timeline(self)
+
+    def memory(self) -> Figure:
+        """A picture of what lies where and when: the local memories, if the plan has a map of them, and the arena.
+
+        `ToolchainMissing` without matplotlib.
+        """
+        with _needs_matplotlib():
+            from byoc_hw.report.pictures import memory
+        return memory(self)
+
+    def headline(self) -> str:
+        """Cycles, and the share that each engine works and the core waits."""
+        waiting = ", ".join(f"for {_FOR[reason]} {share:.0%}" for reason, share in self.waiting.items() if share)
+        busy = self.busy
+        return (
+            f"{self.cycles:,} cycles: array busy {busy['array']:.0%}, DMA busy {busy['dma']:.0%}"
+            f"{'; core waits ' if waiting else ''}{waiting}"
+        )
+
+    def __str__(self) -> str:
+        if self.missing is not None:
+            return f"{self.mod_name}: {self.missing}"
+        title = f"{self.mod_name} on {self.accelerator}: {self.headline()}"
+        return "\n".join([title, *(_ROW.format(*row).rstrip() for row in (_HEADINGS, *self._rows()))])
+
+    def _repr_html_(self) -> str:
+        if self.missing is not None:
+            return f"<p>{html.escape(str(self))}</p>"
+        title = f"<p><b>{html.escape(self.mod_name)} on {html.escape(self.accelerator)}</b>: {self.headline()}</p>"
+        head = "".join(f"<th>{heading}</th>" for heading in (*_HEADINGS, ""))
+        rows = zip(self._rows(), (*(self._bar(times) for times in self.by_layer), ""), strict=True)
+        body = "".join(f"<tr>{''.join(map(_cell, row))}<td>{bar}</td></tr>" for row, bar in rows)
+        return f"{title}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+    def _rows(self) -> Iterator[tuple[str | int, ...]]:
+        """The table's rows: a dash where nothing happens."""
+        for times in self.by_layer:
+            if times.start is None or times.end is None:
+                yield short_name(times.name), times.kind, *("-" * 5)
+            else:
+                yield short_name(times.name), times.kind, times.start, times.end, times.array, times.dma, times.waits
+        array, dma = self._worked("array"), self._worked("in", "out")
+        waits = sum(wait.end - wait.start for region in self.regions for wait in region.waits)
+        yield "total", "", 0, self.cycles, array, dma, waits
+
+    def _bar(self, times: LayerTimes) -> str:
+        """From a layer's start to its end, as a bar in a table."""
+        if times.start is None or times.end is None or not self.cycles:
+            return ""
+        left, width = (100 * cycles / self.cycles for cycles in (times.start, times.end - times.start))
+        return (
+            '<div style="width:240px"><div style="height:0.8em;background:#4e79a7;'
+            f'margin-left:{left:.1f}%;width:{max(width, 0.5):.1f}%"></div></div>'
+        )
+
+    def _worked(self, *engines: str) -> int:
+        return sum(one.end - one.start for region in self.regions for one in region.work if one.engine in engines)
+
+    def _share(self, cycles: int) -> float:
+        return cycles / self.cycles if self.cycles else 0.0
+
+
+_FOR = {"copy": "copies", "job": "jobs", "room": "room in a queue"}
+
+
+def _cell(value: str | int) -> str:
+    side = "left" if isinstance(value, str) and value != "-" else "right"
+    return f'<td style="text-align:{side}">{html.escape(str(value))}</td>'
+
+
+@contextmanager
+def _needs_matplotlib() -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise ToolchainMissing("a picture needs matplotlib: pip install 'byoc-hw[notebooks]'") from error
+
+
+# ---------------------------------------------------------------- from metadata
+
+
+def from_metadata(metadata: Mapping[str, Any]) -> Schedule:
+    """The schedule that a project's metadata holds."""
+    accelerator, found = metadata["accelerator"], metadata["schedule"]
+    layers = [layer for layer in metadata["layers"] if layer["region"] is not None]
+    missing = None
+    if not layers:
+        missing = "no schedule: nothing runs on an accelerator"
+    elif not found["regions"]:
+        missing = "no schedule: its regions are calls of a library, which has its own"
+    ram = metadata["memory"]["ram"]
+    blocks = (
+        Held(entry["name"], entry["offset"], entry["bytes"], first, last + 1, entry["owner"])
+        for entry in ram["buffers"]
+        for first, last in entry["spans"]
+    )
+    return Schedule(
+        metadata["model"]["name"],
+        accelerator["label"],
+        tuple((layer["id"], layer["name"], layer["kind"]) for layer in layers),
+        tuple(map(_region, found["regions"])),
+        found["activations"],
+        found["weights"],
+        MainMemory(ram["arena"], tuple(blocks), tuple(ram["moments"])),
+        missing,
+    )
+
+
+def _region(entry: Mapping[str, Any]) -> RegionSchedule:
+    return RegionSchedule(
+        entry["name"],
+        entry["start"],
+        entry["end"],
+        tuple(Work(ENGINES[engine], start, end, _layer(id), size) for engine, start, end, id, size in entry["work"]),
+        tuple(Wait(REASONS[reason], start, end, _layer(id)) for reason, start, end, id in entry["waits"]),
+        tuple(_local(entry, ACTIVATIONS)),
+        tuple(_local(entry, WEIGHTS)),
+    )
+
+
+def _local(entry: Mapping[str, Any], space: int) -> Iterator[Held]:
+    for name, memory, offset, nbytes, start, end in entry["local"]:
+        if memory == space:
+            yield Held(entry["names"][name], offset, nbytes, start, end)
+
+
+def _layer(number: int) -> int | None:
+    return None if number == NO_LAYER else number
