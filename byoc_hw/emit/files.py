@@ -29,6 +29,7 @@ from byoc_hw.emit.entry import entry_context
 from byoc_hw.emit.library import LibraryPlan
 from byoc_hw.emit.numbering import NumberedLayer, number_calls, number_layers
 from byoc_hw.emit.region import Region, alignment_of, code, constants, preamble, prototype
+from byoc_hw.emit.trace import trace_entries
 from byoc_hw.errors import InvalidInput
 from byoc_hw.hwlib.sim_config import sim_config
 from byoc_hw.plan.model import ModelMemory
@@ -40,7 +41,7 @@ Files = dict[str, str | bytes]
 
 GENERATOR = "byoc_hw"
 METADATA = "metadata.json"
-METADATA_FORMAT = 2
+METADATA_FORMAT = 3
 
 _OTHER_SOURCES = ("main", "host", "math", "weights")
 _HWLIB = Path(byoc_hw.hwlib.__file__).parent
@@ -348,6 +349,7 @@ def metadata(parts: Parts, files: list[str]) -> dict[str, Any]:
             },
         },
         "layers": [_layer_entry(layer) for layer in number_layers(program)],
+        "trace": trace_entries(program, regions),
         "report": parts.report,
         "files": sorted(files),
     }

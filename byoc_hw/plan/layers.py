@@ -18,7 +18,7 @@ from byoc_hw.params.requantize import folded_bias, sum_scales, weight_values
 from byoc_hw.plan.choice import choose
 from byoc_hw.plan.flash import FlashImage
 from byoc_hw.plan.sequence import Sequencer, Span, misalignment
-from byoc_hw.plan.steps import ACTIVATIONS, SCRATCH, WEIGHTS, Address, Copy, Job, Step
+from byoc_hw.plan.steps import ACTIVATIONS, SCRATCH, WEIGHTS, Address, Copy, Image, Job, Step
 from byoc_hw.plan.tiling import LocalLayout, Tiler, Tiling, alignment
 from byoc_hw.plan.transfers import Box, canonical, linear_chunks, scatter, slabs, tile_transfers
 from byoc_hw.plan.window import Extent, Windowed, window_of
@@ -122,10 +122,15 @@ class _TiledRun:
         self._load_weights(tile)
         first = not self._window.sums or tile.depth == 0
         last = not self._window.sums or tile.depth + tile.depths == self._window.in_channels
-        job = _job(tile, self._layout, first, last)
+        job = _job(tile, self._layout, first, last, self._image(tile) if last else None)
         self.sequencer.job(job, *_job_spans(tile, self._layout, first, last))
         if last:
             self._store_ofm(tile)
+
+    def _image(self, tile: Tile) -> Image:
+        width, channels = self._window.columns.ofm, self._window.out_channels
+        offset = (tile.row.start * width + tile.column.start) * channels + tile.channel
+        return Image(offset, tile.ofm.extents, (width * channels, channels))
 
     def _load_ifm(self, tile: Tile) -> None:
         if tile.ifm == self._resident_ifm:
@@ -147,7 +152,7 @@ class _TiledRun:
             self.sequencer.copy(move.store(self._ofm_home, LOCAL + self._layout.ofm))
 
 
-def _job(tile: Tile, layout: LocalLayout, first: bool, last: bool) -> Job:
+def _job(tile: Tile, layout: LocalLayout, first: bool, last: bool, image: Image | None) -> Job:
     ifm, ofm = tile.ifm.extents, tile.ofm.extents
     return Job(
         ifm=tile.depth - tile.loaded[0],
@@ -163,6 +168,7 @@ def _job(tile: Tile, layout: LocalLayout, first: bool, last: bool) -> Job:
         padding=(tile.row.pad_before, tile.column.pad_before, tile.row.pad_after, tile.column.pad_after),
         first=first,
         last=last,
+        image=image,
     )
 
 
@@ -250,6 +256,7 @@ def _add(layer: Add, region: Region) -> tuple[Step, ...]:
             ofm_row=count,
             ifm_pixel=1,
             ofm_pixel=1,
+            image=Image(offset, (1, 1, count), (count, count)),
         )
         reads = tuple(Span(ACTIVATIONS, start, start + count) for start in starts.values())
         sequencer.job(job, reads, (Span(ACTIVATIONS, ofm, ofm + count),))
@@ -275,6 +282,7 @@ def _softmax(layer: Softmax, region: Region) -> tuple[Step, ...]:
             ofm_row=count,
             ifm_pixel=channels,
             ofm_pixel=channels,
+            image=Image(offset, (1, rows, channels), (count, channels)),
         )
         sequencer.job(job, (Span(ACTIVATIONS, 0, count),), (Span(ACTIVATIONS, ofm, ofm + count),))
         sequencer.copy(Copy(region.homes[layer.ofm] + offset, LOCAL + ofm, count))
