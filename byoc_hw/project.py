@@ -134,8 +134,8 @@ class Project:
 
         `on` is "host", or "riscv32": the same sources on a bare-metal core that QEMU emulates, with
         exact counts of what it executes. `inputs` by name (the model file's), in the model's order, or
-        one array; each has exactly the model's shape and dtype. With `trace` the result has every
-        layer's output. `timeout` is in seconds.
+        one array; each has exactly the model's shape and dtype. With `trace`, on the simulator only, the
+        result has every layer's output. `timeout` is in seconds.
 
         `cc`, `cflags`, `ldflags`, `ldscript` and `hal` (a directory with the C files of your own HAL)
         are the variables of the project's Makefile, `startup` is "picolibc" or "plain": start-up code

@@ -49,9 +49,9 @@ def assert_equals_tvm(project, partitioned, original, inputs, cflags="-O1"):
             np.testing.assert_array_equal(found, wanted, err_msg=f"output {index}")
         shown.run(arrays)
         for name, wanted in shown.layers().items():
-            if numbers[name] in result.trace:
-                found = np.frombuffer(result.trace[numbers[name]], wanted.dtype)
-                np.testing.assert_array_equal(found, wanted.ravel(), err_msg=name)
+            assert numbers[name] in result.trace, f"{name} is not in the trace"
+            found = np.frombuffer(result.trace[numbers[name]], wanted.dtype)
+            np.testing.assert_array_equal(found, wanted.ravel(), err_msg=name)
 
 
 def layer_numbers(project):

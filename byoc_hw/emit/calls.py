@@ -33,7 +33,7 @@ from byoc_hw.params.requantize import (
     softmax_scale,
     zero_point,
 )
-from byoc_hw.plan import ARGUMENT, Address, RegionPlan
+from byoc_hw.plan import ARGUMENT, Address
 
 Value = str | Mapping[str, str]
 Fields = dict[str, Value]
@@ -178,13 +178,9 @@ def descriptor(name: str, layer: Layer, layer_id: int) -> str:
     return "\n".join([f"static const {kind.type} {name} = {{", *c.fields(values), "};\n"])
 
 
-def call(name: str, layer: Layer, plan: RegionPlan, first_step: int, steps: int) -> list[str]:
-    """The lines of the wrapper's call: an expression that gives its status."""
-    kind = wrapper(layer)
-    head = f"{kind.function}(&region, &{name}, (hwlib_steps_t){{{first_step}, {steps}}},"
-    margin = " " * (len(kind.function) + 1)
-    tensors = [f"{margin}{_tensor(plan, tensor)}" for tensor in (*layer.inputs, layer.ofm)]
-    return [head, *(f"{line}," for line in tensors[:-1]), f"{tensors[-1]})"]
+def call(name: str, layer: Layer, first_step: int, steps: int) -> str:
+    """The wrapper's call: an expression that gives its status."""
+    return f"{wrapper(layer).function}(&region, &{name}, (hwlib_steps_t){{{first_step}, {steps}}})"
 
 
 def address(place: Address) -> str:
@@ -195,8 +191,3 @@ def address(place: Address) -> str:
 def space(number: int) -> str:
     """The name of an address space; arguments of the region follow the last one."""
     return _SPACES[number] if number <= ARGUMENT else f"{_SPACES[ARGUMENT]} + {number - ARGUMENT}"
-
-
-def _tensor(plan: RegionPlan, tensor: Tensor) -> str:
-    place = plan.tensors[tensor]
-    return f"(hwlib_tensor_t){{{space(place.space)}, {place.offset}, {tensor.nbytes}}}"

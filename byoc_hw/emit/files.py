@@ -30,6 +30,7 @@ from byoc_hw.emit.library import LibraryPlan
 from byoc_hw.emit.numbering import NumberedLayer, number_calls, number_layers
 from byoc_hw.emit.region import Region, alignment_of, code, constants, preamble, prototype
 from byoc_hw.emit.schedule import schedule, spans
+from byoc_hw.emit.trace import trace_entries
 from byoc_hw.errors import InvalidInput
 from byoc_hw.hwlib.sim_config import sim_config
 from byoc_hw.plan.model import ModelMemory
@@ -351,6 +352,7 @@ def metadata(parts: Parts, files: list[str]) -> dict[str, Any]:
         },
         "layers": [_layer_entry(layer) for layer in number_layers(program)],
         "schedule": schedule(program, regions, parts.accelerator),
+        "trace": trace_entries(program, regions),
         "report": parts.report,
         "files": sorted(files),
     }

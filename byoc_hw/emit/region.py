@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,7 +12,8 @@ from byoc_hw.accelerator import Accelerator
 from byoc_hw.emit import c, calls
 from byoc_hw.emit.library import LibraryPlan, library_arrays, library_body
 from byoc_hw.emit.numbering import number_region
-from byoc_hw.graph import Graph
+from byoc_hw.errors import PlanError
+from byoc_hw.graph import Graph, Layer, Tensor
 from byoc_hw.plan import Copy, CopyWait, Job, JobWait, RegionPlan, Step
 
 Region = RegionPlan | LibraryPlan
@@ -152,6 +154,10 @@ static uint8_t {region.graph.name}_scratch[{region.scratch_bytes}] __attribute__
 # ---------------------------------------------------------------- tables
 
 
+_MOST_ROWS = 1 << 16
+"""A step's index has 16 bits."""
+
+
 @dataclass
 class _Indexed:
     """Rows of a table, each stored once."""
@@ -159,6 +165,8 @@ class _Indexed:
     rows: dict[tuple[object, ...], int] = field(default_factory=dict)
 
     def index(self, row: tuple[object, ...]) -> int:
+        if len(self.rows) == _MOST_ROWS:
+            raise PlanError(f"a region has at most {_MOST_ROWS} different copies, and as many tiles")
         return self.rows.setdefault(row, len(self.rows))
 
 
@@ -284,18 +292,47 @@ def _body(region: RegionPlan, tables: _Tables, first_layer: int) -> str:
         "",
     ]
     *ranges, tail = tables.ranges()
-    layers = number_region(region.graph, first_layer)
-    for planned, (first, count) in zip(region.calls, ranges, strict=True):
-        layer = region.layers[planned.index]
-        call = calls.call(_descriptor_name(region, planned.index), layer, region, first, count)
-        lines += [c.comment(layers[planned.index].title, indent=2), *_checked(call), ""]
-    lines += _checked([f"hwlib_wait(&region, (hwlib_steps_t){{{tail[0]}, {tail[1]}}})"])
+    for comment, planned, (first, count) in zip(_titles(region, first_layer), region.calls, ranges, strict=True):
+        call = calls.call(_descriptor_name(region, planned.index), region.layers[planned.index], first, count)
+        lines += [comment, *_checked(call), ""]
+    lines += _checked(f"hwlib_wait(&region, (hwlib_steps_t){{{tail[0]}, {tail[1]}}})")
     lines += ["  return status == HWLIB_OK ? 0 : HWLIB_RESULT(status, region.layer);", ""]
     return "\n".join(lines)
 
 
-def _checked(call: Sequence[str]) -> list[str]:
-    margin = " " * len("    status = ")
-    first, *rest = call
-    lines = [f"    status = {first}", *(f"{margin}{line}" for line in rest)]
-    return ["  if (status == HWLIB_OK) {", *lines[:-1], f"{lines[-1]};", "  }"]
+def _titles(region: RegionPlan, first_layer: int) -> Iterator[str]:
+    """The comment above each call: the layer, what flows through it, and which of its calls this is."""
+    layers = number_region(region.graph, first_layer)
+    names = _tensor_names(region.graph, first_layer)
+    calls_of = Counter(call.index for call in region.calls)
+    seen: Counter[int] = Counter()
+    for index in (call.index for call in region.calls):
+        seen[index] += 1
+        title, *source = layers[index].title
+        if calls_of[index] > 1:
+            title += f", part {seen[index]} of {calls_of[index]}"
+        flow = _flow(region.graph.layers[index], names)
+        yield c.comment([title, *source, flow] if seen[index] == 1 else [title], indent=2)
+
+
+def _tensor_names(graph: Graph, first_layer: int) -> dict[Tensor, str]:
+    """Each tensor as a comment calls it: by its argument, or by the layer that makes it."""
+    return {
+        **dict.fromkeys(graph.tensors, "a constant"),
+        **{layer.ofm: f"layer {first_layer + index}" for index, layer in enumerate(graph.layers)},
+        **{tensor: f"in{index}" for index, tensor in enumerate(graph.inputs)},
+    }
+
+
+def _flow(layer: Layer, names: Mapping[Tensor, str]) -> str:
+    """What a layer reads, and the shapes: "layer 3 [1x8x8x16], in1 [1x8x8x16] -> [1x8x8x16]"."""
+    inputs = (f"{names[tensor]} {_extents(tensor)}" for tensor in layer.inputs)
+    return f"{', '.join(inputs)} -> {_extents(layer.ofm)}"
+
+
+def _extents(tensor: Tensor) -> str:
+    return f"[{'x'.join(map(str, tensor.shape))}]"
+
+
+def _checked(call: str) -> list[str]:
+    return ["  if (status == HWLIB_OK) {", f"    status = {call};", "  }"]

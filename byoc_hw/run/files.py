@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,10 @@ import numpy as np
 from byoc_hw.emit.files import GENERATOR, METADATA, METADATA_FORMAT
 from byoc_hw.errors import InvalidInput, RunError
 from byoc_hw.run.result import Array, Cycles, EndToEnd, HostInstructions, LayerCount, LayerCycles, Result
+from byoc_hw.run.trace import Rule, layer_outputs, read_records, read_rules
 
 Inputs = Array | Sequence[Array] | Mapping[str, Array]
 """The inputs of one inference: an array where the model has one input, a list in the model's order, or by name."""
-
-_INFERENCE = 0xFFFFFFFF
-"""Instead of a layer's number: a trace's record that an inference starts."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +38,7 @@ class Model:
     outputs: tuple[Interface, ...]
     layers: tuple[LayerCycles, ...]
     simulated: bool
+    trace: Mapping[int, Rule]
 
 
 def read_metadata(directory: Path) -> dict[str, Any]:
@@ -65,6 +64,7 @@ def read_model(directory: Path) -> Model:
         tuple(_interface(entry) for entry in model["outputs"]),
         tuple(LayerCycles(layer["id"], layer["name"], layer["kind"], 0) for layer in metadata["layers"]),
         metadata["accelerator"]["simulated"],
+        read_rules(metadata["trace"]),
     )
 
 
@@ -109,11 +109,18 @@ def write_inputs(path: Path, inferences: Sequence[Sequence[Array]]) -> None:
 
 
 def read_results(
-    model: Model, count: int, outputs: Path, profile: Path, trace: Path | None, *, timed: bool
+    model: Model,
+    inferences: Sequence[Sequence[Array]],
+    outputs: Path,
+    profile: Path,
+    trace: Path | None,
+    *,
+    timed: bool,
 ) -> list[Result]:
-    """What the program wrote about `count` inferences; `timed` if it knows how long the host waited."""
+    """What the program wrote about inferences of these inputs; `timed` if it knows how long the host waited."""
+    count = len(inferences)
     arrays = _outputs(model, count, outputs.read_bytes())
-    traces = [None] * count if trace is None else _traces(count, trace.read_bytes())
+    traces = [None] * count if trace is None else _traces(model, inferences, trace.read_bytes())
     records: list[list[dict[str, Any]]] = [[] for _ in range(count)]
     for line in profile.read_text(encoding="utf-8").splitlines():
         record = json.loads(line)
@@ -176,21 +183,9 @@ def _counts(
     return instructions, EndToEnd(sum(layer.count for layer in times) + main["time"], main["time"], times)
 
 
-def _traces(count: int, data: bytes) -> list[Mapping[int, bytes] | None]:
-    traces: list[dict[int, bytes]] = []
-    for layer, contents in _records(data):
-        if layer == _INFERENCE:
-            traces.append({})
-        else:
-            traces[-1][layer] = traces[-1].get(layer, b"") + contents  # a host function may have several outputs
-    if len(traces) != count:
-        raise RunError(f"the program traced {len(traces)} inferences of {count}")
-    return [*traces]
-
-
-def _records(data: bytes) -> Iterator[tuple[int, bytes]]:
-    at = 0
-    while at < len(data):
-        layer, nbytes = (int(value) for value in np.frombuffer(data[at : at + 8], "<u4"))
-        yield layer, data[at + 8 : at + 8 + nbytes]
-        at += 8 + nbytes
+def _traces(model: Model, inferences: Sequence[Sequence[Array]], data: bytes) -> list[Mapping[int, bytes] | None]:
+    names = {layer.id: layer.name for layer in model.layers}
+    return [
+        layer_outputs(names, model.trace, records, [array.tobytes() for array in inputs])
+        for records, inputs in zip(read_records(data, len(inferences), model.name), inferences, strict=True)
+    ]

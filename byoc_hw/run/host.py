@@ -39,4 +39,4 @@ def run_on_host(
         inputs_file, outputs, profile, traces = files
         write_inputs(inputs_file, arrays)
         run_command([program, *(files if trace else files[:3])], timeout, f"{model.name} failed")
-        return read_results(model, len(arrays), outputs, profile, traces if trace else None, timed=False)
+        return read_results(model, arrays, outputs, profile, traces if trace else None, timed=False)

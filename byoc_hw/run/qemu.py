@@ -62,7 +62,7 @@ def run_on_riscv32(
         _emulate(model, program, workplace, names, timeout)
         outputs, profile, traces = (workplace / part for part in _FILES[1:])
         timed = toolchain.hal is None
-        return read_results(model, len(arrays), outputs, profile, traces if trace else None, timed=timed)
+        return read_results(model, arrays, outputs, profile, traces if trace else None, timed=timed)
 
 
 def _emulate(model: Model, program: Path, workplace: Path, names: Sequence[str], timeout: float) -> None:

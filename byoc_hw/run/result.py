@@ -82,9 +82,8 @@ class Result:
     """One inference: `outputs` in the model's order, and what was asked or could be had besides.
 
     `cycles` is None without a simulated accelerator, `trace` (each layer's output bytes by the
-    layer's number, for layers whose whole output is in main memory) without a traced run,
-    `host_instructions` and `end_to_end` where the runner cannot count them
-    (on the host), `end_to_end` also with a HAL of the user's own.
+    layer's number) without a traced run, `host_instructions` and `end_to_end` where the runner cannot
+    count them (on the host), `end_to_end` also with a HAL of the user's own.
     """
 
     outputs: list[Array]

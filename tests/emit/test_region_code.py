@@ -1,6 +1,7 @@
 """A region as C: tables without duplicates, descriptors, the function in its two forms."""
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import byoc_hw.hwlib
 from byoc_hw.accelerator import REFERENCE
 from byoc_hw.emit.calls import WRAPPERS
 from byoc_hw.emit.region import code, region_source
+from byoc_hw.errors import PlanError
 from byoc_hw.graph import Add, Graph, Reshape, Transpose
 from byoc_hw.plan import (
     ACTIVATIONS,
@@ -22,7 +24,7 @@ from byoc_hw.plan import (
     CopyWait,
     Job,
     JobWait,
-    LayerPlan,
+    LayerCall,
     RegionPlan,
     plan_region,
 )
@@ -37,7 +39,7 @@ def compiles(source: Path, *flags: str) -> None:
 
 
 def two_adds() -> RegionPlan:
-    """Two additions whose tiles and copies are the same; the plan is only for reading."""
+    """Two additions in turns, whose tiles and copies are the same; the plan is only for reading."""
     x, y, z = tensor("x", 1, 2, 4, 8), tensor("branch/add", 1, 2, 4, 8), tensor("out", 1, 2, 4, 8)
     graph = Graph(
         "tvmgen_two_hwlib_main_0", (x,), (z,), (Add("branch/add", ("add", "relu"), x, y, x), Add("out", (), y, z, y))
@@ -50,8 +52,8 @@ def two_adds() -> RegionPlan:
     )
     weights = Copy(Address(WEIGHTS), Address(FLASH), 4, target_stride=7)
     places = {x: Address(ARGUMENT), y: Address(SCRATCH, 64), z: Address(ARGUMENT + 1)}
-    layers = (LayerPlan(graph.layers[0], first), LayerPlan(graph.layers[1], (*first, weights, store)))
-    return RegionPlan(graph, layers, bytes(range(4)), 128, places, (CopyWait(slot=1),))
+    calls = (LayerCall(0, first), LayerCall(1, (*first, weights)), LayerCall(0, (tile,)), LayerCall(1, (store,)))
+    return RegionPlan(graph, graph.layers, calls, bytes(range(4)), 128, places, (CopyWait(slot=1),))
 
 
 def test_region_reads_as_the_golden_file(tmp_path: Path) -> None:
@@ -59,10 +61,17 @@ def test_region_reads_as_the_golden_file(tmp_path: Path) -> None:
     assert code(two_adds(), first_layer=3) == golden.read_text()
 
 
+def test_refuses_more_copies_than_a_step_can_number() -> None:
+    plan = two_adds()
+    copies = tuple(Copy(Address(ACTIVATIONS), Address(ARGUMENT, offset), 1) for offset in range(65537))
+    with pytest.raises(PlanError, match="at most 65536 different copies"):
+        code(replace(plan, calls=(LayerCall(0, copies),)), first_layer=0)
+
+
 def test_identical_copies_and_tiles_are_stored_once() -> None:
     text = code(two_adds(), first_layer=0)
     assert text.count("{HWLIB_STEP_COPY, 0, 0}") == 2
-    assert text.count("{HWLIB_STEP_JOB, 0, 0}") == 2
+    assert text.count("{HWLIB_STEP_JOB, 0, 0}") == 3
     assert text.count("HWLIB_TILE_FIRST | HWLIB_TILE_LAST") == 1
 
 
@@ -95,7 +104,7 @@ def test_region_without_flash_scratch_or_steps_compiles(tmp_path: Path) -> None:
     x, y = tensor("x", 1, 2, 2, 1), tensor("y", 1, 4)
     graph = Graph("empty_region", (x,), (y,), (Reshape("reshape", (), x, y),))
     places = {x: Address(ARGUMENT), y: Address(ARGUMENT + 1)}
-    plan = RegionPlan(graph, (LayerPlan(graph.layers[0], ()),), b"", 0, places)
+    plan = RegionPlan(graph, graph.layers, (LayerCall(0, ()),), b"", 0, places)
     source = tmp_path / "region.c"
     source.write_text(
         '#include "hwlib.h"\nint32_t empty_region(const int8_t *, int8_t *, uint8_t *);\n' + code(plan, 0)

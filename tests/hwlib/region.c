@@ -51,17 +51,13 @@ static const hwlib_plan_t plan = {steps, copies, tiles};
 static hwlib_status_t run_region(const int8_t *ifm, const int8_t *other, int8_t *ofm)
 {
   const uintptr_t spaces[] = {0, 0, (uintptr_t)other, 0, (uintptr_t)ifm, (uintptr_t)ofm};
-  const hwlib_tensor_t input = {HWLIB_SPACE_ARGUMENT, 0, 2 * ELEMENTS};
-  const hwlib_tensor_t constant = {HWLIB_SPACE_FLASH, 0, ELEMENTS};
-  const hwlib_tensor_t pooled = {HWLIB_SPACE_ACTIVATIONS, POOLED, ELEMENTS};
-  const hwlib_tensor_t output = {HWLIB_SPACE_ARGUMENT + 1, 0, ELEMENTS};
   hwlib_region_t region;
   hwlib_status_t status = hwlib_begin(&region, &plan, spaces);
   if (status == HWLIB_OK) {
-    status = hwlib_pool2d(&region, &pool2d, (hwlib_steps_t){0, 4}, input, pooled);
+    status = hwlib_pool2d(&region, &pool2d, (hwlib_steps_t){0, 4});
   }
   if (status == HWLIB_OK) {
-    status = hwlib_add(&region, &add, (hwlib_steps_t){4, 4}, pooled, constant, output);
+    status = hwlib_add(&region, &add, (hwlib_steps_t){4, 4});
   }
   if (status == HWLIB_OK) {
     status = hwlib_wait(&region, (hwlib_steps_t){8, 1});

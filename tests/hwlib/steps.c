@@ -73,38 +73,31 @@ uint64_t hwlib_hal_cycles(void) { return 0; }
 void hwlib_hal_mark(uint16_t layer) { (void)record((call_t){.name = "mark", .value = layer}); }
 
 static unsigned traces;
-static struct {
-  uint16_t layer;
-  const void *ofm;
-  uint32_t bytes;
-} traced;
+static hwlib_job_t traced;
 
-void hwlib_trace(uint16_t layer, const void *ofm, uint32_t bytes); /* hwlib.h has it with HWLIB_TRACE only */
-void hwlib_trace(uint16_t layer, const void *ofm, uint32_t bytes)
+void hwlib_trace_job(const hwlib_job_t *job); /* hwlib.h has it with HWLIB_TRACE only */
+void hwlib_trace_job(const hwlib_job_t *job)
 {
   traces += 1;
-  traced.layer = layer;
-  traced.ofm = ofm;
-  traced.bytes = bytes;
+  traced = *job;
 }
 
 /* ---------------------------------------------------------------- one region */
 
-enum { COPY_IN, COPY_ROWS, JOB, WAIT_JOB, WAIT_COPY, BAD_KIND, BAD_SLOT };
+enum { COPY_IN, COPY_ROWS, JOB, WAIT_JOB, WAIT_COPY, PARTIAL_JOB, BAD_KIND, BAD_SLOT };
 
 static const hwlib_step_t steps[] = {
     [COPY_IN] = {HWLIB_STEP_COPY, 0, 0},        [COPY_ROWS] = {HWLIB_STEP_COPY, 15, 1},
     [JOB] = {HWLIB_STEP_JOB, 1, 1},             [WAIT_JOB] = {HWLIB_STEP_JOB_WAIT, 1, 0},
-    [WAIT_COPY] = {HWLIB_STEP_COPY_WAIT, 15, 0}, [BAD_KIND] = {4, 0, 0},
-    [BAD_SLOT] = {HWLIB_STEP_COPY, HWLIB_SLOTS, 0},
+    [WAIT_COPY] = {HWLIB_STEP_COPY_WAIT, 15, 0}, [PARTIAL_JOB] = {HWLIB_STEP_JOB, 0, 0},
+    [BAD_KIND] = {4, 0, 0},                     [BAD_SLOT] = {HWLIB_STEP_COPY, HWLIB_SLOTS, 0},
 };
 static const hwlib_copy_t copies[] = {
     {{HWLIB_SPACE_WEIGHTS, 12}, {HWLIB_SPACE_FLASH, 34}, 56, 1, 0, 0},
     {{HWLIB_SPACE_ARGUMENT + 1, 8}, {HWLIB_SPACE_ACTIVATIONS, 9}, 10, 2, 11, 13},
 };
-static const hwlib_tile_t tiles[2];
+static const hwlib_tile_t tiles[] = {{.flags = HWLIB_TILE_FIRST}, {.flags = HWLIB_TILE_LAST}};
 static const hwlib_plan_t plan = {steps, copies, tiles};
-static const hwlib_tensor_t local = {HWLIB_SPACE_ACTIVATIONS, 0, 16}, in_scratch = {HWLIB_SPACE_SCRATCH, 32, 16};
 
 static uintptr_t spaces[6];
 static hwlib_region_t region;
@@ -129,7 +122,7 @@ static hwlib_conv2d_t conv2d = {.layer = {.id = 7, .kind = HWLIB_CONV2D}};
 
 static hwlib_status_t run(uint32_t first, uint32_t number)
 {
-  return hwlib_conv2d(&region, &conv2d, (hwlib_steps_t){first, number}, local, in_scratch);
+  return hwlib_conv2d(&region, &conv2d, (hwlib_steps_t){first, number});
 }
 
 /* ---------------------------------------------------------------- the tests */
@@ -152,6 +145,16 @@ static void steps_become_calls_in_order(void)
 
   CHECK(is_call(4, "job", 0) && calls[4].layer == &conv2d.layer && calls[4].tile == &tiles[1]);
   CHECK(is_call(5, "job_wait", 104) && is_call(6, "copy_wait", 103));
+}
+
+static void a_layer_goes_on_in_another_call(void)
+{
+  const hwlib_add_t add = {.layer = {.id = 8, .kind = HWLIB_ADD}};
+  CHECK(run(COPY_ROWS, 2) == HWLIB_OK);
+  CHECK(hwlib_add(&region, &add, (hwlib_steps_t){JOB, 1}) == HWLIB_OK);
+  CHECK(is_call(4, "mark", 8) && calls[5].layer == &add.layer);
+  CHECK(run(WAIT_JOB, 2) == HWLIB_OK);
+  CHECK(is_call(6, "mark", 7) && is_call(7, "job_wait", 105) && is_call(8, "copy_wait", 102));
 }
 
 static void tokens_outlive_their_layer(void)
@@ -178,16 +181,15 @@ static void every_wrapper_runs_its_steps(void)
   const hwlib_pool2d_t pool2d = {.layer = {.kind = HWLIB_POOL2D}};
   const hwlib_layer_t reshape = {.kind = HWLIB_RESHAPE}, transpose = {.kind = HWLIB_TRANSPOSE};
   const hwlib_softmax_t softmax = {.layer = {.kind = HWLIB_SOFTMAX}};
-  hwlib_tensor_t ofm = in_scratch;
 #define RUNS(call) (count = 0, CHECK((call) == HWLIB_OK), CHECK(count == 6))
-  RUNS(hwlib_conv2d(&region, &conv2d, all, local, ofm));
-  RUNS(hwlib_depthwise_conv2d(&region, &depthwise, all, local, ofm));
-  RUNS(hwlib_dense(&region, &dense, all, local, ofm));
-  RUNS(hwlib_add(&region, &add, all, local, local, ofm));
-  RUNS(hwlib_pool2d(&region, &pool2d, all, local, ofm));
-  RUNS(hwlib_softmax(&region, &softmax, all, local, ofm));
-  RUNS(hwlib_reshape(&region, &reshape, all, local, ofm));
-  RUNS(hwlib_transpose(&region, &transpose, all, local, ofm));
+  RUNS(hwlib_conv2d(&region, &conv2d, all));
+  RUNS(hwlib_depthwise_conv2d(&region, &depthwise, all));
+  RUNS(hwlib_dense(&region, &dense, all));
+  RUNS(hwlib_add(&region, &add, all));
+  RUNS(hwlib_pool2d(&region, &pool2d, all));
+  RUNS(hwlib_softmax(&region, &softmax, all));
+  RUNS(hwlib_reshape(&region, &reshape, all));
+  RUNS(hwlib_transpose(&region, &transpose, all));
 }
 
 static void refuses_descriptor_of_another_kind(void)
@@ -197,13 +199,13 @@ static void refuses_descriptor_of_another_kind(void)
   const hwlib_pool2d_t pool2d = {.layer = {.kind = HWLIB_ADD}};
   const hwlib_layer_t reshape = {.kind = HWLIB_TRANSPOSE}, transpose = {.kind = HWLIB_RESHAPE};
   const hwlib_softmax_t softmax = {.layer = {.kind = HWLIB_POOL2D}};
-  CHECK(hwlib_softmax(&region, &softmax, none, local, local) == HWLIB_ERROR_STEP);
-  CHECK(hwlib_depthwise_conv2d(&region, &conv2d, none, local, local) == HWLIB_ERROR_STEP);
-  CHECK(hwlib_dense(&region, &conv2d, none, local, local) == HWLIB_ERROR_STEP);
-  CHECK(hwlib_add(&region, &add, none, local, local, local) == HWLIB_ERROR_STEP);
-  CHECK(hwlib_pool2d(&region, &pool2d, none, local, local) == HWLIB_ERROR_STEP);
-  CHECK(hwlib_reshape(&region, &reshape, none, local, local) == HWLIB_ERROR_STEP);
-  CHECK(hwlib_transpose(&region, &transpose, none, local, local) == HWLIB_ERROR_STEP);
+  CHECK(hwlib_softmax(&region, &softmax, none) == HWLIB_ERROR_STEP);
+  CHECK(hwlib_depthwise_conv2d(&region, &conv2d, none) == HWLIB_ERROR_STEP);
+  CHECK(hwlib_dense(&region, &conv2d, none) == HWLIB_ERROR_STEP);
+  CHECK(hwlib_add(&region, &add, none) == HWLIB_ERROR_STEP);
+  CHECK(hwlib_pool2d(&region, &pool2d, none) == HWLIB_ERROR_STEP);
+  CHECK(hwlib_reshape(&region, &reshape, none) == HWLIB_ERROR_STEP);
+  CHECK(hwlib_transpose(&region, &transpose, none) == HWLIB_ERROR_STEP);
   conv2d.layer.kind = HWLIB_DENSE;
   CHECK(run(COPY_IN, 5) == HWLIB_ERROR_STEP);
   CHECK(region.layer == 7);
@@ -243,13 +245,19 @@ static void a_failed_init_fails_the_region(void)
 }
 
 #ifdef HWLIB_TRACE
-static void traces_output_in_main_memory(void)
+static void traces_jobs_that_write_outputs(void)
 {
+  CHECK(run(PARTIAL_JOB, 1) == HWLIB_OK);
+  CHECK(traces == 0);
   CHECK(run(COPY_IN, 5) == HWLIB_OK);
-  CHECK(traces == 1 && traced.layer == 7 && traced.bytes == 16);
-  CHECK((uintptr_t)traced.ofm == spaces[HWLIB_SPACE_SCRATCH] + 32);
-  CHECK(hwlib_conv2d(&region, &conv2d, (hwlib_steps_t){0, 0}, in_scratch, local) == HWLIB_OK);
-  CHECK(traces == 1);
+  CHECK(traces == 1 && traced.layer == &conv2d.layer && traced.tile == &tiles[1]);
+}
+
+static void traces_no_job_that_was_refused(void)
+{
+  failing = count + 1;
+  CHECK(run(JOB, 1) == HWLIB_ERROR_HARDWARE);
+  CHECK(traces == 0);
 }
 #endif
 
@@ -259,6 +267,7 @@ static const struct {
   void (*run)(void);
 } tests[] = {
     TEST(steps_become_calls_in_order),
+    TEST(a_layer_goes_on_in_another_call),
     TEST(tokens_outlive_their_layer),
     TEST(an_empty_slot_holds_no_token),
     TEST(every_wrapper_runs_its_steps),
@@ -269,7 +278,8 @@ static const struct {
     TEST(a_failure_ends_the_layer_and_names_it),
     TEST(a_failed_init_fails_the_region),
 #ifdef HWLIB_TRACE
-    TEST(traces_output_in_main_memory),
+    TEST(traces_jobs_that_write_outputs),
+    TEST(traces_no_job_that_was_refused),
 #endif
 };
 

@@ -2,8 +2,11 @@
  *
  * A region is a chain of layers that runs on the accelerator. The compiler planned it: a list of
  * steps (start a copy, start a job, wait for one), which the wrappers carry out in order. A wrapper
- * runs the range of steps that it is given; a copy in it may already serve a later layer. HWlib moves
- * no activation byte itself: every byte moves by a copy or a job.
+ * runs the range of steps that it is given: the jobs among them are its layer's, a copy may already
+ * serve another one. A layer may be called several times, a few tiles at a time, between calls of
+ * other layers. Its last jobs and copies may still run when its wrapper returns: the steps wait where
+ * the plan needs it, and hwlib_wait for what is left. HWlib moves no activation byte itself: every byte
+ * moves by a copy or a job.
  */
 #ifndef HWLIB_H
 #define HWLIB_H
@@ -46,7 +49,7 @@ enum { HWLIB_SLOTS = 16 };
 
 typedef struct {
   uint8_t kind, slot;
-  uint32_t index;
+  uint16_t index;
 } hwlib_step_t;
 
 typedef struct {
@@ -55,10 +58,10 @@ typedef struct {
   const hwlib_tile_t *tiles;
 } hwlib_plan_t;
 
-/* A running region: on the stack of its function. */
+/* A running region. */
 typedef struct {
   const hwlib_plan_t *plan;
-  const uintptr_t *spaces; /* by space; the first two entries are not used */
+  const uintptr_t *spaces; /* where each space starts: 0 for the local memories */
   uint16_t layer;          /* the layer that runs, or that failed */
   hwlib_token_t tokens[HWLIB_SLOTS];
 } hwlib_region_t;
@@ -68,31 +71,18 @@ typedef struct {
   uint32_t first, count;
 } hwlib_steps_t;
 
-/* A whole tensor and where it is when the layer starts (ifm) or has ended (ofm). */
-typedef struct {
-  uint8_t space;
-  uint32_t offset, bytes;
-} hwlib_tensor_t;
-
 hwlib_status_t hwlib_begin(hwlib_region_t *region, const hwlib_plan_t *plan, const uintptr_t *spaces);
 
-hwlib_status_t hwlib_conv2d(hwlib_region_t *region, const hwlib_conv2d_t *layer, hwlib_steps_t steps,
-                            hwlib_tensor_t ifm, hwlib_tensor_t ofm);
+hwlib_status_t hwlib_conv2d(hwlib_region_t *region, const hwlib_conv2d_t *layer, hwlib_steps_t steps);
 hwlib_status_t hwlib_depthwise_conv2d(hwlib_region_t *region, const hwlib_conv2d_t *layer,
-                                      hwlib_steps_t steps, hwlib_tensor_t ifm, hwlib_tensor_t ofm);
-hwlib_status_t hwlib_dense(hwlib_region_t *region, const hwlib_conv2d_t *layer, hwlib_steps_t steps,
-                           hwlib_tensor_t ifm, hwlib_tensor_t ofm);
-hwlib_status_t hwlib_add(hwlib_region_t *region, const hwlib_add_t *layer, hwlib_steps_t steps,
-                         hwlib_tensor_t ifm, hwlib_tensor_t ifm2, hwlib_tensor_t ofm);
-hwlib_status_t hwlib_pool2d(hwlib_region_t *region, const hwlib_pool2d_t *layer, hwlib_steps_t steps,
-                            hwlib_tensor_t ifm, hwlib_tensor_t ofm);
-hwlib_status_t hwlib_softmax(hwlib_region_t *region, const hwlib_softmax_t *layer, hwlib_steps_t steps,
-                             hwlib_tensor_t ifm, hwlib_tensor_t ofm);
+                                      hwlib_steps_t steps);
+hwlib_status_t hwlib_dense(hwlib_region_t *region, const hwlib_conv2d_t *layer, hwlib_steps_t steps);
+hwlib_status_t hwlib_add(hwlib_region_t *region, const hwlib_add_t *layer, hwlib_steps_t steps);
+hwlib_status_t hwlib_pool2d(hwlib_region_t *region, const hwlib_pool2d_t *layer, hwlib_steps_t steps);
+hwlib_status_t hwlib_softmax(hwlib_region_t *region, const hwlib_softmax_t *layer, hwlib_steps_t steps);
 /* Copies only. A reshape has steps only where its output must lie elsewhere (a region's output). */
-hwlib_status_t hwlib_reshape(hwlib_region_t *region, const hwlib_layer_t *layer, hwlib_steps_t steps,
-                             hwlib_tensor_t ifm, hwlib_tensor_t ofm);
-hwlib_status_t hwlib_transpose(hwlib_region_t *region, const hwlib_layer_t *layer, hwlib_steps_t steps,
-                               hwlib_tensor_t ifm, hwlib_tensor_t ofm);
+hwlib_status_t hwlib_reshape(hwlib_region_t *region, const hwlib_layer_t *layer, hwlib_steps_t steps);
+hwlib_status_t hwlib_transpose(hwlib_region_t *region, const hwlib_layer_t *layer, hwlib_steps_t steps);
 
 /* Runs the last steps (waits, as a rule) and ends the region. */
 hwlib_status_t hwlib_wait(hwlib_region_t *region, hwlib_steps_t steps);
@@ -102,11 +92,10 @@ hwlib_status_t hwlib_wait(hwlib_region_t *region, hwlib_steps_t steps);
 #define HWLIB_RESULT_STATUS(result) ((int32_t)((uint32_t)(result)&0xffu))
 #define HWLIB_RESULT_LAYER(result) ((uint16_t)((uint32_t)(result) >> 8))
 
-/* A build with -DHWLIB_TRACE calls this after each layer whose whole output is in main memory, and
- * the program provides it. It reads what is there: the plan of such a build has the waits for a
- * layer's output copies among the layer's own steps. */
+/* A build with -DHWLIB_TRACE calls this after the start of each job that writes outputs, and the program
+ * provides it. The job may still run: only the simulator has its output by then. */
 #ifdef HWLIB_TRACE
-void hwlib_trace(uint16_t layer, const void *ofm, uint32_t bytes);
+void hwlib_trace_job(const hwlib_job_t *job);
 #endif
 
 /* A build with -DHWLIB_COUNT calls this where a layer begins, and the program provides it: what the

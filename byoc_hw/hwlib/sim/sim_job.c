@@ -156,3 +156,16 @@ hwlib_status_t hwlib_sim_job_work(const hwlib_job_t *job, hwlib_sim_work_t *work
     return add_conv2d_areas(work, (const hwlib_conv2d_t *)job->layer, tile);
   }
 }
+
+hwlib_sim_output_t hwlib_sim_output(const hwlib_job_t *job)
+{
+  hwlib_sim_work_t work = {0};
+  (void)hwlib_sim_job_work(job, &work);
+  const hwlib_sim_area_t *ofm = &work.area[work.areas - 1]; /* of every kind the last */
+  return (hwlib_sim_output_t){hwlib_sim_local(ofm->memory, ofm->address),
+                              ofm->rows,
+                              ofm->pixels,
+                              (uint32_t)ofm->bytes,
+                              ofm->row_stride,
+                              ofm->pixel_stride};
+}

@@ -55,6 +55,9 @@ static const hwlib_step_t tvmgen_two_hwlib_main_0_steps[] = {
   {HWLIB_STEP_JOB, 0, 0},
   {HWLIB_STEP_JOB_WAIT, 0, 0},
   {HWLIB_STEP_COPY, 0, 1},
+  /* branch/add */
+  {HWLIB_STEP_JOB, 0, 0},
+  /* out */
   {HWLIB_STEP_COPY, 1, 2},
   /* the end of the region */
   {HWLIB_STEP_COPY_WAIT, 1, 0},
@@ -78,27 +81,34 @@ int32_t tvmgen_two_hwlib_main_0(const int8_t *in0, int8_t *out0, uint8_t *scratc
   hwlib_region_t region;
   hwlib_status_t status = hwlib_begin(&region, &tvmgen_two_hwlib_main_0_plan, spaces);
 
-  /* 3: add branch/add
+  /* 3: add branch/add, part 1 of 2
    * add
    * relu
+   * in0 [1x2x4x8], in0 [1x2x4x8] -> [1x2x4x8]
    */
   if (status == HWLIB_OK) {
-    status = hwlib_add(&region, &tvmgen_two_hwlib_main_0_add_0, (hwlib_steps_t){0, 4},
-                       (hwlib_tensor_t){HWLIB_SPACE_ARGUMENT, 0, 64},
-                       (hwlib_tensor_t){HWLIB_SPACE_ARGUMENT, 0, 64},
-                       (hwlib_tensor_t){HWLIB_SPACE_SCRATCH, 64, 64});
+    status = hwlib_add(&region, &tvmgen_two_hwlib_main_0_add_0, (hwlib_steps_t){0, 4});
   }
 
-  /* 4: add out */
+  /* 4: add out, part 1 of 2
+   * layer 3 [1x2x4x8], layer 3 [1x2x4x8] -> [1x2x4x8]
+   */
   if (status == HWLIB_OK) {
-    status = hwlib_add(&region, &tvmgen_two_hwlib_main_0_add_1, (hwlib_steps_t){4, 6},
-                       (hwlib_tensor_t){HWLIB_SPACE_SCRATCH, 64, 64},
-                       (hwlib_tensor_t){HWLIB_SPACE_SCRATCH, 64, 64},
-                       (hwlib_tensor_t){HWLIB_SPACE_ARGUMENT + 1, 0, 64});
+    status = hwlib_add(&region, &tvmgen_two_hwlib_main_0_add_1, (hwlib_steps_t){4, 5});
+  }
+
+  /* 3: add branch/add, part 2 of 2 */
+  if (status == HWLIB_OK) {
+    status = hwlib_add(&region, &tvmgen_two_hwlib_main_0_add_0, (hwlib_steps_t){9, 1});
+  }
+
+  /* 4: add out, part 2 of 2 */
+  if (status == HWLIB_OK) {
+    status = hwlib_add(&region, &tvmgen_two_hwlib_main_0_add_1, (hwlib_steps_t){10, 1});
   }
 
   if (status == HWLIB_OK) {
-    status = hwlib_wait(&region, (hwlib_steps_t){10, 1});
+    status = hwlib_wait(&region, (hwlib_steps_t){11, 1});
   }
   return status == HWLIB_OK ? 0 : HWLIB_RESULT(status, region.layer);
 }

@@ -77,11 +77,10 @@ int32_t tvmgen_avg_pool2d_hwlib_main_0(const int8_t *in0, int8_t *out0, uint8_t 
    * mean_1
    * qnn.requantize_1
    * clip_1
+   * in0 [1x5x4x6] -> [1x1x1x6]
    */
   if (status == HWLIB_OK) {
-    status = hwlib_pool2d(&region, &tvmgen_avg_pool2d_hwlib_main_0_pool2d_0, (hwlib_steps_t){0, 6},
-                          (hwlib_tensor_t){HWLIB_SPACE_ARGUMENT, 0, 120},
-                          (hwlib_tensor_t){HWLIB_SPACE_ARGUMENT + 1, 0, 6});
+    status = hwlib_pool2d(&region, &tvmgen_avg_pool2d_hwlib_main_0_pool2d_0, (hwlib_steps_t){0, 6});
   }
 
   if (status == HWLIB_OK) {

@@ -75,11 +75,10 @@ int32_t tvmgen_max_pool2d_hwlib_main_0(const int8_t *in0, int8_t *out0, uint8_t 
   /* 0: pool2d nn.max_pool2d_1
    * nn.max_pool2d_1
    * clip_1
+   * in0 [1x5x6x3] -> [1x3x3x3]
    */
   if (status == HWLIB_OK) {
-    status = hwlib_pool2d(&region, &tvmgen_max_pool2d_hwlib_main_0_pool2d_0, (hwlib_steps_t){0, 6},
-                          (hwlib_tensor_t){HWLIB_SPACE_ARGUMENT, 0, 90},
-                          (hwlib_tensor_t){HWLIB_SPACE_ARGUMENT + 1, 0, 27});
+    status = hwlib_pool2d(&region, &tvmgen_max_pool2d_hwlib_main_0_pool2d_0, (hwlib_steps_t){0, 6});
   }
 
   if (status == HWLIB_OK) {

@@ -75,12 +75,10 @@ int32_t tvmgen_qnn_add_hwlib_main_0(
   /* 0: add qnn.add_1
    * qnn.add_1
    * clip_1
+   * in0 [1x4x5x6], in1 [1x4x5x6] -> [1x4x5x6]
    */
   if (status == HWLIB_OK) {
-    status = hwlib_add(&region, &tvmgen_qnn_add_hwlib_main_0_add_0, (hwlib_steps_t){0, 8},
-                       (hwlib_tensor_t){HWLIB_SPACE_ARGUMENT, 0, 120},
-                       (hwlib_tensor_t){HWLIB_SPACE_ARGUMENT + 1, 0, 120},
-                       (hwlib_tensor_t){HWLIB_SPACE_ARGUMENT + 2, 0, 120});
+    status = hwlib_add(&region, &tvmgen_qnn_add_hwlib_main_0_add_0, (hwlib_steps_t){0, 8});
   }
 
   if (status == HWLIB_OK) {

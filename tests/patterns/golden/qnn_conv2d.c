@@ -79,11 +79,10 @@ int32_t tvmgen_qnn_conv2d_hwlib_main_0(const int8_t *in0, int8_t *out0, uint8_t 
    * qnn.conv2d_1
    * nn.bias_add_1
    * qnn.requantize_1
+   * in0 [1x5x6x3] -> [1x4x5x4]
    */
   if (status == HWLIB_OK) {
-    status = hwlib_conv2d(&region, &tvmgen_qnn_conv2d_hwlib_main_0_conv2d_0, (hwlib_steps_t){0, 8},
-                          (hwlib_tensor_t){HWLIB_SPACE_ARGUMENT, 0, 90},
-                          (hwlib_tensor_t){HWLIB_SPACE_ARGUMENT + 1, 0, 80});
+    status = hwlib_conv2d(&region, &tvmgen_qnn_conv2d_hwlib_main_0_conv2d_0, (hwlib_steps_t){0, 8});
   }
 
   if (status == HWLIB_OK) {

@@ -79,11 +79,10 @@ int32_t tvmgen_qnn_dense_hwlib_main_0(const int8_t *in0, int8_t *out0, uint8_t *
    * nn.bias_add_1
    * qnn.requantize_1
    * clip_1
+   * in0 [1x5] -> [1x3]
    */
   if (status == HWLIB_OK) {
-    status = hwlib_dense(&region, &tvmgen_qnn_dense_hwlib_main_0_dense_0, (hwlib_steps_t){0, 8},
-                         (hwlib_tensor_t){HWLIB_SPACE_ARGUMENT, 0, 5},
-                         (hwlib_tensor_t){HWLIB_SPACE_ARGUMENT + 1, 0, 3});
+    status = hwlib_dense(&region, &tvmgen_qnn_dense_hwlib_main_0_dense_0, (hwlib_steps_t){0, 8});
   }
 
   if (status == HWLIB_OK) {

@@ -112,29 +112,28 @@ int32_t tvmgen_reshape_hwlib_main_0(const int8_t *in0, int8_t *out0, uint8_t *sc
   hwlib_region_t region;
   hwlib_status_t status = hwlib_begin(&region, &tvmgen_reshape_hwlib_main_0_plan, spaces);
 
-  /* 0: pool2d nn.max_pool2d_1 */
+  /* 0: pool2d nn.max_pool2d_1
+   * in0 [1x3x4x2] -> [1x2x4x2]
+   */
   if (status == HWLIB_OK) {
-    status = hwlib_pool2d(&region, &tvmgen_reshape_hwlib_main_0_pool2d_0, (hwlib_steps_t){0, 6},
-                          (hwlib_tensor_t){HWLIB_SPACE_ARGUMENT, 0, 24},
-                          (hwlib_tensor_t){HWLIB_SPACE_SCRATCH, 0, 16});
+    status = hwlib_pool2d(&region, &tvmgen_reshape_hwlib_main_0_pool2d_0, (hwlib_steps_t){0, 6});
   }
 
-  /* 1: reshape nn.batch_flatten_1 */
+  /* 1: reshape nn.batch_flatten_1
+   * layer 0 [1x2x4x2] -> [1x16]
+   */
   if (status == HWLIB_OK) {
-    status = hwlib_reshape(&region, &tvmgen_reshape_hwlib_main_0_reshape_1, (hwlib_steps_t){6, 0},
-                           (hwlib_tensor_t){HWLIB_SPACE_SCRATCH, 0, 16},
-                           (hwlib_tensor_t){HWLIB_SPACE_SCRATCH, 0, 16});
+    status = hwlib_reshape(&region, &tvmgen_reshape_hwlib_main_0_reshape_1, (hwlib_steps_t){6, 0});
   }
 
   /* 2: dense qnn.dense_1
    * qnn.dense_1
    * nn.bias_add_1
    * qnn.requantize_1
+   * layer 1 [1x16] -> [1x3]
    */
   if (status == HWLIB_OK) {
-    status = hwlib_dense(&region, &tvmgen_reshape_hwlib_main_0_dense_2, (hwlib_steps_t){6, 8},
-                         (hwlib_tensor_t){HWLIB_SPACE_SCRATCH, 0, 16},
-                         (hwlib_tensor_t){HWLIB_SPACE_ARGUMENT + 1, 0, 3});
+    status = hwlib_dense(&region, &tvmgen_reshape_hwlib_main_0_dense_2, (hwlib_steps_t){6, 8});
   }
 
   if (status == HWLIB_OK) {

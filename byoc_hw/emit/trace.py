@@ -1,0 +1,75 @@
+"""What `metadata.json` says of a trace: how each layer's output is put together from it.
+
+A tiled layer's jobs are traced one by one: "jobs" has, for each in their order, offset, height, width,
+channels, and strides of height and width of its box in the output. A layer that only moves bytes has
+no jobs: "from" names what it reads, by layer or by input of the model, with an offset in bytes, and
+"axes" how a transpose reorders them. All other outputs are traced whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from byoc_hw.emit.library import LibraryPlan
+from byoc_hw.emit.numbering import number_calls
+from byoc_hw.emit.region import Region
+from byoc_hw.errors import PlanError
+from byoc_hw.graph import Layer, Reshape, Tensor, Transpose
+from byoc_hw.plan.steps import Image, Job
+from byoc_hw.program import Buffer, CopyCall, HostCall, Program
+
+Origin = dict[str, int]
+"""Where bytes come from: {"layer": ..., "offset": ...} or {"input": ..., "offset": ...}."""
+
+
+def trace_entries(program: Program, regions: Mapping[str, Region]) -> dict[str, dict[str, Any]]:
+    """The entries of the layers of all regions, by the layer's number."""
+    entries: dict[str, dict[str, Any]] = {}
+    made: dict[Buffer, Origin] = {buffer: {"input": at, "offset": 0} for at, buffer in enumerate(program.inputs)}
+    for call, layers in number_calls(program):
+        if isinstance(call, CopyCall):
+            made[call.target] = made[call.source]
+        elif isinstance(call, HostCall):
+            offset = 0
+            for buffer in call.written:
+                made[buffer] = {"layer": layers[0].id, "offset": offset}
+                offset += buffer.nbytes
+        else:
+            graph, region = call.graph, regions[call.graph.name]
+            inside: dict[Tensor, Origin] = {}
+            for tensor, buffer in zip(graph.inputs, call.arguments, strict=False):
+                inside[tensor] = made[buffer]
+            for index, (layer, numbered) in enumerate(zip(graph.layers, layers, strict=True)):
+                entry = _entry(layer, index, region, inside)
+                if entry:
+                    entries[str(numbered.id)] = entry
+                inside[layer.ofm] = {"layer": numbered.id, "offset": 0}
+            for tensor, buffer in zip(graph.outputs, call.arguments[len(graph.inputs) :], strict=True):
+                made[buffer] = inside[tensor]
+    return entries
+
+
+def _entry(layer: Layer, index: int, region: Region, made: Mapping[Tensor, Origin]) -> dict[str, Any]:
+    if isinstance(layer, (Reshape, Transpose)) and layer.ifm in made:
+        moved: dict[str, Any] = {"from": made[layer.ifm], "bytes": layer.ofm.nbytes}
+        if isinstance(layer, Transpose):
+            element = layer.ifm.nbytes // layer.ifm.elements
+            moved |= {"shape": [*layer.ifm.shape, element], "axes": [*layer.axes, len(layer.axes)]}
+        return moved
+    if isinstance(region, LibraryPlan):
+        return {}
+    jobs = [step for call in region.calls if call.index == index for step in call.steps if isinstance(step, Job)]
+    return {"bytes": layer.ofm.nbytes, "jobs": list(_boxes(layer, jobs))}
+
+
+def _boxes(layer: Layer, jobs: list[Job]) -> Iterator[str]:
+    for job in jobs:
+        if job.last:
+            yield _box(layer, job.image)
+
+
+def _box(layer: Layer, image: Image | None) -> str:
+    if image is None:
+        raise PlanError(f"{layer.name}: each job that writes outputs says where they lie: one does not")
+    return " ".join(map(str, (image.offset, *image.shape, *image.strides)))

@@ -1,0 +1,102 @@
+/* A region from its begin to its wait, and the interpreter of its steps. */
+#include "hwlib_steps.h"
+
+#include <stddef.h>
+
+/* A local space is the memory of the same number, all others are main memory: place() relies on it. */
+_Static_assert((int)HWLIB_SPACE_ACTIVATIONS == (int)HWLIB_LOCAL_ACTIVATIONS, "space of activations");
+_Static_assert((int)HWLIB_SPACE_WEIGHTS == (int)HWLIB_LOCAL_WEIGHTS, "space of weights");
+_Static_assert((int)HWLIB_SPACE_FLASH == (int)HWLIB_MAIN, "the first space of main memory");
+
+static inline hwlib_place_t place(const uintptr_t *spaces, const hwlib_address_t *address)
+{
+  uint8_t memory = address->space < HWLIB_MAIN ? address->space : HWLIB_MAIN;
+  return (hwlib_place_t){memory, spaces[address->space] + address->offset};
+}
+
+static inline hwlib_status_t start_copy(const uintptr_t *spaces, const hwlib_copy_t *copy, hwlib_token_t *token)
+{
+  hwlib_place_t target = place(spaces, &copy->target);
+  hwlib_place_t source = place(spaces, &copy->source);
+  if (copy->rows == 1) {
+    return hwlib_hal_copy_1d(target, source, copy->bytes, token);
+  }
+  return hwlib_hal_copy_2d(target, copy->target_stride, source, copy->source_stride, copy->bytes,
+                           copy->rows, token);
+}
+
+static inline hwlib_status_t start_job(const hwlib_job_t *job, hwlib_token_t *token)
+{
+  if (job->layer == NULL) {
+    return HWLIB_ERROR_STEP;
+  }
+  hwlib_status_t status = hwlib_hal_job_start(job, token);
+#ifdef HWLIB_TRACE
+  if (status == HWLIB_OK && (job->tile->flags & HWLIB_TILE_LAST) != 0) {
+    hwlib_trace_job(job);
+  }
+#endif
+  return status;
+}
+
+/* Runs the steps. Jobs belong to `layer`; in the tail of a region it is NULL and there are none. */
+static hwlib_status_t run_steps(hwlib_region_t *region, const hwlib_layer_t *layer, hwlib_steps_t steps)
+{
+  const hwlib_plan_t *plan = region->plan;
+  const hwlib_step_t *step = plan->steps + steps.first;
+  const hwlib_step_t *end = step + steps.count;
+  hwlib_job_t job = {layer, NULL};
+  hwlib_status_t status = HWLIB_OK;
+
+  for (; status == HWLIB_OK && step != end; ++step) {
+    if (step->slot >= HWLIB_SLOTS) {
+      return HWLIB_ERROR_STEP;
+    }
+    hwlib_token_t *token = &region->tokens[step->slot];
+    switch (step->kind) {
+    case HWLIB_STEP_COPY:
+      status = start_copy(region->spaces, &plan->copies[step->index], token);
+      break;
+    case HWLIB_STEP_JOB:
+      job.tile = &plan->tiles[step->index];
+      status = start_job(&job, token);
+      break;
+    case HWLIB_STEP_COPY_WAIT:
+      status = hwlib_hal_copy_wait(*token);
+      break;
+    case HWLIB_STEP_JOB_WAIT:
+      status = hwlib_hal_job_wait(*token);
+      break;
+    default:
+      return HWLIB_ERROR_STEP;
+    }
+  }
+  return status;
+}
+
+hwlib_status_t hwlib_run_layer(hwlib_region_t *region, const hwlib_layer_t *layer, hwlib_steps_t steps,
+                               hwlib_kind_t kind)
+{
+  region->layer = layer->id;
+#ifdef HWLIB_COUNT
+  (void)hwlib_count(layer->id);
+#endif
+  hwlib_hal_mark(layer->id);
+  return layer->kind == kind ? run_steps(region, layer, steps) : HWLIB_ERROR_STEP;
+}
+
+hwlib_status_t hwlib_begin(hwlib_region_t *region, const hwlib_plan_t *plan, const uintptr_t *spaces)
+{
+  region->plan = plan;
+  region->spaces = spaces;
+  region->layer = 0;
+  for (unsigned slot = 0; slot < HWLIB_SLOTS; ++slot) {
+    region->tokens[slot] = 0;
+  }
+  return hwlib_hal_init();
+}
+
+hwlib_status_t hwlib_wait(hwlib_region_t *region, hwlib_steps_t steps)
+{
+  return run_steps(region, NULL, steps);
+}

@@ -1,0 +1,11 @@
+/* What the wrappers call. In a file of its own, so that no compiler makes a copy of it for each wrapper. */
+#ifndef HWLIB_STEPS_H
+#define HWLIB_STEPS_H
+
+#include "hwlib.h"
+
+/* Runs the steps for a layer that begins or goes on; HWLIB_ERROR_STEP where its descriptor is of another kind. */
+hwlib_status_t hwlib_run_layer(hwlib_region_t *region, const hwlib_layer_t *layer, hwlib_steps_t steps,
+                               hwlib_kind_t kind);
+
+#endif

@@ -1,0 +1,150 @@
+"""Whole layers from a trace: the records of jobs put together, and what only moved bytes filled in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from byoc_hw.errors import RunError
+
+_INFERENCE = 0xFFFFFFFF
+"""Instead of a layer's number: the record that an inference starts."""
+
+Records = Mapping[int, Sequence[bytes]]
+"""The records of one inference by the layer's number, in their order."""
+
+
+@dataclass(frozen=True)
+class Box:
+    """Where a job's bytes lie in its layer's output: `shape` elements from `offset` on, `strides` apart."""
+
+    offset: int
+    shape: tuple[int, int, int]
+    strides: tuple[int, int, int]
+
+    @property
+    def stop(self) -> int:
+        """The end of the last element."""
+        return self.offset + sum((n - 1) * stride for n, stride in zip(self.shape, self.strides, strict=True)) + 1
+
+
+@dataclass(frozen=True)
+class Jobs:
+    """An output of `nbytes` that jobs write, a box each."""
+
+    nbytes: int
+    boxes: tuple[Box, ...]
+
+    def output(self, name: str, records: Sequence[bytes]) -> bytes:
+        """The whole output. `RunError` where the records are not the boxes', or do not agree."""
+        if len(records) != len(self.boxes):
+            raise RunError(f"trace of {name}: {len(self.boxes)} jobs write its output: got {len(records)} records")
+        whole, written = np.zeros(self.nbytes, np.uint8), np.zeros(self.nbytes, np.bool_)
+        for number, (box, record) in enumerate(zip(self.boxes, records, strict=True)):
+            values = np.frombuffer(record, np.uint8)
+            if values.size != np.prod(box.shape) or box.stop > self.nbytes:
+                raise RunError(
+                    f"trace of {name}: job {number} writes {box.shape} bytes of {self.nbytes} from {box.offset} on: "
+                    f"got {values.size}"
+                )
+            target, seen = (_view(array, box) for array in (whole, written))
+            values = values.reshape(box.shape)
+            if (seen & (target != values)).any():
+                raise RunError(f"trace of {name}: job {number} and one before it differ in bytes that both write")
+            target[...], seen[...] = values, True
+        if not written.all():
+            raise RunError(f"trace of {name}: {np.count_nonzero(~written)} bytes of {self.nbytes} that no job writes")
+        return whole.tobytes()
+
+
+def _view(array: npt.NDArray[Any], box: Box) -> npt.NDArray[Any]:
+    strides = tuple(stride * array.itemsize for stride in box.strides)
+    return np.lib.stride_tricks.as_strided(array[box.offset :], box.shape, strides)
+
+
+@dataclass(frozen=True)
+class Moved:
+    """An output that is bytes of `layer`, or else of the model's `input`, from `offset` on.
+
+    A transpose has the `axes` by which an array of `shape` is reordered, its elements' bytes last.
+    """
+
+    nbytes: int
+    layer: int | None
+    input: int | None
+    offset: int
+    shape: tuple[int, ...]
+    axes: tuple[int, ...]
+
+    def output(self, made: Mapping[int, bytes], inputs: Sequence[bytes]) -> bytes:
+        """The output, from those of earlier layers and the model's inputs."""
+        source = inputs[self.input] if self.input is not None else made[self.layer or 0]
+        data = source[self.offset : self.offset + self.nbytes]
+        return np.frombuffer(data, np.uint8).reshape(self.shape).transpose(self.axes).tobytes()
+
+
+Rule = Jobs | Moved
+"""How a layer's output is found where it is not traced whole."""
+
+
+def read_rules(entries: Mapping[str, Mapping[str, Any]]) -> dict[int, Rule]:
+    """The rules of a project's metadata, by the layer's number."""
+    return {int(number): _rule(entry) for number, entry in entries.items()}
+
+
+def _rule(entry: Mapping[str, Any]) -> Rule:
+    nbytes = entry["bytes"]
+    if "jobs" in entry:
+        return Jobs(nbytes, tuple(_box(*map(int, text.split())) for text in entry["jobs"]))
+    origin = entry["from"]
+    shape = tuple(entry.get("shape", (nbytes,)))
+    axes = tuple(entry.get("axes", (0,)))
+    return Moved(nbytes, origin.get("layer"), origin.get("input"), origin["offset"], shape, axes)
+
+
+def _box(offset: int, height: int, width: int, channels: int, row: int, pixel: int) -> Box:
+    return Box(offset, (height, width, channels), (row, pixel, 1))
+
+
+def layer_outputs(
+    names: Mapping[int, str], rules: Mapping[int, Rule], records: Records, inputs: Sequence[bytes]
+) -> dict[int, bytes]:
+    """Every layer's output bytes in one inference; `names` are the layers', in the order in which they run."""
+    outputs: dict[int, bytes] = {}
+    for number, name in names.items():
+        rule = rules.get(number)
+        if isinstance(rule, Jobs):
+            outputs[number] = rule.output(name, records.get(number, ()))
+        elif number in records:  # a host function may have several outputs
+            outputs[number] = b"".join(records[number])
+        elif rule is not None:
+            outputs[number] = rule.output(outputs, inputs)
+    return outputs
+
+
+def read_records(data: bytes, count: int, name: str) -> list[Records]:
+    """The records of `count` inferences; `RunError` where the file ends early."""
+    inferences: list[dict[int, list[bytes]]] = []
+    for layer, contents in _records(data, name):
+        if layer == _INFERENCE:
+            inferences.append({})
+        else:
+            inferences[-1].setdefault(layer, []).append(contents)
+    if len(inferences) != count:
+        raise RunError(f"{name}: the program traced {len(inferences)} inferences of {count}")
+    return [*inferences]
+
+
+def _records(data: bytes, name: str) -> Iterator[tuple[int, bytes]]:
+    at = 0
+    while at < len(data):
+        head = np.frombuffer(data[at : at + 8].ljust(8, b"\0"), "<u4")
+        layer, nbytes = (int(value) for value in head)
+        at += 8 + nbytes
+        if at > len(data):
+            raise RunError(f"{name}: the trace ends in the middle of a record of layer {layer}")
+        yield layer, data[at - nbytes : at]
