@@ -268,7 +268,10 @@ def _table(row_type: str, name: str, columns: str, rows: Sequence[str]) -> str:
 
 
 def _descriptors(region: RegionPlan, first_layer: int) -> Iterator[str]:
+    called = {call.index for call in region.calls}  # a reshape without copies is not
     for index, layer in enumerate(region.layers):
+        if index not in called:
+            continue
         yield c.comment([layer.name])
         yield calls.descriptor(_descriptor_name(region, index), layer, first_layer + index)
 
