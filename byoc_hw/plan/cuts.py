@@ -12,7 +12,6 @@ from byoc_hw.plan.choices import Blocks
 from byoc_hw.plan.cost import Extents, copy_cycles, flat, is_pointwise, job_cycles
 from byoc_hw.plan.flash import Weighted, in_channels, weights_bytes
 from byoc_hw.plan.tiling import PSUM_BYTES, alignment, round_up
-from byoc_hw.plan.transfers import linear_chunks
 from byoc_hw.plan.window import extents
 
 SHARES = (4, 3, 2, 1)
@@ -29,15 +28,14 @@ def cut(layer: Layer, accelerator: Accelerator, share: int | None = None) -> Blo
     if not isinstance(layer, Conv2d | Dense):
         return None
     whole = Blocks(layer.out_channels, in_channels(layer))
+    possible = (whole, *_candidates(layer, accelerator))
     for part in SHARES if share is None else (share,):
-        fitting = [
-            blocks
-            for blocks in dict.fromkeys((whole, *_candidates(layer, accelerator)))
-            if most_bytes(layer, blocks, accelerator) <= accelerator.weight_memory // part
-        ]
+        room = accelerator.weight_memory // part
+        if most_bytes(layer, whole, accelerator) <= room:
+            return None  # one block costs the least
+        fitting = [blocks for blocks in possible if most_bytes(layer, blocks, accelerator) <= room]
         if fitting:
-            best = min(fitting, key=lambda blocks: _cycles(layer, blocks, accelerator))
-            return None if best == whole else best
+            return min(fitting, key=lambda blocks: _cycles(layer, blocks, accelerator))
     return Blocks(1, 1)
 
 
@@ -54,22 +52,28 @@ def all_bytes(layer: Layer, blocks: Blocks | None, accelerator: Accelerator) -> 
     if not isinstance(layer, Conv2d | Dense):
         return 0
     unit = alignment(accelerator)
-    return sum(round_up(nbytes, unit) for nbytes in block_sizes(layer, blocks, accelerator))
+    return sum(count * round_up(nbytes, unit) for nbytes, count in block_sizes(layer, blocks, accelerator))
 
 
-def block_sizes(layer: Weighted, blocks: Blocks | None, accelerator: Accelerator) -> list[int]:
-    """Bytes of each copy of a layer's weights."""
+def load_cycles(layer: Layer, blocks: Blocks | None, accelerator: Accelerator) -> int:
+    """Cycles of the copies of a layer's weights."""
+    if not isinstance(layer, Conv2d | Dense):
+        return 0
+    sizes = block_sizes(layer, blocks, accelerator)
+    return sum(count * copy_cycles(nbytes, 1, accelerator) for nbytes, count in sizes)
+
+
+def block_sizes(layer: Weighted, blocks: Blocks | None, accelerator: Accelerator) -> list[tuple[int, int]]:
+    """Bytes of each kind of copy of a layer's weights, and how many there are."""
     unit, step = alignment(accelerator), accelerator.dma_alignment
     total = in_channels(layer)
     blocks = blocks or Blocks(layer.out_channels, total)
     sliced = blocks.depth < total
-    sizes = [round_up(PARAMS_BYTES * layer.out_channels, step)] if sliced else []
-    for _, channels in linear_chunks(layer.out_channels, blocks.channels):
+    sizes = [(round_up(PARAMS_BYTES * layer.out_channels, step), 1)] if sliced else []
+    for channels, many in _sizes(layer.out_channels, blocks.channels):
         params = 0 if sliced else round_up(PARAMS_BYTES * channels, unit)
-        sizes += [
-            round_up(params + weights_bytes(layer, channels, depths), step)
-            for _, depths in linear_chunks(total, blocks.depth)
-        ]
+        for depths, times in _sizes(total, blocks.depth):
+            sizes.append((round_up(params + weights_bytes(layer, channels, depths), step), many * times))
     return sizes
 
 
@@ -116,7 +120,6 @@ def _candidates(layer: Weighted, accelerator: Accelerator) -> Iterator[Blocks]:
 
 
 def _cycles(layer: Weighted, blocks: Blocks, accelerator: Accelerator) -> int:
-    _, height, width = extents(layer.ofm)[2], *extents(layer.ofm)[:2]
-    jobs = tile_cycles(layer, blocks, (height, width, layer.out_channels), accelerator)
-    copies = sum(copy_cycles(size, 1, accelerator) for size in block_sizes(layer, blocks, accelerator))
-    return jobs + copies
+    height, width, channels = extents(layer.ofm)
+    jobs = tile_cycles(layer, blocks, (height, width, channels), accelerator)
+    return jobs + load_cycles(layer, blocks, accelerator)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import lru_cache
 
 from byoc_hw.graph import Add, Layer, Softmax, Tensor
 from byoc_hw.plan.storage import Storage
@@ -26,12 +27,14 @@ class Stripe:
     rows: Mapping[int, Span]
 
 
+@lru_cache(maxsize=1 << 14)
 def row_bytes(tensor: Tensor) -> int:
     """Bytes of one row of a tensor."""
     _, width, channels = extents(tensor)
     return width * channels
 
 
+@lru_cache(maxsize=1 << 16)
 def rows_read(layer: Layer, rows: Span) -> Span:
     """The input rows that a layer reads for some of its output rows."""
     if isinstance(layer, Add | Softmax):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import accumulate, combinations
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
@@ -17,9 +17,8 @@ from byoc_hw.graph import Graph, Reshape, Transpose
 from byoc_hw.plan.choice import single_tiling
 from byoc_hw.plan.choices import Choices, Group
 from byoc_hw.plan.cost import copy_cycles
-from byoc_hw.plan.cuts import all_bytes, block_sizes, cut, psum_bytes, tile_cycles
-from byoc_hw.plan.demand import demands, row_bytes
-from byoc_hw.plan.flash import Weighted
+from byoc_hw.plan.cuts import all_bytes, cut, load_cycles, psum_bytes, tile_cycles
+from byoc_hw.plan.demand import Stripe, demands, row_bytes
 from byoc_hw.plan.groups import region_work
 from byoc_hw.plan.local import place_local
 from byoc_hw.plan.mapping import Mapping, map_layers
@@ -75,7 +74,7 @@ def _candidates(graph: Graph, mapping: Mapping, accelerator: Accelerator) -> Ite
     plain = map_layers(graph, accelerator, (False,) * len(mapping.swapped))
     for one in (mapping, plain) if any(mapping.swapped) else (mapping,):
         ways = _Ways(graph, one, accelerator)
-        if ways.fits_whole(1.0):
+        if ways.fits_whole():
             yield from ways.resident()
         else:
             for room in ROOM:
@@ -102,6 +101,19 @@ class _Way:
         return tuple(reversed(found))
 
 
+@dataclass(frozen=True)
+class _Shape:
+    """A group in stripes: bytes of its tiles without and with overlap, cycles of its jobs and of copies of
+    activations, half of those that nothing hides, and how many stripes there are."""
+
+    apart: int
+    overlapped: int
+    jobs: int
+    copied: int
+    lead: float
+    stripes: int
+
+
 class _Ways:
     def __init__(self, graph: Graph, mapping: Mapping, accelerator: Accelerator) -> None:
         self.graph, self.mapping, self.accelerator = graph, mapping, accelerator
@@ -112,43 +124,42 @@ class _Ways:
         self.blocks = tuple(cut(layer, accelerator) for layer in self.layers)
         self.order = [index for index, layer in enumerate(self.layers) if not isinstance(layer, Reshape)]
         self.size = {storage: round_up(storage.nbytes, self.unit) for storage in self.storages.all}
-        self.weights = [self._weight_cycles(index) for index in range(len(self.layers))]
-        self.weight_bytes = [all_bytes(layer, cut, accelerator) for layer, cut in zip(self.layers, self.blocks, strict=True)]
+        cuts = list(zip(self.layers, self.blocks, strict=True))
+        self.weights = [load_cycles(layer, blocks, accelerator) for layer, blocks in cuts]
+        self.weight_bytes = [all_bytes(layer, blocks, accelerator) for layer, blocks in cuts]
         self.tiles: dict[tuple[int, int], int] = {}
         self.room = accelerator.activation_memory
         self.estimates: dict[object, tuple[float, Group] | None] = {}
+        self.shapes: dict[tuple[int, int, frozenset[int], frozenset[int], frozenset[int], int], _Shape] = {}
+        self.touched: dict[tuple[int, int], frozenset[int]] = {}
+        alive = self._alive()
+        self.tight = [alive[index] > accelerator.activation_memory for index in self.order]
         place = {index: at for at, index in enumerate(self.order)}
         self.begins = {one: -1 if one.maker is None else place[one.maker] for one in self.storages.all}
         self.ends = {one: max((place[reader] for reader in one.readers), default=-1) for one in self.storages.all}
 
-    def _weight_cycles(self, index: int) -> int:
-        layer = self.layers[index]
-        if not isinstance(layer, Weighted):
-            return 0
-        return sum(copy_cycles(size, 1, self.accelerator) for size in block_sizes(layer, self.blocks[index], self.accelerator))
-
     # ------------------------------------------------------------ everything stays
 
-    def fits_whole(self, room: float) -> bool:
+    def fits_whole(self) -> bool:
         """Whether all storages fit local memory, each from its first layer to its last."""
         if any(isinstance(layer, Transpose) for layer in self.layers):
             return False
-        changes: dict[int, int] = {}
+        return max(self._alive(), default=0) <= self.accelerator.activation_memory
+
+    def _alive(self) -> list[int]:
+        """Bytes of storages and partial sums that are live in each layer if all storages are whole."""
+        changes = [0] * (len(self.layers) + 1)
         for storage in self.storages.all:
             first, last = self._span(storage)
-            changes[first] = changes.get(first, 0) + self.size[storage]
-            changes[last + 1] = changes.get(last + 1, 0) - self.size[storage]
-        for index in self.order:
-            pixels = extents(self.layers[index].ofm)
-            psum = psum_bytes(self.layers[index], self.blocks[index], pixels[0] * pixels[1])
-            changes[index] = changes.get(index, 0) + psum
-            changes[index + 1] = changes.get(index + 1, 0) - psum
-        total = 0
-        for index in sorted(changes):
-            total += changes[index]
-            if total > self.accelerator.activation_memory * room:
-                return False
-        return True
+            changes[first] += self.size[storage]
+            changes[last + 1] -= self.size[storage]
+        height_width = (extents(layer.ofm)[:2] for layer in self.layers)
+        return [
+            alive + psum_bytes(layer, blocks, height * width)
+            for alive, layer, blocks, (height, width) in zip(
+                accumulate(changes), self.layers, self.blocks, height_width, strict=False
+            )
+        ]
 
     def _span(self, storage: Storage) -> tuple[int, int]:
         first = storage.maker if storage.maker is not None else min(storage.readers, default=0)
@@ -204,8 +215,10 @@ class _Ways:
         """The groups that can follow: where they end, what is held then, their cycles."""
         for stop in range(at + 1, min(at + LONGEST, len(self.order)) + 1):
             indices = self.order[at:stop]
-            if any(isinstance(self.layers[index], Transpose) for index in indices) and stop > at + 1:
+            if stop > at + 1 and isinstance(self.layers[indices[-1]], Transpose):
                 return
+            if stop > at + 1 and not any(self.tight[at:stop]):
+                continue  # where everything can stay there is nothing to gain
             possible = False
             for after in self._held_after(at, stop, held):
                 found = self._estimate(at, stop, held, after)
@@ -218,8 +231,7 @@ class _Ways:
 
     def _held_after(self, at: int, stop: int, held: frozenset[int]) -> Iterator[frozenset[int]]:
         """Sets of storages that may lie in local memory behind a group."""
-        touched = {self.of[t].index for i in self.order[at:stop] for t in (*self.layers[i].inputs, self.layers[i].ofm)}
-        live = [one for one in sorted(touched | held) if self.ends[self.storages.all[one]] >= stop]
+        live = [one for one in sorted(self._touched(at, stop) | held) if self.ends[self.storages.all[one]] >= stop]
         if len(live) > 3:  # those that are needed soonest, and all before
             soonest = sorted(live, key=lambda one: self._next(one, stop))
             yield from (frozenset(soonest[:count]) for count in range(len(soonest) + 1))
@@ -246,15 +258,21 @@ class _Ways:
         indices = self.order[at:stop]
         read = {self.of[tensor].index for index in indices for tensor in self.layers[index].inputs}
         whole = (held & read) | after
-        passing = sum(self.size[self.storages.all[one]] for one in whole - self._touched(indices))
-        key = (at, stop, whole & self._touched(indices), held & whole, after & whole & self._touched(indices), passing)
+        touched = self._touched(at, stop)
+        passing = sum(self.size[self.storages.all[one]] for one in whole - touched)
+        key = (at, stop, whole & touched, held & touched, after & touched, passing)
         if key not in self.estimates:
             self.estimates[key] = self._cheapest(at, stop, held, after, whole)
         found = self.estimates[key]
         return None if found is None else (found[0], replace(found[1], whole=whole))
 
-    def _touched(self, indices: Sequence[int]) -> frozenset[int]:
-        return frozenset(self.of[t].index for i in indices for t in (*self.layers[i].inputs, self.layers[i].ofm))
+    def _touched(self, at: int, stop: int) -> frozenset[int]:
+        """The storages that some layers read or make."""
+        if (at, stop) not in self.touched:
+            layers = [self.layers[index] for index in self.order[at:stop]]
+            tensors = (tensor for layer in layers for tensor in (*layer.inputs, layer.ofm))
+            self.touched[at, stop] = frozenset(self.of[tensor].index for tensor in tensors)
+        return self.touched[at, stop]
 
     def _cheapest(
         self, at: int, stop: int, held: frozenset[int], after: frozenset[int], whole: frozenset[int]
@@ -263,7 +281,7 @@ class _Ways:
         first = indices[0] if at else 0
         count = (self.order[stop] if stop < len(self.order) else len(self.layers)) - first
         if isinstance(self.layers[indices[0]], Transpose):
-            return self._transposed(indices[0], count, whole)
+            return self._transposed(at, count, whole)
         best: tuple[float, Group] | None = None
         fitting = 0
         height = extents(self.layers[indices[-1]].ofm)[0]
@@ -279,16 +297,16 @@ class _Ways:
                 if best is None or cost < best[0]:
                     best = cost, Group(count, stripes, whole, overlap, resident)
                 break
-        if best is None and len(indices) == 1 and not whole & self._touched(indices):
+        if best is None and len(indices) == 1 and not whole & self._touched(at, stop):
             return self._tiled(indices[0], count, whole)
         return best
 
     def _weights_stay(self, indices: Sequence[int]) -> bool:
         return sum(self.weight_bytes[index] for index in indices) <= self.accelerator.weight_memory
 
-    def _transposed(self, index: int, count: int, whole: frozenset[int]) -> tuple[float, Group] | None:
-        layer = self.layers[index]
-        if whole & self._touched([index]):
+    def _transposed(self, at: int, count: int, whole: frozenset[int]) -> tuple[float, Group] | None:
+        layer = self.layers[self.order[at]]
+        if whole & self._touched(at, at + 1):
             return None
         return copy_cycles(layer.ifm.nbytes, 1, self.accelerator) + layer.ofm.nbytes, Group(count, whole=whole)
 
@@ -313,80 +331,96 @@ class _Ways:
         stop: int,
         held: frozenset[int],
         after: frozenset[int],
-        whole: Set[int],
+        whole: frozenset[int],
         count: int,
         overlap: bool,
     ) -> float | None:
         """Estimated cycles of a group in stripes; None where it does not fit."""
+        kept = sum(self.size[self.storages.all[one]] for one in whole)
+        if kept > self.room:
+            return None
+        touched = self._touched(at, stop)
+        key = (at, stop, whole & touched, held & touched, after & touched, count)
+        if key not in self.shapes:
+            self.shapes[key] = self._shape(*key)
+        shape = self.shapes[key]
+        if kept + (shape.overlapped if overlap else shape.apart) > self.room:
+            return None
+        indices = self.order[at:stop]
+        once = count == 1 or self._weights_stay(indices)
+        weights = sum(self.weights[index] for index in indices) * (1 if once else shape.stripes)
+        if overlap:
+            return max(shape.jobs, shape.copied + weights) + shape.lead
+        return max(shape.jobs + shape.copied, shape.copied + weights)
+
+    def _shape(
+        self,
+        at: int,
+        stop: int,
+        whole: frozenset[int],
+        held: frozenset[int],
+        after: frozenset[int],
+        count: int,
+    ) -> _Shape:
+        """What a group in stripes takes, apart from storages that are whole, and from weights."""
         indices = self.order[at:stop]
         made = {self.of[self.layers[index].ofm]: index for index in indices}
         stored = {one for one in made if one.sinks or (self.ends[one] >= stop and one.index not in after)}
         outside = {one for one in made if one in stored or one.index in after}
-        kept = sum(self.size[self.storages.all[one]] for one in whole)
-        if kept > self.room:
-            return None
-        jobs = copied = 0
-        loaded = dict.fromkeys(held, -1)
-        finished = dict.fromkeys(made, 0)
-        before_out = 0
-        load_first = store_last = 0
-        spaces: list[tuple[int, int]] = []
-        for number, stripe in enumerate(demands(self.layers, self.of, indices, count, whole, outside)):
-            tiles_in = tiles_out = load = store = 0
+        loaded = {one: self.storages.all[one].nbytes for one in held}
+        finished = dict.fromkeys(stored, 0)
+        jobs = copied = first = last = 0
+        inside: list[tuple[int, int, int]] = []  # of each stripe: tiles that are loaded, computed, stored
+        for stripe in demands(self.layers, self.of, indices, count, whole, outside):
+            tiles_in = load = store = 0
             for storage, (start, end) in stripe.needs.items():
                 if storage in made:
                     continue
                 if storage.index not in whole:
                     load += self._copy(storage, end - start)
                     tiles_in += round_up(end - start, self.unit)
-                elif loaded.get(storage.index, 0) >= 0:
-                    end = storage.nbytes if storage.index in after else end
-                    if end > loaded.get(storage.index, 0):
-                        load += self._copy(storage, end - loaded.get(storage.index, 0))
-                        loaded[storage.index] = end
-            last_use: dict[Storage, int] = {}
-            for index in indices:
-                if index in stripe.rows:
-                    for tensor in self.layers[index].inputs:
-                        last_use[self.of[tensor]] = index
-            alive = most = 0
-            ending: dict[int, int] = {}
-            for index in indices:
-                if index not in stripe.rows:
                     continue
-                layer = self.layers[index]
-                storage, rows = self.of[layer.ofm], stripe.rows[index][1] - stripe.rows[index][0]
-                jobs += self._tile(index, rows)
-                size = rows * row_bytes(layer.ofm)
-                psum = psum_bytes(layer, self.blocks[index], rows * extents(layer.ofm)[1])
-                if storage in stored:
-                    stop_at = stripe.rows[index][1] * row_bytes(layer.ofm)
-                    store += self._copy(storage, stop_at - finished[storage]) * max(1, len(storage.sinks))
-                    finished[storage] = stop_at
-                if storage.index not in whole:
-                    alive += round_up(size, self.unit)
-                    if storage in stored:
-                        tiles_out += round_up(size, self.unit)
-                    else:
-                        done = last_use.get(storage, index)
-                        ending[done] = ending.get(done, 0) + round_up(size, self.unit)
-                most = max(most, alive + psum)
-                alive -= ending.pop(index, 0)
-            spaces.append((tiles_in + most + (before_out if overlap else 0), tiles_in))
-            if number and overlap:
-                spaces[-2] = spaces[-2][0] + tiles_in, 0
-            before_out = tiles_out
+                end = storage.nbytes if storage.index in after else end
+                load += self._copy(storage, end - loaded.get(storage.index, 0))
+                loaded[storage.index] = max(end, loaded.get(storage.index, 0))
+            for storage in stored:
+                index = made[storage]
+                if index in stripe.rows:
+                    end = stripe.rows[index][1] * row_bytes(self.layers[index].ofm)
+                    store += self._copy(storage, end - finished[storage]) * max(1, len(storage.sinks))
+                    finished[storage] = end
+            jobs += sum(self._tile(index, rows[1] - rows[0]) for index, rows in stripe.rows.items())
+            inside.append((tiles_in, *self._inside(indices, stripe, whole, stored)))
             copied += load + store
-            load_first = load if number == 0 else load_first
-            store_last = store
-        if kept + max(space for space, _ in spaces) > self.room:
-            return None
-        resident = count > 1 and self._weights_stay(indices)
-        weights = sum(self.weights[index] for index in indices) * (1 if resident or count == 1 else len(spaces))
-        lead = (load_first + store_last) / 2
-        if overlap:
-            return max(jobs, copied + weights) + lead
-        return max(jobs + copied, copied + weights) + 0.0
+            first = load if len(inside) == 1 else first
+            last = store
+        apart = max(sum(tiles[:2]) for tiles in inside)
+        padded = [(0, 0, 0), *inside, (0, 0, 0)]
+        around = zip(padded, padded[1:], padded[2:], strict=False)
+        overlapped = max(before[2] + sum(now[:2]) + behind[0] for before, now, behind in around)
+        return _Shape(apart, overlapped, jobs, copied, (first + last) / 2, len(inside))
+
+    def _inside(
+        self, indices: Sequence[int], stripe: Stripe, whole: Set[int], stored: Set[Storage]
+    ) -> tuple[int, int]:
+        """The most bytes that tiles of a stripe's layers, and partial sums, take; and bytes of tiles that are stored."""
+        users = {self.of[tensor]: index for index in indices if index in stripe.rows for tensor in self.layers[index].inputs}
+        ending: dict[int, int] = {}
+        alive = most = out = 0
+        for index, rows in reversed(stripe.rows.items()):
+            layer, count = self.layers[index], rows[1] - rows[0]
+            storage = self.of[layer.ofm]
+            if storage.index not in whole:
+                size = round_up(count * row_bytes(layer.ofm), self.unit)
+                alive += size
+                if storage in stored:
+                    out += size
+                else:
+                    end = users.get(storage, index)
+                    ending[end] = ending.get(end, 0) + size
+            most = max(most, alive + psum_bytes(layer, self.blocks[index], count * extents(layer.ofm)[1]))
+            alive -= ending.pop(index, 0)
+        return most, out
 
     def _tile(self, index: int, rows: int) -> int:
         if (index, rows) not in self.tiles:
@@ -396,8 +430,11 @@ class _Ways:
         return self.tiles[index, rows]
 
     def _copy(self, storage: Storage, nbytes: int) -> int:
+        """Cycles to copy so many bytes of a storage between local and main memory."""
+        if nbytes <= 0:
+            return 0
         if storage.transposed and (storage.source is not None or storage.sinks):
             _, width, channels = storage.extents
             rows = max(nbytes // (width * channels), 1)
             return min(rows, width) * copy_cycles(channels, max(rows, width), self.accelerator)
-        return copy_cycles(nbytes, 1, self.accelerator) if nbytes else 0
+        return copy_cycles(nbytes, 1, self.accelerator)

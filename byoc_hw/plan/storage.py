@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from byoc_hw.graph import Graph, Reshape, Tensor
 from byoc_hw.plan.mapping import Mapping
@@ -29,7 +30,7 @@ class Storage:
     source: int | None = None
     sinks: list[int] = field(default_factory=list)
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         return self.tensor.nbytes
 
