@@ -24,7 +24,7 @@ from byoc_hw.frontend.relay.sources import source_operators
 from byoc_hw.frontend.relay.table import plan_with
 from byoc_hw.graph import Graph, Layer
 from byoc_hw.pattern import Outcome
-from byoc_hw.plan import plan_region
+from byoc_hw.plan import layer_by_layer, plan_region
 from byoc_hw.plan.memory import check_budget
 from byoc_hw.plan.model import ModelMemory, check_ram, place_model
 from byoc_hw.program import Program, Workspace, check_mod_name
@@ -121,8 +121,10 @@ def plan(graph: Graph, accelerator: Accelerator) -> Region:
 def why_no_plan(layer: Layer, accelerator: Accelerator) -> str | None:
     """What keeps a layer from being planned by itself, or None: then it goes to the host."""
     inputs = dict.fromkeys(tensor for tensor in layer.inputs if tensor.data is None)
+    alone = Graph(layer.name, tuple(inputs), (layer.ofm,), (layer,))
     try:
-        plan(Graph(layer.name, tuple(inputs), (layer.ofm,), (layer,)), accelerator)
+        # Whatever a region's plan is, it can fall back on its layers by themselves.
+        layer_by_layer(alone, accelerator) if accelerator.library is None else library_plan(alone, accelerator)
     except PlanError as error:
         return str(error)
     return None

@@ -5,6 +5,7 @@ lifetime, `cost` counts cycles.
 """
 
 from byoc_hw.plan.region import plan_region
+from byoc_hw.plan.search import layer_by_layer
 from byoc_hw.plan.steps import (
     ACTIVATIONS,
     ARGUMENT,
@@ -41,5 +42,6 @@ __all__ = [
     "LocalBuffer",
     "RegionPlan",
     "Step",
+    "layer_by_layer",
     "plan_region",
 ]

@@ -49,12 +49,11 @@ def demands(
     indices: Sequence[int],
     count: int,
     whole: Set[int],
-    outside: Set[Storage],
 ) -> Iterator[Stripe]:
     """The stripes of a group of layers `indices`, `count` or fewer of them.
 
-    `whole` are the storages (by index) that lie in local memory in full, `outside` those of which
-    every byte is needed though the group itself may not.
+    `whole` are the storages (by index) that lie in local memory in full. Every layer computes all of
+    its rows in the end, also such as nobody reads.
     """
     ofm = layers[indices[-1]].ofm
     height, per_row = extents(ofm)[0], row_bytes(ofm)
@@ -62,7 +61,7 @@ def demands(
     for first, rows in linear_chunks(height, -(-height // count)):
         wanted = first * per_row, (first + rows) * per_row
         last = first + rows == height
-        stripe = _stripe(layers, of, indices, whole, outside, done, wanted, last)
+        stripe = _stripe(layers, of, indices, whole, done, wanted, last)
         for index, (_, stop) in stripe.rows.items():
             done[of[layers[index].ofm]] = stop * row_bytes(layers[index].ofm)
         yield stripe
@@ -73,7 +72,6 @@ def _stripe(
     of: Mapping[Tensor, Storage],
     indices: Sequence[int],
     whole: Set[int],
-    outside: Set[Storage],
     done: Mapping[Storage, int],
     wanted: Span,
     last: bool,
@@ -84,12 +82,9 @@ def _stripe(
         layer = layers[index]
         storage = of[layer.ofm]
         start, stop = needs.get(storage, (storage.nbytes, 0))
-        if last and storage in outside:
+        if last:
             stop = storage.nbytes
-        if storage.index in whole:
-            start = done[storage]
-        elif storage in outside:
-            start = min(start, done[storage])
+        start = done[storage] if storage.index in whole else min(start, done[storage])
         if start >= stop:
             continue
         size = row_bytes(layer.ofm)

@@ -37,7 +37,7 @@ class Mapping:
 
     def transposed(self, tensor: Tensor) -> bool:
         """Whether a tensor of a mapped layer lies transposed, so that its bytes are in another order."""
-        return tensor.shape != self.origin[tensor].shape and not is_line(tensor)
+        return tensor is not self.origin[tensor] and not is_line(tensor)
 
 
 def is_line(tensor: Tensor) -> bool:
@@ -45,8 +45,12 @@ def is_line(tensor: Tensor) -> bool:
     return len(tensor.shape) != 4 or tensor.shape[0] != 1 or 1 in tensor.shape[1:3]
 
 
-def map_layers(graph: Graph, accelerator: Accelerator, swapped: Sequence[bool] | None = None) -> Mapping:
+def map_layers(
+    graph: Graph, accelerator: Accelerator, swapped: Sequence[bool] | None = None, *, swap: bool = True
+) -> Mapping:
     """Swap each component where that takes fewer cycles, or as `swapped` says, one value a component.
+
+    Without `swap` none is.
 
     Raises `PlanError` where `swapped` asks for what cannot be.
     """
@@ -55,7 +59,7 @@ def map_layers(graph: Graph, accelerator: Accelerator, swapped: Sequence[bool] |
     for layer, number in zip(graph.layers, component, strict=True):
         members[number].append(layer)
     if swapped is None:
-        swapped = [_can_swap(layers) and _gains(layers, graph, accelerator) for layers in members]
+        swapped = [swap and _can_swap(layers) and _gains(layers, graph, accelerator) for layers in members]
     if len(swapped) != len(members):
         raise PlanError(f"{graph.name}: {len(members)} groups of layers are swapped or not: got {len(swapped)} values")
     for layers, wanted in zip(members, swapped, strict=True):

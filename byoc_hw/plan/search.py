@@ -62,16 +62,20 @@ def evaluate(graph: Graph, choices: Choices, accelerator: Accelerator, mapping: 
 
 
 def layer_by_layer(graph: Graph, accelerator: Accelerator) -> Choices:
-    """Every layer by itself, from main memory to main memory: what is always possible, if anything is."""
-    groups = tuple(Group(1, tiling=single_tiling(layer, accelerator)) for layer in graph.layers)
-    mapping = map_layers(graph, accelerator, (False,) * len(map_layers(graph, accelerator).swapped))
-    choices = Choices(mapping.swapped, groups, (None,) * len(graph.layers))
-    evaluate(graph, choices, accelerator, mapping)
+    """Every layer by itself, from main memory to main memory: what is always possible, if anything is.
+
+    Raises `PlanError` naming a layer that does not fit.
+    """
+    tilings = (single_tiling(layer, accelerator) for layer in graph.layers)
+    groups = tuple(Group(1, overlap=False, resident=False, tiling=tiling) for tiling in tilings)
+    plain = map_layers(graph, accelerator, swap=False)
+    choices = Choices(plain.swapped, groups, (None,) * len(graph.layers))
+    evaluate(graph, choices, accelerator, plain)
     return choices
 
 
 def _candidates(graph: Graph, mapping: Mapping, accelerator: Accelerator) -> Iterator[Choices]:
-    plain = map_layers(graph, accelerator, (False,) * len(mapping.swapped))
+    plain = map_layers(graph, accelerator, swap=False)
     for one in (mapping, plain) if any(mapping.swapped) else (mapping,):
         ways = _Ways(graph, one, accelerator)
         if ways.fits_whole():
@@ -315,15 +319,23 @@ class _Ways:
         if any(self.of[tensor].transposed for tensor in (*layer.inputs, layer.ofm)):
             return None
         passing = sum(self.size[self.storages.all[one]] for one in whole)
-        smaller = replace(self.accelerator, activation_memory=max(self.room - passing, 0))
-        try:
-            tiling = single_tiling(layer, smaller)
-        except PlanError:
-            return None
         extent = extents(layer.ofm)
         jobs = tile_cycles(layer, None, extent, self.accelerator)
         copied = sum(copy_cycles(tensor.nbytes, extent[0], self.accelerator) for tensor in (*layer.inputs, layer.ofm))
-        return 2.0 * (jobs + copied + self.weights[index]), Group(count, whole=whole, resident=False, tiling=tiling)
+        for overlap in (True, False):
+            # Two tiles at a time, or one.
+            smaller = replace(
+                self.accelerator,
+                activation_memory=max(self.room - passing, 0) // (2 if overlap else 1),
+                weight_memory=self.accelerator.weight_memory // (2 if overlap else 1),
+            )
+            try:
+                tiling = single_tiling(layer, smaller)
+            except PlanError:
+                continue
+            group = Group(count, whole=whole, overlap=overlap, resident=False, tiling=tiling)
+            return (1.5 if overlap else 2.0) * (jobs + copied + self.weights[index]), group
+        return None
 
     def _striped(
         self,
@@ -366,12 +378,11 @@ class _Ways:
         indices = self.order[at:stop]
         made = {self.of[self.layers[index].ofm]: index for index in indices}
         stored = {one for one in made if one.sinks or (self.ends[one] >= stop and one.index not in after)}
-        outside = {one for one in made if one in stored or one.index in after}
         loaded = {one: self.storages.all[one].nbytes for one in held}
         finished = dict.fromkeys(stored, 0)
         jobs = copied = first = last = 0
         inside: list[tuple[int, int, int]] = []  # of each stripe: tiles that are loaded, computed, stored
-        for stripe in demands(self.layers, self.of, indices, count, whole, outside):
+        for stripe in demands(self.layers, self.of, indices, count, whole):
             tiles_in = load = store = 0
             for storage, (start, end) in stripe.needs.items():
                 if storage in made:

@@ -87,7 +87,7 @@ class Machine:
             elif isinstance(step, Job):
                 self.start(step.slot, self.job(layer, step))
                 if step.last:
-                    self.trace(step, ofm)
+                    self.trace(layer, step, ofm)
             else:
                 self.wait(step)
 
@@ -115,9 +115,9 @@ class Machine:
             (index, access) for index, access in self.in_flight if access.kind is not kind or index > number
         ]
 
-    def trace(self, job, ofm):
+    def trace(self, layer, job, ofm):
         """What a job made, at its place in its layer's output."""
-        tile = self.load_linear(job) if job.ofm_pixel == job.ofm_shape[2] == 1 else self.local_tile(job)
+        tile = self.load_linear(job) if isinstance(layer, Add) else self.local_tile(job)
         whole, made = self.layer_outputs.setdefault(
             ofm, (np.zeros(ofm.elements, np.int8), np.zeros(ofm.elements, bool))
         )
@@ -156,7 +156,9 @@ class Machine:
             raise RefusedError("one side of a copy is local, the other is not")
         if copy.nbytes < 1 or copy.rows < 1:
             raise RefusedError("a copy of nothing")
-        values = [copy.target.offset, copy.source.offset, copy.nbytes, copy.target_stride, copy.source_stride]
+        values = [copy.target.offset, copy.source.offset, copy.nbytes]
+        if copy.rows > 1:
+            values += [copy.target_stride, copy.source_stride]
         if any(value % self.accelerator.dma_alignment for value in values):
             raise RefusedError(f"unaligned copy: {copy}")
         access = Access(Copy)
