@@ -42,16 +42,18 @@ _FURTHER = 3
 
 def choose(graph: Graph, accelerator: Accelerator) -> Choices:
     """Choices for a region that can be carried out. Raises `PlanError` naming a layer that does not fit."""
-    mapping = map_layers(graph, accelerator)
-    found: tuple[int, Choices] | None = None
-    for candidate in _candidates(graph, mapping, accelerator):
-        try:
-            taken = evaluate(graph, candidate, accelerator)
-        except PlanError:
-            continue  # the estimate was too bold: another candidate is more careful
-        if found is None or taken < found[0]:
-            found = taken, candidate
-    return found[1] if found is not None else layer_by_layer(graph, accelerator)
+    for candidates in _candidates(graph, accelerator):
+        found: tuple[int, Choices] | None = None
+        for candidate in candidates:
+            try:
+                taken = evaluate(graph, candidate, accelerator)
+            except PlanError:
+                continue  # the estimate was too bold: another candidate is more careful
+            if found is None or taken < found[0]:
+                found = taken, candidate
+        if found is not None:
+            return found[1]
+    return layer_by_layer(graph, accelerator)
 
 
 def evaluate(graph: Graph, choices: Choices, accelerator: Accelerator, mapping: Mapping | None = None) -> int:
@@ -74,17 +76,15 @@ def layer_by_layer(graph: Graph, accelerator: Accelerator) -> Choices:
     return choices
 
 
-def _candidates(graph: Graph, mapping: Mapping, accelerator: Accelerator) -> Iterator[Choices]:
+def _candidates(graph: Graph, accelerator: Accelerator) -> Iterator[Iterator[Choices]]:
+    """Choices to try, the best ones first; each kind only if there was none of the kind before."""
+    mapping = map_layers(graph, accelerator)
     plain = map_layers(graph, accelerator, swap=False)
     for one in (mapping, plain) if any(mapping.swapped) else (mapping,):
         ways = _Ways(graph, one, accelerator)
         if ways.fits_whole():
-            yield from ways.resident()
-        else:
-            for room in ROOM:
-                found = ways.best(room)
-                if found is not None:
-                    yield found
+            yield ways.resident()
+        yield (choices for room in ROOM if (choices := ways.best(room)) is not None)
 
 
 @dataclass(frozen=True)
