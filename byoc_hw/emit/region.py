@@ -14,7 +14,7 @@ from byoc_hw.emit.library import LibraryPlan, library_arrays, library_body
 from byoc_hw.emit.numbering import number_region
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Graph, Layer, Tensor
-from byoc_hw.plan import FLASH, Copy, CopyWait, Job, JobWait, RegionPlan, Step
+from byoc_hw.plan import Copy, CopyWait, Job, JobWait, RegionPlan, Step
 
 Region = RegionPlan | LibraryPlan
 """A region that is ready to be written: tile by tile over a HAL, or layer by layer on a library."""
@@ -100,11 +100,9 @@ def _tables_and_body(region: Region, first_layer: int) -> tuple[str, str]:
     if isinstance(region, LibraryPlan):
         return "", library_body(region, first_layer)
     tables = _Tables.of(region)
-    local, main_memory = _spaces(region)[:FLASH], _spaces(region)[FLASH:]
     lines = [
-        "  const uintptr_t spaces[] = {",
-        f"    {', '.join(local)},",
-        *(f"    {space}," for space in main_memory),
+        "  const hwlib_place_t spaces[] = {",
+        *(f"    {space}," for space in _spaces(region)),
         "  };",
         "  hwlib_region_t region;",
         *_begin_and_calls(region, tables, first_layer, "&region"),
@@ -127,9 +125,9 @@ def _early_return(region: RegionPlan, first_layer: int) -> tuple[str, str, str]:
     state = f"/* The region between its start and its wait. */\nstatic hwlib_region_t {running};\n"
     here = f"  hwlib_region_t *const region = &{running};"
     lines = [
-        f"  static uintptr_t spaces[{len(spaces)}];",
+        f"  static hwlib_place_t spaces[{len(spaces)}];",
         here,
-        *(f"  spaces[{index}] = {space};" for index, space in enumerate(spaces) if space != "0"),
+        *(f"  spaces[{index}] = (hwlib_place_t){space};" for index, space in enumerate(spaces)),
         *_begin_and_calls(region, tables, first_layer, "region"),
         f"  return {_RESULT.format('region->layer')};",
         "",
@@ -344,11 +342,15 @@ def _descriptor_name(region: RegionPlan, index: int) -> str:
 
 def _spaces(region: RegionPlan) -> list[str]:
     """Where each space starts: the local memories, flash, scratch, and the arguments."""
-    flash = f"(uintptr_t){flash_name(region.graph)}" if region.flash else "0"
-    scratch = "(uintptr_t)scratch" if region.scratch_bytes else "0"
-    inputs = [f"(uintptr_t)in{index}" for index in range(len(region.graph.inputs))]
-    outputs = [f"(uintptr_t)out{index}" for index in range(len(region.graph.outputs))]
-    return ["0", "0", flash, scratch, *inputs, *outputs]
+    graph = region.graph
+    pointers = [
+        flash_name(graph) if region.flash else "0",
+        "scratch" if region.scratch_bytes else "0",
+        *(f"in{index}" for index in range(len(graph.inputs))),
+        *(f"out{index}" for index in range(len(graph.outputs))),
+    ]
+    local = ["{HWLIB_LOCAL_ACTIVATIONS, 0}", "{HWLIB_LOCAL_WEIGHTS, 0}"]
+    return [*local, *(f"{{HWLIB_MAIN, {'' if name == '0' else '(uintptr_t)'}{name}}}" for name in pointers)]
 
 
 def _begin_and_calls(region: RegionPlan, tables: _Tables, first_layer: int, running: str) -> Iterator[str]:
