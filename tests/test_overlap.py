@@ -12,6 +12,7 @@ from tvm import relay
 
 import byoc_hw
 from byoc_hw.accelerator import REFERENCE
+from byoc_hw.errors import RunError
 from byoc_hw.frontend.relay.reference import Reference
 from byoc_hw.graph import Graph, Reshape, Tensor
 from byoc_hw.overlap import overlapped
@@ -135,6 +136,16 @@ def test_the_host_works_beside_the_region_bit_exact(built):
     assert start < other < wait < join
     assert "(void)tvmgen_default_hwlib_main_0_wait();" in body  # where a host function fails
     assert_equals_tvm(project, partitioned, Reference(mod), list(input_arrays(mod)), SANITIZED)
+
+
+def test_a_failure_beside_the_region_names_the_host_function(built):
+    build, mod, _ = built
+    project = build()
+    source = project.directory / "src" / "default_host.c"
+    head, repeat, body = source.read_text().rpartition("_repeat(")
+    source.write_text(head + repeat + body.replace("return 0;", "return 5;", 1))
+    with pytest.raises(RunError, match=r"(?s)_repeat\n.*status 5"):
+        project.run(next(input_arrays(mod)))
 
 
 def test_main_waits_at_once_where_ram_is_too_small_for_both(built):
