@@ -28,7 +28,7 @@ from byoc_hw.emit import c
 from byoc_hw.emit.entry import entry_context
 from byoc_hw.emit.library import LibraryPlan
 from byoc_hw.emit.numbering import NumberedLayer, number_calls, number_layers
-from byoc_hw.emit.region import Region, alignment_of, code, constants, preamble, prototype
+from byoc_hw.emit.region import Region, alignment_of, code, constants, preamble, prototype, wait_prototype
 from byoc_hw.emit.schedule import schedule, spans
 from byoc_hw.emit.trace import trace_entries
 from byoc_hw.errors import InvalidInput
@@ -236,17 +236,22 @@ def _regions(parts: Parts) -> Files:
         for call, layers in number_calls(parts.program)
         if isinstance(call, RegionCall)
     ]
+    early = parts.program.returning_early
     guard = f"{name}_H".upper()
     header = [
         _banner(parts, "the regions, for main."),
         f"#ifndef {guard}\n#define {guard}\n\n#include <stdint.h>\n",
         *(f"{prototype(region.graph)};" for region, _ in planned),
+        *(f"{wait_prototype(region.graph)};" for region, _ in planned if region.graph.name in early),
         "\n#endif\n",
     ]
     source = [
         _banner(parts, "what runs on the accelerator: descriptors, plans and calls."),
         preamble(parts.accelerator, [f"{name}.h", f"{mod_name}_weights.h"]),
-        *(code(region, layers[0].id if layers else 0) for region, layers in planned),
+        *(
+            code(region, layers[0].id if layers else 0, returns_early=region.graph.name in early)
+            for region, layers in planned
+        ),
     ]
     guard = f"{mod_name}_weights_H".upper()
     weights = [
