@@ -149,7 +149,7 @@ def test_opens_a_project_that_was_built_before(tmp_path):
 def test_memory_counts_what_is_alive_at_once():
     memory = byoc_hw.build(byoc_hw.partition_for_hwlib(network())).memory
     assert memory.lower_bound <= memory.arena <= memory.lower_bound * 1.1
-    assert {owner for owner, _, _ in memory.blocks.values()} == {"tensor", "region scratch", "host workspace"}
+    assert {owner for owner, _, _ in memory.blocks.values()} == {"tensor", "host workspace"}
     assert memory.flash_bytes >= 3 * 3 * 4 * 8 + 8 * 12
 
 

@@ -36,6 +36,7 @@ def region_work(region: Region) -> Work:
 def _check_alone(region: Region, indices: Sequence[int], whole: frozenset[int]) -> None:
     """A tiling, and a transposition, is of one layer, from main memory to main memory."""
     layer = region.layers[indices[0]]
-    touched = [region.storages.of[tensor] for tensor in (*layer.inputs, layer.ofm)]
-    if len(indices) != 1 or any(one.index in whole or one not in region.homes or one.transposed for one in touched):
+    inputs, ofm = [region.storages.of[tensor] for tensor in layer.inputs], region.storages.of[layer.ofm]
+    elsewhere = any(one.index in whole or one.transposed for one in (*inputs, ofm))
+    if len(indices) != 1 or elsewhere or any(one not in region.homes for one in inputs):
         raise PlanError(f"{layer.name}: a layer by itself is computed from main memory to main memory")
