@@ -57,9 +57,7 @@ class Blocks:
 
 @dataclass(frozen=True)
 class Choices:
-    """A region's choices: which components are swapped, its groups, and by layer how its weights are cut.
-
-    """
+    """A region's choices: which components are swapped, its groups, and by layer how its weights are cut."""
 
     swapped: tuple[bool, ...]
     groups: tuple[Group, ...]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
-from byoc_hw.plan.memory import blocks_from_lifetimes, Lifetime, place
+from byoc_hw.plan.memory import Lifetime, blocks_from_lifetimes, place
 from byoc_hw.plan.ops import Buffer, Op
 from byoc_hw.plan.steps import ACTIVATIONS, WEIGHTS
 from byoc_hw.plan.tiling import alignment

@@ -127,9 +127,7 @@ def _swap(layer: Layer, weights: bool = True) -> Layer:
     strides, dilation = layer.strides[::-1], layer.dilation[::-1]
     if isinstance(layer, Pool2d):
         kernel = layer.kernel[::-1]
-        return replace(
-            layer, ifm=ifm, ofm=ofm, kernel=kernel, strides=strides, padding=padding, dilation=dilation
-        )
+        return replace(layer, ifm=ifm, ofm=ofm, kernel=kernel, strides=strides, padding=padding, dilation=dilation)
     return replace(
         layer,
         ifm=ifm,

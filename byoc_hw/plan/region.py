@@ -16,7 +16,7 @@ from byoc_hw.plan.memory import Lifetime, RegionMemory, blocks_from_lifetimes, p
 from byoc_hw.plan.ops import Buffer, Op
 from byoc_hw.plan.schedule import Owned, schedule
 from byoc_hw.plan.search import choose
-from byoc_hw.plan.steps import ARGUMENT, SCRATCH, Address, Copy, Job, LayerCall, LocalBuffer, RegionPlan, Step
+from byoc_hw.plan.steps import ARGUMENT, SCRATCH, Copy, Job, LayerCall, LocalBuffer, RegionPlan, Step
 from byoc_hw.plan.storage import Storages, storages
 from byoc_hw.plan.work import FLASH_ALIGNMENT, Region, Work
 

@@ -15,7 +15,7 @@ from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Graph, Reshape, Transpose
 from byoc_hw.plan.choice import single_tiling
-from byoc_hw.plan.choices import Choices, Group
+from byoc_hw.plan.choices import Blocks, Choices, Group
 from byoc_hw.plan.cost import copy_cycles
 from byoc_hw.plan.cuts import all_bytes, cut, load_cycles, psum_bytes, tile_cycles
 from byoc_hw.plan.demand import Stripe, demands, row_bytes
@@ -35,6 +35,9 @@ ROOM = (1.0, 0.94, 0.86, 0.75)
 """Parts of the local activations that are planned with: places may leave gaps that the estimate does not see."""
 
 _STRIPES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128)
+
+_FIRST_SHARES = (6, 12)
+"""Into how many blocks the weight memory is shared for the first layer."""
 
 _FURTHER = 3
 """Numbers of stripes that are tried beyond the smallest that fits."""
@@ -170,7 +173,7 @@ class _Ways:
         return first, max(storage.last, first)
 
     def resident(self) -> Iterator[Choices]:
-        """All storages whole, with a few ways to cut the first layers and the last: these have to be loaded and stored."""
+        """All storages whole, with a few ways to cut the layers that load and store: the first and the last."""
         starts: dict[int, list[int]] = {}
         for storage in self.storages.all:
             starts.setdefault(self._span(storage)[0], []).append(storage.index)
@@ -180,21 +183,32 @@ class _Ways:
             held |= set(starts.get(index, ()))
             held = {one for one in held if self._span(self.storages.all[one])[1] >= index}
             groups.append(Group(1, whole=frozenset(held)))
-        choices = Choices(self.mapping.swapped, tuple(groups), self.blocks)
-        yield choices
         border = [index for index in self.order if self._at_border(index)]
-        if border:
-            for stripes in (2, 4, 6, 8):
-                cut = [replace(group, stripes=stripes) if i in border else group for i, group in enumerate(groups)]
-                yield replace(choices, groups=tuple(cut))
+        for blocks in self._first_blocks():
+            for stripes in (1, 2, 4, 6, 8) if border else (1,):
+                striped = [replace(group, stripes=stripes) if i in border else group for i, group in enumerate(groups)]
+                yield Choices(self.mapping.swapped, tuple(striped), blocks)
+
+    def _first_blocks(self) -> Iterator[tuple[Blocks | None, ...]]:
+        """The blocks, and where the first layer's weights are large also in smaller ones: nothing hides the first."""
+        yield self.blocks
+        index = next((index for index in self.order if self.weights[index]), None)
+        if index is not None and self.weights[index] > 8 * self.accelerator.dma_setup:
+            for share in _FIRST_SHARES:
+                smaller = cut(self.layers[index], self.accelerator, share)
+                yield (*self.blocks[:index], smaller, *self.blocks[index + 1 :])
 
     def _at_border(self, index: int) -> bool:
         layer = self.layers[index]
         touched = [self.of[tensor] for tensor in (*layer.inputs, layer.ofm)]
-        return any(
-            (one.maker is None or (one.sinks and one.maker == index)) and one.nbytes > 8 * self.accelerator.dma_width
-            for one in touched
-        ) and extents(layer.ofm)[0] > 1
+        return (
+            any(
+                (one.maker is None or (one.sinks and one.maker == index))
+                and one.nbytes > 8 * self.accelerator.dma_width
+                for one in touched
+            )
+            and extents(layer.ofm)[0] > 1
+        )
 
     # ------------------------------------------------------------ ways through the layers
 
@@ -411,11 +425,11 @@ class _Ways:
         overlapped = max(before[2] + sum(now[:2]) + behind[0] for before, now, behind in around)
         return _Shape(apart, overlapped, jobs, copied, (first + last) / 2, len(inside))
 
-    def _inside(
-        self, indices: Sequence[int], stripe: Stripe, whole: Set[int], stored: Set[Storage]
-    ) -> tuple[int, int]:
-        """The most bytes that tiles of a stripe's layers, and partial sums, take; and bytes of tiles that are stored."""
-        users = {self.of[tensor]: index for index in indices if index in stripe.rows for tensor in self.layers[index].inputs}
+    def _inside(self, indices: Sequence[int], stripe: Stripe, whole: Set[int], stored: Set[Storage]) -> tuple[int, int]:
+        """The most bytes that tiles and partial sums of a stripe take at once, and those of tiles that are stored."""
+        users = {
+            self.of[tensor]: index for index in indices if index in stripe.rows for tensor in self.layers[index].inputs
+        }
         ending: dict[int, int] = {}
         alive = most = out = 0
         for index, rows in reversed(stripe.rows.items()):

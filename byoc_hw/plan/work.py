@@ -13,16 +13,16 @@ from math import lcm, prod
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Graph, Layer, Transpose
+from byoc_hw.params.pack import PARAMS_BYTES
 from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.flash import FlashImage, WeightBlock, Weighted
 from byoc_hw.plan.mapping import Mapping
 from byoc_hw.plan.ops import Buffer, Home, Op, activations, copy_op, weights_op
-from byoc_hw.params.pack import PARAMS_BYTES
 from byoc_hw.plan.steps import ARGUMENT, SCRATCH, WEIGHTS, Address, Image
 from byoc_hw.plan.storage import Storage, Storages
 from byoc_hw.plan.tiling import alignment
-from byoc_hw.plan.window import extents
 from byoc_hw.plan.transfers import Transfer, canonical, linear_chunks, scatter, slabs
+from byoc_hw.plan.window import extents
 
 FLASH_ALIGNMENT = 4
 """Parameters are read as 32-bit words."""
@@ -67,10 +67,14 @@ def in_order(units: Sequence[Unit]) -> Iterator[Op]:
             yield from unit.loads
             loaded += 1
         following = units[index + 1] if index + 1 < len(units) else None
-        if following is not None and following.overlap and following.group == unit.group:
-            if not _touched(following.loads) & (_touched(late) | _touched(unit.stores)):
-                yield from following.loads
-                loaded += 1
+        if (
+            following is not None
+            and following.overlap
+            and following.group == unit.group
+            and not _touched(following.loads) & (_touched(late) | _touched(unit.stores))
+        ):
+            yield from following.loads
+            loaded += 1
         yield from unit.jobs
         yield from late
         late = unit.stores
