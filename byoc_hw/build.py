@@ -27,6 +27,7 @@ from byoc_hw.pattern import Outcome
 from byoc_hw.plan import plan_region
 from byoc_hw.plan.memory import check_budget
 from byoc_hw.plan.model import ModelMemory, check_ram, place_model
+from byoc_hw.plan.search import layer_by_layer
 from byoc_hw.program import Program, Workspace, check_mod_name
 from byoc_hw.project import Project
 from byoc_hw.report.explain import Report
@@ -119,10 +120,17 @@ def plan(graph: Graph, accelerator: Accelerator) -> Region:
 
 
 def why_no_plan(layer: Layer, accelerator: Accelerator) -> str | None:
-    """What keeps a layer from being planned by itself, or None: then it goes to the host."""
+    """What keeps a layer from being planned by itself, or None: then it goes to the host.
+
+    By itself is from main memory to main memory: what a region falls back on where nothing better fits.
+    """
     inputs = dict.fromkeys(tensor for tensor in layer.inputs if tensor.data is None)
+    graph = Graph(layer.name, tuple(inputs), (layer.ofm,), (layer,))
     try:
-        plan(Graph(layer.name, tuple(inputs), (layer.ofm,), (layer,)), accelerator)
+        if accelerator.library is None:
+            layer_by_layer(graph, accelerator)
+        else:
+            library_plan(graph, accelerator)
     except PlanError as error:
         return str(error)
     return None

@@ -1,7 +1,8 @@
 """Which rows of every layer of a group the stripes of its last layer take, found backwards.
 
 A storage that lies whole in local memory gets new rows only. Of the others each stripe computes the
-rows that it needs again, also those that its neighbour computed (the halo).
+rows that it needs again, also those that its neighbour computed (the halo). Rows that nothing reads are
+computed too: every layer's output is the model's.
 """
 
 from __future__ import annotations
@@ -46,12 +47,10 @@ def demands(
     indices: Sequence[int],
     count: int,
     whole: Set[int],
-    outside: Set[Storage],
 ) -> Iterator[Stripe]:
     """The stripes of a group of layers `indices`, `count` or fewer of them.
 
-    `whole` are the storages (by index) that lie in local memory in full, `outside` those of which
-    every byte is needed though the group itself may not.
+    `whole` are the storages (by index) that lie in local memory in full.
     """
     ofm = layers[indices[-1]].ofm
     height, per_row = extents(ofm)[0], row_bytes(ofm)
@@ -59,7 +58,7 @@ def demands(
     for first, rows in linear_chunks(height, -(-height // count)):
         wanted = first * per_row, (first + rows) * per_row
         last = first + rows == height
-        stripe = _stripe(layers, of, indices, whole, outside, done, wanted, last)
+        stripe = _stripe(layers, of, indices, whole, done, wanted, last)
         for index, (_, stop) in stripe.rows.items():
             done[of[layers[index].ofm]] = stop * row_bytes(layers[index].ofm)
         yield stripe
@@ -70,7 +69,6 @@ def _stripe(
     of: Mapping[Tensor, Storage],
     indices: Sequence[int],
     whole: Set[int],
-    outside: Set[Storage],
     done: Mapping[Storage, int],
     wanted: Span,
     last: bool,
@@ -81,12 +79,8 @@ def _stripe(
         layer = layers[index]
         storage = of[layer.ofm]
         start, stop = needs.get(storage, (storage.nbytes, 0))
-        if last and storage in outside:
-            stop = storage.nbytes
-        if storage.index in whole:
-            start = done[storage]
-        elif storage in outside:
-            start = min(start, done[storage])
+        stop = storage.nbytes if last else stop
+        start = done[storage] if storage.index in whole else min(start, done[storage])
         if start >= stop:
             continue
         size = row_bytes(layer.ofm)

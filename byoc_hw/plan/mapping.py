@@ -37,7 +37,7 @@ class Mapping:
 
     def transposed(self, tensor: Tensor) -> bool:
         """Whether a tensor of a mapped layer lies transposed, so that its bytes are in another order."""
-        return tensor.shape != self.origin[tensor].shape and not is_line(tensor)
+        return tensor is not self.origin[tensor] and not is_line(tensor)
 
 
 def is_line(tensor: Tensor) -> bool:
@@ -123,9 +123,7 @@ def _swap(layer: Layer, weights: bool = True) -> Layer:
     strides, dilation = layer.strides[::-1], layer.dilation[::-1]
     if isinstance(layer, Pool2d):
         kernel = layer.kernel[::-1]
-        return replace(
-            layer, ifm=ifm, ofm=ofm, kernel=kernel, strides=strides, padding=padding, dilation=dilation
-        )
+        return replace(layer, ifm=ifm, ofm=ofm, kernel=kernel, strides=strides, padding=padding, dilation=dilation)
     return replace(
         layer,
         ifm=ifm,

@@ -64,7 +64,9 @@ def evaluate(graph: Graph, choices: Choices, accelerator: Accelerator, mapping: 
 
 def layer_by_layer(graph: Graph, accelerator: Accelerator) -> Choices:
     """Every layer by itself, from main memory to main memory: what is always possible, if anything is."""
-    groups = tuple(Group(1, tiling=single_tiling(layer, accelerator)) for layer in graph.layers)
+    groups = tuple(
+        Group(1, overlap=False, resident=False, tiling=single_tiling(layer, accelerator)) for layer in graph.layers
+    )
     mapping = map_layers(graph, accelerator, (False,) * len(map_layers(graph, accelerator).swapped))
     choices = Choices(mapping.swapped, groups, (None,) * len(graph.layers))
     evaluate(graph, choices, accelerator, mapping)
@@ -321,7 +323,6 @@ class _Ways:
         indices = self.order[at:stop]
         made = {self.of[self.layers[index].ofm]: index for index in indices}
         stored = {one for one in made if one.sinks or (self.ends[one] >= stop and one.index not in after)}
-        outside = {one for one in made if one in stored or one.index in after}
         kept = sum(self.size[self.storages.all[one]] for one in whole)
         if kept > self.room:
             return None
@@ -331,7 +332,7 @@ class _Ways:
         before_out = 0
         load_first = store_last = 0
         spaces: list[tuple[int, int]] = []
-        for number, stripe in enumerate(demands(self.layers, self.of, indices, count, whole, outside)):
+        for number, stripe in enumerate(demands(self.layers, self.of, indices, count, whole)):
             tiles_in = tiles_out = load = store = 0
             for storage, (start, end) in stripe.needs.items():
                 if storage in made:

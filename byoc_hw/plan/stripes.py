@@ -44,8 +44,7 @@ def stripes(region: Region, number: int, indices: Sequence[int]) -> None:
     """Append the units of a group. `indices` are its layers, without reshapes."""
     group = region.choices.groups[number]
     run = _Stripes(region, number, indices)
-    outside = {storage for storage in run.done if region.outside(storage, number)}
-    for stripe in demands(region.layers, region.storages.of, indices, group.stripes, group.whole, outside):
+    for stripe in demands(region.layers, region.storages.of, indices, group.stripes, group.whole):
         run.stripe(stripe)
 
 
@@ -66,13 +65,14 @@ class _Stripes:
             for storage, span in stripe.needs.items()
             if storage not in self.done
         }
+        views |= {storage: View(region.held[storage], 0) for storage in self.done if storage in region.held}
         for index, rows in reversed(stripe.rows.items()):
             layer = region.layers[index]
             storage, size = region.storages.of[layer.ofm], row_bytes(layer.ofm)
             span = rows[0] * size, rows[1] * size
             views[storage] = self._output(storage, span)
             self._compute(index, layer, rows, views, unit)
-            for home in region.targets(storage):
+            for home in region.targets(storage) if self.done[storage] < span[1] else ():
                 done = self.done[storage]
                 unit.stores += region.part(index, home, views[storage].buffer, views[storage].first, done, span[1], False)
             self.done[storage] = span[1]

@@ -128,10 +128,6 @@ class Region:
         kept = max(self.held_until(storage, made), made)
         return bool(storage.sinks) or any(self.group_of[reader] > kept for reader in storage.readers)
 
-    def outside(self, storage: Storage, group: int) -> bool:
-        """Whether the caller, or a group behind this one, gets a storage."""
-        return storage in self.in_main or self.held_until(storage, group) > group
-
     def _home(self, storage: Storage) -> Home | None:
         if storage.source is not None:
             return Home(storage, Address(ARGUMENT + storage.source), storage.transposed)
