@@ -63,7 +63,8 @@ def demands(
         last = first + rows == height
         stripe = _stripe(layers, of, indices, whole, done, wanted, last)
         for index, (_, stop) in stripe.rows.items():
-            done[of[layers[index].ofm]] = stop * row_bytes(layers[index].ofm)
+            storage = of[layers[index].ofm]
+            done[storage] = max(done[storage], stop * row_bytes(layers[index].ofm))
         yield stripe
 
 

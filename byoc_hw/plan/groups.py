@@ -19,6 +19,8 @@ def region_work(region: Region) -> Work:
         first += group.layers
         for storage in [one for one in region.held if one.index not in group.whole]:
             del region.held[storage], region.loaded[storage]
+        if not indices:
+            continue
         kinds = {region.layers[i].kind for i in indices}
         if group.tiling is not None or "transpose" in kinds:
             _check_alone(region, indices, group.whole)
@@ -27,7 +29,7 @@ def region_work(region: Region) -> Work:
                 region.transpose(indices[0], layer, number)
             else:
                 tiled(region, number, indices[0])
-        elif indices:
+        else:
             stripes(region, number, indices)
     region.pass_through()
     return Work(tuple(in_order(region.units)), region.homes, region.accelerator.dma_alignment)

@@ -73,12 +73,11 @@ class _Stripes:
             span = rows[0] * size, rows[1] * size
             views[storage] = self._output(storage, span)
             self._compute(index, layer, rows, views, unit)
-            for home in region.targets(storage):
-                done = self.done[storage]
-                unit.stores += region.part(
-                    index, home, views[storage].buffer, views[storage].first, done, span[1], False
-                )
-            self.done[storage] = span[1]
+            if span[1] > self.done[storage]:
+                for home in region.targets(storage):
+                    view, done = views[storage], self.done[storage]
+                    unit.stores += region.part(index, home, view.buffer, view.first, done, span[1], False)
+                self.done[storage] = span[1]
         region.units.append(unit)
 
     def _whole(self, storage: Storage) -> bool:
