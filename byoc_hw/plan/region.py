@@ -34,7 +34,7 @@ def plan_region(graph: Graph, accelerator: Accelerator, choices: Choices | None 
         raise PlanError(f"{graph.name}: accelerator {accelerator.name} is driven by whole-layer calls: nothing to tile")
     graph.verify()  # first: every stage below trusts shapes and order
     choices = choices or choose(graph, accelerator)
-    mapping = map_layers(graph, accelerator, choices.swapped)  # before storages: it says how they lie
+    mapping = map_layers(graph, accelerator, choices.swapped, choices.direct)  # before storages: it says how they lie
     found = storages(graph, mapping)
     region = Region(graph, mapping, found, choices, accelerator)
     work = region_work(region)  # copies and jobs in a possible order

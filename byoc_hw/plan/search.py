@@ -13,7 +13,7 @@ from itertools import accumulate, combinations
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
-from byoc_hw.graph import Graph, Reshape, Transpose
+from byoc_hw.graph import Graph, Transpose
 from byoc_hw.plan.choice import single_tiling
 from byoc_hw.plan.choices import Blocks, Choices, Group
 from byoc_hw.plan.cost import copy_cycles
@@ -26,7 +26,7 @@ from byoc_hw.plan.schedule import cycles
 from byoc_hw.plan.storage import Storage, Storages, storages
 from byoc_hw.plan.tiling import alignment, round_up
 from byoc_hw.plan.window import extents
-from byoc_hw.plan.work import Region
+from byoc_hw.plan.work import Region, argument_home, moves
 
 LONGEST = 8
 """Layers of a group at most."""
@@ -61,7 +61,7 @@ def choose(graph: Graph, accelerator: Accelerator) -> Choices:
 
 def evaluate(graph: Graph, choices: Choices, accelerator: Accelerator, mapping: Mapping | None = None) -> int:
     """The cycles of a region with these choices. Raises `PlanError` where they cannot be carried out."""
-    mapping = mapping or map_layers(graph, accelerator, choices.swapped)
+    mapping = mapping or map_layers(graph, accelerator, choices.swapped, choices.direct)
     work = region_work(Region(graph, mapping, storages(graph, mapping), choices, accelerator))
     return cycles(work.ops, place_local(work.ops, accelerator))
 
@@ -73,8 +73,8 @@ def layer_by_layer(graph: Graph, accelerator: Accelerator) -> Choices:
     """
     tilings = (single_tiling(layer, accelerator) for layer in graph.layers)
     groups = tuple(Group(1, overlap=False, resident=False, tiling=tiling) for tiling in tilings)
-    plain = map_layers(graph, accelerator, swap=False)
-    choices = Choices(plain.swapped, groups, (None,) * len(graph.layers))
+    plain = map_layers(graph, accelerator, direct=False)
+    choices = Choices(plain.swapped, groups, (None,) * len(graph.layers), direct=False)
     evaluate(graph, choices, accelerator, plain)
     return choices
 
@@ -82,9 +82,9 @@ def layer_by_layer(graph: Graph, accelerator: Accelerator) -> Choices:
 def _candidates(graph: Graph, accelerator: Accelerator) -> Iterator[Iterator[Choices]]:
     """Choices to try, the best ones first; each kind only if there was none of the kind before."""
     mapping = map_layers(graph, accelerator)
-    plain = map_layers(graph, accelerator, swap=False)
-    for one in (mapping, plain) if any(mapping.swapped) else (mapping,):
-        ways = _Ways(graph, one, accelerator)
+    plain = map_layers(graph, accelerator, direct=False)
+    for one in (mapping, plain) if any(mapping.swapped) or mapping.moved else (mapping,):
+        ways = _Ways(graph, one, accelerator, one is mapping)
         if ways.fits_whole():
             yield ways.resident()
         yield (choices for room in ROOM if (choices := ways.best(room)) is not None)
@@ -122,14 +122,15 @@ class _Shape:
 
 
 class _Ways:
-    def __init__(self, graph: Graph, mapping: Mapping, accelerator: Accelerator) -> None:
+    def __init__(self, graph: Graph, mapping: Mapping, accelerator: Accelerator, direct: bool) -> None:
+        self.direct = direct
         self.graph, self.mapping, self.accelerator = graph, mapping, accelerator
         self.layers = mapping.layers
         self.storages: Storages = storages(graph, mapping)
         self.of = self.storages.of
         self.unit = alignment(accelerator)
         self.blocks = tuple(cut(layer, accelerator) for layer in self.layers)
-        self.order = [index for index, layer in enumerate(self.layers) if not isinstance(layer, Reshape)]
+        self.order = [index for index in range(len(self.layers)) if mapping.works(index)]
         self.size = {storage: round_up(storage.nbytes, self.unit) for storage in self.storages.all}
         cuts = list(zip(self.layers, self.blocks, strict=True))
         self.weights = [load_cycles(layer, blocks, accelerator) for layer, blocks in cuts]
@@ -149,7 +150,7 @@ class _Ways:
 
     def fits_whole(self) -> bool:
         """Whether all storages fit local memory, each from its first layer to its last."""
-        if any(isinstance(layer, Transpose) for layer in self.layers):
+        if any(isinstance(self.layers[index], Transpose) for index in self.order):
             return False
         return max(self._alive(), default=0) <= self.accelerator.activation_memory
 
@@ -187,7 +188,7 @@ class _Ways:
         for blocks in self._first_blocks():
             for stripes in (1, 2, 4, 6, 8) if border else (1,):
                 striped = [replace(group, stripes=stripes) if i in border else group for i, group in enumerate(groups)]
-                yield Choices(self.mapping.swapped, tuple(striped), blocks)
+                yield Choices(self.mapping.swapped, tuple(striped), blocks, self.direct)
 
     def _first_blocks(self) -> Iterator[tuple[Blocks | None, ...]]:
         """The blocks, and where the first layer's weights are large also in smaller ones: nothing hides the first."""
@@ -227,7 +228,7 @@ class _Ways:
         if not ways[-1]:
             return None
         groups = min(ways[-1].values(), key=lambda way: way.cycles).groups()
-        return Choices(self.mapping.swapped, groups or (Group(len(self.layers)),), self.blocks)
+        return Choices(self.mapping.swapped, groups or (Group(len(self.layers)),), self.blocks, self.direct)
 
     def _steps(self, at: int, held: frozenset[int]) -> Iterator[tuple[int, frozenset[int], float, Group]]:
         """The groups that can follow: where they end, what is held then, their cycles."""
@@ -330,7 +331,7 @@ class _Ways:
 
     def _tiled(self, index: int, count: int, whole: frozenset[int]) -> tuple[float, Group] | None:
         layer = self.layers[index]
-        if any(self.of[tensor].transposed for tensor in (*layer.inputs, layer.ofm)):
+        if any(self.of[tensor].reordered for tensor in (*layer.inputs, layer.ofm)):
             return None
         passing = sum(self.size[self.storages.all[one]] for one in whole)
         extent = extents(layer.ofm)
@@ -458,8 +459,8 @@ class _Ways:
         """Cycles to copy so many bytes of a storage between local and main memory."""
         if nbytes <= 0:
             return 0
-        if storage.transposed and (storage.source is not None or storage.sinks):
-            _, width, channels = storage.extents
-            rows = max(nbytes // (width * channels), 1)
-            return min(rows, width) * copy_cycles(channels, max(rows, width), self.accelerator)
-        return copy_cycles(nbytes, 1, self.accelerator)
+        argument = storage.source or (storage.sinks[0] if storage.sinks else None)
+        if argument is None or argument.strides is None:
+            return copy_cycles(nbytes, 1, self.accelerator)
+        transfers = moves(argument_home(storage, argument), 0, nbytes)
+        return sum(copy_cycles(one.nbytes, one.rows, self.accelerator) for one in transfers)
