@@ -21,6 +21,7 @@ from tvm.tir.usmp.utils import BufferInfo, PoolAllocation
 
 from byoc_hw.errors import InvalidInput, Unsupported
 from byoc_hw.frontend.relay.host_memory import allocations, check_apart, tvm_arena, with_moments
+from byoc_hw.frontend.relay.host_softmax import IntegerSoftmax
 from byoc_hw.frontend.relay.host_source import host_source
 from byoc_hw.graph import Graph
 from byoc_hw.program import Buffer, Call, CopyCall, HostCall, Program, RegionCall, Workspace
@@ -55,6 +56,7 @@ def compile_module(mod: tvm.IRModule, mod_name: str, graphs: Mapping[str, Graph]
     target = tvm.target.Target("c")
     pools = WorkspaceMemoryPools([WorkspacePoolInfo("arena", [target])])
     mod = relay.transform.EliminateCommonSubexpr()(mod)  # as relay.build will: equal outputs become one value
+    mod = tvm.transform.Sequential([relay.transform.InferType(), IntegerSoftmax()])(mod)
     planner = _Planner(mod, mod_name, graphs, place)
     executor = relay.backend.Executor(
         "aot", {"interface-api": "c", "unpacked-api": True, "workspace-byte-alignment": ALIGNMENT}
@@ -293,7 +295,10 @@ class _Main:
 
 
 def _stored_parameters(function: tir.PrimFunc) -> int:
-    """How many of a host function's parameters it stores to: its results, which come last."""
+    """How many of a host function's parameters it stores to: its results, which come last.
+
+    One that stores to none leaves its one result to C of ours.
+    """
     stored = set()
 
     def visit(node: tir.Stmt) -> None:
@@ -301,7 +306,8 @@ def _stored_parameters(function: tir.PrimFunc) -> int:
             stored.add(node.buffer.data)
 
     tir.stmt_functor.post_order_visit(function.body, visit)
-    return sum(function.buffer_map[name].data in stored for name in function.params if name in function.buffer_map)
+    buffers = [function.buffer_map[name].data for name in function.params if name in function.buffer_map]
+    return sum(buffer in stored for buffer in buffers) or 1
 
 
 def _variable(argument: tir.PrimExpr) -> str:
