@@ -20,6 +20,7 @@ from tvm.ir.memory_pools import WorkspaceMemoryPools, WorkspacePoolInfo
 from tvm.tir.usmp.utils import BufferInfo, PoolAllocation
 
 from byoc_hw.errors import InvalidInput, Unsupported
+from byoc_hw.frontend.relay.host_floats import MarkFloats, with_floats
 from byoc_hw.frontend.relay.host_memory import allocations, check_apart, tvm_arena, with_moments
 from byoc_hw.frontend.relay.host_softmax import IntegerSoftmax
 from byoc_hw.frontend.relay.host_source import host_source
@@ -62,6 +63,7 @@ def compile_module(mod: tvm.IRModule, mod_name: str, graphs: Mapping[str, Graph]
         "aot", {"interface-api": "c", "unpacked-api": True, "workspace-byte-alignment": ALIGNMENT}
     )
     config = {
+        "tir.add_lower_pass": [(3, MarkFloats())],
         "tir.disable_vectorize": True,  # C has no vector types
         "tir.usmp.enable": True,
         "tir.usmp.custom_algorithm": "byoc_hw",
@@ -77,7 +79,8 @@ def compile_module(mod: tvm.IRModule, mod_name: str, graphs: Mapping[str, Graph]
             workspace_memory_pools=pools,
         )
     program = _renamed(planner.finished(), planner.inputs)
-    return HostModule(program, *host_source(_c_source(library), mod_name), planner.tvm_arena)
+    source = with_floats(_c_source(library))
+    return HostModule(program, *host_source(source, mod_name), planner.tvm_arena)
 
 
 def _c_source(library: object) -> str:
