@@ -56,6 +56,12 @@ def plan_region(graph: Graph, accelerator: Accelerator, choices: Choices | None 
         tail=tail,
         memory=memory,
         local=tuple(_local(work.ops, offsets, timed.steps)),
+        reordered=frozenset(
+            ARGUMENT + argument.index
+            for storage in found.all
+            for argument in (storage.source, *storage.sinks)
+            if argument is not None and argument.strides is not None
+        ),
     )
     return plan.placed(arena.offsets)
 
