@@ -78,7 +78,7 @@ def compile_module(mod: tvm.IRModule, mod_name: str, graphs: Mapping[str, Graph]
             mod_name=mod_name,
             workspace_memory_pools=pools,
         )
-    program = _renamed(planner.finished(), planner.inputs)
+    program = planner.finished()
     source = with_floats(_c_source(library))
     return HostModule(program, *host_source(source, mod_name), planner.tvm_arena)
 
@@ -152,7 +152,8 @@ class _Planner:
         program = read_program(mod, self.mod_name, self.graphs, len(self.inputs))
         # TVM writes the first of several outputs that are one value, and leaves the others alone.
         copies = [CopyCall(program.outputs[first], program.outputs[index]) for index, first in self.repeats.items()]
-        self.program = replace(program, calls=(*program.calls, *copies))
+        # Named before anything is placed: blocks of the arena are found by name.
+        self.program = _renamed(replace(program, calls=(*program.calls, *copies)), self.inputs)
         self.allocations = allocations(mod)
 
     @contextmanager
