@@ -39,5 +39,6 @@ def _check_alone(region: Region, indices: Sequence[int], whole: frozenset[int]) 
     """A tiling, and a transposition, is of one layer, from main memory to main memory."""
     layer = region.layers[indices[0]]
     touched = [region.storages.of[tensor] for tensor in (*layer.inputs, layer.ofm)]
-    if len(indices) != 1 or any(one.index in whole or one not in region.homes or one.transposed for one in touched):
+    local = any(one.index in whole or one.transposed for one in touched)
+    if len(indices) != 1 or local or any(one not in region.homes for one in touched[:-1]):
         raise PlanError(f"{layer.name}: a layer by itself is computed from main memory to main memory")
