@@ -10,7 +10,7 @@ from byoc_hw.plan.cost import timeline
 
 
 def check(graph, accelerator, seed=0, choices=None):
-    """The plan, after it has given the reference's values in every layer and output, in the cycles that were foreseen."""
+    """The plan: it gives the reference's values in every layer and output, in the cycles that were foreseen."""
     random = np.random.default_rng(seed)
     inputs = [random.integers(-128, 128, tensor.shape).astype(tensor.dtype) for tensor in graph.inputs]
     plan = plan_region(graph, accelerator, choices)
