@@ -6,10 +6,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from plan_graphs import regions
 from plan_machine import Machine
 from plan_reference import run_graph
 from plan_samples import Samples, graph_of
-from test_region import TINY, networks
 
 from byoc_hw.accelerator import REFERENCE
 from byoc_hw.errors import PlanError
@@ -114,14 +114,15 @@ class ArenaMachine(Machine):
             own.bytes, own.written = data[part], written[part]
 
 
-@given(networks())
+@given(regions())
 @settings(max_examples=60, deadline=None)
-def test_a_network_whose_every_tensor_shares_one_arena_gives_the_reference(graph):
-    plan, memory = in_arena(graph, TINY)
+def test_a_network_whose_every_tensor_shares_one_arena_gives_the_reference(region):
+    hardware, graph = region
+    plan, memory = in_arena(graph, hardware)
     assert memory.arena.nbytes >= memory.arena.lower_bound
     random = np.random.default_rng(0)
     inputs = [random.integers(-128, 128, one.shape).astype(one.dtype) for one in graph.inputs]
-    outputs = ArenaMachine(plan, memory, TINY, inputs).run()
+    outputs = ArenaMachine(plan, memory, hardware, inputs).run()
     expected = run_graph(graph, inputs)
     for one, value in zip(graph.outputs, outputs, strict=True):
         np.testing.assert_array_equal(value, expected[one])
