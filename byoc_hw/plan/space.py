@@ -68,7 +68,7 @@ class Space:
 
     def at_least(self) -> int:
         """A number of choices that there are, and mostly many more: quickly counted."""
-        blocks = prod(len(self.blocks(layer)) for layer in self.layout(self.unswapped).mapping.layers)
+        blocks: int = prod(len(self.blocks(layer)) for layer in self.layout(self.unswapped).mapping.layers)
         groups = 2 ** max(min(len(self.work), self.limits.longest_group) - 1, 0)
         alone = any(isinstance(layer, Transpose) for layer in self.graph.layers)
         return 2 ** len(self.swappable) * blocks * (1 if alone else groups)
@@ -117,7 +117,7 @@ class Space:
         return self._stripes[key]
 
     def blocks(self, layer: Layer) -> tuple[Blocks | None, ...]:
-        """How a layer's weights can be cut: for each share what costs least, and the most channels that fit in full depth."""
+        """How a layer's weights can be cut: for each share what costs least, and the most channels in full depth."""
         if layer not in self._blocks:
             self._blocks[layer] = tuple(dict.fromkeys(self._cuts(layer)))
         return self._blocks[layer]

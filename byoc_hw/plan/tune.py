@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from itertools import count, islice
+from itertools import count
 from random import Random
 from typing import Any, NamedTuple
 
@@ -49,11 +49,13 @@ class Score(NamedTuple):
 
 @dataclass(frozen=True)
 class TunedRegion:
-    """What came out for a region, by its `fingerprint`: the best choices, and the cycles of the planner's own.
+    """What came out for a region, which is known by its `fingerprint`; `name` is what the model called it.
 
+    `before` are the accelerator cycles of the planner's own choices, `after` those of `choices`.
     `evaluations` plans were tried; where `exact` these are all that the space has.
     """
 
+    name: str
     fingerprint: str
     layers: int
     choices: Choices
@@ -92,7 +94,7 @@ def _geometry(layer: Layer) -> list[object]:
 
 
 def evaluated(problem: bytes, choices: Choices) -> Score | None:
-    """The score of choices; None where they cannot be carried out. Runs in any process."""
+    """The score of choices; None where memory does not take them. Runs in any process."""
     space = _opened(problem)
     layout = space.layout(choices.swapped)
     region = Region(space.graph, layout.mapping, layout.storages, choices, space.accelerator)
@@ -102,7 +104,7 @@ def evaluated(problem: bytes, choices: Choices) -> Score | None:
     except PlanError:
         return None
     memory = sum(storage.nbytes for storage, home in work.homes.items() if home.address.space == SCRATCH)
-    return Score(taken, len(work.ops), memory)
+    return Score(taken, len(work.ops), memory) if memory <= space.accelerator.ram else None
 
 
 def packed(graph: Graph, accelerator: Accelerator) -> bytes:
@@ -162,7 +164,7 @@ def tune_region(
         search.near_the_best()
     score, choices = search.best
     before, tried = search.before.cycles, search.evaluations
-    return TunedRegion(search.mark, len(graph.layers), choices, before, score.cycles, tried, exact)
+    return TunedRegion(graph.name, search.mark, len(graph.layers), choices, before, score.cycles, tried, exact)
 
 
 class _Search:
@@ -174,13 +176,14 @@ class _Search:
         self.budget, self.seed, self.watch = budget, seed, watch
         self.score = partial(evaluated, packed(graph, accelerator))
         self.map = map if executor is None else executor.map
-        own = self.space.canonical(choose(graph, accelerator))
-        before = self.score(own)
-        if before is None:
+        own = choose(graph, accelerator)
+        start = self.space.canonical(own)
+        before, score = self.score(own), self.score(start)
+        if before is None or score is None:
             raise PlanError(f"{graph.name}: the tuning space of {accelerator.label} leaves no room for a plan")
         self.before = before
-        self.best: Found = before, own
-        self.tried = {own}
+        self.best: Found = score, start
+        self.tried = {start}
         self.evaluations = 0
 
     def all_there_are(self) -> bool:
