@@ -119,7 +119,7 @@ class Space:
     def blocks(self, layer: Layer) -> tuple[Blocks | None, ...]:
         """How a layer's weights can be cut: for each share what costs least, and the most channels in full depth."""
         if layer not in self._blocks:
-            self._blocks[layer] = tuple(dict.fromkeys(self._cuts(layer)))
+            self._blocks[layer] = tuple(dict.fromkeys(self._cuts(layer))) or (None,)
         return self._blocks[layer]
 
     def _cuts(self, layer: Layer) -> Iterator[Blocks | None]:
@@ -128,8 +128,10 @@ class Space:
             return
         rows, total = self.accelerator.array_rows, in_channels(layer)
         for share in self.limits.weight_shares:
-            yield cut(layer, self.accelerator, share)
             limit = self.accelerator.weight_memory // share
+            cheapest = cut(layer, self.accelerator, share)
+            if most_bytes(layer, cheapest or Blocks(layer.out_channels, total), self.accelerator) <= limit:
+                yield cheapest
             for channels in range(round_up(layer.out_channels, rows) - rows, 0, -rows):
                 if most_bytes(layer, Blocks(channels, total), self.accelerator) <= limit:
                     yield Blocks(channels, total)

@@ -35,6 +35,9 @@ BATCH = 16
 KEPT = 4
 """Of all plans found, those from which a round goes on."""
 
+LARGEST = 4
+"""A plan with this many times the copies and jobs of the planner's own is not even timed."""
+
 PATIENCE = 40
 """Rounds without a better plan after which the search starts anew."""
 
@@ -93,13 +96,18 @@ def _geometry(layer: Layer) -> list[object]:
 # ---------------------------------------------------------------- one plan
 
 
-def evaluated(problem: bytes, choices: Choices) -> Score | None:
-    """The score of choices; None where memory does not take them. Runs in any process."""
+def evaluated(problem: bytes, choices: Choices, most: int | None = None) -> Score | None:
+    """The score of choices; None where memory does not take them, or with more than `most` operations.
+
+    Runs in any process.
+    """
     space = _opened(problem)
     layout = space.layout(choices.swapped)
     region = Region(space.graph, layout.mapping, layout.storages, choices, space.accelerator)
     try:
         work = region_work(region)
+        if most is not None and len(work.ops) > most:
+            return None
         taken = cycles(work.ops, place_local(work.ops, space.accelerator, exact=True))
     except PlanError:
         return None
@@ -181,6 +189,7 @@ class _Search:
         before, score = self.score(own), self.score(start)
         if before is None or score is None:
             raise PlanError(f"{graph.name}: the tuning space of {accelerator.label} leaves no room for a plan")
+        self.score = partial(self.score, most=LARGEST * before.operations)
         self.before = before
         self.best: Found = score, start
         self.tried = {start}

@@ -97,8 +97,8 @@ def test_tells_after_each_round_how_far_it_is():
 
 
 def test_weights_and_names_do_not_matter_to_what_is_found():
-    one, other = tune_region(residual(0), HARDWARE, budget=40), tune_region(residual(0), HARDWARE, budget=40)
-    assert replace(one, name="") == replace(other, name="")
+    one, other = residual(0), replace(residual(1), name="another")
+    assert tune_region(other, HARDWARE, budget=40) == replace(tune_region(one, HARDWARE, budget=40), name="another")
 
 
 # ---------------------------------------------------------------- small regions
@@ -191,6 +191,24 @@ def test_a_plan_for_more_main_memory_than_there_is_does_not_count():
     graph, choices = residual(), choose(residual(), HARDWARE)
     assert evaluated(packed(graph, HARDWARE), choices) is not None
     assert evaluated(packed(graph, replace(HARDWARE, ram=64)), choices) is None
+
+
+@pytest.mark.parametrize("alignment", [1, 4])
+def test_every_plan_of_the_space_that_fits_is_right(alignment):
+    samples = Samples()
+    ifm = samples.tensor((1, 9, 14, 8))
+    conv = samples.conv2d(ifm, 16, kernel=(3, 1), strides=(1, 2))
+    pool = samples.pool(conv.ofm)
+    turned = samples.transpose(pool.ofm, (0, 2, 1, 3))
+    flat = samples.reshape(turned.ofm, (1, 3 * 3 * 16))
+    dense = samples.dense(flat.ofm, 20)
+    hardware = replace(HARDWARE, dma_alignment=alignment)
+    for graph in (residual(), graph_of([ifm], [conv, pool, turned, flat, dense], [dense.ofm, conv.ofm])):
+        problem = packed(graph, hardware)
+        for choices in walk(Space(graph, hardware), graph, hardware, 12):
+            score = evaluated(problem, choices)
+            if score is not None:
+                assert timeline(check(graph, hardware, choices=choices), hardware).total == score.cycles
 
 
 @pytest.mark.parametrize(
