@@ -69,9 +69,9 @@ class Space:
     def at_least(self) -> int:
         """A number of choices that there are, and mostly many more: quickly counted."""
         blocks: int = prod(len(self.blocks(layer)) for layer in self.layout(self.unswapped).mapping.layers)
-        groups = 2 ** max(min(len(self.work), self.limits.longest_group) - 1, 0)
+        groups = 1 << max(min(len(self.work), self.limits.longest_group) - 1, 0)
         alone = any(isinstance(layer, Transpose) for layer in self.graph.layers)
-        return 2 ** len(self.swappable) * blocks * (1 if alone else groups)
+        return (1 << len(self.swappable)) * blocks * (1 if alone else groups)
 
     def everything(self) -> Iterator[Choices]:
         """All choices, some of them more than once."""

@@ -2,7 +2,7 @@
 
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
-from itertools import product
+from itertools import pairwise, product
 from random import Random
 
 import pytest
@@ -270,5 +270,5 @@ def test_what_fits_only_in_an_exact_packing_is_a_plan():
     offsets = place_local(ops, hardware, exact=True)
     for now in touched:
         spans = sorted((offsets[buffer], offsets[buffer] + buffer.nbytes) for buffer in now)
-        assert all(one[1] <= other[0] for one, other in zip(spans, spans[1:], strict=False))
+        assert all(one[1] <= other[0] for one, other in pairwise(spans))
         assert spans[-1][1] <= hardware.activation_memory
