@@ -7,17 +7,47 @@ The model's arithmetic is the same on both: their outputs are compared.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from statistics import geometric_mean
 
 import numpy as np
+import tvm
 from tables import models, options, show
 
 import byoc_hw
+from byoc_hw.accelerator import DIANA_DIGITAL, REFERENCE
 from byoc_hw.run.result import HostInstructions, Result
 
-COLUMNS = ("model", "CPU only", "offloaded", "regions", "operators", "main", "accelerator", "end to end", "ratio")
+COLUMNS = (
+    "model",
+    "built for",
+    "CPU only",
+    "offloaded",
+    "regions",
+    "operators",
+    "main",
+    "accelerator",
+    "end to end",
+    "ratio",
+)
 """Instructions of the core alone, and with the accelerator, by part; cycles of the accelerator and of both together."""
+
+PRESETS = (REFERENCE, DIANA_DIGITAL)
+
+TVM_ALONE = {
+    "ad01_int8": 2.5e6,
+    "kws_ref_model": 25.0e6,
+    "pretrainedResnet_quant": 99.2e6,
+    "vww_96_int8": 72.1e6,
+}
+"""Instructions of TVM's own C for the same core at -O2, as measured once without this project's flags."""
+
+GOALS = {
+    ("REFERENCE", "pretrainedResnet_quant"): 600,
+    ("REFERENCE", None): 230,
+    ("DIANA_DIGITAL", None): 140,
+}
+"""How many times faster than `TVM_ALONE`: one model, or the geometric mean of the four."""
 
 
 def main() -> None:
@@ -25,27 +55,45 @@ def main() -> None:
     parser.add_argument("--layers", action="store_true", help="also each layer's share")
     given = parser.parse_args()
 
+    found: dict[str, dict[str, int]] = {preset.label: {} for preset in PRESETS}
+
     def rows() -> Iterator[list[object]]:
         for path in models(given.models):
-            alone, offloaded = runs(path)
-            yield [path.stem, *row(alone, offloaded)]
-            if given.layers:
-                print_layers(offloaded)
+            mod, params = byoc_hw.load_tflite(path)
+            alone = run(mod, byoc_hw.build(mod, params))
+            for preset in PRESETS:
+                offloaded = run(mod, byoc_hw.build(byoc_hw.partition_for_hwlib(mod, params, accelerator=preset)))
+                for one, other in zip(alone.outputs, offloaded.outputs, strict=True):
+                    np.testing.assert_array_equal(one, other)
+                assert offloaded.end_to_end is not None
+                found[preset.label][path.stem] = offloaded.end_to_end.total
+                yield [path.stem, preset.label, *row(alone, offloaded)]
+                if given.layers:
+                    print_layers(offloaded)
 
     show("end_to_end", COLUMNS, rows(), into_readme=given.update)
+    for label, cycles in found.items():
+        print_goals(label, cycles)
 
 
-def runs(path: Path) -> tuple[Result, Result]:
-    """One inference on the core alone, one with the accelerator."""
-    mod, params = byoc_hw.load_tflite(path)
-    projects = (byoc_hw.build(mod, params), byoc_hw.build(byoc_hw.partition_for_hwlib(mod, params)))
+def print_goals(label: str, cycles: Mapping[str, int]) -> None:
+    """How many times faster than TVM's own C each model is, and their geometric mean."""
+    ratios = {name: TVM_ALONE[name] / cycles[name] for name in TVM_ALONE if name in cycles}
+    if len(ratios) < len(TVM_ALONE):
+        return
+    print(f"{label}, times faster than TVM's own C:")
+    for name, ratio in [*ratios.items(), (None, geometric_mean(ratios.values()))]:
+        goal = GOALS.get((label, name))
+        met = "" if goal is None else f"   goal {goal}: {'met' if ratio >= goal else 'not met'}"
+        print(f"  {name or 'geometric mean':<24}{ratio:8.1f}{met}")
+
+
+def run(mod: tvm.IRModule, project: byoc_hw.Project) -> Result:
+    """One inference of a random input on the core."""
     rng = np.random.default_rng(0)
     shapes = [tuple(int(extent) for extent in parameter.type_annotation.shape) for parameter in mod["main"].params]
     inputs = [rng.integers(-128, 128, shape).astype(np.int8) for shape in shapes[:1]]
-    alone, offloaded = (project.run(inputs, on="riscv32") for project in projects)
-    for one, other in zip(alone.outputs, offloaded.outputs, strict=True):
-        np.testing.assert_array_equal(one, other)
-    return alone, offloaded
+    return project.run(inputs, on="riscv32")
 
 
 def row(alone: Result, offloaded: Result) -> list[object]:

@@ -173,8 +173,8 @@ class Library:
 class TuningSpace:
     """What may be chosen when a region is planned and tuned: what a vendor knows to be worth a try, or not to be.
 
-    Up to `longest_group` layers take turns, in one of `stripes` stripes; `weight_shares` are the parts
-    (1 / share) of the weight memory that a block of weights may take. Each of the rest can be ruled
+    Up to `longest_group` layers take turns, in one of `stripes` stripes; of a layer's blocks of weights
+    one of `weight_shares` fit the weight memory at once. Each of the rest can be ruled
     out: that layers are swapped (height and width), that tensors are held in local memory from one
     group to the next, that copies overlap with the jobs of the stripe before, that weights stay for
     all stripes, and that a layer by itself is tiled along every axis. A layer that fits in no other

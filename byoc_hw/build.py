@@ -24,9 +24,10 @@ from byoc_hw.frontend.relay.record import Record, record_of, regions
 from byoc_hw.frontend.relay.sources import source_operators
 from byoc_hw.frontend.relay.table import plan_with
 from byoc_hw.graph import Graph, Layer
+from byoc_hw.overlap import overlapped
 from byoc_hw.pattern import Outcome
 from byoc_hw.plan import layer_by_layer, plan_region
-from byoc_hw.plan.memory import NOTHING, check_budget
+from byoc_hw.plan.memory import NOTHING, RegionMemory, check_budget
 from byoc_hw.plan.model import ModelMemory, check_ram, place_model
 from byoc_hw.plan.tune import TunedRegion
 from byoc_hw.program import Program, Workspace, check_mod_name
@@ -84,7 +85,7 @@ def build(
     if record is not None:
         job.check_budgets(memory, host.constant_bytes)
     parts = Parts(
-        program=host.program,
+        program=overlapped(host.program) if job.overlaps else host.program,
         accelerator=accelerator,
         regions=job.regions,
         memory=memory,
@@ -171,6 +172,7 @@ class _Job:
         self.graphs: dict[str, Graph] = {}
         self.regions: dict[str, Region] = {}
         self.own_scratch = 0
+        self.overlaps = accelerator.library is None
         self.memory: ModelMemory | None = None
 
     def region(self, graph: Graph, accelerator: Accelerator) -> str:
@@ -197,10 +199,21 @@ class _Job:
         """One arena for host tensors, host workspaces and the intermediates of regions."""
         self.own_scratch = sum(region.scratch_bytes for region in self.regions.values())
         memories = {name: region.memory for name, region in self.regions.items()}
-        self.memory = place_model(program, workspaces, memories, ALIGNMENT, self.io_in_arena)
+        self.memory = self._placed(program, workspaces, memories)
         for name, (_, offsets) in self.memory.scratch.items():
             self.regions[name] = self.regions[name].placed(offsets)
         return self.memory.arena.offsets
+
+    def _placed(
+        self, program: Program, workspaces: Sequence[Workspace], memories: Mapping[str, RegionMemory]
+    ) -> ModelMemory:
+        """The arena with the host's functions beside the regions, if RAM is large enough for that."""
+        if self.overlaps:
+            memory = place_model(overlapped(program), workspaces, memories, ALIGNMENT, self.io_in_arena)
+            if memory.arena.nbytes <= self.accelerator.ram:
+                return memory
+            self.overlaps = False
+        return place_model(program, workspaces, memories, ALIGNMENT, self.io_in_arena)
 
     def check_budgets(self, memory: ModelMemory, host_flash: int) -> None:
         """`PlanError` where the project would not fit the accelerator's RAM or flash."""

@@ -62,6 +62,17 @@ class RegionCall:
 
 
 @dataclass(frozen=True)
+class WaitCall:
+    """The end of a region whose call returned while it was running; `arguments` are that call's.
+
+    A region without one has ended when its call returns.
+    """
+
+    graph: Graph
+    arguments: tuple[Buffer, ...]
+
+
+@dataclass(frozen=True)
 class CopyCall:
     """A model output that is a plain copy of a buffer (an input handed through, say)."""
 
@@ -69,7 +80,7 @@ class CopyCall:
     target: Buffer
 
 
-Call = HostCall | RegionCall | CopyCall
+Call = HostCall | RegionCall | WaitCall | CopyCall
 
 
 @dataclass(frozen=True)
@@ -84,6 +95,11 @@ class Program:
     @property
     def regions(self) -> tuple[Graph, ...]:
         return tuple(call.graph for call in self.calls if isinstance(call, RegionCall))
+
+    @property
+    def returning_early(self) -> frozenset[str]:
+        """The regions that are waited for by a call of their own."""
+        return frozenset(call.graph.name for call in self.calls if isinstance(call, WaitCall))
 
 
 def check_mod_name(mod_name: str) -> None:

@@ -109,13 +109,14 @@ def validate(
     `Project.run` takes it. `reference` is the module that `partition_for_hwlib` returned (TVM's own
     answer), the path of a TFLite file (TFLite's, see `TfliteReference`), or an object with `run` and
     `layers`. `on` and `options` go to `Project.run_batch`: that is how a run on your own HAL is
-    compared. Differences up to `tolerance` do not count.
+    compared, by its outputs: what is inside local memory only the simulator shows. Differences up to
+    `tolerance` do not count.
 
     Raises `InvalidInput` for a reference of another model, and what `Project.run_batch` raises.
     """
     inferences = [inputs] if isinstance(inputs, np.ndarray | Mapping) else list(inputs)
     answers = _reference(reference)
-    results = project.run_batch(inferences, on, trace=True, **options)
+    results = project.run_batch(inferences, on, trace=options.get("hal") is None, **options)
     found: dict[str, Difference] = {}
     compared: dict[str, None] = {}
     for number, (arrays, result) in enumerate(zip(inferences, results, strict=True)):

@@ -44,6 +44,7 @@ def assert_equals_tvm(project, partitioned, original, inputs, cflags="-O1"):
     results = project.run_batch(inputs, trace=True, cflags=cflags)
     numbers = layer_numbers(project)
     for arrays, result in zip(inputs, results, strict=True):
+        assert result.cycles.total == project.schedule.cycles
         expected = original.run(arrays)
         for index, (found, wanted) in enumerate(zip(result.outputs, expected, strict=True)):
             np.testing.assert_array_equal(found, wanted, err_msg=f"output {index}")

@@ -118,6 +118,14 @@ def c_bytes(array):
     return "{" + ", ".join(str(value) for value in array.ravel()) + "}"
 
 
+def test_an_input_in_the_arena_keeps_the_model_files_name():
+    mod, params = byoc_hw.load_tflite(model_path())
+    project = byoc_hw.build(byoc_hw.partition_for_hwlib(mod, params), io_in_arena=True)
+    assert "input serving_default_image:0" in project.memory.blocks
+    digits = heldout()
+    assert project.run(digits.images[:1]).outputs[0].argmax() == digits.labels[0]
+
+
 @pytest.mark.parametrize("accelerator", [REFERENCE, SMALL], ids=lambda preset: preset.label)
 def test_inputs_and_outputs_may_lie_in_the_arena(tmp_path, accelerator):
     mod = byoc_hw.partition_for_hwlib(mixed(), mod_name="net", accelerator=accelerator)

@@ -1,11 +1,12 @@
-"""Random networks on random accelerators: every output and every layer bit for bit TVM's."""
+"""Random networks on random accelerators: every output and every layer bit for bit TVM's, in the cycles planned."""
 
 from dataclasses import replace
 
 from bit_exact import assert_bit_exact
+from effort import examples
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from relay_samples import Add, Conv, Pool, Quantized, module, variable
+from relay_samples import Add, Conv, Dense, Pool, Quantized, module, variable
 from tvm import relay
 
 from byoc_hw.accelerator import DIANA_DIGITAL, REFERENCE, SMALL
@@ -22,23 +23,27 @@ def accelerators(draw):
     return replace(
         REFERENCE,
         label="RANDOM",
-        activation_memory=draw(st.sampled_from([700, 2048, 16384])),
-        weight_memory=draw(st.sampled_from([600, 1500, 8192])),
-        array_rows=draw(st.sampled_from([4, 8, 16])),
-        array_columns=draw(st.sampled_from([4, 8, 16])),
-        local_alignment=draw(st.sampled_from([4, 16])),
+        activation_memory=draw(st.sampled_from([700, 1500, 2048, 4096, 16384])),
+        weight_memory=draw(st.sampled_from([600, 1500, 4096, 8192])),
+        array_rows=draw(st.sampled_from([2, 4, 8, 16])),
+        array_columns=draw(st.sampled_from([2, 4, 8, 16])),
+        depthwise_rows=draw(st.sampled_from([1, 4, 16])),
+        local_alignment=draw(st.sampled_from([4, 8, 16])),
+        dma_alignment=draw(st.sampled_from([1, 1, 1, 2, 4])),
+        dma_width=draw(st.sampled_from([1, 4, 16])),
+        queue=draw(st.sampled_from([1, 2, 64])),
     )
 
 
 class Network:
     """A network as it grows: the value at its end, that value's shape, and what may be added to it."""
 
-    def __init__(self, draw):
+    def __init__(self, draw, name, layouts):
         self.draw = draw
-        self.layout = draw(st.sampled_from(["NHWC", "NCHW"]))
+        self.layout = draw(st.sampled_from(layouts))
         self.height, self.width = draw(st.integers(1, 14)), draw(st.integers(1, 14))
         self.channels = draw(CHANNELS)
-        self.input = variable(Conv(self.height, self.width, self.channels, layout=self.layout).ifm_shape)
+        self.input = variable(Conv(self.height, self.width, self.channels, layout=self.layout).ifm_shape, name=name)
         self.value, self.same_shape, self.outputs = self.input, [], []
 
     def window(self):
@@ -99,13 +104,20 @@ class Network:
         self.height = self.width = 1
         self.same_shape = []
 
+    def classify(self):
+        self.value = relay.reshape(self.value, (1, -1))
+        if self.draw(st.booleans()):
+            inputs = self.height * self.width * self.channels
+            self.value = Dense(inputs, self.draw(CHANNELS), seed=self.draw(st.integers(0, 99))).expr(self.value)
+
     def on_the_host(self):
         self.value = relay.nn.relu(self.value)
 
 
 @st.composite
-def networks(draw):
-    network = Network(draw)
+def networks(draw, name, layouts):
+    """The input of a network and its outputs."""
+    network = Network(draw, name, layouts)
     network.conv()
     for _ in range(draw(st.integers(1, 5))):
         network.same_shape.append(network.value)
@@ -113,13 +125,25 @@ def networks(draw):
         getattr(network, step)()
         if draw(st.integers(0, 4)) == 0:
             network.outputs.append(network.value)
-    value = relay.reshape(network.value, (1, -1)) if draw(st.booleans()) else network.value
-    return module(relay.Tuple([value, *network.outputs]) if network.outputs else value, network.input)
+    if draw(st.booleans()):
+        network.classify()
+    return network.input, [network.value, *network.outputs]
 
 
-@given(networks(), accelerators())
-@settings(
-    max_examples=15, phases=[Phase.explicit, Phase.reuse, Phase.generate]
-)  # an example takes seconds: no shrinking
-def test_random_networks_are_bit_exact(mod, accelerator):
+@st.composite
+def models(draw):
+    """An accelerator, and several networks in one module: it takes as long to compile as one."""
+    accelerator = draw(accelerators())
+    layouts = ["NHWC", "NCHW"] if accelerator.dma_alignment == 1 else ["NHWC"]  # single bytes to be transposed
+    made = [draw(networks(f"x{index}", layouts)) for index in range(3)]
+    outputs = [output for _, outputs in made for output in outputs]
+    return accelerator, module(relay.Tuple(outputs), *(one for one, _ in made))
+
+
+@given(models())
+@settings(  # an example takes seconds: no shrinking
+    max_examples=examples(8), phases=[Phase.explicit, Phase.reuse, Phase.generate]
+)
+def test_random_networks_are_bit_exact(model):
+    accelerator, mod = model
     assert_bit_exact(mod, accelerator=accelerator)

@@ -64,6 +64,20 @@ def test_mlperf_tiny_equals_the_host(mlperf_model):
     assert slow.end_to_end.total == slow.host_instructions.total
 
 
+@pytest.mark.parametrize("mlperf_model", MLPERF_TINY, indirect=True)
+def test_regions_and_hwlib_are_small(mlperf_model):
+    """All but weights: code, descriptors, tiles, copies and steps."""
+    project, _, _ = both(mlperf_model)
+    command = ["make", "-s", "-C", project.directory, "TARGET=riscv32", "COUNT=", "CFLAGS=-Os", "BUILD=small", "lib"]
+    subprocess.run(command, check=True)
+    built = project.directory / "small"
+    objects = [built / "src/net_hwlib.o", *sorted((built / "hwlib/src").glob("*.o"))]
+    listed = subprocess.run(["riscv64-unknown-elf-size", *objects], capture_output=True, text=True, check=True).stdout
+    text = sum(int(line.split()[0]) for line in listed.splitlines()[1:])
+    weights = sum(nbytes for name, nbytes in project.memory.flash.items() if name != "host")
+    assert text - weights <= 16 * 1024
+
+
 @pytest.mark.parametrize(("label", "startup"), [("REFERENCE", "picolibc"), ("REFERENCE", "plain"), ("SMALL", "plain")])
 def test_digits_equal_the_host(label, startup):
     inputs = [[image] for image in heldout().images[:10, None]]

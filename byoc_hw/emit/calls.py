@@ -178,9 +178,14 @@ def descriptor(name: str, layer: Layer, layer_id: int) -> str:
     return "\n".join([f"static const {kind.type} {name} = {{", *c.fields(values), "};\n"])
 
 
-def call(name: str, layer: Layer, first_step: int, steps: int) -> str:
-    """The wrapper's call: an expression that gives its status."""
-    return f"{wrapper(layer).function}(&region, &{name}, (hwlib_steps_t){{{first_step}, {steps}}})"
+def call(layer: Layer, running: str, descriptor_name: str, planned: tuple[int, int]) -> str:
+    """The wrapper's call in a running region: an expression that gives its status."""
+    return f"{wrapper(layer).function}({running}, &{descriptor_name}, {steps(planned)})"
+
+
+def steps(planned: tuple[int, int]) -> str:
+    """A range of steps: the first one and their number."""
+    return f"(hwlib_steps_t){{{planned[0]}, {planned[1]}}}"
 
 
 def address(place: Address) -> str:

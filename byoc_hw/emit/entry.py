@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.emit import c
@@ -10,7 +11,7 @@ from byoc_hw.emit.numbering import NumberedLayer, number_calls, number_layers
 from byoc_hw.emit.region import alignment_of
 from byoc_hw.errors import GraphError
 from byoc_hw.plan.model import ModelMemory, block_name
-from byoc_hw.program import Buffer, Call, CopyCall, HostCall, Program
+from byoc_hw.program import Buffer, Call, CopyCall, HostCall, Program, RegionCall, WaitCall
 
 
 def entry_context(
@@ -143,9 +144,17 @@ def _body(program: Program, members: _Members, memory: ModelMemory) -> Iterator[
         yield f"  {pointer} *const {name} = ({pointer} *)(arena + {_offset(memory, buffer.name)});"
     if any(layers for _, layers in calls):
         yield "  int32_t status;"
+    running: _Running | None = None
     for call, layers in calls:
         yield ""
-        yield from _call(call, layers, named, memory)
+        if isinstance(call, WaitCall):
+            assert running is not None
+            yield from _wait(running)
+            running = None
+        else:
+            yield from _call(call, layers, named, memory, running)
+        if isinstance(call, RegionCall) and call.graph.name in program.returning_early:
+            running = _Running(call.graph.name, layers[-1].id)
     yield ""
 
 
@@ -167,7 +176,7 @@ class _Expressions:
             buffer.name: buffer for call in program.calls for buffer in _buffers(call) if buffer.role == "intermediate"
         }
         symbols = [call.symbol for call in program.calls if isinstance(call, HostCall)]
-        regions = [graph.name for graph in program.regions]
+        regions = [name for graph in program.regions for name in (graph.name, f"{graph.name}_wait")]
         taken = ["arena", "inputs", "outputs", "status", "memcpy", "host_failed", "trace", *symbols, *regions]
         local = c.unique(between, taken)
         self.intermediates = dict(zip(between.values(), local, strict=True))
@@ -190,7 +199,33 @@ class _Expressions:
         return f"({_pointer(buffer)}){self.of(buffer)}" if buffer.role == "input" else self.of(buffer)
 
 
-def _call(call: Call, layers: Sequence[NumberedLayer], named: _Expressions, memory: ModelMemory) -> Iterator[str]:
+@dataclass(frozen=True)
+class _Running:
+    """A region whose call has returned while it was running, and its last layer."""
+
+    symbol: str
+    layer: int
+
+
+def _wait(running: _Running) -> Iterator[str]:
+    yield c.comment([f"{running.symbol} has ended."], indent=2)
+    yield f"  COUNT({running.layer});"
+    yield f"  status = {running.symbol}_wait();"
+    yield "  COUNT_MAIN();"
+    yield from _RETURN_STATUS
+
+
+_RETURN_STATUS = ("  if (status != 0) {", "    return status;", "  }")
+
+
+def _call(
+    call: HostCall | RegionCall | CopyCall,
+    layers: Sequence[NumberedLayer],
+    named: _Expressions,
+    memory: ModelMemory,
+    running: _Running | None,
+) -> Iterator[str]:
+    """One call; where a region is running beside it, that ends too before a failure returns."""
     if isinstance(call, CopyCall):
         yield f"  memcpy({named.of(call.target)}, {named.of(call.source)}, {call.target.nbytes});"
     elif isinstance(call, HostCall):
@@ -201,6 +236,8 @@ def _call(call: Call, layers: Sequence[NumberedLayer], named: _Expressions, memo
         yield c.wrapped(f"status = {call.symbol}", arguments, ";", indent=2)
         yield "  COUNT_MAIN();"
         yield "  if (status != 0) {"
+        if running is not None:
+            yield f"    (void){running.symbol}_wait();"
         yield f"    return host_failed(status, {layer.id});"
         yield "  }"
         for output in call.written:
@@ -213,9 +250,7 @@ def _call(call: Call, layers: Sequence[NumberedLayer], named: _Expressions, memo
             yield f"  COUNT({layers[0].id});"
         yield c.wrapped(f"status = {call.graph.name}", arguments, ";", indent=2)
         yield "  COUNT_MAIN();"
-        yield "  if (status != 0) {"
-        yield "    return status;"
-        yield "  }"
+        yield from _RETURN_STATUS
 
 
 # ---------------------------------------------------------------- the program around the model

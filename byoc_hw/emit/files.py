@@ -5,7 +5,7 @@ src/<mod_name>_main.c           the calls in order, the arena
 src/<mod_name>_hwlib.c, .h      the regions (named after the accelerator)
 src/<mod_name>_weights.h        their constant data
 src/<mod_name>_host.c           what TVM generated
-src/<mod_name>_math.c           an exponential, where that needs one
+src/<mod_name>_math.c           an exponential or a softmax, where that needs one
 hwlib/ or library/              HWlib with its simulator, or the vendor's library
 app/                            a program around the model; app/riscv32/ for a core without an operating system
 Makefile, metadata.json
@@ -28,7 +28,7 @@ from byoc_hw.emit import c
 from byoc_hw.emit.entry import entry_context
 from byoc_hw.emit.library import LibraryPlan
 from byoc_hw.emit.numbering import NumberedLayer, number_calls, number_layers
-from byoc_hw.emit.region import Region, alignment_of, code, constants, preamble, prototype
+from byoc_hw.emit.region import Region, alignment_of, code, constants, preamble, prototype, wait_prototype
 from byoc_hw.emit.schedule import schedule, spans
 from byoc_hw.emit.trace import trace_entries
 from byoc_hw.errors import InvalidInput
@@ -45,6 +45,13 @@ METADATA = "metadata.json"
 METADATA_FORMAT = 4
 
 _OTHER_SOURCES = ("main", "host", "math", "weights")
+# Functions of <mod_name>_math.c: what the host's functions call in place of C's own.
+_MATH = {
+    "expf": "float {}(float x);",
+    "softmax_int8": """\
+void {}(const int8_t *ifm, int8_t *ofm, uint32_t *exponentials, int32_t rows, int32_t columns,
+    int32_t zero_point, int32_t scale);""",
+}
 _HWLIB = Path(byoc_hw.hwlib.__file__).parent
 _HWLIB_FOLDERS = ("include", "src", "sim")
 _TEMPLATES = jinja2.Environment(
@@ -237,17 +244,22 @@ def _regions(parts: Parts) -> Files:
         for call, layers in number_calls(parts.program)
         if isinstance(call, RegionCall)
     ]
+    early = parts.program.returning_early
     guard = f"{name}_H".upper()
     header = [
         _banner(parts, "the regions, for main."),
         f"#ifndef {guard}\n#define {guard}\n\n#include <stdint.h>\n",
         *(f"{prototype(region.graph)};" for region, _ in planned),
+        *(f"{wait_prototype(region.graph)};" for region, _ in planned if region.graph.name in early),
         "\n#endif\n",
     ]
     source = [
         _banner(parts, "what runs on the accelerator: descriptors, plans and calls."),
         preamble(parts.accelerator, [f"{name}.h", f"{mod_name}_weights.h"]),
-        *(code(region, layers[0].id if layers else 0) for region, layers in planned),
+        *(
+            code(region, layers[0].id if layers else 0, returns_early=region.graph.name in early)
+            for region, layers in planned
+        ),
     ]
     guard = f"{mod_name}_weights_H".upper()
     weights = [
@@ -266,20 +278,25 @@ def _regions(parts: Parts) -> Files:
 def _host(parts: Parts) -> Files:
     banner = _banner(parts, "the host's functions, as TVM generated them.")
     mod_name, source = parts.mod_name, parts.host_source.rstrip()
-    if not re.search(r"\bexpf\(", source):
+    math = {name: form.format(f"{mod_name}_{name}") for name, form in _MATH.items() if _calls(source, name)}
+    if not math:
         return {f"src/{mod_name}_host.c": f"{banner}\n{source}\n"}
+    declared = "".join(f"{prototype}\n#define {name} {mod_name}_{name}\n" for name, prototype in math.items())
     own = f"""\
 #include <math.h>
+#include <stdint.h>
 
 /* The same on every machine, in {mod_name}_math.c. */
-float {mod_name}_expf(float x);
-#define expf {mod_name}_expf
-"""
-    banner_math = _banner(parts, "an exponential for the host's functions.")
+{declared}"""
+    banner_math = _banner(parts, "what the host's functions compute in whole numbers.")
     return {
         f"src/{mod_name}_host.c": f"{banner}\n{own}\n{source}\n",
-        f"src/{mod_name}_math.c": _render("model_math.c.j2", banner=banner_math, mod_name=mod_name),
+        f"src/{mod_name}_math.c": _render("model_math.c.j2", banner=banner_math, mod_name=mod_name, functions=math),
     }
+
+
+def _calls(source: str, function: str) -> bool:
+    return re.search(rf"\b{function}\(", source) is not None
 
 
 def _runtime(parts: Parts) -> Files:

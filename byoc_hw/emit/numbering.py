@@ -35,7 +35,7 @@ def number_region(graph: Graph, first: int) -> tuple[NumberedLayer, ...]:
 
 
 def number_calls(program: Program) -> list[tuple[Call, tuple[NumberedLayer, ...]]]:
-    """Each call with its layers, numbered from 0 in the order in which they run. A copy has none."""
+    """Each call with its layers, numbered from 0 in the order in which they start. A copy or a wait has none."""
     numbered: list[tuple[Call, tuple[NumberedLayer, ...]]] = []
     seen: set[str] = set()
     following = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -28,6 +28,11 @@ def alignment_of(accelerator: Accelerator) -> int:
 def prototype(graph: Graph) -> str:
     """The region's function as main calls it, without a semicolon: inputs, outputs, scratch."""
     return c.wrapped(f"int32_t {graph.name}", [*_tensors(graph, "const "), "uint8_t *scratch"])
+
+
+def wait_prototype(graph: Graph) -> str:
+    """The function that waits for a region that returns early, without a semicolon."""
+    return f"int32_t {graph.name}_wait(void)"
 
 
 def tvm_prototype(graph: Graph) -> str:
@@ -70,13 +75,19 @@ def region_source(region: Region, accelerator: Accelerator, first_layer: int = 0
     return "\n".join(part for part in parts if part)
 
 
-def code(region: Region, first_layer: int) -> str:
-    """Descriptors, tables and function of a region whose layers are numbered from `first_layer`."""
-    tables, body = _tables_and_body(region, first_layer)
+def code(region: Region, first_layer: int, *, returns_early: bool = False) -> str:
+    """Descriptors, tables and function of a region whose layers are numbered from `first_layer`.
+
+    Where it returns early, it has a second function that waits for its end.
+    """
+    if isinstance(region, RegionPlan) and returns_early:
+        tables, body, wait = _early_return(region, first_layer)
+    else:
+        (tables, body), wait = _tables_and_body(region, first_layer), ""
     if not region.scratch_bytes:
         body = f"  (void)scratch;\n{body}"
     function = f"{prototype(region.graph)}\n{{\n{body}}}\n"
-    return "\n".join(part for part in (f"{_purpose(region)}\n", tables, function) if part)
+    return "\n".join(part for part in (f"{_purpose(region)}\n", tables, function, wait) if part)
 
 
 def _purpose(region: Region) -> str:
@@ -89,8 +100,60 @@ def _tables_and_body(region: Region, first_layer: int) -> tuple[str, str]:
     if isinstance(region, LibraryPlan):
         return "", library_body(region, first_layer)
     tables = _Tables.of(region)
-    text = "\n".join([*_descriptors(region, first_layer), tables.text(region.graph.name)])
-    return text, _body(region, tables, first_layer)
+    lines = [
+        "  const hwlib_place_t spaces[] = {",
+        *(f"    {space}," for space in _spaces(region)),
+        "  };",
+        "  hwlib_region_t region;",
+        *_begin_and_calls(region, tables, first_layer, "&region"),
+        *_checked(_wait("&region", tables)),
+        f"  return {_RESULT.format('region.layer')};",
+        "",
+    ]
+    return _constants(region, tables, first_layer), "\n".join(lines)
+
+
+def _early_return(region: RegionPlan, first_layer: int) -> tuple[str, str, str]:
+    """Tables, the body of the function that starts the region, and the function that waits for it.
+
+    All that comes after the start of the last job is left to the wait.
+    """
+    region = _until_last_job(region)
+    tables = _Tables.of(region)
+    spaces = _spaces(region)
+    running = f"{region.graph.name}_running"
+    state = f"/* The region between its start and its wait. */\nstatic hwlib_region_t {running};\n"
+    here = f"  hwlib_region_t *const region = &{running};"
+    lines = [
+        f"  static hwlib_place_t spaces[{len(spaces)}];",
+        here,
+        *(f"  spaces[{index}] = (hwlib_place_t){space};" for index, space in enumerate(spaces)),
+        *_begin_and_calls(region, tables, first_layer, "region"),
+        f"  return {_RESULT.format('region->layer')};",
+        "",
+    ]
+    wait = [
+        f"{wait_prototype(region.graph)}\n{{",
+        here,
+        f"  hwlib_status_t status = {_wait('region', tables)};",
+        f"  return {_RESULT.format('region->layer')};",
+        "}\n",
+    ]
+    return f"{_constants(region, tables, first_layer)}\n{state}", "\n".join(lines), "\n".join(wait)
+
+
+def _until_last_job(region: RegionPlan) -> RegionPlan:
+    """The plan with what its last call does after the call's last job in the tail."""
+    if not region.calls:
+        return region
+    *others, last = region.calls
+    count = max((at for at, step in enumerate(last.steps, 1) if isinstance(step, Job)), default=0)
+    calls = (*others, replace(last, steps=last.steps[:count]))
+    return replace(region, calls=calls, tail=(*last.steps[count:], *region.tail))
+
+
+def _constants(region: RegionPlan, tables: _Tables, first_layer: int) -> str:
+    return "\n".join([*_descriptors(region, first_layer), tables.text(region.graph.name)])
 
 
 def preamble(accelerator: Accelerator, headers: Iterable[str] = ()) -> str:
@@ -280,27 +343,35 @@ def _descriptor_name(region: RegionPlan, index: int) -> str:
     return f"{region.graph.name}_{region.graph.layers[index].kind}_{index}"
 
 
-def _body(region: RegionPlan, tables: _Tables, first_layer: int) -> str:
-    flash = f"(uintptr_t){flash_name(region.graph)}" if region.flash else "0"
-    inputs = [f"in{index}" for index in range(len(region.graph.inputs))]
-    outputs = [f"out{index}" for index in range(len(region.graph.outputs))]
-    scratch = "(uintptr_t)scratch" if region.scratch_bytes else "0"
-    spaces = ["0, 0", flash, scratch, *(f"(uintptr_t){name}" for name in (*inputs, *outputs))]
-    lines = [
-        "  const uintptr_t spaces[] = {",
-        *(f"    {value}," for value in spaces),
-        "  };",
-        "  hwlib_region_t region;",
-        f"  hwlib_status_t status = hwlib_begin(&region, &{region.graph.name}_plan, spaces);",
-        "",
+def _spaces(region: RegionPlan) -> list[str]:
+    """Where each space starts: the local memories, flash, scratch, and the arguments."""
+    graph = region.graph
+    pointers = [
+        flash_name(graph) if region.flash else "0",
+        "scratch" if region.scratch_bytes else "0",
+        *(f"in{index}" for index in range(len(graph.inputs))),
+        *(f"out{index}" for index in range(len(graph.outputs))),
     ]
-    *ranges, tail = tables.ranges()
-    for comment, planned, (first, count) in zip(_titles(region, first_layer), region.calls, ranges, strict=True):
-        call = calls.call(_descriptor_name(region, planned.index), region.layers[planned.index], first, count)
-        lines += [comment, *_checked(call), ""]
-    lines += _checked(f"hwlib_wait(&region, (hwlib_steps_t){{{tail[0]}, {tail[1]}}})")
-    lines += ["  return status == HWLIB_OK ? 0 : HWLIB_RESULT(status, region.layer);", ""]
-    return "\n".join(lines)
+    local = ["{HWLIB_LOCAL_ACTIVATIONS, 0}", "{HWLIB_LOCAL_WEIGHTS, 0}"]
+    return [*local, *(f"{{HWLIB_MAIN, {'' if name == '0' else '(uintptr_t)'}{name}}}" for name in pointers)]
+
+
+def _begin_and_calls(region: RegionPlan, tables: _Tables, first_layer: int, running: str) -> Iterator[str]:
+    """Lines that begin the region and call its layers' wrappers, each if all went well so far."""
+    yield f"  hwlib_status_t status = hwlib_begin({running}, &{region.graph.name}_plan, spaces);"
+    yield ""
+    for comment, planned, steps in zip(_titles(region, first_layer), region.calls, tables.ranges(), strict=False):
+        descriptor = _descriptor_name(region, planned.index)
+        yield comment
+        yield from _checked(calls.call(region.layers[planned.index], running, descriptor, steps))
+        yield ""
+
+
+def _wait(running: str, tables: _Tables) -> str:
+    return f"hwlib_wait({running}, {calls.steps(tables.ranges()[-1])})"
+
+
+_RESULT = "status == HWLIB_OK ? 0 : HWLIB_RESULT(status, {})"
 
 
 def _titles(region: RegionPlan, first_layer: int) -> Iterator[str]:

@@ -75,6 +75,7 @@ class _Replay:
             "start": self._start,
             "end": self._start + self._timeline.total,
             "work": list(self._work()),
+            "moved": self._plan.moved,
             "waits": self._waits,
             "names": names,
             "local": [

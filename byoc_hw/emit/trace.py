@@ -17,7 +17,7 @@ from byoc_hw.emit.region import Region
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Layer, Reshape, Tensor, Transpose
 from byoc_hw.plan.steps import Image, Job
-from byoc_hw.program import Buffer, CopyCall, HostCall, Program
+from byoc_hw.program import Buffer, CopyCall, HostCall, Program, RegionCall
 
 Origin = dict[str, int]
 """Where bytes come from: {"layer": ..., "offset": ...} or {"input": ..., "offset": ...}."""
@@ -35,7 +35,7 @@ def trace_entries(program: Program, regions: Mapping[str, Region]) -> dict[str, 
             for buffer in call.written:
                 made[buffer] = {"layer": layers[0].id, "offset": offset}
                 offset += buffer.nbytes
-        else:
+        elif isinstance(call, RegionCall):
             graph, region = call.graph, regions[call.graph.name]
             inside: dict[Tensor, Origin] = {}
             for tensor, buffer in zip(graph.inputs, call.arguments, strict=False):

@@ -59,11 +59,13 @@ class Blocks:
 class Choices:
     """A region's choices: which components are swapped, its groups, and by layer how its weights are cut.
 
+    With `direct` the copies of the region's arguments do what transpositions there are at its border.
     """
 
     swapped: tuple[bool, ...]
     groups: tuple[Group, ...]
     blocks: tuple[Blocks | None, ...]
+    direct: bool = True
 
     def with_group(self, index: int, *groups: Group) -> Choices:
         """The same choices with one group replaced by others."""
@@ -74,6 +76,7 @@ class Choices:
         return {
             "swapped": list(self.swapped),
             "groups": [group.plain() for group in self.groups],
+            "direct": self.direct,
             "blocks": [None if cut is None else [cut.channels, cut.depth] for cut in self.blocks],
         }
 
@@ -85,6 +88,7 @@ def from_plain(plain: Mapping[str, Any]) -> Choices:
             tuple(bool(value) for value in plain["swapped"]),
             tuple(_group(value) for value in plain["groups"]),
             tuple(_blocks(value) for value in plain["blocks"]),
+            bool(plain["direct"]),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise PlanError(f"choices of a plan are as byoc_hw wrote them: {type(error).__name__}: {error}") from error

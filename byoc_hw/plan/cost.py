@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Add, Conv2d, Dense, DepthwiseConv2d, Layer, Pool2d, Reshape, Softmax, Transpose
-from byoc_hw.plan.window import extents
 from byoc_hw.plan.steps import Copy, CopyWait, Job, JobWait, RegionPlan, Step
+from byoc_hw.plan.window import extents
 
 Extents = tuple[int, int, int]
 """Height, width and channels of a tile."""

@@ -14,37 +14,42 @@ from byoc_hw.plan.flash import Weighted, in_channels, weights_bytes
 from byoc_hw.plan.tiling import PSUM_BYTES, alignment, round_up
 from byoc_hw.plan.window import extents
 
-SHARES = (4, 3, 2, 1)
-"""A block takes at most this part of the weight memory: the more fit at once, the earlier they are loaded."""
+SHARES = (3, 2, 1)
+"""So many blocks fit the weight memory at once, if possible: one in use, and the next ones on their way."""
 
 
 def cut(layer: Layer, accelerator: Accelerator, share: int | None = None) -> Blocks | None:
     """The blocks of a layer, None for one block (or no weights).
 
-    Of the cuts with blocks of at most 1 / `share` of the weight memory (by default the smallest share
-    that there is a cut for) the one that costs the fewest cycles of jobs and of copies, counted one
-    after the other.
+    Of the cuts of which `share` blocks fit the weight memory at once (by default as many of `SHARES` as
+    possible) the one that costs the fewest cycles of jobs and of copies, counted one after the other.
     """
     if not isinstance(layer, Conv2d | Dense):
         return None
     whole = Blocks(layer.out_channels, in_channels(layer))
     possible = (whole, *_candidates(layer, accelerator))
     for part in SHARES if share is None else (share,):
-        room = accelerator.weight_memory // part
-        if most_bytes(layer, whole, accelerator) <= room:
+        if fits(layer, whole, part, accelerator):
             return None  # one block costs the least
-        fitting = [blocks for blocks in possible if most_bytes(layer, blocks, accelerator) <= room]
+        fitting = [blocks for blocks in possible if fits(layer, blocks, part, accelerator)]
         if fitting:
             return min(fitting, key=lambda blocks: _cycles(layer, blocks, accelerator))
     return Blocks(1, 1)
 
 
-def most_bytes(layer: Weighted, blocks: Blocks, accelerator: Accelerator) -> int:
-    """Bytes of the largest block, with what lies beside it while it is used."""
-    unit = alignment(accelerator)
+def most_bytes(layer: Weighted, blocks: Blocks, accelerator: Accelerator) -> tuple[int, int]:
+    """Bytes of a layer's largest block, and of the parameters that lie beside it while it is used."""
+    unit, step = alignment(accelerator), accelerator.dma_alignment
     weights = weights_bytes(layer, blocks.channels, blocks.depth)
-    shared = layer.out_channels if blocks.depth < in_channels(layer) else blocks.channels
-    return round_up(round_up(PARAMS_BYTES * shared, unit) + weights, accelerator.dma_alignment)
+    if blocks.depth < in_channels(layer):
+        return round_up(weights, step), round_up(round_up(PARAMS_BYTES * layer.out_channels, step), unit)
+    return round_up(round_up(PARAMS_BYTES * blocks.channels, unit) + weights, step), 0
+
+
+def fits(layer: Weighted, blocks: Blocks, part: int, accelerator: Accelerator) -> bool:
+    """Whether so many blocks fit the weight memory at once."""
+    block, beside = most_bytes(layer, blocks, accelerator)
+    return part * round_up(block, alignment(accelerator)) + beside <= accelerator.weight_memory
 
 
 def all_bytes(layer: Layer, blocks: Blocks | None, accelerator: Accelerator) -> int:

@@ -23,8 +23,8 @@ Span = tuple[int, int]
 class Stripe:
     """Bytes that are needed of each storage, and rows that each layer computes (those that do, in reversed order)."""
 
-    needs: Mapping[Storage, Span]
-    rows: Mapping[int, Span]
+    needs: dict[Storage, Span]
+    rows: dict[int, Span]
 
 
 @lru_cache(maxsize=1 << 14)
@@ -39,7 +39,7 @@ def rows_read(layer: Layer, rows: Span) -> Span:
     """The input rows that a layer reads for some of its output rows."""
     if isinstance(layer, Add | Softmax):
         return rows
-    extent = window_of(layer).rows.extent(rows[0], rows[1] - rows[0])  # type: ignore[arg-type]
+    extent = window_of(layer).rows.extent(rows[0], rows[1] - rows[0])
     return extent.ifm_start, extent.ifm_start + extent.ifm_size
 
 
@@ -63,7 +63,8 @@ def demands(
         last = first + rows == height
         stripe = _stripe(layers, of, indices, whole, done, wanted, last)
         for index, (_, stop) in stripe.rows.items():
-            done[of[layers[index].ofm]] = stop * row_bytes(layers[index].ofm)
+            storage = of[layers[index].ofm]
+            done[storage] = max(done[storage], stop * row_bytes(layers[index].ofm))
         yield stripe
 
 

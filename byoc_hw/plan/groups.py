@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from byoc_hw.errors import PlanError
-from byoc_hw.graph import Reshape, Transpose
+from byoc_hw.graph import Transpose
 from byoc_hw.plan.stripes import stripes
 from byoc_hw.plan.tiled import tiled
 from byoc_hw.plan.work import Region, Work, in_order
@@ -15,10 +15,12 @@ def region_work(region: Region) -> Work:
     """All copies and jobs of a region. Raises `PlanError` where its choices cannot be carried out."""
     first = 0
     for number, group in enumerate(region.choices.groups):
-        indices = [i for i in range(first, first + group.layers) if not isinstance(region.layers[i], Reshape)]
+        indices = [i for i in range(first, first + group.layers) if region.mapping.works(i)]
         first += group.layers
         for storage in [one for one in region.held if one.index not in group.whole]:
             del region.held[storage], region.loaded[storage]
+        if not indices:
+            continue
         kinds = {region.layers[i].kind for i in indices}
         if group.tiling is not None or "transpose" in kinds:
             _check_alone(region, indices, group.whole)
@@ -27,7 +29,7 @@ def region_work(region: Region) -> Work:
                 region.transpose(indices[0], layer, number)
             else:
                 tiled(region, number, indices[0])
-        elif indices:
+        else:
             stripes(region, number, indices)
     region.pass_through()
     return Work(tuple(in_order(region.units)), region.homes, region.accelerator.dma_alignment)
@@ -36,6 +38,7 @@ def region_work(region: Region) -> Work:
 def _check_alone(region: Region, indices: Sequence[int], whole: frozenset[int]) -> None:
     """A tiling, and a transposition, is of one layer, from main memory to main memory."""
     layer = region.layers[indices[0]]
-    touched = [region.storages.of[tensor] for tensor in (*layer.inputs, layer.ofm)]
-    if len(indices) != 1 or any(one.index in whole or one not in region.homes or one.transposed for one in touched):
+    inputs, ofm = [region.storages.of[tensor] for tensor in layer.inputs], region.storages.of[layer.ofm]
+    elsewhere = any(one.index in whole or one.reordered for one in (*inputs, ofm))
+    if len(indices) != 1 or elsewhere or any(one not in region.homes for one in inputs):
         raise PlanError(f"{layer.name}: a layer by itself is computed from main memory to main memory")

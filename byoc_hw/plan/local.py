@@ -6,7 +6,8 @@ can then start early.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from byoc_hw.accelerator import Accelerator
@@ -15,7 +16,7 @@ from byoc_hw.plan.exact import improved
 from byoc_hw.plan.memory import Lifetime, blocks_from_lifetimes, place
 from byoc_hw.plan.ops import Buffer, Op
 from byoc_hw.plan.steps import ACTIVATIONS, WEIGHTS
-from byoc_hw.plan.tiling import alignment, round_up
+from byoc_hw.plan.tiling import alignment
 
 
 @dataclass(frozen=True)
@@ -24,15 +25,6 @@ class Life:
 
     buffer: Buffer
     first: int
-    last: int
-
-
-@dataclass(frozen=True)
-class _Taken:
-    """Bytes `start` to `stop`, which operation `last` is the last one to touch."""
-
-    start: int
-    stop: int
     last: int
 
 
@@ -63,7 +55,7 @@ def place_local(ops: Sequence[Op], accelerator: Accelerator, *, exact: bool = Fa
         size, needed = sizes[space], peak(alive)
         found = None
         if needed <= size:
-            found = _in_time(alive, size, unit, _oldest) or _in_time(alive, size, unit, _lowest)
+            found = _in_time(alive, size, unit, True) or _in_time(alive, size, unit, False)
             found = found or _by_size(alive, size, unit, exact)
         if found is None:
             raise PlanError(
@@ -84,55 +76,59 @@ def peak(alive: Sequence[Life]) -> int:
     return most
 
 
-Preference = Callable[[int, Sequence[_Taken]], tuple[int, int]]
-"""What makes one place better than another: of its offset and of what lay there before."""
-
-
-def _oldest(offset: int, below: Sequence[_Taken]) -> tuple[int, int]:
-    return max((taken.last for taken in below), default=-1), offset
-
-
-def _lowest(offset: int, below: Sequence[_Taken]) -> tuple[int, int]:
-    return offset, 0
-
-
-def _in_time(alive: Sequence[Life], size: int, unit: int, preference: Preference) -> dict[Buffer, int] | None:
-    """Each buffer in the order in which they begin."""
+def _in_time(alive: Sequence[Life], size: int, unit: int, oldest: bool) -> dict[Buffer, int] | None:
+    """Each buffer in the order in which they begin: over what has been dead for longest, or as low as possible."""
     offsets: dict[Buffer, int] = {}
-    taken: list[_Taken] = []  # what lay where last, by address
+    taken = _Taken([], [], [])
     for life in alive:
-        best: tuple[tuple[int, int], int, list[_Taken]] | None = None
-        for offset in sorted({0, *(round_up(edge, unit) for one in taken for edge in (one.start, one.stop))}):
-            stop = offset + life.buffer.nbytes
-            if stop > size:
+        nbytes = life.buffer.nbytes
+        best: tuple[tuple[int, int], int] | None = None
+        for offset in taken.edges(unit):
+            if offset + nbytes > size:
                 break
-            below = [one for one in taken if one.start < stop and offset < one.stop]
-            if any(one.last >= life.first for one in below):
-                continue
-            key = preference(offset, below)
-            if best is None or key < best[0]:
-                best = key, offset, below
+            last = taken.last(offset, offset + nbytes)
+            if last < life.first and (best is None or (last, offset) < best[0]):
+                best = (last, offset), offset
+                if not oldest:
+                    break
         if best is None:
             return None
-        _, offset, below = best
-        offsets[life.buffer] = offset
-        taken = sorted(_without(taken, below, offset, life), key=lambda one: one.start)
+        offsets[life.buffer] = best[1]
+        taken.put(best[1], best[1] + nbytes, life.last)
     return offsets
 
 
-def _without(taken: Sequence[_Taken], below: Sequence[_Taken], offset: int, life: Life) -> Iterator[_Taken]:
-    """What lies where once a buffer is placed over what is below it."""
-    stop = offset + life.buffer.nbytes
-    covered = {id(one) for one in below}
-    for one in taken:
-        if id(one) not in covered:
-            yield one
-            continue
-        if one.start < offset:
-            yield _Taken(one.start, offset, one.last)
-        if one.stop > stop:
-            yield _Taken(stop, one.stop, one.last)
-    yield _Taken(offset, stop, life.last)
+@dataclass(frozen=True)
+class _Taken:
+    """What lay where last: pieces from `starts` to `stops`, by address, and the last operation that touches each."""
+
+    starts: list[int]
+    stops: list[int]
+    lasts: list[int]
+
+    def edges(self, unit: int) -> list[int]:
+        """Where a buffer may start."""
+        return sorted({0, *(-(-edge // unit) * unit for edge in (*self.starts, *self.stops))})
+
+    def last(self, start: int, stop: int) -> int:
+        """The last operation that touches any of these bytes, -1 if none does."""
+        found = -1
+        for index in range(bisect_right(self.stops, start), len(self.starts)):
+            if self.starts[index] >= stop:
+                break
+            found = max(found, self.lasts[index])
+        return found
+
+    def put(self, start: int, stop: int, last: int) -> None:
+        """Put a buffer over what is there."""
+        first = bisect_right(self.stops, start)
+        end = bisect_left(self.starts, stop)
+        pieces = [(start, stop, last)]
+        if first < end and self.starts[first] < start:
+            pieces.insert(0, (self.starts[first], start, self.lasts[first]))
+        if first < end and self.stops[end - 1] > stop:
+            pieces.append((stop, self.stops[end - 1], self.lasts[end - 1]))
+        self.starts[first:end], self.stops[first:end], self.lasts[first:end] = map(list, zip(*pieces, strict=True))
 
 
 _MANY = 400

@@ -15,7 +15,7 @@ import numpy as np
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
-from byoc_hw.graph import Add, Conv2d, Graph, Layer, Pool2d, Tensor
+from byoc_hw.graph import Add, Conv2d, Graph, Layer, Pool2d, Reshape, Tensor, Transpose
 from byoc_hw.plan.cost import best_cycles, copy_cycles
 from byoc_hw.plan.window import extents
 
@@ -27,17 +27,23 @@ class Mapping:
     """The layers of a graph as they lie on the array.
 
     `component` numbers, by layer, those that are swapped together; `swapped` tells which ones are.
-    `origin` gives the graph's tensor for each tensor of a mapped layer.
+    `origin` gives the graph's tensor for each tensor of a mapped layer. `moved` are the transpositions
+    that the copies of the region's arguments do.
     """
 
     layers: tuple[Layer, ...]
     component: tuple[int, ...]
     swapped: tuple[bool, ...]
     origin: dict[Tensor, Tensor]
+    moved: frozenset[int]
 
-    def transposed(self, tensor: Tensor) -> bool:
-        """Whether a tensor of a mapped layer lies transposed, so that its bytes are in another order."""
+    def is_swapped(self, tensor: Tensor) -> bool:
+        """Whether height and width of a mapped layer's tensor are swapped, so that its bytes are in another order."""
         return tensor is not self.origin[tensor] and not is_line(tensor)
+
+    def works(self, index: int) -> bool:
+        """Whether a layer has jobs or copies of its own."""
+        return not isinstance(self.layers[index], Reshape) and index not in self.moved
 
 
 def is_line(tensor: Tensor) -> bool:
@@ -46,11 +52,12 @@ def is_line(tensor: Tensor) -> bool:
 
 
 def map_layers(
-    graph: Graph, accelerator: Accelerator, swapped: Sequence[bool] | None = None, *, swap: bool = True
+    graph: Graph, accelerator: Accelerator, swapped: Sequence[bool] | None = None, direct: bool = True
 ) -> Mapping:
     """Swap each component where that takes fewer cycles, or as `swapped` says, one value a component.
 
-    Without `swap` none is.
+    With `direct` the copies of arguments do what transpositions there are at the region's border;
+    without it nothing is swapped unless `swapped` says so.
 
     Raises `PlanError` where `swapped` asks for what cannot be.
     """
@@ -59,7 +66,7 @@ def map_layers(
     for layer, number in zip(graph.layers, component, strict=True):
         members[number].append(layer)
     if swapped is None:
-        swapped = [swap and _can_swap(layers) and _gains(layers, graph, accelerator) for layers in members]
+        swapped = [direct and _can_swap(layers) and _gains(layers, graph, accelerator) for layers in members]
     if len(swapped) != len(members):
         raise PlanError(f"{graph.name}: {len(members)} groups of layers are swapped or not: got {len(swapped)} values")
     for layers, wanted in zip(members, swapped, strict=True):
@@ -71,7 +78,24 @@ def map_layers(
         for layer, other in zip(graph.layers, turned, strict=True)
         for tensor, there in zip((*layer.inputs, layer.ofm), (*other.inputs, other.ofm), strict=True)
     }
-    return Mapping(tuple(turned), component, tuple(swapped), origin)
+    return Mapping(tuple(turned), component, tuple(swapped), origin, _moved(graph) if direct else frozenset())
+
+
+def _moved(graph: Graph) -> frozenset[int]:
+    """Transpositions of an input, before its first layer, and of what is an output only."""
+    read = {tensor for layer in graph.layers for tensor in layer.inputs}
+    made = {layer.ofm for layer in graph.layers}
+    found = set()
+    for index, layer in enumerate(graph.layers):
+        if not isinstance(layer, Transpose) or len(layer.axes) != 4 or layer.ifm.nbytes != layer.ifm.elements:
+            continue
+        if layer.ifm.shape[0] != 1 or layer.ofm.shape[0] != 1:
+            continue
+        first = layer.ifm in graph.inputs and layer.ofm in read
+        last = layer.ifm in made and layer.ofm not in read and layer.ofm in graph.outputs
+        if first or last:
+            found.add(index)
+    return frozenset(found)
 
 
 def _components(graph: Graph) -> tuple[int, ...]:
@@ -127,9 +151,7 @@ def _swap(layer: Layer, weights: bool = True) -> Layer:
     strides, dilation = layer.strides[::-1], layer.dilation[::-1]
     if isinstance(layer, Pool2d):
         kernel = layer.kernel[::-1]
-        return replace(
-            layer, ifm=ifm, ofm=ofm, kernel=kernel, strides=strides, padding=padding, dilation=dilation
-        )
+        return replace(layer, ifm=ifm, ofm=ofm, kernel=kernel, strides=strides, padding=padding, dilation=dilation)
     return replace(
         layer,
         ifm=ifm,

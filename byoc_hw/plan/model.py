@@ -1,8 +1,9 @@
 """One arena for a whole model: every tensor, intermediate and workspace, by lifetime over all calls.
 
 Time is cut into moments, sets of blocks that live together: one for each layer of a region, and one
-for each group of workspaces that a host function uses at once. Two blocks may share bytes if they
-have no moment in common, and the largest sum of a moment is the lower bound.
+for each group of workspaces that a host function uses at once. Where a region runs beside a host
+function nobody knows how far it is: there is a moment for each group with each layer. Two blocks may
+share bytes if they have no moment in common, and the largest sum of a moment is the lower bound.
 
 A region's intermediates are placed here too, one by one, rather than as one piece of scratch: its
 inputs die where its layers have read them, and its outputs are born where they are written. The
@@ -18,7 +19,7 @@ from math import lcm
 from byoc_hw.errors import PlanError
 from byoc_hw.plan.exact import improved
 from byoc_hw.plan.memory import Arena, Block, RegionMemory, aligned_sum, place
-from byoc_hw.program import Buffer, Call, CopyCall, HostCall, Program, RegionCall, Workspace
+from byoc_hw.program import Buffer, Call, CopyCall, HostCall, Program, RegionCall, WaitCall, Workspace
 
 TENSOR, INTERMEDIATE, WORKSPACE, INTERFACE = "tensor", "region scratch", "host workspace", "input or output"
 """Owners of bytes in the arena."""
@@ -104,6 +105,15 @@ class _Touch:
     onward: int
 
 
+@dataclass(frozen=True)
+class _Running:
+    """A region that goes on beside the calls after it, and what it touches until when: first and last moment."""
+
+    symbol: str
+    memory: RegionMemory
+    arguments: tuple[tuple[_Touch, int], ...]
+
+
 class _Timeline:
     """The moments of a program, and what is live at each."""
 
@@ -121,6 +131,7 @@ class _Timeline:
         self._moments: dict[str, set[int]] = {space.name: set() for space in workspaces}
         self._sizes = {space.name: (space.nbytes, lcm(alignment, space.alignment), WORKSPACE) for space in workspaces}
         self._touched: dict[Buffer, list[_Touch]] = {}
+        self._running: _Running | None = None
         for call in program.calls:
             self._call(call)
         self.where.append("the outputs")
@@ -154,25 +165,51 @@ class _Timeline:
     def _call(self, call: Call) -> None:
         if isinstance(call, RegionCall):
             self._region(call)
+        elif isinstance(call, WaitCall):
+            self._advance("the end", 1)
+            self._running = None
         elif isinstance(call, CopyCall):
+            (moments,) = self._advance(f"the copy to {call.target.name}", 1)
             for buffer in (call.source, call.target):
-                self._touch(buffer, [len(self.where)])
-            self.where.append(f"the copy to {call.target.name}")
+                self._touch(buffer, moments)
         else:
             self._host(call)
 
+    def _advance(self, where: str, count: int) -> list[range]:
+        """New moments, `count` groups of them: one each, or one for each moment of a region that is running."""
+        running = self._running
+        if running is None:
+            start = len(self.where)
+            self.where += [where] * count
+            return [range(at, at + 1) for at in range(start, start + count)]
+        groups = []
+        for _ in range(count):
+            start = len(self.where)
+            self.where += [f"{where} beside {running.symbol}: {moment}" for moment in running.memory.moments]
+            for life in running.memory.scratch:
+                self._moments[life.name].update(range(start + life.first, start + life.last + 1))
+            for touch, last in running.arguments:
+                touch.moments.update(range(start, start + last + 1))
+            groups.append(range(start, len(self.where)))
+        return groups
+
     def _host(self, call: HostCall) -> None:
-        start = len(self.where)
         moments = call.moments or (frozenset(),)
         known = frozenset().union(*moments)
-        self.where += [call.symbol] * len(moments)
+        start = len(self.where)
+        groups = self._advance(call.symbol, len(moments))
         for buffer in call.arguments:
             # An input or output of the model is not known to TVM's planner: live throughout, as if it went by.
-            live = {at for at, names in enumerate(moments, start) if buffer.name in names or buffer.name not in known}
-            self._touched.setdefault(buffer, []).append(_Touch(live, start - 1, len(self.where)))
-        for moment, names in enumerate(moments, start):
+            live = [
+                group
+                for group, names in zip(groups, moments, strict=True)
+                if buffer.name in names or buffer.name not in known
+            ]
+            touch = _Touch({at for group in live for at in group}, start - 1, len(self.where))
+            self._touched.setdefault(buffer, []).append(touch)
+        for group, names in zip(groups, moments, strict=True):
             for name in names & self._moments.keys():
-                self._moments[name].add(moment)
+                self._moments[name].update(group)
 
     def _region(self, call: RegionCall) -> None:
         symbol = call.graph.name
@@ -185,9 +222,13 @@ class _Timeline:
         steps: dict[Buffer, list[int]] = {}
         for buffer, span in zip(call.arguments, memory.arguments, strict=True):
             steps.setdefault(buffer, []).extend(span or ())
+        touches = []
         for buffer, touched in steps.items():
             if touched:
                 self._touch(buffer, range(start + min(touched), start + max(touched) + 1))
+                touches.append((self._touched[buffer][-1], max(touched)))
+        if symbol in self._program.returning_early:
+            self._running = _Running(symbol, memory, tuple(touches))
 
     def _touch(self, buffer: Buffer, moments: Sequence[int]) -> None:
         """A buffer that is live in these consecutive moments."""

@@ -55,11 +55,11 @@ class Op:
 
 @dataclass(frozen=True)
 class Home:
-    """Where a storage lies in main memory, with height and width exchanged where `transposed`."""
+    """Where a storage lies in main memory, and its strides there if it lies in another order."""
 
     storage: Storage
     address: Address
-    transposed: bool = False
+    strides: tuple[int, int, int] | None = None
 
 
 def copy_op(layer: int, move: Transfer, home: Home, buffer: Buffer, inward: bool, accelerator: Accelerator) -> Op:

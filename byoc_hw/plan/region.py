@@ -16,7 +16,7 @@ from byoc_hw.plan.memory import Lifetime, RegionMemory, blocks_from_lifetimes, p
 from byoc_hw.plan.ops import Buffer, Op
 from byoc_hw.plan.schedule import Owned, schedule
 from byoc_hw.plan.search import choose
-from byoc_hw.plan.steps import ARGUMENT, SCRATCH, Address, Copy, Job, LayerCall, LocalBuffer, RegionPlan, Step
+from byoc_hw.plan.steps import ARGUMENT, SCRATCH, Copy, Job, LayerCall, LocalBuffer, RegionPlan, Step
 from byoc_hw.plan.storage import Storages, storages
 from byoc_hw.plan.work import FLASH_ALIGNMENT, Region, Work
 
@@ -34,7 +34,7 @@ def plan_region(graph: Graph, accelerator: Accelerator, choices: Choices | None 
         raise PlanError(f"{graph.name}: accelerator {accelerator.name} is driven by whole-layer calls: nothing to tile")
     graph.verify()  # first: every stage below trusts shapes and order
     given, choices = choices is not None, choices or choose(graph, accelerator)
-    mapping = map_layers(graph, accelerator, choices.swapped)  # before storages: it says how they lie
+    mapping = map_layers(graph, accelerator, choices.swapped, choices.direct)  # before storages: it says how they lie
     found = storages(graph, mapping)
     region = Region(graph, mapping, found, choices, accelerator)
     work = region_work(region)  # copies and jobs in a possible order
@@ -56,6 +56,12 @@ def plan_region(graph: Graph, accelerator: Accelerator, choices: Choices | None 
         tail=tail,
         memory=memory,
         local=tuple(_local(work.ops, offsets, timed.steps)),
+        reordered=frozenset(
+            ARGUMENT + argument.index
+            for storage in found.all
+            for argument in (storage.source, *storage.sinks)
+            if argument is not None and argument.strides is not None
+        ),
     )
     return plan.placed(arena.offsets)
 

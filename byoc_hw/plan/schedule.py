@@ -152,7 +152,7 @@ def _times(ops: Sequence[Op], before: Sequence[set[int]]) -> tuple[list[int], li
             break
         copies.append(index)
         begin(index)
-    assert following == len(jobs) and len(copies) + len(jobs) == len(ops), "the order of the work is a possible one"
+    assert len(copies) + following == len(ops), "the order of the work is a possible one"
     return copies, jobs, _Times(start, end, ready)
 
 

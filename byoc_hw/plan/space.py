@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence, Set
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import cache
 from itertools import chain, combinations, product
 from math import prod
 from random import Random
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
-from byoc_hw.graph import Conv2d, Dense, Graph, Layer, Reshape, Transpose
+from byoc_hw.graph import Conv2d, Dense, Graph, Layer, Transpose
 from byoc_hw.plan.choice import single_tiling
 from byoc_hw.plan.choices import Blocks, Choices, Group
-from byoc_hw.plan.cuts import cut, most_bytes
+from byoc_hw.plan.cuts import cut, fits
 from byoc_hw.plan.flash import in_channels
-from byoc_hw.plan.mapping import Mapping, map_layers
-from byoc_hw.plan.storage import Storages, storages
+from byoc_hw.plan.mapping import map_layers
+from byoc_hw.plan.storage import Storage, storages
 from byoc_hw.plan.tiling import Tiling, round_up
 from byoc_hw.plan.window import extents
 
@@ -24,131 +25,58 @@ _PARTS = (1, 2, 3, 4)
 """Parts of the local memories that the tile of a layer by itself is made for: with two, the next one has room."""
 
 
-@dataclass(frozen=True)
 class Layout:
-    """A graph with some components swapped, and its storages."""
+    """A graph as it lies on the array in one way, and what there is to choose about groups of its layers.
 
-    mapping: Mapping
-    storages: Storages
-
-
-class Space:
-    """What can be chosen for one region.
-
-    Choices that differ in what has no effect are the same: `canonical` gives the one that stands for them.
+    A group is given by its first layer and the first behind it.
     """
 
-    def __init__(self, graph: Graph, accelerator: Accelerator) -> None:
-        self.graph, self.accelerator, self.limits = graph, accelerator, accelerator.tuning
-        self.work = [index for index, layer in enumerate(graph.layers) if not isinstance(layer, Reshape)]
-        self._layouts: dict[tuple[bool, ...], Layout] = {}
-        self._blocks: dict[Layer, tuple[Blocks | None, ...]] = {}
-        self._tilings: dict[Layer, tuple[Tiling, ...]] = {}
-        self._lives: dict[tuple[tuple[bool, ...], int, int], Set[int]] = {}
-        self._stripes: dict[tuple[tuple[bool, ...], int, int], tuple[int, ...]] = {}
-        count = len(map_layers(graph, accelerator, None).swapped)
-        self.swappable = [number for number in range(count) if self.limits.swap and self._can_swap(number, count)]
-        self.unswapped = (False,) * count
+    def __init__(self, graph: Graph, accelerator: Accelerator, swapped: tuple[bool, ...], direct: bool) -> None:
+        self.accelerator, self.limits = accelerator, accelerator.tuning
+        self.mapping = map_layers(graph, accelerator, swapped, direct)
+        self.storages = storages(graph, self.mapping)
+        self.layers = self.mapping.layers
+        self.live = cache(self._live)
+        self.stripes = cache(self._stripes)
+        self.tilings = cache(self._tilings)
 
-    def layout(self, swapped: tuple[bool, ...]) -> Layout:
-        """The region with these components swapped."""
-        if swapped not in self._layouts:
-            mapping = map_layers(self.graph, self.accelerator, swapped)
-            self._layouts[swapped] = Layout(mapping, storages(self.graph, mapping))
-        return self._layouts[swapped]
+    def work(self, first: int, stop: int) -> list[int]:
+        """The layers of a group that have something to do."""
+        return [index for index in range(first, stop) if self.mapping.works(index)]
 
-    def _can_swap(self, number: int, count: int) -> bool:
-        try:
-            map_layers(self.graph, self.accelerator, [other == number for other in range(count)])
-        except PlanError:
-            return False
-        return True
+    def may_group(self, first: int, stop: int) -> bool:
+        """Whether these layers can be a group."""
+        work = self.work(first, stop)
+        return len(work) <= (1 if self._transposes(work) else self.limits.longest_group)
 
-    # ------------------------------------------------------------ what there is
+    def alone(self, group: Group, first: int, stop: int) -> bool:
+        """Whether a group goes from main memory to main memory."""
+        return group.tiling is not None or self._transposes(self.work(first, stop))
 
-    def at_least(self) -> int:
-        """A number of choices that there are, and mostly many more: quickly counted."""
-        blocks: int = prod(len(self.blocks(layer)) for layer in self.layout(self.unswapped).mapping.layers)
-        groups = 1 << max(min(len(self.work), self.limits.longest_group) - 1, 0)
-        alone = any(isinstance(layer, Transpose) for layer in self.graph.layers)
-        return (1 << len(self.swappable)) * blocks * (1 if alone else groups)
+    def touched(self, first: int, stop: int) -> frozenset[int]:
+        """Storages that a group reads or makes."""
+        return frozenset(one.index for index in self.work(first, stop) for one in self._storages(index))
 
-    def everything(self) -> Iterator[Choices]:
-        """All choices, some of them more than once."""
-        for values in product((False, True), repeat=len(self.swappable)):
-            swapped = self._swapped(dict(zip(self.swappable, values, strict=True)))
-            layers = self.layout(swapped).mapping.layers
-            for blocks in product(*map(self.blocks, layers)):
-                for groups in self._sequences(swapped, 0):
-                    yield self.canonical(Choices(swapped, groups, blocks))
+    def _live(self, first: int, stop: int) -> frozenset[int]:
+        """Storages that have bytes which a group, or one behind it, reads or makes."""
+        return frozenset(
+            one.index
+            for one in self.storages.all
+            if (-1 if one.maker is None else one.maker) < stop and one.last >= first
+        )
 
-    def _swapped(self, values: dict[int, bool]) -> tuple[bool, ...]:
-        return tuple(values.get(number, False) for number in range(len(self.unswapped)))
-
-    def _sequences(self, swapped: tuple[bool, ...], first: int) -> Iterator[tuple[Group, ...]]:
-        if first == len(self.graph.layers):
-            yield ()
-        for stop in range(first + 1, len(self.graph.layers) + 1):
-            if not self._may_group(first, stop):
-                return
-            for group in self._groups(swapped, first, stop):
-                for rest in self._sequences(swapped, stop):
-                    yield (group, *rest)
-
-    def _groups(self, swapped: tuple[bool, ...], first: int, stop: int) -> Iterator[Group]:
-        """All forms of a group of layers `first` to before `stop`."""
-        count = stop - first
-        live = sorted(self._live(swapped, first, stop))
-        flags = (True, False)
-        for held in chain.from_iterable(combinations(live, size) for size in range(len(live) + 1)):
-            whole = frozenset(held)
-            for stripes, overlap, resident in product(self.stripes(swapped, first, stop), flags, flags):
-                yield Group(count, stripes, whole, overlap, resident)
-            for tiling, overlap, resident in product(self.tilings(swapped, first, stop), flags, flags):
-                yield Group(count, 1, whole, overlap, resident, tiling)
-
-    def stripes(self, swapped: tuple[bool, ...], first: int, stop: int) -> tuple[int, ...]:
+    def _stripes(self, first: int, stop: int) -> tuple[int, ...]:
         """The numbers of stripes that a group can have."""
-        key = swapped, first, stop
-        if key not in self._stripes:
-            work = self._work(first, stop)
-            height = extents(self.layout(swapped).mapping.layers[work[-1]].ofm)[0] if work else 1
-            self._stripes[key] = tuple(sorted({-(-height // -(-height // count)) for count in self.limits.stripes}))
-        return self._stripes[key]
+        work = self.work(first, stop)
+        height = extents(self.layers[work[-1]].ofm)[0] if work else 1
+        return tuple(sorted({-(-height // -(-height // count)) for count in self.limits.stripes}))
 
-    def blocks(self, layer: Layer) -> tuple[Blocks | None, ...]:
-        """How a layer's weights can be cut: for each share what costs least, and the most channels in full depth."""
-        if layer not in self._blocks:
-            self._blocks[layer] = tuple(dict.fromkeys(self._cuts(layer))) or (None,)
-        return self._blocks[layer]
-
-    def _cuts(self, layer: Layer) -> Iterator[Blocks | None]:
-        if not isinstance(layer, Conv2d | Dense):
-            yield None
-            return
-        rows, total = self.accelerator.array_rows, in_channels(layer)
-        for share in self.limits.weight_shares:
-            limit = self.accelerator.weight_memory // share
-            cheapest = cut(layer, self.accelerator, share)
-            if most_bytes(layer, cheapest or Blocks(layer.out_channels, total), self.accelerator) <= limit:
-                yield cheapest
-            for channels in range(round_up(layer.out_channels, rows) - rows, 0, -rows):
-                if most_bytes(layer, Blocks(channels, total), self.accelerator) <= limit:
-                    yield Blocks(channels, total)
-                    break
-
-    def tilings(self, swapped: tuple[bool, ...], first: int, stop: int) -> tuple[Tiling, ...]:
+    def _tilings(self, first: int, stop: int) -> tuple[Tiling, ...]:
         """The tilings of a group; none where it may have none, or is not of one layer as the model has it."""
-        work = self._work(first, stop)
-        layout = self.layout(swapped)
-        if not self.limits.tile or len(work) != 1:
+        work = self.work(first, stop)
+        if not self.limits.tile or len(work) != 1 or any(one.reordered for one in self._storages(work[0])):
             return ()
-        layer = layout.mapping.layers[work[0]]
-        if any(layout.storages.of[tensor].transposed for tensor in (*layer.inputs, layer.ofm)):
-            return ()
-        if layer not in self._tilings:
-            self._tilings[layer] = tuple(dict.fromkeys(self._tiled(layer)))
-        return self._tilings[layer]
+        return tuple(dict.fromkeys(self._tiled(self.layers[work[0]])))
 
     def _tiled(self, layer: Layer) -> Iterator[Tiling]:
         for activations, weights in product(_PARTS, _PARTS):
@@ -164,57 +92,131 @@ class Space:
             if tiling is not None:
                 yield tiling
 
-    def _work(self, first: int, stop: int) -> list[int]:
-        return [index for index in range(first, stop) if not isinstance(self.graph.layers[index], Reshape)]
+    def _transposes(self, work: Sequence[int]) -> bool:
+        return any(isinstance(self.layers[index], Transpose) for index in work)
 
-    def _may_group(self, first: int, stop: int) -> bool:
-        work = self._work(first, stop)
-        alone = any(isinstance(self.graph.layers[index], Transpose) for index in work)
-        return len(work) <= (1 if alone else self.limits.longest_group)
+    def _storages(self, index: int) -> list[Storage]:
+        layer = self.layers[index]
+        return [self.storages.of[tensor] for tensor in (*layer.inputs, layer.ofm)]
 
-    def _live(self, swapped: tuple[bool, ...], first: int, stop: int) -> Set[int]:
-        """Storages that have bytes which a group, or one behind it, reads or makes."""
-        key = swapped, first, stop
-        if key not in self._lives:
-            self._lives[key] = {
-                one.index
-                for one in self.layout(swapped).storages.all
-                if (-1 if one.maker is None else one.maker) < stop and one.last >= first
-            }
-        return self._lives[key]
+
+class Space:
+    """What can be chosen for one region.
+
+    Choices that differ in what has no effect are the same: `canonical` gives the one that stands for them.
+    """
+
+    def __init__(self, graph: Graph, accelerator: Accelerator) -> None:
+        self.graph, self.accelerator, self.limits = graph, accelerator, accelerator.tuning
+        self._layouts: dict[tuple[tuple[bool, ...], bool], Layout] = {}
+        self._blocks: dict[Layer, tuple[Blocks | None, ...]] = {}
+        mapping = map_layers(graph, accelerator)
+        count = len(mapping.swapped)
+        self.swappable = [number for number in range(count) if self.limits.swap and self._can_swap(number, count)]
+        self.unswapped = (False,) * count
+        self.has_borders = bool(mapping.moved)
+
+    def layout(self, choices: Choices) -> Layout:
+        """How the region lies on the array."""
+        return self._layout(choices.swapped, choices.direct)
+
+    def _layout(self, swapped: tuple[bool, ...], direct: bool) -> Layout:
+        if (swapped, direct) not in self._layouts:
+            self._layouts[swapped, direct] = Layout(self.graph, self.accelerator, swapped, direct)
+        return self._layouts[swapped, direct]
+
+    def _can_swap(self, number: int, count: int) -> bool:
+        try:
+            map_layers(self.graph, self.accelerator, [other == number for other in range(count)])
+        except PlanError:
+            return False
+        return True
+
+    # ------------------------------------------------------------ what there is
+
+    def at_least(self) -> int:
+        """A number of choices that there are, and mostly many more: quickly counted."""
+        layout = self._layout(self.unswapped, True)
+        blocks: int = prod(len(self.blocks(layer)) for layer in layout.layers)
+        longest = min(len(self.graph.layers), self.limits.longest_group)
+        groups = 1 << longest - 1 if layout.may_group(0, longest) else 1
+        return (1 << len(self.swappable)) * blocks * groups
+
+    def everything(self) -> Iterator[Choices]:
+        """All choices, some of them more than once."""
+        for values in product((False, True), repeat=len(self.swappable)):
+            chosen = dict(zip(self.swappable, values, strict=True))
+            swapped = tuple(chosen.get(number, False) for number in range(len(self.unswapped)))
+            for direct in (True, False) if self.has_borders else (True,):
+                layout = self._layout(swapped, direct)
+                for blocks in product(*map(self.blocks, layout.layers)):
+                    for groups in self._sequences(layout, 0):
+                        yield self.canonical(Choices(swapped, groups, blocks, direct))
+
+    def _sequences(self, layout: Layout, first: int) -> Iterator[tuple[Group, ...]]:
+        if first == len(layout.layers):
+            yield ()
+        for stop in range(first + 1, len(layout.layers) + 1):
+            if not layout.may_group(first, stop):
+                return
+            for group in self._groups(layout, first, stop):
+                for rest in self._sequences(layout, stop):
+                    yield (group, *rest)
+
+    def _groups(self, layout: Layout, first: int, stop: int) -> Iterator[Group]:
+        """All forms of a group of layers `first` to before `stop`."""
+        count = stop - first
+        live = sorted(layout.live(first, stop))
+        flags = (True, False)
+        for held in chain.from_iterable(combinations(live, size) for size in range(len(live) + 1)):
+            whole = frozenset(held)
+            for stripes, overlap, resident in product(layout.stripes(first, stop), flags, flags):
+                yield Group(count, stripes, whole, overlap, resident)
+            for tiling, overlap, resident in product(layout.tilings(first, stop), flags, flags):
+                yield Group(count, 1, whole, overlap, resident, tiling)
+
+    def blocks(self, layer: Layer) -> tuple[Blocks | None, ...]:
+        """How a layer's weights can be cut: for each share what costs least, and the most channels in full depth."""
+        if layer not in self._blocks:
+            self._blocks[layer] = tuple(dict.fromkeys(self._cuts(layer))) or (None,)
+        return self._blocks[layer]
+
+    def _cuts(self, layer: Layer) -> Iterator[Blocks | None]:
+        if not isinstance(layer, Conv2d | Dense):
+            return
+        rows, total = self.accelerator.array_rows, in_channels(layer)
+        for share in self.limits.weight_shares:
+            cheapest = cut(layer, self.accelerator, share)
+            if fits(layer, cheapest or Blocks(layer.out_channels, total), share, self.accelerator):
+                yield cheapest
+            for channels in range(round_up(layer.out_channels, rows) - rows, 0, -rows):
+                if fits(layer, Blocks(channels, total), share, self.accelerator):
+                    yield Blocks(channels, total)
+                    break
 
     # ------------------------------------------------------------ one for all that are the same
 
     def canonical(self, choices: Choices) -> Choices:
         """The same choices, within the space, without what has no effect."""
+        choices = replace(choices, direct=choices.direct or not self.has_borders)
+        layout = self.layout(choices)
         found: list[Group] = []
         first = 0
         for group in choices.groups:
-            for part in self._parts(group, first):
+            for part in _parts(layout, group, first):
                 stop = first + part.layers
-                found.append(self._plain(choices.swapped, part, first, stop, found[-1] if found else None))
+                found.append(self._plain(layout, part, first, stop, found[-1] if found else None))
                 first = stop
         return replace(choices, groups=tuple(found))
 
-    def _parts(self, group: Group, first: int) -> Iterator[Group]:
-        """A group, or groups of as many layers as a group may have."""
-        last = first + group.layers
-        while first < last:
-            stop = max((end for end in range(first + 1, last + 1) if self._may_group(first, end)), default=last)
-            yield replace(group, layers=stop - first)
-            first = stop
-
-    def _plain(self, swapped: tuple[bool, ...], group: Group, first: int, stop: int, before: Group | None) -> Group:
-        of, layers = self.layout(swapped).storages.of, self.layout(swapped).mapping.layers
-        work = self._work(first, stop)
-        whole = group.whole & self._live(swapped, first, stop)
+    def _plain(self, layout: Layout, group: Group, first: int, stop: int, before: Group | None) -> Group:
+        whole = group.whole & layout.live(first, stop)
         if not self.limits.hold and before is not None:
             whole -= before.whole
-        if group.tiling is not None or any(isinstance(layers[index], Transpose) for index in work):
-            touched = {of[tensor].index for index in work for tensor in (*layers[index].inputs, layers[index].ofm)}
-            group = replace(group, stripes=1, whole=whole - touched)
+        if layout.alone(group, first, stop):
+            group = replace(group, stripes=1, whole=whole - layout.touched(first, stop))
         else:
-            options = self.stripes(swapped, first, stop)
+            options = layout.stripes(first, stop)
             group = replace(group, stripes=min(options, key=lambda count: abs(count - group.stripes)), whole=whole)
         once = group.stripes == 1 and group.tiling is None
         overlap = once or (group.overlap and self.limits.overlap)
@@ -226,6 +228,15 @@ class Space:
         """Other choices nearby, or the same where the step that was drawn leads nowhere."""
         move = random.choices(_MOVES, _WEIGHTS)[0]
         return self.canonical(move(self, choices, random) or choices)
+
+
+def _parts(layout: Layout, group: Group, first: int) -> Iterator[Group]:
+    """A group, or groups of as many layers as a group may have."""
+    last = first + group.layers
+    while first < last:
+        stop = max((end for end in range(first + 1, last + 1) if layout.may_group(first, end)), default=last)
+        yield replace(group, layers=stop - first)
+        first = stop
 
 
 Move = Callable[[Space, Choices, Random], "Choices | None"]
@@ -247,10 +258,11 @@ def _merge(space: Space, choices: Choices, random: Random) -> Choices | None:
     at = random.randrange(len(choices.groups) - 1)
     spans, (one, other) = _spans(choices), choices.groups[at : at + 2]
     first, stop = spans[at][0], spans[at + 1][1]
-    if not space._may_group(first, stop):
+    layout = space.layout(choices)
+    if not layout.may_group(first, stop):
         return None
     held = random.choice((one.whole | other.whole, one.whole & other.whole, one.whole, other.whole))
-    stripes = random.choice((one.stripes, other.stripes, *space.stripes(choices.swapped, first, stop)))
+    stripes = random.choice((one.stripes, other.stripes, *layout.stripes(first, stop)))
     merged = Group(one.layers + other.layers, stripes, held, other.overlap, other.resident)
     return replace(choices, groups=(*choices.groups[:at], merged, *choices.groups[at + 2 :]))
 
@@ -262,11 +274,10 @@ def _split(space: Space, choices: Choices, random: Random) -> Choices | None:
     if group.layers < 2:
         return None
     middle = random.randrange(first + 1, stop)
-    of, layers = space.layout(choices.swapped).storages.of, space.graph.layers
-    made = {of[layer.ofm].index for layer in layers[first:middle]}
-    passing = made & space._live(choices.swapped, middle, stop)
+    layout = space.layout(choices)
+    passing = layout.touched(first, middle) & layout.live(middle, stop)
     whole = group.whole | passing if space.limits.hold and random.random() < 0.7 else group.whole - passing
-    one = Group(middle - first, _other(space.stripes(choices.swapped, first, middle), group.stripes, random), whole)
+    one = Group(middle - first, _other(layout.stripes(first, middle), group.stripes, random), whole)
     other = Group(stop - middle, group.stripes, whole, group.overlap, group.resident)
     return choices.with_group(at, one, other)
 
@@ -280,7 +291,8 @@ def _shift(space: Space, choices: Choices, random: Random) -> Choices | None:
     one, other = choices.groups[at : at + 2]
     moved = replace(one, layers=one.layers + by, tiling=None), replace(other, layers=other.layers - by, tiling=None)
     first, middle, stop = _spans(choices)[at][0], _spans(choices)[at][1] + by, _spans(choices)[at + 1][1]
-    if first == middle or middle == stop or not (space._may_group(first, middle) and space._may_group(middle, stop)):
+    layout = space.layout(choices)
+    if first == middle or middle == stop or not (layout.may_group(first, middle) and layout.may_group(middle, stop)):
         return None
     return replace(choices, groups=(*choices.groups[:at], *moved, *choices.groups[at + 2 :]))
 
@@ -288,7 +300,7 @@ def _shift(space: Space, choices: Choices, random: Random) -> Choices | None:
 def _restripe(space: Space, choices: Choices, random: Random) -> Choices | None:
     """A group has more stripes, or fewer."""
     at = random.randrange(len(choices.groups))
-    options = space.stripes(choices.swapped, *_spans(choices)[at])
+    options = space.layout(choices).stripes(*_spans(choices)[at])
     stripes = _other(options, choices.groups[at].stripes, random)
     return choices.with_group(at, replace(choices.groups[at], stripes=stripes, tiling=None))
 
@@ -296,7 +308,7 @@ def _restripe(space: Space, choices: Choices, random: Random) -> Choices | None:
 def _hold(space: Space, choices: Choices, random: Random) -> Choices | None:
     """A storage is in local memory in full in one group more, or one less."""
     at = random.randrange(len(choices.groups))
-    live = sorted(space._live(choices.swapped, *_spans(choices)[at]))
+    live = sorted(space.layout(choices).live(*_spans(choices)[at]))
     if not live:
         return None
     group = choices.groups[at]
@@ -305,11 +317,12 @@ def _hold(space: Space, choices: Choices, random: Random) -> Choices | None:
 
 def _hold_long(space: Space, choices: Choices, random: Random) -> Choices | None:
     """A storage is in local memory in full from its first group to its last, or nowhere."""
-    storage = random.choice(space.layout(choices.swapped).storages.all).index
+    layout = space.layout(choices)
+    storage = random.choice(layout.storages.all).index
     everywhere = random.random() < 0.6
     groups = []
     for group, span in zip(choices.groups, _spans(choices), strict=True):
-        held = everywhere and storage in space._live(choices.swapped, *span)
+        held = everywhere and storage in layout.live(*span)
         groups.append(replace(group, whole=group.whole | {storage} if held else group.whole - {storage}))
     return replace(choices, groups=tuple(groups))
 
@@ -325,7 +338,7 @@ def _flag(space: Space, choices: Choices, random: Random) -> Choices | None:
 def _recut(space: Space, choices: Choices, random: Random) -> Choices | None:
     """A layer's weights are loaded in other blocks."""
     index = random.randrange(len(choices.blocks))
-    options = space.blocks(space.layout(choices.swapped).mapping.layers[index])
+    options = space.blocks(space.layout(choices).layers[index])
     blocks = (*choices.blocks[:index], random.choice(options), *choices.blocks[index + 1 :])
     return replace(choices, blocks=blocks)
 
@@ -333,12 +346,14 @@ def _recut(space: Space, choices: Choices, random: Random) -> Choices | None:
 def _retile(space: Space, choices: Choices, random: Random) -> Choices | None:
     """A layer by itself is cut along every axis, or in stripes."""
     at = random.randrange(len(choices.groups))
-    options = space.tilings(choices.swapped, *_spans(choices)[at])
+    options = space.layout(choices).tilings(*_spans(choices)[at])
     return choices.with_group(at, replace(choices.groups[at], tiling=random.choice(options))) if options else None
 
 
 def _swap(space: Space, choices: Choices, random: Random) -> Choices | None:
-    """A component is swapped, or no longer; its weights are then cut anew."""
+    """A component is swapped, or no longer; or transpositions at the border are layers of their own, or no longer."""
+    if space.has_borders and random.random() < 0.5:
+        return replace(choices, direct=not choices.direct)
     if not space.swappable:
         return None
     number = random.choice(space.swappable)

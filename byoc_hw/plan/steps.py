@@ -139,7 +139,7 @@ class RegionPlan:
     `Tensor`: arguments, constants, and what does not stay in local memory. `scratch_bytes` is what
     the region needs of the arena while it runs. `tail` holds the steps of `hwlib_wait`. `memory` says
     what is alive when, for whoever places the region among others. `local` is the map of the local
-    memories.
+    memories. `reordered` are the spaces of arguments that the copies bring into another order.
     """
 
     graph: Graph
@@ -151,11 +151,29 @@ class RegionPlan:
     tail: tuple[Step, ...] = ()
     memory: RegionMemory = field(default=NOTHING, repr=False)
     local: tuple[LocalBuffer, ...] = field(default=(), repr=False)
+    reordered: frozenset[int] = frozenset()
 
     @property
     def steps(self) -> tuple[Step, ...]:
         """All steps in order."""
         return (*(step for call in self.calls for step in call.steps), *self.tail)
+
+    @property
+    def moved(self) -> dict[str, int]:
+        """Bytes that the DMA moves, by what they are.
+
+        "weights" with all constants, the region's "inputs" and "outputs", what is "spilled" to main memory
+        and loaded again. "reordered" are those of inputs and outputs that lie in another order there.
+        """
+        moved = dict.fromkeys(("weights", "inputs", "outputs", "spilled", "reordered"), 0)
+        for step in self.steps:
+            if isinstance(step, Copy):
+                inward = step.target.space in (ACTIVATIONS, WEIGHTS)
+                space = step.source.space if inward else step.target.space
+                kind = {FLASH: "weights", SCRATCH: "spilled"}.get(space, "inputs" if inward else "outputs")
+                moved[kind] += step.nbytes * step.rows
+                moved["reordered"] += step.nbytes * step.rows if space in self.reordered else 0
+        return moved
 
     def placed(self, offsets: Mapping[str, int]) -> RegionPlan:
         """The same plan with each block of scratch at another offset from the region's base."""

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import prod
 
-from byoc_hw.graph import Graph, Reshape, Tensor
+from byoc_hw.graph import Graph, Reshape, Tensor, Transpose
 from byoc_hw.plan.mapping import Mapping
 from byoc_hw.plan.window import extents
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An argument of the region. `strides` are its bytes from one row, column and channel of the storage
+    to the next where it lies in another order, None where it does not."""
+
+    index: int
+    strides: tuple[int, int, int] | None = None
 
 
 @dataclass(eq=False)
@@ -16,19 +26,19 @@ class Storage:
 
     `maker` is the layer that writes it (None for inputs and constants), `readers` those that read it
     (reshapes are not among either). `source` is the region's argument that it comes from, `sinks`
-    those that it goes to. Where `transposed`, arguments have height and width the other way round
-    than `extents`, in which it lies everywhere else. `block` names it in the arena.
+    those that it goes to. `swapped` tells that height and width, and `extents` with them, are the
+    other way round than the model has them. `block` names it in the arena.
     """
 
     index: int
     block: str
     tensor: Tensor
     extents: tuple[int, int, int]
-    transposed: bool
+    swapped: bool
     maker: int | None = None
     readers: list[int] = field(default_factory=list)
-    source: int | None = None
-    sinks: list[int] = field(default_factory=list)
+    source: Argument | None = None
+    sinks: list[Argument] = field(default_factory=list)
 
     @cached_property
     def nbytes(self) -> int:
@@ -37,6 +47,12 @@ class Storage:
     @property
     def name(self) -> str:
         return self.tensor.name
+
+    @property
+    def reordered(self) -> bool:
+        """Whether an argument has it in another order."""
+        arguments = self.sinks if self.source is None else (self.source, *self.sinks)
+        return any(argument.strides is not None for argument in arguments)
 
     @property
     def constant(self) -> bool:
@@ -63,9 +79,9 @@ def storages(graph: Graph, mapping: Mapping) -> Storages:
 
     def storage(tensor: Tensor, mapped: Tensor) -> Storage:
         if tensor not in of:
-            transposed = mapped in mapping.origin and mapping.transposed(mapped)
             block = f"{graph.name}: {len(found):05} {tensor.name}"
-            of[tensor] = Storage(len(found), block, mapped, extents(mapped), transposed)
+            swapped = mapped in mapping.origin and mapping.is_swapped(mapped)
+            of[tensor] = Storage(len(found), block, mapped, extents(mapped), swapped)
             found.append(of[tensor])
         of[mapped] = of[tensor]
         return of[tensor]
@@ -73,16 +89,50 @@ def storages(graph: Graph, mapping: Mapping) -> Storages:
     first = {mapping.origin[there]: there for there in reversed(list(mapping.origin))}
     for index, tensor in enumerate(graph.inputs):
         one = storage(tensor, first.get(tensor, tensor))
-        one.source = index if one.source is None else one.source
+        one.source = one.source or Argument(index, _swapped_strides(one))
+    outputs: dict[Tensor, tuple[int, int, int]] = {}
     for index, (layer, mapped) in enumerate(zip(graph.layers, mapping.layers, strict=True)):
-        for tensor, there in zip(layer.inputs, mapped.inputs, strict=True):
-            one = storage(tensor, there)
-            if not isinstance(layer, Reshape) and index not in one.readers[-1:]:
-                one.readers.append(index)
         if isinstance(layer, Reshape):
-            of[layer.ofm] = of[mapped.ofm] = of[layer.ifm]
+            of[layer.ofm] = of[mapped.ofm] = storage(layer.ifm, mapped.ifm)
+        elif index in mapping.moved and isinstance(layer, Transpose):
+            if layer.ofm in first and any(layer.ofm in other.inputs for other in graph.layers):
+                source = of[layer.ifm].source
+                assert source is not None, "it is a transposition of an input"
+                storage(layer.ofm, mapped.ofm).source = Argument(source.index, _read_strides(layer))
+            else:
+                of[layer.ofm] = of[mapped.ofm] = of[layer.ifm]
+                outputs[layer.ofm] = _written_strides(layer)
         else:
+            for tensor, there in zip(layer.inputs, mapped.inputs, strict=True):
+                one = storage(tensor, there)
+                if index not in one.readers[-1:]:
+                    one.readers.append(index)
             storage(layer.ofm, mapped.ofm).maker = index
     for index, tensor in enumerate(graph.outputs):
-        of[tensor].sinks.append(len(graph.inputs) + index)
+        strides = outputs[tensor] if tensor in outputs else _swapped_strides(of[tensor])
+        of[tensor].sinks.append(Argument(len(graph.inputs) + index, strides))
     return Storages(tuple(found), of)
+
+
+def _swapped_strides(storage: Storage) -> tuple[int, int, int] | None:
+    """The strides of an argument that has height and width as the model has them."""
+    height, _, channels = storage.extents
+    return (channels, height * channels, 1) if storage.swapped else None
+
+
+def _read_strides(layer: Transpose) -> tuple[int, int, int]:
+    """The strides of a transposition's input, by the dimensions of its output."""
+    strides = _dense(layer.ifm.shape)
+    _, height, width, channels = (strides[axis] for axis in layer.axes)
+    return height, width, channels
+
+
+def _written_strides(layer: Transpose) -> tuple[int, int, int]:
+    """The strides of a transposition's output, by the dimensions of its input."""
+    strides = _dense(layer.ofm.shape)
+    _, height, width, channels = (strides[layer.axes.index(axis)] for axis in range(4))
+    return height, width, channels
+
+
+def _dense(shape: tuple[int, ...]) -> list[int]:
+    return [prod(shape[axis + 1 :]) for axis in range(len(shape))]

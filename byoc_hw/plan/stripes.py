@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from byoc_hw.graph import Add, Conv2d, Dense, DepthwiseConv2d, Layer, Pool2d, Softmax, Tensor
-from byoc_hw.plan.demand import Span, Stripe, demands, row_bytes
+from byoc_hw.graph import Add, Conv2d, Dense, DepthwiseConv2d, Layer, Pool2d, Softmax
 from byoc_hw.plan.cost import flat, is_pointwise, job_cycles
+from byoc_hw.plan.demand import Span, Stripe, demands, row_bytes
 from byoc_hw.plan.flash import WeightBlock, Weighted, in_channels
 from byoc_hw.plan.ops import Buffer, activations, job_op
-from byoc_hw.plan.steps import Image, Job
+from byoc_hw.plan.steps import Job
 from byoc_hw.plan.storage import Storage
 from byoc_hw.plan.tiling import PSUM_BYTES
 from byoc_hw.plan.transfers import linear_chunks
 from byoc_hw.plan.window import extents, window_of
 from byoc_hw.plan.work import Region, Unit
+
 
 @dataclass(frozen=True)
 class View:
@@ -72,10 +73,11 @@ class _Stripes:
             span = rows[0] * size, rows[1] * size
             views[storage] = self._output(storage, span)
             self._compute(index, layer, rows, views, unit)
-            for home in region.targets(storage):
-                done = self.done[storage]
-                unit.stores += region.part(index, home, views[storage].buffer, views[storage].first, done, span[1], False)
-            self.done[storage] = span[1]
+            if span[1] > self.done[storage]:
+                for home in region.targets(storage):
+                    view, done = views[storage], self.done[storage]
+                    unit.stores += region.part(index, home, view.buffer, view.first, done, span[1], False)
+                self.done[storage] = span[1]
         region.units.append(unit)
 
     def _whole(self, storage: Storage) -> bool:
@@ -122,9 +124,7 @@ class _Stripes:
 
     # ------------------------------------------------------------ jobs
 
-    def _compute(
-        self, index: int, layer: Layer, rows: Span, views: Mapping[Storage, View], unit: Unit
-    ) -> None:
+    def _compute(self, index: int, layer: Layer, rows: Span, views: Mapping[Storage, View], unit: Unit) -> None:
         region = self.region
         ofm = views[region.storages.of[layer.ofm]]
         inputs = [views[region.storages.of[tensor]] for tensor in layer.inputs]

@@ -78,9 +78,7 @@ def tiled(region: Region, number: int, index: int) -> None:
 class _Tiles:
     """Emits tile after tile, loading only what the tile before has not left in local memory."""
 
-    def __init__(
-        self, region: Region, number: int, index: int, layer: Layer, window: Window, tiling: Tiling
-    ) -> None:
+    def __init__(self, region: Region, number: int, index: int, layer: Layer, window: Window, tiling: Tiling) -> None:
         self.region, self.number, self.index = region, number, index
         self.layer, self.window = layer, window
         self.group = region.choices.groups[number]

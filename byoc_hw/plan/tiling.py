@@ -80,7 +80,8 @@ class Tiler:
         activation_bytes = psum + PSUM_BYTES * outputs if self.sliced(tiling) else ofm + outputs
         if not window.weight_bits:
             return LocalLayout(ofm, psum, activation_bytes, 0, 0)
-        weights = self.weights_offset(tiling.channels)
+        # Slices share one block with the parameters of all channels.
+        weights = self.weights_offset(window.out_channels if self.sliced(tiling) else tiling.channels)
         weight_bytes = weights + self.weights_bytes(tiling.channels, tiling.depth)
         return LocalLayout(ofm, psum, activation_bytes, weights, weight_bytes)
 

@@ -90,6 +90,27 @@ def linear_chunks(nbytes: int, limit: int) -> Iterator[tuple[int, int]]:
 # ---------------------------------------------------------------- permutations
 
 
+def strided(
+    counts: tuple[int, ...], main_strides: tuple[int, ...], local_strides: tuple[int, ...]
+) -> Iterator[Transfer]:
+    """The fewest copies for a box of elements of a byte with these strides on either side."""
+    dimensions: list[tuple[int, int, int]] = []
+    for count, main, local in zip(counts, main_strides, local_strides, strict=True):
+        if count == 1:
+            continue
+        if dimensions and dimensions[-1][1:] == (main * count, local * count):
+            dimensions[-1] = dimensions[-1][0] * count, main, local
+        else:
+            dimensions.append((count, main, local))
+    nbytes = next((count for count, main, local in dimensions if main == local == 1), 1)
+    looped = sorted(dimension for dimension in dimensions if dimension[1:] != (1, 1))
+    rows, main_stride, local_stride = looped.pop() if looped else (1, 0, 0)
+    for indices in product(*(range(count) for count, _, _ in looped)):
+        main = sum(index * stride for index, (_, stride, _) in zip(indices, looped, strict=True))
+        local = sum(index * stride for index, (_, _, stride) in zip(indices, looped, strict=True))
+        yield Transfer(main, local, nbytes, rows, main_stride, local_stride)
+
+
 @dataclass(frozen=True)
 class Permutation:
     """Bytes reordered: `axes[i]` is the dimension of the input that dimension i of the output is."""

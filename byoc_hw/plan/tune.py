@@ -102,7 +102,7 @@ def evaluated(problem: bytes, choices: Choices, most: int | None = None) -> Scor
     Runs in any process.
     """
     space = _opened(problem)
-    layout = space.layout(choices.swapped)
+    layout = space.layout(choices)
     region = Region(space.graph, layout.mapping, layout.storages, choices, space.accelerator)
     try:
         work = region_work(region)

@@ -14,7 +14,7 @@ Windowed = Conv2d | DepthwiseConv2d | Dense | Pool2d
 
 
 def extents(tensor: Tensor) -> tuple[int, int, int]:
-    """Height, width and channels of an activation tensor of any rank: what is missing is 1, further dimensions count as height."""
+    """Height, width and channels of an activation tensor of any rank; further dimensions count as height."""
     shape = (1, 1, *tensor.shape)
     return prod(shape[:-2]), shape[-2], shape[-1]
 

@@ -7,22 +7,22 @@ group or one tile of a layer: what to load, what to compute, what to store.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import lcm, prod
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Graph, Layer, Transpose
+from byoc_hw.params.pack import PARAMS_BYTES
 from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.flash import FlashImage, WeightBlock, Weighted
 from byoc_hw.plan.mapping import Mapping
 from byoc_hw.plan.ops import Buffer, Home, Op, activations, copy_op, weights_op
-from byoc_hw.params.pack import PARAMS_BYTES
 from byoc_hw.plan.steps import ARGUMENT, SCRATCH, WEIGHTS, Address, Image
-from byoc_hw.plan.storage import Storage, Storages
+from byoc_hw.plan.storage import Argument, Storage, Storages
 from byoc_hw.plan.tiling import alignment
+from byoc_hw.plan.transfers import Transfer, canonical, linear_chunks, scatter, slabs, strided
 from byoc_hw.plan.window import extents
-from byoc_hw.plan.transfers import Transfer, canonical, linear_chunks, scatter, slabs
 
 FLASH_ALIGNMENT = 4
 """Parameters are read as 32-bit words."""
@@ -67,10 +67,14 @@ def in_order(units: Sequence[Unit]) -> Iterator[Op]:
             yield from unit.loads
             loaded += 1
         following = units[index + 1] if index + 1 < len(units) else None
-        if following is not None and following.overlap and following.group == unit.group:
-            if not _touched(following.loads) & (_touched(late) | _touched(unit.stores)):
-                yield from following.loads
-                loaded += 1
+        if (
+            following is not None
+            and following.overlap
+            and following.group == unit.group
+            and not _touched(following.loads) & (_touched(late) | _touched(unit.stores))
+        ):
+            yield from following.loads
+            loaded += 1
         yield from unit.jobs
         yield from late
         late = unit.stores
@@ -96,7 +100,7 @@ class Region:
         choices: Choices,
         accelerator: Accelerator,
     ) -> None:
-        self.name = graph.name
+        self.mapping = mapping
         self.layers: tuple[Layer, ...] = mapping.layers
         self.storages, self.choices, self.accelerator = storages, choices, accelerator
         self.alignment = alignment(accelerator)
@@ -130,19 +134,18 @@ class Region:
 
     def _home(self, storage: Storage) -> Home | None:
         if storage.source is not None:
-            return Home(storage, Address(ARGUMENT + storage.source), storage.transposed)
+            return argument_home(storage, storage.source)
         if storage.constant:
             return Home(storage, self.flash.constant(storage.tensor))
         if storage.sinks:
-            return Home(storage, Address(ARGUMENT + storage.sinks[0]), storage.transposed)
+            return argument_home(storage, storage.sinks[0])
         return Home(storage, Address(SCRATCH, 0, storage.block)) if storage in self.in_main else None
 
     def targets(self, storage: Storage) -> list[Home]:
         """Where a storage that a layer makes goes in main memory."""
         if storage not in self.in_main:
             return []
-        sinks = [Home(storage, Address(ARGUMENT + sink), storage.transposed) for sink in storage.sinks]
-        return sinks or [self.homes[storage]]
+        return [argument_home(storage, sink) for sink in storage.sinks] or [self.homes[storage]]
 
     # ------------------------------------------------------------ copies
 
@@ -150,11 +153,8 @@ class Region:
         self, layer: int, home: Home, buffer: Buffer, first: int, start: int, stop: int, inward: bool
     ) -> Iterator[Op]:
         """The copies of bytes `start` to `stop` of a storage; the buffer holds the storage from byte `first` on."""
-        for move in _moves(home, start, stop):
-            shifted = Transfer(
-                move.main, move.local - first, move.nbytes, move.rows, move.main_stride, move.local_stride
-            )
-            yield copy_op(layer, shifted, home, buffer, inward, self.accelerator)
+        for move in moves(home, start, stop):
+            yield copy_op(layer, replace(move, local=move.local - first), home, buffer, inward, self.accelerator)
 
     def weights(self, index: int, layer: Weighted, block: WeightBlock) -> tuple[Buffer, Op]:
         """A buffer for a block of weights, and the copy that fills it."""
@@ -170,7 +170,7 @@ class Region:
         """Where a box of a layer's output lies in the tensor as the model has it."""
         height, width, channels = extents(layer.ofm)
         strides = width * channels, channels
-        if self.storages.of[layer.ofm].transposed:
+        if self.storages.of[layer.ofm].swapped:
             strides = channels, height * channels
         return Image(origin[0] * strides[0] + origin[1] * strides[1] + origin[2], shape, strides)
 
@@ -194,18 +194,21 @@ class Region:
             offset += nbytes
 
     def pass_through(self) -> None:
-        """Units for arguments that come from an argument, or from a constant."""
+        """Units for outputs that are an input, or a constant."""
+        limit = self._whole_memory()
         for storage in self.storages.all:
             for sink in storage.sinks if storage.maker is None else ():
-                for start, count in linear_chunks(storage.nbytes, self._whole_memory()):
-                    buffer = activations(storage.name, count)
+                source, target = self.homes[storage], argument_home(storage, sink)
+                if source.strides == target.strides:  # in the same order: no matter which
+                    source, target = Home(storage, source.address), Home(storage, target.address)
+                else:
+                    row = storage.extents[1] * storage.extents[2]
+                    limit = max(limit // row, 1) * row
+                for start, count in linear_chunks(storage.nbytes, limit):
+                    buffer, stop = activations(storage.name, count), start + count
                     unit = Unit(len(self.choices.groups), False)
-                    move = Transfer(start, 0, count)
-                    source = Home(storage, self.homes[storage].address)
-                    target = Home(storage, Address(ARGUMENT + sink))
-                    layer = len(self.layers)
-                    unit.loads.append(copy_op(layer, move, source, buffer, True, self.accelerator))
-                    unit.stores.append(copy_op(layer, move, target, buffer, False, self.accelerator))
+                    unit.loads += self.part(len(self.layers), source, buffer, start, start, stop, True)
+                    unit.stores += self.part(len(self.layers), target, buffer, start, start, stop, False)
                     self.units.append(unit)
 
     def _whole_memory(self) -> int:
@@ -213,18 +216,22 @@ class Region:
         return self.accelerator.activation_memory // self.accelerator.dma_alignment * self.accelerator.dma_alignment
 
 
-def _moves(home: Home, start: int, stop: int) -> Iterator[Transfer]:
-    """The transfers of bytes `start` to `stop`, local offsets as if all of the storage were there."""
-    if not home.transposed:
+def argument_home(storage: Storage, argument: Argument) -> Home:
+    """Where a storage lies in an argument."""
+    return Home(storage, Address(ARGUMENT + argument.index), argument.strides)
+
+
+def moves(home: Home, start: int, stop: int) -> Iterator[Transfer]:
+    """The transfers of bytes `start` to `stop`, whole rows where the home has another order.
+
+    Local offsets are as if all of the storage were there.
+    """
+    if home.strides is None:
         yield Transfer(start, start, stop - start)
         return
-    height, width, channels = home.storage.extents
+    _, width, channels = home.storage.extents
     row = width * channels
     first, last = start // row, -(-stop // row)
-    if last - first <= width:
-        for index in range(first, last):
-            yield Transfer(index * channels, index * row, channels, width, height * channels, channels)
-        return
-    for column in range(width):
-        main, local = (column * height + first) * channels, first * row + column * channels
-        yield Transfer(main, local, channels, last - first, channels, row)
+    counts, local = (last - first, width, channels), (row, channels, 1)
+    for transfer in strided(counts, home.strides, local):
+        yield replace(transfer, main=transfer.main + first * home.strides[0], local=transfer.local + first * row)

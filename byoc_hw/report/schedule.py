@@ -67,7 +67,10 @@ class Held:
 
 @dataclass(frozen=True)
 class RegionSchedule:
-    """One region: what its engines do and its core waits for, in order, and its local memories."""
+    """One region: what its engines do and its core waits for, in order, and its local memories.
+
+    `moved` are the bytes that its DMA moves, by what they are (see `Schedule.moved`).
+    """
 
     name: str
     start: int
@@ -76,6 +79,7 @@ class RegionSchedule:
     waits: tuple[Wait, ...]
     activations: tuple[Held, ...]
     weights: tuple[Held, ...]
+    moved: Mapping[str, int]
 
 
 @dataclass(frozen=True)
@@ -142,6 +146,16 @@ class Schedule:
         }
 
     @property
+    def moved(self) -> dict[str, int]:
+        """Bytes that the DMA moves: "weights" (all constants), "inputs" and "outputs" of regions, "spilled" ones.
+
+        "reordered" says how many of inputs and outputs lie in another order in main memory. The core
+        moves none.
+        """
+        kinds = dict.fromkeys(kind for region in self.regions for kind in region.moved)
+        return {kind: sum(region.moved[kind] for region in self.regions) for kind in kinds}
+
+    @property
     def by_layer(self) -> tuple[LayerTimes, ...]:
         """The times of each layer in order, and then of the ends of regions, if work is started there."""
         work: dict[int | None, list[Work]] = {}
@@ -201,7 +215,9 @@ class Schedule:
         if self.missing is not None:
             return f"{self.mod_name}: {self.missing}"
         title = f"{self.mod_name} on {self.accelerator}: {self.headline()}"
-        return "\n".join([title, *(_ROW.format(*row).rstrip() for row in (_HEADINGS, *self._rows()))])
+        return "\n".join(
+            [title, f"  {self._bytes_moved()}", *(_ROW.format(*row).rstrip() for row in (_HEADINGS, *self._rows()))]
+        )
 
     def _repr_html_(self) -> str:
         if self.missing is not None:
@@ -210,7 +226,13 @@ class Schedule:
         head = "".join(f"<th>{heading}</th>" for heading in (*_HEADINGS, ""))
         rows = zip(self._rows(), (*(self._bar(times) for times in self.by_layer), ""), strict=True)
         body = "".join(f"<tr>{''.join(map(_cell, row))}<td>{bar}</td></tr>" for row, bar in rows)
-        return f"{title}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        return f"{title}<p>{self._bytes_moved()}</p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+    def _bytes_moved(self) -> str:
+        moved = self.moved
+        reordered = moved.pop("reordered")
+        shown = ", ".join(f"{kind} {nbytes:,}" for kind, nbytes in moved.items() if nbytes)
+        return f"bytes moved: {shown}{f' (reordered on the way {reordered:,})' if reordered else ''}"
 
     def _rows(self) -> Iterator[tuple[str | int, ...]]:
         """The table's rows: a dash where nothing happens."""
@@ -295,6 +317,7 @@ def _region(entry: Mapping[str, Any]) -> RegionSchedule:
         tuple(Wait(REASONS[reason], start, end, _layer(id)) for reason, start, end, id in entry["waits"]),
         tuple(_local(entry, ACTIVATIONS)),
         tuple(_local(entry, WEIGHTS)),
+        dict(entry["moved"]),
     )
 
 

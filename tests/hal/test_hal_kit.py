@@ -90,6 +90,9 @@ def test_digits_on_the_plain_hal_equal_the_simulators(tmp_path):
     for simulated, plain in zip(project.run_batch(images), project.run_batch(images, hal=PLAIN), strict=True):
         np.testing.assert_array_equal(plain.outputs[0], simulated.outputs[0])
         assert plain.cycles is None
+    compared = byoc_hw.validate(project, images[0], byoc_hw.partition_for_hwlib(mod, params), hal=PLAIN)
+    assert compared.ok
+    assert compared.compared == ("output 0",)
 
 
 # ---------------------------------------------------------------- planted faults

@@ -50,7 +50,10 @@ static const hwlib_plan_t plan = {steps, copies, tiles};
 
 static hwlib_status_t run_region(const int8_t *ifm, const int8_t *other, int8_t *ofm)
 {
-  const uintptr_t spaces[] = {0, 0, (uintptr_t)other, 0, (uintptr_t)ifm, (uintptr_t)ofm};
+  const hwlib_place_t spaces[] = {
+      {HWLIB_LOCAL_ACTIVATIONS, 0}, {HWLIB_LOCAL_WEIGHTS, 0},     {HWLIB_MAIN, (uintptr_t)other},
+      {HWLIB_MAIN, 0},              {HWLIB_MAIN, (uintptr_t)ifm}, {HWLIB_MAIN, (uintptr_t)ofm},
+  };
   hwlib_region_t region;
   hwlib_status_t status = hwlib_begin(&region, &plan, spaces);
   if (status == HWLIB_OK) {

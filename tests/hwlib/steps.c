@@ -99,7 +99,7 @@ static const hwlib_copy_t copies[] = {
 static const hwlib_tile_t tiles[] = {{.flags = HWLIB_TILE_FIRST}, {.flags = HWLIB_TILE_LAST}};
 static const hwlib_plan_t plan = {steps, copies, tiles};
 
-static uintptr_t spaces[6];
+static hwlib_place_t spaces[6] = {{HWLIB_LOCAL_ACTIVATIONS, 0}, {HWLIB_LOCAL_WEIGHTS, 0}};
 static hwlib_region_t region;
 
 static void begin(void)
@@ -107,7 +107,7 @@ static void begin(void)
   for (unsigned space = HWLIB_SPACE_FLASH; space < 6; ++space) {
     void *page = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(page != MAP_FAILED);
-    spaces[space] = (uintptr_t)page;
+    spaces[space] = (hwlib_place_t){HWLIB_MAIN, (uintptr_t)page};
   }
   CHECK(hwlib_begin(&region, &plan, spaces) == HWLIB_OK);
   CHECK(count == 1 && strcmp(calls[0].name, "init") == 0);
@@ -134,11 +134,11 @@ static void steps_become_calls_in_order(void)
 
   CHECK(is_call(2, "copy_1d", 0));
   CHECK(calls[2].target.memory == HWLIB_LOCAL_WEIGHTS && calls[2].target.address == 12);
-  CHECK(calls[2].source.memory == HWLIB_MAIN && calls[2].source.address == spaces[HWLIB_SPACE_FLASH] + 34);
+  CHECK(calls[2].source.memory == HWLIB_MAIN && calls[2].source.address == spaces[HWLIB_SPACE_FLASH].address + 34);
   CHECK(calls[2].bytes == 56);
 
   CHECK(is_call(3, "copy_2d", 0));
-  CHECK(calls[3].target.memory == HWLIB_MAIN && calls[3].target.address == spaces[HWLIB_SPACE_ARGUMENT + 1] + 8);
+  CHECK(calls[3].target.memory == HWLIB_MAIN && calls[3].target.address == spaces[HWLIB_SPACE_ARGUMENT + 1].address + 8);
   CHECK(calls[3].source.memory == HWLIB_LOCAL_ACTIVATIONS && calls[3].source.address == 9);
   CHECK(calls[3].bytes == 10 && calls[3].rows == 2);
   CHECK(calls[3].target_stride == 11 && calls[3].source_stride == 13);

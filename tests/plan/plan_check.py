@@ -1,14 +1,16 @@
 """Plan a graph, run the plan, and compare every layer with the reference."""
 
 import numpy as np
+from plan_clock import run_time
 from plan_machine import Machine
 from plan_reference import run_graph
 
 from byoc_hw.plan import plan_region
+from byoc_hw.plan.cost import timeline
 
 
 def check(graph, accelerator, seed=0, choices=None):
-    """The plan, after it has given the reference's values in every layer and output, in the cycles that were foreseen."""
+    """The plan: it gives the reference's values in every layer and output, in the cycles that were foreseen."""
     random = np.random.default_rng(seed)
     inputs = [random.integers(-128, 128, tensor.shape).astype(tensor.dtype) for tensor in graph.inputs]
     plan = plan_region(graph, accelerator, choices)
@@ -23,4 +25,5 @@ def check(graph, accelerator, seed=0, choices=None):
         np.testing.assert_array_equal(values, expected[layer.ofm].ravel(), err_msg=layer.name)
     for tensor, value in zip(graph.outputs, outputs, strict=True):
         np.testing.assert_array_equal(value, expected[tensor], err_msg=tensor.name)
+    assert timeline(plan, accelerator).total == run_time(plan, accelerator)
     return plan

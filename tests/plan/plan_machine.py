@@ -87,7 +87,7 @@ class Machine:
             elif isinstance(step, Job):
                 self.start(step.slot, self.job(layer, step))
                 if step.last:
-                    self.trace(layer, step, ofm)
+                    self.trace(step, ofm)
             else:
                 self.wait(step)
 
@@ -115,9 +115,9 @@ class Machine:
             (index, access) for index, access in self.in_flight if access.kind is not kind or index > number
         ]
 
-    def trace(self, layer, job, ofm):
+    def trace(self, job, ofm):
         """What a job made, at its place in its layer's output."""
-        tile = self.load_linear(job) if isinstance(layer, Add) else self.local_tile(job)
+        values = self.local_tile(job).ravel()
         whole, made = self.layer_outputs.setdefault(
             ofm, (np.zeros(ofm.elements, np.int8), np.zeros(ofm.elements, bool))
         )
@@ -128,7 +128,6 @@ class Machine:
             + np.arange(pixels)[None, :, None] * job.image.strides[1]
             + np.arange(channels)
         ).ravel()
-        values = tile.ravel()
         again = made[places]
         if (whole[places][again] != values[again]).any():
             raise RefusedError("a job makes other values than the one before it")
@@ -145,9 +144,6 @@ class Machine:
         )
         return data[places].view(np.int8)
 
-    def load_linear(self, job):
-        return self.memories[ACTIVATIONS].bytes[job.ofm : job.ofm + job.ofm_shape[1]].view(np.int8)
-
     # ------------------------------------------------------------ copies
 
     def copy(self, copy):
@@ -157,8 +153,7 @@ class Machine:
         if copy.nbytes < 1 or copy.rows < 1:
             raise RefusedError("a copy of nothing")
         values = [copy.target.offset, copy.source.offset, copy.nbytes]
-        if copy.rows > 1:
-            values += [copy.target_stride, copy.source_stride]
+        values += [copy.target_stride, copy.source_stride] if copy.rows > 1 else []
         if any(value % self.accelerator.dma_alignment for value in values):
             raise RefusedError(f"unaligned copy: {copy}")
         access = Access(Copy)

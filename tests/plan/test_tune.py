@@ -112,7 +112,7 @@ def test_a_small_region_is_searched_in_full():
     space = Space(graph, HARDWARE)
     possible = []
     groups = [Group(1, 1, frozenset(held)) for held in ((), (0,), (1,), (0, 1))]
-    flags = product(space.tilings((False,), 0, 1), (True, False), (True, False))
+    flags = product(space.layout(choose(graph, HARDWARE)).tilings(0, 1), (True, False), (True, False))
     groups += [Group(1, 1, frozenset(), overlap, resident, tiling) for tiling, overlap, resident in flags]
     for group, blocks in product(groups, space.blocks(layer)):
         try:
@@ -178,7 +178,7 @@ def test_tuning_obeys_the_space():
 def test_choices_without_what_has_no_effect_take_the_same_cycles():
     graph = residual()
     space, problem = Space(graph, HARDWARE), packed(graph, HARDWARE)
-    everything = frozenset(range(len(space.layout(space.unswapped).storages.all)))
+    everything = frozenset(range(len(space.layout(choose(graph, HARDWARE)).storages.all)))
     for choices in walk(space, graph, HARDWARE, 40):
         assert space.canonical(choices) == choices
         # What is not live in a group cannot be held by it.

@@ -81,7 +81,7 @@ def test_counts_add_up(project: Path) -> None:
     assert instructions.host_operators == by_layer[0] + by_layer[6]
     assert instructions.regions == sum(by_layer[layer] for layer in range(1, 6))
     assert instructions.total == instructions.regions + instructions.host_operators + instructions.main
-    assert min(by_layer.values()) > 0
+    assert all(layer.count > 0 for layer in instructions.by_layer if layer.kind != "reshape")
     assert time.total == time.main + sum(layer.count for layer in time.by_layer)
     longest = max(instructions.total, result.cycles.total)
     assert longest < time.total <= instructions.total + result.cycles.total

@@ -20,7 +20,9 @@ from tvm.ir.memory_pools import WorkspaceMemoryPools, WorkspacePoolInfo
 from tvm.tir.usmp.utils import BufferInfo, PoolAllocation
 
 from byoc_hw.errors import InvalidInput, Unsupported
+from byoc_hw.frontend.relay.host_floats import MarkFloats, with_floats
 from byoc_hw.frontend.relay.host_memory import allocations, check_apart, tvm_arena, with_moments
+from byoc_hw.frontend.relay.host_softmax import IntegerSoftmax
 from byoc_hw.frontend.relay.host_source import host_source
 from byoc_hw.graph import Graph
 from byoc_hw.program import Buffer, Call, CopyCall, HostCall, Program, RegionCall, Workspace
@@ -55,11 +57,13 @@ def compile_module(mod: tvm.IRModule, mod_name: str, graphs: Mapping[str, Graph]
     target = tvm.target.Target("c")
     pools = WorkspaceMemoryPools([WorkspacePoolInfo("arena", [target])])
     mod = relay.transform.EliminateCommonSubexpr()(mod)  # as relay.build will: equal outputs become one value
+    mod = tvm.transform.Sequential([relay.transform.InferType(), IntegerSoftmax()])(mod)
     planner = _Planner(mod, mod_name, graphs, place)
     executor = relay.backend.Executor(
         "aot", {"interface-api": "c", "unpacked-api": True, "workspace-byte-alignment": ALIGNMENT}
     )
     config = {
+        "tir.add_lower_pass": [(3, MarkFloats())],
         "tir.disable_vectorize": True,  # C has no vector types
         "tir.usmp.enable": True,
         "tir.usmp.custom_algorithm": "byoc_hw",
@@ -74,8 +78,9 @@ def compile_module(mod: tvm.IRModule, mod_name: str, graphs: Mapping[str, Graph]
             mod_name=mod_name,
             workspace_memory_pools=pools,
         )
-    program = _renamed(planner.finished(), planner.inputs)
-    return HostModule(program, *host_source(_c_source(library), mod_name), planner.tvm_arena)
+    program = planner.finished()
+    source = with_floats(_c_source(library))
+    return HostModule(program, *host_source(source, mod_name), planner.tvm_arena)
 
 
 def _c_source(library: object) -> str:
@@ -147,7 +152,8 @@ class _Planner:
         program = read_program(mod, self.mod_name, self.graphs, len(self.inputs))
         # TVM writes the first of several outputs that are one value, and leaves the others alone.
         copies = [CopyCall(program.outputs[first], program.outputs[index]) for index, first in self.repeats.items()]
-        self.program = replace(program, calls=(*program.calls, *copies))
+        # Named before anything is placed: blocks of the arena are found by name.
+        self.program = _renamed(replace(program, calls=(*program.calls, *copies)), self.inputs)
         self.allocations = allocations(mod)
 
     @contextmanager
@@ -185,6 +191,9 @@ def _repeated_outputs(main: relay.Function) -> dict[int, int]:
 
 
 def _value(expr: relay.Expr) -> object:
+    """What an output's bytes are: a reshape's are its input's."""
+    while isinstance(expr, relay.Call) and isinstance(expr.op, tvm.ir.Op) and expr.op.get_attr("TReshapeOp"):
+        expr = expr.args[0]
     return (expr.tuple_value, expr.index) if isinstance(expr, relay.TupleGetItem) else expr
 
 
@@ -293,7 +302,10 @@ class _Main:
 
 
 def _stored_parameters(function: tir.PrimFunc) -> int:
-    """How many of a host function's parameters it stores to: its results, which come last."""
+    """How many of a host function's parameters it stores to: its results, which come last.
+
+    One that stores to none leaves its one result to C of ours.
+    """
     stored = set()
 
     def visit(node: tir.Stmt) -> None:
@@ -301,7 +313,8 @@ def _stored_parameters(function: tir.PrimFunc) -> int:
             stored.add(node.buffer.data)
 
     tir.stmt_functor.post_order_visit(function.body, visit)
-    return sum(function.buffer_map[name].data in stored for name in function.params if name in function.buffer_map)
+    buffers = [function.buffer_map[name].data for name in function.params if name in function.buffer_map]
+    return sum(buffer in stored for buffer in buffers) or 1
 
 
 def _variable(argument: tir.PrimExpr) -> str:

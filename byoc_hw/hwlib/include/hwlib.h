@@ -61,8 +61,8 @@ typedef struct {
 /* A running region. */
 typedef struct {
   const hwlib_plan_t *plan;
-  const uintptr_t *spaces; /* where each space starts: 0 for the local memories */
-  uint16_t layer;          /* the layer that runs, or that failed */
+  const hwlib_place_t *spaces; /* where each space starts */
+  uint16_t layer;              /* the layer that runs, or that failed */
   hwlib_token_t tokens[HWLIB_SLOTS];
 } hwlib_region_t;
 
@@ -71,7 +71,7 @@ typedef struct {
   uint32_t first, count;
 } hwlib_steps_t;
 
-hwlib_status_t hwlib_begin(hwlib_region_t *region, const hwlib_plan_t *plan, const uintptr_t *spaces);
+hwlib_status_t hwlib_begin(hwlib_region_t *region, const hwlib_plan_t *plan, const hwlib_place_t *spaces);
 
 hwlib_status_t hwlib_conv2d(hwlib_region_t *region, const hwlib_conv2d_t *layer, hwlib_steps_t steps);
 hwlib_status_t hwlib_depthwise_conv2d(hwlib_region_t *region, const hwlib_conv2d_t *layer,

@@ -1,20 +1,17 @@
-/* A region from its begin to its wait, and the interpreter of its steps. */
+/* The begin of a region, and the interpreter of its steps. */
 #include "hwlib_steps.h"
 
 #include <stddef.h>
 
-/* A local space is the memory of the same number, all others are main memory: place() relies on it. */
-_Static_assert((int)HWLIB_SPACE_ACTIVATIONS == (int)HWLIB_LOCAL_ACTIVATIONS, "space of activations");
-_Static_assert((int)HWLIB_SPACE_WEIGHTS == (int)HWLIB_LOCAL_WEIGHTS, "space of weights");
-_Static_assert((int)HWLIB_SPACE_FLASH == (int)HWLIB_MAIN, "the first space of main memory");
-
-static inline hwlib_place_t place(const uintptr_t *spaces, const hwlib_address_t *address)
+static inline hwlib_place_t place(const hwlib_place_t *spaces, const hwlib_address_t *address)
 {
-  uint8_t memory = address->space < HWLIB_MAIN ? address->space : HWLIB_MAIN;
-  return (hwlib_place_t){memory, spaces[address->space] + address->offset};
+  hwlib_place_t found = spaces[address->space];
+  found.address += address->offset;
+  return found;
 }
 
-static inline hwlib_status_t start_copy(const uintptr_t *spaces, const hwlib_copy_t *copy, hwlib_token_t *token)
+static inline hwlib_status_t start_copy(const hwlib_place_t *spaces, const hwlib_copy_t *copy,
+                                        hwlib_token_t *token)
 {
   hwlib_place_t target = place(spaces, &copy->target);
   hwlib_place_t source = place(spaces, &copy->source);
@@ -39,9 +36,20 @@ static inline hwlib_status_t start_job(const hwlib_job_t *job, hwlib_token_t *to
   return status;
 }
 
-/* Runs the steps. Jobs belong to `layer`; in the tail of a region it is NULL and there are none. */
-static hwlib_status_t run_steps(hwlib_region_t *region, const hwlib_layer_t *layer, hwlib_steps_t steps)
+hwlib_status_t hwlib_run_steps(hwlib_region_t *region, const hwlib_layer_t *layer, hwlib_steps_t steps,
+                               hwlib_kind_t kind)
 {
+  if (layer != NULL) {
+    region->layer = layer->id;
+#ifdef HWLIB_COUNT
+    (void)hwlib_count(layer->id);
+#endif
+    hwlib_hal_mark(layer->id);
+    if (layer->kind != kind) {
+      return HWLIB_ERROR_STEP;
+    }
+  }
+
   const hwlib_plan_t *plan = region->plan;
   const hwlib_step_t *step = plan->steps + steps.first;
   const hwlib_step_t *end = step + steps.count;
@@ -74,18 +82,7 @@ static hwlib_status_t run_steps(hwlib_region_t *region, const hwlib_layer_t *lay
   return status;
 }
 
-hwlib_status_t hwlib_run_layer(hwlib_region_t *region, const hwlib_layer_t *layer, hwlib_steps_t steps,
-                               hwlib_kind_t kind)
-{
-  region->layer = layer->id;
-#ifdef HWLIB_COUNT
-  (void)hwlib_count(layer->id);
-#endif
-  hwlib_hal_mark(layer->id);
-  return layer->kind == kind ? run_steps(region, layer, steps) : HWLIB_ERROR_STEP;
-}
-
-hwlib_status_t hwlib_begin(hwlib_region_t *region, const hwlib_plan_t *plan, const uintptr_t *spaces)
+hwlib_status_t hwlib_begin(hwlib_region_t *region, const hwlib_plan_t *plan, const hwlib_place_t *spaces)
 {
   region->plan = plan;
   region->spaces = spaces;
@@ -94,9 +91,4 @@ hwlib_status_t hwlib_begin(hwlib_region_t *region, const hwlib_plan_t *plan, con
     region->tokens[slot] = 0;
   }
   return hwlib_hal_init();
-}
-
-hwlib_status_t hwlib_wait(hwlib_region_t *region, hwlib_steps_t steps)
-{
-  return run_steps(region, NULL, steps);
 }

@@ -64,12 +64,13 @@ static const hwlib_plan_t tvmgen_qnn_conv2d_hwlib_main_0_plan = {
 int32_t tvmgen_qnn_conv2d_hwlib_main_0(const int8_t *in0, int8_t *out0, uint8_t *scratch)
 {
   (void)scratch;
-  const uintptr_t spaces[] = {
-    0, 0,
-    (uintptr_t)tvmgen_qnn_conv2d_hwlib_main_0_flash,
-    0,
-    (uintptr_t)in0,
-    (uintptr_t)out0,
+  const hwlib_place_t spaces[] = {
+    {HWLIB_LOCAL_ACTIVATIONS, 0},
+    {HWLIB_LOCAL_WEIGHTS, 0},
+    {HWLIB_MAIN, (uintptr_t)tvmgen_qnn_conv2d_hwlib_main_0_flash},
+    {HWLIB_MAIN, 0},
+    {HWLIB_MAIN, (uintptr_t)in0},
+    {HWLIB_MAIN, (uintptr_t)out0},
   };
   hwlib_region_t region;
   hwlib_status_t status = hwlib_begin(&region, &tvmgen_qnn_conv2d_hwlib_main_0_plan, spaces);

@@ -1,0 +1,199 @@
+"""Random accelerators, and random graphs of layers that each of them can plan one by one."""
+
+from dataclasses import replace
+
+from hypothesis import assume
+from hypothesis import strategies as st
+from plan_samples import Samples, accelerator, graph_of, single
+
+from byoc_hw.errors import PlanError
+from byoc_hw.plan.choices import Blocks, Choices, Group
+from byoc_hw.plan.mapping import map_layers
+from byoc_hw.plan.search import layer_by_layer
+from byoc_hw.plan.storage import storages
+from byoc_hw.plan.tiling import Tiling
+
+ACTIVATIONS = st.sampled_from([700, 1024, 1500, 2048, 3000, 4096, 6000, 8192, 16384, 65536])
+WEIGHTS = st.sampled_from([300, 512, 777, 1024, 2048, 4096, 65536])
+
+KINDS = ["conv", "conv", "conv", "pointwise", "depthwise", "depthwise", "pool", "add", "add", "constant", "branch"]
+FLAT = ["dense", "dense", "softmax", "add", "constant", "unflat"]
+
+
+@st.composite
+def accelerators(draw):
+    """Small ones, on which most graphs have to be cut."""
+    return accelerator(
+        draw(ACTIVATIONS),
+        draw(WEIGHTS),
+        array_rows=draw(st.sampled_from([2, 4, 8, 16])),
+        array_columns=draw(st.sampled_from([2, 4, 8, 16])),
+        depthwise_rows=draw(st.sampled_from([1, 2, 4, 16])),
+        local_alignment=draw(st.sampled_from([4, 8, 16])),
+        dma_alignment=draw(st.sampled_from([1, 1, 1, 2, 4, 8])),
+        dma_width=draw(st.sampled_from([1, 2, 4, 8, 16])),
+        dma_setup=draw(st.sampled_from([0, 10, 70])),
+        queue=draw(st.sampled_from([1, 2, 3, 64])),
+    )
+
+
+class Network:
+    """A graph as it grows: what has been made, and what may be added to it."""
+
+    def __init__(self, draw, hardware, seed):
+        self.draw, self.hardware, self.samples = draw, hardware, Samples(seed)
+        self.inputs, self.layers, self.outputs = [], [], []
+        self.value = self.input(self.first_shape())
+
+    def first_shape(self):
+        height, width = self.draw(st.sampled_from([(0, 0), (0, 0), (0, 1), (1, 0)]))  # 1-D lines too
+        return (1, height or self.draw(st.integers(1, 14)), width or self.draw(st.integers(1, 14)), self.channels())
+
+    def channels(self):
+        """Often whole words of the DMA."""
+        step = self.draw(st.sampled_from([1, self.hardware.dma_alignment, self.hardware.dma_alignment]))
+        return step * self.draw(st.integers(1, max(1, 24 // step)))
+
+    def input(self, shape):
+        self.inputs.append(self.samples.tensor(shape))
+        return self.inputs[-1]
+
+    def tensors(self):
+        return [*self.inputs, *(layer.ofm for layer in self.layers)]
+
+    def grow(self):
+        """Add a layer of a random kind, unless the accelerator cannot plan that one."""
+        kinds = KINDS if len(self.value.shape) == 4 else FLAT
+        layer = getattr(self, self.draw(st.sampled_from([*kinds, "flat", "transposed"])))()
+        if layer is None:
+            return
+        try:
+            layer_by_layer(single(layer), self.hardware)
+        except PlanError:
+            return
+        self.layers.append(layer)
+        self.value = layer.ofm
+
+    # ------------------------------------------------------------ kinds
+
+    def window(self, kernels=((1, 1), (3, 3), (3, 3), (1, 5), (5, 1), (2, 2), (4, 3))):
+        """A kernel, strides, and any padding that leaves an output."""
+        kernel = self.draw(st.sampled_from(kernels))
+        padding = [self.draw(st.integers(0, kernel[side % 2] - 1)) for side in range(4)]
+        if any(self.value.shape[1 + axis] + padding[axis] + padding[axis + 2] < kernel[axis] for axis in (0, 1)):
+            kernel, padding = (1, 1), [0] * 4
+        strides = self.draw(st.tuples(*[st.sampled_from([1, 1, 2])] * 2))
+        return {"kernel": kernel, "strides": strides, "padding": tuple(padding)}
+
+    def bits(self):
+        return self.draw(st.sampled_from([8, 8, 4, 2]))
+
+    def conv(self):
+        return self.samples.conv2d(self.value, self.channels(), bits=self.bits(), **self.window())
+
+    def pointwise(self):
+        return self.samples.conv2d(self.value, self.channels(), (1, 1), bits=self.bits())
+
+    def depthwise(self):
+        return self.samples.depthwise(self.value, bits=self.bits(), **self.window())
+
+    def pool(self):
+        mode, include = self.draw(st.sampled_from(["avg", "max"])), self.draw(st.booleans())
+        rescaled = mode == "avg" and self.draw(st.booleans())
+        return self.samples.pool(self.value, mode, include=include, rescaled=rescaled, **self.window())
+
+    def add(self):
+        """With any tensor of the same shape, be it the very same one."""
+        fitting = [tensor for tensor in self.tensors() if tensor.shape == self.value.shape]
+        return self.samples.add(self.value, self.draw(st.sampled_from(fitting)))
+
+    def constant(self):
+        one, other = self.samples.constant(self.value.shape), self.value
+        return self.samples.add(*((one, other) if self.draw(st.booleans()) else (other, one)))
+
+    def branch(self):
+        """Go on from any tensor, or from another input."""
+        four = [tensor for tensor in self.tensors() if len(tensor.shape) == 4]
+        self.value = self.draw(st.sampled_from(four)) if self.draw(st.booleans()) else self.input(self.value.shape)
+
+    def flat(self):
+        return self.samples.reshape(self.value, (1, self.value.elements))
+
+    def unflat(self):
+        """Pixels again: in another order of extents, if there are several."""
+        total = self.value.elements
+        sizes = [size for size in range(1, total + 1) if total % size == 0]
+        channels = self.draw(st.sampled_from([size for size in sizes if size <= 64]))
+        height = self.draw(st.sampled_from([size for size in sizes if total // channels % size == 0]))
+        return self.samples.reshape(self.value, (1, height, total // channels // height, channels))
+
+    def dense(self):
+        return self.samples.dense(self.value, self.channels(), self.bits())
+
+    def softmax(self):
+        return self.samples.softmax(self.value)
+
+    def transposed(self):
+        rank = len(self.value.shape)
+        axes = self.draw(st.sampled_from([(0, 2, 3, 1), (0, 3, 1, 2), (0, 2, 1, 3)] if rank == 4 else [(0, 1), (1, 0)]))
+        return self.samples.transpose(self.value, axes) if rank == 4 else None
+
+
+@st.composite
+def graphs(draw, hardware, most=9):
+    """Outputs are what nothing reads, or almost, and some of the rest: twice, or an input, if it so happens."""
+    network = Network(draw, hardware, draw(st.integers(0, 2**32 - 1)))
+    for _ in range(draw(st.integers(1, most))):
+        network.grow()
+    assume(any(layer.kind != "reshape" for layer in network.layers))
+    read = {tensor for layer in network.layers for tensor in layer.inputs}
+    network.outputs = [layer.ofm for layer in network.layers if layer.ofm not in read]
+    if len(network.outputs) > 1 and draw(st.integers(0, 9)) == 0:
+        network.outputs.pop()  # a layer for nothing
+    aligned = [tensor for tensor in network.tensors() if tensor.nbytes % hardware.dma_alignment == 0]
+    for _ in range(draw(st.sampled_from([0, 0, 0, 1, 2])) if aligned else 0):
+        network.outputs.append(draw(st.sampled_from(aligned)))
+    return graph_of(network.inputs, network.layers, network.outputs)
+
+
+@st.composite
+def choices(draw, graph, hardware):
+    """Any choices of the right shape, good or bad."""
+    swapped = tuple(draw(st.booleans()) and draw(st.booleans()) for _ in map_layers(graph, hardware).swapped)
+    try:
+        mapping = map_layers(graph, hardware, swapped)
+    except PlanError:
+        mapping = map_layers(graph, hardware, swapped := (False,) * len(swapped))
+    count = len(storages(graph, mapping).all)
+    groups = []
+    left = len(graph.layers)
+    whole = frozenset()
+    while left:
+        layers = draw(st.integers(1, min(left, 4)))
+        left -= layers
+        if draw(st.booleans()):
+            whole = draw(st.sampled_from([frozenset(), frozenset(range(count))])) or frozenset(
+                draw(st.sets(st.integers(0, count - 1)))
+            )
+        tiling = draw(st.none() | tilings) if layers == 1 and draw(st.integers(0, 3)) == 0 else None
+        groups.append(Group(layers, draw(st.integers(1, 16)), whole, draw(st.booleans()), draw(st.booleans()), tiling))
+    blocks = tuple(draw(st.none() | st.builds(Blocks, st.integers(1, 26), st.integers(1, 26))) for _ in graph.layers)
+    return Choices(swapped, tuple(groups), blocks)
+
+
+tilings = st.builds(
+    Tiling,
+    st.integers(1, 15),
+    st.integers(1, 15),
+    st.integers(1, 26),
+    st.integers(1, 26),
+    st.booleans(),
+    st.booleans(),
+)
+
+
+@st.composite
+def regions(draw, most=9):
+    """An accelerator, and a graph for it."""
+    hardware = draw(accelerators())
+    return replace(hardware, label="RANDOM"), draw(graphs(hardware, most))

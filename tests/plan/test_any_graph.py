@@ -1,0 +1,40 @@
+"""Whatever the graph and the accelerator: a plan that is exact, in every layer, in the cycles foreseen."""
+
+from contextlib import suppress
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from plan_check import check
+from plan_graphs import choices, regions
+
+from byoc_hw.errors import PlanError
+from byoc_hw.plan.choices import from_plain
+from byoc_hw.plan.search import layer_by_layer
+
+EXAMPLES = settings(
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
+)
+
+
+@given(regions())
+@settings(EXAMPLES, max_examples=100)
+def test_graph_of_layers_that_can_be_planned_can_be_planned(region):
+    hardware, graph = region
+    check(graph, hardware)
+
+
+@given(regions())
+@settings(EXAMPLES, max_examples=50)
+def test_layers_one_by_one_are_always_possible(region):
+    hardware, graph = region
+    check(graph, hardware, choices=layer_by_layer(graph, hardware))
+
+
+@given(regions(most=6), st.data())
+@settings(EXAMPLES, max_examples=150)
+def test_any_choices_are_refused_or_give_an_exact_plan(region, data):
+    hardware, graph = region
+    chosen = data.draw(choices(graph, hardware))
+    assert from_plain(chosen.plain()) == chosen
+    with suppress(PlanError):
+        check(graph, hardware, choices=chosen)
