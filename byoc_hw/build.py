@@ -61,8 +61,8 @@ def build(
 
     Nothing is written before everything is compiled. Raises `InvalidInput` (a mod_name that differs
     from the module's record, a shape that is not static, a tuning for another accelerator or for none
-    of the regions ...), `Unsupported` for a region that cannot
-    be lowered, `PlanError` where RAM or flash of the accelerator is exceeded.
+    of the regions ...), `Unsupported` for a region that cannot be lowered, `PlanError` where RAM or
+    flash of the accelerator is exceeded.
     """
     check_module(mod)
     record = record_of(mod)

@@ -167,6 +167,16 @@ def test_a_file_that_is_none(contents, rule, tmp_path):
         byoc_hw.build(partitioned(network()), tuning=path)
 
 
+def test_a_file_with_a_number_that_makes_no_sense(tuning, tmp_path):
+    path = tmp_path / "model.tuning"
+    tuning.save(path)
+    plain = json.loads(path.read_text())
+    plain["regions"][0]["choices"]["groups"][0]["stripes"] = 0
+    path.write_text(json.dumps(plain))
+    with pytest.raises(InvalidInput, match="is damaged: PlanError: .*at least 1: got 0"):
+        byoc_hw.Tuning.load(path)
+
+
 def test_choices_that_cannot_be_carried_out_say_which_region(tuning):
     (region,) = tuning.regions
     everything = replace(region.choices.groups[0], stripes=1, whole=frozenset(range(4)), tiling=None)
