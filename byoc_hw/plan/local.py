@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
+from byoc_hw.plan.exact import improved
 from byoc_hw.plan.memory import Lifetime, blocks_from_lifetimes, place
 from byoc_hw.plan.ops import Buffer, Op
 from byoc_hw.plan.steps import ACTIVATIONS, WEIGHTS
@@ -41,19 +42,24 @@ def lives(ops: Sequence[Op]) -> dict[int, list[Life]]:
     return found
 
 
-def place_local(ops: Sequence[Op], accelerator: Accelerator) -> dict[Buffer, int]:
-    """The offset of each buffer. Raises `PlanError` where they do not fit."""
+def place_local(ops: Sequence[Op], accelerator: Accelerator, *, exact: bool = False) -> dict[Buffer, int]:
+    """The offset of each buffer. Raises `PlanError` where they do not fit.
+
+    With `exact` a search goes on where the fast ways find no place though the bytes would be enough.
+    """
     sizes = {ACTIVATIONS: accelerator.activation_memory, WEIGHTS: accelerator.weight_memory}
     names = {ACTIVATIONS: "activation", WEIGHTS: "weight"}
     unit = alignment(accelerator)
     offsets: dict[Buffer, int] = {}
     for space, alive in lives(ops).items():
-        found = _in_time(alive, sizes[space], unit, True) or _in_time(alive, sizes[space], unit, False)
-        found = found or _by_size(alive, sizes[space], unit)
+        size, needed = sizes[space], peak(alive)
+        found = None
+        if needed <= size:
+            found = _in_time(alive, size, unit, True) or _in_time(alive, size, unit, False)
+            found = found or _by_size(alive, size, unit, exact)
         if found is None:
             raise PlanError(
-                f"what is live at once fits local {names[space]} memory: "
-                f"{peak(alive)} bytes needed, {sizes[space]} bytes there"
+                f"what is live at once fits local {names[space]} memory: {needed} bytes needed, {size} bytes there"
             )
         offsets |= found
     return offsets
@@ -129,14 +135,21 @@ _MANY = 400
 """Buffers beyond which placing by size would take too long."""
 
 
-def _by_size(alive: Sequence[Life], size: int, unit: int) -> dict[Buffer, int] | None:
-    """Large buffers first, by the search that places the arena."""
-    if peak(alive) > size or len(alive) > _MANY:
+_WORK = 0.5
+"""The limit of the exact search: a plan needs one at most, but a tuner asks for many."""
+
+
+def _by_size(alive: Sequence[Life], size: int, unit: int, exact: bool) -> dict[Buffer, int] | None:
+    """Large buffers first, by the search that places the arena, and by the exact one."""
+    if len(alive) > _MANY:
         return None
     lifetimes = [
         Lifetime(f"{index:05}", life.buffer.nbytes, life.first, life.last, "") for index, life in enumerate(alive)
     ]
-    arena = place(blocks_from_lifetimes(lifetimes, unit), peak(alive))
+    blocks = blocks_from_lifetimes(lifetimes, unit)
+    arena = place(blocks, peak(alive))
+    if arena.nbytes > size and exact:
+        arena = improved(replace(arena, proven=size), blocks, _WORK)  # as small as needed, not as possible
     if arena.nbytes > size:
         return None
     return {life.buffer: arena.offsets[f"{index:05}"] for index, life in enumerate(alive)}
