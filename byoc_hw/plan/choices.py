@@ -107,7 +107,8 @@ def _group(plain: Mapping[str, Any]) -> Group:
 
 
 def _tiling(rows: int, columns: int, channels: int, depth: int, rows_outer: bool, whole_ifm: bool) -> Tiling:
-    return Tiling(*map(_positive, (rows, columns, channels, depth)), bool(rows_outer), bool(whole_ifm))
+    sizes = {"rows": rows, "columns": columns, "channels": channels, "depth": depth}
+    return Tiling(**{name: _positive(size) for name, size in sizes.items()}, rows_outer=rows_outer, whole_ifm=whole_ifm)
 
 
 def _blocks(plain: Sequence[int] | None) -> Blocks | None:

@@ -28,7 +28,8 @@ def cut(layer: Layer, accelerator: Accelerator, share: int | None = None) -> Blo
         return None
     whole = Blocks(layer.out_channels, in_channels(layer))
     possible = (whole, *_candidates(layer, accelerator))
-    for part in SHARES if share is None else (share,):
+    shares = [part for part in SHARES if part in accelerator.tuning.weight_shares]
+    for part in shares if share is None else (share,):
         if fits(layer, whole, part, accelerator):
             return None  # one block costs the least
         fitting = [blocks for blocks in possible if fits(layer, blocks, part, accelerator)]
