@@ -107,7 +107,8 @@ def _group(plain: Mapping[str, Any]) -> Group:
 
 
 def _tiling(rows: int, columns: int, channels: int, depth: int, rows_outer: bool, whole_ifm: bool) -> Tiling:
-    return Tiling(*map(_positive, (rows, columns, channels, depth)), bool(rows_outer), bool(whole_ifm))
+    sizes = _positive(rows), _positive(columns), _positive(channels), _positive(depth)
+    return Tiling(*sizes, rows_outer=bool(rows_outer), whole_ifm=bool(whole_ifm))
 
 
 def _blocks(plain: Sequence[int] | None) -> Blocks | None:
