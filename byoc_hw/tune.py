@@ -16,7 +16,7 @@ from byoc_hw.errors import InvalidInput
 from byoc_hw.frontend.relay.accelerators import by_fingerprint, remember
 from byoc_hw.frontend.relay.partition import check_module, partition_for_hwlib
 from byoc_hw.frontend.relay.record import record_of
-from byoc_hw.plan.tune import Score, TunedRegion, fingerprint, tune_region
+from byoc_hw.plan.tune import TunedRegion, Watch, fingerprint, tune_region
 from byoc_hw.tuning import Tuning, figures, nothing_to_tune
 
 DEFAULT_BUDGET = 1000
@@ -88,15 +88,18 @@ def tune(
     if not graphs:
         raise InvalidInput(f"tuning is of regions: nothing of the model runs on accelerator {accelerator.label}")
     tell = _teller(progress)
+
+    def watcher(name: str, number: int) -> Watch:
+        return lambda evaluations, before, best: tell(
+            TuningProgress(name, number, len(graphs), evaluations, budget, before.cycles, best.cycles)
+        )
+
     found: dict[str, TunedRegion] = {}
     regions = []
     for number, (name, graph) in enumerate(graphs.items(), 1):
-
-        def watch(evaluations: int, before: Score, best: Score, name: str = name, number: int = number) -> None:
-            tell(TuningProgress(name, number, len(graphs), evaluations, budget, before.cycles, best.cycles))
-
         mark = fingerprint(graph)
-        if mark not in found:
+        if mark not in found:  # regions of one structure have one plan
+            watch = watcher(name, number)
             found[mark] = tune_region(graph, accelerator, budget=budget, seed=seed, executor=executor, watch=watch)
         regions.append(replace(found[mark], name=name))
     return Tuning(figures(accelerator), budget, seed, tuple(regions))

@@ -173,7 +173,7 @@ def test_a_file_with_a_number_that_makes_no_sense(tuning, tmp_path):
     plain = json.loads(path.read_text())
     plain["regions"][0]["choices"]["groups"][0]["stripes"] = 0
     path.write_text(json.dumps(plain))
-    with pytest.raises(InvalidInput, match=r"is damaged: PlanError: .*at least 1: got 0"):
+    with pytest.raises(InvalidInput, match=r"is damaged: PlanError: .* at least 1: got 0"):
         byoc_hw.Tuning.load(path)
 
 

@@ -107,8 +107,8 @@ def _group(plain: Mapping[str, Any]) -> Group:
 
 
 def _tiling(rows: int, columns: int, channels: int, depth: int, rows_outer: bool, whole_ifm: bool) -> Tiling:
-    sizes = {"rows": rows, "columns": columns, "channels": channels, "depth": depth}
-    return Tiling(**{name: _positive(size) for name, size in sizes.items()}, rows_outer=rows_outer, whole_ifm=whole_ifm)
+    sizes = _positive(rows), _positive(columns), _positive(channels), _positive(depth)
+    return Tiling(*sizes, rows_outer=bool(rows_outer), whole_ifm=bool(whole_ifm))
 
 
 def _blocks(plain: Sequence[int] | None) -> Blocks | None:
