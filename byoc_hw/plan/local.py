@@ -55,8 +55,7 @@ def place_local(ops: Sequence[Op], accelerator: Accelerator, *, exact: bool = Fa
         size, needed = sizes[space], peak(alive)
         found = None
         if needed <= size:
-            found = _in_time(alive, size, unit, True) or _in_time(alive, size, unit, False)
-            found = found or _by_size(alive, size, unit, exact)
+            found = _oldest_first(alive, size, unit) or _by_size(alive, size, unit, exact)
         if found is None:
             raise PlanError(
                 f"what is live at once fits local {names[space]} memory: {needed} bytes needed, {size} bytes there"
@@ -76,26 +75,60 @@ def peak(alive: Sequence[Life]) -> int:
     return most
 
 
-def _in_time(alive: Sequence[Life], size: int, unit: int, oldest: bool) -> dict[Buffer, int] | None:
-    """Each buffer in the order in which they begin: over what has been dead for longest, or as low as possible."""
-    offsets: dict[Buffer, int] = {}
+_RETRIES = 16
+"""Buffers at most that get their place before the others do."""
+
+
+def _oldest_first(alive: Sequence[Life], size: int, unit: int) -> dict[Buffer, int] | None:
+    """Each buffer over what has been dead for longest. One that finds no room gets its place before all others."""
+    before: list[tuple[Life, int]] = []
+    for _ in range(_RETRIES):
+        found = _in_time(alive, size, unit, before)
+        if isinstance(found, dict):
+            return found
+        edges = sorted({0, *(_up(start + life.buffer.nbytes, unit) for life, start in before)})
+        offset = next((edge for edge in edges if _apart(found, edge, before)), None)
+        if offset is None or offset + found.buffer.nbytes > size:
+            return None
+        before.append((found, offset))
+    return None
+
+
+def _in_time(
+    alive: Sequence[Life], size: int, unit: int, before: Sequence[tuple[Life, int]]
+) -> dict[Buffer, int] | Life:
+    """Places in the order in which buffers begin, around those that have one `before`; or the first without room."""
+    offsets = {life.buffer: start for life, start in before}
+    edges = {_up(edge, unit) for life, start in before for edge in (start, start + life.buffer.nbytes)}
     taken = _Taken([], [], [])
     for life in alive:
         nbytes = life.buffer.nbytes
-        best: tuple[tuple[int, int], int] | None = None
-        for offset in taken.edges(unit):
-            if offset + nbytes > size:
-                break
-            last = taken.last(offset, offset + nbytes)
-            if last < life.first and (best is None or (last, offset) < best[0]):
-                best = (last, offset), offset
-                if not oldest:
+        if life.buffer not in offsets:
+            best: tuple[int, int] | None = None
+            for offset in sorted(edges.union(taken.edges(unit))):
+                if offset + nbytes > size:
                     break
-        if best is None:
-            return None
-        offsets[life.buffer] = best[1]
-        taken.put(best[1], best[1] + nbytes, life.last)
+                last = taken.last(offset, offset + nbytes)
+                if last < life.first and (best is None or last < best[0]) and _apart(life, offset, before):
+                    best = last, offset
+            if best is None:
+                return life
+            offsets[life.buffer] = best[1]
+        taken.put(offsets[life.buffer], offsets[life.buffer] + nbytes, life.last)
     return offsets
+
+
+def _apart(life: Life, offset: int, others: Sequence[tuple[Life, int]]) -> bool:
+    """Whether a buffer can lie there beside others that have their places."""
+    stop = offset + life.buffer.nbytes
+    return not any(
+        other.first <= life.last and life.first <= other.last and start < stop and offset < start + other.buffer.nbytes
+        for other, start in others
+    )
+
+
+def _up(edge: int, unit: int) -> int:
+    return -(-edge // unit) * unit
 
 
 @dataclass(frozen=True)
@@ -108,7 +141,7 @@ class _Taken:
 
     def edges(self, unit: int) -> list[int]:
         """Where a buffer may start."""
-        return sorted({0, *(-(-edge // unit) * unit for edge in (*self.starts, *self.stops))})
+        return sorted({0, *(_up(edge, unit) for edge in (*self.starts, *self.stops))})
 
     def last(self, start: int, stop: int) -> int:
         """The last operation that touches any of these bytes, -1 if none does."""
