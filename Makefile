@@ -4,7 +4,7 @@
 #   make test        all tests, or some: make test ARGS="tests/plan -k memory"
 #   make lint        ruff and mypy
 #   make format      let ruff format the sources and fix what it can
-#   make bench       compile time, memory, schedules, cycles end to end: the tables of the README
+#   make bench       compile time, memory, schedules, tuning, cycles end to end: the tables of the README
 #   make notebooks   run the notebooks; with their outputs in out/notebooks
 #   make wheel       dist/byoc_hw-*.whl
 #   make clean       remove .venv and everything else that was generated
@@ -34,7 +34,7 @@ format: .venv/ready
 	$(BIN)/ruff format .
 
 bench: .venv/ready compiler
-	for name in compile_time memory schedule end_to_end; do $(BIN)/python benchmarks/$$name.py --update $(ARGS) || exit 1; done
+	for name in compile_time memory schedule tuning end_to_end; do $(BIN)/python benchmarks/$$name.py --update $(ARGS) || exit 1; done
 
 notebooks: .venv/ready compiler
 	$(BIN)/python notebooks/execute.py --output-dir out/notebooks

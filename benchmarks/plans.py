@@ -16,6 +16,7 @@ import byoc_hw
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Graph, Layer, Reshape
 from byoc_hw.plan import Copy, RegionPlan, plan_region
+from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.model import place_model
 
 _BUILD = importlib.import_module("byoc_hw.build")  # `byoc_hw.build` is the function
@@ -85,10 +86,10 @@ class _Watch:
     seconds: float = 0.0
     placed: tuple[Any, ...] = ()
 
-    def plan_region(self, graph: Graph, accelerator: Accelerator) -> RegionPlan:
+    def plan_region(self, graph: Graph, accelerator: Accelerator, choices: Choices | None = None) -> RegionPlan:
         start = time.perf_counter()
         try:
-            plan = plan_region(graph, accelerator)
+            plan = plan_region(graph, accelerator, choices)
         finally:
             self.seconds += time.perf_counter() - start
         self.plans.append(plan)

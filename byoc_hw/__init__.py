@@ -14,6 +14,7 @@ from byoc_hw.accelerator import (
     LibraryCall,
     Limits,
     Operands,
+    TuningSpace,
 )
 from byoc_hw.errors import (
     ByocHwError,
@@ -26,9 +27,11 @@ from byoc_hw.errors import (
     Unsupported,
 )
 from byoc_hw.pattern import Check, Form, limit, register_pattern
+from byoc_hw.plan.tune import TunedRegion
 from byoc_hw.project import Memory, Project
 from byoc_hw.report.explain import Report
 from byoc_hw.run.result import Cycles, LayerCycles, Result
+from byoc_hw.tuning import Tuning
 from byoc_hw.validate import Difference, TfliteReference, Validation, validate
 from byoc_hw.version import __version__
 
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
     from byoc_hw.frontend.relay.partition import partition_for_hwlib
     from byoc_hw.frontend.relay.table import pattern_table
     from byoc_hw.frontend.relay.tflite import load_tflite
+    from byoc_hw.tune import TuningProgress, tune
 
 __all__ = [
     "DIANA_DIGITAL",
@@ -66,6 +70,10 @@ __all__ = [
     "RunError",
     "TfliteReference",
     "ToolchainMissing",
+    "TunedRegion",
+    "Tuning",
+    "TuningProgress",
+    "TuningSpace",
     "Unsupported",
     "Validation",
     "__version__",
@@ -77,17 +85,20 @@ __all__ = [
     "partition_for_hwlib",
     "pattern_table",
     "register_pattern",
+    "tune",
     "validate",
 ]
 
 _NEEDS_TVM = {
     "OperatorCheck": "byoc_hw.check",
+    "TuningProgress": "byoc_hw.tune",
     "build": "byoc_hw.build",
     "check_operator": "byoc_hw.check",
     "explain": "byoc_hw.build",
     "load_tflite": "byoc_hw.frontend.relay.tflite",
     "partition_for_hwlib": "byoc_hw.frontend.relay.partition",
     "pattern_table": "byoc_hw.frontend.relay.table",
+    "tune": "byoc_hw.tune",
 }
 
 

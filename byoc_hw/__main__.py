@@ -1,4 +1,4 @@
-"""The command line: `python -m byoc_hw build`, `run`, `schedule`, `explain` and `hal-test`."""
+"""The command line: `python -m byoc_hw build`, `tune`, `run`, `schedule`, `explain` and `hal-test`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import argparse
 import re
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -60,6 +62,8 @@ def _fail(error: object, code: int) -> int:
 def _build(options: argparse.Namespace) -> None:
     mod, params = byoc_hw.load_tflite(options.model)
     if options.cpu_only:
+        if options.tuning is not None:
+            raise InvalidInput("--tuning says how regions are planned: with --cpu-only there are none")
         if options.deny:
             raise InvalidInput("--deny says what is not offloaded: with --cpu-only nothing is")
     else:
@@ -67,10 +71,26 @@ def _build(options: argparse.Namespace) -> None:
         mod = byoc_hw.partition_for_hwlib(
             mod, params, options.mod_name, accelerator=accelerator, numerics=options.numerics, deny=options.deny
         )
-    project = byoc_hw.build(mod, params, mod_name=options.mod_name, output_dir=options.output_dir)
+    project = byoc_hw.build(
+        mod, params, mod_name=options.mod_name, output_dir=options.output_dir, tuning=options.tuning
+    )
     print(project.report)
     print(project.memory)
     print(f"The C project is in {project.directory}: make -C {project.directory}")
+
+
+def _tune(options: argparse.Namespace) -> None:
+    if options.jobs < 1:
+        raise InvalidInput(f"--jobs is at least 1: got {options.jobs}")
+    mod, params = byoc_hw.load_tflite(options.model)
+    mod = byoc_hw.partition_for_hwlib(
+        mod, params, accelerator=ACCELERATORS[options.accelerator], numerics=options.numerics, deny=options.deny
+    )
+    with ProcessPoolExecutor(options.jobs) if options.jobs > 1 else nullcontext() as executor:
+        tuning = byoc_hw.tune(mod, executor=executor, budget=options.budget, seed=options.seed)
+    tuning.save(options.output)
+    print(tuning)
+    print(f"The tuning is in {options.output}: python -m byoc_hw build --tuning {options.output}")
 
 
 def _run(options: argparse.Namespace) -> None:
@@ -191,8 +211,18 @@ def _parser() -> argparse.ArgumentParser:
     build.add_argument("--mod-name", default="default", help="what every C name starts with (%(default)s)")
     target = build.add_mutually_exclusive_group()
     _add_accelerator(build, target)
+    build.add_argument("--tuning", type=Path, metavar="FILE", help="plans that `tune` found")
     target.add_argument("--cpu-only", action="store_true", help="all of the model as TVM's C, nothing offloaded")
     build.set_defaults(command=_build)
+
+    tune = _command(commands, "tune", "search for better plans", "model.tflite -o model.tuning --accelerator SMALL")
+    _add_model(tune)
+    tune.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="what `build --tuning` takes")
+    _add_accelerator(tune, tune)
+    tune.add_argument("--budget", type=int, default=1000, help="plans to try for each region (%(default)s)")
+    tune.add_argument("--jobs", type=int, default=1, help="processes that try them (%(default)s)")
+    tune.add_argument("--seed", type=int, default=0, help="of the search; the same one finds the same (%(default)s)")
+    tune.set_defaults(command=_tune)
 
     run = _command(commands, "run", "run one inference of a project (needs no TVM)", "out/model --random 0 --profile")
     run.add_argument("directory", type=Path, metavar="DIR", help="a project that build made")

@@ -166,6 +166,38 @@ class Library:
     calls: Mapping[str, LibraryCall]
 
 
+# ---------------------------------------------------------------- what is decided for each model
+
+
+@dataclass(frozen=True)
+class TuningSpace:
+    """What may be chosen when a region is planned and tuned: what a vendor knows to be worth a try, or not to be.
+
+    Up to `longest_group` layers take turns, in one of `stripes` stripes; of a layer's blocks of weights
+    one of `weight_shares` fit the weight memory at once. Each of the rest can be ruled
+    out: that layers are swapped (height and width), that tensors are held in local memory from one
+    group to the next, that copies overlap with the jobs of the stripe before, that weights stay for
+    all stripes, and that a layer by itself is tiled along every axis. A layer that fits in no other
+    way is tiled nevertheless.
+    """
+
+    longest_group: int = 8
+    stripes: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128)
+    weight_shares: tuple[int, ...] = (1, 2, 3, 4, 6, 8, 12)
+    swap: bool = True
+    hold: bool = True
+    overlap: bool = True
+    resident: bool = True
+    tile: bool = True
+
+    def __post_init__(self) -> None:
+        if self.longest_group < 1:
+            raise InvalidInput(f"tuning space: longest_group is at least 1: got {self.longest_group}")
+        for what, values in (("stripes", self.stripes), ("weight_shares", self.weight_shares)):
+            if 1 not in values or min(values) < 1:
+                raise InvalidInput(f"tuning space: {what} are numbers of at least 1, and 1 is one: got {values}")
+
+
 # ---------------------------------------------------------------- the accelerator
 
 
@@ -176,7 +208,8 @@ class Accelerator:
     `name` is the compiler name (`relay.ext.<name>`) and the prefix of its composites; `label` is
     for reports. Sizes in bytes, costs in accelerator cycles. `limits` maps each layer kind that the
     hardware takes to its limits; a kind that is missing goes to the host. With a `library` the
-    accelerator is driven by whole-layer calls, and the array, local memories and DMA do not apply.
+    accelerator is driven by whole-layer calls, and the array, local memories, DMA and `tuning` do not
+    apply.
     """
 
     name: str = "hwlib"
@@ -202,6 +235,8 @@ class Accelerator:
     flash: int = 2048 * KIB
 
     roundings: tuple[Rounding, ...] = ("upward",)  # see `ROUNDINGS`
+
+    tuning: TuningSpace = field(default_factory=TuningSpace)
 
     def __post_init__(self) -> None:
         if not self.name.isidentifier():

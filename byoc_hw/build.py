@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,13 @@ from byoc_hw.graph import Graph, Layer
 from byoc_hw.overlap import overlapped
 from byoc_hw.pattern import Outcome
 from byoc_hw.plan import layer_by_layer, plan_region
-from byoc_hw.plan.memory import RegionMemory, check_budget
+from byoc_hw.plan.memory import NOTHING, RegionMemory, check_budget
 from byoc_hw.plan.model import ModelMemory, check_ram, place_model
+from byoc_hw.plan.tune import TunedRegion
 from byoc_hw.program import Program, Workspace, check_mod_name
 from byoc_hw.project import Project
 from byoc_hw.report.explain import Report
+from byoc_hw.tuning import Tuning
 
 DEFAULT_MOD_NAME = "default"
 
@@ -42,6 +45,7 @@ def build(
     mod_name: str | None = None,
     output_dir: str | Path | None = None,
     io_in_arena: bool = False,
+    tuning: Tuning | str | Path | None = None,
 ) -> Project:
     """Compile a Relay module to a self-contained C project.
 
@@ -51,11 +55,14 @@ def build(
     starts every C name. `output_dir` is new, empty or an earlier project; by default a temporary
     directory that lives as long as the `Project`. With `io_in_arena` the model's inputs and outputs
     have bytes in the arena as well: the header then has a function for each that gives its address.
-    An input's bytes are used again after its last reader, so that it is filled before each run.
+    An input's bytes are used again after its last reader, so that it is filled before each run. A
+    `tuning`, or the file that holds one, gives the plans of the regions that it knows; the report says
+    where it does not know all of them.
 
     Nothing is written before everything is compiled. Raises `InvalidInput` (a mod_name that differs
-    from the module's record, a shape that is not static ...), `Unsupported` for a region that cannot
-    be lowered, `PlanError` where RAM or flash of the accelerator is exceeded.
+    from the module's record, a shape that is not static, a tuning for another accelerator or for none
+    of the regions ...), `Unsupported` for a region that cannot be lowered, `PlanError` where RAM or
+    flash of the accelerator is exceeded.
     """
     check_module(mod)
     record = record_of(mod)
@@ -68,11 +75,13 @@ def build(
     else:
         report = explain(mod)
     accelerator = REFERENCE if record is None else by_fingerprint(record.accelerator, record.label)
-    job = _Job(accelerator, io_in_arena)
+    job = _Job(accelerator, io_in_arena, _tuning(tuning, record, accelerator))
     with codegen.building_with(job.region):
         host = compile_module(mod, mod_name, job.graphs, job.place)
     memory = job.memory
     assert memory is not None
+    if job.tuning is not None:
+        report = replace(report, tuning=job.how_much_is_tuned())
     if record is not None:
         job.check_budgets(memory, host.constant_bytes)
     parts = Parts(
@@ -85,6 +94,7 @@ def build(
         host_source=host.source,
         host_flash=host.constant_bytes,
         numerics=report.numerics or "relay",
+        tuning={name: vars(region) | {"choices": region.choices.plain()} for name, region in job.tuned.items()},
         report=report.plain(),
         versions={"tvm": tvm.__version__},
     )
@@ -119,6 +129,26 @@ def plan(graph: Graph, accelerator: Accelerator) -> Region:
     return plan_region(graph, accelerator) if accelerator.library is None else library_plan(graph, accelerator)
 
 
+def region_graphs(mod: tvm.IRModule, params: Mapping[str, Any] | None = None) -> dict[str, Graph]:
+    """The regions of a partitioned module by symbol, as `build` plans them. None is planned."""
+    graphs: dict[str, Graph] = {}
+
+    def collect(graph: Graph, accelerator: Accelerator) -> str:
+        graphs[graph.name] = graph
+        return ""
+
+    def place(program: Program, workspaces: Sequence[Workspace]) -> Mapping[str, int]:
+        memories = {}
+        for name, graph in graphs.items():
+            arguments = ((0, 0),) * (len(graph.inputs) + len(graph.outputs))
+            memories[name] = replace(NOTHING, moments=("all of it",), arguments=arguments)
+        return place_model(program, workspaces, memories, ALIGNMENT).arena.offsets
+
+    with codegen.building_with(collect):
+        compile_module(prepare(mod, params), DEFAULT_MOD_NAME, graphs, place)
+    return graphs
+
+
 def why_no_plan(layer: Layer, accelerator: Accelerator) -> str | None:
     """What keeps a layer from being planned by itself, or None: then it goes to the host."""
     inputs = dict.fromkeys(tensor for tensor in layer.inputs if tensor.data is None)
@@ -134,9 +164,11 @@ def why_no_plan(layer: Layer, accelerator: Accelerator) -> str | None:
 class _Job:
     """One build: collects what TVM hands over on the way."""
 
-    def __init__(self, accelerator: Accelerator, io_in_arena: bool) -> None:
+    def __init__(self, accelerator: Accelerator, io_in_arena: bool, tuning: Tuning | None) -> None:
         self.accelerator = accelerator
         self.io_in_arena = io_in_arena
+        self.tuning = tuning
+        self.tuned: dict[str, TunedRegion] = {}
         self.graphs: dict[str, Graph] = {}
         self.regions: dict[str, Region] = {}
         self.own_scratch = 0
@@ -146,8 +178,22 @@ class _Job:
     def region(self, graph: Graph, accelerator: Accelerator) -> str:
         """Plan a region. Its code is written later, with the project; TVM's own copy stays empty."""
         self.graphs[graph.name] = graph
-        self.regions[graph.name] = plan(graph, accelerator)
+        tuned = None if self.tuning is None else self.tuning.region(graph)
+        if tuned is None:
+            self.regions[graph.name] = plan(graph, accelerator)
+            return ""
+        try:
+            self.regions[graph.name] = plan_region(graph, accelerator, tuned.choices)
+        except PlanError as error:
+            raise PlanError(f"{graph.name}: its tuned plan cannot be carried out, tune it again: {error}") from error
+        self.tuned[graph.name] = tuned
         return ""
+
+    def how_much_is_tuned(self) -> str:
+        """How many of the regions are. `InvalidInput` where none is: then the tuning is of another model."""
+        if not self.tuned:
+            raise InvalidInput("a tuning names regions of the model: it has none of them, so it is of another model")
+        return f"{len(self.tuned)} of {len(self.regions)} regions tuned"
 
     def place(self, program: Program, workspaces: Sequence[Workspace]) -> Mapping[str, int]:
         """One arena for host tensors, host workspaces and the intermediates of regions."""
@@ -180,6 +226,16 @@ class _Job:
 
 
 # ---------------------------------------------------------------- input
+
+
+def _tuning(given: Tuning | str | Path | None, record: Record | None, accelerator: Accelerator) -> Tuning | None:
+    if given is None:
+        return None
+    if record is None:
+        raise InvalidInput("a tuning is for a partitioned module: all of this one runs on the host")
+    tuning = given if isinstance(given, Tuning) else Tuning.load(given)
+    tuning.check(accelerator)
+    return tuning
 
 
 def _mod_name(mod: tvm.IRModule, record: Record | None, mod_name: str | None) -> str:

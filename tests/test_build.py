@@ -205,3 +205,16 @@ def test_refuses_an_accelerator_that_this_process_does_not_know():
     strange = mod.with_attr("byoc_hw", tvm.runtime.String(attribute.replace(known, "0" * 16)))
     with pytest.raises(InvalidInput, match="partitioned for accelerator REFERENCE, which this process does not know"):
         byoc_hw.build(strange)
+
+
+@pytest.mark.parametrize("offloaded", [True, False], ids=["offloaded", "host"])
+def test_an_output_and_its_reshape_are_both_written(offloaded):
+    conv = Conv(5, 7, 3, 9)
+    x = variable(conv.ifm_shape, name="x")
+    y = conv.expr(x)
+    flat = relay.reshape(y, (1, -1))
+    mod = module(relay.Tuple([flat, relay.nn.relu(y), y, relay.reshape(flat, (9, -1))]), x)
+    project = byoc_hw.build(byoc_hw.partition_for_hwlib(mod) if offloaded else mod)
+    arrays = list(input_arrays(mod, 1))[-1]
+    for found, wanted in zip(project.run(arrays).outputs, Reference(mod).run(arrays), strict=True):
+        np.testing.assert_array_equal(found, wanted)

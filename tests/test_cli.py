@@ -80,6 +80,18 @@ def test_build_for_the_host_alone(tmp_path, capfd):
     assert not list((tmp_path / "p").rglob("hwlib*"))
 
 
+def test_tune_finds_plans_that_build_takes(tmp_path, capfd):
+    tuning, directory = tmp_path / "digits.tuning", tmp_path / "digits"
+    small = ["--accelerator", "SMALL"]
+    assert cli.main(["tune", MODEL, "-o", str(tuning), *small, "--budget", "20", "--jobs", "2"]) == 0
+    out, error = capfd.readouterr()
+    assert out.startswith("tuned for SMALL (budget 20, seed 0): ")
+    assert error.endswith("\n")
+    assert error.splitlines()[-1].startswith("region 1 of 1: 20 of 20 plans, ")
+    assert cli.main(["build", MODEL, "--output-dir", str(directory), *small, "--tuning", str(tuning)]) == 0
+    assert "(1 of 1 regions tuned)" in capfd.readouterr().out
+
+
 def test_run_writes_what_the_api_gives(built, tmp_path):
     image = heldout().images[:1]
     given = save(tmp_path / "image=1.npy", image)  # an equals sign in the path too
@@ -159,7 +171,7 @@ def test_a_picture_without_matplotlib_says_what_to_install(built, ended, monkeyp
     assert "a picture needs matplotlib: pip install 'byoc-hw[notebooks]'" in error
 
 
-@pytest.mark.parametrize("command", ["build", "run", "schedule", "explain", "hal-test"])
+@pytest.mark.parametrize("command", ["build", "tune", "run", "schedule", "explain", "hal-test"])
 def test_help_has_an_example_and_the_exit_codes(command, capfd):
     with pytest.raises(SystemExit, match=r"^0$"):
         cli.main([command, "--help"])
@@ -170,7 +182,7 @@ def test_help_has_an_example_and_the_exit_codes(command, capfd):
 
 def test_examples_in_the_help_are_commands(capfd):
     seen = []
-    for command in ("build", "run", "explain", "hal-test"):
+    for command in ("build", "tune", "run", "explain", "hal-test"):
         with pytest.raises(SystemExit):
             cli.main([command, "--help"])
         seen.append(capfd.readouterr().out.split("example:\n  python -m byoc_hw ")[1].splitlines()[0])
@@ -282,6 +294,17 @@ def test_a_composite_can_be_denied_in_a_new_process():
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     assert "kept on the host by deny='qnn_add'" in done.stdout
+
+
+def test_a_tuning_that_does_not_belong_to_the_build(ended, tmp_path):
+    tuning = tmp_path / "digits.tuning"
+    code, error = ended("build", MODEL, "--output-dir", tmp_path / "x", "--tuning", tuning)
+    assert (code, "a tuning is a file that Tuning.save wrote" in error) == (2, True)
+    code, error = ended("build", MODEL, "--output-dir", tmp_path / "x", "--tuning", tuning, "--cpu-only")
+    assert (code, "with --cpu-only there are none" in error) == (2, True)
+    code, error = ended("tune", MODEL, "-o", tuning, "--jobs", "0")
+    assert (code, "--jobs is at least 1: got 0" in error) == (2, True)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_directory_with_other_files_is_left_alone(ended, tmp_path):

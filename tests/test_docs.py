@@ -18,7 +18,7 @@ from byoc_hw.pattern import Form, patterns, register_pattern, unregister_pattern
 from byoc_hw.report import capabilities, marks
 
 ROOT = Path(__file__).resolve().parents[1]
-DOCUMENTS = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/integration.md")
+DOCUMENTS = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/integration.md", "docs/tuning.md")
 
 
 def code_blocks(document):
@@ -169,6 +169,27 @@ def test_the_example_library_runs_the_demo(tmp_path, monkeypatch):
     vendor = execute(code_blocks("docs/integration.md")[2])["VENDOR"]
     project = assert_runs_the_demo(vendor, offloaded=1)
     assert "vendor_add(" in (project.directory / "src/digits_vendor.c").read_text()
+
+
+# ---------------------------------------------------------------- docs/tuning.md
+
+
+def test_the_example_of_tuning_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    blocks = code_blocks("docs/tuning.md")
+    names = execute(blocks[0], __name__="__main__")
+    assert "tuned for SMALL (budget 50, seed 0)" in capsys.readouterr().out
+    assert "(1 of 1 regions tuned)" in str(names["project"].report)
+    found = names["tuning"]
+    execute(blocks[1], **names)
+    assert names["tuning"] == found
+
+
+def test_the_example_space_is_one_and_the_table_has_every_field():
+    space = execute(code_blocks("docs/tuning.md")[2], byoc_hw=byoc_hw)["MINE"].tuning
+    assert space != REFERENCE.tuning
+    text = (ROOT / "docs/tuning.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| `(\w+)` \|", text, re.M) == list(vars(space))
 
 
 def assert_runs_the_demo(accelerator, offloaded):

@@ -11,14 +11,14 @@ PATTERNS = PACKAGE.parent / "patterns"
 # From left to right. A room imports what every room may, and rooms to its left but for the front end.
 ROOMS = ["frontend", "params", "plan", "hwlib", "emit", "run", "report"]
 FOR_ALL = {"errors", "accelerator", "graph", "program", "version"}
-WIRING = {"build", "project", "__init__", "__main__", "demo", "check", "validate"}
+WIRING = {"build", "project", "__init__", "__main__", "demo", "check", "validate", "tune", "tuning"}
 EXTRA = {
     "frontend": {"pattern"},
     "report": {"pattern"},
     "pattern": set(),
     "patterns": {"frontend", "pattern"},
 }
-USES_TVM = {"frontend", "patterns", "build", "check"} | {"demo"}
+USES_TVM = {"frontend", "patterns", "build", "check", "tune"} | {"demo"}
 
 
 def modules():

@@ -42,7 +42,7 @@ Files = dict[str, str | bytes]
 
 GENERATOR = "byoc_hw"
 METADATA = "metadata.json"
-METADATA_FORMAT = 3
+METADATA_FORMAT = 4
 
 _OTHER_SOURCES = ("main", "host", "math", "weights")
 # Functions of <mod_name>_math.c: what the host's functions call in place of C's own.
@@ -71,8 +71,8 @@ class Parts:
     `regions` are the planned regions by symbol, placed as `memory` says. `tvm_arena` is what TVM's
     own planner would take for the same module. With `io_in_arena` inputs and outputs are in the
     arena, too. `host_source` is C text that defines the functions of the program's host calls,
-    `host_flash` the bytes of its constants. `report` is a JSON value, `versions` what the project
-    was made with.
+    `host_flash` the bytes of its constants. `tuning` has, for each region that was tuned, what was
+    found for it; it and `report` are JSON values. `versions` is what the project was made with.
     """
 
     program: Program
@@ -84,6 +84,7 @@ class Parts:
     host_source: str = ""
     host_flash: int = 0
     numerics: str = "relay"
+    tuning: Mapping[str, Any] = field(default_factory=dict)
     report: Any = None
     versions: Mapping[str, str] = field(default_factory=dict)
 
@@ -352,6 +353,7 @@ def metadata(parts: Parts, files: list[str]) -> dict[str, Any]:
             "simulated": parts.tiled,
         },
         "numerics": parts.numerics,
+        "tuning": dict(parts.tuning),
         "memory": {
             "ram": {
                 "arena": parts.memory.arena.nbytes,

@@ -97,17 +97,28 @@ def from_plain(plain: Mapping[str, Any]) -> Choices:
 def _group(plain: Mapping[str, Any]) -> Group:
     tiling = plain.get("tiling")
     return Group(
-        int(plain["layers"]),
-        int(plain["stripes"]),
+        _positive(plain["layers"]),
+        _positive(plain["stripes"]),
         frozenset(map(int, plain["whole"])),
         bool(plain["overlap"]),
         bool(plain["resident"]),
-        None if tiling is None else Tiling(**tiling),
+        None if tiling is None else _tiling(**tiling),
     )
+
+
+def _tiling(rows: int, columns: int, channels: int, depth: int, rows_outer: bool, whole_ifm: bool) -> Tiling:
+    sizes = _positive(rows), _positive(columns), _positive(channels), _positive(depth)
+    return Tiling(*sizes, rows_outer=bool(rows_outer), whole_ifm=bool(whole_ifm))
 
 
 def _blocks(plain: Sequence[int] | None) -> Blocks | None:
     if plain is None:
         return None
     channels, depth = plain
-    return Blocks(int(channels), int(depth))
+    return Blocks(_positive(channels), _positive(depth))
+
+
+def _positive(value: int) -> int:
+    if int(value) < 1:
+        raise ValueError(f"sizes and numbers are at least 1: got {value}")
+    return int(value)

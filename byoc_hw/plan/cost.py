@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Add, Conv2d, Dense, DepthwiseConv2d, Layer, Pool2d, Reshape, Softmax, Transpose
-from byoc_hw.plan.steps import Copy, CopyWait, Job, JobWait, RegionPlan, Step
+from byoc_hw.plan.steps import ACTIVATIONS, WEIGHTS, Copy, CopyWait, Job, JobWait, RegionPlan, Step
 from byoc_hw.plan.window import extents
 
 Extents = tuple[int, int, int]
@@ -102,8 +102,9 @@ class Event:
 class Timeline:
     """Cycles of a region, and of each layer in order: how far its calls moved the latest end so far.
 
-    Layers add up to `total` less what the tail's own copies take. `events` are the copies and jobs in
-    the order in which they are started.
+    That is the end of a job or of a copy to main memory: a copy to local memory may come long before
+    the job that it is for. Layers add up to `total` less what the tail's own copies take. `events` are
+    the copies and jobs in the order in which they are started.
     """
 
     total: int
@@ -116,43 +117,48 @@ def timeline(plan: RegionPlan, accelerator: Accelerator) -> Timeline:
     clock = _Clock(accelerator)
     layers = [0] * len(plan.layers)
     for call in plan.calls:
-        before = clock.frontier
+        before = clock.done
         for step in call.steps:
             clock.run(step, plan.layers[call.index], call.index)
-        layers[call.index] += clock.frontier - before
+        layers[call.index] += clock.done - before
     for step in plan.tail:
         clock.run(step, None, None)
     return Timeline(clock.frontier, tuple(layers), tuple(clock.events))
 
 
 class _Clock:
-    """The times, in cycles, at which host, DMA and array are free, and at which each slot is done."""
+    """The times, in cycles, of the host, of what each engine was given, and at which each slot is done."""
 
     def __init__(self, accelerator: Accelerator) -> None:
         self.accelerator = accelerator
-        self.host = self.frontier = 0
+        self.host = self.frontier = self.done = 0
         self.ends: dict[str, list[int]] = {"dma": [], "array": []}
-        self.done: dict[int, int] = {}
+        self.slots: dict[int, int] = {}
         self.events: list[Event] = []
         self.steps = 0
 
     def run(self, step: Step, layer: Layer | None, index: int | None) -> None:
         if isinstance(step, CopyWait | JobWait):
-            self.host = max(self.host, self.done[step.slot])
+            self.host = max(self.host, self.slots[step.slot])
         elif isinstance(step, Copy):
-            self._start(step, "dma", copy_cycles(step.nbytes, step.rows, self.accelerator), index)
+            end = self._start(step, "dma", copy_cycles(step.nbytes, step.rows, self.accelerator), index)
+            if step.target.space not in (ACTIVATIONS, WEIGHTS):
+                self.done = max(self.done, end)
         elif layer is None:
             raise PlanError("a job belongs to a layer: found one in the tail of a region")
         else:
-            self._start(step, "array", job_cycles(layer, step.ifm_shape, step.ofm_shape, self.accelerator), index)
+            cycles = job_cycles(layer, step.ifm_shape, step.ofm_shape, self.accelerator)
+            self.done = max(self.done, self._start(step, "array", cycles, index))
         self.steps += 1
 
-    def _start(self, step: Copy | Job, engine: str, cycles: int, index: int | None) -> None:
+    def _start(self, step: Copy | Job, engine: str, cycles: int, index: int | None) -> int:
         ends = self.ends[engine]
         if len(ends) >= self.accelerator.queue:
             self.host = max(self.host, ends[-self.accelerator.queue])
         start = max(self.host, ends[-1] if ends else 0)
-        ends.append(start + cycles)
-        self.done[step.slot] = start + cycles
-        self.frontier = max(self.frontier, start + cycles)
-        self.events.append(Event(engine, start, start + cycles, self.steps, index))
+        end = start + cycles
+        ends.append(end)
+        self.slots[step.slot] = end
+        self.frontier = max(self.frontier, end)
+        self.events.append(Event(engine, start, end, self.steps, index))
+        return end

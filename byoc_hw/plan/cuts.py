@@ -28,10 +28,11 @@ def cut(layer: Layer, accelerator: Accelerator, share: int | None = None) -> Blo
         return None
     whole = Blocks(layer.out_channels, in_channels(layer))
     possible = (whole, *_candidates(layer, accelerator))
-    for part in SHARES if share is None else (share,):
-        if _fits(layer, whole, part, accelerator):
+    shares = [part for part in SHARES if part in accelerator.tuning.weight_shares]
+    for part in shares if share is None else (share,):
+        if fits(layer, whole, part, accelerator):
             return None  # one block costs the least
-        fitting = [blocks for blocks in possible if _fits(layer, blocks, part, accelerator)]
+        fitting = [blocks for blocks in possible if fits(layer, blocks, part, accelerator)]
         if fitting:
             return min(fitting, key=lambda blocks: _cycles(layer, blocks, accelerator))
     return Blocks(1, 1)
@@ -46,7 +47,7 @@ def most_bytes(layer: Weighted, blocks: Blocks, accelerator: Accelerator) -> tup
     return round_up(round_up(PARAMS_BYTES * blocks.channels, unit) + weights, step), 0
 
 
-def _fits(layer: Weighted, blocks: Blocks, part: int, accelerator: Accelerator) -> bool:
+def fits(layer: Weighted, blocks: Blocks, part: int, accelerator: Accelerator) -> bool:
     """Whether so many blocks fit the weight memory at once."""
     block, beside = most_bytes(layer, blocks, accelerator)
     return part * round_up(block, alignment(accelerator)) + beside <= accelerator.weight_memory

@@ -86,7 +86,7 @@ class Estimates:
         shape = self._shapes[key]
         if kept + (shape.overlapped if overlap else shape.apart) > room:
             return None
-        once = count == 1 or self.weights_stay(at, stop)
+        once = count == 1 or (self.accelerator.tuning.resident and self.weights_stay(at, stop))
         weights = sum(self.load[index] for index in self.order[at:stop]) * (1 if once else shape.stripes)
         if overlap:
             return max(shape.jobs, shape.copied + weights) + shape.lead

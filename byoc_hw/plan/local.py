@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
+from byoc_hw.plan.exact import improved
 from byoc_hw.plan.memory import Lifetime, blocks_from_lifetimes, place
 from byoc_hw.plan.ops import Buffer, Op
 from byoc_hw.plan.steps import ACTIVATIONS, WEIGHTS
@@ -41,19 +42,23 @@ def lives(ops: Sequence[Op]) -> dict[int, list[Life]]:
     return found
 
 
-def place_local(ops: Sequence[Op], accelerator: Accelerator) -> dict[Buffer, int]:
-    """The offset of each buffer. Raises `PlanError` where they do not fit."""
+def place_local(ops: Sequence[Op], accelerator: Accelerator, *, exact: bool = False) -> dict[Buffer, int]:
+    """The offset of each buffer. Raises `PlanError` where they do not fit.
+
+    With `exact` a search goes on where the fast ways find no place though the bytes would be enough.
+    """
     sizes = {ACTIVATIONS: accelerator.activation_memory, WEIGHTS: accelerator.weight_memory}
     names = {ACTIVATIONS: "activation", WEIGHTS: "weight"}
     unit = alignment(accelerator)
     offsets: dict[Buffer, int] = {}
     for space, alive in lives(ops).items():
-        found = _in_time(alive, sizes[space], unit, True) or _in_time(alive, sizes[space], unit, False)
-        found = found or _by_size(alive, sizes[space], unit)
+        size, needed = sizes[space], peak(alive)
+        found = None
+        if needed <= size:
+            found = _oldest_first(alive, size, unit) or _by_size(alive, size, unit, exact)
         if found is None:
             raise PlanError(
-                f"what is live at once fits local {names[space]} memory: "
-                f"{peak(alive)} bytes needed, {sizes[space]} bytes there"
+                f"what is live at once fits local {names[space]} memory: {needed} bytes needed, {size} bytes there"
             )
         offsets |= found
     return offsets
@@ -70,26 +75,60 @@ def peak(alive: Sequence[Life]) -> int:
     return most
 
 
-def _in_time(alive: Sequence[Life], size: int, unit: int, oldest: bool) -> dict[Buffer, int] | None:
-    """Each buffer in the order in which they begin: over what has been dead for longest, or as low as possible."""
-    offsets: dict[Buffer, int] = {}
+_RETRIES = 16
+"""Buffers at most that get their place before the others do."""
+
+
+def _oldest_first(alive: Sequence[Life], size: int, unit: int) -> dict[Buffer, int] | None:
+    """Each buffer over what has been dead for longest. One that finds no room gets its place before all others."""
+    before: list[tuple[Life, int]] = []
+    for _ in range(_RETRIES):
+        found = _in_time(alive, size, unit, before)
+        if isinstance(found, dict):
+            return found
+        edges = sorted({0, *(_up(start + life.buffer.nbytes, unit) for life, start in before)})
+        offset = next((edge for edge in edges if _apart(found, edge, before)), None)
+        if offset is None or offset + found.buffer.nbytes > size:
+            return None
+        before.append((found, offset))
+    return None
+
+
+def _in_time(
+    alive: Sequence[Life], size: int, unit: int, before: Sequence[tuple[Life, int]]
+) -> dict[Buffer, int] | Life:
+    """Places in the order in which buffers begin, around those that have one `before`; or the first without room."""
+    offsets = {life.buffer: start for life, start in before}
+    edges = {_up(edge, unit) for life, start in before for edge in (start, start + life.buffer.nbytes)}
     taken = _Taken([], [], [])
     for life in alive:
         nbytes = life.buffer.nbytes
-        best: tuple[tuple[int, int], int] | None = None
-        for offset in taken.edges(unit):
-            if offset + nbytes > size:
-                break
-            last = taken.last(offset, offset + nbytes)
-            if last < life.first and (best is None or (last, offset) < best[0]):
-                best = (last, offset), offset
-                if not oldest:
+        if life.buffer not in offsets:
+            best: tuple[int, int] | None = None
+            for offset in sorted(edges.union(taken.edges(unit))):
+                if offset + nbytes > size:
                     break
-        if best is None:
-            return None
-        offsets[life.buffer] = best[1]
-        taken.put(best[1], best[1] + nbytes, life.last)
+                last = taken.last(offset, offset + nbytes)
+                if last < life.first and (best is None or last < best[0]) and _apart(life, offset, before):
+                    best = last, offset
+            if best is None:
+                return life
+            offsets[life.buffer] = best[1]
+        taken.put(offsets[life.buffer], offsets[life.buffer] + nbytes, life.last)
     return offsets
+
+
+def _apart(life: Life, offset: int, others: Sequence[tuple[Life, int]]) -> bool:
+    """Whether a buffer can lie there beside others that have their places."""
+    stop = offset + life.buffer.nbytes
+    return not any(
+        other.first <= life.last and life.first <= other.last and start < stop and offset < start + other.buffer.nbytes
+        for other, start in others
+    )
+
+
+def _up(edge: int, unit: int) -> int:
+    return -(-edge // unit) * unit
 
 
 @dataclass(frozen=True)
@@ -102,7 +141,7 @@ class _Taken:
 
     def edges(self, unit: int) -> list[int]:
         """Where a buffer may start."""
-        return sorted({0, *(-(-edge // unit) * unit for edge in (*self.starts, *self.stops))})
+        return sorted({0, *(_up(edge, unit) for edge in (*self.starts, *self.stops))})
 
     def last(self, start: int, stop: int) -> int:
         """The last operation that touches any of these bytes, -1 if none does."""
@@ -129,14 +168,21 @@ _MANY = 400
 """Buffers beyond which placing by size would take too long."""
 
 
-def _by_size(alive: Sequence[Life], size: int, unit: int) -> dict[Buffer, int] | None:
-    """Large buffers first, by the search that places the arena."""
-    if peak(alive) > size or len(alive) > _MANY:
+_WORK = 0.5
+"""The limit of the exact search: a plan needs one at most, but a tuner asks for many."""
+
+
+def _by_size(alive: Sequence[Life], size: int, unit: int, exact: bool) -> dict[Buffer, int] | None:
+    """Large buffers first, by the search that places the arena, and by the exact one."""
+    if len(alive) > _MANY:
         return None
     lifetimes = [
         Lifetime(f"{index:05}", life.buffer.nbytes, life.first, life.last, "") for index, life in enumerate(alive)
     ]
-    arena = place(blocks_from_lifetimes(lifetimes, unit), peak(alive))
+    blocks = blocks_from_lifetimes(lifetimes, unit)
+    arena = place(blocks, peak(alive))
+    if arena.nbytes > size and exact:
+        arena = improved(replace(arena, proven=size), blocks, _WORK)  # as small as needed, not as possible
     if arena.nbytes > size:
         return None
     return {life.buffer: arena.offsets[f"{index:05}"] for index, life in enumerate(alive)}

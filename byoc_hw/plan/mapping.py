@@ -66,7 +66,8 @@ def map_layers(
     for layer, number in zip(graph.layers, component, strict=True):
         members[number].append(layer)
     if swapped is None:
-        swapped = [direct and _can_swap(layers) and _gains(layers, graph, accelerator) for layers in members]
+        swap = direct and accelerator.tuning.swap
+        swapped = [swap and _can_swap(layers) and _gains(layers, graph, accelerator) for layers in members]
     if len(swapped) != len(members):
         raise PlanError(f"{graph.name}: {len(members)} groups of layers are swapped or not: got {len(swapped)} values")
     for layers, wanted in zip(members, swapped, strict=True):

@@ -33,12 +33,12 @@ def plan_region(graph: Graph, accelerator: Accelerator, choices: Choices | None 
     if accelerator.library is not None:
         raise PlanError(f"{graph.name}: accelerator {accelerator.name} is driven by whole-layer calls: nothing to tile")
     graph.verify()  # first: every stage below trusts shapes and order
-    choices = choices or choose(graph, accelerator)
+    given, choices = choices is not None, choices or choose(graph, accelerator)
     mapping = map_layers(graph, accelerator, choices.swapped, choices.direct)  # before storages: it says how they lie
     found = storages(graph, mapping)
     region = Region(graph, mapping, found, choices, accelerator)
     work = region_work(region)  # copies and jobs in a possible order
-    offsets = place_local(work.ops, accelerator)  # by lifetime in that order
+    offsets = place_local(work.ops, accelerator, exact=given)  # by lifetime in that order
     timed = schedule(work.ops, offsets)  # copies earlier or later, as places allow
     calls, tail = _calls(timed.steps, len(graph.layers), work.ops)
     memory = _main_memory(graph, found, calls, tail, work)

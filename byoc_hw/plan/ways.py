@@ -18,10 +18,8 @@ from byoc_hw.plan.mapping import Mapping
 from byoc_hw.plan.storage import Storage, storages
 from byoc_hw.plan.window import extents
 
-LONGEST = 8
-"""Layers of a group at most."""
-
-_STRIPES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128)
+_BORDER_STRIPES = (1, 2, 4, 6, 8)
+"""Into how many stripes layers are cut that load or store where all else stays."""
 
 _FIRST_SHARES = (6, 12)
 """Into how many blocks the weight memory is shared for the first layer."""
@@ -53,7 +51,7 @@ class Ways:
 
     def __init__(self, graph: Graph, mapping: Mapping, accelerator: Accelerator, direct: bool) -> None:
         self.mapping, self.accelerator, self.direct = mapping, accelerator, direct
-        self.layers = mapping.layers
+        self.layers, self.space = mapping.layers, accelerator.tuning
         found = storages(graph, mapping)
         self.all, self.of = found.all, found.of
         self.blocks = tuple(cut(layer, accelerator) for layer in self.layers)
@@ -68,7 +66,7 @@ class Ways:
 
     def fits_whole(self) -> bool:
         """Whether all storages fit local memory, each from its first layer to its last."""
-        if any(isinstance(self.layers[index], Transpose) for index in self.order):
+        if not self.space.hold or any(isinstance(self.layers[index], Transpose) for index in self.order):
             return False
         return max(self._alive(), default=0) <= self.accelerator.activation_memory
 
@@ -101,10 +99,10 @@ class Ways:
         for index in range(len(self.layers)):
             held |= set(starts.get(index, ()))
             held = {one for one in held if self._span(self.all[one])[1] >= index}
-            groups.append(Group(1, whole=frozenset(held)))
+            groups.append(Group(1, 1, frozenset(held), self.space.overlap, self.space.resident))
         border = [index for index in self.order if self._at_border(index)]
         for blocks in self._first_blocks():
-            for stripes in (1, 2, 4, 6, 8) if border else (1,):
+            for stripes in [count for count in _BORDER_STRIPES if count in self.space.stripes] if border else (1,):
                 striped = [replace(group, stripes=stripes) if i in border else group for i, group in enumerate(groups)]
                 yield Choices(self.mapping.swapped, tuple(striped), blocks, self.direct)
 
@@ -113,7 +111,7 @@ class Ways:
         yield self.blocks
         index = next((index for index in self.order if self.estimates.load[index]), None)
         if index is not None and self.estimates.load[index] > 8 * self.accelerator.dma_setup:
-            for share in _FIRST_SHARES:
+            for share in [share for share in _FIRST_SHARES if share in self.space.weight_shares]:
                 smaller = cut(self.layers[index], self.accelerator, share)
                 yield (*self.blocks[:index], smaller, *self.blocks[index + 1 :])
 
@@ -150,7 +148,7 @@ class Ways:
 
     def _steps(self, at: int, held: Held) -> Iterator[tuple[int, Held, float, Group]]:
         """The groups that can follow: where they end, what is held then, their cycles."""
-        for stop in range(at + 1, min(at + LONGEST, len(self.order)) + 1):
+        for stop in range(at + 1, min(at + self.space.longest_group, len(self.order)) + 1):
             indices = self.order[at:stop]
             if stop > at + 1 and isinstance(self.layers[indices[-1]], Transpose):
                 return
@@ -168,6 +166,9 @@ class Ways:
 
     def _held_after(self, at: int, stop: int, held: Held) -> Iterator[Held]:
         """Sets of storages that may lie in local memory behind a group."""
+        if not self.space.hold:
+            yield frozenset()
+            return
         live = [one for one in sorted(self.estimates.touched(at, stop) | held) if self.estimates.ends[one] >= stop]
         if len(live) > 3:  # those that are needed soonest, and all before
             soonest = sorted(live, key=lambda one: self._next(one, stop))
@@ -212,15 +213,15 @@ class Ways:
         best: tuple[float, Group] | None = None
         fitting = 0
         height = extents(self.layers[indices[-1]].ofm)[0]
-        for stripes in _STRIPES:
+        for stripes in sorted(self.space.stripes):
             if stripes > height or fitting > _FURTHER:
                 break
-            for overlap in (True, False) if stripes > 1 else (False,):
+            for overlap in (True, False) if stripes > 1 and self.space.overlap else (False,):
                 cost = self.estimates.striped(at, stop, held, after, whole, stripes, overlap, self.room)
                 if cost is None:
                     continue
                 fitting += 1
-                resident = stripes > 1 and self.estimates.weights_stay(at, stop)
+                resident = stripes > 1 and self.space.resident and self.estimates.weights_stay(at, stop)
                 if best is None or cost < best[0]:
                     best = cost, Group(count, stripes, whole, overlap, resident)
                 break
@@ -242,7 +243,7 @@ class Ways:
         extent = extents(layer.ofm)
         jobs = tile_cycles(layer, None, extent, self.accelerator)
         copied = sum(copy_cycles(tensor.nbytes, extent[0], self.accelerator) for tensor in (*layer.inputs, layer.ofm))
-        for overlap in (True, False):
+        for overlap in (True, False) if self.space.overlap else (False,):
             # Two tiles at a time, or one.
             smaller = replace(
                 self.accelerator,

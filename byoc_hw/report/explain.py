@@ -18,13 +18,14 @@ class Report:
     """The offload report of one model: an `Outcome` for each operator of the model file, in order.
 
     `str()` is for people, `to_json()` for programs; a notebook shows it as a table. `accelerator` is
-    None for a module that was never partitioned.
+    None for a module that was never partitioned. `tuning` says how much of a project is tuned, if any.
     """
 
     mod_name: str
     accelerator: str | None
     numerics: str | None
     outcomes: tuple[Outcome, ...]
+    tuning: str = ""
 
     @property
     def offloaded(self) -> tuple[Outcome, ...]:
@@ -76,6 +77,7 @@ class Report:
         return (
             f"{self.mod_name} on {self.accelerator} (numerics {self.numerics}): {len(self.offloaded)} of "
             f"{len(counted)} operators offloaded, in {regions} region{'' if regions == 1 else 's'}"
+            f"{self.tuning and f' ({self.tuning})'}"
         )
 
     def _rows(self) -> Iterator[str]:
@@ -105,4 +107,5 @@ def from_plain(plain: dict[str, Any]) -> Report:
         plain["accelerator"],
         plain["numerics"],
         tuple(Outcome.from_plain(entry) for entry in plain["outcomes"]),
+        plain["tuning"],
     )

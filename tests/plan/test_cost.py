@@ -95,7 +95,7 @@ def test_a_wait_for_work_that_is_done_costs_nothing():
 
 def test_a_layer_is_charged_with_how_far_it_moves_the_latest_end():
     line = time_of((copy(0),), (job(1),), (copy(2), job(3)), tail=(CopyWait(0), copy(4)))
-    assert line.layers == (101, 0, 101)
+    assert line.layers == (0, 100, 100)  # copies to local memory may be for any layer
     assert line.total == 303
 
 

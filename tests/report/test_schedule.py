@@ -62,6 +62,14 @@ def test_cycles_are_the_simulators(accelerator):
     assert copied == sum(layer.dma_bytes for layer in cycles.by_layer)
 
 
+def test_bytes_moved_are_those_of_the_copies(project):
+    schedule = project.schedule
+    moved = schedule.moved
+    work = [one for region in schedule.regions for one in region.work]
+    assert sum(moved.values()) - moved["reordered"] == sum(one.nbytes for one in work)
+    assert (moved["inputs"], moved["outputs"]) == (64, 10)  # each once
+
+
 def test_regions_follow_each_other():
     mod = byoc_hw.partition_for_hwlib(two_regions())
     project = byoc_hw.build(mod)
@@ -159,6 +167,7 @@ def sample():
         (Wait("copy", 0, 100, 3), Wait("job", 100, 1900, 4), Wait("copy", 1900, 2000, None)),
         (Held("image", 0, 64, 0, 1000), Held(LONG, 64, 64, 100, 1900), Held("model/fc", 0, 32, 1000, 2000)),
         (Held(LONG, 0, 64, 0, 1000), Held("model/fc", 64, 64, 100, 1900)),
+        {"weights": 128, "inputs": 64, "outputs": 32, "spilled": 0, "reordered": 64},
     )
     main = MainMemory(
         96,
@@ -177,7 +186,8 @@ def test_text_has_a_row_for_each_layer():
     assert (
         lines[0] == "net on TINY: 2,000 cycles: array busy 90%, DMA busy 20%; core waits for copies 10%, for jobs 90%"
     )
-    rows = [line.split() for line in lines[1:]]
+    assert lines[1] == "  bytes moved: weights 128, inputs 64, outputs 32 (reordered on the way 64)"
+    rows = [line.split() for line in lines[2:]]
     assert rows[0] == ["layer", "kind", "start", "end", "array", "DMA", "waits"]
     assert rows[1][0].startswith("...")
     assert rows[1][1:] == ["conv2d", "0", "1000", "900", "300", "100"]

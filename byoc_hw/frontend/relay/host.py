@@ -191,6 +191,9 @@ def _repeated_outputs(main: relay.Function) -> dict[int, int]:
 
 
 def _value(expr: relay.Expr) -> object:
+    """What an output's bytes are: a reshape's are its input's."""
+    while isinstance(expr, relay.Call) and isinstance(expr.op, tvm.ir.Op) and expr.op.get_attr("TReshapeOp"):
+        expr = expr.args[0]
     return (expr.tuple_value, expr.index) if isinstance(expr, relay.TupleGetItem) else expr
 
 

@@ -35,8 +35,9 @@ uint64_t hwlib_sim_cycles(void);
 void hwlib_sim_host_advance(uint64_t cycles);
 uint64_t hwlib_sim_host_time(void);
 
-/* A layer's share of hwlib_sim_cycles. Whenever an operation ends later than all before it, the difference goes
- * to the layer that hwlib_hal_mark named, so the shares add up to the total. */
+/* A layer's share of hwlib_sim_cycles. Whenever a job, or a copy to main memory, ends later than all of them
+ * before it, the difference goes to the layer that hwlib_hal_mark named, so the shares add up to the end of
+ * the last. A copy to local memory counts when the job that it is for has ended: it may come long before. */
 uint64_t hwlib_sim_layer_cycles(uint16_t layer);
 
 const hwlib_sim_counters_t *hwlib_sim_layer_counters(uint16_t layer);

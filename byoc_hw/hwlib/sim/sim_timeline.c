@@ -28,6 +28,7 @@ typedef struct {
 static struct {
   uint64_t host[CLOCKS]; /* now */
   uint64_t total;        /* the latest end of any operation, on the accelerator's clock */
+  uint64_t done;         /* the latest end of a job or of a copy to main memory */
   engine_t engines[HWLIB_SIM_ENGINES];
   uint16_t layer;
   uint64_t layer_cycles[HWLIB_SIM_LAYERS];
@@ -125,8 +126,12 @@ hwlib_status_t hwlib_sim_start(uint8_t engine_number, const hwlib_sim_work_t *wo
   }
   uint64_t end = engine->free[CLOCK_ACCELERATOR];
   if (end > sim.total) {
-    sim.layer_cycles[sim.layer] += end - sim.total;
     sim.total = end;
+  }
+  int inward = engine_number == HWLIB_SIM_DMA && (work->area[0].access & HWLIB_SIM_WRITES) != 0;
+  if (!inward && end > sim.done) {
+    sim.layer_cycles[sim.layer] += end - sim.done;
+    sim.done = end;
   }
   hwlib_sim_written(work);
   *token = number * HWLIB_SIM_ENGINES + engine_number;

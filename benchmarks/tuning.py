@@ -1,0 +1,47 @@
+"""What tuning adds on SMALL: accelerator cycles of the planner's own plans, and of those found from there.
+
+Of one inference's regions; `floor` is the larger of what array and DMA take at least (`floor.py`). Plans are
+tried by as many processes as there are cores: that makes it faster, and finds the same.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
+from pathlib import Path
+
+from floor import floor
+from tables import models, options, show
+
+import byoc_hw
+from byoc_hw.build import region_graphs
+
+COLUMNS = ("model", "before", "after", "fewer", "before / floor", "after / floor", "plans tried", "seconds")
+
+
+def main() -> None:
+    parser = options(__doc__)
+    parser.add_argument("--budget", type=int, default=1000, help="plans to try for each region (%(default)s)")
+    given = parser.parse_args()
+    with ProcessPoolExecutor() as executor:
+        show("tuning", COLUMNS, rows(models(given.models), given.budget, executor), into_readme=given.update)
+
+
+def rows(paths: Sequence[Path], budget: int, executor: Executor) -> Iterator[tuple[object, ...]]:
+    for path in paths:
+        mod = byoc_hw.partition_for_hwlib(*byoc_hw.load_tflite(path), accelerator=byoc_hw.SMALL)
+        floors = [floor(graph, byoc_hw.SMALL) for graph in region_graphs(mod).values()]
+        least = max(sum(one.array for one in floors), sum(one.dma for one in floors))
+        start = time.perf_counter()
+        tuning = byoc_hw.tune(mod, executor=executor, budget=budget, progress=False)
+        seconds = time.perf_counter() - start
+        ratios = (tuning.before / least, tuning.after / least)
+        tried = sum(region.evaluations for region in tuning.regions)
+        fewer = f"{1 - tuning.after / tuning.before:.1%}"
+        shown = (path.stem, tuning.before, tuning.after, fewer, *(f"{ratio:.3f}" for ratio in ratios))
+        yield (*shown, tried, f"{seconds:.0f}")
+
+
+if __name__ == "__main__":
+    main()

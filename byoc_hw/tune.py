@@ -1,0 +1,115 @@
+"""Tuning a model: better plans for its regions than the planner's own, searched for with the cost model."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from typing import Any
+
+import tvm
+
+from byoc_hw.accelerator import REFERENCE, Accelerator
+from byoc_hw.build import region_graphs
+from byoc_hw.errors import InvalidInput
+from byoc_hw.frontend.relay.accelerators import by_fingerprint, remember
+from byoc_hw.frontend.relay.partition import check_module, partition_for_hwlib
+from byoc_hw.frontend.relay.record import record_of
+from byoc_hw.plan.tune import TunedRegion, Watch, fingerprint, tune_region
+from byoc_hw.tuning import Tuning, figures, nothing_to_tune
+
+DEFAULT_BUDGET = 1000
+"""Plans that are tried for each region: from a few seconds to a minute of one core."""
+
+
+@dataclass(frozen=True)
+class TuningProgress:
+    """After a round: `number` of `regions` is being tuned, and `evaluations` of `budget` plans of it were tried.
+
+    `before` and `best` are accelerator cycles of the region.
+    """
+
+    region: str
+    number: int
+    regions: int
+    evaluations: int
+    budget: int
+    before: int
+    best: int
+
+    def __str__(self) -> str:
+        return (
+            f"region {self.number} of {self.regions}: {self.evaluations} of {self.budget} plans, "
+            f"{self.best} cycles ({self.before} before)"
+        )
+
+
+def tune(
+    mod: tvm.IRModule,
+    accelerator: Accelerator | None = None,
+    *,
+    params: Mapping[str, Any] | None = None,
+    executor: Executor | None = None,
+    budget: int = DEFAULT_BUDGET,
+    seed: int = 0,
+    progress: bool | Callable[[TuningProgress], None] = True,
+) -> Tuning:
+    """Search for better plans of a model's regions, for `build(..., tuning=...)`.
+
+    `mod` is a Relay module, partitioned or not; one that is not is partitioned for `accelerator`
+    (default: `REFERENCE`). `budget` is how many plans are tried for each region: all that there are
+    where these are fewer, else those near to the best ones found. They are tried in this process, or
+    by an `executor`: of threads, processes, or any other with the interface of `concurrent.futures`.
+    The result depends on `budget` and `seed` alone, not on who evaluates. What may be chosen is the
+    accelerator's `tuning`. No plan is worse than the one that `build` makes without tuning.
+
+    `progress` prints a line to stderr after each round, or is a function that gets a `TuningProgress`.
+
+    Raises `InvalidInput` for an accelerator other than the one that `mod` was partitioned for, one
+    with a vendor library, a model without regions, or a budget below 1.
+    """
+    check_module(mod)
+    if budget < 1:
+        raise InvalidInput(f"budget is at least 1: got {budget}")
+    record = record_of(mod)
+    if record is None:
+        accelerator = accelerator or REFERENCE
+        mod, params = partition_for_hwlib(mod, params, accelerator=accelerator), None
+    elif accelerator is not None and remember(accelerator) != record.accelerator:
+        raise InvalidInput(
+            f"the module was partitioned for accelerator {record.label}: got {accelerator.label}, which differs"
+        )
+    else:
+        accelerator = by_fingerprint(record.accelerator, record.label)
+    if accelerator.library is not None:
+        raise InvalidInput(nothing_to_tune(accelerator))
+    graphs = region_graphs(mod, params)
+    if not graphs:
+        raise InvalidInput(f"tuning is of regions: nothing of the model runs on accelerator {accelerator.label}")
+    tell = _teller(progress)
+
+    def watcher(name: str, number: int) -> Watch:
+        return lambda evaluations, before, best: tell(
+            TuningProgress(name, number, len(graphs), evaluations, budget, before.cycles, best.cycles)
+        )
+
+    found: dict[str, TunedRegion] = {}
+    regions = []
+    for number, (name, graph) in enumerate(graphs.items(), 1):
+        mark = fingerprint(graph)
+        if mark not in found:  # regions of one structure have one plan
+            watch = watcher(name, number)
+            found[mark] = tune_region(graph, accelerator, budget=budget, seed=seed, executor=executor, watch=watch)
+        regions.append(replace(found[mark], name=name))
+    return Tuning(figures(accelerator), budget, seed, tuple(regions))
+
+
+def _teller(progress: bool | Callable[[TuningProgress], None]) -> Callable[[TuningProgress], None]:
+    if callable(progress):
+        return progress
+    return _print if progress else lambda state: None
+
+
+def _print(state: TuningProgress) -> None:
+    print(state, file=sys.stderr, flush=True)

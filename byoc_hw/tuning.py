@@ -1,0 +1,158 @@
+"""What tuning found, as data: saved, shipped, and applied again by `build`. Needs no TVM."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
+from pathlib import Path
+
+from byoc_hw.accelerator import Accelerator
+from byoc_hw.errors import InvalidInput, PlanError
+from byoc_hw.graph import Graph
+from byoc_hw.plan.choices import from_plain
+from byoc_hw.plan.tune import TunedRegion, fingerprint
+from byoc_hw.version import __version__
+
+FORMAT = 1
+
+_TITLES = ("region", "layers", "before", "after", "fewer", "plans tried")
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """The best plan that was found for each region of a model.
+
+    `accelerator` is its name, its label and each figure that plans depend on; `budget` and `seed` are
+    what `tune` was given. `regions` are in the order of the model, with accelerator cycles before (the
+    planner's own choices) and after. `str()` is for people, a notebook shows a table.
+    """
+
+    accelerator: Mapping[str, str | int]
+    budget: int
+    seed: int
+    regions: tuple[TunedRegion, ...]
+
+    @property
+    def before(self) -> int:
+        """Accelerator cycles of all regions with the planner's own choices."""
+        return sum(region.before for region in self.regions)
+
+    @property
+    def after(self) -> int:
+        """Accelerator cycles of all regions as tuned."""
+        return sum(region.after for region in self.regions)
+
+    @cached_property
+    def _by_fingerprint(self) -> dict[str, TunedRegion]:
+        return {region.fingerprint: region for region in self.regions}
+
+    def region(self, graph: Graph) -> TunedRegion | None:
+        """What was found for a region: one of the same layers, shapes and connections, whatever its weights."""
+        return self._by_fingerprint.get(fingerprint(graph))
+
+    def check(self, accelerator: Accelerator) -> None:
+        """`InvalidInput` for another accelerator than the one that was tuned for, with what differs."""
+        if accelerator.library is not None:
+            raise InvalidInput(nothing_to_tune(accelerator))
+        own = figures(accelerator)
+        differing = [
+            f"{name} {self.accelerator.get(name)}, not {value}"
+            for name, value in own.items()
+            if name != "label" and self.accelerator.get(name) != value
+        ]
+        if differing:
+            raise InvalidInput(
+                f"a tuning is for the accelerator that the module was partitioned for, {accelerator.label}: "
+                f"this one is for {self.accelerator.get('label')} ({'; '.join(differing)})"
+            )
+
+    # ------------------------------------------------------------ files
+
+    def save(self, path: str | Path) -> None:
+        """Write a JSON file for `load`, `build(..., tuning=path)` and version control: same tuning, same bytes."""
+        plain = {
+            "generator": "byoc_hw tune",
+            "format": FORMAT,
+            "version": __version__,
+            "accelerator": dict(self.accelerator),
+            "budget": self.budget,
+            "seed": self.seed,
+            "regions": [{**vars(region), "choices": region.choices.plain()} for region in self.regions],
+        }
+        Path(path).write_text(json.dumps(plain, indent=1) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | Path) -> Tuning:
+        """Read what `save` wrote. `InvalidInput` for anything else."""
+        try:
+            plain = json.loads(Path(path).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise InvalidInput(f"a tuning is a file that Tuning.save wrote: {path}: {error}") from error
+        if not isinstance(plain, dict) or plain.get("generator") != "byoc_hw tune":
+            raise InvalidInput(f"a tuning is a file that Tuning.save wrote: {path} is another file")
+        if plain.get("format") != FORMAT:
+            raise InvalidInput(f"format of a tuning is {FORMAT}: got {plain.get('format')} in {path}: tune again")
+        try:
+            regions = tuple(
+                TunedRegion(**{**entry, "choices": from_plain(entry["choices"])}) for entry in plain["regions"]
+            )
+            return cls(plain["accelerator"], plain["budget"], plain["seed"], regions)
+        except (KeyError, TypeError, PlanError) as error:
+            raise InvalidInput(f"{path} is damaged: {type(error).__name__}: {error}") from error
+
+    # ------------------------------------------------------------ for people
+
+    def __str__(self) -> str:
+        rows = list(self._rows())
+        widths = [max(map(len, column)) for column in zip(_TITLES, *rows, strict=True)]
+        lines = [
+            "  ".join(
+                cell.ljust(width) if not at else cell.rjust(width)
+                for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+            )
+            for row in (_TITLES, *rows)
+        ]
+        return "\n".join([self._headline(), *(f"  {line}" for line in lines)])
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{title}</th>" for title in _TITLES)
+        rows = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in self._rows()
+        )
+        return (
+            f"<p>{html.escape(self._headline())}</p><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+        )
+
+    def _headline(self) -> str:
+        return (
+            f"tuned for {self.accelerator['label']} (budget {self.budget}, seed {self.seed}): "
+            f"{self.before} accelerator cycles before, {self.after} after ({_fewer(self.before, self.after)} fewer)"
+        )
+
+    def _rows(self) -> Iterator[tuple[str, ...]]:
+        for region in self.regions:
+            tried = f"{region.evaluations} (all there are)" if region.exact else str(region.evaluations)
+            cycles = str(region.before), str(region.after), _fewer(region.before, region.after)
+            yield (region.name, str(region.layers), *cycles, tried)
+
+
+def figures(accelerator: Accelerator) -> dict[str, str | int]:
+    """An accelerator's name, its label, and each number that plans depend on."""
+    numbers = {entry.name: getattr(accelerator, entry.name) for entry in fields(accelerator)}
+    kept = {name: value for name, value in numbers.items() if isinstance(value, int) and name not in ("ram", "flash")}
+    return {"name": accelerator.name, "label": accelerator.label, **kept}
+
+
+def nothing_to_tune(accelerator: Accelerator) -> str:
+    """Why an accelerator with a library is not tuned."""
+    return (
+        f"tuning is of tiles and copies: accelerator {accelerator.name} is driven by whole-layer calls, "
+        "which its library cuts as it likes"
+    )
+
+
+def _fewer(before: int, after: int) -> str:
+    return f"{1 - after / before:.1%}" if before else "0.0%"

@@ -1,0 +1,216 @@
+"""Tuning a model: found, saved, shipped and built again; what does not belong together is refused."""
+
+import json
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from relay_samples import Conv, Dense, Pool, module, side_by_side, variable
+from tvm import relay
+
+import byoc_hw
+from byoc_hw.demo import heldout, model_path
+from byoc_hw.errors import InvalidInput, PlanError
+
+sys.path.append(str(Path(__file__).parent / "emit"))
+from vendor_library import VENDOR
+
+TIGHT = replace(byoc_hw.SMALL, label="TIGHT", activation_memory=5 * 1024, weight_memory=4 * 1024)
+"""Too small for the images below."""
+
+
+def network(seed=0, height=20):
+    """conv -> conv -> pool, on images of 20 x 16"""
+    x = variable((1, height, 16, 8), name="image")
+    y = Conv(height=height, width=16, channels=8, filters=16, seed=seed).expr(x)
+    y = Conv(height=height, width=16, channels=16, filters=16, seed=seed).expr(y)
+    return module(Pool("nn.avg_pool2d").expr(y), x)
+
+
+def partitioned(mod, accelerator=TIGHT):
+    return byoc_hw.partition_for_hwlib(mod, accelerator=accelerator)
+
+
+def inputs():
+    return np.random.default_rng(0).integers(-128, 128, (1, 20, 16, 8)).astype("int8")
+
+
+@pytest.fixture(scope="module")
+def tuning():
+    return byoc_hw.tune(network(), TIGHT, budget=120, progress=False)
+
+
+# ---------------------------------------------------------------- found, saved, applied
+
+
+def test_a_tuned_build_takes_the_cycles_that_were_found_and_gives_the_same_values(tuning, tmp_path):
+    tuning.save(tmp_path / "model.tuning")
+    plain = byoc_hw.build(partitioned(network()))
+    tuned = byoc_hw.build(partitioned(network()), tuning=tmp_path / "model.tuning")
+    before, after = plain.run(inputs()), tuned.run(inputs())
+    np.testing.assert_array_equal(after.outputs[0], before.outputs[0])
+    assert (before.cycles.total, after.cycles.total) == (tuning.before, tuning.after)
+    assert after.cycles.total < before.cycles.total
+
+
+def test_the_report_and_the_metadata_say_that_a_plan_was_tuned(tuning):
+    project = byoc_hw.build(partitioned(network()), tuning=tuning)
+    assert str(project.report).splitlines()[0].endswith("in 1 region (1 of 1 regions tuned)")
+    metadata = json.loads((project.directory / "metadata.json").read_text())
+    (entry,) = metadata["tuning"].values()
+    assert (entry["before"], entry["after"]) == (tuning.before, tuning.after)
+    assert entry["choices"] == tuning.regions[0].choices.plain()
+    plain = byoc_hw.build(partitioned(network()))
+    assert "tuned" not in str(plain.report)
+    assert json.loads((plain.directory / "metadata.json").read_text())["tuning"] == {}
+
+
+def test_a_tuning_is_for_the_same_model_with_other_weights(tuning):
+    project = byoc_hw.build(partitioned(network(seed=1)), tuning=tuning)
+    assert project.run(inputs()).cycles.total == tuning.after
+
+
+def test_a_file_holds_all_of_it_and_the_same_bytes_whoever_found_it(tuning, tmp_path):
+    tuning.save(tmp_path / "one")
+    with ThreadPoolExecutor(2) as pool:
+        mod = partitioned(network())
+        byoc_hw.tune(mod, TIGHT, budget=120, executor=pool, progress=False).save(tmp_path / "other")
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "other").read_bytes()
+    assert byoc_hw.Tuning.load(tmp_path / "one") == tuning
+
+
+def test_prints_as_a_table(tuning):
+    headline, titles, row = str(tuning).splitlines()
+    assert headline.startswith(f"tuned for TIGHT (budget 120, seed 0): {tuning.before} accelerator cycles before")
+    assert titles.split() == ["region", "layers", "before", "after", "fewer", "plans", "tried"]
+    assert row.split()[:4] == ["tvmgen_default_hwlib_main_0", "4", str(tuning.before), str(tuning.after)]
+    assert "<td>tvmgen_default_hwlib_main_0</td>" in tuning._repr_html_()
+
+
+def test_regions_of_one_structure_are_tuned_once():
+    told = []
+    mod = side_by_side([Dense(seed=seed) for seed in (0, 1)])
+    tuning = byoc_hw.tune(mod, TIGHT, budget=30, progress=told.append)
+    assert len(tuning.regions) == len({region.name for region in tuning.regions})
+    assert {state.region for state in told} == {tuning.regions[0].name}
+    byoc_hw.build(partitioned(mod), tuning=tuning)
+
+
+# ---------------------------------------------------------------- progress
+
+
+def test_progress_is_a_line_for_each_round(capfd):
+    byoc_hw.tune(network(), TIGHT, budget=20)
+    out, error = capfd.readouterr()
+    assert out == ""
+    lines = error.splitlines()
+    assert len(lines) == 2
+    assert lines[-1].startswith("region 1 of 1: 20 of 20 plans, ")
+
+
+def test_progress_can_be_off_or_a_function(capfd):
+    told = []
+    tuning = byoc_hw.tune(network(), TIGHT, budget=20, progress=told.append)
+    byoc_hw.tune(network(), TIGHT, budget=20, progress=False)
+    assert capfd.readouterr() == ("", "")
+    assert [(state.evaluations, state.number, state.regions) for state in told] == [(16, 1, 1), (20, 1, 1)]
+    assert told[-1].best == tuning.after
+
+
+# ---------------------------------------------------------------- what is refused
+
+
+def test_another_accelerator_is_named_with_what_differs(tuning):
+    larger = replace(TIGHT, label="LARGER", weight_memory=8 * 1024)
+    rule = r"partitioned for, LARGER: this one is for TIGHT \(weight_memory 4096, not 8192\)"
+    with pytest.raises(InvalidInput, match=rule):
+        byoc_hw.build(partitioned(network(), larger), tuning=tuning)
+    with pytest.raises(InvalidInput, match="the module was partitioned for accelerator TIGHT: got LARGER"):
+        byoc_hw.tune(partitioned(network()), larger)
+
+
+def test_another_model_is_an_error_and_nothing_is_written(tuning, tmp_path):
+    with pytest.raises(InvalidInput, match="it has none of them, so it is of another model"):
+        byoc_hw.build(partitioned(network(height=18)), tuning=tuning, output_dir=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_model_that_is_known_in_part_says_so():
+    x = variable((1, 20, 16, 8), name="image")
+    first = Conv(height=20, width=16, channels=8).expr(x)
+    between = relay.cast(relay.abs(relay.cast(first, "int16")), "int8")
+    mod = module(Conv(height=20, width=16, channels=8, strides=(2, 2)).expr(between), x)
+    tuning = byoc_hw.tune(mod, TIGHT, budget=5, progress=False)
+    assert len(tuning.regions) == 2
+    project = byoc_hw.build(partitioned(mod), tuning=replace(tuning, regions=tuning.regions[1:]))
+    assert "(1 of 2 regions tuned)" in str(project.report)
+
+
+@pytest.mark.parametrize(
+    ("contents", "rule"),
+    [
+        (None, "a tuning is a file that Tuning.save wrote: .*No such file"),
+        ("choices", "a tuning is a file that Tuning.save wrote"),
+        ('{"generator": "byoc_hw"}', "is another file"),
+        ('{"generator": "byoc_hw tune", "format": 99}', "format of a tuning is 1: got 99 .*: tune again"),
+        ('{"generator": "byoc_hw tune", "format": 1, "regions": [{}]}', "is damaged: KeyError: 'choices'"),
+    ],
+)
+def test_a_file_that_is_none(contents, rule, tmp_path):
+    path = tmp_path / "model.tuning"
+    if contents is not None:
+        path.write_text(contents)
+    with pytest.raises(InvalidInput, match=rule):
+        byoc_hw.build(partitioned(network()), tuning=path)
+
+
+def test_a_file_with_a_number_that_makes_no_sense(tuning, tmp_path):
+    path = tmp_path / "model.tuning"
+    tuning.save(path)
+    plain = json.loads(path.read_text())
+    plain["regions"][0]["choices"]["groups"][0]["stripes"] = 0
+    path.write_text(json.dumps(plain))
+    with pytest.raises(InvalidInput, match=r"is damaged: PlanError: .* at least 1: got 0"):
+        byoc_hw.Tuning.load(path)
+
+
+def test_choices_that_cannot_be_carried_out_say_which_region(tuning):
+    (region,) = tuning.regions
+    everything = replace(region.choices.groups[0], stripes=1, whole=frozenset(range(4)), tiling=None)
+    groups = [replace(everything, layers=1)] * region.layers
+    impossible = replace(region, choices=replace(region.choices, groups=tuple(groups)))
+    with pytest.raises(PlanError, match="main_0: its tuned plan cannot be carried out, tune it again: what is live"):
+        byoc_hw.build(partitioned(network()), tuning=replace(tuning, regions=(impossible,)))
+
+
+def test_an_accelerator_with_a_library_has_nothing_to_tune():
+    with pytest.raises(InvalidInput, match="tuning is of tiles and copies: accelerator vendor is driven by whole"):
+        byoc_hw.tune(Conv().module(), VENDOR)
+
+
+def test_a_model_without_regions_has_nothing_to_tune(tuning):
+    x = variable((1, 4), "float32")
+    with pytest.raises(InvalidInput, match="nothing of the model runs on accelerator TIGHT"):
+        byoc_hw.tune(module(relay.nn.relu(x), x), TIGHT)
+    with pytest.raises(InvalidInput, match="a tuning is for a partitioned module"):
+        byoc_hw.build(network(), tuning=tuning)
+
+
+def test_a_budget_is_at_least_1():
+    with pytest.raises(InvalidInput, match="budget is at least 1: got 0"):
+        byoc_hw.tune(network(), TIGHT, budget=0)
+
+
+# ---------------------------------------------------------------- the shipped model
+
+
+def test_the_shipped_model_is_tuned_without_a_change_of_its_outputs():
+    mod, params = byoc_hw.load_tflite(model_path())
+    mod = byoc_hw.partition_for_hwlib(mod, params, accelerator=byoc_hw.SMALL)
+    tuning = byoc_hw.tune(mod, budget=20, progress=False)
+    report = byoc_hw.validate(byoc_hw.build(mod, tuning=tuning), heldout().images[:1], mod)
+    assert report.ok, report
+    assert tuning.after <= tuning.before
