@@ -9,6 +9,7 @@ from byoc_hw.accelerator import REFERENCE
 from byoc_hw.errors import PlanError
 from byoc_hw.plan.choices import Choices, Group
 from byoc_hw.plan.mapping import is_line, map_layers
+from byoc_hw.plan.tiling import Tiling
 
 
 def upright(samples, height=32, width=4):
@@ -73,6 +74,37 @@ def test_square_that_is_swapped_lies_transposed():
     mapping = map_layers(single(layer), REFERENCE, [True])
     assert mapping.is_swapped(mapping.layers[0].ifm)
     check(single(layer), REFERENCE, choices=Choices((True,), (Group(1),), (None,)))
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_line_is_transposed_on_its_way_out_however_it_lies(swapped):
+    samples = Samples()
+    layer = samples.conv2d(samples.tensor((1, 5, 1, 4)), 6, (2, 1))
+    moved = samples.transpose(layer.ofm, (0, 2, 1, 3))
+    graph = graph_of([layer.ifm], [layer, moved], [moved.ofm])
+    check(graph, REFERENCE, choices=Choices((swapped, False), (Group(2),), (None, None)))
+
+
+def test_transposition_of_a_reshape_has_copies_of_its_own():
+    samples = Samples()
+    first = samples.softmax(samples.tensor((1, 12)))
+    second = samples.reshape(first.ofm, (1, 2, 3, 2))
+    last = samples.transpose(second.ofm, (0, 3, 1, 2))
+    graph = graph_of([first.ifm], [first, second, last], [last.ofm])
+    assert map_layers(graph, REFERENCE).moved == frozenset()
+    check(graph, REFERENCE)
+
+
+def test_runs_of_an_addition_are_in_the_model_s_order():
+    samples = Samples()
+    first = samples.conv2d(samples.tensor((1, 6, 3, 2)), 4, (1, 1))
+    added = samples.add(first.ofm, samples.constant(first.ofm.shape))
+    last = samples.conv2d(added.ofm, 4, (1, 1))
+    groups = Group(1), Group(1, tiling=Tiling(1, 5, 1, 1)), Group(1)
+    graph = graph_of([first.ifm], [first, added, last], [last.ofm])
+    check(graph, REFERENCE, choices=Choices((False,), groups, (None,) * 3))
+    with pytest.raises(PlanError, match=f"{added.name}: a layer by itself"):
+        check(graph, REFERENCE, choices=Choices((True,), groups, (None,) * 3))
 
 
 def test_asks_for_one_value_a_component():
