@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Transpose
+from byoc_hw.plan.storage import can_tile
 from byoc_hw.plan.stripes import stripes
 from byoc_hw.plan.tiled import tiled
 from byoc_hw.plan.work import Region, Work, in_order
@@ -39,6 +40,6 @@ def _check_alone(region: Region, indices: Sequence[int], whole: frozenset[int]) 
     """A tiling, and a transposition, is of one layer, from main memory to main memory."""
     layer = region.layers[indices[0]]
     inputs, ofm = [region.storages.of[tensor] for tensor in layer.inputs], region.storages.of[layer.ofm]
-    elsewhere = any(one.index in whole or one.reordered for one in (*inputs, ofm))
-    if len(indices) != 1 or elsewhere or any(one not in region.homes for one in inputs):
+    inside = any(one.index in whole for one in (*inputs, ofm)) or any(one not in region.homes for one in inputs)
+    if len(indices) != 1 or inside or not can_tile(layer, region.storages.of):
         raise PlanError(f"{layer.name}: a layer by itself is computed from main memory to main memory")

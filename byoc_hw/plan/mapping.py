@@ -85,7 +85,7 @@ def map_layers(
 def _moved(graph: Graph) -> frozenset[int]:
     """Transpositions of an input, before its first layer, and of what is an output only."""
     read = {tensor for layer in graph.layers for tensor in layer.inputs}
-    made = {layer.ofm for layer in graph.layers}
+    made = {layer.ofm for layer in graph.layers if not isinstance(layer, Reshape)}
     found = set()
     for index, layer in enumerate(graph.layers):
         if not isinstance(layer, Transpose) or len(layer.axes) != 4 or layer.ifm.nbytes != layer.ifm.elements:

@@ -17,7 +17,7 @@ from byoc_hw.plan.choices import Blocks, Choices, Group
 from byoc_hw.plan.cuts import cut, fits
 from byoc_hw.plan.flash import in_channels
 from byoc_hw.plan.mapping import map_layers
-from byoc_hw.plan.storage import Storage, storages
+from byoc_hw.plan.storage import Storage, can_tile, storages
 from byoc_hw.plan.tiling import Tiling, round_up
 from byoc_hw.plan.window import extents
 
@@ -74,9 +74,10 @@ class Layout:
     def _tilings(self, first: int, stop: int) -> tuple[Tiling, ...]:
         """The tilings of a group; none where it may have none, or is not of one layer as the model has it."""
         work = self.work(first, stop)
-        if not self.limits.tile or len(work) != 1 or any(one.reordered for one in self._storages(work[0])):
+        if not self.limits.tile or len(work) != 1:
             return ()
-        return tuple(dict.fromkeys(self._tiled(self.layers[work[0]])))
+        layer = self.layers[work[0]]
+        return tuple(dict.fromkeys(self._tiled(layer))) if can_tile(layer, self.storages.of) else ()
 
     def _tiled(self, layer: Layer) -> Iterator[Tiling]:
         for activations, weights in product(_PARTS, _PARTS):

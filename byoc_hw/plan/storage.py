@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 
-from byoc_hw.graph import Graph, Reshape, Tensor, Transpose
+from byoc_hw.graph import Add, Graph, Layer, Reshape, Tensor, Transpose
 from byoc_hw.plan.mapping import Mapping
 from byoc_hw.plan.window import extents
 
@@ -72,6 +72,12 @@ class Storages:
     of: dict[Tensor, Storage]
 
 
+def can_tile(layer: Layer, of: dict[Tensor, Storage]) -> bool:
+    """Whether a tiling can cut a layer: not where an argument lies in another order, nor runs of a swapped addition."""
+    touched = [of[tensor] for tensor in (*layer.inputs, layer.ofm)]
+    return not any(one.reordered or (one.swapped and isinstance(layer, Add)) for one in touched)
+
+
 def storages(graph: Graph, mapping: Mapping) -> Storages:
     """The storages of a mapped graph."""
     found: list[Storage] = []
@@ -101,7 +107,7 @@ def storages(graph: Graph, mapping: Mapping) -> Storages:
                 storage(layer.ofm, mapped.ofm).source = Argument(source.index, _read_strides(layer))
             else:
                 of[layer.ofm] = of[mapped.ofm] = of[layer.ifm]
-                outputs[layer.ofm] = _written_strides(layer)
+                outputs[layer.ofm] = _written_strides(layer, of[layer.ifm])
         else:
             for tensor, there in zip(layer.inputs, mapped.inputs, strict=True):
                 one = storage(tensor, there)
@@ -127,10 +133,12 @@ def _read_strides(layer: Transpose) -> tuple[int, int, int]:
     return height, width, channels
 
 
-def _written_strides(layer: Transpose) -> tuple[int, int, int]:
-    """The strides of a transposition's output, by the dimensions of its input."""
+def _written_strides(layer: Transpose, storage: Storage) -> tuple[int, int, int]:
+    """The strides of a transposition's output, by the dimensions of its input as it lies."""
     strides = _dense(layer.ofm.shape)
     _, height, width, channels = (strides[layer.axes.index(axis)] for axis in range(4))
+    if storage.extents != extents(layer.ifm):  # a line whose height and width are swapped
+        height, width = width, height
     return height, width, channels
 
 

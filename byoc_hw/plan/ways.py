@@ -15,7 +15,7 @@ from byoc_hw.plan.cost import copy_cycles
 from byoc_hw.plan.cuts import cut, psum_bytes, tile_cycles
 from byoc_hw.plan.estimate import Estimates, Held
 from byoc_hw.plan.mapping import Mapping
-from byoc_hw.plan.storage import Storage, storages
+from byoc_hw.plan.storage import Storage, can_tile, storages
 from byoc_hw.plan.window import extents
 
 _BORDER_STRIPES = (1, 2, 4, 6, 8)
@@ -237,7 +237,7 @@ class Ways:
 
     def _tiled(self, index: int, count: int, whole: Held) -> tuple[float, Group] | None:
         layer = self.layers[index]
-        if any(self.of[tensor].reordered for tensor in (*layer.inputs, layer.ofm)):
+        if not can_tile(layer, self.of):
             return None
         passing = self.estimates.bytes_of(whole)
         extent = extents(layer.ofm)

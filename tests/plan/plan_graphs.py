@@ -159,11 +159,12 @@ def graphs(draw, hardware, most=9):
 @st.composite
 def choices(draw, graph, hardware):
     """Any choices of the right shape, good or bad."""
+    direct = draw(st.booleans())
     swapped = tuple(draw(st.booleans()) and draw(st.booleans()) for _ in map_layers(graph, hardware).swapped)
     try:
-        mapping = map_layers(graph, hardware, swapped)
+        mapping = map_layers(graph, hardware, swapped, direct)
     except PlanError:
-        mapping = map_layers(graph, hardware, swapped := (False,) * len(swapped))
+        mapping = map_layers(graph, hardware, swapped := (False,) * len(swapped), direct)
     count = len(storages(graph, mapping).all)
     groups = []
     left = len(graph.layers)
@@ -178,7 +179,7 @@ def choices(draw, graph, hardware):
         tiling = draw(st.none() | tilings) if layers == 1 and draw(st.integers(0, 3)) == 0 else None
         groups.append(Group(layers, draw(st.integers(1, 16)), whole, draw(st.booleans()), draw(st.booleans()), tiling))
     blocks = tuple(draw(st.none() | st.builds(Blocks, st.integers(1, 26), st.integers(1, 26))) for _ in graph.layers)
-    return Choices(swapped, tuple(groups), blocks)
+    return Choices(swapped, tuple(groups), blocks, direct)
 
 
 tilings = st.builds(
