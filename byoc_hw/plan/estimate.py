@@ -65,6 +65,10 @@ class Estimates:
         """Bytes of local memory that storages take."""
         return sum(self.size[one] for one in storages)
 
+    def largest_tiles(self, at: int, stop: int, whole: Held) -> int:
+        """The most bytes that some layer of a group reads and makes in tiles, over all of its stripes."""
+        return max(self.bytes_of(self.touched(one, one + 1) - whole) for one in range(at, stop))
+
     def weights_stay(self, at: int, stop: int) -> bool:
         """Whether the weights of all these layers fit local memory at once."""
         return sum(self.weight_bytes[index] for index in self.order[at:stop]) <= self.accelerator.weight_memory

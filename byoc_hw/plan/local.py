@@ -75,7 +75,7 @@ def peak(alive: Sequence[Life]) -> int:
     return most
 
 
-_RETRIES = 16
+_RETRIES = 8
 """Buffers at most that get their place before the others do."""
 
 
@@ -164,7 +164,7 @@ class _Taken:
         self.starts[first:end], self.stops[first:end], self.lasts[first:end] = map(list, zip(*pieces, strict=True))
 
 
-_MANY = 400
+_MANY = 2500
 """Buffers beyond which placing by size would take too long."""
 
 

@@ -9,16 +9,13 @@ from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Graph
 from byoc_hw.plan.choices import Choices
-from byoc_hw.plan.groups import region_work
-from byoc_hw.plan.local import place_local
-from byoc_hw.plan.mapping import map_layers
 from byoc_hw.plan.memory import Lifetime, RegionMemory, blocks_from_lifetimes, peak, place
 from byoc_hw.plan.ops import Buffer, Op
 from byoc_hw.plan.schedule import Owned, schedule
-from byoc_hw.plan.search import choose
+from byoc_hw.plan.search import best, lay_out
 from byoc_hw.plan.steps import ARGUMENT, SCRATCH, Copy, Job, LayerCall, LocalBuffer, RegionPlan, Step
-from byoc_hw.plan.storage import Storages, storages
-from byoc_hw.plan.work import FLASH_ALIGNMENT, Region, Work
+from byoc_hw.plan.storage import Storages
+from byoc_hw.plan.work import FLASH_ALIGNMENT, Work
 
 
 def plan_region(graph: Graph, accelerator: Accelerator, choices: Choices | None = None) -> RegionPlan:
@@ -33,14 +30,11 @@ def plan_region(graph: Graph, accelerator: Accelerator, choices: Choices | None 
     if accelerator.library is not None:
         raise PlanError(f"{graph.name}: accelerator {accelerator.name} is driven by whole-layer calls: nothing to tile")
     graph.verify()  # first: every stage below trusts shapes and order
-    given, choices = choices is not None, choices or choose(graph, accelerator)
-    mapping = map_layers(graph, accelerator, choices.swapped, choices.direct)  # before storages: it says how they lie
-    found = storages(graph, mapping)
-    region = Region(graph, mapping, found, choices, accelerator)
-    work = region_work(region)  # copies and jobs in a possible order
-    offsets = place_local(work.ops, accelerator, exact=given)  # by lifetime in that order
-    timed = schedule(work.ops, offsets)  # copies earlier or later, as places allow
-    calls, tail = _calls(timed.steps, len(graph.layers), work.ops)
+    laid = best(graph, accelerator) if choices is None else lay_out(graph, choices, accelerator, exact=True)
+    region, work, offsets = laid.region, laid.work, laid.offsets
+    mapping, found = region.mapping, region.storages
+    steps = schedule(work.ops, offsets, laid.order)  # with the waits that are needed
+    calls, tail = _calls(steps, len(graph.layers), work.ops)
     memory = _main_memory(graph, found, calls, tail, work)
     arena = place(blocks_from_lifetimes(memory.scratch, memory.alignment), peak(memory.scratch))
     flash = region.flash.contents(mapping.layers)  # last: only now is it known which blocks are used
@@ -55,7 +49,7 @@ def plan_region(graph: Graph, accelerator: Accelerator, choices: Choices | None 
         },
         tail=tail,
         memory=memory,
-        local=tuple(_local(work.ops, offsets, timed.steps)),
+        local=tuple(_local(work.ops, offsets, steps)),
         reordered=frozenset(
             ARGUMENT + argument.index
             for storage in found.all

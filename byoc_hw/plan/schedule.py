@@ -30,14 +30,6 @@ class Owned:
     op: int | None = None
 
 
-@dataclass(frozen=True)
-class Schedule:
-    """The steps in order, and the cycles that they take on a host that takes no time."""
-
-    steps: tuple[Owned, ...]
-    cycles: int
-
-
 # ---------------------------------------------------------------- what has to wait for what
 
 
@@ -100,14 +92,28 @@ def dependencies(ops: Sequence[Op], offsets: Mapping[Buffer, int]) -> list[set[i
 
 
 @dataclass(frozen=True)
-class _Times:
+class Order:
+    """The DMA's order and the array's, by place in the work, and the times of each operation.
+
+    `before` are those that each has to wait for; `ready` is when it could start.
+    """
+
+    before: list[set[int]]
+    copies: list[int]
+    jobs: list[int]
     start: list[int]
     end: list[int]
     ready: list[int]
 
+    @property
+    def cycles(self) -> int:
+        """The cycles that all takes on a host that takes no time."""
+        return max(self.end, default=0)
 
-def _times(ops: Sequence[Op], before: Sequence[set[int]]) -> tuple[list[int], list[int], _Times]:
-    """The DMA's order and the array's, and when each operation could start, starts and ends."""
+
+def order(ops: Sequence[Op], offsets: Mapping[Buffer, int]) -> Order:
+    """Order the copies: jobs keep theirs."""
+    before = dependencies(ops, offsets)
     is_copy = [isinstance(op.step, Copy) for op in ops]
     needed = _needed(ops, before, is_copy)
     waiting = [len(before[index]) for index in range(len(ops))]
@@ -153,7 +159,7 @@ def _times(ops: Sequence[Op], before: Sequence[set[int]]) -> tuple[list[int], li
         copies.append(index)
         begin(index)
     assert len(copies) + following == len(ops), "the order of the work is a possible one"
-    return copies, jobs, _Times(start, end, ready)
+    return Order(before, copies, jobs, start, end, ready)
 
 
 def _needed(ops: Sequence[Op], before: Sequence[set[int]], is_copy: Sequence[bool]) -> list[int]:
@@ -170,25 +176,17 @@ def _needed(ops: Sequence[Op], before: Sequence[set[int]], is_copy: Sequence[boo
 # ---------------------------------------------------------------- steps
 
 
-def schedule(ops: Sequence[Op], offsets: Mapping[Buffer, int]) -> Schedule:
-    """Order the copies, and put in the waits."""
-    before = dependencies(ops, offsets)
-    copies, jobs, times = _times(ops, before)
-    order = _merged(copies, jobs, times)
-    place = {index: at for engine in (copies, jobs) for at, index in enumerate(engine)}
-    sequence = list(_events(order, ops, before, place))
-    return Schedule(tuple(_slots(sequence, ops, offsets, times, place)), max(times.end, default=0))
+def schedule(ops: Sequence[Op], offsets: Mapping[Buffer, int], found: Order) -> tuple[Owned, ...]:
+    """The steps: copies and jobs in that order, with the waits that they need."""
+    place = {index: at for engine in (found.copies, found.jobs) for at, index in enumerate(engine)}
+    sequence = list(_events(_merged(found), ops, found.before, place))
+    return tuple(_slots(sequence, ops, offsets, found, place))
 
 
-def cycles(ops: Sequence[Op], offsets: Mapping[Buffer, int]) -> int:
-    """The cycles of the schedule."""
-    return max(_times(ops, dependencies(ops, offsets))[2].end, default=0)
-
-
-def _merged(copies: Sequence[int], jobs: Sequence[int], times: _Times) -> list[int]:
+def _merged(times: Order) -> list[int]:
     """All operations in the order in which the host asks for them: each engine's stay in theirs."""
     keyed = []
-    for engine in (copies, jobs):
+    for engine in (times.copies, times.jobs):
         at = 0
         for index in engine:
             at = max(at, times.ready[index], times.start[index] - EARLY)
@@ -223,7 +221,7 @@ def _events(
 
 
 def _slots(
-    events: Sequence[_Event], ops: Sequence[Op], offsets: Mapping[Buffer, int], times: _Times, place: Mapping[int, int]
+    events: Sequence[_Event], ops: Sequence[Op], offsets: Mapping[Buffer, int], times: Order, place: Mapping[int, int]
 ) -> Iterator[Owned]:
     """Give out the slots of tokens. Slot 0 is for what nobody waits for.
 

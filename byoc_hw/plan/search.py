@@ -7,6 +7,7 @@ cheapest ways by estimate are laid out in full and timed; the fastest is taken.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
@@ -15,37 +16,75 @@ from byoc_hw.plan.choice import single_tiling
 from byoc_hw.plan.choices import Choices, Group
 from byoc_hw.plan.groups import region_work
 from byoc_hw.plan.local import place_local
-from byoc_hw.plan.mapping import Mapping, map_layers
-from byoc_hw.plan.schedule import cycles
+from byoc_hw.plan.mapping import map_layers
+from byoc_hw.plan.ops import Buffer
+from byoc_hw.plan.schedule import Order, order
 from byoc_hw.plan.storage import storages
 from byoc_hw.plan.ways import Ways
-from byoc_hw.plan.work import Region
+from byoc_hw.plan.work import Region, Work
 
 ROOM = (1.0, 0.94, 0.86, 0.75)
 """Parts of the local activations that are planned with: places may leave gaps that the estimate does not see."""
 
 
+_ENOUGH = 3000
+"""Copies and jobs of a plan beyond which the first that fits is taken: to lay out more would take too long."""
+
+
+@dataclass(frozen=True)
+class LaidOut:
+    """A region laid out by its choices: all that is left is to write it down."""
+
+    choices: Choices
+    region: Region
+    work: Work
+    offsets: dict[Buffer, int]
+    order: Order
+
+    @property
+    def cycles(self) -> int:
+        """The accelerator cycles of the region."""
+        return self.order.cycles
+
+
+def lay_out(graph: Graph, choices: Choices, accelerator: Accelerator, *, exact: bool = False) -> LaidOut:
+    """A region with these choices. Raises `PlanError` where they cannot be carried out.
+
+    With `exact` places in local memory are searched for where the fast ways find none.
+    """
+    mapping = map_layers(graph, accelerator, choices.swapped, choices.direct)  # before storages: it says how they lie
+    region = Region(graph, mapping, storages(graph, mapping), choices, accelerator)
+    work = region_work(region)  # copies and jobs in a possible order
+    offsets = place_local(work.ops, accelerator, exact=exact)  # by lifetime in that order
+    return LaidOut(choices, region, work, offsets, order(work.ops, offsets))  # copies earlier or later, as places allow
+
+
+def evaluate(graph: Graph, choices: Choices, accelerator: Accelerator) -> int:
+    """The cycles of a region with these choices. Raises `PlanError` where they cannot be carried out."""
+    return lay_out(graph, choices, accelerator).cycles
+
+
 def choose(graph: Graph, accelerator: Accelerator) -> Choices:
-    """Choices for a region that can be carried out. Raises `PlanError` naming a layer that does not fit."""
+    """The planner's own choices. Raises `PlanError` naming a layer that does not fit."""
+    return best(graph, accelerator).choices
+
+
+def best(graph: Graph, accelerator: Accelerator) -> LaidOut:
+    """A region with the planner's own choices. Raises `PlanError` naming a layer that does not fit."""
     for candidates in _candidates(graph, accelerator):
-        found: tuple[int, Choices] | None = None
+        found: LaidOut | None = None
         for candidate in candidates:
             try:
-                taken = evaluate(graph, candidate, accelerator)
+                tried = lay_out(graph, candidate, accelerator)
             except PlanError:
                 continue  # the estimate was too bold: another candidate is more careful
-            if found is None or taken < found[0]:
-                found = taken, candidate
+            if found is None or tried.cycles < found.cycles:
+                found = tried
+            if len(found.work.ops) > _ENOUGH:
+                break
         if found is not None:
-            return found[1]
-    return layer_by_layer(graph, accelerator)
-
-
-def evaluate(graph: Graph, choices: Choices, accelerator: Accelerator, mapping: Mapping | None = None) -> int:
-    """The cycles of a region with these choices. Raises `PlanError` where they cannot be carried out."""
-    mapping = mapping or map_layers(graph, accelerator, choices.swapped, choices.direct)
-    work = region_work(Region(graph, mapping, storages(graph, mapping), choices, accelerator))
-    return cycles(work.ops, place_local(work.ops, accelerator))
+            return found
+    return lay_out(graph, layer_by_layer(graph, accelerator), accelerator)
 
 
 def layer_by_layer(graph: Graph, accelerator: Accelerator) -> Choices:
@@ -57,7 +96,7 @@ def layer_by_layer(graph: Graph, accelerator: Accelerator) -> Choices:
     groups = tuple(Group(1, overlap=False, resident=False, tiling=tiling) for tiling in tilings)
     plain = map_layers(graph, accelerator, direct=False)
     choices = Choices(plain.swapped, groups, (None,) * len(graph.layers), direct=False)
-    evaluate(graph, choices, accelerator, plain)
+    evaluate(graph, choices, accelerator)
     return choices
 
 

@@ -23,7 +23,7 @@ from byoc_hw.graph import Graph, Layer, Tensor
 from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.groups import region_work
 from byoc_hw.plan.local import place_local
-from byoc_hw.plan.schedule import cycles
+from byoc_hw.plan.schedule import order
 from byoc_hw.plan.search import choose
 from byoc_hw.plan.space import Space
 from byoc_hw.plan.steps import SCRATCH
@@ -108,7 +108,7 @@ def evaluated(problem: bytes, choices: Choices, most: int | None = None) -> Scor
         work = region_work(region)
         if most is not None and len(work.ops) > most:
             return None
-        taken = cycles(work.ops, place_local(work.ops, space.accelerator, exact=True))
+        taken = order(work.ops, place_local(work.ops, space.accelerator, exact=True)).cycles
     except PlanError:
         return None
     memory = sum(storage.nbytes for storage, home in work.homes.items() if home.address.space == SCRATCH)

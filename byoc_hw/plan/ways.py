@@ -18,6 +18,9 @@ from byoc_hw.plan.mapping import Mapping
 from byoc_hw.plan.storage import Storage, can_tile, storages
 from byoc_hw.plan.window import extents
 
+_LONGEST = 4
+"""Layers of a group that the planner looks at; the tuner goes as far as the accelerator's space."""
+
 _BORDER_STRIPES = (1, 2, 4, 6, 8)
 """Into how many stripes layers are cut that load or store where all else stays."""
 
@@ -148,7 +151,7 @@ class Ways:
 
     def _steps(self, at: int, held: Held) -> Iterator[tuple[int, Held, float, Group]]:
         """The groups that can follow: where they end, what is held then, their cycles."""
-        for stop in range(at + 1, min(at + self.space.longest_group, len(self.order)) + 1):
+        for stop in range(at + 1, min(at + min(self.space.longest_group, _LONGEST), len(self.order)) + 1):
             indices = self.order[at:stop]
             if stop > at + 1 and isinstance(self.layers[indices[-1]], Transpose):
                 return
@@ -213,9 +216,12 @@ class Ways:
         best: tuple[float, Group] | None = None
         fitting = 0
         height = extents(self.layers[indices[-1]].ofm)[0]
+        most = self.estimates.largest_tiles(at, stop, whole)
         for stripes in sorted(self.space.stripes):
             if stripes > height or fitting > _FURTHER:
                 break
+            if most > stripes * self.room:
+                continue
             for overlap in (True, False) if stripes > 1 and self.space.overlap else (False,):
                 cost = self.estimates.striped(at, stop, held, after, whole, stripes, overlap, self.room)
                 if cost is None:
