@@ -12,7 +12,7 @@ from relay_samples import Add, Conv, Pool, const, module, variable
 from tvm import relay
 
 import byoc_hw
-from byoc_hw.accelerator import REFERENCE, SMALL
+from byoc_hw.accelerator import REFERENCE, SMALL, TuningSpace
 from byoc_hw.demo import heldout, model_path
 from byoc_hw.errors import PlanError
 
@@ -43,6 +43,10 @@ def mixed():
     return module(Pool("nn.max_pool2d").expr(Add().expr(Conv(channels=8, seed=2).expr(host), first)), x)
 
 
+LAYERWISE = replace(REFERENCE, label="LAYERWISE", tuning=TuningSpace(longest_group=1, hold=False))
+"""Every layer from main memory to main memory: what is between layers lies in the arena."""
+
+
 # ---------------------------------------------------------------- the arena
 
 
@@ -50,13 +54,13 @@ def mixed():
 def test_mlperf_tiny_arenas_are_at_their_lower_bound(mlperf_model):
     mod, params = byoc_hw.load_tflite(mlperf_model)
     memory = byoc_hw.build(byoc_hw.partition_for_hwlib(mod, params)).memory
-    assert memory.arena <= 1.02 * memory.lower_bound
+    assert memory.arena <= 1.02 * memory.lower_bound + 16  # what alignment costs
     assert memory.gap == 0
     assert memory.arena <= memory.tvm
 
 
 def test_a_region_between_host_operators_shares_the_arena_with_them():
-    project = assert_bit_exact(mixed())
+    project = assert_bit_exact(mixed(), accelerator=LAYERWISE)
     memory = project.memory
     assert memory.gap == 0
     assert memory.arena < memory.tvm
@@ -66,7 +70,7 @@ def test_a_region_between_host_operators_shares_the_arena_with_them():
 
 
 def test_blocks_of_the_memory_map_lie_in_the_arena():
-    memory = byoc_hw.build(byoc_hw.partition_for_hwlib(mixed())).memory
+    memory = byoc_hw.build(byoc_hw.partition_for_hwlib(mixed(), accelerator=LAYERWISE)).memory
     assert max(offset + nbytes for _, offset, nbytes in memory.blocks.values()) == memory.arena
     assert {owner for owner, _, _ in memory.blocks.values()} >= {"tensor", "region scratch"}
 
@@ -89,7 +93,7 @@ def convolutions():
     ],
 )
 def test_what_does_not_fit_is_named_by_layer(sample, limits, message):
-    mod = byoc_hw.partition_for_hwlib(sample(), accelerator=replace(REFERENCE, label="TINY", **limits))
+    mod = byoc_hw.partition_for_hwlib(sample(), accelerator=replace(LAYERWISE, **limits))
     with pytest.raises(PlanError, match=message):
         byoc_hw.build(mod)
 
@@ -171,10 +175,10 @@ def test_a_run_after_one_that_failed_anywhere_gives_the_same_result(tmp_path, di
 static const int8_t image[] = {c_bytes(image)};
 static int8_t result[10];
 static unsigned long calls, fails_at;
-hwlib_status_t __real_hwlib_hal_job_wait(hwlib_token_t token);
-hwlib_status_t __wrap_hwlib_hal_job_wait(hwlib_token_t token);
-hwlib_status_t __wrap_hwlib_hal_job_wait(hwlib_token_t token) {{
-  hwlib_status_t status = __real_hwlib_hal_job_wait(token);
+hwlib_status_t __real_hwlib_hal_copy_wait(hwlib_token_t token);
+hwlib_status_t __wrap_hwlib_hal_copy_wait(hwlib_token_t token);
+hwlib_status_t __wrap_hwlib_hal_copy_wait(hwlib_token_t token) {{
+  hwlib_status_t status = __real_hwlib_hal_copy_wait(token);
   return ++calls == fails_at ? 77 : status;
 }}
 static int run(unsigned long at) {{
@@ -196,7 +200,7 @@ int main(void) {{
   return 0;
 }}
 """
-    printed = compile_and_run(tmp_path, [digits["one"]], main, "-Wl,--wrap=hwlib_hal_job_wait")
+    printed = compile_and_run(tmp_path, [digits["one"]], main, "-Wl,--wrap=hwlib_hal_copy_wait")
     results = np.frombuffer(printed, np.int8).reshape(-1, 10)
     assert len(results) > 3
     np.testing.assert_array_equal(results, np.tile(expected, (len(results), 1)))

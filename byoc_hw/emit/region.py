@@ -335,7 +335,10 @@ def _descriptors(region: RegionPlan, first_layer: int) -> Iterator[str]:
     for index, layer in enumerate(region.layers):
         if index not in called:
             continue
-        yield c.comment([layer.name])
+        swapped = (
+            [] if layer is region.graph.layers[index] else ["Height and width are swapped, here and in local memory."]
+        )
+        yield c.comment([layer.name, *swapped])
         yield calls.descriptor(_descriptor_name(region, index), layer, first_layer + index)
 
 

@@ -69,7 +69,10 @@ def copy_op(layer: int, move: Transfer, home: Home, buffer: Buffer, inward: bool
     problem = misalignment(step, accelerator.dma_alignment)
     if problem is not None:
         raise PlanError(f"{home.storage.name}: {problem}")
-    accesses = [Access(buffer, move.local, move.local + (move.rows - 1) * move.local_stride + move.nbytes, inward)]
+    stop = move.local + (move.rows - 1) * move.local_stride + move.nbytes
+    if move.local < 0 or stop > buffer.nbytes:
+        raise PlanError(f"{home.storage.name}: a copy of whole rows needs a buffer of whole rows")
+    accesses = [Access(buffer, move.local, stop, inward)]
     if home.address.space != FLASH:
         reach = (move.rows - 1) * move.main_stride + move.nbytes
         accesses.append(Access(home.storage, move.main, move.main + reach, not inward))

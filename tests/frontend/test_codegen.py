@@ -1,6 +1,7 @@
 """A partitioned module under a plain `tvm.relay.build`: the same C, compiled against TVM's own headers."""
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from tvm import relay
 
 import byoc_hw
 import byoc_hw.hwlib
-from byoc_hw.accelerator import REFERENCE
+from byoc_hw.accelerator import REFERENCE, TuningSpace
 from byoc_hw.frontend.relay.host import golden_semantics, quiet
 from byoc_hw.frontend.relay.reference import Reference
 from byoc_hw.hwlib.sim_config import sim_config
@@ -96,8 +97,9 @@ def test_tvm_keeps_no_second_copy_of_the_weights():
 
 
 def test_the_scratch_of_a_region_is_a_buffer_that_a_macro_replaces():
-    sources = sources_of(plain_build(byoc_hw.partition_for_hwlib(network(), mod_name="plain")))
-    (region,) = (source for source in sources if "hwlib_begin" in source)
+    layerwise = replace(REFERENCE, label="LAYERWISE", tuning=TuningSpace(longest_group=1, hold=False))
+    mod = byoc_hw.partition_for_hwlib(network(), mod_name="plain", accelerator=layerwise)
+    (region,) = (source for source in sources_of(plain_build(mod)) if "hwlib_begin" in source)
     assert "#ifdef TVMGEN_PLAIN_HWLIB_MAIN_0_SCRATCH\n" in region
 
 

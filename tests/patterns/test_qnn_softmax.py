@@ -95,5 +95,5 @@ def test_is_close_to_the_float_softmax(accelerator):
     """Many rows, so that the small memory takes them in tiles; the exact result is TFLite's, compared elsewhere."""
     check = byoc_hw.check_operator(Softmax(shape=(300, 64)).module(), accelerator=accelerator, numerics="tflite")
     assert check, str(check)
-    tiles = 1 if accelerator is REFERENCE else 2
-    assert check.project.run([np.zeros((300, 64), np.int8)]).cycles.by_layer[0].jobs == tiles
+    jobs = check.project.run([np.zeros((300, 64), np.int8)]).cycles.by_layer[0].jobs
+    assert (jobs > 1) == (accelerator is not REFERENCE)

@@ -45,12 +45,13 @@ static const hwlib_tile_t tvmgen_avg_pool2d_hwlib_main_0_tiles[] = {
 /* kind, slot, index */
 static const hwlib_step_t tvmgen_avg_pool2d_hwlib_main_0_steps[] = {
   /* mean_1 */
-  {HWLIB_STEP_COPY, 0, 0},
-  {HWLIB_STEP_COPY_WAIT, 0, 0},
-  {HWLIB_STEP_JOB, 0, 0},
-  {HWLIB_STEP_JOB_WAIT, 0, 0},
-  {HWLIB_STEP_COPY, 0, 1},
-  {HWLIB_STEP_COPY_WAIT, 0, 0},
+  {HWLIB_STEP_COPY, 1, 0},
+  {HWLIB_STEP_COPY_WAIT, 1, 0},
+  {HWLIB_STEP_JOB, 1, 0},
+  {HWLIB_STEP_JOB_WAIT, 1, 0},
+  {HWLIB_STEP_COPY, 1, 1},
+  /* the end of the region */
+  {HWLIB_STEP_COPY_WAIT, 1, 0},
 };
 
 static const hwlib_plan_t tvmgen_avg_pool2d_hwlib_main_0_plan = {
@@ -81,11 +82,11 @@ int32_t tvmgen_avg_pool2d_hwlib_main_0(const int8_t *in0, int8_t *out0, uint8_t 
    * in0 [1x5x4x6] -> [1x1x1x6]
    */
   if (status == HWLIB_OK) {
-    status = hwlib_pool2d(&region, &tvmgen_avg_pool2d_hwlib_main_0_pool2d_0, (hwlib_steps_t){0, 6});
+    status = hwlib_pool2d(&region, &tvmgen_avg_pool2d_hwlib_main_0_pool2d_0, (hwlib_steps_t){0, 5});
   }
 
   if (status == HWLIB_OK) {
-    status = hwlib_wait(&region, (hwlib_steps_t){6, 0});
+    status = hwlib_wait(&region, (hwlib_steps_t){5, 1});
   }
   return status == HWLIB_OK ? 0 : HWLIB_RESULT(status, region.layer);
 }

@@ -31,26 +31,27 @@ static const hwlib_pool2d_t tvmgen_max_pool2d_hwlib_main_0_pool2d_0 = {
 
 /* target, source, bytes, rows, target_stride, source_stride */
 static const hwlib_copy_t tvmgen_max_pool2d_hwlib_main_0_copies[] = {
-  { {HWLIB_SPACE_ACTIVATIONS, 0},     {HWLIB_SPACE_ARGUMENT, 0}, 15, 5, 15, 18},
-  {{HWLIB_SPACE_ARGUMENT + 1, 0}, {HWLIB_SPACE_ACTIVATIONS, 92}, 27, 1,  0,  0},
+  { {HWLIB_SPACE_ACTIVATIONS, 0},     {HWLIB_SPACE_ARGUMENT, 0}, 90, 1, 0, 0},
+  {{HWLIB_SPACE_ARGUMENT + 1, 0}, {HWLIB_SPACE_ACTIVATIONS, 92}, 27, 1, 0, 0},
 };
 
 /* ifm, ifm2, ofm, psum, weights, params, ifm_row, ofm_row, ifm_pixel, ofm_pixel, ifm_h, ifm_w,
  *   ifm_c, ofm_h, ofm_w, ofm_c, pad_top, pad_left, pad_bottom, pad_right, flags
  */
 static const hwlib_tile_t tvmgen_max_pool2d_hwlib_main_0_tiles[] = {
-  {0, 0, 92, 0, 0, 0, 15, 9, 3, 3, 5, 5, 3, 3, 3, 3, 0, 1, 1, 0, HWLIB_TILE_FIRST | HWLIB_TILE_LAST},
+  {0, 0, 92, 0, 0, 0, 18, 9, 3, 3, 5, 5, 3, 3, 3, 3, 0, 1, 1, 0, HWLIB_TILE_FIRST | HWLIB_TILE_LAST},
 };
 
 /* kind, slot, index */
 static const hwlib_step_t tvmgen_max_pool2d_hwlib_main_0_steps[] = {
   /* nn.max_pool2d_1 */
-  {HWLIB_STEP_COPY, 0, 0},
-  {HWLIB_STEP_COPY_WAIT, 0, 0},
-  {HWLIB_STEP_JOB, 0, 0},
-  {HWLIB_STEP_JOB_WAIT, 0, 0},
-  {HWLIB_STEP_COPY, 0, 1},
-  {HWLIB_STEP_COPY_WAIT, 0, 0},
+  {HWLIB_STEP_COPY, 1, 0},
+  {HWLIB_STEP_COPY_WAIT, 1, 0},
+  {HWLIB_STEP_JOB, 1, 0},
+  {HWLIB_STEP_JOB_WAIT, 1, 0},
+  {HWLIB_STEP_COPY, 1, 1},
+  /* the end of the region */
+  {HWLIB_STEP_COPY_WAIT, 1, 0},
 };
 
 static const hwlib_plan_t tvmgen_max_pool2d_hwlib_main_0_plan = {
@@ -79,11 +80,11 @@ int32_t tvmgen_max_pool2d_hwlib_main_0(const int8_t *in0, int8_t *out0, uint8_t 
    * in0 [1x5x6x3] -> [1x3x3x3]
    */
   if (status == HWLIB_OK) {
-    status = hwlib_pool2d(&region, &tvmgen_max_pool2d_hwlib_main_0_pool2d_0, (hwlib_steps_t){0, 6});
+    status = hwlib_pool2d(&region, &tvmgen_max_pool2d_hwlib_main_0_pool2d_0, (hwlib_steps_t){0, 5});
   }
 
   if (status == HWLIB_OK) {
-    status = hwlib_wait(&region, (hwlib_steps_t){6, 0});
+    status = hwlib_wait(&region, (hwlib_steps_t){5, 1});
   }
   return status == HWLIB_OK ? 0 : HWLIB_RESULT(status, region.layer);
 }

@@ -40,12 +40,12 @@ static const hwlib_step_t tvmgen_qnn_add_hwlib_main_0_steps[] = {
   /* qnn.add_1 */
   {HWLIB_STEP_COPY, 0, 0},
   {HWLIB_STEP_COPY, 1, 1},
-  {HWLIB_STEP_COPY_WAIT, 0, 0},
   {HWLIB_STEP_COPY_WAIT, 1, 0},
-  {HWLIB_STEP_JOB, 0, 0},
-  {HWLIB_STEP_JOB_WAIT, 0, 0},
-  {HWLIB_STEP_COPY, 0, 2},
-  {HWLIB_STEP_COPY_WAIT, 0, 0},
+  {HWLIB_STEP_JOB, 1, 0},
+  {HWLIB_STEP_JOB_WAIT, 1, 0},
+  {HWLIB_STEP_COPY, 1, 2},
+  /* the end of the region */
+  {HWLIB_STEP_COPY_WAIT, 1, 0},
 };
 
 static const hwlib_plan_t tvmgen_qnn_add_hwlib_main_0_plan = {
@@ -79,11 +79,11 @@ int32_t tvmgen_qnn_add_hwlib_main_0(
    * in0 [1x4x5x6], in1 [1x4x5x6] -> [1x4x5x6]
    */
   if (status == HWLIB_OK) {
-    status = hwlib_add(&region, &tvmgen_qnn_add_hwlib_main_0_add_0, (hwlib_steps_t){0, 8});
+    status = hwlib_add(&region, &tvmgen_qnn_add_hwlib_main_0_add_0, (hwlib_steps_t){0, 6});
   }
 
   if (status == HWLIB_OK) {
-    status = hwlib_wait(&region, (hwlib_steps_t){8, 0});
+    status = hwlib_wait(&region, (hwlib_steps_t){6, 1});
   }
   return status == HWLIB_OK ? 0 : HWLIB_RESULT(status, region.layer);
 }

@@ -47,12 +47,12 @@ static const hwlib_step_t tvmgen_qnn_depthwise_conv2d_hwlib_main_0_steps[] = {
   /* qnn.conv2d_1 */
   {HWLIB_STEP_COPY, 0, 0},
   {HWLIB_STEP_COPY, 1, 1},
-  {HWLIB_STEP_COPY_WAIT, 0, 0},
   {HWLIB_STEP_COPY_WAIT, 1, 0},
-  {HWLIB_STEP_JOB, 0, 0},
-  {HWLIB_STEP_JOB_WAIT, 0, 0},
-  {HWLIB_STEP_COPY, 0, 2},
-  {HWLIB_STEP_COPY_WAIT, 0, 0},
+  {HWLIB_STEP_JOB, 1, 0},
+  {HWLIB_STEP_JOB_WAIT, 1, 0},
+  {HWLIB_STEP_COPY, 1, 2},
+  /* the end of the region */
+  {HWLIB_STEP_COPY_WAIT, 1, 0},
 };
 
 static const hwlib_plan_t tvmgen_qnn_depthwise_conv2d_hwlib_main_0_plan = {
@@ -83,11 +83,11 @@ int32_t tvmgen_qnn_depthwise_conv2d_hwlib_main_0(const int8_t *in0, int8_t *out0
    * in0 [1x5x6x3] -> [1x3x6x3]
    */
   if (status == HWLIB_OK) {
-    status = hwlib_depthwise_conv2d(&region, &tvmgen_qnn_depthwise_conv2d_hwlib_main_0_depthwise_conv2d_0, (hwlib_steps_t){0, 8});
+    status = hwlib_depthwise_conv2d(&region, &tvmgen_qnn_depthwise_conv2d_hwlib_main_0_depthwise_conv2d_0, (hwlib_steps_t){0, 6});
   }
 
   if (status == HWLIB_OK) {
-    status = hwlib_wait(&region, (hwlib_steps_t){8, 0});
+    status = hwlib_wait(&region, (hwlib_steps_t){6, 1});
   }
   return status == HWLIB_OK ? 0 : HWLIB_RESULT(status, region.layer);
 }

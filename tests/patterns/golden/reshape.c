@@ -5,7 +5,7 @@
 #include "reshape_weights.h"
 #include "hwlib.h"
 
-/* tvmgen_reshape_hwlib_main_0: 3 layers, 16 bytes of scratch. */
+/* tvmgen_reshape_hwlib_main_0: 3 layers, 0 bytes of scratch. */
 
 /* nn.max_pool2d_1 */
 static const hwlib_pool2d_t tvmgen_reshape_hwlib_main_0_pool2d_0 = {
@@ -27,13 +27,6 @@ static const hwlib_pool2d_t tvmgen_reshape_hwlib_main_0_pool2d_0 = {
   .scale             = {.multiplier = 1073741824, .left = 1, .right = 31},
   .act_min           = -128,
   .act_max           = 127,
-};
-
-/* nn.batch_flatten_1 */
-static const hwlib_layer_t tvmgen_reshape_hwlib_main_0_reshape_1 = {
-  .id       = 1,
-  .kind     = HWLIB_RESHAPE,
-  .rounding = HWLIB_ROUND_UPWARD,
 };
 
 /* qnn.dense_1 */
@@ -60,38 +53,32 @@ static const hwlib_conv2d_t tvmgen_reshape_hwlib_main_0_dense_2 = {
 /* target, source, bytes, rows, target_stride, source_stride */
 static const hwlib_copy_t tvmgen_reshape_hwlib_main_0_copies[] = {
   { {HWLIB_SPACE_ACTIVATIONS, 0},     {HWLIB_SPACE_ARGUMENT, 0}, 24, 1, 0, 0},
-  {     {HWLIB_SPACE_SCRATCH, 0}, {HWLIB_SPACE_ACTIVATIONS, 24}, 16, 1, 0, 0},
-  { {HWLIB_SPACE_ACTIVATIONS, 0},      {HWLIB_SPACE_SCRATCH, 0}, 16, 1, 0, 0},
   {     {HWLIB_SPACE_WEIGHTS, 0},        {HWLIB_SPACE_FLASH, 0}, 84, 1, 0, 0},
-  {{HWLIB_SPACE_ARGUMENT + 1, 0}, {HWLIB_SPACE_ACTIVATIONS, 16},  3, 1, 0, 0},
+  {{HWLIB_SPACE_ARGUMENT + 1, 0}, {HWLIB_SPACE_ACTIVATIONS, 40},  3, 1, 0, 0},
 };
 
 /* ifm, ifm2, ofm, psum, weights, params, ifm_row, ofm_row, ifm_pixel, ofm_pixel, ifm_h, ifm_w,
  *   ifm_c, ofm_h, ofm_w, ofm_c, pad_top, pad_left, pad_bottom, pad_right, flags
  */
 static const hwlib_tile_t tvmgen_reshape_hwlib_main_0_tiles[] = {
-  {0, 0, 24, 0,  0, 0,  8, 8,  2, 2, 3, 4,  2, 2, 4, 2, 0, 0, 0, 0, HWLIB_TILE_FIRST | HWLIB_TILE_LAST},
-  {0, 0, 16, 0, 36, 0, 16, 3, 16, 3, 1, 1, 16, 1, 1, 3, 0, 0, 0, 0, HWLIB_TILE_FIRST | HWLIB_TILE_LAST},
+  { 0, 0, 24, 0,  0, 0,  8, 8,  2, 2, 3, 4,  2, 2, 4, 2, 0, 0, 0, 0, HWLIB_TILE_FIRST | HWLIB_TILE_LAST},
+  {24, 0, 40, 0, 36, 0, 16, 3, 16, 3, 1, 1, 16, 1, 1, 3, 0, 0, 0, 0, HWLIB_TILE_FIRST | HWLIB_TILE_LAST},
 };
 
 /* kind, slot, index */
 static const hwlib_step_t tvmgen_reshape_hwlib_main_0_steps[] = {
   /* nn.max_pool2d_1 */
-  {HWLIB_STEP_COPY, 0, 0},
-  {HWLIB_STEP_COPY_WAIT, 0, 0},
-  {HWLIB_STEP_JOB, 0, 0},
-  {HWLIB_STEP_JOB_WAIT, 0, 0},
-  {HWLIB_STEP_COPY, 0, 1},
-  {HWLIB_STEP_COPY_WAIT, 0, 0},
-  /* qnn.dense_1 */
-  {HWLIB_STEP_COPY, 0, 2},
-  {HWLIB_STEP_COPY, 1, 3},
-  {HWLIB_STEP_COPY_WAIT, 0, 0},
+  {HWLIB_STEP_COPY, 1, 0},
+  {HWLIB_STEP_COPY, 2, 1},
   {HWLIB_STEP_COPY_WAIT, 1, 0},
-  {HWLIB_STEP_JOB, 0, 1},
-  {HWLIB_STEP_JOB_WAIT, 0, 0},
-  {HWLIB_STEP_COPY, 0, 4},
-  {HWLIB_STEP_COPY_WAIT, 0, 0},
+  {HWLIB_STEP_JOB, 0, 0},
+  /* qnn.dense_1 */
+  {HWLIB_STEP_COPY_WAIT, 2, 0},
+  {HWLIB_STEP_JOB, 2, 1},
+  {HWLIB_STEP_JOB_WAIT, 2, 0},
+  {HWLIB_STEP_COPY, 2, 2},
+  /* the end of the region */
+  {HWLIB_STEP_COPY_WAIT, 2, 0},
 };
 
 static const hwlib_plan_t tvmgen_reshape_hwlib_main_0_plan = {
@@ -102,11 +89,12 @@ static const hwlib_plan_t tvmgen_reshape_hwlib_main_0_plan = {
 
 int32_t tvmgen_reshape_hwlib_main_0(const int8_t *in0, int8_t *out0, uint8_t *scratch)
 {
+  (void)scratch;
   const hwlib_place_t spaces[] = {
     {HWLIB_LOCAL_ACTIVATIONS, 0},
     {HWLIB_LOCAL_WEIGHTS, 0},
     {HWLIB_MAIN, (uintptr_t)tvmgen_reshape_hwlib_main_0_flash},
-    {HWLIB_MAIN, (uintptr_t)scratch},
+    {HWLIB_MAIN, 0},
     {HWLIB_MAIN, (uintptr_t)in0},
     {HWLIB_MAIN, (uintptr_t)out0},
   };
@@ -117,14 +105,7 @@ int32_t tvmgen_reshape_hwlib_main_0(const int8_t *in0, int8_t *out0, uint8_t *sc
    * in0 [1x3x4x2] -> [1x2x4x2]
    */
   if (status == HWLIB_OK) {
-    status = hwlib_pool2d(&region, &tvmgen_reshape_hwlib_main_0_pool2d_0, (hwlib_steps_t){0, 6});
-  }
-
-  /* 1: reshape nn.batch_flatten_1
-   * layer 0 [1x2x4x2] -> [1x16]
-   */
-  if (status == HWLIB_OK) {
-    status = hwlib_reshape(&region, &tvmgen_reshape_hwlib_main_0_reshape_1, (hwlib_steps_t){6, 0});
+    status = hwlib_pool2d(&region, &tvmgen_reshape_hwlib_main_0_pool2d_0, (hwlib_steps_t){0, 4});
   }
 
   /* 2: dense qnn.dense_1
@@ -134,11 +115,11 @@ int32_t tvmgen_reshape_hwlib_main_0(const int8_t *in0, int8_t *out0, uint8_t *sc
    * layer 1 [1x16] -> [1x3]
    */
   if (status == HWLIB_OK) {
-    status = hwlib_dense(&region, &tvmgen_reshape_hwlib_main_0_dense_2, (hwlib_steps_t){6, 8});
+    status = hwlib_dense(&region, &tvmgen_reshape_hwlib_main_0_dense_2, (hwlib_steps_t){4, 4});
   }
 
   if (status == HWLIB_OK) {
-    status = hwlib_wait(&region, (hwlib_steps_t){14, 0});
+    status = hwlib_wait(&region, (hwlib_steps_t){8, 1});
   }
   return status == HWLIB_OK ? 0 : HWLIB_RESULT(status, region.layer);
 }
