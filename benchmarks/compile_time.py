@@ -25,7 +25,7 @@ from tvm.ir.memory_pools import WorkspaceMemoryPools, WorkspacePoolInfo
 import byoc_hw
 from byoc_hw.frontend.relay.host import ALIGNMENT, golden_semantics, quiet
 
-SIZES = (125, 250, 500)
+SIZES = (60, 125, 250, 500)
 LARGE = replace(byoc_hw.REFERENCE, label="LARGE", ram=16 << 20, flash=64 << 20)
 
 COLUMNS = ("model", "partition s", "build s", "TVM alone s", "ratio")
