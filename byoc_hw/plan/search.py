@@ -7,6 +7,7 @@ cheapest ways by estimate are laid out in full and timed; the fastest is taken.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 from byoc_hw.accelerator import Accelerator
@@ -92,12 +93,16 @@ def layer_by_layer(graph: Graph, accelerator: Accelerator) -> Choices:
 
     Raises `PlanError` naming a layer that does not fit.
     """
+    choices = _one_by_one(graph, accelerator)
+    evaluate(graph, choices, accelerator)
+    return choices
+
+
+def _one_by_one(graph: Graph, accelerator: Accelerator) -> Choices:
     tilings = (single_tiling(layer, accelerator) for layer in graph.layers)
     groups = tuple(Group(1, overlap=False, resident=False, tiling=tiling) for tiling in tilings)
     plain = map_layers(graph, accelerator, direct=False)
-    choices = Choices(plain.swapped, groups, (None,) * len(graph.layers), direct=False)
-    evaluate(graph, choices, accelerator)
-    return choices
+    return Choices(plain.swapped, groups, (None,) * len(graph.layers), direct=False)
 
 
 def _candidates(graph: Graph, accelerator: Accelerator) -> Iterator[Iterator[Choices]]:
@@ -108,4 +113,11 @@ def _candidates(graph: Graph, accelerator: Accelerator) -> Iterator[Iterator[Cho
         ways = Ways(graph, one, accelerator, one is mapping)
         if ways.fits_whole():
             yield ways.resident()
-        yield (choices for room in ROOM if (choices := ways.best(room)) is not None)
+        yield _in_parts(graph, ways, accelerator)
+
+
+def _in_parts(graph: Graph, ways: Ways, accelerator: Accelerator) -> Iterator[Choices]:
+    """The best way for each part of local memory, and each layer by itself: as good where memory is tiny."""
+    yield from (choices for room in ROOM if (choices := ways.best(room)) is not None)
+    with suppress(PlanError):  # then nothing is lost
+        yield _one_by_one(graph, accelerator)

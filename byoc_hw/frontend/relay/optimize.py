@@ -17,8 +17,8 @@ from byoc_hw.frontend.relay.accelerators import Session, by_name, session
 from byoc_hw.frontend.relay.compose import called_with, rebuild_calls, without_composite
 from byoc_hw.frontend.relay.lower import lower_region, region_layout
 from byoc_hw.frontend.relay.sources import operator_name, source_names
-from byoc_hw.frontend.relay.table import entries, parse_composite
-from byoc_hw.graph import Layer
+from byoc_hw.frontend.relay.table import entries, parse_composite, why_no_plan
+from byoc_hw.graph import Layer, Transpose
 from byoc_hw.pattern import Recorder
 
 _ELEMENTWISE = ("qnn.requantize", "clip")
@@ -64,9 +64,14 @@ def optimize(mod: tvm.IRModule, compiler: str) -> tvm.IRModule:
             ]
         )(mod)
     try:
-        lower_region(mod["main"], "region", current.numerics).verify()
+        graph = lower_region(mod["main"], "region", current.numerics)
+        graph.verify()
     except Unsupported as error:
         raise NoNHWC(str(error)) from error
+    for layer in graph.layers:  # the others were planned when they were matched
+        problem = why_no_plan(layer, current.accelerator) if isinstance(layer, Transpose) else None
+        if problem is not None:
+            raise NoNHWC(problem)
     return mod
 
 

@@ -45,6 +45,11 @@ def plan_with(planner: Planner) -> None:
     _why_no_plan = planner
 
 
+def why_no_plan(layer: Layer, accelerator: Accelerator) -> str | None:
+    """What keeps a layer from being planned, as `plan_with` was told to find out."""
+    return _why_no_plan(layer, accelerator)
+
+
 @functools.cache
 def load_patterns() -> None:
     """Import every module of `byoc_hw.patterns`, and what installed packages bring; each registers itself."""
@@ -139,7 +144,7 @@ def _rejection(pattern: Pattern, found: Match, layer: Layer, session: Session) -
         rule = BrokenRule("data layout is NHWC, or can be brought to it", f"NCHW: {session.nchw_problem}")
         broken = (rule, *broken)
     if not broken:
-        problem = _why_no_plan(layer, session.accelerator)
+        problem = why_no_plan(layer, session.accelerator)
         return Rejection(pattern.name, near_miss=problem) if problem else None
     return Rejection(pattern.name, broken)
 
