@@ -48,7 +48,7 @@ def check_or_refused(graph, hardware):
 
 
 @given(windows(), st.integers(1, 24), st.integers(1, 40), st.sampled_from([8, 4, 2]), SMALL_ACCELERATORS, SEEDS)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_convolution_in_tiles_is_the_convolution(window, in_channels, channels, bits, hardware, seed):
     geometry, height, width = window
     samples = Samples(seed)
@@ -65,8 +65,8 @@ def test_depthwise_in_tiles_is_the_depthwise(window, channels, bits, hardware, s
     check_or_refused(single(layer), hardware)
 
 
-@given(st.integers(1, 900), st.integers(1, 60), st.sampled_from([8, 4, 2]), SMALL_ACCELERATORS, SEEDS)
-@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 500), st.integers(1, 60), st.sampled_from([8, 4, 2]), SMALL_ACCELERATORS, SEEDS)
+@settings(max_examples=25, deadline=None)
 def test_dense_in_slices_is_the_dense(depth, channels, bits, hardware, seed):
     samples = Samples(seed)
     check_or_refused(single(samples.dense(samples.tensor((1, depth)), channels, bits)), hardware)
