@@ -1,5 +1,7 @@
 """NCHW models, as they come from ONNX and PyTorch, run in NHWC inside their regions."""
 
+from dataclasses import replace
+
 import pytest
 import tvm
 from bit_exact import assert_bit_exact
@@ -7,6 +9,7 @@ from relay_samples import Add, Conv, Pool, Quantized, module, variable
 from tvm import relay
 
 import byoc_hw
+from byoc_hw.accelerator import REFERENCE
 from byoc_hw.errors import Unsupported
 from byoc_hw.frontend.relay.lower import lower_region
 from byoc_hw.frontend.relay.record import regions
@@ -104,3 +107,10 @@ def test_an_operator_without_a_composite_is_named():
     mod = module(relay.nn.relu(x), x)
     with pytest.raises(Unsupported, match=r"nn.relu cannot be lowered: no composite of the pattern table holds it"):
         lower_region(mod["main"], "region")
+
+
+def test_a_dma_that_cannot_move_single_bytes_leaves_nchw_to_the_host():
+    mod = Conv(8, 8, 4, 8, layout="NCHW").module()
+    aligned = replace(REFERENCE, label="ALIGNED", dma_alignment=2)
+    project = assert_bit_exact(mod, accelerator=aligned, count=1)
+    assert "NCHW: layout_transpose: a copy's addresses, lengths and strides are multiples of 2" in str(project.report)
