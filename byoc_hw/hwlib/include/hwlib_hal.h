@@ -226,9 +226,11 @@ hwlib_status_t hwlib_hal_init(void);
  *   called     by steps of a plan, inside a region
  *   alignment  addresses, strides and bytes are multiples of the accelerator's dma_alignment; where that is
  *              1, any byte. Copies never overlap themselves.
- *   in flight  other copies and jobs, on other bytes; the plan waits where bytes are shared. Main memory on
- *              both sides of a copy stays as it is until the copy was waited for. Caches are the HAL's
- *              business: what the host wrote before the call is copied, what comes is seen after the wait.
+ *   in flight  jobs, on other bytes: the plan waits where bytes are shared; and other copies, which follow one
+ *              another, so that one may read or write over what an earlier one wrote or read, in main memory
+ *              too. The host leaves main memory on both sides of a copy as it is until the copy was waited
+ *              for. Caches are the HAL's business: what the host wrote before the call is copied, what comes
+ *              is seen after the wait.
  *   blocks     not, unless the engine's queue is full: then until it has room. Any number of copies may be
  *              started and only the last waited for.
  *   *token     not 0, and different from those in flight; not written unless HWLIB_OK is returned
