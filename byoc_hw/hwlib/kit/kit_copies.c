@@ -260,6 +260,23 @@ static void check_many(void)
   kit_end();
 }
 
+/* In, out, and in again: each copy moves what the one before it brought. */
+static void check_chain(void)
+{
+  hwlib_token_t token = 0;
+  hwlib_place_t first = kit_local(&kit_memories[0], 0), second = kit_local(&kit_memories[1], 0);
+  kit_begin(COPY_1D, "", "moves what the copy before it brought, without a wait in between");
+  kit_fill(kit_before, KIT_WINDOW);
+  memset(kit_expected, 0, KIT_WINDOW); /* between the memories */
+  if (kit_ok(COPY_1D, hwlib_hal_copy_1d(first, kit_main(kit_before), KIT_WINDOW, &token)) &&
+      kit_ok(COPY_1D, hwlib_hal_copy_1d(kit_main(kit_expected), first, KIT_WINDOW, &token)) &&
+      kit_ok(COPY_1D, hwlib_hal_copy_1d(second, kit_main(kit_expected), KIT_WINDOW, &token)) &&
+      kit_ok(COPY_WAIT, hwlib_hal_copy_wait(token)) && kit_fetch(&kit_memories[1], 0, kit_got, KIT_WINDOW)) {
+    (void)kit_compare(COPY_1D, kit_before, KIT_WINDOW);
+  }
+  kit_end();
+}
+
 /* A copy that is still reading its source brings in what is written there after the wait. */
 static void check_source_is_free(void)
 {
@@ -292,4 +309,5 @@ void kit_check_copy_wait(void)
   check_order("in any order", mixed);
   check_last();
   check_many();
+  check_chain();
 }
