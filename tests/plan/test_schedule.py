@@ -84,6 +84,12 @@ def test_one_wait_covers_all_that_its_engine_began_before():
     assert (steps[1].slot, steps[4].slot) == (steps[2].slot, steps[5].slot)
 
 
+def test_next_job_is_asked_for_before_the_host_waits_for_the_one_in_front():
+    one, two = buffer(), buffer()
+    steps = steps_of([job((), (one,), 100), store(one), job((), (two,), 100)], apart(one, two))
+    assert kinds(steps) == ["Job", "Job", "JobWait", "Copy", "CopyWait", "JobWait"]
+
+
 def deep(layers=40):
     """Many small layers, whose weights are all prefetched."""
     samples = Samples()

@@ -7,8 +7,10 @@ from plan_samples import Samples, accelerator, graph_of, single
 from byoc_hw.accelerator import REFERENCE, TuningSpace
 from byoc_hw.errors import PlanError
 from byoc_hw.plan import plan_region
+from byoc_hw.plan.mapping import map_layers
 from byoc_hw.plan.search import best, choose, evaluate, lay_out, layer_by_layer
 from byoc_hw.plan.steps import SCRATCH
+from byoc_hw.plan.ways import Ways
 
 SAME = (1, 1, 1, 1)
 
@@ -45,6 +47,9 @@ def test_branch_stays_where_three_tensors_are_live_at_once():
     graph = residual()
     enough = 3 * graph.outputs[0].nbytes
     assert check(graph, accelerator(enough)).moved["spilled"] == 0
+    for memory, fits in ((enough, True), (enough - 1, False)):
+        hardware = accelerator(memory)
+        assert Ways(graph, map_layers(graph, hardware), hardware, True).fits_whole() == fits
 
 
 def test_what_does_not_fit_is_fused_in_stripes_and_is_faster_than_layer_by_layer():
@@ -57,9 +62,10 @@ def test_what_does_not_fit_is_fused_in_stripes_and_is_faster_than_layer_by_layer
     assert best(graph, hardware).cycles < 0.8 * evaluate(graph, layer_by_layer(graph, hardware), hardware)
 
 
-def test_space_without_holding_and_groups_is_one_layer_at_a_time_through_main_memory():
+@pytest.mark.parametrize("memory", [5000, 9000, REFERENCE.activation_memory])
+def test_space_without_holding_and_groups_is_one_layer_at_a_time_through_main_memory(memory):
     graph = separable()
-    hardware = accelerator(5000, tuning=TuningSpace(hold=False, longest_group=1))
+    hardware = accelerator(memory, tuning=TuningSpace(hold=False, longest_group=1))
     groups = choose(graph, hardware).groups
     assert [(group.layers, group.whole) for group in groups] == [(1, frozenset())] * 4
     plan = check(graph, hardware)
