@@ -14,7 +14,7 @@ from byoc_hw.emit.library import LibraryPlan
 from byoc_hw.emit.numbering import number_calls
 from byoc_hw.emit.region import Region
 from byoc_hw.plan.cost import timeline
-from byoc_hw.plan.steps import ACTIVATIONS, WEIGHTS, Copy, CopyWait, Job, RegionPlan
+from byoc_hw.plan.steps import Copy, RegionPlan
 from byoc_hw.program import Program, RegionCall
 
 ENGINES = ("in", "out", "array")
@@ -38,7 +38,7 @@ def schedule(program: Program, regions: Mapping[str, Region], accelerator: Accel
         plan = regions[call.graph.name] if isinstance(call, RegionCall) else None
         if plan is not None and not isinstance(plan, LibraryPlan):
             first = layers[0].id if layers else 0
-            rows.append(_Replay(plan, first, rows[-1]["end"] if rows else 0, accelerator).region())
+            rows.append(_Written(plan, first, rows[-1]["end"] if rows else 0, accelerator).region())
     sizes = {"activations": accelerator.activation_memory, "weights": accelerator.weight_memory}
     return {**sizes, "regions": rows}
 
@@ -54,17 +54,13 @@ def spans(places: Iterable[int]) -> list[list[int]]:
     return runs
 
 
-class _Replay:
-    """One region's plan with the time of each step. `first` is its first layer's number."""
+class _Written:
+    """One region's timeline as rows. `first` is its first layer's number."""
 
     def __init__(self, plan: RegionPlan, first: int, start: int, accelerator: Accelerator) -> None:
-        self._plan, self._start = plan, start
+        self._plan, self._first, self._start = plan, first, start
         self._timeline = timeline(plan, accelerator)
-        self._layers = [first + call.index for call in plan.calls for _ in call.steps] + [NO_LAYER] * len(plan.tail)
         self._events = {event.step: event for event in self._timeline.events}
-        self._waits: list[list[int]] = []
-        self._times: list[tuple[int, int]] = []
-        self._replay(accelerator.queue)
 
     def region(self) -> dict[str, Any]:
         """The region's entry."""
@@ -76,7 +72,7 @@ class _Replay:
             "end": self._start + self._timeline.total,
             "work": list(self._work()),
             "moved": self._plan.moved,
-            "waits": self._waits,
+            "waits": self._waits(),
             "names": names,
             "local": [
                 [place[held.name], held.space, held.offset, held.nbytes, *self._between(held.first, held.last)]
@@ -84,42 +80,30 @@ class _Replay:
             ],
         }
 
-    def _replay(self, queue: int) -> None:
-        """Walk the steps as the core does: `_times` of each, and the `_waits`."""
-        now = self._start
-        ends: dict[str, list[int]] = {"dma": [], "array": []}
-        done: dict[int, int] = {}
-        for at, step in enumerate(self._plan.steps):
-            event = self._events.get(at)
-            if event is None:
-                until, reason = done[step.slot], "copy" if isinstance(step, CopyWait) else "job"
-                self._times.append((now, max(now, until)))
-            else:
-                full = ends[event.engine][-queue:]
-                until, reason = full[0] if len(full) == queue else now, "room"
-                start, end = self._start + event.start, self._start + event.end
-                ends[event.engine].append(end)
-                done[step.slot] = end
-                self._times.append((start, end))
-            if until > now:
-                self._wait(REASONS.index(reason), now, until, self._layers[at])
-                now = until
-
-    def _wait(self, reason: int, start: int, end: int, layer: int) -> None:
-        """One more wait, or more of the one before."""
-        if self._waits and self._waits[-1][0] == reason and self._waits[-1][2:] == [start, layer]:
-            self._waits[-1][2] = end
-        else:
-            self._waits.append([reason, start, end, layer])
-
     def _work(self) -> Iterator[list[int]]:
-        for at, step in enumerate(self._plan.steps):
+        steps = self._plan.steps
+        for event in self._timeline.events:
+            step, engine, nbytes = steps[event.step], event.engine, 0
             if isinstance(step, Copy):
-                engine = "in" if step.target.space in (ACTIVATIONS, WEIGHTS) else "out"
-                yield [ENGINES.index(engine), *self._times[at], self._layers[at], step.nbytes * step.rows]
-            elif isinstance(step, Job):
-                yield [ENGINES.index("array"), *self._times[at], self._layers[at], 0]
+                engine, nbytes = "in" if step.inward else "out", step.nbytes * step.rows
+            times = self._start + event.start, self._start + event.end
+            yield [ENGINES.index(engine), *times, self._layer(event.layer), nbytes]
+
+    def _waits(self) -> list[list[int]]:
+        """Each wait, with what follows it at once for the same reason in the same layer."""
+        rows: list[list[int]] = []
+        for wait in self._timeline.waits:
+            reason, layer = REASONS.index(wait.reason), self._layer(wait.layer)
+            start, end = self._start + wait.start, self._start + wait.end
+            if rows and rows[-1][0] == reason and rows[-1][2:] == [start, layer]:
+                rows[-1][2] = end
+            else:
+                rows.append([reason, start, end, layer])
+        return rows
 
     def _between(self, first: int, last: int) -> tuple[int, int]:
-        """From the start of one step to the end of another."""
-        return self._times[first][0], self._times[last][1]
+        """From the start of one copy or job to the end of another."""
+        return self._start + self._events[first].start, self._start + self._events[last].end
+
+    def _layer(self, index: int | None) -> int:
+        return NO_LAYER if index is None else self._first + index

@@ -10,7 +10,7 @@ from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Add, Conv2d, Dense, Layer, Pool2d, Reshape, Softmax, Transpose
 from byoc_hw.plan.ops import misalignment
-from byoc_hw.plan.steps import ACTIVATIONS, SCRATCH, Address
+from byoc_hw.plan.steps import ACTIVATIONS, SCRATCH, Address, Copy
 from byoc_hw.plan.tiled import tiles
 from byoc_hw.plan.tiling import Tiler, Tiling, alignment, round_up
 from byoc_hw.plan.transfers import tile_transfers
@@ -48,16 +48,15 @@ def _linear(layer: Add | Softmax, accelerator: Accelerator) -> Tiling:
     if most < total:
         most -= most % step
     if most == 0:
-        needed = (inputs + 1) * -(-min(step, total) * each // unit) * unit
+        needed = (inputs + 1) * round_up(min(step, total) * each, unit)
         raise PlanError(
             f"{layer.name}: the smallest tile fits local activation memory: {needed} bytes needed, "
             f"{accelerator.activation_memory} bytes there"
         )
     pixels = min(most, total)
-    rest = total * each % accelerator.dma_alignment
-    if rest:
-        rule = f"a copy's addresses, lengths and strides are multiples of {accelerator.dma_alignment} bytes"
-        raise PlanError(f"{layer.name}: {rule}: got length {total * each}")
+    problem = misalignment(Copy(_LOCAL, _MAIN, total * each), accelerator.dma_alignment)
+    if problem is not None:
+        raise PlanError(f"{layer.name}: {problem}")
     return Tiling(1, pixels, each, each)
 
 

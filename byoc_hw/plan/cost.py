@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Add, Conv2d, Dense, DepthwiseConv2d, Layer, Pool2d, Reshape, Softmax, Transpose
-from byoc_hw.plan.steps import ACTIVATIONS, WEIGHTS, Copy, CopyWait, Job, JobWait, RegionPlan, Step
+from byoc_hw.plan.steps import Copy, CopyWait, Job, JobWait, RegionPlan, Step
 from byoc_hw.plan.window import extents
 
 Extents = tuple[int, int, int]
@@ -99,17 +99,28 @@ class Event:
 
 
 @dataclass(frozen=True)
+class Wait:
+    """From `start` to `end` the host waits for a "copy", a "job", or "room" in a queue, in a layer's call."""
+
+    reason: str
+    start: int
+    end: int
+    layer: int | None
+
+
+@dataclass(frozen=True)
 class Timeline:
     """Cycles of a region, and of each layer in order: how far its calls moved the latest end so far.
 
     That is the end of a job or of a copy to main memory: a copy to local memory may come long before
     the job that it is for. Layers add up to `total` less what the tail's own copies take. `events` are
-    the copies and jobs in the order in which they are started.
+    the copies and jobs in the order in which they are started, `waits` what holds up the host.
     """
 
     total: int
     layers: tuple[int, ...]
     events: tuple[Event, ...] = ()
+    waits: tuple[Wait, ...] = ()
 
 
 def timeline(plan: RegionPlan, accelerator: Accelerator) -> Timeline:
@@ -123,7 +134,7 @@ def timeline(plan: RegionPlan, accelerator: Accelerator) -> Timeline:
         layers[call.index] += clock.done - before
     for step in plan.tail:
         clock.run(step, None, None)
-    return Timeline(clock.frontier, tuple(layers), tuple(clock.events))
+    return Timeline(clock.frontier, tuple(layers), tuple(clock.events), tuple(clock.waits))
 
 
 class _Clock:
@@ -135,14 +146,15 @@ class _Clock:
         self.ends: dict[str, list[int]] = {"dma": [], "array": []}
         self.slots: dict[int, int] = {}
         self.events: list[Event] = []
+        self.waits: list[Wait] = []
         self.steps = 0
 
     def run(self, step: Step, layer: Layer | None, index: int | None) -> None:
         if isinstance(step, CopyWait | JobWait):
-            self.host = max(self.host, self.slots[step.slot])
+            self._wait("copy" if isinstance(step, CopyWait) else "job", self.slots[step.slot], index)
         elif isinstance(step, Copy):
             end = self._start(step, "dma", copy_cycles(step.nbytes, step.rows, self.accelerator), index)
-            if step.target.space not in (ACTIVATIONS, WEIGHTS):
+            if not step.inward:
                 self.done = max(self.done, end)
         elif layer is None:
             raise PlanError("a job belongs to a layer: found one in the tail of a region")
@@ -151,10 +163,15 @@ class _Clock:
             self.done = max(self.done, self._start(step, "array", cycles, index))
         self.steps += 1
 
+    def _wait(self, reason: str, until: int, layer: int | None) -> None:
+        if until > self.host:
+            self.waits.append(Wait(reason, self.host, until, layer))
+            self.host = until
+
     def _start(self, step: Copy | Job, engine: str, cycles: int, index: int | None) -> int:
         ends = self.ends[engine]
         if len(ends) >= self.accelerator.queue:
-            self.host = max(self.host, ends[-self.accelerator.queue])
+            self._wait("room", ends[-self.accelerator.queue], index)
         start = max(self.host, ends[-1] if ends else 0)
         end = start + cycles
         ends.append(end)

@@ -11,7 +11,7 @@ from byoc_hw.params.pack import PARAMS_BYTES
 from byoc_hw.plan.choices import Blocks
 from byoc_hw.plan.cost import Extents, copy_cycles, flat, is_pointwise, job_cycles
 from byoc_hw.plan.flash import Weighted, in_channels, weights_bytes
-from byoc_hw.plan.tiling import PSUM_BYTES, alignment, round_up
+from byoc_hw.plan.tiling import PSUM_BYTES, alignment, round_up, sizes
 from byoc_hw.plan.window import extents
 
 SHARES = (3, 2, 1)
@@ -65,8 +65,8 @@ def load_cycles(layer: Layer, blocks: Blocks | None, accelerator: Accelerator) -
     """Cycles of the copies of a layer's weights."""
     if not isinstance(layer, Conv2d | Dense):
         return 0
-    sizes = block_sizes(layer, blocks, accelerator)
-    return sum(count * copy_cycles(nbytes, 1, accelerator) for nbytes, count in sizes)
+    copies = block_sizes(layer, blocks, accelerator)
+    return sum(count * copy_cycles(nbytes, 1, accelerator) for nbytes, count in copies)
 
 
 def block_sizes(layer: Weighted, blocks: Blocks | None, accelerator: Accelerator) -> list[tuple[int, int]]:
@@ -75,12 +75,12 @@ def block_sizes(layer: Weighted, blocks: Blocks | None, accelerator: Accelerator
     total = in_channels(layer)
     blocks = blocks or Blocks(layer.out_channels, total)
     sliced = blocks.depth < total
-    sizes = [(round_up(PARAMS_BYTES * layer.out_channels, step), 1)] if sliced else []
-    for channels, many in _sizes(layer.out_channels, blocks.channels):
+    found = [(round_up(PARAMS_BYTES * layer.out_channels, step), 1)] if sliced else []
+    for many, channels in sizes(layer.out_channels, blocks.channels):
         params = 0 if sliced else round_up(PARAMS_BYTES * channels, unit)
-        for depths, times in _sizes(total, blocks.depth):
-            sizes.append((round_up(params + weights_bytes(layer, channels, depths), step), many * times))
-    return sizes
+        for times, depths in sizes(total, blocks.depth):
+            found.append((round_up(params + weights_bytes(layer, channels, depths), step), many * times))
+    return found
 
 
 def psum_bytes(layer: Layer, blocks: Blocks | None, pixels: int) -> int:
@@ -100,17 +100,11 @@ def tile_cycles(layer: Layer, blocks: Blocks | None, ofm: Extents, accelerator: 
     if is_pointwise(layer):
         pixels = min(ofm, flat(ofm), key=lambda shape: shape[0] * -(-shape[1] // accelerator.array_columns))
     cycles = 0
-    for channels, many in _sizes(layer.out_channels, blocks.channels):
-        for depths, times in _sizes(total, blocks.depth):
+    for many, channels in sizes(layer.out_channels, blocks.channels):
+        for times, depths in sizes(total, blocks.depth):
             shape = (pixels[0], pixels[1], depths)
             cycles += many * times * job_cycles(layer, shape, (pixels[0], pixels[1], channels), accelerator)
     return cycles
-
-
-def _sizes(total: int, size: int) -> list[tuple[int, int]]:
-    """Each size that occurs when `total` is cut into pieces of `size`, and how often."""
-    whole, rest = divmod(total, size)
-    return [(piece, count) for piece, count in ((size, whole), (rest, 1)) if count and piece]
 
 
 def _candidates(layer: Weighted, accelerator: Accelerator) -> Iterator[Blocks]:

@@ -12,6 +12,7 @@ from byoc_hw.graph import Conv2d, Dense, DepthwiseConv2d, Layer, Tensor
 from byoc_hw.params.pack import PARAMS_BYTES, pack, pack_params, packed_channel_bytes
 from byoc_hw.params.requantize import folded_bias, sum_scales, weight_values
 from byoc_hw.plan.steps import FLASH, Address
+from byoc_hw.plan.tiling import round_up
 
 Weighted = Conv2d | Dense
 """The layers with weights."""
@@ -57,17 +58,17 @@ class FlashImage:
     def block_bytes(self, block: WeightBlock, layer: Weighted) -> int:
         """Bytes that a copy of a block moves."""
         nbytes = self.weights_at(block) + weights_bytes(layer, block.channels, block.depths)
-        return -(-nbytes // self._dma_alignment) * self._dma_alignment
+        return round_up(nbytes, self._dma_alignment)
 
     def weights_at(self, block: WeightBlock) -> int:
         """Where in a block its weights begin."""
         if not block.params:
             return 0
-        return -(-PARAMS_BYTES * block.channels // self._local_alignment) * self._local_alignment
+        return round_up(PARAMS_BYTES * block.channels, self._local_alignment)
 
     def contents(self, layers: Sequence[Layer]) -> bytes:
         """All bytes; the blocks' layers are `layers`."""
-        image = bytearray(-(-self._nbytes // self._alignment) * self._alignment)
+        image = bytearray(round_up(self._nbytes, self._alignment))
         for tensor, offset in self._constants.items():
             assert tensor.data is not None, "Graph.verify has seen to it"
             data = np.ascontiguousarray(tensor.data, tensor.data.dtype.newbyteorder("<")).tobytes()
@@ -85,7 +86,7 @@ class FlashImage:
 
     def _place(self, nbytes: int) -> int:
         offset = self._nbytes
-        self._nbytes = -(-(offset + nbytes) // self._alignment) * self._alignment
+        self._nbytes = round_up(offset + nbytes, self._alignment)
         return offset
 
 

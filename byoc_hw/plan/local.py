@@ -14,9 +14,10 @@ from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
 from byoc_hw.plan.exact import improved
 from byoc_hw.plan.memory import Lifetime, blocks_from_lifetimes, place
+from byoc_hw.plan.memory import peak as largest_sum
 from byoc_hw.plan.ops import Buffer, Op
 from byoc_hw.plan.steps import ACTIVATIONS, WEIGHTS
-from byoc_hw.plan.tiling import alignment
+from byoc_hw.plan.tiling import alignment, round_up
 
 
 @dataclass(frozen=True)
@@ -66,13 +67,11 @@ def place_local(ops: Sequence[Op], accelerator: Accelerator, *, exact: bool = Fa
 
 def peak(alive: Sequence[Life]) -> int:
     """The most bytes that are live at once."""
-    changes = [(life.first, life.buffer.nbytes) for life in alive]
-    changes += [(life.last + 1, -life.buffer.nbytes) for life in alive]
-    total = most = 0
-    for _, change in sorted(changes):
-        total += change
-        most = max(most, total)
-    return most
+    return largest_sum(_lifetimes(alive))
+
+
+def _lifetimes(alive: Sequence[Life]) -> list[Lifetime]:
+    return [Lifetime(f"{index:05}", life.buffer.nbytes, life.first, life.last, "") for index, life in enumerate(alive)]
 
 
 _RETRIES = 8
@@ -86,7 +85,7 @@ def _oldest_first(alive: Sequence[Life], size: int, unit: int) -> dict[Buffer, i
         found = _in_time(alive, size, unit, before)
         if isinstance(found, dict):
             return found
-        edges = sorted({0, *(_up(start + life.buffer.nbytes, unit) for life, start in before)})
+        edges = sorted({0, *(round_up(start + life.buffer.nbytes, unit) for life, start in before)})
         offset = next((edge for edge in edges if _apart(found, edge, before)), None)
         if offset is None or offset + found.buffer.nbytes > size:
             return None
@@ -99,7 +98,7 @@ def _in_time(
 ) -> dict[Buffer, int] | Life:
     """Places in the order in which buffers begin, around those that have one `before`; or the first without room."""
     offsets = {life.buffer: start for life, start in before}
-    edges = {_up(edge, unit) for life, start in before for edge in (start, start + life.buffer.nbytes)}
+    edges = {round_up(edge, unit) for life, start in before for edge in (start, start + life.buffer.nbytes)}
     taken = _Taken([], [], [])
     for life in alive:
         nbytes = life.buffer.nbytes
@@ -127,10 +126,6 @@ def _apart(life: Life, offset: int, others: Sequence[tuple[Life, int]]) -> bool:
     )
 
 
-def _up(edge: int, unit: int) -> int:
-    return -(-edge // unit) * unit
-
-
 @dataclass(frozen=True)
 class _Taken:
     """What lay where last: pieces from `starts` to `stops`, by address, and the last operation that touches each."""
@@ -141,7 +136,7 @@ class _Taken:
 
     def edges(self, unit: int) -> list[int]:
         """Where a buffer may start."""
-        return sorted({0, *(_up(edge, unit) for edge in (*self.starts, *self.stops))})
+        return sorted({0, *(round_up(edge, unit) for edge in (*self.starts, *self.stops))})
 
     def last(self, start: int, stop: int) -> int:
         """The last operation that touches any of these bytes, -1 if none does."""
@@ -176,11 +171,9 @@ def _by_size(alive: Sequence[Life], size: int, unit: int, exact: bool) -> dict[B
     """Large buffers first, by the search that places the arena, and by the exact one."""
     if len(alive) > _MANY:
         return None
-    lifetimes = [
-        Lifetime(f"{index:05}", life.buffer.nbytes, life.first, life.last, "") for index, life in enumerate(alive)
-    ]
+    lifetimes = _lifetimes(alive)
     blocks = blocks_from_lifetimes(lifetimes, unit)
-    arena = place(blocks, peak(alive))
+    arena = place(blocks, largest_sum(lifetimes))
     if arena.nbytes > size and exact:
         arena = improved(replace(arena, proven=size), blocks, _WORK)  # as small as needed, not as possible
     if arena.nbytes > size:

@@ -36,7 +36,6 @@ _ENOUGH = 3000
 class LaidOut:
     """A region laid out by its choices: all that is left is to write it down."""
 
-    choices: Choices
     region: Region
     work: Work
     offsets: dict[Buffer, int]
@@ -54,10 +53,16 @@ def lay_out(graph: Graph, choices: Choices, accelerator: Accelerator, *, exact: 
     With `exact` places in local memory are searched for where the fast ways find none.
     """
     mapping = map_layers(graph, accelerator, choices.swapped, choices.direct)  # before storages: it says how they lie
-    region = Region(graph, mapping, storages(graph, mapping), choices, accelerator)
+    return laid_out(Region(graph, mapping, storages(graph, mapping), choices, accelerator), exact=exact)
+
+
+def laid_out(region: Region, *, exact: bool = False, most: int | None = None) -> LaidOut:
+    """As `lay_out`, of a region that is mapped. `PlanError` also where there are more than `most` copies and jobs."""
     work = region_work(region)  # copies and jobs in a possible order
-    offsets = place_local(work.ops, accelerator, exact=exact)  # by lifetime in that order
-    return LaidOut(choices, region, work, offsets, order(work.ops, offsets))  # copies earlier or later, as places allow
+    if most is not None and len(work.ops) > most:
+        raise PlanError(f"at most {most} copies and jobs are wanted: got {len(work.ops)}")
+    offsets = place_local(work.ops, region.accelerator, exact=exact)  # by lifetime in that order
+    return LaidOut(region, work, offsets, order(work.ops, offsets))  # copies earlier or later, as places allow
 
 
 def evaluate(graph: Graph, choices: Choices, accelerator: Accelerator) -> int:
@@ -67,7 +72,7 @@ def evaluate(graph: Graph, choices: Choices, accelerator: Accelerator) -> int:
 
 def choose(graph: Graph, accelerator: Accelerator) -> Choices:
     """The planner's own choices. Raises `PlanError` naming a layer that does not fit."""
-    return best(graph, accelerator).choices
+    return best(graph, accelerator).region.choices
 
 
 def best(graph: Graph, accelerator: Accelerator) -> LaidOut:

@@ -58,6 +58,11 @@ class Copy:
     source_stride: int = 0
     slot: int = 0
 
+    @property
+    def inward(self) -> bool:
+        """Whether it brings bytes into local memory."""
+        return self.target.space in (ACTIVATIONS, WEIGHTS)
+
 
 @dataclass(frozen=True)
 class Job:
@@ -168,9 +173,8 @@ class RegionPlan:
         moved = dict.fromkeys(("weights", "inputs", "outputs", "spilled", "reordered"), 0)
         for step in self.steps:
             if isinstance(step, Copy):
-                inward = step.target.space in (ACTIVATIONS, WEIGHTS)
-                space = step.source.space if inward else step.target.space
-                kind = {FLASH: "weights", SCRATCH: "spilled"}.get(space, "inputs" if inward else "outputs")
+                space = step.source.space if step.inward else step.target.space
+                kind = {FLASH: "weights", SCRATCH: "spilled"}.get(space, "inputs" if step.inward else "outputs")
                 moved[kind] += step.nbytes * step.rows
                 moved["reordered"] += step.nbytes * step.rows if space in self.reordered else 0
         return moved

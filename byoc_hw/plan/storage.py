@@ -101,7 +101,7 @@ def storages(graph: Graph, mapping: Mapping) -> Storages:
         if isinstance(layer, Reshape):
             of[layer.ofm] = of[mapped.ofm] = storage(layer.ifm, mapped.ifm)
         elif index in mapping.moved and isinstance(layer, Transpose):
-            if layer.ofm in first and any(layer.ofm in other.inputs for other in graph.layers):
+            if layer.ifm in graph.inputs:
                 source = of[layer.ifm].source
                 assert source is not None, "it is a transposition of an input"
                 storage(layer.ofm, mapped.ofm).source = Argument(source.index, _read_strides(layer))

@@ -12,7 +12,7 @@ from byoc_hw.plan.flash import WeightBlock, Weighted, in_channels
 from byoc_hw.plan.ops import Buffer, activations, job_op
 from byoc_hw.plan.steps import Job
 from byoc_hw.plan.storage import Storage
-from byoc_hw.plan.tiling import PSUM_BYTES
+from byoc_hw.plan.tiling import PSUM_BYTES, round_up
 from byoc_hw.plan.transfers import linear_chunks
 from byoc_hw.plan.window import extents, window_of
 from byoc_hw.plan.work import Region, Unit
@@ -111,7 +111,7 @@ class _Stripes:
     def _rounded(self, stop: int, storage: Storage) -> int:
         """The next byte at which a copy may end."""
         alignment = self.region.accelerator.dma_alignment
-        return min(-(-stop // alignment) * alignment, storage.nbytes)
+        return min(round_up(stop, alignment), storage.nbytes)
 
     def _output(self, storage: Storage, span: Span) -> View:
         region = self.region

@@ -93,7 +93,7 @@ class Tiler:
         """How many input tiles of how many channels there are at each place, the largest first."""
         if not self.window.sums:
             return self._channels(tiling)
-        return _sizes(self.window.in_channels, self.window.in_channels if tiling.whole_ifm else tiling.depth)
+        return sizes(self.window.in_channels, self.window.in_channels if tiling.whole_ifm else tiling.depth)
 
     def weights_offset(self, channels: int) -> int:
         """Bytes from the parameters of `channels` output channels to their weights, in flash as in local memory."""
@@ -125,10 +125,10 @@ class Tiler:
         return [(times * more, row, column) for row, times in rows for column, more in columns]
 
     def _channels(self, tiling: Tiling) -> list[tuple[int, int]]:
-        return _sizes(self.window.out_channels, tiling.channels)
+        return sizes(self.window.out_channels, tiling.channels)
 
     def _depths(self, tiling: Tiling) -> list[tuple[int, int]]:
-        return _sizes(self.window.in_channels, tiling.depth) if self.window.sums else [(1, 1)]
+        return sizes(self.window.in_channels, tiling.depth) if self.window.sums else [(1, 1)]
 
     def _array_cycles(self, tiling: Tiling) -> int:
         return sum(
@@ -195,7 +195,7 @@ def _distinct(axis: Axis, size: int) -> list[tuple[Extent, int]]:
     return [(examples[sizes], count) for sizes, count in counts.items()]
 
 
-def _sizes(total: int, size: int) -> list[tuple[int, int]]:
+def sizes(total: int, size: int) -> list[tuple[int, int]]:
     """How often each size occurs when `total` is cut into pieces of `size`."""
     whole, rest = divmod(total, size)
     return [(count, piece) for count, piece in ((whole, size), (1, rest)) if count and piece]

@@ -21,10 +21,7 @@ from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Graph, Layer, Tensor
 from byoc_hw.plan.choices import Choices
-from byoc_hw.plan.groups import region_work
-from byoc_hw.plan.local import place_local
-from byoc_hw.plan.schedule import order
-from byoc_hw.plan.search import choose
+from byoc_hw.plan.search import choose, laid_out
 from byoc_hw.plan.space import Space
 from byoc_hw.plan.steps import SCRATCH
 from byoc_hw.plan.work import Region
@@ -105,14 +102,11 @@ def evaluated(problem: bytes, choices: Choices, most: int | None = None) -> Scor
     layout = space.layout(choices)
     region = Region(space.graph, layout.mapping, layout.storages, choices, space.accelerator)
     try:
-        work = region_work(region)
-        if most is not None and len(work.ops) > most:
-            return None
-        taken = order(work.ops, place_local(work.ops, space.accelerator, exact=True)).cycles
+        laid = laid_out(region, exact=True, most=most)
     except PlanError:
         return None
-    memory = sum(storage.nbytes for storage, home in work.homes.items() if home.address.space == SCRATCH)
-    return Score(taken, len(work.ops), memory) if memory <= space.accelerator.ram else None
+    memory = sum(storage.nbytes for storage, home in laid.work.homes.items() if home.address.space == SCRATCH)
+    return Score(laid.cycles, len(laid.work.ops), memory) if memory <= space.accelerator.ram else None
 
 
 def packed(graph: Graph, accelerator: Accelerator) -> bytes:

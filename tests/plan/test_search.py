@@ -90,4 +90,5 @@ def test_layer_that_cannot_fit_is_named():
 def test_the_planner_s_own_cycles_are_those_of_its_choices():
     graph, hardware = separable(3), accelerator(5000)
     found = best(graph, hardware)
-    assert found.cycles == evaluate(graph, found.choices, hardware) == lay_out(graph, found.choices, hardware).cycles
+    choices = found.region.choices
+    assert found.cycles == evaluate(graph, choices, hardware) == lay_out(graph, choices, hardware).cycles
