@@ -14,9 +14,12 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from byoc_hw.accelerator import Accelerator
-from byoc_hw.graph import Conv2d, Dense, DepthwiseConv2d, Graph, Layer, Reshape, Tensor, Transpose
+from byoc_hw.graph import Conv2d, Convolution, Graph, Layer, Reshape, Tensor, Transpose, Weighted
+from byoc_hw.integers import ceil_div
 from byoc_hw.params.pack import PARAMS_BYTES, packed_channel_bytes
-from byoc_hw.plan.cost import Extents, copy_cycles, job_cycles
+from byoc_hw.plan.array.cost import copy_cycles
+from byoc_hw.plan.array.kinds import job_cycles
+from byoc_hw.plan.array.window import Extents
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ def extents(tensor: Tensor) -> Extents:
 
 def flash_bytes(layer: Layer) -> int:
     """Weights and parameters of a layer."""
-    if not isinstance(layer, Conv2d | Dense):
+    if not isinstance(layer, Weighted):
         return 0
     channels, *filter_shape = layer.weights.shape
     return channels * (PARAMS_BYTES + packed_channel_bytes(prod(filter_shape), layer.weights.bits))
@@ -98,15 +101,17 @@ def _layer_cycles(layer: Layer, accelerator: Accelerator, *, swapped: bool = Fal
 
 
 def _swapped(layer: Layer) -> Layer:
-    """The layer with a transposed kernel: all of the swap that its cost depends on besides its extents."""
-    if not isinstance(layer, Conv2d):
+    """The layer with its window transposed: all of the swap that its cost depends on besides its extents."""
+    if not isinstance(layer, Convolution):
         return layer
     filters, height, width, channels = layer.weights.shape
-    return replace(layer, weights=replace(layer.weights, shape=(filters, width, height, channels), data=None))
+    weights = replace(layer.weights, shape=(filters, width, height, channels), data=None)
+    top, left, bottom, right = layer.padding
+    return replace(layer, weights=weights, strides=layer.strides[::-1], padding=(left, top, right, bottom))
 
 
 def _flattens(layer: Layer) -> bool:
-    if not isinstance(layer, Conv2d) or isinstance(layer, DepthwiseConv2d):
+    if not isinstance(layer, Conv2d):
         return False
     return layer.kernel == (1, 1) and layer.strides == (1, 1) and not any(layer.padding)
 
@@ -145,4 +150,4 @@ def _transposition_cycles(image: Tensor, accelerator: Accelerator) -> int:
 
 
 def _fewest_transfers(nbytes: int, memory: int, accelerator: Accelerator) -> int:
-    return -(-nbytes // memory) * accelerator.dma_setup + -(-nbytes // accelerator.dma_width)
+    return ceil_div(nbytes, memory) * accelerator.dma_setup + ceil_div(nbytes, accelerator.dma_width)

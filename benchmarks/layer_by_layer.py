@@ -14,9 +14,10 @@ from floor import flash_bytes
 from plans import alone
 
 from byoc_hw.accelerator import Accelerator
-from byoc_hw.graph import Add, Graph, Layer, Reshape, Softmax
-from byoc_hw.plan.cost import copy_cycles, job_cycles, timeline
-from byoc_hw.plan.window import Window, Windowed, window_of
+from byoc_hw.graph import Graph, Layer
+from byoc_hw.plan.array.cost import copy_cycles
+from byoc_hw.plan.array.kinds import Alias, Run, Window, geometry, job_cycles
+from byoc_hw.plan.order.timeline import timeline
 
 
 def layer_by_layer(graph: Graph, accelerator: Accelerator) -> int:
@@ -25,11 +26,12 @@ def layer_by_layer(graph: Graph, accelerator: Accelerator) -> int:
 
 
 def _layer_cycles(layer: Layer, accelerator: Accelerator) -> int:
-    if isinstance(layer, Reshape):
+    form = geometry(layer)
+    if isinstance(form, Alias):
         return 0
-    if isinstance(layer, Windowed):
-        fitting = _tilings(window_of(layer), accelerator)
-    elif isinstance(layer, Add | Softmax):
+    if isinstance(form, Window):
+        fitting = _tilings(layer, form, accelerator)
+    elif isinstance(form, Run):
         fitting = _runs(layer, accelerator)
     else:
         fitting = iter(())
@@ -53,12 +55,12 @@ def _runs(layer: Layer, accelerator: Accelerator) -> Iterator[int]:
         )
 
 
-def _tilings(window: Window, accelerator: Accelerator) -> Iterator[int]:
+def _tilings(layer: Layer, window: Window, accelerator: Accelerator) -> Iterator[int]:
     """Cycles of the tilings that fit, each with either loop outside."""
     channels = window.out_channels
     slices = [*range(1, accelerator.array_rows), *range(accelerator.array_rows, channels, accelerator.array_rows)]
     for rows, size in product(range(1, window.rows.ofm + 1), [channels, *slices]):
-        tiling = _Tiling(window, rows, size, accelerator)
+        tiling = _Tiling(layer, window, rows, size, accelerator)
         if tiling.fits():
             yield tiling.cycles(rows_outer=False)
             yield tiling.cycles(rows_outer=True)
@@ -67,8 +69,8 @@ def _tilings(window: Window, accelerator: Accelerator) -> Iterator[int]:
 class _Tiling:
     """Tiles of `rows` output rows and `channels` output channels; tiles of one size are counted once."""
 
-    def __init__(self, window: Window, rows: int, channels: int, accelerator: Accelerator) -> None:
-        self.window, self.accelerator = window, accelerator
+    def __init__(self, layer: Layer, window: Window, rows: int, channels: int, accelerator: Accelerator) -> None:
+        self.layer, self.window, self.accelerator = layer, window, accelerator
         self.rows = Counter((extent.ifm_size, extent.size) for extent in window.rows.cut(rows))
         self.channels = _sizes(window.out_channels, channels)
 
@@ -97,7 +99,7 @@ class _Tiling:
         window, whole = self.window, channels == self.window.out_channels
         depth = window.in_channels if window.sums else channels
         job = job_cycles(
-            window.layer, (ifm, window.columns.ifm, depth), (ofm, window.columns.ofm, channels), self.accelerator
+            self.layer, (ifm, window.columns.ifm, depth), (ofm, window.columns.ofm, channels), self.accelerator
         )
         load = 0 if window.sums else self._move(ifm * window.columns.ifm, channels, whole=whole)
         return load + job + self._move(ofm * window.columns.ofm, channels, whole=whole)
@@ -115,7 +117,7 @@ class _Tiling:
         return rows * self.window.columns.ifm * (self.window.in_channels if self.window.sums else channels)
 
     def _weight_bytes(self, channels: int) -> int:
-        return flash_bytes(self.window.layer) // self.window.out_channels * channels
+        return flash_bytes(self.layer) // self.window.out_channels * channels
 
 
 def _sizes(total: int, size: int) -> Counter[int]:

@@ -15,9 +15,10 @@ import tvm
 import byoc_hw
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Graph, Layer, Reshape
-from byoc_hw.plan import Copy, RegionPlan, plan_region
 from byoc_hw.plan.choices import Choices
-from byoc_hw.plan.model import place_model
+from byoc_hw.plan.place.arena import place_model
+from byoc_hw.plan.region import plan_region
+from byoc_hw.plan.steps import Copy, RegionPlan
 
 _BUILD = importlib.import_module("byoc_hw.build")  # `byoc_hw.build` is the function
 

@@ -27,7 +27,7 @@ from tables import models, options, show
 
 import byoc_hw
 from byoc_hw.accelerator import Accelerator
-from byoc_hw.plan.cost import timeline
+from byoc_hw.plan.order.timeline import timeline
 
 ACCELERATORS = (byoc_hw.REFERENCE, byoc_hw.DIANA_DIGITAL, byoc_hw.SMALL)
 

@@ -27,7 +27,7 @@ from byoc_hw.errors import (
     Unsupported,
 )
 from byoc_hw.pattern import Check, Form, limit, register_pattern
-from byoc_hw.plan.tune import TunedRegion
+from byoc_hw.plan.tune.rounds import TunedRegion
 from byoc_hw.project import Memory, Project
 from byoc_hw.report.explain import Report
 from byoc_hw.run.result import Cycles, LayerCycles, Result

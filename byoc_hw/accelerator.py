@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import lcm
 from pathlib import Path
 from typing import Any
 
@@ -261,6 +262,11 @@ class Accelerator:
                 raise InvalidInput(
                     f"accelerator {self.name}: its library has a call for each layer kind: none for {kind}"
                 )
+
+    @property
+    def buffer_alignment(self) -> int:
+        """What every start in local memory is a multiple of, in bytes: both the array and the DMA reach it."""
+        return lcm(self.local_alignment, self.dma_alignment)
 
     def check_numerics(self, numerics: str) -> None:
         """`InvalidInput` for numerics that do not exist, or whose rounding the hardware lacks."""

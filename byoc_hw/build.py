@@ -12,9 +12,8 @@ import tvm
 from tvm import relay
 
 from byoc_hw.accelerator import REFERENCE, Accelerator
-from byoc_hw.emit.files import Parts, flash_by_layer, flash_bytes, project_files, write_project
-from byoc_hw.emit.library import library_plan
-from byoc_hw.emit.region import Region, region_source
+from byoc_hw.emit.files import Parts, project_files, write_project
+from byoc_hw.emit.region import region_source
 from byoc_hw.errors import InvalidInput, PlanError
 from byoc_hw.frontend.relay import codegen
 from byoc_hw.frontend.relay.accelerators import by_fingerprint
@@ -23,13 +22,15 @@ from byoc_hw.frontend.relay.partition import check_module, folding, prepare
 from byoc_hw.frontend.relay.record import Record, record_of, regions
 from byoc_hw.frontend.relay.sources import source_operators
 from byoc_hw.frontend.relay.table import plan_with
-from byoc_hw.graph import Graph, Layer
+from byoc_hw.graph import Graph
 from byoc_hw.overlap import overlapped
 from byoc_hw.pattern import Outcome
-from byoc_hw.plan import layer_by_layer, plan_region
-from byoc_hw.plan.memory import NOTHING, RegionMemory, check_budget
-from byoc_hw.plan.model import ModelMemory, check_ram, place_model
-from byoc_hw.plan.tune import TunedRegion
+from byoc_hw.plan.place.arena import ModelMemory, check_budget, check_ram, place_model
+from byoc_hw.plan.planned import PlannedRegion as Region
+from byoc_hw.plan.planned import flash_by_layer, flash_bytes
+from byoc_hw.plan.region import plan_region, why_no_plan
+from byoc_hw.plan.region_memory import NOTHING, RegionMemory
+from byoc_hw.plan.tune.rounds import TunedRegion
 from byoc_hw.program import Program, Workspace, check_mod_name
 from byoc_hw.project import Project
 from byoc_hw.report.explain import Report
@@ -121,12 +122,7 @@ def explain(mod_or_project: tvm.IRModule | Project) -> Report:
 
 def build_region(graph: Graph, accelerator: Accelerator) -> str:
     """The C source of one region by itself: what `relay.ext.<name>` gives a plain `tvm.relay.build`."""
-    return region_source(plan(graph, accelerator), accelerator)
-
-
-def plan(graph: Graph, accelerator: Accelerator) -> Region:
-    """A region's plan: tiles and copies, or whole-layer calls of the accelerator's library."""
-    return plan_region(graph, accelerator) if accelerator.library is None else library_plan(graph, accelerator)
+    return region_source(plan_region(graph, accelerator), accelerator)
 
 
 def region_graphs(mod: tvm.IRModule, params: Mapping[str, Any] | None = None) -> dict[str, Graph]:
@@ -149,18 +145,6 @@ def region_graphs(mod: tvm.IRModule, params: Mapping[str, Any] | None = None) ->
     return graphs
 
 
-def why_no_plan(layer: Layer, accelerator: Accelerator) -> str | None:
-    """What keeps a layer from being planned by itself, or None: then it goes to the host."""
-    inputs = dict.fromkeys(tensor for tensor in layer.inputs if tensor.data is None)
-    alone = Graph(layer.name, tuple(inputs), (layer.ofm,), (layer,))
-    try:
-        # Whatever a region's plan is, it can fall back on its layers by themselves.
-        layer_by_layer(alone, accelerator) if accelerator.library is None else library_plan(alone, accelerator)
-    except PlanError as error:
-        return str(error)
-    return None
-
-
 class _Job:
     """One build: collects what TVM hands over on the way."""
 
@@ -180,7 +164,7 @@ class _Job:
         self.graphs[graph.name] = graph
         tuned = None if self.tuning is None else self.tuning.region(graph)
         if tuned is None:
-            self.regions[graph.name] = plan(graph, accelerator)
+            self.regions[graph.name] = plan_region(graph, accelerator)
             return ""
         try:
             self.regions[graph.name] = plan_region(graph, accelerator, tuned.choices)

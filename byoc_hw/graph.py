@@ -1,7 +1,8 @@
 """The layer graph: what checks, planning, packing and code generation read.
 
 Plain Python and numpy. Nothing here, or behind here, knows which front end a graph came from.
-Activations are NHWC, weights OHWI, biases 1-D; batch is the leading 1.
+`Layer` is the closed union of all layer kinds: a `match` over it that ends in `assert_never` makes
+mypy name the places that a new kind forgot.
 """
 
 from __future__ import annotations
@@ -10,64 +11,44 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from byoc_hw.errors import GraphError
+from byoc_hw.tensor import Array, Padding, Pair, Quantization, Rounding, Tensor, scale_ratio, signed_bits
 
-Array = npt.NDArray[Any]
-Pair = tuple[int, int]
-Padding = tuple[int, int, int, int]
-Rounding = Literal["upward", "tflite"]
-"""How sums become outputs: once, halves up, as TVM; or in the two steps of TFLite's reference kernels."""
+__all__ = [
+    "LAYER_KINDS",
+    "Add",
+    "Array",
+    "BaseLayer",
+    "Conv2d",
+    "Convolution",
+    "Dense",
+    "DepthwiseConv2d",
+    "Graph",
+    "Layer",
+    "Padding",
+    "Pair",
+    "Pool2d",
+    "Quantization",
+    "Reshape",
+    "Rounding",
+    "Softmax",
+    "Tensor",
+    "Transpose",
+    "Weighted",
+    "output_extent",
+]
 
 Problem = tuple[str, str]
 """A rule that a layer breaks, and what was found."""
 
-_STORAGE_BYTES = {"int8": 1, "uint8": 1, "int16": 2, "int32": 4, "float32": 4, "int64": 8}
-
-
-@dataclass(frozen=True)
-class Quantization:
-    """Affine quantization, `real = scale * (stored - zero_point)`, with the model's raw values.
-
-    One scale and zero point, or one for each index of dimension `axis`.
-    """
-
-    scale: tuple[float, ...]
-    zero_point: tuple[int, ...]
-    axis: int | None = None
-
 
 @dataclass(frozen=True, eq=False)
-class Tensor:
-    """A tensor: activations (NHWC or 2-D), weights (OHWI), or a 1-D bias.
-
-    `bits` is the precision that the accelerator sees (8, 4, 2, 32); `dtype` the storage type of
-    `data` and of the C argument. `data` is given for constants only. Tensors compare by identity.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str = "int8"
-    bits: int = 8
-    quantization: Quantization | None = None
-    data: Array | None = None
-
-    @property
-    def elements(self) -> int:
-        return prod(self.shape)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes in main memory."""
-        return self.elements * _STORAGE_BYTES[self.dtype]
-
-
-@dataclass(frozen=True, eq=False)
-class Layer:
+class BaseLayer:
     """What every layer has. `source` names the operators of the model file that it came from.
 
     `rounding` is the arithmetic that the layer follows, as far as its kind rounds at all.
@@ -96,7 +77,7 @@ class Layer:
 
 
 @dataclass(frozen=True, eq=False)
-class _Weighted(Layer):
+class BaseWeighted(BaseLayer):
     """A layer with weights: int32 sums, requantized and clamped to int8.
 
     `accumulator` is the quantization of the int32 sum as the model states it (its scale is the
@@ -111,8 +92,22 @@ class _Weighted(Layer):
     act_max: int
 
     @property
+    def kernel(self) -> Pair:
+        """Height and width of a filter: 1 x 1 where it has none."""
+        return 1, 1
+
+    @property
     def out_channels(self) -> int:
         return self.ofm.shape[-1]
+
+    @property
+    def in_channels(self) -> int:
+        """Input channels that one output channel sums over."""
+        return self.weights.shape[-1]
+
+    @property
+    def macs(self) -> int:
+        return self.ofm.elements * prod(self.kernel) * self.in_channels
 
     @property
     def sum_bits(self) -> int:
@@ -131,7 +126,7 @@ class _Weighted(Layer):
         ratio = np.asarray(self.accumulator.scale, np.float64) / self.ofm.quantization.scale[0]
         # TFLite shifts left in 32 bits, by the power of two above the ratio, before it multiplies.
         grown = bound * ratio if self.rounding == "upward" else bound * 2.0 ** np.frexp(ratio)[1]
-        return _bits(max(float(bound.max()), float(grown.max())))
+        return signed_bits(max(float(bound.max()), float(grown.max())))
 
     def problems(self) -> Iterator[Problem]:
         if self.weights.data is None:
@@ -169,13 +164,11 @@ class _Weighted(Layer):
 
 
 @dataclass(frozen=True, eq=False)
-class Conv2d(_Weighted):
-    """2-D convolution. ifm (1, H, W, C), weights (K, FY, FX, C), ofm (1, OH, OW, K).
+class BaseConvolution(BaseWeighted):
+    """What every convolution has: a filter that moves over height and width.
 
-    `padding` is (top, left, bottom, right), filled with the input's zero point.
+    `padding` is filled with the input's zero point.
     """
-
-    kind: ClassVar[str] = "conv2d"
 
     strides: Pair = (1, 1)
     padding: Padding = (0, 0, 0, 0)
@@ -185,45 +178,41 @@ class Conv2d(_Weighted):
     def kernel(self) -> Pair:
         return self.weights.shape[1], self.weights.shape[2]
 
-    @property
-    def in_channels(self) -> int:
-        """Input channels that one output channel sums over."""
-        return self.weights.shape[3]
-
-    @property
-    def macs(self) -> int:
-        return self.ofm.elements * prod(self.kernel) * self.in_channels
-
     def problems(self) -> Iterator[Problem]:
         yield from super().problems()
         yield from _window_problems(self.ifm, self.ofm, self.kernel, self.strides, self.padding, self.dilation)
+
+
+@dataclass(frozen=True, eq=False)
+class Conv2d(BaseConvolution):
+    """2-D convolution. ifm (1, H, W, C), weights (K, FY, FX, C), ofm (1, OH, OW, K)."""
+
+    kind: ClassVar[str] = "conv2d"
+
+    def problems(self) -> Iterator[Problem]:
+        yield from super().problems()
         if self.weights.shape[3] != self.ifm.shape[3] or self.weights.shape[0] != self.ofm.shape[3]:
             yield f"weights join ifm {self.ifm.shape} to ofm {self.ofm.shape}", f"shape {self.weights.shape}"
 
 
 @dataclass(frozen=True, eq=False)
-class DepthwiseConv2d(Conv2d):
+class DepthwiseConv2d(BaseConvolution):
     """Depthwise convolution, one filter a channel. weights (C, FY, FX, 1)."""
 
     kind: ClassVar[str] = "depthwise_conv2d"
 
     def problems(self) -> Iterator[Problem]:
-        yield from _Weighted.problems(self)
-        yield from _window_problems(self.ifm, self.ofm, self.kernel, self.strides, self.padding, self.dilation)
+        yield from super().problems()
         channels = (self.weights.shape[0], self.ifm.shape[3], self.ofm.shape[3])
         if len(set(channels)) != 1 or self.weights.shape[3] != 1:
             yield f"one filter for each channel of ifm {self.ifm.shape}", f"{self.weights.shape} to {self.ofm.shape}"
 
 
 @dataclass(frozen=True, eq=False)
-class Dense(_Weighted):
+class Dense(BaseWeighted):
     """Fully connected. ifm (1, C), weights (K, C), ofm (1, K)."""
 
     kind: ClassVar[str] = "dense"
-
-    @property
-    def macs(self) -> int:
-        return self.weights.elements
 
     def problems(self) -> Iterator[Problem]:
         yield from super().problems()
@@ -234,7 +223,7 @@ class Dense(_Weighted):
 
 
 @dataclass(frozen=True, eq=False)
-class Add(Layer):
+class Add(BaseLayer):
     """Element-wise quantized addition of two tensors of one shape; each has its own quantization."""
 
     kind: ClassVar[str] = "add"
@@ -251,8 +240,8 @@ class Add(Layer):
     def sum_bits(self) -> int:
         """Width, with the sign, of the largest sum of the scaled inputs."""
         if self.rounding == "tflite":  # both inputs in steps of twice the larger scale, 20 bits finer
-            return _bits(255 << 20)
-        return _bits(255 * sum(_ratio(tensor, self.ofm) for tensor in self.inputs))
+            return signed_bits(255 << 20)
+        return signed_bits(255 * sum(scale_ratio(tensor, self.ofm) for tensor in self.inputs))
 
     def problems(self) -> Iterator[Problem]:
         shapes = (self.ifm.shape, self.ifm2.shape, self.ofm.shape)
@@ -261,13 +250,13 @@ class Add(Layer):
         if None in (self.ifm.quantization, self.ifm2.quantization, self.ofm.quantization):
             yield "inputs and output are quantized", "no scale"
         elif self.rounding == "tflite":
-            ratio = max(_ratio(tensor, self.ofm) for tensor in self.inputs)
+            ratio = max(scale_ratio(tensor, self.ofm) for tensor in self.inputs)
             if 2 * ratio >= 1 << 20:
                 yield "an input's scale is less than 2^19 of the output's, as TFLite's rounding asks", f"{ratio:g}"
 
 
 @dataclass(frozen=True, eq=False)
-class Pool2d(Layer):
+class Pool2d(BaseLayer):
     """Average or maximum over a window. ifm (1, H, W, C), ofm (1, OH, OW, C).
 
     An average is the sum divided by the number of window elements (those inside the input, or all
@@ -292,7 +281,7 @@ class Pool2d(Layer):
     def sum_bits(self) -> int:
         """Width, with the sign, of the largest sum of a window and of the scaled average."""
         window = 128 * self.kernel[0] * self.kernel[1]
-        return _bits(max(window, 255 * _ratio(self.ifm, self.ofm)) if self.rescaled else window)
+        return signed_bits(max(window, 255 * scale_ratio(self.ifm, self.ofm)) if self.rescaled else window)
 
     def problems(self) -> Iterator[Problem]:
         yield from _window_problems(self.ifm, self.ofm, self.kernel, self.strides, self.padding, self.dilation)
@@ -305,7 +294,7 @@ class Pool2d(Layer):
 
 
 @dataclass(frozen=True, eq=False)
-class Softmax(Layer):
+class Softmax(BaseLayer):
     """Softmax over the last dimension, in TFLite's fixed point: output scale 1/256, zero point -128.
 
     `beta` multiplies the input's scale. There is no upward form: TVM computes in floating point.
@@ -345,7 +334,7 @@ _SOFTMAX_CHANNELS = 4095
 
 
 @dataclass(frozen=True, eq=False)
-class Reshape(Layer):
+class Reshape(BaseLayer):
     """The same bytes under another shape. Never copies."""
 
     kind: ClassVar[str] = "reshape"
@@ -356,7 +345,7 @@ class Reshape(Layer):
 
 
 @dataclass(frozen=True, eq=False)
-class Transpose(Layer):
+class Transpose(BaseLayer):
     """Dimensions reordered: `ofm.shape[i] == ifm.shape[axes[i]]`. A layout change at a border."""
 
     kind: ClassVar[str] = "transpose"
@@ -370,16 +359,15 @@ class Transpose(Layer):
             yield f"axes turn {self.ifm.shape} into {self.ofm.shape}", str(self.axes)
 
 
-def _ratio(ifm: Tensor, ofm: Tensor) -> float:
-    """What an input's steps count in steps of the output."""
-    if ifm.quantization is None or ofm.quantization is None:
-        return 1.0
-    return ifm.quantization.scale[0] / ofm.quantization.scale[0]
+Convolution = Conv2d | DepthwiseConv2d
+Weighted = Convolution | Dense
+"""The layers with weights."""
 
+Layer = Conv2d | DepthwiseConv2d | Dense | Add | Pool2d | Softmax | Reshape | Transpose
+"""A layer of any kind. CONTRIBUTING.md says what a new kind changes."""
 
-def _bits(largest: float) -> int:
-    """Width of a signed integer that holds +-largest, and a zero point more."""
-    return int(np.ceil(np.log2(largest + 256))) + 1
+LAYER_KINDS: dict[str, type[Layer]] = {cls.kind: cls for cls in get_args(Layer)}
+"""Every layer kind by its name."""
 
 
 def output_extent(size: int, before: int, after: int, kernel: int, stride: int, dilation: int = 1) -> int:

@@ -16,7 +16,7 @@ from byoc_hw.errors import InvalidInput
 from byoc_hw.frontend.relay.accelerators import by_fingerprint, remember
 from byoc_hw.frontend.relay.partition import check_module, partition_for_hwlib
 from byoc_hw.frontend.relay.record import record_of
-from byoc_hw.plan.tune import TunedRegion, Watch, fingerprint, tune_region
+from byoc_hw.plan.tune.rounds import TunedRegion, Watch, fingerprint, tune_region
 from byoc_hw.tuning import Tuning, figures, nothing_to_tune
 
 DEFAULT_BUDGET = 1000

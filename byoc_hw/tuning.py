@@ -13,7 +13,7 @@ from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import InvalidInput, PlanError
 from byoc_hw.graph import Graph
 from byoc_hw.plan.choices import from_plain
-from byoc_hw.plan.tune import TunedRegion, fingerprint
+from byoc_hw.plan.tune.rounds import TunedRegion, fingerprint
 from byoc_hw.version import __version__
 
 FORMAT = 1

@@ -33,7 +33,7 @@ from byoc_hw.params.requantize import (
     softmax_scale,
     zero_point,
 )
-from byoc_hw.plan import ARGUMENT, Address
+from byoc_hw.plan.steps import ARGUMENT, Address
 
 Value = str | Mapping[str, str]
 Fields = dict[str, Value]

@@ -10,7 +10,7 @@ from byoc_hw.emit import c
 from byoc_hw.emit.numbering import NumberedLayer, number_calls, number_layers
 from byoc_hw.emit.region import alignment_of
 from byoc_hw.errors import GraphError
-from byoc_hw.plan.model import ModelMemory, block_name
+from byoc_hw.plan.place.arena import ModelMemory, block_name
 from byoc_hw.program import Buffer, Call, CopyCall, HostCall, Program, RegionCall, WaitCall
 
 

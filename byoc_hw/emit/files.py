@@ -26,15 +26,14 @@ import byoc_hw.hwlib
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.emit import c
 from byoc_hw.emit.entry import entry_context
-from byoc_hw.emit.library import LibraryPlan
 from byoc_hw.emit.numbering import NumberedLayer, number_calls, number_layers
-from byoc_hw.emit.region import Region, alignment_of, code, constants, preamble, prototype, wait_prototype
-from byoc_hw.emit.schedule import schedule, spans
+from byoc_hw.emit.region import alignment_of, code, constants, preamble, prototype, wait_prototype
+from byoc_hw.emit.schedule_rows import schedule_rows, spans
 from byoc_hw.emit.trace import trace_entries
 from byoc_hw.errors import InvalidInput
 from byoc_hw.hwlib.sim_config import sim_config
-from byoc_hw.plan.model import ModelMemory
-from byoc_hw.plan.steps import FLASH, Copy
+from byoc_hw.plan.place.arena import ModelMemory
+from byoc_hw.plan.planned import PlannedRegion, flash_bytes
 from byoc_hw.program import Buffer, Program, RegionCall, check_mod_name
 from byoc_hw.version import __version__
 
@@ -77,7 +76,7 @@ class Parts:
 
     program: Program
     accelerator: Accelerator
-    regions: Mapping[str, Region]
+    regions: Mapping[str, PlannedRegion]
     memory: ModelMemory
     tvm_arena: int = 0
     io_in_arena: bool = False
@@ -370,31 +369,11 @@ def metadata(parts: Parts, files: list[str]) -> dict[str, Any]:
             },
         },
         "layers": [_layer_entry(layer) for layer in number_layers(program)],
-        "schedule": schedule(program, regions, parts.accelerator),
+        "schedule": schedule_rows(program, regions, parts.accelerator),
         "trace": trace_entries(program, regions),
         "report": parts.report,
         "files": sorted(files),
     }
-
-
-def flash_bytes(region: Region) -> int:
-    """Bytes of a region's constant data."""
-    return region.flash_bytes if isinstance(region, LibraryPlan) else len(region.flash)
-
-
-def flash_by_layer(region: Region) -> Iterator[tuple[str, int]]:
-    """Each layer of a region that has constant data, and its bytes."""
-    if isinstance(region, LibraryPlan):
-        yield from region.flash_by_layer()
-        return
-    for call in region.calls:
-        blocks = {
-            (step.source.offset, step.nbytes)
-            for step in call.steps
-            if isinstance(step, Copy) and step.source.space == FLASH
-        }
-        if blocks:
-            yield region.layers[call.index].name, sum(nbytes for _, nbytes in blocks)
 
 
 def _json(value: object) -> str:

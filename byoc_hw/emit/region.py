@@ -10,14 +10,13 @@ import numpy as np
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.emit import c, calls
-from byoc_hw.emit.library import LibraryPlan, library_arrays, library_body
+from byoc_hw.emit.library import library_arrays, library_body
 from byoc_hw.emit.numbering import number_region
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Graph, Layer, Tensor
-from byoc_hw.plan import Copy, CopyWait, Job, JobWait, RegionPlan, Step
-
-Region = RegionPlan | LibraryPlan
-"""A region that is ready to be written: tile by tile over a HAL, or layer by layer on a library."""
+from byoc_hw.plan.library import LibraryPlan
+from byoc_hw.plan.planned import PlannedRegion
+from byoc_hw.plan.steps import Copy, CopyWait, Job, JobWait, RegionPlan, Step
 
 
 def alignment_of(accelerator: Accelerator) -> int:
@@ -45,7 +44,7 @@ def _tensors(graph: Graph, const: str) -> list[str]:
     return [*inputs, *(f"{c.c_type(tensor.dtype)} *out{index}" for index, tensor in enumerate(graph.outputs))]
 
 
-def constants(region: Region, alignment: int) -> str:
+def constants(region: PlannedRegion, alignment: int) -> str:
     """The region's constant data: what goes to `<mod_name>_weights.h`."""
     if isinstance(region, LibraryPlan):
         return library_arrays(region, alignment)
@@ -59,7 +58,7 @@ def flash_name(graph: Graph) -> str:
     return f"{graph.name}_flash"
 
 
-def region_source(region: Region, accelerator: Accelerator, first_layer: int = 0) -> str:
+def region_source(region: PlannedRegion, accelerator: Accelerator, first_layer: int = 0) -> str:
     """One C file with one region, for plain `tvm.relay.build`: self-contained but for HWlib's header.
 
     The function has the symbol and the type that TVM's code calls; every other symbol is static.
@@ -75,7 +74,7 @@ def region_source(region: Region, accelerator: Accelerator, first_layer: int = 0
     return "\n".join(part for part in parts if part)
 
 
-def code(region: Region, first_layer: int, *, returns_early: bool = False) -> str:
+def code(region: PlannedRegion, first_layer: int, *, returns_early: bool = False) -> str:
     """Descriptors, tables and function of a region whose layers are numbered from `first_layer`.
 
     Where it returns early, it has a second function that waits for its end.
@@ -90,13 +89,13 @@ def code(region: Region, first_layer: int, *, returns_early: bool = False) -> st
     return "\n".join(part for part in (f"{_purpose(region)}\n", tables, function, wait) if part)
 
 
-def _purpose(region: Region) -> str:
+def _purpose(region: PlannedRegion) -> str:
     return c.comment(
         [f"{region.graph.name}: {len(region.graph.layers)} layers, {region.scratch_bytes} bytes of scratch."]
     )
 
 
-def _tables_and_body(region: Region, first_layer: int) -> tuple[str, str]:
+def _tables_and_body(region: PlannedRegion, first_layer: int) -> tuple[str, str]:
     if isinstance(region, LibraryPlan):
         return "", library_body(region, first_layer)
     tables = _Tables.of(region)
@@ -194,7 +193,7 @@ def _scratch_macro(graph: Graph) -> str:
     return f"{graph.name}_scratch".upper()
 
 
-def _own_scratch(region: Region, alignment: int) -> str:
+def _own_scratch(region: PlannedRegion, alignment: int) -> str:
     macro = _scratch_macro(region.graph)
     explained = c.comment(
         [

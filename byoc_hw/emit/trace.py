@@ -11,22 +11,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from byoc_hw.emit.library import LibraryPlan
 from byoc_hw.emit.numbering import number_calls
-from byoc_hw.emit.region import Region
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Layer, Reshape, Tensor, Transpose
+from byoc_hw.plan.library import LibraryPlan
+from byoc_hw.plan.planned import PlannedRegion
 from byoc_hw.plan.steps import Image, Job
 from byoc_hw.program import Buffer, CopyCall, HostCall, Program, RegionCall
 
-Origin = dict[str, int]
+TraceSource = dict[str, int]
 """Where bytes come from: {"layer": ..., "offset": ...} or {"input": ..., "offset": ...}."""
 
 
-def trace_entries(program: Program, regions: Mapping[str, Region]) -> dict[str, dict[str, Any]]:
+def trace_entries(program: Program, regions: Mapping[str, PlannedRegion]) -> dict[str, dict[str, Any]]:
     """The entries of the layers of all regions, by the layer's number."""
     entries: dict[str, dict[str, Any]] = {}
-    made: dict[Buffer, Origin] = {buffer: {"input": at, "offset": 0} for at, buffer in enumerate(program.inputs)}
+    made: dict[Buffer, TraceSource] = {buffer: {"input": at, "offset": 0} for at, buffer in enumerate(program.inputs)}
     for call, layers in number_calls(program):
         if isinstance(call, CopyCall):
             made[call.target] = made[call.source]
@@ -37,7 +37,7 @@ def trace_entries(program: Program, regions: Mapping[str, Region]) -> dict[str, 
                 offset += buffer.nbytes
         elif isinstance(call, RegionCall):
             graph, region = call.graph, regions[call.graph.name]
-            inside: dict[Tensor, Origin] = {}
+            inside: dict[Tensor, TraceSource] = {}
             for tensor, buffer in zip(graph.inputs, call.arguments, strict=False):
                 inside[tensor] = made[buffer]
             for index, (layer, numbered) in enumerate(zip(graph.layers, layers, strict=True)):
@@ -50,7 +50,7 @@ def trace_entries(program: Program, regions: Mapping[str, Region]) -> dict[str, 
     return entries
 
 
-def _entry(layer: Layer, index: int, region: Region, made: Mapping[Tensor, Origin]) -> dict[str, Any]:
+def _entry(layer: Layer, index: int, region: PlannedRegion, made: Mapping[Tensor, TraceSource]) -> dict[str, Any]:
     if isinstance(layer, (Reshape, Transpose)) and layer.ifm in made:
         moved: dict[str, Any] = {"from": made[layer.ifm], "bytes": layer.ofm.nbytes}
         if isinstance(layer, Transpose):

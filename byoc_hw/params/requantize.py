@@ -20,10 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from byoc_hw.errors import GraphError, Unsupported
-from byoc_hw.graph import Add, Conv2d, Dense, Layer, Pool2d, Quantization, Rounding, Softmax, Tensor
-
-Weighted = Conv2d | Dense
-"""The layers with weights; a `DepthwiseConv2d` is a `Conv2d`."""
+from byoc_hw.graph import Add, Dense, Layer, Pool2d, Quantization, Rounding, Softmax, Tensor, Weighted
 
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]

@@ -1,7 +1,6 @@
-"""What is decided about a region, as data: everything else follows from it.
+"""What is decided about a region, as data: the rest of the plan follows from it.
 
-The planner decides by itself (`search.py`), the tuner looks for better, and a file can bring what
-was found before.
+The planner decides (`search/`), the tuner tries others (`tune/`), and a file may hold what tuning found.
 """
 
 from __future__ import annotations
@@ -11,40 +10,68 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from byoc_hw.errors import PlanError
-from byoc_hw.plan.tiling import Tiling
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """Sizes of a tile, in elements; `depth` is the slice of input channels that a job sums over.
+
+    Channels are the outer loop, so that weights are loaded once, unless `rows_outer`. With
+    `whole_ifm` the input tile holds all input channels though only a slice of weights fits.
+    """
+
+    rows: int
+    columns: int
+    channels: int
+    depth: int
+    rows_outer: bool = False
+    whole_ifm: bool = False
+
+    def __str__(self) -> str:
+        order = ", rows outer" if self.rows_outer else ""
+        return f"{self.rows}x{self.columns}x{self.channels} from {self.depth} channels{order}"
 
 
 @dataclass(frozen=True)
 class Group:
-    """Consecutive layers that take turns, stripe by stripe.
+    """Consecutive layers that are computed stripe by stripe, one after the other in each stripe.
 
-    The rows of the last layer's output are cut in `stripes`; for each, every layer computes the rows
-    that it takes. Storages in `whole` (by index) lie in local memory in full, from where they are made
-    or loaded up to the last group in a row that has them; of the others there is a tile for each
-    stripe, and main memory holds what another group needs. With `overlap` a stripe's input is loaded,
-    and the output of the one before stored, while it is computed. With `resident` the weights of all
-    its layers stay until its end. A `tiling` cuts a single layer freely, from main memory to main memory.
+    The rows of the last layer's output are cut in `stripes`; for each, every layer computes the rows that
+    the layers behind it read. The storages `held` (by index) lie in local memory in full, from the group that
+    makes or loads them to the last consecutive group that holds them. Of other storages local memory has a tile
+    for each stripe, and main memory what another group reads. With `overlap` a stripe is loaded, and the one
+    before it stored, while the array computes. With `resident` the weights of all layers of the group stay
+    until its end. A `tiling` cuts a single layer along every axis, from main memory to main memory.
     """
 
     layers: int
     stripes: int = 1
-    whole: frozenset[int] = frozenset()
+    held: frozenset[int] = frozenset()
     overlap: bool = True
     resident: bool = True
     tiling: Tiling | None = None
 
     def plain(self) -> dict[str, Any]:
-        """As a JSON value."""
+        """As a JSON value. "whole" is the name that tuning files have for what is held."""
         plain: dict[str, Any] = {
             "layers": self.layers,
             "stripes": self.stripes,
-            "whole": sorted(self.whole),
+            "whole": sorted(self.held),
             "overlap": self.overlap,
             "resident": self.resident,
         }
         if self.tiling is not None:
             plain["tiling"] = vars(self.tiling)
         return plain
+
+    def __str__(self) -> str:
+        shape = "whole" if self.stripes == 1 else f"{self.stripes} stripes"
+        parts = [shape if self.tiling is None else f"tiles of {self.tiling}"]
+        if self.held:
+            parts.append(f"held {sorted(self.held)}")
+        if self.stripes > 1 or self.tiling is not None:
+            parts += ["overlap"] * self.overlap + ["resident weights"] * self.resident
+        return "  ".join(parts)
 
 
 @dataclass(frozen=True)
@@ -54,31 +81,50 @@ class Blocks:
     channels: int
     depth: int
 
+    def __str__(self) -> str:
+        return f"{self.channels}x{self.depth}"
+
 
 @dataclass(frozen=True)
 class Choices:
     """A region's choices: which components are swapped, its groups, and by layer how its weights are cut.
 
-    With `direct` the copies of the region's arguments do what transpositions there are at its border.
+    With `copies_transpose` the copies of the region's arguments do the transpositions at its border; without it
+    those are layers.
     """
 
     swapped: tuple[bool, ...]
     groups: tuple[Group, ...]
     blocks: tuple[Blocks | None, ...]
-    direct: bool = True
+    copies_transpose: bool = True
 
     def with_group(self, index: int, *groups: Group) -> Choices:
         """The same choices with one group replaced by others."""
         return replace(self, groups=(*self.groups[:index], *groups, *self.groups[index + 1 :]))
 
     def plain(self) -> dict[str, Any]:
-        """As a JSON value."""
+        """As a JSON value. "direct" is the name that tuning files have for `copies_transpose`."""
         return {
             "swapped": list(self.swapped),
             "groups": [group.plain() for group in self.groups],
-            "direct": self.direct,
+            "direct": self.copies_transpose,
             "blocks": [None if cut is None else [cut.channels, cut.depth] for cut in self.blocks],
         }
+
+    def __str__(self) -> str:
+        """One line for what holds for all layers, then one a group; `%n` is the output of layer n."""
+        swapped = [str(number) for number, value in enumerate(self.swapped) if value]
+        border = "copies transpose" if self.copies_transpose else "layers transpose"
+        lines = [f"swapped components: {', '.join(swapped) or 'none'}; at the border {border}"]
+        first = 0
+        for number, group in enumerate(self.groups):
+            stop = first + group.layers
+            layers = f"%{first}" if group.layers == 1 else f"%{first}..%{stop - 1}"
+            cuts = [f"%{index} {cut}" for index, cut in enumerate(self.blocks[first:stop], first) if cut is not None]
+            weights = f"  weights in blocks {', '.join(cuts)}" if cuts else ""
+            lines.append(f"group {number:<3} {layers:<10} {group}{weights}")
+            first = stop
+        return "\n".join(lines)
 
 
 def from_plain(plain: Mapping[str, Any]) -> Choices:

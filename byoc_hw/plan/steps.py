@@ -9,10 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from byoc_hw.graph import Graph, Layer, Tensor
-from byoc_hw.plan.memory import NOTHING, RegionMemory
+from byoc_hw.plan.region_memory import NOTHING, RegionMemory
 
 ACTIVATIONS, WEIGHTS, FLASH, SCRATCH, ARGUMENT = range(5)
 """Spaces of an address; a region's arguments follow `ARGUMENT`, inputs first."""
+
+FLASH_ALIGNMENT = 4
+"""Of a region's constant data, in bytes: parameters are read as 32-bit words."""
 
 SLOTS = 16
 """Tokens that a region can hold at a time."""
@@ -120,7 +123,7 @@ class LayerCall:
 
 
 @dataclass(frozen=True)
-class LocalBuffer:
+class PlacedBuffer:
     """Bytes of a local memory that hold one thing: from the start of step `first` to the end of step `last`.
 
     Steps are numbered through all calls and the tail. `name` is the tensor or the layer whose weights it holds.
@@ -155,7 +158,7 @@ class RegionPlan:
     tensors: dict[Tensor, Address] = field(repr=False)
     tail: tuple[Step, ...] = ()
     memory: RegionMemory = field(default=NOTHING, repr=False)
-    local: tuple[LocalBuffer, ...] = field(default=(), repr=False)
+    local: tuple[PlacedBuffer, ...] = field(default=(), repr=False)
     reordered: frozenset[int] = frozenset()
 
     @property

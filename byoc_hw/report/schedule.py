@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from byoc_hw.emit.schedule import ENGINES, NO_LAYER, REASONS
+from byoc_hw.emit.schedule_rows import ENGINES, NO_LAYER, REASONS
 from byoc_hw.errors import InvalidInput, ToolchainMissing
 from byoc_hw.plan.steps import ACTIVATIONS, WEIGHTS
 from byoc_hw.report.cycles import short_name

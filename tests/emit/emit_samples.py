@@ -11,8 +11,8 @@ from byoc_hw.emit.files import Parts
 from byoc_hw.emit.library import library_plan
 from byoc_hw.emit.region import Region
 from byoc_hw.graph import Add, Conv2d, Dense, Graph, Pool2d, Quantization, Reshape, Tensor
-from byoc_hw.plan import plan_region
-from byoc_hw.plan.model import ModelMemory, place_model
+from byoc_hw.plan.place.arena import ModelMemory, place_model
+from byoc_hw.plan.region import plan_region
 from byoc_hw.program import Buffer, CopyCall, HostCall, Program, RegionCall
 
 SCALE = Quantization((0.5,), (3,))

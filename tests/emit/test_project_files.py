@@ -12,7 +12,7 @@ from emit_samples import host_only_parts, sample_parts, sample_program
 from byoc_hw.accelerator import SMALL
 from byoc_hw.emit.files import Files, Parts, project_files, write_project
 from byoc_hw.errors import GraphError, InvalidInput
-from byoc_hw.plan.model import place_model
+from byoc_hw.plan.place.arena import place_model
 from byoc_hw.program import Buffer, CopyCall, HostCall, Program
 
 

@@ -13,7 +13,8 @@ from byoc_hw.emit.calls import WRAPPERS
 from byoc_hw.emit.region import code, region_source
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Add, Graph, Reshape, Transpose
-from byoc_hw.plan import (
+from byoc_hw.plan.region import plan_region
+from byoc_hw.plan.steps import (
     ACTIVATIONS,
     ARGUMENT,
     FLASH,
@@ -26,7 +27,6 @@ from byoc_hw.plan import (
     JobWait,
     LayerCall,
     RegionPlan,
-    plan_region,
 )
 
 HERE = Path(__file__).parent

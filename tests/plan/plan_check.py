@@ -5,8 +5,8 @@ from plan_clock import run_time
 from plan_machine import Machine
 from plan_reference import run_graph
 
-from byoc_hw.plan import plan_region
-from byoc_hw.plan.cost import timeline
+from byoc_hw.plan.order.timeline import timeline
+from byoc_hw.plan.region import plan_region
 
 
 def check(graph, accelerator, seed=0, choices=None):

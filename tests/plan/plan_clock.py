@@ -6,8 +6,8 @@ Costs are written here once more, from the figures of the reference accelerator'
 from collections import deque
 from math import prod
 
-from byoc_hw.graph import Add, Conv2d, DepthwiseConv2d, Pool2d, Softmax
-from byoc_hw.plan import Copy, CopyWait, Job, JobWait
+from byoc_hw.graph import Add, Convolution, DepthwiseConv2d, Pool2d, Softmax
+from byoc_hw.plan.steps import Copy, CopyWait, Job, JobWait
 
 ENGINES = {Copy: "dma", CopyWait: "dma", Job: "array", JobWait: "array"}
 
@@ -53,7 +53,7 @@ def _cycles(step, layer, accelerator):
     if isinstance(layer, Add | Softmax | Pool2d):
         passes = 2 if isinstance(layer, Add) else 3 if isinstance(layer, Softmax) else prod(layer.kernel)
         return _up(height * width * channels * passes, accelerator.elementwise_width)
-    kernel = layer.kernel if isinstance(layer, Conv2d) else (1, 1)
+    kernel = layer.kernel if isinstance(layer, Convolution) else (1, 1)
     rows, depth = accelerator.array_rows, step.ifm_shape[2]
     if isinstance(layer, DepthwiseConv2d):
         rows, depth = accelerator.depthwise_rows, 1

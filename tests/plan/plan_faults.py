@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from byoc_hw.plan import Copy, CopyWait, Job, JobWait
+from byoc_hw.plan.steps import Copy, CopyWait, Job, JobWait
 
 
 def places(plan, *kinds):

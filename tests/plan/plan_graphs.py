@@ -4,14 +4,13 @@ from dataclasses import replace
 
 from hypothesis import assume
 from hypothesis import strategies as st
+from plan_choices import layer_by_layer
 from plan_samples import Samples, accelerator, graph_of, single
 
 from byoc_hw.errors import PlanError
-from byoc_hw.plan.choices import Blocks, Choices, Group
-from byoc_hw.plan.mapping import map_layers
-from byoc_hw.plan.search import layer_by_layer
-from byoc_hw.plan.storage import storages
-from byoc_hw.plan.tiling import Tiling
+from byoc_hw.plan.array.mapping import map_layers
+from byoc_hw.plan.array.storage import storages
+from byoc_hw.plan.choices import Blocks, Choices, Group, Tiling
 
 ACTIVATIONS = st.sampled_from([700, 1024, 1500, 2048, 3000, 4096, 6000, 8192, 16384, 65536])
 WEIGHTS = st.sampled_from([300, 512, 777, 1024, 2048, 4096, 65536])

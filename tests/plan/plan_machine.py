@@ -8,9 +8,9 @@ import numpy as np
 from plan_reference import softmax
 
 from byoc_hw.accelerator import Accelerator
-from byoc_hw.graph import Add, Conv2d, Dense, DepthwiseConv2d, Pool2d, Softmax
+from byoc_hw.graph import Add, Dense, DepthwiseConv2d, Pool2d, Softmax, Weighted
 from byoc_hw.params.requantize import add_scales, pool_scale, pool_zero_points, zero_point
-from byoc_hw.plan import ACTIVATIONS, ARGUMENT, FLASH, SCRATCH, SLOTS, WEIGHTS, Copy, CopyWait, Job, JobWait
+from byoc_hw.plan.steps import ACTIVATIONS, ARGUMENT, FLASH, SCRATCH, SLOTS, WEIGHTS, Copy, CopyWait, Job, JobWait
 
 
 class RefusedError(Exception):
@@ -226,7 +226,7 @@ class Machine:
 
     def weighted(self, layer, job):
         kernel, strides = ((1, 1), (1, 1)) if isinstance(layer, Dense) else (layer.kernel, layer.strides)
-        assert isinstance(layer, Conv2d | Dense)
+        assert isinstance(layer, Weighted)
         depthwise = isinstance(layer, DepthwiseConv2d)
         channels = job.ofm_shape[2]
         depth = 1 if depthwise else job.ifm_shape[2]

@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from byoc_hw.graph import Add, Conv2d, Dense, DepthwiseConv2d, Pool2d, Reshape, Softmax, Transpose
+from byoc_hw.graph import Add, Dense, DepthwiseConv2d, Pool2d, Reshape, Softmax, Transpose, Weighted
 
 
 def run_graph(graph, inputs):
@@ -52,7 +52,7 @@ def softmax(layer, ifm):
 
 
 def _weighted(layer, ifm):
-    assert isinstance(layer, Conv2d | Dense)
+    assert isinstance(layer, Weighted)
     quantization = layer.ifm.quantization.zero_point[0], layer.weights.quantization.zero_point[0]
     values = ifm.astype(np.int64) - quantization[0]
     weights = layer.weights.data.astype(np.int64) - quantization[1]

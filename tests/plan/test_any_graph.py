@@ -5,11 +5,11 @@ from contextlib import suppress
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from plan_check import check
+from plan_choices import layer_by_layer
 from plan_graphs import choices, regions
 
 from byoc_hw.errors import PlanError
 from byoc_hw.plan.choices import from_plain
-from byoc_hw.plan.search import layer_by_layer
 
 EXAMPLES = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]

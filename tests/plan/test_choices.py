@@ -4,14 +4,13 @@ import json
 from dataclasses import replace
 
 import pytest
+from plan_choices import choose
 from plan_samples import Samples, graph_of
 
 from byoc_hw.accelerator import REFERENCE
 from byoc_hw.errors import PlanError
-from byoc_hw.plan import plan_region
-from byoc_hw.plan.choices import Blocks, Choices, Group, from_plain
-from byoc_hw.plan.search import choose
-from byoc_hw.plan.tiling import Tiling
+from byoc_hw.plan.choices import Blocks, Choices, Group, Tiling, from_plain
+from byoc_hw.plan.region import plan_region
 
 CHOICES = Choices(
     (True, False),
@@ -56,13 +55,13 @@ def test_choices_for_another_number_of_layers_are_refused():
 def test_tiling_of_two_layers_or_of_what_lies_in_local_memory_is_refused():
     graph = chain()
     tiling = Tiling(2, 6, 8, 4)
-    for groups in ((Group(2, tiling=tiling),), (Group(1, whole=frozenset({1}), tiling=tiling), Group(1))):
+    for groups in ((Group(2, tiling=tiling),), (Group(1, held=frozenset({1}), tiling=tiling), Group(1))):
         with pytest.raises(PlanError, match="a layer by itself is computed from main memory to main memory"):
             plan_region(graph, REFERENCE, Choices((False,), groups, (None, None)))
 
 
 def test_what_does_not_fit_is_refused_with_both_numbers():
     small = replace(REFERENCE, activation_memory=500)
-    whole = Group(2, whole=frozenset({0, 1, 2}))
+    whole = Group(2, held=frozenset({0, 1, 2}))
     with pytest.raises(PlanError, match=r"local activation memory: \d+ bytes needed, 500 bytes there"):
         plan_region(chain(), small, Choices((False,), (whole,), (None, None)))

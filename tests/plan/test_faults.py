@@ -14,7 +14,8 @@ from plan_machine import Machine, RefusedError
 from plan_samples import Samples, accelerator, graph_of
 
 from byoc_hw.emit.region import region_source
-from byoc_hw.plan import ACTIVATIONS, WEIGHTS, plan_region
+from byoc_hw.plan.region import plan_region
+from byoc_hw.plan.steps import ACTIVATIONS, WEIGHTS
 
 HARDWARE = accelerator(3000, 1500, dma_alignment=2)
 """The layers below run in stripes that take turns, and the array sums over slices of channels."""

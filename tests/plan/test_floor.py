@@ -9,7 +9,7 @@ from plans import alone, compiled
 import byoc_hw
 from byoc_hw.accelerator import DIANA_DIGITAL, REFERENCE, SMALL
 from byoc_hw.demo import model_path
-from byoc_hw.plan.cost import timeline
+from byoc_hw.plan.order.timeline import timeline
 
 
 def plain(nbytes):

@@ -2,12 +2,13 @@ from dataclasses import replace
 
 import pytest
 from plan_check import check
+from plan_choices import layer_by_layer
 from plan_samples import Samples, accelerator, graph_of, single
 
 from byoc_hw.accelerator import REFERENCE, SMALL, Library
 from byoc_hw.errors import GraphError, PlanError
-from byoc_hw.plan import ARGUMENT, FLASH, SCRATCH, Address, Copy, plan_region
-from byoc_hw.plan.search import layer_by_layer
+from byoc_hw.plan.region import plan_region, plan_tiles
+from byoc_hw.plan.steps import ARGUMENT, FLASH, SCRATCH, Address, Copy
 
 TINY = accelerator(900, 1200)
 
@@ -154,4 +155,4 @@ def test_accelerator_of_whole_layer_calls_has_nothing_to_tile():
     library = Library(header=__file__, sources=(), calls={})
     ifm, layers = chain(Samples(), 1)
     with pytest.raises(PlanError, match="whole-layer calls"):
-        plan_region(graph_of([ifm], layers, [layers[0].ofm]), replace(REFERENCE, limits={}, library=library))
+        plan_tiles(graph_of([ifm], layers, [layers[0].ofm]), replace(REFERENCE, limits={}, library=library))

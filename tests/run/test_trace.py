@@ -12,7 +12,7 @@ from byoc_hw.accelerator import REFERENCE, SMALL
 from byoc_hw.emit.files import METADATA, Parts, project_files, write_project
 from byoc_hw.errors import InvalidInput, PlanError, RunError
 from byoc_hw.graph import Add, Graph, Reshape, Tensor, Transpose
-from byoc_hw.plan import plan_region
+from byoc_hw.plan.region import plan_region
 from byoc_hw.program import Buffer, Program, RegionCall
 from byoc_hw.run.host import run_on_host
 from byoc_hw.run.toolchain import Toolchain

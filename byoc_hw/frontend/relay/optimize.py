@@ -18,7 +18,7 @@ from byoc_hw.frontend.relay.compose import called_with, rebuild_calls, without_c
 from byoc_hw.frontend.relay.lower import lower_region, region_layout
 from byoc_hw.frontend.relay.sources import operator_name, source_names
 from byoc_hw.frontend.relay.table import entries, parse_composite, why_no_plan
-from byoc_hw.graph import Layer, Transpose
+from byoc_hw.graph import Convolution, Padding, Transpose
 from byoc_hw.pattern import Recorder
 
 _ELEMENTWISE = ("qnn.requantize", "clip")
@@ -97,12 +97,13 @@ def _inlined(call: relay.Call, arguments: list[relay.Expr]) -> relay.Expr:
     if parsed is None:
         return body
     layer, match = parsed
-    if match.get("nn.pad") is None:
+    if match.get("nn.pad") is None or not isinstance(layer, Convolution):
         return body
-    return rebuild_calls(relay.Function([], body), lambda inner, args: _padded(inner, args, layer)).body
+    padding = layer.padding
+    return rebuild_calls(relay.Function([], body), lambda inner, args: _padded(inner, args, padding)).body
 
 
-def _padded(call: relay.Call, arguments: list[relay.Expr], layer: Layer) -> relay.Expr:
+def _padded(call: relay.Call, arguments: list[relay.Expr], padding: Padding) -> relay.Expr:
     """The matched convolution with the matched pad's width as its own padding."""
     if operator_name(call) != "qnn.conv2d":
         return called_with(call, arguments)
@@ -113,7 +114,7 @@ def _padded(call: relay.Call, arguments: list[relay.Expr], layer: Layer) -> rela
         kernel_size=attrs.kernel_size,
         channels=attrs.channels,
         strides=attrs.strides,
-        padding=layer.padding,  # type: ignore[attr-defined]
+        padding=padding,
         dilation=attrs.dilation,
         groups=attrs.groups,
         data_layout=attrs.data_layout,

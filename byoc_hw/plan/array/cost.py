@@ -1,0 +1,40 @@
+"""What copies and layers cost, in accelerator cycles. The simulator (`hwlib/sim`) counts by the same rules."""
+
+from __future__ import annotations
+
+from byoc_hw.accelerator import Accelerator
+from byoc_hw.graph import Layer
+from byoc_hw.integers import ceil_div
+from byoc_hw.plan.array.kinds import Run, Window, geometry, job_cycles
+from byoc_hw.plan.array.window import Extents, extents
+
+
+def copy_cycles(nbytes: int, rows: int, accelerator: Accelerator) -> int:
+    """Cycles of one transfer of `rows` rows of `nbytes` bytes."""
+    return accelerator.dma_setup + rows * ceil_div(nbytes, accelerator.dma_width)
+
+
+def best_cycles(layer: Layer, accelerator: Accelerator) -> int:
+    """Cycles of the whole layer in one job, mapped as suits the array best; 0 for a layer without jobs."""
+    if not isinstance(geometry(layer), Window | Run):
+        return 0
+    ifm, ofm = extents(layer.ifm), extents(layer.ofm)
+    cycles = job_cycles(layer, ifm, ofm, accelerator)
+    if not is_pointwise(layer):
+        return cycles
+    return min(cycles, job_cycles(layer, flat(ifm), flat(ofm), accelerator))
+
+
+def is_pointwise(layer: Layer) -> bool:
+    """Whether a layer is a convolution that reads one pixel for each of its own: pixels may lie in one row."""
+    form = geometry(layer)
+    return (
+        isinstance(form, Window)
+        and form.sums
+        and all(axis.kernel == axis.stride == 1 and axis.ifm == axis.ofm for axis in (form.rows, form.columns))
+    )
+
+
+def flat(extents: Extents) -> Extents:
+    """The same pixels in one row."""
+    return 1, extents[0] * extents[1], extents[2]

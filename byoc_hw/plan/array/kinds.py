@@ -1,0 +1,158 @@
+"""What the planner knows of each layer kind: its geometry, and the cycles of its jobs.
+
+The one place of this room that tells layer kinds apart. All else asks `geometry` which of four forms a
+layer has, or whether it is `Weighted`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+
+from typing_extensions import assert_never
+
+from byoc_hw.accelerator import Accelerator
+from byoc_hw.errors import PlanError
+from byoc_hw.graph import (
+    Add,
+    Conv2d,
+    Convolution,
+    Dense,
+    DepthwiseConv2d,
+    Layer,
+    Pool2d,
+    Reshape,
+    Softmax,
+    Transpose,
+    Weighted,
+)
+from byoc_hw.integers import ceil_div
+from byoc_hw.plan.array.window import Axis, Extents
+
+PSUM_BYTES = 4
+"""Of one partial sum, an int32."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """A layer whose jobs slide a window over height and width.
+
+    `sums` tells the layers in which every output channel sums over all input channels from those
+    that work channel by channel.
+    """
+
+    rows: Axis
+    columns: Axis
+    in_channels: int
+    out_channels: int
+    sums: bool
+
+
+@dataclass(frozen=True)
+class Run:
+    """An element-wise layer, whose jobs take one run of elements of each input.
+
+    `each` elements belong together: a run holds a whole number of them. A job reads each output's inputs
+    `reads` times in all.
+    """
+
+    each: int
+    reads: int
+
+    def shape(self, elements: int) -> Extents:
+        """The extents of a job over so many elements."""
+        return 1, elements // self.each, self.each
+
+
+@dataclass(frozen=True)
+class CopiesOnly:
+    """A layer without jobs: its copies reorder bytes on their way from main memory to main memory."""
+
+
+@dataclass(frozen=True)
+class Alias:
+    """A layer without jobs or copies: its output is its input's bytes."""
+
+
+Geometry = Window | Run | CopiesOnly | Alias
+
+
+@lru_cache(maxsize=4096)
+def geometry(layer: Layer) -> Geometry:
+    """The form of a layer. Raises `PlanError` for what a tile cannot say."""
+    match layer:
+        case Conv2d():
+            return _window(layer, sums=True)
+        case DepthwiseConv2d() | Pool2d():
+            return _window(layer, sums=False)
+        case Dense():  # a 1 x 1 convolution over one pixel
+            _check_batch(layer)
+            pixel = Axis(ifm=1, ofm=1, kernel=1, stride=1, before=0)
+            return Window(pixel, pixel, layer.in_channels, layer.out_channels, True)
+        case Add():
+            return Run(each=1, reads=2)
+        case Softmax():  # three passes: the maximum, the sum of exponentials, the quotients
+            return Run(each=layer.ifm.shape[-1], reads=3)
+        case Transpose():
+            return CopiesOnly()
+        case Reshape():
+            return Alias()
+        case _:
+            assert_never(layer)
+
+
+def job_cycles(layer: Layer, ifm: Extents, ofm: Extents, accelerator: Accelerator) -> int:
+    """Cycles of one job of `layer` that makes an `ofm` tile from an `ifm` tile."""
+    if isinstance(layer, Weighted):
+        groups = _groups(ofm, array_rows(layer, accelerator), accelerator)
+        channels = ifm[2] if sums_channels(layer) else 1
+        return groups * _group_cycles(layer.kernel, channels, layer.weights.bits, accelerator)
+    form = geometry(layer)
+    if isinstance(form, Run):
+        return ceil_div(form.reads * prod(ofm), accelerator.elementwise_width)
+    if isinstance(form, Window):
+        kernel = form.rows.kernel * form.columns.kernel
+        return ceil_div(prod(ofm) * kernel, accelerator.elementwise_width)
+    raise PlanError(f"{layer.name}: a {layer.kind} layer has no jobs")
+
+
+def array_rows(layer: Weighted, accelerator: Accelerator) -> int:
+    """Output channels that a job of the layer computes at a time."""
+    return accelerator.array_rows if sums_channels(layer) else accelerator.depthwise_rows
+
+
+def sums_channels(layer: Layer) -> bool:
+    """Whether every output channel of a layer sums over all input channels."""
+    form = geometry(layer)
+    return isinstance(form, Window) and form.sums
+
+
+def _groups(ofm: Extents, rows: int, accelerator: Accelerator) -> int:
+    """Groups of `rows` channels x the array's columns, in every output row."""
+    height, width, channels = ofm
+    return height * ceil_div(width, accelerator.array_columns) * ceil_div(channels, rows)
+
+
+def _group_cycles(kernel: tuple[int, int], channels: int, bits: int, accelerator: Accelerator) -> int:
+    products = channels * kernel[0] * kernel[1]
+    return ceil_div(products * bits, 8) + 2 * channels * kernel[0] + accelerator.job_overhead
+
+
+def _window(layer: Convolution | Pool2d, *, sums: bool) -> Window:
+    _check_batch(layer)
+    if layer.dilation != (1, 1):
+        raise PlanError(f"{layer.name}: dilation is 1: got {layer.dilation[0]} x {layer.dilation[1]}")
+    for padding, kernel in zip(layer.padding, layer.kernel * 2, strict=True):
+        if padding >= kernel:
+            raise PlanError(f"{layer.name}: padding is less than the kernel: got {padding} for {kernel}")
+    (_, height, width, in_channels), (_, out_height, out_width, out_channels) = layer.ifm.shape, layer.ofm.shape
+    top, left, _, _ = layer.padding
+    rows = Axis(height, out_height, layer.kernel[0], layer.strides[0], top)
+    columns = Axis(width, out_width, layer.kernel[1], layer.strides[1], left)
+    return Window(rows, columns, in_channels, out_channels, sums)
+
+
+def _check_batch(layer: Convolution | Dense | Pool2d) -> None:
+    if layer.ifm.shape[0] != 1:
+        raise PlanError(f"{layer.name}: batch is 1: got {layer.ifm.shape[0]}")

@@ -1,0 +1,175 @@
+"""How the layers of a region lie on the array: as they are, or with height and width swapped.
+
+The array computes `array_columns` outputs of one row at a time, so the longer side should lie along
+the row. A layer is swapped by exchanging height and width of its geometry and weights, at compile
+time; its tensors then lie transposed in local memory. Layers that share a tensor are swapped
+together, and the DMA transposes what they share with the outside of the region.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+
+from byoc_hw.accelerator import Accelerator
+from byoc_hw.errors import PlanError
+from byoc_hw.graph import Graph, Layer, Tensor, Transpose
+from byoc_hw.plan.array.cost import best_cycles, copy_cycles
+from byoc_hw.plan.array.kinds import Alias, Run, Window, geometry
+from byoc_hw.plan.array.window import extents
+
+
+@dataclass(frozen=True)
+class Mapping:
+    """The layers of a graph as they lie on the array.
+
+    `component` numbers, by layer, those that are swapped together; `swapped` tells which ones are.
+    `origin` gives the graph's tensor for each tensor of a mapped layer. `copied` are the transpositions, by
+    index of the layer, that the copies of the region's arguments do.
+    """
+
+    layers: tuple[Layer, ...]
+    component: tuple[int, ...]
+    swapped: tuple[bool, ...]
+    origin: dict[Tensor, Tensor]
+    copied: frozenset[int]
+
+    def is_swapped(self, tensor: Tensor) -> bool:
+        """Whether height and width of a mapped layer's tensor are swapped, so that its bytes are in another order."""
+        return tensor is not self.origin[tensor] and not is_line(tensor)
+
+    def works(self, index: int) -> bool:
+        """Whether a layer has jobs or copies of its own."""
+        return not isinstance(geometry(self.layers[index]), Alias) and index not in self.copied
+
+
+def is_line(tensor: Tensor) -> bool:
+    """Whether height or width is 1, or there are none: the bytes are the same with both swapped."""
+    return len(tensor.shape) != 4 or tensor.shape[0] != 1 or 1 in tensor.shape[1:3]
+
+
+def map_layers(
+    graph: Graph, accelerator: Accelerator, swapped: Sequence[bool] | None = None, copies_transpose: bool = True
+) -> Mapping:
+    """Swap each component where that takes fewer cycles, or as `swapped` says, one value a component.
+
+    With `copies_transpose` the copies of arguments do the transpositions at the region's border; without it
+    nothing is swapped unless `swapped` says so.
+
+    Raises `PlanError` where `swapped` asks for what cannot be.
+    """
+    component = _components(graph)
+    members: list[list[Layer]] = [[] for _ in range(max(component, default=-1) + 1)]
+    for layer, number in zip(graph.layers, component, strict=True):
+        members[number].append(layer)
+    if swapped is None:
+        swap = copies_transpose and accelerator.tuning.swap
+        swapped = [swap and _can_swap(layers) and _gains(layers, graph, accelerator) for layers in members]
+    if len(swapped) != len(members):
+        raise PlanError(f"{graph.name}: {len(members)} groups of layers are swapped or not: got {len(swapped)} values")
+    for layers, wanted in zip(members, swapped, strict=True):
+        if wanted and not _can_swap(layers):
+            raise PlanError(f"{layers[0].name}: its height and width cannot be swapped")
+    turned = [_swap(layer) if swapped[number] else layer for layer, number in zip(graph.layers, component, strict=True)]
+    origin = {
+        there: tensor
+        for layer, other in zip(graph.layers, turned, strict=True)
+        for tensor, there in zip((*layer.inputs, layer.ofm), (*other.inputs, other.ofm), strict=True)
+    }
+    return Mapping(
+        tuple(turned),
+        component,
+        tuple(swapped),
+        origin,
+        _transposed_by_copies(graph) if copies_transpose else frozenset(),
+    )
+
+
+def _transposed_by_copies(graph: Graph) -> frozenset[int]:
+    """Transpositions of a region's input, before its first layer, and of what is an output only."""
+    read = {tensor for layer in graph.layers for tensor in layer.inputs}
+    made = {layer.ofm for layer in graph.layers if not isinstance(geometry(layer), Alias)}
+    found = set()
+    for index, layer in enumerate(graph.layers):
+        if not isinstance(layer, Transpose) or len(layer.axes) != 4 or layer.ifm.bytes_of(1) != 1:
+            continue
+        if layer.ifm.shape[0] != 1 or layer.ofm.shape[0] != 1:
+            continue
+        first = layer.ifm in graph.inputs and layer.ofm in read
+        last = layer.ifm in made and layer.ofm not in read and layer.ofm in graph.outputs
+        if first or last:
+            found.add(index)
+    return frozenset(found)
+
+
+def _components(graph: Graph) -> tuple[int, ...]:
+    """The component of each layer, numbered in order: layers that share a tensor with both a height and a width."""
+    leader: dict[Tensor, int] = {}
+    parent = list(range(len(graph.layers)))
+
+    def root(index: int) -> int:
+        while parent[index] != index:
+            parent[index] = parent[parent[index]]
+            index = parent[index]
+        return index
+
+    for index, layer in enumerate(graph.layers):
+        for tensor in (*layer.inputs, layer.ofm):
+            if not is_line(tensor):
+                one, other = sorted((root(leader.setdefault(tensor, index)), root(index)))
+                parent[other] = one
+    numbers: dict[int, int] = {}
+    return tuple(numbers.setdefault(root(index), len(numbers)) for index in range(len(graph.layers)))
+
+
+def _can_swap(layers: Sequence[Layer]) -> bool:
+    """Whether all layers work on a height and a width, alike in both."""
+    forms = [(geometry(layer), layer) for layer in layers]
+    return all(
+        len(layer.ifm.shape) == 4 and (isinstance(form, Window) or (isinstance(form, Run) and form.each == 1))
+        for form, layer in forms
+    )
+
+
+def _gains(layers: Sequence[Layer], graph: Graph, accelerator: Accelerator) -> bool:
+    before = sum(best_cycles(layer, accelerator) for layer in layers)
+    after = sum(best_cycles(_swap(layer, weights=False), accelerator) for layer in layers)
+    outside = {*graph.inputs, *graph.outputs}
+    shared = {tensor for layer in layers for tensor in (*layer.inputs, layer.ofm) if tensor in outside}
+    return after + sum(_transposition(tensor, accelerator) for tensor in shared) < before
+
+
+def _transposition(tensor: Tensor, accelerator: Accelerator) -> int:
+    """Cycles that the DMA takes longer for a tensor if it transposes it."""
+    if is_line(tensor):
+        return 0
+    height, width, channels = extents(tensor)
+    copies, rows = min(height, width), max(height, width)
+    return copies * copy_cycles(channels, rows, accelerator) - copy_cycles(tensor.nbytes, 1, accelerator)
+
+
+def _swap(layer: Layer, weights: bool = True) -> Layer:
+    """The layer with height and width of each of its fields exchanged; `weights` with their data."""
+    changed: dict[str, Any] = {}
+    turned: dict[Tensor, Tensor] = {}  # one that is read twice stays one
+    for name in (field.name for field in fields(layer)):
+        value = getattr(layer, name)
+        if name in ("kernel", "strides", "dilation"):
+            changed[name] = value[::-1]
+        elif name == "padding":
+            top, left, bottom, right = value
+            changed[name] = (left, top, right, bottom)
+        elif isinstance(value, Tensor) and len(value.shape) == 4:
+            changed[name] = turned.setdefault(value, _turned(value, weights))
+    return replace(layer, **changed)
+
+
+def _turned(tensor: Tensor, data: bool) -> Tensor:
+    one, height, width, channels = tensor.shape
+    values = tensor.data
+    if values is not None and data:
+        values = np.ascontiguousarray(values.transpose(0, 2, 1, 3))
+    return replace(tensor, shape=(one, width, height, channels), data=values)

@@ -1,0 +1,175 @@
+"""A tiling of a convolution, dense or pooling layer: the local memory that it takes and its cost.
+
+A tile is a number of output rows, columns and channels, and for a layer that sums over input
+channels a slice of those.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import lru_cache
+
+from byoc_hw.accelerator import Accelerator
+from byoc_hw.graph import Layer, Weighted
+from byoc_hw.integers import ceil_div, piece_sizes, round_up
+from byoc_hw.params.pack import PARAMS_BYTES
+from byoc_hw.plan.array.cost import copy_cycles
+from byoc_hw.plan.array.kinds import PSUM_BYTES, Window, job_cycles
+from byoc_hw.plan.array.transfers import tile_pieces
+from byoc_hw.plan.array.weight_blocks import weights_bytes
+from byoc_hw.plan.array.window import Axis, Extent, Extents
+from byoc_hw.plan.choices import Tiling
+
+
+@dataclass(frozen=True)
+class LocalLayout:
+    """Where the parts of a tile lie in local memory, and the bytes of each memory that it takes."""
+
+    ofm: int
+    psum: int
+    activation_bytes: int
+    weights: int
+    weight_bytes: int
+
+
+@dataclass(frozen=True)
+class Tiler:
+    """The tilings of one layer with a window on one accelerator."""
+
+    layer: Layer
+    window: Window
+    accelerator: Accelerator
+
+    @property
+    def alignment(self) -> int:
+        """Bytes that every start in local memory is a multiple of."""
+        return self.accelerator.buffer_alignment
+
+    def layout(self, tiling: Tiling) -> LocalLayout:
+        """Inputs at 0, then outputs, then partial sums; parameters at 0, then weights."""
+        window = self.window
+        _, ifm_channels = self.ifm_channels(tiling)[0]
+        pixels = window.rows.largest_ifm(tiling.rows) * window.columns.largest_ifm(tiling.columns)
+        outputs = tiling.rows * tiling.columns * tiling.channels
+        ofm = round_up(self.layer.ifm.bytes_of(pixels * ifm_channels), self.alignment)
+        end = ofm + self.layer.ofm.bytes_of(outputs)
+        psum = round_up(end, self.alignment)
+        activation_bytes = psum + PSUM_BYTES * outputs if self.sliced(tiling) else end
+        if not isinstance(self.layer, Weighted):
+            return LocalLayout(ofm, psum, activation_bytes, 0, 0)
+        # Slices share one block with the parameters of all channels.
+        weights = self.weights_offset(window.out_channels if self.sliced(tiling) else tiling.channels)
+        weight_bytes = weights + self.weights_bytes(self.layer, tiling.channels, tiling.depth)
+        return LocalLayout(ofm, psum, activation_bytes, weights, weight_bytes)
+
+    def sliced(self, tiling: Tiling) -> bool:
+        """Whether an output takes several jobs, one for each slice of input channels."""
+        return self.window.sums and tiling.depth < self.window.in_channels
+
+    def ifm_channels(self, tiling: Tiling) -> list[tuple[int, int]]:
+        """How many input tiles of how many channels there are at each place, the largest first."""
+        if not self.window.sums:
+            return self._channels(tiling)
+        return piece_sizes(self.window.in_channels, self.window.in_channels if tiling.whole_ifm else tiling.depth)
+
+    def weights_offset(self, channels: int) -> int:
+        """Bytes from the parameters of `channels` output channels to their weights, in flash as in local memory."""
+        return round_up(PARAMS_BYTES * channels, self.alignment)
+
+    def weights_bytes(self, layer: Weighted, channels: int, depth: int) -> int:
+        """Bytes that a copy of these weights moves."""
+        packed = weights_bytes(layer, channels, depth if self.window.sums else 1)
+        return round_up(packed, self.accelerator.dma_alignment)
+
+    def fits(self, tiling: Tiling) -> bool:
+        """Whether a tile fits both local memories."""
+        layout = self.layout(tiling)
+        return (
+            layout.activation_bytes <= self.accelerator.activation_memory
+            and layout.weight_bytes <= self.accelerator.weight_memory
+        )
+
+    def cycles(self, tiling: Tiling) -> int:
+        """Cycles of all copies and jobs, one after the other."""
+        return self._array_cycles(tiling) + self._weight_cycles(tiling) + self._activation_cycles(tiling)
+
+    # Tiles of one size cost the same, so a handful of sizes is counted, not every tile.
+
+    def _spatial(self, tiling: Tiling) -> list[tuple[int, Extent, Extent]]:
+        rows = _distinct(self.window.rows, tiling.rows)
+        columns = _distinct(self.window.columns, tiling.columns)
+        return [(times * more, row, column) for row, times in rows for column, more in columns]
+
+    def _channels(self, tiling: Tiling) -> list[tuple[int, int]]:
+        return piece_sizes(self.window.out_channels, tiling.channels)
+
+    def _depths(self, tiling: Tiling) -> list[tuple[int, int]]:
+        return piece_sizes(self.window.in_channels, tiling.depth) if self.window.sums else [(1, 1)]
+
+    def _array_cycles(self, tiling: Tiling) -> int:
+        return sum(
+            times * many * slices * self._job_cycles(row, column, channels, depth)
+            for times, row, column in self._spatial(tiling)
+            for many, channels in self._channels(tiling)
+            for slices, depth in self._depths(tiling)
+        )
+
+    def _job_cycles(self, row: Extent, column: Extent, channels: int, depth: int) -> int:
+        ifm = (row.ifm_size, column.ifm_size, depth)
+        return job_cycles(self.layer, ifm, (row.size, column.size, channels), self.accelerator)
+
+    def _weight_cycles(self, tiling: Tiling) -> int:
+        if not isinstance(self.layer, Weighted):
+            return 0
+        tiles = sum(times for times, _, _ in self._spatial(tiling))
+        several = tiling.channels < self.window.out_channels
+        loads = tiles if self.sliced(tiling) or (several and tiling.rows_outer) else 1
+        channel_tiles = self._channels(tiling)
+        layer = self.layer
+        return loads * sum(
+            many * self._channel_tile_cycles(layer, tiling, channels) for many, channels in channel_tiles
+        )
+
+    def _channel_tile_cycles(self, layer: Weighted, tiling: Tiling, channels: int) -> int:
+        """Weights of all slices of a channel tile; its parameters come with the first."""
+        slices = [(times, self.weights_bytes(layer, channels, depth)) for times, depth in self._depths(tiling)]
+        weights = sum(times * copy_cycles(nbytes, 1, self.accelerator) for times, nbytes in slices)
+        first = slices[0][1]
+        with_params = copy_cycles(self.weights_offset(tiling.channels) + first, 1, self.accelerator)
+        return weights + with_params - copy_cycles(first, 1, self.accelerator)
+
+    def _ifm_loads(self, tiling: Tiling) -> int:
+        """How often each input is brought in."""
+        stays = tiling.whole_ifm or not self.sliced(tiling)
+        one_place = tiling.rows == self.window.rows.ofm and tiling.columns == self.window.columns.ofm
+        if not self.window.sums or (stays and (tiling.rows_outer or one_place)):
+            return 1
+        return ceil_div(self.window.out_channels, tiling.channels)
+
+    def _activation_cycles(self, tiling: Tiling) -> int:
+        window = self.window
+        spatial, channel_tiles = self._spatial(tiling), self._channels(tiling)
+        loads = self._ifm_loads(tiling)
+        total = 0
+        for times, row, column in spatial:
+            for many, channels in self.ifm_channels(tiling):
+                ifm = (row.ifm_size, column.ifm_size, channels)
+                total += times * loads * many * self._tile_cycles(ifm, window.columns.ifm, window.in_channels)
+            for many, channels in channel_tiles:
+                ofm = (row.size, column.size, channels)
+                total += times * many * self._tile_cycles(ofm, window.columns.ofm, window.out_channels)
+        return total
+
+    def _tile_cycles(self, extents: Extents, width: int, channels: int) -> int:
+        pieces = tile_pieces(extents, width, channels)
+        return pieces.copies * copy_cycles(pieces.nbytes, pieces.rows, self.accelerator)
+
+
+@lru_cache(maxsize=64)
+def _distinct(axis: Axis, size: int) -> list[tuple[Extent, int]]:
+    """One tile of each size along the axis, with how often it occurs. Many tilings share an axis's cuts."""
+    extents = axis.cut(size)
+    examples = {(extent.size, extent.ifm_size): extent for extent in extents}
+    counts = Counter((extent.size, extent.ifm_size) for extent in extents)
+    return [(examples[sizes], count) for sizes, count in counts.items()]

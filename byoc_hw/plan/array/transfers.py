@@ -1,0 +1,187 @@
+"""Tensors, tiles of them and permutations of them as the copies that the DMA can do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+
+from byoc_hw.plan.array.window import Extents
+from byoc_hw.plan.steps import Address, Copy
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """One copy between main memory and local memory, either way: byte offsets from the two starts."""
+
+    main: int
+    local: int
+    nbytes: int
+    rows: int = 1
+    main_stride: int = 0
+    local_stride: int = 0
+
+    def load(self, main: Address, local: Address) -> Copy:
+        """The copy into local memory."""
+        return Copy(local + self.local, main + self.main, self.nbytes, self.rows, self.local_stride, self.main_stride)
+
+    def store(self, main: Address, local: Address) -> Copy:
+        """The copy out of local memory."""
+        return Copy(main + self.main, local + self.local, self.nbytes, self.rows, self.main_stride, self.local_stride)
+
+
+@dataclass(frozen=True)
+class Box:
+    """A part of an activation tensor [h][w][c] that lies dense in local memory."""
+
+    origin: tuple[int, int, int]
+    extents: Extents
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """How a box is moved: `copies` copies of `rows` rows of `nbytes` bytes."""
+
+    copies: int
+    rows: int
+    nbytes: int
+
+
+def tile_pieces(extents: Extents, width: int, channels: int) -> Pieces:
+    """The fewest copies for a dense box of these extents, inside rows of `width` x `channels`."""
+    box_height, box_width, box_channels = extents
+    if box_channels == channels and (box_width == width or box_height == 1):
+        return Pieces(1, 1, box_height * box_width * channels)
+    if box_channels == channels:
+        return Pieces(1, box_height, box_width * channels)
+    if box_width == width or box_height == 1 or box_width == 1:
+        return Pieces(1, box_height * box_width, box_channels)
+    # Pixels inside a row and rows inside the tensor have different strides: a copy for each row.
+    return Pieces(box_height, box_width, box_channels)
+
+
+def tile_transfers(box: Box, width: int, channels: int) -> Iterator[Transfer]:
+    """The copies between a box of a tensor with these rows and its dense image."""
+    row, column, channel = box.origin
+    _, box_width, box_channels = box.extents
+    pieces = tile_pieces(box.extents, width, channels)
+    main = (row * width + column) * channels + channel
+    in_pixels = box_channels < channels and box_width > 1
+    main_stride, local_stride = (channels, box_channels) if in_pixels else (width * channels, box_width * box_channels)
+    for index in range(pieces.copies):
+        yield Transfer(
+            main + index * width * channels,
+            index * box_width * box_channels,
+            pieces.nbytes,
+            pieces.rows,
+            main_stride,
+            local_stride,
+        )
+
+
+def linear_chunks(nbytes: int, limit: int) -> Iterator[tuple[int, int]]:
+    """Offset and length of each chunk of at most `limit` bytes."""
+    for start in range(0, nbytes, limit):
+        yield start, min(limit, nbytes - start)
+
+
+# ---------------------------------------------------------------- permutations
+
+
+def strided(
+    counts: tuple[int, ...], main_strides: tuple[int, ...], local_strides: tuple[int, ...]
+) -> Iterator[Transfer]:
+    """The fewest copies for a box of elements of a byte with these strides on either side."""
+    dimensions: list[tuple[int, int, int]] = []
+    for count, main, local in zip(counts, main_strides, local_strides, strict=True):
+        if count == 1:
+            continue
+        if dimensions and dimensions[-1][1:] == (main * count, local * count):
+            dimensions[-1] = dimensions[-1][0] * count, main, local
+        else:
+            dimensions.append((count, main, local))
+    nbytes = next((count for count, main, local in dimensions if main == local == 1), 1)
+    looped = sorted(dimension for dimension in dimensions if dimension[1:] != (1, 1))
+    rows, main_stride, local_stride = looped.pop() if looped else (1, 0, 0)
+    for indices in product(*(range(count) for count, _, _ in looped)):
+        main = sum(index * stride for index, (_, stride, _) in zip(indices, looped, strict=True))
+        local = sum(index * stride for index, (_, _, stride) in zip(indices, looped, strict=True))
+        yield Transfer(main, local, nbytes, rows, main_stride, local_stride)
+
+
+@dataclass(frozen=True)
+class Permutation:
+    """Bytes reordered: `axes[i]` is the dimension of the input that dimension i of the output is."""
+
+    shape: tuple[int, ...]
+    axes: tuple[int, ...]
+
+    @property
+    def output_strides(self) -> tuple[int, ...]:
+        """By dimension of the input: bytes from one index to the next in the output."""
+        strides = dense_strides(tuple(self.shape[axis] for axis in self.axes))
+        return tuple(strides[self.axes.index(dimension)] for dimension in range(len(self.shape)))
+
+
+def canonical(shape: tuple[int, ...], axes: tuple[int, ...], itemsize: int = 1) -> Permutation:
+    """The same reordering with the fewest dimensions.
+
+    Dimensions of one element go, and dimensions that stay neighbours become one, so that
+    (1, C, H, W) to (1, H, W, C) is a 2-D transposition of C x HW. An element's bytes are an
+    innermost dimension that never moves.
+    """
+    sizes, order = (*shape, itemsize), (*axes, len(axes))
+    rank = {axis: index for index, axis in enumerate(axis for axis, size in enumerate(sizes) if size > 1)}
+    groups: list[list[int]] = []
+    for axis in (axis for axis in order if axis in rank):
+        if groups and rank[axis] == rank[groups[-1][-1]] + 1:
+            groups[-1].append(axis)
+        else:
+            groups.append([axis])
+    by_input = sorted(groups)
+    return Permutation(
+        tuple(prod(sizes[axis] for axis in group) for group in by_input) or (1,),
+        tuple(by_input.index(group) for group in groups) or (0,),
+    )
+
+
+def slabs(shape: tuple[int, ...], limit: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Cut a dense array into contiguous boxes of at most `limit` bytes: origin and extents of each."""
+    inner = prod(shape[1:])
+    if inner > limit:
+        for index in range(shape[0]):
+            for origin, extents in slabs(shape[1:], limit):
+                yield (index, *origin), (1, *extents)
+        return
+    for start, count in linear_chunks(shape[0], limit // inner):
+        yield (start, *(0 for _ in shape[1:])), (count, *shape[1:])
+
+
+def scatter(permutation: Permutation, origin: tuple[int, ...], extents: tuple[int, ...]) -> Iterator[Transfer]:
+    """The copies that send a slab, dense in local memory, to its places in the output."""
+    last = len(extents) - 1
+    contiguous = permutation.axes[-1] == last
+    nbytes = extents[last] if contiguous else 1
+    outer = range(last) if contiguous else range(len(extents))
+    # The longest dimension becomes the rows of a copy: that leaves the fewest copies.
+    rows = max(outer, key=lambda dimension: (extents[dimension], dimension), default=None)
+    local_strides, main_strides = dense_strides(extents), permutation.output_strides
+    start = sum(index * stride for index, stride in zip(origin, main_strides, strict=True))
+    looped = [
+        range(extents[dimension] if dimension in outer and dimension != rows else 1) for dimension in range(last + 1)
+    ]
+    for indices in product(*looped):
+        yield Transfer(
+            start + sum(index * stride for index, stride in zip(indices, main_strides, strict=True)),
+            sum(index * stride for index, stride in zip(indices, local_strides, strict=True)),
+            nbytes,
+            1 if rows is None else extents[rows],
+            0 if rows is None else main_strides[rows],
+            0 if rows is None else local_strides[rows],
+        )
+
+
+def dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Elements from one index of each dimension to the next, where nothing lies between."""
+    return tuple(prod(shape[dimension + 1 :]) for dimension in range(len(shape)))

@@ -1,0 +1,132 @@
+"""A layer's weights in blocks that are loaded one by one: which cut is cheapest, and the bytes of each block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+from byoc_hw.accelerator import Accelerator
+from byoc_hw.graph import Layer, Weighted
+from byoc_hw.integers import ceil_div, piece_sizes, round_up
+from byoc_hw.params.pack import PARAMS_BYTES, packed_channel_bytes
+from byoc_hw.plan.array.cost import copy_cycles, flat, is_pointwise
+from byoc_hw.plan.array.kinds import PSUM_BYTES, Run, array_rows, geometry, job_cycles
+from byoc_hw.plan.array.window import Extents, extents
+from byoc_hw.plan.choices import Blocks
+
+SHARES = (3, 2, 1)
+"""So many blocks fit the weight memory at once, if possible: one in use, and the next ones on their way."""
+
+
+def cut(layer: Layer, accelerator: Accelerator, share: int | None = None) -> Blocks | None:
+    """The blocks of a layer, None for one block (or no weights).
+
+    Of the cuts of which `share` blocks fit the weight memory at once (by default as many of `SHARES` as
+    possible) the one that costs the fewest cycles of jobs and of copies, counted one after the other.
+    """
+    if not isinstance(layer, Weighted):
+        return None
+    whole = Blocks(layer.out_channels, layer.in_channels)
+    possible = (whole, *_candidates(layer, accelerator))
+    shares = [part for part in SHARES if part in accelerator.tuning.weight_shares]
+    for part in shares if share is None else (share,):
+        if fits(layer, whole, part, accelerator):
+            return None  # one block costs the least
+        fitting = [blocks for blocks in possible if fits(layer, blocks, part, accelerator)]
+        if fitting:
+            return min(fitting, key=lambda blocks: _cycles(layer, blocks, accelerator))
+    return Blocks(1, 1)
+
+
+def weights_bytes(layer: Weighted, channels: int, depths: int) -> int:
+    """Bytes of packed weights of that many output channels, of so many input channels each."""
+    return channels * packed_channel_bytes(prod(layer.kernel) * depths, layer.weights.bits)
+
+
+def most_bytes(layer: Weighted, blocks: Blocks, accelerator: Accelerator) -> tuple[int, int]:
+    """Bytes of a layer's largest block, and of the parameters that lie beside it while it is used."""
+    unit, step = accelerator.buffer_alignment, accelerator.dma_alignment
+    weights = weights_bytes(layer, blocks.channels, blocks.depth)
+    if blocks.depth < layer.in_channels:
+        return round_up(weights, step), round_up(round_up(PARAMS_BYTES * layer.out_channels, step), unit)
+    return round_up(round_up(PARAMS_BYTES * blocks.channels, unit) + weights, step), 0
+
+
+def fits(layer: Weighted, blocks: Blocks, part: int, accelerator: Accelerator) -> bool:
+    """Whether so many blocks fit the weight memory at once."""
+    block, beside = most_bytes(layer, blocks, accelerator)
+    return part * round_up(block, accelerator.buffer_alignment) + beside <= accelerator.weight_memory
+
+
+def all_bytes(layer: Layer, blocks: Blocks | None, accelerator: Accelerator) -> int:
+    """Bytes of local memory that all blocks of a layer take."""
+    if not isinstance(layer, Weighted):
+        return 0
+    unit = accelerator.buffer_alignment
+    return sum(count * round_up(nbytes, unit) for nbytes, count in block_sizes(layer, blocks, accelerator))
+
+
+def load_cycles(layer: Layer, blocks: Blocks | None, accelerator: Accelerator) -> int:
+    """Cycles of the copies of a layer's weights."""
+    if not isinstance(layer, Weighted):
+        return 0
+    copies = block_sizes(layer, blocks, accelerator)
+    return sum(count * copy_cycles(nbytes, 1, accelerator) for nbytes, count in copies)
+
+
+def block_sizes(layer: Weighted, blocks: Blocks | None, accelerator: Accelerator) -> list[tuple[int, int]]:
+    """Bytes of each kind of copy of a layer's weights, and how many there are."""
+    unit, step = accelerator.buffer_alignment, accelerator.dma_alignment
+    total = layer.in_channels
+    blocks = blocks or Blocks(layer.out_channels, total)
+    sliced = blocks.depth < total
+    found = [(round_up(PARAMS_BYTES * layer.out_channels, step), 1)] if sliced else []
+    for many, channels in piece_sizes(layer.out_channels, blocks.channels):
+        params = 0 if sliced else round_up(PARAMS_BYTES * channels, unit)
+        for times, depths in piece_sizes(total, blocks.depth):
+            found.append((round_up(params + weights_bytes(layer, channels, depths), step), many * times))
+    return found
+
+
+def psum_bytes(layer: Layer, blocks: Blocks | None, pixels: int) -> int:
+    """Bytes of partial sums while that many pixels of a layer are computed."""
+    if blocks is None or not isinstance(layer, Weighted) or blocks.depth >= layer.in_channels:
+        return 0
+    return PSUM_BYTES * pixels * blocks.channels
+
+
+def tile_cycles(layer: Layer, blocks: Blocks | None, ofm: Extents, accelerator: Accelerator) -> int:
+    """Cycles of all jobs that make a tile of a layer's output, whatever its channels."""
+    if not isinstance(layer, Weighted):
+        form = geometry(layer)
+        shape = form.shape(prod(ofm)) if isinstance(form, Run) else ofm
+        return job_cycles(layer, shape, shape, accelerator)
+    total, pixels = layer.in_channels, ofm
+    blocks = blocks or Blocks(layer.out_channels, total)
+    if is_pointwise(layer):
+        pixels = min(ofm, flat(ofm), key=lambda shape: shape[0] * ceil_div(shape[1], accelerator.array_columns))
+    cycles = 0
+    for many, channels in piece_sizes(layer.out_channels, blocks.channels):
+        for times, depths in piece_sizes(total, blocks.depth):
+            shape = (pixels[0], pixels[1], depths)
+            cycles += many * times * job_cycles(layer, shape, (pixels[0], pixels[1], channels), accelerator)
+    return cycles
+
+
+def _candidates(layer: Weighted, accelerator: Accelerator) -> Iterator[Blocks]:
+    rows, total = array_rows(layer, accelerator), layer.in_channels
+    groups = ceil_div(layer.out_channels, rows)
+    channels = {
+        min(layer.out_channels, rows * ceil_div(groups, parts)) for parts in (*range(1, 9), 12, 16, 24, 32, groups)
+    }
+    channels |= {size for shift in range(1, rows.bit_length()) if (size := rows >> shift) <= layer.out_channels}
+    depths = {ceil_div(total, parts) for parts in (*range(1, 9), 12, 16, 24, 32, 48, 64, 128, total)}
+    for count in sorted(channels, reverse=True):
+        for depth in sorted(depths, reverse=True):
+            yield Blocks(count, depth)
+
+
+def _cycles(layer: Weighted, blocks: Blocks, accelerator: Accelerator) -> int:
+    height, width, channels = extents(layer.ofm)
+    jobs = tile_cycles(layer, blocks, (height, width, channels), accelerator)
+    return jobs + load_cycles(layer, blocks, accelerator)

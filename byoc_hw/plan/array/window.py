@@ -1,0 +1,55 @@
+"""The geometry of a sliding window: which inputs and how much padding a tile of outputs reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from byoc_hw.tensor import Tensor
+
+Extents = tuple[int, int, int]
+"""Height, width and channels."""
+
+
+def extents(tensor: Tensor) -> Extents:
+    """Height, width and channels of an activation tensor of any rank; further dimensions count as height."""
+    shape = (1, 1, *tensor.shape)
+    return prod(shape[:-2]), shape[-2], shape[-1]
+
+
+@dataclass(frozen=True)
+class Extent:
+    """A tile along one spatial axis: its outputs, the inputs that they need, the padding at each end."""
+
+    start: int
+    size: int
+    ifm_start: int
+    ifm_size: int
+    pad_before: int
+    pad_after: int
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One spatial axis of a layer: `before` elements of padding, then `ifm` elements of input."""
+
+    ifm: int
+    ofm: int
+    kernel: int
+    stride: int
+    before: int
+
+    def extent(self, start: int, size: int) -> Extent:
+        """The tile of outputs `start` to `start + size`. Inputs that no output needs are not in it."""
+        first = start * self.stride - self.before
+        stop = (start + size - 1) * self.stride - self.before + self.kernel
+        ifm_start, ifm_stop = max(first, 0), min(stop, self.ifm)
+        return Extent(start, size, ifm_start, ifm_stop - ifm_start, ifm_start - first, stop - ifm_stop)
+
+    def cut(self, size: int) -> list[Extent]:
+        """The axis in tiles of `size` outputs; the last one may be smaller."""
+        return [self.extent(start, min(size, self.ofm - start)) for start in range(0, self.ofm, size)]
+
+    def largest_ifm(self, size: int) -> int:
+        """The most inputs that a tile of `size` outputs can need."""
+        return min(self.ifm, (size - 1) * self.stride + self.kernel)

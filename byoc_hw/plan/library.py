@@ -1,0 +1,140 @@
+"""A region on a vendor library: what each layer's call needs, and intermediates in scratch by lifetime."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from byoc_hw.accelerator import Accelerator, LibraryCall
+from byoc_hw.errors import InvalidInput, Unsupported
+from byoc_hw.graph import Graph, Layer, Reshape
+from byoc_hw.plan.place.by_lifetime import blocks_from_lifetimes, largest_sum, place
+from byoc_hw.plan.region_memory import Lifetime, RegionMemory
+from byoc_hw.tensor import Array, Tensor
+
+ALIGNMENT = 16
+"""Of intermediates and workspaces, in bytes: enough for any element type of C."""
+
+
+@dataclass(frozen=True)
+class LibraryLayer:
+    """A layer with what its library made of it at compile time. `call` is None for a reshape."""
+
+    layer: Layer
+    call: LibraryCall | None
+    weights: Array | None
+    parameters: Mapping[str, Array]
+    workspace_bytes: int
+
+
+@dataclass(frozen=True)
+class LibraryPlan:
+    """A region for a vendor library.
+
+    `homes` says which tensor's bytes a tensor has (a reshape's output has its input's), `scratch`
+    at what offset of the region's scratch a home lies; inputs, outputs and constants have none.
+    `workspaces` are the offsets of the layers' workspaces, by index of the layer. `memory` says what
+    is alive when.
+    """
+
+    graph: Graph
+    layers: tuple[LibraryLayer, ...]
+    homes: Mapping[Tensor, Tensor]
+    scratch: Mapping[Tensor, int]
+    workspaces: Mapping[int, int]
+    scratch_bytes: int
+    memory: RegionMemory = field(repr=False)
+
+    def placed(self, offsets: Mapping[str, int]) -> LibraryPlan:
+        """The same plan with each block of scratch at another offset from the region's base."""
+        names = self.memory.blocks
+        scratch = {t: offsets[names[t]] for t in sorted(self.scratch, key=lambda t: (offsets[names[t]], names[t]))}
+        workspaces = {index: offsets[_workspace(self.graph, index)] for index in self.workspaces}
+        ends = (offsets[block.name] + block.nbytes for block in self.memory.scratch)
+        return replace(self, scratch=scratch, workspaces=workspaces, scratch_bytes=max(ends, default=0))
+
+    @property
+    def flash_bytes(self) -> int:
+        """Bytes of constant data: weights, parameters and constant activations."""
+        constants = (tensor.data for tensor in self.graph.tensors if tensor.data is not None)
+        return sum(nbytes for _, nbytes in self.flash_by_layer()) + sum(data.nbytes for data in constants)
+
+    def flash_by_layer(self) -> Iterator[tuple[str, int]]:
+        """Each layer with weights or parameters, and their bytes."""
+        for prepared in self.layers:
+            arrays = [*prepared.parameters.values(), *([] if prepared.weights is None else [prepared.weights])]
+            if arrays:
+                yield prepared.layer.name, sum(np.asarray(values).nbytes for values in arrays)
+
+
+def library_plan(graph: Graph, accelerator: Accelerator) -> LibraryPlan:
+    """Ask the library for what each layer needs, and place it all by lifetime.
+
+    `Unsupported` for a layer that the library has no call for.
+    """
+    library = accelerator.library
+    if library is None:
+        raise InvalidInput(f"library_plan plans for an accelerator with a library: {accelerator.name} has none")
+    layers = tuple(_prepare(layer, library.calls) for layer in graph.layers)
+    homes = _homes(graph)
+    memory = _memory(graph, layers, homes)
+    arena = place(blocks_from_lifetimes(memory.scratch, ALIGNMENT), largest_sum(memory.scratch))
+    named = {name: tensor for tensor, name in memory.blocks.items()}
+    scratch = {named[name]: offset for name, offset in arena.offsets.items() if name in named}
+    spaces = {_workspace(graph, index): index for index in range(len(layers))}
+    workspaces = {spaces[name]: offset for name, offset in arena.offsets.items() if name in spaces}
+    return LibraryPlan(graph, layers, homes, scratch, workspaces, arena.nbytes, memory)
+
+
+def _prepare(layer: Layer, calls: Mapping[str, LibraryCall]) -> LibraryLayer:
+    call = calls.get(layer.kind)
+    if call is None and isinstance(layer, Reshape):
+        return LibraryLayer(layer, None, None, {}, 0)
+    if call is None:
+        raise Unsupported(f"{layer.name}: the library has a call for each layer kind: none for {layer.kind}")
+    weights = getattr(layer, "weights", None)
+    packed = call.pack(layer) if call.pack is not None else weights and weights.data
+    return LibraryLayer(layer, call, packed, dict(call.parameters(layer)), call.workspace(layer))
+
+
+def _homes(graph: Graph) -> dict[Tensor, Tensor]:
+    """Whose bytes each tensor has. An output of the region has its own, so a reshape to it copies."""
+    homes = {tensor: tensor for tensor in graph.tensors}
+    for layer in graph.layers:
+        if isinstance(layer, Reshape) and layer.ofm not in graph.outputs:
+            homes[layer.ofm] = homes[layer.ifm]
+    return homes
+
+
+def _block(graph: Graph, index: int) -> str:
+    return f"{graph.name}: {index:05} {graph.tensors[index].name}"
+
+
+def _workspace(graph: Graph, index: int) -> str:
+    return f"{graph.name}: workspace {index:05} {graph.layers[index].name}"
+
+
+def _memory(graph: Graph, layers: tuple[LibraryLayer, ...], homes: Mapping[Tensor, Tensor]) -> RegionMemory:
+    """The first and last layer during which each block of scratch, and each argument, holds something."""
+    spans: dict[Tensor, tuple[int, int]] = {}
+    scratch = []
+    last = len(layers)  # the step of the copies at the end
+    touched = [(index, (*prepared.layer.inputs, prepared.layer.ofm)) for index, prepared in enumerate(layers)]
+    for index, tensors in [*touched, (last, graph.outputs)]:
+        for tensor in tensors:
+            first, _ = spans.get(homes[tensor], (index, index))
+            spans[homes[tensor]] = (first, index)
+    for index, prepared in enumerate(layers):
+        if prepared.workspace_bytes:
+            scratch.append(Lifetime(_workspace(graph, index), prepared.workspace_bytes, index, index, graph.name))
+    elsewhere = {*graph.inputs, *graph.outputs}
+    blocks = {}
+    for index, tensor in enumerate(graph.tensors):
+        if tensor in spans and tensor.data is None and tensor not in elsewhere:
+            blocks[tensor] = _block(graph, index)
+            scratch.append(Lifetime(blocks[tensor], tensor.nbytes, *spans[tensor], graph.name))
+    arguments = [spans.get(tensor) for tensor in (*graph.inputs, *graph.outputs)]
+    moments = (*(prepared.layer.name for prepared in layers), "the copies at its end")
+    return RegionMemory(moments, tuple(scratch), tuple(arguments), ALIGNMENT, blocks)

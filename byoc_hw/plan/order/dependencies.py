@@ -1,0 +1,64 @@
+"""Which operations must wait for which: those that share bytes of which one of both writes."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+
+from byoc_hw.plan.steps import Copy
+from byoc_hw.plan.work.ops import LocalBuffer, Op
+
+
+class _Memory:
+    """Who wrote and who read each byte of one memory last: pieces that cover it, by address."""
+
+    def __init__(self, is_copy: Sequence[bool]) -> None:
+        self.is_copy = is_copy
+        self.starts: list[int] = [0]
+        self.pieces: list[tuple[int, tuple[int, ...]]] = [(-1, ())]  # writer, readers since
+
+    def access(self, start: int, stop: int, writes: bool, op: int, found: set[int]) -> None:
+        """Add those that an access has to wait for to `found`, and note the access."""
+        first = self._cut(start)
+        last = self._cut(stop)
+        for index in range(first, last):
+            writer, readers = self.pieces[index]
+            if writer >= 0:
+                found.add(writer)
+            if writes:
+                found.update(readers)
+                self.pieces[index] = (op, ())
+            else:  # of jobs the newest is enough: they end in their order
+                kept = readers if self.is_copy[op] else [other for other in readers if self.is_copy[other]]
+                self.pieces[index] = (writer, (*kept, op))
+        if writes:
+            self.starts[first:last] = [start]
+            self.pieces[first:last] = [(op, ())]
+
+    def _cut(self, at: int) -> int:
+        """The index of the piece that starts at an address."""
+        index = bisect_right(self.starts, at) - 1
+        if self.starts[index] == at:
+            return index
+        self.starts.insert(index + 1, at)
+        self.pieces.insert(index + 1, self.pieces[index])
+        return index + 1
+
+
+def dependencies(ops: Sequence[Op], offsets: Mapping[LocalBuffer, int]) -> list[set[int]]:
+    """For each operation, the earlier ones that share bytes with it so that one of both writes.
+
+    Without jobs for a job: they keep their order anyway.
+    """
+    is_copy = [isinstance(op.step, Copy) for op in ops]
+    memories: dict[object, _Memory] = {}
+    found = []
+    for index, op in enumerate(ops):
+        before: set[int] = set()
+        for access in op.accesses:
+            place = access.place
+            key, base = (place.space, offsets[place]) if isinstance(place, LocalBuffer) else (place, 0)
+            memory = memories.setdefault(key, _Memory(is_copy))
+            memory.access(base + access.start, base + access.stop, access.writes, index, before)
+        found.append({other for other in before if other != index and (is_copy[index] or is_copy[other])})
+    return found

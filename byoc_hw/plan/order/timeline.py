@@ -1,0 +1,110 @@
+"""The time that a plan takes: its steps replayed, in accelerator cycles, as the simulator counts them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from byoc_hw.accelerator import Accelerator
+from byoc_hw.errors import PlanError
+from byoc_hw.graph import Layer
+from byoc_hw.plan.array.cost import copy_cycles
+from byoc_hw.plan.array.kinds import job_cycles
+from byoc_hw.plan.steps import Copy, CopyWait, Job, JobWait, RegionPlan, Step
+
+
+@dataclass(frozen=True)
+class Event:
+    """What an engine ("dma" or "array") does from cycle `start` to cycle `end`.
+
+    `step` counts through all calls and the tail; `layer` is the one in whose call it is started, None
+    in the tail.
+    """
+
+    engine: str
+    start: int
+    end: int
+    step: int
+    layer: int | None
+
+
+@dataclass(frozen=True)
+class Wait:
+    """From `start` to `end` the host waits for a "copy", a "job", or "room" in a queue, in a layer's call."""
+
+    reason: str
+    start: int
+    end: int
+    layer: int | None
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Cycles of a region, and of each layer in order: how far its calls moved the latest end so far.
+
+    That is the end of a job or of a copy to main memory: a copy to local memory may come long before
+    the job that it is for. Layers add up to `total` less what the tail's own copies take. `events` are
+    the copies and jobs in the order in which they are started, `waits` what holds up the host.
+    """
+
+    total: int
+    layers: tuple[int, ...]
+    events: tuple[Event, ...] = ()
+    waits: tuple[Wait, ...] = ()
+
+
+def timeline(plan: RegionPlan, accelerator: Accelerator) -> Timeline:
+    """Replay the steps: the host takes no time, DMA and array each do their work in order."""
+    clock = _Clock(accelerator)
+    layers = [0] * len(plan.layers)
+    for call in plan.calls:
+        before = clock.done
+        for step in call.steps:
+            clock.run(step, plan.layers[call.index], call.index)
+        layers[call.index] += clock.done - before
+    for step in plan.tail:
+        clock.run(step, None, None)
+    return Timeline(clock.frontier, tuple(layers), tuple(clock.events), tuple(clock.waits))
+
+
+class _Clock:
+    """The times, in cycles, of the host, of what each engine was given, and at which each slot is done."""
+
+    def __init__(self, accelerator: Accelerator) -> None:
+        self.accelerator = accelerator
+        self.host = self.frontier = self.done = 0
+        self.ends: dict[str, list[int]] = {"dma": [], "array": []}
+        self.slots: dict[int, int] = {}
+        self.events: list[Event] = []
+        self.waits: list[Wait] = []
+        self.steps = 0
+
+    def run(self, step: Step, layer: Layer | None, index: int | None) -> None:
+        if isinstance(step, CopyWait | JobWait):
+            self._wait("copy" if isinstance(step, CopyWait) else "job", self.slots[step.slot], index)
+        elif isinstance(step, Copy):
+            end = self._start(step, "dma", copy_cycles(step.nbytes, step.rows, self.accelerator), index)
+            if not step.inward:
+                self.done = max(self.done, end)
+        elif layer is None:
+            raise PlanError("a job belongs to a layer: found one in the tail of a region")
+        else:
+            cycles = job_cycles(layer, step.ifm_shape, step.ofm_shape, self.accelerator)
+            self.done = max(self.done, self._start(step, "array", cycles, index))
+        self.steps += 1
+
+    def _wait(self, reason: str, until: int, layer: int | None) -> None:
+        if until > self.host:
+            self.waits.append(Wait(reason, self.host, until, layer))
+            self.host = until
+
+    def _start(self, step: Copy | Job, engine: str, cycles: int, index: int | None) -> int:
+        ends = self.ends[engine]
+        if len(ends) >= self.accelerator.queue:
+            self._wait("room", ends[-self.accelerator.queue], index)
+        start = max(self.host, ends[-1] if ends else 0)
+        end = start + cycles
+        ends.append(end)
+        self.slots[step.slot] = end
+        self.frontier = max(self.frontier, end)
+        self.events.append(Event(engine, start, end, self.steps, index))
+        return end

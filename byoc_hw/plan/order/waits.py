@@ -1,0 +1,103 @@
+"""From the order of copies and jobs to steps: a wait where an operation shares bytes with one of the other engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from byoc_hw.plan.order.copies import Order
+from byoc_hw.plan.steps import SLOTS, Copy, CopyWait, Job, JobWait, Step
+from byoc_hw.plan.work.ops import LocalBuffer, Op
+
+EARLY = 1000
+"""Cycles by which the host may ask for an operation before it can start: so that an engine never runs dry."""
+
+
+@dataclass(frozen=True)
+class Owned:
+    """A step, the layer that it is for, and its place among the operations (None for a wait)."""
+
+    step: Step
+    layer: int
+    op: int | None = None
+
+
+def with_waits(ops: Sequence[Op], offsets: Mapping[LocalBuffer, int], found: Order) -> tuple[Owned, ...]:
+    """The steps: copies and jobs in that order, with the waits that they need."""
+    place = {index: at for engine in (found.copies, found.jobs) for at, index in enumerate(engine)}
+    sequence = list(_events(_merged(found), ops, found.before, place))
+    return tuple(_slots(sequence, ops, offsets, found, place))
+
+
+def _merged(times: Order) -> list[int]:
+    """All operations in the order in which the host asks for them: each engine's stay in theirs."""
+    keyed = []
+    for engine in (times.copies, times.jobs):
+        at = 0
+        for index in engine:
+            at = max(at, times.ready[index], times.start[index] - EARLY)
+            keyed.append((at, index))
+    return [index for _, index in sorted(keyed, key=lambda item: (item[0], times.start[item[1]], item[1]))]
+
+
+_Event = tuple[int, int | None]
+"""An operation to wait for (and the one that needs that), or (the operation, None) to start it."""
+
+
+def _events(
+    order: Sequence[int], ops: Sequence[Op], before: Sequence[set[int]], place: Mapping[int, int]
+) -> Iterator[_Event]:
+    """Starts and waits: a wait shows that all that the engine began earlier has ended."""
+    shown = {Copy: -1, Job: -1}
+    last: dict[type, int] = {}
+    for index in order:
+        mine = type(ops[index].step)
+        others = [other for other in before[index] if type(ops[other].step) is not mine]
+        if others:
+            latest = max(others, key=lambda other: place[other])
+            engine = type(ops[latest].step)
+            if place[latest] > shown[engine]:
+                yield latest, index
+                shown[engine] = place[latest]
+        yield index, None
+        last[mine] = index
+    for engine, index in sorted(last.items(), key=lambda item: item[1]):
+        if place[index] > shown[engine]:
+            yield index, -1
+
+
+def _slots(
+    events: Sequence[_Event],
+    ops: Sequence[Op],
+    offsets: Mapping[LocalBuffer, int],
+    times: Order,
+    place: Mapping[int, int],
+) -> Iterator[Owned]:
+    """Give out the slots of tokens. Slot 0 is for what nobody waits for.
+
+    Where they run out, the host waits at once for what ends first.
+    """
+    awaited = {index for index, user in events if user is not None}
+    free = list(range(SLOTS - 1, 0, -1))
+    taken: dict[int, int] = {}  # operation: slot
+    shown = {Copy: -1, Job: -1}
+
+    def wait(index: int, layer: int) -> Iterator[Owned]:
+        engine = type(ops[index].step)
+        yield Owned((CopyWait if engine is Copy else JobWait)(taken[index]), layer)
+        shown[engine] = place[index]
+        for other in [one for one in taken if type(ops[one].step) is engine and place[one] <= place[index]]:
+            free.append(taken.pop(other))
+
+    for index, user in events:
+        layer = ops[index if user is None or user < 0 else user].layer
+        if user is not None:
+            if index in taken:
+                yield from wait(index, layer)
+            continue
+        slot = 0
+        if index in awaited:
+            if not free:
+                yield from wait(min(taken, key=lambda one: times.end[one]), layer)
+            slot = taken[index] = free.pop()
+        yield Owned(replace(ops[index].at(offsets), slot=slot), layer, index)

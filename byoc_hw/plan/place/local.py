@@ -1,0 +1,161 @@
+"""Addresses in the local memories, by lifetime over the order of the work.
+
+A buffer is placed over the least recently used bytes that are free: the copy that fills it can then start early.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from byoc_hw.accelerator import Accelerator
+from byoc_hw.errors import PlanError
+from byoc_hw.integers import round_up
+from byoc_hw.plan.place.by_lifetime import blocks_from_lifetimes, largest_sum, place
+from byoc_hw.plan.place.exact import improved
+from byoc_hw.plan.region_memory import Lifetime
+from byoc_hw.plan.steps import ACTIVATIONS, WEIGHTS
+from byoc_hw.plan.work.ops import LocalBuffer, Op
+
+
+def lifetimes(ops: Sequence[Op]) -> dict[int, dict[LocalBuffer, Lifetime]]:
+    """By space, all buffers in order of their beginning, live from the first to the last operation that uses them."""
+    spans: dict[LocalBuffer, tuple[int, int]] = {}
+    for index, op in enumerate(ops):
+        for access in op.accesses:
+            if isinstance(access.place, LocalBuffer):
+                first, _ = spans.get(access.place, (index, index))
+                spans[access.place] = first, index
+    found: dict[int, dict[LocalBuffer, Lifetime]] = {ACTIVATIONS: {}, WEIGHTS: {}}
+    for buffer, (first, last) in spans.items():
+        alive = found[buffer.space]
+        alive[buffer] = Lifetime(f"{len(alive):05}", buffer.nbytes, first, last, buffer.name)
+    return found
+
+
+def place_local(ops: Sequence[Op], accelerator: Accelerator, *, exact: bool = False) -> dict[LocalBuffer, int]:
+    """The offset of each buffer. Raises `PlanError` where they do not fit.
+
+    With `exact` a search goes on where the fast ways find no place though the bytes would be enough.
+    """
+    sizes = {ACTIVATIONS: accelerator.activation_memory, WEIGHTS: accelerator.weight_memory}
+    names = {ACTIVATIONS: "activation", WEIGHTS: "weight"}
+    unit = accelerator.buffer_alignment
+    offsets: dict[LocalBuffer, int] = {}
+    for space, buffers in lifetimes(ops).items():
+        alive = list(buffers.values())
+        size, needed = sizes[space], largest_sum(alive)
+        found = None
+        if needed <= size:
+            found = _oldest_first(alive, size, unit) or _by_size(alive, size, unit, exact)
+        if found is None:
+            raise PlanError(
+                f"what is live at once fits local {names[space]} memory: {needed} bytes needed, {size} bytes there"
+            )
+        offsets |= {buffer: found[life.name] for buffer, life in buffers.items()}
+    return offsets
+
+
+_RETRIES = 8
+"""Buffers at most that get their place before the others do."""
+
+
+def _oldest_first(alive: Sequence[Lifetime], size: int, unit: int) -> dict[str, int] | None:
+    """Each buffer over the least recently used bytes. One that finds no room gets its place before all others."""
+    before: list[tuple[Lifetime, int]] = []
+    for _ in range(_RETRIES):
+        found = _in_time(alive, size, unit, before)
+        if isinstance(found, dict):
+            return found
+        edges = sorted({0, *(round_up(start + life.nbytes, unit) for life, start in before)})
+        offset = next((edge for edge in edges if _apart(found, edge, before)), None)
+        if offset is None or offset + found.nbytes > size:
+            return None
+        before.append((found, offset))
+    return None
+
+
+def _in_time(
+    alive: Sequence[Lifetime], size: int, unit: int, before: Sequence[tuple[Lifetime, int]]
+) -> dict[str, int] | Lifetime:
+    """Places in the order in which buffers begin, around those that have one `before`; or the first without room."""
+    offsets = {life.name: start for life, start in before}
+    edges = {round_up(edge, unit) for life, start in before for edge in (start, start + life.nbytes)}
+    taken = _Taken([], [], [])
+    for life in alive:
+        nbytes = life.nbytes
+        if life.name not in offsets:
+            best: tuple[int, int] | None = None
+            for offset in sorted(edges.union(taken.edges(unit))):
+                if offset + nbytes > size:
+                    break
+                last = taken.last(offset, offset + nbytes)
+                if last < life.first and (best is None or last < best[0]) and _apart(life, offset, before):
+                    best = last, offset
+            if best is None:
+                return life
+            offsets[life.name] = best[1]
+        taken.put(offsets[life.name], offsets[life.name] + nbytes, life.last)
+    return offsets
+
+
+def _apart(life: Lifetime, offset: int, others: Sequence[tuple[Lifetime, int]]) -> bool:
+    """Whether a buffer can lie there beside others that have their places."""
+    stop = offset + life.nbytes
+    return not any(
+        other.first <= life.last and life.first <= other.last and start < stop and offset < start + other.nbytes
+        for other, start in others
+    )
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """What lay where last: pieces from `starts` to `stops`, by address, and the last operation that touches each."""
+
+    starts: list[int]
+    stops: list[int]
+    lasts: list[int]
+
+    def edges(self, unit: int) -> list[int]:
+        """Where a buffer may start."""
+        return sorted({0, *(round_up(edge, unit) for edge in (*self.starts, *self.stops))})
+
+    def last(self, start: int, stop: int) -> int:
+        """The last operation that touches any of these bytes, -1 if none does."""
+        found = -1
+        for index in range(bisect_right(self.stops, start), len(self.starts)):
+            if self.starts[index] >= stop:
+                break
+            found = max(found, self.lasts[index])
+        return found
+
+    def put(self, start: int, stop: int, last: int) -> None:
+        """Put a buffer over what is there."""
+        first = bisect_right(self.stops, start)
+        end = bisect_left(self.starts, stop)
+        pieces = [(start, stop, last)]
+        if first < end and self.starts[first] < start:
+            pieces.insert(0, (self.starts[first], start, self.lasts[first]))
+        if first < end and self.stops[end - 1] > stop:
+            pieces.append((stop, self.stops[end - 1], self.lasts[end - 1]))
+        self.starts[first:end], self.stops[first:end], self.lasts[first:end] = map(list, zip(*pieces, strict=True))
+
+
+_MANY = 2500
+"""Buffers beyond which placing by size would take too long."""
+
+
+_WORK = 0.5
+"""The limit of the exact search: a plan needs one at most, but a tuner asks for many."""
+
+
+def _by_size(alive: Sequence[Lifetime], size: int, unit: int, exact: bool) -> dict[str, int] | None:
+    """Large buffers first, by the search that places the arena, and by the exact one."""
+    if len(alive) > _MANY:
+        return None
+    blocks = blocks_from_lifetimes(alive, unit)
+    arena = place(blocks, largest_sum(alive))
+    if arena.nbytes > size and exact:
+        arena = improved(replace(arena, proven=size), blocks, _WORK)  # as small as needed, not as possible
+    return arena.offsets if arena.nbytes <= size else None

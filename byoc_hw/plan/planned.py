@@ -1,0 +1,31 @@
+"""A planned region, on a HAL or on a library: what building a project asks of either."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from byoc_hw.plan.library import LibraryPlan
+from byoc_hw.plan.steps import FLASH, Copy, RegionPlan
+
+PlannedRegion = RegionPlan | LibraryPlan
+"""A region that is ready to be written as C: tile by tile over a HAL, or layer by layer on a library."""
+
+
+def flash_bytes(region: PlannedRegion) -> int:
+    """Bytes of a region's constant data."""
+    return region.flash_bytes if isinstance(region, LibraryPlan) else len(region.flash)
+
+
+def flash_by_layer(region: PlannedRegion) -> Iterator[tuple[str, int]]:
+    """Each layer of a region that has constant data, and its bytes."""
+    if isinstance(region, LibraryPlan):
+        yield from region.flash_by_layer()
+        return
+    for call in region.calls:
+        blocks = {
+            (step.source.offset, step.nbytes)
+            for step in call.steps
+            if isinstance(step, Copy) and step.source.space == FLASH
+        }
+        if blocks:
+            yield region.layers[call.index].name, sum(nbytes for _, nbytes in blocks)

@@ -1,0 +1,181 @@
+"""Estimates of what a group of layers takes, from its rows and bytes: cycles, and bytes of local memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
+
+from byoc_hw.integers import round_up
+from byoc_hw.plan.array.cost import copy_cycles
+from byoc_hw.plan.array.mapped import MappedGraph
+from byoc_hw.plan.array.storage import Storage
+from byoc_hw.plan.array.weight_blocks import all_bytes, load_cycles, psum_bytes, tile_cycles
+from byoc_hw.plan.array.window import extents
+from byoc_hw.plan.choices import Blocks
+from byoc_hw.plan.work.builder import argument_home, moves
+from byoc_hw.plan.work.rows_needed import Stripe, row_bytes, stripes_of
+
+HeldSet = frozenset[int]
+"""Storages, by index, that lie in local memory in full."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A group in stripes: bytes of its tiles without and with overlap, cycles of its jobs and of copies of
+    activations, exposed copy cycles (those that no job hides), and how many stripes there are."""
+
+    apart: int
+    overlapped: int
+    jobs: int
+    copied: int
+    exposed: float
+    stripes: int
+
+
+class Estimates:
+    """Estimates for a mapped region with its weights cut into blocks. `order` are the layers that have work."""
+
+    def __init__(self, mapped: MappedGraph, blocks: Sequence[Blocks | None]) -> None:
+        mapping, accelerator = mapped.mapping, mapped.accelerator
+        self.accelerator, self.layers, self.blocks = accelerator, mapping.layers, blocks
+        self.all, self.of = mapped.storages.all, mapped.storages.of
+        self.unit = accelerator.buffer_alignment
+        self.order = [index for index in range(len(self.layers)) if mapping.works(index)]
+        self.size = [round_up(storage.nbytes, self.unit) for storage in self.all]
+        cuts = list(zip(self.layers, blocks, strict=True))
+        self.load = [load_cycles(layer, cut, accelerator) for layer, cut in cuts]
+        self.weight_bytes = [all_bytes(layer, cut, accelerator) for layer, cut in cuts]
+        place = {index: at for at, index in enumerate(self.order)}
+        self.ends = [max((place[reader] for reader in one.readers), default=-1) for one in self.all]
+        self._touched: dict[tuple[int, int], HeldSet] = {}
+        self._shapes: dict[tuple[int, int, HeldSet, HeldSet, HeldSet, int], Shape] = {}
+        self._tiles: dict[tuple[int, int], int] = {}
+
+    def touched(self, at: int, stop: int) -> HeldSet:
+        """The storages that some layers read or make."""
+        if (at, stop) not in self._touched:
+            layers = [self.layers[index] for index in self.order[at:stop]]
+            tensors = (tensor for layer in layers for tensor in (*layer.inputs, layer.ofm))
+            self._touched[at, stop] = frozenset(self.of[tensor].index for tensor in tensors)
+        return self._touched[at, stop]
+
+    def bytes_of(self, storages: HeldSet) -> int:
+        """Bytes of local memory that storages take."""
+        return sum(self.size[one] for one in storages)
+
+    def largest_tiles(self, at: int, stop: int, full: HeldSet) -> int:
+        """The most bytes that some layer of a group reads and makes in tiles, over all of its stripes."""
+        return max(self.bytes_of(self.touched(one, one + 1) - full) for one in range(at, stop))
+
+    def weights_stay(self, at: int, stop: int) -> bool:
+        """Whether the weights of all these layers fit local memory at once."""
+        return sum(self.weight_bytes[index] for index in self.order[at:stop]) <= self.accelerator.weight_memory
+
+    def striped(
+        self, at: int, stop: int, held: HeldSet, after: HeldSet, full: HeldSet, count: int, overlap: bool, room: int
+    ) -> float | None:
+        """Cycles of a group in `count` stripes; None where it does not fit into `room` bytes.
+
+        The storages `held` lie in local memory before it, `after` behind it, `full` in it.
+        """
+        kept = self.bytes_of(full)
+        if kept > room:
+            return None
+        touched = self.touched(at, stop)
+        key = (at, stop, full & touched, held & touched, after & touched, count)
+        if key not in self._shapes:
+            self._shapes[key] = self._shape(*key)
+        shape = self._shapes[key]
+        if kept + (shape.overlapped if overlap else shape.apart) > room:
+            return None
+        once = count == 1 or (self.accelerator.tuning.resident and self.weights_stay(at, stop))
+        weights = sum(self.load[index] for index in self.order[at:stop]) * (1 if once else shape.stripes)
+        if overlap:
+            return max(shape.jobs, shape.copied + weights) + shape.exposed
+        return max(shape.jobs + shape.copied, shape.copied + weights)
+
+    def _shape(
+        self,
+        at: int,
+        stop: int,
+        full: HeldSet,
+        held: HeldSet,
+        after: HeldSet,
+        count: int,
+    ) -> Shape:
+        """What a group in stripes takes, apart from storages that are held in full, and from weights."""
+        indices = self.order[at:stop]
+        made = {self.of[self.layers[index].ofm]: index for index in indices}
+        stored = {one for one in made if one.sinks or (self.ends[one.index] >= stop and one.index not in after)}
+        loaded = {one: self.all[one].nbytes for one in held}
+        finished = dict.fromkeys(stored, 0)
+        jobs = copied = first = last = 0
+        inside: list[tuple[int, int, int]] = []  # of each stripe: tiles that are loaded, computed, stored
+        for stripe in stripes_of(self.layers, self.of, indices, count, full):
+            tiles_in = load = store = 0
+            for storage, (start, end) in stripe.needs.items():
+                if storage in made:
+                    continue
+                if storage.index not in full:
+                    load += self.copy(storage, end - start)
+                    tiles_in += round_up(end - start, self.unit)
+                    continue
+                end = storage.nbytes if storage.index in after else end
+                load += self.copy(storage, end - loaded.get(storage.index, 0))
+                loaded[storage.index] = max(end, loaded.get(storage.index, 0))
+            for storage in stored:
+                index = made[storage]
+                if index in stripe.rows:
+                    end = stripe.rows[index][1] * row_bytes(self.layers[index].ofm)
+                    store += self.copy(storage, end - finished[storage]) * max(1, len(storage.sinks))
+                    finished[storage] = end
+            jobs += sum(self.tile(index, rows[1] - rows[0]) for index, rows in stripe.rows.items())
+            inside.append((tiles_in, *self._inside(indices, stripe, full, stored)))
+            copied += load + store
+            first = load if len(inside) == 1 else first
+            last = store
+        apart = max(sum(tiles[:2]) for tiles in inside)
+        padded = [(0, 0, 0), *inside, (0, 0, 0)]
+        around = zip(padded, padded[1:], padded[2:], strict=False)
+        overlapped = max(before[2] + sum(now[:2]) + behind[0] for before, now, behind in around)
+        return Shape(apart, overlapped, jobs, copied, (first + last) / 2, len(inside))
+
+    def _inside(self, indices: Sequence[int], stripe: Stripe, full: Set[int], stored: Set[Storage]) -> tuple[int, int]:
+        """The most bytes that tiles and partial sums of a stripe take at once, and those of tiles that are stored."""
+        users = {
+            self.of[tensor]: index for index in indices if index in stripe.rows for tensor in self.layers[index].inputs
+        }
+        ending: dict[int, int] = {}
+        alive = most = out = 0
+        for index, rows in reversed(stripe.rows.items()):
+            layer, count = self.layers[index], rows[1] - rows[0]
+            storage = self.of[layer.ofm]
+            if storage.index not in full:
+                size = round_up(count * row_bytes(layer.ofm), self.unit)
+                alive += size
+                if storage in stored:
+                    out += size
+                else:
+                    end = users.get(storage, index)
+                    ending[end] = ending.get(end, 0) + size
+            most = max(most, alive + psum_bytes(layer, self.blocks[index], count * extents(layer.ofm)[1]))
+            alive -= ending.pop(index, 0)
+        return most, out
+
+    def tile(self, index: int, rows: int) -> int:
+        """Cycles of the jobs over some rows of a layer."""
+        if (index, rows) not in self._tiles:
+            layer = self.layers[index]
+            _, width, channels = extents(layer.ofm)
+            self._tiles[index, rows] = tile_cycles(layer, self.blocks[index], (rows, width, channels), self.accelerator)
+        return self._tiles[index, rows]
+
+    def copy(self, storage: Storage, nbytes: int) -> int:
+        """Cycles to copy so many bytes of a storage between local and main memory."""
+        if nbytes <= 0:
+            return 0
+        argument = storage.source or (storage.sinks[0] if storage.sinks else None)
+        if argument is None or argument.strides is None:
+            return copy_cycles(nbytes, 1, self.accelerator)
+        transfers = moves(argument_home(storage, argument), 0, nbytes)
+        return sum(copy_cycles(one.nbytes, one.rows, self.accelerator) for one in transfers)

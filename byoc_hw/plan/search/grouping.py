@@ -1,0 +1,274 @@
+"""Dynamic programming: the cheapest split of the layers into groups, and what stays in local memory between them.
+
+For each number of layers, and each set of storages in local memory behind them, the cheapest groups so far are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import accumulate, combinations
+
+from byoc_hw.errors import PlanError
+from byoc_hw.plan.array.cost import copy_cycles
+from byoc_hw.plan.array.kinds import CopiesOnly, geometry
+from byoc_hw.plan.array.mapped import MappedGraph
+from byoc_hw.plan.array.storage import Storage, can_tile
+from byoc_hw.plan.array.weight_blocks import cut, psum_bytes, tile_cycles
+from byoc_hw.plan.array.window import extents
+from byoc_hw.plan.choices import Blocks, Choices, Group
+from byoc_hw.plan.search.estimate import Estimates, HeldSet
+from byoc_hw.plan.search.single_layer import single_tiling
+
+_LONGEST = 4
+"""Layers of a group that the planner looks at; the tuner goes as far as the accelerator's space."""
+
+_BORDER_STRIPES = (1, 2, 4, 6, 8)
+"""Into how many stripes layers are cut that load or store where all else stays."""
+
+_FIRST_SHARES = (6, 12)
+"""Into how many blocks the weight memory is shared for the first layer."""
+
+_KEPT = 12
+"""Sets of storages in local memory that are followed up behind each layer: the cheapest."""
+
+_FURTHER = 3
+"""Numbers of stripes that are tried beyond the smallest that fits."""
+
+
+@dataclass(frozen=True)
+class _Split:
+    """Groups so far, and their estimated cycles."""
+
+    cycles: float
+    group: Group | None = None
+    before: _Split | None = None
+
+    def groups(self) -> tuple[Group, ...]:
+        """All groups in order."""
+        found: list[Group] = []
+        split: _Split | None = self
+        while split is not None and split.group is not None:
+            found.append(split.group)
+            split = split.before
+        return tuple(reversed(found))
+
+
+class Grouping:
+    """Groups for the layers of a mapped region."""
+
+    def __init__(self, mapped: MappedGraph) -> None:
+        accelerator = mapped.accelerator
+        self.mapping, self.accelerator, self.copies_transpose = mapped.mapping, accelerator, mapped.copies_transpose
+        self.layers, self.allowed = mapped.mapping.layers, accelerator.tuning
+        self.all, self.of = mapped.storages.all, mapped.storages.of
+        self.blocks = tuple(cut(layer, accelerator) for layer in self.layers)
+        self.estimates = Estimates(mapped, self.blocks)
+        self.order = self.estimates.order
+        alive = self._alive()
+        self.tight = [alive[index] > accelerator.activation_memory for index in self.order]
+        self.room = accelerator.activation_memory
+        self.groups: dict[object, tuple[float, Group] | None] = {}
+
+    # ------------------------------------------------------------ everything stays
+
+    def fits_whole(self) -> bool:
+        """Whether all storages fit local memory, each from its first layer to its last."""
+        if not self.allowed.hold or any(map(self._copies_only, self.order)):
+            return False
+        return max(self._alive(), default=0) <= self.accelerator.activation_memory
+
+    def _copies_only(self, index: int) -> bool:
+        """Whether a layer has no jobs: it is copied from main memory to main memory, in a group of its own."""
+        return isinstance(geometry(self.layers[index]), CopiesOnly)
+
+    def _alive(self) -> list[int]:
+        """Bytes of storages and partial sums that are live in each layer if all storages are held in full."""
+        changes = [0] * (len(self.layers) + 1)
+        for storage in self.all:
+            first, last = self._span(storage)
+            changes[first] += self.estimates.size[storage.index]
+            changes[last + 1] -= self.estimates.size[storage.index]
+        height_width = (extents(layer.ofm)[:2] for layer in self.layers)
+        return [
+            alive + psum_bytes(layer, blocks, height * width)
+            for alive, layer, blocks, (height, width) in zip(
+                accumulate(changes), self.layers, self.blocks, height_width, strict=False
+            )
+        ]
+
+    def _span(self, storage: Storage) -> tuple[int, int]:
+        first = storage.maker if storage.maker is not None else min(storage.readers, default=0)
+        return first, max(storage.last, first)
+
+    def resident(self) -> Iterator[Choices]:
+        """All storages held in full, with a few ways to cut the layers that load and store: the first and the last."""
+        starts: dict[int, list[int]] = {}
+        for storage in self.all:
+            starts.setdefault(self._span(storage)[0], []).append(storage.index)
+        groups = []
+        held: set[int] = set()
+        for index in range(len(self.layers)):
+            held |= set(starts.get(index, ()))
+            held = {one for one in held if self._span(self.all[one])[1] >= index}
+            groups.append(Group(1, 1, frozenset(held), self.allowed.overlap, self.allowed.resident))
+        border = [index for index in self.order if self._at_border(index)]
+        for blocks in self._first_blocks():
+            for stripes in [count for count in _BORDER_STRIPES if count in self.allowed.stripes] if border else (1,):
+                striped = [replace(group, stripes=stripes) if i in border else group for i, group in enumerate(groups)]
+                yield Choices(self.mapping.swapped, tuple(striped), blocks, self.copies_transpose)
+
+    def _first_blocks(self) -> Iterator[tuple[Blocks | None, ...]]:
+        """The blocks, and where the first layer's weights are large also in smaller ones: nothing hides the first."""
+        yield self.blocks
+        index = next((index for index in self.order if self.estimates.load[index]), None)
+        if index is not None and self.estimates.load[index] > 8 * self.accelerator.dma_setup:
+            for share in [share for share in _FIRST_SHARES if share in self.allowed.weight_shares]:
+                smaller = cut(self.layers[index], self.accelerator, share)
+                yield (*self.blocks[:index], smaller, *self.blocks[index + 1 :])
+
+    def _at_border(self, index: int) -> bool:
+        layer = self.layers[index]
+        touched = [self.of[tensor] for tensor in (*layer.inputs, layer.ofm)]
+        return (
+            any(
+                (one.maker is None or (one.sinks and one.maker == index))
+                and one.nbytes > 8 * self.accelerator.dma_width
+                for one in touched
+            )
+            and extents(layer.ofm)[0] > 1
+        )
+
+    # ------------------------------------------------------------ groups one after the other
+
+    def best(self, room: float) -> Choices | None:
+        """The cheapest groups where storages and tiles have this part of local memory, if there are any."""
+        self.room = int(self.accelerator.activation_memory * room)
+        self.groups.clear()
+        splits: list[dict[HeldSet, _Split]] = [{} for _ in range(len(self.order) + 1)]
+        splits[0][frozenset()] = _Split(0)
+        for at in range(len(self.order)):
+            for held, split in sorted(splits[at].items(), key=lambda item: item[1].cycles)[:_KEPT]:
+                for stop, after, cost, group in self._following(at, held):
+                    other = splits[stop].get(after)
+                    if other is None or split.cycles + cost < other.cycles:
+                        splits[stop][after] = _Split(split.cycles + cost, group, split)
+        if not splits[-1]:
+            return None
+        groups = min(splits[-1].values(), key=lambda split: split.cycles).groups()
+        return Choices(self.mapping.swapped, groups or (Group(len(self.layers)),), self.blocks, self.copies_transpose)
+
+    def _following(self, at: int, held: HeldSet) -> Iterator[tuple[int, HeldSet, float, Group]]:
+        """The groups that can follow: where they end, what is held then, their cycles."""
+        for stop in range(at + 1, min(at + min(self.allowed.longest_group, _LONGEST), len(self.order)) + 1):
+            indices = self.order[at:stop]
+            if stop > at + 1 and self._copies_only(indices[-1]):
+                return
+            if stop > at + 1 and not any(self.tight[at:stop]):
+                continue  # where everything can stay there is nothing to gain
+            possible = False
+            for after in self._held_after(at, stop, held):
+                found = self._estimate(at, stop, held, after)
+                if found is not None:
+                    possible = True
+                    cost, group = found
+                    yield stop, after, cost + self._dropped(held, after, stop), group
+            if stop > at + 1 and not possible:
+                return
+
+    def _held_after(self, at: int, stop: int, held: HeldSet) -> Iterator[HeldSet]:
+        """Sets of storages that may lie in local memory behind a group."""
+        if not self.allowed.hold:
+            yield frozenset()
+            return
+        live = [one for one in sorted(self.estimates.touched(at, stop) | held) if self.estimates.ends[one] >= stop]
+        if len(live) > 3:  # those that are needed soonest, and all before
+            soonest = sorted(live, key=lambda one: self._next(one, stop))
+            yield from (frozenset(soonest[:count]) for count in range(len(soonest) + 1))
+            return
+        for count in range(len(live), -1, -1):
+            yield from map(frozenset, combinations(live, count))
+
+    def _next(self, storage: int, stop: int) -> int:
+        return min(index for index in self.all[storage].readers if index >= self.order[stop])
+
+    def _dropped(self, held: HeldSet, after: HeldSet, stop: int) -> float:
+        """Half the cycles to store what a layer made, has been held and is not any more though it is needed."""
+        gone = [self.all[one] for one in held - after]
+        return sum(
+            copy_cycles(one.nbytes, 1, self.accelerator) / 2
+            for one in gone
+            if one.maker is not None and not one.sinks and self.estimates.ends[one.index] >= stop
+        )
+
+    # ------------------------------------------------------------ one group
+
+    def _estimate(self, at: int, stop: int, held: HeldSet, after: HeldSet) -> tuple[float, Group] | None:
+        """The cheapest form of a group and its cycles; None where nothing fits."""
+        indices = self.order[at:stop]
+        read = {self.of[tensor].index for index in indices for tensor in self.layers[index].inputs}
+        full = (held & read) | after
+        touched = self.estimates.touched(at, stop)
+        passing = self.estimates.bytes_of(full - touched)
+        key = (at, stop, full & touched, held & touched, after & touched, passing)
+        if key not in self.groups:
+            self.groups[key] = self._cheapest(at, stop, held, after, full)
+        found = self.groups[key]
+        return None if found is None else (found[0], replace(found[1], held=full))
+
+    def _cheapest(self, at: int, stop: int, held: HeldSet, after: HeldSet, full: HeldSet) -> tuple[float, Group] | None:
+        indices = self.order[at:stop]
+        first = indices[0] if at else 0
+        count = (self.order[stop] if stop < len(self.order) else len(self.layers)) - first
+        if self._copies_only(indices[0]):
+            return self._transposed(at, count, full)
+        best: tuple[float, Group] | None = None
+        fitting = 0
+        height = extents(self.layers[indices[-1]].ofm)[0]
+        most = self.estimates.largest_tiles(at, stop, full)
+        for stripes in sorted(self.allowed.stripes):
+            if stripes > height or fitting > _FURTHER:
+                break
+            if most > stripes * self.room:
+                continue
+            for overlap in (True, False) if stripes > 1 and self.allowed.overlap else (False,):
+                cost = self.estimates.striped(at, stop, held, after, full, stripes, overlap, self.room)
+                if cost is None:
+                    continue
+                fitting += 1
+                resident = stripes > 1 and self.allowed.resident and self.estimates.weights_stay(at, stop)
+                if best is None or cost < best[0]:
+                    best = cost, Group(count, stripes, full, overlap, resident)
+                break
+        if best is None and len(indices) == 1 and not full & self.estimates.touched(at, stop):
+            return self._tiled(indices[0], count, full)
+        return best
+
+    def _transposed(self, at: int, count: int, full: HeldSet) -> tuple[float, Group] | None:
+        layer = self.layers[self.order[at]]
+        if full & self.estimates.touched(at, at + 1):
+            return None
+        return copy_cycles(layer.ifm.nbytes, 1, self.accelerator) + layer.ofm.nbytes, Group(count, held=full)
+
+    def _tiled(self, index: int, count: int, full: HeldSet) -> tuple[float, Group] | None:
+        layer = self.layers[index]
+        if not can_tile(layer, self.of):
+            return None
+        passing = self.estimates.bytes_of(full)
+        extent = extents(layer.ofm)
+        jobs = tile_cycles(layer, None, extent, self.accelerator)
+        copied = sum(copy_cycles(tensor.nbytes, extent[0], self.accelerator) for tensor in (*layer.inputs, layer.ofm))
+        for overlap in (True, False) if self.allowed.overlap else (False,):
+            # Two tiles at a time, or one.
+            smaller = replace(
+                self.accelerator,
+                activation_memory=max(self.room - passing, 0) // (2 if overlap else 1),
+                weight_memory=self.accelerator.weight_memory // (2 if overlap else 1),
+            )
+            try:
+                tiling = single_tiling(layer, smaller)
+            except PlanError:
+                continue
+            group = Group(count, held=full, overlap=overlap, resident=False, tiling=tiling)
+            return (1.5 if overlap else 2.0) * (jobs + copied + self.estimates.load[index]), group
+        return None

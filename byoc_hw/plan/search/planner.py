@@ -1,0 +1,80 @@
+"""The planner's own choices: the cheapest groupings by estimate, laid out in full and timed; the fastest is taken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+
+from byoc_hw.accelerator import Accelerator
+from byoc_hw.errors import PlanError
+from byoc_hw.graph import Graph
+from byoc_hw.plan.array.mapped import MappedGraph, map_graph
+from byoc_hw.plan.choices import Choices, Group
+from byoc_hw.plan.search.grouping import Grouping
+from byoc_hw.plan.search.single_layer import single_tiling
+from byoc_hw.plan.stages import Layout, lay_out
+
+ROOM = (1.0, 0.94, 0.86, 0.75)
+"""Parts of the local activations that are planned with: addresses may leave gaps that the estimate does not see."""
+
+_ENOUGH = 3000
+"""Copies and jobs of a plan beyond which the first that fits is taken: to lay out more would take too long."""
+
+
+def best_layout(graph: Graph, accelerator: Accelerator) -> Layout:
+    """A region with the planner's own choices. Raises `PlanError` naming a layer that does not fit."""
+    for mapped, candidates in _candidates(graph, accelerator):
+        found: Layout | None = None
+        for candidate in candidates:
+            try:
+                tried = lay_out(_mapped(mapped, candidate), candidate)
+            except PlanError:
+                continue  # the estimate was too bold: another candidate is more careful
+            if found is None or tried.cycles < found.cycles:
+                found = tried
+            if len(found.work.ops) > _ENOUGH:
+                break
+        if found is not None:
+            return found
+    return layer_by_layer(graph, accelerator)
+
+
+def layer_by_layer(graph: Graph, accelerator: Accelerator) -> Layout:
+    """Every layer by itself, from main memory to main memory: what is always possible, if anything is.
+
+    Raises `PlanError` naming a layer that does not fit.
+    """
+    plain = map_graph(graph, accelerator, copies_transpose=False)
+    return lay_out(plain, _one_by_one(plain))
+
+
+def _one_by_one(plain: MappedGraph) -> Choices:
+    layers = plain.graph.layers
+    tilings = (single_tiling(layer, plain.accelerator) for layer in layers)
+    groups = tuple(Group(1, overlap=False, resident=False, tiling=tiling) for tiling in tilings)
+    return Choices(plain.mapping.swapped, groups, (None,) * len(layers), copies_transpose=False)
+
+
+def _mapped(mapped: MappedGraph, choices: Choices) -> MappedGraph:
+    """The graph as choices map it: mostly as it is mapped already."""
+    if choices.swapped == mapped.mapping.swapped and choices.copies_transpose == mapped.copies_transpose:
+        return mapped
+    return map_graph(mapped.graph, mapped.accelerator, choices.swapped, choices.copies_transpose)
+
+
+def _candidates(graph: Graph, accelerator: Accelerator) -> Iterator[tuple[MappedGraph, Iterator[Choices]]]:
+    """Choices to try, the best ones first; each kind only if there was none of the kind before."""
+    mapped = map_graph(graph, accelerator)
+    plain = map_graph(graph, accelerator, copies_transpose=False)
+    for one in (mapped, plain) if any(mapped.mapping.swapped) or mapped.mapping.copied else (mapped,):
+        grouping = Grouping(one)
+        if grouping.fits_whole():
+            yield one, grouping.resident()
+        yield one, _in_parts(grouping, plain)
+
+
+def _in_parts(grouping: Grouping, plain: MappedGraph) -> Iterator[Choices]:
+    """The best grouping for each part of local memory, and each layer by itself: as good where memory is tiny."""
+    yield from (choices for room in ROOM if (choices := grouping.best(room)) is not None)
+    with suppress(PlanError):  # then nothing is lost
+        yield _one_by_one(plain)

@@ -1,0 +1,192 @@
+"""The tiling of a single layer: the cheapest of a few shapes that fit the local memories."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from math import lcm
+
+from byoc_hw.accelerator import Accelerator
+from byoc_hw.errors import PlanError
+from byoc_hw.graph import Layer
+from byoc_hw.integers import ceil_div, round_up
+from byoc_hw.plan.array.kinds import Run, Window, geometry
+from byoc_hw.plan.array.tiling import Tiler
+from byoc_hw.plan.array.transfers import tile_transfers
+from byoc_hw.plan.choices import Tiling
+from byoc_hw.plan.steps import ACTIVATIONS, SCRATCH, Address, Copy
+from byoc_hw.plan.work.ops import misalignment
+from byoc_hw.plan.work.tiles import tiles
+
+
+def single_tiling(layer: Layer, accelerator: Accelerator) -> Tiling | None:
+    """The tiling of a layer, None for one that has only copies.
+
+    Raises `PlanError` naming the layer with the memory that its smallest tile does not fit, or with
+    the DMA's rule that its cheapest tiling breaks.
+    """
+    form = geometry(layer)
+    if isinstance(form, Run):
+        return _runs(layer, form, accelerator)
+    if not isinstance(form, Window):
+        return None
+    tiler = Tiler(layer, form, accelerator)
+    ranked = sorted(set(_candidates(tiler)), key=lambda tiling: (tiler.cycles(tiling), _preference(tiling)))
+    if not ranked:
+        raise PlanError(_too_large(tiler))
+    for tiling in ranked:
+        if _dma_problem(tiler, tiling) is None:
+            return tiling
+    raise PlanError(f"{layer.name}: {_dma_problem(tiler, ranked[0])}")
+
+
+def _runs(layer: Layer, form: Run, accelerator: Accelerator) -> Tiling:
+    """Runs of an element-wise layer as long as fit with their output, in units of what belongs together."""
+    unit, inputs = accelerator.buffer_alignment, len(dict.fromkeys(layer.inputs))
+    each = layer.ofm.bytes_of(form.each)
+    total = layer.ofm.elements // form.each
+    step = lcm(unit, each) // each  # pixels that end on an aligned byte
+    most = accelerator.activation_memory // (inputs + 1) // unit * unit // each
+    if most < total:
+        most -= most % step
+    if most == 0:
+        needed = (inputs + 1) * round_up(min(step, total) * each, unit)
+        raise PlanError(
+            f"{layer.name}: the smallest tile fits local activation memory: {needed} bytes needed, "
+            f"{accelerator.activation_memory} bytes there"
+        )
+    problem = misalignment(Copy(_LOCAL, _MAIN, total * each), accelerator.dma_alignment)
+    if problem is not None:
+        raise PlanError(f"{layer.name}: {problem}")
+    return Tiling(1, min(most, total), form.each, form.each)
+
+
+def _dma_problem(tiler: Tiler, tiling: Tiling) -> str | None:
+    """The DMA's rule that a copy of these tiles would break, or None. Starts of tensors are aligned."""
+    if tiler.accelerator.dma_alignment == 1:
+        return None
+    window = tiler.window
+    for tile in tiles(window, tiling):
+        for box, axis, channels in (
+            (tile.ifm, window.columns.ifm, window.in_channels),
+            (tile.ofm, window.columns.ofm, window.out_channels),
+        ):
+            for move in tile_transfers(box, axis, channels):
+                problem = misalignment(move.load(_MAIN, _LOCAL), tiler.accelerator.dma_alignment)
+                if problem is not None:
+                    return problem
+    return None
+
+
+_LOCAL, _MAIN = Address(ACTIVATIONS), Address(SCRATCH)
+"""Any aligned start: where it is does not matter to what the DMA can take."""
+
+
+def _preference(tiling: Tiling) -> tuple[int, ...]:
+    """Of tilings that cost the same, the one of larger tiles."""
+    return (-tiling.depth, -tiling.rows, -tiling.columns, -tiling.channels, tiling.rows_outer)
+
+
+def _candidates(tiler: Tiler) -> Iterator[Tiling]:
+    window, accelerator = tiler.window, tiler.accelerator
+    whole = Tiling(window.rows.ofm, window.columns.ofm, window.out_channels, window.in_channels)
+    if tiler.fits(whole):
+        # One tile moves every byte once with the fewest copies: nothing can be cheaper.
+        yield whole
+        if accelerator.dma_alignment == 1:
+            return
+    columns = _divisions(window.columns.ofm, accelerator.array_columns)
+    channels = _divisions(window.out_channels, accelerator.array_rows)
+    coarse = list(_fitting(tiler, columns, channels))
+    yield from coarse
+    # Slices of a few channels pay the array's overhead and the DMA's setup for each.
+    deep_enough = min(window.in_channels, accelerator.dma_width)
+    if accelerator.dma_alignment == 1 and any(tiling.depth >= deep_enough for tiling in coarse):
+        return
+    # Tiles that leave a part of the array idle: only where memory is very small.
+    fine_columns = _halves(accelerator.array_columns, window.columns.ofm)
+    fine_channels = _halves(accelerator.array_rows, window.out_channels)
+    yield from _fitting(tiler, (*columns, *fine_columns), (*channels, *fine_channels))
+
+
+def _divisions(total: int, unit: int) -> tuple[int, ...]:
+    """`total`, and its half, third, quarter, sixth, eighth … in whole units, largest first."""
+    parts = sorted({1, *(base << shift for base in (2, 3) for shift in range(total.bit_length()))})
+    sizes = {min(total, round_up(ceil_div(total, count), unit)) for count in parts}
+    return tuple(sorted(sizes, reverse=True))
+
+
+def _halves(unit: int, total: int) -> tuple[int, ...]:
+    """Powers of two below `unit`, down to 1, that `total` has."""
+    return tuple(1 << shift for shift in reversed(range(unit.bit_length())) if 1 << shift < min(unit, total + 1))
+
+
+def _fitting(tiler: Tiler, columns: tuple[int, ...], channels: tuple[int, ...]) -> Iterator[Tiling]:
+    """For each width and number of channels the deepest, then tallest, tiles that fit; both loop orders."""
+    window = tiler.window
+    for width in columns:
+        for count in channels:
+            for shape in _deepest(tiler, width, count):
+                tiling = _tallest(tiler, shape)
+                yield tiling
+                ifm_stays = tiling.depth == window.in_channels or tiling.whole_ifm
+                if window.sums and ifm_stays and count < window.out_channels:
+                    yield replace(tiling, rows_outer=True)
+
+
+def _tallest(tiler: Tiler, shape: Tiling) -> Tiling:
+    """The tiling of that shape with the most rows that fit, all tiles as high as each other."""
+    total = tiler.window.rows.ofm
+    most = _largest(total, lambda rows: tiler.fits(replace(shape, rows=rows)))
+    return replace(shape, rows=ceil_div(total, ceil_div(total, most)))
+
+
+def _deepest(tiler: Tiler, columns: int, channels: int) -> Iterator[Tiling]:
+    """One output row with all input channels, or else with the largest slices that fit."""
+    shape = Tiling(1, columns, channels, tiler.window.in_channels)
+    if tiler.fits(shape):
+        yield shape
+    elif tiler.window.sums:
+        # A slice of an input tile that stays starts at its first channel: that must be aligned.
+        yield from _sliced(tiler, replace(shape, whole_ifm=True), tiler.alignment)
+        yield from _sliced(tiler, shape, tiler.accelerator.dma_alignment)
+
+
+def _sliced(tiler: Tiler, shape: Tiling, unit: int) -> Iterator[Tiling]:
+    """The shape with the largest slices that fit, if any does: of one size, and of whole units."""
+    total = tiler.window.in_channels
+    largest = _largest(total - 1, lambda depth: tiler.fits(replace(shape, depth=depth)))
+    largest -= largest % unit
+    if largest == 0:
+        return
+    slices = ceil_div(total, largest)
+    # Whole DMA words too, where that does not take one slice more.
+    words = round_up(ceil_div(total, slices), lcm(unit, tiler.accelerator.dma_width))
+    yield replace(shape, depth=words if words <= largest else round_up(ceil_div(total, slices), unit))
+
+
+def _largest(limit: int, allowed: Callable[[int], bool]) -> int:
+    """The largest of 1 .. `limit` that is allowed, 0 if none; what is below an allowed value is allowed."""
+    low, high = 0, limit
+    while low < high:
+        middle = (low + high + 1) // 2
+        if allowed(middle):
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _too_large(tiler: Tiler) -> str:
+    """Which memory the smallest tile does not fit."""
+    window, accelerator = tiler.window, tiler.accelerator
+    # The narrowest slice is not always the smallest tile: it needs partial sums.
+    narrowest = min(accelerator.dma_alignment, window.in_channels)
+    layouts = [tiler.layout(Tiling(1, 1, 1, depth)) for depth in (narrowest, window.in_channels)]
+    layout = min(layouts, key=lambda layout: layout.activation_bytes + layout.weight_bytes)
+    memories = {
+        "activation": (layout.activation_bytes, accelerator.activation_memory),
+        "weight": (layout.weight_bytes, accelerator.weight_memory),
+    }
+    what, (needed, there) = next(item for item in memories.items() if item[1][0] > item[1][1])
+    return f"{tiler.layer.name}: the smallest tile fits local {what} memory: {needed} bytes needed, {there} bytes there"

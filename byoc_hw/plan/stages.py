@@ -1,0 +1,92 @@
+"""The stages of planning, in order: choices in, plan out.
+
+    stage      room                          what it decides
+    mapping    array/mapping.py, storage.py  which layers have height and width swapped, which tensors share bytes
+    choices    search/ or tune/              groups, stripes, what stays in local memory, blocks of weights
+    work       work/                         the copies and jobs of each stripe or tile, on buffers without addresses
+    places     place/local.py                an address in local memory for each buffer
+    order      order/copies.py               when the DMA does each copy
+    steps      order/waits.py, calls.py      the waits that this needs, and the wrapper call of each step
+    memory     place/by_lifetime.py          an address in scratch for what goes to main memory and comes back
+    flash      work/flash.py                 packed weights and parameters, as the steps read them
+
+`search` and `tune` lay out many choices (`lay_out`); one is written down as a plan (`written`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from byoc_hw.errors import PlanError
+from byoc_hw.plan.array.mapped import MappedGraph
+from byoc_hw.plan.choices import Choices
+from byoc_hw.plan.order.calls import calls_of
+from byoc_hw.plan.order.copies import Order, order
+from byoc_hw.plan.order.memory_map import local_map, scratch_memory
+from byoc_hw.plan.order.waits import with_waits
+from byoc_hw.plan.place.by_lifetime import blocks_from_lifetimes, largest_sum, place
+from byoc_hw.plan.place.local import place_local
+from byoc_hw.plan.steps import ARGUMENT, RegionPlan
+from byoc_hw.plan.work.flash import FlashImage
+from byoc_hw.plan.work.groups import region_work
+from byoc_hw.plan.work.ops import LocalBuffer
+from byoc_hw.plan.work.units import Work
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A region laid out by its choices, stage by stage. Its cycles are final; only the steps are not written yet."""
+
+    mapped: MappedGraph
+    choices: Choices
+    work: Work
+    flash: FlashImage
+    places: dict[LocalBuffer, int]
+    order: Order
+
+    @property
+    def cycles(self) -> int:
+        """Accelerator cycles of the region."""
+        return self.order.cycles
+
+
+def lay_out(mapped: MappedGraph, choices: Choices, *, exact: bool = False, most: int | None = None) -> Layout:
+    """A mapped region with these choices. Raises `PlanError` where they cannot be carried out.
+
+    With `exact` addresses in local memory are searched for where the fast ways find none. More than `most`
+    copies and jobs are a `PlanError` as well.
+    """
+    work, flash = region_work(mapped, choices)  # in an order that is possible, not yet a good one
+    if most is not None and len(work.ops) > most:
+        raise PlanError(f"at most {most} copies and jobs are wanted: got {len(work.ops)}")
+    places = place_local(work.ops, mapped.accelerator, exact=exact)  # by lifetime in that order
+    return Layout(mapped, choices, work, flash, places, order(work.ops, places))  # copies as early as places allow
+
+
+def written(layout: Layout) -> RegionPlan:
+    """The plan of a region that is laid out."""
+    mapped, work, places = layout.mapped, layout.work, layout.places
+    graph, storages = mapped.graph, mapped.storages
+    steps = with_waits(work.ops, places, layout.order)
+    calls, tail = calls_of(steps, len(graph.layers))
+    memory = scratch_memory(mapped, work, calls, tail)
+    arena = place(blocks_from_lifetimes(memory.scratch, memory.alignment), largest_sum(memory.scratch))
+    homes = {tensor: work.homes[storages.of[tensor]] for tensor in graph.tensors if storages.of[tensor] in work.homes}
+    plan = RegionPlan(
+        graph=graph,
+        layers=mapped.mapping.layers,
+        calls=calls,
+        flash=layout.flash.contents(mapped.mapping.layers),  # by now it is known which blocks are used
+        scratch_bytes=arena.nbytes,
+        tensors={tensor: home.address for tensor, home in homes.items()},
+        tail=tail,
+        memory=memory,
+        local=tuple(local_map(work.ops, places, steps)),
+        reordered=frozenset(
+            ARGUMENT + argument.index
+            for storage in storages.all
+            for argument in (storage.source, *storage.sinks)
+            if argument is not None and argument.strides is not None
+        ),
+    )
+    return plan.placed(arena.offsets)

@@ -1,0 +1,151 @@
+"""One step from a region's choices to others nearby: what the tuner draws from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from random import Random
+
+from byoc_hw.plan.choices import Choices, Group
+from byoc_hw.plan.tune.space import SearchSpace
+
+
+def step(space: SearchSpace, choices: Choices, random: Random) -> Choices:
+    """Other choices nearby, or the same where the step that was drawn leads nowhere."""
+    move = random.choices(_MOVES, _WEIGHTS)[0]
+    return space.canonical(move(space, choices, random) or choices)
+
+
+Move = Callable[[SearchSpace, Choices, Random], "Choices | None"]
+
+
+def _spans(choices: Choices) -> list[tuple[int, int]]:
+    """The first layer of each group, and the first behind it."""
+    spans, first = [], 0
+    for group in choices.groups:
+        spans.append((first, first + group.layers))
+        first += group.layers
+    return spans
+
+
+def _merge(space: SearchSpace, choices: Choices, random: Random) -> Choices | None:
+    """Two neighbours become one group."""
+    if len(choices.groups) < 2:
+        return None
+    at = random.randrange(len(choices.groups) - 1)
+    spans, (one, other) = _spans(choices), choices.groups[at : at + 2]
+    first, stop = spans[at][0], spans[at + 1][1]
+    within = space.groups_of(choices)
+    if not within.may_group(first, stop):
+        return None
+    held = random.choice((one.held | other.held, one.held & other.held, one.held, other.held))
+    stripes = random.choice((one.stripes, other.stripes, *within.stripes(first, stop)))
+    merged = Group(one.layers + other.layers, stripes, held, other.overlap, other.resident)
+    return replace(choices, groups=(*choices.groups[:at], merged, *choices.groups[at + 2 :]))
+
+
+def _split(space: SearchSpace, choices: Choices, random: Random) -> Choices | None:
+    """A group becomes two, one of them in other stripes perhaps; what passes between them is held, or not."""
+    at = random.randrange(len(choices.groups))
+    group, (first, stop) = choices.groups[at], _spans(choices)[at]
+    if group.layers < 2:
+        return None
+    middle = random.randrange(first + 1, stop)
+    within = space.groups_of(choices)
+    passing = within.touched(first, middle) & within.live(middle, stop)
+    held = group.held | passing if space.limits.hold and random.random() < 0.7 else group.held - passing
+    one = Group(middle - first, _other(within.stripes(first, middle), group.stripes, random), held)
+    other = Group(stop - middle, group.stripes, held, group.overlap, group.resident)
+    return choices.with_group(at, one, other)
+
+
+def _shift(space: SearchSpace, choices: Choices, random: Random) -> Choices | None:
+    """A layer goes from a group to its neighbour."""
+    if len(choices.groups) < 2:
+        return None
+    at = random.randrange(len(choices.groups) - 1)
+    by = random.choice((-1, 1))
+    one, other = choices.groups[at : at + 2]
+    moved = replace(one, layers=one.layers + by, tiling=None), replace(other, layers=other.layers - by, tiling=None)
+    first, middle, stop = _spans(choices)[at][0], _spans(choices)[at][1] + by, _spans(choices)[at + 1][1]
+    within = space.groups_of(choices)
+    if first == middle or middle == stop or not (within.may_group(first, middle) and within.may_group(middle, stop)):
+        return None
+    return replace(choices, groups=(*choices.groups[:at], *moved, *choices.groups[at + 2 :]))
+
+
+def _restripe(space: SearchSpace, choices: Choices, random: Random) -> Choices | None:
+    """A group has more stripes, or fewer."""
+    at = random.randrange(len(choices.groups))
+    options = space.groups_of(choices).stripes(*_spans(choices)[at])
+    stripes = _other(options, choices.groups[at].stripes, random)
+    return choices.with_group(at, replace(choices.groups[at], stripes=stripes, tiling=None))
+
+
+def _hold(space: SearchSpace, choices: Choices, random: Random) -> Choices | None:
+    """A storage is in local memory in full in one group more, or one less."""
+    at = random.randrange(len(choices.groups))
+    live = sorted(space.groups_of(choices).live(*_spans(choices)[at]))
+    if not live:
+        return None
+    group = choices.groups[at]
+    return choices.with_group(at, replace(group, held=group.held ^ {random.choice(live)}))
+
+
+def _hold_long(space: SearchSpace, choices: Choices, random: Random) -> Choices | None:
+    """A storage is in local memory in full from its first group to its last, or nowhere."""
+    within = space.groups_of(choices)
+    storage = random.choice(within.storages.all).index
+    everywhere = random.random() < 0.6
+    groups = []
+    for group, span in zip(choices.groups, _spans(choices), strict=True):
+        held = everywhere and storage in within.live(*span)
+        groups.append(replace(group, held=group.held | {storage} if held else group.held - {storage}))
+    return replace(choices, groups=tuple(groups))
+
+
+def _flag(space: SearchSpace, choices: Choices, random: Random) -> Choices | None:
+    """A group overlaps its stripes or does not, keeps its weights or does not."""
+    at = random.randrange(len(choices.groups))
+    group = choices.groups[at]
+    changed = random.choice((replace(group, overlap=not group.overlap), replace(group, resident=not group.resident)))
+    return choices.with_group(at, changed)
+
+
+def _recut(space: SearchSpace, choices: Choices, random: Random) -> Choices | None:
+    """A layer's weights are loaded in other blocks."""
+    index = random.randrange(len(choices.blocks))
+    options = space.blocks(space.groups_of(choices).layers[index])
+    blocks = (*choices.blocks[:index], random.choice(options), *choices.blocks[index + 1 :])
+    return replace(choices, blocks=blocks)
+
+
+def _retile(space: SearchSpace, choices: Choices, random: Random) -> Choices | None:
+    """A layer by itself is cut along every axis, or in stripes."""
+    at = random.randrange(len(choices.groups))
+    options = space.groups_of(choices).tilings(*_spans(choices)[at])
+    return choices.with_group(at, replace(choices.groups[at], tiling=random.choice(options))) if options else None
+
+
+def _swap(space: SearchSpace, choices: Choices, random: Random) -> Choices | None:
+    """A component is swapped, or no longer; or transpositions at the border are layers of their own, or no longer."""
+    if space.has_borders and random.random() < 0.5:
+        return replace(choices, copies_transpose=not choices.copies_transpose)
+    if not space.swappable:
+        return None
+    number = random.choice(space.swappable)
+    swapped = tuple(value != (other == number) for other, value in enumerate(choices.swapped))
+    groups = tuple(replace(group, tiling=None) for group in choices.groups)
+    return replace(choices, swapped=swapped, groups=groups)
+
+
+def _other(options: Sequence[int], value: int, random: Random) -> int:
+    """Mostly a neighbour of a value among the options, else any of them."""
+    if random.random() < 0.3:
+        return random.choice(options)
+    at = min(range(len(options)), key=lambda index: abs(options[index] - value))
+    return options[min(max(at + random.choice((-1, 1)), 0), len(options) - 1)]
+
+
+_MOVES: tuple[Move, ...] = (_merge, _split, _shift, _restripe, _hold, _hold_long, _flag, _recut, _retile, _swap)
+_WEIGHTS = (3, 3, 3, 4, 4, 2, 2, 4, 1, 1)

@@ -1,0 +1,250 @@
+"""A better plan for a region than the planner's own, by trying many: all that there are, or those near to the best.
+
+A round draws a batch of choices from the seed, the round and what the rounds before found, and has them
+evaluated. So the outcome is the same wherever, and by however many workers, they are evaluated.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pickle
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from itertools import count
+from random import Random
+from typing import Any, NamedTuple
+
+from byoc_hw.accelerator import Accelerator
+from byoc_hw.errors import PlanError
+from byoc_hw.graph import Graph, Layer, Tensor
+from byoc_hw.plan.choices import Choices
+from byoc_hw.plan.search.planner import best_layout
+from byoc_hw.plan.stages import lay_out
+from byoc_hw.plan.steps import SCRATCH
+from byoc_hw.plan.tune.moves import step
+from byoc_hw.plan.tune.space import SearchSpace
+
+BATCH = 16
+"""Plans of a round: a constant, so that the outcome does not depend on the number of workers."""
+
+KEPT = 4
+"""Of all plans found, those from which a round goes on."""
+
+LARGEST = 4
+"""A plan with this many times the copies and jobs of the planner's own is not even timed."""
+
+PATIENCE = 40
+"""Rounds without a better plan after which the search starts anew."""
+
+
+class Score(NamedTuple):
+    """What counts about a plan, the first first: accelerator cycles, copies and jobs, bytes of main memory."""
+
+    cycles: int
+    operations: int
+    main_memory: int
+
+
+@dataclass(frozen=True)
+class TunedRegion:
+    """What came out for a region, which is known by its `fingerprint`; `name` is what the model called it.
+
+    `before` are the accelerator cycles of the planner's own choices, `after` those of `choices`.
+    `evaluations` plans were tried; where `exact` these are all that the space has.
+    """
+
+    name: str
+    fingerprint: str
+    layers: int
+    choices: Choices
+    before: int
+    after: int
+    evaluations: int
+    exact: bool
+
+
+# ---------------------------------------------------------------- the same region again
+
+
+def fingerprint(graph: Graph) -> str:
+    """Equal for graphs that have the same plans: by layers, shapes and connections, whatever names and weights."""
+    number: dict[Tensor, int] = {}
+    for tensor in (*graph.inputs, *(t for layer in graph.layers for t in (*layer.inputs, layer.ofm)), *graph.outputs):
+        number.setdefault(tensor, len(number))
+    plain = {
+        "tensors": [[list(tensor.shape), tensor.nbytes, tensor.data is not None] for tensor in number],
+        "inputs": [number[tensor] for tensor in graph.inputs],
+        "outputs": [number[tensor] for tensor in graph.outputs],
+        "layers": [[*_geometry(layer), *(number[t] for t in (*layer.inputs, layer.ofm))] for layer in graph.layers],
+    }
+    return hashlib.sha256(json.dumps(plain).encode()).hexdigest()[:16]
+
+
+def _geometry(layer: Layer) -> list[object]:
+    """What of a layer its plan depends on, besides its tensors."""
+    names = ("kernel", "strides", "padding", "dilation", "axes")
+    weights = getattr(layer, "weights", None)
+    shape = None if weights is None else [list(weights.shape), weights.bits]
+    return [layer.kind, *(list(getattr(layer, name, ())) for name in names), shape]
+
+
+# ---------------------------------------------------------------- one plan
+
+
+def evaluated(problem: bytes, choices: Choices, most: int | None = None) -> Score | None:
+    """The score of choices; None where memory does not take them, or with more than `most` operations.
+
+    Runs in any process.
+    """
+    space = _opened(problem)
+    try:
+        layout = lay_out(space.groups_of(choices).mapped, choices, exact=True, most=most)
+    except PlanError:
+        return None
+    memory = sum(storage.nbytes for storage, home in layout.work.homes.items() if home.address.space == SCRATCH)
+    return Score(layout.cycles, len(layout.work.ops), memory) if memory <= space.accelerator.ram else None
+
+
+def packed(graph: Graph, accelerator: Accelerator) -> bytes:
+    """A region for `evaluated`, without what its plans do not depend on: small enough to go with each task."""
+    return pickle.dumps((_without_data(graph), replace(accelerator, limits={})))
+
+
+@lru_cache(maxsize=4)
+def _opened(problem: bytes) -> SearchSpace:
+    return SearchSpace(*pickle.loads(problem))
+
+
+def _without_data(graph: Graph) -> Graph:
+    bare: dict[Tensor, Tensor] = {}
+
+    def strip(tensor: Tensor) -> Tensor:
+        return bare.setdefault(tensor, replace(tensor, name=str(len(bare)), quantization=None, data=None))
+
+    def stripped(layer: Layer) -> Layer:
+        tensors: dict[str, Any] = {
+            name: strip(value) for name, value in vars(layer).items() if isinstance(value, Tensor)
+        }
+        return replace(layer, source=(), **tensors)
+
+    return Graph(
+        graph.name,
+        tuple(map(strip, graph.inputs)),
+        tuple(map(strip, graph.outputs)),
+        tuple(map(stripped, graph.layers)),
+    )
+
+
+# ---------------------------------------------------------------- many plans
+
+Found = tuple[Score, Choices]
+
+Watch = Callable[[int, Score, Score], None]
+"""Told after each round: plans tried, the score of the planner's own, and the best so far."""
+
+
+def tune_region(
+    graph: Graph,
+    accelerator: Accelerator,
+    *,
+    budget: int,
+    seed: int = 0,
+    executor: Executor | None = None,
+    watch: Watch = lambda evaluations, before, best: None,
+) -> TunedRegion:
+    """Try up to `budget` plans of a region besides the planner's own, and keep the best of all.
+
+    Raises `PlanError` where the planner has none.
+    """
+    search = _Search(graph, accelerator, budget, seed, executor, watch)
+    exact = search.all_there_are()
+    if not exact:
+        search.near_the_best()
+    score, choices = search.best
+    before, tried = search.before.cycles, search.evaluations
+    return TunedRegion(graph.name, search.mark, len(graph.layers), choices, before, score.cycles, tried, exact)
+
+
+class _Search:
+    def __init__(
+        self, graph: Graph, accelerator: Accelerator, budget: int, seed: int, executor: Executor | None, watch: Watch
+    ) -> None:
+        self.space = SearchSpace(graph, accelerator)
+        self.mark = fingerprint(graph)
+        self.budget, self.seed, self.watch = budget, seed, watch
+        self.score = partial(evaluated, packed(graph, accelerator))
+        self.map = map if executor is None else executor.map
+        own = best_layout(graph, accelerator).choices
+        start = self.space.canonical(own)
+        before, score = self.score(own), self.score(start)
+        if before is None or score is None:
+            raise PlanError(f"{graph.name}: the tuning space of {accelerator.label} leaves no room for a plan")
+        self.score = partial(self.score, most=LARGEST * before.operations)
+        self.before = before
+        self.best: Found = score, start
+        self.tried = {start}
+        self.evaluations = 0
+
+    def all_there_are(self) -> bool:
+        """Try all choices, if the budget is enough for them; whether it is."""
+        if self.space.at_least() > self.budget:
+            return False
+        found = {self.best[1]: None}
+        for looked_at, choices in enumerate(self.space.everything()):
+            found[choices] = None
+            if len(found) > self.budget + 1 or looked_at > 20 * self.budget:  # the same ones come several times
+                return False
+        waiting = list(found)[1:]
+        while waiting:
+            self._try(waiting[:BATCH])
+            waiting = waiting[BATCH:]
+        return True
+
+    def near_the_best(self) -> None:
+        """Rounds of choices a few steps from the best ones, until the budget is spent."""
+        kept, since = [self.best], 0
+        for number in count():
+            random = Random(f"{self.seed} {self.mark} {number}")
+            batch = self._near(kept, random)
+            if self.evaluations >= self.budget or not batch:
+                return
+            before = self.best[0]
+            kept = _best([*self._try(batch), *kept])
+            since = 0 if self.best[0] < before else since + 1
+            if since == PATIENCE:
+                kept, since = [random.choice(kept)], 0
+
+    def _near(self, kept: Sequence[Found], random: Random) -> list[Choices]:
+        """New choices: mostly one step from the best, or from others that are kept, or a few steps."""
+        found: dict[Choices, None] = {}
+        for _ in range(20 * BATCH):
+            _, choices = kept[min(int(random.expovariate(0.5)), len(kept) - 1)]
+            for _ in range(1 + min(int(random.expovariate(1.0)), 4)):
+                choices = step(self.space, choices, random)
+            if choices not in self.tried:
+                found[choices] = None
+            if len(found) == BATCH:
+                break
+        return list(found)
+
+    def _try(self, batch: Sequence[Choices]) -> list[Found]:
+        """Those of a batch that can be carried out, as far as the budget goes. The newest come first."""
+        batch = [choices for choices in batch if choices not in self.tried][: self.budget - self.evaluations]
+        scores = self.map(self.score, batch)
+        found = [(score, choices) for score, choices in zip(scores, batch, strict=True) if score is not None]
+        self.tried.update(batch)
+        self.evaluations += len(batch)
+        self.best = min([self.best, *found], key=lambda item: item[0])
+        self.watch(self.evaluations, self.before, self.best[0])
+        return found[::-1]
+
+
+def _best(found: Sequence[Found]) -> list[Found]:
+    """The best ones in order, of those with the same score the first: it is the newest."""
+    distinct: dict[Score, Found] = {}
+    for item in found:
+        distinct.setdefault(item[0], item)
+    return [distinct[score] for score in sorted(distinct)[:KEPT]]

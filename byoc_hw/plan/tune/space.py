@@ -1,0 +1,232 @@
+"""The choices that a region has, as far as the accelerator's `TuningSpace` goes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cache
+from itertools import chain, combinations, product
+from math import prod
+
+from byoc_hw.accelerator import Accelerator
+from byoc_hw.errors import PlanError
+from byoc_hw.graph import Graph, Layer, Weighted
+from byoc_hw.integers import ceil_div, round_up
+from byoc_hw.plan.array.kinds import CopiesOnly, geometry
+from byoc_hw.plan.array.mapped import MappedGraph, map_graph
+from byoc_hw.plan.array.mapping import map_layers
+from byoc_hw.plan.array.storage import Storage, can_tile
+from byoc_hw.plan.array.weight_blocks import cut, fits
+from byoc_hw.plan.array.window import extents
+from byoc_hw.plan.choices import Blocks, Choices, Group, Tiling
+from byoc_hw.plan.search.single_layer import single_tiling
+
+_PARTS = (1, 2, 3, 4)
+"""Parts of the local memories that the tile of a layer by itself is made for: with two, the next one has room."""
+
+
+class GroupSpace:
+    """What there is to choose about groups of layers of a mapped graph.
+
+    A group is given by its first layer and the first behind it.
+    """
+
+    def __init__(self, mapped: MappedGraph) -> None:
+        self.mapped, self.accelerator, self.limits = mapped, mapped.accelerator, mapped.accelerator.tuning
+        self.mapping, self.storages, self.layers = mapped.mapping, mapped.storages, mapped.mapping.layers
+        self.live = cache(self._live)
+        self.stripes = cache(self._stripes)
+        self.tilings = cache(self._tilings)
+
+    def work(self, first: int, stop: int) -> list[int]:
+        """The layers of a group that have something to do."""
+        return [index for index in range(first, stop) if self.mapping.works(index)]
+
+    def may_group(self, first: int, stop: int) -> bool:
+        """Whether these layers can be a group."""
+        work = self.work(first, stop)
+        return len(work) <= (1 if self._transposes(work) else self.limits.longest_group)
+
+    def alone(self, group: Group, first: int, stop: int) -> bool:
+        """Whether a group goes from main memory to main memory."""
+        return group.tiling is not None or self._transposes(self.work(first, stop))
+
+    def touched(self, first: int, stop: int) -> frozenset[int]:
+        """Storages that a group reads or makes."""
+        return frozenset(one.index for index in self.work(first, stop) for one in self._storages(index))
+
+    def _live(self, first: int, stop: int) -> frozenset[int]:
+        """Storages that have bytes which a group, or one behind it, reads or makes."""
+        return frozenset(
+            one.index
+            for one in self.storages.all
+            if (-1 if one.maker is None else one.maker) < stop and one.last >= first
+        )
+
+    def _stripes(self, first: int, stop: int) -> tuple[int, ...]:
+        """The numbers of stripes that a group can have."""
+        work = self.work(first, stop)
+        height = extents(self.layers[work[-1]].ofm)[0] if work else 1
+        return tuple(sorted({ceil_div(height, ceil_div(height, count)) for count in self.limits.stripes}))
+
+    def _tilings(self, first: int, stop: int) -> tuple[Tiling, ...]:
+        """The tilings of a group; none where it may have none, or is not of one layer as the model has it."""
+        work = self.work(first, stop)
+        if not self.limits.tile or len(work) != 1:
+            return ()
+        layer = self.layers[work[0]]
+        return tuple(dict.fromkeys(self._tiled(layer))) if can_tile(layer, self.storages.of) else ()
+
+    def _tiled(self, layer: Layer) -> Iterator[Tiling]:
+        for activations, weights in product(_PARTS, _PARTS):
+            part = replace(
+                self.accelerator,
+                activation_memory=self.accelerator.activation_memory // activations,
+                weight_memory=self.accelerator.weight_memory // weights,
+            )
+            try:
+                tiling = single_tiling(layer, part)
+            except PlanError:
+                continue
+            if tiling is not None:
+                yield tiling
+
+    def _transposes(self, work: Sequence[int]) -> bool:
+        return any(isinstance(geometry(self.layers[index]), CopiesOnly) for index in work)
+
+    def _storages(self, index: int) -> list[Storage]:
+        layer = self.layers[index]
+        return [self.storages.of[tensor] for tensor in (*layer.inputs, layer.ofm)]
+
+
+class SearchSpace:
+    """What can be chosen for one region.
+
+    Choices that differ in what has no effect are the same: `canonical` gives the one that stands for them.
+    """
+
+    def __init__(self, graph: Graph, accelerator: Accelerator) -> None:
+        self.graph, self.accelerator, self.limits = graph, accelerator, accelerator.tuning
+        self._mapped: dict[tuple[tuple[bool, ...], bool], GroupSpace] = {}
+        self._blocks: dict[Layer, tuple[Blocks | None, ...]] = {}
+        mapping = map_layers(graph, accelerator)
+        count = len(mapping.swapped)
+        self.swappable = [number for number in range(count) if self.limits.swap and self._can_swap(number, count)]
+        self.unswapped = (False,) * count
+        self.has_borders = bool(mapping.copied)
+
+    def groups_of(self, choices: Choices) -> GroupSpace:
+        """What there is to choose about groups, of the region as these choices map it."""
+        return self._groups_of(choices.swapped, choices.copies_transpose)
+
+    def _groups_of(self, swapped: tuple[bool, ...], copies_transpose: bool) -> GroupSpace:
+        key = swapped, copies_transpose
+        if key not in self._mapped:
+            self._mapped[key] = GroupSpace(map_graph(self.graph, self.accelerator, *key))
+        return self._mapped[key]
+
+    def _can_swap(self, number: int, count: int) -> bool:
+        try:
+            map_layers(self.graph, self.accelerator, [other == number for other in range(count)])
+        except PlanError:
+            return False
+        return True
+
+    # ------------------------------------------------------------ what there is
+
+    def at_least(self) -> int:
+        """A cheap lower bound on the number of choices."""
+        within = self._groups_of(self.unswapped, True)
+        blocks: int = prod(len(self.blocks(layer)) for layer in within.layers)
+        longest = min(len(self.graph.layers), self.limits.longest_group)
+        groups = 1 << longest - 1 if within.may_group(0, longest) else 1
+        return (1 << len(self.swappable)) * blocks * groups
+
+    def everything(self) -> Iterator[Choices]:
+        """All choices, some of them more than once."""
+        for values in product((False, True), repeat=len(self.swappable)):
+            chosen = dict(zip(self.swappable, values, strict=True))
+            swapped = tuple(chosen.get(number, False) for number in range(len(self.unswapped)))
+            for copies_transpose in (True, False) if self.has_borders else (True,):
+                within = self._groups_of(swapped, copies_transpose)
+                for blocks in product(*map(self.blocks, within.layers)):
+                    for groups in self._sequences(within, 0):
+                        yield self.canonical(Choices(swapped, groups, blocks, copies_transpose))
+
+    def _sequences(self, within: GroupSpace, first: int) -> Iterator[tuple[Group, ...]]:
+        if first == len(within.layers):
+            yield ()
+        for stop in range(first + 1, len(within.layers) + 1):
+            if not within.may_group(first, stop):
+                return
+            for group in self._groups(within, first, stop):
+                for rest in self._sequences(within, stop):
+                    yield (group, *rest)
+
+    def _groups(self, within: GroupSpace, first: int, stop: int) -> Iterator[Group]:
+        """All forms of a group of layers `first` to before `stop`."""
+        count = stop - first
+        live = sorted(within.live(first, stop))
+        flags = (True, False)
+        for held in chain.from_iterable(combinations(live, size) for size in range(len(live) + 1)):
+            full = frozenset(held)
+            for stripes, overlap, resident in product(within.stripes(first, stop), flags, flags):
+                yield Group(count, stripes, full, overlap, resident)
+            for tiling, overlap, resident in product(within.tilings(first, stop), flags, flags):
+                yield Group(count, 1, full, overlap, resident, tiling)
+
+    def blocks(self, layer: Layer) -> tuple[Blocks | None, ...]:
+        """How a layer's weights can be cut: for each share what costs least, and the most channels in full depth."""
+        if layer not in self._blocks:
+            self._blocks[layer] = tuple(dict.fromkeys(self._cuts(layer))) or (None,)
+        return self._blocks[layer]
+
+    def _cuts(self, layer: Layer) -> Iterator[Blocks | None]:
+        if not isinstance(layer, Weighted):
+            return
+        rows, total = self.accelerator.array_rows, layer.in_channels
+        for share in self.limits.weight_shares:
+            cheapest = cut(layer, self.accelerator, share)
+            if fits(layer, cheapest or Blocks(layer.out_channels, total), share, self.accelerator):
+                yield cheapest
+            for channels in range(round_up(layer.out_channels, rows) - rows, 0, -rows):
+                if fits(layer, Blocks(channels, total), share, self.accelerator):
+                    yield Blocks(channels, total)
+                    break
+
+    # ------------------------------------------------------------ one for all that are the same
+
+    def canonical(self, choices: Choices) -> Choices:
+        """The same choices, within the space, without what has no effect."""
+        choices = replace(choices, copies_transpose=choices.copies_transpose or not self.has_borders)
+        within = self.groups_of(choices)
+        found: list[Group] = []
+        first = 0
+        for group in choices.groups:
+            for part in _parts(within, group, first):
+                stop = first + part.layers
+                found.append(self._plain(within, part, first, stop, found[-1] if found else None))
+                first = stop
+        return replace(choices, groups=tuple(found))
+
+    def _plain(self, within: GroupSpace, group: Group, first: int, stop: int, before: Group | None) -> Group:
+        held = group.held & within.live(first, stop)
+        if not self.limits.hold and before is not None:
+            held -= before.held
+        if within.alone(group, first, stop):
+            group = replace(group, stripes=1, held=held - within.touched(first, stop))
+        else:
+            options = within.stripes(first, stop)
+            group = replace(group, stripes=min(options, key=lambda count: abs(count - group.stripes)), held=held)
+        once = group.stripes == 1 and group.tiling is None
+        overlap = once or (group.overlap and self.limits.overlap)
+        return replace(group, overlap=overlap, resident=once or (group.resident and self.limits.resident))
+
+
+def _parts(within: GroupSpace, group: Group, first: int) -> Iterator[Group]:
+    """A group, or groups of as many layers as a group may have."""
+    last = first + group.layers
+    while first < last:
+        stop = max((end for end in range(first + 1, last + 1) if within.may_group(first, end)), default=last)
+        yield replace(group, layers=stop - first)
+        first = stop

@@ -1,0 +1,167 @@
+"""What the groups of a region share while they become units: where storages lie, and the copies of their bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from math import lcm, prod
+
+from byoc_hw.errors import PlanError
+from byoc_hw.graph import Layer, Transpose, Weighted
+from byoc_hw.integers import ceil_div
+from byoc_hw.params.pack import PARAMS_BYTES
+from byoc_hw.plan.array.mapped import MappedGraph
+from byoc_hw.plan.array.storage import Argument, Storage
+from byoc_hw.plan.array.transfers import Transfer, canonical, linear_chunks, scatter, slabs, strided
+from byoc_hw.plan.array.window import Extents, extents
+from byoc_hw.plan.choices import Choices
+from byoc_hw.plan.steps import ARGUMENT, FLASH_ALIGNMENT, SCRATCH, WEIGHTS, Address, Image
+from byoc_hw.plan.work.flash import FlashImage, WeightBlock
+from byoc_hw.plan.work.ops import Home, LocalBuffer, Op, activations, copy_op, weights_op
+from byoc_hw.plan.work.units import Unit
+
+
+class WorkBuilder:
+    """Collects the units of a region.
+
+    `held` are the buffers of storages that lie in local memory in full, `loaded` how many bytes of each are
+    there. `homes` are the places in main memory. Raises `PlanError` for choices of another region.
+    """
+
+    def __init__(self, mapped: MappedGraph, choices: Choices) -> None:
+        self.mapping, self.storages, self.accelerator = mapped.mapping, mapped.storages, mapped.accelerator
+        self.layers: tuple[Layer, ...] = mapped.mapping.layers
+        self.choices = choices
+        accelerator = mapped.accelerator
+        flash_alignment = lcm(FLASH_ALIGNMENT, accelerator.dma_alignment)
+        self.flash = FlashImage(accelerator, flash_alignment, accelerator.buffer_alignment)
+        self.units: list[Unit] = []
+        self.held: dict[Storage, LocalBuffer] = {}
+        self.loaded: dict[Storage, int] = {}
+        self.group_of = [number for number, group in enumerate(choices.groups) for _ in range(group.layers)]
+        if len(self.group_of) != len(self.layers) or len(choices.blocks) != len(self.layers):
+            counts = f"{len(self.group_of)} and {len(choices.blocks)}"
+            raise PlanError(f"{mapped.graph.name}: choices are for {len(self.layers)} layers: got {counts}")
+        self.in_main = {one for one in self.storages.all if self._needs_main(one)}
+        self.homes = {one: home for one in self.storages.all if (home := self._home(one)) is not None}
+
+    # ------------------------------------------------------------ where things are
+
+    def held_until(self, storage: Storage, group: int) -> int:
+        """The last consecutive group, from this one on, that holds the storage; `group - 1` where this one does not."""
+        groups = self.choices.groups
+        while group < len(groups) and storage.index in groups[group].held:
+            group += 1
+        return group - 1
+
+    def _needs_main(self, storage: Storage) -> bool:
+        """Whether a storage that a layer makes goes to main memory."""
+        if storage.maker is None:
+            return False
+        made = self.group_of[storage.maker]
+        kept = max(self.held_until(storage, made), made)
+        return bool(storage.sinks) or any(self.group_of[reader] > kept for reader in storage.readers)
+
+    def _home(self, storage: Storage) -> Home | None:
+        if storage.source is not None:
+            return argument_home(storage, storage.source)
+        if storage.constant:
+            return Home(storage, self.flash.constant(storage.tensor))
+        if storage.sinks:
+            return argument_home(storage, storage.sinks[0])
+        return Home(storage, Address(SCRATCH, 0, storage.block)) if storage in self.in_main else None
+
+    def targets(self, storage: Storage) -> list[Home]:
+        """Where a storage that a layer makes goes in main memory."""
+        if storage not in self.in_main:
+            return []
+        return [argument_home(storage, sink) for sink in storage.sinks] or [self.homes[storage]]
+
+    # ------------------------------------------------------------ copies
+
+    def part(
+        self, layer: int, home: Home, buffer: LocalBuffer, first: int, start: int, stop: int, inward: bool
+    ) -> Iterator[Op]:
+        """The copies of bytes `start` to `stop` of a storage; the buffer holds the storage from byte `first` on."""
+        for move in moves(home, start, stop):
+            yield copy_op(layer, replace(move, local=move.local - first), home, buffer, inward, self.accelerator)
+
+    def weights(self, index: int, layer: Weighted, block: WeightBlock) -> tuple[LocalBuffer, Op]:
+        """A buffer for a block of weights, and the copy that fills it."""
+        source, nbytes = self.flash.block(block, layer)
+        buffer = LocalBuffer(layer.name, WEIGHTS, nbytes)
+        return buffer, weights_op(index, source, buffer, self.accelerator)
+
+    def params_at(self, channel: int) -> int:
+        """Where a channel's parameters begin in a block that holds a whole layer's."""
+        return PARAMS_BYTES * channel
+
+    def image(self, layer: Layer, origin: Extents, shape: Extents) -> Image:
+        """Where a box of a layer's output lies in the tensor as the model has it."""
+        height, width, channels = extents(layer.ofm)
+        strides = width * channels, channels
+        if self.storages.of[layer.ofm].swapped:
+            strides = channels, height * channels
+        return Image(origin[0] * strides[0] + origin[1] * strides[1] + origin[2], shape, strides)
+
+    # ------------------------------------------------------------ copies only
+
+    def transpose(self, index: int, layer: Transpose, group: int) -> None:
+        """Units that reorder a tensor on its way from main memory to main memory."""
+        source, target = self.storages.of[layer.ifm], self.storages.of[layer.ofm]
+        permutation = canonical(layer.ifm.shape, layer.axes, layer.ifm.bytes_of(1))
+        offset = 0
+        for origin, shape in slabs(permutation.shape, self._whole_memory()):
+            nbytes = prod(shape)
+            buffer = activations(source.name, nbytes)
+            unit = Unit(group, False)
+            load = Transfer(offset, 0, nbytes)
+            unit.loads.append(copy_op(index, load, self.homes[source], buffer, True, self.accelerator))
+            for home in self.targets(target):
+                for move in scatter(permutation, origin, shape):
+                    unit.stores.append(copy_op(index, move, home, buffer, False, self.accelerator))
+            self.units.append(unit)
+            offset += nbytes
+
+    def pass_through(self) -> None:
+        """Units for outputs that are an input, or a constant."""
+        limit = self._whole_memory()
+        for storage in self.storages.all:
+            for sink in storage.sinks if storage.maker is None else ():
+                source, target = self.homes[storage], argument_home(storage, sink)
+                if source.strides == target.strides:  # in the same order: no matter which
+                    source, target = Home(storage, source.address), Home(storage, target.address)
+                else:
+                    row = storage.extents[1] * storage.extents[2]
+                    limit = max(limit // row, 1) * row
+                for start, count in linear_chunks(storage.nbytes, limit):
+                    buffer, stop = activations(storage.name, count), start + count
+                    unit = Unit(len(self.choices.groups), False)
+                    unit.loads += self.part(len(self.layers), source, buffer, start, start, stop, True)
+                    unit.stores += self.part(len(self.layers), target, buffer, start, start, stop, False)
+                    self.units.append(unit)
+
+    def _whole_memory(self) -> int:
+        """All of local activations, less what would leave the next chunk unaligned."""
+        return self.accelerator.activation_memory // self.accelerator.dma_alignment * self.accelerator.dma_alignment
+
+
+def argument_home(storage: Storage, argument: Argument) -> Home:
+    """Where a storage lies in an argument."""
+    return Home(storage, Address(ARGUMENT + argument.index), argument.strides)
+
+
+def moves(home: Home, start: int, stop: int) -> Iterator[Transfer]:
+    """The transfers of bytes `start` to `stop`, whole rows where the home has another order.
+
+    Local offsets are as if all of the storage were there.
+    """
+    if home.strides is None:
+        yield Transfer(start, start, stop - start)
+        return
+    _, width, channels = home.storage.extents
+    row = width * channels
+    first, last = start // row, ceil_div(stop, row)
+    counts, local = (last - first, width, channels), (row, channels, 1)
+    for transfer in strided(counts, home.strides, local):
+        yield replace(transfer, main=transfer.main + first * home.strides[0], local=transfer.local + first * row)

@@ -1,0 +1,113 @@
+"""The constant data of a region, in the order in which it is used."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from byoc_hw.accelerator import Accelerator
+from byoc_hw.graph import Layer, Tensor, Weighted
+from byoc_hw.integers import round_up
+from byoc_hw.params.pack import PARAMS_BYTES, pack, pack_params
+from byoc_hw.params.requantize import folded_bias, sum_scales, weight_values
+from byoc_hw.plan.array.weight_blocks import weights_bytes
+from byoc_hw.plan.steps import FLASH, Address
+
+
+@dataclass(frozen=True)
+class WeightBlock:
+    """What one copy brings of a layer's weights: of `channels` output channels from `channel` on, `depths`
+    input channels from `depth` on (0: no weights), their parameters in front where `params`."""
+
+    layer: int
+    channel: int
+    channels: int
+    depth: int
+    depths: int
+    params: bool
+
+
+class FlashImage:
+    """Lays out constants one after the other, and packs them in the end."""
+
+    def __init__(self, accelerator: Accelerator, alignment: int, local_alignment: int) -> None:
+        self._dma_alignment = accelerator.dma_alignment
+        self._alignment = alignment
+        self._local_alignment = local_alignment
+        self._nbytes = 0
+        self._blocks: dict[WeightBlock, int] = {}
+        self._constants: dict[Tensor, int] = {}
+
+    def constant(self, tensor: Tensor) -> Address:
+        """Where an activation tensor that is constant lies, dense."""
+        if tensor not in self._constants:
+            self._constants[tensor] = self._place(tensor.nbytes)
+        return Address(FLASH, self._constants[tensor])
+
+    def block(self, block: WeightBlock, layer: Weighted) -> tuple[Address, int]:
+        """Where a block lies, and its bytes."""
+        nbytes = self.block_bytes(block, layer)
+        if block not in self._blocks:
+            self._blocks[block] = self._place(nbytes)
+        return Address(FLASH, self._blocks[block]), nbytes
+
+    def block_bytes(self, block: WeightBlock, layer: Weighted) -> int:
+        """Bytes that a copy of a block moves."""
+        nbytes = self.weights_at(block) + weights_bytes(layer, block.channels, block.depths)
+        return round_up(nbytes, self._dma_alignment)
+
+    def weights_at(self, block: WeightBlock) -> int:
+        """Where in a block its weights begin."""
+        if not block.params:
+            return 0
+        return round_up(PARAMS_BYTES * block.channels, self._local_alignment)
+
+    def contents(self, layers: Sequence[Layer]) -> bytes:
+        """All bytes; the blocks' layers are `layers`."""
+        image = bytearray(round_up(self._nbytes, self._alignment))
+        for tensor, offset in self._constants.items():
+            assert tensor.data is not None, "Graph.verify has seen to it"
+            data = np.ascontiguousarray(tensor.data, tensor.data.dtype.newbyteorder("<")).tobytes()
+            image[offset : offset + len(data)] = data
+        packed = _Packer(layers)
+        for block, offset in self._blocks.items():
+            if block.params:
+                params = packed.params(block)
+                image[offset : offset + len(params)] = params
+            if block.depths:
+                weights = packed.weights(block)
+                start = offset + self.weights_at(block)
+                image[start : start + len(weights)] = weights
+        return bytes(image)
+
+    def _place(self, nbytes: int) -> int:
+        offset = self._nbytes
+        self._nbytes = round_up(offset + nbytes, self._alignment)
+        return offset
+
+
+class _Packer:
+    """Packs blocks; what a layer's blocks share is worked out once."""
+
+    def __init__(self, layers: Sequence[Layer]) -> None:
+        self._layers = layers
+        self._params: dict[int, bytes] = {}
+
+    def params(self, block: WeightBlock) -> bytes:
+        if block.layer not in self._params:
+            layer = self._layer(block)
+            self._params[block.layer] = pack_params(folded_bias(layer), sum_scales(layer))
+        start = PARAMS_BYTES * block.channel
+        return self._params[block.layer][start : start + PARAMS_BYTES * block.channels]
+
+    def weights(self, block: WeightBlock) -> bytes:
+        layer = self._layer(block)
+        part = slice(block.channel, block.channel + block.channels)
+        return pack(weight_values(layer)[part, :, :, block.depth : block.depth + block.depths], layer.weights.bits)
+
+    def _layer(self, block: WeightBlock) -> Weighted:
+        layer = self._layers[block.layer]
+        assert isinstance(layer, Weighted)
+        return layer

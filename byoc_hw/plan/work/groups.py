@@ -1,0 +1,50 @@
+"""Carries out the choices of a region, group by group: in stripes, in tiles, or as copies only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from byoc_hw.errors import PlanError
+from byoc_hw.graph import Transpose
+from byoc_hw.plan.array.mapped import MappedGraph
+from byoc_hw.plan.array.storage import can_tile
+from byoc_hw.plan.choices import Choices
+from byoc_hw.plan.work.builder import WorkBuilder
+from byoc_hw.plan.work.flash import FlashImage
+from byoc_hw.plan.work.stripes import stripes
+from byoc_hw.plan.work.tiles import tiled
+from byoc_hw.plan.work.units import Work, in_order
+
+
+def region_work(mapped: MappedGraph, choices: Choices) -> tuple[Work, FlashImage]:
+    """All copies and jobs of a region, and its constant data. Raises `PlanError` where its choices cannot be
+    carried out."""
+    region = WorkBuilder(mapped, choices)
+    first = 0
+    for number, group in enumerate(choices.groups):
+        indices = [i for i in range(first, first + group.layers) if region.mapping.works(i)]
+        first += group.layers
+        for storage in [one for one in region.held if one.index not in group.held]:
+            del region.held[storage], region.loaded[storage]
+        if not indices:
+            continue
+        transposed = next((layer for i in indices if isinstance(layer := region.layers[i], Transpose)), None)
+        if transposed is not None or group.tiling is not None:
+            _check_alone(region, indices, group.held)
+        if transposed is not None:
+            region.transpose(indices[0], transposed, number)
+        elif group.tiling is not None:
+            tiled(region, number, indices[0], group.tiling)
+        else:
+            stripes(region, number, indices)
+    region.pass_through()
+    return Work(tuple(in_order(region.units)), region.homes, region.accelerator.dma_alignment), region.flash
+
+
+def _check_alone(region: WorkBuilder, indices: Sequence[int], held: frozenset[int]) -> None:
+    """A tiling, and a transposition, is of one layer, from main memory to main memory."""
+    layer = region.layers[indices[0]]
+    inputs, ofm = [region.storages.of[tensor] for tensor in layer.inputs], region.storages.of[layer.ofm]
+    inside = any(one.index in held for one in (*inputs, ofm)) or any(one not in region.homes for one in inputs)
+    if len(indices) != 1 or inside or not can_tile(layer, region.storages.of):
+        raise PlanError(f"{layer.name}: a layer by itself is computed from main memory to main memory")

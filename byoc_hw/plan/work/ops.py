@@ -1,0 +1,162 @@
+"""Copies and jobs on buffers without addresses, and which bytes they touch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from byoc_hw.accelerator import Accelerator
+from byoc_hw.errors import PlanError
+from byoc_hw.graph import Layer, Weighted
+from byoc_hw.params.pack import PARAMS_BYTES
+from byoc_hw.plan.array.cost import copy_cycles
+from byoc_hw.plan.array.kinds import PSUM_BYTES, Run, job_cycles, sums_channels
+from byoc_hw.plan.array.storage import Storage
+from byoc_hw.plan.array.transfers import Transfer
+from byoc_hw.plan.array.weight_blocks import weights_bytes
+from byoc_hw.plan.steps import ACTIVATIONS, FLASH, Address, Copy, Image, Job
+
+
+@dataclass(frozen=True, eq=False)
+class LocalBuffer:
+    """Bytes of a local memory that have no address yet."""
+
+    name: str
+    space: int
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Access:
+    """Bytes `start` to `stop` (not included) of a buffer, or of a storage in main memory."""
+
+    place: LocalBuffer | Storage
+    start: int
+    stop: int
+    writes: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Op:
+    """A copy or a job for a layer; `local` names the fields of the step that are relative to a buffer."""
+
+    step: Copy | Job
+    layer: int
+    accesses: tuple[Access, ...]
+    local: Mapping[str, LocalBuffer]
+    cycles: int
+
+    def at(self, offsets: Mapping[LocalBuffer, int]) -> Copy | Job:
+        """The step with its buffers where they lie."""
+        moved = {name: getattr(self.step, name) + offsets[buffer] for name, buffer in self.local.items()}
+        return replace(self.step, **moved)
+
+
+@dataclass(frozen=True)
+class Home:
+    """Where a storage lies in main memory, and its strides there if it lies in another order."""
+
+    storage: Storage
+    address: Address
+    strides: tuple[int, int, int] | None = None
+
+
+def copy_op(layer: int, move: Transfer, home: Home, buffer: LocalBuffer, inward: bool, accelerator: Accelerator) -> Op:
+    """A copy between a home and a buffer. Raises `PlanError` where the DMA cannot take it."""
+    local = Address(buffer.space)
+    step = move.load(home.address, local) if inward else move.store(home.address, local)
+    problem = misalignment(step, accelerator.dma_alignment)
+    if problem is not None:
+        raise PlanError(f"{home.storage.name}: {problem}")
+    stop = move.local + (move.rows - 1) * move.local_stride + move.nbytes
+    if move.local < 0 or stop > buffer.nbytes:
+        raise PlanError(f"{home.storage.name}: a copy of whole rows needs a buffer of whole rows")
+    accesses = [Access(buffer, move.local, stop, inward)]
+    if home.address.space != FLASH:
+        reach = (move.rows - 1) * move.main_stride + move.nbytes
+        accesses.append(Access(home.storage, move.main, move.main + reach, not inward))
+    cycles = copy_cycles(move.nbytes, move.rows, accelerator)
+    return Op(step, layer, tuple(accesses), {"target" if inward else "source": buffer}, cycles)
+
+
+def weights_op(layer: int, source: Address, buffer: LocalBuffer, accelerator: Accelerator) -> Op:
+    """The copy that fills a buffer with a block of weights."""
+    step = Copy(Address(buffer.space), source, buffer.nbytes)
+    accesses = (Access(buffer, 0, buffer.nbytes, True),)
+    return Op(step, layer, accesses, {"target": buffer}, copy_cycles(buffer.nbytes, 1, accelerator))
+
+
+def job_op(index: int, layer: Layer, job: Job, local: Mapping[str, LocalBuffer], accelerator: Accelerator) -> Op:
+    """A job; its addresses are relative to the buffers in `local`."""
+    accesses = [Access(local["ifm"], job.ifm, job.ifm + _span(job.ifm_shape, job.ifm_row, job.ifm_pixel), False)]
+    if "ifm2" in local:
+        accesses.append(
+            Access(local["ifm2"], job.ifm2, job.ifm2 + _span(job.ifm_shape, job.ifm_row, job.ifm_pixel), False)
+        )
+    channels = job.ofm_shape[2]
+    if isinstance(layer, Weighted):
+        depths = job.ifm_shape[2] if sums_channels(layer) else 1
+        nbytes = weights_bytes(layer, channels, depths)
+        accesses.append(Access(local["weights"], job.weights, job.weights + nbytes, False))
+        if job.first or job.last:
+            accesses.append(Access(local["params"], job.params, job.params + PARAMS_BYTES * channels, False))
+    if "psum" in local:
+        nbytes = PSUM_BYTES * prod(job.ofm_shape)
+        accesses += [Access(local["psum"], job.psum, job.psum + nbytes, False)] * (not job.first)
+        accesses += [Access(local["psum"], job.psum, job.psum + nbytes, True)] * (not job.last)
+    if job.last:
+        accesses.append(Access(local["ofm"], job.ofm, job.ofm + _span(job.ofm_shape, job.ofm_row, job.ofm_pixel), True))
+    return Op(job, index, tuple(accesses), local, job_cycles(layer, job.ifm_shape, job.ofm_shape, accelerator))
+
+
+def run_job(
+    index: int,
+    layer: Layer,
+    form: Run,
+    inputs: Sequence[tuple[LocalBuffer, int]],
+    ofm: tuple[LocalBuffer, int],
+    elements: int,
+    image: Image,
+    accelerator: Accelerator,
+) -> Op:
+    """A job of an element-wise layer over a run of elements; each operand is a buffer, and the byte to begin at."""
+    shape = form.shape(elements)
+    local = {"ofm": ofm[0]} | {name: buffer for name, (buffer, _) in zip(("ifm", "ifm2"), inputs, strict=False)}
+    row, pixel = layer.ofm.bytes_of(elements), layer.ofm.bytes_of(form.each)
+    job = Job(
+        ifm=inputs[0][1],
+        ifm2=inputs[1][1] if len(inputs) > 1 else 0,
+        ofm=ofm[1],
+        ifm_shape=shape,
+        ofm_shape=shape,
+        ifm_row=row,
+        ofm_row=row,
+        ifm_pixel=pixel,
+        ofm_pixel=pixel,
+        image=image,
+    )
+    return job_op(index, layer, job, local, accelerator)
+
+
+def misalignment(copy: Copy, alignment: int) -> str | None:
+    """The rule of the DMA's alignment that a copy breaks, with the value, or None."""
+    if alignment == 1:
+        return None
+    values = {"target": copy.target.offset, "source": copy.source.offset, "length": copy.nbytes}
+    if copy.rows > 1:
+        values |= {"target stride": copy.target_stride, "source stride": copy.source_stride}
+    for what, value in values.items():
+        if value % alignment:
+            return f"a copy's addresses, lengths and strides are multiples of {alignment} bytes: got {what} {value}"
+    return None
+
+
+def _span(shape: tuple[int, int, int], row: int, pixel: int) -> int:
+    """Bytes from the first to the last of a tile."""
+    return (shape[0] - 1) * row + (shape[1] - 1) * pixel + shape[2]
+
+
+def activations(name: str, nbytes: int) -> LocalBuffer:
+    """A buffer in local activation memory."""
+    return LocalBuffer(name, ACTIVATIONS, nbytes)

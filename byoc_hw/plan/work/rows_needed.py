@@ -1,0 +1,101 @@
+"""Propagates each stripe of a group's last output back to the rows that every earlier layer must compute.
+
+A storage that is held in local memory in full gets new rows only. Of the others each stripe computes all rows
+that it needs, also those that its neighbour has computed (the halo).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from functools import lru_cache
+
+from byoc_hw.graph import Layer, Tensor
+from byoc_hw.integers import ceil_div
+from byoc_hw.plan.array.kinds import Window, geometry
+from byoc_hw.plan.array.storage import Storage
+from byoc_hw.plan.array.transfers import linear_chunks
+from byoc_hw.plan.array.window import extents
+
+Span = tuple[int, int]
+"""From the first to before the second: bytes of a storage, or rows of a tensor."""
+
+
+@dataclass(frozen=True)
+class Stripe:
+    """Bytes that are needed of each storage, and rows that each layer computes: the last layer first."""
+
+    needs: dict[Storage, Span]
+    rows: dict[int, Span]
+
+
+@lru_cache(maxsize=1 << 14)
+def row_bytes(tensor: Tensor) -> int:
+    """Bytes of one row of a tensor."""
+    _, width, channels = extents(tensor)
+    return tensor.bytes_of(width * channels)
+
+
+@lru_cache(maxsize=1 << 16)
+def rows_read(layer: Layer, rows: Span) -> Span:
+    """The input rows that a layer reads for some of its output rows."""
+    form = geometry(layer)
+    if not isinstance(form, Window):
+        return rows
+    extent = form.rows.extent(rows[0], rows[1] - rows[0])
+    return extent.ifm_start, extent.ifm_start + extent.ifm_size
+
+
+def stripes_of(
+    layers: Sequence[Layer],
+    of: Mapping[Tensor, Storage],
+    indices: Sequence[int],
+    count: int,
+    held: Set[int],
+) -> Iterator[Stripe]:
+    """The stripes of a group of layers `indices`, `count` or fewer of them.
+
+    `held` are the storages (by index) that lie in local memory in full. Every layer computes all of
+    its rows in the end, also such as nobody reads.
+    """
+    ofm = layers[indices[-1]].ofm
+    height, per_row = extents(ofm)[0], row_bytes(ofm)
+    done = {of[layers[index].ofm]: 0 for index in indices}
+    for first, rows in linear_chunks(height, ceil_div(height, count)):
+        wanted = first * per_row, (first + rows) * per_row
+        last = first + rows == height
+        stripe = _stripe(layers, of, indices, held, done, wanted, last)
+        for index, (_, stop) in stripe.rows.items():
+            storage = of[layers[index].ofm]
+            done[storage] = max(done[storage], stop * row_bytes(layers[index].ofm))
+        yield stripe
+
+
+def _stripe(
+    layers: Sequence[Layer],
+    of: Mapping[Tensor, Storage],
+    indices: Sequence[int],
+    held: Set[int],
+    done: Mapping[Storage, int],
+    wanted: Span,
+    last: bool,
+) -> Stripe:
+    needs: dict[Storage, Span] = {of[layers[indices[-1]].ofm]: wanted}
+    rows: dict[int, Span] = {}
+    for index in reversed(indices):
+        layer = layers[index]
+        storage = of[layer.ofm]
+        start, stop = needs.get(storage, (storage.nbytes, 0))
+        if last:
+            stop = storage.nbytes
+        start = done[storage] if storage.index in held else min(start, done[storage])
+        if start >= stop:
+            continue
+        size = row_bytes(layer.ofm)
+        rows[index] = (start // size, ceil_div(stop, size))
+        for tensor in layer.inputs:
+            first, end = rows_read(layer, rows[index])
+            read, size = of[tensor], row_bytes(tensor)
+            low, high = needs.get(read, (first * size, end * size))
+            needs[read] = min(low, first * size), max(high, end * size)
+    return Stripe(needs, rows)

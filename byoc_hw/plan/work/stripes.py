@@ -1,0 +1,225 @@
+"""A group of layers, stripe by stripe: the loads, jobs and stores of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from byoc_hw.errors import PlanError
+from byoc_hw.graph import Layer, Weighted
+from byoc_hw.integers import round_up
+from byoc_hw.plan.array.cost import flat, is_pointwise
+from byoc_hw.plan.array.kinds import PSUM_BYTES, Run, Window, geometry, job_cycles, sums_channels
+from byoc_hw.plan.array.storage import Storage
+from byoc_hw.plan.array.transfers import linear_chunks
+from byoc_hw.plan.array.window import extents
+from byoc_hw.plan.steps import Job
+from byoc_hw.plan.work.builder import WorkBuilder
+from byoc_hw.plan.work.flash import WeightBlock
+from byoc_hw.plan.work.ops import LocalBuffer, activations, job_op, run_job
+from byoc_hw.plan.work.rows_needed import Span, Stripe, row_bytes, stripes_of
+from byoc_hw.plan.work.units import Unit
+
+
+@dataclass(frozen=True)
+class View:
+    """A buffer that holds a storage from byte `first` on."""
+
+    buffer: LocalBuffer
+    first: int
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Part of a layer's channels: output channels, the input channels that they sum over, and their weights."""
+
+    channel: int
+    channels: int
+    depth: int
+    depths: int
+    first: bool
+    last: bool
+    weights: int
+    params: int
+    local: dict[str, LocalBuffer]
+
+
+def stripes(region: WorkBuilder, number: int, indices: Sequence[int]) -> None:
+    """Append the units of a group. `indices` are its layers, without reshapes."""
+    group = region.choices.groups[number]
+    run = _Stripes(region, number, indices)
+    for stripe in stripes_of(region.layers, region.storages.of, indices, group.stripes, group.held):
+        run.stripe(stripe)
+
+
+class _Stripes:
+    def __init__(self, region: WorkBuilder, number: int, indices: Sequence[int]) -> None:
+        self.region, self.number, self.indices = region, number, indices
+        self.group = region.choices.groups[number]
+        # Bytes of each storage that are made, from the first on.
+        self.done = {region.storages.of[region.layers[index].ofm]: 0 for index in indices}
+        self.kept: dict[WeightBlock, LocalBuffer] = {}
+
+    def stripe(self, stripe: Stripe) -> None:
+        """The unit of one stripe."""
+        region = self.region
+        unit = Unit(self.number, self.group.overlap)
+        views = {
+            storage: self._input(storage, span, unit)
+            for storage, span in stripe.needs.items()
+            if storage not in self.done
+        }
+        views |= {storage: View(region.held[storage], 0) for storage in self.done if storage in region.held}
+        for index, rows in reversed(stripe.rows.items()):
+            layer = region.layers[index]
+            storage, size = region.storages.of[layer.ofm], row_bytes(layer.ofm)
+            span = rows[0] * size, rows[1] * size
+            views[storage] = self._output(storage, span)
+            self._compute(index, layer, rows, views, unit)
+            if span[1] > self.done[storage]:
+                for home in region.targets(storage):
+                    view, done = views[storage], self.done[storage]
+                    unit.stores += region.part(index, home, view.buffer, view.first, done, span[1], False)
+                self.done[storage] = span[1]
+        region.units.append(unit)
+
+    def _held(self, storage: Storage) -> bool:
+        return storage.index in self.group.held
+
+    # ------------------------------------------------------------ inputs and outputs
+
+    def _input(self, storage: Storage, span: Span, unit: Unit) -> View:
+        region = self.region
+        home = region.homes.get(storage)
+        layer = self.indices[0]
+        if self._held(storage):
+            if storage not in region.held:
+                region.held[storage] = activations(storage.name, storage.nbytes)
+                region.loaded[storage] = 0
+            buffer, loaded = region.held[storage], region.loaded[storage]
+            stop = storage.nbytes if region.held_until(storage, self.number) > self.number else span[1]
+            stop = self._rounded(stop, storage)
+            if loaded < stop:
+                assert home is not None, "what is not held lies in main memory"
+                unit.loads += region.part(layer, home, buffer, 0, loaded, stop, True)
+                region.loaded[storage] = stop
+            return View(buffer, 0)
+        assert home is not None, "what is not held lies in main memory"
+        alignment = region.accelerator.dma_alignment
+        first, stop = span[0] // alignment * alignment, self._rounded(span[1], storage)
+        buffer = activations(storage.name, stop - first)
+        unit.loads += region.part(layer, home, buffer, first, first, stop, True)
+        return View(buffer, first)
+
+    def _rounded(self, stop: int, storage: Storage) -> int:
+        """The next byte at which a copy may end."""
+        alignment = self.region.accelerator.dma_alignment
+        return min(round_up(stop, alignment), storage.nbytes)
+
+    def _output(self, storage: Storage, span: Span) -> View:
+        region = self.region
+        if not self._held(storage):
+            return View(activations(storage.name, span[1] - span[0]), span[0])
+        if storage not in region.held:
+            region.held[storage] = activations(storage.name, storage.nbytes)
+            region.loaded[storage] = storage.nbytes
+        return View(region.held[storage], 0)
+
+    # ------------------------------------------------------------ jobs
+
+    def _compute(self, index: int, layer: Layer, rows: Span, views: Mapping[Storage, View], unit: Unit) -> None:
+        region = self.region
+        ofm = views[region.storages.of[layer.ofm]]
+        inputs = [views[region.storages.of[tensor]] for tensor in layer.inputs]
+        form = geometry(layer)
+        if isinstance(form, Run):
+            self._run(index, layer, form, rows, inputs, ofm, unit)
+            return
+        if not isinstance(form, Window):
+            raise PlanError(f"{layer.name}: a {layer.kind} layer has no stripes")
+        row, column = form.rows.extent(rows[0], rows[1] - rows[0]), form.columns.extent(0, form.columns.ofm)
+        local = {"ifm": inputs[0].buffer, "ofm": ofm.buffer}
+        ifm_channels, ofm_channels = layer.ifm.shape[-1], layer.ofm.shape[-1]
+        ifm_row, ofm_row = row_bytes(layer.ifm), row_bytes(layer.ofm)
+        ifm_pixel, ofm_pixel = layer.ifm.bytes_of(ifm_channels), layer.ofm.bytes_of(ofm_channels)
+        ifm_start = row.ifm_start * ifm_row - inputs[0].first
+        ofm_start = rows[0] * ofm_row - ofm.first
+        for cut in self._cuts(index, layer, unit, (row.size, column.size)):
+            ifm_shape = (row.ifm_size, column.ifm_size, cut.depths)
+            ofm_shape = (row.size, column.size, cut.channels)
+            if is_pointwise(layer):
+                mapped = flat(ifm_shape), flat(ofm_shape)
+                flattened = job_cycles(layer, *mapped, region.accelerator)
+                if flattened < job_cycles(layer, ifm_shape, ofm_shape, region.accelerator):
+                    ifm_shape, ofm_shape = mapped
+            job = Job(
+                ifm=ifm_start + layer.ifm.bytes_of(cut.depth),
+                ofm=ofm_start + layer.ofm.bytes_of(cut.channel),
+                ifm_shape=ifm_shape,
+                ofm_shape=ofm_shape,
+                ifm_row=ifm_shape[1] * ifm_pixel if ifm_shape[0] == 1 else ifm_row,
+                ofm_row=ofm_row * (row.size if ofm_shape[0] == 1 else 1),
+                ifm_pixel=ifm_pixel,
+                ofm_pixel=ofm_pixel,
+                weights=cut.weights,
+                params=cut.params,
+                padding=(row.pad_before, column.pad_before, row.pad_after, column.pad_after),
+                first=cut.first,
+                last=cut.last,
+                image=region.image(layer, (rows[0], 0, cut.channel), (row.size, column.size, cut.channels)),
+            )
+            unit.jobs.append(job_op(index, layer, job, local | cut.local, region.accelerator))
+
+    def _cuts(self, index: int, layer: Layer, unit: Unit, pixels: Span) -> Iterator[Cut]:
+        """The jobs over one tile, each once its weights are there."""
+        if not isinstance(layer, Weighted):
+            channels = layer.ofm.shape[-1]
+            yield Cut(0, channels, 0, channels, True, True, 0, 0, {})
+            return
+        region = self.region
+        total, channelwise = layer.in_channels, not sums_channels(layer)
+        blocks = region.choices.blocks[index]
+        channels = layer.out_channels if blocks is None else blocks.channels
+        depth = total if blocks is None else blocks.depth
+        sliced = depth < total
+        shared = WeightBlock(index, 0, layer.out_channels, 0, 0, True)
+        for channel, count in linear_chunks(layer.out_channels, channels):
+            psum = activations(layer.name, PSUM_BYTES * pixels[0] * pixels[1] * count) if sliced else None
+            for first, depths in linear_chunks(total, depth):
+                block = WeightBlock(index, channel, count, first, depths, not sliced)
+                local = {"weights": self._weights(index, layer, block, unit)}
+                local["params"] = self._weights(index, layer, shared, unit) if sliced else local["weights"]
+                if psum is not None:
+                    local["psum"] = psum
+                start = channel if channelwise else first
+                yield Cut(
+                    channel,
+                    count,
+                    start,
+                    count if channelwise else depths,
+                    first == 0,
+                    first + depths == total,
+                    region.flash.weights_at(block),
+                    region.params_at(channel) if sliced else 0,
+                    local,
+                )
+        if not self.group.resident:
+            self.kept.clear()
+
+    def _weights(self, index: int, layer: Weighted, block: WeightBlock, unit: Unit) -> LocalBuffer:
+        if block not in self.kept:
+            self.kept[block], load = self.region.weights(index, layer, block)
+            unit.jobs.append(load)
+        return self.kept[block]
+
+    def _run(
+        self, index: int, layer: Layer, form: Run, rows: Span, inputs: Sequence[View], ofm: View, unit: Unit
+    ) -> None:
+        """An element-wise layer, whose rows are one run of bytes."""
+        _, width, channels = extents(layer.ofm)
+        start = rows[0] * row_bytes(layer.ofm)
+        operands = [(view.buffer, start - view.first) for view in inputs]
+        image = self.region.image(layer, (rows[0], 0, 0), (rows[1] - rows[0], width, channels))
+        elements = (rows[1] - rows[0]) * width * channels
+        target = ofm.buffer, start - ofm.first
+        unit.jobs.append(run_job(index, layer, form, operands, target, elements, image, self.region.accelerator))

@@ -1,0 +1,184 @@
+"""A single layer cut along every axis, from main memory to main memory: what fits if anything does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from byoc_hw.errors import PlanError
+from byoc_hw.graph import Layer, Weighted
+from byoc_hw.plan.array.kinds import PSUM_BYTES, Run, Window, geometry
+from byoc_hw.plan.array.tiling import Tiler
+from byoc_hw.plan.array.transfers import Box, linear_chunks, tile_transfers
+from byoc_hw.plan.array.window import Extent, extents
+from byoc_hw.plan.choices import Tiling
+from byoc_hw.plan.steps import Image, Job
+from byoc_hw.plan.work.builder import WorkBuilder
+from byoc_hw.plan.work.flash import WeightBlock
+from byoc_hw.plan.work.ops import LocalBuffer, activations, copy_op, job_op, run_job
+from byoc_hw.plan.work.units import Unit
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One job: output rows and columns, output channels `channel` on, input channels `depth` on.
+
+    `loaded` gives the first of the input channels that are in local memory, and their number.
+    """
+
+    row: Extent
+    column: Extent
+    channel: int
+    channels: int
+    depth: int
+    depths: int
+    loaded: tuple[int, int]
+
+    @property
+    def ifm(self) -> Box:
+        """The input box in local memory."""
+        first, channels = self.loaded
+        return Box(
+            (self.row.ifm_start, self.column.ifm_start, first), (self.row.ifm_size, self.column.ifm_size, channels)
+        )
+
+    @property
+    def ofm(self) -> Box:
+        """The output box."""
+        return Box((self.row.start, self.column.start, self.channel), (self.row.size, self.column.size, self.channels))
+
+
+def tiles(window: Window, tiling: Tiling) -> Iterator[Tile]:
+    """The jobs in order; slices of input channels innermost."""
+    pixels = [(row, column) for row in window.rows.cut(tiling.rows) for column in window.columns.cut(tiling.columns)]
+    channels = list(linear_chunks(window.out_channels, tiling.channels))
+    order = (
+        [(pixel, channel) for pixel in pixels for channel in channels]
+        if tiling.rows_outer
+        else [(pixel, channel) for channel in channels for pixel in pixels]
+    )
+    for (row, column), channel in order:
+        for depth in linear_chunks(window.in_channels, tiling.depth) if window.sums else [channel]:
+            yield Tile(row, column, *channel, *depth, (0, window.in_channels) if tiling.whole_ifm else depth)
+
+
+def tiled(region: WorkBuilder, number: int, index: int, tiling: Tiling) -> None:
+    """Append the units of a group with a tiling: one for each tile."""
+    layer = region.layers[index]
+    form = geometry(layer)
+    if isinstance(form, Run):
+        _runs(region, number, index, layer, form, tiling)
+        return
+    if not isinstance(form, Window):
+        raise PlanError(f"{layer.name}: a {layer.kind} layer has no tiles")
+    if tiling.depth > form.in_channels or min(tiling.rows, tiling.columns) < 1:
+        raise PlanError(f"{layer.name}: a tiling fits its layer: got {tiling}")
+    run = _Tiles(region, number, index, layer, form, tiling)
+    for tile in tiles(form, tiling):
+        run.tile(tile)
+
+
+class _Tiles:
+    """Emits tile after tile, loading only what the tile before has not left in local memory."""
+
+    def __init__(
+        self, region: WorkBuilder, number: int, index: int, layer: Layer, window: Window, tiling: Tiling
+    ) -> None:
+        self.region, self.number, self.index = region, number, index
+        self.layer, self.window = layer, window
+        self.group = region.choices.groups[number]
+        self.sliced = Tiler(layer, window, region.accelerator).sliced(tiling)
+        self.ifm: tuple[Box, LocalBuffer] | None = None
+        self.ofm = self.psum = activations(layer.name, 0)
+        self.kept: dict[WeightBlock, LocalBuffer] = {}
+
+    def tile(self, tile: Tile) -> None:
+        """The unit of one tile."""
+        region, layer, window = self.region, self.layer, self.window
+        unit = Unit(self.number, self.group.overlap)
+        first = not window.sums or tile.depth == 0
+        last = not window.sums or tile.depth + tile.depths == window.in_channels
+        ifm_buffer = self._load_ifm(tile, unit)
+        if first:
+            outputs = tile.row.size * tile.column.size * tile.channels
+            self.ofm = activations(layer.ofm.name, layer.ofm.bytes_of(outputs))
+            self.psum = activations(layer.name, PSUM_BYTES * outputs)
+        local = {"ifm": ifm_buffer, "ofm": self.ofm, **self._load_weights(tile, unit)}
+        if not (first and last):
+            local["psum"] = self.psum
+        ifm, ofm = tile.ifm.extents, tile.ofm.extents
+        ifm_pixel, ofm_pixel = layer.ifm.bytes_of(ifm[2]), layer.ofm.bytes_of(ofm[2])
+        job = Job(
+            ifm=layer.ifm.bytes_of(tile.depth - tile.loaded[0]),
+            ofm=0,
+            ifm_shape=(ifm[0], ifm[1], tile.depths),
+            ofm_shape=ofm,
+            ifm_row=ifm[1] * ifm_pixel,
+            ofm_row=ofm[1] * ofm_pixel,
+            ifm_pixel=ifm_pixel,
+            ofm_pixel=ofm_pixel,
+            weights=self.weights_at,
+            params=region.params_at(tile.channel) if self.sliced else 0,
+            padding=(tile.row.pad_before, tile.column.pad_before, tile.row.pad_after, tile.column.pad_after),
+            first=first,
+            last=last,
+            image=region.image(layer, tile.ofm.origin, ofm),
+        )
+        unit.jobs.append(job_op(self.index, layer, job, local, region.accelerator))
+        if last:
+            _, width, channels = extents(layer.ofm)
+            for home in region.targets(region.storages.of[layer.ofm]):
+                for move in tile_transfers(tile.ofm, width, channels):
+                    unit.stores.append(copy_op(self.index, move, home, self.ofm, False, region.accelerator))
+        region.units.append(unit)
+
+    def _load_ifm(self, tile: Tile, unit: Unit) -> LocalBuffer:
+        if self.ifm is not None and self.ifm[0] == tile.ifm:
+            return self.ifm[1]
+        region, layer = self.region, self.layer
+        height, width, channels = tile.ifm.extents
+        buffer = activations(layer.ifm.name, layer.ifm.bytes_of(height * width * channels))
+        self.ifm = tile.ifm, buffer
+        home = region.homes[region.storages.of[layer.ifm]]
+        _, width, channels = extents(layer.ifm)
+        for move in tile_transfers(tile.ifm, width, channels):
+            unit.loads.append(copy_op(self.index, move, home, buffer, True, region.accelerator))
+        return buffer
+
+    def _load_weights(self, tile: Tile, unit: Unit) -> dict[str, LocalBuffer]:
+        self.weights_at = 0
+        layer = self.layer
+        if not isinstance(layer, Weighted):
+            return {}
+        depth, depths = (tile.depth, tile.depths) if self.window.sums else (0, 1)
+        block = WeightBlock(self.index, tile.channel, tile.channels, depth, depths, not self.sliced)
+        self.weights_at = self.region.flash.weights_at(block)
+        shared = WeightBlock(self.index, 0, layer.out_channels, 0, 0, True)
+        needed = {"params": shared, "weights": block} if self.sliced else {"weights": block}
+        if not self.group.resident:
+            self.kept = {key: buffer for key, buffer in self.kept.items() if key in needed.values()}
+        for key in needed.values():
+            if key not in self.kept:
+                self.kept[key], load = self.region.weights(self.index, layer, key)
+                unit.jobs.append(load)
+        found = {name: self.kept[key] for name, key in needed.items()}
+        return {"params": found["weights"], **found}
+
+
+def _runs(region: WorkBuilder, number: int, index: int, layer: Layer, form: Run, tiling: Tiling) -> None:
+    """An element-wise layer in runs of `columns` times the elements that belong together."""
+    inputs = tuple(dict.fromkeys(region.storages.of[tensor] for tensor in layer.inputs))
+    for first, pixels in linear_chunks(layer.ofm.elements // form.each, tiling.columns):
+        elements = pixels * form.each
+        start, count = layer.ofm.bytes_of(first * form.each), layer.ofm.bytes_of(elements)
+        unit = Unit(number, region.choices.groups[number].overlap)
+        buffers = {storage: activations(storage.name, count) for storage in inputs}
+        for storage, buffer in buffers.items():
+            unit.loads += region.part(index, region.homes[storage], buffer, start, start, start + count, True)
+        ofm = activations(layer.ofm.name, count)
+        operands = [(buffers[region.storages.of[tensor]], 0) for tensor in layer.inputs]
+        image = Image(first * form.each, (1, 1, elements), (elements, elements))
+        unit.jobs.append(run_job(index, layer, form, operands, (ofm, 0), elements, image, region.accelerator))
+        for home in region.targets(region.storages.of[layer.ofm]):
+            unit.stores += region.part(index, home, ofm, start, start, start + count, False)
+        region.units.append(unit)

@@ -1,0 +1,71 @@
+"""Units of work: one stripe of a group, or one tile of a layer, with its loads, jobs and stores; and their order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from byoc_hw.plan.array.storage import Storage
+from byoc_hw.plan.work.ops import Home, Op
+
+
+@dataclass
+class Unit:
+    """One stripe or tile of a group.
+
+    With `overlap` it is loaded before the unit in front of it in the group is computed, and stored
+    after the unit behind it is.
+    """
+
+    group: int
+    overlap: bool
+    loads: list[Op] = field(default_factory=list)
+    jobs: list[Op] = field(default_factory=list)
+    stores: list[Op] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Work:
+    """All copies and jobs, in an order in which they could run one after the other.
+
+    `homes` says where storages lie in main memory: in scratch at an offset from their own block. `alignment`
+    is what the DMA asks of addresses, in bytes.
+    """
+
+    ops: tuple[Op, ...]
+    homes: dict[Storage, Home]
+    alignment: int
+
+
+def in_order(units: Sequence[Unit]) -> Iterator[Op]:
+    """The work of all units where they overlap as they say; what is stored is not loaded before."""
+    loaded = 0
+    late: list[Op] = []
+    for index, unit in enumerate(units):
+        if index == loaded:
+            if unit.group != units[index - 1].group or _touched(late) & _touched(unit.loads):
+                yield from late
+                late = []
+            yield from unit.loads
+            loaded += 1
+        following = units[index + 1] if index + 1 < len(units) else None
+        if (
+            following is not None
+            and following.overlap
+            and following.group == unit.group
+            and not _touched(following.loads) & (_touched(late) | _touched(unit.stores))
+        ):
+            yield from following.loads
+            loaded += 1
+        yield from unit.jobs
+        yield from late
+        late = unit.stores
+        if not unit.overlap:
+            yield from late
+            late = []
+    yield from late
+
+
+def _touched(ops: Sequence[Op]) -> set[Storage]:
+    """What copies touch in main memory."""
+    return {access.place for op in ops for access in op.accesses if isinstance(access.place, Storage)}

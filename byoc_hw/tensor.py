@@ -1,0 +1,78 @@
+"""Tensors and their quantization, as every room sees them.
+
+Activations are NHWC, weights OHWI, biases 1-D; batch is the leading 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+Pair = tuple[int, int]
+"""Of height and width."""
+
+Padding = tuple[int, int, int, int]
+"""Top, left, bottom, right."""
+
+Rounding = Literal["upward", "tflite"]
+"""How sums become outputs: once, halves up, as TVM; or in the two steps of TFLite's reference kernels."""
+
+_STORAGE_BYTES = {"int8": 1, "uint8": 1, "int16": 2, "int32": 4, "float32": 4, "int64": 8}
+
+
+@dataclass(frozen=True)
+class Quantization:
+    """Affine quantization, `real = scale * (stored - zero_point)`, with the model's raw values.
+
+    One scale and zero point, or one for each index of dimension `axis`.
+    """
+
+    scale: tuple[float, ...]
+    zero_point: tuple[int, ...]
+    axis: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Tensor:
+    """A tensor: activations (NHWC or 2-D), weights (OHWI), or a 1-D bias.
+
+    `bits` is the precision that the accelerator sees (8, 4, 2, 32); `dtype` the storage type of
+    `data` and of the C argument. `data` is given for constants only. Tensors compare by identity.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str = "int8"
+    bits: int = 8
+    quantization: Quantization | None = None
+    data: Array | None = None
+
+    @property
+    def elements(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in main memory."""
+        return self.bytes_of(self.elements)
+
+    def bytes_of(self, elements: int) -> int:
+        """Bytes that so many of its elements take, in main memory and in local memory."""
+        return elements * _STORAGE_BYTES[self.dtype]
+
+
+def scale_ratio(ifm: Tensor, ofm: Tensor) -> float:
+    """What one step of an input counts in steps of the output; 1 where one of them has no scale."""
+    if ifm.quantization is None or ofm.quantization is None:
+        return 1.0
+    return ifm.quantization.scale[0] / ofm.quantization.scale[0]
+
+
+def signed_bits(largest: float) -> int:
+    """Width of a signed integer that holds +-largest, and a zero point more."""
+    return int(np.ceil(np.log2(largest + 256))) + 1

@@ -1,0 +1,149 @@
+"""What waits for what, the order of copies, and the waits in the steps."""
+
+from dataclasses import replace
+
+import pytest
+from plan_check import check
+from plan_samples import Samples, accelerator, graph_of
+
+from byoc_hw.accelerator import REFERENCE
+from byoc_hw.plan.order.copies import order
+from byoc_hw.plan.order.dependencies import dependencies
+from byoc_hw.plan.order.timeline import timeline
+from byoc_hw.plan.order.waits import with_waits
+from byoc_hw.plan.region import plan_region
+from byoc_hw.plan.search.planner import best_layout
+from byoc_hw.plan.steps import ACTIVATIONS, SLOTS, WEIGHTS, Address, Copy, CopyWait, Job, JobWait
+from byoc_hw.plan.work.ops import Access, LocalBuffer, Op
+
+
+def buffer(nbytes=16):
+    return LocalBuffer("buffer", ACTIVATIONS, nbytes)
+
+
+def op(step, reads, writes, cycles=10):
+    accesses = [Access(one, 0, one.nbytes, one in writes) for one in (*reads, *writes)]
+    return Op(step, 0, tuple(accesses), {}, cycles)
+
+
+def load(target, cycles=10):
+    return op(Copy(Address(ACTIVATIONS), Address(ACTIVATIONS), 1), (), (target,), cycles)
+
+
+def store(source, cycles=10):
+    return op(Copy(Address(ACTIVATIONS), Address(ACTIVATIONS), 1), (source,), (), cycles)
+
+
+def job(reads, writes, cycles=10):
+    return op(Job(0, 0, (1, 1, 1), (1, 1, 1), 1, 1, 1, 1), reads, writes, cycles)
+
+
+def steps_of(ops, offsets):
+    return [owned.step for owned in with_waits(ops, offsets, order(ops, offsets))]
+
+
+def kinds(steps):
+    return [type(step).__name__ for step in steps]
+
+
+def apart(*buffers):
+    return {one: 16 * index for index, one in enumerate(buffers)}
+
+
+def test_reader_waits_for_the_writer_and_the_next_writer_for_the_readers():
+    ifm, ofm, after = buffer(), buffer(), buffer()
+    ops = [load(ifm), job((ifm,), (ofm,)), store(ofm), load(after)]
+    assert dependencies(ops, {ifm: 0, ofm: 16, after: 0}) == [set(), {0}, {1}, {0, 1}]
+
+
+def test_buffers_depend_on_each_other_where_they_share_bytes():
+    ifm, ofm, after = buffer(), buffer(), buffer()
+    ops = [load(ifm), job((ifm,), (ofm,)), load(after)]
+    for offset, expected in ((15, {0, 1}), (32, set()), (31, {1})):
+        assert dependencies(ops, {ifm: 0, ofm: 16, after: offset})[2] == expected
+
+
+def test_neither_readers_nor_jobs_depend_on_each_other():
+    ifm, one, two = buffer(), buffer(), buffer()
+    ops = [job((), (ifm,)), job((ifm,), (one,)), store(ifm), job((one, ifm), (two,)), job((), (two,))]
+    assert dependencies(ops, apart(ifm, one, two)) == [set(), set(), {0}, set(), set()]
+
+
+def test_copy_that_is_needed_first_goes_first():
+    late, soon, ofm = buffer(), buffer(), buffer()
+    ops = [load(late), load(soon), job((soon,), (ofm,)), job((late,), (ofm,))]
+    found = order(ops, apart(late, soon, ofm))
+    assert (found.copies, found.jobs) == ([1, 0], [2, 3])
+    assert found.cycles == 30
+
+
+def test_one_wait_covers_all_that_its_engine_began_before():
+    first, second, ofm, last = buffer(), buffer(), buffer(), buffer()
+    ops = [load(first), load(second), job((first, second), (ofm,)), job((first, ofm), (last,)), store(last)]
+    steps = steps_of(ops, apart(first, second, ofm, last))
+    assert kinds(steps) == ["Copy", "Copy", "CopyWait", "Job", "Job", "JobWait", "Copy", "CopyWait"]
+    assert (steps[0].slot, steps[3].slot) == (0, 0)
+    assert (steps[1].slot, steps[4].slot) == (steps[2].slot, steps[5].slot)
+
+
+def test_next_job_is_asked_for_before_the_host_waits_for_the_one_in_front():
+    one, two = buffer(), buffer()
+    steps = steps_of([job((), (one,), 100), store(one), job((), (two,), 100)], apart(one, two))
+    assert kinds(steps) == ["Job", "Job", "JobWait", "Copy", "CopyWait", "JobWait"]
+
+
+def deep(layers=40):
+    """Many small layers, whose weights are all prefetched."""
+    samples = Samples()
+    ifm = samples.tensor((1, 8, 8, 8))
+    made = []
+    for _ in range(layers):
+        made.append(samples.conv2d(made[-1].ofm if made else ifm, 8, padding=(1, 1, 1, 1)))
+    return graph_of([ifm], made, [made[-1].ofm])
+
+
+def test_job_waits_for_its_weights_but_not_for_the_job_before():
+    plan = plan_region(deep(3), REFERENCE)
+    waits = [step for step in plan.steps if isinstance(step, JobWait)]
+    stores = [step for step in plan.steps if isinstance(step, Copy) and step.source.space == ACTIVATIONS]
+    assert 0 < len(waits) == len(stores)
+
+
+def test_where_tokens_run_out_the_host_waits_earlier():
+    weights, ofm = [buffer() for _ in range(40)], buffer()
+    ops = [load(one) for one in weights] + [job((one,), (ofm,), 100) for one in weights]
+    steps = steps_of(ops, apart(*weights, ofm))
+    held, most = {}, 0
+    for step in steps:
+        if isinstance(step, Copy) and step.slot:
+            assert step.slot not in held
+            held[step.slot] = step
+        elif isinstance(step, CopyWait):
+            done = list(held).index(step.slot)
+            held = dict(list(held.items())[done + 1 :])
+        most = max(most, len(held))
+    assert most == SLOTS - 1
+    assert kinds(steps).count("Job") == 40
+
+
+def test_plan_with_more_copies_under_way_than_tokens_runs():
+    plan = check(deep(), REFERENCE)
+    assert {step.slot for step in plan.steps} == set(range(SLOTS))
+
+
+def where(step):
+    """A job, or the local bytes of a copy: its other end may have been moved in scratch."""
+    if isinstance(step, Job):
+        return replace(step, slot=0)
+    return step.nbytes, step.rows, *(one for one in (step.target, step.source) if one.space in (ACTIVATIONS, WEIGHTS))
+
+
+@pytest.mark.parametrize("hardware", [REFERENCE, accelerator(900, 1200)], ids=["reference", "tiny"])
+def test_steps_take_the_cycles_of_the_order_and_keep_it(hardware):
+    graph = deep(6)
+    laid = best_layout(graph, hardware)
+    plan = plan_region(graph, hardware)
+    assert laid.cycles == timeline(plan, hardware).total
+    for kind, indices in ((Copy, laid.order.copies), (Job, laid.order.jobs)):
+        expected = [laid.work.ops[index].at(laid.places) for index in indices]
+        assert list(map(where, (step for step in plan.steps if isinstance(step, kind)))) == list(map(where, expected))

@@ -1,0 +1,95 @@
+"""What the planner chooses by itself."""
+
+import pytest
+from plan_check import check
+from plan_choices import choose, evaluate, lay_out, layer_by_layer
+from plan_samples import Samples, accelerator, graph_of, single
+
+from byoc_hw.accelerator import REFERENCE, TuningSpace
+from byoc_hw.errors import PlanError
+from byoc_hw.plan.array.mapped import map_graph
+from byoc_hw.plan.region import plan_region
+from byoc_hw.plan.search.grouping import Grouping
+from byoc_hw.plan.search.planner import best_layout
+from byoc_hw.plan.steps import SCRATCH
+
+SAME = (1, 1, 1, 1)
+
+
+def separable(blocks=2, height=16, channels=16):
+    """Depthwise convolutions with pointwise ones behind."""
+    samples = Samples()
+    ifm = samples.tensor((1, height, height, channels))
+    layers = []
+    for _ in range(blocks):
+        layers.append(samples.depthwise(layers[-1].ofm if layers else ifm, padding=SAME))
+        layers.append(samples.conv2d(layers[-1].ofm, channels, (1, 1)))
+    return graph_of([ifm], layers, [layers[-1].ofm])
+
+
+def residual():
+    samples = Samples()
+    ifm = samples.tensor((1, 8, 8, 16))
+    first = samples.conv2d(ifm, 16, padding=SAME)
+    second = samples.conv2d(first.ofm, 16, padding=SAME)
+    last = samples.add(second.ofm, first.ofm)
+    return graph_of([ifm], [first, second, last], [last.ofm])
+
+
+@pytest.mark.parametrize("graph", [separable(), residual()], ids=["chain", "residual"])
+def test_what_fits_stays(graph):
+    plan = check(graph, REFERENCE)
+    assert (plan.scratch_bytes, plan.moved["spilled"]) == (0, 0)
+    assert plan.moved["inputs"] == sum(tensor.nbytes for tensor in graph.inputs)
+    assert plan.moved["outputs"] == sum(tensor.nbytes for tensor in graph.outputs)
+
+
+def test_branch_stays_where_three_tensors_are_live_at_once():
+    graph = residual()
+    enough = 3 * graph.outputs[0].nbytes
+    assert check(graph, accelerator(enough)).moved["spilled"] == 0
+    for memory, fits in ((enough, True), (enough - 1, False)):
+        hardware = accelerator(memory)
+        assert Grouping(map_graph(graph, hardware)).fits_whole() == fits
+
+
+def test_what_does_not_fit_is_fused_in_stripes_and_is_faster_than_layer_by_layer():
+    graph, hardware = separable(), accelerator(5000)  # a tensor has 4096 bytes
+    groups = choose(graph, hardware).groups
+    assert any(group.layers > 1 and group.stripes > 1 for group in groups)
+    plan = check(graph, hardware)
+    apart = plan_region(graph, hardware, layer_by_layer(graph, hardware))
+    assert plan.moved["spilled"] < apart.moved["spilled"]
+    assert best_layout(graph, hardware).cycles < 0.8 * evaluate(graph, layer_by_layer(graph, hardware), hardware)
+
+
+@pytest.mark.parametrize("memory", [5000, 9000, REFERENCE.activation_memory])
+def test_space_without_holding_and_groups_is_one_layer_at_a_time_through_main_memory(memory):
+    graph = separable()
+    hardware = accelerator(memory, tuning=TuningSpace(hold=False, longest_group=1))
+    groups = choose(graph, hardware).groups
+    assert [(group.layers, group.held) for group in groups] == [(1, frozenset())] * 4
+    plan = check(graph, hardware)
+    assert [plan.tensors[layer.ofm].space for layer in graph.layers[:-1]] == [SCRATCH] * 3
+
+
+@pytest.mark.parametrize(("height", "width", "swapped"), [(40, 4, True), (4, 40, False), (40, 40, False)])
+def test_height_and_width_are_swapped_only_where_it_pays(height, width, swapped):
+    samples = Samples()
+    layer = samples.conv2d(samples.tensor((1, height, width, 8)), 16, padding=SAME)
+    plan = check(single(layer), accelerator(array_columns=16))
+    assert (plan.layers[0].ofm.shape[1:3] == (width, height)) == (swapped or height == width)
+    assert choose(single(layer), accelerator(array_columns=16)).swapped == (swapped,)
+
+
+def test_layer_that_cannot_fit_is_named():
+    graph = separable()
+    with pytest.raises(PlanError, match=graph.layers[0].name):
+        choose(graph, accelerator(weights=16))
+
+
+def test_the_planner_s_own_cycles_are_those_of_its_choices():
+    graph, hardware = separable(3), accelerator(5000)
+    found = best_layout(graph, hardware)
+    choices = found.choices
+    assert found.cycles == evaluate(graph, choices, hardware) == lay_out(graph, choices, hardware).cycles
