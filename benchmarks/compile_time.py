@@ -23,7 +23,8 @@ from tvm import relay
 from tvm.ir.memory_pools import WorkspaceMemoryPools, WorkspacePoolInfo
 
 import byoc_hw
-from byoc_hw.frontend.relay.host import ALIGNMENT, golden_semantics, quiet
+from byoc_hw.frontend.relay.host import golden_semantics, quiet
+from byoc_hw.program import ALIGNMENT
 
 SIZES = (60, 125, 250, 500)
 LARGE = replace(byoc_hw.REFERENCE, label="LARGE", ram=16 << 20, flash=64 << 20)

@@ -12,6 +12,10 @@ from byoc_hw.errors import InvalidInput
 from byoc_hw.graph import Graph
 
 
+ALIGNMENT = 16
+"""Bytes, of every buffer in the arena: what generated host code may assume."""
+
+
 @dataclass(frozen=True)
 class Buffer:
     """A tensor of the whole model, as `<mod_name>_run` sees it."""

@@ -1,29 +1,27 @@
-"""The accelerators of this process, by compiler name and by fingerprint, and the session in hand.
+"""The accelerators of this process, by compiler name and by digest, and the current partitioning.
 
-A module records which accelerator it was partitioned for by a fingerprint; the value itself may
-hold Python functions, so it is found here.
+A module records the digest of the accelerator that it was partitioned for; the value itself may hold Python
+functions, so it is found here.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
 from byoc_hw.accelerator import DIANA_DIGITAL, REFERENCE, SMALL, Accelerator
 from byoc_hw.errors import InvalidInput
+from byoc_hw.graph import Layer
 from byoc_hw.pattern import Recorder
 
-_known: dict[str, Accelerator] = {}
-
-
 def remember(accelerator: Accelerator) -> str:
-    """Make an accelerator known to this process; its fingerprint."""
-    mark = fingerprint(accelerator)
-    _known[mark] = accelerator
-    return mark
+    """Make an accelerator known to this process; its digest."""
+    digest = digest_of(accelerator)
+    _known[digest] = accelerator
+    return digest
 
 
 def by_name(compiler: str) -> Accelerator:
@@ -35,17 +33,17 @@ def by_name(compiler: str) -> Accelerator:
     raise InvalidInput(f"compiler is one of {names}: got {compiler!r}")
 
 
-def by_fingerprint(mark: str, label: str) -> Accelerator:
+def by_digest(digest: str, label: str) -> Accelerator:
     """The accelerator that a module names."""
-    if mark not in _known:
+    if digest not in _known:
         raise InvalidInput(
             f"the module was partitioned for accelerator {label}, which this process does not know: "
             "partition it here, or call partition_for_hwlib once with that accelerator"
         )
-    return _known[mark]
+    return _known[digest]
 
 
-def fingerprint(accelerator: Accelerator) -> str:
+def digest_of(accelerator: Accelerator) -> str:
     """Equal for equal descriptions, in every process; functions count by name and code."""
     return hashlib.sha256(repr(_plain(accelerator)).encode()).hexdigest()[:16]
 
@@ -65,10 +63,11 @@ def _plain(value: Any) -> Any:
 class Session:
     """One partitioning: what its checks ask, and the optimize hook, which TVM gives a module only.
 
-    `no_nchw` says why operators in NCHW stay on the host, where they do.
+    `why_no_plan` is the backend's. `no_nchw` says why operators in NCHW stay on the host, where they do.
     """
 
     accelerator: Accelerator
+    why_no_plan: Callable[[Layer, Accelerator], str | None]
     deny: Sequence[str] = ()
     numerics: str = "relay"
     no_nchw: str = ""
@@ -81,6 +80,6 @@ class Session:
 
 
 session: ContextVar[Session | None] = ContextVar("byoc_hw.session", default=None)
+"""The partitioning that this thread is at."""
 
-for preset in (REFERENCE, DIANA_DIGITAL, SMALL):
-    remember(preset)
+_known = {digest_of(preset): preset for preset in (REFERENCE, DIANA_DIGITAL, SMALL)}

@@ -1,52 +1,32 @@
-"""`relay.ext.<name>`: each region to a `Graph`, and the graph to whoever builds code from it."""
+"""What TVM calls by the compiler name: pattern table, optimize hook, and the codegen of a region.
+
+In a build of ours the regions are lowered and planned before TVM compiles the host: they are marked, and the codegen
+gives TVM an empty source. In TVM's own build it lowers the region and asks the backend for its C.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from functools import partial
 
 import tvm
 from tvm import relay
 
 from byoc_hw.accelerator import Accelerator
-from byoc_hw.errors import InvalidInput
-from byoc_hw.frontend.relay.accelerators import by_fingerprint, by_name
+from byoc_hw.frontend.relay.accelerators import by_digest, by_name
 from byoc_hw.frontend.relay.lower import lower_region
 from byoc_hw.frontend.relay.optimize import optimize
-from byoc_hw.frontend.relay.record import ACCELERATOR_ATTRIBUTE, numerics_of
+from byoc_hw.frontend.relay.record import ACCELERATOR_ATTRIBUTE, PLANNED_ATTRIBUTE, numerics_of
 from byoc_hw.frontend.relay.table import register_table
+from byoc_hw.frontend.seam import Backend
 from byoc_hw.graph import Graph
 
-Builder = Callable[[Graph, Accelerator], str]
-"""C source of a region's function, from its graph."""
 
-_builder: ContextVar[Builder] = ContextVar("byoc_hw.builder")
-
-
-@contextmanager
-def building_with(builder: Builder) -> Iterator[None]:
-    """Regions that TVM meets meanwhile go to this builder."""
-    token = _builder.set(builder)
-    try:
-        yield
-    finally:
-        _builder.reset(token)
-
-
-def install(compiler: str, default: Builder | None = None) -> None:
-    """Register pattern table, optimize hook and codegen with TVM under a compiler name.
-
-    `default` builds the regions of a plain `tvm.relay.build`.
-    """
-    if default is not None:
-        global _default
-        _default = default
-    register_table(compiler)
+def register(compiler: str, backend: Backend) -> None:
+    """Make a compiler name known to TVM."""
+    register_table(compiler, backend.why_no_plan)
     hooks = {
-        f"relay.ext.{compiler}": partial(_generate, compiler),
-        f"relay.ext.{compiler}.optimize": partial(optimize, compiler=compiler),
+        f"relay.ext.{compiler}": partial(_generate, compiler, backend),
+        f"relay.ext.{compiler}.optimize": partial(optimize, compiler=compiler, why_no_plan=backend.why_no_plan),
         # Constants are part of the generated C: without this TVM would keep a second copy.
         f"relay.ext.{compiler}.constant_updater": _no_constants,
     }
@@ -54,25 +34,25 @@ def install(compiler: str, default: Builder | None = None) -> None:
         tvm.register_func(name, hook, override=True)
 
 
-_default: Builder | None = None
-
-
-def _generate(compiler: str, function: relay.Function) -> tvm.runtime.Module:
-    symbol = str(function.attrs["global_symbol"])
+def lowered(function: relay.Function, compiler: str) -> tuple[Graph, Accelerator]:
+    """The verified graph of a region, and its accelerator."""
     accelerator, numerics = _accelerator(function, compiler), numerics_of(function)
     accelerator.check_numerics(numerics)
-    graph = lower_region(function, symbol, numerics)
+    graph = lower_region(function, str(function.attrs["global_symbol"]), numerics)
     graph.verify()
-    builder = _builder.get(_default)
-    if builder is None:
-        raise InvalidInput(f"region {symbol}: no code builder is installed; import byoc_hw first")
-    source = builder(graph, accelerator)
+    return graph, accelerator
+
+
+def _generate(compiler: str, backend: Backend, function: relay.Function) -> tvm.runtime.Module:
+    planned = PLANNED_ATTRIBUTE in function.attrs
+    source = "" if planned else backend.region_source(*lowered(function, compiler))
+    symbol = str(function.attrs["global_symbol"])
     return tvm.get_global_func("runtime.CSourceModuleCreate")(source, "c", [symbol], [])
 
 
 def _accelerator(function: relay.Function, compiler: str) -> Accelerator:
     if ACCELERATOR_ATTRIBUTE in function.attrs:
-        return by_fingerprint(str(function.attrs[ACCELERATOR_ATTRIBUTE]), compiler)
+        return by_digest(str(function.attrs[ACCELERATOR_ATTRIBUTE]), compiler)
     return by_name(compiler)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import tvm
@@ -24,39 +24,22 @@ from byoc_hw.frontend.relay.host_floats import MarkFloats, with_floats
 from byoc_hw.frontend.relay.host_memory import allocations, check_apart, tvm_arena, with_moments
 from byoc_hw.frontend.relay.host_softmax import IntegerSoftmax
 from byoc_hw.frontend.relay.host_source import host_source
+from byoc_hw.frontend.relay.record import marked
+from byoc_hw.frontend.relay.serial import serial
+from byoc_hw.frontend.seam import CompiledHost, Placer
 from byoc_hw.graph import Graph
-from byoc_hw.program import Buffer, Call, CopyCall, HostCall, Program, RegionCall, Workspace
+from byoc_hw.program import ALIGNMENT, Buffer, Call, CopyCall, HostCall, Program, RegionCall
 
-ALIGNMENT = 16
-"""Bytes, of every buffer in the arena: what TVM's generated code may assume."""
+@serial
+def compile_module(mod: tvm.IRModule, mod_name: str, graphs: Mapping[str, Graph], place: Placer) -> CompiledHost:
+    """Compile a module, partitioned or not, but for its regions, of which `graphs` has the graphs by symbol.
 
-Placer = Callable[[Program, Sequence[Workspace]], Mapping[str, int]]
-"""Arena offsets for a program's intermediate buffers and its host functions' workspaces, by name."""
-
-
-@dataclass(frozen=True)
-class HostModule:
-    """What TVM contributes to a project: the program, and the C source of its host functions.
-
-    `constant_bytes` is the constant data in that source, `tvm_arena` the bytes that TVM's own planner
-    would have taken for the same tensors and workspaces.
-    """
-
-    program: Program
-    source: str
-    constant_bytes: int
-    tvm_arena: int
-
-
-def compile_module(mod: tvm.IRModule, mod_name: str, graphs: Mapping[str, Graph], place: Placer) -> HostModule:
-    """Compile a module, partitioned or not.
-
-    `graphs` is filled by the codegen meanwhile, by region symbol. `place` is called once, when all of
-    them are known. Raises `Unsupported` where TVM's main holds something that is no call.
+    `place` is called once, when all buffers and workspaces are known. Raises `Unsupported` where TVM's main holds
+    something that is no call.
     """
     target = tvm.target.Target("c")
     pools = WorkspaceMemoryPools([WorkspacePoolInfo("arena", [target])])
-    mod = relay.transform.EliminateCommonSubexpr()(mod)  # as relay.build will: equal outputs become one value
+    mod = relay.transform.EliminateCommonSubexpr()(marked(mod))  # as relay.build will: equal outputs become one value
     mod = tvm.transform.Sequential([relay.transform.InferType(), IntegerSoftmax()])(mod)
     planner = _Planner(mod, mod_name, graphs, place)
     executor = relay.backend.Executor(
@@ -80,7 +63,7 @@ def compile_module(mod: tvm.IRModule, mod_name: str, graphs: Mapping[str, Graph]
         )
     program = planner.finished()
     source = with_floats(_c_source(library))
-    return HostModule(program, *host_source(source, mod_name), planner.tvm_arena)
+    return CompiledHost(program, *host_source(source, mod_name), planner.tvm_arena)
 
 
 def _c_source(library: object) -> str:

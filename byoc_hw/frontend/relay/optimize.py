@@ -17,7 +17,7 @@ from byoc_hw.frontend.relay.accelerators import Session, by_name, session
 from byoc_hw.frontend.relay.compose import called_with, rebuild_calls, without_composite
 from byoc_hw.frontend.relay.lower import lower_region, region_layout
 from byoc_hw.frontend.relay.sources import operator_name, source_names
-from byoc_hw.frontend.relay.table import entries, parse_composite, why_no_plan
+from byoc_hw.frontend.relay.table import Planner, entries, parse_composite
 from byoc_hw.graph import Convolution, Padding, Transpose
 from byoc_hw.pattern import Recorder
 
@@ -35,7 +35,7 @@ class NoNHWC(Unsupported):
     """An NCHW region has something in it that cannot be brought to NHWC."""
 
 
-def optimize(mod: tvm.IRModule, compiler: str) -> tvm.IRModule:
+def optimize(mod: tvm.IRModule, compiler: str, why_no_plan: Planner) -> tvm.IRModule:
     """The module with its region in NHWC and its constants folded.
 
     Layout changes inside the region cancel out; what is left at its borders and before a flatten
@@ -46,7 +46,7 @@ def optimize(mod: tvm.IRModule, compiler: str) -> tvm.IRModule:
         return mod
     current = session.get()
     if current is None or current.accelerator.name != compiler:
-        current = Session(by_name(compiler))
+        current = Session(by_name(compiler), why_no_plan)
     spans: dict[tuple[str, ...], tvm.ir.Span] = {}
     with tvm.transform.PassContext(opt_level=3):  # ConvertLayout does nothing below 3
         mod = tvm.transform.Sequential(
@@ -130,7 +130,7 @@ def _padded(call: relay.Call, arguments: list[relay.Expr], padding: Padding) -> 
 
 
 def _tidied(call: relay.Call, arguments: list[relay.Expr]) -> relay.Expr:
-    """Layout changes out of the composites' way, and none that the next one takes back."""
+    """Moves layout_transforms out of composites, and cancels inverse pairs."""
     name = operator_name(call)
     if name == "layout_transform":
         return _tidied_transform(call, arguments[0])

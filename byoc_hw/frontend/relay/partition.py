@@ -3,64 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import tvm
 from tvm import relay
 
-from byoc_hw.accelerator import REFERENCE, Accelerator
+from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import InvalidInput
-from byoc_hw.frontend.relay import codegen
 from byoc_hw.frontend.relay.accelerators import Session, remember, session
+from byoc_hw.frontend.relay.codegen import register
 from byoc_hw.frontend.relay.compose import inline_regions
 from byoc_hw.frontend.relay.dead import ZeroDeadChannels
 from byoc_hw.frontend.relay.optimize import NoNHWC
 from byoc_hw.frontend.relay.outcome import outcomes
 from byoc_hw.frontend.relay.record import Record, record_of, regions
+from byoc_hw.frontend.relay.serial import serial
 from byoc_hw.frontend.relay.sources import NameSources, calls_in_order, source_operators
 from byoc_hw.frontend.relay.table import entries, load_patterns
-from byoc_hw.pattern import patterns
+from byoc_hw.frontend.seam import Backend
+from byoc_hw.pattern import Recorder, patterns
 from byoc_hw.program import check_mod_name
 
 
-def partition_for_hwlib(
+@serial
+def partition(
     mod: tvm.IRModule,
-    params: Mapping[str, Any] | None = None,
-    mod_name: str = "default",
+    params: Mapping[str, Any] | None,
+    mod_name: str,
     *,
-    accelerator: Accelerator = REFERENCE,
-    numerics: str = "relay",
-    deny: Iterable[str] = (),
-    **opts: object,
+    accelerator: Accelerator,
+    numerics: str,
+    deny: Iterable[str],
+    backend: Backend,
 ) -> tvm.IRModule:
-    """Partition a Relay module for an accelerator.
-
-    What the accelerator can take becomes external functions `tvmgen_<mod_name>_<accelerator>_main_<n>`
-    of the compiler `accelerator.name`; everything else stays as it is. `params` are the weights by
-    name, as a front end of TVM returns them. `deny` names composites, or operators of the model
-    file, that stay on the host. The module records accelerator, numerics and mod_name for `build`.
-
-    `numerics` is the arithmetic of offloaded layers. "relay" is TVM's own, bit for bit. "tflite" is
-    that of TFLite's reference integer kernels: a TFLite model gives what TFLite itself gives, where
-    TVM's import of it rounds differently. What stays on the host is TVM's in either case.
-
-    Raises `InvalidInput` for a module without `main` or one that is already partitioned, for a
-    `mod_name` that is no C identifier, for numerics or options that do not exist, for numerics whose
-    rounding the accelerator lacks, and for a name in `deny` that the model and the pattern table do
-    not have.
-    """
+    """Partition a Relay module: see `byoc_hw.partition_for_hwlib`."""
     deny = tuple(deny)
-    _check_arguments(mod, mod_name, accelerator, numerics, opts)
-    codegen.install(accelerator.name)
+    _check_arguments(mod, mod_name, accelerator, numerics)
+    register(accelerator.name, backend)
     mod = prepare(mod, params)
     operators = source_operators(mod["main"])
     _check_denied(deny, [operator.name for operator in operators])
     folded = tvm.transform.Sequential(folding())(mod)
-    job = Session(accelerator, deny, numerics)
+    job = Session(accelerator, backend.why_no_plan, deny, numerics)
     try:
         partitioned = _partitioned(folded, mod_name, job)
     except NoNHWC as error:  # of an NCHW region: then all of NCHW stays on the host, and the report says why
-        job = Session(accelerator, deny, numerics, no_nchw=str(error))
+        job = replace(job, no_nchw=str(error), recorder=Recorder())
         partitioned = _partitioned(folded, mod_name, job)
     return Record(
         remember(accelerator),
@@ -99,7 +88,7 @@ def folding() -> list[tvm.transform.Pass]:
 
 
 def partitioning(main: relay.Function, job: Session, mod_name: str) -> list[tvm.transform.Pass]:
-    """The way from a model, whose function is `main`, to regions."""
+    """The partitioning passes, in order, for a model whose function is `main`."""
     return [
         relay.transform.MergeComposite(entries(job, main)),
         # Tuples stay outside: annotated, they become external functions that do nothing.
@@ -127,11 +116,7 @@ def _without_idle_regions(mod: tvm.IRModule) -> tvm.IRModule:
 # ---------------------------------------------------------------- bad input
 
 
-def _check_arguments(
-    mod: object, mod_name: str, accelerator: object, numerics: str, opts: Mapping[str, object]
-) -> None:
-    if opts:
-        raise InvalidInput(f"options are accelerator, numerics, deny: got {', '.join(opts)}")
+def _check_arguments(mod: object, mod_name: str, accelerator: object, numerics: str) -> None:
     check_mod_name(mod_name)
     if not isinstance(accelerator, Accelerator):
         raise InvalidInput(f"accelerator is an Accelerator: got {type(accelerator).__name__}")

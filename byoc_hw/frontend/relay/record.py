@@ -14,11 +14,13 @@ from byoc_hw.pattern import Outcome
 MODULE_ATTRIBUTE = "byoc_hw"
 ACCELERATOR_ATTRIBUTE = "byoc_hw_accelerator"
 NUMERICS_ATTRIBUTE = "byoc_hw_numerics"
+PLANNED_ATTRIBUTE = "byoc_hw_planned"
+"""Of a region that is planned already: TVM needs no source for it."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """Accelerator (by fingerprint and label), numerics, mod_name, and what became of each operator."""
+    """Accelerator (by digest and label), numerics, mod_name, and what became of each operator."""
 
     accelerator: str
     compiler: str
@@ -66,6 +68,15 @@ def regions(mod: tvm.IRModule) -> dict[relay.GlobalVar, relay.Function]:
         if isinstance(function, relay.Function) and function.attrs and "Compiler" in function.attrs
     }
     return dict(sorted(functions.items(), key=lambda item: _natural(item[0].name_hint)))
+
+
+def marked(mod: tvm.IRModule) -> tvm.IRModule:
+    """The module with all of its regions marked as planned."""
+    functions = {
+        variable: function.with_attr(PLANNED_ATTRIBUTE, tvm.runtime.String("yes"))
+        for variable, function in regions(mod).items()
+    }
+    return tvm.IRModule({**mod.functions, **functions}, mod.type_definitions, attrs=mod.attrs)
 
 
 def numerics_of(region: relay.Function) -> str:

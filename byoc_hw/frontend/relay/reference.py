@@ -17,6 +17,7 @@ from byoc_hw.frontend.relay.host import golden_semantics, quiet
 from byoc_hw.frontend.relay.lower import layer_values
 from byoc_hw.frontend.relay.partition import folding, prepare
 from byoc_hw.frontend.relay.record import regions
+from byoc_hw.frontend.relay.serial import serial
 from byoc_hw.graph import Array
 
 # The wheel's bare `llvm` may mean another processor; a named one may fuse float operations.
@@ -26,6 +27,7 @@ _TARGET = "llvm -mtriple=x86_64-unknown-linux-gnu"
 class Reference:
     """A module as TVM itself compiles and runs it on this machine."""
 
+    @serial
     def __init__(self, mod: tvm.IRModule, params: Mapping[str, Any] | None = None, *, layers: bool = False) -> None:
         """Compile; with `layers`, a partitioned module shows the output of every offloaded layer too."""
         self.layer_names: list[str] = []
@@ -39,6 +41,7 @@ class Reference:
         self._executor = graph_executor.GraphModule(library["default"](tvm.cpu()))
         self._names = [parameter.name_hint for parameter in mod["main"].params]
 
+    @serial
     def run(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[Array]:
         """Outputs in model order for inputs by name, or in model order."""
         named = inputs if isinstance(inputs, Mapping) else dict(zip(self._names, inputs, strict=True))
@@ -46,6 +49,7 @@ class Reference:
         count = self._executor.get_num_outputs() - len(self.layer_names)
         return [self._executor.get_output(index).numpy() for index in range(count)]
 
+    @serial
     def layers(self) -> dict[str, Array]:
         """Output of every offloaded layer of the last run, by the layer's name."""
         first = self._executor.get_num_outputs() - len(self.layer_names)

@@ -32,24 +32,6 @@ Planner = Callable[[Layer, Accelerator], str | None]
 """Why a layer by itself has no plan on an accelerator, or None."""
 
 
-def _any_plan(layer: Layer, accelerator: Accelerator) -> str | None:
-    return None
-
-
-_why_no_plan: Planner = _any_plan
-
-
-def plan_with(planner: Planner) -> None:
-    """Decline, from now on, a layer that no plan fits: too large even in the smallest tiles, say."""
-    global _why_no_plan
-    _why_no_plan = planner
-
-
-def why_no_plan(layer: Layer, accelerator: Accelerator) -> str | None:
-    """What keeps a layer from being planned, as `plan_with` was told to find out."""
-    return _why_no_plan(layer, accelerator)
-
-
 @functools.cache
 def load_patterns() -> None:
     """Import every module of `byoc_hw.patterns`, and what installed packages bring; each registers itself."""
@@ -144,7 +126,7 @@ def _rejection(pattern: Pattern, found: Match, layer: Layer, session: Session) -
         rule = BrokenRule("data layout is NHWC, or can be brought to it", f"NCHW: {session.nchw_problem}")
         broken = (rule, *broken)
     if not broken:
-        problem = why_no_plan(layer, session.accelerator)
+        problem = session.why_no_plan(layer, session.accelerator)
         return Rejection(pattern.name, near_miss=problem) if problem else None
     return Rejection(pattern.name, broken)
 
@@ -167,17 +149,20 @@ def parse_composite(composite: str, body: relay.Expr) -> tuple[Layer, Match] | N
 class LivePatternTable(Sequence[Entry]):
     """The table of one compiler, evaluated at each use: a pattern registered later takes part."""
 
-    def __init__(self, compiler: str) -> None:
-        self.compiler = compiler
+    def __init__(self, compiler: str, why_no_plan: Planner) -> None:
+        self.compiler, self.why_no_plan = compiler, why_no_plan
 
     def __len__(self) -> int:
         return len(ordered_forms())
 
     def __getitem__(self, index: Any) -> Any:
-        return entries(Session(by_name(self.compiler)))[index]
+        return self._entries()[index]
 
     def __iter__(self) -> Iterator[Entry]:
-        return iter(entries(Session(by_name(self.compiler))))
+        return iter(self._entries())
+
+    def _entries(self) -> list[Entry]:
+        return entries(Session(by_name(self.compiler), self.why_no_plan))
 
 
 def pattern_table(compiler: str = "hwlib") -> LivePatternTable:
@@ -193,7 +178,7 @@ def pattern_table(compiler: str = "hwlib") -> LivePatternTable:
     return table
 
 
-def register_table(compiler: str) -> None:
+def register_table(compiler: str, why_no_plan: Planner) -> None:
     """Make the table known to TVM under a compiler name."""
     if get_pattern_table(compiler) is None:
-        register_pattern_table(compiler, lambda: LivePatternTable(compiler))
+        register_pattern_table(compiler, lambda: LivePatternTable(compiler, why_no_plan))

@@ -9,10 +9,12 @@ import tvm
 from tvm import relay
 
 from byoc_hw.errors import InvalidInput
+from byoc_hw.frontend.relay.serial import serial
 
 _IDENTIFIER = slice(4, 8)  # of a flatbuffer, behind the offset of its root
 
 
+@serial
 def load_tflite(path: str | Path) -> tuple[tvm.IRModule, dict[str, tvm.nd.NDArray]]:
     """Read a .tflite file: a Relay module and its weights by name.
 

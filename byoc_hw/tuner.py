@@ -6,18 +6,16 @@ import sys
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
-from typing import Any
-
-import tvm
+from typing import TYPE_CHECKING, Any
 
 from byoc_hw.accelerator import REFERENCE, Accelerator
-from byoc_hw.build import region_graphs
+from byoc_hw.compiler import front_end, partition_for_hwlib
 from byoc_hw.errors import InvalidInput
-from byoc_hw.frontend.relay.accelerators import by_fingerprint, remember
-from byoc_hw.frontend.relay.partition import check_module, partition_for_hwlib
-from byoc_hw.frontend.relay.record import record_of
 from byoc_hw.plan.tune.rounds import TunedRegion, Watch, fingerprint, tune_region
 from byoc_hw.tuning import Tuning, figures, nothing_to_tune
+
+if TYPE_CHECKING:
+    import tvm
 
 DEFAULT_BUDGET = 1000
 """Plans that are tried for each region: from a few seconds to a minute of one core."""
@@ -69,22 +67,21 @@ def tune(
     Raises `InvalidInput` for an accelerator other than the one that `mod` was partitioned for, one
     with a vendor library, a model without regions, or a budget below 1.
     """
-    check_module(mod)
     if budget < 1:
         raise InvalidInput(f"budget is at least 1: got {budget}")
-    record = record_of(mod)
-    if record is None:
-        accelerator = accelerator or REFERENCE
-        mod, params = partition_for_hwlib(mod, params, accelerator=accelerator), None
-    elif accelerator is not None and remember(accelerator) != record.accelerator:
+    if not front_end().is_partitioned(mod):
+        mod, params = partition_for_hwlib(mod, params, accelerator=accelerator or REFERENCE), None
+    model = front_end().open_model(mod, params, None)
+    known = model.accelerator
+    assert known is not None, "the module is partitioned"
+    if accelerator is not None and accelerator != known:
         raise InvalidInput(
-            f"the module was partitioned for accelerator {record.label}: got {accelerator.label}, which differs"
+            f"the module was partitioned for accelerator {known.label}: got {accelerator.label}, which differs"
         )
-    else:
-        accelerator = by_fingerprint(record.accelerator, record.label)
+    accelerator = known
     if accelerator.library is not None:
         raise InvalidInput(nothing_to_tune(accelerator))
-    graphs = region_graphs(mod, params)
+    graphs = model.graphs()
     if not graphs:
         raise InvalidInput(f"tuning is of regions: nothing of the model runs on accelerator {accelerator.label}")
     tell = _teller(progress)

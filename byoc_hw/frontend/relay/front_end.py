@@ -1,0 +1,56 @@
+"""Relay's side of the seam, by name: see `byoc_hw.frontend.seam.FrontEnd`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import tvm
+from tvm import relay
+
+from byoc_hw.errors import InvalidInput
+from byoc_hw.frontend.relay.codegen import register
+from byoc_hw.frontend.relay.model import RelayModel
+from byoc_hw.frontend.relay.partition import check_module, partition
+from byoc_hw.frontend.relay.record import record_of
+from byoc_hw.frontend.relay.reference import Reference
+from byoc_hw.frontend.relay.serial import serial
+from byoc_hw.frontend.relay.table import pattern_table
+from byoc_hw.frontend.relay.tflite import load_tflite
+
+__all__ = [
+    "is_partitioned",
+    "load_tflite",
+    "open_model",
+    "operator_module",
+    "partition",
+    "pattern_table",
+    "reference",
+    "register",
+]
+
+
+@serial
+def is_partitioned(mod: Any) -> bool:
+    """Whether `partition` made a module."""
+    check_module(mod)
+    return record_of(mod) is not None
+
+
+def open_model(mod: Any, params: Mapping[str, Any] | None, mod_name: str | None) -> RelayModel:
+    """A module for a build."""
+    return RelayModel(mod, params, mod_name)
+
+
+def reference(mod: Any) -> Reference:
+    """TVM's own answer, layer by layer."""
+    return Reference(mod, layers=True)
+
+
+@serial
+def operator_module(operator: Any) -> tvm.IRModule:
+    """The module of one operator: of a Relay expression, whose free variables are the inputs, or of a function."""
+    if not isinstance(operator, relay.Expr | tvm.IRModule):
+        raise InvalidInput(f"operator is a Relay expression, function or module: got {type(operator).__name__}")
+    mod = operator if isinstance(operator, tvm.IRModule) else tvm.IRModule.from_expr(operator)
+    return relay.transform.InferType()(mod)

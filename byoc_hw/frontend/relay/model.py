@@ -1,0 +1,83 @@
+"""A Relay module that is opened for a build: its regions as graphs, its host compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import tvm
+from tvm import relay
+
+from byoc_hw.accelerator import Accelerator
+from byoc_hw.errors import InvalidInput
+from byoc_hw.frontend.relay.accelerators import by_digest
+from byoc_hw.frontend.relay.codegen import lowered
+from byoc_hw.frontend.relay.host import compile_module
+from byoc_hw.frontend.relay.partition import check_module, folding, prepare
+from byoc_hw.frontend.relay.record import Record, record_of, regions
+from byoc_hw.frontend.relay.serial import serial
+from byoc_hw.frontend.relay.sources import calls_in_order, source_operators
+from byoc_hw.frontend.seam import CompiledHost, Placer
+from byoc_hw.graph import Graph
+from byoc_hw.pattern import Outcome
+from byoc_hw.program import check_mod_name
+
+DEFAULT_MOD_NAME = "default"
+
+
+class RelayModel:
+    """A module, partitioned or not. See `byoc_hw.frontend.seam.Model`."""
+
+    @serial
+    def __init__(self, mod: tvm.IRModule, params: Mapping[str, Any] | None, mod_name: str | None) -> None:
+        check_module(mod)
+        record = record_of(mod)
+        self.mod_name = _mod_name(mod, record, mod_name)
+        _check_inputs(mod)
+        mod = prepare(mod, params)
+        self.versions = {"tvm": str(tvm.__version__)}
+        self.accelerator: Accelerator | None = None
+        self.numerics: str | None = None
+        self.outcomes: tuple[Outcome, ...]
+        if record is None:
+            operators = source_operators(mod["main"])
+            self.outcomes = tuple(Outcome(operator.name, operator.relay, "host") for operator in operators)
+            mod = tvm.transform.Sequential(folding())(mod)
+        else:
+            self.accelerator, self.numerics = by_digest(record.accelerator, record.label), record.numerics
+            self.outcomes = record.outcomes
+        self._mod = mod
+
+    @serial
+    def graphs(self) -> dict[str, Graph]:
+        """The graphs of the regions that main calls. `Unsupported` for one that cannot be lowered."""
+        called = {call.op.name_hint for call in calls_in_order(self._mod["main"]) if isinstance(call.op, relay.GlobalVar)}
+        functions = (function for variable, function in regions(self._mod).items() if variable.name_hint in called)
+        graphs = (lowered(function, str(function.attrs["Compiler"]))[0] for function in functions)
+        return {graph.name: graph for graph in graphs}
+
+    def compile_host(self, graphs: Mapping[str, Graph], place: Placer) -> CompiledHost:
+        """What TVM makes of main and of the operators that are left there."""
+        return compile_module(self._mod, self.mod_name, graphs, place)
+
+
+def _mod_name(mod: tvm.IRModule, record: Record | None, mod_name: str | None) -> str:
+    if mod_name is not None:
+        check_mod_name(mod_name)
+    if record is None:
+        if regions(mod):
+            raise InvalidInput("the module has external functions that partition_for_hwlib did not make")
+        return mod_name or DEFAULT_MOD_NAME
+    if mod_name not in (None, record.mod_name):
+        raise InvalidInput(f"the module was partitioned with mod_name {record.mod_name!r}: got {mod_name!r}")
+    return record.mod_name
+
+
+def _check_inputs(mod: tvm.IRModule) -> None:
+    for parameter in relay.transform.InferType()(mod)["main"].params:
+        shape = getattr(parameter.checked_type, "shape", None)
+        if shape is None:
+            raise InvalidInput(f"input {parameter.name_hint} is a tensor: got {parameter.checked_type}")
+        if any(not isinstance(extent, tvm.tir.IntImm) for extent in shape):
+            shown = ", ".join("?" if isinstance(extent, tvm.tir.Any) else str(extent) for extent in shape)
+            raise InvalidInput(f"input {parameter.name_hint} has a static shape: got ({shown})")
