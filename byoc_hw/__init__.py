@@ -32,7 +32,7 @@ from byoc_hw.project import Memory, Project
 from byoc_hw.report.explain import Report
 from byoc_hw.run.result import Cycles, LayerCycles, Result
 from byoc_hw.tuning import Tuning
-from byoc_hw.validate import Difference, TfliteReference, Validation, validate
+from byoc_hw.validation import Difference, TfliteReference, Validation, validate
 from byoc_hw.version import __version__
 
 if TYPE_CHECKING:

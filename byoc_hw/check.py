@@ -19,7 +19,7 @@ from byoc_hw.graph import Array
 from byoc_hw.project import Project
 from byoc_hw.report.explain import Report
 from byoc_hw.run.files import Inputs
-from byoc_hw.validate import Validation, validate
+from byoc_hw.validation import Validation, validate
 
 TFLITE_TOLERANCE = 1
 """Steps of the output by which one layer's TFLite arithmetic may be off TVM's."""

@@ -1,4 +1,7 @@
-"""validate: the first layer that differs, where, and by how much."""
+"""Validation: the first layer that differs, where, and by how much."""
+
+import importlib
+import inspect
 
 import numpy as np
 import pytest
@@ -123,3 +126,8 @@ def test_refuses_a_file_that_is_not_there(chain, tmp_path):
     pytest.importorskip("tflite_runtime")
     with pytest.raises(InvalidInput, match="cannot be read"):
         byoc_hw.validate(chain[1], images(1), tmp_path / "none.tflite")
+
+
+def test_the_module_and_the_function_have_names_of_their_own():
+    assert inspect.ismodule(importlib.import_module("byoc_hw.validation"))
+    assert byoc_hw.validate is byoc_hw.validation.validate
