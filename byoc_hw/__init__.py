@@ -31,6 +31,7 @@ from byoc_hw.plan.tune import TunedRegion
 from byoc_hw.project import Memory, Project
 from byoc_hw.report.explain import Report
 from byoc_hw.run.result import Cycles, LayerCycles, Result
+from byoc_hw.run.toolchain import Toolchain
 from byoc_hw.tuning import Tuning
 from byoc_hw.validation import Difference, TfliteReference, Validation, validate
 from byoc_hw.version import __version__
@@ -69,6 +70,7 @@ __all__ = [
     "Result",
     "RunError",
     "TfliteReference",
+    "Toolchain",
     "ToolchainMissing",
     "TunedRegion",
     "Tuning",

@@ -19,6 +19,7 @@ from byoc_hw.graph import Array
 from byoc_hw.project import Project
 from byoc_hw.report.explain import Report
 from byoc_hw.run.files import Inputs
+from byoc_hw.run.toolchain import Toolchain
 from byoc_hw.validation import Validation, validate
 
 TFLITE_TOLERANCE = 1
@@ -58,13 +59,15 @@ def check_operator(
     count: int = 8,
     on: str = "host",
     tolerance: float | None = None,
-    **options: Any,
+    timeout: float = 120.0,
+    toolchain: Toolchain = Toolchain(),
 ) -> OperatorCheck:
     """Partition, build and run one operator, or a small function, and compare it with TVM.
 
     `operator` is a Relay expression (its free variables are the inputs), a function or a module;
     `params` are weights by name. `inputs` is a list of inferences; by default the rails of each input
-    type and then random values, `count` in all. `on` and `options` go to `Project.run_batch`.
+    type and then random values, `count` in all. `on`, `timeout` (seconds) and `toolchain` are those of
+    `Project.run_batch`.
 
     With numerics "tflite" TVM is no exact answer: differences up to `tolerance` (there 1 by default,
     else 0) do not count. Compare a TFLite file with `validate`.
@@ -81,7 +84,9 @@ def check_operator(
     inferences = list(_inputs(partitioned, count)) if inputs is None else list(inputs)
     if tolerance is None:
         tolerance = TFLITE_TOLERANCE if numerics == "tflite" else 0
-    validation = validate(project, inferences, partitioned, on=on, tolerance=tolerance, **options)
+    validation = validate(
+        project, inferences, partitioned, on=on, tolerance=tolerance, timeout=timeout, toolchain=toolchain
+    )
     return OperatorCheck(project, report, validation)
 
 

@@ -14,6 +14,7 @@ from byoc_hw.errors import InvalidInput, ToolchainMissing
 from byoc_hw.graph import Array
 from byoc_hw.project import Project
 from byoc_hw.run.files import Inputs
+from byoc_hw.run.toolchain import Toolchain
 
 TFLITE_RUNTIME = "tflite-runtime==2.14.0"
 """The build of TFLite whose reference kernels numerics="tflite" follows; others differ from it."""
@@ -101,22 +102,23 @@ def validate(
     *,
     on: str = "host",
     tolerance: float = 0,
-    **options: Any,
+    timeout: float = 120.0,
+    toolchain: Toolchain = Toolchain(),
 ) -> Validation:
     """Run a project and a reference on the same inputs and compare every layer that both show.
 
     `inputs` are those of one inference by name or as one array, or a list of inferences, each as
     `Project.run` takes it. `reference` is the module that `partition_for_hwlib` returned (TVM's own
     answer), the path of a TFLite file (TFLite's, see `TfliteReference`), or an object with `run` and
-    `layers`. `on` and `options` go to `Project.run_batch`: that is how a run on your own HAL is
-    compared, by its outputs: what is inside local memory only the simulator shows. Differences up to
-    `tolerance` do not count.
+    `layers`. `on`, `timeout` (seconds) and `toolchain` are those of `Project.run_batch`. With a HAL of
+    your own only the model's outputs are compared: layers pass their results on in local memory, and
+    only the simulator shows what is there. Absolute differences up to `tolerance` do not count.
 
     Raises `InvalidInput` for a reference of another model, and what `Project.run_batch` raises.
     """
     inferences = [inputs] if isinstance(inputs, np.ndarray | Mapping) else list(inputs)
     answers = _reference(reference)
-    results = project.run_batch(inferences, on, trace=options.get("hal") is None, **options)
+    results = project.run_batch(inferences, on, trace=toolchain.hal is None, timeout=timeout, toolchain=toolchain)
     found: dict[str, Difference] = {}
     compared: dict[str, None] = {}
     for number, (arrays, result) in enumerate(zip(inferences, results, strict=True)):

@@ -108,7 +108,7 @@ def test_finds_the_layer_where_two_arithmetics_part():
 def test_options_reach_the_runner(chain):
     mod, project = chain
     with pytest.raises(byoc_hw.ToolchainMissing, match="no-such-compiler"):
-        byoc_hw.validate(project, images(1), mod, cc="no-such-compiler")
+        byoc_hw.validate(project, images(1), mod, toolchain=byoc_hw.Toolchain("no-such-compiler"))
     with pytest.raises(InvalidInput, match="on is one of"):
         byoc_hw.validate(project, images(1), mod, on="the moon")
 

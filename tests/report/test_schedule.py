@@ -20,6 +20,7 @@ from byoc_hw.report.schedule import Held, MainMemory, RegionSchedule, Schedule, 
 sys.path.append(str(Path(__file__).parents[1] / "emit"))
 from vendor_library import VENDOR
 
+QUICK = byoc_hw.Toolchain(cflags="-O1")
 LONG = "model/block_7/" + "very_" * 30 + "long/Relu;model/block_7/batch_normalization/FusedBatchNormV3;" + "x" * 100
 
 
@@ -51,7 +52,7 @@ SMALL_QUEUE = replace(SMALL, label="NARROW", activation_memory=2048, weight_memo
 @pytest.mark.parametrize("accelerator", [REFERENCE, SMALL, SMALL_QUEUE], ids=lambda preset: preset.label)
 def test_cycles_are_the_simulators(accelerator):
     project = digits(accelerator)
-    cycles = project.run(heldout().images[:1], cflags="-O1").cycles
+    cycles = project.run(heldout().images[:1], toolchain=QUICK).cycles
     schedule = project.schedule
     assert schedule.cycles == cycles.total
     times = {times.id: times for times in schedule.by_layer}
@@ -76,7 +77,7 @@ def test_regions_follow_each_other():
     schedule = project.schedule
     assert len(schedule.regions) == 2
     assert schedule.regions[0].end == schedule.regions[1].start
-    assert schedule.cycles == project.run(np.zeros((1, 12, 12, 8), np.int8), cflags="-O1").cycles.total
+    assert schedule.cycles == project.run(np.zeros((1, 12, 12, 8), np.int8), toolchain=QUICK).cycles.total
     assert_no_overlap(schedule)
 
 
