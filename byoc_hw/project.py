@@ -12,7 +12,7 @@ from typing import Any
 
 from byoc_hw.errors import InvalidInput
 from byoc_hw.report import schedule
-from byoc_hw.report.explain import Report, from_plain
+from byoc_hw.report.explain import Report
 from byoc_hw.run.files import Inputs, read_metadata
 from byoc_hw.run.host import run_on_host
 from byoc_hw.run.qemu import run_on_riscv32
@@ -100,7 +100,7 @@ class Project:
     @cached_property
     def report(self) -> Report:
         """What goes where, and why not."""
-        return from_plain(self._metadata["report"])
+        return Report.from_plain(self._metadata["report"])
 
     @cached_property
     def schedule(self) -> schedule.Schedule:

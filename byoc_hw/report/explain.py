@@ -48,6 +48,12 @@ class Report:
         """The report as plain data, for `from_plain`."""
         return json.loads(self.to_json())  # type: ignore[no-any-return]
 
+    @classmethod
+    def from_plain(cls, plain: dict[str, Any]) -> Report:
+        """The report that `plain` gave, out of a project's metadata."""
+        outcomes = tuple(Outcome.from_plain(entry) for entry in plain["outcomes"])
+        return cls(plain["mod_name"], plain["accelerator"], plain["numerics"], outcomes, plain["tuning"])
+
     def _repr_html_(self) -> str:
         head = "".join(f"<th>{title}</th>" for title in ("operator", "Relay", "where", "composite", "why not"))
         rows = "".join(
@@ -98,14 +104,3 @@ def _reasons(outcome: Outcome) -> Iterator[str]:
 
 def _short(name: str) -> str:
     return name if len(name) <= _NAME_WIDTH else name[: _NAME_WIDTH - 3] + "..."
-
-
-def from_plain(plain: dict[str, Any]) -> Report:
-    """The report that `Report.plain` gave, out of a project's metadata."""
-    return Report(
-        plain["mod_name"],
-        plain["accelerator"],
-        plain["numerics"],
-        tuple(Outcome.from_plain(entry) for entry in plain["outcomes"]),
-        plain["tuning"],
-    )

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-import numpy.typing as npt
-
-Array = npt.NDArray[Any]
+from byoc_hw.graph import Array
 
 
 @dataclass(frozen=True)

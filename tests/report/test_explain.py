@@ -8,7 +8,7 @@ from tvm import relay
 
 import byoc_hw
 from byoc_hw.pattern import BrokenRule, Outcome, Rejection
-from byoc_hw.report.explain import Report, from_plain
+from byoc_hw.report.explain import Report
 
 REPORT = Report(
     "net",
@@ -47,7 +47,7 @@ def test_json_holds_whole_names_rules_and_values():
 
 
 def test_plain_data_gives_the_report_back():
-    assert from_plain(REPORT.plain()) == REPORT
+    assert Report.from_plain(REPORT.plain()) == REPORT
 
 
 def test_html_escapes_the_models_names():
