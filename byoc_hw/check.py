@@ -45,6 +45,9 @@ class OperatorCheck:
     def __bool__(self) -> bool:
         return self.ok
 
+    def __repr__(self) -> str:
+        return f"<OperatorCheck {self.validation.headline()}>"
+
     def __str__(self) -> str:
         return f"{self.validation}\n{self.report}"
 

@@ -51,6 +51,10 @@ class Memory:
         """All constant data."""
         return sum(self.flash.values())
 
+    def __repr__(self) -> str:
+        arena = f"arena {self.arena:,} bytes (lower bound {self.lower_bound:,})"
+        return f"<Memory: {arena}, flash {self.flash_bytes:,} bytes>"
+
     def __str__(self) -> str:
         bounds = f"lower bound {self.lower_bound}, gap at most {self.gap}, TVM's planner {self.tvm}"
         lines = [f"RAM   {self.arena:>12}  arena ({bounds}); at its peak:"]

@@ -86,13 +86,20 @@ class Validation:
     def __bool__(self) -> bool:
         return self.ok
 
-    def __str__(self) -> str:
+    def headline(self) -> str:
+        """Whether everything is equal, and how much was compared."""
         scope = f"{len(self.compared)} layers and outputs in {self.inferences} inferences"
+        return f"equal: {scope}" if self.ok else f"{len(self.differences)} of {scope} differ"
+
+    def __repr__(self) -> str:
+        unseen = f", {len(self.unseen)} layers unseen" if self.unseen else ""
+        return f"<Validation {self.headline()}{unseen}>"
+
+    def __str__(self) -> str:
         unseen = f" ({len(self.unseen)} layers could not be compared)" if self.unseen else ""
-        if self.ok:
-            return f"equal: {scope}{unseen}"
+        first = [f"first {self.first}"] if self.first else []
         others = [f"  then {difference}" for difference in self.differences[1:]]
-        return "\n".join([f"{len(self.differences)} of {scope} differ{unseen}", f"first {self.first}", *others])
+        return "\n".join([f"{self.headline()}{unseen}", *first, *others])
 
 
 def validate(

@@ -99,6 +99,14 @@ def test_what_does_not_fit_is_named_by_layer(sample, limits, message):
         byoc_hw.build(mod)
 
 
+def test_repr_is_one_line(digits):
+    project = digits["one"]
+    assert repr(project) == f"Project('{project.directory}')"
+    assert repr(project.memory) == "<Memory: arena 56 bytes (lower bound 50), flash 37,416 bytes>"
+    large = replace(project.memory, arena=10**9, lower_bound=10**9, flash={"host": 10**9})
+    assert len(repr(large)) <= 100
+
+
 # ---------------------------------------------------------------- inputs and outputs in the arena
 
 

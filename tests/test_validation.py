@@ -63,6 +63,7 @@ def test_equal_to_tvm_layer_by_layer(chain):
     assert validation.first is None
     assert set(validation.compared) == {*seen(project), "output 0"}
     assert str(validation).startswith(f"equal: {len(validation.compared)} layers and outputs in 3 inferences")
+    assert repr(validation).startswith(f"<Validation equal: {len(validation.compared)} layers and outputs in 3 ")
 
 
 def test_one_array_is_one_inference(chain):
@@ -86,6 +87,8 @@ def test_names_the_first_layer_that_differs_and_where(chain):
     assert f"first layer {first.id} ({first.kind} {first.name}) at [5] of inference 0: got" in text
     assert "6 of" in text
     assert "by up to 3" in text
+    assert f"<Validation {len(names)} of {len(names) + 1} layers and outputs in 2 inferences differ" in repr(validation)
+    assert len(repr(validation)) <= 100
 
 
 def test_differences_within_the_tolerance_do_not_count(chain):

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from byoc_hw.pattern import Outcome
+from byoc_hw.report.line import counted, line
 
 _NAME_WIDTH = 60
 
@@ -36,6 +37,10 @@ class Report:
     def host(self) -> tuple[Outcome, ...]:
         """Operators of which something runs on the host."""
         return tuple(outcome for outcome in self.outcomes if outcome.placement in ("host", "split"))
+
+    def __repr__(self) -> str:
+        on = f" on {self.accelerator}" if self.accelerator is not None else ""
+        return line(self, f"{self.mod_name}{on}", self._offloaded())
 
     def __str__(self) -> str:
         return "\n".join([self._headline(), *self._rows()])
@@ -76,15 +81,16 @@ class Report:
         )
 
     def _headline(self) -> str:
-        counted = [outcome for outcome in self.outcomes if outcome.placement != "folded"]
+        where = f" on {self.accelerator} (numerics {self.numerics})" if self.accelerator is not None else ""
+        return f"{self.mod_name}{where}: {self._offloaded()}{self.tuning and f' ({self.tuning})'}"
+
+    def _offloaded(self) -> str:
+        """How many operators are offloaded; what is folded at compile time is not counted."""
+        operators = sum(outcome.placement != "folded" for outcome in self.outcomes)
         if self.accelerator is None:
-            return f"{self.mod_name}: not partitioned, all {len(counted)} operators on the host"
+            return f"not partitioned, all {operators} operators on the host"
         regions = len({region for outcome in self.outcomes for region in outcome.regions})
-        return (
-            f"{self.mod_name} on {self.accelerator} (numerics {self.numerics}): {len(self.offloaded)} of "
-            f"{len(counted)} operators offloaded, in {regions} region{'' if regions == 1 else 's'}"
-            f"{self.tuning and f' ({self.tuning})'}"
-        )
+        return f"{len(self.offloaded)} of {operators} operators offloaded, in {counted(regions, 'region')}"
 
     def _rows(self) -> Iterator[str]:
         width = max((len(", ".join(outcome.composites)) for outcome in self.outcomes), default=0)

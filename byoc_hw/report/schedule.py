@@ -16,6 +16,7 @@ from byoc_hw.emit.schedule import ENGINES, NO_LAYER, REASONS
 from byoc_hw.errors import InvalidInput, ToolchainMissing
 from byoc_hw.plan.steps import ACTIVATIONS, WEIGHTS
 from byoc_hw.report.cycles import short_name
+from byoc_hw.report.line import counted, line
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -81,6 +82,9 @@ class RegionSchedule:
     weights: tuple[Occupancy, ...]
     moved: Mapping[str, int]
 
+    def __repr__(self) -> str:
+        return line(self, self.name, f"cycles {self.start:,} to {self.end:,}, {len(self.work):,} copies and jobs")
+
 
 @dataclass(frozen=True)
 class LayerTimes:
@@ -107,6 +111,10 @@ class MainMemory:
     nbytes: int
     blocks: tuple[Occupancy, ...]
     moments: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        blocks, moments = counted(len(self.blocks), "block"), counted(len(self.moments), "moment")
+        return f"<MainMemory: {self.nbytes:,} bytes, {blocks} in {moments}>"
 
 
 @dataclass(frozen=True)
@@ -210,6 +218,10 @@ class Schedule:
             f"{self.cycles:,} cycles: array busy {busy['array']:.0%}, DMA busy {busy['dma']:.0%}"
             f"{'; core waits ' if waiting else ''}{waiting}"
         )
+
+    def __repr__(self) -> str:
+        numbers = f"{self.cycles:,} cycles, array busy {self.busy['array']:.0%}"
+        return line(self, f"{self.mod_name} on {self.accelerator}", self.missing or numbers)
 
     def __str__(self) -> str:
         if self.missing is not None:

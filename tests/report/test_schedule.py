@@ -203,6 +203,20 @@ def test_text_has_a_row_for_each_layer():
     assert max(map(len, lines)) <= 120
 
 
+def test_repr_is_one_line():
+    region, memory = sample().regions[0], sample().main_memory
+    assert repr(sample()) == "<Schedule net on TINY: 2,000 cycles, array busy 90%>"
+    assert repr(region) == "<RegionSchedule tvmgen_net_hwlib_main_0: cycles 0 to 2,000, 5 copies and jobs>"
+    assert repr(memory) == f"<MainMemory: 96 bytes, 2 blocks in {len(memory.moments)} moments>"
+
+
+def test_repr_of_a_schedule_that_is_missing_says_why():
+    for why in ("nothing runs on an accelerator", "its regions are calls of a library, which has its own"):
+        text = repr(replace(sample(), mod_name="n" * 200, missing=f"no schedule: {why}"))
+        assert len(text) == 100
+        assert text.endswith(f"...: no schedule: {why}>")
+
+
 def test_html_has_the_same_rows_and_escapes_names():
     text = replace(sample(), layers=((3, "a<b>", "conv2d"), (4, "model/fc", "dense")))._repr_html_()
     assert "a&lt;b&gt;" in text
