@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,15 +12,13 @@ from unittest.mock import patch
 import tvm
 
 import byoc_hw
+from byoc_hw import compiler
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Graph, Layer, Reshape
 from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.place.arena import place_model
-from byoc_hw.plan.region import plan_region
+from byoc_hw.plan.region import plan_tiles
 from byoc_hw.plan.steps import Copy, RegionPlan
-
-_BUILD = importlib.import_module("byoc_hw.build")  # `byoc_hw.build` is the function
-
 
 @dataclass(frozen=True)
 class Compiled:
@@ -68,7 +65,7 @@ def alone(layer: Layer, accelerator: Accelerator) -> RegionPlan | None:
     if isinstance(layer, Reshape):
         return None
     inputs = dict.fromkeys(tensor for tensor in layer.inputs if tensor.data is None)
-    return plan_region(Graph(layer.name, tuple(inputs), (layer.ofm,), (layer,)), accelerator)
+    return plan_tiles(Graph(layer.name, tuple(inputs), (layer.ofm,), (layer,)), accelerator)
 
 
 def dma_bytes(plan: RegionPlan) -> int:
@@ -90,7 +87,7 @@ class _Watch:
     def plan_region(self, graph: Graph, accelerator: Accelerator, choices: Choices | None = None) -> RegionPlan:
         start = time.perf_counter()
         try:
-            plan = plan_region(graph, accelerator, choices)
+            plan = plan_tiles(graph, accelerator, choices)
         finally:
             self.seconds += time.perf_counter() - start
         self.plans.append(plan)
@@ -111,7 +108,7 @@ class _Watch:
 def _watched() -> Iterator[_Watch]:
     watch = _Watch()
     with (
-        patch.object(_BUILD, "plan_region", watch.plan_region),
-        patch.object(_BUILD, "place_model", watch.place_model),
+        patch.object(compiler, "plan_region", watch.plan_region),
+        patch.object(compiler, "place_model", watch.place_model),
     ):
         yield watch

@@ -15,11 +15,12 @@ import numpy as np
 import byoc_hw
 from byoc_hw.accelerator import ROUNDINGS
 from byoc_hw.errors import ByocHwError, InvalidInput, RunError, ToolchainMissing
+from byoc_hw.graph import Array
 from byoc_hw.project import RUNNERS, Project
 from byoc_hw.report.cycles import profile
 from byoc_hw.run.files import Interface, read_model
 from byoc_hw.run.hal_test import hal_test, write_kit
-from byoc_hw.run.result import Array, Result
+from byoc_hw.run.result import Result
 from byoc_hw.run.toolchain import DEFAULT_CFLAGS
 
 ACCELERATORS = {preset.label: preset for preset in (byoc_hw.REFERENCE, byoc_hw.SMALL, byoc_hw.DIANA_DIGITAL)}

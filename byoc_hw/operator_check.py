@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import tvm
-from tvm import relay
 
 from byoc_hw.accelerator import REFERENCE, Accelerator
-from byoc_hw.build import build, explain
-from byoc_hw.errors import InvalidInput, Unsupported
-from byoc_hw.frontend.relay.partition import partition_for_hwlib
-from byoc_hw.frontend.relay.record import regions
+from byoc_hw.compiler import build, explain, front_end, partition_for_hwlib
+from byoc_hw.errors import Unsupported
 from byoc_hw.graph import Array
 from byoc_hw.project import Project
 from byoc_hw.report.explain import Report
-from byoc_hw.run.files import Inputs
-from byoc_hw.validate import Validation, validate
+from byoc_hw.run.files import Inputs, Interface, read_model
+from byoc_hw.run.toolchain import Toolchain
+from byoc_hw.validation import Validation, validate
+
+if TYPE_CHECKING:
+    import tvm
+    from tvm import relay
 
 TFLITE_TOLERANCE = 1
 """Steps of the output by which one layer's TFLite arithmetic may be off TVM's."""
@@ -44,6 +45,9 @@ class OperatorCheck:
     def __bool__(self) -> bool:
         return self.ok
 
+    def __repr__(self) -> str:
+        return f"<OperatorCheck {self.validation.headline()}>"
+
     def __str__(self) -> str:
         return f"{self.validation}\n{self.report}"
 
@@ -58,13 +62,15 @@ def check_operator(
     count: int = 8,
     on: str = "host",
     tolerance: float | None = None,
-    **options: Any,
+    timeout: float = 120.0,
+    toolchain: Toolchain = Toolchain(),
 ) -> OperatorCheck:
     """Partition, build and run one operator, or a small function, and compare it with TVM.
 
     `operator` is a Relay expression (its free variables are the inputs), a function or a module;
     `params` are weights by name. `inputs` is a list of inferences; by default the rails of each input
-    type and then random values, `count` in all. `on` and `options` go to `Project.run_batch`.
+    type and then random values, `count` in all. `on`, `timeout` (seconds) and `toolchain` are those of
+    `Project.run_batch`.
 
     With numerics "tflite" TVM is no exact answer: differences up to `tolerance` (there 1 by default,
     else 0) do not count. Compare a TFLite file with `validate`.
@@ -72,39 +78,31 @@ def check_operator(
     Raises `Unsupported`, with the reasons, where nothing is offloaded, and what partitioning, building
     and running raise.
     """
-    mod = relay.transform.InferType()(operator if isinstance(operator, tvm.IRModule) else _module(operator))
+    mod = front_end().operator_module(operator)
     partitioned = partition_for_hwlib(mod, params, accelerator=accelerator, numerics=numerics)
     report = explain(partitioned)
-    if not regions(partitioned):
+    if not any(outcome.regions for outcome in report.outcomes):
         raise Unsupported(f"nothing of the operator is offloaded:\n{report}")
     project = build(partitioned)
-    inferences = list(_inputs(partitioned, count)) if inputs is None else list(inputs)
+    inferences = list(_inputs(read_model(project.directory).inputs, count)) if inputs is None else list(inputs)
     if tolerance is None:
         tolerance = TFLITE_TOLERANCE if numerics == "tflite" else 0
-    validation = validate(project, inferences, partitioned, on=on, tolerance=tolerance, **options)
+    validation = validate(
+        project, inferences, partitioned, on=on, tolerance=tolerance, timeout=timeout, toolchain=toolchain
+    )
     return OperatorCheck(project, report, validation)
 
 
-def _module(operator: object) -> tvm.IRModule:
-    if not isinstance(operator, relay.Expr):
-        raise InvalidInput(f"operator is a Relay expression, function or module: got {type(operator).__name__}")
-    return tvm.IRModule.from_expr(operator)
-
-
-def _inputs(mod: tvm.IRModule, count: int) -> Iterator[list[Array]]:
+def _inputs(interfaces: Sequence[Interface], count: int) -> Iterator[list[Array]]:
     """Inputs in model order: all at one rail, all at the other, then random ones; always the same."""
     random = np.random.default_rng(0)
-    types = [(_shape(p), np.dtype(p.checked_type.dtype)) for p in mod["main"].params]
+    types = [(interface.shape, np.dtype(interface.dtype)) for interface in interfaces]
     rails: list[list[Array]] = [
         [np.full(shape, _limits(dtype)[end], dtype) for shape, dtype in types] for end in (0, 1)
     ]
     yield from rails[:count]
     for _ in range(count - len(rails)):
         yield [_random(random, shape, dtype) for shape, dtype in types]
-
-
-def _shape(parameter: relay.Var) -> tuple[int, ...]:
-    return tuple(int(extent) for extent in parameter.checked_type.shape)
 
 
 def _limits(dtype: np.dtype[Any]) -> tuple[float, float]:

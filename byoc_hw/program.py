@@ -11,7 +11,6 @@ from typing import Literal
 from byoc_hw.errors import InvalidInput
 from byoc_hw.graph import Graph
 
-
 ALIGNMENT = 16
 """Bytes, of every buffer in the arena: what generated host code may assume."""
 

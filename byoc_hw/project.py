@@ -12,12 +12,12 @@ from typing import Any
 
 from byoc_hw.errors import InvalidInput
 from byoc_hw.report import schedule
-from byoc_hw.report.explain import Report, from_plain
+from byoc_hw.report.explain import Report
 from byoc_hw.run.files import Inputs, read_metadata
 from byoc_hw.run.host import run_on_host
 from byoc_hw.run.qemu import run_on_riscv32
 from byoc_hw.run.result import Result
-from byoc_hw.run.toolchain import DEFAULT_CFLAGS, Toolchain, build_program
+from byoc_hw.run.toolchain import Toolchain, build_program
 
 _RUN = {"host": run_on_host, "riscv32": run_on_riscv32}
 
@@ -50,6 +50,10 @@ class Memory:
     def flash_bytes(self) -> int:
         """All constant data."""
         return sum(self.flash.values())
+
+    def __repr__(self) -> str:
+        arena = f"arena {self.arena:,} bytes (lower bound {self.lower_bound:,})"
+        return f"<Memory: {arena}, flash {self.flash_bytes:,} bytes>"
 
     def __str__(self) -> str:
         bounds = f"lower bound {self.lower_bound}, gap at most {self.gap}, TVM's planner {self.tvm}"
@@ -100,7 +104,7 @@ class Project:
     @cached_property
     def report(self) -> Report:
         """What goes where, and why not."""
-        return from_plain(self._metadata["report"])
+        return Report.from_plain(self._metadata["report"])
 
     @cached_property
     def schedule(self) -> schedule.Schedule:
@@ -123,28 +127,19 @@ class Project:
         *,
         trace: bool = False,
         timeout: float = 120.0,
-        cc: str | None = None,
-        cflags: str = DEFAULT_CFLAGS,
-        ldflags: str = "",
-        ldscript: str | Path | None = None,
-        hal: str | Path | None = None,
-        startup: str = "picolibc",
+        toolchain: Toolchain = Toolchain(),
     ) -> Result:
         """One inference of the generated C, built where anything changed.
 
         `on` is "host", or "riscv32": the same sources on a bare-metal core that QEMU emulates, with
         exact counts of what it executes. `inputs` by name (the model file's), in the model's order, or
         one array; each has exactly the model's shape and dtype. With `trace`, on the simulator only, the
-        result has every layer's output. `timeout` is in seconds.
-
-        `cc`, `cflags`, `ldflags`, `ldscript` and `hal` (a directory with the C files of your own HAL)
-        are the variables of the project's Makefile, `startup` is "picolibc" or "plain": start-up code
-        and linker script of the project's own, sized like the accelerator's memories.
+        result has every layer's output. `timeout` is in seconds, for the run. `toolchain` has the compiler,
+        its flags, and a HAL of your own instead of the simulator.
 
         Raises `InvalidInput`, `ToolchainMissing` (with the package to install), or `RunError` with
         what compiler or program said and where it was.
         """
-        toolchain = Toolchain(cc, cflags, ldflags, ldscript, hal, startup)
         return self._run([inputs], on, toolchain, trace, timeout)[0]
 
     def run_batch(
@@ -154,15 +149,9 @@ class Project:
         *,
         trace: bool = False,
         timeout: float = 120.0,
-        cc: str | None = None,
-        cflags: str = DEFAULT_CFLAGS,
-        ldflags: str = "",
-        ldscript: str | Path | None = None,
-        hal: str | Path | None = None,
-        startup: str = "picolibc",
+        toolchain: Toolchain = Toolchain(),
     ) -> list[Result]:
         """Several inferences, one after another in one process. As `run`."""
-        toolchain = Toolchain(cc, cflags, ldflags, ldscript, hal, startup)
         return self._run(inferences, on, toolchain, trace, timeout)
 
     def build(
@@ -170,16 +159,10 @@ class Project:
         on: str = "host",
         *,
         trace: bool = False,
-        cc: str | None = None,
-        cflags: str = DEFAULT_CFLAGS,
-        ldflags: str = "",
-        ldscript: str | Path | None = None,
-        hal: str | Path | None = None,
-        startup: str = "picolibc",
+        toolchain: Toolchain = Toolchain(),
     ) -> Path:
         """Build the program without running it; its path. As `run`."""
         self._check_runner(on)
-        toolchain = Toolchain(cc, cflags, ldflags, ldscript, hal, startup)
         return build_program(self.directory, on, toolchain, trace=trace)
 
     def _run(

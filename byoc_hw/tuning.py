@@ -14,6 +14,7 @@ from byoc_hw.errors import InvalidInput, PlanError
 from byoc_hw.graph import Graph
 from byoc_hw.plan.choices import from_plain
 from byoc_hw.plan.tune.rounds import TunedRegion, fingerprint
+from byoc_hw.report.line import counted, line
 from byoc_hw.version import __version__
 
 FORMAT = 1
@@ -104,6 +105,10 @@ class Tuning:
             raise InvalidInput(f"{path} is damaged: {type(error).__name__}: {error}") from error
 
     # ------------------------------------------------------------ for people
+
+    def __repr__(self) -> str:
+        cycles = f"{self.before:,} accelerator cycles before, {self.after:,} after"
+        return line(self, f"for {self.accelerator['label']}", f"{counted(len(self.regions), 'region')}, {cycles}")
 
     def __str__(self) -> str:
         rows = list(self._rows())

@@ -41,7 +41,7 @@ def assert_bit_exact(mod, *, accelerator=REFERENCE, params=None, count=3, cflags
 def assert_equals_tvm(project, partitioned, original, inputs, cflags="-O1"):
     """Outputs equal those of the original module, and each offloaded layer's those of the same layer in TVM."""
     shown = Reference(partitioned, layers=True)
-    results = project.run_batch(inputs, trace=True, cflags=cflags)
+    results = project.run_batch(inputs, trace=True, toolchain=byoc_hw.Toolchain(cflags=cflags))
     numbers = layer_numbers(project)
     for arrays, result in zip(inputs, results, strict=True):
         assert (result.cycles.total if result.cycles else 0) == project.schedule.cycles

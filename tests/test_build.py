@@ -69,7 +69,7 @@ def test_an_unpartitioned_module_builds_for_the_host_alone():
     project = byoc_hw.build(mod)
     reference = Reference(mod)
     for inputs in input_arrays(mod):
-        result = project.run(inputs, cflags="-O1")
+        result = project.run(inputs, toolchain=byoc_hw.Toolchain(cflags="-O1"))
         np.testing.assert_array_equal(result.outputs[0], reference.run(inputs)[0])
         assert result.cycles is None
     assert not (project.directory / "hwlib").exists()
@@ -97,7 +97,7 @@ def test_two_models_link_into_one_program(tmp_path):
         for seed, name in enumerate(models)
     ]
     inputs = next(iter(input_arrays(network())))
-    expected = [project.run(inputs, cflags="-O1").outputs[0] for project in projects]
+    expected = [project.run(inputs, toolchain=byoc_hw.Toolchain(cflags="-O1")).outputs[0] for project in projects]
     calls = "".join(
         f"""
   struct {name}_inputs in_{name} = {{image}};

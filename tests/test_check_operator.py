@@ -16,6 +16,7 @@ def test_an_expression_equals_tvm():
     assert check.validation.inferences == 3
     assert check.report.offloaded
     assert str(check).startswith("equal: ")
+    assert repr(check) == "<OperatorCheck equal: 2 layers and outputs in 3 inferences>"
 
 
 @pytest.mark.parametrize("accelerator", [byoc_hw.REFERENCE, byoc_hw.SMALL], ids=lambda preset: preset.label)

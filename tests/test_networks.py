@@ -40,7 +40,7 @@ def test_mlperf_tiny_layer_by_layer(mlperf_model):
     inputs = [[array] for array in structured(shape, 20, seed=0)]
     assert_equals_tvm(project, partitioned, original, inputs, cflags="-O2")
     baseline = byoc_hw.build(mod, params, mod_name="host")
-    for arrays, result in zip(inputs, baseline.run_batch(inputs, cflags="-O2"), strict=True):
+    for arrays, result in zip(inputs, baseline.run_batch(inputs), strict=True):
         np.testing.assert_array_equal(result.outputs[0], original.run(arrays)[0])
 
 

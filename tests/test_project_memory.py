@@ -16,6 +16,7 @@ from byoc_hw.accelerator import REFERENCE, SMALL, TuningSpace
 from byoc_hw.demo import heldout, model_path
 from byoc_hw.errors import PlanError
 
+QUICK = byoc_hw.Toolchain(cflags="-O1")
 RISCV = ["-march=rv32imc", "-mabi=ilp32", "-ffreestanding", "-Os", "-std=c11"]
 FLAGS = ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-sanitize=shift"]
 
@@ -98,6 +99,14 @@ def test_what_does_not_fit_is_named_by_layer(sample, limits, message):
         byoc_hw.build(mod)
 
 
+def test_repr_is_one_line(digits):
+    project = digits["one"]
+    assert repr(project) == f"Project('{project.directory}')"
+    assert repr(project.memory) == "<Memory: arena 56 bytes (lower bound 50), flash 37,416 bytes>"
+    large = replace(project.memory, arena=10**9, lower_bound=10**9, flash={"host": 10**9})
+    assert len(repr(large)) <= 100
+
+
 # ---------------------------------------------------------------- inputs and outputs in the arena
 
 
@@ -136,9 +145,9 @@ def test_inputs_and_outputs_may_lie_in_the_arena(tmp_path, accelerator):
     outside = byoc_hw.build(mod)
     inside = byoc_hw.build(mod, io_in_arena=True, output_dir=tmp_path / "net")
     (arrays, *_) = list(input_arrays(mixed(), 1))[2:]
-    expected = outside.run(arrays, cflags="-O1").outputs[0]
+    expected = outside.run(arrays, toolchain=QUICK).outputs[0]
     assert inside.memory.arena < outside.memory.arena + arrays[0].nbytes + expected.nbytes
-    np.testing.assert_array_equal(inside.run(arrays, cflags="-O1").outputs[0], expected)
+    np.testing.assert_array_equal(inside.run(arrays, toolchain=QUICK).outputs[0], expected)
     header = (inside.directory / "include/net.h").read_text()
     first, output = (
         re.search(r"net_input_\w+(?=\(void\))", header)[0],
@@ -168,7 +177,7 @@ int main(void) {{
 
 def test_a_run_after_one_that_failed_anywhere_gives_the_same_result(tmp_path, digits):
     image = heldout().images[3]
-    expected = digits["one"].run(image[None], cflags="-O1").outputs[0]
+    expected = digits["one"].run(image[None], toolchain=QUICK).outputs[0]
     main = f"""#include <stdio.h>
 #include "one.h"
 #include "hwlib_hal.h"
@@ -208,7 +217,7 @@ int main(void) {{
 
 def test_two_models_share_one_arena(tmp_path, digits):
     image = heldout().images[5]
-    expected = [project.run(image[None], cflags="-O1").outputs[0] for project in digits.values()]
+    expected = [project.run(image[None], toolchain=QUICK).outputs[0] for project in digits.values()]
     calls = "".join(
         f"""
   const struct {name}_inputs in_{name} = {{image}};

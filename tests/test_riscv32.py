@@ -41,7 +41,7 @@ def digits(label):
 
 def check(project, inputs, startup="picolibc"):
     """Outputs, layers and accelerator cycles are those of the run on the host, which test_networks has equal TVM's."""
-    found = project.run_batch(inputs, on="riscv32", trace=True, startup=startup)
+    found = project.run_batch(inputs, on="riscv32", trace=True, toolchain=byoc_hw.Toolchain(startup=startup))
     wanted = project.run_batch(inputs, trace=True)
     for one, other in zip(found, wanted, strict=True):
         for output, expected in zip(one.outputs, other.outputs, strict=True):

@@ -11,7 +11,7 @@ PATTERNS = PACKAGE.parent / "patterns"
 # From left to right. A room imports what every room may, and rooms to its left but for the front end.
 ROOMS = ["frontend", "params", "plan", "hwlib", "emit", "run", "report"]
 FOR_ALL = {"errors", "accelerator", "graph", "program", "version"}
-WIRING = {"build", "project", "__init__", "__main__", "demo", "check", "validate", "tune", "tuning"}
+WIRING = {"build", "project", "__init__", "__main__", "demo", "check", "validation", "tune", "tuning"}
 EXTRA = {
     "frontend": {"pattern"},
     "report": {"pattern"},

@@ -84,6 +84,8 @@ def test_a_file_holds_all_of_it_and_the_same_bytes_whoever_found_it(tuning, tmp_
 
 def test_prints_as_a_table(tuning):
     headline, titles, row = str(tuning).splitlines()
+    cycles = f"{tuning.before:,} accelerator cycles before, {tuning.after:,} after"
+    assert repr(tuning) == f"<Tuning for TIGHT: 1 region, {cycles}>"
     assert headline.startswith(f"tuned for TIGHT (budget 120, seed 0): {tuning.before} accelerator cycles before")
     assert titles.split() == ["region", "layers", "before", "after", "fewer", "plans", "tried"]
     assert row.split()[:4] == ["tvmgen_default_hwlib_main_0", "4", str(tuning.before), str(tuning.after)]

@@ -56,15 +56,15 @@ class Model(Protocol):
     """
 
     @property
-    def mod_name(self) -> str: ...  # noqa: D102
+    def mod_name(self) -> str: ...
     @property
-    def accelerator(self) -> Accelerator | None: ...  # noqa: D102
+    def accelerator(self) -> Accelerator | None: ...
     @property
-    def numerics(self) -> str | None: ...  # noqa: D102
+    def numerics(self) -> str | None: ...
     @property
-    def outcomes(self) -> tuple[Outcome, ...]: ...  # noqa: D102
+    def outcomes(self) -> tuple[Outcome, ...]: ...
     @property
-    def versions(self) -> Mapping[str, str]: ...  # noqa: D102
+    def versions(self) -> Mapping[str, str]: ...
 
     def graphs(self) -> dict[str, Graph]:
         """The graphs of the regions, verified, by C symbol in the order of the model."""

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from byoc_hw.pattern import Outcome
+from byoc_hw.report.line import counted, line
 
 _NAME_WIDTH = 60
 
@@ -37,6 +38,10 @@ class Report:
         """Operators of which something runs on the host."""
         return tuple(outcome for outcome in self.outcomes if outcome.placement in ("host", "split"))
 
+    def __repr__(self) -> str:
+        on = f" on {self.accelerator}" if self.accelerator is not None else ""
+        return line(self, f"{self.mod_name}{on}", self._offloaded())
+
     def __str__(self) -> str:
         return "\n".join([self._headline(), *self._rows()])
 
@@ -47,6 +52,12 @@ class Report:
     def plain(self) -> dict[str, Any]:
         """The report as plain data, for `from_plain`."""
         return json.loads(self.to_json())  # type: ignore[no-any-return]
+
+    @classmethod
+    def from_plain(cls, plain: dict[str, Any]) -> Report:
+        """The report that `plain` gave, out of a project's metadata."""
+        outcomes = tuple(Outcome.from_plain(entry) for entry in plain["outcomes"])
+        return cls(plain["mod_name"], plain["accelerator"], plain["numerics"], outcomes, plain["tuning"])
 
     def _repr_html_(self) -> str:
         head = "".join(f"<th>{title}</th>" for title in ("operator", "Relay", "where", "composite", "why not"))
@@ -70,15 +81,16 @@ class Report:
         )
 
     def _headline(self) -> str:
-        counted = [outcome for outcome in self.outcomes if outcome.placement != "folded"]
+        where = f" on {self.accelerator} (numerics {self.numerics})" if self.accelerator is not None else ""
+        return f"{self.mod_name}{where}: {self._offloaded()}{self.tuning and f' ({self.tuning})'}"
+
+    def _offloaded(self) -> str:
+        """How many operators are offloaded; what is folded at compile time is not counted."""
+        operators = sum(outcome.placement != "folded" for outcome in self.outcomes)
         if self.accelerator is None:
-            return f"{self.mod_name}: not partitioned, all {len(counted)} operators on the host"
+            return f"not partitioned, all {operators} operators on the host"
         regions = len({region for outcome in self.outcomes for region in outcome.regions})
-        return (
-            f"{self.mod_name} on {self.accelerator} (numerics {self.numerics}): {len(self.offloaded)} of "
-            f"{len(counted)} operators offloaded, in {regions} region{'' if regions == 1 else 's'}"
-            f"{self.tuning and f' ({self.tuning})'}"
-        )
+        return f"{len(self.offloaded)} of {operators} operators offloaded, in {counted(regions, 'region')}"
 
     def _rows(self) -> Iterator[str]:
         width = max((len(", ".join(outcome.composites)) for outcome in self.outcomes), default=0)
@@ -98,14 +110,3 @@ def _reasons(outcome: Outcome) -> Iterator[str]:
 
 def _short(name: str) -> str:
     return name if len(name) <= _NAME_WIDTH else name[: _NAME_WIDTH - 3] + "..."
-
-
-def from_plain(plain: dict[str, Any]) -> Report:
-    """The report that `Report.plain` gave, out of a project's metadata."""
-    return Report(
-        plain["mod_name"],
-        plain["accelerator"],
-        plain["numerics"],
-        tuple(Outcome.from_plain(entry) for entry in plain["outcomes"]),
-        plain["tuning"],
-    )

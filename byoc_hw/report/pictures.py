@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
 
-from byoc_hw.report.schedule import Held, Schedule, Work
+from byoc_hw.report.schedule import Activity, Occupancy, Schedule
 
 _WIDTH = 13.0  # inches of a picture
 _AXES = 11.8  # inches of that for the axes
@@ -57,7 +57,7 @@ class Picture(Figure):
         return data.getvalue()
 
 
-class _Box(NamedTuple):
+class _Rectangle(NamedTuple):
     """A rectangle in the units of its axes."""
 
     left: float
@@ -70,7 +70,7 @@ class _Box(NamedTuple):
 # ---------------------------------------------------------------- the timeline
 
 
-def timeline(schedule: Schedule) -> Figure:
+def draw_timeline(schedule: Schedule) -> Figure:
     """Three lanes: DMA (copies to local memory above, out of it below), array and core."""
     style = _Style(schedule)
     layers = _legend(schedule, style)
@@ -79,8 +79,8 @@ def timeline(schedule: Schedule) -> Figure:
     axes = figure.subplots()
     work = [one for region in schedule.regions for one in region.work]
     waits = [wait for region in schedule.regions for wait in region.waits]
-    boxes = [_Box(one.start, one.end, *_LANES[one.engine], style.colour(one.layer)) for one in work]
-    boxes += [_Box(wait.start, wait.end, *_LANES["core"], _WAITS[wait.reason]) for wait in waits]
+    boxes = [_Rectangle(one.start, one.end, *_LANES[one.engine], style.colour(one.layer)) for one in work]
+    boxes += [_Rectangle(wait.start, wait.end, *_LANES["core"], _WAITS[wait.reason]) for wait in waits]
     _draw(axes, boxes, schedule.cycles)
     _label_jobs(axes, work, schedule.cycles, style)
     _cycle_axis(axes, schedule.cycles)
@@ -108,7 +108,7 @@ def _legend(schedule: Schedule, style: _Style) -> list[Patch]:
     return patches
 
 
-def _label_jobs(axes: Axes, work: Sequence[Work], cycles: int, style: _Style) -> None:
+def _label_jobs(axes: Axes, work: Sequence[Activity], cycles: int, style: _Style) -> None:
     """A layer's label on the longest of its jobs that follow each other."""
     for layer, jobs in groupby((one for one in work if one.engine == "array"), key=lambda job: job.layer):
         longest = max(jobs, key=lambda job: job.end - job.start)
@@ -120,7 +120,7 @@ def _label_jobs(axes: Axes, work: Sequence[Work], cycles: int, style: _Style) ->
 # ---------------------------------------------------------------- memory over time
 
 
-def memory(schedule: Schedule) -> Figure:
+def draw_memory(schedule: Schedule) -> Figure:
     """Addresses over time: local activations and weights by cycles, the arena by moments."""
     local = {
         "local activations": (
@@ -164,9 +164,9 @@ def _arena(axes: Axes, schedule: Schedule, style: _Style) -> None:
     _patches(axes, {owner: colour for owner, colour in _OWNERS.items() if owner in plain})
 
 
-def _map(axes: Axes, held: Sequence[Held], span: int, style: _Style) -> None:
+def _map(axes: Axes, held: Sequence[Occupancy], span: int, style: _Style) -> None:
     """A rectangle for each thing that is held, with its name if there is room; time goes from 0 to `span`."""
-    boxes = [_Box(one.start, one.end, one.offset, one.offset + one.nbytes, style.of_block(one)) for one in held]
+    boxes = [_Rectangle(one.start, one.end, one.offset, one.offset + one.nbytes, style.of_block(one)) for one in held]
     _draw(axes, boxes, span)
     axes.set_xlim(0, max(1, span))
     height = max((box.top for box in boxes), default=1) * _LINE / _PANE * 1.3
@@ -204,7 +204,7 @@ class _Style:
         """Whether a block has a layer's name: that of what the layer writes."""
         return _tensor(block) in self._numbers
 
-    def of_block(self, block: Held) -> str:
+    def of_block(self, block: Occupancy) -> str:
         number = self._numbers.get(_tensor(block.name))
         return _OWNERS.get(block.owner, _NOBODY) if number is None else self.colour(number)
 
@@ -237,7 +237,7 @@ def _picture(schedule: Schedule, height: float) -> Picture:
     return figure
 
 
-def _draw(axes: Axes, boxes: Sequence[_Box], span: int) -> None:
+def _draw(axes: Axes, boxes: Sequence[_Rectangle], span: int) -> None:
     """All boxes as one collection, so that thousands stay fast; a narrow one has no white edge that would hide it."""
     corners = [
         [(box.left, box.bottom), (box.left, box.top), (box.right, box.top), (box.right, box.bottom)] for box in boxes

@@ -16,6 +16,7 @@ from byoc_hw.emit.schedule_rows import ENGINES, NO_LAYER, REASONS
 from byoc_hw.errors import InvalidInput, ToolchainMissing
 from byoc_hw.plan.steps import ACTIVATIONS, WEIGHTS
 from byoc_hw.report.cycles import short_name
+from byoc_hw.report.line import counted, line
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,7 +27,7 @@ _END = "the end of a region"
 
 
 @dataclass(frozen=True)
-class Work:
+class Activity:
     """A copy (`engine` is "in" for one to local memory, else "out") or a job ("array").
 
     `layer` is the number of the layer that starts it, None at the end of a region. A copy may serve a
@@ -41,7 +42,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Wait:
+class CoreWait:
     """The core waits for a "copy", a "job", or "room" in an engine's queue, on behalf of a layer."""
 
     reason: str
@@ -51,7 +52,7 @@ class Wait:
 
 
 @dataclass(frozen=True)
-class Held:
+class Occupancy:
     """Bytes that hold one thing from `start` up to `end`: cycles, or in main memory moments.
 
     `owner` says what it is in main memory: a tensor, region scratch, a host workspace ...
@@ -75,11 +76,14 @@ class RegionSchedule:
     name: str
     start: int
     end: int
-    work: tuple[Work, ...]
-    waits: tuple[Wait, ...]
-    activations: tuple[Held, ...]
-    weights: tuple[Held, ...]
+    work: tuple[Activity, ...]
+    waits: tuple[CoreWait, ...]
+    activations: tuple[Occupancy, ...]
+    weights: tuple[Occupancy, ...]
     moved: Mapping[str, int]
+
+    def __repr__(self) -> str:
+        return line(self, self.name, f"cycles {self.start:,} to {self.end:,}, {len(self.work):,} copies and jobs")
 
 
 @dataclass(frozen=True)
@@ -105,8 +109,12 @@ class MainMemory:
     """The arena: `nbytes`, what lies in it, and the names of the moments that cut its time."""
 
     nbytes: int
-    blocks: tuple[Held, ...]
+    blocks: tuple[Occupancy, ...]
     moments: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        blocks, moments = counted(len(self.blocks), "block"), counted(len(self.moments), "moment")
+        return f"<MainMemory: {self.nbytes:,} bytes, {blocks} in {moments}>"
 
 
 @dataclass(frozen=True)
@@ -138,7 +146,7 @@ class Schedule:
 
     @property
     def waiting(self) -> dict[str, float]:
-        """The share of the cycles in which the core waits for each of `Wait.reason`."""
+        """The share of the cycles in which the core waits for each of `CoreWait.reason`."""
         waits = [wait for region in self.regions for wait in region.waits]
         return {
             reason: self._share(sum(wait.end - wait.start for wait in waits if wait.reason == reason))
@@ -158,7 +166,7 @@ class Schedule:
     @property
     def by_layer(self) -> tuple[LayerTimes, ...]:
         """The times of each layer in order, and then of the ends of regions, if work is started there."""
-        work: dict[int | None, list[Work]] = {}
+        work: dict[int | None, list[Activity]] = {}
         waits: dict[int | None, int] = {}
         for region in self.regions:
             for one in region.work:
@@ -190,8 +198,8 @@ class Schedule:
         if self.missing is not None:
             raise InvalidInput(f"{self.mod_name}: {self.missing}")
         with _needs_matplotlib():
-            from byoc_hw.report.pictures import timeline
-        return timeline(self)
+            from byoc_hw.report.pictures import draw_timeline
+        return draw_timeline(self)
 
     def memory(self) -> Figure:
         """A picture of what lies where and when: the local memories, if the plan has a map of them, and the arena.
@@ -199,8 +207,8 @@ class Schedule:
         `ToolchainMissing` without matplotlib.
         """
         with _needs_matplotlib():
-            from byoc_hw.report.pictures import memory
-        return memory(self)
+            from byoc_hw.report.pictures import draw_memory
+        return draw_memory(self)
 
     def headline(self) -> str:
         """Cycles, and the share that each engine works and the core waits."""
@@ -210,6 +218,10 @@ class Schedule:
             f"{self.cycles:,} cycles: array busy {busy['array']:.0%}, DMA busy {busy['dma']:.0%}"
             f"{'; core waits ' if waiting else ''}{waiting}"
         )
+
+    def __repr__(self) -> str:
+        numbers = f"{self.cycles:,} cycles, array busy {self.busy['array']:.0%}"
+        return line(self, f"{self.mod_name} on {self.accelerator}", self.missing or numbers)
 
     def __str__(self) -> str:
         if self.missing is not None:
@@ -292,7 +304,7 @@ def from_metadata(metadata: Mapping[str, Any]) -> Schedule:
         missing = "no schedule: its regions are calls of a library, which has its own"
     ram = metadata["memory"]["ram"]
     blocks = (
-        Held(entry["name"], entry["offset"], entry["bytes"], first, last + 1, entry["owner"])
+        Occupancy(entry["name"], entry["offset"], entry["bytes"], first, last + 1, entry["owner"])
         for entry in ram["buffers"]
         for first, last in entry["spans"]
     )
@@ -313,18 +325,20 @@ def _region(entry: Mapping[str, Any]) -> RegionSchedule:
         entry["name"],
         entry["start"],
         entry["end"],
-        tuple(Work(ENGINES[engine], start, end, _layer(id), size) for engine, start, end, id, size in entry["work"]),
-        tuple(Wait(REASONS[reason], start, end, _layer(id)) for reason, start, end, id in entry["waits"]),
+        tuple(
+            Activity(ENGINES[engine], start, end, _layer(id), size) for engine, start, end, id, size in entry["work"]
+        ),
+        tuple(CoreWait(REASONS[reason], start, end, _layer(id)) for reason, start, end, id in entry["waits"]),
         tuple(_local(entry, ACTIVATIONS)),
         tuple(_local(entry, WEIGHTS)),
         dict(entry["moved"]),
     )
 
 
-def _local(entry: Mapping[str, Any], space: int) -> Iterator[Held]:
+def _local(entry: Mapping[str, Any], space: int) -> Iterator[Occupancy]:
     for name, memory, offset, nbytes, start, end in entry["local"]:
         if memory == space:
-            yield Held(entry["names"][name], offset, nbytes, start, end)
+            yield Occupancy(entry["names"][name], offset, nbytes, start, end)
 
 
 def _layer(number: int) -> int | None:

@@ -12,8 +12,9 @@ import numpy as np
 
 from byoc_hw.emit.files import GENERATOR, METADATA, METADATA_FORMAT
 from byoc_hw.errors import InvalidInput, RunError
-from byoc_hw.run.result import Array, Cycles, EndToEnd, HostInstructions, LayerCount, LayerCycles, Result
-from byoc_hw.run.trace import Rule, layer_outputs, read_records, read_rules
+from byoc_hw.graph import Array
+from byoc_hw.run.result import Cycles, EndToEnd, HostInstructions, LayerCount, LayerCycles, Result
+from byoc_hw.run.trace import Assembly, layer_outputs, read_assemblies, read_records
 
 Inputs = Array | Sequence[Array] | Mapping[str, Array]
 """The inputs of one inference: an array where the model has one input, a list in the model's order, or by name."""
@@ -38,7 +39,7 @@ class Model:
     outputs: tuple[Interface, ...]
     layers: tuple[LayerCycles, ...]
     simulated: bool
-    trace: Mapping[int, Rule]
+    trace: Mapping[int, Assembly]
 
 
 def read_metadata(directory: Path) -> dict[str, Any]:
@@ -64,7 +65,7 @@ def read_model(directory: Path) -> Model:
         tuple(_interface(entry) for entry in model["outputs"]),
         tuple(LayerCycles(layer["id"], layer["name"], layer["kind"], 0) for layer in metadata["layers"]),
         metadata["accelerator"]["simulated"],
-        read_rules(metadata["trace"]),
+        read_assemblies(metadata["trace"]),
     )
 
 

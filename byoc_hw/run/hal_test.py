@@ -39,6 +39,10 @@ class HalReport:
         """Whether every check passed."""
         return not self.failed
 
+    def __repr__(self) -> str:
+        found = f"{len(self.failed)} of 8 functions failed" if self.failed else "passed"
+        return f"<HalReport: {found}, {len(self.lines)} lines>"
+
     def __str__(self) -> str:
         return "\n".join(self.lines)
 

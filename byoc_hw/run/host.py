@@ -8,32 +8,29 @@ from pathlib import Path
 
 from byoc_hw.run.files import Inputs, check_inputs, read_model, read_results, write_inputs
 from byoc_hw.run.result import Result
-from byoc_hw.run.toolchain import DEFAULT_CFLAGS, Toolchain, build_program, run_command
+from byoc_hw.run.toolchain import Toolchain, build_program, run_command
 
 
 def run_on_host(
     directory: Path | str,
     inferences: Sequence[Inputs],
-    toolchain: Toolchain | None = None,
+    toolchain: Toolchain = Toolchain(),
     *,
     trace: bool = False,
     timeout: float = 120.0,
-    cc: str | None = None,
-    cflags: str = DEFAULT_CFLAGS,
 ) -> list[Result]:
     """Build the project (where anything changed) and run all inferences in one process.
 
-    Reads what it needs from the project's metadata. `timeout` is in seconds, for the run. `cc` and
-    `cflags` stand for a toolchain that is otherwise as usual; each one has a build directory of its
-    own. Raises `InvalidInput` for inputs that do not fit the model, `ToolchainMissing` without compiler
-    or make, `RunError` with what compiler or program said.
+    Reads what it needs from the project's metadata. `timeout` is in seconds, for the run. Each toolchain
+    has a build directory of its own. Raises `InvalidInput` for inputs that do not fit the model,
+    `ToolchainMissing` without compiler or make, `RunError` with what compiler or program said.
     """
     directory = Path(directory)
     model = read_model(directory)
     arrays = [check_inputs(model.inputs, inputs) for inputs in inferences]
     if not arrays:
         return []
-    program = build_program(directory, "host", toolchain or Toolchain(cc, cflags), trace=trace)
+    program = build_program(directory, "host", toolchain, trace=trace)
     with tempfile.TemporaryDirectory(prefix="byoc_hw_") as name:
         files = [Path(name, part) for part in ("inputs.bin", "outputs.bin", "profile.jsonl", "trace.bin")]
         inputs_file, outputs, profile, traces = files

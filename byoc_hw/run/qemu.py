@@ -38,7 +38,7 @@ _CAUSES = {
 def run_on_riscv32(
     directory: Path | str,
     inferences: Sequence[Inputs],
-    toolchain: Toolchain | None = None,
+    toolchain: Toolchain = Toolchain(),
     *,
     trace: bool = False,
     timeout: float = 120.0,
@@ -53,7 +53,6 @@ def run_on_riscv32(
     if not arrays:
         return []
     require(QEMU)
-    toolchain = toolchain or Toolchain()
     program = build_program(directory, "riscv32", toolchain, trace=trace)
     with tempfile.TemporaryDirectory(prefix="byoc_hw_") as name:
         workplace = Path(name)

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-import numpy.typing as npt
-
-Array = npt.NDArray[Any]
+from byoc_hw.graph import Array
 
 
 @dataclass(frozen=True)
@@ -37,6 +34,9 @@ class Cycles:
     total: int
     by_layer: tuple[LayerCycles, ...]
 
+    def __repr__(self) -> str:
+        return f"<Cycles: {self.total:,} in {len(self.by_layer)} layers>"
+
 
 @dataclass(frozen=True)
 class LayerCount:
@@ -62,6 +62,10 @@ class HostInstructions:
     main: int
     by_layer: tuple[LayerCount, ...]
 
+    def __repr__(self) -> str:
+        parts = f"regions {self.regions:,}, host operators {self.host_operators:,}, main {self.main:,}"
+        return f"<HostInstructions: {self.total:,} ({parts})>"
+
 
 @dataclass(frozen=True)
 class EndToEnd:
@@ -75,6 +79,9 @@ class EndToEnd:
     total: int
     main: int
     by_layer: tuple[LayerCount, ...]
+
+    def __repr__(self) -> str:
+        return f"<EndToEnd: {self.total:,} cycles in {len(self.by_layer)} layers and main>"
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,3 +98,13 @@ class Result:
     trace: Mapping[int, bytes] | None = None
     host_instructions: HostInstructions | None = None
     end_to_end: EndToEnd | None = None
+
+    def __repr__(self) -> str:
+        parts = [f"{len(self.outputs)} output{'' if len(self.outputs) == 1 else 's'}"]
+        if self.cycles is not None:
+            parts.append(f"{self.cycles.total:,} accelerator cycles")
+        if self.host_instructions is not None:
+            parts.append(f"{self.host_instructions.total:,} host instructions")
+        if self.trace is not None:
+            parts.append("traced")
+        return f"<Result: {', '.join(parts)}>"

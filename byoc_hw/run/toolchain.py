@@ -33,11 +33,18 @@ COMPILERS = {"host": "gcc", "riscv32": "riscv64-unknown-elf-gcc"}
 
 @dataclass(frozen=True)
 class Toolchain:
-    """The variables of a project's Makefile that say how it is built.
+    """How a project is built: the compiler and what it is given. By default the target's usual build.
 
-    `cc` (default: the target's usual one), `cflags` and `ldflags` as on a command line; `ldscript`, a
-    linker script of one's own; `hal`, a directory with the C files of a HAL, instead of the simulator;
-    `startup` on riscv32: "picolibc", or "plain" for the project's own start-up and linker script.
+    `cc` is the compiler's command, with options if it needs any; None is gcc for the host, and
+    riscv64-unknown-elf-gcc for riscv32. `cflags` and `ldflags` are options as on a command line, for
+    compiling and for linking. `ldscript` is the file of a linker script. `hal` is a directory with the
+    C files of your own HAL, which takes the place of the simulator. `startup` is for riscv32: "picolibc"
+    (the C library's start-up code and linker script) or "plain" (the project's own, with the sizes of the
+    accelerator's RAM and flash).
+
+    Raises `InvalidInput` for an empty `cc`, an `ldscript` that is no file, a `hal` without C files, and
+    another `startup`. What the compiler refuses is a `RunError` of the build, a compiler that is not
+    installed a `ToolchainMissing`.
     """
 
     cc: str | None = None
@@ -48,6 +55,8 @@ class Toolchain:
     startup: str = "picolibc"
 
     def __post_init__(self) -> None:
+        if self.cc is not None and not self.cc.split():
+            raise InvalidInput("cc is a command: got an empty one")
         if self.startup not in STARTUPS:
             raise InvalidInput(f"startup is one of {', '.join(STARTUPS)}: got {self.startup!r}")
         if self.hal is not None and not any(Path(self.hal).glob("*.c")):

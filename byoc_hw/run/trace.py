@@ -19,7 +19,7 @@ Records = Mapping[int, Sequence[bytes]]
 
 
 @dataclass(frozen=True)
-class Box:
+class OutputBox:
     """Where a job's bytes lie in its layer's output: `shape` elements from `offset` on, `strides` apart."""
 
     offset: int
@@ -37,7 +37,7 @@ class Jobs:
     """An output of `nbytes` that jobs write, a box each."""
 
     nbytes: int
-    boxes: tuple[Box, ...]
+    boxes: tuple[OutputBox, ...]
 
     def output(self, name: str, records: Sequence[bytes]) -> bytes:
         """The whole output. `RunError` where the records are not the boxes', or do not agree."""
@@ -61,7 +61,7 @@ class Jobs:
         return whole.tobytes()
 
 
-def _view(array: npt.NDArray[Any], box: Box) -> npt.NDArray[Any]:
+def _view(array: npt.NDArray[Any], box: OutputBox) -> npt.NDArray[Any]:
     strides = tuple(stride * array.itemsize for stride in box.strides)
     return np.lib.stride_tricks.as_strided(array[box.offset :], box.shape, strides)
 
@@ -87,16 +87,16 @@ class Moved:
         return np.frombuffer(data, np.uint8).reshape(self.shape).transpose(self.axes).tobytes()
 
 
-Rule = Jobs | Moved
-"""How a layer's output is found where it is not traced whole."""
+Assembly = Jobs | Moved
+"""How a layer's output is put together where it is not traced whole."""
 
 
-def read_rules(entries: Mapping[str, Mapping[str, Any]]) -> dict[int, Rule]:
-    """The rules of a project's metadata, by the layer's number."""
-    return {int(number): _rule(entry) for number, entry in entries.items()}
+def read_assemblies(entries: Mapping[str, Mapping[str, Any]]) -> dict[int, Assembly]:
+    """The assemblies of a project's metadata, by the layer's number."""
+    return {int(number): _assembly(entry) for number, entry in entries.items()}
 
 
-def _rule(entry: Mapping[str, Any]) -> Rule:
+def _assembly(entry: Mapping[str, Any]) -> Assembly:
     nbytes = entry["bytes"]
     if "jobs" in entry:
         return Jobs(nbytes, tuple(_box(*map(int, text.split())) for text in entry["jobs"]))
@@ -106,23 +106,23 @@ def _rule(entry: Mapping[str, Any]) -> Rule:
     return Moved(nbytes, origin.get("layer"), origin.get("input"), origin["offset"], shape, axes)
 
 
-def _box(offset: int, height: int, width: int, channels: int, row: int, pixel: int) -> Box:
-    return Box(offset, (height, width, channels), (row, pixel, 1))
+def _box(offset: int, height: int, width: int, channels: int, row: int, pixel: int) -> OutputBox:
+    return OutputBox(offset, (height, width, channels), (row, pixel, 1))
 
 
 def layer_outputs(
-    names: Mapping[int, str], rules: Mapping[int, Rule], records: Records, inputs: Sequence[bytes]
+    names: Mapping[int, str], assemblies: Mapping[int, Assembly], records: Records, inputs: Sequence[bytes]
 ) -> dict[int, bytes]:
     """Every layer's output bytes in one inference; `names` are the layers', in the order in which they run."""
     outputs: dict[int, bytes] = {}
     for number, name in names.items():
-        rule = rules.get(number)
-        if isinstance(rule, Jobs):
-            outputs[number] = rule.output(name, records.get(number, ()))
+        assembly = assemblies.get(number)
+        if isinstance(assembly, Jobs):
+            outputs[number] = assembly.output(name, records.get(number, ()))
         elif number in records:  # a host function may have several outputs
             outputs[number] = b"".join(records[number])
-        elif rule is not None:
-            outputs[number] = rule.output(outputs, inputs)
+        elif assembly is not None:
+            outputs[number] = assembly.output(outputs, inputs)
     return outputs
 
 

@@ -15,6 +15,7 @@ from byoc_hw.emit.region import code, region_source
 from byoc_hw.errors import InvalidInput, RunError, Unsupported
 from byoc_hw.graph import Conv2d, Dense, Graph, Reshape, Transpose
 from byoc_hw.run.host import run_on_host
+from byoc_hw.run.toolchain import Toolchain
 
 
 def test_library_and_simulator_agree(tmp_path: Path) -> None:
@@ -25,7 +26,7 @@ def test_library_and_simulator_agree(tmp_path: Path) -> None:
         )
     inputs = [np.random.default_rng(seed).integers(-128, 128, (1, 6, 6, 4)).astype(np.int8) for seed in range(4)]
     flags = "-O1 -fsanitize=address,undefined -fno-sanitize-recover=all"
-    on_library = run_on_host(tmp_path / "vendor", inputs, trace=True, cflags=flags)
+    on_library = run_on_host(tmp_path / "vendor", inputs, Toolchain(cflags=flags), trace=True)
     on_simulator = run_on_host(tmp_path / "hwlib", inputs, trace=True)
     for one, other in zip(on_library, on_simulator, strict=True):
         assert np.array_equal(one.outputs[0], other.outputs[0])
@@ -49,7 +50,7 @@ def test_a_status_of_the_library_reaches_the_caller(tmp_path: Path) -> None:
     program = sample_program(graph=graph_without_pooling())
     write_project(tmp_path, project_files(sample_parts(accelerator=accelerator, program=program)))
     with pytest.raises(RunError, match=r"layer 4 failed:\n.*fc\n.*status 7"):
-        run_on_host(tmp_path, [np.zeros((1, 6, 6, 4), np.int8)], cflags="-O1 -Wno-unused-const-variable")
+        run_on_host(tmp_path, [np.zeros((1, 6, 6, 4), np.int8)], Toolchain(cflags="-O1 -Wno-unused-const-variable"))
 
 
 def test_project_holds_the_library_and_no_hwlib() -> None:

@@ -29,7 +29,7 @@ def test_dead_channels_give_the_zero_point(conv, offloaded):
     project = assert_bit_exact(mod) if offloaded else byoc_hw.build(mod)
     axis = conv.layout.index("C")
     for inputs in input_arrays(mod):
-        (output,) = project.run(inputs, cflags="-O1").outputs
+        (output,) = project.run(inputs, toolchain=byoc_hw.Toolchain(cflags="-O1")).outputs
         dead = range(4) if not conv.per_channel else (1, 3)
         assert (np.take(output, dead, axis) == conv.ofm_zero_point).all()
 

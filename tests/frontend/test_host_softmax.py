@@ -59,7 +59,7 @@ def test_has_the_bits_of_floats(form):
     rng = np.random.default_rng(0)
     for low, high in ((-128, 128), (100, 128), (-5, 6)):
         x = rng.integers(low, high, form.shape).astype(np.int8)
-        found = project.run(x, cflags=SANITIZED).outputs[0]
+        found = project.run(x, toolchain=byoc_hw.Toolchain(cflags=SANITIZED)).outputs[0]
         np.testing.assert_array_equal(found, reference.run([x])[0])
 
 

@@ -87,10 +87,12 @@ def test_digits_on_the_plain_hal_equal_the_simulators(tmp_path):
     mod, params = byoc_hw.load_tflite(model_path())
     project = byoc_hw.build(byoc_hw.partition_for_hwlib(mod, params), output_dir=tmp_path / "digits")
     images = [image[np.newaxis] for image in heldout().images[:10]]
-    for simulated, plain in zip(project.run_batch(images), project.run_batch(images, hal=PLAIN), strict=True):
+    toolchain = byoc_hw.Toolchain(hal=PLAIN)
+    on_the_simulator, on_the_hal = project.run_batch(images), project.run_batch(images, toolchain=toolchain)
+    for simulated, plain in zip(on_the_simulator, on_the_hal, strict=True):
         np.testing.assert_array_equal(plain.outputs[0], simulated.outputs[0])
         assert plain.cycles is None
-    compared = byoc_hw.validate(project, images[0], byoc_hw.partition_for_hwlib(mod, params), hal=PLAIN)
+    compared = byoc_hw.validate(project, images[0], byoc_hw.partition_for_hwlib(mod, params), toolchain=toolchain)
     assert compared.ok
     assert compared.compared == ("output 0",)
 

@@ -121,7 +121,7 @@ def check_bit_exact(samples, composite, accelerator=REFERENCE, seed=0):
 
 def compare(mod, project, reference, seed=0):
     inferences = inputs_of(mod, seed)
-    results = project.run_batch(inferences, cflags=FAST_BUILD)
+    results = project.run_batch(inferences, toolchain=byoc_hw.Toolchain(cflags=FAST_BUILD))
     for number, (inputs, result) in enumerate(zip(inferences, results, strict=True)):
         expected = reference.run(inputs)
         assert len(result.outputs) == len(expected)

@@ -1,6 +1,7 @@
 """The report as people and programs read it."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from relay_samples import Conv, module, variable
@@ -8,7 +9,8 @@ from tvm import relay
 
 import byoc_hw
 from byoc_hw.pattern import BrokenRule, Outcome, Rejection
-from byoc_hw.report.explain import Report, from_plain
+from byoc_hw.report.explain import Report
+from byoc_hw.report.line import COLUMNS
 
 REPORT = Report(
     "net",
@@ -47,7 +49,7 @@ def test_json_holds_whole_names_rules_and_values():
 
 
 def test_plain_data_gives_the_report_back():
-    assert from_plain(REPORT.plain()) == REPORT
+    assert Report.from_plain(REPORT.plain()) == REPORT
 
 
 def test_html_escapes_the_models_names():
@@ -65,3 +67,18 @@ def test_refuses_a_module_that_was_not_partitioned():
     x = variable((1, 4), "float32")
     with pytest.raises(byoc_hw.InvalidInput, match="explain takes a module that partition_for_hwlib made"):
         byoc_hw.explain(module(relay.nn.relu(x), x))
+
+
+# ---------------------------------------------------------------- one line
+
+
+def test_repr_is_one_line():
+    assert repr(REPORT) == "<Report net on REFERENCE: 1 of 3 operators offloaded, in 1 region>"
+    alone = replace(REPORT, accelerator=None, numerics=None)
+    assert repr(alone) == "<Report net: not partitioned, all 3 operators on the host>"
+
+
+def test_repr_cuts_a_long_name_and_keeps_the_numbers():
+    text = repr(replace(REPORT, mod_name="n" * 200))
+    assert len(text) == COLUMNS == 100
+    assert text.endswith("nnn...: 1 of 3 operators offloaded, in 1 region>")

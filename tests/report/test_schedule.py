@@ -15,11 +15,12 @@ import byoc_hw
 from byoc_hw.accelerator import REFERENCE, SMALL
 from byoc_hw.demo import heldout, model_path
 from byoc_hw.errors import InvalidInput
-from byoc_hw.report.schedule import Held, MainMemory, RegionSchedule, Schedule, Wait, Work, from_metadata
+from byoc_hw.report.schedule import Activity, CoreWait, MainMemory, Occupancy, RegionSchedule, Schedule, from_metadata
 
 sys.path.append(str(Path(__file__).parents[1] / "emit"))
 from vendor_library import VENDOR
 
+QUICK = byoc_hw.Toolchain(cflags="-O1")
 LONG = "model/block_7/" + "very_" * 30 + "long/Relu;model/block_7/batch_normalization/FusedBatchNormV3;" + "x" * 100
 
 
@@ -51,7 +52,7 @@ SMALL_QUEUE = replace(SMALL, label="NARROW", activation_memory=2048, weight_memo
 @pytest.mark.parametrize("accelerator", [REFERENCE, SMALL, SMALL_QUEUE], ids=lambda preset: preset.label)
 def test_cycles_are_the_simulators(accelerator):
     project = digits(accelerator)
-    cycles = project.run(heldout().images[:1], cflags="-O1").cycles
+    cycles = project.run(heldout().images[:1], toolchain=QUICK).cycles
     schedule = project.schedule
     assert schedule.cycles == cycles.total
     times = {times.id: times for times in schedule.by_layer}
@@ -76,7 +77,7 @@ def test_regions_follow_each_other():
     schedule = project.schedule
     assert len(schedule.regions) == 2
     assert schedule.regions[0].end == schedule.regions[1].start
-    assert schedule.cycles == project.run(np.zeros((1, 12, 12, 8), np.int8), cflags="-O1").cycles.total
+    assert schedule.cycles == project.run(np.zeros((1, 12, 12, 8), np.int8), toolchain=QUICK).cycles.total
     assert_no_overlap(schedule)
 
 
@@ -104,7 +105,7 @@ def test_local_memory_is_held_between_the_times_of_its_steps(project):
     metadata = json.loads((project.directory / "metadata.json").read_text())
     region = metadata["schedule"]["regions"][0]
     region["names"], region["local"] = ["weights of a"], [[0, 1, 64, 128, 10, 90]]
-    assert from_metadata(metadata).regions[0].weights == (Held("weights of a", 64, 128, 10, 90),)
+    assert from_metadata(metadata).regions[0].weights == (Occupancy("weights of a", 64, 128, 10, 90),)
     assert from_metadata(metadata).regions[0].activations == ()
 
 
@@ -158,22 +159,26 @@ def sample():
         0,
         2000,
         (
-            Work("in", 0, 100, 3, 64),
-            Work("array", 100, 1000, 3, 0),
-            Work("in", 100, 300, 3, 128),
-            Work("array", 1000, 1900, 4, 0),
-            Work("out", 1900, 2000, None, 32),
+            Activity("in", 0, 100, 3, 64),
+            Activity("array", 100, 1000, 3, 0),
+            Activity("in", 100, 300, 3, 128),
+            Activity("array", 1000, 1900, 4, 0),
+            Activity("out", 1900, 2000, None, 32),
         ),
-        (Wait("copy", 0, 100, 3), Wait("job", 100, 1900, 4), Wait("copy", 1900, 2000, None)),
-        (Held("image", 0, 64, 0, 1000), Held(LONG, 64, 64, 100, 1900), Held("model/fc", 0, 32, 1000, 2000)),
-        (Held(LONG, 0, 64, 0, 1000), Held("model/fc", 64, 64, 100, 1900)),
+        (CoreWait("copy", 0, 100, 3), CoreWait("job", 100, 1900, 4), CoreWait("copy", 1900, 2000, None)),
+        (
+            Occupancy("image", 0, 64, 0, 1000),
+            Occupancy(LONG, 64, 64, 100, 1900),
+            Occupancy("model/fc", 0, 32, 1000, 2000),
+        ),
+        (Occupancy(LONG, 0, 64, 0, 1000), Occupancy("model/fc", 64, 64, 100, 1900)),
         {"weights": 128, "inputs": 64, "outputs": 32, "spilled": 0, "reordered": 64},
     )
     main = MainMemory(
         96,
         (
-            Held("sid_1", 0, 64, 0, 2, "tensor"),
-            Held(f"tvmgen_net_hwlib_main_0: 00000 {LONG}", 64, 32, 1, 3, "region scratch"),
+            Occupancy("sid_1", 0, 64, 0, 2, "tensor"),
+            Occupancy(f"tvmgen_net_hwlib_main_0: 00000 {LONG}", 64, 32, 1, 3, "region scratch"),
         ),
         ("the inputs", f"tvmgen_net_hwlib_main_0: {LONG}", "tvmgen_net_hwlib_main_0: model/fc", "the outputs"),
     )
@@ -196,6 +201,20 @@ def test_text_has_a_row_for_each_layer():
     assert rows[4] == ["the", "end", "of", "a", "region", "1900", "2000", "0", "100", "100"]
     assert rows[5] == ["total", "0", "2000", "1800", "400", "2000"]
     assert max(map(len, lines)) <= 120
+
+
+def test_repr_is_one_line():
+    region, memory = sample().regions[0], sample().main_memory
+    assert repr(sample()) == "<Schedule net on TINY: 2,000 cycles, array busy 90%>"
+    assert repr(region) == "<RegionSchedule tvmgen_net_hwlib_main_0: cycles 0 to 2,000, 5 copies and jobs>"
+    assert repr(memory) == f"<MainMemory: 96 bytes, 2 blocks in {len(memory.moments)} moments>"
+
+
+def test_repr_of_a_schedule_that_is_missing_says_why():
+    for why in ("nothing runs on an accelerator", "its regions are calls of a library, which has its own"):
+        text = repr(replace(sample(), mod_name="n" * 200, missing=f"no schedule: {why}"))
+        assert len(text) == 100
+        assert text.endswith(f"...: no schedule: {why}>")
 
 
 def test_html_has_the_same_rows_and_escapes_names():
@@ -262,7 +281,7 @@ def test_a_notebook_shows_a_picture_by_itself(texts):
 
 def test_many_layers_keep_the_legend_short(texts):
     layers = tuple((number, f"layer_{number}", "conv2d") for number in range(1000))
-    work = tuple(Work("array", 10 * number, 10 * number + 9, number, 0) for number in range(1000))
+    work = tuple(Activity("array", 10 * number, 10 * number + 9, number, 0) for number in range(1000))
     region = replace(sample().regions[0], end=10000, work=work, waits=())
     figure = replace(sample(), layers=layers, regions=(region,)).timeline()
     assert "and 976 shorter ones" in texts(figure)

@@ -203,7 +203,7 @@ def test_a_missing_c_library_is_named(project: Path, tmp_path: Path) -> None:
     compiler.write_text("#!/bin/sh\necho \"gcc: fatal error: cannot read spec file 'picolibc.specs'\" >&2; exit 1\n")
     compiler.chmod(0o755)
     with pytest.raises(ToolchainMissing, match="install the package picolibc-riscv64-unknown-elf"):
-        Project(project).run(random_input(0), "riscv32", cc=str(compiler))
+        Project(project).run(random_input(0), "riscv32", toolchain=Toolchain(str(compiler)))
 
 
 def test_what_does_not_fit_is_named_with_the_bytes(tmp_path: Path) -> None:
@@ -224,12 +224,23 @@ def test_what_does_not_fit_is_named_with_the_bytes(tmp_path: Path) -> None:
         ({"startup": "fancy"}, "startup is one of picolibc, plain: got 'fancy'"),
         ({"hal": "nowhere"}, "hal is a directory with C files: nowhere has none"),
         ({"ldscript": "nowhere.ld"}, r"ldscript is a file: nowhere\.ld is none"),
-        ({"on": "mars"}, "on is one of host, riscv32: got 'mars'"),
+        ({"cc": " "}, "cc is a command: got an empty one"),
     ],
 )
-def test_names_the_argument_that_cannot_be(project: Path, arguments: dict[str, str], message: str) -> None:
+def test_names_the_field_of_a_toolchain_that_cannot_be(arguments: dict[str, str], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
-        Project(project).run(random_input(0), **arguments)  # type: ignore[arg-type]
+        Toolchain(**arguments)  # type: ignore[arg-type]
+
+
+def test_names_the_places_where_a_project_can_run(project: Path) -> None:
+    with pytest.raises(InvalidInput, match="on is one of host, riscv32: got 'mars'"):
+        Project(project).run(random_input(0), "mars")
+
+
+def test_fields_of_a_toolchain_are_no_arguments_of_a_run(project: Path) -> None:
+    for method in (Project(project).run, Project(project).run_batch):
+        with pytest.raises(TypeError, match="unexpected keyword argument 'cflags'"):
+            method(random_input(0), cflags="-O1")  # type: ignore[call-arg]
 
 
 # ---------------------------------------------------------------- toolchains
@@ -269,7 +280,7 @@ def test_make_runs_it_without_python(project: Path, tmp_path: Path) -> None:
 def test_other_flags_give_the_same_outputs(project: Path) -> None:
     x = random_input(3)
     found, wanted = (
-        Project(project).run(x, "riscv32", cflags="-Os -g", ldflags="-Wl,--defsym=unused=0"),
+        Project(project).run(x, "riscv32", toolchain=Toolchain(cflags="-Os -g", ldflags="-Wl,--defsym=unused=0")),
         run_on_host(project, [x])[0],
     )
     assert found.outputs[0].tobytes() == wanted.outputs[0].tobytes()
@@ -281,7 +292,8 @@ def test_runs_on_a_hal_and_a_linker_script_of_the_users_own(project: Path, tmp_p
     script = tmp_path / "board.ld"
     script.write_text((project / "app/riscv32/link.ld").read_text().replace("0x90000000", "0x91000000"))
     x = random_input(4)
-    result = Project(project).run(x, "riscv32", hal=tmp_path / "hal", ldscript=script, startup="plain")
+    toolchain = Toolchain(hal=tmp_path / "hal", ldscript=script, startup="plain")
+    result = Project(project).run(x, "riscv32", toolchain=toolchain)
     (wanted,) = run_on_host(project, [x])
     assert result.outputs[0].tobytes() == wanted.outputs[0].tobytes()
     assert result.cycles is None

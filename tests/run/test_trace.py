@@ -16,9 +16,9 @@ from byoc_hw.plan.region import plan_region
 from byoc_hw.program import Buffer, Program, RegionCall
 from byoc_hw.run.host import run_on_host
 from byoc_hw.run.toolchain import Toolchain
-from byoc_hw.run.trace import Box, Jobs, read_records
+from byoc_hw.run.trace import Jobs, OutputBox, read_records
 
-LEFT, RIGHT = Box(0, (2, 2, 2), (6, 2, 1)), Box(2, (2, 2, 2), (6, 2, 1))
+LEFT, RIGHT = OutputBox(0, (2, 2, 2), (6, 2, 1)), OutputBox(2, (2, 2, 2), (6, 2, 1))
 """The left and the right two of three columns, two rows of two channels."""
 
 
@@ -30,7 +30,7 @@ def test_boxes_become_a_whole_output() -> None:
 
 def test_a_box_may_have_height_and_width_swapped() -> None:
     whole = np.arange(12, dtype=np.uint8).reshape(2, 3, 2)
-    swapped = Box(0, (3, 2, 2), (2, 6, 1))
+    swapped = OutputBox(0, (3, 2, 2), (2, 6, 1))
     assert Jobs(12, (swapped,)).output("conv", [whole.transpose(1, 0, 2).tobytes()]) == whole.tobytes()
 
 
@@ -39,13 +39,13 @@ def test_a_box_may_have_height_and_width_swapped() -> None:
     [
         ((LEFT, RIGHT), [bytes(8)], "trace of conv: 2 jobs write its output: got 1 records"),
         ((LEFT, RIGHT), [bytes(8), bytes(7)], "trace of conv: job 1 writes .* from 2 on: got 7"),
-        ((LEFT, Box(3, (2, 2, 2), (6, 2, 1))), [bytes(8)] * 2, "trace of conv: job 1 writes .* from 3 on"),
+        ((LEFT, OutputBox(3, (2, 2, 2), (6, 2, 1))), [bytes(8)] * 2, "trace of conv: job 1 writes .* from 3 on"),
         ((LEFT, RIGHT), [bytes(8), b"\1" * 8], "trace of conv: job 1 and one before it differ"),
         ((LEFT,), [bytes(8)], "trace of conv: 4 bytes of 12 that no job writes"),
         ((LEFT, LEFT), [bytes(8)] * 2, "trace of conv: 4 bytes of 12 that no job writes"),
     ],
 )
-def test_refuses_jobs_that_do_not_make_the_output(boxes: tuple[Box, ...], records: list[bytes], said: str) -> None:
+def test_refuses_jobs_that_do_not_make_an_output(boxes: tuple[OutputBox, ...], records: list[bytes], said: str) -> None:
     with pytest.raises(RunError, match=said):
         Jobs(12, boxes).output("conv", records)
 

@@ -17,6 +17,7 @@ from byoc_hw.errors import InvalidInput
 from byoc_hw.graph import Layer
 from byoc_hw.pattern import Recorder
 
+
 def remember(accelerator: Accelerator) -> str:
     """Make an accelerator known to this process; its digest."""
     digest = digest_of(accelerator)

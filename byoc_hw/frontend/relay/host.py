@@ -30,6 +30,7 @@ from byoc_hw.frontend.seam import CompiledHost, Placer
 from byoc_hw.graph import Graph
 from byoc_hw.program import ALIGNMENT, Buffer, Call, CopyCall, HostCall, Program, RegionCall
 
+
 @serial
 def compile_module(mod: tvm.IRModule, mod_name: str, graphs: Mapping[str, Graph], place: Placer) -> CompiledHost:
     """Compile a module, partitioned or not, but for its regions, of which `graphs` has the graphs by symbol.

@@ -16,7 +16,7 @@ from byoc_hw.frontend.relay.host import compile_module
 from byoc_hw.frontend.relay.partition import check_module, folding, prepare
 from byoc_hw.frontend.relay.record import Record, record_of, regions
 from byoc_hw.frontend.relay.serial import serial
-from byoc_hw.frontend.relay.sources import calls_in_order, source_operators
+from byoc_hw.frontend.relay.sources import calls_in_order, operator_name, source_operators
 from byoc_hw.frontend.seam import CompiledHost, Placer
 from byoc_hw.graph import Graph
 from byoc_hw.pattern import Outcome
@@ -51,7 +51,9 @@ class RelayModel:
     @serial
     def graphs(self) -> dict[str, Graph]:
         """The graphs of the regions that main calls. `Unsupported` for one that cannot be lowered."""
-        called = {call.op.name_hint for call in calls_in_order(self._mod["main"]) if isinstance(call.op, relay.GlobalVar)}
+        called = {
+            call.op.name_hint for call in calls_in_order(self._mod["main"]) if isinstance(call.op, relay.GlobalVar)
+        }
         functions = (function for variable, function in regions(self._mod).items() if variable.name_hint in called)
         graphs = (lowered(function, str(function.attrs["Compiler"]))[0] for function in functions)
         return {graph.name: graph for graph in graphs}

@@ -1,4 +1,7 @@
-"""validate: the first layer that differs, where, and by how much."""
+"""Validation: the first layer that differs, where, and by how much."""
+
+import importlib
+import inspect
 
 import numpy as np
 import pytest
@@ -60,6 +63,7 @@ def test_equal_to_tvm_layer_by_layer(chain):
     assert validation.first is None
     assert set(validation.compared) == {*seen(project), "output 0"}
     assert str(validation).startswith(f"equal: {len(validation.compared)} layers and outputs in 3 inferences")
+    assert repr(validation).startswith(f"<Validation equal: {len(validation.compared)} layers and outputs in 3 ")
 
 
 def test_one_array_is_one_inference(chain):
@@ -83,6 +87,8 @@ def test_names_the_first_layer_that_differs_and_where(chain):
     assert f"first layer {first.id} ({first.kind} {first.name}) at [5] of inference 0: got" in text
     assert "6 of" in text
     assert "by up to 3" in text
+    assert f"<Validation {len(names)} of {len(names) + 1} layers and outputs in 2 inferences differ" in repr(validation)
+    assert len(repr(validation)) <= 100
 
 
 def test_differences_within_the_tolerance_do_not_count(chain):
@@ -105,7 +111,7 @@ def test_finds_the_layer_where_two_arithmetics_part():
 def test_options_reach_the_runner(chain):
     mod, project = chain
     with pytest.raises(byoc_hw.ToolchainMissing, match="no-such-compiler"):
-        byoc_hw.validate(project, images(1), mod, cc="no-such-compiler")
+        byoc_hw.validate(project, images(1), mod, toolchain=byoc_hw.Toolchain("no-such-compiler"))
     with pytest.raises(InvalidInput, match="on is one of"):
         byoc_hw.validate(project, images(1), mod, on="the moon")
 
@@ -123,3 +129,8 @@ def test_refuses_a_file_that_is_not_there(chain, tmp_path):
     pytest.importorskip("tflite_runtime")
     with pytest.raises(InvalidInput, match="cannot be read"):
         byoc_hw.validate(chain[1], images(1), tmp_path / "none.tflite")
+
+
+def test_the_module_and_the_function_have_names_of_their_own():
+    assert inspect.ismodule(importlib.import_module("byoc_hw.validation"))
+    assert byoc_hw.validate is byoc_hw.validation.validate

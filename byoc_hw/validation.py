@@ -6,27 +6,19 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
 
 import numpy as np
 
+from byoc_hw.compiler import front_end
 from byoc_hw.errors import InvalidInput, ToolchainMissing
+from byoc_hw.frontend.seam import LayerReference
 from byoc_hw.graph import Array
 from byoc_hw.project import Project
 from byoc_hw.run.files import Inputs
+from byoc_hw.run.toolchain import Toolchain
 
 TFLITE_RUNTIME = "tflite-runtime==2.14.0"
 """The build of TFLite whose reference kernels numerics="tflite" follows; others differ from it."""
-
-
-class LayerReference(Protocol):
-    """What a project is compared with: the same model, run by something else."""
-
-    def run(self, inputs: Any) -> list[Array]:
-        """Outputs of one inference, in model order."""
-
-    def layers(self) -> dict[str, Array]:
-        """Outputs of the last run's layers, by "region:layer" or by the layer's name."""
 
 
 @dataclass(frozen=True)
@@ -85,13 +77,20 @@ class Validation:
     def __bool__(self) -> bool:
         return self.ok
 
-    def __str__(self) -> str:
+    def headline(self) -> str:
+        """Whether everything is equal, and how much was compared."""
         scope = f"{len(self.compared)} layers and outputs in {self.inferences} inferences"
+        return f"equal: {scope}" if self.ok else f"{len(self.differences)} of {scope} differ"
+
+    def __repr__(self) -> str:
+        unseen = f", {len(self.unseen)} layers unseen" if self.unseen else ""
+        return f"<Validation {self.headline()}{unseen}>"
+
+    def __str__(self) -> str:
         unseen = f" ({len(self.unseen)} layers could not be compared)" if self.unseen else ""
-        if self.ok:
-            return f"equal: {scope}{unseen}"
+        first = [f"first {self.first}"] if self.first else []
         others = [f"  then {difference}" for difference in self.differences[1:]]
-        return "\n".join([f"{len(self.differences)} of {scope} differ{unseen}", f"first {self.first}", *others])
+        return "\n".join([f"{self.headline()}{unseen}", *first, *others])
 
 
 def validate(
@@ -101,22 +100,23 @@ def validate(
     *,
     on: str = "host",
     tolerance: float = 0,
-    **options: Any,
+    timeout: float = 120.0,
+    toolchain: Toolchain = Toolchain(),
 ) -> Validation:
     """Run a project and a reference on the same inputs and compare every layer that both show.
 
     `inputs` are those of one inference by name or as one array, or a list of inferences, each as
     `Project.run` takes it. `reference` is the module that `partition_for_hwlib` returned (TVM's own
     answer), the path of a TFLite file (TFLite's, see `TfliteReference`), or an object with `run` and
-    `layers`. `on` and `options` go to `Project.run_batch`: that is how a run on your own HAL is
-    compared, by its outputs: what is inside local memory only the simulator shows. Differences up to
-    `tolerance` do not count.
+    `layers`. `on`, `timeout` (seconds) and `toolchain` are those of `Project.run_batch`. With a HAL of
+    your own only the model's outputs are compared: layers pass their results on in local memory, and
+    only the simulator shows what is there. Absolute differences up to `tolerance` do not count.
 
     Raises `InvalidInput` for a reference of another model, and what `Project.run_batch` raises.
     """
     inferences = [inputs] if isinstance(inputs, np.ndarray | Mapping) else list(inputs)
     answers = _reference(reference)
-    results = project.run_batch(inferences, on, trace=options.get("hal") is None, **options)
+    results = project.run_batch(inferences, on, trace=toolchain.hal is None, timeout=timeout, toolchain=toolchain)
     found: dict[str, Difference] = {}
     compared: dict[str, None] = {}
     for number, (arrays, result) in enumerate(zip(inferences, results, strict=True)):
@@ -135,14 +135,9 @@ def _reference(reference: object) -> LayerReference:
         return TfliteReference(reference)
     if hasattr(reference, "run") and hasattr(reference, "layers"):
         return reference
-    from byoc_hw.frontend.relay.partition import check_module
-    from byoc_hw.frontend.relay.record import record_of
-    from byoc_hw.frontend.relay.reference import Reference
-
-    check_module(reference)
-    if record_of(reference) is None:
+    if not front_end().is_partitioned(reference):
         raise InvalidInput("reference is a module that partition_for_hwlib made, a .tflite file or an object with run")
-    return Reference(reference, layers=True)
+    return front_end().reference(reference)
 
 
 def _pairs(

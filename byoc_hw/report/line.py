@@ -1,0 +1,19 @@
+"""The `repr` of what people print in a session: one line of a terminal."""
+
+from __future__ import annotations
+
+COLUMNS = 100
+"""The most characters of a line."""
+
+
+def line(of: object, name: str, text: str) -> str:
+    """`<Report digits: 13 of 14 operators ...>`: the type, a name, and numbers. A long name is cut to fit."""
+    kind = type(of).__name__
+    room = COLUMNS - len(f"<{kind} : {text}>")
+    shown = name if len(name) <= room else f"{name[: max(0, room - 3)]}..."
+    return f"<{kind} {shown}: {text}>"
+
+
+def counted(number: int, noun: str) -> str:
+    """A number and its noun: "1 region", "2 regions"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
