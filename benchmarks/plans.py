@@ -20,6 +20,7 @@ from byoc_hw.plan.place.arena import place_model
 from byoc_hw.plan.region import plan_tiles
 from byoc_hw.plan.steps import Copy, RegionPlan
 
+
 @dataclass(frozen=True)
 class Compiled:
     """A project and the plans of its regions. Seconds; `planning` is in `partition` and in `build`.

@@ -1,7 +1,6 @@
 """Regions that run while the host works on something else: which, where main waits, and what it gains."""
 
 from dataclasses import replace
-from importlib import import_module
 
 import numpy as np
 import pytest
@@ -11,6 +10,7 @@ from riscv32_tools import needs_riscv32
 from tvm import relay
 
 import byoc_hw
+from byoc_hw import compiler
 from byoc_hw.accelerator import REFERENCE
 from byoc_hw.errors import RunError
 from byoc_hw.frontend.relay.reference import Reference
@@ -113,12 +113,11 @@ def two_branches():
 @pytest.fixture
 def built(monkeypatch):
     """The two branches, their module, and how to build them with the host beside the region or after it."""
-    building = import_module("byoc_hw.build")  # the name stands for its function
     mod = two_branches()
     partitioned = byoc_hw.partition_for_hwlib(mod)
 
     def build(beside=True, accelerator=REFERENCE):
-        monkeypatch.setattr(building, "overlapped", overlapped if beside else lambda program: program)
+        monkeypatch.setattr(compiler, "overlapped", overlapped if beside else lambda program: program)
         return byoc_hw.build(byoc_hw.partition_for_hwlib(mod, accelerator=accelerator))
 
     return build, mod, partitioned

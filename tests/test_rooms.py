@@ -8,17 +8,28 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "byoc_hw"
 PATTERNS = PACKAGE.parent / "patterns"
 
-# From left to right. A room imports what every room may, and rooms to its left but for the front end.
+# From left to right. A room imports what every room may, and rooms to its left but for the front ends.
 ROOMS = ["frontend", "params", "plan", "hwlib", "emit", "run", "report"]
-FOR_ALL = {"errors", "accelerator", "graph", "program", "version"}
-WIRING = {"build", "project", "__init__", "__main__", "demo", "check", "validation", "tune", "tuning"}
+FOR_ALL = {"errors", "integers", "tensor", "accelerator", "graph", "program", "version"}
+WIRING = {
+    *("__init__", "__main__", "demo"),
+    *("compiler", "project", "operator_check", "validation", "tuner", "tuning"),
+}
 EXTRA = {
     "frontend": {"pattern"},
     "report": {"pattern"},
     "pattern": set(),
     "patterns": {"frontend", "pattern"},
 }
-USES_TVM = {"frontend", "patterns", "build", "check", "tune"} | {"demo"}
+# Inside the planner, from left to right: files that stand beside rooms, and the rooms between them.
+PLAN = [
+    *("region_memory", "choices", "steps"),
+    *("array", "work", "place", "order"),
+    *("library", "planned", "stages"),
+    *("search", "tune"),
+    "region",
+]
+USES_TVM = {"frontend", "patterns", "demo"}
 
 
 def modules():
@@ -53,12 +64,77 @@ def test_a_room_imports_only_what_lies_to_its_left(room, path):
             assert name.split(".")[1] in permitted, f"{path.name} of {room} imports {name}"
 
 
+def imported_at_the_top(path):
+    """Without what a function imports at its first call, or a type checker alone."""
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
 @pytest.mark.parametrize(("room", "path"), list(modules()), ids=lambda value: getattr(value, "stem", value))
 def test_only_the_front_end_knows_tvm(room, path):
     if room not in USES_TVM:
-        assert not [name for name in imports(path) if name.split(".")[0] == "tvm"]
+        assert not [name for name in imported_at_the_top(path) if name.split(".")[0] == "tvm"]
+        assert not [name for name in imported_at_the_top(path) if name.startswith("byoc_hw.frontend.relay")]
+
+
+def test_the_seam_knows_no_front_end():
+    names = list(imports(PACKAGE / "frontend" / "seam.py"))
+    assert not [name for name in names if name.startswith(("tvm", "byoc_hw.frontend"))]
+
+
+def plan_modules():
+    for path in sorted((PACKAGE / "plan").rglob("*.py")):
+        if path.parent != PACKAGE / "plan" or path.stem != "__init__":
+            yield path.relative_to(PACKAGE / "plan").parts[0].removesuffix(".py"), path
+
+
+@pytest.mark.parametrize(("room", "path"), list(plan_modules()), ids=lambda value: getattr(value, "stem", value))
+def test_a_room_of_the_planner_imports_only_what_lies_to_its_left(room, path):
+    permitted = {*PLAN[: PLAN.index(room)], room}
+    for name in imports(path):
+        if name.startswith("byoc_hw.plan."):
+            assert name.split(".")[2] in permitted, f"{room}/{path.name} imports {name}"
+
+
+def files_of(folder):
+    return {path.stem for path in folder.glob("*.py")} - {"__init__", "__main__"}
+
+
+def test_no_two_rooms_have_a_file_of_one_name():
+    folders = [PACKAGE, *(path for path in PACKAGE.rglob("*") if path.is_dir() and path.name != "__pycache__")]
+    # `patterns/reshape.py` and the like are named after composites.
+    seen = {}
+    for folder in folders:
+        for name in files_of(folder):
+            seen.setdefault(name, []).append(folder.name)
+    assert {name: places for name, places in seen.items() if len(places) > 2} == {}
+
+
+def test_files_of_one_room_do_not_import_each_other_in_a_circle():
+    names = {".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path for path in PACKAGE.rglob("*.py")}
+    reached = {
+        name: {other for other in imported_at_the_top(path) if other in names} - {name} for name, path in names.items()
+    }
+
+    def below(name, path):
+        assert name not in path, f"in a circle: {' -> '.join([*path[path.index(name) :], name])}"
+        if name not in done:
+            for other in sorted(reached[name]):
+                below(other, [*path, name])
+            done.add(name)
+
+    done = set()
+    for name in sorted(set(names) - {"byoc_hw.__init__"}):
+        below(name, [])
 
 
 def test_every_room_of_the_package_is_in_the_picture():
     found = {path.name for path in PACKAGE.iterdir() if path.is_dir() and (path / "__init__.py").exists()}
     assert found - WIRING == set(ROOMS)
+    assert {path.name.removesuffix(".py") for path in (PACKAGE / "plan").iterdir()} - {"__init__", "__pycache__"} == {
+        *PLAN
+    }

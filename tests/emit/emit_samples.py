@@ -8,10 +8,9 @@ import numpy as np
 
 from byoc_hw.accelerator import REFERENCE, Accelerator
 from byoc_hw.emit.files import Parts
-from byoc_hw.emit.library import library_plan
-from byoc_hw.emit.region import Region
 from byoc_hw.graph import Add, Conv2d, Dense, Graph, Pool2d, Quantization, Reshape, Tensor
 from byoc_hw.plan.place.arena import ModelMemory, place_model
+from byoc_hw.plan.planned import PlannedRegion
 from byoc_hw.plan.region import plan_region
 from byoc_hw.program import Buffer, CopyCall, HostCall, Program, RegionCall
 
@@ -114,7 +113,7 @@ int32_t tvmgen_{mod_name}_fused_dequantize(int8_t* p0, float* T, uint8_t* arena_
 """
 
 
-def place_all(program: Program, regions: dict[str, Region]) -> tuple[ModelMemory, dict[str, Region]]:
+def place_all(program: Program, regions: dict[str, PlannedRegion]) -> tuple[ModelMemory, dict[str, PlannedRegion]]:
     """The arena of a program without workspaces, and its regions where they lie in it."""
     memory = place_model(program, (), {name: region.memory for name, region in regions.items()}, 16)
     return memory, {name: region.placed(memory.scratch[name][1]) for name, region in regions.items()}
@@ -122,8 +121,7 @@ def place_all(program: Program, regions: dict[str, Region]) -> tuple[ModelMemory
 
 def sample_parts(mod_name: str = "demo", accelerator: Accelerator = REFERENCE, program: Program | None = None) -> Parts:
     program = program or sample_program(mod_name)
-    plan = plan_region if accelerator.library is None else library_plan
-    memory, regions = place_all(program, {graph.name: plan(graph, accelerator) for graph in program.regions})
+    memory, regions = place_all(program, {graph.name: plan_region(graph, accelerator) for graph in program.regions})
     return Parts(program, accelerator, regions, memory, host_source=host_source(mod_name), report={"offloaded": 5})
 
 

@@ -51,9 +51,7 @@ class RelayModel:
     @serial
     def graphs(self) -> dict[str, Graph]:
         """The graphs of the regions that main calls. `Unsupported` for one that cannot be lowered."""
-        called = {
-            call.op.name_hint for call in calls_in_order(self._mod["main"]) if isinstance(call.op, relay.GlobalVar)
-        }
+        called = {operator_name(call) for call in calls_in_order(self._mod["main"])}
         functions = (function for variable, function in regions(self._mod).items() if variable.name_hint in called)
         graphs = (lowered(function, str(function.attrs["Compiler"]))[0] for function in functions)
         return {graph.name: graph for graph in graphs}

@@ -1,0 +1,24 @@
+"""TVM's registry is one for all threads: builds at the same time do not disturb each other."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+from relay_samples import Add, Conv
+
+import byoc_hw
+
+NETWORKS = [
+    *(Conv(height=height, width=5).module() for height in (6, 7, 8, 9)),
+    *(Add((1, height, 5, 3)).module() for height in (4, 5, 6, 7)),
+]
+
+
+def files(mod):
+    project = byoc_hw.build(byoc_hw.partition_for_hwlib(mod, accelerator=byoc_hw.SMALL))
+    root = project.directory
+    return {path.relative_to(root): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+
+
+def test_builds_in_threads_write_what_they_write_one_by_one():
+    alone = [files(mod) for mod in NETWORKS]
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(files, [*NETWORKS, *NETWORKS])) == [*alone, *alone]
