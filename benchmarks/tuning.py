@@ -15,7 +15,7 @@ from floor import floor
 from tables import models, options, show
 
 import byoc_hw
-from byoc_hw.compiler import front_end
+from byoc_hw.compiler import region_graphs
 
 COLUMNS = ("model", "before", "after", "fewer", "before / floor", "after / floor", "plans tried", "seconds")
 
@@ -31,7 +31,7 @@ def main() -> None:
 def rows(paths: Sequence[Path], budget: int, executor: Executor) -> Iterator[tuple[object, ...]]:
     for path in paths:
         mod = byoc_hw.partition_for_hwlib(*byoc_hw.load_tflite(path), accelerator=byoc_hw.SMALL)
-        floors = [floor(graph, byoc_hw.SMALL) for graph in front_end().open_model(mod, None, None).graphs().values()]
+        floors = [floor(graph, byoc_hw.SMALL) for graph in region_graphs(mod).values()]
         least = max(sum(one.array for one in floors), sum(one.dma for one in floors))
         start = time.perf_counter()
         tuning = byoc_hw.tune(mod, executor=executor, budget=budget, progress=False)

@@ -1,4 +1,4 @@
-"""The command line: `python -m byoc_hw build`, `tune`, `run`, `schedule`, `explain` and `hal-test`."""
+"""The command line: `python -m byoc_hw build`, `tune`, `run`, `schedule`, `explain`, `plan` and `hal-test`."""
 
 from __future__ import annotations
 
@@ -9,19 +9,26 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 import byoc_hw
 from byoc_hw.accelerator import ROUNDINGS
+from byoc_hw.compiler import region_graphs
 from byoc_hw.errors import ByocHwError, InvalidInput, RunError, ToolchainMissing
 from byoc_hw.graph import Array
+from byoc_hw.plan.region import layout_of
+from byoc_hw.plan.stages import STAGES
 from byoc_hw.project import RUNNERS, Project
 from byoc_hw.report.cycles import profile
 from byoc_hw.run.files import Interface, read_model
 from byoc_hw.run.hal_test import hal_test, write_kit
 from byoc_hw.run.result import Result
 from byoc_hw.run.toolchain import DEFAULT_CFLAGS
+
+if TYPE_CHECKING:
+    import tvm
 
 ACCELERATORS = {preset.label: preset for preset in (byoc_hw.REFERENCE, byoc_hw.SMALL, byoc_hw.DIANA_DIGITAL)}
 
@@ -83,10 +90,7 @@ def _build(options: argparse.Namespace) -> None:
 def _tune(options: argparse.Namespace) -> None:
     if options.jobs < 1:
         raise InvalidInput(f"--jobs is at least 1: got {options.jobs}")
-    mod, params = byoc_hw.load_tflite(options.model)
-    mod = byoc_hw.partition_for_hwlib(
-        mod, params, accelerator=ACCELERATORS[options.accelerator], numerics=options.numerics, deny=options.deny
-    )
+    mod = _partitioned(options)
     with ProcessPoolExecutor(options.jobs) if options.jobs > 1 else nullcontext() as executor:
         tuning = byoc_hw.tune(mod, executor=executor, budget=options.budget, seed=options.seed)
     tuning.save(options.output)
@@ -116,17 +120,26 @@ def _schedule(options: argparse.Namespace) -> None:
     print(schedule)
 
 
-def _explain(options: argparse.Namespace) -> None:
+def _partitioned(options: argparse.Namespace) -> tvm.IRModule:
     mod, params = byoc_hw.load_tflite(options.model)
-    mod = byoc_hw.partition_for_hwlib(
-        mod,
-        params,
-        accelerator=ACCELERATORS[options.accelerator],
-        numerics=options.numerics,
-        deny=options.deny,
+    accelerator = ACCELERATORS[options.accelerator]
+    return byoc_hw.partition_for_hwlib(
+        mod, params, accelerator=accelerator, numerics=options.numerics, deny=options.deny
     )
-    report = byoc_hw.explain(mod)
+
+
+def _explain(options: argparse.Namespace) -> None:
+    report = byoc_hw.explain(_partitioned(options))
     print(report.to_json() if options.json else report)
+
+
+def _plan(options: argparse.Namespace) -> None:
+    accelerator = ACCELERATORS[options.accelerator]
+    graphs = region_graphs(_partitioned(options))
+    if not graphs:
+        raise InvalidInput(f"planning is of regions: nothing of the model runs on accelerator {accelerator.label}")
+    texts = (str(STAGES[options.stage](layout_of(graph, accelerator))) for graph in graphs.values())
+    print("\n\n".join(texts))
 
 
 def _hal_test(options: argparse.Namespace) -> None:
@@ -254,6 +267,14 @@ def _parser() -> argparse.ArgumentParser:
     explain.add_argument("--json", action="store_true", help="for programs")
     _add_accelerator(explain, explain)
     explain.set_defaults(command=_explain)
+
+    plan = _command(
+        commands, "plan", "show a stage of planning as text", "model.tflite --stage choices --accelerator SMALL"
+    )
+    _add_model(plan)
+    plan.add_argument("--stage", choices=STAGES, default="choices", help="what to show (%(default)s)")
+    _add_accelerator(plan, plan)
+    plan.set_defaults(command=_plan)
 
     test = _command(commands, "hal-test", "check every function of a HAL (needs no TVM)", "--hal my_hal --cflags=-O1")
     test.add_argument("--hal", type=Path, metavar="DIR", help="the C files of a HAL (the simulator)")

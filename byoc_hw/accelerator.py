@@ -263,6 +263,14 @@ class Accelerator:
                     f"accelerator {self.name}: its library has a call for each layer kind: none for {kind}"
                 )
 
+    def __repr__(self) -> str:
+        if self.library is not None:
+            return f"<Accelerator {self.name} ({self.label}): calls of {self.library.header.name}>"
+        return (
+            f"<Accelerator {self.name} ({self.label}): array {self.array_rows} x {self.array_columns}, local "
+            f"{_size(self.activation_memory)} + {_size(self.weight_memory)}, DMA {self.dma_width} bytes a cycle>"
+        )
+
     @property
     def buffer_alignment(self) -> int:
         """What every start in local memory is a multiple of, in bytes: both the array and the DMA reach it."""
@@ -289,6 +297,10 @@ class Accelerator:
             check = rule.check(layer)
             if not check.allowed:
                 yield rule, check
+
+
+def _size(nbytes: int) -> str:
+    return f"{nbytes // KIB} KiB" if nbytes % KIB == 0 else f"{nbytes} bytes"
 
 
 def _unknown_kind(layer: Layer) -> Check:

@@ -121,6 +121,11 @@ def explain(mod_or_project: tvm.IRModule | Project) -> Report:
     return _report(front_end().open_model(mod_or_project, None, None))
 
 
+def region_graphs(mod: tvm.IRModule) -> dict[str, Graph]:
+    """The regions of a partitioned module by C symbol, as `build` plans them."""
+    return front_end().open_model(mod, None, None).graphs()
+
+
 # ---------------------------------------------------------------- build
 
 

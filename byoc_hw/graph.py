@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from byoc_hw.errors import GraphError
+from byoc_hw.graph_text import graph_text
 from byoc_hw.tensor import Array, Padding, Pair, Quantization, Rounding, Tensor, scale_ratio, signed_bits
 
 __all__ = [
@@ -409,6 +410,12 @@ class Graph:
             for tensor in (*layer.inputs, layer.ofm):
                 ordered.setdefault(id(tensor), tensor)
         return tuple(ordered.values())
+
+    def __repr__(self) -> str:
+        return f"<Graph {self.name}: {len(self.layers)} layers>"
+
+    def __str__(self) -> str:
+        return graph_text(self)
 
     def verify(self) -> None:
         """Raise `GraphError` with the layer and the rule that it breaks."""

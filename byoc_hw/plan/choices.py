@@ -120,7 +120,11 @@ class Choices:
         for number, group in enumerate(self.groups):
             stop = first + group.layers
             layers = f"%{first}" if group.layers == 1 else f"%{first}..%{stop - 1}"
-            cuts = [f"%{index} {cut}" for index, cut in enumerate(self.blocks[first:stop], first) if cut is not None]
+            cuts = [
+                str(cut) if group.layers == 1 else f"%{index} {cut}"
+                for index, cut in enumerate(self.blocks[first:stop], first)
+                if cut is not None
+            ]
             weights = f"  weights in blocks {', '.join(cuts)}" if cuts else ""
             lines.append(f"group {number:<3} {layers:<10} {group}{weights}")
             first = stop

@@ -15,6 +15,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from byoc_hw.errors import PlanError
@@ -48,6 +49,16 @@ class Layout:
     def cycles(self) -> int:
         """Accelerator cycles of the region."""
         return self.order.cycles
+
+
+STAGES: Mapping[str, Callable[[Layout], object]] = {
+    "graph": lambda layout: layout.mapped.graph,
+    "mapping": lambda layout: layout.mapped,
+    "choices": lambda layout: layout.choices,
+    "work": lambda layout: layout.work,
+    "steps": lambda layout: written(layout),
+}
+"""What to look at of a region that is laid out: each prints as text."""
 
 
 def lay_out(mapped: MappedGraph, choices: Choices, *, exact: bool = False, most: int | None = None) -> Layout:

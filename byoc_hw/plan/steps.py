@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from byoc_hw.graph import Graph, Layer, Tensor
+from byoc_hw.graph_text import shape_text
 from byoc_hw.plan.region_memory import NOTHING, RegionMemory
 
 ACTIVATIONS, WEIGHTS, FLASH, SCRATCH, ARGUMENT = range(5)
@@ -182,6 +183,18 @@ class RegionPlan:
                 moved["reordered"] += step.nbytes * step.rows if space in self.reordered else 0
         return moved
 
+    def __repr__(self) -> str:
+        return f"<RegionPlan {self.graph.name}: {len(self.layers)} layers, {len(self.steps)} steps>"
+
+    def __str__(self) -> str:
+        """One line for what the region needs, then a line for each call and for each of its steps."""
+        needs = f"{len(self.flash)} bytes of flash, {self.scratch_bytes} of scratch"
+        lines = [f"plan {self.graph.name}: {len(self.layers)} layers, {len(self.steps)} steps, {needs}"]
+        for call in self.calls:
+            lines.append(f"%{call.index} {self.layers[call.index].kind}")
+            lines += [f"  {_step_text(step, self.graph)}" for step in call.steps]
+        return "\n".join([*lines, "the end", *(f"  {_step_text(step, self.graph)}" for step in self.tail)])
+
     def placed(self, offsets: Mapping[str, int]) -> RegionPlan:
         """The same plan with each block of scratch at another offset from the region's base."""
         before = {address.block: address.offset for address in self.tensors.values() if address.space == SCRATCH}
@@ -205,3 +218,32 @@ class RegionPlan:
             tensors={tensor: moved(address) for tensor, address in self.tensors.items()},
             scratch_bytes=max(ends, default=0),
         )
+
+
+_LOCAL = {ACTIVATIONS: "activations", WEIGHTS: "weights", FLASH: "flash", SCRATCH: "scratch"}
+
+
+def _address_text(address: Address, graph: Graph) -> str:
+    argument = address.space - ARGUMENT
+    inputs = len(graph.inputs)
+    named = f"in{argument}" if argument < inputs else f"out{argument - inputs}"
+    return f"{_LOCAL.get(address.space, named)}+{address.offset}"
+
+
+def _step_text(step: Step, graph: Graph) -> str:
+    slot = f"  slot {step.slot}" if step.slot else ""
+    if isinstance(step, CopyWait):
+        return f"wait copy{slot}"
+    if isinstance(step, JobWait):
+        return f"wait job{slot}"
+    if isinstance(step, Copy):
+        source, target = _address_text(step.source, graph), _address_text(step.target, graph)
+        if step.rows == 1:
+            return f"copy {source} -> {target}, {step.nbytes} bytes{slot}"
+        strides = f"strides {step.source_stride} and {step.target_stride}"
+        return f"copy {source} -> {target}, {step.rows} rows of {step.nbytes} bytes, {strides}{slot}"
+    places = {name: getattr(step, name) for name in ("ifm", "ifm2", "ofm", "psum", "weights", "params")}
+    used = ", ".join(f"{name} {offset}" for name, offset in places.items() if offset or name in ("ifm", "ofm"))
+    place = "first " if step.first else "last " if step.last else ""
+    part = "" if step.first and step.last else f"  {place}slice"
+    return f"job {shape_text(step.ifm_shape)} -> {shape_text(step.ofm_shape)}  {used}{part}{slot}"

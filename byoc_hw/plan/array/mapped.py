@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Graph
+from byoc_hw.graph_text import shape_text, value_names
+from byoc_hw.plan.array.cost import best_cycles
 from byoc_hw.plan.array.mapping import Mapping, map_layers
 from byoc_hw.plan.array.storage import Storages, storages
+from byoc_hw.plan.array.window import extents
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,34 @@ class MappedGraph:
     mapping: Mapping
     storages: Storages
     copies_transpose: bool
+
+    def __str__(self) -> str:
+        """How each layer lies on the array, one line a layer; then the storages, `s0` and so on, one line each."""
+        return "\n".join([*self._layers(), *self._storages()])
+
+    def _layers(self) -> Iterator[str]:
+        mapping = self.mapping
+        for index, layer in enumerate(mapping.layers):
+            lies = "swapped" if mapping.swapped[mapping.component[index]] else "as it stands"
+            work = f"{best_cycles(layer, self.accelerator)} cycles" if mapping.works(index) else "no work"
+            if index in mapping.copied:
+                work = "done by copies"
+            shapes = f"{shape_text(extents(layer.ifm))} -> {shape_text(extents(layer.ofm))}"
+            yield f"%{index:<4} component {mapping.component[index]:<3} {lies:<13} {layer.kind} {shapes}, {work}"
+
+    def _storages(self) -> Iterator[str]:
+        names = value_names(self.graph)
+        for storage in self.storages.all:
+            values = [names[t] for t in self.graph.tensors if self.storages.of[t] is storage]
+            arguments = [*([] if storage.source is None else [storage.source]), *storage.sinks]
+            origin = "constant" if storage.constant else "input" if storage.maker is None else f"of %{storage.maker}"
+            parts = [f"{storage.nbytes} bytes", origin, f"read by {_values(storage.readers) or 'nobody'}"]
+            parts += [f"argument {one.index}{' in another order' if one.strides else ''}" for one in arguments]
+            yield f"s{storage.index:<4} {' = '.join(values)}: {', '.join(parts)}"
+
+
+def _values(layers: Sequence[int]) -> str:
+    return ", ".join(f"%{index}" for index in layers)
 
 
 def map_graph(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from byoc_hw.graph_text import shape_text
 from byoc_hw.plan.array.storage import Storage
-from byoc_hw.plan.work.ops import Home, Op
+from byoc_hw.plan.steps import WEIGHTS, Copy
+from byoc_hw.plan.work.ops import Access, Home, LocalBuffer, Op
 
 
 @dataclass
@@ -35,6 +37,34 @@ class Work:
     ops: tuple[Op, ...]
     homes: dict[Storage, Home]
     alignment: int
+
+    def __str__(self) -> str:
+        """One line a copy or job: the layer, what it touches, its cycles.
+
+        `s3` is a storage in main memory, `a7` a buffer of local activations, `w2` one of local weights.
+        """
+        names: dict[LocalBuffer, str] = {}
+        for access in (access for op in self.ops for access in op.accesses):
+            if isinstance(access.place, LocalBuffer) and access.place not in names:
+                names[access.place] = f"{'aw'[access.place.space == WEIGHTS]}{len(names)}"
+        return "\n".join(_line(number, op, names) for number, op in enumerate(self.ops))
+
+
+def _line(number: int, op: Op, names: Mapping[LocalBuffer, str]) -> str:
+    reads, writes = (
+        ", ".join(dict.fromkeys(_place(one, names) for one in op.accesses if one.writes == writing))
+        for writing in (False, True)
+    )
+    if isinstance(op.step, Copy):
+        what = f"copy {op.step.nbytes} bytes" + (f" x {op.step.rows} rows" if op.step.rows > 1 else "")
+    else:
+        what = f"job {shape_text(op.step.ifm_shape)} -> {shape_text(op.step.ofm_shape)}"
+    return f"{number:<5} %{op.layer:<4} {what:<28} {reads or 'flash'} -> {writes}, {op.cycles} cycles"
+
+
+def _place(access: Access, names: Mapping[LocalBuffer, str]) -> str:
+    place = access.place
+    return f"{names[place] if isinstance(place, LocalBuffer) else f's{place.index}'}[{access.start}:{access.stop}]"
 
 
 def in_order(units: Sequence[Unit]) -> Iterator[Op]:
