@@ -14,12 +14,13 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from byoc_hw.accelerator import Accelerator
-from byoc_hw.graph import Conv2d, Convolution, Graph, Layer, Reshape, Tensor, Transpose, Weighted
+from byoc_hw.graph import Conv2d, Convolution, Graph, Layer, Reshape, Transpose, Weighted
 from byoc_hw.integers import ceil_div
 from byoc_hw.params.pack import PARAMS_BYTES, packed_channel_bytes
 from byoc_hw.plan.array.cost import copy_cycles
 from byoc_hw.plan.array.kinds import job_cycles
 from byoc_hw.plan.array.window import Extents
+from byoc_hw.tensor import Tensor
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ import byoc_hw
 from byoc_hw.accelerator import ROUNDINGS
 from byoc_hw.compiler import region_graphs
 from byoc_hw.errors import ByocHwError, InvalidInput, RunError, ToolchainMissing
-from byoc_hw.graph import Array
 from byoc_hw.plan.region import layout_of
 from byoc_hw.plan.stages import STAGES
 from byoc_hw.project import RUNNERS, Project
@@ -26,6 +25,7 @@ from byoc_hw.run.files import Interface, read_model
 from byoc_hw.run.hal_test import hal_test, write_kit
 from byoc_hw.run.result import Result
 from byoc_hw.run.toolchain import DEFAULT_CFLAGS
+from byoc_hw.tensor import Array
 
 if TYPE_CHECKING:
     import tvm

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from byoc_hw.errors import InvalidInput
-from byoc_hw.graph import Array, Layer, Rounding
+from byoc_hw.graph import Layer
+from byoc_hw.tensor import Array, Rounding
 
 KIB = 1024
 
@@ -222,7 +223,7 @@ class Accelerator:
     array_columns: int = 16  # output columns computed at a time
     depthwise_rows: int = 16  # channels that a depthwise job computes at a time
     job_overhead: int = 23  # cycles for each group of rows x columns in an output row
-    elementwise_width: int = 16  # elements that add, pooling and softmax read a cycle
+    elementwise_width: int = 16  # elements that element-wise layers and pooling read a cycle
 
     activation_memory: int = 256 * KIB
     weight_memory: int = 64 * KIB

@@ -20,30 +20,6 @@ from byoc_hw.errors import GraphError
 from byoc_hw.graph_text import graph_text
 from byoc_hw.tensor import Array, Padding, Pair, Quantization, Rounding, Tensor, scale_ratio, signed_bits
 
-__all__ = [
-    "LAYER_KINDS",
-    "Add",
-    "Array",
-    "BaseLayer",
-    "Conv2d",
-    "Convolution",
-    "Dense",
-    "DepthwiseConv2d",
-    "Graph",
-    "Layer",
-    "Padding",
-    "Pair",
-    "Pool2d",
-    "Quantization",
-    "Reshape",
-    "Rounding",
-    "Softmax",
-    "Tensor",
-    "Transpose",
-    "Weighted",
-    "output_extent",
-]
-
 Problem = tuple[str, str]
 """A rule that a layer breaks, and what was found."""
 
@@ -125,9 +101,7 @@ class BaseWeighted(BaseLayer):
         if self.bias is not None and self.bias.data is not None:
             bound = bound + np.abs(self.bias.data.astype(np.int64))
         ratio = np.asarray(self.accumulator.scale, np.float64) / self.ofm.quantization.scale[0]
-        # TFLite shifts left in 32 bits, by the power of two above the ratio, before it multiplies.
-        grown = bound * ratio if self.rounding == "upward" else bound * 2.0 ** np.frexp(ratio)[1]
-        return signed_bits(max(float(bound.max()), float(grown.max())))
+        return _scaled_bits(bound, ratio, self.rounding)
 
     def problems(self) -> Iterator[Problem]:
         if self.weights.data is None:
@@ -224,10 +198,8 @@ class Dense(BaseWeighted):
 
 
 @dataclass(frozen=True, eq=False)
-class Add(BaseLayer):
-    """Element-wise quantized addition of two tensors of one shape; each has its own quantization."""
-
-    kind: ClassVar[str] = "add"
+class BasePairwise(BaseLayer):
+    """An element-wise layer of two tensors of one shape; each has its own quantization."""
 
     ifm2: Tensor
     act_min: int = -128
@@ -237,6 +209,20 @@ class Add(BaseLayer):
     def inputs(self) -> tuple[Tensor, ...]:
         return (self.ifm, self.ifm2)
 
+    def problems(self) -> Iterator[Problem]:
+        shapes = (self.ifm.shape, self.ifm2.shape, self.ofm.shape)
+        if len(set(shapes)) != 1:
+            yield "both inputs and the output have one shape", ", ".join(map(str, shapes))
+        if None in (self.ifm.quantization, self.ifm2.quantization, self.ofm.quantization):
+            yield "inputs and output are quantized", "no scale"
+
+
+@dataclass(frozen=True, eq=False)
+class Add(BasePairwise):
+    """Element-wise quantized addition."""
+
+    kind: ClassVar[str] = "add"
+
     @property
     def sum_bits(self) -> int:
         """Width, with the sign, of the largest sum of the scaled inputs."""
@@ -245,12 +231,8 @@ class Add(BaseLayer):
         return signed_bits(255 * sum(scale_ratio(tensor, self.ofm) for tensor in self.inputs))
 
     def problems(self) -> Iterator[Problem]:
-        shapes = (self.ifm.shape, self.ifm2.shape, self.ofm.shape)
-        if len(set(shapes)) != 1:
-            yield "both inputs and the output have one shape", ", ".join(map(str, shapes))
-        if None in (self.ifm.quantization, self.ifm2.quantization, self.ofm.quantization):
-            yield "inputs and output are quantized", "no scale"
-        elif self.rounding == "tflite":
+        yield from super().problems()
+        if self.rounding == "tflite":
             ratio = max(scale_ratio(tensor, self.ofm) for tensor in self.inputs)
             if 2 * ratio >= 1 << 20:
                 yield "an input's scale is less than 2^19 of the output's, as TFLite's rounding asks", f"{ratio:g}"
@@ -358,6 +340,13 @@ class Transpose(BaseLayer):
             yield f"axes permute the {len(self.ifm.shape)} dimensions of the input", str(self.axes)
         elif self.ofm.shape != tuple(self.ifm.shape[axis] for axis in self.axes):
             yield f"axes turn {self.ifm.shape} into {self.ofm.shape}", str(self.axes)
+
+
+def _scaled_bits(bound: Array | float, ratio: Array | float, rounding: Rounding) -> int:
+    """Width, with the sign, of values within +-bound, before and after they are scaled by a ratio."""
+    # TFLite shifts left in 32 bits, by the power of two above the ratio, before it multiplies.
+    grown = bound * (ratio if rounding == "upward" else 2.0 ** np.frexp(ratio)[1])
+    return signed_bits(float(max(np.max(bound), np.max(grown))))
 
 
 Convolution = Conv2d | DepthwiseConv2d

@@ -12,10 +12,10 @@ import numpy as np
 from byoc_hw.compiler import front_end
 from byoc_hw.errors import InvalidInput, ToolchainMissing
 from byoc_hw.frontend.seam import LayerReference
-from byoc_hw.graph import Array
 from byoc_hw.project import Project
 from byoc_hw.run.files import Inputs
 from byoc_hw.run.toolchain import Toolchain
+from byoc_hw.tensor import Array
 
 TFLITE_RUNTIME = "tflite-runtime==2.14.0"
 """The build of TFLite whose reference kernels numerics="tflite" follows; others differ from it."""

@@ -11,8 +11,9 @@ from tvm.relay.dataflow_pattern import is_op, wildcard
 
 from byoc_hw.frontend.relay import read
 from byoc_hw.frontend.relay.match import Match
-from byoc_hw.graph import Dense, Quantization, Tensor
+from byoc_hw.graph import Dense
 from byoc_hw.pattern import Form, register_pattern
+from byoc_hw.tensor import Quantization, Tensor
 
 
 def to_dense(match: Match) -> Dense:

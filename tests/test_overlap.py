@@ -14,11 +14,12 @@ from byoc_hw import compiler
 from byoc_hw.accelerator import REFERENCE
 from byoc_hw.errors import RunError
 from byoc_hw.frontend.relay.reference import Reference
-from byoc_hw.graph import Graph, Reshape, Tensor
+from byoc_hw.graph import Graph, Reshape
 from byoc_hw.overlap import overlapped
 from byoc_hw.plan.place.arena import place_model
 from byoc_hw.plan.region_memory import Lifetime, RegionMemory
 from byoc_hw.program import Buffer, CopyCall, HostCall, Program, RegionCall, WaitCall, Workspace
+from byoc_hw.tensor import Tensor
 
 
 def buffer(name, role="intermediate"):

@@ -16,8 +16,9 @@ from byoc_hw.accelerator import REFERENCE
 from byoc_hw.demo import heldout, model_path
 from byoc_hw.errors import InvalidInput
 from byoc_hw.frontend.relay.record import regions
-from byoc_hw.graph import Dense, Quantization, Tensor
+from byoc_hw.graph import Dense
 from byoc_hw.params.requantize import scale_of_ratio, sum_scales
+from byoc_hw.tensor import Quantization, Tensor
 
 pytest.importorskip("tflite_runtime", reason="the oracle: install the package tflite-runtime==2.14.0")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from byoc_hw.graph import Array
+from byoc_hw.tensor import Array
 
 _HERE = Path(__file__).parent
 

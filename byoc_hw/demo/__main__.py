@@ -12,8 +12,8 @@ import numpy as np
 import byoc_hw
 from byoc_hw.demo import Heldout, heldout, model_path
 from byoc_hw.frontend.relay.reference import Reference
-from byoc_hw.graph import Array
 from byoc_hw.report.cycles import cycle_table
+from byoc_hw.tensor import Array
 
 TRACED = 10
 """How many digits are compared layer by layer."""

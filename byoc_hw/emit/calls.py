@@ -1,29 +1,14 @@
-"""Descriptors of the layers and the calls of their HWlib wrappers, one entry for each layer kind."""
+"""Descriptors of layers and calls of their HWlib wrappers: the one place of this room that tells kinds apart."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from math import prod
+from collections.abc import Mapping
 from typing import Any
 
+from typing_extensions import assert_never
+
 from byoc_hw.emit import c
-from byoc_hw.errors import Unsupported
-from byoc_hw.graph import (
-    Add,
-    Conv2d,
-    Dense,
-    DepthwiseConv2d,
-    Layer,
-    Padding,
-    Pair,
-    Pool2d,
-    Reshape,
-    Rounding,
-    Softmax,
-    Tensor,
-    Transpose,
-)
+from byoc_hw.graph import Add, Conv2d, Dense, DepthwiseConv2d, Layer, Pool2d, Reshape, Softmax, Transpose, Weighted
 from byoc_hw.params.requantize import (
     Scale,
     add_scales,
@@ -33,7 +18,9 @@ from byoc_hw.params.requantize import (
     softmax_scale,
     zero_point,
 )
+from byoc_hw.plan.array.window import extents
 from byoc_hw.plan.steps import ARGUMENT, Address
+from byoc_hw.tensor import Padding, Pair, Rounding, Tensor
 
 Value = str | Mapping[str, str]
 Fields = dict[str, Value]
@@ -54,8 +41,7 @@ def _head(layer_id: int, kind: str, rounding: Rounding) -> dict[str, str]:
 
 
 def _shape(tensor: Tensor) -> Value:
-    """(batch, height, width, channels) or fewer dimensions, which then lack the outer ones."""
-    height, width, channels = prod(tensor.shape[:-2]), *((1, *tensor.shape)[-2:])
+    height, width, channels = extents(tensor)
     return {"height": str(height), "width": str(width), "channels": str(channels)}
 
 
@@ -75,11 +61,11 @@ def _clamp(layer: Any) -> Fields:
     return {"act_min": str(layer.act_min), "act_max": str(layer.act_max)}
 
 
-def _weighted(layer: Conv2d | Dense, kernel: Pair, strides: Pair, padding: Padding) -> Fields:
+def _weighted(layer: Weighted, strides: Pair, padding: Padding) -> Fields:
     return {
         "ifm": _shape(layer.ifm),
         "ofm": _shape(layer.ofm),
-        **_pair("kernel", kernel),
+        **_pair("kernel", layer.kernel),
         **_pair("stride", strides),
         **_padding(padding),
         "weight_bits": str(layer.weights.bits),
@@ -88,14 +74,6 @@ def _weighted(layer: Conv2d | Dense, kernel: Pair, strides: Pair, padding: Paddi
         "ofm_zero_point": str(zero_point(layer, layer.ofm)),
         **_clamp(layer),
     }
-
-
-def _conv2d(layer: Conv2d) -> Fields:
-    return _weighted(layer, layer.kernel, layer.strides, layer.padding)
-
-
-def _dense(layer: Dense) -> Fields:
-    return _weighted(layer, (1, 1), (1, 1), (0, 0, 0, 0))
 
 
 def _add(layer: Add) -> Fields:
@@ -134,53 +112,39 @@ def _softmax(layer: Softmax) -> Fields:
     return {"shape": _shape(layer.ofm), "scale": _scale(scale), "diff_min": str(least)}
 
 
-def _bare(layer: Layer) -> Fields:
-    return {}
+def _descriptor(layer: Layer) -> tuple[str, Fields]:
+    """The type of a layer's descriptor, and its fields behind the head that all have."""
+    match layer:
+        case Conv2d() | DepthwiseConv2d():
+            return "hwlib_conv2d_t", _weighted(layer, layer.strides, layer.padding)
+        case Dense():
+            return "hwlib_conv2d_t", _weighted(layer, (1, 1), (0, 0, 0, 0))
+        case Add():
+            return "hwlib_add_t", _add(layer)
+        case Pool2d():
+            return "hwlib_pool2d_t", _pool2d(layer)
+        case Softmax():
+            return "hwlib_softmax_t", _softmax(layer)
+        case Reshape() | Transpose():
+            return "hwlib_layer_t", {}
+        case _:
+            assert_never(layer)
 
 
 # ---------------------------------------------------------------- calls
 
 
-@dataclass(frozen=True)
-class Wrapper:
-    """How a layer kind reaches HWlib: the wrapper, its descriptor's type, kind and fields."""
-
-    function: str
-    type: str
-    kind: str
-    fields: Callable[[Any], Fields]
-
-
-WRAPPERS: Mapping[str, Wrapper] = {
-    Conv2d.kind: Wrapper("hwlib_conv2d", "hwlib_conv2d_t", "HWLIB_CONV2D", _conv2d),
-    DepthwiseConv2d.kind: Wrapper("hwlib_depthwise_conv2d", "hwlib_conv2d_t", "HWLIB_DEPTHWISE_CONV2D", _conv2d),
-    Dense.kind: Wrapper("hwlib_dense", "hwlib_conv2d_t", "HWLIB_DENSE", _dense),
-    Add.kind: Wrapper("hwlib_add", "hwlib_add_t", "HWLIB_ADD", _add),
-    Pool2d.kind: Wrapper("hwlib_pool2d", "hwlib_pool2d_t", "HWLIB_POOL2D", _pool2d),
-    Softmax.kind: Wrapper("hwlib_softmax", "hwlib_softmax_t", "HWLIB_SOFTMAX", _softmax),
-    Reshape.kind: Wrapper("hwlib_reshape", "hwlib_layer_t", "HWLIB_RESHAPE", _bare),
-    Transpose.kind: Wrapper("hwlib_transpose", "hwlib_layer_t", "HWLIB_TRANSPOSE", _bare),
-}
-
-
-def wrapper(layer: Layer) -> Wrapper:
-    """The wrapper of the layer's kind; `Unsupported` where HWlib has none."""
-    if layer.kind not in WRAPPERS:
-        raise Unsupported(f"{layer.name}: layer kind is one of {', '.join(WRAPPERS)}: got {layer.kind}")
-    return WRAPPERS[layer.kind]
-
-
 def descriptor(name: str, layer: Layer, layer_id: int) -> str:
     """The `static const` descriptor of a layer."""
-    kind = wrapper(layer)
-    head, own = _head(layer_id, kind.kind, layer.rounding), kind.fields(layer)
+    c_type, own = _descriptor(layer)
+    head = _head(layer_id, f"HWLIB_{layer.kind.upper()}", layer.rounding)
     values: Mapping[str, Value] = {"layer": head, **own} if own else head
-    return "\n".join([f"static const {kind.type} {name} = {{", *c.fields(values), "};\n"])
+    return "\n".join([f"static const {c_type} {name} = {{", *c.fields(values), "};\n"])
 
 
 def call(layer: Layer, running: str, descriptor_name: str, planned: tuple[int, int]) -> str:
     """The wrapper's call in a running region: an expression that gives its status."""
-    return f"{wrapper(layer).function}({running}, &{descriptor_name}, {steps(planned)})"
+    return f"hwlib_{layer.kind}({running}, &{descriptor_name}, {steps(planned)})"
 
 
 def steps(planned: tuple[int, int]) -> str:

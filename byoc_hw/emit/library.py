@@ -9,8 +9,8 @@ import numpy as np
 from byoc_hw.accelerator import Operands
 from byoc_hw.emit import c
 from byoc_hw.emit.numbering import number_region
-from byoc_hw.graph import Tensor
 from byoc_hw.plan.library import LibraryPlan
+from byoc_hw.tensor import Tensor
 
 
 def library_arrays(plan: LibraryPlan, alignment: int) -> str:

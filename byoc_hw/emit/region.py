@@ -13,10 +13,11 @@ from byoc_hw.emit import c, calls
 from byoc_hw.emit.library import library_arrays, library_body
 from byoc_hw.emit.numbering import number_region
 from byoc_hw.errors import PlanError
-from byoc_hw.graph import Graph, Layer, Tensor
+from byoc_hw.graph import Graph, Layer
 from byoc_hw.plan.library import LibraryPlan
 from byoc_hw.plan.planned import PlannedRegion
 from byoc_hw.plan.steps import Copy, CopyWait, Job, JobWait, RegionPlan, Step
+from byoc_hw.tensor import Tensor
 
 
 def alignment_of(accelerator: Accelerator) -> int:

@@ -13,11 +13,12 @@ from typing import Any
 
 from byoc_hw.emit.numbering import number_calls
 from byoc_hw.errors import PlanError
-from byoc_hw.graph import Layer, Reshape, Tensor, Transpose
+from byoc_hw.graph import Layer, Reshape, Transpose
 from byoc_hw.plan.library import LibraryPlan
 from byoc_hw.plan.planned import PlannedRegion
 from byoc_hw.plan.steps import Image, Job
 from byoc_hw.program import Buffer, CopyCall, HostCall, Program, RegionCall
+from byoc_hw.tensor import Tensor
 
 TraceSource = dict[str, int]
 """Where bytes come from: {"layer": ..., "offset": ...} or {"input": ..., "offset": ...}."""

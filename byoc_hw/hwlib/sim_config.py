@@ -11,12 +11,11 @@ from typing import TypeVar
 
 from byoc_hw.accelerator import Accelerator, Limits
 from byoc_hw.errors import InvalidInput
+from byoc_hw.graph import LAYER_KINDS, Reshape, Transpose, Weighted
 
 _ROUNDINGS = {"upward": "HWLIB_ROUND_UPWARD", "tflite": "HWLIB_ROUND_TFLITE"}
 _WEIGHT_BITS = (8, 4, 2)
-_WINDOWED = ("conv2d", "depthwise_conv2d", "pool2d")
-_WEIGHTED = ("conv2d", "depthwise_conv2d", "dense")
-_JOB_KINDS = ("conv2d", "depthwise_conv2d", "dense", "add", "pool2d", "softmax")
+_JOB_KINDS = {kind: cls for kind, cls in LAYER_KINDS.items() if not issubclass(cls, Reshape | Transpose)}
 _ANY_KERNEL = (255, 255)  # what a descriptor can say
 _STRIDES = tuple(range(1, 32))  # what fits a mask
 
@@ -81,16 +80,16 @@ def _machine(accelerator: Accelerator) -> Iterator[Macro]:
 def _kinds(accelerator: Accelerator) -> Iterator[Macro]:
     kinds = [kind for kind in _JOB_KINDS if kind in accelerator.limits]
     yield "KINDS", _mask(f"HWLIB_{kind.upper()}" for kind in kinds), "the layer kinds that the array takes"
-    for kind in _JOB_KINDS:
+    for kind, cls in _JOB_KINDS.items():
         limits = accelerator.limits.get(kind, Limits(max_kernel=(0, 0), strides=(), weight_bits=()))
         prefix = kind.upper()
-        if kind in _WINDOWED:
+        if hasattr(cls, "strides"):
             height, width = limits.max_kernel or _ANY_KERNEL
             strides = _STRIDES if limits.strides is None else limits.strides
             yield f"{prefix}_KERNEL_H", f"{height}u", f"{kind}: largest kernel, rows"
             yield f"{prefix}_KERNEL_W", f"{width}u", f"{kind}: largest kernel, columns"
             yield f"{prefix}_STRIDES", _mask(_known(accelerator, "stride", strides, _STRIDES)), f"{kind}: strides"
-        if kind in _WEIGHTED:
+        if issubclass(cls, Weighted):
             bits = _WEIGHT_BITS if limits.weight_bits is None else limits.weight_bits
             yield (
                 f"{prefix}_WEIGHT_BITS",

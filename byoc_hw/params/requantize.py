@@ -20,7 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from byoc_hw.errors import GraphError, Unsupported
-from byoc_hw.graph import Add, Dense, Layer, Pool2d, Quantization, Rounding, Softmax, Tensor, Weighted
+from byoc_hw.graph import Add, Dense, Layer, Pool2d, Softmax, Weighted
+from byoc_hw.tensor import Quantization, Rounding, Tensor
 
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from byoc_hw.graph import Graph, Layer, Tensor
+from byoc_hw.graph import Graph, Layer
 from byoc_hw.graph_text import shape_text
 from byoc_hw.plan.region_memory import NOTHING, RegionMemory
+from byoc_hw.tensor import Tensor
 
 ACTIVATIONS, WEIGHTS, FLASH, SCRATCH, ARGUMENT = range(5)
 """Spaces of an address; a region's arguments follow `ARGUMENT`, inputs first."""

@@ -12,9 +12,9 @@ import numpy as np
 
 from byoc_hw.emit.files import GENERATOR, METADATA, METADATA_FORMAT
 from byoc_hw.errors import InvalidInput, RunError
-from byoc_hw.graph import Array
 from byoc_hw.run.result import Cycles, EndToEnd, HostInstructions, LayerCount, LayerCycles, Result
 from byoc_hw.run.trace import Assembly, layer_outputs, read_assemblies, read_records
+from byoc_hw.tensor import Array
 
 Inputs = Array | Sequence[Array] | Mapping[str, Array]
 """The inputs of one inference: an array where the model has one input, a list in the model's order, or by name."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from byoc_hw.graph import Array
+from byoc_hw.tensor import Array
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,12 @@ import numpy as np
 
 from byoc_hw.accelerator import REFERENCE, Accelerator
 from byoc_hw.emit.files import Parts
-from byoc_hw.graph import Add, Conv2d, Dense, Graph, Pool2d, Quantization, Reshape, Tensor
+from byoc_hw.graph import Add, Conv2d, Dense, Graph, Pool2d, Reshape
 from byoc_hw.plan.place.arena import ModelMemory, place_model
 from byoc_hw.plan.planned import PlannedRegion
 from byoc_hw.plan.region import plan_region
 from byoc_hw.program import Buffer, CopyCall, HostCall, Program, RegionCall
+from byoc_hw.tensor import Quantization, Tensor
 
 SCALE = Quantization((0.5,), (3,))
 WEIGHT_SCALE = Quantization((0.25,), (0,))

@@ -9,10 +9,9 @@ from emit_samples import sample_graph, tensor
 
 import byoc_hw.hwlib
 from byoc_hw.accelerator import REFERENCE
-from byoc_hw.emit.calls import WRAPPERS
 from byoc_hw.emit.region import code, region_source
 from byoc_hw.errors import PlanError
-from byoc_hw.graph import Add, Graph, Reshape, Transpose
+from byoc_hw.graph import Add, Graph, Reshape
 from byoc_hw.plan.region import plan_region
 from byoc_hw.plan.steps import (
     ACTIVATIONS,
@@ -110,8 +109,3 @@ def test_region_without_flash_scratch_or_steps_compiles(tmp_path: Path) -> None:
         '#include "hwlib.h"\nint32_t empty_region(const int8_t *, int8_t *, uint8_t *);\n' + code(plan, 0)
     )
     compiles(source)
-
-
-def test_every_layer_kind_has_a_wrapper() -> None:
-    others = {"depthwise_conv2d", "dense", "add", "pool2d", "softmax", "reshape", Transpose.kind}
-    assert WRAPPERS.keys() == {"conv2d", *others}

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from byoc_hw.errors import GraphError, Unsupported
-from byoc_hw.graph import Add, Conv2d, Dense, Pool2d, Quantization, Softmax, Tensor
+from byoc_hw.graph import Add, Conv2d, Dense, Pool2d, Softmax
 from byoc_hw.params.requantize import (
     DEAD,
     IDENTITY,
@@ -24,6 +24,7 @@ from byoc_hw.params.requantize import (
     sum_scales,
     weight_values,
 )
+from byoc_hw.tensor import Quantization, Tensor
 
 FLOAT32 = st.floats(2.0**-15, 2.0**15, width=32)
 INT32 = st.integers(-(2**31), 2**31 - 1)

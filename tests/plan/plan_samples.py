@@ -5,20 +5,8 @@ from dataclasses import replace
 import numpy as np
 
 from byoc_hw.accelerator import REFERENCE
-from byoc_hw.graph import (
-    Add,
-    Conv2d,
-    Dense,
-    DepthwiseConv2d,
-    Graph,
-    Pool2d,
-    Quantization,
-    Reshape,
-    Softmax,
-    Tensor,
-    Transpose,
-    output_extent,
-)
+from byoc_hw.graph import Add, Conv2d, Dense, DepthwiseConv2d, Graph, Pool2d, Reshape, Softmax, Transpose, output_extent
+from byoc_hw.tensor import Quantization, Tensor
 
 
 def accelerator(activations=256 * 1024, weights=64 * 1024, **changes):

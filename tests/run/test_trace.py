@@ -11,12 +11,13 @@ from emit_samples import SCALE, place_all, sample_graph, sample_parts
 from byoc_hw.accelerator import REFERENCE, SMALL
 from byoc_hw.emit.files import METADATA, Parts, project_files, write_project
 from byoc_hw.errors import InvalidInput, PlanError, RunError
-from byoc_hw.graph import Add, Graph, Reshape, Tensor, Transpose
+from byoc_hw.graph import Add, Graph, Reshape, Transpose
 from byoc_hw.plan.region import plan_region
 from byoc_hw.program import Buffer, Program, RegionCall
 from byoc_hw.run.host import run_on_host
 from byoc_hw.run.toolchain import Toolchain
 from byoc_hw.run.trace import Jobs, OutputBox, read_records
+from byoc_hw.tensor import Tensor
 
 LEFT, RIGHT = OutputBox(0, (2, 2, 2), (6, 2, 1)), OutputBox(2, (2, 2, 2), (6, 2, 1))
 """The left and the right two of three columns, two rows of two channels."""

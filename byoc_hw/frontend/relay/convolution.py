@@ -10,8 +10,8 @@ from tvm.relay import dataflow_pattern as dfp
 
 from byoc_hw.frontend.relay import read
 from byoc_hw.frontend.relay.match import Match
-from byoc_hw.graph import Padding, Quantization, Tensor
 from byoc_hw.pattern import Form, NotALayer
+from byoc_hw.tensor import Padding, Quantization, Tensor
 
 
 def convolution_forms() -> tuple[Form, Form]:

@@ -16,7 +16,7 @@ from tvm import relay
 from byoc_hw.frontend.relay.compose import called_with, rebuild_calls
 from byoc_hw.frontend.relay.read import constant
 from byoc_hw.frontend.relay.sources import operator_name
-from byoc_hw.graph import Array
+from byoc_hw.tensor import Array
 
 _UNDEFINED_SHIFT = 63
 _HARMLESS_RATIO = 2.0**-20

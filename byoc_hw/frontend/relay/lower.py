@@ -13,7 +13,8 @@ from byoc_hw.errors import PatternError, Unsupported
 from byoc_hw.frontend.relay import read
 from byoc_hw.frontend.relay.sources import calls_in_order, operator_name, source_names
 from byoc_hw.frontend.relay.table import parse_composite
-from byoc_hw.graph import Graph, Layer, Quantization, Reshape, Tensor, Transpose
+from byoc_hw.graph import Graph, Layer, Reshape, Transpose
+from byoc_hw.tensor import Quantization, Tensor
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,9 @@ from byoc_hw.frontend.relay.compose import called_with, rebuild_calls, without_c
 from byoc_hw.frontend.relay.lower import lower_region, region_layout
 from byoc_hw.frontend.relay.sources import operator_name, source_names
 from byoc_hw.frontend.relay.table import Planner, entries, parse_composite
-from byoc_hw.graph import Convolution, Padding, Transpose
+from byoc_hw.graph import Convolution, Transpose
 from byoc_hw.pattern import Recorder
+from byoc_hw.tensor import Padding
 
 _ELEMENTWISE = ("qnn.requantize", "clip")
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from tvm import relay
@@ -15,8 +15,9 @@ from tvm.relay import dataflow_pattern as dfp
 
 from byoc_hw.frontend.relay.match import Match
 from byoc_hw.frontend.relay.sources import operator_name, source_names
-from byoc_hw.graph import Array, Padding, Pair, Pool2d, Quantization, Tensor
+from byoc_hw.graph import Pool2d
 from byoc_hw.pattern import NotALayer
+from byoc_hw.tensor import Array, Padding, Pair, Quantization, Tensor
 
 # ---------------------------------------------------------------- pieces of patterns
 
@@ -188,6 +189,25 @@ def one_zero_point(zero_point: relay.Expr) -> tuple[int]:
 def reshaped(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
     """The same tensor under another shape."""
     return replace(tensor, shape=shape)
+
+
+# ---------------------------------------------------------------- two tensors, element by element
+
+
+def pairwise(match: Match, call: relay.Call) -> dict[str, Any]:
+    """The fields of an element-wise layer of two tensors, from a qnn operator of two; raises `NotALayer`."""
+    lhs, rhs, lhs_scale, lhs_zero_point, rhs_scale, rhs_zero_point, scale, zero_point = call.args
+    name = layer_name(call)
+    act_min, act_max = clip_range(match)
+    return {
+        "name": name,
+        "source": match.sources,
+        "ifm": activation(lhs, f"{name}_ifm", quantization=scalar_quantization(lhs_scale, lhs_zero_point)),
+        "ifm2": activation(rhs, f"{name}_ifm2", quantization=scalar_quantization(rhs_scale, rhs_zero_point)),
+        "ofm": activation(match.root, name, quantization=scalar_quantization(scale, zero_point)),
+        "act_min": act_min,
+        "act_max": act_max,
+    }
 
 
 # ---------------------------------------------------------------- pooling

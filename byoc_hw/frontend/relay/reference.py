@@ -18,7 +18,7 @@ from byoc_hw.frontend.relay.lower import layer_values
 from byoc_hw.frontend.relay.partition import folding, prepare
 from byoc_hw.frontend.relay.record import regions
 from byoc_hw.frontend.relay.serial import serial
-from byoc_hw.graph import Array
+from byoc_hw.tensor import Array
 
 # The wheel's bare `llvm` may mean another processor; a named one may fuse float operations.
 _TARGET = "llvm -mtriple=x86_64-unknown-linux-gnu"

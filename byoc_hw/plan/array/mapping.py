@@ -16,10 +16,11 @@ import numpy as np
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
-from byoc_hw.graph import Graph, Layer, Tensor, Transpose
+from byoc_hw.graph import Graph, Layer, Transpose
 from byoc_hw.plan.array.cost import best_cycles, copy_cycles
 from byoc_hw.plan.array.kinds import Alias, Run, Window, geometry
 from byoc_hw.plan.array.window import extents
+from byoc_hw.tensor import Tensor
 
 
 @dataclass(frozen=True)

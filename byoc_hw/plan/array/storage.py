@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from byoc_hw.graph import Graph, Layer, Tensor, Transpose
+from byoc_hw.graph import Graph, Layer, Transpose
 from byoc_hw.plan.array.kinds import Alias, Run, geometry
 from byoc_hw.plan.array.mapping import Mapping
 from byoc_hw.plan.array.transfers import dense_strides
 from byoc_hw.plan.array.window import Extents, extents
+from byoc_hw.tensor import Tensor
 
 
 @dataclass(frozen=True)

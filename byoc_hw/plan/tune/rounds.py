@@ -19,13 +19,14 @@ from typing import Any, NamedTuple
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
-from byoc_hw.graph import Graph, Layer, Tensor
+from byoc_hw.graph import Graph, Layer
 from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.search.planner import best_layout
 from byoc_hw.plan.stages import lay_out
 from byoc_hw.plan.steps import SCRATCH
 from byoc_hw.plan.tune.moves import step
 from byoc_hw.plan.tune.space import SearchSpace
+from byoc_hw.tensor import Tensor
 
 BATCH = 16
 """Plans of a round: a constant, so that the outcome does not depend on the number of workers."""

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from byoc_hw.accelerator import Accelerator
-from byoc_hw.graph import Layer, Tensor, Weighted
+from byoc_hw.graph import Layer, Weighted
 from byoc_hw.integers import round_up
 from byoc_hw.params.pack import PARAMS_BYTES, pack, pack_params
 from byoc_hw.params.requantize import folded_bias, sum_scales, weight_values
 from byoc_hw.plan.array.weight_blocks import weights_bytes
 from byoc_hw.plan.steps import FLASH, Address
+from byoc_hw.tensor import Tensor
 
 
 @dataclass(frozen=True)

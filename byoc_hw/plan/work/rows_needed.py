@@ -10,12 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 
-from byoc_hw.graph import Layer, Tensor
+from byoc_hw.graph import Layer
 from byoc_hw.integers import ceil_div
 from byoc_hw.plan.array.kinds import Window, geometry
 from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.array.transfers import linear_chunks
 from byoc_hw.plan.array.window import extents
+from byoc_hw.tensor import Tensor
 
 Span = tuple[int, int]
 """From the first to before the second: bytes of a storage, or rows of a tensor."""
