@@ -1,4 +1,4 @@
-"""A generated project: its directory, its memory, and running it."""
+"""A generated C project: its memory, its report, its schedule, and running it."""
 
 from __future__ import annotations
 
@@ -27,13 +27,17 @@ RUNNERS = tuple(_RUN)
 
 @dataclass(frozen=True)
 class Memory:
-    """What a project needs, in bytes.
+    """RAM and flash of a project, in bytes.
 
-    `arena` is the one static buffer for everything that is written (the caller's inputs and outputs
-    are not in it, unless built so), `lower_bound` the largest sum of what is alive at once, in `peak`,
-    whose `owners` give the bytes that each has there. `gap` is what a better placement could save at
-    most. `tvm` is the arena that TVM's own planner makes for the same module, with a piece of scratch
-    for each region. `blocks` is what lies in the arena and where, by name: (owner, offset, bytes).
+    `arena` is the one static buffer for all that the model writes. Inputs and outputs are the caller's,
+    and not in it, unless the project was built with `io_in_arena`. `blocks` is what lies in it, by name:
+    (owner, offset, bytes).
+
+    `lower_bound` is the largest sum of bytes that are alive at the same time. That is at `peak`, a layer
+    or function, and `owners` has the bytes of each owner there. `gap` is the most that a better placement
+    could save. `tvm` is the arena that TVM's own planner makes for the same module, plus the scratch of
+    every region.
+
     `flash` is constant data by owner, without code.
     """
 
@@ -65,7 +69,7 @@ class Memory:
 
 
 class Project:
-    """A C project on disk. Needs neither Python nor TVM; this class is how Python runs it.
+    """A C project on disk. The project itself needs neither Python nor TVM; this class runs it from Python.
 
     `Project(directory)` opens one that was built before; `InvalidInput` if the directory holds none.
     """
@@ -103,20 +107,20 @@ class Project:
 
     @cached_property
     def report(self) -> Report:
-        """What goes where, and why not."""
+        """The offload report: where each operator runs, and why not on the accelerator."""
         return Report.from_plain(self._metadata["report"])
 
     @cached_property
     def schedule(self) -> schedule.Schedule:
-        """When the engines work and what lies in memory meanwhile, as planned: a table and pictures."""
+        """The planned times: when the engines work, and what memory holds; as a table and as pictures."""
         return schedule.from_metadata(self._metadata)
 
     @property
     def layers(self) -> list[dict[str, Any]]:
         """Every layer and host function in the order of execution.
 
-        Each with its number `id` (what a failing run, a profile and a trace name it by), `name`,
-        `kind`, `region` (None on the host) and `source` operators.
+        Each has `id` (its number in errors, profiles and traces), `name`, `kind`, `region` (None on the
+        host) and `source`, the operators that it was made of.
         """
         return list(self._metadata["layers"])
 
@@ -129,13 +133,13 @@ class Project:
         timeout: float = 120.0,
         toolchain: Toolchain = Toolchain(),
     ) -> Result:
-        """One inference of the generated C, built where anything changed.
+        """Build the project, where anything changed, and run one inference.
 
-        `on` is "host", or "riscv32": the same sources on a bare-metal core that QEMU emulates, with
-        exact counts of what it executes. `inputs` by name (the model file's), in the model's order, or
-        one array; each has exactly the model's shape and dtype. With `trace`, on the simulator only, the
-        result has every layer's output. `timeout` is in seconds, for the run. `toolchain` has the compiler,
-        its flags, and a HAL of your own instead of the simulator.
+        `inputs` are given by name (as in the model file), as a list in the model's order, or as one array;
+        each has exactly the model's shape and dtype. `on` is "host", or "riscv32": the same sources on a
+        bare-metal core that QEMU emulates, with exact counts of what it executes. With `trace` the result
+        has every layer's output; your own HAL gives no trace. `timeout` is in seconds, for the run.
+        `toolchain` says how to build: compiler, flags, your own HAL.
 
         Raises `InvalidInput`, `ToolchainMissing` (with the package to install), or `RunError` with
         what compiler or program said and where it was.
@@ -151,7 +155,7 @@ class Project:
         timeout: float = 120.0,
         toolchain: Toolchain = Toolchain(),
     ) -> list[Result]:
-        """Several inferences, one after another in one process. As `run`."""
+        """Run several inferences, one after another in one process; otherwise as `run`."""
         return self._run(inferences, on, toolchain, trace, timeout)
 
     def build(
@@ -161,7 +165,7 @@ class Project:
         trace: bool = False,
         toolchain: Toolchain = Toolchain(),
     ) -> Path:
-        """Build the program without running it; its path. As `run`."""
+        """Build the program without running it; the path of the program. Arguments and errors are those of `run`."""
         self._check_runner(on)
         return build_program(self.directory, on, toolchain, trace=trace)
 

@@ -1,4 +1,4 @@
-"""What tuning found, as data: saved, shipped, and applied again by `build`. Needs no TVM."""
+"""The plans that tuning found, as data: saved to a file, and applied by `build`. Needs no TVM."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _TITLES = ("region", "layers", "before", "after", "fewer", "plans tried")
 class Tuning:
     """The best plan that was found for each region of a model.
 
-    `accelerator` is its name, its label and each figure that plans depend on; `budget` and `seed` are
-    what `tune` was given. `regions` are in the order of the model, with accelerator cycles before (the
-    planner's own choices) and after. `str()` is for people, a notebook shows a table.
+    `accelerator` has its name, its label and each number that plans depend on. `budget` (plans for each
+    region) and `seed` are those of `tune`. `regions` are in the order of the model, with accelerator
+    cycles before (the planner's own choices) and after. `str()` and a notebook show a table.
     """
 
     accelerator: Mapping[str, str | int]
@@ -51,11 +51,11 @@ class Tuning:
         return {region.fingerprint: region for region in self.regions}
 
     def region(self, graph: Graph) -> TunedRegion | None:
-        """What was found for a region: one of the same layers, shapes and connections, whatever its weights."""
+        """The plan for a region with these layers, shapes and connections, whatever its weights; None without one."""
         return self._by_fingerprint.get(fingerprint(graph))
 
     def check(self, accelerator: Accelerator) -> None:
-        """`InvalidInput` for another accelerator than the one that was tuned for, with what differs."""
+        """`InvalidInput`, with what differs, if this tuning is for another accelerator."""
         if accelerator.library is not None:
             raise InvalidInput(nothing_to_tune(accelerator))
         own = figures(accelerator)
@@ -73,7 +73,7 @@ class Tuning:
     # ------------------------------------------------------------ files
 
     def save(self, path: str | Path) -> None:
-        """Write a JSON file for `load`, `build(..., tuning=path)` and version control: same tuning, same bytes."""
+        """Write a JSON file that `load` and `build(..., tuning=path)` read. The same tuning gives the same bytes."""
         plain = {
             "generator": "byoc_hw tune",
             "format": FORMAT,

@@ -1,4 +1,4 @@
-"""A project beside a reference, layer by layer: the first layer that differs, where, and by how much."""
+"""Compares a project with a reference layer by layer: the first layer that differs, where, and by how much."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ from byoc_hw.run.toolchain import Toolchain
 from byoc_hw.tensor import Array
 
 TFLITE_RUNTIME = "tflite-runtime==2.14.0"
-"""The build of TFLite whose reference kernels numerics="tflite" follows; others differ from it."""
+"""The build of TFLite whose reference kernels numerics="tflite" equals; other builds give other results."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One layer, or model output, that is not what the reference has.
+    """One layer or model output that differs from the reference.
 
-    `index`, `found` and `expected` are of the first element that differs, in `inference`, the first
-    one where the layer differs. `count` and `largest` (of the absolute differences) are over all
-    `elements` of all inferences. `id` is the layer's number in the generated code, None for an output.
+    `inference` is the number of the first inference in which it differs, `index`, `found` and `expected`
+    belong to the first element that differs there. `count` elements of `elements`, over all inferences,
+    differ, and `largest` is the largest absolute difference. `id` is the layer's number in the generated
+    code, None for an output.
     """
 
     name: str
@@ -52,11 +53,11 @@ class Difference:
 
 @dataclass(frozen=True)
 class Validation:
-    """What a comparison found: true where nothing differs.
+    """The outcome of a comparison: true if nothing differs.
 
-    `differences` are in the order of execution, so the first is where to look: those behind it may
-    only inherit it. `compared` names what was compared, `unseen` the layers of the accelerator that
-    could not be: their output is never as a whole in main memory, or the reference does not have it.
+    `differences` are in the order of execution. Look at the first: the others may follow from it.
+    `compared` has the names of what was compared, `unseen` those of the accelerator's layers that could
+    not be compared, because the run or the reference does not show their output.
     """
 
     inferences: int
@@ -103,7 +104,7 @@ def validate(
     timeout: float = 120.0,
     toolchain: Toolchain = Toolchain(),
 ) -> Validation:
-    """Run a project and a reference on the same inputs and compare every layer that both show.
+    """Run a project and a reference on the same inputs and compare every layer that both have.
 
     `inputs` are those of one inference by name or as one array, or a list of inferences, each as
     `Project.run` takes it. `reference` is the module that `partition_for_hwlib` returned (TVM's own
@@ -147,7 +148,7 @@ def _pairs(
     expected: Sequence[Array],
     layers: Mapping[str, Array],
 ) -> Iterator[tuple[Difference, Array, Array]]:
-    """What was computed here and there: the layers in order, then the outputs."""
+    """Values of the project and of the reference: the layers in order, then the outputs."""
     for layer in project.layers:
         name = layer["name"]
         there = layers.get(f"{layer['region']}:{name}", layers.get(name))
@@ -170,7 +171,7 @@ def _nothing(name: str, number: int | None, kind: str) -> Difference:
 
 
 def _note(found: dict[str, Difference], what: Difference, here: Array, there: Array, tolerance: float) -> None:
-    """Count one comparison; the place is that of the first inference that differs."""
+    """Count the elements that differ; the index is of the first inference that differs."""
     apart = np.abs(here.astype(np.float64) - there.astype(np.float64))
     wrong = ~(apart <= tolerance)  # a NaN differs too
     known = found.get(what.name, what)
@@ -191,11 +192,11 @@ def _note(found: dict[str, Difference], what: Difference, here: Array, there: Ar
 
 
 class TfliteReference:
-    """A TFLite file as TFLite's own reference kernels run it; layers by the names of their tensors.
+    """Runs a TFLite file with TFLite's own reference kernels. Layers have the names of their tensors.
 
-    Every operator's output is made an output of the model in memory. Kept tensors alone
-    (`experimental_preserve_all_tensors`) would not do: an addition still works in place, over its
-    first input. `ToolchainMissing` without tflite-runtime.
+    So that every layer can be read, a copy of the model in memory has every operator's output among its
+    outputs. TFLite's `experimental_preserve_all_tensors` is not enough: an addition still overwrites its
+    first input. Raises `ToolchainMissing` without tflite-runtime, `InvalidInput` if the file cannot be read.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -213,7 +214,7 @@ class TfliteReference:
         self._names = {entry["index"]: entry["name"] for entry in self._interpreter.get_output_details()}
 
     def run(self, inputs: Inputs) -> list[Array]:
-        """Outputs in the file's order for inputs by name, in the file's order, or one array."""
+        """Outputs in the file's order. Inputs are given by name, as a list in the file's order, or as one array."""
         details = self._interpreter.get_input_details()
         if isinstance(inputs, np.ndarray):
             inputs = [inputs]
@@ -230,9 +231,9 @@ class TfliteReference:
 
 
 def _with_all_outputs(data: bytes) -> tuple[bytes, list[int]]:
-    """The file with every operator's output among the model's, and the outputs that it had.
+    """The file with every operator's output as an output of the model, and the numbers of the model's own outputs.
 
-    The longer list goes to the end of the file and the model's reference to the list is set to it.
+    The longer list is written at the end of the file, and the model's offset of its outputs then leads there.
     """
     import tflite
 
@@ -250,4 +251,4 @@ def _with_all_outputs(data: bytes) -> tuple[bytes, list[int]]:
 
 
 _OUTPUTS = 8
-"""Of the sub-graph's third field, in a flatbuffer's table of fields."""
+"""Where a sub-graph's third field, its outputs, stands in the flatbuffer's table of fields."""

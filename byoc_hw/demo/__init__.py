@@ -1,4 +1,4 @@
-"""A small network for handwritten digits that ships with the package, and digits it has not seen.
+"""A small network for handwritten digits that ships with the package, and digits that it was not trained on.
 
 `python -m byoc_hw.demo` compiles it and runs it; `train_digits.py` made it.
 """

@@ -1,4 +1,4 @@
-"""The tour: compile the digits network, run it, and check it bit for bit against TVM."""
+"""The demo: compiles the digits network, runs it, and compares it with TVM bit for bit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TRACED = 10
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The demo; 0 if the generated C gave what TVM gives."""
+    """Run the demo; the exit code is 0 if the generated C gives what TVM gives."""
     parser = argparse.ArgumentParser(
         prog="python -m byoc_hw.demo",
         description="Compile the digits network that ships with byoc_hw to a C project, run it and check it.",

@@ -1,1 +1,1 @@
-"""What people read: the offload report and its pictures."""
+"""Reports for people: the offload report, tables of cycles, the schedule and its pictures."""

@@ -1,7 +1,7 @@
 """The table of supported operators, made from the patterns and the limits of an accelerator.
 
-`python -m byoc_hw.report.capabilities` prints it; with `--update FILE` it takes the place of the one
-between the marks in that file.
+`python -m byoc_hw.report.capabilities` prints it; with `--update FILE` it replaces the one between
+the marks in that file.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def capabilities(table: Iterable[Pattern], accelerator: Accelerator = REFERENCE)
 
 
 def layer_kind(pattern: Pattern) -> str:
-    """The layer kind that a pattern's `parse` returns, as its annotation says."""
+    """The layer kind that a pattern's `parse` returns, by its annotation."""
     returned = get_type_hints(pattern.parse).get("return")
     for kind in (returned, *get_args(returned)):
         if hasattr(kind, "kind"):

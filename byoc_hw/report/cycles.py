@@ -1,4 +1,4 @@
-"""Where the cycles and instructions of one inference go, as text tables."""
+"""Text tables of one inference: accelerator cycles and instructions by layer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def cycle_table(cycles: Cycles) -> str:
 
 
 def profile(result: Result) -> str:
-    """What a run counted: accelerator cycles, and where the core was counted its instructions too."""
+    """The tables of a run: accelerator cycles, and the core's instructions if they were counted."""
     parts = [cycle_table(result.cycles)] if result.cycles else []
     if result.host_instructions is not None:
         parts.append(core_table(result))
@@ -40,7 +40,7 @@ def core_table(result: Result) -> str:
 
 
 def short_name(name: str) -> str:
-    """A layer's name on a line: the first of the operators that were fused into it, and its end if long."""
+    """A layer's name for a table: that of the first operator fused into it; if it is long, its end."""
     first = name.split(";")[0]
     return first if len(first) <= _NAME_WIDTH else f"...{first[3 - _NAME_WIDTH :]}"
 

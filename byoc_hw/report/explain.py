@@ -1,4 +1,4 @@
-"""What goes where, and why not: the offload report as text, JSON and HTML."""
+"""The offload report: where each operator runs, and why not on the accelerator; as text, JSON and HTML."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ class Report:
     """The offload report of one model: an `Outcome` for each operator of the model file, in order.
 
     `str()` is for people, `to_json()` for programs; a notebook shows it as a table. `accelerator` is
-    None for a module that was never partitioned. `tuning` says how much of a project is tuned, if any.
+    None for a module that was never partitioned. `tuning` says how many regions are tuned;
+    it is empty if none is.
     """
 
     mod_name: str
@@ -35,7 +36,7 @@ class Report:
 
     @property
     def host(self) -> tuple[Outcome, ...]:
-        """Operators of which something runs on the host."""
+        """Operators that run on the host, as a whole or in part."""
         return tuple(outcome for outcome in self.outcomes if outcome.placement in ("host", "split"))
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""Tables between two marks of a document: how generated text is kept current in a README."""
+"""Writes a generated table between two marks of a document, such as a README."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def begin(command: str) -> str:
 
 
 def replaced(text: str, command: str, table: str) -> str:
-    """The text with a table between the mark of its command and the next end; `InvalidInput` without them."""
+    """The text with a new table between the mark of its command and the next end mark; `InvalidInput` without marks."""
     before, mark, rest = text.partition(begin(command))
     _, end, after = rest.partition(END)
     if not end:
@@ -25,7 +25,7 @@ def replaced(text: str, command: str, table: str) -> str:
 
 
 def update(file: Path, command: str, table: str) -> None:
-    """Put a table in its place in a file."""
+    """Replace a table in a file."""
     file.write_text(replaced(file.read_text(encoding="utf-8"), command, table), encoding="utf-8")
 
 

@@ -1,7 +1,7 @@
 """The pictures of a schedule, drawn with matplotlib: the engines' timeline, and memory over time.
 
-A layer has one colour in all of them, and a tensor the colour of the layer that writes it. Drawn
-without pyplot: nothing global is touched, and no window is opened.
+A layer has the same colour in all of them, and a tensor has the colour of the layer that writes it.
+Matplotlib is used without pyplot: no global state changes, and no window opens.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _LANES = {"in": (2.5, 2.9), "out": (2.1, 2.5), "array": (1.1, 1.9), "core": (0.1
 
 
 class Picture(Figure):
-    """A figure that a notebook shows by itself."""
+    """A figure that a notebook shows without pyplot."""
 
     def _repr_png_(self) -> bytes:
         data = io.BytesIO()
@@ -197,11 +197,11 @@ class _Style:
         self._numbers = {name: number for number, name, _ in schedule.layers}
 
     def colour(self, layer: int | None) -> str:
-        """A layer's; neighbours differ."""
+        """A layer's colour; neighbours differ."""
         return _NOBODY if layer is None else self._colours[layer]
 
     def is_layer(self, block: str) -> bool:
-        """Whether a block has a layer's name: that of what the layer writes."""
+        """Whether a block is what a layer writes: it has the layer's name."""
         return _tensor(block) in self._numbers
 
     def of_block(self, block: Occupancy) -> str:
@@ -209,7 +209,7 @@ class _Style:
         return _OWNERS.get(block.owner, _NOBODY) if number is None else self.colour(number)
 
     def label(self, name: str, room: int) -> str:
-        """What a block or a moment is called in so many letters; nothing where that would say nothing."""
+        """A block's or a moment's label of at most `room` letters; empty if they are too few for a name."""
         name = _tensor(name)
         if name in self._numbers:
             return _label(self._numbers[name], self.names[self._numbers[name]], room)
@@ -218,7 +218,7 @@ class _Style:
 
 
 def _shared_folder(names: Sequence[str]) -> str:
-    """What `names` start with, up to a slash."""
+    """What all `names` start with, up to a slash."""
     folder = names[0] if len(names) > 1 else ""
     while folder and not all(name.startswith(folder) for name in names):
         folder = "".join(folder.rstrip("/").rpartition("/")[:2])
@@ -226,7 +226,7 @@ def _shared_folder(names: Sequence[str]) -> str:
 
 
 def _tensor(block: str) -> str:
-    """The name in that of a block of a region: without the region and the block's number."""
+    """A block's name without the region and the block's number."""
     return re.sub(r"^\w+: (\d{5} )?", "", block)
 
 
@@ -283,7 +283,7 @@ def _letters(length: float, span: int) -> int:
 
 
 def _label(number: int, name: str, room: int) -> str:
-    """Number and name of a layer, the number alone, or nothing: as many letters as there is room for."""
+    """A layer's label of at most `room` letters: number and name, the number alone, or nothing."""
     left = room - len(str(number)) - 1
     if left >= min(6, len(name)):
         return f"{number} {_fit(name, left)}"
@@ -291,7 +291,7 @@ def _label(number: int, name: str, room: int) -> str:
 
 
 def _fit(name: str, room: int) -> str:
-    """A name in so many letters: without its last part (`Relu` of `activation_3/Relu`), then without its start."""
+    """At most `room` letters of a name: first its last part goes (`Relu` of `activation_3/Relu`), then its start."""
     room = min(room, _NAME)
     if len(name) > room:
         name = name.rpartition("/")[0] or name

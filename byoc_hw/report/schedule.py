@@ -1,7 +1,7 @@
-"""When the engines work, when the core waits, and what lies where meanwhile: from a project's metadata.
+"""The schedule in a project's metadata: when the engines work, when the core waits, what each memory holds.
 
-Times are accelerator cycles since the first region started. The core takes no time of its own in
-them: functions of the host are not on this clock, and between its waits it only starts work.
+Times are accelerator cycles since the start of the first region. Instructions of the core take no time
+here: functions of the host are left out, and within a region the core only starts copies and jobs, and waits.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ _END = "the end of a region"
 
 @dataclass(frozen=True)
 class Activity:
-    """A copy (`engine` is "in" for one to local memory, else "out") or a job ("array").
+    """A copy or a job, from cycle `start` to `end`.
 
-    `layer` is the number of the layer that starts it, None at the end of a region. A copy may serve a
-    later layer. `nbytes` is 0 for a job.
+    `engine` is "in" for a copy to local memory, "out" for a copy to main memory, "array" for a job.
+    `layer` is the number of the layer that starts it, None at the end of a region. A copy may bring what
+    a later layer reads. `nbytes` is 0 for a job.
     """
 
     engine: str
@@ -43,7 +44,10 @@ class Activity:
 
 @dataclass(frozen=True)
 class CoreWait:
-    """The core waits for a "copy", a "job", or "room" in an engine's queue, on behalf of a layer."""
+    """The core waits from cycle `start` to `end`: for a "copy", for a "job", or for "room" in an engine's queue.
+
+    `layer` is the number of the layer that has to wait, None at the end of a region.
+    """
 
     reason: str
     start: int
@@ -53,9 +57,10 @@ class CoreWait:
 
 @dataclass(frozen=True)
 class Occupancy:
-    """Bytes that hold one thing from `start` up to `end`: cycles, or in main memory moments.
+    """Bytes of a memory that hold a tensor, weights or a workspace from `start` up to `end`.
 
-    `owner` says what it is in main memory: a tensor, region scratch, a host workspace ...
+    Times are cycles in local memory; in main memory they are moments, as numbers of `MainMemory.moments`.
+    `owner` is for main memory only: a tensor, region scratch, a host workspace ...
     """
 
     name: str
@@ -68,9 +73,9 @@ class Occupancy:
 
 @dataclass(frozen=True)
 class RegionSchedule:
-    """One region: what its engines do and its core waits for, in order, and its local memories.
+    """One region: its copies and jobs and the core's waits, in order, and what its local memories hold.
 
-    `moved` are the bytes that its DMA moves, by what they are (see `Schedule.moved`).
+    `start` and `end` are cycles. `moved` has the bytes that its DMA moves, by kind (see `Schedule.moved`).
     """
 
     name: str
@@ -88,10 +93,10 @@ class RegionSchedule:
 
 @dataclass(frozen=True)
 class LayerTimes:
-    """From the first work that a layer starts to the end of the last, and the cycles of each kind in it.
+    """The times of one layer, in cycles: from the start of its first copy or job to the end of its last.
 
-    `id` is None for the end of a region. `array`, `dma` and `waits` are cycles of the engines and of
-    the core. A layer without work (a reshape) has neither `start` nor `end`.
+    `array` and `dma` are the cycles of its jobs and copies, `waits` those in which the core waits. `id` is
+    None for the end of a region. A layer without copies and jobs (a reshape) has neither `start` nor `end`.
     """
 
     id: int | None
@@ -106,7 +111,7 @@ class LayerTimes:
 
 @dataclass(frozen=True)
 class MainMemory:
-    """The arena: `nbytes`, what lies in it, and the names of the moments that cut its time."""
+    """The arena: its size in bytes, what lies in it, and the names of its moments: layers and functions, in order."""
 
     nbytes: int
     blocks: tuple[Occupancy, ...]
@@ -155,17 +160,17 @@ class Schedule:
 
     @property
     def moved(self) -> dict[str, int]:
-        """Bytes that the DMA moves: "weights" (all constants), "inputs" and "outputs" of regions, "spilled" ones.
+        """Bytes that the DMA moves: "weights" (all constants), "inputs" and "outputs" of regions, "spilled" tensors.
 
-        "reordered" says how many of inputs and outputs lie in another order in main memory. The core
-        moves none.
+        A spilled tensor goes to main memory and back. "reordered" are the bytes of inputs and outputs that
+        lie in another order in main memory. The core moves no bytes.
         """
         kinds = dict.fromkeys(kind for region in self.regions for kind in region.moved)
         return {kind: sum(region.moved[kind] for region in self.regions) for kind in kinds}
 
     @property
     def by_layer(self) -> tuple[LayerTimes, ...]:
-        """The times of each layer in order, and then of the ends of regions, if work is started there."""
+        """The times of each layer in order, then those of the ends of regions, if copies or jobs start there."""
         work: dict[int | None, list[Activity]] = {}
         waits: dict[int | None, int] = {}
         for region in self.regions:
@@ -202,7 +207,7 @@ class Schedule:
         return draw_timeline(self)
 
     def memory(self) -> Figure:
-        """A picture of what lies where and when: the local memories, if the plan has a map of them, and the arena.
+        """A picture of addresses over time: the local memories, if the plan has a map of them, and the arena.
 
         `ToolchainMissing` without matplotlib.
         """
@@ -211,7 +216,7 @@ class Schedule:
         return draw_memory(self)
 
     def headline(self) -> str:
-        """Cycles, and the share that each engine works and the core waits."""
+        """Cycles, and the shares of them in which each engine works and the core waits."""
         waiting = ", ".join(f"for {_FOR[reason]} {share:.0%}" for reason, share in self.waiting.items() if share)
         busy = self.busy
         return (

@@ -1,1 +1,1 @@
-"""Files in, results out: build a project directory and run it."""
+"""Builds a project, runs its program, and reads the results."""

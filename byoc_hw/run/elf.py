@@ -1,4 +1,4 @@
-"""The symbols of a 32-bit little-endian ELF program: which function an address is in."""
+"""Reads the symbols of a 32-bit little-endian ELF program: addresses by name, and functions by address."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _OBJECT = 1
 
 
 def symbols(program: Path) -> dict[str, int]:
-    """Addresses of functions and variables by name; of several with one name, any."""
+    """Addresses of functions and variables by name. Where several have the same name, any of them."""
     return {name: address for name, address, _, _ in _entries(program.read_bytes())}
 
 
 def function_at(program: Path, address: int) -> str | None:
-    """The name of the function that an address lies in."""
+    """The name of the function that holds an address; None if no function does."""
     for name, start, nbytes, kind in _entries(program.read_bytes()):
         if kind == _FUNCTION and start <= address < start + max(nbytes, 1):
             return name

@@ -32,7 +32,7 @@ class Interface:
 
 @dataclass(frozen=True)
 class Model:
-    """What a runner must know of a project, from its metadata."""
+    """The part of a project's metadata that a run needs."""
 
     name: str
     inputs: tuple[Interface, ...]
@@ -43,7 +43,7 @@ class Model:
 
 
 def read_metadata(directory: Path) -> dict[str, Any]:
-    """A project's metadata; `InvalidInput` if the directory is not a project of ours."""
+    """A project's metadata; `InvalidInput` if the directory holds no project of byoc_hw."""
     try:
         metadata = json.loads((directory / METADATA).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -56,7 +56,7 @@ def read_metadata(directory: Path) -> dict[str, Any]:
 
 
 def read_model(directory: Path) -> Model:
-    """What running a project needs of its metadata."""
+    """Read the part of a project's metadata that a run needs."""
     metadata = read_metadata(directory)
     model = metadata["model"]
     return Model(
@@ -118,7 +118,10 @@ def read_results(
     *,
     timed: bool,
 ) -> list[Result]:
-    """What the program wrote about inferences of these inputs; `timed` if it knows how long the host waited."""
+    """The results that the program wrote, one for each inference.
+
+    `timed` says whether the profile's times hold how long the host waited for the accelerator.
+    """
     count = len(inferences)
     arrays = _outputs(model, count, outputs.read_bytes())
     traces = [None] * count if trace is None else _traces(model, inferences, trace.read_bytes())
@@ -149,7 +152,7 @@ def _outputs(model: Model, count: int, data: bytes) -> list[list[Array]]:
 
 def _cycles(model: Model, records: Sequence[dict[str, Any]]) -> Cycles | None:
     found = {record["layer"]: record for record in records if "layer" in record}
-    if not model.simulated or (model.layers and not found):  # a HAL of the user's own has no profile by layer
+    if not model.simulated or (model.layers and not found):  # your own HAL has no profile by layer
         return None
     (total,) = (record["total"] for record in records if "total" in record)
     layers = (replace(layer, **_without(found[layer.id], "layer")) for layer in model.layers)
@@ -163,7 +166,7 @@ def _without(record: Mapping[str, Any], key: str) -> dict[str, Any]:
 def _counts(
     model: Model, records: Sequence[dict[str, Any]], timed: bool
 ) -> tuple[HostInstructions | None, EndToEnd | None]:
-    """What a counting program says of the core: the record after the last layer's is main's."""
+    """The counts of the core, if the program has any: a record for each layer, then one for main."""
     counted = [record for record in records if "counted" in record]
     if not counted:
         return None, None

@@ -1,4 +1,4 @@
-"""Check a HAL: the kit of `hwlib/kit` compiled with it and run on this machine, its lines read."""
+"""Checks a HAL: compiles it with the test kit in `hwlib/kit`, runs that here, and reads what it prints."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LINE = re.compile(r"(checking|ok|FAILED|skipped) (hwlib_hal_[\w*]+): (.*)")
 
 @dataclass(frozen=True)
 class HalReport:
-    """What the kit said of a HAL: a line for each check, "ok" or "FAILED", and one for what was skipped."""
+    """What the test kit printed: a line for each check, "ok" or "FAILED", and one for what it skipped."""
 
     lines: tuple[str, ...]
 
@@ -58,11 +58,13 @@ def hal_test(
 ) -> HalReport:
     """Compile the C files of directory `hal` (default: the simulator) with the kit, and run all checks.
 
-    `refusals`: whether the HAL is to return an error for what the accelerator cannot do; by default only
-    the simulator is. `timeout` is in seconds, for the run. A HAL that crashes or hangs fails at the
-    function that was being checked. Raises `InvalidInput` for a directory without C files or an
-    accelerator without HAL, `ToolchainMissing` without the compiler, `RunError` with what it said or
-    where the program is for another machine (see `write_kit`).
+    With `refusals` the kit also checks that the HAL returns an error for what the accelerator cannot do;
+    by default that is checked for the simulator only. `timeout` is in seconds, for the run. If the HAL
+    crashes or hangs, the check that was running has failed.
+
+    Raises `InvalidInput` for a directory without C files and for an accelerator without HAL,
+    `ToolchainMissing` if the compiler is not installed, `RunError` with the compiler's messages or if
+    the program is for another machine (`write_kit` is for that).
     """
     directory = _hal_directory(hal)
     compiler = shlex.split(cc)
@@ -99,7 +101,7 @@ def _hal_directory(hal: Path | str | None) -> Path:
 
 
 def _run(program: Path, timeout: float) -> list[str]:
-    """The lines of a run; the check that a crash or a hang cut short is one that failed."""
+    """The lines that a run printed. A check that a crash or a hang interrupts has failed."""
     try:
         process = subprocess.Popen([program], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     except OSError as error:  # built for another machine
@@ -127,6 +129,6 @@ def _finished(lines: list[str], end: str) -> list[str]:
             checking = None
         kept.append(line)
     whole = bool(lines) and re.fullmatch(r"\d+ checks, \d+ failed", lines[-1])
-    if not whole:  # before the first check, it is what a program's start runs into
+    if not whole:  # a crash before the first check is one of the first call
         kept.append(f"FAILED {checking or 'hwlib_hal_init: the first call'}: {end}")
     return kept

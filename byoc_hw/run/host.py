@@ -1,4 +1,4 @@
-"""Build a project with the host's compiler and run it there, the accelerator simulated."""
+"""Builds a project with the host's compiler and runs it on the host, with the accelerator simulated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Build a project for a RISC-V core without an operating system, and run it in QEMU."""
+"""Builds a project for a RISC-V core without an operating system, and runs it in QEMU."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from byoc_hw.run.toolchain import Toolchain, build_program, ended, require
 
 QEMU = "qemu-system-riscv32"
 _MACHINE = ["-machine", "virt", "-m", "1G", "-display", "none", "-bios", "none", "-serial", "none"]
-# Instructions are counted exactly: one a tick of an emulated clock that never sleeps.
+# Instructions are counted exactly: each takes one tick of the emulated clock.
 _COUNTED = ["-icount", "shift=0,sleep=off", "-chardev", "stdio,id=sh0,signal=off"]
 _FILES = ("inputs.bin", "outputs.bin", "profile.jsonl", "trace.bin")
 _CURRENT_LAYER = "count_layer"  # of app/count.c
@@ -43,9 +43,9 @@ def run_on_riscv32(
     trace: bool = False,
     timeout: float = 120.0,
 ) -> list[Result]:
-    """As `run_on_host`, on an emulated rv32imc core, with the counts of what it executed.
+    """As `run_on_host`, on an emulated rv32imc core. The results also count what the core executed.
 
-    Raises `RunError` also for a trap and for a time-out: cause, address, function and layer.
+    A trap or a time-out is a `RunError` with cause, address, function and layer.
     """
     directory = Path(directory)
     model = read_model(directory)
@@ -65,7 +65,7 @@ def run_on_riscv32(
 
 
 def _emulate(model: Model, program: Path, workplace: Path, names: Sequence[str], timeout: float) -> None:
-    # Paths relative to where it runs: QEMU's options know no quotes.
+    # Relative paths, because QEMU's options have no quotes for commas and spaces.
     words = ",".join(["enable=on", "target=native", "chardev=sh0", *(f"arg={name}" for name in names)])
     command = [QEMU, *_MACHINE, *_COUNTED, "-semihosting-config", words]
     command += ["-monitor", "unix:monitor,server=on,wait=off", "-kernel", str(program)]
@@ -94,7 +94,7 @@ def _trap_in_words(model: Model, program: Path, trap: re.Match[str]) -> str:
 
 
 def _where_now(model: Model, program: Path, monitor: Path) -> str:
-    """Where a program that does not end is, as far as QEMU's monitor says."""
+    """Where a program is that did not end: its function and layer, if QEMU's monitor answers."""
     address = symbols(program).get(_CURRENT_LAYER)
     commands = ["info registers", *([f"xp /1hx {address:#x}"] if address is not None else [])]
     try:
@@ -114,7 +114,7 @@ def _ask(monitor: Path, commands: Sequence[str]) -> str:
         connection.connect(str(monitor))
         connection.sendall("".join(f"{command}\n" for command in ["stop", *commands, "quit"]).encode())
         said = b""
-        with suppress(OSError):  # it ends the connection as it likes
+        with suppress(OSError):  # QEMU may close the connection at any time
             while received := connection.recv(4096):
                 said += received
     return said.decode(errors="replace")

@@ -1,4 +1,4 @@
-"""What an inference gave."""
+"""The result of an inference: outputs, accelerator cycles, instructions of the host core."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from byoc_hw.tensor import Array
 
 @dataclass(frozen=True)
 class LayerCycles:
-    """One layer's share of the total, and what it asked of the engines meanwhile.
+    """One layer's share of the accelerator cycles, and its jobs and copies.
 
-    `id` and `name` are those of the generated code. A function of the host takes no accelerator
-    cycles.
+    `id` and `name` are those in the generated code. `array_cycles` and `dma_cycles` are the cycles in
+    which array and DMA work for it, `jobs` and `copies` are numbers. A function of the host takes no
+    accelerator cycles.
     """
 
     id: int
@@ -29,7 +30,7 @@ class LayerCycles:
 
 @dataclass(frozen=True)
 class Cycles:
-    """Accelerator cycles of one inference; the layers, in order, add up to the total."""
+    """Accelerator cycles of one inference. Those of the layers, in order, add up to the total."""
 
     total: int
     by_layer: tuple[LayerCycles, ...]
@@ -50,10 +51,10 @@ class LayerCount:
 
 @dataclass(frozen=True)
 class HostInstructions:
-    """Instructions that the host core executed in one inference: exact, the same in every run.
+    """Instructions that the host core executed in one inference: exact, and the same in every run.
 
-    `regions` ran HWlib's wrappers (or the vendor's library), `host_operators` TVM's functions, `main`
-    everything between the calls. Instructions of the simulator are in none of them.
+    `regions` are the instructions of regions, with HWlib or the vendor's library; `host_operators` those
+    of the functions that TVM made; `main` those between the calls. The simulator's are not counted.
     """
 
     total: int
@@ -69,11 +70,12 @@ class HostInstructions:
 
 @dataclass(frozen=True)
 class EndToEnd:
-    """An estimate of one inference's time in cycles, host and accelerator overlapping as they would.
+    """An estimate of one inference's cycles, with host and accelerator working at the same time.
 
-    The host takes a cycle an instruction between its calls of the HAL, the engines start work when it
-    was given to them, and a wait lasts until they are done. `main` and the layers, in order, add up to
-    `total`: a layer's share is how long the host was in it, waits included.
+    Between its calls of the HAL the host takes one cycle for each instruction. The engines start an
+    operation when the host has given it to them, and a wait lasts until the operation is done. `main`
+    and the layers, in order, add up to `total`. A layer's share is the time that the host spends in it,
+    waits included.
     """
 
     total: int
@@ -86,11 +88,11 @@ class EndToEnd:
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """One inference: `outputs` in the model's order, and what was asked or could be had besides.
+    """One inference: `outputs` in the model's order, and what was measured.
 
-    `cycles` is None without a simulated accelerator, `trace` (each layer's output bytes by the
-    layer's number) without a traced run, `host_instructions` and `end_to_end` where the runner cannot
-    count them (on the host), `end_to_end` also with a HAL of the user's own.
+    `cycles` is None if no accelerator was simulated. `trace` has each layer's output bytes by the
+    layer's number; it is None if the run was not traced. `host_instructions` and `end_to_end` are None
+    for a run on the host, which cannot count them; `end_to_end` is also None with your own HAL.
     """
 
     outputs: list[Array]

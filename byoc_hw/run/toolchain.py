@@ -1,4 +1,4 @@
-"""Building a project: which compiler with which flags, and what went wrong in words."""
+"""Builds a project with make: the compiler and its flags, and clear errors."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Toolchain:
             raise InvalidInput(f"ldscript is a file: {self.ldscript} is none")
 
     def variables(self, target: str, *, trace: bool) -> dict[str, str]:
-        """The Makefile's variables, those that are as they are by default left out."""
+        """The Makefile's variables, without those that keep their default."""
         chosen = {
             "TARGET": "" if target == "host" else target,
             "STARTUP": "" if target == "host" or self.startup == STARTUPS[0] else self.startup,
@@ -108,7 +108,7 @@ def build_program(directory: Path, target: str, toolchain: Toolchain, *, trace: 
 
 
 def require(tool: str) -> None:
-    """`ToolchainMissing`, with the package to install, where a tool is not there."""
+    """`ToolchainMissing`, with the package to install, if a tool is not installed."""
     if shutil.which(tool) is None:
         package = PACKAGES.get(Path(tool).name)
         advice = f"install the package {package}" if package else "it is the one that was asked for"
@@ -123,7 +123,7 @@ def _build_directory(target: str, variables: Mapping[str, str]) -> str:
 
 
 def _clearer(model: Model, target: str, toolchain: Toolchain, said: str) -> Exception:
-    """A link error in words, if it is one of those that a user meets."""
+    """A clearer error for two common causes: a memory that is too small, and a C library that is missing."""
     exceeded = dict(re.findall(r"region [`']([^']+)' overflowed by (\d+) bytes", said))
     if exceeded:
         listed = "; ".join(f"{region} is exceeded by {nbytes} bytes" for region, nbytes in sorted(exceeded.items()))
@@ -135,8 +135,8 @@ def _clearer(model: Model, target: str, toolchain: Toolchain, said: str) -> Exce
 
 
 def run_command(command: Sequence[str | Path], timeout: float, what: str) -> None:
-    """Run a program to its end; `RunError` with all that it said if that is not a good one."""
-    # An outer make must not hand its own variables to the project's.
+    """Run a program to its end; `RunError` with its output if it fails or takes longer than `timeout` seconds."""
+    # The variables of a make that runs this must not reach the project's make.
     environment = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MFLAGS")}
     try:
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Whole layers from a trace: the records of jobs put together, and what only moved bytes filled in."""
+"""The output of every layer from a trace: joins the jobs' records, and adds the layers that only move bytes."""
 
 from __future__ import annotations
 
@@ -12,15 +12,18 @@ import numpy.typing as npt
 from byoc_hw.errors import RunError
 
 _INFERENCE = 0xFFFFFFFF
-"""Instead of a layer's number: the record that an inference starts."""
+"""Stands in place of a layer's number in the record that marks the start of an inference."""
 
 Records = Mapping[int, Sequence[bytes]]
-"""The records of one inference by the layer's number, in their order."""
+"""The records of one inference by the layer's number, in the order of the trace."""
 
 
 @dataclass(frozen=True)
 class OutputBox:
-    """Where a job's bytes lie in its layer's output: `shape` elements from `offset` on, `strides` apart."""
+    """The bytes of a layer's output that one job writes: `shape` (height, width, channels) from `offset` on.
+
+    `strides` are the distances in bytes between rows, pixels and channels.
+    """
 
     offset: int
     shape: tuple[int, int, int]
@@ -34,13 +37,13 @@ class OutputBox:
 
 @dataclass(frozen=True)
 class Jobs:
-    """An output of `nbytes` that jobs write, a box each."""
+    """An output of `nbytes` that jobs write, one box each."""
 
     nbytes: int
     boxes: tuple[OutputBox, ...]
 
     def output(self, name: str, records: Sequence[bytes]) -> bytes:
-        """The whole output. `RunError` where the records are not the boxes', or do not agree."""
+        """The whole output. `RunError` if the records do not fit the boxes, or contradict each other."""
         if len(records) != len(self.boxes):
             raise RunError(f"trace of {name}: {len(self.boxes)} jobs write its output: got {len(records)} records")
         whole, written = np.zeros(self.nbytes, np.uint8), np.zeros(self.nbytes, np.bool_)
@@ -68,9 +71,9 @@ def _view(array: npt.NDArray[Any], box: OutputBox) -> npt.NDArray[Any]:
 
 @dataclass(frozen=True)
 class Moved:
-    """An output that is bytes of `layer`, or else of the model's `input`, from `offset` on.
+    """An output that a layer only moves: `nbytes` of an earlier `layer`, or of the model's `input`, from `offset` on.
 
-    A transpose has the `axes` by which an array of `shape` is reordered, its elements' bytes last.
+    For a transpose, `shape` and `axes` say how an array is reordered; the bytes of an element are its last axis.
     """
 
     nbytes: int
@@ -81,7 +84,7 @@ class Moved:
     axes: tuple[int, ...]
 
     def output(self, made: Mapping[int, bytes], inputs: Sequence[bytes]) -> bytes:
-        """The output, from those of earlier layers and the model's inputs."""
+        """The output, given the outputs of earlier layers and the model's inputs."""
         source = inputs[self.input] if self.input is not None else made[self.layer or 0]
         data = source[self.offset : self.offset + self.nbytes]
         return np.frombuffer(data, np.uint8).reshape(self.shape).transpose(self.axes).tobytes()
