@@ -1,10 +1,15 @@
 """Plan a graph, run the plan, and compare every layer with the reference."""
 
+from dataclasses import astuple
+
 import numpy as np
+import plan_scales
 from plan_clock import run_time
 from plan_machine import Machine
 from plan_reference import run_graph
 
+from byoc_hw.graph import Add, Pool2d
+from byoc_hw.params import requantize
 from byoc_hw.plan.order.timeline import timeline
 from byoc_hw.plan.region import plan_region
 
@@ -18,6 +23,7 @@ def check(graph, accelerator, seed=0, choices=None):
     outputs = machine.run()
     expected = run_graph(graph, inputs)
     for layer in graph.layers:
+        check_descriptor(layer)
         if layer.kind in ("reshape", "transpose"):
             continue
         values, made = machine.layer_outputs[layer.ofm]
@@ -27,3 +33,15 @@ def check(graph, accelerator, seed=0, choices=None):
         np.testing.assert_array_equal(value, expected[tensor], err_msg=tensor.name)
     assert timeline(plan, accelerator).total == run_time(plan, accelerator)
     return plan
+
+
+def check_descriptor(layer):
+    """The compiler's scales and zero points, which are in no plan, are those that the machine computed with."""
+    if isinstance(layer, Add):
+        found = *requantize.add_scales(layer), requantize.add_sum_scale(layer)
+        assert tuple(map(astuple, found)) == plan_scales.add_scales(layer), layer.name
+    if isinstance(layer, Pool2d):
+        found = astuple(requantize.pool_scale(layer)), *requantize.pool_zero_points(layer)
+        assert found == plan_scales.pool_scale(layer), layer.name
+    for tensor in (*layer.inputs, layer.ofm):
+        assert requantize.zero_point(layer, tensor) == plan_scales.zero_point(tensor), tensor.name

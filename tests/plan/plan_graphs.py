@@ -104,11 +104,14 @@ class Network:
     def add(self):
         """With any tensor of the same shape, be it the very same one."""
         fitting = [tensor for tensor in self.tensors() if tensor.shape == self.value.shape]
-        return self.samples.add(self.value, self.draw(st.sampled_from(fitting)))
+        return self.samples.add(self.value, self.draw(st.sampled_from(fitting)), self.rounding())
 
     def constant(self):
         one, other = self.samples.constant(self.value.shape), self.value
-        return self.samples.add(*((one, other) if self.draw(st.booleans()) else (other, one)))
+        return self.samples.add(*((one, other) if self.draw(st.booleans()) else (other, one)), self.rounding())
+
+    def rounding(self):
+        return self.draw(st.sampled_from(["upward", "tflite"]))
 
     def branch(self):
         """Go on from any tensor, or from another input."""

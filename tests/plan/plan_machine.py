@@ -1,15 +1,18 @@
 """An accelerator in Python that runs a `RegionPlan`: written from hwlib_hal.h alone, to test plans.
 
+What descriptors say (scales and zero points) is its own too, of plan_scales.py. Parameters of output channels are
+those of the plan.
+
 It refuses what hardware could not do: accesses outside a memory, reads of local bytes that nothing
 wrote, unaligned copies, a copy and a job in flight on the same bytes, and waits for nothing.
 """
 
 import numpy as np
 from plan_reference import softmax
+from plan_scales import add_scales, pool_scale, twice, upward, zero_point
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Add, Dense, DepthwiseConv2d, Pool2d, Softmax, Weighted
-from byoc_hw.params.requantize import add_scales, pool_scale, pool_zero_points, zero_point
 from byoc_hw.plan.steps import ACTIVATIONS, ARGUMENT, FLASH, SCRATCH, SLOTS, WEIGHTS, Copy, CopyWait, Job, JobWait
 
 
@@ -231,8 +234,8 @@ class Machine:
         channels = job.ofm_shape[2]
         depth = 1 if depthwise else job.ifm_shape[2]
         weights = self.unpack(job.weights, (channels, *kernel, depth), layer.weights.bits)
-        weights = weights - zero_point(layer, layer.weights)
-        padded = self.padded(layer, job, zero_point(layer, layer.ifm))
+        weights = weights - zero_point(layer.weights)
+        padded = self.padded(layer, job, zero_point(layer.ifm))
         sums = np.zeros(job.ofm_shape, np.int64)
         for y, x, window in self.windows(padded, job, kernel, strides):
             sums[y, x] = (
@@ -251,8 +254,8 @@ class Machine:
         if not job.last:
             self.store(job.psum, np.frombuffer(sums.astype("<i4").tobytes(), np.uint8))
             return
-        scaled = fixed_point(sums, params["multiplier"], params["left"], params["right"])
-        self.store_tile(np.clip(scaled + zero_point(layer, layer.ofm), layer.act_min, layer.act_max), job)
+        scaled = upward(sums, (params["multiplier"], params["left"], params["right"]))
+        self.store_tile(np.clip(scaled + zero_point(layer.ofm), layer.act_min, layer.act_max), job)
 
     def unpack(self, offset, shape, bits):
         channels, elements = shape[0], int(np.prod(shape[1:]))
@@ -265,15 +268,19 @@ class Machine:
     def add(self, layer, job):
         assert job.ifm_shape == job.ofm_shape
         assert job.ifm_shape[0] == job.ifm_shape[2] == 1
-        total = np.zeros(job.ofm_shape, np.int64)
-        for start, tensor, scale in zip((job.ifm, job.ifm2), layer.inputs, add_scales(layer), strict=True):
-            values = self.load_tile(start, job.ifm_shape, job.ifm_row, job.ifm_pixel) - zero_point(layer, tensor)
-            total += fixed_point(values, scale.multiplier, scale.left, scale.right)
-        self.store_tile(np.clip(total + zero_point(layer, layer.ofm), layer.act_min, layer.act_max), job)
+        one, other = (
+            self.load_tile(start, job.ifm_shape, job.ifm_row, job.ifm_pixel) - zero_point(tensor)
+            for start, tensor in zip((job.ifm, job.ifm2), layer.inputs, strict=True)
+        )
+        first, second, summed = add_scales(layer)
+        if layer.rounding == "upward":
+            total = upward(one, first) + upward(other, second)
+        else:
+            total = twice(twice(one, first) + twice(other, second), summed)
+        self.store_tile(np.clip(total + zero_point(layer.ofm), layer.act_min, layer.act_max), job)
 
     def pool(self, layer, job):
-        before, after = pool_zero_points(layer)
-        scale = pool_scale(layer)
+        scale, before, after = pool_scale(layer)
         result = np.zeros(job.ofm_shape, np.int64)
         inside = np.pad(
             np.ones(job.ifm_shape, np.int64),
@@ -290,12 +297,5 @@ class Machine:
             count = there.size // there.shape[2] if layer.count_include_pad else int(there[..., 0].sum())
             total = window.sum(axis=(0, 1))
             average = np.sign(total) * (np.abs(total) // count)
-            result[y, x] = fixed_point(average - before, scale.multiplier, scale.left, scale.right) + after
+            result[y, x] = upward(average - before, scale) + after
         self.store_tile(np.clip(result, layer.act_min, layer.act_max), job)
-
-
-def fixed_point(values, multiplier, left, right):
-    """hwlib_scale_t, in integers of any width."""
-    product = (values.astype(object) << np.asarray(left, object)) * np.asarray(multiplier, object)
-    right = np.asarray(right, object)
-    return ((product + (1 << (right - 1))) >> right).astype(np.int64)

@@ -43,6 +43,20 @@ def rescaled(values, input_scale, output_scale):
     return np.array(flat, np.int64).reshape(values.shape)
 
 
+def rescaled_twice(values, ratio):
+    """TFLite's rounding by a ratio of less than 1: by its 31-bit significand, halves upwards, then by its power of two,
+    halves away from zero. In exact arithmetic."""
+    significand, exponent = np.frexp(ratio)
+    multiplier = Fraction(int(np.floor(significand * 2**31 + 0.5)), 2**31)
+    assert exponent <= 0
+    flat = []
+    for value in values.ravel():
+        high = (int(value) * multiplier + Fraction(1, 2)).__floor__()
+        size = (Fraction(abs(high), 2 ** int(-exponent)) + Fraction(1, 2)).__floor__()
+        flat.append(size if high >= 0 else -size)
+    return np.array(flat, np.int64).reshape(values.shape)
+
+
 def softmax(layer, ifm):
     """In floating point: that whole rows come together shows in it just as well."""
     differences = ifm.astype(np.int64) - ifm.max(axis=-1, keepdims=True)
@@ -81,12 +95,20 @@ def _convolve(layer, values, weights):
 
 def _add(layer, first, second):
     output = layer.ofm.quantization
-    total = sum(
-        rescaled(
-            values.astype(np.int64) - tensor.quantization.zero_point[0], tensor.quantization.scale[0], output.scale[0]
-        )
+    one, other = (
+        values.astype(np.int64) - tensor.quantization.zero_point[0]
         for values, tensor in ((first, layer.ifm), (second, layer.ifm2))
     )
+    scales = [tensor.quantization.scale[0] for tensor in layer.inputs]
+    if layer.rounding == "upward":
+        total = rescaled(one, scales[0], output.scale[0]) + rescaled(other, scales[1], output.scale[0])
+    else:  # TFLite's reference kernel: to twice the larger scale with 20 bits more, then to the output's
+        common = 2 * max(map(np.float32, scales))
+        total = sum(
+            rescaled_twice(values << 20, float(np.float32(scale)) / float(common))
+            for values, scale in ((one, scales[0]), (other, scales[1]))
+        )
+        total = rescaled_twice(total, float(common) / (2**20 * float(np.float32(output.scale[0]))))
     return np.clip(total + output.zero_point[0], layer.act_min, layer.act_max).astype(np.int8)
 
 

@@ -82,8 +82,8 @@ class Samples:
         ofm = self.tensor((1, channels))
         return Dense(**self.weighted(ifm, ofm, (channels, ifm.shape[1]), bits))
 
-    def add(self, ifm, ifm2):
-        return Add(self.name("layer"), (), ifm, self.tensor(ifm.shape), ifm2)
+    def add(self, ifm, ifm2, rounding="upward"):
+        return Add(self.name("layer"), (), ifm, self.tensor(ifm.shape), ifm2, rounding=rounding)
 
     def pool(self, ifm, mode="avg", kernel=(2, 2), strides=(2, 2), padding=(0, 0, 0, 0), rescaled=False, include=False):
         shape = window_shape(ifm, ifm.shape[3], kernel, strides, padding)

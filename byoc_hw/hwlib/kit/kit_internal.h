@@ -1,4 +1,4 @@
-/* What the files of the kit share. */
+/* What the files of the kit share, from the lowest to the highest: a file calls only those before it. */
 #ifndef KIT_INTERNAL_H
 #define KIT_INTERNAL_H
 
@@ -35,6 +35,11 @@ extern uint8_t kit_weights[KIT_WINDOW];  /* weights and parameters of a job */
 
 /* ---------------------------------------------------------------- kit_report.c */
 
+/* All checks: reset, the checks, how many failed, and a line that says so. */
+void kit_report_reset(void);
+uint32_t kit_failures(void);
+void kit_summary(void);
+
 /* One check: begin, any number of failures (the first is reported), end. `subject` may be "". */
 void kit_begin(const char *function, const char *subject, const char *what);
 void kit_end(void);
@@ -68,31 +73,51 @@ int kit_compare(const char *function, const uint8_t *expected, uint32_t count);
 /* Gives the engines every occasion to end what they should have ended before. */
 void kit_settle(void);
 
-/* ---------------------------------------------------------------- kit_expected.c */
-
-/* Does to the images what the job is to do to the local memories; addresses are offsets into the images. */
-void kit_compute(const hwlib_job_t *job, const uint8_t *weights, uint8_t *activations);
-
-/* The weight of an output channel, its index in [fy][fx][c]. */
-int32_t kit_weight(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile, const uint8_t *weights, uint32_t k,
-                   uint32_t index);
-uint32_t kit_filter_values(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile);
-uint32_t kit_filter_bytes(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile);
-
 /* ---------------------------------------------------------------- kit_job.c */
 
-/* The window's images to local memory; then any number of jobs on it, each compared byte for byte. The tile's
- * addresses are offsets into the window. */
-int kit_load_window(unsigned place);
-int kit_run_job(const hwlib_layer_t *layer, const hwlib_tile_t *tile, unsigned place);
-
-hwlib_tile_t kit_moved(const hwlib_tile_t *tile, unsigned place);
 int kit_has_kind(unsigned kind);
 int kit_has_rounding(unsigned rounding);
 unsigned kit_some_rounding(void); /* one that it has, for checks that are not about rounding */
 int kit_strides_have(uint32_t strides, unsigned stride);
 
-/* What a kind with a window may ask for (kit_windows.c); sets are masks. */
+/* A check of jobs fills kit_before and kit_weights, and says what it expects: kit_expected as kit_before, and then
+ * what each job changes (kit_expect_conv2d and so on). A tile's addresses are offsets into the images. */
+void kit_expect_unchanged(void);
+
+/* kit_before and kit_weights to local memory; then any number of jobs on them, the window compared byte for byte
+ * with kit_expected after each. */
+int kit_load_window(unsigned place);
+int kit_run_job(const hwlib_layer_t *layer, const hwlib_tile_t *tile, unsigned place);
+
+/* Compares the window at `address`. Where bytes are wrong and become right after a while, a wait is to blame: that
+ * for the copy out, for the job, or, if only the job's repetition gives them, that for the copy in. `repeat` is NULL
+ * where there is no single job to repeat. */
+int kit_compare_window(uint32_t address, const hwlib_layer_t *layer, const hwlib_tile_t *repeat);
+
+/* A check that runs one job at both ends of the memories, when all images are filled. */
+void kit_check_job(const char *subject, const char *what, const hwlib_layer_t *layer, const hwlib_tile_t *tile);
+
+/* ---------------------------------------------------------------- kit_scale.c */
+
+int64_t kit_shift(int64_t value, unsigned bits);
+int64_t kit_nearest(int64_t value, unsigned bits);
+int32_t kit_wrap32(uint32_t value);
+int64_t kit_scale(unsigned rounding, int64_t value, hwlib_scale_t by);
+uint8_t kit_clamp(int64_t value, int8_t low, int8_t high);
+
+/* ---------------------------------------------------------------- kit_expected.c */
+
+void kit_expect_conv2d(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile); /* and depthwise and dense */
+void kit_expect_pool2d(const hwlib_pool2d_t *layer, const hwlib_tile_t *tile);
+
+/* The weight of an output channel, its index in [fy][fx][c]. */
+int32_t kit_weight(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile, uint32_t k, uint32_t index);
+uint32_t kit_filter_values(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile);
+uint32_t kit_filter_bytes(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile);
+
+/* ---------------------------------------------------------------- kit_windows.c */
+
+/* What a kind with a window may ask for; sets are masks. */
 typedef struct {
   uint32_t kernel_h, kernel_w, strides, weight_bits;
 } kit_limits_t;
@@ -100,11 +125,7 @@ kit_limits_t kit_limits(unsigned kind);
 uint8_t kit_least_stride(unsigned kind);
 uint8_t kit_widest_weights(unsigned kind);
 
-/* A check that fills kit_before and kit_weights by itself and runs one job at both ends of the memories. */
-void kit_check_job(const char *subject, const char *what, const hwlib_layer_t *layer, const hwlib_tile_t *tile);
-
-/* "conv2d, rounding upward" and so on. */
-const char *kit_subject(unsigned kind, unsigned rounding);
+/* ---------------------------------------------------------------- kit_elementwise.c */
 
 /* Additions of `count` values: the simplest job, for the checks of waits. */
 typedef struct {
@@ -112,8 +133,9 @@ typedef struct {
   hwlib_tile_t tile;
 } kit_addition_t;
 kit_addition_t kit_addition(unsigned rounding, uint32_t count);
+void kit_expect_addition(const kit_addition_t *addition);
 
-/* ---------------------------------------------------------------- checks by function */
+/* ---------------------------------------------------------------- checks by function, run by kit_run.c */
 
 void kit_check_init(void);
 void kit_check_quiet(void);
@@ -121,6 +143,7 @@ void kit_check_copies(void);
 void kit_check_copy_wait(void);
 void kit_check_windows(void);
 void kit_check_elementwise(void);
+void kit_check_softmax(void);
 void kit_check_job_wait(void);
 void kit_check_profile(void);
 void kit_check_refusals(void);

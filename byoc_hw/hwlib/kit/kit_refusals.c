@@ -221,6 +221,8 @@ static void check_works_afterwards(void)
   hwlib_conv2d_t layer = small_layer(HWLIB_CONV2D);
   hwlib_tile_t tile = small_tile(HWLIB_CONV2D);
   kit_begin(JOB_START, "", "after all that was refused, a job runs");
+  kit_expect_unchanged();
+  kit_expect_conv2d(&layer, &tile);
   if (kit_load_window(KIT_AT_START)) {
     (void)kit_run_job(&layer.layer, &tile, KIT_AT_START);
   }

@@ -168,7 +168,7 @@ static hwlib_params_t params_of(const hwlib_conv2d_t *layer, const hwlib_tile_t 
   uint32_t values = kit_filter_values(layer, tile), spread = 2u * layer->weight_bits - 2u;
   int32_t bias = (int32_t)(kit_random() % 64) - 32;
   for (uint32_t i = 0; i < values; ++i) {
-    bias -= layer->ifm_zero_point * (kit_weight(layer, tile, kit_weights, k, i) - layer->weight_zero_point);
+    bias -= layer->ifm_zero_point * (kit_weight(layer, tile, k, i) - layer->weight_zero_point);
   }
   for (uint32_t rest = values; rest > 1; rest /= 2) { /* sums grow with the root of the values */
     spread += 1;
@@ -196,13 +196,30 @@ static void fill_filters(const hwlib_conv2d_t *layer, hwlib_tile_t *tile, unsign
   }
 }
 
+static const char *subject_of(const hwlib_conv2d_t *layer)
+{
+  static const char *const subjects[][2] = {
+      [HWLIB_CONV2D] = {"conv2d, upward", "conv2d, tflite"},
+      [HWLIB_DEPTHWISE_CONV2D] = {"depthwise_conv2d, upward", "depthwise_conv2d, tflite"},
+      [HWLIB_DENSE] = {"dense, upward", "dense, tflite"},
+  };
+  return subjects[layer->layer.kind][layer->layer.rounding];
+}
+
+static void check_job(const char *what, const hwlib_conv2d_t *layer, const hwlib_tile_t *tile)
+{
+  kit_expect_unchanged();
+  kit_expect_conv2d(layer, tile);
+  kit_check_job(subject_of(layer), what, &layer->layer, tile);
+}
+
 static void check_convolution(const case_t *wanted, unsigned kind, unsigned rounding, unsigned bits)
 {
   case_t from = adapted(wanted, kind);
   hwlib_tile_t tile = tile_of(&from);
   hwlib_conv2d_t layer = conv2d_of(&from, kind, rounding, bits);
   fill_filters(&layer, &tile, from.offset);
-  kit_check_job(kit_subject(kind, rounding), from.what, &layer.layer, &tile);
+  check_job(from.what, &layer, &tile);
 }
 
 static void check_weight_bits(unsigned kind, unsigned rounding, unsigned bits)
@@ -251,7 +268,7 @@ static void check_scales(unsigned kind, unsigned rounding)
                                   .right = scales[i].scale.right});
     }
     memset(kit_weights + tile.weights, 0, KIT_WINDOW - tile.weights);
-    kit_check_job(kit_subject(kind, rounding), scales[i].what, &layer.layer, &tile);
+    check_job(scales[i].what, &layer, &tile);
   }
 }
 
@@ -267,7 +284,7 @@ static void check_wrap(unsigned kind, unsigned rounding)
   kit_weights[tile.weights + 1] = (uint8_t)-127;
   kit_weights[tile.weights + 2] = (uint8_t)-1;
   put_params(&tile, 0, (hwlib_params_t){.bias = INT32_MAX - 100, .multiplier = 1 << 30, .right = 31 + 24});
-  kit_check_job(kit_subject(kind, rounding), from.what, &layer.layer, &tile);
+  check_job(from.what, &layer, &tile);
 }
 
 /* Input channels in slices: the first starts from the bias, those between carry their sums, the last scales. */
@@ -281,13 +298,15 @@ static void check_slices(unsigned kind, unsigned rounding, unsigned bits)
   hwlib_tile_t whole = tile_of(&from);
   hwlib_conv2d_t layer = conv2d_of(&from, kind, rounding, bits);
   fill_filters(&layer, &whole, 0);
-  kit_begin("hwlib_hal_job_start", kit_subject(kind, rounding), from.what);
+  kit_begin("hwlib_hal_job_start", subject_of(&layer), from.what);
   for (unsigned place = 0; place < KIT_PLACES; ++place) {
     hwlib_tile_t tile = whole;
     int fine = kit_load_window(place);
+    kit_expect_unchanged();
     for (unsigned slice = 0; fine && slice < sizeof flags; ++slice) {
       tile.flags = flags[slice];
       tile.ifm_c = channels[slice];
+      kit_expect_conv2d(&layer, &tile);
       fine = kit_run_job(&layer.layer, &tile, place);
       tile.ifm += tile.ifm_c;
       tile.weights += tile.ofm_c * kit_filter_bytes(&layer, &tile);
@@ -330,6 +349,8 @@ static void check_pooling(const case_t *wanted, unsigned rounding, unsigned mode
       .act_max = window.act_max,
   };
   kit_fill(kit_before, KIT_WINDOW);
+  kit_expect_unchanged();
+  kit_expect_pool2d(&layer, &tile);
   kit_check_job(subjects[mode][count_include_pad][rounding], from.what, &layer.layer, &tile);
 }
 

@@ -1,4 +1,4 @@
-/* What the files of the simulator share. */
+/* What the files of the simulator share, from the lowest to the highest: a file calls only those before it. */
 #ifndef HWLIB_SIM_INTERNAL_H
 #define HWLIB_SIM_INTERNAL_H
 
@@ -29,44 +29,113 @@ typedef struct {
 
 enum { HWLIB_SIM_DMA = 0, HWLIB_SIM_ARRAY = 1, HWLIB_SIM_ENGINES = 2 };
 
-/* Exponentials of up to 1 that a Q12 can hold the sum of. */
-enum { HWLIB_SIM_SOFTMAX_CHANNELS = 4095 };
+static inline uint64_t hwlib_sim_divide_up(uint64_t dividend, uint64_t divisor)
+{
+  return (dividend + divisor - 1) / divisor;
+}
 
-/* sim_memory.c */
+/* ---------------------------------------------------------------- sim_fault.c */
+
+/* Keeps "name: text" for hwlib_sim_fault, each # of the text replaced by the next of the numbers, and
+ * returns the status. */
+hwlib_status_t hwlib_sim_refuse(hwlib_status_t status, const char *name, const char *text,
+                                const uint64_t *numbers);
+void hwlib_sim_fault_reset(void);
+
+#define HWLIB_SIM_REFUSE(status, name, text, ...) \
+  hwlib_sim_refuse((status), (name), (text), (const uint64_t[]){__VA_ARGS__})
+
+/* ---------------------------------------------------------------- sim_memory.c */
+
 void hwlib_sim_memory_reset(void);
 uint8_t *hwlib_sim_local(uint8_t memory, uint64_t address);
 hwlib_status_t hwlib_sim_access(const hwlib_sim_work_t *work);
 void hwlib_sim_written(const hwlib_sim_work_t *work);
 int hwlib_sim_overlap(const hwlib_sim_area_t *one, const hwlib_sim_area_t *other);
 
-/* sim_limits.c */
-hwlib_status_t hwlib_sim_check_job(const hwlib_job_t *job);
+/* One more area of the work: a run of bytes. */
+void hwlib_sim_add_run(hwlib_sim_work_t *work, const char *name, uint8_t memory, unsigned access, uint32_t address,
+                       uint64_t bytes);
 
-/* sim_job.c: of jobs within the limits */
-hwlib_status_t hwlib_sim_job_work(const hwlib_job_t *job, hwlib_sim_work_t *work);
-uint64_t hwlib_sim_filter_values(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile);
-uint64_t hwlib_sim_filter_bytes(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile);
+static inline int8_t *hwlib_sim_activations(uint64_t address)
+{
+  return (int8_t *)hwlib_sim_local(HWLIB_LOCAL_ACTIVATIONS, address);
+}
 
-/* sim_array.c */
-hwlib_status_t hwlib_sim_check_scales(const hwlib_job_t *job);
-void hwlib_sim_compute(const hwlib_job_t *job);
-int64_t hwlib_sim_scale(uint8_t rounding, int32_t value, int32_t multiplier, uint8_t left, uint8_t right);
-int64_t hwlib_sim_shift_right(int64_t value, unsigned bits);
-int64_t hwlib_sim_divide(int64_t value, unsigned bits);
+/* ---------------------------------------------------------------- sim_timeline.c */
 
-/* sim_softmax.c */
-void hwlib_sim_softmax(const hwlib_softmax_t *layer, const int8_t *ifm, int8_t *ofm, uint32_t channels);
-
-/* sim_timeline.c */
+void hwlib_sim_timeline_reset(void);
 hwlib_status_t hwlib_sim_start(uint8_t engine, const hwlib_sim_work_t *work, hwlib_token_t *token);
+hwlib_status_t hwlib_sim_wait(uint8_t engine, hwlib_token_t token);
+void hwlib_sim_idle(void); /* the engines end all that was started, and its tokens mean nothing */
+void hwlib_sim_mark(uint16_t layer);
+uint64_t hwlib_sim_now(void); /* on the clock on which the host takes no time */
 hwlib_sim_counters_t *hwlib_sim_counters(void);
 
-/* Keeps "name: text" for hwlib_sim_fault, each # of the text replaced by the next of the numbers, and
- * returns the status. */
-hwlib_status_t hwlib_sim_refuse(hwlib_status_t status, const char *name, const char *text,
-                                const uint64_t *numbers);
+/* ---------------------------------------------------------------- sim_scale.c */
 
-#define HWLIB_SIM_REFUSE(status, name, text, ...) \
-  hwlib_sim_refuse((status), (name), (text), (const uint64_t[]){__VA_ARGS__})
+int32_t hwlib_sim_signed32(uint32_t value);
+int64_t hwlib_sim_shift_right(int64_t value, unsigned bits);
+int64_t hwlib_sim_divide(int64_t value, unsigned bits);
+int64_t hwlib_sim_scale(uint8_t rounding, int32_t value, hwlib_scale_t by);
+int8_t hwlib_sim_finish(int64_t value, int8_t zero_point, int8_t act_min, int8_t act_max);
+hwlib_status_t hwlib_sim_check_scale(const char *name, uint8_t rounding, hwlib_scale_t scale);
+hwlib_status_t hwlib_sim_check_clamp(int8_t act_min, int8_t act_max);
+
+/* ---------------------------------------------------------------- sim_window.c */
+
+typedef struct {
+  uint32_t kernel_h, kernel_w, stride_h, stride_w;
+} hwlib_sim_window_t;
+
+hwlib_status_t hwlib_sim_check_window(hwlib_sim_window_t window, uint32_t max_h, uint32_t max_w, uint32_t strides);
+hwlib_status_t hwlib_sim_check_tile(const hwlib_tile_t *tile, hwlib_sim_window_t window);
+hwlib_status_t hwlib_sim_check_same_channels(const hwlib_tile_t *tile);
+void hwlib_sim_add_ifm(hwlib_sim_work_t *work, const hwlib_tile_t *tile);
+void hwlib_sim_add_ofm(hwlib_sim_work_t *work, const hwlib_tile_t *tile);
+
+static inline const int8_t *hwlib_sim_ifm_at(const hwlib_tile_t *tile, uint32_t row, uint32_t column)
+{
+  return hwlib_sim_activations(tile->ifm + (uint64_t)row * tile->ifm_row + (uint64_t)column * tile->ifm_pixel);
+}
+
+static inline int8_t *hwlib_sim_ofm_at(const hwlib_tile_t *tile, uint32_t row, uint32_t column)
+{
+  return hwlib_sim_activations(tile->ofm + (uint64_t)row * tile->ofm_row + (uint64_t)column * tile->ofm_pixel);
+}
+
+/* ---------------------------------------------------------------- a file for each family of layer kinds */
+
+/* What the array knows of a family. Each function is called when those before it have returned HWLIB_OK. */
+typedef struct {
+  hwlib_status_t (*check)(const hwlib_job_t *job);                         /* limits, and a geometry that adds up */
+  hwlib_status_t (*work)(const hwlib_job_t *job, hwlib_sim_work_t *work);  /* cycles and areas, ofm the last */
+  hwlib_status_t (*check_scales)(const hwlib_job_t *job);                  /* may read the job's bytes */
+  void (*compute)(const hwlib_job_t *job);
+} hwlib_sim_family_t;
+
+extern const hwlib_sim_family_t hwlib_sim_conv2d; /* and depthwise_conv2d and dense */
+extern const hwlib_sim_family_t hwlib_sim_pool2d;
+extern const hwlib_sim_family_t hwlib_sim_softmax;
+extern const hwlib_sim_family_t hwlib_sim_elementwise;
+
+/* ---------------------------------------------------------------- sim_job.c */
+
+hwlib_status_t hwlib_sim_check_job(const hwlib_job_t *job);
+hwlib_status_t hwlib_sim_job_work(const hwlib_job_t *job, hwlib_sim_work_t *work);
+hwlib_status_t hwlib_sim_check_scales(const hwlib_job_t *job);
+void hwlib_sim_compute(const hwlib_job_t *job);
+
+/* ---------------------------------------------------------------- sim_copy.c */
+
+typedef struct {
+  hwlib_place_t target, source;
+  uint32_t target_stride, source_stride;
+  uint32_t bytes, rows;
+} hwlib_sim_copy_t;
+
+hwlib_status_t hwlib_sim_check_copy(const hwlib_sim_copy_t *copy);
+hwlib_sim_work_t hwlib_sim_copy_work(const hwlib_sim_copy_t *copy);
+void hwlib_sim_move(const hwlib_sim_copy_t *copy);
 
 #endif

@@ -1,4 +1,4 @@
-/* The local memories, who may touch them, and the DMA engine's copies. */
+/* The local memories, and who may touch them. */
 #include "sim_internal.h"
 
 #include <string.h>
@@ -29,6 +29,18 @@ void hwlib_sim_memory_reset(void)
 uint8_t *hwlib_sim_local(uint8_t memory, uint64_t address)
 {
   return memories[memory].bytes + address;
+}
+
+void hwlib_sim_add_run(hwlib_sim_work_t *work, const char *name, uint8_t memory, unsigned access, uint32_t address,
+                       uint64_t bytes)
+{
+  work->area[work->areas++] = (hwlib_sim_area_t){.name = name,
+                                                 .memory = memory,
+                                                 .access = (uint8_t)access,
+                                                 .rows = 1,
+                                                 .pixels = 1,
+                                                 .address = address,
+                                                 .bytes = bytes};
 }
 
 /* Bytes from the first to the last of an area. */
@@ -111,89 +123,4 @@ int hwlib_sim_overlap(const hwlib_sim_area_t *one, const hwlib_sim_area_t *other
   int overlap = any(other, MARKED, MARKED);
   change(one, MARKED, 0);
   return overlap;
-}
-
-/* ---------------------------------------------------------------- copies */
-
-static hwlib_status_t check_alignment(hwlib_place_t place, uint32_t stride, uint32_t bytes, uint32_t rows)
-{
-  const uint64_t alignment = HWLIB_SIM_DMA_ALIGNMENT;
-  if (place.address % alignment != 0 || bytes % alignment != 0 || (rows > 1 && stride % alignment != 0)) {
-    return HWLIB_SIM_REFUSE(HWLIB_ERROR_ALIGNMENT, "copy",
-                            "address #, # bytes and stride # are not all multiples of #", place.address,
-                            bytes, stride, alignment);
-  }
-  return HWLIB_OK;
-}
-
-static hwlib_status_t check_places(hwlib_place_t target, hwlib_place_t source)
-{
-  int target_is_main = target.memory == HWLIB_MAIN, source_is_main = source.memory == HWLIB_MAIN;
-  if (target.memory > HWLIB_MAIN || source.memory > HWLIB_MAIN || target_is_main == source_is_main) {
-    return HWLIB_SIM_REFUSE(HWLIB_ERROR_ADDRESS, "copy",
-                            "from memory # to memory #: one side is local, the other main memory",
-                            source.memory, target.memory);
-  }
-  return HWLIB_OK;
-}
-
-static uint8_t *bytes_at(hwlib_place_t place)
-{
-  return place.memory == HWLIB_MAIN ? (uint8_t *)place.address : hwlib_sim_local(place.memory, place.address);
-}
-
-hwlib_status_t hwlib_hal_copy_2d(hwlib_place_t target, uint32_t target_stride, hwlib_place_t source,
-                                 uint32_t source_stride, uint32_t bytes, uint32_t rows,
-                                 hwlib_token_t *token)
-{
-  if (bytes == 0 || rows == 0) {
-    return HWLIB_SIM_REFUSE(HWLIB_ERROR_ADDRESS, "copy", "# rows of # bytes are nothing to copy", rows, bytes);
-  }
-  hwlib_status_t status = check_places(target, source);
-  if (status == HWLIB_OK) {
-    status = check_alignment(target, target_stride, bytes, rows);
-  }
-  if (status == HWLIB_OK) {
-    status = check_alignment(source, source_stride, bytes, rows);
-  }
-  if (status != HWLIB_OK) {
-    return status;
-  }
-
-  int inward = source.memory == HWLIB_MAIN;
-  hwlib_sim_work_t work = {
-      .cycles = HWLIB_SIM_DMA_SETUP +
-                (uint64_t)rows * (((uint64_t)bytes + HWLIB_SIM_DMA_WIDTH - 1) / HWLIB_SIM_DMA_WIDTH),
-      .areas = 1,
-      .area[0] = {.name = "copy",
-                  .memory = inward ? target.memory : source.memory,
-                  .access = inward ? HWLIB_SIM_WRITES : HWLIB_SIM_READS,
-                  .address = inward ? target.address : source.address,
-                  .rows = rows,
-                  .pixels = 1,
-                  .bytes = bytes,
-                  .row_stride = inward ? target_stride : source_stride},
-  };
-  status = hwlib_sim_access(&work);
-  if (status == HWLIB_OK) {
-    status = hwlib_sim_start(HWLIB_SIM_DMA, &work, token);
-  }
-  if (status != HWLIB_OK) {
-    return status;
-  }
-  hwlib_sim_counters_t *counters = hwlib_sim_counters();
-  counters->copies += 1;
-  counters->dma_cycles += work.cycles;
-  counters->dma_bytes += (uint64_t)rows * bytes;
-
-  for (uint32_t row = 0; row < rows; ++row) {
-    memcpy(bytes_at(target) + (size_t)row * target_stride, bytes_at(source) + (size_t)row * source_stride, bytes);
-  }
-  return HWLIB_OK;
-}
-
-hwlib_status_t hwlib_hal_copy_1d(hwlib_place_t target, hwlib_place_t source, uint32_t bytes,
-                                 hwlib_token_t *token)
-{
-  return hwlib_hal_copy_2d(target, 0, source, 0, bytes, 1, token);
 }

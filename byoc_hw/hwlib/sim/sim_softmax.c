@@ -1,5 +1,40 @@
-/* Softmax of one row in fixed point, bit for bit as hwlib_hal.h states it. */
+/* Softmax of rows in fixed point, bit for bit as hwlib_hal.h states it. */
 #include "sim_internal.h"
+
+/* Exponentials of up to 1 that a Q12 can hold the sum of. */
+enum { MOST_CHANNELS = 4095 };
+
+static hwlib_status_t check(const hwlib_job_t *job)
+{
+  const hwlib_tile_t *tile = job->tile;
+  if (job->layer->rounding != HWLIB_ROUND_TFLITE) {
+    return HWLIB_SIM_REFUSE(HWLIB_ERROR_LIMIT, "softmax", "there is none with rounding #", job->layer->rounding);
+  }
+  if (tile->ifm_h != 1 || tile->ifm_w == 0 || tile->ifm_c == 0 || tile->ifm_c > MOST_CHANNELS) {
+    return HWLIB_SIM_REFUSE(HWLIB_ERROR_LIMIT, "softmax", "# x # x # inputs are not rows of 1 to # values",
+                            tile->ifm_h, tile->ifm_w, tile->ifm_c, MOST_CHANNELS);
+  }
+  return HWLIB_OK;
+}
+
+/* Cycles: ceil(3 * elements / elementwise_width), for maximum, sum of exponentials and quotients. */
+static hwlib_status_t work_of(const hwlib_job_t *job, hwlib_sim_work_t *work)
+{
+  const hwlib_tile_t *tile = job->tile;
+  uint64_t elements = (uint64_t)tile->ifm_w * tile->ifm_c;
+  work->cycles = hwlib_sim_divide_up(3 * elements, HWLIB_SIM_ELEMENTWISE_WIDTH);
+  hwlib_sim_add_run(work, "ifm", HWLIB_LOCAL_ACTIVATIONS, HWLIB_SIM_READS, tile->ifm, elements);
+  hwlib_sim_add_run(work, "ofm", HWLIB_LOCAL_ACTIVATIONS, HWLIB_SIM_WRITES, tile->ofm, elements);
+  return HWLIB_OK;
+}
+
+static hwlib_status_t check_scales(const hwlib_job_t *job)
+{
+  const hwlib_softmax_t *layer = (const hwlib_softmax_t *)job->layer;
+  return hwlib_sim_check_scale("scale", layer->layer.rounding, layer->scale);
+}
+
+/* ---------------------------------------------------------------- fixed point */
 
 /* Values are the raw integers of the fixed points, wide enough that nothing overflows. */
 typedef int64_t fixed_t;
@@ -59,13 +94,14 @@ static unsigned leading_zeros(uint32_t value)
   return count;
 }
 
+/* ---------------------------------------------------------------- rows */
+
 static fixed_t exponential_of(const hwlib_softmax_t *layer, int32_t difference)
 {
-  const hwlib_scale_t *by = &layer->scale;
-  return exponential(hwlib_sim_scale(HWLIB_ROUND_TFLITE, difference, by->multiplier, by->left, by->right));
+  return exponential(hwlib_sim_scale(HWLIB_ROUND_TFLITE, difference, layer->scale));
 }
 
-void hwlib_sim_softmax(const hwlib_softmax_t *layer, const int8_t *ifm, int8_t *ofm, uint32_t channels)
+static void compute_row(const hwlib_softmax_t *layer, const int8_t *ifm, int8_t *ofm, uint32_t channels)
 {
   int32_t maximum = INT8_MIN;
   for (uint32_t i = 0; i < channels; ++i) {
@@ -89,3 +125,15 @@ void hwlib_sim_softmax(const hwlib_softmax_t *layer, const int8_t *ifm, int8_t *
     }
   }
 }
+
+static void compute(const hwlib_job_t *job)
+{
+  const hwlib_tile_t *tile = job->tile;
+  for (uint32_t row = 0; row < tile->ifm_w; ++row) {
+    uint64_t offset = (uint64_t)row * tile->ifm_c;
+    compute_row((const hwlib_softmax_t *)job->layer, hwlib_sim_activations(tile->ifm + offset),
+                hwlib_sim_activations(tile->ofm + offset), tile->ifm_c);
+  }
+}
+
+const hwlib_sim_family_t hwlib_sim_softmax = {check, work_of, check_scales, compute};

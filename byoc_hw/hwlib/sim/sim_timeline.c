@@ -33,8 +33,6 @@ static struct {
   uint16_t layer;
   uint64_t layer_cycles[HWLIB_SIM_LAYERS];
   hwlib_sim_counters_t counters[HWLIB_SIM_LAYERS];
-  size_t fault_length;
-  char fault[200];
 } sim;
 
 static uint16_t profile_of(uint16_t layer)
@@ -42,13 +40,13 @@ static uint16_t profile_of(uint16_t layer)
   return layer < HWLIB_SIM_LAYERS ? layer : HWLIB_SIM_LAYERS - 1;
 }
 
-void hwlib_sim_reset(void)
-{
-  memset(&sim, 0, sizeof sim);
-  hwlib_sim_memory_reset();
-}
+void hwlib_sim_timeline_reset(void) { memset(&sim, 0, sizeof sim); }
+
+void hwlib_sim_mark(uint16_t layer) { sim.layer = profile_of(layer); }
 
 uint64_t hwlib_sim_cycles(void) { return sim.total; }
+
+uint64_t hwlib_sim_now(void) { return sim.host[CLOCK_ACCELERATOR]; }
 
 void hwlib_sim_host_advance(uint64_t cycles) { sim.host[CLOCK_END_TO_END] += cycles; }
 
@@ -59,8 +57,6 @@ uint64_t hwlib_sim_layer_cycles(uint16_t layer) { return sim.layer_cycles[profil
 const hwlib_sim_counters_t *hwlib_sim_layer_counters(uint16_t layer) { return &sim.counters[profile_of(layer)]; }
 
 hwlib_sim_counters_t *hwlib_sim_counters(void) { return &sim.counters[sim.layer]; }
-
-const char *hwlib_sim_fault(void) { return sim.fault; }
 
 uint32_t hwlib_sim_in_flight(void)
 {
@@ -138,7 +134,7 @@ hwlib_status_t hwlib_sim_start(uint8_t engine_number, const hwlib_sim_work_t *wo
   return HWLIB_OK;
 }
 
-static hwlib_status_t wait_for(uint8_t engine_number, hwlib_token_t token)
+hwlib_status_t hwlib_sim_wait(uint8_t engine_number, hwlib_token_t token)
 {
   engine_t *engine = &sim.engines[engine_number];
   uint32_t number = token / HWLIB_SIM_ENGINES;
@@ -158,90 +154,11 @@ static hwlib_status_t wait_for(uint8_t engine_number, hwlib_token_t token)
   return HWLIB_OK;
 }
 
-/* ---------------------------------------------------------------- the HAL */
-
-hwlib_status_t hwlib_hal_init(void)
+void hwlib_sim_idle(void)
 {
   for (unsigned i = 0; i < HWLIB_SIM_ENGINES; ++i) {
     engine_t *engine = &sim.engines[i];
     wait_until(engine, engine->started, engine->free);
     engine->forgotten = engine->started;
   }
-  return HWLIB_OK;
-}
-
-hwlib_status_t hwlib_hal_copy_wait(hwlib_token_t token) { return wait_for(HWLIB_SIM_DMA, token); }
-
-hwlib_status_t hwlib_hal_job_wait(hwlib_token_t token) { return wait_for(HWLIB_SIM_ARRAY, token); }
-
-hwlib_status_t hwlib_hal_job_start(const hwlib_job_t *job, hwlib_token_t *token)
-{
-  hwlib_sim_work_t work = {0};
-  hwlib_status_t status = hwlib_sim_check_job(job);
-  if (status == HWLIB_OK) {
-    status = hwlib_sim_job_work(job, &work);
-  }
-  if (status == HWLIB_OK) {
-    status = hwlib_sim_access(&work);
-  }
-  if (status == HWLIB_OK) {
-    status = hwlib_sim_check_scales(job);
-  }
-  if (status == HWLIB_OK) {
-    status = hwlib_sim_start(HWLIB_SIM_ARRAY, &work, token);
-  }
-  if (status != HWLIB_OK) {
-    return status;
-  }
-  hwlib_sim_counters_t *counters = hwlib_sim_counters();
-  counters->jobs += 1;
-  counters->array_cycles += work.cycles;
-  hwlib_sim_compute(job);
-  return HWLIB_OK;
-}
-
-uint64_t hwlib_hal_cycles(void) { return sim.host[CLOCK_ACCELERATOR]; }
-
-void hwlib_hal_mark(uint16_t layer) { sim.layer = profile_of(layer); }
-
-/* ---------------------------------------------------------------- faults */
-
-static void append(char character)
-{
-  if (sim.fault_length < sizeof sim.fault - 1) {
-    sim.fault[sim.fault_length++] = character;
-    sim.fault[sim.fault_length] = '\0';
-  }
-}
-
-static void append_number(uint64_t number)
-{
-  char digits[20]; /* of 2^64 - 1 */
-  unsigned count = 0;
-  do {
-    digits[count++] = (char)('0' + number % 10);
-    number /= 10;
-  } while (number != 0);
-  while (count > 0) {
-    append(digits[--count]);
-  }
-}
-
-hwlib_status_t hwlib_sim_refuse(hwlib_status_t status, const char *name, const char *text,
-                                const uint64_t *numbers)
-{
-  sim.fault_length = 0;
-  while (*name != '\0') {
-    append(*name++);
-  }
-  append(':');
-  append(' ');
-  for (; *text != '\0'; ++text) {
-    if (*text == '#') {
-      append_number(*numbers++);
-    } else {
-      append(*text);
-    }
-  }
-  return status;
 }

@@ -6,45 +6,45 @@
 
 hwlib_status_t hwlib_conv2d(hwlib_region_t *region, const hwlib_conv2d_t *layer, hwlib_steps_t steps)
 {
-  return hwlib_run_steps(region, &layer->layer, steps, HWLIB_CONV2D);
+  return hwlib_run_layer(region, &layer->layer, steps, HWLIB_CONV2D);
 }
 
 hwlib_status_t hwlib_depthwise_conv2d(hwlib_region_t *region, const hwlib_conv2d_t *layer, hwlib_steps_t steps)
 {
-  return hwlib_run_steps(region, &layer->layer, steps, HWLIB_DEPTHWISE_CONV2D);
+  return hwlib_run_layer(region, &layer->layer, steps, HWLIB_DEPTHWISE_CONV2D);
 }
 
 hwlib_status_t hwlib_dense(hwlib_region_t *region, const hwlib_conv2d_t *layer, hwlib_steps_t steps)
 {
-  return hwlib_run_steps(region, &layer->layer, steps, HWLIB_DENSE);
+  return hwlib_run_layer(region, &layer->layer, steps, HWLIB_DENSE);
 }
 
 hwlib_status_t hwlib_add(hwlib_region_t *region, const hwlib_add_t *layer, hwlib_steps_t steps)
 {
-  return hwlib_run_steps(region, &layer->layer, steps, HWLIB_ADD);
+  return hwlib_run_layer(region, &layer->layer, steps, HWLIB_ADD);
 }
 
 hwlib_status_t hwlib_pool2d(hwlib_region_t *region, const hwlib_pool2d_t *layer, hwlib_steps_t steps)
 {
-  return hwlib_run_steps(region, &layer->layer, steps, HWLIB_POOL2D);
+  return hwlib_run_layer(region, &layer->layer, steps, HWLIB_POOL2D);
 }
 
 hwlib_status_t hwlib_softmax(hwlib_region_t *region, const hwlib_softmax_t *layer, hwlib_steps_t steps)
 {
-  return hwlib_run_steps(region, &layer->layer, steps, HWLIB_SOFTMAX);
+  return hwlib_run_layer(region, &layer->layer, steps, HWLIB_SOFTMAX);
 }
 
 hwlib_status_t hwlib_reshape(hwlib_region_t *region, const hwlib_layer_t *layer, hwlib_steps_t steps)
 {
-  return hwlib_run_steps(region, layer, steps, HWLIB_RESHAPE);
+  return hwlib_run_layer(region, layer, steps, HWLIB_RESHAPE);
 }
 
 hwlib_status_t hwlib_transpose(hwlib_region_t *region, const hwlib_layer_t *layer, hwlib_steps_t steps)
 {
-  return hwlib_run_steps(region, layer, steps, HWLIB_TRANSPOSE);
+  return hwlib_run_layer(region, layer, steps, HWLIB_TRANSPOSE);
 }
 
 hwlib_status_t hwlib_wait(hwlib_region_t *region, hwlib_steps_t steps)
 {
-  return hwlib_run_steps(region, NULL, steps, HWLIB_CONV2D);
+  return hwlib_run_steps(region, NULL, steps);
 }

@@ -1,4 +1,4 @@
-/* The begin of a region, and the interpreter of its steps. */
+/* The begin of a region and of its layers, and the interpreter of their steps. */
 #include "hwlib_steps.h"
 
 #include <stddef.h>
@@ -36,18 +36,29 @@ static inline hwlib_status_t start_job(const hwlib_job_t *job, hwlib_token_t *to
   return status;
 }
 
-hwlib_status_t hwlib_run_steps(hwlib_region_t *region, const hwlib_layer_t *layer, hwlib_steps_t steps,
+static inline void begin_layer(hwlib_region_t *region, const hwlib_layer_t *layer)
+{
+  region->layer = layer->id;
+#ifdef HWLIB_COUNT
+  (void)hwlib_count(layer->id);
+#endif
+  hwlib_hal_mark(layer->id);
+}
+
+hwlib_status_t hwlib_run_layer(hwlib_region_t *region, const hwlib_layer_t *layer, hwlib_steps_t steps,
                                hwlib_kind_t kind)
 {
+  if (layer->kind != kind) {
+    begin_layer(region, layer); /* which the region then names as the one that failed */
+    return HWLIB_ERROR_STEP;
+  }
+  return hwlib_run_steps(region, layer, steps);
+}
+
+hwlib_status_t hwlib_run_steps(hwlib_region_t *region, const hwlib_layer_t *layer, hwlib_steps_t steps)
+{
   if (layer != NULL) {
-    region->layer = layer->id;
-#ifdef HWLIB_COUNT
-    (void)hwlib_count(layer->id);
-#endif
-    hwlib_hal_mark(layer->id);
-    if (layer->kind != kind) {
-      return HWLIB_ERROR_STEP;
-    }
+    begin_layer(region, layer);
   }
 
   const hwlib_plan_t *plan = region->plan;

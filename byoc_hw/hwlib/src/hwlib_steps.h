@@ -4,9 +4,11 @@
 
 #include "hwlib.h"
 
-/* Runs the steps for a layer that begins or goes on; HWLIB_ERROR_STEP where its descriptor is of another
- * kind. In the tail of a region `layer` is NULL: there are no jobs, and `kind` is not read. */
-hwlib_status_t hwlib_run_steps(hwlib_region_t *region, const hwlib_layer_t *layer, hwlib_steps_t steps,
+/* Runs the steps of a layer that begins or goes on; HWLIB_ERROR_STEP where its descriptor is of another kind. */
+hwlib_status_t hwlib_run_layer(hwlib_region_t *region, const hwlib_layer_t *layer, hwlib_steps_t steps,
                                hwlib_kind_t kind);
+
+/* Runs the steps of a layer of the right kind, or with NULL those after the last: there are no jobs among them. */
+hwlib_status_t hwlib_run_steps(hwlib_region_t *region, const hwlib_layer_t *layer, hwlib_steps_t steps);
 
 #endif

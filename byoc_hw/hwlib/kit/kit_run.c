@@ -1,0 +1,39 @@
+/* All checks, in an order in which none needs what was not checked before. */
+#include "kit_internal.h"
+
+/* Later checks load and fetch with what the earlier ones check: after a failure they would say nothing. */
+static int sound(const char *what)
+{
+  if (kit_failures() != 0) {
+    kit_skip("hwlib_hal_*", what);
+  }
+  return kit_failures() == 0;
+}
+
+static void run_checks(void)
+{
+  kit_check_init();
+  kit_check_copy_wait();
+  if (!sound("all other checks, which need waits for copies to work")) {
+    return;
+  }
+  kit_check_quiet();
+  kit_check_copies();
+  kit_check_profile();
+  if (!sound("jobs, whose checks need copies to work")) {
+    return;
+  }
+  kit_check_windows();
+  kit_check_elementwise();
+  kit_check_softmax();
+  kit_check_job_wait();
+  kit_check_refusals();
+}
+
+uint32_t hal_kit_run(void)
+{
+  kit_report_reset();
+  run_checks();
+  kit_summary();
+  return kit_failures();
+}

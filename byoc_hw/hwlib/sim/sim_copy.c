@@ -1,0 +1,75 @@
+/* The DMA engine: which copies it takes, what they touch and cost, and what they move. */
+#include "sim_internal.h"
+
+#include <string.h>
+
+static hwlib_status_t check_alignment(hwlib_place_t place, uint32_t stride, uint32_t bytes, uint32_t rows)
+{
+  const uint64_t alignment = HWLIB_SIM_DMA_ALIGNMENT;
+  if (place.address % alignment != 0 || bytes % alignment != 0 || (rows > 1 && stride % alignment != 0)) {
+    return HWLIB_SIM_REFUSE(HWLIB_ERROR_ALIGNMENT, "copy",
+                            "address #, # bytes and stride # are not all multiples of #", place.address,
+                            bytes, stride, alignment);
+  }
+  return HWLIB_OK;
+}
+
+static hwlib_status_t check_places(hwlib_place_t target, hwlib_place_t source)
+{
+  int target_is_main = target.memory == HWLIB_MAIN, source_is_main = source.memory == HWLIB_MAIN;
+  if (target.memory > HWLIB_MAIN || source.memory > HWLIB_MAIN || target_is_main == source_is_main) {
+    return HWLIB_SIM_REFUSE(HWLIB_ERROR_ADDRESS, "copy",
+                            "from memory # to memory #: one side is local, the other main memory",
+                            source.memory, target.memory);
+  }
+  return HWLIB_OK;
+}
+
+hwlib_status_t hwlib_sim_check_copy(const hwlib_sim_copy_t *copy)
+{
+  if (copy->bytes == 0 || copy->rows == 0) {
+    return HWLIB_SIM_REFUSE(HWLIB_ERROR_ADDRESS, "copy", "# rows of # bytes are nothing to copy", copy->rows,
+                            copy->bytes);
+  }
+  hwlib_status_t status = check_places(copy->target, copy->source);
+  if (status == HWLIB_OK) {
+    status = check_alignment(copy->target, copy->target_stride, copy->bytes, copy->rows);
+  }
+  if (status == HWLIB_OK) {
+    status = check_alignment(copy->source, copy->source_stride, copy->bytes, copy->rows);
+  }
+  return status;
+}
+
+/* Cycles: setup + rows * ceil(bytes / width). */
+hwlib_sim_work_t hwlib_sim_copy_work(const hwlib_sim_copy_t *copy)
+{
+  int inward = copy->source.memory == HWLIB_MAIN;
+  hwlib_place_t local = inward ? copy->target : copy->source;
+  return (hwlib_sim_work_t){
+      .cycles = HWLIB_SIM_DMA_SETUP + copy->rows * hwlib_sim_divide_up(copy->bytes, HWLIB_SIM_DMA_WIDTH),
+      .areas = 1,
+      .area[0] = {.name = "copy",
+                  .memory = local.memory,
+                  .access = inward ? HWLIB_SIM_WRITES : HWLIB_SIM_READS,
+                  .address = local.address,
+                  .rows = copy->rows,
+                  .pixels = 1,
+                  .bytes = copy->bytes,
+                  .row_stride = inward ? copy->target_stride : copy->source_stride},
+  };
+}
+
+static uint8_t *bytes_at(hwlib_place_t place)
+{
+  return place.memory == HWLIB_MAIN ? (uint8_t *)place.address : hwlib_sim_local(place.memory, place.address);
+}
+
+void hwlib_sim_move(const hwlib_sim_copy_t *copy)
+{
+  uint8_t *target = bytes_at(copy->target);
+  const uint8_t *source = bytes_at(copy->source);
+  for (uint32_t row = 0; row < copy->rows; ++row) {
+    memcpy(target + (size_t)row * copy->target_stride, source + (size_t)row * copy->source_stride, copy->bytes);
+  }
+}

@@ -1,0 +1,85 @@
+/* What layers with a window share: its limits, a geometry that adds up, and the tiles that it moves over. */
+#include "sim_internal.h"
+
+/* A kernel of 0 wraps, and so is refused with those that are too large. */
+hwlib_status_t hwlib_sim_check_window(hwlib_sim_window_t window, uint32_t max_h, uint32_t max_w, uint32_t strides)
+{
+  if (window.kernel_h - 1 >= max_h || window.kernel_w - 1 >= max_w) {
+    return HWLIB_SIM_REFUSE(HWLIB_ERROR_LIMIT, "job", "kernel # x # is not within # x #", window.kernel_h,
+                            window.kernel_w, max_h, max_w);
+  }
+  if (window.stride_h > 31 || window.stride_w > 31 || (strides >> window.stride_h & 1u) == 0 ||
+      (strides >> window.stride_w & 1u) == 0) {
+    return HWLIB_SIM_REFUSE(HWLIB_ERROR_LIMIT, "job", "the array has no stride # x #", window.stride_h,
+                            window.stride_w);
+  }
+  return HWLIB_OK;
+}
+
+/* The output is as long as the window has places over the padded input. */
+static hwlib_status_t check_extent(const char *name, uint32_t ifm, uint32_t before, uint32_t after,
+                                   uint32_t kernel, uint32_t stride, uint32_t ofm)
+{
+  if (before >= kernel || after >= kernel) {
+    return HWLIB_SIM_REFUSE(HWLIB_ERROR_LIMIT, name, "padding # before and # after reach a kernel of #", before,
+                            after, kernel);
+  }
+  uint64_t padded = (uint64_t)ifm + before + after;
+  if (ifm == 0 || padded < kernel || (padded - kernel) / stride + 1 != ofm) {
+    return HWLIB_SIM_REFUSE(HWLIB_ERROR_LIMIT, name,
+                            "# inputs padded by # and # under a kernel of # and stride # do not make # outputs",
+                            ifm, before, after, kernel, stride, ofm);
+  }
+  return HWLIB_OK;
+}
+
+hwlib_status_t hwlib_sim_check_tile(const hwlib_tile_t *tile, hwlib_sim_window_t window)
+{
+  hwlib_status_t status = check_extent("tile height", tile->ifm_h, tile->pad_top, tile->pad_bottom,
+                                       window.kernel_h, window.stride_h, tile->ofm_h);
+  if (status == HWLIB_OK) {
+    status = check_extent("tile width", tile->ifm_w, tile->pad_left, tile->pad_right, window.kernel_w,
+                          window.stride_w, tile->ofm_w);
+  }
+  if (status == HWLIB_OK && (tile->ifm_c == 0 || tile->ofm_c == 0)) {
+    status = HWLIB_SIM_REFUSE(HWLIB_ERROR_LIMIT, "tile channels", "# in and # out are nothing to compute",
+                              tile->ifm_c, tile->ofm_c);
+  }
+  return status;
+}
+
+hwlib_status_t hwlib_sim_check_same_channels(const hwlib_tile_t *tile)
+{
+  if (tile->ifm_c != tile->ofm_c) {
+    return HWLIB_SIM_REFUSE(HWLIB_ERROR_LIMIT, "tile channels", "# in are not # out", tile->ifm_c, tile->ofm_c);
+  }
+  return HWLIB_OK;
+}
+
+/* ---------------------------------------------------------------- tiles in local memory */
+
+void hwlib_sim_add_ifm(hwlib_sim_work_t *work, const hwlib_tile_t *tile)
+{
+  work->area[work->areas++] = (hwlib_sim_area_t){.name = "ifm",
+                                                 .memory = HWLIB_LOCAL_ACTIVATIONS,
+                                                 .access = HWLIB_SIM_READS,
+                                                 .rows = tile->ifm_h,
+                                                 .pixels = tile->ifm_w,
+                                                 .row_stride = tile->ifm_row,
+                                                 .pixel_stride = tile->ifm_pixel,
+                                                 .address = tile->ifm,
+                                                 .bytes = tile->ifm_c};
+}
+
+void hwlib_sim_add_ofm(hwlib_sim_work_t *work, const hwlib_tile_t *tile)
+{
+  work->area[work->areas++] = (hwlib_sim_area_t){.name = "ofm",
+                                                 .memory = HWLIB_LOCAL_ACTIVATIONS,
+                                                 .access = HWLIB_SIM_WRITES,
+                                                 .rows = tile->ofm_h,
+                                                 .pixels = tile->ofm_w,
+                                                 .row_stride = tile->ofm_row,
+                                                 .pixel_stride = tile->ofm_pixel,
+                                                 .address = tile->ofm,
+                                                 .bytes = tile->ofm_c};
+}
