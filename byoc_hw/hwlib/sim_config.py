@@ -61,7 +61,7 @@ def _machine(accelerator: Accelerator) -> Iterator[Macro]:
     yield (
         "ELEMENTWISE_WIDTH",
         f"{accelerator.elementwise_width}u",
-        "elements that add, pooling and softmax read a cycle",
+        "elements that element-wise layers and pooling read a cycle",
     )
     yield "ACTIVATION_MEMORY", f"{accelerator.activation_memory}u", "bytes of local activations"
     yield "WEIGHT_MEMORY", f"{accelerator.weight_memory}u", "bytes of local weights and parameters"
