@@ -239,6 +239,21 @@ class Add(BasePairwise):
 
 
 @dataclass(frozen=True, eq=False)
+class Mul(BasePairwise):
+    """Element-wise quantized multiplication."""
+
+    kind: ClassVar[str] = "mul"
+
+    @property
+    def sum_bits(self) -> int:
+        """Width, with the sign, of the largest product, before and after it is scaled to the output."""
+        if self.ifm2.quantization is None:
+            return 0
+        ratio = scale_ratio(self.ifm, self.ofm) * self.ifm2.quantization.scale[0]
+        return _scaled_bits(255.0**2, ratio, self.rounding)
+
+
+@dataclass(frozen=True, eq=False)
 class Pool2d(BaseLayer):
     """Average or maximum over a window. ifm (1, H, W, C), ofm (1, OH, OW, C).
 
@@ -353,7 +368,7 @@ Convolution = Conv2d | DepthwiseConv2d
 Weighted = Convolution | Dense
 """The layers with weights."""
 
-Layer = Conv2d | DepthwiseConv2d | Dense | Add | Pool2d | Softmax | Reshape | Transpose
+Layer = Conv2d | DepthwiseConv2d | Dense | Add | Mul | Pool2d | Softmax | Reshape | Transpose
 """A layer of any kind. CONTRIBUTING.md says what a new kind changes."""
 
 LAYER_KINDS: dict[str, type[Layer]] = {cls.kind: cls for cls in get_args(Layer)}

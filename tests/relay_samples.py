@@ -4,7 +4,9 @@ A sample has `variables(prefix)`, the model inputs that it needs, `expr(*variabl
 of them, and `module()`. `side_by_side` puts several into one module.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 import tvm
@@ -264,8 +266,10 @@ class Quantized:
 
 
 @dataclass
-class Add(Sample):
-    """A quantized addition."""
+class Pairwise(Sample):
+    """A quantized operator of two tensors, element by element."""
+
+    operator: ClassVar[Callable]
 
     shape: tuple = (1, 6, 5, 7)
     other: tuple | None = None
@@ -282,8 +286,17 @@ class Add(Sample):
         ]
 
     def expr(self, lhs, rhs):
-        out = relay.qnn.op.add(lhs, rhs, *self.lhs.constants(), *self.rhs.constants(), *self.out.constants())
+        constants = (*self.lhs.constants(), *self.rhs.constants(), *self.out.constants())
+        out = type(self).operator(lhs, rhs, *constants)
         return out if self.clip is None else relay.clip(out, *self.clip)
+
+
+class Add(Pairwise):
+    operator = staticmethod(relay.qnn.op.add)
+
+
+class Mul(Pairwise):
+    operator = staticmethod(relay.qnn.op.mul)
 
 
 @dataclass

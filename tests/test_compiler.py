@@ -41,7 +41,7 @@ def test_another_process_writes_the_same_bytes(tmp_path, partitioned):
     script = f"""
 import sys; sys.path.insert(0, {str(HERE)!r})
 import byoc_hw
-from test_build import network
+from test_compiler import network
 mod = network()
 byoc_hw.build(byoc_hw.partition_for_hwlib(mod) if {partitioned} else mod, output_dir=sys.argv[1])
 """

@@ -74,6 +74,14 @@ def addition(rng):
     return OperatorSample("ADD", inputs, tensor(rng, shape, 0.05, 0.4), options)
 
 
+def multiplication(rng):
+    """With an output that the products fill, and with one that most of them leave."""
+    inputs = [tensor(rng, (1, 16, 16, 8)), tensor(rng, (1, 16, 16, 8), 0.001, 0.5)]
+    scale = inputs[0].scale * inputs[1].scale * float(rng.choice([3, 60, 200]))
+    ofm = TensorSample(inputs[0].shape, scale, int(rng.integers(-128, 128)))
+    return OperatorSample("MUL", inputs, ofm, {"FusedActivationFunction": int(rng.choice([NONE, RELU]))})
+
+
 def average(rng):
     """With padding, whose elements do not count, and windows of odd and even sizes."""
     ifm = tensor(rng, (1, 13, 11, 8))
@@ -124,7 +132,9 @@ def check_operator_file(path, sample, rng, count=40):
 
 
 @pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("operator", [addition, average, softmax], ids=lambda operator: operator.__name__)
+@pytest.mark.parametrize(
+    "operator", [addition, multiplication, average, softmax], ids=lambda operator: operator.__name__
+)
 def test_operator_equals_tflite(tmp_path, operator, seed):
     rng = np.random.default_rng(seed)
     check_operator_file(tmp_path / "one.tflite", operator(rng), rng)

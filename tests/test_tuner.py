@@ -181,7 +181,7 @@ def test_a_file_with_a_number_that_makes_no_sense(tuning, tmp_path):
 
 def test_choices_that_cannot_be_carried_out_say_which_region(tuning):
     (region,) = tuning.regions
-    everything = replace(region.choices.groups[0], stripes=1, whole=frozenset(range(4)), tiling=None)
+    everything = replace(region.choices.groups[0], stripes=1, held=frozenset(range(4)), tiling=None)
     groups = [replace(everything, layers=1)] * region.layers
     impossible = replace(region, choices=replace(region.choices, groups=tuple(groups)))
     with pytest.raises(PlanError, match="main_0: its tuned plan cannot be carried out, tune it again: what is live"):

@@ -40,6 +40,7 @@ _OPTIONS = {
     "CONV_2D": "Conv2DOptions",
     "DEPTHWISE_CONV_2D": "DepthwiseConv2DOptions",
     "FULLY_CONNECTED": "FullyConnectedOptions",
+    "MUL": "MulOptions",
     "SOFTMAX": "SoftmaxOptions",
 }
 

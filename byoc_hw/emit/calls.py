@@ -8,11 +8,12 @@ from typing import Any
 from typing_extensions import assert_never
 
 from byoc_hw.emit import c
-from byoc_hw.graph import Add, Conv2d, Dense, DepthwiseConv2d, Layer, Pool2d, Reshape, Softmax, Transpose, Weighted
+from byoc_hw.graph import Add, Conv2d, Dense, DepthwiseConv2d, Layer, Mul, Pool2d, Reshape, Softmax, Transpose, Weighted
 from byoc_hw.params.requantize import (
     Scale,
     add_scales,
     add_sum_scale,
+    mul_scale,
     pool_scale,
     pool_zero_points,
     softmax_scale,
@@ -90,6 +91,17 @@ def _add(layer: Add) -> Fields:
     }
 
 
+def _mul(layer: Mul) -> Fields:
+    return {
+        "shape": _shape(layer.ofm),
+        "scale": _scale(mul_scale(layer)),
+        "ifm_zero_point": str(zero_point(layer, layer.ifm)),
+        "ifm2_zero_point": str(zero_point(layer, layer.ifm2)),
+        "ofm_zero_point": str(zero_point(layer, layer.ofm)),
+        **_clamp(layer),
+    }
+
+
 def _pool2d(layer: Pool2d) -> Fields:
     before, after = pool_zero_points(layer)
     return {
@@ -121,6 +133,8 @@ def _descriptor(layer: Layer) -> tuple[str, Fields]:
             return "hwlib_conv2d_t", _weighted(layer, (1, 1), (0, 0, 0, 0))
         case Add():
             return "hwlib_add_t", _add(layer)
+        case Mul():
+            return "hwlib_mul_t", _mul(layer)
         case Pool2d():
             return "hwlib_pool2d_t", _pool2d(layer)
         case Softmax():

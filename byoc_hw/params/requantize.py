@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from byoc_hw.errors import GraphError, Unsupported
-from byoc_hw.graph import Add, Dense, Layer, Pool2d, Softmax, Weighted
+from byoc_hw.graph import Add, Dense, Layer, Mul, Pool2d, Softmax, Weighted
 from byoc_hw.tensor import Quantization, Rounding, Tensor
 
 Int32s = npt.NDArray[np.int32]
@@ -140,6 +140,14 @@ def add_sum_scale(layer: Add) -> Scale:
         return IDENTITY
     common = 2 * max(_scale(layer, tensor) for tensor in layer.inputs)
     return scale_of_ratio(common / ((1 << ADD_LEFT) * _scale(layer, layer.ofm)))
+
+
+def mul_scale(layer: Mul) -> Scale:
+    """The scale of the product of two inputs' steps to the output. Both TVM and TFLite form it in float32."""
+    first, second, output = (np.float32(_scale(layer, tensor)) for tensor in (*layer.inputs, layer.ofm))
+    if layer.rounding == "tflite":
+        return scale_of_ratio(float(first * second / output))
+    return scale_of(float(first * second), float(output))
 
 
 def softmax_scale(layer: Softmax) -> tuple[Scale, int]:

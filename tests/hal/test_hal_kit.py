@@ -17,6 +17,8 @@ from byoc_hw.run.hal_test import hal_test, write_kit
 PLAIN = Path(__file__).parent / "plain"
 SANITIZED = "-O1 -fsanitize=address,undefined -fno-sanitize-recover=all"
 
+MULTIPLIES = replace(REFERENCE, limits={**REFERENCE.limits, "mul": Limits(accumulator_bits=32)})
+
 FAULTS = {
     "INIT_KEEPS_COPIES": ("hwlib_hal_init", "with copies in flight: none of them writes afterwards"),
     "COPY_WAIT_EARLY": ("hwlib_hal_copy_wait", "in the order of the starts: too early, copy 7"),
@@ -74,9 +76,10 @@ def test_every_function_of_the_hal_is_checked():
         replace(REFERENCE, dma_alignment=16),
         replace(REFERENCE, roundings=("tflite",)),
         replace(REFERENCE, limits={"pool2d": Limits(), "add": Limits()}),
+        replace(REFERENCE, limits={"mul": Limits(accumulator_bits=32)}),
         replace(REFERENCE, limits={"conv2d": Limits(max_kernel=(1, 3), strides=(2, 3), weight_bits=(4,))}),
     ],
-    ids=["SMALL", "aligned DMA", "one rounding", "no limits, no weights", "narrow limits"],
+    ids=["SMALL", "aligned DMA", "one rounding", "no limits, no weights", "products only", "narrow limits"],
 )
 def test_checks_follow_the_accelerator(accelerator):
     report = hal_test(accelerator=accelerator, cflags="-O0 -fsanitize=undefined -fno-sanitize-recover=all")
@@ -98,6 +101,26 @@ def test_digits_on_the_plain_hal_equal_the_simulators(tmp_path):
 
 
 # ---------------------------------------------------------------- planted faults
+
+
+def test_multiplications_are_checked_on_both_hals():
+    for hal in (None, PLAIN):
+        report = hal_test(hal, accelerator=MULTIPLIES, cflags=SANITIZED)
+        assert report.passed, str(report)
+        assert any(line.startswith("ok hwlib_hal_job_start: mul, tflite, ") for line in report.lines)
+
+
+@pytest.mark.parametrize(
+    ("fault", "what"),
+    [
+        ("NO_IFM2_ZERO_POINT", "mul, upward, one element"),
+        ("HALVES_DOWN", "mul, upward, rounding of halves"),
+        ("NO_ACT_MIN", "mul, tflite, act_min"),
+    ],
+)
+def test_planted_fault_of_a_multiplication_is_named(fault, what):
+    report = planted(fault, accelerator=replace(REFERENCE, limits={"mul": Limits(accumulator_bits=32)}))
+    assert [line for line in report.lines if line.startswith(f"FAILED hwlib_hal_job_start: {what}: ")], str(report)
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -45,7 +45,7 @@ def build_program(directory: Path, accelerator: Accelerator, main: str, *flags: 
 
 OK, ADDRESS, ALIGNMENT, LIMIT, RACE, UNWRITTEN, TOKEN, STEP, HARDWARE = range(9)
 ACTIVATIONS, WEIGHTS, MAIN = range(3)
-CONV2D, DEPTHWISE, DENSE, ADD, POOL2D, RESHAPE, TRANSPOSE, SOFTMAX = range(8)
+CONV2D, DEPTHWISE, DENSE, ADD, POOL2D, RESHAPE, TRANSPOSE, SOFTMAX, MUL = range(9)
 AVG, MAX = range(2)
 UPWARD, TFLITE = range(2)
 FIRST, LAST = 1, 2
@@ -84,6 +84,15 @@ class Add(ctypes.Structure):
         ("ifm_scale", Scale),
         ("ifm2_scale", Scale),
         ("sum_scale", Scale),
+        *_fields("ifm_zero_point ifm2_zero_point ofm_zero_point act_min act_max", c_int8),
+    ]
+
+
+class Mul(ctypes.Structure):
+    _fields_ = [
+        ("layer", _Layer),
+        *_SHAPES[:3],
+        ("scale", Scale),
         *_fields("ifm_zero_point ifm2_zero_point ofm_zero_point act_min act_max", c_int8),
     ]
 
@@ -143,6 +152,11 @@ def pool2d(
 def add(scale: tuple[int, int, int], scale2: tuple[int, int, int], rounding: int = UPWARD, **fields) -> Add:
     fields = {"act_min": -128, "act_max": 127, **fields}
     return Add(_Layer(0, ADD, rounding), ifm_scale=Scale(*scale), ifm2_scale=Scale(*scale2), **fields)
+
+
+def mul(scale: tuple[int, int, int], rounding: int = UPWARD, **fields) -> Mul:
+    fields = {"act_min": -128, "act_max": 127, **fields}
+    return Mul(_Layer(0, MUL, rounding), scale=Scale(*scale), **fields)
 
 
 def softmax(scale: tuple[int, int, int], diff_min: int, rounding: int = TFLITE) -> Softmax:

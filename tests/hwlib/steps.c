@@ -178,6 +178,7 @@ static void every_wrapper_runs_its_steps(void)
   const hwlib_conv2d_t depthwise = {.layer = {.kind = HWLIB_DEPTHWISE_CONV2D}};
   const hwlib_conv2d_t dense = {.layer = {.kind = HWLIB_DENSE}};
   const hwlib_add_t add = {.layer = {.kind = HWLIB_ADD}};
+  const hwlib_mul_t mul = {.layer = {.kind = HWLIB_MUL}};
   const hwlib_pool2d_t pool2d = {.layer = {.kind = HWLIB_POOL2D}};
   const hwlib_layer_t reshape = {.kind = HWLIB_RESHAPE}, transpose = {.kind = HWLIB_TRANSPOSE};
   const hwlib_softmax_t softmax = {.layer = {.kind = HWLIB_SOFTMAX}};
@@ -186,6 +187,7 @@ static void every_wrapper_runs_its_steps(void)
   RUNS(hwlib_depthwise_conv2d(&region, &depthwise, all));
   RUNS(hwlib_dense(&region, &dense, all));
   RUNS(hwlib_add(&region, &add, all));
+  RUNS(hwlib_mul(&region, &mul, all));
   RUNS(hwlib_pool2d(&region, &pool2d, all));
   RUNS(hwlib_softmax(&region, &softmax, all));
   RUNS(hwlib_reshape(&region, &reshape, all));
@@ -196,6 +198,7 @@ static void refuses_descriptor_of_another_kind(void)
 {
   const hwlib_steps_t none = {0, 0};
   const hwlib_add_t add = {.layer = {.kind = HWLIB_POOL2D}};
+  const hwlib_mul_t mul = {.layer = {.kind = HWLIB_ADD}};
   const hwlib_pool2d_t pool2d = {.layer = {.kind = HWLIB_ADD}};
   const hwlib_layer_t reshape = {.kind = HWLIB_TRANSPOSE}, transpose = {.kind = HWLIB_RESHAPE};
   const hwlib_softmax_t softmax = {.layer = {.kind = HWLIB_POOL2D}};
@@ -203,6 +206,7 @@ static void refuses_descriptor_of_another_kind(void)
   CHECK(hwlib_depthwise_conv2d(&region, &conv2d, none) == HWLIB_ERROR_STEP);
   CHECK(hwlib_dense(&region, &conv2d, none) == HWLIB_ERROR_STEP);
   CHECK(hwlib_add(&region, &add, none) == HWLIB_ERROR_STEP);
+  CHECK(hwlib_mul(&region, &mul, none) == HWLIB_ERROR_STEP);
   CHECK(hwlib_pool2d(&region, &pool2d, none) == HWLIB_ERROR_STEP);
   CHECK(hwlib_reshape(&region, &reshape, none) == HWLIB_ERROR_STEP);
   CHECK(hwlib_transpose(&region, &transpose, none) == HWLIB_ERROR_STEP);

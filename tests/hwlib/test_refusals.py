@@ -30,6 +30,7 @@ from hwlib_simulator import (
     Simulator,
     add,
     conv2d,
+    mul,
     params,
     pool2d,
     softmax,
@@ -238,6 +239,28 @@ def test_refuses_kind_that_the_accelerator_lacks(simulator_of):
     assert refusal(simulator.job, pool2d(MAX, (1, 1)), ONE_BY_ONE) == (LIMIT, "job: the array has no layer kind 4")
 
 
+@pytest.mark.parametrize(
+    ("layer", "job", "text"),
+    [
+        (mul(IDENTITY), tile((1, 2, 3), (1, 2, 3)), "mul: 1 x 2 x 3 inputs are not one run of elements"),
+        (mul(IDENTITY), tile((1, 0, 1), (1, 0, 1)), "mul: 1 x 0 x 1 inputs are not one run of elements"),
+        (mul(IDENTITY, act_min=1, act_max=0), ONE_BY_ONE, "job: act_min is above act_max"),
+        (mul(IDENTITY, 7), ONE_BY_ONE, "job: the array has no rounding 7"),
+        (mul((5, 0, 31)), ONE_BY_ONE, "scale: multiplier is neither 0 nor 2^30 or more"),
+        (mul((2**30, 0, 63)), ONE_BY_ONE, "scale: shifts 0 left and 63 right are not within 0..31 and 1..62"),
+        (mul((2**30, 0, 30), TFLITE), ONE_BY_ONE, "scale: shifts 0 left and 30 right are not within 0..31 and 31..62"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_refuses_multiplication_beyond_the_limits(multiplier: Simulator, layer, job, text: str):
+    multiplier.load(ACTIVATIONS, 0, bytes(16))
+    assert refusal(multiplier.job, layer, job) == (LIMIT, text)
+
+
+def test_refuses_multiplication_where_the_accelerator_has_none(loaded: Simulator):
+    assert refusal(loaded.job, mul(IDENTITY), ONE_BY_ONE) == (LIMIT, "job: the array has no layer kind 8")
+
+
 # ---------------------------------------------------------------- bytes of jobs
 
 
@@ -263,6 +286,23 @@ def test_refuses_job_beyond_local_weights(loaded: Simulator, field: str):
 def test_refuses_second_input_beyond_local_activations(loaded: Simulator):
     job = tile((1, 8, 1), (1, 8, 1), ifm2=ACTIVATION_BYTES - 7, ofm=OFM)
     assert refusal(loaded.job, add(IDENTITY, IDENTITY), job)[1].startswith("ifm2: 8 bytes at 262137")
+
+
+@pytest.mark.parametrize("field", ["ifm", "ifm2", "ofm"])
+def test_refuses_multiplication_beyond_local_activations(multiplier: Simulator, field: str):
+    multiplier.load(ACTIVATIONS, 0, bytes(16))
+    job = tile((1, 8, 1), (1, 8, 1), **{"ofm": OFM, field: ACTIVATION_BYTES - 7})
+    status, text = refusal(multiplier.job, mul(IDENTITY), job)
+    assert (status, text.split(" reach ")[0]) == (ADDRESS, f"{field}: 8 bytes at {ACTIVATION_BYTES - 7}")
+
+
+def test_refuses_multiplication_by_what_nothing_wrote_or_a_copy_still_writes(multiplier: Simulator):
+    multiplier.load(ACTIVATIONS, 0, bytes(16))
+    job = tile((1, 8, 1), (1, 8, 1), ifm2=16, ofm=OFM)
+    text = "ifm2: reads bytes of the 8 at 16 that nothing has written"
+    assert refusal(multiplier.job, mul(IDENTITY), job) == (UNWRITTEN, text)
+    multiplier.copy((ACTIVATIONS, 16), (MAIN, 0), 8)
+    assert refusal(multiplier.job, mul(IDENTITY), job)[0] == RACE
 
 
 def test_refuses_strided_tile_beyond_local_activations(loaded: Simulator):

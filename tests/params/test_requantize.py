@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from byoc_hw.errors import GraphError, Unsupported
-from byoc_hw.graph import Add, Conv2d, Dense, Pool2d, Softmax
+from byoc_hw.graph import Add, Conv2d, Dense, Mul, Pool2d, Softmax
 from byoc_hw.params.requantize import (
     DEAD,
     IDENTITY,
@@ -15,6 +15,7 @@ from byoc_hw.params.requantize import (
     add_scales,
     add_sum_scale,
     folded_bias,
+    mul_scale,
     pool_scale,
     pool_zero_points,
     rescale,
@@ -163,6 +164,14 @@ def test_width_shows_a_sum_and_a_scale_that_can_overflow():
 def test_each_input_of_an_add_has_its_scale():
     layer = Add("add", (), activation((1, 4), 0.2), activation((1, 4), 0.4, 5), activation((1, 4), 0.3, -128))
     assert add_scales(layer) == (scale_of(0.2, 0.4), scale_of(0.3, 0.4))
+
+
+def test_the_scale_of_a_product_is_formed_in_float32():
+    first, second, output = (np.float32(value) for value in (0.0123457, 0.0765431, 0.2345679))
+    sides = [activation((1, 4), float(value), 5) for value in (first, output, second)]
+    layer = Mul("mul", (), *sides)
+    assert mul_scale(layer) == scale_of(float(first * second), float(output))
+    assert mul_scale(replace(layer, rounding="tflite")) == scale_of_ratio(float(first * second / output))
 
 
 def test_tflite_adds_in_half_steps_of_the_larger_scale_20_bits_finer():

@@ -8,7 +8,7 @@ from plan_clock import run_time
 from plan_machine import Machine
 from plan_reference import run_graph
 
-from byoc_hw.graph import Add, Pool2d
+from byoc_hw.graph import Add, Mul, Pool2d
 from byoc_hw.params import requantize
 from byoc_hw.plan.order.timeline import timeline
 from byoc_hw.plan.region import plan_region
@@ -40,6 +40,8 @@ def check_descriptor(layer):
     if isinstance(layer, Add):
         found = *requantize.add_scales(layer), requantize.add_sum_scale(layer)
         assert tuple(map(astuple, found)) == plan_scales.add_scales(layer), layer.name
+    if isinstance(layer, Mul):
+        assert astuple(requantize.mul_scale(layer)) == plan_scales.mul_scale(layer), layer.name
     if isinstance(layer, Pool2d):
         found = astuple(requantize.pool_scale(layer)), *requantize.pool_zero_points(layer)
         assert found == plan_scales.pool_scale(layer), layer.name

@@ -6,7 +6,7 @@ Costs are written here once more, from the figures of the reference accelerator'
 from collections import deque
 from math import prod
 
-from byoc_hw.graph import Add, Convolution, DepthwiseConv2d, Pool2d, Softmax
+from byoc_hw.graph import Add, Convolution, DepthwiseConv2d, Mul, Pool2d, Softmax
 from byoc_hw.plan.steps import Copy, CopyWait, Job, JobWait
 
 ENGINES = {Copy: "dma", CopyWait: "dma", Job: "array", JobWait: "array"}
@@ -50,8 +50,8 @@ def _cycles(step, layer, accelerator):
     if isinstance(step, Copy):
         return accelerator.dma_setup + step.rows * _up(step.nbytes, accelerator.dma_width)
     height, width, channels = step.ofm_shape
-    if isinstance(layer, Add | Softmax | Pool2d):
-        passes = 2 if isinstance(layer, Add) else 3 if isinstance(layer, Softmax) else prod(layer.kernel)
+    if isinstance(layer, Add | Mul | Softmax | Pool2d):
+        passes = 2 if isinstance(layer, Add | Mul) else 3 if isinstance(layer, Softmax) else prod(layer.kernel)
         return _up(height * width * channels * passes, accelerator.elementwise_width)
     kernel = layer.kernel if isinstance(layer, Convolution) else (1, 1)
     rows, depth = accelerator.array_rows, step.ifm_shape[2]

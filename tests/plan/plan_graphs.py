@@ -15,8 +15,8 @@ from byoc_hw.plan.choices import Blocks, Choices, Group, Tiling
 ACTIVATIONS = st.sampled_from([700, 1024, 1500, 2048, 3000, 4096, 6000, 8192, 16384, 65536])
 WEIGHTS = st.sampled_from([300, 512, 777, 1024, 2048, 4096, 65536])
 
-KINDS = ["conv", "conv", "conv", "pointwise", "depthwise", "depthwise", "pool", "add", "add", "constant", "branch"]
-FLAT = ["dense", "dense", "softmax", "add", "constant", "unflat"]
+KINDS = ["conv", "conv", "conv", "pointwise", "depthwise", "depthwise", "pool", "add", "mul", "constant", "branch"]
+FLAT = ["dense", "dense", "softmax", "add", "mul", "constant", "unflat"]
 
 
 @st.composite
@@ -106,9 +106,14 @@ class Network:
         fitting = [tensor for tensor in self.tensors() if tensor.shape == self.value.shape]
         return self.samples.add(self.value, self.draw(st.sampled_from(fitting)), self.rounding())
 
+    def mul(self):
+        fitting = [tensor for tensor in self.tensors() if tensor.shape == self.value.shape]
+        return self.samples.mul(self.value, self.draw(st.sampled_from(fitting)), self.rounding())
+
     def constant(self):
         one, other = self.samples.constant(self.value.shape), self.value
-        return self.samples.add(*((one, other) if self.draw(st.booleans()) else (other, one)), self.rounding())
+        kind = self.draw(st.sampled_from([self.samples.add, self.samples.mul]))
+        return kind(*((one, other) if self.draw(st.booleans()) else (other, one)), self.rounding())
 
     def rounding(self):
         return self.draw(st.sampled_from(["upward", "tflite"]))

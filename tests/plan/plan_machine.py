@@ -9,10 +9,10 @@ wrote, unaligned copies, a copy and a job in flight on the same bytes, and waits
 
 import numpy as np
 from plan_reference import softmax
-from plan_scales import add_scales, pool_scale, twice, upward, zero_point
+from plan_scales import add_scales, mul_scale, pool_scale, twice, upward, zero_point
 
 from byoc_hw.accelerator import Accelerator
-from byoc_hw.graph import Add, Dense, DepthwiseConv2d, Pool2d, Softmax, Weighted
+from byoc_hw.graph import Add, Dense, DepthwiseConv2d, Mul, Pool2d, Softmax, Weighted
 from byoc_hw.plan.steps import ACTIVATIONS, ARGUMENT, FLASH, SCRATCH, SLOTS, WEIGHTS, Copy, CopyWait, Job, JobWait
 
 
@@ -178,8 +178,8 @@ class Machine:
             raise RefusedError(f"unaligned job: {job}")
         if min(*job.ifm_shape, *job.ofm_shape) < 1:
             raise RefusedError(f"an empty tile: {job}")
-        if isinstance(layer, Add):
-            self.add(layer, job)
+        if isinstance(layer, Add | Mul):
+            self.pairwise(layer, job)
         elif isinstance(layer, Softmax):
             assert job.ifm_shape == job.ofm_shape
             values = self.load_tile(job.ifm, job.ifm_shape, job.ifm_row, job.ifm_pixel)
@@ -265,19 +265,25 @@ class Machine:
         values = (unpacked.astype(np.int64) << np.arange(bits)).sum(axis=2)
         return np.where(values >= 1 << (bits - 1), values - (1 << bits), values).reshape(shape)
 
-    def add(self, layer, job):
+    def pairwise(self, layer, job):
         assert job.ifm_shape == job.ofm_shape
         assert job.ifm_shape[0] == job.ifm_shape[2] == 1
         one, other = (
             self.load_tile(start, job.ifm_shape, job.ifm_row, job.ifm_pixel) - zero_point(tensor)
             for start, tensor in zip((job.ifm, job.ifm2), layer.inputs, strict=True)
         )
+        total = self.product(layer, one * other) if isinstance(layer, Mul) else self.sum(layer, one, other)
+        self.store_tile(np.clip(total + zero_point(layer.ofm), layer.act_min, layer.act_max), job)
+
+    def sum(self, layer, one, other):
         first, second, summed = add_scales(layer)
         if layer.rounding == "upward":
-            total = upward(one, first) + upward(other, second)
-        else:
-            total = twice(twice(one, first) + twice(other, second), summed)
-        self.store_tile(np.clip(total + zero_point(layer.ofm), layer.act_min, layer.act_max), job)
+            return upward(one, first) + upward(other, second)
+        return twice(twice(one, first) + twice(other, second), summed)
+
+    def product(self, layer, product):
+        scale = upward if layer.rounding == "upward" else twice
+        return scale(product, mul_scale(layer))
 
     def pool(self, layer, job):
         scale, before, after = pool_scale(layer)

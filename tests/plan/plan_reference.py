@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from byoc_hw.graph import Add, Dense, DepthwiseConv2d, Pool2d, Reshape, Softmax, Transpose, Weighted
+from byoc_hw.graph import Add, Dense, DepthwiseConv2d, Mul, Pool2d, Reshape, Softmax, Transpose, Weighted
 
 
 def run_graph(graph, inputs):
@@ -25,6 +25,8 @@ def run_layer(layer, *inputs):
         return np.ascontiguousarray(inputs[0].transpose(layer.axes))
     if isinstance(layer, Add):
         return _add(layer, *inputs)
+    if isinstance(layer, Mul):
+        return _mul(layer, *inputs)
     if isinstance(layer, Pool2d):
         return _pool(layer, inputs[0])
     if isinstance(layer, Softmax):
@@ -91,6 +93,20 @@ def _convolve(layer, values, weights):
             seen = padded[rows, columns]
             sums += seen * weights[:, y, x, 0] if isinstance(layer, DepthwiseConv2d) else seen @ weights[:, y, x].T
     return sums[np.newaxis]
+
+
+def _mul(layer, first, second):
+    one, other = (
+        values.astype(np.int64) - tensor.quantization.zero_point[0]
+        for values, tensor in ((first, layer.ifm), (second, layer.ifm2))
+    )
+    scales = [np.float32(tensor.quantization.scale[0]) for tensor in (*layer.inputs, layer.ofm)]
+    if layer.rounding == "upward":
+        total = rescaled(one * other, scales[0] * scales[1], scales[2])
+    else:
+        total = rescaled_twice(one * other, float(scales[0] * scales[1] / scales[2]))
+    total += layer.ofm.quantization.zero_point[0]
+    return np.clip(total, layer.act_min, layer.act_max).astype(np.int8)
 
 
 def _add(layer, first, second):

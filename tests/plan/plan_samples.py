@@ -5,7 +5,19 @@ from dataclasses import replace
 import numpy as np
 
 from byoc_hw.accelerator import REFERENCE
-from byoc_hw.graph import Add, Conv2d, Dense, DepthwiseConv2d, Graph, Pool2d, Reshape, Softmax, Transpose, output_extent
+from byoc_hw.graph import (
+    Add,
+    Conv2d,
+    Dense,
+    DepthwiseConv2d,
+    Graph,
+    Mul,
+    Pool2d,
+    Reshape,
+    Softmax,
+    Transpose,
+    output_extent,
+)
 from byoc_hw.tensor import Quantization, Tensor
 
 
@@ -84,6 +96,11 @@ class Samples:
 
     def add(self, ifm, ifm2, rounding="upward"):
         return Add(self.name("layer"), (), ifm, self.tensor(ifm.shape), ifm2, rounding=rounding)
+
+    def mul(self, ifm, ifm2, rounding="upward"):
+        scale = float(np.float32(ifm.quantization.scale[0] * ifm2.quantization.scale[0] * self.random.uniform(40, 200)))
+        ofm = activation(self.name("tensor"), ifm.shape, scale, int(self.random.integers(-128, 128)))
+        return Mul(self.name("layer"), (), ifm, ofm, ifm2, rounding=rounding)
 
     def pool(self, ifm, mode="avg", kernel=(2, 2), strides=(2, 2), padding=(0, 0, 0, 0), rescaled=False, include=False):
         shape = window_shape(ifm, ifm.shape[3], kernel, strides, padding)

@@ -43,6 +43,13 @@ def add_scales(layer):
     return (one, 20, right), (other, 20, right2), fixed_point(common / (2**20 * output))
 
 
+def mul_scale(layer):
+    """Of the product of two inputs' steps, which TVM and TFLite form in float32."""
+    first, second, output = (np.float32(tensor.quantization.scale[0]) for tensor in (*layer.inputs, layer.ofm))
+    product = first * second
+    return fixed_point(float(product) / float(output) if layer.rounding == "upward" else float(product / output))
+
+
 def pool_scale(layer):
     """The scale of an average, and the zero points before and after it."""
     if not layer.rescaled:

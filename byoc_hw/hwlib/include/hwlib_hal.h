@@ -52,6 +52,7 @@ typedef enum {
   HWLIB_RESHAPE = 5,
   HWLIB_TRANSPOSE = 6,
   HWLIB_SOFTMAX = 7,
+  HWLIB_MUL = 8,
 } hwlib_kind_t;
 
 /* The arithmetic of a layer: how a sum is scaled to the output (see hwlib_scale_t), and how an
@@ -126,6 +127,17 @@ typedef struct {
   int8_t act_min, act_max;
 } hwlib_add_t;
 
+/* product = (ifm - ifm_zero_point) * (ifm2 - ifm2_zero_point)
+ *   ofm = clamp(scale(product) + ofm_zero_point, act_min, act_max)
+ * The product, of 16 bits and a sign, is scaled as it is, by the layer's rounding. */
+typedef struct {
+  hwlib_layer_t layer;
+  hwlib_shape_t shape;
+  hwlib_scale_t scale;
+  int8_t ifm_zero_point, ifm2_zero_point, ofm_zero_point;
+  int8_t act_min, act_max;
+} hwlib_mul_t;
+
 enum { HWLIB_POOL_AVG = 0, HWLIB_POOL_MAX = 1 };
 
 /* Maximum or average of a window; padding counts as -128 for a maximum and as 0 for a sum.
@@ -183,11 +195,11 @@ typedef struct {
  * and params in local weights, the rest in local activations. Rows and pixels may be strided;
  * channels are dense. The job pads: ifm_h x ifm_w are the rows and columns that are there, and
  * pad_* say how many more the window sees (a tile inside the layer has none on its inner sides).
- * For add, ifm_* give one linear run: ifm_h = 1, ifm_w elements of 1 channel; ifm2 and ofm are as
+ * For add and mul, ifm_* give one linear run: ifm_h = 1, ifm_w elements of 1 channel; ifm2 and ofm are as
  * long, and the strides and ofm_* are not read. For softmax, ifm_w rows of ifm_c values, all dense:
  * ifm_h = 1, ofm_* as ifm_*. */
 typedef struct {
-  uint32_t ifm, ifm2, ofm; /* ifm2: add only */
+  uint32_t ifm, ifm2, ofm; /* ifm2: add and mul only */
   uint32_t psum;           /* int32 [ofm_h][ofm_w][ofm_c], 4-byte aligned, unless FIRST and LAST */
   uint32_t weights, params;
   uint32_t ifm_row, ofm_row;       /* bytes from one row to the next */

@@ -1,11 +1,42 @@
-/* hwlib_hal_job_start: element-wise kinds (add), and what they are to compute: the formulas of hwlib_hal.h, as
+/* hwlib_hal_job_start: element-wise kinds (add, mul), and what they are to compute: the formulas of hwlib_hal.h, as
  * kit_scale.c. */
 #include "kit_internal.h"
 
 static const hwlib_scale_t identity = {1 << 30, 1, 31};
 
-static const hwlib_tile_t run_of_elements = {
-    .ifm_h = 1, .ifm_c = 1, .ofm_h = 1, .ofm_c = 1, .flags = HWLIB_TILE_FIRST | HWLIB_TILE_LAST};
+static hwlib_tile_t run_of_elements(uint32_t count)
+{
+  return (hwlib_tile_t){.ifm2 = 2048,
+                        .ofm = 4096,
+                        .ifm_h = 1,
+                        .ifm_w = count,
+                        .ifm_c = 1,
+                        .ofm_h = 1,
+                        .ofm_w = count,
+                        .ofm_c = 1,
+                        .flags = HWLIB_TILE_FIRST | HWLIB_TILE_LAST};
+}
+
+/* Every value as the first input, beside random ones. */
+static void fill(const hwlib_tile_t *tile)
+{
+  kit_fill(kit_before, KIT_WINDOW);
+  for (unsigned i = 0; i < 256; ++i) {
+    kit_before[tile->ifm + i] = (uint8_t)i;
+  }
+}
+
+/* How many elements: around what an array of rows may do at a time, and many. */
+static const struct {
+  uint32_t count;
+  const char *what;
+} counts[] = {
+    {1, "one element"},
+    {HAL_KIT_ARRAY_ROWS - 1, "one element less than the array's rows"},
+    {HAL_KIT_ARRAY_ROWS + 1, "one element more than the array's rows"},
+    {1000, "1000 elements"},
+};
+enum { COUNTS = sizeof counts / sizeof counts[0] };
 
 /* ---------------------------------------------------------------- additions */
 
@@ -21,17 +52,13 @@ kit_addition_t kit_addition(unsigned rounding, uint32_t count)
                 .ofm_zero_point = 3,
                 .act_min = -128,
                 .act_max = 127},
-      .tile = run_of_elements,
+      .tile = run_of_elements(count),
   };
   if (rounding == HWLIB_ROUND_TFLITE) { /* inputs shifted left by 20, as its kernels do */
     addition.layer.ifm_scale = (hwlib_scale_t){1073741824, 20, 31};
     addition.layer.ifm2_scale = (hwlib_scale_t){1288490189, 20, 32};
     addition.layer.sum_scale = (hwlib_scale_t){1431655765, 0, 50};
   }
-  addition.tile.ifm_w = count;
-  addition.tile.ofm_w = count;
-  addition.tile.ifm2 = 2048;
-  addition.tile.ofm = 4096;
   return addition;
 }
 
@@ -53,10 +80,7 @@ void kit_expect_addition(const kit_addition_t *addition)
 
 static void check_addition(const char *what, const kit_addition_t *addition)
 {
-  kit_fill(kit_before, KIT_WINDOW);
-  for (unsigned i = 0; i < 256; ++i) { /* every value, beside random ones */
-    kit_before[addition->tile.ifm + i] = (uint8_t)i;
-  }
+  fill(&addition->tile);
   kit_expect_unchanged();
   kit_expect_addition(addition);
   kit_check_job(addition->layer.layer.rounding == HWLIB_ROUND_TFLITE ? "add, tflite" : "add, upward", what,
@@ -65,13 +89,10 @@ static void check_addition(const char *what, const kit_addition_t *addition)
 
 static void check_additions(unsigned rounding)
 {
-  static const uint32_t counts[] = {1, HAL_KIT_ARRAY_ROWS - 1, HAL_KIT_ARRAY_ROWS + 1, 1000};
-  static const char *const names[] = {"one element", "one element less than the array's rows",
-                                      "one element more than the array's rows", "1000 elements"};
-  for (unsigned i = 0; i < 4; ++i) {
-    if (counts[i] > 0) {
-      kit_addition_t addition = kit_addition(rounding, counts[i]);
-      check_addition(names[i], &addition);
+  for (unsigned i = 0; i < COUNTS; ++i) {
+    if (counts[i].count > 0) {
+      kit_addition_t addition = kit_addition(rounding, counts[i].count);
+      check_addition(counts[i].what, &addition);
     }
   }
 
@@ -110,11 +131,112 @@ static void check_additions(unsigned rounding)
   check_addition("rounding of halves, and a multiplier of 0", &addition);
 }
 
+/* ---------------------------------------------------------------- multiplications */
+
+typedef struct {
+  hwlib_mul_t layer;
+  hwlib_tile_t tile;
+} multiplication_t;
+
+static multiplication_t multiplication(unsigned rounding, uint32_t count)
+{
+  return (multiplication_t){
+      .layer = {.layer = {.kind = HWLIB_MUL, .rounding = (uint8_t)rounding},
+                .shape = {1, count, 1},
+                .scale = {1518500250, 0, 38},
+                .ifm_zero_point = 5,
+                .ifm2_zero_point = -9,
+                .ofm_zero_point = 3,
+                .act_min = -128,
+                .act_max = 127},
+      .tile = run_of_elements(count),
+  };
+}
+
+static void expect_multiplication(const hwlib_mul_t *layer, const hwlib_tile_t *tile)
+{
+  for (uint32_t i = 0; i < tile->ifm_w; ++i) {
+    int32_t one = (int8_t)kit_expected[tile->ifm + i] - layer->ifm_zero_point;
+    int32_t other = (int8_t)kit_expected[tile->ifm2 + i] - layer->ifm2_zero_point;
+    int64_t value = kit_scale(layer->layer.rounding, one * other, layer->scale);
+    kit_expected[tile->ofm + i] = kit_clamp(value + layer->ofm_zero_point, layer->act_min, layer->act_max);
+  }
+}
+
+/* The images are filled. */
+static void check_filled(const char *what, const multiplication_t *by)
+{
+  kit_expect_unchanged();
+  expect_multiplication(&by->layer, &by->tile);
+  kit_check_job(by->layer.layer.rounding == HWLIB_ROUND_TFLITE ? "mul, tflite" : "mul, upward", what,
+                &by->layer.layer, &by->tile);
+}
+
+static void check_multiplication(const char *what, const multiplication_t *by)
+{
+  fill(&by->tile);
+  check_filled(what, by);
+}
+
+static void check_multiplications(unsigned rounding)
+{
+  for (unsigned i = 0; i < COUNTS; ++i) {
+    if (counts[i].count > 0) {
+      multiplication_t by = multiplication(rounding, counts[i].count);
+      check_multiplication(counts[i].what, &by);
+    }
+  }
+
+  multiplication_t by = multiplication(rounding, 256);
+  by.tile.ifm = 1;
+  by.tile.ifm2 = 2051;
+  by.tile.ofm = 4098;
+  check_multiplication("tiles at odd addresses", &by);
+
+  by = multiplication(rounding, 256);
+  by.layer.ifm_zero_point = -128;
+  by.layer.ifm2_zero_point = 127;
+  by.layer.ofm_zero_point = -128;
+  check_multiplication("zero points at the rails", &by);
+  by.layer.ifm_zero_point = 127; /* products above 0, which the one before has none of */
+  check_multiplication("zero points at the upper rail", &by);
+  by.layer.ofm_zero_point = 127;
+  by.layer.ifm2_zero_point = -128;
+  check_multiplication("an output zero point at the upper rail", &by);
+
+  by = multiplication(rounding, 256);
+  by.layer.act_min = -20;
+  check_multiplication("act_min", &by);
+  by.layer.act_min = -128;
+  by.layer.act_max = 35;
+  check_multiplication("act_max", &by);
+
+  by = multiplication(rounding, 256);
+  by.layer.scale.multiplier = 0;
+  check_multiplication("a multiplier of 0", &by);
+
+  /* x * 1 / 2 of each value. */
+  by.layer.ifm_zero_point = 0;
+  by.layer.ifm2_zero_point = 0;
+  by.layer.ofm_zero_point = 0;
+  by.layer.scale = rounding == HWLIB_ROUND_TFLITE ? (hwlib_scale_t){1 << 30, 1, 32} : (hwlib_scale_t){1 << 30, 0, 31};
+  fill(&by.tile);
+  for (uint32_t i = 0; i < by.tile.ifm_w; ++i) {
+    kit_before[by.tile.ifm2 + i] = 1;
+  }
+  check_filled("rounding of halves", &by);
+}
+
+/* ---------------------------------------------------------------- all of a kind */
+
 void kit_check_elementwise(void)
 {
   for (unsigned rounding = HWLIB_ROUND_UPWARD; rounding <= HWLIB_ROUND_TFLITE; ++rounding) {
     if (kit_has_kind(HWLIB_ADD) && kit_has_rounding(rounding)) {
       check_additions(rounding);
+    }
+    if (kit_has_kind(HWLIB_MUL) && kit_has_rounding(rounding)) {
+      check_multiplications(rounding);
     }
   }
 }

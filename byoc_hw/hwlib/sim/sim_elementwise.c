@@ -1,4 +1,4 @@
-/* Element-wise layers (add), bit for bit as hwlib_hal.h states them: two runs of elements make a third. */
+/* Element-wise layers (add, mul), bit for bit as hwlib_hal.h states them: two runs of elements make a third. */
 #include "sim_internal.h"
 
 static hwlib_status_t check_run(const char *kind, const hwlib_tile_t *tile)
@@ -58,21 +58,44 @@ static int8_t add(const hwlib_add_t *layer, int8_t ifm, int8_t ifm2)
   return hwlib_sim_finish(sum, layer->ofm_zero_point, layer->act_min, layer->act_max);
 }
 
+/* ---------------------------------------------------------------- mul */
+
+static hwlib_status_t check_mul(const hwlib_mul_t *layer, const hwlib_tile_t *tile)
+{
+  hwlib_status_t status = check_run("mul", tile);
+  return status == HWLIB_OK ? hwlib_sim_check_clamp(layer->act_min, layer->act_max) : status;
+}
+
+static hwlib_status_t check_mul_scale(const hwlib_mul_t *layer)
+{
+  return hwlib_sim_check_scale("scale", layer->layer.rounding, layer->scale);
+}
+
+static int8_t mul(const hwlib_mul_t *layer, int8_t ifm, int8_t ifm2)
+{
+  int32_t product = (ifm - layer->ifm_zero_point) * (ifm2 - layer->ifm2_zero_point);
+  return hwlib_sim_finish(hwlib_sim_scale(layer->layer.rounding, product, layer->scale), layer->ofm_zero_point,
+                          layer->act_min, layer->act_max);
+}
+
 /* ---------------------------------------------------------------- the family */
 
 static hwlib_status_t check(const hwlib_job_t *job)
 {
-  return check_add((const hwlib_add_t *)job->layer, job->tile);
+  return job->layer->kind == HWLIB_MUL ? check_mul((const hwlib_mul_t *)job->layer, job->tile)
+                                       : check_add((const hwlib_add_t *)job->layer, job->tile);
 }
 
 static hwlib_status_t check_scales(const hwlib_job_t *job)
 {
-  return check_add_scales((const hwlib_add_t *)job->layer);
+  return job->layer->kind == HWLIB_MUL ? check_mul_scale((const hwlib_mul_t *)job->layer)
+                                       : check_add_scales((const hwlib_add_t *)job->layer);
 }
 
 static int8_t element(const hwlib_layer_t *layer, int8_t ifm, int8_t ifm2)
 {
-  return add((const hwlib_add_t *)layer, ifm, ifm2);
+  return layer->kind == HWLIB_MUL ? mul((const hwlib_mul_t *)layer, ifm, ifm2)
+                                  : add((const hwlib_add_t *)layer, ifm, ifm2);
 }
 
 static void compute(const hwlib_job_t *job)

@@ -21,6 +21,7 @@ from byoc_hw.graph import (
     Dense,
     DepthwiseConv2d,
     Layer,
+    Mul,
     Pool2d,
     Reshape,
     Softmax,
@@ -90,7 +91,7 @@ def geometry(layer: Layer) -> Geometry:
             _check_batch(layer)
             pixel = Axis(ifm=1, ofm=1, kernel=1, stride=1, before=0)
             return Window(pixel, pixel, layer.in_channels, layer.out_channels, True)
-        case Add():
+        case Add() | Mul():
             return Run(each=1, reads=2)
         case Softmax():  # three passes: the maximum, the sum of exponentials, the quotients
             return Run(each=layer.ifm.shape[-1], reads=3)

@@ -24,6 +24,7 @@ enum {
   NO_WEIGHT_ZERO_POINT,
   FIRST_CHANNEL_FOR_ALL, /* depthwise: the parameters of channel 0 */
   NO_STRIDE_W,
+  NO_IFM2_ZERO_POINT, /* of a multiplication */
   POOL_CRASHES,
   CYCLES_BACKWARDS,
 };

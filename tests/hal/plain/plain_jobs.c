@@ -145,6 +145,17 @@ static void run_add(const hwlib_add_t *layer, const hwlib_tile_t *tile)
   }
 }
 
+static void run_mul(const hwlib_mul_t *layer, const hwlib_tile_t *tile)
+{
+  for (uint32_t i = 0; i < tile->ifm_w; ++i) {
+    int32_t one = plain_activations[tile->ifm + i] - layer->ifm_zero_point;
+    int32_t other = plain_activations[tile->ifm2 + i] - (FAULT == NO_IFM2_ZERO_POINT ? 0 : layer->ifm2_zero_point);
+    plain_activations[tile->ofm + i] =
+        clamp(plain_scale(layer->layer.rounding, one * other, layer->scale) + layer->ofm_zero_point, layer->act_min,
+              layer->act_max);
+  }
+}
+
 static void run_softmax(const hwlib_softmax_t *layer, const hwlib_tile_t *tile)
 {
   for (uint32_t row = 0; row < tile->ifm_w; ++row) {
@@ -158,6 +169,9 @@ void plain_run(const hwlib_job_t *job)
   switch (job->layer->kind) {
   case HWLIB_ADD:
     run_add((const hwlib_add_t *)job->layer, job->tile);
+    break;
+  case HWLIB_MUL:
+    run_mul((const hwlib_mul_t *)job->layer, job->tile);
     break;
   case HWLIB_POOL2D:
     run_pool2d((const hwlib_pool2d_t *)job->layer, job->tile);
