@@ -17,7 +17,7 @@ import byoc_hw
 from byoc_hw.accelerator import ROUNDINGS
 from byoc_hw.compiler import region_graphs
 from byoc_hw.errors import ByocHwError, InvalidInput, RunError, ToolchainMissing
-from byoc_hw.plan.region import layout_of
+from byoc_hw.plan.region import lay_out_region
 from byoc_hw.plan.stages import STAGES
 from byoc_hw.project import RUNNERS, Project
 from byoc_hw.report.cycles import profile
@@ -138,7 +138,7 @@ def _plan(options: argparse.Namespace) -> None:
     graphs = region_graphs(_partitioned(options))
     if not graphs:
         raise InvalidInput(f"planning is of regions: nothing of the model runs on accelerator {accelerator.label}")
-    texts = (str(STAGES[options.stage](layout_of(graph, accelerator))) for graph in graphs.values())
+    texts = (str(STAGES[options.stage](lay_out_region(graph, accelerator))) for graph in graphs.values())
     print("\n\n".join(texts))
 
 

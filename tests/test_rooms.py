@@ -100,6 +100,23 @@ def test_a_room_of_the_planner_imports_only_what_lies_to_its_left(room, path):
             assert name.split(".")[2] in permitted, f"{room}/{path.name} imports {name}"
 
 
+SAID_TWICE = {"main"} | {"load_tflite", "pattern_table"}
+"""Programs; and what the compiler hands on from a front end under the same name."""
+
+
+def test_no_public_name_has_two_meanings():
+    places = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            names = [target.id for target in getattr(node, "targets", []) if isinstance(target, ast.Name)]
+            names += [node.name] if isinstance(node, ast.FunctionDef | ast.ClassDef) else []
+            for name in names:
+                if not name.startswith("_"):
+                    places.setdefault(name, []).append(path.relative_to(PACKAGE).as_posix())
+    twice = {name: found for name, found in places.items() if len(found) > 1 and name not in SAID_TWICE}
+    assert not twice
+
+
 def files_of(folder):
     return {path.stem for path in folder.glob("*.py")} - {"__init__", "__main__"}
 

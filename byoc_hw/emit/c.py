@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from byoc_hw.errors import InvalidInput
+from byoc_hw.tensor import Array
 
 WIDTH = 100
 """Columns of a generated line."""
@@ -49,8 +50,6 @@ true try typeid typename using virtual wchar_t xor xor_eq
 NULL errno assert stdin stdout stderr main linux unix
 """
 _TAKEN = frozenset(_TAKEN_TEXT.split())
-
-Array = npt.NDArray[Any]
 
 
 def c_type(dtype: str) -> str:

@@ -27,7 +27,7 @@ from byoc_hw.accelerator import Accelerator
 from byoc_hw.emit import c
 from byoc_hw.emit.entry import entry_context
 from byoc_hw.emit.numbering import NumberedLayer, number_calls, number_layers
-from byoc_hw.emit.region import alignment_of, code, constants, preamble, prototype, wait_prototype
+from byoc_hw.emit.region import alignment_of, code, constant_data, preamble, prototype, wait_prototype
 from byoc_hw.emit.schedule_rows import schedule_rows, spans
 from byoc_hw.emit.trace import trace_entries
 from byoc_hw.errors import InvalidInput
@@ -264,7 +264,7 @@ def _regions(parts: Parts) -> Files:
     weights = [
         _banner(parts, "constant data of the regions: weights, parameters, constant activations."),
         f"#ifndef {guard}\n#define {guard}\n\n#include <stdbool.h>\n#include <stdint.h>\n",
-        *filter(None, (constants(region, alignment_of(parts.accelerator)) for region, _ in planned)),
+        *filter(None, (constant_data(region, alignment_of(parts.accelerator)) for region, _ in planned)),
         "#endif\n",
     ]
     return {

@@ -10,7 +10,7 @@ from byoc_hw.accelerator import Operands
 from byoc_hw.emit import c
 from byoc_hw.emit.numbering import number_region
 from byoc_hw.plan.library import LibraryPlan
-from byoc_hw.tensor import Tensor
+from byoc_hw.tensor import Array, Tensor
 
 
 def library_arrays(plan: LibraryPlan, alignment: int) -> str:
@@ -102,9 +102,9 @@ def _constant_activations(plan: LibraryPlan) -> dict[str, Tensor]:
     return {f"{plan.graph.name}_constant_{index}": tensor for index, tensor in enumerate(constants)}
 
 
-def _arrays(plan: LibraryPlan) -> dict[str, c.Array]:
+def _arrays(plan: LibraryPlan) -> dict[str, Array]:
     """All constant arrays of a region by C name."""
-    found: dict[str, c.Array] = {}
+    found: dict[str, Array] = {}
     for index, prepared in enumerate(plan.layers):
         if prepared.weights is not None:
             found[_weights_name(plan, index)] = prepared.weights

@@ -45,7 +45,7 @@ def _tensors(graph: Graph, const: str) -> list[str]:
     return [*inputs, *(f"{c.c_type(tensor.dtype)} *out{index}" for index, tensor in enumerate(graph.outputs))]
 
 
-def constants(region: PlannedRegion, alignment: int) -> str:
+def constant_data(region: PlannedRegion, alignment: int) -> str:
     """The region's constant data: what goes to `<mod_name>_weights.h`."""
     if isinstance(region, LibraryPlan):
         return library_arrays(region, alignment)
@@ -71,7 +71,7 @@ def region_source(region: PlannedRegion, accelerator: Accelerator, first_layer: 
         tables += _own_scratch(region, alignment)
         body = f"  uint8_t *const scratch = {_scratch_macro(region.graph)};\n{body}"
     function = f"{tvm_prototype(region.graph)}\n{{\n{body}}}\n"
-    parts = (c.comment([banner]), preamble(accelerator), constants(region, alignment), tables, function)
+    parts = (c.comment([banner]), preamble(accelerator), constant_data(region, alignment), tables, function)
     return "\n".join(part for part in parts if part)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from byoc_hw.errors import InvalidInput
+from byoc_hw.integers import ceil_div
 from byoc_hw.params.requantize import Scale
 
 Integers = npt.NDArray[np.integer[Any]]
@@ -24,7 +25,7 @@ _WEIGHT_BITS = (8, 4, 2)
 
 def packed_channel_bytes(elements: int, bits: int) -> int:
     """Bytes of one output channel's `elements` weights; the next channel starts on the next byte."""
-    return -(-elements * bits // 8)
+    return ceil_div(elements * bits, 8)
 
 
 def pack(weights: Integers, bits: int) -> bytes:

@@ -12,10 +12,8 @@ from byoc_hw.errors import InvalidInput, Unsupported
 from byoc_hw.graph import Graph, Layer, Reshape
 from byoc_hw.plan.place.by_lifetime import blocks_from_lifetimes, largest_sum, place
 from byoc_hw.plan.region_memory import Lifetime, RegionMemory
+from byoc_hw.program import ALIGNMENT
 from byoc_hw.tensor import Array, Tensor
-
-ALIGNMENT = 16
-"""Of intermediates and workspaces, in bytes: enough for any element type of C."""
 
 
 @dataclass(frozen=True)

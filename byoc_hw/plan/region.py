@@ -36,10 +36,10 @@ def plan_tiles(graph: Graph, accelerator: Accelerator, choices: Choices | None =
     the plan moves it among the tensors of a whole model. Arguments may share bytes where `memory`
     of the plan says that they are never live together.
     """
-    return written(layout_of(graph, accelerator, choices))
+    return written(lay_out_region(graph, accelerator, choices))
 
 
-def layout_of(graph: Graph, accelerator: Accelerator, choices: Choices | None = None) -> Layout:
+def lay_out_region(graph: Graph, accelerator: Accelerator, choices: Choices | None = None) -> Layout:
     """All stages of a plan but the last ones, to be looked at. As `plan_tiles`."""
     if accelerator.library is not None:
         raise PlanError(f"{graph.name}: accelerator {accelerator.name} is driven by whole-layer calls: nothing to tile")

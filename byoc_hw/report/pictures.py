@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
 
+from byoc_hw.integers import ceil_div
 from byoc_hw.report.schedule import Activity, Occupancy, Schedule
 
 _WIDTH = 13.0  # inches of a picture
@@ -75,7 +76,7 @@ def draw_timeline(schedule: Schedule) -> Figure:
     style = _Style(schedule)
     layers = _legend(schedule, style)
     columns = 4
-    figure = _picture(schedule, 3.5 + _LINE * -(-len(layers) // columns))
+    figure = _picture(schedule, 3.5 + _LINE * ceil_div(len(layers), columns))
     axes = figure.subplots()
     work = [one for region in schedule.regions for one in region.work]
     waits = [wait for region in schedule.regions for wait in region.waits]
@@ -154,7 +155,7 @@ def _arena(axes: Axes, schedule: Schedule, style: _Style) -> None:
             alive[moment] += block.nbytes
     peak = alive.index(max(alive))
     axes.plot([peak, peak + 1], [1, 1], "black", linewidth=3, transform=axes.get_xaxis_transform(), clip_on=False)
-    shown = range(0, len(main.moments), -(-len(main.moments) // _TICKS))
+    shown = range(0, len(main.moments), ceil_div(len(main.moments), _TICKS))
     names = [style.label(main.moments[moment], 26) for moment in shown]
     centres = [moment + 0.5 for moment in shown]
     axes.set_xticks(centres, names, rotation=40, ha="right", rotation_mode="anchor", fontsize=_FONT - 1)

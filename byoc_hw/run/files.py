@@ -31,7 +31,7 @@ class Interface:
 
 
 @dataclass(frozen=True)
-class Model:
+class ProjectModel:
     """The part of a project's metadata that a run needs."""
 
     name: str
@@ -55,11 +55,11 @@ def read_metadata(directory: Path) -> dict[str, Any]:
     return metadata
 
 
-def read_model(directory: Path) -> Model:
+def read_model(directory: Path) -> ProjectModel:
     """Read the part of a project's metadata that a run needs."""
     metadata = read_metadata(directory)
     model = metadata["model"]
-    return Model(
+    return ProjectModel(
         model["name"],
         tuple(_interface(entry) for entry in model["inputs"]),
         tuple(_interface(entry) for entry in model["outputs"]),
@@ -110,7 +110,7 @@ def write_inputs(path: Path, inferences: Sequence[Sequence[Array]]) -> None:
 
 
 def read_results(
-    model: Model,
+    model: ProjectModel,
     inferences: Sequence[Sequence[Array]],
     outputs: Path,
     profile: Path,
@@ -135,7 +135,7 @@ def read_results(
     ]
 
 
-def _outputs(model: Model, count: int, data: bytes) -> list[list[Array]]:
+def _outputs(model: ProjectModel, count: int, data: bytes) -> list[list[Array]]:
     if len(data) != count * sum(interface.nbytes for interface in model.outputs):
         raise RunError(f"{model.name}: the program wrote {len(data)} bytes of outputs for {count} inferences")
     results: list[list[Array]] = []
@@ -150,7 +150,7 @@ def _outputs(model: Model, count: int, data: bytes) -> list[list[Array]]:
     return results
 
 
-def _cycles(model: Model, records: Sequence[dict[str, Any]]) -> Cycles | None:
+def _cycles(model: ProjectModel, records: Sequence[dict[str, Any]]) -> Cycles | None:
     found = {record["layer"]: record for record in records if "layer" in record}
     if not model.simulated or (model.layers and not found):  # your own HAL has no profile by layer
         return None
@@ -164,7 +164,7 @@ def _without(record: Mapping[str, Any], key: str) -> dict[str, Any]:
 
 
 def _counts(
-    model: Model, records: Sequence[dict[str, Any]], timed: bool
+    model: ProjectModel, records: Sequence[dict[str, Any]], timed: bool
 ) -> tuple[HostInstructions | None, EndToEnd | None]:
     """The counts of the core, if the program has any: a record for each layer, then one for main."""
     counted = [record for record in records if "counted" in record]
@@ -187,7 +187,9 @@ def _counts(
     return instructions, EndToEnd(sum(layer.count for layer in times) + main["time"], main["time"], times)
 
 
-def _traces(model: Model, inferences: Sequence[Sequence[Array]], data: bytes) -> list[Mapping[int, bytes] | None]:
+def _traces(
+    model: ProjectModel, inferences: Sequence[Sequence[Array]], data: bytes
+) -> list[Mapping[int, bytes] | None]:
     names = {layer.id: layer.name for layer in model.layers}
     return [
         layer_outputs(names, model.trace, records, [array.tobytes() for array in inputs])

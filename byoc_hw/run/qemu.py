@@ -12,7 +12,7 @@ from pathlib import Path
 
 from byoc_hw.errors import RunError
 from byoc_hw.run.elf import function_at, symbols
-from byoc_hw.run.files import Inputs, Model, check_inputs, read_model, read_results, write_inputs
+from byoc_hw.run.files import Inputs, ProjectModel, check_inputs, read_model, read_results, write_inputs
 from byoc_hw.run.result import Result
 from byoc_hw.run.toolchain import Toolchain, build_program, ended, require
 
@@ -64,7 +64,7 @@ def run_on_riscv32(
         return read_results(model, arrays, outputs, profile, traces if trace else None, timed=timed)
 
 
-def _emulate(model: Model, program: Path, workplace: Path, names: Sequence[str], timeout: float) -> None:
+def _emulate(model: ProjectModel, program: Path, workplace: Path, names: Sequence[str], timeout: float) -> None:
     # Relative paths, because QEMU's options have no quotes for commas and spaces.
     words = ",".join(["enable=on", "target=native", "chardev=sh0", *(f"arg={name}" for name in names)])
     command = [QEMU, *_MACHINE, *_COUNTED, "-semihosting-config", words]
@@ -85,7 +85,7 @@ def _emulate(model: Model, program: Path, workplace: Path, names: Sequence[str],
         raise RunError(f"{model.name} failed ({ended(process.returncode)}):\n{said}".rstrip())
 
 
-def _trap_in_words(model: Model, program: Path, trap: re.Match[str]) -> str:
+def _trap_in_words(model: ProjectModel, program: Path, trap: re.Match[str]) -> str:
     cause, pc, value = (int(trap[group], 16) for group in (1, 2, 3))
     layer = int(trap[4], 16) if trap[4] else None
     named = _CAUSES.get(cause, "trap")
@@ -93,7 +93,7 @@ def _trap_in_words(model: Model, program: Path, trap: re.Match[str]) -> str:
     return f"{model.name} failed: {named} (mcause {cause}, mtval {value:#x}) at {place}{_layer(model, layer)}"
 
 
-def _where_now(model: Model, program: Path, monitor: Path) -> str:
+def _where_now(model: ProjectModel, program: Path, monitor: Path) -> str:
     """Where a program is that did not end: its function and layer, if QEMU's monitor answers."""
     address = symbols(program).get(_CURRENT_LAYER)
     commands = ["info registers", *([f"xp /1hx {address:#x}"] if address is not None else [])]
@@ -125,7 +125,7 @@ def _function(program: Path, address: int) -> str:
     return f" in {found}" if found else ""
 
 
-def _layer(model: Model, number: int | None) -> str:
+def _layer(model: ProjectModel, number: int | None) -> str:
     if number is None:
         return ""
     if number >= len(model.layers):

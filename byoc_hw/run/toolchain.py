@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from byoc_hw.errors import InvalidInput, RunError, ToolchainMissing
-from byoc_hw.run.files import Model, read_model
+from byoc_hw.run.files import ProjectModel, read_model
 
 DEFAULT_CFLAGS = "-O2"
 BUILD_TIMEOUT = 600.0
@@ -122,7 +122,7 @@ def _build_directory(target: str, variables: Mapping[str, str]) -> str:
     return f"{usual}-{hashlib.sha256(repr(sorted(variables.items())).encode()).hexdigest()[:8]}"
 
 
-def _clearer(model: Model, target: str, toolchain: Toolchain, said: str) -> Exception:
+def _clearer(model: ProjectModel, target: str, toolchain: Toolchain, said: str) -> Exception:
     """A clearer error for two common causes: a memory that is too small, and a C library that is missing."""
     exceeded = dict(re.findall(r"region [`']([^']+)' overflowed by (\d+) bytes", said))
     if exceeded:

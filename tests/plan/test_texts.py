@@ -11,7 +11,7 @@ import pytest
 from plan_samples import Samples, accelerator, graph_of
 
 from byoc_hw.graph import Graph
-from byoc_hw.plan.region import layout_of
+from byoc_hw.plan.region import lay_out_region
 from byoc_hw.plan.stages import STAGES
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -61,7 +61,7 @@ REGIONS = {"residual": residual, "striped": striped, "turned": turned, "tiled": 
 
 @pytest.mark.parametrize("region", REGIONS)
 def test_the_stages_read_as_the_golden_file(region):
-    layout = layout_of(*REGIONS[region]())
+    layout = lay_out_region(*REGIONS[region]())
     text = "".join(f"# {stage}\n\n{show(layout)}\n\n" for stage, show in STAGES.items())
     golden = GOLDEN / f"{region}.txt"
     if os.environ.get("BYOC_HW_UPDATE_GOLDEN"):

@@ -106,7 +106,7 @@ def geometry(layer: Layer) -> Geometry:
 def job_cycles(layer: Layer, ifm: Extents, ofm: Extents, accelerator: Accelerator) -> int:
     """Cycles of one job of `layer` that makes an `ofm` tile from an `ifm` tile."""
     if isinstance(layer, Weighted):
-        groups = _groups(ofm, array_rows(layer, accelerator), accelerator)
+        groups = _groups(ofm, rows_at_a_time(layer, accelerator), accelerator)
         channels = ifm[2] if sums_channels(layer) else 1
         return groups * _group_cycles(layer.kernel, channels, layer.weights.bits, accelerator)
     form = geometry(layer)
@@ -118,7 +118,7 @@ def job_cycles(layer: Layer, ifm: Extents, ofm: Extents, accelerator: Accelerato
     raise PlanError(f"{layer.name}: a {layer.kind} layer has no jobs")
 
 
-def array_rows(layer: Weighted, accelerator: Accelerator) -> int:
+def rows_at_a_time(layer: Weighted, accelerator: Accelerator) -> int:
     """Output channels that a job of the layer computes at a time."""
     return accelerator.array_rows if sums_channels(layer) else accelerator.depthwise_rows
 

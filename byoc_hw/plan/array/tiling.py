@@ -60,7 +60,7 @@ class Tiler:
             return LocalLayout(ofm, psum, activation_bytes, 0, 0)
         # Slices share one block with the parameters of all channels.
         weights = self.weights_offset(window.out_channels if self.sliced(tiling) else tiling.channels)
-        weight_bytes = weights + self.weights_bytes(self.layer, tiling.channels, tiling.depth)
+        weight_bytes = weights + self.copied_bytes(self.layer, tiling.channels, tiling.depth)
         return LocalLayout(ofm, psum, activation_bytes, weights, weight_bytes)
 
     def sliced(self, tiling: Tiling) -> bool:
@@ -77,7 +77,7 @@ class Tiler:
         """Bytes from the parameters of `channels` output channels to their weights, in flash as in local memory."""
         return round_up(PARAMS_BYTES * channels, self.alignment)
 
-    def weights_bytes(self, layer: Weighted, channels: int, depth: int) -> int:
+    def copied_bytes(self, layer: Weighted, channels: int, depth: int) -> int:
         """Bytes that a copy of these weights moves."""
         packed = weights_bytes(layer, channels, depth if self.window.sums else 1)
         return round_up(packed, self.accelerator.dma_alignment)
@@ -133,7 +133,7 @@ class Tiler:
 
     def _channel_tile_cycles(self, layer: Weighted, tiling: Tiling, channels: int) -> int:
         """Weights of all slices of a channel tile; its parameters come with the first."""
-        slices = [(times, self.weights_bytes(layer, channels, depth)) for times, depth in self._depths(tiling)]
+        slices = [(times, self.copied_bytes(layer, channels, depth)) for times, depth in self._depths(tiling)]
         weights = sum(times * copy_cycles(nbytes, 1, self.accelerator) for times, nbytes in slices)
         first = slices[0][1]
         with_params = copy_cycles(self.weights_offset(tiling.channels) + first, 1, self.accelerator)

@@ -10,7 +10,7 @@ from byoc_hw.graph import Layer, Weighted
 from byoc_hw.integers import ceil_div, piece_sizes, round_up
 from byoc_hw.params.pack import PARAMS_BYTES, packed_channel_bytes
 from byoc_hw.plan.array.cost import copy_cycles, flat, is_pointwise
-from byoc_hw.plan.array.kinds import PSUM_BYTES, Run, array_rows, geometry, job_cycles
+from byoc_hw.plan.array.kinds import PSUM_BYTES, Run, geometry, job_cycles, rows_at_a_time
 from byoc_hw.plan.array.window import Extents, extents
 from byoc_hw.plan.choices import Blocks
 
@@ -114,7 +114,7 @@ def tile_cycles(layer: Layer, blocks: Blocks | None, ofm: Extents, accelerator: 
 
 
 def _candidates(layer: Weighted, accelerator: Accelerator) -> Iterator[Blocks]:
-    rows, total = array_rows(layer, accelerator), layer.in_channels
+    rows, total = rows_at_a_time(layer, accelerator), layer.in_channels
     groups = ceil_div(layer.out_channels, rows)
     channels = {
         min(layer.out_channels, rows * ceil_div(groups, parts)) for parts in (*range(1, 9), 12, 16, 24, 32, groups)
