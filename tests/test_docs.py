@@ -13,12 +13,15 @@ import byoc_hw
 from byoc_hw import REFERENCE
 from byoc_hw.demo import heldout, model_path
 from byoc_hw.frontend.relay.reference import Reference
-from byoc_hw.graph import Pool2d
+from byoc_hw.graph import LAYER_KINDS, BaseLayer, Pool2d
 from byoc_hw.pattern import Form, patterns, register_pattern, unregister_pattern
 from byoc_hw.report import capabilities, marks
 
 ROOT = Path(__file__).resolve().parents[1]
-DOCUMENTS = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/integration.md", "docs/tuning.md")
+DOCUMENTS = (
+    *("README.md", "CONTRIBUTING.md", "CHANGELOG.md"),
+    *("docs/integration.md", "docs/planning.md", "docs/tuning.md"),
+)
 
 
 def code_blocks(document):
@@ -31,6 +34,49 @@ def code_blocks(document):
 def execute(code, **names):
     exec(compile(code, "example", "exec"), names)
     return names
+
+
+# ---------------------------------------------------------------- layer kinds
+
+
+def table_under(document, heading):
+    """The rows of the first table behind a row of headings."""
+    rows = (ROOT / document).read_text(encoding="utf-8").split(heading, 1)[1].strip().splitlines()
+    return [[cell.strip(" `") for cell in row.strip("|").split("|")] for row in rows[1:] if row.startswith("|")]
+
+
+def with_a_kind(cls):
+    """The classes below one that are a layer kind."""
+    found = [other for sub in cls.__subclasses__() for other in with_a_kind(sub)]
+    return [*found, cls] if "kind" in vars(cls) else found
+
+
+def test_the_table_of_layer_kinds_is_that_of_the_code():
+    listed = table_under("CONTRIBUTING.md", "| kind | class | geometry | wrapper |")[: len(LAYER_KINDS) + 1]
+    header = (ROOT / "byoc_hw/hwlib/include/hwlib.h").read_text()
+    assert [row[:2] for row in listed] == [[kind, cls.__name__] for kind, cls in LAYER_KINDS.items()]
+    assert {cls.__name__ for cls in with_a_kind(BaseLayer) if cls.__module__ == "byoc_hw.graph"} == {
+        cls.__name__ for cls in LAYER_KINDS.values()
+    }
+    for *_, wrapper in listed:
+        assert f"hwlib_status_t {wrapper}(" in header
+
+
+def test_the_files_that_a_new_layer_kind_changes_are_there():
+    for row in table_under("CONTRIBUTING.md", "| file | what the kind says there |"):
+        for name in re.findall(r"[\w/]+(?:\.\w+|/)", row[0]):
+            if not name.startswith(("patterns/", "src/")):
+                assert (ROOT / name).exists(), name
+
+
+# ---------------------------------------------------------------- planning
+
+
+def test_the_stages_of_planning_print_as_the_document_says(capsys):
+    execute(code_blocks("docs/planning.md")[0])
+    out = capsys.readouterr().out
+    assert "%7 = add(%4, %6) -> 1x4x4x48  # model_1/re_lu_14/Relu" in out
+    assert "group 7   %7         whole  held [5, 7, 8]" in out
 
 
 # ---------------------------------------------------------------- README
