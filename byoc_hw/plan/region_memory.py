@@ -1,4 +1,4 @@
-"""What one call of a region touches in main memory, and when: for whoever places it among others."""
+"""What one call of a region touches in main memory, and when: as data for the arena."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ class Tiler:
         return weights + with_params - copy_cycles(first, 1, self.accelerator)
 
     def _ifm_loads(self, tiling: Tiling) -> int:
-        """How often each input is brought in."""
+        """How often each input is loaded."""
         stays = tiling.whole_ifm or not self.sliced(tiling)
         one_place = tiling.rows == self.window.rows.ofm and tiling.columns == self.window.columns.ofm
         if not self.window.sums or (stays and (tiling.rows_outer or one_place)):

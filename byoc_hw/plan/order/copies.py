@@ -33,7 +33,7 @@ class Order:
 
     @property
     def cycles(self) -> int:
-        """The cycles that all takes on a host that takes no time."""
+        """Cycles of all operations, on a host that takes no time."""
         return max(self.end, default=0)
 
 

@@ -1,4 +1,4 @@
-"""Which operations must wait for which: those that share bytes of which one of both writes."""
+"""Which operations must wait for which: two that share bytes, where one of them writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What lies where and when, read off the finished steps: the scratch of main memory, and local memory."""
+"""Lifetimes read off the finished steps: of scratch in main memory, and of buffers in local memory."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def with_waits(ops: Sequence[Op], offsets: Mapping[LocalBuffer, int], found: Ord
 
 
 def _merged(times: Order) -> list[int]:
-    """All operations in the order in which the host asks for them: each engine's stay in theirs."""
+    """All operations in the order in which the host starts them; each engine keeps its order."""
     keyed = []
     for engine in (times.copies, times.jobs):
         at = 0

@@ -1,8 +1,8 @@
 """One arena for a whole model: every tensor, intermediate and workspace, by lifetime over all calls.
 
 Time is cut into moments, sets of blocks that live together: one for each layer of a region, and one
-for each group of workspaces that a host function uses at once. Where a region runs beside a host
-function nobody knows how far it is: there is a moment for each group with each layer. Two blocks may
+for each group of workspaces that a host function uses at once. A region that runs beside a host
+function may be at any of its layers: there is a moment for each group with each layer. Two blocks may
 share bytes if they have no moment in common, and the largest sum of a moment is the lower bound.
 
 A region's intermediates are placed here too, one by one, rather than as one piece of scratch: its
@@ -37,7 +37,7 @@ class Peak:
 
     @property
     def by_owner(self) -> dict[str, int]:
-        """Bytes that are live at the peak by owner."""
+        """Bytes that are live at the peak, by owner."""
         owners = sorted({block.owner for block in self.blocks})
         return {owner: sum(block.nbytes for block in self.blocks if block.owner == owner) for owner in owners}
 

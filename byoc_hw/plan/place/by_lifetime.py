@@ -1,6 +1,6 @@
 """Bytes placed by lifetime: blocks that are never live together may share an address.
 
-Used for local memory (`local.py`), for a region by itself (`scratch.py`) and for a whole model (`arena.py`).
+Used for local memory (`local.py`), for a region by itself (`stages.py`) and for a whole model (`arena.py`).
 """
 
 from __future__ import annotations

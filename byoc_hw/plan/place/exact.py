@@ -1,4 +1,4 @@
-"""The exact search, for what the heuristic leaves between its placement and the lower bound.
+"""The exact search for a smaller placement, where the heuristic misses the lower bound.
 
 CP-SAT of OR-tools with one worker, a fixed seed and a limit in its own deterministic unit of work,
 never in seconds: the same blocks give the same bytes on every machine. OR-tools is imported only

@@ -1,6 +1,6 @@
 """Dynamic programming: the cheapest split of the layers into groups, and what stays in local memory between them.
 
-For each number of layers, and each set of storages in local memory behind them, the cheapest groups so far are kept.
+Behind each layer, for each set of storages in local memory, the cheapest groups so far are kept.
 """
 
 from __future__ import annotations

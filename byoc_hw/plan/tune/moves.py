@@ -29,7 +29,7 @@ def _spans(choices: Choices) -> list[tuple[int, int]]:
 
 
 def _merge(space: SearchSpace, choices: Choices, random: Random) -> Choices | None:
-    """Two neighbours become one group."""
+    """Merge two neighbouring groups."""
     if len(choices.groups) < 2:
         return None
     at = random.randrange(len(choices.groups) - 1)
@@ -45,7 +45,7 @@ def _merge(space: SearchSpace, choices: Choices, random: Random) -> Choices | No
 
 
 def _split(space: SearchSpace, choices: Choices, random: Random) -> Choices | None:
-    """A group becomes two, one of them in other stripes perhaps; what passes between them is held, or not."""
+    """Split a group in two; what passes between them is held, or not."""
     at = random.randrange(len(choices.groups))
     group, (first, stop) = choices.groups[at], _spans(choices)[at]
     if group.layers < 2:
@@ -60,7 +60,7 @@ def _split(space: SearchSpace, choices: Choices, random: Random) -> Choices | No
 
 
 def _shift(space: SearchSpace, choices: Choices, random: Random) -> Choices | None:
-    """A layer goes from a group to its neighbour."""
+    """Move a layer from a group to its neighbour."""
     if len(choices.groups) < 2:
         return None
     at = random.randrange(len(choices.groups) - 1)
@@ -75,7 +75,7 @@ def _shift(space: SearchSpace, choices: Choices, random: Random) -> Choices | No
 
 
 def _restripe(space: SearchSpace, choices: Choices, random: Random) -> Choices | None:
-    """A group has more stripes, or fewer."""
+    """Give a group more or fewer stripes."""
     at = random.randrange(len(choices.groups))
     options = space.groups_of(choices).stripes(*_spans(choices)[at])
     stripes = _other(options, choices.groups[at].stripes, random)
@@ -83,7 +83,7 @@ def _restripe(space: SearchSpace, choices: Choices, random: Random) -> Choices |
 
 
 def _hold(space: SearchSpace, choices: Choices, random: Random) -> Choices | None:
-    """A storage is in local memory in full in one group more, or one less."""
+    """Toggle whether a group holds a storage."""
     at = random.randrange(len(choices.groups))
     live = sorted(space.groups_of(choices).live(*_spans(choices)[at]))
     if not live:
@@ -93,7 +93,7 @@ def _hold(space: SearchSpace, choices: Choices, random: Random) -> Choices | Non
 
 
 def _hold_long(space: SearchSpace, choices: Choices, random: Random) -> Choices | None:
-    """A storage is in local memory in full from its first group to its last, or nowhere."""
+    """Hold a storage in every group in which it is live, or in none."""
     within = space.groups_of(choices)
     storage = random.choice(within.storages.all).index
     everywhere = random.random() < 0.6
@@ -105,7 +105,7 @@ def _hold_long(space: SearchSpace, choices: Choices, random: Random) -> Choices 
 
 
 def _flag(space: SearchSpace, choices: Choices, random: Random) -> Choices | None:
-    """A group overlaps its stripes or does not, keeps its weights or does not."""
+    """Toggle a group's overlap, or whether its weights stay."""
     at = random.randrange(len(choices.groups))
     group = choices.groups[at]
     changed = random.choice((replace(group, overlap=not group.overlap), replace(group, resident=not group.resident)))
@@ -113,7 +113,7 @@ def _flag(space: SearchSpace, choices: Choices, random: Random) -> Choices | Non
 
 
 def _recut(space: SearchSpace, choices: Choices, random: Random) -> Choices | None:
-    """A layer's weights are loaded in other blocks."""
+    """Cut a layer's weights into other blocks."""
     index = random.randrange(len(choices.blocks))
     options = space.blocks(space.groups_of(choices).layers[index])
     blocks = (*choices.blocks[:index], random.choice(options), *choices.blocks[index + 1 :])
@@ -121,14 +121,14 @@ def _recut(space: SearchSpace, choices: Choices, random: Random) -> Choices | No
 
 
 def _retile(space: SearchSpace, choices: Choices, random: Random) -> Choices | None:
-    """A layer by itself is cut along every axis, or in stripes."""
+    """Give a single layer another tiling."""
     at = random.randrange(len(choices.groups))
     options = space.groups_of(choices).tilings(*_spans(choices)[at])
     return choices.with_group(at, replace(choices.groups[at], tiling=random.choice(options))) if options else None
 
 
 def _swap(space: SearchSpace, choices: Choices, random: Random) -> Choices | None:
-    """A component is swapped, or no longer; or transpositions at the border are layers of their own, or no longer."""
+    """Toggle a component's swap, or whether copies do the transpositions at the border."""
     if space.has_borders and random.random() < 0.5:
         return replace(choices, copies_transpose=not choices.copies_transpose)
     if not space.swappable:

@@ -1,7 +1,7 @@
-"""A better plan for a region than the planner's own, by trying many: all that there are, or those near to the best.
+"""Tuning one region: all choices of a small space are tried, of a large one those near the best, in rounds.
 
 A round draws a batch of choices from the seed, the round and what the rounds before found, and has them
-evaluated. So the outcome is the same wherever, and by however many workers, they are evaluated.
+evaluated. So the outcome does not depend on where, or by how many workers, they are evaluated.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ PATIENCE = 40
 
 
 class Score(NamedTuple):
-    """What counts about a plan, the first first: accelerator cycles, copies and jobs, bytes of main memory."""
+    """What plans are compared by, in this order: accelerator cycles, copies and jobs, bytes of main memory."""
 
     cycles: int
     operations: int
@@ -51,7 +51,7 @@ class Score(NamedTuple):
 
 @dataclass(frozen=True)
 class TunedRegion:
-    """What came out for a region, which is known by its `fingerprint`; `name` is what the model called it.
+    """The best choices that were found for a region. `fingerprint` identifies it, `name` is its symbol in the model.
 
     `before` are the accelerator cycles of the planner's own choices, `after` those of `choices`.
     `evaluations` plans were tried; where `exact` these are all that the space has.
@@ -190,7 +190,7 @@ class _Search:
         self.evaluations = 0
 
     def all_there_are(self) -> bool:
-        """Try all choices, if the budget is enough for them; whether it is."""
+        """Try all choices if the budget is enough for them. Returns whether it is."""
         if self.space.at_least() > self.budget:
             return False
         found = {self.best[1]: None}

@@ -102,7 +102,7 @@ class GroupSpace:
 class SearchSpace:
     """What can be chosen for one region.
 
-    Choices that differ in what has no effect are the same: `canonical` gives the one that stands for them.
+    Choices that differ only in what has no effect are equivalent: `canonical` gives one of them.
     """
 
     def __init__(self, graph: Graph, accelerator: Accelerator) -> None:
@@ -197,7 +197,7 @@ class SearchSpace:
     # ------------------------------------------------------------ one for all that are the same
 
     def canonical(self, choices: Choices) -> Choices:
-        """The same choices, within the space, without what has no effect."""
+        """The equivalent choices without what has no effect, brought into the space."""
         choices = replace(choices, copies_transpose=choices.copies_transpose or not self.has_borders)
         within = self.groups_of(choices)
         found: list[Group] = []

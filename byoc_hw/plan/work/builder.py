@@ -1,4 +1,4 @@
-"""What the groups of a region share while they become units: where storages lie, and the copies of their bytes."""
+"""Collects the units of a region: where storages lie in main memory, what is held, and the copies of their bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A single layer cut along every axis, from main memory to main memory: what fits if anything does."""
+"""A single layer cut along every axis, from main memory to main memory: the fallback that every layer has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Units of work: one stripe of a group, or one tile of a layer, with its loads, jobs and stores; and their order."""
+"""Units of work, each a stripe of a group or a tile of a layer, and the order of their loads, jobs and stores."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from byoc_hw.plan.work.ops import Access, Home, LocalBuffer, Op
 class Unit:
     """One stripe or tile of a group.
 
-    With `overlap` it is loaded before the unit in front of it in the group is computed, and stored
-    after the unit behind it is.
+    With `overlap` it is loaded before the preceding unit of the group is computed, and stored after the
+    following one is.
     """
 
     group: int
@@ -68,7 +68,7 @@ def _place(access: Access, names: Mapping[LocalBuffer, str]) -> str:
 
 
 def in_order(units: Sequence[Unit]) -> Iterator[Op]:
-    """The work of all units where they overlap as they say; what is stored is not loaded before."""
+    """The work of all units, overlapped as they say. Nothing is loaded before the store that writes it."""
     loaded = 0
     late: list[Op] = []
     for index, unit in enumerate(units):
