@@ -116,9 +116,10 @@ def explain(mod_or_project: tvm.IRModule | Project) -> Report:
     """
     if isinstance(mod_or_project, Project):
         return mod_or_project.report
-    if not front_end().is_partitioned(mod_or_project):
+    found = front_end().partitioned(mod_or_project)
+    if found is None:
         raise InvalidInput("explain takes a module that partition_for_hwlib made, or a Project: got another module")
-    return _report(front_end().open_model(mod_or_project, None, None))
+    return Report(found.mod_name, found.label, found.numerics, found.outcomes)
 
 
 def region_graphs(mod: tvm.IRModule) -> dict[str, Graph]:

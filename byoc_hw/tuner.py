@@ -69,7 +69,7 @@ def tune(
     """
     if budget < 1:
         raise InvalidInput(f"budget is at least 1: got {budget}")
-    if not front_end().is_partitioned(mod):
+    if front_end().partitioned(mod) is None:
         mod, params = partition_for_hwlib(mod, params, accelerator=accelerator or REFERENCE), None
     model = front_end().open_model(mod, params, None)
     known = model.accelerator

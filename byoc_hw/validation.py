@@ -136,7 +136,7 @@ def _reference(reference: object) -> LayerReference:
         return TfliteReference(reference)
     if hasattr(reference, "run") and hasattr(reference, "layers"):
         return reference
-    if not front_end().is_partitioned(reference):
+    if front_end().partitioned(reference) is None:
         raise InvalidInput("reference is a module that partition_for_hwlib made, a .tflite file or an object with run")
     return front_end().reference(reference)
 

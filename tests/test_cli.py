@@ -16,6 +16,7 @@ from tvm import relay
 import byoc_hw
 from byoc_hw import __main__ as cli
 from byoc_hw.demo import heldout, model_path
+from byoc_hw.pattern import patterns
 
 MODEL = str(model_path())
 PLAIN_HAL = Path(__file__).parent / "hal" / "plain"
@@ -190,6 +191,27 @@ def test_examples_in_the_help_are_commands(capfd):
 
 
 # ---------------------------------------------------------------- without TVM
+
+
+@pytest.mark.parametrize(
+    ("stage", "line"),
+    [
+        ("graph", "%7 = add(%4, %6) -> 1x4x4x48  # model_1/re_lu_14/Relu"),
+        ("mapping", "%9    component 0   as it stands  conv2d 2x2x48 -> 2x2x64, 5944 cycles"),
+        ("choices", "group 9   %9         whole  held [9, 10]  weights in blocks 16x24"),
+        ("work", "37    %12   copy 10 bytes                a33[0:10] -> s12[0:10], 73 cycles"),
+        ("steps", "  job 1x768x1 -> 1x768x1  ifm 4672, ifm2 6208, ofm 6976"),
+    ],
+)
+def test_plan_shows_a_stage_one_line_each(capsys, stage, line):
+    assert cli.main(["plan", str(model_path()), "--stage", stage, "--accelerator", "SMALL"]) == 0
+    assert line in capsys.readouterr().out.splitlines()
+
+
+def test_plan_of_a_model_that_stays_on_the_host_says_so(capsys):
+    composites = [pattern.name for pattern in patterns()]
+    assert cli.main(["plan", str(model_path()), "--deny", *composites]) == 2
+    assert "planning is of regions: nothing of the model runs on accelerator REFERENCE" in capsys.readouterr().err
 
 
 def test_projects_run_on_a_machine_without_tvm(built):

@@ -1,1 +1,1 @@
-"""Front ends: from a model to a partitioned module and its graphs."""
+"""Front ends: each reads the modules of one TVM. `seam.py` says what a front end owes the compiler."""

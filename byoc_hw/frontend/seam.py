@@ -34,6 +34,20 @@ class Backend:
 
 
 @dataclass(frozen=True)
+class Partitioned:
+    """What a partitioned module says of itself.
+
+    `label` is the accelerator's, `numerics` the arithmetic of its layers, `outcomes` say what became of each
+    operator of the model file.
+    """
+
+    mod_name: str
+    label: str
+    numerics: str
+    outcomes: tuple[Outcome, ...]
+
+
+@dataclass(frozen=True)
 class CompiledHost:
     """What stays on the host: the calls of one inference, and the C source of its functions.
 
@@ -105,8 +119,8 @@ class FrontEnd(Protocol):
     ) -> Any:
         """The module with what the accelerator takes in regions."""
 
-    def is_partitioned(self, mod: Any) -> bool:
-        """Whether `partition` made a module. `InvalidInput` for what is no module."""
+    def partitioned(self, mod: Any) -> Partitioned | None:
+        """What a module that `partition` made says of itself; None for another one, `InvalidInput` for no module."""
 
     def open_model(self, mod: Any, params: Mapping[str, Any] | None, mod_name: str | None) -> Model:
         """A module, partitioned or not, for a build. `InvalidInput` names what is wrong with it."""

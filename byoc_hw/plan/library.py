@@ -45,6 +45,9 @@ class LibraryPlan:
     scratch_bytes: int
     memory: RegionMemory = field(repr=False)
 
+    def __repr__(self) -> str:
+        return f"<LibraryPlan {self.graph.name}: {len(self.layers)} layers, {self.flash_bytes} bytes of flash>"
+
     def placed(self, offsets: Mapping[str, int]) -> LibraryPlan:
         """The same plan with each block of scratch at another offset from the region's base."""
         names = self.memory.blocks

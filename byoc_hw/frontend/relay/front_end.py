@@ -17,13 +17,14 @@ from byoc_hw.frontend.relay.reference import Reference
 from byoc_hw.frontend.relay.serial import serial
 from byoc_hw.frontend.relay.table import pattern_table
 from byoc_hw.frontend.relay.tflite import load_tflite
+from byoc_hw.frontend.seam import Partitioned
 
 __all__ = [
-    "is_partitioned",
     "load_tflite",
     "open_model",
     "operator_module",
     "partition",
+    "partitioned",
     "pattern_table",
     "reference",
     "register",
@@ -31,10 +32,11 @@ __all__ = [
 
 
 @serial
-def is_partitioned(mod: Any) -> bool:
-    """Whether `partition` made a module."""
+def partitioned(mod: Any) -> Partitioned | None:
+    """What a module that `partition` made says of itself."""
     check_module(mod)
-    return record_of(mod) is not None
+    record = record_of(mod)
+    return None if record is None else Partitioned(record.mod_name, record.label, record.numerics, record.outcomes)
 
 
 def open_model(mod: Any, params: Mapping[str, Any] | None, mod_name: str | None) -> RelayModel:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 
 from byoc_hw.tensor import Tensor
@@ -15,6 +16,13 @@ def extents(tensor: Tensor) -> Extents:
     """Height, width and channels of an activation tensor of any rank; further dimensions count as height."""
     shape = (1, 1, *tensor.shape)
     return prod(shape[:-2]), shape[-2], shape[-1]
+
+
+@lru_cache(maxsize=1 << 14)
+def row_bytes(tensor: Tensor) -> int:
+    """Bytes of one row of a tensor."""
+    _, width, channels = extents(tensor)
+    return tensor.bytes_of(width * channels)
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from byoc_hw.plan.array.cost import copy_cycles
 from byoc_hw.plan.array.mapped import MappedGraph
 from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.array.weight_blocks import all_bytes, load_cycles, psum_bytes, tile_cycles
-from byoc_hw.plan.array.window import extents
+from byoc_hw.plan.array.window import extents, row_bytes
 from byoc_hw.plan.choices import Blocks
 from byoc_hw.plan.work.builder import argument_home, moves
-from byoc_hw.plan.work.rows_needed import Stripe, row_bytes, stripes_of
+from byoc_hw.plan.work.rows_needed import Stripe, stripes_of
 
 HeldSet = frozenset[int]
 """Storages, by index, that lie in local memory in full."""

@@ -13,7 +13,7 @@ from byoc_hw.params.pack import PARAMS_BYTES
 from byoc_hw.plan.array.mapped import MappedGraph
 from byoc_hw.plan.array.storage import Argument, Storage
 from byoc_hw.plan.array.transfers import Transfer, canonical, linear_chunks, scatter, slabs, strided
-from byoc_hw.plan.array.window import Extents, extents
+from byoc_hw.plan.array.window import Extents, extents, row_bytes
 from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.steps import ARGUMENT, FLASH_ALIGNMENT, SCRATCH, WEIGHTS, Address, Image
 from byoc_hw.plan.work.flash import FlashImage, WeightBlock
@@ -132,7 +132,7 @@ class WorkBuilder:
                 if source.strides == target.strides:  # in the same order: no matter which
                     source, target = Home(storage, source.address), Home(storage, target.address)
                 else:
-                    row = storage.extents[1] * storage.extents[2]
+                    row = row_bytes(storage.tensor)
                     limit = max(limit // row, 1) * row
                 for start, count in linear_chunks(storage.nbytes, limit):
                     buffer, stop = activations(storage.name, count), start + count
@@ -160,7 +160,7 @@ def moves(home: Home, start: int, stop: int) -> Iterator[Transfer]:
         yield Transfer(start, start, stop - start)
         return
     _, width, channels = home.storage.extents
-    row = width * channels
+    row = row_bytes(home.storage.tensor)
     first, last = start // row, ceil_div(stop, row)
     counts, local = (last - first, width, channels), (row, channels, 1)
     for transfer in strided(counts, home.strides, local):

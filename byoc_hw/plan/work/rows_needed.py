@@ -15,7 +15,7 @@ from byoc_hw.integers import ceil_div
 from byoc_hw.plan.array.kinds import Window, geometry
 from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.array.transfers import linear_chunks
-from byoc_hw.plan.array.window import extents
+from byoc_hw.plan.array.window import extents, row_bytes
 from byoc_hw.tensor import Tensor
 
 Span = tuple[int, int]
@@ -28,13 +28,6 @@ class Stripe:
 
     needs: dict[Storage, Span]
     rows: dict[int, Span]
-
-
-@lru_cache(maxsize=1 << 14)
-def row_bytes(tensor: Tensor) -> int:
-    """Bytes of one row of a tensor."""
-    _, width, channels = extents(tensor)
-    return tensor.bytes_of(width * channels)
 
 
 @lru_cache(maxsize=1 << 16)

@@ -12,12 +12,12 @@ from byoc_hw.plan.array.cost import flat, is_pointwise
 from byoc_hw.plan.array.kinds import PSUM_BYTES, Run, Window, geometry, job_cycles, sums_channels
 from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.array.transfers import linear_chunks
-from byoc_hw.plan.array.window import extents
+from byoc_hw.plan.array.window import extents, row_bytes
 from byoc_hw.plan.steps import Job
 from byoc_hw.plan.work.builder import WorkBuilder
 from byoc_hw.plan.work.flash import WeightBlock
 from byoc_hw.plan.work.ops import LocalBuffer, activations, job_op, run_job
-from byoc_hw.plan.work.rows_needed import Span, Stripe, row_bytes, stripes_of
+from byoc_hw.plan.work.rows_needed import Span, Stripe, stripes_of
 from byoc_hw.plan.work.units import Unit
 
 
