@@ -202,13 +202,14 @@ def _plan(graph: Graph, accelerator: Accelerator, tuned: TunedRegion | None) -> 
 
 
 class _Arena:
-    """The arena of a build. `memory` and `overlaps` are known once the front end has asked for places.
+    """The arena of a build, with the model's inputs and outputs if `with_io`.
 
-    `overlaps` tells that the host's functions run beside the regions: if RAM is large enough for both at once.
+    `memory` and `overlaps` are known once the front end has asked for places. `overlaps` tells that the host's
+    functions run beside the regions: if RAM is large enough for both at once.
     """
 
     def __init__(self, regions: Mapping[str, PlannedRegion], accelerator: Accelerator | None, with_io: bool) -> None:
-        self._regions, self._with_io = regions, with_io
+        self._regions, self.with_io = regions, with_io
         self._accelerator = accelerator or REFERENCE
         self.overlaps = self._accelerator.library is None
         self.memory: ModelMemory | None = None
@@ -224,12 +225,7 @@ class _Arena:
 
     def _placed(self, program: Program, workspaces: Sequence[Workspace]) -> ModelMemory:
         regions = {name: region.memory for name, region in self._regions.items()}
-        return place_model(program, workspaces, regions, ALIGNMENT, self._with_io)
-
-    @property
-    def with_io(self) -> bool:
-        """Whether the model's inputs and outputs are in it."""
-        return self._with_io
+        return place_model(program, workspaces, regions, ALIGNMENT, self.with_io)
 
 
 def _parts(model: Model, plans: _Plans, arena: _Arena, host: CompiledHost) -> Parts:

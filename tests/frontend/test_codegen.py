@@ -15,9 +15,12 @@ import byoc_hw
 import byoc_hw.hwlib
 from byoc_hw import compiler
 from byoc_hw.accelerator import REFERENCE, TuningSpace
+from byoc_hw.frontend.relay.codegen import register
 from byoc_hw.frontend.relay.host import golden_semantics, quiet
 from byoc_hw.frontend.relay.reference import Reference
+from byoc_hw.frontend.seam import Backend
 from byoc_hw.hwlib.sim_config import sim_config
+from byoc_hw.plan.region import why_no_plan
 
 HWLIB = Path(byoc_hw.hwlib.__file__).parent
 TVM = Path(tvm.__file__).parent
@@ -113,3 +116,20 @@ def test_an_error_inside_a_region_keeps_its_type_and_text(monkeypatch):
     monkeypatch.setattr(compiler, "plan_region", fail)
     with pytest.raises(byoc_hw.PlanError, match="tvmgen_default_hwlib_main_0: planned to fail"):
         byoc_hw.build(mod)
+
+
+def test_regions_are_lowered_before_the_build_as_tvms_own_build_meets_them():
+    mod = byoc_hw.partition_for_hwlib(network(), mod_name="plain")
+    met = {}
+
+    def source(graph, accelerator):
+        met[graph.name] = str(graph)
+        return ""
+
+    register("hwlib", Backend(why_no_plan, source))
+    try:
+        plain_build(mod)
+    finally:
+        compiler.register_with_tvm()
+    assert met == {name: str(graph) for name, graph in compiler.region_graphs(mod).items()}
+    assert met
