@@ -1,1 +1,1 @@
-"""Front ends: from a model to a partitioned module and its graphs."""
+"""Front ends: import and partition a model, and lower its regions to graphs."""
