@@ -143,7 +143,7 @@ def _early_return(region: RegionPlan, first_layer: int) -> tuple[str, str, str]:
 
 
 def _until_last_job(region: RegionPlan) -> RegionPlan:
-    """The plan with the steps after its last job moved to the tail."""
+    """The plan with the steps after the last job of the last call moved to the tail."""
     if not region.calls:
         return region
     *others, last = region.calls
@@ -331,7 +331,7 @@ def _table(row_type: str, name: str, columns: str, rows: Sequence[str]) -> str:
 
 
 def _descriptors(region: RegionPlan, first_layer: int) -> Iterator[str]:
-    called = {call.index for call in region.calls}  # not so a reshape without copies
+    called = {call.index for call in region.calls}  # a reshape without copies has no call
     for index, layer in enumerate(region.layers):
         if index not in called:
             continue

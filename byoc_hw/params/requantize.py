@@ -29,7 +29,7 @@ Int8s = npt.NDArray[np.int8]
 
 FRACTION_BITS = 31
 MAX_RIGHT = 62
-"""The largest right shift for which `1 << (right - 1)` is defined in 64 bits; TFLite's second shift is then 31."""
+"""The largest right shift at which 64-bit rounding cannot overflow; TFLite's second shift is then 31."""
 
 ADD_LEFT = 20
 """Bits that TFLite's addition shifts its inputs left by, for precision."""
