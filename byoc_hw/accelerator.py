@@ -176,7 +176,7 @@ class TuningSpace:
     """The choices of the planner and the tuner. A vendor can narrow it to those that pay off on the hardware.
 
     Up to `longest_group` layers take turns, stripe by stripe; `stripes` lists the numbers of stripes.
-    `weight_shares` lists how many of a layer's blocks of weights are in weight memory at once. The flags
+    `weight_shares` lists how many of a layer's blocks of weights fit weight memory at once. The flags
     allow to swap height and width (`swap`), to hold tensors in local memory from one group to the next
     (`hold`), to overlap copies with the jobs of the stripe before (`overlap`), to keep weights for all
     stripes (`resident`), and to tile a layer by itself along every axis (`tile`). A layer that fits in no
