@@ -1,10 +1,10 @@
-"""How long compiling takes: partition and build, beside TVM's own build of the whole model.
+"""Compile time: partition and build, compared with TVM's own build of the whole model.
 
-Both make C for the same model in the same process, the best of three runs each. TVM's build has the
-same target, executor and options, and nothing offloaded.
+Both generate C for the same model in the same process, the best of three runs each. TVM's build has the
+same target, executor and options, and offloads nothing.
 
-The second table is how that grows: ResNet-50 and chains of convolutions (`--sizes`), one run each, on an
-accelerator with memory enough; planning is a part of both others.
+The second table shows the growth with the number of layers: ResNet-50 and chains of convolutions
+(`--sizes`), one run each, on an accelerator with enough memory. Planning is part of partition and of build.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def growth(sizes: Sequence[int]) -> Iterator[tuple[object, ...]]:
-    """Seconds by network, and milliseconds for each of its layers: of everything and of planning alone."""
+    """Seconds for each network, and milliseconds per layer, in total and for planning alone."""
     networks = {"resnet50": resnet50} | {f"chain of {size}": partial(chain, size) for size in sizes}
     for name, network in networks.items():
         made = compiled(network(), {}, LARGE)
@@ -54,7 +54,7 @@ def growth(sizes: Sequence[int]) -> Iterator[tuple[object, ...]]:
 
 
 def row(path: Path) -> tuple[str, ...]:
-    """Seconds to partition and to build, TVM's own, and ours in TVM's."""
+    """Seconds to partition and to build, those of TVM's build, and the ratio."""
     mod, params = byoc_hw.load_tflite(path)
     partitioned = byoc_hw.partition_for_hwlib(mod, params)
     partition = best(lambda: byoc_hw.partition_for_hwlib(mod, params))
@@ -74,7 +74,7 @@ def best(job: Callable[[], object], runs: int = 3) -> float:
 
 
 def tvm_alone(mod: tvm.IRModule, params: dict[str, tvm.nd.NDArray]) -> str:
-    """TVM's C for the whole model, as frontend/relay/host.py has it made for what is left on the host."""
+    """TVM's C for the whole model, with the settings of frontend/relay/host.py."""
     target = tvm.target.Target("c")
     options = {"interface-api": "c", "unpacked-api": True, "workspace-byte-alignment": ALIGNMENT}
     config = {"tir.disable_vectorize": True, "tir.usmp.enable": True}

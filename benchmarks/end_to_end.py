@@ -1,8 +1,8 @@
-"""What offloading gains: one inference on a bare-metal RISC-V core, alone and with the accelerator.
+"""The speedup of offloading: one inference on a bare-metal RISC-V core, alone and with the accelerator.
 
-Instructions are counted by QEMU, exactly; accelerator cycles are the simulator's; end to end the host
-takes a cycle an instruction and both overlap as they would. The numbers are the same on any machine.
-The model's arithmetic is the same on both: their outputs are compared.
+QEMU counts the instructions exactly; accelerator cycles are the simulator's. End to end counts one host
+cycle per instruction, in parallel with the accelerator. The numbers do not depend on the machine. The
+outputs of both runs are compared.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ COLUMNS = (
     "end to end",
     "ratio",
 )
-"""Instructions of the core alone, and with the accelerator, by part; cycles of the accelerator and of both together."""
+"""Instructions of the core alone; with the accelerator, in total and by part; cycles of the accelerator and of both."""
 
 PRESETS = (REFERENCE, DIANA_DIGITAL)
 
@@ -40,14 +40,14 @@ TVM_ALONE = {
     "pretrainedResnet_quant": 99.2e6,
     "vww_96_int8": 72.1e6,
 }
-"""Instructions of TVM's own C for the same core at -O2, as measured once without this project's flags."""
+"""Instructions of TVM's own C for the same core at -O2, without this project's flags. Measured values."""
 
 GOALS = {
     ("REFERENCE", "pretrainedResnet_quant"): 600,
     ("REFERENCE", None): 230,
     ("DIANA_DIGITAL", None): 140,
 }
-"""How many times faster than `TVM_ALONE`: one model, or the geometric mean of the four."""
+"""Required speedup over `TVM_ALONE`, for one model or as the geometric mean of the four."""
 
 
 def main() -> None:
@@ -77,7 +77,7 @@ def main() -> None:
 
 
 def print_goals(label: str, cycles: Mapping[str, int]) -> None:
-    """How many times faster than TVM's own C each model is, and their geometric mean."""
+    """Print the speedup of each model over TVM's own C, and the geometric mean."""
     ratios = {name: TVM_ALONE[name] / cycles[name] for name in TVM_ALONE if name in cycles}
     if len(ratios) < len(TVM_ALONE):
         return

@@ -1,10 +1,10 @@
-"""The fewest cycles that a region can take, by what the array and the DMA cost alone.
+"""A lower bound on the cycles of a region: the larger of its array cycles and its DMA cycles.
 
-The array runs each layer in its cheapest mapping: as it stands, a 1x1 convolution of stride 1 over
+The array runs each layer in its cheapest mapping: unchanged, a 1x1 convolution of stride 1 over
 flattened pixels, or with height and width swapped. The DMA moves all weights and parameters, inputs
-and outputs once, in as few transfers as local memories allow; each hides behind the other. Layers that
-hand images to each other are swapped together, and the DMA then transposes the region's own inputs
-and outputs on their way.
+and outputs once, in as few transfers as local memories allow. Array and DMA overlap completely. Layers
+that are connected by images are swapped together, and the DMA then transposes the inputs and outputs of
+the region.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from byoc_hw.tensor import Tensor
 
 @dataclass(frozen=True)
 class Floor:
-    """Cycles that the array and the DMA take at least, each by itself."""
+    """The fewest cycles of the array and of the DMA, each by itself."""
 
     array: int
     dma: int
@@ -43,13 +43,13 @@ def floor(graph: Graph, accelerator: Accelerator) -> Floor:
 
 
 def extents(tensor: Tensor) -> Extents:
-    """Height, width and channels; 1 for those that a tensor lacks."""
+    """Height, width and channels; 1 for a missing dimension."""
     *outer, width, channels = (1, 1, *tensor.shape)
     return prod(outer), width, channels
 
 
 def flash_bytes(layer: Layer) -> int:
-    """Weights and parameters of a layer."""
+    """Bytes of the weights and parameters of a layer."""
     if not isinstance(layer, Weighted):
         return 0
     channels, *filter_shape = layer.weights.shape
@@ -60,9 +60,9 @@ def flash_bytes(layer: Layer) -> int:
 
 
 def _oriented_together(graph: Graph) -> list[tuple[list[Layer], set[Tensor]]]:
-    """Layers in groups that images connect, with the images.
+    """Groups of layers that are connected by images, with the images.
 
-    The bytes of a tensor of height or width 1 are the same either way: it connects nothing.
+    A tensor of height or width 1 does not connect layers: its bytes are the same in both orientations.
     """
     groups: list[tuple[list[Layer], set[Tensor]]] = []
     for layer in graph.layers:
@@ -75,9 +75,9 @@ def _oriented_together(graph: Graph) -> list[tuple[list[Layer], set[Tensor]]]:
 
 
 def _group_floor(layers: Sequence[Layer], images: set[Tensor], graph: Graph, accelerator: Accelerator) -> Floor:
-    """The group upright or swapped, whichever takes less; `dma` is what its images take more than by plain copies."""
+    """The cheaper of the group unswapped and swapped; `dma` is the extra cost of transposing copies over plain ones."""
     upright = Floor(sum(_layer_cycles(layer, accelerator) for layer in layers), 0)
-    if images and any(isinstance(layer, Reshape | Transpose) for layer in layers):  # they fix the order of the bytes
+    if images and any(isinstance(layer, Reshape | Transpose) for layer in layers):  # these fix the order of the bytes
         return upright
     borders = [tensor for tensor in (*graph.inputs, *graph.outputs) if tensor in images]
     swapped = Floor(
@@ -91,7 +91,7 @@ def _group_floor(layers: Sequence[Layer], images: set[Tensor], graph: Graph, acc
 
 
 def _layer_cycles(layer: Layer, accelerator: Accelerator, *, swapped: bool = False) -> int:
-    """Cycles of a layer as one job; `swapped` says that its tensors are still to be."""
+    """Cycles of a layer as one job; with `swapped`, for its tensors with height and width swapped."""
     if isinstance(layer, Reshape | Transpose):
         return 0
     ifm, ofm = extents(layer.ifm), extents(layer.ofm)
@@ -102,7 +102,7 @@ def _layer_cycles(layer: Layer, accelerator: Accelerator, *, swapped: bool = Fal
 
 
 def _swapped(layer: Layer) -> Layer:
-    """The layer with its window transposed: all of the swap that its cost depends on besides its extents."""
+    """The layer with its window transposed. Its tensors are not: `_layer_cycles` swaps their extents."""
     if not isinstance(layer, Convolution):
         return layer
     filters, height, width, channels = layer.weights.shape
@@ -129,7 +129,7 @@ def _transposed(shape: Extents) -> Extents:
 
 
 def _dma_cycles(graph: Graph, accelerator: Accelerator) -> int:
-    """What is copied in any case, by plain copies."""
+    """Cycles of the copies that every plan needs, as plain copies."""
     read = dict.fromkeys(tensor for layer in graph.layers for tensor in layer.inputs)
     ifms = [tensor for tensor in read if tensor in graph.inputs or tensor.data is not None]
     weights = _fewest_transfers(sum(map(flash_bytes, graph.layers)), accelerator.weight_memory, accelerator)
@@ -141,7 +141,7 @@ def _activation_cycles(tensor: Tensor, accelerator: Accelerator) -> int:
 
 
 def _transposition_cycles(image: Tensor, accelerator: Accelerator) -> int:
-    """Copies of one row or column of pixels each, whichever order takes less."""
+    """Cycles of a transposing copy, by rows or by columns of pixels, whichever is cheaper."""
     height, width, _ = extents(image)
     pixel = image.nbytes // (height * width)
     return min(

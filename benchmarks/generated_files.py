@@ -1,12 +1,12 @@
-"""What the compiler writes, as hashes: a change that is to change nothing shows here that it does not.
+"""Hashes of all generated files, to verify that a change of the compiler does not change its output.
 
     python benchmarks/generated_files.py --save before.json
     ... change the compiler ...
     python benchmarks/generated_files.py --compare before.json
 
-Every file of the projects of the shipped model and of the MLPerf Tiny ones, on two accelerators with both
-numerics and on the host alone. `--compare` names each file that differs, is new or is gone, and exits 1 if
-there is one. What is copied as it is, HWlib and its simulator, is named once, not for each project.
+Covers the projects of the shipped model and of the MLPerf Tiny models, on two accelerators with both
+numerics and on the host alone. `--compare` lists each file that differs, is new or is missing, and exits 1
+if there is one. Files that are copied unchanged, HWlib and its simulator, are listed once, not per project.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ACCELERATORS = (byoc_hw.REFERENCE, byoc_hw.SMALL)
 NUMERICS = ("relay", "tflite")
 COPIED = re.compile(r"hwlib/(?!sim/hwlib_sim_config\.h)")
 LISTED = re.compile(rb'\n *"' + COPIED.pattern.encode() + rb'[^"]*",?')
-"""What is copied, in the list of files that a project's metadata holds."""
+"""Matches the copied files in the file list of a project's metadata."""
 
 
 def main() -> int:

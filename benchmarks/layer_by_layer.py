@@ -1,7 +1,7 @@
-"""What a region takes without a schedule: copy in, compute, copy out, one after the other, layer by layer.
+"""The cycles of a region without overlap: copy in, compute, copy out, layer by layer.
 
-Layers are mapped as they stand. One that does not fit local memories is cut into tiles of whole rows
-and of output channels, the cheapest that fit.
+Layers are not swapped or flattened. A layer that does not fit local memories is cut into tiles of whole
+rows and of output channels, the cheapest that fit.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from byoc_hw.plan.order.timeline import timeline
 
 
 def layer_by_layer(graph: Graph, accelerator: Accelerator) -> int:
-    """Cycles of all layers; what needs other tiles than those takes what its own plan takes."""
+    """Cycles of all layers. A layer that no such tiling fits takes the cycles of its own plan."""
     return sum(_layer_cycles(layer, accelerator) for layer in graph.layers)
 
 
@@ -44,7 +44,7 @@ def _layer_cycles(layer: Layer, accelerator: Accelerator) -> int:
 
 
 def _runs(layer: Layer, accelerator: Accelerator) -> Iterator[int]:
-    """Cycles of a layer that takes runs of pixels, as long as they fit."""
+    """Cycles of an element-wise layer, in the longest runs of pixels that fit."""
     channels, tensors = layer.ofm.shape[-1], len(layer.inputs) + 1
     pixels, most = layer.ofm.elements // channels, accelerator.activation_memory // (tensors * channels)
     if most:
@@ -56,7 +56,7 @@ def _runs(layer: Layer, accelerator: Accelerator) -> Iterator[int]:
 
 
 def _tilings(layer: Layer, window: Window, accelerator: Accelerator) -> Iterator[int]:
-    """Cycles of the tilings that fit, each with either loop outside."""
+    """Cycles of the tilings that fit, each with rows and with channels as the outer loop."""
     channels = window.out_channels
     slices = [*range(1, accelerator.array_rows), *range(accelerator.array_rows, channels, accelerator.array_rows)]
     for rows, size in product(range(1, window.rows.ofm + 1), [channels, *slices]):
@@ -67,7 +67,7 @@ def _tilings(layer: Layer, window: Window, accelerator: Accelerator) -> Iterator
 
 
 class _Tiling:
-    """Tiles of `rows` output rows and `channels` output channels; tiles of one size are counted once."""
+    """Tiles of `rows` output rows and `channels` output channels; tiles of equal size are computed once."""
 
     def __init__(self, layer: Layer, window: Window, rows: int, channels: int, accelerator: Accelerator) -> None:
         self.layer, self.window, self.accelerator = layer, window, accelerator
@@ -75,14 +75,14 @@ class _Tiling:
         self.channels = _sizes(window.out_channels, channels)
 
     def fits(self) -> bool:
-        """The first tile of each is the largest."""
+        """Whether the largest tile fits local memories."""
         (ifm, ofm), channels = max(self.rows), max(self.channels)
         activations = self._ifm_bytes(ifm, channels) + ofm * self.window.columns.ofm * channels
         weights = self._weight_bytes(channels)
         return activations <= self.accelerator.activation_memory and weights <= self.accelerator.weight_memory
 
     def cycles(self, *, rows_outer: bool) -> int:
-        """The inner loop's part is copied again for each turn of the outer one, unless it is all in one tile."""
+        """Cycles of all tiles. The inner loop reloads its data in each outer iteration, unless it is one tile."""
         row_tiles, channel_tiles = self.rows.total(), self.channels.total()
         weights = sum(n * self._load_weights(size) for size, n in self.channels.items())
         cycles = weights * (row_tiles if rows_outer and channel_tiles > 1 else 1)
@@ -95,7 +95,7 @@ class _Tiling:
         return cycles
 
     def _tile(self, ifm: int, ofm: int, channels: int) -> int:
-        """The job, its output, and its input if that is not shared by all output channels."""
+        """Cycles of the job, of copying its output, and its input if output channels do not share it."""
         window, whole = self.window, channels == self.window.out_channels
         depth = window.in_channels if window.sums else channels
         job = job_cycles(
@@ -105,7 +105,7 @@ class _Tiling:
         return load + job + self._move(ofm * window.columns.ofm, channels, whole=whole)
 
     def _move(self, pixels: int, channels: int, *, whole: bool) -> int:
-        """A slice of the channels is a row of a copy for each pixel."""
+        """Cycles of copying pixels: as one row, or for a slice of the channels one row per pixel."""
         nbytes, rows = (pixels * channels, 1) if whole else (channels, pixels)
         return copy_cycles(nbytes, rows, self.accelerator)
 
@@ -121,5 +121,5 @@ class _Tiling:
 
 
 def _sizes(total: int, size: int) -> Counter[int]:
-    """How many pieces of which size `total` is cut into."""
+    """The sizes of the pieces that `total` is cut into, with their counts."""
     return Counter(min(size, total - start) for start in range(0, total, size))

@@ -1,8 +1,8 @@
 """RAM and flash of the shipped model and of the MLPerf Tiny ones, offloaded and on the host alone.
 
-`placed` is the arena, `bound` the largest sum of what is alive at once, `gap` what a better placement
-could save at most. `TVM` is the arena that each of TVM's planners makes of the same module: greedy
-by size (its default), greedy by conflicts, hill climbing; with a piece of scratch for each region.
+`placed` is the arena, `bound` the largest sum of the bytes that are live at once, `gap` the most that a
+better placement could save. `TVM` is the arena of each of TVM's planners for the same module: greedy
+by size (its default), greedy by conflicts, hill climbing; with one block of scratch for each region.
 Flash is constant data, without code.
 """
 
@@ -56,7 +56,7 @@ def row(name: str, label: str, mod: tvm.IRModule, params: Mapping[str, Any] | No
 
 @contextmanager
 def tvm_planners() -> Iterator[dict[str, int]]:
-    """What each of TVM's planners says to the buffers that it would plan during a build."""
+    """The arena sizes of TVM's planners for the buffers of each build inside the context."""
     arenas: dict[str, int] = {}
     plain = host.tvm_arena
 

@@ -1,4 +1,4 @@
-"""Networks of any size, as Relay with random weights: what compile times are measured on."""
+"""Networks of any size in Relay, with random weights, to measure compile times."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import tvm
 from tvm import relay
 
 RESNET50_STAGES = ((3, 64), (4, 128), (6, 256), (3, 512))
-"""Blocks, and channels inside a block; four times as many go out of it."""
+"""Number of blocks, and channels inside a block; its output has four times as many."""
 
 
 def chain(length: int) -> tvm.IRModule:
-    """Convolutions of 16 channels one after the other on an 8 x 8 image."""
+    """A chain of convolutions of 16 channels on an 8 x 8 image."""
     drawn = _Layers()
     ifm = relay.var("x", shape=(1, 8, 8, 16), dtype="int8")
     out = ifm
@@ -42,7 +42,7 @@ def _module(ifm: relay.Var, out: relay.Expr) -> tvm.IRModule:
 
 
 class _Layers:
-    """Draws quantized layers; all activations have one scale and zero point."""
+    """Makes quantized layers with random weights; all activations have the same scale and zero point."""
 
     scale, zero_point = 0.1, -3
 

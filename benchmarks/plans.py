@@ -1,4 +1,4 @@
-"""A model compiled as a user would, with what the planner made and how long each part took."""
+"""Compiles a model through the public API, and records its plans and the time of each part."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from byoc_hw.plan.steps import Copy, RegionPlan
 
 @dataclass(frozen=True)
 class Compiled:
-    """A project and the plans of its regions. Seconds; `planning` is in `partition` and in `build`.
+    """A project and the plans of its regions. Times in seconds; `partition` and `build` include `planning`.
 
-    RAM in bytes, the model's inputs and outputs included: `ram` is what the project needs, `ram_around`
-    what it would need if regions had no scratch.
+    RAM in bytes, with the model's inputs and outputs: `ram` is that of the project, `ram_around` the same
+    if regions had no scratch.
     """
 
     project: byoc_hw.Project
@@ -62,7 +62,7 @@ def compiled(mod: tvm.IRModule, params: Mapping[str, Any], accelerator: Accelera
 
 
 def alone(layer: Layer, accelerator: Accelerator) -> RegionPlan | None:
-    """The plan of a layer by itself, from main memory to main memory; None for a reshape, which is nothing then."""
+    """The plan of a layer by itself, from main memory to main memory; None for a reshape, which needs none."""
     if isinstance(layer, Reshape):
         return None
     inputs = dict.fromkeys(tensor for tensor in layer.inputs if tensor.data is None)
@@ -70,7 +70,7 @@ def alone(layer: Layer, accelerator: Accelerator) -> RegionPlan | None:
 
 
 def dma_bytes(plan: RegionPlan) -> int:
-    """What the copies of a plan move."""
+    """The bytes that the copies of a plan move."""
     return sum(step.nbytes * step.rows for step in plan.steps if isinstance(step, Copy))
 
 
@@ -79,7 +79,7 @@ def dma_bytes(plan: RegionPlan) -> int:
 
 @dataclass
 class _Watch:
-    """What went through the planner meanwhile."""
+    """Records the planner's results during a build."""
 
     plans: list[RegionPlan] = field(default_factory=list)
     seconds: float = 0.0

@@ -1,14 +1,14 @@
-"""How good plans are: their cycles beside a floor, and beside what two simpler ways of planning take.
+"""The quality of plans: their cycles, compared with a lower bound and with two simpler ways of planning.
 
-All figures are of one inference's regions, in accelerator cycles, from the costs that the simulator
-counts by too. `array` and `DMA` are what each takes at least (`floor.py`), the floor is the larger.
-`by layer` is without a schedule: copy in, compute, copy out (`layer_by_layer.py`). `alone` has each layer
-planned by itself, its copies overlapped with its own jobs. `plan` is the plan of the whole region.
+All figures are accelerator cycles of one inference's regions, from the cost model that the simulator
+uses too. `array` and `DMA` are the fewest cycles of each (`floor.py`), the floor is the larger. `by layer`
+has no overlap: copy in, compute, copy out (`layer_by_layer.py`). `alone` plans each layer by itself, its
+copies overlapped with its own jobs. `plan` is the plan of the whole region.
 
 The second table: bytes that the DMA moves in `plan` and in `alone`; RAM with the model's inputs and
-outputs, and what of it would be needed if regions had no scratch; code and tables of HWlib and of the
-regions, without weights, compiled for riscv32 ("-" without its tools); seconds of partitioning and
-building, and the planner's share of them.
+outputs, and the same if regions had no scratch; code and tables of HWlib and of the regions, without
+weights, compiled for riscv32 ("-" without its tools); seconds of partitioning and building, and the
+planner's share of them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ GOALS = {
     ("SMALL", "ad01_int8"): ("plan / floor", 1.15),
     ("SMALL", "vww_96_int8"): ("alone / plan", 1.15),  # its images do not fit: the floor cannot be reached
 }
-"""The ratio that counts for a model, and what it is to be: at most for `plan / floor`, else at least."""
+"""The goal for a model: a ratio, and its limit (at most for `plan / floor`, at least for others)."""
 
 CYCLES = (
     *("model", "built for", "array", "DMA", "by layer", "alone", "plan"),
@@ -127,7 +127,7 @@ def measure(path: Path, accelerator: Accelerator) -> Measured:
 
 
 def code_bytes(project: Path) -> int | None:
-    """What HWlib and the regions take of the flash besides weights; None where it cannot be compiled."""
+    """Flash bytes of HWlib and the regions without weights; None if they cannot be compiled."""
     if not all(map(shutil.which, ("make", "awk", "riscv64-unknown-elf-gcc"))):
         return None
     command = ["make", "-s", "-C", str(project), "TARGET=riscv32", "size"]

@@ -1,4 +1,4 @@
-"""What the benchmarks share: which models, and a table for the terminal or for the README."""
+"""Shared by the benchmarks: the choice of models, and tables for the terminal and the README."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ README = ROOT / "README.md"
 
 
 def options(description: str | None) -> argparse.ArgumentParser:
-    """Which models; and `--update`, which puts the table into the README."""
+    """A parser for the models, and for `--update`, which puts the table into the README."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("models", nargs="*", type=Path, help="the digits model, and those in $BYOC_HW_MODELS")
     parser.add_argument("--update", action="store_true", help="put the table into README.md as well")
@@ -24,16 +24,16 @@ def options(description: str | None) -> argparse.ArgumentParser:
 
 
 def models(given: Sequence[Path]) -> list[Path]:
-    """The models that were given, or the one that ships with the project and those of MLPerf Tiny."""
+    """The given models; by default the one that ships with the project and those of MLPerf Tiny."""
     return list(given) or [model_path(), *sorted(MODELS.glob("*.tflite"))]
 
 
 def show(
     script: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, into_readme: bool, part: str = ""
 ) -> None:
-    """Print each row as it comes; then renew the table of `python benchmarks/<script>.py` in the README.
+    """Print each row at once. With `into_readme`, then replace the table of the script in the README.
 
-    `part` tells a script's second table from its first.
+    `part` names the second table of a script.
     """
     widths = [max(len(column), 12) for column in columns]
     widths[0] = 24

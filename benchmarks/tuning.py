@@ -1,7 +1,7 @@
-"""What tuning adds on SMALL: accelerator cycles of the planner's own plans, and of those found from there.
+"""The gain of tuning on SMALL: accelerator cycles of the planner's plans, and of the tuned plans.
 
-Of one inference's regions; `floor` is the larger of what array and DMA take at least (`floor.py`). Plans are
-tried by as many processes as there are cores: that makes it faster, and finds the same.
+The cycles are those of one inference's regions; `floor` is their lower bound (`floor.py`). Plans are evaluated
+by one process per core, which does not change the result.
 """
 
 from __future__ import annotations

@@ -169,7 +169,7 @@ def _inputs(expected: Sequence[Interface], given: Sequence[str], seed: int | Non
     arrays = dict(_read(text, expected) for text in given)
     if seed is not None:
         rng = np.random.default_rng(seed)
-        # Each is drawn, whether it is used or not: the others do not depend on what was given.
+        # Draw every input, used or not: the random values then do not depend on which inputs were given.
         arrays = {interface.name: _random(interface, rng) for interface in expected} | arrays
     return arrays
 

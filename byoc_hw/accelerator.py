@@ -1,7 +1,7 @@
-"""The hardware description: the array, its memories, what each layer kind may ask of it, its costs.
+"""The hardware description: the array, its memories, the limits of each layer kind, and costs.
 
-Every number is data, written once: limits check layers from here, the planner plans with them, and
-the simulator's configuration is generated from them. Another chip is another `Accelerator` value.
+All parameters of a chip are fields of an `Accelerator` value. The limit checks, the planner and the
+generated configuration of the simulator read them. Another chip is another `Accelerator` value.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from byoc_hw.tensor import Array, Rounding
 KIB = 1024
 
 ROUNDINGS: Mapping[str, Rounding] = {"relay": "upward", "tflite": "tflite"}
-"""The numerics that a model can be compiled with, and the rounding of the hardware that each needs.
+"""The numerics that a model can be compiled with, and the hardware rounding that each needs.
 
 "relay" is TVM's own golden semantics; with "tflite" offloaded layers follow TFLite's reference
 integer kernels.
@@ -30,7 +30,7 @@ integer kernels.
 
 @dataclass(frozen=True)
 class Check:
-    """The outcome of one rule on one layer: what was found, and whether the rule allows it."""
+    """The result of one rule for one layer: the value found, and whether the rule allows it."""
 
     found: object
     allowed: bool
@@ -38,7 +38,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Rule:
-    """A limit, written once: `text` is the error message, the documentation and the table row."""
+    """A limit. `text` serves as error message and in the table of supported operators."""
 
     text: str
     check: Callable[[Any], Check]
@@ -46,7 +46,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Limits:
-    """What one layer kind may ask of the hardware. A limit that is None does not apply to the kind."""
+    """The hardware limits of one layer kind. A limit that is None does not apply to the kind."""
 
     max_kernel: tuple[int, int] | None = None
     strides: tuple[int, ...] | None = None
@@ -58,7 +58,7 @@ class Limits:
     channel_multipliers: tuple[int, ...] | None = None
 
     def rules(self) -> Iterator[Rule]:
-        """The limits as rules over a layer of the kind, in the order in which they are reported."""
+        """The limits as rules for layers of the kind, in the order in which they are reported."""
         if self.batches is not None:
             yield _one_of("batch", self.batches, lambda layer: layer.ifm.shape[:1] or (1,))
         if self.max_kernel is not None:
@@ -141,12 +141,12 @@ class Operands:
 
 @dataclass(frozen=True)
 class LibraryCall:
-    """One layer kind on a vendor library: the C function and how a call of it is made.
+    """One layer kind on a vendor library: the C function and how to call it.
 
-    `arguments` turns the layer and its operands into C expressions in the function's order;
-    `pack(layer)` gives the weights as the library wants them, `parameters(layer)` constant arrays
-    that depend on the weights, `workspace(layer)` bytes of scratch. All run at compile time. The
-    function returns 0, or a status of its own that is handed to the caller.
+    `arguments` returns the C arguments for a layer and its operands, in the function's order;
+    `pack(layer)` the weights in the library's layout, `parameters(layer)` constant arrays that depend
+    on the weights, `workspace(layer)` the bytes of scratch. All run at compile time. The C function
+    returns 0, or a status of its own that is passed on to the caller.
     """
 
     function: str
@@ -168,19 +168,19 @@ class Library:
     calls: Mapping[str, LibraryCall]
 
 
-# ---------------------------------------------------------------- what is decided for each model
+# ---------------------------------------------------------------- tuning
 
 
 @dataclass(frozen=True)
 class TuningSpace:
-    """What may be chosen when a region is planned and tuned: what a vendor knows to be worth a try, or not to be.
+    """The choices of the planner and the tuner. A vendor can narrow it to those that pay off on the hardware.
 
-    Up to `longest_group` layers take turns, in one of `stripes` stripes; of a layer's blocks of weights
-    one of `weight_shares` fit the weight memory at once. Each of the rest can be ruled
-    out: that layers are swapped (height and width), that tensors are held in local memory from one
-    group to the next, that copies overlap with the jobs of the stripe before, that weights stay for
-    all stripes, and that a layer by itself is tiled along every axis. A layer that fits in no other
-    way is tiled nevertheless.
+    Up to `longest_group` layers take turns, stripe by stripe; `stripes` lists the numbers of stripes.
+    `weight_shares` lists how many of a layer's blocks of weights fit weight memory at once. The flags
+    allow to swap height and width (`swap`), to hold tensors in local memory from one group to the next
+    (`hold`), to overlap copies with the jobs of the stripe before (`overlap`), to keep weights for all
+    stripes (`resident`), and to tile a layer by itself along every axis (`tile`). A layer that fits in no
+    other way is tiled in any case.
     """
 
     longest_group: int = 8
@@ -205,13 +205,12 @@ class TuningSpace:
 
 @dataclass(frozen=True)
 class Accelerator:
-    """A neural accelerator under a small host core.
+    """A neural accelerator that is controlled by a small host core.
 
     `name` is the compiler name (`relay.ext.<name>`) and the prefix of its composites; `label` is
     for reports. Sizes in bytes, costs in accelerator cycles. `limits` maps each layer kind that the
-    hardware takes to its limits; a kind that is missing goes to the host. With a `library` the
-    accelerator is driven by whole-layer calls, and the array, local memories, DMA and `tuning` do not
-    apply.
+    hardware supports to its limits; all other kinds run on the host. With a `library` the accelerator
+    is driven by whole-layer calls, and the array, local memories, DMA and `tuning` do not apply.
     """
 
     name: str = "hwlib"
@@ -223,14 +222,14 @@ class Accelerator:
     array_columns: int = 16  # output columns computed at a time
     depthwise_rows: int = 16  # channels that a depthwise job computes at a time
     job_overhead: int = 23  # cycles for each group of rows x columns in an output row
-    elementwise_width: int = 16  # elements that element-wise layers and pooling read a cycle
+    elementwise_width: int = 16  # elements that element-wise layers and pooling read per cycle
 
     activation_memory: int = 256 * KIB
     weight_memory: int = 64 * KIB
     local_alignment: int = 4  # of a tensor in local memory; int32 sums and parameters need 4
     dma_alignment: int = 1
-    dma_setup: int = 70  # cycles a transfer
-    dma_width: int = 16  # bytes a cycle, each row rounded up
+    dma_setup: int = 70  # cycles per transfer
+    dma_width: int = 16  # bytes per cycle, each row rounded up
     queue: int = 64  # operations that each engine holds, running or waiting; starting one more waits for the oldest
 
     ram: int = 512 * KIB
@@ -274,11 +273,11 @@ class Accelerator:
 
     @property
     def buffer_alignment(self) -> int:
-        """What every start in local memory is a multiple of, in bytes: both the array and the DMA reach it."""
+        """Alignment in bytes of every buffer in local memory, valid for both the array and the DMA."""
         return lcm(self.local_alignment, self.dma_alignment)
 
     def check_numerics(self, numerics: str) -> None:
-        """`InvalidInput` for numerics that do not exist, or whose rounding the hardware lacks."""
+        """Raise `InvalidInput` for numerics that do not exist, or whose rounding the hardware lacks."""
         if numerics not in ROUNDINGS:
             raise InvalidInput(f"numerics is one of {', '.join(ROUNDINGS)}: got {numerics!r}")
         if ROUNDINGS[numerics] not in self.roundings:
@@ -326,7 +325,7 @@ REFERENCE = Accelerator(roundings=("upward", "tflite"))
 """The accelerator that the simulator implements by default, with DIANA's published figures."""
 
 DIANA_DIGITAL = replace(REFERENCE, label="DIANA_DIGITAL", depthwise_rows=1)
-"""As `REFERENCE`, but each depthwise channel is a group of its own."""
+"""As `REFERENCE`, but depthwise jobs compute one channel at a time."""
 
 SMALL = replace(REFERENCE, label="SMALL", activation_memory=32 * KIB, weight_memory=16 * KIB, dma_width=4)
-"""As `REFERENCE` with 32 KiB of activations, 16 KiB of weights and 4 bytes a DMA cycle."""
+"""As `REFERENCE`, but with 32 KiB of activation memory, 16 KiB of weight memory and 4 DMA bytes per cycle."""

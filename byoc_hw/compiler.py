@@ -1,6 +1,6 @@
-"""A module to a C project. With `tuner.py`, `project.py` and the checks the only place that wires rooms together.
+"""Compiles a module to a C project. Connects the packages, as do `tuner.py`, `project.py` and the checks.
 
-It imports no TVM: a front end does, at its first use. So a project runs on a machine that has none.
+It does not import TVM: the front end does, at its first use. A built project thus runs on a machine without TVM.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 
 
 def front_end() -> FrontEnd:
-    """The front end: Relay's, the only one so far."""
+    """The front end: Relay's."""
     from byoc_hw.frontend.relay import front_end as relay
 
     return relay
 
 
 def register_with_tvm() -> None:
-    """Make the compiler name `hwlib` known to TVM, where there is a TVM: it asks for the pattern table by name."""
+    """Register the compiler name `hwlib` with TVM, if installed: TVM looks up the pattern table by this name."""
     if importlib.util.find_spec("tvm") is not None:
         front_end().register(REFERENCE.name, BACKEND)
 
@@ -57,8 +57,8 @@ BACKEND = Backend(why_no_plan, _region_source)
 def load_tflite(path: str | Path) -> tuple[tvm.IRModule, dict[str, tvm.nd.NDArray]]:
     """Read a .tflite file: a module and its weights by name.
 
-    `InvalidInput` for a file that cannot be read, is no TFLite model, or holds an operator that
-    TVM's importer does not know.
+    Raises `InvalidInput` for a file that cannot be read, is no TFLite model, or holds an operator that
+    TVM's importer does not support.
     """
     return front_end().load_tflite(path)
 
@@ -87,14 +87,14 @@ def partition_for_hwlib(
 ) -> tvm.IRModule:
     """Partition a Relay module for an accelerator.
 
-    What the accelerator can take becomes external functions `tvmgen_<mod_name>_<accelerator>_main_<n>`
-    of the compiler `accelerator.name`; everything else stays as it is. `params` are the weights by
+    Supported operators move to external functions `tvmgen_<mod_name>_<accelerator>_main_<n>` of the
+    compiler `accelerator.name`; everything else is unchanged. `params` are the weights by
     name, as a front end of TVM returns them. `deny` names composites, or operators of the model
     file, that stay on the host. The module records accelerator, numerics and mod_name for `build`.
 
     `numerics` is the arithmetic of offloaded layers. "relay" is TVM's own, bit for bit. "tflite" is
-    that of TFLite's reference integer kernels: a TFLite model gives what TFLite itself gives, where
-    TVM's import of it rounds differently. What stays on the host is TVM's in either case.
+    that of TFLite's reference integer kernels, for the results of TFLite itself; TVM's import of a TFLite
+    model rounds differently. Host operators use TVM's arithmetic in either case.
 
     Raises `InvalidInput` for a module without `main` or one that is already partitioned, for a
     `mod_name` that is no C identifier, for numerics or options that do not exist, for numerics whose
@@ -109,7 +109,7 @@ def partition_for_hwlib(
 
 
 def explain(mod_or_project: tvm.IRModule | Project) -> Report:
-    """What goes where, and why not: one entry for each operator of the model file.
+    """Where each operator of the model file runs, and why those on the host were not offloaded.
 
     Takes what `partition_for_hwlib` or `build` returned; prints as text, shows as a table in a
     notebook, and has `to_json()`. `InvalidInput` for a module that was not partitioned.
@@ -144,24 +144,23 @@ def build(
     A module that `partition_for_hwlib` made runs its regions on the accelerator that it records. Any
     other module runs on the host alone: the CPU-only baseline. `params` are weights by name that the
     module does not hold yet. `mod_name` (default: the one that the module records, or "default")
-    starts every C name. `output_dir` is new, empty or an earlier project; by default a temporary
-    directory that lives as long as the `Project`. With `io_in_arena` the model's inputs and outputs
-    have bytes in the arena as well: the header then has a function for each that gives its address.
-    An input's bytes are used again after its last reader, so that it is filled before each run. A
-    `tuning`, or the file that holds one, gives the plans of the regions that it knows; the report says
-    where it does not know all of them.
+    is the prefix of every C name. `output_dir` is new, empty or an earlier project; by default a
+    temporary directory that is deleted with the `Project`. With `io_in_arena` the model's inputs and
+    outputs are in the arena, and the header has a function for the address of each. An input's bytes
+    are reused after its last reader, so it must be filled before each run. A `tuning`, or the file that
+    holds one, has the plans of the tuned regions; the report says how many regions are tuned.
 
     Nothing is written before everything is compiled. Raises `InvalidInput` (a mod_name that differs
     from the module's record, a shape that is not static, a tuning for another accelerator or for none
-    of the regions ...), `Unsupported` for a region that cannot be lowered, `PlanError` where RAM or
+    of the regions ...), `Unsupported` for a region that cannot be lowered, `PlanError` where the RAM or
     flash of the accelerator is exceeded.
     """
     model = front_end().open_model(mod, params, mod_name)
     chosen = _tuning(tuning, model)
-    graphs = model.graphs()  # the regions lowered
-    plans = _plans(graphs, model, chosen)  # each planned by itself
+    graphs = model.graphs()  # lower the regions
+    plans = _plans(graphs, model, chosen)  # plan each region
     arena = _Arena(plans.regions, model.accelerator, io_in_arena)
-    host = model.compile_host(graphs, arena.place)  # the rest compiled by TVM, which asks for places in the arena
+    host = model.compile_host(graphs, arena.place)  # TVM compiles the rest, and calls back to place its buffers
     parts = _parts(model, plans, arena, host)
     if model.accelerator is not None:
         _check_budgets(parts)
@@ -173,7 +172,7 @@ def build(
 
 @dataclass(frozen=True)
 class _Plans:
-    """The planned regions by symbol, and of those that were tuned what tuning found; None without a tuning."""
+    """The planned regions, and the results of those that were tuned, by symbol; `tuned` is None without a tuning."""
 
     regions: dict[str, PlannedRegion]
     tuned: dict[str, TunedRegion] | None
@@ -202,10 +201,9 @@ def _plan(graph: Graph, accelerator: Accelerator, tuned: TunedRegion | None) -> 
 
 
 class _Arena:
-    """The arena of a build, with the model's inputs and outputs if `with_io`.
+    """The arena of a build, with the model's inputs and outputs if `with_io`. `place` sets the other two attributes.
 
-    `memory` and `overlaps` are known once the front end has asked for places. `overlaps` tells that the host's
-    functions run beside the regions: if RAM is large enough for both at once.
+    `overlaps` says whether host functions and regions run in parallel: only if the larger arena fits RAM.
     """
 
     def __init__(self, regions: Mapping[str, PlannedRegion], accelerator: Accelerator | None, with_io: bool) -> None:
@@ -251,7 +249,7 @@ def _parts(model: Model, plans: _Plans, arena: _Arena, host: CompiledHost) -> Pa
 
 
 def _check_budgets(parts: Parts) -> None:
-    """`PlanError` where the project would not fit the accelerator's RAM or flash."""
+    """Raise `PlanError` if the project does not fit the accelerator's RAM or flash."""
     check_ram(parts.memory, parts.accelerator.ram)
     owners = {"host constants": parts.host_flash}
     for name, region in parts.regions.items():

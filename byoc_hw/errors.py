@@ -1,4 +1,4 @@
-"""The errors of the public API. Each message names the thing, the rule and the value."""
+"""The errors of the public API. Each message names the object, the rule and the value."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class InvalidInput(ByocHwError, ValueError):
 class Unsupported(ByocHwError):
     """A construct inside a region, or around it, that cannot be lowered.
 
-    Never raised for an operator that the accelerator cannot take: that one goes to the host and
-    the report says why.
+    Never raised for an operator that the accelerator does not support: it runs on the host, and the
+    report says why.
     """
 
 
@@ -24,11 +24,11 @@ class GraphError(ByocHwError):
 
 
 class PlanError(ByocHwError):
-    """No plan fits the memories of the accelerator; the message lists the largest owners."""
+    """No plan fits the memories of the accelerator; the message lists what uses the most bytes."""
 
 
 class PatternError(ByocHwError):
-    """A pattern was registered wrongly: a duplicate name, a tie in the order, a bad file."""
+    """Invalid pattern registration: a duplicate name, an ambiguous order, a bad file."""
 
 
 class ToolchainMissing(ByocHwError):
@@ -36,4 +36,4 @@ class ToolchainMissing(ByocHwError):
 
 
 class RunError(ByocHwError):
-    """The generated program could not be built or failed; the message holds what it said."""
+    """The generated program could not be built or failed; the message holds its output."""

@@ -1,8 +1,7 @@
-"""The layer graph: what checks, planning, packing and code generation read.
+"""The layer graph: the input of checks, planning, packing and code generation.
 
-Plain Python and numpy. Nothing here, or behind here, knows which front end a graph came from.
-`Layer` is the closed union of all layer kinds: a `match` over it that ends in `assert_never` makes
-mypy name the places that a new kind forgot.
+Plain Python and numpy, independent of the front end. `Layer` is the closed union of all layer kinds:
+with a `match` that ends in `assert_never`, mypy reports each place that lacks a new kind.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ from byoc_hw.graph_text import graph_text
 from byoc_hw.tensor import Array, Padding, Pair, Quantization, Rounding, Tensor, scale_ratio, signed_bits
 
 Problem = tuple[str, str]
-"""A rule that a layer breaks, and what was found."""
+"""A rule that a layer breaks, and the value found."""
 
 
 @dataclass(frozen=True, eq=False)
 class BaseLayer:
-    """What every layer has. `source` names the operators of the model file that it came from.
+    """The base of every layer. `source` names the operators of the model file that it came from.
 
-    `rounding` is the arithmetic that the layer follows, as far as its kind rounds at all.
+    `rounding` is the arithmetic of the layer; kinds without rounding ignore it.
     """
 
     kind: ClassVar[str]
@@ -45,11 +44,11 @@ class BaseLayer:
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates of one inference."""
+        """Multiply-accumulate operations of one inference."""
         return 0
 
     def problems(self) -> Iterator[Problem]:
-        """Each rule of the layer's own geometry that it breaks."""
+        """Each consistency rule that the layer breaks."""
         yield from ()
 
 
@@ -57,9 +56,9 @@ class BaseLayer:
 class BaseWeighted(BaseLayer):
     """A layer with weights: int32 sums, requantized and clamped to int8.
 
-    `accumulator` is the quantization of the int32 sum as the model states it (its scale is the
-    product of the input's and the weights', already rounded to float32 by the model's author).
-    TFLite's rounding does not read it: it multiplies the raw scales, unrounded.
+    `accumulator` is the quantization of the int32 sum as the model states it: its scale is the product
+    of the input's and the weights' scales, rounded to float32. TFLite's rounding does not use it, but
+    multiplies the raw scales without rounding.
     """
 
     weights: Tensor
@@ -70,7 +69,7 @@ class BaseWeighted(BaseLayer):
 
     @property
     def kernel(self) -> Pair:
-        """Height and width of a filter: 1 x 1 where it has none."""
+        """Height and width of a filter; 1 x 1 for a dense layer."""
         return 1, 1
 
     @property
@@ -88,9 +87,9 @@ class BaseWeighted(BaseLayer):
 
     @property
     def sum_bits(self) -> int:
-        """Width, with the sign, of the largest value that any input can bring the sum to.
+        """Bits, with the sign, of the largest value that the sum can reach for any input.
 
-        Counts partial sums in any order, the input's zero point folded into the bias, and the sum
+        Covers partial sums in any order, the input's zero point folded into the bias, and the sum
         after it is scaled to the output.
         """
         if self.weights.data is None or self.ofm.quantization is None:
@@ -114,7 +113,7 @@ class BaseWeighted(BaseLayer):
             yield from self._product_problems()
 
     def _product_problems(self) -> Iterator[Problem]:
-        """TFLite has no requantize of its own: its scale is that of input and weights."""
+        """Checks that `accumulator` is the product of the input's and weights' scales, as TFLite's rounding assumes."""
         if self.ifm.quantization is None or self.weights.quantization is None:
             yield "input and weights are quantized, as TFLite's rounding asks", "no scale"
             return
@@ -129,7 +128,7 @@ class BaseWeighted(BaseLayer):
             yield rule, f"{stated[first]:g} for {product[first]:g}"
 
     def _silent(self) -> npt.NDArray[np.bool_]:
-        """Output channels whose sum is always 0: a scale says nothing there."""
+        """Output channels whose sum is always 0, and whose scale therefore does not matter."""
         data, quantization = self.weights.data, self.weights.quantization
         if data is None or quantization is None:
             return np.zeros(self.out_channels, bool)
@@ -140,7 +139,7 @@ class BaseWeighted(BaseLayer):
 
 @dataclass(frozen=True, eq=False)
 class BaseConvolution(BaseWeighted):
-    """What every convolution has: a filter that moves over height and width.
+    """The base of all convolutions: a filter that moves over height and width.
 
     `padding` is filled with the input's zero point.
     """
@@ -172,7 +171,7 @@ class Conv2d(BaseConvolution):
 
 @dataclass(frozen=True, eq=False)
 class DepthwiseConv2d(BaseConvolution):
-    """Depthwise convolution, one filter a channel. weights (C, FY, FX, 1)."""
+    """Depthwise convolution, one filter per channel. weights (C, FY, FX, 1)."""
 
     kind: ClassVar[str] = "depthwise_conv2d"
 
@@ -225,8 +224,8 @@ class Add(BasePairwise):
 
     @property
     def sum_bits(self) -> int:
-        """Width, with the sign, of the largest sum of the scaled inputs."""
-        if self.rounding == "tflite":  # both inputs in steps of twice the larger scale, 20 bits finer
+        """Bits, with the sign, of the largest sum of the scaled inputs."""
+        if self.rounding == "tflite":  # both inputs in units of twice the larger scale, with 20 more fraction bits
             return signed_bits(255 << 20)
         return signed_bits(255 * sum(scale_ratio(tensor, self.ofm) for tensor in self.inputs))
 
@@ -246,7 +245,7 @@ class Mul(BasePairwise):
 
     @property
     def sum_bits(self) -> int:
-        """Width, with the sign, of the largest product, before and after it is scaled to the output."""
+        """Bits, with the sign, of the largest product, before and after it is scaled to the output."""
         if self.ifm2.quantization is None:
             return 0
         ratio = scale_ratio(self.ifm, self.ofm) * self.ifm2.quantization.scale[0]
@@ -258,9 +257,9 @@ class Pool2d(BaseLayer):
     """Average or maximum over a window. ifm (1, H, W, C), ofm (1, OH, OW, C).
 
     An average is the sum divided by the number of window elements (those inside the input, or all
-    of them with `count_include_pad`), truncated towards zero, or with TFLite's rounding to the
-    nearest integer, halves away from zero. Where `rescaled`, the average is then
-    requantized from ifm's quantization to ofm's.
+    of them with `count_include_pad`), truncated towards zero; with TFLite's rounding it is rounded to
+    the nearest integer, halves away from zero. With `rescaled` the average is then requantized from
+    ifm's quantization to ofm's.
     """
 
     kind: ClassVar[str] = "pool2d"
@@ -277,7 +276,7 @@ class Pool2d(BaseLayer):
 
     @property
     def sum_bits(self) -> int:
-        """Width, with the sign, of the largest sum of a window and of the scaled average."""
+        """Bits, with the sign, of the largest sum of a window or scaled average."""
         window = 128 * self.kernel[0] * self.kernel[1]
         return signed_bits(max(window, 255 * scale_ratio(self.ifm, self.ofm)) if self.rescaled else window)
 
@@ -304,7 +303,7 @@ class Softmax(BaseLayer):
 
     @property
     def rows(self) -> int:
-        """Vectors that are normalised, each by itself."""
+        """The number of vectors, each of which is normalized by itself."""
         return self.ifm.elements // self.ifm.shape[-1]
 
     def problems(self) -> Iterator[Problem]:
@@ -325,15 +324,15 @@ class Softmax(BaseLayer):
 
 
 _SOFTMAX_SCALE = 2.0**-26
-"""One step of the fixed point that TFLite brings differences to; it multiplies by more than 1."""
+"""The unit of TFLite's fixed point for differences; `beta` times the input scale is larger."""
 
 _SOFTMAX_CHANNELS = 4095
-"""Exponentials of up to 1 that TFLite's sum has bits for: 12 before the point, and one is the sign's."""
+"""The most exponentials of up to 1 that TFLite's sum can hold: it has 12 integer bits."""
 
 
 @dataclass(frozen=True, eq=False)
 class Reshape(BaseLayer):
-    """The same bytes under another shape. Never copies."""
+    """The same bytes under another shape, without a copy."""
 
     kind: ClassVar[str] = "reshape"
 
@@ -344,7 +343,7 @@ class Reshape(BaseLayer):
 
 @dataclass(frozen=True, eq=False)
 class Transpose(BaseLayer):
-    """Dimensions reordered: `ofm.shape[i] == ifm.shape[axes[i]]`. A layout change at a border."""
+    """Reordered dimensions: `ofm.shape[i] == ifm.shape[axes[i]]`. A layout change at the border of a region."""
 
     kind: ClassVar[str] = "transpose"
 
@@ -358,7 +357,7 @@ class Transpose(BaseLayer):
 
 
 def _scaled_bits(bound: Array | float, ratio: Array | float, rounding: Rounding) -> int:
-    """Width, with the sign, of values within +-bound, before and after they are scaled by a ratio."""
+    """Bits, with the sign, of values within +-bound, before and after they are scaled by a ratio."""
     # TFLite shifts left in 32 bits, by the power of two above the ratio, before it multiplies.
     grown = bound * (ratio if rounding == "upward" else 2.0 ** np.frexp(ratio)[1])
     return signed_bits(float(max(np.max(bound), np.max(grown))))
@@ -369,7 +368,7 @@ Weighted = Convolution | Dense
 """The layers with weights."""
 
 Layer = Conv2d | DepthwiseConv2d | Dense | Add | Mul | Pool2d | Softmax | Reshape | Transpose
-"""A layer of any kind. CONTRIBUTING.md says what a new kind changes."""
+"""A layer of any kind. CONTRIBUTING.md lists the steps to add a kind."""
 
 LAYER_KINDS: dict[str, type[Layer]] = {cls.kind: cls for cls in get_args(Layer)}
 """Every layer kind by its name."""
@@ -408,7 +407,7 @@ class Graph:
 
     @cached_property
     def tensors(self) -> tuple[Tensor, ...]:
-        """Activations: inputs, constants that a layer reads as one, and layer outputs, in order."""
+        """All activations: inputs, constants that layers read as activations, and layer outputs, in order."""
         ordered: dict[int, Tensor] = {id(tensor): tensor for tensor in self.inputs}
         for layer in self.layers:
             for tensor in (*layer.inputs, layer.ofm):

@@ -1,4 +1,4 @@
-"""One operator through the whole compiler and beside TVM: the first step on a new chip."""
+"""Compiles and runs one operator and compares it with TVM: a first test of a new chip."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from tvm import relay
 
 TFLITE_TOLERANCE = 1
-"""Steps of the output by which one layer's TFLite arithmetic may be off TVM's."""
+"""Largest difference, in output steps, between TFLite's and TVM's arithmetic for one layer."""
 
 
 @dataclass(frozen=True)
 class OperatorCheck:
-    """True where the operator equals TVM: `report` says what was offloaded, `validation` how it compared.
+    """The result of a check; true if the operator equals TVM.
 
-    `project` is the generated C project, for a look at the code.
+    `report` says what was offloaded, `validation` has the comparison, `project` is the generated C project.
     """
 
     project: Project
@@ -68,12 +68,12 @@ def check_operator(
     """Partition, build and run one operator, or a small function, and compare it with TVM.
 
     `operator` is a Relay expression (its free variables are the inputs), a function or a module;
-    `params` are weights by name. `inputs` is a list of inferences; by default the rails of each input
+    `params` are weights by name. `inputs` is a list of inferences; by default the limits of each input
     type and then random values, `count` in all. `on`, `timeout` (seconds) and `toolchain` are those of
     `Project.run_batch`.
 
-    With numerics "tflite" TVM is no exact answer: differences up to `tolerance` (there 1 by default,
-    else 0) do not count. Compare a TFLite file with `validate`.
+    With numerics "tflite" TVM's results are not exact: differences up to `tolerance` (by default 1,
+    with other numerics 0) are ignored. Compare a TFLite file with `validate`.
 
     Raises `Unsupported`, with the reasons, where nothing is offloaded, and what partitioning, building
     and running raise.
@@ -94,7 +94,7 @@ def check_operator(
 
 
 def _inputs(interfaces: Sequence[Interface], count: int) -> Iterator[list[Array]]:
-    """Inputs in model order: all at one rail, all at the other, then random ones; always the same."""
+    """Inputs in model order: all at the lower limit, all at the upper, then random ones from a fixed seed."""
     random = np.random.default_rng(0)
     types = [(interface.shape, np.dtype(interface.dtype)) for interface in interfaces]
     rails: list[list[Array]] = [

@@ -1,4 +1,4 @@
-"""The host's functions beside the accelerator: which regions return early, and where main waits for them."""
+"""Overlap of host functions and regions: which regions return early, and where main waits for them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from byoc_hw.program import Buffer, Call, CopyCall, HostCall, Program, RegionCal
 
 
 def overlapped(program: Program) -> Program:
-    """The program with regions that run while the host works on something else.
+    """The program with regions and independent host functions in parallel.
 
-    A region starts before the host's functions in front of it that it has nothing to do with, unless
-    they run beside another region already. It is waited for before the first call that needs what it
-    writes or writes what it touches, before the next region, or at the end. Without a host function in
-    between it stays as it is. The order of host functions among themselves, and of regions among
-    themselves, does not change.
+    A region moves before the host functions in front of it that it does not depend on, unless they run
+    in parallel with another region already. Main waits for it before the first dependent call, before
+    the next region, or at the end. A region with no host function in between is not changed. Host
+    functions keep their order, and so do regions.
     """
     calls: list[Call] = []
     for call in program.calls:
@@ -27,7 +26,7 @@ def overlapped(program: Program) -> Program:
 
 
 def _busy(calls: list[Call]) -> int:
-    """The end of the calls that run beside the last region so far."""
+    """The index after the calls that run in parallel with the last region so far."""
     regions = [(index, call) for index, call in enumerate(calls) if isinstance(call, RegionCall)]
     if not regions:
         return 0
@@ -48,13 +47,13 @@ def _with_waits(calls: list[Call]) -> list[Call]:
 
 
 def _beside(region: RegionCall, following: list[Call]) -> list[Call]:
-    """The calls right after a region that can run before it has ended."""
+    """The calls directly after a region that can run in parallel with it."""
     count = next((at for at, call in enumerate(following) if not _independent(call, region)), len(following))
     return following[:count]
 
 
 def _independent(call: Call, region: RegionCall) -> bool:
-    """Whether neither writes what the other touches; of two regions, one waits for the other."""
+    """Whether neither writes a buffer that the other uses. Two regions are never independent."""
     if isinstance(call, (RegionCall, WaitCall)):
         return False
     touched, written = _effects(call)
@@ -63,7 +62,7 @@ def _independent(call: Call, region: RegionCall) -> bool:
 
 
 def _effects(call: HostCall | CopyCall) -> tuple[set[Buffer], set[Buffer]]:
-    """What a call touches, and what of that it writes."""
+    """The buffers that a call uses, and those that it writes."""
     if isinstance(call, CopyCall):
         return {call.source, call.target}, {call.target}
     return set(call.arguments), set(call.written)

@@ -1,7 +1,7 @@
-"""What a contributor uses in `patterns/`: `register_pattern`, `limit`; and the live table.
+"""The API of the files in `patterns/`: `register_pattern`, `limit`; and the live table of patterns.
 
-A pattern says which operators form one layer (`forms`), how they are read (`parse`), and what is
-particular to it (`limits`). Limits of the hardware are data of the `Accelerator`.
+A pattern has the dataflow patterns that match one layer (`forms`), the function that reads a match as a
+layer (`parse`), and its own limits (`limits`). Limits of the hardware are data of the `Accelerator`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ __all__ = ["BrokenRule", "Check", "Form", "NotALayer", "Pattern", "Rejection", "
 class Form:
     """One way in which a layer appears in a model.
 
-    `pattern` is a TVM dataflow pattern. `anchor` names the operator that the layer is about, by
-    default the pattern's innermost one: a model operator of that name which stays on the host is
-    compared with this form to say how far the match got.
+    `pattern` is a TVM dataflow pattern. `anchor` names its main operator, by default the innermost
+    one. A model operator of that name that stays on the host is compared with this form to report how
+    far the match got.
     """
 
     pattern: Any
@@ -32,7 +32,7 @@ class Form:
 
 @dataclass(frozen=True, eq=False)
 class Pattern:
-    """A registered composite. `parse(match)` returns the layer, or None if it is another pattern's."""
+    """A registered composite. `parse(match)` returns the layer, or None if another pattern handles the match."""
 
     name: str
     forms: tuple[Form, ...]
@@ -44,7 +44,7 @@ class Pattern:
 
 @dataclass(frozen=True)
 class BrokenRule:
-    """A rule that an operator broke and the value that it had."""
+    """A rule that an operator breaks, and the value found."""
 
     rule: str
     found: str
@@ -55,7 +55,7 @@ class BrokenRule:
 
 @dataclass(frozen=True)
 class Rejection:
-    """Why one composite did not take an operator: broken rules, or how far the match got."""
+    """Why an operator did not become part of a composite: broken rules, or how far the match got."""
 
     composite: str
     broken: tuple[BrokenRule, ...] = ()
@@ -67,7 +67,7 @@ class Rejection:
 
 
 class NotALayer(Exception):
-    """Raised by `parse` where a matched call cannot be described as the layer: a broken rule."""
+    """Raised by `parse` where a matched call cannot be represented as the layer; reported as a broken rule."""
 
     def __init__(self, rule: str, found: object) -> None:
         super().__init__(f"{rule}: got {found}")
@@ -83,7 +83,7 @@ def patterns() -> tuple[Pattern, ...]:
 
 
 def limit(rule: str) -> Callable[[Callable[[Any], Check]], Rule]:
-    """Make a function from layer to `Check` a limit; `rule` is its message and its documentation.
+    """Make a limit of a function from layer to `Check`; `rule` is its message and its documentation.
 
     Write it as the state that is required: "bias is a constant".
     """
@@ -107,8 +107,8 @@ def register_pattern(
 
     `forms` is a TVM dataflow pattern, a `Form`, or a sequence of either. Those with more operators
     are tried first; `before` names patterns over the same operators that this one precedes.
-    `parse(match)` returns the layer, None if the match is another pattern's, or raises `NotALayer`.
-    `document` is shown in the generated list of supported operators.
+    `parse(match)` returns the layer, None if another pattern handles the match, or raises `NotALayer`.
+    `document` is shown in the generated table of supported operators.
     Raises `PatternError` for a name that is taken or that is no identifier.
     """
     if not name.isidentifier():
@@ -125,13 +125,13 @@ def register_pattern(
 
 
 def unregister_pattern(name: str) -> None:
-    """Take a pattern out of the table again (a notebook cell that is run twice, a test)."""
+    """Remove a pattern from the table, for example when a notebook cell is run twice, or in a test."""
     if _table.pop(name, None) is None:
         raise PatternError(f"pattern {name!r} is not registered")
 
 
 def broken_rules(pattern: Pattern, layer: Layer, accelerator: Accelerator) -> tuple[BrokenRule, ...]:
-    """Every limit, of the hardware and of the pattern, that the layer breaks, with the value found."""
+    """Every limit of the hardware and of the pattern that the layer breaks, with the value found."""
     checks = [*accelerator.broken_rules(layer), *((rule, rule.check(layer)) for rule in pattern.limits)]
     broken = [BrokenRule(rule.text, str(check.found)) for rule, check in checks if not check.allowed]
     return tuple(broken) or tuple(BrokenRule(*problem) for problem in layer.problems())
@@ -139,12 +139,12 @@ def broken_rules(pattern: Pattern, layer: Layer, accelerator: Accelerator) -> tu
 
 @dataclass
 class Recorder:
-    """Rejections of one partitioning, by source operator; plain data for the report."""
+    """The rejections of one partitioning by source operator, as plain data for the report."""
 
     rejections: dict[str, list[Rejection]] = field(default_factory=dict)
 
     def reject(self, sources: Iterable[str], rejection: Rejection) -> None:
-        """Note once that a composite did not take these source operators."""
+        """Record, without duplicates, that a composite does not cover these source operators."""
         for source in sources:
             known = self.rejections.setdefault(source, [])
             if rejection not in known:
@@ -153,12 +153,12 @@ class Recorder:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one operator of the model file.
+    """Where one operator of the model file was placed, and why.
 
     `relay` lists the Relay operators that it was imported as. `placement` is "accelerator", "host",
-    "split" (part of it on either side) or "folded" (computed at compile time). `composites` and
-    `regions` name where it went; `rejections` say why what is on the host stayed there, and
-    `uncovered` lists its Relay operators that no pattern knows.
+    "split" (in part on each) or "folded" (computed at compile time). `composites` and `regions` name
+    the composites and regions that contain it. `rejections` say why operators stayed on the host, and
+    `uncovered` lists its Relay operators that are in no pattern.
     """
 
     name: str
@@ -171,7 +171,7 @@ class Outcome:
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Outcome:
-        """The outcome whose `dataclasses.asdict`, through JSON perhaps, is `plain`."""
+        """The inverse of `dataclasses.asdict`, also after a round trip through JSON."""
         fields: dict[str, Any] = {
             key: tuple(value) if isinstance(value, list) else value for key, value in plain.items()
         }

@@ -1,6 +1,6 @@
 """The whole model: its interface, and the calls of one inference in order.
 
-What main does: functions of the host, regions of the accelerator, and the buffers between them.
+The calls run host functions and regions; buffers connect them.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from byoc_hw.errors import InvalidInput
 from byoc_hw.graph import Graph
 
 ALIGNMENT = 16
-"""Bytes, of every buffer in the arena: what generated host code may assume."""
+"""Alignment in bytes of every buffer in the arena, which generated host code relies on."""
 
 
 @dataclass(frozen=True)
 class Buffer:
-    """A tensor of the whole model, as `<mod_name>_run` sees it."""
+    """A tensor of the whole model: an input, output or intermediate of `<mod_name>_run`."""
 
     name: str
     nbytes: int
@@ -39,9 +39,9 @@ class Workspace:
 class HostCall:
     """A C function that TVM generated. It addresses its own workspace inside the arena.
 
-    The last `results` of its arguments are what it writes. `moments` are the sets of arguments and
-    workspaces, by name, that are alive at once at some time while it runs; without any, all
-    arguments are alive throughout.
+    It writes the last `results` of its arguments. `moments` are the sets of arguments and workspaces,
+    by name, that are live at the same time while it runs; without any, all arguments are live
+    throughout.
     """
 
     symbol: str
@@ -66,9 +66,9 @@ class RegionCall:
 
 @dataclass(frozen=True)
 class WaitCall:
-    """The end of a region whose call returned while it was running; `arguments` are that call's.
+    """Waits for a region whose call returned while it was running; has the arguments of that call.
 
-    A region without one has ended when its call returns.
+    A region without a `WaitCall` has ended when its call returns.
     """
 
     graph: Graph
@@ -77,7 +77,7 @@ class WaitCall:
 
 @dataclass(frozen=True)
 class CopyCall:
-    """A model output that is a plain copy of a buffer (an input handed through, say)."""
+    """Copies a buffer to a model output (an input that is passed through, for example)."""
 
     source: Buffer
     target: Buffer
@@ -101,12 +101,12 @@ class Program:
 
     @property
     def returning_early(self) -> frozenset[str]:
-        """The regions that are waited for by a call of their own."""
+        """The names of the regions that have a `WaitCall`."""
         return frozenset(call.graph.name for call in self.calls if isinstance(call, WaitCall))
 
 
 def check_mod_name(mod_name: str) -> None:
-    """`InvalidInput` unless `mod_name` can be part of every C name of a project."""
+    """Raise `InvalidInput` unless `mod_name` can be the prefix of the C names of a project."""
     if not mod_name:
         raise InvalidInput("mod_name has at least one character: got ''")
     for character in mod_name:

@@ -1,4 +1,4 @@
-"""Tensors and their quantization, as every room sees them.
+"""Tensors and their quantization.
 
 Activations are NHWC, weights OHWI, biases 1-D; batch is the leading 1.
 """
@@ -14,20 +14,20 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 Pair = tuple[int, int]
-"""Of height and width."""
+"""Height and width."""
 
 Padding = tuple[int, int, int, int]
 """Top, left, bottom, right."""
 
 Rounding = Literal["upward", "tflite"]
-"""How sums become outputs: once, halves up, as TVM; or in the two steps of TFLite's reference kernels."""
+"""The rounding of scaled sums: once with halves up, as TVM, or twice, as TFLite's reference kernels."""
 
 _STORAGE_BYTES = {"int8": 1, "uint8": 1, "int16": 2, "int32": 4, "float32": 4, "int64": 8}
 
 
 @dataclass(frozen=True)
 class Quantization:
-    """Affine quantization, `real = scale * (stored - zero_point)`, with the model's raw values.
+    """Affine quantization, `real = scale * (stored - zero_point)`, with the values of the model.
 
     One scale and zero point, or one for each index of dimension `axis`.
     """
@@ -41,8 +41,8 @@ class Quantization:
 class Tensor:
     """A tensor: activations (NHWC or 2-D), weights (OHWI), or a 1-D bias.
 
-    `bits` is the precision that the accelerator sees (8, 4, 2, 32); `dtype` the storage type of
-    `data` and of the C argument. `data` is given for constants only. Tensors compare by identity.
+    `bits` is the precision on the accelerator (8, 4, 2, 32); `dtype` the storage type of `data` and of
+    the C argument. Only constants have `data`. Tensors compare by identity.
     """
 
     name: str
@@ -62,17 +62,17 @@ class Tensor:
         return self.bytes_of(self.elements)
 
     def bytes_of(self, elements: int) -> int:
-        """Bytes that so many of its elements take, in main memory and in local memory."""
+        """The size of this many elements in bytes, in main memory and in local memory."""
         return elements * _STORAGE_BYTES[self.dtype]
 
 
 def scale_ratio(ifm: Tensor, ofm: Tensor) -> float:
-    """What one step of an input counts in steps of the output; 1 where one of them has no scale."""
+    """Input scale over output scale; 1 if either has no scale."""
     if ifm.quantization is None or ofm.quantization is None:
         return 1.0
     return ifm.quantization.scale[0] / ofm.quantization.scale[0]
 
 
 def signed_bits(largest: float) -> int:
-    """Width of a signed integer that holds +-largest, and a zero point more."""
+    """Bits of a signed integer that holds +-largest with a zero point added."""
     return int(np.ceil(np.log2(largest + 256))) + 1

@@ -1,4 +1,4 @@
-"""Tuning a model: better plans for its regions than the planner's own, searched for with the cost model."""
+"""Tunes a model: searches for better plans of its regions, with the planner's cost model."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     import tvm
 
 DEFAULT_BUDGET = 1000
-"""Plans that are tried for each region: from a few seconds to a minute of one core."""
+"""Plans tried for each region by default: a few seconds to a minute on one core."""
 
 
 @dataclass(frozen=True)
 class TuningProgress:
-    """After a round: `number` of `regions` is being tuned, and `evaluations` of `budget` plans of it were tried.
+    """The state after a round: region `number` of `regions`, with `evaluations` of `budget` plans tried.
 
     `before` and `best` are accelerator cycles of the region.
     """
@@ -56,11 +56,11 @@ def tune(
     """Search for better plans of a model's regions, for `build(..., tuning=...)`.
 
     `mod` is a Relay module, partitioned or not; one that is not is partitioned for `accelerator`
-    (default: `REFERENCE`). `budget` is how many plans are tried for each region: all that there are
-    where these are fewer, else those near to the best ones found. They are tried in this process, or
-    by an `executor`: of threads, processes, or any other with the interface of `concurrent.futures`.
-    The result depends on `budget` and `seed` alone, not on who evaluates. What may be chosen is the
-    accelerator's `tuning`. No plan is worse than the one that `build` makes without tuning.
+    (default: `REFERENCE`). `budget` is how many plans are tried for each region: all plans if there are
+    no more, else plans near the best ones found. They are evaluated in this process, or by an
+    `executor` of threads, processes, or any other with the interface of `concurrent.futures`. The
+    result depends on `budget` and `seed` alone, not on the executor. The accelerator's `tuning` is the
+    search space. No plan is worse than the one that `build` makes without tuning.
 
     `progress` prints a line to stderr after each round, or is a function that gets a `TuningProgress`.
 

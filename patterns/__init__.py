@@ -1,1 +1,1 @@
-"""One composite a file. Every module of this folder is imported when the table is first used."""
+"""One composite per file. All modules of this folder are imported at the first use of the table."""

@@ -67,7 +67,7 @@ def to_global_avg_pool2d(match: Match) -> Pool2d:
 
 @limit("a mean with its requantize is rounded upward: TFLite's own fixed point is another one")
 def upward_mean(pool: Pool2d) -> Check:
-    """TFLite multiplies the sum by a scale that holds the count; the array divides first."""
+    """TFLite folds the division by the count into the scale; the array divides first."""
     return Check(pool.rounding, not pool.rescaled or pool.rounding == "upward")
 
 

@@ -38,7 +38,7 @@ def to_softmax(match: Match) -> Softmax:
 
 @limit("softmax is offloaded with numerics='tflite' only, for its integer arithmetic")
 def tflite_rounding(softmax: Softmax) -> Check:
-    """TVM's own softmax is one of floats."""
+    """TVM computes softmax in floating point."""
     return Check(f"rounding {softmax.rounding}", softmax.rounding == "tflite")
 
 

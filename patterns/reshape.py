@@ -2,7 +2,7 @@
 
     %0 = reshape(%x)                     or nn.batch_flatten, squeeze, expand_dims
 
-Costs nothing, and keeps a region in one piece; a region of nothing else goes back to the host.
+Costs nothing, and avoids splitting a region. A region of reshapes only goes back to the host.
 """
 
 from tvm.relay.dataflow_pattern import is_op, wildcard

@@ -1,1 +1,1 @@
-"""A plan in, C files out."""
+"""Generates the C project from a plan."""

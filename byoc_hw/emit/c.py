@@ -1,6 +1,6 @@
-"""How things are spelt in C: names, comments, strings, numbers and arrays.
+"""C syntax: identifiers, comments, strings, numbers and arrays.
 
-Names and texts of a model never reach C but through here.
+All names and texts of a model are escaped here before they are written to C.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ WIDTH = 100
 """Columns of a generated line."""
 
 MAX_IDENTIFIER = 63
-"""C11 compilers tell names apart by their first 63 characters at least."""
+"""Significant characters of an internal identifier that C11 guarantees."""
 
 POINTEES = {
     "int8": "int8_t",
@@ -60,7 +60,7 @@ def c_type(dtype: str) -> str:
 
 
 def identifier(name: str) -> str:
-    """A legal C identifier that resembles `name`. Two names may give the same one: see `unique`."""
+    """A legal C identifier like `name`. Different names can give the same one: see `unique`."""
     legal = re.sub(r"[^A-Za-z0-9_]", "_", name)
     if not re.match(r"[A-Za-z]", legal):  # digits are not allowed first, underscores reserved
         legal = f"n{legal}"
@@ -72,10 +72,10 @@ def identifier(name: str) -> str:
 
 
 def unique(names: Iterable[str], taken: Iterable[str] = ()) -> list[str]:
-    """An identifier for each name, no two alike even in upper case (so that they can name macros).
+    """An identifier for each name, unique even in upper case (so that they can name macros).
 
-    The first of those that collide keeps its spelling, later ones get `_2`, `_3` ...; `taken` are
-    identifiers that no name may get.
+    Of names that collide the first is unchanged, later ones get `_2`, `_3` ...; `taken` are reserved
+    identifiers.
     """
     used = {name.upper() for name in taken}
     chosen: list[str] = []
@@ -95,14 +95,14 @@ def unique(names: Iterable[str], taken: Iterable[str] = ()) -> list[str]:
 
 
 def plain(text: str) -> str:
-    """`text` in printable ASCII that neither ends a comment nor forms a trigraph or a line splice."""
+    """`text` in printable ASCII, without the end of a comment, trigraphs and line splices."""
     text = "".join(char if " " <= char <= "~" and char != "\\" else f"<U+{ord(char):04X}>" for char in text)
     text = text.replace("*/", "* /").replace("/*", "/ *")
     return re.sub(r"\?(?=\?)", "? ", text)
 
 
 def comment(lines: Sequence[str], indent: int = 0) -> str:
-    """A block comment of `lines`, each made `plain` and wrapped; a name that is too long is broken."""
+    """A block comment of `lines`, each made `plain` and wrapped; words that are too long are broken."""
     margin = " " * indent
     wrapped = [
         piece
@@ -135,7 +135,7 @@ def _string_byte(byte: int) -> str:
 
 
 def wrapped(function: str, arguments: Sequence[str], end: str = "", indent: int = 0) -> str:
-    """`function(arguments)`, one argument a line where it does not fit in the width of a line."""
+    """`function(arguments)` on one line, or with one argument per line where that is too long."""
     margin = " " * indent
     line = f"{margin}{function}({', '.join(arguments)}){end}"
     if len(line) <= WIDTH:
@@ -157,7 +157,7 @@ def number(value: Any, dtype: npt.DTypeLike = "int32") -> str:
         digits = np.format_float_scientific(exact, unique=True, trim="0")
         return digits + ("f" if dtype.itemsize <= 4 else "")
     suffix = {("i", 8): "LL", ("u", 4): "u", ("u", 8): "ULL"}.get((dtype.kind, dtype.itemsize), "")
-    lowest_int64 = -(2**63)  # its digits alone do not fit: C has no negative constants
+    lowest_int64 = -(2**63)  # its absolute value does not fit: C has no negative constants
     return "(-9223372036854775807LL - 1)" if int(value) == lowest_int64 else f"{int(value)}{suffix}"
 
 
@@ -165,7 +165,7 @@ def array_rows(values: Array, indent: int = 2) -> str:
     """The values of an array in rows of at most `WIDTH` columns, each value followed by a comma."""
     flat = values.reshape(-1)
     distinct, places = np.unique(flat, return_inverse=True)
-    if flat.dtype.kind == "f":  # -0.0 equals 0.0 for numpy
+    if flat.dtype.kind == "f":  # handles -0.0, which numpy compares equal to 0.0
         spelt = [f"{number(value, flat.dtype)}," for value in flat]
     else:
         table = [f"{number(value, flat.dtype)}," for value in distinct]

@@ -1,4 +1,4 @@
-"""Descriptors of layers and calls of their HWlib wrappers: the one place of this room that tells kinds apart."""
+"""Layer descriptors and calls of HWlib wrappers: the only code in `emit/` that depends on the layer kind."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def _softmax(layer: Softmax) -> Fields:
 
 
 def _descriptor(layer: Layer) -> tuple[str, Fields]:
-    """The type of a layer's descriptor, and its fields behind the head that all have."""
+    """The type of a layer's descriptor, and its fields after the common head."""
     match layer:
         case Conv2d() | DepthwiseConv2d():
             return "hwlib_conv2d_t", _weighted(layer, layer.strides, layer.padding)
@@ -157,7 +157,7 @@ def descriptor(name: str, layer: Layer, layer_id: int) -> str:
 
 
 def call(layer: Layer, running: str, descriptor_name: str, planned: tuple[int, int]) -> str:
-    """The wrapper's call in a running region: an expression that gives its status."""
+    """The call of the layer's wrapper, as an expression of type `hwlib_status_t`."""
     return f"hwlib_{layer.kind}({running}, &{descriptor_name}, {steps(planned)})"
 
 
@@ -172,5 +172,5 @@ def address(place: Address) -> str:
 
 
 def space(number: int) -> str:
-    """The name of an address space; arguments of the region follow the last one."""
+    """The name of an address space; the region's arguments are numbered after the last one."""
     return _SPACES[number] if number <= ARGUMENT else f"{_SPACES[ARGUMENT]} + {number - ARGUMENT}"

@@ -1,4 +1,4 @@
-"""What the header, main.c and the program around the model say: interface, arena, calls in order."""
+"""Template values for the header, main.c and the example program: interface, arena, calls in order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from byoc_hw.program import Buffer, Call, CopyCall, HostCall, Program, RegionCal
 def entry_context(
     program: Program, memory: ModelMemory, accelerator: Accelerator, io_in_arena: bool = False
 ) -> dict[str, object]:
-    """The values that model.h.j2, model_main.c.j2 and app_main.c.j2 are rendered with."""
+    """The template values of model.h.j2, model_main.c.j2 and app_main.c.j2."""
     layers = number_layers(program)
     members = _Members(program)
     alignment = alignment_of(accelerator)
@@ -53,7 +53,7 @@ def entry_context(
 
 
 class _Members:
-    """The names of the interface's members; an input and an output may have the same one."""
+    """The C struct members of the interface; an input and an output may share a name."""
 
     def __init__(self, program: Program) -> None:
         self.inputs = c.unique(buffer.name for buffer in program.inputs)
@@ -89,7 +89,7 @@ def _struct_members(buffers: Sequence[Buffer], names: Sequence[str], const: str)
 
 
 def _io(program: Program, members: _Members, memory: ModelMemory) -> Iterator[tuple[str, str]]:
-    """A function's first line and its result, for each input and output that lies in the arena."""
+    """Declarator and return value of the address function of each input and output in the arena."""
     for role, names, buffers in (
         ("input", members.inputs, program.inputs),
         ("output", members.outputs, program.outputs),
@@ -132,7 +132,7 @@ def _buffers(call: Call) -> tuple[Buffer, ...]:
 
 
 def _body(program: Program, members: _Members, memory: ModelMemory) -> Iterator[str]:
-    """The body of `<mod_name>_run`: names for what lies in the arena, then the calls."""
+    """The body of `<mod_name>_run`: pointers into the arena, then the calls."""
     calls = number_calls(program)
     named = _Expressions(program, members)
     if not program.inputs:
@@ -189,7 +189,7 @@ class _Expressions:
         }
 
     def of(self, buffer: Buffer) -> str:
-        """A pointer that may only be read where the buffer is an input of the model."""
+        """A pointer to the buffer; `const` for an input of the model."""
         if (buffer.role, buffer.name) not in self._spelt:
             raise GraphError(f"{buffer.name} is an {buffer.role} of a call, but not of the model")
         return self._spelt[buffer.role, buffer.name]
@@ -201,7 +201,7 @@ class _Expressions:
 
 @dataclass(frozen=True)
 class _Running:
-    """A region whose call has returned while it was running, and its last layer."""
+    """A region that is still running after its call has returned, and its last layer."""
 
     symbol: str
     layer: int
@@ -225,7 +225,7 @@ def _call(
     memory: ModelMemory,
     running: _Running | None,
 ) -> Iterator[str]:
-    """One call; where a region is running beside it, that ends too before a failure returns."""
+    """One call. Where a region runs in parallel, a failure waits for it before returning."""
     if isinstance(call, CopyCall):
         yield f"  memcpy({named.of(call.target)}, {named.of(call.source)}, {call.target.nbytes});"
     elif isinstance(call, HostCall):
@@ -253,7 +253,7 @@ def _call(
         yield from _RETURN_STATUS
 
 
-# ---------------------------------------------------------------- the program around the model
+# ---------------------------------------------------------------- the example program
 
 
 def _app_buffers(program: Program, alignment: int) -> Iterator[str]:

@@ -1,13 +1,13 @@
-"""The project directory: every file rendered first, then written.
+"""The project directory. All files are rendered before the first is written.
 
 include/<mod_name>.h            interface: inputs, outputs, run, sizes
 src/<mod_name>_main.c           the calls in order, the arena
 src/<mod_name>_hwlib.c, .h      the regions (named after the accelerator)
 src/<mod_name>_weights.h        their constant data
 src/<mod_name>_host.c           what TVM generated
-src/<mod_name>_math.c           an exponential or a softmax, where that needs one
+src/<mod_name>_math.c           an exponential or a softmax, where the host functions call one
 hwlib/ or library/              HWlib with its simulator, or the vendor's library
-app/                            a program around the model; app/riscv32/ for a core without an operating system
+app/                            a program that runs the model; app/riscv32/ for bare-metal RISC-V
 Makefile, metadata.json
 """
 
@@ -44,7 +44,7 @@ METADATA = "metadata.json"
 METADATA_FORMAT = 4
 
 _OTHER_SOURCES = ("main", "host", "math", "weights")
-# Functions of <mod_name>_math.c: what the host's functions call in place of C's own.
+# Functions of <mod_name>_math.c, which the host functions call in place of the C library's.
 _MATH = {
     "expf": "float {}(float x);",
     "softmax_int8": """\
@@ -59,19 +59,19 @@ _TEMPLATES = jinja2.Environment(
     trim_blocks=True,
     lstrip_blocks=True,
     keep_trailing_newline=True,
-    autoescape=False,  # C, not HTML: texts of a model go through c.py
+    autoescape=False,  # C, not HTML: c.py escapes the texts of a model
 )
 
 
 @dataclass(frozen=True)
 class Parts:
-    """What a project is made of.
+    """The parts of a project.
 
-    `regions` are the planned regions by symbol, placed as `memory` says. `tvm_arena` is what TVM's
-    own planner would take for the same module. With `io_in_arena` inputs and outputs are in the
-    arena, too. `host_source` is C text that defines the functions of the program's host calls,
-    `host_flash` the bytes of its constants. `tuning` has, for each region that was tuned, what was
-    found for it; it and `report` are JSON values. `versions` is what the project was made with.
+    `regions` are the planned regions by symbol, placed as in `memory`. `tvm_arena` is the arena size
+    of TVM's own planner for the same module. With `io_in_arena` inputs and outputs are in the arena,
+    too. `host_source` is C text that defines the functions of the program's host calls, `host_flash`
+    the bytes of its constants. `tuning` has the result for each tuned region; it and `report` are JSON
+    values. `versions` has the versions of the tools.
     """
 
     program: Program
@@ -89,17 +89,17 @@ class Parts:
 
     @property
     def mod_name(self) -> str:
-        """The name that every global symbol starts with."""
+        """The prefix of every global symbol."""
         return self.program.name
 
     @property
     def tiled(self) -> bool:
-        """Whether regions run over the HAL: then the project holds HWlib."""
+        """Whether regions run through HWlib and the HAL, not a vendor library."""
         return bool(self.regions) and self.accelerator.library is None
 
 
 def project_files(parts: Parts) -> Files:
-    """Every file of the project by its path in the directory. Writes nothing; same parts, same bytes."""
+    """Every file of the project by its path in the directory. Deterministic; writes nothing."""
     check_mod_name(parts.mod_name)
     if parts.accelerator.name in _OTHER_SOURCES:
         raise InvalidInput(
@@ -121,22 +121,22 @@ def project_files(parts: Parts) -> Files:
 
 
 def write_project(directory: Path, files: Files) -> None:
-    """Write the files, and remove those that an earlier project left in the directory.
+    """Write the files, and remove those of an earlier project from the directory.
 
-    `InvalidInput`, with nothing touched, if the directory holds anything but a project of ours.
-    What a build put there stays.
+    Raises `InvalidInput`, before any change, if the directory holds anything but a generated project.
+    Build outputs in it are kept.
     """
     earlier = _earlier_files(directory)
     for stale in sorted(earlier - files.keys()):
         (directory / stale).unlink(missing_ok=True)
         _remove_empty_parents(directory, stale)
-    # The metadata first: if this is interrupted, the directory is known as ours and can be written again.
+    # The metadata first: it marks the directory as a project, which can be rewritten after an interruption.
     for name in sorted(files, key=lambda name: (name != METADATA, name)):
         target = directory / name
         target.parent.mkdir(parents=True, exist_ok=True)
         contents = files[name]
         data = contents.encode() if isinstance(contents, str) else contents
-        if not target.exists() or target.read_bytes() != data:  # an unchanged file is not built again
+        if not target.exists() or target.read_bytes() != data:  # keep the time stamp of an unchanged file
             whole = target.with_name(f"{target.name}.new")
             whole.write_bytes(data)
             whole.replace(target)
@@ -199,7 +199,7 @@ def _interface(parts: Parts) -> Files:
 
 
 def _app(parts: Parts, context: Mapping[str, object]) -> Files:
-    """The program around the model, but for its main: files, counting, start-up."""
+    """The example program without its main: file access, counting, start-up."""
     accelerator = parts.accelerator
     context = {**context, "hal_functions": _hal_functions()}
     sizes = {
@@ -299,7 +299,7 @@ def _calls(source: str, function: str) -> bool:
 
 
 def _runtime(parts: Parts) -> Files:
-    """What the regions run on: HWlib with its simulator, or the vendor's library."""
+    """The runtime of the regions: HWlib with its simulator, or the vendor library."""
     library = parts.accelerator.library
     if not parts.regions:
         return {}
@@ -335,7 +335,7 @@ def _makefile(parts: Parts, files: Files) -> str:
 
 
 def metadata(parts: Parts, files: list[str]) -> dict[str, Any]:
-    """What the project is made of, as JSON: interface, memory map, layers, schedule, report."""
+    """The contents of metadata.json: interface, memory map, layers, schedule, report."""
     program, regions = parts.program, parts.regions
     return {
         "generator": GENERATOR,
@@ -377,7 +377,7 @@ def metadata(parts: Parts, files: list[str]) -> dict[str, Any]:
 
 
 def _json(value: object) -> str:
-    """JSON for people too: a list of numbers is one line. No string holds a line break, so none is touched."""
+    """Readable JSON, with each list of numbers on one line. JSON strings hold no line breaks: none is changed."""
     text = json.dumps(value, indent=1, ensure_ascii=False)
     return re.sub(r"\[\n[-\d,\s]+\]", lambda row: f"[{' '.join(row[0][1:-1].split())}]", text) + "\n"
 
@@ -397,7 +397,7 @@ def _layer_entry(layer: NumberedLayer) -> dict[str, Any]:
 
 
 def _memory_map(parts: Parts) -> Iterator[dict[str, Any]]:
-    """Each block of the arena: by offset, then by name. It is alive in `spans` of moments, the last one included."""
+    """The blocks of the arena, by offset, then by name. Each is live in `spans` of moments, ends included."""
     offsets = parts.memory.arena.offsets
     alive: dict[str, list[int]] = {block.name: [] for block in parts.memory.blocks}
     for moment, (_, names) in enumerate(parts.memory.moments):

@@ -1,4 +1,4 @@
-"""A region on a vendor library as C: its constant arrays, and the function with one checked call a layer."""
+"""C for a region on a vendor library: constant arrays, and a function with one checked call per layer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def library_arrays(plan: LibraryPlan, alignment: int) -> str:
 
 
 def library_body(plan: LibraryPlan, first_layer: int) -> str:
-    """The region's function: typed names for the intermediates, then one checked call a layer."""
+    """The body of the region's function: pointers to intermediates, then one checked call per layer."""
     places = _places(plan)
     lines = [
         f"  {c.c_type(tensor.dtype)} *const {places[tensor]} = ({c.c_type(tensor.dtype)} *)(scratch + {offset});"
@@ -52,7 +52,7 @@ def library_body(plan: LibraryPlan, first_layer: int) -> str:
 
 
 def _places(plan: LibraryPlan) -> dict[Tensor, str]:
-    """The C name under which each tensor's bytes are at hand."""
+    """The C name of the buffer that holds each tensor."""
     graph = plan.graph
     places = {tensor: f"in{index}" for index, tensor in enumerate(graph.inputs)}
     for index, tensor in enumerate(graph.outputs):
@@ -68,7 +68,7 @@ def _places(plan: LibraryPlan) -> dict[Tensor, str]:
 
 
 def _left_over(plan: LibraryPlan, places: Mapping[Tensor, str]) -> Iterator[tuple[str, Tensor]]:
-    """Outputs whose tensor lies elsewhere: an input handed through, or one output given twice."""
+    """Outputs that need a copy: an input passed through, or the same tensor given twice."""
     for index, tensor in enumerate(plan.graph.outputs):
         if places[tensor] != f"out{index}":
             yield f"out{index}", tensor

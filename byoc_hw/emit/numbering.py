@@ -1,4 +1,4 @@
-"""The numbers of a model's layers: what a failure, a trace and a profile call them by."""
+"""Layer numbers of a whole model, which errors, traces and profiles refer to."""
 
 from __future__ import annotations
 
@@ -55,5 +55,5 @@ def number_calls(program: Program) -> list[tuple[Call, tuple[NumberedLayer, ...]
 
 
 def number_layers(program: Program) -> tuple[NumberedLayer, ...]:
-    """All layers of the model; the number of each is its place."""
+    """All layers of the model; the number of each is its index."""
     return tuple(layer for _, layers in number_calls(program) for layer in layers)

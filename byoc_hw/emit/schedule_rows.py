@@ -1,7 +1,7 @@
 """The schedule of a project as rows of numbers, for its metadata; `report/schedule.py` reads them.
 
-Times are accelerator cycles since the first region started. As in `plan/cost.py` the core takes no
-time of its own: it starts work, and waits.
+Times are accelerator cycles since the start of the first region. As in `plan/cost.py` the core starts
+work and waits, and takes no time itself.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from byoc_hw.plan.steps import Copy, RegionPlan
 from byoc_hw.program import Program, RegionCall
 
 ENGINES = ("in", "out", "array")
-"""What works: the DMA towards local memory, the DMA out of it, the array. A row has the place in here."""
+"""The engines: DMA to local memory, DMA from local memory, array. Rows hold the index."""
 
 REASONS = ("copy", "job", "room")
-"""What the core waits for: a copy, a job, or room in the queue of an engine."""
+"""What the core waits for: a copy, a job, or a free place in an engine's queue. Rows hold the index."""
 
 NO_LAYER = -1
-"""In place of a layer's number: the steps at the end of a region."""
+"""The layer number of the steps at the end of a region, which belong to no layer."""
 
 
 def schedule_rows(program: Program, regions: Mapping[str, PlannedRegion], accelerator: Accelerator) -> dict[str, Any]:
-    """Each tiled region, in order. One of library calls has no plan of its own, and is not listed.
+    """Each tiled region, in order. Regions of library calls have no schedule, and are not listed.
 
     Rows of `work`: engine, start, end, layer, bytes (0 for a job); of `waits`: reason, start, end,
-    layer; of `local`: place in `names`, memory, offset, bytes, start, end.
+    layer; of `local`: index in `names`, memory, offset, bytes, start, end.
     """
     rows: list[dict[str, Any]] = []
     for call, layers in number_calls(program):
@@ -44,7 +44,7 @@ def schedule_rows(program: Program, regions: Mapping[str, PlannedRegion], accele
 
 
 def spans(places: Iterable[int]) -> list[list[int]]:
-    """Ascending numbers as runs of consecutive ones: the first and the last of each."""
+    """The runs of consecutive numbers in an ascending sequence: first and last of each."""
     runs: list[list[int]] = []
     for place in places:
         if runs and place == runs[-1][1] + 1:
@@ -90,7 +90,7 @@ class _Written:
             yield [ENGINES.index(engine), *times, self._layer(event.layer), nbytes]
 
     def _waits(self) -> list[list[int]]:
-        """Each wait, with what follows it at once for the same reason in the same layer."""
+        """The waits; those that follow each other directly, with the same reason and layer, are merged."""
         rows: list[list[int]] = []
         for wait in self._timeline.waits:
             reason, layer = REASONS.index(wait.reason), self._layer(wait.layer)

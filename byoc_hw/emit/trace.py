@@ -1,9 +1,9 @@
-"""What `metadata.json` says of a trace: how each layer's output is put together from it.
+"""The trace entries of `metadata.json`: how each layer's output is assembled from a trace.
 
-A tiled layer's jobs are traced one by one: "jobs" has, for each in their order, offset, height, width,
-channels, and strides of height and width of its box in the output. A layer that only moves bytes has
-no jobs: "from" names what it reads, by layer or by input of the model, with an offset in bytes, and
-"axes" how a transpose reorders them. All other outputs are traced whole.
+A tiled layer's jobs are traced one by one. "jobs" has one box of the output for each job, in order:
+offset, height, width, channels, and the strides of height and width. A layer that only moves bytes has
+no jobs. Its "from" names what it reads, a layer or an input of the model, with an offset in bytes, and
+"axes" is the permutation of a transpose. All other outputs are traced whole.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Front ends: each reads the modules of one TVM. `seam.py` says what a front end owes the compiler."""
+"""Front ends: import and partition a model, and lower its regions to graphs. `seam.py` is their interface."""

@@ -1,7 +1,7 @@
-"""The seam: what a front end and the compiler owe each other. Nothing here knows which TVM there is.
+"""The interface between front ends and the compiler, independent of the TVM version.
 
-A front end reads modules of one TVM. It owes a build two things: the graphs of the regions, and the compiled
-host. It is given a `Backend`: it asks that of the rooms behind it, and imports none of them.
+A front end reads modules of one TVM. It provides a build with the graphs of the regions and the compiled host.
+It uses the planner and the C emitter only through `Backend`, and imports neither.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ Placer = Callable[[Program, Sequence[Workspace]], Mapping[str, int]]
 
 @dataclass(frozen=True)
 class Backend:
-    """What a front end asks of the rooms behind it.
+    """The functions of the planner and the C emitter that a front end calls.
 
-    `why_no_plan` says what keeps a layer from being planned by itself, or None: a pattern then leaves the layer to
-    the host. `region_source` is the C of a region by itself, for TVM's own build.
+    `why_no_plan` says why a layer by itself cannot be planned, or None if it can; a layer without a plan stays on
+    the host. `region_source` is the self-contained C of a region, for a plain `relay.build`.
     """
 
     why_no_plan: Callable[[Layer, Accelerator], str | None]
@@ -35,9 +35,9 @@ class Backend:
 
 @dataclass(frozen=True)
 class Partitioned:
-    """What a partitioned module says of itself.
+    """The record of a partitioned module.
 
-    `label` is the accelerator's, `numerics` the arithmetic of its layers, `outcomes` say what became of each
+    `label` is the accelerator's, `numerics` the arithmetic of its layers, `outcomes` the fate of each
     operator of the model file.
     """
 
@@ -49,10 +49,10 @@ class Partitioned:
 
 @dataclass(frozen=True)
 class CompiledHost:
-    """What stays on the host: the calls of one inference, and the C source of its functions.
+    """The host side of a build: the calls of one inference, and the C source of the host functions.
 
-    `constant_bytes` is the constant data in that source, `tvm_arena` the bytes that TVM's own planner
-    would have taken for the same tensors and workspaces.
+    `constant_bytes` is the size of the constant data in that source, `tvm_arena` the arena that TVM's own
+    planner needs for the same tensors and workspaces.
     """
 
     program: Program
@@ -64,9 +64,9 @@ class CompiledHost:
 class Model(Protocol):
     """A module that was opened for a build.
 
-    `accelerator` is the one that it was partitioned for; None, with `numerics`, for a module that was not
-    partitioned, which has no regions. `outcomes` say what became of each operator of the model file. `versions`
-    are those of what the front end used, by name.
+    `accelerator` is the one that it was partitioned for. `accelerator` and `numerics` are None for a module that
+    was not partitioned, which has no regions. `outcomes` has the outcome of each operator of the model file,
+    `versions` the versions of the front end's dependencies, by name.
     """
 
     @property
@@ -88,7 +88,7 @@ class Model(Protocol):
 
 
 class LayerReference(Protocol):
-    """What a project is compared with: the same model, run by something else."""
+    """A reference implementation of the same model, which a project is compared with."""
 
     def run(self, inputs: Any) -> list[Array]:
         """Outputs of one inference, in model order."""
@@ -101,7 +101,7 @@ class FrontEnd(Protocol):
     """The functions of one front end."""
 
     def register(self, compiler: str, backend: Backend) -> None:
-        """Make a compiler name known to TVM, so that its own build calls `backend`."""
+        """Register a compiler name with TVM, so that a plain `relay.build` uses `backend`."""
 
     def load_tflite(self, path: str | Path) -> tuple[Any, dict[str, Any]]:
         """A module and its weights by name, from a TFLite file."""
@@ -117,16 +117,16 @@ class FrontEnd(Protocol):
         deny: Iterable[str],
         backend: Backend,
     ) -> Any:
-        """The module with what the accelerator takes in regions."""
+        """The module with the operators that the accelerator supports in regions."""
 
     def partitioned(self, mod: Any) -> Partitioned | None:
-        """What a module that `partition` made says of itself; None for another one, `InvalidInput` for no module."""
+        """What a module that `partition` made records; None for another one, `InvalidInput` for no module."""
 
     def open_model(self, mod: Any, params: Mapping[str, Any] | None, mod_name: str | None) -> Model:
-        """A module, partitioned or not, for a build. `InvalidInput` names what is wrong with it."""
+        """Open a module, partitioned or not, for a build. `InvalidInput` says what is wrong with it."""
 
     def reference(self, mod: Any) -> LayerReference:
-        """TVM's own answer for a partitioned module, layer by layer."""
+        """TVM's own results for a partitioned module, layer by layer."""
 
     def operator_module(self, operator: Any) -> Any:
         """A module of one expression or function, or the module itself."""

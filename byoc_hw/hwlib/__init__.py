@@ -1,1 +1,1 @@
-"""HWlib in C, its simulator in C, and what generates the simulator's configuration."""
+"""HWlib, its simulator and the HAL test kit in C, and the generators of their configuration headers."""

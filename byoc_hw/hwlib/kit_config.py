@@ -1,4 +1,4 @@
-"""Writes `hal_kit_config.h`: the numbers of an `Accelerator`, for the HAL test kit of `kit/`."""
+"""Generates `hal_kit_config.h`: the parameters of an `Accelerator`, for the HAL test kit in `kit/`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from byoc_hw.errors import InvalidInput
 from byoc_hw.hwlib.sim_config import sim_macros
 
 WINDOW = 8192
-"""Bytes of a local memory that one check works in; the kit keeps four images of it in main memory."""
+"""Bytes of local memory that one check uses; the kit keeps four images of them in main memory."""
 
-_LARGEST_ALIGNMENT = 16  # with a larger one, the rows of the kit's copies outgrow the window
+_LARGEST_ALIGNMENT = 16  # with a larger one, the rows of the kit's copies do not fit the window
 _COSTS = {"DEPTHWISE_ROWS", "JOB_OVERHEAD", "ELEMENTWISE_WIDTH", "DMA_SETUP", "DMA_WIDTH"}
 
 

@@ -1,7 +1,7 @@
-"""Writes `hwlib_sim_config.h`: the numbers of an `Accelerator`, for the simulator of `sim/`.
+"""Generates `hwlib_sim_config.h`: the parameters of an `Accelerator`, for the simulator in `sim/`.
 
-What the simulator cannot see is not in it: `ram` and `flash` (it is handed pointers) and
-`local_alignment` (a rule of the planner for whole tensors; a job may start anywhere inside one).
+It leaves out what the simulator cannot check: `ram` and `flash` (it only gets pointers) and
+`local_alignment` (the planner aligns whole tensors; a job may start anywhere inside one).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from byoc_hw.graph import LAYER_KINDS, Reshape, Transpose, Weighted
 _ROUNDINGS = {"upward": "HWLIB_ROUND_UPWARD", "tflite": "HWLIB_ROUND_TFLITE"}
 _WEIGHT_BITS = (8, 4, 2)
 _JOB_KINDS = {kind: cls for kind, cls in LAYER_KINDS.items() if not issubclass(cls, Reshape | Transpose)}
-_ANY_KERNEL = (255, 255)  # what a descriptor can say
-_STRIDES = tuple(range(1, 32))  # what fits a mask
+_ANY_KERNEL = (255, 255)  # the largest in a descriptor
+_STRIDES = tuple(range(1, 32))  # those that fit a mask
 
 Macro = tuple[str, str, str]
 """A macro's name without prefix, its value, a comment."""
@@ -28,8 +28,8 @@ _T = TypeVar("_T")
 def sim_config(accelerator: Accelerator) -> str:
     """The text of `hwlib_sim_config.h`. Sizes in bytes, times in cycles, sets as masks of 1u << member.
 
-    Raises `InvalidInput` for an accelerator that the simulator cannot be: one that is driven by a
-    library, or that has a rounding, stride or weight width unknown to it.
+    Raises `InvalidInput` for an accelerator that the simulator does not support: one with a vendor
+    library, or with a rounding, stride or weight width that the simulator does not know.
     """
     lines = [f"/* {comment} */\n#define HWLIB_SIM_{name} {value}" for name, value, comment in sim_macros(accelerator)]
     return "\n".join(
@@ -47,7 +47,7 @@ def sim_config(accelerator: Accelerator) -> str:
 
 
 def sim_macros(accelerator: Accelerator) -> list[Macro]:
-    """The macros without their prefix, for whoever describes the same accelerator in C. As `sim_config`."""
+    """The macros without their prefix, for other headers of the same accelerator. Raises as `sim_config`."""
     if accelerator.library is not None:
         raise InvalidInput(f"accelerator {accelerator.name}: the simulator has no whole-layer calls: it has a library")
     return [*_machine(accelerator), *_kinds(accelerator)]

@@ -1,5 +1,5 @@
-"""What depends on the weights and on the quantization, computed once at compile time.
+"""Weights and quantization parameters, converted for the hardware at compile time.
 
-`requantize` turns the model's scales into the fixed point of the hardware and folds zero points
-into the bias; `pack` lays weights and parameters out as the array reads them.
+`requantize` converts the model's scales to the fixed point of the hardware and folds zero points into
+the bias; `pack` writes weights and parameters in the layout that the array reads.
 """

@@ -1,4 +1,4 @@
-"""Weights and parameters as bytes, in the form that the array reads (`hwlib_hal.h`)."""
+"""Packs weights and parameters into the byte layout that the array reads (`hwlib_hal.h`)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def pack(weights: Integers, bits: int) -> bytes:
 def pack_params(bias: Integers, scales: Sequence[Scale]) -> bytes:
     """One `hwlib_params_t`, little endian, for each output channel.
 
-    Raises `InvalidInput` where bias and scales are not of one length or a shift is beyond its field.
+    Raises `InvalidInput` where bias and scales differ in length or a shift does not fit its field.
     """
     if len(bias) != len(scales):
         raise InvalidInput(f"one scale for each bias: {len(scales)} for {len(bias)}")

@@ -1,14 +1,14 @@
-"""From the model's float scales and zero points to the integers that the array works with.
+"""Converts the model's float scales and zero points to the integers that the array uses.
 
-Two arithmetics, both in the form of `hwlib_scale_t`; a layer's `rounding` says which.
+There are two arithmetics, both expressed as `hwlib_scale_t`; a layer's `rounding` selects one.
 
 "upward" is that of TVM's `qnn.requantize` with `rounding="UPWARD"` and `compute_dtype="int64"`
 (src/relay/qnn/utils.cc, GetFixedPointMultiplierShift): a value is shifted left, multiplied in 64
 bits and shifted right once, halves rounded towards plus infinity.
 
-"tflite" is that of TFLite's reference kernels with double rounding: shifted left in 32 bits,
-multiplied and shifted right by 31 with halves towards plus infinity, then shifted right by what is
-left with halves away from zero. Ratios are of the model's raw scales, in double precision.
+"tflite" is that of TFLite's reference kernels with double rounding: a value is shifted left in 32 bits,
+multiplied and shifted right by 31 with halves towards plus infinity, then shifted right by the rest
+with halves away from zero. Ratios are of the model's raw scales, in double precision.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ Int8s = npt.NDArray[np.int8]
 
 FRACTION_BITS = 31
 MAX_RIGHT = 62
-"""The widest right shift: `1 << (right - 1)` and the 64-bit product are defined; TFLite's second one is 31."""
+"""The largest right shift at which 64-bit rounding cannot overflow; TFLite's second shift is then 31."""
 
 ADD_LEFT = 20
 """Bits that TFLite's addition shifts its inputs left by, for precision."""
 
 SOFTMAX_INTEGER_BITS = 5
-"""Bits before the point of the differences whose exponentials TFLite's softmax takes."""
+"""Integer bits of the fixed point in which TFLite's softmax takes exponentials of differences."""
 
 _INT32_MAX = 2**31 - 1
 
@@ -44,9 +44,9 @@ _INT32_MAX = 2**31 - 1
 class Scale:
     """`(value * 2**left * multiplier + 2**(right - 1)) >> right`, as `hwlib_scale_t`.
 
-    That is upward rounding; TFLite's shifts right by 31 first, and then by the rest. `multiplier` is
-    0 or 2**30 .. 2**31 - 1, `right` 1 .. 62. `left` follows from the scales: more than 31 is beyond
-    `hwlib_scale_t`, and the layer's `sum_bits` are then beyond 32 as well.
+    That is upward rounding; TFLite's rounding shifts right by 31 first, then by the rest. `multiplier`
+    is 0 or 2**30 .. 2**31 - 1, `right` 1 .. 62. `left` follows from the scales. More than 31 does not
+    fit `hwlib_scale_t`; the layer's `sum_bits` are then more than 32 too.
     """
 
     multiplier: int
@@ -84,7 +84,7 @@ def scale_of(input_scale: float, output_scale: float) -> Scale:
 def scale_of_ratio(ratio: float) -> Scale:
     """The fixed point of a ratio: the nearest 31-bit significand, and a power of two."""
     significand, exponent = math.frexp(ratio)
-    # Exact: a double's 53 bits hold the 31 that are kept and the half. C's round(), as both use it.
+    # Exact: a double's 53 bits hold the 31 bits and the half. The same as C's round(), which TVM and TFLite use.
     multiplier = math.floor(math.ldexp(significand, FRACTION_BITS) + 0.5)
     if multiplier == 1 << FRACTION_BITS:
         multiplier, exponent = multiplier // 2, exponent + 1
@@ -115,7 +115,7 @@ def sum_scales(layer: Weighted) -> tuple[Scale, ...]:
 
 
 def _raw_ratios(layer: Weighted) -> list[float]:
-    """Input's times weights' scale by the output's. TFLite forms a dense layer's product in float32."""
+    """Input scale times weight scale over output scale. TFLite computes a dense layer's product in float32."""
     tensors = (layer.ifm, layer.weights, layer.ofm)
     ifm, weights, ofm = (np.asarray(_quantization(layer, tensor).scale, np.float32) for tensor in tensors)
     product = ifm[0] * weights if isinstance(layer, Dense) else np.float64(ifm[0]) * weights.astype(np.float64)
@@ -124,7 +124,7 @@ def _raw_ratios(layer: Weighted) -> list[float]:
 
 
 def add_scales(layer: Add) -> tuple[Scale, Scale]:
-    """The scales of the two inputs: to the output, or with TFLite's rounding to the sum."""
+    """The scales of the two inputs: to the output with upward rounding, to the sum with TFLite's."""
     first, second = (_scale(layer, tensor) for tensor in layer.inputs)
     if layer.rounding == "tflite":
         common = 2 * max(first, second)
@@ -135,7 +135,7 @@ def add_scales(layer: Add) -> tuple[Scale, Scale]:
 
 
 def add_sum_scale(layer: Add) -> Scale:
-    """The scale from TFLite's sum to the output; the identity where the inputs are scaled to it already."""
+    """The scale from TFLite's sum to the output; the identity with upward rounding."""
     if layer.rounding == "upward":
         return IDENTITY
     common = 2 * max(_scale(layer, tensor) for tensor in layer.inputs)
@@ -143,7 +143,7 @@ def add_sum_scale(layer: Add) -> Scale:
 
 
 def mul_scale(layer: Mul) -> Scale:
-    """The scale of the product of two inputs' steps to the output. Both TVM and TFLite form it in float32."""
+    """The scale from the product of the inputs to the output. TVM and TFLite multiply the scales in float32."""
     first, second, output = (np.float32(_scale(layer, tensor)) for tensor in (*layer.inputs, layer.ofm))
     if layer.rounding == "tflite":
         return scale_of_ratio(float(first * second / output))
@@ -151,10 +151,10 @@ def mul_scale(layer: Mul) -> Scale:
 
 
 def softmax_scale(layer: Softmax) -> tuple[Scale, int]:
-    """The scale of a difference to the exponent's fixed point, and the least difference that counts.
+    """The scale from a difference to the exponent's fixed point, and the smallest difference that fits it.
 
-    The fixed point has `SOFTMAX_INTEGER_BITS` bits before the point and 26 behind it; what is below
-    the least difference would not fit, and its exponential is 0.
+    The fixed point has `SOFTMAX_INTEGER_BITS` integer bits and 26 fraction bits. The exponential of a
+    smaller difference counts as 0.
     """
     fraction = FRACTION_BITS - SOFTMAX_INTEGER_BITS
     ratio = min(layer.beta * _scale(layer, layer.ifm) * (1 << fraction), float(_INT32_MAX))
@@ -189,7 +189,7 @@ def zero_point(layer: Layer, tensor: Tensor) -> int:
 
 
 def weight_values(layer: Weighted) -> Int8s:
-    """The weights as [k][fy][fx][c]; a dense layer's as a 1 x 1 convolution's."""
+    """The weights as [k][fy][fx][c]; those of a dense layer as for a 1 x 1 convolution."""
     data = layer.weights.data
     if data is None:
         raise GraphError(f"{layer.name}: weights are constant: they are computed at run time")
@@ -204,7 +204,7 @@ def folded_bias(layer: Weighted) -> Int32s:
 
     `bias - ifm_zero_point * sum(weights - weight_zero_point)`, so that the array multiplies raw
     inputs. Padding reads as the zero point, which keeps the sum right at the borders. Raises
-    `Unsupported` where it is beyond int32: the layer's `sum_bits` are then beyond 32 too.
+    `Unsupported` where it exceeds int32; the layer's `sum_bits` are then more than 32 too.
     """
     folded = _folded_bias(layer)
     worst = int(np.abs(folded).max(initial=0))
@@ -225,7 +225,7 @@ def _quantization(layer: Layer, tensor: Tensor) -> Quantization:
 
 
 def _centred_weights(layer: Weighted) -> Int64s:
-    """weights - weight_zero_point as [k][everything that k sums over]."""
+    """weights - weight_zero_point as [k][all weights of k]."""
     values = weight_values(layer).astype(np.int64)
     return values.reshape(len(values), -1) - zero_point(layer, layer.weights)
 

@@ -8,6 +8,7 @@ import pytest
 from hwlib_simulator import Simulator, build_program
 
 from byoc_hw.accelerator import REFERENCE, Accelerator, Limits
+from byoc_hw.hwlib.sim_config import sim_config
 
 
 @pytest.fixture(scope="session")
@@ -17,7 +18,7 @@ def simulator_of(tmp_path_factory) -> Iterator[Callable[[Accelerator], Simulator
     number = count()
 
     def start(accelerator: Accelerator) -> Simulator:
-        key = repr(accelerator)
+        key = sim_config(accelerator)
         if key not in running:
             program = build_program(tmp_path_factory.mktemp("sim") / str(next(number)), accelerator, "driver.c")
             running[key] = Simulator(program)

@@ -1,1 +1,1 @@
-"""TVM Relay. With `patterns/`, the only room that imports tvm."""
+"""The TVM Relay front end. Only this package and `patterns/` import tvm."""

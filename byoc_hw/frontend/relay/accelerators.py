@@ -1,7 +1,7 @@
-"""The accelerators of this process, by compiler name and by digest, and the current partitioning.
+"""The registry of accelerators, by compiler name and by digest, and the current partitioning session.
 
-A module records the digest of the accelerator that it was partitioned for; the value itself may hold Python
-functions, so it is found here.
+A partitioned module records only the digest of its accelerator, because an `Accelerator` may hold Python functions.
+The registry maps the digest back to the value.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from byoc_hw.pattern import Recorder
 
 
 def remember(accelerator: Accelerator) -> str:
-    """Make an accelerator known to this process; its digest."""
+    """Register an accelerator in this process; returns its digest."""
     digest = digest_of(accelerator)
     _known[digest] = accelerator
     return digest
 
 
 def by_name(compiler: str) -> Accelerator:
-    """The accelerator that was first known under a compiler name."""
+    """The accelerator that was registered first under a compiler name."""
     for accelerator in _known.values():
         if accelerator.name == compiler:
             return accelerator
@@ -35,7 +35,7 @@ def by_name(compiler: str) -> Accelerator:
 
 
 def by_digest(digest: str, label: str) -> Accelerator:
-    """The accelerator that a module names."""
+    """The accelerator whose digest a module records."""
     if digest not in _known:
         raise InvalidInput(
             f"the module was partitioned for accelerator {label}, which this process does not know: "
@@ -45,7 +45,7 @@ def by_digest(digest: str, label: str) -> Accelerator:
 
 
 def digest_of(accelerator: Accelerator) -> str:
-    """Equal for equal descriptions, in every process; functions count by name and code."""
+    """A digest that is equal for equal descriptions, in every process; functions are hashed by name and code."""
     return hashlib.sha256(repr(_plain(accelerator)).encode()).hexdigest()[:16]
 
 
@@ -62,9 +62,9 @@ def _plain(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Session:
-    """One partitioning: what its checks ask, and the optimize hook, which TVM gives a module only.
+    """The state of one partitioning, for pattern checks and the optimize hook (TVM passes the hook only a module).
 
-    `why_no_plan` is the backend's. `no_nchw` says why operators in NCHW stay on the host, where they do.
+    `why_no_plan` is `Backend.why_no_plan`. `no_nchw` is the reason why NCHW operators stay on the host, or "".
     """
 
     accelerator: Accelerator
@@ -76,11 +76,11 @@ class Session:
 
     @property
     def nchw_problem(self) -> str:
-        """Why an operator in NCHW cannot be taken, or ""."""
+        """Why NCHW operators cannot be offloaded, or ""."""
         return self.no_nchw or ("" if "transpose" in self.accelerator.limits else "the accelerator has no transpose")
 
 
 session: ContextVar[Session | None] = ContextVar("byoc_hw.session", default=None)
-"""The partitioning that this thread is at."""
+"""The session that is being partitioned in this context."""
 
 _known = {digest_of(preset): preset for preset in (REFERENCE, DIANA_DIGITAL, SMALL)}

@@ -1,7 +1,7 @@
-"""What TVM calls by the compiler name: pattern table, optimize hook, and the codegen of a region.
+"""The functions that TVM looks up by compiler name: pattern table, optimize hook, and the codegen of a region.
 
-In a build of ours the regions are lowered and planned before TVM compiles the host: they are marked, and the codegen
-gives TVM an empty source. In TVM's own build it lowers the region and asks the backend for its C.
+`byoc_hw.build` lowers and plans the regions before TVM compiles the host. It marks them as planned, and the codegen
+then returns an empty source. In a plain `relay.build` the codegen lowers the region and asks the backend for its C.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from byoc_hw.graph import Graph
 
 
 def register(compiler: str, backend: Backend) -> None:
-    """Make a compiler name known to TVM."""
+    """Register the functions of a compiler name with TVM."""
     register_table(compiler, backend.why_no_plan)
     hooks = {
         f"relay.ext.{compiler}": partial(_generate, compiler, backend),

@@ -1,7 +1,7 @@
-"""Rebuilding functions call by call, and putting composites and regions back where they are called.
+"""Rewriting functions call by call, and inlining composites and regions.
 
-Written as loops over TVM's post-order walk: a network of thousands of layers is deeper than
-Python's stack.
+Uses loops over TVM's post-order visit, not recursion: a network of thousands of layers would exceed
+Python's recursion limit.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from tvm import relay
 from byoc_hw.errors import Unsupported
 
 Rebuild = Callable[[relay.Call, list[relay.Expr]], relay.Expr]
-"""The new expression for a call, from the call as it was and its new arguments."""
+"""Makes the new expression of a call, from the original call and its new arguments."""
 
 
 def rebuild_calls(function: relay.Function, rebuild: Rebuild) -> relay.Function:
-    """The function with each of its calls, but for those inside nested functions, rebuilt in order."""
+    """The function with each of its calls rebuilt in order, except those inside nested functions."""
     body = rebuilt_values(function, function.params, rebuild)[function.body]
     if body.same_as(function.body):
         return function
@@ -28,7 +28,7 @@ def rebuild_calls(function: relay.Function, rebuild: Rebuild) -> relay.Function:
 def rebuilt_values(
     function: relay.Function, arguments: Sequence[relay.Expr], rebuild: Rebuild
 ) -> dict[relay.Expr, relay.Expr]:
-    """Every value of a function's body, rebuilt with these arguments for its parameters."""
+    """Every expression of a function's body, rebuilt with these arguments for its parameters."""
     new: dict[relay.Expr, relay.Expr] = dict(zip(function.params, arguments, strict=True))
 
     def visit(node: relay.Expr) -> None:
@@ -54,7 +54,7 @@ def _rebuilt(node: relay.Expr, new: dict[relay.Expr, relay.Expr], rebuild: Rebui
 
 
 def called_with(call: relay.Call, arguments: list[relay.Expr]) -> relay.Call:
-    """The same call with other arguments; the call itself where they are its own."""
+    """The call with these arguments; the call itself if they are unchanged."""
     if _same(arguments, call.args):
         return call
     return relay.Call(call.op, arguments, call.attrs, call.type_args, call.span)
@@ -65,7 +65,7 @@ def _same(left: list[relay.Expr], right: list[relay.Expr]) -> bool:
 
 
 def without_composite(call: relay.Call, arguments: list[relay.Expr]) -> relay.Expr:
-    """The body of the composite that is called, or the call itself."""
+    """The inlined body of a called composite; any other call with its new arguments."""
     if isinstance(call.op, relay.Function) and "Composite" in (call.op.attrs or {}):
         return applied(call.op, arguments)
     return called_with(call, arguments)
@@ -77,7 +77,7 @@ def inline_composites(function: relay.Function) -> relay.Function:
 
 
 def inline_regions(mod: tvm.IRModule, gone: Mapping[relay.GlobalVar, relay.Function]) -> tvm.IRModule:
-    """The module with these regions, composites and all, back in `main`."""
+    """The module with these regions and their composites inlined in `main`."""
     bodies = {variable.name_hint: inline_composites(function) for variable, function in gone.items()}
 
     def rebuild(call: relay.Call, arguments: list[relay.Expr]) -> relay.Expr:

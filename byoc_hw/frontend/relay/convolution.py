@@ -1,4 +1,4 @@
-"""qnn.conv2d in all its forms: what the conv2d and depthwise_conv2d patterns share."""
+"""The forms of qnn.conv2d and how they are read: shared by the conv2d and depthwise_conv2d patterns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from byoc_hw.tensor import Padding, Quantization, Tensor
 
 
 def convolution_forms() -> tuple[Form, Form]:
-    """A convolution whose input is padded explicitly, and one that pads by itself."""
+    """A convolution behind an explicit nn.pad, and one with its own padding."""
     padded = dfp.is_op("nn.pad")(dfp.wildcard(), dfp.is_constant())
     return tuple(Form(_convolution(ifm), "qnn.conv2d") for ifm in (padded, dfp.wildcard()))  # type: ignore[return-value]
 
@@ -25,7 +25,7 @@ def _convolution(ifm: dfp.DFPattern) -> dfp.DFPattern:
 
 
 def is_depthwise(match: Match) -> bool:
-    """Whether each group of the matched convolution is one channel, of several."""
+    """Whether the matched convolution has several groups of one input channel each."""
     conv = match["qnn.conv2d"]
     channels = read.shape_of(conv.args[0])[str(conv.attrs.data_layout).index("C")]
     return int(conv.attrs.groups) == channels > 1
@@ -69,7 +69,7 @@ def _weights(conv: relay.Call, name: str) -> Tensor:
     channels = read.shape_of(conv.args[0])[data_layout.index("C")]
     filters = read.shape_of(conv)[data_layout.index("C")]
     if data.shape[0] != filters and data.shape[0] * data.shape[3] == filters:
-        # Depthwise kernels may come as (channels, multiplier) in the places of O and I.
+        # Depthwise weights may have (channels, multiplier) in the O and I dimensions.
         data = data.transpose(0, 3, 1, 2).reshape(filters, *data.shape[1:3], 1)
     groups = int(conv.attrs.groups)
     if groups not in (1, channels):

@@ -1,8 +1,7 @@
-"""Dead channels: zero what a requantize scales to nothing.
+"""Dead channels: zeroes the channels whose requantize scale is so small that the result is always 0.
 
-A channel whose requantize shifts right by 63 bits or more is always 0, but TVM's own code for it is
-undefined (each compiler gives other garbage). With weights and bias at zero and a scale that a
-shift can express, the result is the same 0 everywhere.
+TVM's code shifts such a channel right by 63 bits or more, which is undefined behaviour in C. With zero
+weights, a zero bias and a representable scale, every compiler gives the same 0.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ def total_shift(input_scale: float, output_scale: float) -> int:
 
 @relay.transform.function_pass(opt_level=0, name="byoc_hw.ZeroDeadChannels")
 class ZeroDeadChannels:
-    """Zero weights and bias of each channel that its requantize would shift out of existence."""
+    """Zero weights and bias of each channel whose requantize shift is undefined, and replace its scale."""
 
     def transform_function(
         self, function: relay.Function, mod: tvm.IRModule, context: tvm.transform.PassContext
@@ -51,7 +50,7 @@ def _zeroed(call: relay.Call, arguments: list[relay.Expr]) -> relay.Expr:
 
 
 def _dead_channels(call: relay.Call) -> Array:
-    """For each channel of a requantize (or for all) whether its scale is out of reach."""
+    """For each scale of a requantize, per channel or per tensor, whether its shift is undefined."""
     nothing = np.zeros(1, bool)
     if operator_name(call) != "qnn.requantize":
         return nothing
@@ -64,8 +63,8 @@ def _dead_channels(call: relay.Call) -> Array:
 def _silence(total: relay.Expr, new: relay.Expr, dead: Array, channel_axis: int) -> relay.Expr | None:
     """The int32 sum with the dead channels at 0, or None if it is not a sum of constant weights.
 
-    `new` is the sum as it was rebuilt; `total`, as it was, knows the types. `channel_axis` is the
-    sum's axis that `dead` runs along.
+    `new` is the rebuilt sum; `total` is the original, which has checked types. `channel_axis` is the
+    axis of the sum that `dead` is indexed by.
     """
     if not isinstance(total, relay.Call):
         return None
@@ -74,7 +73,7 @@ def _silence(total: relay.Expr, new: relay.Expr, dead: Array, channel_axis: int)
         inner = _silence(total.args[0], args[0], dead, channel_axis)
         if inner is None:
             return None
-        if name == "add":  # broadcast: the bias has its channels where the sum has them
+        if name == "add":  # `add` broadcasts: the bias has its channels on the channel axis of the sum
             rank = len(total.checked_type.shape)
             dead = dead.reshape([-1 if axis == channel_axis % rank else 1 for axis in range(rank)])
         args = [inner, relay.const(np.where(dead, 0, constant(args[1])).astype("int32"))]

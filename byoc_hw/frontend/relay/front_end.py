@@ -1,4 +1,4 @@
-"""Relay's side of the seam, by name: see `byoc_hw.frontend.seam.FrontEnd`."""
+"""The Relay front end: implements `byoc_hw.frontend.seam.FrontEnd`."""
 
 from __future__ import annotations
 
@@ -33,25 +33,25 @@ __all__ = [
 
 @serial
 def partitioned(mod: Any) -> Partitioned | None:
-    """What a module that `partition` made says of itself."""
+    """What a module that `partition` made records; None for another one."""
     check_module(mod)
     record = record_of(mod)
     return None if record is None else Partitioned(record.mod_name, record.label, record.numerics, record.outcomes)
 
 
 def open_model(mod: Any, params: Mapping[str, Any] | None, mod_name: str | None) -> RelayModel:
-    """A module for a build."""
+    """Open a module for a build."""
     return RelayModel(mod, params, mod_name)
 
 
 def reference(mod: Any) -> Reference:
-    """TVM's own answer, layer by layer."""
+    """TVM's own results, layer by layer."""
     return Reference(mod, layers=True)
 
 
 @serial
 def operator_module(operator: Any) -> tvm.IRModule:
-    """The module of one operator: of a Relay expression, whose free variables are the inputs, or of a function."""
+    """A module of one Relay expression, whose free variables become inputs, or of one function."""
     if not isinstance(operator, relay.Expr | tvm.IRModule):
         raise InvalidInput(f"operator is a Relay expression, function or module: got {type(operator).__name__}")
     mod = operator if isinstance(operator, tvm.IRModule) else tvm.IRModule.from_expr(operator)

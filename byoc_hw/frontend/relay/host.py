@@ -1,8 +1,8 @@
-"""TVM's side of a build: the host operators as C, and the calls of one inference in order.
+"""Compiles the host side with TVM: the host operators as C, and the calls of one inference in order.
 
-TVM compiles the module with its `c` target and the AoT executor. Its memory planner asks a function
-of ours where every buffer goes, so that host tensors, workspaces and regions share one arena. Its
-own main is dropped: ours is generated from the same calls.
+TVM compiles the module with its `c` target and the AoT executor. A custom memory planning algorithm
+places every buffer, so that host tensors, workspaces and regions share one arena. TVM's main is
+dropped; main is generated from the same calls.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from byoc_hw.program import ALIGNMENT, Buffer, Call, CopyCall, HostCall, Program
 
 @serial
 def compile_module(mod: tvm.IRModule, mod_name: str, graphs: Mapping[str, Graph], place: Placer) -> CompiledHost:
-    """Compile a module, partitioned or not, but for its regions, of which `graphs` has the graphs by symbol.
+    """Compile everything in a module but its regions. `graphs` has the graphs of the regions by symbol.
 
     `place` is called once, when all buffers and workspaces are known. Raises `Unsupported` where TVM's main holds
-    something that is no call.
+    a statement that is not a call.
     """
     target = tvm.target.Target("c")
     pools = WorkspaceMemoryPools([WorkspacePoolInfo("arena", [target])])
-    mod = relay.transform.EliminateCommonSubexpr()(marked(mod))  # as relay.build will: equal outputs become one value
+    mod = relay.transform.EliminateCommonSubexpr()(marked(mod))  # as relay.build does: equal outputs become one value
     mod = tvm.transform.Sequential([relay.transform.InferType(), IntegerSoftmax()])(mod)
     planner = _Planner(mod, mod_name, graphs, place)
     executor = relay.backend.Executor(
@@ -68,13 +68,13 @@ def compile_module(mod: tvm.IRModule, mod_name: str, graphs: Mapping[str, Graph]
 
 
 def _c_source(library: object) -> str:
-    """What TVM's C target generated, its own main among it; empty if the host has nothing to do."""
+    """The output of TVM's C target, including TVM's main; empty if nothing is left on the host."""
     sources = (module.get_source() for module in library.lib.imported_modules)  # type: ignore[attr-defined]
     return next((text for text in sources if "___tvm_main__(" in text), "")
 
 
 def _renamed(program: Program, names: Sequence[str]) -> Program:
-    """The program with the model's own input names: TVM has made C identifiers of them."""
+    """The program with the input names of the model, which TVM turned into C identifiers."""
     inputs = {buffer: replace(buffer, name=name) for buffer, name in zip(program.inputs, names, strict=True)}
 
     def renamed(call: Call) -> Call:
@@ -86,13 +86,13 @@ def _renamed(program: Program, names: Sequence[str]) -> Program:
 
 
 def golden_semantics() -> Any:
-    """The requantize semantics that both sides of a build follow; see DESIGN, section 2."""
+    """The requantize configuration of every TVM build: it defines the golden semantics."""
     return relay.qnn.op.requantize_config(rounding="UPWARD", compute_dtype="int64")
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without TVM's advice to tune host operators: nothing here is run on this machine."""
+    """Silence TVM's warnings about untuned host operators: the code is not for this machine."""
     logger = logging.getLogger("te_compiler")
     level, silent = logger.level, tvm.autotvm.GLOBAL_SCOPE.silent
     logger.setLevel(logging.ERROR)
@@ -108,7 +108,7 @@ def quiet() -> Iterator[None]:
 
 
 def _watch(read: Callable[[tvm.IRModule], None]) -> object:
-    """An instrument that shows `read` the module as it is before memory is planned."""
+    """A pass instrument that calls `read` with the module before memory planning."""
 
     @pass_instrument
     class Watch:
@@ -120,7 +120,7 @@ def _watch(read: Callable[[tvm.IRModule], None]) -> object:
 
 
 class _Planner:
-    """Answers TVM's memory planner, which runs inside `relay.build`."""
+    """The custom algorithm of TVM's memory planner, which runs inside `relay.build`."""
 
     def __init__(self, mod: tvm.IRModule, mod_name: str, graphs: Mapping[str, Graph], place: Placer) -> None:
         self.mod_name, self.graphs, self.place = mod_name, graphs, place
@@ -132,17 +132,17 @@ class _Planner:
         self.allocations: dict[str, list[tuple[str, int]]] = {}
 
     def read(self, mod: tvm.IRModule) -> None:
-        """Keep the calls of main, over buffers that still have names."""
+        """Read the calls of main while its buffers still have names."""
         program = read_program(mod, self.mod_name, self.graphs, len(self.inputs))
-        # TVM writes the first of several outputs that are one value, and leaves the others alone.
+        # Where several outputs are one value, TVM writes only the first.
         copies = [CopyCall(program.outputs[first], program.outputs[index]) for index, first in self.repeats.items()]
-        # Named before anything is placed: blocks of the arena are found by name.
+        # Rename before placement: blocks of the arena are looked up by name.
         self.program = _renamed(replace(program, calls=(*program.calls, *copies)), self.inputs)
         self.allocations = allocations(mod)
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """TVM finds a custom algorithm by name; ours is there for one build."""
+        """Registers the algorithm under the name that TVM looks up, for the duration of one build."""
         tvm.register_func("tir.usmp.algo.byoc_hw", self._algorithm, override=True)
         try:
             yield
@@ -160,7 +160,7 @@ class _Planner:
         return {info: PoolAllocation(info.pool_candidates[0], offsets[names[info.name_hint]]) for info in infos}
 
     def finished(self) -> Program:
-        """The program; a module without a single buffer was not planned by TVM, but its regions are."""
+        """The program, placed. TVM plans no memory for a module without buffers; its regions are placed here."""
         assert self.program is not None
         if not self.placed:
             self.place(self.program, ())
@@ -168,14 +168,14 @@ class _Planner:
 
 
 def _repeated_outputs(main: relay.Function) -> dict[int, int]:
-    """For each output that is an earlier one's value once more, the first with that value."""
+    """Maps the index of each output that repeats an earlier value to the first output with that value."""
     fields = main.body.fields if isinstance(main.body, relay.Tuple) else [main.body]
     values = [_value(field) for field in fields]
     return {index: values.index(value) for index, value in enumerate(values) if values.index(value) != index}
 
 
 def _value(expr: relay.Expr) -> object:
-    """What an output's bytes are: a reshape's are its input's."""
+    """The expression that an output's bytes come from: reshapes are skipped."""
     while isinstance(expr, relay.Call) and isinstance(expr.op, tvm.ir.Op) and expr.op.get_attr("TReshapeOp"):
         expr = expr.args[0]
     return (expr.tuple_value, expr.index) if isinstance(expr, relay.TupleGetItem) else expr
@@ -185,11 +185,11 @@ def _clean(name: str) -> str:
     return str(name).replace(".", "_")
 
 
-# ---------------------------------------------------------------- TVM's main, read
+# ---------------------------------------------------------------- reading TVM's main
 
 
 def read_program(mod: tvm.IRModule, mod_name: str, graphs: Mapping[str, Graph], inputs: int) -> Program:
-    """The calls of TVM's main over its buffers, before memory is planned; its first `inputs` are inputs."""
+    """TVM's main, before memory planning, as a `Program`; its first `inputs` parameters are inputs."""
     functions = {
         str(function.attrs["global_symbol"]): function
         for function in mod.functions.values()
@@ -279,7 +279,7 @@ class _Main:
         return HostCall(symbol, tuple(buffers), results=self._results(symbol))
 
     def _results(self, symbol: str) -> int:
-        """How many of a call's arguments, from the last one back, are written."""
+        """How many of a call's arguments are written: always the last ones."""
         if symbol in self.graphs:
             return len(self.graphs[symbol].outputs)
         return _stored_parameters(self.functions[symbol]) if symbol else 1
@@ -288,7 +288,7 @@ class _Main:
 def _stored_parameters(function: tir.PrimFunc) -> int:
     """How many of a host function's parameters it stores to: its results, which come last.
 
-    One that stores to none leaves its one result to C of ours.
+    At least 1: a function that stores to none passes its one result to an external C function.
     """
     stored = set()
 

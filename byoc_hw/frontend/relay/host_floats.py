@@ -1,10 +1,10 @@
-"""Float constants of host functions with all their digits: TVM's C target writes seven, a float32 has up to nine.
+"""Exact float constants in host functions: TVM's C target writes seven digits, a float32 needs up to nine.
 
-A constant that seven digits do not hold becomes a call, which the C target writes as it stands,
+A constant that needs more than seven digits becomes an external call, which the C target writes verbatim:
 
     exact_float("1.44692507e-01f")
 
-and of which the text is taken out again.
+`with_floats` then replaces the call with the literal.
 """
 
 from __future__ import annotations

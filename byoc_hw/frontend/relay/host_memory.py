@@ -1,8 +1,8 @@
-"""What TVM's memory planner knows about host functions, as moments of their calls.
+"""Liveness inside host functions, from the conflicts of TVM's memory planner.
 
-TVM hands over every tensor and workspace with those that it may not share bytes with: an input that
-a function has read to its end is free for the function's own output, for example. It does not say
-which function a workspace belongs to; that is found again here.
+TVM gives each tensor and workspace with its conflicts: those that it may not share bytes with. An input
+that a function has finished reading, for example, does not conflict with the function's output. TVM does
+not say which function a workspace belongs to; that is inferred here.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ def arguments_of(call: Call) -> tuple[Buffer, ...]:
 
 
 def tvm_arena(infos: Sequence[BufferInfo], pressure: object) -> int:
-    """Bytes of the arena that TVM's default algorithm makes of the same buffers."""
+    """Arena bytes that TVM's default algorithm needs for the same buffers."""
     placed = tvm.get_global_func("tir.usmp.algo.greedy_by_size")(infos, pressure)
     return max((int(pool.byte_offset) + int(info.size_bytes) for info, pool in placed.items()), default=0)
 
 
 def allocations(mod: tvm.IRModule) -> dict[str, list[tuple[str, int]]]:
-    """Name and bytes of what each function of a module allocates, by symbol."""
+    """Name and bytes of each allocation, by symbol of the function."""
     found: dict[str, list[tuple[str, int]]] = {}
     for function in mod.functions.values():
         if not isinstance(function, tir.PrimFunc) or "global_symbol" not in (function.attrs or {}):
@@ -65,7 +65,7 @@ def with_moments(
     allocated: Mapping[str, list[tuple[str, int]]],
     alignment: int,
 ) -> tuple[Program, list[Workspace]]:
-    """The program with what lives at once during each host call, and the workspaces of the host's functions.
+    """The program with the `moments` of each host call, and the workspaces of the host functions.
 
     `names` gives the program's name for each of TVM's.
     """
@@ -89,13 +89,13 @@ def with_moments(
 
 
 def _moments(call: HostCall, spaces: set[str], known: Mapping[str, _Known]) -> tuple[frozenset[str], ...]:
-    """The largest sets of the call's tensors and workspaces that may not share bytes with one another."""
+    """The maximal sets of the call's tensors and workspaces that all conflict with one another."""
     here = spaces | {buffer.name for buffer in call.arguments if buffer.name in known}
     return tuple(sorted(_cliques({name: set(known[name].apart & here) for name in here}), key=sorted))
 
 
 def _families(spaces: Mapping[str, _Known]) -> Iterator[set[str]]:
-    """Workspaces that are linked by being alive together: of one function."""
+    """Connected components of the conflicts between workspaces: each belongs to one function."""
     left = dict.fromkeys(spaces)
     while left:
         family, new = set(), {next(iter(left))}
@@ -114,9 +114,9 @@ def _callers(
     tensors: set[str],
     allocated: Mapping[str, list[tuple[str, int]]],
 ) -> list[int]:
-    """The calls that may use a family of workspaces: more than one only where that makes no difference to TVM.
+    """The calls that may use a family of workspaces: several only where TVM's conflicts do not tell them apart.
 
-    TVM names a workspace after an allocation, with a number behind it where the name is taken.
+    TVM names a workspace after its allocation, with a number appended where the name is taken.
     """
     possible = [
         index
@@ -137,10 +137,10 @@ def _callers(
 def check_apart(
     program: Program, infos: Sequence[BufferInfo], names: Mapping[object, str], offsets: Mapping[str, int]
 ) -> None:
-    """Raise `PlanError` where a workspace shares bytes with what TVM keeps apart from it.
+    """Raise `PlanError` where a workspace shares bytes with a tensor or workspace that it conflicts with.
 
-    What was found out here about callers is put to the test, for every build. Two tensors may share
-    bytes that TVM keeps apart: it does not know what a region does with its arguments.
+    Checks the inferred callers in every build. Conflicts between two tensors are not checked: TVM does
+    not know how a region uses its arguments.
     """
     tensors = {buffer.name for call in program.calls for buffer in arguments_of(call)}
     for info in infos:
@@ -157,7 +157,7 @@ def _numbered(name: str, stem: str) -> bool:
 
 
 def _live_at(program: Program, index: int, *, arguments: bool = True) -> set[str]:
-    """The tensors between calls that are alive during a call, with its arguments or those that it does not touch."""
+    """The intermediate tensors that are live during a call, with or without its own arguments."""
     before = {buffer for call in program.calls[: index + 1] for buffer in arguments_of(call)}
     after = {buffer for call in program.calls[index:] for buffer in arguments_of(call)}
     here = set() if arguments else set(arguments_of(program.calls[index]))
@@ -165,7 +165,7 @@ def _live_at(program: Program, index: int, *, arguments: bool = True) -> set[str
 
 
 def _cliques(apart: Mapping[str, set[str]]) -> Iterator[frozenset[str]]:
-    """The largest sets of which each member is apart from all others (Bron and Kerbosch)."""
+    """The maximal cliques of the conflict graph (Bron and Kerbosch)."""
 
     def extend(group: frozenset[str], open_: set[str], done: set[str]) -> Iterator[frozenset[str]]:
         if not open_ and not done:

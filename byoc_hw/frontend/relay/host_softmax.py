@@ -1,4 +1,4 @@
-"""int8 softmax on the host: one call of our own C, in whole numbers, with the same bits.
+"""int8 softmax on the host as one integer C function, bit-exact with TVM's float operators.
 
     %0 = qnn.dequantize(%x)              float32
     %1 = nn.softmax(%0)
@@ -8,8 +8,8 @@ becomes
 
     %2 = byoc_hw.softmax_int8(%x)
 
-for which TVM's C target writes a call of `softmax_int8`, see the template of <mod_name>_math.c. Other
-forms of softmax stay floats.
+for which TVM's C target writes a call of `softmax_int8` (see the template of <mod_name>_math.c). Other
+forms of softmax stay in floating point.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from byoc_hw.frontend.relay.compose import called_with, rebuild_calls
 from byoc_hw.frontend.relay.read import constant, constants
 
 OPERATOR = "byoc_hw.softmax_int8"
-_SCALES = 2.0**-25, 2.0**7  # from, and less than: what fits the fixed point of the C
+_SCALES = 2.0**-25, 2.0**7  # lower bound, exclusive upper bound: what fits the fixed point of the C
 
 
 @relay.transform.function_pass(opt_level=0, name="byoc_hw.IntegerSoftmax")
 class IntegerSoftmax:
-    """Make each int8 softmax one operator."""
+    """Replace each int8 softmax by one operator."""
 
     def transform_function(
         self, function: relay.Function, mod: tvm.IRModule, context: tvm.transform.PassContext

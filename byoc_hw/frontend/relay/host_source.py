@@ -1,4 +1,4 @@
-"""TVM's C, made reproducible, without its main, and with its constants in the narrowest type."""
+"""Post-processing of TVM's C: a stable order, no main, and constants in the narrowest type."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 _FUNCTION = re.compile(
     r"^TVM_DLL (?P<type>\w+) (?P<name>\w+)\((?P<arguments>[^)]*)\) \{\n(?P<body>.*?)^\}\n", re.S | re.M
 )
-# All that TVM's code needs of the headers that it includes.
+# The headers that TVM's code needs, in place of those that it includes.
 _INCLUDES = "#include <math.h>\n#include <stdbool.h>\n#include <stdint.h>\n#include <string.h>\n"
 _CONSTANT = re.compile(
     r"^static const (?P<type>\w+) (?P<attributes>[^=]*?)\b(?P<name>\w+)\[(?P<extent>\d+)\] = \{\n"
@@ -20,7 +20,7 @@ _BITS = {f"{sign}int{bits}_t": bits for sign in ("", "u") for bits in (8, 16, 32
 
 
 def host_source(text: str, mod_name: str) -> tuple[str, int]:
-    """The functions in an order that does not change from run to run, and the bytes of their constants."""
+    """The functions in a reproducible order, and the bytes of their constants."""
     constants = {found["name"]: found for found in _CONSTANT.finditer(text)}
     functions = {found["name"]: found for found in _FUNCTION.finditer(text)}
     functions.pop(f"tvmgen_{mod_name}___tvm_main__", None)
@@ -40,8 +40,8 @@ class _Narrow:
 
         ((int16_t*)weights)[i]  ->  (int16_t)((const int8_t*)weights)[i]
 
-    so that every expression keeps its value and its type. A constant with any other use, whose
-    address is taken for example, stays as it is.
+    so that every expression keeps its value and its type. A constant that is used in any other way,
+    for example by address, keeps its type.
     """
 
     def __init__(self, constants: Mapping[str, re.Match[str]], code: str) -> None:
@@ -72,7 +72,7 @@ class _Narrow:
         return f"static const {stored} {found['attributes']}{name}[{found['extent']}] = {{\n{rows}}};\n"
 
     def code(self) -> str:
-        """The functions, with their reads of what was narrowed."""
+        """The functions, with the casts at each read of a narrowed constant."""
 
         def read(found: re.Match[str]) -> str:
             name = found["name"]
@@ -83,7 +83,7 @@ class _Narrow:
         return _READ.sub(read, self._code)
 
 
-# A read of one element: not behind an &, and not at the start of a statement, where it would be written.
+# A read of one element: not after an &, and not at the start of a statement, which would be a store.
 _READ = re.compile(r"(?<!&)(?<!&\()(?<!\n)(?<!  )\(\((?P<type>\w+)\*\)(?P<name>\w+)\)\[")
 
 
@@ -104,7 +104,7 @@ def _narrowest(constant: re.Match[str]) -> str:
 
 
 def _values(constant: re.Match[str]) -> list[int]:
-    """The elements, or none where they are written in another way than TVM writes integers."""
+    """The elements; empty unless they have the form in which TVM writes integers."""
     words = constant["elements"].replace(",", " ").split()
     if not all(re.fullmatch(r"[-+]?0x[0-9a-fA-F]+(?:LL)?", word) for word in words):
         return []
@@ -118,7 +118,7 @@ def _function(found: re.Match[str]) -> str:
 
 
 def _sorted_lets(body: str) -> str:
-    """Runs of workspace pointers sorted: TVM writes them in the order of a hash table."""
+    """Sorts consecutive workspace pointers: TVM writes them in hash table order."""
     lines, run, ordered = body.splitlines(keepends=True), [], []
     for line in [*lines, ""]:
         if _LET.match(line):

@@ -1,4 +1,4 @@
-"""A region, as a Relay function of composites, to a `Graph`."""
+"""Lowers a region, a Relay function of composites, to a `Graph`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from byoc_hw.tensor import Quantization, Tensor
 
 @dataclass(frozen=True)
 class _Node:
-    """A layer as parsed, by itself, and the expressions that it reads."""
+    """A parsed layer with tensors of its own, and the expressions that it reads."""
 
     expr: relay.Expr
     layer: Layer
@@ -27,7 +27,7 @@ class _Node:
 
 
 def lower_region(function: relay.Function, symbol: str, numerics: str = "relay") -> Graph:
-    """The `Graph` of a region under its C symbol; `Unsupported` with operator and reason."""
+    """The `Graph` of a region, named by its C symbol. Raises `Unsupported` with operator and reason."""
     body = function.body
     results = tuple(body.fields) if isinstance(body, relay.Tuple) else (body,)
     nodes, same = _without_idle_reshapes([_node(expr) for expr in _computed(function)])
@@ -55,7 +55,7 @@ def layer_values(function: relay.Function) -> dict[str, relay.Expr]:
 
 
 def region_layout(function: relay.Function) -> str:
-    """NCHW if any operator of a region works in it, else NHWC."""
+    """NCHW if any operator of a region is in NCHW, else NHWC."""
     return "NCHW" if any(read.layout_of(call) == "NCHW" for call in calls_in_order(function)) else "NHWC"
 
 
@@ -112,7 +112,7 @@ def _transpose(call: relay.Call) -> _Node:
     name = f"{names[0] if names else 'layout'}_transpose"
     before, after = read.activation(ifm, f"{name}_ifm"), read.activation(call, name)
     moved = [axis for axis in axes if before.shape[axis] > 1]
-    if moved == sorted(moved):  # only extents of 1 change places: the same bytes
+    if moved == sorted(moved):  # only dimensions of 1 move: the bytes keep their order
         return _Node(call, Reshape(name, names, before, after), (ifm,))
     return _Node(call, Transpose(name, names, before, after, axes=axes), (ifm,))
 
@@ -126,7 +126,7 @@ def _described(expr: relay.Expr) -> str:
 
 
 def _without_idle_reshapes(nodes: list[_Node]) -> tuple[list[_Node], dict[relay.Expr, relay.Expr]]:
-    """The nodes without reshapes to the shape that is there, and what each of those stands for."""
+    """The nodes without reshapes that keep the shape, and the expression that replaces each of those."""
     same: dict[relay.Expr, relay.Expr] = {}
     kept = []
     for node in nodes:
@@ -156,8 +156,8 @@ def _unique_names(nodes: list[_Node]) -> list[_Node]:
 def _tensors(function: relay.Function, nodes: Iterable[_Node]) -> dict[relay.Expr, Tensor]:
     """One tensor for each value: inputs, constants, results.
 
-    A quantization is known to the operators that need it, not to every one; a value has that of its
-    producer, or else of its first reader that states one.
+    Not every operator states a quantization. A value takes that of its producer, or else of its first
+    reader that states one.
     """
     tensors: dict[relay.Expr, Tensor] = {}
     for index, parameter in enumerate(function.params):
@@ -165,7 +165,7 @@ def _tensors(function: relay.Function, nodes: Iterable[_Node]) -> dict[relay.Exp
     for node in nodes:
         tensors[node.expr] = replace(node.layer.ofm, name=node.layer.name)
         for expr, view in zip(node.reads, node.layer.inputs, strict=True):
-            if expr not in tensors:  # a constant operand, which the composite sees as a parameter
+            if expr not in tensors:  # a constant operand: a parameter inside the composite
                 tensors[expr] = replace(view, data=read.constant(expr))
             elif tensors[expr].quantization is None and view.quantization is not None:
                 tensors[expr] = replace(tensors[expr], quantization=view.quantization)
@@ -173,7 +173,7 @@ def _tensors(function: relay.Function, nodes: Iterable[_Node]) -> dict[relay.Exp
 
 
 def _connected(node: _Node, tensors: dict[relay.Expr, Tensor]) -> list[Layer]:
-    """The layer on the region's tensors, after a `Reshape` for each input that it sees differently."""
+    """The layer on the region's tensors, after a `Reshape` for each input that it reads under another shape."""
     layers: list[Layer] = []
     inputs = []
     for index, (expr, view) in enumerate(zip(node.reads, node.layer.inputs, strict=True)):

@@ -1,7 +1,7 @@
-"""Reading a match: which call of the model each operator of a pattern stands for.
+"""A matcher that records which call of the model each operator of a pattern matched.
 
-TVM's matcher says yes or no. This one walks the same dataflow pattern beside the model, so that a
-parser reads named operators and never looks past them, and a near miss can say what differed.
+TVM's matcher only says yes or no. This one gives parsers the matched calls by operator name, and
+explains near misses: what differed from the pattern.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from byoc_hw.pattern import Form
 
 @dataclass
 class Match:
-    """A matched expression: `calls` from the innermost outwards, `inputs` what the wildcards met."""
+    """A matched expression: `calls` from the innermost to the outermost, `inputs` what the wildcards matched."""
 
     root: relay.Expr
     calls: list[relay.Call] = field(default_factory=list)
@@ -79,7 +79,7 @@ def _either(pattern: dfp.AltPattern, expr: relay.Expr, found: Match) -> bool:
     calls, inputs = list(found.calls), list(found.inputs)
     if _matches(pattern.left, expr, found):
         return True
-    found.calls[:], found.inputs[:] = calls, inputs  # what the left side met does not count
+    found.calls[:], found.inputs[:] = calls, inputs  # discard what the left alternative matched
     return _matches(pattern.right, expr, found)
 
 
@@ -115,7 +115,7 @@ def _dtype(expr: relay.Expr) -> str | None:
     return getattr(expr.checked_type, "dtype", None)
 
 
-# ---------------------------------------------------------------- the shape of a pattern
+# ---------------------------------------------------------------- structure of a pattern
 
 
 def call_patterns(pattern: dfp.DFPattern) -> Iterator[dfp.CallPattern]:
@@ -137,7 +137,7 @@ def _parts(pattern: dfp.DFPattern) -> Iterable[dfp.DFPattern]:
 
 
 def outer_calls(pattern: dfp.DFPattern) -> tuple[dfp.CallPattern, ...]:
-    """The calls that can stand at the top of what a pattern matches."""
+    """The calls that can be the root of what a pattern matches."""
     if isinstance(pattern, dfp.CallPattern):
         return (pattern,)
     if isinstance(pattern, dfp.AltPattern):
@@ -148,7 +148,7 @@ def outer_calls(pattern: dfp.DFPattern) -> tuple[dfp.CallPattern, ...]:
 
 
 def required_operators(pattern: dfp.DFPattern) -> frozenset[str]:
-    """The operators without which a pattern cannot match: those that no alternative does without."""
+    """The operators without which a pattern cannot match: those in every alternative."""
     if isinstance(pattern, dfp.AltPattern):
         return required_operators(pattern.left) & required_operators(pattern.right)
     required = frozenset[str]().union(*map(required_operators, _parts(pattern)))
@@ -156,23 +156,23 @@ def required_operators(pattern: dfp.DFPattern) -> frozenset[str]:
 
 
 def anchor_of(form: Form) -> str:
-    """The operator that a form is about: the one it names, or its innermost."""
+    """The anchor operator of a form: the one that it names, or its innermost."""
     return form.anchor or [pattern_operator(call) for call in call_patterns(form.pattern)][-1]
 
 
 def pattern_operator(pattern: dfp.CallPattern) -> str:
-    """The operator that a call of a pattern asks for."""
+    """The name of the operator that a call pattern matches."""
     expr = getattr(pattern.op, "expr", None)
     return str(expr.name) if isinstance(expr, tvm.ir.Op) else "an operator"
 
 
-# ---------------------------------------------------------------- how far a match got
+# ---------------------------------------------------------------- near misses
 
 
 def near_miss(form: Form, call: relay.Call, users: Mapping[relay.Expr, list[relay.Expr]]) -> str:
-    """How far a form matches around `call`, a call of its anchor, and what stopped it.
+    """How far a form matches around `call`, a call of its anchor, and where the match fails.
 
-    "" if nothing did: then the form matches, and its limits decided.
+    "" if the form matches: then a limit declined it.
     """
     pattern, anchor = form.pattern, anchor_of(form)
     spine = [sub for sub in call_patterns(pattern) if pattern_operator(sub) == anchor]
@@ -214,7 +214,7 @@ def _operands(pattern: dfp.CallPattern) -> Iterator[dfp.CallPattern]:
 
 
 def _as_asked(pattern: dfp.DFPattern, sub: dfp.CallPattern) -> dfp.DFPattern:
-    """A call of `pattern` with the attributes and the type that are asked of it there."""
+    """The call pattern `sub` together with the attribute and type patterns that `pattern` puts around it."""
     if isinstance(pattern, (dfp.AttrPattern, dfp.DataTypePattern)) and any(map(sub.same_as, outer_calls(pattern))):
         return pattern
     for part in _parts(pattern):
@@ -235,7 +235,7 @@ def _obstacle(parents: list[dfp.DFPattern], above: list[relay.Call]) -> str:
 
 
 def _difference(pattern: dfp.DFPattern, call: relay.Call) -> str:
-    """The first argument of `call`, or else the first attribute, that its pattern does not take."""
+    """The first argument of `call`, or else the first attribute, that does not match its pattern."""
     if isinstance(pattern, dfp.AttrPattern) and match(pattern.pattern, call) is not None:
         for name, value in pattern.attrs.items():
             found = _plain(call.attrs[name]) if call.attrs and name in call.attrs.keys() else "not there"  # noqa: SIM118

@@ -1,4 +1,4 @@
-"""A Relay module that is opened for a build: its regions as graphs, its host compiled."""
+"""A Relay module opened for a build: lowers its regions and compiles its host."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class RelayModel:
         return {graph.name: graph for graph in graphs}
 
     def compile_host(self, graphs: Mapping[str, Graph], place: Placer) -> CompiledHost:
-        """What TVM makes of main and of the operators that are left there."""
+        """Compile main, with the operators that stay on the host, with TVM."""
         return compile_module(self._mod, self.mod_name, graphs, place)
 
 

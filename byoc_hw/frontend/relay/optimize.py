@@ -1,6 +1,6 @@
-"""The hook `relay.ext.<name>.optimize`: NCHW regions are brought to NHWC.
+"""The hook `relay.ext.<name>.optimize`: converts NCHW regions to NHWC.
 
-TVM hands over each region as a module with one function `main`, before it is given its symbol.
+TVM calls it for each region, as a module with one function `main`, before the region has its symbol.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ DESIRED_LAYOUTS = {
 
 
 class NoNHWC(Unsupported):
-    """An NCHW region has something in it that cannot be brought to NHWC."""
+    """An NCHW region has an operator that cannot be converted to NHWC."""
 
 
 def optimize(mod: tvm.IRModule, compiler: str, why_no_plan: Planner) -> tvm.IRModule:
     """The module with its region in NHWC and its constants folded.
 
-    Layout changes inside the region cancel out; what is left at its borders and before a flatten
-    stays as `layout_transform` calls, which the lowering reads. `NoNHWC`, with operator and reason,
-    where something else is left over.
+    Layout changes inside the region cancel out. Those at its inputs and outputs and before a flatten
+    remain as `layout_transform` calls, which `lower_region` reads. Raises `NoNHWC`, with operator and
+    reason, where any other layout change remains.
     """
     if region_layout(mod["main"]) == "NHWC":
         return mod
@@ -69,7 +69,7 @@ def optimize(mod: tvm.IRModule, compiler: str, why_no_plan: Planner) -> tvm.IRMo
         graph.verify()
     except Unsupported as error:
         raise NoNHWC(str(error)) from error
-    for layer in graph.layers:  # the others were planned when they were matched
+    for layer in graph.layers:  # the other layers were planned when they were matched
         problem = why_no_plan(layer, current.accelerator) if isinstance(layer, Transpose) else None
         if problem is not None:
             raise NoNHWC(problem)
@@ -86,11 +86,11 @@ def _each_call(rebuild: Callable[[relay.Call, list[relay.Expr]], relay.Expr], na
     return apply
 
 
-# ---------------------------------------------------------------- composites back to operators
+# ---------------------------------------------------------------- inlining composites
 
 
 def _inlined(call: relay.Call, arguments: list[relay.Expr]) -> relay.Expr:
-    """The operators of a composite, with what layout conversion cannot carry over already changed."""
+    """The operators of a composite, with those replaced that layout conversion cannot convert."""
     body = without_composite(call, arguments)
     if not isinstance(call.op, relay.Function):
         return body
@@ -105,12 +105,12 @@ def _inlined(call: relay.Call, arguments: list[relay.Expr]) -> relay.Expr:
 
 
 def _padded(call: relay.Call, arguments: list[relay.Expr], padding: Padding) -> relay.Expr:
-    """The matched convolution with the matched pad's width as its own padding."""
+    """The matched convolution, with the pad folded into its own padding."""
     if operator_name(call) != "qnn.conv2d":
         return called_with(call, arguments)
     attrs = call.attrs
     conv = relay.qnn.op.conv2d(
-        arguments[0].args[0],  # what the pad pads
+        arguments[0].args[0],  # the input of the pad
         *arguments[1:],
         kernel_size=attrs.kernel_size,
         channels=attrs.channels,
@@ -138,7 +138,7 @@ def _tidied(call: relay.Call, arguments: list[relay.Expr]) -> relay.Expr:
     if name == "mean" and read.layout_of(call) == "NCHW":
         return _mean_over_nhwc(call, arguments[0])
     if name in _ELEMENTWISE and _operator_of(arguments[0]) == "layout_transform" and _per_tensor(call):
-        inner = arguments[0]  # behind the composite that this operator ends
+        inner = arguments[0]  # the layout_transform moves behind the composite that this operator ends
         return called_with(inner, [called_with(call, [inner.args[0], *arguments[1:]])])
     return called_with(call, arguments)
 
@@ -148,14 +148,14 @@ def _tidied_transform(call: relay.Call, inner: relay.Expr) -> relay.Expr:
     if _operator_of(inner) == "layout_transform" and str(inner.attrs.src_layout) == target:
         return inner.args[0]
     if _operator_of(inner) == "cast" and str(inner.attrs.dtype) == "int32":
-        # The cast that widens for an average belongs to its composite, behind the layout change.
+        # The widening cast of an average belongs to its composite: move it after the layout_transform.
         moved = relay.layout_transform(inner.args[0], source, target)
         return called_with(inner, [_tidied_transform(moved, inner.args[0])])
     return called_with(call, [inner])
 
 
 def _mean_over_nhwc(call: relay.Call, ifm: relay.Expr) -> relay.Expr:
-    """A mean over the height and width of a tensor that stayed in NCHW, taken over NHWC."""
+    """The same mean over NHWC, for a mean over height and width whose input stayed in NCHW."""
     to_nhwc = _tidied_transform(relay.layout_transform(ifm, "NCHW", "NHWC"), ifm)
     mean = relay.mean(to_nhwc, axis=(1, 2), keepdims=call.attrs.keepdims)
     mean = relay.Call(mean.op, mean.args, mean.attrs, mean.type_args, call.span)
@@ -167,14 +167,14 @@ def _operator_of(expr: relay.Expr) -> str:
 
 
 def _per_tensor(call: relay.Call) -> bool:
-    """Whether an element-wise operator treats every channel alike."""
+    """Whether an element-wise operator has per-tensor quantization."""
     return operator_name(call) != "qnn.requantize" or read.constant(call.args[1]).size == 1
 
 
 def _remembering(
     spans: dict[tuple[str, ...], tvm.ir.Span],
 ) -> Callable[[relay.Call, list[relay.Expr]], relay.Expr]:
-    """Notes each bias_add's span by the operator that it follows."""
+    """Records the span of each bias_add, by the operator that it follows."""
 
     def note(call: relay.Call, arguments: list[relay.Expr]) -> relay.Expr:
         if operator_name(call) in ("nn.bias_add", "add") and isinstance(call.args[0], relay.Call):
@@ -187,7 +187,7 @@ def _remembering(
 def _restoring(
     spans: dict[tuple[str, ...], tvm.ir.Span],
 ) -> Callable[[relay.Call, list[relay.Expr]], relay.Expr]:
-    """Gives the `add` that layout conversion made of a bias_add the span that it lost."""
+    """Restores the span of each bias_add, which layout conversion turns into an `add` without one."""
 
     def restore(call: relay.Call, arguments: list[relay.Expr]) -> relay.Expr:
         if operator_name(call) == "add" and not source_names(call.span) and isinstance(arguments[0], relay.Call):

@@ -1,4 +1,4 @@
-"""What became of each source operator, as plain data: read off the module before and after."""
+"""The outcome of each source operator as plain data, from the module before and after partitioning."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from byoc_hw.pattern import Outcome, Recorder, Rejection
 
 @dataclass
 class _Placed:
-    """Where the calls of one source operator ended."""
+    """Where the calls of one source operator were placed."""
 
     composites: list[str] = field(default_factory=list)
     regions: list[str] = field(default_factory=list)
@@ -27,7 +27,7 @@ class _Placed:
 def outcomes(
     operators: Iterable[SourceOperator], before: relay.Function, after: tvm.IRModule, recorder: Recorder
 ) -> tuple[Outcome, ...]:
-    """One outcome for each operator. `before` is `main` as the patterns met it."""
+    """One outcome for each operator. `before` is `main` as it was matched against the patterns."""
     placed = _placed(after)
     reasons = _Reasons(before, recorder)
     return tuple(_outcome(operator, placed.get(operator.name, _Placed()), reasons) for operator in operators)
@@ -83,7 +83,7 @@ class _Reasons:
                 self.calls.setdefault(name, []).append(call)
 
     def of(self, source: str, host: list[str]) -> tuple[tuple[Rejection, ...], tuple[str, ...]]:
-        """Rejections of the source operator, and its Relay operators that no pattern knows."""
+        """Rejections of the source operator, and its Relay operators that are in no pattern."""
         uncovered = tuple(dict.fromkeys(name for name in host if name not in self.covered))
         recorded = self.recorder.rejections.get(source)
         if recorded:
@@ -96,7 +96,7 @@ class _Reasons:
         return tuple(misses), uncovered
 
     def _company(self, operator: str) -> str:
-        """With which operators one is offloaded that no pattern is about."""
+        """For an operator that is no anchor: the anchors with which it is offloaded."""
         anchors = sorted(
             {
                 anchor_of(form)
@@ -107,7 +107,7 @@ class _Reasons:
         return f"{operator} is offloaded only together with {', '.join(anchors)}"
 
     def _near(self, call: relay.Call) -> list[Rejection]:
-        """How far each pattern about this call got; of a pattern's forms the most general counts."""
+        """The near miss of each pattern whose anchor is this operator, by the pattern's most general form."""
         misses: dict[str, str] = {}
         for pattern, form in self.forms:
             if anchor_of(form) == operator_name(call):

@@ -1,4 +1,4 @@
-"""Relay module in, partitioned Relay module out."""
+"""Partitions a Relay module: the passes, in order."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def partition(
     job = Session(accelerator, backend.why_no_plan, deny, numerics)
     try:
         partitioned = _partitioned(folded, mod_name, job)
-    except NoNHWC as error:  # of an NCHW region: then all of NCHW stays on the host, and the report says why
+    except NoNHWC as error:  # then all NCHW operators stay on the host, and the report says why
         job = replace(job, no_nchw=str(error), recorder=Recorder())
         partitioned = _partitioned(folded, mod_name, job)
     return Record(
@@ -70,7 +70,7 @@ def _partitioned(folded: tvm.IRModule, mod_name: str, job: Session) -> tvm.IRMod
 
 
 def prepare(mod: tvm.IRModule, params: Mapping[str, Any] | None) -> tvm.IRModule:
-    """The module with its weights bound and every operator named."""
+    """The module with its weights bound and a source name for every operator."""
     if params:
         bound = relay.build_module.bind_params_by_name(mod["main"], dict(params))
         mod = tvm.IRModule({**mod.functions, mod.get_global_var("main"): bound}, mod.type_definitions, attrs=mod.attrs)
@@ -78,11 +78,11 @@ def prepare(mod: tvm.IRModule, params: Mapping[str, Any] | None) -> tvm.IRModule
 
 
 def folding() -> list[tvm.transform.Pass]:
-    """What is done to every model, partitioned or not, before anything reads its constants."""
+    """The passes that run on every model, partitioned or not, before its constants are read."""
     return [
         relay.transform.FoldConstant(),
         relay.transform.InferType(),
-        ZeroDeadChannels(),  # after folding: it needs to see weights and scales as constants
+        ZeroDeadChannels(),  # after folding: weights and scales must be constants
         relay.transform.InferType(),
     ]
 
@@ -91,7 +91,7 @@ def partitioning(main: relay.Function, job: Session, mod_name: str) -> list[tvm.
     """The partitioning passes, in order, for a model whose function is `main`."""
     return [
         relay.transform.MergeComposite(entries(job, main)),
-        # Tuples stay outside: annotated, they become external functions that do nothing.
+        # Tuples are not annotated: they would become external functions that do nothing.
         relay.transform.AnnotateTarget(job.accelerator.name, include_non_call_ops=False),
         relay.transform.MergeCompilerRegions(),
         relay.transform.PartitionGraph(mod_name),  # runs relay.ext.<accelerator>.optimize on each region
@@ -100,7 +100,7 @@ def partitioning(main: relay.Function, job: Session, mod_name: str) -> list[tvm.
 
 
 def _without_idle_regions(mod: tvm.IRModule) -> tvm.IRModule:
-    """Regions of nothing but reshapes go back to the host: there a reshape costs nothing, and no call."""
+    """Moves regions that hold only reshapes back to the host, where a reshape needs neither work nor a call."""
     idle = {
         variable: function
         for variable, function in regions(mod).items()
@@ -113,7 +113,7 @@ def _without_idle_regions(mod: tvm.IRModule) -> tvm.IRModule:
     return relay.transform.InferType()(inline_regions(mod, idle)) if idle else mod
 
 
-# ---------------------------------------------------------------- bad input
+# ---------------------------------------------------------------- input checks
 
 
 def _check_arguments(mod: object, mod_name: str, accelerator: object, numerics: str) -> None:

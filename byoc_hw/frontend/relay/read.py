@@ -1,6 +1,6 @@
-"""Reading Relay calls into the descriptors: what pattern files and the lowering share.
+"""Reads Relay calls into layer fields: shared by the pattern files and the lowering.
 
-Shapes come out in the layout of `graph.py` (activations NHWC, weights OHWI) whatever the model's.
+Shapes are in the layout of `graph.py` (activations NHWC, weights OHWI), whatever the model's layout.
 """
 
 from __future__ import annotations
@@ -69,14 +69,14 @@ def activation(expr: relay.Expr, name: str, layout: str = "", quantization: Quan
 
 
 def to_nhwc(layout: str) -> tuple[int, ...]:
-    """The axes that bring a layout to NHWC."""
-    if layout not in ("NHWC", "NCHW"):  # the layouts that the optimize hook knows its way between
+    """The axes of a transpose from a layout to NHWC."""
+    if layout not in ("NHWC", "NCHW"):  # the layouts that the optimize hook converts between
         raise NotALayer("data layout is NHWC or NCHW", layout)
     return tuple(layout.index(letter) for letter in "NHWC")
 
 
 def layout_of(call: relay.Call) -> str:
-    """NCHW for an operator that works in it, else NHWC."""
+    """NCHW for an operator in NCHW, else NHWC."""
     if operator_name(call) == "mean":
         return "NCHW" if _mean_axes(call) == [2, 3] else "NHWC"
     keys = call.attrs.keys() if call.attrs is not None else ()
@@ -97,7 +97,7 @@ def _one(what: str, values: Array) -> float:
 
 
 def accumulator(requantize: relay.Call, channel_axis: int) -> Quantization:
-    """The int32 sum's quantization, as requantize states it: one scale or one for each channel."""
+    """The quantization of the int32 sum, as requantize states it: per tensor or per channel."""
     total, scale, zero_point, _, _ = requantize.args
     if str(total.checked_type.dtype) != "int32":
         raise NotALayer("sums are int32", total.checked_type.dtype)
@@ -114,7 +114,7 @@ def accumulator(requantize: relay.Call, channel_axis: int) -> Quantization:
 
 
 def requantize_output(requantize: relay.Call) -> Quantization:
-    """The quantization of a requantize's output; `NotALayer` for arithmetic that is not the golden semantics'."""
+    """The quantization of a requantize's output; `NotALayer` for other arithmetic than the golden semantics."""
     rounding, compute_dtype = str(requantize.attrs.rounding), str(requantize.attrs.compute_dtype)
     if rounding not in ("None", "UPWARD"):
         raise NotALayer("requantize rounds UPWARD", rounding)
@@ -142,7 +142,7 @@ def bias(match: Match, name: str, channel_axis: int) -> Tensor | None:
 
 
 def clip_range(match: Match) -> Pair:
-    """The range that a match's clip allows within int8, or all of int8; of an empty range the minimum, as TVM."""
+    """The range of a match's clip within int8, all of int8 without one; for an empty range its minimum, as in TVM."""
     clip = match.get("clip")
     if clip is None:
         return -128, 127
@@ -191,7 +191,7 @@ def reshaped(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
     return replace(tensor, shape=shape)
 
 
-# ---------------------------------------------------------------- two tensors, element by element
+# ---------------------------------------------------------------- element-wise layers of two tensors
 
 
 def pairwise(match: Match, call: relay.Call) -> dict[str, Any]:
@@ -247,7 +247,7 @@ def global_pool2d(match: Match, pool: relay.Call) -> Pool2d:
 
 
 def mean_layout(mean: relay.Call) -> str:
-    """The layout, NHWC or NCHW, whose height and width a mean goes over."""
+    """The layout, NHWC or NCHW, in which the axes of a mean are height and width."""
     rank, axes = len(shape_of(mean.args[0])), _mean_axes(mean)
     if rank != 4 or axes not in ([1, 2], [2, 3]):
         raise NotALayer("mean goes over height and width of a 4-D tensor", f"axes {axes} of {rank}")

@@ -15,12 +15,12 @@ MODULE_ATTRIBUTE = "byoc_hw"
 ACCELERATOR_ATTRIBUTE = "byoc_hw_accelerator"
 NUMERICS_ATTRIBUTE = "byoc_hw_numerics"
 PLANNED_ATTRIBUTE = "byoc_hw_planned"
-"""Of a region that is planned already: TVM needs no source for it."""
+"""Marks a region that is planned already, for which the codegen returns no source."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """Accelerator (by digest and label), numerics, mod_name, and what became of each operator."""
+    """Accelerator (by digest and label), numerics, mod_name, and the outcome of each operator."""
 
     accelerator: str
     compiler: str
@@ -30,7 +30,7 @@ class Record:
     outcomes: tuple[Outcome, ...]
 
     def attach(self, mod: tvm.IRModule) -> tvm.IRModule:
-        """The module with this record; regions name accelerator and numerics too, for the codegen."""
+        """The module with this record; accelerator and numerics also as attributes of each region, for the codegen."""
         mod = mod.with_attr(MODULE_ATTRIBUTE, tvm.runtime.String(json.dumps(asdict(self))))
         for variable, function in regions(mod).items():
             marks = {ACCELERATOR_ATTRIBUTE: self.accelerator, NUMERICS_ATTRIBUTE: self.numerics}
@@ -43,7 +43,7 @@ class Record:
 def record_of(mod: tvm.IRModule) -> Record | None:
     """The record of a partitioned module; None for a module that `partition_for_hwlib` has not made.
 
-    `InvalidInput` where a region follows other numerics than the module says: it is of another module.
+    Raises `InvalidInput` where a region records other numerics than the module: it comes from another module.
     """
     text = mod.attrs[MODULE_ATTRIBUTE] if mod.attrs and MODULE_ATTRIBUTE in mod.attrs else None
     if text is None:
@@ -80,7 +80,7 @@ def marked(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def numerics_of(region: relay.Function) -> str:
-    """The numerics that a region records; TVM's own where it has none, as a function that is not ours."""
+    """The numerics that a region records; "relay" for an external function without a record."""
     return str(region.attrs[NUMERICS_ATTRIBUTE]) if NUMERICS_ATTRIBUTE in region.attrs else "relay"
 
 

@@ -1,6 +1,6 @@
-"""TVM's own answer: the golden semantics, compiled with LLVM for the machine that this runs on.
+"""TVM's own results: the golden semantics, compiled with LLVM for this machine.
 
-Every comparison of the project is made against this.
+All bit-exact comparisons are against these results.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from byoc_hw.frontend.relay.record import regions
 from byoc_hw.frontend.relay.serial import serial
 from byoc_hw.tensor import Array
 
-# The wheel's bare `llvm` may mean another processor; a named one may fuse float operations.
+# Plain `llvm` may default to another processor; with -mcpu, LLVM may fuse float operations.
 _TARGET = "llvm -mtriple=x86_64-unknown-linux-gnu"
 
 
 class Reference:
-    """A module as TVM itself compiles and runs it on this machine."""
+    """A module compiled and run by TVM itself on this machine."""
 
     @serial
     def __init__(self, mod: tvm.IRModule, params: Mapping[str, Any] | None = None, *, layers: bool = False) -> None:
-        """Compile; with `layers`, a partitioned module shows the output of every offloaded layer too."""
+        """Compile; with `layers`, a partitioned module also returns the output of every offloaded layer."""
         self.layer_names: list[str] = []
         if layers:
             mod, self.layer_names = _with_layers(mod)
@@ -57,7 +57,7 @@ class Reference:
 
 
 def _with_layers(mod: tvm.IRModule) -> tuple[tvm.IRModule, list[str]]:
-    """One function without regions, whose outputs are the module's and then every layer's."""
+    """The module without regions; its outputs are those of the model, then those of every layer."""
     values: dict[str, relay.Expr] = {}
     functions = {variable.name_hint: function for variable, function in regions(mod).items()}
 

@@ -1,6 +1,7 @@
-"""One thread at a time: TVM's function registry and its autotuning scope are shared by all threads of a process.
+"""A lock around TVM: its function registry and autotuning scope are global to the process.
 
-Everything that makes TVM work goes through `serial`. Planning, writing and running a project do not.
+Every function that calls TVM's compiler is decorated with `serial`. Planning, writing and running a project need
+no lock.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _TVM = threading.RLock()
 
 
 def serial(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
-    """The function, called by one thread at a time. It may call others of this kind."""
+    """Makes threads take turns to call the function. The lock is reentrant."""
 
     @functools.wraps(function)
     def alone(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:

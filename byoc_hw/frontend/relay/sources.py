@@ -1,4 +1,4 @@
-"""Source operators: the names that the model file gave, carried by Relay spans."""
+"""Source operators: the names from the model file, kept in Relay spans."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def source_names(span: object) -> tuple[str, ...]:
 
 
 def operator_name(call: relay.Call) -> str:
-    """The name of the operator that a call applies; a region's symbol or `function` for the others."""
+    """The name of a call's operator; for other callees the region's symbol, or `function`."""
     if isinstance(call.op, tvm.ir.Op):
         return str(call.op.name)
     if isinstance(call.op, relay.GlobalVar):
@@ -44,7 +44,7 @@ def _span(name: str) -> tvm.ir.Span:
 
 @relay.transform.function_pass(opt_level=0, name="byoc_hw.NameSources")
 class NameSources:
-    """Name every operator: models written by hand have no spans, imported ones keep theirs."""
+    """Give every operator without a span a source name. Models built by hand have no spans."""
 
     def transform_function(
         self, function: relay.Function, mod: tvm.IRModule, context: tvm.transform.PassContext

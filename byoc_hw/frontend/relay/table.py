@@ -1,4 +1,4 @@
-"""The live pattern table as TVM sees it: entries of (composite name, pattern, check)."""
+"""The live pattern table in TVM's form: entries of (composite name, pattern, check)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Planner = Callable[[Layer, Accelerator], str | None]
 
 @functools.cache
 def load_patterns() -> None:
-    """Import every module of `byoc_hw.patterns`, and what installed packages bring; each registers itself."""
+    """Import all modules of `byoc_hw.patterns` and the entry points of installed packages; each registers itself."""
     folder = importlib.import_module("byoc_hw.patterns")
     for module in sorted(info.name for info in pkgutil.iter_modules(folder.__path__)):
         importlib.import_module(f"{folder.__name__}.{module}")
@@ -45,8 +45,8 @@ def load_patterns() -> None:
 def ordered_forms() -> tuple[tuple[Pattern, Form], ...]:
     """Every form of every pattern, the more specific before the more general.
 
-    More operators are more specific. Of two patterns over the same operators neither is, so one of
-    them declares that it is `before` the other; `PatternError` if none does.
+    A form with more operators is more specific. Of two patterns over the same operators, one must
+    declare that it is `before` the other; raises `PatternError` if none does.
     """
     load_patterns()
     return _in_order(patterns())
@@ -83,9 +83,9 @@ def _operators(form: Form) -> tuple[str, ...]:
 
 
 def entries(session: Session, function: relay.Function | None = None) -> list[Entry]:
-    """The table for one partitioning; what its checks decline goes to the session's recorder.
+    """The table for one partitioning; its checks report rejections to the session's recorder.
 
-    For one function without the forms that cannot match in it: TVM walks the function for each entry.
+    With a `function`, leaves out forms that cannot match in it: TVM traverses the function once per entry.
     """
     there = None if function is None else {operator_name(call) for call in calls_in_order(function)}
     return [
@@ -147,7 +147,7 @@ def parse_composite(composite: str, body: relay.Expr) -> tuple[Layer, Match] | N
 
 
 class LivePatternTable(Sequence[Entry]):
-    """The table of one compiler, evaluated at each use: a pattern registered later takes part."""
+    """The table of one compiler, evaluated at each use: it includes patterns that are registered later."""
 
     def __init__(self, compiler: str, why_no_plan: Planner) -> None:
         self.compiler, self.why_no_plan = compiler, why_no_plan
@@ -179,6 +179,6 @@ def pattern_table(compiler: str = "hwlib") -> LivePatternTable:
 
 
 def register_table(compiler: str, why_no_plan: Planner) -> None:
-    """Make the table known to TVM under a compiler name."""
+    """Register the table with TVM under a compiler name."""
     if get_pattern_table(compiler) is None:
         register_pattern_table(compiler, lambda: LivePatternTable(compiler, why_no_plan))

@@ -76,7 +76,7 @@ typedef struct {
 /* scale(value) = value * 2^left * multiplier / 2^right, rounded (>> is an arithmetic shift):
  * HWLIB_ROUND_UPWARD
  *   v = (int64_t)value * 2^left * multiplier;  (v + 2^(right - 1)) >> right
- *   v wraps in 64 bits; the result is clamped as it is, without a detour through 32 bits.
+ *   v wraps in 64 bits; the 64-bit result is clamped, without truncation to 32 bits before.
  * HWLIB_ROUND_TFLITE
  *   u = (int32_t)(value * 2^left), which wraps
  *   h = ((int64_t)u * multiplier + 2^30) >> 31
@@ -260,7 +260,7 @@ hwlib_status_t hwlib_hal_copy_2d(hwlib_place_t target, uint32_t target_stride, h
  * be started at once, finds it, and so are the bytes of all copies that were started before it.
  *   called     once or never for a token, in any order
  *   blocks     until then
- *   errors     TOKEN (not in flight), and whatever befell the copy since its start */
+ *   errors     TOKEN (not in flight), and any failure of the copy since its start */
 hwlib_status_t hwlib_hal_copy_wait(hwlib_token_t token);
 
 /* Start a job on a tile, all of it in local memory.

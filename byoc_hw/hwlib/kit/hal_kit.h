@@ -9,11 +9,11 @@
 
 #include <stdint.h>
 
-/* Prints one line, without a line end in it. Called before each check too, so that the last line of a HAL that
- * hangs says where: make it visible at once. */
+/* Prints one line; the text has no line end. Also called before each check, so that the last line shows where a
+ * HAL hangs: flush the output. */
 void hal_kit_print(const char *line);
 
-/* Runs all checks; how many failed. */
+/* Runs all checks; returns the number of failures. */
 uint32_t hal_kit_run(void);
 
 #endif

@@ -47,8 +47,8 @@ static hwlib_status_t start(const copy_t *copy, uint8_t *image, hwlib_token_t *t
   return hwlib_hal_copy_2d(target, target_stride, source, source_stride, rows->bytes, rows->rows, token);
 }
 
-/* One copy between a window that is known and an image that is known: afterwards the target is as it was
- * but for the rows. */
+/* One copy between a window and an image with known contents: it must change nothing in the target but the
+ * copied rows. */
 static int run(const copy_t *copy)
 {
   const char *function = copy->is_2d ? COPY_2D : COPY_1D;
@@ -75,7 +75,7 @@ static int run(const copy_t *copy)
          kit_compare(function, kit_expected, KIT_WINDOW);
 }
 
-/* At the start of the memory, behind other bytes, and so that the last byte is the memory's last. */
+/* At the start of the memory, at an offset, and at the end of the memory. */
 static int run_at_all_places(copy_t copy)
 {
   uint32_t span = (copy.rows.rows - 1) * copy.rows.local_stride + copy.rows.bytes;
@@ -260,14 +260,14 @@ static void check_many(void)
   kit_end();
 }
 
-/* In, out, and in again: each copy moves what the one before it brought. */
+/* In, out, and in again: each copy reads what the one before it has written. */
 static void check_chain(void)
 {
   hwlib_token_t token = 0;
   hwlib_place_t first = kit_local(&kit_memories[0], 0), second = kit_local(&kit_memories[1], 0);
   kit_begin(COPY_1D, "", "moves what the copy before it brought, without a wait in between");
   kit_fill(kit_before, KIT_WINDOW);
-  memset(kit_expected, 0, KIT_WINDOW); /* between the memories */
+  memset(kit_expected, 0, KIT_WINDOW); /* the buffer in main memory between the two local ones */
   if (kit_ok(COPY_1D, hwlib_hal_copy_1d(first, kit_main(kit_before), KIT_WINDOW, &token)) &&
       kit_ok(COPY_1D, hwlib_hal_copy_1d(kit_main(kit_expected), first, KIT_WINDOW, &token)) &&
       kit_ok(COPY_1D, hwlib_hal_copy_1d(second, kit_main(kit_expected), KIT_WINDOW, &token)) &&
@@ -277,7 +277,7 @@ static void check_chain(void)
   kit_end();
 }
 
-/* A copy that is still reading its source brings in what is written there after the wait. */
+/* If the wait returns early, the copy reads bytes that are written to its source after the wait. */
 static void check_source_is_free(void)
 {
   hwlib_token_t token = 0;
@@ -287,7 +287,7 @@ static void check_source_is_free(void)
   int fine = kit_ok(COPY_1D, hwlib_hal_copy_1d(kit_local(&kit_memories[0], 0), kit_main(kit_before), KIT_WINDOW,
                                                &token)) &&
              kit_ok(COPY_WAIT, hwlib_hal_copy_wait(token));
-  for (uint32_t i = KIT_WINDOW; i > 0; --i) { /* the last byte, which is read last, first */
+  for (uint32_t i = KIT_WINDOW; i > 0; --i) { /* from the last byte, which the copy reads last */
     kit_before[i - 1] = (uint8_t)~kit_before[i - 1];
   }
   if (fine && kit_fetch(&kit_memories[0], 0, kit_got, KIT_WINDOW) && !kit_equal(kit_expected, kit_got, KIT_WINDOW)) {

@@ -1,5 +1,5 @@
-/* hwlib_hal_job_start: element-wise kinds (add, mul), and what they are to compute: the formulas of hwlib_hal.h, as
- * kit_scale.c. */
+/* hwlib_hal_job_start: element-wise kinds (add, mul), with their expected results from the formulas of hwlib_hal.h,
+ * as in kit_scale.c. */
 #include "kit_internal.h"
 
 static const hwlib_scale_t identity = {1 << 30, 1, 31};
@@ -26,7 +26,7 @@ static void fill(const hwlib_tile_t *tile)
   }
 }
 
-/* How many elements: around what an array of rows may do at a time, and many. */
+/* Numbers of elements: around those that an array may process at a time, and many. */
 static const struct {
   uint32_t count;
   const char *what;
@@ -54,7 +54,7 @@ kit_addition_t kit_addition(unsigned rounding, uint32_t count)
                 .act_max = 127},
       .tile = run_of_elements(count),
   };
-  if (rounding == HWLIB_ROUND_TFLITE) { /* inputs shifted left by 20, as its kernels do */
+  if (rounding == HWLIB_ROUND_TFLITE) { /* inputs shifted left by 20, as in TFLite's kernels */
     addition.layer.ifm_scale = (hwlib_scale_t){1073741824, 20, 31};
     addition.layer.ifm2_scale = (hwlib_scale_t){1288490189, 20, 32};
     addition.layer.sum_scale = (hwlib_scale_t){1431655765, 0, 50};
@@ -117,7 +117,7 @@ static void check_additions(unsigned rounding)
   addition.layer.act_max = 35;
   check_addition("act_max", &addition);
 
-  /* Halves of both signs: x / 2 of each value, then the sum of it and 0. */
+  /* Halves of both signs: x / 2 of each value, then its sum with 0. */
   addition = kit_addition(rounding, 256);
   addition.layer.ifm_zero_point = 0;
   addition.layer.ofm_zero_point = 0;
@@ -163,7 +163,7 @@ static void expect_multiplication(const hwlib_mul_t *layer, const hwlib_tile_t *
   }
 }
 
-/* The images are filled. */
+/* Expects filled images. */
 static void check_filled(const char *what, const multiplication_t *by)
 {
   kit_expect_unchanged();
@@ -198,7 +198,7 @@ static void check_multiplications(unsigned rounding)
   by.layer.ifm2_zero_point = 127;
   by.layer.ofm_zero_point = -128;
   check_multiplication("zero points at the rails", &by);
-  by.layer.ifm_zero_point = 127; /* products above 0, which the one before has none of */
+  by.layer.ifm_zero_point = 127; /* products above 0, which the case before lacks */
   check_multiplication("zero points at the upper rail", &by);
   by.layer.ofm_zero_point = 127;
   by.layer.ifm2_zero_point = -128;

@@ -1,9 +1,9 @@
-/* What jobs of the kinds with a window are to compute: the formulas of hwlib_hal.h, as kit_scale.c. */
+/* Expected results of layers with a window, from the formulas of hwlib_hal.h, as in kit_scale.c. */
 #include "kit_internal.h"
 
 #include <string.h>
 
-/* The value of an activation, or `padding` outside the rows and columns that are there. */
+/* The value of an activation, or `padding` outside the tile's rows and columns. */
 static int32_t activation(const hwlib_tile_t *tile, int64_t row, int64_t column, uint32_t channel, int32_t padding)
 {
   if (row < 0 || row >= tile->ifm_h || column < 0 || column >= tile->ifm_w) {

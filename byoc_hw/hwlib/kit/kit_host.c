@@ -1,4 +1,4 @@
-/* The kit as a program of a machine with stdio. */
+/* The kit as a program for a machine with stdio. */
 #include "hal_kit.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* What the files of the kit share, from the lowest to the highest: a file calls only those before it. */
+/* Declarations shared by the files of the kit, in order of dependency: a file calls only those before it. */
 #ifndef KIT_INTERNAL_H
 #define KIT_INTERNAL_H
 
@@ -23,19 +23,19 @@ typedef struct {
 enum { KIT_MEMORIES = 2 };
 extern const kit_memory_t kit_memories[KIT_MEMORIES];
 
-/* Where windows begin: at the start of their memory, or so that they end with it. */
+/* Where windows lie: at the start or at the end of their memory. */
 enum { KIT_AT_START, KIT_AT_END, KIT_PLACES };
 uint32_t kit_base(const kit_memory_t *memory, unsigned place);
 
 /* Images of windows in main memory. */
-extern uint8_t kit_before[KIT_WINDOW];   /* what is there before the check */
-extern uint8_t kit_expected[KIT_WINDOW]; /* what is to be there after it */
-extern uint8_t kit_got[KIT_WINDOW];      /* what is there */
+extern uint8_t kit_before[KIT_WINDOW];   /* contents before the check */
+extern uint8_t kit_expected[KIT_WINDOW]; /* expected contents after it */
+extern uint8_t kit_got[KIT_WINDOW];      /* actual contents after it */
 extern uint8_t kit_weights[KIT_WINDOW];  /* weights and parameters of a job */
 
 /* ---------------------------------------------------------------- kit_report.c */
 
-/* All checks: reset, the checks, how many failed, and a line that says so. */
+/* A run: reset, the checks, then a summary line; returns the number of failures. */
 void kit_report_reset(void);
 uint32_t kit_failures(void);
 void kit_summary(void);
@@ -62,39 +62,39 @@ int kit_equal(const uint8_t *one, const uint8_t *other, uint32_t count);
 hwlib_place_t kit_local(const kit_memory_t *memory, uint32_t address);
 hwlib_place_t kit_main(const void *pointer);
 
-/* A copy that is waited for; whether both calls returned HWLIB_OK. */
+/* A copy and its wait; returns whether both returned HWLIB_OK. */
 int kit_load(const kit_memory_t *memory, uint32_t address, const uint8_t *bytes, uint32_t count);
 int kit_fetch(const kit_memory_t *memory, uint32_t address, uint8_t *bytes, uint32_t count);
 
-/* Compares kit_got, which a copy that was waited for has just written, with what is expected. Blames the
- * function, or hwlib_hal_copy_wait if the right bytes come after a while. */
+/* Compares kit_got, which a completed copy has written, with the expected bytes. Reports a failure of the
+ * function, or of hwlib_hal_copy_wait if the right bytes arrive later. */
 int kit_compare(const char *function, const uint8_t *expected, uint32_t count);
 
-/* Gives the engines every occasion to end what they should have ended before. */
+/* Gives the engines time to end operations whose waits have returned too early. */
 void kit_settle(void);
 
 /* ---------------------------------------------------------------- kit_job.c */
 
 int kit_has_kind(unsigned kind);
 int kit_has_rounding(unsigned rounding);
-unsigned kit_some_rounding(void); /* one that it has, for checks that are not about rounding */
+unsigned kit_some_rounding(void); /* a supported one, for checks that are not about rounding */
 int kit_strides_have(uint32_t strides, unsigned stride);
 
-/* A check of jobs fills kit_before and kit_weights, and says what it expects: kit_expected as kit_before, and then
- * what each job changes (kit_expect_conv2d and so on). A tile's addresses are offsets into the images. */
+/* A check of jobs fills kit_before and kit_weights. kit_expected starts as a copy of kit_before; kit_expect_conv2d
+ * and so on add the results of each job. A tile's addresses are offsets into the images. */
 void kit_expect_unchanged(void);
 
-/* kit_before and kit_weights to local memory; then any number of jobs on them, the window compared byte for byte
- * with kit_expected after each. */
+/* Load kit_before and kit_weights to local memory; then run any number of jobs on them, and compare the window with
+ * kit_expected after each. */
 int kit_load_window(unsigned place);
 int kit_run_job(const hwlib_layer_t *layer, const hwlib_tile_t *tile, unsigned place);
 
-/* Compares the window at `address`. Where bytes are wrong and become right after a while, a wait is to blame: that
- * for the copy out, for the job, or, if only the job's repetition gives them, that for the copy in. `repeat` is NULL
- * where there is no single job to repeat. */
+/* Compares the window at `address`. If wrong bytes become right after a while, a wait has returned too early: that
+ * of the copy out or of the job, or, if only repeating the job gives the right bytes, that of the copy in. `repeat`
+ * is NULL where there is no single job to repeat. */
 int kit_compare_window(uint32_t address, const hwlib_layer_t *layer, const hwlib_tile_t *repeat);
 
-/* A check that runs one job at both ends of the memories, when all images are filled. */
+/* A check that runs one job at both ends of the memories. Expects filled images. */
 void kit_check_job(const char *subject, const char *what, const hwlib_layer_t *layer, const hwlib_tile_t *tile);
 
 /* ---------------------------------------------------------------- kit_scale.c */
@@ -117,7 +117,7 @@ uint32_t kit_filter_bytes(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile)
 
 /* ---------------------------------------------------------------- kit_windows.c */
 
-/* What a kind with a window may ask for; sets are masks. */
+/* The limits of a kind with a window; sets are masks. */
 typedef struct {
   uint32_t kernel_h, kernel_w, strides, weight_bits;
 } kit_limits_t;

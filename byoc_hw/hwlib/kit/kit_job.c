@@ -44,7 +44,7 @@ static int start_and_wait(const hwlib_layer_t *layer, const hwlib_tile_t *tile)
   hwlib_token_t token = 0;
   hwlib_job_t job = {layer, tile};
   hwlib_status_t status = hwlib_hal_job_start(&job, &token);
-  memset(&job, 0, sizeof job); /* it may be gone as soon as the job was started */
+  memset(&job, 0, sizeof job); /* the HAL may not read it after job_start returns */
   return kit_ok(JOB_START, status) && kit_ok(JOB_WAIT, hwlib_hal_job_wait(token));
 }
 

@@ -1,4 +1,4 @@
-/* hwlib_hal_job_wait, by additions. */
+/* hwlib_hal_job_wait, tested with additions. */
 #include "kit_internal.h"
 
 #define COPY_WAIT "hwlib_hal_copy_wait"
@@ -12,7 +12,7 @@ typedef struct {
   hwlib_token_t tokens[JOBS];
 } jobs_t;
 
-/* Starts additions of the window's first half, each with a part of the second half for its output. */
+/* Starts additions of the window's first half, each with its output in a part of the second half. */
 static int start_jobs(jobs_t *jobs)
 {
   kit_fill(kit_before, KIT_WINDOW);
@@ -90,8 +90,8 @@ static void check_many(void)
   kit_end();
 }
 
-/* The DMA does its copies in order, so that a copy out of what came in proves nothing: a job that reads the last
- * bytes to come does. */
+/* The DMA runs copies in order, so copying the data out again cannot show that a wait returned early. A job that
+ * reads the last bytes can. */
 static void check_inward_for_a_job(void)
 {
   kit_addition_t addition = kit_addition(kit_some_rounding(), 16);

@@ -1,5 +1,5 @@
-/* Error returns, of a HAL that says that it checks (HAL_KIT_REFUSALS): whatever the accelerator cannot do comes
- * back as a status other than 0, at once or from the wait, and the next job runs. */
+/* Error returns, for a HAL that checks its arguments (HAL_KIT_REFUSALS): whatever the accelerator cannot do returns
+ * a status other than 0, at once or from the wait, and the next job runs. */
 #include "kit_internal.h"
 
 #include <string.h>

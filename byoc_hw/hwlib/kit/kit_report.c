@@ -1,4 +1,4 @@
-/* Lines of text: what is checked, what came out. */
+/* The report: lines of text for checks and their results. */
 #include "kit_internal.h"
 
 enum { LINE = 240 };
@@ -77,7 +77,7 @@ void kit_skip(const char *function, const char *what)
   print();
 }
 
-/* Begins a line about the first failure of a check; whether it is the first. */
+/* Begins a line for the first failure of a check; returns whether this is the first. */
 static int begin_failure(const char *function)
 {
   if (report.failed) {

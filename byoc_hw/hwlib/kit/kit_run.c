@@ -1,7 +1,7 @@
-/* All checks, in an order in which none needs what was not checked before. */
+/* All checks, ordered so that each relies only on functions that were checked before. */
 #include "kit_internal.h"
 
-/* Later checks load and fetch with what the earlier ones check: after a failure they would say nothing. */
+/* Later checks use the functions of the earlier ones: after a failure their results would mean nothing. */
 static int sound(const char *what)
 {
   if (kit_failures() != 0) {

@@ -1,4 +1,4 @@
-/* From a sum to an output: the formulas of hwlib_hal.h, word for word and as slow as that is. */
+/* From a sum to an output: a direct transcription of the formulas of hwlib_hal.h, without optimization. */
 #include "kit_internal.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* hwlib_hal_job_start: softmax, and what it is to compute: the formulas of hwlib_hal.h, as kit_scale.c. */
+/* hwlib_hal_job_start: softmax, with its expected results from the formulas of hwlib_hal.h, as in kit_scale.c. */
 #include "kit_internal.h"
 
 static int64_t times(int64_t x, int64_t y) { return kit_shift(x * y + ((int64_t)1 << 30), 31); }

@@ -3,15 +3,15 @@
 
 #include <string.h>
 
-/* What a case asks for; where the accelerator has less, it gets what the accelerator has. */
+/* A case. Values beyond the limits of the accelerator are reduced to them. */
 typedef struct {
   const char *what;
   uint8_t kernel_h, kernel_w, stride_h, stride_w;
   uint8_t pad[4]; /* top, left, bottom, right */
   uint8_t ifm_h, ifm_w, ifm_c, ofm_c;
   int8_t ifm_zero_point, weight_zero_point, ofm_zero_point, act_min, act_max;
-  uint8_t row_gap, pixel_gap, offset; /* bytes between rows and pixels, and before the first */
-  uint8_t windowed;                   /* says nothing of a dense layer */
+  uint8_t row_gap, pixel_gap, offset; /* gap bytes between rows and between pixels, and before the first */
+  uint8_t windowed;                   /* about the window: not for dense layers */
 } case_t;
 
 kit_limits_t kit_limits(unsigned kind)
@@ -33,7 +33,7 @@ kit_limits_t kit_limits(unsigned kind)
 enum {
   ROWS = HAL_KIT_ARRAY_ROWS < 100 ? HAL_KIT_ARRAY_ROWS : 100,
   COLUMNS = HAL_KIT_ARRAY_COLUMNS < 100 ? HAL_KIT_ARRAY_COLUMNS : 100,
-  LARGEST = 56, /* of a kernel that a window holds: what is larger is checked with this */
+  LARGEST = 56, /* largest kernel that fits the window: larger limits are checked with this */
 };
 
 #define FULL .act_min = -128, .act_max = 127
@@ -86,7 +86,7 @@ uint8_t kit_widest_weights(unsigned kind)
   return bits;
 }
 
-/* The case as this kind can have it. */
+/* The case, reduced to the limits of this kind. */
 static case_t adapted(const case_t *wanted, unsigned kind)
 {
   kit_limits_t limits = kit_limits(kind);
@@ -161,8 +161,8 @@ static hwlib_conv2d_t conv2d_of(const case_t *from, unsigned kind, unsigned roun
   };
 }
 
-/* A bias with the folded zero points, and a scale that spreads the outputs over their range; channels differ in
- * all of it. */
+/* A bias with the folded zero points, and a scale that spreads the outputs over their range; both differ by
+ * channel. */
 static hwlib_params_t params_of(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile, uint32_t k)
 {
   uint32_t values = kit_filter_values(layer, tile), spread = 2u * layer->weight_bits - 2u;
@@ -170,7 +170,7 @@ static hwlib_params_t params_of(const hwlib_conv2d_t *layer, const hwlib_tile_t 
   for (uint32_t i = 0; i < values; ++i) {
     bias -= layer->ifm_zero_point * (kit_weight(layer, tile, k, i) - layer->weight_zero_point);
   }
-  for (uint32_t rest = values; rest > 1; rest /= 2) { /* sums grow with the root of the values */
+  for (uint32_t rest = values; rest > 1; rest /= 2) { /* sums grow with the square root of the number of values */
     spread += 1;
   }
   uint8_t left = (uint8_t)(k % 3);
@@ -230,13 +230,13 @@ static void check_weight_bits(unsigned kind, unsigned rounding, unsigned bits)
   check_convolution(&from, kind, rounding, bits);
 }
 
-/* Scales of one pixel with a sum that is its input: left, right and multiplier at their limits, and halves. */
+/* Scaling alone, with sums that equal the input: left, right and multiplier at their limits, and halves. */
 static void check_scales(unsigned kind, unsigned rounding)
 {
   static const struct {
     const char *what;
     hwlib_scale_t scale;
-    int8_t from; /* the least input */
+    int8_t from; /* the smallest input */
     uint8_t count;
     int8_t only; /* a rounding, or -1 */
   } scales[] = {
@@ -287,7 +287,7 @@ static void check_wrap(unsigned kind, unsigned rounding)
   check_job(from.what, &layer, &tile);
 }
 
-/* Input channels in slices: the first starts from the bias, those between carry their sums, the last scales. */
+/* Input channels in slices: the first starts from the bias, the middle ones pass sums on, the last scales. */
 static void check_slices(unsigned kind, unsigned rounding, unsigned bits)
 {
   static const uint8_t flags[] = {HWLIB_TILE_FIRST, 0, HWLIB_TILE_LAST};
@@ -390,7 +390,7 @@ static void check_strides(unsigned kind, unsigned rounding, unsigned bits)
   uint8_t least = kit_least_stride(kind);
   for (uint8_t stride = 1; stride < 32; ++stride) {
     if (kit_strides_have(limits.strides, stride)) {
-      uint8_t size = (uint8_t)(stride + 4); /* the last column or row may be left over */
+      uint8_t size = (uint8_t)(stride + 4); /* the window may not reach the last column or row */
       const case_t both = {"every stride, both ways", 3, 3, stride, stride, {1, 0, 1, 0}, size, size, 3, 2, FULL};
       const case_t down = {"every stride downwards", 3, 3, stride, least, {0}, size, 5, 3, 2, FULL};
       const case_t across = {"every stride across", 3, 3, least, stride, {0}, 5, size, 3, 2, FULL};

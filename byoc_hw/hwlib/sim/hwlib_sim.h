@@ -30,8 +30,8 @@ void hwlib_sim_reset(void);
 /* Cycles until the last engine ends all that was started since the reset. */
 uint64_t hwlib_sim_cycles(void);
 
-/* The clock of an end-to-end estimate, beside that of the cycles: the host takes the time that it is
- * said to take between its calls of the HAL, and waits for the engines. */
+/* A second clock, for an end-to-end estimate: between its HAL calls the host takes the cycles that are
+ * given to hwlib_sim_host_advance, and it waits for the engines. */
 void hwlib_sim_host_advance(uint64_t cycles);
 uint64_t hwlib_sim_host_time(void);
 

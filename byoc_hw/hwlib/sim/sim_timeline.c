@@ -2,8 +2,8 @@
  *
  * An operation starts when the host starts it and its engine is free; a wait moves the host to the
  * operation's end. Two clocks keep this: on the first the host takes no time of its own, on the second
- * it takes what hwlib_sim_host_advance says. Results are there at once, which nobody can tell from
- * hardware as long as races are refused. */
+ * it takes what hwlib_sim_host_advance says. Results are there at once; as races are refused,
+ * no program can see the difference to hardware. */
 #include "sim_internal.h"
 
 #include <string.h>
@@ -12,13 +12,13 @@ enum { CLOCK_ACCELERATOR, CLOCK_END_TO_END, CLOCKS };
 
 typedef struct {
   uint64_t end[CLOCKS];
-  int waited; /* for by name */
+  int waited; /* for with its own token */
   hwlib_sim_work_t work;
 } operation_t;
 
 /* Operations are numbered from 1 in their order, which is that of their ends. */
 typedef struct {
-  uint64_t free[CLOCKS]; /* from when on */
+  uint64_t free[CLOCKS]; /* idle from here on */
   uint32_t forgotten;    /* up to here tokens mean nothing: from before the last init */
   uint32_t ended;        /* up to here the host knows that they have ended */
   uint32_t started;      /* the newest */

@@ -1,5 +1,5 @@
-/* The wrappers of hwlib.h. Each one names its kind and hands on its range of steps, in the registers where
- * they are: two instructions. */
+/* The wrappers of hwlib.h. Each adds its kind and passes its arguments on in the same registers: two
+ * instructions. */
 #include "hwlib_steps.h"
 
 #include <stddef.h>
