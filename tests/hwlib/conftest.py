@@ -1,13 +1,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from itertools import count
 
 import pytest
 from hwlib_simulator import Simulator, build_program
 
-from byoc_hw.accelerator import REFERENCE, Accelerator, Limits
+from byoc_hw.accelerator import REFERENCE, Accelerator
 from byoc_hw.hwlib.sim_config import sim_config
 
 
@@ -34,9 +33,3 @@ def simulator_of(tmp_path_factory) -> Iterator[Callable[[Accelerator], Simulator
 def simulator(simulator_of) -> Simulator:
     """The reference accelerator, as after a reset."""
     return simulator_of(REFERENCE)
-
-
-@pytest.fixture
-def multiplier(simulator_of) -> Simulator:
-    """The reference accelerator that multiplies too, as after a reset."""
-    return simulator_of(replace(REFERENCE, limits={**REFERENCE.limits, "mul": Limits(accumulator_bits=32)}))

@@ -308,7 +308,7 @@ def test_tflite_addition_scales_its_sum(simulator: Simulator, data, elements, by
 
 @given(data=st.data(), elements=st.integers(1, 300), rounding=roundings)
 @property_test
-def test_mul_equals_its_formula(multiplier: Simulator, data, elements, rounding):
+def test_mul_equals_its_formula(simulator: Simulator, data, elements, rounding):
     """Scales around the products' range too, where outputs are neither 0 nor at the rails."""
     by = data.draw(scales_of(rounding) | st.tuples(st.integers(2**30, 2**31 - 1), st.just(0), st.integers(36, 42)))
     zero, zero2, ofm_zero = (data.draw(zero_points, name) for name in ("ifm_zp", "ifm2_zp", "ofm_zp"))
@@ -324,25 +324,25 @@ def test_mul_equals_its_formula(multiplier: Simulator, data, elements, rounding)
         act_min=limits[0],
         act_max=limits[1],
     )
-    multiplier.reset()
-    multiplier.load(ACTIVATIONS, 5, one)
-    multiplier.load(ACTIVATIONS, 1001, other)
-    multiplier.run(layer, tile((1, elements, 1), (1, elements, 1), ifm=5, ifm2=1001, ofm=OFM))
+    simulator.reset()
+    simulator.load(ACTIVATIONS, 5, one)
+    simulator.load(ACTIVATIONS, 1001, other)
+    simulator.run(layer, tile((1, elements, 1), (1, elements, 1), ifm=5, ifm2=1001, ofm=OFM))
     expected = [
         clamped(scaled((int(a) - zero) * (int(b) - zero2), by, rounding) + ofm_zero, *limits)
         for a, b in zip(one, other, strict=True)
     ]
-    np.testing.assert_array_equal(multiplier.fetch(OFM, elements), expected)
+    np.testing.assert_array_equal(simulator.fetch(OFM, elements), expected)
 
 
 @pytest.mark.parametrize("rounding", [UPWARD, TFLITE])
-def test_mul_takes_the_largest_product_of_each_sign(multiplier: Simulator, rounding: int):
+def test_mul_takes_the_largest_product_of_each_sign(simulator: Simulator, rounding: int):
     """255 * 255 / 512 is 127.002."""
-    multiplier.load(ACTIVATIONS, 0, np.array([127, 127, 127, -128], np.int8))
+    simulator.load(ACTIVATIONS, 0, np.array([127, 127, 127, -128], np.int8))
     for zero2, expected in ((-128, [127, 0]), (127, [0, -127])):
         layer = mul((2**30, 0, 39), rounding, ifm_zero_point=-128, ifm2_zero_point=zero2)
-        multiplier.run(layer, tile((1, 2, 1), (1, 2, 1), ifm=0, ifm2=2, ofm=OFM))
-        np.testing.assert_array_equal(multiplier.fetch(OFM, 2), expected)
+        simulator.run(layer, tile((1, 2, 1), (1, 2, 1), ifm=0, ifm2=2, ofm=OFM))
+        np.testing.assert_array_equal(simulator.fetch(OFM, 2), expected)
 
 
 @given(data=st.data(), case=window_cases(6), mode=st.sampled_from([AVG, MAX]), include=st.booleans())

@@ -252,13 +252,9 @@ def test_refuses_kind_that_the_accelerator_lacks(simulator_of):
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_refuses_multiplication_beyond_the_limits(multiplier: Simulator, layer, job, text: str):
-    multiplier.load(ACTIVATIONS, 0, bytes(16))
-    assert refusal(multiplier.job, layer, job) == (LIMIT, text)
-
-
-def test_refuses_multiplication_where_the_accelerator_has_none(loaded: Simulator):
-    assert refusal(loaded.job, mul(IDENTITY), ONE_BY_ONE) == (LIMIT, "job: the array has no layer kind 8")
+def test_refuses_multiplication_beyond_the_limits(simulator: Simulator, layer, job, text: str):
+    simulator.load(ACTIVATIONS, 0, bytes(16))
+    assert refusal(simulator.job, layer, job) == (LIMIT, text)
 
 
 # ---------------------------------------------------------------- bytes of jobs
@@ -289,20 +285,20 @@ def test_refuses_second_input_beyond_local_activations(loaded: Simulator):
 
 
 @pytest.mark.parametrize("field", ["ifm", "ifm2", "ofm"])
-def test_refuses_multiplication_beyond_local_activations(multiplier: Simulator, field: str):
-    multiplier.load(ACTIVATIONS, 0, bytes(16))
+def test_refuses_multiplication_beyond_local_activations(simulator: Simulator, field: str):
+    simulator.load(ACTIVATIONS, 0, bytes(16))
     job = tile((1, 8, 1), (1, 8, 1), **{"ofm": OFM, field: ACTIVATION_BYTES - 7})
-    status, text = refusal(multiplier.job, mul(IDENTITY), job)
+    status, text = refusal(simulator.job, mul(IDENTITY), job)
     assert (status, text.split(" reach ")[0]) == (ADDRESS, f"{field}: 8 bytes at {ACTIVATION_BYTES - 7}")
 
 
-def test_refuses_multiplication_by_what_nothing_wrote_or_a_copy_still_writes(multiplier: Simulator):
-    multiplier.load(ACTIVATIONS, 0, bytes(16))
+def test_refuses_multiplication_by_what_nothing_wrote_or_a_copy_still_writes(simulator: Simulator):
+    simulator.load(ACTIVATIONS, 0, bytes(16))
     job = tile((1, 8, 1), (1, 8, 1), ifm2=16, ofm=OFM)
     text = "ifm2: reads bytes of the 8 at 16 that nothing has written"
-    assert refusal(multiplier.job, mul(IDENTITY), job) == (UNWRITTEN, text)
-    multiplier.copy((ACTIVATIONS, 16), (MAIN, 0), 8)
-    assert refusal(multiplier.job, mul(IDENTITY), job)[0] == RACE
+    assert refusal(simulator.job, mul(IDENTITY), job) == (UNWRITTEN, text)
+    simulator.copy((ACTIVATIONS, 16), (MAIN, 0), 8)
+    assert refusal(simulator.job, mul(IDENTITY), job)[0] == RACE
 
 
 def test_refuses_strided_tile_beyond_local_activations(loaded: Simulator):

@@ -79,9 +79,9 @@ def test_job_costs_what_the_design_says(filled: Simulator, layer, ifm, ofm, cycl
 
 
 @pytest.mark.parametrize(("elements", "cycles"), [(1, 1), (8, 1), (9, 2), (64, 8)])
-def test_multiplication_costs_what_an_addition_does(multiplier: Simulator, elements: int, cycles: int):
-    multiplier.load(ACTIVATIONS, 0, bytes(128))
-    assert job_cycles(multiplier, mul(IDENTITY), (1, elements, 1), (1, elements, 1), ifm2=64) == cycles
+def test_multiplication_costs_what_an_addition_does(simulator: Simulator, elements: int, cycles: int):
+    simulator.load(ACTIVATIONS, 0, bytes(128))
+    assert job_cycles(simulator, mul(IDENTITY), (1, elements, 1), (1, elements, 1), ifm2=64) == cycles
 
 
 def test_a_depthwise_channel_is_a_group_of_its_own_on_diana(simulator_of):
