@@ -22,7 +22,7 @@ demo: .venv/ready compiler
 	$(BIN)/python -m byoc_hw.demo --output-dir out/digits $(ARGS)
 
 test: .venv/ready compiler
-	$(BIN)/python -m pytest -n auto $(ARGS)
+	$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
 
 lint: .venv/ready
 	$(BIN)/ruff check .

@@ -24,7 +24,7 @@ from byoc_hw.frontend.relay.host_floats import MarkFloats, with_floats
 from byoc_hw.frontend.relay.host_memory import allocations, check_apart, tvm_arena, with_moments
 from byoc_hw.frontend.relay.host_softmax import IntegerSoftmax
 from byoc_hw.frontend.relay.host_source import host_source
-from byoc_hw.frontend.relay.record import marked
+from byoc_hw.frontend.relay.record import without_bodies
 from byoc_hw.frontend.relay.serial import serial
 from byoc_hw.frontend.seam import CompiledHost, Placer
 from byoc_hw.graph import Graph
@@ -40,7 +40,8 @@ def compile_module(mod: tvm.IRModule, mod_name: str, graphs: Mapping[str, Graph]
     """
     target = tvm.target.Target("c")
     pools = WorkspaceMemoryPools([WorkspacePoolInfo("arena", [target])])
-    mod = relay.transform.EliminateCommonSubexpr()(marked(mod))  # as relay.build does: equal outputs become one value
+    mod = without_bodies(relay.transform.InferType()(mod))
+    mod = relay.transform.EliminateCommonSubexpr()(mod)  # as relay.build does: equal outputs become one value
     mod = tvm.transform.Sequential([relay.transform.InferType(), IntegerSoftmax()])(mod)
     planner = _Planner(mod, mod_name, graphs, place)
     executor = relay.backend.Executor(

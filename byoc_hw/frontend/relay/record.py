@@ -70,13 +70,25 @@ def regions(mod: tvm.IRModule) -> dict[relay.GlobalVar, relay.Function]:
     return dict(sorted(functions.items(), key=lambda item: _natural(item[0].name_hint)))
 
 
-def marked(mod: tvm.IRModule) -> tvm.IRModule:
-    """The module with all of its regions marked as planned."""
-    functions = {
-        variable: function.with_attr(PLANNED_ATTRIBUTE, tvm.runtime.String("yes"))
-        for variable, function in regions(mod).items()
-    }
+def without_bodies(mod: tvm.IRModule) -> tvm.IRModule:
+    """A type-checked module for TVM to compile the host of: regions are marked as planned, and their bodies are zeros.
+
+    TVM needs the types of a region only, and spends most of its time on the weights in a body.
+    """
+    functions = {variable: _without_body(function) for variable, function in regions(mod).items()}
     return tvm.IRModule({**mod.functions, **functions}, mod.type_definitions, attrs=mod.attrs)
+
+
+def _without_body(region: relay.Function) -> relay.Function:
+    result = region.checked_type.ret_type
+    empty = relay.Function(region.params, _zeros(result), result, region.type_params, region.attrs, region.span)
+    return empty.with_attr(PLANNED_ATTRIBUTE, tvm.runtime.String("yes"))
+
+
+def _zeros(of: tvm.ir.Type) -> relay.Expr:
+    if isinstance(of, tvm.ir.TupleType):
+        return relay.Tuple([_zeros(field) for field in of.fields])
+    return relay.zeros(of.shape, of.dtype)
 
 
 def numerics_of(region: relay.Function) -> str:
