@@ -1,6 +1,6 @@
-"""What is decided about a region, as data: the rest of the plan follows from it.
+"""The choices of the planner for a region, as data. They determine the rest of the plan.
 
-The planner decides (`search/`), the tuner tries others (`tune/`), and a file may hold what tuning found.
+The planner makes them (`search/`), the tuner tries others (`tune/`), and a tuning file holds the best ones.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Group:
     The rows of the last layer's output are cut in `stripes`; for each, every layer computes the rows that
     the layers behind it read. The storages `held` (by index) lie in local memory in full, from the group that
     makes or loads them to the last consecutive group that holds them. Of other storages local memory has a tile
-    for each stripe, and main memory what another group reads. With `overlap` a stripe is loaded, and the one
+    for each stripe, and main memory the bytes that another group reads. With `overlap` a stripe is loaded, and the one
     before it stored, while the array computes. With `resident` the weights of all layers of the group stay
     until its end. A `tiling` cuts a single layer along every axis, from main memory to main memory.
     """
@@ -52,7 +52,7 @@ class Group:
     tiling: Tiling | None = None
 
     def plain(self) -> dict[str, Any]:
-        """As a JSON value. "whole" is the name that tuning files have for what is held."""
+        """As a JSON value. Tuning files call `held` "whole"."""
         plain: dict[str, Any] = {
             "layers": self.layers,
             "stripes": self.stripes,
@@ -76,7 +76,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Blocks:
-    """How many output channels' weights are loaded at a time, and how many of their input channels."""
+    """The numbers of output channels and input channels of a block of weights."""
 
     channels: int
     depth: int
@@ -87,7 +87,7 @@ class Blocks:
 
 @dataclass(frozen=True)
 class Choices:
-    """A region's choices: which components are swapped, its groups, and by layer how its weights are cut.
+    """A region's choices: the swapped components, the groups, and the blocks of each layer's weights.
 
     With `copies_transpose` the copies of the region's arguments do the transpositions at its border; without it
     those are layers.
@@ -103,7 +103,7 @@ class Choices:
         return replace(self, groups=(*self.groups[:index], *groups, *self.groups[index + 1 :]))
 
     def plain(self) -> dict[str, Any]:
-        """As a JSON value. "direct" is the name that tuning files have for `copies_transpose`."""
+        """As a JSON value. Tuning files call `copies_transpose` "direct"."""
         return {
             "swapped": list(self.swapped),
             "groups": [group.plain() for group in self.groups],
@@ -112,7 +112,7 @@ class Choices:
         }
 
     def __str__(self) -> str:
-        """One line for what holds for all layers, then one a group; `%n` is the output of layer n."""
+        """One line for the region, then one a group; `%n` is the output of layer n."""
         swapped = [str(number) for number, value in enumerate(self.swapped) if value]
         border = "copies transpose" if self.copies_transpose else "layers transpose"
         lines = [f"swapped components: {', '.join(swapped) or 'none'}; at the border {border}"]
@@ -132,7 +132,7 @@ class Choices:
 
 
 def from_plain(plain: Mapping[str, Any]) -> Choices:
-    """Choices from their JSON value. Raises `PlanError` for a value that is none."""
+    """Choices from their JSON value. Raises `PlanError` for any other value."""
     try:
         return Choices(
             tuple(bool(value) for value in plain["swapped"]),

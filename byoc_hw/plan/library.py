@@ -1,4 +1,4 @@
-"""A region on a vendor library: what each layer's call needs, and intermediates in scratch by lifetime."""
+"""The plan of a region on a vendor library: the arguments of each layer's call, and scratch placed by lifetime."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from byoc_hw.tensor import Array, Tensor
 
 @dataclass(frozen=True)
 class LibraryLayer:
-    """A layer with what its library made of it at compile time. `call` is None for a reshape."""
+    """A layer with the call that its library prepared at compile time. `call` is None for a reshape."""
 
     layer: Layer
     call: LibraryCall | None
@@ -31,10 +31,10 @@ class LibraryLayer:
 class LibraryPlan:
     """A region for a vendor library.
 
-    `homes` says which tensor's bytes a tensor has (a reshape's output has its input's), `scratch`
-    at what offset of the region's scratch a home lies; inputs, outputs and constants have none.
+    `homes` maps a tensor to the tensor whose bytes it shares (a reshape's output to its input), `scratch`
+    each such tensor to its offset in the region's scratch; inputs, outputs and constants have none.
     `workspaces` are the offsets of the layers' workspaces, by index of the layer. `memory` says what
-    is alive when.
+    is live when.
     """
 
     graph: Graph
@@ -71,9 +71,9 @@ class LibraryPlan:
 
 
 def library_plan(graph: Graph, accelerator: Accelerator) -> LibraryPlan:
-    """Ask the library for what each layer needs, and place it all by lifetime.
+    """Ask the library for the call, constants and workspace of each layer, and place scratch by lifetime.
 
-    `Unsupported` for a layer that the library has no call for.
+    Raises `Unsupported` for a layer that the library has no call for.
     """
     library = accelerator.library
     if library is None:
@@ -101,7 +101,7 @@ def _prepare(layer: Layer, calls: Mapping[str, LibraryCall]) -> LibraryLayer:
 
 
 def _homes(graph: Graph) -> dict[Tensor, Tensor]:
-    """Whose bytes each tensor has. An output of the region has its own, so a reshape to it copies."""
+    """The tensor whose bytes each tensor shares. An output of the region has its own, so a reshape to it copies."""
     homes = {tensor: tensor for tensor in graph.tensors}
     for layer in graph.layers:
         if isinstance(layer, Reshape) and layer.ofm not in graph.outputs:
@@ -118,7 +118,7 @@ def _workspace(graph: Graph, index: int) -> str:
 
 
 def _memory(graph: Graph, layers: tuple[LibraryLayer, ...], homes: Mapping[Tensor, Tensor]) -> RegionMemory:
-    """The first and last layer during which each block of scratch, and each argument, holds something."""
+    """The lifetime of each block of scratch and of each argument, as first and last layer."""
     spans: dict[Tensor, tuple[int, int]] = {}
     scratch = []
     last = len(layers)  # the step of the copies at the end

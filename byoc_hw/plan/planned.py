@@ -1,4 +1,4 @@
-"""A planned region, on a HAL or on a library: what building a project asks of either."""
+"""A planned region, on a HAL or on a library: the interface that the C emitter uses."""
 
 from __future__ import annotations
 

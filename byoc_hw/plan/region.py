@@ -1,4 +1,4 @@
-"""What other rooms ask of the planner: the plan of one region."""
+"""The planner's interface: the plan of one region."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from byoc_hw.plan.steps import RegionPlan
 
 
 def plan_region(graph: Graph, accelerator: Accelerator, choices: Choices | None = None) -> PlannedRegion:
-    """Plan one region: over a HAL with the planner's own choices unless some are given, or on a library.
+    """Plan one region, on a library or on a HAL. `choices` replace the planner's own on a HAL.
 
     Raises `GraphError` for a graph that breaks its own rules, `PlanError` where a layer does not fit the
     accelerator, or the choices do not fit graph or accelerator, `Unsupported` for a layer that the library has
@@ -31,8 +31,8 @@ def plan_region(graph: Graph, accelerator: Accelerator, choices: Choices | None 
 def plan_tiles(graph: Graph, accelerator: Accelerator, choices: Choices | None = None) -> RegionPlan:
     """As `plan_region`, for an accelerator with a HAL.
 
-    The region's arguments, its scratch and its flash are taken to start at a multiple of 4 bytes
-    and of the DMA's alignment. What lies in scratch is placed by lifetime among itself; `placed` of
+    The region's arguments, its scratch and its flash start at a multiple of 4 bytes
+    and of the DMA's alignment. Scratch is placed by lifetime for this region alone; `placed` of
     the plan moves it among the tensors of a whole model. Arguments may share bytes where `memory`
     of the plan says that they are never live together.
     """
@@ -40,7 +40,7 @@ def plan_tiles(graph: Graph, accelerator: Accelerator, choices: Choices | None =
 
 
 def lay_out_region(graph: Graph, accelerator: Accelerator, choices: Choices | None = None) -> Layout:
-    """All stages of a plan but the last ones, to be looked at. As `plan_tiles`."""
+    """The stages before the steps are written, for inspection. As `plan_tiles`."""
     if accelerator.library is not None:
         raise PlanError(f"{graph.name}: accelerator {accelerator.name} is driven by whole-layer calls: nothing to tile")
     graph.verify()  # first: every stage below trusts shapes and order
@@ -50,7 +50,7 @@ def lay_out_region(graph: Graph, accelerator: Accelerator, choices: Choices | No
 
 
 def why_no_plan(layer: Layer, accelerator: Accelerator) -> str | None:
-    """What keeps a layer from being planned by itself, or None. A region of layers that can be planned so, can be."""
+    """Why a layer cannot be planned by itself, or None. A region of layers without such a reason has a plan."""
     inputs = dict.fromkeys(tensor for tensor in layer.inputs if tensor.data is None)
     alone = Graph(layer.name, tuple(inputs), (layer.ofm,), (layer,))
     try:

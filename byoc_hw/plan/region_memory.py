@@ -1,4 +1,4 @@
-"""What one call of a region touches in main memory, and when: as data for the arena."""
+"""Lifetimes of the main memory that one call of a region uses, for the arena."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Lifetime:
 
 @dataclass(frozen=True)
 class RegionMemory:
-    """What one call of a region touches in main memory, moment by moment.
+    """The main memory that one call of a region uses, moment by moment.
 
-    `moments` names them: the layers' calls in order, then the end, with what ends only there. `scratch`
+    `moments` are their names: the layers' calls in order, then the end of the region. `scratch`
     are the intermediates, named uniquely; `arguments` gives the first and last moment that touches each
     argument, inputs first, or None where none does. `blocks` names the block of each tensor that
-    lies in scratch.
+    is in scratch.
     """
 
     moments: tuple[str, ...]
@@ -37,4 +37,4 @@ class RegionMemory:
 
 
 NOTHING = RegionMemory((), (), (), 1, {})
-"""Of a plan that was written by hand."""
+"""The default, for a plan that was written by hand."""

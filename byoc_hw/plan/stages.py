@@ -36,7 +36,7 @@ from byoc_hw.plan.work.units import Work
 
 @dataclass(frozen=True)
 class Layout:
-    """A region laid out by its choices, stage by stage. Its cycles are final; only the steps are not written yet."""
+    """A region after all stages but the steps. Its cycles are final."""
 
     mapped: MappedGraph
     choices: Choices
@@ -58,16 +58,16 @@ STAGES: Mapping[str, Callable[[Layout], object]] = {
     "work": lambda layout: layout.work,
     "steps": lambda layout: written(layout),
 }
-"""What to look at of a region that is laid out: each prints as text."""
+"""The stages that can be printed, by name: each value has a text."""
 
 
 def lay_out(mapped: MappedGraph, choices: Choices, *, exact: bool = False, most: int | None = None) -> Layout:
-    """A mapped region with these choices. Raises `PlanError` where they cannot be carried out.
+    """Carry out choices on a mapped region, up to the order of copies. Raises `PlanError` where that is impossible.
 
-    With `exact` addresses in local memory are searched for where the fast ways find none. More than `most`
+    With `exact`, an exact search runs where the heuristics find no addresses in local memory. More than `most`
     copies and jobs are a `PlanError` as well.
     """
-    work, flash = region_work(mapped, choices)  # in an order that is possible, not yet a good one
+    work, flash = region_work(mapped, choices)  # in a valid order, not yet a good one
     if most is not None and len(work.ops) > most:
         raise PlanError(f"at most {most} copies and jobs are wanted: got {len(work.ops)}")
     places = place_local(work.ops, mapped.accelerator, exact=exact)  # by lifetime in that order
@@ -87,7 +87,7 @@ def written(layout: Layout) -> RegionPlan:
         graph=graph,
         layers=mapped.mapping.layers,
         calls=calls,
-        flash=layout.flash.contents(mapped.mapping.layers),  # by now it is known which blocks are used
+        flash=layout.flash.contents(mapped.mapping.layers),  # only now are the used blocks known
         scratch_bytes=arena.nbytes,
         tensors={tensor: home.address for tensor, home in homes.items()},
         tail=tail,

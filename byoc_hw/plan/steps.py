@@ -1,6 +1,6 @@
-"""The plan as data: what a region copies, computes and waits for, and where every byte lies.
+"""The plan as data: the copies, jobs and waits of a region, and all addresses.
 
-What `emit` writes as C; it mirrors `hwlib.h`, where each field is documented.
+`emit` writes it as C. It mirrors `hwlib.h`, which documents each field.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ ACTIVATIONS, WEIGHTS, FLASH, SCRATCH, ARGUMENT = range(5)
 """Spaces of an address; a region's arguments follow `ARGUMENT`, inputs first."""
 
 FLASH_ALIGNMENT = 4
-"""Of a region's constant data, in bytes: parameters are read as 32-bit words."""
+"""The alignment of a region's constant data, in bytes: parameters are read as 32-bit words."""
 
 SLOTS = 16
-"""Tokens that a region can hold at a time."""
+"""The number of token slots of a region."""
 
 
 @dataclass(frozen=True)
 class Address:
-    """`offset` bytes from the start of `space`. In scratch, `block` is the block of memory that it lies in."""
+    """`offset` bytes from the start of `space`. In scratch, `block` is the name of the block."""
 
     space: int
     offset: int = 0
@@ -37,9 +37,9 @@ class Address:
 
 @dataclass(frozen=True)
 class Image:
-    """Where a job's output lies in its layer's ofm as the model has it: dense, height before width.
+    """The position of a job's output in its layer's ofm of the model: dense, height before width.
 
-    `shape` is (height, width, channels) of the box in the order in which the job's bytes lie,
+    `shape` is (height, width, channels) of the box in the order of the job's bytes,
     `offset` and `strides` (of height and width) are in elements of the ofm.
     """
 
@@ -52,7 +52,7 @@ class Image:
 class Copy:
     """Start a DMA transfer of `rows` rows of `nbytes`; strides in bytes. Its token goes to `slot`.
 
-    What nobody waits for by name has slot 0, which is written over.
+    Slot 0 is for copies that nothing waits for by slot, and is overwritten.
     """
 
     target: Address
@@ -65,7 +65,7 @@ class Copy:
 
     @property
     def inward(self) -> bool:
-        """Whether it brings bytes into local memory."""
+        """Whether it copies to local memory."""
         return self.target.space in (ACTIVATIONS, WEIGHTS)
 
 
@@ -114,7 +114,7 @@ Step = Copy | Job | CopyWait | JobWait
 
 @dataclass(frozen=True)
 class LayerCall:
-    """One call of a layer's wrapper: the steps that it runs. Its jobs are the layer's; copies may serve any.
+    """One call of a layer's wrapper: the steps that it runs. Its jobs are the layer's; its copies may be for any layer.
 
     `index` is the layer's place in the graph. A layer whose tiles alternate with other layers' has a
     call for each tile.
@@ -126,7 +126,7 @@ class LayerCall:
 
 @dataclass(frozen=True)
 class PlacedBuffer:
-    """Bytes of a local memory that hold one thing: from the start of step `first` to the end of step `last`.
+    """A buffer in a local memory, live from the start of step `first` to the end of step `last`.
 
     Steps are numbered through all calls and the tail. `name` is the tensor or the layer whose weights it holds.
     """
@@ -145,11 +145,11 @@ class RegionPlan:
 
     `layers` are the graph's, each as it is mapped to the array (height and width may be swapped);
     `calls` run them. `flash` is the constant data: packed weights with their parameters, and constant
-    activations. `tensors` says where activation tensors lie in main memory, by identity of the
-    `Tensor`: arguments, constants, and what does not stay in local memory. `scratch_bytes` is what
-    the region needs of the arena while it runs. `tail` holds the steps of `hwlib_wait`. `memory` says
-    what is alive when, for whoever places the region among others. `local` is the map of the local
-    memories. `reordered` are the spaces of arguments that the copies bring into another order.
+    activations. `tensors` has the addresses of activation tensors in main memory, by identity of the
+    `Tensor`: arguments, constants, and those that do not stay in local memory. `scratch_bytes` is the part
+    of the arena that the region needs while it runs. `tail` has the steps of `hwlib_wait`, `memory`
+    the lifetimes for a placement in the arena. `local` is the map of the local
+    memories. `reordered` are the spaces of arguments whose order the copies change.
     """
 
     graph: Graph
@@ -170,7 +170,7 @@ class RegionPlan:
 
     @property
     def moved(self) -> dict[str, int]:
-        """Bytes that the DMA moves, by what they are.
+        """Bytes that the DMA moves, by kind.
 
         "weights" with all constants, the region's "inputs" and "outputs", what is "spilled" to main memory
         and loaded again. "reordered" are those of inputs and outputs that lie in another order there.
@@ -188,7 +188,7 @@ class RegionPlan:
         return f"<RegionPlan {self.graph.name}: {len(self.layers)} layers, {len(self.steps)} steps>"
 
     def __str__(self) -> str:
-        """One line for what the region needs, then a line for each call and for each of its steps."""
+        """One line for the region, then a line for each call and for each of its steps."""
         needs = f"{len(self.flash)} bytes of flash, {self.scratch_bytes} of scratch"
         lines = [f"plan {self.graph.name}: {len(self.layers)} layers, {len(self.steps)} steps, {needs}"]
         for call in self.calls:

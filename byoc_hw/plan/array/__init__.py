@@ -1,1 +1,1 @@
-"""How layers lie on the array and what they cost there: geometry, mapping, storages, cycles, blocks of weights."""
+"""The array: geometry of layers, their mapping, storages, tilings, blocks of weights, and costs in cycles."""

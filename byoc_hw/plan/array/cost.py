@@ -1,4 +1,4 @@
-"""What copies and layers cost, in accelerator cycles. The simulator (`hwlib/sim`) counts by the same rules."""
+"""Costs of copies and layers in accelerator cycles, by the same rules as the simulator (`hwlib/sim`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def copy_cycles(nbytes: int, rows: int, accelerator: Accelerator) -> int:
 
 
 def best_cycles(layer: Layer, accelerator: Accelerator) -> int:
-    """Cycles of the whole layer in one job, mapped as suits the array best; 0 for a layer without jobs."""
+    """Cycles of the whole layer in one job, in its cheapest mapping; 0 for a layer without jobs."""
     if not isinstance(geometry(layer), Window | Run):
         return 0
     ifm, ofm = extents(layer.ifm), extents(layer.ofm)
@@ -26,7 +26,7 @@ def best_cycles(layer: Layer, accelerator: Accelerator) -> int:
 
 
 def is_pointwise(layer: Layer) -> bool:
-    """Whether a layer is a convolution that reads one pixel for each of its own: pixels may lie in one row."""
+    """Whether a layer is a 1 x 1 convolution without stride and padding, whose pixels can be one row."""
     form = geometry(layer)
     return (
         isinstance(form, Window)

@@ -1,6 +1,6 @@
-"""What the planner knows of each layer kind: its geometry, and the cycles of its jobs.
+"""The geometry of each layer kind, and the cycles of its jobs.
 
-The one place of this room that tells layer kinds apart. All else asks `geometry` which of four forms a
+The only code in `plan/` that depends on the layer kind. The rest asks `geometry` which of four forms a
 layer has, or whether it is `Weighted`.
 """
 
@@ -32,14 +32,14 @@ from byoc_hw.integers import ceil_div
 from byoc_hw.plan.array.window import Axis, Extents
 
 PSUM_BYTES = 4
-"""Of one partial sum, an int32."""
+"""Bytes of one partial sum, an int32."""
 
 
 @dataclass(frozen=True)
 class Window:
     """A layer whose jobs slide a window over height and width.
 
-    `sums` tells the layers in which every output channel sums over all input channels from those
+    `sums` is true for layers in which every output channel sums over all input channels, false for those
     that work channel by channel.
     """
 
@@ -54,7 +54,7 @@ class Window:
 class Run:
     """An element-wise layer, whose jobs take one run of elements of each input.
 
-    `each` elements belong together: a run holds a whole number of them. A job reads each output's inputs
+    A run is a multiple of `each` elements. A job reads each output's inputs
     `reads` times in all.
     """
 
@@ -62,7 +62,7 @@ class Run:
     reads: int
 
     def shape(self, elements: int) -> Extents:
-        """The extents of a job over so many elements."""
+        """The extents of a job over a number of elements."""
         return 1, elements // self.each, self.each
 
 
@@ -81,7 +81,7 @@ Geometry = Window | Run | CopiesOnly | Alias
 
 @lru_cache(maxsize=4096)
 def geometry(layer: Layer) -> Geometry:
-    """The form of a layer. Raises `PlanError` for what a tile cannot say."""
+    """The form of a layer. Raises `PlanError` for a geometry that a tile cannot describe."""
     match layer:
         case Conv2d():
             return _window(layer, sums=True)
@@ -104,7 +104,7 @@ def geometry(layer: Layer) -> Geometry:
 
 
 def job_cycles(layer: Layer, ifm: Extents, ofm: Extents, accelerator: Accelerator) -> int:
-    """Cycles of one job of `layer` that makes an `ofm` tile from an `ifm` tile."""
+    """Cycles of one job of `layer` that computes an `ofm` tile from an `ifm` tile."""
     if isinstance(layer, Weighted):
         groups = _groups(ofm, rows_at_a_time(layer, accelerator), accelerator)
         channels = ifm[2] if sums_channels(layer) else 1

@@ -1,4 +1,4 @@
-"""A region's graph on the array of an accelerator: what every choice of groups and stripes starts from."""
+"""A region's graph mapped to the array of an accelerator: the input of every choice of groups and stripes."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from byoc_hw.plan.array.window import extents
 
 @dataclass(frozen=True)
 class MappedGraph:
-    """A graph, its layers as they lie on the array, and the storages of its tensors.
+    """A graph, its layers as mapped to the array, and the storages of its tensors.
 
-    `copies_transpose` tells that copies of the region's arguments do the transpositions at its border.
+    With `copies_transpose` the copies of the region's arguments do the transpositions at its border.
     """
 
     graph: Graph
@@ -28,7 +28,7 @@ class MappedGraph:
     copies_transpose: bool
 
     def __str__(self) -> str:
-        """How each layer lies on the array, one line a layer; then the storages, `s0` and so on, one line each."""
+        """The mapping, one line a layer; then the storages `s0`, `s1` ..., one line each."""
         return "\n".join([*self._layers(), *self._storages()])
 
     def _layers(self) -> Iterator[str]:
@@ -59,6 +59,6 @@ def _values(layers: Sequence[int]) -> str:
 def map_graph(
     graph: Graph, accelerator: Accelerator, swapped: Sequence[bool] | None = None, copies_transpose: bool = True
 ) -> MappedGraph:
-    """The graph as `map_layers` maps it. Raises `PlanError` where `swapped` asks for what cannot be."""
+    """The graph as `map_layers` maps it. Raises `PlanError` for a component in `swapped` that cannot be swapped."""
     mapping = map_layers(graph, accelerator, swapped, copies_transpose)
     return MappedGraph(graph, accelerator, mapping, storages(graph, mapping), copies_transpose)

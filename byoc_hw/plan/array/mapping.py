@@ -1,9 +1,9 @@
-"""How the layers of a region lie on the array: as they are, or with height and width swapped.
+"""The mapping of a region's layers to the array: unchanged, or with height and width swapped.
 
 The array computes `array_columns` outputs of one row at a time, so the longer side should lie along
 the row. A layer is swapped by exchanging height and width of its geometry and weights, at compile
 time; its tensors then lie transposed in local memory. Layers that share a tensor are swapped
-together, and the DMA transposes what they share with the outside of the region.
+together, and the DMA transposes the arguments of the region.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from byoc_hw.tensor import Tensor
 
 @dataclass(frozen=True)
 class Mapping:
-    """The layers of a graph as they lie on the array.
+    """The layers of a graph as mapped to the array.
 
-    `component` numbers, by layer, those that are swapped together; `swapped` tells which ones are.
+    `component` is the number of each layer's component, whose layers are swapped together; `swapped` is by component.
     `origin` gives the graph's tensor for each tensor of a mapped layer. `copied` are the transpositions, by
     index of the layer, that the copies of the region's arguments do.
     """
@@ -39,7 +39,7 @@ class Mapping:
     copied: frozenset[int]
 
     def is_swapped(self, tensor: Tensor) -> bool:
-        """Whether height and width of a mapped layer's tensor are swapped, so that its bytes are in another order."""
+        """Whether height and width of a mapped layer's tensor are swapped, which changes the order of its bytes."""
         return tensor is not self.origin[tensor] and not is_line(tensor)
 
     def works(self, index: int) -> bool:
@@ -48,19 +48,19 @@ class Mapping:
 
 
 def is_line(tensor: Tensor) -> bool:
-    """Whether height or width is 1, or there are none: the bytes are the same with both swapped."""
+    """Whether height or width is 1 or missing: a swap does not change the order of the bytes."""
     return len(tensor.shape) != 4 or tensor.shape[0] != 1 or 1 in tensor.shape[1:3]
 
 
 def map_layers(
     graph: Graph, accelerator: Accelerator, swapped: Sequence[bool] | None = None, copies_transpose: bool = True
 ) -> Mapping:
-    """Swap each component where that takes fewer cycles, or as `swapped` says, one value a component.
+    """Swap each component that takes fewer cycles swapped, or those that `swapped` names, one value a component.
 
     With `copies_transpose` the copies of arguments do the transpositions at the region's border; without it
     nothing is swapped unless `swapped` says so.
 
-    Raises `PlanError` where `swapped` asks for what cannot be.
+    Raises `PlanError` where `swapped` names a component that cannot be swapped.
     """
     component = _components(graph)
     members: list[list[Layer]] = [[] for _ in range(max(component, default=-1) + 1)]
@@ -90,7 +90,7 @@ def map_layers(
 
 
 def _transposed_by_copies(graph: Graph) -> frozenset[int]:
-    """Transpositions of a region's input, before its first layer, and of what is an output only."""
+    """Transpositions of a region's input before its first layer, and of tensors that are only outputs."""
     read = {tensor for layer in graph.layers for tensor in layer.inputs}
     made = {layer.ofm for layer in graph.layers if not isinstance(geometry(layer), Alias)}
     found = set()
@@ -107,7 +107,7 @@ def _transposed_by_copies(graph: Graph) -> frozenset[int]:
 
 
 def _components(graph: Graph) -> tuple[int, ...]:
-    """The component of each layer, numbered in order: layers that share a tensor with both a height and a width."""
+    """The component of each layer, numbered in order. Layers that share a tensor with height and width share it."""
     leader: dict[Tensor, int] = {}
     parent = list(range(len(graph.layers)))
 
@@ -127,7 +127,7 @@ def _components(graph: Graph) -> tuple[int, ...]:
 
 
 def _can_swap(layers: Sequence[Layer]) -> bool:
-    """Whether all layers work on a height and a width, alike in both."""
+    """Whether all layers have height and width, and treat both alike."""
     forms = [(geometry(layer), layer) for layer in layers]
     return all(
         len(layer.ifm.shape) == 4 and (isinstance(form, Window) or (isinstance(form, Run) and form.each == 1))
@@ -144,7 +144,7 @@ def _gains(layers: Sequence[Layer], graph: Graph, accelerator: Accelerator) -> b
 
 
 def _transposition(tensor: Tensor, accelerator: Accelerator) -> int:
-    """Cycles that the DMA takes longer for a tensor if it transposes it."""
+    """Extra DMA cycles to transpose a tensor, over a plain copy."""
     if is_line(tensor):
         return 0
     height, width, channels = extents(tensor)
@@ -155,7 +155,7 @@ def _transposition(tensor: Tensor, accelerator: Accelerator) -> int:
 def _swap(layer: Layer, weights: bool = True) -> Layer:
     """The layer with height and width of each of its fields exchanged; `weights` with their data."""
     changed: dict[str, Any] = {}
-    turned: dict[Tensor, Tensor] = {}  # one that is read twice stays one
+    turned: dict[Tensor, Tensor] = {}  # a tensor that is read twice is swapped once
     for name in (field.name for field in fields(layer)):
         value = getattr(layer, name)
         if name in ("kernel", "strides", "dilation"):

@@ -1,4 +1,4 @@
-"""Which tensors of a region are the same bytes, who makes and reads them, and where they come from."""
+"""Storages: the tensors of a region that share bytes, with the layers that write and read them."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class Argument:
 
 @dataclass(eq=False)
 class Storage:
-    """The bytes of one activation tensor, and of those that reshapes make of it.
+    """The bytes of one activation tensor and of its reshapes.
 
-    `maker` is the layer that writes it (None for inputs and constants), `readers` those that read it
-    (reshapes are not among either). `source` is the region's argument that it comes from, `sinks`
-    those that it goes to. `swapped` tells that height and width, and `extents` with them, are the
-    other way round than the model has them. `block` names it in the arena.
+    `maker` is the layer that writes it (None for inputs and constants), `readers` are the layers that read it
+    (without reshapes). `source` is the region's argument that it is loaded from, `sinks`
+    those that it is stored to. `swapped` says that height and width, and `extents` with them, are
+    exchanged against the model. `block` is its name in the arena.
     """
 
     index: int
@@ -52,7 +52,7 @@ class Storage:
 
     @property
     def reordered(self) -> bool:
-        """Whether an argument has it in another order."""
+        """Whether an argument has the bytes in another order."""
         arguments = self.sinks if self.source is None else (self.source, *self.sinks)
         return any(argument.strides is not None for argument in arguments)
 
@@ -62,7 +62,7 @@ class Storage:
 
     @property
     def last(self) -> int:
-        """The last layer that reads or makes it, -1 if none does."""
+        """The last layer that reads or writes it, -1 if none does."""
         return max((*self.readers, -1 if self.maker is None else self.maker), default=-1)
 
 
@@ -75,7 +75,7 @@ class Storages:
 
 
 def can_tile(layer: Layer, of: dict[Tensor, Storage]) -> bool:
-    """Whether a tiling can cut a layer: not where an argument lies in another order, nor runs of swapped elements."""
+    """Whether a layer can be tiled: not if an argument is reordered, nor for runs over swapped tensors."""
     touched = [of[tensor] for tensor in (*layer.inputs, layer.ofm)]
     return not any(one.reordered or (one.swapped and isinstance(geometry(layer), Run)) for one in touched)
 
@@ -123,7 +123,7 @@ def storages(graph: Graph, mapping: Mapping) -> Storages:
 
 
 def _swapped_strides(storage: Storage) -> tuple[int, int, int] | None:
-    """The strides of an argument that has height and width as the model has them."""
+    """The strides of an argument whose height and width are not swapped."""
     height, _, channels = storage.extents
     return (channels, height * channels, 1) if storage.swapped else None
 
@@ -136,7 +136,7 @@ def _read_strides(layer: Transpose) -> tuple[int, int, int]:
 
 
 def _written_strides(layer: Transpose, storage: Storage) -> tuple[int, int, int]:
-    """The strides of a transposition's output, by the dimensions of its input as it lies."""
+    """The strides of a transposition's output, by the dimensions of its mapped input."""
     strides = dense_strides(layer.ofm.shape)
     _, height, width, channels = (strides[layer.axes.index(axis)] for axis in range(4))
     if storage.extents != extents(layer.ifm):  # a line whose height and width are swapped

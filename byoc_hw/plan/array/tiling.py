@@ -1,4 +1,4 @@
-"""A tiling of a convolution, dense or pooling layer: the local memory that it takes and its cost.
+"""Tilings of convolution, dense and pooling layers: their local memory and their cost.
 
 A tile is a number of output rows, columns and channels, and for a layer that sums over input
 channels a slice of those.
@@ -24,7 +24,7 @@ from byoc_hw.plan.choices import Tiling
 
 @dataclass(frozen=True)
 class LocalLayout:
-    """Where the parts of a tile lie in local memory, and the bytes of each memory that it takes."""
+    """Offsets of the parts of a tile in local memory, and the bytes it takes of each memory."""
 
     ofm: int
     psum: int
@@ -43,7 +43,7 @@ class Tiler:
 
     @property
     def alignment(self) -> int:
-        """Bytes that every start in local memory is a multiple of."""
+        """The alignment of all starts in local memory, in bytes."""
         return self.accelerator.buffer_alignment
 
     def layout(self, tiling: Tiling) -> LocalLayout:
@@ -64,11 +64,11 @@ class Tiler:
         return LocalLayout(ofm, psum, activation_bytes, weights, weight_bytes)
 
     def sliced(self, tiling: Tiling) -> bool:
-        """Whether an output takes several jobs, one for each slice of input channels."""
+        """Whether an output tile takes several jobs, one for each slice of input channels."""
         return self.window.sums and tiling.depth < self.window.in_channels
 
     def ifm_channels(self, tiling: Tiling) -> list[tuple[int, int]]:
-        """How many input tiles of how many channels there are at each place, the largest first."""
+        """Pairs of a number of input tiles and their channels, at each position, the largest first."""
         if not self.window.sums:
             return self._channels(tiling)
         return piece_sizes(self.window.in_channels, self.window.in_channels if tiling.whole_ifm else tiling.depth)
@@ -78,7 +78,7 @@ class Tiler:
         return round_up(PARAMS_BYTES * channels, self.alignment)
 
     def copied_bytes(self, layer: Weighted, channels: int, depth: int) -> int:
-        """Bytes that a copy of these weights moves."""
+        """Bytes of a copy of these weights."""
         packed = weights_bytes(layer, channels, depth if self.window.sums else 1)
         return round_up(packed, self.accelerator.dma_alignment)
 
@@ -94,7 +94,7 @@ class Tiler:
         """Cycles of all copies and jobs, one after the other."""
         return self._array_cycles(tiling) + self._weight_cycles(tiling) + self._activation_cycles(tiling)
 
-    # Tiles of one size cost the same, so a handful of sizes is counted, not every tile.
+    # Tiles of one size cost the same: only the few sizes are counted, not every tile.
 
     def _spatial(self, tiling: Tiling) -> list[tuple[int, Extent, Extent]]:
         rows = _distinct(self.window.rows, tiling.rows)
@@ -140,7 +140,7 @@ class Tiler:
         return weights + with_params - copy_cycles(first, 1, self.accelerator)
 
     def _ifm_loads(self, tiling: Tiling) -> int:
-        """How often each input is loaded."""
+        """The number of loads of each input."""
         stays = tiling.whole_ifm or not self.sliced(tiling)
         one_place = tiling.rows == self.window.rows.ofm and tiling.columns == self.window.columns.ofm
         if not self.window.sums or (stays and (tiling.rows_outer or one_place)):

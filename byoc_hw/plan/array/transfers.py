@@ -1,4 +1,4 @@
-"""Tensors, tiles of them and permutations of them as the copies that the DMA can do."""
+"""DMA copies for tensors, their tiles and their permutations."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Transfer:
 
 @dataclass(frozen=True)
 class Box:
-    """A part of an activation tensor [h][w][c] that lies dense in local memory."""
+    """A part of an activation tensor [h][w][c] that is dense in local memory."""
 
     origin: tuple[int, int, int]
     extents: Extents
@@ -41,7 +41,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Pieces:
-    """How a box is moved: `copies` copies of `rows` rows of `nbytes` bytes."""
+    """The copies of a box: `copies` copies of `rows` rows of `nbytes` bytes."""
 
     copies: int
     rows: int
@@ -49,7 +49,7 @@ class Pieces:
 
 
 def tile_pieces(extents: Extents, width: int, channels: int) -> Pieces:
-    """The fewest copies for a dense box of these extents, inside rows of `width` x `channels`."""
+    """The fewest copies for a dense box of these extents inside rows of `width` x `channels`."""
     box_height, box_width, box_channels = extents
     if box_channels == channels and (box_width == width or box_height == 1):
         return Pieces(1, 1, box_height * box_width * channels)
@@ -62,7 +62,7 @@ def tile_pieces(extents: Extents, width: int, channels: int) -> Pieces:
 
 
 def tile_transfers(box: Box, width: int, channels: int) -> Iterator[Transfer]:
-    """The copies between a box of a tensor with these rows and its dense image."""
+    """The copies between a box of a tensor with rows of this size and its dense image."""
     row, column, channel = box.origin
     _, box_width, box_channels = box.extents
     pieces = tile_pieces(box.extents, width, channels)
@@ -159,7 +159,7 @@ def slabs(shape: tuple[int, ...], limit: int) -> Iterator[tuple[tuple[int, ...],
 
 
 def scatter(permutation: Permutation, origin: tuple[int, ...], extents: tuple[int, ...]) -> Iterator[Transfer]:
-    """The copies that send a slab, dense in local memory, to its places in the output."""
+    """The copies that store a slab, dense in local memory, to its elements of the output."""
     last = len(extents) - 1
     contiguous = permutation.axes[-1] == last
     nbytes = extents[last] if contiguous else 1

@@ -1,4 +1,4 @@
-"""A layer's weights in blocks that are loaded one by one: which cut is cheapest, and the bytes of each block."""
+"""A layer's weights in blocks that are loaded one by one: the cheapest cut, and the bytes of each block."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from byoc_hw.plan.array.window import Extents, extents
 from byoc_hw.plan.choices import Blocks
 
 SHARES = (3, 2, 1)
-"""So many blocks fit the weight memory at once, if possible: one in use, and the next ones on their way."""
+"""Numbers of blocks in the weight memory at once, the preferred one first: one in use, the others being loaded."""
 
 
 def cut(layer: Layer, accelerator: Accelerator, share: int | None = None) -> Blocks | None:
@@ -39,12 +39,12 @@ def cut(layer: Layer, accelerator: Accelerator, share: int | None = None) -> Blo
 
 
 def weights_bytes(layer: Weighted, channels: int, depths: int) -> int:
-    """Bytes of packed weights of that many output channels, of so many input channels each."""
+    """Bytes of the packed weights of `channels` output channels with `depths` input channels each."""
     return channels * packed_channel_bytes(prod(layer.kernel) * depths, layer.weights.bits)
 
 
 def most_bytes(layer: Weighted, blocks: Blocks, accelerator: Accelerator) -> tuple[int, int]:
-    """Bytes of a layer's largest block, and of the parameters that lie beside it while it is used."""
+    """Bytes of a layer's largest block, and of the parameters beside it in local memory."""
     unit, step = accelerator.buffer_alignment, accelerator.dma_alignment
     weights = weights_bytes(layer, blocks.channels, blocks.depth)
     if blocks.depth < layer.in_channels:
@@ -53,7 +53,7 @@ def most_bytes(layer: Weighted, blocks: Blocks, accelerator: Accelerator) -> tup
 
 
 def fits(layer: Weighted, blocks: Blocks, part: int, accelerator: Accelerator) -> bool:
-    """Whether so many blocks fit the weight memory at once."""
+    """Whether `part` blocks fit the weight memory at once."""
     block, beside = most_bytes(layer, blocks, accelerator)
     return part * round_up(block, accelerator.buffer_alignment) + beside <= accelerator.weight_memory
 
@@ -75,7 +75,7 @@ def load_cycles(layer: Layer, blocks: Blocks | None, accelerator: Accelerator) -
 
 
 def block_sizes(layer: Weighted, blocks: Blocks | None, accelerator: Accelerator) -> list[tuple[int, int]]:
-    """Bytes of each kind of copy of a layer's weights, and how many there are."""
+    """The sizes of the copies of a layer's weights in bytes, and how many copies have each size."""
     unit, step = accelerator.buffer_alignment, accelerator.dma_alignment
     total = layer.in_channels
     blocks = blocks or Blocks(layer.out_channels, total)
@@ -89,14 +89,14 @@ def block_sizes(layer: Weighted, blocks: Blocks | None, accelerator: Accelerator
 
 
 def psum_bytes(layer: Layer, blocks: Blocks | None, pixels: int) -> int:
-    """Bytes of partial sums while that many pixels of a layer are computed."""
+    """Bytes of partial sums while `pixels` pixels of a layer are computed."""
     if blocks is None or not isinstance(layer, Weighted) or blocks.depth >= layer.in_channels:
         return 0
     return PSUM_BYTES * pixels * blocks.channels
 
 
 def tile_cycles(layer: Layer, blocks: Blocks | None, ofm: Extents, accelerator: Accelerator) -> int:
-    """Cycles of all jobs that make a tile of a layer's output, whatever its channels."""
+    """Cycles of all jobs that compute all channels of a tile of a layer's output."""
     if not isinstance(layer, Weighted):
         form = geometry(layer)
         shape = form.shape(prod(ofm)) if isinstance(form, Run) else ofm

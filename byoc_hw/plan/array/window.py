@@ -1,4 +1,4 @@
-"""The geometry of a sliding window: which inputs and how much padding a tile of outputs reads."""
+"""The geometry of a sliding window: the inputs and the padding that a tile of outputs reads."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def row_bytes(tensor: Tensor) -> int:
 
 @dataclass(frozen=True)
 class Extent:
-    """A tile along one spatial axis: its outputs, the inputs that they need, the padding at each end."""
+    """A tile along one spatial axis: its outputs, the inputs that they read, the padding at each end."""
 
     start: int
     size: int
@@ -48,7 +48,7 @@ class Axis:
     before: int
 
     def extent(self, start: int, size: int) -> Extent:
-        """The tile of outputs `start` to `start + size`. Inputs that no output needs are not in it."""
+        """The tile of outputs `start` to `start + size`, without inputs that no output reads."""
         first = start * self.stride - self.before
         stop = (start + size - 1) * self.stride - self.before + self.kernel
         ifm_start, ifm_stop = max(first, 0), min(stop, self.ifm)
@@ -59,5 +59,5 @@ class Axis:
         return [self.extent(start, min(size, self.ofm - start)) for start in range(0, self.ofm, size)]
 
     def largest_ifm(self, size: int) -> int:
-        """The most inputs that a tile of `size` outputs can need."""
+        """The most inputs that a tile of `size` outputs reads."""
         return min(self.ifm, (size - 1) * self.stride + self.kernel)

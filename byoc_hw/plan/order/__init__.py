@@ -1,1 +1,1 @@
-"""When each copy and job starts, which waits that needs, and the time that a plan takes."""
+"""The order of copies and jobs, the waits that it needs, and the cycles of a plan."""

@@ -1,4 +1,4 @@
-"""Steps to calls of wrappers: each job in a call of its layer, copies and waits beside the jobs that they stand by."""
+"""Splits the steps into wrapper calls: each job in a call of its layer, copies and waits with the neighbouring jobs."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from byoc_hw.plan.steps import Job, LayerCall, Step
 
 
 def calls_of(steps: Sequence[Owned], layers: int) -> tuple[tuple[LayerCall, ...], tuple[Step, ...]]:
-    """The steps of a region of so many layers by call, and the tail: what belongs to no layer.
+    """The steps of a region with `layers` layers by call, and the tail: the steps of no layer.
 
-    Copies and waits that stand between two layers' jobs go to the first one's call, up to the first
+    Copies and waits between two layers' jobs go to the first one's call, up to the first
     that is for the second.
     """
     owners = _owners(steps, layers)
@@ -32,7 +32,7 @@ def _owners(steps: Sequence[Owned], layers: int) -> list[int | None]:
     with_jobs = {owned.layer for owned in steps if isinstance(owned.step, Job)}
 
     def leads(owned: Owned) -> bool:
-        """Whether a step decides whose call it is in: a job, or a copy of a layer without jobs."""
+        """Whether a step must be in a call of its own layer: a job, or a copy of a layer without jobs."""
         return isinstance(owned.step, Job) or (owned.layer not in with_jobs and owned.layer < layers)
 
     leaders = [at for at, owned in enumerate(steps) if leads(owned)]

@@ -1,7 +1,7 @@
-"""The order of the copies: whenever the DMA is free it takes, of those that can start, the one that is needed first.
+"""The order of the copies: a free DMA takes, of the copies that can start, the one that is needed first.
 
-Jobs keep the order of the work. A copy may be done earlier or later than it stands there, as long as it passes
-nothing that it shares bytes with.
+Jobs keep the order of the work. A copy may move to an earlier or later place, as long as it passes
+no operation that it shares bytes with.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _NEVER = 1 << 62
 
 @dataclass(frozen=True)
 class Order:
-    """The DMA's order and the array's, by place in the work, and the times of each operation.
+    """The order of the DMA and of the array, as indices into the work, and the times of each operation.
 
-    `before` are those that each has to wait for; `ready` is when it could start.
+    `before` are the operations that each has to wait for; `ready` is the earliest cycle at which it can start.
     """
 
     before: list[set[int]]
@@ -33,12 +33,12 @@ class Order:
 
     @property
     def cycles(self) -> int:
-        """Cycles of all operations, on a host that takes no time."""
+        """Cycles of all operations. The host takes no time."""
         return max(self.end, default=0)
 
 
 def order(ops: Sequence[Op], offsets: Mapping[LocalBuffer, int]) -> Order:
-    """Order the copies: jobs keep theirs."""
+    """Order the copies. Jobs keep their order."""
     before = dependencies(ops, offsets)
     is_copy = [isinstance(op.step, Copy) for op in ops]
     needed = _needed(ops, before, is_copy)

@@ -1,4 +1,4 @@
-"""Which operations must wait for which: two that share bytes, where one of them writes."""
+"""Dependencies between operations: two that share bytes, of which at least one writes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from byoc_hw.plan.work.ops import LocalBuffer, Op
 
 
 class _Memory:
-    """Who wrote and who read each byte of one memory last: pieces that cover it, by address."""
+    """The last writer and the readers since then of each byte of one memory, as pieces by address."""
 
     def __init__(self, is_copy: Sequence[bool]) -> None:
         self.is_copy = is_copy
@@ -18,7 +18,7 @@ class _Memory:
         self.pieces: list[tuple[int, tuple[int, ...]]] = [(-1, ())]  # writer, readers since
 
     def access(self, start: int, stop: int, writes: bool, op: int, found: set[int]) -> None:
-        """Add those that an access has to wait for to `found`, and note the access."""
+        """Add the operations that an access has to wait for to `found`, and record the access."""
         first = self._cut(start)
         last = self._cut(stop)
         for index in range(first, last):
@@ -46,9 +46,9 @@ class _Memory:
 
 
 def dependencies(ops: Sequence[Op], offsets: Mapping[LocalBuffer, int]) -> list[set[int]]:
-    """For each operation, the earlier ones that share bytes with it so that one of both writes.
+    """For each operation, the earlier ones that it depends on.
 
-    Without jobs for a job: they keep their order anyway.
+    For a job without other jobs, which keep their order anyway.
     """
     is_copy = [isinstance(op.step, Copy) for op in ops]
     memories: dict[object, _Memory] = {}

@@ -1,4 +1,4 @@
-"""Lifetimes read off the finished steps: of scratch in main memory, and of buffers in local memory."""
+"""Lifetimes in the finished steps: of scratch in main memory, and of buffers in local memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from byoc_hw.plan.work.units import Work
 
 
 def scratch_memory(mapped: MappedGraph, work: Work, calls: Sequence[LayerCall], tail: tuple[Step, ...]) -> RegionMemory:
-    """What of main memory is live in which call: from the first copy that touches it to the last."""
+    """Lifetimes in main memory, by call: from the first copy that touches a buffer to the last."""
     graph, of = mapped.graph, mapped.storages.of
     touched: dict[str, list[int]] = {}
     arguments: dict[int, list[int]] = {}

@@ -1,4 +1,4 @@
-"""The time that a plan takes: its steps replayed, in accelerator cycles, as the simulator counts them."""
+"""Replays the steps of a plan and counts accelerator cycles, as the simulator does."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from byoc_hw.plan.steps import Copy, CopyWait, Job, JobWait, RegionPlan, Step
 
 @dataclass(frozen=True)
 class Event:
-    """What an engine ("dma" or "array") does from cycle `start` to cycle `end`.
+    """An operation of an engine ("dma" or "array") from cycle `start` to cycle `end`.
 
     `step` counts through all calls and the tail; `layer` is the one in whose call it is started, None
     in the tail.
@@ -42,8 +42,8 @@ class Timeline:
     """Cycles of a region, and of each layer in order: how far its calls moved the latest end so far.
 
     That is the end of a job or of a copy to main memory: a copy to local memory may come long before
-    the job that it is for. Layers add up to `total` less what the tail's own copies take. `events` are
-    the copies and jobs in the order in which they are started, `waits` what holds up the host.
+    the job that it is for. The layers add up to `total` without the copies of the tail. `events` are
+    the copies and jobs in the order in which they are started, `waits` the waits of the host.
     """
 
     total: int
@@ -67,7 +67,7 @@ def timeline(plan: RegionPlan, accelerator: Accelerator) -> Timeline:
 
 
 class _Clock:
-    """The times, in cycles, of the host, of what each engine was given, and at which each slot is done."""
+    """Current cycles of the host and of each engine's queue, and the cycle at which each slot is done."""
 
     def __init__(self, accelerator: Accelerator) -> None:
         self.accelerator = accelerator

@@ -1,4 +1,4 @@
-"""From the order of copies and jobs to steps: a wait where an operation shares bytes with one of the other engine."""
+"""Makes steps of ordered copies and jobs, with a wait wherever an operation depends on the other engine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from byoc_hw.plan.steps import SLOTS, Copy, CopyWait, Job, JobWait, Step
 from byoc_hw.plan.work.ops import LocalBuffer, Op
 
 EARLY = 1000
-"""Cycles by which the host may ask for an operation before it can start: so that an engine never runs dry."""
+"""Cycles by which the host may queue an operation before it can start, so that an engine does not run idle."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ _Event = tuple[int, int | None]
 def _events(
     order: Sequence[int], ops: Sequence[Op], before: Sequence[set[int]], place: Mapping[int, int]
 ) -> Iterator[_Event]:
-    """Starts and waits: a wait shows that all that the engine began earlier has ended."""
+    """Starts and waits. After a wait, everything that the engine began earlier has ended, too."""
     shown = {Copy: -1, Job: -1}
     last: dict[type, int] = {}
     for index in order:
@@ -73,9 +73,9 @@ def _slots(
     times: Order,
     place: Mapping[int, int],
 ) -> Iterator[Owned]:
-    """Give out the slots of tokens. Slot 0 is for what nobody waits for.
+    """Assign the slots of tokens. Slot 0 is for operations that nothing waits for.
 
-    Where they run out, the host waits at once for what ends first.
+    Where no slot is free, the host waits at once for the operation that ends first.
     """
     awaited = {index for index, user in events if user is not None}
     free = list(range(SLOTS - 1, 0, -1))

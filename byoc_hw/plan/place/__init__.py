@@ -1,1 +1,1 @@
-"""Addresses by lifetime: local memory, a region's scratch, and the arena of a whole model."""
+"""Places buffers by lifetime: in local memory, in a region's scratch, and in the arena of a whole model."""

@@ -3,11 +3,11 @@
 Time is cut into moments, sets of blocks that live together: one for each layer of a region, and one
 for each group of workspaces that a host function uses at once. A region that runs beside a host
 function may be at any of its layers: there is a moment for each group with each layer. Two blocks may
-share bytes if they have no moment in common, and the largest sum of a moment is the lower bound.
+share bytes if they have no moment in common. The largest sum of a moment is the lower bound.
 
-A region's intermediates are placed here too, one by one, rather than as one piece of scratch: its
-inputs die where its layers have read them, and its outputs are born where they are written. The
-region still gets one base, its lowest intermediate, to which its code is relative.
+A region's intermediates are placed here too, one by one, not as one piece of scratch: its
+inputs are live until its layers have read them, its outputs from where they are written. The
+region still has one base, its lowest intermediate, to which the offsets in its code are relative.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LARGEST_OWNERS = 5
 
 @dataclass(frozen=True)
 class Peak:
-    """A moment at which the sum of what is live is largest: where, and the blocks."""
+    """A moment with the largest sum of live bytes: its name, and the blocks."""
 
     where: str
     blocks: tuple[Block, ...]
@@ -46,7 +46,7 @@ class Peak:
 class ModelMemory:
     """The arena of a model. `scratch` gives, by region, its base and the offsets relative to that.
 
-    `moments` are all moments in order: where, and the names of the blocks that are alive.
+    `moments` are all moments in order: the name of each, and the names of the live blocks.
     """
 
     arena: Arena
@@ -63,9 +63,9 @@ def place_model(
     alignment: int,
     interface: bool = False,
 ) -> ModelMemory:
-    """Place everything of a model. `regions` by symbol, `alignment` is what host code may assume.
+    """Place all buffers of a model. `regions` are by symbol, `alignment` is in bytes.
 
-    With `interface` the model's inputs and outputs lie in the arena too: an input from the start to
+    With `interface` the model's inputs and outputs are in the arena too: an input is live from the start to
     its last reader, an output from its first writer to the end.
     """
     moments = _Moments(program, workspaces, regions, alignment, interface)
@@ -83,7 +83,7 @@ def place_model(
 
 
 def check_ram(memory: ModelMemory, limit: int) -> None:
-    """Raise `PlanError` where the arena exceeds `limit` bytes: what is alive at the peak would have to shrink."""
+    """Raise `PlanError` with the blocks that are live at the peak where the arena exceeds `limit` bytes."""
     total = memory.arena.nbytes
     if total <= limit:
         return
@@ -98,7 +98,7 @@ def check_ram(memory: ModelMemory, limit: int) -> None:
 def check_budget(total: int, owners: Mapping[str, int], limit: int, what: str) -> None:
     """Raise `PlanError` with the largest owners where `total` bytes exceed the `limit` of `what`.
 
-    Owners that share bytes, at different times, add up to more than the total.
+    Owners can share bytes at different times, and then add up to more than the total.
     """
     if total <= limit:
         return
@@ -114,8 +114,8 @@ def check_budget(total: int, owners: Mapping[str, int], limit: int, what: str) -
 class _Touch:
     """The moments of one call in which a buffer is live.
 
-    If it was live before the call it is so up to `until`, and if it is afterwards, from `onward` on.
-    The moments of a host function are in no order: there it is all of them.
+    A buffer that is live before the call is live up to `until`; one that is live after the call, from `onward` on.
+    The moments of a host function have no order: the buffer is live in all of them.
     """
 
     moments: set[int]
@@ -125,7 +125,7 @@ class _Touch:
 
 @dataclass(frozen=True)
 class _Running:
-    """A region that goes on beside the calls after it, and what it touches until when: first and last moment."""
+    """A region that runs in parallel with the next calls, and the first and last moment of each buffer it touches."""
 
     symbol: str
     memory: RegionMemory
@@ -133,7 +133,7 @@ class _Running:
 
 
 class _Moments:
-    """The moments of a program, and what is live at each."""
+    """The moments of a program, and the live buffers of each."""
 
     def __init__(
         self,
@@ -156,7 +156,7 @@ class _Moments:
         self._tensors()
 
     def blocks(self) -> tuple[Block, ...]:
-        """What the arena must hold."""
+        """The blocks of the arena."""
         return tuple(
             Block(
                 name,
@@ -169,7 +169,7 @@ class _Moments:
         )
 
     def alive(self, blocks: Sequence[Block]) -> Iterator[list[Block]]:
-        """The blocks of each moment."""
+        """The live blocks of each moment."""
         for moment in range(len(self.where)):
             yield [block for block in blocks if moment in self._moments[block.name]]
 
@@ -217,7 +217,7 @@ class _Moments:
         start = len(self.where)
         groups = self._advance(call.symbol, len(moments))
         for buffer in call.arguments:
-            # An input or output of the model is not known to TVM's planner: live throughout, as if it went by.
+            # TVM's planner does not know the model's inputs and outputs: here they are live throughout.
             live = [
                 group
                 for group, names in zip(groups, moments, strict=True)
@@ -253,7 +253,7 @@ class _Moments:
         self._touched.setdefault(buffer, []).append(_Touch(set(moments), min(moments), max(moments)))
 
     def _tensors(self) -> None:
-        """Buffers: as their first and last call say, and at every moment in between."""
+        """Buffers are live as their first and last call say, and at every moment in between."""
         if self._interface:
             for buffer in self._program.inputs:
                 self._touched[buffer] = [_Touch({0}, 0, 0), *self._touched.get(buffer, [])]

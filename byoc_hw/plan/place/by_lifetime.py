@@ -1,4 +1,4 @@
-"""Bytes placed by lifetime: blocks that are never live together may share an address.
+"""Placement by lifetime: blocks that are never live together may share addresses.
 
 Used for local memory (`local.py`), for a region by itself (`stages.py`) and for a whole model (`arena.py`).
 """
@@ -18,9 +18,9 @@ _PROMOTIONS = 32
 
 @dataclass(frozen=True)
 class Block:
-    """`nbytes` of memory at a multiple of `alignment`, apart from the blocks named in `conflicts`.
+    """`nbytes` of memory at a multiple of `alignment`, disjoint from the blocks named in `conflicts`.
 
-    `owner` is what reports and errors call it; several blocks may have one owner.
+    `owner` is its name in reports and errors; several blocks may have one owner.
     """
 
     name: str
@@ -32,9 +32,9 @@ class Block:
 
 @dataclass(frozen=True)
 class Arena:
-    """Where each block lies, the bytes that takes, and the bytes that no placement can go below.
+    """The offset of each block, the size, and lower bounds for any placement.
 
-    `lower_bound` is the largest sum of what is live at once; `proven` is at least that, where
+    `lower_bound` is the largest sum of bytes that are live at once; `proven` is larger where
     alignment or an exact search shows that no placement is smaller.
     """
 
@@ -45,7 +45,7 @@ class Arena:
 
     @property
     def gap(self) -> int:
-        """Bytes by which a better placement, if there is one, could be smaller."""
+        """The most bytes that a better placement could save."""
         return self.nbytes - max(self.proven, self.lower_bound)
 
 
@@ -77,7 +77,7 @@ def largest_sum(lifetimes: Iterable[Lifetime]) -> int:
 
 
 def aligned_sum(blocks: Iterable[Block]) -> int:
-    """The least bytes in which blocks that are all live at once can lie: padding counts but for one of them."""
+    """The fewest bytes for blocks that are all live at once: the sum with padding for all but one of them."""
     sizes = [(block.nbytes, block.alignment) for block in blocks]
     unit = gcd(*(alignment for _, alignment in sizes)) if sizes else 1
     padding = [-nbytes % unit for nbytes, _ in sizes]
@@ -85,10 +85,10 @@ def aligned_sum(blocks: Iterable[Block]) -> int:
 
 
 def place(blocks: Sequence[Block], lower_bound: int, proven: int = 0) -> Arena:
-    """Offsets for the blocks, in an arena as small as a few greedy orders make it.
+    """Place the blocks greedily in a few orders, and keep the smallest arena.
 
-    No search goes on below `lower_bound`, nor below `proven` where that is larger. The outcome does
-    not depend on the order of `blocks`. Raises `PlanError` for two blocks of one name and for
+    The search ends at `lower_bound`, or at `proven` where that is larger. The result does
+    not depend on the order of `blocks`. Raises `PlanError` for two blocks with the same name and for
     conflicts that are not mutual.
     """
     by_name = {block.name: block for block in sorted(blocks, key=lambda block: block.name)}
@@ -134,7 +134,7 @@ def _orders(blocks: Mapping[str, Block]) -> list[list[str]]:
 
 
 def _improve(order: list[str], blocks: Mapping[str, Block], lower_bound: int) -> Arena:
-    """Place greedily; then place the block that ends highest first, as long as that helps soon enough."""
+    """Place greedily; then move the block that ends highest to the front and repeat, while that helps."""
     best = _greedy(order, blocks, lower_bound)
     arena = best
     for _ in range(_PROMOTIONS):

@@ -16,11 +16,11 @@ WORK = 4.0
 """The limit, in the solver's deterministic time: about as many seconds."""
 
 MOST_PAIRS = 4000
-"""Conflicts beyond which a search of this length would find nothing."""
+"""Number of conflicts beyond which a search of this length finds nothing."""
 
 
 def improved(arena: Arena, blocks: Sequence[Block], work: float = WORK) -> Arena:
-    """A smaller arena than the one given, or the same one, with what is proven about the smallest."""
+    """A smaller arena than the one given, or the same one, with `proven` as the search left it."""
     sizes = {block.name: block for block in sorted(blocks, key=lambda block: block.name)}
     pairs = sorted((block.name, other) for block in blocks for other in block.conflicts if block.name < other)
     if arena.gap <= 0 or len(pairs) > MOST_PAIRS:
@@ -32,7 +32,7 @@ def improved(arena: Arena, blocks: Sequence[Block], work: float = WORK) -> Arena
     top = model.new_int_var(least, arena.nbytes, "top")
     starts = {}
     for name, block in sizes.items():
-        # In units of the block's own alignment, so that no constraint has to say it.
+        # In units of the block's own alignment: no constraint is needed for it.
         unit = model.new_int_var(0, max(0, arena.nbytes - block.nbytes) // block.alignment, name)
         starts[name] = unit * block.alignment
         model.add(starts[name] + block.nbytes <= top)

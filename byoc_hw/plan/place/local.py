@@ -20,7 +20,7 @@ from byoc_hw.plan.work.ops import LocalBuffer, Op
 
 
 def lifetimes(ops: Sequence[Op]) -> dict[int, dict[LocalBuffer, Lifetime]]:
-    """By space, all buffers in order of their beginning, live from the first to the last operation that uses them."""
+    """The lifetimes of all buffers by space, in order: from the first to the last operation that uses a buffer."""
     spans: dict[LocalBuffer, tuple[int, int]] = {}
     for index, op in enumerate(ops):
         for access in op.accesses:
@@ -37,7 +37,7 @@ def lifetimes(ops: Sequence[Op]) -> dict[int, dict[LocalBuffer, Lifetime]]:
 def place_local(ops: Sequence[Op], accelerator: Accelerator, *, exact: bool = False) -> dict[LocalBuffer, int]:
     """The offset of each buffer. Raises `PlanError` where they do not fit.
 
-    With `exact` a search goes on where the fast ways find no place though the bytes would be enough.
+    With `exact`, an exact search runs where the heuristics find no place though there are enough bytes.
     """
     sizes = {ACTIVATIONS: accelerator.activation_memory, WEIGHTS: accelerator.weight_memory}
     names = {ACTIVATIONS: "activation", WEIGHTS: "weight"}
@@ -58,11 +58,11 @@ def place_local(ops: Sequence[Op], accelerator: Accelerator, *, exact: bool = Fa
 
 
 _RETRIES = 8
-"""Buffers at most that get their place before the others do."""
+"""The most buffers that are placed before the others."""
 
 
 def _oldest_first(alive: Sequence[Lifetime], size: int, unit: int) -> dict[str, int] | None:
-    """Each buffer over the least recently used bytes. One that finds no room gets its place before all others."""
+    """Place each buffer over the least recently used bytes. One that finds no room is placed before all others."""
     before: list[tuple[Lifetime, int]] = []
     for _ in range(_RETRIES):
         found = _in_time(alive, size, unit, before)
@@ -79,7 +79,7 @@ def _oldest_first(alive: Sequence[Lifetime], size: int, unit: int) -> dict[str, 
 def _in_time(
     alive: Sequence[Lifetime], size: int, unit: int, before: Sequence[tuple[Lifetime, int]]
 ) -> dict[str, int] | Lifetime:
-    """Places in the order in which buffers begin, around those that have one `before`; or the first without room."""
+    """Offsets of the buffers in order of their start, around those of `before`; or the first buffer without room."""
     offsets = {life.name: start for life, start in before}
     edges = {round_up(edge, unit) for life, start in before for edge in (start, start + life.nbytes)}
     taken = _Taken([], [], [])
@@ -101,7 +101,7 @@ def _in_time(
 
 
 def _apart(life: Lifetime, offset: int, others: Sequence[tuple[Lifetime, int]]) -> bool:
-    """Whether a buffer can lie there beside others that have their places."""
+    """Whether a buffer at this offset is disjoint from placed buffers that are live at the same time."""
     stop = offset + life.nbytes
     return not any(
         other.first <= life.last and life.first <= other.last and start < stop and offset < start + other.nbytes
@@ -111,14 +111,14 @@ def _apart(life: Lifetime, offset: int, others: Sequence[tuple[Lifetime, int]]) 
 
 @dataclass(frozen=True)
 class _Taken:
-    """What lay where last: pieces from `starts` to `stops`, by address, and the last operation that touches each."""
+    """The last operation that touches each byte: pieces from `starts` to `stops`, by address."""
 
     starts: list[int]
     stops: list[int]
     lasts: list[int]
 
     def edges(self, unit: int) -> list[int]:
-        """Where a buffer may start."""
+        """The candidate offsets of a buffer."""
         return sorted({0, *(round_up(edge, unit) for edge in (*self.starts, *self.stops))})
 
     def last(self, start: int, stop: int) -> int:
@@ -131,7 +131,7 @@ class _Taken:
         return found
 
     def put(self, start: int, stop: int, last: int) -> None:
-        """Put a buffer over what is there."""
+        """Record a buffer as the last user of its bytes."""
         first = bisect_right(self.stops, start)
         end = bisect_left(self.starts, stop)
         pieces = [(start, stop, last)]
@@ -143,15 +143,15 @@ class _Taken:
 
 
 _MANY = 2500
-"""Buffers beyond which placing by size would take too long."""
+"""Number of buffers beyond which placement by size takes too long."""
 
 
 _WORK = 0.5
-"""The limit of the exact search: a plan needs one at most, but a tuner asks for many."""
+"""The limit of the exact search, in the solver's deterministic time. A tuner runs many searches."""
 
 
 def _by_size(alive: Sequence[Lifetime], size: int, unit: int, exact: bool) -> dict[str, int] | None:
-    """Large buffers first, by the search that places the arena, and by the exact one."""
+    """Place large buffers first, as in the arena; then by the exact search."""
     if len(alive) > _MANY:
         return None
     blocks = blocks_from_lifetimes(alive, unit)

@@ -1,4 +1,4 @@
-"""Estimates of what a group of layers takes, from its rows and bytes: cycles, and bytes of local memory."""
+"""Estimates of the cycles and local memory of a group of layers, from its rows and bytes."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from byoc_hw.plan.work.builder import argument_home, moves
 from byoc_hw.plan.work.rows_needed import Stripe, stripes_of
 
 HeldSet = frozenset[int]
-"""Storages, by index, that lie in local memory in full."""
+"""Indices of the storages that are in local memory in full."""
 
 
 @dataclass(frozen=True)
 class Shape:
     """A group in stripes: bytes of its tiles without and with overlap, cycles of its jobs and of copies of
-    activations, exposed copy cycles (those that no job hides), and how many stripes there are."""
+    activations, exposed copy cycles (without a job in parallel), and the number of stripes."""
 
     apart: int
     overlapped: int
@@ -33,7 +33,7 @@ class Shape:
 
 
 class Estimates:
-    """Estimates for a mapped region with its weights cut into blocks. `order` are the layers that have work."""
+    """Estimates for a mapped region with its weights cut into blocks. `order` are the layers with jobs or copies."""
 
     def __init__(self, mapped: MappedGraph, blocks: Sequence[Blocks | None]) -> None:
         mapping, accelerator = mapped.mapping, mapped.accelerator
@@ -52,7 +52,7 @@ class Estimates:
         self._tiles: dict[tuple[int, int], int] = {}
 
     def touched(self, at: int, stop: int) -> HeldSet:
-        """The storages that some layers read or make."""
+        """The storages that some layers read or write."""
         if (at, stop) not in self._touched:
             layers = [self.layers[index] for index in self.order[at:stop]]
             tensors = (tensor for layer in layers for tensor in (*layer.inputs, layer.ofm))
@@ -60,11 +60,11 @@ class Estimates:
         return self._touched[at, stop]
 
     def bytes_of(self, storages: HeldSet) -> int:
-        """Bytes of local memory that storages take."""
+        """Bytes of local memory of some storages."""
         return sum(self.size[one] for one in storages)
 
     def largest_tiles(self, at: int, stop: int, full: HeldSet) -> int:
-        """The most bytes that some layer of a group reads and makes in tiles, over all of its stripes."""
+        """The most bytes that a layer of a group reads and writes in tiles, over all of its stripes."""
         return max(self.bytes_of(self.touched(one, one + 1) - full) for one in range(at, stop))
 
     def weights_stay(self, at: int, stop: int) -> bool:
@@ -76,7 +76,7 @@ class Estimates:
     ) -> float | None:
         """Cycles of a group in `count` stripes; None where it does not fit into `room` bytes.
 
-        The storages `held` lie in local memory before it, `after` behind it, `full` in it.
+        The storages `held` are in local memory before the group, `after` after it, `full` during it.
         """
         kept = self.bytes_of(full)
         if kept > room:
@@ -103,7 +103,7 @@ class Estimates:
         after: HeldSet,
         count: int,
     ) -> Shape:
-        """What a group in stripes takes, apart from storages that are held in full, and from weights."""
+        """A group in stripes, without storages that are held in full, and without weights."""
         indices = self.order[at:stop]
         made = {self.of[self.layers[index].ofm]: index for index in indices}
         stored = {one for one in made if one.sinks or (self.ends[one.index] >= stop and one.index not in after)}
@@ -141,7 +141,7 @@ class Estimates:
         return Shape(apart, overlapped, jobs, copied, (first + last) / 2, len(inside))
 
     def _inside(self, indices: Sequence[int], stripe: Stripe, full: Set[int], stored: Set[Storage]) -> tuple[int, int]:
-        """The most bytes that tiles and partial sums of a stripe take at once, and those of tiles that are stored."""
+        """The most bytes of a stripe's tiles and partial sums that are live at once, and of tiles that are stored."""
         users = {
             self.of[tensor]: index for index in indices if index in stripe.rows for tensor in self.layers[index].inputs
         }
@@ -171,7 +171,7 @@ class Estimates:
         return self._tiles[index, rows]
 
     def copy(self, storage: Storage, nbytes: int) -> int:
-        """Cycles to copy so many bytes of a storage between local and main memory."""
+        """Cycles to copy `nbytes` bytes of a storage between local and main memory."""
         if nbytes <= 0:
             return 0
         argument = storage.source or (storage.sinks[0] if storage.sinks else None)

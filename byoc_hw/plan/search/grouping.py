@@ -1,6 +1,6 @@
 """Dynamic programming: the cheapest split of the layers into groups, and what stays in local memory between them.
 
-Behind each layer, for each set of storages in local memory, the cheapest groups so far are kept.
+After each layer, the cheapest groups so far are kept for each set of storages in local memory.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from byoc_hw.plan.search.estimate import Estimates, HeldSet
 from byoc_hw.plan.search.single_layer import single_tiling
 
 _LONGEST = 4
-"""Layers of a group that the planner looks at; the tuner goes as far as the accelerator's space."""
+"""The most layers of a group in the planner; the tuner's limit is in the accelerator's `TuningSpace`."""
 
 _BORDER_STRIPES = (1, 2, 4, 6, 8)
-"""Into how many stripes layers are cut that load or store where all else stays."""
+"""Numbers of stripes that are tried for the first and last layer where everything else stays in local memory."""
 
 _FIRST_SHARES = (6, 12)
-"""Into how many blocks the weight memory is shared for the first layer."""
+"""Numbers of blocks that share the weight memory in the first layer."""
 
 _KEPT = 12
-"""Sets of storages in local memory that are followed up behind each layer: the cheapest."""
+"""The number of sets of storages that are kept after each layer: the cheapest ones."""
 
 _FURTHER = 3
-"""Numbers of stripes that are tried beyond the smallest that fits."""
+"""How many numbers of stripes are tried beyond the smallest that fits."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Grouping:
         return max(self._alive(), default=0) <= self.accelerator.activation_memory
 
     def _copies_only(self, index: int) -> bool:
-        """Whether a layer has no jobs: it is copied from main memory to main memory, in a group of its own."""
+        """Whether a layer has copies but no jobs: it has a group of its own, from main memory to main memory."""
         return isinstance(geometry(self.layers[index]), CopiesOnly)
 
     def _alive(self) -> list[int]:
@@ -102,7 +102,7 @@ class Grouping:
         return first, max(storage.last, first)
 
     def resident(self) -> Iterator[Choices]:
-        """All storages held in full, with a few ways to cut the layers that load and store: the first and the last."""
+        """All storages held in full, and a few numbers of stripes for the first layer (loads) and last (stores)."""
         starts: dict[int, list[int]] = {}
         for storage in self.all:
             starts.setdefault(self._span(storage)[0], []).append(storage.index)
@@ -119,7 +119,7 @@ class Grouping:
                 yield Choices(self.mapping.swapped, tuple(striped), blocks, self.copies_transpose)
 
     def _first_blocks(self) -> Iterator[tuple[Blocks | None, ...]]:
-        """The blocks, and where the first layer's weights are large also in smaller ones: nothing hides the first."""
+        """The blocks, also with smaller ones for a first layer with large weights: no job hides its first load."""
         yield self.blocks
         index = next((index for index in self.order if self.estimates.load[index]), None)
         if index is not None and self.estimates.load[index] > 8 * self.accelerator.dma_setup:
@@ -142,7 +142,7 @@ class Grouping:
     # ------------------------------------------------------------ groups one after the other
 
     def best(self, room: float) -> Choices | None:
-        """The cheapest groups where storages and tiles have this part of local memory, if there are any."""
+        """The cheapest groups whose storages and tiles fit this part of local memory, if there are any."""
         self.room = int(self.accelerator.activation_memory * room)
         self.groups.clear()
         splits: list[dict[HeldSet, _Split]] = [{} for _ in range(len(self.order) + 1)]
@@ -159,13 +159,13 @@ class Grouping:
         return Choices(self.mapping.swapped, groups or (Group(len(self.layers)),), self.blocks, self.copies_transpose)
 
     def _following(self, at: int, held: HeldSet) -> Iterator[tuple[int, HeldSet, float, Group]]:
-        """The groups that can follow: where they end, what is held then, their cycles."""
+        """The groups that can follow: their end, the storages held then, their cycles."""
         for stop in range(at + 1, min(at + min(self.allowed.longest_group, _LONGEST), len(self.order)) + 1):
             indices = self.order[at:stop]
             if stop > at + 1 and self._copies_only(indices[-1]):
                 return
             if stop > at + 1 and not any(self.tight[at:stop]):
-                continue  # where everything can stay there is nothing to gain
+                continue  # where everything can stay in local memory there is nothing to gain
             possible = False
             for after in self._held_after(at, stop, held):
                 found = self._estimate(at, stop, held, after)
@@ -177,12 +177,12 @@ class Grouping:
                 return
 
     def _held_after(self, at: int, stop: int, held: HeldSet) -> Iterator[HeldSet]:
-        """Sets of storages that may lie in local memory behind a group."""
+        """Sets of storages that may be in local memory after a group."""
         if not self.allowed.hold:
             yield frozenset()
             return
         live = [one for one in sorted(self.estimates.touched(at, stop) | held) if self.estimates.ends[one] >= stop]
-        if len(live) > 3:  # those that are needed soonest, and all before
+        if len(live) > 3:  # the storages that are needed soonest, in growing sets
             soonest = sorted(live, key=lambda one: self._next(one, stop))
             yield from (frozenset(soonest[:count]) for count in range(len(soonest) + 1))
             return
@@ -193,7 +193,7 @@ class Grouping:
         return min(index for index in self.all[storage].readers if index >= self.order[stop])
 
     def _dropped(self, held: HeldSet, after: HeldSet, stop: int) -> float:
-        """Half the cycles to store what a layer made, has been held and is not any more though it is needed."""
+        """Half the cycles to store a held storage that is dropped though later layers need it."""
         gone = [self.all[one] for one in held - after]
         return sum(
             copy_cycles(one.nbytes, 1, self.accelerator) / 2

@@ -15,10 +15,10 @@ from byoc_hw.plan.search.single_layer import single_tiling
 from byoc_hw.plan.stages import Layout, lay_out
 
 ROOM = (1.0, 0.94, 0.86, 0.75)
-"""Parts of the local activations that are planned with: addresses may leave gaps that the estimate does not see."""
+"""Parts of the local activation memory that are tried as its size: estimates ignore gaps between addresses."""
 
 _ENOUGH = 3000
-"""Copies and jobs of a plan beyond which the first that fits is taken: to lay out more would take too long."""
+"""Number of copies and jobs beyond which the first plan that fits is taken, to limit the planning time."""
 
 
 def best_layout(graph: Graph, accelerator: Accelerator) -> Layout:
@@ -40,7 +40,7 @@ def best_layout(graph: Graph, accelerator: Accelerator) -> Layout:
 
 
 def layer_by_layer(graph: Graph, accelerator: Accelerator) -> Layout:
-    """Every layer by itself, from main memory to main memory: what is always possible, if anything is.
+    """Every layer by itself, from main memory to main memory: possible whenever any plan is.
 
     Raises `PlanError` naming a layer that does not fit.
     """
@@ -56,14 +56,14 @@ def _one_by_one(plain: MappedGraph) -> Choices:
 
 
 def _mapped(mapped: MappedGraph, choices: Choices) -> MappedGraph:
-    """The graph as choices map it: mostly as it is mapped already."""
+    """The graph as choices map it; often equal to the mapping at hand."""
     if choices.swapped == mapped.mapping.swapped and choices.copies_transpose == mapped.copies_transpose:
         return mapped
     return map_graph(mapped.graph, mapped.accelerator, choices.swapped, choices.copies_transpose)
 
 
 def _candidates(graph: Graph, accelerator: Accelerator) -> Iterator[tuple[MappedGraph, Iterator[Choices]]]:
-    """Choices to try, the best ones first; each kind only if there was none of the kind before."""
+    """Choices to try, the best ones first; each kind only if the kind before gave none."""
     mapped = map_graph(graph, accelerator)
     plain = map_graph(graph, accelerator, copies_transpose=False)
     for one in (mapped, plain) if any(mapped.mapping.swapped) or mapped.mapping.copied else (mapped,):
@@ -74,7 +74,7 @@ def _candidates(graph: Graph, accelerator: Accelerator) -> Iterator[tuple[Mapped
 
 
 def _in_parts(grouping: Grouping, plain: MappedGraph) -> Iterator[Choices]:
-    """The best grouping for each part of local memory, and each layer by itself: as good where memory is tiny."""
+    """The best grouping for each part of local memory, and each layer by itself, which is as good in a tiny memory."""
     yield from (choices for room in ROOM if (choices := grouping.best(room)) is not None)
     with suppress(PlanError):  # then nothing is lost
         yield _one_by_one(plain)

@@ -41,7 +41,7 @@ def single_tiling(layer: Layer, accelerator: Accelerator) -> Tiling | None:
 
 
 def _runs(layer: Layer, form: Run, accelerator: Accelerator) -> Tiling:
-    """Runs of an element-wise layer as long as fit with their output, in units of what belongs together."""
+    """The longest runs of an element-wise layer that fit with their output, in units of `each` elements."""
     unit, inputs = accelerator.buffer_alignment, len(dict.fromkeys(layer.inputs))
     each = layer.ofm.bytes_of(form.each)
     total = layer.ofm.elements // form.each
@@ -79,11 +79,11 @@ def _dma_problem(tiler: Tiler, tiling: Tiling) -> str | None:
 
 
 _LOCAL, _MAIN = Address(ACTIVATIONS), Address(SCRATCH)
-"""Any aligned start: where it is does not matter to what the DMA can take."""
+"""Any aligned start: the DMA's rules do not depend on which one."""
 
 
 def _preference(tiling: Tiling) -> tuple[int, ...]:
-    """Of tilings that cost the same, the one of larger tiles."""
+    """Prefers larger tiles among tilings of the same cost."""
     return (-tiling.depth, -tiling.rows, -tiling.columns, -tiling.channels, tiling.rows_outer)
 
 
@@ -110,7 +110,7 @@ def _candidates(tiler: Tiler) -> Iterator[Tiling]:
 
 
 def _divisions(total: int, unit: int) -> tuple[int, ...]:
-    """`total`, and its half, third, quarter, sixth, eighth … in whole units, largest first."""
+    """`total`, and its half, third, quarter, sixth, eighth ... in whole units, largest first."""
     parts = sorted({1, *(base << shift for base in (2, 3) for shift in range(total.bit_length()))})
     sizes = {min(total, round_up(ceil_div(total, count), unit)) for count in parts}
     return tuple(sorted(sizes, reverse=True))
@@ -160,13 +160,13 @@ def _sliced(tiler: Tiler, shape: Tiling, unit: int) -> Iterator[Tiling]:
     if largest == 0:
         return
     slices = ceil_div(total, largest)
-    # Whole DMA words too, where that does not take one slice more.
+    # Also a multiple of the DMA's alignment, where that does not add a slice.
     words = round_up(ceil_div(total, slices), lcm(unit, tiler.accelerator.dma_width))
     yield replace(shape, depth=words if words <= largest else round_up(ceil_div(total, slices), unit))
 
 
 def _largest(limit: int, allowed: Callable[[int], bool]) -> int:
-    """The largest of 1 .. `limit` that is allowed, 0 if none; what is below an allowed value is allowed."""
+    """The largest allowed value of 1 .. `limit`, 0 if none. All values below an allowed one are allowed."""
     low, high = 0, limit
     while low < high:
         middle = (low + high + 1) // 2

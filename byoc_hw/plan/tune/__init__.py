@@ -1,1 +1,1 @@
-"""Better choices than the planner's: the space of choices, moves in it, and rounds of plans that are tried."""
+"""Searches for better choices than the planner's: the space of choices, moves in it, and rounds of trials."""

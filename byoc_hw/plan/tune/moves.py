@@ -1,4 +1,4 @@
-"""One step from a region's choices to others nearby: what the tuner draws from."""
+"""The moves of the tuner: each changes a region's choices a little."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from byoc_hw.plan.tune.space import SearchSpace
 
 
 def step(space: SearchSpace, choices: Choices, random: Random) -> Choices:
-    """Other choices nearby, or the same where the step that was drawn leads nowhere."""
+    """Choices after one random move; the same choices where the move is impossible."""
     move = random.choices(_MOVES, _WEIGHTS)[0]
     return space.canonical(move(space, choices, random) or choices)
 
@@ -20,7 +20,7 @@ Move = Callable[[SearchSpace, Choices, Random], "Choices | None"]
 
 
 def _spans(choices: Choices) -> list[tuple[int, int]]:
-    """The first layer of each group, and the first behind it."""
+    """The first layer of each group, and the first after it."""
     spans, first = [], 0
     for group in choices.groups:
         spans.append((first, first + group.layers))
@@ -45,7 +45,7 @@ def _merge(space: SearchSpace, choices: Choices, random: Random) -> Choices | No
 
 
 def _split(space: SearchSpace, choices: Choices, random: Random) -> Choices | None:
-    """Split a group in two; what passes between them is held, or not."""
+    """Split a group in two; the storages between them are held, or not."""
     at = random.randrange(len(choices.groups))
     group, (first, stop) = choices.groups[at], _spans(choices)[at]
     if group.layers < 2:
@@ -140,7 +140,7 @@ def _swap(space: SearchSpace, choices: Choices, random: Random) -> Choices | Non
 
 
 def _other(options: Sequence[int], value: int, random: Random) -> int:
-    """Mostly a neighbour of a value among the options, else any of them."""
+    """Usually a neighbour of a value among the options, else any of them."""
     if random.random() < 0.3:
         return random.choice(options)
     at = min(range(len(options)), key=lambda index: abs(options[index] - value))

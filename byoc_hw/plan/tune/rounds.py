@@ -1,6 +1,6 @@
-"""Tuning one region: all choices of a small space are tried, of a large one those near the best, in rounds.
+"""Tunes one region: tries all choices of a small space; in a large one, in rounds, choices near the best.
 
-A round draws a batch of choices from the seed, the round and what the rounds before found, and has them
+A round draws a batch of choices from the seed, its number and the results of earlier rounds, and has them
 evaluated. So the outcome does not depend on where, or by how many workers, they are evaluated.
 """
 
@@ -29,20 +29,20 @@ from byoc_hw.plan.tune.space import SearchSpace
 from byoc_hw.tensor import Tensor
 
 BATCH = 16
-"""Plans of a round: a constant, so that the outcome does not depend on the number of workers."""
+"""Plans per round: constant, so that the outcome does not depend on the number of workers."""
 
 KEPT = 4
-"""Of all plans found, those from which a round goes on."""
+"""The number of best plans that a round starts from."""
 
 LARGEST = 4
-"""A plan with this many times the copies and jobs of the planner's own is not even timed."""
+"""A plan with more than this many times the operations of the planner's own is rejected without timing."""
 
 PATIENCE = 40
-"""Rounds without a better plan after which the search starts anew."""
+"""Rounds without a better plan before the search restarts."""
 
 
 class Score(NamedTuple):
-    """What plans are compared by, in this order: accelerator cycles, copies and jobs, bytes of main memory."""
+    """The score of a plan: accelerator cycles, then copies and jobs, then bytes of main memory."""
 
     cycles: int
     operations: int
@@ -54,7 +54,7 @@ class TunedRegion:
     """The best choices that were found for a region. `fingerprint` identifies it, `name` is its symbol in the model.
 
     `before` are the accelerator cycles of the planner's own choices, `after` those of `choices`.
-    `evaluations` plans were tried; where `exact` these are all that the space has.
+    `evaluations` plans were tried; with `exact` these are all plans of the space.
     """
 
     name: str
@@ -85,7 +85,7 @@ def fingerprint(graph: Graph) -> str:
 
 
 def _geometry(layer: Layer) -> list[object]:
-    """What of a layer its plan depends on, besides its tensors."""
+    """The fields of a layer that its plan depends on, besides its tensors."""
     names = ("kernel", "strides", "padding", "dilation", "axes")
     weights = getattr(layer, "weights", None)
     shape = None if weights is None else [list(weights.shape), weights.bits]
@@ -96,9 +96,9 @@ def _geometry(layer: Layer) -> list[object]:
 
 
 def evaluated(problem: bytes, choices: Choices, most: int | None = None) -> Score | None:
-    """The score of choices; None where memory does not take them, or with more than `most` operations.
+    """The score of choices; None where they do not fit memory or have more than `most` operations.
 
-    Runs in any process.
+    Can run in another process.
     """
     space = _opened(problem)
     try:
@@ -110,7 +110,7 @@ def evaluated(problem: bytes, choices: Choices, most: int | None = None) -> Scor
 
 
 def packed(graph: Graph, accelerator: Accelerator) -> bytes:
-    """A region for `evaluated`, without what its plans do not depend on: small enough to go with each task."""
+    """A region for `evaluated`, without the data that plans do not depend on: small enough to send with each task."""
     return pickle.dumps((_without_data(graph), replace(accelerator, limits={})))
 
 
@@ -144,7 +144,7 @@ def _without_data(graph: Graph) -> Graph:
 Found = tuple[Score, Choices]
 
 Watch = Callable[[int, Score, Score], None]
-"""Told after each round: plans tried, the score of the planner's own, and the best so far."""
+"""Called after each round with the plans tried, the score of the planner's own, and the best so far."""
 
 
 def tune_region(
@@ -196,7 +196,7 @@ class _Search:
         found = {self.best[1]: None}
         for looked_at, choices in enumerate(self.space.everything()):
             found[choices] = None
-            if len(found) > self.budget + 1 or looked_at > 20 * self.budget:  # the same ones come several times
+            if len(found) > self.budget + 1 or looked_at > 20 * self.budget:  # some come several times
                 return False
         waiting = list(found)[1:]
         while waiting:
@@ -219,7 +219,7 @@ class _Search:
                 kept, since = [random.choice(kept)], 0
 
     def _near(self, kept: Sequence[Found], random: Random) -> list[Choices]:
-        """New choices: mostly one step from the best, or from others that are kept, or a few steps."""
+        """New choices: usually one move from the best or another kept plan, sometimes several moves."""
         found: dict[Choices, None] = {}
         for _ in range(20 * BATCH):
             _, choices = kept[min(int(random.expovariate(0.5)), len(kept) - 1)]
@@ -232,7 +232,7 @@ class _Search:
         return list(found)
 
     def _try(self, batch: Sequence[Choices]) -> list[Found]:
-        """Those of a batch that can be carried out, as far as the budget goes. The newest come first."""
+        """The plans of a batch that are possible, within the budget, newest first."""
         batch = [choices for choices in batch if choices not in self.tried][: self.budget - self.evaluations]
         scores = self.map(self.score, batch)
         found = [(score, choices) for score, choices in zip(scores, batch, strict=True) if score is not None]
@@ -244,7 +244,7 @@ class _Search:
 
 
 def _best(found: Sequence[Found]) -> list[Found]:
-    """The best ones in order, of those with the same score the first: it is the newest."""
+    """The best plans in order; of plans with the same score, the first one, which is the newest."""
     distinct: dict[Score, Found] = {}
     for item in found:
         distinct.setdefault(item[0], item)

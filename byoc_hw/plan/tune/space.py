@@ -1,4 +1,4 @@
-"""The choices that a region has, as far as the accelerator's `TuningSpace` goes."""
+"""The choices of a region, within the accelerator's `TuningSpace`."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from byoc_hw.plan.choices import Blocks, Choices, Group, Tiling
 from byoc_hw.plan.search.single_layer import single_tiling
 
 _PARTS = (1, 2, 3, 4)
-"""Parts of the local memories that the tile of a layer by itself is made for: with two, the next one has room."""
+"""Fractions of the local memories that a single layer's tiles are sized for: with one half, the next tile has room."""
 
 
 class GroupSpace:
-    """What there is to choose about groups of layers of a mapped graph.
+    """The choices of groups for the layers of a mapped graph.
 
-    A group is given by its first layer and the first behind it.
+    A group is given by its first layer and the first after it.
     """
 
     def __init__(self, mapped: MappedGraph) -> None:
@@ -39,7 +39,7 @@ class GroupSpace:
         self.tilings = cache(self._tilings)
 
     def work(self, first: int, stop: int) -> list[int]:
-        """The layers of a group that have something to do."""
+        """The layers of a group with jobs or copies."""
         return [index for index in range(first, stop) if self.mapping.works(index)]
 
     def may_group(self, first: int, stop: int) -> bool:
@@ -52,11 +52,11 @@ class GroupSpace:
         return group.tiling is not None or self._transposes(self.work(first, stop))
 
     def touched(self, first: int, stop: int) -> frozenset[int]:
-        """Storages that a group reads or makes."""
+        """Storages that a group reads or writes."""
         return frozenset(one.index for index in self.work(first, stop) for one in self._storages(index))
 
     def _live(self, first: int, stop: int) -> frozenset[int]:
-        """Storages that have bytes which a group, or one behind it, reads or makes."""
+        """Storages that are written before the end of a group, and that it or a later group uses."""
         return frozenset(
             one.index
             for one in self.storages.all
@@ -70,7 +70,7 @@ class GroupSpace:
         return tuple(sorted({ceil_div(height, ceil_div(height, count)) for count in self.limits.stripes}))
 
     def _tilings(self, first: int, stop: int) -> tuple[Tiling, ...]:
-        """The tilings of a group; none where it may have none, or is not of one layer as the model has it."""
+        """The tilings of a group; none where tilings are ruled out, or for a group that is not one unswapped layer."""
         work = self.work(first, stop)
         if not self.limits.tile or len(work) != 1:
             return ()
@@ -100,9 +100,9 @@ class GroupSpace:
 
 
 class SearchSpace:
-    """What can be chosen for one region.
+    """The space of choices for one region.
 
-    Choices that differ only in what has no effect are equivalent: `canonical` gives one of them.
+    Choices with the same effect are equivalent: `canonical` gives one of them.
     """
 
     def __init__(self, graph: Graph, accelerator: Accelerator) -> None:
@@ -116,7 +116,7 @@ class SearchSpace:
         self.has_borders = bool(mapping.copied)
 
     def groups_of(self, choices: Choices) -> GroupSpace:
-        """What there is to choose about groups, of the region as these choices map it."""
+        """The choices of groups, for the region as these choices map it."""
         return self._groups_of(choices.swapped, choices.copies_transpose)
 
     def _groups_of(self, swapped: tuple[bool, ...], copies_transpose: bool) -> GroupSpace:
@@ -143,7 +143,7 @@ class SearchSpace:
         return (1 << len(self.swappable)) * blocks * groups
 
     def everything(self) -> Iterator[Choices]:
-        """All choices, some of them more than once."""
+        """All choices, some of them several times."""
         for values in product((False, True), repeat=len(self.swappable)):
             chosen = dict(zip(self.swappable, values, strict=True))
             swapped = tuple(chosen.get(number, False) for number in range(len(self.unswapped)))
@@ -164,7 +164,7 @@ class SearchSpace:
                     yield (group, *rest)
 
     def _groups(self, within: GroupSpace, first: int, stop: int) -> Iterator[Group]:
-        """All forms of a group of layers `first` to before `stop`."""
+        """All forms of a group of the layers `first` to `stop - 1`."""
         count = stop - first
         live = sorted(within.live(first, stop))
         flags = (True, False)
@@ -176,7 +176,7 @@ class SearchSpace:
                 yield Group(count, 1, full, overlap, resident, tiling)
 
     def blocks(self, layer: Layer) -> tuple[Blocks | None, ...]:
-        """How a layer's weights can be cut: for each share what costs least, and the most channels in full depth."""
+        """The cuts of a layer's weights: the cheapest for each share, and the most channels in full depth."""
         if layer not in self._blocks:
             self._blocks[layer] = tuple(dict.fromkeys(self._cuts(layer))) or (None,)
         return self._blocks[layer]
@@ -197,7 +197,7 @@ class SearchSpace:
     # ------------------------------------------------------------ one for all that are the same
 
     def canonical(self, choices: Choices) -> Choices:
-        """The equivalent choices without what has no effect, brought into the space."""
+        """The equivalent choices without settings that have no effect, limited to the space."""
         choices = replace(choices, copies_transpose=choices.copies_transpose or not self.has_borders)
         within = self.groups_of(choices)
         found: list[Group] = []
@@ -224,7 +224,7 @@ class SearchSpace:
 
 
 def _parts(within: GroupSpace, group: Group, first: int) -> Iterator[Group]:
-    """A group, or groups of as many layers as a group may have."""
+    """A group, or its split into groups of the most layers allowed."""
     last = first + group.layers
     while first < last:
         stop = max((end for end in range(first + 1, last + 1) if within.may_group(first, end)), default=last)

@@ -1,1 +1,1 @@
-"""Choices to copies and jobs: what each stripe or tile loads, computes and stores, on buffers without addresses."""
+"""From choices to copies and jobs of each stripe or tile, on buffers without addresses."""

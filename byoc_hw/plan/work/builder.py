@@ -1,4 +1,4 @@
-"""Collects the units of a region: where storages lie in main memory, what is held, and the copies of their bytes."""
+"""Collects the units of a region, with the main memory of storages, the buffers that hold them, and their copies."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from byoc_hw.plan.work.units import Unit
 class WorkBuilder:
     """Collects the units of a region.
 
-    `held` are the buffers of storages that lie in local memory in full, `loaded` how many bytes of each are
+    `held` are the buffers of storages that are in local memory in full, `loaded` the number of bytes of each that are
     there. `homes` are the places in main memory. Raises `PlanError` for choices of another region.
     """
 
@@ -55,7 +55,7 @@ class WorkBuilder:
         return group - 1
 
     def _needs_main(self, storage: Storage) -> bool:
-        """Whether a storage that a layer makes goes to main memory."""
+        """Whether a storage that a layer writes goes to main memory."""
         if storage.maker is None:
             return False
         made = self.group_of[storage.maker]
@@ -72,7 +72,7 @@ class WorkBuilder:
         return Home(storage, Address(SCRATCH, 0, storage.block)) if storage in self.in_main else None
 
     def targets(self, storage: Storage) -> list[Home]:
-        """Where a storage that a layer makes goes in main memory."""
+        """The places in main memory for a storage that a layer writes."""
         if storage not in self.in_main:
             return []
         return [argument_home(storage, sink) for sink in storage.sinks] or [self.homes[storage]]
@@ -93,11 +93,11 @@ class WorkBuilder:
         return buffer, weights_op(index, source, buffer, self.accelerator)
 
     def params_at(self, channel: int) -> int:
-        """Where a channel's parameters begin in a block that holds a whole layer's."""
+        """The offset of a channel's parameters in a block with the parameters of the whole layer."""
         return PARAMS_BYTES * channel
 
     def image(self, layer: Layer, origin: Extents, shape: Extents) -> Image:
-        """Where a box of a layer's output lies in the tensor as the model has it."""
+        """The position of a box of a layer's output in the tensor of the model."""
         height, width, channels = extents(layer.ofm)
         strides = width * channels, channels
         if self.storages.of[layer.ofm].swapped:
@@ -107,7 +107,7 @@ class WorkBuilder:
     # ------------------------------------------------------------ copies only
 
     def transpose(self, index: int, layer: Transpose, group: int) -> None:
-        """Units that reorder a tensor on its way from main memory to main memory."""
+        """Append units that reorder a tensor from main memory to main memory."""
         source, target = self.storages.of[layer.ifm], self.storages.of[layer.ofm]
         permutation = canonical(layer.ifm.shape, layer.axes, layer.ifm.bytes_of(1))
         offset = 0
@@ -124,12 +124,12 @@ class WorkBuilder:
             offset += nbytes
 
     def pass_through(self) -> None:
-        """Units for outputs that are an input, or a constant."""
+        """Append units for outputs that are an input or a constant."""
         limit = self._whole_memory()
         for storage in self.storages.all:
             for sink in storage.sinks if storage.maker is None else ():
                 source, target = self.homes[storage], argument_home(storage, sink)
-                if source.strides == target.strides:  # in the same order: no matter which
+                if source.strides == target.strides:  # in the same order: any of them
                     source, target = Home(storage, source.address), Home(storage, target.address)
                 else:
                     row = row_bytes(storage.tensor)
@@ -142,19 +142,19 @@ class WorkBuilder:
                     self.units.append(unit)
 
     def _whole_memory(self) -> int:
-        """All of local activations, less what would leave the next chunk unaligned."""
+        """The bytes of local activation memory, rounded down so that the next chunk stays aligned."""
         return self.accelerator.activation_memory // self.accelerator.dma_alignment * self.accelerator.dma_alignment
 
 
 def argument_home(storage: Storage, argument: Argument) -> Home:
-    """Where a storage lies in an argument."""
+    """The place of a storage in an argument."""
     return Home(storage, Address(ARGUMENT + argument.index), argument.strides)
 
 
 def moves(home: Home, start: int, stop: int) -> Iterator[Transfer]:
-    """The transfers of bytes `start` to `stop`, whole rows where the home has another order.
+    """The transfers of bytes `start` to `stop`: whole rows where the home has another order.
 
-    Local offsets are as if all of the storage were there.
+    Local offsets are relative to a buffer with all of the storage.
     """
     if home.strides is None:
         yield Transfer(start, start, stop - start)

@@ -19,8 +19,8 @@ from byoc_hw.tensor import Tensor
 
 @dataclass(frozen=True)
 class WeightBlock:
-    """What one copy brings of a layer's weights: of `channels` output channels from `channel` on, `depths`
-    input channels from `depth` on (0: no weights), their parameters in front where `params`."""
+    """The weights of one copy: of `channels` output channels from `channel` on, `depths`
+    input channels from `depth` on (0: no weights), after their parameters with `params`."""
 
     layer: int
     channel: int
@@ -42,31 +42,31 @@ class FlashImage:
         self._constants: dict[Tensor, int] = {}
 
     def constant(self, tensor: Tensor) -> Address:
-        """Where an activation tensor that is constant lies, dense."""
+        """The address of a constant activation tensor, dense."""
         if tensor not in self._constants:
             self._constants[tensor] = self._place(tensor.nbytes)
         return Address(FLASH, self._constants[tensor])
 
     def block(self, block: WeightBlock, layer: Weighted) -> tuple[Address, int]:
-        """Where a block lies, and its bytes."""
+        """The address of a block, and its bytes."""
         nbytes = self.block_bytes(block, layer)
         if block not in self._blocks:
             self._blocks[block] = self._place(nbytes)
         return Address(FLASH, self._blocks[block]), nbytes
 
     def block_bytes(self, block: WeightBlock, layer: Weighted) -> int:
-        """Bytes that a copy of a block moves."""
+        """Bytes of the copy of a block."""
         nbytes = self.weights_at(block) + weights_bytes(layer, block.channels, block.depths)
         return round_up(nbytes, self._dma_alignment)
 
     def weights_at(self, block: WeightBlock) -> int:
-        """Where in a block its weights begin."""
+        """The offset of the weights in a block."""
         if not block.params:
             return 0
         return round_up(PARAMS_BYTES * block.channels, self._local_alignment)
 
     def contents(self, layers: Sequence[Layer]) -> bytes:
-        """All bytes; the blocks' layers are `layers`."""
+        """The bytes of all constants; blocks refer to `layers` by index."""
         image = bytearray(round_up(self._nbytes, self._alignment))
         for tensor, offset in self._constants.items():
             assert tensor.data is not None, "Graph.verify has seen to it"
@@ -90,7 +90,7 @@ class FlashImage:
 
 
 class _Packer:
-    """Packs blocks; what a layer's blocks share is worked out once."""
+    """Packs blocks; computes what a layer's blocks share only once."""
 
     def __init__(self, layers: Sequence[Layer]) -> None:
         self._layers = layers

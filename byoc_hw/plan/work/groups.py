@@ -42,7 +42,7 @@ def region_work(mapped: MappedGraph, choices: Choices) -> tuple[Work, FlashImage
 
 
 def _check_alone(region: WorkBuilder, indices: Sequence[int], held: frozenset[int]) -> None:
-    """A tiling, and a transposition, is of one layer, from main memory to main memory."""
+    """Check that a tiling or transposition is of one layer, from main memory to main memory."""
     layer = region.layers[indices[0]]
     inputs, ofm = [region.storages.of[tensor] for tensor in layer.inputs], region.storages.of[layer.ofm]
     inside = any(one.index in held for one in (*inputs, ofm)) or any(one not in region.homes for one in inputs)

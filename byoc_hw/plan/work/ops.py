@@ -1,4 +1,4 @@
-"""Copies and jobs on buffers without addresses, and which bytes they touch."""
+"""Copies and jobs on buffers without addresses, and the bytes that they access."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from byoc_hw.plan.steps import ACTIVATIONS, FLASH, Address, Copy, Image, Job
 
 @dataclass(frozen=True, eq=False)
 class LocalBuffer:
-    """Bytes of a local memory that have no address yet."""
+    """A buffer in a local memory, without an address."""
 
     name: str
     space: int
@@ -48,14 +48,14 @@ class Op:
     cycles: int
 
     def at(self, offsets: Mapping[LocalBuffer, int]) -> Copy | Job:
-        """The step with its buffers where they lie."""
+        """The step with the addresses of its buffers."""
         moved = {name: getattr(self.step, name) + offsets[buffer] for name, buffer in self.local.items()}
         return replace(self.step, **moved)
 
 
 @dataclass(frozen=True)
 class Home:
-    """Where a storage lies in main memory, and its strides there if it lies in another order."""
+    """The address of a storage in main memory, and its strides there if it is in another order."""
 
     storage: Storage
     address: Address
@@ -120,7 +120,7 @@ def run_job(
     image: Image,
     accelerator: Accelerator,
 ) -> Op:
-    """A job of an element-wise layer over a run of elements; each operand is a buffer, and the byte to begin at."""
+    """A job of an element-wise layer over a run of elements. Operands are buffers with the offset of the first byte."""
     shape = form.shape(elements)
     local = {"ofm": ofm[0]} | {name: buffer for name, (buffer, _) in zip(("ifm", "ifm2"), inputs, strict=False)}
     row, pixel = layer.ofm.bytes_of(elements), layer.ofm.bytes_of(form.each)

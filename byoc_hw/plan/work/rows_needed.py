@@ -19,12 +19,12 @@ from byoc_hw.plan.array.window import extents, row_bytes
 from byoc_hw.tensor import Tensor
 
 Span = tuple[int, int]
-"""From the first to before the second: bytes of a storage, or rows of a tensor."""
+"""A half-open range: bytes of a storage, or rows of a tensor."""
 
 
 @dataclass(frozen=True)
 class Stripe:
-    """Bytes that are needed of each storage, and rows that each layer computes: the last layer first."""
+    """The bytes that are needed of each storage, and the rows that each layer computes, last layer first."""
 
     needs: dict[Storage, Span]
     rows: dict[int, Span]
@@ -49,8 +49,8 @@ def stripes_of(
 ) -> Iterator[Stripe]:
     """The stripes of a group of layers `indices`, `count` or fewer of them.
 
-    `held` are the storages (by index) that lie in local memory in full. Every layer computes all of
-    its rows in the end, also such as nobody reads.
+    `held` are the indices of the storages that are in local memory in full. Every layer computes all of
+    its rows in the end, also those that no layer reads.
     """
     ofm = layers[indices[-1]].ofm
     height, per_row = extents(ofm)[0], row_bytes(ofm)

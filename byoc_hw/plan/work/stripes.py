@@ -56,7 +56,7 @@ class _Stripes:
     def __init__(self, region: WorkBuilder, number: int, indices: Sequence[int]) -> None:
         self.region, self.number, self.indices = region, number, indices
         self.group = region.choices.groups[number]
-        # Bytes of each storage that are made, from the first on.
+        # The number of bytes of each storage that are computed so far.
         self.done = {region.storages.of[region.layers[index].ofm]: 0 for index in indices}
         self.kept: dict[WeightBlock, LocalBuffer] = {}
 
@@ -112,7 +112,7 @@ class _Stripes:
         return View(buffer, first)
 
     def _rounded(self, stop: int, storage: Storage) -> int:
-        """The next byte at which a copy may end."""
+        """The next offset at which a copy may end."""
         alignment = self.region.accelerator.dma_alignment
         return min(round_up(stop, alignment), storage.nbytes)
 
@@ -215,7 +215,7 @@ class _Stripes:
     def _run(
         self, index: int, layer: Layer, form: Run, rows: Span, inputs: Sequence[View], ofm: View, unit: Unit
     ) -> None:
-        """An element-wise layer, whose rows are one run of bytes."""
+        """The job of an element-wise layer, whose rows are one run of bytes."""
         _, width, channels = extents(layer.ofm)
         start = rows[0] * row_bytes(layer.ofm)
         operands = [(view.buffer, start - view.first) for view in inputs]

@@ -21,9 +21,9 @@ from byoc_hw.plan.work.units import Unit
 
 @dataclass(frozen=True)
 class Tile:
-    """One job: output rows and columns, output channels `channel` on, input channels `depth` on.
+    """One job: output rows and columns, output channels from `channel` on, input channels from `depth` on.
 
-    `loaded` gives the first of the input channels that are in local memory, and their number.
+    `loaded` is the first input channel that is in local memory, and their number.
     """
 
     row: Extent
@@ -79,7 +79,7 @@ def tiled(region: WorkBuilder, number: int, index: int, tiling: Tiling) -> None:
 
 
 class _Tiles:
-    """Emits tile after tile, loading only what the tile before has not left in local memory."""
+    """Appends tile after tile, and loads only what the previous tile has not left in local memory."""
 
     def __init__(
         self, region: WorkBuilder, number: int, index: int, layer: Layer, window: Window, tiling: Tiling
@@ -166,7 +166,7 @@ class _Tiles:
 
 
 def _runs(region: WorkBuilder, number: int, index: int, layer: Layer, form: Run, tiling: Tiling) -> None:
-    """An element-wise layer in runs of `columns` times the elements that belong together."""
+    """The tiles of an element-wise layer: runs of `columns` times `each` elements."""
     inputs = tuple(dict.fromkeys(region.storages.of[tensor] for tensor in layer.inputs))
     for first, pixels in linear_chunks(layer.ofm.elements // form.each, tiling.columns):
         elements = pixels * form.each

@@ -1,4 +1,4 @@
-"""Units of work, each a stripe of a group or a tile of a layer, and the order of their loads, jobs and stores."""
+"""Units of work: stripes of a group or tiles of a layer, and the order of their loads, jobs and stores."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class Unit:
 
 @dataclass(frozen=True)
 class Work:
-    """All copies and jobs, in an order in which they could run one after the other.
+    """All copies and jobs, in a valid sequential order.
 
-    `homes` says where storages lie in main memory: in scratch at an offset from their own block. `alignment`
-    is what the DMA asks of addresses, in bytes.
+    `homes` has the places of storages in main memory: in scratch as an offset in their own block. `alignment`
+    is the DMA's, in bytes.
     """
 
     ops: tuple[Op, ...]
@@ -39,7 +39,7 @@ class Work:
     alignment: int
 
     def __str__(self) -> str:
-        """One line a copy or job: the layer, what it touches, its cycles.
+        """One line a copy or job: the layer, the bytes that it accesses, its cycles.
 
         `s3` is a storage in main memory, `a7` a buffer of local activations, `w2` one of local weights.
         """
@@ -68,7 +68,7 @@ def _place(access: Access, names: Mapping[LocalBuffer, str]) -> str:
 
 
 def in_order(units: Sequence[Unit]) -> Iterator[Op]:
-    """The work of all units, overlapped as they say. Nothing is loaded before the store that writes it."""
+    """The work of all units, with their overlap. No load is moved before the store that writes its bytes."""
     loaded = 0
     late: list[Op] = []
     for index, unit in enumerate(units):
@@ -97,5 +97,5 @@ def in_order(units: Sequence[Unit]) -> Iterator[Op]:
 
 
 def _touched(ops: Sequence[Op]) -> set[Storage]:
-    """What copies touch in main memory."""
+    """The storages that copies access in main memory."""
     return {access.place for op in ops for access in op.accesses if isinstance(access.place, Storage)}
