@@ -68,7 +68,7 @@ class BaseWeighted(BaseLayer):
     act_max: int
 
     @property
-    def kernel(self) -> Pair:
+    def filter(self) -> Pair:
         """Height and width of a filter; 1 x 1 for a dense layer."""
         return 1, 1
 
@@ -83,7 +83,7 @@ class BaseWeighted(BaseLayer):
 
     @property
     def macs(self) -> int:
-        return self.ofm.elements * prod(self.kernel) * self.in_channels
+        return self.ofm.elements * prod(self.filter) * self.in_channels
 
     @property
     def sum_bits(self) -> int:
@@ -151,6 +151,10 @@ class BaseConvolution(BaseWeighted):
     @property
     def kernel(self) -> Pair:
         return self.weights.shape[1], self.weights.shape[2]
+
+    @property
+    def filter(self) -> Pair:
+        return self.kernel
 
     def problems(self) -> Iterator[Problem]:
         yield from super().problems()

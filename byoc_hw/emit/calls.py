@@ -66,7 +66,7 @@ def _weighted(layer: Weighted, strides: Pair, padding: Padding) -> Fields:
     return {
         "ifm": _shape(layer.ifm),
         "ofm": _shape(layer.ofm),
-        **_pair("kernel", layer.kernel),
+        **_pair("kernel", layer.filter),
         **_pair("stride", strides),
         **_padding(padding),
         "weight_bits": str(layer.weights.bits),

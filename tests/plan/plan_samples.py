@@ -1,5 +1,6 @@
-"""Layers and graphs with random contents, for the tests of the planner."""
+"""Layers, graphs and lifetimes with random contents, for the tests of the planner."""
 
+import random
 from dataclasses import replace
 
 import numpy as np
@@ -18,6 +19,8 @@ from byoc_hw.graph import (
     Transpose,
     output_extent,
 )
+from byoc_hw.plan.place.by_lifetime import blocks_from_lifetimes, largest_sum, place
+from byoc_hw.plan.region_memory import Lifetime
 from byoc_hw.tensor import Quantization, Tensor
 
 
@@ -149,3 +152,16 @@ def single(layer):
     """A graph of one layer."""
     inputs = [tensor for tensor in dict.fromkeys(layer.inputs) if tensor.data is None]
     return graph_of(inputs, [layer], [layer.ofm])
+
+
+def hard_lifetimes():
+    """Lifetimes on which the heuristic stays above the bound."""
+    for seed in range(200):
+        rng = random.Random(seed)
+        lifetimes = []
+        for index in range(24):
+            first = rng.randrange(12)
+            lifetimes.append(Lifetime(f"t{index:02}", 16 * rng.randrange(1, 40), first, first + rng.randrange(6), ""))
+        if place(blocks_from_lifetimes(lifetimes, 16), largest_sum(lifetimes)).gap:
+            return lifetimes
+    raise AssertionError("the heuristic has become perfect: make the lifetimes harder")

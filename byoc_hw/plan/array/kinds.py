@@ -108,7 +108,7 @@ def job_cycles(layer: Layer, ifm: Extents, ofm: Extents, accelerator: Accelerato
     if isinstance(layer, Weighted):
         groups = _groups(ofm, rows_at_a_time(layer, accelerator), accelerator)
         channels = ifm[2] if sums_channels(layer) else 1
-        return groups * _group_cycles(layer.kernel, channels, layer.weights.bits, accelerator)
+        return groups * _group_cycles(layer.filter, channels, layer.weights.bits, accelerator)
     form = geometry(layer)
     if isinstance(form, Run):
         return ceil_div(form.reads * prod(ofm), accelerator.elementwise_width)

@@ -40,7 +40,7 @@ def cut(layer: Layer, accelerator: Accelerator, share: int | None = None) -> Blo
 
 def weights_bytes(layer: Weighted, channels: int, depths: int) -> int:
     """Bytes of the packed weights of `channels` output channels with `depths` input channels each."""
-    return channels * packed_channel_bytes(prod(layer.kernel) * depths, layer.weights.bits)
+    return channels * packed_channel_bytes(prod(layer.filter) * depths, layer.weights.bits)
 
 
 def most_bytes(layer: Weighted, blocks: Blocks, accelerator: Accelerator) -> tuple[int, int]:

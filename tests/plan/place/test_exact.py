@@ -1,25 +1,12 @@
 """The exact search: smaller than the heuristic where that can be, deterministic, and honest about the rest."""
 
-import random
 import subprocess
 import sys
 
+from plan_samples import hard_lifetimes
+
 from byoc_hw.plan.place.by_lifetime import blocks_from_lifetimes, largest_sum, place
 from byoc_hw.plan.place.exact import improved
-from byoc_hw.plan.region_memory import Lifetime
-
-
-def hard_lifetimes():
-    """Lifetimes on which the heuristic stays above the bound."""
-    for seed in range(200):
-        rng = random.Random(seed)
-        lifetimes = []
-        for index in range(24):
-            first = rng.randrange(12)
-            lifetimes.append(Lifetime(f"t{index:02}", 16 * rng.randrange(1, 40), first, first + rng.randrange(6), ""))
-        if place(blocks_from_lifetimes(lifetimes, 16), largest_sum(lifetimes)).gap:
-            return lifetimes
-    raise AssertionError("the heuristic has become perfect: make the lifetimes harder")
 
 
 def heuristic(alignment=16):
@@ -43,7 +30,7 @@ def test_reaches_the_bound_where_the_heuristic_does_not():
 
 def test_another_process_finds_the_same_bytes():
     script = (
-        "import sys; sys.path.insert(0, 'tests/plan/place'); from test_exact import heuristic\n"
+        "import sys; sys.path[:0] = 'tests/plan', 'tests/plan/place'; from test_exact import heuristic\n"
         "from byoc_hw.plan.place.exact import improved; print(improved(*heuristic()).offsets)"
     )
     runs = [subprocess.run([sys.executable, "-c", script], capture_output=True, check=True).stdout for _ in range(2)]

@@ -8,8 +8,7 @@ from random import Random
 import pytest
 from plan_check import check
 from plan_choices import choose, evaluate
-from plan_samples import Samples, accelerator, graph_of, single
-from test_exact import hard_lifetimes
+from plan_samples import Samples, accelerator, graph_of, hard_lifetimes, single
 
 from byoc_hw.accelerator import TuningSpace
 from byoc_hw.errors import InvalidInput, PlanError
@@ -246,6 +245,11 @@ def test_a_region_is_known_by_its_structure_alone():
         samples.pool(ifm),
     ]
     assert len({fingerprint(single(layer)) for layer in others}) == len(others)
+
+
+def test_regions_keep_the_names_that_tuning_files_have_for_them():
+    """A change here makes every tuning file that was ever saved one of another model."""
+    assert fingerprint(residual()) == "d5df1d7a0130bdc8"
 
 
 def test_a_connection_elsewhere_makes_another_region():
