@@ -291,6 +291,35 @@ class Pairwise(Sample):
         return out if self.clip is None else relay.clip(out, *self.clip)
 
 
+class WithItself(Sample):
+    """A pairwise operator of a tensor and the same tensor."""
+
+    def __init__(self, pairwise):
+        self.pairwise = pairwise
+
+    def variables(self, prefix=""):
+        return self.pairwise.variables(prefix)[:1]
+
+    def expr(self, x):
+        return self.pairwise.expr(x, x)
+
+
+class WithConstant(Sample):
+    """A pairwise operator of a tensor and a constant, which is `data`."""
+
+    data = (np.arange(72) * 5 % 256 - 128).reshape(1, 3, 4, 6)
+
+    def __init__(self, pairwise, constant_first=False):
+        self.pairwise, self.constant_first = pairwise, constant_first
+
+    def variables(self, prefix=""):
+        return [variable(self.data.shape, name=f"{prefix}x")]
+
+    def expr(self, x):
+        operands = (x, const(self.data, "int8"))
+        return self.pairwise.expr(*(reversed(operands) if self.constant_first else operands))
+
+
 class Add(Pairwise):
     operator = staticmethod(relay.qnn.op.add)
 

@@ -1,6 +1,6 @@
 """The schedule of a project as rows of numbers, for its metadata; `report/schedule.py` reads them.
 
-Times are accelerator cycles since the start of the first region. As in `plan/cost.py` the core starts
+Times are accelerator cycles since the start of the first region. As in `plan/array/cost.py` the core starts
 work and waits, and takes no time itself.
 """
 

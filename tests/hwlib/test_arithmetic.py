@@ -259,13 +259,28 @@ def test_sums_of_extremes_wrap_in_32_bits(simulator: Simulator, ifm: int, weight
     assert simulator.fetch(OFM, 1)[0] == clamped(expected, -128, 127)
 
 
+def drawn_operands(data, elements):
+    """The elements of two inputs."""
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32), "seed"))
+    return rng.integers(-128, 128, (2, elements)).astype(np.int8)
+
+
+def elementwise(simulator: Simulator, layer, one, other):
+    """What the array makes of two runs of elements, which start at odd addresses."""
+    shape = (1, len(one), 1)
+    simulator.reset()
+    simulator.load(ACTIVATIONS, 5, one)
+    simulator.load(ACTIVATIONS, 1001, other)
+    simulator.run(layer, tile(shape, shape, ifm=5, ifm2=1001, ofm=OFM))
+    return simulator.fetch(OFM, len(one))
+
+
 @given(data=st.data(), elements=st.integers(1, 300), by=scales, by2=scales)
 @property_test
 def test_add_equals_its_formula(simulator: Simulator, data, elements, by, by2):
     zero, zero2, ofm_zero = (data.draw(zero_points, name) for name in ("ifm_zp", "ifm2_zp", "ofm_zp"))
     limits = tuple(sorted(data.draw(st.tuples(int8, int8) | st.just((-128, 127)), "clamp")))
-    rng = np.random.default_rng(data.draw(st.integers(0, 2**32), "seed"))
-    one, other = rng.integers(-128, 128, (2, elements)).astype(np.int8)
+    one, other = drawn_operands(data, elements)
     layer = add(
         by,
         by2,
@@ -275,35 +290,26 @@ def test_add_equals_its_formula(simulator: Simulator, data, elements, by, by2):
         act_min=limits[0],
         act_max=limits[1],
     )
-    simulator.reset()
-    simulator.load(ACTIVATIONS, 5, one)
-    simulator.load(ACTIVATIONS, 1001, other)
-    simulator.run(layer, tile((1, elements, 1), (1, elements, 1), ifm=5, ifm2=1001, ofm=OFM))
     expected = [
         clamped(scaled(int(a) - zero, by) + scaled(int(b) - zero2, by2) + ofm_zero, *limits)
         for a, b in zip(one, other, strict=True)
     ]
-    np.testing.assert_array_equal(simulator.fetch(OFM, elements), expected)
+    np.testing.assert_array_equal(elementwise(simulator, layer, one, other), expected)
 
 
 @given(data=st.data(), elements=st.integers(1, 300), by=tflite_scales, by2=tflite_scales, of_sum=tflite_scales)
 @property_test
 def test_tflite_addition_scales_its_sum(simulator: Simulator, data, elements, by, by2, of_sum):
     zero, zero2, ofm_zero = (data.draw(zero_points, name) for name in ("ifm_zp", "ifm2_zp", "ofm_zp"))
-    rng = np.random.default_rng(data.draw(st.integers(0, 2**32), "seed"))
-    one, other = rng.integers(-128, 128, (2, elements)).astype(np.int8)
+    one, other = drawn_operands(data, elements)
     zeros = {"ifm_zero_point": zero, "ifm2_zero_point": zero2, "ofm_zero_point": ofm_zero}
-    simulator.reset()
-    simulator.load(ACTIVATIONS, 5, one)
-    simulator.load(ACTIVATIONS, 1001, other)
-    job = tile((1, elements, 1), (1, elements, 1), ifm=5, ifm2=1001, ofm=OFM)
-    simulator.run(add(by, by2, TFLITE, sum_scale=Scale(*of_sum), **zeros), job)
+    layer = add(by, by2, TFLITE, sum_scale=Scale(*of_sum), **zeros)
     sums = [
         wrapped(scaled(int(a) - zero, by, TFLITE) + scaled(int(b) - zero2, by2, TFLITE), 32)
         for a, b in zip(one, other, strict=True)
     ]
     expected = [clamped(scaled(total, of_sum, TFLITE) + ofm_zero, -128, 127) for total in sums]
-    np.testing.assert_array_equal(simulator.fetch(OFM, elements), expected)
+    np.testing.assert_array_equal(elementwise(simulator, layer, one, other), expected)
 
 
 @given(data=st.data(), elements=st.integers(1, 300), rounding=roundings)
@@ -313,8 +319,7 @@ def test_mul_equals_its_formula(simulator: Simulator, data, elements, rounding):
     by = data.draw(scales_of(rounding) | st.tuples(st.integers(2**30, 2**31 - 1), st.just(0), st.integers(36, 42)))
     zero, zero2, ofm_zero = (data.draw(zero_points, name) for name in ("ifm_zp", "ifm2_zp", "ofm_zp"))
     limits = tuple(sorted(data.draw(st.tuples(int8, int8) | st.just((-128, 127)), "clamp")))
-    rng = np.random.default_rng(data.draw(st.integers(0, 2**32), "seed"))
-    one, other = rng.integers(-128, 128, (2, elements)).astype(np.int8)
+    one, other = drawn_operands(data, elements)
     layer = mul(
         by,
         rounding,
@@ -324,15 +329,11 @@ def test_mul_equals_its_formula(simulator: Simulator, data, elements, rounding):
         act_min=limits[0],
         act_max=limits[1],
     )
-    simulator.reset()
-    simulator.load(ACTIVATIONS, 5, one)
-    simulator.load(ACTIVATIONS, 1001, other)
-    simulator.run(layer, tile((1, elements, 1), (1, elements, 1), ifm=5, ifm2=1001, ofm=OFM))
     expected = [
         clamped(scaled((int(a) - zero) * (int(b) - zero2), by, rounding) + ofm_zero, *limits)
         for a, b in zip(one, other, strict=True)
     ]
-    np.testing.assert_array_equal(simulator.fetch(OFM, elements), expected)
+    np.testing.assert_array_equal(elementwise(simulator, layer, one, other), expected)
 
 
 @pytest.mark.parametrize("rounding", [UPWARD, TFLITE])

@@ -149,6 +149,10 @@ def inputs_of(mod, seed=0):
 
 ZERO_POINTS = st.one_of(st.sampled_from((-128, 127, 0)), st.integers(-128, 127))
 SEEDS = st.integers(0, 2**16)
+PAIRWISE_SHAPES = st.one_of(
+    st.tuples(st.just(1), st.integers(1, 9), st.integers(1, 9), st.sampled_from((1, 3, 16, 17))),
+    st.tuples(st.just(1), st.integers(1, 3000)),
+)
 CLIPS = st.one_of(
     st.none(),
     st.tuples(st.integers(-128, 127), st.integers(-128, 127)).map(lambda ends: tuple(map(float, sorted(ends)))),

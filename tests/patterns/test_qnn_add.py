@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from pattern_checks import (
     ACCELERATORS,
     CLIPS,
+    PAIRWISE_SHAPES,
     SEEDS,
     ZERO_POINTS,
     accepted,
@@ -18,7 +19,7 @@ from pattern_checks import (
     graphs,
     partitioned,
 )
-from relay_samples import Add, Conv, Quantized, Sample, const, module, variable
+from relay_samples import Add, Conv, Quantized, WithConstant, WithItself, const, module, variable
 
 import byoc_hw
 from byoc_hw.frontend.relay.reference import Reference
@@ -58,32 +59,9 @@ def test_takes_a_tensor_added_to_itself():
 
 @pytest.mark.parametrize("side", ["lhs", "rhs"])
 def test_takes_a_constant_operand(side):
-    layer = accepted(AddConstant(constant_first=side == "lhs").module(), COMPOSITE)
+    layer = accepted(WithConstant(Add(), constant_first=side == "lhs").module(), COMPOSITE)
     constant = layer.ifm if side == "lhs" else layer.ifm2
-    np.testing.assert_array_equal(constant.data, CONSTANT)
-
-
-CONSTANT = (np.arange(72) * 5 % 256 - 128).reshape(1, 3, 4, 6)
-
-
-class AddConstant(Sample):
-    def __init__(self, constant_first=False):
-        self.constant_first = constant_first
-
-    def variables(self, prefix=""):
-        return [variable(CONSTANT.shape, name=f"{prefix}x")]
-
-    def expr(self, x):
-        operands = (x, const(CONSTANT, "int8"))
-        return Add().expr(*(reversed(operands) if self.constant_first else operands))
-
-
-class AddToItself(Sample):
-    def variables(self, prefix=""):
-        return [variable((1, 4, 4, 3), name=f"{prefix}x")]
-
-    def expr(self, x):
-        return Add().expr(x, x)
+    np.testing.assert_array_equal(constant.data, WithConstant.data)
 
 
 def residual(layout):
@@ -151,11 +129,7 @@ def test_generated_c_reads_as_the_golden_file():
 
 
 QUANTIZATIONS = st.builds(Quantized, st.floats(2.0**-9, 4.0, width=32), ZERO_POINTS)
-SHAPES = st.one_of(
-    st.tuples(st.just(1), st.integers(1, 9), st.integers(1, 9), st.sampled_from((1, 3, 16, 17))),
-    st.tuples(st.just(1), st.integers(1, 3000)),
-)
-ADDS = st.builds(Add, SHAPES, lhs=QUANTIZATIONS, rhs=QUANTIZATIONS, out=QUANTIZATIONS, clip=CLIPS)
+ADDS = st.builds(Add, PAIRWISE_SHAPES, lhs=QUANTIZATIONS, rhs=QUANTIZATIONS, out=QUANTIZATIONS, clip=CLIPS)
 
 
 @settings(max_examples=8)
@@ -166,9 +140,9 @@ def test_gives_tvms_results_bit_for_bit(samples, accelerator, seed):
 
 EDGES = {
     "one element": Add(shape=(1,)),
-    "a tensor added to itself": AddToItself(),
-    "constant on the right": AddConstant(),
-    "constant on the left": AddConstant(constant_first=True),
+    "a tensor added to itself": WithItself(Add(shape=(1, 4, 4, 3))),
+    "constant on the right": WithConstant(Add()),
+    "constant on the left": WithConstant(Add(), constant_first=True),
     "no change of scale": Add(lhs=Quantized(0.1), rhs=Quantized(0.1), out=Quantized(0.1)),
     "all saturates": Add(lhs=Quantized(8.0, -128), rhs=Quantized(8.0, 127), out=Quantized(0.01, 0)),
     "nothing is left": Add(lhs=Quantized(1e-9), rhs=Quantized(1e-9), out=Quantized(1.0, 7)),

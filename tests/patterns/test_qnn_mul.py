@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from pattern_checks import (
     ACCELERATORS,
     CLIPS,
+    PAIRWISE_SHAPES,
     SEEDS,
     ZERO_POINTS,
     accepted,
@@ -18,7 +19,7 @@ from pattern_checks import (
     graphs,
     partitioned,
 )
-from relay_samples import Conv, Mul, Quantized, Sample, const, module, variable
+from relay_samples import Conv, Mul, Quantized, WithConstant, WithItself, const, module, variable
 
 import byoc_hw
 from byoc_hw.frontend.relay.reference import Reference
@@ -43,27 +44,6 @@ def test_takes_the_whole_form(form):
         assert tensor.quantization.zero_point == (given_as.zero_point,)
         assert tensor.quantization.scale == (float(np.float32(given_as.scale)),)
     assert (layer.act_min, layer.act_max) == (form.clip or (-128, 127))
-
-
-CONSTANT = (np.arange(72) * 5 % 256 - 128).reshape(1, 3, 4, 6)
-
-
-class MulConstant(Sample):
-    def variables(self, prefix=""):
-        return [variable(CONSTANT.shape, name=f"{prefix}x")]
-
-    def expr(self, x):
-        return Mul().expr(x, const(CONSTANT, "int8"))
-
-
-class Square(Sample):
-    """Each side with its own quantization, as the operator states them."""
-
-    def variables(self, prefix=""):
-        return [variable((1, 4, 4, 3), name=f"{prefix}x")]
-
-    def expr(self, x):
-        return Mul().expr(x, x)
 
 
 def gated(layout):
@@ -127,11 +107,7 @@ def test_generated_c_reads_as_the_golden_file():
 
 QUANTIZATIONS = st.builds(Quantized, st.floats(2.0**-9, 1.0, width=32), ZERO_POINTS)
 OUTPUTS = st.builds(Quantized, st.floats(2.0**-7, 32.0, width=32), ZERO_POINTS)
-SHAPES = st.one_of(
-    st.tuples(st.just(1), st.integers(1, 9), st.integers(1, 9), st.sampled_from((1, 3, 16, 17))),
-    st.tuples(st.just(1), st.integers(1, 3000)),
-)
-MULS = st.builds(Mul, SHAPES, lhs=QUANTIZATIONS, rhs=QUANTIZATIONS, out=OUTPUTS, clip=CLIPS)
+MULS = st.builds(Mul, PAIRWISE_SHAPES, lhs=QUANTIZATIONS, rhs=QUANTIZATIONS, out=OUTPUTS, clip=CLIPS)
 
 
 @settings(max_examples=8)
@@ -142,8 +118,8 @@ def test_gives_tvms_results_bit_for_bit(samples, accelerator, seed):
 
 EDGES = {
     "one element": Mul(shape=(1,)),
-    "a tensor by itself": Square(),
-    "a constant": MulConstant(),
+    "a tensor by itself": WithItself(Mul(shape=(1, 4, 4, 3))),
+    "a constant": WithConstant(Mul()),
     # TVM does not scale at all where the product's scale is the output's.
     "no change of scale": Mul(lhs=Quantized(0.5), rhs=Quantized(0.5), out=Quantized(0.25)),
     "all saturates": Mul(lhs=Quantized(1.0, -128), rhs=Quantized(1.0, 127), out=Quantized(0.01, 0)),

@@ -33,15 +33,16 @@ from byoc_hw.program import ALIGNMENT, Buffer, Call, CopyCall, HostCall, Program
 
 @serial
 def compile_module(mod: tvm.IRModule, mod_name: str, graphs: Mapping[str, Graph], place: Placer) -> CompiledHost:
-    """Compile everything in a module but its regions. `graphs` has the graphs of the regions by symbol.
+    """Compile everything in a type-checked module but its regions, whose graphs are `graphs`, by symbol.
 
     `place` is called once, when all buffers and workspaces are known. Raises `Unsupported` where TVM's main holds
     a statement that is not a call.
     """
     target = tvm.target.Target("c")
     pools = WorkspaceMemoryPools([WorkspacePoolInfo("arena", [target])])
-    mod = without_bodies(relay.transform.InferType()(mod))
-    mod = relay.transform.EliminateCommonSubexpr()(mod)  # as relay.build does: equal outputs become one value
+    mod = relay.transform.EliminateCommonSubexpr()(
+        without_bodies(mod)
+    )  # as relay.build does: equal outputs become one value
     mod = tvm.transform.Sequential([relay.transform.InferType(), IntegerSoftmax()])(mod)
     planner = _Planner(mod, mod_name, graphs, place)
     executor = relay.backend.Executor(
