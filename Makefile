@@ -1,7 +1,8 @@
 # The door to everything. .venv is made at the first use, from CPython 3.10 (README: why 3.10).
 #
 #   make demo        compile the digits model, run the generated C, compare it with TVM
-#   make test        all tests, or some: make test ARGS="tests/plan -k memory"
+#   make test        all tests but the slow ones, or some: make test ARGS="tests/plan -k memory"
+#   make test-slow   the tests that are marked slow
 #   make lint        ruff and mypy
 #   make format      let ruff format the sources and fix what it can
 #   make bench       compile time, memory, schedules, tuning, cycles end to end: the tables of the README
@@ -15,14 +16,17 @@ PYTHON ?=
 ARGS ?=
 BIN := .venv/bin
 
-.PHONY: demo test lint format bench notebooks wheel clean compiler
+.PHONY: demo test test-slow lint format bench notebooks wheel clean compiler
 .DEFAULT_GOAL := demo
 
 demo: .venv/ready compiler
 	$(BIN)/python -m byoc_hw.demo --output-dir out/digits $(ARGS)
 
 test: .venv/ready compiler
-	$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest -n auto --dist worksteal -m 'not slow' $(ARGS)
+
+test-slow: .venv/ready compiler
+	$(BIN)/python -m pytest -n auto --dist worksteal -m slow $(ARGS)
 
 lint: .venv/ready
 	$(BIN)/ruff check .
