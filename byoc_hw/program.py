@@ -105,12 +105,59 @@ class Program:
         return frozenset(call.graph.name for call in self.calls if isinstance(call, WaitCall))
 
 
-def check_mod_name(mod_name: str) -> None:
-    """Raise `InvalidInput` unless `mod_name` can be the prefix of the C names of a project."""
+_LONGEST_MOD_NAME = 63
+_OWN_FILES = ("app", "app_count", "app_io", "count", "extra", "flags", "hal", "io", "library", "map", "semihost", "src")
+_C_HEADERS = [
+    "assert",
+    "complex",
+    "ctype",
+    "errno",
+    "fenv",
+    "float",
+    "inttypes",
+    "iso646",
+    "limits",
+    "locale",
+    "math",
+    "setjmp",
+    "signal",
+    "stdalign",
+    "stdarg",
+    "stdatomic",
+    "stdbool",
+    "stddef",
+    "stdint",
+    "stdio",
+    "stdlib",
+    "stdnoreturn",
+    "string",
+    "tgmath",
+    "threads",
+    "time",
+    "uchar",
+    "wchar",
+    "wctype",
+]
+
+
+def check_mod_name(mod_name: object) -> None:
+    """Raise `InvalidInput` unless `mod_name` can be the prefix of the C names of a project, and name its files."""
+    if not isinstance(mod_name, str):
+        raise InvalidInput(f"mod_name is a string: got {mod_name!r}")
     if not mod_name:
         raise InvalidInput("mod_name has at least one character: got ''")
+    if len(mod_name) > _LONGEST_MOD_NAME:
+        raise InvalidInput(f"mod_name has at most {_LONGEST_MOD_NAME} characters: got {len(mod_name)}")
     for character in mod_name:
         if not (character.isascii() and (character.isalnum() or character == "_")):
             raise InvalidInput(f"mod_name {mod_name!r}: characters are letters, digits and _: got {character!r}")
     if mod_name[0].isdigit():
         raise InvalidInput(f"mod_name {mod_name!r}: the first character is a letter or _: got {mod_name[0]!r}")
+    # Not even in another case: some file systems do not tell them apart, and macros are in upper case.
+    name = mod_name.lower()
+    if name in _C_HEADERS:
+        raise InvalidInput(f"mod_name is no header of the C library, which <mod_name>.h would hide: got {mod_name!r}")
+    if name in _OWN_FILES:
+        raise InvalidInput(f"mod_name is none of the project's own files ({', '.join(_OWN_FILES)}): got {mod_name!r}")
+    if name.startswith("hwlib"):
+        raise InvalidInput(f"mod_name does not start with hwlib, as the names of HWlib do: got {mod_name!r}")

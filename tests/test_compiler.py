@@ -1,6 +1,7 @@
 """Projects as a whole: reproducible, side by side, with and without an accelerator, bad input refused."""
 
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -218,3 +219,38 @@ def test_an_output_and_its_reshape_are_both_written(offloaded):
     arrays = list(input_arrays(mod, 1))[-1]
     for found, wanted in zip(project.run(arrays).outputs, Reference(mod).run(arrays), strict=True):
         np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize(
+    ("mod_name", "rule"),
+    {
+        "count": "mod_name is none of the project's own files (",
+        "Flags": "mod_name is none of the project's own files (",
+        "string": "mod_name is no header of the C library, which <mod_name>.h would hide: got 'string'",
+        "hwlib_hal": "mod_name does not start with hwlib, as the names of HWlib do: got 'hwlib_hal'",
+        "x" * 300: "mod_name has at most 63 characters: got 300",
+        5: "mod_name is a string: got 5",
+    }.items(),
+)
+def test_refuses_a_mod_name_that_clashes_with_the_projects_files(mod_name, rule):
+    with pytest.raises(InvalidInput, match=re.escape(rule)):
+        byoc_hw.partition_for_hwlib(network(), None, mod_name)
+    with pytest.raises(InvalidInput, match=re.escape(rule)):
+        byoc_hw.build(network(), mod_name=mod_name)
+
+
+def test_a_header_of_the_system_is_not_hidden_by_a_models():
+    """<stdint.h> includes <features.h> in common C libraries."""
+    project = byoc_hw.build(byoc_hw.partition_for_hwlib(network(), None, "features"))
+    assert project.run(np.zeros((1, 8, 8, 4), "int8")).outputs
+
+
+@pytest.mark.parametrize("twice", ["add", "qnn.add"])
+def test_a_region_whose_output_is_also_doubled_is_called_once(twice):
+    """TVM makes a product of a sum of equals, and would call the region again for it."""
+    x = variable((1, 8, 8, 4))
+    y = Conv().expr(x)
+    quantization = (const(0.1, "float32"), const(3, "int32"))
+    doubled = relay.add(y, y) if twice == "add" else relay.qnn.op.add(y, y, *quantization * 3)
+    project = assert_bit_exact(module(relay.Tuple([y, doubled]), x), deny=["qnn_add"])
+    assert [layer["kind"] for layer in project.layers] == ["conv2d", "host"]

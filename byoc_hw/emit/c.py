@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from byoc_hw.errors import InvalidInput
+from byoc_hw.names import distinct
 from byoc_hw.tensor import Array
 
 WIDTH = 100
@@ -50,6 +51,8 @@ true try typeid typename using virtual wchar_t xor xor_eq
 NULL errno assert stdin stdout stderr main linux unix
 """
 _TAKEN = frozenset(_TAKEN_TEXT.split())
+# SIZE_MAX, EOF, a macro of a vendor's header: a member of that name would not survive the preprocessor.
+_LIKE_A_MACRO = r"[A-Z][A-Z0-9_]*[A-Z0-9]|I"
 
 
 def c_type(dtype: str) -> str:
@@ -60,11 +63,11 @@ def c_type(dtype: str) -> str:
 
 
 def identifier(name: str) -> str:
-    """A legal C identifier like `name`. Different names can give the same one: see `unique`."""
+    """A legal C identifier like `name`, and no macro. Different names can give the same one: see `unique`."""
     legal = re.sub(r"[^A-Za-z0-9_]", "_", name)
     if not re.match(r"[A-Za-z]", legal):  # digits are not allowed first, underscores reserved
         legal = f"n{legal}"
-    if legal in _TAKEN:
+    if legal in _TAKEN or re.fullmatch(_LIKE_A_MACRO, legal):
         legal += "_"
     if len(legal) > MAX_IDENTIFIER:
         legal = f"{legal[: MAX_IDENTIFIER - 9]}_{hashlib.sha256(name.encode()).hexdigest()[:8]}"
@@ -77,18 +80,7 @@ def unique(names: Iterable[str], taken: Iterable[str] = ()) -> list[str]:
     Of names that collide the first is unchanged, later ones get `_2`, `_3` ...; `taken` are reserved
     identifiers.
     """
-    used = {name.upper() for name in taken}
-    chosen: list[str] = []
-    for name in names:
-        spelling = candidate = identifier(name)
-        number = 1
-        while candidate.upper() in used:
-            number += 1
-            suffix = f"_{number}"
-            candidate = spelling[: MAX_IDENTIFIER - len(suffix)] + suffix
-        used.add(candidate.upper())
-        chosen.append(candidate)
-    return chosen
+    return distinct(map(identifier, names), taken, same=str.upper, longest=MAX_IDENTIFIER)
 
 
 # ---------------------------------------------------------------- text

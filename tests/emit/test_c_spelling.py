@@ -39,7 +39,7 @@ def test_identifiers_are_legal_and_distinct_even_in_upper_case(names: list[str])
 
 
 def test_the_first_of_colliding_names_keeps_its_spelling() -> None:
-    assert c.unique(["a:0", "a/0", "A_0", "b"]) == ["a_0", "a_0_2", "A_0_3", "b"]
+    assert c.unique(["a:0", "a/0", "A_O", "b", "a_O_"]) == ["a_0", "a_0_2", "A_O_", "b", "a_O__2"]
 
 
 HOSTILE = [

@@ -20,10 +20,12 @@ from tvm.ir.memory_pools import WorkspaceMemoryPools, WorkspacePoolInfo
 from tvm.tir.usmp.utils import BufferInfo, PoolAllocation
 
 from byoc_hw.errors import InvalidInput, Unsupported
+from byoc_hw.frontend.relay.compose import called_with, rebuild_calls
 from byoc_hw.frontend.relay.host_floats import MarkFloats, with_floats
 from byoc_hw.frontend.relay.host_memory import allocations, check_apart, tvm_arena, with_moments
 from byoc_hw.frontend.relay.host_softmax import IntegerSoftmax
 from byoc_hw.frontend.relay.host_source import host_source
+from byoc_hw.frontend.relay.interface import output_values, with_main, with_numbered_inputs
 from byoc_hw.frontend.relay.record import without_bodies
 from byoc_hw.frontend.relay.serial import serial
 from byoc_hw.frontend.seam import CompiledHost, Placer
@@ -40,11 +42,10 @@ def compile_module(mod: tvm.IRModule, mod_name: str, graphs: Mapping[str, Graph]
     """
     target = tvm.target.Target("c")
     pools = WorkspaceMemoryPools([WorkspacePoolInfo("arena", [target])])
-    mod = relay.transform.EliminateCommonSubexpr()(
-        without_bodies(mod)
-    )  # as relay.build does: equal outputs become one value
-    mod = tvm.transform.Sequential([relay.transform.InferType(), IntegerSoftmax()])(mod)
+    with target, golden_semantics(), tvm.transform.PassContext(opt_level=3):
+        mod = _simplified(without_bodies(mod))
     planner = _Planner(mod, mod_name, graphs, place)
+    mod = with_numbered_inputs(mod)
     executor = relay.backend.Executor(
         "aot", {"interface-api": "c", "unpacked-api": True, "workspace-byte-alignment": ALIGNMENT}
     )
@@ -69,6 +70,38 @@ def compile_module(mod: tvm.IRModule, mod_name: str, graphs: Mapping[str, Graph]
     return CompiledHost(program, *host_source(source, mod_name), planner.tvm_arena)
 
 
+def _simplified(mod: tvm.IRModule) -> tvm.IRModule:
+    """The module after those of TVM's passes that repeat calls, with each region called once again.
+
+    SimplifyExpr makes `x * 2` of `x + x`, and may compute `x` twice then. `relay.build` runs the same passes, and finds
+    nothing left to do.
+    """
+    passes = [
+        relay.transform.EliminateCommonSubexpr(),  # equal outputs become one value
+        relay.transform.InferType(),
+        IntegerSoftmax(),
+        relay.transform.InferType(),
+        relay.qnn.transform.Legalize(),
+        relay.qnn.transform.CanonicalizeOps(),
+        relay.transform.InferType(),
+        relay.transform.EliminateCommonSubexpr(),
+        relay.transform.InferType(),
+        relay.transform.SimplifyExpr(),
+    ]
+    mod = tvm.transform.Sequential(passes)(mod)
+    return with_main(mod, _calling_regions_once(mod["main"]))
+
+
+def _calling_regions_once(main: relay.Function) -> relay.Function:
+    called: dict[tuple[object, ...], relay.Call] = {}
+
+    def once(call: relay.Call, arguments: list[relay.Expr]) -> relay.Call:
+        new = called_with(call, arguments)
+        return called.setdefault((call.op, *arguments), new) if isinstance(call.op, relay.GlobalVar) else new
+
+    return rebuild_calls(main, once)
+
+
 def _c_source(library: object) -> str:
     """The output of TVM's C target, including TVM's main; empty if nothing is left on the host."""
     sources = (module.get_source() for module in library.lib.imported_modules)  # type: ignore[attr-defined]
@@ -76,7 +109,7 @@ def _c_source(library: object) -> str:
 
 
 def _renamed(program: Program, names: Sequence[str]) -> Program:
-    """The program with the input names of the model, which TVM turned into C identifiers."""
+    """The program with the input names of the model, in place of the numbers that TVM compiled it with."""
     inputs = {buffer: replace(buffer, name=name) for buffer, name in zip(program.inputs, names, strict=True)}
 
     def renamed(call: Call) -> Call:
@@ -153,7 +186,7 @@ class _Planner:
 
     def _algorithm(self, infos: Sequence[BufferInfo], pressure: object) -> dict[BufferInfo, PoolAllocation]:
         assert self.program is not None
-        names = {info.name_hint: _clean(info.name_hint) for info in infos}
+        names = {info.name_hint: str(info.name_hint) for info in infos}
         self.program, workspaces = with_moments(self.program, infos, names, self.allocations, ALIGNMENT)
         self.tvm_arena = tvm_arena(infos, pressure)
         offsets = self.place(self.program, workspaces)
@@ -171,20 +204,19 @@ class _Planner:
 
 def _repeated_outputs(main: relay.Function) -> dict[int, int]:
     """Maps the index of each output that repeats an earlier value to the first output with that value."""
-    fields = main.body.fields if isinstance(main.body, relay.Tuple) else [main.body]
-    values = [_value(field) for field in fields]
+    values = [_value(field) for field in output_values(main.body)]
     return {index: values.index(value) for index, value in enumerate(values) if values.index(value) != index}
 
 
 def _value(expr: relay.Expr) -> object:
-    """The expression that an output's bytes come from: reshapes are skipped."""
-    while isinstance(expr, relay.Call) and isinstance(expr.op, tvm.ir.Op) and expr.op.get_attr("TReshapeOp"):
-        expr = expr.args[0]
-    return (expr.tuple_value, expr.index) if isinstance(expr, relay.TupleGetItem) else expr
-
-
-def _clean(name: str) -> str:
-    return str(name).replace(".", "_")
+    """The expression that an output's bytes come from: reshapes, and tuples around it, are skipped."""
+    while True:
+        if isinstance(expr, relay.Call) and isinstance(expr.op, tvm.ir.Op) and expr.op.get_attr("TReshapeOp"):
+            expr = expr.args[0]
+        elif isinstance(expr, relay.TupleGetItem) and isinstance(expr.tuple_value, relay.Tuple):
+            expr = expr.tuple_value.fields[expr.index]
+        else:
+            return (expr.tuple_value, expr.index) if isinstance(expr, relay.TupleGetItem) else expr
 
 
 # ---------------------------------------------------------------- reading TVM's main
@@ -226,7 +258,7 @@ class _Main:
             label = name.removesuffix("_buffer_var")
             buffers[name] = Buffer(label, _nbytes(shape, buffer.dtype), role, shape, str(buffer.dtype))  # type: ignore[arg-type]
         for name, nbytes in self.sizes.items():
-            buffers[name] = Buffer(_clean(name), nbytes, dtype=self.types.get(name, "int8"))
+            buffers[name] = Buffer(name, nbytes, dtype=self.types.get(name, "int8"))
         interface = [buffers[str(buffer.data.name)] for buffer in self.interface]
         return Program(
             mod_name,

@@ -14,6 +14,7 @@ from byoc_hw.frontend.relay import read
 from byoc_hw.frontend.relay.sources import calls_in_order, operator_name, source_names
 from byoc_hw.frontend.relay.table import parse_composite
 from byoc_hw.graph import Graph, Layer, Reshape, Transpose
+from byoc_hw.names import distinct
 from byoc_hw.tensor import Quantization, Tensor
 
 
@@ -139,15 +140,8 @@ def _without_idle_reshapes(nodes: list[_Node]) -> tuple[list[_Node], dict[relay.
 
 
 def _unique_names(nodes: list[_Node]) -> list[_Node]:
-    seen: dict[str, int] = {}
-    renamed = []
-    for node in nodes:
-        name = node.layer.name
-        seen[name] = seen.get(name, 0) + 1
-        if seen[name] > 1:
-            node = replace(node, layer=replace(node.layer, name=f"{name}_{seen[name]}"))
-        renamed.append(node)
-    return renamed
+    names = distinct(node.layer.name for node in nodes)
+    return [replace(node, layer=replace(node.layer, name=name)) for name, node in zip(names, nodes, strict=True)]
 
 
 # ---------------------------------------------------------------- connect

@@ -15,6 +15,7 @@ from byoc_hw.frontend.relay.accelerators import Session, remember, session
 from byoc_hw.frontend.relay.codegen import register
 from byoc_hw.frontend.relay.compose import inline_regions
 from byoc_hw.frontend.relay.dead import ZeroDeadChannels
+from byoc_hw.frontend.relay.interface import plain_interface
 from byoc_hw.frontend.relay.optimize import NoNHWC
 from byoc_hw.frontend.relay.outcome import outcomes
 from byoc_hw.frontend.relay.record import Record, record_of, regions
@@ -70,10 +71,11 @@ def _partitioned(folded: tvm.IRModule, mod_name: str, job: Session) -> tvm.IRMod
 
 
 def prepare(mod: tvm.IRModule, params: Mapping[str, Any] | None) -> tvm.IRModule:
-    """The module with its weights bound and a source name for every operator."""
+    """The module with its weights bound, a plain interface, and a source name for every operator."""
     if params:
         bound = relay.build_module.bind_params_by_name(mod["main"], dict(params))
         mod = tvm.IRModule({**mod.functions, mod.get_global_var("main"): bound}, mod.type_definitions, attrs=mod.attrs)
+    mod = plain_interface(relay.transform.InferType()(mod))
     return tvm.transform.Sequential([relay.transform.InferType(), NameSources(), relay.transform.InferType()])(mod)
 
 

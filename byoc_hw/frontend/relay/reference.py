@@ -14,6 +14,7 @@ from tvm.contrib import graph_executor
 
 from byoc_hw.frontend.relay.compose import called_with, inline_regions, rebuild_calls, rebuilt_values, without_composite
 from byoc_hw.frontend.relay.host import golden_semantics, quiet
+from byoc_hw.frontend.relay.interface import output_values
 from byoc_hw.frontend.relay.lower import layer_values
 from byoc_hw.frontend.relay.partition import folding, prepare
 from byoc_hw.frontend.relay.record import regions
@@ -71,6 +72,5 @@ def _with_layers(mod: tvm.IRModule) -> tuple[tvm.IRModule, list[str]]:
         return new[region.body]
 
     main = rebuild_calls(mod["main"], rebuild)
-    own = list(main.body.fields) if isinstance(main.body, relay.Tuple) else [main.body]
-    shown = relay.Function(main.params, relay.Tuple([*own, *values.values()]))
+    shown = relay.Function(main.params, relay.Tuple([*output_values(main.body), *values.values()]))
     return relay.transform.InferType()(tvm.IRModule.from_expr(shown)), list(values)
