@@ -107,37 +107,12 @@ class Program:
 
 _LONGEST_MOD_NAME = 63
 _OWN_FILES = ("app", "app_count", "app_io", "count", "extra", "flags", "hal", "io", "library", "map", "semihost", "src")
-_C_HEADERS = [
-    "assert",
-    "complex",
-    "ctype",
-    "errno",
-    "fenv",
-    "float",
-    "inttypes",
-    "iso646",
-    "limits",
-    "locale",
-    "math",
-    "setjmp",
-    "signal",
-    "stdalign",
-    "stdarg",
-    "stdatomic",
-    "stdbool",
-    "stddef",
-    "stdint",
-    "stdio",
-    "stdlib",
-    "stdnoreturn",
-    "string",
-    "tgmath",
-    "threads",
-    "time",
-    "uchar",
-    "wchar",
-    "wctype",
-]
+_C_HEADERS_TEXT = """
+assert complex ctype errno fenv float inttypes iso646 limits locale math setjmp signal stdalign stdarg stdatomic
+stdbool stddef stdint stdio stdlib stdnoreturn string tgmath threads time uchar wchar wctype
+"""
+_C_HEADERS = frozenset(_C_HEADERS_TEXT.split())
+)
 
 
 def check_mod_name(mod_name: object) -> None:
