@@ -104,7 +104,7 @@ static const hwlib_copy_t copies[] = {
     {{HWLIB_SPACE_ARGUMENT + 1, 8}, {HWLIB_SPACE_ACTIVATIONS, 9}, 10, 2, 11, 13},
 };
 static const hwlib_tile_t tiles[] = {{.flags = HWLIB_TILE_FIRST}, {.flags = HWLIB_TILE_LAST}};
-static const hwlib_plan_t plan = {steps, copies, tiles};
+static const hwlib_plan_t plan = {steps, copies, tiles, 5};
 
 static hwlib_place_t spaces[6] = {{HWLIB_LOCAL_ACTIVATIONS, 0}, {HWLIB_LOCAL_WEIGHTS, 0}};
 static hwlib_region_t region;
@@ -274,6 +274,7 @@ static void a_failed_init_fails_the_region(void)
 {
   failing = count;
   CHECK(hwlib_begin(&region, &plan, spaces) == HWLIB_ERROR_HARDWARE);
+  CHECK(region.layer == 5);
 }
 
 #ifdef HWLIB_TRACE

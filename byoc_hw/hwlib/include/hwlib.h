@@ -59,6 +59,7 @@ typedef struct {
   const hwlib_step_t *steps;
   const hwlib_copy_t *copies;
   const hwlib_tile_t *tiles;
+  uint16_t layer; /* the first one of the region */
 } hwlib_plan_t;
 
 /* A running region. */

@@ -110,7 +110,7 @@ hwlib_status_t hwlib_begin(hwlib_region_t *region, const hwlib_plan_t *plan, con
 {
   region->plan = plan;
   region->spaces = spaces;
-  region->layer = 0;
+  region->layer = plan->layer; /* if init fails */
   for (unsigned slot = 0; slot < HWLIB_SLOTS; ++slot) {
     region->tokens[slot] = 0;
   }
