@@ -237,7 +237,8 @@ typedef struct {
 hwlib_status_t hwlib_hal_init(void);
 
 /* Start a copy of `bytes` bytes, at least 1. One side is local, the other HWLIB_MAIN.
- *   called     by steps of a plan, inside a region
+ *   called     by steps of a plan, inside a region; and by a debug build with HWLIB_TRACE, which copies the outputs
+ *              of jobs from local activations, after an init also before the first region
  *   alignment  addresses, strides and bytes are multiples of the accelerator's dma_alignment; where that is
  *              1, any byte. Copies never overlap themselves.
  *   in flight  jobs, on other bytes: the plan waits where bytes are shared; and other copies, which follow one
