@@ -138,7 +138,7 @@ class Project:
         `inputs` are given by name (as in the model file), as a list in the model's order, or as one array;
         each has exactly the model's shape and dtype. `on` is "host", or "riscv32": the same sources on a
         bare-metal core that QEMU emulates, with exact counts of what it executes. With `trace` the result
-        has every layer's output; your own HAL gives no trace. `timeout` is in seconds, for the run.
+        has every layer's output. `timeout` is in seconds, for the run.
         `toolchain` says how to build: compiler, flags, your own HAL.
 
         Raises `InvalidInput`, `ToolchainMissing` (with the package to install), or `RunError` with

@@ -109,15 +109,15 @@ def validate(
     `inputs` are those of one inference by name or as one array, or a list of inferences, each as
     `Project.run` takes it. `reference` is the module that `partition_for_hwlib` returned (TVM's own
     answer), the path of a TFLite file (TFLite's, see `TfliteReference`), or an object with `run` and
-    `layers`. `on`, `timeout` (seconds) and `toolchain` are those of `Project.run_batch`. With a HAL of
-    your own only the model's outputs are compared: layers pass their results on in local memory, and
-    only the simulator shows what is there. Absolute differences up to `tolerance` do not count.
+    `layers`. `on`, `timeout` (seconds) and `toolchain` are those of `Project.run_batch`. On a HAL of
+    your own each job is waited for and its output copied out of local memory, so that every layer is
+    compared there too. Absolute differences up to `tolerance` do not count.
 
     Raises `InvalidInput` for a reference of another model, and what `Project.run_batch` raises.
     """
     inferences = [inputs] if isinstance(inputs, np.ndarray | Mapping) else list(inputs)
     answers = _reference(reference)
-    results = project.run_batch(inferences, on, trace=toolchain.hal is None, timeout=timeout, toolchain=toolchain)
+    results = project.run_batch(inferences, on, trace=True, timeout=timeout, toolchain=toolchain)
     found: dict[str, Difference] = {}
     compared: dict[str, None] = {}
     for number, (arrays, result) in enumerate(zip(inferences, results, strict=True)):

@@ -2,6 +2,9 @@
 
 import importlib
 import inspect
+import re
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -106,6 +109,68 @@ def test_finds_the_layer_where_two_arithmetics_part():
     validation = byoc_hw.validate(byoc_hw.build(partitioned), pictures, partitioned)
     assert not validation
     assert validation.first.largest == 1
+
+
+# ---------------------------------------------------------------- on a HAL
+
+HAL = Path(__file__).parent / "hal" / "plain"
+"""A HAL that is not the simulator."""
+
+
+def with_a_fault(directory, pattern, replacement):
+    """A copy of the HAL with other text in one place of its jobs."""
+    shutil.copytree(HAL, directory)
+    (jobs,) = directory.glob("*_jobs.c")
+    broken, count = re.subn(pattern, replacement, jobs.read_text())
+    assert count == 1
+    jobs.write_text(broken)
+    return byoc_hw.Toolchain(hal=directory, cflags="-O1")
+
+
+@pytest.fixture(scope="module")
+def digits():
+    """The shipped model as partitioned module and project, and two images."""
+    mod, params = byoc_hw.load_tflite(model_path())
+    partitioned = byoc_hw.partition_for_hwlib(mod, params)
+    return partitioned, byoc_hw.build(partitioned), [image[np.newaxis] for image in heldout().images[:2]]
+
+
+def test_a_fault_of_a_hal_is_found_in_the_first_layer_that_has_it(digits, tmp_path):
+    """Layers pass their outputs on in local memory: they are compared all the same, and all of them."""
+    partitioned, project, pictures = digits
+    toolchain = with_a_fault(tmp_path / "hal", r"clamp\(maximum, layer", "clamp(maximum + 1, layer")
+    pool = next(layer for layer in project.layers if layer["kind"] == "pool2d")
+    assert pool["id"] > 5
+    validation = byoc_hw.validate(project, pictures, partitioned, toolchain=toolchain)
+    first = validation.first
+    assert (first.id, first.name, first.kind) == (pool["id"], pool["name"], "pool2d")
+    assert set(validation.compared) == {*(layer["name"] for layer in project.layers if layer["region"]), "output 0"}
+
+
+def test_a_fault_in_one_layer_is_found_there(digits, tmp_path):
+    """In the last layer of its kind: the outputs of those before it are right."""
+    partitioned, project, pictures = digits
+    layer = [layer for layer in project.layers if layer["kind"] == "conv2d"][-1]
+    fault = rf"""static void right(const hwlib_job_t *job);
+
+void \1_run(const hwlib_job_t *job)
+{{
+  right(job);
+  if (job->layer->id == {layer["id"]} && (job->tile->flags & HWLIB_TILE_LAST) != 0) {{
+    \1_activations[job->tile->ofm] ^= 1;
+  }}
+}}
+
+static void right(const hwlib_job_t *job)"""
+    toolchain = with_a_fault(tmp_path / "hal", r"void (\w+)_run\(const hwlib_job_t \*job\)", fault)
+    validation = byoc_hw.validate(project, pictures, partitioned, toolchain=toolchain)
+    first = validation.first
+    assert (first.id, first.name, first.inference) == (layer["id"], layer["name"], 0)
+    assert not any(first.index)
+    assert abs(first.found - first.expected) == 1
+
+
+# ---------------------------------------------------------------- what is refused
 
 
 def test_options_reach_the_runner(chain):

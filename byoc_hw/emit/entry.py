@@ -26,6 +26,8 @@ def entry_context(
         "macro": program.name.upper(),
         "alignment": alignment,
         "argument_alignment": max(4, accelerator.dma_alignment),
+        "dma_alignment": accelerator.dma_alignment,
+        "activation_memory": accelerator.activation_memory,
         "layers": layers,
         "sizes": "\n".join(_sizes(program, members, memory)),
         "input_members": "\n".join(_struct_members(program.inputs, members.inputs, "const ")),

@@ -153,7 +153,8 @@ def _until_last_job(region: RegionPlan) -> RegionPlan:
 
 
 def _constants(region: RegionPlan, tables: _Tables, first_layer: int) -> str:
-    return "\n".join([*_descriptors(region, first_layer), tables.text(region.graph.name)])
+    begins = first_layer + (region.calls[0].index if region.calls else 0)
+    return "\n".join([*_descriptors(region, first_layer), tables.text(region.graph.name, begins)])
 
 
 def preamble(accelerator: Accelerator, headers: Iterable[str] = ()) -> str:
@@ -267,8 +268,8 @@ class _Tables:
             first += len(steps)
         return found
 
-    def text(self, prefix: str) -> str:
-        """The three tables and the `hwlib_plan_t` over them. C has no empty arrays: those are NULL."""
+    def text(self, prefix: str, layer: int) -> str:
+        """The three tables and the `hwlib_plan_t` over them; `layer` is the first. C has no empty arrays: NULL."""
         steps = list(_step_lines(self.steps))
         parts = [
             _table("hwlib_copy_t", f"{prefix}_copies", _COPY_COLUMNS, _columns(self.copies.rows)),
@@ -279,6 +280,7 @@ class _Tables:
             "steps": f"{prefix}_steps" if steps else "0",
             "copies": f"{prefix}_copies" if self.copies.rows else "0",
             "tiles": f"{prefix}_tiles" if self.tiles.rows else "0",
+            "layer": str(layer),
         }
         plan = "\n".join([f"static const hwlib_plan_t {prefix}_plan = {{", *c.fields(names), "};\n"])
         return "\n".join([*filter(None, parts), plan])

@@ -96,7 +96,6 @@ def test_digits_on_the_plain_hal_equal_the_simulators(tmp_path):
         assert plain.cycles is None
     compared = byoc_hw.validate(project, images[0], byoc_hw.partition_for_hwlib(mod, params), toolchain=toolchain)
     assert compared.ok
-    assert compared.compared == ("output 0",)
 
 
 # ---------------------------------------------------------------- planted faults

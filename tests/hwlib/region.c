@@ -46,7 +46,7 @@ static const hwlib_step_t steps[] = {
     {HWLIB_STEP_COPY_WAIT, 2, 0}, {HWLIB_STEP_JOB, 3, 1}, {HWLIB_STEP_JOB_WAIT, 3, 0}, {HWLIB_STEP_COPY, 0, 2},
     {HWLIB_STEP_COPY_WAIT, 0, 0},
 };
-static const hwlib_plan_t plan = {steps, copies, tiles};
+static const hwlib_plan_t plan = {steps, copies, tiles, 0};
 
 static hwlib_status_t run_region(const int8_t *ifm, const int8_t *other, int8_t *ofm)
 {

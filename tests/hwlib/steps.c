@@ -74,12 +74,19 @@ void hwlib_hal_mark(uint16_t layer) { (void)record((call_t){.name = "mark", .val
 
 static unsigned traces;
 static hwlib_job_t traced;
+static int trace_waits;              /* the trace waits for the job itself */
+static hwlib_status_t trace_returns; /* HWLIB_OK */
 
-void hwlib_trace_job(const hwlib_job_t *job); /* hwlib.h has it with HWLIB_TRACE only */
-void hwlib_trace_job(const hwlib_job_t *job)
+hwlib_status_t hwlib_trace_job(const hwlib_job_t *job, hwlib_token_t *token); /* hwlib.h: with HWLIB_TRACE only */
+hwlib_status_t hwlib_trace_job(const hwlib_job_t *job, hwlib_token_t *token)
 {
   traces += 1;
   traced = *job;
+  if (trace_waits) {
+    CHECK(hwlib_hal_job_wait(*token) == HWLIB_OK);
+    *token = 0;
+  }
+  return trace_returns;
 }
 
 /* ---------------------------------------------------------------- one region */
@@ -97,7 +104,7 @@ static const hwlib_copy_t copies[] = {
     {{HWLIB_SPACE_ARGUMENT + 1, 8}, {HWLIB_SPACE_ACTIVATIONS, 9}, 10, 2, 11, 13},
 };
 static const hwlib_tile_t tiles[] = {{.flags = HWLIB_TILE_FIRST}, {.flags = HWLIB_TILE_LAST}};
-static const hwlib_plan_t plan = {steps, copies, tiles};
+static const hwlib_plan_t plan = {steps, copies, tiles, 5};
 
 static hwlib_place_t spaces[6] = {{HWLIB_LOCAL_ACTIVATIONS, 0}, {HWLIB_LOCAL_WEIGHTS, 0}};
 static hwlib_region_t region;
@@ -124,6 +131,9 @@ static hwlib_status_t run(uint32_t first, uint32_t number)
 {
   return hwlib_conv2d(&region, &conv2d, (hwlib_steps_t){first, number});
 }
+
+/* After a failure nothing may be in flight: the last call is the one that ends everything. */
+static int ended_after(unsigned number) { return count == number + 1 && is_call(number, "init", 0); }
 
 /* ---------------------------------------------------------------- the tests */
 
@@ -211,41 +221,60 @@ static void refuses_descriptor_of_another_kind(void)
   CHECK(hwlib_reshape(&region, &reshape, none) == HWLIB_ERROR_STEP);
   CHECK(hwlib_transpose(&region, &transpose, none) == HWLIB_ERROR_STEP);
   conv2d.layer.kind = HWLIB_DENSE;
+  count = 0;
   CHECK(run(COPY_IN, 5) == HWLIB_ERROR_STEP);
-  CHECK(region.layer == 7);
+  CHECK(region.layer == 7 && is_call(0, "mark", 7) && ended_after(1));
 }
 
 static void refuses_unknown_step(void)
 {
   CHECK(run(BAD_KIND, 1) == HWLIB_ERROR_STEP);
-  CHECK(count == 2);
+  CHECK(ended_after(2));
 }
 
 static void refuses_slot_beyond_the_last(void)
 {
   CHECK(run(BAD_SLOT, 1) == HWLIB_ERROR_STEP);
-  CHECK(count == 2);
+  CHECK(ended_after(2));
 }
 
 static void refuses_job_in_the_tail_of_a_region(void)
 {
   CHECK(hwlib_wait(&region, (hwlib_steps_t){JOB, 1}) == HWLIB_ERROR_STEP);
-  CHECK(count == 1);
+  CHECK(ended_after(1));
 }
 
 static void a_failure_ends_the_layer_and_names_it(void)
 {
   failing = 3;
   CHECK(run(COPY_IN, 5) == HWLIB_ERROR_HARDWARE);
-  CHECK(count == 4 && region.layer == 7 && traces == 0);
+  CHECK(ended_after(4) && region.layer == 7 && traces == 0);
   const int32_t result = HWLIB_RESULT(HWLIB_ERROR_HARDWARE, region.layer);
   CHECK(HWLIB_RESULT_STATUS(result) == HWLIB_ERROR_HARDWARE && HWLIB_RESULT_LAYER(result) == 7);
+}
+
+static void a_failure_at_the_end_of_the_region_ends_it_too(void)
+{
+  CHECK(run(COPY_ROWS, 1) == HWLIB_OK);
+  failing = count;
+  CHECK(hwlib_wait(&region, (hwlib_steps_t){WAIT_COPY, 1}) == HWLIB_ERROR_HARDWARE);
+  CHECK(ended_after(4) && region.layer == 7);
+}
+
+/* The init after it fails with another status. */
+static void the_first_failure_is_reported(void)
+{
+  failing = count + 3;
+  conv2d.layer.id = 9;
+  CHECK(run(WAIT_COPY, 3) == HWLIB_ERROR_STEP); /* its third step is none */
+  CHECK(ended_after(failing) && region.layer == 9);
 }
 
 static void a_failed_init_fails_the_region(void)
 {
   failing = count;
   CHECK(hwlib_begin(&region, &plan, spaces) == HWLIB_ERROR_HARDWARE);
+  CHECK(region.layer == 5);
 }
 
 #ifdef HWLIB_TRACE
@@ -255,6 +284,20 @@ static void traces_jobs_that_write_outputs(void)
   CHECK(traces == 0);
   CHECK(run(COPY_IN, 5) == HWLIB_OK);
   CHECK(traces == 1 && traced.layer == &conv2d.layer && traced.tile == &tiles[1]);
+}
+
+static void traces_wait_in_place_of_the_plan(void)
+{
+  trace_waits = 1;
+  CHECK(run(JOB, 2) == HWLIB_OK); /* and WAIT_JOB */
+  CHECK(count == 4 && is_call(2, "job", 0) && is_call(3, "job_wait", 102));
+}
+
+static void traces_that_fail_end_the_layer(void)
+{
+  trace_returns = HWLIB_ERROR_HARDWARE;
+  CHECK(run(JOB, 2) == HWLIB_ERROR_HARDWARE);
+  CHECK(is_call(2, "job", 0) && ended_after(3) && region.layer == 7);
 }
 
 static void traces_no_job_that_was_refused(void)
@@ -280,9 +323,13 @@ static const struct {
     TEST(refuses_slot_beyond_the_last),
     TEST(refuses_job_in_the_tail_of_a_region),
     TEST(a_failure_ends_the_layer_and_names_it),
+    TEST(a_failure_at_the_end_of_the_region_ends_it_too),
+    TEST(the_first_failure_is_reported),
     TEST(a_failed_init_fails_the_region),
 #ifdef HWLIB_TRACE
     TEST(traces_jobs_that_write_outputs),
+    TEST(traces_wait_in_place_of_the_plan),
+    TEST(traces_that_fail_end_the_layer),
     TEST(traces_no_job_that_was_refused),
 #endif
 };

@@ -293,8 +293,9 @@ def test_runs_on_a_hal_and_a_linker_script_of_the_users_own(project: Path, tmp_p
     script.write_text((project / "app/riscv32/link.ld").read_text().replace("0x90000000", "0x91000000"))
     x = random_input(4)
     toolchain = Toolchain(hal=tmp_path / "hal", ldscript=script, startup="plain")
-    result = Project(project).run(x, "riscv32", toolchain=toolchain)
-    (wanted,) = run_on_host(project, [x])
+    result = Project(project).run(x, "riscv32", trace=True, toolchain=toolchain)
+    (wanted,) = run_on_host(project, [x], trace=True)
+    assert result.trace == wanted.trace
     assert result.outputs[0].tobytes() == wanted.outputs[0].tobytes()
     assert result.cycles is None
     assert result.end_to_end is None

@@ -2,22 +2,25 @@
 
 import json
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
-from emit_samples import SCALE, place_all, sample_graph, sample_parts
+from emit_samples import SCALE, place_all, sample_graph, sample_parts, weights
 
 from byoc_hw.accelerator import REFERENCE, SMALL
 from byoc_hw.emit.files import METADATA, Parts, project_files, write_project
-from byoc_hw.errors import InvalidInput, PlanError, RunError
-from byoc_hw.graph import Add, Graph, Reshape, Transpose
+from byoc_hw.errors import PlanError, RunError
+from byoc_hw.graph import Add, Conv2d, Graph, Reshape, Transpose
 from byoc_hw.plan.region import plan_region
 from byoc_hw.program import Buffer, Program, RegionCall
 from byoc_hw.run.host import run_on_host
 from byoc_hw.run.toolchain import Toolchain
 from byoc_hw.run.trace import Jobs, OutputBox, read_records
-from byoc_hw.tensor import Tensor
+from byoc_hw.tensor import Quantization, Tensor
+
+SANITIZED = "-O1 -fsanitize=address,undefined -fno-sanitize-recover=all"
 
 LEFT, RIGHT = OutputBox(0, (2, 2, 2), (6, 2, 1)), OutputBox(2, (2, 2, 2), (6, 2, 1))
 """The left and the right two of three columns, two rows of two channels."""
@@ -113,8 +116,44 @@ def test_refuses_a_plan_that_does_not_say_where_a_job_writes() -> None:
         project_files(replace(parts, regions={name: damaged}))
 
 
-def test_a_trace_needs_the_simulator(tmp_path: Path) -> None:
-    write_project(tmp_path, project_files(sample_parts()))
-    toolchain = Toolchain(hal=tmp_path / "hwlib" / "sim")
-    with pytest.raises(InvalidInput, match="a trace reads what is in the simulator's local memories"):
-        run_on_host(tmp_path, [np.zeros((1, 6, 6, 4), np.int8)], toolchain, trace=True)
+# ---------------------------------------------------------------- on a HAL
+
+
+def wide_parts(dma_alignment: int) -> Parts:
+    """Three pointwise convolutions, in tiles; 12 channels between them, whose rows end inside an aligned piece."""
+    channels, layers = (32, 12, 20, 32), []
+    tensors = [Tensor(f"t{at}", (1, 9, 7, count), quantization=SCALE) for at, count in enumerate(channels)]
+    for at, (ifm, ofm) in enumerate(pairwise(tensors)):
+        kernel = weights(f"w{at}", ofm.shape[3], 1, 1, ifm.shape[3])
+        layers.append(Conv2d(ofm.name, (), ifm, ofm, kernel, None, Quantization((0.125,), (0,)), -128, 127))
+    graph = Graph("tvmgen_wide_hwlib_main_0", (tensors[0],), (tensors[-1],), tuple(layers))
+    accelerator = replace(REFERENCE, activation_memory=2048, dma_alignment=dma_alignment)
+    buffers = tuple(
+        Buffer(one.name, one.nbytes, role, one.shape)
+        for one, role in zip((tensors[0], tensors[-1]), ("input", "output"), strict=True)
+    )
+    program = Program("wide", buffers[:1], buffers[1:], (RegionCall(graph, buffers),))
+    memory, regions = place_all(
+        program,
+        {graph.name: plan_region(graph, accelerator)},
+    )
+    return Parts(program, accelerator, regions, memory)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [sample_parts(), sample_parts(accelerator=replace(SMALL, activation_memory=1024)), moving_parts(), wide_parts(4),
+     wide_parts(32)],
+    ids=["whole", "in tiles", "only moved", "aligned to 4", "aligned to 32"],
+)  # fmt: skip
+def test_a_hal_gives_the_simulators_trace(tmp_path: Path, parts: Parts) -> None:
+    """The HAL is the simulator's files, without what only the simulator has. It checks every copy of the trace."""
+    write_project(tmp_path, project_files(parts))
+    shape = parts.program.inputs[0].shape
+    inputs = [np.random.default_rng(seed).integers(-128, 128, shape).astype(np.int8) for seed in range(2)]
+    toolchain = Toolchain(hal=tmp_path / "hwlib" / "sim", cflags=SANITIZED)
+    for there, here in zip(
+        run_on_host(tmp_path, inputs, toolchain, trace=True), run_on_host(tmp_path, inputs, trace=True), strict=True
+    ):
+        assert there.trace == here.trace
+        assert [one.tobytes() for one in there.outputs] == [one.tobytes() for one in here.outputs]

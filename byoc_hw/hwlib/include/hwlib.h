@@ -7,6 +7,9 @@
  * other layers. Its last jobs and copies may still run when its wrapper returns: the steps wait where
  * the plan needs it, and hwlib_wait for what is left. HWlib moves no activation byte itself: every byte
  * moves by a copy or a job.
+ *
+ * A wrapper, or hwlib_wait, that fails has called hwlib_hal_init before it returns: nothing of the region is
+ * in flight then, and nothing is written any more. The region is over; the next hwlib_begin may follow.
  */
 #ifndef HWLIB_H
 #define HWLIB_H
@@ -56,6 +59,7 @@ typedef struct {
   const hwlib_step_t *steps;
   const hwlib_copy_t *copies;
   const hwlib_tile_t *tiles;
+  uint16_t layer; /* the first one of the region */
 } hwlib_plan_t;
 
 /* A running region. */
@@ -93,10 +97,12 @@ hwlib_status_t hwlib_wait(hwlib_region_t *region, hwlib_steps_t steps);
 #define HWLIB_RESULT_STATUS(result) ((int32_t)((uint32_t)(result)&0xffu))
 #define HWLIB_RESULT_LAYER(result) ((uint16_t)((uint32_t)(result) >> 8))
 
-/* A build with -DHWLIB_TRACE calls this after the start of each job that writes outputs, and the program
- * provides it. The job may still run: only the simulator has its output by then. */
+/* A debug build with -DHWLIB_TRACE calls this after the start of each job that writes outputs, and the program
+ * provides it. It may wait for the job, and then leaves 0 in *token: the plan's own wait is left out. It may
+ * copy the output to main memory. A status other than HWLIB_OK is a failure of the layer. In the tile, ofm_*
+ * and its strides say where the output lies, for every kind of layer. */
 #ifdef HWLIB_TRACE
-void hwlib_trace_job(const hwlib_job_t *job);
+hwlib_status_t hwlib_trace_job(const hwlib_job_t *job, hwlib_token_t *token);
 #endif
 
 /* A build with -DHWLIB_COUNT calls this where a layer begins, and the program provides it: what the

@@ -224,18 +224,21 @@ typedef struct {
  *
  * HWlib calls them from one thread and never from an interrupt. It passes a HAL nothing that breaks the
  * `Accelerator` that the model was compiled for: a HAL may trust its arguments, or check them and return
- * what it finds. After a status other than HWLIB_OK the region ends; the next call is hwlib_hal_init.
+ * what it finds. After a status other than HWLIB_OK the region ends: HWlib calls hwlib_hal_init at once, and
+ * from then on the accelerator writes nothing to main memory.
  * `python -m byoc_hw hal-test` checks all that is said here; error returns where asked with --refusals. */
 
 /* Bring the accelerator to a known state: engines idle, no tokens.
- *   called     at the start of every region, so also after a failure, before any other function
- *   in flight  anything: it is ended or given up, and writes nothing from then on; its tokens are gone
+ *   called     at the start of every region, before any other function; inside a region after a failure
+ *   in flight  anything: it is ended or given up, and writes nothing from then on, also where init itself
+ *              returns an error; its tokens are gone
  *   blocks     until the engines are idle; must be cheap when nothing is in flight
  *   keeps      nothing in local memory, which every region fills anew */
 hwlib_status_t hwlib_hal_init(void);
 
 /* Start a copy of `bytes` bytes, at least 1. One side is local, the other HWLIB_MAIN.
- *   called     by steps of a plan, inside a region
+ *   called     by steps of a plan, inside a region; and by a debug build with HWLIB_TRACE, which copies the outputs
+ *              of jobs from local activations, after an init also before the first region
  *   alignment  addresses, strides and bytes are multiples of the accelerator's dma_alignment; where that is
  *              1, any byte. Copies never overlap themselves.
  *   in flight  jobs, on other bytes: the plan waits where bytes are shared; and other copies, which follow one

@@ -42,15 +42,8 @@ uint64_t hwlib_sim_layer_cycles(uint16_t layer);
 
 const hwlib_sim_counters_t *hwlib_sim_layer_counters(uint16_t layer);
 
-/* What a job has written: rows of pixels of bytes, in local memory. */
-typedef struct {
-  const uint8_t *data;
-  uint32_t rows, pixels, bytes;
-  uint32_t row_stride, pixel_stride;
-} hwlib_sim_output_t;
-
-/* The output of a job with HWLIB_TILE_LAST that was just started: a job's results are there at once. */
-hwlib_sim_output_t hwlib_sim_output(const hwlib_job_t *job);
+/* The bytes of local activations from an address on. A job's results are there as soon as it was started. */
+const uint8_t *hwlib_sim_look(uint32_t address);
 
 /* Operations that nobody waited for. Not 0 after a region: its results may not be there yet. */
 uint32_t hwlib_sim_in_flight(void);

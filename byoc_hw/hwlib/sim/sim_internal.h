@@ -109,7 +109,7 @@ static inline int8_t *hwlib_sim_ofm_at(const hwlib_tile_t *tile, uint32_t row, u
 /* What the array knows of a family. Each function is called when those before it have returned HWLIB_OK. */
 typedef struct {
   hwlib_status_t (*check)(const hwlib_job_t *job);                         /* limits, and a geometry that adds up */
-  hwlib_status_t (*work)(const hwlib_job_t *job, hwlib_sim_work_t *work);  /* cycles and areas, ofm the last */
+  hwlib_status_t (*work)(const hwlib_job_t *job, hwlib_sim_work_t *work);  /* cycles and areas */
   hwlib_status_t (*check_scales)(const hwlib_job_t *job);                  /* may read the job's bytes */
   void (*compute)(const hwlib_job_t *job);
 } hwlib_sim_family_t;

@@ -62,16 +62,3 @@ hwlib_status_t hwlib_sim_job_work(const hwlib_job_t *job, hwlib_sim_work_t *work
 hwlib_status_t hwlib_sim_check_scales(const hwlib_job_t *job) { return family_of(job)->check_scales(job); }
 
 void hwlib_sim_compute(const hwlib_job_t *job) { family_of(job)->compute(job); }
-
-hwlib_sim_output_t hwlib_sim_output(const hwlib_job_t *job)
-{
-  hwlib_sim_work_t work = {0};
-  (void)hwlib_sim_job_work(job, &work);
-  const hwlib_sim_area_t *ofm = &work.area[work.areas - 1]; /* of every kind the last */
-  return (hwlib_sim_output_t){hwlib_sim_local(ofm->memory, ofm->address),
-                              ofm->rows,
-                              ofm->pixels,
-                              (uint32_t)ofm->bytes,
-                              ofm->row_stride,
-                              ofm->pixel_stride};
-}

@@ -31,6 +31,8 @@ uint8_t *hwlib_sim_local(uint8_t memory, uint64_t address)
   return memories[memory].bytes + address;
 }
 
+const uint8_t *hwlib_sim_look(uint32_t address) { return activations + address; }
+
 void hwlib_sim_add_run(hwlib_sim_work_t *work, const char *name, uint8_t memory, unsigned access, uint32_t address,
                        uint64_t bytes)
 {

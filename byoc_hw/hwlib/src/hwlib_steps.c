@@ -30,10 +30,20 @@ static inline hwlib_status_t start_job(const hwlib_job_t *job, hwlib_token_t *to
   hwlib_status_t status = hwlib_hal_job_start(job, token);
 #ifdef HWLIB_TRACE
   if (status == HWLIB_OK && (job->tile->flags & HWLIB_TILE_LAST) != 0) {
-    hwlib_trace_job(job);
+    status = hwlib_trace_job(job, token);
   }
 #endif
   return status;
+}
+
+static inline hwlib_status_t wait_for_job(hwlib_token_t token)
+{
+#ifdef HWLIB_TRACE
+  if (token == 0) {
+    return HWLIB_OK; /* the trace has waited for it */
+  }
+#endif
+  return hwlib_hal_job_wait(token);
 }
 
 static inline void begin_layer(hwlib_region_t *region, const hwlib_layer_t *layer)
@@ -50,7 +60,7 @@ hwlib_status_t hwlib_run_layer(hwlib_region_t *region, const hwlib_layer_t *laye
 {
   if (layer->kind != kind) {
     begin_layer(region, layer); /* which the region then names as the one that failed */
-    return HWLIB_ERROR_STEP;
+    return hwlib_failed(HWLIB_ERROR_STEP);
   }
   return hwlib_run_steps(region, layer, steps);
 }
@@ -67,9 +77,9 @@ hwlib_status_t hwlib_run_steps(hwlib_region_t *region, const hwlib_layer_t *laye
   hwlib_job_t job = {layer, NULL};
   hwlib_status_t status = HWLIB_OK;
 
-  for (; status == HWLIB_OK && step != end; ++step) {
+  for (; step != end; ++step) {
     if (step->slot >= HWLIB_SLOTS) {
-      return HWLIB_ERROR_STEP;
+      return hwlib_failed(HWLIB_ERROR_STEP);
     }
     hwlib_token_t *token = &region->tokens[step->slot];
     switch (step->kind) {
@@ -84,20 +94,23 @@ hwlib_status_t hwlib_run_steps(hwlib_region_t *region, const hwlib_layer_t *laye
       status = hwlib_hal_copy_wait(*token);
       break;
     case HWLIB_STEP_JOB_WAIT:
-      status = hwlib_hal_job_wait(*token);
+      status = wait_for_job(*token);
       break;
     default:
-      return HWLIB_ERROR_STEP;
+      return hwlib_failed(HWLIB_ERROR_STEP);
+    }
+    if (status != HWLIB_OK) {
+      return hwlib_failed(status);
     }
   }
-  return status;
+  return HWLIB_OK;
 }
 
 hwlib_status_t hwlib_begin(hwlib_region_t *region, const hwlib_plan_t *plan, const hwlib_place_t *spaces)
 {
   region->plan = plan;
   region->spaces = spaces;
-  region->layer = 0;
+  region->layer = plan->layer; /* if init fails */
   for (unsigned slot = 0; slot < HWLIB_SLOTS; ++slot) {
     region->tokens[slot] = 0;
   }

@@ -67,6 +67,7 @@ static const hwlib_plan_t tvmgen_two_hwlib_main_0_plan = {
   .steps  = tvmgen_two_hwlib_main_0_steps,
   .copies = tvmgen_two_hwlib_main_0_copies,
   .tiles  = tvmgen_two_hwlib_main_0_tiles,
+  .layer  = 3,
 };
 
 int32_t tvmgen_two_hwlib_main_0(const int8_t *in0, int8_t *out0, uint8_t *scratch)
