@@ -112,7 +112,6 @@ assert complex ctype errno fenv float inttypes iso646 limits locale math setjmp 
 stdbool stddef stdint stdio stdlib stdnoreturn string tgmath threads time uchar wchar wctype
 """
 _C_HEADERS = frozenset(_C_HEADERS_TEXT.split())
-)
 
 
 def check_mod_name(mod_name: object) -> None:
