@@ -13,6 +13,7 @@ from pathlib import Path
 import byoc_hw.hwlib
 from byoc_hw.accelerator import REFERENCE, Accelerator
 from byoc_hw.errors import InvalidInput, RunError
+from byoc_hw.hwlib.accelerator_header import ACCELERATOR_HEADER, accelerator_header
 from byoc_hw.hwlib.kit_config import kit_config
 from byoc_hw.hwlib.sim_config import sim_config
 from byoc_hw.run.toolchain import BUILD_TIMEOUT, DEFAULT_CFLAGS, ended, require, run_command
@@ -90,6 +91,7 @@ def write_kit(directory: Path, accelerator: Accelerator = REFERENCE, *, refusals
     directory.mkdir(parents=True, exist_ok=True)
     for file in sorted([*_HWLIB.glob("kit/*.[ch]"), _HWLIB / "include" / "hwlib_hal.h"]):
         shutil.copyfile(file, directory / file.name)
+    (directory / ACCELERATOR_HEADER).write_text(accelerator_header(accelerator), encoding="utf-8")
     (directory / "hal_kit_config.h").write_text(config, encoding="utf-8")
 
 

@@ -32,8 +32,8 @@ static const struct {
   const char *what;
 } counts[] = {
     {1, "one element"},
-    {HAL_KIT_ARRAY_ROWS - 1, "one element less than the array's rows"},
-    {HAL_KIT_ARRAY_ROWS + 1, "one element more than the array's rows"},
+    {HWLIB_ACCELERATOR_ARRAY_ROWS - 1, "one element less than the array's rows"},
+    {HWLIB_ACCELERATOR_ARRAY_ROWS + 1, "one element more than the array's rows"},
     {1000, "1000 elements"},
 };
 enum { COUNTS = sizeof counts / sizeof counts[0] };

@@ -11,7 +11,7 @@
 /* A check works in a window of a local memory, and keeps images of it in main memory. */
 enum {
   KIT_WINDOW = HAL_KIT_WINDOW,
-  KIT_UNIT = HAL_KIT_DMA_ALIGNMENT, /* addresses, strides and lengths of copies are multiples of it */
+  KIT_UNIT = HWLIB_ACCELERATOR_DMA_ALIGNMENT, /* addresses, strides and lengths of copies are multiples of it */
 };
 
 typedef struct {

@@ -7,9 +7,9 @@
 #define JOB_START "hwlib_hal_job_start"
 #define JOB_WAIT "hwlib_hal_job_wait"
 
-int kit_has_kind(unsigned kind) { return (HAL_KIT_KINDS >> kind & 1u) != 0; }
+int kit_has_kind(unsigned kind) { return (HWLIB_ACCELERATOR_KINDS >> kind & 1u) != 0; }
 
-int kit_has_rounding(unsigned rounding) { return (HAL_KIT_ROUNDINGS >> rounding & 1u) != 0; }
+int kit_has_rounding(unsigned rounding) { return (HWLIB_ACCELERATOR_ROUNDINGS >> rounding & 1u) != 0; }
 
 unsigned kit_some_rounding(void)
 {
