@@ -35,7 +35,7 @@ static void check_quiet_after_copies(void)
 
 static void check_quiet_after_job(void)
 {
-  kit_addition_t addition = kit_addition(kit_some_rounding(), 2000);
+  kit_addition_t addition = kit_addition(kit_some_rounding(), KIT_WINDOW / 4);
   hwlib_job_t job = {&addition.layer.layer, &addition.tile};
   hwlib_token_t token = 0;
   kit_begin(INIT, "", "with a job in flight: it does not write afterwards");
