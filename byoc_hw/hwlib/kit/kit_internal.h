@@ -216,6 +216,7 @@ int kit_run_sample(const kit_sample_t *sample);
 
 void kit_check_init(void);
 void kit_check_quiet(void);
+void kit_check_quiet_jobs(void); /* after those of jobs */
 void kit_check_copies(void);
 void kit_check_copy_wait(void);
 void kit_check_windows(void);

@@ -30,6 +30,7 @@ static void run_checks(void)
   kit_check_places();
   kit_check_extents();
   kit_check_kinds();
+  kit_check_quiet_jobs();
   kit_check_job_wait();
   kit_check_refusals();
 }

@@ -53,9 +53,10 @@ static void check_quiet_after_job(void)
   kit_end();
 }
 
-void kit_check_quiet(void)
+void kit_check_quiet(void) { check_quiet_after_copies(); }
+
+void kit_check_quiet_jobs(void)
 {
-  check_quiet_after_copies();
   if (kit_has_kind(HWLIB_ADD)) {
     check_quiet_after_job();
   }
