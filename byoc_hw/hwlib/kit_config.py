@@ -39,7 +39,7 @@ def kit_config(accelerator: Accelerator, *, refusals: bool) -> str:
     main = max(min(MAIN, accelerator.ram // 2), 2 * window) // unit * unit
     macros: list[Macro] = [
         ("WINDOW", f"{window}u", "bytes of a local memory that most checks work in"),
-        ("MAIN", f"{main}u", "bytes of main memory for the largest copies: fewer check smaller ones, 2 windows at least"),
+        ("MAIN", f"{main}u", "bytes of main memory for the largest copies: 2 windows or more"),
         ("MAIN_ALIGNMENT", f"{max(alignment, 4)}u", "of what lies in main memory"),
         ("REFUSALS", str(int(refusals)), "whether the HAL returns an error for what the accelerator cannot do"),
     ]

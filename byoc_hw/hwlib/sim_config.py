@@ -1,4 +1,4 @@
-"""Generates `hwlib_sim_config.h`: what the simulator in `sim/` knows of an `Accelerator` beside its numbers, the costs."""
+"""Generates `hwlib_sim_config.h`: the costs of an `Accelerator`, for the simulator in `sim/`."""
 
 from __future__ import annotations
 

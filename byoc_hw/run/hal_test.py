@@ -82,7 +82,7 @@ def hal_test(
         includes = [f"-I{kit}", f"-I{directory}"]
         command: list[str | Path] = [*compiler, *_STRICT, *shlex.split(cflags), *includes, *sources, "-o", program]
         run_command(command, BUILD_TIMEOUT, "the HAL does not build with the kit")
-        return HalReport(tuple(_run(program, timeout)))
+        return HalReport(tuple(run_kit(program, timeout)))
 
 
 def write_kit(directory: Path, accelerator: Accelerator = REFERENCE, *, refusals: bool = False) -> None:
@@ -102,8 +102,8 @@ def _hal_directory(hal: Path | str | None) -> Path:
     return directory
 
 
-def _run(program: Path, timeout: float) -> list[str]:
-    """The lines that a run printed. A check that a crash or a hang interrupts has failed."""
+def run_kit(program: Path, timeout: float) -> list[str]:
+    """The lines that a run of the kit prints. A check that a crash or a hang interrupts has failed."""
     try:
         process = subprocess.Popen([program], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     except OSError as error:  # built for another machine
