@@ -165,7 +165,8 @@ def _hal_test(options: argparse.Namespace) -> None:
 
 def _new_hal(options: argparse.Namespace) -> None:
     new_hal(options.directory, ACCELERATORS[options.accelerator])
-    print(f"The HAL is in {options.directory}: check it with `python -m byoc_hw hal-test --hal {options.directory}`")
+    check = f"python -m byoc_hw hal-test --hal {options.directory} --accelerator {options.accelerator}"
+    print(f"The HAL is in {options.directory}: check it with\n  {check}")
 
 
 # ---------------------------------------------------------------- arrays
