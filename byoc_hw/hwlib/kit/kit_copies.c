@@ -288,6 +288,17 @@ static void check_chain(void)
   kit_end();
 }
 
+/* The first copies of all: what crashes or moves nothing is one of their start. */
+static void check_there_and_back(void)
+{
+  kit_begin(COPY_1D, "", "there and back");
+  kit_fill(kit_before, KIT_WINDOW);
+  if (kit_load(&kit_memories[0], 0, kit_before, KIT_WINDOW) && kit_fetch(&kit_memories[0], 0, kit_got, KIT_WINDOW)) {
+    (void)kit_compare(COPY_1D, kit_before, KIT_WINDOW);
+  }
+  kit_end();
+}
+
 /* If the wait returns early, the copy reads bytes that are written to its source after the wait. */
 static void check_source_is_free(void)
 {
@@ -313,6 +324,7 @@ void kit_check_copy_wait(void)
 {
   static const uint8_t forward[PIECES] = {0, 1, 2, 3, 4, 5, 6, 7}, backward[PIECES] = {7, 6, 5, 4, 3, 2, 1, 0},
                        mixed[PIECES] = {3, 0, 7, 1, 5, 4, 2, 6};
+  check_there_and_back();
   check_source_is_free();
   check_tokens();
   check_order("in the order of the starts", forward);

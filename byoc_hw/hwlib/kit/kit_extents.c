@@ -75,6 +75,48 @@ static void set_output(kit_sample_t *sample, uint32_t rows, uint32_t columns, ui
   kit_adapt_sample(sample);
 }
 
+/* Kernel and padding of a kind with a window. */
+static void set_window(kit_sample_t *sample, uint8_t height, uint8_t width, const uint8_t pads[4])
+{
+  hwlib_tile_t *tile = &sample->tile;
+  tile->pad_top = pads[0];
+  tile->pad_left = pads[1];
+  tile->pad_bottom = pads[2];
+  tile->pad_right = pads[3];
+  if (sample->layer.kind == HWLIB_POOL2D) {
+    hwlib_pool2d_t *layer = &sample->pool2d;
+    layer->kernel_h = height;
+    layer->kernel_w = width;
+    layer->pad_top = pads[0];
+    layer->pad_left = pads[1];
+    layer->pad_bottom = pads[2];
+    layer->pad_right = pads[3];
+  } else {
+    hwlib_conv2d_t *layer = &sample->conv2d;
+    layer->kernel_h = height;
+    layer->kernel_w = width;
+    layer->pad_top = pads[0];
+    layer->pad_left = pads[1];
+    layer->pad_bottom = pads[2];
+    layer->pad_right = pads[3];
+  }
+}
+
+/* A kernel of up to 3 rows or columns, padded: each output has one more of them than with a kernel of 1. */
+static void pad_rows(kit_sample_t *sample)
+{
+  uint32_t limit = kit_limits(sample->layer.kind).kernel_h;
+  uint8_t kernel = (uint8_t)(limit < 3 ? limit : 3);
+  set_window(sample, kernel, 1, (const uint8_t[4]){kernel / 2, 0, (uint8_t)((kernel - 1) / 2), 0});
+}
+
+static void pad_columns(kit_sample_t *sample)
+{
+  uint32_t limit = kit_limits(sample->layer.kind).kernel_w;
+  uint8_t kernel = (uint8_t)(limit < 3 ? limit : 3);
+  set_window(sample, 1, kernel, (const uint8_t[4]){0, kernel / 2, 0, (uint8_t)((kernel - 1) / 2)});
+}
+
 /* The sample with that extent; others are small. Returns whether the memories have room for it. */
 static int extend(kit_sample_t *sample, extent_t extent, uint32_t size)
 {
@@ -94,9 +136,17 @@ static int extend(kit_sample_t *sample, extent_t extent, uint32_t size)
     set_output(sample, 1, 1, is_convolution(kind) ? 1 : size, size);
     return kit_lay_out(sample);
   case ROWS:
+    pad_rows(sample);
     set_output(sample, size, 1, 1, 1);
     return kit_lay_out(sample);
   case COLUMNS:
+    if (kind == HWLIB_SOFTMAX) { /* so many different rows that each step of the arithmetic shows */
+      set_output(sample, 1, size, 5, 5);
+      return kit_lay_out(sample);
+    }
+    if (!is_run(kind)) {
+      pad_columns(sample);
+    }
     set_output(sample, 1, size, one_channel ? 1 : 2, one_channel ? 1 : 2);
     return kit_lay_out(sample);
   case SUMS_OUT:
@@ -173,27 +223,9 @@ static int set_kernel(kit_sample_t *sample, uint8_t height, uint8_t width, windo
     tile->ifm_w = width;
     kit_adapt_sample(sample);
   }
-  tile->pad_top = window == PADDED_BEFORE ? rows : 0;
-  tile->pad_left = window == PADDED_BEFORE ? columns : 0;
-  tile->pad_bottom = window == PADDED_AFTER ? rows : 0;
-  tile->pad_right = window == PADDED_AFTER ? columns : 0;
-  if (sample->layer.kind == HWLIB_POOL2D) {
-    hwlib_pool2d_t *layer = &sample->pool2d;
-    layer->kernel_h = height;
-    layer->kernel_w = width;
-    layer->pad_top = tile->pad_top;
-    layer->pad_left = tile->pad_left;
-    layer->pad_bottom = tile->pad_bottom;
-    layer->pad_right = tile->pad_right;
-  } else {
-    hwlib_conv2d_t *layer = &sample->conv2d;
-    layer->kernel_h = height;
-    layer->kernel_w = width;
-    layer->pad_top = tile->pad_top;
-    layer->pad_left = tile->pad_left;
-    layer->pad_bottom = tile->pad_bottom;
-    layer->pad_right = tile->pad_right;
-  }
+  int before = window == PADDED_BEFORE, after = window == PADDED_AFTER;
+  const uint8_t pads[4] = {before ? rows : 0, before ? columns : 0, after ? rows : 0, after ? columns : 0};
+  set_window(sample, height, width, pads);
   return kit_lay_out(sample);
 }
 

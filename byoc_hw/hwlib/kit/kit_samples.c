@@ -31,7 +31,7 @@ static int has_weights(unsigned kind)
 
 kit_sample_t kit_sample(unsigned kind, unsigned rounding)
 {
-  const hwlib_scale_t half = {1 << 30, 26, 31}, odd = {1717986918, 0, 31};
+  const hwlib_scale_t odd = {1717986918, 0, 31}, exponent = {1717986918, 21, 31};
   kit_sample_t sample = {.subject = subjects[kind][rounding]};
   hwlib_layer_t layer = {.kind = (uint8_t)kind, .rounding = (uint8_t)rounding};
   uint32_t size = has_window(kind) ? 2 : 1, channels = 3, columns = size;
@@ -48,7 +48,7 @@ kit_sample_t kit_sample(unsigned kind, unsigned rounding)
     channels = 1;
     break;
   case HWLIB_SOFTMAX:
-    sample.softmax = (hwlib_softmax_t){.layer = layer, .scale = half, .diff_min = -31};
+    sample.softmax = (hwlib_softmax_t){.layer = layer, .scale = exponent, .diff_min = -992};
     columns = 4;
     break;
   case HWLIB_POOL2D:
