@@ -26,7 +26,7 @@ import byoc_hw
 
 ACCELERATORS = (byoc_hw.REFERENCE, byoc_hw.SMALL)
 NUMERICS = ("relay", "tflite")
-COPIED = re.compile(r"hwlib/(?!sim/hwlib_sim_config\.h)")
+COPIED = re.compile(r"hwlib/(?!sim/hwlib_sim_config\.h|include/hwlib_accelerator\.h)")
 LISTED = re.compile(rb'\n *"' + COPIED.pattern.encode() + rb'[^"]*",?')
 """Matches the copied files in the file list of a project's metadata."""
 

@@ -1,4 +1,5 @@
-"""The command line: `python -m byoc_hw build`, `tune`, `run`, `schedule`, `explain`, `plan` and `hal-test`."""
+"""The command line: `python -m byoc_hw build`, `tune`, `run`, `schedule`, `explain`, `plan`, `hal-test` and
+`new-hal`."""
 
 from __future__ import annotations
 
@@ -23,6 +24,7 @@ from byoc_hw.project import RUNNERS, Project
 from byoc_hw.report.cycles import profile
 from byoc_hw.run.files import Interface, read_model
 from byoc_hw.run.hal_test import hal_test, write_kit
+from byoc_hw.run.new_hal import new_hal
 from byoc_hw.run.result import Result
 from byoc_hw.run.toolchain import DEFAULT_CFLAGS
 from byoc_hw.tensor import Array
@@ -161,6 +163,12 @@ def _hal_test(options: argparse.Namespace) -> None:
         raise RunError(f"the HAL fails in {', '.join(report.failed)}")
 
 
+def _new_hal(options: argparse.Namespace) -> None:
+    new_hal(options.directory, ACCELERATORS[options.accelerator])
+    check = f"python -m byoc_hw hal-test --hal {options.directory} --accelerator {options.accelerator}"
+    print(f"The HAL is in {options.directory}: check it with\n  {check}")
+
+
 # ---------------------------------------------------------------- arrays
 
 
@@ -289,6 +297,11 @@ def _parser() -> argparse.ArgumentParser:
     test.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS", help="of the run (%(default)s)")
     test.add_argument("--write", type=Path, metavar="DIR", help="write the kit's C there, for a chip; run nothing")
     test.set_defaults(command=_hal_test)
+
+    new = _command(commands, "new-hal", "write a HAL to start from (needs no TVM)", "my_hal --accelerator SMALL")
+    new.add_argument("directory", type=Path, metavar="DIR", help="a directory that is new or empty")
+    new.add_argument("--accelerator", choices=ACCELERATORS, default="REFERENCE", help="a preset (%(default)s)")
+    new.set_defaults(command=_new_hal)
     return parser
 
 

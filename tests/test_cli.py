@@ -17,9 +17,9 @@ import byoc_hw
 from byoc_hw import __main__ as cli
 from byoc_hw.demo import heldout, model_path
 from byoc_hw.pattern import patterns
+from byoc_hw.run.new_hal import new_hal
 
 MODEL = str(model_path())
-PLAIN_HAL = Path(__file__).parent / "hal" / "plain"
 INPUT = "serving_default_image:0"
 
 
@@ -140,8 +140,25 @@ def test_hal_test_prints_a_line_for_each_check(capfd):
     assert re.search(r"^\d+ checks, 0 failed$", out, re.M)
 
 
-def test_hal_test_names_the_functions_that_fail(capfd):
-    assert cli.main(["hal-test", "--hal", str(PLAIN_HAL), "--cflags=-O0 -DFAULT=NO_PADDING"]) == 1
+def test_new_hal_is_one_that_hal_test_passes(tmp_path, capfd):
+    assert cli.main(["new-hal", str(tmp_path / "hal"), "--accelerator", "SMALL"]) == 0
+    assert f"python -m byoc_hw hal-test --hal {tmp_path / 'hal'} --accelerator SMALL" in capfd.readouterr().out
+    assert cli.main(["hal-test", "--hal", str(tmp_path / "hal"), "--accelerator", "SMALL", "--cflags=-O1"]) == 0
+
+
+def test_new_hal_leaves_a_directory_with_files_alone(tmp_path, ended):
+    (tmp_path / "mine.c").write_text("")
+    code, error = ended("new-hal", tmp_path)
+    assert code == 2
+    assert "a new HAL goes into a directory that is new or empty" in error
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.c"]
+
+
+def test_hal_test_names_the_functions_that_fail(tmp_path, capfd):
+    new_hal(tmp_path)
+    jobs = (tmp_path / "chip_jobs.c").read_text()
+    (tmp_path / "chip_jobs.c").write_text(jobs.replace("ifm == NULL ? layer->ifm_zero_point", "ifm == NULL ? 0"))
+    assert cli.main(["hal-test", "--hal", str(tmp_path), "--cflags=-O1"]) == 1
     out, error = capfd.readouterr()
     assert "FAILED hwlib_hal_job_start: conv2d, upward, the most padding: byte" in out
     assert error == "byoc_hw: error: the HAL fails in hwlib_hal_job_start\n"
@@ -171,7 +188,7 @@ def test_a_picture_without_matplotlib_says_what_to_install(built, ended, monkeyp
     assert "a picture needs matplotlib: pip install 'byoc-hw[notebooks]'" in error
 
 
-@pytest.mark.parametrize("command", ["build", "tune", "run", "schedule", "explain", "hal-test"])
+@pytest.mark.parametrize("command", ["build", "tune", "run", "schedule", "explain", "hal-test", "new-hal"])
 def test_help_has_an_example_and_the_exit_codes(command, capfd):
     with pytest.raises(SystemExit, match=r"^0$"):
         cli.main([command, "--help"])
@@ -182,7 +199,7 @@ def test_help_has_an_example_and_the_exit_codes(command, capfd):
 
 def test_examples_in_the_help_are_commands(capfd):
     seen = []
-    for command in ("build", "tune", "run", "explain", "hal-test"):
+    for command in ("build", "tune", "run", "explain", "hal-test", "new-hal"):
         with pytest.raises(SystemExit):
             cli.main([command, "--help"])
         seen.append(capfd.readouterr().out.split("example:\n  python -m byoc_hw ")[1].splitlines()[0])

@@ -26,7 +26,8 @@ for module in (byoc_hw, byoc_hw.hwlib):
 names = {name for name, _, _ in byoc_hw.pattern_table("hwlib")}
 assert {"hwlib.qnn_conv2d", "hwlib.qnn_add", "hwlib.reshape"} <= names, names
 assert installed in Path(sys.modules["byoc_hw.patterns"].__file__).parents
-for name in ("include/hwlib.h", "include/hwlib_hal.h", "src/hwlib.c", "src/hwlib_steps.h", "sim/sim_job.c"):
+headers = ("include/hwlib.h", "include/hwlib_hal.h", "src/hwlib_steps.h")
+for name in (*headers, "src/hwlib.c", "sim/sim_job.c", "kit/kit_run.c", "template/chip_hal.c"):
     assert (Path(byoc_hw.hwlib.__file__).parent / name).exists(), name
 
 mod, params = byoc_hw.load_tflite(model_path())

@@ -31,6 +31,7 @@ from byoc_hw.emit.region import alignment_of, code, constant_data, preamble, pro
 from byoc_hw.emit.schedule_rows import schedule_rows, spans
 from byoc_hw.emit.trace import trace_entries
 from byoc_hw.errors import InvalidInput
+from byoc_hw.hwlib.accelerator_header import ACCELERATOR_HEADER, accelerator_header
 from byoc_hw.hwlib.sim_config import sim_config
 from byoc_hw.plan.place.arena import ModelMemory
 from byoc_hw.plan.planned import PlannedRegion, flash_bytes
@@ -314,7 +315,11 @@ def _runtime(parts: Parts) -> Files:
         for source in sorted((_HWLIB / folder).iterdir())
         if source.suffix in (".c", ".h")
     }
-    return {**copies, "hwlib/sim/hwlib_sim_config.h": sim_config(parts.accelerator)}
+    return {
+        **copies,
+        f"hwlib/include/{ACCELERATOR_HEADER}": accelerator_header(parts.accelerator),
+        "hwlib/sim/hwlib_sim_config.h": sim_config(parts.accelerator),
+    }
 
 
 def _makefile(parts: Parts, files: Files) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 import byoc_hw.hwlib
 from byoc_hw.accelerator import REFERENCE, Accelerator
 from byoc_hw.errors import InvalidInput, RunError
+from byoc_hw.hwlib.accelerator_header import ACCELERATOR_HEADER, accelerator_header
 from byoc_hw.hwlib.kit_config import kit_config
 from byoc_hw.hwlib.sim_config import sim_config
 from byoc_hw.run.toolchain import BUILD_TIMEOUT, DEFAULT_CFLAGS, ended, require, run_command
@@ -81,7 +82,7 @@ def hal_test(
         includes = [f"-I{kit}", f"-I{directory}"]
         command: list[str | Path] = [*compiler, *_STRICT, *shlex.split(cflags), *includes, *sources, "-o", program]
         run_command(command, BUILD_TIMEOUT, "the HAL does not build with the kit")
-        return HalReport(tuple(_run(program, timeout)))
+        return HalReport(tuple(run_kit(program, timeout)))
 
 
 def write_kit(directory: Path, accelerator: Accelerator = REFERENCE, *, refusals: bool = False) -> None:
@@ -90,6 +91,7 @@ def write_kit(directory: Path, accelerator: Accelerator = REFERENCE, *, refusals
     directory.mkdir(parents=True, exist_ok=True)
     for file in sorted([*_HWLIB.glob("kit/*.[ch]"), _HWLIB / "include" / "hwlib_hal.h"]):
         shutil.copyfile(file, directory / file.name)
+    (directory / ACCELERATOR_HEADER).write_text(accelerator_header(accelerator), encoding="utf-8")
     (directory / "hal_kit_config.h").write_text(config, encoding="utf-8")
 
 
@@ -100,8 +102,8 @@ def _hal_directory(hal: Path | str | None) -> Path:
     return directory
 
 
-def _run(program: Path, timeout: float) -> list[str]:
-    """The lines that a run printed. A check that a crash or a hang interrupts has failed."""
+def run_kit(program: Path, timeout: float) -> list[str]:
+    """The lines that a run of the kit prints. A check that a crash or a hang interrupts has failed."""
     try:
         process = subprocess.Popen([program], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     except OSError as error:  # built for another machine

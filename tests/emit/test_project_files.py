@@ -34,6 +34,7 @@ def test_holds_what_the_design_lists() -> None:
     listed = {"include/demo.h", "app/main.c", "app/io.c", "app/io.h", "Makefile", "metadata.json"}
     listed |= {f"src/demo_{part}" for part in ("main.c", "hwlib.c", "hwlib.h", "host.c", "weights.h")}
     listed |= {"hwlib/include/hwlib.h", "hwlib/src/hwlib.c", "hwlib/sim/hwlib_sim_config.h"}
+    listed |= {"hwlib/include/hwlib_accelerator.h"}
     assert listed <= files.keys()
 
 
@@ -45,7 +46,8 @@ def test_the_simulator_is_configured_for_the_accelerator() -> None:
     files = [
         project_files(sample_parts(accelerator=accelerator)) for accelerator in (SMALL, sample_parts().accelerator)
     ]
-    assert files[0]["hwlib/sim/hwlib_sim_config.h"] != files[1]["hwlib/sim/hwlib_sim_config.h"]
+    for header in ("include/hwlib_accelerator.h", "sim/hwlib_sim_config.h"):
+        assert files[0][f"hwlib/{header}"] != files[1][f"hwlib/{header}"]
 
 
 @pytest.mark.parametrize("arguments", [(), ("TRACE=1",), ("CFLAGS=-O0 -g -DDEMO_ARENA=mine", "lib")])

@@ -19,6 +19,7 @@ from byoc_hw.frontend.relay.codegen import register
 from byoc_hw.frontend.relay.host import golden_semantics, quiet
 from byoc_hw.frontend.relay.reference import Reference
 from byoc_hw.frontend.seam import Backend
+from byoc_hw.hwlib.accelerator_header import accelerator_header
 from byoc_hw.hwlib.sim_config import sim_config
 from byoc_hw.plan.region import why_no_plan
 
@@ -84,6 +85,7 @@ def test_a_plain_relay_build_runs_bit_exact(tmp_path):
         (tmp_path / f"lib{index}.c").write_text(source)
     (tmp_path / "main.c").write_text(MAIN)
     (tmp_path / "tvmgen_plain.h").write_text(HEADER)
+    (tmp_path / "hwlib_accelerator.h").write_text(accelerator_header(REFERENCE))
     (tmp_path / "hwlib_sim_config.h").write_text(sim_config(REFERENCE))
     include = [tmp_path, HWLIB / "include", HWLIB / "sim", TVM / "include", TVM / "dlpack" / "include"]
     sources = [*sorted(tmp_path.glob("*.c")), *sorted(HWLIB.glob("s*/*.c"))]

@@ -2,47 +2,43 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
+import planted as planted_faults
 import pytest
 
 import byoc_hw
-from byoc_hw.accelerator import REFERENCE, SMALL, Limits
+from byoc_hw.accelerator import KIB, REFERENCE, SMALL, Limits
 from byoc_hw.demo import heldout, model_path
 from byoc_hw.errors import InvalidInput, RunError
-from byoc_hw.run.hal_test import hal_test, write_kit
+from byoc_hw.run.hal_test import HalReport, hal_test, run_kit, write_kit
+from byoc_hw.run.new_hal import new_hal
 
-PLAIN = Path(__file__).parent / "plain"
 SANITIZED = "-O1 -fsanitize=address,undefined -fno-sanitize-recover=all"
+MUL = replace(REFERENCE, limits={"mul": Limits(accumulator_bits=32)})
 
 
-FAULTS = {
-    "INIT_KEEPS_COPIES": ("hwlib_hal_init", "with copies in flight: none of them writes afterwards"),
-    "COPY_WAIT_EARLY": ("hwlib_hal_copy_wait", "in the order of the starts: too early, copy 7"),
-    "COPY_IN_WAIT_EARLY": ("hwlib_hal_copy_wait", "after the wait, the source in main memory may change"),
-    "ONE_BYTE_TOO_MANY": ("hwlib_hal_copy_2d", "main memory to local activations, dense rows"),
-    "HALF_THE_MEMORY": ("hwlib_hal_copy_1d", "local activations, every byte in, then every byte out"),
-    "NO_SOURCE_STRIDE": ("hwlib_hal_copy_2d", "local weights to main memory, rows that lie apart in local memory"),
-    "TOKEN_OF_ZERO": ("hwlib_hal_copy_1d", "tokens are not 0"),
-    "JOB_WAIT_EARLY": ("hwlib_hal_job_wait", "in the opposite order: too early"),
-    "NO_PADDING": ("hwlib_hal_job_start", "conv2d, upward, the most padding"),
-    "HALVES_DOWN": ("hwlib_hal_job_start", "add, upward, rounding of halves"),
-    "NO_ACT_MIN": ("hwlib_hal_job_start", "dense, tflite, act_min"),
-    "PSUM_OVERWRITTEN": ("hwlib_hal_job_start", "dense, upward, slices of channels: first, middle, last"),
-    "NIBBLES_SWAPPED": ("hwlib_hal_job_start", "conv2d, upward, weights of 4 bits"),
-    "NO_WEIGHT_ZERO_POINT": ("hwlib_hal_job_start", "conv2d, upward, zero points at the lower rail"),
-    "FIRST_CHANNEL_FOR_ALL": ("hwlib_hal_job_start", "depthwise_conv2d, upward, 1 x 1 over many channels"),
-    "NO_STRIDE_W": ("hwlib_hal_job_start", "conv2d, upward, every stride across"),
-    "POOL_CRASHES": ("hwlib_hal_job_start", "pool2d, maximum, upward, one pixel, one channel: signal 6"),
-    "CYCLES_BACKWARDS": ("hwlib_hal_cycles", "never goes backwards"),
-}
+@pytest.fixture(scope="module")
+def template(tmp_path_factory):
+    """The template HAL of the package."""
+    directory = tmp_path_factory.mktemp("hal") / "template"
+    new_hal(directory)
+    return directory
 
 
-def planted(fault: str, **options):
-    """The report of the plain HAL with a fault in it."""
-    return hal_test(PLAIN, cflags=f"-O0 -DFAULT={fault}", **options)
+def planted(fault, directory, accelerator=REFERENCE, **options):
+    """The report of the template HAL with a fault in it."""
+    new_hal(directory / "hal", accelerator)
+    fault.plant(directory / "hal")
+    return hal_test(directory / "hal", accelerator=accelerator, **options)
+
+
+def failures(report, fault):
+    """The lines in which the kit says what it is to say of the fault."""
+    return [line for line in report.lines if line.startswith(f"FAILED {fault.function}: ") and fault.what in line]
 
 
 # ---------------------------------------------------------------- two HALs
@@ -54,8 +50,8 @@ def test_simulator_passes_with_its_error_returns():
     assert not [line for line in report.lines if line.startswith("skipped")]
 
 
-def test_plain_hal_passes_without_error_returns():
-    report = hal_test(PLAIN, cflags=SANITIZED)
+def test_template_passes_without_error_returns(template):
+    report = hal_test(template, cflags=SANITIZED)
     assert report.passed, str(report)
     assert [line for line in report.lines if line.startswith("skipped")] == [
         "skipped hwlib_hal_*: error returns: this HAL does not say that it checks"
@@ -72,24 +68,41 @@ def test_every_function_of_the_hal_is_checked():
     "accelerator",
     [
         SMALL,
-        replace(REFERENCE, dma_alignment=16),
+        replace(REFERENCE, activation_memory=1024, weight_memory=1024),
+        replace(REFERENCE, activation_memory=1024, weight_memory=4096, dma_alignment=64),
+        replace(REFERENCE, activation_memory=5003, weight_memory=3001),
         replace(REFERENCE, roundings=("tflite",)),
         replace(REFERENCE, limits={"pool2d": Limits(), "add": Limits()}),
         replace(REFERENCE, limits={"mul": Limits(accumulator_bits=32)}),
         replace(REFERENCE, limits={"conv2d": Limits(max_kernel=(1, 3), strides=(2, 3), weight_bits=(4,))}),
     ],
-    ids=["SMALL", "aligned DMA", "one rounding", "no limits, no weights", "products only", "narrow limits"],
+    ids=[
+        "SMALL",
+        "1 KiB",
+        "aligned DMA",
+        "odd sizes",
+        "one rounding",
+        "no limits, no weights",
+        "products only",
+        "narrow limits",
+    ],
 )
 def test_checks_follow_the_accelerator(accelerator):
     report = hal_test(accelerator=accelerator, cflags="-O0 -fsanitize=undefined -fno-sanitize-recover=all")
     assert report.passed, str(report)
 
 
-def test_digits_on_the_plain_hal_equal_the_simulators(tmp_path):
+def test_memories_of_4_mib_take_seconds():
+    large = replace(REFERENCE, activation_memory=4096 * KIB, weight_memory=4096 * KIB, ram=8192 * KIB)
+    report = hal_test(accelerator=large, cflags="-O1")
+    assert report.passed, str(report)
+
+
+def test_digits_on_the_template_equal_the_simulators(tmp_path, template):
     mod, params = byoc_hw.load_tflite(model_path())
     project = byoc_hw.build(byoc_hw.partition_for_hwlib(mod, params), output_dir=tmp_path / "digits")
     images = [image[np.newaxis] for image in heldout().images[:10]]
-    toolchain = byoc_hw.Toolchain(hal=PLAIN)
+    toolchain = byoc_hw.Toolchain(hal=template)
     on_the_simulator, on_the_hal = project.run_batch(images), project.run_batch(images, toolchain=toolchain)
     for simulated, plain in zip(on_the_simulator, on_the_hal, strict=True):
         np.testing.assert_array_equal(plain.outputs[0], simulated.outputs[0])
@@ -101,40 +114,88 @@ def test_digits_on_the_plain_hal_equal_the_simulators(tmp_path):
 # ---------------------------------------------------------------- planted faults
 
 
-@pytest.mark.parametrize(
-    ("fault", "what"),
-    [
-        ("NO_IFM2_ZERO_POINT", "mul, upward, one element"),
-        ("HALVES_DOWN", "mul, upward, rounding of halves"),
-        ("NO_ACT_MIN", "mul, tflite, act_min"),
-    ],
-)
-def test_planted_fault_of_a_multiplication_is_named(fault, what):
-    report = planted(fault, accelerator=replace(REFERENCE, limits={"mul": Limits(accumulator_bits=32)}))
-    assert [line for line in report.lines if line.startswith(f"FAILED hwlib_hal_job_start: {what}: ")], str(report)
+@pytest.mark.parametrize("name", planted_faults.JOBS_OF_MUL)
+def test_planted_fault_of_a_multiplication_is_named(name, tmp_path):
+    fault = planted_faults.JOBS_OF_MUL[name]
+    report = planted(fault, tmp_path, MUL)
+    assert failures(report, fault), str(report)
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_planted_fault_is_named(fault):
-    function, what = FAULTS[fault]
-    report = planted(fault)
-    assert [line for line in report.lines if line.startswith(f"FAILED {function}: {what}")], str(report)
-    assert set(report.failed) == {function}
+class Kit:
+    """The kit, compiled once."""
+
+    def __init__(self, directory):
+        self.directory = directory
+        write_kit(directory)
+        sources = sorted(directory.glob("*.c"))
+        subprocess.run(["gcc", "-O1", "-c", *sources], cwd=directory, check=True)
+
+    def report(self, fault, directory):
+        new_hal(directory / "hal")
+        fault.plant(directory / "hal")
+        program = directory / "program"
+        sources = [*self.directory.glob("*.o"), *(directory / "hal").glob("*.c")]
+        subprocess.run(["gcc", "-O1", "-w", f"-I{self.directory}", *sources, "-o", program], check=True)
+        return HalReport(tuple(run_kit(program, timeout=60.0)))
 
 
-def test_a_hang_is_one_of_the_function_that_was_checked():
-    report = planted("COPY_WAIT_HANGS", timeout=1.0)
+@pytest.fixture(scope="module")
+def kit(tmp_path_factory):
+    return Kit(tmp_path_factory.mktemp("kit"))
+
+
+FAULTS = planted_faults.WAITS | planted_faults.COPIES | planted_faults.JOBS_OF_REFERENCE
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_planted_fault_is_named(name, kit, tmp_path):
+    fault = FAULTS[name]
+    report = kit.report(fault, tmp_path)
+    assert failures(report, fault), str(report)
+    copies = {"hwlib_hal_copy_1d", "hwlib_hal_copy_2d"}  # one calls the other
+    assert set(report.failed) <= (copies if fault.function in copies else {fault.function})
+
+
+def test_a_hang_is_one_of_the_function_that_was_checked(tmp_path):
+    fault = planted_faults.Fault(
+        (
+            (
+                planted_faults.HAL,
+                "  tokens = tokens ==",
+                "  for (volatile int on = 1; on;) {\n  }\n  tokens = tokens ==",
+            ),
+        ),
+        "hwlib_hal_copy_wait",
+        "it did not end within 1 seconds",
+    )
+    report = planted(fault, tmp_path, timeout=1.0)
     assert report.failed == ("hwlib_hal_copy_wait",)
-    assert report.lines[-1].endswith("it did not end within 1 seconds")
+    assert report.lines[-1].endswith(fault.what)
 
 
-def test_a_program_for_another_machine_does_not_run_here():
+def test_a_layer_kind_without_checks_fails(tmp_path):
+    """A kind that a later version adds to the header and to the simulator, and not to the kit."""
+    write_kit(tmp_path)
+    new_hal(tmp_path / "hal")
+    for header in (tmp_path / "hwlib_accelerator.h", tmp_path / "hal" / "chip_numbers.h"):
+        kinds = re.search(r"_KINDS 0x(\w+)u", header.read_text())[1]
+        header.write_text(header.read_text().replace(f"_KINDS 0x{kinds}u", f"_KINDS 0x{int(kinds, 16) | 1 << 9:x}u"))
+    sources = [*tmp_path.glob("*.c"), *(tmp_path / "hal").glob("*.c")]
+    subprocess.run(["gcc", "-O1", f"-I{tmp_path}", *sources, "-o", tmp_path / "program"], check=True)
+    report = HalReport(tuple(run_kit(tmp_path / "program", timeout=60.0)))
+    assert [line for line in report.lines if line.startswith("FAILED")] == [
+        "FAILED hwlib_hal_job_start: every layer kind of the accelerator has checks, in each rounding: "
+        "roundings of layer kind 9: expected 3 got 0"
+    ]
+
+
+def test_a_program_for_another_machine_does_not_run_here(template):
     with pytest.raises(RunError, match="does not run here"):
-        hal_test(PLAIN, cflags="-O0 -r")  # an object file: no program of any machine
+        hal_test(template, cflags="-O0 -r")  # an object file: no program of any machine
 
 
-def test_a_hal_that_promises_error_returns_must_give_them():
-    report = planted("NONE", refusals=True)
+def test_a_hal_that_promises_error_returns_must_give_them(template):
+    report = hal_test(template, refusals=True)
     assert "hwlib_hal_copy_1d" in report.failed
     assert any("refuses, a copy beyond the end of a local memory" in line for line in report.lines)
 
@@ -155,7 +216,11 @@ def test_a_hal_that_does_not_compile_says_why(tmp_path):
 
 @pytest.mark.parametrize(
     ("change", "rule"),
-    [({"dma_alignment": 32}, "power of two of at most 16: got 32"), ({"weight_memory": 4096}, "at least 16384 bytes")],
+    [
+        ({"dma_alignment": 128}, "power of two of at most 64: got 128"),
+        ({"weight_memory": 1023}, "weight_memory is at least 1024 bytes: got 1023"),
+        ({"activation_memory": 512}, "activation_memory is at least 1024 bytes: got 512"),
+    ],
 )
 def test_refuses_accelerator_that_the_checks_do_not_fit(change, rule):
     with pytest.raises(InvalidInput, match=rule):

@@ -7,6 +7,7 @@ import pytest
 from hwlib_simulator import Simulator, build_program
 
 from byoc_hw.accelerator import REFERENCE, Accelerator
+from byoc_hw.hwlib.accelerator_header import accelerator_header
 from byoc_hw.hwlib.sim_config import sim_config
 
 
@@ -17,7 +18,7 @@ def simulator_of(tmp_path_factory) -> Iterator[Callable[[Accelerator], Simulator
     number = count()
 
     def start(accelerator: Accelerator) -> Simulator:
-        key = sim_config(accelerator)
+        key = accelerator_header(accelerator) + sim_config(accelerator)
         if key not in running:
             program = build_program(tmp_path_factory.mktemp("sim") / str(next(number)), accelerator, "driver.c")
             running[key] = Simulator(program)

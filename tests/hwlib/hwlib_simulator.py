@@ -14,6 +14,7 @@ import pytest
 
 import byoc_hw.hwlib
 from byoc_hw.accelerator import Accelerator
+from byoc_hw.hwlib.accelerator_header import accelerator_header
 from byoc_hw.hwlib.sim_config import sim_config
 
 HWLIB = Path(byoc_hw.hwlib.__file__).parent
@@ -33,6 +34,7 @@ def run_gcc(*arguments: str | Path) -> None:
 def build_program(directory: Path, accelerator: Accelerator, main: str, *flags: str, hwlib_only: bool = False) -> Path:
     """Compiles tests/hwlib/`main` with HWlib and, unless `hwlib_only`, the simulator of the accelerator."""
     directory.mkdir(parents=True, exist_ok=True)
+    (directory / "hwlib_accelerator.h").write_text(accelerator_header(accelerator))
     (directory / "hwlib_sim_config.h").write_text(sim_config(accelerator))
     sources = sorted([*HWLIB.glob("src/*.c"), *([] if hwlib_only else HWLIB.glob("sim/*.c"))])
     program = directory / Path(main).stem

@@ -167,7 +167,7 @@ def test_a_failing_layer_is_named_with_the_reason(tmp_path: Path) -> None:
     files = project_files(sample_parts())
     limits = {**SMALL.limits, "conv2d": replace(SMALL.limits["conv2d"], max_kernel=(1, 1))}
     narrow = project_files(sample_parts(accelerator=replace(SMALL, limits=limits)))
-    files["hwlib/sim/hwlib_sim_config.h"] = narrow["hwlib/sim/hwlib_sim_config.h"]
+    files["hwlib/include/hwlib_accelerator.h"] = narrow["hwlib/include/hwlib_accelerator.h"]
     write_project(tmp_path, files)
     with pytest.raises(RunError, match=r"layer 1 failed:\s+demo:\s+conv/Relu;conv/BiasAdd\s.*HWLIB_ERROR_LIMIT"):
         run_on_riscv32(tmp_path, [random_input(0)])

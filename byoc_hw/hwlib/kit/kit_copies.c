@@ -75,11 +75,16 @@ static int run(const copy_t *copy)
          kit_compare(function, kit_expected, KIT_WINDOW);
 }
 
-/* At the start of the memory, at an offset, and at the end of the memory. */
+/* At the start of the memory, at an offset, and at the end of the memory. Rows that a small window has no room for
+ * are left to larger memories. */
 static int run_at_all_places(copy_t copy)
 {
   uint32_t span = (copy.rows.rows - 1) * copy.rows.local_stride + copy.rows.bytes;
+  uint32_t main_span = (copy.rows.rows - 1) * copy.rows.main_stride + copy.rows.bytes;
   copy.main = 5 * KIT_UNIT;
+  if (span + 3 * KIT_UNIT > KIT_WINDOW || main_span + copy.main > KIT_WINDOW) {
+    return 1;
+  }
   copy.place = KIT_AT_START;
   copy.local = 0;
   if (!run(&copy)) {
@@ -126,18 +131,17 @@ static void check_2d(const kit_memory_t *memory, int inward)
   }
 }
 
-/* Different for bytes whose addresses differ in any bit. */
-static void fill_by_address(uint8_t *bytes, uint32_t address, uint32_t count)
-{
-  for (uint32_t i = 0; i < count; ++i) {
-    bytes[i] = (uint8_t)((address + i) * 2654435761u >> 24);
-  }
-}
-
 static uint32_t chunk(const kit_memory_t *memory, uint32_t address)
 {
   uint32_t left = memory->size - address;
   return left < KIT_WINDOW ? left : KIT_WINDOW;
+}
+
+static void fill_by_address(uint8_t *bytes, const kit_memory_t *memory, uint32_t address)
+{
+  for (uint32_t i = 0; i < chunk(memory, address); ++i) {
+    bytes[i] = kit_pattern(memory->memory, address + i);
+  }
 }
 
 static void check_every_byte(const kit_memory_t *memory)
@@ -145,11 +149,11 @@ static void check_every_byte(const kit_memory_t *memory)
   kit_begin(COPY_1D, memory->name, "every byte in, then every byte out");
   int fine = 1;
   for (uint32_t address = 0; fine && address < memory->size; address += KIT_WINDOW) {
-    fill_by_address(kit_before, address, chunk(memory, address));
+    fill_by_address(kit_before, memory, address);
     fine = kit_load(memory, address, kit_before, chunk(memory, address));
   }
   for (uint32_t address = 0; fine && address < memory->size; address += KIT_WINDOW) {
-    fill_by_address(kit_expected, address, chunk(memory, address));
+    fill_by_address(kit_expected, memory, address);
     fine = kit_fetch(memory, address, kit_got, chunk(memory, address)) &&
            kit_compare(COPY_1D, kit_expected, chunk(memory, address));
   }
@@ -171,7 +175,7 @@ void kit_check_copies(void)
 
 /* ---------------------------------------------------------------- waits */
 
-enum { PIECES = 8, PIECE = KIT_WINDOW / PIECES, MORE_THAN_A_QUEUE = 100 };
+enum { UNITS = KIT_WINDOW / KIT_UNIT, PIECES = 8, PIECE = KIT_WINDOW / PIECES, MORE_THAN_A_QUEUE = 2 * HWLIB_ACCELERATOR_QUEUE + 5 };
 
 /* Loads a window, and starts a copy of each piece of it to main memory. */
 static int start_pieces(hwlib_token_t *tokens)
@@ -192,25 +196,30 @@ static int start_pieces(hwlib_token_t *tokens)
   return 1;
 }
 
+/* More than 16 bits of a token can count, a few at a time in flight. */
+enum { TOKENS = 66000 };
+
 static void check_tokens(void)
 {
-  hwlib_token_t tokens[PIECES];
-  kit_begin(COPY_1D, "", "tokens are not 0, and differ while their copies are in flight");
-  if (start_pieces(tokens)) {
-    for (unsigned i = 0; i < PIECES; ++i) {
-      if (tokens[i] == 0) {
-        kit_fail(COPY_1D, "token of copy", i, 1, 0);
-      }
-      for (unsigned j = 0; j < i; ++j) {
-        if (tokens[i] == tokens[j]) {
-          kit_fail(COPY_1D, "tokens that equal that of copy", j, 0, 1);
-        }
+  static hwlib_token_t tokens[PIECES];
+  kit_begin(COPY_1D, "", "thousands of tokens: not 0, and different while their copies are in flight");
+  int fine = start_pieces(tokens);
+  for (uint32_t i = PIECES; fine && i < TOKENS; ++i) {
+    hwlib_token_t *token = &tokens[i % PIECES];
+    for (uint32_t j = 1; fine && j < PIECES; ++j) {
+      if (tokens[(i + j) % PIECES] == *token) {
+        kit_fail(COPY_1D, "tokens that equal that of copy", i - PIECES, 0, 1);
+        fine = 0;
       }
     }
-    for (unsigned i = 0; i < PIECES; ++i) {
-      (void)kit_ok(COPY_WAIT, hwlib_hal_copy_wait(tokens[i]));
+    if (*token == 0) {
+      kit_fail(COPY_1D, "token of copy", i - PIECES, 1, 0);
+      fine = 0;
     }
+    fine = fine && kit_ok(COPY_WAIT, hwlib_hal_copy_wait(*token)) &&
+           kit_ok(COPY_1D, hwlib_hal_copy_1d(kit_main(kit_got), kit_local(&kit_memories[0], 0), KIT_UNIT, token));
   }
+  (void)kit_ok("hwlib_hal_init", hwlib_hal_init());
   kit_end();
 }
 
@@ -248,10 +257,12 @@ static void check_many(void)
   kit_fill(kit_expected, KIT_WINDOW);
   int fine = kit_load(&kit_memories[0], 0, kit_expected, KIT_WINDOW);
   memcpy(kit_got, kit_expected, KIT_WINDOW);
-  memset(kit_got, 0, MORE_THAN_A_QUEUE * (size_t)KIT_UNIT);
+  for (uint32_t i = 0; i < MORE_THAN_A_QUEUE; ++i) {
+    memset(kit_got + i % UNITS * KIT_UNIT, 0, KIT_UNIT);
+  }
   for (uint32_t i = 0; fine && i < MORE_THAN_A_QUEUE; ++i) {
-    fine = kit_ok(COPY_1D, hwlib_hal_copy_1d(kit_main(kit_got + i * KIT_UNIT),
-                                             kit_local(&kit_memories[0], i * KIT_UNIT), KIT_UNIT, &token));
+    uint32_t at = i % UNITS * KIT_UNIT;
+    fine = kit_ok(COPY_1D, hwlib_hal_copy_1d(kit_main(kit_got + at), kit_local(&kit_memories[0], at), KIT_UNIT, &token));
   }
   if (fine && kit_ok(COPY_WAIT, hwlib_hal_copy_wait(token))) {
     (void)kit_compare(COPY_1D, kit_expected, KIT_WINDOW);
@@ -272,6 +283,17 @@ static void check_chain(void)
       kit_ok(COPY_1D, hwlib_hal_copy_1d(kit_main(kit_expected), first, KIT_WINDOW, &token)) &&
       kit_ok(COPY_1D, hwlib_hal_copy_1d(second, kit_main(kit_expected), KIT_WINDOW, &token)) &&
       kit_ok(COPY_WAIT, hwlib_hal_copy_wait(token)) && kit_fetch(&kit_memories[1], 0, kit_got, KIT_WINDOW)) {
+    (void)kit_compare(COPY_1D, kit_before, KIT_WINDOW);
+  }
+  kit_end();
+}
+
+/* The first copies of all: what crashes or moves nothing is one of their start. */
+static void check_there_and_back(void)
+{
+  kit_begin(COPY_1D, "", "there and back");
+  kit_fill(kit_before, KIT_WINDOW);
+  if (kit_load(&kit_memories[0], 0, kit_before, KIT_WINDOW) && kit_fetch(&kit_memories[0], 0, kit_got, KIT_WINDOW)) {
     (void)kit_compare(COPY_1D, kit_before, KIT_WINDOW);
   }
   kit_end();
@@ -302,6 +324,7 @@ void kit_check_copy_wait(void)
 {
   static const uint8_t forward[PIECES] = {0, 1, 2, 3, 4, 5, 6, 7}, backward[PIECES] = {7, 6, 5, 4, 3, 2, 1, 0},
                        mixed[PIECES] = {3, 0, 7, 1, 5, 4, 2, 6};
+  check_there_and_back();
   check_source_is_free();
   check_tokens();
   check_order("in the order of the starts", forward);

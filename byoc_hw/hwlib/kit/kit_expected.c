@@ -9,12 +9,8 @@ static int32_t activation(const hwlib_tile_t *tile, int64_t row, int64_t column,
   if (row < 0 || row >= tile->ifm_h || column < 0 || column >= tile->ifm_w) {
     return padding;
   }
-  return (int8_t)kit_expected[tile->ifm + (uint32_t)row * tile->ifm_row + (uint32_t)column * tile->ifm_pixel + channel];
-}
-
-static uint8_t *output(const hwlib_tile_t *tile, uint32_t row, uint32_t column, uint32_t channel)
-{
-  return &kit_expected[tile->ofm + row * tile->ofm_row + column * tile->ofm_pixel + channel];
+  return (int8_t)kit_activation(tile->ifm + (uint32_t)row * tile->ifm_row + (uint32_t)column * tile->ifm_pixel +
+                                channel);
 }
 
 uint32_t kit_filter_values(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile)
@@ -30,11 +26,11 @@ uint32_t kit_filter_bytes(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile)
 
 int32_t kit_weight(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile, uint32_t k, uint32_t index)
 {
-  const uint8_t *filter = kit_weights + tile->weights + k * kit_filter_bytes(layer, tile);
+  uint32_t filter = tile->weights + k * kit_filter_bytes(layer, tile);
   int32_t value = 0;
   for (uint32_t bit = 0; bit < layer->weight_bits; ++bit) {
     uint32_t at = index * layer->weight_bits + bit;
-    if ((filter[at / 8] >> at % 8 & 1) != 0) {
+    if ((kit_weight_byte(filter + at / 8) >> at % 8 & 1) != 0) {
       value += bit + 1 == layer->weight_bits ? -(1 << bit) : 1 << bit;
     }
   }
@@ -59,29 +55,86 @@ static uint32_t window_sum(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile
   return sum;
 }
 
-void kit_expect_conv2d(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile)
+/* Where results go: of the last slice the output, of others the sums. */
+typedef struct {
+  uint32_t address, row, pixel, channel;
+} results_t;
+
+static results_t results_of(const hwlib_tile_t *tile)
 {
-  for (uint32_t row = 0; row < tile->ofm_h; ++row) {
-    for (uint32_t column = 0; column < tile->ofm_w; ++column) {
-      for (uint32_t k = 0; k < tile->ofm_c; ++k) {
-        uint8_t *psum = kit_expected + tile->psum + 4 * ((row * tile->ofm_w + column) * tile->ofm_c + k);
-        hwlib_params_t params;
-        memcpy(&params, kit_weights + tile->params + k * sizeof params, sizeof params);
-        uint32_t sum = (uint32_t)params.bias;
-        if ((tile->flags & HWLIB_TILE_FIRST) == 0) {
-          memcpy(&sum, psum, sizeof sum);
-        }
-        sum += window_sum(layer, tile, row, column, k);
-        if ((tile->flags & HWLIB_TILE_LAST) == 0) {
-          memcpy(psum, &sum, sizeof sum);
-          continue;
-        }
-        hwlib_scale_t by = {params.multiplier, params.left, params.right};
-        int64_t value = kit_scale(layer->layer.rounding, kit_wrap32(sum), by);
-        *output(tile, row, column, k) = kit_clamp(value + layer->ofm_zero_point, layer->act_min, layer->act_max);
+  if ((tile->flags & HWLIB_TILE_LAST) != 0) {
+    return (results_t){tile->ofm, tile->ofm_row, tile->ofm_pixel, 1};
+  }
+  return (results_t){tile->psum, 4 * tile->ofm_w * tile->ofm_c, 4 * tile->ofm_c, 4};
+}
+
+/* Calls `compute` for each result that kit_expected shows. */
+static void for_each_result(const hwlib_layer_t *layer, const hwlib_tile_t *tile,
+                            void (*compute)(const hwlib_layer_t *layer, const hwlib_tile_t *tile, uint32_t row,
+                                            uint32_t column, uint32_t k, uint32_t address))
+{
+  results_t to = results_of(tile);
+  uint64_t pixel = (uint64_t)tile->ofm_c * to.channel, row = (uint64_t)(tile->ofm_w - 1) * to.pixel + pixel;
+  kit_range_t rows = kit_shown(to.address, to.row, row, tile->ofm_h);
+  for (uint32_t y = rows.first; y < rows.end; ++y) {
+    uint32_t row_address = to.address + y * to.row;
+    kit_range_t columns = kit_shown(row_address, to.pixel, pixel, tile->ofm_w);
+    for (uint32_t x = columns.first; x < columns.end; ++x) {
+      uint32_t pixel_address = row_address + x * to.pixel;
+      kit_range_t channels = kit_shown(pixel_address, to.channel, to.channel, tile->ofm_c);
+      for (uint32_t k = channels.first; k < channels.end; ++k) {
+        compute(layer, tile, y, x, k, pixel_address + k * to.channel);
       }
     }
   }
+}
+
+static hwlib_params_t params_at(uint32_t address)
+{
+  uint8_t bytes[sizeof(hwlib_params_t)];
+  hwlib_params_t params;
+  for (uint32_t i = 0; i < sizeof bytes; ++i) {
+    bytes[i] = kit_weight_byte(address + i);
+  }
+  memcpy(&params, bytes, sizeof params);
+  return params;
+}
+
+static uint32_t psum_at(const hwlib_tile_t *tile, uint32_t row, uint32_t column, uint32_t k)
+{
+  uint32_t address = tile->psum + 4 * ((row * tile->ofm_w + column) * tile->ofm_c + k), sum;
+  uint8_t bytes[sizeof sum];
+  for (uint32_t i = 0; i < sizeof bytes; ++i) {
+    bytes[i] = kit_activation(address + i);
+  }
+  memcpy(&sum, bytes, sizeof sum);
+  return sum;
+}
+
+static void convolve(const hwlib_layer_t *kind, const hwlib_tile_t *tile, uint32_t row, uint32_t column, uint32_t k,
+                     uint32_t address)
+{
+  const hwlib_conv2d_t *layer = (const hwlib_conv2d_t *)kind;
+  hwlib_params_t params = params_at(tile->params + k * (uint32_t)sizeof params);
+  int first = (tile->flags & HWLIB_TILE_FIRST) != 0;
+  uint32_t sum = first ? (uint32_t)params.bias : psum_at(tile, row, column, k);
+  sum += window_sum(layer, tile, row, column, k);
+  if ((tile->flags & HWLIB_TILE_LAST) == 0) {
+    uint8_t bytes[sizeof sum];
+    memcpy(bytes, &sum, sizeof sum);
+    for (uint32_t i = 0; i < sizeof bytes; ++i) {
+      kit_put(address + i, bytes[i]);
+    }
+    return;
+  }
+  hwlib_scale_t by = {params.multiplier, params.left, params.right};
+  int64_t value = kit_scale(layer->layer.rounding, kit_wrap32(sum), by);
+  kit_put(address, kit_clamp(value + layer->ofm_zero_point, layer->act_min, layer->act_max));
+}
+
+void kit_expect_conv2d(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile)
+{
+  for_each_result(&layer->layer, tile, convolve);
 }
 
 static int64_t average(const hwlib_pool2d_t *layer, int32_t sum, int32_t count)
@@ -92,9 +145,10 @@ static int64_t average(const hwlib_pool2d_t *layer, int32_t sum, int32_t count)
   return sum / count;
 }
 
-static uint8_t pool(const hwlib_pool2d_t *layer, const hwlib_tile_t *tile, uint32_t row, uint32_t column,
-                    uint32_t channel)
+static void pool(const hwlib_layer_t *kind, const hwlib_tile_t *tile, uint32_t row, uint32_t column, uint32_t channel,
+                 uint32_t address)
 {
+  const hwlib_pool2d_t *layer = (const hwlib_pool2d_t *)kind;
   enum { OUTSIDE = 1000 };
   int32_t sum = 0, inside = 0, maximum = -128;
   for (uint32_t fy = 0; fy < layer->kernel_h; ++fy) {
@@ -109,20 +163,15 @@ static uint8_t pool(const hwlib_pool2d_t *layer, const hwlib_tile_t *tile, uint3
     }
   }
   if (layer->mode == HWLIB_POOL_MAX) {
-    return kit_clamp(maximum, layer->act_min, layer->act_max);
+    kit_put(address, kit_clamp(maximum, layer->act_min, layer->act_max));
+    return;
   }
   int64_t value = average(layer, sum, layer->count_include_pad ? layer->kernel_h * layer->kernel_w : inside);
   value = kit_scale(layer->layer.rounding, value - layer->ifm_zero_point, layer->scale);
-  return kit_clamp(value + layer->ofm_zero_point, layer->act_min, layer->act_max);
+  kit_put(address, kit_clamp(value + layer->ofm_zero_point, layer->act_min, layer->act_max));
 }
 
 void kit_expect_pool2d(const hwlib_pool2d_t *layer, const hwlib_tile_t *tile)
 {
-  for (uint32_t row = 0; row < tile->ofm_h; ++row) {
-    for (uint32_t column = 0; column < tile->ofm_w; ++column) {
-      for (uint32_t channel = 0; channel < tile->ofm_c; ++channel) {
-        *output(tile, row, column, channel) = pool(layer, tile, row, column, channel);
-      }
-    }
-  }
+  for_each_result(&layer->layer, tile, pool);
 }

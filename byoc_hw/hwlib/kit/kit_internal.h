@@ -11,7 +11,7 @@
 /* A check works in a window of a local memory, and keeps images of it in main memory. */
 enum {
   KIT_WINDOW = HAL_KIT_WINDOW,
-  KIT_UNIT = HAL_KIT_DMA_ALIGNMENT, /* addresses, strides and lengths of copies are multiples of it */
+  KIT_UNIT = HWLIB_ACCELERATOR_DMA_ALIGNMENT, /* addresses, strides and lengths of copies are multiples of it */
 };
 
 typedef struct {
@@ -32,6 +32,9 @@ extern uint8_t kit_before[KIT_WINDOW];   /* contents before the check */
 extern uint8_t kit_expected[KIT_WINDOW]; /* expected contents after it */
 extern uint8_t kit_got[KIT_WINDOW];      /* actual contents after it */
 extern uint8_t kit_weights[KIT_WINDOW];  /* weights and parameters of a job */
+
+/* The other side of copies that are larger than a window. */
+extern uint8_t kit_main_memory[HAL_KIT_MAIN];
 
 /* ---------------------------------------------------------------- kit_report.c */
 
@@ -73,6 +76,39 @@ int kit_compare(const char *function, const uint8_t *expected, uint32_t count);
 /* Gives the engines time to end operations whose waits have returned too early. */
 void kit_settle(void);
 
+/* ---------------------------------------------------------------- kit_contents.c */
+
+/* Checks of places and extents reach further than any image. For them, both local memories hold a pattern, from
+ * which every expected byte is computed; kit_expected and kit_got then show one part of local activations after the
+ * other. Checks in a window have the images instead. Expected results are computed with the functions below, which
+ * know where the bytes are. */
+
+/* Different for bytes whose addresses differ, as far as a byte can be. Memory: of a place. */
+uint8_t kit_pattern(unsigned memory, uint32_t address);
+
+/* Fills both memories with the pattern. From here on, local weights hold the parameters of a convolution where its
+ * tile says, the pattern elsewhere. NULL: no convolution. Loads only what differs. */
+int kit_use_pattern(void);
+int kit_use_parameters(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile);
+void kit_use_images(void);
+
+uint8_t kit_activation(uint32_t address);
+uint8_t kit_weight_byte(uint32_t address);
+int kit_load_contents(const kit_memory_t *memory, uint64_t address, uint64_t end); /* widened to whole units */
+
+/* An expected result; nothing happens where it lies outside what kit_expected shows. */
+void kit_put(uint32_t address, uint8_t byte);
+
+/* Of `count` pieces of `bytes` bytes, `stride` apart, those of which kit_expected shows a byte. */
+typedef struct {
+  uint32_t first, end;
+} kit_range_t;
+kit_range_t kit_shown(uint64_t address, uint32_t stride, uint64_t bytes, uint32_t count);
+
+/* Fetches local activations from address to end, and some bytes more on both sides, and compares them with the
+ * contents after the job. Loads the pattern again. */
+int kit_compare_part(const hwlib_layer_t *layer, const hwlib_tile_t *tile, uint64_t address, uint64_t end);
+
 /* ---------------------------------------------------------------- kit_job.c */
 
 int kit_has_kind(unsigned kind);
@@ -97,6 +133,10 @@ int kit_compare_window(uint32_t address, const hwlib_layer_t *layer, const hwlib
 /* A check that runs one job at both ends of the memories. Expects filled images. */
 void kit_check_job(const char *subject, const char *what, const hwlib_layer_t *layer, const hwlib_tile_t *tile);
 
+/* What has been checked: a kind in a rounding. Every pair that the accelerator has must be. */
+void kit_note_kind(unsigned kind, unsigned rounding);
+void kit_check_kinds(void);
+
 /* ---------------------------------------------------------------- kit_scale.c */
 
 int64_t kit_shift(int64_t value, unsigned bits);
@@ -109,6 +149,10 @@ uint8_t kit_clamp(int64_t value, int8_t low, int8_t high);
 
 void kit_expect_conv2d(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile); /* and depthwise and dense */
 void kit_expect_pool2d(const hwlib_pool2d_t *layer, const hwlib_tile_t *tile);
+void kit_expect_add(const hwlib_add_t *layer, const hwlib_tile_t *tile);         /* kit_elementwise.c */
+void kit_expect_mul(const hwlib_mul_t *layer, const hwlib_tile_t *tile);         /* kit_elementwise.c */
+void kit_expect_softmax(const hwlib_softmax_t *layer, const hwlib_tile_t *tile); /* kit_softmax.c */
+void kit_expect(const hwlib_layer_t *layer, const hwlib_tile_t *tile);           /* of any kind */
 
 /* The weight of an output channel, its index in [fy][fx][c]. */
 int32_t kit_weight(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile, uint32_t k, uint32_t index);
@@ -133,17 +177,54 @@ typedef struct {
   hwlib_tile_t tile;
 } kit_addition_t;
 kit_addition_t kit_addition(unsigned rounding, uint32_t count);
-void kit_expect_addition(const kit_addition_t *addition);
+
+/* ---------------------------------------------------------------- kit_samples.c */
+
+/* A layer of any kind, and a tile. */
+typedef struct {
+  const char *subject; /* its kind, for reports */
+  union {
+    hwlib_layer_t layer; /* what each of the others starts with */
+    hwlib_conv2d_t conv2d;
+    hwlib_pool2d_t pool2d;
+    hwlib_add_t add;
+    hwlib_mul_t mul;
+    hwlib_softmax_t softmax;
+  };
+  hwlib_tile_t tile;
+} kit_sample_t;
+
+int kit_has_sample(unsigned kind, unsigned rounding);
+/* 2 x 2 pixels of 3 channels, or as much of that as the kind has; dense rows and pixels. */
+kit_sample_t kit_sample(unsigned kind, unsigned rounding);
+/* To be called after a change of the tile: the layer's extents are the tile's. */
+void kit_adapt_sample(kit_sample_t *sample);
+
+/* Bytes from the first to the last of an operand; 0 where the job has none. */
+typedef enum { KIT_IFM, KIT_IFM2, KIT_OFM, KIT_PSUM, KIT_WEIGHTS, KIT_PARAMS, KIT_OPERANDS } kit_operand_t;
+uint64_t kit_span(const kit_sample_t *sample, kit_operand_t operand);
+uint32_t *kit_address(kit_sample_t *sample, kit_operand_t operand);
+const kit_memory_t *kit_memory_of(kit_operand_t operand);
+
+/* Operands one after another from the start of the memories; returns whether they fit. */
+int kit_lay_out(kit_sample_t *sample);
+
+/* Runs it on the pattern, and compares its result; returns whether it is right. */
+int kit_run_sample(const kit_sample_t *sample);
 
 /* ---------------------------------------------------------------- checks by function, run by kit_run.c */
 
 void kit_check_init(void);
 void kit_check_quiet(void);
+void kit_check_quiet_jobs(void); /* after those of jobs */
 void kit_check_copies(void);
 void kit_check_copy_wait(void);
 void kit_check_windows(void);
 void kit_check_elementwise(void);
 void kit_check_softmax(void);
+void kit_check_places(void);
+void kit_check_extents(void);
+void kit_check_copy_extents(void);
 void kit_check_job_wait(void);
 void kit_check_profile(void);
 void kit_check_refusals(void);

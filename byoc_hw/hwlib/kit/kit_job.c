@@ -7,13 +7,30 @@
 #define JOB_START "hwlib_hal_job_start"
 #define JOB_WAIT "hwlib_hal_job_wait"
 
-int kit_has_kind(unsigned kind) { return (HAL_KIT_KINDS >> kind & 1u) != 0; }
+int kit_has_kind(unsigned kind) { return (HWLIB_ACCELERATOR_KINDS >> kind & 1u) != 0; }
 
-int kit_has_rounding(unsigned rounding) { return (HAL_KIT_ROUNDINGS >> rounding & 1u) != 0; }
+int kit_has_rounding(unsigned rounding) { return (HWLIB_ACCELERATOR_ROUNDINGS >> rounding & 1u) != 0; }
 
 unsigned kit_some_rounding(void)
 {
   return kit_has_rounding(HWLIB_ROUND_UPWARD) ? HWLIB_ROUND_UPWARD : HWLIB_ROUND_TFLITE;
+}
+
+/* A mask of roundings for each kind. */
+static uint32_t noted[32];
+
+void kit_note_kind(unsigned kind, unsigned rounding) { noted[kind] |= 1u << rounding; }
+
+void kit_check_kinds(void)
+{
+  kit_begin(JOB_START, "", "every layer kind of the accelerator has checks, in each rounding");
+  for (unsigned kind = 0; kind < 32; ++kind) {
+    uint32_t roundings = kind == HWLIB_SOFTMAX ? 1u << HWLIB_ROUND_TFLITE : UINT32_MAX;
+    if (kit_has_kind(kind) && (HWLIB_ACCELERATOR_ROUNDINGS & roundings & ~noted[kind]) != 0) {
+      kit_fail(JOB_START, "roundings of layer kind", kind, HWLIB_ACCELERATOR_ROUNDINGS & roundings, noted[kind]);
+    }
+  }
+  kit_end();
 }
 
 int kit_strides_have(uint32_t strides, unsigned stride) { return stride < 32 && (strides >> stride & 1u) != 0; }
@@ -90,6 +107,7 @@ int kit_run_job(const hwlib_layer_t *layer, const hwlib_tile_t *tile, unsigned p
 void kit_check_job(const char *subject, const char *what, const hwlib_layer_t *layer, const hwlib_tile_t *tile)
 {
   kit_begin(JOB_START, subject, what);
+  kit_note_kind(layer->kind, layer->rounding);
   for (unsigned place = 0; place < KIT_PLACES; ++place) {
     if (!kit_load_window(place) || !kit_run_job(layer, tile, place)) {
       break;

@@ -5,7 +5,7 @@
 #define JOB_START "hwlib_hal_job_start"
 #define JOB_WAIT "hwlib_hal_job_wait"
 
-enum { JOBS = 4, ELEMENTS = KIT_WINDOW / 16, MORE_THAN_A_QUEUE = 100 };
+enum { JOBS = 4, ELEMENTS = KIT_WINDOW / 16, MORE_THAN_A_QUEUE = 2 * HWLIB_ACCELERATOR_QUEUE + 5 };
 
 typedef struct {
   kit_addition_t addition[JOBS];
@@ -27,7 +27,7 @@ static int start_jobs(jobs_t *jobs)
     addition->tile.ifm2 = (2 * i + 1) * ELEMENTS;
     addition->tile.ofm = (2 * JOBS + i) * ELEMENTS;
     hwlib_job_t job = {&addition->layer.layer, &addition->tile};
-    kit_expect_addition(addition);
+    kit_expect_add(&addition->layer, &addition->tile);
     jobs->tokens[i] = 0;
     if (!kit_ok(JOB_START, hwlib_hal_job_start(&job, &jobs->tokens[i]))) {
       return 0;
@@ -102,7 +102,7 @@ static void check_inward_for_a_job(void)
   int fine = kit_load_window(KIT_AT_START);
   kit_fill(kit_before, KIT_WINDOW);
   kit_expect_unchanged();
-  kit_expect_addition(&addition);
+  kit_expect_add(&addition.layer, &addition.tile);
   if (fine && kit_load(&kit_memories[0], 0, kit_before, KIT_WINDOW)) {
     (void)kit_run_job(&addition.layer.layer, &addition.tile, KIT_AT_START);
   }

@@ -7,15 +7,16 @@ _Alignas(HAL_KIT_MAIN_ALIGNMENT) uint8_t kit_before[KIT_WINDOW];
 _Alignas(HAL_KIT_MAIN_ALIGNMENT) uint8_t kit_expected[KIT_WINDOW];
 _Alignas(HAL_KIT_MAIN_ALIGNMENT) uint8_t kit_got[KIT_WINDOW];
 _Alignas(HAL_KIT_MAIN_ALIGNMENT) uint8_t kit_weights[KIT_WINDOW];
+_Alignas(HAL_KIT_MAIN_ALIGNMENT) uint8_t kit_main_memory[HAL_KIT_MAIN];
 
 const kit_memory_t kit_memories[KIT_MEMORIES] = {
-    {HWLIB_LOCAL_ACTIVATIONS, "local activations", HAL_KIT_ACTIVATION_MEMORY / KIT_UNIT * KIT_UNIT},
-    {HWLIB_LOCAL_WEIGHTS, "local weights", HAL_KIT_WEIGHT_MEMORY / KIT_UNIT * KIT_UNIT},
+    {HWLIB_LOCAL_ACTIVATIONS, "local activations", HWLIB_ACCELERATOR_ACTIVATION_MEMORY / KIT_UNIT * KIT_UNIT},
+    {HWLIB_LOCAL_WEIGHTS, "local weights", HWLIB_ACCELERATOR_WEIGHT_MEMORY / KIT_UNIT * KIT_UNIT},
 };
 
 uint32_t kit_base(const kit_memory_t *memory, unsigned place)
 {
-  return place == KIT_AT_START ? 0 : memory->size - KIT_WINDOW;
+  return place == KIT_AT_START ? 0 : (memory->size - KIT_WINDOW) / 4 * 4; /* sums and parameters are aligned in it */
 }
 
 uint32_t kit_random(void)

@@ -170,16 +170,16 @@ static unsigned least_absent_stride(unsigned strides)
 
 static void check_conv2d(void)
 {
-  enum { ACTIVATIONS = HAL_KIT_ACTIVATION_MEMORY, WEIGHTS = HAL_KIT_WEIGHT_MEMORY };
+  enum { ACTIVATIONS = HWLIB_ACCELERATOR_ACTIVATION_MEMORY, WEIGHTS = HWLIB_ACCELERATOR_WEIGHT_MEMORY };
   const unsigned kind = HWLIB_CONV2D;
   CHECK_REFUSED(kind, "an unknown layer kind", layer.layer.kind = 31);
   CHECK_REFUSED(kind, "an unknown rounding", layer.layer.rounding = 31);
-#if HAL_KIT_CONV2D_KERNEL_W < 255
+#if HWLIB_ACCELERATOR_CONV2D_KERNEL_W < 255
   CHECK_REFUSED(kind, "a kernel that is too large",
-                (layer.kernel_w = HAL_KIT_CONV2D_KERNEL_W + 1, tile.ifm_w = HAL_KIT_CONV2D_KERNEL_W + 2));
+                (layer.kernel_w = HWLIB_ACCELERATOR_CONV2D_KERNEL_W + 1, tile.ifm_w = HWLIB_ACCELERATOR_CONV2D_KERNEL_W + 2));
 #endif
   CHECK_REFUSED(kind, "a kernel of 0", layer.kernel_h = 0);
-  CHECK_REFUSED(kind, "a stride that it lacks", layer.stride_h = (uint8_t)least_absent_stride(HAL_KIT_CONV2D_STRIDES));
+  CHECK_REFUSED(kind, "a stride that it lacks", layer.stride_h = (uint8_t)least_absent_stride(HWLIB_ACCELERATOR_CONV2D_STRIDES));
   CHECK_REFUSED(kind, "weights of 3 bits", layer.weight_bits = 3);
   CHECK_REFUSED(kind, "padding as large as the kernel", (layer.pad_top = tile.pad_top = 1, tile.ofm_h = 3));
   CHECK_REFUSED(kind, "more outputs than its window has places", tile.ofm_h = 3);
@@ -210,7 +210,7 @@ static void check_others(void)
     addition.layer.ifm_scale.right = 63;
     check_refused_job(HWLIB_ADD, "an addition shifted right by 63", &addition.layer.layer, &addition.tile);
     addition.layer.ifm_scale.right = 31;
-    addition.tile.ifm2 = HAL_KIT_ACTIVATION_MEMORY - 15;
+    addition.tile.ifm2 = HWLIB_ACCELERATOR_ACTIVATION_MEMORY - 15;
     check_refused_job(HWLIB_ADD, "an addition's input beyond local activations", &addition.layer.layer,
                       &addition.tile);
   }

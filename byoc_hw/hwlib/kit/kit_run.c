@@ -19,6 +19,7 @@ static void run_checks(void)
   }
   kit_check_quiet();
   kit_check_copies();
+  kit_check_copy_extents();
   kit_check_profile();
   if (!sound("jobs, whose checks need copies to work")) {
     return;
@@ -26,6 +27,10 @@ static void run_checks(void)
   kit_check_windows();
   kit_check_elementwise();
   kit_check_softmax();
+  kit_check_places();
+  kit_check_extents();
+  kit_check_kinds();
+  kit_check_quiet_jobs();
   kit_check_job_wait();
   kit_check_refusals();
 }

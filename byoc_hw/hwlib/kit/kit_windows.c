@@ -18,22 +18,24 @@ kit_limits_t kit_limits(unsigned kind)
 {
   switch (kind) {
   case HWLIB_CONV2D:
-    return (kit_limits_t){HAL_KIT_CONV2D_KERNEL_H, HAL_KIT_CONV2D_KERNEL_W, HAL_KIT_CONV2D_STRIDES,
-                      HAL_KIT_CONV2D_WEIGHT_BITS};
+    return (kit_limits_t){HWLIB_ACCELERATOR_CONV2D_KERNEL_H, HWLIB_ACCELERATOR_CONV2D_KERNEL_W,
+                          HWLIB_ACCELERATOR_CONV2D_STRIDES, HWLIB_ACCELERATOR_CONV2D_WEIGHT_BITS};
   case HWLIB_DEPTHWISE_CONV2D:
-    return (kit_limits_t){HAL_KIT_DEPTHWISE_CONV2D_KERNEL_H, HAL_KIT_DEPTHWISE_CONV2D_KERNEL_W,
-                      HAL_KIT_DEPTHWISE_CONV2D_STRIDES, HAL_KIT_DEPTHWISE_CONV2D_WEIGHT_BITS};
+    return (kit_limits_t){HWLIB_ACCELERATOR_DEPTHWISE_CONV2D_KERNEL_H, HWLIB_ACCELERATOR_DEPTHWISE_CONV2D_KERNEL_W,
+                      HWLIB_ACCELERATOR_DEPTHWISE_CONV2D_STRIDES, HWLIB_ACCELERATOR_DEPTHWISE_CONV2D_WEIGHT_BITS};
   case HWLIB_DENSE:
-    return (kit_limits_t){1, 1, 1u << 1, HAL_KIT_DENSE_WEIGHT_BITS};
+    return (kit_limits_t){1, 1, 1u << 1, HWLIB_ACCELERATOR_DENSE_WEIGHT_BITS};
   default:
-    return (kit_limits_t){HAL_KIT_POOL2D_KERNEL_H, HAL_KIT_POOL2D_KERNEL_W, HAL_KIT_POOL2D_STRIDES, 0};
+    return (kit_limits_t){HWLIB_ACCELERATOR_POOL2D_KERNEL_H, HWLIB_ACCELERATOR_POOL2D_KERNEL_W,
+                          HWLIB_ACCELERATOR_POOL2D_STRIDES, 0};
   }
 }
 
 enum {
-  ROWS = HAL_KIT_ARRAY_ROWS < 100 ? HAL_KIT_ARRAY_ROWS : 100,
-  COLUMNS = HAL_KIT_ARRAY_COLUMNS < 100 ? HAL_KIT_ARRAY_COLUMNS : 100,
-  LARGEST = 56, /* largest kernel that fits the window: larger limits are checked with this */
+  ROWS = HWLIB_ACCELERATOR_ARRAY_ROWS < 100 ? HWLIB_ACCELERATOR_ARRAY_ROWS : 100,
+  COLUMNS = HWLIB_ACCELERATOR_ARRAY_COLUMNS < 100 ? HWLIB_ACCELERATOR_ARRAY_COLUMNS : 100,
+  /* Rows and columns of a kernel that fit the window twice: larger ones are for kit_extents.c. */
+  LARGEST = KIT_WINDOW >= 8192 ? 56 : KIT_WINDOW >= 4096 ? 40 : KIT_WINDOW >= 2048 ? 28 : 18,
 };
 
 #define FULL .act_min = -128, .act_max = 127
@@ -86,28 +88,6 @@ uint8_t kit_widest_weights(unsigned kind)
   return bits;
 }
 
-/* The case, reduced to the limits of this kind. */
-static case_t adapted(const case_t *wanted, unsigned kind)
-{
-  kit_limits_t limits = kit_limits(kind);
-  case_t adapted = *wanted;
-  adapted.kernel_h = smaller(adapted.kernel_h, limits.kernel_h);
-  adapted.kernel_w = smaller(adapted.kernel_w, limits.kernel_w);
-  adapted.stride_h = stride_of(kind, adapted.stride_h);
-  adapted.stride_w = stride_of(kind, adapted.stride_w);
-  for (unsigned side = 0; side < 4; ++side) {
-    uint32_t kernel = side % 2 == 0 ? adapted.kernel_h : adapted.kernel_w;
-    adapted.pad[side] = smaller(adapted.pad[side], kernel - 1);
-  }
-  if (kind == HWLIB_DENSE) {
-    adapted.ifm_h = adapted.ifm_w = 1;
-  }
-  if (kind == HWLIB_DEPTHWISE_CONV2D || kind == HWLIB_POOL2D) {
-    adapted.ofm_c = adapted.ifm_c;
-  }
-  return adapted;
-}
-
 static hwlib_tile_t tile_of(const case_t *from)
 {
   uint32_t ofm_h = (from->ifm_h + (uint32_t)from->pad[0] + from->pad[2] - from->kernel_h) / from->stride_h + 1;
@@ -133,6 +113,61 @@ static hwlib_tile_t tile_of(const case_t *from)
   tile.ofm = (tile.ifm + tile.ifm_h * tile.ifm_row + 7) / 4 * 4 + from->offset;
   tile.psum = (tile.ofm + tile.ofm_h * tile.ofm_row + 7) / 4 * 4;
   return tile;
+}
+
+static int fits_window(const case_t *from, unsigned kind)
+{
+  hwlib_tile_t tile = tile_of(from);
+  uint32_t values = (uint32_t)from->kernel_h * from->kernel_w * (kind == HWLIB_DEPTHWISE_CONV2D ? 1u : from->ifm_c);
+  uint32_t weights = from->ofm_c * ((uint32_t)sizeof(hwlib_params_t) + values) + from->offset + 4;
+  return tile.psum + 4 * tile.ofm_h * tile.ofm_w * tile.ofm_c <= KIT_WINDOW &&
+         (kind == HWLIB_POOL2D || weights <= KIT_WINDOW);
+}
+
+static uint8_t half(uint8_t extent, uint8_t least) { return extent / 2 > least ? (uint8_t)(extent / 2) : least; }
+
+/* Channels first; then rows and columns, of which the kernel needs some. */
+static void shrink(case_t *by, unsigned kind)
+{
+  if (by->ifm_c > 1 || by->ofm_c > 1) {
+    uint8_t *larger = by->ifm_c > by->ofm_c ? &by->ifm_c : &by->ofm_c;
+    *larger = half(*larger, 1);
+    if (kind == HWLIB_DEPTHWISE_CONV2D || kind == HWLIB_POOL2D) {
+      by->ifm_c = by->ofm_c = *larger;
+    }
+  } else if (by->ifm_h > by->kernel_h && by->ifm_h >= by->ifm_w) {
+    by->ifm_h = half(by->ifm_h, by->kernel_h);
+  } else if (by->ifm_w > by->kernel_w) {
+    by->ifm_w = half(by->ifm_w, by->kernel_w);
+  } else {
+    by->kernel_h = by->kernel_w = by->ifm_h = by->ifm_w = half(smaller(by->kernel_h, by->kernel_w), 1);
+    memset(by->pad, 0, sizeof by->pad);
+  }
+}
+
+/* The case, reduced to the limits of this kind and to the window. */
+static case_t adapted(const case_t *wanted, unsigned kind)
+{
+  kit_limits_t limits = kit_limits(kind);
+  case_t adapted = *wanted;
+  adapted.kernel_h = smaller(adapted.kernel_h, limits.kernel_h);
+  adapted.kernel_w = smaller(adapted.kernel_w, limits.kernel_w);
+  adapted.stride_h = stride_of(kind, adapted.stride_h);
+  adapted.stride_w = stride_of(kind, adapted.stride_w);
+  for (unsigned side = 0; side < 4; ++side) {
+    uint32_t kernel = side % 2 == 0 ? adapted.kernel_h : adapted.kernel_w;
+    adapted.pad[side] = smaller(adapted.pad[side], kernel - 1);
+  }
+  if (kind == HWLIB_DENSE) {
+    adapted.ifm_h = adapted.ifm_w = 1;
+  }
+  if (kind == HWLIB_DEPTHWISE_CONV2D || kind == HWLIB_POOL2D) {
+    adapted.ofm_c = adapted.ifm_c;
+  }
+  while (!fits_window(&adapted, kind)) {
+    shrink(&adapted, kind);
+  }
+  return adapted;
 }
 
 /* ---------------------------------------------------------------- convolutions */
@@ -230,6 +265,30 @@ static void check_weight_bits(unsigned kind, unsigned rounding, unsigned bits)
   check_convolution(&from, kind, rounding, bits);
 }
 
+enum { AT_ONCE = (KIT_WINDOW - 64) / (sizeof(hwlib_params_t) + 1) < 201 ? 64 : 201 }; /* channels in a window */
+
+/* Sums from `first` on, as many as there are channels: the sum is the bias, for weights equal their zero point, 0. */
+static void check_scale(const char *what, unsigned kind, unsigned rounding, int32_t first, uint8_t count,
+                        hwlib_scale_t scale)
+{
+  const case_t wanted = {what, 1, 1, 1, 1, {0}, 1, 1, 1, 1, FULL};
+  case_t from = adapted(&wanted, kind);
+  from.ifm_c = kind == HWLIB_DEPTHWISE_CONV2D ? count : 1;
+  from.ofm_c = count;
+  hwlib_tile_t tile = tile_of(&from);
+  hwlib_conv2d_t layer = conv2d_of(&from, kind, rounding, 8);
+  fill_filters(&layer, &tile, 0);
+  for (uint32_t k = 0; k < count; ++k) {
+    put_params(&tile, k,
+               (hwlib_params_t){.bias = first + (int32_t)k,
+                                .multiplier = scale.multiplier,
+                                .left = scale.left,
+                                .right = scale.right});
+  }
+  memset(kit_weights + tile.weights, 0, KIT_WINDOW - tile.weights);
+  check_job(what, &layer, &tile);
+}
+
 /* Scaling alone, with sums that equal the input: left, right and multiplier at their limits, and halves. */
 static void check_scales(unsigned kind, unsigned rounding)
 {
@@ -253,22 +312,10 @@ static void check_scales(unsigned kind, unsigned rounding)
     if (scales[i].only >= 0 && (unsigned)scales[i].only != rounding) {
       continue;
     }
-    const case_t wanted = {scales[i].what, 1, 1, 1, 1, {0}, 1, 1, 1, scales[i].count, FULL};
-    case_t from = adapted(&wanted, kind);
-    from.ifm_c = kind == HWLIB_DEPTHWISE_CONV2D ? scales[i].count : 1;
-    from.ofm_c = scales[i].count;
-    hwlib_tile_t tile = tile_of(&from);
-    hwlib_conv2d_t layer = conv2d_of(&from, kind, rounding, 8);
-    fill_filters(&layer, &tile, 0);
-    for (uint32_t k = 0; k < tile.ofm_c; ++k) { /* the sum is the bias: weights equal their zero point, 0 */
-      put_params(&tile, k,
-                 (hwlib_params_t){.bias = scales[i].from + (int32_t)k,
-                                  .multiplier = scales[i].scale.multiplier,
-                                  .left = scales[i].scale.left,
-                                  .right = scales[i].scale.right});
+    for (uint32_t first = 0; first < scales[i].count; first += AT_ONCE) {
+      uint32_t count = scales[i].count - first < AT_ONCE ? scales[i].count - first : AT_ONCE;
+      check_scale(scales[i].what, kind, rounding, scales[i].from + (int32_t)first, (uint8_t)count, scales[i].scale);
     }
-    memset(kit_weights + tile.weights, 0, KIT_WINDOW - tile.weights);
-    check_job(scales[i].what, &layer, &tile);
   }
 }
 

@@ -1,6 +1,6 @@
 /* The reference HAL: hwlib_hal.h in software, for tests, profiles and hosts without the silicon.
  *
- * Bit-exact; refuses what the accelerator of hwlib_sim_config.h cannot do, and says why; keeps a
+ * Bit-exact; refuses what the accelerator of hwlib_accelerator.h cannot do, and says why; keeps a
  * timeline of the host, the DMA engine and the array. Freestanding but for memcpy and memset, in
  * static memory. One accelerator a program, one thread.
  */

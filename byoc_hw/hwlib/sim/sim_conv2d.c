@@ -4,7 +4,7 @@
 #include <string.h>
 
 /* Values of one filter that local weight memory can hold, at 2 bits each. */
-static int8_t unpacked[(size_t)HWLIB_SIM_WEIGHT_MEMORY * 4];
+static int8_t unpacked[(size_t)HWLIB_ACCELERATOR_WEIGHT_MEMORY * 4];
 
 /* ---------------------------------------------------------------- limits */
 
@@ -24,7 +24,7 @@ static hwlib_status_t check(const hwlib_job_t *job)
   hwlib_status_t status = HWLIB_OK;
   switch (layer->layer.kind) {
   case HWLIB_DENSE:
-    status = check_weight_bits(layer->weight_bits, HWLIB_SIM_DENSE_WEIGHT_BITS);
+    status = check_weight_bits(layer->weight_bits, HWLIB_ACCELERATOR_DENSE_WEIGHT_BITS);
     if (status == HWLIB_OK) {
       status = hwlib_sim_check_window(window, 1, 1, 1u << 1);
     }
@@ -34,10 +34,11 @@ static hwlib_status_t check(const hwlib_job_t *job)
     }
     break;
   case HWLIB_DEPTHWISE_CONV2D:
-    status = check_weight_bits(layer->weight_bits, HWLIB_SIM_DEPTHWISE_CONV2D_WEIGHT_BITS);
+    status = check_weight_bits(layer->weight_bits, HWLIB_ACCELERATOR_DEPTHWISE_CONV2D_WEIGHT_BITS);
     if (status == HWLIB_OK) {
-      status = hwlib_sim_check_window(window, HWLIB_SIM_DEPTHWISE_CONV2D_KERNEL_H,
-                                      HWLIB_SIM_DEPTHWISE_CONV2D_KERNEL_W, HWLIB_SIM_DEPTHWISE_CONV2D_STRIDES);
+      status = hwlib_sim_check_window(window, HWLIB_ACCELERATOR_DEPTHWISE_CONV2D_KERNEL_H,
+                                      HWLIB_ACCELERATOR_DEPTHWISE_CONV2D_KERNEL_W,
+                                      HWLIB_ACCELERATOR_DEPTHWISE_CONV2D_STRIDES);
     }
     if (status == HWLIB_OK) {
       status = hwlib_sim_check_same_channels(tile);
@@ -48,10 +49,10 @@ static hwlib_status_t check(const hwlib_job_t *job)
     }
     break;
   default:
-    status = check_weight_bits(layer->weight_bits, HWLIB_SIM_CONV2D_WEIGHT_BITS);
+    status = check_weight_bits(layer->weight_bits, HWLIB_ACCELERATOR_CONV2D_WEIGHT_BITS);
     if (status == HWLIB_OK) {
-      status = hwlib_sim_check_window(window, HWLIB_SIM_CONV2D_KERNEL_H, HWLIB_SIM_CONV2D_KERNEL_W,
-                                      HWLIB_SIM_CONV2D_STRIDES);
+      status = hwlib_sim_check_window(window, HWLIB_ACCELERATOR_CONV2D_KERNEL_H, HWLIB_ACCELERATOR_CONV2D_KERNEL_W,
+                                      HWLIB_ACCELERATOR_CONV2D_STRIDES);
     }
     break;
   }
@@ -116,10 +117,10 @@ static hwlib_status_t add_areas(hwlib_sim_work_t *work, const hwlib_conv2d_t *la
 static uint64_t cycles_of(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile)
 {
   int depthwise = layer->layer.kind == HWLIB_DEPTHWISE_CONV2D;
-  uint64_t rows = depthwise ? HWLIB_SIM_DEPTHWISE_ROWS : HWLIB_SIM_ARRAY_ROWS;
+  uint64_t rows = depthwise ? HWLIB_SIM_DEPTHWISE_ROWS : HWLIB_ACCELERATOR_ARRAY_ROWS;
   uint64_t channels = depthwise ? 1 : tile->ifm_c;
   uint64_t groups = tile->ofm_h * hwlib_sim_divide_up(tile->ofm_c, rows) *
-                    hwlib_sim_divide_up(tile->ofm_w, HWLIB_SIM_ARRAY_COLUMNS);
+                    hwlib_sim_divide_up(tile->ofm_w, HWLIB_ACCELERATOR_ARRAY_COLUMNS);
   return groups * (filter_bytes(layer, tile) + 2 * channels * layer->kernel_h + HWLIB_SIM_JOB_OVERHEAD);
 }
 

@@ -5,7 +5,7 @@
 
 static hwlib_status_t check_alignment(hwlib_place_t place, uint32_t stride, uint32_t bytes, uint32_t rows)
 {
-  const uint64_t alignment = HWLIB_SIM_DMA_ALIGNMENT;
+  const uint64_t alignment = HWLIB_ACCELERATOR_DMA_ALIGNMENT;
   if (place.address % alignment != 0 || bytes % alignment != 0 || (rows > 1 && stride % alignment != 0)) {
     return HWLIB_SIM_REFUSE(HWLIB_ERROR_ALIGNMENT, "copy",
                             "address #, # bytes and stride # are not all multiples of #", place.address,

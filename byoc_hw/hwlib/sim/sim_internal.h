@@ -7,6 +7,12 @@
 
 #include <stddef.h>
 
+/* Sized by the accelerator's numbers, the simulator always has the memories. What it may lack is arithmetic: the
+ * kinds and roundings of hwlib_hal.h that it knows, as masks (an enumerator is 0 in #if). */
+#if (HWLIB_ACCELERATOR_KINDS & ~0x19fu) != 0 || (HWLIB_ACCELERATOR_ROUNDINGS & ~0x3u) != 0
+#error "the simulator lacks a layer kind or a rounding of the accelerator that the model was built for"
+#endif
+
 enum { HWLIB_SIM_READS = 1, HWLIB_SIM_WRITES = 2 };
 
 /* The bytes of a local memory that an operation touches: rows of pixels of bytes. */

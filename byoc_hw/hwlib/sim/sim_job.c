@@ -23,10 +23,10 @@ static const hwlib_sim_family_t *family_of(const hwlib_job_t *job)
 
 static hwlib_status_t check_layer(const hwlib_layer_t *layer)
 {
-  if (layer->kind > 31 || (HWLIB_SIM_KINDS >> layer->kind & 1u) == 0) {
+  if (layer->kind > 31 || (HWLIB_ACCELERATOR_KINDS >> layer->kind & 1u) == 0) {
     return HWLIB_SIM_REFUSE(HWLIB_ERROR_LIMIT, "job", "the array has no layer kind #", layer->kind);
   }
-  if (layer->rounding > 31 || (HWLIB_SIM_ROUNDINGS >> layer->rounding & 1u) == 0) {
+  if (layer->rounding > 31 || (HWLIB_ACCELERATOR_ROUNDINGS >> layer->rounding & 1u) == 0) {
     return HWLIB_SIM_REFUSE(HWLIB_ERROR_LIMIT, "job", "the array has no rounding #", layer->rounding);
   }
   return HWLIB_OK;
@@ -37,9 +37,9 @@ static hwlib_status_t check_extents(const hwlib_tile_t *tile)
 {
   const uint32_t extents[] = {tile->ifm_h, tile->ifm_w, tile->ifm_c, tile->ofm_h, tile->ofm_w, tile->ofm_c};
   for (size_t i = 0; i < sizeof extents / sizeof extents[0]; ++i) {
-    if (extents[i] > HWLIB_SIM_ACTIVATION_MEMORY) {
+    if (extents[i] > HWLIB_ACCELERATOR_ACTIVATION_MEMORY) {
       return HWLIB_SIM_REFUSE(HWLIB_ERROR_ADDRESS, "tile", "an extent of # is beyond the # bytes of local activations",
-                              extents[i], HWLIB_SIM_ACTIVATION_MEMORY);
+                              extents[i], HWLIB_ACCELERATOR_ACTIVATION_MEMORY);
     }
   }
   return HWLIB_OK;

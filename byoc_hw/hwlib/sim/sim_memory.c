@@ -6,17 +6,18 @@
 /* For every local byte: whether something wrote it, and a mark for comparing two areas. */
 enum { WRITTEN = 1, MARKED = 2 };
 
-static uint8_t activations[HWLIB_SIM_ACTIVATION_MEMORY], activation_states[HWLIB_SIM_ACTIVATION_MEMORY];
-static uint8_t weights[HWLIB_SIM_WEIGHT_MEMORY], weight_states[HWLIB_SIM_WEIGHT_MEMORY];
+static uint8_t activations[HWLIB_ACCELERATOR_ACTIVATION_MEMORY];
+static uint8_t activation_states[HWLIB_ACCELERATOR_ACTIVATION_MEMORY];
+static uint8_t weights[HWLIB_ACCELERATOR_WEIGHT_MEMORY], weight_states[HWLIB_ACCELERATOR_WEIGHT_MEMORY];
 
 static const struct {
   uint8_t *bytes, *states;
   uint32_t size;
   const char *beyond;
 } memories[] = {
-    [HWLIB_LOCAL_ACTIVATIONS] = {activations, activation_states, HWLIB_SIM_ACTIVATION_MEMORY,
+    [HWLIB_LOCAL_ACTIVATIONS] = {activations, activation_states, HWLIB_ACCELERATOR_ACTIVATION_MEMORY,
                                  "# bytes at # reach beyond the # bytes of local activations"},
-    [HWLIB_LOCAL_WEIGHTS] = {weights, weight_states, HWLIB_SIM_WEIGHT_MEMORY,
+    [HWLIB_LOCAL_WEIGHTS] = {weights, weight_states, HWLIB_ACCELERATOR_WEIGHT_MEMORY,
                              "# bytes at # reach beyond the # bytes of local weights"},
 };
 

@@ -8,8 +8,9 @@ static hwlib_status_t check(const hwlib_job_t *job)
   if (layer->mode != HWLIB_POOL_AVG && layer->mode != HWLIB_POOL_MAX) {
     return HWLIB_SIM_REFUSE(HWLIB_ERROR_LIMIT, "job", "the array has no pooling mode #", layer->mode);
   }
-  hwlib_status_t status = hwlib_sim_check_window(window, HWLIB_SIM_POOL2D_KERNEL_H, HWLIB_SIM_POOL2D_KERNEL_W,
-                                                 HWLIB_SIM_POOL2D_STRIDES);
+  hwlib_status_t status = hwlib_sim_check_window(window, HWLIB_ACCELERATOR_POOL2D_KERNEL_H,
+                                                 HWLIB_ACCELERATOR_POOL2D_KERNEL_W,
+                                                 HWLIB_ACCELERATOR_POOL2D_STRIDES);
   if (status == HWLIB_OK) {
     status = hwlib_sim_check_same_channels(job->tile);
   }

@@ -22,7 +22,7 @@ typedef struct {
   uint32_t forgotten;    /* up to here tokens mean nothing: from before the last init */
   uint32_t ended;        /* up to here the host knows that they have ended */
   uint32_t started;      /* the newest */
-  operation_t queue[HWLIB_SIM_QUEUE];
+  operation_t queue[HWLIB_ACCELERATOR_QUEUE];
 } engine_t;
 
 static struct {
@@ -88,7 +88,7 @@ static hwlib_status_t check_race(const hwlib_sim_area_t *area, uint8_t engine)
   const char *text = engine == HWLIB_SIM_DMA ? "touches, at #, bytes of a job in flight at #"
                                              : "touches, at #, bytes of a copy in flight at #";
   for (uint32_t number = other->ended + 1; number <= other->started; ++number) {
-    const hwlib_sim_work_t *work = &other->queue[number % HWLIB_SIM_QUEUE].work;
+    const hwlib_sim_work_t *work = &other->queue[number % HWLIB_ACCELERATOR_QUEUE].work;
     for (uint32_t i = 0; i < work->areas; ++i) {
       if (((area->access | work->area[i].access) & HWLIB_SIM_WRITES) != 0 &&
           hwlib_sim_overlap(area, &work->area[i])) {
@@ -109,9 +109,9 @@ hwlib_status_t hwlib_sim_start(uint8_t engine_number, const hwlib_sim_work_t *wo
   }
   engine_t *engine = &sim.engines[engine_number];
   uint32_t number = ++engine->started;
-  operation_t *operation = &engine->queue[number % HWLIB_SIM_QUEUE];
-  if (number > HWLIB_SIM_QUEUE) {
-    wait_until(engine, number - HWLIB_SIM_QUEUE, operation->end);
+  operation_t *operation = &engine->queue[number % HWLIB_ACCELERATOR_QUEUE];
+  if (number > HWLIB_ACCELERATOR_QUEUE) {
+    wait_until(engine, number - HWLIB_ACCELERATOR_QUEUE, operation->end);
   }
 
   *operation = (operation_t){.work = *work};
@@ -142,10 +142,10 @@ hwlib_status_t hwlib_sim_wait(uint8_t engine_number, hwlib_token_t token)
   if (token % HWLIB_SIM_ENGINES != engine_number || number <= engine->forgotten || number > engine->started) {
     return HWLIB_SIM_REFUSE(HWLIB_ERROR_TOKEN, name, "token # was not given since the last init", token);
   }
-  if (engine->started - number >= HWLIB_SIM_QUEUE) {
+  if (engine->started - number >= HWLIB_ACCELERATOR_QUEUE) {
     return HWLIB_OK; /* it left the queue, so it has ended */
   }
-  operation_t *operation = &engine->queue[number % HWLIB_SIM_QUEUE];
+  operation_t *operation = &engine->queue[number % HWLIB_ACCELERATOR_QUEUE];
   if (operation->waited) {
     return HWLIB_SIM_REFUSE(HWLIB_ERROR_TOKEN, name, "token # was waited for before", token);
   }

@@ -1,32 +1,29 @@
 /* The array: one output after another. */
-#include "plain_hal.h"
+#include "chip.h"
 
 #include <stddef.h>
 #include <string.h>
 
 /* As every compiler that this is for does it: >> of a negative keeps its sign, conversions wrap. */
-int64_t plain_nearest(int64_t value, unsigned bits)
+int64_t chip_nearest(int64_t value, unsigned bits)
 {
   int64_t half = bits == 0 ? 0 : (int64_t)1 << (bits - 1);
   return value < 0 ? -((half - value) >> bits) : (half + value) >> bits;
 }
 
-int64_t plain_scale(int rounding, int32_t value, hwlib_scale_t by)
+int64_t chip_scale(int rounding, int32_t value, hwlib_scale_t by)
 {
   if (rounding == HWLIB_ROUND_TFLITE) {
     int64_t product = (int64_t)(int32_t)((uint32_t)value << by.left) * by.multiplier;
-    return plain_nearest((product + (1 << 30)) >> 31, by.right - 31u);
+    return chip_nearest((product + (1 << 30)) >> 31, by.right - 31u);
   }
   uint64_t product = ((uint64_t)value << by.left) * (uint64_t)by.multiplier;
   uint64_t half = (uint64_t)1 << (by.right - 1);
-  return (int64_t)(product + half - (FAULT == HALVES_DOWN)) >> by.right;
+  return (int64_t)(product + half) >> by.right;
 }
 
 static int8_t clamp(int64_t value, int8_t low, int8_t high)
 {
-  if (value < low && FAULT == NO_ACT_MIN) {
-    low = INT8_MIN;
-  }
   return (int8_t)(value < low ? low : value > high ? high : value);
 }
 
@@ -38,15 +35,12 @@ static const int8_t *ifm_at(const hwlib_tile_t *tile, uint32_t row, uint32_t col
   if (row >= tile->ifm_h || column >= tile->ifm_w) {
     return NULL;
   }
-  return plain_activations + tile->ifm + row * tile->ifm_row + column * tile->ifm_pixel;
+  return chip_activations + tile->ifm + row * tile->ifm_row + column * tile->ifm_pixel;
 }
 
 static int32_t weight_at(const int8_t *filter, unsigned bits, uint32_t index)
 {
   unsigned in_byte = 8 / bits, place = index % in_byte;
-  if (FAULT == NIBBLES_SWAPPED && bits == 4) {
-    place = 1 - place;
-  }
   unsigned shifted = (unsigned)(uint8_t)filter[index / in_byte] << (8 - bits - place * bits);
   return (int8_t)shifted >> (8 - bits);
 }
@@ -57,35 +51,33 @@ static void run_conv2d(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile)
   int first = (tile->flags & HWLIB_TILE_FIRST) != 0, last = (tile->flags & HWLIB_TILE_LAST) != 0;
   uint32_t channels = depthwise ? 1 : tile->ifm_c;
   uint32_t filter_bytes = ((uint32_t)layer->kernel_h * layer->kernel_w * channels * layer->weight_bits + 7) / 8;
-  int32_t weight_zero_point = FAULT == NO_WEIGHT_ZERO_POINT ? 0 : layer->weight_zero_point;
-  uint32_t stride_w = FAULT == NO_STRIDE_W ? layer->stride_h : layer->stride_w;
-  int8_t *psum = plain_activations + tile->psum;
+  int8_t *psum = chip_activations + tile->psum;
   for (uint32_t y = 0; y < tile->ofm_h; ++y) {
     for (uint32_t x = 0; x < tile->ofm_w; ++x) {
       for (uint32_t k = 0; k < tile->ofm_c; ++k, psum += sizeof(int32_t)) {
-        uint32_t row = depthwise && FAULT == FIRST_CHANNEL_FOR_ALL ? 0 : k, index = 0, sum = 0;
-        const int8_t *filter = plain_weights + tile->weights + k * filter_bytes;
+        uint32_t index = 0, sum = 0;
+        const int8_t *filter = chip_weights + tile->weights + k * filter_bytes;
         hwlib_params_t params;
-        memcpy(&params, plain_weights + tile->params + row * sizeof params, sizeof params);
+        memcpy(&params, chip_weights + tile->params + k * sizeof params, sizeof params);
         if (first) {
           sum = (uint32_t)params.bias;
-        } else if (FAULT != PSUM_OVERWRITTEN) {
+        } else {
           memcpy(&sum, psum, sizeof sum);
         }
         for (uint32_t fy = 0; fy < layer->kernel_h; ++fy) {
           for (uint32_t fx = 0; fx < layer->kernel_w; ++fx) {
-            const int8_t *ifm = ifm_at(tile, y * layer->stride_h + fy, x * stride_w + fx);
+            const int8_t *ifm = ifm_at(tile, y * layer->stride_h + fy, x * layer->stride_w + fx);
             for (uint32_t c = 0; c < channels; ++c) {
-              int32_t padding = FAULT == NO_PADDING ? 0 : layer->ifm_zero_point;
-              int32_t value = ifm == NULL ? padding : ifm[depthwise ? k : c];
-              sum += (uint32_t)(value * (weight_at(filter, layer->weight_bits, index++) - weight_zero_point));
+              int32_t value = ifm == NULL ? layer->ifm_zero_point : ifm[depthwise ? k : c];
+              int32_t weight = weight_at(filter, layer->weight_bits, index++) - layer->weight_zero_point;
+              sum += (uint32_t)(value * weight);
             }
           }
         }
         if (last) {
           hwlib_scale_t by = {params.multiplier, params.left, params.right};
-          plain_activations[tile->ofm + y * tile->ofm_row + x * tile->ofm_pixel + k] =
-              clamp(plain_scale(layer->layer.rounding, (int32_t)sum, by) + layer->ofm_zero_point, layer->act_min,
+          chip_activations[tile->ofm + y * tile->ofm_row + x * tile->ofm_pixel + k] =
+              clamp(chip_scale(layer->layer.rounding, (int32_t)sum, by) + layer->ofm_zero_point, layer->act_min,
                     layer->act_max);
         } else {
           memcpy(psum, &sum, sizeof sum);
@@ -115,7 +107,7 @@ static int8_t pool(const hwlib_pool2d_t *layer, const hwlib_tile_t *tile, uint32
   if (layer->layer.rounding == HWLIB_ROUND_TFLITE) {
     sum += sum < 0 ? -(count / 2) : count / 2;
   }
-  int64_t average = plain_scale(layer->layer.rounding, sum / count - layer->ifm_zero_point, layer->scale);
+  int64_t average = chip_scale(layer->layer.rounding, sum / count - layer->ifm_zero_point, layer->scale);
   return clamp(average + layer->ofm_zero_point, layer->act_min, layer->act_max);
 }
 
@@ -124,7 +116,7 @@ static void run_pool2d(const hwlib_pool2d_t *layer, const hwlib_tile_t *tile)
   for (uint32_t y = 0; y < tile->ofm_h; ++y) {
     for (uint32_t x = 0; x < tile->ofm_w; ++x) {
       for (uint32_t channel = 0; channel < tile->ofm_c; ++channel) {
-        plain_activations[tile->ofm + y * tile->ofm_row + x * tile->ofm_pixel + channel] =
+        chip_activations[tile->ofm + y * tile->ofm_row + x * tile->ofm_pixel + channel] =
             pool(layer, tile, y, x, channel);
       }
     }
@@ -136,22 +128,22 @@ static void run_add(const hwlib_add_t *layer, const hwlib_tile_t *tile)
   int rounding = layer->layer.rounding;
   for (uint32_t i = 0; i < tile->ifm_w; ++i) {
     int64_t sum =
-        plain_scale(rounding, plain_activations[tile->ifm + i] - layer->ifm_zero_point, layer->ifm_scale) +
-        plain_scale(rounding, plain_activations[tile->ifm2 + i] - layer->ifm2_zero_point, layer->ifm2_scale);
+        chip_scale(rounding, chip_activations[tile->ifm + i] - layer->ifm_zero_point, layer->ifm_scale) +
+        chip_scale(rounding, chip_activations[tile->ifm2 + i] - layer->ifm2_zero_point, layer->ifm2_scale);
     if (rounding == HWLIB_ROUND_TFLITE) {
-      sum = plain_scale(rounding, (int32_t)sum, layer->sum_scale);
+      sum = chip_scale(rounding, (int32_t)sum, layer->sum_scale);
     }
-    plain_activations[tile->ofm + i] = clamp(sum + layer->ofm_zero_point, layer->act_min, layer->act_max);
+    chip_activations[tile->ofm + i] = clamp(sum + layer->ofm_zero_point, layer->act_min, layer->act_max);
   }
 }
 
 static void run_mul(const hwlib_mul_t *layer, const hwlib_tile_t *tile)
 {
   for (uint32_t i = 0; i < tile->ifm_w; ++i) {
-    int32_t one = plain_activations[tile->ifm + i] - layer->ifm_zero_point;
-    int32_t other = plain_activations[tile->ifm2 + i] - (FAULT == NO_IFM2_ZERO_POINT ? 0 : layer->ifm2_zero_point);
-    plain_activations[tile->ofm + i] =
-        clamp(plain_scale(layer->layer.rounding, one * other, layer->scale) + layer->ofm_zero_point, layer->act_min,
+    int32_t one = chip_activations[tile->ifm + i] - layer->ifm_zero_point;
+    int32_t other = chip_activations[tile->ifm2 + i] - layer->ifm2_zero_point;
+    chip_activations[tile->ofm + i] =
+        clamp(chip_scale(layer->layer.rounding, one * other, layer->scale) + layer->ofm_zero_point, layer->act_min,
               layer->act_max);
   }
 }
@@ -159,12 +151,12 @@ static void run_mul(const hwlib_mul_t *layer, const hwlib_tile_t *tile)
 static void run_softmax(const hwlib_softmax_t *layer, const hwlib_tile_t *tile)
 {
   for (uint32_t row = 0; row < tile->ifm_w; ++row) {
-    plain_softmax(layer, plain_activations + tile->ifm + row * tile->ifm_c,
-                  plain_activations + tile->ofm + row * tile->ifm_c, tile->ifm_c);
+    chip_softmax(layer, chip_activations + tile->ifm + row * tile->ifm_c,
+                  chip_activations + tile->ofm + row * tile->ifm_c, tile->ifm_c);
   }
 }
 
-void plain_run(const hwlib_job_t *job)
+void chip_run(const hwlib_job_t *job)
 {
   switch (job->layer->kind) {
   case HWLIB_ADD:

@@ -1,0 +1,189 @@
+/* What the local memories hold: images of a window, or a pattern over all of both. */
+#include "kit_internal.h"
+
+#include <string.h>
+
+#define COPY_WAIT "hwlib_hal_copy_wait"
+#define JOB_START "hwlib_hal_job_start"
+#define JOB_WAIT "hwlib_hal_job_wait"
+
+enum { AROUND = 64 }; /* bytes before and after a result that must stay as they are */
+
+static struct {
+  int is_pattern;
+  uint32_t base, bytes; /* what kit_expected shows of local activations */
+  int has_parameters;
+  hwlib_conv2d_t layer; /* whose parameters local weights hold */
+  hwlib_tile_t tile;
+  unsigned spread;
+} contents = {.bytes = KIT_WINDOW};
+
+uint8_t kit_pattern(unsigned memory, uint32_t address)
+{
+  uint32_t mixed = (address + (memory << 27)) * 2654435761u;
+  mixed = (mixed ^ mixed >> 15) * 2246822519u;
+  return (uint8_t)(mixed >> 24);
+}
+
+void kit_use_images(void)
+{
+  contents.is_pattern = 0;
+  contents.base = 0;
+  contents.bytes = KIT_WINDOW;
+}
+
+int kit_use_pattern(void)
+{
+  contents.is_pattern = 1;
+  contents.has_parameters = 0;
+  return kit_load_contents(&kit_memories[0], 0, kit_memories[0].size) &&
+         kit_load_contents(&kit_memories[1], 0, kit_memories[1].size);
+}
+
+static uint64_t end_of_parameters(void)
+{
+  return contents.tile.params + (uint64_t)contents.tile.ofm_c * sizeof(hwlib_params_t);
+}
+
+int kit_use_parameters(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile)
+{
+  const kit_memory_t *weights = &kit_memories[1];
+  int had = contents.has_parameters;
+  contents.has_parameters = 0;
+  if (had && !kit_load_contents(weights, contents.tile.params, end_of_parameters())) {
+    return 0;
+  }
+  contents.has_parameters = 1;
+  contents.layer = *layer;
+  contents.tile = *tile;
+  contents.spread = 2u * layer->weight_bits - 2u;
+  for (uint32_t rest = kit_filter_values(layer, tile); rest > 1; rest /= 2) {
+    contents.spread += 1; /* sums grow with the square root of the number of values */
+  }
+  return kit_load_contents(weights, tile->params, end_of_parameters());
+}
+
+/* A scale that spreads the outputs over their range. All differ by channel. */
+static uint8_t parameter_byte(uint32_t offset)
+{
+  uint32_t k = offset / (uint32_t)sizeof(hwlib_params_t), mixed = (k + 1) * 2654435761u;
+  uint8_t left = (uint8_t)(k % 3), bytes[sizeof(hwlib_params_t)];
+  hwlib_params_t params = {.bias = (int32_t)(mixed >> 20) - 2048,
+                           .multiplier = (int32_t)((1u << 30) + mixed % (1u << 30)),
+                           .left = left,
+                           .right = (uint8_t)(31u + contents.spread / 2 + left)};
+  memcpy(bytes, &params, sizeof params);
+  return bytes[offset % sizeof params];
+}
+
+uint8_t kit_activation(uint32_t address)
+{
+  return contents.is_pattern ? kit_pattern(HWLIB_LOCAL_ACTIVATIONS, address) : kit_expected[address];
+}
+
+uint8_t kit_weight_byte(uint32_t address)
+{
+  if (!contents.is_pattern) {
+    return kit_weights[address];
+  }
+  if (contents.has_parameters && address >= contents.tile.params && address < end_of_parameters()) {
+    return parameter_byte(address - contents.tile.params);
+  }
+  return kit_pattern(HWLIB_LOCAL_WEIGHTS, address);
+}
+
+int kit_load_contents(const kit_memory_t *memory, uint64_t address, uint64_t end)
+{
+  uint8_t (*byte)(uint32_t) = memory->memory == HWLIB_LOCAL_WEIGHTS ? kit_weight_byte : kit_activation;
+  uint32_t from = (uint32_t)(address / KIT_UNIT * KIT_UNIT);
+  uint32_t to = end < memory->size ? (uint32_t)((end + KIT_UNIT - 1) / KIT_UNIT * KIT_UNIT) : memory->size;
+  while (from < to) {
+    uint32_t count = to - from < KIT_WINDOW ? to - from : KIT_WINDOW;
+    for (uint32_t i = 0; i < count; ++i) {
+      kit_before[i] = byte(from + i);
+    }
+    if (!kit_load(memory, from, kit_before, count)) {
+      return 0;
+    }
+    from += count;
+  }
+  return 1;
+}
+
+void kit_put(uint32_t address, uint8_t byte)
+{
+  if (address - contents.base < contents.bytes) { /* below the base it wraps to a large number */
+    kit_expected[address - contents.base] = byte;
+  }
+}
+
+kit_range_t kit_shown(uint64_t address, uint32_t stride, uint64_t bytes, uint32_t count)
+{
+  uint64_t base = contents.base, end = base + contents.bytes;
+  if (count == 0 || address >= end || address + (uint64_t)(count - 1) * stride + bytes <= base) {
+    return (kit_range_t){0, 0};
+  }
+  if (stride == 0) {
+    return (kit_range_t){0, count};
+  }
+  uint64_t first = address + bytes > base ? 0 : (base - address - bytes) / stride + 1;
+  uint64_t last = (end - 1 - address) / stride;
+  return (kit_range_t){(uint32_t)first, (uint32_t)(last < count ? last + 1 : count)};
+}
+
+void kit_expect(const hwlib_layer_t *layer, const hwlib_tile_t *tile)
+{
+  switch (layer->kind) {
+  case HWLIB_POOL2D:
+    kit_expect_pool2d((const hwlib_pool2d_t *)layer, tile);
+    break;
+  case HWLIB_ADD:
+    kit_expect_add((const hwlib_add_t *)layer, tile);
+    break;
+  case HWLIB_MUL:
+    kit_expect_mul((const hwlib_mul_t *)layer, tile);
+    break;
+  case HWLIB_SOFTMAX:
+    kit_expect_softmax((const hwlib_softmax_t *)layer, tile);
+    break;
+  default:
+    kit_expect_conv2d((const hwlib_conv2d_t *)layer, tile);
+    break;
+  }
+}
+
+static int compare(uint32_t count)
+{
+  for (uint32_t i = 0; i < count; ++i) {
+    if (kit_expected[i] != kit_got[i]) {
+      int8_t expected = (int8_t)kit_expected[i], got = (int8_t)kit_got[i];
+      kit_settle();
+      int out_late = kit_equal(kit_expected, kit_got, count);
+      int late = out_late || (kit_fetch(&kit_memories[0], contents.base, kit_got, count) &&
+                              kit_equal(kit_expected, kit_got, count));
+      const char *function = out_late ? COPY_WAIT : late ? JOB_WAIT : JOB_START;
+      kit_fail(function, late ? "too early, address" : "address", contents.base + i, expected, got);
+      return 0;
+    }
+  }
+  return 1;
+}
+
+int kit_compare_part(const hwlib_layer_t *layer, const hwlib_tile_t *tile, uint64_t address, uint64_t end)
+{
+  const kit_memory_t *memory = &kit_memories[0];
+  uint64_t from = (address < AROUND ? 0 : address - AROUND) / KIT_UNIT * KIT_UNIT;
+  uint64_t to = (end + AROUND + KIT_UNIT - 1) / KIT_UNIT * KIT_UNIT;
+  int fine = 1;
+  to = to < memory->size ? to : memory->size;
+  for (uint64_t at = from; fine && at < to; at += KIT_WINDOW) {
+    contents.base = (uint32_t)at;
+    contents.bytes = to - at < KIT_WINDOW ? (uint32_t)(to - at) : KIT_WINDOW;
+    for (uint32_t i = 0; i < contents.bytes; ++i) {
+      kit_expected[i] = kit_activation(contents.base + i);
+    }
+    kit_expect(layer, tile);
+    fine = kit_fetch(memory, contents.base, kit_got, contents.bytes) && compare(contents.bytes);
+  }
+  return kit_load_contents(memory, address, end) && fine;
+}

@@ -1,0 +1,241 @@
+"""Faults that are planted in a copy of the template HAL, each as one or a few changes of its text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+HAL, JOBS = "chip_hal.c", "chip_jobs.c"
+
+_COPY = """\
+  for (uint32_t row = 0; row < rows; ++row) {
+    memcpy(bytes_at(target) + (size_t)row * target_stride, bytes_at(source) + (size_t)row * source_stride, bytes);
+  }
+"""
+_INIT = "hwlib_status_t hwlib_hal_init(void) { return HWLIB_OK; }"
+_COPY_WAIT = "hwlib_status_t hwlib_hal_copy_wait(hwlib_token_t token)\n{\n"
+_JOB_WAIT = "hwlib_status_t hwlib_hal_job_wait(hwlib_token_t token)\n{\n"
+
+# A DMA engine and an array that end what was started only when `end_copy` or `end_job` is called.
+_LATE = """\
+static struct {
+  hwlib_place_t target, source;
+  uint32_t target_stride, source_stride, bytes, rows;
+} late;
+static hwlib_job_t late_job;
+
+static void end_copy(void)
+{
+  for (uint32_t row = 0; row < late.rows; ++row) {
+    memcpy(bytes_at(late.target) + (size_t)row * late.target_stride,
+           bytes_at(late.source) + (size_t)row * late.source_stride, late.bytes);
+  }
+  late.rows = 0;
+}
+
+static void end_job(void)
+{
+  if (late_job.layer != NULL) {
+    chip_run(&late_job);
+  }
+  late_job.layer = NULL;
+}
+
+hwlib_status_t hwlib_hal_init(void)
+{
+  end_copy();
+  end_job();
+  return HWLIB_OK;
+}
+"""
+_NOW_LATER = """\
+  end_copy();
+  late.target = target;
+  late.source = source;
+  late.target_stride = target_stride;
+  late.source_stride = source_stride;
+  late.bytes = bytes;
+  late.rows = rows;
+"""
+_LATE_COPIES = ((HAL, _INIT, _LATE), (HAL, _COPY, _NOW_LATER))
+_LATE_JOBS = ((HAL, _INIT, _LATE), (HAL, "  chip_run(job);\n", "  end_job();\n  late_job = *job;\n"))
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What is changed, and what the kit says: the function, and the check or how its line goes on."""
+
+    changes: tuple[tuple[str, str, str], ...]
+    function: str
+    what: str
+
+    def plant(self, hal: Path) -> None:
+        """Change the files of the HAL."""
+        for file, before, after in self.changes:
+            text = (hal / file).read_text()
+            assert text.count(before) == 1, f"{before!r} is once in {file}"
+            (hal / file).write_text(text.replace(before, after))
+
+
+def _one(file: str, before: str, after: str, function: str, what: str) -> Fault:
+    return Fault(((file, before, after),), f"hwlib_hal_{function}", what)
+
+
+def _job(before: str, after: str, what: str) -> Fault:
+    return _one(JOBS, before, after, "job_start", what)
+
+
+WAITS = {
+    "an init that lets a copy go on": Fault(
+        (
+            (HAL, _INIT, _LATE.replace("  end_copy();\n  end_job();\n  return", "  end_job();\n  return")),
+            (HAL, _COPY, _NOW_LATER),
+            (HAL, _COPY_WAIT, f"{_COPY_WAIT}  end_copy();\n"),
+        ),
+        "hwlib_hal_init",
+        "with copies in flight: none of them writes afterwards",
+    ),
+    "an init that lets a job go on": Fault(
+        (
+            (HAL, _INIT, _LATE.replace("  end_copy();\n  end_job();\n  return", "  end_copy();\n  return")),
+            (HAL, "  chip_run(job);\n", "  end_job();\n  late_job = *job;\n"),
+            (HAL, _JOB_WAIT, f"{_JOB_WAIT}  end_job();\n"),
+        ),
+        "hwlib_hal_init",
+        "with a job in flight: it does not write afterwards",
+    ),
+    "a wait for copies that does not wait": Fault(
+        _LATE_COPIES, "hwlib_hal_copy_wait", "in the order of the starts: too early, copy 7"
+    ),
+    "a wait for copies that waits for those outwards only": Fault(
+        (*_LATE_COPIES, (HAL, _COPY_WAIT, f"{_COPY_WAIT}  if (late.target.memory == HWLIB_MAIN) {{ end_copy(); }}\n")),
+        "hwlib_hal_copy_wait",
+        "after the wait, the source in main memory may change",
+    ),
+    "a wait for jobs that does not wait": Fault(_LATE_JOBS, "hwlib_hal_job_wait", ""),
+    "a counter of cycles that goes backwards": _one(HAL, "++cycles", "--cycles", "cycles", "never goes backwards"),
+}
+
+COPIES = {
+    "one byte too many of each row": _one(
+        HAL, "source_stride, bytes);", "source_stride, bytes + (rows > 1));", "copy_2d", ": main memory to local"
+    ),
+    "half of local activations": _one(
+        HAL,
+        "chip_activations + place.address",
+        "chip_activations + place.address % (CHIP_ACTIVATION_MEMORY / 2)",
+        "copy_1d",
+        "local activations, every byte in, then every byte out",
+    ),
+    "rows of the source taken as dense": _one(
+        HAL, "(size_t)row * source_stride", "(size_t)row * bytes", "copy_2d", "rows that lie apart in local memory"
+    ),
+    "a source stride of 12 bits": _one(
+        HAL,
+        "(size_t)row * source_stride",
+        "(size_t)row * (source_stride & 0xfff)",
+        "copy_2d",
+        "rows that lie far apart",
+    ),
+    "a target stride of 16 bits": _one(
+        HAL,
+        "(size_t)row * target_stride",
+        "(size_t)row * (uint16_t)target_stride",
+        "copy_2d",
+        "rows that lie far apart",
+    ),
+    "a counter of rows of 8 bits": _one(HAL, "row < rows", "row < (rows & 0xff)", "copy_2d", "many rows"),
+    "a counter of rows of 16 bits": _one(HAL, "row < rows", "row < (rows & 0xffff)", "copy_2d", "many rows"),
+    "a length of 16 bits": _one(
+        HAL, "source, 0, bytes, 1, token", "source, 0, bytes & 0xffff, 1, token", "copy_1d", "many bytes"
+    ),
+    "a token of 0": _one(HAL, "*token = tokens;", "*token = 0;", "copy_1d", "thousands of tokens"),
+    "a token that is 0 after 256": _one(
+        HAL, "*token = tokens;", "*token = tokens & 0xff;", "copy_1d", "thousands of tokens"
+    ),
+    "a token of 16 bits": _one(HAL, "*token = tokens;", "*token = tokens & 0xffff;", "copy_1d", "thousands of tokens"),
+    "two copies of one token": _one(HAL, "*token = tokens;", "*token = tokens | 1;", "copy_1d", "thousands of tokens"),
+}
+
+_SUMS = "  int8_t *psum = chip_activations + tile->psum;"
+JOBS_OF_REFERENCE = {
+    "padding that reads as 0": _job(
+        "ifm == NULL ? layer->ifm_zero_point", "ifm == NULL ? 0", "conv2d, upward, the most padding"
+    ),
+    "halves rounded down": _job("(product + half) >>", "(product + half - 1) >>", "add, upward, rounding of halves"),
+    "no act_min": _job("value < low ? low", "value < low ? INT8_MIN", "dense, tflite, act_min"),
+    "sums that are lost": _job(
+        "memcpy(&sum, psum, sizeof sum);", "sum = 0;", "dense, upward, slices of channels: first, middle, last"
+    ),
+    "nibbles swapped": _job(
+        "place = index % in_byte;",
+        "place = bits == 4 ? 1 - index % 2 : index % in_byte;",
+        "conv2d, upward, weights of 4 bits",
+    ),
+    "no weight zero point": _job(" - layer->weight_zero_point", "", "conv2d, upward, zero points at the lower rail"),
+    "depthwise with the parameters of channel 0": _job(
+        "tile->params + k *",
+        "tile->params + (depthwise ? 0 : k) *",
+        "depthwise_conv2d, upward, 1 x 1 over many channels",
+    ),
+    "one stride for both ways": _job(
+        "x * layer->stride_w + fx);\n            for",
+        "x * layer->stride_h + fx);\n            for",
+        "conv2d, upward, every stride across",
+    ),
+    "half of local weights, for weights": _job(
+        "chip_weights + tile->weights",
+        "chip_weights + tile->weights % (CHIP_WEIGHT_MEMORY / 2)",
+        "conv2d, upward, every address bit of weights",
+    ),
+    "half of local weights, for parameters": _job(
+        "chip_weights + tile->params",
+        "chip_weights + tile->params % (CHIP_WEIGHT_MEMORY / 2)",
+        "conv2d, upward, every address bit of params",
+    ),
+    "half of local activations, for inputs": _job(
+        "chip_activations + tile->ifm + row * tile->ifm_row",
+        "chip_activations + (tile->ifm & 0x1ffff) + row * tile->ifm_row",
+        "pool2d, upward, every address bit of ifm",
+    ),
+    "half of local activations, for second inputs": _job(
+        "chip_activations[tile->ifm2 + i] - layer->ifm2_zero_point, layer->ifm2_scale",
+        "chip_activations[(tile->ifm2 & 0x1ffff) + i] - layer->ifm2_zero_point, layer->ifm2_scale",
+        "add, tflite, every address bit of ifm2",
+    ),
+    "half of local activations, for sums": _job(
+        _SUMS, _SUMS.replace("tile->psum", "(tile->psum & 0x1ffff)"), "dense, upward, every address bit of psum"
+    ),
+    "addresses of sums without carry": _job(
+        "psum += sizeof(int32_t)",
+        "psum = chip_activations + ((psum - chip_activations + 4) & 0xffff)",
+        "conv2d, upward, every address bit of psum",
+    ),
+    "a counter of input channels of 8 bits": _job(
+        "c < channels", "c < (channels & 0xff)", "dense, upward, many input channels"
+    ),
+    "a counter of input channels of 16 bits": _job(
+        "c < channels", "c < (channels & 0xffff)", "dense, upward, many input channels"
+    ),
+    "a counter of output channels of 12 bits": _job(
+        "k < tile->ofm_c", "k < (tile->ofm_c & 0xfff)", "depthwise_conv2d, upward, many channels"
+    ),
+    "pooling that aborts": Fault(
+        (
+            (JOBS, "#include <stddef.h>", "#include <stddef.h>\n#include <stdlib.h>"),
+            (JOBS, "    run_pool2d(", "    abort();\n    run_pool2d("),
+        ),
+        "hwlib_hal_job_start",
+        "pool2d, maximum, upward, one pixel, one channel: signal 6",
+    ),
+}
+
+JOBS_OF_MUL = {
+    "no zero point of the second input": _job(
+        "int32_t other = chip_activations[tile->ifm2 + i] - layer->ifm2_zero_point;",
+        "int32_t other = chip_activations[tile->ifm2 + i];",
+        "mul, upward, one element",
+    ),
+    "halves rounded down": _job("(product + half) >>", "(product + half - 1) >>", "mul, upward, rounding of halves"),
+    "no act_min": _job("value < low ? low", "value < low ? INT8_MIN", "mul, tflite, act_min"),
+}
