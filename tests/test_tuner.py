@@ -158,7 +158,7 @@ def test_a_model_that_is_known_in_part_says_so():
         ("choices", "a tuning is a file that Tuning.save wrote"),
         ('{"generator": "byoc_hw"}', "is another file"),
         ('{"generator": "byoc_hw tune", "format": 99}', "format of a tuning is 1: got 99 .*: tune again"),
-        ('{"generator": "byoc_hw tune", "format": 1, "regions": [{}]}', "is damaged: KeyError: 'choices'"),
+        ('{"generator": "byoc_hw tune", "format": 1, "regions": [{}]}', "is damaged: accelerator is missing"),
     ],
 )
 def test_a_file_that_is_none(contents, rule, tmp_path):
@@ -175,7 +175,7 @@ def test_a_file_with_a_number_that_makes_no_sense(tuning, tmp_path):
     plain = json.loads(path.read_text())
     plain["regions"][0]["choices"]["groups"][0]["stripes"] = 0
     path.write_text(json.dumps(plain))
-    with pytest.raises(InvalidInput, match=r"is damaged: PlanError: .* at least 1: got 0"):
+    with pytest.raises(InvalidInput, match=r"groups\[0\]\.stripes is a whole number from 1 to \d+: got 0"):
         byoc_hw.Tuning.load(path)
 
 
