@@ -26,16 +26,14 @@ LARGEST_COUNT = 2**48
 def read_json(path: Path, most: int) -> Any:
     """The value in a JSON file of at most `most` bytes. `InvalidInput` for any other file, with what is wrong."""
     try:
-        if not stat.S_ISREG(os.stat(path).st_mode):
+        status = os.stat(path)
+        if not stat.S_ISREG(status.st_mode):
             raise InvalidInput(f"{path} is a file: got something else")
-        with path.open("rb") as file:
-            data = file.read(most + 1)
-    except (OSError, ValueError) as error:
-        if isinstance(error, InvalidInput):
-            raise
+        if status.st_size > most:
+            raise InvalidInput(f"{path} has at most {most} bytes: got {status.st_size}")
+        data = path.read_bytes()
+    except OSError as error:
         raise InvalidInput(f"{path}: {error}") from error
-    if len(data) > most:
-        raise InvalidInput(f"{path} has at most {most} bytes: it has more")
     try:
         return json.loads(data.decode("utf-8"), parse_constant=_no_number)
     except (ValueError, RecursionError) as error:

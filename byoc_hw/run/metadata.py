@@ -67,7 +67,7 @@ _region = structure(
         "start": _cycle,
         "end": _cycle,
         "work": list_of(row(integer(high=len(ENGINES) - 1), _cycle, _cycle, integer(NO_LAYER, _MOST), _cycle)),
-        "moved": table_of(_cycle),
+        "moved": structure(dict.fromkeys(("weights", "inputs", "outputs", "spilled", "reordered"), _cycle)),
         "waits": list_of(row(integer(high=len(REASONS) - 1), _cycle, _cycle, integer(NO_LAYER, _MOST))),
         "names": list_of(text),
         "local": list_of(row(*[_count] * 4, _cycle, _cycle)),
