@@ -126,12 +126,9 @@ def read_array(path: Path, interface: Interface) -> Array:
 def _header(file: BinaryIO) -> tuple[tuple[int, ...], np.dtype[Any]]:
     """Shape and dtype that a .npy file states; `ValueError` if it is none."""
     version = np.lib.format.read_magic(file)  # type: ignore[no-untyped-call]
-    if version == (1, 0):
-        shape, _, dtype = np.lib.format.read_array_header_1_0(file)  # type: ignore[no-untyped-call]
-    elif version == (2, 0):
-        shape, _, dtype = np.lib.format.read_array_header_2_0(file)  # type: ignore[no-untyped-call]
-    else:
-        raise ValueError(f"version of the format is 1.0 or 2.0: got {version[0]}.{version[1]}")
+    if version != (1, 0):  # others are for headers above 64 KiB, which no plain array has
+        raise ValueError(f"version of the format is 1.0: got {version[0]}.{version[1]}")
+    shape, _, dtype = np.lib.format.read_array_header_1_0(file)  # type: ignore[no-untyped-call]
     return shape, dtype
 
 
