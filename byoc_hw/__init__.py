@@ -29,7 +29,7 @@ from byoc_hw.project import Memory, Project
 from byoc_hw.report.explain import Report
 from byoc_hw.run.result import Cycles, LayerCycles, Result
 from byoc_hw.run.toolchain import Toolchain
-from byoc_hw.tuner import TuningProgress, tune
+from byoc_hw.tuner import TuningInterrupted, TuningProgress, tune
 from byoc_hw.tuning import Tuning
 from byoc_hw.validation import Difference, TfliteReference, Validation, validate
 from byoc_hw.version import __version__
@@ -64,6 +64,7 @@ __all__ = [
     "ToolchainMissing",
     "TunedRegion",
     "Tuning",
+    "TuningInterrupted",
     "TuningProgress",
     "TuningSpace",
     "Unsupported",

@@ -4,7 +4,11 @@
 from __future__ import annotations
 
 import argparse
+import io
+import os
 import re
+import shlex
+import signal
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -22,12 +26,14 @@ from byoc_hw.plan.region import lay_out_region
 from byoc_hw.plan.stages import STAGES
 from byoc_hw.project import RUNNERS, Project
 from byoc_hw.report.cycles import profile
-from byoc_hw.run.files import Interface, read_model
+from byoc_hw.run.files import Interface, read_array, read_model
 from byoc_hw.run.hal_test import hal_test, write_kit
 from byoc_hw.run.new_hal import new_hal
 from byoc_hw.run.result import Result
 from byoc_hw.run.toolchain import DEFAULT_CFLAGS
 from byoc_hw.tensor import Array
+from byoc_hw.tuner import TuningInterrupted
+from byoc_hw.whole_file import check_directory, check_file, write_whole
 
 if TYPE_CHECKING:
     import tvm
@@ -36,17 +42,38 @@ ACCELERATORS = {preset.label: preset for preset in (byoc_hw.REFERENCE, byoc_hw.S
 
 PICTURES = (".svg", ".png", ".pdf")
 
+_LONGEST_NAME = 200
+"""Characters of an output's name that are used for its file: file systems take 255 bytes."""
+
 EXIT_CODES = """\
 exit codes:
   0  done
   1  the generated program, or the HAL, could not be built, or failed
   2  a bad option or input: nothing was written
   3  a tool is missing: the message says what to install
+  130  interrupted
 """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")  # names of models and files may hold anything
+    try:
+        try:
+            return _command_line(arguments)
+        finally:
+            if sys.stdout:  # None where it is closed
+                sys.stdout.flush()
+    except BrokenPipeError:  # whoever read it, such as `head`, has seen enough
+        _discard_output()
+        return 128 + signal.SIGPIPE
+    except OSError as error:
+        _discard_output()
+        return _fail(f"the output can be written: {error}", 1)
+
+
+def _command_line(arguments: Sequence[str] | None) -> int:
     options = _parser().parse_args(arguments)
     try:
         options.command(options)
@@ -56,14 +83,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(error, 3)
     except ModuleNotFoundError as error:
         return _fail(f"the Python package {error.name} is missing: pip install byoc-hw brings it", 3)
+    except BrokenPipeError:
+        raise
     except (ByocHwError, OSError) as error:
         return _fail(error, 2)
+    except KeyboardInterrupt:
+        return _fail("interrupted", 128 + signal.SIGINT)
     return 0
 
 
 def _fail(error: object, code: int) -> int:
     print(f"byoc_hw: error: {error}", file=sys.stderr)
     return code
+
+
+def _note(text: str) -> None:
+    print(f"byoc_hw: note: {text}", file=sys.stderr)
+
+
+def _discard_output() -> None:
+    """Send what is still to be written nowhere: Python would try again when it ends, and complain."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 # ---------------------------------------------------------------- commands
@@ -82,29 +124,52 @@ def _build(options: argparse.Namespace) -> None:
             mod, params, options.mod_name, accelerator=accelerator, numerics=options.numerics, deny=options.deny
         )
     project = byoc_hw.build(
-        mod, params, mod_name=options.mod_name, output_dir=options.output_dir, tuning=options.tuning
+        mod,
+        params,
+        mod_name=options.mod_name,
+        output_dir=options.output_dir,
+        tuning=options.tuning,
+        force=options.force,
     )
     print(project.report)
     print(project.memory)
-    print(f"The C project is in {project.directory}: make -C {project.directory}")
+    if project.changed:
+        _note(f"edited, and kept (--force replaces what the project has): {', '.join(project.changed)}")
+    print(f"The C project is in {project.directory}: make -C {shlex.quote(str(project.directory))}")
 
 
 def _tune(options: argparse.Namespace) -> None:
     if options.jobs < 1:
         raise InvalidInput(f"--jobs is at least 1: got {options.jobs}")
+    check_file(options.output)
     mod = _partitioned(options)
-    with ProcessPoolExecutor(options.jobs) if options.jobs > 1 else nullcontext() as executor:
-        tuning = byoc_hw.tune(mod, executor=executor, budget=options.budget, seed=options.seed)
+    try:
+        with ProcessPoolExecutor(options.jobs, None, _ignore_interrupts) if options.jobs > 1 else nullcontext() as pool:
+            tuning = byoc_hw.tune(mod, executor=pool, budget=options.budget, seed=options.seed)
+    except TuningInterrupted as stopped:
+        stopped.tuning.save(options.output)
+        _note(f"interrupted: the best plans so far are in {options.output}")
+        raise
     tuning.save(options.output)
     print(tuning)
-    print(f"The tuning is in {options.output}: python -m byoc_hw build --tuning {options.output}")
+    quoted = shlex.quote(str(options.output))
+    print(f"The tuning is in {options.output}: python -m byoc_hw build --tuning {quoted}")
+
+
+def _ignore_interrupts() -> None:
+    """In a worker: the search ends in the process that the interrupt is meant for."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _run(options: argparse.Namespace) -> None:
     project = Project(options.directory)
     model = read_model(project.directory)
     inputs = _inputs(model.inputs, options.input, options.random)
+    if options.output_dir is not None:
+        check_directory(options.output_dir)
     result = project.run(inputs, on=options.on)
+    if result.changed:
+        _note(f"files of {options.directory} are not as build wrote them: {', '.join(result.changed)}")
     if options.output_dir is not None:
         _save(model.outputs, result, options.output_dir)
     for interface, output in zip(model.outputs, result.outputs, strict=True):
@@ -183,19 +248,13 @@ def _inputs(expected: Sequence[Interface], given: Sequence[str], seed: int | Non
 
 
 def _read(text: str, expected: Sequence[Interface]) -> tuple[str, Array]:
-    # Names come from models and may hold anything, an equals sign too.
-    known = [interface.name for interface in expected if text.startswith(f"{interface.name}=")]
-    name = known[0] if known else text.partition("=")[0]
-    file = text[len(name) + 1 :]
-    if not file:
-        raise InvalidInput(f"--input is NAME=FILE.npy: got {text!r}")
-    try:
-        array = np.load(file, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise InvalidInput(f"input {name}: {file} is a .npy file with an array: {error}") from error
-    if not isinstance(array, np.ndarray):
-        raise InvalidInput(f"input {name}: {file} is a .npy file with one array: it is an archive")
-    return name, array
+    # Names come from models and may hold anything, an equals sign too: the longest that fits is meant.
+    known = [interface for interface in expected if text.startswith(f"{interface.name}=")]
+    if not known:
+        names = ", ".join(interface.name for interface in expected)
+        raise InvalidInput(f"--input is NAME=FILE.npy with one of the names {names or '(none)'}: got {text!r}")
+    interface = max(known, key=lambda interface: len(interface.name))
+    return interface.name, read_array(Path(text[len(interface.name) + 1 :]), interface)
 
 
 def _random(interface: Interface, rng: np.random.Generator) -> Array:
@@ -210,8 +269,13 @@ def _random(interface: Interface, rng: np.random.Generator) -> Array:
 
 def _save(interfaces: Sequence[Interface], result: Result, directory: Path) -> None:
     directory.mkdir(parents=True, exist_ok=True)
+    names: list[str] = []
     for interface, output in zip(interfaces, result.outputs, strict=True):
-        np.save(directory / f"{re.sub(r'[^A-Za-z0-9_.-]', '_', interface.name)}.npy", output)
+        plain = re.sub(r"[^A-Za-z0-9_.-]", "_", interface.name)[:_LONGEST_NAME]
+        names.append(plain if plain not in names else f"{plain}_{len(names)}")
+        data = io.BytesIO()
+        np.save(data, output)
+        write_whole(directory / f"{names[-1]}.npy", data.getvalue())
 
 
 # ---------------------------------------------------------------- options
@@ -234,6 +298,7 @@ def _parser() -> argparse.ArgumentParser:
     target = build.add_mutually_exclusive_group()
     _add_accelerator(build, target)
     build.add_argument("--tuning", type=Path, metavar="FILE", help="plans that `tune` found")
+    build.add_argument("--force", action="store_true", help="replace files of an earlier project that were edited")
     target.add_argument("--cpu-only", action="store_true", help="all of the model as TVM's C, nothing offloaded")
     build.set_defaults(command=_build)
 

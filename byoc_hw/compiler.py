@@ -138,6 +138,7 @@ def build(
     output_dir: str | Path | None = None,
     io_in_arena: bool = False,
     tuning: Tuning | str | Path | None = None,
+    force: bool = False,
 ) -> Project:
     """Compile a Relay module to a self-contained C project.
 
@@ -150,10 +151,14 @@ def build(
     are reused after its last reader, so it must be filled before each run. A `tuning`, or the file that
     holds one, has the plans of the tuned regions; the report says how many regions are tuned.
 
+    An earlier project is replaced as a whole, or not at all. Your own files and the build directories in it stay. So
+    do files of `app/` that you have edited, and other edited files that the new project would write as the old one
+    did: `Project.changed` names them, and `force` replaces them.
+
     Nothing is written before everything is compiled. Raises `InvalidInput` (a mod_name that differs
     from the module's record, a shape that is not static, a tuning for another accelerator or for none
-    of the regions ...), `Unsupported` for a region that cannot be lowered, `PlanError` where the RAM or
-    flash of the accelerator is exceeded.
+    of the regions, an output_dir with other files or with edited ones that would be lost ...), `Unsupported`
+    for a region that cannot be lowered, `PlanError` where the RAM or flash of the accelerator is exceeded.
     """
     model = front_end().open_model(mod, params, mod_name)
     chosen = _tuning(tuning, model)
@@ -166,7 +171,7 @@ def build(
         _check_budgets(parts)
     files = project_files(parts)
     directory = Path(output_dir) if output_dir is not None else Path(tempfile.mkdtemp(prefix="byoc_hw_"))
-    write_project(directory, files)
+    write_project(directory, files, force)
     return Project(directory, temporary=output_dir is None)
 
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import shutil
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from byoc_hw.emit.directory import changed_files
 from byoc_hw.errors import InvalidInput
 from byoc_hw.report import schedule
 from byoc_hw.report.explain import Report
-from byoc_hw.run.files import Inputs, read_metadata
+from byoc_hw.run.files import Inputs
 from byoc_hw.run.host import run_on_host
+from byoc_hw.run.metadata import read_metadata, read_report
 from byoc_hw.run.qemu import run_on_riscv32
 from byoc_hw.run.result import Result
 from byoc_hw.run.toolchain import Toolchain, build_program
@@ -88,6 +90,14 @@ class Project:
         """The name that every C name of the model starts with."""
         return str(self._metadata["model"]["name"])
 
+    @property
+    def changed(self) -> tuple[str, ...]:
+        """The project's files that are not as `build` wrote them: changed, missing, or added among its sources.
+
+        A rebuild keeps those of `app/`; see `build`.
+        """
+        return changed_files(self.directory)
+
     @cached_property
     def memory(self) -> Memory:
         """RAM and flash in bytes, by owner."""
@@ -108,7 +118,7 @@ class Project:
     @cached_property
     def report(self) -> Report:
         """The offload report: where each operator runs, and why not on the accelerator."""
-        return Report.from_plain(self._metadata["report"])
+        return Report.from_plain(read_report(self.directory, self._metadata))
 
     @cached_property
     def schedule(self) -> schedule.Schedule:
@@ -134,6 +144,9 @@ class Project:
         toolchain: Toolchain = Toolchain(),
     ) -> Result:
         """Build the project, where anything changed, and run one inference.
+
+        Only a program that `run` itself built, from the files and with the toolchain at hand, is executed;
+        anything else in its place is built anew. `changed` of the result names files that were changed.
 
         `inputs` are given by name (as in the model file), as a list in the model's order, or as one array;
         each has exactly the model's shape and dtype. `on` is "host", or "riscv32": the same sources on a
@@ -173,7 +186,9 @@ class Project:
         self, inferences: Sequence[Inputs], on: str, toolchain: Toolchain, trace: bool, timeout: float
     ) -> list[Result]:
         self._check_runner(on)
-        return _RUN[on](self.directory, inferences, toolchain, trace=trace, timeout=timeout)
+        changed = self.changed
+        results = _RUN[on](self.directory, inferences, toolchain, trace=trace, timeout=timeout)
+        return [replace(result, changed=changed) for result in results]
 
     def _check_runner(self, on: str) -> None:
         if on not in RUNNERS:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from byoc_hw.accelerator import REFERENCE, Accelerator
 from byoc_hw.compiler import front_end, partition_for_hwlib
 from byoc_hw.errors import InvalidInput
-from byoc_hw.plan.tune.rounds import TunedRegion, Watch, fingerprint, tune_region
+from byoc_hw.plan.tune.rounds import SearchInterrupted, TunedRegion, Watch, fingerprint, tune_region
 from byoc_hw.tuning import Tuning, figures, nothing_to_tune
 
 if TYPE_CHECKING:
@@ -43,6 +43,14 @@ class TuningProgress:
         )
 
 
+class TuningInterrupted(KeyboardInterrupt):
+    """`tune` was interrupted. `tuning` has the best plans so far, of the regions that it came to: save or build it."""
+
+    def __init__(self, tuning: Tuning) -> None:
+        super().__init__(f"interrupted: {tuning!r}")
+        self.tuning = tuning
+
+
 def tune(
     mod: tvm.IRModule,
     accelerator: Accelerator | None = None,
@@ -65,7 +73,8 @@ def tune(
     `progress` prints a line to stderr after each round, or is a function that gets a `TuningProgress`.
 
     Raises `InvalidInput` for an accelerator other than the one that `mod` was partitioned for, one
-    with a vendor library, a model without regions, or a budget below 1.
+    with a vendor library, a model without regions, or a budget below 1; and `TuningInterrupted`, a
+    `KeyboardInterrupt` with what was found, if it is interrupted after its first plan.
     """
     if budget < 1:
         raise InvalidInput(f"budget is at least 1: got {budget}")
@@ -92,13 +101,19 @@ def tune(
         )
 
     found: dict[str, TunedRegion] = {}
-    regions = []
-    for number, (name, graph) in enumerate(graphs.items(), 1):
-        mark = fingerprint(graph)
-        if mark not in found:  # regions of one structure have one plan
-            watch = watcher(name, number)
-            found[mark] = tune_region(graph, accelerator, budget=budget, seed=seed, executor=executor, watch=watch)
-        regions.append(replace(found[mark], name=name))
+    regions: list[TunedRegion] = []
+    try:
+        for number, (name, graph) in enumerate(graphs.items(), 1):
+            mark = fingerprint(graph)
+            if mark not in found:  # regions of one structure have one plan
+                watch = watcher(name, number)
+                found[mark] = tune_region(graph, accelerator, budget=budget, seed=seed, executor=executor, watch=watch)
+            regions.append(replace(found[mark], name=name))
+    except KeyboardInterrupt as error:
+        last = (error.found,) if isinstance(error, SearchInterrupted) else ()
+        if not regions and not last:
+            raise
+        raise TuningInterrupted(Tuning(figures(accelerator), budget, seed, (*regions, *last))) from error
     return Tuning(figures(accelerator), budget, seed, tuple(regions))
 
 

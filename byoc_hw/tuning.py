@@ -8,16 +8,86 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from byoc_hw.accelerator import Accelerator
-from byoc_hw.errors import InvalidInput, PlanError
+from byoc_hw.errors import InvalidInput
 from byoc_hw.graph import Graph
 from byoc_hw.plan.choices import from_plain
 from byoc_hw.plan.tune.rounds import TunedRegion, fingerprint
 from byoc_hw.report.line import counted, line
+from byoc_hw.schema import (
+    Schema,
+    boolean,
+    checked,
+    integer,
+    list_of,
+    nullable,
+    read_json,
+    row,
+    structure,
+    table_of,
+    text,
+    text_or_integer,
+)
 from byoc_hw.version import __version__
+from byoc_hw.whole_file import write_whole
 
 FORMAT = 1
+
+_LARGEST = 2**24
+"""Bytes of a tuning file: a hundred for each layer, and 100,000 layers."""
+
+_COUNT = integer(1)
+_CHOICES = structure(
+    {
+        "swapped": list_of(boolean),
+        "groups": list_of(
+            structure(
+                {
+                    "layers": integer(1, _LARGEST),
+                    "stripes": _COUNT,
+                    "whole": list_of(integer(high=_LARGEST)),
+                    "overlap": boolean,
+                    "resident": boolean,
+                },
+                {
+                    "tiling": structure(
+                        dict.fromkeys(("rows", "columns", "channels", "depth"), _COUNT)
+                        | dict.fromkeys(("rows_outer", "whole_ifm"), boolean)
+                    )
+                },
+            )
+        ),
+        "direct": boolean,
+        "blocks": list_of(nullable(row(_COUNT, _COUNT))),
+    }
+)
+
+
+def _accelerator(value: Any, field: str) -> None:
+    table_of(text_or_integer)(value, field)
+    structure({"name": text, "label": text})(value, field)
+
+
+_REGION: Mapping[str, Schema] = {
+    "name": text,
+    "fingerprint": text,
+    "layers": integer(1, _LARGEST),
+    "choices": _CHOICES,
+    "before": integer(),
+    "after": integer(),
+    "evaluations": integer(),
+    "exact": boolean,
+}
+_TUNING = structure(
+    {
+        "accelerator": _accelerator,
+        "budget": integer(),
+        "seed": integer(-(2**128), 2**128),
+        "regions": list_of(structure(_REGION)),
+    }
+)
 
 _TITLES = ("region", "layers", "before", "after", "fewer", "plans tried")
 
@@ -73,7 +143,10 @@ class Tuning:
     # ------------------------------------------------------------ files
 
     def save(self, path: str | Path) -> None:
-        """Write a JSON file that `load` and `build(..., tuning=path)` read. The same tuning gives the same bytes."""
+        """Write a JSON file that `load` and `build(..., tuning=path)` read, in place of an earlier one.
+
+        The same tuning gives the same bytes. `InvalidInput` if the file cannot be written.
+        """
         plain = {
             "generator": "byoc_hw tune",
             "format": FORMAT,
@@ -83,26 +156,26 @@ class Tuning:
             "seed": self.seed,
             "regions": [{**vars(region), "choices": region.choices.plain()} for region in self.regions],
         }
-        Path(path).write_text(json.dumps(plain, indent=1) + "\n", encoding="utf-8")
+        write_whole(Path(path), (json.dumps(plain, indent=1) + "\n").encode())
 
     @classmethod
     def load(cls, path: str | Path) -> Tuning:
         """Read what `save` wrote. `InvalidInput` for anything else."""
+        path = Path(path)
         try:
-            plain = json.loads(Path(path).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise InvalidInput(f"a tuning is a file that Tuning.save wrote: {path}: {error}") from error
+            plain = read_json(path, _LARGEST)
+        except InvalidInput as error:
+            raise InvalidInput(f"a tuning is a file that Tuning.save wrote: {error}") from error
         if not isinstance(plain, dict) or plain.get("generator") != "byoc_hw tune":
             raise InvalidInput(f"a tuning is a file that Tuning.save wrote: {path} is another file")
         if plain.get("format") != FORMAT:
             raise InvalidInput(f"format of a tuning is {FORMAT}: got {plain.get('format')} in {path}: tune again")
-        try:
-            regions = tuple(
-                TunedRegion(**{**entry, "choices": from_plain(entry["choices"])}) for entry in plain["regions"]
-            )
-            return cls(plain["accelerator"], plain["budget"], plain["seed"], regions)
-        except (KeyError, TypeError, PlanError) as error:
-            raise InvalidInput(f"{path} is damaged: {type(error).__name__}: {error}") from error
+        checked(path, plain, _TUNING)
+        regions = tuple(
+            TunedRegion(**{name: entry[name] for name in _REGION} | {"choices": from_plain(entry["choices"])})
+            for entry in plain["regions"]
+        )
+        return cls(plain["accelerator"], plain["budget"], plain["seed"], regions)
 
     # ------------------------------------------------------------ for people
 

@@ -1,8 +1,11 @@
 """The command line: what each command prints, and how it ends for a script."""
 
 import json
+import os
 import re
+import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -443,6 +446,118 @@ def test_a_program_that_fails(built, tmp_path, capfd):
     main.write_text(f"#define main other\n{main.read_text()}\n#undef main\nint main(void) {{ return 7; }}\n")
     assert cli.main(["run", str(project), "--random", "0"]) == 1
     assert "digits failed (exit code 7)" in capfd.readouterr().err
+
+
+# ---------------------------------------------------------------- files and interrupts
+
+
+def test_an_edited_program_is_kept_and_named_or_replaced_with_force(built, tmp_path, capfd):
+    project = shutil.copytree(built, tmp_path / "digits")
+    main = project / "app" / "main.c"
+    generated = main.read_text()
+    main.write_text(generated + "/* mine */\n")
+    command = ["build", MODEL, "--output-dir", str(project), "--mod-name", "digits"]
+    assert cli.main([*command, "--deny", "qnn_add"]) == 0
+    assert (
+        capfd.readouterr().err
+        == "byoc_hw: note: edited, and kept (--force replaces what the project has): app/main.c\n"
+    )
+    assert main.read_text() == generated + "/* mine */\n"
+    assert cli.main(["run", str(project), "--random", "0"]) == 0
+    assert capfd.readouterr().err == f"byoc_hw: note: files of {project} are not as build wrote them: app/main.c\n"
+    assert cli.main([*command, "--force"]) == 0
+    assert (main.read_text(), capfd.readouterr().err) == (generated, "")
+
+
+def test_commands_that_are_suggested_can_be_pasted(tmp_path, capfd):
+    directory, tuning = tmp_path / "two words; $(x) 'q'", tmp_path / "a tuning"
+    assert cli.main(["build", MODEL, "--output-dir", str(directory), "--cpu-only"]) == 0
+    hint = capfd.readouterr().out.rstrip().splitlines()[-1]
+    assert shlex.split(hint.split(str(directory) + ": ", 1)[1]) == ["make", "-C", str(directory)]
+    assert cli.main(["tune", MODEL, "-o", str(tuning), "--budget", "1"]) == 0
+    hint = capfd.readouterr().out.rstrip().splitlines()[-1]
+    assert shlex.split(hint.split(str(tuning) + ": ", 1)[1])[-2:] == ["--tuning", str(tuning)]
+
+
+def test_tune_looks_at_its_target_first(ended, tmp_path):
+    (tmp_path / "file").write_text("")
+    for target, said in (
+        (tmp_path, "is a new file or an earlier one: it is a directory"),
+        (tmp_path / "none" / "x", "can be written: .*No such file or directory"),
+        (tmp_path / "file" / "x", "can be written: .*Not a directory"),
+        (tmp_path / ("x" * 300), "can be written: .*File name too long"),
+        (Path("/dev/null"), "is a new file or an earlier one: it is none"),
+    ):
+        code, error = ended("tune", tmp_path / "no model", "-o", target)
+        assert code == 2
+        assert re.search(said, error)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_run_looks_at_its_output_directory_first(built, ended, tmp_path, monkeypatch):
+    monkeypatch.setattr(byoc_hw.Project, "run", None)
+    (tmp_path / "file").write_text("")
+    for target in (tmp_path / "file", tmp_path / "file" / "outputs"):
+        code, error = ended("run", built, "--random", "0", "--output-dir", target)
+        assert (code, "is a directory: " in error) == (2, True)
+
+
+def test_an_interrupted_tune_keeps_what_it_found(tmp_path):
+    tuning = tmp_path / "digits.tuning"
+    command = ["tune", MODEL, "-o", str(tuning), "--accelerator", "SMALL", "--budget", "20000", "--jobs", "2"]
+    with subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-m", "byoc_hw", *command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        assert "plans, " in process.stderr.readline()
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: the workers get it too
+        out, error = process.communicate(timeout=60)
+    assert (process.returncode, out) == (130, "")
+    *_, note, last = error.splitlines()
+    assert note == f"byoc_hw: note: interrupted: the best plans so far are in {tuning}"
+    assert last == "byoc_hw: error: interrupted"
+    assert "Traceback" not in error
+    assert byoc_hw.Tuning.load(tuning).regions
+
+
+@pytest.mark.parametrize("arguments", [["explain", MODEL], ["explain", "--help"]])
+def test_ends_quietly_when_nobody_reads_on(arguments):
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-W", "ignore", "-m", "byoc_hw", *arguments]
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_output_that_cannot_be_written_is_an_error():
+    command = [sys.executable, "-W", "ignore", "-m", "byoc_hw", "--version"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1
+    assert done.stderr == "byoc_hw: error: the output can be written: [Errno 28] No space left on device\n"
+    closed = subprocess.run(["sh", "-c", 'exec "$@" >&-', "sh", *command], stderr=subprocess.PIPE, text=True)
+    assert (closed.returncode, closed.stderr) == (0, "")
+
+
+def test_names_that_the_terminal_cannot_show_are_shown_otherwise(tmp_path):
+    directory = tmp_path / "größe\udcff"
+    command = [sys.executable, "-W", "ignore", "-m", "byoc_hw", "build", MODEL, "--output-dir", directory, "--cpu-only"]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert r"gr\xf6\xdfe\udcff" in done.stdout
+    assert directory.exists()
+
+
+def test_a_huge_array_is_refused_before_it_is_read(built, ended, tmp_path):
+    header = f"{{'descr': '|i1', 'fortran_order': False, 'shape': ({10**12},)}}".encode().ljust(117) + b"\n"
+    (tmp_path / "x.npy").write_bytes(b"\x93NUMPY\1\0" + len(header).to_bytes(2, "little") + header)
+    code, error = ended("run", built, "--input", f"{INPUT}={tmp_path / 'x.npy'}")
+    assert (code, "shape is (1, 8, 8, 1): got (1000000000000,)" in error) == (2, True)
 
 
 # ---------------------------------------------------------------- nothing to offload

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 import byoc_hw
 from byoc_hw import REFERENCE
+from byoc_hw import __main__ as cli
 from byoc_hw.demo import heldout, model_path
 from byoc_hw.frontend.relay.reference import Reference
 from byoc_hw.graph import LAYER_KINDS, BaseLayer, Pool2d
@@ -89,6 +91,20 @@ def test_readme_example_runs(tmp_path, monkeypatch, capsys):
     assert "13 of 14 operators offloaded" in out
     assert "accelerator cycles" in out
     assert (tmp_path / "out/digits/Makefile").exists()
+
+
+def test_readme_commands_run(tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib", reason="pip install byoc-hw[notebooks]")
+    text = (ROOT / "README.md").read_text(encoding="utf-8").split("## From a shell\n")[1].split("\n## ")[0]
+    commands = re.findall(r"^    python -m byoc_hw (.*)$", text, re.M)
+    assert len(commands) == 5
+    monkeypatch.chdir(tmp_path)
+    np.save("image.npy", heldout().images[:1])
+    for command in commands:
+        assert cli.main(shlex.split(command.replace("byoc_hw/demo/digits_int8.tflite", str(model_path())))) == 0, (
+            command
+        )
+    assert (tmp_path / "timeline.svg").exists()
 
 
 def test_readme_settings_for_tvm_alone_give_the_regions():

@@ -2,7 +2,9 @@
 
 import json
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -158,7 +160,7 @@ def test_a_model_that_is_known_in_part_says_so():
         ("choices", "a tuning is a file that Tuning.save wrote"),
         ('{"generator": "byoc_hw"}', "is another file"),
         ('{"generator": "byoc_hw tune", "format": 99}', "format of a tuning is 1: got 99 .*: tune again"),
-        ('{"generator": "byoc_hw tune", "format": 1, "regions": [{}]}', "is damaged: KeyError: 'choices'"),
+        ('{"generator": "byoc_hw tune", "format": 1, "regions": [{}]}', "is damaged: accelerator is missing"),
     ],
 )
 def test_a_file_that_is_none(contents, rule, tmp_path):
@@ -175,7 +177,7 @@ def test_a_file_with_a_number_that_makes_no_sense(tuning, tmp_path):
     plain = json.loads(path.read_text())
     plain["regions"][0]["choices"]["groups"][0]["stripes"] = 0
     path.write_text(json.dumps(plain))
-    with pytest.raises(InvalidInput, match=r"is damaged: PlanError: .* at least 1: got 0"):
+    with pytest.raises(InvalidInput, match=r"groups\[0\]\.stripes is a whole number from 1 to \d+: got 0"):
         byoc_hw.Tuning.load(path)
 
 
@@ -216,3 +218,106 @@ def test_the_shipped_model_is_tuned_without_a_change_of_its_outputs():
     report = byoc_hw.validate(byoc_hw.build(mod, tuning=tuning), heldout().images[:1], mod)
     assert report.ok, report
     assert tuning.after <= tuning.before
+
+
+# ---------------------------------------------------------------- damaged files
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        (["regions"], {}, r"regions is a list: got {}"),
+        (["regions", 0, "choices"], None, r"regions\[0\]\.choices is a record: got None"),
+        (["regions", 0, "before"], "x", r"regions\[0\]\.before is a whole number .*: got 'x'"),
+        (["regions", 0, "layers"], 10**12, r"regions\[0\]\.layers is a whole number from 1 to \d+: got 1000000000000"),
+        (["regions", 0, "choices", "blocks", 0], [1], r"choices\.blocks\[0\] is a list of 2 values: got \[1\]"),
+        (["regions", 0, "choices", "swapped"], [1], r"choices\.swapped\[0\] is true or false: got 1"),
+        (
+            ["regions", 0, "choices", "groups", 0, "whole"],
+            [1.5],
+            r"groups\[0\]\.whole\[0\] is a whole number .*: got 1\.5",
+        ),
+        (["accelerator", "label"], 7, r"accelerator\.label is a text: got 7"),
+        (["accelerator", "ram"], [], r"accelerator\.ram is a whole number .*: got \[\]"),
+        (["budget"], 1e9, r"budget is a whole number .*: got 1000000000\.0"),
+    ],
+)
+def test_a_damaged_file_names_file_field_rule_and_value(tuning, tmp_path, path, value, said):
+    file = tmp_path / "model.tuning"
+    tuning.save(file)
+    plain = json.loads(file.read_text())
+    place = plain
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    file.write_text(json.dumps(plain))
+    with pytest.raises(InvalidInput, match=rf"model\.tuning is damaged: .*{said}"):
+        byoc_hw.Tuning.load(file)
+
+
+def test_billions_of_layers_stripes_or_bytes_are_refused_in_a_second(tuning, tmp_path):
+    file = tmp_path / "model.tuning"
+    mod = partitioned(network())
+    for name, value, error in (
+        ("layers", 10**9, InvalidInput),
+        ("layers", 2**24, PlanError),
+        ("stripes", 10**9, None),  # a stripe has at least a row
+    ):
+        tuning.save(file)
+        plain = json.loads(file.read_text())
+        for group in plain["regions"][0]["choices"]["groups"]:
+            group[name] = value
+        file.write_text(json.dumps(plain))
+        started = time.process_time()
+        with pytest.raises(error) if error else nullcontext():
+            byoc_hw.build(mod, tuning=file)
+        assert time.process_time() - started < 5
+    with file.open("r+b") as damaged:
+        damaged.truncate(2**40)
+    with pytest.raises(InvalidInput, match=r"model\.tuning has at most 16777216 bytes: got 1099511627776"):
+        byoc_hw.Tuning.load(file)
+    file.write_text("[" * 10**6)
+    with pytest.raises(InvalidInput, match="is JSON in UTF-8: maximum recursion depth"):
+        byoc_hw.Tuning.load(file)
+
+
+def test_a_file_is_replaced_whole_or_stays(tuning, tmp_path, monkeypatch):
+    file = tmp_path / "model.tuning"
+    file.write_text("earlier")
+    monkeypatch.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.raises(InvalidInput, match=r"model\.tuning can be written: .*No space left"):
+        tuning.save(file)
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("model.tuning", "earlier")]
+    monkeypatch.undo()
+    tuning.save(file)
+    assert byoc_hw.Tuning.load(file) == tuning
+    with pytest.raises(InvalidInput, match=r"none/model\.tuning can be written: .*No such file"):
+        tuning.save(tmp_path / "none" / "model.tuning")
+
+
+# ---------------------------------------------------------------- interrupted
+
+
+def test_an_interrupt_keeps_what_was_found(tmp_path):
+    def stop(state):
+        if state.evaluations >= 32:
+            raise KeyboardInterrupt
+
+    with pytest.raises(byoc_hw.TuningInterrupted) as stopped:
+        byoc_hw.tune(network(), TIGHT, budget=10_000, progress=stop)
+    tuning = stopped.value.tuning
+    assert [region.evaluations for region in tuning.regions] == [32]
+    assert tuning == replace(byoc_hw.tune(network(), TIGHT, budget=32, progress=False), budget=10_000)
+    tuning.save(tmp_path / "model.tuning")
+    project = byoc_hw.build(partitioned(network()), tuning=tmp_path / "model.tuning")
+    assert project.run(inputs()).cycles.total == tuning.after
+
+
+def test_an_interrupt_before_the_first_plan_is_only_that(monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("byoc_hw.plan.tune.rounds.best_layout", interrupted)
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        byoc_hw.tune(network(), TIGHT, budget=10, progress=False)
+    assert type(stopped.value) is KeyboardInterrupt

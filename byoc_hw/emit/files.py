@@ -17,7 +17,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import jinja2
@@ -25,6 +25,7 @@ import jinja2
 import byoc_hw.hwlib
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.emit import c
+from byoc_hw.emit.directory import GENERATOR, METADATA, digest, replace_project
 from byoc_hw.emit.entry import entry_context
 from byoc_hw.emit.numbering import NumberedLayer, number_calls, number_layers
 from byoc_hw.emit.region import alignment_of, code, constant_data, preamble, prototype, wait_prototype
@@ -40,9 +41,7 @@ from byoc_hw.version import __version__
 
 Files = dict[str, str | bytes]
 
-GENERATOR = "byoc_hw"
-METADATA = "metadata.json"
-METADATA_FORMAT = 4
+METADATA_FORMAT = 5
 
 _OTHER_SOURCES = ("main", "host", "math", "weights")
 # Functions of <mod_name>_math.c, which the host functions call in place of the C library's.
@@ -117,54 +116,23 @@ def project_files(parts: Parts) -> Files:
         **_runtime(parts),
     }
     files["Makefile"] = _makefile(parts, files)
-    files[METADATA] = _json(metadata(parts, [*files, METADATA]))
+    files[METADATA] = _json(metadata(parts, files))
     return files
 
 
-def write_project(directory: Path, files: Files) -> None:
-    """Write the files, and remove those of an earlier project from the directory.
+def write_project(directory: Path, files: Files, force: bool = False) -> None:
+    """Write the files in place of those of an earlier project, all of them or none.
 
-    Raises `InvalidInput`, before any change, if the directory holds anything but a generated project.
-    Build outputs in it are kept.
+    What is not of an earlier project stays, such as build outputs. So does a file of `app/` that was changed
+    since it was written, and one whose contents the new project does not change; `force` replaces them. Raises
+    `InvalidInput`, before any change, if the directory holds anything but a project, if another file was
+    changed, for links in place of the directory or of its folders, and if nothing can be written there.
     """
-    earlier = _earlier_files(directory)
-    for stale in sorted(earlier - files.keys()):
-        (directory / stale).unlink(missing_ok=True)
-        _remove_empty_parents(directory, stale)
-    # The metadata first: it marks the directory as a project, which can be rewritten after an interruption.
-    for name in sorted(files, key=lambda name: (name != METADATA, name)):
-        target = directory / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        contents = files[name]
-        data = contents.encode() if isinstance(contents, str) else contents
-        if not target.exists() or target.read_bytes() != data:  # keep the time stamp of an unchanged file
-            whole = target.with_name(f"{target.name}.new")
-            whole.write_bytes(data)
-            whole.replace(target)
+    replace_project(directory, {name: _bytes(contents) for name, contents in files.items()}, force)
 
 
-def _earlier_files(directory: Path) -> set[str]:
-    if directory.exists() and not directory.is_dir():
-        raise InvalidInput(f"the output directory is a directory: {directory} is a file")
-    if not directory.exists() or not any(directory.iterdir()):
-        return set()
-    try:
-        found = json.loads((directory / METADATA).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        found = None
-    if not isinstance(found, dict) or found.get("generator") != GENERATOR:
-        raise InvalidInput(
-            f"the output directory is new, empty or a project of {GENERATOR}: {directory} holds other files"
-        )
-    names = (PurePosixPath(name) for name in found.get("files", []))
-    return {str(name) for name in names if not name.is_absolute() and ".." not in name.parts}
-
-
-def _remove_empty_parents(directory: Path, name: str) -> None:
-    for parent in (directory / name).parents:
-        if parent == directory or not parent.is_dir() or any(parent.iterdir()):
-            return
-        parent.rmdir()
+def _bytes(contents: str | bytes) -> bytes:
+    return contents.encode() if isinstance(contents, str) else contents
 
 
 # ---------------------------------------------------------------- the files
@@ -339,8 +307,8 @@ def _makefile(parts: Parts, files: Files) -> str:
 # ---------------------------------------------------------------- metadata
 
 
-def metadata(parts: Parts, files: list[str]) -> dict[str, Any]:
-    """The contents of metadata.json: interface, memory map, layers, schedule, report."""
+def metadata(parts: Parts, files: Files) -> dict[str, Any]:
+    """The contents of metadata.json: interface, memory map, layers, schedule, report; and the other files' hashes."""
     program, regions = parts.program, parts.regions
     return {
         "generator": GENERATOR,
@@ -377,7 +345,8 @@ def metadata(parts: Parts, files: list[str]) -> dict[str, Any]:
         "schedule": schedule_rows(program, regions, parts.accelerator),
         "trace": trace_entries(program, regions),
         "report": parts.report,
-        "files": sorted(files),
+        "files": sorted([*files, METADATA]),
+        "sha256": {name: digest(_bytes(files[name])) for name in sorted(files)},
     }
 
 

@@ -6,12 +6,13 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from tokenize import TokenError
+from typing import Any, BinaryIO
 
 import numpy as np
 
-from byoc_hw.emit.files import GENERATOR, METADATA, METADATA_FORMAT
 from byoc_hw.errors import InvalidInput, RunError
+from byoc_hw.run.metadata import read_metadata
 from byoc_hw.run.result import Cycles, EndToEnd, HostInstructions, LayerCount, LayerCycles, Result
 from byoc_hw.run.trace import Assembly, layer_outputs, read_assemblies, read_records
 from byoc_hw.tensor import Array
@@ -40,19 +41,6 @@ class ProjectModel:
     layers: tuple[LayerCycles, ...]
     simulated: bool
     trace: Mapping[int, Assembly]
-
-
-def read_metadata(directory: Path) -> dict[str, Any]:
-    """A project's metadata; `InvalidInput` if the directory holds no project of byoc_hw."""
-    try:
-        metadata = json.loads((directory / METADATA).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InvalidInput(f"a project directory holds {METADATA}: {directory}: {error}") from error
-    if not isinstance(metadata, dict) or metadata.get("generator") != GENERATOR:
-        raise InvalidInput(f"{METADATA} names {GENERATOR} as its generator: {directory} is another project")
-    if metadata["format"] != METADATA_FORMAT:
-        raise InvalidInput(f"format of {METADATA} is {METADATA_FORMAT}: got {metadata['format']} in {directory}")
-    return metadata
 
 
 def read_model(directory: Path) -> ProjectModel:
@@ -84,7 +72,7 @@ def check_inputs(expected: Sequence[Interface], inputs: Inputs) -> list[Array]:
     for interface in expected:
         if interface.name not in named:
             raise InvalidInput(f"input {interface.name} is given: got {', '.join(named) or 'nothing'}")
-        array = np.asarray(named[interface.name])
+        array = _array(interface, named[interface.name])
         if array.dtype != np.dtype(interface.dtype):
             raise InvalidInput(f"input {interface.name}: dtype is {interface.dtype}: got {array.dtype}")
         if array.shape != interface.shape:
@@ -93,13 +81,55 @@ def check_inputs(expected: Sequence[Interface], inputs: Inputs) -> list[Array]:
     return arrays
 
 
+def _array(interface: Interface, value: object) -> Array:
+    try:
+        return np.asarray(value)
+    except ValueError as error:  # nested lists of several lengths
+        raise InvalidInput(f"input {interface.name} is an array: {error}") from error
+
+
 def _by_name(expected: Sequence[Interface], inputs: Inputs) -> Mapping[str, Array]:
     if isinstance(inputs, Mapping):
         return inputs
+    if not isinstance(inputs, np.ndarray | Sequence):
+        raise InvalidInput(f"inputs are an array, a list of arrays or arrays by name: got {type(inputs).__name__}")
     given = [inputs] if isinstance(inputs, np.ndarray) else list(inputs)
     if len(given) != len(expected):
         raise InvalidInput(f"the model takes {len(expected)} inputs: got {len(given)}")
     return {interface.name: array for interface, array in zip(expected, given, strict=True)}
+
+
+def read_array(path: Path, interface: Interface) -> Array:
+    """The array in a .npy file. Type, shape and size are checked before it is read: `InvalidInput` names the rule."""
+    place = f"input {interface.name}: {path}"
+    try:
+        if not path.is_file():
+            raise InvalidInput(f"{place} is a .npy file: {'it is something else' if path.exists() else 'no such file'}")
+        with path.open("rb") as file:
+            shape, dtype = _header(file)
+            if dtype != np.dtype(interface.dtype):
+                raise InvalidInput(f"{place}: dtype is {interface.dtype}: got {dtype}")
+            if shape != interface.shape:
+                raise InvalidInput(f"{place}: shape is {interface.shape}: got {shape}")
+            found = path.stat().st_size - file.tell()
+            if found != interface.nbytes:
+                raise InvalidInput(f"{place} holds {interface.nbytes} bytes of data: got {found}")
+            file.seek(0)
+            array: Array = np.lib.format.read_array(file, allow_pickle=False)  # type: ignore[no-untyped-call]
+            return array
+    except (OSError, ValueError, SyntaxError, TokenError) as error:
+        if isinstance(error, InvalidInput):
+            raise
+        raise InvalidInput(f"{place} is a .npy file with an array: {error}") from error
+
+
+def _header(file: BinaryIO) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Shape and dtype that a .npy file states; `ValueError` if it is none."""
+    version = np.lib.format.read_magic(file)  # type: ignore[no-untyped-call]
+    if version != (1, 0):  # others are for headers above 64 KiB, which no plain array has
+        raise ValueError(f"version of the format is 1.0: got {version[0]}.{version[1]}")
+    shape, _, dtype = np.lib.format.read_array_header_1_0(file)  # type: ignore[no-untyped-call]
+    return shape, dtype
 
 
 def write_inputs(path: Path, inferences: Sequence[Sequence[Array]]) -> None:

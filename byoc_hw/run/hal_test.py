@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 import shutil
 import subprocess
 import tempfile
@@ -16,7 +15,7 @@ from byoc_hw.errors import InvalidInput, RunError
 from byoc_hw.hwlib.accelerator_header import ACCELERATOR_HEADER, accelerator_header
 from byoc_hw.hwlib.kit_config import kit_config
 from byoc_hw.hwlib.sim_config import sim_config
-from byoc_hw.run.toolchain import BUILD_TIMEOUT, DEFAULT_CFLAGS, ended, require, run_command
+from byoc_hw.run.toolchain import BUILD_TIMEOUT, DEFAULT_CFLAGS, ended, require, run_command, split_words
 
 _HWLIB = Path(byoc_hw.hwlib.__file__).parent
 _STRICT = ("-std=c11", "-Wall", "-Wextra", "-Werror", "-Wconversion")
@@ -68,7 +67,7 @@ def hal_test(
     the program is for another machine (`write_kit` is for that).
     """
     directory = _hal_directory(hal)
-    compiler = shlex.split(cc)
+    compiler = split_words("cc", cc)
     if not compiler:
         raise InvalidInput("cc is a command: got an empty one")
     with tempfile.TemporaryDirectory(prefix="byoc_hw_") as name:
@@ -80,7 +79,15 @@ def hal_test(
         program = kit / "hal_test"
         sources = sorted([*kit.glob("*.c"), *directory.glob("*.c")])
         includes = [f"-I{kit}", f"-I{directory}"]
-        command: list[str | Path] = [*compiler, *_STRICT, *shlex.split(cflags), *includes, *sources, "-o", program]
+        command: list[str | Path] = [
+            *compiler,
+            *_STRICT,
+            *split_words("cflags", cflags),
+            *includes,
+            *sources,
+            "-o",
+            program,
+        ]
         run_command(command, BUILD_TIMEOUT, "the HAL does not build with the kit")
         return HalReport(tuple(run_kit(program, timeout)))
 

@@ -92,7 +92,8 @@ class Result:
 
     `cycles` is None if no accelerator was simulated. `trace` has each layer's output bytes by the
     layer's number; it is None if the run was not traced. `host_instructions` and `end_to_end` are None
-    for a run on the host, which cannot count them; `end_to_end` is also None with your own HAL.
+    for a run on the host, which cannot count them; `end_to_end` is also None with your own HAL. `changed` has
+    the files of the project that were not as `build` wrote them, as `Project.changed`.
     """
 
     outputs: list[Array]
@@ -100,6 +101,7 @@ class Result:
     trace: Mapping[int, bytes] | None = None
     host_instructions: HostInstructions | None = None
     end_to_end: EndToEnd | None = None
+    changed: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         parts = [f"{len(self.outputs)} output{'' if len(self.outputs) == 1 else 's'}"]
@@ -109,4 +111,6 @@ class Result:
             parts.append(f"{self.host_instructions.total:,} host instructions")
         if self.trace is not None:
             parts.append("traced")
+        if self.changed:
+            parts.append("of a changed project")
         return f"<Result: {', '.join(parts)}>"

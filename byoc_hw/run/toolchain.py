@@ -5,13 +5,16 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from byoc_hw.emit.directory import alone
 from byoc_hw.errors import InvalidInput, RunError, ToolchainMissing
+from byoc_hw.run import built
 from byoc_hw.run.files import ProjectModel, read_model
 
 DEFAULT_CFLAGS = "-O2"
@@ -30,6 +33,25 @@ PACKAGES = {
 COMPILERS = {"host": "gcc", "riscv32": "riscv64-unknown-elf-gcc"}
 """The default compiler of each target."""
 
+_NOT_FOR_MAKE = re.compile(r"[^\w@+,./-]")
+"""What splits or changes a file's name in a makefile, where nothing can be quoted."""
+
+_OF_MAKE = {"MAKEFLAGS", "MFLAGS", "GNUMAKEFLAGS", "MAKEFILES", "MAKELEVEL"}
+_OF_PROJECTS = {
+    "CFLAGS",
+    "LDFLAGS",
+    "TRACE",
+    "LDSCRIPT",
+    "HAL",
+    "APP_IO",
+    "EXTRA",
+    "INPUTS",
+    "OUTPUTS",
+    "PROFILE",
+    "TRACES",
+}
+"""Variables that a project's Makefile takes from the environment; a run gives it the toolchain's, or none."""
+
 
 @dataclass(frozen=True)
 class Toolchain:
@@ -42,9 +64,13 @@ class Toolchain:
     (the C library's start-up code and linker script) or "plain" (the project's own, with the sizes of the
     accelerator's RAM and flash).
 
-    Raises `InvalidInput` for an empty `cc`, an `ldscript` that is no file, a `hal` without C files, and
-    another `startup`. What the compiler refuses is a `RunError` of the build, a compiler that is not
-    installed a `ToolchainMissing`.
+    Options reach the compiler as they stand: `cc`, `cflags` and `ldflags` are split into words as a shell splits
+    them, and nothing in them is carried out or replaced. `ldscript` and `hal` have no spaces, nor other
+    characters that make would read as its own.
+
+    Raises `InvalidInput` for an empty `cc`, an `ldscript` that is no file, a `hal` without C files, another
+    `startup`, and for what make cannot take. What the compiler refuses is a `RunError` of the build, a
+    compiler that is not installed a `ToolchainMissing`.
     """
 
     cc: str | None = None
@@ -55,23 +81,32 @@ class Toolchain:
     startup: str = "picolibc"
 
     def __post_init__(self) -> None:
-        if self.cc is not None and not self.cc.split():
+        if self.cc is not None and not split_words("cc", self.cc):
             raise InvalidInput("cc is a command: got an empty one")
+        split_words("cflags", self.cflags)
+        split_words("ldflags", self.ldflags)
         if self.startup not in STARTUPS:
             raise InvalidInput(f"startup is one of {', '.join(STARTUPS)}: got {self.startup!r}")
         if self.hal is not None and not any(Path(self.hal).glob("*.c")):
             raise InvalidInput(f"hal is a directory with C files: {self.hal} has none")
         if self.ldscript is not None and not Path(self.ldscript).is_file():
             raise InvalidInput(f"ldscript is a file: {self.ldscript} is none")
+        for name, path in (("hal", self.hal), ("ldscript", self.ldscript)):
+            odd = None if path is None else _NOT_FOR_MAKE.search(str(Path(path).resolve()))
+            if odd:
+                raise InvalidInput(
+                    f"{name} is a path of letters, digits and any of _ @ + , . / -, which make can take: "
+                    f"got {odd[0]!r} in {str(Path(path or '').resolve())!r}"
+                )
 
     def variables(self, target: str, *, trace: bool) -> dict[str, str]:
-        """The Makefile's variables, without those that keep their default."""
+        """The Makefile's variables, without those that keep their default, quoted for make and its shell."""
         chosen = {
             "TARGET": "" if target == "host" else target,
             "STARTUP": "" if target == "host" or self.startup == STARTUPS[0] else self.startup,
-            "CC": self.cc or "",
-            "CFLAGS": "" if self.cflags == DEFAULT_CFLAGS else self.cflags,
-            "LDFLAGS": self.ldflags,
+            "CC": _quoted(self.cc or ""),
+            "CFLAGS": "" if self.cflags == DEFAULT_CFLAGS else _quoted(self.cflags),
+            "LDFLAGS": _quoted(self.ldflags),
             "LDSCRIPT": str(Path(self.ldscript).resolve()) if self.ldscript is not None else "",
             "HAL": str(Path(self.hal).resolve()) if self.hal is not None else "",
             "TRACE": "1" if trace else "",
@@ -87,22 +122,68 @@ def build_program(directory: Path, target: str, toolchain: Toolchain, *, trace: 
     """
     model = read_model(directory)
     compiler = toolchain.cc or COMPILERS[target]
-    for tool in ("make", compiler.split()[0]):
+    for tool in ("make", split_words("cc", compiler)[0]):
         require(tool)
     variables = toolchain.variables(target, trace=trace)
     build = _build_directory(target, variables)
     if toolchain.cc is None and target == "host":
         variables["CC"] = compiler  # not what the environment says
-    variables["CFLAGS"] = toolchain.cflags
-    if target != "host":
-        variables["LDFLAGS"] = toolchain.ldflags
-    assignments = [f"{name}={value}" for name, value in {**variables, "BUILD": build}.items()]
-    command: list[str | Path] = ["make", "-s", "-C", directory, f"-j{os.cpu_count() or 1}", *assignments]
+    variables["CFLAGS"] = _quoted(toolchain.cflags)
+    variables["LDFLAGS"] = _quoted(toolchain.ldflags)
+    program = directory.resolve() / build / model.name
     try:
-        run_command(command, BUILD_TIMEOUT, f"{model.name} does not build")
+        if program.parent.is_symlink():
+            raise RunError(f"{model.name} does not build: {program.parent} is a directory, not a link")
+        program.parent.mkdir(exist_ok=True)
+        with alone(program.parent):
+            _make(directory, program, variables)
+    except OSError as error:
+        raise RunError(f"{model.name} does not build: {error}") from error
     except RunError as error:
         raise _clearer(model, target, toolchain, str(error)) from error
-    return directory.resolve() / build / model.name
+    return program
+
+
+def _make(directory: Path, program: Path, variables: Mapping[str, str]) -> None:
+    """Run make, so that the program is one that a run built: anew, unless the record of the last build fits."""
+    assignments = [f"{name}={value}" for name, value in {**variables, "BUILD": program.parent.name}.items()]
+    command: list[str | Path] = [
+        "make",
+        "-s",
+        "-C",
+        directory,
+        "-f",
+        "Makefile",
+        f"-j{os.cpu_count() or 1}",
+        *assignments,
+    ]
+    made_of = built.made_of(directory, variables)
+    known = built.is_recorded(program, made_of)
+    if known:  # make has nothing to do, unless files elsewhere changed, such as those of a HAL
+        run_command(command, BUILD_TIMEOUT, f"{program.name} does not build")
+        known = built.is_recorded(program, made_of)
+    if not known:
+        built.remove_products(program)
+        run_command(command, BUILD_TIMEOUT, f"{program.name} does not build")
+        if not program.is_file():
+            raise RunError(f"{program.name} does not build: make has made no {program}")
+        built.note(program, made_of)
+
+
+def split_words(name: str, options: str) -> list[str]:
+    """The words of a command or of options, as a shell splits them; `InvalidInput` for what is no such text."""
+    try:
+        words = shlex.split(options)
+    except ValueError as error:
+        raise InvalidInput(f"{name} are words as on a command line: {error}: got {options!r}") from error
+    if any(character in options for character in "\0\n"):
+        raise InvalidInput(f"{name} are words on one line: got {options!r}")
+    return words
+
+
+def _quoted(options: str) -> str:
+    """Words, so that they reach a command through make and its shell unchanged."""
+    return " ".join(shlex.quote(word) for word in shlex.split(options)).replace("$", "$$")
 
 
 def require(tool: str) -> None:
@@ -134,8 +215,8 @@ def _clearer(model: ProjectModel, target: str, toolchain: Toolchain, said: str) 
 
 def run_command(command: Sequence[str | Path], timeout: float, what: str) -> None:
     """Run a program to its end; `RunError` with its output if it fails or takes longer than `timeout` seconds."""
-    # The variables of a make that runs this must not reach the project's make.
-    environment = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MFLAGS")}
+    # The variables of a make that runs this, or of a shell, must not reach the project's make.
+    environment = {name: value for name, value in os.environ.items() if name not in _OF_MAKE | _OF_PROJECTS}
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, errors="replace", timeout=timeout, env=environment, check=False

@@ -67,6 +67,14 @@ class TunedRegion:
     exact: bool
 
 
+class SearchInterrupted(KeyboardInterrupt):
+    """The search for a region's plan was interrupted; `found` is the best so far."""
+
+    def __init__(self, found: TunedRegion) -> None:
+        super().__init__(f"{found.name}: interrupted after {found.evaluations} plans")
+        self.found = found
+
+
 # ---------------------------------------------------------------- the same region again
 
 
@@ -158,12 +166,19 @@ def tune_region(
 ) -> TunedRegion:
     """Try up to `budget` plans of a region besides the planner's own, and keep the best of all.
 
-    Raises `PlanError` where the planner has none.
+    Raises `PlanError` where the planner has none, `SearchInterrupted` for a `KeyboardInterrupt` once it has one.
     """
     search = _Search(graph, accelerator, budget, seed, executor, watch)
-    exact = search.all_there_are()
-    if not exact:
-        search.near_the_best()
+    try:
+        exact = search.all_there_are()
+        if not exact:
+            search.near_the_best()
+    except KeyboardInterrupt as error:
+        raise SearchInterrupted(_found(search, graph, exact=False)) from error
+    return _found(search, graph, exact)
+
+
+def _found(search: _Search, graph: Graph, exact: bool) -> TunedRegion:
     score, choices = search.best
     before, tried = search.before.cycles, search.evaluations
     return TunedRegion(graph.name, search.mark, len(graph.layers), choices, before, score.cycles, tried, exact)

@@ -38,10 +38,11 @@ class WorkBuilder:
         self.units: list[Unit] = []
         self.held: dict[Storage, LocalBuffer] = {}
         self.loaded: dict[Storage, int] = {}
-        self.group_of = [number for number, group in enumerate(choices.groups) for _ in range(group.layers)]
-        if len(self.group_of) != len(self.layers) or len(choices.blocks) != len(self.layers):
-            counts = f"{len(self.group_of)} and {len(choices.blocks)}"
+        grouped = sum(group.layers for group in choices.groups)
+        if grouped != len(self.layers) or len(choices.blocks) != len(self.layers):
+            counts = f"{grouped} and {len(choices.blocks)}"
             raise PlanError(f"{mapped.graph.name}: choices are for {len(self.layers)} layers: got {counts}")
+        self.group_of = [number for number, group in enumerate(choices.groups) for _ in range(group.layers)]
         self.in_main = {one for one in self.storages.all if self._needs_main(one)}
         self.homes = {one: home for one in self.storages.all if (home := self._home(one)) is not None}
 

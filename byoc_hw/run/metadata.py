@@ -1,0 +1,182 @@
+"""Reads `metadata.json` of a project: every value in it is checked before it is used."""
+
+from __future__ import annotations
+
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from byoc_hw.emit.c import POINTEES
+from byoc_hw.emit.directory import GENERATOR, LARGEST_METADATA, METADATA, inside, settle
+from byoc_hw.emit.files import METADATA_FORMAT
+from byoc_hw.emit.schedule_rows import ENGINES, NO_LAYER, REASONS
+from byoc_hw.errors import InvalidInput
+from byoc_hw.schema import (
+    anything,
+    boolean,
+    checked,
+    integer,
+    list_of,
+    matching,
+    nullable,
+    one_of,
+    read_json,
+    refuse,
+    row,
+    structure,
+    table_of,
+    text,
+)
+
+_MOST = 2**32
+"""More bytes than the address space of any target has, and more of anything in it."""
+
+_count = integer(high=_MOST)
+_cycle = integer()
+_name = matching(r"[A-Za-z_][A-Za-z0-9_]*", "a C identifier")
+
+
+def _path(value: Any, field: str) -> None:
+    text(value, field)
+    if not inside(value):
+        refuse(field, "a path inside the project", value)
+
+
+def _interface(value: Any, field: str) -> None:
+    structure({"name": text, "dtype": one_of(*POINTEES), "shape": list_of(_count), "bytes": _count})(value, field)
+    expected = prod(value["shape"]) * np.dtype(value["dtype"]).itemsize
+    if value["bytes"] != expected:
+        refuse(f"{field}.bytes", f"{expected}, for its shape and dtype", value["bytes"])
+
+
+_layer = structure({"id": _count, "name": text, "kind": text, "region": nullable(text), "source": list_of(text)})
+_assembly = structure(
+    {"bytes": _count},
+    {
+        "jobs": list_of(matching(r"\d{1,9}( \d{1,9}){5}", "six numbers below 1000000000")),
+        "from": structure({"offset": _count}, {"layer": _count, "input": _count}),
+        "shape": list_of(_count),
+        "axes": list_of(_count),
+    },
+)
+_region = structure(
+    {
+        "name": text,
+        "start": _cycle,
+        "end": _cycle,
+        "work": list_of(row(integer(high=len(ENGINES) - 1), _cycle, _cycle, integer(NO_LAYER, _MOST), _cycle)),
+        "moved": structure(dict.fromkeys(("weights", "inputs", "outputs", "spilled", "reordered"), _cycle)),
+        "waits": list_of(row(integer(high=len(REASONS) - 1), _cycle, _cycle, integer(NO_LAYER, _MOST))),
+        "names": list_of(text),
+        "local": list_of(row(*[_count] * 4, _cycle, _cycle)),
+    }
+)
+_ram = structure(
+    {
+        **dict.fromkeys(("arena", "lower_bound", "gap", "tvm"), _count),
+        "peak": structure({"where": text, "owners": table_of(_count)}),
+        "buffers": list_of(
+            structure(
+                {"name": text, "owner": text, "offset": _count, "bytes": _count, "spans": list_of(row(_count, _count))}
+            )
+        ),
+        "moments": list_of(text),
+    }
+)
+_METADATA = structure(
+    {
+        "model": structure({"name": _name, "inputs": list_of(_interface), "outputs": list_of(_interface)}),
+        "accelerator": structure({"name": text, "label": text, "simulated": boolean}),
+        "memory": structure({"ram": _ram, "flash": table_of(_count)}),
+        "layers": list_of(_layer),
+        "schedule": structure({"activations": _count, "weights": _count, "regions": list_of(_region)}),
+        "trace": table_of(_assembly, matching(r"0|[1-9]\d{0,8}", "the number of a layer")),
+        "report": anything,  # read by `read_report` alone
+        "files": list_of(_path),
+        "sha256": table_of(matching(r"[0-9a-f]{64}", "64 hexadecimal digits"), _path),
+    }
+)
+_broken = structure({"rule": text, "found": text})
+_rejection = structure({"composite": text, "broken": list_of(_broken), "near_miss": text})
+_REPORT = structure(
+    {
+        "mod_name": text,
+        "accelerator": nullable(text),
+        "numerics": nullable(text),
+        "tuning": text,
+        "outcomes": list_of(
+            structure(
+                {
+                    "name": text,
+                    "placement": one_of("accelerator", "host", "split", "folded"),
+                    **dict.fromkeys(("relay", "composites", "regions", "uncovered"), list_of(text)),
+                    "rejections": list_of(_rejection),
+                }
+            )
+        ),
+    }
+)
+
+
+def read_metadata(directory: Path) -> dict[str, Any]:
+    """A project's metadata, but for its report not read further. An interrupted build is ended first.
+
+    `InvalidInput` if the directory holds no project of byoc_hw, or names the field, the rule and the value.
+    """
+    settle(directory)
+    path = directory / METADATA
+    try:
+        metadata = read_json(path, LARGEST_METADATA)
+    except InvalidInput as error:
+        raise InvalidInput(f"a project directory holds {METADATA}: {error}") from error
+    if not isinstance(metadata, dict) or metadata.get("generator") != GENERATOR:
+        raise InvalidInput(f"{METADATA} names {GENERATOR} as its generator: {directory} is another project")
+    if metadata.get("format") != METADATA_FORMAT:
+        raise InvalidInput(f"format of {METADATA} is {METADATA_FORMAT}: got {metadata.get('format')} in {directory}")
+    checked(path, metadata, _METADATA)
+    checked(path, metadata, _check_references)
+    return metadata
+
+
+def read_report(directory: Path, metadata: dict[str, Any]) -> dict[str, Any]:
+    """The offload report in a project's metadata, for `Report.from_plain`."""
+    report: dict[str, Any] = checked(directory / METADATA, metadata["report"], _REPORT, "report")
+    return report
+
+
+def _check_references(metadata: Any, _: str) -> None:
+    """Check that numbers of layers, inputs and names lead somewhere."""
+    layers, inputs = len(metadata["layers"]), len(metadata["model"]["inputs"])
+    for index, layer in enumerate(metadata["layers"]):
+        integer(index, index)(layer["id"], f"layers[{index}].id")
+    for number, entry in metadata["trace"].items():
+        field = f"trace.{number}"
+        integer(high=layers - 1)(int(number), field)
+        if "jobs" in entry:
+            continue
+        origin = entry.get("from")
+        if origin is None or len(origin.keys() & {"layer", "input"}) != 1:
+            refuse(field, "made of jobs, or from a layer or an input", entry)
+        for name, count in (("layer", int(number)), ("input", inputs)):
+            if name in origin:
+                integer(high=count - 1)(origin[name], f"{field}.from.{name}")
+        _check_moved(entry, field)
+    for index, region in enumerate(metadata["schedule"]["regions"]):
+        field = f"schedule.regions[{index}]"
+        for number, one in [
+            *((work[3], "work") for work in region["work"]),
+            *((w[3], "waits") for w in region["waits"]),
+        ]:
+            integer(NO_LAYER, layers - 1)(number, f"the layer in {field}.{one}")
+        for held in region["local"]:
+            integer(high=len(region["names"]) - 1)(held[0], f"the name in {field}.local")
+
+
+def _check_moved(entry: dict[str, Any], field: str) -> None:
+    """Check that the shape of what a layer moves has its bytes, and that its axes are a permutation."""
+    shape, axes = entry.get("shape", [entry["bytes"]]), entry.get("axes", [0])
+    integer(entry["bytes"], entry["bytes"])(prod(shape), f"the size of {field}.shape")
+    if sorted(axes) != list(range(len(shape))):
+        refuse(f"{field}.axes", f"a permutation of {len(shape)} axes", axes)
