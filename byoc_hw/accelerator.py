@@ -278,7 +278,7 @@ class Accelerator:
 
     def check_numerics(self, numerics: str) -> None:
         """Raise `InvalidInput` for numerics that do not exist, or whose rounding the hardware lacks."""
-        if numerics not in ROUNDINGS:
+        if not isinstance(numerics, str) or numerics not in ROUNDINGS:
             raise InvalidInput(f"numerics is one of {', '.join(ROUNDINGS)}: got {numerics!r}")
         if ROUNDINGS[numerics] not in self.roundings:
             raise InvalidInput(

@@ -107,6 +107,8 @@ class Program:
 
 def check_mod_name(mod_name: str) -> None:
     """Raise `InvalidInput` unless `mod_name` can be the prefix of the C names of a project."""
+    if not isinstance(mod_name, str):
+        raise InvalidInput(f"mod_name is a string: got {mod_name!r}")
     if not mod_name:
         raise InvalidInput("mod_name has at least one character: got ''")
     for character in mod_name:

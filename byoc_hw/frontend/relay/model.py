@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import tvm
-from tvm import relay
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import InvalidInput
 from byoc_hw.frontend.relay.accelerators import by_digest
+from byoc_hw.frontend.relay.checks import check_module, check_values
 from byoc_hw.frontend.relay.codegen import lowered
 from byoc_hw.frontend.relay.host import compile_module
-from byoc_hw.frontend.relay.partition import check_module, folding, prepare
+from byoc_hw.frontend.relay.partition import folding, prepare
 from byoc_hw.frontend.relay.record import Record, record_of, regions
 from byoc_hw.frontend.relay.serial import serial
 from byoc_hw.frontend.relay.sources import calls_in_order, operator_name, source_operators
@@ -33,8 +33,8 @@ class RelayModel:
         check_module(mod)
         record = record_of(mod)
         self.mod_name = _mod_name(mod, record, mod_name)
-        _check_inputs(mod)
-        mod = prepare(mod, params)
+        mod = prepare(mod, params, again=record is not None)
+        check_values(mod["main"])
         self.versions = {"tvm": str(tvm.__version__)}
         self.accelerator: Accelerator | None = None
         self.numerics: str | None = None
@@ -71,13 +71,3 @@ def _mod_name(mod: tvm.IRModule, record: Record | None, mod_name: str | None) ->
     if mod_name not in (None, record.mod_name):
         raise InvalidInput(f"the module was partitioned with mod_name {record.mod_name!r}: got {mod_name!r}")
     return record.mod_name
-
-
-def _check_inputs(mod: tvm.IRModule) -> None:
-    for parameter in relay.transform.InferType()(mod)["main"].params:
-        shape = getattr(parameter.checked_type, "shape", None)
-        if shape is None:
-            raise InvalidInput(f"input {parameter.name_hint} is a tensor: got {parameter.checked_type}")
-        if any(not isinstance(extent, tvm.tir.IntImm) for extent in shape):
-            shown = ", ".join("?" if isinstance(extent, tvm.tir.Any) else str(extent) for extent in shape)
-            raise InvalidInput(f"input {parameter.name_hint} has a static shape: got ({shown})")
