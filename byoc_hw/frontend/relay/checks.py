@@ -53,10 +53,9 @@ def checked(mod: tvm.IRModule) -> tvm.IRModule:
     _check_dataflow(main, {variable.name_hint for variable in called})
     functions = {mod.get_global_var("main"): main, **called}
     mod = tvm.IRModule(functions, mod.type_definitions, attrs=mod.attrs)
-    mod = NameSources()(mod)
     try:
         with tvm_errors():
-            mod = relay.transform.InferType()(mod)
+            mod = tvm.transform.Sequential([NameSources(), relay.transform.InferType()])(mod)
     except TvmFailed as error:
         operator = error.operator or _first_ill_typed(mod["main"])
         where = f"{operator}: " if operator else ""
@@ -171,8 +170,8 @@ def check_values(main: relay.Function) -> None:
             raise InvalidInput(f"{what} is a tensor: got {parameter.checked_type}")
         _check_tensor(what, parameter.checked_type)
     for call in calls_in_order(main.body):
-        for one in _tensors(call.checked_type, _described(call)):
-            _check_tensor(f"{_described(call)}: its result", one)
+        for one in _tensors(call.checked_type, described(call)):
+            _check_tensor(f"{described(call)}: its result", one)
     for number, one in enumerate(_tensors(main.body.checked_type, "the output")):
         _check_tensor(f"output {number}", one)
 
@@ -205,7 +204,8 @@ def _shape(of: relay.TensorType) -> str:
     return f"({', '.join(extents)}{',' if len(extents) == 1 else ''})"
 
 
-def _described(call: relay.Call) -> str:
+def described(call: relay.Call) -> str:
+    """A call in messages: its operator, and the names that the model has for it."""
     names = source_names(call.span)
     return f"{operator_name(call)} ({', '.join(names)})" if names else operator_name(call)
 
@@ -221,7 +221,7 @@ def _first_ill_typed(main: relay.Function) -> str:
         try:
             types[node] = _type_of(node, types)
         except TvmFailed:
-            culprits.append(_described(node))
+            culprits.append(described(node))
 
     relay.analysis.post_order_visit(main.body, visit)
     return "".join(culprits)
@@ -284,12 +284,12 @@ def _check_division(mod: tvm.IRModule, call: relay.Call, known: Mapping[relay.Ex
     if divisor is None:
         return
     if (divisor == 0).any():
-        raise InvalidInput(f"{_described(call)}: a constant divisor of integers is not 0: got 0")
+        raise InvalidInput(f"{described(call)}: a constant divisor of integers is not 0: got 0")
     dtype = str(call.checked_type.dtype)
     if dividend is not None and dtype in _TRAPPING:
         least = np.iinfo(dtype).min
         if ((dividend == least) & (divisor == -1)).any():
-            raise InvalidInput(f"{_described(call)}: the quotient of constants is an {dtype}: got {least} / -1")
+            raise InvalidInput(f"{described(call)}: the quotient of constants is an {dtype}: got {least} / -1")
 
 
 def _folded(mod: tvm.IRModule, expr: relay.Expr) -> Array | None:
