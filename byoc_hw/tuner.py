@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from byoc_hw.accelerator import REFERENCE, Accelerator
+from byoc_hw.arguments import check_flag, check_type, check_whole, shown
 from byoc_hw.compiler import front_end, partition_for_hwlib
 from byoc_hw.errors import InvalidInput
 from byoc_hw.plan.tune.rounds import TunedRegion, Watch, fingerprint, tune_region
@@ -67,8 +68,14 @@ def tune(
     Raises `InvalidInput` for an accelerator other than the one that `mod` was partitioned for, one
     with a vendor library, a model without regions, or a budget below 1.
     """
-    if budget < 1:
-        raise InvalidInput(f"budget is at least 1: got {budget}")
+    check_whole("budget", budget, 1)
+    check_whole("seed", seed)
+    if accelerator is not None:
+        check_type("accelerator", accelerator, Accelerator, "an Accelerator")
+    if executor is not None and not callable(getattr(executor, "submit", None)):
+        raise InvalidInput(f"executor has the interface of concurrent.futures.Executor: got {shown(executor)}")
+    if not callable(progress):
+        check_flag("progress", progress)
     if front_end().partitioned(mod) is None:
         mod, params = partition_for_hwlib(mod, params, accelerator=accelerator or REFERENCE), None
     model = front_end().open_model(mod, params, None)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from byoc_hw.arguments import check_type
 from byoc_hw.emit.files import GENERATOR, METADATA, METADATA_FORMAT
 from byoc_hw.errors import InvalidInput, RunError
 from byoc_hw.run.result import Cycles, EndToEnd, HostInstructions, LayerCount, LayerCycles, Result
@@ -84,6 +85,7 @@ def check_inputs(expected: Sequence[Interface], inputs: Inputs) -> list[Array]:
     for interface in expected:
         if interface.name not in named:
             raise InvalidInput(f"input {interface.name} is given: got {', '.join(named) or 'nothing'}")
+        check_type(f"input {interface.name}", named[interface.name], np.ndarray | np.generic, "an array")
         array = np.asarray(named[interface.name])
         if array.dtype != np.dtype(interface.dtype):
             raise InvalidInput(f"input {interface.name}: dtype is {interface.dtype}: got {array.dtype}")
@@ -96,6 +98,7 @@ def check_inputs(expected: Sequence[Interface], inputs: Inputs) -> list[Array]:
 def _by_name(expected: Sequence[Interface], inputs: Inputs) -> Mapping[str, Array]:
     if isinstance(inputs, Mapping):
         return inputs
+    check_type("inputs", inputs, np.ndarray | Sequence, "an array, a list of arrays or a mapping of names to arrays")
     given = [inputs] if isinstance(inputs, np.ndarray) else list(inputs)
     if len(given) != len(expected):
         raise InvalidInput(f"the model takes {len(expected)} inputs: got {len(given)}")

@@ -134,9 +134,7 @@ def _check_dataflow(main: relay.Function, called: set[str]) -> None:
         if node not in depth:
             depth[node] = 1 + max((depth[operand] for operand in _operands(node, called)), default=0)
     if depth[main.body] > LONGEST_CHAIN:
-        raise Unsupported(
-            f"at most {LONGEST_CHAIN} operators depend on one another in a chain: got {depth[main.body]}"
-        )
+        raise Unsupported(f"at most {LONGEST_CHAIN} operators depend on one another in a chain: got {depth[main.body]}")
 
 
 def _operands(node: relay.Expr, called: set[str]) -> list[relay.Expr]:
