@@ -313,8 +313,7 @@ class Accelerator:
         for what in ("local_alignment", "dma_alignment"):
             alignment = getattr(self, what)
             if alignment & (alignment - 1):
-                least = f" of at least {_LEAST[what]}" if _LEAST[what] > 1 else ""
-                raise InvalidInput(f"{prefix} {what} is a power of two{least}: got {alignment}")
+                raise InvalidInput(f"{prefix} {what} is a power of two: got {alignment}")
         check_type(f"{prefix} roundings", self.roundings, tuple, "a tuple of strings")
         for rounding in self.roundings:
             check_type(f"{prefix} each of roundings", rounding, str, "a string")
@@ -355,7 +354,7 @@ class Accelerator:
 
     def broken_rules(self, layer: Layer) -> Iterator[tuple[Rule, Check]]:
         """Each limit of the hardware that the layer breaks, with the value found."""
-        limits = self.limits.get(layer.kind)
+        limits = self.limits.get(layer.kind, _ALWAYS.get(layer.kind))
         if limits is None:
             kinds = ", ".join(self.limits)
             yield Rule(f"layer kind is one of {kinds}", _unknown_kind), _unknown_kind(layer)
@@ -364,6 +363,10 @@ class Accelerator:
             check = rule.check(layer)
             if not check.allowed:
                 yield rule, check
+
+
+_ALWAYS = {"reshape": Limits(batches=None)}
+"""The layer kinds that need no hardware: a reshape is its input's bytes, with or without limits of its own."""
 
 
 def _size(nbytes: int) -> str:

@@ -121,6 +121,8 @@ def validate(
     check_type("inputs", inputs, np.ndarray | Mapping | Sequence, "the inputs of one inference, or a list of those")
     check_type("toolchain", toolchain, Toolchain, "a Toolchain")
     inferences = [inputs] if isinstance(inputs, np.ndarray | Mapping) else list(inputs)
+    if not inferences:
+        raise InvalidInput("inputs are of at least one inference: got none")
     answers = _reference(reference)
     results = project.run_batch(inferences, on, trace=toolchain.hal is None, timeout=timeout, toolchain=toolchain)
     found: dict[str, Difference] = {}
