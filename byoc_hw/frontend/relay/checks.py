@@ -26,7 +26,7 @@ HOST_TYPES = (
 LARGEST_TENSOR = 2**31 - 1
 """In bytes: TVM's C indexes with 32 bits."""
 
-LONGEST_CHAIN = 5000
+LONGEST_CHAIN = 8000
 """The operators that may depend on one another in a chain: TVM's passes recurse for each of them, on the C++ stack."""
 
 _DIVISIONS = ("divide", "floor_divide", "trunc_divide", "mod", "floor_mod", "trunc_mod")
