@@ -6,14 +6,16 @@ generated configuration of the simulator read them. Another chip is another `Acc
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import lcm
 from pathlib import Path
 from typing import Any
 
+from byoc_hw.arguments import check_flag, check_type, check_whole, shown
 from byoc_hw.errors import InvalidInput
-from byoc_hw.graph import Layer
+from byoc_hw.graph import LAYER_KINDS, Layer
 from byoc_hw.tensor import Array, Rounding
 
 KIB = 1024
@@ -57,6 +59,23 @@ class Limits:
     accumulator_bits: int | None = None
     channel_multipliers: tuple[int, ...] | None = None
 
+    def check(self, prefix: str) -> None:
+        """Raise `InvalidInput` for a limit that is none: of the wrong type, empty or below 1."""
+        if self.max_kernel is not None:
+            _check_numbers(f"{prefix} max_kernel", self.max_kernel, most=255)
+            if len(self.max_kernel) != 2:
+                raise InvalidInput(f"{prefix} max_kernel is rows and columns: got {self.max_kernel}")
+        for what in ("strides", "dilations", "batches", "weight_bits", "channel_multipliers"):
+            if getattr(self, what) is not None:
+                _check_numbers(f"{prefix} {what}", getattr(self, what), most=255 if what == "strides" else None)
+        check_type(f"{prefix} activation_types", self.activation_types, tuple, "a tuple of strings")
+        if not self.activation_types:
+            raise InvalidInput(f"{prefix} activation_types has at least one type: got ()")
+        for dtype in self.activation_types:
+            check_type(f"{prefix} each of activation_types", dtype, str, "a string")
+        if self.accumulator_bits is not None:
+            check_whole(f"{prefix} accumulator_bits", self.accumulator_bits, 1, 64)
+
     def rules(self) -> Iterator[Rule]:
         """The limits as rules for layers of the kind, in the order in which they are reported."""
         if self.batches is not None:
@@ -76,6 +95,13 @@ class Limits:
             yield _one_of("channel multiplier", self.channel_multipliers, _channel_multiplier)
         if self.accumulator_bits is not None:
             yield _sums_fit(self.accumulator_bits)
+
+
+def _check_numbers(what: str, values: object, most: int | None = None) -> None:
+    if not isinstance(values, tuple) or not values:
+        raise InvalidInput(f"{what} is a tuple of at least one number: got {shown(values)}")
+    for value in values:
+        check_whole(f"each of {what}", value, 1, most)
 
 
 def _activation_types(layer: Layer) -> tuple[str, ...]:
@@ -167,6 +193,15 @@ class Library:
     sources: tuple[Path, ...]
     calls: Mapping[str, LibraryCall]
 
+    def __post_init__(self) -> None:
+        check_type("library: header", self.header, Path, "a Path")
+        check_type("library: sources", self.sources, tuple, "a tuple of Paths")
+        for source in self.sources:
+            check_type("library: each of sources", source, Path, "a Path")
+        check_type("library: calls", self.calls, Mapping, "a mapping of layer kinds to LibraryCalls")
+        for kind, call in self.calls.items():
+            check_type(f"library: call of {kind}", call, LibraryCall, "a LibraryCall")
+
 
 # ---------------------------------------------------------------- tuning
 
@@ -193,14 +228,42 @@ class TuningSpace:
     tile: bool = True
 
     def __post_init__(self) -> None:
-        if self.longest_group < 1:
-            raise InvalidInput(f"tuning space: longest_group is at least 1: got {self.longest_group}")
+        check_whole("tuning space: longest_group", self.longest_group, 1)
         for what, values in (("stripes", self.stripes), ("weight_shares", self.weight_shares)):
-            if 1 not in values or min(values) < 1:
+            numbers = isinstance(values, tuple) and all(type(value) is int and value >= 1 for value in values)
+            if not numbers or 1 not in values:
                 raise InvalidInput(f"tuning space: {what} are numbers of at least 1, and 1 is one: got {values}")
+        for what in ("swap", "hold", "overlap", "resident", "tile"):
+            check_flag(f"tuning space: {what}", getattr(self, what))
 
 
 # ---------------------------------------------------------------- the accelerator
+
+RESERVED_NAMES = ("default", "ccompiler")
+"""Compiler names with a meaning of their own in TVM: the host itself, and TVM's example of a code generator."""
+
+_LONGEST_NAME = 64
+
+_MOST = 2**31 - 1
+"""Of any number: generated C has it in 32 bits."""
+
+_LEAST = {
+    **dict.fromkeys(("array_rows", "array_columns", "depthwise_rows", "elementwise_width", "dma_width", "queue"), 1),
+    **dict.fromkeys(("activation_memory", "weight_memory", "dma_alignment"), 1),
+    **dict.fromkeys(("job_overhead", "dma_setup", "ram", "flash"), 0),
+    "local_alignment": 4,
+}
+"""The least value of each number of an accelerator."""
+
+
+def check_compiler_name(name: object) -> None:
+    """Raise `InvalidInput` unless a name can be an accelerator's: a C identifier that TVM does not use itself."""
+    check_type("accelerator name", name, str, "a string")
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", str(name)) or len(str(name)) > _LONGEST_NAME:
+        rule = f"accelerator name is a C identifier of at most {_LONGEST_NAME} characters"
+        raise InvalidInput(f"{rule}: got {shown(name)}")
+    if name in RESERVED_NAMES:
+        raise InvalidInput(f"accelerator name is none that TVM reserves, {', '.join(RESERVED_NAMES)}: got {name!r}")
 
 
 @dataclass(frozen=True)
@@ -240,28 +303,31 @@ class Accelerator:
     tuning: TuningSpace = field(default_factory=TuningSpace)
 
     def __post_init__(self) -> None:
-        if not self.name.isidentifier():
-            raise InvalidInput(f"accelerator name is a C identifier: got {self.name!r}")
-        for what in (
-            "array_rows",
-            "array_columns",
-            "depthwise_rows",
-            "elementwise_width",
-            "dma_alignment",
-            "dma_width",
-            "queue",
-        ):
-            if getattr(self, what) < 1:
-                raise InvalidInput(f"accelerator {self.name}: {what} is at least 1: got {getattr(self, what)}")
-        if self.local_alignment < 4 or self.local_alignment & (self.local_alignment - 1):
-            raise InvalidInput(
-                f"accelerator {self.name}: local_alignment is a power of two of at least 4: got {self.local_alignment}"
-            )
+        check_compiler_name(self.name)
+        prefix = f"accelerator {self.name}:"
+        check_type(f"{prefix} label", self.label, str, "a string")
+        if not self.label or not self.label.isprintable():
+            raise InvalidInput(f"{prefix} label has at least one character, and can be printed: got {self.label!r}")
+        for what, least in _LEAST.items():
+            check_whole(f"{prefix} {what}", getattr(self, what), least, _MOST)
+        for what in ("local_alignment", "dma_alignment"):
+            alignment = getattr(self, what)
+            if alignment & (alignment - 1):
+                raise InvalidInput(f"{prefix} {what} is a power of two: got {alignment}")
+        check_type(f"{prefix} roundings", self.roundings, tuple, "a tuple of strings")
+        for rounding in self.roundings:
+            check_type(f"{prefix} each of roundings", rounding, str, "a string")
+        check_type(f"{prefix} tuning", self.tuning, TuningSpace, "a TuningSpace")
+        check_type(f"{prefix} library", self.library, Library | None, "a Library or None")
+        check_type(f"{prefix} limits", self.limits, Mapping, "a mapping of layer kinds to Limits")
+        for kind, limits in self.limits.items():
+            if kind not in LAYER_KINDS:
+                raise InvalidInput(f"{prefix} limits are of layer kinds, {', '.join(LAYER_KINDS)}: got {shown(kind)}")
+            check_type(f"{prefix} limits of {kind}", limits, Limits, "a Limits")
+            limits.check(f"{prefix} limits of {kind}:")
         if self.library is not None:
             for kind in self.limits.keys() - {"reshape", "transpose"} - self.library.calls.keys():
-                raise InvalidInput(
-                    f"accelerator {self.name}: its library has a call for each layer kind: none for {kind}"
-                )
+                raise InvalidInput(f"{prefix} its library has a call for each layer kind: none for {kind}")
 
     def __repr__(self) -> str:
         if self.library is not None:
@@ -278,7 +344,7 @@ class Accelerator:
 
     def check_numerics(self, numerics: str) -> None:
         """Raise `InvalidInput` for numerics that do not exist, or whose rounding the hardware lacks."""
-        if numerics not in ROUNDINGS:
+        if not isinstance(numerics, str) or numerics not in ROUNDINGS:
             raise InvalidInput(f"numerics is one of {', '.join(ROUNDINGS)}: got {numerics!r}")
         if ROUNDINGS[numerics] not in self.roundings:
             raise InvalidInput(
@@ -288,7 +354,7 @@ class Accelerator:
 
     def broken_rules(self, layer: Layer) -> Iterator[tuple[Rule, Check]]:
         """Each limit of the hardware that the layer breaks, with the value found."""
-        limits = self.limits.get(layer.kind)
+        limits = self.limits.get(layer.kind, _ALWAYS.get(layer.kind))
         if limits is None:
             kinds = ", ".join(self.limits)
             yield Rule(f"layer kind is one of {kinds}", _unknown_kind), _unknown_kind(layer)
@@ -297,6 +363,10 @@ class Accelerator:
             check = rule.check(layer)
             if not check.allowed:
                 yield rule, check
+
+
+_ALWAYS = {"reshape": Limits(batches=None)}
+"""The layer kinds that need no hardware: a reshape is its input's bytes, with or without limits of its own."""
 
 
 def _size(nbytes: int) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from byoc_hw.accelerator import REFERENCE, Accelerator
+from byoc_hw.arguments import check_flag, check_type
 from byoc_hw.emit.files import Parts, project_files, write_project
 from byoc_hw.emit.region import region_source
 from byoc_hw.errors import InvalidInput, PlanError
@@ -60,6 +61,7 @@ def load_tflite(path: str | Path) -> tuple[tvm.IRModule, dict[str, tvm.nd.NDArra
     Raises `InvalidInput` for a file that cannot be read, is no TFLite model, or holds an operator that
     TVM's importer does not support.
     """
+    check_type("path", path, str | Path, "a path")
     return front_end().load_tflite(path)
 
 
@@ -160,6 +162,11 @@ def build(
     of the regions, an output_dir with other files or with edited ones that would be lost ...), `Unsupported`
     for a region that cannot be lowered, `PlanError` where the RAM or flash of the accelerator is exceeded.
     """
+    if output_dir is not None:
+        check_type("output_dir", output_dir, str | Path, "a path")
+    check_flag("io_in_arena", io_in_arena)
+    if tuning is not None:
+        check_type("tuning", tuning, Tuning | str | Path, "a Tuning, or the path of its file")
     model = front_end().open_model(mod, params, mod_name)
     chosen = _tuning(tuning, model)
     graphs = model.graphs()  # lower the regions

@@ -6,9 +6,11 @@ with a `match` that ends in `assert_never`, mypy reports each place that lacks a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
+from itertools import chain
 from math import prod
 from typing import ClassVar, Literal, get_args
 
@@ -48,8 +50,20 @@ class BaseLayer:
         return 0
 
     def problems(self) -> Iterator[Problem]:
-        """Each consistency rule that the layer breaks."""
+        """Each consistency rule that the layer breaks. Without `unsound` numbers only."""
         yield from ()
+
+    def unsound(self) -> Iterator[Problem]:
+        """Each dimension and scale that is no such number, by operand: no other rule can be checked before these."""
+        for entry in fields(self):
+            operand = getattr(self, entry.name)
+            if isinstance(operand, Tensor) and any(extent < 1 for extent in operand.shape):
+                yield f"dimensions of {entry.name} are at least 1", str(operand.shape)
+            quantization = operand.quantization if isinstance(operand, Tensor) else operand
+            if isinstance(quantization, Quantization):
+                wrong = [scale for scale in quantization.scale if not (math.isfinite(scale) and scale > 0)]
+                if wrong:
+                    yield f"scale of {entry.name} is finite and above 0", f"{wrong[0]:g}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -434,7 +448,7 @@ class Graph:
             if id(layer.ofm) in known:
                 raise GraphError(f"{self.name}: {layer.name}: writes {layer.ofm.name}, which is already written")
             known.add(id(layer.ofm))
-            for rule, found in layer.problems():
+            for rule, found in chain(layer.unsound(), layer.problems()):
                 raise GraphError(f"{self.name}: {layer.name}: {rule}: got {found}")
         for tensor in self.outputs:
             if id(tensor) not in known:

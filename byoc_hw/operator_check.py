@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from byoc_hw.accelerator import REFERENCE, Accelerator
+from byoc_hw.arguments import check_number, check_type, check_whole
 from byoc_hw.compiler import build, explain, front_end, partition_for_hwlib
 from byoc_hw.errors import Unsupported
 from byoc_hw.project import Project
@@ -78,6 +79,11 @@ def check_operator(
     Raises `Unsupported`, with the reasons, where nothing is offloaded, and what partitioning, building
     and running raise.
     """
+    check_whole("count", count, 1)
+    if tolerance is not None:
+        check_number("tolerance", tolerance, positive=False)
+    if inputs is not None:
+        check_type("inputs", inputs, Sequence, "a list of inferences")
     mod = front_end().operator_module(operator)
     partitioned = partition_for_hwlib(mod, params, accelerator=accelerator, numerics=numerics)
     report = explain(partitioned)

@@ -132,6 +132,9 @@ def unregister_pattern(name: str) -> None:
 
 def broken_rules(pattern: Pattern, layer: Layer, accelerator: Accelerator) -> tuple[BrokenRule, ...]:
     """Every limit of the hardware and of the pattern that the layer breaks, with the value found."""
+    unsound = tuple(BrokenRule(*problem) for problem in layer.unsound())
+    if unsound:
+        return unsound
     checks = [*accelerator.broken_rules(layer), *((rule, rule.check(layer)) for rule in pattern.limits)]
     broken = [BrokenRule(rule.text, str(check.found)) for rule, check in checks if not check.allowed]
     return tuple(broken) or tuple(BrokenRule(*problem) for problem in layer.problems())

@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from byoc_hw.arguments import check_flag, check_number, check_type
 from byoc_hw.emit.directory import changed_files
 from byoc_hw.errors import InvalidInput
 from byoc_hw.report import schedule
@@ -77,6 +78,7 @@ class Project:
     """
 
     def __init__(self, directory: str | Path, *, temporary: bool = False) -> None:
+        check_type("directory", directory, str | Path, "a path")
         self.directory = Path(directory)
         if temporary:  # the directory goes when the project does
             weakref.finalize(self, shutil.rmtree, self.directory, ignore_errors=True)
@@ -179,17 +181,22 @@ class Project:
         toolchain: Toolchain = Toolchain(),
     ) -> Path:
         """Build the program without running it; the path of the program. Arguments and errors are those of `run`."""
-        self._check_runner(on)
+        self._check_run(on, toolchain, trace)
         return build_program(self.directory, on, toolchain, trace=trace)
 
     def _run(
         self, inferences: Sequence[Inputs], on: str, toolchain: Toolchain, trace: bool, timeout: float
     ) -> list[Result]:
-        self._check_runner(on)
+        self._check_run(on, toolchain, trace)
+        check_number("timeout", timeout, positive=True)
+        check_type("inferences", inferences, Sequence, "a list, each as the inputs of one run")
         changed = self.changed
         results = _RUN[on](self.directory, inferences, toolchain, trace=trace, timeout=timeout)
         return [replace(result, changed=changed) for result in results]
 
-    def _check_runner(self, on: str) -> None:
-        if on not in RUNNERS:
+
+    def _check_run(self, on: str, toolchain: Toolchain, trace: bool) -> None:
+        if not isinstance(on, str) or on not in RUNNERS:
             raise InvalidInput(f"on is one of {', '.join(RUNNERS)}: got {on!r}")
+        check_type("toolchain", toolchain, Toolchain, "a Toolchain")
+        check_flag("trace", trace)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from byoc_hw.accelerator import REFERENCE, Accelerator
+from byoc_hw.arguments import check_flag, check_type, check_whole, shown
 from byoc_hw.compiler import front_end, partition_for_hwlib
 from byoc_hw.errors import InvalidInput
 from byoc_hw.plan.tune.rounds import SearchInterrupted, TunedRegion, Watch, fingerprint, tune_region
@@ -76,8 +77,14 @@ def tune(
     with a vendor library, a model without regions, or a budget below 1; and `TuningInterrupted`, a
     `KeyboardInterrupt` with what was found, if it is interrupted after its first plan.
     """
-    if budget < 1:
-        raise InvalidInput(f"budget is at least 1: got {budget}")
+    check_whole("budget", budget, 1)
+    check_whole("seed", seed)
+    if accelerator is not None:
+        check_type("accelerator", accelerator, Accelerator, "an Accelerator")
+    if executor is not None and not callable(getattr(executor, "submit", None)):
+        raise InvalidInput(f"executor has the interface of concurrent.futures.Executor: got {shown(executor)}")
+    if not callable(progress):
+        check_flag("progress", progress)
     if front_end().partitioned(mod) is None:
         mod, params = partition_for_hwlib(mod, params, accelerator=accelerator or REFERENCE), None
     model = front_end().open_model(mod, params, None)

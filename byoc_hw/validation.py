@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from byoc_hw.arguments import check_number, check_type
 from byoc_hw.compiler import front_end
 from byoc_hw.errors import InvalidInput, ToolchainMissing
 from byoc_hw.frontend.seam import LayerReference
@@ -115,7 +116,13 @@ def validate(
 
     Raises `InvalidInput` for a reference of another model, and what `Project.run_batch` raises.
     """
+    check_type("project", project, Project, "a Project")
+    check_number("tolerance", tolerance, positive=False)
+    check_type("inputs", inputs, np.ndarray | Mapping | Sequence, "the inputs of one inference, or a list of those")
+    check_type("toolchain", toolchain, Toolchain, "a Toolchain")
     inferences = [inputs] if isinstance(inputs, np.ndarray | Mapping) else list(inputs)
+    if not inferences:
+        raise InvalidInput("inputs are of at least one inference: got none")
     answers = _reference(reference)
     results = project.run_batch(inferences, on, trace=True, timeout=timeout, toolchain=toolchain)
     found: dict[str, Difference] = {}

@@ -10,6 +10,7 @@ from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.library import library_plan
 from byoc_hw.plan.planned import PlannedRegion
 from byoc_hw.plan.search.planner import best_layout, layer_by_layer
+from byoc_hw.plan.search.single_layer import MOST_STEPS
 from byoc_hw.plan.stages import Layout, lay_out, written
 from byoc_hw.plan.steps import RegionPlan
 
@@ -54,7 +55,10 @@ def why_no_plan(layer: Layer, accelerator: Accelerator) -> str | None:
     inputs = dict.fromkeys(tensor for tensor in layer.inputs if tensor.data is None)
     alone = Graph(layer.name, tuple(inputs), (layer.ofm,), (layer,))
     try:
-        layer_by_layer(alone, accelerator) if accelerator.library is None else library_plan(alone, accelerator)
+        if accelerator.library is None:
+            layer_by_layer(alone, accelerator, most=MOST_STEPS)
+        else:
+            library_plan(alone, accelerator)
     except PlanError as error:
         return str(error)
     return None

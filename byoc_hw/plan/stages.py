@@ -69,7 +69,7 @@ def lay_out(mapped: MappedGraph, choices: Choices, *, exact: bool = False, most:
     """
     work, flash = region_work(mapped, choices)  # in a valid order, not yet a good one
     if most is not None and len(work.ops) > most:
-        raise PlanError(f"at most {most} copies and jobs are wanted: got {len(work.ops)}")
+        raise PlanError(f"{mapped.graph.name}: at most {most} jobs and copies are wanted: got {len(work.ops)}")
     places = place_local(work.ops, mapped.accelerator, exact=exact)  # by lifetime in that order
     return Layout(mapped, choices, work, flash, places, order(work.ops, places))  # copies as early as places allow
 

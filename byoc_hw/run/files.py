@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from byoc_hw.arguments import check_type
 from byoc_hw.errors import InvalidInput, RunError
 from byoc_hw.run.metadata import read_metadata
 from byoc_hw.run.result import Cycles, EndToEnd, HostInstructions, LayerCount, LayerCycles, Result
@@ -72,7 +73,8 @@ def check_inputs(expected: Sequence[Interface], inputs: Inputs) -> list[Array]:
     for interface in expected:
         if interface.name not in named:
             raise InvalidInput(f"input {interface.name} is given: got {', '.join(named) or 'nothing'}")
-        array = _array(interface, named[interface.name])
+        check_type(f"input {interface.name}", named[interface.name], np.ndarray | np.generic, "an array")
+        array = np.asarray(named[interface.name])
         if array.dtype != np.dtype(interface.dtype):
             raise InvalidInput(f"input {interface.name}: dtype is {interface.dtype}: got {array.dtype}")
         if array.shape != interface.shape:
@@ -81,18 +83,10 @@ def check_inputs(expected: Sequence[Interface], inputs: Inputs) -> list[Array]:
     return arrays
 
 
-def _array(interface: Interface, value: object) -> Array:
-    try:
-        return np.asarray(value)
-    except ValueError as error:  # nested lists of several lengths
-        raise InvalidInput(f"input {interface.name} is an array: {error}") from error
-
-
 def _by_name(expected: Sequence[Interface], inputs: Inputs) -> Mapping[str, Array]:
     if isinstance(inputs, Mapping):
         return inputs
-    if not isinstance(inputs, np.ndarray | Sequence):
-        raise InvalidInput(f"inputs are an array, a list of arrays or arrays by name: got {type(inputs).__name__}")
+    check_type("inputs", inputs, np.ndarray | Sequence, "an array, a list of arrays or a mapping of names to arrays")
     given = [inputs] if isinstance(inputs, np.ndarray) else list(inputs)
     if len(given) != len(expected):
         raise InvalidInput(f"the model takes {len(expected)} inputs: got {len(given)}")

@@ -10,8 +10,10 @@ from functools import partial
 
 import tvm
 from tvm import relay
+from tvm.relay.op.contrib.register import get_pattern_table
 
 from byoc_hw.accelerator import Accelerator
+from byoc_hw.errors import InvalidInput
 from byoc_hw.frontend.relay.accelerators import by_digest, by_name
 from byoc_hw.frontend.relay.lower import lower_region
 from byoc_hw.frontend.relay.optimize import optimize
@@ -22,7 +24,10 @@ from byoc_hw.graph import Graph
 
 
 def register(compiler: str, backend: Backend) -> None:
-    """Register the functions of a compiler name with TVM."""
+    """Register the functions of a compiler name with TVM. `InvalidInput` for a name that is TVM's, or another's."""
+    if compiler not in _ours:
+        _check_free(compiler)
+        _ours.add(compiler)
     register_table(compiler, backend.why_no_plan)
     hooks = {
         f"relay.ext.{compiler}": partial(_generate, compiler, backend),
@@ -32,6 +37,18 @@ def register(compiler: str, backend: Backend) -> None:
     }
     for name, hook in hooks.items():
         tvm.register_func(name, hook, override=True)
+
+
+_ours: set[str] = set()
+"""The compiler names that are registered."""
+
+
+def _check_free(compiler: str) -> None:
+    if compiler in tvm.target.Target.list_kinds():
+        raise InvalidInput(f"accelerator name is none of TVM's targets: got {compiler!r}")
+    taken = (tvm.get_global_func(f"relay.ext.{compiler}{hook}", allow_missing=True) for hook in ("", ".optimize"))
+    if any(taken) or get_pattern_table(compiler) is not None:
+        raise InvalidInput(f"accelerator name is none that another compiler of TVM has: got {compiler!r}")
 
 
 def lowered(function: relay.Function, compiler: str) -> tuple[Graph, Accelerator]:

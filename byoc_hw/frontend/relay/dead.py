@@ -22,7 +22,9 @@ _HARMLESS_RATIO = 2.0**-20
 
 
 def total_shift(input_scale: float, output_scale: float) -> int:
-    """Right shift, in bits, of TVM's fixed-point multiplication for a ratio of scales."""
+    """Right shift, in bits, of TVM's fixed-point multiplication for a ratio of scales; that of 1 where it is none."""
+    if not output_scale:
+        return 31
     _, exponent = math.frexp(float(np.float32(input_scale)) / float(np.float32(output_scale)))
     return 31 - min(exponent, 0)
 

@@ -9,9 +9,10 @@ import tvm
 from tvm import relay
 
 from byoc_hw.errors import InvalidInput
+from byoc_hw.frontend.relay.checks import check_module
 from byoc_hw.frontend.relay.codegen import register
 from byoc_hw.frontend.relay.model import RelayModel
-from byoc_hw.frontend.relay.partition import check_module, partition
+from byoc_hw.frontend.relay.partition import partition
 from byoc_hw.frontend.relay.record import record_of
 from byoc_hw.frontend.relay.reference import Reference
 from byoc_hw.frontend.relay.serial import serial

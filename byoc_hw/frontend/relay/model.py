@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,11 +10,13 @@ import tvm
 from tvm import relay
 
 from byoc_hw.accelerator import Accelerator
-from byoc_hw.errors import InvalidInput
+from byoc_hw.errors import ByocHwError, InvalidInput
 from byoc_hw.frontend.relay.accelerators import by_digest
+from byoc_hw.frontend.relay.checks import alone, check_module, check_values, described
 from byoc_hw.frontend.relay.codegen import lowered
+from byoc_hw.frontend.relay.failures import TvmFailed
 from byoc_hw.frontend.relay.host import compile_module
-from byoc_hw.frontend.relay.partition import check_module, folding, prepare
+from byoc_hw.frontend.relay.partition import folding, prepare
 from byoc_hw.frontend.relay.record import Record, record_of, regions
 from byoc_hw.frontend.relay.serial import serial
 from byoc_hw.frontend.relay.sources import calls_in_order, operator_name, source_operators
@@ -33,8 +36,8 @@ class RelayModel:
         check_module(mod)
         record = record_of(mod)
         self.mod_name = _mod_name(mod, record, mod_name)
-        _check_inputs(mod)
-        mod = prepare(mod, params)
+        mod = prepare(mod, params, again=record is not None)
+        check_values(mod["main"])
         self.versions = {"tvm": str(tvm.__version__)}
         self.accelerator: Accelerator | None = None
         self.numerics: str | None = None
@@ -56,9 +59,36 @@ class RelayModel:
         graphs = (lowered(function, str(function.attrs["Compiler"]))[0] for function in functions)
         return {graph.name: graph for graph in graphs}
 
+    @serial
     def compile_host(self, graphs: Mapping[str, Graph], place: Placer) -> CompiledHost:
-        """Compile main, with the operators that stay on the host, with TVM."""
-        return compile_module(self._mod, self.mod_name, graphs, place)
+        """Compile main, with the operators that stay on the host, with TVM. `Unsupported` for one that TVM cannot."""
+        try:
+            return compile_module(self._mod, self.mod_name, graphs, place)
+        except TvmFailed as error:
+            raise TvmFailed(error.said, _first_that_fails(self._mod["main"])) from error.__cause__
+
+
+_MOST_TRIED = 50
+"""Operators that are compiled by themselves to find the one that TVM cannot compile; each takes part of a second."""
+
+
+def _first_that_fails(main: relay.Function) -> str:
+    """The first of the operators that TVM cannot compile by itself; "" if it compiles all, or those that are tried."""
+    tried: dict[int, relay.Call] = {}
+    for call in calls_in_order(main):
+        if isinstance(call.op, tvm.ir.Op):
+            mod = relay.transform.InferType()(alone(call, {argument: argument.checked_type for argument in call.args}))
+            if tried.setdefault(tvm.ir.structural_hash(mod), call) is not call:
+                continue
+            if len(tried) > _MOST_TRIED:
+                break
+            try:
+                compile_module(mod, DEFAULT_MOD_NAME, {}, lambda program, workspaces: defaultdict(int))
+            except TvmFailed:
+                return described(call)
+            except ByocHwError:
+                continue  # it compiles; that nothing is placed does not matter
+    return ""
 
 
 def _mod_name(mod: tvm.IRModule, record: Record | None, mod_name: str | None) -> str:
@@ -71,13 +101,3 @@ def _mod_name(mod: tvm.IRModule, record: Record | None, mod_name: str | None) ->
     if mod_name not in (None, record.mod_name):
         raise InvalidInput(f"the module was partitioned with mod_name {record.mod_name!r}: got {mod_name!r}")
     return record.mod_name
-
-
-def _check_inputs(mod: tvm.IRModule) -> None:
-    for parameter in relay.transform.InferType()(mod)["main"].params:
-        shape = getattr(parameter.checked_type, "shape", None)
-        if shape is None:
-            raise InvalidInput(f"input {parameter.name_hint} is a tensor: got {parameter.checked_type}")
-        if any(not isinstance(extent, tvm.tir.IntImm) for extent in shape):
-            shown = ", ".join("?" if isinstance(extent, tvm.tir.Any) else str(extent) for extent in shape)
-            raise InvalidInput(f"input {parameter.name_hint} has a static shape: got ({shown})")

@@ -10,8 +10,10 @@ import tvm
 from tvm import relay
 
 from byoc_hw.accelerator import Accelerator
+from byoc_hw.arguments import shown
 from byoc_hw.errors import InvalidInput
 from byoc_hw.frontend.relay.accelerators import Session, remember, session
+from byoc_hw.frontend.relay.checks import bound, check_module, checked
 from byoc_hw.frontend.relay.codegen import register
 from byoc_hw.frontend.relay.compose import inline_regions
 from byoc_hw.frontend.relay.dead import ZeroDeadChannels
@@ -20,7 +22,7 @@ from byoc_hw.frontend.relay.optimize import NoNHWC
 from byoc_hw.frontend.relay.outcome import outcomes
 from byoc_hw.frontend.relay.record import Record, record_of, regions
 from byoc_hw.frontend.relay.serial import serial
-from byoc_hw.frontend.relay.sources import NameSources, calls_in_order, source_operators
+from byoc_hw.frontend.relay.sources import calls_in_order, source_operators
 from byoc_hw.frontend.relay.table import entries, load_patterns
 from byoc_hw.frontend.seam import Backend
 from byoc_hw.pattern import Recorder, patterns
@@ -39,6 +41,8 @@ def partition(
     backend: Backend,
 ) -> tvm.IRModule:
     """Partition a Relay module: see `byoc_hw.partition_for_hwlib`."""
+    if isinstance(deny, str) or not isinstance(deny, Iterable):
+        raise InvalidInput(f"deny is a list of names: got {shown(deny)}")
     deny = tuple(deny)
     _check_arguments(mod, mod_name, accelerator, numerics)
     register(accelerator.name, backend)
@@ -70,13 +74,14 @@ def _partitioned(folded: tvm.IRModule, mod_name: str, job: Session) -> tvm.IRMod
         session.reset(token)
 
 
-def prepare(mod: tvm.IRModule, params: Mapping[str, Any] | None) -> tvm.IRModule:
-    """The module with its weights bound, a plain interface, and a source name for every operator."""
-    if params:
-        bound = relay.build_module.bind_params_by_name(mod["main"], dict(params))
-        mod = tvm.IRModule({**mod.functions, mod.get_global_var("main"): bound}, mod.type_definitions, attrs=mod.attrs)
-    mod = plain_interface(relay.transform.InferType()(mod))
-    return tvm.transform.Sequential([relay.transform.InferType(), NameSources(), relay.transform.InferType()])(mod)
+def prepare(mod: tvm.IRModule, params: Mapping[str, Any] | None, *, again: bool = False) -> tvm.IRModule:
+    """The checked module with its weights bound (`again`: perhaps they are), and a source name for every operator.
+
+    Its inputs have names of their own, its outputs are in one flat tuple.
+    """
+    main = bound(mod["main"], params, again=again)
+    functions = {**mod.functions, mod.get_global_var("main"): main}
+    return plain_interface(checked(tvm.IRModule(functions, mod.type_definitions, attrs=mod.attrs)))
 
 
 def folding() -> list[tvm.transform.Pass]:
@@ -128,19 +133,10 @@ def _check_arguments(mod: object, mod_name: str, accelerator: object, numerics: 
         raise InvalidInput("the module is already partitioned: partition the original module instead")
 
 
-def check_module(mod: object) -> None:
-    """`InvalidInput` unless `mod` is a Relay module with a `main`."""
-    if not isinstance(mod, tvm.IRModule):
-        raise InvalidInput(f"mod is a tvm.IRModule: got {type(mod).__name__}")
-    names = [variable.name_hint for variable in mod.get_global_vars()]
-    if "main" not in names or not isinstance(mod["main"], relay.Function):
-        raise InvalidInput(f"mod has a Relay function main: got {', '.join(names) or 'an empty module'}")
-
-
 def _check_denied(deny: tuple[str, ...], sources: list[str]) -> None:
     load_patterns()
     known = {*sources, *(pattern.name for pattern in patterns())}
     for name in deny:
-        if name not in known:
+        if not isinstance(name, str) or name not in known:
             composites = ", ".join(pattern.name for pattern in patterns())
             raise InvalidInput(f"deny names operators of the model or composites ({composites}): got {name!r}")

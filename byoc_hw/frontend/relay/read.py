@@ -5,6 +5,7 @@ Shapes are in the layout of `graph.py` (activations NHWC, weights OHWI), whateve
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -91,7 +92,7 @@ def scalar_quantization(scale: relay.Expr, zero_point: relay.Expr) -> Quantizati
 
 
 def _one(what: str, values: Array) -> float:
-    if not (values == values.flat[0]).all():
+    if not np.array_equal(values, np.full_like(values, values.flat[0]), equal_nan=True):
         raise NotALayer(f"one {what} for the whole tensor", f"{values.size} different ones")
     return float(values.flat[0])
 
@@ -146,7 +147,10 @@ def clip_range(match: Match) -> Pair:
     clip = match.get("clip")
     if clip is None:
         return -128, 127
-    low, high = (min(max(int(bound), -128), 127) for bound in (clip.attrs.a_min, clip.attrs.a_max))
+    bounds = clip.attrs.a_min, clip.attrs.a_max
+    if any(math.isnan(bound) for bound in bounds):
+        raise NotALayer("bounds of clip are numbers", f"{bounds[0]:g} and {bounds[1]:g}")
+    low, high = (int(min(max(bound, -128), 127)) for bound in bounds)
     return low, max(low, high)
 
 

@@ -31,7 +31,7 @@ enum {
 };
 
 typedef struct {
-  uint8_t space;
+  uint16_t space;
   uint32_t offset;
 } hwlib_address_t;
 

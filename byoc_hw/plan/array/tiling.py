@@ -169,7 +169,15 @@ class Tiler:
 @lru_cache(maxsize=64)
 def _distinct(axis: Axis, size: int) -> list[tuple[Extent, int]]:
     """One tile of each size along the axis, with how often it occurs. Many tilings share an axis's cuts."""
-    extents = axis.cut(size)
+    starts = range(0, axis.ofm, size)
+    # Only the tiles at either end read padding: as many outputs as the window is long. All between are alike.
+    end = axis.kernel + 1
+    ends = starts if len(starts) <= 2 * end else (*starts[:end], *starts[-end:])
+    extents = [axis.extent(start, min(size, axis.ofm - start)) for start in ends]
     examples = {(extent.size, extent.ifm_size): extent for extent in extents}
     counts = Counter((extent.size, extent.ifm_size) for extent in extents)
+    if len(starts) > len(ends):
+        middle = axis.extent(starts[end], size)
+        examples[middle.size, middle.ifm_size] = middle
+        counts[middle.size, middle.ifm_size] += len(starts) - len(ends)
     return [(examples[sizes], count) for sizes, count in counts.items()]

@@ -39,13 +39,13 @@ def best_layout(graph: Graph, accelerator: Accelerator) -> Layout:
     return layer_by_layer(graph, accelerator)
 
 
-def layer_by_layer(graph: Graph, accelerator: Accelerator) -> Layout:
+def layer_by_layer(graph: Graph, accelerator: Accelerator, *, most: int | None = None) -> Layout:
     """Every layer by itself, from main memory to main memory: possible whenever any plan is.
 
-    Raises `PlanError` naming a layer that does not fit.
+    Raises `PlanError` naming a layer that does not fit, and where it takes more than `most` jobs and copies.
     """
     plain = map_graph(graph, accelerator, copies_transpose=False)
-    return lay_out(plain, _one_by_one(plain))
+    return lay_out(plain, _one_by_one(plain), most=most)
 
 
 def _one_by_one(plain: MappedGraph) -> Choices:

@@ -10,7 +10,7 @@ from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Layer
 from byoc_hw.integers import ceil_div, round_up
-from byoc_hw.plan.array.kinds import Run, Window, geometry
+from byoc_hw.plan.array.kinds import Alias, CopiesOnly, Run, Window, geometry
 from byoc_hw.plan.array.tiling import Tiler
 from byoc_hw.plan.array.transfers import tile_transfers
 from byoc_hw.plan.choices import Tiling
@@ -26,6 +26,7 @@ def single_tiling(layer: Layer, accelerator: Accelerator) -> Tiling | None:
     the DMA's rule that its cheapest tiling breaks.
     """
     form = geometry(layer)
+    _check_steps(layer, accelerator)
     if isinstance(form, Run):
         return _runs(layer, form, accelerator)
     if not isinstance(form, Window):
@@ -38,6 +39,31 @@ def single_tiling(layer: Layer, accelerator: Accelerator) -> Tiling | None:
         if _dma_problem(tiler, tiling) is None:
             return tiling
     raise PlanError(f"{layer.name}: {_dma_problem(tiler, ranked[0])}")
+
+
+MOST_STEPS = 1 << 13
+"""The most jobs and copies of one layer. A plan of more takes minutes to make, and hundreds of KiB of tables."""
+
+
+def _check_steps(layer: Layer, accelerator: Accelerator) -> None:
+    """Raise `PlanError` for a layer with so large tensors that every tiling has too many jobs and copies.
+
+    A tile is loaded, computed (unless the layer only copies) and stored; its inputs and its output are in local
+    memory together. A lower bound: the search for the tiling itself takes long for such a layer.
+    """
+    form, inputs = geometry(layer), dict.fromkeys(layer.inputs)
+    if isinstance(form, Alias):
+        return
+    together, each = layer.ofm.nbytes, 3
+    if isinstance(form, CopiesOnly):
+        each = 2
+    elif isinstance(form, Run):
+        together, each = (len(inputs) + 1) * layer.ofm.nbytes, len(inputs) + 2
+    elif form.rows.stride <= form.rows.kernel and form.columns.stride <= form.columns.kernel:
+        together += layer.ifm.nbytes  # every input is read
+    least = each * ceil_div(together, accelerator.activation_memory)
+    if least > MOST_STEPS:
+        raise PlanError(f"{layer.name}: at most {MOST_STEPS} jobs and copies are wanted: at least {least} are needed")
 
 
 def _runs(layer: Layer, form: Run, accelerator: Accelerator) -> Tiling:

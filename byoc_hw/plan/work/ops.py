@@ -140,7 +140,7 @@ def run_job(
 
 
 def misalignment(copy: Copy, alignment: int) -> str | None:
-    """The rule of the DMA's alignment that a copy breaks, with the value, or None."""
+    """The rule of the DMA's alignment that a copy breaks, with the value and how to keep it, or None."""
     if alignment == 1:
         return None
     values = {"target": copy.target.offset, "source": copy.source.offset, "length": copy.nbytes}
@@ -148,7 +148,8 @@ def misalignment(copy: Copy, alignment: int) -> str | None:
         values |= {"target stride": copy.target_stride, "source stride": copy.source_stride}
     for what, value in values.items():
         if value % alignment:
-            return f"a copy's addresses, lengths and strides are multiples of {alignment} bytes: got {what} {value}"
+            rule = f"a copy's addresses, lengths and strides are multiples of {alignment} bytes"
+            return f"{rule}: got {what} {value} (pad the model's channels or outputs to a multiple of {alignment})"
     return None
 
 

@@ -1,0 +1,47 @@
+"""Checks of arguments: `InvalidInput` with the name, the rule and the value."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from byoc_hw.errors import InvalidInput
+
+_LONGEST = 60
+
+
+def shown(value: object) -> str:
+    """A value as messages show it: short values themselves, of others the type alone."""
+    text = repr(value) if isinstance(value, str | bytes | int | float | tuple | list | None) else ""
+    return text if 0 < len(text) <= _LONGEST else f"a {type(value).__name__}"
+
+
+def check_type(what: str, value: object, types: Any, rule: str) -> None:
+    """Raise unless `value` is of one of `types`; `rule` says which: "a list of names"."""
+    if not isinstance(value, types):
+        raise InvalidInput(f"{what} is {rule}: got {shown(value)}")
+
+
+def check_flag(what: str, value: object) -> None:
+    """Raise unless `value` is True or False."""
+    check_type(what, value, bool | np.bool_, "True or False")
+
+
+def check_whole(what: str, value: object, least: int = 0, most: int | None = None) -> None:
+    """Raise unless `value` is a whole number of at least `least`, and at most `most`. A bool is none."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
+        raise InvalidInput(f"{what} is a whole number: got {shown(value)}")
+    if value < least:
+        raise InvalidInput(f"{what} is at least {least}: got {value}")
+    if most is not None and value > most:
+        raise InvalidInput(f"{what} is at most {most}: got {value}")
+
+
+def check_number(what: str, value: object, *, positive: bool) -> None:
+    """Raise unless `value` is a finite number above 0, or of at least 0."""
+    number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    least = "above 0" if positive else "of at least 0"
+    if not number or not math.isfinite(value) or value < 0 or (positive and value == 0):  # type: ignore[arg-type, operator]
+        raise InvalidInput(f"{what} is a finite number {least}: got {shown(value)}")

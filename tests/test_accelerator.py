@@ -1,0 +1,90 @@
+"""Descriptions of hardware: what cannot be one is refused when it is made, by field, rule and value."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import tvm
+from relay_samples import Conv, Dense, module, variable
+from tvm import relay
+
+import byoc_hw
+from byoc_hw.accelerator import DEFAULT_LIMITS, REFERENCE, Library, Limits, TuningSpace
+from byoc_hw.errors import InvalidInput
+
+REFUSED = {
+    "default": ({"name": "default"}, "accelerator name is none that TVM reserves, default, ccompiler: got 'default'"),
+    "ccompiler": ({"name": "ccompiler"}, "got 'ccompiler'"),
+    "no C identifier": ({"name": "my-chip"}, "name is a C identifier of at most 64 characters: got .my-chip."),
+    "no ASCII": ({"name": "größe"}, "is a C identifier of at most 64 characters: got 'größe'"),
+    "long": ({"name": "a" * 65}, "is a C identifier of at most 64 characters: got a str"),
+    "name of no type": ({"name": 5}, "accelerator name is a string: got 5"),
+    "label": ({"label": "a\nb"}, "label has at least one character, and can be printed"),
+    "odd DMA alignment": ({"dma_alignment": 3}, "accelerator hwlib: dma_alignment is a power of two: got 3"),
+    "no DMA alignment": ({"dma_alignment": 0}, "dma_alignment is at least 1: got 0"),
+    "local alignment": ({"local_alignment": 12}, "local_alignment is a power of two: got 12"),
+    "no array": ({"array_rows": 0}, "array_rows is at least 1: got 0"),
+    "no memory": ({"activation_memory": 0}, "activation_memory is at least 1: got 0"),
+    "negative RAM": ({"ram": -1}, "ram is at least 0: got -1"),
+    "NaN": ({"flash": float("nan")}, "flash is a whole number: got nan"),
+    "string": ({"queue": "64"}, "queue is a whole number: got '64'"),
+    "bool": ({"dma_width": True}, "dma_width is a whole number: got True"),
+    "too large": ({"dma_setup": 2**31}, "dma_setup is at most 2147483647: got 2147483648"),
+    "roundings": ({"roundings": "upward"}, "roundings is a tuple of strings: got 'upward'"),
+    "tuning": ({"tuning": None}, "tuning is a TuningSpace: got None"),
+    "library": ({"library": "v.h"}, "library is a Library or None: got 'v.h'"),
+    "limits": ({"limits": ("conv2d",)}, "limits is a mapping of layer kinds to Limits"),
+    "unknown kind": ({"limits": {"conv3d": Limits()}}, "limits are of layer kinds, conv2d, .*: got 'conv3d'"),
+    "limit": ({"limits": {"conv2d": 3}}, "limits of conv2d is a Limits: got 3"),
+    "no stride": ({"limits": {"conv2d": Limits(strides=())}}, r"limits of conv2d: strides is a tuple .*: got \(\)"),
+    "stride": ({"limits": {"conv2d": Limits(strides=(0,))}}, "each of .*strides is at least 1: got 0"),
+    "kernel": ({"limits": {"conv2d": Limits(max_kernel=(3,))}}, r"max_kernel is rows and columns: got \(3,\)"),
+    "sums": ({"limits": {"add": Limits(accumulator_bits=0)}}, "accumulator_bits is at least 1: got 0"),
+    "types": ({"limits": {"add": Limits(activation_types=())}}, "activation_types has at least one type"),
+}
+
+
+@pytest.mark.parametrize(("change", "message"), REFUSED.values(), ids=REFUSED)
+def test_refuses_what_no_hardware_is(change, message):
+    with pytest.raises(InvalidInput, match=message):
+        replace(REFERENCE, **change)
+
+
+@pytest.mark.parametrize("change", [{"stripes": (2, 3)}, {"stripes": "1"}, {"weight_shares": (1, 0)}, {"swap": 1}])
+def test_refuses_what_no_tuning_space_is(change):
+    with pytest.raises(InvalidInput, match=next(iter(change))):
+        TuningSpace(**change)
+
+
+def test_refuses_what_no_library_is():
+    with pytest.raises(InvalidInput, match="library: header is a Path: got 'v"):
+        Library("v.h", (), {})
+    with pytest.raises(InvalidInput, match="library: call of add is a LibraryCall: got 'vadd'"):
+        Library(Path("v.h"), (), {"add": "vadd"})
+
+
+@pytest.mark.parametrize(("name", "rule"), [("llvm", "none of TVM's targets"), ("dnnl", "another compiler of TVM")])
+def test_refuses_names_that_tvm_has_for_something_else(name, rule):
+    with pytest.raises(InvalidInput, match=f"{rule}.*got '{name}'"):
+        byoc_hw.partition_for_hwlib(Dense().module(), accelerator=replace(REFERENCE, name=name))
+    assert tvm.get_global_func(f"relay.ext.{name}", allow_missing=True) is None
+
+
+def test_reshapes_are_offloaded_without_limits_of_their_own():
+    """They cost nothing, and between two layers they would break a region in two."""
+    conv, dense = Conv(), Dense(inputs=8 * 8 * 8)
+    x = variable(conv.ifm_shape)
+    mod = module(dense.expr(relay.reshape(conv.expr(x), (1, -1))), x)
+    limits = {kind: limit for kind, limit in DEFAULT_LIMITS.items() if kind != "reshape"}
+    partitioned = byoc_hw.partition_for_hwlib(mod, accelerator=replace(REFERENCE, label="NO RESHAPE", limits=limits))
+    (graph,) = byoc_hw.compiler.region_graphs(partitioned).values()
+    assert [layer.kind for layer in graph.layers] == ["conv2d", "reshape", "dense"]
+
+
+def test_the_alignment_of_copies_says_how_to_keep_it():
+    """Ten outputs are no whole number of eight bytes."""
+    aligned = replace(REFERENCE, label="ALIGNED TO 8", dma_alignment=8)
+    report = str(byoc_hw.explain(byoc_hw.partition_for_hwlib(Dense().module(), accelerator=aligned)))
+    assert "multiples of 8 bytes: got length 10 (pad the model's channels or outputs to a multiple of 8)" in report
+    padded = byoc_hw.partition_for_hwlib(Dense(outputs=16).module(), accelerator=aligned)
+    assert len(byoc_hw.explain(padded).offloaded) == 3
