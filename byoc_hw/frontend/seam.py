@@ -106,6 +106,11 @@ class FrontEnd(Protocol):
     def load_tflite(self, path: str | Path) -> tuple[Any, dict[str, Any]]:
         """A module and its weights by name, from a TFLite file."""
 
+    def importable_tflite(
+        self, path: str | Path
+    ) -> tuple[tuple[Any, dict[str, Any]] | None, tuple[str, ...], tuple[Outcome, ...]]:
+        """A module and its weights of the operators that can be imported, the names of all, what stops the import."""
+
     def partition(
         self,
         mod: Any,
