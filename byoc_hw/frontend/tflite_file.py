@@ -1,7 +1,7 @@
 """Reads the structure of a TFLite file: its tensors and operators, with every offset and length checked.
 
-Needs neither TVM nor TFLite. A damaged file is `InvalidInput`; what is well formed, but cannot be compiled, is a
-`problem` of the tensor.
+Needs neither TVM nor TFLite. A damaged file is `InvalidInput`; of what is well formed, but cannot be compiled, each
+tensor has the first rule that it `breaks`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from byoc_hw.errors import InvalidInput
+from byoc_hw.pattern import BrokenRule
 from byoc_hw.tensor import Array
 
 MAX_TENSOR_BYTES = 1 << 30
@@ -31,13 +32,16 @@ _TYPES = (
     *(("variant", 0), ("uint32", 0), ("uint16", 0), ("int4", 0), ("bfloat16", 0)),
 )
 
+_PARTS = {49, 88, 102}
+"""SPLIT, UNPACK, SPLIT_V: the first of their options is the number of tensors that they make."""
+
 
 @dataclass(frozen=True)
 class FileTensor:
     """A tensor of the file. `name` is unique; a tensor without a name has one by its place.
 
-    `constant` says whether the file has its values, `quantized` whether it has a scale. `problem` is the rule that
-    keeps a model with this tensor from being compiled, and the value found; empty if there is none.
+    `constant` says whether the file has its values, `quantized` whether it has a scale. `breaks` is the rule that
+    keeps an operator with this tensor from being compiled, and the value found.
     """
 
     name: str
@@ -45,20 +49,25 @@ class FileTensor:
     dtype: str
     constant: bool
     quantized: bool
-    problem: str
+    breaks: BrokenRule | None
 
 
 @dataclass(frozen=True)
 class FileOperator:
     """An operator of the file: its builtin code, the name of a custom one, and the numbers of its tensors.
 
-    -1 stands for an optional input that is left out. `position` is that of its table in the file.
+    `name` is made of those of its outputs, as TVM's importer does. An input of -1 is an optional one that is left
+    out. `parts` is the number of tensors that a SPLIT or UNPACK makes by its options, None for others. `position`
+    is that of its table in the file.
     """
+
+    name: str
 
     code: int
     custom: str
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
+    parts: int | None
     position: int
 
 
@@ -77,10 +86,6 @@ class TfliteFile:
     outputs: tuple[int, ...]
     position: int
     subgraphs: int
-
-    def names(self, tensors: Sequence[int]) -> str:
-        """The names of tensors, as the importer joins them."""
-        return ", ".join(self.tensors[index].name for index in tensors)
 
 
 def read_tflite(path: str | Path) -> TfliteFile:
@@ -113,7 +118,6 @@ def _read(data: bytes) -> TfliteFile:
     graph = subgraphs[0]
     buffers = [_Data.of(buffer) for buffer in model.tables(4, "buffers")]
     tables = graph.tables(0, "tensors")
-    operators = _operators(model, graph, len(tables))
     inputs = _numbers(graph, 1, "inputs", len(tables))
     outputs = _numbers(graph, 2, "outputs", len(tables))
     if not inputs or not outputs:
@@ -121,6 +125,7 @@ def _read(data: bytes) -> TfliteFile:
     if len(set(inputs)) < len(inputs):
         raise InvalidInput(f"the inputs of a model are different tensors: got numbers {', '.join(map(str, inputs))}")
     names = _names([table.string(3, "name of a tensor") for table in tables], inputs, outputs)
+    operators = _operators(model, graph, names)
     computed = {*inputs, *(index for operator in operators for index in operator.outputs)}
     tensors = tuple(
         _tensor(table, name, buffers, index in computed)
@@ -129,7 +134,7 @@ def _read(data: bytes) -> TfliteFile:
     return TfliteFile(data, tensors, operators, inputs, outputs, graph.at, len(subgraphs))
 
 
-def _operators(model: _Table, graph: _Table, tensors: int) -> tuple[FileOperator, ...]:
+def _operators(model: _Table, graph: _Table, names: Sequence[str]) -> tuple[FileOperator, ...]:
     codes = [
         (max(entry.scalar(0, "b"), entry.scalar(3, "i")), entry.string(1, "name of a custom operator"))
         for entry in model.tables(1, "operator codes")
@@ -139,12 +144,15 @@ def _operators(model: _Table, graph: _Table, tensors: int) -> tuple[FileOperator
         code = table.scalar(0, "I")
         if code >= len(codes):
             raise InvalidInput(f"opcode_index of operator {number} is below {len(codes)}: got {code}")
-        for slot in (4, 12):
-            table.table(slot, f"options of operator {number}")
+        options = table.table(4, f"options of operator {number}")
+        table.table(12, f"options of operator {number}")
         table.vector(5, "u1", f"options of operator {number}")
-        inputs = _numbers(table, 1, f"inputs of operator {number}", tensors, first=-1)
-        outputs = _numbers(table, 2, f"outputs of operator {number}", tensors)
-        operators.append(FileOperator(*codes[code], inputs, outputs, table.at))
+        inputs = _numbers(table, 1, f"inputs of operator {number}", len(names), first=-1)
+        outputs = _numbers(table, 2, f"outputs of operator {number}", len(names))
+        name = ", ".join(names[index] for index in outputs) or f"operator {number}"
+        parts = options.scalar(0, "i") if options is not None and codes[code][0] in _PARTS else None
+        builtin, custom = codes[code]
+        operators.append(FileOperator(name, builtin, custom, inputs, outputs, parts, table.at))
     return tuple(operators)
 
 
@@ -181,6 +189,9 @@ def _names(given: list[str], inputs: Sequence[int], outputs: Sequence[int]) -> l
 
 # ---------------------------------------------------------------- tensors
 
+_Rule = tuple[str, str]
+"""A rule that is broken, and the value found."""
+
 
 @dataclass(frozen=True)
 class _Data:
@@ -204,56 +215,56 @@ def _tensor(table: _Table, name: str, buffers: Sequence[_Data], computed: bool) 
     dtype, size = _TYPES[kind] if 0 <= kind < len(_TYPES) else (f"number {kind}", 0)
     scales, quantization = _quantization(table, name, shape)
     sparse = table.table(6, f"sparsity of tensor {name}") is not None
-    problems = [
-        *_type_problems(dtype, size),
-        *_shape_problems(shape, size, computed),
-        *_data_problems(buffer, None if computed or sparse or not size else math.prod(shape) * size),
+    rules = [
+        *_type_rules(dtype, size),
+        *_shape_rules(shape, size, computed),
+        *_data_rules(buffer, None if computed or sparse or not size else math.prod(shape) * size),
         *quantization,
     ]
-    return FileTensor(name, shape, dtype, not computed and buffer.nbytes > 0, scales > 0, next(iter(problems), ""))
+    broken = BrokenRule(f"tensor {name}: {rules[0][0]}", rules[0][1]) if rules else None
+    return FileTensor(name, shape, dtype, not computed and buffer.nbytes > 0, scales > 0, broken)
 
 
-def _type_problems(dtype: str, size: int) -> Iterator[str]:
+def _type_rules(dtype: str, size: int) -> Iterator[_Rule]:
     if not size:
-        known = ", ".join(sorted(name for name, nbytes in _TYPES if nbytes))
-        yield f"type is one of {known}: got {dtype}"
+        yield f"type is one of {', '.join(sorted(name for name, nbytes in _TYPES if nbytes))}", dtype
 
 
-def _shape_problems(shape: tuple[int, ...], size: int, computed: bool) -> Iterator[str]:
+def _shape_rules(shape: tuple[int, ...], size: int, computed: bool) -> Iterator[_Rule]:
+    # The signature of a shape is not looked at: where it leaves an extent open, TFLite takes that of the shape too.
     if any(extent < 0 for extent in shape):
-        yield f"shape is static: got {shape}"
+        yield "shape is static", f"{shape}"
     elif computed and 0 in shape:
-        yield f"extents are at least 1: got {shape}"
+        yield "extents are at least 1", f"{shape}"
     elif math.prod(shape) * size > MAX_TENSOR_BYTES:
-        yield f"a tensor has at most {MAX_TENSOR_BYTES} bytes: got {shape}, {math.prod(shape) * size} bytes"
+        yield f"bytes are at most {MAX_TENSOR_BYTES}", f"{math.prod(shape) * size}, of shape {shape}"
 
 
-def _data_problems(buffer: _Data, expected: int | None) -> Iterator[str]:
+def _data_rules(buffer: _Data, expected: int | None) -> Iterator[_Rule]:
     if buffer.elsewhere:
-        yield "values are in the buffers of the model: they are behind it, as in files beyond 2 GiB"
+        yield "values are in a buffer of the model", "values behind it, as in files of more than 2 GiB"
     elif buffer.nbytes and expected is not None and buffer.nbytes != expected:
-        yield f"values of its type and shape have {expected} bytes: the buffer has {buffer.nbytes}"
+        yield f"values of its type and shape have {expected} bytes", f"{buffer.nbytes}"
 
 
-def _quantization(table: _Table, name: str, shape: tuple[int, ...]) -> tuple[int, list[str]]:
+def _quantization(table: _Table, name: str, shape: tuple[int, ...]) -> tuple[int, list[_Rule]]:
     """The number of scales, and what TFLite's interpreter refuses in them, or TVM's importer."""
     quantization = table.table(4, f"quantization of tensor {name}")
     if quantization is None:
         return 0, []
-    scales = quantization.vector(2, "<f4", f"scales of tensor {name}")
+    scales = len(quantization.vector(2, "<f4", f"scales of tensor {name}"))
     zero_points = quantization.vector(3, "<i8", f"zero points of tensor {name}")
     axis = quantization.scalar(6, "i")
-    if len(scales) != len(zero_points):
-        return len(scales), [f"there are as many zero points as scales: got {len(zero_points)} and {len(scales)}"]
-    if len(scales) <= 1:
-        return len(scales), []
-    if not 0 <= axis < len(shape):
-        return len(scales), [f"quantized_dimension is 0 to {len(shape) - 1}, a dimension of {shape}: got {axis}"]
-    if len(scales) != shape[axis]:
-        return len(scales), [f"there is a scale for each of {shape[axis]} along dimension {axis}: got {len(scales)}"]
-    if zero_points.any():
-        return len(scales), [f"zero points by channel are 0: got {zero_points[zero_points.nonzero()][0]}"]
-    return len(scales), []
+    rules = []
+    if scales != len(zero_points):
+        rules = [("there are as many zero points as scales", f"{len(zero_points)} for {scales}")]
+    elif scales > 1 and not 0 <= axis < len(shape):
+        rules = [(f"quantized_dimension is a dimension of {shape}", f"{axis}")]
+    elif scales > 1 and scales != shape[axis]:
+        rules = [(f"scales are one, or one for each of {shape[axis]} along dimension {axis}", f"{scales}")]
+    elif scales > 1 and zero_points.any():
+        rules = [("zero points by channel are 0", f"{zero_points[zero_points.nonzero()][0]}")]
+    return scales, rules
 
 
 # ---------------------------------------------------------------- flatbuffer
@@ -280,7 +291,7 @@ class _Bytes:
         """`InvalidInput` unless the bytes lie inside the file."""
         if at < 0 or at + nbytes > len(self.data):
             raise InvalidInput(
-                f"is damaged: {what} lies inside the file: got bytes {at} to {at + nbytes} of {len(self.data)}"
+                f"is damaged: the bytes of {what} are inside the file: got {at} to {at + nbytes} of {len(self.data)}"
             )
         self._left -= nbytes
         if self._left < 0:

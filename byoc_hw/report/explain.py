@@ -41,7 +41,7 @@ class Report:
 
     @property
     def stops(self) -> tuple[Outcome, ...]:
-        """Operators with which the model cannot be imported, and so not built; the others are as if these were cut out."""
+        """Operators that keep the model from being built: the others are reported as if these were cut out."""
         return tuple(outcome for outcome in self.outcomes if outcome.placement == "stops")
 
     def __repr__(self) -> str:

@@ -21,9 +21,16 @@ from byoc_hw.frontend.tflite_file import FileOperator, TfliteFile, read_tflite
 from byoc_hw.pattern import BrokenRule, Outcome, Rejection
 from byoc_hw.tensor import Array
 
-_OPERATORS = {code: name for name, code in vars(tflite.BuiltinOperator).items() if isinstance(code, int)}
+_OPERATORS: dict[int, str] = {
+    code: name for name, code in vars(tflite.BuiltinOperator).items() if isinstance(code, int)
+}
 _DETECTION = "TFLite_Detection_PostProcess"
 """The one custom operator that TVM's importer knows."""
+_OPTIONAL = {
+    **dict.fromkeys(("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"), 2),
+    **{"TRANSPOSE_CONV": 3, "UNIDIRECTIONAL_SEQUENCE_LSTM": 1},
+}
+"""The first input that may be left out."""
 
 Imported = tuple[tvm.IRModule, dict[str, tvm.nd.NDArray]]
 
@@ -42,6 +49,7 @@ def load_tflite(path: str | Path) -> Imported:
         raise InvalidInput(
             f"{path}: cannot be imported (explain says what of the rest would be offloaded): {operators}"
         ) from next((stop.cause for stop in found.stops.values() if stop.cause), None)
+    assert found.imported is not None, "nothing stops the import"
     return found.imported
 
 
@@ -57,7 +65,7 @@ def importable_tflite(path: str | Path) -> tuple[Imported | None, tuple[str, ...
     found = _importable(path, file)
     # Once more without those at which the importer failed: they left variables behind, and nothing that reads them.
     rest = _import(path, file, found.stops).imported if found.stops else found.imported
-    names = tuple(file.names(operator.outputs) for operator in file.operators)
+    names = tuple(operator.name for operator in file.operators)
     return rest, names, tuple(stop.outcome for stop in found.stops.values())
 
 
@@ -93,7 +101,7 @@ class _Found:
 def _importable(path: str | Path, file: TfliteFile) -> _Found:
     """The import of a file with every operator that stops it: by its description, or because the importer fails."""
     _check_model(path, file)
-    known = {number: _Stop(kind, name, rule) for number, kind, name, rule in _broken(file)}
+    known = dict(_broken(file))
     found = _import(path, file, known)
     return _Found(found.imported, dict(sorted((found.stops | known).items())))
 
@@ -107,56 +115,67 @@ def _check_model(path: str | Path, file: TfliteFile) -> None:
     for index in file.outputs:
         if index not in computed:
             raise InvalidInput(f"{path}: cannot be imported: output {file.tensors[index].name} is computed: it is not")
+    used = {index for operator in file.operators for index in (*operator.inputs, *operator.outputs)}
     for index in (*file.inputs, *file.outputs):
-        tensor = file.tensors[index]
-        if tensor.problem and not any(index in (*one.inputs, *one.outputs) for one in file.operators):
-            raise InvalidInput(f"{path}: cannot be imported: tensor {tensor.name}: {tensor.problem}")
+        broken = file.tensors[index].breaks
+        if broken is not None and index not in used:
+            raise InvalidInput(f"{path}: cannot be imported: {broken}")
 
 
 def _kind(operator: FileOperator) -> str:
-    return _OPERATORS.get(operator.code, f"operator {operator.code}")
+    return _OPERATORS.get(operator.code) or f"operator {operator.code}"
 
 
-def _broken(file: TfliteFile) -> Iterator[tuple[int, str, str, BrokenRule]]:
-    """Number, kind and name of each operator that breaks a rule, and the first rule that it breaks."""
-    supported = OperatorConverter(None, None, ExprTable()).convert_map.keys()
+def _broken(file: TfliteFile) -> Iterator[tuple[int, _Stop]]:
+    """The operators that break a rule, by number, with the first rule."""
+    supported = set(OperatorConverter(None, None, ExprTable()).convert_map)
     computed = set(file.inputs)
     for number, operator in enumerate(file.operators):
-        rule = next(_rules(file, operator, supported, computed), None)
-        if rule is not None:
-            yield number, _kind(operator), file.names(operator.outputs) or f"operator {number}", BrokenRule(*rule)
+        rules = (*_operator_rules(operator, supported), *_tensor_rules(file, operator, computed))
+        if rules:
+            yield number, _Stop(_kind(operator), operator.name, rules[0])
         computed.update(operator.outputs)
 
 
-def _rules(
-    file: TfliteFile, operator: FileOperator, supported: Any, computed: set[int]
-) -> Iterator[tuple[str, str]]:
-    """The rules that an operator breaks: TVM's importer ends with its own error in most, or is silently wrong."""
+def _operator_rules(operator: FileOperator, supported: set[str]) -> Iterator[BrokenRule]:
+    """The rules that an operator breaks by itself."""
     kind = _kind(operator)
-    if kind == "CUSTOM":
-        if operator.custom != _DETECTION:
-            yield f"custom operator is {_DETECTION}", repr(operator.custom)
-    elif operator.code not in _OPERATORS:
-        yield f"operator is one of the schema, 0 to {max(_OPERATORS)}", f"{operator.code}, of a newer one"
-    elif kind not in supported:
-        yield "operator is one that TVM's TFLite importer has", f"code {operator.code}"
+    if operator.code not in _OPERATORS:
+        yield BrokenRule(f"operator is one of the schema, 0 to {max(_OPERATORS)}", f"{operator.code}, of a newer one")
+    elif kind == "CUSTOM" and operator.custom != _DETECTION:
+        yield BrokenRule(f"custom operator is {_DETECTION}", repr(operator.custom))
+    elif kind not in supported and kind != "CUSTOM":
+        yield BrokenRule("operator is one that TVM's TFLite importer has", f"code {operator.code}")
     if not operator.outputs:
-        yield "operator has an output", "none"
-    for index in (*operator.inputs, *operator.outputs):
-        if index >= 0 and file.tensors[index].problem:
-            rule, _, found = file.tensors[index].problem.rpartition(": got ")
-            yield f"tensor {file.tensors[index].name}: {rule}", found
-    for index in operator.inputs:
-        if index >= 0 and index not in computed and not file.tensors[index].constant:
-            yield "operator reads inputs, constants and what earlier operators compute", file.tensors[index].name
-    for index in operator.outputs:
-        if index in computed or operator.outputs.count(index) > 1:
-            yield "operator computes a tensor that nothing else does", file.tensors[index].name
-    first, rest = operator.inputs[:1], operator.inputs[1:]
-    quantized = [index for index in rest if index >= 0 and file.tensors[index].quantized]
-    if quantized and not any(file.tensors[index].quantized for index in (*first, *operator.outputs) if index >= 0):
-        # TFLite quantizes the activations of such an operator at run time.
-        yield "activations are quantized if weights are", f"quantized {file.names(quantized)} alone"
+        yield BrokenRule("operator has an output", "none")
+    if operator.parts is not None and operator.parts != len(operator.outputs):
+        yield BrokenRule(f"operator makes {len(operator.outputs)} tensors, its outputs", f"{operator.parts}")
+    left_out = [number for number, index in enumerate(operator.inputs) if index < 0]
+    if left_out and left_out[0] < _OPTIONAL.get(kind, len(operator.inputs)):
+        yield BrokenRule(f"input {left_out[0]} is given", "none")
+
+
+def _tensor_rules(file: TfliteFile, operator: FileOperator, computed: set[int]) -> Iterator[BrokenRule]:
+    """The rules that an operator breaks with its tensors. `computed` are the numbers of those computed before."""
+    inputs = [index for index in operator.inputs if index >= 0]
+    for index in (*inputs, *operator.outputs):
+        broken = file.tensors[index].breaks
+        if broken is not None:
+            yield broken
+    for index in inputs:
+        if index not in computed and not file.tensors[index].constant:
+            # Variables that keep a value between inferences are such tensors too.
+            yield BrokenRule(
+                "operator reads inputs, constants and results of operators before it", file.tensors[index].name
+            )
+    for place, index in enumerate(operator.outputs):
+        if index in computed or index in operator.outputs[:place]:
+            yield BrokenRule("a tensor is computed once", f"{file.tensors[index].name} again")
+    # The activations of such an operator are quantized at run time.
+    quantized = [index for index in (*inputs, *operator.outputs) if file.tensors[index].quantized]
+    if quantized and not {*inputs[:1], *operator.outputs}.intersection(quantized):
+        weights = ", ".join(file.tensors[index].name for index in quantized)
+        yield BrokenRule("activations are quantized if weights are", f"quantized {weights} alone")
 
 
 # ---------------------------------------------------------------- import
@@ -206,7 +225,7 @@ class _Cut:
             computed = {index for operator in kept for index in operator.outputs}
             given = {*file.inputs, *(index for operator in removed for index in operator.outputs)} - computed
             asked = {*file.outputs, *(index for operator in removed for index in operator.inputs)} & computed
-            self.inputs = [index for index in sorted(given) if not file.tensors[index].problem]
+            self.inputs = [index for index in sorted(given) if file.tensors[index].breaks is None]
             self.outputs = sorted(asked)
 
 
@@ -281,7 +300,8 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         super().__init__(model, subgraph, exp_tab)
         self._file, self._stops = file, stops
         self._numbers = {operator.position: number for number, operator in enumerate(file.operators)}
-        self.convert_map = {kind: partial(self._converted, convert) for kind, convert in self.convert_map.items()}
+        for kind, convert in self.convert_map.items():
+            self.convert_map[kind] = partial(self._converted, convert)
 
     def check_unsupported_ops(self) -> None:
         """Nothing: `_rules` has refused them, each by name."""
@@ -293,7 +313,7 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
             return convert(operator)
         except Exception as error:  # as in `_import`
             broken = BrokenRule("TVM's importer takes the operator", _said(error))
-            self._stops[number] = _Stop(_kind(described), self._file.names(described.outputs), broken, error)
+            self._stops[number] = _Stop(_kind(described), described.name, broken, error)
         tensors = [self._file.tensors[index] for index in described.outputs]
         variables = [relay.var(tensor.name, shape=tensor.shape, dtype=tensor.dtype) for tensor in tensors]
         return variables[0] if len(variables) == 1 else relay.Tuple(variables)
