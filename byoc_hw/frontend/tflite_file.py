@@ -76,7 +76,7 @@ class TfliteFile:
     """The main sub-graph of a TFLite file.
 
     `inputs` and `outputs` are numbers of tensors, in the file's order. `position` is that of the sub-graph's table,
-    `subgraphs` the number of sub-graphs in the file.
+    `outputs_field` that of the offset which leads to its outputs, `subgraphs` the number of sub-graphs in the file.
     """
 
     data: bytes
@@ -85,6 +85,7 @@ class TfliteFile:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     position: int
+    outputs_field: int
     subgraphs: int
 
 
@@ -131,7 +132,9 @@ def _read(data: bytes) -> TfliteFile:
         _tensor(table, name, buffers, index in computed)
         for index, (table, name) in enumerate(zip(tables, names, strict=True))
     )
-    return TfliteFile(data, tensors, operators, inputs, outputs, graph.at, len(subgraphs))
+    outputs_field = graph.position(2)
+    assert outputs_field is not None, "there are outputs"
+    return TfliteFile(data, tensors, operators, inputs, outputs, graph.at, outputs_field, len(subgraphs))
 
 
 def _operators(model: _Table, graph: _Table, names: Sequence[str]) -> tuple[FileOperator, ...]:
