@@ -49,6 +49,7 @@ _OPTIONS = {
     "MUL": "MulOptions",
     "RESHAPE": "ReshapeOptions",
     "SOFTMAX": "SoftmaxOptions",
+    "UNPACK": "UnpackOptions",
 }
 
 
