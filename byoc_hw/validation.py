@@ -151,12 +151,11 @@ def _pairs(
     layers: Mapping[str, Array],
 ) -> Iterator[tuple[Difference, Array, Array]]:
     """Values of the project and of the reference: the layers in order, then the outputs."""
-    operators = {
-        layer["source"][-1]: layer["id"] for layer in project.layers if layer["source"]
-    }  # the last layer of each
+    owners = {name: layer["id"] for layer in project.layers for name in _names(layer)}  # of several, the last
     for layer in project.layers:
         name = layer["name"]
-        there = layers.get(f"{layer['region']}:{name}", _by_operator(layer, operators, layers))
+        keys = [f"{layer['region']}:{name}", *(key for key in _names(layer) if owners[key] == layer["id"])]
+        there = next((layers[key] for key in keys if key in layers), None)
         if layer["region"] is None or there is None or layer["id"] not in trace:
             continue
         data = trace[layer["id"]]
@@ -171,10 +170,9 @@ def _pairs(
         yield _nothing(f"output {index}", None, "output"), here, there
 
 
-def _by_operator(layer: Mapping[str, Any], last: Mapping[str, int], layers: Mapping[str, Array]) -> Array | None:
-    """The reference's value by the operator of the model file: its last layer has that, and none before it."""
-    operator = next((name for name, number in last.items() if number == layer["id"]), layer["name"])
-    return layers.get(operator) if last.get(operator, layer["id"]) == layer["id"] else None
+def _names(layer: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a layer may be called: its name, and its operators of the model file, whose value their last layer has."""
+    return (layer["name"], *reversed(layer["source"]))
 
 
 def _nothing(name: str, number: int | None, kind: str) -> Difference:

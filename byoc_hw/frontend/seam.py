@@ -94,7 +94,7 @@ class LayerReference(Protocol):
         """Outputs of one inference, in model order."""
 
     def layers(self) -> dict[str, Array]:
-        """Outputs of the last run's layers, by "region:layer"; or by the operator of the model file that they end."""
+        """Outputs of the last run's layers, by "region:layer", by the layer's name, or by the operator that it ends."""
 
 
 class FrontEnd(Protocol):
