@@ -11,7 +11,15 @@ from byoc_hw.accelerator import (
     Operands,
     TuningSpace,
 )
-from byoc_hw.compiler import build, explain, load_tflite, partition_for_hwlib, pattern_table, register_with_tvm
+from byoc_hw.compiler import (
+    build,
+    explain,
+    explain_tflite,
+    load_tflite,
+    partition_for_hwlib,
+    pattern_table,
+    register_with_tvm,
+)
 from byoc_hw.errors import (
     ByocHwError,
     GraphError,
@@ -73,6 +81,7 @@ __all__ = [
     "build",
     "check_operator",
     "explain",
+    "explain_tflite",
     "limit",
     "load_tflite",
     "partition_for_hwlib",

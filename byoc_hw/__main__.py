@@ -196,7 +196,9 @@ def _partitioned(options: argparse.Namespace) -> tvm.IRModule:
 
 
 def _explain(options: argparse.Namespace) -> None:
-    report = byoc_hw.explain(_partitioned(options))
+    report = byoc_hw.explain_tflite(
+        options.model, accelerator=ACCELERATORS[options.accelerator], numerics=options.numerics, deny=options.deny
+    )
     print(report.to_json() if options.json else report)
 
 

@@ -20,6 +20,7 @@ from byoc_hw.errors import InvalidInput, PlanError
 from byoc_hw.frontend.seam import Backend, CompiledHost, FrontEnd, Model
 from byoc_hw.graph import Graph
 from byoc_hw.overlap import overlapped
+from byoc_hw.pattern import Outcome
 from byoc_hw.plan.place.arena import ModelMemory, check_budget, check_ram, place_model
 from byoc_hw.plan.planned import PlannedRegion, flash_by_layer, flash_bytes
 from byoc_hw.plan.region import plan_region, why_no_plan
@@ -122,6 +123,29 @@ def explain(mod_or_project: tvm.IRModule | Project) -> Report:
     if found is None:
         raise InvalidInput("explain takes a module that partition_for_hwlib made, or a Project: got another module")
     return Report(found.mod_name, found.label, found.numerics, found.outcomes)
+
+
+def explain_tflite(
+    path: str | Path, *, accelerator: Accelerator = REFERENCE, numerics: str = "relay", deny: Iterable[str] = ()
+) -> Report:
+    """Where each operator of a .tflite file runs, also of a file that cannot be imported as a whole.
+
+    For each operator that stops TVM's importer, the report has the reason, in place of a run; the others are
+    reported as for a model that ends where such an operator begins and goes on behind it. `accelerator`,
+    `numerics` and `deny` are those of `partition_for_hwlib`. Raises `InvalidInput` for a file that cannot be read
+    or is damaged.
+    """
+    imported, operators, stops = front_end().importable_tflite(path)
+    found: tuple[Outcome, ...] = ()
+    if imported is not None:
+        here = [name for name in deny if name not in {stop.name for stop in stops}]
+        mod = partition_for_hwlib(*imported, accelerator=accelerator, numerics=numerics, deny=here)
+        if not stops:
+            return explain(mod)
+        found = explain(mod).outcomes
+    place = {name: number for number, name in enumerate(operators)}
+    outcomes = sorted([*found, *stops], key=lambda outcome: place.get(outcome.name, len(place)))
+    return Report("default", accelerator.label, numerics, tuple(outcomes))
 
 
 def region_graphs(mod: tvm.IRModule) -> dict[str, Graph]:

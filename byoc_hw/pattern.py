@@ -159,7 +159,8 @@ class Outcome:
     """Where one operator of the model file was placed, and why.
 
     `relay` lists the Relay operators that it was imported as. `placement` is "accelerator", "host",
-    "split" (in part on each) or "folded" (computed at compile time). `composites` and `regions` name
+    "split" (in part on each), "folded" (computed at compile time) or "stops" (the front end cannot import the
+    operator, and so not the model; `rejections` say why). `composites` and `regions` name
     the composites and regions that contain it. `rejections` say why operators stayed on the host, and
     `uncovered` lists its Relay operators that are in no pattern.
     """

@@ -6,6 +6,7 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from byoc_hw.arguments import check_number, check_type
 from byoc_hw.compiler import front_end
 from byoc_hw.errors import InvalidInput, ToolchainMissing
 from byoc_hw.frontend.seam import LayerReference
+from byoc_hw.frontend.tflite_file import TfliteFile, read_tflite
 from byoc_hw.project import Project
 from byoc_hw.run.files import Inputs
 from byoc_hw.run.toolchain import Toolchain
@@ -156,9 +158,11 @@ def _pairs(
     layers: Mapping[str, Array],
 ) -> Iterator[tuple[Difference, Array, Array]]:
     """Values of the project and of the reference: the layers in order, then the outputs."""
+    owners = {name: layer["id"] for layer in project.layers for name in _names(layer)}  # of several, the last
     for layer in project.layers:
         name = layer["name"]
-        there = layers.get(f"{layer['region']}:{name}", layers.get(name))
+        keys = [f"{layer['region']}:{name}", *(key for key in _names(layer) if owners[key] == layer["id"])]
+        there = next((layers[key] for key in keys if key in layers), None)
         if layer["region"] is None or there is None or layer["id"] not in trace:
             continue
         data = trace[layer["id"]]
@@ -171,6 +175,11 @@ def _pairs(
         if here.shape != there.shape:
             raise InvalidInput(f"output {index}: the reference has shape {there.shape}: the project {here.shape}")
         yield _nothing(f"output {index}", None, "output"), here, there
+
+
+def _names(layer: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a layer may be called: its name, and its operators of the model file, whose value their last layer has."""
+    return (layer["name"], *reversed(layer["source"]))
 
 
 def _nothing(name: str, number: int | None, kind: str) -> Difference:
@@ -203,7 +212,8 @@ class TfliteReference:
 
     So that every layer can be read, a copy of the model in memory has every operator's output among its
     outputs. TFLite's `experimental_preserve_all_tensors` is not enough: an addition still overwrites its
-    first input. Raises `ToolchainMissing` without tflite-runtime, `InvalidInput` if the file cannot be read.
+    first input. Raises `ToolchainMissing` without tflite-runtime, `InvalidInput` if the file cannot be read or
+    TFLite's interpreter refuses it.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -211,51 +221,51 @@ class TfliteReference:
             from tflite_runtime.interpreter import Interpreter, OpResolverType
         except ImportError as error:
             raise ToolchainMissing(f"tflite_runtime is not installed: install the package {TFLITE_RUNTIME}") from error
+        self._path, self._file = path, read_tflite(path)
+        written = [*self._file.outputs, *(index for one in self._file.operators for index in one.outputs)]
+        shown = list(dict.fromkeys(written))
+        self._names = {index: self._file.tensors[index].name for index in shown}
+        content = _with_outputs(self._file, shown)
         try:
-            data = Path(path).read_bytes()
-        except OSError as error:
-            raise InvalidInput(f"{path}: cannot be read: {error.strerror}") from error
-        content, self._outputs = _with_all_outputs(data)
-        self._interpreter = Interpreter(model_content=content, experimental_op_resolver_type=OpResolverType.BUILTIN_REF)
-        self._interpreter.allocate_tensors()
-        self._names = {entry["index"]: entry["name"] for entry in self._interpreter.get_output_details()}
+            self._interpreter = Interpreter(
+                model_content=content, experimental_op_resolver_type=OpResolverType.BUILTIN_REF
+            )
+            self._interpreter.allocate_tensors()
+        except (ValueError, RuntimeError) as error:
+            raise self._refused(error) from error
 
     def run(self, inputs: Inputs) -> list[Array]:
         """Outputs in the file's order. Inputs are given by name, as a list in the file's order, or as one array."""
-        details = self._interpreter.get_input_details()
-        if isinstance(inputs, np.ndarray):
-            inputs = [inputs]
-        if isinstance(inputs, Mapping):
-            inputs = [inputs[entry["name"]] for entry in details]
-        for entry, array in zip(details, inputs, strict=True):
-            self._interpreter.set_tensor(entry["index"], array)
-        self._interpreter.invoke()
-        return [self._interpreter.get_tensor(index) for index in self._outputs]
+        read = {*self._file.outputs, *(index for one in self._file.operators for index in one.inputs)}
+        expected = {self._file.tensors[index].name: index for index in self._file.inputs if index in read}
+        if not isinstance(inputs, Mapping):
+            given = [inputs] if isinstance(inputs, np.ndarray) else list(inputs)
+            if len(given) != len(expected):
+                raise InvalidInput(f"{self._path}: the model takes {len(expected)} inputs: got {len(given)}")
+            inputs = dict(zip(expected, given, strict=True))
+        for name in expected:
+            if name not in inputs:
+                raise InvalidInput(f"{self._path}: input {name} is given: got {', '.join(inputs) or 'nothing'}")
+        try:
+            for name, index in expected.items():
+                self._interpreter.set_tensor(index, inputs[name])
+            self._interpreter.invoke()
+        except (ValueError, RuntimeError) as error:
+            raise self._refused(error) from error
+        return [self._interpreter.get_tensor(index) for index in self._file.outputs]
 
     def layers(self) -> dict[str, Array]:
         """Output of every operator of the last run, by the name of its tensor."""
         return {name: self._interpreter.get_tensor(index) for index, name in self._names.items()}
 
+    def _refused(self, error: Exception) -> InvalidInput:
+        return InvalidInput(f"{self._path}: TFLite's interpreter refuses it: {' '.join(str(error).split())}")
 
-def _with_all_outputs(data: bytes) -> tuple[bytes, list[int]]:
-    """The file with every operator's output as an output of the model, and the numbers of the model's own outputs.
 
-    The longer list is written at the end of the file, and the model's offset of its outputs then leads there.
-    """
-    import tflite
-
-    graph = tflite.Model.GetRootAsModel(data, 0).Subgraphs(0)
-    own = [int(index) for index in graph.OutputsAsNumpy()]
-    operators = [graph.Operators(number) for number in range(graph.OperatorsLength())]
-    written = [int(index) for operator in operators for index in operator.OutputsAsNumpy()]
-    outputs = list(dict.fromkeys([*own, *written]))
-    changed = bytearray(data)
+def _with_outputs(file: TfliteFile, outputs: Sequence[int]) -> bytes:
+    """The file with other outputs: they are written at its end, and the model's offset of its outputs leads there."""
+    changed = bytearray(file.data)
     changed += bytes(-len(changed) % 4)
-    field = graph._tab.Pos + graph._tab.Offset(_OUTPUTS)
-    struct.pack_into("<I", changed, field, len(changed) - field)
+    struct.pack_into("<I", changed, file.outputs_field, len(changed) - file.outputs_field)
     changed += struct.pack(f"<I{len(outputs)}i", len(outputs), *outputs)
-    return bytes(changed), own
-
-
-_OUTPUTS = 8
-"""Where a sub-graph's third field, its outputs, stands in the flatbuffer's table of fields."""
+    return bytes(changed)

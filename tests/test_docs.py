@@ -3,12 +3,16 @@
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
+import sysconfig
+import venv
 from pathlib import Path
 
 import numpy as np
 import pytest
+from riscv32_tools import needs_riscv32
 
 import byoc_hw
 from byoc_hw import REFERENCE
@@ -166,22 +170,48 @@ def test_every_table_of_figures_names_the_benchmark_that_makes_it(table):
 # ---------------------------------------------------------------- CONTRIBUTING
 
 
-def test_the_example_pattern_passes_its_own_tests(tmp_path):
-    blocks = code_blocks("CONTRIBUTING.md")
-    (tmp_path / "global_max_pool2d.py").write_text(blocks["patterns/global_max_pool2d.py"])
-    (tmp_path / "test_global_max_pool2d.py").write_text(blocks["tests/patterns/test_global_max_pool2d.py"])
-    (tmp_path / "conftest.py").write_text("import global_max_pool2d\n")  # registers, in that process only
-    (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    paths = [tmp_path, ROOT / "tests", ROOT / "tests/patterns"]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", tmp_path],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, paths))},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "4 passed" in done.stdout
+@pytest.mark.slow
+def test_the_example_pattern_is_added_as_the_text_says(tmp_path):
+    """Both files are written into a copy of the tree; the commands below them are run there, and then its tests."""
+    tree = copied_tree(tmp_path / "tree")
+    for name, code in code_blocks("CONTRIBUTING.md").items():
+        if isinstance(name, str):
+            (tree / name).write_text(code)
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    own, table = commands(text.split("## A new pattern, in two files", 1)[1].split("\n## ", 1)[0])
+    assert "4 passed" in run_in(tree, own)
+    run_in(tree, table)
+    assert "| `global_max_pool2d` | `pool2d` | int8 maximum over height and width |" in (tree / "README.md").read_text()
+    run_in(tree, 'make test ARGS="tests/test_docs.py tests/test_rooms.py tests/patterns/test_registration.py"')
+
+
+def copied_tree(tree):
+    """A copy of the sources, with an environment of its own that has this one's packages."""
+    left_out = shutil.ignore_patterns(".git", ".venv", ".*_cache", ".hypothesis", "__pycache__", "out", "build", "dist")
+    shutil.copytree(ROOT, tree, ignore=left_out)
+    venv.create(tree / ".venv")
+    (site,) = (tree / ".venv/lib").glob("python*/site-packages")
+    (site / "packages.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+    run_in(tree, ".venv/bin/python -m pip install -q --no-index --no-deps --no-build-isolation -e .")
+    (tree / ".venv/ready").touch()
+    return tree
+
+
+def run_in(folder, command):
+    """What a command line prints, as a person types it: without what pytest has in its environment."""
+    bin_ = Path(sys.executable).parent
+    hidden = ("PYTEST", "PYTHONPATH", "MAKE", "MFLAGS", "COV")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
+    environment = kept | {"PATH": f"{bin_}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(["bash", "-c", command], cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def commands(text):
+    """The command lines of a text: indented by four, outside of fences."""
+    outside = re.sub(r"^```.*?^```$", "", text, flags=re.S | re.M)
+    return re.findall(r"^    ((?:python -m|make|\.venv/bin/python) .*)$", outside, re.M)
 
 
 def test_the_example_pattern_is_well_formed(tmp_path):
@@ -207,6 +237,42 @@ def test_the_example_limit_is_checked_and_shown():
         assert "channels are a multiple of 4 |" in capabilities.capabilities([pattern])
     finally:
         unregister_pattern("example")
+
+
+# ---------------------------------------------------------------- command lines
+
+
+@pytest.fixture
+def workplace(tmp_path):
+    """Where the command lines of the documents run: the files that they name, and a project of the demo."""
+    project, image = tmp_path / "project", heldout().images[:1]
+    shutil.copy(model_path(), tmp_path / "model.tflite")
+    np.save(tmp_path / "image.npy", image)
+    run_in(tmp_path, "python -m byoc_hw build model.tflite --output-dir project --mod-name digits")
+    (project / "image.bin").write_bytes(image.tobytes())
+    for place in (tmp_path, project):
+        (place / "path/to").mkdir(parents=True)
+        (place / "path/to/your_hal").symlink_to(ROOT / "tests/hal/plain")
+    return tmp_path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "document",
+    [
+        pytest.param("README.md", marks=needs_riscv32),
+        pytest.param("docs/integration.md", marks=needs_riscv32),
+        "docs/tuning.md",
+    ],
+)
+def test_the_command_lines_run(document, workplace):
+    lines = commands((ROOT / document).read_text(encoding="utf-8"))
+    lines = [line for line in lines if line.split()[:2] not in (["make", "demo"], ["make", "test"])]
+    assert lines
+    for line in lines:
+        if "out/digits" in line and not (workplace / "out/digits").exists():
+            shutil.copytree(workplace / "project", workplace / "out/digits", symlinks=True)
+        run_in(workplace / "project" if line.startswith("make CC=") else workplace, line)
 
 
 # ---------------------------------------------------------------- docs/integration.md

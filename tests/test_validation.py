@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from relay_samples import Conv, Pool, module, variable
+from tflite_samples import Node, TensorSample, network_bytes
 
 import byoc_hw
 from byoc_hw.demo import heldout, model_path
@@ -194,6 +195,65 @@ def test_refuses_a_file_that_is_not_there(chain, tmp_path):
     pytest.importorskip("tflite_runtime")
     with pytest.raises(InvalidInput, match="cannot be read"):
         byoc_hw.validate(chain[1], images(1), tmp_path / "none.tflite")
+
+
+@pytest.fixture
+def flattened(tmp_path):
+    """A fully connected layer over an image, which TVM imports as a reshape and a dense layer of one name."""
+    pytest.importorskip("tflite_runtime")
+
+    def write(name="x", **more):
+        weights = np.random.default_rng(0).integers(-127, 128, (5, 16)).astype(np.int8)
+        path = tmp_path / "flattened.tflite"
+        layer = Node("FULLY_CONNECTED", [0, 1, -1], [2])
+        tensors = [
+            TensorSample((1, 4, 4, 1), name=name),
+            TensorSample((5, 16), data=weights, name="w", **more),
+            TensorSample((1, 5), 0.5, name="y"),
+        ]
+        path.write_bytes(network_bytes(tensors, [layer], [0], [2]))
+        return path
+
+    return write
+
+
+def pixels():
+    return np.arange(-8, 8, dtype=np.int8).reshape(1, 4, 4, 1)
+
+
+def built(path):
+    mod, params = byoc_hw.load_tflite(path)
+    return byoc_hw.build(byoc_hw.partition_for_hwlib(mod, params, numerics="tflite"))
+
+
+def test_an_operator_of_the_file_is_compared_with_its_last_layer(flattened):
+    path = flattened()
+    project = built(path)
+    assert [layer["source"] for layer in project.layers] == [["y"], ["y"]]
+    validation = byoc_hw.validate(project, pixels(), path)
+    assert validation.ok
+    assert validation.compared == (project.layers[1]["name"], "output 0")
+    assert validation.unseen == (project.layers[0]["name"],)
+
+
+def test_inputs_without_names_are_given_by_place(flattened):
+    path = flattened(name="")
+    assert byoc_hw.validate(built(path), {"input_0": pixels()}, path)
+    with pytest.raises(InvalidInput, match="input input_0 is given: got image"):
+        byoc_hw.TfliteReference(path).run({"image": pixels()})
+    with pytest.raises(InvalidInput, match="the model takes 1 inputs: got 2"):
+        byoc_hw.TfliteReference(path).run([pixels(), pixels()])
+
+
+def test_a_file_that_tflite_refuses(flattened):
+    project = built(flattened())
+    with pytest.raises(InvalidInput, match=r"flattened.tflite: TFLite's .* refuses it: quantized_dimension must be in"):
+        byoc_hw.validate(project, pixels(), flattened(axis=5))
+
+
+def test_values_that_tflite_refuses(flattened):
+    with pytest.raises(InvalidInput, match=r"TFLite's interpreter refuses it: .*[Dd]imension mismatch"):
+        byoc_hw.TfliteReference(flattened()).run([pixels()[:, 1:]])
 
 
 def test_the_module_and_the_function_have_names_of_their_own():

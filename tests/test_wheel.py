@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCES = ("byoc_hw", "patterns", "setup.cfg", "pyproject.toml", "README.md", "LICENSE")
+SOURCES = ("byoc_hw", "patterns", "setup.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE")
 
 USE = """
 import sys
@@ -40,14 +40,20 @@ assert project.run(image).outputs[0].tobytes() == Reference(mod, params).run([im
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
     """A wheel of a copy of the tree: building leaves files in it."""
-    tree, out = tmp_path_factory.mktemp("tree"), tmp_path_factory.mktemp("dist")
-    for name in SOURCES:
-        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
-        copy(ROOT / name, tree / name)
+    tree, out = tmp_path_factory.mktemp("wheel") / "tree", tmp_path_factory.mktemp("dist")
+    copied(tree)
     # The pinned setuptools and wheel are in the test requirements, so that this works offline.
     run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, tree, cwd=tree)
     (made,) = out.glob("*.whl")
     return made
+
+
+def copied(tree):
+    """A copy of what a wheel is made of."""
+    tree.mkdir()
+    for name in SOURCES:
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        copy(ROOT / name, tree / name)
 
 
 def run(*command, cwd, **environment):
@@ -83,3 +89,44 @@ def test_the_wheel_holds_no_tests_and_no_strays(wheel, tmp_path):
     }
     tree |= {f"patterns/{path.name}" for path in (ROOT / "patterns").glob("*.py")}
     assert packaged == tree
+
+
+# ---------------------------------------------------------------- another Python
+
+OTHERS = ["python3.8", "python3.9", "python3.11", "python3.12", "python3.13", "/usr/bin/python3"]
+
+
+def answer(interpreter):
+    """What setup.py says to an interpreter that is another Python; None if it is not there, or is no other."""
+    code = "import sys; print(sys.version_info[:2] != (3, 10))"
+    try:
+        asked = subprocess.run([interpreter, "-c", code], capture_output=True, text=True)
+    except FileNotFoundError:
+        return None
+    if asked.stdout.strip() != "True":
+        return None
+    return subprocess.run([interpreter, ROOT / "setup.py", "--version"], capture_output=True, text=True)
+
+
+def test_setup_says_what_to_do_on_another_python():
+    """Pip shows this to who installs a clone or the sdist; a stand-in is asked where no other Python is installed."""
+    pretend = "import runpy, sys; sys.version_info = (3, 11, 7); runpy.run_path('setup.py')"
+    answers = [subprocess.run([sys.executable, "-c", pretend], cwd=ROOT, capture_output=True, text=True)]
+    answers += filter(None, map(answer, OTHERS))
+    for done in answers:
+        assert done.returncode == 1
+        assert "byoc_hw needs CPython 3.10: the only TVM wheel that has Relay" in done.stderr
+        assert "This is Python 3." in done.stderr
+        assert "uv venv --python 3.10 && uv pip install ." in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_the_sdist_says_it_too(tmp_path):
+    tree = tmp_path / "tree"
+    copied(tree)
+    run(sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", tmp_path, tree, cwd=tree)
+    (made,) = tmp_path.glob("*.tar.gz")
+    shutil.unpack_archive(made, tmp_path)
+    assert (made.with_name(made.name.removesuffix(".tar.gz")) / "setup.py").read_text() == (
+        ROOT / "setup.py"
+    ).read_text()

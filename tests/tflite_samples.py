@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import flatbuffers
 import numpy as np
@@ -14,14 +14,20 @@ NONE = tflite.ActivationFunctionType.NONE
 
 @dataclass
 class TensorSample:
-    """A tensor of the file: int8 or int32; weights have data, and perhaps a scale for each channel."""
+    """A tensor of the file: int8 or int32; weights have data, and perhaps a scale for each channel.
+
+    `dtype` is a type of the schema in place of these, `buffer` the number of another buffer; without a scale the
+    tensor is not quantized, and without a name it has none at all.
+    """
 
     shape: tuple
-    scale: float | tuple = 0.1
+    scale: float | tuple | None = 0.1
     zero_point: int = 0
     data: np.ndarray | None = None
     axis: int = 0
-    name: str = ""
+    name: str | None = ""
+    dtype: str = ""
+    buffer: int | None = None
 
 
 @dataclass
@@ -41,60 +47,92 @@ _OPTIONS = {
     "DEPTHWISE_CONV_2D": "DepthwiseConv2DOptions",
     "FULLY_CONNECTED": "FullyConnectedOptions",
     "MUL": "MulOptions",
+    "RESHAPE": "ReshapeOptions",
     "SOFTMAX": "SoftmaxOptions",
+    "UNPACK": "UnpackOptions",
 }
 
 
 def model_bytes(sample: OperatorSample) -> bytes:
     """The file."""
-    builder = flatbuffers.Builder(1024)
     tensors = [*sample.inputs, sample.output]
+    named = [replace(tensor, name=tensor.name or f"t{index}") for index, tensor in enumerate(tensors)]
+    activations = [index for index, tensor in enumerate(sample.inputs) if tensor.data is None]
+    last = len(sample.inputs)
+    operator = Node(sample.operator, range(last), [last], sample.options)
+    return network_bytes(named, [operator], activations, [last])
+
+
+@dataclass
+class Node:
+    """An operator of a network, by the numbers of its tensors. `code` is in place of that of its name."""
+
+    operator: str
+    inputs: list
+    outputs: list
+    options: dict = field(default_factory=dict)
+    code: int | None = None
+    custom: str = ""
+
+
+def network_bytes(tensors, nodes, inputs, outputs, *, subgraphs=1, version=3) -> bytes:
+    """A file of several operators; every sub-graph is the same one."""
+    builder = flatbuffers.Builder(1024)
     constants = [np.zeros(0, np.int8), *(tensor.data for tensor in tensors if tensor.data is not None)]
     buffers = [_table(builder, "Buffer", Data=_bytes(builder, data.tobytes())) for data in constants]
     offsets, following = [], 1
-    for index, tensor in enumerate(tensors):
-        offsets.append(
-            _tensor(builder, tensor, tensor.name or f"t{index}", following if tensor.data is not None else 0)
-        )
+    for tensor in tensors:
+        buffer = following if tensor.data is not None else 0
+        offsets.append(_tensor(builder, tensor, buffer if tensor.buffer is None else tensor.buffer))
         following += tensor.data is not None
-    activations = [index for index, tensor in enumerate(tensors[:-1]) if tensor.data is None]
-    last = len(tensors) - 1
-    kind = _OPTIONS[sample.operator]
-    options = _table(builder, kind, **sample.options)
-    operator = _table(
-        builder,
-        "Operator",
-        OpcodeIndex=0,
-        Inputs=_ints(builder, range(last)),
-        Outputs=_ints(builder, [last]),
-        BuiltinOptionsType=getattr(tflite.BuiltinOptions, kind),
-        BuiltinOptions=options,
-    )
+    operators = [_node(builder, node, index) for index, node in enumerate(nodes)]
     graph = _table(
         builder,
         "SubGraph",
         Tensors=_offsets(builder, offsets),
-        Inputs=_ints(builder, activations),
-        Outputs=_ints(builder, [last]),
-        Operators=_offsets(builder, [operator]),
+        Inputs=_ints(builder, inputs),
+        Outputs=_ints(builder, outputs),
+        Operators=_offsets(builder, operators),
     )
-    code = getattr(tflite.BuiltinOperator, sample.operator)
-    version = {"FULLY_CONNECTED": 4, "CONV_2D": 3, "DEPTHWISE_CONV_2D": 3}.get(sample.operator, 2)
-    opcode = _table(builder, "OperatorCode", DeprecatedBuiltinCode=code, BuiltinCode=code, Version=version)
     model = _table(
         builder,
         "Model",
-        Version=3,
-        OperatorCodes=_offsets(builder, [opcode]),
-        Subgraphs=_offsets(builder, [graph]),
+        Version=version,
+        OperatorCodes=_offsets(builder, [_code(builder, node) for node in nodes]),
+        Subgraphs=_offsets(builder, [graph] * subgraphs),
         Buffers=_offsets(builder, buffers),
     )
     builder.Finish(model, b"TFL3")
     return bytes(builder.Output())
 
 
-def _tensor(builder, tensor, name, buffer):
-    scales = np.atleast_1d(np.asarray(tensor.scale, np.float32))
+def _node(builder, node, index):
+    kind = _OPTIONS.get(node.operator)
+    options = {}
+    if kind is not None:
+        options["BuiltinOptionsType"] = getattr(tflite.BuiltinOptions, kind)
+        options["BuiltinOptions"] = _table(builder, kind, **node.options)
+    return _table(
+        builder,
+        "Operator",
+        OpcodeIndex=index,
+        Inputs=_ints(builder, node.inputs),
+        Outputs=_ints(builder, node.outputs),
+        **options,
+    )
+
+
+def _code(builder, node):
+    code = getattr(tflite.BuiltinOperator, node.operator) if node.code is None else node.code
+    version = {"FULLY_CONNECTED": 4, "CONV_2D": 3, "DEPTHWISE_CONV_2D": 3}.get(node.operator, 2)
+    custom = {"CustomCode": builder.CreateString(node.custom)} if node.custom else {}
+    return _table(
+        builder, "OperatorCode", DeprecatedBuiltinCode=min(code, 127), BuiltinCode=code, Version=version, **custom
+    )
+
+
+def _tensor(builder, tensor, buffer):
+    scales = np.atleast_1d(np.asarray(() if tensor.scale is None else tensor.scale, np.float32))
     zero_points = np.full(scales.size, tensor.zero_point, np.int64)
     quantization = _table(
         builder,
@@ -104,14 +142,15 @@ def _tensor(builder, tensor, name, buffer):
         QuantizedDimension=tensor.axis,
     )
     wide = tensor.data is not None and tensor.data.dtype == np.int32
+    fields = {} if tensor.name is None else {"Name": builder.CreateString(tensor.name)}
     return _table(
         builder,
         "Tensor",
         Shape=_ints(builder, tensor.shape),
-        Type=tflite.TensorType.INT32 if wide else tflite.TensorType.INT8,
+        Type=getattr(tflite.TensorType, tensor.dtype or ("INT32" if wide else "INT8")),
         Buffer=buffer,
-        Name=builder.CreateString(name),
         Quantization=quantization,
+        **fields,
     )
 
 

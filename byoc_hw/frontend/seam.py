@@ -94,7 +94,7 @@ class LayerReference(Protocol):
         """Outputs of one inference, in model order."""
 
     def layers(self) -> dict[str, Array]:
-        """Outputs of the last run's layers, by "region:layer" or by the layer's name."""
+        """Outputs of the last run's layers, by "region:layer", by the layer's name, or by the operator that it ends."""
 
 
 class FrontEnd(Protocol):
@@ -105,6 +105,11 @@ class FrontEnd(Protocol):
 
     def load_tflite(self, path: str | Path) -> tuple[Any, dict[str, Any]]:
         """A module and its weights by name, from a TFLite file."""
+
+    def importable_tflite(
+        self, path: str | Path
+    ) -> tuple[tuple[Any, dict[str, Any]] | None, tuple[str, ...], tuple[Outcome, ...]]:
+        """A module and its weights of the operators that can be imported, the names of all, what stops the import."""
 
     def partition(
         self,

@@ -39,6 +39,11 @@ class Report:
         """Operators that run on the host, as a whole or in part."""
         return tuple(outcome for outcome in self.outcomes if outcome.placement in ("host", "split"))
 
+    @property
+    def stops(self) -> tuple[Outcome, ...]:
+        """Operators that keep the model from being built: the others are reported as if these were cut out."""
+        return tuple(outcome for outcome in self.outcomes if outcome.placement == "stops")
+
     def __repr__(self) -> str:
         on = f" on {self.accelerator}" if self.accelerator is not None else ""
         return line(self, f"{self.mod_name}{on}", self._offloaded())
@@ -91,7 +96,11 @@ class Report:
         if self.accelerator is None:
             return f"not partitioned, all {operators} operators on the host"
         regions = len({region for outcome in self.outcomes for region in outcome.regions})
-        return f"{len(self.offloaded)} of {operators} operators offloaded, in {counted(regions, 'region')}"
+        offloaded = f"{len(self.offloaded)} of {operators} operators offloaded, in {counted(regions, 'region')}"
+        if not self.stops:
+            return offloaded
+        stop = "operator stops" if len(self.stops) == 1 else "operators stop"
+        return f"cannot be built, {len(self.stops)} {stop} the import; without, {offloaded}"
 
     def _rows(self) -> Iterator[str]:
         width = max((len(", ".join(outcome.composites)) for outcome in self.outcomes), default=0)

@@ -1,5 +1,7 @@
 """Channels that a requantize scales to nothing: 0, whatever the input, on every machine."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from bit_exact import assert_bit_exact, input_arrays
@@ -32,6 +34,14 @@ def test_dead_channels_give_the_zero_point(conv, offloaded):
         (output,) = project.run(inputs, toolchain=byoc_hw.Toolchain(cflags="-O1")).outputs
         dead = range(4) if not conv.per_channel else (1, 3)
         assert (np.take(output, dead, axis) == conv.ofm_zero_point).all()
+
+
+def test_the_bound_is_the_one_that_the_readme_gives():
+    text = " ".join((Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8").split())
+    assert "is below 2^-32, TVM's code shifts by 63 bits or more" in text
+    below = float(np.nextafter(np.float32(2.0**-32), np.float32(0)))
+    assert (total_shift(2.0**-32, 1.0), total_shift(below, 1.0)) == (62, 63)
+    assert round((2**31) * below) == 0  # the largest sum, scaled: the zero point is the exact result
 
 
 def test_shift_is_counted_as_tvm_counts_it():
