@@ -37,10 +37,10 @@ def check_scales(main: relay.Function) -> None:
     """Raise `Unsupported` for a quantized operator whose scales TVM's own shifts cannot express."""
     for call in calls_in_order(main):
         for ratio in _ratios(call):
-            if ratio != 0 and not 1 / _LIMIT <= ratio < _LIMIT:  # 0: a dead channel, whose multiplier is 0
+            if ratio != 0 and not 1 / _LIMIT < ratio < _LIMIT:  # 0: a dead channel, whose multiplier is 0
                 raise Unsupported(
-                    f"{_shown(call)} on the host: input scale over output scale is from 2^-32 to 2^32, where "
-                    f"TVM's shifts are defined: got {ratio:g}"
+                    f"{_shown(call)} on the host: input scale over output scale is more than 2^-32 and less than 2^32, "
+                    f"where TVM's shifts are defined: got {ratio:g}"
                 )
 
 

@@ -1,10 +1,11 @@
 """Mathematical functions of host operators, as TVM's llvm build computes them.
 
-TVM's C target calls the C library for most functions and has nothing for some. Where TVM's llvm target has a
-formula, the formula is used here too:
+TVM's C target calls the C library for most functions and has nothing for some. Where TVM's llvm target or LLVM
+itself has a formula, the formula is used here too:
 
     tan(x) -> sin(x) / cos(x)
     sinh(x) -> (exp(x) - exp(-x)) / 2
+    pow(x, 0.5) -> sqrt(x)
 
 so that a result differs from TVM's only where the C library's own exp, log, sin, cos, pow ... does; float32's
 exp does not (see the template of <mod_name>_math.c). Functions that the C target lacks become calls of the C
@@ -12,6 +13,8 @@ library.
 """
 
 from __future__ import annotations
+
+import math
 
 import tvm
 from tvm import tir
@@ -38,14 +41,34 @@ class LikeLLVM:
     ) -> tir.PrimFunc:
         """One function; see `tvm.tir.transform.prim_func_pass`."""
         body = function.body
-        for rule in (_by_formula, _by_library):  # in this order: the formulas call fabs
+        for rule in (_by_formula, _by_library):  # in this order: the formulas call fabs and exp2
             body = tir.stmt_functor.ir_transform(body, None, rule, ["tir.Call"])
         return function.with_body(body)
 
 
 def _by_formula(call: tir.Call) -> tir.PrimExpr | None:
     name = getattr(call.op, "name", "")
+    if name == "tir.pow" and str(call.dtype) in _SUFFIXES:
+        return _power(*call.args)
     return call.op.get_attr(_FORMULAS[name])(call) if name in _FORMULAS else None
+
+
+def _power(base: tir.PrimExpr, exponent: tir.PrimExpr) -> tir.PrimExpr | None:
+    """What LLVM makes of a power with a constant base or exponent, also without fast mathematics."""
+    dtype = base.dtype
+    if isinstance(exponent, tir.FloatImm):
+        if exponent.value == 2:
+            return base * base
+        if exponent.value == -1:
+            return tir.const(1, dtype) / base
+        if exponent.value == 0.5:
+            infinity = tir.const(math.inf, dtype)
+            return tir.Select(base == -infinity, infinity, tir.Call(dtype, "tir.fabs", [tir.sqrt(base)]))
+    if isinstance(base, tir.FloatImm) and base.value > 0:
+        significand, power = math.frexp(base.value)
+        if significand == 0.5 and power != 1:  # 2^n; not 1
+            return tir.Call(dtype, "tir.exp2", [tir.const(power - 1, dtype) * exponent])
+    return None
 
 
 def _by_library(call: tir.Call) -> tir.PrimExpr | None:
