@@ -38,13 +38,19 @@ def requantize(x, ratio, out_dtype="int8"):
 @pytest.mark.parametrize("ratio", [2.0**32, 1.5 * 2.0**32, 1e30, np.inf, np.nan, -1.0, 2.0**-32, 1e-30])
 def test_a_scale_that_tvms_shifts_cannot_express_is_refused(ratio):
     x = variable((8,), "int32")
-    with pytest.raises(Unsupported, match=rf"qnn\.requantize .*more than 2\^-32 and less than 2\^32, .*: got {ratio:g}".replace("+", r"\+")):
+    with pytest.raises(
+        Unsupported,
+        match=rf"qnn\.requantize .*more than 2\^-32 and less than 2\^32, .*: got {ratio:g}".replace("+", r"\+"),
+    ):
         byoc_hw.build(module(requantize(x, ratio), x))
 
 
 @pytest.mark.parametrize(
     "sample",
-    [Add(lhs=Quantized(2.0**40), out=Quantized(1.0)), Mul(lhs=Quantized(2.0**20), rhs=Quantized(2.0**20), out=Quantized(1.0))],
+    [
+        Add(lhs=Quantized(2.0**40), out=Quantized(1.0)),
+        Mul(lhs=Quantized(2.0**20), rhs=Quantized(2.0**20), out=Quantized(1.0)),
+    ],
     ids=["add", "mul"],
 )
 def test_scales_of_other_operators_are_refused_too(sample):
@@ -53,7 +59,17 @@ def test_scales_of_other_operators_are_refused_too(sample):
 
 
 def test_scales_at_the_limits_have_tvms_bits():
-    ratios = (1.01 * 2.0**-32, 1.9 * 2.0**-32, 2.0**-31, 2.0**-30 / 3, 0.0, 2.0**20, 2.0**30 * 1.1, 2.0**31, 2.0**32 * 0.99)
+    ratios = (
+        1.01 * 2.0**-32,
+        1.9 * 2.0**-32,
+        2.0**-31,
+        2.0**-30 / 3,
+        0.0,
+        2.0**20,
+        2.0**30 * 1.1,
+        2.0**31,
+        2.0**32 * 0.99,
+    )
     x = variable((64,), "int32")
     mod = module(relay.Tuple([requantize(x, ratio, dtype) for ratio in ratios for dtype in ("int8", "int32")]), x)
     project, reference = byoc_hw.build(mod), Reference(mod)

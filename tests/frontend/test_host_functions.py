@@ -10,10 +10,10 @@ import byoc_hw
 from byoc_hw.frontend.relay.reference import Reference
 
 UNARY = {
-    "tanh": (-12, 12), "tan": (-10, 10), "sinh": (-100, 100), "cosh": (-100, 100), "exp": (-110, 95), "sigmoid": (-100, 100),
-    "sqrt": (0, 1e9), "rsqrt": (1e-9, 1e9), "log": (1e-9, 1e9), "log2": (1e-9, 1e9), "log10": (1e-9, 1e9),
-    "sin": (-99, 99), "cos": (-99, 99), "asin": (-1, 1), "acos": (-1, 1), "atan": (-99, 99), "asinh": (-99, 99),
-    "acosh": (1, 99), "atanh": (-1, 1), "erf": (-4, 4),
+    "tanh": (-12, 12), "tan": (-10, 10), "sinh": (-100, 100), "cosh": (-100, 100), "exp": (-110, 95),
+    "sigmoid": (-100, 100), "sqrt": (0, 1e9), "rsqrt": (1e-9, 1e9), "log": (1e-9, 1e9), "log2": (1e-9, 1e9),
+    "log10": (1e-9, 1e9), "sin": (-99, 99), "cos": (-99, 99), "asin": (-1, 1), "acos": (-1, 1), "atan": (-99, 99),
+    "asinh": (-99, 99), "acosh": (1, 99), "atanh": (-1, 1), "erf": (-4, 4),
     "floor": (-9, 9), "ceil": (-9, 9), "round": (-9, 9), "trunc": (-9, 9), "abs": (-9, 9), "sign": (-9, 9),
     "negative": (-9, 9), "isnan": (-9, 9), "isfinite": (-9, 9), "isinf": (-9, 9),
 }  # fmt: skip

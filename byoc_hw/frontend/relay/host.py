@@ -165,9 +165,7 @@ class _Planner:
     def _algorithm(self, infos: Sequence[BufferInfo], pressure: object) -> dict[BufferInfo, PoolAllocation]:
         assert self.program is not None
         names = {info.name_hint: _clean(info.name_hint) for info in infos}
-        self.program, workspaces = with_moments(
-            self.program, infos, names, self.allocations, self.loops, ALIGNMENT
-        )
+        self.program, workspaces = with_moments(self.program, infos, names, self.allocations, self.loops, ALIGNMENT)
         self.tvm_arena = tvm_arena(infos, pressure)
         offsets = self.place(self.program, workspaces)
         check_apart(self.program, infos, names, offsets)

@@ -16,6 +16,7 @@ from tvm import relay, tir
 from byoc_hw.errors import Unsupported
 from byoc_hw.frontend.relay.read import constant
 from byoc_hw.frontend.relay.sources import calls_in_order, operator_name, source_names
+from byoc_hw.tensor import Array
 
 _MATH = """
 acos acosh asin asinh atan atan2 atanh ceil copysign cos cosh erf exp exp2 fabs floor fmod hypot isnan ldexp log log10
@@ -61,17 +62,17 @@ def _ratios(call: relay.Call) -> Iterator[float]:
             yield from _quotients(_floats(scale), scales[3])
 
 
-def _scales(call: relay.Call) -> list[np.ndarray | None]:
+def _scales(call: relay.Call) -> list[Array | None]:
     return [_floats(argument) for argument in call.args]
 
 
-def _floats(argument: relay.Expr) -> np.ndarray | None:
+def _floats(argument: relay.Expr) -> Array | None:
     if not isinstance(argument, relay.Constant) or not str(argument.data.dtype).startswith("float"):
         return None
     return constant(argument).astype(np.float32)
 
 
-def _quotients(numerator: np.ndarray | None, denominator: np.ndarray | None) -> Iterator[float]:
+def _quotients(numerator: Array | None, denominator: Array | None) -> Iterator[float]:
     if numerator is None or denominator is None:
         return
     with np.errstate(all="ignore"):

@@ -60,7 +60,8 @@ def allocations(mod: tvm.IRModule) -> dict[str, list[tuple[str, int]]]:
 
 
 def _allocated_bytes(node: tir.Allocate) -> int:
-    return math.prod(map(int, node.extents)) * ((tvm.DataType(node.dtype).bits + 7) // 8)
+    nbytes: int = (tvm.DataType(node.dtype).bits + 7) // 8
+    return math.prod(map(int, node.extents)) * nbytes
 
 
 Used = int | tuple[str, int]
@@ -234,12 +235,14 @@ def _live_at(program: Program, index: int, *, arguments: bool = True) -> set[str
 
 
 def _cliques(apart: Mapping[str, set[str]]) -> Iterator[frozenset[str]]:
-    """The maximal cliques of the conflict graph (Bron and Kerbosch)."""
+    """The maximal cliques of the conflict graph (Bron and Kerbosch, with a pivot: many buffers are all in conflict)."""
 
     def extend(group: frozenset[str], open_: set[str], done: set[str]) -> Iterator[frozenset[str]]:
         if not open_ and not done:
             yield group
-        for name in sorted(open_):
+            return
+        pivot = max(sorted(open_ | done), key=lambda name: len(open_ & apart[name]))
+        for name in sorted(open_ - apart[pivot]):
             yield from extend(group | {name}, open_ & apart[name], done & apart[name])
             open_, done = open_ - {name}, done | {name}
 

@@ -111,7 +111,9 @@ def _literal(value: int) -> str:
 def _respelt(constant: re.Match[str]) -> str:
     """The definition with the numbers that TVM writes as C of another type: the lowest integer, subnormal floats."""
     head, end = constant[0][: constant.start("elements") - constant.start()], "};\n"
-    elements = re.sub(r"-0x8(0{7}|0{15}LL)\b", lambda found: f"(-0x7{found[1].replace('0', 'f')} - 1)", constant["elements"])
+    elements = re.sub(
+        r"-0x8(0{7}|0{15}LL)\b", lambda found: f"(-0x7{found[1].replace('0', 'f')} - 1)", constant["elements"]
+    )
     if constant["type"] == "float":
         elements = re.sub(r"(0x[0-9a-f.]+p[-+]?\d+)(?![\df])", r"\1f", elements)
     return f"{head}{elements}{end}"
