@@ -127,6 +127,19 @@ def _sums_fit(bits: int) -> Rule:
     return Rule(f"sums, before and after they are scaled, fit in {bits} bits", check)
 
 
+def _zero_points(layer: Any) -> Check:
+    tensors = [*layer.inputs, layer.ofm]
+    if hasattr(layer, "weights"):
+        tensors.append(layer.weights)
+    points = [point for tensor in tensors if tensor.quantization for point in tensor.quantization.zero_point]
+    outside = [point for point in points if not -128 <= point <= 127]
+    return Check(outside[0] if outside else "", not outside)
+
+
+_ZERO_POINTS = Rule("zero points are from -128 to 127", _zero_points)
+"""Of every kind: the descriptors hold zero points as int8."""
+
+
 def _one_of(what: str, allowed: Sequence[object], values: Callable[[Any], Sequence[object]]) -> Rule:
     choice = f"one of {', '.join(map(str, allowed))}" if len(allowed) > 1 else str(allowed[0])
 
@@ -359,7 +372,7 @@ class Accelerator:
             kinds = ", ".join(self.limits)
             yield Rule(f"layer kind is one of {kinds}", _unknown_kind), _unknown_kind(layer)
             return
-        for rule in limits.rules():
+        for rule in (*limits.rules(), _ZERO_POINTS):
             check = rule.check(layer)
             if not check.allowed:
                 yield rule, check

@@ -12,9 +12,9 @@ class InvalidInput(ByocHwError, ValueError):
 
 
 class Unsupported(ByocHwError):
-    """A construct inside a region, or around it, that cannot be lowered.
+    """A construct inside a region, or around it, that cannot be lowered; a host operator that C alone cannot compute.
 
-    Never raised for an operator that the accelerator does not support: it runs on the host, and the
+    Never raised for an operator that only the accelerator does not support: it runs on the host, and the
     report says why.
     """
 

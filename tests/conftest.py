@@ -11,6 +11,8 @@ settings.register_profile("ci", deadline=None, derandomize=True)
 settings.register_profile("thorough", deadline=None, max_examples=2000)  # pytest --hypothesis-profile=thorough
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
+os.environ["WERROR"] = "1"  # every project that a test builds is free of warnings
+
 ROOT = Path(__file__).resolve().parents[1]
 MODELS = Path(os.environ.get("BYOC_HW_MODELS", ROOT.parent / "shared" / "models"))
 

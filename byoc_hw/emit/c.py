@@ -149,8 +149,10 @@ def number(value: Any, dtype: npt.DTypeLike = "int32") -> str:
         digits = np.format_float_scientific(exact, unique=True, trim="0")
         return digits + ("f" if dtype.itemsize <= 4 else "")
     suffix = {("i", 8): "LL", ("u", 4): "u", ("u", 8): "ULL"}.get((dtype.kind, dtype.itemsize), "")
-    lowest_int64 = -(2**63)  # its absolute value does not fit: C has no negative constants
-    return "(-9223372036854775807LL - 1)" if int(value) == lowest_int64 else f"{int(value)}{suffix}"
+    lowest = -(2 ** (8 * dtype.itemsize - 1))
+    if dtype.itemsize >= 4 and int(value) == lowest:  # its absolute value does not fit: C has no negative constants
+        return f"({lowest + 1}{suffix} - 1)"
+    return f"{int(value)}{suffix}"
 
 
 def array_rows(values: Array, indent: int = 2) -> str:

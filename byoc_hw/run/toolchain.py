@@ -24,6 +24,7 @@ STARTUPS = ("picolibc", "plain")
 PACKAGES = {
     "make": "make",
     "gcc": "gcc",
+    "clang": "clang",
     "riscv64-unknown-elf-gcc": "gcc-riscv64-unknown-elf",
     "qemu-system-riscv32": "qemu-system-misc",
     "arm-none-eabi-gcc": "gcc-arm-none-eabi",

@@ -106,7 +106,9 @@ def test_a_long_name_appears_whole_in_its_string() -> None:
 def test_arrays_hold_exactly_their_values(values: np.ndarray) -> None:
     text = c.array("values", values)
     assert max(map(len, text.splitlines()[1:-1])) <= c.WIDTH
-    body = text[text.index("= {") + 3 : text.rindex("}")].replace("(-9223372036854775807LL - 1)", str(-(2**63)))
+    body = text[text.index("= {") + 3 : text.rindex("}")]
+    for lowest, spelt in ((-(2**63), "(-9223372036854775807LL - 1)"), (-(2**31), "(-2147483647 - 1)")):
+        body = body.replace(spelt, str(lowest))
     read = [re.sub(r"(u|U?LL|f)$", "", item.strip()) for item in body.split(",")[:-1]]
     kind = float if values.dtype.kind == "f" else int
     assert np.array_equal(np.array([kind(item) for item in read], values.dtype), values)

@@ -21,10 +21,12 @@ from tvm.tir.usmp.utils import BufferInfo, PoolAllocation
 
 from byoc_hw.errors import InvalidInput, Unsupported
 from byoc_hw.frontend.relay.compose import called_with, rebuild_calls
-from byoc_hw.frontend.relay.host_floats import MarkFloats, with_floats
-from byoc_hw.frontend.relay.host_memory import allocations, check_apart, tvm_arena, with_moments
+from byoc_hw.frontend.relay.host_check import check_functions, check_scales, check_source
+from byoc_hw.frontend.relay.host_constants import MarkConstants, with_constants
+from byoc_hw.frontend.relay.host_functions import LikeLLVM
+from byoc_hw.frontend.relay.host_memory import Used, allocations, check_apart, loops, tvm_arena, with_moments
 from byoc_hw.frontend.relay.host_softmax import IntegerSoftmax
-from byoc_hw.frontend.relay.host_source import host_source
+from byoc_hw.frontend.relay.host_source import bodies, host_source
 from byoc_hw.frontend.relay.interface import output_values, with_main, with_numbered_inputs
 from byoc_hw.frontend.relay.record import without_bodies
 from byoc_hw.frontend.relay.serial import serial
@@ -38,10 +40,12 @@ def compile_module(mod: tvm.IRModule, mod_name: str, graphs: Mapping[str, Graph]
     """Compile everything in a type-checked module but its regions, whose graphs are `graphs`, by symbol.
 
     `place` is called once, when all buffers and workspaces are known. Raises `Unsupported` where TVM's main holds
-    a statement that is not a call.
+    a statement that is not a call, and for a host operator that C alone cannot compute.
     """
     target = tvm.target.Target("c")
     pools = WorkspaceMemoryPools([WorkspacePoolInfo("arena", [target])])
+    main = mod["main"]
+    check_scales(main)
     with target, golden_semantics(), tvm.transform.PassContext(opt_level=3):
         mod = _simplified(without_bodies(mod))
     planner = _Planner(mod, mod_name, graphs, place)
@@ -49,13 +53,18 @@ def compile_module(mod: tvm.IRModule, mod_name: str, graphs: Mapping[str, Graph]
     executor = relay.backend.Executor(
         "aot", {"interface-api": "c", "unpacked-api": True, "workspace-byte-alignment": ALIGNMENT}
     )
+
+    def before_planning(lowered: tvm.IRModule) -> None:
+        check_functions(lowered, main)
+        planner.read(lowered)
+
     config = {
-        "tir.add_lower_pass": [(3, MarkFloats())],
+        "tir.add_lower_pass": [(3, LikeLLVM()), (3, MarkConstants())],
         "tir.disable_vectorize": True,  # C has no vector types
         "tir.usmp.enable": True,
         "tir.usmp.custom_algorithm": "byoc_hw",
     }
-    context = tvm.transform.PassContext(opt_level=3, config=config, instruments=[_watch(planner.read)])
+    context = tvm.transform.PassContext(opt_level=3, config=config, instruments=[_watch(before_planning)])
     with quiet(), planner.installed(), golden_semantics(), context:
         library = relay.build(
             mod,
@@ -66,7 +75,8 @@ def compile_module(mod: tvm.IRModule, mod_name: str, graphs: Mapping[str, Graph]
             workspace_memory_pools=pools,
         )
     program = planner.finished()
-    source = with_floats(_c_source(library))
+    source = with_constants(_c_source(library))
+    check_source(bodies(source, mod_name), main)
     return CompiledHost(program, *host_source(source, mod_name), planner.tvm_arena)
 
 
@@ -165,6 +175,7 @@ class _Planner:
         self.placed = False
         self.tvm_arena = 0
         self.allocations: dict[str, list[tuple[str, int]]] = {}
+        self.loops: dict[str, list[frozenset[Used]]] = {}
 
     def read(self, mod: tvm.IRModule) -> None:
         """Read the calls of main while its buffers still have names."""
@@ -173,7 +184,7 @@ class _Planner:
         copies = [CopyCall(program.outputs[first], program.outputs[index]) for index, first in self.repeats.items()]
         # Rename before placement: blocks of the arena are looked up by name.
         self.program = _renamed(replace(program, calls=(*program.calls, *copies)), self.inputs)
-        self.allocations = allocations(mod)
+        self.allocations, self.loops = allocations(mod), loops(mod)
 
     @contextmanager
     def installed(self) -> Iterator[None]:
@@ -187,7 +198,7 @@ class _Planner:
     def _algorithm(self, infos: Sequence[BufferInfo], pressure: object) -> dict[BufferInfo, PoolAllocation]:
         assert self.program is not None
         names = {info.name_hint: str(info.name_hint) for info in infos}
-        self.program, workspaces = with_moments(self.program, infos, names, self.allocations, ALIGNMENT)
+        self.program, workspaces = with_moments(self.program, infos, names, self.allocations, self.loops, ALIGNMENT)
         self.tvm_arena = tvm_arena(infos, pressure)
         offsets = self.place(self.program, workspaces)
         check_apart(self.program, infos, names, offsets)

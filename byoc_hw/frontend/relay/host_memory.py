@@ -2,11 +2,15 @@
 
 TVM gives each tensor and workspace with its conflicts: those that it may not share bytes with. An input
 that a function has finished reading, for example, does not conflict with the function's output. TVM does
-not say which function a workspace belongs to; that is inferred here.
+not say which function a workspace belongs to; that is inferred here. It also overlooks that a loop comes
+round again: what an inner loop reads counts as finished after it, while the outer loop's next round reads
+it once more. Everything that one outermost loop uses is therefore kept apart here.
 """
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -48,14 +52,61 @@ def allocations(mod: tvm.IRModule) -> dict[str, list[tuple[str, int]]]:
 
         def visit(node: tir.Stmt, allocated: list[tuple[str, int]] = allocated) -> None:
             if isinstance(node, tir.Allocate):
-                elements = 1
-                for extent in node.extents:
-                    elements *= int(extent)
-                allocated.append((str(node.buffer_var.name), elements * ((tvm.DataType(node.dtype).bits + 7) // 8)))
+                allocated.append((str(node.buffer_var.name), _allocated_bytes(node)))
 
         tir.stmt_functor.post_order_visit(function.body, visit)
         found[str(function.attrs["global_symbol"])] = allocated
     return found
+
+
+def _allocated_bytes(node: tir.Allocate) -> int:
+    nbytes: int = (tvm.DataType(node.dtype).bits + 7) // 8
+    return math.prod(map(int, node.extents)) * nbytes
+
+
+Used = int | tuple[str, int]
+"""What a function uses: a parameter by its place, an allocation by its name and bytes."""
+
+
+def loops(mod: tvm.IRModule) -> dict[str, list[frozenset[Used]]]:
+    """What each outermost loop of a function uses, by symbol of the function."""
+    found: dict[str, list[frozenset[Used]]] = {}
+    for function in mod.functions.values():
+        if isinstance(function, tir.PrimFunc) and "global_symbol" in (function.attrs or {}):
+            found[str(function.attrs["global_symbol"])] = _loops(function)
+    return found
+
+
+def _loops(function: tir.PrimFunc) -> list[frozenset[Used]]:
+    buffers = (function.buffer_map.get(parameter) for parameter in function.params)
+    known: dict[tir.Var, Used] = {buffer.data: index for index, buffer in enumerate(buffers) if buffer is not None}
+    outermost: list[tir.For] = []
+
+    def note_loop(node: object) -> bool:
+        if isinstance(node, tir.For):
+            outermost.append(node)
+        return not isinstance(node, tir.For)
+
+    def note_allocation(node: object) -> None:
+        if isinstance(node, tir.Allocate):
+            known[node.buffer_var] = (str(node.buffer_var.name), _allocated_bytes(node))
+
+    tir.stmt_functor.pre_order_visit(function.body, note_loop)
+    tir.stmt_functor.post_order_visit(function.body, note_allocation)
+    return [_used(loop, known) for loop in outermost]
+
+
+def _used(loop: tir.For, known: Mapping[tir.Var, Used]) -> frozenset[Used]:
+    variables: set[tir.Var] = set()
+
+    def visit(node: object) -> None:
+        if isinstance(node, tir.BufferLoad | tir.BufferStore):
+            variables.add(node.buffer.data)
+        elif isinstance(node, tir.Var):  # a pointer that is passed to a C function
+            variables.add(node)
+
+    tir.stmt_functor.post_order_visit(loop, visit)
+    return frozenset(known[variable] for variable in variables if variable in known)
 
 
 def with_moments(
@@ -63,6 +114,7 @@ def with_moments(
     infos: Sequence[BufferInfo],
     names: Mapping[object, str],
     allocated: Mapping[str, list[tuple[str, int]]],
+    looped: Mapping[str, list[frozenset[Used]]],
     alignment: int,
 ) -> tuple[Program, list[Workspace]]:
     """The program with the `moments` of each host call, and the workspaces of the host functions.
@@ -82,16 +134,34 @@ def with_moments(
         for index in _callers(family, spaces, program, tensors, allocated):
             used[index] |= family
     calls = tuple(
-        replace(call, moments=_moments(call, used[index], known)) if isinstance(call, HostCall) else call
+        replace(call, moments=_moments(call, used[index], known, looped.get(call.symbol, [])))
+        if isinstance(call, HostCall)
+        else call
         for index, call in enumerate(program.calls)
     )
     return replace(program, calls=calls), [Workspace(name, one.nbytes, alignment) for name, one in spaces.items()]
 
 
-def _moments(call: HostCall, spaces: set[str], known: Mapping[str, _Known]) -> tuple[frozenset[str], ...]:
+def _moments(
+    call: HostCall, spaces: set[str], known: Mapping[str, _Known], looped: Sequence[frozenset[Used]]
+) -> tuple[frozenset[str], ...]:
     """The maximal sets of the call's tensors and workspaces that all conflict with one another."""
     here = spaces | {buffer.name for buffer in call.arguments if buffer.name in known}
-    return tuple(sorted(_cliques({name: set(known[name].apart & here) for name in here}), key=sorted))
+    apart = {name: set(known[name].apart & here) for name in here}
+    for loop in looped:
+        together = here & {name for used in loop for name in _named(used, call, spaces, known)}
+        for one, other in itertools.permutations(together, 2):
+            apart[one].add(other)
+    return tuple(sorted(_cliques(apart), key=sorted))
+
+
+def _named(used: Used, call: HostCall, spaces: set[str], known: Mapping[str, _Known]) -> Iterator[str]:
+    """The tensor or workspace of the program; several workspaces where TVM's names do not tell them apart."""
+    if isinstance(used, int):
+        yield call.arguments[used].name
+        return
+    stem, nbytes = used
+    yield from (name for name in spaces if known[name].nbytes == nbytes and _numbered(known[name].name, stem))
 
 
 def _families(spaces: Mapping[str, _Known]) -> Iterator[set[str]]:
@@ -165,12 +235,14 @@ def _live_at(program: Program, index: int, *, arguments: bool = True) -> set[str
 
 
 def _cliques(apart: Mapping[str, set[str]]) -> Iterator[frozenset[str]]:
-    """The maximal cliques of the conflict graph (Bron and Kerbosch)."""
+    """The maximal cliques of the conflict graph (Bron and Kerbosch, with a pivot: many buffers are all in conflict)."""
 
     def extend(group: frozenset[str], open_: set[str], done: set[str]) -> Iterator[frozenset[str]]:
         if not open_ and not done:
             yield group
-        for name in sorted(open_):
+            return
+        pivot = max(sorted(open_ | done), key=lambda name: len(open_ & apart[name]))
+        for name in sorted(open_ - apart[pivot]):
             yield from extend(group | {name}, open_ & apart[name], done & apart[name])
             open_, done = open_ - {name}, done | {name}
 

@@ -22,14 +22,24 @@ _BITS = {f"{sign}int{bits}_t": bits for sign in ("", "u") for bits in (8, 16, 32
 def host_source(text: str, mod_name: str) -> tuple[str, int]:
     """The functions in a reproducible order, and the bytes of their constants."""
     constants = {found["name"]: found for found in _CONSTANT.finditer(text)}
-    functions = {found["name"]: found for found in _FUNCTION.finditer(text)}
-    functions.pop(f"tvmgen_{mod_name}___tvm_main__", None)
+    functions = _functions(text, mod_name)
     if not functions:
         return "", 0
     code = "\n".join(_function(functions[name]) for name in sorted(functions))
     narrow = _Narrow(constants, code)
     parts = [_INCLUDES, *(narrow.definition(name) for name in sorted(constants)), narrow.code()]
     return "\n".join(parts), sum(map(narrow.nbytes, constants))
+
+
+def bodies(text: str, mod_name: str) -> dict[str, str]:
+    """The body of each function of TVM's C but main, by symbol."""
+    return {name: found["body"] for name, found in _functions(text, mod_name).items()}
+
+
+def _functions(text: str, mod_name: str) -> dict[str, re.Match[str]]:
+    functions = {found["name"]: found for found in _FUNCTION.finditer(text)}
+    functions.pop(f"tvmgen_{mod_name}___tvm_main__", None)
+    return functions
 
 
 class _Narrow:
@@ -67,8 +77,8 @@ class _Narrow:
         """The C of one constant."""
         found, stored = self._constants[name], self._stored[name]
         if stored == found["type"]:
-            return found[0]
-        rows = "".join(f"    {', '.join(map(str, row))},\n" for row in _rows(_values(found)))
+            return _respelt(found)
+        rows = "".join(f"    {', '.join(map(_literal, row))},\n" for row in _rows(_values(found)))
         return f"static const {stored} {found['attributes']}{name}[{found['extent']}] = {{\n{rows}}};\n"
 
     def code(self) -> str:
@@ -89,6 +99,24 @@ _READ = re.compile(r"(?<!&)(?<!&\()(?<!\n)(?<!  )\(\((?P<type>\w+)\*\)(?P<name>\
 
 def _rows(values: list[int], width: int = 16) -> list[list[int]]:
     return [values[start : start + width] for start in range(0, len(values), width)]
+
+
+_LOWEST_INT32 = -(2**31)
+
+
+def _literal(value: int) -> str:
+    return f"({value + 1} - 1)" if value == _LOWEST_INT32 else str(value)
+
+
+def _respelt(constant: re.Match[str]) -> str:
+    """The definition with the numbers that TVM writes as C of another type: the lowest integer, subnormal floats."""
+    head, end = constant[0][: constant.start("elements") - constant.start()], "};\n"
+    elements = re.sub(
+        r"-0x8(0{7}|0{15}LL)\b", lambda found: f"(-0x7{found[1].replace('0', 'f')} - 1)", constant["elements"]
+    )
+    if constant["type"] == "float":
+        elements = re.sub(r"(0x[0-9a-f.]+p[-+]?\d+)(?![\df])", r"\1f", elements)
+    return f"{head}{elements}{end}"
 
 
 def _narrowest(constant: re.Match[str]) -> str:

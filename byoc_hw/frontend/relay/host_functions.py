@@ -1,0 +1,78 @@
+"""Mathematical functions of host operators, as TVM's llvm build computes them.
+
+TVM's C target calls the C library for most functions and has nothing for some. Where TVM's llvm target or LLVM
+itself has a formula, the formula is used here too:
+
+    tan(x) -> sin(x) / cos(x)
+    sinh(x) -> (exp(x) - exp(-x)) / 2
+    pow(x, 0.5) -> sqrt(x)
+
+so that a result differs from TVM's only where the C library's own exp, log, sin, cos, pow ... does; float32's
+exp does not (see the template of <mod_name>_math.c). Functions that the C target lacks become calls of the C
+library.
+"""
+
+from __future__ import annotations
+
+import math
+
+import tvm
+from tvm import tir
+
+_FORMULAS = {  # operator: which of TVM's rules
+    "tir.tanh": "llvm.FLowerIntrinsic",
+    "tir.tan": "llvm.FLegalize",
+    "tir.sinh": "llvm.FLegalize",
+    "tir.cosh": "llvm.FLegalize",
+    "tir.exp10": "llvm.FLegalize",
+    "tir.isinf": "default.FLegalize",
+    "tir.isfinite": "default.FLegalize",
+}
+_LIBRARY = {"tir.fabs": "fabs", "tir.trunc": "trunc", "tir.exp2": "exp2"}
+_SUFFIXES = {"float32": "f", "float64": ""}
+
+
+@tir.transform.prim_func_pass(opt_level=0, name="byoc_hw.LikeLLVM")
+class LikeLLVM:
+    """Replace functions by TVM's formulas for llvm, and those that TVM's C target lacks by the C library's."""
+
+    def transform_function(
+        self, function: tir.PrimFunc, mod: tvm.IRModule, context: tvm.transform.PassContext
+    ) -> tir.PrimFunc:
+        """One function; see `tvm.tir.transform.prim_func_pass`."""
+        body = function.body
+        for rule in (_by_formula, _by_library):  # in this order: the formulas call fabs and exp2
+            body = tir.stmt_functor.ir_transform(body, None, rule, ["tir.Call"])
+        return function.with_body(body)
+
+
+def _by_formula(call: tir.Call) -> tir.PrimExpr | None:
+    name = getattr(call.op, "name", "")
+    if name == "tir.pow" and str(call.dtype) in _SUFFIXES:
+        return _power(*call.args)
+    return call.op.get_attr(_FORMULAS[name])(call) if name in _FORMULAS else None
+
+
+def _power(base: tir.PrimExpr, exponent: tir.PrimExpr) -> tir.PrimExpr | None:
+    """What LLVM makes of a power with a constant base or exponent, also without fast mathematics."""
+    dtype = base.dtype
+    if isinstance(exponent, tir.FloatImm):
+        if exponent.value == 2:
+            return base * base
+        if exponent.value == -1:
+            return tir.const(1, dtype) / base
+        if exponent.value == 0.5:
+            infinity = tir.const(math.inf, dtype)
+            return tir.Select(base == -infinity, infinity, tir.Call(dtype, "tir.fabs", [tir.sqrt(base)]))
+    if isinstance(base, tir.FloatImm) and base.value > 0:
+        significand, power = math.frexp(base.value)
+        if significand == 0.5 and power != 1:  # 2^n; not 1
+            return tir.Call(dtype, "tir.exp2", [tir.const(power - 1, dtype) * exponent])
+    return None
+
+
+def _by_library(call: tir.Call) -> tir.PrimExpr | None:
+    name, dtype = getattr(call.op, "name", ""), str(call.dtype)
+    if name not in _LIBRARY or dtype not in _SUFFIXES:
+        return None
+    return tir.call_pure_extern(dtype, _LIBRARY[name] + _SUFFIXES[dtype], *call.args)
