@@ -1,0 +1,50 @@
+"""`make fuzz`, or one case again: python tests/fuzz --class relay --seed 123."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent), str(HERE.parent / "hwlib")]
+
+from fuzz_case import CLASSES, try_case  # noqa: E402 - where the tests' modules are, the line above says
+from fuzz_runner import fuzz  # noqa: E402
+
+OUT = HERE.parents[1] / "out" / "fuzz"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Fuzz byoc_hw, or run one case again (without --seconds).")
+    parser.add_argument("--class", dest="classes", action="append", choices=CLASSES, help="all of them by default")
+    parser.add_argument("--seed", type=int, default=0, help="of the first case (%(default)s)")
+    parser.add_argument("--seconds", type=float, help="how long")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="worker processes (%(default)s)")
+    options = parser.parse_args()
+    classes = options.classes or CLASSES
+    if options.seconds is None:
+        return _again(classes, options.seed)
+    for name in classes:
+        importlib.import_module(f"fuzz_{name}")  # before the workers are forked
+    report = fuzz(classes, seed=options.seed, jobs=options.jobs, seconds=options.seconds)
+    print(report)
+    OUT.mkdir(parents=True, exist_ok=True)
+    details = "".join(f"\n\n{found}\n{found.outcome.detail}" for found in report.findings.values())
+    (OUT / "report.txt").write_text(f"{report}{details}\n", encoding="utf-8")
+    return 1 if report.findings else 0
+
+
+def _again(classes: list[str], seed: int) -> int:
+    failed = 0
+    for name in classes:
+        outcome = try_case(name, seed)
+        failed |= bool(outcome.kind)
+        print(f"{name} {seed}: {outcome.kind or 'no finding'} {outcome.what} {outcome.tally}\n{outcome.detail}".rstrip())
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())
