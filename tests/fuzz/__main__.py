@@ -11,10 +11,9 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent / "hwlib")]
 
-from fuzz_case import CLASSES, try_case  # noqa: E402 - where the tests' modules are, the line above says
+from fuzz_case import CLASSES, OUT, Outcome, try_case  # noqa: E402 - where the tests' modules are, the line above says
+from fuzz_coverage import try_file  # noqa: E402
 from fuzz_runner import fuzz  # noqa: E402
-
-OUT = HERE.parents[1] / "out" / "fuzz"
 
 
 def main() -> int:
@@ -23,10 +22,13 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the first case (%(default)s)")
     parser.add_argument("--seconds", type=float, help="how long")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="worker processes (%(default)s)")
+    parser.add_argument("--file", type=Path, help="try a TFLite file of out/fuzz/found again")
     options = parser.parse_args()
     classes = options.classes or CLASSES
+    if options.file is not None:
+        return _shown(f"coverage {options.file}", try_file(options.file))
     if options.seconds is None:
-        return _again(classes, options.seed)
+        return max(_shown(f"{name} {options.seed}", try_case(name, options.seed)) for name in classes)
     for name in classes:
         importlib.import_module(f"fuzz_{name}")  # before the workers are forked
     report = fuzz(classes, seed=options.seed, jobs=options.jobs, seconds=options.seconds)
@@ -37,13 +39,9 @@ def main() -> int:
     return 1 if report.findings else 0
 
 
-def _again(classes: list[str], seed: int) -> int:
-    failed = 0
-    for name in classes:
-        outcome = try_case(name, seed)
-        failed |= bool(outcome.kind)
-        print(f"{name} {seed}: {outcome.kind or 'no finding'} {outcome.what} {outcome.tally}\n{outcome.detail}".rstrip())
-    return failed
+def _shown(what: str, outcome: Outcome) -> int:
+    print(f"{what}: {outcome.kind or 'no finding'} {outcome.what} {outcome.tally}\n{outcome.detail}".rstrip())
+    return 1 if outcome.kind else 0
 
 
 if __name__ == "__main__":

@@ -1,7 +1,4 @@
-"""Operators at the edges of the arithmetic: what the C computes, beside the formulas of hwlib_hal.h in whole numbers.
-
-The oracle knows neither TVM nor byoc_hw: integers of any width, and the fixed point of a ratio from its definition.
-"""
+"""Operators at the edges of the arithmetic: what the C computes, beside the formulas in whole numbers."""
 
 from __future__ import annotations
 
@@ -10,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 from fuzz_case import QUICK, Case, Finding
+from fuzz_oracle import expected
 from relay_samples import Add, Conv, Dense, Mul, Pool, Quantized, side_by_side
 
 import byoc_hw
@@ -171,101 +169,3 @@ def largest(case: Case) -> Pool:
 def mean(case: Case) -> Pool:
     shape = (1, case.rng.randint(1, 9), case.rng.randint(1, 9), case.rng.choice([1, 5, 16]))
     return Pool("mean", shape, ifm=quantized(case), ofm=quantized(case), clip=case.rng.choice(CLIPS))
-
-
-# ---------------------------------------------------------------- the oracle
-
-
-def fixed_point(scale: float) -> tuple[int, int, int]:
-    """multiplier, left, right of hwlib_scale_t: the nearest significand of 31 bits."""
-    significand, exponent = math.frexp(scale)
-    multiplier = math.floor(significand * 2**31 + 0.5)
-    if multiplier == 2**31:
-        multiplier, exponent = 2**30, exponent + 1
-    return multiplier, max(exponent, 0), 31 + max(-exponent, 0)
-
-
-def wrapped(value: int, bits: int) -> int:
-    return (value + 2 ** (bits - 1)) % 2**bits - 2 ** (bits - 1)
-
-
-def rescaled(value: int, scale: float) -> int | None:
-    """None where TVM's own shift is undefined."""
-    multiplier, left, right = fixed_point(scale)
-    if left > 31 or right > 62:
-        return None
-    return wrapped(value * 2**left * multiplier + 2 ** (right - 1), 64) >> right
-
-
-def expected(sample: object, *inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The output, and where it is defined."""
-    wide = [array.astype(np.int64) for array in inputs]
-    if isinstance(sample, Conv | Dense):
-        sums, scales, offset = weighted(sample, wide[0])
-        found = [[rescaled(wrapped(int(value), 32), scales[k]) for k, value in enumerate(row)] for row in sums.reshape(-1, len(scales))]
-        result = np.array(found, object).reshape(sums.shape)
-    elif isinstance(sample, Add):
-        one, other = (rescaled_all(array - side.zero_point, side.scale, sample.out.scale) for array, side in zip(wide, (sample.lhs, sample.rhs), strict=True))
-        result, offset = both(one, other), sample.out.zero_point
-    elif isinstance(sample, Mul):
-        product = (wide[0] - sample.lhs.zero_point) * (wide[1] - sample.rhs.zero_point)
-        scale = np.float32(sample.lhs.scale) * np.float32(sample.rhs.scale)
-        result, offset = rescaled_all(product, scale, sample.out.scale), sample.out.zero_point
-    else:
-        result, offset = pooled(sample, wide[0])
-    low, high = sample.clip or (-128, 127)
-    defined = np.array([value is not None for value in result.ravel()]).reshape(result.shape)
-    limited = [0 if value is None else min(max(min(max(value + offset, -128), 127), low), high) for value in result.ravel()]
-    return np.array(limited, np.int8).reshape(result.shape), defined
-
-
-def rescaled_all(values: np.ndarray, scale: float, output: float) -> np.ndarray:
-    found = [rescaled(int(value), float(np.float32(scale)) / float(np.float32(output))) for value in values.ravel()]
-    return np.array(found, object).reshape(values.shape)
-
-
-def both(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """The sums, but for those that TVM, on the host, would limit to 32 bits before."""
-    pairs = zip(one.ravel(), other.ravel(), strict=True)
-    safe = [None if a is None or b is None or max(abs(a), abs(b), abs(a + b)) >= 2**30 else a + b for a, b in pairs]
-    return np.array(safe, object).reshape(one.shape)
-
-
-def weighted(sample: Conv | Dense, ifm: np.ndarray) -> tuple[np.ndarray, list[float], int]:
-    scale = np.float32(sample.ifm_scale if isinstance(sample, Conv) else 0.05)
-    centred = sample.weights.astype(np.int64) - sample.weight_zero_point
-    ifm = ifm - sample.ifm_zero_point
-    if isinstance(sample, Dense):
-        sums = ifm @ centred.T
-    else:
-        top, left, bottom, right = sample.padding
-        padded = np.pad(ifm[0], ((top, bottom), (left, right), (0, 0)))
-        views = np.lib.stride_tricks.sliding_window_view(padded, sample.kernel, axis=(0, 1))
-        views = views[:: sample.strides[0], :: sample.strides[1]]
-        product = "hwcyx,cyx->hwc" if sample.depthwise else "hwcyx,kyxc->hwk"
-        sums = np.einsum(product, views, centred[..., 0] if sample.depthwise else centred)[np.newaxis]
-    sums = sums + sample.bias_values
-    scales = [float(scale * np.float32(one)) / float(np.float32(sample.ofm_scale)) for one in sample.scales]
-    return sums, scales * (sums.shape[-1] // len(scales)), sample.ofm_zero_point
-
-
-def pooled(sample: Pool, ifm: np.ndarray) -> tuple[np.ndarray, int]:
-    if sample.operator == "mean":
-        sums = ifm.sum(axis=(1, 2))
-        count = ifm.shape[1] * ifm.shape[2]
-        average = np.sign(sums) * (np.abs(sums) // count)
-        return rescaled_all(average - sample.ifm.zero_point, sample.ifm.scale, sample.ofm.scale), sample.ofm.zero_point
-    largest = sample.operator == "nn.max_pool2d"
-    top, left, bottom, right = sample.padding
-    borders = ((top, bottom), (left, right), (0, 0))
-
-    def windows(values: np.ndarray, outside: int) -> np.ndarray:
-        padded = np.pad(values, borders, constant_values=outside)
-        views = np.lib.stride_tricks.sliding_window_view(padded, sample.kernel, axis=(0, 1))
-        return views[:: sample.strides[0], :: sample.strides[1]]
-
-    if largest:
-        return windows(ifm[0], -128).max((-2, -1))[np.newaxis].astype(object), 0
-    sums = windows(ifm[0], 0).sum((-2, -1))
-    inside = windows(np.ones_like(ifm[0]), 1 if sample.count_include_pad else 0).sum((-2, -1))
-    return (np.sign(sums) * (np.abs(sums) // np.maximum(inside, 1)))[np.newaxis].astype(object), 0

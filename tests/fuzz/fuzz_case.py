@@ -29,7 +29,7 @@ QUICK = Toolchain(cflags="-O0")
 """gcc takes most of the time of a case that is run."""
 
 
-class Finding(Exception):  # noqa: N818 - not an error of a program, but of what was tried
+class Finding(Exception):
     """What must not happen. `what` names the cause: findings of a class with the same kind and cause are one."""
 
     def __init__(self, kind: str, what: str, detail: str = "") -> None:
@@ -130,7 +130,7 @@ def _innermost(error: BaseException) -> str:
     own = [frame for frame in frames if "/byoc_hw/" in frame.filename or "/patterns/" in frame.filename]
     shown = dict.fromkeys(f"{Path(frame.filename).name}:{frame.name}" for frame in (*own[-1:], *frames[-1:]))
     said = str(error).strip().splitlines() or [""]
-    return f"{type(error).__name__} in {' < '.join(reversed(shown))}: {_plain(said[-1])}"
+    return f"{type(error).__name__} in {' < '.join(reversed(shown))}: {_plain(said[-1])}".removesuffix(": ")
 
 
 def _complaint(said: str) -> str:
@@ -141,5 +141,5 @@ def _complaint(said: str) -> str:
 def _plain(line: str) -> str:
     """A message without what differs from case to case: paths, names in quotes, numbers."""
     line = re.sub(r"\S*/(?=[^/\s]+)", "", line)
-    line = re.sub(r"'[^']*'|\"[^\"]*\"|‘[^’]*’|`[^`']*[`']", "'...'", line)
+    line = re.sub(r"'[^']*'|\"[^\"]*\"|\u2018[^\u2019]*\u2019|`[^`']*[`']", "'...'", line)
     return re.sub(r"-?\d[\d.e+-]*", "N", line)[:160]

@@ -21,8 +21,9 @@ if __name__ == "__main__":
     import atheris
 
     with atheris.instrument_imports(include=["byoc_hw", "tflite", "tvm.relay.frontend.tflite"]):
-        import byoc_hw
         import tvm.relay.frontend.tflite  # noqa: F401 - to be instrumented
+
+        import byoc_hw  # noqa: F401
 
 from fuzz_case import OUT, Case, Outcome, judged  # noqa: E402 - behind what is to be instrumented
 from fuzz_tflite import compile_file, mutated, odd, seeds  # noqa: E402
@@ -38,8 +39,7 @@ def run(case: Case) -> None:
     limits = [f"-max_total_time={SECONDS}", f"-seed={case.seed + 1}", "-timeout=60", "-rss_limit_mb=4096"]
     process = subprocess.run(
         [sys.executable, __file__, corpus, *limits, f"-artifact_prefix={found}/"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         text=True,
         errors="replace",
         cwd=case.directory,

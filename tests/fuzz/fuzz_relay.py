@@ -22,11 +22,82 @@ FLOAT_TOLERANCE = 0.0
 
 OPERATORS = sorted(name for name in tvm.ir.Op.list_op_names() if not name.startswith(("tir.", "tl.", "relax.")))
 
-SHAPES = [(), (1,), (4,), (2, 3), (1, 4), (4, 4), (1, 4, 5), (2, 4, 4), (1, 4, 6, 6), (1, 6, 6, 4), (2, 2, 2, 2), (1, 2, 3, 4, 4)]
+SHAPES = [
+    (),
+    (1,),
+    (4,),
+    (2, 3),
+    (1, 4),
+    (4, 4),
+    (1, 4, 5),
+    (2, 4, 4),
+    (1, 4, 6, 6),
+    (1, 6, 6, 4),
+    (2, 2, 2, 2),
+    (1, 2, 3, 4, 4),
+]
 DTYPES = ["int8", "float32", "uint8", "int32", "int64", "bool", "int16", "float16", "float64", "uint32"]
-INDEX = re.compile(r"indices|index|axis|begin|end|strides|shape|length|segment|size|^k$|num|valid|seq|start|stop|step|key|pads|depth")
-LISTS = [[0], [1], [1, 1], [2, 2], [0, 0], [0, 1], [1, 0], [0, 2, 1], [1, 2], [0, 2, 3, 1], [0, 3, 1, 2], [1, 1, 1], [4], [-1], [2, 3], [3, 3], [1, 1, 1, 1], [0, 0, 1, 1]]
-TEXTS = ["NCHW", "NHWC", "OIHW", "HWIO", "HWOI", "NCW", "NWC", "NCDHW", "constant", "edge", "reflect", "add", "update", "mul", "clip", "wrap", "fast", "bilinear", "nearest_neighbor", "linear", "cubic", "half_pixel", "align_corners", "both", "values", "indices", "float32", "int8", "UPWARD", "TONEAREST", "int64", "ij", "xy", "", "zeros", "ab,bc->ac"]
+INDEX = re.compile(
+    r"indices|index|axis|begin|end|strides|shape|length|segment|size|^k$|num|valid|seq|start|stop|step|key|pads|depth"
+)
+LISTS = [
+    [0],
+    [1],
+    [1, 1],
+    [2, 2],
+    [0, 0],
+    [0, 1],
+    [1, 0],
+    [0, 2, 1],
+    [1, 2],
+    [0, 2, 3, 1],
+    [0, 3, 1, 2],
+    [1, 1, 1],
+    [4],
+    [-1],
+    [2, 3],
+    [3, 3],
+    [1, 1, 1, 1],
+    [0, 0, 1, 1],
+]
+TEXTS = [
+    "NCHW",
+    "NHWC",
+    "OIHW",
+    "HWIO",
+    "HWOI",
+    "NCW",
+    "NWC",
+    "NCDHW",
+    "constant",
+    "edge",
+    "reflect",
+    "add",
+    "update",
+    "mul",
+    "clip",
+    "wrap",
+    "fast",
+    "bilinear",
+    "nearest_neighbor",
+    "linear",
+    "cubic",
+    "half_pixel",
+    "align_corners",
+    "both",
+    "values",
+    "indices",
+    "float32",
+    "int8",
+    "UPWARD",
+    "TONEAREST",
+    "int64",
+    "ij",
+    "xy",
+    "",
+    "zeros",
+    "ab,bc->ac",
+]
 
 
 def run(case: Case) -> None:
@@ -104,7 +175,15 @@ class Guess:
             dtype = "bool"
         if name in ("weight", "kernel") and len(self.shape) >= 3 and rng.random() < 0.7:
             channels = self.shape[1] if rng.random() < 0.5 else self.shape[-1]
-            shape = rng.choice([(4, channels, 3, 3), (3, 3, channels, 4), (3, 3, 4, channels), (4, channels, 3), (2, channels, 1, 3, 3)])
+            shape = rng.choice(
+                [
+                    (4, channels, 3, 3),
+                    (3, 3, channels, 4),
+                    (3, 3, 4, channels),
+                    (4, channels, 3),
+                    (2, channels, 1, 3, 3),
+                ]
+            )
         if rng.random() < 0.2:
             return const(values(self.case, shape, dtype, small=True), dtype)
         return self.variable(shape, dtype)
@@ -130,11 +209,15 @@ class Guess:
                 missing = re.search(r"required field '(\w+)'", str(error))
                 if missing is None:
                     raise
-                given[missing[1]] = self.value(missing[1], self.rng.choice(["int", "Array", "Array", "double", "str", "bool"]))
+                given[missing[1]] = self.value(
+                    missing[1], self.rng.choice(["int", "Array", "Array", "double", "str", "bool"])
+                )
         else:
             raise ValueError("no attributes")
         if hasattr(attributes, "list_field_info"):
-            optional = [field for field in attributes.list_field_info() if field.name not in given and self.rng.random() < 0.25]
+            optional = [
+                field for field in attributes.list_field_info() if field.name not in given and self.rng.random() < 0.25
+            ]
             given |= {field.name: self.value(field.name, field.type_info) for field in optional}
         return tvm.ir.make_node(key, **given)
 
@@ -142,7 +225,9 @@ class Guess:
         rng = self.rng
         if "dtype" in name or kind.startswith("DataType"):
             return rng.choice([*DTYPES, ""] if name == "out_dtype" else DTYPES)
-        if name in ("axes", "axis", "pad_width", "padding", "newshape", "shape") and kind.startswith(("Array", "int", "double")):
+        if name in ("axes", "axis", "pad_width", "padding", "newshape", "shape") and kind.startswith(
+            ("Array", "int", "double")
+        ):
             return self.axes(name)
         if kind.startswith("Array"):
             return rng.choice(LISTS)
@@ -157,9 +242,15 @@ class Guess:
     def axes(self, name: str) -> object:
         rank, rng = len(self.shape), self.rng
         if name == "axes":
-            return rng.sample(range(rank), rank) if rng.random() < 0.7 else rng.sample(range(rank), rng.randint(0, rank))
+            return (
+                rng.sample(range(rank), rank) if rng.random() < 0.7 else rng.sample(range(rank), rng.randint(0, rank))
+            )
         if name == "axis":
-            return rng.randint(-1, max(rank - 1, 0)) if rng.random() < 0.5 else rng.sample(range(rank), min(rank, rng.randint(0, 2)))
+            return (
+                rng.randint(-1, max(rank - 1, 0))
+                if rng.random() < 0.5
+                else rng.sample(range(rank), min(rank, rng.randint(0, 2)))
+            )
         if name == "pad_width":
             return [[rng.randint(0, 2), rng.randint(0, 2)] for _ in range(rank)]
         if name == "padding":
@@ -186,7 +277,8 @@ def inferences(case: Case, mod: tvm.IRModule) -> list[list[np.ndarray]]:
     types = [(tuple(map(int, p.checked_type.shape)), p.checked_type.dtype) for p in mod["main"].params]
     wide = {"int8", "float32", "bool"}  # in other types most values are no index, divisor or shift
     return [
-        [values(case, shape, dtype, small=count == 0 or dtype not in wide) for shape, dtype in types] for count in range(2)
+        [values(case, shape, dtype, small=count == 0 or dtype not in wide) for shape, dtype in types]
+        for count in range(2)
     ]
 
 
@@ -211,7 +303,11 @@ def compare(case: Case, built: list[tuple[str, tvm.IRModule]]) -> None:
         renamed = {v: relay.var(f"m{number}_{v.name_hint}", v.type_annotation) for v in mod["main"].params}
         inputs += renamed.values()
         body = relay.bind(mod["main"].body, renamed)
-        fields = [relay.TupleGetItem(body, at) for at in range(len(mod["main"].ret_type.fields))] if isinstance(mod["main"].ret_type, tvm.ir.TupleType) else [body]
+        fields = (
+            [relay.TupleGetItem(body, at) for at in range(len(mod["main"].ret_type.fields))]
+            if isinstance(mod["main"].ret_type, tvm.ir.TupleType)
+            else [body]
+        )
         outputs += fields
         names += [name] * len(fields)
     mod = module(relay.Tuple(outputs), *inputs)

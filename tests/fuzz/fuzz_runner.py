@@ -83,7 +83,10 @@ class Report:
             rows.append((name, *map(str, (self.tried[name], *numbers))))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = [
-            "  ".join(cell.ljust(width) if not at else cell.rjust(width) for at, (cell, width) in enumerate(zip(row, widths, strict=True)))
+            "  ".join(
+                cell.ljust(width) if not at else cell.rjust(width)
+                for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+            )
             for row in rows
         ]
         return "\n".join([*lines, *map(str, self.findings.values())])
@@ -120,13 +123,14 @@ class _Worker:
 
     def _died(self) -> Outcome:
         code = self.process.exitcode or 0
-        log = (self.directory / "log").read_text(errors="replace")[-4000:]
+        log = (self.directory / "log").read_text(errors="replace")
+        stack = log[log.rfind("(most recent call first)") :]
         how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
         kind = {"SIGXCPU": "timeout", "SIGALRM": "timeout", "SIGKILL": "memory"}.get(how, "crash")
         if self.stage:
             return Outcome({}, "outside", f"{how} in {self.stage}")
-        frames = re.findall(r'File "[^"]*?([^"/]+)", line \d+ in (\w+)', log)  # innermost first
-        return Outcome({}, kind, f"{how} in {':'.join(frames[0])}" if frames else how, log)
+        frames = re.findall(r'File "[^"]*?([^"/]+)", line \d+ in (\w+)', stack)
+        return Outcome({}, kind, f"{how} in {':'.join(frames[0])}" if frames else how, log[-8000:])
 
     def end(self) -> None:
         self.pipe.close()
@@ -142,9 +146,9 @@ def _work(name: str, pipe: Connection, parents: Connection, limits: Limits, dire
     log = os.open(directory / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(log, 1)
     os.dup2(log, 2)
-    faulthandler.enable()
+    faulthandler.enable(file=log)
     for number in (signal.SIGXCPU, signal.SIGALRM):
-        faulthandler.register(number, chain=True)  # where it was, and then the end
+        faulthandler.register(number, file=log, chain=True)  # where it was, and then the end
     tempfile.tempdir = str(directory)
     os.environ["TMPDIR"] = str(directory)
     os.chdir(directory)

@@ -65,7 +65,10 @@ def random_array(case: Case, shape: tuple[int, ...], dtype: str) -> np.ndarray:
 def seeds() -> tuple[bytes, ...]:
     """The shipped file, and small files of one operator, in which a mutation rarely hits a weight."""
     rng = random.Random(0)
-    return (Path(model_path()).read_bytes(), *(operator_file(rng, operator, hostile=0) for operator in OPERATORS for _ in range(2)))
+    return (
+        Path(model_path()).read_bytes(),
+        *(operator_file(rng, operator, hostile=0) for operator in OPERATORS for _ in range(2)),
+    )
 
 
 def odd(rng: random.Random) -> bytes:
@@ -105,7 +108,11 @@ def operator_file(rng: random.Random, operator: str, hostile: float) -> bytes:
     height, width, channels, filters = rng.randint(1, 8), rng.randint(1, 8), rng.randint(1, 5), rng.randint(1, 5)
     x = tensor((1, height, width, channels))
     strides = {"StrideH": some(1, [0, 2, 3, -1, 2**20]), "StrideW": some(1, [0, 2, 3, -1])}
-    window = {"Padding": some(0, [1, 2, 100]), **strides, "FusedActivationFunction": some(rng.choice([NONE, RELU]), [3, 4, 5, 99])}
+    window = {
+        "Padding": some(0, [1, 2, 100]),
+        **strides,
+        "FusedActivationFunction": some(rng.choice([NONE, RELU]), [3, 4, 5, 99]),
+    }
     dilation = {"DilationHFactor": some(1, [0, 2, -1]), "DilationWFactor": some(1, [0, 2])}
     if operator in ("ADD", "MUL"):
         inputs, output, options = [x, tensor((1, height, width, channels))], (1, height, width, channels), {}
@@ -116,7 +123,11 @@ def operator_file(rng: random.Random, operator: str, hostile: float) -> bytes:
         inputs = [x, tensor((1, 3, 3, channels), data=True), tensor((channels,), data=True, dtype="int32")]
         output, options = (1, height, width, channels), {**window, **dilation, "DepthMultiplier": some(1, [0, 2, -1])}
     elif operator == "FULLY_CONNECTED":
-        inputs = [tensor((1, channels)), tensor((filters, channels), data=True), tensor((filters,), data=True, dtype="int32")]
+        inputs = [
+            tensor((1, channels)),
+            tensor((filters, channels), data=True),
+            tensor((filters,), data=True, dtype="int32"),
+        ]
         output, options = (1, filters), {}
     elif operator == "AVERAGE_POOL_2D":
         inputs, output = [x], (1, height, width, channels)
@@ -132,7 +143,9 @@ def mutated(data: bytes, rng: random.Random) -> bytes:
     if len(changed) < 8:
         return bytes(changed) + b"\0" * 8
     # The tables are behind the constants, which are the most bytes of a file.
-    at = rng.randrange(len(changed)) if rng.random() < 0.3 else max(len(changed) - 1 - int(rng.expovariate(1 / 1500)), 0)
+    at = (
+        rng.randrange(len(changed)) if rng.random() < 0.3 else max(len(changed) - 1 - int(rng.expovariate(1 / 1500)), 0)
+    )
     word = at & ~3
     kind = rng.randrange(7)
     if kind == 0:
@@ -147,7 +160,11 @@ def mutated(data: bytes, rng: random.Random) -> bytes:
         value = struct.unpack_from("<I", changed, word)[0] + rng.choice([-4, -1, 1, 4, 16])
         struct.pack_into("<I", changed, word, value % 2**32)
     elif kind == 5:
-        return bytes(changed[: rng.randrange(len(changed))]) if rng.random() < 0.3 else bytes(changed[:at] + changed[at + 4 :])
+        return (
+            bytes(changed[: rng.randrange(len(changed))])
+            if rng.random() < 0.3
+            else bytes(changed[:at] + changed[at + 4 :])
+        )
     elif kind == 6:
         other = rng.randrange(len(changed) // 4) * 4
         changed[word : word + 4], changed[other : other + 4] = changed[other : other + 4], changed[word : word + 4]
