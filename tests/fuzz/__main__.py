@@ -35,7 +35,9 @@ def main() -> int:
     print(report)
     OUT.mkdir(parents=True, exist_ok=True)
     details = "".join(f"\n\n{found}\n{found.outcome.detail}" for found in report.findings.values())
-    (OUT / "report.txt").write_text(f"{report}{details}\n", encoding="utf-8")
+    crashed = "".join(f"\n{name}: {what} ({count} x)" for (name, what), count in report.outside.most_common())
+    text = f"{report}\n\nWhere TVM itself crashed, or took too long:{crashed}{details}\n"
+    (OUT / "report.txt").write_text(text, encoding="utf-8")
     return 1 if report.findings else 0
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import os
 import random
 import re
 import shutil
+import sys
 import tempfile
 import traceback
 from collections import Counter
@@ -20,7 +22,7 @@ import numpy as np
 from byoc_hw.errors import ByocHwError, RunError, ToolchainMissing
 from byoc_hw.run.toolchain import Toolchain
 
-CLASSES = ("relay", "tflite", "coverage", "arithmetic", "accelerators", "names", "files", "failures")
+CLASSES = ("relay", "structures", "tflite", "coverage", "arithmetic", "accelerators", "names", "files", "failures")
 """A class is a module `fuzz_<class>` with `run(case)`."""
 
 OUT = Path(__file__).resolve().parents[2] / "out" / "fuzz"
@@ -76,6 +78,10 @@ class Case:
                 raise
             self.tally["refused"] += 1
 
+    def note(self, what: str, detail: object) -> None:
+        """What is tried from here on, for the log: all that is known of it after a crash."""
+        print(f"# {what}\n{detail}", file=sys.stderr, flush=True)
+
     def chance(self, probability: float) -> bool:
         return self.rng.random() < probability
 
@@ -102,6 +108,8 @@ def judged(
     """What comes of `run` with a new case."""
     case = Case(name, seed, Path(tempfile.mkdtemp(prefix=f"fuzz_{name}_")), leave)
     kind = what = detail = ""
+    before = Path.cwd()
+    os.chdir(case.directory)  # where a relative path leads to
     try:
         with case.refusing():
             run(case)
@@ -111,6 +119,7 @@ def judged(
         kind, what = _described(error)
         detail = f"{getattr(error, 'detail', '')}\n{traceback.format_exc()}".strip()
     finally:
+        os.chdir(before)
         shutil.rmtree(case.directory, ignore_errors=True)
     return Outcome(dict(case.tally), kind, what, detail, tuple(case.found))
 

@@ -52,7 +52,7 @@ class Report:
 
     tried: Counter[str] = field(default_factory=Counter)
     failed: Counter[str] = field(default_factory=Counter)
-    outside: Counter[str] = field(default_factory=Counter)
+    outside: Counter[tuple[str, str]] = field(default_factory=Counter)
     tallies: dict[str, Counter[str]] = field(default_factory=dict)
     findings: dict[tuple[str, str, str], Found] = field(default_factory=dict)
 
@@ -63,7 +63,7 @@ class Report:
         new = []
         for one in (outcome, *outcome.others):
             if one.kind == "outside":
-                self.outside[name] += 1
+                self.outside[name, one.what] += 1
             elif one.kind:
                 self.failed[name] += 1
                 key = (name, one.kind, one.what)
@@ -79,7 +79,8 @@ class Report:
         for name in self.tried:
             tally = self.tallies[name]
             findings = sum(found.name == name for found in self.findings.values())
-            numbers = tally["exact"], tally["built"], tally["refused"], self.outside[name], self.failed[name], findings
+            crashed = sum(count for (own, _), count in self.outside.items() if own == name)
+            numbers = tally["exact"], tally["built"], tally["refused"], crashed, self.failed[name], findings
             rows.append((name, *map(str, (self.tried[name], *numbers))))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = [
@@ -127,10 +128,12 @@ class _Worker:
         stack = log[log.rfind("(most recent call first)") :]
         how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
         kind = {"SIGXCPU": "timeout", "SIGALRM": "timeout", "SIGKILL": "memory"}.get(how, "crash")
-        if self.stage:
-            return Outcome({}, "outside", f"{how} in {self.stage}")
         frames = re.findall(r'File "[^"]*?([^"/]+)", line \d+ in (\w+)', stack)
-        return Outcome({}, kind, f"{how} in {':'.join(frames[0])}" if frames else how, log[-8000:])
+        noted = re.findall(r"^# (.+)$", log, re.MULTILINE)
+        where = " in ".join([how, *map(":".join, frames[:1]), *noted[-1:]])
+        if self.stage:
+            return Outcome({}, "outside", f"{where} in {self.stage}")
+        return Outcome({}, kind, where, log[-8000:])
 
     def end(self) -> None:
         self.pipe.close()
