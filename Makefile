@@ -3,6 +3,7 @@
 #   make demo        compile the digits model, run the generated C, compare it with TVM
 #   make test        all tests but the slow ones, or some: make test ARGS="tests/plan -k memory"
 #   make test-slow   the tests that are marked slow
+#   make fuzz        look for wrong results, crashes and foreign errors: make fuzz SECONDS=3600 SEED=1 JOBS=2
 #   make lint        ruff and mypy
 #   make format      let ruff format the sources and fix what it can
 #   make bench       compile time, memory, schedules, tuning, cycles end to end: the tables of the README
@@ -14,9 +15,12 @@
 
 PYTHON ?=
 ARGS ?=
+SECONDS := 60
+SEED := 0
+JOBS := $(shell nproc)
 BIN := .venv/bin
 
-.PHONY: demo test test-slow lint format bench notebooks wheel clean compiler
+.PHONY: demo test test-slow fuzz lint format bench notebooks wheel clean compiler
 .DEFAULT_GOAL := demo
 
 demo: .venv/ready compiler
@@ -27,6 +31,9 @@ test: .venv/ready compiler
 
 test-slow: .venv/ready compiler
 	$(BIN)/python -m pytest -n auto --dist worksteal -m slow $(ARGS)
+
+fuzz: .venv/fuzz compiler
+	$(BIN)/python tests/fuzz --seconds $(SECONDS) --seed $(SEED) --jobs $(JOBS) $(ARGS)
 
 lint: .venv/ready
 	$(BIN)/ruff check .
@@ -54,6 +61,10 @@ clean:
 .venv/ready: setup.cfg pyproject.toml
 	@$(find_python); echo "making .venv with $$python"; rm -rf .venv; "$$python" -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,notebooks]'
+	@touch $@
+
+.venv/fuzz: .venv/ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[fuzz]'
 	@touch $@
 
 compiler:
