@@ -194,7 +194,6 @@ class Project:
         results = _RUN[on](self.directory, inferences, toolchain, trace=trace, timeout=timeout)
         return [replace(result, changed=changed) for result in results]
 
-
     def _check_run(self, on: str, toolchain: Toolchain, trace: bool) -> None:
         if not isinstance(on, str) or on not in RUNNERS:
             raise InvalidInput(f"on is one of {', '.join(RUNNERS)}: got {on!r}")
