@@ -10,7 +10,18 @@ PATTERNS = PACKAGE.parent / "patterns"
 
 # From left to right. A room imports what every room may, and rooms to its left but for the front ends.
 ROOMS = ["frontend", "params", "plan", "hwlib", "emit", "run", "report"]
-FOR_ALL = {"errors", "schema", "integers", "tensor", "accelerator", "graph", "graph_text", "program", "version"}
+FOR_ALL = {
+    "errors",
+    "schema",
+    "whole_file",
+    "integers",
+    "tensor",
+    "accelerator",
+    "graph",
+    "graph_text",
+    "program",
+    "version",
+}
 WIRING = {
     *("__init__", "__main__", "demo"),
     *("compiler", "project", "operator_check", "validation", "tuner", "tuning"),
