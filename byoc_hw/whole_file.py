@@ -31,11 +31,10 @@ def write_whole(path: Path, data: bytes) -> None:
 
 def check_file(path: Path) -> None:
     """Raise `InvalidInput` unless `write_whole` can write this file."""
-    if path.is_dir() or (path.exists() and not path.is_file()):
-        raise InvalidInput(
-            f"{path} is a new file or an earlier one: it is {'a directory' if path.is_dir() else 'none'}"
-        )
     try:
+        if path.is_dir() or (path.exists() and not path.is_file()):
+            kind = "a directory" if path.is_dir() else "none"
+            raise InvalidInput(f"{path} is a new file or an earlier one: it is {kind}")
         tempfile.TemporaryFile(prefix=f".{path.name}.", dir=path.parent).close()
     except OSError as error:
         raise InvalidInput(f"{path} can be written: {error}") from error
@@ -44,9 +43,9 @@ def check_file(path: Path) -> None:
 def check_directory(path: Path) -> None:
     """Raise `InvalidInput` unless files can be written in a directory, which is there or can be made."""
     there = next(place for place in (path, *path.absolute().parents) if os.path.lexists(place))
-    if not there.is_dir():
-        raise InvalidInput(f"{path} is a directory: {there} is none")
     try:
+        if not there.is_dir():
+            raise InvalidInput(f"{path} is a directory: {there} is none")
         tempfile.TemporaryFile(dir=there).close()
     except OSError as error:
         raise InvalidInput(f"{path} can be written: {error}") from error

@@ -11,7 +11,7 @@ PATTERNS = PACKAGE.parent / "patterns"
 # From left to right. A room imports what every room may, and rooms to its left but for the front ends.
 ROOMS = ["frontend", "params", "plan", "hwlib", "emit", "run", "report"]
 FOR_ALL = {
-    *("errors", "arguments", "schema", "integers", "names"),
+    *("errors", "arguments", "schema", "whole_file", "integers", "names"),
     *("tensor", "accelerator", "graph", "graph_text", "program", "version"),
 }
 WIRING = {

@@ -119,13 +119,13 @@ def alone(directory: Path) -> Iterator[None]:
 def _failing_clearly(directory: Path) -> Iterator[None]:
     try:
         yield
-    except (OSError, RuntimeError) as error:  # a RuntimeError: links that lead in a circle
+    except InvalidInput:
+        raise
+    except (OSError, RuntimeError, ValueError) as error:  # also links in a circle, or a path with a zero byte
         raise InvalidInput(f"the output directory can be written: {directory}: {error}") from error
 
 
 def _place(directory: Path) -> Path:
-    if "\0" in str(directory):
-        raise InvalidInput(f"the output directory is a path: got {str(directory)!r}")
     if directory.name in ("", ".."):  # the parent of `.` is known only when it is resolved
         directory = directory.resolve()
     if not directory.name:
@@ -176,7 +176,8 @@ def _kept(target: Path, files: Mapping[str, bytes], force: bool) -> set[str]:
     kept, refused = set(), []
     for name, data in files.items():
         own, wanted = recorded.get(name), digest(data)
-        if name == METADATA or not os.path.lexists(target / name) or _digest(target / name) in (own, wanted):
+        found = _digest(target / name)
+        if name == METADATA or not os.path.lexists(target / name) or (found and found in (own, wanted)):
             continue
         if name.startswith(f"{PROGRAM}/") or own == wanted:
             kept.add(name)

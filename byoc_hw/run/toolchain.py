@@ -173,6 +173,8 @@ def _make(directory: Path, program: Path, variables: Mapping[str, str]) -> None:
 
 def split_words(name: str, options: str) -> list[str]:
     """The words of a command or of options, as a shell splits them; `InvalidInput` for what is no such text."""
+    if not isinstance(options, str):
+        raise InvalidInput(f"{name} are words as on a command line: got {options!r}")
     try:
         words = shlex.split(options)
     except ValueError as error:

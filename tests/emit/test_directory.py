@@ -12,6 +12,7 @@ from emit_samples import sample_parts
 from byoc_hw.emit.directory import changed_files, digest, replace_project, settle
 from byoc_hw.emit.files import project_files, write_project
 from byoc_hw.errors import InvalidInput
+from byoc_hw.project import Project
 
 Contents = dict[str, bytes]
 
@@ -181,6 +182,16 @@ def test_a_failure_says_where_it_was(tmp_path: Path) -> None:
         replace_project(tmp_path / "file" / "out", version(1), False)
 
 
+def test_a_path_that_leads_nowhere_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "circle").symlink_to(tmp_path / "circle")
+    for place in (tmp_path / "circle" / "out", tmp_path / "a\0b", Path("/"), tmp_path / ("x" * 250)):
+        with pytest.raises(InvalidInput, match="the output directory"):
+            replace_project(place, version(1), False)
+    with pytest.raises(InvalidInput):
+        Project(tmp_path / "a\0b")
+    assert os.listdir(tmp_path) == ["circle"]
+
+
 def test_of_builds_at_the_same_time_one_wins_whole(tmp_path: Path) -> None:
     target = with_mine(tmp_path / "out")
 
@@ -313,6 +324,15 @@ def test_a_file_that_no_project_wrote_is_not_overwritten(tmp_path: Path) -> None
     (target / "src/only/2.c").write_bytes(b"mine")
     with pytest.raises(InvalidInput, match=r"src/only/2\.c in .* would be lost"):
         replace_project(target, version(2), False)
+
+
+def test_a_link_that_no_project_wrote_is_not_overwritten(tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    replace_project(target, version(1), False)
+    (target / "src/only/2.c").symlink_to("1.c")
+    with pytest.raises(InvalidInput, match=r"src/only/2\.c in .* would be lost"):
+        replace_project(target, version(2), False)
+    assert (target / "src/only/2.c").is_symlink()
 
 
 def test_an_edited_file_that_the_new_project_lacks_stays(tmp_path: Path) -> None:

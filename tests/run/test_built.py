@@ -136,6 +136,8 @@ def test_options_reach_the_compiler_as_they_stand(project: Project, monkeypatch:
 def test_options_that_are_no_words_are_refused(name: str) -> None:
     with pytest.raises(InvalidInput, match=f"{name} are words as on a command line: No closing quotation"):
         Toolchain(**{name: "gcc 'x"})
+    with pytest.raises(InvalidInput, match=f"{name} are words as on a command line: got 5"):
+        Toolchain(**{name: 5})  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match=f"{name} are words on one line"):
         Toolchain(**{name: "gcc\n\ttouch x"})
 
