@@ -13,7 +13,7 @@ _COPY = """\
   }
 """
 _INIT = "hwlib_status_t hwlib_hal_init(void) { return HWLIB_OK; }"
-_COPY_WAIT = "hwlib_status_t hwlib_hal_copy_wait(hwlib_token_t token)\n{\n"
+COPY_WAIT = "hwlib_status_t hwlib_hal_copy_wait(hwlib_token_t token)\n{\n"
 _JOB_WAIT = "hwlib_status_t hwlib_hal_job_wait(hwlib_token_t token)\n{\n"
 
 # A DMA engine and an array that end what was started only when `end_copy` or `end_job` is called.
@@ -90,7 +90,7 @@ WAITS = {
         (
             (HAL, _INIT, _LATE.replace("  end_copy();\n  end_job();\n  return", "  end_job();\n  return")),
             (HAL, _COPY, _NOW_LATER),
-            (HAL, _COPY_WAIT, f"{_COPY_WAIT}  end_copy();\n"),
+            (HAL, COPY_WAIT, f"{COPY_WAIT}  end_copy();\n"),
         ),
         "hwlib_hal_init",
         "with copies in flight: none of them writes afterwards",
@@ -108,7 +108,7 @@ WAITS = {
         _LATE_COPIES, "hwlib_hal_copy_wait", "in the order of the starts: too early, copy 7"
     ),
     "a wait for copies that waits for those outwards only": Fault(
-        (*_LATE_COPIES, (HAL, _COPY_WAIT, f"{_COPY_WAIT}  if (late.target.memory == HWLIB_MAIN) {{ end_copy(); }}\n")),
+        (*_LATE_COPIES, (HAL, COPY_WAIT, f"{COPY_WAIT}  if (late.target.memory == HWLIB_MAIN) {{ end_copy(); }}\n")),
         "hwlib_hal_copy_wait",
         "after the wait, the source in main memory may change",
     ),

@@ -156,21 +156,17 @@ def test_planted_fault_is_named(name, kit, tmp_path):
     assert set(report.failed) <= (copies if fault.function in copies else {fault.function})
 
 
-def test_a_hang_is_one_of_the_function_that_was_checked(tmp_path):
-    fault = planted_faults.Fault(
-        (
-            (
-                planted_faults.HAL,
-                "  tokens = tokens ==",
-                "  for (volatile int on = 1; on;) {\n  }\n  tokens = tokens ==",
-            ),
-        ),
-        "hwlib_hal_copy_wait",
-        "it did not end within 1 seconds",
-    )
+@pytest.mark.parametrize("function", ["copy_1d", "copy_wait"])
+def test_a_hang_is_one_of_the_function_that_was_checked(function, tmp_path):
+    body = {"copy_1d": "  return hwlib_hal_copy_2d(", "copy_wait": f"{planted_faults.COPY_WAIT}  (void)token;\n"}[
+        function
+    ]
+    hang = "  for (volatile int on = 1; on;) {\n  }\n"
+    hung = f"{hang}{body}" if function == "copy_1d" else f"{body}{hang}"
+    fault = planted_faults.Fault(((planted_faults.HAL, body, hung),), f"hwlib_hal_{function}", "within 1 seconds")
     report = planted(fault, tmp_path, timeout=1.0)
-    assert report.failed == ("hwlib_hal_copy_wait",)
-    assert report.lines[-1].endswith(fault.what)
+    assert report.failed == (fault.function,)
+    assert report.lines[-1].endswith("it did not end within 1 seconds")
 
 
 def test_a_layer_kind_without_checks_fails(tmp_path):
