@@ -1,5 +1,5 @@
 /* The wrappers of hwlib.h. Each adds its kind and passes its arguments on in the same registers: two
- * instructions. And what follows a failure. */
+ * instructions. */
 #include "hwlib_steps.h"
 
 #include <stddef.h>
@@ -47,12 +47,6 @@ hwlib_status_t hwlib_reshape(hwlib_region_t *region, const hwlib_layer_t *layer,
 hwlib_status_t hwlib_transpose(hwlib_region_t *region, const hwlib_layer_t *layer, hwlib_steps_t steps)
 {
   return hwlib_run_layer(region, layer, steps, HWLIB_TRANSPOSE);
-}
-
-hwlib_status_t hwlib_failed(hwlib_status_t status)
-{
-  (void)hwlib_hal_init(); /* the first failure is the one that is reported */
-  return status;
 }
 
 hwlib_status_t hwlib_wait(hwlib_region_t *region, hwlib_steps_t steps)

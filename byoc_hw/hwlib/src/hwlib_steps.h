@@ -11,8 +11,8 @@ hwlib_status_t hwlib_run_layer(hwlib_region_t *region, const hwlib_layer_t *laye
 /* Runs the steps of a layer of the right kind, or with NULL those after the last: there are no jobs among them. */
 hwlib_status_t hwlib_run_steps(hwlib_region_t *region, const hwlib_layer_t *layer, hwlib_steps_t steps);
 
-/* Ends what is in flight, which may write to the caller's memory, and returns the status. In another file than
- * the steps: inlined there, it would cost every good step a register. */
+/* Ends what is in flight, which may write to the caller's memory, and returns the status. In a file of its
+ * own, too: inlined into the steps, it costs them a register. */
 hwlib_status_t hwlib_failed(hwlib_status_t status);
 
 #endif
