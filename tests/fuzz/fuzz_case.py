@@ -149,6 +149,6 @@ def _complaint(said: str) -> str:
 
 def _plain(line: str) -> str:
     """A message without what differs from case to case: paths, names in quotes, numbers."""
-    line = re.sub(r"\S*/(?=[^/\s]+)", "", line)
     line = re.sub(r"'[^']*'|\"[^\"]*\"|\u2018[^\u2019]*\u2019|`[^`']*[`']", "'...'", line)
+    line = re.sub(r"\S*/(?=[^/\s]+)", "", line)
     return re.sub(r"-?\d[\d.e+-]*", "N", line)[:160]

@@ -55,6 +55,11 @@ class Report:
     outside: Counter[tuple[str, str]] = field(default_factory=Counter)
     tallies: dict[str, Counter[str]] = field(default_factory=dict)
     findings: dict[tuple[str, str, str], Found] = field(default_factory=dict)
+    slowest: dict[str, tuple[float, int]] = field(default_factory=dict)
+
+    def took(self, name: str, seed: int, seconds: float) -> None:
+        """How long a case took."""
+        self.slowest[name] = max(self.slowest.get(name, (0.0, 0)), (seconds, seed))
 
     def add(self, name: str, seed: int, outcome: Outcome) -> list[Found]:
         """Count a case; its findings that are new."""
@@ -209,7 +214,9 @@ def fuzz(
                 if outcome is None:
                     continue
                 del busy[pipe]
-                spent[worker.name] += time.monotonic() - worker.began
+                seconds_taken = time.monotonic() - worker.began
+                spent[worker.name] += seconds_taken
+                report.took(worker.name, worker.seed, seconds_taken)
                 for found in report.add(worker.name, worker.seed, outcome):
                     say(f"{time.monotonic() - began:7.0f} s  {found}")
                 if pipe.closed:
