@@ -170,7 +170,10 @@ def check_values(main: relay.Function) -> None:
     for call in calls_in_order(main.body):
         for one in _tensors(call.checked_type, described(call)):
             _check_tensor(f"{described(call)}: its result", one)
-    for number, one in enumerate(_tensors(main.body.checked_type, "the output")):
+    outputs = list(_tensors(main.body.checked_type, "the output"))
+    if not outputs:
+        raise InvalidInput("a model has at least one output: main returns an empty tuple")
+    for number, one in enumerate(outputs):
         _check_tensor(f"output {number}", one)
 
 
