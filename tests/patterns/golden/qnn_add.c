@@ -52,6 +52,7 @@ static const hwlib_plan_t tvmgen_qnn_add_hwlib_main_0_plan = {
   .steps  = tvmgen_qnn_add_hwlib_main_0_steps,
   .copies = tvmgen_qnn_add_hwlib_main_0_copies,
   .tiles  = tvmgen_qnn_add_hwlib_main_0_tiles,
+  .layer  = 0,
 };
 
 int32_t tvmgen_qnn_add_hwlib_main_0(

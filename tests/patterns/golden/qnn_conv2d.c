@@ -59,6 +59,7 @@ static const hwlib_plan_t tvmgen_qnn_conv2d_hwlib_main_0_plan = {
   .steps  = tvmgen_qnn_conv2d_hwlib_main_0_steps,
   .copies = tvmgen_qnn_conv2d_hwlib_main_0_copies,
   .tiles  = tvmgen_qnn_conv2d_hwlib_main_0_tiles,
+  .layer  = 0,
 };
 
 int32_t tvmgen_qnn_conv2d_hwlib_main_0(const int8_t *in0, int8_t *out0, uint8_t *scratch)
