@@ -46,8 +46,9 @@ def main() -> int:
 
 
 def _shown(what: str, outcome: Outcome) -> int:
-    print(f"{what}: {outcome.kind or 'no finding'} {outcome.what} {outcome.tally}\n{outcome.detail}".rstrip())
-    return 1 if outcome.kind else 0
+    for one in (outcome, *outcome.others):
+        print(f"{what}: {one.kind or 'no finding'} {one.what} {one.tally or ''}\n{one.detail}".rstrip())
+    return 1 if outcome.kind or outcome.others else 0
 
 
 if __name__ == "__main__":

@@ -59,7 +59,8 @@ def run(case: Case) -> None:
 
 def try_file(path: Path) -> Outcome:
     """A file of out/fuzz/found again."""
-    return judged("coverage", 0, lambda case: compile_file(case, path, compared=False))
+    whole = path.resolve()  # a case has a directory of its own
+    return judged("coverage", 0, lambda case: compile_file(case, whole, compared=False))
 
 
 def main(corpus: Path) -> None:

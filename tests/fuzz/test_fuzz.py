@@ -13,7 +13,16 @@ from fuzz_runner import Limits, fuzz
 
 from byoc_hw.errors import InvalidInput, RunError
 
-SEEDS = {"relay": 1, "tflite": 1, "arithmetic": 1, "accelerators": 1, "names": 1, "files": 1, "failures": 1}
+SEEDS = {
+    "relay": 11,
+    "structures": 3,
+    "tflite": 1,
+    "arithmetic": 1,
+    "accelerators": 1,
+    "names": 1,
+    "files": 1,
+    "failures": 1,
+}
 
 
 @pytest.mark.parametrize("name", SEEDS)
