@@ -22,6 +22,7 @@ from byoc_hw.frontend.relay.reference import Reference
 from byoc_hw.graph import LAYER_KINDS, BaseLayer, Pool2d
 from byoc_hw.pattern import Form, patterns, register_pattern, unregister_pattern
 from byoc_hw.report import capabilities, marks
+from byoc_hw.run.new_hal import new_hal
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = (
@@ -251,9 +252,7 @@ def workplace(tmp_path):
     np.save(tmp_path / "image.npy", image)
     run_in(tmp_path, "python -m byoc_hw build model.tflite --output-dir project --mod-name digits")
     (project / "image.bin").write_bytes(image.tobytes())
-    for place in (tmp_path, project):
-        (place / "path/to").mkdir(parents=True)
-        (place / "path/to/your_hal").symlink_to(ROOT / "tests/hal/plain")
+    new_hal(project / "path/to/your_hal")
     return tmp_path
 
 

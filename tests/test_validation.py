@@ -3,8 +3,6 @@
 import importlib
 import inspect
 import re
-import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +12,7 @@ from tflite_samples import Node, TensorSample, network_bytes
 import byoc_hw
 from byoc_hw.demo import heldout, model_path
 from byoc_hw.errors import InvalidInput
+from byoc_hw.run.new_hal import new_hal
 
 
 @pytest.fixture(scope="module")
@@ -114,13 +113,10 @@ def test_finds_the_layer_where_two_arithmetics_part():
 
 # ---------------------------------------------------------------- on a HAL
 
-HAL = Path(__file__).parent / "hal" / "plain"
-"""A HAL that is not the simulator."""
-
 
 def with_a_fault(directory, pattern, replacement):
-    """A copy of the HAL with other text in one place of its jobs."""
-    shutil.copytree(HAL, directory)
+    """The template HAL with other text in one place of its jobs."""
+    new_hal(directory)
     (jobs,) = directory.glob("*_jobs.c")
     broken, count = re.subn(pattern, replacement, jobs.read_text())
     assert count == 1

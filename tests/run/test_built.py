@@ -103,12 +103,6 @@ def test_a_rebuild_keeps_build_directories_and_builds_what_changed(project: Proj
 # ---------------------------------------------------------------- names that make and the shell could carry out
 
 
-def hal_in(directory: Path) -> Path:
-    directory.mkdir()
-    shutil.copyfile(Path(__file__).parents[1] / "hal" / "plain" / "plain_hal.c", directory / "hal.c")
-    return directory
-
-
 @pytest.mark.parametrize(
     "name", ["h$(shell touch x)", "two words", "a#b", "a;b", "a:b", "a%b", "a=b", "a'b", "a*", "~a\\"]
 )
