@@ -1,6 +1,6 @@
 """Reads JSON files that a person or a damaged disk may have changed: every value is checked before it is used.
 
-A schema is a function that checks a value, made from those below. `checked` names the file, the field, the
+A schema is a function that checks a value, made from those below. `accepted` names the file, the field, the
 rule and the value. Members of a record that its schema does not have are ignored.
 """
 
@@ -40,7 +40,7 @@ def read_json(path: Path, most: int) -> Any:
         raise InvalidInput(f"{path} is JSON in UTF-8: {error}") from error
 
 
-def checked(path: Path, value: Any, schema: Schema, field: str = "") -> Any:
+def accepted(path: Path, value: Any, schema: Schema, field: str = "") -> Any:
     """The value itself, once it fits the schema; else `InvalidInput`, which names the file."""
     try:
         schema(value, field)

@@ -18,8 +18,8 @@ from byoc_hw.plan.tune.rounds import TunedRegion, fingerprint
 from byoc_hw.report.line import counted, line
 from byoc_hw.schema import (
     Schema,
+    accepted,
     boolean,
-    checked,
     integer,
     list_of,
     nullable,
@@ -170,7 +170,7 @@ class Tuning:
             raise InvalidInput(f"a tuning is a file that Tuning.save wrote: {path} is another file")
         if plain.get("format") != FORMAT:
             raise InvalidInput(f"format of a tuning is {FORMAT}: got {plain.get('format')} in {path}: tune again")
-        checked(path, plain, _TUNING)
+        accepted(path, plain, _TUNING)
         regions = tuple(
             TunedRegion(**{name: entry[name] for name in _REGION} | {"choices": from_plain(entry["choices"])})
             for entry in plain["regions"]

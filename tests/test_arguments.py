@@ -87,7 +87,7 @@ def test_tuning_refuses(partitioned, options, message):
 @pytest.mark.parametrize(
     ("inputs", "options", "message"),
     [
-        (None, {}, "inputs is an array, a list of arrays or a mapping of names to arrays: got None"),
+        (None, {}, "inputs are an array, a list of arrays, or arrays by name: got None"),
         ([None], {}, "input x is an array: got None"),
         ({"y": INPUT}, {}, "input is one of x: got 'y'"),
         ([INPUT, INPUT], {}, "the model takes 1 inputs: got 2"),

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from byoc_hw.arguments import check_type
+from byoc_hw.arguments import check_type, shown
 from byoc_hw.errors import InvalidInput, RunError
 from byoc_hw.run.metadata import read_metadata
 from byoc_hw.run.result import Cycles, EndToEnd, HostInstructions, LayerCount, LayerCycles, Result
@@ -86,7 +86,8 @@ def check_inputs(expected: Sequence[Interface], inputs: Inputs) -> list[Array]:
 def _by_name(expected: Sequence[Interface], inputs: Inputs) -> Mapping[str, Array]:
     if isinstance(inputs, Mapping):
         return inputs
-    check_type("inputs", inputs, np.ndarray | Sequence, "an array, a list of arrays or a mapping of names to arrays")
+    if not isinstance(inputs, np.ndarray | Sequence):
+        raise InvalidInput(f"inputs are an array, a list of arrays, or arrays by name: got {shown(inputs)}")
     given = [inputs] if isinstance(inputs, np.ndarray) else list(inputs)
     if len(given) != len(expected):
         raise InvalidInput(f"the model takes {len(expected)} inputs: got {len(given)}")

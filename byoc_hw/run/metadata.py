@@ -14,9 +14,9 @@ from byoc_hw.emit.files import METADATA_FORMAT
 from byoc_hw.emit.schedule_rows import ENGINES, NO_LAYER, REASONS
 from byoc_hw.errors import InvalidInput
 from byoc_hw.schema import (
+    accepted,
     anything,
     boolean,
-    checked,
     integer,
     list_of,
     matching,
@@ -135,14 +135,14 @@ def read_metadata(directory: Path) -> dict[str, Any]:
         raise InvalidInput(f"{METADATA} names {GENERATOR} as its generator: {directory} is another project")
     if metadata.get("format") != METADATA_FORMAT:
         raise InvalidInput(f"format of {METADATA} is {METADATA_FORMAT}: got {metadata.get('format')} in {directory}")
-    checked(path, metadata, _METADATA)
-    checked(path, metadata, _check_references)
+    accepted(path, metadata, _METADATA)
+    accepted(path, metadata, _check_references)
     return metadata
 
 
 def read_report(directory: Path, metadata: dict[str, Any]) -> dict[str, Any]:
     """The offload report in a project's metadata, for `Report.from_plain`."""
-    report: dict[str, Any] = checked(directory / METADATA, metadata["report"], _REPORT, "report")
+    report: dict[str, Any] = accepted(directory / METADATA, metadata["report"], _REPORT, "report")
     return report
 
 

@@ -241,18 +241,12 @@ def scale_as_input():
     return of(y, x, scale)
 
 
-def scale_of_zero():
-    x, y = adding(const(0.0, "float32"))
-    return of(relay.nn.relu(y), x)
-
-
 UNKNOWN = {
     "no such type": (lambda: unary(twice, dtype="uint16"), r"add \(add_1\): TVM cannot compile it: uint16 not"),
     "scale that is an input": (
         scale_as_input,
         r"qnn.add \(qnn.add_1\): TVM cannot compile it: Expr must be a constant",
     ),
-    "scale of 0": (scale_of_zero, r"qnn.add \(qnn.add_1\): TVM cannot compile it: QNN requantize output scale"),
     "empty window": (
         lambda: unary(lambda x: relay.nn.max_pool2d(x, pool_size=(0, 0), layout="NHWC"), (1, 4, 4, 1)),
         r"nn.max_pool2d \(nn.max_pool2d_1\): TVM cannot compile it: Divide by zero",

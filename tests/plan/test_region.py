@@ -1,4 +1,5 @@
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from plan_check import check
@@ -152,7 +153,7 @@ def test_graph_that_breaks_its_own_rules_is_refused_before_planning():
 
 
 def test_accelerator_of_whole_layer_calls_has_nothing_to_tile():
-    library = Library(header=__file__, sources=(), calls={})
+    library = Library(header=Path(__file__), sources=(), calls={})
     ifm, layers = chain(Samples(), 1)
     with pytest.raises(PlanError, match="whole-layer calls"):
         plan_tiles(graph_of([ifm], layers, [layers[0].ofm]), replace(REFERENCE, limits={}, library=library))

@@ -240,10 +240,10 @@ def _type_of(node: relay.Expr, types: Mapping[relay.Expr, tvm.ir.Type]) -> tvm.i
     if not isinstance(node, relay.Call) or not isinstance(node.op, tvm.ir.Op):
         return getattr(node, "checked_type", None) if isinstance(node, tvm.ir.GlobalVar) else None
     with tvm_errors():
-        return relay.transform.InferType()(alone(node, types))["main"].ret_type
+        return relay.transform.InferType()(module_of(node, types))["main"].ret_type
 
 
-def alone(call: relay.Call, types: Mapping[relay.Expr, tvm.ir.Type]) -> tvm.IRModule:
+def module_of(call: relay.Call, types: Mapping[relay.Expr, tvm.ir.Type]) -> tvm.IRModule:
     """A module of one call: what it reads are inputs of these types, or its constants."""
     inputs = {
         argument: relay.Var(f"input{number}", types[argument])

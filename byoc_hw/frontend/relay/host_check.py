@@ -14,8 +14,9 @@ import tvm
 from tvm import relay, tir
 
 from byoc_hw.errors import Unsupported
+from byoc_hw.frontend.relay.checks import described
 from byoc_hw.frontend.relay.read import constant
-from byoc_hw.frontend.relay.sources import calls_in_order, operator_name, source_names
+from byoc_hw.frontend.relay.sources import calls_in_order, operator_name
 from byoc_hw.tensor import Array
 
 _MATH = """
@@ -38,10 +39,10 @@ def check_scales(main: relay.Function) -> None:
     """Raise `Unsupported` for a quantized operator whose scales TVM's own shifts cannot express."""
     for call in calls_in_order(main):
         for ratio in _ratios(call):
-            if ratio != 0 and not 1 / _LIMIT < ratio < _LIMIT:  # 0: a dead channel, whose multiplier is 0
+            if ratio != 0 and not 1 / _LIMIT < abs(ratio) < _LIMIT:  # 0: a dead channel, whose multiplier is 0
                 raise Unsupported(
-                    f"{_shown(call)} on the host: input scale over output scale is more than 2^-32 and less than 2^32, "
-                    f"where TVM's shifts are defined: got {ratio:g}"
+                    f"{described(call)} on the host: input scale over output scale is more than 2^-32 and less than "
+                    f"2^32, where TVM's shifts are defined: got {ratio:g}"
                 )
 
 
@@ -125,9 +126,4 @@ def _operators(symbol: str, main: relay.Function) -> str:
     """The operators of a host function by their names in the model; its symbol where TVM renamed them."""
     parts = f"_{symbol.partition('_fused_')[2]}_"
     calls = [call for call in calls_in_order(main) if f"_{operator_name(call).replace('.', '_')}_" in parts]
-    return ", ".join(dict.fromkeys(map(_shown, calls))) or symbol
-
-
-def _shown(call: relay.Call) -> str:
-    names = ", ".join(map(repr, source_names(call.span)))
-    return f"{operator_name(call)} ({names})" if names else operator_name(call)
+    return ", ".join(dict.fromkeys(map(described, calls))) or symbol

@@ -12,7 +12,7 @@ from tvm import relay
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import ByocHwError, InvalidInput
 from byoc_hw.frontend.relay.accelerators import by_digest
-from byoc_hw.frontend.relay.checks import alone, check_module, check_values, described
+from byoc_hw.frontend.relay.checks import check_module, check_values, described, module_of
 from byoc_hw.frontend.relay.codegen import lowered
 from byoc_hw.frontend.relay.failures import TvmFailed
 from byoc_hw.frontend.relay.host import compile_module
@@ -77,7 +77,9 @@ def _first_that_fails(main: relay.Function) -> str:
     tried: dict[int, relay.Call] = {}
     for call in calls_in_order(main):
         if isinstance(call.op, tvm.ir.Op):
-            mod = relay.transform.InferType()(alone(call, {argument: argument.checked_type for argument in call.args}))
+            mod = relay.transform.InferType()(
+                module_of(call, {argument: argument.checked_type for argument in call.args})
+            )
             if tried.setdefault(tvm.ir.structural_hash(mod), call) is not call:
                 continue
             if len(tried) > _MOST_TRIED:

@@ -3,12 +3,6 @@
 
 #include <string.h>
 
-#define COPY_WAIT "hwlib_hal_copy_wait"
-#define JOB_START "hwlib_hal_job_start"
-#define JOB_WAIT "hwlib_hal_job_wait"
-
-enum { AROUND = 64 }; /* bytes before and after a result that must stay as they are */
-
 static struct {
   int is_pattern;
   uint32_t base, bytes; /* what kit_expected shows of local activations */
@@ -38,6 +32,17 @@ int kit_use_pattern(void)
   contents.has_parameters = 0;
   return kit_load_contents(&kit_memories[0], 0, kit_memories[0].size) &&
          kit_load_contents(&kit_memories[1], 0, kit_memories[1].size);
+}
+
+uint32_t kit_filter_values(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile)
+{
+  uint32_t places = (uint32_t)layer->kernel_h * layer->kernel_w;
+  return layer->layer.kind == HWLIB_DEPTHWISE_CONV2D ? places : places * tile->ifm_c;
+}
+
+uint32_t kit_filter_bytes(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile)
+{
+  return (kit_filter_values(layer, tile) * layer->weight_bits + 7) / 8;
 }
 
 static uint64_t end_of_parameters(void)
@@ -131,59 +136,11 @@ kit_range_t kit_shown(uint64_t address, uint32_t stride, uint64_t bytes, uint32_
   return (kit_range_t){(uint32_t)first, (uint32_t)(last < count ? last + 1 : count)};
 }
 
-void kit_expect(const hwlib_layer_t *layer, const hwlib_tile_t *tile)
+void kit_show(uint32_t base, uint32_t bytes)
 {
-  switch (layer->kind) {
-  case HWLIB_POOL2D:
-    kit_expect_pool2d((const hwlib_pool2d_t *)layer, tile);
-    break;
-  case HWLIB_ADD:
-    kit_expect_add((const hwlib_add_t *)layer, tile);
-    break;
-  case HWLIB_MUL:
-    kit_expect_mul((const hwlib_mul_t *)layer, tile);
-    break;
-  case HWLIB_SOFTMAX:
-    kit_expect_softmax((const hwlib_softmax_t *)layer, tile);
-    break;
-  default:
-    kit_expect_conv2d((const hwlib_conv2d_t *)layer, tile);
-    break;
+  contents.base = base;
+  contents.bytes = bytes;
+  for (uint32_t i = 0; i < bytes; ++i) {
+    kit_expected[i] = kit_activation(base + i);
   }
-}
-
-static int compare(uint32_t count)
-{
-  for (uint32_t i = 0; i < count; ++i) {
-    if (kit_expected[i] != kit_got[i]) {
-      int8_t expected = (int8_t)kit_expected[i], got = (int8_t)kit_got[i];
-      kit_settle();
-      int out_late = kit_equal(kit_expected, kit_got, count);
-      int late = out_late || (kit_fetch(&kit_memories[0], contents.base, kit_got, count) &&
-                              kit_equal(kit_expected, kit_got, count));
-      const char *function = out_late ? COPY_WAIT : late ? JOB_WAIT : JOB_START;
-      kit_fail(function, late ? "too early, address" : "address", contents.base + i, expected, got);
-      return 0;
-    }
-  }
-  return 1;
-}
-
-int kit_compare_part(const hwlib_layer_t *layer, const hwlib_tile_t *tile, uint64_t address, uint64_t end)
-{
-  const kit_memory_t *memory = &kit_memories[0];
-  uint64_t from = (address < AROUND ? 0 : address - AROUND) / KIT_UNIT * KIT_UNIT;
-  uint64_t to = (end + AROUND + KIT_UNIT - 1) / KIT_UNIT * KIT_UNIT;
-  int fine = 1;
-  to = to < memory->size ? to : memory->size;
-  for (uint64_t at = from; fine && at < to; at += KIT_WINDOW) {
-    contents.base = (uint32_t)at;
-    contents.bytes = to - at < KIT_WINDOW ? (uint32_t)(to - at) : KIT_WINDOW;
-    for (uint32_t i = 0; i < contents.bytes; ++i) {
-      kit_expected[i] = kit_activation(contents.base + i);
-    }
-    kit_expect(layer, tile);
-    fine = kit_fetch(memory, contents.base, kit_got, contents.bytes) && compare(contents.bytes);
-  }
-  return kit_load_contents(memory, address, end) && fine;
 }

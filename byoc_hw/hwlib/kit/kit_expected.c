@@ -13,17 +13,6 @@ static int32_t activation(const hwlib_tile_t *tile, int64_t row, int64_t column,
                                 channel);
 }
 
-uint32_t kit_filter_values(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile)
-{
-  uint32_t places = (uint32_t)layer->kernel_h * layer->kernel_w;
-  return layer->layer.kind == HWLIB_DEPTHWISE_CONV2D ? places : places * tile->ifm_c;
-}
-
-uint32_t kit_filter_bytes(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile)
-{
-  return (kit_filter_values(layer, tile) * layer->weight_bits + 7) / 8;
-}
-
 int32_t kit_weight(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile, uint32_t k, uint32_t index)
 {
   uint32_t filter = tile->weights + k * kit_filter_bytes(layer, tile);

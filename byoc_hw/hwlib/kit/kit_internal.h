@@ -92,9 +92,14 @@ int kit_use_pattern(void);
 int kit_use_parameters(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile);
 void kit_use_images(void);
 
+uint32_t kit_filter_values(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile);
+uint32_t kit_filter_bytes(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile);
 uint8_t kit_activation(uint32_t address);
 uint8_t kit_weight_byte(uint32_t address);
 int kit_load_contents(const kit_memory_t *memory, uint64_t address, uint64_t end); /* widened to whole units */
+
+/* From here on kit_expected shows these bytes of local activations: what they hold before a job. */
+void kit_show(uint32_t base, uint32_t bytes);
 
 /* An expected result; nothing happens where it lies outside what kit_expected shows. */
 void kit_put(uint32_t address, uint8_t byte);
@@ -152,12 +157,9 @@ void kit_expect_pool2d(const hwlib_pool2d_t *layer, const hwlib_tile_t *tile);
 void kit_expect_add(const hwlib_add_t *layer, const hwlib_tile_t *tile);         /* kit_elementwise.c */
 void kit_expect_mul(const hwlib_mul_t *layer, const hwlib_tile_t *tile);         /* kit_elementwise.c */
 void kit_expect_softmax(const hwlib_softmax_t *layer, const hwlib_tile_t *tile); /* kit_softmax.c */
-void kit_expect(const hwlib_layer_t *layer, const hwlib_tile_t *tile);           /* of any kind */
 
 /* The weight of an output channel, its index in [fy][fx][c]. */
 int32_t kit_weight(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile, uint32_t k, uint32_t index);
-uint32_t kit_filter_values(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile);
-uint32_t kit_filter_bytes(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile);
 
 /* ---------------------------------------------------------------- kit_windows.c */
 

@@ -18,7 +18,7 @@ from byoc_hw.accelerator import REFERENCE
 from byoc_hw.demo import heldout, model_path
 from byoc_hw.run.files import read_model
 
-DRIVER = Path(__file__).parent / "failures.c"
+DRIVER = Path(__file__).parent / "failing_calls.c"
 WRAPPED = ("init", "copy_1d", "copy_2d", "copy_wait", "job_start", "job_wait", "mark")
 HARDWARE, HOST = "8", "77"
 WAYS = 4
