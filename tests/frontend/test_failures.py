@@ -221,6 +221,35 @@ def test_build_refuses_values_that_c_cannot_hold(make, message):
             byoc_hw.build(given)
 
 
+def test_refuses_an_empty_tuple_of_outputs():
+    with pytest.raises(InvalidInput, match="a model has at least one output: main returns an empty tuple"):
+        byoc_hw.build(of(relay.Tuple([]), floats()))
+
+
+def of_a_pair():
+    x, y = floats(), floats(name="y")
+    return of(relay.collapse_sum_like(relay.Tuple([x, y]), const([0.0], "float32")), x, y)
+
+
+def annotated():
+    x = floats()
+    attributes = tvm.ir.make_node("relay.attrs.CompilerAttrs", compiler="other")
+    return of(relay.Call(relay.op.get("annotation.compiler_end"), [relay.nn.relu(x)], attributes), x)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (of_a_pair, r"collapse_sum_like \(collapse_sum_like_1\): operand 0 is a tensor: got a tuple"),
+        (annotated, r"a model is not annotated for another compiler: got annotation.compiler_end"),
+    ],
+)
+def test_refuses_calls_that_would_end_the_process(make, message):
+    for compiled in (byoc_hw.partition_for_hwlib, byoc_hw.build):
+        with pytest.raises((InvalidInput, Unsupported), match=message):
+            compiled(make())
+
+
 def test_declines_dimensions_of_0():
     report = str(byoc_hw.explain(byoc_hw.partition_for_hwlib(Add(shape=(1, 0)).module())))
     assert "qnn_add: dimensions of ifm are at least 1: got (1, 0)" in report

@@ -96,6 +96,9 @@ TEXTS = [
     "ab,bc->ac",
 ]
 
+READS_ANYWHERE = r"gather|scatter|adv_index"
+"""Of these, an index outside the tensor has no defined result: they are built, but not compared."""
+
 
 def run(case: Case) -> None:
     built = []
@@ -111,6 +114,8 @@ def run(case: Case) -> None:
         with case.refusing():
             byoc_hw.build(byoc_hw.partition_for_hwlib(mod))
             case.tally["built"] += 1
+            if re.search(READS_ANYWHERE, name):
+                continue
             with case.outside("TVM"):
                 if computes(mod, case):
                     built.append((name, mod))

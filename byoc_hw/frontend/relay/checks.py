@@ -29,6 +29,8 @@ LARGEST_TENSOR = 2**31 - 1
 LONGEST_CHAIN = 8000
 """The operators that may depend on one another in a chain: TVM's passes recurse for each of them, on the C++ stack."""
 
+_MARKS = ("annotation.compiler_begin", "annotation.compiler_end")
+_TAKE_TUPLES = ("concatenate", "qnn.concatenate", "stack", "einsum", "meshgrid")
 _DIVISIONS = ("divide", "floor_divide", "trunc_divide", "mod", "floor_mod", "trunc_mod")
 _TRAPPING = ("int32", "int64")
 
@@ -60,6 +62,7 @@ def checked(mod: tvm.IRModule) -> tvm.IRModule:
         operator = error.operator or _first_ill_typed(mod["main"])
         where = f"{operator}: " if operator else ""
         raise InvalidInput(f"{where}types of the model agree: {error.said}") from error.__cause__
+    _check_operands(mod["main"])
     _check_divisions(mod)
     return mod
 
@@ -256,6 +259,18 @@ def module_of(call: relay.Call, types: Mapping[relay.Expr, tvm.ir.Type]) -> tvm.
 
 
 # ---------------------------------------------------------------- divisions
+
+
+def _check_operands(main: relay.Function) -> None:
+    """TVM types two kinds of calls without looking at them, and later passes end the process."""
+    for call in calls_in_order(main.body):
+        name = operator_name(call)
+        if name in _MARKS:
+            raise Unsupported(f"{described(call)}: a model is not annotated for another compiler: got {name}")
+        if isinstance(call.op, tvm.ir.Op) and name not in _TAKE_TUPLES:
+            for number, argument in enumerate(call.args):
+                if isinstance(argument.checked_type, tvm.ir.TupleType):
+                    raise InvalidInput(f"{described(call)}: operand {number} is a tensor: got a tuple")
 
 
 def _check_divisions(mod: tvm.IRModule) -> None:
