@@ -1,5 +1,4 @@
-"""The command line: `python -m byoc_hw build`, `tune`, `run`, `schedule`, `explain`, `plan`, `hal-test` and
-`new-hal`."""
+"""The command line: `python -m byoc_hw build`, `tune`, `run`, `schedule`, `explain`, `plan`, `new-hal`, `hal-test`."""
 
 from __future__ import annotations
 
@@ -22,6 +21,7 @@ import byoc_hw
 from byoc_hw.accelerator import ROUNDINGS
 from byoc_hw.compiler import region_graphs
 from byoc_hw.errors import ByocHwError, InvalidInput, RunError, ToolchainMissing
+from byoc_hw.names import distinct
 from byoc_hw.plan.region import lay_out_region
 from byoc_hw.plan.stages import STAGES
 from byoc_hw.project import RUNNERS, Project
@@ -232,7 +232,8 @@ def _hal_test(options: argparse.Namespace) -> None:
 
 def _new_hal(options: argparse.Namespace) -> None:
     new_hal(options.directory, ACCELERATORS[options.accelerator])
-    check = f"python -m byoc_hw hal-test --hal {options.directory} --accelerator {options.accelerator}"
+    directory = shlex.quote(str(options.directory))
+    check = f"python -m byoc_hw hal-test --hal {directory} --accelerator {options.accelerator}"
     print(f"The HAL is in {options.directory}: check it with\n  {check}")
 
 
@@ -271,13 +272,11 @@ def _random(interface: Interface, rng: np.random.Generator) -> Array:
 
 def _save(interfaces: Sequence[Interface], result: Result, directory: Path) -> None:
     directory.mkdir(parents=True, exist_ok=True)
-    names: list[str] = []
-    for interface, output in zip(interfaces, result.outputs, strict=True):
-        plain = re.sub(r"[^A-Za-z0-9_.-]", "_", interface.name)[:_LONGEST_NAME]
-        names.append(plain if plain not in names else f"{plain}_{len(names)}")
+    plain = (re.sub(r"[^A-Za-z0-9_.-]", "_", interface.name)[:_LONGEST_NAME] for interface in interfaces)
+    for name, output in zip(distinct(plain, same=str.lower, longest=_LONGEST_NAME), result.outputs, strict=True):
         data = io.BytesIO()
         np.save(data, output)
-        write_whole(directory / f"{names[-1]}.npy", data.getvalue())
+        write_whole(directory / f"{name}.npy", data.getvalue())
 
 
 # ---------------------------------------------------------------- options

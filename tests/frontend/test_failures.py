@@ -237,9 +237,15 @@ def annotated():
     return of(relay.Call(relay.op.get("annotation.compiler_end"), [relay.nn.relu(x)], attributes), x)
 
 
+def without_attributes():
+    x = variable((1, 6, 6, 4))
+    return of(relay.Call(relay.op.get("vision.multibox_prior"), [x]), x)
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
+        (without_attributes, r"vision.multibox_prior has attributes, relay.attrs.MultiBoxPriorAttrs: it has none"),
         (of_a_pair, r"collapse_sum_like \(collapse_sum_like_1\): operand 0 is a tensor: got a tuple"),
         (annotated, r"a model is not annotated for another compiler: got annotation.compiler_end"),
     ],

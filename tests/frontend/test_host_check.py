@@ -58,6 +58,12 @@ def test_scales_of_other_operators_are_refused_too(sample):
         byoc_hw.build(byoc_hw.partition_for_hwlib(sample.module()))
 
 
+@pytest.mark.parametrize("zero_point", [2**16 + 1, 2**31 - 1, -(2**31)])
+def test_a_zero_point_that_overflows_tvms_sums_is_refused(zero_point):
+    with pytest.raises(Unsupported, match=rf"\) on the host: zero points are from .*: got {zero_point}$"):
+        byoc_hw.build(byoc_hw.partition_for_hwlib(Add(out=Quantized(0.4, zero_point)).module()))
+
+
 def test_scales_at_the_limits_have_tvms_bits():
     ratios = (
         1.01 * 2.0**-32,

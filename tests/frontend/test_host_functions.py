@@ -80,3 +80,17 @@ def test_a_requantize_with_rounding_and_arithmetic_of_its_own_has_tvms_bits():
     ]  # fmt: skip
     values = np.concatenate([np.arange(-2000, 2000), np.linspace(-(2**31), 2**31 - 1, 96)]).astype("int32")
     assert_has_tvms_bits(module(relay.Tuple(outputs), x), [values], cflags=SANITIZED)
+
+
+def test_sums_of_bool_wrap_in_one_bit():
+    rng = np.random.default_rng(3)
+    inputs = [rng.integers(0, 2, (4, 40)).astype(bool) for _ in range(2)]
+    x, y = variable((4, 40), "bool"), variable((4, 40), "bool", "y")
+    outputs = [
+        relay.add(x, y),
+        relay.subtract(x, y),
+        relay.multiply(x, y),
+        relay.cumsum(x, axis=1),
+        relay.sum(x, axis=1),
+    ]
+    assert_has_tvms_bits(module(relay.Tuple(outputs), x, y), inputs)

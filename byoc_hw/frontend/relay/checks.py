@@ -146,6 +146,8 @@ def _operands(node: relay.Expr, called: set[str]) -> list[relay.Expr]:
             raise Unsupported(f"a model is one function: main calls {node.op.name_hint}")
         if not isinstance(node.op, tvm.ir.Op | tvm.ir.GlobalVar):
             raise Unsupported(f"a model is a dataflow graph of calls of operators: a {_kind(node.op)} is called")
+        if isinstance(node.op, tvm.ir.Op) and node.op.attrs_type_key and node.attrs is None:  # which ends the process
+            raise InvalidInput(f"{described(node)} has attributes, {node.op.attrs_type_key}: it has none")
         return list(node.args)
     if isinstance(node, relay.Tuple):
         return list(node.fields)

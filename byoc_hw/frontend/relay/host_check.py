@@ -29,6 +29,7 @@ _PACKED = {f"tir.tvm_call_{kind}" for kind in ("packed", "packed_lowered", "cpac
 _EXTERNAL = {"tir.call_extern", "tir.call_pure_extern"}
 _SHIFTS = {"tir.shift_left", "tir.shift_right"}
 _LIMIT = 2.0**32
+_LARGEST_ZERO_POINT = 2**16
 _RUNTIME = re.compile(r"\bTVM(?:Backend|Func|Value)\w*")
 
 
@@ -36,7 +37,7 @@ _RUNTIME = re.compile(r"\bTVM(?:Backend|Func|Value)\w*")
 
 
 def check_scales(main: relay.Function) -> None:
-    """Raise `Unsupported` for a quantized operator whose scales TVM's own shifts cannot express."""
+    """Raise `Unsupported` for a quantized operator whose scales or zero points TVM's own arithmetic cannot express."""
     for call in calls_in_order(main):
         for ratio in _ratios(call):
             if ratio != 0 and not 1 / _LIMIT < abs(ratio) < _LIMIT:  # 0: a dead channel, whose multiplier is 0
@@ -44,6 +45,20 @@ def check_scales(main: relay.Function) -> None:
                     f"{described(call)} on the host: input scale over output scale is more than 2^-32 and less than "
                     f"2^32, where TVM's shifts are defined: got {ratio:g}"
                 )
+        for point in _zero_points(call):
+            if abs(point) > _LARGEST_ZERO_POINT:
+                raise Unsupported(
+                    f"{described(call)} on the host: zero points are from -2^16 to 2^16, beyond which TVM's sums "
+                    f"overflow: got {point}"
+                )
+
+
+def _zero_points(call: relay.Call) -> Iterator[int]:
+    """Zero points are the int32 constants that a quantized operator reads."""
+    if operator_name(call).startswith("qnn."):
+        for argument in call.args[1:]:  # the first is the data
+            if isinstance(argument, relay.Constant) and str(argument.data.dtype) == "int32":
+                yield from np.ravel(constant(argument)).tolist()
 
 
 def _ratios(call: relay.Call) -> Iterator[float]:

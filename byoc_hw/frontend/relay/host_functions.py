@@ -9,7 +9,7 @@ itself has a formula, the formula is used here too:
 
 so that a result differs from TVM's only where the C library's own exp, log, sin, cos, pow ... does; float32's
 exp does not (see the template of <mod_name>_math.c). Functions that the C target lacks become calls of the C
-library.
+library. Sums of bool wrap, as they do in one bit.
 """
 
 from __future__ import annotations
@@ -43,7 +43,15 @@ class LikeLLVM:
         body = function.body
         for rule in (_by_formula, _by_library):  # in this order: the formulas call fabs and exp2
             body = tir.stmt_functor.ir_transform(body, None, rule, ["tir.Call"])
+        body = tir.stmt_functor.ir_transform(body, None, _one_bit, ["tir.Add", "tir.Sub", "tir.Mul"])
         return function.with_body(body)
+
+
+def _one_bit(node: tir.Add | tir.Sub | tir.Mul) -> tir.PrimExpr | None:
+    """Sums of bool wrap in one bit, as LLVM has them; C would add as int, and take any other number than 0 for true."""
+    if str(node.dtype) != "bool":
+        return None
+    return tir.And(node.a, node.b) if isinstance(node, tir.Mul) else tir.NE(node.a, node.b)
 
 
 def _by_formula(call: tir.Call) -> tir.PrimExpr | None:
