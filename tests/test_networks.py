@@ -9,7 +9,11 @@ from byoc_hw.accelerator import DIANA_DIGITAL, REFERENCE, SMALL
 from byoc_hw.demo import heldout, model_path
 from byoc_hw.frontend.relay.reference import Reference
 
-MLPERF_TINY = ["ad01_int8", "kws_ref_model", "pretrainedResnet_quant", "vww_96_int8"]
+MLPERF_TINY = [
+    "ad01_int8",
+    "kws_ref_model",
+    *(pytest.param(name, marks=pytest.mark.slow) for name in ("pretrainedResnet_quant", "vww_96_int8")),
+]
 OFFLOADED = {"qnn.conv2d", "qnn.dense", "qnn.add", "nn.avg_pool2d"}
 
 
@@ -44,7 +48,11 @@ def test_mlperf_tiny_layer_by_layer(mlperf_model):
         np.testing.assert_array_equal(result.outputs[0], original.run(arrays)[0])
 
 
-@pytest.mark.parametrize("accelerator", [REFERENCE, SMALL, DIANA_DIGITAL], ids=lambda preset: preset.label)
+@pytest.mark.parametrize(
+    "accelerator",
+    [REFERENCE, SMALL, pytest.param(DIANA_DIGITAL, marks=pytest.mark.slow)],
+    ids=lambda preset: preset.label,
+)
 def test_digits_layer_by_layer(accelerator):
     mod, params = byoc_hw.load_tflite(model_path())
     partitioned = byoc_hw.partition_for_hwlib(mod, params, mod_name="digits", accelerator=accelerator)

@@ -17,7 +17,11 @@ from byoc_hw.demo import heldout, model_path
 
 pytestmark = needs_riscv32
 
-MLPERF_TINY = ["ad01_int8", "kws_ref_model", "pretrainedResnet_quant", "vww_96_int8"]
+MLPERF_TINY = [
+    "ad01_int8",
+    "kws_ref_model",
+    *(pytest.param(name, marks=pytest.mark.slow) for name in ("pretrainedResnet_quant", "vww_96_int8")),
+]
 
 PRESETS = {"REFERENCE": REFERENCE, "SMALL": SMALL}
 

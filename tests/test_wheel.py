@@ -63,6 +63,7 @@ def run(*command, cwd, **environment):
     return done.stdout
 
 
+@pytest.mark.slow
 def test_compiles_and_runs_the_demo_from_a_wheel(wheel, tmp_path):
     installed, elsewhere = tmp_path / "installed", tmp_path / "elsewhere"
     elsewhere.mkdir()

@@ -39,7 +39,7 @@ POINTEES = {
 }
 """The C type of an element, by dtype."""
 
-# Keywords of C11 and of C++ (the headers serve both), and macros of the headers that we include.
+# Keywords of C11 and of C++ (the headers serve both), and macros and types of the headers that we include.
 _TAKEN_TEXT = """
 auto break case char const continue default do double else enum extern float for goto if inline int long register
 restrict return short signed sizeof static struct switch typedef union unsigned void volatile while
@@ -48,7 +48,8 @@ compl concept consteval constexpr constinit const_cast co_await co_return co_yie
 explicit export false friend mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected
 public reflexpr reinterpret_cast requires static_assert static_cast synchronized template this thread_local throw
 true try typeid typename using virtual wchar_t xor xor_eq
-NULL errno assert stdin stdout stderr main linux unix
+NULL errno assert stdin stdout stderr main linux unix i386
+int8_t uint8_t int16_t uint16_t int32_t uint32_t int64_t uint64_t size_t
 """
 _TAKEN = frozenset(_TAKEN_TEXT.split())
 # SIZE_MAX, EOF, a macro of a vendor's header: a member of that name would not survive the preprocessor.

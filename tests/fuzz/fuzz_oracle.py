@@ -29,6 +29,8 @@ def rescaled(value: int, scale: float) -> int | None:
     multiplier, left, right = fixed_point(scale)
     if left > 31 or right > 62:
         return None
+    if multiplier == 2**30 and right > 31 and value + 2 ** (right - 31) >= 2**31:
+        return None  # TVM, on the host, adds the half to a power of two in 32 bits
     result = (value * 2**left * multiplier + 2 ** (right - 1)) >> right
     return result if abs(result) < 2**31 else None
 

@@ -96,8 +96,8 @@ TEXTS = [
     "ab,bc->ac",
 ]
 
-READS_ANYWHERE = r"gather|scatter|adv_index"
-"""Of these, an index outside the tensor has no defined result: they are built, but not compared."""
+UNDEFINED = r"gather|scatter|adv_index|left_shift|right_shift"
+"""Of these, an index outside the tensor, and a shift by more than the bits, has no defined result: not compared."""
 
 
 def run(case: Case) -> None:
@@ -114,7 +114,7 @@ def run(case: Case) -> None:
         with case.refusing():
             byoc_hw.build(byoc_hw.partition_for_hwlib(mod))
             case.tally["built"] += 1
-            if re.search(READS_ANYWHERE, name):
+            if re.search(UNDEFINED, name):
                 continue
             with case.outside("TVM"):
                 if computes(mod, case):

@@ -251,9 +251,7 @@ def of_params(draft: Draft) -> None:
 def of_arguments(draft: Draft) -> None:
     """Values that are none; those of another Python type are for `mod` and `accelerator` only."""
     odd: list[Any] = [None, 1.5, "", "hwlib", b"x", [], {}, tvm.IRModule(), relay.Function([], const(1, "int8"))]
-    text = draft.rng.choice(
-        ["", "x", "hwlib", "a b", "../x", "x" * 300, "qnn_conv2d", "nn.relu", "relay", "tflite", "1"]
-    )
+    text = draft.rng.choice(["", "x", "hwlib", "a b", "../x", "x" * 300, "qnn_conv2d", "nn.relu", "relay", "1"])
     which = draft.rng.choice(
         ["mod", "accelerator", "mod_name", "numerics", "deny", "nonsense", "tuning", "output_dir", "io_in_arena"]
     )

@@ -92,6 +92,7 @@ def test_checks_follow_the_accelerator(accelerator):
     assert report.passed, str(report)
 
 
+@pytest.mark.slow
 def test_memories_of_4_mib_take_seconds():
     large = replace(REFERENCE, activation_memory=4096 * KIB, weight_memory=4096 * KIB, ram=8192 * KIB)
     report = hal_test(accelerator=large, cflags="-O1")
