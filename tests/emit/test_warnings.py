@@ -47,7 +47,7 @@ def host_operators(x):
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
     """One project with every layer kind and many host operators."""
-    x, y = variable((1, 8, 8, 4)), variable((1, 24), name="y")
+    x, y = variable((1, 8, 8, 4), name="int8_t"), variable((1, 24), name="y")  # in C++ a member would hide the type
     conv, pool = Conv().expr(x), Pool().expr(x)
     layers = [conv, Conv(depthwise=True).expr(x), pool, Add().expr(x, x), Mul().expr(x, x), Dense().expr(y)]
     mod = byoc_hw.partition_for_hwlib(module(relay.Tuple([*layers, *host_operators(x)]), x, y))
