@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 import tvm
-from bit_exact import input_arrays
-from relay_samples import Add, Conv, variable
+from bit_exact import assert_bit_exact, input_arrays
+from relay_samples import Add, Conv, module, variable
 from tvm import relay
 
 import byoc_hw
@@ -90,3 +90,14 @@ def test_outputs_in_nested_tuples_are_all_written(case, offloaded):
     x = variable(SHAPE)
     mod = tvm.IRModule.from_expr(relay.Function([x], nested(x)[case]))
     compared(mod, byoc_hw.build(byoc_hw.partition_for_hwlib(mod) if offloaded else mod))
+
+
+def test_layers_of_one_name_stay_apart():
+    """Two operators are called `a`, and a third has the name that the second one would get."""
+    x = value = variable((1, 8, 8, 4))
+    for name in ("a", "a", "a_2"):
+        pool = relay.nn.max_pool2d(value, pool_size=(2, 2), layout="NHWC")
+        span = tvm.ir.Span(tvm.ir.SourceName(name), 0, 0, 0, 0)
+        value = relay.Call(pool.op, pool.args, pool.attrs, pool.type_args, span)
+    project = assert_bit_exact(module(value, x))
+    assert [layer["name"] for layer in project.layers] == ["a", "a_2", "a_2_2"]
