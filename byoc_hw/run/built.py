@@ -42,6 +42,14 @@ def note(program: Path, made_from: str) -> None:
     program.with_name(_RECORD).write_text(json.dumps(_recorded(program, made_from)), encoding="utf-8")
 
 
+def remove_links(directory: Path) -> None:
+    """Remove the links in a build directory: make would write through them, to anywhere."""
+    for place, folders, names in os.walk(directory):
+        for path in (Path(place, name) for name in (*folders, *names)):
+            if path.is_symlink():
+                path.unlink()
+
+
 def remove_products(program: Path) -> None:
     """Remove what make would take for its own: the program, objects, and the makefiles of their dependencies."""
     for place, _, names in os.walk(program.parent):

@@ -158,6 +158,7 @@ def _make(directory: Path, program: Path, variables: Mapping[str, str]) -> None:
         f"-j{os.cpu_count() or 1}",
         *assignments,
     ]
+    built.remove_links(program.parent)
     made_of = built.made_of(directory, variables)
     known = built.is_recorded(program, made_of)
     if known:  # make has nothing to do, unless files elsewhere changed, such as those of a HAL

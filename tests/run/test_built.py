@@ -69,6 +69,27 @@ def test_a_build_directory_is_not_a_link(project: Project, tmp_path: Path) -> No
     assert not list((tmp_path / "elsewhere").iterdir())
 
 
+@pytest.mark.parametrize("built_before", [False, True])
+def test_nothing_is_written_through_links_in_a_build_directory(
+    project: Project, tmp_path: Path, built_before: bool
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "canary").write_text("as it was")
+    if built_before:
+        assert halves(project)
+    build = project.directory / "build"
+    build.mkdir(exist_ok=True)
+    for name in ("flags", "flags.new", "map"):
+        (build / name).unlink(missing_ok=True)
+        (build / name).symlink_to(outside / "canary")
+    shutil.rmtree(build / "app", ignore_errors=True)
+    (build / "app").symlink_to(outside)
+    assert halves(project)
+    assert [path.name for path in outside.iterdir()] == ["canary"]
+    assert (outside / "canary").read_text() == "as it was"
+
+
 def test_the_environment_adds_nothing(project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "extra.c").write_text("#error not of the project\n")
     (tmp_path / "extra.mk").write_text(f"$(shell touch {tmp_path / 'touched'})\n")
