@@ -11,8 +11,10 @@ from byoc_hw.frontend.relay.reference import Reference
 
 MLPERF_TINY = [
     "ad01_int8",
-    "kws_ref_model",
-    *(pytest.param(name, marks=pytest.mark.slow) for name in ("pretrainedResnet_quant", "vww_96_int8")),
+    *(
+        pytest.param(name, marks=pytest.mark.slow)
+        for name in ("kws_ref_model", "pretrainedResnet_quant", "vww_96_int8")
+    ),
 ]
 OFFLOADED = {"qnn.conv2d", "qnn.dense", "qnn.add", "nn.avg_pool2d"}
 

@@ -19,8 +19,10 @@ pytestmark = needs_riscv32
 
 MLPERF_TINY = [
     "ad01_int8",
-    "kws_ref_model",
-    *(pytest.param(name, marks=pytest.mark.slow) for name in ("pretrainedResnet_quant", "vww_96_int8")),
+    *(
+        pytest.param(name, marks=pytest.mark.slow)
+        for name in ("kws_ref_model", "pretrainedResnet_quant", "vww_96_int8")
+    ),
 ]
 
 PRESETS = {"REFERENCE": REFERENCE, "SMALL": SMALL}

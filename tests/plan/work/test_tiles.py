@@ -66,7 +66,7 @@ def test_depthwise_in_tiles_is_the_depthwise(window, channels, bits, hardware, s
     check_or_refused(single(layer), hardware)
 
 
-@given(st.integers(1, 500), st.integers(1, 60), st.sampled_from([8, 4, 2]), SMALL_ACCELERATORS, SEEDS)
+@given(st.integers(1, 300), st.integers(1, 40), st.sampled_from([8, 4, 2]), SMALL_ACCELERATORS, SEEDS)
 @settings(max_examples=25, deadline=None)
 def test_dense_in_slices_is_the_dense(depth, channels, bits, hardware, seed):
     samples = Samples(seed)
