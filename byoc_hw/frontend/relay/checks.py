@@ -14,7 +14,7 @@ from byoc_hw.arguments import check_type, shown
 from byoc_hw.errors import InvalidInput, Unsupported
 from byoc_hw.frontend.relay.failures import TvmFailed, tvm_errors
 from byoc_hw.frontend.relay.record import regions
-from byoc_hw.frontend.relay.sources import NameSources, calls_in_order, operator_name, source_names
+from byoc_hw.frontend.relay.sources import NameSources, calls_in_order, described, operator_name
 from byoc_hw.tensor import Array
 
 HOST_TYPES = (
@@ -210,12 +210,6 @@ def _shape(of: relay.TensorType) -> str:
     return f"({', '.join(extents)}{',' if len(extents) == 1 else ''})"
 
 
-def described(call: relay.Call) -> str:
-    """A call in messages: its operator, and the names that the model has for it."""
-    names = source_names(call.span)
-    return f"{operator_name(call)} ({', '.join(names)})" if names else operator_name(call)
-
-
 def _first_ill_typed(main: relay.Function) -> str:
     """The first operator, operands first, that TVM cannot type by itself; "" if it can type each."""
     types: dict[relay.Expr, tvm.ir.Type] = {}
@@ -260,7 +254,7 @@ def module_of(call: relay.Call, types: Mapping[relay.Expr, tvm.ir.Type]) -> tvm.
     return tvm.IRModule.from_expr(relay.Function(list(inputs.values()), body))
 
 
-# ---------------------------------------------------------------- divisions
+# ---------------------------------------------------------------- operands
 
 
 def _check_operands(main: relay.Function) -> None:

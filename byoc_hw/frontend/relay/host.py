@@ -197,13 +197,12 @@ class _Planner:
 
     def _algorithm(self, infos: Sequence[BufferInfo], pressure: object) -> dict[BufferInfo, PoolAllocation]:
         assert self.program is not None
-        names = {info.name_hint: str(info.name_hint) for info in infos}
-        self.program, workspaces = with_moments(self.program, infos, names, self.allocations, self.loops, ALIGNMENT)
+        self.program, workspaces = with_moments(self.program, infos, self.allocations, self.loops, ALIGNMENT)
         self.tvm_arena = tvm_arena(infos, pressure)
         offsets = self.place(self.program, workspaces)
-        check_apart(self.program, infos, names, offsets)
+        check_apart(self.program, infos, offsets)
         self.placed = True
-        return {info: PoolAllocation(info.pool_candidates[0], offsets[names[info.name_hint]]) for info in infos}
+        return {info: PoolAllocation(info.pool_candidates[0], offsets[str(info.name_hint)]) for info in infos}
 
     def finished(self) -> Program:
         """The program, placed. TVM plans no memory for a module without buffers; its regions are placed here."""

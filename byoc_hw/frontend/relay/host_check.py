@@ -14,9 +14,8 @@ import tvm
 from tvm import relay, tir
 
 from byoc_hw.errors import Unsupported
-from byoc_hw.frontend.relay.checks import described
 from byoc_hw.frontend.relay.read import constant
-from byoc_hw.frontend.relay.sources import calls_in_order, operator_name
+from byoc_hw.frontend.relay.sources import calls_in_order, described, operator_name
 from byoc_hw.tensor import Array
 
 _MATH = """

@@ -26,7 +26,6 @@ from byoc_hw.program import Buffer, Call, CopyCall, HostCall, Program, Workspace
 class _Known:
     """A tensor or workspace of TVM's planner."""
 
-    name: str
     nbytes: int
     apart: frozenset[str]
 
@@ -112,19 +111,16 @@ def _used(loop: tir.For, known: Mapping[tir.Var, Used]) -> frozenset[Used]:
 def with_moments(
     program: Program,
     infos: Sequence[BufferInfo],
-    names: Mapping[object, str],
     allocated: Mapping[str, list[tuple[str, int]]],
     looped: Mapping[str, list[frozenset[Used]]],
     alignment: int,
 ) -> tuple[Program, list[Workspace]]:
     """The program with the `moments` of each host call, and the workspaces of the host functions.
 
-    `names` gives the program's name for each of TVM's.
+    Buffers of the program have TVM's names.
     """
     known = {
-        names[info.name_hint]: _Known(
-            str(info.name_hint), int(info.size_bytes), frozenset(names[other.name_hint] for other in info.conflicts)
-        )
+        str(info.name_hint): _Known(int(info.size_bytes), frozenset(str(other.name_hint) for other in info.conflicts))
         for info in infos
     }
     tensors = {buffer.name for call in program.calls for buffer in arguments_of(call)}
@@ -161,7 +157,7 @@ def _named(used: Used, call: HostCall, spaces: set[str], known: Mapping[str, _Kn
         yield call.arguments[used].name
         return
     stem, nbytes = used
-    yield from (name for name in spaces if known[name].nbytes == nbytes and _numbered(known[name].name, stem))
+    yield from (name for name in spaces if known[name].nbytes == nbytes and _numbered(name, stem))
 
 
 def _families(spaces: Mapping[str, _Known]) -> Iterator[set[str]]:
@@ -193,7 +189,7 @@ def _callers(
         for index, call in enumerate(program.calls)
         if isinstance(call, HostCall)
         and all(
-            any(spaces[name].nbytes == nbytes and _numbered(spaces[name].name, stem) for stem, nbytes in there)
+            any(spaces[name].nbytes == nbytes and _numbered(name, stem) for stem, nbytes in there)
             for there in [allocated[call.symbol]]
             for name in family
         )
@@ -204,9 +200,7 @@ def _callers(
     return through or within or possible
 
 
-def check_apart(
-    program: Program, infos: Sequence[BufferInfo], names: Mapping[object, str], offsets: Mapping[str, int]
-) -> None:
+def check_apart(program: Program, infos: Sequence[BufferInfo], offsets: Mapping[str, int]) -> None:
     """Raise `PlanError` where a workspace shares bytes with a tensor or workspace that it conflicts with.
 
     Checks the inferred callers in every build. Conflicts between two tensors are not checked: TVM does
@@ -214,11 +208,11 @@ def check_apart(
     """
     tensors = {buffer.name for call in program.calls for buffer in arguments_of(call)}
     for info in infos:
-        start = offsets[names[info.name_hint]]
+        start = offsets[str(info.name_hint)]
         for other in info.conflicts:
-            begin = offsets[names[other.name_hint]]
+            begin = offsets[str(other.name_hint)]
             apart = start + int(info.size_bytes) <= begin or begin + int(other.size_bytes) <= start
-            if not apart and not {names[info.name_hint], names[other.name_hint]} <= tensors:
+            if not apart and not {str(info.name_hint), str(other.name_hint)} <= tensors:
                 raise PlanError(f"{info.name_hint} and {other.name_hint} are alive at once: they share bytes")
 
 

@@ -11,7 +11,7 @@ from tvm import relay
 from byoc_hw.accelerator import ROUNDINGS
 from byoc_hw.errors import PatternError, Unsupported
 from byoc_hw.frontend.relay import read
-from byoc_hw.frontend.relay.sources import calls_in_order, operator_name, source_names
+from byoc_hw.frontend.relay.sources import calls_in_order, described, operator_name, source_names
 from byoc_hw.frontend.relay.table import parse_composite
 from byoc_hw.graph import Graph, Layer, Reshape, Transpose
 from byoc_hw.names import distinct
@@ -119,11 +119,7 @@ def _transpose(call: relay.Call) -> _Node:
 
 
 def _described(expr: relay.Expr) -> str:
-    if not isinstance(expr, relay.Call):
-        return type(expr).__name__
-    operator = operator_name(expr)
-    names = source_names(expr.span)
-    return f"{operator} ({', '.join(names)})" if names else operator
+    return described(expr) if isinstance(expr, relay.Call) else type(expr).__name__
 
 
 def _without_idle_reshapes(nodes: list[_Node]) -> tuple[list[_Node], dict[relay.Expr, relay.Expr]]:

@@ -12,14 +12,14 @@ from tvm import relay
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import ByocHwError, InvalidInput
 from byoc_hw.frontend.relay.accelerators import by_digest
-from byoc_hw.frontend.relay.checks import check_module, check_values, described, module_of
+from byoc_hw.frontend.relay.checks import check_module, check_values, module_of
 from byoc_hw.frontend.relay.codegen import lowered
 from byoc_hw.frontend.relay.failures import TvmFailed
 from byoc_hw.frontend.relay.host import compile_module
 from byoc_hw.frontend.relay.partition import folding, prepare
 from byoc_hw.frontend.relay.record import Record, record_of, regions
 from byoc_hw.frontend.relay.serial import serial
-from byoc_hw.frontend.relay.sources import calls_in_order, operator_name, source_operators
+from byoc_hw.frontend.relay.sources import calls_in_order, described, operator_name, source_operators
 from byoc_hw.frontend.seam import CompiledHost, Placer
 from byoc_hw.graph import Graph
 from byoc_hw.pattern import Outcome

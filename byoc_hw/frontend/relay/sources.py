@@ -38,6 +38,12 @@ def operator_name(call: relay.Call) -> str:
     return "function"
 
 
+def described(call: relay.Call) -> str:
+    """A call in messages: its operator, and the names that the model has for it."""
+    names = source_names(call.span)
+    return f"{operator_name(call)} ({', '.join(names)})" if names else operator_name(call)
+
+
 def _span(name: str) -> tvm.ir.Span:
     return tvm.ir.Span(tvm.ir.SourceName(name), 0, 0, 0, 0)
 

@@ -304,7 +304,7 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
             self.convert_map[kind] = partial(self._converted, convert)
 
     def check_unsupported_ops(self) -> None:
-        """Nothing: `_rules` has refused them, each by name."""
+        """Nothing: `_operator_rules` has refused them, each by name."""
 
     def _converted(self, convert: Callable[[Any], Any], operator: Any) -> Any:
         number = self._numbers[operator._tab.Pos]
