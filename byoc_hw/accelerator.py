@@ -50,7 +50,7 @@ class Rule:
 class Limits:
     """The hardware limits of one layer kind. A limit that is None does not apply to the kind.
 
-    `batches` of a dense layer are the numbers of its rows.
+    `batches` of a dense layer are the numbers of its rows; `groups` says whether a convolution may have several.
     """
 
     max_kernel: tuple[int, int] | None = None
@@ -61,6 +61,7 @@ class Limits:
     weight_bits: tuple[int, ...] | None = None
     accumulator_bits: int | None = None
     channel_multipliers: tuple[int, ...] | None = None
+    groups: bool = False
 
     def check(self, prefix: str) -> None:
         """Raise `InvalidInput` for a limit that is none: of the wrong type, empty or below 1."""
@@ -76,6 +77,7 @@ class Limits:
             raise InvalidInput(f"{prefix} activation_types has at least one type: got ()")
         for dtype in self.activation_types:
             check_type(f"{prefix} each of activation_types", dtype, str, "a string")
+        check_flag(f"{prefix} groups", self.groups)
         if self.accumulator_bits is not None:
             check_whole(f"{prefix} accumulator_bits", self.accumulator_bits, 1, 64)
 
@@ -141,6 +143,9 @@ def _zero_points(layer: Any) -> Check:
 
 _ZERO_POINTS = Rule("zero points are from -128 to 127", _zero_points)
 """Of every kind: the descriptors hold zero points as int8."""
+
+
+_ONE_GROUP = Rule("groups are 1", lambda layer: Check(groups := getattr(layer, "groups", 1), groups == 1))
 
 
 def _one_of(what: str, allowed: Sequence[object], values: Callable[[Any], Sequence[object]]) -> Rule:
@@ -375,7 +380,7 @@ class Accelerator:
             kinds = ", ".join(self.limits)
             yield Rule(f"layer kind is one of {kinds}", _unknown_kind), _unknown_kind(layer)
             return
-        for rule in (*limits.rules(), _ZERO_POINTS):
+        for rule in (*limits.rules(), *(() if limits.groups else (_ONE_GROUP,)), _ZERO_POINTS):
             check = rule.check(layer)
             if not check.allowed:
                 yield rule, check
@@ -394,7 +399,7 @@ def _unknown_kind(layer: Layer) -> Check:
 
 
 DEFAULT_LIMITS: Mapping[str, Limits] = {
-    "conv2d": Limits(max_kernel=(11, 11), strides=(1, 2), weight_bits=(8, 4, 2), accumulator_bits=32),
+    "conv2d": Limits(max_kernel=(11, 11), strides=(1, 2), weight_bits=(8, 4, 2), accumulator_bits=32, groups=True),
     "depthwise_conv2d": Limits(
         max_kernel=(11, 11), strides=(1, 2), weight_bits=(8, 4, 2), accumulator_bits=32, channel_multipliers=(1,)
     ),

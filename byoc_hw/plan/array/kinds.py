@@ -6,7 +6,7 @@ layer has, or whether it is `Weighted`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 
@@ -29,6 +29,7 @@ from byoc_hw.graph import (
     Weighted,
 )
 from byoc_hw.integers import ceil_div
+from byoc_hw.plan.array.transfers import linear_chunks
 from byoc_hw.plan.array.window import Axis, Extents
 
 PSUM_BYTES = 4
@@ -39,8 +40,8 @@ PSUM_BYTES = 4
 class Window:
     """A layer whose jobs slide a window over height and width.
 
-    `sums` is true for layers in which every output channel sums over all input channels, false for those
-    that work channel by channel.
+    `sums` is true for layers in which every output channel sums over all `in_channels` of its group, false for
+    those that work channel by channel. A job is inside one of the `groups`.
     """
 
     rows: Axis
@@ -48,6 +49,30 @@ class Window:
     in_channels: int
     out_channels: int
     sums: bool
+    groups: int = 1
+
+    @property
+    def ifm_channels(self) -> int:
+        """Channels of the whole input."""
+        return self.in_channels * self.groups
+
+    @property
+    def group_channels(self) -> int:
+        """Output channels of a group."""
+        return self.out_channels // self.groups
+
+    def channels(self, size: int) -> list[tuple[int, int]]:
+        """The output channels in pieces of at most `size` that are inside a group each: the first, and the number."""
+        group = self.group_channels
+        return [
+            (start + first, count)
+            for start in range(0, self.out_channels, group)
+            for first, count in linear_chunks(group, size)
+        ]
+
+    def first_input(self, channel: int) -> int:
+        """The first input channel that an output channel sums over."""
+        return channel // self.group_channels * self.in_channels
 
 
 @dataclass(frozen=True)
@@ -84,7 +109,7 @@ def geometry(layer: Layer) -> Geometry:
     """The form of a layer. Raises `PlanError` for a geometry that a tile cannot describe."""
     match layer:
         case Conv2d():
-            return _window(layer, sums=True)
+            return replace(_window(layer, sums=True), in_channels=layer.in_channels, groups=layer.groups)
         case DepthwiseConv2d() | Pool2d():
             return _window(layer, sums=False)
         case Dense():  # a 1 x 1 convolution: its rows are the pixels of one row
@@ -123,7 +148,7 @@ def rows_at_a_time(layer: Weighted, accelerator: Accelerator) -> int:
 
 
 def sums_channels(layer: Layer) -> bool:
-    """Whether every output channel of a layer sums over all input channels."""
+    """Whether every output channel of a layer sums over all input channels of its group."""
     form = geometry(layer)
     return isinstance(form, Window) and form.sums
 

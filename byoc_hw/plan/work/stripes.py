@@ -144,7 +144,7 @@ class _Stripes:
         ifm_pixel, ofm_pixel = layer.ifm.bytes_of(ifm_channels), layer.ofm.bytes_of(ofm_channels)
         ifm_start = row.ifm_start * ifm_row - inputs[0].first
         ofm_start = rows[0] * ofm_row - ofm.first
-        for cut in self._cuts(index, layer, unit, (row.size, column.size)):
+        for cut in self._cuts(index, layer, form, unit, (row.size, column.size)):
             ifm_shape = (row.ifm_size, column.ifm_size, cut.depths)
             ofm_shape = (row.size, column.size, cut.channels)
             if is_pointwise(layer):
@@ -170,37 +170,38 @@ class _Stripes:
             )
             unit.jobs.append(job_op(index, layer, job, local | cut.local, region.accelerator))
 
-    def _cuts(self, index: int, layer: Layer, unit: Unit, pixels: Span) -> Iterator[Cut]:
+    def _cuts(self, index: int, layer: Layer, form: Window, unit: Unit, pixels: Span) -> Iterator[Cut]:
         """The jobs over one tile, each once its weights are there."""
         if not isinstance(layer, Weighted):
             channels = layer.ofm.shape[-1]
             yield Cut(0, channels, 0, channels, True, True, 0, 0, {})
             return
         region = self.region
-        total, channelwise = layer.in_channels, not sums_channels(layer)
-        blocks = region.choices.blocks[index]
-        channels = layer.out_channels if blocks is None else blocks.channels
-        depth = total if blocks is None else blocks.depth
-        sliced = depth < total
+        total = layer.in_channels
+        blocks = region.choices.blocks[index] or Blocks(layer.out_channels, total)
+        sliced = blocks.depth < total
         shared = WeightBlock(index, 0, layer.out_channels, 0, 0, True)
-        for channel, count in linear_chunks(layer.out_channels, channels):
+        block_channels = channels_of(layer, blocks)
+        for channel, count in form.channels(block_channels):
             psum = activations(layer.name, PSUM_BYTES * pixels[0] * pixels[1] * count) if sliced else None
-            for first, depths in linear_chunks(total, depth):
-                block = WeightBlock(index, channel, count, first, depths, not sliced)
+            # A block of several groups has a job for each of them.
+            start = channel if block_channels < form.group_channels else channel // block_channels * block_channels
+            together = max(count, min(block_channels, layer.out_channels - start))
+            for first, depths in linear_chunks(total, blocks.depth):
+                block = WeightBlock(index, start, together, first, depths, not sliced)
                 local = {"weights": self._weights(index, layer, block, unit)}
                 local["params"] = self._weights(index, layer, shared, unit) if sliced else local["weights"]
                 if psum is not None:
                     local["psum"] = psum
-                start = channel if channelwise else first
                 yield Cut(
                     channel,
                     count,
-                    start,
-                    count if channelwise else depths,
+                    form.first_input(channel) + first if form.sums else channel,
+                    depths if form.sums else count,
                     first == 0,
                     first + depths == total,
-                    region.flash.weights_at(block),
-                    region.params_at(channel) if sliced else 0,
+                    region.flash.weights_at(block) + weights_bytes(layer, channel - start, depths),
+                    region.params_at(channel if sliced else channel - start),
                     local,
                 )
         if not self.group.resident:
