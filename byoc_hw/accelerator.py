@@ -71,7 +71,7 @@ class Limits:
                 raise InvalidInput(f"{prefix} max_kernel is rows and columns: got {self.max_kernel}")
         for what in ("strides", "dilations", "batches", "weight_bits", "channel_multipliers"):
             if getattr(self, what) is not None:
-                _check_numbers(f"{prefix} {what}", getattr(self, what), most=255 if what == "strides" else None)
+                _check_numbers(f"{prefix} {what}", getattr(self, what), most=255 if what in _BYTES else None)
         check_type(f"{prefix} activation_types", self.activation_types, tuple, "a tuple of strings")
         if not self.activation_types:
             raise InvalidInput(f"{prefix} activation_types has at least one type: got ()")
@@ -100,6 +100,10 @@ class Limits:
             yield _one_of("channel multiplier", self.channel_multipliers, _channel_multiplier)
         if self.accumulator_bits is not None:
             yield _sums_fit(self.accumulator_bits)
+
+
+_BYTES = ("strides", "dilations")
+"""Limits whose values are bytes of a descriptor."""
 
 
 def _check_numbers(what: str, values: object, most: int | None = None) -> None:
@@ -399,9 +403,21 @@ def _unknown_kind(layer: Layer) -> Check:
 
 
 DEFAULT_LIMITS: Mapping[str, Limits] = {
-    "conv2d": Limits(max_kernel=(11, 11), strides=(1, 2), weight_bits=(8, 4, 2), accumulator_bits=32, groups=True),
+    "conv2d": Limits(
+        max_kernel=(11, 11),
+        strides=(1, 2),
+        dilations=(1, 2),
+        weight_bits=(8, 4, 2),
+        accumulator_bits=32,
+        groups=True,
+    ),
     "depthwise_conv2d": Limits(
-        max_kernel=(11, 11), strides=(1, 2), weight_bits=(8, 4, 2), accumulator_bits=32, channel_multipliers=(1,)
+        max_kernel=(11, 11),
+        strides=(1, 2),
+        dilations=(1, 2),
+        weight_bits=(8, 4, 2),
+        accumulator_bits=32,
+        channel_multipliers=(1,),
     ),
     "dense": Limits(batches=None, weight_bits=(8, 4, 2), accumulator_bits=32),
     "add": Limits(accumulator_bits=32),
@@ -415,8 +431,16 @@ DEFAULT_LIMITS: Mapping[str, Limits] = {
 REFERENCE = Accelerator(roundings=("upward", "tflite"))
 """The accelerator that the simulator implements by default, with DIANA's published figures."""
 
-DIANA_DIGITAL = replace(REFERENCE, label="DIANA_DIGITAL", depthwise_rows=1)
-"""As `REFERENCE`, but depthwise jobs compute one channel at a time."""
+_UNDILATED: Mapping[str, Limits] = {
+    kind: replace(limits, dilations=None if limits.dilations is None else (1,))
+    for kind, limits in DEFAULT_LIMITS.items()
+}
 
-SMALL = replace(REFERENCE, label="SMALL", activation_memory=32 * KIB, weight_memory=16 * KIB, dma_width=4)
-"""As `REFERENCE`, but with 32 KiB of activation memory, 16 KiB of weight memory and 4 DMA bytes per cycle."""
+DIANA_DIGITAL = replace(REFERENCE, label="DIANA_DIGITAL", limits=_UNDILATED, depthwise_rows=1)
+"""As `REFERENCE`, but without dilation, and depthwise jobs compute one channel at a time."""
+
+SMALL = replace(
+    REFERENCE, label="SMALL", limits=_UNDILATED, activation_memory=32 * KIB, weight_memory=16 * KIB, dma_width=4
+)
+"""As `REFERENCE`, but without dilation, with 32 KiB of activation memory, 16 KiB of weight memory and 4 DMA bytes per
+cycle."""

@@ -217,18 +217,22 @@ class Machine:
         tile = self.load_tile(job.ifm, job.ifm_shape, job.ifm_row, job.ifm_pixel)
         return np.pad(tile, ((top, bottom), (left, right), (0, 0)), constant_values=value)
 
-    def windows(self, padded, job, kernel, strides):
+    def windows(self, padded, job, kernel, strides, dilation=(1, 1)):
         height, width, _ = job.ofm_shape
-        needed = ((height - 1) * strides[0] + kernel[0], (width - 1) * strides[1] + kernel[1])
+        reach = [(extent - 1) * step + 1 for extent, step in zip(kernel, dilation, strict=True)]
+        needed = ((height - 1) * strides[0] + reach[0], (width - 1) * strides[1] + reach[1])
         if padded.shape[:2] != needed:
             raise RefusedError(f"a tile of {padded.shape[:2]} where its window sees {needed}")
         for y in range(height):
             for x in range(width):
                 top, left = y * strides[0], x * strides[1]
-                yield y, x, padded[top : top + kernel[0], left : left + kernel[1]]
+                yield y, x, padded[top : top + reach[0] : dilation[0], left : left + reach[1] : dilation[1]]
 
     def weighted(self, layer, job):
-        kernel, strides = ((1, 1), (1, 1)) if isinstance(layer, Dense) else (layer.kernel, layer.strides)
+        if isinstance(layer, Dense):
+            kernel = strides = dilation = (1, 1)
+        else:
+            kernel, strides, dilation = layer.kernel, layer.strides, layer.dilation
         assert isinstance(layer, Weighted)
         depthwise = isinstance(layer, DepthwiseConv2d)
         channels = job.ofm_shape[2]
@@ -237,7 +241,7 @@ class Machine:
         weights = weights - zero_point(layer.weights)
         padded = self.padded(layer, job, zero_point(layer.ifm))
         sums = np.zeros(job.ofm_shape, np.int64)
-        for y, x, window in self.windows(padded, job, kernel, strides):
+        for y, x, window in self.windows(padded, job, kernel, strides, dilation):
             sums[y, x] = (
                 np.einsum("yxk,kyx->k", window, weights[..., 0])
                 if depthwise

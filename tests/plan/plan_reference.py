@@ -88,10 +88,16 @@ def _convolve(layer, values, weights):
     sums = np.zeros((height, width, channels), np.int64)
     for y in range(layer.kernel[0]):
         for x in range(layer.kernel[1]):
-            rows = slice(y, y + (height - 1) * layer.strides[0] + 1, layer.strides[0])
-            columns = slice(x, x + (width - 1) * layer.strides[1] + 1, layer.strides[1])
+            top, left = y * layer.dilation[0], x * layer.dilation[1]
+            rows = slice(top, top + (height - 1) * layer.strides[0] + 1, layer.strides[0])
+            columns = slice(left, left + (width - 1) * layer.strides[1] + 1, layer.strides[1])
             seen = padded[rows, columns]
-            sums += seen * weights[:, y, x, 0] if isinstance(layer, DepthwiseConv2d) else seen @ weights[:, y, x].T
+            if isinstance(layer, DepthwiseConv2d):
+                sums += seen * weights[:, y, x, 0]
+                continue
+            filters = np.split(weights[:, y, x], layer.groups)
+            slices = np.split(seen, layer.groups, axis=-1)
+            sums += np.concatenate([part @ group.T for part, group in zip(slices, filters, strict=True)], -1)
     return sums[np.newaxis]
 
 

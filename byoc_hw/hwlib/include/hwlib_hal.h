@@ -109,6 +109,7 @@ typedef struct {
   hwlib_layer_t layer;
   hwlib_shape_t ifm, ofm; /* of the whole layer */
   uint8_t kernel_h, kernel_w, stride_h, stride_w;
+  uint8_t dilation_h, dilation_w; /* rows and columns from one element of the window to the next, at least 1 */
   uint8_t pad_top, pad_left, pad_bottom, pad_right; /* of the whole layer */
   uint8_t weight_bits;                              /* 8, 4 or 2 */
   int8_t ifm_zero_point, weight_zero_point, ofm_zero_point;

@@ -12,6 +12,7 @@ typedef struct {
   int8_t ifm_zero_point, weight_zero_point, ofm_zero_point, act_min, act_max;
   uint8_t row_gap, pixel_gap, offset; /* gap bytes between rows and between pixels, and before the first */
   uint8_t windowed;                   /* about the window: not for dense layers */
+  uint8_t dilation_h, dilation_w;     /* 0: the least */
 } case_t;
 
 kit_limits_t kit_limits(unsigned kind)
@@ -19,15 +20,17 @@ kit_limits_t kit_limits(unsigned kind)
   switch (kind) {
   case HWLIB_CONV2D:
     return (kit_limits_t){HWLIB_ACCELERATOR_CONV2D_KERNEL_H, HWLIB_ACCELERATOR_CONV2D_KERNEL_W,
-                          HWLIB_ACCELERATOR_CONV2D_STRIDES, HWLIB_ACCELERATOR_CONV2D_WEIGHT_BITS};
+                          HWLIB_ACCELERATOR_CONV2D_STRIDES, HWLIB_ACCELERATOR_CONV2D_DILATIONS,
+                          HWLIB_ACCELERATOR_CONV2D_WEIGHT_BITS};
   case HWLIB_DEPTHWISE_CONV2D:
     return (kit_limits_t){HWLIB_ACCELERATOR_DEPTHWISE_CONV2D_KERNEL_H, HWLIB_ACCELERATOR_DEPTHWISE_CONV2D_KERNEL_W,
-                      HWLIB_ACCELERATOR_DEPTHWISE_CONV2D_STRIDES, HWLIB_ACCELERATOR_DEPTHWISE_CONV2D_WEIGHT_BITS};
+                          HWLIB_ACCELERATOR_DEPTHWISE_CONV2D_STRIDES, HWLIB_ACCELERATOR_DEPTHWISE_CONV2D_DILATIONS,
+                          HWLIB_ACCELERATOR_DEPTHWISE_CONV2D_WEIGHT_BITS};
   case HWLIB_DENSE:
-    return (kit_limits_t){1, 1, 1u << 1, HWLIB_ACCELERATOR_DENSE_WEIGHT_BITS};
+    return (kit_limits_t){1, 1, 1u << 1, 1u << 1, HWLIB_ACCELERATOR_DENSE_WEIGHT_BITS};
   default:
     return (kit_limits_t){HWLIB_ACCELERATOR_POOL2D_KERNEL_H, HWLIB_ACCELERATOR_POOL2D_KERNEL_W,
-                          HWLIB_ACCELERATOR_POOL2D_STRIDES, 0};
+                          HWLIB_ACCELERATOR_POOL2D_STRIDES, 1u << 1, 0};
   }
 }
 
@@ -65,19 +68,21 @@ static const case_t cases[] = {
 
 static uint8_t smaller(uint32_t one, uint32_t other) { return (uint8_t)(one < other ? one : other); }
 
-uint8_t kit_least_stride(unsigned kind)
+static uint8_t least(uint32_t mask)
 {
-  uint8_t stride = 1;
-  while (!kit_strides_have(kit_limits(kind).strides, stride)) {
-    ++stride;
+  uint8_t member = 1;
+  while (!kit_mask_has(mask, member)) {
+    ++member;
   }
-  return stride;
+  return member;
 }
 
-static uint8_t stride_of(unsigned kind, uint8_t wanted)
-{
-  return kit_strides_have(kit_limits(kind).strides, wanted) ? wanted : kit_least_stride(kind);
-}
+uint8_t kit_least_stride(unsigned kind) { return least(kit_limits(kind).strides); }
+uint8_t kit_least_dilation(unsigned kind) { return least(kit_limits(kind).dilations); }
+
+uint32_t kit_reach(uint32_t kernel, uint32_t dilation) { return (kernel - 1) * dilation + 1; }
+
+static uint8_t member_of(uint32_t mask, uint8_t wanted) { return kit_mask_has(mask, wanted) ? wanted : least(mask); }
 
 uint8_t kit_widest_weights(unsigned kind)
 {
@@ -88,10 +93,13 @@ uint8_t kit_widest_weights(unsigned kind)
   return bits;
 }
 
+static uint8_t rows_of(const case_t *from) { return (uint8_t)kit_reach(from->kernel_h, from->dilation_h); }
+static uint8_t columns_of(const case_t *from) { return (uint8_t)kit_reach(from->kernel_w, from->dilation_w); }
+
 static hwlib_tile_t tile_of(const case_t *from)
 {
-  uint32_t ofm_h = (from->ifm_h + (uint32_t)from->pad[0] + from->pad[2] - from->kernel_h) / from->stride_h + 1;
-  uint32_t ofm_w = (from->ifm_w + (uint32_t)from->pad[1] + from->pad[3] - from->kernel_w) / from->stride_w + 1;
+  uint32_t ofm_h = (from->ifm_h + (uint32_t)from->pad[0] + from->pad[2] - rows_of(from)) / from->stride_h + 1;
+  uint32_t ofm_w = (from->ifm_w + (uint32_t)from->pad[1] + from->pad[3] - columns_of(from)) / from->stride_w + 1;
   hwlib_tile_t tile = {
       .ifm = from->offset,
       .ifm_pixel = (uint32_t)from->ifm_c + from->pixel_gap,
@@ -135,12 +143,14 @@ static void shrink(case_t *by, unsigned kind)
     if (kind == HWLIB_DEPTHWISE_CONV2D || kind == HWLIB_POOL2D) {
       by->ifm_c = by->ofm_c = *larger;
     }
-  } else if (by->ifm_h > by->kernel_h && by->ifm_h >= by->ifm_w) {
-    by->ifm_h = half(by->ifm_h, by->kernel_h);
-  } else if (by->ifm_w > by->kernel_w) {
-    by->ifm_w = half(by->ifm_w, by->kernel_w);
+  } else if (by->ifm_h > rows_of(by) && by->ifm_h >= by->ifm_w) {
+    by->ifm_h = half(by->ifm_h, rows_of(by));
+  } else if (by->ifm_w > columns_of(by)) {
+    by->ifm_w = half(by->ifm_w, columns_of(by));
   } else {
-    by->kernel_h = by->kernel_w = by->ifm_h = by->ifm_w = half(smaller(by->kernel_h, by->kernel_w), 1);
+    by->kernel_h = by->kernel_w = half(smaller(by->kernel_h, by->kernel_w), 1);
+    by->ifm_h = rows_of(by);
+    by->ifm_w = columns_of(by);
     memset(by->pad, 0, sizeof by->pad);
   }
 }
@@ -152,12 +162,25 @@ static case_t adapted(const case_t *wanted, unsigned kind)
   case_t adapted = *wanted;
   adapted.kernel_h = smaller(adapted.kernel_h, limits.kernel_h);
   adapted.kernel_w = smaller(adapted.kernel_w, limits.kernel_w);
-  adapted.stride_h = stride_of(kind, adapted.stride_h);
-  adapted.stride_w = stride_of(kind, adapted.stride_w);
-  for (unsigned side = 0; side < 4; ++side) {
-    uint32_t kernel = side % 2 == 0 ? adapted.kernel_h : adapted.kernel_w;
-    adapted.pad[side] = smaller(adapted.pad[side], kernel - 1);
+  adapted.stride_h = member_of(limits.strides, adapted.stride_h);
+  adapted.stride_w = member_of(limits.strides, adapted.stride_w);
+  adapted.dilation_h = member_of(limits.dilations, adapted.dilation_h);
+  adapted.dilation_w = member_of(limits.dilations, adapted.dilation_w);
+  while (rows_of(&adapted) < kit_reach(adapted.kernel_h, adapted.dilation_h)) { /* more than 255 */
+    adapted.kernel_h -= 1;
   }
+  while (columns_of(&adapted) < kit_reach(adapted.kernel_w, adapted.dilation_w)) {
+    adapted.kernel_w -= 1;
+  }
+  for (unsigned side = 0; side < 4; ++side) {
+    uint32_t reach = side % 2 == 0 ? rows_of(&adapted) : columns_of(&adapted);
+    adapted.pad[side] = smaller(adapted.pad[side], reach - 1);
+  }
+  uint32_t rows = rows_of(&adapted), columns = columns_of(&adapted);
+  uint32_t padded_h = (uint32_t)adapted.ifm_h + adapted.pad[0] + adapted.pad[2];
+  uint32_t padded_w = (uint32_t)adapted.ifm_w + adapted.pad[1] + adapted.pad[3];
+  adapted.ifm_h = padded_h < rows ? (uint8_t)(adapted.ifm_h + rows - padded_h) : adapted.ifm_h;
+  adapted.ifm_w = padded_w < columns ? (uint8_t)(adapted.ifm_w + columns - padded_w) : adapted.ifm_w;
   if (kind == HWLIB_DENSE) {
     adapted.ifm_w = smaller(adapted.ifm_w, HWLIB_ACCELERATOR_DENSE_PIXELS);
     adapted.ifm_h = 1;
@@ -184,6 +207,8 @@ static hwlib_conv2d_t conv2d_of(const case_t *from, unsigned kind, unsigned roun
       .kernel_w = from->kernel_w,
       .stride_h = from->stride_h,
       .stride_w = from->stride_w,
+      .dilation_h = from->dilation_h,
+      .dilation_w = from->dilation_w,
       .pad_top = from->pad[0],
       .pad_left = from->pad[1],
       .pad_bottom = from->pad[2],
@@ -323,7 +348,8 @@ static void check_scales(unsigned kind, unsigned rounding)
 /* INT32_MAX - 100 plus 127 * 127, minus as much: in between the sum is beyond 32 bits. */
 static void check_wrap(unsigned kind, unsigned rounding)
 {
-  const case_t from = {"a sum that leaves 32 bits and comes back", 1, 1, 1, 1, {0}, 1, 1, 3, 1, FULL};
+  const case_t from = {"a sum that leaves 32 bits and comes back", 1, 1, 1, 1, {0}, 1, 1, 3, 1, FULL,
+                       .dilation_h = kit_least_dilation(kind), .dilation_w = kit_least_dilation(kind)};
   hwlib_tile_t tile = tile_of(&from);
   hwlib_conv2d_t layer = conv2d_of(&from, kind, rounding, 8);
   fill_filters(&layer, &tile, 0);
@@ -437,11 +463,31 @@ static void check_strides(unsigned kind, unsigned rounding, unsigned bits)
   kit_limits_t limits = kit_limits(kind);
   uint8_t least = kit_least_stride(kind);
   for (uint8_t stride = 1; stride < 32; ++stride) {
-    if (kit_strides_have(limits.strides, stride)) {
+    if (kit_mask_has(limits.strides, stride)) {
       uint8_t size = (uint8_t)(stride + 4); /* the window may not reach the last column or row */
       const case_t both = {"every stride, both ways", 3, 3, stride, stride, {1, 0, 1, 0}, size, size, 3, 2, FULL};
       const case_t down = {"every stride downwards", 3, 3, stride, least, {0}, size, 5, 3, 2, FULL};
       const case_t across = {"every stride across", 3, 3, least, stride, {0}, 5, size, 3, 2, FULL};
+      check(&both, kind, rounding, bits);
+      check(&down, kind, rounding, bits);
+      check(&across, kind, rounding, bits);
+    }
+  }
+}
+
+static void check_dilations(unsigned kind, unsigned rounding, unsigned bits)
+{
+  uint32_t dilations = kit_limits(kind).dilations;
+  uint8_t smallest = kit_least_dilation(kind);
+  for (uint8_t dilation = smallest; dilation < 32; ++dilation) {
+    if (kit_mask_has(dilations, dilation) && dilations != 1u << 1) {
+      uint8_t size = (uint8_t)(2 * dilation + 3);
+      const case_t both = {"every dilation, both ways", 3, 2, 1, 2, {1, 1, 0, 0}, size, size, 3, 2, FULL,
+                           .ifm_zero_point = 9, .dilation_h = dilation, .dilation_w = dilation};
+      const case_t down = {"every dilation downwards", 3, 3, 1, 1, {0}, size, 9, 3, 2, FULL, .dilation_h = dilation,
+                           .dilation_w = smallest};
+      const case_t across = {"every dilation across", 3, 3, 1, 1, {0}, 9, size, 3, 2, FULL, .dilation_h = smallest,
+                             .dilation_w = dilation};
       check(&both, kind, rounding, bits);
       check(&down, kind, rounding, bits);
       check(&across, kind, rounding, bits);
@@ -460,6 +506,7 @@ static void check_kind(unsigned kind, unsigned rounding)
   if (kind != HWLIB_DENSE) {
     check_largest_kernel(kind, rounding, bits);
     check_strides(kind, rounding, bits);
+    check_dilations(kind, rounding, bits);
   }
   if (kind == HWLIB_POOL2D) {
     return;

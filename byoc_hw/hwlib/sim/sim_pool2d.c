@@ -4,13 +4,13 @@
 static hwlib_status_t check(const hwlib_job_t *job)
 {
   const hwlib_pool2d_t *layer = (const hwlib_pool2d_t *)job->layer;
-  const hwlib_sim_window_t window = {layer->kernel_h, layer->kernel_w, layer->stride_h, layer->stride_w};
+  const hwlib_sim_window_t window = {layer->kernel_h, layer->kernel_w, layer->stride_h, layer->stride_w, 1, 1};
   if (layer->mode != HWLIB_POOL_AVG && layer->mode != HWLIB_POOL_MAX) {
     return HWLIB_SIM_REFUSE(HWLIB_ERROR_LIMIT, "job", "the array has no pooling mode #", layer->mode);
   }
-  hwlib_status_t status = hwlib_sim_check_window(window, HWLIB_ACCELERATOR_POOL2D_KERNEL_H,
-                                                 HWLIB_ACCELERATOR_POOL2D_KERNEL_W,
-                                                 HWLIB_ACCELERATOR_POOL2D_STRIDES);
+  const hwlib_sim_limits_t limits = {HWLIB_ACCELERATOR_POOL2D_KERNEL_H, HWLIB_ACCELERATOR_POOL2D_KERNEL_W,
+                                     HWLIB_ACCELERATOR_POOL2D_STRIDES, 1u << 1};
+  hwlib_status_t status = hwlib_sim_check_window(window, limits);
   if (status == HWLIB_OK) {
     status = hwlib_sim_check_same_channels(job->tile);
   }

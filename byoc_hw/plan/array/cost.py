@@ -20,8 +20,7 @@ def best_cycles(layer: Layer, accelerator: Accelerator) -> int:
         return 0
     ifm, ofm = extents(layer.ifm), extents(layer.ofm)
     groups = layer.groups if isinstance(layer, Weighted) else 1
-    if groups > 1:
-        ifm, ofm = ((*pixels, channels // groups) for *pixels, channels in (ifm, ofm))
+    ifm, ofm = ((height, width, channels // groups) for height, width, channels in (ifm, ofm))
     cycles = job_cycles(layer, ifm, ofm, accelerator)
     if is_pointwise(layer):
         cycles = min(cycles, job_cycles(layer, flat(ifm), flat(ofm), accelerator))

@@ -111,6 +111,8 @@ def geometry(layer: Layer) -> Geometry:
         case Conv2d():
             return replace(_window(layer, sums=True), in_channels=layer.in_channels, groups=layer.groups)
         case DepthwiseConv2d() | Pool2d():
+            if isinstance(layer, Pool2d) and layer.dilation != (1, 1):
+                raise PlanError(f"{layer.name}: dilation is 1: got {layer.dilation[0]} x {layer.dilation[1]}")
             return _window(layer, sums=False)
         case Dense():  # a 1 x 1 convolution: its rows are the pixels of one row
             rows, pixels = (Axis(ifm=size, ofm=size, kernel=1, stride=1, before=0) for size in (1, layer.ifm.shape[0]))
@@ -166,15 +168,13 @@ def _group_cycles(kernel: tuple[int, int], channels: int, bits: int, accelerator
 
 def _window(layer: Convolution | Pool2d, *, sums: bool) -> Window:
     _check_batch(layer)
-    if layer.dilation != (1, 1):
-        raise PlanError(f"{layer.name}: dilation is 1: got {layer.dilation[0]} x {layer.dilation[1]}")
     for padding, kernel in zip(layer.padding, layer.kernel * 2, strict=True):
         if padding >= kernel:
             raise PlanError(f"{layer.name}: padding is less than the kernel: got {padding} for {kernel}")
     (_, height, width, in_channels), (_, out_height, out_width, out_channels) = layer.ifm.shape, layer.ofm.shape
     top, left, _, _ = layer.padding
-    rows = Axis(height, out_height, layer.kernel[0], layer.strides[0], top)
-    columns = Axis(width, out_width, layer.kernel[1], layer.strides[1], left)
+    rows = Axis(height, out_height, layer.kernel[0], layer.strides[0], top, layer.dilation[0])
+    columns = Axis(width, out_width, layer.kernel[1], layer.strides[1], left, layer.dilation[1])
     return Window(rows, columns, in_channels, out_channels, sums)
 
 

@@ -46,11 +46,17 @@ class Axis:
     kernel: int
     stride: int
     before: int
+    dilation: int = 1
+
+    @property
+    def reach(self) -> int:
+        """Elements from the first to the last of a window, those included."""
+        return (self.kernel - 1) * self.dilation + 1
 
     def extent(self, start: int, size: int) -> Extent:
         """The tile of outputs `start` to `start + size`, without inputs that no output reads."""
         first = start * self.stride - self.before
-        stop = (start + size - 1) * self.stride - self.before + self.kernel
+        stop = (start + size - 1) * self.stride - self.before + self.reach
         ifm_start, ifm_stop = max(first, 0), min(stop, self.ifm)
         return Extent(start, size, ifm_start, ifm_stop - ifm_start, ifm_start - first, stop - ifm_stop)
 
@@ -60,4 +66,4 @@ class Axis:
 
     def largest_ifm(self, size: int) -> int:
         """The most inputs that a tile of `size` outputs reads."""
-        return min(self.ifm, (size - 1) * self.stride + self.kernel)
+        return min(self.ifm, (size - 1) * self.stride + self.reach)

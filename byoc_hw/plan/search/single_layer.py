@@ -59,7 +59,7 @@ def _check_steps(layer: Layer, accelerator: Accelerator) -> None:
         each = 2
     elif isinstance(form, Run):
         together, each = (len(inputs) + 1) * layer.ofm.nbytes, len(inputs) + 2
-    elif form.rows.stride <= form.rows.kernel and form.columns.stride <= form.columns.kernel:
+    elif form.rows.stride <= form.rows.reach and form.columns.stride <= form.columns.reach:
         together += layer.ifm.nbytes  # every input is read
     least = each * ceil_div(together, accelerator.activation_memory)
     if least > MOST_STEPS:

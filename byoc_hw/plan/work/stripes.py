@@ -9,10 +9,12 @@ from byoc_hw.errors import PlanError
 from byoc_hw.graph import Layer, Weighted
 from byoc_hw.integers import round_up
 from byoc_hw.plan.array.cost import flat, is_pointwise
-from byoc_hw.plan.array.kinds import PSUM_BYTES, Run, Window, geometry, job_cycles, sums_channels
+from byoc_hw.plan.array.kinds import PSUM_BYTES, Run, Window, geometry, job_cycles
 from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.array.transfers import linear_chunks
+from byoc_hw.plan.array.weight_blocks import channel_blocks, weights_bytes
 from byoc_hw.plan.array.window import extents, row_bytes
+from byoc_hw.plan.choices import Blocks
 from byoc_hw.plan.steps import Job
 from byoc_hw.plan.work.builder import WorkBuilder
 from byoc_hw.plan.work.flash import WeightBlock
@@ -181,12 +183,13 @@ class _Stripes:
         blocks = region.choices.blocks[index] or Blocks(layer.out_channels, total)
         sliced = blocks.depth < total
         shared = WeightBlock(index, 0, layer.out_channels, 0, 0, True)
-        block_channels = channels_of(layer, blocks)
-        for channel, count in form.channels(block_channels):
+        jobs = (
+            (start, together, start + first, count)
+            for start, together in channel_blocks(layer, blocks)
+            for first, count in linear_chunks(together, layer.group_channels)
+        )
+        for start, together, channel, count in jobs:
             psum = activations(layer.name, PSUM_BYTES * pixels[0] * pixels[1] * count) if sliced else None
-            # A block of several groups has a job for each of them.
-            start = channel if block_channels < form.group_channels else channel // block_channels * block_channels
-            together = max(count, min(block_channels, layer.out_channels - start))
             for first, depths in linear_chunks(total, blocks.depth):
                 block = WeightBlock(index, start, together, first, depths, not sliced)
                 local = {"weights": self._weights(index, layer, block, unit)}

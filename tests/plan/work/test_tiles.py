@@ -10,6 +10,7 @@ from plan_samples import Samples, accelerator, single
 
 from byoc_hw.accelerator import REFERENCE
 from byoc_hw.errors import PlanError
+from byoc_hw.plan.choices import Blocks, Choices, Group
 from byoc_hw.plan.region import plan_region
 from byoc_hw.plan.steps import ACTIVATIONS, ARGUMENT, FLASH, WEIGHTS, Copy, Job
 
@@ -31,13 +32,16 @@ SMALL_ACCELERATORS = st.builds(
 
 
 @st.composite
-def windows(draw, largest_kernel=5):
+def windows(draw, largest_kernel=5, dilated=True):
     """Kernel, strides and padding of a window, and an input height and width that it fits."""
     kernel = draw(st.tuples(*[st.integers(1, largest_kernel)] * 2))
     strides = draw(st.tuples(*[st.sampled_from([1, 2])] * 2))
     padding = tuple(draw(st.integers(0, kernel[side % 2] - 1)) for side in range(4))
-    height, width = (draw(st.integers(kernel[axis], kernel[axis] + 14)) for axis in range(2))
-    return {"kernel": kernel, "strides": strides, "padding": padding}, height, width
+    dilation = draw(st.sampled_from([(1, 1), (1, 1), (2, 3)])) if dilated else (1, 1)
+    reach = [(extent - 1) * step + 1 for extent, step in zip(kernel, dilation, strict=True)]
+    height, width = (draw(st.integers(extent, extent + 14)) for extent in reach)
+    window = {"kernel": kernel, "strides": strides, "padding": padding}
+    return window | ({"dilation": dilation} if dilated else {}), height, width
 
 
 def check_or_refused(graph, hardware):
@@ -67,6 +71,34 @@ def test_depthwise_in_tiles_is_the_depthwise(window, channels, bits, hardware, s
 
 
 @given(
+    windows(largest_kernel=3),
+    st.tuples(st.integers(2, 6), st.integers(1, 20), st.integers(1, 20)),
+    st.sampled_from([8, 4, 2]),
+    SMALL_ACCELERATORS,
+    SEEDS,
+)
+@settings(max_examples=40, deadline=None)
+def test_grouped_convolution_in_tiles_is_the_convolution(window, sizes, bits, hardware, seed):
+    geometry, height, width = window
+    groups, inputs, outputs = sizes
+    samples = Samples(seed)
+    ifm = samples.tensor((1, height, width, groups * inputs))
+    layer = samples.conv2d(ifm, groups * outputs, bits=bits, groups=groups, **geometry)
+    check_or_refused(single(layer), hardware)
+
+
+def test_a_block_of_weights_holds_whole_groups_or_a_part_of_one():
+    samples = Samples()
+    layer = samples.conv2d(samples.tensor((1, 6, 6, 24)), 48, groups=8)
+    copied = {}
+    for channels in (48, 20, 6, 4):
+        plan = check(single(layer), REFERENCE, choices=Choices((False,), (Group(1),), (Blocks(channels, 3),)))
+        assert {job.ofm_shape[2] for job in plan.steps if isinstance(job, Job)} == ({4, 2} if channels == 4 else {6})
+        copied[channels] = len(copies(plan, FLASH))
+    assert copied == {48: 1, 20: 3, 6: 8, 4: 16}
+
+
+@given(
     st.sampled_from([1, 1, 2, 19]),
     st.integers(1, 300),
     st.integers(1, 40),
@@ -81,7 +113,7 @@ def test_dense_in_slices_is_the_dense(rows, depth, channels, bits, hardware, see
 
 
 @given(
-    windows(largest_kernel=7),
+    windows(largest_kernel=7, dilated=False),
     st.integers(1, 40),
     st.sampled_from(["avg", "max"]),
     st.booleans(),
@@ -218,9 +250,8 @@ def test_refuses_a_batch_and_a_dilation_that_a_tile_cannot_say():
     batched = replace(pool, ifm=samples.tensor((2, 4, 4, 1)), ofm=samples.tensor((2, 2, 2, 1)))
     with pytest.raises(PlanError, match=f"{pool.name}: batch is 1: got 2"):
         plan_region(single(batched), REFERENCE)
-    conv = samples.conv2d(samples.tensor((1, 9, 9, 1)), 1)
-    dilated = replace(conv, dilation=(2, 2), ofm=samples.tensor((1, 5, 5, 1)))
-    with pytest.raises(PlanError, match=f"{conv.name}: dilation is 1: got 2 x 2"):
+    dilated = replace(pool, dilation=(2, 2), ofm=samples.tensor((1, 1, 1, 1)))
+    with pytest.raises(PlanError, match=f"{pool.name}: dilation is 1: got 2 x 2"):
         plan_region(single(dilated), REFERENCE)
 
 
