@@ -202,7 +202,7 @@ class DepthwiseConv2d(BaseConvolution):
 
 @dataclass(frozen=True, eq=False)
 class Dense(BaseWeighted):
-    """Fully connected. ifm (1, C), weights (K, C), ofm (1, K)."""
+    """Fully connected, N rows by themselves. ifm (N, C), weights (K, C), ofm (N, K)."""
 
     kind: ClassVar[str] = "dense"
 
@@ -210,6 +210,8 @@ class Dense(BaseWeighted):
         yield from super().problems()
         if len(self.ifm.shape) != 2 or len(self.ofm.shape) != 2:
             yield "input and output are 2-D", f"{self.ifm.shape} and {self.ofm.shape}"
+        elif self.ifm.shape[0] != self.ofm.shape[0]:
+            yield "input and output have as many rows", f"{self.ifm.shape[0]} and {self.ofm.shape[0]}"
         elif self.weights.shape != (self.ofm.shape[-1], self.ifm.shape[-1]):
             yield f"weights join ifm {self.ifm.shape} to ofm {self.ofm.shape}", f"shape {self.weights.shape}"
 
