@@ -272,6 +272,10 @@ class Mul(BasePairwise):
         return _scaled_bits(255.0**2, ratio, self.rounding)
 
 
+PoolMode = Literal["avg", "max", "sum"]
+"""What a `Pool2d` computes of a window."""
+
+
 @dataclass(frozen=True, eq=False)
 class Pool2d(BaseLayer):
     """Average or maximum over a window. ifm (1, H, W, C), ofm (1, OH, OW, C).
@@ -284,7 +288,7 @@ class Pool2d(BaseLayer):
 
     kind: ClassVar[str] = "pool2d"
 
-    mode: Literal["avg", "max"] = "avg"
+    mode: PoolMode = "avg"
     kernel: Pair = (1, 1)
     strides: Pair = (1, 1)
     padding: Padding = (0, 0, 0, 0)
