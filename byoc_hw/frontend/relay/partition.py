@@ -21,6 +21,7 @@ from byoc_hw.frontend.relay.interface import plain_interface
 from byoc_hw.frontend.relay.optimize import NoNHWC
 from byoc_hw.frontend.relay.outcome import outcomes
 from byoc_hw.frontend.relay.record import Record, record_of, regions
+from byoc_hw.frontend.relay.rewrite.moves import PlainMoves
 from byoc_hw.frontend.relay.serial import serial
 from byoc_hw.frontend.relay.sources import calls_in_order, source_operators
 from byoc_hw.frontend.relay.table import entries, load_patterns
@@ -88,6 +89,8 @@ def folding() -> list[tvm.transform.Pass]:
     """The passes that run on every model, partitioned or not, before its constants are read."""
     return [
         relay.transform.FoldConstant(),
+        relay.transform.InferType(),
+        PlainMoves(),
         relay.transform.InferType(),
         ZeroDeadChannels(),  # after folding: weights and scales must be constants
         relay.transform.InferType(),
