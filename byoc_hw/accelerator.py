@@ -405,6 +405,10 @@ DEFAULT_LIMITS: Mapping[str, Limits] = {
     "softmax": Limits(batches=None),
     "reshape": Limits(batches=None),
     "transpose": Limits(),
+    "concat": Limits(batches=None),
+    "slice": Limits(batches=None),
+    "pad": Limits(batches=None),
+    "resize": Limits(),
 }
 
 REFERENCE = Accelerator(roundings=("upward", "tflite"))

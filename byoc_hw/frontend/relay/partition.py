@@ -22,6 +22,7 @@ from byoc_hw.frontend.relay.optimize import NoNHWC
 from byoc_hw.frontend.relay.outcome import outcomes
 from byoc_hw.frontend.relay.record import Record, record_of, regions
 from byoc_hw.frontend.relay.rewrite.adaptive_pools import GlobalPools
+from byoc_hw.frontend.relay.rewrite.moves import PlainMoves
 from byoc_hw.frontend.relay.serial import serial
 from byoc_hw.frontend.relay.sources import calls_in_order, source_operators
 from byoc_hw.frontend.relay.table import entries, load_patterns
@@ -91,6 +92,7 @@ def folding() -> list[tvm.transform.Pass]:
         relay.transform.FoldConstant(),
         relay.transform.InferType(),
         GlobalPools(),
+        PlainMoves(),
         relay.transform.InferType(),
         ZeroDeadChannels(),  # after folding: weights and scales must be constants
         relay.transform.InferType(),

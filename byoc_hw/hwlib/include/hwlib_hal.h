@@ -53,6 +53,10 @@ typedef enum {
   HWLIB_TRANSPOSE = 6,
   HWLIB_SOFTMAX = 7,
   HWLIB_MUL = 8,
+  HWLIB_RESIZE = 11,
+  HWLIB_CONCAT = 12,
+  HWLIB_SLICE = 13,
+  HWLIB_PAD = 14,
 } hwlib_kind_t;
 
 /* The arithmetic of a layer: how a sum is scaled to the output (see hwlib_scale_t), and how an

@@ -16,14 +16,18 @@ from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import (
     Add,
+    Concat,
     Conv2d,
     Convolution,
     Dense,
     DepthwiseConv2d,
     Layer,
     Mul,
+    Pad,
     Pool2d,
     Reshape,
+    Resize,
+    Slice,
     Softmax,
     Transpose,
     Weighted,
@@ -68,7 +72,7 @@ class Run:
 
 @dataclass(frozen=True)
 class CopiesOnly:
-    """A layer without jobs: its copies reorder bytes on their way from main memory to main memory."""
+    """A layer without jobs: its copies move bytes to other places, from main memory to main memory."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,7 @@ def geometry(layer: Layer) -> Geometry:
             return Run(each=1, reads=2)
         case Softmax():  # three passes: the maximum, the sum of exponentials, the quotients
             return Run(each=layer.ifm.shape[-1], reads=3)
-        case Transpose():
+        case Transpose() | Concat() | Slice() | Pad() | Resize():
             return CopiesOnly()
         case Reshape():
             return Alias()
