@@ -58,6 +58,15 @@ class HostCall:
 
 
 @dataclass(frozen=True)
+class Quantize:
+    """float32 values to int8, at the border of a model: work for the host only."""
+
+    elements: int
+    scale: float
+    zero_point: int
+
+
+@dataclass(frozen=True)
 class KernelCall:
     """What computes one layer on the host: a C function of ours, and the constant arrays that it reads.
 

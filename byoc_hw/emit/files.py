@@ -35,7 +35,7 @@ from byoc_hw.emit.trace import trace_entries
 from byoc_hw.errors import InvalidInput
 from byoc_hw.hwlib.accelerator_header import ACCELERATOR_HEADER, accelerator_header
 from byoc_hw.hwlib.sim_config import sim_config
-from byoc_hw.params.host_kernels import KERNELS
+from byoc_hw.params.host_kernels import KERNEL_PARTS, KERNELS
 from byoc_hw.plan.place.arena import ModelMemory
 from byoc_hw.plan.planned import PlannedRegion, flash_bytes
 from byoc_hw.program import Buffer, Program, RegionCall, check_mod_name
@@ -259,9 +259,9 @@ def _host(parts: Parts) -> Files:
         declared = {name: kernel.prototype(f"{mod_name}_{name}") for name, kernel in kernels.items()}
         own += _declared(f"Layers in TFLite's arithmetic, in {mod_name}_kernels.c", mod_name, declared)
         purpose = _banner(parts, "layers on the host in TFLite's arithmetic.")
-        families = list(dict.fromkeys(kernel.family for kernel in kernels.values()))
+        needed = [part for part in KERNEL_PARTS if any(part in kernel.parts for kernel in kernels.values())]
         files[f"src/{mod_name}_kernels.c"] = _render(
-            "model_kernels.c.j2", banner=purpose, mod_name=mod_name, kernels=kernels, families=families
+            "model_kernels.c.j2", banner=purpose, mod_name=mod_name, kernels=kernels, needed=needed
         )
     return {f"src/{mod_name}_host.c": f"{banner}\n{own and own + chr(10)}{source}\n", **files}
 

@@ -25,7 +25,7 @@ from byoc_hw.params.requantize import (
     weight_values,
     zero_point,
 )
-from byoc_hw.program import KernelCall
+from byoc_hw.program import KernelCall, Quantize
 from byoc_hw.tensor import Array
 
 # ---------------------------------------------------------------- the functions
@@ -33,25 +33,20 @@ from byoc_hw.tensor import Array
 
 @dataclass(frozen=True)
 class HostKernel:
-    """A C function: the template it is in, its inputs, its constant arrays with their types, and its numbers.
+    """A C function: the templates that it needs, what it reads, and its numbers.
 
-    The parameters are pointers: the inputs (int8), the constants, `numbers` (one int32 for each of `fields`),
-    and the output (int8).
+    Its parameters are pointers: `operands`, inputs and then constants, with their C types; `numbers`, one int32 for
+    each of `fields`; and the output, int8.
     """
 
-    family: str
-    inputs: tuple[str, ...]
+    parts: tuple[str, ...]
+    operands: Mapping[str, str]
     fields: tuple[str, ...]
-    constants: Mapping[str, str]
 
     def prototype(self, name: str) -> str:
         """The C declaration under a name."""
-        parameters = [
-            *(f"const int8_t *{each}" for each in self.inputs),
-            *(f"const {dtype}_t *{each}" for each, dtype in self.constants.items()),
-            *("const int32_t *numbers", "int8_t *ofm"),
-        ]
-        return f"void {name}({', '.join(parameters)});"
+        read = [f"const {of} *{operand}" for operand, of in self.operands.items()]
+        return f"void {name}({', '.join([*read, 'const int32_t *numbers', 'int8_t *ofm'])});"
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -65,37 +60,41 @@ kernel_height kernel_width stride_height stride_width dilation_height dilation_w
 """
 _PAIR = "elements ifm_zero_point ifm2_zero_point ofm_zero_point multiplier exponent"
 
+_ONE = {"ifm": "int8_t"}
+_TWO = {"ifm": "int8_t", "ifm2": "int8_t"}
+
 KERNELS: Mapping[str, HostKernel] = {
     "tflite_conv2d": HostKernel(
-        "conv2d",
-        ("ifm",),
+        ("scale", "clamp", "conv2d"),
+        {**_ONE, "weights": "int8_t", "channels": "int32_t"},
         _words(f"""
         {_EXTENTS} ifm_channels ofm_height ofm_width ofm_channels depth filters_per_group {_WINDOW}
         ifm_zero_point weight_zero_point ofm_zero_point {_CLAMP}"""),
-        {"weights": "int8", "channels": "int32"},
     ),
     "tflite_pool2d": HostKernel(
-        "pool2d",
-        ("ifm",),
+        ("clamp", "pool2d"),
+        _ONE,
         _words(f"{_EXTENTS} channels ofm_height ofm_width {_WINDOW} count_include_pad {_CLAMP}"),
-        {},
     ),
     "tflite_add": HostKernel(
-        "elementwise",
-        ("ifm", "ifm2"),
+        ("scale", "clamp", "add"),
+        _TWO,
         _words(f"{_PAIR} ifm_multiplier ifm_exponent ifm2_multiplier ifm2_exponent {_CLAMP}"),
-        {},
     ),
-    "tflite_mul": HostKernel("elementwise", ("ifm", "ifm2"), _words(f"{_PAIR} {_CLAMP}"), {}),
-    "tflite_softmax": HostKernel("softmax", ("ifm",), _words("rows columns multiplier exponent diff_min"), {}),
+    "tflite_mul": HostKernel(("scale", "clamp", "mul"), _TWO, _words(f"{_PAIR} {_CLAMP}")),
+    "tflite_softmax": HostKernel(("scale", "softmax"), _ONE, _words("rows columns multiplier exponent diff_min")),
+    "tflite_quantize": HostKernel(("clamp", "quantize"), {"ifm": "float"}, _words("elements zero_point scale_bits")),
 }
 """Every function by its name, which in a project has the module's name in front."""
+
+KERNEL_PARTS = ("scale", "clamp", "conv2d", "pool2d", "add", "mul", "softmax", "quantize")
+"""The templates, in the order in which they stand in a project's file."""
 
 
 # ---------------------------------------------------------------- from a layer to a call
 
 
-def kernel_call(layer: Layer) -> KernelCall:
+def kernel_call(layer: Layer | Quantize) -> KernelCall:
     """The call that computes a layer with TFLite's rounding on the host; `Unsupported` for one without a function."""
     match layer:
         case Conv2d() | DepthwiseConv2d() | Dense():
@@ -108,6 +107,8 @@ def kernel_call(layer: Layer) -> KernelCall:
             return _call("tflite_mul", _pairwise(layer, mul_scale(layer)))
         case Softmax():
             return _call("tflite_softmax", _softmax(layer))
+        case Quantize():
+            return _call("tflite_quantize", _quantize(layer))
         case _:
             raise Unsupported(f"{layer.name}: the host has a function of TFLite's arithmetic: none for {layer.kind}")
 
@@ -206,3 +207,8 @@ def _softmax(layer: Softmax) -> dict[str, int]:
         "exponent": _exponent(scale),
         "diff_min": least,
     }
+
+
+def _quantize(layer: Quantize) -> dict[str, int]:
+    bits = np.float32(layer.scale).view(np.int32)
+    return {"elements": layer.elements, "zero_point": layer.zero_point, "scale_bits": int(bits)}

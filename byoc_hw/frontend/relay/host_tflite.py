@@ -7,6 +7,7 @@ compute them (`_is_exact`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -23,9 +24,9 @@ from byoc_hw.frontend.relay.read import constant
 from byoc_hw.frontend.relay.sources import calls_outside_composites, operator_name, source_names
 from byoc_hw.frontend.relay.table import entries, parse_composite
 from byoc_hw.graph import Layer, Pool2d
-from byoc_hw.program import KernelCall
+from byoc_hw.program import KernelCall, Quantize
 
-Kernel = Callable[[Layer], KernelCall]
+Kernel = Callable[[Layer | Quantize], KernelCall]
 """How a function of ours computes a layer."""
 
 _ANY = Limits(dilations=None, batches=None, accumulator_bits=32)
@@ -47,20 +48,28 @@ _HOST = Accelerator(
 
 def with_kernels(mod: tvm.IRModule, kernel: Kernel) -> tvm.IRModule:
     """A type-checked module in which functions of ours compute all that they can of `main`."""
+    main = _composed(mod)
+    borders = _borders(main)
 
     def rebuild(call: relay.Call, arguments: list[relay.Expr]) -> relay.Expr:
-        if not isinstance(call.op, relay.Function):
-            return called_with(call, arguments)
-        layer, match = _layer(call.op)
-        made = kernel(layer)
-        values = dict(zip(call.op.params, arguments, strict=True))
-        operands = [*(values.get(read, read) for read in match.inputs)]
-        operands += [relay.const(array, str(array.dtype)) for array in made.constants]
-        attributes = tvm.ir.make_node("DictAttrs", shape=list(call.checked_type.shape))
-        operator = kernel_operator(made.function, len(operands))
-        return relay.Call(operator, operands, attributes, span=call.op.body.span)
+        if isinstance(call.op, relay.Function):
+            layer, match = _layer(call.op)
+            values = dict(zip(call.op.params, arguments, strict=True))
+            inputs = [values.get(read, read) for read in match.inputs]
+            return _called(kernel(layer), inputs, call, call.op.body.span)
+        quantize = _quantize(call) if call in borders else None
+        if quantize is not None:
+            return _called(kernel(quantize), arguments[:1], call, call.span)
+        return called_with(call, arguments)
 
-    return with_main(mod, rebuild_calls(_composed(mod), rebuild))
+    return with_main(mod, rebuild_calls(main, rebuild))
+
+
+def _called(made: KernelCall, inputs: list[relay.Expr], of: relay.Call, span: tvm.ir.Span) -> relay.Call:
+    """The call of a function of ours, in place of the call `of`."""
+    operands = [*inputs, *(relay.const(array, str(array.dtype)) for array in made.constants)]
+    attributes = tvm.ir.make_node("DictAttrs", shape=list(of.checked_type.shape))
+    return relay.Call(kernel_operator(made.function, len(operands)), operands, attributes, span=span)
 
 
 def _composed(mod: tvm.IRModule) -> relay.Function:
@@ -106,21 +115,55 @@ _MOVING, _COMPARING = frozenset(_MOVES.split()), frozenset(_COMPARES.split())
 
 def tvm_arithmetic(mod: tvm.IRModule) -> dict[str, tuple[str, ...]]:
     """The operators of the model on the host that follow TVM's arithmetic, and which of their Relay operators do."""
+    main = _composed(mod)
+    borders = _borders(main)
+    found: dict[str, dict[str, None]] = {}
+    for name, calls in _left(main).items():
+        for call in calls:
+            if not (_is_exact(call) or (call in borders and _same_at_borders(call))):
+                found.setdefault(name, {})[operator_name(call)] = None
+    return {name: tuple(operators) for name, operators in found.items()}
+
+
+def _left(main: relay.Function) -> dict[str, list[relay.Call]]:
+    """The calls that no function of ours computes as layers, by the operator of the model that they are of."""
     left: dict[str, list[relay.Call]] = {}
-    for call in calls_outside_composites(_composed(mod)):
+    for call in calls_outside_composites(main):
         if isinstance(call.op, tvm.ir.Op):
             for name in source_names(call.span):
                 left.setdefault(name, []).append(call)
-    found = {name: tuple(dict.fromkeys(map(operator_name, _inexact(calls)))) for name, calls in left.items()}
-    return {name: operators for name, operators in found.items() if operators}
+    return left
 
 
-def _inexact(calls: list[relay.Call]) -> list[relay.Call]:
-    """Of the Relay operators of one operator of the model, those whose result TFLite computes in another way."""
-    borders = [call for call in calls if operator_name(call) in ("qnn.dequantize", "qnn.quantize")]
-    if len({operator_name(call) for call in borders}) == 1:  # an end of the model: one rounding, the same in both
-        calls = [call for call in calls if call not in borders]
-    return [call for call in calls if not _is_exact(call)]
+def _borders(main: relay.Function) -> set[relay.Call]:
+    """The calls between float32 and int8 that are operators of the model.
+
+    An operator that was imported as both computes in floating point where TFLite has another way.
+    """
+    ends = ("qnn.dequantize", "qnn.quantize")
+    groups = [[call for call in calls if operator_name(call) in ends] for calls in _left(main).values()]
+    inside = {call for calls in groups if len(set(map(operator_name, calls))) == len(ends) for call in calls}
+    return {call for calls in groups for call in calls} - inside
+
+
+def _same_at_borders(call: relay.Call) -> bool:
+    """TVM dequantizes as TFLite does, and multiplies by the reciprocal of a scale where TFLite divides."""
+    return operator_name(call) == "qnn.dequantize" or _quantize(call) is not None
+
+
+def _quantize(call: relay.Call) -> Quantize | None:
+    """What a function of ours computes of a call: float32 to int8, with one scale."""
+    if operator_name(call) != "qnn.quantize":
+        return None
+    real, *constants = call.args
+    if (str(real.checked_type.dtype), str(call.checked_type.dtype)) != ("float32", "int8"):
+        return None
+    if not all(isinstance(each, relay.Constant) and constant(each).size == 1 for each in constants):
+        return None
+    scale, zero_point = (constant(each).item() for each in constants)
+    if not (math.isfinite(scale) and scale > 0 and -128 <= zero_point <= 127):
+        return None
+    return Quantize(math.prod(map(int, call.checked_type.shape)), scale, zero_point)
 
 
 def _is_exact(call: relay.Call) -> bool:
