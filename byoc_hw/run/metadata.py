@@ -120,7 +120,7 @@ _REPORT = structure(
                 {
                     "name": text,
                     "placement": one_of("accelerator", "host", "split", "folded"),
-                    **dict.fromkeys(("relay", "composites", "regions", "uncovered"), list_of(text)),
+                    **dict.fromkeys(("relay", "composites", "regions", "uncovered", "tvm_arithmetic"), list_of(text)),
                     "rejections": list_of(_rejection),
                 }
             )

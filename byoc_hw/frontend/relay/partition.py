@@ -17,6 +17,7 @@ from byoc_hw.frontend.relay.checks import bound, check_module, checked
 from byoc_hw.frontend.relay.codegen import register
 from byoc_hw.frontend.relay.compose import inline_regions
 from byoc_hw.frontend.relay.dead import ZeroDeadChannels
+from byoc_hw.frontend.relay.host_tflite import tvm_arithmetic
 from byoc_hw.frontend.relay.interface import plain_interface
 from byoc_hw.frontend.relay.optimize import NoNHWC
 from byoc_hw.frontend.relay.outcome import outcomes
@@ -58,13 +59,17 @@ def partition(
     except NoNHWC as error:  # then all NCHW operators stay on the host, and the report says why
         job = replace(job, no_nchw=str(error), recorder=Recorder())
         partitioned = _partitioned(folded, mod_name, job)
+    found = outcomes(operators, folded["main"], partitioned, job.recorder)
+    if numerics == "tflite":
+        marks = tvm_arithmetic(partitioned)
+        found = tuple(replace(outcome, tvm_arithmetic=marks.get(outcome.name, ())) for outcome in found)
     return Record(
         remember(accelerator),
         accelerator.name,
         accelerator.label,
         numerics,
         mod_name,
-        outcomes(operators, folded["main"], partitioned, job.recorder),
+        found,
     ).attach(partitioned)
 
 
