@@ -51,6 +51,7 @@ class Limits:
     """The hardware limits of one layer kind. A limit that is None does not apply to the kind.
 
     `batches` of a dense layer are the numbers of its rows; `groups` says whether a convolution may have several.
+    With `wide_padding` a window may lie in padding only.
     """
 
     max_kernel: tuple[int, int] | None = None
@@ -62,6 +63,7 @@ class Limits:
     accumulator_bits: int | None = None
     channel_multipliers: tuple[int, ...] | None = None
     groups: bool = False
+    wide_padding: bool = False
 
     def check(self, prefix: str) -> None:
         """Raise `InvalidInput` for a limit that is none: of the wrong type, empty or below 1."""
@@ -78,6 +80,7 @@ class Limits:
         for dtype in self.activation_types:
             check_type(f"{prefix} each of activation_types", dtype, str, "a string")
         check_flag(f"{prefix} groups", self.groups)
+        check_flag(f"{prefix} wide_padding", self.wide_padding)
         if self.accumulator_bits is not None:
             check_whole(f"{prefix} accumulator_bits", self.accumulator_bits, 1, 64)
 
@@ -87,7 +90,7 @@ class Limits:
             yield _one_of("batch", self.batches, lambda layer: layer.ifm.shape[:1] or (1,))
         if self.max_kernel is not None:
             yield _kernel_at_most(self.max_kernel)
-            yield Rule("padding is smaller than the kernel", _padding_within)
+            yield _PADDING_FITS if self.wide_padding else _PADDING_WITHIN
         if self.strides is not None:
             yield _one_of("stride", self.strides, lambda layer: layer.strides)
         if self.dilations is not None and self.max_kernel is not None:
@@ -119,8 +122,17 @@ def _activation_types(layer: Layer) -> tuple[str, ...]:
 
 def _padding_within(layer: Any) -> Check:
     top, left, bottom, right = layer.padding
-    height, width = layer.kernel
+    height, width = ((extent - 1) * step + 1 for extent, step in zip(layer.kernel, layer.dilation, strict=True))
     return Check(f"{layer.padding} for {height} x {width}", max(top, bottom) < height and max(left, right) < width)
+
+
+MOST_PADDING = 255
+"""The most padding on a side: the descriptors hold it as a byte."""
+
+_PADDING_WITHIN = Rule("padding is smaller than the kernel", _padding_within)
+_PADDING_FITS = Rule(
+    f"padding is at most {MOST_PADDING}", lambda layer: Check(max(layer.padding), max(layer.padding) <= MOST_PADDING)
+)
 
 
 def _channel_multiplier(layer: Layer) -> tuple[float, ...]:
@@ -410,6 +422,7 @@ DEFAULT_LIMITS: Mapping[str, Limits] = {
         weight_bits=(8, 4, 2),
         accumulator_bits=32,
         groups=True,
+        wide_padding=True,
     ),
     "depthwise_conv2d": Limits(
         max_kernel=(11, 11),
@@ -418,14 +431,19 @@ DEFAULT_LIMITS: Mapping[str, Limits] = {
         weight_bits=(8, 4, 2),
         accumulator_bits=32,
         channel_multipliers=(1,),
+        wide_padding=True,
     ),
     "dense": Limits(batches=None, weight_bits=(8, 4, 2), accumulator_bits=32),
     "add": Limits(accumulator_bits=32),
     "mul": Limits(accumulator_bits=32),
-    "pool2d": Limits(max_kernel=(32, 32), strides=(1, 2), accumulator_bits=32),
+    "pool2d": Limits(max_kernel=(32, 32), strides=(1, 2), accumulator_bits=32, wide_padding=True),
     "softmax": Limits(batches=None),
     "reshape": Limits(batches=None),
     "transpose": Limits(),
+    "concat": Limits(batches=None),
+    "slice": Limits(batches=None),
+    "pad": Limits(batches=None),
+    "resize": Limits(),
 }
 
 REFERENCE = Accelerator(roundings=("upward", "tflite"))

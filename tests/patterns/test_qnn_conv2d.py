@@ -143,10 +143,7 @@ DECLINED = {
     "batch": (Conv(batch=2), "batch is 1: got 2"),
     "uint8": (Conv(dtype="uint8"), "activation type is int8: got uint8"),
     "uint8 weights": (Conv(weight_dtype="uint8"), "weight type is int8: got uint8"),
-    "padding as wide as the kernel": (
-        Conv(padding=(3, 0, 0, 0)),
-        "padding is smaller than the kernel: got (3, 0, 0, 0) for 3 x 3",
-    ),
+    "padding beyond a byte": (Conv(padding=(256, 0, 0, 0)), "padding is at most 255: got 256"),
     "layout": (Conv(layout="HWCN", kernel_layout="HWIO"), "data layout is NHWC or NCHW: got HWCN"),
     "weight zero points": (
         Conv(filters=3, weight_zero_point=(0, 1, 2)),
@@ -178,6 +175,13 @@ DECLINED = {
 @pytest.mark.parametrize(("conv", "reason"), DECLINED.values(), ids=DECLINED)
 def test_declines_with_the_rule_and_the_value(conv, reason):
     declined(conv.module(), f"qnn_conv2d: {reason}")
+
+
+def test_declines_padding_beyond_the_kernel_where_the_hardware_lacks_it():
+    limits = {**REFERENCE.limits, "conv2d": replace(REFERENCE.limits["conv2d"], wide_padding=False)}
+    narrow = replace(REFERENCE, label="NARROW", limits=limits)
+    reason = "padding is smaller than the kernel: got (3, 0, 0, 0) for 3 x 3"
+    declined(Conv(padding=(3, 0, 0, 0)).module(), f"qnn_conv2d: {reason}", accelerator=narrow)
 
 
 def test_declines_a_dilation_that_the_hardware_lacks():
@@ -257,8 +261,8 @@ PADS = {
     ),
     "reflect": (Conv(pad_mode="reflect"), "nn.pad's mode is constant: got reflect"),
     "too wide": (
-        Conv(padding=(2, 0, 0, 0)),
-        "padding is smaller than the kernel: got (3, 1, 1, 1) for 3 x 3",
+        Conv(padding=(255, 0, 0, 0)),
+        "padding is at most 255: got 256",
     ),
 }
 
@@ -339,6 +343,8 @@ EDGES = {
     "scaled up": Conv(scales=(100.0,) * 8, kernel=(1, 1), padding=(0, 0, 0, 0)),
     "empty clip": Conv(clip=(10.0, 3.0)),
     "dilation": Conv(dilation=(2, 2), padding=(2, 2, 2, 2)),
+    "padding wider than the kernel": Conv(padding=(3, 7, 9, 4), height=1, width=2),
+    "pointwise amid padding": Conv(kernel=(1, 1), strides=(2, 1), padding=(2, 3, 0, 1), explicit_pad=(1, 0, 5, 0)),
     "dilation and stride": Conv(dilation=(1, 2), strides=(2, 1), kernel=(2, 4), groups=2, layout="NCHW"),
     "filters on each channel": Conv(depthwise=True, channels=5, multiplier=17, strides=(2, 1)),
     "dead filters on each channel": Conv(depthwise=True, multiplier=2, scales=(1e-12, 2e-10, *(0.01,) * 6)),

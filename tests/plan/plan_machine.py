@@ -221,7 +221,12 @@ class Machine:
         height, width, _ = job.ofm_shape
         reach = [(extent - 1) * step + 1 for extent, step in zip(kernel, dilation, strict=True)]
         needed = ((height - 1) * strides[0] + reach[0], (width - 1) * strides[1] + reach[1])
-        if padded.shape[:2] != needed:
+        # One row or column that no window reaches is there behind padding only.
+        behind = [
+            there == 1 and before == extent and after == 0
+            for there, before, after, extent in zip(job.ifm_shape, job.padding, job.padding[2:], needed, strict=False)
+        ]
+        if any(size != extent + one for size, extent, one in zip(padded.shape, needed, behind, strict=False)):
             raise RefusedError(f"a tile of {padded.shape[:2]} where its window sees {needed}")
         for y in range(height):
             for x in range(width):
@@ -304,7 +309,7 @@ class Machine:
             if layer.mode == "max":
                 result[y, x] = window.max(axis=(0, 1))
                 continue
-            count = there.size // there.shape[2] if layer.count_include_pad else int(there[..., 0].sum())
+            count = there.size // there.shape[2] if layer.count_include_pad else max(int(there[..., 0].sum()), 1)
             total = window.sum(axis=(0, 1))
             average = np.sign(total) * (np.abs(total) // count)
             result[y, x] = upward(average - before, scale) + after

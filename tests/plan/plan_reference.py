@@ -4,7 +4,21 @@ from fractions import Fraction
 
 import numpy as np
 
-from byoc_hw.graph import Add, Dense, DepthwiseConv2d, Mul, Pool2d, Reshape, Softmax, Transpose, Weighted
+from byoc_hw.graph import (
+    Add,
+    Concat,
+    Dense,
+    DepthwiseConv2d,
+    Mul,
+    Pad,
+    Pool2d,
+    Reshape,
+    Resize,
+    Slice,
+    Softmax,
+    Transpose,
+    Weighted,
+)
 
 
 def run_graph(graph, inputs):
@@ -23,6 +37,16 @@ def run_layer(layer, *inputs):
         return inputs[0].reshape(layer.ofm.shape)
     if isinstance(layer, Transpose):
         return np.ascontiguousarray(inputs[0].transpose(layer.axes))
+    if isinstance(layer, Concat):
+        return np.concatenate(inputs, layer.axis)
+    if isinstance(layer, Slice):
+        places = zip(layer.begin, layer.steps, layer.ofm.shape, strict=True)
+        return inputs[0][tuple(slice(first, first + (count - 1) * step + 1, step) for first, step, count in places)]
+    if isinstance(layer, Pad):
+        around = [(first, outer - first - inner) for first, inner, outer in _extents_around(layer)]
+        return np.pad(inputs[0], around, constant_values=layer.value)
+    if isinstance(layer, Resize):
+        return inputs[0].take(layer.rows, axis=1).take(layer.columns, axis=2)
     if isinstance(layer, Add):
         return _add(layer, *inputs)
     if isinstance(layer, Mul):
@@ -32,6 +56,10 @@ def run_layer(layer, *inputs):
     if isinstance(layer, Softmax):
         return softmax(layer, inputs[0])
     return _weighted(layer, inputs[0])
+
+
+def _extents_around(layer):
+    return zip(layer.before, layer.ifm.shape, layer.ofm.shape, strict=True)
 
 
 def rescaled(values, input_scale, output_scale):
@@ -141,13 +169,14 @@ def _pool(layer, ifm):
     for y in range(height):
         for x in range(width):
             first_row, first_column = y * layer.strides[0] - top, x * layer.strides[1] - left
-            rows = slice(max(first_row, 0), first_row + layer.kernel[0])
-            columns = slice(max(first_column, 0), first_column + layer.kernel[1])
+            rows = slice(max(first_row, 0), max(first_row + layer.kernel[0], 0))
+            columns = slice(max(first_column, 0), max(first_column + layer.kernel[1], 0))
             window = ifm[0, rows, columns].astype(np.int64)
             if layer.mode == "max":
-                result[0, y, x] = window.max(axis=(0, 1))
+                result[0, y, x] = window.max(axis=(0, 1), initial=-128)
                 continue
-            count = layer.kernel[0] * layer.kernel[1] if layer.count_include_pad else window.shape[0] * window.shape[1]
+            inside = max(window.shape[0] * window.shape[1], 1)
+            count = layer.kernel[0] * layer.kernel[1] if layer.count_include_pad else inside
             result[0, y, x] = np.trunc(window.sum(axis=(0, 1)) / count)
     if layer.rescaled:
         before, after = layer.ifm.quantization, layer.ofm.quantization

@@ -41,7 +41,7 @@ class ZeroDeadChannels:
 
 
 def _zeroed(call: relay.Call, arguments: list[relay.Expr]) -> relay.Expr:
-    dead = _dead_channels(call)
+    dead = dead_channels(call)
     silent = _silence(call.args[0], arguments[0], dead, int(call.attrs.axis)) if dead.any() else None
     if silent is None:
         return called_with(call, arguments)
@@ -51,7 +51,7 @@ def _zeroed(call: relay.Call, arguments: list[relay.Expr]) -> relay.Expr:
     return called_with(call, [silent, scale, zero_point, out_scale, out_zero_point])
 
 
-def _dead_channels(call: relay.Call) -> Array:
+def dead_channels(call: relay.Call) -> Array:
     """For each scale of a requantize, per channel or per tensor, whether its shift is undefined."""
     nothing = np.zeros(1, bool)
     if operator_name(call) != "qnn.requantize":

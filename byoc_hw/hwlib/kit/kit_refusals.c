@@ -185,7 +185,9 @@ static void check_conv2d(void)
   CHECK_REFUSED(kind, "a stride that it lacks", layer.stride_h = (uint8_t)least_absent(HWLIB_ACCELERATOR_CONV2D_STRIDES));
   CHECK_REFUSED(kind, "a dilation that it lacks", layer.dilation_h = (uint8_t)least_absent(HWLIB_ACCELERATOR_CONV2D_DILATIONS));
   CHECK_REFUSED(kind, "weights of 3 bits", layer.weight_bits = 3);
+#if !HWLIB_ACCELERATOR_CONV2D_WIDE_PADDING
   CHECK_REFUSED(kind, "padding as large as the kernel", (layer.pad_top = tile.pad_top = 1, tile.ofm_h = 3));
+#endif
   CHECK_REFUSED(kind, "more outputs than its window has places", tile.ofm_h = 3);
   CHECK_REFUSED(kind, "no channels", tile.ifm_c = 0);
   CHECK_REFUSED(kind, "act_min above act_max", (layer.act_min = 1, layer.act_max = 0));

@@ -13,6 +13,7 @@ typedef struct {
   uint8_t row_gap, pixel_gap, offset; /* gap bytes between rows and between pixels, and before the first */
   uint8_t windowed;                   /* about the window: not for dense layers */
   uint8_t dilation_h, dilation_w;     /* 0: the least */
+  uint8_t unreached_h, unreached_w;   /* places of the window behind the last output, which reach the input */
 } case_t;
 
 kit_limits_t kit_limits(unsigned kind)
@@ -21,16 +22,17 @@ kit_limits_t kit_limits(unsigned kind)
   case HWLIB_CONV2D:
     return (kit_limits_t){HWLIB_ACCELERATOR_CONV2D_KERNEL_H, HWLIB_ACCELERATOR_CONV2D_KERNEL_W,
                           HWLIB_ACCELERATOR_CONV2D_STRIDES, HWLIB_ACCELERATOR_CONV2D_DILATIONS,
-                          HWLIB_ACCELERATOR_CONV2D_WEIGHT_BITS};
+                          HWLIB_ACCELERATOR_CONV2D_WEIGHT_BITS, HWLIB_ACCELERATOR_CONV2D_WIDE_PADDING};
   case HWLIB_DEPTHWISE_CONV2D:
     return (kit_limits_t){HWLIB_ACCELERATOR_DEPTHWISE_CONV2D_KERNEL_H, HWLIB_ACCELERATOR_DEPTHWISE_CONV2D_KERNEL_W,
                           HWLIB_ACCELERATOR_DEPTHWISE_CONV2D_STRIDES, HWLIB_ACCELERATOR_DEPTHWISE_CONV2D_DILATIONS,
-                          HWLIB_ACCELERATOR_DEPTHWISE_CONV2D_WEIGHT_BITS};
+                          HWLIB_ACCELERATOR_DEPTHWISE_CONV2D_WEIGHT_BITS,
+                          HWLIB_ACCELERATOR_DEPTHWISE_CONV2D_WIDE_PADDING};
   case HWLIB_DENSE:
-    return (kit_limits_t){1, 1, 1u << 1, 1u << 1, HWLIB_ACCELERATOR_DENSE_WEIGHT_BITS};
+    return (kit_limits_t){1, 1, 1u << 1, 1u << 1, HWLIB_ACCELERATOR_DENSE_WEIGHT_BITS, 0};
   default:
     return (kit_limits_t){HWLIB_ACCELERATOR_POOL2D_KERNEL_H, HWLIB_ACCELERATOR_POOL2D_KERNEL_W,
-                          HWLIB_ACCELERATOR_POOL2D_STRIDES, 1u << 1, 0};
+                          HWLIB_ACCELERATOR_POOL2D_STRIDES, 1u << 1, 0, HWLIB_ACCELERATOR_POOL2D_WIDE_PADDING};
   }
 }
 
@@ -98,8 +100,10 @@ static uint8_t columns_of(const case_t *from) { return (uint8_t)kit_reach(from->
 
 static hwlib_tile_t tile_of(const case_t *from)
 {
-  uint32_t ofm_h = (from->ifm_h + (uint32_t)from->pad[0] + from->pad[2] - rows_of(from)) / from->stride_h + 1;
-  uint32_t ofm_w = (from->ifm_w + (uint32_t)from->pad[1] + from->pad[3] - columns_of(from)) / from->stride_w + 1;
+  uint32_t ofm_h = (from->ifm_h + (uint32_t)from->pad[0] + from->pad[2] - rows_of(from)) / from->stride_h + 1 -
+                   from->unreached_h;
+  uint32_t ofm_w = (from->ifm_w + (uint32_t)from->pad[1] + from->pad[3] - columns_of(from)) / from->stride_w + 1 -
+                   from->unreached_w;
   hwlib_tile_t tile = {
       .ifm = from->offset,
       .ifm_pixel = (uint32_t)from->ifm_c + from->pixel_gap,
@@ -174,7 +178,7 @@ static case_t adapted(const case_t *wanted, unsigned kind)
   }
   for (unsigned side = 0; side < 4; ++side) {
     uint32_t reach = side % 2 == 0 ? rows_of(&adapted) : columns_of(&adapted);
-    adapted.pad[side] = smaller(adapted.pad[side], reach - 1);
+    adapted.pad[side] = limits.wide_padding ? adapted.pad[side] : smaller(adapted.pad[side], reach - 1);
   }
   uint32_t rows = rows_of(&adapted), columns = columns_of(&adapted);
   uint32_t padded_h = (uint32_t)adapted.ifm_h + adapted.pad[0] + adapted.pad[2];
@@ -274,13 +278,12 @@ static void check_job(const char *what, const hwlib_conv2d_t *layer, const hwlib
   kit_check_job(subject_of(layer), what, &layer->layer, tile);
 }
 
-static void check_convolution(const case_t *wanted, unsigned kind, unsigned rounding, unsigned bits)
+static void check_convolution(const case_t *from, unsigned kind, unsigned rounding, unsigned bits)
 {
-  case_t from = adapted(wanted, kind);
-  hwlib_tile_t tile = tile_of(&from);
-  hwlib_conv2d_t layer = conv2d_of(&from, kind, rounding, bits);
-  fill_filters(&layer, &tile, from.offset);
-  check_job(from.what, &layer, &tile);
+  hwlib_tile_t tile = tile_of(from);
+  hwlib_conv2d_t layer = conv2d_of(from, kind, rounding, bits);
+  fill_filters(&layer, &tile, from->offset);
+  check_job(from->what, &layer, &tile);
 }
 
 static void check_weight_bits(unsigned kind, unsigned rounding, unsigned bits)
@@ -288,7 +291,8 @@ static void check_weight_bits(unsigned kind, unsigned rounding, unsigned bits)
   static const char *const names[] = {[2] = "weights of 2 bits", [4] = "weights of 4 bits", [8] = "weights of 8 bits"};
   /* An odd number of weights: a channel's last byte is not full. */
   const case_t from = {names[bits], 3, 3, 1, 1, {1, 1, 1, 1}, 4, 4, 3, 5, FULL, .weight_zero_point = 1};
-  check_convolution(&from, kind, rounding, bits);
+  const case_t narrowed = adapted(&from, kind);
+  check_convolution(&narrowed, kind, rounding, bits);
 }
 
 enum { AT_ONCE = (KIT_WINDOW - 64) / (sizeof(hwlib_params_t) + 1) < 201 ? 64 : 201 }; /* channels in a window */
@@ -348,7 +352,8 @@ static void check_scales(unsigned kind, unsigned rounding)
 /* INT32_MAX - 100 plus 127 * 127, minus as much: in between the sum is beyond 32 bits. */
 static void check_wrap(unsigned kind, unsigned rounding)
 {
-  const case_t from = {"a sum that leaves 32 bits and comes back", 1, 1, 1, 1, {0}, 1, 1, 3, 1, FULL,
+  const case_t from = {"a sum that leaves 32 bits and comes back", 1, 1, kit_least_stride(kind), kit_least_stride(kind), {0},
+                       1, 1, 3, 1, FULL,
                        .dilation_h = kit_least_dilation(kind), .dilation_w = kit_least_dilation(kind)};
   hwlib_tile_t tile = tile_of(&from);
   hwlib_conv2d_t layer = conv2d_of(&from, kind, rounding, 8);
@@ -391,7 +396,7 @@ static void check_slices(unsigned kind, unsigned rounding, unsigned bits)
 
 /* ---------------------------------------------------------------- pooling */
 
-static void check_pooling(const case_t *wanted, unsigned rounding, unsigned mode, unsigned count_include_pad,
+static void check_pooling(const case_t *from, unsigned rounding, unsigned mode, unsigned count_include_pad,
                           hwlib_scale_t scale)
 {
   static const char *const subjects[][2][2] = {
@@ -399,9 +404,8 @@ static void check_pooling(const case_t *wanted, unsigned rounding, unsigned mode
                           {"pool2d, average with padding, upward", "pool2d, average with padding, tflite"}},
       [HWLIB_POOL_MAX] = {{"pool2d, maximum, upward", "pool2d, maximum, tflite"}, {"", ""}},
   };
-  case_t from = adapted(wanted, HWLIB_POOL2D);
-  hwlib_tile_t tile = tile_of(&from);
-  hwlib_conv2d_t window = conv2d_of(&from, HWLIB_POOL2D, rounding, 0);
+  hwlib_tile_t tile = tile_of(from);
+  hwlib_conv2d_t window = conv2d_of(from, HWLIB_POOL2D, rounding, 0);
   hwlib_pool2d_t layer = {
       .layer = window.layer,
       .ifm = window.ifm,
@@ -425,7 +429,7 @@ static void check_pooling(const case_t *wanted, unsigned rounding, unsigned mode
   kit_fill(kit_before, KIT_WINDOW);
   kit_expect_unchanged();
   kit_expect_pool2d(&layer, &tile);
-  kit_check_job(subjects[mode][count_include_pad][rounding], from.what, &layer.layer, &tile);
+  kit_check_job(subjects[mode][count_include_pad][rounding], from->what, &layer.layer, &tile);
 }
 
 static void check_all_pooling(const case_t *from, unsigned rounding)
@@ -438,13 +442,19 @@ static void check_all_pooling(const case_t *from, unsigned rounding)
 
 /* ---------------------------------------------------------------- all of a kind */
 
-static void check(const case_t *from, unsigned kind, unsigned rounding, unsigned bits)
+static void check_adapted(const case_t *from, unsigned kind, unsigned rounding, unsigned bits)
 {
   if (kind == HWLIB_POOL2D) {
     check_all_pooling(from, rounding);
   } else {
     check_convolution(from, kind, rounding, bits);
   }
+}
+
+static void check(const case_t *wanted, unsigned kind, unsigned rounding, unsigned bits)
+{
+  const case_t from = adapted(wanted, kind);
+  check_adapted(&from, kind, rounding, bits);
 }
 
 static void check_largest_kernel(unsigned kind, unsigned rounding, unsigned bits)
@@ -495,6 +505,26 @@ static void check_dilations(unsigned kind, unsigned rounding, unsigned bits)
   }
 }
 
+/* Windows in padding only: some of a tile, and all of it, the input behind the last one. */
+static void check_wide_padding(unsigned kind, unsigned rounding, unsigned bits)
+{
+  const case_t some = {"padding wider than the kernel", 2, 3, 1, 1, {5, 3, 2, 6}, 2, 1, 3, 2, FULL,
+                       .ifm_zero_point = 19, .ofm_zero_point = -5};
+  const case_t one = {"", 2, 3, 1, 1, {0}, 1, 1, 3, 2, FULL, .ifm_zero_point = -31};
+  check(&some, kind, rounding, bits);
+  for (unsigned way = 1; way < 4; ++way) { /* 3 x 2 outputs; rows, columns or both in padding only */
+    case_t only = adapted(&one, kind);
+    int rows = (way & 1u) != 0, columns = (way & 2u) != 0;
+    only.what = rows && columns ? "padding only" : rows ? "rows of padding only" : "columns of padding only";
+    only.ifm_h = only.ifm_w = 1;
+    only.pad[0] = (uint8_t)(2 * only.stride_h + rows_of(&only) - !rows);
+    only.pad[1] = (uint8_t)(only.stride_w + columns_of(&only) - !columns);
+    only.unreached_h = (uint8_t)(rows && only.stride_h == 1);
+    only.unreached_w = (uint8_t)(columns && only.stride_w == 1);
+    check_adapted(&only, kind, rounding, bits);
+  }
+}
+
 static void check_kind(unsigned kind, unsigned rounding)
 {
   unsigned bits = kind == HWLIB_POOL2D ? 0 : kit_widest_weights(kind);
@@ -507,6 +537,9 @@ static void check_kind(unsigned kind, unsigned rounding)
     check_largest_kernel(kind, rounding, bits);
     check_strides(kind, rounding, bits);
     check_dilations(kind, rounding, bits);
+    if (kit_limits(kind).wide_padding) {
+      check_wide_padding(kind, rounding, bits);
+    }
   }
   if (kind == HWLIB_POOL2D) {
     return;

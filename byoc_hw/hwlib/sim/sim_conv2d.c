@@ -23,6 +23,7 @@ static hwlib_status_t check(const hwlib_job_t *job)
   const hwlib_sim_window_t window = {layer->kernel_h, layer->kernel_w,   layer->stride_h,
                                      layer->stride_w, layer->dilation_h, layer->dilation_w};
   hwlib_status_t status = HWLIB_OK;
+  int wide_padding = 0;
   switch (layer->layer.kind) {
   case HWLIB_DENSE:
     status = check_weight_bits(layer->weight_bits, HWLIB_ACCELERATOR_DENSE_WEIGHT_BITS);
@@ -35,6 +36,7 @@ static hwlib_status_t check(const hwlib_job_t *job)
     }
     break;
   case HWLIB_DEPTHWISE_CONV2D:
+    wide_padding = HWLIB_ACCELERATOR_DEPTHWISE_CONV2D_WIDE_PADDING;
     status = check_weight_bits(layer->weight_bits, HWLIB_ACCELERATOR_DEPTHWISE_CONV2D_WEIGHT_BITS);
     if (status == HWLIB_OK) {
       status = hwlib_sim_check_window(
@@ -52,6 +54,7 @@ static hwlib_status_t check(const hwlib_job_t *job)
     }
     break;
   default:
+    wide_padding = HWLIB_ACCELERATOR_CONV2D_WIDE_PADDING;
     status = check_weight_bits(layer->weight_bits, HWLIB_ACCELERATOR_CONV2D_WEIGHT_BITS);
     if (status == HWLIB_OK) {
       status = hwlib_sim_check_window(
@@ -61,7 +64,7 @@ static hwlib_status_t check(const hwlib_job_t *job)
     break;
   }
   if (status == HWLIB_OK) {
-    status = hwlib_sim_check_tile(tile, window);
+    status = hwlib_sim_check_tile(tile, window, wide_padding);
   }
   return status == HWLIB_OK ? hwlib_sim_check_clamp(layer->act_min, layer->act_max) : status;
 }

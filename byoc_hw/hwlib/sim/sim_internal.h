@@ -100,7 +100,7 @@ typedef struct {
 } hwlib_sim_limits_t;
 
 hwlib_status_t hwlib_sim_check_window(hwlib_sim_window_t window, hwlib_sim_limits_t limits);
-hwlib_status_t hwlib_sim_check_tile(const hwlib_tile_t *tile, hwlib_sim_window_t window);
+hwlib_status_t hwlib_sim_check_tile(const hwlib_tile_t *tile, hwlib_sim_window_t window, int wide_padding);
 hwlib_status_t hwlib_sim_check_same_channels(const hwlib_tile_t *tile);
 void hwlib_sim_add_ifm(hwlib_sim_work_t *work, const hwlib_tile_t *tile);
 void hwlib_sim_add_ofm(hwlib_sim_work_t *work, const hwlib_tile_t *tile);

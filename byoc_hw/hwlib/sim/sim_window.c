@@ -24,15 +24,18 @@ hwlib_status_t hwlib_sim_check_window(hwlib_sim_window_t window, hwlib_sim_limit
   return HWLIB_OK;
 }
 
-/* The output is as long as the window has places over the padded input. */
+/* The output is as long as the window has places over the padded input, or over the padding before it. */
 static hwlib_status_t check_extent(const char *name, uint32_t ifm, uint32_t before, uint32_t after,
-                                   uint32_t kernel, uint32_t stride, uint32_t ofm)
+                                   uint32_t kernel, uint32_t stride, uint32_t ofm, int wide_padding)
 {
-  if (before >= kernel || after >= kernel) {
+  if (!wide_padding && (before >= kernel || after >= kernel)) {
     return HWLIB_SIM_REFUSE(HWLIB_ERROR_LIMIT, name, "padding # before and # after reach a kernel of #", before,
                             after, kernel);
   }
-  uint64_t padded = (uint64_t)ifm + before + after;
+  uint64_t padded = (uint64_t)ifm + before + after, seen = (uint64_t)(ofm - 1) * stride + kernel;
+  if (wide_padding && ifm == 1 && after == 0 && ofm != 0 && seen == before) {
+    return HWLIB_OK;
+  }
   if (ifm == 0 || padded < kernel || (padded - kernel) / stride + 1 != ofm) {
     return HWLIB_SIM_REFUSE(HWLIB_ERROR_LIMIT, name,
                             "# inputs padded by # and # under a kernel of # and stride # do not make # outputs",
@@ -44,13 +47,14 @@ static hwlib_status_t check_extent(const char *name, uint32_t ifm, uint32_t befo
 /* Rows or columns from the first to the last of a window. */
 static uint32_t reach(uint32_t kernel, uint32_t dilation) { return (kernel - 1) * dilation + 1; }
 
-hwlib_status_t hwlib_sim_check_tile(const hwlib_tile_t *tile, hwlib_sim_window_t window)
+hwlib_status_t hwlib_sim_check_tile(const hwlib_tile_t *tile, hwlib_sim_window_t window, int wide_padding)
 {
   hwlib_status_t status = check_extent("tile height", tile->ifm_h, tile->pad_top, tile->pad_bottom,
-                                       reach(window.kernel_h, window.dilation_h), window.stride_h, tile->ofm_h);
+                                       reach(window.kernel_h, window.dilation_h), window.stride_h, tile->ofm_h,
+                                       wide_padding);
   if (status == HWLIB_OK) {
     status = check_extent("tile width", tile->ifm_w, tile->pad_left, tile->pad_right,
-                          reach(window.kernel_w, window.dilation_w), window.stride_w, tile->ofm_w);
+                          reach(window.kernel_w, window.dilation_w), window.stride_w, tile->ofm_w, wide_padding);
   }
   if (status == HWLIB_OK && (tile->ifm_c == 0 || tile->ofm_c == 0)) {
     status = HWLIB_SIM_REFUSE(HWLIB_ERROR_LIMIT, "tile channels", "# in and # out are nothing to compute",

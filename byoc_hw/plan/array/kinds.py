@@ -12,18 +12,22 @@ from math import prod
 
 from typing_extensions import assert_never
 
-from byoc_hw.accelerator import Accelerator
+from byoc_hw.accelerator import MOST_PADDING, Accelerator
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import (
     Add,
+    Concat,
     Conv2d,
     Convolution,
     Dense,
     DepthwiseConv2d,
     Layer,
     Mul,
+    Pad,
     Pool2d,
     Reshape,
+    Resize,
+    Slice,
     Softmax,
     Transpose,
     Weighted,
@@ -93,7 +97,7 @@ class Run:
 
 @dataclass(frozen=True)
 class CopiesOnly:
-    """A layer without jobs: its copies reorder bytes on their way from main memory to main memory."""
+    """A layer without jobs: its copies move bytes to other places, from main memory to main memory."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +125,7 @@ def geometry(layer: Layer) -> Geometry:
             return Run(each=1, reads=2)
         case Softmax():  # three passes: the maximum, the sum of exponentials, the quotients
             return Run(each=layer.ifm.shape[-1], reads=3)
-        case Transpose():
+        case Transpose() | Concat() | Slice() | Pad() | Resize():
             return CopiesOnly()
         case Reshape():
             return Alias()
@@ -168,9 +172,8 @@ def _group_cycles(kernel: tuple[int, int], channels: int, bits: int, accelerator
 
 def _window(layer: Convolution | Pool2d, *, sums: bool) -> Window:
     _check_batch(layer)
-    for padding, kernel in zip(layer.padding, layer.kernel * 2, strict=True):
-        if padding >= kernel:
-            raise PlanError(f"{layer.name}: padding is less than the kernel: got {padding} for {kernel}")
+    if max(layer.padding) > MOST_PADDING:
+        raise PlanError(f"{layer.name}: padding is at most {MOST_PADDING}: got {max(layer.padding)}")
     (_, height, width, in_channels), (_, out_height, out_width, out_channels) = layer.ifm.shape, layer.ofm.shape
     top, left, _, _ = layer.padding
     rows = Axis(height, out_height, layer.kernel[0], layer.strides[0], top, layer.dilation[0])

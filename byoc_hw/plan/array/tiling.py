@@ -174,8 +174,8 @@ class Tiler:
 def _distinct(axis: Axis, size: int) -> list[tuple[Extent, int]]:
     """One tile of each size along the axis, with how often it occurs. Many tilings share an axis's cuts."""
     starts = range(0, axis.ofm, size)
-    # Only the tiles at either end read padding: as many outputs as the window is long. All between are alike.
-    end = axis.reach + 1
+    # Only the tiles at either end read padding: as many outputs as it or the window is long. All between are alike.
+    end = max(axis.reach, axis.before, axis.after) + 1
     ends = starts if len(starts) <= 2 * end else (*starts[:end], *starts[-end:])
     extents = [axis.extent(start, min(size, axis.ofm - start)) for start in ends]
     examples = {(extent.size, extent.ifm_size): extent for extent in extents}

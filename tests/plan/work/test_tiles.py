@@ -10,7 +10,7 @@ from plan_samples import Samples, accelerator, single
 
 from byoc_hw.accelerator import REFERENCE
 from byoc_hw.errors import PlanError
-from byoc_hw.plan.choices import Blocks, Choices, Group
+from byoc_hw.plan.choices import Blocks, Choices, Group, Tiling
 from byoc_hw.plan.region import plan_region
 from byoc_hw.plan.steps import ACTIVATIONS, ARGUMENT, FLASH, WEIGHTS, Copy, Job
 
@@ -36,7 +36,8 @@ def windows(draw, largest_kernel=5, dilated=True):
     """Kernel, strides and padding of a window, and an input height and width that it fits."""
     kernel = draw(st.tuples(*[st.integers(1, largest_kernel)] * 2))
     strides = draw(st.tuples(*[st.sampled_from([1, 2])] * 2))
-    padding = tuple(draw(st.integers(0, kernel[side % 2] - 1)) for side in range(4))
+    most = draw(st.sampled_from([-1, -1, 5]))
+    padding = tuple(draw(st.integers(0, kernel[side % 2] + most)) for side in range(4))
     dilation = draw(st.sampled_from([(1, 1), (1, 1), (2, 3)])) if dilated else (1, 1)
     reach = [(extent - 1) * step + 1 for extent, step in zip(kernel, dilation, strict=True)]
     height, width = (draw(st.integers(extent, extent + 14)) for extent in reach)
@@ -229,10 +230,18 @@ def test_names_the_memory_that_the_smallest_tile_does_not_fit():
         plan_region(single(layer), accelerator(4096, 100))
 
 
-def test_refuses_a_window_that_sees_nothing_but_padding():
+def test_tiles_that_see_nothing_but_padding_lie_before_an_input():
     samples = Samples()
-    layer = samples.conv2d(samples.tensor((1, 4, 4, 1)), 1, kernel=(1, 1), padding=(1, 0, 0, 0))
-    with pytest.raises(PlanError, match="padding is less than the kernel: got 1 for 1"):
+    layer = samples.conv2d(samples.tensor((1, 2, 2, 1)), 1, kernel=(2, 2), padding=(4, 0, 3, 1))
+    plan = check(single(layer), REFERENCE, choices=Choices((False,), (Group(1, tiling=Tiling(2, 2, 1, 1)),), (None,)))
+    padded = [(job.ifm_shape[0], job.padding[0], job.padding[2]) for job in plan.steps if isinstance(job, Job)]
+    assert padded == [(1, 3, 0), (1, 2, 0), (2, 0, 1), (1, 3, 0)]
+
+
+def test_refuses_padding_beyond_a_byte():
+    samples = Samples()
+    layer = samples.conv2d(samples.tensor((1, 4, 4, 1)), 1, kernel=(1, 1), padding=(0, 256, 0, 0))
+    with pytest.raises(PlanError, match="padding is at most 255: got 256"):
         plan_region(single(layer), REFERENCE)
 
 
