@@ -67,6 +67,34 @@ def load_tflite(path: str | Path) -> tuple[tvm.IRModule, dict[str, tvm.nd.NDArra
     return front_end().load_tflite(path)
 
 
+def load(
+    path: str | Path, *, shapes: Mapping[str, Sequence[int]] | None = None
+) -> tuple[tvm.IRModule, dict[str, tvm.nd.NDArray]]:
+    """Read a model file by its suffix: a module, and its weights by name (none where they are inside the module).
+
+    .tflite is read by TVM's importer. .onnx needs the extra `onnx`; quantized models, in QDQ form or of QLinear
+    operators, become integer modules, see `to_integers`. `shapes` has the shapes of inputs that an ONNX file leaves
+    open, by name: {"x": (1, 3, 32, 32)}. .relay and .txt are Relay modules as `mod.astext()` prints them, .json as
+    `tvm.ir.save_json(mod)`, with their weights as constants inside; one in QDQ form becomes an integer module too.
+
+    Raises `InvalidInput` for a file that cannot be read or is damaged, an unknown suffix, a missing extra, a
+    shape that is not static, or operators that cannot be imported.
+    """
+    check_type("path", path, str | Path, "a path")
+    return front_end().load(path, {} if shapes is None else shapes)
+
+
+def to_integers(mod: tvm.IRModule, params: Mapping[str, Any] | None = None) -> tvm.IRModule:
+    """The integer form of a module in QDQ form, its weights inside.
+
+    In QDQ form, as importers make it of quantized ONNX and PyTorch models, float operators stand between
+    `qnn.dequantize` and `qnn.quantize`. Convolutions, matrix products, additions and the like become integer
+    operators; what has no integer form stays float. The results are those of the float operators but for rounding:
+    sums are int32, and halves are rounded upward. From here on the integer module is what results are compared with.
+    """
+    return front_end().to_integers(mod, params)
+
+
 def pattern_table(compiler: str = "hwlib") -> Sequence[tuple[str, Any, Callable[[Any], bool]]]:
     """The live pattern table of a compiler name, the same that TVM's `get_pattern_table(compiler)` gives.
 
