@@ -105,7 +105,8 @@ _METADATA = structure(
         "report": anything,  # read by `read_report` alone
         "files": list_of(_path),
         "sha256": table_of(matching(r"[0-9a-f]{64}", "64 hexadecimal digits"), _path),
-    }
+    },
+    {"optimize": text},
 )
 _broken = structure({"rule": text, "found": text})
 _rejection = structure({"composite": text, "broken": list_of(_broken), "near_miss": text})
@@ -125,7 +126,8 @@ _REPORT = structure(
                 }
             )
         ),
-    }
+    },
+    {"planning": text},
 )
 
 
