@@ -43,7 +43,7 @@ from byoc_hw.version import __version__
 
 Files = dict[str, str | bytes]
 
-METADATA_FORMAT = 5
+METADATA_FORMAT = 6
 
 _OTHER_SOURCES = ("main", "host", "math", "kernels", "weights")
 # Functions of <mod_name>_math.c, which the host functions call in place of the C library's.
@@ -369,7 +369,16 @@ def _json(value: object) -> str:
 
 
 def _interface_entry(buffer: Buffer) -> dict[str, Any]:
-    return {"name": buffer.name, "dtype": buffer.dtype, "shape": list(buffer.shape), "bytes": buffer.nbytes}
+    known = buffer.quantization
+    return {
+        "name": buffer.name,
+        "dtype": buffer.dtype,
+        "shape": list(buffer.shape),
+        "bytes": buffer.nbytes,
+        "scale": None if known is None else known.scale[0],
+        "zero_point": None if known is None else known.zero_point[0],
+        "state": buffer.state or None,
+    }
 
 
 def _layer_entry(layer: NumberedLayer) -> dict[str, Any]:
