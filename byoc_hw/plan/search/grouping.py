@@ -5,7 +5,7 @@ After each layer, the cheapest groups so far are kept for each set of storages i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, combinations
 
@@ -98,7 +98,7 @@ class Grouping:
         ]
 
     def _span(self, storage: Storage) -> tuple[int, int]:
-        first = storage.maker if storage.maker is not None else min(storage.readers, default=0)
+        first = storage.makers[0] if storage.makers else min(storage.readers, default=0)
         return first, max(storage.last, first)
 
     def resident(self) -> Iterator[Choices]:
@@ -116,7 +116,7 @@ class Grouping:
         for blocks in self._first_blocks():
             for stripes in [count for count in _BORDER_STRIPES if count in self.allowed.stripes] if border else (1,):
                 striped = [replace(group, stripes=stripes) if i in border else group for i, group in enumerate(groups)]
-                yield Choices(self.mapping.swapped, tuple(striped), blocks, self.copies_transpose)
+                yield self._choices(tuple(striped), blocks)
 
     def _first_blocks(self) -> Iterator[tuple[Blocks | None, ...]]:
         """The blocks, also with smaller ones for a first layer with large weights: no job hides its first load."""
@@ -156,7 +156,10 @@ class Grouping:
         if not splits[-1]:
             return None
         groups = min(splits[-1].values(), key=lambda split: split.cycles).groups()
-        return Choices(self.mapping.swapped, groups or (Group(len(self.layers)),), self.blocks, self.copies_transpose)
+        return self._choices(groups or (Group(len(self.layers)),), self.blocks)
+
+    def _choices(self, groups: tuple[Group, ...], blocks: tuple[Blocks | None, ...]) -> Choices:
+        return Choices(self.mapping.swapped, groups, blocks, self.copies_transpose, self.mapping.placed)
 
     def _following(self, at: int, held: HeldSet) -> Iterator[tuple[int, HeldSet, float, Group]]:
         """The groups that can follow: their end, the storages held then, their cycles."""
@@ -182,6 +185,13 @@ class Grouping:
             yield frozenset()
             return
         live = [one for one in sorted(self.estimates.touched(at, stop) | held) if self.estimates.ends[one] >= stop]
+        bound = frozenset(one for one in live if self.all[one].joined)
+        if bound:
+            yield from (held | bound for held in self._sets([one for one in live if one not in bound], stop))
+            return
+        yield from self._sets(live, stop)
+
+    def _sets(self, live: Sequence[int], stop: int) -> Iterator[HeldSet]:
         if len(live) > 3:  # the storages that are needed soonest, in growing sets
             soonest = sorted(live, key=lambda one: self._next(one, stop))
             yield from (frozenset(soonest[:count]) for count in range(len(soonest) + 1))
@@ -207,7 +217,8 @@ class Grouping:
         """The cheapest form of a group and its cycles; None where nothing fits."""
         indices = self.order[at:stop]
         read = {self.of[tensor].index for index in indices for tensor in self.layers[index].inputs}
-        full = (held & read) | after
+        joined = frozenset(one for one in self.estimates.touched(at, stop) if self.all[one].joined)
+        full = (held & read) | after | joined
         touched = self.estimates.touched(at, stop)
         passing = self.estimates.bytes_of(full - touched)
         key = (at, stop, full & touched, held & touched, after & touched, passing)
@@ -262,8 +273,8 @@ class Grouping:
             # Two tiles at a time, or one.
             smaller = replace(
                 self.accelerator,
-                activation_memory=max(self.room - passing, 0) // (2 if overlap else 1),
-                weight_memory=self.accelerator.weight_memory // (2 if overlap else 1),
+                activation_memory=max((self.room - passing) // (2 if overlap else 1), 1),
+                weight_memory=max(self.accelerator.weight_memory // (2 if overlap else 1), 1),
             )
             try:
                 tiling = single_tiling(layer, smaller)
