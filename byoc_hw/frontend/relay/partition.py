@@ -17,6 +17,7 @@ from byoc_hw.frontend.relay.checks import bound, check_module, checked
 from byoc_hw.frontend.relay.codegen import register
 from byoc_hw.frontend.relay.compose import inline_regions
 from byoc_hw.frontend.relay.dead import ZeroDeadChannels
+from byoc_hw.frontend.relay.ends import ends_of
 from byoc_hw.frontend.relay.host_tflite import tvm_arithmetic
 from byoc_hw.frontend.relay.interface import plain_interface
 from byoc_hw.frontend.relay.optimize import NoNHWC
@@ -71,6 +72,7 @@ def partition(
         numerics,
         mod_name,
         found,
+        ends_of(mod),
     ).attach(partitioned)
 
 
