@@ -52,6 +52,7 @@ _OPTIONS = {
     "REDUCE_MAX": "ReducerOptions",
     "RESHAPE": "ReshapeOptions",
     "SOFTMAX": "SoftmaxOptions",
+    "TRANSPOSE_CONV": "TransposeConvOptions",
     "SUM": "ReducerOptions",
     "UNPACK": "UnpackOptions",
 }
