@@ -15,8 +15,21 @@ from byoc_hw.plan.choices import Blocks, Choices, Group, Tiling
 ACTIVATIONS = st.sampled_from([700, 1024, 1500, 2048, 3000, 4096, 6000, 8192, 16384, 65536])
 WEIGHTS = st.sampled_from([300, 512, 777, 1024, 2048, 4096, 65536])
 
-KINDS = ["conv", "conv", "conv", "pointwise", "depthwise", "depthwise", "pool", "add", "mul", "constant", "branch"]
-FLAT = ["dense", "dense", "softmax", "add", "mul", "constant", "unflat"]
+KINDS = [
+    "conv",
+    "conv",
+    "conv",
+    "pointwise",
+    "depthwise",
+    "depthwise",
+    "pool",
+    "add",
+    "mul",
+    "constant",
+    "lookup",
+    "branch",
+]
+FLAT = ["dense", "dense", "softmax", "add", "mul", "constant", "lookup", "unflat"]
 
 
 @st.composite
@@ -114,6 +127,9 @@ class Network:
         one, other = self.samples.constant(self.value.shape), self.value
         kind = self.draw(st.sampled_from([self.samples.add, self.samples.mul]))
         return kind(*((one, other) if self.draw(st.booleans()) else (other, one)), self.rounding())
+
+    def lookup(self):
+        return self.samples.lookup(self.value, self.draw(st.booleans()))
 
     def rounding(self):
         return self.draw(st.sampled_from(["upward", "tflite"]))

@@ -21,6 +21,7 @@ from byoc_hw.graph import (
     Dense,
     DepthwiseConv2d,
     Layer,
+    Lookup,
     Mul,
     Pool2d,
     Reshape,
@@ -95,6 +96,8 @@ def geometry(layer: Layer) -> Geometry:
             return Run(each=1, reads=2)
         case Softmax():  # three passes: the maximum, the sum of exponentials, the quotients
             return Run(each=layer.ifm.shape[-1], reads=3)
+        case Lookup():
+            return Run(each=layer.ofm.shape[-1] if layer.by_channel else 1, reads=1)
         case Transpose():
             return CopiesOnly()
         case Reshape():

@@ -97,7 +97,8 @@ def _geometry(layer: Layer) -> list[object]:
     names = ("kernel", "strides", "padding", "dilation", "axes")
     weights = getattr(layer, "weights", None)
     shape = None if weights is None else [list(weights.shape), weights.bits]
-    return [layer.kind, *(list(getattr(layer, name, ())) for name in names), shape]
+    whole_pixels = ["by channel"] if getattr(layer, "by_channel", False) else []
+    return [layer.kind, *(list(getattr(layer, name, ())) for name in names), shape, *whole_pixels]
 
 
 # ---------------------------------------------------------------- one plan
