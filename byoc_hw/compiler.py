@@ -20,6 +20,7 @@ from byoc_hw.errors import InvalidInput, PlanError
 from byoc_hw.frontend.seam import Backend, CompiledHost, FrontEnd, Model
 from byoc_hw.graph import Graph
 from byoc_hw.overlap import overlapped
+from byoc_hw.params.host_kernels import kernel_call
 from byoc_hw.pattern import Outcome
 from byoc_hw.plan.place.arena import ModelMemory, check_budget, check_ram, place_model
 from byoc_hw.plan.planned import PlannedRegion, flash_by_layer, flash_bytes
@@ -196,7 +197,7 @@ def build(
     graphs = model.graphs()  # lower the regions
     plans = _plans(graphs, model, chosen)  # plan each region
     arena = _Arena(plans.regions, model.accelerator, io_in_arena)
-    host = model.compile_host(graphs, arena.place)  # TVM compiles the rest, and calls back to place its buffers
+    host = model.compile_host(graphs, arena.place, kernel_call)  # TVM compiles the rest, and calls `place`
     parts = _parts(model, plans, arena, host)
     if model.accelerator is not None:
         _check_budgets(parts)

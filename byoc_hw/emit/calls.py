@@ -10,14 +10,18 @@ from typing_extensions import assert_never
 from byoc_hw.emit import c
 from byoc_hw.graph import (
     Add,
+    Concat,
     Conv2d,
     Dense,
     DepthwiseConv2d,
     Layer,
     Lookup,
     Mul,
+    Pad,
     Pool2d,
     Reshape,
+    Resize,
+    Slice,
     Softmax,
     Transpose,
     Weighted,
@@ -162,7 +166,7 @@ def _descriptor(name: str, layer: Layer) -> tuple[str, Fields]:
             return "hwlib_softmax_t", _softmax(layer)
         case Lookup():
             return "hwlib_lookup_t", _lookup(name, layer)
-        case Reshape() | Transpose():
+        case Reshape() | Transpose() | Concat() | Slice() | Pad() | Resize():
             return "hwlib_layer_t", {}
         case _:
             assert_never(layer)

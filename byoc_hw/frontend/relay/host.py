@@ -27,6 +27,7 @@ from byoc_hw.frontend.relay.host_functions import LikeLLVM
 from byoc_hw.frontend.relay.host_memory import Used, allocations, check_apart, loops, tvm_arena, with_moments
 from byoc_hw.frontend.relay.host_softmax import IntegerSoftmax
 from byoc_hw.frontend.relay.host_source import bodies, host_source
+from byoc_hw.frontend.relay.host_tflite import Kernel, with_kernels
 from byoc_hw.frontend.relay.interface import output_values, with_main, with_numbered_inputs
 from byoc_hw.frontend.relay.record import without_bodies
 from byoc_hw.frontend.relay.serial import serial
@@ -36,16 +37,21 @@ from byoc_hw.program import ALIGNMENT, Buffer, Call, CopyCall, HostCall, Program
 
 
 @serial
-def compile_module(mod: tvm.IRModule, mod_name: str, graphs: Mapping[str, Graph], place: Placer) -> CompiledHost:
+def compile_module(
+    mod: tvm.IRModule, mod_name: str, graphs: Mapping[str, Graph], place: Placer, kernel: Kernel | None = None
+) -> CompiledHost:
     """Compile everything in a type-checked module but its regions, whose graphs are `graphs`, by symbol.
 
-    `place` is called once, when all buffers and workspaces are known. Raises `Unsupported` where TVM's main holds
+    `place` is called once, when all buffers and workspaces are known. With `kernel`, functions of ours compute the
+    layers that they can, with TFLite's arithmetic. Raises `Unsupported` where TVM's main holds
     a statement that is not a call, and for a host operator that C alone cannot compute.
     """
     target = tvm.target.Target("c")
     pools = WorkspaceMemoryPools([WorkspacePoolInfo("arena", [target])])
     main = mod["main"]
-    check_scales(main)
+    if kernel is not None:
+        mod = with_kernels(mod, kernel)
+    check_scales(mod["main"])
     with target, golden_semantics(), tvm.transform.PassContext(opt_level=3):
         mod = _simplified(without_bodies(mod))
     planner = _Planner(mod, mod_name, graphs, place)
