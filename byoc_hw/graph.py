@@ -366,6 +366,32 @@ _SOFTMAX_CHANNELS = 4095
 
 
 @dataclass(frozen=True, eq=False)
+class Lookup(BaseLayer):
+    """Any function of one 8-bit value: every output is an entry of a table.
+
+    `tables` has the output's byte for each byte of the input, uint8: shape (1, 256), or (C, 256) with a table
+    for each index of the last dimension. Input and output are int8 or uint8.
+    """
+
+    kind: ClassVar[str] = "lookup"
+
+    tables: Array
+
+    @property
+    def by_channel(self) -> bool:
+        """Whether channels have tables of their own."""
+        return len(self.tables) > 1
+
+    def problems(self) -> Iterator[Problem]:
+        if self.ifm.shape != self.ofm.shape:
+            yield "input and output have one shape", f"{self.ifm.shape} and {self.ofm.shape}"
+        allowed = [(1, 256), (self.ofm.shape[-1] if self.ofm.shape else 1, 256)]
+        if self.tables.shape not in allowed or self.tables.dtype != np.uint8:
+            rule = "one table of 256 bytes, or one for each channel"
+            yield rule, f"{self.tables.dtype} of shape {self.tables.shape}"
+
+
+@dataclass(frozen=True, eq=False)
 class Reshape(BaseLayer):
     """The same bytes under another shape, without a copy."""
 
@@ -501,7 +527,7 @@ Weighted = Convolution | Dense
 Moving = Reshape | Transpose | Concat | Slice | Pad | Resize
 """The layers without jobs: they only move bytes."""
 
-Layer = Conv2d | DepthwiseConv2d | Dense | Add | Mul | Pool2d | Softmax | Moving
+Layer = Conv2d | DepthwiseConv2d | Dense | Add | Mul | Pool2d | Softmax | Lookup | Moving
 """A layer of any kind. CONTRIBUTING.md lists the steps to add a kind."""
 
 LAYER_KINDS: dict[str, type[Layer]] = {cls.kind: cls for cls in get_args(Layer)}

@@ -12,7 +12,7 @@ from plan_reference import softmax
 from plan_scales import add_scales, mul_scale, pool_scale, twice, upward, zero_point
 
 from byoc_hw.accelerator import Accelerator
-from byoc_hw.graph import Add, Dense, DepthwiseConv2d, Mul, Pool2d, Softmax, Weighted
+from byoc_hw.graph import Add, Dense, DepthwiseConv2d, Lookup, Mul, Pool2d, Softmax, Weighted
 from byoc_hw.plan.steps import ACTIVATIONS, ARGUMENT, FLASH, SCRATCH, SLOTS, WEIGHTS, Copy, CopyWait, Job, JobWait
 
 
@@ -180,6 +180,11 @@ class Machine:
             raise RefusedError(f"an empty tile: {job}")
         if isinstance(layer, Add | Mul):
             self.pairwise(layer, job)
+        elif isinstance(layer, Lookup):
+            assert job.ifm_shape == job.ofm_shape
+            assert (job.ifm_shape[0], job.ifm_shape[2]) == (1, len(layer.tables))
+            values = self.load_tile(job.ifm, job.ifm_shape, job.ifm_row, job.ifm_pixel).astype(np.uint8)
+            self.store_tile(layer.tables[np.arange(len(layer.tables)), values].view(np.int8), job)
         elif isinstance(layer, Softmax):
             assert job.ifm_shape == job.ofm_shape
             values = self.load_tile(job.ifm, job.ifm_shape, job.ifm_row, job.ifm_pixel)

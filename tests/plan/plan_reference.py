@@ -9,6 +9,7 @@ from byoc_hw.graph import (
     Concat,
     Dense,
     DepthwiseConv2d,
+    Lookup,
     Mul,
     Pad,
     Pool2d,
@@ -53,6 +54,9 @@ def run_layer(layer, *inputs):
         return _mul(layer, *inputs)
     if isinstance(layer, Pool2d):
         return _pool(layer, inputs[0])
+    if isinstance(layer, Lookup):
+        table_of_channel = np.resize(np.arange(len(layer.tables)), inputs[0].shape[-1])
+        return layer.tables[table_of_channel, inputs[0].view(np.uint8)].view(layer.ofm.dtype)
     if isinstance(layer, Softmax):
         return softmax(layer, inputs[0])
     return _weighted(layer, inputs[0])

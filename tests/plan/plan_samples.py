@@ -13,6 +13,7 @@ from byoc_hw.graph import (
     Dense,
     DepthwiseConv2d,
     Graph,
+    Lookup,
     Mul,
     Pad,
     Pool2d,
@@ -128,6 +129,11 @@ class Samples:
     def softmax(self, ifm):
         ofm = activation(self.name("tensor"), ifm.shape, 1 / 256, -128)
         return Softmax(self.name("layer"), (), ifm, ofm, rounding="tflite")
+
+    def lookup(self, ifm, by_channel=False):
+        channels = ifm.shape[-1] if by_channel else 1
+        tables = self.random.integers(0, 256, (channels, 256)).astype(np.uint8)
+        return Lookup(self.name("layer"), (), ifm, self.tensor(ifm.shape), tables)
 
     def reshape(self, ifm, shape):
         return Reshape(self.name("layer"), (), ifm, replace(self.tensor(shape), quantization=ifm.quantization))

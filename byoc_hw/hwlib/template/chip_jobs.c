@@ -148,6 +148,14 @@ static void run_mul(const hwlib_mul_t *layer, const hwlib_tile_t *tile)
   }
 }
 
+static void run_lookup(const hwlib_lookup_t *layer, const hwlib_tile_t *tile)
+{
+  for (uint32_t i = 0; i < tile->ifm_w * tile->ifm_c; ++i) {
+    const uint8_t *table = layer->tables + (layer->by_channel ? 256 * (i % tile->ifm_c) : 0);
+    chip_activations[tile->ofm + i] = (int8_t)table[(uint8_t)chip_activations[tile->ifm + i]];
+  }
+}
+
 static void run_softmax(const hwlib_softmax_t *layer, const hwlib_tile_t *tile)
 {
   for (uint32_t row = 0; row < tile->ifm_w; ++row) {
@@ -164,6 +172,9 @@ void chip_run(const hwlib_job_t *job)
     break;
   case HWLIB_MUL:
     run_mul((const hwlib_mul_t *)job->layer, job->tile);
+    break;
+  case HWLIB_LOOKUP:
+    run_lookup((const hwlib_lookup_t *)job->layer, job->tile);
     break;
   case HWLIB_POOL2D:
     run_pool2d((const hwlib_pool2d_t *)job->layer, job->tile);

@@ -98,7 +98,8 @@ def _geometry(layer: Layer) -> list[object]:
     weights = getattr(layer, "weights", None)
     shape = None if weights is None else [list(weights.shape), weights.bits]
     moved = [getattr(layer, name) for name in _MOVED if hasattr(layer, name)]
-    return [layer.kind, *(list(getattr(layer, name, ())) for name in names), shape, *moved]
+    whole_pixels = ["by channel"] if getattr(layer, "by_channel", False) else []
+    return [layer.kind, *(list(getattr(layer, name, ())) for name in names), shape, *moved, *whole_pixels]
 
 
 _MOVED = ("axis", "begin", "steps", "before", "rows", "columns")
