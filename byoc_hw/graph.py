@@ -98,6 +98,16 @@ class BaseWeighted(BaseLayer):
         return self.ofm.shape[-1]
 
     @property
+    def groups(self) -> int:
+        """Slices of the input channels, each read by as many output channels."""
+        return 1
+
+    @property
+    def group_channels(self) -> int:
+        """Output channels that sum over the same input channels."""
+        return self.out_channels // self.groups
+
+    @property
     def in_channels(self) -> int:
         """Input channels that one output channel sums over."""
         return self.weights.shape[-1]
@@ -184,13 +194,20 @@ class BaseConvolution(BaseWeighted):
 
 @dataclass(frozen=True, eq=False)
 class Conv2d(BaseConvolution):
-    """2-D convolution. ifm (1, H, W, C), weights (K, FY, FX, C), ofm (1, OH, OW, K)."""
+    """2-D convolution. ifm (1, H, W, C), weights (K, FY, FX, C / groups), ofm (1, OH, OW, K).
+
+    Of each C / groups input channels in order, K / groups output channels are made.
+    """
 
     kind: ClassVar[str] = "conv2d"
 
+    groups: int = 1
+
     def problems(self) -> Iterator[Problem]:
         yield from super().problems()
-        if self.weights.shape[3] != self.ifm.shape[3] or self.weights.shape[0] != self.ofm.shape[3]:
+        if self.ofm.shape[3] % self.groups:
+            yield f"output channels are a multiple of {self.groups} groups", str(self.ofm.shape[3])
+        if self.weights.shape[3] * self.groups != self.ifm.shape[3] or self.weights.shape[0] != self.ofm.shape[3]:
             yield f"weights join ifm {self.ifm.shape} to ofm {self.ofm.shape}", f"shape {self.weights.shape}"
 
 

@@ -99,12 +99,14 @@ def softmax(rng):
     return OperatorSample("SOFTMAX", [ifm], TensorSample(ifm.shape, 1 / 256, -128), {"Beta": 1.0})
 
 
-def weighted(rng, operator):
-    """Sums whose outputs spread over int8 and beyond."""
+def weighted(rng, operator, groups=1, multiplier=1, dilation=1):
+    """Sums whose outputs spread over int8 and beyond: of a convolution in groups, or with several filters a channel."""
     dense, depthwise = operator == "FULLY_CONNECTED", operator == "DEPTHWISE_CONV_2D"
-    channels, depth = 16, 16
+    channels, depth = 16, 16 // multiplier
     ifm = tensor(rng, (2, 3, depth) if dense else (1, 7, 6, depth))
-    shape = {"FULLY_CONNECTED": (channels, depth), "CONV_2D": (channels, 3, 3, depth)}.get(operator, (1, 3, 3, depth))
+    shape = {"FULLY_CONNECTED": (channels, depth), "CONV_2D": (channels, 3, 3, depth // groups)}.get(
+        operator, (1, 3, 3, channels)
+    )
     scales = rng.uniform(0.001, 0.01, 1 if dense else channels).astype(np.float32)
     weights = TensorSample(
         shape, tuple(scales), 0, rng.integers(-127, 128, shape).astype(np.int8), axis=3 if depthwise else 0
@@ -117,8 +119,9 @@ def weighted(rng, operator):
         float(products.mean() * spread / 100),
         int(rng.integers(-60, 60)),
     )
-    window = {"Padding": tflite.Padding.SAME, "StrideH": 1, "StrideW": 1, "DilationHFactor": 1, "DilationWFactor": 1}
-    options = {"KeepNumDims": True} if dense else window | ({"DepthMultiplier": 1} if depthwise else {})
+    window = {"Padding": tflite.Padding.SAME, "StrideH": 1, "StrideW": 1}
+    window |= {"DilationHFactor": dilation, "DilationWFactor": dilation}
+    options = {"KeepNumDims": True} if dense else window | ({"DepthMultiplier": multiplier} if depthwise else {})
     options["FusedActivationFunction"] = int(rng.choice([NONE, RELU]))
     return OperatorSample(operator, [ifm, weights, bias], ofm, options)
 
@@ -140,10 +143,20 @@ def test_operator_equals_tflite(tmp_path, operator, seed):
     check_operator_file(tmp_path / "one.tflite", operator(rng), rng)
 
 
-@pytest.mark.parametrize("operator", ["CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"])
-def test_weighted_operator_equals_tflite(tmp_path, operator):
-    rng = np.random.default_rng(len(operator))
-    check_operator_file(tmp_path / "one.tflite", weighted(rng, operator), rng)
+WEIGHTED = {
+    "conv2d": {"operator": "CONV_2D"},
+    "conv2d in groups": {"operator": "CONV_2D", "groups": 4},
+    "depthwise": {"operator": "DEPTHWISE_CONV_2D"},
+    "depthwise, several filters a channel": {"operator": "DEPTHWISE_CONV_2D", "multiplier": 4},
+    "conv2d, dilated": {"operator": "CONV_2D", "dilation": 2},
+    "dense": {"operator": "FULLY_CONNECTED"},
+}
+
+
+@pytest.mark.parametrize("form", WEIGHTED.values(), ids=WEIGHTED)
+def test_weighted_operator_equals_tflite(tmp_path, form):
+    rng = np.random.default_rng(len(form["operator"]))
+    check_operator_file(tmp_path / "one.tflite", weighted(rng, **form), rng)
 
 
 @pytest.mark.parametrize("operator", ["CONV_2D", "FULLY_CONNECTED"])

@@ -79,12 +79,13 @@ def _clamp(layer: Any) -> Fields:
     return {"act_min": str(layer.act_min), "act_max": str(layer.act_max)}
 
 
-def _weighted(layer: Weighted, strides: Pair, padding: Padding) -> Fields:
+def _weighted(layer: Weighted, strides: Pair, padding: Padding, dilation: Pair) -> Fields:
     return {
         "ifm": _shape(layer.ifm),
         "ofm": _shape(layer.ofm),
         **_pair("kernel", layer.filter),
         **_pair("stride", strides),
+        **_pair("dilation", dilation),
         **_padding(padding),
         "weight_bits": str(layer.weights.bits),
         "ifm_zero_point": str(zero_point(layer, layer.ifm)),
@@ -153,9 +154,9 @@ def _descriptor(name: str, layer: Layer) -> tuple[str, Fields]:
     """The type of a layer's descriptor, and its fields after the common head."""
     match layer:
         case Conv2d() | DepthwiseConv2d():
-            return "hwlib_conv2d_t", _weighted(layer, layer.strides, layer.padding)
+            return "hwlib_conv2d_t", _weighted(layer, layer.strides, layer.padding, layer.dilation)
         case Dense():
-            return "hwlib_conv2d_t", _weighted(layer, (1, 1), (0, 0, 0, 0))
+            return "hwlib_conv2d_t", _weighted(layer, (1, 1), (0, 0, 0, 0), (1, 1))
         case Add():
             return "hwlib_add_t", _add(layer)
         case Mul():

@@ -73,7 +73,9 @@ class Conv2d(ctypes.Structure):
     _fields_ = [
         ("layer", _Layer),
         *_SHAPES,
-        *_WINDOW,
+        *_WINDOW[:4],
+        *_fields("dilation_h dilation_w", c_uint8),
+        *_WINDOW[4:],
         ("weight_bits", c_uint8),
         *_fields("ifm_zero_point weight_zero_point ofm_zero_point act_min act_max", c_int8),
     ]
@@ -145,6 +147,7 @@ def conv2d(
     **fields,
 ) -> Conv2d:
     fields = {"weight_bits": 8, "act_min": -128, "act_max": 127, **fields}
+    fields = {"dilation_h": 1, "dilation_w": 1, **fields}
     return Conv2d(_Layer(0, kind, rounding), **_window(kernel, stride), **fields)
 
 

@@ -126,10 +126,7 @@ DECLINED = {
         "windows end with the padding where an average counts it: got 0 rows and 1 columns more",
     ),
     "batch": (Pool(shape=(2, 8, 7, 5)), "batch is 1: got 2"),
-    "padding as wide as the window": (
-        Pool(padding=(2, 0, 0, 0)),
-        "padding is smaller than the kernel: got (2, 0, 0, 0) for 2 x 2",
-    ),
+    "padding beyond a byte": (Pool(padding=(256, 0, 0, 0)), "padding is at most 255: got 256"),
     "layout": (Pool(layout="NWHC"), "data layout is NHWC or NCHW: got NWHC"),
     "uint8": (Pool(dtype="uint8"), "matched to nn.avg_pool2d; cast: dtype is uint8, not int8"),
     "float": (
@@ -262,6 +259,8 @@ EDGES = {
     "1-D, channels first": Pool(**LINE, shape=(2, 3, 8), layout="NCW", ceil_mode=True),
     "1-D, batch": Pool(**LINE, shape=(4, 8, 3), layout="NWC", ceil_mode=True),
     "one pixel": Pool(shape=(1, 1, 1, 5), kernel=(1, 1)),
+    "padding wider than the window": Pool(padding=(5, 2, 2, 4), shape=(1, 3, 2, 5)),
+    "padding wider than the window, counted": Pool(padding=(5, 2, 2, 4), strides=(1, 2), count_include_pad=True),
     "one pixel, global": global_pool(shape=(1, 1, 1, 5)),
     "one pixel, mean": mean(shape=(1, 1, 1, 5)),
     "largest window": Pool(shape=(1, 32, 40, 2), kernel=(32, 32), strides=(1, 2)),

@@ -25,6 +25,7 @@ from byoc_hw.frontend.relay.outcome import outcomes
 from byoc_hw.frontend.relay.record import Record, record_of, regions
 from byoc_hw.frontend.relay.rewrite.adaptive_pools import GlobalPools
 from byoc_hw.frontend.relay.rewrite.moves import PlainMoves
+from byoc_hw.frontend.relay.rewrite.transposed_convolution import BlockwiseConvolutions
 from byoc_hw.frontend.relay.serial import serial
 from byoc_hw.frontend.relay.sources import calls_in_order, source_operators
 from byoc_hw.frontend.relay.table import entries, load_patterns
@@ -53,8 +54,8 @@ def partition(
     mod = prepare(mod, params)
     operators = source_operators(mod["main"])
     _check_denied(deny, [operator.name for operator in operators])
-    folded = tvm.transform.Sequential(folding())(mod)
     job = Session(accelerator, backend.why_no_plan, deny, numerics)
+    folded = tvm.transform.Sequential([*folding(), *rewriting(job)])(mod)
     try:
         partitioned = _partitioned(folded, mod_name, job)
     except NoNHWC as error:  # then all NCHW operators stay on the host, and the report says why
@@ -102,6 +103,14 @@ def folding() -> list[tvm.transform.Pass]:
         PlainMoves(),
         relay.transform.InferType(),
         ZeroDeadChannels(),  # after folding: weights and scales must be constants
+        relay.transform.InferType(),
+    ]
+
+
+def rewriting(job: Session) -> list[tvm.transform.Pass]:
+    """The passes that run where the accelerator then takes what they make."""
+    return [
+        BlockwiseConvolutions(job),
         relay.transform.InferType(),
     ]
 

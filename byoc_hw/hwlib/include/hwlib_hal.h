@@ -114,6 +114,7 @@ typedef struct {
   hwlib_layer_t layer;
   hwlib_shape_t ifm, ofm; /* of the whole layer */
   uint8_t kernel_h, kernel_w, stride_h, stride_w;
+  uint8_t dilation_h, dilation_w; /* rows and columns from one element of the window to the next, at least 1 */
   uint8_t pad_top, pad_left, pad_bottom, pad_right; /* of the whole layer */
   uint8_t weight_bits;                              /* 8, 4 or 2 */
   int8_t ifm_zero_point, weight_zero_point, ofm_zero_point;
@@ -148,7 +149,7 @@ enum { HWLIB_POOL_AVG = 0, HWLIB_POOL_MAX = 1 };
 /* Maximum or average of a window; padding counts as -128 for a maximum and as 0 for a sum.
  *   average = sum / count, truncated towards zero (UPWARD), or to the nearest integer with halves
  *   away from zero (TFLITE); count is kernel_h * kernel_w with count_include_pad, else the window's
- *   elements inside the input
+ *   elements inside the input, or 1 where there are none
  *   ofm = clamp(scale(average - ifm_zero_point) + ofm_zero_point, act_min, act_max)
  * A maximum is only clamped: its scale and zero points are not read.
  * (An average that is not rescaled has multiplier 2^30, left 1, right 31, zero points 0.) */
@@ -210,6 +211,8 @@ typedef struct {
  * and params in local weights, the rest in local activations. Rows and pixels may be strided;
  * channels are dense. The job pads: ifm_h x ifm_w are the rows and columns that are there, and
  * pad_* say how many more the window sees (a tile inside the layer has none on its inner sides).
+ * Where all windows of a tile lie in padding only, above, below or beside the input, that is all in
+ * pad_top or pad_left, and behind it one row or column is there that no window reaches.
  * For add, mul and lookup, ifm_* give one linear run: ifm_h = 1, ifm_w elements of 1 channel; ifm2 and ofm are
  * as long, and the strides and ofm_* are not read. For lookup with by_channel, ifm_w pixels of all ifm_c channels,
  * and for softmax ifm_w rows of ifm_c values, all dense: ifm_h = 1, ofm_* as ifm_*. */

@@ -119,7 +119,7 @@ int kit_compare_part(const hwlib_layer_t *layer, const hwlib_tile_t *tile, uint6
 int kit_has_kind(unsigned kind);
 int kit_has_rounding(unsigned rounding);
 unsigned kit_some_rounding(void); /* a supported one, for checks that are not about rounding */
-int kit_strides_have(uint32_t strides, unsigned stride);
+int kit_mask_has(uint32_t mask, unsigned member);
 
 /* A check of jobs fills kit_before and kit_weights. kit_expected starts as a copy of kit_before; kit_expect_conv2d
  * and so on add the results of each job. A tile's addresses are offsets into the images. */
@@ -166,10 +166,13 @@ int32_t kit_weight(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile, uint32
 
 /* The limits of a kind with a window; sets are masks. */
 typedef struct {
-  uint32_t kernel_h, kernel_w, strides, weight_bits;
+  uint32_t kernel_h, kernel_w, strides, dilations, weight_bits, wide_padding;
 } kit_limits_t;
 kit_limits_t kit_limits(unsigned kind);
 uint8_t kit_least_stride(unsigned kind);
+uint8_t kit_least_dilation(unsigned kind);
+/* Rows or columns from the first to the last of a window. */
+uint32_t kit_reach(uint32_t kernel, uint32_t dilation);
 uint8_t kit_widest_weights(unsigned kind);
 
 /* ---------------------------------------------------------------- kit_elementwise.c */

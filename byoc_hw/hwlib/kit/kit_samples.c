@@ -79,6 +79,8 @@ kit_sample_t kit_sample(unsigned kind, unsigned rounding)
                                      .kernel_w = 1,
                                      .stride_h = stride,
                                      .stride_w = stride,
+                                     .dilation_h = kit_least_dilation(kind),
+                                     .dilation_w = kit_least_dilation(kind),
                                      .weight_bits = kit_widest_weights(kind),
                                      .act_min = -128,
                                      .act_max = 127};

@@ -91,11 +91,16 @@ hwlib_status_t hwlib_sim_check_clamp(int8_t act_min, int8_t act_max);
 /* ---------------------------------------------------------------- sim_window.c */
 
 typedef struct {
-  uint32_t kernel_h, kernel_w, stride_h, stride_w;
+  uint32_t kernel_h, kernel_w, stride_h, stride_w, dilation_h, dilation_w;
 } hwlib_sim_window_t;
 
-hwlib_status_t hwlib_sim_check_window(hwlib_sim_window_t window, uint32_t max_h, uint32_t max_w, uint32_t strides);
-hwlib_status_t hwlib_sim_check_tile(const hwlib_tile_t *tile, hwlib_sim_window_t window);
+/* Sets are masks. */
+typedef struct {
+  uint32_t kernel_h, kernel_w, strides, dilations;
+} hwlib_sim_limits_t;
+
+hwlib_status_t hwlib_sim_check_window(hwlib_sim_window_t window, hwlib_sim_limits_t limits);
+hwlib_status_t hwlib_sim_check_tile(const hwlib_tile_t *tile, hwlib_sim_window_t window, int wide_padding);
 hwlib_status_t hwlib_sim_check_same_channels(const hwlib_tile_t *tile);
 void hwlib_sim_add_ifm(hwlib_sim_work_t *work, const hwlib_tile_t *tile);
 void hwlib_sim_add_ofm(hwlib_sim_work_t *work, const hwlib_tile_t *tile);

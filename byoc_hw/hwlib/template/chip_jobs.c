@@ -66,7 +66,8 @@ static void run_conv2d(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile)
         }
         for (uint32_t fy = 0; fy < layer->kernel_h; ++fy) {
           for (uint32_t fx = 0; fx < layer->kernel_w; ++fx) {
-            const int8_t *ifm = ifm_at(tile, y * layer->stride_h + fy, x * layer->stride_w + fx);
+            const int8_t *ifm = ifm_at(tile, y * layer->stride_h + fy * layer->dilation_h,
+                                       x * layer->stride_w + fx * layer->dilation_w);
             for (uint32_t c = 0; c < channels; ++c) {
               int32_t value = ifm == NULL ? layer->ifm_zero_point : ifm[depthwise ? k : c];
               int32_t weight = weight_at(filter, layer->weight_bits, index++) - layer->weight_zero_point;
@@ -103,7 +104,7 @@ static int8_t pool(const hwlib_pool2d_t *layer, const hwlib_tile_t *tile, uint32
   if (layer->mode == HWLIB_POOL_MAX) {
     return clamp(maximum, layer->act_min, layer->act_max);
   }
-  count = layer->count_include_pad ? layer->kernel_h * layer->kernel_w : count;
+  count = layer->count_include_pad ? layer->kernel_h * layer->kernel_w : count == 0 ? 1 : count;
   if (layer->layer.rounding == HWLIB_ROUND_TFLITE) {
     sum += sum < 0 ? -(count / 2) : count / 2;
   }
