@@ -185,6 +185,12 @@ def layer_name(call: relay.Call) -> str:
     return next(reversed(source_names(call.span)), "layer")
 
 
+def transposed_axes(call: relay.Call) -> tuple[int, ...]:
+    """The axes of a transpose, none of them negative."""
+    rank = len(call.checked_type.shape)
+    return tuple(int(axis) % rank for axis in call.attrs.axes or reversed(range(rank)))
+
+
 def one_zero_point(zero_point: relay.Expr) -> tuple[int]:
     """The zero point of a whole weight tensor."""
     return (int(_one("weight zero point", constant(zero_point))),)
