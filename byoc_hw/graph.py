@@ -209,7 +209,7 @@ class DepthwiseConv2d(BaseConvolution):
 
 @dataclass(frozen=True, eq=False)
 class Dense(BaseWeighted):
-    """Fully connected. ifm (1, C), weights (K, C), ofm (1, K)."""
+    """Fully connected, N rows by themselves. ifm (N, C), weights (K, C), ofm (N, K)."""
 
     kind: ClassVar[str] = "dense"
 
@@ -217,6 +217,8 @@ class Dense(BaseWeighted):
         yield from super().problems()
         if len(self.ifm.shape) != 2 or len(self.ofm.shape) != 2:
             yield "input and output are 2-D", f"{self.ifm.shape} and {self.ofm.shape}"
+        elif self.ifm.shape[0] != self.ofm.shape[0]:
+            yield "input and output have as many rows", f"{self.ifm.shape[0]} and {self.ofm.shape[0]}"
         elif self.weights.shape != (self.ofm.shape[-1], self.ifm.shape[-1]):
             yield f"weights join ifm {self.ifm.shape} to ofm {self.ofm.shape}", f"shape {self.weights.shape}"
 
@@ -281,6 +283,10 @@ class Mul(BasePairwise):
         return _scaled_bits(255.0**2, ratio, self.rounding)
 
 
+PoolMode = Literal["avg", "max", "sum"]
+"""What a `Pool2d` computes of a window."""
+
+
 @dataclass(frozen=True, eq=False)
 class Pool2d(BaseLayer):
     """Average or maximum over a window. ifm (1, H, W, C), ofm (1, OH, OW, C).
@@ -293,7 +299,7 @@ class Pool2d(BaseLayer):
 
     kind: ClassVar[str] = "pool2d"
 
-    mode: Literal["avg", "max"] = "avg"
+    mode: PoolMode = "avg"
     kernel: Pair = (1, 1)
     strides: Pair = (1, 1)
     padding: Padding = (0, 0, 0, 0)

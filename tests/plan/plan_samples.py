@@ -98,7 +98,7 @@ class Samples:
         return DepthwiseConv2d(**fields, strides=strides, padding=padding)
 
     def dense(self, ifm, channels, bits=8):
-        ofm = self.tensor((1, channels))
+        ofm = self.tensor((ifm.shape[0], channels))
         return Dense(**self.weighted(ifm, ofm, (channels, ifm.shape[1]), bits))
 
     def add(self, ifm, ifm2, rounding="upward"):

@@ -106,7 +106,7 @@ typedef struct {
  *   sum = bias[k] + sum over the window of ifm * (weights - weight_zero_point)
  *   ofm = clamp(scale(sum, k) + ofm_zero_point, act_min, act_max)
  * where padding reads as ifm_zero_point and sums wrap in 32 bits. Dense is a convolution of 1 x 1
- * over one pixel.
+ * over the pixels of one row: its vectors.
  * Weights: [k][fy][fx][c] for a tile (depthwise: [k][fy][fx]), `weight_bits` wide, two's complement,
  * the lowest bits first; each output channel starts on a byte. */
 typedef struct {

@@ -91,10 +91,9 @@ def geometry(layer: Layer) -> Geometry:
             return _window(layer, sums=True)
         case DepthwiseConv2d() | Pool2d():
             return _window(layer, sums=False)
-        case Dense():  # a 1 x 1 convolution over one pixel
-            _check_batch(layer)
-            pixel = Axis(ifm=1, ofm=1, kernel=1, stride=1, before=0)
-            return Window(pixel, pixel, layer.in_channels, layer.out_channels, True)
+        case Dense():  # a 1 x 1 convolution: its rows are the pixels of one row
+            rows, pixels = (Axis(ifm=size, ofm=size, kernel=1, stride=1, before=0) for size in (1, layer.ifm.shape[0]))
+            return Window(rows, pixels, layer.in_channels, layer.out_channels, True)
         case Add() | Mul():
             return Run(each=1, reads=2)
         case Softmax():  # three passes: the maximum, the sum of exponentials, the quotients
@@ -158,6 +157,6 @@ def _window(layer: Convolution | Pool2d, *, sums: bool) -> Window:
     return Window(rows, columns, in_channels, out_channels, sums)
 
 
-def _check_batch(layer: Convolution | Dense | Pool2d) -> None:
+def _check_batch(layer: Convolution | Pool2d) -> None:
     if layer.ifm.shape[0] != 1:
         raise PlanError(f"{layer.name}: batch is 1: got {layer.ifm.shape[0]}")
