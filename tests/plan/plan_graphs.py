@@ -226,10 +226,12 @@ def choices(draw, graph, hardware):
         mapping = map_layers(graph, hardware, swapped, direct)
     except PlanError:
         mapping = map_layers(graph, hardware, swapped := (False,) * len(swapped), direct)
-    placed = frozenset()
+    placed = stored = frozenset()
     if draw(st.booleans()):  # sometimes of layers that cannot be
         joins = [index for index, layer in enumerate(graph.layers) if layer.kind in ("concat", "slice")]
         placed = frozenset(index for index in joins if draw(st.booleans()))
+        joins = [index for index in joins if graph.layers[index].kind == "concat" and index not in placed]
+        stored = frozenset(index for index in joins if draw(st.booleans()))
     count = len(storages(graph, mapping).all)
     groups = []
     left = len(graph.layers)
@@ -244,7 +246,7 @@ def choices(draw, graph, hardware):
         tiling = draw(st.none() | tilings) if layers == 1 and draw(st.integers(0, 3)) == 0 else None
         groups.append(Group(layers, draw(st.integers(1, 16)), whole, draw(st.booleans()), draw(st.booleans()), tiling))
     blocks = tuple(draw(st.none() | st.builds(Blocks, st.integers(1, 26), st.integers(1, 26))) for _ in graph.layers)
-    return Choices(swapped, tuple(groups), blocks, direct, placed)
+    return Choices(swapped, tuple(groups), blocks, direct, placed, stored)
 
 
 tilings = st.builds(
