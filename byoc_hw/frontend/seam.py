@@ -108,6 +108,12 @@ class FrontEnd(Protocol):
     def register(self, compiler: str, backend: Backend) -> None:
         """Register a compiler name with TVM, so that a plain `relay.build` uses `backend`."""
 
+    def load(self, path: str | Path, shapes: Mapping[str, Sequence[int]]) -> tuple[Any, dict[str, Any]]:
+        """A module and its weights by name, from a file of any format that the front end reads."""
+
+    def to_integers(self, mod: Any, params: Mapping[str, Any] | None) -> Any:
+        """The integer form of a module whose operators are between dequantize and quantize."""
+
     def load_tflite(self, path: str | Path) -> tuple[Any, dict[str, Any]]:
         """A module and its weights by name, from a TFLite file."""
 

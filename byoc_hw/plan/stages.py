@@ -16,7 +16,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from byoc_hw.errors import PlanError
 from byoc_hw.plan.array.mapped import MappedGraph
@@ -76,6 +76,12 @@ def lay_out(mapped: MappedGraph, choices: Choices, *, exact: bool = False, most:
 
 def written(layout: Layout) -> RegionPlan:
     """The plan of a region that is laid out."""
+    flash = layout.flash.contents(layout.mapped.mapping.layers)  # only now are the used blocks known
+    return replace(without_constants(layout), flash=flash)
+
+
+def without_constants(layout: Layout) -> RegionPlan:
+    """The plan of a region that is laid out, but for its constant data: quick, to learn its sizes."""
     mapped, work, places = layout.mapped, layout.work, layout.places
     graph, storages = mapped.graph, mapped.storages
     steps = with_waits(work.ops, places, layout.order)
@@ -87,7 +93,7 @@ def written(layout: Layout) -> RegionPlan:
         graph=graph,
         layers=mapped.mapping.layers,
         calls=calls,
-        flash=layout.flash.contents(mapped.mapping.layers),  # only now are the used blocks known
+        flash=b"",
         scratch_bytes=arena.nbytes,
         tensors={tensor: home.address for tensor, home in homes.items()},
         tail=tail,

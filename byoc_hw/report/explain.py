@@ -19,8 +19,8 @@ class Report:
     """The offload report of one model: an `Outcome` for each operator of the model file, in order.
 
     `str()` is for people, `to_json()` for programs; a notebook shows it as a table. `accelerator` is
-    None for a module that was never partitioned. `tuning` says how many regions are tuned;
-    it is empty if none is.
+    None for a module that was never partitioned. `tuning` says how many regions are tuned, `planning` what
+    the plans are for where it is not speed alone; they are empty otherwise.
     """
 
     mod_name: str
@@ -28,6 +28,7 @@ class Report:
     numerics: str | None
     outcomes: tuple[Outcome, ...]
     tuning: str = ""
+    planning: str = ""
 
     @property
     def offloaded(self) -> tuple[Outcome, ...]:
@@ -68,7 +69,8 @@ class Report:
     def from_plain(cls, plain: dict[str, Any]) -> Report:
         """The report that `plain` gave, out of a project's metadata."""
         outcomes = tuple(Outcome.from_plain(entry) for entry in plain["outcomes"])
-        return cls(plain["mod_name"], plain["accelerator"], plain["numerics"], outcomes, plain["tuning"])
+        said = plain["tuning"], plain.get("planning", "")
+        return cls(plain["mod_name"], plain["accelerator"], plain["numerics"], outcomes, *said)
 
     def _repr_html_(self) -> str:
         head = "".join(f"<th>{title}</th>" for title in ("operator", "Relay", "where", "composite", "why not"))
@@ -92,7 +94,8 @@ class Report:
 
     def _headline(self) -> str:
         where = f" on {self.accelerator} (numerics {self.numerics})" if self.accelerator is not None else ""
-        return f"{self.mod_name}{where}: {self._offloaded()}{self.tuning and f' ({self.tuning})'}"
+        made = "; ".join(filter(None, (self.tuning, self.planning)))
+        return f"{self.mod_name}{where}: {self._offloaded()}{made and f' ({made})'}"
 
     def _offloaded(self) -> str:
         """How many operators are offloaded; what is folded at compile time is not counted."""

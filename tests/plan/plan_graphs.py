@@ -8,6 +8,7 @@ from plan_choices import layer_by_layer
 from plan_samples import Samples, accelerator, graph_of, single
 
 from byoc_hw.errors import PlanError
+from byoc_hw.integers import ceil_div
 from byoc_hw.plan.array.mapping import map_layers
 from byoc_hw.plan.array.storage import storages
 from byoc_hw.plan.choices import Blocks, Choices, Group, Tiling
@@ -16,7 +17,8 @@ ACTIVATIONS = st.sampled_from([700, 1024, 1500, 2048, 3000, 4096, 6000, 8192, 16
 WEIGHTS = st.sampled_from([300, 512, 777, 1024, 2048, 4096, 65536])
 
 KINDS = ["conv", "conv", "conv", "pointwise", "depthwise", "depthwise", "pool", "add", "mul", "constant", "branch"]
-FLAT = ["dense", "dense", "softmax", "add", "mul", "constant", "unflat"]
+MOVED = ["concat", "concat", "slice", "pad", "resize"]
+FLAT = ["concat", "slice", "pad", "dense", "dense", "softmax", "add", "mul", "constant", "unflat"]
 
 
 @st.composite
@@ -62,7 +64,7 @@ class Network:
 
     def grow(self):
         """Add a layer of a random kind, unless the accelerator cannot plan that one."""
-        kinds = KINDS if len(self.value.shape) == 4 else FLAT
+        kinds = KINDS + self.draw(st.sampled_from([[], MOVED])) if len(self.value.shape) == 4 else FLAT
         layer = getattr(self, self.draw(st.sampled_from([*kinds, "flat", "transposed"])))()
         if layer is None:
             return
@@ -140,10 +142,54 @@ class Network:
     def softmax(self):
         return self.samples.softmax(self.value)
 
+    def concat(self):
+        """With any tensors that fit along an axis, be it the very same one."""
+        axis = self.draw(st.sampled_from(range(1, len(self.value.shape))))
+        fitting = [tensor for tensor in self.tensors() if without(tensor, axis) == without(self.value, axis)]
+        others = self.draw(st.lists(st.sampled_from(fitting), max_size=2))
+        if self.draw(st.booleans()):
+            extent = self.draw(st.integers(1, 8)) * (self.hardware.dma_alignment if axis > 2 else 1)
+            shape = (*self.value.shape[:axis], extent, *self.value.shape[axis + 1 :])
+            others.append(self.samples.constant(shape) if self.draw(st.booleans()) else self.input(shape))
+        return self.samples.concat(self.draw(st.permutations([self.value, *others])), axis)
+
+    def slice(self):
+        begin, shape, steps = [], [], []
+        for axis, size in enumerate(self.value.shape):
+            unit = self.hardware.dma_alignment if axis == len(self.value.shape) - 1 and size > 8 else 1
+            first = self.draw(st.integers(0, (size - 1) // unit)) * unit
+            step = self.draw(st.sampled_from([1, 1, 1, 2, 3])) if unit == 1 else 1
+            begin.append(first)
+            steps.append(step)
+            shape.append(self.draw(st.integers(1, ceil_div(size - first, step * unit))) * unit)
+        fits = all(a + (n - 1) * s < e for a, n, s, e in zip(begin, shape, steps, self.value.shape, strict=True))
+        return self.samples.slice(self.value, begin, shape, steps) if fits else None
+
+    def pad(self):
+        before, after = ([self.draw(st.sampled_from([0, 0, 1, 3])) for _ in self.value.shape] for _ in range(2))
+        unit = self.hardware.dma_alignment
+        before, after = ([0, *widths[1:-1], widths[-1] * unit] for widths in (before, after))
+        return self.samples.pad(self.value, before, after, self.draw(st.integers(-128, 127)))
+
+    def resize(self):
+        """As nearest neighbours do, or anyhow."""
+        indices = []
+        for size in self.value.shape[1:3]:
+            most = self.draw(st.integers(1, 2 * size))
+            nearest = tuple(place * size // most for place in range(most))
+            anyhow = st.lists(st.integers(0, size - 1), min_size=1, max_size=5)
+            indices.append(self.draw(st.just(nearest) | anyhow))
+        return self.samples.resize(self.value, *indices)
+
     def transposed(self):
         rank = len(self.value.shape)
         axes = self.draw(st.sampled_from([(0, 2, 3, 1), (0, 3, 1, 2), (0, 2, 1, 3)] if rank == 4 else [(0, 1), (1, 0)]))
         return self.samples.transpose(self.value, axes) if rank == 4 else None
+
+
+def without(tensor, axis):
+    """The shape but for one extent."""
+    return (*tensor.shape[:axis], *tensor.shape[axis + 1 :])
 
 
 @st.composite

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from tvm import relay
 
@@ -97,9 +96,8 @@ def _composite(call: relay.Call) -> _Node:
 
 def _transpose(call: relay.Call) -> _Node:
     ifm = call.args[0]
-    rank = len(read.shape_of(ifm))
     if operator_name(call) == "transpose":
-        axes = tuple(int(axis) % rank for axis in call.attrs.axes or reversed(range(rank)))
+        axes = read.transposed_axes(call)
     else:
         source, target = str(call.attrs.src_layout), str(call.attrs.dst_layout)
         if sorted(source) != sorted(target):
@@ -171,8 +169,7 @@ def _connected(node: _Node, tensors: dict[relay.Expr, Tensor]) -> list[Layer]:
             layers.append(Reshape(name=alias.name, source=node.layer.source, ifm=tensor, ofm=alias))
             tensor = alias
         inputs.append(tensor)
-    fields: dict[str, Any] = dict(zip(("ifm", "ifm2"), inputs, strict=False))
-    layers.append(replace(node.layer, ofm=tensors[node.expr], **fields))
+    layers.append(node.layer.on(inputs, tensors[node.expr]))
     return layers
 
 

@@ -17,11 +17,14 @@ from byoc_hw.frontend.relay.checks import bound, check_module, checked
 from byoc_hw.frontend.relay.codegen import register
 from byoc_hw.frontend.relay.compose import inline_regions
 from byoc_hw.frontend.relay.dead import ZeroDeadChannels
+from byoc_hw.frontend.relay.ends import ends_of
 from byoc_hw.frontend.relay.host_tflite import tvm_arithmetic
 from byoc_hw.frontend.relay.interface import plain_interface
 from byoc_hw.frontend.relay.optimize import NoNHWC
 from byoc_hw.frontend.relay.outcome import outcomes
 from byoc_hw.frontend.relay.record import Record, record_of, regions
+from byoc_hw.frontend.relay.rewrite.adaptive_pools import GlobalPools
+from byoc_hw.frontend.relay.rewrite.moves import PlainMoves
 from byoc_hw.frontend.relay.serial import serial
 from byoc_hw.frontend.relay.sources import calls_in_order, source_operators
 from byoc_hw.frontend.relay.table import entries, load_patterns
@@ -68,6 +71,7 @@ def partition(
         numerics,
         mod_name,
         found,
+        ends_of(mod),
     ).attach(partitioned)
 
 
@@ -93,6 +97,9 @@ def folding() -> list[tvm.transform.Pass]:
     """The passes that run on every model, partitioned or not, before its constants are read."""
     return [
         relay.transform.FoldConstant(),
+        relay.transform.InferType(),
+        GlobalPools(),
+        PlainMoves(),
         relay.transform.InferType(),
         ZeroDeadChannels(),  # after folding: weights and scales must be constants
         relay.transform.InferType(),

@@ -17,22 +17,22 @@ from byoc_hw.plan.stages import Layout, lay_out
 ROOM = (1.0, 0.94, 0.86, 0.75)
 """Parts of the local activation memory that are tried as its size: estimates ignore gaps between addresses."""
 
-_ENOUGH = 3000
+ENOUGH = 3000
 """Number of copies and jobs beyond which the first plan that fits is taken, to limit the planning time."""
 
 
 def best_layout(graph: Graph, accelerator: Accelerator) -> Layout:
     """A region with the planner's own choices. Raises `PlanError` naming a layer that does not fit."""
-    for mapped, candidates in _candidates(graph, accelerator):
+    for mapped, choices in candidates(graph, accelerator):
         found: Layout | None = None
-        for candidate in candidates:
+        for candidate in choices:
             try:
-                tried = lay_out(_mapped(mapped, candidate), candidate)
+                tried = lay_out(mapped_as(mapped, candidate), candidate)
             except PlanError:
                 continue  # the estimate was too bold: another candidate is more careful
             if found is None or tried.cycles < found.cycles:
                 found = tried
-            if len(found.work.ops) > _ENOUGH:
+            if len(found.work.ops) > ENOUGH:
                 break
         if found is not None:
             return found
@@ -55,22 +55,29 @@ def _one_by_one(plain: MappedGraph) -> Choices:
     return Choices(plain.mapping.swapped, groups, (None,) * len(layers), copies_transpose=False)
 
 
-def _mapped(mapped: MappedGraph, choices: Choices) -> MappedGraph:
+def mapped_as(mapped: MappedGraph, choices: Choices) -> MappedGraph:
     """The graph as choices map it; often equal to the mapping at hand."""
     if choices.swapped == mapped.mapping.swapped and choices.copies_transpose == mapped.copies_transpose:
         return mapped
     return map_graph(mapped.graph, mapped.accelerator, choices.swapped, choices.copies_transpose)
 
 
-def _candidates(graph: Graph, accelerator: Accelerator) -> Iterator[tuple[MappedGraph, Iterator[Choices]]]:
+def candidates(graph: Graph, accelerator: Accelerator) -> Iterator[tuple[MappedGraph, Iterator[Choices]]]:
     """Choices to try, the best ones first; each kind only if the kind before gave none."""
-    mapped = map_graph(graph, accelerator)
     plain = map_graph(graph, accelerator, copies_transpose=False)
-    for one in (mapped, plain) if any(mapped.mapping.swapped) or mapped.mapping.copied else (mapped,):
+    for one in mappings(graph, accelerator):
         grouping = Grouping(one)
         if grouping.fits_whole():
             yield one, grouping.resident()
         yield one, _in_parts(grouping, plain)
+
+
+def mappings(graph: Graph, accelerator: Accelerator) -> tuple[MappedGraph, ...]:
+    """The graph with transpositions at its border done by copies, and, where that differs, by layers."""
+    mapped = map_graph(graph, accelerator)
+    if any(mapped.mapping.swapped) or mapped.mapping.copied:
+        return mapped, map_graph(graph, accelerator, copies_transpose=False)
+    return (mapped,)
 
 
 def _in_parts(grouping: Grouping, plain: MappedGraph) -> Iterator[Choices]:
