@@ -49,7 +49,7 @@ MARKED = {
     "requantize": (lambda x: requantized(x, 2), ["qnn.requantize"]),
     "another zero point": (lambda x: requantized(x, 1), []),
     "concatenate": (concatenated(0.1, 0.1), []),
-    "scales": (concatenated(0.1, 0.2), ["qnn.concatenate"]),
+    "scales": (concatenated(0.1, 0.2), ["qnn.requantize"]),
     "moves": (lambda x: relay.transpose(relay.strided_slice(x, [0, 1], [1, 5]), [1, 0]), []),
     "comparison": (lambda x: relay.nn.relu(relay.maximum(x, const(4, "int8"))), []),
     "comparison of floats": (lambda x: relay.nn.relu(dequantized(x)), ["nn.relu"]),
