@@ -59,8 +59,10 @@ class WorkBuilder:
         """Whether a storage that a layer writes goes to main memory."""
         if storage.maker is None:
             return False
-        made = self.group_of[storage.maker]
+        made = self.group_of[storage.makers[0]]
         kept = max(self.held_until(storage, made), made)
+        if len(storage.makers) > 1 and kept < self.group_of[storage.last]:
+            raise PlanError(f"{storage.name}: what several layers write is held in local memory to its last reader")
         return bool(storage.sinks) or any(self.group_of[reader] > kept for reader in storage.readers)
 
     def _home(self, storage: Storage) -> Home | None:
