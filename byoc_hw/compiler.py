@@ -125,9 +125,10 @@ def partition_for_hwlib(
     name, as a front end of TVM returns them. `deny` names composites, or operators of the model
     file, that stay on the host. The module records accelerator, numerics and mod_name for `build`.
 
-    `numerics` is the arithmetic of offloaded layers. "relay" is TVM's own, bit for bit. "tflite" is
-    that of TFLite's reference integer kernels, for the results of TFLite itself; TVM's import of a TFLite
-    model rounds differently. Host operators use TVM's arithmetic in either case.
+    `numerics` is the arithmetic of the model. "relay" is TVM's own, bit for bit. "tflite" is that of
+    TFLite's reference integer kernels, for the results of TFLite itself; TVM's import of a TFLite
+    model rounds differently. It holds for offloaded layers, and on the host for all that functions of
+    ours compute; operators that follow TVM's arithmetic all the same are marked in the report.
 
     Raises `InvalidInput` for a module without `main` or one that is already partitioned, for a
     `mod_name` that is no C identifier, for numerics or options that do not exist, for numerics whose

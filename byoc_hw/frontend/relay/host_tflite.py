@@ -171,11 +171,6 @@ def _is_exact(call: relay.Call) -> bool:
     name = operator_name(call)
     if name == "qnn.requantize":  # with one scale it adds the difference of the zero points
         return _equal(call.args[1], call.args[3])
-    if name == "qnn.concatenate":
-        _, scales, zero_points, scale, zero_point = call.args
-        return all(_equal(own, scale) for own in scales.fields) and all(
-            _equal(own, zero_point) for own in zero_points.fields
-        )
     if name.startswith("qnn."):
         return False
     short = name.rpartition(".")[2]
