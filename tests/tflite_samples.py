@@ -28,6 +28,7 @@ class TensorSample:
     name: str | None = ""
     dtype: str = ""
     buffer: int | None = None
+    variable: bool = False
 
 
 @dataclass
@@ -49,6 +50,7 @@ _OPTIONS = {
     "MUL": "MulOptions",
     "RESHAPE": "ReshapeOptions",
     "SOFTMAX": "SoftmaxOptions",
+    "SVDF": "SVDFOptions",
     "UNPACK": "UnpackOptions",
 }
 
@@ -57,7 +59,8 @@ def model_bytes(sample: OperatorSample) -> bytes:
     """The file."""
     tensors = [*sample.inputs, sample.output]
     named = [replace(tensor, name=tensor.name or f"t{index}") for index, tensor in enumerate(tensors)]
-    activations = [index for index, tensor in enumerate(sample.inputs) if tensor.data is None]
+    inputs = enumerate(sample.inputs)
+    activations = [index for index, tensor in inputs if tensor.data is None and not tensor.variable]
     last = len(sample.inputs)
     operator = Node(sample.operator, range(last), [last], sample.options)
     return network_bytes(named, [operator], activations, [last])
@@ -141,15 +144,16 @@ def _tensor(builder, tensor, buffer):
         ZeroPoint=builder.CreateNumpyVector(zero_points),
         QuantizedDimension=tensor.axis,
     )
-    wide = tensor.data is not None and tensor.data.dtype == np.int32
+    dtype = "int8" if tensor.data is None else str(tensor.data.dtype)
     fields = {} if tensor.name is None else {"Name": builder.CreateString(tensor.name)}
     return _table(
         builder,
         "Tensor",
         Shape=_ints(builder, tensor.shape),
-        Type=getattr(tflite.TensorType, tensor.dtype or ("INT32" if wide else "INT8")),
+        Type=getattr(tflite.TensorType, tensor.dtype or dtype.upper()),
         Buffer=buffer,
         Quantization=quantization,
+        IsVariable=tensor.variable,
         **fields,
     )
 
