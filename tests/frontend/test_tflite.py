@@ -60,7 +60,7 @@ LACKING = {
     "rnn": (
         Node("RNN", [2], [3]),
         "RNN",
-        "operator is one that TVM's TFLite importer has: got code 35",
+        "operator is one that TVM's TFLite importer has: got code 24",
     ),
     "lstm": (Node("LSTM", [2], [3]), "LSTM", "operator is one that TVM's TFLite importer has: got code 16"),
     "custom": (
