@@ -15,10 +15,12 @@ from byoc_hw.compiler import (
     build,
     explain,
     explain_tflite,
+    load,
     load_tflite,
     partition_for_hwlib,
     pattern_table,
     register_with_tvm,
+    to_integers,
 )
 from byoc_hw.errors import (
     ByocHwError,
@@ -85,10 +87,12 @@ __all__ = [
     "explain",
     "explain_tflite",
     "limit",
+    "load",
     "load_tflite",
     "partition_for_hwlib",
     "pattern_table",
     "register_pattern",
+    "to_integers",
     "tune",
     "validate",
 ]

@@ -113,7 +113,7 @@ def _discard_output() -> None:
 
 
 def _build(options: argparse.Namespace) -> None:
-    mod, params = byoc_hw.load_tflite(options.model)
+    mod, params = _loaded(options)
     if options.cpu_only:
         if options.tuning is not None:
             raise InvalidInput("--tuning says how regions are planned: with --cpu-only there are none")
@@ -188,8 +188,12 @@ def _schedule(options: argparse.Namespace) -> None:
     print(schedule)
 
 
+def _loaded(options: argparse.Namespace) -> tuple[tvm.IRModule, dict[str, tvm.nd.NDArray]]:
+    return byoc_hw.load(options.model, shapes=dict(map(_shape, options.shape)))
+
+
 def _partitioned(options: argparse.Namespace) -> tvm.IRModule:
-    mod, params = byoc_hw.load_tflite(options.model)
+    mod, params = _loaded(options)
     accelerator = ACCELERATORS[options.accelerator]
     return byoc_hw.partition_for_hwlib(
         mod, params, accelerator=accelerator, numerics=options.numerics, deny=options.deny
@@ -197,9 +201,12 @@ def _partitioned(options: argparse.Namespace) -> tvm.IRModule:
 
 
 def _explain(options: argparse.Namespace) -> None:
-    report = byoc_hw.explain_tflite(
-        options.model, accelerator=ACCELERATORS[options.accelerator], numerics=options.numerics, deny=options.deny
-    )
+    if options.model.suffix.lower() == ".tflite" and not options.shape:  # the whole of it, whatever stops the import
+        report = byoc_hw.explain_tflite(
+            options.model, accelerator=ACCELERATORS[options.accelerator], numerics=options.numerics, deny=options.deny
+        )
+    else:
+        report = byoc_hw.explain(_partitioned(options))
     print(report.to_json() if options.json else report)
 
 
@@ -264,6 +271,15 @@ def _read(text: str, expected: Sequence[Interface]) -> tuple[str, Array]:
     return interface.name, read_array(Path(text[len(interface.name) + 1 :]), interface)
 
 
+def _shape(text: str) -> tuple[str, tuple[int, ...]]:
+    """An option --shape; a name may hold an equals sign, extents do not."""
+    name, _, extents = text.rpartition("=")
+    try:
+        return name, tuple(int(extent) for extent in extents.split(","))
+    except ValueError:
+        raise InvalidInput(f"--shape is NAME=EXTENTS, as in x=1,3,32,32: got {text!r}") from None
+
+
 def _random(interface: Interface, rng: np.random.Generator) -> Array:
     dtype = np.dtype(interface.dtype)
     if dtype.kind == "f":
@@ -289,7 +305,7 @@ def _save(interfaces: Sequence[Interface], result: Result, directory: Path) -> N
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m byoc_hw",
-        description="Compile TFLite models to C projects for a neural accelerator, and run them.",
+        description="Compile quantized models to C projects for a neural accelerator, and run them.",
         epilog=EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -396,7 +412,16 @@ def _picture(text: str) -> Path:
 
 
 def _add_model(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", type=Path, metavar="MODEL.tflite", help="a TFLite model")
+    parser.add_argument(
+        "model", type=Path, metavar="MODEL", help="a .tflite or .onnx file, or Relay as .relay, .txt or .json"
+    )
+    parser.add_argument(
+        "--shape",
+        action="append",
+        default=[],
+        metavar="NAME=1,3,32,32",
+        help="of an input whose shape an ONNX file leaves open; once for each",
+    )
 
 
 def _add_accelerator(parser: argparse.ArgumentParser, group: argparse._ActionsContainer) -> None:

@@ -10,7 +10,7 @@ from typing import Literal
 
 from byoc_hw.errors import InvalidInput
 from byoc_hw.graph import Graph
-from byoc_hw.tensor import Quantization
+from byoc_hw.tensor import Array, Quantization
 
 ALIGNMENT = 16
 """Alignment in bytes of every buffer in the arena, which generated host code relies on."""
@@ -68,6 +68,26 @@ class HostCall:
     def written(self) -> tuple[Buffer, ...]:
         """The arguments that it writes."""
         return self.arguments[len(self.arguments) - self.results :]
+
+
+@dataclass(frozen=True)
+class Quantize:
+    """float32 values to int8, at the border of a model: work for the host only."""
+
+    elements: int
+    scale: float
+    zero_point: int
+
+
+@dataclass(frozen=True)
+class KernelCall:
+    """What computes one layer on the host: a C function of ours, and the constant arrays that it reads.
+
+    Its parameters are pointers: the layer's inputs, the constants in this order, and the output.
+    """
+
+    function: str
+    constants: tuple[Array, ...]
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ class Memory:
     could save. `tvm` is the arena that TVM's own planner makes for the same module, plus the scratch of
     every region.
 
-    `flash` is constant data by owner, without code.
+    `flash` is constant data by owner, without code. `optimize` is the objective that `build` planned for.
     """
 
     arena: int
@@ -54,6 +54,7 @@ class Memory:
     owners: dict[str, int]
     blocks: dict[str, tuple[str, int, int]]
     flash: dict[str, int]
+    optimize: str = "speed"
 
     @property
     def flash_bytes(self) -> int:
@@ -70,6 +71,7 @@ class Memory:
         lines += [f"      {nbytes:>12}    {owner}" for owner, nbytes in self.owners.items()]
         lines += [f"flash {self.flash_bytes:>12}  constants:"]
         lines += [f"      {nbytes:>12}    {owner}" for owner, nbytes in self.flash.items() if nbytes]
+        lines += [f"      {'':>12}  planned for {self.optimize}"] if self.optimize != "speed" else []
         return "\n".join(lines)
 
 
@@ -117,6 +119,7 @@ class Project:
             dict(peak["owners"]),
             blocks,
             dict(flash),
+            self._metadata.get("optimize", "speed"),
         )
 
     @cached_property

@@ -284,10 +284,10 @@ def test_no_module_has_the_name_of_a_public_function():
 
 
 def test_build_without_tvm_says_what_is_missing(ended, monkeypatch, tmp_path):
-    def missing(path):
+    def missing(path, **options):
         raise ModuleNotFoundError("No module named 'tvm'", name="tvm")
 
-    monkeypatch.setattr(byoc_hw, "load_tflite", missing)
+    monkeypatch.setattr(byoc_hw, "load", missing)
     code, error = ended("build", MODEL, "--output-dir", tmp_path / "p")
     assert code == 3
     assert "tvm" in error

@@ -35,6 +35,8 @@ from byoc_hw.schema import (
 _MOST = 2**32
 """More bytes than the address space of any target has, and more of anything in it."""
 
+_HEX = r"([0-9a-f]{2})*"
+
 _count = integer(high=_MOST)
 _cycle = integer()
 _name = matching(r"[A-Za-z_][A-Za-z0-9_]*", "a C identifier")
@@ -81,6 +83,13 @@ _assembly = structure(
         "from": structure({"offset": _count}, {"layer": _count, "input": _count}),
         "shape": list_of(_count),
         "axes": list_of(_count),
+        "parts": list_of(
+            structure(
+                {"offset": _count}, {"layer": _count, "input": _count, "constant": matching(r"([0-9a-f]{2})*", "hex")}
+            )
+        ),
+        "fill": integer(-128, 127),
+        "boxes": list_of(matching(r"(-1|\d{1,9})( \d{1,9}){2}(( \d{1,9}){3})*", "numbers below 1000000000")),
     },
 )
 _region = structure(
@@ -118,7 +127,8 @@ _METADATA = structure(
         "report": anything,  # read by `read_report` alone
         "files": list_of(_path),
         "sha256": table_of(matching(r"[0-9a-f]{64}", "64 hexadecimal digits"), _path),
-    }
+    },
+    {"optimize": text},
 )
 _broken = structure({"rule": text, "found": text})
 _rejection = structure({"composite": text, "broken": list_of(_broken), "near_miss": text})
@@ -133,12 +143,13 @@ _REPORT = structure(
                 {
                     "name": text,
                     "placement": one_of("accelerator", "host", "split", "folded"),
-                    **dict.fromkeys(("relay", "composites", "regions", "uncovered"), list_of(text)),
+                    **dict.fromkeys(("relay", "composites", "regions", "uncovered", "tvm_arithmetic"), list_of(text)),
                     "rejections": list_of(_rejection),
                 }
             )
         ),
-    }
+    },
+    {"planning": text},
 )
 
 
@@ -181,12 +192,10 @@ def _check_references(metadata: Any, _: str) -> None:
         integer(high=layers - 1)(int(layer), field)
         if "jobs" in entry:
             continue
-        origin = entry.get("from")
-        if origin is None or len(origin.keys() & {"layer", "input"}) != 1:
-            refuse(field, "made of jobs, or from a layer or an input", entry)
-        for name, count in (("layer", int(layer)), ("input", inputs)):
-            if name in origin:
-                integer(high=count - 1)(origin[name], f"{field}.from.{name}")
+        if "boxes" in entry:
+            _check_boxes(entry, int(layer), inputs, field)
+            continue
+        _check_origin(entry.get("from"), ("layer", "input"), int(layer), inputs, field)
         _check_moved(entry, field)
     for index, region in enumerate(metadata["schedule"]["regions"]):
         field = f"schedule.regions[{index}]"
@@ -197,6 +206,28 @@ def _check_references(metadata: Any, _: str) -> None:
             integer(NO_LAYER, layers - 1)(layer, f"the layer in {field}.{one}")
         for held in region["local"]:
             integer(high=len(region["names"]) - 1)(held[0], f"the name in {field}.local")
+
+
+def _check_origin(origin: Any, kinds: tuple[str, ...], number: int, inputs: int, field: str) -> None:
+    """Check that what layer `number` moves is of one kind, and there before it."""
+    if origin is None or len(origin.keys() & set(kinds)) != 1:
+        refuse(field, f"made of jobs, or from {', '.join(kinds[:-1])} or {kinds[-1]}", origin)
+    for name, count in (("layer", number), ("input", inputs)):
+        if name in origin:
+            integer(high=count - 1)(origin[name], f"{field}.{name}")
+
+
+def _check_boxes(entry: dict[str, Any], number: int, inputs: int, field: str) -> None:
+    """Check that a layer's boxes come from parts that are there, and lie in its output."""
+    for part in entry.get("parts", ()):
+        _check_origin(part, ("layer", "input", "constant"), number, inputs, field)
+    integer(-128, 127)(entry.get("fill"), f"{field}.fill")
+    for box in entry["boxes"]:
+        source, _, target, *rest = map(int, box.split())
+        integer(-1, len(entry.get("parts", ())) - 1)(source, f"the part in {field}.boxes")
+        last = target + sum((count - 1) * stride for count, stride in zip(rest[::3], rest[2::3], strict=True))
+        integer(high=entry["bytes"] - 1)(last, f"the end of a box in {field}.boxes")
+        integer(high=entry["bytes"])(prod(rest[::3]), f"the size of a box in {field}.boxes")
 
 
 def _check_moved(entry: dict[str, Any], field: str) -> None:

@@ -34,6 +34,7 @@ from byoc_hw.frontend.relay.host_outputs import (
 )
 from byoc_hw.frontend.relay.host_softmax import IntegerSoftmax
 from byoc_hw.frontend.relay.host_source import bodies, host_source
+from byoc_hw.frontend.relay.host_tflite import Kernel, with_kernels
 from byoc_hw.frontend.relay.interface import output_values, with_main, with_numbered_inputs
 from byoc_hw.frontend.relay.record import without_bodies
 from byoc_hw.frontend.relay.serial import serial
@@ -45,18 +46,26 @@ from byoc_hw.program import ALIGNMENT, Buffer, Call, CopyCall, HostCall, Program
 
 @serial
 def compile_module(
-    mod: tvm.IRModule, mod_name: str, graphs: Mapping[str, Graph], place: Placer, ends: Ends | None = None
+    mod: tvm.IRModule,
+    mod_name: str,
+    graphs: Mapping[str, Graph],
+    place: Placer,
+    *,
+    ends: Ends | None = None,
+    kernel: Kernel | None = None,
 ) -> CompiledHost:
     """Compile everything in a type-checked module but its regions, whose graphs are `graphs`, by symbol.
 
     `ends` is what is known of inputs and outputs. `place` is called once, when all buffers and workspaces are known.
-    Raises `Unsupported` where TVM's main holds a statement that is not a call, and for a host operator that C alone
-    cannot compute.
+    With `kernel`, functions of ours compute the layers that they can, with TFLite's arithmetic. Raises `Unsupported`
+    where TVM's main holds a statement that is not a call, and for a host operator that C alone cannot compute.
     """
     target = tvm.target.Target("c")
     pools = WorkspaceMemoryPools([WorkspacePoolInfo("arena", [target])])
     main = mod["main"]
-    check_scales(main)
+    if kernel is not None:
+        mod = with_kernels(mod, kernel)
+    check_scales(mod["main"])
     with target, golden_semantics(), tvm.transform.PassContext(opt_level=3):
         mod = _simplified(without_bodies(mod))
     mod, constants = without_constant_outputs(mod)
