@@ -46,15 +46,20 @@ _OPTIONS = {
     "AVERAGE_POOL_2D": "Pool2DOptions",
     "BATCH_MATMUL": "BatchMatMulOptions",
     "CONV_2D": "Conv2DOptions",
+    "CONCATENATION": "ConcatenationOptions",
     "DEPTHWISE_CONV_2D": "DepthwiseConv2DOptions",
     "FULLY_CONNECTED": "FullyConnectedOptions",
+    "MAX_POOL_2D": "Pool2DOptions",
     "MEAN": "ReducerOptions",
     "MUL": "MulOptions",
     "REDUCE_MAX": "ReducerOptions",
     "RESHAPE": "ReshapeOptions",
+    "RESIZE_NEAREST_NEIGHBOR": "ResizeNearestNeighborOptions",
     "SOFTMAX": "SoftmaxOptions",
     "SUM": "ReducerOptions",
     "SVDF": "SVDFOptions",
+    "TRANSPOSE": "TransposeOptions",
+    "TRANSPOSE_CONV": "TransposeConvOptions",
     "UNPACK": "UnpackOptions",
 }
 
@@ -131,7 +136,7 @@ def _node(builder, node, index):
 
 def _code(builder, node):
     code = getattr(tflite.BuiltinOperator, node.operator) if node.code is None else node.code
-    version = {"FULLY_CONNECTED": 4, "CONV_2D": 3, "DEPTHWISE_CONV_2D": 3}.get(node.operator, 2)
+    version = {"FULLY_CONNECTED": 4, "CONV_2D": 3, "DEPTHWISE_CONV_2D": 3, "RESHAPE": 1}.get(node.operator, 2)
     custom = {"CustomCode": builder.CreateString(node.custom)} if node.custom else {}
     return _table(
         builder, "OperatorCode", DeprecatedBuiltinCode=min(code, 127), BuiltinCode=code, Version=version, **custom
