@@ -90,11 +90,11 @@ class Limits:
             yield _one_of("batch", self.batches, lambda layer: layer.ifm.shape[:1] or (1,))
         if self.max_kernel is not None:
             yield _kernel_at_most(self.max_kernel)
-            yield _PADDING_FITS if self.wide_padding else _PADDING_WITHIN
+            yield self._padding()
         if self.strides is not None:
             yield _one_of("stride", self.strides, lambda layer: layer.strides)
-        if self.dilations is not None and self.max_kernel is not None:
-            yield _one_of("dilation", self.dilations, lambda layer: layer.dilation)
+        if self.max_kernel is not None:
+            yield from self._dilation()
         yield _one_of("activation type", self.activation_types, _activation_types)
         if self.weight_bits is not None:
             yield _one_of("weight type", ("int8",), lambda layer: (layer.weights.dtype,))
@@ -103,6 +103,21 @@ class Limits:
             yield _one_of("channel multiplier", self.channel_multipliers, _channel_multiplier)
         if self.accumulator_bits is not None:
             yield _sums_fit(self.accumulator_bits)
+
+    def further_rules(self, layer: Layer) -> Iterator[Rule]:
+        """What hardware of which nothing is said lacks: rules that `rules` does not list for every kind."""
+        if hasattr(layer, "padding") and self.max_kernel is None:
+            yield self._padding()
+            yield from self._dilation()
+        if not self.groups:
+            yield _ONE_GROUP
+
+    def _padding(self) -> Rule:
+        return _PADDING_FITS if self.wide_padding else _PADDING_WITHIN
+
+    def _dilation(self) -> Iterator[Rule]:
+        if self.dilations is not None:
+            yield _one_of("dilation", self.dilations, lambda layer: layer.dilation)
 
 
 _BYTES = ("strides", "dilations")
@@ -396,7 +411,7 @@ class Accelerator:
             kinds = ", ".join(self.limits)
             yield Rule(f"layer kind is one of {kinds}", _unknown_kind), _unknown_kind(layer)
             return
-        for rule in (*limits.rules(), *(() if limits.groups else (_ONE_GROUP,)), _ZERO_POINTS):
+        for rule in (*limits.rules(), *limits.further_rules(layer), _ZERO_POINTS):
             check = rule.check(layer)
             if not check.allowed:
                 yield rule, check

@@ -189,6 +189,23 @@ def test_weighted_operator_equals_tflite(tmp_path, form):
     check_operator_file(tmp_path / "one.tflite", weighted(rng, **form), rng)
 
 
+@pytest.mark.parametrize(("kernel", "padding"), [(3, tflite.Padding.SAME), (4, tflite.Padding.VALID)])
+def test_transposed_convolution_equals_tflite(tmp_path, kernel, padding):
+    rng = np.random.default_rng(kernel)
+    ifm, filters = tensor(rng, (1, 5, 4, 7)), 6
+    scales = rng.uniform(0.001, 0.01, filters).astype(np.float32)
+    data = rng.integers(-127, 128, (filters, kernel, kernel, 7)).astype(np.int8)
+    weights = TensorSample(data.shape, tuple(scales), 0, data)
+    extents = (10, 8) if padding == tflite.Padding.SAME else (4 * 2 + kernel, 3 * 2 + kernel)
+    shape = TensorSample((4,), None, data=np.array([1, *extents, filters], np.int32))
+    products = np.float32(ifm.scale) * scales
+    bias = TensorSample((filters,), tuple(products), 0, rng.integers(-9000, 9000, filters).astype(np.int32))
+    ofm = TensorSample((1, *extents, filters), float(products.mean() * 600), int(rng.integers(-60, 60)))
+    options = {"Padding": padding, "StrideH": 2, "StrideW": 2}
+    sample = OperatorSample("TRANSPOSE_CONV", [shape, weights, ifm, bias], ofm, options)
+    check_operator_file(tmp_path / "one.tflite", sample, rng)
+
+
 @pytest.mark.parametrize("operator", ["CONV_2D", "FULLY_CONNECTED"])
 def test_scales_are_multiplied_in_the_precision_that_tflite_has(tmp_path, operator):
     """In double for a convolution, in float32 for a dense layer: sums that tell the two apart."""

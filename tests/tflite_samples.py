@@ -56,6 +56,7 @@ _OPTIONS = {
     "RESHAPE": "ReshapeOptions",
     "RESIZE_NEAREST_NEIGHBOR": "ResizeNearestNeighborOptions",
     "SOFTMAX": "SoftmaxOptions",
+    "TRANSPOSE_CONV": "TransposeConvOptions",
     "SUM": "ReducerOptions",
     "SVDF": "SVDFOptions",
     "TRANSPOSE": "TransposeOptions",

@@ -165,7 +165,7 @@ class _Transposed:
         )
         total = _with_span(conv, self.conv)
         if self.bias is not None:
-            values = self._for_each_place(relay.const(constant(self.bias.args[1]).reshape(-1), "int32"))
+            values = relay.const(np.tile(constant(self.bias.args[1]).reshape(-1), self._places), "int32")
             total = _with_span(relay.nn.bias_add(total, values, self.channel_axis), self.bias)
         attrs = self.requantize.attrs
         result = relay.qnn.op.requantize(
@@ -206,9 +206,9 @@ class _Transposed:
         return rows.stride * columns.stride
 
     def _for_each_place(self, value: relay.Expr) -> relay.Expr:
-        """A vector of a value for each filter, repeated for each place; a scalar as it is."""
+        """A vector of a value for each filter, repeated for each place; a single value as a scalar."""
         data = constant(value)
-        return relay.const(np.tile(data, self._places), str(data.dtype)) if data.size > 1 else value
+        return relay.const(np.tile(data, self._places) if data.size > 1 else data.reshape(()), str(data.dtype))
 
     def _weights(self, rows: _Axis, columns: _Axis) -> Array:
         old, zero_point = constant(self.conv.args[1]), constant(self.conv.args[3]).flat[0]
