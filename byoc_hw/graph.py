@@ -521,15 +521,19 @@ class Pad(BaseLayer):
 class Resize(BaseLayer):
     """Rows and columns repeated or left out. ifm (1, H, W, C), ofm (1, OH, OW, C).
 
-    `rows` has the input row of each output row, `columns` the input column of each output column.
+    `rows` has the input row of each output row, `columns` the input column of each output column; `tflite` says
+    that TFLite chooses the same ones.
     """
 
     kind: ClassVar[str] = "resize"
 
     rows: tuple[int, ...] = ()
     columns: tuple[int, ...] = ()
+    tflite: bool = True
 
     def problems(self) -> Iterator[Problem]:
+        if self.rounding == "tflite" and not self.tflite:
+            yield "TFLite chooses the same rows and columns as TVM", "others"
         if len(self.ifm.shape) != 4 or len(self.ofm.shape) != 4:
             yield "input and output are 4-D", f"{self.ifm.shape} and {self.ofm.shape}"
             return

@@ -56,9 +56,13 @@ DECLINED = {
     "cubic": (Resized(method="cubic"), "resize repeats pixels (nearest_neighbor), without arithmetic: got cubic"),
     "bilinear upsampling": (
         Resized(size=None, method="linear"),
-        "resize repeats pixels (nearest_neighbor), without arithmetic: got bilinear",
+        "resize repeats pixels (nearest_neighbor), without arithmetic: got linear",
     ),
     "batch": (Resized(shape=(2, 3, 4, 5)), "batch is 1: got 2"),
+    "one corner": (
+        Resized(size=(1, 4), coordinates="align_corners"),
+        "an image with aligned corners has at least 2 rows and columns: got 1 x 4",
+    ),
     "float": (Resized(dtype="float32"), "activation type is int8: got float32"),
 }
 
