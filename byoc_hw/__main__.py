@@ -27,9 +27,10 @@ from byoc_hw.plan.region import lay_out_region
 from byoc_hw.plan.stages import STAGES
 from byoc_hw.project import RUNNERS, Project
 from byoc_hw.report.cycles import profile
-from byoc_hw.run.files import Interface, read_array, read_model
+from byoc_hw.run.files import read_array
 from byoc_hw.run.hal_test import hal_test, write_kit
 from byoc_hw.run.new_hal import new_hal
+from byoc_hw.run.real_values import Interface
 from byoc_hw.run.result import Result
 from byoc_hw.run.toolchain import DEFAULT_CFLAGS
 from byoc_hw.tensor import Array
@@ -113,7 +114,7 @@ def _discard_output() -> None:
 
 
 def _build(options: argparse.Namespace) -> None:
-    mod, params = byoc_hw.load_tflite(options.model)
+    mod, params = _loaded(options)
     if options.cpu_only:
         if options.tuning is not None:
             raise InvalidInput("--tuning says how regions are planned: with --cpu-only there are none")
@@ -167,16 +168,16 @@ def _ignore_interrupts() -> None:
 
 def _run(options: argparse.Namespace) -> None:
     project = Project(options.directory)
-    model = read_model(project.directory)
-    inputs = _inputs(model.inputs, options.input, options.random)
+    inputs = _inputs(project.inputs, options.input, options.random, options.quantize)
     if options.output_dir is not None:
         check_directory(options.output_dir)
-    result = project.run(inputs, on=options.on)
+    result = project.run(inputs, on=options.on, quantize=options.quantize)
+    outputs = [output.real if options.quantize else output for output in project.outputs]
     if result.changed:
         _note(f"files of {options.directory} are not as build wrote them: {', '.join(result.changed)}")
     if options.output_dir is not None:
-        _save(model.outputs, result, options.output_dir)
-    for interface, output in zip(model.outputs, result.outputs, strict=True):
+        _save(outputs, result, options.output_dir)
+    for interface, output in zip(outputs, result.outputs, strict=True):
         print(f"{interface.name} {interface.dtype}{list(interface.shape)}")
         print(np.array2string(output, threshold=64))
     if options.profile:
@@ -191,8 +192,12 @@ def _schedule(options: argparse.Namespace) -> None:
     print(schedule)
 
 
+def _loaded(options: argparse.Namespace) -> tuple[tvm.IRModule, dict[str, tvm.nd.NDArray]]:
+    return byoc_hw.load(options.model, shapes=dict(map(_shape, options.shape)))
+
+
 def _partitioned(options: argparse.Namespace) -> tvm.IRModule:
-    mod, params = byoc_hw.load_tflite(options.model)
+    mod, params = _loaded(options)
     accelerator = _accelerator(options)
     return byoc_hw.partition_for_hwlib(
         mod, params, accelerator=accelerator, numerics=options.numerics, deny=options.deny
@@ -208,9 +213,12 @@ def _accelerator(options: argparse.Namespace) -> byoc_hw.Accelerator:
 
 
 def _explain(options: argparse.Namespace) -> None:
-    report = byoc_hw.explain_tflite(
-        options.model, accelerator=ACCELERATORS[options.accelerator], numerics=options.numerics, deny=options.deny
-    )
+    if options.model.suffix.lower() == ".tflite" and not options.shape:  # the whole of it, whatever stops the import
+        report = byoc_hw.explain_tflite(
+            options.model, accelerator=ACCELERATORS[options.accelerator], numerics=options.numerics, deny=options.deny
+        )
+    else:
+        report = byoc_hw.explain(_partitioned(options))
     print(report.to_json() if options.json else report)
 
 
@@ -255,13 +263,16 @@ def _new_hal(options: argparse.Namespace) -> None:
 # ---------------------------------------------------------------- arrays
 
 
-def _inputs(expected: Sequence[Interface], given: Sequence[str], seed: int | None) -> dict[str, Array]:
-    """The arrays of `--input`, and random ones for the rest if there is a seed."""
-    arrays = dict(_read(text, expected) for text in given)
+def _inputs(expected: Sequence[Interface], given: Sequence[str], seed: int | None, quantize: bool) -> dict[str, Array]:
+    """The arrays of `--input`, and random ones for the rest if there is a seed; real values with `quantize`."""
+    arrays = dict(_read(text, [one.real if quantize else one for one in expected]) for text in given)
     if seed is not None:
         rng = np.random.default_rng(seed)
         # Draw every input, used or not: the random values then do not depend on which inputs were given.
-        arrays = {interface.name: _random(interface, rng) for interface in expected} | arrays
+        random = {interface: _random(interface, rng) for interface in expected}
+        if quantize:
+            random = {one: values if one.scale is None else one.dequantize(values) for one, values in random.items()}
+        arrays = {interface.name: values for interface, values in random.items()} | arrays
     return arrays
 
 
@@ -273,6 +284,15 @@ def _read(text: str, expected: Sequence[Interface]) -> tuple[str, Array]:
         raise InvalidInput(f"--input is NAME=FILE.npy with one of the names {names or '(none)'}: got {text!r}")
     interface = max(known, key=lambda interface: len(interface.name))
     return interface.name, read_array(Path(text[len(interface.name) + 1 :]), interface)
+
+
+def _shape(text: str) -> tuple[str, tuple[int, ...]]:
+    """An option --shape; a name may hold an equals sign, extents do not."""
+    name, _, extents = text.rpartition("=")
+    try:
+        return name, tuple(int(extent) for extent in extents.split(","))
+    except ValueError:
+        raise InvalidInput(f"--shape is NAME=EXTENTS, as in x=1,3,32,32: got {text!r}") from None
 
 
 def _random(interface: Interface, rng: np.random.Generator) -> Array:
@@ -300,7 +320,7 @@ def _save(interfaces: Sequence[Interface], result: Result, directory: Path) -> N
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m byoc_hw",
-        description="Compile TFLite models to C projects for a neural accelerator, and run them.",
+        description="Compile quantized models to C projects for a neural accelerator, and run them.",
         epilog=EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -337,6 +357,7 @@ def _parser() -> argparse.ArgumentParser:
         "--input", action="append", default=[], metavar="NAME=FILE.npy", help="an input; once for each of the model"
     )
     run.add_argument("--random", type=int, metavar="SEED", help="random values for inputs that are not given")
+    run.add_argument("--quantize", action="store_true", help="inputs and outputs are real values, float32")
     run.add_argument("--output-dir", type=Path, help="write each output there, as <name>.npy")
     run.add_argument("--profile", action="store_true", help="show accelerator cycles by layer")
     run.set_defaults(command=_run)
@@ -422,7 +443,16 @@ def _picture(text: str) -> Path:
 
 
 def _add_model(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", type=Path, metavar="MODEL.tflite", help="a TFLite model")
+    parser.add_argument(
+        "model", type=Path, metavar="MODEL", help="a .tflite or .onnx file, or Relay as .relay, .txt or .json"
+    )
+    parser.add_argument(
+        "--shape",
+        action="append",
+        default=[],
+        metavar="NAME=1,3,32,32",
+        help="of an input whose shape an ONNX file leaves open; once for each",
+    )
 
 
 def _add_accelerator(parser: argparse.ArgumentParser, group: argparse._ActionsContainer) -> None:

@@ -20,6 +20,7 @@ from byoc_hw.errors import InvalidInput, PlanError
 from byoc_hw.frontend.seam import Backend, CompiledHost, FrontEnd, Model
 from byoc_hw.graph import Graph
 from byoc_hw.overlap import overlapped
+from byoc_hw.params.host_kernels import kernel_call
 from byoc_hw.pattern import Outcome
 from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.fitting import Fitted, Fitting
@@ -67,6 +68,34 @@ def load_tflite(path: str | Path) -> tuple[tvm.IRModule, dict[str, tvm.nd.NDArra
     """
     check_type("path", path, str | Path, "a path")
     return front_end().load_tflite(path)
+
+
+def load(
+    path: str | Path, *, shapes: Mapping[str, Sequence[int]] | None = None
+) -> tuple[tvm.IRModule, dict[str, tvm.nd.NDArray]]:
+    """Read a model file by its suffix: a module, and its weights by name (none where they are inside the module).
+
+    .tflite is read by TVM's importer. .onnx needs the extra `onnx`; quantized models, in QDQ form or of QLinear
+    operators, become integer modules, see `to_integers`. `shapes` has the shapes of inputs that an ONNX file leaves
+    open, by name: {"x": (1, 3, 32, 32)}. .relay and .txt are Relay modules as `mod.astext()` prints them, .json as
+    `tvm.ir.save_json(mod)`, with their weights as constants inside; one in QDQ form becomes an integer module too.
+
+    Raises `InvalidInput` for a file that cannot be read or is damaged, an unknown suffix, a missing extra, a
+    shape that is not static, or operators that cannot be imported.
+    """
+    check_type("path", path, str | Path, "a path")
+    return front_end().load(path, {} if shapes is None else shapes)
+
+
+def to_integers(mod: tvm.IRModule, params: Mapping[str, Any] | None = None) -> tvm.IRModule:
+    """The integer form of a module in QDQ form, its weights inside.
+
+    In QDQ form, as importers make it of quantized ONNX and PyTorch models, float operators stand between
+    `qnn.dequantize` and `qnn.quantize`. Convolutions, matrix products, additions and the like become integer
+    operators; what has no integer form stays float. The results are those of the float operators but for rounding:
+    sums are int32, and halves are rounded upward. From here on the integer module is what results are compared with.
+    """
+    return front_end().to_integers(mod, params)
 
 
 def pattern_table(compiler: str = "hwlib") -> Sequence[tuple[str, Any, Callable[[Any], bool]]]:
@@ -213,9 +242,9 @@ def build(
     graphs = model.graphs()  # lower the regions
     plans = _plans(graphs, model, chosen)  # plan each region
     arena = _Arena(plans.regions, model.accelerator, io_in_arena, optimize)
-    host = model.compile_host(graphs, arena.place)  # TVM compiles the rest, and calls back to place its buffers
+    host = model.compile_host(graphs, arena.place, kernel_call)  # TVM compiles the rest, and calls `place`
     if arena.wants_less_flash(host.constant_bytes):  # only now is the host's flash known
-        host = model.compile_host(graphs, arena.place)
+        host = model.compile_host(graphs, arena.place, kernel_call)
     parts = _parts(model, plans, arena, host)
     if model.accelerator is not None:
         _check_budgets(parts)

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Graph, Layer
 from byoc_hw.pattern import Outcome
-from byoc_hw.program import Program, Workspace
+from byoc_hw.program import KernelCall, Program, Quantize, Workspace
 from byoc_hw.tensor import Array
 
 Placer = Callable[[Program, Sequence[Workspace]], Mapping[str, int]]
@@ -83,8 +83,13 @@ class Model(Protocol):
     def graphs(self) -> dict[str, Graph]:
         """The graphs of the regions, verified, by C symbol in the order of the model."""
 
-    def compile_host(self, graphs: Mapping[str, Graph], place: Placer) -> CompiledHost:
-        """Compile what is left on the host. `place` is called once, when all buffers and workspaces are known."""
+    def compile_host(
+        self, graphs: Mapping[str, Graph], place: Placer, kernel: Callable[[Layer | Quantize], KernelCall]
+    ) -> CompiledHost:
+        """Compile what is left on the host. `place` is called once, when all buffers and workspaces are known.
+
+        `kernel` has the C function that computes a layer on the host with TFLite's arithmetic.
+        """
 
 
 class LayerReference(Protocol):
@@ -102,6 +107,12 @@ class FrontEnd(Protocol):
 
     def register(self, compiler: str, backend: Backend) -> None:
         """Register a compiler name with TVM, so that a plain `relay.build` uses `backend`."""
+
+    def load(self, path: str | Path, shapes: Mapping[str, Sequence[int]]) -> tuple[Any, dict[str, Any]]:
+        """A module and its weights by name, from a file of any format that the front end reads."""
+
+    def to_integers(self, mod: Any, params: Mapping[str, Any] | None) -> Any:
+        """The integer form of a module whose operators are between dequantize and quantize."""
 
     def load_tflite(self, path: str | Path) -> tuple[Any, dict[str, Any]]:
         """A module and its weights by name, from a TFLite file."""

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 
 from byoc_hw.errors import PlanError
 from byoc_hw.plan.array.mapped import MappedGraph
+from byoc_hw.plan.array.window import dense_place
 from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.order.calls import calls_of
 from byoc_hw.plan.order.copies import Order, order
@@ -88,7 +89,8 @@ def without_constants(layout: Layout) -> RegionPlan:
     calls, tail = calls_of(steps, len(graph.layers))
     memory = scratch_memory(mapped, work, calls, tail)
     arena = place(blocks_from_lifetimes(memory.scratch, memory.alignment), largest_sum(memory.scratch))
-    homes = {tensor: work.homes[storages.of[tensor]] for tensor in graph.tensors if storages.of[tensor] in work.homes}
+    whole = [tensor for tensor in graph.tensors if storages.of[tensor].place(tensor) == dense_place(tensor)]
+    homes = {tensor: work.homes[storages.of[tensor]] for tensor in whole if storages.of[tensor] in work.homes}
     plan = RegionPlan(
         graph=graph,
         layers=mapped.mapping.layers,

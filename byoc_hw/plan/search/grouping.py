@@ -5,7 +5,7 @@ After each layer, the cheapest groups so far are kept for each set of storages i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import accumulate, combinations
 
@@ -108,7 +108,7 @@ class Grouping:
         ]
 
     def _span(self, storage: Storage) -> tuple[int, int]:
-        first = storage.maker if storage.maker is not None else min(storage.readers, default=0)
+        first = storage.makers[0] if storage.makers else min(storage.readers, default=0)
         return first, max(storage.last, first)
 
     def resident(self) -> Iterator[Choices]:
@@ -126,7 +126,7 @@ class Grouping:
         for blocks in self._first_blocks():
             for stripes in [count for count in _BORDER_STRIPES if count in self.allowed.stripes] if border else (1,):
                 striped = [replace(group, stripes=stripes) if i in border else group for i, group in enumerate(groups)]
-                yield Choices(self.mapping.swapped, tuple(striped), blocks, self.copies_transpose)
+                yield self._choices(tuple(striped), blocks)
 
     def _first_blocks(self) -> Iterator[tuple[Blocks | None, ...]]:
         """The blocks, also with smaller ones for a first layer with large weights: no job hides its first load."""
@@ -157,13 +157,13 @@ class Grouping:
         With `most`, of those with at most so many bytes in main memory at any time.
         """
         if most is None:
-            return self._choices(self._search(room, _KEPT, lambda before, cost, nbytes: before + cost))
+            return self._choices_of(self._search(room, _KEPT, lambda before, cost, nbytes: before + cost))
         longest = self.allowed.longest_group
 
         def within(before: float, cost: float, nbytes: int) -> float | None:
             return before + cost if nbytes <= most else None
 
-        return self._choices(self._search(room, _KEPT_WITHIN, within, longest))
+        return self._choices_of(self._search(room, _KEPT_WITHIN, within, longest))
 
     def least(self, room: float) -> int | None:
         """The fewest bytes that groups in this part of local memory have in main memory at their peak."""
@@ -174,11 +174,13 @@ class Grouping:
         found = self._search(room, _KEPT_WITHIN, peak, self.allowed.longest_group)
         return None if found is None else int(found.rank)
 
-    def _choices(self, split: _Split | None) -> Choices | None:
+    def _choices_of(self, split: _Split | None) -> Choices | None:
         if split is None:
             return None
-        groups = split.groups() or (Group(len(self.layers)),)
-        return Choices(self.mapping.swapped, groups, self.blocks, self.copies_transpose)
+        return self._choices(split.groups() or (Group(len(self.layers)),), self.blocks)
+
+    def _choices(self, groups: tuple[Group, ...], blocks: tuple[Blocks | None, ...]) -> Choices:
+        return Choices(self.mapping.swapped, groups, blocks, self.copies_transpose, self.mapping.placed)
 
     def _search(
         self, room: float, kept: int, rank: Callable[[float, float, int], float | None], longest: int = 0
@@ -227,6 +229,13 @@ class Grouping:
             yield frozenset()
             return
         live = [one for one in sorted(self.estimates.touched(at, stop) | held) if self.estimates.ends[one] >= stop]
+        bound = frozenset(one for one in live if self.all[one].joined)
+        if bound:
+            yield from (held | bound for held in self._sets([one for one in live if one not in bound], stop))
+            return
+        yield from self._sets(live, stop)
+
+    def _sets(self, live: Sequence[int], stop: int) -> Iterator[HeldSet]:
         if len(live) > 3:  # the storages that are needed soonest, in growing sets
             soonest = sorted(live, key=lambda one: self._next(one, stop))
             yield from (frozenset(soonest[:count]) for count in range(len(soonest) + 1))
@@ -252,7 +261,8 @@ class Grouping:
         """The cheapest form of a group and its cycles; None where nothing fits."""
         indices = self.order[at:stop]
         read = {self.of[tensor].index for index in indices for tensor in self.layers[index].inputs}
-        full = (held & read) | after
+        joined = frozenset(one for one in self.estimates.touched(at, stop) if self.all[one].joined)
+        full = (held & read) | after | joined
         touched = self.estimates.touched(at, stop)
         passing = self.estimates.bytes_of(full - touched)
         key = (at, stop, full & touched, held & touched, after & touched, passing)
@@ -308,8 +318,8 @@ class Grouping:
             # Two tiles at a time, or one.
             smaller = replace(
                 self.accelerator,
-                activation_memory=max(self.room - passing, 0) // (2 if overlap else 1),
-                weight_memory=self.accelerator.weight_memory // (2 if overlap else 1),
+                activation_memory=max((self.room - passing) // (2 if overlap else 1), 1),
+                weight_memory=max(self.accelerator.weight_memory // (2 if overlap else 1), 1),
             )
             try:
                 tiling = single_tiling(layer, smaller)

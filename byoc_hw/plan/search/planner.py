@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from itertools import chain
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
-from byoc_hw.graph import Graph
+from byoc_hw.graph import Concat, Graph, Slice
 from byoc_hw.plan.array.mapped import MappedGraph, map_graph
+from byoc_hw.plan.array.storage import NotInPlace
 from byoc_hw.plan.choices import Choices, Group
 from byoc_hw.plan.search.grouping import Grouping
 from byoc_hw.plan.search.single_layer import single_tiling
@@ -57,19 +59,26 @@ def _one_by_one(plain: MappedGraph) -> Choices:
 
 def mapped_as(mapped: MappedGraph, choices: Choices) -> MappedGraph:
     """The graph as choices map it; often equal to the mapping at hand."""
-    if choices.swapped == mapped.mapping.swapped and choices.copies_transpose == mapped.copies_transpose:
+    same = choices.swapped == mapped.mapping.swapped and choices.placed == mapped.mapping.placed
+    if same and choices.copies_transpose == mapped.copies_transpose:
         return mapped
-    return map_graph(mapped.graph, mapped.accelerator, choices.swapped, choices.copies_transpose)
+    return map_choices(mapped.graph, mapped.accelerator, choices)
+
+
+def map_choices(graph: Graph, accelerator: Accelerator, choices: Choices) -> MappedGraph:
+    """The graph as choices map it. Raises `PlanError` where they do not fit it."""
+    return map_graph(graph, accelerator, choices.swapped, choices.copies_transpose, choices.placed)
 
 
 def candidates(graph: Graph, accelerator: Accelerator) -> Iterator[tuple[MappedGraph, Iterator[Choices]]]:
     """Choices to try, the best ones first; each kind only if the kind before gave none."""
     plain = map_graph(graph, accelerator, copies_transpose=False)
     for one in mappings(graph, accelerator):
-        grouping = Grouping(one)
-        if grouping.fits_whole():
-            yield one, grouping.resident()
-        yield one, _in_parts(grouping, plain)
+        groupings = [Grouping(variant) for variant in placements(one)]
+        whole = [grouping.resident() for grouping in groupings if grouping.fits_whole()]
+        if whole:
+            yield one, chain.from_iterable(whole)
+        yield one, _in_parts(groupings, plain)
 
 
 def mappings(graph: Graph, accelerator: Accelerator) -> tuple[MappedGraph, ...]:
@@ -80,8 +89,40 @@ def mappings(graph: Graph, accelerator: Accelerator) -> tuple[MappedGraph, ...]:
     return (mapped,)
 
 
-def _in_parts(grouping: Grouping, plain: MappedGraph) -> Iterator[Choices]:
+def _in_parts(groupings: Sequence[Grouping], plain: MappedGraph) -> Iterator[Choices]:
     """The best grouping for each part of local memory, and each layer by itself, which is as good in a tiny memory."""
-    yield from (choices for room in ROOM if (choices := grouping.best(room)) is not None)
+    for grouping in groupings:
+        yield from (choices for room in ROOM if (choices := grouping.best(room)) is not None)
     with suppress(PlanError):  # then nothing is lost
         yield _one_by_one(plain)
+
+
+_SHARES = (1.0, 0.5, 0.25, 0.0)
+"""Parts of local activation memory: a concatenation that takes more is not put together there."""
+
+
+def placements(mapped: MappedGraph) -> Iterator[MappedGraph]:
+    """The region with its concatenations and slices placed: all that can be, those of small tensors, none."""
+    layers, memory = mapped.graph.layers, mapped.accelerator.activation_memory
+    seen: set[frozenset[int]] = set()
+    for share in _SHARES if mapped.accelerator.tuning.hold else ():
+        small = [
+            index
+            for index, layer in enumerate(layers)
+            if isinstance(layer, Concat | Slice) and layer.ofm.nbytes <= share * memory
+        ]
+        one = _placed(mapped, frozenset(small))
+        if one.mapping.placed and one.mapping.placed not in seen:
+            seen.add(one.mapping.placed)
+            yield one
+    yield mapped
+
+
+def _placed(mapped: MappedGraph, wanted: frozenset[int]) -> MappedGraph:
+    """The region with as many of these layers placed as can be."""
+    swapped, copies_transpose = mapped.mapping.swapped, mapped.copies_transpose
+    while True:
+        try:
+            return map_graph(mapped.graph, mapped.accelerator, swapped, copies_transpose, wanted)
+        except NotInPlace as error:
+            wanted = wanted - error.layers if error.layers & wanted else frozenset()

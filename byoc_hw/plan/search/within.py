@@ -13,7 +13,7 @@ from byoc_hw.plan.array.mapped import MappedGraph
 from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.planned import table_bytes
 from byoc_hw.plan.search.grouping import Grouping
-from byoc_hw.plan.search.planner import ENOUGH, ROOM, candidates, layer_by_layer, mapped_as, mappings
+from byoc_hw.plan.search.planner import ENOUGH, ROOM, candidates, layer_by_layer, mapped_as, mappings, placements
 from byoc_hw.plan.stages import Layout, lay_out, without_constants, written
 from byoc_hw.plan.steps import RegionPlan
 
@@ -84,7 +84,9 @@ class SizedPlans:
     def __init__(self, graph: Graph, accelerator: Accelerator, border: Border) -> None:
         self._graph, self._accelerator, self._border = graph, accelerator, border
         counted = {*border.inputs, *border.outputs}
-        self._groupings = [Grouping(mapped, counted) for mapped in mappings(graph, accelerator)]
+        self._groupings = [
+            Grouping(placed, counted) for mapped in mappings(graph, accelerator) for placed in placements(mapped)
+        ]
         self._found: dict[Choices, Sized | None] = {}
         for mapped, tried in candidates(graph, accelerator):
             for choices in tried:
