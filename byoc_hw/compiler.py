@@ -261,9 +261,9 @@ def region_rooms(mod: tvm.IRModule, params: Mapping[str, Any] | None, optimize: 
     graphs = model.graphs()
     plans = _plans(graphs, model, None)
     arena = _Arena(plans.regions, model.accelerator, False, optimize)
-    host = model.compile_host(graphs, arena.place)
+    host = model.compile_host(graphs, arena.place, kernel_call)
     if arena.wants_less_flash(host.constant_bytes):
-        host = model.compile_host(graphs, arena.place)
+        host = model.compile_host(graphs, arena.place, kernel_call)
     _check_budgets(_parts(model, plans, arena, host))
     return arena.rooms(host.program)
 

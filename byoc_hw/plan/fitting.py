@@ -18,7 +18,7 @@ from byoc_hw.program import Buffer, CopyCall, Program, RegionCall
 _TRIES = 4
 """How often plans are made smaller for the gaps that a placement leaves between blocks."""
 
-Place = Callable[[Mapping[str, PlannedRegion]], ModelMemory]
+PlaceModel = Callable[[Mapping[str, PlannedRegion]], ModelMemory]
 """The arena of the model with these plans of its regions, by symbol."""
 
 
@@ -47,7 +47,7 @@ class Fitting:
         program: Program,
         plans: Mapping[str, PlannedRegion],
         accelerator: Accelerator,
-        place: Place,
+        place: PlaceModel,
         interface: bool,
     ) -> None:
         self._accelerator, self._place = accelerator, place
