@@ -21,6 +21,7 @@ from byoc_hw.frontend.relay.interface import plain_interface
 from byoc_hw.frontend.relay.optimize import NoNHWC
 from byoc_hw.frontend.relay.outcome import outcomes
 from byoc_hw.frontend.relay.record import Record, record_of, regions
+from byoc_hw.frontend.relay.rewrite.unsigned import SignUnsigned
 from byoc_hw.frontend.relay.serial import serial
 from byoc_hw.frontend.relay.sources import calls_in_order, source_operators
 from byoc_hw.frontend.relay.table import entries, load_patterns
@@ -49,7 +50,7 @@ def partition(
     mod = prepare(mod, params)
     operators = source_operators(mod["main"])
     _check_denied(deny, [operator.name for operator in operators])
-    folded = tvm.transform.Sequential(folding())(mod)
+    folded = tvm.transform.Sequential([*signing(numerics), *folding()])(mod)
     job = Session(accelerator, backend.why_no_plan, deny, numerics)
     try:
         partitioned = _partitioned(folded, mod_name, job)
@@ -82,6 +83,13 @@ def prepare(mod: tvm.IRModule, params: Mapping[str, Any] | None, *, again: bool 
     main = bound(mod["main"], params, again=again)
     functions = {**mod.functions, mod.get_global_var("main"): main}
     return plain_interface(checked(tvm.IRModule(functions, mod.type_definitions, attrs=mod.attrs)))
+
+
+def signing(numerics: str) -> list[tvm.transform.Pass]:
+    """The passes that bring uint8 to int8. TFLite's own kernels for uint8 are others than those for int8."""
+    if numerics != "relay":
+        return []
+    return [relay.transform.FoldConstant(), relay.transform.InferType(), SignUnsigned(), relay.transform.InferType()]
 
 
 def folding() -> list[tvm.transform.Pass]:
