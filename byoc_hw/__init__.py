@@ -37,6 +37,7 @@ from byoc_hw.pattern import Check, Form, limit, register_pattern
 from byoc_hw.plan.tune.rounds import TunedRegion
 from byoc_hw.project import Memory, Project
 from byoc_hw.report.explain import Report
+from byoc_hw.run.real_values import Interface
 from byoc_hw.run.result import Cycles, LayerCycles, Result
 from byoc_hw.run.toolchain import Toolchain
 from byoc_hw.tuner import TuningInterrupted, TuningProgress, tune
@@ -55,6 +56,7 @@ __all__ = [
     "Difference",
     "Form",
     "GraphError",
+    "Interface",
     "InvalidInput",
     "LayerCycles",
     "Library",

@@ -26,9 +26,10 @@ from byoc_hw.plan.region import lay_out_region
 from byoc_hw.plan.stages import STAGES
 from byoc_hw.project import RUNNERS, Project
 from byoc_hw.report.cycles import profile
-from byoc_hw.run.files import Interface, read_array, read_model
+from byoc_hw.run.files import read_array
 from byoc_hw.run.hal_test import hal_test, write_kit
 from byoc_hw.run.new_hal import new_hal
+from byoc_hw.run.real_values import Interface
 from byoc_hw.run.result import Result
 from byoc_hw.run.toolchain import DEFAULT_CFLAGS
 from byoc_hw.tensor import Array
@@ -163,16 +164,16 @@ def _ignore_interrupts() -> None:
 
 def _run(options: argparse.Namespace) -> None:
     project = Project(options.directory)
-    model = read_model(project.directory)
-    inputs = _inputs(model.inputs, options.input, options.random)
+    inputs = _inputs(project.inputs, options.input, options.random, options.quantize)
     if options.output_dir is not None:
         check_directory(options.output_dir)
-    result = project.run(inputs, on=options.on)
+    result = project.run(inputs, on=options.on, quantize=options.quantize)
+    outputs = [output.real if options.quantize else output for output in project.outputs]
     if result.changed:
         _note(f"files of {options.directory} are not as build wrote them: {', '.join(result.changed)}")
     if options.output_dir is not None:
-        _save(model.outputs, result, options.output_dir)
-    for interface, output in zip(model.outputs, result.outputs, strict=True):
+        _save(outputs, result, options.output_dir)
+    for interface, output in zip(outputs, result.outputs, strict=True):
         print(f"{interface.name} {interface.dtype}{list(interface.shape)}")
         print(np.array2string(output, threshold=64))
     if options.profile:
@@ -247,13 +248,16 @@ def _new_hal(options: argparse.Namespace) -> None:
 # ---------------------------------------------------------------- arrays
 
 
-def _inputs(expected: Sequence[Interface], given: Sequence[str], seed: int | None) -> dict[str, Array]:
-    """The arrays of `--input`, and random ones for the rest if there is a seed."""
-    arrays = dict(_read(text, expected) for text in given)
+def _inputs(expected: Sequence[Interface], given: Sequence[str], seed: int | None, quantize: bool) -> dict[str, Array]:
+    """The arrays of `--input`, and random ones for the rest if there is a seed; real values with `quantize`."""
+    arrays = dict(_read(text, [one.real if quantize else one for one in expected]) for text in given)
     if seed is not None:
         rng = np.random.default_rng(seed)
         # Draw every input, used or not: the random values then do not depend on which inputs were given.
-        arrays = {interface.name: _random(interface, rng) for interface in expected} | arrays
+        random = {interface: _random(interface, rng) for interface in expected}
+        if quantize:
+            random = {one: values if one.scale is None else one.dequantize(values) for one, values in random.items()}
+        arrays = {interface.name: values for interface, values in random.items()} | arrays
     return arrays
 
 
@@ -335,6 +339,7 @@ def _parser() -> argparse.ArgumentParser:
         "--input", action="append", default=[], metavar="NAME=FILE.npy", help="an input; once for each of the model"
     )
     run.add_argument("--random", type=int, metavar="SEED", help="random values for inputs that are not given")
+    run.add_argument("--quantize", action="store_true", help="inputs and outputs are real values, float32")
     run.add_argument("--output-dir", type=Path, help="write each output there, as <name>.npy")
     run.add_argument("--profile", action="store_true", help="show accelerator cycles by layer")
     run.set_defaults(command=_run)

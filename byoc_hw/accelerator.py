@@ -48,7 +48,10 @@ class Rule:
 
 @dataclass(frozen=True)
 class Limits:
-    """The hardware limits of one layer kind. A limit that is None does not apply to the kind."""
+    """The hardware limits of one layer kind. A limit that is None does not apply to the kind.
+
+    `batches` of a dense layer are the numbers of its rows.
+    """
 
     max_kernel: tuple[int, int] | None = None
     strides: tuple[int, ...] | None = None
@@ -395,13 +398,17 @@ DEFAULT_LIMITS: Mapping[str, Limits] = {
     "depthwise_conv2d": Limits(
         max_kernel=(11, 11), strides=(1, 2), weight_bits=(8, 4, 2), accumulator_bits=32, channel_multipliers=(1,)
     ),
-    "dense": Limits(weight_bits=(8, 4, 2), accumulator_bits=32),
+    "dense": Limits(batches=None, weight_bits=(8, 4, 2), accumulator_bits=32),
     "add": Limits(accumulator_bits=32),
     "mul": Limits(accumulator_bits=32),
     "pool2d": Limits(max_kernel=(32, 32), strides=(1, 2), accumulator_bits=32),
     "softmax": Limits(batches=None),
     "reshape": Limits(batches=None),
     "transpose": Limits(),
+    "concat": Limits(batches=None),
+    "slice": Limits(batches=None),
+    "pad": Limits(batches=None),
+    "resize": Limits(),
 }
 
 REFERENCE = Accelerator(roundings=("upward", "tflite"))

@@ -7,8 +7,8 @@ with a `match` that ends in `assert_never`, mypy reports each place that lacks a
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import chain
 from math import prod
@@ -16,6 +16,7 @@ from typing import ClassVar, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import Self
 
 from byoc_hw.errors import GraphError
 from byoc_hw.graph_text import graph_text
@@ -44,6 +45,11 @@ class BaseLayer:
     def inputs(self) -> tuple[Tensor, ...]:
         return (self.ifm,)
 
+    def on(self, inputs: Sequence[Tensor], ofm: Tensor) -> Self:
+        """The same layer on other tensors, as many inputs as it has."""
+        (ifm,) = inputs
+        return replace(self, ifm=ifm, ofm=ofm)
+
     @property
     def macs(self) -> int:
         """Multiply-accumulate operations of one inference."""
@@ -56,14 +62,15 @@ class BaseLayer:
     def unsound(self) -> Iterator[Problem]:
         """Each dimension and scale that is no such number, by operand: no other rule can be checked before these."""
         for entry in fields(self):
-            operand = getattr(self, entry.name)
-            if isinstance(operand, Tensor) and any(extent < 1 for extent in operand.shape):
-                yield f"dimensions of {entry.name} are at least 1", str(operand.shape)
-            quantization = operand.quantization if isinstance(operand, Tensor) else operand
-            if isinstance(quantization, Quantization):
-                wrong = [scale for scale in quantization.scale if not (math.isfinite(scale) and scale > 0)]
-                if wrong:
-                    yield f"scale of {entry.name} is finite and above 0", f"{wrong[0]:g}"
+            value = getattr(self, entry.name)
+            for operand in value if isinstance(value, tuple) else (value,):
+                if isinstance(operand, Tensor) and any(extent < 1 for extent in operand.shape):
+                    yield f"dimensions of {entry.name} are at least 1", str(operand.shape)
+                quantization = operand.quantization if isinstance(operand, Tensor) else operand
+                if isinstance(quantization, Quantization):
+                    wrong = [scale for scale in quantization.scale if not (math.isfinite(scale) and scale > 0)]
+                    if wrong:
+                        yield f"scale of {entry.name} is finite and above 0", f"{wrong[0]:g}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,7 +209,7 @@ class DepthwiseConv2d(BaseConvolution):
 
 @dataclass(frozen=True, eq=False)
 class Dense(BaseWeighted):
-    """Fully connected. ifm (1, C), weights (K, C), ofm (1, K)."""
+    """Fully connected, N rows by themselves. ifm (N, C), weights (K, C), ofm (N, K)."""
 
     kind: ClassVar[str] = "dense"
 
@@ -210,6 +217,8 @@ class Dense(BaseWeighted):
         yield from super().problems()
         if len(self.ifm.shape) != 2 or len(self.ofm.shape) != 2:
             yield "input and output are 2-D", f"{self.ifm.shape} and {self.ofm.shape}"
+        elif self.ifm.shape[0] != self.ofm.shape[0]:
+            yield "input and output have as many rows", f"{self.ifm.shape[0]} and {self.ofm.shape[0]}"
         elif self.weights.shape != (self.ofm.shape[-1], self.ifm.shape[-1]):
             yield f"weights join ifm {self.ifm.shape} to ofm {self.ofm.shape}", f"shape {self.weights.shape}"
 
@@ -225,6 +234,10 @@ class BasePairwise(BaseLayer):
     @property
     def inputs(self) -> tuple[Tensor, ...]:
         return (self.ifm, self.ifm2)
+
+    def on(self, inputs: Sequence[Tensor], ofm: Tensor) -> Self:
+        ifm, ifm2 = inputs
+        return replace(self, ifm=ifm, ifm2=ifm2, ofm=ofm)
 
     def problems(self) -> Iterator[Problem]:
         shapes = (self.ifm.shape, self.ifm2.shape, self.ofm.shape)
@@ -270,6 +283,10 @@ class Mul(BasePairwise):
         return _scaled_bits(255.0**2, ratio, self.rounding)
 
 
+PoolMode = Literal["avg", "max", "sum"]
+"""What a `Pool2d` computes of a window."""
+
+
 @dataclass(frozen=True, eq=False)
 class Pool2d(BaseLayer):
     """Average or maximum over a window. ifm (1, H, W, C), ofm (1, OH, OW, C).
@@ -282,7 +299,7 @@ class Pool2d(BaseLayer):
 
     kind: ClassVar[str] = "pool2d"
 
-    mode: Literal["avg", "max"] = "avg"
+    mode: PoolMode = "avg"
     kernel: Pair = (1, 1)
     strides: Pair = (1, 1)
     padding: Padding = (0, 0, 0, 0)
@@ -374,6 +391,102 @@ class Transpose(BaseLayer):
             yield f"axes turn {self.ifm.shape} into {self.ofm.shape}", str(self.axes)
 
 
+@dataclass(frozen=True, eq=False)
+class Concat(BaseLayer):
+    """`ifm` and `others`, one behind the other along dimension `axis`. Bytes are only moved: scales do not matter."""
+
+    kind: ClassVar[str] = "concat"
+
+    others: tuple[Tensor, ...] = ()
+    axis: int = 0
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        return (self.ifm, *self.others)
+
+    def on(self, inputs: Sequence[Tensor], ofm: Tensor) -> Self:
+        return replace(self, ifm=inputs[0], others=tuple(inputs[1:]), ofm=ofm)
+
+    def problems(self) -> Iterator[Problem]:
+        rank = len(self.ofm.shape)
+        if not 0 <= self.axis < rank:
+            yield f"axis is one of the output's {rank} dimensions", str(self.axis)
+            return
+        joined = sum(tensor.shape[self.axis] for tensor in self.inputs if len(tensor.shape) == rank)
+        for shape in (tensor.shape for tensor in self.inputs):
+            whole = (*shape[: self.axis], joined, *shape[self.axis + 1 :])
+            if len(shape) != rank or whole != self.ofm.shape:
+                yield f"inputs make up the output {self.ofm.shape} along axis {self.axis}", str(shape)
+                return
+
+
+@dataclass(frozen=True, eq=False)
+class Slice(BaseLayer):
+    """By dimension: every `steps`-th index of the input from `begin` on, as many as the output has."""
+
+    kind: ClassVar[str] = "slice"
+
+    begin: tuple[int, ...] = ()
+    steps: tuple[int, ...] = ()
+
+    def problems(self) -> Iterator[Problem]:
+        ranks = {len(self.ifm.shape), len(self.ofm.shape), len(self.begin), len(self.steps)}
+        if len(ranks) != 1:
+            yield "begin and steps are given for each dimension", f"{self.begin} and {self.steps}"
+        elif min(self.steps, default=1) < 1:
+            yield "steps are at least 1", str(self.steps)
+        elif any(
+            first < 0 or first + (count - 1) * step >= extent
+            for first, count, step, extent in zip(self.begin, self.ofm.shape, self.steps, self.ifm.shape, strict=True)
+        ):
+            yield f"the slice lies in the input {self.ifm.shape}", f"{self.ofm.shape} from {self.begin} on"
+
+
+@dataclass(frozen=True, eq=False)
+class Pad(BaseLayer):
+    """The input with `value` around it: by dimension as many `before` as the output leaves room for behind them."""
+
+    kind: ClassVar[str] = "pad"
+
+    before: tuple[int, ...] = ()
+    value: int = 0
+
+    def problems(self) -> Iterator[Problem]:
+        if len({len(self.ifm.shape), len(self.ofm.shape), len(self.before)}) != 1:
+            yield "padding is given for each dimension", str(self.before)
+        elif any(
+            first < 0 or first + inner > outer
+            for first, inner, outer in zip(self.before, self.ifm.shape, self.ofm.shape, strict=True)
+        ):
+            yield f"the input {self.ifm.shape} lies in the output {self.ofm.shape}", f"from {self.before} on"
+        if not -128 <= self.value <= 127:
+            yield "the value around it is from -128 to 127", str(self.value)
+
+
+@dataclass(frozen=True, eq=False)
+class Resize(BaseLayer):
+    """Rows and columns repeated or left out. ifm (1, H, W, C), ofm (1, OH, OW, C).
+
+    `rows` has the input row of each output row, `columns` the input column of each output column.
+    """
+
+    kind: ClassVar[str] = "resize"
+
+    rows: tuple[int, ...] = ()
+    columns: tuple[int, ...] = ()
+
+    def problems(self) -> Iterator[Problem]:
+        if len(self.ifm.shape) != 4 or len(self.ofm.shape) != 4:
+            yield "input and output are 4-D", f"{self.ifm.shape} and {self.ofm.shape}"
+            return
+        (batch, height, width, channels) = self.ifm.shape
+        if self.ofm.shape != (batch, len(self.rows), len(self.columns), channels):
+            yield "output has a row and a column for each that is read", f"{self.ofm.shape}"
+        for indices, extent in ((self.rows, height), (self.columns, width)):
+            if any(not 0 <= index < extent for index in indices):
+                yield f"indices are from 0 to {extent - 1}", f"{min(indices)} to {max(indices)}"
+
+
 def _scaled_bits(bound: Array | float, ratio: Array | float, rounding: Rounding) -> int:
     """Bits, with the sign, of values within +-bound, before and after they are scaled by a ratio."""
     # TFLite shifts left in 32 bits, by the power of two above the ratio, before it multiplies.
@@ -385,7 +498,10 @@ Convolution = Conv2d | DepthwiseConv2d
 Weighted = Convolution | Dense
 """The layers with weights."""
 
-Layer = Conv2d | DepthwiseConv2d | Dense | Add | Mul | Pool2d | Softmax | Reshape | Transpose
+Moving = Reshape | Transpose | Concat | Slice | Pad | Resize
+"""The layers without jobs: they only move bytes."""
+
+Layer = Conv2d | DepthwiseConv2d | Dense | Add | Mul | Pool2d | Softmax | Moving
 """A layer of any kind. CONTRIBUTING.md lists the steps to add a kind."""
 
 LAYER_KINDS: dict[str, type[Layer]] = {cls.kind: cls for cls in get_args(Layer)}

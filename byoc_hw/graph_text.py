@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from byoc_hw.graph import Graph, Layer
 
 _USUAL = {"strides": (1, 1), "padding": (0, 0, 0, 0), "dilation": (1, 1), "act_min": -128, "act_max": 127}
-_SHOWN = ("mode", "kernel", "strides", "padding", "dilation", "axes", "act_min", "act_max")
+_SHOWN = (
+    *("mode", "kernel", "strides", "padding", "dilation", "axes", "axis", "begin", "steps", "before", "value"),
+    *("act_min", "act_max"),
+)
 
 
 def value_names(graph: Graph) -> dict[Tensor, str]:

@@ -162,7 +162,8 @@ class Outcome:
     "split" (in part on each), "folded" (computed at compile time) or "stops" (the front end cannot import the
     operator, and so not the model; `rejections` say why). `composites` and `regions` name
     the composites and regions that contain it. `rejections` say why operators stayed on the host, and
-    `uncovered` lists its Relay operators that are in no pattern.
+    `uncovered` lists its Relay operators that are in no pattern. With numerics "tflite", `tvm_arithmetic` lists those
+    on the host whose results are TVM's, and may not be TFLite's.
     """
 
     name: str
@@ -172,6 +173,7 @@ class Outcome:
     regions: tuple[str, ...] = ()
     rejections: tuple[Rejection, ...] = ()
     uncovered: tuple[str, ...] = ()
+    tvm_arithmetic: tuple[str, ...] = ()
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Outcome:

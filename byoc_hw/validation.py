@@ -16,6 +16,7 @@ from byoc_hw.errors import InvalidInput, ToolchainMissing
 from byoc_hw.frontend.seam import LayerReference
 from byoc_hw.frontend.tflite_file import TfliteFile, read_tflite
 from byoc_hw.project import Project
+from byoc_hw.report.explain import following_tvm
 from byoc_hw.run.files import Inputs
 from byoc_hw.run.toolchain import Toolchain
 from byoc_hw.tensor import Array
@@ -60,13 +61,16 @@ class Validation:
 
     `differences` are in the order of execution. Look at the first: the others may follow from it.
     `compared` has the names of what was compared, `unseen` those of the accelerator's layers that could
-    not be compared, because the run or the reference does not show their output.
+    not be compared, because the run or the reference does not show their output. `tvm_arithmetic` has the operators
+    of a project with numerics "tflite" that follow TVM's arithmetic on the host: there, results may differ from
+    TFLite's.
     """
 
     inferences: int
     compared: tuple[str, ...]
     unseen: tuple[str, ...]
     differences: tuple[Difference, ...]
+    tvm_arithmetic: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -94,7 +98,12 @@ class Validation:
         unseen = f" ({len(self.unseen)} layers could not be compared)" if self.unseen else ""
         first = [f"first {self.first}"] if self.first else []
         others = [f"  then {difference}" for difference in self.differences[1:]]
-        return "\n".join([f"{self.headline()}{unseen}", *first, *others])
+        return "\n".join([*self._before(), f"{self.headline()}{unseen}", *first, *others])
+
+    def _before(self) -> Iterator[str]:
+        """What is known before anything is compared."""
+        if self.tvm_arithmetic:
+            yield f"{following_tvm(len(self.tvm_arithmetic))}: {', '.join(self.tvm_arithmetic)}"
 
 
 def validate(
@@ -137,7 +146,8 @@ def validate(
     layers = [layer["name"] for layer in project.layers if layer["region"]]
     unseen = tuple(name for name in layers if name not in compared)
     differing = tuple(found[name] for name in compared if name in found and found[name].count)
-    return Validation(len(inferences), tuple(compared), unseen, differing)
+    marked = tuple(outcome.name for outcome in project.report.tvm_arithmetic)
+    return Validation(len(inferences), tuple(compared), unseen, differing, marked)
 
 
 def _reference(reference: object) -> LayerReference:

@@ -1,7 +1,7 @@
 """int8 average over a window, or over height and width -> Pool2d.
 
 %0 = cast(%x, int32)
-%1 = nn.avg_pool2d(%0)               or nn.global_avg_pool2d
+%1 = nn.avg_pool2d(%0)               or nn.avg_pool1d, nn.global_avg_pool2d
 %2 = cast(%1, int8)
 %3 = clip(%2)                        [optional]
 
@@ -33,6 +33,9 @@ def _mean() -> DFPattern:
 
 def to_avg_pool2d(match: Match) -> Pool2d:
     """The layer of a matched average, over a window."""
+    line = match.get("nn.avg_pool1d")
+    if line is not None:
+        return read.pool1d(match, line, "avg", count_include_pad=bool(line.attrs.count_include_pad))
     pool = match["nn.avg_pool2d"]
     return read.pool2d(match, pool, "avg", count_include_pad=bool(pool.attrs.count_include_pad))
 
@@ -74,17 +77,18 @@ def upward_mean(pool: Pool2d) -> Check:
 def _parse(match: Match) -> Pool2d:
     if match.get("mean") is not None:
         return to_mean(match)
-    return to_avg_pool2d(match) if match.get("nn.avg_pool2d") is not None else to_global_avg_pool2d(match)
+    return to_avg_pool2d(match) if match.get("nn.global_avg_pool2d") is None else to_global_avg_pool2d(match)
 
 
 register_pattern(
     "avg_pool2d",
     [
         Form(_averaged("nn.avg_pool2d"), anchor="nn.avg_pool2d"),
+        Form(_averaged("nn.avg_pool1d"), anchor="nn.avg_pool1d"),
         Form(_averaged("nn.global_avg_pool2d"), anchor="nn.global_avg_pool2d"),
         Form(_mean(), anchor="mean"),
     ],
     parse=_parse,
     limits=[upward_mean],
-    document="int8 average pooling, global too; mean over height and width with its requantize",
+    document="int8 average pooling, in one dimension and global too; mean over height and width with its requantize",
 )

@@ -1,6 +1,6 @@
 """int8 maximum over a window -> Pool2d.
 
-%0 = nn.max_pool2d(%x)               int8
+%0 = nn.max_pool2d(%x)               int8; or nn.max_pool1d
 %1 = clip(%0)                        [optional]
 """
 
@@ -14,12 +14,16 @@ from byoc_hw.pattern import Form, register_pattern
 
 def to_max_pool2d(match: Match) -> Pool2d:
     """The layer of a matched maximum."""
-    return read.pool2d(match, match["nn.max_pool2d"], "max")
+    line = match.get("nn.max_pool1d")
+    return read.pool2d(match, match["nn.max_pool2d"], "max") if line is None else read.pool1d(match, line, "max")
 
 
 register_pattern(
     "max_pool2d",
-    Form(read.clipped(is_op("nn.max_pool2d")(wildcard())), anchor="nn.max_pool2d"),
+    [
+        Form(read.clipped(is_op(operator)(wildcard())), anchor=operator)
+        for operator in ("nn.max_pool2d", "nn.max_pool1d")
+    ],
     parse=to_max_pool2d,
-    document="int8 maximum pooling",
+    document="int8 maximum pooling, in one dimension too",
 )

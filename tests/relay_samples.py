@@ -330,7 +330,7 @@ class Mul(Pairwise):
 
 @dataclass
 class Pool(Sample):
-    """Pooling: operator "nn.avg_pool2d", "nn.max_pool2d", "nn.global_avg_pool2d" or "mean"."""
+    """Pooling: "nn.avg_pool2d", "nn.max_pool2d", one of those in 1-D, "nn.global_avg_pool2d", or "mean"."""
 
     operator: str = "nn.avg_pool2d"
     shape: tuple = (1, 8, 7, 5)
@@ -366,10 +366,11 @@ class Pool(Sample):
             "ceil_mode": self.ceil_mode,
         }
         wide = relay.cast(x, "int32") if self.widened else x
-        if self.operator == "nn.max_pool2d":
-            out = relay.nn.max_pool2d(x, **window)
-        elif self.operator == "nn.avg_pool2d":
-            out = relay.nn.avg_pool2d(wide, **window, count_include_pad=self.count_include_pad)
+        if self.operator in ("nn.max_pool2d", "nn.max_pool1d"):
+            out = getattr(relay.nn, self.operator.removeprefix("nn."))(x, **window)
+        elif self.operator in ("nn.avg_pool2d", "nn.avg_pool1d"):
+            average = getattr(relay.nn, self.operator.removeprefix("nn."))
+            out = average(wide, **window, count_include_pad=self.count_include_pad)
         elif self.operator == "nn.global_avg_pool2d":
             out = relay.nn.global_avg_pool2d(wide, layout=self.layout)
         else:
@@ -383,6 +384,6 @@ class Pool(Sample):
                     compute_dtype=self.compute_dtype,
                     out_dtype="int8",
                 )
-        if self.widened and self.operator in ("nn.avg_pool2d", "nn.global_avg_pool2d"):
+        if self.widened and self.operator in ("nn.avg_pool2d", "nn.avg_pool1d", "nn.global_avg_pool2d"):
             out = relay.cast(out, self.dtype)
         return out if self.clip is None else relay.clip(out, *self.clip)

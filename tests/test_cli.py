@@ -105,6 +105,18 @@ def test_run_writes_what_the_api_gives(built, tmp_path):
     np.testing.assert_array_equal(np.load(written), byoc_hw.Project(built).run(image).outputs[0])
 
 
+def test_run_takes_and_gives_real_values(built, tmp_path):
+    project = byoc_hw.Project(built)
+    (ifm,), (ofm,) = project.inputs, project.outputs
+    x = np.random.default_rng(0).integers(-128, 128, ifm.shape, np.int8)
+    np.save(tmp_path / "x.npy", ifm.dequantize(x))
+    options = ["--quantize", "--output-dir", str(tmp_path), "--input", f"{ifm.name}={tmp_path / 'x.npy'}"]
+    assert cli.main(["run", str(built), *options]) == 0
+    (saved,) = (path for path in tmp_path.glob("*.npy") if path.name != "x.npy")
+    np.testing.assert_array_equal(np.load(saved), ofm.dequantize(project.run(x).outputs[0]))
+    assert cli.main(["run", str(built), "--quantize", "--random", "0"]) == 0
+
+
 def test_run_shows_cycles_by_layer(built, capfd):
     assert cli.main(["run", str(built), "--random", "0", "--profile"]) == 0
     out = capfd.readouterr().out

@@ -186,6 +186,13 @@ def test_the_example_pattern_is_added_as_the_text_says(tmp_path):
     run_in(tree, 'make test ARGS="tests/test_docs.py tests/test_rooms.py tests/patterns/test_registration.py"')
 
 
+def test_the_example_is_a_pattern_of_the_tree():
+    files = {name: code for name, code in code_blocks("CONTRIBUTING.md").items() if isinstance(name, str)}
+    assert len(files) == 2
+    for name, code in files.items():
+        assert code == (ROOT / name).read_text(encoding="utf-8"), name
+
+
 def copied_tree(tree):
     """A copy of the sources, with an environment of its own that has this one's packages."""
     left_out = shutil.ignore_patterns(".git", ".venv", ".*_cache", ".hypothesis", "__pycache__", "out", "build", "dist")

@@ -30,7 +30,7 @@ PLAN = [
     *("array", "work", "place", "order"),
     *("library", "planned", "stages"),
     *("search", "tune"),
-    "region",
+    *("region", "fitting"),
 ]
 USES_TVM = {"frontend", "patterns", "demo"}
 

@@ -103,7 +103,7 @@ def weighted(rng, operator):
     """Sums whose outputs spread over int8 and beyond."""
     dense, depthwise = operator == "FULLY_CONNECTED", operator == "DEPTHWISE_CONV_2D"
     channels, depth = 16, 16
-    ifm = tensor(rng, (1, depth) if dense else (1, 7, 6, depth))
+    ifm = tensor(rng, (2, 3, depth) if dense else (1, 7, 6, depth))
     shape = {"FULLY_CONNECTED": (channels, depth), "CONV_2D": (channels, 3, 3, depth)}.get(operator, (1, 3, 3, depth))
     scales = rng.uniform(0.001, 0.01, 1 if dense else channels).astype(np.float32)
     weights = TensorSample(
@@ -113,12 +113,12 @@ def weighted(rng, operator):
     bias = TensorSample((channels,), tuple(products), 0, rng.integers(-9000, 9000, channels).astype(np.int32))
     spread = 60 * 74 * np.sqrt(np.prod(shape[:-1] if depthwise else shape[1:]))
     ofm = TensorSample(
-        (1, channels) if dense else (1, 7, 6, channels),
+        (2, 3, channels) if dense else (1, 7, 6, channels),
         float(products.mean() * spread / 100),
         int(rng.integers(-60, 60)),
     )
     window = {"Padding": tflite.Padding.SAME, "StrideH": 1, "StrideW": 1, "DilationHFactor": 1, "DilationWFactor": 1}
-    options = {} if dense else window | ({"DepthMultiplier": 1} if depthwise else {})
+    options = {"KeepNumDims": True} if dense else window | ({"DepthMultiplier": 1} if depthwise else {})
     options["FusedActivationFunction"] = int(rng.choice([NONE, RELU]))
     return OperatorSample(operator, [ifm, weights, bias], ofm, options)
 

@@ -43,12 +43,16 @@ class OperatorSample:
 _OPTIONS = {
     "ADD": "AddOptions",
     "AVERAGE_POOL_2D": "Pool2DOptions",
+    "BATCH_MATMUL": "BatchMatMulOptions",
     "CONV_2D": "Conv2DOptions",
     "DEPTHWISE_CONV_2D": "DepthwiseConv2DOptions",
     "FULLY_CONNECTED": "FullyConnectedOptions",
+    "MEAN": "ReducerOptions",
     "MUL": "MulOptions",
+    "REDUCE_MAX": "ReducerOptions",
     "RESHAPE": "ReshapeOptions",
     "SOFTMAX": "SoftmaxOptions",
+    "SUM": "ReducerOptions",
     "UNPACK": "UnpackOptions",
 }
 

@@ -8,7 +8,23 @@ from typing import Any
 from typing_extensions import assert_never
 
 from byoc_hw.emit import c
-from byoc_hw.graph import Add, Conv2d, Dense, DepthwiseConv2d, Layer, Mul, Pool2d, Reshape, Softmax, Transpose, Weighted
+from byoc_hw.graph import (
+    Add,
+    Concat,
+    Conv2d,
+    Dense,
+    DepthwiseConv2d,
+    Layer,
+    Mul,
+    Pad,
+    Pool2d,
+    Reshape,
+    Resize,
+    Slice,
+    Softmax,
+    Transpose,
+    Weighted,
+)
 from byoc_hw.params.requantize import (
     Scale,
     add_scales,
@@ -139,7 +155,7 @@ def _descriptor(layer: Layer) -> tuple[str, Fields]:
             return "hwlib_pool2d_t", _pool2d(layer)
         case Softmax():
             return "hwlib_softmax_t", _softmax(layer)
-        case Reshape() | Transpose():
+        case Reshape() | Transpose() | Concat() | Slice() | Pad() | Resize():
             return "hwlib_layer_t", {}
         case _:
             assert_never(layer)

@@ -6,6 +6,7 @@ src/<mod_name>_hwlib.c, .h      the regions (named after the accelerator)
 src/<mod_name>_weights.h        their constant data
 src/<mod_name>_host.c           what TVM generated
 src/<mod_name>_math.c           an exponential or a softmax, where the host functions call one
+src/<mod_name>_kernels.c        layers in TFLite's arithmetic, where the host computes any
 hwlib/ or library/              HWlib with its simulator, or the vendor's library
 app/                            a program that runs the model; app/riscv32/ for bare-metal RISC-V
 Makefile, metadata.json
@@ -34,16 +35,17 @@ from byoc_hw.emit.trace import trace_entries
 from byoc_hw.errors import InvalidInput
 from byoc_hw.hwlib.accelerator_header import ACCELERATOR_HEADER, accelerator_header
 from byoc_hw.hwlib.sim_config import sim_config
+from byoc_hw.params.host_kernels import KERNEL_PARTS, KERNELS
 from byoc_hw.plan.place.arena import ModelMemory
-from byoc_hw.plan.planned import PlannedRegion, flash_bytes
+from byoc_hw.plan.planned import TABLES, PlannedRegion, flash_bytes, table_bytes
 from byoc_hw.program import Buffer, Program, RegionCall, check_mod_name
 from byoc_hw.version import __version__
 
 Files = dict[str, str | bytes]
 
-METADATA_FORMAT = 5
+METADATA_FORMAT = 6
 
-_OTHER_SOURCES = ("main", "host", "math", "weights")
+_OTHER_SOURCES = ("main", "host", "math", "kernels", "weights")
 # Functions of <mod_name>_math.c, which the host functions call in place of the C library's.
 _MATH = {
     "expf": "float {}(float x);",
@@ -70,8 +72,8 @@ class Parts:
     `regions` are the planned regions by symbol, placed as in `memory`. `tvm_arena` is the arena size
     of TVM's own planner for the same module. With `io_in_arena` inputs and outputs are in the arena,
     too. `host_source` is C text that defines the functions of the program's host calls, `host_flash`
-    the bytes of its constants. `tuning` has the result for each tuned region; it and `report` are JSON
-    values. `versions` has the versions of the tools.
+    the bytes of its constants. `optimize` is the objective of the plans. `tuning` has the result for
+    each tuned region; it and `report` are JSON values. `versions` has the versions of the tools.
     """
 
     program: Program
@@ -82,6 +84,7 @@ class Parts:
     io_in_arena: bool = False
     host_source: str = ""
     host_flash: int = 0
+    optimize: str = "speed"
     numerics: str = "relay"
     tuning: Mapping[str, Any] = field(default_factory=dict)
     report: Any = None
@@ -247,20 +250,27 @@ def _host(parts: Parts) -> Files:
     banner = _banner(parts, "the host's functions, as TVM generated them.")
     mod_name, source = parts.mod_name, parts.host_source.rstrip()
     math = {name: form.format(f"{mod_name}_{name}") for name, form in _MATH.items() if _calls(source, name)}
-    if not math:
-        return {f"src/{mod_name}_host.c": f"{banner}\n{source}\n"}
-    declared = "".join(f"{prototype}\n#define {name} {mod_name}_{name}\n" for name, prototype in math.items())
-    own = f"""\
-#include <math.h>
-#include <stdint.h>
+    kernels = {name: kernel for name, kernel in KERNELS.items() if _calls(source, name)}
+    own, files = "", {}
+    if math:
+        own += f"#include <math.h>\n{_declared(f'The same on every machine, in {mod_name}_math.c', mod_name, math)}"
+        purpose = _banner(parts, "what the host's functions compute in whole numbers.")
+        files[f"src/{mod_name}_math.c"] = _render("model_math.c.j2", banner=purpose, mod_name=mod_name, functions=math)
+    if kernels:
+        declared = {name: kernel.prototype(f"{mod_name}_{name}") for name, kernel in kernels.items()}
+        own += _declared(f"Layers in TFLite's arithmetic, in {mod_name}_kernels.c", mod_name, declared)
+        purpose = _banner(parts, "layers on the host in TFLite's arithmetic.")
+        needed = [part for part in KERNEL_PARTS if any(part in kernel.parts for kernel in kernels.values())]
+        files[f"src/{mod_name}_kernels.c"] = _render(
+            "model_kernels.c.j2", banner=purpose, mod_name=mod_name, kernels=kernels, needed=needed
+        )
+    return {f"src/{mod_name}_host.c": f"{banner}\n{own and own + chr(10)}{source}\n", **files}
 
-/* The same on every machine, in {mod_name}_math.c. */
-{declared}"""
-    banner_math = _banner(parts, "what the host's functions compute in whole numbers.")
-    return {
-        f"src/{mod_name}_host.c": f"{banner}\n{own}\n{source}\n",
-        f"src/{mod_name}_math.c": _render("model_math.c.j2", banner=banner_math, mod_name=mod_name, functions=math),
-    }
+
+def _declared(what: str, mod_name: str, prototypes: Mapping[str, str]) -> str:
+    """C that declares functions of the project, so that host code calls them without the module's name."""
+    lines = "".join(f"{prototype}\n#define {name} {mod_name}_{name}\n" for name, prototype in prototypes.items())
+    return f"#include <stdint.h>\n\n/* {what}. */\n{lines}"
 
 
 def _calls(source: str, function: str) -> bool:
@@ -326,6 +336,7 @@ def metadata(parts: Parts, files: Files) -> dict[str, Any]:
         },
         "numerics": parts.numerics,
         "tuning": dict(parts.tuning),
+        "optimize": parts.optimize,
         "memory": {
             "ram": {
                 "arena": parts.memory.arena.nbytes,
@@ -338,6 +349,7 @@ def metadata(parts: Parts, files: Files) -> dict[str, Any]:
             },
             "flash": {
                 **{name: flash_bytes(regions[name]) for name in sorted(regions)},
+                **({TABLES: sum(map(table_bytes, regions.values()))} if parts.tiled else {}),
                 "host": parts.host_flash,
             },
         },
@@ -357,7 +369,16 @@ def _json(value: object) -> str:
 
 
 def _interface_entry(buffer: Buffer) -> dict[str, Any]:
-    return {"name": buffer.name, "dtype": buffer.dtype, "shape": list(buffer.shape), "bytes": buffer.nbytes}
+    known = buffer.quantization
+    return {
+        "name": buffer.name,
+        "dtype": buffer.dtype,
+        "shape": list(buffer.shape),
+        "bytes": buffer.nbytes,
+        "scale": None if known is None else known.scale[0],
+        "zero_point": None if known is None else known.zero_point[0],
+        "state": buffer.state or None,
+    }
 
 
 def _layer_entry(layer: NumberedLayer) -> dict[str, Any]:

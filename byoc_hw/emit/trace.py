@@ -3,25 +3,31 @@
 A tiled layer's jobs are traced one by one. "jobs" has one box of the output for each job, in order:
 offset, height, width, channels, and the strides of height and width. A layer that only moves bytes has
 no jobs. Its "from" names what it reads, a layer or an input of the model, with an offset in bytes, and
-"axes" is the permutation of a transpose. All other outputs are traced whole.
+"axes" is the permutation of a transpose. Of other such layers "parts" lists what they read, and "boxes" what
+comes from where: the place in that list (-1 for "fill", a constant), the first element there, the first in the
+output, and for each dimension the number of elements and the distances from one to the next, there and in the
+output. All other outputs are traced whole.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 from byoc_hw.emit.numbering import number_calls
 from byoc_hw.errors import PlanError
-from byoc_hw.graph import Layer, Reshape, Transpose
+from byoc_hw.graph import Layer, Moving, Reshape, Transpose
+from byoc_hw.plan.array.parcels import Parcel, parcels
 from byoc_hw.plan.library import LibraryPlan
 from byoc_hw.plan.planned import PlannedRegion
 from byoc_hw.plan.steps import Image, Job
 from byoc_hw.program import Buffer, CopyCall, HostCall, Program, RegionCall
 from byoc_hw.tensor import Tensor
 
-TraceSource = dict[str, int]
-"""Where bytes come from: {"layer": ..., "offset": ...} or {"input": ..., "offset": ...}."""
+TraceSource = dict[str, Any]
+"""Where bytes come from: {"layer": ..., "offset": ...} or {"input": ..., "offset": ...}; of a constant
+its bytes in hexadecimal digits, {"constant": ..., "offset": 0}."""
 
 
 def trace_entries(program: Program, regions: Mapping[str, PlannedRegion]) -> dict[str, dict[str, Any]]:
@@ -60,8 +66,25 @@ def _entry(layer: Layer, index: int, region: PlannedRegion, made: Mapping[Tensor
         return moved
     if isinstance(region, LibraryPlan):
         return {}
+    if isinstance(layer, Moving):
+        origins = [made[tensor] if tensor in made else _constant(tensor) for tensor in layer.inputs]
+        boxes = [_parcel(parcel) for parcel in parcels(layer)]
+        return {"bytes": layer.ofm.nbytes, "parts": origins, "fill": getattr(layer, "value", 0), "boxes": boxes}
     jobs = [step for call in region.calls if call.index == index for step in call.steps if isinstance(step, Job)]
     return {"bytes": layer.ofm.nbytes, "jobs": list(_boxes(layer, jobs))}
+
+
+def _constant(tensor: Tensor) -> TraceSource:
+    if tensor.data is None:
+        raise PlanError(f"{tensor.name}: an input of a layer is made before it")
+    return {"constant": tensor.data.tobytes().hex(), "offset": 0}
+
+
+def _parcel(parcel: Parcel) -> str:
+    strides = parcel.strides or (0,) * len(parcel.counts)
+    dimensions = chain.from_iterable(zip(parcel.counts, strides, parcel.target_strides, strict=True))
+    source = -1 if parcel.source is None else parcel.source
+    return " ".join(map(str, (source, parcel.start, parcel.target, *dimensions)))
 
 
 def _boxes(layer: Layer, jobs: list[Job]) -> Iterator[str]:

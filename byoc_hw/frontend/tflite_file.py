@@ -18,7 +18,7 @@ import numpy as np
 
 from byoc_hw.errors import InvalidInput
 from byoc_hw.pattern import BrokenRule
-from byoc_hw.tensor import Array
+from byoc_hw.tensor import Array, Quantization
 
 MAX_TENSOR_BYTES = 1 << 30
 """No tensor of a model is larger: a shape beyond it is damage, and would be allocated."""
@@ -40,7 +40,7 @@ _PARTS = {49, 88, 102}
 class FileTensor:
     """A tensor of the file. `name` is unique; a tensor without a name has one by its place.
 
-    `constant` says whether the file has its values, `quantized` whether it has a scale. `breaks` is the rule that
+    `constant` says whether the file has its values. `quantization` is None without a scale. `breaks` is the rule that
     keeps an operator with this tensor from being compiled, and the value found.
     """
 
@@ -48,8 +48,13 @@ class FileTensor:
     shape: tuple[int, ...]
     dtype: str
     constant: bool
-    quantized: bool
+    quantization: Quantization | None
     breaks: BrokenRule | None
+
+    @property
+    def quantized(self) -> bool:
+        """Whether it has a scale."""
+        return self.quantization is not None
 
 
 @dataclass(frozen=True)
@@ -216,16 +221,16 @@ def _tensor(table: _Table, name: str, buffers: Sequence[_Data], computed: bool) 
     shape = tuple(int(extent) for extent in table.vector(0, "<i4", f"shape of tensor {name}"))
     kind = table.scalar(1, "b")
     dtype, size = _TYPES[kind] if 0 <= kind < len(_TYPES) else (f"number {kind}", 0)
-    scales, quantization = _quantization(table, name, shape)
+    quantization, broken_scales = _quantization(table, name, shape)
     sparse = table.table(6, f"sparsity of tensor {name}") is not None
     rules = [
         *_type_rules(dtype, size),
         *_shape_rules(shape, size, computed),
         *_data_rules(buffer, None if computed or sparse or not size else math.prod(shape) * size),
-        *quantization,
+        *broken_scales,
     ]
     broken = BrokenRule(f"tensor {name}: {rules[0][0]}", rules[0][1]) if rules else None
-    return FileTensor(name, shape, dtype, not computed and buffer.nbytes > 0, scales > 0, broken)
+    return FileTensor(name, shape, dtype, not computed and buffer.nbytes > 0, quantization, broken)
 
 
 def _type_rules(dtype: str, size: int) -> Iterator[_Rule]:
@@ -250,12 +255,13 @@ def _data_rules(buffer: _Data, expected: int | None) -> Iterator[_Rule]:
         yield f"values of its type and shape have {expected} bytes", f"{buffer.nbytes}"
 
 
-def _quantization(table: _Table, name: str, shape: tuple[int, ...]) -> tuple[int, list[_Rule]]:
-    """The number of scales, and what TFLite's interpreter refuses in them, or TVM's importer."""
+def _quantization(table: _Table, name: str, shape: tuple[int, ...]) -> tuple[Quantization | None, list[_Rule]]:
+    """The scales if there are any, and what TFLite's interpreter refuses in them, or TVM's importer."""
     quantization = table.table(4, f"quantization of tensor {name}")
     if quantization is None:
-        return 0, []
-    scales = len(quantization.vector(2, "<f4", f"scales of tensor {name}"))
+        return None, []
+    values = quantization.vector(2, "<f4", f"scales of tensor {name}")
+    scales = len(values)
     zero_points = quantization.vector(3, "<i8", f"zero points of tensor {name}")
     axis = quantization.scalar(6, "i")
     rules = []
@@ -267,7 +273,9 @@ def _quantization(table: _Table, name: str, shape: tuple[int, ...]) -> tuple[int
         rules = [(f"scales are one, or one for each of {shape[axis]} along dimension {axis}", f"{scales}")]
     elif scales > 1 and zero_points.any():
         rules = [("zero points by channel are 0", f"{zero_points[zero_points.nonzero()][0]}")]
-    return scales, rules
+    if not scales:
+        return None, rules
+    return Quantization(tuple(map(float, values)), tuple(map(int, zero_points)), axis if scales > 1 else None), rules
 
 
 # ---------------------------------------------------------------- flatbuffer

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from byoc_hw.accelerator import Accelerator, Limits
 from byoc_hw.errors import InvalidInput
-from byoc_hw.graph import LAYER_KINDS, Reshape, Transpose, Weighted
+from byoc_hw.graph import LAYER_KINDS, Dense, Moving, Weighted
 
 ACCELERATOR_HEADER = "hwlib_accelerator.h"
 
@@ -27,8 +27,9 @@ _ENUMERATORS = {
 }
 _ROUNDINGS = {"upward": "HWLIB_ROUND_UPWARD", "tflite": "HWLIB_ROUND_TFLITE"}
 _WEIGHT_BITS = (8, 4, 2)
-_JOB_KINDS = {kind: cls for kind, cls in LAYER_KINDS.items() if not issubclass(cls, Reshape | Transpose)}
+_JOB_KINDS = {kind: cls for kind, cls in LAYER_KINDS.items() if not issubclass(cls, Moving)}
 _ANY_KERNEL = (255, 255)  # the largest in a descriptor
+_ANY_NUMBER = 2**32 - 1  # the most in a tile
 _STRIDES = tuple(range(1, 32))  # those that fit a mask
 
 Macro = tuple[str, str, str]
@@ -92,6 +93,9 @@ def _kinds(accelerator: Accelerator) -> Iterator[Macro]:
             yield f"{prefix}_KERNEL_H", f"{height}u", f"{kind}: largest kernel, rows"
             yield f"{prefix}_KERNEL_W", f"{width}u", f"{kind}: largest kernel, columns"
             yield f"{prefix}_STRIDES", _mask(strides), f"{kind}: 1u << stride: {_names(strides)}"
+        if cls is Dense:
+            pixels = _ANY_NUMBER if limits.batches is None else max(limits.batches)
+            yield f"{prefix}_PIXELS", f"{pixels}u", f"{kind}: most vectors of a job, the pixels of its row"
         if issubclass(cls, Weighted):
             bits = _WEIGHT_BITS if limits.weight_bits is None else limits.weight_bits
             bits = _known(accelerator, "weight width", bits, _WEIGHT_BITS)

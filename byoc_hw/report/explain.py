@@ -19,8 +19,8 @@ class Report:
     """The offload report of one model: an `Outcome` for each operator of the model file, in order.
 
     `str()` is for people, `to_json()` for programs; a notebook shows it as a table. `accelerator` is
-    None for a module that was never partitioned. `tuning` says how many regions are tuned;
-    it is empty if none is.
+    None for a module that was never partitioned. `tuning` says how many regions are tuned, `planning` what
+    the plans are for where it is not speed alone; they are empty otherwise.
     """
 
     mod_name: str
@@ -28,6 +28,7 @@ class Report:
     numerics: str | None
     outcomes: tuple[Outcome, ...]
     tuning: str = ""
+    planning: str = ""
 
     @property
     def offloaded(self) -> tuple[Outcome, ...]:
@@ -40,6 +41,11 @@ class Report:
         return tuple(outcome for outcome in self.outcomes if outcome.placement in ("host", "split"))
 
     @property
+    def tvm_arithmetic(self) -> tuple[Outcome, ...]:
+        """Operators on the host whose results are TVM's, and may not be TFLite's; only with numerics "tflite"."""
+        return tuple(outcome for outcome in self.outcomes if outcome.tvm_arithmetic)
+
+    @property
     def stops(self) -> tuple[Outcome, ...]:
         """Operators that keep the model from being built: the others are reported as if these were cut out."""
         return tuple(outcome for outcome in self.outcomes if outcome.placement == "stops")
@@ -49,7 +55,7 @@ class Report:
         return line(self, f"{self.mod_name}{on}", self._offloaded())
 
     def __str__(self) -> str:
-        return "\n".join([self._headline(), *self._rows()])
+        return "\n".join([self._headline(), *self._legend(), *self._rows()])
 
     def to_json(self) -> str:
         """The report as JSON: the fields of `Outcome`, `Rejection` and `BrokenRule` by name."""
@@ -63,7 +69,8 @@ class Report:
     def from_plain(cls, plain: dict[str, Any]) -> Report:
         """The report that `plain` gave, out of a project's metadata."""
         outcomes = tuple(Outcome.from_plain(entry) for entry in plain["outcomes"])
-        return cls(plain["mod_name"], plain["accelerator"], plain["numerics"], outcomes, plain["tuning"])
+        said = plain["tuning"], plain.get("planning", "")
+        return cls(plain["mod_name"], plain["accelerator"], plain["numerics"], outcomes, *said)
 
     def _repr_html_(self) -> str:
         head = "".join(f"<th>{title}</th>" for title in ("operator", "Relay", "where", "composite", "why not"))
@@ -74,7 +81,7 @@ class Report:
                 for cell in (
                     _short(outcome.name),
                     ", ".join(outcome.relay),
-                    outcome.placement,
+                    _where(outcome),
                     ", ".join(outcome.composites),
                     "; ".join(_reasons(outcome)),
                 )
@@ -82,13 +89,13 @@ class Report:
             + "</tr>"
             for outcome in self.outcomes
         )
-        return (
-            f"<p>{html.escape(self._headline())}</p><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
-        )
+        above = "<br>".join(map(html.escape, [self._headline(), *self._legend()]))
+        return f"<p>{above}</p><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
 
     def _headline(self) -> str:
         where = f" on {self.accelerator} (numerics {self.numerics})" if self.accelerator is not None else ""
-        return f"{self.mod_name}{where}: {self._offloaded()}{self.tuning and f' ({self.tuning})'}"
+        made = "; ".join(filter(None, (self.tuning, self.planning)))
+        return f"{self.mod_name}{where}: {self._offloaded()}{made and f' ({made})'}"
 
     def _offloaded(self) -> str:
         """How many operators are offloaded; what is folded at compile time is not counted."""
@@ -102,13 +109,23 @@ class Report:
         stop = "operator stops" if len(self.stops) == 1 else "operators stop"
         return f"cannot be built, {len(self.stops)} {stop} the import; without, {offloaded}"
 
+    def _legend(self) -> Iterator[str]:
+        if self.tvm_arithmetic:
+            yield f"  * {following_tvm(len(self.tvm_arithmetic))}"
+
     def _rows(self) -> Iterator[str]:
         width = max((len(", ".join(outcome.composites)) for outcome in self.outcomes), default=0)
         for outcome in self.outcomes:
             composites = ", ".join(outcome.composites) or "-"
-            yield f"  {outcome.placement:<11}  {composites:<{width}}  {_short(outcome.name)}"
+            yield f"  {_where(outcome):<11}  {composites:<{width}}  {_short(outcome.name)}"
             for reason in _reasons(outcome):
                 yield f"               {reason}"
+
+
+def following_tvm(operators: int) -> str:
+    """What is said of this many operators of `Report.tvm_arithmetic`."""
+    follow = "follows" if operators == 1 else "follow"
+    return f"{counted(operators, 'operator')} {follow} TVM's arithmetic, not TFLite's"
 
 
 def _reasons(outcome: Outcome) -> Iterator[str]:
@@ -116,6 +133,12 @@ def _reasons(outcome: Outcome) -> Iterator[str]:
         yield str(rejection)
     if outcome.uncovered:
         yield f"no pattern covers {', '.join(outcome.uncovered)}"
+    if outcome.tvm_arithmetic:
+        yield f"* TVM's arithmetic: {', '.join(outcome.tvm_arithmetic)}"
+
+
+def _where(outcome: Outcome) -> str:
+    return f"{outcome.placement}{(outcome.tvm_arithmetic and ' *') or ''}"
 
 
 def _short(name: str) -> str:

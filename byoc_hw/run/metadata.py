@@ -13,6 +13,7 @@ from byoc_hw.emit.directory import GENERATOR, LARGEST_METADATA, METADATA, inside
 from byoc_hw.emit.files import METADATA_FORMAT
 from byoc_hw.emit.schedule_rows import ENGINES, NO_LAYER, REASONS
 from byoc_hw.errors import InvalidInput
+from byoc_hw.program import QUANTIZED_TYPES, SMALLEST_SCALE
 from byoc_hw.schema import (
     accepted,
     anything,
@@ -21,6 +22,7 @@ from byoc_hw.schema import (
     list_of,
     matching,
     nullable,
+    number,
     one_of,
     read_json,
     refuse,
@@ -33,6 +35,8 @@ from byoc_hw.schema import (
 _MOST = 2**32
 """More bytes than the address space of any target has, and more of anything in it."""
 
+_HEX = r"([0-9a-f]{2})*"
+
 _count = integer(high=_MOST)
 _cycle = integer()
 _name = matching(r"[A-Za-z_][A-Za-z0-9_]*", "a C identifier")
@@ -44,11 +48,31 @@ def _path(value: Any, field: str) -> None:
         refuse(field, "a path inside the project", value)
 
 
+_entry = structure(
+    {
+        "name": text,
+        "dtype": one_of(*POINTEES),
+        "shape": list_of(_count),
+        "bytes": _count,
+        "scale": nullable(number(SMALLEST_SCALE, float(np.finfo(np.float32).max))),
+        "zero_point": nullable(integer(-(2**15), 2**16 - 1)),
+        "state": nullable(text),
+    }
+)
+
+
 def _interface(value: Any, field: str) -> None:
-    structure({"name": text, "dtype": one_of(*POINTEES), "shape": list_of(_count), "bytes": _count})(value, field)
+    _entry(value, field)
     expected = prod(value["shape"]) * np.dtype(value["dtype"]).itemsize
     if value["bytes"] != expected:
         refuse(f"{field}.bytes", f"{expected}, for its shape and dtype", value["bytes"])
+    if (value["scale"] is None) != (value["zero_point"] is None):
+        refuse(f"{field}.zero_point", "given with a scale, and only then", value["zero_point"])
+    if value["scale"] is not None:
+        if value["dtype"] not in QUANTIZED_TYPES:
+            refuse(f"{field}.dtype", f"one of {', '.join(QUANTIZED_TYPES)}, with a scale", value["dtype"])
+        limits = np.iinfo(value["dtype"])
+        integer(int(limits.min), int(limits.max))(value["zero_point"], f"{field}.zero_point")
 
 
 _layer = structure({"id": _count, "name": text, "kind": text, "region": nullable(text), "source": list_of(text)})
@@ -59,6 +83,13 @@ _assembly = structure(
         "from": structure({"offset": _count}, {"layer": _count, "input": _count}),
         "shape": list_of(_count),
         "axes": list_of(_count),
+        "parts": list_of(
+            structure(
+                {"offset": _count}, {"layer": _count, "input": _count, "constant": matching(r"([0-9a-f]{2})*", "hex")}
+            )
+        ),
+        "fill": integer(-128, 127),
+        "boxes": list_of(matching(r"(-1|\d{1,9})( \d{1,9}){2}(( \d{1,9}){3})*", "numbers below 1000000000")),
     },
 )
 _region = structure(
@@ -96,7 +127,8 @@ _METADATA = structure(
         "report": anything,  # read by `read_report` alone
         "files": list_of(_path),
         "sha256": table_of(matching(r"[0-9a-f]{64}", "64 hexadecimal digits"), _path),
-    }
+    },
+    {"optimize": text},
 )
 _broken = structure({"rule": text, "found": text})
 _rejection = structure({"composite": text, "broken": list_of(_broken), "near_miss": text})
@@ -111,12 +143,13 @@ _REPORT = structure(
                 {
                     "name": text,
                     "placement": one_of("accelerator", "host", "split", "folded"),
-                    **dict.fromkeys(("relay", "composites", "regions", "uncovered"), list_of(text)),
+                    **dict.fromkeys(("relay", "composites", "regions", "uncovered", "tvm_arithmetic"), list_of(text)),
                     "rejections": list_of(_rejection),
                 }
             )
         ),
-    }
+    },
+    {"planning": text},
 )
 
 
@@ -148,30 +181,53 @@ def read_report(directory: Path, metadata: dict[str, Any]) -> dict[str, Any]:
 
 def _check_references(metadata: Any, _: str) -> None:
     """Check that numbers of layers, inputs and names lead somewhere."""
+    outputs = [output["name"] for output in metadata["model"]["outputs"]]
+    for index, entry in enumerate(metadata["model"]["inputs"]):
+        nullable(one_of(*outputs))(entry["state"], f"model.inputs[{index}].state")
     layers, inputs = len(metadata["layers"]), len(metadata["model"]["inputs"])
     for index, layer in enumerate(metadata["layers"]):
         integer(index, index)(layer["id"], f"layers[{index}].id")
-    for number, entry in metadata["trace"].items():
-        field = f"trace.{number}"
-        integer(high=layers - 1)(int(number), field)
+    for layer, entry in metadata["trace"].items():
+        field = f"trace.{layer}"
+        integer(high=layers - 1)(int(layer), field)
         if "jobs" in entry:
             continue
-        origin = entry.get("from")
-        if origin is None or len(origin.keys() & {"layer", "input"}) != 1:
-            refuse(field, "made of jobs, or from a layer or an input", entry)
-        for name, count in (("layer", int(number)), ("input", inputs)):
-            if name in origin:
-                integer(high=count - 1)(origin[name], f"{field}.from.{name}")
+        if "boxes" in entry:
+            _check_boxes(entry, int(layer), inputs, field)
+            continue
+        _check_origin(entry.get("from"), ("layer", "input"), int(layer), inputs, field)
         _check_moved(entry, field)
     for index, region in enumerate(metadata["schedule"]["regions"]):
         field = f"schedule.regions[{index}]"
-        for number, one in [
+        for layer, one in [
             *((work[3], "work") for work in region["work"]),
             *((w[3], "waits") for w in region["waits"]),
         ]:
-            integer(NO_LAYER, layers - 1)(number, f"the layer in {field}.{one}")
+            integer(NO_LAYER, layers - 1)(layer, f"the layer in {field}.{one}")
         for held in region["local"]:
             integer(high=len(region["names"]) - 1)(held[0], f"the name in {field}.local")
+
+
+def _check_origin(origin: Any, kinds: tuple[str, ...], number: int, inputs: int, field: str) -> None:
+    """Check that what layer `number` moves is of one kind, and there before it."""
+    if origin is None or len(origin.keys() & set(kinds)) != 1:
+        refuse(field, f"made of jobs, or from {', '.join(kinds[:-1])} or {kinds[-1]}", origin)
+    for name, count in (("layer", number), ("input", inputs)):
+        if name in origin:
+            integer(high=count - 1)(origin[name], f"{field}.{name}")
+
+
+def _check_boxes(entry: dict[str, Any], number: int, inputs: int, field: str) -> None:
+    """Check that a layer's boxes come from parts that are there, and lie in its output."""
+    for part in entry.get("parts", ()):
+        _check_origin(part, ("layer", "input", "constant"), number, inputs, field)
+    integer(-128, 127)(entry.get("fill"), f"{field}.fill")
+    for box in entry["boxes"]:
+        source, _, target, *rest = map(int, box.split())
+        integer(-1, len(entry.get("parts", ())) - 1)(source, f"the part in {field}.boxes")
+        last = target + sum((count - 1) * stride for count, stride in zip(rest[::3], rest[2::3], strict=True))
+        integer(high=entry["bytes"] - 1)(last, f"the end of a box in {field}.boxes")
+        integer(high=entry["bytes"])(prod(rest[::3]), f"the size of a box in {field}.boxes")
 
 
 def _check_moved(entry: dict[str, Any], field: str) -> None:

@@ -90,7 +90,70 @@ class Moved:
         return np.frombuffer(data, np.uint8).reshape(self.shape).transpose(self.axes).tobytes()
 
 
-Assembly = Jobs | Moved
+@dataclass(frozen=True)
+class TracedBox:
+    """A box that is moved unchanged, from `source` (None: the constant) to the output, in elements of a byte.
+
+    Each dimension has its count and its strides, in the source and in the output.
+    """
+
+    source: int | None
+    start: int
+    target: int
+    counts: tuple[int, ...]
+    strides: tuple[int, ...]
+    target_strides: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Bytes from `offset` on of an earlier `layer`, of the model's `input`, or of a `constant`: one of the three."""
+
+    offset: int
+    layer: int | None = None
+    input: int | None = None
+    constant: str = ""
+
+    def bytes_of(self, made: Mapping[int, bytes], inputs: Sequence[bytes]) -> npt.NDArray[np.uint8]:
+        """The bytes, given the outputs of earlier layers and the model's inputs."""
+        if self.layer is not None:
+            data = made[self.layer]
+        else:
+            data = inputs[self.input] if self.input is not None else bytes.fromhex(self.constant)
+        return np.frombuffer(data, np.uint8)[self.offset :]
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """An output of `nbytes` that a layer puts together of `boxes` of its inputs, and of the byte `fill`."""
+
+    nbytes: int
+    parts: tuple[Part, ...]
+    fill: int
+    boxes: tuple[TracedBox, ...]
+
+    def output(self, made: Mapping[int, bytes], inputs: Sequence[bytes]) -> bytes:
+        """The output. Raises `IndexError` for a box that lies outside, in a damaged file."""
+        whole = np.zeros(self.nbytes, np.uint8)
+        for box in self.boxes:
+            target = _places(box.target, box.counts, box.target_strides)
+            if box.source is None:
+                whole[target] = self.fill & 0xFF
+            else:
+                there = self.parts[box.source].bytes_of(made, inputs)
+                whole[target] = there[_places(box.start, box.counts, box.strides)]
+        return whole.tobytes()
+
+
+def _places(start: int, counts: tuple[int, ...], strides: tuple[int, ...]) -> npt.NDArray[Any]:
+    """The index of each element of a box."""
+    places = np.array(start)
+    for count, stride in zip(counts, strides, strict=True):
+        places = places[..., np.newaxis] + np.arange(count) * stride
+    return places
+
+
+Assembly = Jobs | Moved | Gathered
 """How a layer's output is put together where it is not traced whole."""
 
 
@@ -103,10 +166,19 @@ def _assembly(entry: Mapping[str, Any]) -> Assembly:
     nbytes = entry["bytes"]
     if "jobs" in entry:
         return Jobs(nbytes, tuple(_box(*map(int, text.split())) for text in entry["jobs"]))
+    if "boxes" in entry:
+        parts = tuple(Part(**part) for part in entry["parts"])
+        return Gathered(nbytes, parts, entry["fill"], tuple(_traced_box(text) for text in entry["boxes"]))
     origin = entry["from"]
     shape = tuple(entry.get("shape", (nbytes,)))
     axes = tuple(entry.get("axes", (0,)))
     return Moved(nbytes, origin.get("layer"), origin.get("input"), origin["offset"], shape, axes)
+
+
+def _traced_box(text: str) -> TracedBox:
+    source, start, target, *rest = map(int, text.split())
+    dimensions = tuple(rest[0::3]), tuple(rest[1::3]), tuple(rest[2::3])
+    return TracedBox(None if source < 0 else source, start, target, *dimensions)
 
 
 def _box(offset: int, height: int, width: int, channels: int, row: int, pixel: int) -> OutputBox:
@@ -125,7 +197,10 @@ def layer_outputs(
         elif number in records:  # a host function may have several outputs
             outputs[number] = b"".join(records[number])
         elif assembly is not None:
-            outputs[number] = assembly.output(outputs, inputs)
+            try:
+                outputs[number] = assembly.output(outputs, inputs)
+            except IndexError as error:
+                raise RunError(f"trace of {name}: what it is made of is there: {error}") from error
     return outputs
 
 

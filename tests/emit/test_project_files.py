@@ -249,7 +249,7 @@ def test_names_the_character_that_mod_name_must_not_have(mod_name: str, characte
 
 
 def test_refuses_an_accelerator_that_is_named_like_another_source() -> None:
-    with pytest.raises(InvalidInput, match=r"accelerator name is not one of main, host, math, weights.*got host"):
+    with pytest.raises(InvalidInput, match=r"accelerator name is not one of main, host, math, kernels, .*got host"):
         project_files(sample_parts(accelerator=replace(SMALL, name="host")))
 
 

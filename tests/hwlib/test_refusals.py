@@ -181,7 +181,7 @@ def sized(ifm: int, ofm: int, **fields):
         (conv2d(), tile((1, 1, 0), (1, 1, 1)), "tile channels: 0 in and 1 out are nothing to compute"),
         (conv2d(DEPTHWISE), tile((1, 1, 2), (1, 1, 1)), "tile channels: 2 in are not 1 out"),
         (pool2d(MAX, (1, 1)), tile((1, 1, 2), (1, 1, 3)), "tile channels: 2 in are not 3 out"),
-        (conv2d(DENSE), sized(2, 2), "dense: 2 x 2 outputs are not one pixel"),
+        (conv2d(DENSE), sized(2, 2), "dense: 2 x 2 outputs are not one row of at most 4294967295"),
         (add(IDENTITY, IDENTITY), tile((2, 1, 1), (2, 1, 1)), "add: 2 x 1 x 1 inputs are not one run of elements"),
         (
             conv2d(DEPTHWISE),

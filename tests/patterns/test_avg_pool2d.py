@@ -121,7 +121,10 @@ DECLINED = {
     "stride 3": (Pool(strides=(3, 3)), "stride is one of 1, 2: got 3"),
     "window": (Pool(kernel=(33, 2), shape=(1, 40, 7, 5)), "kernel is at most 32 x 32: got 33 x 2"),
     "dilation": (Pool(dilation=(2, 2)), "dilation is 1: got 2"),
-    "ceil_mode": (Pool(ceil_mode=True), "ceil_mode is off: got on"),
+    "ceil_mode beyond padding that counts": (
+        Pool(ceil_mode=True, count_include_pad=True),
+        "windows end with the padding where an average counts it: got 0 rows and 1 columns more",
+    ),
     "batch": (Pool(shape=(2, 8, 7, 5)), "batch is 1: got 2"),
     "padding as wide as the window": (
         Pool(padding=(2, 0, 0, 0)),
@@ -247,7 +250,17 @@ def test_gives_tvms_results_bit_for_bit(samples, accelerator, seed):
     check_bit_exact(samples, COMPOSITE, accelerator, seed)
 
 
+LINE = {"operator": "nn.avg_pool1d", "kernel": (3,), "strides": (2,), "padding": (1, 1), "dilation": (1,)}
+
 EDGES = {
+    "ceil_mode": Pool(shape=(1, 8, 7, 5), kernel=(3, 4), ceil_mode=True),
+    "ceil_mode, padding": Pool(shape=(1, 6, 7, 5), kernel=(3, 3), padding=(1, 1, 1, 1), ceil_mode=True),
+    "ceil_mode, padding that counts": Pool(
+        shape=(1, 7, 7, 5), kernel=(3, 3), padding=(1, 1, 1, 1), ceil_mode=True, count_include_pad=True
+    ),
+    "1-D": Pool(**LINE, shape=(2, 9, 5), layout="NWC", count_include_pad=True),
+    "1-D, channels first": Pool(**LINE, shape=(2, 3, 8), layout="NCW", ceil_mode=True),
+    "1-D, batch": Pool(**LINE, shape=(4, 8, 3), layout="NWC", ceil_mode=True),
     "one pixel": Pool(shape=(1, 1, 1, 5), kernel=(1, 1)),
     "one pixel, global": global_pool(shape=(1, 1, 1, 5)),
     "one pixel, mean": mean(shape=(1, 1, 1, 5)),

@@ -1,5 +1,7 @@
 """max_pool2d: which maxima it takes, as what layer, what it declines and why, and what it computes."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -40,6 +42,7 @@ FORMS = {
     "largest window": pool(shape=(1, 32, 40, 2), kernel=(32, 32), strides=(1, 2)),
     "1x1": pool(kernel=(1, 1)),
     "NCHW": pool(layout="NCHW"),
+    "ceil_mode without a remainder": pool(shape=(1, 8, 6, 5), ceil_mode=True),
 }
 
 
@@ -55,6 +58,26 @@ def test_takes_the_whole_form(form):
 def test_a_window_over_the_whole_input_has_no_stride():
     layer = accepted(pool(kernel=(8, 7), strides=(8, 7)).module(), COMPOSITE)
     assert (layer.kernel, layer.strides, layer.ofm.shape) == ((8, 7), (1, 1), (1, 1, 1, 5))
+
+
+def test_ceil_mode_pads_what_the_last_window_needs_more():
+    layer = accepted(pool(shape=(1, 8, 7, 5), kernel=(3, 3), padding=(1, 0, 0, 0), ceil_mode=True).module(), COMPOSITE)
+    assert (layer.padding, layer.ofm.shape) == ((1, 0, 0, 0), (1, 4, 3, 5))
+    layer = accepted(pool(shape=(1, 8, 7, 5), kernel=(3, 4), ceil_mode=True).module(), COMPOSITE)
+    assert (layer.padding, layer.ofm.shape) == ((0, 0, 1, 1), (1, 4, 3, 5))
+
+
+LINES = {
+    "NWC": (pool(operator="nn.max_pool1d", shape=(3, 7, 5), layout="NWC"), (1, 3, 7, 5)),
+    "NCW": (pool(operator="nn.max_pool1d", shape=(3, 7, 5), layout="NCW"), (1, 21, 5, 1)),
+}
+
+
+@pytest.mark.parametrize(("line", "shape"), LINES.values(), ids=LINES)
+def test_takes_a_pool_over_one_dimension_as_a_row(line, shape):
+    line = replace(line, kernel=(3,), strides=(2,), padding=(1, 1), dilation=(1,))
+    layer = accepted(line.module(), COMPOSITE)
+    assert (layer.ifm.shape, layer.kernel, layer.padding) == (shape, (1, 3), (0, 1, 0, 1))
 
 
 def test_nchw_behind_a_convolution_needs_no_transpose_between():
@@ -74,7 +97,10 @@ DECLINED = {
     "stride 3": (pool(strides=(3, 3)), "stride is one of 1, 2: got 3"),
     "window": (pool(kernel=(2, 33), shape=(1, 8, 40, 5)), "kernel is at most 32 x 32: got 2 x 33"),
     "dilation": (pool(dilation=(1, 2)), "dilation is 1: got 1 x 2"),
-    "ceil_mode": (pool(ceil_mode=True), "ceil_mode is off: got on"),
+    "a window that begins behind the input": (
+        pool(shape=(1, 3, 2, 5), kernel=(1, 1), ceil_mode=True),
+        "padding is smaller than the kernel: got (0, 0, 0, 1) for 1 x 1",
+    ),
     "batch": (pool(shape=(2, 8, 7, 5)), "batch is 1: got 2"),
     "padding as wide as the window": (
         pool(padding=(0, 2, 0, 0)),
@@ -137,8 +163,15 @@ def pools(draw):
         strides=draw(st.tuples(st.integers(1, 2), st.integers(1, 2))),
         padding=padding,
         layout=layout,
+        ceil_mode=draw(st.booleans()) and inside_in_ceil_mode(height, width, kernel, padding),
         clip=draw(CLIPS),
     )
+
+
+def inside_in_ceil_mode(height, width, kernel, padding):
+    """Whether with stride 2 every window begins before the input ends."""
+    ends = zip((height, width), kernel, padding[:2], padding[2:], strict=True)
+    return all(-(-(size + before + after - window) // 2) * 2 - before < size for size, window, before, after in ends)
 
 
 @settings(max_examples=8)
@@ -153,6 +186,29 @@ EDGES = {
     "largest window": pool(shape=(1, 32, 40, 2), kernel=(32, 32), strides=(1, 2)),
     "empty clip": pool(clip=(10.0, 3.0)),
     "clip between integers": pool(clip=(-0.9, 6.7)),
+    "ceil_mode": pool(shape=(1, 8, 7, 5), kernel=(3, 4), ceil_mode=True),
+    "ceil_mode, one window": pool(shape=(1, 2, 3, 5), kernel=(3, 3), ceil_mode=True),
+    "ceil_mode, padding": pool(shape=(1, 6, 7, 5), kernel=(3, 3), padding=(1, 1, 1, 1), ceil_mode=True),
+    "1-D": pool(
+        operator="nn.max_pool1d",
+        shape=(2, 9, 5),
+        kernel=(3,),
+        strides=(2,),
+        padding=(1, 1),
+        dilation=(1,),
+        layout="NWC",
+        ceil_mode=True,
+    ),
+    "1-D, channels first": pool(
+        operator="nn.max_pool1d",
+        shape=(2, 3, 9),
+        kernel=(2,),
+        strides=(1,),
+        padding=(0, 0),
+        dilation=(1,),
+        layout="NCW",
+        clip=(-9.0, 90.0),
+    ),
 }
 
 

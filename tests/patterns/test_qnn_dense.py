@@ -1,5 +1,7 @@
 """qnn_dense: which fully connected layers it takes, as what layer, what it declines and why, and what it computes."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -18,6 +20,8 @@ from pattern_checks import (
 from relay_samples import Dense, const, module
 from tvm import relay
 
+from byoc_hw import REFERENCE, Limits
+
 COMPOSITE = "qnn_dense"
 
 FORMS = {
@@ -29,6 +33,8 @@ FORMS = {
     "zero points": Dense(ifm_zero_point=-128, weight_zero_point=9, ofm_zero_point=127),
     "one input": Dense(inputs=1),
     "one output": Dense(outputs=1, per_channel=True),
+    "rows": Dense(batch=3),
+    "rows, a scale for each output": Dense(batch=2, per_channel=True, bias_as_add=True),
     "dead output": Dense(outputs=2, per_channel=True, scales=(1e-12, 0.01)),
 }
 
@@ -37,7 +43,7 @@ FORMS = {
 def test_takes_the_whole_form(form):
     layer = accepted(form.module(), COMPOSITE)
     assert layer.kind == "dense"
-    assert (layer.ifm.shape, layer.ofm.shape) == ((1, form.inputs), (1, form.outputs))
+    assert (layer.ifm.shape, layer.ofm.shape) == ((form.batch, form.inputs), (form.batch, form.outputs))
     assert layer.weights.shape == (form.outputs, form.inputs)
     assert (layer.bias is not None) == form.bias
     assert len(layer.accumulator.scale) == (form.outputs if form.per_channel else 1)
@@ -61,7 +67,6 @@ def test_reads_weights_bias_and_scales():
 
 
 DECLINED = {
-    "batch": (Dense(batch=2), "batch is 1: got 2"),
     "uint8": (Dense(dtype="uint8"), "activation type is int8: got uint8"),
     "rows": (Dense(shape=(1, 4, 24), bias=False), "input and output are 2-D: got (1, 4, 24) and (1, 4, 10)"),
     "weight zero points": (
@@ -79,6 +84,13 @@ DECLINED = {
 @pytest.mark.parametrize(("dense", "reason"), DECLINED.values(), ids=DECLINED)
 def test_declines_with_the_rule_and_the_value(dense, reason):
     declined(dense.module(), f"qnn_dense: {reason}")
+
+
+def test_declines_more_rows_than_the_hardware_takes():
+    limits = {**REFERENCE.limits, "dense": Limits(batches=(1, 4))}
+    four = replace(REFERENCE, label="FOUR", limits=limits)
+    declined(Dense(batch=2).module(), "qnn_dense: batch is one of 1, 4: got 2", accelerator=four)
+    check_bit_exact([Dense(batch=4)], COMPOSITE, four)
 
 
 NEAR_MISSES = {
@@ -134,6 +146,7 @@ def denses(draw):
     return Dense(
         inputs=inputs,
         outputs=outputs,
+        batch=draw(st.sampled_from((1, 1, 2, 17))),
         bias=draw(st.booleans()),
         bias_as_add=draw(st.booleans()),
         clip=draw(CLIPS),
@@ -165,6 +178,7 @@ EDGES = {
         scales=(0.5,),
     ),
     "more than fits the array and its memories": Dense(inputs=900, outputs=130, per_channel=True),
+    "more rows than fit the memories": Dense(batch=700, inputs=390, outputs=20),
 }
 
 

@@ -8,6 +8,7 @@ from plan_choices import layer_by_layer
 from plan_samples import Samples, accelerator, graph_of, single
 
 from byoc_hw.errors import PlanError
+from byoc_hw.integers import ceil_div
 from byoc_hw.plan.array.mapping import map_layers
 from byoc_hw.plan.array.storage import storages
 from byoc_hw.plan.choices import Blocks, Choices, Group, Tiling
@@ -16,7 +17,8 @@ ACTIVATIONS = st.sampled_from([700, 1024, 1500, 2048, 3000, 4096, 6000, 8192, 16
 WEIGHTS = st.sampled_from([300, 512, 777, 1024, 2048, 4096, 65536])
 
 KINDS = ["conv", "conv", "conv", "pointwise", "depthwise", "depthwise", "pool", "add", "mul", "constant", "branch"]
-FLAT = ["dense", "dense", "softmax", "add", "mul", "constant", "unflat"]
+MOVED = ["concat", "concat", "slice", "pad", "resize"]
+FLAT = ["concat", "slice", "pad", "dense", "dense", "softmax", "add", "mul", "constant", "unflat"]
 
 
 @st.composite
@@ -39,8 +41,8 @@ def accelerators(draw):
 class Network:
     """A graph as it grows: what has been made, and what may be added to it."""
 
-    def __init__(self, draw, hardware, seed):
-        self.draw, self.hardware, self.samples = draw, hardware, Samples(seed)
+    def __init__(self, draw, hardware, seed, kinds=()):
+        self.draw, self.hardware, self.samples, self.kinds = draw, hardware, Samples(seed), kinds
         self.inputs, self.layers, self.outputs = [], [], []
         self.value = self.input(self.first_shape())
 
@@ -62,8 +64,8 @@ class Network:
 
     def grow(self):
         """Add a layer of a random kind, unless the accelerator cannot plan that one."""
-        kinds = KINDS if len(self.value.shape) == 4 else FLAT
-        layer = getattr(self, self.draw(st.sampled_from([*kinds, "flat", "transposed"])))()
+        kinds = KINDS + self.draw(st.sampled_from([[], MOVED])) if len(self.value.shape) == 4 else FLAT
+        layer = getattr(self, self.draw(st.sampled_from(self.kinds or [*kinds, "flat", "transposed"])))()
         if layer is None:
             return
         try:
@@ -123,6 +125,10 @@ class Network:
         four = [tensor for tensor in self.tensors() if len(tensor.shape) == 4]
         self.value = self.draw(st.sampled_from(four)) if self.draw(st.booleans()) else self.input(self.value.shape)
 
+    def branched(self):
+        """Go on from a tensor that is there."""
+        self.value = self.draw(st.sampled_from([tensor for tensor in self.tensors() if len(tensor.shape) == 4]))
+
     def flat(self):
         return self.samples.reshape(self.value, (1, self.value.elements))
 
@@ -140,16 +146,60 @@ class Network:
     def softmax(self):
         return self.samples.softmax(self.value)
 
+    def concat(self):
+        """With any tensors that fit along an axis, be it the very same one."""
+        axis = self.draw(st.sampled_from(range(1, len(self.value.shape))))
+        fitting = [tensor for tensor in self.tensors() if without(tensor, axis) == without(self.value, axis)]
+        others = self.draw(st.lists(st.sampled_from(fitting), max_size=2))
+        if self.draw(st.booleans()):
+            extent = self.draw(st.integers(1, 8)) * (self.hardware.dma_alignment if axis > 2 else 1)
+            shape = (*self.value.shape[:axis], extent, *self.value.shape[axis + 1 :])
+            others.append(self.samples.constant(shape) if self.draw(st.booleans()) else self.input(shape))
+        return self.samples.concat(self.draw(st.permutations([self.value, *others])), axis)
+
+    def slice(self):
+        begin, shape, steps = [], [], []
+        for axis, size in enumerate(self.value.shape):
+            unit = self.hardware.dma_alignment if axis == len(self.value.shape) - 1 and size > 8 else 1
+            first = self.draw(st.integers(0, (size - 1) // unit)) * unit
+            step = self.draw(st.sampled_from([1, 1, 1, 2, 3])) if unit == 1 else 1
+            begin.append(first)
+            steps.append(step)
+            shape.append(self.draw(st.integers(1, ceil_div(size - first, step * unit))) * unit)
+        fits = all(a + (n - 1) * s < e for a, n, s, e in zip(begin, shape, steps, self.value.shape, strict=True))
+        return self.samples.slice(self.value, begin, shape, steps) if fits else None
+
+    def pad(self):
+        before, after = ([self.draw(st.sampled_from([0, 0, 1, 3])) for _ in self.value.shape] for _ in range(2))
+        unit = self.hardware.dma_alignment
+        before, after = ([0, *widths[1:-1], widths[-1] * unit] for widths in (before, after))
+        return self.samples.pad(self.value, before, after, self.draw(st.integers(-128, 127)))
+
+    def resize(self):
+        """As nearest neighbours do, or anyhow."""
+        indices = []
+        for size in self.value.shape[1:3]:
+            most = self.draw(st.integers(1, 2 * size))
+            nearest = tuple(place * size // most for place in range(most))
+            anyhow = st.lists(st.integers(0, size - 1), min_size=1, max_size=5)
+            indices.append(self.draw(st.just(nearest) | anyhow))
+        return self.samples.resize(self.value, *indices)
+
     def transposed(self):
         rank = len(self.value.shape)
         axes = self.draw(st.sampled_from([(0, 2, 3, 1), (0, 3, 1, 2), (0, 2, 1, 3)] if rank == 4 else [(0, 1), (1, 0)]))
         return self.samples.transpose(self.value, axes) if rank == 4 else None
 
 
+def without(tensor, axis):
+    """The shape but for one extent."""
+    return (*tensor.shape[:axis], *tensor.shape[axis + 1 :])
+
+
 @st.composite
-def graphs(draw, hardware, most=9):
+def graphs(draw, hardware, most=9, kinds=()):
     """Outputs are what nothing reads, or almost, and some of the rest: twice, or an input, if it so happens."""
-    network = Network(draw, hardware, draw(st.integers(0, 2**32 - 1)))
+    network = Network(draw, hardware, draw(st.integers(0, 2**32 - 1)), kinds)
     for _ in range(draw(st.integers(1, most))):
         network.grow()
     assume(any(layer.kind != "reshape" for layer in network.layers))
@@ -172,6 +222,10 @@ def choices(draw, graph, hardware):
         mapping = map_layers(graph, hardware, swapped, direct)
     except PlanError:
         mapping = map_layers(graph, hardware, swapped := (False,) * len(swapped), direct)
+    placed = frozenset()
+    if draw(st.booleans()):  # sometimes of layers that cannot be
+        joins = [index for index, layer in enumerate(graph.layers) if layer.kind in ("concat", "slice")]
+        placed = frozenset(index for index in joins if draw(st.booleans()))
     count = len(storages(graph, mapping).all)
     groups = []
     left = len(graph.layers)
@@ -186,7 +240,7 @@ def choices(draw, graph, hardware):
         tiling = draw(st.none() | tilings) if layers == 1 and draw(st.integers(0, 3)) == 0 else None
         groups.append(Group(layers, draw(st.integers(1, 16)), whole, draw(st.booleans()), draw(st.booleans()), tiling))
     blocks = tuple(draw(st.none() | st.builds(Blocks, st.integers(1, 26), st.integers(1, 26))) for _ in graph.layers)
-    return Choices(swapped, tuple(groups), blocks, direct)
+    return Choices(swapped, tuple(groups), blocks, direct, placed)
 
 
 tilings = st.builds(
@@ -205,3 +259,13 @@ def regions(draw, most=9):
     """An accelerator, and a graph for it."""
     hardware = draw(accelerators())
     return replace(hardware, label="RANDOM"), draw(graphs(hardware, most))
+
+
+JOINED = ["pointwise", "conv", "depthwise", "pool", "branched", "branched", "concat", "concat", "slice"]
+
+
+@st.composite
+def joined_regions(draw):
+    """Branches that come together, often in memories that hold them."""
+    hardware = replace(draw(accelerators()), activation_memory=draw(st.sampled_from([2048, 8192, 65536])))
+    return replace(hardware, label="RANDOM"), draw(graphs(hardware, 10, JOINED))

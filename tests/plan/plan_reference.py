@@ -4,7 +4,21 @@ from fractions import Fraction
 
 import numpy as np
 
-from byoc_hw.graph import Add, Dense, DepthwiseConv2d, Mul, Pool2d, Reshape, Softmax, Transpose, Weighted
+from byoc_hw.graph import (
+    Add,
+    Concat,
+    Dense,
+    DepthwiseConv2d,
+    Mul,
+    Pad,
+    Pool2d,
+    Reshape,
+    Resize,
+    Slice,
+    Softmax,
+    Transpose,
+    Weighted,
+)
 
 
 def run_graph(graph, inputs):
@@ -23,6 +37,16 @@ def run_layer(layer, *inputs):
         return inputs[0].reshape(layer.ofm.shape)
     if isinstance(layer, Transpose):
         return np.ascontiguousarray(inputs[0].transpose(layer.axes))
+    if isinstance(layer, Concat):
+        return np.concatenate(inputs, layer.axis)
+    if isinstance(layer, Slice):
+        places = zip(layer.begin, layer.steps, layer.ofm.shape, strict=True)
+        return inputs[0][tuple(slice(first, first + (count - 1) * step + 1, step) for first, step, count in places)]
+    if isinstance(layer, Pad):
+        around = [(first, outer - first - inner) for first, inner, outer in _extents_around(layer)]
+        return np.pad(inputs[0], around, constant_values=layer.value)
+    if isinstance(layer, Resize):
+        return inputs[0].take(layer.rows, axis=1).take(layer.columns, axis=2)
     if isinstance(layer, Add):
         return _add(layer, *inputs)
     if isinstance(layer, Mul):
@@ -32,6 +56,10 @@ def run_layer(layer, *inputs):
     if isinstance(layer, Softmax):
         return softmax(layer, inputs[0])
     return _weighted(layer, inputs[0])
+
+
+def _extents_around(layer):
+    return zip(layer.before, layer.ifm.shape, layer.ofm.shape, strict=True)
 
 
 def rescaled(values, input_scale, output_scale):

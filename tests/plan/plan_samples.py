@@ -8,13 +8,17 @@ import numpy as np
 from byoc_hw.accelerator import REFERENCE
 from byoc_hw.graph import (
     Add,
+    Concat,
     Conv2d,
     Dense,
     DepthwiseConv2d,
     Graph,
     Mul,
+    Pad,
     Pool2d,
     Reshape,
+    Resize,
+    Slice,
     Softmax,
     Transpose,
     output_extent,
@@ -94,7 +98,7 @@ class Samples:
         return DepthwiseConv2d(**fields, strides=strides, padding=padding)
 
     def dense(self, ifm, channels, bits=8):
-        ofm = self.tensor((1, channels))
+        ofm = self.tensor((ifm.shape[0], channels))
         return Dense(**self.weighted(ifm, ofm, (channels, ifm.shape[1]), bits))
 
     def add(self, ifm, ifm2, rounding="upward"):
@@ -132,6 +136,27 @@ class Samples:
         shape = tuple(ifm.shape[axis] for axis in axes)
         ofm = replace(self.tensor(shape), quantization=ifm.quantization)
         return Transpose(self.name("layer"), (), ifm, ofm, axes=tuple(axes))
+
+    def moved(self, kind, ifm, shape, **fields):
+        """A layer that only moves bytes."""
+        return kind(self.name("layer"), (), ifm, replace(self.tensor(shape), quantization=ifm.quantization), **fields)
+
+    def concat(self, inputs, axis):
+        ifm, *others = inputs
+        joined = sum(tensor.shape[axis] for tensor in inputs)
+        shape = (*ifm.shape[:axis], joined, *ifm.shape[axis + 1 :])
+        return self.moved(Concat, ifm, shape, others=tuple(others), axis=axis)
+
+    def slice(self, ifm, begin, shape, steps):
+        return self.moved(Slice, ifm, shape, begin=tuple(begin), steps=tuple(steps))
+
+    def pad(self, ifm, before, after, value=0):
+        shape = [first + size + last for first, size, last in zip(before, ifm.shape, after, strict=True)]
+        return self.moved(Pad, ifm, tuple(shape), before=tuple(before), value=value)
+
+    def resize(self, ifm, rows, columns):
+        shape = (1, len(rows), len(columns), ifm.shape[3])
+        return self.moved(Resize, ifm, shape, rows=tuple(rows), columns=tuple(columns))
 
 
 def window_shape(ifm, channels, kernel, strides, padding):

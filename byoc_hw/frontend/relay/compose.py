@@ -47,6 +47,8 @@ def _rebuilt(node: relay.Expr, new: dict[relay.Expr, relay.Expr], rebuild: Rebui
         return node if _same(fields, node.fields) else relay.Tuple(fields, node.span)
     if isinstance(node, relay.TupleGetItem):
         value = new[node.tuple_value]
+        if isinstance(value, relay.Tuple) and not isinstance(node.tuple_value, relay.Tuple):
+            return value.fields[node.index]
         return node if value.same_as(node.tuple_value) else relay.TupleGetItem(value, node.index, node.span)
     if isinstance(node, (relay.Var, relay.Constant, relay.GlobalVar, relay.Function, tvm.ir.Op)):
         return node

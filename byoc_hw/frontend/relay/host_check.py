@@ -14,6 +14,7 @@ import tvm
 from tvm import relay, tir
 
 from byoc_hw.errors import Unsupported
+from byoc_hw.frontend.relay.host_operators import PREFIX
 from byoc_hw.frontend.relay.read import constant
 from byoc_hw.frontend.relay.sources import calls_in_order, described, operator_name
 from byoc_hw.tensor import Array
@@ -119,12 +120,16 @@ def _problems(function: tir.PrimFunc) -> Iterator[str]:
         name = getattr(call.op, "name", "")
         if name in _PACKED:
             yield f"a C project has no TVM runtime: TVM calls {call.args[0].value}"
-        elif name in _EXTERNAL and call.args[0].value not in _KNOWN:
+        elif name in _EXTERNAL and not _known(call.args[0].value):
             yield f"a C project calls the C library's mathematics only: TVM calls {call.args[0].value}"
         elif name in _SHIFTS and isinstance(call.args[1], tir.IntImm):
             bits, amount = tvm.DataType(call.dtype).bits, int(call.args[1])
             if not 0 <= amount < bits:
                 yield f"a number of {bits} bits is shifted by 0 to {bits - 1}: got {amount}"
+
+
+def _known(function: str) -> bool:
+    return function in _KNOWN or function.startswith(PREFIX)
 
 
 def check_source(bodies: Mapping[str, str], main: relay.Function) -> None:

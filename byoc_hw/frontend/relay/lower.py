@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from tvm import relay
 
 from byoc_hw.accelerator import ROUNDINGS
 from byoc_hw.errors import PatternError, Unsupported
 from byoc_hw.frontend.relay import read
-from byoc_hw.frontend.relay.sources import calls_in_order, described, operator_name, source_names
+from byoc_hw.frontend.relay.sources import (
+    calls_in_order,
+    calls_outside_composites,
+    described,
+    operator_name,
+    source_names,
+)
 from byoc_hw.frontend.relay.table import parse_composite
 from byoc_hw.graph import Graph, Layer, Reshape, Transpose
 from byoc_hw.names import distinct
@@ -31,7 +36,7 @@ def lower_region(function: relay.Function, symbol: str, numerics: str = "relay")
     """The `Graph` of a region, named by its C symbol. Raises `Unsupported` with operator and reason."""
     body = function.body
     results = tuple(body.fields) if isinstance(body, relay.Tuple) else (body,)
-    nodes, same = _without_idle_reshapes([_node(expr) for expr in _computed(function)])
+    nodes, same = _without_idle_reshapes([_node(expr) for expr in calls_outside_composites(function)])
     nodes = _unique_names(nodes)
     tensors = _tensors(function, nodes)
     layers: list[Layer] = []
@@ -51,7 +56,7 @@ def lower_region(function: relay.Function, symbol: str, numerics: str = "relay")
 
 def layer_values(function: relay.Function) -> dict[str, relay.Expr]:
     """The value that each layer of a region computes, by the name that `lower_region` gives the layer."""
-    nodes, _ = _without_idle_reshapes([_node(expr) for expr in _computed(function)])
+    nodes, _ = _without_idle_reshapes([_node(expr) for expr in calls_outside_composites(function)])
     return {node.layer.name: node.expr for node in _unique_names(nodes)}
 
 
@@ -61,16 +66,6 @@ def region_layout(function: relay.Function) -> str:
 
 
 # ---------------------------------------------------------------- parse
-
-
-def _computed(function: relay.Function) -> list[relay.Expr]:
-    """The calls of a region in order, without those inside composites."""
-    inside: set[relay.Expr] = set()
-    calls = calls_in_order(function.body)
-    for call in calls:
-        if isinstance(call.op, relay.Function):
-            inside.update(calls_in_order(call.op.body))
-    return [call for call in calls if call not in inside]
 
 
 def _node(call: relay.Call) -> _Node:
@@ -101,9 +96,8 @@ def _composite(call: relay.Call) -> _Node:
 
 def _transpose(call: relay.Call) -> _Node:
     ifm = call.args[0]
-    rank = len(read.shape_of(ifm))
     if operator_name(call) == "transpose":
-        axes = tuple(int(axis) % rank for axis in call.attrs.axes or reversed(range(rank)))
+        axes = read.transposed_axes(call)
     else:
         source, target = str(call.attrs.src_layout), str(call.attrs.dst_layout)
         if sorted(source) != sorted(target):
@@ -175,8 +169,7 @@ def _connected(node: _Node, tensors: dict[relay.Expr, Tensor]) -> list[Layer]:
             layers.append(Reshape(name=alias.name, source=node.layer.source, ifm=tensor, ofm=alias))
             tensor = alias
         inputs.append(tensor)
-    fields: dict[str, Any] = dict(zip(("ifm", "ifm2"), inputs, strict=False))
-    layers.append(replace(node.layer, ofm=tensors[node.expr], **fields))
+    layers.append(node.layer.on(inputs, tensors[node.expr]))
     return layers
 
 

@@ -69,8 +69,10 @@ def _matches(pattern: dfp.DFPattern, expr: relay.Expr, found: Match) -> bool:
         return _dtype(expr) == pattern.dtype and _matches(pattern.pattern, expr, found)
     if isinstance(pattern, dfp.ExprPattern):
         return bool(pattern.match(expr))
+    if isinstance(pattern, dfp.TuplePattern):
+        return _matches_tuple(pattern, expr, found)
     raise PatternError(
-        "a form is built from is_op, wildcard, is_constant, has_attr, has_dtype, optional and |: "
+        "a form is built from is_op, wildcard, is_constant, is_tuple, has_attr, has_dtype, optional and |: "
         f"got {type(pattern).__name__}"
     )
 
@@ -93,6 +95,18 @@ def _matches_call(pattern: dfp.CallPattern, expr: relay.Expr, found: Match) -> b
             return False
     found.calls.append(expr)
     return True
+
+
+def _matches_tuple(pattern: dfp.TuplePattern, expr: relay.Expr, found: Match) -> bool:
+    """A tuple of the pattern's fields; without any, a tuple of any number, each an input."""
+    if not isinstance(expr, relay.Tuple):
+        return False
+    if pattern.fields is None:
+        found.inputs.extend(expr.fields)
+        return True
+    return len(pattern.fields) == len(expr.fields) and all(
+        _matches(sub, field, found) for sub, field in zip(pattern.fields, expr.fields, strict=True)
+    )
 
 
 def _has_attributes(pattern: dfp.AttrPattern, expr: relay.Expr) -> bool:
@@ -131,6 +145,8 @@ def _parts(pattern: dfp.DFPattern) -> Iterable[dfp.DFPattern]:
         return (pattern.left, pattern.right)
     if isinstance(pattern, dfp.CallPattern):
         return tuple(pattern.args or ())
+    if isinstance(pattern, dfp.TuplePattern):
+        return tuple(pattern.fields or ())
     if isinstance(pattern, (dfp.AttrPattern, dfp.DataTypePattern)):
         return (pattern.pattern,)
     return ()

@@ -29,6 +29,9 @@ DESIRED_LAYOUTS = {
     "nn.max_pool2d": ["NHWC", "default"],
     "nn.avg_pool2d": ["NHWC", "default"],
     "nn.global_avg_pool2d": ["NHWC", "default"],
+    "nn.global_max_pool2d": ["NHWC", "default"],
+    "image.resize2d": ["NHWC"],
+    "nn.upsampling": ["NHWC"],
 }
 
 

@@ -17,10 +17,14 @@ from byoc_hw.frontend.relay.checks import bound, check_module, checked
 from byoc_hw.frontend.relay.codegen import register
 from byoc_hw.frontend.relay.compose import inline_regions
 from byoc_hw.frontend.relay.dead import ZeroDeadChannels
+from byoc_hw.frontend.relay.ends import ends_of
+from byoc_hw.frontend.relay.host_tflite import tvm_arithmetic
 from byoc_hw.frontend.relay.interface import plain_interface
 from byoc_hw.frontend.relay.optimize import NoNHWC
 from byoc_hw.frontend.relay.outcome import outcomes
 from byoc_hw.frontend.relay.record import Record, record_of, regions
+from byoc_hw.frontend.relay.rewrite.adaptive_pools import GlobalPools
+from byoc_hw.frontend.relay.rewrite.moves import PlainMoves
 from byoc_hw.frontend.relay.rewrite.unsigned import SignUnsigned
 from byoc_hw.frontend.relay.serial import serial
 from byoc_hw.frontend.relay.sources import calls_in_order, source_operators
@@ -57,13 +61,18 @@ def partition(
     except NoNHWC as error:  # then all NCHW operators stay on the host, and the report says why
         job = replace(job, no_nchw=str(error), recorder=Recorder())
         partitioned = _partitioned(folded, mod_name, job)
+    found = outcomes(operators, folded["main"], partitioned, job.recorder)
+    if numerics == "tflite":
+        marks = tvm_arithmetic(partitioned)
+        found = tuple(replace(outcome, tvm_arithmetic=marks.get(outcome.name, ())) for outcome in found)
     return Record(
         remember(accelerator),
         accelerator.name,
         accelerator.label,
         numerics,
         mod_name,
-        outcomes(operators, folded["main"], partitioned, job.recorder),
+        found,
+        ends_of(mod),
     ).attach(partitioned)
 
 
@@ -96,6 +105,9 @@ def folding() -> list[tvm.transform.Pass]:
     """The passes that run on every model, partitioned or not, before its constants are read."""
     return [
         relay.transform.FoldConstant(),
+        relay.transform.InferType(),
+        GlobalPools(),
+        PlainMoves(),
         relay.transform.InferType(),
         ZeroDeadChannels(),  # after folding: weights and scales must be constants
         relay.transform.InferType(),

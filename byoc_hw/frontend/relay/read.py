@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from tvm import relay
@@ -16,7 +16,7 @@ from tvm.relay import dataflow_pattern as dfp
 
 from byoc_hw.frontend.relay.match import Match
 from byoc_hw.frontend.relay.sources import operator_name, source_names
-from byoc_hw.graph import Pool2d
+from byoc_hw.graph import Pool2d, PoolMode
 from byoc_hw.pattern import NotALayer
 from byoc_hw.tensor import Array, Padding, Pair, Quantization, Tensor
 
@@ -185,6 +185,12 @@ def layer_name(call: relay.Call) -> str:
     return next(reversed(source_names(call.span)), "layer")
 
 
+def transposed_axes(call: relay.Call) -> tuple[int, ...]:
+    """The axes of a transpose, none of them negative."""
+    rank = len(call.checked_type.shape)
+    return tuple(int(axis) % rank for axis in call.attrs.axes or reversed(range(rank)))
+
+
 def one_zero_point(zero_point: relay.Expr) -> tuple[int]:
     """The zero point of a whole weight tensor."""
     return (int(_one("weight zero point", constant(zero_point))),)
@@ -217,21 +223,66 @@ def pairwise(match: Match, call: relay.Call) -> dict[str, Any]:
 # ---------------------------------------------------------------- pooling
 
 
-def pool2d(match: Match, pool: relay.Call, mode: Literal["avg", "max"], *, count_include_pad: bool = False) -> Pool2d:
+def pool2d(match: Match, pool: relay.Call, mode: PoolMode, *, count_include_pad: bool = False) -> Pool2d:
     """The layer of a pooling call with window attributes."""
-    whole = global_pool2d(match, pool)
-    if bool(pool.attrs.ceil_mode):
-        raise NotALayer("ceil_mode is off", "on")
-    kernel, around = pair(pool.attrs.pool_size), padding(pool.attrs.padding)
-    return replace(
-        whole,
+    whole = replace(global_pool2d(match, pool), mode=mode, count_include_pad=count_include_pad)
+    attrs = pool.attrs
+    window = pair(attrs.pool_size), pair(attrs.strides), pair(attrs.dilation)
+    return _windowed(whole, *window, padding(attrs.padding), bool(attrs.ceil_mode))
+
+
+def pool1d(match: Match, pool: relay.Call, mode: PoolMode, *, count_include_pad: bool = False) -> Pool2d:
+    """The layer of a 1-D pooling call, whose window lies along the width.
+
+    The batch, and in NCW the channels too, are its height: the same bytes.
+    """
+    attrs, name, layout = pool.attrs, layer_name(pool), str(pool.attrs.layout)
+    if layout not in ("NWC", "NCW"):
+        raise NotALayer("data layout is NWC or NCW", layout)
+    ifm, ofm = activation(match.inputs[0], f"{name}_ifm"), activation(match.root, name)
+    views = []
+    for tensor in (ifm, ofm):
+        extents = dict(zip(layout, tensor.shape, strict=True))
+        inner = extents["C"] if layout == "NWC" else 1
+        views.append(reshaped(tensor, (1, tensor.elements // (extents["W"] * inner), extents["W"], inner)))
+    act_min, act_max = clip_range(match)
+    whole = Pool2d(
+        name=name,
+        source=match.sources,
+        ifm=views[0],
+        ofm=views[1],
         mode=mode,
-        kernel=kernel,
-        strides=strides(pool.attrs.strides, kernel, whole.ifm, around),
-        padding=around,
-        dilation=pair(pool.attrs.dilation),
         count_include_pad=count_include_pad,
+        act_min=act_min,
+        act_max=act_max,
     )
+    kernel, stride, dilation = ((1, int(value[0])) for value in (attrs.pool_size, attrs.strides, attrs.dilation))
+    left, right = int(attrs.padding[0]), int(attrs.padding[-1])
+    return _windowed(whole, kernel, stride, dilation, (0, left, 0, right), bool(attrs.ceil_mode))
+
+
+def _windowed(whole: Pool2d, kernel: Pair, steps: Pair, dilation: Pair, around: Padding, ceil_mode: bool) -> Pool2d:
+    """The layer with this window.
+
+    In ceil_mode windows may go beyond the padding at the bottom and right. What is there is padding, too, but an
+    average that counts its padding does not count it.
+    """
+    layer = replace(whole, kernel=kernel, strides=steps, padding=around, dilation=dilation)
+    if ceil_mode:
+        layer = replace(layer, padding=_ceiled(layer))
+        if layer.count_include_pad and layer.padding != around:
+            beyond = f"{layer.padding[2] - around[2]} rows and {layer.padding[3] - around[3]} columns more"
+            raise NotALayer("windows end with the padding where an average counts it", beyond)
+    return replace(layer, strides=strides(steps, kernel, layer.ifm, layer.padding))
+
+
+def _ceiled(layer: Pool2d) -> Padding:
+    """The padding, with what the last window needs more at the bottom and right."""
+    after = []
+    for axis, size in enumerate(layer.kernel):
+        reach = (layer.ofm.shape[1 + axis] - 1) * layer.strides[axis] + (size - 1) * layer.dilation[axis] + 1
+        after.append(max(layer.padding[2 + axis], reach - layer.ifm.shape[1 + axis] - layer.padding[axis]))
+    return layer.padding[0], layer.padding[1], after[0], after[1]
 
 
 def global_pool2d(match: Match, pool: relay.Call) -> Pool2d:

@@ -81,6 +81,16 @@ def calls_in_order(expr: relay.Expr) -> list[relay.Call]:
     return calls
 
 
+def calls_outside_composites(function: relay.Function) -> list[relay.Call]:
+    """The calls of a function in order, without those inside composites."""
+    inside: set[relay.Expr] = set()
+    calls = calls_in_order(function.body)
+    for call in calls:
+        if isinstance(call.op, relay.Function):
+            inside.update(calls_in_order(call.op.body))
+    return [call for call in calls if call not in inside]
+
+
 def source_operators(function: relay.Function) -> list[SourceOperator]:
     """The source operators of a model, in the order in which they are first computed."""
     operators: dict[str, list[str]] = {}

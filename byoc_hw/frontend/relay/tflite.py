@@ -16,6 +16,7 @@ from tvm.relay.frontend.common import ExprTable
 from tvm.relay.frontend.tflite import OperatorConverter
 
 from byoc_hw.errors import InvalidInput
+from byoc_hw.frontend.relay.ends import End, Ends, Stated, usable
 from byoc_hw.frontend.relay.serial import serial
 from byoc_hw.frontend.tflite_file import FileOperator, TfliteFile, read_tflite
 from byoc_hw.pattern import BrokenRule, Outcome, Rejection
@@ -192,7 +193,7 @@ def _import(path: str | Path, file: TfliteFile, without: Mapping[int, _Stop]) ->
         mod, params = relay.frontend.from_tflite(model, op_converter=partial(_Converter, file=file, stops=stops))
     except Exception as error:  # the importer has no errors of its own: it raises whatever its code runs into
         raise InvalidInput(f"{path}: cannot be imported: {_said(error)}") from error
-    return _Found((_in_order(mod, file), params), stops)
+    return _Found((_stated(file, cut).attach(_in_order(mod, file)), params), stops)
 
 
 def _said(error: Exception) -> str:
@@ -210,6 +211,15 @@ def _in_order(mod: tvm.IRModule, file: TfliteFile) -> tvm.IRModule:
         return mod
     mod["main"] = relay.Function(parameters, main.body, main.ret_type, main.type_params, main.attrs, main.span)
     return mod
+
+
+def _stated(file: TfliteFile, cut: _Cut) -> Stated:
+    """The scales that the file has for the inputs and outputs."""
+    inputs, outputs = ([file.tensors[index] for index in numbers] for numbers in (cut.inputs, cut.outputs))
+    types = [(tensor.name, str(relay.TensorType(tensor.shape, tensor.dtype))) for tensor in inputs]
+    types += [("", str(relay.TensorType(tensor.shape, tensor.dtype))) for tensor in outputs]
+    ends = (tuple(End(usable(one.quantization, one.dtype)) for one in tensors) for tensors in (inputs, outputs))
+    return Stated(tuple(types), Ends(*ends))
 
 
 class _Cut:
@@ -289,6 +299,10 @@ class _Tensor(tflite.Tensor):  # type: ignore[misc]
 
     def ShapeAsNumpy(self) -> Array:  # noqa: N802
         return super().ShapeAsNumpy() if self.ShapeLength() else np.zeros(0, np.int32)  # the base has 0 for no shape
+
+    def Quantization(self) -> Any:  # noqa: N802
+        quantization = super().Quantization()
+        return quantization if quantization is not None and quantization.ScaleLength() else None
 
 
 class _Converter(OperatorConverter):  # type: ignore[misc]

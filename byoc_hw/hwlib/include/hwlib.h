@@ -88,6 +88,10 @@ hwlib_status_t hwlib_softmax(hwlib_region_t *region, const hwlib_softmax_t *laye
 /* Copies only. A reshape has steps only where its output must lie elsewhere (a region's output). */
 hwlib_status_t hwlib_reshape(hwlib_region_t *region, const hwlib_layer_t *layer, hwlib_steps_t steps);
 hwlib_status_t hwlib_transpose(hwlib_region_t *region, const hwlib_layer_t *layer, hwlib_steps_t steps);
+hwlib_status_t hwlib_concat(hwlib_region_t *region, const hwlib_layer_t *layer, hwlib_steps_t steps);
+hwlib_status_t hwlib_slice(hwlib_region_t *region, const hwlib_layer_t *layer, hwlib_steps_t steps);
+hwlib_status_t hwlib_pad(hwlib_region_t *region, const hwlib_layer_t *layer, hwlib_steps_t steps);
+hwlib_status_t hwlib_resize(hwlib_region_t *region, const hwlib_layer_t *layer, hwlib_steps_t steps);
 
 /* Runs the last steps (waits, as a rule) and ends the region. */
 hwlib_status_t hwlib_wait(hwlib_region_t *region, hwlib_steps_t steps);

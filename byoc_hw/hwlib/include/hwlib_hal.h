@@ -53,6 +53,10 @@ typedef enum {
   HWLIB_TRANSPOSE = 6,
   HWLIB_SOFTMAX = 7,
   HWLIB_MUL = 8,
+  HWLIB_RESIZE = 11,
+  HWLIB_CONCAT = 12,
+  HWLIB_SLICE = 13,
+  HWLIB_PAD = 14,
 } hwlib_kind_t;
 
 /* The arithmetic of a layer: how a sum is scaled to the output (see hwlib_scale_t), and how an
@@ -102,7 +106,7 @@ typedef struct {
  *   sum = bias[k] + sum over the window of ifm * (weights - weight_zero_point)
  *   ofm = clamp(scale(sum, k) + ofm_zero_point, act_min, act_max)
  * where padding reads as ifm_zero_point and sums wrap in 32 bits. Dense is a convolution of 1 x 1
- * over one pixel.
+ * over the pixels of one row: its vectors.
  * Weights: [k][fy][fx][c] for a tile (depthwise: [k][fy][fx]), `weight_bits` wide, two's complement,
  * the lowest bits first; each output channel starts on a byte. */
 typedef struct {

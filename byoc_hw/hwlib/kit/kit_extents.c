@@ -43,7 +43,9 @@ static int has_extent(unsigned kind, extent_t extent)
   case OFM_CHANNELS:
     return kind != HWLIB_ADD && kind != HWLIB_MUL && kind != HWLIB_SOFTMAX;
   case COLUMNS:
-    return kind != HWLIB_DENSE;
+  case IFM_PIXEL:
+  case OFM_PIXEL:
+    return !is_run(kind) ? kind != HWLIB_DENSE || HWLIB_ACCELERATOR_DENSE_PIXELS > 1 : extent == COLUMNS;
   case SUMS_OUT:
   case SUMS_IN:
     return is_convolution(kind);
@@ -144,7 +146,9 @@ static int extend(kit_sample_t *sample, extent_t extent, uint32_t size)
       set_output(sample, 1, size, 5, 5);
       return kit_lay_out(sample);
     }
-    if (!is_run(kind)) {
+    if (kind == HWLIB_DENSE) {
+      size = kit_vectors(size);
+    } else if (!is_run(kind)) {
       pad_columns(sample);
     }
     set_output(sample, 1, size, one_channel ? 1 : 2, one_channel ? 1 : 2);
@@ -162,7 +166,7 @@ static int extend(kit_sample_t *sample, extent_t extent, uint32_t size)
     break;
   }
   int of_rows = extent == IFM_ROW || extent == OFM_ROW;
-  set_output(sample, of_rows ? 3 : 1, of_rows ? 1 : 3, 3, 3);
+  set_output(sample, of_rows ? 3 : 1, of_rows ? 1 : kind == HWLIB_DENSE ? kit_vectors(3) : 3, 3, 3);
   tile->ifm_row = extent == IFM_ROW ? size : tile->ifm_row;
   tile->ifm_pixel = extent == IFM_PIXEL ? size : tile->ifm_pixel;
   tile->ofm_row = extent == OFM_ROW ? size : tile->ofm_row;

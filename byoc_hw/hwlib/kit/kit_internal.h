@@ -197,7 +197,9 @@ typedef struct {
 } kit_sample_t;
 
 int kit_has_sample(unsigned kind, unsigned rounding);
-/* 2 x 2 pixels of 3 channels, or as much of that as the kind has; dense rows and pixels. */
+/* As many vectors of a dense job, or the most that the accelerator takes. */
+uint32_t kit_vectors(uint32_t wanted);
+/* 2 x 2 pixels of 3 channels, or as much of that as the kind has, without gaps between rows and pixels. */
 kit_sample_t kit_sample(unsigned kind, unsigned rounding);
 /* To be called after a change of the tile: the layer's extents are the tile's. */
 void kit_adapt_sample(kit_sample_t *sample);

@@ -199,7 +199,7 @@ static void check_conv2d(void)
 static void check_others(void)
 {
   if (kit_has_kind(HWLIB_DENSE)) {
-    CHECK_REFUSED(HWLIB_DENSE, "an output of several pixels", (tile.ifm_w = 2, tile.ofm_w = 2));
+    CHECK_REFUSED(HWLIB_DENSE, "an output of several rows", (tile.ifm_h = 2, tile.ofm_h = 2));
   }
   if (kit_has_kind(HWLIB_DEPTHWISE_CONV2D)) {
     CHECK_REFUSED(HWLIB_DEPTHWISE_CONV2D, "slices of a depthwise convolution", tile.flags = HWLIB_TILE_FIRST);

@@ -24,6 +24,11 @@ static int has_window(unsigned kind)
   return kind == HWLIB_CONV2D || kind == HWLIB_DEPTHWISE_CONV2D || kind == HWLIB_POOL2D;
 }
 
+uint32_t kit_vectors(uint32_t wanted)
+{
+  return wanted < HWLIB_ACCELERATOR_DENSE_PIXELS ? wanted : HWLIB_ACCELERATOR_DENSE_PIXELS;
+}
+
 static int has_weights(unsigned kind)
 {
   return kind == HWLIB_CONV2D || kind == HWLIB_DEPTHWISE_CONV2D || kind == HWLIB_DENSE;
@@ -34,7 +39,7 @@ kit_sample_t kit_sample(unsigned kind, unsigned rounding)
   const hwlib_scale_t odd = {1717986918, 0, 31}, exponent = {1717986918, 21, 31};
   kit_sample_t sample = {.subject = subjects[kind][rounding]};
   hwlib_layer_t layer = {.kind = (uint8_t)kind, .rounding = (uint8_t)rounding};
-  uint32_t size = has_window(kind) ? 2 : 1, channels = 3, columns = size;
+  uint32_t size = has_window(kind) ? 2 : 1, channels = 3, columns = kind == HWLIB_DENSE ? kit_vectors(2) : size;
   uint8_t stride = has_window(kind) ? kit_least_stride(kind) : 1;
   switch (kind) {
   case HWLIB_ADD:

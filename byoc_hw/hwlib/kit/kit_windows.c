@@ -159,7 +159,8 @@ static case_t adapted(const case_t *wanted, unsigned kind)
     adapted.pad[side] = smaller(adapted.pad[side], kernel - 1);
   }
   if (kind == HWLIB_DENSE) {
-    adapted.ifm_h = adapted.ifm_w = 1;
+    adapted.ifm_w = smaller(adapted.ifm_w, HWLIB_ACCELERATOR_DENSE_PIXELS);
+    adapted.ifm_h = 1;
   }
   if (kind == HWLIB_DEPTHWISE_CONV2D || kind == HWLIB_POOL2D) {
     adapted.ofm_c = adapted.ifm_c;

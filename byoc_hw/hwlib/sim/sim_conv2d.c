@@ -28,9 +28,9 @@ static hwlib_status_t check(const hwlib_job_t *job)
     if (status == HWLIB_OK) {
       status = hwlib_sim_check_window(window, 1, 1, 1u << 1);
     }
-    if (status == HWLIB_OK && (tile->ofm_h != 1 || tile->ofm_w != 1)) {
-      status = HWLIB_SIM_REFUSE(HWLIB_ERROR_LIMIT, "dense", "# x # outputs are not one pixel", tile->ofm_h,
-                                tile->ofm_w);
+    if (status == HWLIB_OK && (tile->ofm_h != 1 || tile->ofm_w > HWLIB_ACCELERATOR_DENSE_PIXELS)) {
+      status = HWLIB_SIM_REFUSE(HWLIB_ERROR_LIMIT, "dense", "# x # outputs are not one row of at most #", tile->ofm_h,
+                                tile->ofm_w, HWLIB_ACCELERATOR_DENSE_PIXELS);
     }
     break;
   case HWLIB_DEPTHWISE_CONV2D:

@@ -49,6 +49,26 @@ hwlib_status_t hwlib_transpose(hwlib_region_t *region, const hwlib_layer_t *laye
   return hwlib_run_layer(region, layer, steps, HWLIB_TRANSPOSE);
 }
 
+hwlib_status_t hwlib_concat(hwlib_region_t *region, const hwlib_layer_t *layer, hwlib_steps_t steps)
+{
+  return hwlib_run_layer(region, layer, steps, HWLIB_CONCAT);
+}
+
+hwlib_status_t hwlib_slice(hwlib_region_t *region, const hwlib_layer_t *layer, hwlib_steps_t steps)
+{
+  return hwlib_run_layer(region, layer, steps, HWLIB_SLICE);
+}
+
+hwlib_status_t hwlib_pad(hwlib_region_t *region, const hwlib_layer_t *layer, hwlib_steps_t steps)
+{
+  return hwlib_run_layer(region, layer, steps, HWLIB_PAD);
+}
+
+hwlib_status_t hwlib_resize(hwlib_region_t *region, const hwlib_layer_t *layer, hwlib_steps_t steps)
+{
+  return hwlib_run_layer(region, layer, steps, HWLIB_RESIZE);
+}
+
 hwlib_status_t hwlib_wait(hwlib_region_t *region, hwlib_steps_t steps)
 {
   return hwlib_run_steps(region, NULL, steps);

@@ -16,14 +16,18 @@ from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import (
     Add,
+    Concat,
     Conv2d,
     Convolution,
     Dense,
     DepthwiseConv2d,
     Layer,
     Mul,
+    Pad,
     Pool2d,
     Reshape,
+    Resize,
+    Slice,
     Softmax,
     Transpose,
     Weighted,
@@ -68,7 +72,7 @@ class Run:
 
 @dataclass(frozen=True)
 class CopiesOnly:
-    """A layer without jobs: its copies reorder bytes on their way from main memory to main memory."""
+    """A layer without jobs: its copies move bytes to other places, from main memory to main memory."""
 
 
 @dataclass(frozen=True)
@@ -87,15 +91,14 @@ def geometry(layer: Layer) -> Geometry:
             return _window(layer, sums=True)
         case DepthwiseConv2d() | Pool2d():
             return _window(layer, sums=False)
-        case Dense():  # a 1 x 1 convolution over one pixel
-            _check_batch(layer)
-            pixel = Axis(ifm=1, ofm=1, kernel=1, stride=1, before=0)
-            return Window(pixel, pixel, layer.in_channels, layer.out_channels, True)
+        case Dense():  # a 1 x 1 convolution: its rows are the pixels of one row
+            rows, pixels = (Axis(ifm=size, ofm=size, kernel=1, stride=1, before=0) for size in (1, layer.ifm.shape[0]))
+            return Window(rows, pixels, layer.in_channels, layer.out_channels, True)
         case Add() | Mul():
             return Run(each=1, reads=2)
         case Softmax():  # three passes: the maximum, the sum of exponentials, the quotients
             return Run(each=layer.ifm.shape[-1], reads=3)
-        case Transpose():
+        case Transpose() | Concat() | Slice() | Pad() | Resize():
             return CopiesOnly()
         case Reshape():
             return Alias()
@@ -154,6 +157,6 @@ def _window(layer: Convolution | Pool2d, *, sums: bool) -> Window:
     return Window(rows, columns, in_channels, out_channels, sums)
 
 
-def _check_batch(layer: Convolution | Dense | Pool2d) -> None:
+def _check_batch(layer: Convolution | Pool2d) -> None:
     if layer.ifm.shape[0] != 1:
         raise PlanError(f"{layer.name}: batch is 1: got {layer.ifm.shape[0]}")

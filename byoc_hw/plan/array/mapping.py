@@ -8,7 +8,7 @@ together, and the DMA transposes the arguments of the region.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -29,7 +29,8 @@ class Mapping:
 
     `component` is the number of each layer's component, whose layers are swapped together; `swapped` is by component.
     `origin` gives the graph's tensor for each tensor of a mapped layer. `copied` are the transpositions, by
-    index of the layer, that the copies of the region's arguments do.
+    index of the layer, that the copies of the region's arguments do. `placed` are the concatenations whose inputs
+    are written into their output, and the slices that are read in place.
     """
 
     layers: tuple[Layer, ...]
@@ -37,6 +38,7 @@ class Mapping:
     swapped: tuple[bool, ...]
     origin: dict[Tensor, Tensor]
     copied: frozenset[int]
+    placed: frozenset[int] = frozenset()
 
     def is_swapped(self, tensor: Tensor) -> bool:
         """Whether height and width of a mapped layer's tensor are swapped, which changes the order of its bytes."""
@@ -44,7 +46,8 @@ class Mapping:
 
     def works(self, index: int) -> bool:
         """Whether a layer has jobs or copies of its own."""
-        return not isinstance(geometry(self.layers[index]), Alias) and index not in self.copied
+        free = isinstance(geometry(self.layers[index]), Alias) or index in self.copied or index in self.placed
+        return not free
 
 
 def is_line(tensor: Tensor) -> bool:
@@ -53,7 +56,11 @@ def is_line(tensor: Tensor) -> bool:
 
 
 def map_layers(
-    graph: Graph, accelerator: Accelerator, swapped: Sequence[bool] | None = None, copies_transpose: bool = True
+    graph: Graph,
+    accelerator: Accelerator,
+    swapped: Sequence[bool] | None = None,
+    copies_transpose: bool = True,
+    placed: Iterable[int] = (),
 ) -> Mapping:
     """Swap each component that takes fewer cycles swapped, or those that `swapped` names, one value a component.
 
@@ -86,6 +93,7 @@ def map_layers(
         tuple(swapped),
         origin,
         _transposed_by_copies(graph) if copies_transpose else frozenset(),
+        frozenset(placed),
     )
 
 

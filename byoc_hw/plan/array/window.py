@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
+from byoc_hw.integers import ceil_div
 from byoc_hw.tensor import Tensor
 
 Extents = tuple[int, int, int]
@@ -23,6 +24,37 @@ def row_bytes(tensor: Tensor) -> int:
     """Bytes of one row of a tensor."""
     _, width, channels = extents(tensor)
     return tensor.bytes_of(width * channels)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the rows of a tensor lie in bytes that may hold other tensors as well.
+
+    The first of `height` rows starts at byte `offset`; bytes from one `row` to the next, from one `pixel` to the
+    next, and `reach` from the start of a row to its end.
+    """
+
+    offset: int
+    row: int
+    pixel: int
+    height: int
+    reach: int
+
+    def span(self, first: int, stop: int) -> tuple[int, int]:
+        """The bytes from row `first` to row `stop`, not included."""
+        return self.offset + first * self.row, self.offset + (stop - 1) * self.row + self.reach
+
+    def rows(self, start: int, stop: int) -> tuple[int, int]:
+        """The rows of which any byte lies from `start` to `stop`, not included."""
+        first = max((start - self.offset - self.reach) // self.row + 1, 0)
+        return first, min(ceil_div(stop - self.offset, self.row), self.height)
+
+
+@lru_cache(maxsize=1 << 14)
+def dense_place(tensor: Tensor) -> Place:
+    """The place of a tensor that has its bytes for itself."""
+    row = row_bytes(tensor)
+    return Place(0, row, tensor.bytes_of(extents(tensor)[2]), extents(tensor)[0], row)
 
 
 @dataclass(frozen=True)

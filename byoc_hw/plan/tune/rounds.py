@@ -97,7 +97,12 @@ def _geometry(layer: Layer) -> list[object]:
     names = ("kernel", "strides", "padding", "dilation", "axes")
     weights = getattr(layer, "weights", None)
     shape = None if weights is None else [list(weights.shape), weights.bits]
-    return [layer.kind, *(list(getattr(layer, name, ())) for name in names), shape]
+    moved = [getattr(layer, name) for name in _MOVED if hasattr(layer, name)]
+    return [layer.kind, *(list(getattr(layer, name, ())) for name in names), shape, *moved]
+
+
+_MOVED = ("axis", "begin", "steps", "before", "rows", "columns")
+"""The fields of layers that only move bytes."""
 
 
 # ---------------------------------------------------------------- one plan

@@ -59,8 +59,10 @@ class WorkBuilder:
         """Whether a storage that a layer writes goes to main memory."""
         if storage.maker is None:
             return False
-        made = self.group_of[storage.maker]
+        made = self.group_of[storage.makers[0]]
         kept = max(self.held_until(storage, made), made)
+        if len(storage.makers) > 1 and kept < self.group_of[storage.last]:
+            raise PlanError(f"{storage.name}: what several layers write is held in local memory to its last reader")
         return bool(storage.sinks) or any(self.group_of[reader] > kept for reader in storage.readers)
 
     def _home(self, storage: Storage) -> Home | None:
@@ -112,7 +114,7 @@ class WorkBuilder:
         source, target = self.storages.of[layer.ifm], self.storages.of[layer.ofm]
         permutation = canonical(layer.ifm.shape, layer.axes, layer.ifm.bytes_of(1))
         offset = 0
-        for origin, shape in slabs(permutation.shape, self._whole_memory()):
+        for origin, shape in slabs(permutation.shape, self.whole_memory()):
             nbytes = prod(shape)
             buffer = activations(source.name, nbytes)
             unit = Unit(group, False)
@@ -126,7 +128,7 @@ class WorkBuilder:
 
     def pass_through(self) -> None:
         """Append units for outputs that are an input or a constant."""
-        limit = self._whole_memory()
+        limit = self.whole_memory()
         for storage in self.storages.all:
             for sink in storage.sinks if storage.maker is None else ():
                 source, target = self.homes[storage], argument_home(storage, sink)
@@ -142,7 +144,7 @@ class WorkBuilder:
                     unit.stores += self.part(len(self.layers), target, buffer, start, start, stop, False)
                     self.units.append(unit)
 
-    def _whole_memory(self) -> int:
+    def whole_memory(self) -> int:
         """The bytes of local activation memory, rounded down so that the next chunk stays aligned."""
         return self.accelerator.activation_memory // self.accelerator.dma_alignment * self.accelerator.dma_alignment
 

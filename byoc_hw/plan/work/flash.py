@@ -40,12 +40,19 @@ class FlashImage:
         self._nbytes = 0
         self._blocks: dict[WeightBlock, int] = {}
         self._constants: dict[Tensor, int] = {}
+        self._fills: dict[int, Tensor] = {}
 
     def constant(self, tensor: Tensor) -> Address:
         """The address of a constant activation tensor, dense."""
         if tensor not in self._constants:
             self._constants[tensor] = self._place(tensor.nbytes)
         return Address(FLASH, self._constants[tensor])
+
+    def filled(self, value: int, nbytes: int) -> tuple[Tensor, Address]:
+        """A run of `nbytes` bytes of one int8 value, and its address."""
+        if value not in self._fills:
+            self._fills[value] = Tensor(f"fill {value}", (nbytes,), data=np.full(nbytes, value, np.int8))
+        return self._fills[value], self.constant(self._fills[value])
 
     def block(self, block: WeightBlock, layer: Weighted) -> tuple[Address, int]:
         """The address of a block, and its bytes."""
@@ -65,9 +72,14 @@ class FlashImage:
             return 0
         return round_up(PARAMS_BYTES * block.channels, self._local_alignment)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all constants."""
+        return round_up(self._nbytes, self._alignment)
+
     def contents(self, layers: Sequence[Layer]) -> bytes:
         """The bytes of all constants; blocks refer to `layers` by index."""
-        image = bytearray(round_up(self._nbytes, self._alignment))
+        image = bytearray(self.nbytes)
         for tensor, offset in self._constants.items():
             assert tensor.data is not None, "Graph.verify has seen to it"
             data = np.ascontiguousarray(tensor.data, tensor.data.dtype.newbyteorder("<")).tobytes()

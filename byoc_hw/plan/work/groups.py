@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from byoc_hw.errors import PlanError
-from byoc_hw.graph import Transpose
+from byoc_hw.graph import Moving, Transpose
 from byoc_hw.plan.array.mapped import MappedGraph
 from byoc_hw.plan.array.storage import can_tile
 from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.work.builder import WorkBuilder
 from byoc_hw.plan.work.flash import FlashImage
+from byoc_hw.plan.work.moved import moved
 from byoc_hw.plan.work.stripes import stripes
 from byoc_hw.plan.work.tiles import tiled
 from byoc_hw.plan.work.units import Work, in_order
@@ -28,11 +29,11 @@ def region_work(mapped: MappedGraph, choices: Choices) -> tuple[Work, FlashImage
             del region.held[storage], region.loaded[storage]
         if not indices:
             continue
-        transposed = next((layer for i in indices if isinstance(layer := region.layers[i], Transpose)), None)
-        if transposed is not None or group.tiling is not None:
+        copied = next((layer for i in indices if isinstance(layer := region.layers[i], Moving)), None)
+        if copied is not None or group.tiling is not None:
             _check_alone(region, indices, group.held)
-        if transposed is not None:
-            region.transpose(indices[0], transposed, number)
+        if copied is not None:
+            moved(region, number, indices[0], copied)
         elif group.tiling is not None:
             tiled(region, number, indices[0], group.tiling)
         else:
@@ -42,9 +43,10 @@ def region_work(mapped: MappedGraph, choices: Choices) -> tuple[Work, FlashImage
 
 
 def _check_alone(region: WorkBuilder, indices: Sequence[int], held: frozenset[int]) -> None:
-    """Check that a tiling or transposition is of one layer, from main memory to main memory."""
+    """Check that a tiling, or a layer without jobs, is by itself, from main memory to main memory."""
     layer = region.layers[indices[0]]
     inputs, ofm = [region.storages.of[tensor] for tensor in layer.inputs], region.storages.of[layer.ofm]
     inside = any(one.index in held for one in (*inputs, ofm)) or any(one not in region.homes for one in inputs)
-    if len(indices) != 1 or inside or not can_tile(layer, region.storages.of):
+    anywhere = isinstance(layer, Moving) and not isinstance(layer, Transpose)  # also in another order
+    if len(indices) != 1 or inside or not (anywhere or can_tile(layer, region.storages.of)):
         raise PlanError(f"{layer.name}: a layer by itself is computed from main memory to main memory")

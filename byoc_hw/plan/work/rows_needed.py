@@ -15,7 +15,7 @@ from byoc_hw.integers import ceil_div
 from byoc_hw.plan.array.kinds import Window, geometry
 from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.array.transfers import linear_chunks
-from byoc_hw.plan.array.window import extents, row_bytes
+from byoc_hw.plan.array.window import extents
 from byoc_hw.tensor import Tensor
 
 Span = tuple[int, int]
@@ -53,15 +53,13 @@ def stripes_of(
     its rows in the end, also those that no layer reads.
     """
     ofm = layers[indices[-1]].ofm
-    height, per_row = extents(ofm)[0], row_bytes(ofm)
-    done = {of[layers[index].ofm]: 0 for index in indices}
+    height, place = extents(ofm)[0], of[ofm].place(ofm)
+    done = dict.fromkeys(indices, 0)  # rows
     for first, rows in linear_chunks(height, ceil_div(height, count)):
-        wanted = first * per_row, (first + rows) * per_row
         last = first + rows == height
-        stripe = _stripe(layers, of, indices, held, done, wanted, last)
+        stripe = _stripe(layers, of, indices, held, done, place.span(first, first + rows), last)
         for index, (_, stop) in stripe.rows.items():
-            storage = of[layers[index].ofm]
-            done[storage] = max(done[storage], stop * row_bytes(layers[index].ofm))
+            done[index] = max(done[index], stop)
         yield stripe
 
 
@@ -70,7 +68,7 @@ def _stripe(
     of: Mapping[Tensor, Storage],
     indices: Sequence[int],
     held: Set[int],
-    done: Mapping[Storage, int],
+    done: Mapping[int, int],
     wanted: Span,
     last: bool,
 ) -> Stripe:
@@ -79,17 +77,18 @@ def _stripe(
     for index in reversed(indices):
         layer = layers[index]
         storage = of[layer.ofm]
-        start, stop = needs.get(storage, (storage.nbytes, 0))
+        place = storage.place(layer.ofm)
+        start, stop = place.rows(*needs.get(storage, (storage.nbytes, 0)))
         if last:
-            stop = storage.nbytes
-        start = done[storage] if storage.index in held else min(start, done[storage])
+            stop = place.height
+        start = done[index] if storage.index in held else min(start, done[index])
         if start >= stop:
             continue
-        size = row_bytes(layer.ofm)
-        rows[index] = (start // size, ceil_div(stop, size))
+        rows[index] = (start, stop)
+        span = rows_read(layer, rows[index])
         for tensor in layer.inputs:
-            first, end = rows_read(layer, rows[index])
-            read, size = of[tensor], row_bytes(tensor)
-            low, high = needs.get(read, (first * size, end * size))
-            needs[read] = min(low, first * size), max(high, end * size)
+            read = of[tensor]
+            first, end = read.place(tensor).span(*span)
+            low, high = needs.get(read, (first, end))
+            needs[read] = min(low, first), max(high, end)
     return Stripe(needs, rows)

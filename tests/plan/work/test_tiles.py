@@ -66,11 +66,18 @@ def test_depthwise_in_tiles_is_the_depthwise(window, channels, bits, hardware, s
     check_or_refused(single(layer), hardware)
 
 
-@given(st.integers(1, 300), st.integers(1, 40), st.sampled_from([8, 4, 2]), SMALL_ACCELERATORS, SEEDS)
+@given(
+    st.sampled_from([1, 1, 2, 19]),
+    st.integers(1, 300),
+    st.integers(1, 40),
+    st.sampled_from([8, 4, 2]),
+    SMALL_ACCELERATORS,
+    SEEDS,
+)
 @settings(max_examples=25, deadline=None)
-def test_dense_in_slices_is_the_dense(depth, channels, bits, hardware, seed):
+def test_dense_in_slices_is_the_dense(rows, depth, channels, bits, hardware, seed):
     samples = Samples(seed)
-    check_or_refused(single(samples.dense(samples.tensor((1, depth)), channels, bits)), hardware)
+    check_or_refused(single(samples.dense(samples.tensor((rows, depth)), channels, bits)), hardware)
 
 
 @given(
@@ -197,11 +204,19 @@ def test_refuses_a_window_that_sees_nothing_but_padding():
         plan_region(single(layer), REFERENCE)
 
 
+def test_the_rows_of_a_dense_layer_are_cut_as_the_pixels_of_a_row():
+    samples = Samples()
+    layer = samples.dense(samples.tensor((37, 24)), 9)
+    assert [job.ofm_shape for job in check(single(layer), REFERENCE).steps if isinstance(job, Job)] == [(1, 37, 9)]
+    small = [job.ofm_shape for job in check(single(layer), accelerator(512, 512)).steps if isinstance(job, Job)]
+    assert max(width for _, width, _ in small) < 37
+
+
 def test_refuses_a_batch_and_a_dilation_that_a_tile_cannot_say():
     samples = Samples()
-    dense = samples.dense(samples.tensor((1, 4)), 3)
-    batched = replace(dense, ifm=samples.tensor((2, 4)), ofm=samples.tensor((2, 3)))
-    with pytest.raises(PlanError, match=f"{dense.name}: batch is 1: got 2"):
+    pool = samples.pool(samples.tensor((1, 4, 4, 1)))
+    batched = replace(pool, ifm=samples.tensor((2, 4, 4, 1)), ofm=samples.tensor((2, 2, 2, 1)))
+    with pytest.raises(PlanError, match=f"{pool.name}: batch is 1: got 2"):
         plan_region(single(batched), REFERENCE)
     conv = samples.conv2d(samples.tensor((1, 9, 9, 1)), 1)
     dilated = replace(conv, dilation=(2, 2), ofm=samples.tensor((1, 5, 5, 1)))

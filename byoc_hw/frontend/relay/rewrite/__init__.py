@@ -1,1 +1,1 @@
-"""Relay -> Relay: operators in terms of others that the patterns take, with the same results bit for bit."""
+"""Rewrites of Relay to the forms that patterns read, before partitioning. Each is exact, and keeps source names."""

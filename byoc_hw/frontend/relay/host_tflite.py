@@ -1,0 +1,192 @@
+"""TFLite's arithmetic on the host: with numerics="tflite", what the accelerator leaves is matched once more.
+
+The same pattern table, without limits of hardware, finds the layers that C functions of ours compute (see
+`params/host_kernels.py`). What then is left follows TVM: its results are TFLite's only where there is no other way to
+compute them (`_is_exact`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import tvm
+from tvm import relay
+
+from byoc_hw.accelerator import ROUNDINGS, Accelerator, Limits
+from byoc_hw.frontend.relay.accelerators import Session
+from byoc_hw.frontend.relay.compose import applied, called_with, rebuild_calls
+from byoc_hw.frontend.relay.host_operators import kernel_operator
+from byoc_hw.frontend.relay.interface import with_main
+from byoc_hw.frontend.relay.match import Match
+from byoc_hw.frontend.relay.read import constant
+from byoc_hw.frontend.relay.sources import calls_outside_composites, operator_name, source_names
+from byoc_hw.frontend.relay.table import entries, parse_composite
+from byoc_hw.graph import Layer, Pool2d
+from byoc_hw.program import KernelCall, Quantize
+
+Kernel = Callable[[Layer | Quantize], KernelCall]
+"""How a function of ours computes a layer."""
+
+_ANY = Limits(dilations=None, batches=None, accumulator_bits=32)
+_WEIGHTED = replace(_ANY, weight_bits=(8, 4, 2))
+_HOST = Accelerator(
+    "host",
+    "host",
+    {
+        **dict.fromkeys(("conv2d", "depthwise_conv2d", "dense"), _WEIGHTED),
+        **dict.fromkeys(("add", "mul", "pool2d"), _ANY),
+        "softmax": Limits(batches=None),
+    },
+    roundings=("tflite",),
+)
+"""The functions as an accelerator: the layer kinds that they compute, with sums of 32 bits."""
+
+# ---------------------------------------------------------------- the layers
+
+
+def with_kernels(mod: tvm.IRModule, kernel: Kernel) -> tvm.IRModule:
+    """A type-checked module in which functions of ours compute all that they can of `main`."""
+    main = _composed(mod)
+    borders = _borders(main)
+
+    def rebuild(call: relay.Call, arguments: list[relay.Expr]) -> relay.Expr:
+        if isinstance(call.op, relay.Function):
+            layer, match = _layer(call.op)
+            values = dict(zip(call.op.params, arguments, strict=True))
+            inputs = [values.get(read, read) for read in match.inputs]
+            return _called(kernel(layer), inputs, call, call.op.body.span)
+        quantize = _quantize(call) if call in borders else None
+        if quantize is not None:
+            return _called(kernel(quantize), arguments[:1], call, call.span)
+        return called_with(call, arguments)
+
+    return with_main(mod, rebuild_calls(main, rebuild))
+
+
+def _called(made: KernelCall, inputs: list[relay.Expr], of: relay.Call, span: tvm.ir.Span) -> relay.Call:
+    """The call of a function of ours, in place of the call `of`."""
+    operands = [*inputs, *(relay.const(array, str(array.dtype)) for array in made.constants)]
+    attributes = tvm.ir.make_node("DictAttrs", shape=list(of.checked_type.shape))
+    return relay.Call(kernel_operator(made.function, len(operands)), operands, attributes, span=span)
+
+
+def _composed(mod: tvm.IRModule) -> relay.Function:
+    """`main` of a type-checked module with a composite for each layer that a function of ours computes."""
+    session = Session(
+        _HOST, lambda layer, accelerator: None, numerics="tflite", no_nchw="the host's functions are for NHWC"
+    )
+    passes = [relay.transform.MergeComposite(entries(session, mod["main"])), relay.transform.InferType()]
+
+    def rebuild(call: relay.Call, arguments: list[relay.Expr]) -> relay.Expr:
+        if isinstance(call.op, relay.Function) and not _has_kernel(_layer(call.op)[0]):
+            return applied(call.op, arguments)
+        return called_with(call, arguments)
+
+    main = tvm.transform.Sequential(passes)(mod)["main"]
+    return with_main(mod, rebuild_calls(main, rebuild))["main"]
+
+
+def _layer(composite: relay.Function) -> tuple[Layer, Match]:
+    parsed = parse_composite(str(composite.attrs["Composite"]).partition(".")[2], composite.body)
+    assert parsed is not None, "the table has matched it"
+    layer, match = parsed
+    return replace(layer, rounding=ROUNDINGS["tflite"]), match
+
+
+def _has_kernel(layer: Layer) -> bool:
+    """Not for layers that TVM's functions compute as exactly: a reshape, a maximum."""
+    return layer.kind in _HOST.limits and not (isinstance(layer, Pool2d) and layer.mode == "max")
+
+
+# ---------------------------------------------------------------- what is left
+
+_MOVES = """
+batch_flatten broadcast_to concatenate copy depth_to_space expand_dims gather layout_transform mirror_pad pad repeat
+reshape reverse slice_like space_to_depth split squeeze stack strided_slice take tile transpose
+"""
+_COMPARES = """
+argmax argmin bitwise_and bitwise_not bitwise_or bitwise_xor cast clip equal greater greater_equal less less_equal max
+max_pool2d maximum min minimum not_equal relu where
+"""
+_MOVING, _COMPARING = frozenset(_MOVES.split()), frozenset(_COMPARES.split())
+
+
+def tvm_arithmetic(mod: tvm.IRModule) -> dict[str, tuple[str, ...]]:
+    """The operators of the model on the host that follow TVM's arithmetic, and which of their Relay operators do."""
+    main = _composed(mod)
+    borders = _borders(main)
+    found: dict[str, dict[str, None]] = {}
+    for name, calls in _left(main).items():
+        for call in calls:
+            if not (_is_exact(call) or (call in borders and _same_at_borders(call))):
+                found.setdefault(name, {})[operator_name(call)] = None
+    return {name: tuple(operators) for name, operators in found.items()}
+
+
+def _left(main: relay.Function) -> dict[str, list[relay.Call]]:
+    """The calls that no function of ours computes as layers, by the operator of the model that they are of."""
+    left: dict[str, list[relay.Call]] = {}
+    for call in calls_outside_composites(main):
+        if isinstance(call.op, tvm.ir.Op):
+            for name in source_names(call.span):
+                left.setdefault(name, []).append(call)
+    return left
+
+
+def _borders(main: relay.Function) -> set[relay.Call]:
+    """The calls between float32 and int8 that are operators of the model.
+
+    An operator that was imported as both computes in floating point where TFLite has another way.
+    """
+    ends = ("qnn.dequantize", "qnn.quantize")
+    groups = [[call for call in calls if operator_name(call) in ends] for calls in _left(main).values()]
+    inside = {call for calls in groups if len(set(map(operator_name, calls))) == len(ends) for call in calls}
+    return {call for calls in groups for call in calls} - inside
+
+
+def _same_at_borders(call: relay.Call) -> bool:
+    """TVM dequantizes as TFLite does, and multiplies by the reciprocal of a scale where TFLite divides."""
+    return operator_name(call) == "qnn.dequantize" or _quantize(call) is not None
+
+
+def _quantize(call: relay.Call) -> Quantize | None:
+    """What a function of ours computes of a call: float32 to int8, with one scale."""
+    if operator_name(call) != "qnn.quantize":
+        return None
+    real, *constants = call.args
+    if (str(real.checked_type.dtype), str(call.checked_type.dtype)) != ("float32", "int8"):
+        return None
+    if not all(isinstance(each, relay.Constant) and constant(each).size == 1 for each in constants):
+        return None
+    scale, zero_point = (constant(each).item() for each in constants)
+    if not (math.isfinite(scale) and scale > 0 and -128 <= zero_point <= 127):
+        return None
+    return Quantize(math.prod(map(int, call.checked_type.shape)), scale, zero_point)
+
+
+def _is_exact(call: relay.Call) -> bool:
+    """Whether there is one way only to compute a call: it moves bytes, or compares integers."""
+    name = operator_name(call)
+    if name == "qnn.requantize":  # with one scale it adds the difference of the zero points
+        return _equal(call.args[1], call.args[3])
+    if name == "qnn.concatenate":
+        _, scales, zero_points, scale, zero_point = call.args
+        return all(_equal(own, scale) for own in scales.fields) and all(
+            _equal(own, zero_point) for own in zero_points.fields
+        )
+    if name.startswith("qnn."):
+        return False
+    short = name.rpartition(".")[2]
+    return short in _MOVING or (short in _COMPARING and _of_integers(call))
+
+
+def _equal(one: relay.Expr, other: relay.Expr) -> bool:
+    both = isinstance(one, relay.Constant) and isinstance(other, relay.Constant)
+    return both and bool((constant(one) == constant(other)).all())
+
+
+def _of_integers(call: relay.Call) -> bool:
+    types = [operand.checked_type for operand in (*call.args, call)]
+    return all(isinstance(of, relay.TensorType) and "float" not in str(of.dtype) for of in types)

@@ -1,0 +1,214 @@
+"""Layers on the host: the C functions of ours that compute them, and what they read.
+
+The arithmetic is TFLite's, as the header of the HAL states it for layers on the accelerator. What depends on the
+weights is computed here: the functions get constant arrays. Scales are a multiplier and an exponent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from byoc_hw.errors import Unsupported
+from byoc_hw.graph import Add, Conv2d, Dense, DepthwiseConv2d, Layer, Mul, Pool2d, Softmax, Weighted
+from byoc_hw.params.requantize import (
+    FRACTION_BITS,
+    Scale,
+    add_scales,
+    add_sum_scale,
+    folded_bias,
+    mul_scale,
+    softmax_scale,
+    sum_scales,
+    weight_values,
+    zero_point,
+)
+from byoc_hw.program import KernelCall, Quantize
+from byoc_hw.tensor import Array
+
+# ---------------------------------------------------------------- the functions
+
+
+@dataclass(frozen=True)
+class HostKernel:
+    """A C function: the templates that it needs, what it reads, and its numbers.
+
+    Its parameters are pointers: `operands`, inputs and then constants, with their C types; `numbers`, one int32 for
+    each of `fields`; and the output, int8.
+    """
+
+    parts: tuple[str, ...]
+    operands: Mapping[str, str]
+    fields: tuple[str, ...]
+
+    def prototype(self, name: str) -> str:
+        """The C declaration under a name."""
+        read = [f"const {of} *{operand}" for operand, of in self.operands.items()]
+        return f"void {name}({', '.join([*read, 'const int32_t *numbers', 'int8_t *ofm'])});"
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+_CLAMP = "act_min act_max"
+_EXTENTS = "batches ifm_height ifm_width"
+_WINDOW = """
+kernel_height kernel_width stride_height stride_width dilation_height dilation_width pad_top pad_left
+"""
+_PAIR = "elements ifm_zero_point ifm2_zero_point ofm_zero_point multiplier exponent"
+
+_ONE = {"ifm": "int8_t"}
+_TWO = {"ifm": "int8_t", "ifm2": "int8_t"}
+
+KERNELS: Mapping[str, HostKernel] = {
+    "tflite_conv2d": HostKernel(
+        ("scale", "clamp", "conv2d"),
+        {**_ONE, "weights": "int8_t", "channels": "int32_t"},
+        _words(f"""
+        {_EXTENTS} ifm_channels ofm_height ofm_width ofm_channels depth filters_per_group {_WINDOW}
+        ifm_zero_point weight_zero_point ofm_zero_point {_CLAMP}"""),
+    ),
+    "tflite_pool2d": HostKernel(
+        ("clamp", "pool2d"),
+        _ONE,
+        _words(f"{_EXTENTS} channels ofm_height ofm_width {_WINDOW} count_include_pad {_CLAMP}"),
+    ),
+    "tflite_add": HostKernel(
+        ("scale", "clamp", "add"),
+        _TWO,
+        _words(f"{_PAIR} ifm_multiplier ifm_exponent ifm2_multiplier ifm2_exponent {_CLAMP}"),
+    ),
+    "tflite_mul": HostKernel(("scale", "clamp", "mul"), _TWO, _words(f"{_PAIR} {_CLAMP}")),
+    "tflite_softmax": HostKernel(("scale", "softmax"), _ONE, _words("rows columns multiplier exponent diff_min")),
+    "tflite_quantize": HostKernel(("clamp", "quantize"), {"ifm": "float"}, _words("elements zero_point scale_bits")),
+}
+"""Every function by its name, which in a project has the module's name in front."""
+
+KERNEL_PARTS = ("scale", "clamp", "conv2d", "pool2d", "add", "mul", "softmax", "quantize")
+"""The templates, in the order in which they stand in a project's file."""
+
+
+# ---------------------------------------------------------------- from a layer to a call
+
+
+def kernel_call(layer: Layer | Quantize) -> KernelCall:
+    """The call that computes a layer with TFLite's rounding on the host; `Unsupported` for one without a function."""
+    match layer:
+        case Conv2d() | DepthwiseConv2d() | Dense():
+            return _call("tflite_conv2d", _weighted(layer), weight_values(layer), _channels(layer))
+        case Pool2d(mode="avg", rescaled=False):
+            return _call("tflite_pool2d", _pool2d(layer))
+        case Add():
+            return _call("tflite_add", _add(layer))
+        case Mul():
+            return _call("tflite_mul", _pairwise(layer, mul_scale(layer)))
+        case Softmax():
+            return _call("tflite_softmax", _softmax(layer))
+        case Quantize():
+            return _call("tflite_quantize", _quantize(layer))
+        case _:
+            raise Unsupported(f"{layer.name}: the host has a function of TFLite's arithmetic: none for {layer.kind}")
+
+
+def _call(name: str, values: Mapping[str, int], *constants: Array) -> KernelCall:
+    kernel = KERNELS[name]
+    if values.keys() != set(kernel.fields):
+        raise AssertionError(f"{name}: fields {sorted(values.keys() ^ set(kernel.fields))}")
+    numbers = np.array([values[entry] for entry in kernel.fields], np.int32)
+    return KernelCall(name, (*map(np.ascontiguousarray, constants), numbers))
+
+
+def _exponent(scale: Scale) -> int:
+    return scale.left - (scale.right - FRACTION_BITS)
+
+
+def _clamp(layer: Weighted | Add | Mul | Pool2d) -> dict[str, int]:
+    return {"act_min": layer.act_min, "act_max": layer.act_max}
+
+
+def _window(layer: Conv2d | DepthwiseConv2d | Pool2d) -> dict[str, int]:
+    pairs = {"kernel": layer.kernel, "stride": layer.strides, "dilation": layer.dilation}
+    extents = {
+        f"{name}_{side}": value
+        for name, pair in pairs.items()
+        for side, value in zip(("height", "width"), pair, strict=True)
+    }
+    return {**extents, "pad_top": layer.padding[0], "pad_left": layer.padding[1]}
+
+
+def _weighted(layer: Weighted) -> dict[str, int]:
+    """A dense layer is a convolution of one pixel, its rows are batches. Depthwise filters have groups of their own."""
+    ifm, ofm = layer.ifm.shape, layer.ofm.shape
+    if isinstance(layer, Dense):
+        ifm, ofm = (ifm[0], 1, 1, ifm[1]), (ofm[0], 1, 1, ofm[1])
+        window = dict.fromkeys(_words(_WINDOW), 1) | {"pad_top": 0, "pad_left": 0}
+    else:
+        window = _window(layer)
+    groups = ifm[3] // layer.in_channels
+    return {
+        **dict(zip(("batches", "ifm_height", "ifm_width", "ifm_channels"), ifm, strict=True)),
+        **dict(zip(("ofm_height", "ofm_width", "ofm_channels"), ofm[1:], strict=True)),
+        "depth": layer.in_channels,
+        "filters_per_group": ofm[3] // groups,
+        **window,
+        "ifm_zero_point": zero_point(layer, layer.ifm),
+        "weight_zero_point": zero_point(layer, layer.weights),
+        "ofm_zero_point": zero_point(layer, layer.ofm),
+        **_clamp(layer),
+    }
+
+
+def _channels(layer: Weighted) -> Array:
+    """Bias, multiplier and exponent of each output channel: shape (K, 3)."""
+    scales = sum_scales(layer)
+    columns = (folded_bias(layer), [scale.multiplier for scale in scales], list(map(_exponent, scales)))
+    return np.stack([np.asarray(column, np.int32) for column in columns], axis=1)
+
+
+def _pool2d(layer: Pool2d) -> dict[str, int]:
+    return {
+        **dict(zip(("batches", "ifm_height", "ifm_width", "channels"), layer.ifm.shape, strict=True)),
+        **dict(zip(("ofm_height", "ofm_width"), layer.ofm.shape[1:3], strict=True)),
+        **_window(layer),
+        "count_include_pad": int(layer.count_include_pad),
+        **_clamp(layer),
+    }
+
+
+def _pairwise(layer: Add | Mul, scale: Scale) -> dict[str, int]:
+    return {
+        "elements": layer.ofm.elements,
+        "ifm_zero_point": zero_point(layer, layer.ifm),
+        "ifm2_zero_point": zero_point(layer, layer.ifm2),
+        "ofm_zero_point": zero_point(layer, layer.ofm),
+        "multiplier": scale.multiplier,
+        "exponent": _exponent(scale),
+        **_clamp(layer),
+    }
+
+
+def _add(layer: Add) -> dict[str, int]:
+    """The function itself shifts the inputs left: their exponents are those of the scales alone."""
+    values = _pairwise(layer, add_sum_scale(layer))
+    for name, scale in zip(("ifm", "ifm2"), add_scales(layer), strict=True):
+        values |= {f"{name}_multiplier": scale.multiplier, f"{name}_exponent": FRACTION_BITS - scale.right}
+    return values
+
+
+def _softmax(layer: Softmax) -> dict[str, int]:
+    scale, least = softmax_scale(layer)
+    return {
+        "rows": layer.rows,
+        "columns": layer.ifm.shape[-1],
+        "multiplier": scale.multiplier,
+        "exponent": _exponent(scale),
+        "diff_min": least,
+    }
+
+
+def _quantize(layer: Quantize) -> dict[str, int]:
+    bits = np.float32(layer.scale).view(np.int32)
+    return {"elements": layer.elements, "zero_point": layer.zero_point, "scale_bits": int(bits)}

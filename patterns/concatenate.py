@@ -1,0 +1,29 @@
+"""int8 tensors one behind the other along any axis -> Concat.
+
+    %0 = concatenate((%x, %y, ...))
+
+qnn.concatenate, split and stack are rewritten to such operators before (`rewrite/moves.py`).
+"""
+
+from tvm.relay.dataflow_pattern import is_op, is_tuple
+
+from byoc_hw.frontend.relay import read
+from byoc_hw.frontend.relay.match import Match
+from byoc_hw.graph import Concat
+from byoc_hw.pattern import Form, register_pattern
+
+
+def to_concat(match: Match) -> Concat:
+    """The layer of a matched concatenation."""
+    name, ofm = read.layer_name(match.root), read.activation(match.root, read.layer_name(match.root))
+    first, *others = (read.activation(expr, f"{name}_ifm{index}") for index, expr in enumerate(match.inputs))
+    axis = int(match["concatenate"].attrs.axis) % len(ofm.shape)
+    return Concat(name, match.sources, first, ofm, others=tuple(others), axis=axis)
+
+
+register_pattern(
+    "concatenate",
+    Form(is_op("concatenate")(is_tuple(None))),
+    parse=to_concat,
+    document="int8 concatenation along any axis; inputs with another scale are requantized first",
+)
