@@ -234,6 +234,8 @@ def _bounded(call: relay.Call, value: Quantizable | None, low: float, high: floa
     """The value within bounds. Quantizing is monotone: the integers between those of the bounds are the same."""
     if value is None or math.isnan(low) or math.isnan(high):
         return None
+    if isinstance(value, Stored):
+        value = replace(value, span=call.span)  # of the requantize, where it is to another grid
 
     def build(expr: relay.Expr, grid: Grid) -> relay.Expr:
         limits = np.iinfo(grid.dtype)
