@@ -106,7 +106,7 @@ DECLINED = {
         pool(padding=(0, 2, 0, 0)),
         "padding is smaller than the kernel: got (0, 2, 0, 0) for 2 x 2",
     ),
-    "uint8": (pool(dtype="uint8"), "activation type is int8: got uint8"),
+    "int16": (pool(dtype="int16"), "activation type is int8: got int16"),
     "float": (pool(dtype="float32"), "activation type is int8: got float32"),
     # The optimize hook brings NCHW to NHWC, and nothing else.
     "width before height": (pool(layout="NWHC"), "data layout is NHWC or NCHW: got NWHC"),

@@ -133,8 +133,7 @@ DECLINED = {
     "dilation": (Conv(dilation=(2, 2)), "dilation is 1: got 2"),
     "kernel": (Conv(kernel=(1, 12), width=20, padding=(0, 0, 0, 0)), "kernel is at most 11 x 11: got 1 x 12"),
     "batch": (Conv(batch=2), "batch is 1: got 2"),
-    "uint8": (Conv(dtype="uint8"), "activation type is int8: got uint8"),
-    "uint8 weights": (Conv(weight_dtype="uint8"), "weight type is int8: got uint8"),
+    "int16": (Conv(dtype="int16"), "activation type is int8: got int16"),
     "padding as wide as the kernel": (
         Conv(padding=(3, 0, 0, 0)),
         "padding is smaller than the kernel: got (3, 0, 0, 0) for 3 x 3",
@@ -174,10 +173,10 @@ def test_declines_with_the_rule_and_the_value(conv, reason):
 
 
 def test_names_every_broken_rule():
-    conv = Conv(batch=2, strides=(3, 3), dtype="uint8")
+    conv = Conv(batch=2, strides=(3, 3), dtype="int16")
     declined(
         conv.module(),
-        "qnn_conv2d: batch is 1: got 2; stride is one of 1, 2: got 3; activation type is int8: got uint8",
+        "qnn_conv2d: batch is 1: got 2; stride is one of 1, 2: got 3; activation type is int8: got int16",
     )
 
 

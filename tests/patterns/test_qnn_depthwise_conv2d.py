@@ -110,7 +110,7 @@ DECLINED = {
     "dilation": (depthwise(dilation=(2, 1)), "dilation is 1: got 2 x 1"),
     "kernel": (depthwise(kernel=(12, 1), height=20, padding=(0, 0, 0, 0)), "kernel is at most 11 x 11: got 12 x 1"),
     "batch": (depthwise(batch=2), "batch is 1: got 2"),
-    "uint8": (depthwise(dtype="uint8"), "activation type is int8: got uint8"),
+    "int16": (depthwise(dtype="int16"), "activation type is int8: got int16"),
     "channel multiplier 2": (depthwise(multiplier=2), "channel multiplier is 1: got 2"),
     "channel multiplier 2 in NCHW": (depthwise(multiplier=2, layout="NCHW"), "channel multiplier is 1: got 2"),
     "padding as wide as the kernel": (

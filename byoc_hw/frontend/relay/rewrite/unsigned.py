@@ -55,7 +55,11 @@ class _Rewriter:
 
     def plain(self, expr: relay.Expr) -> relay.Expr:
         """The expression in its own type."""
-        if expr not in self._new:
+        if expr in self._new:
+            return self._new[expr]
+        if isinstance(expr, relay.Tuple):
+            self._new[expr] = _tuple_of(expr, [self.plain(field) for field in expr.fields])
+        else:
             self._new[expr] = _moved(self._signed[expr], expr.span, 0, SHIFT, "uint8")
         return self._new[expr]
 
@@ -78,12 +82,9 @@ class _Rewriter:
     def _visit(self, node: relay.Expr) -> None:
         if isinstance(node, relay.Call):
             self._call(node)
-        elif isinstance(node, relay.Tuple):
-            if not any(field in self._signed and field not in self._new for field in node.fields):
-                self._new[node] = _tuple_of(node, [self.plain(field) for field in node.fields])
         elif isinstance(node, relay.TupleGetItem):
             self._item(node)
-        else:
+        elif not isinstance(node, relay.Tuple):
             self._new[node] = node
 
     def _item(self, node: relay.TupleGetItem) -> None:
@@ -98,16 +99,11 @@ class _Rewriter:
         rule = RULES.get(operator_name(call))
         made = rule(self, call) if rule is not None else None
         if made is None:
-            self._new[call] = called_with(call, [self._operand(argument) for argument in call.args])
+            self._new[call] = called_with(call, [self.plain(argument) for argument in call.args])
         elif is_uint8(call) or not isinstance(call.checked_type, relay.TensorType):
             self._signed[call] = made
         else:
             self._new[call] = made
-
-    def _operand(self, argument: relay.Expr) -> relay.Expr:
-        if isinstance(argument, relay.Tuple) and argument not in self._new:
-            self._new[argument] = _tuple_of(argument, [self.plain(field) for field in argument.fields])
-        return self.plain(argument)
 
 
 def is_uint8(expr: relay.Expr) -> bool:
