@@ -128,7 +128,8 @@ DECLINED = {
     "batch": (Pool(shape=(2, 8, 7, 5)), "batch is 1: got 2"),
     "padding beyond a byte": (Pool(padding=(256, 0, 0, 0)), "padding is at most 255: got 256"),
     "layout": (Pool(layout="NWHC"), "data layout is NHWC or NCHW: got NWHC"),
-    "uint8": (Pool(dtype="uint8"), "matched to nn.avg_pool2d; cast: dtype is uint8, not int8"),
+    # Without padding and up to 11 x 11 it is a depthwise convolution: see tests/frontend/test_unsigned.py.
+    "uint8": (Pool(dtype="uint8", padding=(1, 0, 0, 0)), "matched to nn.avg_pool2d; cast: dtype is uint8, not int8"),
     "float": (
         Pool(dtype="float32", widened=False),
         "nn.avg_pool2d: data is the input x, not the result of cast",
@@ -139,7 +140,7 @@ DECLINED = {
     "global, window": (global_pool(shape=(1, 33, 7, 5)), "kernel is at most 32 x 32: got 33 x 7"),
     "global, layout": (global_pool(layout="NWHC"), "data layout is NHWC or NCHW: got NWHC"),
     "global, uint8": (
-        global_pool(dtype="uint8"),
+        global_pool(dtype="uint8", shape=(1, 12, 7, 5)),
         "matched to nn.global_avg_pool2d; cast: dtype is uint8, not int8",
     ),
     "global, float": (
@@ -152,7 +153,7 @@ DECLINED = {
     ),
     "mean, window": (mean(shape=(1, 33, 7, 5)), "kernel is at most 32 x 32: got 33 x 7"),
     "mean, batch": (mean(shape=(2, 8, 7, 5)), "kernel is at most 32 x 32: got 1 x 56"),
-    "mean of uint8": (mean(dtype="uint8"), "activation type is int8: got uint8 x int8"),
+    "mean of uint8": (mean(dtype="uint8", shape=(1, 12, 7, 5)), "activation type is int8: got uint8 x int8"),
     "mean, rounding": (mean(rounding="TONEAREST"), "requantize rounds UPWARD: got TONEAREST"),
     "mean, requantize in float": (mean(compute_dtype="float32"), "requantize computes in int64: got float32"),
     "mean, a scale for each channel": (

@@ -142,8 +142,7 @@ DECLINED = {
     "dilation": (Conv(dilation=(1, 3)), "dilation is one of 1, 2: got 1 x 3"),
     "kernel": (Conv(kernel=(1, 12), width=20, padding=(0, 0, 0, 0)), "kernel is at most 11 x 11: got 1 x 12"),
     "batch": (Conv(batch=2), "batch is 1: got 2"),
-    "uint8": (Conv(dtype="uint8"), "activation type is int8: got uint8"),
-    "uint8 weights": (Conv(weight_dtype="uint8"), "weight type is int8: got uint8"),
+    "int16": (Conv(dtype="int16"), "activation type is int8: got int16"),
     "padding beyond a byte": (Conv(padding=(256, 0, 0, 0)), "padding is at most 255: got 256"),
     "layout": (Conv(layout="HWCN", kernel_layout="HWIO"), "data layout is NHWC or NCHW: got HWCN"),
     "weight zero points": (
@@ -202,10 +201,10 @@ def test_declines_groups_that_the_hardware_lacks():
 
 
 def test_names_every_broken_rule():
-    conv = Conv(batch=2, strides=(3, 3), dtype="uint8")
+    conv = Conv(batch=2, strides=(3, 3), dtype="int16")
     declined(
         conv.module(),
-        "qnn_conv2d: batch is 1: got 2; stride is one of 1, 2: got 3; activation type is int8: got uint8",
+        "qnn_conv2d: batch is 1: got 2; stride is one of 1, 2: got 3; activation type is int8: got int16",
     )
 
 
