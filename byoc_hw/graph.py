@@ -289,12 +289,13 @@ PoolMode = Literal["avg", "max", "sum"]
 
 @dataclass(frozen=True, eq=False)
 class Pool2d(BaseLayer):
-    """Average or maximum over a window. ifm (1, H, W, C), ofm (1, OH, OW, C).
+    """Average, maximum or sum over a window. ifm (1, H, W, C), ofm (1, OH, OW, C).
 
     An average is the sum divided by the number of window elements (those inside the input, or all
     of them with `count_include_pad`), truncated towards zero; with TFLite's rounding it is rounded to
     the nearest integer, halves away from zero. With `rescaled` the average is then requantized from
-    ifm's quantization to ofm's.
+    ifm's quantization to ofm's; with TFLite's rounding the division is part of that scale, and nothing is
+    rounded before. A sum is requantized as well: less ifm's zero point, once, as TVM's requantize does.
     """
 
     kind: ClassVar[str] = "pool2d"
@@ -311,8 +312,14 @@ class Pool2d(BaseLayer):
 
     @property
     def sum_bits(self) -> int:
-        """Bits, with the sign, of the largest sum of a window or scaled average."""
-        window = 128 * self.kernel[0] * self.kernel[1]
+        """Bits, with the sign, of the largest sum of a window, and of what is scaled of it."""
+        count = self.kernel[0] * self.kernel[1]
+        window = 128 * count
+        if self.mode == "sum" and self.rescaled:
+            return _scaled_bits(window + 128, scale_ratio(self.ifm, self.ofm), self.rounding)
+        if self.rescaled and self.rounding == "tflite":
+            shifted = scale_ratio(self.ifm, self.ofm) / 2 ** (count.bit_length() - 1)
+            return _scaled_bits(255 * count, shifted, self.rounding)
         return signed_bits(max(window, 255 * scale_ratio(self.ifm, self.ofm)) if self.rescaled else window)
 
     def problems(self) -> Iterator[Problem]:
@@ -321,8 +328,12 @@ class Pool2d(BaseLayer):
             yield "input and output have the same channels", f"{self.ifm.shape[3]} and {self.ofm.shape[3]}"
         if self.mode == "max" and self.rescaled:
             yield "a maximum keeps its input's quantization", "rescaled"
+        if self.mode == "sum" and not self.rescaled:
+            yield "a sum is requantized", "not rescaled"
+        if self.rescaled and (self.mode == "sum" or self.rounding == "tflite") and any(self.padding):
+            yield "a sum or mean has no padding", str(self.padding)
         if self.rescaled and None in (self.ifm.quantization, self.ofm.quantization):
-            yield "a rescaled average has quantized input and output", "no scale"
+            yield "a rescaled average or sum has quantized input and output", "no scale"
 
 
 @dataclass(frozen=True, eq=False)

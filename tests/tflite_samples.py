@@ -136,24 +136,23 @@ def _code(builder, node):
 
 
 def _tensor(builder, tensor, buffer):
-    scales = np.atleast_1d(np.asarray(() if tensor.scale is None else tensor.scale, np.float32))
-    zero_points = np.full(scales.size, tensor.zero_point, np.int64)
-    quantization = _table(
-        builder,
-        "QuantizationParameters",
-        Scale=builder.CreateNumpyVector(scales),
-        ZeroPoint=builder.CreateNumpyVector(zero_points),
-        QuantizedDimension=tensor.axis,
-    )
     wide = tensor.data is not None and tensor.data.dtype == np.int32
     fields = {} if tensor.name is None else {"Name": builder.CreateString(tensor.name)}
+    if tensor.scale is not None:
+        scales = np.atleast_1d(np.asarray(tensor.scale, np.float32))
+        fields["Quantization"] = _table(
+            builder,
+            "QuantizationParameters",
+            Scale=builder.CreateNumpyVector(scales),
+            ZeroPoint=builder.CreateNumpyVector(np.full(scales.size, tensor.zero_point, np.int64)),
+            QuantizedDimension=tensor.axis,
+        )
     return _table(
         builder,
         "Tensor",
         Shape=_ints(builder, tensor.shape),
         Type=getattr(tflite.TensorType, tensor.dtype or ("INT32" if wide else "INT8")),
         Buffer=buffer,
-        Quantization=quantization,
         **fields,
     )
 

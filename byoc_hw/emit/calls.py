@@ -30,7 +30,9 @@ from byoc_hw.params.requantize import (
     add_scales,
     add_sum_scale,
     mul_scale,
+    pool_offset,
     pool_scale,
+    pool_sums,
     pool_zero_points,
     softmax_scale,
     zero_point,
@@ -126,12 +128,13 @@ def _pool2d(layer: Pool2d) -> Fields:
         **_pair("kernel", layer.kernel),
         **_pair("stride", layer.strides),
         **_padding(layer.padding),
-        "mode": "HWLIB_POOL_AVG" if layer.mode == "avg" else "HWLIB_POOL_MAX",
+        "mode": f"HWLIB_POOL_{'SUM' if pool_sums(layer) else layer.mode.upper()}",
         "count_include_pad": str(int(layer.count_include_pad)),
         "ifm_zero_point": str(before),
         "ofm_zero_point": str(after),
         "scale": _scale(pool_scale(layer)),
         **_clamp(layer),
+        **({"offset": str(pool_offset(layer))} if pool_sums(layer) else {}),
     }
 
 

@@ -48,7 +48,7 @@ def build_program(directory: Path, accelerator: Accelerator, main: str, *flags: 
 OK, ADDRESS, ALIGNMENT, LIMIT, RACE, UNWRITTEN, TOKEN, STEP, HARDWARE = range(9)
 ACTIVATIONS, WEIGHTS, MAIN = range(3)
 CONV2D, DEPTHWISE, DENSE, ADD, POOL2D, RESHAPE, TRANSPOSE, SOFTMAX, MUL = range(9)
-AVG, MAX = range(2)
+AVG, MAX, SUM = range(3)
 UPWARD, TFLITE = range(2)
 FIRST, LAST = 1, 2
 
@@ -108,6 +108,7 @@ class Pool2d(ctypes.Structure):
         *_fields("ifm_zero_point ofm_zero_point", c_int8),
         ("scale", Scale),
         *_fields("act_min act_max", c_int8),
+        ("offset", c_int32),
     ]
 
 

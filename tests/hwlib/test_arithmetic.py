@@ -17,6 +17,7 @@ from hwlib_simulator import (
     IDENTITY,
     LAST,
     MAX,
+    SUM,
     TFLITE,
     UPWARD,
     WEIGHTS,
@@ -346,7 +347,7 @@ def test_mul_takes_the_largest_product_of_each_sign(simulator: Simulator, roundi
         np.testing.assert_array_equal(simulator.fetch(OFM, 2), expected)
 
 
-@given(data=st.data(), case=window_cases(6), mode=st.sampled_from([AVG, MAX]), include=st.booleans())
+@given(data=st.data(), case=window_cases(6), mode=st.sampled_from([AVG, MAX, SUM]), include=st.booleans())
 @property_test
 def test_pooling_equals_its_formula(simulator: Simulator, data, case, mode, include):
     rounding = data.draw(roundings, "rounding")
@@ -357,9 +358,17 @@ def test_pooling_equals_its_formula(simulator: Simulator, data, case, mode, incl
     limits = tuple(sorted(data.draw(st.tuples(int8, int8) | st.just((-128, 127)), "clamp")))
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32), "seed"))
     ifm = rng.integers(-128, 128, (height, width, channels)).astype(np.int8)
+    offset = data.draw(st.sampled_from([0, -128 * kernel[0] * kernel[1], 2**30]), "offset")
+    if mode == SUM:
+        by = data.draw(st.sampled_from([by, (2**29, *by[1:])]), "scale of a sum")
     if mode == MAX:
         largest = windows(padded(ifm, padding, -128), kernel, stride).max(axis=(3, 4))
         expected = np.clip(largest, *limits)
+    elif mode == SUM:
+        sums = windows(padded(ifm, padding, 0), kernel, stride).sum(axis=(3, 4))
+        expected = np.array(
+            [clamped(scaled(int(total) + offset, by, rounding) + ofm_zero, *limits) for total in sums.ravel()], np.int8
+        ).reshape(sums.shape)
     else:
         sums = windows(padded(ifm, padding, 0), kernel, stride).sum(axis=(3, 4))
         inside = windows(padded(np.ones_like(ifm), padding, 0), kernel, stride).sum(axis=(3, 4))
@@ -375,6 +384,7 @@ def test_pooling_equals_its_formula(simulator: Simulator, data, case, mode, incl
         stride,
         rounding,
         count_include_pad=include,
+        offset=offset,
         ifm_zero_point=zero,
         ofm_zero_point=ofm_zero,
         scale=Scale(*by),

@@ -286,7 +286,8 @@ class Machine:
         return scale(product, mul_scale(layer))
 
     def pool(self, layer, job):
-        scale, before, after = pool_scale(layer)
+        scale, before, after, offset = pool_scale(layer)
+        scaled = upward if layer.rounding == "upward" else twice
         result = np.zeros(job.ofm_shape, np.int64)
         inside = np.pad(
             np.ones(job.ifm_shape, np.int64),
@@ -302,6 +303,9 @@ class Machine:
                 continue
             count = there.size // there.shape[2] if layer.count_include_pad else int(there[..., 0].sum())
             total = window.sum(axis=(0, 1))
+            if offset is not None:
+                result[y, x] = scaled(total + offset, scale) + after
+                continue
             average = np.sign(total) * (np.abs(total) // count)
             result[y, x] = upward(average - before, scale) + after
         self.store_tile(np.clip(result, layer.act_min, layer.act_max), job)

@@ -169,9 +169,31 @@ def _pool(layer, ifm):
             if layer.mode == "max":
                 result[0, y, x] = window.max(axis=(0, 1))
                 continue
+            if layer.mode == "sum" or layer.rounding == "tflite":
+                result[0, y, x] = window.sum(axis=(0, 1))
+                continue
             count = layer.kernel[0] * layer.kernel[1] if layer.count_include_pad else window.shape[0] * window.shape[1]
             result[0, y, x] = np.trunc(window.sum(axis=(0, 1)) / count)
     if layer.rescaled:
         before, after = layer.ifm.quantization, layer.ofm.quantization
+        if layer.rounding == "tflite":
+            result = _tflite_mean(layer, result) + after.zero_point[0]
+            return np.clip(result, layer.act_min, layer.act_max).astype(np.int8)
         result = rescaled(result - before.zero_point[0], before.scale[0], after.scale[0]) + after.zero_point[0]
     return np.clip(result, layer.act_min, layer.act_max).astype(np.int8)
+
+
+def _tflite_mean(layer, sums):
+    """TFLite's mean of sums: by the 31-bit significand of the ratio of scales over the count, rounded down."""
+    count, before = layer.kernel[0] * layer.kernel[1], layer.ifm.quantization
+    ratio = float(np.float32(before.scale[0])) / float(np.float32(layer.ofm.quantization.scale[0]))
+    significand, exponent = np.frexp(ratio)
+    bits = count.bit_length() - 1
+    multiplier = Fraction((int(np.floor(significand * 2**31 + 0.5)) << bits) // count, 2**31)
+    power = int(exponent) - bits
+    flat = []
+    for value in (sums - before.zero_point[0] * count).ravel():
+        high = ((int(value) << max(power, 0)) * multiplier + Fraction(1, 2)).__floor__()
+        size = (Fraction(abs(high), 2 ** max(-power, 0)) + Fraction(1, 2)).__floor__()
+        flat.append(size if high >= 0 else -size)
+    return np.array(flat, np.int64).reshape(sums.shape)

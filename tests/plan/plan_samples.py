@@ -109,7 +109,17 @@ class Samples:
         ofm = activation(self.name("tensor"), ifm.shape, scale, int(self.random.integers(-128, 128)))
         return Mul(self.name("layer"), (), ifm, ofm, ifm2, rounding=rounding)
 
-    def pool(self, ifm, mode="avg", kernel=(2, 2), strides=(2, 2), padding=(0, 0, 0, 0), rescaled=False, include=False):
+    def pool(
+        self,
+        ifm,
+        mode="avg",
+        kernel=(2, 2),
+        strides=(2, 2),
+        padding=(0, 0, 0, 0),
+        rescaled=False,
+        include=False,
+        rounding="upward",
+    ):
         shape = window_shape(ifm, ifm.shape[3], kernel, strides, padding)
         ofm = self.tensor(shape)
         return Pool2d(
@@ -123,6 +133,7 @@ class Samples:
             padding=padding,
             count_include_pad=include,
             rescaled=rescaled,
+            rounding=rounding,
         )
 
     def softmax(self, ifm):

@@ -85,7 +85,7 @@ typedef struct {
  *   u = (int32_t)(value * 2^left), which wraps
  *   h = ((int64_t)u * multiplier + 2^30) >> 31
  *   h / 2^(right - 31) to the nearest integer, halves away from zero
- * multiplier is 0 or 2^30 .. 2^31 - 1; left is 0..31, right 1..62 (TFLITE: 31..62); a multiplier of
+ * multiplier is 0 or 2^30 .. 2^31 - 1 (of a sum of a pool2d, 2^29 and more); left is 0..31, right 1..62 (TFLITE: 31..62); a multiplier of
  * 0 gives 0. */
 typedef struct {
   int32_t multiplier;
@@ -142,15 +142,19 @@ typedef struct {
   int8_t act_min, act_max;
 } hwlib_mul_t;
 
-enum { HWLIB_POOL_AVG = 0, HWLIB_POOL_MAX = 1 };
+enum { HWLIB_POOL_AVG = 0, HWLIB_POOL_MAX = 1, HWLIB_POOL_SUM = 2 };
 
-/* Maximum or average of a window; padding counts as -128 for a maximum and as 0 for a sum.
+/* Maximum, average or sum of a window; padding counts as -128 for a maximum and as 0 for a sum.
  *   average = sum / count, truncated towards zero (UPWARD), or to the nearest integer with halves
  *   away from zero (TFLITE); count is kernel_h * kernel_w with count_include_pad, else the window's
  *   elements inside the input
  *   ofm = clamp(scale(average - ifm_zero_point) + ofm_zero_point, act_min, act_max)
  * A maximum is only clamped: its scale and zero points are not read.
- * (An average that is not rescaled has multiplier 2^30, left 1, right 31, zero points 0.) */
+ * (An average that is not rescaled has multiplier 2^30, left 1, right 31, zero points 0.)
+ * A sum is
+ *   ofm = clamp(scale(sum + offset) + ofm_zero_point, act_min, act_max)
+ * without ifm_zero_point, which is in the offset; its multiplier is 0 or 2^29 .. 2^31 - 1, and sum + offset
+ * fits 32 bits. TFLite's mean is such a sum: the division is in the multiplier. */
 typedef struct {
   hwlib_layer_t layer;
   hwlib_shape_t ifm, ofm; /* of the whole layer */
@@ -160,6 +164,7 @@ typedef struct {
   int8_t ifm_zero_point, ofm_zero_point;
   hwlib_scale_t scale;
   int8_t act_min, act_max;
+  int32_t offset; /* of a sum */
 } hwlib_pool2d_t;
 
 /* Softmax of each row of `channels` values; output scale 1/256, zero point -128. TFLITE only. All in

@@ -86,6 +86,8 @@ int64_t hwlib_sim_divide(int64_t value, unsigned bits);
 int64_t hwlib_sim_scale(uint8_t rounding, int32_t value, hwlib_scale_t by);
 int8_t hwlib_sim_finish(int64_t value, int8_t zero_point, int8_t act_min, int8_t act_max);
 hwlib_status_t hwlib_sim_check_scale(const char *name, uint8_t rounding, hwlib_scale_t scale);
+hwlib_status_t hwlib_sim_check_scale_from(const char *name, uint8_t rounding, hwlib_scale_t scale,
+                                          int32_t least_multiplier);
 hwlib_status_t hwlib_sim_check_clamp(int8_t act_min, int8_t act_max);
 
 /* ---------------------------------------------------------------- sim_window.c */

@@ -103,6 +103,10 @@ static int8_t pool(const hwlib_pool2d_t *layer, const hwlib_tile_t *tile, uint32
   if (layer->mode == HWLIB_POOL_MAX) {
     return clamp(maximum, layer->act_min, layer->act_max);
   }
+  if (layer->mode == HWLIB_POOL_SUM) {
+    return clamp(chip_scale(layer->layer.rounding, sum + layer->offset, layer->scale) + layer->ofm_zero_point,
+                 layer->act_min, layer->act_max);
+  }
   count = layer->count_include_pad ? layer->kernel_h * layer->kernel_w : count;
   if (layer->layer.rounding == HWLIB_ROUND_TFLITE) {
     sum += sum < 0 ? -(count / 2) : count / 2;

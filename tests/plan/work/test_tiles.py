@@ -98,6 +98,17 @@ def test_pooling_in_tiles_is_the_pooling(window, channels, mode, rescaled, inclu
     check_or_refused(single(samples.pool(ifm, mode, rescaled=rescaled, include=include, **geometry)), hardware)
 
 
+@given(windows(largest_kernel=7), st.integers(1, 20), st.sampled_from(["sum", "avg"]), SMALL_ACCELERATORS, SEEDS)
+@settings(max_examples=20, deadline=None)
+def test_sums_and_tflites_means_in_tiles_are_the_sums(window, channels, mode, hardware, seed):
+    geometry, height, width = window
+    samples = Samples(seed)
+    ifm = samples.tensor((1, height + 7, width + 7, channels))
+    rounding = "upward" if mode == "sum" else "tflite"
+    geometry = {**geometry, "padding": (0, 0, 0, 0), "rescaled": True, "rounding": rounding}
+    check_or_refused(single(samples.pool(ifm, mode, **geometry)), hardware)
+
+
 @given(st.tuples(*[st.integers(1, 12)] * 3), st.sampled_from(["two", "same", "constant"]), SMALL_ACCELERATORS, SEEDS)
 @settings(max_examples=40, deadline=None)
 def test_addition_in_runs_is_the_addition(extents, second, hardware, seed):
