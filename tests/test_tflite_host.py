@@ -56,6 +56,7 @@ def operators(seed):
         net.pair("ADD", net.input(image), net.input(image, 0.004)),
         net.pair("MUL", net.input(image), net.input(image, 0.4)),
         net.average(net.input(image), (3, 2), 2),
+        net.mean(net.input(image)),
         net.softmax(net.input((5, 37), float(net.rng.uniform(0.01, 0.5)))),
         net.quantize(net.input((1, 999), FLOAT), float(net.rng.uniform(0.01, 0.1))),
         net.dequantize(net.input(image)),
@@ -69,7 +70,7 @@ def test_operators_on_the_host_have_tflites_results(tmp_path, seed):
     path = tmp_path / "operators.tflite"
     path.write_bytes(content)
     project = assert_equals_tflite(path, random_inputs(net, 12), all_composites())
-    assert len(project.report.host) == 9
+    assert len(project.report.host) == 10
     assert not project.report.tvm_arithmetic
 
 
@@ -87,6 +88,7 @@ def beyond_the_accelerator():
         net.dense(net.input((6, 20)), 9),
         net.pair("ADD", net.input(image), net.input(image, 0.004)),
         net.average(net.input((2, 41, 40, 3)), (40, 37), 3),
+        net.mean(net.input((3, 35, 9, 4))),
     ]
     return net, net.bytes(*outputs)
 

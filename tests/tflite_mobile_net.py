@@ -93,6 +93,13 @@ class Network:
         shape = (own.shape[0], *extents, own.shape[3])
         return self._output("AVERAGE_POOL_2D", [ifm], shape, own.scale, own.zero_point, options)
 
+    def mean(self, ifm):
+        """Over height and width."""
+        own = self.tensors[ifm]
+        axes = self._tensor((2,), FLOAT, data=np.array([1, 2], np.int32))
+        shape, scale = (own.shape[0], own.shape[3]), 0.6 * own.scale
+        return self._output("MEAN", [ifm, axes], shape, scale, self._zero_point(), {"KeepDims": False})
+
     def flatten(self, ifm):
         own = self.tensors[ifm]
         shape = (own.shape[0], int(np.prod(own.shape[1:])))
@@ -124,5 +131,5 @@ def mobile_net(seed=0):
         wide = net.conv(x, 4 * net.tensors[x].shape[3], kernel=(1, 1))
         narrow = net.conv(net.depthwise(wide, stride=stride), filters, kernel=(1, 1), relu=False)
         x = net.pair("ADD", x, narrow) if net.tensors[x].shape == net.tensors[narrow].shape else narrow
-    x = net.average(net.conv(x, 32, kernel=(1, 1)), (8, 8), 1, VALID)
-    return net.bytes(net.dequantize(net.softmax(net.dense(net.flatten(x), 20))))
+    x = net.mean(net.conv(x, 32, kernel=(1, 1)))
+    return net.bytes(net.dequantize(net.softmax(net.dense(x, 20))))

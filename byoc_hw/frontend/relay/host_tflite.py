@@ -96,8 +96,8 @@ def _layer(composite: relay.Function) -> tuple[Layer, Match]:
 
 
 def _has_kernel(layer: Layer) -> bool:
-    """Not for layers that TVM's functions compute as exactly: a reshape, a maximum."""
-    return layer.kind in _HOST.limits and not (isinstance(layer, Pool2d) and layer.mode == "max")
+    """Not for what TVM's functions compute as exactly (moved bytes, a maximum), nor for sums, which TFLite has not."""
+    return layer.kind in _HOST.limits and not (isinstance(layer, Pool2d) and layer.mode != "avg")
 
 
 # ---------------------------------------------------------------- what is left
