@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from pattern_checks import (
     ACCELERATORS,
     SEEDS,
-    WITHOUT_PAD,
     accepted,
     check_bit_exact,
     check_golden,
