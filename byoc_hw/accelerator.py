@@ -453,6 +453,7 @@ DEFAULT_LIMITS: Mapping[str, Limits] = {
     "mul": Limits(accumulator_bits=32),
     "pool2d": Limits(max_kernel=(32, 32), strides=(1, 2), accumulator_bits=32, wide_padding=True),
     "softmax": Limits(batches=None),
+    "lookup": Limits(batches=None, activation_types=("int8", "uint8")),
     "reshape": Limits(batches=None),
     "transpose": Limits(),
     "concat": Limits(batches=None),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tflite
 import tvm
-from relay_samples import Add, Conv, Pool, const, module, variable
+from relay_samples import Add, Conv, const, module, variable
 from test_networks import MLPERF_TINY, structured
 from tflite_samples import NONE, RELU, OperatorSample, TensorSample, model_bytes
 from tvm import relay
@@ -92,6 +92,20 @@ def average(rng):
     return OperatorSample("AVERAGE_POOL_2D", [ifm], replace(ifm, shape=shape), options)
 
 
+def mean(rng):
+    """Over neighbouring axes; the output's scale is the input's in every other sample."""
+    shape = tuple(int(extent) for extent in rng.integers(2, 9, rng.integers(2, 5)))
+    first = int(rng.integers(0, len(shape)))
+    axes = np.arange(first, min(first + 1 + int(rng.integers(0, 2)), len(shape)), dtype=np.int32)
+    if np.prod([shape[axis] for axis in axes]) > 32:
+        axes = axes[:1]
+    keep = bool(rng.integers(0, 2))
+    reduced = np.zeros(shape).sum(axis=tuple(axes), keepdims=keep).shape
+    ifm = tensor(rng, shape)
+    ofm = replace(ifm, shape=reduced) if rng.integers(0, 2) else tensor(rng, reduced, 0.003)
+    return OperatorSample("MEAN", [ifm, TensorSample(axes.shape, None, data=axes)], ofm, {"KeepDims": keep})
+
+
 def softmax(rng):
     rows, channels = int(rng.integers(1, 5)), int(rng.integers(2, 200))
     scale = float(np.exp(rng.uniform(np.log(0.002), np.log(1.5))))
@@ -141,6 +155,22 @@ def check_operator_file(path, sample, rng, count=40):
 def test_operator_equals_tflite(tmp_path, operator, seed):
     rng = np.random.default_rng(seed)
     check_operator_file(tmp_path / "one.tflite", operator(rng), rng)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_mean_over_any_axes_equals_tflite(tmp_path, seed):
+    """The whole window of a network's end too, whose count is no power of two."""
+    rng = np.random.default_rng(seed)
+    sample = mean(rng)
+    if seed == 0:
+        axes = np.array([1, 2], np.int32)
+        sample = OperatorSample(
+            "MEAN",
+            [tensor(rng, (1, 7, 11, 24)), TensorSample((2,), None, data=axes)],
+            tensor(rng, (1, 1, 1, 24)),
+            {"KeepDims": True},
+        )
+    check_operator_file(tmp_path / "one.tflite", sample, rng)
 
 
 WEIGHTED = {
@@ -214,11 +244,6 @@ def test_refuses_an_accelerator_that_lacks_the_rounding(numerics, rounding, othe
     message = f"accelerator hwlib \\(ONE\\): {needs}"
     with pytest.raises(InvalidInput, match=message):
         byoc_hw.partition_for_hwlib(Conv().module(), accelerator=lacking, numerics=numerics)
-
-
-def test_declines_a_mean_whose_fixed_point_is_another_one():
-    report = str(byoc_hw.explain(byoc_hw.partition_for_hwlib(Pool(operator="mean").module(), numerics="tflite")))
-    assert "a mean with its requantize is rounded upward: TFLite's own fixed point is another one: got tflite" in report
 
 
 def test_declines_a_requantize_that_tflite_could_not_state():

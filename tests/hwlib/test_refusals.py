@@ -30,6 +30,7 @@ from hwlib_simulator import (
     Simulator,
     add,
     conv2d,
+    lookup,
     mul,
     params,
     pool2d,
@@ -252,6 +253,19 @@ def test_refuses_kind_that_the_accelerator_lacks(simulator_of):
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_refuses_multiplication_beyond_the_limits(simulator: Simulator, layer, job, text: str):
+    simulator.load(ACTIVATIONS, 0, bytes(16))
+    assert refusal(simulator.job, layer, job) == (LIMIT, text)
+
+
+@pytest.mark.parametrize(
+    ("layer", "job", "text"),
+    [
+        (lookup(64), tile((1, 2, 3), (1, 2, 3)), "lookup: 1 x 2 x 3 inputs are not one run of pixels of 1 channels"),
+        (lookup(64, 3), tile((1, 2, 2), (1, 2, 2)), "lookup: 1 x 2 x 2 inputs are not one run of pixels of 3 channels"),
+        (lookup(64), tile((1, 0, 1), (1, 0, 1)), "lookup: 1 x 0 x 1 inputs are not one run of pixels of 1 channels"),
+    ],
+)
+def test_refuses_lookup_of_other_runs(simulator: Simulator, layer, job, text: str):
     simulator.load(ACTIVATIONS, 0, bytes(16))
     assert refusal(simulator.job, layer, job) == (LIMIT, text)
 

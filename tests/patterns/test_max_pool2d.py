@@ -99,7 +99,7 @@ DECLINED = {
     "dilation": (pool(dilation=(1, 2)), "dilation is 1: got 1 x 2"),
     "batch": (pool(shape=(2, 8, 7, 5)), "batch is 1: got 2"),
     "padding beyond a byte": (pool(padding=(0, 256, 0, 0)), "padding is at most 255: got 256"),
-    "uint8": (pool(dtype="uint8"), "activation type is int8: got uint8"),
+    "int16": (pool(dtype="int16"), "activation type is int8: got int16"),
     "float": (pool(dtype="float32"), "activation type is int8: got float32"),
     # The optimize hook brings NCHW to NHWC, and nothing else.
     "width before height": (pool(layout="NWHC"), "data layout is NHWC or NCHW: got NWHC"),

@@ -111,7 +111,7 @@ DECLINED = {
     "dilation": (depthwise(dilation=(3, 1)), "dilation is one of 1, 2: got 3 x 1"),
     "kernel": (depthwise(kernel=(12, 1), height=20, padding=(0, 0, 0, 0)), "kernel is at most 11 x 11: got 12 x 1"),
     "batch": (depthwise(batch=2), "batch is 1: got 2"),
-    "uint8": (depthwise(dtype="uint8"), "activation type is int8: got uint8"),
+    "int16": (depthwise(dtype="int16"), "activation type is int8: got int16"),
     "padding beyond a byte": (depthwise(padding=(0, 0, 0, 256)), "padding is at most 255: got 256"),
     "weight zero points": (
         depthwise(channels=3, weight_zero_point=(0, 1, 2)),

@@ -12,7 +12,7 @@ from plan_reference import softmax
 from plan_scales import add_scales, mul_scale, pool_scale, twice, upward, zero_point
 
 from byoc_hw.accelerator import Accelerator
-from byoc_hw.graph import Add, Dense, DepthwiseConv2d, Mul, Pool2d, Softmax, Weighted
+from byoc_hw.graph import Add, Dense, DepthwiseConv2d, Lookup, Mul, Pool2d, Softmax, Weighted
 from byoc_hw.plan.steps import ACTIVATIONS, ARGUMENT, FLASH, SCRATCH, SLOTS, WEIGHTS, Copy, CopyWait, Job, JobWait
 
 
@@ -180,6 +180,11 @@ class Machine:
             raise RefusedError(f"an empty tile: {job}")
         if isinstance(layer, Add | Mul):
             self.pairwise(layer, job)
+        elif isinstance(layer, Lookup):
+            assert job.ifm_shape == job.ofm_shape
+            assert (job.ifm_shape[0], job.ifm_shape[2]) == (1, len(layer.tables))
+            values = self.load_tile(job.ifm, job.ifm_shape, job.ifm_row, job.ifm_pixel).astype(np.uint8)
+            self.store_tile(layer.tables[np.arange(len(layer.tables)), values].view(np.int8), job)
         elif isinstance(layer, Softmax):
             assert job.ifm_shape == job.ofm_shape
             values = self.load_tile(job.ifm, job.ifm_shape, job.ifm_row, job.ifm_pixel)
@@ -295,7 +300,8 @@ class Machine:
         return scale(product, mul_scale(layer))
 
     def pool(self, layer, job):
-        scale, before, after = pool_scale(layer)
+        scale, before, after, offset = pool_scale(layer)
+        scaled = upward if layer.rounding == "upward" else twice
         result = np.zeros(job.ofm_shape, np.int64)
         inside = np.pad(
             np.ones(job.ifm_shape, np.int64),
@@ -311,6 +317,9 @@ class Machine:
                 continue
             count = there.size // there.shape[2] if layer.count_include_pad else max(int(there[..., 0].sum()), 1)
             total = window.sum(axis=(0, 1))
+            if offset is not None:
+                result[y, x] = scaled(total + offset, scale) + after
+                continue
             average = np.sign(total) * (np.abs(total) // count)
             result[y, x] = upward(average - before, scale) + after
         self.store_tile(np.clip(result, layer.act_min, layer.act_max), job)

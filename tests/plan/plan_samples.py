@@ -13,6 +13,7 @@ from byoc_hw.graph import (
     Dense,
     DepthwiseConv2d,
     Graph,
+    Lookup,
     Mul,
     Pad,
     Pool2d,
@@ -111,7 +112,17 @@ class Samples:
         ofm = activation(self.name("tensor"), ifm.shape, scale, int(self.random.integers(-128, 128)))
         return Mul(self.name("layer"), (), ifm, ofm, ifm2, rounding=rounding)
 
-    def pool(self, ifm, mode="avg", kernel=(2, 2), strides=(2, 2), padding=(0, 0, 0, 0), rescaled=False, include=False):
+    def pool(
+        self,
+        ifm,
+        mode="avg",
+        kernel=(2, 2),
+        strides=(2, 2),
+        padding=(0, 0, 0, 0),
+        rescaled=False,
+        include=False,
+        rounding="upward",
+    ):
         shape = window_shape(ifm, ifm.shape[3], kernel, strides, padding)
         ofm = self.tensor(shape)
         return Pool2d(
@@ -125,11 +136,17 @@ class Samples:
             padding=padding,
             count_include_pad=include,
             rescaled=rescaled,
+            rounding=rounding,
         )
 
     def softmax(self, ifm):
         ofm = activation(self.name("tensor"), ifm.shape, 1 / 256, -128)
         return Softmax(self.name("layer"), (), ifm, ofm, rounding="tflite")
+
+    def lookup(self, ifm, by_channel=False):
+        channels = ifm.shape[-1] if by_channel else 1
+        tables = self.random.integers(0, 256, (channels, 256)).astype(np.uint8)
+        return Lookup(self.name("layer"), (), ifm, self.tensor(ifm.shape), tables)
 
     def reshape(self, ifm, shape):
         return Reshape(self.name("layer"), (), ifm, replace(self.tensor(shape), quantization=ifm.quantization))

@@ -26,6 +26,7 @@ from byoc_hw.frontend.relay.record import Record, record_of, regions
 from byoc_hw.frontend.relay.rewrite.adaptive_pools import GlobalPools
 from byoc_hw.frontend.relay.rewrite.moves import PlainMoves
 from byoc_hw.frontend.relay.rewrite.transposed_convolution import BlockwiseConvolutions
+from byoc_hw.frontend.relay.rewrite.unsigned import SignUnsigned
 from byoc_hw.frontend.relay.serial import serial
 from byoc_hw.frontend.relay.sources import calls_in_order, source_operators
 from byoc_hw.frontend.relay.table import entries, load_patterns
@@ -55,7 +56,7 @@ def partition(
     operators = source_operators(mod["main"])
     _check_denied(deny, [operator.name for operator in operators])
     job = Session(accelerator, backend.why_no_plan, deny, numerics)
-    folded = tvm.transform.Sequential([*folding(), *rewriting(job)])(mod)
+    folded = tvm.transform.Sequential([*signing(numerics), *folding(), *rewriting(job)])(mod)
     try:
         partitioned = _partitioned(folded, mod_name, job)
     except NoNHWC as error:  # then all NCHW operators stay on the host, and the report says why
@@ -92,6 +93,13 @@ def prepare(mod: tvm.IRModule, params: Mapping[str, Any] | None, *, again: bool 
     main = bound(mod["main"], params, again=again)
     functions = {**mod.functions, mod.get_global_var("main"): main}
     return plain_interface(checked(tvm.IRModule(functions, mod.type_definitions, attrs=mod.attrs)))
+
+
+def signing(numerics: str) -> list[tvm.transform.Pass]:
+    """The passes that bring uint8 to int8. TFLite's own kernels for uint8 are others than those for int8."""
+    if numerics != "relay":
+        return []
+    return [relay.transform.FoldConstant(), relay.transform.InferType(), SignUnsigned(), relay.transform.InferType()]
 
 
 def folding() -> list[tvm.transform.Pass]:

@@ -156,8 +156,11 @@ static void pool(const hwlib_layer_t *kind, const hwlib_tile_t *tile, uint32_t r
     return;
   }
   inside = inside == 0 ? 1 : inside;
-  int64_t value = average(layer, sum, layer->count_include_pad ? layer->kernel_h * layer->kernel_w : inside);
-  value = kit_scale(layer->layer.rounding, value - layer->ifm_zero_point, layer->scale);
+  int64_t value = layer->mode == HWLIB_POOL_SUM
+                      ? sum + layer->offset
+                      : average(layer, sum, layer->count_include_pad ? layer->kernel_h * layer->kernel_w : inside) -
+                            layer->ifm_zero_point;
+  value = kit_scale(layer->layer.rounding, value, layer->scale);
   kit_put(address, kit_clamp(value + layer->ofm_zero_point, layer->act_min, layer->act_max));
 }
 

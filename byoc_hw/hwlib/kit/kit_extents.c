@@ -33,7 +33,12 @@ static const char *const names[EXTENTS] = {
 
 static int is_convolution(unsigned kind) { return kind == HWLIB_CONV2D || kind == HWLIB_DENSE; }
 
-static int is_run(unsigned kind) { return kind == HWLIB_ADD || kind == HWLIB_MUL || kind == HWLIB_SOFTMAX; }
+static int is_elementwise(unsigned kind)
+{
+  return kind == HWLIB_ADD || kind == HWLIB_MUL || kind == HWLIB_LOOKUP;
+}
+
+static int is_run(unsigned kind) { return is_elementwise(kind) || kind == HWLIB_SOFTMAX; }
 
 static int has_extent(unsigned kind, extent_t extent)
 {
@@ -41,7 +46,7 @@ static int has_extent(unsigned kind, extent_t extent)
   case IFM_CHANNELS:
     return is_convolution(kind) || kind == HWLIB_SOFTMAX;
   case OFM_CHANNELS:
-    return kind != HWLIB_ADD && kind != HWLIB_MUL && kind != HWLIB_SOFTMAX;
+    return !is_run(kind);
   case COLUMNS:
   case IFM_PIXEL:
   case OFM_PIXEL:
@@ -127,7 +132,7 @@ static void pad_columns(kit_sample_t *sample)
 static int extend(kit_sample_t *sample, extent_t extent, uint32_t size)
 {
   unsigned kind = sample->layer.kind;
-  int one_channel = is_convolution(kind) || kind == HWLIB_ADD || kind == HWLIB_MUL;
+  int one_channel = is_convolution(kind) || is_elementwise(kind);
   hwlib_tile_t *tile = &sample->tile;
   switch (extent) {
   case IFM_CHANNELS:

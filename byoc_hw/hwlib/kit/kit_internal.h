@@ -157,6 +157,7 @@ void kit_expect_pool2d(const hwlib_pool2d_t *layer, const hwlib_tile_t *tile);
 void kit_expect_add(const hwlib_add_t *layer, const hwlib_tile_t *tile);         /* kit_elementwise.c */
 void kit_expect_mul(const hwlib_mul_t *layer, const hwlib_tile_t *tile);         /* kit_elementwise.c */
 void kit_expect_softmax(const hwlib_softmax_t *layer, const hwlib_tile_t *tile); /* kit_softmax.c */
+void kit_expect_lookup(const hwlib_lookup_t *layer, const hwlib_tile_t *tile);   /* kit_lookup.c */
 
 /* The weight of an output channel, its index in [fy][fx][c]. */
 int32_t kit_weight(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile, uint32_t k, uint32_t index);
@@ -183,6 +184,15 @@ typedef struct {
 } kit_addition_t;
 kit_addition_t kit_addition(unsigned rounding, uint32_t count);
 
+/* ---------------------------------------------------------------- kit_lookup.c */
+
+/* One table, of which all entries differ, over `count` values. */
+typedef struct {
+  hwlib_lookup_t layer;
+  hwlib_tile_t tile;
+} kit_lookup_t;
+kit_lookup_t kit_lookup(unsigned rounding, uint32_t count);
+
 /* ---------------------------------------------------------------- kit_samples.c */
 
 /* A layer of any kind, and a tile. */
@@ -195,6 +205,7 @@ typedef struct {
     hwlib_add_t add;
     hwlib_mul_t mul;
     hwlib_softmax_t softmax;
+    hwlib_lookup_t lookup;
   };
   hwlib_tile_t tile;
 } kit_sample_t;
@@ -229,6 +240,7 @@ void kit_check_copy_wait(void);
 void kit_check_windows(void);
 void kit_check_elementwise(void);
 void kit_check_softmax(void);
+void kit_check_lookup(void);
 void kit_check_places(void);
 void kit_check_extents(void);
 void kit_check_copy_extents(void);

@@ -11,6 +11,7 @@ static const char *const subjects[][2] = {
     [HWLIB_POOL2D] = {"pool2d, upward", "pool2d, tflite"},
     [HWLIB_SOFTMAX] = {NULL, "softmax, tflite"},
     [HWLIB_MUL] = {"mul, upward", "mul, tflite"},
+    [HWLIB_LOOKUP] = {"lookup, upward", "lookup, tflite"},
 };
 
 int kit_has_sample(unsigned kind, unsigned rounding)
@@ -49,6 +50,11 @@ kit_sample_t kit_sample(unsigned kind, unsigned rounding)
     break;
   case HWLIB_MUL:
     sample.mul = (hwlib_mul_t){.layer = layer, .scale = {1518500250, 0, 38}, .act_min = -128, .act_max = 127};
+    columns = 12;
+    channels = 1;
+    break;
+  case HWLIB_LOOKUP:
+    sample.lookup = kit_lookup(rounding, 1).layer;
     columns = 12;
     channels = 1;
     break;
@@ -106,6 +112,9 @@ void kit_adapt_sample(kit_sample_t *sample)
     break;
   case HWLIB_MUL:
     sample->mul.shape = ofm;
+    break;
+  case HWLIB_LOOKUP:
+    sample->lookup.shape = ofm;
     break;
   case HWLIB_SOFTMAX:
     sample->softmax.shape = ofm;

@@ -403,6 +403,7 @@ static void check_pooling(const case_t *from, unsigned rounding, unsigned mode, 
       [HWLIB_POOL_AVG] = {{"pool2d, average, upward", "pool2d, average, tflite"},
                           {"pool2d, average with padding, upward", "pool2d, average with padding, tflite"}},
       [HWLIB_POOL_MAX] = {{"pool2d, maximum, upward", "pool2d, maximum, tflite"}, {"", ""}},
+      [HWLIB_POOL_SUM] = {{"pool2d, sum, upward", "pool2d, sum, tflite"}, {"", ""}},
   };
   hwlib_tile_t tile = tile_of(from);
   hwlib_conv2d_t window = conv2d_of(from, HWLIB_POOL2D, rounding, 0);
@@ -425,6 +426,7 @@ static void check_pooling(const case_t *from, unsigned rounding, unsigned mode, 
       .scale = scale,
       .act_min = window.act_min,
       .act_max = window.act_max,
+      .offset = -(int32_t)window.kernel_h * window.kernel_w * (window.ifm_zero_point - 3),
   };
   kit_fill(kit_before, KIT_WINDOW);
   kit_expect_unchanged();
@@ -438,6 +440,8 @@ static void check_all_pooling(const case_t *from, unsigned rounding)
   check_pooling(from, rounding, HWLIB_POOL_MAX, 0, identity);
   check_pooling(from, rounding, HWLIB_POOL_AVG, 0, rescaled);
   check_pooling(from, rounding, HWLIB_POOL_AVG, 1, rescaled);
+  /* A mean of 9 and the like: the least multiplier is 2^29. */
+  check_pooling(from, rounding, HWLIB_POOL_SUM, 0, (hwlib_scale_t){(1 << 29) + 12345, 2, 34});
 }
 
 /* ---------------------------------------------------------------- all of a kind */

@@ -22,6 +22,7 @@ from byoc_hw.graph import (
     Dense,
     DepthwiseConv2d,
     Layer,
+    Lookup,
     Mul,
     Pad,
     Pool2d,
@@ -125,6 +126,8 @@ def geometry(layer: Layer) -> Geometry:
             return Run(each=1, reads=2)
         case Softmax():  # three passes: the maximum, the sum of exponentials, the quotients
             return Run(each=layer.ifm.shape[-1], reads=3)
+        case Lookup():
+            return Run(each=layer.ofm.shape[-1] if layer.by_channel else 1, reads=1)
         case Transpose() | Concat() | Slice() | Pad() | Resize():
             return CopiesOnly()
         case Reshape():

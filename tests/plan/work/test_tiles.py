@@ -131,6 +131,17 @@ def test_pooling_in_tiles_is_the_pooling(window, channels, mode, rescaled, inclu
     check_or_refused(single(samples.pool(ifm, mode, rescaled=rescaled, include=include, **geometry)), hardware)
 
 
+@given(windows(largest_kernel=7), st.integers(1, 20), st.sampled_from(["sum", "avg"]), SMALL_ACCELERATORS, SEEDS)
+@settings(max_examples=20, deadline=None)
+def test_sums_and_tflites_means_in_tiles_are_the_sums(window, channels, mode, hardware, seed):
+    geometry, height, width = window
+    samples = Samples(seed)
+    ifm = samples.tensor((1, height + 7, width + 7, channels))
+    rounding = "upward" if mode == "sum" else "tflite"
+    geometry = {**geometry, "padding": (0, 0, 0, 0), "rescaled": True, "rounding": rounding}
+    check_or_refused(single(samples.pool(ifm, mode, **geometry)), hardware)
+
+
 @given(st.tuples(*[st.integers(1, 12)] * 3), st.sampled_from(["two", "same", "constant"]), SMALL_ACCELERATORS, SEEDS)
 @settings(max_examples=40, deadline=None)
 def test_addition_in_runs_is_the_addition(extents, second, hardware, seed):
@@ -142,11 +153,12 @@ def test_addition_in_runs_is_the_addition(extents, second, hardware, seed):
 
 @given(st.integers(1, 30), st.integers(1, 60), SMALL_ACCELERATORS, st.sampled_from([1, 2, 4]), SEEDS)
 @settings(max_examples=60, deadline=None)
-def test_softmax_in_tiles_of_whole_rows_is_the_softmax(rows, channels, hardware, dma_alignment, seed):
+def test_softmax_and_tables_by_channel_in_tiles_of_whole_rows(rows, channels, hardware, dma_alignment, seed):
     samples = Samples(seed)
     channels = -(-channels // dma_alignment) * dma_alignment if rows * channels % dma_alignment else channels
     hardware = replace(hardware, dma_alignment=dma_alignment)
     check_or_refused(single(samples.softmax(samples.tensor((rows, channels)))), hardware)
+    check_or_refused(single(samples.lookup(samples.tensor((1, rows, channels)), by_channel=True)), hardware)
 
 
 @given(st.lists(st.integers(1, 9), min_size=2, max_size=3), st.data(), SMALL_ACCELERATORS, SEEDS)
