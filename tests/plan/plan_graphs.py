@@ -17,8 +17,9 @@ ACTIVATIONS = st.sampled_from([700, 1024, 1500, 2048, 3000, 4096, 6000, 8192, 16
 WEIGHTS = st.sampled_from([300, 512, 777, 1024, 2048, 4096, 65536])
 
 KINDS = ["conv", "conv", "conv", "pointwise", "depthwise", "depthwise", "pool", "add", "mul", "constant", "branch"]
+TABLES = ["lookup", "lookup"]
 MOVED = ["concat", "concat", "slice", "pad", "resize"]
-FLAT = ["concat", "slice", "pad", "dense", "dense", "softmax", "add", "mul", "constant", "unflat"]
+FLAT = ["concat", "slice", "pad", "dense", "dense", "softmax", "add", "mul", "constant", "lookup", "unflat"]
 
 
 @st.composite
@@ -64,7 +65,7 @@ class Network:
 
     def grow(self):
         """Add a layer of a random kind, unless the accelerator cannot plan that one."""
-        kinds = KINDS + self.draw(st.sampled_from([[], MOVED])) if len(self.value.shape) == 4 else FLAT
+        kinds = KINDS + self.draw(st.sampled_from([[], MOVED, TABLES])) if len(self.value.shape) == 4 else FLAT
         layer = getattr(self, self.draw(st.sampled_from(self.kinds or [*kinds, "flat", "transposed"])))()
         if layer is None:
             return
@@ -116,6 +117,9 @@ class Network:
         one, other = self.samples.constant(self.value.shape), self.value
         kind = self.draw(st.sampled_from([self.samples.add, self.samples.mul]))
         return kind(*((one, other) if self.draw(st.booleans()) else (other, one)), self.rounding())
+
+    def lookup(self):
+        return self.samples.lookup(self.value, self.draw(st.booleans()))
 
     def rounding(self):
         return self.draw(st.sampled_from(["upward", "tflite"]))
