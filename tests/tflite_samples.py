@@ -45,8 +45,9 @@ _OPTIONS = {
     "ADD": "AddOptions",
     "AVERAGE_POOL_2D": "Pool2DOptions",
     "BATCH_MATMUL": "BatchMatMulOptions",
-    "CONV_2D": "Conv2DOptions",
     "CONCATENATION": "ConcatenationOptions",
+    "CONV_2D": "Conv2DOptions",
+    "DEPTH_TO_SPACE": "DepthToSpaceOptions",
     "DEPTHWISE_CONV_2D": "DepthwiseConv2DOptions",
     "FULLY_CONNECTED": "FullyConnectedOptions",
     "MAX_POOL_2D": "Pool2DOptions",
@@ -56,6 +57,8 @@ _OPTIONS = {
     "RESHAPE": "ReshapeOptions",
     "RESIZE_NEAREST_NEIGHBOR": "ResizeNearestNeighborOptions",
     "SOFTMAX": "SoftmaxOptions",
+    "SPACE_TO_DEPTH": "SpaceToDepthOptions",
+    "STRIDED_SLICE": "StridedSliceOptions",
     "SUM": "ReducerOptions",
     "SVDF": "SVDFOptions",
     "TRANSPOSE": "TransposeOptions",
@@ -136,7 +139,8 @@ def _node(builder, node, index):
 
 def _code(builder, node):
     code = getattr(tflite.BuiltinOperator, node.operator) if node.code is None else node.code
-    version = {"FULLY_CONNECTED": 4, "CONV_2D": 3, "DEPTHWISE_CONV_2D": 3, "RESHAPE": 1}.get(node.operator, 2)
+    versions = {"FULLY_CONNECTED": 4, "CONV_2D": 3, "DEPTHWISE_CONV_2D": 3, "DEPTH_TO_SPACE": 1, "RESHAPE": 1}
+    version = versions.get(node.operator, 2)
     custom = {"CustomCode": builder.CreateString(node.custom)} if node.custom else {}
     return _table(
         builder, "OperatorCode", DeprecatedBuiltinCode=min(code, 127), BuiltinCode=code, Version=version, **custom
