@@ -24,6 +24,7 @@ from byoc_hw.frontend.relay.outcome import outcomes
 from byoc_hw.frontend.relay.record import Record, record_of, regions
 from byoc_hw.frontend.relay.rewrite.adaptive_pools import GlobalPools
 from byoc_hw.frontend.relay.rewrite.moves import PlainMoves
+from byoc_hw.frontend.relay.rewrite.tables import with_tables
 from byoc_hw.frontend.relay.serial import serial
 from byoc_hw.frontend.relay.sources import calls_in_order, source_operators
 from byoc_hw.frontend.relay.table import entries, load_patterns
@@ -108,6 +109,7 @@ def partitioning(main: relay.Function, job: Session, mod_name: str) -> list[tvm.
     """The partitioning passes, in order, for a model whose function is `main`."""
     return [
         relay.transform.MergeComposite(entries(job, main)),
+        *with_tables(job),
         # Tuples are not annotated: they would become external functions that do nothing.
         relay.transform.AnnotateTarget(job.accelerator.name, include_non_call_ops=False),
         relay.transform.MergeCompilerRegions(),
