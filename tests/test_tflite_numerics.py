@@ -15,12 +15,17 @@ import byoc_hw
 from byoc_hw.accelerator import REFERENCE
 from byoc_hw.demo import heldout, model_path
 from byoc_hw.errors import InvalidInput
+from byoc_hw.frontend.relay.partition import folding, prepare
 from byoc_hw.frontend.relay.record import regions
+from byoc_hw.frontend.relay.rewrite.chains import chains
+from byoc_hw.frontend.relay.rewrite.tflite_tables import tflite_tables
 from byoc_hw.graph import Dense
 from byoc_hw.params.requantize import scale_of_ratio, sum_scales
 from byoc_hw.tensor import Quantization, Tensor
 
-pytest.importorskip("tflite_runtime", reason="the oracle: install the package tflite-runtime==2.14.0")
+interpreter = pytest.importorskip(
+    "tflite_runtime.interpreter", reason="the oracle: install the package tflite-runtime==2.14.0"
+)
 
 
 def project_of(path, **options):
@@ -360,3 +365,62 @@ def test_silent_channels_have_any_scale():
     )
     assert list(layer.problems()) == []
     assert len(sum_scales(layer)) == 2
+
+
+# ---------------------------------------------------------------- tables
+
+
+def unary(rng, operator, count=256):
+    """An operator of one input, whose output its values fill or leave; TFLite fixes some outputs' quantization."""
+    fixed = {"LOGISTIC": (1 / 256, -128), "TANH": (1 / 128, 0)}
+    shape = (1, 1, count, 1)
+    ifm, ofm = (TensorSample(shape, float(np.exp(rng.uniform(-6, -1))), int(rng.integers(-128, 128))) for _ in range(2))
+    if operator in fixed:
+        ofm = replace(ofm, scale=fixed[operator][0], zero_point=fixed[operator][1])
+    number = replace(tensor(rng, (1, 1, 1, 1)), data=rng.integers(-128, 128, (1, 1, 1, 1)).astype(np.int8))
+    options = {
+        "LEAKY_RELU": {"Alpha": float(rng.uniform(0.01, 1.5))},
+        **{name: {"FusedActivationFunction": int(rng.choice([NONE, RELU]))} for name in ("ADD", "MUL")},
+    }.get(operator, {})
+    return OperatorSample(operator, [ifm, number] if operator in ("ADD", "MUL") else [ifm], ofm, options)
+
+
+def of_tflite(path, values):
+    kernels = interpreter.OpResolverType.BUILTIN_REF
+    runner = interpreter.Interpreter(model_path=str(path), experimental_op_resolver_type=kernels)
+    runner.allocate_tensors()
+    runner.set_tensor(runner.get_input_details()[0]["index"], values)
+    runner.invoke()
+    return runner.get_tensor(runner.get_output_details()[0]["index"])
+
+
+UNARY = ("LOGISTIC", "TANH", "EXP", "LEAKY_RELU", "RELU", "RELU6", "RELU_N1_TO_1", "QUANTIZE", "ADD", "MUL")
+
+
+@pytest.mark.parametrize("operator", UNARY)
+def test_tables_equal_tflite_for_all_256_values(tmp_path, operator):
+    rng = np.random.default_rng(0)
+    every = np.arange(-128, 128, dtype=np.int8).reshape(1, 1, 256, 1)
+    compared = 0
+    for _ in range(20):
+        (tmp_path / "one.tflite").write_bytes(model_bytes(unary(rng, operator)))
+        mod, params = byoc_hw.load_tflite(tmp_path / "one.tflite")
+        main = tvm.transform.Sequential(folding())(prepare(mod, params))["main"]
+        (chain,) = chains(main, lambda chain: True)
+        tables = tflite_tables(chain)
+        if isinstance(tables, str):  # only EXP has outputs that TFLite does not define
+            assert operator == "EXP"
+            assert "values in units of the output are int32" in tables
+            continue
+        expected = of_tflite(tmp_path / "one.tflite", every)
+        np.testing.assert_array_equal(np.roll(tables, 128).view(np.int8).ravel(), expected.ravel())
+        compared += 1
+    assert compared >= 10
+
+
+def test_a_file_of_a_real_function_runs_as_a_table_and_others_stay(tmp_path):
+    rng = np.random.default_rng(1)
+    check_operator_file(tmp_path / "one.tflite", unary(rng, "LEAKY_RELU"), rng, count=3)
+    (tmp_path / "two.tflite").write_bytes(model_bytes(unary(rng, "ABS")))
+    report = str(project_of(tmp_path / "two.tflite").report)
+    assert "lookup: qnn.quantize (t1): its arithmetic in TFLite is not known" in report

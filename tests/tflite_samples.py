@@ -52,6 +52,7 @@ _OPTIONS = {
     "FULLY_CONNECTED": "FullyConnectedOptions",
     "MAX_POOL_2D": "Pool2DOptions",
     "MEAN": "ReducerOptions",
+    "LEAKY_RELU": "LeakyReluOptions",
     "MUL": "MulOptions",
     "REDUCE_MAX": "ReducerOptions",
     "RESHAPE": "ReshapeOptions",
@@ -139,7 +140,14 @@ def _node(builder, node, index):
 
 def _code(builder, node):
     code = getattr(tflite.BuiltinOperator, node.operator) if node.code is None else node.code
-    versions = {"FULLY_CONNECTED": 4, "CONV_2D": 3, "DEPTHWISE_CONV_2D": 3, "DEPTH_TO_SPACE": 1, "RESHAPE": 1}
+    versions = {
+        "FULLY_CONNECTED": 4,
+        "CONV_2D": 3,
+        "DEPTHWISE_CONV_2D": 3,
+        "DEPTH_TO_SPACE": 1,
+        "RESHAPE": 1,
+        "RELU_N1_TO_1": 1,
+    }
     version = versions.get(node.operator, 2)
     custom = {"CustomCode": builder.CreateString(node.custom)} if node.custom else {}
     return _table(
