@@ -18,6 +18,7 @@ from tvm.relay.frontend.tflite import OperatorConverter
 from byoc_hw.errors import InvalidInput
 from byoc_hw.frontend.relay.ends import End, Ends, Stated, usable
 from byoc_hw.frontend.relay.serial import serial
+from byoc_hw.frontend.relay.tflite_operators.batch_matmul import convert_batch_matmul
 from byoc_hw.frontend.relay.tflite_operators.fixed_point import NotImported
 from byoc_hw.frontend.relay.tflite_operators.svdf import convert_svdf
 from byoc_hw.frontend.tflite_file import FileOperator, TfliteFile, read_tflite
@@ -323,6 +324,7 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         super().__init__(model, subgraph, exp_tab)
         self._file, self._stops = file, stops
         self._numbers = {operator.position: number for number, operator in enumerate(file.operators)}
+        self.convert_map["BATCH_MATMUL"] = self._batch_matmul
         for kind, convert in self.convert_map.items():
             self.convert_map[kind] = partial(self._converted, convert)
         for kind, stateful in _STATEFUL.items():
@@ -330,6 +332,11 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
 
     def check_unsupported_ops(self) -> None:
         """Nothing: `_operator_rules` has refused them, each by name."""
+
+    def _batch_matmul(self, operator: Any) -> relay.Expr:
+        if self.is_quantized(operator):
+            return convert_batch_matmul(self, operator)
+        return self.convert_batch_matmul(operator)
 
     def _with_state(self, convert: Callable[[Any, Any], tuple[relay.Expr, ...]], operator: Any) -> relay.Expr:
         """The output of an operator, whose next states become tensors of their own."""
