@@ -14,7 +14,6 @@ SOFTMAX = "softmax is offloaded with numerics='tflite' only"
 STATE = "activation type is int8: got int16"
 MATMUL = "no pattern covers qnn.batch_matmul"
 BORDER = "qnn.requantize is offloaded only together with"  # from and to uint8
-CONCATENATE = "no pattern covers qnn.concatenate"
 
 # What is not on the accelerator as a whole, and why: with numerics="relay", by file.
 ON_THE_HOST = {
@@ -23,11 +22,12 @@ ON_THE_HOST = {
     ("unet", "int8"): {"quantize_1": REQUANTIZE, "quantize_2": REQUANTIZE},
     ("keywords", "int8"): {"svdf_1": STATE, "svdf_2": STATE, "softmax_1": SOFTMAX},
     ("attention", "int8"): {"batch_matmul_1": MATMUL, "softmax_1": SOFTMAX, "batch_matmul_2": MATMUL},
-    ("mobilenet", "uint8"): {"mean_1": "", "softmax_1": ""},
-    ("inception", "uint8"): {"concatenation_1": "", "concatenation_2": "", "fully_connected_1": ""},
-    ("unet", "uint8"): dict.fromkeys(
-        ("conv_2d_3", "resize_nearest_neighbor_1", "concatenation_1", "concatenation_2", "conv_2d_6"), ""
-    ),
+    ("mobilenet", "uint8"): {"mean_1": BORDER, "softmax_1": SOFTMAX},
+    ("inception", "uint8"): {"concatenation_1": BORDER, "concatenation_2": BORDER, "fully_connected_1": BORDER},
+    ("unet", "uint8"): {
+        **dict.fromkeys(("conv_2d_3", "concatenation_1", "concatenation_2", "conv_2d_6"), BORDER),
+        "resize_nearest_neighbor_1": "activation type is int8: got uint8",
+    },
 }
 """TFLite has no SVDF and no matrix product of uint8."""
 
