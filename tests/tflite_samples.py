@@ -50,6 +50,7 @@ _OPTIONS = {
     "DEPTH_TO_SPACE": "DepthToSpaceOptions",
     "DEPTHWISE_CONV_2D": "DepthwiseConv2DOptions",
     "FULLY_CONNECTED": "FullyConnectedOptions",
+    "GELU": "GeluOptions",
     "MAX_POOL_2D": "Pool2DOptions",
     "MEAN": "ReducerOptions",
     "LEAKY_RELU": "LeakyReluOptions",
@@ -65,6 +66,12 @@ _OPTIONS = {
     "TRANSPOSE": "TransposeOptions",
     "TRANSPOSE_CONV": "TransposeConvOptions",
     "UNPACK": "UnpackOptions",
+}
+
+
+_VERSIONS = {
+    **{"FULLY_CONNECTED": 4, "CONV_2D": 3, "DEPTHWISE_CONV_2D": 3},
+    **dict.fromkeys(("GELU", "PRELU", "RESHAPE"), 1),
 }
 
 
@@ -147,6 +154,8 @@ def _code(builder, node):
         "DEPTH_TO_SPACE": 1,
         "RESHAPE": 1,
         "RELU_N1_TO_1": 1,
+        "PRELU": 1,
+        "GELU": 1,
     }
     version = versions.get(node.operator, 2)
     custom = {"CustomCode": builder.CreateString(node.custom)} if node.custom else {}
