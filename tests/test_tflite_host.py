@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from bit_exact import SANITIZED
-from tflite_networks import FLOAT, VALID, Network, mobile_net
+from tflite_mobile_net import FLOAT, VALID, Network, mobile_net
 
 import byoc_hw
 

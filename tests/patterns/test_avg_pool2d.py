@@ -126,12 +126,10 @@ DECLINED = {
         "windows end with the padding where an average counts it: got 0 rows and 1 columns more",
     ),
     "batch": (Pool(shape=(2, 8, 7, 5)), "batch is 1: got 2"),
-    "padding as wide as the window": (
-        Pool(padding=(2, 0, 0, 0)),
-        "padding is smaller than the kernel: got (2, 0, 0, 0) for 2 x 2",
-    ),
+    "padding beyond a byte": (Pool(padding=(256, 0, 0, 0)), "padding is at most 255: got 256"),
     "layout": (Pool(layout="NWHC"), "data layout is NHWC or NCHW: got NWHC"),
-    "uint8": (Pool(dtype="uint8"), "matched to nn.avg_pool2d; cast: dtype is uint8, not int8"),
+    # Without padding and up to 11 x 11 it is a depthwise convolution: see tests/frontend/test_unsigned.py.
+    "uint8": (Pool(dtype="uint8", padding=(1, 0, 0, 0)), "matched to nn.avg_pool2d; cast: dtype is uint8, not int8"),
     "float": (
         Pool(dtype="float32", widened=False),
         "nn.avg_pool2d: data is the input x, not the result of cast",
@@ -142,7 +140,7 @@ DECLINED = {
     "global, window": (global_pool(shape=(1, 33, 7, 5)), "kernel is at most 32 x 32: got 33 x 7"),
     "global, layout": (global_pool(layout="NWHC"), "data layout is NHWC or NCHW: got NWHC"),
     "global, uint8": (
-        global_pool(dtype="uint8"),
+        global_pool(dtype="uint8", shape=(1, 12, 7, 5)),
         "matched to nn.global_avg_pool2d; cast: dtype is uint8, not int8",
     ),
     "global, float": (
@@ -155,7 +153,7 @@ DECLINED = {
     ),
     "mean, window": (mean(shape=(1, 33, 7, 5)), "kernel is at most 32 x 32: got 33 x 7"),
     "mean, batch": (mean(shape=(2, 8, 7, 5)), "kernel is at most 32 x 32: got 1 x 56"),
-    "mean of uint8": (mean(dtype="uint8"), "activation type is int8: got uint8 x int8"),
+    "mean of uint8": (mean(dtype="uint8", shape=(1, 12, 7, 5)), "activation type is int8: got uint8 x int8"),
     "mean, rounding": (mean(rounding="TONEAREST"), "requantize rounds UPWARD: got TONEAREST"),
     "mean, requantize in float": (mean(compute_dtype="float32"), "requantize computes in int64: got float32"),
     "mean, a scale for each channel": (
@@ -277,6 +275,8 @@ EDGES = {
     "1-D, channels first": Pool(**LINE, shape=(2, 3, 8), layout="NCW", ceil_mode=True),
     "1-D, batch": Pool(**LINE, shape=(4, 8, 3), layout="NWC", ceil_mode=True),
     "one pixel": Pool(shape=(1, 1, 1, 5), kernel=(1, 1)),
+    "padding wider than the window": Pool(padding=(5, 2, 2, 4), shape=(1, 3, 2, 5)),
+    "padding wider than the window, counted": Pool(padding=(5, 2, 2, 4), strides=(1, 2), count_include_pad=True),
     "one pixel, global": global_pool(shape=(1, 1, 1, 5)),
     "one pixel, mean": mean(shape=(1, 1, 1, 5)),
     "largest window": Pool(shape=(1, 32, 40, 2), kernel=(32, 32), strides=(1, 2)),
