@@ -106,6 +106,18 @@ def mean(rng):
     return OperatorSample("MEAN", [ifm, TensorSample(axes.shape, None, data=axes)], ofm, {"KeepDims": keep})
 
 
+def product(rng):
+    """Of matrices with either operand transposed or not, and a batch; the second one's may be 1."""
+    batch, rows, depth, columns = (int(extent) for extent in rng.integers(1, (4, 12, 24, 12)))
+    adj_x, adj_y = bool(rng.integers(0, 2)), bool(rng.integers(0, 2))
+    first = (batch, depth, rows) if adj_x else (batch, rows, depth)
+    second = (int(rng.choice([1, batch])), *((columns, depth) if adj_y else (depth, columns)))
+    inputs = [tensor(rng, first), tensor(rng, second)]
+    scale = inputs[0].scale * inputs[1].scale * 80 * depth**0.5
+    ofm = TensorSample((batch, rows, columns), scale, int(rng.integers(-60, 60)))
+    return OperatorSample("BATCH_MATMUL", inputs, ofm, {"AdjX": adj_x, "AdjY": adj_y})
+
+
 def softmax(rng):
     rows, channels = int(rng.integers(1, 5)), int(rng.integers(2, 200))
     scale = float(np.exp(rng.uniform(np.log(0.002), np.log(1.5))))
@@ -168,6 +180,12 @@ def test_mean_over_any_axes_equals_tflite(tmp_path, seed):
             {"KeepDims": True},
         )
     check_operator_file(tmp_path / "one.tflite", sample, rng)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_matrix_product_equals_tflite(tmp_path, seed):
+    rng = np.random.default_rng(seed)
+    check_operator_file(tmp_path / "one.tflite", product(rng), rng)
 
 
 @pytest.mark.parametrize("operator", ["CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"])

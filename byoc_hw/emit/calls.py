@@ -15,6 +15,7 @@ from byoc_hw.graph import (
     Dense,
     DepthwiseConv2d,
     Layer,
+    MatMul,
     Mul,
     Pad,
     Pool2d,
@@ -29,6 +30,7 @@ from byoc_hw.params.requantize import (
     Scale,
     add_scales,
     add_sum_scale,
+    matmul_scale,
     mul_scale,
     pool_offset,
     pool_scale,
@@ -138,6 +140,19 @@ def _pool2d(layer: Pool2d) -> Fields:
     }
 
 
+def _matmul(layer: MatMul) -> Fields:
+    return {
+        "ifm": _shape(layer.ifm),
+        "ifm2": _shape(layer.ifm2),
+        "ofm": _shape(layer.ofm),
+        "scale": _scale(matmul_scale(layer)),
+        "ifm_zero_point": str(zero_point(layer, layer.ifm)),
+        "ifm2_zero_point": str(zero_point(layer, layer.ifm2)),
+        "ofm_zero_point": str(zero_point(layer, layer.ofm)),
+        **_clamp(layer),
+    }
+
+
 def _softmax(layer: Softmax) -> Fields:
     scale, least = softmax_scale(layer)
     return {"shape": _shape(layer.ofm), "scale": _scale(scale), "diff_min": str(least)}
@@ -156,6 +171,8 @@ def _descriptor(layer: Layer) -> tuple[str, Fields]:
             return "hwlib_mul_t", _mul(layer)
         case Pool2d():
             return "hwlib_pool2d_t", _pool2d(layer)
+        case MatMul():
+            return "hwlib_matmul_t", _matmul(layer)
         case Softmax():
             return "hwlib_softmax_t", _softmax(layer)
         case Reshape() | Transpose() | Concat() | Slice() | Pad() | Resize():

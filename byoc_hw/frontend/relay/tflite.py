@@ -18,6 +18,7 @@ from tvm.relay.frontend.tflite import OperatorConverter
 from byoc_hw.errors import InvalidInput
 from byoc_hw.frontend.relay.ends import End, Ends, Stated, usable
 from byoc_hw.frontend.relay.serial import serial
+from byoc_hw.frontend.relay.tflite_batch_matmul import batch_matmul, quantized
 from byoc_hw.frontend.tflite_file import FileOperator, TfliteFile, read_tflite
 from byoc_hw.pattern import BrokenRule, Outcome, Rejection
 from byoc_hw.tensor import Array
@@ -314,11 +315,18 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         super().__init__(model, subgraph, exp_tab)
         self._file, self._stops = file, stops
         self._numbers = {operator.position: number for number, operator in enumerate(file.operators)}
+        self.convert_map["BATCH_MATMUL"] = self._batch_matmul
         for kind, convert in self.convert_map.items():
             self.convert_map[kind] = partial(self._converted, convert)
 
     def check_unsupported_ops(self) -> None:
         """Nothing: `_operator_rules` has refused them, each by name."""
+
+    def _batch_matmul(self, operator: Any) -> Any:
+        """TVM's converter leaves the scales and zero points out."""
+        if quantized(self, operator):
+            return batch_matmul(self, operator)
+        return self.convert_batch_matmul(operator)
 
     def _converted(self, convert: Callable[[Any], Any], operator: Any) -> Any:
         number = self._numbers[operator._tab.Pos]

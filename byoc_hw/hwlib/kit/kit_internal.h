@@ -156,6 +156,7 @@ void kit_expect_conv2d(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile); /
 void kit_expect_pool2d(const hwlib_pool2d_t *layer, const hwlib_tile_t *tile);
 void kit_expect_add(const hwlib_add_t *layer, const hwlib_tile_t *tile);         /* kit_elementwise.c */
 void kit_expect_mul(const hwlib_mul_t *layer, const hwlib_tile_t *tile);         /* kit_elementwise.c */
+void kit_expect_matmul(const hwlib_matmul_t *layer, const hwlib_tile_t *tile);   /* kit_matmul.c */
 void kit_expect_softmax(const hwlib_softmax_t *layer, const hwlib_tile_t *tile); /* kit_softmax.c */
 
 /* The weight of an output channel, its index in [fy][fx][c]. */
@@ -192,6 +193,7 @@ typedef struct {
     hwlib_add_t add;
     hwlib_mul_t mul;
     hwlib_softmax_t softmax;
+    hwlib_matmul_t matmul;
   };
   hwlib_tile_t tile;
 } kit_sample_t;
@@ -226,6 +228,7 @@ void kit_check_copy_wait(void);
 void kit_check_windows(void);
 void kit_check_elementwise(void);
 void kit_check_softmax(void);
+void kit_check_matmul(void);
 void kit_check_places(void);
 void kit_check_extents(void);
 void kit_check_copy_extents(void);
