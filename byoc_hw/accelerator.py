@@ -405,7 +405,7 @@ DEFAULT_LIMITS: Mapping[str, Limits] = {
     "pool2d": Limits(max_kernel=(32, 32), strides=(1, 2), accumulator_bits=32),
     "softmax": Limits(batches=None),
     "reshape": Limits(batches=None),
-    "transpose": Limits(),
+    "transpose": Limits(batches=None),
     "concat": Limits(batches=None),
     "slice": Limits(batches=None),
     "pad": Limits(batches=None),

@@ -128,7 +128,7 @@ def _node(builder, node, index):
 
 def _code(builder, node):
     code = getattr(tflite.BuiltinOperator, node.operator) if node.code is None else node.code
-    version = {"FULLY_CONNECTED": 4, "CONV_2D": 3, "DEPTHWISE_CONV_2D": 3}.get(node.operator, 2)
+    version = {"RESHAPE": 1, "FULLY_CONNECTED": 4, "CONV_2D": 3, "DEPTHWISE_CONV_2D": 3}.get(node.operator, 2)
     custom = {"CustomCode": builder.CreateString(node.custom)} if node.custom else {}
     return _table(
         builder, "OperatorCode", DeprecatedBuiltinCode=min(code, 127), BuiltinCode=code, Version=version, **custom
