@@ -98,6 +98,16 @@ class BaseWeighted(BaseLayer):
         return self.ofm.shape[-1]
 
     @property
+    def groups(self) -> int:
+        """Slices of the input channels, each read by as many output channels."""
+        return 1
+
+    @property
+    def group_channels(self) -> int:
+        """Output channels that sum over the same input channels."""
+        return self.out_channels // self.groups
+
+    @property
     def in_channels(self) -> int:
         """Input channels that one output channel sums over."""
         return self.weights.shape[-1]
@@ -184,13 +194,20 @@ class BaseConvolution(BaseWeighted):
 
 @dataclass(frozen=True, eq=False)
 class Conv2d(BaseConvolution):
-    """2-D convolution. ifm (1, H, W, C), weights (K, FY, FX, C), ofm (1, OH, OW, K)."""
+    """2-D convolution. ifm (1, H, W, C), weights (K, FY, FX, C / groups), ofm (1, OH, OW, K).
+
+    Of each C / groups input channels in order, K / groups output channels are made.
+    """
 
     kind: ClassVar[str] = "conv2d"
 
+    groups: int = 1
+
     def problems(self) -> Iterator[Problem]:
         yield from super().problems()
-        if self.weights.shape[3] != self.ifm.shape[3] or self.weights.shape[0] != self.ofm.shape[3]:
+        if self.ofm.shape[3] % self.groups:
+            yield f"output channels are a multiple of {self.groups} groups", str(self.ofm.shape[3])
+        if self.weights.shape[3] * self.groups != self.ifm.shape[3] or self.weights.shape[0] != self.ofm.shape[3]:
             yield f"weights join ifm {self.ifm.shape} to ofm {self.ofm.shape}", f"shape {self.weights.shape}"
 
 
@@ -428,6 +445,32 @@ _SOFTMAX_CHANNELS = 4095
 
 
 @dataclass(frozen=True, eq=False)
+class Lookup(BaseLayer):
+    """Any function of one 8-bit value: every output is an entry of a table.
+
+    `tables` has the output's byte for each byte of the input, uint8: shape (1, 256), or (C, 256) with a table
+    for each index of the last dimension. Input and output are int8 or uint8.
+    """
+
+    kind: ClassVar[str] = "lookup"
+
+    tables: Array
+
+    @property
+    def by_channel(self) -> bool:
+        """Whether channels have tables of their own."""
+        return len(self.tables) > 1
+
+    def problems(self) -> Iterator[Problem]:
+        if self.ifm.shape != self.ofm.shape:
+            yield "input and output have one shape", f"{self.ifm.shape} and {self.ofm.shape}"
+        allowed = [(1, 256), (self.ofm.shape[-1] if self.ofm.shape else 1, 256)]
+        if self.tables.shape not in allowed or self.tables.dtype != np.uint8:
+            rule = "one table of 256 bytes, or one for each channel"
+            yield rule, f"{self.tables.dtype} of shape {self.tables.shape}"
+
+
+@dataclass(frozen=True, eq=False)
 class Reshape(BaseLayer):
     """The same bytes under another shape, without a copy."""
 
@@ -529,15 +572,19 @@ class Pad(BaseLayer):
 class Resize(BaseLayer):
     """Rows and columns repeated or left out. ifm (1, H, W, C), ofm (1, OH, OW, C).
 
-    `rows` has the input row of each output row, `columns` the input column of each output column.
+    `rows` has the input row of each output row, `columns` the input column of each output column; `tflite` says
+    that TFLite chooses the same ones.
     """
 
     kind: ClassVar[str] = "resize"
 
     rows: tuple[int, ...] = ()
     columns: tuple[int, ...] = ()
+    tflite: bool = True
 
     def problems(self) -> Iterator[Problem]:
+        if self.rounding == "tflite" and not self.tflite:
+            yield "TFLite chooses the same rows and columns as TVM", "others"
         if len(self.ifm.shape) != 4 or len(self.ofm.shape) != 4:
             yield "input and output are 4-D", f"{self.ifm.shape} and {self.ofm.shape}"
             return
@@ -563,7 +610,7 @@ Weighted = Convolution | Dense
 Moving = Reshape | Transpose | Concat | Slice | Pad | Resize
 """The layers without jobs: they only move bytes."""
 
-Layer = Conv2d | DepthwiseConv2d | Dense | Add | Mul | MatMul | Pool2d | Softmax | Moving
+Layer = Conv2d | DepthwiseConv2d | Dense | Add | Mul | MatMul | Pool2d | Softmax | Lookup | Moving
 """A layer of any kind. CONTRIBUTING.md lists the steps to add a kind."""
 
 LAYER_KINDS: dict[str, type[Layer]] = {cls.kind: cls for cls in get_args(Layer)}

@@ -125,12 +125,14 @@ def softmax(rng):
     return OperatorSample("SOFTMAX", [ifm], TensorSample(ifm.shape, 1 / 256, -128), {"Beta": 1.0})
 
 
-def weighted(rng, operator):
-    """Sums whose outputs spread over int8 and beyond."""
+def weighted(rng, operator, groups=1, multiplier=1, dilation=1):
+    """Sums whose outputs spread over int8 and beyond: of a convolution in groups, or with several filters a channel."""
     dense, depthwise = operator == "FULLY_CONNECTED", operator == "DEPTHWISE_CONV_2D"
-    channels, depth = 16, 16
+    channels, depth = 16, 16 // multiplier
     ifm = tensor(rng, (2, 3, depth) if dense else (1, 7, 6, depth))
-    shape = {"FULLY_CONNECTED": (channels, depth), "CONV_2D": (channels, 3, 3, depth)}.get(operator, (1, 3, 3, depth))
+    shape = {"FULLY_CONNECTED": (channels, depth), "CONV_2D": (channels, 3, 3, depth // groups)}.get(
+        operator, (1, 3, 3, channels)
+    )
     scales = rng.uniform(0.001, 0.01, 1 if dense else channels).astype(np.float32)
     weights = TensorSample(
         shape, tuple(scales), 0, rng.integers(-127, 128, shape).astype(np.int8), axis=3 if depthwise else 0
@@ -143,8 +145,9 @@ def weighted(rng, operator):
         float(products.mean() * spread / 100),
         int(rng.integers(-60, 60)),
     )
-    window = {"Padding": tflite.Padding.SAME, "StrideH": 1, "StrideW": 1, "DilationHFactor": 1, "DilationWFactor": 1}
-    options = {"KeepNumDims": True} if dense else window | ({"DepthMultiplier": 1} if depthwise else {})
+    window = {"Padding": tflite.Padding.SAME, "StrideH": 1, "StrideW": 1}
+    window |= {"DilationHFactor": dilation, "DilationWFactor": dilation}
+    options = {"KeepNumDims": True} if dense else window | ({"DepthMultiplier": multiplier} if depthwise else {})
     options["FusedActivationFunction"] = int(rng.choice([NONE, RELU]))
     return OperatorSample(operator, [ifm, weights, bias], ofm, options)
 
@@ -188,10 +191,37 @@ def test_matrix_product_equals_tflite(tmp_path, seed):
     check_operator_file(tmp_path / "one.tflite", product(rng), rng)
 
 
-@pytest.mark.parametrize("operator", ["CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"])
-def test_weighted_operator_equals_tflite(tmp_path, operator):
-    rng = np.random.default_rng(len(operator))
-    check_operator_file(tmp_path / "one.tflite", weighted(rng, operator), rng)
+WEIGHTED = {
+    "conv2d": {"operator": "CONV_2D"},
+    "conv2d in groups": {"operator": "CONV_2D", "groups": 4},
+    "depthwise": {"operator": "DEPTHWISE_CONV_2D"},
+    "depthwise, several filters a channel": {"operator": "DEPTHWISE_CONV_2D", "multiplier": 4},
+    "conv2d, dilated": {"operator": "CONV_2D", "dilation": 2},
+    "dense": {"operator": "FULLY_CONNECTED"},
+}
+
+
+@pytest.mark.parametrize("form", WEIGHTED.values(), ids=WEIGHTED)
+def test_weighted_operator_equals_tflite(tmp_path, form):
+    rng = np.random.default_rng(len(form["operator"]))
+    check_operator_file(tmp_path / "one.tflite", weighted(rng, **form), rng)
+
+
+@pytest.mark.parametrize(("kernel", "padding"), [(3, tflite.Padding.SAME), (4, tflite.Padding.VALID)])
+def test_transposed_convolution_equals_tflite(tmp_path, kernel, padding):
+    rng = np.random.default_rng(kernel)
+    ifm, filters = tensor(rng, (1, 5, 4, 7)), 6
+    scales = rng.uniform(0.001, 0.01, filters).astype(np.float32)
+    data = rng.integers(-127, 128, (filters, kernel, kernel, 7)).astype(np.int8)
+    weights = TensorSample(data.shape, tuple(scales), 0, data)
+    extents = (10, 8) if padding == tflite.Padding.SAME else (4 * 2 + kernel, 3 * 2 + kernel)
+    shape = TensorSample((4,), None, data=np.array([1, *extents, filters], np.int32))
+    products = np.float32(ifm.scale) * scales
+    bias = TensorSample((filters,), tuple(products), 0, rng.integers(-9000, 9000, filters).astype(np.int32))
+    ofm = TensorSample((1, *extents, filters), float(products.mean() * 600), int(rng.integers(-60, 60)))
+    options = {"Padding": padding, "StrideH": 2, "StrideW": 2}
+    sample = OperatorSample("TRANSPOSE_CONV", [shape, weights, ifm, bias], ofm, options)
+    check_operator_file(tmp_path / "one.tflite", sample, rng)
 
 
 @pytest.mark.parametrize("operator", ["CONV_2D", "FULLY_CONNECTED"])
@@ -267,6 +297,64 @@ def test_an_attention_block_equals_tflite_layer_by_layer(tmp_path):
     path = tmp_path / "attention.tflite"
     path.write_bytes(attention(rng))
     assert_equals_tflite(path, structured((1, 6, 16), 20, seed=0))
+
+
+# ---------------------------------------------------------------- layers that only move bytes
+
+IFM = TensorSample((1, 7, 6, 8), 0.1, 5)
+
+
+def numbers(*values):
+    """A constant int32 operand."""
+    data = np.array(values, np.int32)
+    return TensorSample(data.shape, None, 0, data)
+
+
+def nearest(size, **options):
+    return OperatorSample("RESIZE_NEAREST_NEIGHBOR", [IFM, numbers(*size)], replace(IFM, shape=(1, *size, 8)), options)
+
+
+MOVED = {
+    "concatenation": OperatorSample(
+        "CONCATENATION",
+        [IFM, replace(IFM, shape=(1, 7, 6, 3)), IFM],
+        replace(IFM, shape=(1, 7, 6, 19)),
+        {"Axis": -1, "FusedActivationFunction": NONE},
+    ),
+    "strided slice": OperatorSample(
+        "STRIDED_SLICE",
+        [IFM, numbers(0, 1, 0, 2), numbers(1, 7, 6, 8), numbers(1, 2, 3, 1)],
+        replace(IFM, shape=(1, 3, 2, 6)),
+    ),
+    "pad": OperatorSample("PAD", [IFM, numbers([0, 0], [1, 2], [0, 3], [1, 0])], replace(IFM, shape=(1, 10, 9, 9))),
+    "depth to space": OperatorSample("DEPTH_TO_SPACE", [IFM], replace(IFM, shape=(1, 14, 12, 2)), {"BlockSize": 2}),
+    "space to depth": OperatorSample(
+        "SPACE_TO_DEPTH", [replace(IFM, shape=(1, 6, 4, 3))], replace(IFM, shape=(1, 3, 2, 12)), {"BlockSize": 2}
+    ),
+    "transpose": OperatorSample("TRANSPOSE", [IFM, numbers(0, 3, 1, 2)], replace(IFM, shape=(1, 8, 7, 6))),
+    "nearest, twice": nearest((14, 12)),
+    "nearest, other sizes": nearest((5, 17)),
+    "nearest, corners": nearest((13, 11), AlignCorners=True),
+    "nearest, half pixels": nearest((10, 9), HalfPixelCenters=True),
+}
+
+
+@pytest.mark.parametrize("sample", MOVED.values(), ids=MOVED)
+def test_operator_that_only_moves_equals_tflite(tmp_path, sample):
+    check_operator_file(tmp_path / "one.tflite", sample, np.random.default_rng(0), count=2)
+
+
+def test_declines_a_resize_where_tflite_chooses_other_rows(tmp_path):
+    """2/82 * 41 is less than 1 in float32: TFLite takes row 0, TVM, which adds a little, row 1."""
+    path = tmp_path / "one.tflite"
+    sample = OperatorSample(
+        "RESIZE_NEAREST_NEIGHBOR", [replace(IFM, shape=(1, 2, 3, 8)), numbers(82, 3)], replace(IFM, shape=(1, 82, 3, 8))
+    )
+    path.write_bytes(model_bytes(sample))
+    mod, params = byoc_hw.load_tflite(path)
+    assert not byoc_hw.explain(byoc_hw.partition_for_hwlib(mod, params)).host
+    report = str(byoc_hw.explain(byoc_hw.partition_for_hwlib(mod, params, numerics="tflite")))
+    assert "resize: TFLite chooses the same rows and columns as TVM: got others" in report
 
 
 # ---------------------------------------------------------------- what is refused and declined

@@ -47,7 +47,7 @@ def build_program(directory: Path, accelerator: Accelerator, main: str, *flags: 
 
 OK, ADDRESS, ALIGNMENT, LIMIT, RACE, UNWRITTEN, TOKEN, STEP, HARDWARE = range(9)
 ACTIVATIONS, WEIGHTS, MAIN = range(3)
-CONV2D, DEPTHWISE, DENSE, ADD, POOL2D, RESHAPE, TRANSPOSE, SOFTMAX, MUL = range(9)
+CONV2D, DEPTHWISE, DENSE, ADD, POOL2D, RESHAPE, TRANSPOSE, SOFTMAX, MUL, LOOKUP = range(10)
 MATMUL = 10
 AVG, MAX, SUM = range(3)
 UPWARD, TFLITE = range(2)
@@ -74,7 +74,9 @@ class Conv2d(ctypes.Structure):
     _fields_ = [
         ("layer", _Layer),
         *_SHAPES,
-        *_WINDOW,
+        *_WINDOW[:4],
+        *_fields("dilation_h dilation_w", c_uint8),
+        *_WINDOW[4:],
         ("weight_bits", c_uint8),
         *_fields("ifm_zero_point weight_zero_point ofm_zero_point act_min act_max", c_int8),
     ]
@@ -127,6 +129,10 @@ class MatMul(ctypes.Structure):
     ]
 
 
+class Lookup(ctypes.Structure):
+    _fields_ = [("layer", _Layer), *_SHAPES[:3], ("tables", c_uint64), ("by_channel", c_uint8)]
+
+
 class Tile(ctypes.Structure):
     _fields_ = [
         *_fields("ifm ifm2 ofm psum weights params ifm_row ofm_row ifm_pixel ofm_pixel", c_uint32),
@@ -153,6 +159,7 @@ def conv2d(
     **fields,
 ) -> Conv2d:
     fields = {"weight_bits": 8, "act_min": -128, "act_max": 127, **fields}
+    fields = {"dilation_h": 1, "dilation_w": 1, **fields}
     return Conv2d(_Layer(0, kind, rounding), **_window(kernel, stride), **fields)
 
 
@@ -180,6 +187,13 @@ def matmul(scale: tuple[int, int, int], rounding: int = UPWARD, **fields) -> Mat
 
 def softmax(scale: tuple[int, int, int], diff_min: int, rounding: int = TFLITE) -> Softmax:
     return Softmax(_Layer(0, SOFTMAX, rounding), scale=Scale(*scale), diff_min=diff_min)
+
+
+def lookup(tables: int = 0, channels: int = 0, rounding: int = UPWARD) -> Lookup:
+    """Tables at an offset in MAIN: one, or one for each of some channels."""
+    return Lookup(
+        _Layer(0, LOOKUP, rounding), ifm_channels=max(channels, 1), tables=tables, by_channel=int(channels > 0)
+    )
 
 
 IDENTITY = (1 << 30, 1, 31)

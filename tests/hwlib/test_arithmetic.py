@@ -25,6 +25,7 @@ from hwlib_simulator import (
     Simulator,
     add,
     conv2d,
+    lookup,
     matmul,
     mul,
     pads,
@@ -336,6 +337,19 @@ def test_mul_equals_its_formula(simulator: Simulator, data, elements, rounding):
         for a, b in zip(one, other, strict=True)
     ]
     np.testing.assert_array_equal(elementwise(simulator, layer, one, other), expected)
+
+
+@pytest.mark.parametrize("channels", [0, 1, 3, 40], ids=lambda channels: f"{channels} tables by channel")
+def test_lookup_takes_every_entry_of_every_table(simulator: Simulator, channels: int):
+    """Tables lie in main memory behind what loads and fetches use."""
+    tables = np.random.default_rng(channels).integers(0, 256, (max(channels, 1), 256)).astype(np.uint8)
+    ifm = np.repeat(np.arange(256, dtype=np.uint8)[:, np.newaxis], max(channels, 1), axis=1)
+    simulator.load(ACTIVATIONS, 3, ifm)
+    simulator.write_main(1 << 16, tables.tobytes())
+    shape = (1, 256, channels or 1)
+    simulator.run(lookup(1 << 16, channels), tile(shape, shape, ifm=3, ofm=OFM))
+    found = simulator.fetch(OFM, ifm.size).view(np.uint8).reshape(ifm.shape)
+    np.testing.assert_array_equal(found, tables.T)
 
 
 @pytest.mark.parametrize("rounding", [UPWARD, TFLITE])

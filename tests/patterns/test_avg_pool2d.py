@@ -12,13 +12,12 @@ from pattern_checks import (
     check_bit_exact,
     check_golden,
     compare,
-    composites,
     computing,
     declined,
     graphs,
     partitioned,
 )
-from relay_samples import Conv, Pool, Quantized, module, side_by_side, variable
+from relay_samples import Conv, Pool, Quantized, module, variable
 from tvm import relay
 
 import byoc_hw
@@ -115,49 +114,6 @@ def test_nchw_behind_a_convolution_needs_no_transpose_between(operator):
     compare(mod, byoc_hw.build(after), Reference(mod))
 
 
-# ---------------------------------------------------------------- adaptive pooling to one pixel is global pooling
-
-
-class Adaptive:
-    def __init__(self, mode, shape, layout, size):
-        self.mode, self.shape, self.layout, self.size = mode, shape, layout, size
-
-    def variables(self, prefix=""):
-        return [variable(self.shape, name=f"{prefix}x")]
-
-    def expr(self, x):
-        if self.mode == "max":
-            return relay.nn.adaptive_max_pool2d(x, self.size, layout=self.layout)
-        pooled = relay.nn.adaptive_avg_pool2d(relay.cast(x, "int32"), self.size, layout=self.layout)
-        return relay.cast(pooled, "int8")
-
-    def module(self):
-        x = variable(self.shape)
-        return module(self.expr(x), x)
-
-
-def test_adaptive_pooling_to_one_pixel_is_offloaded_and_exact():
-    check_bit_exact([Adaptive("avg", (1, 7, 5, 3), "NHWC", (1, 1))], "avg_pool2d")
-    check_bit_exact([Adaptive("max", (1, 7, 5, 3), "NHWC", (1,))], "global_max_pool2d")
-
-
-def test_adaptive_pooling_of_channels_first_is_brought_to_the_layout_of_the_array():
-    mod = side_by_side([Adaptive(mode, (1, 3, 7, 5), "NCHW", (1, 1)) for mode in ("avg", "max")])
-    after = partitioned(mod)
-    assert set(composites(after)) == {"avg_pool2d", "global_max_pool2d"}
-    assert not byoc_hw.explain(after).host
-    compare(mod, byoc_hw.build(after), Reference(mod))
-
-
-def test_the_report_keeps_the_name_of_an_adaptive_pooling():
-    after = partitioned(Adaptive("max", (1, 7, 5, 3), "NHWC", (1, 1)).module())
-    assert [outcome.name for outcome in byoc_hw.explain(after).outcomes] == ["nn.adaptive_max_pool2d_1"]
-
-
-def test_adaptive_pooling_to_more_than_one_pixel_stays_on_the_host():
-    declined(Adaptive("max", (1, 7, 5, 3), "NHWC", (2, 2)).module())
-
-
 # ---------------------------------------------------------------- declined
 
 
@@ -170,12 +126,10 @@ DECLINED = {
         "windows end with the padding where an average counts it: got 0 rows and 1 columns more",
     ),
     "batch": (Pool(shape=(2, 8, 7, 5)), "batch is 1: got 2"),
-    "padding as wide as the window": (
-        Pool(padding=(2, 0, 0, 0)),
-        "padding is smaller than the kernel: got (2, 0, 0, 0) for 2 x 2",
-    ),
+    "padding beyond a byte": (Pool(padding=(256, 0, 0, 0)), "padding is at most 255: got 256"),
     "layout": (Pool(layout="NWHC"), "data layout is NHWC or NCHW: got NWHC"),
-    "uint8": (Pool(dtype="uint8"), "matched to nn.avg_pool2d; cast: dtype is uint8, not int8"),
+    # Without padding and up to 11 x 11 it is a depthwise convolution: see tests/frontend/test_unsigned.py.
+    "uint8": (Pool(dtype="uint8", padding=(1, 0, 0, 0)), "matched to nn.avg_pool2d; cast: dtype is uint8, not int8"),
     "float": (
         Pool(dtype="float32", widened=False),
         "nn.avg_pool2d: data is the input x, not the result of cast",
@@ -186,7 +140,7 @@ DECLINED = {
     "global, window": (global_pool(shape=(1, 33, 7, 5)), "kernel is at most 32 x 32: got 33 x 7"),
     "global, layout": (global_pool(layout="NWHC"), "data layout is NHWC or NCHW: got NWHC"),
     "global, uint8": (
-        global_pool(dtype="uint8"),
+        global_pool(dtype="uint8", shape=(1, 12, 7, 5)),
         "matched to nn.global_avg_pool2d; cast: dtype is uint8, not int8",
     ),
     "global, float": (
@@ -199,7 +153,7 @@ DECLINED = {
     ),
     "mean, window": (mean(shape=(1, 33, 7, 5)), "kernel is at most 32 x 32: got 33 x 7"),
     "mean, batch": (mean(shape=(2, 8, 7, 5)), "kernel is at most 32 x 32: got 1 x 56"),
-    "mean of uint8": (mean(dtype="uint8"), "activation type is int8: got uint8 x int8"),
+    "mean of uint8": (mean(dtype="uint8", shape=(1, 12, 7, 5)), "activation type is int8: got uint8 x int8"),
     "mean, rounding": (mean(rounding="TONEAREST"), "requantize rounds UPWARD: got TONEAREST"),
     "mean, requantize in float": (mean(compute_dtype="float32"), "requantize computes in int64: got float32"),
     "mean, a scale for each channel": (
@@ -321,6 +275,8 @@ EDGES = {
     "1-D, channels first": Pool(**LINE, shape=(2, 3, 8), layout="NCW", ceil_mode=True),
     "1-D, batch": Pool(**LINE, shape=(4, 8, 3), layout="NWC", ceil_mode=True),
     "one pixel": Pool(shape=(1, 1, 1, 5), kernel=(1, 1)),
+    "padding wider than the window": Pool(padding=(5, 2, 2, 4), shape=(1, 3, 2, 5)),
+    "padding wider than the window, counted": Pool(padding=(5, 2, 2, 4), strides=(1, 2), count_include_pad=True),
     "one pixel, global": global_pool(shape=(1, 1, 1, 5)),
     "one pixel, mean": mean(shape=(1, 1, 1, 5)),
     "largest window": Pool(shape=(1, 32, 40, 2), kernel=(32, 32), strides=(1, 2)),

@@ -25,6 +25,8 @@ from byoc_hw.frontend.relay.outcome import outcomes
 from byoc_hw.frontend.relay.record import Record, record_of, regions
 from byoc_hw.frontend.relay.rewrite.adaptive_pools import GlobalPools
 from byoc_hw.frontend.relay.rewrite.moves import PlainMoves
+from byoc_hw.frontend.relay.rewrite.transposed_convolution import BlockwiseConvolutions
+from byoc_hw.frontend.relay.rewrite.unsigned import SignUnsigned
 from byoc_hw.frontend.relay.serial import serial
 from byoc_hw.frontend.relay.sources import calls_in_order, source_operators
 from byoc_hw.frontend.relay.table import entries, load_patterns
@@ -53,8 +55,8 @@ def partition(
     mod = prepare(mod, params)
     operators = source_operators(mod["main"])
     _check_denied(deny, [operator.name for operator in operators])
-    folded = tvm.transform.Sequential(folding())(mod)
     job = Session(accelerator, backend.why_no_plan, deny, numerics)
+    folded = tvm.transform.Sequential([*signing(numerics), *folding(), *rewriting(job)])(mod)
     try:
         partitioned = _partitioned(folded, mod_name, job)
     except NoNHWC as error:  # then all NCHW operators stay on the host, and the report says why
@@ -93,6 +95,13 @@ def prepare(mod: tvm.IRModule, params: Mapping[str, Any] | None, *, again: bool 
     return plain_interface(checked(tvm.IRModule(functions, mod.type_definitions, attrs=mod.attrs)))
 
 
+def signing(numerics: str) -> list[tvm.transform.Pass]:
+    """The passes that bring uint8 to int8. TFLite's own kernels for uint8 are others than those for int8."""
+    if numerics != "relay":
+        return []
+    return [relay.transform.FoldConstant(), relay.transform.InferType(), SignUnsigned(), relay.transform.InferType()]
+
+
 def folding() -> list[tvm.transform.Pass]:
     """The passes that run on every model, partitioned or not, before its constants are read."""
     return [
@@ -102,6 +111,14 @@ def folding() -> list[tvm.transform.Pass]:
         PlainMoves(),
         relay.transform.InferType(),
         ZeroDeadChannels(),  # after folding: weights and scales must be constants
+        relay.transform.InferType(),
+    ]
+
+
+def rewriting(job: Session) -> list[tvm.transform.Pass]:
+    """The passes that run where the accelerator then takes what they make."""
+    return [
+        BlockwiseConvolutions(job),
         relay.transform.InferType(),
     ]
 

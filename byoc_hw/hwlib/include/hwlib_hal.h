@@ -53,6 +53,7 @@ typedef enum {
   HWLIB_TRANSPOSE = 6,
   HWLIB_SOFTMAX = 7,
   HWLIB_MUL = 8,
+  HWLIB_LOOKUP = 9,
   HWLIB_MATMUL = 10,
   HWLIB_RESIZE = 11,
   HWLIB_CONCAT = 12,
@@ -114,6 +115,7 @@ typedef struct {
   hwlib_layer_t layer;
   hwlib_shape_t ifm, ofm; /* of the whole layer */
   uint8_t kernel_h, kernel_w, stride_h, stride_w;
+  uint8_t dilation_h, dilation_w; /* rows and columns from one element of the window to the next, at least 1 */
   uint8_t pad_top, pad_left, pad_bottom, pad_right; /* of the whole layer */
   uint8_t weight_bits;                              /* 8, 4 or 2 */
   int8_t ifm_zero_point, weight_zero_point, ofm_zero_point;
@@ -162,7 +164,7 @@ enum { HWLIB_POOL_AVG = 0, HWLIB_POOL_MAX = 1, HWLIB_POOL_SUM = 2 };
 /* Maximum, average or sum of a window; padding counts as -128 for a maximum and as 0 for a sum.
  *   average = sum / count, truncated towards zero (UPWARD), or to the nearest integer with halves
  *   away from zero (TFLITE); count is kernel_h * kernel_w with count_include_pad, else the window's
- *   elements inside the input
+ *   elements inside the input, or 1 where there are none
  *   ofm = clamp(scale(average - ifm_zero_point) + ofm_zero_point, act_min, act_max)
  * A maximum is only clamped: its scale and zero points are not read.
  * (An average that is not rescaled has multiplier 2^30, left 1, right 31, zero points 0.)
@@ -215,14 +217,27 @@ typedef struct {
   int32_t diff_min; /* 0 or less */
 } hwlib_softmax_t;
 
+/* Any function of one byte, by table: ofm = tables[ifm], the bytes of inputs being numbers from 0 to 255, whether
+ * they stand for int8 or uint8. With by_channel, ofm = tables[256 * channel + ifm]: `shape.channels` tables, one
+ * after the other. The tables lie in main memory, constant, like the descriptor. `rounding` is not read. */
+typedef struct {
+  hwlib_layer_t layer;
+  hwlib_shape_t shape;
+  const uint8_t *tables;
+  uint8_t by_channel; /* 0 or 1 */
+} hwlib_lookup_t;
+
 /* One tile of a layer: what a job works on, in local memory. Addresses are byte offsets: weights
  * and params in local weights, the rest in local activations. Rows and pixels may be strided;
  * channels are dense. The job pads: ifm_h x ifm_w are the rows and columns that are there, and
  * pad_* say how many more the window sees (a tile inside the layer has none on its inner sides).
- * For add and mul, ifm_* give one linear run: ifm_h = 1, ifm_w elements of 1 channel; ifm2 and ofm are as
- * long, and the strides and ofm_* are not read. For softmax, ifm_w rows of ifm_c values, all dense:
- * ifm_h = 1, ofm_* as ifm_*. For matmul, ifm_w vectors of ifm_c values of one item, all dense: ifm_h = ofm_h = 1,
- * ofm_w = ifm_w; ifm2 is [ofm_c][ifm_c], dense, and the strides are not read. */
+ * Where all windows of a tile lie in padding only, above, below or beside the input, that is all in
+ * pad_top or pad_left, and behind it one row or column is there that no window reaches.
+ * For add, mul and lookup, ifm_* give one linear run: ifm_h = 1, ifm_w elements of 1 channel; ifm2 and ofm are
+ * as long, and the strides and ofm_* are not read. For lookup with by_channel, ifm_w pixels of all ifm_c channels,
+ * and for softmax ifm_w rows of ifm_c values, all dense: ifm_h = 1, ofm_* as ifm_*.
+ * For matmul, ifm_w vectors of ifm_c values of one item, all dense: ifm_h = ofm_h = 1, ofm_w = ifm_w; ifm2 is
+ * [ofm_c][ifm_c], dense, and the strides are not read. */
 typedef struct {
   uint32_t ifm, ifm2, ofm; /* ifm2: add, mul and matmul only */
   uint32_t psum;           /* int32 [ofm_h][ofm_w][ofm_c], 4-byte aligned, unless FIRST and LAST */

@@ -9,7 +9,7 @@
 
 /* Sized by the accelerator's numbers, the simulator always has the memories. What it may lack is arithmetic: the
  * kinds and roundings of hwlib_hal.h that it knows, as masks (an enumerator is 0 in #if). */
-#if (HWLIB_ACCELERATOR_KINDS & ~0x59fu) != 0 || (HWLIB_ACCELERATOR_ROUNDINGS & ~0x3u) != 0
+#if (HWLIB_ACCELERATOR_KINDS & ~0x79fu) != 0 || (HWLIB_ACCELERATOR_ROUNDINGS & ~0x3u) != 0
 #error "the simulator lacks a layer kind or a rounding of the accelerator that the model was built for"
 #endif
 
@@ -93,11 +93,16 @@ hwlib_status_t hwlib_sim_check_clamp(int8_t act_min, int8_t act_max);
 /* ---------------------------------------------------------------- sim_window.c */
 
 typedef struct {
-  uint32_t kernel_h, kernel_w, stride_h, stride_w;
+  uint32_t kernel_h, kernel_w, stride_h, stride_w, dilation_h, dilation_w;
 } hwlib_sim_window_t;
 
-hwlib_status_t hwlib_sim_check_window(hwlib_sim_window_t window, uint32_t max_h, uint32_t max_w, uint32_t strides);
-hwlib_status_t hwlib_sim_check_tile(const hwlib_tile_t *tile, hwlib_sim_window_t window);
+/* Sets are masks. */
+typedef struct {
+  uint32_t kernel_h, kernel_w, strides, dilations;
+} hwlib_sim_limits_t;
+
+hwlib_status_t hwlib_sim_check_window(hwlib_sim_window_t window, hwlib_sim_limits_t limits);
+hwlib_status_t hwlib_sim_check_tile(const hwlib_tile_t *tile, hwlib_sim_window_t window, int wide_padding);
 hwlib_status_t hwlib_sim_check_same_channels(const hwlib_tile_t *tile);
 void hwlib_sim_add_ifm(hwlib_sim_work_t *work, const hwlib_tile_t *tile);
 void hwlib_sim_add_ofm(hwlib_sim_work_t *work, const hwlib_tile_t *tile);
@@ -127,6 +132,7 @@ extern const hwlib_sim_family_t hwlib_sim_pool2d;
 extern const hwlib_sim_family_t hwlib_sim_softmax;
 extern const hwlib_sim_family_t hwlib_sim_matmul;
 extern const hwlib_sim_family_t hwlib_sim_elementwise;
+extern const hwlib_sim_family_t hwlib_sim_lookup;
 
 /* ---------------------------------------------------------------- sim_job.c */
 

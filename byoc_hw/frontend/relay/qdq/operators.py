@@ -234,6 +234,8 @@ def _bounded(call: relay.Call, value: Quantizable | None, low: float, high: floa
     """The value within bounds. Quantizing is monotone: the integers between those of the bounds are the same."""
     if value is None or math.isnan(low) or math.isnan(high):
         return None
+    if isinstance(value, Stored):
+        value = replace(value, span=call.span)  # of the requantize, where it is to another grid
 
     def build(expr: relay.Expr, grid: Grid) -> relay.Expr:
         limits = np.iinfo(grid.dtype)
@@ -336,9 +338,22 @@ def concatenated(call: relay.Call, values: Sequence[Quantizable | None]) -> Quan
 # ---------------------------------------------------------------- averages
 
 
-def _mean(call: relay.Call, values: Sequence[Quantizable | None]) -> Quantizable | None:
+def _averaged(call: relay.Call, values: Sequence[Quantizable | None]) -> Stored | None:
+    """The int8 that an average is of: a division truncates towards 0, which int8 has in its middle."""
     stored = None if values[0] is None else values[0].stored()
     if stored is None or stored.grid is None or stored.dtype not in _BYTES:
+        return None
+    if stored.dtype == "int8":
+        return stored
+    signed = Grid(stored.grid.scale, stored.zero_point - 128, "int8")
+    return replace(
+        stored, expr=replace(stored, span=call.span).quantized(signed), zero_point=signed.zero_point, dtype="int8"
+    )
+
+
+def _mean(call: relay.Call, values: Sequence[Quantizable | None]) -> Quantizable | None:
+    stored = _averaged(call, values)
+    if stored is None:
         return None
     rank = len(call.args[0].checked_type.shape)
     axes = sorted(int(axis) % rank for axis in call.attrs.axis or range(rank))
@@ -348,8 +363,8 @@ def _mean(call: relay.Call, values: Sequence[Quantizable | None]) -> Quantizable
 
 
 def _global_average(call: relay.Call, values: Sequence[Quantizable | None]) -> Quantizable | None:
-    stored = None if values[0] is None else values[0].stored()
-    if stored is None or stored.grid is None or stored.dtype not in _BYTES:
+    stored = _averaged(call, values)
+    if stored is None:
         return None
     return _average(call, stored, [str(call.attrs.layout).index(side) for side in "HW"], keepdims=True)
 
@@ -366,8 +381,8 @@ def _average(call: relay.Call, stored: Stored, axes: list[int], keepdims: bool) 
 
 
 def _average_pool(call: relay.Call, values: Sequence[Quantizable | None]) -> Quantizable | None:
-    stored = None if values[0] is None else values[0].stored()
-    if stored is None or stored.grid is None or stored.dtype not in _BYTES:
+    stored = _averaged(call, values)
+    if stored is None or stored.grid is None:
         return None
     attrs = {key: call.attrs[key] for key in call.attrs.keys()}  # noqa: SIM118
     expr, grid = stored.expr, stored.grid
