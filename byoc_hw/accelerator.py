@@ -451,6 +451,7 @@ DEFAULT_LIMITS: Mapping[str, Limits] = {
     "dense": Limits(batches=None, weight_bits=(8, 4, 2), accumulator_bits=32),
     "add": Limits(accumulator_bits=32),
     "mul": Limits(accumulator_bits=32),
+    "matmul": Limits(batches=None, accumulator_bits=32),
     "pool2d": Limits(max_kernel=(32, 32), strides=(1, 2), accumulator_bits=32, wide_padding=True),
     "softmax": Limits(batches=None),
     "lookup": Limits(batches=None, activation_types=("int8", "uint8")),

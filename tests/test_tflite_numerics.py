@@ -8,7 +8,7 @@ import tflite
 import tvm
 from relay_samples import Add, Conv, const, module, variable
 from test_networks import MLPERF_TINY, structured
-from tflite_samples import NONE, RELU, OperatorSample, TensorSample, model_bytes
+from tflite_samples import NONE, RELU, Node, OperatorSample, TensorSample, model_bytes, network_bytes
 from tvm import relay
 
 import byoc_hw
@@ -111,6 +111,18 @@ def mean(rng):
     return OperatorSample("MEAN", [ifm, TensorSample(axes.shape, None, data=axes)], ofm, {"KeepDims": keep})
 
 
+def product(rng):
+    """Of matrices with either operand transposed or not, and a batch; the second one's may be 1."""
+    batch, rows, depth, columns = (int(extent) for extent in rng.integers(1, (4, 12, 24, 12)))
+    adj_x, adj_y = bool(rng.integers(0, 2)), bool(rng.integers(0, 2))
+    first = (batch, depth, rows) if adj_x else (batch, rows, depth)
+    second = (int(rng.choice([1, batch])), *((columns, depth) if adj_y else (depth, columns)))
+    inputs = [tensor(rng, first), tensor(rng, second)]
+    scale = inputs[0].scale * inputs[1].scale * 80 * depth**0.5
+    ofm = TensorSample((batch, rows, columns), scale, int(rng.integers(-60, 60)))
+    return OperatorSample("BATCH_MATMUL", inputs, ofm, {"AdjX": adj_x, "AdjY": adj_y})
+
+
 def softmax(rng):
     rows, channels = int(rng.integers(1, 5)), int(rng.integers(2, 200))
     scale = float(np.exp(rng.uniform(np.log(0.002), np.log(1.5))))
@@ -178,6 +190,12 @@ def test_mean_over_any_axes_equals_tflite(tmp_path, seed):
     check_operator_file(tmp_path / "one.tflite", sample, rng)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_matrix_product_equals_tflite(tmp_path, seed):
+    rng = np.random.default_rng(seed)
+    check_operator_file(tmp_path / "one.tflite", product(rng), rng)
+
+
 WEIGHTED = {
     "conv2d": {"operator": "CONV_2D"},
     "conv2d in groups": {"operator": "CONV_2D", "groups": 4},
@@ -236,6 +254,57 @@ def test_scales_are_multiplied_in_the_precision_that_tflite_has(tmp_path, operat
     path.write_bytes(model_bytes(sample))
     assert_equals_tflite(path, [np.zeros(ends[0].shape, np.int8)])
 
+
+# ---------------------------------------------------------------- an attention block
+
+
+def attention(rng, rows=6, channels=16, heads=2):
+    """Queries, keys and values by head, their products with a softmax between, and a residual: as a TFLite file."""
+    depth = channels // heads
+    tensors, nodes = [TensorSample((1, rows, channels), 0.03, 5, name="x")], []
+
+    def node(operator, inputs, shape, scale, zero_point, **options):
+        tensors.append(TensorSample(shape, scale, zero_point, name=f"{operator.lower()}{len(nodes)}"))
+        nodes.append(Node(operator, [*inputs], [len(tensors) - 1], options))
+        return len(tensors) - 1
+
+    def constant(data, scale=None):
+        tensors.append(TensorSample(data.shape, scale, 0, data, name=f"c{len(tensors)}"))
+        return len(tensors) - 1
+
+    def dense(ifm, scale, zero_point):
+        weights = constant(rng.integers(-127, 128, (channels, channels)).astype(np.int8), 0.01)
+        bias = constant(
+            rng.integers(-900, 900, channels).astype(np.int32), float(np.float32(tensors[ifm].scale) * np.float32(0.01))
+        )
+        options = {"FusedActivationFunction": NONE, "KeepNumDims": True}
+        return node("FULLY_CONNECTED", [ifm, weights, bias], (1, rows, channels), scale, zero_point, **options)
+
+    def by_head(ifm):
+        ends = tensors[ifm].scale, tensors[ifm].zero_point
+        split = node("RESHAPE", [ifm, constant(np.array([rows, heads, depth], np.int32))], (rows, heads, depth), *ends)
+        return node("TRANSPOSE", [split, swap], (heads, rows, depth), *ends)
+
+    swap = constant(np.array([1, 0, 2], np.int32))
+    queries, keys, values = (by_head(dense(0, 0.05, int(rng.integers(-9, 9)))) for _ in range(3))
+    scores = node("BATCH_MATMUL", [queries, keys], (heads, rows, rows), 0.2, 3, AdjX=False, AdjY=True)
+    weights = node("SOFTMAX", [scores], (heads, rows, rows), 1 / 256, -128, Beta=1.0)
+    mixed = node("BATCH_MATMUL", [weights, values], (heads, rows, depth), 0.04, -2, AdjX=False, AdjY=False)
+    back = node("TRANSPOSE", [mixed, swap], (rows, heads, depth), 0.04, -2)
+    joined = node("RESHAPE", [back, constant(np.array([1, rows, channels], np.int32))], (1, rows, channels), 0.04, -2)
+    out = dense(joined, 0.05, 1)
+    total = node("ADD", [0, out], (1, rows, channels), 0.06, 0, FusedActivationFunction=NONE)
+    return network_bytes(tensors, nodes, [0], [total])
+
+
+def test_an_attention_block_equals_tflite_layer_by_layer(tmp_path):
+    rng = np.random.default_rng(3)
+    path = tmp_path / "attention.tflite"
+    path.write_bytes(attention(rng))
+    assert_equals_tflite(path, structured((1, 6, 16), 20, seed=0))
+
+
+# ---------------------------------------------------------------- layers that only move bytes
 
 IFM = TensorSample((1, 7, 6, 8), 0.1, 5)
 

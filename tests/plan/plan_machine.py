@@ -9,10 +9,10 @@ wrote, unaligned copies, a copy and a job in flight on the same bytes, and waits
 
 import numpy as np
 from plan_reference import softmax
-from plan_scales import add_scales, mul_scale, pool_scale, twice, upward, zero_point
+from plan_scales import add_scales, matmul_scale, mul_scale, pool_scale, twice, upward, zero_point
 
 from byoc_hw.accelerator import Accelerator
-from byoc_hw.graph import Add, Dense, DepthwiseConv2d, Lookup, Mul, Pool2d, Softmax, Weighted
+from byoc_hw.graph import Add, Dense, DepthwiseConv2d, Lookup, MatMul, Mul, Pool2d, Softmax, Weighted
 from byoc_hw.plan.steps import ACTIVATIONS, ARGUMENT, FLASH, SCRATCH, SLOTS, WEIGHTS, Copy, CopyWait, Job, JobWait
 
 
@@ -189,6 +189,8 @@ class Machine:
             assert job.ifm_shape == job.ofm_shape
             values = self.load_tile(job.ifm, job.ifm_shape, job.ifm_row, job.ifm_pixel)
             self.store_tile(softmax(layer, values), job)
+        elif isinstance(layer, MatMul):
+            self.matmul(layer, job)
         elif isinstance(layer, Pool2d):
             self.pool(layer, job)
         else:
@@ -278,6 +280,16 @@ class Machine:
         unpacked = np.unpackbits(raw, axis=1, bitorder="little")[:, : elements * bits].reshape(channels, elements, bits)
         values = (unpacked.astype(np.int64) << np.arange(bits)).sum(axis=2)
         return np.where(values >= 1 << (bits - 1), values - (1 << bits), values).reshape(shape)
+
+    def matmul(self, layer, job):
+        (_, rows, depth), (_, vectors, channels) = job.ifm_shape, job.ofm_shape
+        assert rows == vectors
+        assert (job.ifm_row, job.ifm_pixel, job.ofm_pixel) == (rows * depth, depth, channels)
+        one = self.load_tile(job.ifm, job.ifm_shape, job.ifm_row, job.ifm_pixel)[0] - zero_point(layer.ifm)
+        other = self.load_tile(job.ifm2, (1, channels, depth), channels * depth, depth)[0] - zero_point(layer.ifm2)
+        scaled = upward if layer.rounding == "upward" else twice
+        values = scaled(one @ other.T, matmul_scale(layer)) + zero_point(layer.ofm)
+        self.store_tile(np.clip(values, layer.act_min, layer.act_max)[np.newaxis], job)
 
     def pairwise(self, layer, job):
         assert job.ifm_shape == job.ofm_shape

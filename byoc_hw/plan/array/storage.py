@@ -9,7 +9,7 @@ from math import prod
 
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Concat, Graph, Layer, Slice, Transpose
-from byoc_hw.plan.array.kinds import Alias, CopiesOnly, Run, geometry
+from byoc_hw.plan.array.kinds import Alias, CopiesOnly, Product, Run, geometry
 from byoc_hw.plan.array.mapping import Mapping
 from byoc_hw.plan.array.transfers import dense_strides
 from byoc_hw.plan.array.window import Extents, Place, dense_place, extents
@@ -295,7 +295,7 @@ def check_places(graph: Graph, mapping: Mapping, of: dict[Tensor, Storage]) -> N
                 raise NotInPlace(_placing(graph, mapping, there, of), f"{layer.name}: height and width are swapped")
             apart = tensor in one.places and not _together(tensor, one.places[tensor])
             copied = isinstance(form, CopiesOnly) and index not in mapping.placed | mapping.stored
-            if (isinstance(form, Run) and apart) or (copied and (one.joined or tensor in one.places)):
+            if (isinstance(form, Run | Product) and apart) or (copied and (one.joined or tensor in one.places)):
                 raise NotInPlace(_placing(graph, mapping, tensor, of), f"{layer.name}: needs {tensor.name} by itself")
     for tensor in graph.outputs:
         if tensor in of[tensor].places:

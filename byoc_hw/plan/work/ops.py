@@ -11,7 +11,7 @@ from byoc_hw.errors import PlanError
 from byoc_hw.graph import Layer, Weighted
 from byoc_hw.params.pack import PARAMS_BYTES
 from byoc_hw.plan.array.cost import copy_cycles
-from byoc_hw.plan.array.kinds import PSUM_BYTES, Run, job_cycles, sums_channels
+from byoc_hw.plan.array.kinds import PSUM_BYTES, Product, Run, geometry, job_cycles, sums_channels
 from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.array.transfers import Transfer
 from byoc_hw.plan.array.weight_blocks import weights_bytes
@@ -101,9 +101,9 @@ def job_op(index: int, layer: Layer, job: Job, local: Mapping[str, LocalBuffer],
     """A job; its addresses are relative to the buffers in `local`."""
     accesses = [Access(local["ifm"], job.ifm, job.ifm + _span(job.ifm_shape, job.ifm_row, job.ifm_pixel), False)]
     if "ifm2" in local:
-        accesses.append(
-            Access(local["ifm2"], job.ifm2, job.ifm2 + _span(job.ifm_shape, job.ifm_row, job.ifm_pixel), False)
-        )
+        form = geometry(layer)
+        nbytes = form.item_bytes if isinstance(form, Product) else _span(job.ifm_shape, job.ifm_row, job.ifm_pixel)
+        accesses.append(Access(local["ifm2"], job.ifm2, job.ifm2 + nbytes, False))
     channels = job.ofm_shape[2]
     if isinstance(layer, Weighted):
         depths = job.ifm_shape[2] if sums_channels(layer) else 1
@@ -146,6 +146,34 @@ def run_job(
         ofm_pixel=pixel,
         image=image,
     )
+    return job_op(index, layer, job, local, accelerator)
+
+
+def product_job(
+    index: int,
+    layer: Layer,
+    form: Product,
+    inputs: Sequence[tuple[LocalBuffer, int]],
+    ofm: tuple[LocalBuffer, int],
+    rows: int,
+    image: Image,
+    accelerator: Accelerator,
+) -> Op:
+    """A job over rows of one item of a matrix product. Operands are buffers with the offset of the first byte."""
+    ifm_shape, ofm_shape = form.shapes(rows)
+    job = Job(
+        ifm=inputs[0][1],
+        ifm2=inputs[1][1],
+        ofm=ofm[1],
+        ifm_shape=ifm_shape,
+        ofm_shape=ofm_shape,
+        ifm_row=rows * form.depth,
+        ofm_row=rows * form.channels,
+        ifm_pixel=form.depth,
+        ofm_pixel=form.channels,
+        image=image,
+    )
+    local = {"ifm": inputs[0][0], "ifm2": inputs[1][0], "ofm": ofm[0]}
     return job_op(index, layer, job, local, accelerator)
 
 

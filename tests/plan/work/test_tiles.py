@@ -309,3 +309,29 @@ def test_copies_reach_only_what_the_spaces_say():
     plan = check(single(layer), REFERENCE)
     into_weights = [step for step in plan.calls[0].steps if isinstance(step, Copy) and step.target.space == WEIGHTS]
     assert all(copy.source.space == FLASH for copy in into_weights)
+
+
+@given(
+    st.tuples(st.integers(1, 4), st.integers(1, 20), st.integers(1, 30), st.integers(1, 20)),
+    st.sampled_from(["upward", "tflite"]),
+    SMALL_ACCELERATORS,
+    SEEDS,
+)
+@settings(max_examples=40, deadline=None)
+def test_a_matrix_product_in_stripes_and_tiles_is_the_product(sizes, rounding, hardware, seed):
+    items, rows, depth, channels = sizes
+    samples = Samples(seed)
+    ifm, ifm2 = samples.tensor((items, rows, 1, depth)), samples.tensor((items, channels, depth))
+    check_or_refused(single(samples.matmul(ifm, ifm2, rounding)), hardware)
+
+
+def test_a_matrix_product_of_few_rows_at_a_time_keeps_its_second_input():
+    """One item of 40 x 40 bytes, and rows of 80: not all rows fit beside it."""
+    samples = Samples(5)
+    layer = samples.matmul(samples.tensor((2, 30, 1, 40)), samples.tensor((2, 40, 40)))
+    plan = check(single(layer), accelerator(2600, 64))
+    loads = [step for step in plan.steps if isinstance(step, Copy) and step.inward and step.nbytes == 1600]
+    assert len(loads) >= 2
+    message = "an item of the second input and one row fit local activation memory: 1680 bytes needed, 1600 bytes there"
+    with pytest.raises(PlanError, match=message):
+        plan_region(single(layer), accelerator(1600, 64))
