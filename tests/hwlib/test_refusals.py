@@ -154,7 +154,7 @@ def sized(ifm: int, ofm: int, **fields):
         (conv2d(CONV2D, weight_bits=16), ONE_BY_ONE, "job: the array has no weights of 16 bits"),
         (conv2d(DEPTHWISE, weight_bits=3), ONE_BY_ONE, "job: the array has no weights of 3 bits"),
         (conv2d(DENSE, weight_bits=64), ONE_BY_ONE, "job: the array has no weights of 64 bits"),
-        (pool2d(2, (1, 1)), ONE_BY_ONE, "job: the array has no pooling mode 2"),
+        (pool2d(3, (1, 1)), ONE_BY_ONE, "job: the array has no pooling mode 3"),
         (conv2d(5), ONE_BY_ONE, "job: the array has no layer kind 5"),
         (conv2d(200), ONE_BY_ONE, "job: the array has no layer kind 200"),
         (conv2d(act_min=3, act_max=2), ONE_BY_ONE, "job: act_min is above act_max"),
