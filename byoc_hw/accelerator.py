@@ -394,6 +394,10 @@ class Accelerator:
         """Alignment in bytes of every buffer in local memory, valid for both the array and the DMA."""
         return lcm(self.local_alignment, self.dma_alignment)
 
+    def whole_words(self, nbytes: int) -> int:
+        """The bytes of a memory of this size that the DMA reaches: whole words of it."""
+        return nbytes - nbytes % self.dma_alignment
+
     def check_numerics(self, numerics: str) -> None:
         """Raise `InvalidInput` for numerics that do not exist, or whose rounding the hardware lacks."""
         if not isinstance(numerics, str) or numerics not in ROUNDINGS:

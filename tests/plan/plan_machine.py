@@ -31,16 +31,21 @@ class Memory:
             raise RefusedError(f"{self.name}: {count} bytes at {offset} of {len(self.bytes)}")
         return slice(offset, offset + count)
 
-    def read(self, offset, count):
+    def read(self, offset, count, padding=0):
+        """The last `padding` bytes need not have been written."""
         part = self.indices(offset, count)
-        if not self.written[part].all():
+        if not self.written[self.indices(offset, count - padding)].all():
             raise RefusedError(f"{self.name}: unwritten bytes read at {offset}")
         return self.bytes[part].copy()
 
-    def write(self, offset, data):
+    def write(self, offset, data, written=True):
         part = self.indices(offset, len(data))
         self.bytes[part] = data
-        self.written[part] = True
+        self.written[part] = written
+
+
+def padded(data, word):
+    return data + bytes(-len(data) % word)
 
 
 class Access:
@@ -61,11 +66,13 @@ class Machine:
             FLASH: Memory("flash", plan.flash, written=True),
             SCRATCH: Memory("scratch", bytes(plan.scratch_bytes)),
         }
+        word = accelerator.dma_alignment
         for index, data in enumerate(inputs):
-            self.memories[ARGUMENT + index] = Memory(f"input {index}", data.tobytes(), written=True)
+            memory = self.memories[ARGUMENT + index] = Memory(f"input {index}", padded(data.tobytes(), word))
+            memory.written[: data.nbytes] = True
         for index, tensor in enumerate(plan.graph.outputs):
             place = ARGUMENT + len(inputs) + index
-            self.memories[place] = Memory(f"output {index}", bytes(tensor.nbytes))
+            self.memories[place] = Memory(f"output {index}", padded(bytes(tensor.nbytes), word))
         self.in_flight: list[tuple[int, Access]] = []
         self.slots: dict[int, int] = {}
         self.started = 0
@@ -163,7 +170,10 @@ class Machine:
         for row in range(copy.rows):
             source = copy.source.offset + row * copy.source_stride
             target = copy.target.offset + row * copy.target_stride
-            self.memories[copy.target.space].write(target, self.memories[copy.source.space].read(source, copy.nbytes))
+            padding = self.accelerator.dma_alignment - 1  # a tensor may end inside the last word
+            memory = self.memories[copy.source.space]
+            written = memory.written[memory.indices(source, copy.nbytes)].copy()
+            self.memories[copy.target.space].write(target, memory.read(source, copy.nbytes, padding), written)
             touched = access.reads, access.writes
             for space, offset, spans in ((copy.source.space, source, 0), (copy.target.space, target, 1)):
                 if space in local:

@@ -280,7 +280,8 @@ hwlib_status_t hwlib_hal_init(void);
  *   called     by steps of a plan, inside a region; and by a debug build with HWLIB_TRACE, which copies the outputs
  *              of jobs from local activations, after an init also before the first region
  *   alignment  addresses, strides and bytes are multiples of the accelerator's dma_alignment; where that is
- *              1, any byte. Copies never overlap themselves.
+ *              1, any byte. Copies never overlap themselves. A tensor may end inside the last word of a copy: on
+ *              both sides the word's other bytes are nobody's, and on the way out nothing may have written them.
  *   in flight  jobs, on other bytes: the plan waits where bytes are shared; and other copies, which follow one
  *              another, so that one may read or write over what an earlier one wrote or read, in main memory
  *              too. The host leaves main memory on both sides of a copy as it is until the copy was waited

@@ -22,6 +22,7 @@ typedef struct {
   uint32_t rows, pixels;
   uint32_t row_stride, pixel_stride;
   uint64_t address, bytes; /* wide, so that a damaged plan is refused for what it says */
+  uint32_t padding;        /* the last bytes of those, which nothing need have written */
 } hwlib_sim_area_t;
 
 enum { HWLIB_SIM_AREAS = 5 }; /* a convolution: ifm, weights, params, psum, ofm */

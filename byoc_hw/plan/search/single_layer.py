@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from math import lcm
+from math import lcm, prod
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
@@ -15,7 +15,7 @@ from byoc_hw.plan.array.tiling import Tiler
 from byoc_hw.plan.array.transfers import linear_chunks, tile_transfers
 from byoc_hw.plan.choices import Tiling
 from byoc_hw.plan.steps import ACTIVATIONS, SCRATCH, Address, Copy
-from byoc_hw.plan.work.ops import misalignment
+from byoc_hw.plan.work.ops import misalignment, padded_end
 from byoc_hw.plan.work.tiles import tiles
 
 
@@ -85,9 +85,6 @@ def _runs(layer: Layer, form: Run, accelerator: Accelerator) -> Tiling:
             f"{layer.name}: the smallest tile fits local activation memory: {needed} bytes needed, "
             f"{accelerator.activation_memory} bytes there"
         )
-    problem = misalignment(Copy(_LOCAL, _MAIN, total * each), accelerator.dma_alignment)
-    if problem is not None:
-        raise PlanError(f"{layer.name}: {problem}")
     return Tiling(1, min(most, total), form.each, form.each)
 
 
@@ -120,17 +117,19 @@ def _sizes(form: Product, rows: int) -> tuple[int, ...]:
 
 
 def _dma_problem(tiler: Tiler, tiling: Tiling) -> str | None:
-    """The DMA's rule that a copy of these tiles would break, or None. Starts of tensors are aligned."""
-    if tiler.accelerator.dma_alignment == 1:
+    """The DMA's rule that a copy of these tiles would break, or None. Starts of tensors are aligned, ends padded."""
+    alignment = tiler.accelerator.dma_alignment
+    if alignment == 1:
         return None
     window = tiler.window
     for tile in tiles(window, tiling):
-        for box, axis, channels in (
-            (tile.ifm, window.columns.ifm, window.ifm_channels),
-            (tile.ofm, window.columns.ofm, window.out_channels),
+        for box, axis, channels, nbytes in (
+            (tile.ifm, window.columns.ifm, window.ifm_channels, tiler.layer.ifm.nbytes),
+            (tile.ofm, window.columns.ofm, window.out_channels, tiler.layer.ofm.nbytes),
         ):
             for move in tile_transfers(box, axis, channels):
-                problem = misalignment(move.load(_MAIN, _LOCAL), tiler.accelerator.dma_alignment)
+                whole = padded_end(move, nbytes, prod(box.extents), alignment)
+                problem = misalignment(whole.load(_MAIN, _LOCAL), alignment)
                 if problem is not None:
                     return problem
     return None

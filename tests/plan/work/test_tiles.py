@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan_check import check
-from plan_samples import Samples, accelerator, single
+from plan_samples import Samples, accelerator, graph_of, single
 
 from byoc_hw.accelerator import REFERENCE
 from byoc_hw.errors import PlanError
@@ -293,11 +293,25 @@ def test_names_the_memory_also_where_slices_are_whole_dma_words():
             plan_region(single(layer), accelerator(24, 4096, dma_alignment=4))
 
 
+@pytest.mark.parametrize("alignment", [2, 4, 8, 32])
+def test_tensors_that_end_inside_a_word_of_the_dma_are_padded(alignment):
+    samples = Samples()
+    hardware = accelerator(dma_alignment=alignment)
+    conv = samples.conv2d(samples.tensor((1, 5, 5, 3)), 7)
+    dense = samples.dense(samples.reshape(conv.ofm, (1, 63)).ofm, 10)
+    check(single(conv), hardware)
+    check(single(dense), hardware)
+    check(single(samples.add(*[samples.tensor((1, 3, 5, 3))] * 2)), hardware)
+    flat = samples.reshape(conv.ofm, (1, 63))
+    dense = samples.dense(flat.ofm, 10)
+    check(graph_of([conv.ifm], [conv, flat, dense], [conv.ofm, dense.ofm]), hardware)
+
+
 def test_names_the_length_that_the_dma_cannot_take():
     samples = Samples()
-    layer = samples.conv2d(samples.tensor((1, 5, 5, 3)), 8)
-    with pytest.raises(PlanError, match=f"{layer.name}: a copy's .* are multiples of 4 bytes: got length 75"):
-        plan_region(single(layer), accelerator(dma_alignment=4))
+    layer = samples.conv2d(samples.tensor((1, 40, 5, 3)), 8)  # too large for one tile
+    with pytest.raises(PlanError, match=f"{layer.name}: a copy's .* are multiples of 32 bytes: got "):
+        plan_region(single(layer), accelerator(700, dma_alignment=32))
     layer = samples.transpose(samples.tensor((1, 8, 8, 8)), (0, 3, 1, 2))
     with pytest.raises(PlanError, match=f"{layer.ofm.name}: a copy's .* are multiples of 4 bytes: got length 1"):
         plan_region(single(layer), accelerator(dma_alignment=4))
