@@ -12,14 +12,15 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 import byoc_hw
-from byoc_hw.accelerator import ROUNDINGS
-from byoc_hw.compiler import region_graphs
+from byoc_hw.accelerator import KIB, ROUNDINGS
+from byoc_hw.compiler import OBJECTIVES, region_graphs, region_rooms
 from byoc_hw.errors import ByocHwError, InvalidInput, RunError, ToolchainMissing
 from byoc_hw.names import distinct
 from byoc_hw.plan.region import lay_out_region
@@ -117,10 +118,12 @@ def _build(options: argparse.Namespace) -> None:
     if options.cpu_only:
         if options.tuning is not None:
             raise InvalidInput("--tuning says how regions are planned: with --cpu-only there are none")
+        if options.ram is not None or options.flash is not None or options.optimize != OBJECTIVES[0]:
+            raise InvalidInput("--ram, --flash and --optimize are for plans of regions: with --cpu-only there are none")
         if options.deny:
             raise InvalidInput("--deny says what is not offloaded: with --cpu-only nothing is")
     else:
-        accelerator = ACCELERATORS[options.accelerator]
+        accelerator = _accelerator(options)
         mod = byoc_hw.partition_for_hwlib(
             mod, params, options.mod_name, accelerator=accelerator, numerics=options.numerics, deny=options.deny
         )
@@ -130,6 +133,7 @@ def _build(options: argparse.Namespace) -> None:
         mod_name=options.mod_name,
         output_dir=options.output_dir,
         tuning=options.tuning,
+        optimize=options.optimize,
         force=options.force,
     )
     print(project.report)
@@ -194,9 +198,17 @@ def _loaded(options: argparse.Namespace) -> tuple[tvm.IRModule, dict[str, tvm.nd
 
 def _partitioned(options: argparse.Namespace) -> tvm.IRModule:
     mod, params = _loaded(options)
-    accelerator = ACCELERATORS[options.accelerator]
+    accelerator = _accelerator(options)
     return byoc_hw.partition_for_hwlib(
         mod, params, accelerator=accelerator, numerics=options.numerics, deny=options.deny
+    )
+
+
+def _accelerator(options: argparse.Namespace) -> byoc_hw.Accelerator:
+    """The preset, with the given RAM and flash."""
+    given = {name: getattr(options, name, None) for name in ("ram", "flash")}
+    return replace(
+        ACCELERATORS[options.accelerator], **{name: nbytes for name, nbytes in given.items() if nbytes is not None}
     )
 
 
@@ -211,12 +223,15 @@ def _explain(options: argparse.Namespace) -> None:
 
 
 def _plan(options: argparse.Namespace) -> None:
-    accelerator = ACCELERATORS[options.accelerator]
-    graphs = region_graphs(_partitioned(options))
+    accelerator, mod = _accelerator(options), _partitioned(options)
+    graphs = region_graphs(mod)
     if not graphs:
         raise InvalidInput(f"planning is of regions: nothing of the model runs on accelerator {accelerator.label}")
-    texts = (str(STAGES[options.stage](lay_out_region(graph, accelerator))) for graph in graphs.values())
-    print("\n\n".join(texts))
+    limited = (options.ram, options.flash, options.optimize) != (None, None, OBJECTIVES[0])
+    rooms = region_rooms(mod, None, options.optimize) if limited else {}
+    chosen = {name: room.choices for name, room in rooms.items()}
+    layouts = (lay_out_region(graph, accelerator, chosen.get(name)) for name, graph in graphs.items())
+    print("\n\n".join(str(STAGES[options.stage](layout)) for layout in layouts))
 
 
 def _hal_test(options: argparse.Namespace) -> None:
@@ -318,6 +333,8 @@ def _parser() -> argparse.ArgumentParser:
     build.add_argument("--mod-name", default="default", help="what every C name starts with (%(default)s)")
     target = build.add_mutually_exclusive_group()
     _add_accelerator(build, target)
+    _add_limits(build)
+    _add_objective(build)
     build.add_argument("--tuning", type=Path, metavar="FILE", help="plans that `tune` found")
     build.add_argument("--force", action="store_true", help="replace files of an earlier project that were edited")
     target.add_argument("--cpu-only", action="store_true", help="all of the model as TVM's C, nothing offloaded")
@@ -327,6 +344,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_model(tune)
     tune.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="what `build --tuning` takes")
     _add_accelerator(tune, tune)
+    _add_limits(tune)
     tune.add_argument("--budget", type=int, default=1000, help="plans to try for each region (%(default)s)")
     tune.add_argument("--jobs", type=int, default=1, help="processes that try them (%(default)s)")
     tune.add_argument("--seed", type=int, default=0, help="of the search; the same one finds the same (%(default)s)")
@@ -369,6 +387,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_model(plan)
     plan.add_argument("--stage", choices=STAGES, default="choices", help="what to show (%(default)s)")
     _add_accelerator(plan, plan)
+    _add_limits(plan)
+    _add_objective(plan)
     plan.set_defaults(command=_plan)
 
     test = _command(commands, "hal-test", "check every function of a HAL (needs no TVM)", "--hal my_hal --cflags=-O1")
@@ -402,6 +422,17 @@ def _command(
         epilog=f"example:\n  python -m byoc_hw {name} {example}\n\n{EXIT_CODES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+
+
+_SIZE = re.compile(r"(\d+)\s*(|k|K|Ki|KiB|M|Mi|MiB)B?", re.ASCII)
+
+
+def _nbytes(text: str) -> int:
+    """A size such as 65536, 64k or 64KiB."""
+    found = _SIZE.fullmatch(text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"a size is bytes, KiB or MiB, as in 65536, 64k, 64KiB, 2M: got {text!r}")
+    return int(found[1]) * {"": 1, "k": KIB, "m": KIB * KIB}[found[2][:1].lower()]
 
 
 def _picture(text: str) -> Path:
@@ -440,6 +471,17 @@ def _add_accelerator(parser: argparse.ArgumentParser, group: argparse._ActionsCo
         metavar="NAME",
         help="composites or operators to keep on the host",
     )
+
+
+def _add_limits(parser: argparse.ArgumentParser) -> None:
+    for name, what in (("ram", "for all data that is written"), ("flash", "for constant data")):
+        text = f"{what}, such as 320k (that of the preset)"
+        parser.add_argument(f"--{name}", type=_nbytes, metavar="BYTES", help=text)
+
+
+def _add_objective(parser: argparse.ArgumentParser) -> None:
+    text = "what to plan for: the fastest plans that fit, or the smallest (%(default)s)"
+    parser.add_argument("--optimize", choices=OBJECTIVES, default=OBJECTIVES[0], help=text)
 
 
 if __name__ == "__main__":

@@ -22,10 +22,12 @@ from byoc_hw.graph import Graph
 from byoc_hw.overlap import overlapped
 from byoc_hw.params.host_kernels import kernel_call
 from byoc_hw.pattern import Outcome
+from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.fitting import Fitted, Fitting
 from byoc_hw.plan.place.arena import ModelMemory, flash_problem, place_model, ram_problem
 from byoc_hw.plan.planned import PlannedRegion, flash_owners
 from byoc_hw.plan.region import plan_region, why_no_plan
+from byoc_hw.plan.search.within import Room
 from byoc_hw.plan.tune.rounds import TunedRegion
 from byoc_hw.program import ALIGNMENT, Program, Workspace
 from byoc_hw.project import Project
@@ -125,9 +127,10 @@ def partition_for_hwlib(
     name, as a front end of TVM returns them. `deny` names composites, or operators of the model
     file, that stay on the host. The module records accelerator, numerics and mod_name for `build`.
 
-    `numerics` is the arithmetic of offloaded layers. "relay" is TVM's own, bit for bit. "tflite" is
-    that of TFLite's reference integer kernels, for the results of TFLite itself; TVM's import of a TFLite
-    model rounds differently. Host operators use TVM's arithmetic in either case.
+    `numerics` is the arithmetic of the model. "relay" is TVM's own, bit for bit. "tflite" is that of
+    TFLite's reference integer kernels, for the results of TFLite itself; TVM's import of a TFLite
+    model rounds differently. It holds for offloaded layers, and on the host for all that functions of
+    ours compute; operators that follow TVM's arithmetic all the same are marked in the report.
 
     Raises `InvalidInput` for a module without `main` or one that is already partitioned, for a
     `mod_name` that is no C identifier, for numerics or options that do not exist, for numerics whose
@@ -252,6 +255,20 @@ def build(
     return Project(directory, temporary=output_dir is None)
 
 
+def region_rooms(mod: tvm.IRModule, params: Mapping[str, Any] | None, optimize: str = "speed") -> dict[str, Room]:
+    """What each region of a partitioned module may use of RAM and flash, with choices that fit where the fastest do
+    not. It compiles the host, whose buffers are in RAM as well. Raises `PlanError` where no plans fit."""
+    model = front_end().open_model(mod, params, None)
+    graphs = model.graphs()
+    plans = _plans(graphs, model, None)
+    arena = _Arena(plans.regions, model.accelerator, False, optimize)
+    host = model.compile_host(graphs, arena.place, kernel_call)
+    if arena.wants_less_flash(host.constant_bytes):
+        host = model.compile_host(graphs, arena.place, kernel_call)
+    _check_budgets(_parts(model, plans, arena, host))
+    return arena.rooms(host.program)
+
+
 @dataclass(frozen=True)
 class _Plans:
     """The planned regions, and the results of those that were tuned, by symbol; `tuned` is None without a tuning."""
@@ -297,17 +314,20 @@ class _Arena:
         self._accelerator = accelerator or REFERENCE
         self._searches = accelerator is not None and accelerator.library is None and bool(plans)
         self._flash = _UNLIMITED
+        self._choices: Mapping[str, Choices] = {}
+        self._workspaces: Sequence[Workspace] = ()
         self.overlaps = False
         self.memory: ModelMemory | None = None
 
     def place(self, program: Program, workspaces: Sequence[Workspace]) -> Mapping[str, int]:
         """Offsets for host tensors and workspaces, placed together with the intermediates of regions."""
         ram = self._accelerator.ram
+        self._workspaces = workspaces
         memory = self._arranged(program, workspaces, ram)
         fits = memory.arena.nbytes <= ram and Fitted(self.plans, memory).flash <= self._flash
         if self._searches and (self.optimize == "size" or not fits):
             fitted = self._fitted(program, workspaces)
-            self.plans = fitted.plans
+            self.plans, self._choices = fitted.plans, {**self._choices, **fitted.choices}
             most = ram if self.optimize == "speed" else fitted.memory.arena.nbytes
             memory = self._arranged(program, workspaces, most)
         self.memory = memory
@@ -320,18 +340,25 @@ class _Arena:
         fits = Fitted(self.plans, self.memory).flash <= self._flash
         return self._searches and not fits and self.memory.arena.nbytes <= limits.ram
 
+    def rooms(self, program: Program) -> dict[str, Room]:
+        """What each region may use of RAM and flash."""
+        fitting = self._fitting(program, self._workspaces)
+        return fitting.rooms(replace(fitting.fastest, choices=self._choices), self._accelerator.ram, self._flash)
+
     def _fitted(self, program: Program, workspaces: Sequence[Workspace]) -> Fitted:
         """The plans that are wanted; where none fit, the smallest."""
-
-        def placed(plans: Mapping[str, PlannedRegion]) -> ModelMemory:
-            return self._placed(program, workspaces, plans)
-
-        fitting = Fitting(program, self.plans, self._accelerator, placed, self.with_io)
+        fitting = self._fitting(program, workspaces)
         ram = self._accelerator.ram
         found = fitting.within(ram, self._flash) if self.optimize == "speed" else fitting.smallest()
         if found is not None and found.flash <= self._flash:
             return found
         return fitting.with_least_flash(ram) or fitting.smallest()
+
+    def _fitting(self, program: Program, workspaces: Sequence[Workspace]) -> Fitting:
+        def placed(plans: Mapping[str, PlannedRegion]) -> ModelMemory:
+            return self._placed(program, workspaces, plans)
+
+        return Fitting(program, self.plans, self._accelerator, placed, self.with_io)
 
     def _arranged(self, program: Program, workspaces: Sequence[Workspace], most: int) -> ModelMemory:
         """The arena with host functions and regions in parallel if it has at most so many bytes, else without."""

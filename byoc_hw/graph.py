@@ -98,6 +98,16 @@ class BaseWeighted(BaseLayer):
         return self.ofm.shape[-1]
 
     @property
+    def groups(self) -> int:
+        """Slices of the input channels, each read by as many output channels."""
+        return 1
+
+    @property
+    def group_channels(self) -> int:
+        """Output channels that sum over the same input channels."""
+        return self.out_channels // self.groups
+
+    @property
     def in_channels(self) -> int:
         """Input channels that one output channel sums over."""
         return self.weights.shape[-1]
@@ -184,13 +194,20 @@ class BaseConvolution(BaseWeighted):
 
 @dataclass(frozen=True, eq=False)
 class Conv2d(BaseConvolution):
-    """2-D convolution. ifm (1, H, W, C), weights (K, FY, FX, C), ofm (1, OH, OW, K)."""
+    """2-D convolution. ifm (1, H, W, C), weights (K, FY, FX, C / groups), ofm (1, OH, OW, K).
+
+    Of each C / groups input channels in order, K / groups output channels are made.
+    """
 
     kind: ClassVar[str] = "conv2d"
 
+    groups: int = 1
+
     def problems(self) -> Iterator[Problem]:
         yield from super().problems()
-        if self.weights.shape[3] != self.ifm.shape[3] or self.weights.shape[0] != self.ofm.shape[3]:
+        if self.ofm.shape[3] % self.groups:
+            yield f"output channels are a multiple of {self.groups} groups", str(self.ofm.shape[3])
+        if self.weights.shape[3] * self.groups != self.ifm.shape[3] or self.weights.shape[0] != self.ofm.shape[3]:
             yield f"weights join ifm {self.ifm.shape} to ofm {self.ofm.shape}", f"shape {self.weights.shape}"
 
 
@@ -289,12 +306,13 @@ PoolMode = Literal["avg", "max", "sum"]
 
 @dataclass(frozen=True, eq=False)
 class Pool2d(BaseLayer):
-    """Average or maximum over a window. ifm (1, H, W, C), ofm (1, OH, OW, C).
+    """Average, maximum or sum over a window. ifm (1, H, W, C), ofm (1, OH, OW, C).
 
     An average is the sum divided by the number of window elements (those inside the input, or all
     of them with `count_include_pad`), truncated towards zero; with TFLite's rounding it is rounded to
     the nearest integer, halves away from zero. With `rescaled` the average is then requantized from
-    ifm's quantization to ofm's.
+    ifm's quantization to ofm's; with TFLite's rounding the division is part of that scale, and nothing is
+    rounded before. A sum is requantized as well: less ifm's zero point, once, as TVM's requantize does.
     """
 
     kind: ClassVar[str] = "pool2d"
@@ -311,8 +329,14 @@ class Pool2d(BaseLayer):
 
     @property
     def sum_bits(self) -> int:
-        """Bits, with the sign, of the largest sum of a window or scaled average."""
-        window = 128 * self.kernel[0] * self.kernel[1]
+        """Bits, with the sign, of the largest sum of a window, and of what is scaled of it."""
+        count = self.kernel[0] * self.kernel[1]
+        window = 128 * count
+        if self.mode == "sum" and self.rescaled:
+            return _scaled_bits(window + 128, scale_ratio(self.ifm, self.ofm), self.rounding)
+        if self.rescaled and self.rounding == "tflite":
+            shifted = scale_ratio(self.ifm, self.ofm) / 2 ** (count.bit_length() - 1)
+            return _scaled_bits(255 * count, shifted, self.rounding)
         return signed_bits(max(window, 255 * scale_ratio(self.ifm, self.ofm)) if self.rescaled else window)
 
     def problems(self) -> Iterator[Problem]:
@@ -321,8 +345,12 @@ class Pool2d(BaseLayer):
             yield "input and output have the same channels", f"{self.ifm.shape[3]} and {self.ofm.shape[3]}"
         if self.mode == "max" and self.rescaled:
             yield "a maximum keeps its input's quantization", "rescaled"
+        if self.mode == "sum" and not self.rescaled:
+            yield "a sum is requantized", "not rescaled"
+        if self.rescaled and (self.mode == "sum" or self.rounding == "tflite") and any(self.padding):
+            yield "a sum or mean has no padding", str(self.padding)
         if self.rescaled and None in (self.ifm.quantization, self.ofm.quantization):
-            yield "a rescaled average has quantized input and output", "no scale"
+            yield "a rescaled average or sum has quantized input and output", "no scale"
 
 
 @dataclass(frozen=True, eq=False)
@@ -363,6 +391,32 @@ _SOFTMAX_SCALE = 2.0**-26
 
 _SOFTMAX_CHANNELS = 4095
 """The most exponentials of up to 1 that TFLite's sum can hold: it has 12 integer bits."""
+
+
+@dataclass(frozen=True, eq=False)
+class Lookup(BaseLayer):
+    """Any function of one 8-bit value: every output is an entry of a table.
+
+    `tables` has the output's byte for each byte of the input, uint8: shape (1, 256), or (C, 256) with a table
+    for each index of the last dimension. Input and output are int8 or uint8.
+    """
+
+    kind: ClassVar[str] = "lookup"
+
+    tables: Array
+
+    @property
+    def by_channel(self) -> bool:
+        """Whether channels have tables of their own."""
+        return len(self.tables) > 1
+
+    def problems(self) -> Iterator[Problem]:
+        if self.ifm.shape != self.ofm.shape:
+            yield "input and output have one shape", f"{self.ifm.shape} and {self.ofm.shape}"
+        allowed = [(1, 256), (self.ofm.shape[-1] if self.ofm.shape else 1, 256)]
+        if self.tables.shape not in allowed or self.tables.dtype != np.uint8:
+            rule = "one table of 256 bytes, or one for each channel"
+            yield rule, f"{self.tables.dtype} of shape {self.tables.shape}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -467,15 +521,19 @@ class Pad(BaseLayer):
 class Resize(BaseLayer):
     """Rows and columns repeated or left out. ifm (1, H, W, C), ofm (1, OH, OW, C).
 
-    `rows` has the input row of each output row, `columns` the input column of each output column.
+    `rows` has the input row of each output row, `columns` the input column of each output column; `tflite` says
+    that TFLite chooses the same ones.
     """
 
     kind: ClassVar[str] = "resize"
 
     rows: tuple[int, ...] = ()
     columns: tuple[int, ...] = ()
+    tflite: bool = True
 
     def problems(self) -> Iterator[Problem]:
+        if self.rounding == "tflite" and not self.tflite:
+            yield "TFLite chooses the same rows and columns as TVM", "others"
         if len(self.ifm.shape) != 4 or len(self.ofm.shape) != 4:
             yield "input and output are 4-D", f"{self.ifm.shape} and {self.ofm.shape}"
             return
@@ -501,7 +559,7 @@ Weighted = Convolution | Dense
 Moving = Reshape | Transpose | Concat | Slice | Pad | Resize
 """The layers without jobs: they only move bytes."""
 
-Layer = Conv2d | DepthwiseConv2d | Dense | Add | Mul | Pool2d | Softmax | Moving
+Layer = Conv2d | DepthwiseConv2d | Dense | Add | Mul | Pool2d | Softmax | Lookup | Moving
 """A layer of any kind. CONTRIBUTING.md lists the steps to add a kind."""
 
 LAYER_KINDS: dict[str, type[Layer]] = {cls.kind: cls for cls in get_args(Layer)}

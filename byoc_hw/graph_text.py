@@ -57,6 +57,9 @@ def _details(layer: Layer) -> Iterator[str]:
         if value is None or value == _USUAL.get(name) or (name == "kernel" and value == (1, 1)):
             continue
         yield f"{name} {shape_text(value) if isinstance(value, tuple) else value}"
+    tables = getattr(layer, "tables", None)
+    if tables is not None and len(tables) > 1:
+        yield f"{len(tables)} tables"
     weights = getattr(layer, "weights", None)
     if weights is not None and weights.bits != 8:
         yield f"weights of {weights.bits} bits"

@@ -81,7 +81,7 @@ def text(value: Any, field: str) -> None:
         refuse(field, "a text", value)
 
 
-def number(low: float, high: float) -> Schema:
+def number_from(low: float, high: float) -> Schema:
     """A number from `low` to `high`."""
 
     def check(value: Any, field: str) -> None:

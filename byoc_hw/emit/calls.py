@@ -15,6 +15,7 @@ from byoc_hw.graph import (
     Dense,
     DepthwiseConv2d,
     Layer,
+    Lookup,
     Mul,
     Pad,
     Pool2d,
@@ -30,7 +31,9 @@ from byoc_hw.params.requantize import (
     add_scales,
     add_sum_scale,
     mul_scale,
+    pool_offset,
     pool_scale,
+    pool_sums,
     pool_zero_points,
     softmax_scale,
     zero_point,
@@ -78,12 +81,13 @@ def _clamp(layer: Any) -> Fields:
     return {"act_min": str(layer.act_min), "act_max": str(layer.act_max)}
 
 
-def _weighted(layer: Weighted, strides: Pair, padding: Padding) -> Fields:
+def _weighted(layer: Weighted, strides: Pair, padding: Padding, dilation: Pair) -> Fields:
     return {
         "ifm": _shape(layer.ifm),
         "ofm": _shape(layer.ofm),
         **_pair("kernel", layer.filter),
         **_pair("stride", strides),
+        **_pair("dilation", dilation),
         **_padding(padding),
         "weight_bits": str(layer.weights.bits),
         "ifm_zero_point": str(zero_point(layer, layer.ifm)),
@@ -126,12 +130,13 @@ def _pool2d(layer: Pool2d) -> Fields:
         **_pair("kernel", layer.kernel),
         **_pair("stride", layer.strides),
         **_padding(layer.padding),
-        "mode": "HWLIB_POOL_AVG" if layer.mode == "avg" else "HWLIB_POOL_MAX",
+        "mode": f"HWLIB_POOL_{'SUM' if pool_sums(layer) else layer.mode.upper()}",
         "count_include_pad": str(int(layer.count_include_pad)),
         "ifm_zero_point": str(before),
         "ofm_zero_point": str(after),
         "scale": _scale(pool_scale(layer)),
         **_clamp(layer),
+        **({"offset": str(pool_offset(layer))} if pool_sums(layer) else {}),
     }
 
 
@@ -140,13 +145,21 @@ def _softmax(layer: Softmax) -> Fields:
     return {"shape": _shape(layer.ofm), "scale": _scale(scale), "diff_min": str(least)}
 
 
-def _descriptor(layer: Layer) -> tuple[str, Fields]:
+def _lookup(name: str, layer: Lookup) -> Fields:
+    return {"shape": _shape(layer.ofm), "tables": _tables_name(name), "by_channel": str(int(layer.by_channel))}
+
+
+def _tables_name(name: str) -> str:
+    return f"{name}_tables"
+
+
+def _descriptor(name: str, layer: Layer) -> tuple[str, Fields]:
     """The type of a layer's descriptor, and its fields after the common head."""
     match layer:
         case Conv2d() | DepthwiseConv2d():
-            return "hwlib_conv2d_t", _weighted(layer, layer.strides, layer.padding)
+            return "hwlib_conv2d_t", _weighted(layer, layer.strides, layer.padding, layer.dilation)
         case Dense():
-            return "hwlib_conv2d_t", _weighted(layer, (1, 1), (0, 0, 0, 0))
+            return "hwlib_conv2d_t", _weighted(layer, (1, 1), (0, 0, 0, 0), (1, 1))
         case Add():
             return "hwlib_add_t", _add(layer)
         case Mul():
@@ -155,6 +168,8 @@ def _descriptor(layer: Layer) -> tuple[str, Fields]:
             return "hwlib_pool2d_t", _pool2d(layer)
         case Softmax():
             return "hwlib_softmax_t", _softmax(layer)
+        case Lookup():
+            return "hwlib_lookup_t", _lookup(name, layer)
         case Reshape() | Transpose() | Concat() | Slice() | Pad() | Resize():
             return "hwlib_layer_t", {}
         case _:
@@ -165,11 +180,12 @@ def _descriptor(layer: Layer) -> tuple[str, Fields]:
 
 
 def descriptor(name: str, layer: Layer, layer_id: int) -> str:
-    """The `static const` descriptor of a layer."""
-    c_type, own = _descriptor(layer)
+    """The `static const` descriptor of a layer, after the tables that it points to."""
+    c_type, own = _descriptor(name, layer)
     head = _head(layer_id, f"HWLIB_{layer.kind.upper()}", layer.rounding)
     values: Mapping[str, Value] = {"layer": head, **own} if own else head
-    return "\n".join([f"static const {c_type} {name} = {{", *c.fields(values), "};\n"])
+    text = "\n".join([f"static const {c_type} {name} = {{", *c.fields(values), "};\n"])
+    return f"{c.array(_tables_name(name), layer.tables)}\n{text}" if isinstance(layer, Lookup) else text
 
 
 def call(layer: Layer, running: str, descriptor_name: str, planned: tuple[int, int]) -> str:

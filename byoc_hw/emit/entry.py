@@ -100,7 +100,7 @@ def _quantization(program: Program, members: _Members) -> Iterator[tuple[str, st
         if buffer.shape:  # C has no empty initialisers
             yield f"{macro}_SHAPE", f"{{{', '.join(map(str, buffer.shape))}}}"
         if buffer.quantization is not None:
-            yield f"{macro}_SCALE", c.number(buffer.quantization.scale[0], "float32")
+            yield f"{macro}_SCALE", c.exact_number(buffer.quantization.scale[0], "float32")
             yield f"{macro}_ZERO_POINT", f"({buffer.quantization.zero_point[0]})"
 
 

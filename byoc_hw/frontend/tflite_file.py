@@ -10,13 +10,14 @@ import math
 import struct
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from byoc_hw.errors import InvalidInput
+from byoc_hw.names import distinct
 from byoc_hw.pattern import BrokenRule
 from byoc_hw.tensor import Array, Quantization
 
@@ -34,6 +35,9 @@ _TYPES = (
 
 _PARTS = {49, 88, 102}
 """SPLIT, UNPACK, SPLIT_V: the first of their options is the number of tensors that they make."""
+
+_STATES = {27: (4,)}
+"""The inputs of an operator, by its code, that keep a value from one inference to the next: SVDF's state."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +84,9 @@ class FileOperator:
 class TfliteFile:
     """The main sub-graph of a TFLite file.
 
-    `inputs` and `outputs` are numbers of tensors, in the file's order. `position` is that of the sub-graph's table,
+    `inputs` and `outputs` are numbers of tensors, in the file's order; behind these come the states and next states of
+    operators that keep a value from one inference to the next, as pairs also in `states`. A next state is a tensor
+    that the file does not have; its number is behind those of the file. `position` is that of the sub-graph's table,
     `outputs_field` that of the offset which leads to its outputs, `subgraphs` the number of sub-graphs in the file.
     """
 
@@ -92,6 +98,7 @@ class TfliteFile:
     position: int
     outputs_field: int
     subgraphs: int
+    states: tuple[tuple[int, int], ...] = ()
 
 
 def read_tflite(path: str | Path) -> TfliteFile:
@@ -139,7 +146,32 @@ def _read(data: bytes) -> TfliteFile:
     )
     outputs_field = graph.position(2)
     assert outputs_field is not None, "there are outputs"
-    return TfliteFile(data, tensors, operators, inputs, outputs, graph.at, outputs_field, len(subgraphs))
+    file = TfliteFile(data, tensors, operators, inputs, outputs, graph.at, outputs_field, len(subgraphs))
+    return _with_states(file, computed)
+
+
+def _with_states(file: TfliteFile, computed: set[int]) -> TfliteFile:
+    """The file with the states of its int8 operators as inputs, and what follows them as outputs of the operators."""
+    tensors, operators, states = list(file.tensors), list(file.operators), dict[int, int]()
+    for number, operator in enumerate(file.operators):
+        places = [place for place in _STATES.get(operator.code, ()) if place < len(operator.inputs)]
+        if not operator.inputs or operator.inputs[0] < 0 or tensors[operator.inputs[0]].dtype != "int8":
+            continue
+        for index in (operator.inputs[place] for place in places):
+            if index < 0 or index in computed or index in states or tensors[index].constant:
+                continue
+            taken = [tensor.name for tensor in tensors]
+            states[index] = len(tensors)
+            tensors.append(replace(tensors[index], name=distinct([f"{tensors[index].name}_next"], taken)[0]))
+            operators[number] = replace(operators[number], outputs=(*operators[number].outputs, states[index]))
+    return replace(
+        file,
+        tensors=tuple(tensors),
+        operators=tuple(operators),
+        inputs=(*file.inputs, *states),
+        outputs=(*file.outputs, *states.values()),
+        states=tuple(states.items()),
+    )
 
 
 def _operators(model: _Table, graph: _Table, names: Sequence[str]) -> tuple[FileOperator, ...]:

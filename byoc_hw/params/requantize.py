@@ -163,11 +163,37 @@ def softmax_scale(layer: Softmax) -> tuple[Scale, int]:
     return scale, -(reach >> scale.left)
 
 
+def pool_sums(layer: Pool2d) -> bool:
+    """Whether the array scales the sum of a window: for sums, and for TFLite's means, whose scale divides."""
+    return layer.mode == "sum" or (layer.rescaled and layer.rounding == "tflite")
+
+
+def pool_offset(layer: Pool2d) -> int:
+    """What is added to a sum for the input's zero point: TVM's requantize of a sum subtracts it once."""
+    elements = 1 if layer.mode == "sum" else layer.kernel[0] * layer.kernel[1]
+    return -elements * zero_point(layer, layer.ifm)
+
+
 def pool_scale(layer: Pool2d) -> Scale:
-    """The scale from the average to the output; the identity where the layer does not rescale."""
+    """The scale from the average or sum to the output; the identity where the layer does not rescale."""
     if not layer.rescaled:
         return IDENTITY
+    if layer.rounding == "tflite" and layer.mode == "avg":
+        ratio = _scale(layer, layer.ifm) / _scale(layer, layer.ofm)
+        return mean_scale(scale_of_ratio(ratio), layer.kernel[0] * layer.kernel[1])
     return scale_of(_quantization(layer, layer.ifm).scale[0], _quantization(layer, layer.ofm).scale[0])
+
+
+def mean_scale(scale: Scale, count: int) -> Scale:
+    """TFLite's scale of a sum of `count` values to their mean: its multiplier is divided, downwards, by the count.
+
+    It is shifted left before by the bits of the count; the multiplier is then 0 or from 2**29 on.
+    """
+    bits = count.bit_length() - 1
+    shift = scale.left - (scale.right - FRACTION_BITS) - bits
+    if scale == DEAD or shift < -FRACTION_BITS:
+        return DEAD  # TFLite shifts less, to the same end: no sum reaches a half
+    return Scale((scale.multiplier << bits) // count, max(shift, 0), FRACTION_BITS + max(-shift, 0))
 
 
 def pool_zero_points(layer: Pool2d) -> tuple[int, int]:

@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.integers import round_up
+from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.place.arena import ModelMemory, block_name
 from byoc_hw.plan.planned import PlannedRegion, flash_bytes, table_bytes
 from byoc_hw.plan.region_memory import UNIT
-from byoc_hw.plan.search.within import Border, Sized, SizedPlans
+from byoc_hw.plan.search.within import Border, Room, Sized, SizedPlans
 from byoc_hw.plan.steps import RegionPlan
 from byoc_hw.program import Buffer, CopyCall, Program, RegionCall
 
 _TRIES = 4
 """How often plans are made smaller for the gaps that a placement leaves between blocks."""
 
-Place = Callable[[Mapping[str, PlannedRegion]], ModelMemory]
+PlaceModel = Callable[[Mapping[str, PlannedRegion]], ModelMemory]
 """The arena of the model with these plans of its regions, by symbol."""
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """Plans of all regions, by symbol, and the arena with them."""
+    """Plans of all regions, by symbol, the arena with them, and the choices of those that are not the fastest."""
 
     plans: Mapping[str, PlannedRegion]
     memory: ModelMemory
+    choices: Mapping[str, Choices] = field(default_factory=dict)
 
     @property
     def flash(self) -> int:
@@ -45,7 +47,7 @@ class Fitting:
         program: Program,
         plans: Mapping[str, PlannedRegion],
         accelerator: Accelerator,
-        place: Place,
+        place: PlaceModel,
         interface: bool,
     ) -> None:
         self._accelerator, self._place = accelerator, place
@@ -63,10 +65,10 @@ class Fitting:
         for _ in range(_TRIES):
             if fitted.memory.arena.nbytes <= ram:
                 break
-            plans = self._planned_within(room)
-            if plans is None:
+            found = self._planned_within(room)
+            if found is None:
                 return None
-            fitted = Fitted(plans, self._place(plans))
+            fitted = self._made(found)
             room -= fitted.memory.arena.nbytes - ram
         if fitted.memory.arena.nbytes > ram:
             return None
@@ -77,8 +79,8 @@ class Fitting:
 
     def smallest(self) -> Fitted:
         """The plans with the smallest arena; of several the one with the least flash, then the fastest."""
-        plans = dict(self.fastest.plans) | {name: self._sized(name).smallest().plan for name in self._graphs}
-        fitted = min(Fitted(plans, self._place(plans)), self.fastest, key=lambda one: one.memory.arena.nbytes)
+        made = self._made({name: self._sized(name).smallest() for name in self._graphs})
+        fitted = min(made, self.fastest, key=lambda one: one.memory.arena.nbytes)
         ram = fitted.memory.arena.nbytes
         return min(fitted, self.with_least_flash(ram) or fitted, key=lambda one: one.flash)
 
@@ -86,16 +88,30 @@ class Fitting:
         """The plans with the least flash that fit `ram` bytes with all else in the arena; None where none is found."""
         return self._with_flash(ram, 0)
 
-    def _planned_within(self, room: int) -> dict[str, PlannedRegion] | None:
-        """The fastest plans with which no moment of a region has more bytes in the arena than `room`."""
-        plans = dict(self.fastest.plans)
+    def rooms(self, fitted: Fitted, ram: int, flash: int) -> dict[str, Room]:
+        """What each region may use if the plans of the others stay. `flash` is shared out in equal parts."""
+        spare = max(flash - fitted.flash, 0) // max(len(self._graphs), 1)
+        return {
+            name: Room(
+                self._borders[name],
+                ram - self._around[name],
+                flash_bytes(fitted.plans[name]) + table_bytes(fitted.plans[name]) + spare,
+                fitted.choices.get(name),
+            )
+            for name in self._graphs
+        }
+
+    def _planned_within(self, room: int) -> dict[str, Sized] | None:
+        """The fastest plans with which no moment of a region has more bytes in the arena than `room`, if that has
+        to be another plan; None where none is found."""
+        plans = {}
         for name, border in self._borders.items():
             own = room - self._around[name]
-            if plans[name].memory.peak(border.inputs, border.outputs) > own:
+            if self.fastest.plans[name].memory.peak(border.inputs, border.outputs) > own:
                 found = self._sized(name).within(own)
                 if found is None:
                     return None
-                plans[name] = found.plan
+                plans[name] = found
         return plans
 
     def _with_flash(self, ram: int, flash: int) -> Fitted | None:
@@ -103,17 +119,19 @@ class Fitting:
         rows = {name: self._sized(name).with_less_flash(ram - self._around[name]) for name in self._graphs}
         if not all(rows.values()):
             return None
-
-        def made() -> Fitted:
-            plans = dict(self.fastest.plans) | {name: row[0].plan for name, row in rows.items()}
-            return Fitted(plans, self.fastest.memory)
-
-        while made().flash > flash and (longer := [name for name, row in rows.items() if len(row) > 1]):
+        while sum(row[0].flash for row in rows.values()) > flash:
+            longer = [name for name, row in rows.items() if len(row) > 1]
+            if not longer:
+                break
             name = min(longer, key=lambda name: _price(*rows[name][:2]))
             rows[name] = rows[name][1:]
-        plans = made().plans
-        fitted = Fitted(plans, self._place(plans))
+        fitted = self._made({name: row[0] for name, row in rows.items()})
         return fitted if fitted.memory.arena.nbytes <= ram else None
+
+    def _made(self, found: Mapping[str, Sized]) -> Fitted:
+        """The model with these plans, and the fastest ones of other regions."""
+        plans = dict(self.fastest.plans) | {name: one.plan for name, one in found.items()}
+        return Fitted(plans, self._place(plans), {name: one.layout.choices for name, one in found.items()})
 
     def _sized(self, name: str) -> SizedPlans:
         if name not in self._known:

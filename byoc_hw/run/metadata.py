@@ -22,7 +22,7 @@ from byoc_hw.schema import (
     list_of,
     matching,
     nullable,
-    number,
+    number_from,
     one_of,
     read_json,
     refuse,
@@ -54,7 +54,7 @@ _entry = structure(
         "dtype": one_of(*POINTEES),
         "shape": list_of(_count),
         "bytes": _count,
-        "scale": nullable(number(SMALLEST_SCALE, float(np.finfo(np.float32).max))),
+        "scale": nullable(number_from(SMALLEST_SCALE, float(np.finfo(np.float32).max))),
         "zero_point": nullable(integer(-(2**15), 2**16 - 1)),
         "state": nullable(text),
     }

@@ -74,6 +74,7 @@ def test_every_function_of_the_hal_is_checked():
         replace(REFERENCE, roundings=("tflite",)),
         replace(REFERENCE, limits={"pool2d": Limits(), "add": Limits()}),
         replace(REFERENCE, limits={"mul": Limits(accumulator_bits=32)}),
+        replace(REFERENCE, limits={"lookup": Limits()}, ram=16 * KIB),
         replace(REFERENCE, limits={"conv2d": Limits(max_kernel=(1, 3), strides=(2, 3), weight_bits=(4,))}),
     ],
     ids=[
@@ -84,6 +85,7 @@ def test_every_function_of_the_hal_is_checked():
         "one rounding",
         "no limits, no weights",
         "products only",
+        "tables only",
         "narrow limits",
     ],
 )
@@ -176,13 +178,13 @@ def test_a_layer_kind_without_checks_fails(tmp_path):
     new_hal(tmp_path / "hal")
     for header in (tmp_path / "hwlib_accelerator.h", tmp_path / "hal" / "chip_numbers.h"):
         kinds = re.search(r"_KINDS 0x(\w+)u", header.read_text())[1]
-        header.write_text(header.read_text().replace(f"_KINDS 0x{kinds}u", f"_KINDS 0x{int(kinds, 16) | 1 << 9:x}u"))
+        header.write_text(header.read_text().replace(f"_KINDS 0x{kinds}u", f"_KINDS 0x{int(kinds, 16) | 1 << 31:x}u"))
     sources = [*tmp_path.glob("*.c"), *(tmp_path / "hal").glob("*.c")]
     subprocess.run(["gcc", "-O1", f"-I{tmp_path}", *sources, "-o", tmp_path / "program"], check=True)
     report = HalReport(tuple(run_kit(tmp_path / "program", timeout=60.0)))
     assert [line for line in report.lines if line.startswith("FAILED")] == [
         "FAILED hwlib_hal_job_start: every layer kind of the accelerator has checks, in each rounding: "
-        "roundings of layer kind 9: expected 3 got 0"
+        "roundings of layer kind 31: expected 3 got 0"
     ]
 
 

@@ -71,6 +71,10 @@ int main(void)
     case JOB:
       receive(layer, word[1]);
       receive(&tile, sizeof tile);
+      if (((const hwlib_layer_t *)layer)->kind == HWLIB_LOOKUP) { /* tables: an offset into main memory */
+        hwlib_lookup_t *lookup = (hwlib_lookup_t *)layer;
+        lookup->tables = main_memory + (uintptr_t)lookup->tables;
+      }
       status = hwlib_hal_job_start(&(hwlib_job_t){(const hwlib_layer_t *)layer, &tile}, &token);
       value = token;
       break;

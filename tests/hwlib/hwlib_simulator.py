@@ -47,8 +47,8 @@ def build_program(directory: Path, accelerator: Accelerator, main: str, *flags: 
 
 OK, ADDRESS, ALIGNMENT, LIMIT, RACE, UNWRITTEN, TOKEN, STEP, HARDWARE = range(9)
 ACTIVATIONS, WEIGHTS, MAIN = range(3)
-CONV2D, DEPTHWISE, DENSE, ADD, POOL2D, RESHAPE, TRANSPOSE, SOFTMAX, MUL = range(9)
-AVG, MAX = range(2)
+CONV2D, DEPTHWISE, DENSE, ADD, POOL2D, RESHAPE, TRANSPOSE, SOFTMAX, MUL, LOOKUP = range(10)
+AVG, MAX, SUM = range(3)
 UPWARD, TFLITE = range(2)
 FIRST, LAST = 1, 2
 
@@ -73,7 +73,9 @@ class Conv2d(ctypes.Structure):
     _fields_ = [
         ("layer", _Layer),
         *_SHAPES,
-        *_WINDOW,
+        *_WINDOW[:4],
+        *_fields("dilation_h dilation_w", c_uint8),
+        *_WINDOW[4:],
         ("weight_bits", c_uint8),
         *_fields("ifm_zero_point weight_zero_point ofm_zero_point act_min act_max", c_int8),
     ]
@@ -108,11 +110,16 @@ class Pool2d(ctypes.Structure):
         *_fields("ifm_zero_point ofm_zero_point", c_int8),
         ("scale", Scale),
         *_fields("act_min act_max", c_int8),
+        ("offset", c_int32),
     ]
 
 
 class Softmax(ctypes.Structure):
     _fields_ = [("layer", _Layer), *_SHAPES[:3], ("scale", Scale), ("diff_min", c_int32)]
+
+
+class Lookup(ctypes.Structure):
+    _fields_ = [("layer", _Layer), *_SHAPES[:3], ("tables", c_uint64), ("by_channel", c_uint8)]
 
 
 class Tile(ctypes.Structure):
@@ -141,6 +148,7 @@ def conv2d(
     **fields,
 ) -> Conv2d:
     fields = {"weight_bits": 8, "act_min": -128, "act_max": 127, **fields}
+    fields = {"dilation_h": 1, "dilation_w": 1, **fields}
     return Conv2d(_Layer(0, kind, rounding), **_window(kernel, stride), **fields)
 
 
@@ -163,6 +171,13 @@ def mul(scale: tuple[int, int, int], rounding: int = UPWARD, **fields) -> Mul:
 
 def softmax(scale: tuple[int, int, int], diff_min: int, rounding: int = TFLITE) -> Softmax:
     return Softmax(_Layer(0, SOFTMAX, rounding), scale=Scale(*scale), diff_min=diff_min)
+
+
+def lookup(tables: int = 0, channels: int = 0, rounding: int = UPWARD) -> Lookup:
+    """Tables at an offset in MAIN: one, or one for each of some channels."""
+    return Lookup(
+        _Layer(0, LOOKUP, rounding), ifm_channels=max(channels, 1), tables=tables, by_channel=int(channels > 0)
+    )
 
 
 IDENTITY = (1 << 30, 1, 31)

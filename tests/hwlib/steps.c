@@ -192,6 +192,7 @@ static void every_wrapper_runs_its_steps(void)
   const hwlib_pool2d_t pool2d = {.layer = {.kind = HWLIB_POOL2D}};
   const hwlib_layer_t reshape = {.kind = HWLIB_RESHAPE}, transpose = {.kind = HWLIB_TRANSPOSE};
   const hwlib_softmax_t softmax = {.layer = {.kind = HWLIB_SOFTMAX}};
+  const hwlib_lookup_t lookup = {.layer = {.kind = HWLIB_LOOKUP}};
 #define RUNS(call) (count = 0, CHECK((call) == HWLIB_OK), CHECK(count == 6))
   RUNS(hwlib_conv2d(&region, &conv2d, all));
   RUNS(hwlib_depthwise_conv2d(&region, &depthwise, all));
@@ -200,6 +201,7 @@ static void every_wrapper_runs_its_steps(void)
   RUNS(hwlib_mul(&region, &mul, all));
   RUNS(hwlib_pool2d(&region, &pool2d, all));
   RUNS(hwlib_softmax(&region, &softmax, all));
+  RUNS(hwlib_lookup(&region, &lookup, all));
   RUNS(hwlib_reshape(&region, &reshape, all));
   RUNS(hwlib_transpose(&region, &transpose, all));
 }
@@ -212,7 +214,9 @@ static void refuses_descriptor_of_another_kind(void)
   const hwlib_pool2d_t pool2d = {.layer = {.kind = HWLIB_ADD}};
   const hwlib_layer_t reshape = {.kind = HWLIB_TRANSPOSE}, transpose = {.kind = HWLIB_RESHAPE};
   const hwlib_softmax_t softmax = {.layer = {.kind = HWLIB_POOL2D}};
+  const hwlib_lookup_t lookup = {.layer = {.kind = HWLIB_MUL}};
   CHECK(hwlib_softmax(&region, &softmax, none) == HWLIB_ERROR_STEP);
+  CHECK(hwlib_lookup(&region, &lookup, none) == HWLIB_ERROR_STEP);
   CHECK(hwlib_depthwise_conv2d(&region, &conv2d, none) == HWLIB_ERROR_STEP);
   CHECK(hwlib_dense(&region, &conv2d, none) == HWLIB_ERROR_STEP);
   CHECK(hwlib_add(&region, &add, none) == HWLIB_ERROR_STEP);

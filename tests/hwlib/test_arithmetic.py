@@ -17,6 +17,7 @@ from hwlib_simulator import (
     IDENTITY,
     LAST,
     MAX,
+    SUM,
     TFLITE,
     UPWARD,
     WEIGHTS,
@@ -24,6 +25,7 @@ from hwlib_simulator import (
     Simulator,
     add,
     conv2d,
+    lookup,
     mul,
     pads,
     params,
@@ -336,6 +338,19 @@ def test_mul_equals_its_formula(simulator: Simulator, data, elements, rounding):
     np.testing.assert_array_equal(elementwise(simulator, layer, one, other), expected)
 
 
+@pytest.mark.parametrize("channels", [0, 1, 3, 40], ids=lambda channels: f"{channels} tables by channel")
+def test_lookup_takes_every_entry_of_every_table(simulator: Simulator, channels: int):
+    """Tables lie in main memory behind what loads and fetches use."""
+    tables = np.random.default_rng(channels).integers(0, 256, (max(channels, 1), 256)).astype(np.uint8)
+    ifm = np.repeat(np.arange(256, dtype=np.uint8)[:, np.newaxis], max(channels, 1), axis=1)
+    simulator.load(ACTIVATIONS, 3, ifm)
+    simulator.write_main(1 << 16, tables.tobytes())
+    shape = (1, 256, channels or 1)
+    simulator.run(lookup(1 << 16, channels), tile(shape, shape, ifm=3, ofm=OFM))
+    found = simulator.fetch(OFM, ifm.size).view(np.uint8).reshape(ifm.shape)
+    np.testing.assert_array_equal(found, tables.T)
+
+
 @pytest.mark.parametrize("rounding", [UPWARD, TFLITE])
 def test_mul_takes_the_largest_product_of_each_sign(simulator: Simulator, rounding: int):
     """255 * 255 / 512 is 127.002."""
@@ -346,7 +361,7 @@ def test_mul_takes_the_largest_product_of_each_sign(simulator: Simulator, roundi
         np.testing.assert_array_equal(simulator.fetch(OFM, 2), expected)
 
 
-@given(data=st.data(), case=window_cases(6), mode=st.sampled_from([AVG, MAX]), include=st.booleans())
+@given(data=st.data(), case=window_cases(6), mode=st.sampled_from([AVG, MAX, SUM]), include=st.booleans())
 @property_test
 def test_pooling_equals_its_formula(simulator: Simulator, data, case, mode, include):
     rounding = data.draw(roundings, "rounding")
@@ -357,9 +372,17 @@ def test_pooling_equals_its_formula(simulator: Simulator, data, case, mode, incl
     limits = tuple(sorted(data.draw(st.tuples(int8, int8) | st.just((-128, 127)), "clamp")))
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32), "seed"))
     ifm = rng.integers(-128, 128, (height, width, channels)).astype(np.int8)
+    offset = data.draw(st.sampled_from([0, -128 * kernel[0] * kernel[1], 2**30]), "offset")
+    if mode == SUM:
+        by = data.draw(st.sampled_from([by, (2**29, *by[1:])]), "scale of a sum")
     if mode == MAX:
         largest = windows(padded(ifm, padding, -128), kernel, stride).max(axis=(3, 4))
         expected = np.clip(largest, *limits)
+    elif mode == SUM:
+        sums = windows(padded(ifm, padding, 0), kernel, stride).sum(axis=(3, 4))
+        expected = np.array(
+            [clamped(scaled(int(total) + offset, by, rounding) + ofm_zero, *limits) for total in sums.ravel()], np.int8
+        ).reshape(sums.shape)
     else:
         sums = windows(padded(ifm, padding, 0), kernel, stride).sum(axis=(3, 4))
         inside = windows(padded(np.ones_like(ifm), padding, 0), kernel, stride).sum(axis=(3, 4))
@@ -375,6 +398,7 @@ def test_pooling_equals_its_formula(simulator: Simulator, data, case, mode, incl
         stride,
         rounding,
         count_include_pad=include,
+        offset=offset,
         ifm_zero_point=zero,
         ofm_zero_point=ofm_zero,
         scale=Scale(*by),

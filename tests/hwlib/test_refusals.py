@@ -30,6 +30,7 @@ from hwlib_simulator import (
     Simulator,
     add,
     conv2d,
+    lookup,
     mul,
     params,
     pool2d,
@@ -174,10 +175,9 @@ def sized(ifm: int, ofm: int, **fields):
         ),
         (
             conv2d(CONV2D, (3, 3)),
-            sized(3, 4, pad_top=3),
-            "tile height: padding 3 before and 0 after reach a kernel of 3",
+            sized(3, 3, pad_top=3),
+            "tile height: 3 inputs padded by 3 and 0 under a kernel of 3 and stride 1 do not make 3 outputs",
         ),
-        (pool2d(AVG, (1, 2)), sized(1, 1, pad_right=2), "tile width: padding 0 before and 2 after reach a kernel of 2"),
         (conv2d(), tile((1, 1, 0), (1, 1, 1)), "tile channels: 0 in and 1 out are nothing to compute"),
         (conv2d(DEPTHWISE), tile((1, 1, 2), (1, 1, 1)), "tile channels: 2 in are not 1 out"),
         (pool2d(MAX, (1, 1)), tile((1, 1, 2), (1, 1, 3)), "tile channels: 2 in are not 3 out"),
@@ -253,6 +253,19 @@ def test_refuses_kind_that_the_accelerator_lacks(simulator_of):
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_refuses_multiplication_beyond_the_limits(simulator: Simulator, layer, job, text: str):
+    simulator.load(ACTIVATIONS, 0, bytes(16))
+    assert refusal(simulator.job, layer, job) == (LIMIT, text)
+
+
+@pytest.mark.parametrize(
+    ("layer", "job", "text"),
+    [
+        (lookup(64), tile((1, 2, 3), (1, 2, 3)), "lookup: 1 x 2 x 3 inputs are not one run of pixels of 1 channels"),
+        (lookup(64, 3), tile((1, 2, 2), (1, 2, 2)), "lookup: 1 x 2 x 2 inputs are not one run of pixels of 3 channels"),
+        (lookup(64), tile((1, 0, 1), (1, 0, 1)), "lookup: 1 x 0 x 1 inputs are not one run of pixels of 1 channels"),
+    ],
+)
+def test_refuses_lookup_of_other_runs(simulator: Simulator, layer, job, text: str):
     simulator.load(ACTIVATIONS, 0, bytes(16))
     assert refusal(simulator.job, layer, job) == (LIMIT, text)
 

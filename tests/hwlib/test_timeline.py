@@ -18,6 +18,7 @@ from hwlib_simulator import (
     Simulator,
     add,
     conv2d,
+    lookup,
     mul,
     params,
     pool2d,
@@ -72,6 +73,9 @@ def job_cycles(simulator: Simulator, layer, ifm, ofm, **fields) -> int:
         # three passes over each row
         (softmax(IDENTITY, 0), (1, 1, 16), (1, 1, 16), 3),
         (softmax(IDENTITY, 0), (1, 3, 9), (1, 3, 9), 6),
+        # one pass
+        (lookup(), (1, 33, 1), (1, 33, 1), 3),
+        (lookup(0, 9), (1, 3, 9), (1, 3, 9), 2),
     ],
 )
 def test_job_costs_what_the_design_says(filled: Simulator, layer, ifm, ofm, cycles: int):

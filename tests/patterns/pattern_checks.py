@@ -27,6 +27,11 @@ UPDATE_GOLDEN = "BYOC_HW_UPDATE_GOLDEN"
 TINY = replace(REFERENCE, label="TINY", activation_memory=2048, weight_memory=1024)
 """Memories so small that every layer falls into tiles."""
 
+WITHOUT_PAD = replace(
+    REFERENCE, label="WITHOUT_PAD", limits={kind: limits for kind, limits in REFERENCE.limits.items() if kind != "pad"}
+)
+"""A pad that is not part of a convolution stays on the host."""
+
 ACCELERATORS = st.sampled_from((REFERENCE, SMALL, TINY, DIANA_DIGITAL))
 
 FAST_BUILD = "-O1"
@@ -132,7 +137,7 @@ def compare(mod, project, reference, seed=0):
 def inputs_of(mod, seed=0):
     """Several inferences: random values, and the extremes that sums can reach."""
     rng = np.random.default_rng(seed)
-    shapes = [tuple(map(int, parameter.checked_type.shape)) for parameter in mod["main"].params]
+    types = [parameter.checked_type for parameter in mod["main"].params]
     rails = np.asarray((-128, 127), np.int8)
     fills = [
         lambda shape: rng.integers(-128, 128, shape).astype(np.int8),
@@ -142,7 +147,7 @@ def inputs_of(mod, seed=0):
         lambda shape: rng.choice(rails, shape),
         lambda shape: np.zeros(shape, np.int8),
     ]
-    return [[fill(shape) for shape in shapes] for fill in fills]
+    return [[fill(tuple(map(int, of.shape))).view(of.dtype) for of in types] for fill in fills]
 
 
 # ---------------------------------------------------------------- random values

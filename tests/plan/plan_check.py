@@ -43,7 +43,8 @@ def check_descriptor(layer):
     if isinstance(layer, Mul):
         assert astuple(requantize.mul_scale(layer)) == plan_scales.mul_scale(layer), layer.name
     if isinstance(layer, Pool2d):
-        found = astuple(requantize.pool_scale(layer)), *requantize.pool_zero_points(layer)
+        offset = requantize.pool_offset(layer) if requantize.pool_sums(layer) else None
+        found = astuple(requantize.pool_scale(layer)), *requantize.pool_zero_points(layer), offset
         assert found == plan_scales.pool_scale(layer), layer.name
     for tensor in (*layer.inputs, layer.ofm):
         assert requantize.zero_point(layer, tensor) == plan_scales.zero_point(tensor), tensor.name

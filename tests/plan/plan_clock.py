@@ -6,7 +6,7 @@ Costs are written here once more, from the figures of the reference accelerator'
 from collections import deque
 from math import prod
 
-from byoc_hw.graph import Add, Convolution, DepthwiseConv2d, Mul, Pool2d, Softmax
+from byoc_hw.graph import Add, Convolution, DepthwiseConv2d, Lookup, Mul, Pool2d, Softmax
 from byoc_hw.plan.steps import Copy, CopyWait, Job, JobWait
 
 ENGINES = {Copy: "dma", CopyWait: "dma", Job: "array", JobWait: "array"}
@@ -50,6 +50,8 @@ def _cycles(step, layer, accelerator):
     if isinstance(step, Copy):
         return accelerator.dma_setup + step.rows * _up(step.nbytes, accelerator.dma_width)
     height, width, channels = step.ofm_shape
+    if isinstance(layer, Lookup):
+        return _up(height * width * channels, accelerator.elementwise_width)
     if isinstance(layer, Add | Mul | Softmax | Pool2d):
         passes = 2 if isinstance(layer, Add | Mul) else 3 if isinstance(layer, Softmax) else prod(layer.kernel)
         return _up(height * width * channels * passes, accelerator.elementwise_width)

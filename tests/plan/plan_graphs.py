@@ -17,8 +17,9 @@ ACTIVATIONS = st.sampled_from([700, 1024, 1500, 2048, 3000, 4096, 6000, 8192, 16
 WEIGHTS = st.sampled_from([300, 512, 777, 1024, 2048, 4096, 65536])
 
 KINDS = ["conv", "conv", "conv", "pointwise", "depthwise", "depthwise", "pool", "add", "mul", "constant", "branch"]
+TABLES = ["lookup", "lookup"]
 MOVED = ["concat", "concat", "slice", "pad", "resize"]
-FLAT = ["concat", "slice", "pad", "dense", "dense", "softmax", "add", "mul", "constant", "unflat"]
+FLAT = ["concat", "slice", "pad", "dense", "dense", "softmax", "add", "mul", "constant", "lookup", "unflat"]
 
 
 @st.composite
@@ -64,7 +65,7 @@ class Network:
 
     def grow(self):
         """Add a layer of a random kind, unless the accelerator cannot plan that one."""
-        kinds = KINDS + self.draw(st.sampled_from([[], MOVED])) if len(self.value.shape) == 4 else FLAT
+        kinds = KINDS + self.draw(st.sampled_from([[], MOVED, TABLES])) if len(self.value.shape) == 4 else FLAT
         layer = getattr(self, self.draw(st.sampled_from(self.kinds or [*kinds, "flat", "transposed"])))()
         if layer is None:
             return
@@ -116,6 +117,9 @@ class Network:
         one, other = self.samples.constant(self.value.shape), self.value
         kind = self.draw(st.sampled_from([self.samples.add, self.samples.mul]))
         return kind(*((one, other) if self.draw(st.booleans()) else (other, one)), self.rounding())
+
+    def lookup(self):
+        return self.samples.lookup(self.value, self.draw(st.booleans()))
 
     def rounding(self):
         return self.draw(st.sampled_from(["upward", "tflite"]))
@@ -222,10 +226,12 @@ def choices(draw, graph, hardware):
         mapping = map_layers(graph, hardware, swapped, direct)
     except PlanError:
         mapping = map_layers(graph, hardware, swapped := (False,) * len(swapped), direct)
-    placed = frozenset()
+    placed = stored = frozenset()
     if draw(st.booleans()):  # sometimes of layers that cannot be
         joins = [index for index, layer in enumerate(graph.layers) if layer.kind in ("concat", "slice")]
         placed = frozenset(index for index in joins if draw(st.booleans()))
+        joins = [index for index in joins if graph.layers[index].kind == "concat" and index not in placed]
+        stored = frozenset(index for index in joins if draw(st.booleans()))
     count = len(storages(graph, mapping).all)
     groups = []
     left = len(graph.layers)
@@ -240,7 +246,7 @@ def choices(draw, graph, hardware):
         tiling = draw(st.none() | tilings) if layers == 1 and draw(st.integers(0, 3)) == 0 else None
         groups.append(Group(layers, draw(st.integers(1, 16)), whole, draw(st.booleans()), draw(st.booleans()), tiling))
     blocks = tuple(draw(st.none() | st.builds(Blocks, st.integers(1, 26), st.integers(1, 26))) for _ in graph.layers)
-    return Choices(swapped, tuple(groups), blocks, direct, placed)
+    return Choices(swapped, tuple(groups), blocks, direct, placed, stored)
 
 
 tilings = st.builds(

@@ -12,7 +12,7 @@ from plan_reference import softmax
 from plan_scales import add_scales, mul_scale, pool_scale, twice, upward, zero_point
 
 from byoc_hw.accelerator import Accelerator
-from byoc_hw.graph import Add, Dense, DepthwiseConv2d, Mul, Pool2d, Softmax, Weighted
+from byoc_hw.graph import Add, Dense, DepthwiseConv2d, Lookup, Mul, Pool2d, Softmax, Weighted
 from byoc_hw.plan.steps import ACTIVATIONS, ARGUMENT, FLASH, SCRATCH, SLOTS, WEIGHTS, Copy, CopyWait, Job, JobWait
 
 
@@ -180,6 +180,11 @@ class Machine:
             raise RefusedError(f"an empty tile: {job}")
         if isinstance(layer, Add | Mul):
             self.pairwise(layer, job)
+        elif isinstance(layer, Lookup):
+            assert job.ifm_shape == job.ofm_shape
+            assert (job.ifm_shape[0], job.ifm_shape[2]) == (1, len(layer.tables))
+            values = self.load_tile(job.ifm, job.ifm_shape, job.ifm_row, job.ifm_pixel).astype(np.uint8)
+            self.store_tile(layer.tables[np.arange(len(layer.tables)), values].view(np.int8), job)
         elif isinstance(layer, Softmax):
             assert job.ifm_shape == job.ofm_shape
             values = self.load_tile(job.ifm, job.ifm_shape, job.ifm_row, job.ifm_pixel)
@@ -217,18 +222,27 @@ class Machine:
         tile = self.load_tile(job.ifm, job.ifm_shape, job.ifm_row, job.ifm_pixel)
         return np.pad(tile, ((top, bottom), (left, right), (0, 0)), constant_values=value)
 
-    def windows(self, padded, job, kernel, strides):
+    def windows(self, padded, job, kernel, strides, dilation=(1, 1)):
         height, width, _ = job.ofm_shape
-        needed = ((height - 1) * strides[0] + kernel[0], (width - 1) * strides[1] + kernel[1])
-        if padded.shape[:2] != needed:
+        reach = [(extent - 1) * step + 1 for extent, step in zip(kernel, dilation, strict=True)]
+        needed = ((height - 1) * strides[0] + reach[0], (width - 1) * strides[1] + reach[1])
+        # One row or column that no window reaches is there behind padding only.
+        behind = [
+            there == 1 and before == extent and after == 0
+            for there, before, after, extent in zip(job.ifm_shape, job.padding, job.padding[2:], needed, strict=False)
+        ]
+        if any(size != extent + one for size, extent, one in zip(padded.shape, needed, behind, strict=False)):
             raise RefusedError(f"a tile of {padded.shape[:2]} where its window sees {needed}")
         for y in range(height):
             for x in range(width):
                 top, left = y * strides[0], x * strides[1]
-                yield y, x, padded[top : top + kernel[0], left : left + kernel[1]]
+                yield y, x, padded[top : top + reach[0] : dilation[0], left : left + reach[1] : dilation[1]]
 
     def weighted(self, layer, job):
-        kernel, strides = ((1, 1), (1, 1)) if isinstance(layer, Dense) else (layer.kernel, layer.strides)
+        if isinstance(layer, Dense):
+            kernel = strides = dilation = (1, 1)
+        else:
+            kernel, strides, dilation = layer.kernel, layer.strides, layer.dilation
         assert isinstance(layer, Weighted)
         depthwise = isinstance(layer, DepthwiseConv2d)
         channels = job.ofm_shape[2]
@@ -237,7 +251,7 @@ class Machine:
         weights = weights - zero_point(layer.weights)
         padded = self.padded(layer, job, zero_point(layer.ifm))
         sums = np.zeros(job.ofm_shape, np.int64)
-        for y, x, window in self.windows(padded, job, kernel, strides):
+        for y, x, window in self.windows(padded, job, kernel, strides, dilation):
             sums[y, x] = (
                 np.einsum("yxk,kyx->k", window, weights[..., 0])
                 if depthwise
@@ -286,7 +300,8 @@ class Machine:
         return scale(product, mul_scale(layer))
 
     def pool(self, layer, job):
-        scale, before, after = pool_scale(layer)
+        scale, before, after, offset = pool_scale(layer)
+        scaled = upward if layer.rounding == "upward" else twice
         result = np.zeros(job.ofm_shape, np.int64)
         inside = np.pad(
             np.ones(job.ifm_shape, np.int64),
@@ -300,8 +315,11 @@ class Machine:
             if layer.mode == "max":
                 result[y, x] = window.max(axis=(0, 1))
                 continue
-            count = there.size // there.shape[2] if layer.count_include_pad else int(there[..., 0].sum())
+            count = there.size // there.shape[2] if layer.count_include_pad else max(int(there[..., 0].sum()), 1)
             total = window.sum(axis=(0, 1))
+            if offset is not None:
+                result[y, x] = scaled(total + offset, scale) + after
+                continue
             average = np.sign(total) * (np.abs(total) // count)
             result[y, x] = upward(average - before, scale) + after
         self.store_tile(np.clip(result, layer.act_min, layer.act_max), job)

@@ -13,6 +13,7 @@ from byoc_hw.graph import (
     Dense,
     DepthwiseConv2d,
     Graph,
+    Lookup,
     Mul,
     Pad,
     Pool2d,
@@ -86,16 +87,18 @@ class Samples:
             "act_max": 127,
         }
 
-    def conv2d(self, ifm, channels, kernel=(3, 3), strides=(1, 1), padding=(0, 0, 0, 0), bits=8):
-        ofm = self.tensor(window_shape(ifm, channels, kernel, strides, padding))
-        fields = self.weighted(ifm, ofm, (channels, *kernel, ifm.shape[3]), bits)
-        return Conv2d(**fields, strides=strides, padding=padding)
+    def conv2d(
+        self, ifm, channels, kernel=(3, 3), strides=(1, 1), padding=(0, 0, 0, 0), bits=8, groups=1, dilation=(1, 1)
+    ):
+        ofm = self.tensor(window_shape(ifm, channels, kernel, strides, padding, dilation))
+        fields = self.weighted(ifm, ofm, (channels, *kernel, ifm.shape[3] // groups), bits)
+        return Conv2d(**fields, strides=strides, padding=padding, dilation=dilation, groups=groups)
 
-    def depthwise(self, ifm, kernel=(3, 3), strides=(1, 1), padding=(0, 0, 0, 0), bits=8):
+    def depthwise(self, ifm, kernel=(3, 3), strides=(1, 1), padding=(0, 0, 0, 0), bits=8, dilation=(1, 1)):
         channels = ifm.shape[3]
-        ofm = self.tensor(window_shape(ifm, channels, kernel, strides, padding))
+        ofm = self.tensor(window_shape(ifm, channels, kernel, strides, padding, dilation))
         fields = self.weighted(ifm, ofm, (channels, *kernel, 1), bits)
-        return DepthwiseConv2d(**fields, strides=strides, padding=padding)
+        return DepthwiseConv2d(**fields, strides=strides, padding=padding, dilation=dilation)
 
     def dense(self, ifm, channels, bits=8):
         ofm = self.tensor((ifm.shape[0], channels))
@@ -109,7 +112,17 @@ class Samples:
         ofm = activation(self.name("tensor"), ifm.shape, scale, int(self.random.integers(-128, 128)))
         return Mul(self.name("layer"), (), ifm, ofm, ifm2, rounding=rounding)
 
-    def pool(self, ifm, mode="avg", kernel=(2, 2), strides=(2, 2), padding=(0, 0, 0, 0), rescaled=False, include=False):
+    def pool(
+        self,
+        ifm,
+        mode="avg",
+        kernel=(2, 2),
+        strides=(2, 2),
+        padding=(0, 0, 0, 0),
+        rescaled=False,
+        include=False,
+        rounding="upward",
+    ):
         shape = window_shape(ifm, ifm.shape[3], kernel, strides, padding)
         ofm = self.tensor(shape)
         return Pool2d(
@@ -123,11 +136,17 @@ class Samples:
             padding=padding,
             count_include_pad=include,
             rescaled=rescaled,
+            rounding=rounding,
         )
 
     def softmax(self, ifm):
         ofm = activation(self.name("tensor"), ifm.shape, 1 / 256, -128)
         return Softmax(self.name("layer"), (), ifm, ofm, rounding="tflite")
+
+    def lookup(self, ifm, by_channel=False):
+        channels = ifm.shape[-1] if by_channel else 1
+        tables = self.random.integers(0, 256, (channels, 256)).astype(np.uint8)
+        return Lookup(self.name("layer"), (), ifm, self.tensor(ifm.shape), tables)
 
     def reshape(self, ifm, shape):
         return Reshape(self.name("layer"), (), ifm, replace(self.tensor(shape), quantization=ifm.quantization))
@@ -159,12 +178,12 @@ class Samples:
         return self.moved(Resize, ifm, shape, rows=tuple(rows), columns=tuple(columns))
 
 
-def window_shape(ifm, channels, kernel, strides, padding):
+def window_shape(ifm, channels, kernel, strides, padding, dilation=(1, 1)):
     top, left, bottom, right = padding
     return (
         1,
-        output_extent(ifm.shape[1], top, bottom, kernel[0], strides[0]),
-        output_extent(ifm.shape[2], left, right, kernel[1], strides[1]),
+        output_extent(ifm.shape[1], top, bottom, kernel[0], strides[0], dilation[0]),
+        output_extent(ifm.shape[2], left, right, kernel[1], strides[1], dilation[1]),
         channels,
     )
 

@@ -51,10 +51,21 @@ def mul_scale(layer):
 
 
 def pool_scale(layer):
-    """The scale of an average, and the zero points before and after it."""
+    """The scale of an average or sum, the zero points before and after it, and what is added to a sum, or None."""
     if not layer.rescaled:
-        return fixed_point(1.0), 0, 0
-    return fixed_point(scale_of(layer.ifm) / scale_of(layer.ofm)), zero_point(layer.ifm), zero_point(layer.ofm)
+        return fixed_point(1.0), 0, 0, None
+    before, after = zero_point(layer.ifm), zero_point(layer.ofm)
+    scale = fixed_point(scale_of(layer.ifm) / scale_of(layer.ofm))
+    if layer.mode == "sum":
+        return scale, before, after, -before
+    if layer.rounding == "upward":
+        return scale, before, after, None
+    # TFLite's mean: the multiplier, shifted by the whole bits of the count, is divided by the count.
+    count, bits = layer.kernel[0] * layer.kernel[1], 0
+    while 2 ** (bits + 1) <= count:
+        bits += 1
+    exponent = scale[1] - (scale[2] - 31) - bits
+    return (scale[0] * 2**bits // count, max(exponent, 0), 31 + max(-exponent, 0)), before, after, -before * count
 
 
 def upward(values, scale):

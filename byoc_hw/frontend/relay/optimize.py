@@ -31,7 +31,6 @@ DESIRED_LAYOUTS = {
     "nn.global_avg_pool2d": ["NHWC", "default"],
     "nn.global_max_pool2d": ["NHWC", "default"],
     "image.resize2d": ["NHWC"],
-    "nn.upsampling": ["NHWC"],
 }
 
 
@@ -150,11 +149,27 @@ def _tidied_transform(call: relay.Call, inner: relay.Expr) -> relay.Expr:
     source, target = str(call.attrs.src_layout), str(call.attrs.dst_layout)
     if _operator_of(inner) == "layout_transform" and str(inner.attrs.src_layout) == target:
         return inner.args[0]
-    if _operator_of(inner) == "cast" and str(inner.attrs.dtype) == "int32":
-        # The widening cast of an average belongs to its composite: move it after the layout_transform.
-        moved = relay.layout_transform(inner.args[0], source, target)
-        return called_with(inner, [_tidied_transform(moved, inner.args[0])])
-    return called_with(call, [inner])
+    operand = _operand_in_composite(inner)
+    if operand is None:
+        return called_with(call, [inner])
+    arguments = list(inner.args)
+    moved = relay.layout_transform(arguments[operand], source, target)
+    arguments[operand] = _tidied_transform(moved, arguments[operand])
+    return called_with(inner, arguments)
+
+
+def _operand_in_composite(expr: relay.Expr) -> int | None:
+    """The operand of an operator that begins a composite, in front of which a layout_transform belongs."""
+    name = _operator_of(expr)
+    if name == "cast" and str(expr.attrs.dtype) in ("int32", "int64"):  # of an average, or of a table's index
+        return 0
+    if name == "add" and _operator_of(expr.args[0]) == "cast" and _is_one_number(expr.args[1]):
+        return 0
+    return 1 if name == "take" and expr.attrs.axis is None else None
+
+
+def _is_one_number(expr: relay.Expr) -> bool:
+    return isinstance(expr, relay.Constant) and read.constant(expr).size == 1
 
 
 def _mean_over_nhwc(call: relay.Call, ifm: relay.Expr) -> relay.Expr:

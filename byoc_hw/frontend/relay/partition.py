@@ -25,6 +25,8 @@ from byoc_hw.frontend.relay.outcome import outcomes
 from byoc_hw.frontend.relay.record import Record, record_of, regions
 from byoc_hw.frontend.relay.rewrite.adaptive_pools import GlobalPools
 from byoc_hw.frontend.relay.rewrite.moves import PlainMoves
+from byoc_hw.frontend.relay.rewrite.tables import with_tables
+from byoc_hw.frontend.relay.rewrite.transposed_convolution import BlockwiseConvolutions
 from byoc_hw.frontend.relay.rewrite.unsigned import SignUnsigned
 from byoc_hw.frontend.relay.serial import serial
 from byoc_hw.frontend.relay.sources import calls_in_order, source_operators
@@ -54,8 +56,8 @@ def partition(
     mod = prepare(mod, params)
     operators = source_operators(mod["main"])
     _check_denied(deny, [operator.name for operator in operators])
-    folded = tvm.transform.Sequential([*signing(numerics), *folding()])(mod)
     job = Session(accelerator, backend.why_no_plan, deny, numerics)
+    folded = tvm.transform.Sequential([*signing(numerics), *folding(), *rewriting(job)])(mod)
     try:
         partitioned = _partitioned(folded, mod_name, job)
     except NoNHWC as error:  # then all NCHW operators stay on the host, and the report says why
@@ -114,10 +116,19 @@ def folding() -> list[tvm.transform.Pass]:
     ]
 
 
+def rewriting(job: Session) -> list[tvm.transform.Pass]:
+    """The passes that run where the accelerator then takes what they make."""
+    return [
+        BlockwiseConvolutions(job),
+        relay.transform.InferType(),
+    ]
+
+
 def partitioning(main: relay.Function, job: Session, mod_name: str) -> list[tvm.transform.Pass]:
     """The partitioning passes, in order, for a model whose function is `main`."""
     return [
         relay.transform.MergeComposite(entries(job, main)),
+        *with_tables(job),
         # Tuples are not annotated: they would become external functions that do nothing.
         relay.transform.AnnotateTarget(job.accelerator.name, include_non_call_ops=False),
         relay.transform.MergeCompilerRegions(),

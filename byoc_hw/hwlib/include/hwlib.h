@@ -85,6 +85,7 @@ hwlib_status_t hwlib_add(hwlib_region_t *region, const hwlib_add_t *layer, hwlib
 hwlib_status_t hwlib_mul(hwlib_region_t *region, const hwlib_mul_t *layer, hwlib_steps_t steps);
 hwlib_status_t hwlib_pool2d(hwlib_region_t *region, const hwlib_pool2d_t *layer, hwlib_steps_t steps);
 hwlib_status_t hwlib_softmax(hwlib_region_t *region, const hwlib_softmax_t *layer, hwlib_steps_t steps);
+hwlib_status_t hwlib_lookup(hwlib_region_t *region, const hwlib_lookup_t *layer, hwlib_steps_t steps);
 /* Copies only. A reshape has steps only where its output must lie elsewhere (a region's output). */
 hwlib_status_t hwlib_reshape(hwlib_region_t *region, const hwlib_layer_t *layer, hwlib_steps_t steps);
 hwlib_status_t hwlib_transpose(hwlib_region_t *region, const hwlib_layer_t *layer, hwlib_steps_t steps);

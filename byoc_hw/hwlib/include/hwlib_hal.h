@@ -53,6 +53,7 @@ typedef enum {
   HWLIB_TRANSPOSE = 6,
   HWLIB_SOFTMAX = 7,
   HWLIB_MUL = 8,
+  HWLIB_LOOKUP = 9,
   HWLIB_RESIZE = 11,
   HWLIB_CONCAT = 12,
   HWLIB_SLICE = 13,
@@ -85,7 +86,7 @@ typedef struct {
  *   u = (int32_t)(value * 2^left), which wraps
  *   h = ((int64_t)u * multiplier + 2^30) >> 31
  *   h / 2^(right - 31) to the nearest integer, halves away from zero
- * multiplier is 0 or 2^30 .. 2^31 - 1; left is 0..31, right 1..62 (TFLITE: 31..62); a multiplier of
+ * multiplier is 0 or 2^30 .. 2^31 - 1 (of a sum of a pool2d, 2^29 and more); left is 0..31, right 1..62 (TFLITE: 31..62); a multiplier of
  * 0 gives 0. */
 typedef struct {
   int32_t multiplier;
@@ -113,6 +114,7 @@ typedef struct {
   hwlib_layer_t layer;
   hwlib_shape_t ifm, ofm; /* of the whole layer */
   uint8_t kernel_h, kernel_w, stride_h, stride_w;
+  uint8_t dilation_h, dilation_w; /* rows and columns from one element of the window to the next, at least 1 */
   uint8_t pad_top, pad_left, pad_bottom, pad_right; /* of the whole layer */
   uint8_t weight_bits;                              /* 8, 4 or 2 */
   int8_t ifm_zero_point, weight_zero_point, ofm_zero_point;
@@ -142,15 +144,19 @@ typedef struct {
   int8_t act_min, act_max;
 } hwlib_mul_t;
 
-enum { HWLIB_POOL_AVG = 0, HWLIB_POOL_MAX = 1 };
+enum { HWLIB_POOL_AVG = 0, HWLIB_POOL_MAX = 1, HWLIB_POOL_SUM = 2 };
 
-/* Maximum or average of a window; padding counts as -128 for a maximum and as 0 for a sum.
+/* Maximum, average or sum of a window; padding counts as -128 for a maximum and as 0 for a sum.
  *   average = sum / count, truncated towards zero (UPWARD), or to the nearest integer with halves
  *   away from zero (TFLITE); count is kernel_h * kernel_w with count_include_pad, else the window's
- *   elements inside the input
+ *   elements inside the input, or 1 where there are none
  *   ofm = clamp(scale(average - ifm_zero_point) + ofm_zero_point, act_min, act_max)
  * A maximum is only clamped: its scale and zero points are not read.
- * (An average that is not rescaled has multiplier 2^30, left 1, right 31, zero points 0.) */
+ * (An average that is not rescaled has multiplier 2^30, left 1, right 31, zero points 0.)
+ * A sum is
+ *   ofm = clamp(scale(sum + offset) + ofm_zero_point, act_min, act_max)
+ * without ifm_zero_point, which is in the offset; its multiplier is 0 or 2^29 .. 2^31 - 1, and sum + offset
+ * fits 32 bits. TFLite's mean is such a sum: the division is in the multiplier. */
 typedef struct {
   hwlib_layer_t layer;
   hwlib_shape_t ifm, ofm; /* of the whole layer */
@@ -160,6 +166,7 @@ typedef struct {
   int8_t ifm_zero_point, ofm_zero_point;
   hwlib_scale_t scale;
   int8_t act_min, act_max;
+  int32_t offset; /* of a sum */
 } hwlib_pool2d_t;
 
 /* Softmax of each row of `channels` values; output scale 1/256, zero point -128. TFLITE only. All in
@@ -195,13 +202,25 @@ typedef struct {
   int32_t diff_min; /* 0 or less */
 } hwlib_softmax_t;
 
+/* Any function of one byte, by table: ofm = tables[ifm], the bytes of inputs being numbers from 0 to 255, whether
+ * they stand for int8 or uint8. With by_channel, ofm = tables[256 * channel + ifm]: `shape.channels` tables, one
+ * after the other. The tables lie in main memory, constant, like the descriptor. `rounding` is not read. */
+typedef struct {
+  hwlib_layer_t layer;
+  hwlib_shape_t shape;
+  const uint8_t *tables;
+  uint8_t by_channel; /* 0 or 1 */
+} hwlib_lookup_t;
+
 /* One tile of a layer: what a job works on, in local memory. Addresses are byte offsets: weights
  * and params in local weights, the rest in local activations. Rows and pixels may be strided;
  * channels are dense. The job pads: ifm_h x ifm_w are the rows and columns that are there, and
  * pad_* say how many more the window sees (a tile inside the layer has none on its inner sides).
- * For add and mul, ifm_* give one linear run: ifm_h = 1, ifm_w elements of 1 channel; ifm2 and ofm are as
- * long, and the strides and ofm_* are not read. For softmax, ifm_w rows of ifm_c values, all dense:
- * ifm_h = 1, ofm_* as ifm_*. */
+ * Where all windows of a tile lie in padding only, above, below or beside the input, that is all in
+ * pad_top or pad_left, and behind it one row or column is there that no window reaches.
+ * For add, mul and lookup, ifm_* give one linear run: ifm_h = 1, ifm_w elements of 1 channel; ifm2 and ofm are
+ * as long, and the strides and ofm_* are not read. For lookup with by_channel, ifm_w pixels of all ifm_c channels,
+ * and for softmax ifm_w rows of ifm_c values, all dense: ifm_h = 1, ofm_* as ifm_*. */
 typedef struct {
   uint32_t ifm, ifm2, ofm; /* ifm2: add and mul only */
   uint32_t psum;           /* int32 [ofm_h][ofm_w][ofm_c], 4-byte aligned, unless FIRST and LAST */

@@ -22,6 +22,9 @@ static void expect(const hwlib_layer_t *layer, const hwlib_tile_t *tile)
   case HWLIB_SOFTMAX:
     kit_expect_softmax((const hwlib_softmax_t *)layer, tile);
     break;
+  case HWLIB_LOOKUP:
+    kit_expect_lookup((const hwlib_lookup_t *)layer, tile);
+    break;
   default:
     kit_expect_conv2d((const hwlib_conv2d_t *)layer, tile);
     break;

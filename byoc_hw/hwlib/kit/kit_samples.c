@@ -11,6 +11,7 @@ static const char *const subjects[][2] = {
     [HWLIB_POOL2D] = {"pool2d, upward", "pool2d, tflite"},
     [HWLIB_SOFTMAX] = {NULL, "softmax, tflite"},
     [HWLIB_MUL] = {"mul, upward", "mul, tflite"},
+    [HWLIB_LOOKUP] = {"lookup, upward", "lookup, tflite"},
 };
 
 int kit_has_sample(unsigned kind, unsigned rounding)
@@ -52,6 +53,11 @@ kit_sample_t kit_sample(unsigned kind, unsigned rounding)
     columns = 12;
     channels = 1;
     break;
+  case HWLIB_LOOKUP:
+    sample.lookup = kit_lookup(rounding, 1).layer;
+    columns = 12;
+    channels = 1;
+    break;
   case HWLIB_SOFTMAX:
     sample.softmax = (hwlib_softmax_t){.layer = layer, .scale = exponent, .diff_min = -992};
     columns = 4;
@@ -73,6 +79,8 @@ kit_sample_t kit_sample(unsigned kind, unsigned rounding)
                                      .kernel_w = 1,
                                      .stride_h = stride,
                                      .stride_w = stride,
+                                     .dilation_h = kit_least_dilation(kind),
+                                     .dilation_w = kit_least_dilation(kind),
                                      .weight_bits = kit_widest_weights(kind),
                                      .act_min = -128,
                                      .act_max = 127};
@@ -104,6 +112,9 @@ void kit_adapt_sample(kit_sample_t *sample)
     break;
   case HWLIB_MUL:
     sample->mul.shape = ofm;
+    break;
+  case HWLIB_LOOKUP:
+    sample->lookup.shape = ofm;
     break;
   case HWLIB_SOFTMAX:
     sample->softmax.shape = ofm;

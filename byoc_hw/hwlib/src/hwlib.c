@@ -39,6 +39,11 @@ hwlib_status_t hwlib_softmax(hwlib_region_t *region, const hwlib_softmax_t *laye
   return hwlib_run_layer(region, &layer->layer, steps, HWLIB_SOFTMAX);
 }
 
+hwlib_status_t hwlib_lookup(hwlib_region_t *region, const hwlib_lookup_t *layer, hwlib_steps_t steps)
+{
+  return hwlib_run_layer(region, &layer->layer, steps, HWLIB_LOOKUP);
+}
+
 hwlib_status_t hwlib_reshape(hwlib_region_t *region, const hwlib_layer_t *layer, hwlib_steps_t steps)
 {
   return hwlib_run_layer(region, layer, steps, HWLIB_RESHAPE);

@@ -66,7 +66,8 @@ static void run_conv2d(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile)
         }
         for (uint32_t fy = 0; fy < layer->kernel_h; ++fy) {
           for (uint32_t fx = 0; fx < layer->kernel_w; ++fx) {
-            const int8_t *ifm = ifm_at(tile, y * layer->stride_h + fy, x * layer->stride_w + fx);
+            const int8_t *ifm = ifm_at(tile, y * layer->stride_h + fy * layer->dilation_h,
+                                       x * layer->stride_w + fx * layer->dilation_w);
             for (uint32_t c = 0; c < channels; ++c) {
               int32_t value = ifm == NULL ? layer->ifm_zero_point : ifm[depthwise ? k : c];
               int32_t weight = weight_at(filter, layer->weight_bits, index++) - layer->weight_zero_point;
@@ -103,7 +104,11 @@ static int8_t pool(const hwlib_pool2d_t *layer, const hwlib_tile_t *tile, uint32
   if (layer->mode == HWLIB_POOL_MAX) {
     return clamp(maximum, layer->act_min, layer->act_max);
   }
-  count = layer->count_include_pad ? layer->kernel_h * layer->kernel_w : count;
+  if (layer->mode == HWLIB_POOL_SUM) {
+    return clamp(chip_scale(layer->layer.rounding, sum + layer->offset, layer->scale) + layer->ofm_zero_point,
+                 layer->act_min, layer->act_max);
+  }
+  count = layer->count_include_pad ? layer->kernel_h * layer->kernel_w : count == 0 ? 1 : count;
   if (layer->layer.rounding == HWLIB_ROUND_TFLITE) {
     sum += sum < 0 ? -(count / 2) : count / 2;
   }
@@ -148,6 +153,14 @@ static void run_mul(const hwlib_mul_t *layer, const hwlib_tile_t *tile)
   }
 }
 
+static void run_lookup(const hwlib_lookup_t *layer, const hwlib_tile_t *tile)
+{
+  for (uint32_t i = 0; i < tile->ifm_w * tile->ifm_c; ++i) {
+    const uint8_t *table = layer->tables + (layer->by_channel ? 256 * (i % tile->ifm_c) : 0);
+    chip_activations[tile->ofm + i] = (int8_t)table[(uint8_t)chip_activations[tile->ifm + i]];
+  }
+}
+
 static void run_softmax(const hwlib_softmax_t *layer, const hwlib_tile_t *tile)
 {
   for (uint32_t row = 0; row < tile->ifm_w; ++row) {
@@ -164,6 +177,9 @@ void chip_run(const hwlib_job_t *job)
     break;
   case HWLIB_MUL:
     run_mul((const hwlib_mul_t *)job->layer, job->tile);
+    break;
+  case HWLIB_LOOKUP:
+    run_lookup((const hwlib_lookup_t *)job->layer, job->tile);
     break;
   case HWLIB_POOL2D:
     run_pool2d((const hwlib_pool2d_t *)job->layer, job->tile);

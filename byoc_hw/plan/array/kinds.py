@@ -6,13 +6,13 @@ layer has, or whether it is `Weighted`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 
 from typing_extensions import assert_never
 
-from byoc_hw.accelerator import Accelerator
+from byoc_hw.accelerator import MOST_PADDING, Accelerator
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import (
     Add,
@@ -22,6 +22,7 @@ from byoc_hw.graph import (
     Dense,
     DepthwiseConv2d,
     Layer,
+    Lookup,
     Mul,
     Pad,
     Pool2d,
@@ -33,6 +34,7 @@ from byoc_hw.graph import (
     Weighted,
 )
 from byoc_hw.integers import ceil_div
+from byoc_hw.plan.array.transfers import linear_chunks
 from byoc_hw.plan.array.window import Axis, Extents
 
 PSUM_BYTES = 4
@@ -43,8 +45,8 @@ PSUM_BYTES = 4
 class Window:
     """A layer whose jobs slide a window over height and width.
 
-    `sums` is true for layers in which every output channel sums over all input channels, false for those
-    that work channel by channel.
+    `sums` is true for layers in which every output channel sums over all `in_channels` of its group, false for
+    those that work channel by channel. A job is inside one of the `groups`.
     """
 
     rows: Axis
@@ -52,6 +54,30 @@ class Window:
     in_channels: int
     out_channels: int
     sums: bool
+    groups: int = 1
+
+    @property
+    def ifm_channels(self) -> int:
+        """Channels of the whole input."""
+        return self.in_channels * self.groups
+
+    @property
+    def group_channels(self) -> int:
+        """Output channels of a group."""
+        return self.out_channels // self.groups
+
+    def channels(self, size: int) -> list[tuple[int, int]]:
+        """The output channels in pieces of at most `size` that are inside a group each: the first, and the number."""
+        group = self.group_channels
+        return [
+            (start + first, count)
+            for start in range(0, self.out_channels, group)
+            for first, count in linear_chunks(group, size)
+        ]
+
+    def first_input(self, channel: int) -> int:
+        """The first input channel that an output channel sums over."""
+        return channel // self.group_channels * self.in_channels
 
 
 @dataclass(frozen=True)
@@ -88,8 +114,10 @@ def geometry(layer: Layer) -> Geometry:
     """The form of a layer. Raises `PlanError` for a geometry that a tile cannot describe."""
     match layer:
         case Conv2d():
-            return _window(layer, sums=True)
+            return replace(_window(layer, sums=True), in_channels=layer.in_channels, groups=layer.groups)
         case DepthwiseConv2d() | Pool2d():
+            if isinstance(layer, Pool2d) and layer.dilation != (1, 1):
+                raise PlanError(f"{layer.name}: dilation is 1: got {layer.dilation[0]} x {layer.dilation[1]}")
             return _window(layer, sums=False)
         case Dense():  # a 1 x 1 convolution: its rows are the pixels of one row
             rows, pixels = (Axis(ifm=size, ofm=size, kernel=1, stride=1, before=0) for size in (1, layer.ifm.shape[0]))
@@ -98,6 +126,8 @@ def geometry(layer: Layer) -> Geometry:
             return Run(each=1, reads=2)
         case Softmax():  # three passes: the maximum, the sum of exponentials, the quotients
             return Run(each=layer.ifm.shape[-1], reads=3)
+        case Lookup():
+            return Run(each=layer.ofm.shape[-1] if layer.by_channel else 1, reads=1)
         case Transpose() | Concat() | Slice() | Pad() | Resize():
             return CopiesOnly()
         case Reshape():
@@ -127,7 +157,7 @@ def rows_at_a_time(layer: Weighted, accelerator: Accelerator) -> int:
 
 
 def sums_channels(layer: Layer) -> bool:
-    """Whether every output channel of a layer sums over all input channels."""
+    """Whether every output channel of a layer sums over all input channels of its group."""
     form = geometry(layer)
     return isinstance(form, Window) and form.sums
 
@@ -145,15 +175,12 @@ def _group_cycles(kernel: tuple[int, int], channels: int, bits: int, accelerator
 
 def _window(layer: Convolution | Pool2d, *, sums: bool) -> Window:
     _check_batch(layer)
-    if layer.dilation != (1, 1):
-        raise PlanError(f"{layer.name}: dilation is 1: got {layer.dilation[0]} x {layer.dilation[1]}")
-    for padding, kernel in zip(layer.padding, layer.kernel * 2, strict=True):
-        if padding >= kernel:
-            raise PlanError(f"{layer.name}: padding is less than the kernel: got {padding} for {kernel}")
+    if max(layer.padding) > MOST_PADDING:
+        raise PlanError(f"{layer.name}: padding is at most {MOST_PADDING}: got {max(layer.padding)}")
     (_, height, width, in_channels), (_, out_height, out_width, out_channels) = layer.ifm.shape, layer.ofm.shape
     top, left, _, _ = layer.padding
-    rows = Axis(height, out_height, layer.kernel[0], layer.strides[0], top)
-    columns = Axis(width, out_width, layer.kernel[1], layer.strides[1], left)
+    rows = Axis(height, out_height, layer.kernel[0], layer.strides[0], top, layer.dilation[0])
+    columns = Axis(width, out_width, layer.kernel[1], layer.strides[1], left, layer.dilation[1])
     return Window(rows, columns, in_channels, out_channels, sums)
 
 

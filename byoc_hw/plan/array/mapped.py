@@ -40,6 +40,8 @@ class MappedGraph:
                 work = "done by copies"
             elif index in mapping.placed:
                 work = "done by addresses"
+            elif index in mapping.stored:
+                work = "done as its inputs are stored"
             shapes = f"{shape_text(extents(layer.ifm))} -> {shape_text(extents(layer.ofm))}"
             yield f"%{index:<4} component {mapping.component[index]:<3} {lies:<13} {layer.kind} {shapes}, {work}"
 
@@ -65,8 +67,9 @@ def map_graph(
     swapped: Sequence[bool] | None = None,
     copies_transpose: bool = True,
     placed: Iterable[int] = (),
+    stored: Iterable[int] = (),
 ) -> MappedGraph:
     """The graph as `map_layers` maps it. Raises `PlanError` for a component in `swapped` that cannot be swapped, and
-    for a layer in `placed` whose tensors cannot lie inside one another."""
-    mapping = map_layers(graph, accelerator, swapped, copies_transpose, placed)
+    for a layer in `placed` or `stored` whose tensors cannot lie inside one another."""
+    mapping = map_layers(graph, accelerator, swapped, copies_transpose, placed, stored)
     return MappedGraph(graph, accelerator, mapping, storages(graph, mapping), copies_transpose)

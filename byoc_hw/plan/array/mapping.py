@@ -30,7 +30,8 @@ class Mapping:
     `component` is the number of each layer's component, whose layers are swapped together; `swapped` is by component.
     `origin` gives the graph's tensor for each tensor of a mapped layer. `copied` are the transpositions, by
     index of the layer, that the copies of the region's arguments do. `placed` are the concatenations whose inputs
-    are written into their output, and the slices that are read in place.
+    are written into their output in local memory, and the slices that are read in place; `stored` the concatenations
+    whose inputs are stored into their output in main memory.
     """
 
     layers: tuple[Layer, ...]
@@ -39,6 +40,7 @@ class Mapping:
     origin: dict[Tensor, Tensor]
     copied: frozenset[int]
     placed: frozenset[int] = frozenset()
+    stored: frozenset[int] = frozenset()
 
     def is_swapped(self, tensor: Tensor) -> bool:
         """Whether height and width of a mapped layer's tensor are swapped, which changes the order of its bytes."""
@@ -46,8 +48,8 @@ class Mapping:
 
     def works(self, index: int) -> bool:
         """Whether a layer has jobs or copies of its own."""
-        free = isinstance(geometry(self.layers[index]), Alias) or index in self.copied or index in self.placed
-        return not free
+        free = self.copied | self.placed | self.stored
+        return not isinstance(geometry(self.layers[index]), Alias) and index not in free
 
 
 def is_line(tensor: Tensor) -> bool:
@@ -61,6 +63,7 @@ def map_layers(
     swapped: Sequence[bool] | None = None,
     copies_transpose: bool = True,
     placed: Iterable[int] = (),
+    stored: Iterable[int] = (),
 ) -> Mapping:
     """Swap each component that takes fewer cycles swapped, or those that `swapped` names, one value a component.
 
@@ -94,6 +97,7 @@ def map_layers(
         origin,
         _transposed_by_copies(graph) if copies_transpose else frozenset(),
         frozenset(placed),
+        frozenset(stored),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
@@ -25,6 +25,14 @@ class Argument:
     strides: tuple[int, int, int] | None = None
 
 
+@dataclass(frozen=True)
+class Join:
+    """A part of another storage in main memory: from this row, column and channel on."""
+
+    whole: Storage
+    at: tuple[int, int, int]
+
+
 @dataclass(eq=False)
 class Storage:
     """The bytes of one activation tensor, of its reshapes, and of tensors that lie inside it.
@@ -33,6 +41,9 @@ class Storage:
     read it (without reshapes). `places` says where tensors lie in it that are not all of it. `source` is the
     region's argument that it is loaded from, `sinks` those that it is stored to. `swapped` says that height and
     width, and `extents` with them, are exchanged against the model. `block` is its name in the arena.
+
+    A storage that is put together in main memory has no maker: its `parts` have, and each is stored where its
+    `joins` say.
     """
 
     index: int
@@ -45,6 +56,8 @@ class Storage:
     source: Argument | None = None
     sinks: list[Argument] = field(default_factory=list)
     places: dict[Tensor, Place] = field(default_factory=dict)
+    parts: list[Storage] = field(default_factory=list)
+    joins: list[Join] = field(default_factory=list)
 
     def place(self, tensor: Tensor) -> Place:
         """Where one of its tensors lies in it."""
@@ -76,7 +89,7 @@ class Storage:
 
     @property
     def constant(self) -> bool:
-        return self.maker is None and self.source is None
+        return self.maker is None and self.source is None and not self.parts
 
     @property
     def last(self) -> int:
@@ -96,7 +109,7 @@ def can_tile(layer: Layer, of: dict[Tensor, Storage]) -> bool:
     """Whether a layer can be tiled: not if an argument is reordered, for parts of others, nor for runs over swapped
     tensors."""
     touched = {tensor: of[tensor] for tensor in (*layer.inputs, layer.ofm)}
-    if any(one.joined or tensor in one.places for tensor, one in touched.items()):
+    if any(one.joined or one.joins or tensor in one.places for tensor, one in touched.items()):
         return False
     return not any(one.reordered or (one.swapped and isinstance(geometry(layer), Run)) for one in touched.values())
 
@@ -138,6 +151,8 @@ def storages(graph: Graph, mapping: Mapping) -> Storages:
         elif index in mapping.placed and isinstance(layer, Concat):
             for part in write_in_place(index, layer, storage(layer.ofm, mapped.ofm), of):
                 found.remove(part)
+        elif index in mapping.stored and isinstance(layer, Concat):
+            store_in_place(index, layer, storage(layer.ofm, mapped.ofm), of, mapping)
         else:
             for tensor, there in zip(layer.inputs, mapped.inputs, strict=True):
                 one = storage(tensor, there)
@@ -149,7 +164,7 @@ def storages(graph: Graph, mapping: Mapping) -> Storages:
         of[tensor].sinks.append(Argument(len(graph.inputs) + index, strides))
     for index, one in enumerate(found):
         one.index = index
-    if mapping.placed:
+    if mapping.placed or mapping.stored:
         check_places(graph, mapping, of)
     return Storages(tuple(found), of)
 
@@ -205,6 +220,38 @@ def write_in_place(index: int, layer: Concat, whole: Storage, of: dict[Tensor, S
     return gone
 
 
+def store_in_place(index: int, layer: Concat, whole: Storage, of: dict[Tensor, Storage], mapping: Mapping) -> None:
+    """Let the inputs of a concatenation be stored as parts of its output, which is in main memory."""
+    rank, before = len(layer.ofm.shape), 0
+    if prod(layer.ofm.shape[: layer.axis]) != 1 and layer.axis < rank - 2:
+        raise NotInPlace([index], f"{layer.name}: its inputs' rows are not equally far apart in its output")
+    for tensor in layer.inputs:
+        part = of.get(tensor)
+        if part is None or not part.makers or part.swapped or part.place(tensor) != dense_place(tensor):
+            raise NotInPlace([index], f"{layer.name}: {tensor.name} is not one layer's output by itself")
+        copied = any(isinstance(geometry(mapping.layers[maker]), CopiesOnly) for maker in part.makers)
+        strange = copied and (rank != 4 or tensor.shape[0] != 1 or not _scattered(mapping.layers[part.makers[0]]))
+        if strange or part.extents != extents(tensor) or tensor.bytes_of(1) != 1:
+            raise NotInPlace([index], f"{layer.name}: {tensor.name} cannot be stored as a part of its output")
+        rows = prod(layer.ofm.shape[layer.axis + 1 : -2])
+        at = {rank - 1: (0, 0, before), rank - 2: (0, before, 0)}.get(layer.axis, (before * rows, 0, 0))
+        part.joins.append(Join(whole, at))
+        whole.parts.append(part)
+        before += tensor.shape[layer.axis]
+
+
+def _scattered(layer: Layer) -> bool:
+    """Whether a layer without jobs can write to rows and pixels that lie apart."""
+    return not isinstance(layer, Transpose)
+
+
+def needs_all_of(whole: Storage, indices: Sequence[int]) -> bool:
+    """Whether some of these layers read what others of them write, by way of main memory: they cannot be one group."""
+    return any(reader in indices for reader in whole.readers) and any(
+        maker in indices for part in whole.parts for maker in part.makers
+    )
+
+
 def _moved(place: Place, inside: Tensor, part: Tensor, offset: int, row: int, pixel: int) -> Place | None:
     """The place of a tensor once all of the part that it lies in has its pixels and rows so far apart, or None."""
     _, columns, channels = extents(part)
@@ -247,7 +294,7 @@ def check_places(graph: Graph, mapping: Mapping, of: dict[Tensor, Storage]) -> N
             if there is not tensor and there in one.places:
                 raise NotInPlace(_placing(graph, mapping, there, of), f"{layer.name}: height and width are swapped")
             apart = tensor in one.places and not _together(tensor, one.places[tensor])
-            copied = isinstance(form, CopiesOnly) and index not in mapping.placed
+            copied = isinstance(form, CopiesOnly) and index not in mapping.placed | mapping.stored
             if (isinstance(form, Run) and apart) or (copied and (one.joined or tensor in one.places)):
                 raise NotInPlace(_placing(graph, mapping, tensor, of), f"{layer.name}: needs {tensor.name} by itself")
     for tensor in graph.outputs:
@@ -258,7 +305,7 @@ def check_places(graph: Graph, mapping: Mapping, of: dict[Tensor, Storage]) -> N
 
 def _placing(graph: Graph, mapping: Mapping, tensor: Tensor, of: dict[Tensor, Storage]) -> Iterator[int]:
     """The placed layers that made a tensor part of another or of parts; where that is unclear, all in its storage."""
-    placed = {index: graph.layers[index] for index in sorted(mapping.placed)}
+    placed = {index: graph.layers[index] for index in sorted(mapping.placed | mapping.stored)}
     direct = [index for index, layer in placed.items() if tensor is layer.ofm or tensor in layer.inputs]
     yield from direct or [index for index, layer in placed.items() if of[layer.ofm] is of[tensor]]
 

@@ -78,12 +78,28 @@ class Axis:
     kernel: int
     stride: int
     before: int
+    dilation: int = 1
+
+    @property
+    def reach(self) -> int:
+        """Elements from the first to the last of a window, those included."""
+        return (self.kernel - 1) * self.dilation + 1
+
+    @property
+    def after(self) -> int:
+        """Elements of padding behind the input that the last window sees; below 0 for inputs that it does not see."""
+        return (self.ofm - 1) * self.stride + self.reach - self.before - self.ifm
 
     def extent(self, start: int, size: int) -> Extent:
-        """The tile of outputs `start` to `start + size`, without inputs that no output reads."""
+        """The tile of outputs `start` to `start + size`, without inputs that no output reads.
+
+        There is always an input. Of outputs that see padding only it is the nearest, behind all of their padding.
+        """
         first = start * self.stride - self.before
-        stop = (start + size - 1) * self.stride - self.before + self.kernel
+        stop = (start + size - 1) * self.stride - self.before + self.reach
         ifm_start, ifm_stop = max(first, 0), min(stop, self.ifm)
+        if ifm_start >= ifm_stop:
+            return Extent(start, size, 0 if stop <= 0 else self.ifm - 1, 1, stop - first, 0)
         return Extent(start, size, ifm_start, ifm_stop - ifm_start, ifm_start - first, stop - ifm_stop)
 
     def cut(self, size: int) -> list[Extent]:
@@ -92,4 +108,4 @@ class Axis:
 
     def largest_ifm(self, size: int) -> int:
         """The most inputs that a tile of `size` outputs reads."""
-        return min(self.ifm, (size - 1) * self.stride + self.kernel)
+        return min(self.ifm, (size - 1) * self.stride + self.reach)

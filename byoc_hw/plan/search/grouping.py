@@ -13,7 +13,7 @@ from byoc_hw.errors import PlanError
 from byoc_hw.plan.array.cost import copy_cycles
 from byoc_hw.plan.array.kinds import CopiesOnly, geometry
 from byoc_hw.plan.array.mapped import MappedGraph
-from byoc_hw.plan.array.storage import Storage, can_tile
+from byoc_hw.plan.array.storage import Storage, can_tile, needs_all_of
 from byoc_hw.plan.array.weight_blocks import cut, psum_bytes, tile_cycles
 from byoc_hw.plan.array.window import extents
 from byoc_hw.plan.choices import Blocks, Choices, Group
@@ -180,7 +180,9 @@ class Grouping:
         return self._choices(split.groups() or (Group(len(self.layers)),), self.blocks)
 
     def _choices(self, groups: tuple[Group, ...], blocks: tuple[Blocks | None, ...]) -> Choices:
-        return Choices(self.mapping.swapped, groups, blocks, self.copies_transpose, self.mapping.placed)
+        return Choices(
+            self.mapping.swapped, groups, blocks, self.copies_transpose, self.mapping.placed, self.mapping.stored
+        )
 
     def _search(
         self, room: float, kept: int, rank: Callable[[float, float, int], float | None], longest: int = 0
@@ -209,7 +211,7 @@ class Grouping:
         """The groups that can follow: their end, the storages held then, their cycles."""
         for stop in range(at + 1, min(at + longest, len(self.order)) + 1):
             indices = self.order[at:stop]
-            if stop > at + 1 and self._copies_only(indices[-1]):
+            if stop > at + 1 and (self._copies_only(indices[0]) or self._copies_only(indices[-1])):
                 return
             if stop > at + 1 and not any(self.tight[at:stop]):
                 continue  # where everything can stay in local memory there is nothing to gain
@@ -273,6 +275,8 @@ class Grouping:
 
     def _cheapest(self, at: int, stop: int, held: HeldSet, after: HeldSet, full: HeldSet) -> tuple[float, Group] | None:
         indices = self.order[at:stop]
+        if any(needs_all_of(self.all[one], indices) for one in self.estimates.touched(at, stop)):
+            return None
         first = indices[0] if at else 0
         count = (self.order[stop] if stop < len(self.order) else len(self.layers)) - first
         if self._copies_only(indices[0]):

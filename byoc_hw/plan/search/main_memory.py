@@ -23,6 +23,10 @@ class _Stay:
     fixed: int = 0
 
 
+_NO_STORAGE = -1
+"""In place of the index of a storage that is in main memory whether it is held or not."""
+
+
 class MainMemoryUse:
     """Main memory of the groups of a mapped region whose working layers are `order`.
 
@@ -40,6 +44,9 @@ class MainMemoryUse:
             sinks = nbytes * sum(sink.index in counted for sink in one.sinks)
             if one.maker is not None:
                 self._stays.append(_Stay(one.index, place[one.maker], ends, 0 if one.sinks else nbytes, sinks))
+            elif one.parts:  # there from its first part to its last reader, also while it is held
+                made = min(place[maker] for part in one.parts for maker in part.makers)
+                self._stays.append(_Stay(_NO_STORAGE, made, ends, 0 if one.sinks else nbytes, sinks))
             elif one.source is not None and one.source.index in counted:
                 if one.sinks:  # it is copied at the very end
                     self._stays.append(_Stay(one.index, -1, ends, 0, nbytes + sinks))

@@ -59,7 +59,8 @@ def _one_by_one(plain: MappedGraph) -> Choices:
 
 def mapped_as(mapped: MappedGraph, choices: Choices) -> MappedGraph:
     """The graph as choices map it; often equal to the mapping at hand."""
-    same = choices.swapped == mapped.mapping.swapped and choices.placed == mapped.mapping.placed
+    mapping = mapped.mapping
+    same = (choices.swapped, choices.placed, choices.stored) == (mapping.swapped, mapping.placed, mapping.stored)
     if same and choices.copies_transpose == mapped.copies_transpose:
         return mapped
     return map_choices(mapped.graph, mapped.accelerator, choices)
@@ -67,7 +68,7 @@ def mapped_as(mapped: MappedGraph, choices: Choices) -> MappedGraph:
 
 def map_choices(graph: Graph, accelerator: Accelerator, choices: Choices) -> MappedGraph:
     """The graph as choices map it. Raises `PlanError` where they do not fit it."""
-    return map_graph(graph, accelerator, choices.swapped, choices.copies_transpose, choices.placed)
+    return map_graph(graph, accelerator, choices.swapped, choices.copies_transpose, choices.placed, choices.stored)
 
 
 def candidates(graph: Graph, accelerator: Accelerator) -> Iterator[tuple[MappedGraph, Iterator[Choices]]]:
@@ -102,27 +103,29 @@ _SHARES = (1.0, 0.5, 0.25, 0.0)
 
 
 def placements(mapped: MappedGraph) -> Iterator[MappedGraph]:
-    """The region with its concatenations and slices placed: all that can be, those of small tensors, none."""
+    """The region with its concatenations put together in local memory if they are small, or in main memory, and its
+    slices read in place; and with copies for all of them."""
     layers, memory = mapped.graph.layers, mapped.accelerator.activation_memory
-    seen: set[frozenset[int]] = set()
-    for share in _SHARES if mapped.accelerator.tuning.hold else ():
-        small = [
-            index
-            for index, layer in enumerate(layers)
-            if isinstance(layer, Concat | Slice) and layer.ofm.nbytes <= share * memory
-        ]
-        one = _placed(mapped, frozenset(small))
-        if one.mapping.placed and one.mapping.placed not in seen:
-            seen.add(one.mapping.placed)
+    moved = {index: layer for index, layer in enumerate(layers) if isinstance(layer, Concat | Slice)}
+    joins = frozenset(index for index, layer in moved.items() if isinstance(layer, Concat))
+    seen: set[tuple[frozenset[int], frozenset[int]]] = {(frozenset(), frozenset())}
+    for share in _SHARES if mapped.accelerator.tuning.hold and moved else ():
+        small = frozenset(index for index, layer in moved.items() if layer.ofm.nbytes <= share * memory)
+        one = _placed(mapped, small, joins - small)
+        found = one.mapping.placed, one.mapping.stored
+        if found not in seen:
+            seen.add(found)
             yield one
     yield mapped
 
 
-def _placed(mapped: MappedGraph, wanted: frozenset[int]) -> MappedGraph:
-    """The region with as many of these layers placed as can be."""
+def _placed(mapped: MappedGraph, placed: frozenset[int], stored: frozenset[int]) -> MappedGraph:
+    """The region with as many of these layers placed as can be; of the others the concatenations are stored."""
     swapped, copies_transpose = mapped.mapping.swapped, mapped.copies_transpose
     while True:
         try:
-            return map_graph(mapped.graph, mapped.accelerator, swapped, copies_transpose, wanted)
+            return map_graph(mapped.graph, mapped.accelerator, swapped, copies_transpose, placed, stored)
         except NotInPlace as error:
-            wanted = wanted - error.layers if error.layers & wanted else frozenset()
+            failed = error.layers & (placed | stored) or placed | stored
+            again = frozenset(index for index in failed & placed if isinstance(mapped.graph.layers[index], Concat))
+            placed, stored = placed - failed, stored - failed | again

@@ -59,7 +59,7 @@ def _check_steps(layer: Layer, accelerator: Accelerator) -> None:
         each = 2
     elif isinstance(form, Run):
         together, each = (len(inputs) + 1) * layer.ofm.nbytes, len(inputs) + 2
-    elif form.rows.stride <= form.rows.kernel and form.columns.stride <= form.columns.kernel:
+    elif form.rows.stride <= form.rows.reach and form.columns.stride <= form.columns.reach:
         together += layer.ifm.nbytes  # every input is read
     least = each * ceil_div(together, accelerator.activation_memory)
     if least > MOST_STEPS:
@@ -94,7 +94,7 @@ def _dma_problem(tiler: Tiler, tiling: Tiling) -> str | None:
     window = tiler.window
     for tile in tiles(window, tiling):
         for box, axis, channels in (
-            (tile.ifm, window.columns.ifm, window.in_channels),
+            (tile.ifm, window.columns.ifm, window.ifm_channels),
             (tile.ofm, window.columns.ofm, window.out_channels),
         ):
             for move in tile_transfers(box, axis, channels):
@@ -115,14 +115,14 @@ def _preference(tiling: Tiling) -> tuple[int, ...]:
 
 def _candidates(tiler: Tiler) -> Iterator[Tiling]:
     window, accelerator = tiler.window, tiler.accelerator
-    whole = Tiling(window.rows.ofm, window.columns.ofm, window.out_channels, window.in_channels)
+    whole = Tiling(window.rows.ofm, window.columns.ofm, window.group_channels, window.in_channels)
     if tiler.fits(whole):
         # One tile moves every byte once with the fewest copies: nothing can be cheaper.
         yield whole
         if accelerator.dma_alignment == 1:
             return
     columns = _divisions(window.columns.ofm, accelerator.array_columns)
-    channels = _divisions(window.out_channels, accelerator.array_rows)
+    channels = _divisions(window.group_channels, accelerator.array_rows)
     coarse = list(_fitting(tiler, columns, channels))
     yield from coarse
     # Slices of a few channels pay the array's overhead and the DMA's setup for each.
@@ -131,7 +131,7 @@ def _candidates(tiler: Tiler) -> Iterator[Tiling]:
         return
     # Tiles that leave a part of the array idle: only where memory is very small.
     fine_columns = _halves(accelerator.array_columns, window.columns.ofm)
-    fine_channels = _halves(accelerator.array_rows, window.out_channels)
+    fine_channels = _halves(accelerator.array_rows, window.group_channels)
     yield from _fitting(tiler, (*columns, *fine_columns), (*channels, *fine_channels))
 
 

@@ -54,6 +54,30 @@ class Sized:
         return written(self.layout)
 
 
+def sized(layout: Layout, border: Border) -> Sized:
+    """The sizes of a region that is laid out."""
+    plan = without_constants(layout)
+    return Sized(layout, plan.memory.peak(border.inputs, border.outputs), layout.flash.nbytes + table_bytes(plan))
+
+
+@dataclass(frozen=True)
+class Room:
+    """The limits of one region: bytes of main memory, with the arguments of its border, and of flash.
+
+    `choices` are those of a plan that fits, None for the planner's own.
+    """
+
+    border: Border
+    ram: int
+    flash: int
+    choices: Choices | None = None
+
+    def holds(self, layout: Layout) -> bool:
+        """Whether a region as it is laid out keeps to the limits."""
+        size = sized(layout, self.border)
+        return size.ram <= self.ram and size.flash <= self.flash
+
+
 class SizedPlans:
     """The plans of a region that a search has found so far, by their sizes, and the search for further ones."""
 
@@ -91,7 +115,7 @@ class SizedPlans:
             return None if bound is None else grouping.best(room, bound)
 
         list(self._searched(least))
-        found = list(self._sized()) or [self._measured(layer_by_layer(self._graph, self._accelerator))]
+        found = list(self._sized()) or [sized(layer_by_layer(self._graph, self._accelerator), self._border)]
         return min(found, key=lambda one: (one.ram, one.flash, one.cycles))
 
     def with_less_flash(self, ram: int) -> list[Sized]:
@@ -128,12 +152,7 @@ class SizedPlans:
     def _try(self, mapped: MappedGraph, choices: Choices) -> Sized | None:
         if choices not in self._found:
             try:
-                self._found[choices] = self._measured(lay_out(mapped_as(mapped, choices), choices))
+                self._found[choices] = sized(lay_out(mapped_as(mapped, choices), choices), self._border)
             except PlanError:
                 self._found[choices] = None  # the estimate was too bold
         return self._found[choices]
-
-    def _measured(self, layout: Layout) -> Sized:
-        plan = without_constants(layout)
-        ram = plan.memory.peak(self._border.inputs, self._border.outputs)
-        return Sized(layout, ram, layout.flash.nbytes + table_bytes(plan))

@@ -105,7 +105,7 @@ class SearchSpace:
 
     def __init__(self, graph: Graph, accelerator: Accelerator) -> None:
         self.graph, self.accelerator, self.limits = graph, accelerator, accelerator.tuning
-        self._mapped: dict[tuple[tuple[bool, ...], bool, frozenset[int]], GroupSpace] = {}
+        self._mapped: dict[tuple[tuple[bool, ...], bool, frozenset[int], frozenset[int]], GroupSpace] = {}
         self._blocks: dict[Layer, tuple[Blocks | None, ...]] = {}
         mapping = map_layers(graph, accelerator)
         count = len(mapping.swapped)
@@ -115,12 +115,16 @@ class SearchSpace:
 
     def groups_of(self, choices: Choices) -> GroupSpace:
         """The choices of groups, for the region as these choices map it."""
-        return self._groups_of(choices.swapped, choices.copies_transpose, choices.placed)
+        return self._groups_of(choices.swapped, choices.copies_transpose, choices.placed, choices.stored)
 
     def _groups_of(
-        self, swapped: tuple[bool, ...], copies_transpose: bool, placed: frozenset[int] = frozenset()
+        self,
+        swapped: tuple[bool, ...],
+        copies_transpose: bool,
+        placed: frozenset[int] = frozenset(),
+        stored: frozenset[int] = frozenset(),
     ) -> GroupSpace:
-        key = swapped, copies_transpose, placed
+        key = swapped, copies_transpose, placed, stored
         if key not in self._mapped:
             self._mapped[key] = GroupSpace(map_graph(self.graph, self.accelerator, *key))
         return self._mapped[key]

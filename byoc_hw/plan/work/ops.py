@@ -55,11 +55,21 @@ class Op:
 
 @dataclass(frozen=True)
 class Home:
-    """The address of a storage in main memory, and its strides there if it is in another order."""
+    """The address of a storage in main memory, and its strides there if it is in another order.
+
+    Of a storage that is one `part` of it by strides: from byte `offset` on.
+    """
 
     storage: Storage
     address: Address
     strides: tuple[int, int, int] | None = None
+    part: Storage | None = None
+    offset: int = 0
+
+    @property
+    def shape(self) -> Storage:
+        """The storage whose rows and pixels lie by the strides."""
+        return self.part or self.storage
 
 
 def copy_op(layer: int, move: Transfer, home: Home, buffer: LocalBuffer, inward: bool, accelerator: Accelerator) -> Op:

@@ -9,10 +9,12 @@ from byoc_hw.errors import PlanError
 from byoc_hw.graph import Layer, Weighted
 from byoc_hw.integers import round_up
 from byoc_hw.plan.array.cost import flat, is_pointwise
-from byoc_hw.plan.array.kinds import PSUM_BYTES, Run, Window, geometry, job_cycles, sums_channels
+from byoc_hw.plan.array.kinds import PSUM_BYTES, Run, Window, geometry, job_cycles
 from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.array.transfers import linear_chunks
+from byoc_hw.plan.array.weight_blocks import channel_blocks, weights_bytes
 from byoc_hw.plan.array.window import Place, extents
+from byoc_hw.plan.choices import Blocks
 from byoc_hw.plan.steps import Job
 from byoc_hw.plan.work.builder import WorkBuilder
 from byoc_hw.plan.work.flash import WeightBlock
@@ -147,7 +149,7 @@ class _Stripes:
         source, target = (region.storages.of[tensor].place(tensor) for tensor in (layer.ifm, layer.ofm))
         ifm_start = source.span(row.ifm_start, row.ifm_start)[0] - inputs[0].first
         ofm_start = target.span(rows[0], rows[0])[0] - ofm.first
-        for cut in self._cuts(index, layer, unit, (row.size, column.size)):
+        for cut in self._cuts(index, layer, form, unit, (row.size, column.size)):
             ifm_shape = (row.ifm_size, column.ifm_size, cut.depths)
             ofm_shape = (row.size, column.size, cut.channels)
             if is_pointwise(layer) and _flat(source, column.ifm_size) and _flat(target, column.size):
@@ -173,37 +175,39 @@ class _Stripes:
             )
             unit.jobs.append(job_op(index, layer, job, local | cut.local, region.accelerator))
 
-    def _cuts(self, index: int, layer: Layer, unit: Unit, pixels: Span) -> Iterator[Cut]:
+    def _cuts(self, index: int, layer: Layer, form: Window, unit: Unit, pixels: Span) -> Iterator[Cut]:
         """The jobs over one tile, each once its weights are there."""
         if not isinstance(layer, Weighted):
             channels = layer.ofm.shape[-1]
             yield Cut(0, channels, 0, channels, True, True, 0, 0, {})
             return
         region = self.region
-        total, channelwise = layer.in_channels, not sums_channels(layer)
-        blocks = region.choices.blocks[index]
-        channels = layer.out_channels if blocks is None else blocks.channels
-        depth = total if blocks is None else blocks.depth
-        sliced = depth < total
+        total = layer.in_channels
+        blocks = region.choices.blocks[index] or Blocks(layer.out_channels, total)
+        sliced = blocks.depth < total
         shared = WeightBlock(index, 0, layer.out_channels, 0, 0, True)
-        for channel, count in linear_chunks(layer.out_channels, channels):
+        jobs = (
+            (start, together, start + first, count)
+            for start, together in channel_blocks(layer, blocks)
+            for first, count in linear_chunks(together, layer.group_channels)
+        )
+        for start, together, channel, count in jobs:
             psum = activations(layer.name, PSUM_BYTES * pixels[0] * pixels[1] * count) if sliced else None
-            for first, depths in linear_chunks(total, depth):
-                block = WeightBlock(index, channel, count, first, depths, not sliced)
+            for first, depths in linear_chunks(total, blocks.depth):
+                block = WeightBlock(index, start, together, first, depths, not sliced)
                 local = {"weights": self._weights(index, layer, block, unit)}
                 local["params"] = self._weights(index, layer, shared, unit) if sliced else local["weights"]
                 if psum is not None:
                     local["psum"] = psum
-                start = channel if channelwise else first
                 yield Cut(
                     channel,
                     count,
-                    start,
-                    count if channelwise else depths,
+                    form.first_input(channel) + first if form.sums else channel,
+                    depths if form.sums else count,
                     first == 0,
                     first + depths == total,
-                    region.flash.weights_at(block),
-                    region.params_at(channel) if sliced else 0,
+                    region.flash.weights_at(block) + weights_bytes(layer, channel - start, depths),
+                    region.params_at(channel if sliced else channel - start),
                     local,
                 )
         if not self.group.resident:

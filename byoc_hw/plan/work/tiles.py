@@ -23,7 +23,8 @@ from byoc_hw.plan.work.units import Unit
 class Tile:
     """One job: output rows and columns, output channels from `channel` on, input channels from `depth` on.
 
-    `loaded` is the first input channel that is in local memory, and their number.
+    `depth` counts from `first_input`, the first input channel of the group. `loaded` is the first input channel
+    that is in local memory, and their number.
     """
 
     row: Extent
@@ -33,6 +34,7 @@ class Tile:
     depth: int
     depths: int
     loaded: tuple[int, int]
+    first_input: int = 0
 
     @property
     def ifm(self) -> Box:
@@ -51,15 +53,17 @@ class Tile:
 def tiles(window: Window, tiling: Tiling) -> Iterator[Tile]:
     """The jobs in order; slices of input channels innermost."""
     pixels = [(row, column) for row in window.rows.cut(tiling.rows) for column in window.columns.cut(tiling.columns)]
-    channels = list(linear_chunks(window.out_channels, tiling.channels))
+    channels = window.channels(tiling.channels)
     order = (
         [(pixel, channel) for pixel in pixels for channel in channels]
         if tiling.rows_outer
         else [(pixel, channel) for channel in channels for pixel in pixels]
     )
     for (row, column), channel in order:
-        for depth in linear_chunks(window.in_channels, tiling.depth) if window.sums else [channel]:
-            yield Tile(row, column, *channel, *depth, (0, window.in_channels) if tiling.whole_ifm else depth)
+        start = window.first_input(channel[0]) if window.sums else 0
+        for depth, depths in linear_chunks(window.in_channels, tiling.depth) if window.sums else [channel]:
+            loaded = (start, window.in_channels) if tiling.whole_ifm else (start + depth, depths)
+            yield Tile(row, column, *channel, depth, depths, loaded, start)
 
 
 def tiled(region: WorkBuilder, number: int, index: int, tiling: Tiling) -> None:
@@ -109,7 +113,7 @@ class _Tiles:
         ifm, ofm = tile.ifm.extents, tile.ofm.extents
         ifm_pixel, ofm_pixel = layer.ifm.bytes_of(ifm[2]), layer.ofm.bytes_of(ofm[2])
         job = Job(
-            ifm=layer.ifm.bytes_of(tile.depth - tile.loaded[0]),
+            ifm=layer.ifm.bytes_of(tile.first_input + tile.depth - tile.loaded[0]),
             ofm=0,
             ifm_shape=(ifm[0], ifm[1], tile.depths),
             ofm_shape=ofm,

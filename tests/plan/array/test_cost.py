@@ -54,6 +54,7 @@ def test_element_wise_and_pooling_cost_what_they_read():
     assert job_cycles(samples.add(ifm, ifm), (1, 75, 1), (1, 75, 1), REFERENCE) == 10
     assert job_cycles(samples.pool(ifm), (5, 5, 3), (2, 2, 3), REFERENCE) == 3
     assert job_cycles(samples.softmax(ifm), (1, 25, 3), (1, 25, 3), REFERENCE) == 15  # three passes
+    assert job_cycles(samples.lookup(ifm), (1, 75, 1), (1, 75, 1), REFERENCE) == 5
 
 
 def test_copies_only_layers_have_no_jobs():
