@@ -20,18 +20,13 @@ ENDS = {
 NO_TFLITE = (
     "qnn_softmax: softmax is offloaded with numerics='tflite' only, for its integer arithmetic: got rounding upward"
 )
-ALONE = "qnn.requantize is offloaded only together with mean, qnn.conv2d, qnn.dense"
 
 REFUSED = {
     "mobilenet": {},
     "keywords": {"softmax": [NO_TFLITE]},
     "inception": {},
-    "unet": {"concat": [ALONE], "convtranspose": ["no pattern covers qnn.conv2d_transpose"]},
-    "attention": {
-        "matmul": ["no pattern covers qnn.batch_matmul"],
-        "softmax": [NO_TFLITE],
-        "relu": [ALONE],
-    },
+    "unet": {},
+    "attention": {"matmul": ["no pattern covers qnn.batch_matmul"], "softmax": [NO_TFLITE]},
 }
 """By network: the operators of the file that are not offloaded as a whole, by their kind, and why."""
 
