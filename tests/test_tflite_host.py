@@ -85,6 +85,7 @@ def beyond_the_accelerator():
         net.conv(net.input(image), 5, dilation=3),
         net.depthwise(net.input(image), kernel=(5, 2), stride=4),
         net.depthwise(net.input((2, 9, 9, 8)), dilation=2),
+        net.depthwise(net.input((2, 7, 7, 4)), multiplier=3),
         net.conv(net.pad(net.input(image), (4, 1), (0, 5)), 6, kernel=(2, 2), padding=VALID),
         net.dense(net.input((6, 20)), 9),
         net.pair("ADD", net.input(image), net.input(image, 0.004)),
