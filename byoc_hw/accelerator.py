@@ -455,7 +455,7 @@ DEFAULT_LIMITS: Mapping[str, Limits] = {
     "softmax": Limits(batches=None),
     "lookup": Limits(batches=None, activation_types=("int8", "uint8")),
     "reshape": Limits(batches=None),
-    "transpose": Limits(),
+    "transpose": Limits(batches=None),
     "concat": Limits(batches=None),
     "slice": Limits(batches=None),
     "pad": Limits(batches=None),

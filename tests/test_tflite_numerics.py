@@ -232,6 +232,62 @@ def test_scales_are_multiplied_in_the_precision_that_tflite_has(tmp_path, operat
     assert_equals_tflite(path, [np.zeros(ends[0].shape, np.int8)])
 
 
+IFM = TensorSample((1, 7, 6, 8), 0.1, 5)
+
+
+def numbers(*values):
+    """A constant int32 operand."""
+    data = np.array(values, np.int32)
+    return TensorSample(data.shape, None, 0, data)
+
+
+def nearest(size, **options):
+    return OperatorSample("RESIZE_NEAREST_NEIGHBOR", [IFM, numbers(*size)], replace(IFM, shape=(1, *size, 8)), options)
+
+
+MOVED = {
+    "concatenation": OperatorSample(
+        "CONCATENATION",
+        [IFM, replace(IFM, shape=(1, 7, 6, 3)), IFM],
+        replace(IFM, shape=(1, 7, 6, 19)),
+        {"Axis": -1, "FusedActivationFunction": NONE},
+    ),
+    "strided slice": OperatorSample(
+        "STRIDED_SLICE",
+        [IFM, numbers(0, 1, 0, 2), numbers(1, 7, 6, 8), numbers(1, 2, 3, 1)],
+        replace(IFM, shape=(1, 3, 2, 6)),
+    ),
+    "pad": OperatorSample("PAD", [IFM, numbers([0, 0], [1, 2], [0, 3], [1, 0])], replace(IFM, shape=(1, 10, 9, 9))),
+    "depth to space": OperatorSample("DEPTH_TO_SPACE", [IFM], replace(IFM, shape=(1, 14, 12, 2)), {"BlockSize": 2}),
+    "space to depth": OperatorSample(
+        "SPACE_TO_DEPTH", [replace(IFM, shape=(1, 6, 4, 3))], replace(IFM, shape=(1, 3, 2, 12)), {"BlockSize": 2}
+    ),
+    "transpose": OperatorSample("TRANSPOSE", [IFM, numbers(0, 3, 1, 2)], replace(IFM, shape=(1, 8, 7, 6))),
+    "nearest, twice": nearest((14, 12)),
+    "nearest, other sizes": nearest((5, 17)),
+    "nearest, corners": nearest((13, 11), AlignCorners=True),
+    "nearest, half pixels": nearest((10, 9), HalfPixelCenters=True),
+}
+
+
+@pytest.mark.parametrize("sample", MOVED.values(), ids=MOVED)
+def test_operator_that_only_moves_equals_tflite(tmp_path, sample):
+    check_operator_file(tmp_path / "one.tflite", sample, np.random.default_rng(0), count=2)
+
+
+def test_declines_a_resize_where_tflite_chooses_other_rows(tmp_path):
+    """2/82 * 41 is less than 1 in float32: TFLite takes row 0, TVM, which adds a little, row 1."""
+    path = tmp_path / "one.tflite"
+    sample = OperatorSample(
+        "RESIZE_NEAREST_NEIGHBOR", [replace(IFM, shape=(1, 2, 3, 8)), numbers(82, 3)], replace(IFM, shape=(1, 82, 3, 8))
+    )
+    path.write_bytes(model_bytes(sample))
+    mod, params = byoc_hw.load_tflite(path)
+    assert not byoc_hw.explain(byoc_hw.partition_for_hwlib(mod, params)).host
+    report = str(byoc_hw.explain(byoc_hw.partition_for_hwlib(mod, params, numerics="tflite")))
+    assert "resize: TFLite chooses the same rows and columns as TVM: got others" in report
+
+
 # ---------------------------------------------------------------- what is refused and declined
 
 

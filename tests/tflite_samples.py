@@ -45,8 +45,9 @@ _OPTIONS = {
     "ADD": "AddOptions",
     "AVERAGE_POOL_2D": "Pool2DOptions",
     "BATCH_MATMUL": "BatchMatMulOptions",
-    "CONV_2D": "Conv2DOptions",
     "CONCATENATION": "ConcatenationOptions",
+    "CONV_2D": "Conv2DOptions",
+    "DEPTH_TO_SPACE": "DepthToSpaceOptions",
     "DEPTHWISE_CONV_2D": "DepthwiseConv2DOptions",
     "FULLY_CONNECTED": "FullyConnectedOptions",
     "GELU": "GeluOptions",
@@ -57,6 +58,8 @@ _OPTIONS = {
     "RESHAPE": "ReshapeOptions",
     "RESIZE_NEAREST_NEIGHBOR": "ResizeNearestNeighborOptions",
     "SOFTMAX": "SoftmaxOptions",
+    "SPACE_TO_DEPTH": "SpaceToDepthOptions",
+    "STRIDED_SLICE": "StridedSliceOptions",
     "SUM": "ReducerOptions",
     "SVDF": "SVDFOptions",
     "TRANSPOSE": "TransposeOptions",
@@ -67,7 +70,7 @@ _OPTIONS = {
 
 _VERSIONS = {
     **{"FULLY_CONNECTED": 4, "CONV_2D": 3, "DEPTHWISE_CONV_2D": 3},
-    **dict.fromkeys(("GELU", "PRELU", "RESHAPE"), 1),
+    **dict.fromkeys(("DEPTH_TO_SPACE", "GELU", "PRELU", "RESHAPE"), 1),
 }
 
 
@@ -143,9 +146,7 @@ def _node(builder, node, index):
 
 def _code(builder, node):
     code = getattr(tflite.BuiltinOperator, node.operator) if node.code is None else node.code
-    version = {"FULLY_CONNECTED": 4, "CONV_2D": 3, "DEPTHWISE_CONV_2D": 3, "RESHAPE": 1, "PRELU": 1, "GELU": 1}.get(
-        node.operator, 2
-    )
+    version = _VERSIONS.get(node.operator, 2)
     custom = {"CustomCode": builder.CreateString(node.custom)} if node.custom else {}
     return _table(
         builder, "OperatorCode", DeprecatedBuiltinCode=min(code, 127), BuiltinCode=code, Version=version, **custom
