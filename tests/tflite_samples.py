@@ -71,7 +71,7 @@ _OPTIONS = {
 
 _VERSIONS = {
     **{"FULLY_CONNECTED": 4, "CONV_2D": 3, "DEPTHWISE_CONV_2D": 3},
-    **dict.fromkeys(("GELU", "PRELU", "RESHAPE"), 1),
+    **dict.fromkeys(("DEPTH_TO_SPACE", "GELU", "PRELU", "RELU_N1_TO_1", "RESHAPE"), 1),
 }
 
 
@@ -147,17 +147,7 @@ def _node(builder, node, index):
 
 def _code(builder, node):
     code = getattr(tflite.BuiltinOperator, node.operator) if node.code is None else node.code
-    versions = {
-        "FULLY_CONNECTED": 4,
-        "CONV_2D": 3,
-        "DEPTHWISE_CONV_2D": 3,
-        "DEPTH_TO_SPACE": 1,
-        "RESHAPE": 1,
-        "RELU_N1_TO_1": 1,
-        "PRELU": 1,
-        "GELU": 1,
-    }
-    version = versions.get(node.operator, 2)
+    version = _VERSIONS.get(node.operator, 2)
     custom = {"CustomCode": builder.CreateString(node.custom)} if node.custom else {}
     return _table(
         builder, "OperatorCode", DeprecatedBuiltinCode=min(code, 127), BuiltinCode=code, Version=version, **custom
