@@ -79,6 +79,15 @@ def addition(rng):
     return OperatorSample("ADD", inputs, tensor(rng, shape, 0.05, 0.4), options)
 
 
+def subtraction(rng):
+    """Halves of the smaller input's units are rounded before it is subtracted: with these scales 1 - 1 shows it."""
+    if rng.integers(2):
+        return replace(addition(rng), operator="SUB")
+    shape = (1, 16, 16, 8)
+    inputs = [TensorSample(shape, 0.5, 0), TensorSample(shape, 0.25 * (1 + 2**-20), 0)]
+    return OperatorSample("SUB", inputs, TensorSample(shape, 0.5, 0), {})
+
+
 def multiplication(rng):
     """With an output that the products fill, and with one that most of them leave."""
     inputs = [tensor(rng, (1, 16, 16, 8)), tensor(rng, (1, 16, 16, 8), 0.001, 0.5)]
@@ -138,7 +147,7 @@ def check_operator_file(path, sample, rng, count=40):
 
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize(
-    "operator", [addition, multiplication, average, softmax], ids=lambda operator: operator.__name__
+    "operator", [addition, subtraction, multiplication, average, softmax], ids=lambda operator: operator.__name__
 )
 def test_operator_equals_tflite(tmp_path, operator, seed):
     rng = np.random.default_rng(seed)

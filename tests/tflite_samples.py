@@ -53,6 +53,7 @@ _OPTIONS = {
     "REDUCE_MAX": "ReducerOptions",
     "RESHAPE": "ReshapeOptions",
     "SOFTMAX": "SoftmaxOptions",
+    "SUB": "SubOptions",
     "SUM": "ReducerOptions",
     "UNPACK": "UnpackOptions",
 }

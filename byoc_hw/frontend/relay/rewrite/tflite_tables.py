@@ -64,8 +64,9 @@ def _kernel(call: relay.Call, values: Values) -> Array | None:
         return None if inputs[0] is None else np.clip(inputs[0], *read.clip_range(Match(call, [call])))
     if name in ("nn.relu", "maximum", "minimum"):
         return _limited(name, inputs)
-    if name in ("qnn.add", "qnn.mul"):
-        layer = (Add if name == "qnn.add" else Mul)(**read.pairwise(Match(call, [call]), call), rounding="tflite")
+    if name in ("qnn.add", "qnn.subtract", "qnn.mul"):
+        fields = read.pairwise(Match(call, [call]), call) | {"rounding": "tflite"}
+        layer = Mul(**fields) if name == "qnn.mul" else Add(**fields, subtract=name == "qnn.subtract")
         return _layer(layer, inputs)
     if name == "qnn.requantize":
         return _requantize(call, values)
@@ -102,7 +103,8 @@ def _layer(layer: Layer, inputs: list[Array | None]) -> Array | None:
     one, other = first - zero_point(layer, layer.ifm), second - zero_point(layer, layer.ifm2)
     if isinstance(layer, Add):
         scales = add_scales(layer)
-        total = _scaled(_scaled(one, scales[0]) + _scaled(other, scales[1]), add_sum_scale(layer))
+        sign = -1 if layer.subtract else 1
+        total = _scaled(_scaled(one, scales[0]) + sign * _scaled(other, scales[1]), add_sum_scale(layer))
     else:
         total = _scaled(one * other, mul_scale(layer))
     return np.clip(total + zero_point(layer, layer.ofm), layer.act_min, layer.act_max)
