@@ -3,7 +3,7 @@
 `placed` is the arena, `bound` the largest sum of the bytes that are live at once, `gap` the most that a
 better placement could save. `TVM` is the arena of each of TVM's planners for the same module: greedy
 by size (its default), greedy by conflicts, hill climbing; with one block of scratch for each region.
-Flash is constant data, without code.
+Flash is constant data, without code and tables of copies, tiles and steps.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from tables import models, options, show
 
 import byoc_hw
 from byoc_hw.frontend.relay import host
+from byoc_hw.plan.planned import TABLES
 
 PLANNERS = ("greedy_by_size", "greedy_by_conflicts", "hill_climb")
 COLUMNS = (
@@ -50,7 +51,7 @@ def row(name: str, label: str, mod: tvm.IRModule, params: Mapping[str, Any] | No
         memory = byoc_hw.build(mod, params).memory
     scratch = memory.tvm - arenas.get("greedy_by_size", 0)
     tvm_bytes = [arenas.get(planner, 0) + scratch for planner in PLANNERS]
-    regions = memory.flash_bytes - memory.flash["host"]
+    regions = memory.flash_bytes - memory.flash["host"] - memory.flash.get(TABLES, 0)
     return (name, label, memory.arena, memory.lower_bound, memory.gap, *tvm_bytes, regions, memory.flash["host"])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,29 @@ def resnet50() -> tvm.IRModule:
     return _module(ifm, drawn.dense(relay.reshape(out, (1, channels)), channels, 1000))
 
 
+MOBILENET_STAGES = (
+    *((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2)),
+    *((6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1)),
+)
+"""Expansion, channels, number of blocks, and the stride of the first one."""
+
+
+def mobilenet_v2(size: int = 224, stages: Sequence[tuple[int, int, int, int]] = MOBILENET_STAGES) -> tvm.IRModule:
+    """MobileNetV2 for images of `size` x `size`: as a whole 52 convolutions, 3.5 million weights."""
+    drawn = _Layers()
+    ifm = relay.var("x", shape=(1, size, size, 3), dtype="int8")
+    channels = 32
+    out = drawn.conv(ifm, 3, channels, kernel=3, stride=2)
+    height = -(-size // 2)
+    for expansion, filters, blocks, first in stages:
+        for block in range(blocks):
+            stride = 1 if block else first
+            out = drawn.inverted_residual(out, channels, expansion * channels, filters, stride)
+            channels, height = filters, -(-height // stride)
+    out = drawn.average(drawn.conv(out, channels, 1280), height)
+    return _module(ifm, drawn.dense(relay.reshape(out, (1, 1280)), 1280, 1000))
+
+
 def _module(ifm: relay.Var, out: relay.Expr) -> tvm.IRModule:
     return relay.transform.InferType()(tvm.IRModule.from_expr(relay.Function([ifm], out)))
 
@@ -63,6 +87,30 @@ class _Layers:
         )
         return self._finished(out, filters, axis=3)
 
+    def depthwise(self, ifm: relay.Expr, channels: int, stride: int) -> relay.Expr:
+        out = relay.qnn.op.conv2d(
+            ifm,
+            self._weights((3, 3, channels, 1)),
+            *self._sum_quantization(),
+            kernel_size=(3, 3),
+            channels=channels,
+            groups=channels,
+            strides=(stride, stride),
+            padding=(1, 1, 1, 1),
+            data_layout="NHWC",
+            kernel_layout="HWOI",
+        )
+        return self._finished(out, channels, axis=3)
+
+    def inverted_residual(self, ifm: relay.Expr, channels: int, inside: int, filters: int, stride: int) -> relay.Expr:
+        out = ifm if inside == channels else self.conv(ifm, channels, inside)
+        out = self.conv(self.depthwise(out, inside, stride), inside, filters)
+        return self.add(out, ifm) if stride == 1 and channels == filters else out
+
+    def add(self, one: relay.Expr, other: relay.Expr) -> relay.Expr:
+        quantizations = (_const(self.scale, "float32"), _const(self.zero_point, "int32")) * 3
+        return relay.qnn.op.add(one, other, *quantizations)
+
     def dense(self, ifm: relay.Expr, channels: int, units: int) -> relay.Expr:
         out = relay.qnn.op.dense(ifm, self._weights((units, channels)), *self._sum_quantization(), units=units)
         return self._finished(out, units, axis=1)
@@ -74,8 +122,7 @@ class _Layers:
         shortcut = (
             ifm if channels == 4 * inside and stride == 1 else self.conv(ifm, channels, 4 * inside, stride=stride)
         )
-        quantizations = (_const(self.scale, "float32"), _const(self.zero_point, "int32")) * 3
-        return relay.qnn.op.add(out, shortcut, *quantizations)
+        return self.add(out, shortcut)
 
     def average(self, ifm: relay.Expr, kernel: int) -> relay.Expr:
         wide = relay.cast(ifm, "int32")

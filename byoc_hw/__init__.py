@@ -15,10 +15,12 @@ from byoc_hw.compiler import (
     build,
     explain,
     explain_tflite,
+    load,
     load_tflite,
     partition_for_hwlib,
     pattern_table,
     register_with_tvm,
+    to_integers,
 )
 from byoc_hw.errors import (
     ByocHwError,
@@ -35,6 +37,7 @@ from byoc_hw.pattern import Check, Form, limit, register_pattern
 from byoc_hw.plan.tune.rounds import TunedRegion
 from byoc_hw.project import Memory, Project
 from byoc_hw.report.explain import Report
+from byoc_hw.run.real_values import Interface
 from byoc_hw.run.result import Cycles, LayerCycles, Result
 from byoc_hw.run.toolchain import Toolchain
 from byoc_hw.tuner import TuningInterrupted, TuningProgress, tune
@@ -53,6 +56,7 @@ __all__ = [
     "Difference",
     "Form",
     "GraphError",
+    "Interface",
     "InvalidInput",
     "LayerCycles",
     "Library",
@@ -83,10 +87,12 @@ __all__ = [
     "explain",
     "explain_tflite",
     "limit",
+    "load",
     "load_tflite",
     "partition_for_hwlib",
     "pattern_table",
     "register_pattern",
+    "to_integers",
     "tune",
     "validate",
 ]

@@ -12,23 +12,25 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 import byoc_hw
-from byoc_hw.accelerator import ROUNDINGS
-from byoc_hw.compiler import region_graphs
+from byoc_hw.accelerator import KIB, ROUNDINGS
+from byoc_hw.compiler import OBJECTIVES, region_graphs, region_rooms
 from byoc_hw.errors import ByocHwError, InvalidInput, RunError, ToolchainMissing
 from byoc_hw.names import distinct
 from byoc_hw.plan.region import lay_out_region
 from byoc_hw.plan.stages import STAGES
 from byoc_hw.project import RUNNERS, Project
 from byoc_hw.report.cycles import profile
-from byoc_hw.run.files import Interface, read_array, read_model
+from byoc_hw.run.files import read_array
 from byoc_hw.run.hal_test import hal_test, write_kit
 from byoc_hw.run.new_hal import new_hal
+from byoc_hw.run.real_values import Interface
 from byoc_hw.run.result import Result
 from byoc_hw.run.toolchain import DEFAULT_CFLAGS
 from byoc_hw.tensor import Array
@@ -112,14 +114,16 @@ def _discard_output() -> None:
 
 
 def _build(options: argparse.Namespace) -> None:
-    mod, params = byoc_hw.load_tflite(options.model)
+    mod, params = _loaded(options)
     if options.cpu_only:
         if options.tuning is not None:
             raise InvalidInput("--tuning says how regions are planned: with --cpu-only there are none")
+        if options.ram is not None or options.flash is not None or options.optimize != OBJECTIVES[0]:
+            raise InvalidInput("--ram, --flash and --optimize are for plans of regions: with --cpu-only there are none")
         if options.deny:
             raise InvalidInput("--deny says what is not offloaded: with --cpu-only nothing is")
     else:
-        accelerator = ACCELERATORS[options.accelerator]
+        accelerator = _accelerator(options)
         mod = byoc_hw.partition_for_hwlib(
             mod, params, options.mod_name, accelerator=accelerator, numerics=options.numerics, deny=options.deny
         )
@@ -129,6 +133,7 @@ def _build(options: argparse.Namespace) -> None:
         mod_name=options.mod_name,
         output_dir=options.output_dir,
         tuning=options.tuning,
+        optimize=options.optimize,
         force=options.force,
     )
     print(project.report)
@@ -163,16 +168,16 @@ def _ignore_interrupts() -> None:
 
 def _run(options: argparse.Namespace) -> None:
     project = Project(options.directory)
-    model = read_model(project.directory)
-    inputs = _inputs(model.inputs, options.input, options.random)
+    inputs = _inputs(project.inputs, options.input, options.random, options.quantize)
     if options.output_dir is not None:
         check_directory(options.output_dir)
-    result = project.run(inputs, on=options.on)
+    result = project.run(inputs, on=options.on, quantize=options.quantize)
+    outputs = [output.real if options.quantize else output for output in project.outputs]
     if result.changed:
         _note(f"files of {options.directory} are not as build wrote them: {', '.join(result.changed)}")
     if options.output_dir is not None:
-        _save(model.outputs, result, options.output_dir)
-    for interface, output in zip(model.outputs, result.outputs, strict=True):
+        _save(outputs, result, options.output_dir)
+    for interface, output in zip(outputs, result.outputs, strict=True):
         print(f"{interface.name} {interface.dtype}{list(interface.shape)}")
         print(np.array2string(output, threshold=64))
     if options.profile:
@@ -187,28 +192,46 @@ def _schedule(options: argparse.Namespace) -> None:
     print(schedule)
 
 
+def _loaded(options: argparse.Namespace) -> tuple[tvm.IRModule, dict[str, tvm.nd.NDArray]]:
+    return byoc_hw.load(options.model, shapes=dict(map(_shape, options.shape)))
+
+
 def _partitioned(options: argparse.Namespace) -> tvm.IRModule:
-    mod, params = byoc_hw.load_tflite(options.model)
-    accelerator = ACCELERATORS[options.accelerator]
+    mod, params = _loaded(options)
+    accelerator = _accelerator(options)
     return byoc_hw.partition_for_hwlib(
         mod, params, accelerator=accelerator, numerics=options.numerics, deny=options.deny
     )
 
 
-def _explain(options: argparse.Namespace) -> None:
-    report = byoc_hw.explain_tflite(
-        options.model, accelerator=ACCELERATORS[options.accelerator], numerics=options.numerics, deny=options.deny
+def _accelerator(options: argparse.Namespace) -> byoc_hw.Accelerator:
+    """The preset, with the given RAM and flash."""
+    given = {name: getattr(options, name, None) for name in ("ram", "flash")}
+    return replace(
+        ACCELERATORS[options.accelerator], **{name: nbytes for name, nbytes in given.items() if nbytes is not None}
     )
+
+
+def _explain(options: argparse.Namespace) -> None:
+    if options.model.suffix.lower() == ".tflite" and not options.shape:  # the whole of it, whatever stops the import
+        report = byoc_hw.explain_tflite(
+            options.model, accelerator=ACCELERATORS[options.accelerator], numerics=options.numerics, deny=options.deny
+        )
+    else:
+        report = byoc_hw.explain(_partitioned(options))
     print(report.to_json() if options.json else report)
 
 
 def _plan(options: argparse.Namespace) -> None:
-    accelerator = ACCELERATORS[options.accelerator]
-    graphs = region_graphs(_partitioned(options))
+    accelerator, mod = _accelerator(options), _partitioned(options)
+    graphs = region_graphs(mod)
     if not graphs:
         raise InvalidInput(f"planning is of regions: nothing of the model runs on accelerator {accelerator.label}")
-    texts = (str(STAGES[options.stage](lay_out_region(graph, accelerator))) for graph in graphs.values())
-    print("\n\n".join(texts))
+    limited = (options.ram, options.flash, options.optimize) != (None, None, OBJECTIVES[0])
+    rooms = region_rooms(mod, None, options.optimize) if limited else {}
+    chosen = {name: room.choices for name, room in rooms.items()}
+    layouts = (lay_out_region(graph, accelerator, chosen.get(name)) for name, graph in graphs.items())
+    print("\n\n".join(str(STAGES[options.stage](layout)) for layout in layouts))
 
 
 def _hal_test(options: argparse.Namespace) -> None:
@@ -240,13 +263,16 @@ def _new_hal(options: argparse.Namespace) -> None:
 # ---------------------------------------------------------------- arrays
 
 
-def _inputs(expected: Sequence[Interface], given: Sequence[str], seed: int | None) -> dict[str, Array]:
-    """The arrays of `--input`, and random ones for the rest if there is a seed."""
-    arrays = dict(_read(text, expected) for text in given)
+def _inputs(expected: Sequence[Interface], given: Sequence[str], seed: int | None, quantize: bool) -> dict[str, Array]:
+    """The arrays of `--input`, and random ones for the rest if there is a seed; real values with `quantize`."""
+    arrays = dict(_read(text, [one.real if quantize else one for one in expected]) for text in given)
     if seed is not None:
         rng = np.random.default_rng(seed)
         # Draw every input, used or not: the random values then do not depend on which inputs were given.
-        arrays = {interface.name: _random(interface, rng) for interface in expected} | arrays
+        random = {interface: _random(interface, rng) for interface in expected}
+        if quantize:
+            random = {one: values if one.scale is None else one.dequantize(values) for one, values in random.items()}
+        arrays = {interface.name: values for interface, values in random.items()} | arrays
     return arrays
 
 
@@ -258,6 +284,15 @@ def _read(text: str, expected: Sequence[Interface]) -> tuple[str, Array]:
         raise InvalidInput(f"--input is NAME=FILE.npy with one of the names {names or '(none)'}: got {text!r}")
     interface = max(known, key=lambda interface: len(interface.name))
     return interface.name, read_array(Path(text[len(interface.name) + 1 :]), interface)
+
+
+def _shape(text: str) -> tuple[str, tuple[int, ...]]:
+    """An option --shape; a name may hold an equals sign, extents do not."""
+    name, _, extents = text.rpartition("=")
+    try:
+        return name, tuple(int(extent) for extent in extents.split(","))
+    except ValueError:
+        raise InvalidInput(f"--shape is NAME=EXTENTS, as in x=1,3,32,32: got {text!r}") from None
 
 
 def _random(interface: Interface, rng: np.random.Generator) -> Array:
@@ -285,7 +320,7 @@ def _save(interfaces: Sequence[Interface], result: Result, directory: Path) -> N
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m byoc_hw",
-        description="Compile TFLite models to C projects for a neural accelerator, and run them.",
+        description="Compile quantized models to C projects for a neural accelerator, and run them.",
         epilog=EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -298,6 +333,8 @@ def _parser() -> argparse.ArgumentParser:
     build.add_argument("--mod-name", default="default", help="what every C name starts with (%(default)s)")
     target = build.add_mutually_exclusive_group()
     _add_accelerator(build, target)
+    _add_limits(build)
+    _add_objective(build)
     build.add_argument("--tuning", type=Path, metavar="FILE", help="plans that `tune` found")
     build.add_argument("--force", action="store_true", help="replace files of an earlier project that were edited")
     target.add_argument("--cpu-only", action="store_true", help="all of the model as TVM's C, nothing offloaded")
@@ -307,6 +344,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_model(tune)
     tune.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="what `build --tuning` takes")
     _add_accelerator(tune, tune)
+    _add_limits(tune)
     tune.add_argument("--budget", type=int, default=1000, help="plans to try for each region (%(default)s)")
     tune.add_argument("--jobs", type=int, default=1, help="processes that try them (%(default)s)")
     tune.add_argument("--seed", type=int, default=0, help="of the search; the same one finds the same (%(default)s)")
@@ -319,6 +357,7 @@ def _parser() -> argparse.ArgumentParser:
         "--input", action="append", default=[], metavar="NAME=FILE.npy", help="an input; once for each of the model"
     )
     run.add_argument("--random", type=int, metavar="SEED", help="random values for inputs that are not given")
+    run.add_argument("--quantize", action="store_true", help="inputs and outputs are real values, float32")
     run.add_argument("--output-dir", type=Path, help="write each output there, as <name>.npy")
     run.add_argument("--profile", action="store_true", help="show accelerator cycles by layer")
     run.set_defaults(command=_run)
@@ -348,6 +387,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_model(plan)
     plan.add_argument("--stage", choices=STAGES, default="choices", help="what to show (%(default)s)")
     _add_accelerator(plan, plan)
+    _add_limits(plan)
+    _add_objective(plan)
     plan.set_defaults(command=_plan)
 
     test = _command(commands, "hal-test", "check every function of a HAL (needs no TVM)", "--hal my_hal --cflags=-O1")
@@ -383,6 +424,17 @@ def _command(
     )
 
 
+_SIZE = re.compile(r"(\d+)\s*(|k|K|Ki|KiB|M|Mi|MiB)B?", re.ASCII)
+
+
+def _nbytes(text: str) -> int:
+    """A size such as 65536, 64k or 64KiB."""
+    found = _SIZE.fullmatch(text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"a size is bytes, KiB or MiB, as in 65536, 64k, 64KiB, 2M: got {text!r}")
+    return int(found[1]) * {"": 1, "k": KIB, "m": KIB * KIB}[found[2][:1].lower()]
+
+
 def _picture(text: str) -> Path:
     path = Path(text)
     if path.suffix not in PICTURES:
@@ -391,7 +443,16 @@ def _picture(text: str) -> Path:
 
 
 def _add_model(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", type=Path, metavar="MODEL.tflite", help="a TFLite model")
+    parser.add_argument(
+        "model", type=Path, metavar="MODEL", help="a .tflite or .onnx file, or Relay as .relay, .txt or .json"
+    )
+    parser.add_argument(
+        "--shape",
+        action="append",
+        default=[],
+        metavar="NAME=1,3,32,32",
+        help="of an input whose shape an ONNX file leaves open; once for each",
+    )
 
 
 def _add_accelerator(parser: argparse.ArgumentParser, group: argparse._ActionsContainer) -> None:
@@ -410,6 +471,17 @@ def _add_accelerator(parser: argparse.ArgumentParser, group: argparse._ActionsCo
         metavar="NAME",
         help="composites or operators to keep on the host",
     )
+
+
+def _add_limits(parser: argparse.ArgumentParser) -> None:
+    for name, what in (("ram", "for all data that is written"), ("flash", "for constant data")):
+        text = f"{what}, such as 320k (that of the preset)"
+        parser.add_argument(f"--{name}", type=_nbytes, metavar="BYTES", help=text)
+
+
+def _add_objective(parser: argparse.ArgumentParser) -> None:
+    text = "what to plan for: the fastest plans that fit, or the smallest (%(default)s)"
+    parser.add_argument("--optimize", choices=OBJECTIVES, default=OBJECTIVES[0], help=text)
 
 
 if __name__ == "__main__":

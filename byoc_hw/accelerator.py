@@ -50,7 +50,8 @@ class Rule:
 class Limits:
     """The hardware limits of one layer kind. A limit that is None does not apply to the kind.
 
-    `batches` of a dense layer are the numbers of its rows.
+    `batches` of a dense layer are the numbers of its rows; `groups` says whether a convolution may have several.
+    With `wide_padding` a window may lie in padding only.
     """
 
     max_kernel: tuple[int, int] | None = None
@@ -61,6 +62,8 @@ class Limits:
     weight_bits: tuple[int, ...] | None = None
     accumulator_bits: int | None = None
     channel_multipliers: tuple[int, ...] | None = None
+    groups: bool = False
+    wide_padding: bool = False
 
     def check(self, prefix: str) -> None:
         """Raise `InvalidInput` for a limit that is none: of the wrong type, empty or below 1."""
@@ -70,12 +73,14 @@ class Limits:
                 raise InvalidInput(f"{prefix} max_kernel is rows and columns: got {self.max_kernel}")
         for what in ("strides", "dilations", "batches", "weight_bits", "channel_multipliers"):
             if getattr(self, what) is not None:
-                _check_numbers(f"{prefix} {what}", getattr(self, what), most=255 if what == "strides" else None)
+                _check_numbers(f"{prefix} {what}", getattr(self, what), most=255 if what in _BYTES else None)
         check_type(f"{prefix} activation_types", self.activation_types, tuple, "a tuple of strings")
         if not self.activation_types:
             raise InvalidInput(f"{prefix} activation_types has at least one type: got ()")
         for dtype in self.activation_types:
             check_type(f"{prefix} each of activation_types", dtype, str, "a string")
+        check_flag(f"{prefix} groups", self.groups)
+        check_flag(f"{prefix} wide_padding", self.wide_padding)
         if self.accumulator_bits is not None:
             check_whole(f"{prefix} accumulator_bits", self.accumulator_bits, 1, 64)
 
@@ -85,11 +90,11 @@ class Limits:
             yield _one_of("batch", self.batches, lambda layer: layer.ifm.shape[:1] or (1,))
         if self.max_kernel is not None:
             yield _kernel_at_most(self.max_kernel)
-            yield Rule("padding is smaller than the kernel", _padding_within)
+            yield self._padding()
         if self.strides is not None:
             yield _one_of("stride", self.strides, lambda layer: layer.strides)
-        if self.dilations is not None and self.max_kernel is not None:
-            yield _one_of("dilation", self.dilations, lambda layer: layer.dilation)
+        if self.max_kernel is not None:
+            yield from self._dilation()
         yield _one_of("activation type", self.activation_types, _activation_types)
         if self.weight_bits is not None:
             yield _one_of("weight type", ("int8",), lambda layer: (layer.weights.dtype,))
@@ -98,6 +103,25 @@ class Limits:
             yield _one_of("channel multiplier", self.channel_multipliers, _channel_multiplier)
         if self.accumulator_bits is not None:
             yield _sums_fit(self.accumulator_bits)
+
+    def further_rules(self, layer: Layer) -> Iterator[Rule]:
+        """What hardware of which nothing is said lacks: rules that `rules` does not list for every kind."""
+        if hasattr(layer, "padding") and self.max_kernel is None:
+            yield self._padding()
+            yield from self._dilation()
+        if not self.groups:
+            yield _ONE_GROUP
+
+    def _padding(self) -> Rule:
+        return _PADDING_FITS if self.wide_padding else _PADDING_WITHIN
+
+    def _dilation(self) -> Iterator[Rule]:
+        if self.dilations is not None:
+            yield _one_of("dilation", self.dilations, lambda layer: layer.dilation)
+
+
+_BYTES = ("strides", "dilations")
+"""Limits whose values are bytes of a descriptor."""
 
 
 def _check_numbers(what: str, values: object, most: int | None = None) -> None:
@@ -113,8 +137,17 @@ def _activation_types(layer: Layer) -> tuple[str, ...]:
 
 def _padding_within(layer: Any) -> Check:
     top, left, bottom, right = layer.padding
-    height, width = layer.kernel
+    height, width = ((extent - 1) * step + 1 for extent, step in zip(layer.kernel, layer.dilation, strict=True))
     return Check(f"{layer.padding} for {height} x {width}", max(top, bottom) < height and max(left, right) < width)
+
+
+MOST_PADDING = 255
+"""The most padding on a side: the descriptors hold it as a byte."""
+
+_PADDING_WITHIN = Rule("padding is smaller than the kernel", _padding_within)
+_PADDING_FITS = Rule(
+    f"padding is at most {MOST_PADDING}", lambda layer: Check(max(layer.padding), max(layer.padding) <= MOST_PADDING)
+)
 
 
 def _channel_multiplier(layer: Layer) -> tuple[float, ...]:
@@ -141,6 +174,9 @@ def _zero_points(layer: Any) -> Check:
 
 _ZERO_POINTS = Rule("zero points are from -128 to 127", _zero_points)
 """Of every kind: the descriptors hold zero points as int8."""
+
+
+_ONE_GROUP = Rule("groups are 1", lambda layer: Check(groups := getattr(layer, "groups", 1), groups == 1))
 
 
 def _one_of(what: str, allowed: Sequence[object], values: Callable[[Any], Sequence[object]]) -> Rule:
@@ -358,6 +394,10 @@ class Accelerator:
         """Alignment in bytes of every buffer in local memory, valid for both the array and the DMA."""
         return lcm(self.local_alignment, self.dma_alignment)
 
+    def whole_words(self, nbytes: int) -> int:
+        """The bytes of a memory of this size that the DMA reaches: whole words of it."""
+        return nbytes - nbytes % self.dma_alignment
+
     def check_numerics(self, numerics: str) -> None:
         """Raise `InvalidInput` for numerics that do not exist, or whose rounding the hardware lacks."""
         if not isinstance(numerics, str) or numerics not in ROUNDINGS:
@@ -375,7 +415,7 @@ class Accelerator:
             kinds = ", ".join(self.limits)
             yield Rule(f"layer kind is one of {kinds}", _unknown_kind), _unknown_kind(layer)
             return
-        for rule in (*limits.rules(), _ZERO_POINTS):
+        for rule in (*limits.rules(), *limits.further_rules(layer), _ZERO_POINTS):
             check = rule.check(layer)
             if not check.allowed:
                 yield rule, check
@@ -394,18 +434,33 @@ def _unknown_kind(layer: Layer) -> Check:
 
 
 DEFAULT_LIMITS: Mapping[str, Limits] = {
-    "conv2d": Limits(max_kernel=(11, 11), strides=(1, 2), weight_bits=(8, 4, 2), accumulator_bits=32),
+    "conv2d": Limits(
+        max_kernel=(11, 11),
+        strides=(1, 2),
+        dilations=(1, 2),
+        weight_bits=(8, 4, 2),
+        accumulator_bits=32,
+        groups=True,
+        wide_padding=True,
+    ),
     "depthwise_conv2d": Limits(
-        max_kernel=(11, 11), strides=(1, 2), weight_bits=(8, 4, 2), accumulator_bits=32, channel_multipliers=(1,)
+        max_kernel=(11, 11),
+        strides=(1, 2),
+        dilations=(1, 2),
+        weight_bits=(8, 4, 2),
+        accumulator_bits=32,
+        channel_multipliers=(1,),
+        wide_padding=True,
     ),
     "dense": Limits(batches=None, weight_bits=(8, 4, 2), accumulator_bits=32),
     "add": Limits(accumulator_bits=32),
     "mul": Limits(accumulator_bits=32),
-    "pool2d": Limits(max_kernel=(32, 32), strides=(1, 2), accumulator_bits=32),
+    "matmul": Limits(batches=None, accumulator_bits=32),
+    "pool2d": Limits(max_kernel=(32, 32), strides=(1, 2), accumulator_bits=32, wide_padding=True),
     "softmax": Limits(batches=None),
     "lookup": Limits(batches=None, activation_types=("int8", "uint8")),
     "reshape": Limits(batches=None),
-    "transpose": Limits(),
+    "transpose": Limits(batches=None),
     "concat": Limits(batches=None),
     "slice": Limits(batches=None),
     "pad": Limits(batches=None),
@@ -415,8 +470,16 @@ DEFAULT_LIMITS: Mapping[str, Limits] = {
 REFERENCE = Accelerator(roundings=("upward", "tflite"))
 """The accelerator that the simulator implements by default, with DIANA's published figures."""
 
-DIANA_DIGITAL = replace(REFERENCE, label="DIANA_DIGITAL", depthwise_rows=1)
-"""As `REFERENCE`, but depthwise jobs compute one channel at a time."""
+_UNDILATED: Mapping[str, Limits] = {
+    kind: replace(limits, dilations=None if limits.dilations is None else (1,))
+    for kind, limits in DEFAULT_LIMITS.items()
+}
 
-SMALL = replace(REFERENCE, label="SMALL", activation_memory=32 * KIB, weight_memory=16 * KIB, dma_width=4)
-"""As `REFERENCE`, but with 32 KiB of activation memory, 16 KiB of weight memory and 4 DMA bytes per cycle."""
+DIANA_DIGITAL = replace(REFERENCE, label="DIANA_DIGITAL", limits=_UNDILATED, depthwise_rows=1)
+"""As `REFERENCE`, but without dilation, and depthwise jobs compute one channel at a time."""
+
+SMALL = replace(
+    REFERENCE, label="SMALL", limits=_UNDILATED, activation_memory=32 * KIB, weight_memory=16 * KIB, dma_width=4
+)
+"""As `REFERENCE`, but without dilation, with 32 KiB of activation memory, 16 KiB of weight memory and 4 DMA bytes per
+cycle."""

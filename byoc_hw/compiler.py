@@ -13,18 +13,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from byoc_hw.accelerator import REFERENCE, Accelerator
-from byoc_hw.arguments import check_flag, check_type
+from byoc_hw.arguments import check_flag, check_type, shown
 from byoc_hw.emit.files import Parts, project_files, write_project
 from byoc_hw.emit.region import region_source
 from byoc_hw.errors import InvalidInput, PlanError
-from byoc_hw.frontend.seam import Backend, CompiledHost, FrontEnd, Model
+from byoc_hw.frontend.seam import Backend, CompiledHost, FrontEnd, Model, TFLiteArithmetic
 from byoc_hw.graph import Graph
 from byoc_hw.overlap import overlapped
+from byoc_hw.padding import padded
 from byoc_hw.params.host_kernels import kernel_call
+from byoc_hw.params.tflite_values import pairwise_values, rescaled_values
 from byoc_hw.pattern import Outcome
-from byoc_hw.plan.place.arena import ModelMemory, check_budget, check_ram, place_model
-from byoc_hw.plan.planned import PlannedRegion, flash_by_layer, flash_bytes
+from byoc_hw.plan.choices import Choices
+from byoc_hw.plan.fitting import Fitted, Fitting
+from byoc_hw.plan.place.arena import ModelMemory, flash_problem, place_model, ram_problem
+from byoc_hw.plan.planned import PlannedRegion, flash_owners
 from byoc_hw.plan.region import plan_region, why_no_plan
+from byoc_hw.plan.search.within import Room
 from byoc_hw.plan.tune.rounds import TunedRegion
 from byoc_hw.program import ALIGNMENT, Program, Workspace
 from byoc_hw.project import Project
@@ -54,7 +59,7 @@ def _region_source(graph: Graph, accelerator: Accelerator) -> str:
     return region_source(plan_region(graph, accelerator), accelerator)
 
 
-BACKEND = Backend(why_no_plan, _region_source)
+BACKEND = Backend(why_no_plan, _region_source, TFLiteArithmetic(rescaled_values, pairwise_values))
 
 
 def load_tflite(path: str | Path) -> tuple[tvm.IRModule, dict[str, tvm.nd.NDArray]]:
@@ -65,6 +70,34 @@ def load_tflite(path: str | Path) -> tuple[tvm.IRModule, dict[str, tvm.nd.NDArra
     """
     check_type("path", path, str | Path, "a path")
     return front_end().load_tflite(path)
+
+
+def load(
+    path: str | Path, *, shapes: Mapping[str, Sequence[int]] | None = None
+) -> tuple[tvm.IRModule, dict[str, tvm.nd.NDArray]]:
+    """Read a model file by its suffix: a module, and its weights by name (none where they are inside the module).
+
+    .tflite is read by TVM's importer. .onnx needs the extra `onnx`; quantized models, in QDQ form or of QLinear
+    operators, become integer modules, see `to_integers`. `shapes` has the shapes of inputs that an ONNX file leaves
+    open, by name: {"x": (1, 3, 32, 32)}. .relay and .txt are Relay modules as `mod.astext()` prints them, .json as
+    `tvm.ir.save_json(mod)`, with their weights as constants inside; one in QDQ form becomes an integer module too.
+
+    Raises `InvalidInput` for a file that cannot be read or is damaged, an unknown suffix, a missing extra, a
+    shape that is not static, or operators that cannot be imported.
+    """
+    check_type("path", path, str | Path, "a path")
+    return front_end().load(path, {} if shapes is None else shapes)
+
+
+def to_integers(mod: tvm.IRModule, params: Mapping[str, Any] | None = None) -> tvm.IRModule:
+    """The integer form of a module in QDQ form, its weights inside.
+
+    In QDQ form, as importers make it of quantized ONNX and PyTorch models, float operators stand between
+    `qnn.dequantize` and `qnn.quantize`. Convolutions, matrix products, additions and the like become integer
+    operators; what has no integer form stays float. The results are those of the float operators but for rounding:
+    sums are int32, and halves are rounded upward. From here on the integer module is what results are compared with.
+    """
+    return front_end().to_integers(mod, params)
 
 
 def pattern_table(compiler: str = "hwlib") -> Sequence[tuple[str, Any, Callable[[Any], bool]]]:
@@ -96,9 +129,10 @@ def partition_for_hwlib(
     name, as a front end of TVM returns them. `deny` names composites, or operators of the model
     file, that stay on the host. The module records accelerator, numerics and mod_name for `build`.
 
-    `numerics` is the arithmetic of offloaded layers. "relay" is TVM's own, bit for bit. "tflite" is
-    that of TFLite's reference integer kernels, for the results of TFLite itself; TVM's import of a TFLite
-    model rounds differently. Host operators use TVM's arithmetic in either case.
+    `numerics` is the arithmetic of the model. "relay" is TVM's own, bit for bit. "tflite" is that of
+    TFLite's reference integer kernels, for the results of TFLite itself; TVM's import of a TFLite
+    model rounds differently. It holds for offloaded layers, and on the host for all that functions of
+    ours compute; operators that follow TVM's arithmetic all the same are marked in the report.
 
     Raises `InvalidInput` for a module without `main` or one that is already partitioned, for a
     `mod_name` that is no C identifier, for numerics or options that do not exist, for numerics whose
@@ -156,6 +190,11 @@ def region_graphs(mod: tvm.IRModule) -> dict[str, Graph]:
 
 # ---------------------------------------------------------------- build
 
+OBJECTIVES = ("speed", "size")
+"""What `build` can plan for."""
+
+_UNLIMITED = 1 << 62
+
 
 def build(
     mod: tvm.IRModule,
@@ -165,6 +204,7 @@ def build(
     output_dir: str | Path | None = None,
     io_in_arena: bool = False,
     tuning: Tuning | str | Path | None = None,
+    optimize: str = "speed",
     force: bool = False,
 ) -> Project:
     """Compile a Relay module to a self-contained C project.
@@ -178,6 +218,11 @@ def build(
     are reused after its last reader, so it must be filled before each run. A `tuning`, or the file that
     holds one, has the plans of the tuned regions; the report says how many regions are tuned.
 
+    RAM and flash of the accelerator are limits of the plans. With `optimize` "speed" the fastest plans are taken,
+    tuned or not, and where these do not fit, the fastest that do: the report says how many regions that concerns.
+    With "size" it is the plans with the smallest arena; of several those with the least flash, then the
+    fastest. A tuned plan is taken there only if it is among these.
+
     An earlier project is replaced as a whole, or not at all. Your own files and the build directories in it stay. So
     do files of `app/` that you have edited, and other edited files that the new project would write as the old one
     did: `Project.changed` names them, and `force` replaces them.
@@ -185,19 +230,24 @@ def build(
     Nothing is written before everything is compiled. Raises `InvalidInput` (a mod_name that differs
     from the module's record, a shape that is not static, a tuning for another accelerator or for none
     of the regions, an output_dir with other files or with edited ones that would be lost ...), `Unsupported`
-    for a region that cannot be lowered, `PlanError` where the RAM or flash of the accelerator is exceeded.
+    for a region that cannot be lowered, `PlanError` where no plans fit the RAM and flash of the accelerator: it says
+    what is short, by how much, what is largest, and the smallest RAM or flash that has a plan.
     """
     if output_dir is not None:
         check_type("output_dir", output_dir, str | Path, "a path")
     check_flag("io_in_arena", io_in_arena)
+    if optimize not in OBJECTIVES:
+        raise InvalidInput(f"optimize is one of {', '.join(OBJECTIVES)}: got {shown(optimize)}")
     if tuning is not None:
         check_type("tuning", tuning, Tuning | str | Path, "a Tuning, or the path of its file")
     model = front_end().open_model(mod, params, mod_name)
     chosen = _tuning(tuning, model)
     graphs = model.graphs()  # lower the regions
     plans = _plans(graphs, model, chosen)  # plan each region
-    arena = _Arena(plans.regions, model.accelerator, io_in_arena)
+    arena = _Arena(plans.regions, model.accelerator, io_in_arena, optimize)
     host = model.compile_host(graphs, arena.place, kernel_call)  # TVM compiles the rest, and calls `place`
+    if arena.wants_less_flash(host.constant_bytes):  # only now is the host's flash known
+        host = model.compile_host(graphs, arena.place, kernel_call)
     parts = _parts(model, plans, arena, host)
     if model.accelerator is not None:
         _check_budgets(parts)
@@ -205,6 +255,20 @@ def build(
     directory = Path(output_dir) if output_dir is not None else Path(tempfile.mkdtemp(prefix="byoc_hw_"))
     write_project(directory, files, force)
     return Project(directory, temporary=output_dir is None)
+
+
+def region_rooms(mod: tvm.IRModule, params: Mapping[str, Any] | None, optimize: str = "speed") -> dict[str, Room]:
+    """What each region of a partitioned module may use of RAM and flash, with choices that fit where the fastest do
+    not. It compiles the host, whose buffers are in RAM as well. Raises `PlanError` where no plans fit."""
+    model = front_end().open_model(mod, params, None)
+    graphs = model.graphs()
+    plans = _plans(graphs, model, None)
+    arena = _Arena(plans.regions, model.accelerator, False, optimize)
+    host = model.compile_host(graphs, arena.place, kernel_call)
+    if arena.wants_less_flash(host.constant_bytes):
+        host = model.compile_host(graphs, arena.place, kernel_call)
+    _check_budgets(_parts(model, plans, arena, host))
+    return arena.rooms(host.program)
 
 
 @dataclass(frozen=True)
@@ -238,44 +302,103 @@ def _plan(graph: Graph, accelerator: Accelerator, tuned: TunedRegion | None) -> 
 
 
 class _Arena:
-    """The arena of a build, with the model's inputs and outputs if `with_io`. `place` sets the other two attributes.
+    """The arena of a build, with the model's inputs and outputs if `with_io`, and the plans that fit it.
 
-    `overlaps` says whether host functions and regions run in parallel: only if the larger arena fits RAM.
+    `plans` are the fastest plans at first; `place` replaces them where `optimize` or a limit of the accelerator
+    asks for others, and sets `memory`. `overlaps` says whether host functions and regions run in parallel: only if
+    the larger arena fits RAM.
     """
 
-    def __init__(self, regions: Mapping[str, PlannedRegion], accelerator: Accelerator | None, with_io: bool) -> None:
-        self._regions, self.with_io = regions, with_io
+    def __init__(
+        self, plans: Mapping[str, PlannedRegion], accelerator: Accelerator | None, with_io: bool, optimize: str
+    ) -> None:
+        self.plans, self.with_io, self.optimize = plans, with_io, optimize
         self._accelerator = accelerator or REFERENCE
-        self.overlaps = self._accelerator.library is None
+        self._searches = accelerator is not None and accelerator.library is None and bool(plans)
+        self._flash = _UNLIMITED
+        self._choices: Mapping[str, Choices] = {}
+        self._workspaces: Sequence[Workspace] = ()
+        self.overlaps = False
         self.memory: ModelMemory | None = None
 
     def place(self, program: Program, workspaces: Sequence[Workspace]) -> Mapping[str, int]:
         """Offsets for host tensors and workspaces, placed together with the intermediates of regions."""
-        if self.overlaps:
-            self.memory = self._placed(overlapped(program), workspaces)
-            self.overlaps = self.memory.arena.nbytes <= self._accelerator.ram
-        if self.memory is None or not self.overlaps:
-            self.memory = self._placed(program, workspaces)
-        return self.memory.arena.offsets
+        program = self.program(program)
+        ram = self._accelerator.ram
+        self._workspaces = workspaces
+        memory = self._arranged(program, workspaces, ram)
+        fits = memory.arena.nbytes <= ram and Fitted(self.plans, memory).flash <= self._flash
+        if self._searches and (self.optimize == "size" or not fits):
+            fitted = self._fitted(program, workspaces)
+            self.plans, self._choices = fitted.plans, {**self._choices, **fitted.choices}
+            most = ram if self.optimize == "speed" else fitted.memory.arena.nbytes
+            memory = self._arranged(program, workspaces, most)
+        self.memory = memory
+        return memory.arena.offsets
 
-    def _placed(self, program: Program, workspaces: Sequence[Workspace]) -> ModelMemory:
-        regions = {name: region.memory for name, region in self._regions.items()}
+    def program(self, program: Program) -> Program:
+        """The program with the model's inputs and outputs as regions can take them: in the arena, or padded copies."""
+        return program if self.with_io else padded(program, self._accelerator)
+
+    def wants_less_flash(self, host: int) -> bool:
+        """Whether to place again, as the model with `host` bytes of the host does not fit flash."""
+        assert self.memory is not None
+        limits, self._flash = self._accelerator, max(self._accelerator.flash - host, 0)
+        fits = Fitted(self.plans, self.memory).flash <= self._flash
+        return self._searches and not fits and self.memory.arena.nbytes <= limits.ram
+
+    def rooms(self, program: Program) -> dict[str, Room]:
+        """What each region may use of RAM and flash."""
+        fitting = self._fitting(self.program(program), self._workspaces)
+        return fitting.rooms(replace(fitting.fastest, choices=self._choices), self._accelerator.ram, self._flash)
+
+    def _fitted(self, program: Program, workspaces: Sequence[Workspace]) -> Fitted:
+        """The plans that are wanted; where none fit, the smallest."""
+        fitting = self._fitting(program, workspaces)
+        ram = self._accelerator.ram
+        found = fitting.within(ram, self._flash) if self.optimize == "speed" else fitting.smallest()
+        if found is not None and found.flash <= self._flash:
+            return found
+        return fitting.with_least_flash(ram) or fitting.smallest()
+
+    def _fitting(self, program: Program, workspaces: Sequence[Workspace]) -> Fitting:
+        def placed(plans: Mapping[str, PlannedRegion]) -> ModelMemory:
+            return self._placed(program, workspaces, plans)
+
+        return Fitting(program, self.plans, self._accelerator, placed, self.with_io)
+
+    def _arranged(self, program: Program, workspaces: Sequence[Workspace], most: int) -> ModelMemory:
+        """The arena with host functions and regions in parallel if it has at most so many bytes, else without."""
+        self.overlaps = self._accelerator.library is None
+        if self.overlaps:
+            memory = self._placed(overlapped(program), workspaces, self.plans)
+            self.overlaps = memory.arena.nbytes <= most
+        return memory if self.overlaps else self._placed(program, workspaces, self.plans)
+
+    def _placed(
+        self, program: Program, workspaces: Sequence[Workspace], plans: Mapping[str, PlannedRegion]
+    ) -> ModelMemory:
+        regions = {name: region.memory for name, region in plans.items()}
         return place_model(program, workspaces, regions, ALIGNMENT, self.with_io)
 
 
 def _parts(model: Model, plans: _Plans, arena: _Arena, host: CompiledHost) -> Parts:
     memory = arena.memory
     assert memory is not None, "the front end has asked for places"
-    report, tuned = _report(model), plans.tuned
+    kept = {name for name, plan in plans.regions.items() if arena.plans[name] is plan}
+    tuned = None if plans.tuned is None else {name: one for name, one in plans.tuned.items() if name in kept}
+    program = arena.program(host.program)
+    report = replace(_report(model), planning=_planning(arena, len(plans.regions) - len(kept)))
     if tuned is not None:
         report = replace(report, tuning=f"{len(tuned)} of {len(plans.regions)} regions tuned")
     return Parts(
-        program=overlapped(host.program) if arena.overlaps else host.program,
+        program=overlapped(program) if arena.overlaps else program,
         accelerator=model.accelerator or REFERENCE,
-        regions={name: region.placed(memory.scratch[name][1]) for name, region in plans.regions.items()},
+        regions={name: region.placed(memory.scratch[name][1]) for name, region in arena.plans.items()},
         memory=memory,
-        tvm_arena=host.tvm_arena + sum(region.scratch_bytes for region in plans.regions.values()),
+        tvm_arena=host.tvm_arena + sum(region.scratch_bytes for region in arena.plans.values()),
         io_in_arena=arena.with_io,
+        optimize=arena.optimize,
         host_source=host.source,
         host_flash=host.constant_bytes,
         numerics=report.numerics or "relay",
@@ -285,14 +408,26 @@ def _parts(model: Model, plans: _Plans, arena: _Arena, host: CompiledHost) -> Pa
     )
 
 
+def _planning(arena: _Arena, replanned: int) -> str:
+    """What the report says of the objective, and of plans that are not the fastest because of RAM or flash."""
+    if arena.optimize != "speed":
+        return f"planned for {arena.optimize}"
+    return f"{replanned} of {len(arena.plans)} regions planned to fit RAM and flash" if replanned else ""
+
+
 def _check_budgets(parts: Parts) -> None:
-    """Raise `PlanError` if the project does not fit the accelerator's RAM or flash."""
-    check_ram(parts.memory, parts.accelerator.ram)
+    """Raise `PlanError` if the project does not fit the accelerator's RAM or flash: with all that is short."""
     owners = {"host constants": parts.host_flash}
     for name, region in parts.regions.items():
-        owners |= {f"{name}: {layer}": nbytes for layer, nbytes in flash_by_layer(region)}
-    total = parts.host_flash + sum(map(flash_bytes, parts.regions.values()))
-    check_budget(total, owners, parts.accelerator.flash, "flash")
+        owners |= {f"{name}: {owner}": nbytes for owner, nbytes in flash_owners(region).items()}
+    tiled = parts.accelerator.library is None and parts.regions
+    smallest = "by the smallest plan" if tiled else ""
+    problems = (
+        ram_problem(parts.memory, parts.accelerator.ram, smallest),
+        flash_problem(owners, parts.accelerator.flash, smallest),
+    )
+    if any(problems):
+        raise PlanError("\n".join(filter(None, problems)))
 
 
 def _report(model: Model) -> Report:

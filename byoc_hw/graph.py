@@ -98,6 +98,16 @@ class BaseWeighted(BaseLayer):
         return self.ofm.shape[-1]
 
     @property
+    def groups(self) -> int:
+        """Slices of the input channels, each read by as many output channels."""
+        return 1
+
+    @property
+    def group_channels(self) -> int:
+        """Output channels that sum over the same input channels."""
+        return self.out_channels // self.groups
+
+    @property
     def in_channels(self) -> int:
         """Input channels that one output channel sums over."""
         return self.weights.shape[-1]
@@ -184,13 +194,20 @@ class BaseConvolution(BaseWeighted):
 
 @dataclass(frozen=True, eq=False)
 class Conv2d(BaseConvolution):
-    """2-D convolution. ifm (1, H, W, C), weights (K, FY, FX, C), ofm (1, OH, OW, K)."""
+    """2-D convolution. ifm (1, H, W, C), weights (K, FY, FX, C / groups), ofm (1, OH, OW, K).
+
+    Of each C / groups input channels in order, K / groups output channels are made.
+    """
 
     kind: ClassVar[str] = "conv2d"
 
+    groups: int = 1
+
     def problems(self) -> Iterator[Problem]:
         yield from super().problems()
-        if self.weights.shape[3] != self.ifm.shape[3] or self.weights.shape[0] != self.ofm.shape[3]:
+        if self.ofm.shape[3] % self.groups:
+            yield f"output channels are a multiple of {self.groups} groups", str(self.ofm.shape[3])
+        if self.weights.shape[3] * self.groups != self.ifm.shape[3] or self.weights.shape[0] != self.ofm.shape[3]:
             yield f"weights join ifm {self.ifm.shape} to ofm {self.ofm.shape}", f"shape {self.weights.shape}"
 
 
@@ -285,18 +302,70 @@ class Mul(BasePairwise):
         return _scaled_bits(255.0**2, ratio, self.rounding)
 
 
+@dataclass(frozen=True, eq=False)
+class MatMul(BaseLayer):
+    """Product of two activations, item by item: ofm[b] = ifm[b] x ifm2[b] transposed.
+
+    ifm (B, M, 1, K), ifm2 (B, N, K), ofm (B, M, 1, N): the rows of the product are rows of its tensors. The int32
+    sums are requantized from `accumulator`, as those of a `BaseWeighted`.
+    """
+
+    kind: ClassVar[str] = "matmul"
+
+    ifm2: Tensor
+    accumulator: Quantization
+    act_min: int = -128
+    act_max: int = 127
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        return (self.ifm, self.ifm2)
+
+    def on(self, inputs: Sequence[Tensor], ofm: Tensor) -> Self:
+        ifm, ifm2 = inputs
+        return replace(self, ifm=ifm, ifm2=ifm2, ofm=ofm)
+
+    @property
+    def macs(self) -> int:
+        return self.ofm.elements * self.ifm.shape[-1]
+
+    @property
+    def sum_bits(self) -> int:
+        """Bits, with the sign, of the largest sum of products, before and after it is scaled to the output."""
+        if self.ofm.quantization is None:
+            return 0
+        ratio = self.accumulator.scale[0] / self.ofm.quantization.scale[0]
+        return _scaled_bits(self.ifm.shape[-1] * 255.0**2, ratio, self.rounding)
+
+    def problems(self) -> Iterator[Problem]:
+        one, other, product = self.ifm.shape, self.ifm2.shape, self.ofm.shape
+        if len(one) != 4 or len(other) != 3 or one[2] != 1 or product != (*one[:3], *other[1:2]):
+            yield "a product is B x M x 1 x K and B x N x K to B x M x 1 x N", f"{one} and {other} to {product}"
+        elif (one[0], one[3]) != (other[0], other[2]):
+            yield "both operands have as many items and columns", f"{one} and {other}"
+        first, second, output = (tensor.quantization for tensor in (self.ifm, self.ifm2, self.ofm))
+        if first is None or second is None or output is None:
+            yield "inputs and output are quantized", "no scale"
+        elif self.rounding == "tflite" and not math.isclose(
+            self.accumulator.scale[0], first.scale[0] * second.scale[0], rel_tol=1e-5
+        ):
+            rule = "requantize's scale is the product of the inputs', as TFLite's rounding asks"
+            yield rule, f"{self.accumulator.scale[0]:g} for {first.scale[0] * second.scale[0]:g}"
+
+
 PoolMode = Literal["avg", "max", "sum"]
 """What a `Pool2d` computes of a window."""
 
 
 @dataclass(frozen=True, eq=False)
 class Pool2d(BaseLayer):
-    """Average or maximum over a window. ifm (1, H, W, C), ofm (1, OH, OW, C).
+    """Average, maximum or sum over a window. ifm (1, H, W, C), ofm (1, OH, OW, C).
 
     An average is the sum divided by the number of window elements (those inside the input, or all
     of them with `count_include_pad`), truncated towards zero; with TFLite's rounding it is rounded to
     the nearest integer, halves away from zero. With `rescaled` the average is then requantized from
-    ifm's quantization to ofm's.
+    ifm's quantization to ofm's; with TFLite's rounding the division is part of that scale, and nothing is
+    rounded before. A sum is requantized as well: less ifm's zero point, once, as TVM's requantize does.
     """
 
     kind: ClassVar[str] = "pool2d"
@@ -313,8 +382,14 @@ class Pool2d(BaseLayer):
 
     @property
     def sum_bits(self) -> int:
-        """Bits, with the sign, of the largest sum of a window or scaled average."""
-        window = 128 * self.kernel[0] * self.kernel[1]
+        """Bits, with the sign, of the largest sum of a window, and of what is scaled of it."""
+        count = self.kernel[0] * self.kernel[1]
+        window = 128 * count
+        if self.mode == "sum" and self.rescaled:
+            return _scaled_bits(window + 128, scale_ratio(self.ifm, self.ofm), self.rounding)
+        if self.rescaled and self.rounding == "tflite":
+            shifted = scale_ratio(self.ifm, self.ofm) / 2 ** (count.bit_length() - 1)
+            return _scaled_bits(255 * count, shifted, self.rounding)
         return signed_bits(max(window, 255 * scale_ratio(self.ifm, self.ofm)) if self.rescaled else window)
 
     def problems(self) -> Iterator[Problem]:
@@ -323,8 +398,12 @@ class Pool2d(BaseLayer):
             yield "input and output have the same channels", f"{self.ifm.shape[3]} and {self.ofm.shape[3]}"
         if self.mode == "max" and self.rescaled:
             yield "a maximum keeps its input's quantization", "rescaled"
+        if self.mode == "sum" and not self.rescaled:
+            yield "a sum is requantized", "not rescaled"
+        if self.rescaled and (self.mode == "sum" or self.rounding == "tflite") and any(self.padding):
+            yield "a sum or mean has no padding", str(self.padding)
         if self.rescaled and None in (self.ifm.quantization, self.ofm.quantization):
-            yield "a rescaled average has quantized input and output", "no scale"
+            yield "a rescaled average or sum has quantized input and output", "no scale"
 
 
 @dataclass(frozen=True, eq=False)
@@ -495,15 +574,19 @@ class Pad(BaseLayer):
 class Resize(BaseLayer):
     """Rows and columns repeated or left out. ifm (1, H, W, C), ofm (1, OH, OW, C).
 
-    `rows` has the input row of each output row, `columns` the input column of each output column.
+    `rows` has the input row of each output row, `columns` the input column of each output column; `tflite` says
+    that TFLite chooses the same ones.
     """
 
     kind: ClassVar[str] = "resize"
 
     rows: tuple[int, ...] = ()
     columns: tuple[int, ...] = ()
+    tflite: bool = True
 
     def problems(self) -> Iterator[Problem]:
+        if self.rounding == "tflite" and not self.tflite:
+            yield "TFLite chooses the same rows and columns as TVM", "others"
         if len(self.ifm.shape) != 4 or len(self.ofm.shape) != 4:
             yield "input and output are 4-D", f"{self.ifm.shape} and {self.ofm.shape}"
             return
@@ -529,7 +612,7 @@ Weighted = Convolution | Dense
 Moving = Reshape | Transpose | Concat | Slice | Pad | Resize
 """The layers without jobs: they only move bytes."""
 
-Layer = Conv2d | DepthwiseConv2d | Dense | Add | Mul | Pool2d | Softmax | Lookup | Moving
+Layer = Conv2d | DepthwiseConv2d | Dense | Add | Mul | MatMul | Pool2d | Softmax | Lookup | Moving
 """A layer of any kind. CONTRIBUTING.md lists the steps to add a kind."""
 
 LAYER_KINDS: dict[str, type[Layer]] = {cls.kind: cls for cls in get_args(Layer)}

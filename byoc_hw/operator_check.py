@@ -14,7 +14,8 @@ from byoc_hw.compiler import build, explain, front_end, partition_for_hwlib
 from byoc_hw.errors import Unsupported
 from byoc_hw.project import Project
 from byoc_hw.report.explain import Report
-from byoc_hw.run.files import Inputs, Interface, read_model
+from byoc_hw.run.files import Inputs, read_model
+from byoc_hw.run.real_values import Interface
 from byoc_hw.run.toolchain import Toolchain
 from byoc_hw.tensor import Array
 from byoc_hw.validation import Validation, validate

@@ -10,21 +10,34 @@ from typing import Literal
 
 from byoc_hw.errors import InvalidInput
 from byoc_hw.graph import Graph
-from byoc_hw.tensor import Array
+from byoc_hw.tensor import Array, Quantization
 
 ALIGNMENT = 16
 """Alignment in bytes of every buffer in the arena, which generated host code relies on."""
 
 
+QUANTIZED_TYPES = ("int8", "uint8", "int16")
+"""The types of inputs and outputs that can have a scale: float32 has every value of them, zero point subtracted."""
+
+SMALLEST_SCALE = 2.0**-126
+"""The smallest scale of such a type: the smallest normal number of float32."""
+
+
 @dataclass(frozen=True)
 class Buffer:
-    """A tensor of the whole model: an input, output or intermediate of `<mod_name>_run`."""
+    """A tensor of the whole model: an input, output or intermediate of `<mod_name>_run`.
+
+    Inputs and outputs of the types that can have a scale have their quantization, of one scale, if it is known.
+    `state` is the name of an output, for an input whose value in the next inference that output is; else "".
+    """
 
     name: str
     nbytes: int
     role: Literal["input", "output", "intermediate"] = "intermediate"
     shape: tuple[int, ...] = ()
     dtype: str = "int8"
+    quantization: Quantization | None = None
+    state: str = ""
 
 
 @dataclass(frozen=True)

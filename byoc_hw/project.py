@@ -15,12 +15,14 @@ from byoc_hw.emit.directory import changed_files
 from byoc_hw.errors import InvalidInput
 from byoc_hw.report import schedule
 from byoc_hw.report.explain import Report
-from byoc_hw.run.files import Inputs
+from byoc_hw.run.files import Inputs, stored_inputs
 from byoc_hw.run.host import run_on_host
 from byoc_hw.run.metadata import read_metadata, read_report
 from byoc_hw.run.qemu import run_on_riscv32
+from byoc_hw.run.real_values import Interface
 from byoc_hw.run.result import Result
 from byoc_hw.run.toolchain import Toolchain, build_program
+from byoc_hw.tensor import Array
 
 _RUN = {"host": run_on_host, "riscv32": run_on_riscv32}
 
@@ -41,7 +43,7 @@ class Memory:
     could save. `tvm` is the arena that TVM's own planner makes for the same module, plus the scratch of
     every region.
 
-    `flash` is constant data by owner, without code.
+    `flash` is constant data by owner, without code. `optimize` is the objective that `build` planned for.
     """
 
     arena: int
@@ -52,6 +54,7 @@ class Memory:
     owners: dict[str, int]
     blocks: dict[str, tuple[str, int, int]]
     flash: dict[str, int]
+    optimize: str = "speed"
 
     @property
     def flash_bytes(self) -> int:
@@ -68,6 +71,7 @@ class Memory:
         lines += [f"      {nbytes:>12}    {owner}" for owner, nbytes in self.owners.items()]
         lines += [f"flash {self.flash_bytes:>12}  constants:"]
         lines += [f"      {nbytes:>12}    {owner}" for owner, nbytes in self.flash.items() if nbytes]
+        lines += [f"      {'':>12}  planned for {self.optimize}"] if self.optimize != "speed" else []
         return "\n".join(lines)
 
 
@@ -115,6 +119,7 @@ class Project:
             dict(peak["owners"]),
             blocks,
             dict(flash),
+            self._metadata.get("optimize", "speed"),
         )
 
     @cached_property
@@ -136,11 +141,22 @@ class Project:
         """
         return list(self._metadata["layers"])
 
+    @property
+    def inputs(self) -> tuple[Interface, ...]:
+        """The model's inputs in order: name, dtype, shape, bytes, and scale and zero point where they are known."""
+        return tuple(map(Interface.from_plain, self._metadata["model"]["inputs"]))
+
+    @property
+    def outputs(self) -> tuple[Interface, ...]:
+        """The model's outputs, as `inputs`."""
+        return tuple(map(Interface.from_plain, self._metadata["model"]["outputs"]))
+
     def run(
         self,
         inputs: Inputs,
         on: str = "host",
         *,
+        quantize: bool = False,
         trace: bool = False,
         timeout: float = 120.0,
         toolchain: Toolchain = Toolchain(),
@@ -152,26 +168,28 @@ class Project:
 
         `inputs` are given by name (as in the model file), as a list in the model's order, or as one array;
         each has exactly the model's shape and dtype. `on` is "host", or "riscv32": the same sources on a
-        bare-metal core that QEMU emulates, with exact counts of what it executes. With `trace` the result
-        has every layer's output. `timeout` is in seconds, for the run.
-        `toolchain` says how to build: compiler, flags, your own HAL.
+        bare-metal core that QEMU emulates, with exact counts of what it executes. With `quantize` inputs
+        are real values, such as a picture's pixels from 0 to 1, and so are the outputs, as float32; those without a
+        scale (see `Project.inputs`) are as before. With `trace` the result has every layer's output. `timeout` is in
+        seconds, for the run. `toolchain` says how to build: compiler, flags, your own HAL.
 
         Raises `InvalidInput`, `ToolchainMissing` (with the package to install), or `RunError` with
         what compiler or program said and where it was.
         """
-        return self._run([inputs], on, toolchain, trace, timeout)[0]
+        return self._run([inputs], on, toolchain, trace, timeout, quantize)[0]
 
     def run_batch(
         self,
         inferences: Sequence[Inputs],
         on: str = "host",
         *,
+        quantize: bool = False,
         trace: bool = False,
         timeout: float = 120.0,
         toolchain: Toolchain = Toolchain(),
     ) -> list[Result]:
         """Run several inferences, one after another in one process; otherwise as `run`."""
-        return self._run(inferences, on, toolchain, trace, timeout)
+        return self._run(inferences, on, toolchain, trace, timeout, quantize)
 
     def build(
         self,
@@ -185,14 +203,29 @@ class Project:
         return build_program(self.directory, on, toolchain, trace=trace)
 
     def _run(
-        self, inferences: Sequence[Inputs], on: str, toolchain: Toolchain, trace: bool, timeout: float
+        self, inferences: Sequence[Inputs], on: str, toolchain: Toolchain, trace: bool, timeout: float, quantize: bool
     ) -> list[Result]:
         self._check_run(on, toolchain, trace)
         check_number("timeout", timeout, positive=True)
         check_type("inferences", inferences, Sequence, "a list, each as the inputs of one run")
+        check_flag("quantize", quantize)
+        if quantize:
+            self._check_scales()
+            inferences = [stored_inputs(self.inputs, inputs) for inputs in inferences]
         changed = self.changed
         results = _RUN[on](self.directory, inferences, toolchain, trace=trace, timeout=timeout)
+        if quantize:
+            results = [replace(result, outputs=self._real(result.outputs)) for result in results]
         return [replace(result, changed=changed) for result in results]
+
+    def _check_scales(self) -> None:
+        if all(interface.scale is None for interface in (*self.inputs, *self.outputs)):
+            raise InvalidInput("quantize is for inputs and outputs with a scale: the model states none of any")
+
+    def _real(self, outputs: Sequence[Array]) -> list[Array]:
+        """The outputs as real values, where they have a scale."""
+        pairs = zip(self.outputs, outputs, strict=True)
+        return [values if interface.scale is None else interface.dequantize(values) for interface, values in pairs]
 
     def _check_run(self, on: str, toolchain: Toolchain, trace: bool) -> None:
         if not isinstance(on, str) or on not in RUNNERS:

@@ -81,6 +81,16 @@ def text(value: Any, field: str) -> None:
         refuse(field, "a text", value)
 
 
+def number_from(low: float, high: float) -> Schema:
+    """A number from `low` to `high`."""
+
+    def check(value: Any, field: str) -> None:
+        if type(value) not in (int, float) or not low <= value <= high:
+            refuse(field, f"a number from {low:g} to {high:g}", value)
+
+    return check
+
+
 def text_or_integer(value: Any, field: str) -> None:
     """A text or a whole number."""
     (text if isinstance(value, str) else integer(-LARGEST_COUNT))(value, field)

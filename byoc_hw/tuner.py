@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from byoc_hw.accelerator import REFERENCE, Accelerator
 from byoc_hw.arguments import check_flag, check_type, check_whole, shown
-from byoc_hw.compiler import front_end, partition_for_hwlib
+from byoc_hw.compiler import front_end, partition_for_hwlib, region_rooms
 from byoc_hw.errors import InvalidInput
+from byoc_hw.graph import Graph
+from byoc_hw.plan.search.within import Room
 from byoc_hw.plan.tune.rounds import SearchInterrupted, TunedRegion, Watch, fingerprint, tune_region
 from byoc_hw.tuning import Tuning, figures, nothing_to_tune
 
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
 
 DEFAULT_BUDGET = 1000
 """Plans tried for each region by default: a few seconds to a minute on one core."""
+
+_SMALL = 4
+"""Regions whose tensors take at most this part of RAM together are not limited."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +74,7 @@ def tune(
     no more, else plans near the best ones found. They are evaluated in this process, or by an
     `executor` of threads, processes, or any other with the interface of `concurrent.futures`. The
     result depends on `budget` and `seed` alone, not on the executor. The accelerator's `tuning` is the
-    search space. No plan is worse than the one that `build` makes without tuning.
+    search space. No plan is worse than the one that `build` makes without tuning, nor too large for RAM or flash.
 
     `progress` prints a line to stderr after each round, or is a function that gets a `TuningProgress`.
 
@@ -100,6 +105,7 @@ def tune(
     graphs = model.graphs()
     if not graphs:
         raise InvalidInput(f"tuning is of regions: nothing of the model runs on accelerator {accelerator.label}")
+    rooms = _rooms(mod, params, accelerator, graphs)
     tell = _teller(progress)
 
     def watcher(name: str, number: int) -> Watch:
@@ -114,7 +120,10 @@ def tune(
             mark = fingerprint(graph)
             if mark not in found:  # regions of one structure have one plan
                 watch = watcher(name, number)
-                found[mark] = tune_region(graph, accelerator, budget=budget, seed=seed, executor=executor, watch=watch)
+                room = rooms.get(mark)
+                found[mark] = tune_region(
+                    graph, accelerator, budget=budget, seed=seed, executor=executor, room=room, watch=watch
+                )
             regions.append(replace(found[mark], name=name))
     except KeyboardInterrupt as error:
         last = (error.found,) if isinstance(error, SearchInterrupted) else ()
@@ -122,6 +131,20 @@ def tune(
             raise
         raise TuningInterrupted(Tuning(figures(accelerator), budget, seed, (*regions, *last))) from error
     return Tuning(figures(accelerator), budget, seed, tuple(regions))
+
+
+def _rooms(
+    mod: tvm.IRModule, params: Mapping[str, Any] | None, accelerator: Accelerator, graphs: Mapping[str, Graph]
+) -> dict[str, Room]:
+    """The limits of regions by fingerprint, the tightest of those of one structure. None where all tensors take a
+    small part of RAM in any plan: to know what the host needs takes a while."""
+    tensors = {tensor for graph in graphs.values() for tensor in graph.tensors}
+    small = sum(tensor.nbytes for tensor in tensors) <= accelerator.ram // _SMALL
+    rooms: dict[str, Room] = {}
+    for name, room in ({} if small else region_rooms(mod, params)).items():
+        mark = fingerprint(graphs[name])
+        rooms[mark] = min(room, rooms.get(mark, room), key=lambda one: one.ram)
+    return rooms
 
 
 def _teller(progress: bool | Callable[[TuningProgress], None]) -> Callable[[TuningProgress], None]:

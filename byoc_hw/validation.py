@@ -233,7 +233,8 @@ class TfliteReference:
             raise ToolchainMissing(f"tflite_runtime is not installed: install the package {TFLITE_RUNTIME}") from error
         self._path, self._file = path, read_tflite(path)
         written = [*self._file.outputs, *(index for one in self._file.operators for index in one.outputs)]
-        shown = list(dict.fromkeys(written))
+        following = {index for _, index in self._file.states}
+        shown = [index for index in dict.fromkeys(written) if index not in following]
         self._names = {index: self._file.tensors[index].name for index in shown}
         content = _with_outputs(self._file, shown)
         try:
@@ -262,7 +263,8 @@ class TfliteReference:
             self._interpreter.invoke()
         except (ValueError, RuntimeError) as error:
             raise self._refused(error) from error
-        return [self._interpreter.get_tensor(index) for index in self._file.outputs]
+        states = {following: state for state, following in self._file.states}
+        return [self._interpreter.get_tensor(states.get(index, index)) for index in self._file.outputs]
 
     def layers(self) -> dict[str, Array]:
         """Output of every operator of the last run, by the name of its tensor."""

@@ -1,26 +1,29 @@
 """int8 conv2d, requantized to int8 -> Conv2d.
 
 %0 = nn.pad(%x, zero point)          [optional; constant, height and width]
-%1 = qnn.conv2d(%0, W)               int32
+%1 = qnn.conv2d(%0, W)               int32; of any groups
 %2 = nn.bias_add(%1, b)              [optional; or add]
 %3 = qnn.requantize(%2)              int8, per tensor or per channel
 %4 = clip(%3)                        [optional]
 """
 
-from byoc_hw.frontend.relay.convolution import convolution_forms, is_depthwise, read_convolution
+from byoc_hw.frontend.relay.convolution import convolution_forms, filters, is_depthwise, read_convolution
 from byoc_hw.frontend.relay.match import Match
 from byoc_hw.graph import Conv2d
 from byoc_hw.pattern import register_pattern
 
 
 def to_conv2d(match: Match) -> Conv2d | None:
-    """The layer of a matched convolution; a depthwise one is another pattern's."""
-    return None if is_depthwise(match) else Conv2d(**read_convolution(match))
+    """The layer of a matched convolution; a depthwise one with a filter for each channel is another pattern's."""
+    groups = int(match["qnn.conv2d"].attrs.groups)
+    if is_depthwise(match) and filters(match) == groups:
+        return None
+    return Conv2d(**read_convolution(match), groups=groups)
 
 
 register_pattern(
     "qnn_conv2d",
     convolution_forms(),
     parse=to_conv2d,
-    document="int8 convolution, with its padding, bias, requantize and clip",
+    document="int8 convolution, grouped too, with its padding, bias, requantize and clip",
 )

@@ -1,6 +1,6 @@
-"""int8 dimensions in another order -> Transpose, or Reshape where only dimensions of 1 move.
+"""int8 dimensions in another order -> Transpose.
 
-    %0 = transpose(%x)
+    %0 = transpose(%x)                   a Reshape where only dimensions of 1 move
 
 nn.depth_to_space and nn.space_to_depth are rewritten to it before (`rewrite/moves.py`).
 """

@@ -334,7 +334,7 @@ class Mul(Pairwise):
 
 @dataclass
 class Pool(Sample):
-    """Pooling: "nn.avg_pool2d", "nn.max_pool2d", one of those in 1-D, "nn.global_avg_pool2d", or "mean"."""
+    """Pooling: "nn.avg_pool2d", "nn.max_pool2d" or in 1-D, "nn.global_avg_pool2d"; "mean", "sum" or "max"."""
 
     operator: str = "nn.avg_pool2d"
     shape: tuple = (1, 8, 7, 5)
@@ -353,6 +353,7 @@ class Pool(Sample):
     compute_dtype: str = "None"
     requantized: bool = True
     widened: bool = True
+    cast: bool = False
     dtype: str = "int8"
     ifm: Quantized = field(default_factory=lambda: Quantized(0.1, -3))
     ofm: Quantized = field(default_factory=lambda: Quantized(0.07, 4))
@@ -378,7 +379,7 @@ class Pool(Sample):
         elif self.operator == "nn.global_avg_pool2d":
             out = relay.nn.global_avg_pool2d(wide, layout=self.layout)
         else:
-            out = relay.mean(wide, axis=self.axis, keepdims=self.keepdims, exclude=self.exclude)
+            out = getattr(relay, self.operator)(wide, axis=self.axis, keepdims=self.keepdims, exclude=self.exclude)
             if self.requantized:
                 out = relay.qnn.op.requantize(
                     out,
@@ -390,4 +391,6 @@ class Pool(Sample):
                 )
         if self.widened and self.operator in ("nn.avg_pool2d", "nn.avg_pool1d", "nn.global_avg_pool2d"):
             out = relay.cast(out, self.dtype)
+        if self.cast:
+            out = relay.cast(out, "int8")
         return out if self.clip is None else relay.clip(out, *self.clip)

@@ -105,6 +105,18 @@ def test_run_writes_what_the_api_gives(built, tmp_path):
     np.testing.assert_array_equal(np.load(written), byoc_hw.Project(built).run(image).outputs[0])
 
 
+def test_run_takes_and_gives_real_values(built, tmp_path):
+    project = byoc_hw.Project(built)
+    (ifm,), (ofm,) = project.inputs, project.outputs
+    x = np.random.default_rng(0).integers(-128, 128, ifm.shape, np.int8)
+    np.save(tmp_path / "x.npy", ifm.dequantize(x))
+    options = ["--quantize", "--output-dir", str(tmp_path), "--input", f"{ifm.name}={tmp_path / 'x.npy'}"]
+    assert cli.main(["run", str(built), *options]) == 0
+    (saved,) = (path for path in tmp_path.glob("*.npy") if path.name != "x.npy")
+    np.testing.assert_array_equal(np.load(saved), ofm.dequantize(project.run(x).outputs[0]))
+    assert cli.main(["run", str(built), "--quantize", "--random", "0"]) == 0
+
+
 def test_run_shows_cycles_by_layer(built, capfd):
     assert cli.main(["run", str(built), "--random", "0", "--profile"]) == 0
     out = capfd.readouterr().out
@@ -272,10 +284,10 @@ def test_no_module_has_the_name_of_a_public_function():
 
 
 def test_build_without_tvm_says_what_is_missing(ended, monkeypatch, tmp_path):
-    def missing(path):
+    def missing(path, **options):
         raise ModuleNotFoundError("No module named 'tvm'", name="tvm")
 
-    monkeypatch.setattr(byoc_hw, "load_tflite", missing)
+    monkeypatch.setattr(byoc_hw, "load", missing)
     code, error = ended("build", MODEL, "--output-dir", tmp_path / "p")
     assert code == 3
     assert "tvm" in error
@@ -310,11 +322,11 @@ def test_a_model_with_an_operator_that_stops_the_import(ended, tmp_path, capfd):
     """It has a report, and no project."""
     tensors = [TensorSample((1, 4), name=name) for name in "xy"]
     model = tmp_path / "svdf.tflite"
-    model.write_bytes(network_bytes(tensors, [Node("SVDF", [0], [1])], [0], [1]))
+    model.write_bytes(network_bytes(tensors, [Node("RNN", [0], [1])], [0], [1]))
     for command in (["build", model, "--output-dir", tmp_path / "p"], ["plan", model]):
         code, error = ended(*command)
         assert code == 2
-        assert "SVDF (y): operator is one that TVM's TFLite importer has: got code 27" in error
+        assert "RNN (y): operator is one that TVM's TFLite importer has: got code 24" in error
     assert [path.name for path in tmp_path.iterdir()] == ["svdf.tflite"]
     assert cli.main(["explain", str(model)]) == 0
     assert "cannot be built, 1 operator stops the import" in capfd.readouterr().out

@@ -27,7 +27,7 @@ from byoc_hw.run.new_hal import new_hal
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = (
     *("README.md", "CONTRIBUTING.md", "CHANGELOG.md"),
-    *("docs/integration.md", "docs/planning.md", "docs/tuning.md"),
+    *("docs/integration.md", "docs/models.md", "docs/planning.md", "docs/tuning.md"),
 )
 
 

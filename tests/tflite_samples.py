@@ -28,6 +28,7 @@ class TensorSample:
     name: str | None = ""
     dtype: str = ""
     buffer: int | None = None
+    variable: bool = False
 
 
 @dataclass
@@ -44,18 +45,34 @@ _OPTIONS = {
     "ADD": "AddOptions",
     "AVERAGE_POOL_2D": "Pool2DOptions",
     "BATCH_MATMUL": "BatchMatMulOptions",
+    "CONCATENATION": "ConcatenationOptions",
     "CONV_2D": "Conv2DOptions",
+    "DEPTH_TO_SPACE": "DepthToSpaceOptions",
     "DEPTHWISE_CONV_2D": "DepthwiseConv2DOptions",
     "FULLY_CONNECTED": "FullyConnectedOptions",
+    "GELU": "GeluOptions",
+    "MAX_POOL_2D": "Pool2DOptions",
     "MEAN": "ReducerOptions",
     "LEAKY_RELU": "LeakyReluOptions",
     "MUL": "MulOptions",
     "REDUCE_MAX": "ReducerOptions",
     "RESHAPE": "ReshapeOptions",
+    "RESIZE_NEAREST_NEIGHBOR": "ResizeNearestNeighborOptions",
     "SOFTMAX": "SoftmaxOptions",
+    "SPACE_TO_DEPTH": "SpaceToDepthOptions",
+    "STRIDED_SLICE": "StridedSliceOptions",
     "SUB": "SubOptions",
     "SUM": "ReducerOptions",
+    "SVDF": "SVDFOptions",
+    "TRANSPOSE": "TransposeOptions",
+    "TRANSPOSE_CONV": "TransposeConvOptions",
     "UNPACK": "UnpackOptions",
+}
+
+
+_VERSIONS = {
+    **{"FULLY_CONNECTED": 4, "CONV_2D": 3, "DEPTHWISE_CONV_2D": 3},
+    **dict.fromkeys(("DEPTH_TO_SPACE", "GELU", "PRELU", "RELU_N1_TO_1", "RESHAPE"), 1),
 }
 
 
@@ -63,7 +80,8 @@ def model_bytes(sample: OperatorSample) -> bytes:
     """The file."""
     tensors = [*sample.inputs, sample.output]
     named = [replace(tensor, name=tensor.name or f"t{index}") for index, tensor in enumerate(tensors)]
-    activations = [index for index, tensor in enumerate(sample.inputs) if tensor.data is None]
+    inputs = enumerate(sample.inputs)
+    activations = [index for index, tensor in inputs if tensor.data is None and not tensor.variable]
     last = len(sample.inputs)
     operator = Node(sample.operator, range(last), [last], sample.options)
     return network_bytes(named, [operator], activations, [last])
@@ -130,7 +148,7 @@ def _node(builder, node, index):
 
 def _code(builder, node):
     code = getattr(tflite.BuiltinOperator, node.operator) if node.code is None else node.code
-    version = {"FULLY_CONNECTED": 4, "CONV_2D": 3, "DEPTHWISE_CONV_2D": 3, "RELU_N1_TO_1": 1}.get(node.operator, 2)
+    version = _VERSIONS.get(node.operator, 2)
     custom = {"CustomCode": builder.CreateString(node.custom)} if node.custom else {}
     return _table(
         builder, "OperatorCode", DeprecatedBuiltinCode=min(code, 127), BuiltinCode=code, Version=version, **custom
@@ -138,24 +156,24 @@ def _code(builder, node):
 
 
 def _tensor(builder, tensor, buffer):
-    scales = np.atleast_1d(np.asarray(() if tensor.scale is None else tensor.scale, np.float32))
-    zero_points = np.full(scales.size, tensor.zero_point, np.int64)
-    quantization = _table(
-        builder,
-        "QuantizationParameters",
-        Scale=builder.CreateNumpyVector(scales),
-        ZeroPoint=builder.CreateNumpyVector(zero_points),
-        QuantizedDimension=tensor.axis,
-    )
-    wide = tensor.data is not None and tensor.data.dtype == np.int32
+    dtype = "int8" if tensor.data is None else str(tensor.data.dtype)
     fields = {} if tensor.name is None else {"Name": builder.CreateString(tensor.name)}
+    if tensor.scale is not None:
+        scales = np.atleast_1d(np.asarray(tensor.scale, np.float32))
+        fields["Quantization"] = _table(
+            builder,
+            "QuantizationParameters",
+            Scale=builder.CreateNumpyVector(scales),
+            ZeroPoint=builder.CreateNumpyVector(np.full(scales.size, tensor.zero_point, np.int64)),
+            QuantizedDimension=tensor.axis,
+        )
     return _table(
         builder,
         "Tensor",
         Shape=_ints(builder, tensor.shape),
-        Type=getattr(tflite.TensorType, tensor.dtype or ("INT32" if wide else "INT8")),
+        Type=getattr(tflite.TensorType, tensor.dtype or dtype.upper()),
         Buffer=buffer,
-        Quantization=quantization,
+        IsVariable=tensor.variable,
         **fields,
     )
 

@@ -140,7 +140,7 @@ def wrapped(function: str, arguments: Sequence[str], end: str = "", indent: int 
 # ---------------------------------------------------------------- numbers and arrays
 
 
-def number(value: Any, dtype: npt.DTypeLike = "int32") -> str:
+def exact_number(value: Any, dtype: npt.DTypeLike = "int32") -> str:
     """One constant of type `dtype`, exact."""
     dtype = np.dtype(dtype)
     if dtype.kind == "f":
@@ -161,9 +161,9 @@ def array_rows(values: Array, indent: int = 2) -> str:
     flat = values.reshape(-1)
     distinct, places = np.unique(flat, return_inverse=True)
     if flat.dtype.kind == "f":  # handles -0.0, which numpy compares equal to 0.0
-        spelt = [f"{number(value, flat.dtype)}," for value in flat]
+        spelt = [f"{exact_number(value, flat.dtype)}," for value in flat]
     else:
-        table = [f"{number(value, flat.dtype)}," for value in distinct]
+        table = [f"{exact_number(value, flat.dtype)}," for value in distinct]
         spelt = [table[place] for place in places.reshape(-1)]
     longest = max(map(len, spelt), default=1)
     spelt = [text.rjust(longest) for text in spelt]

@@ -16,6 +16,7 @@ from byoc_hw.graph import (
     DepthwiseConv2d,
     Layer,
     Lookup,
+    MatMul,
     Mul,
     Pad,
     Pool2d,
@@ -30,8 +31,11 @@ from byoc_hw.params.requantize import (
     Scale,
     add_scales,
     add_sum_scale,
+    matmul_scale,
     mul_scale,
+    pool_offset,
     pool_scale,
+    pool_sums,
     pool_zero_points,
     softmax_scale,
     zero_point,
@@ -79,12 +83,13 @@ def _clamp(layer: Any) -> Fields:
     return {"act_min": str(layer.act_min), "act_max": str(layer.act_max)}
 
 
-def _weighted(layer: Weighted, strides: Pair, padding: Padding) -> Fields:
+def _weighted(layer: Weighted, strides: Pair, padding: Padding, dilation: Pair) -> Fields:
     return {
         "ifm": _shape(layer.ifm),
         "ofm": _shape(layer.ofm),
         **_pair("kernel", layer.filter),
         **_pair("stride", strides),
+        **_pair("dilation", dilation),
         **_padding(padding),
         "weight_bits": str(layer.weights.bits),
         "ifm_zero_point": str(zero_point(layer, layer.ifm)),
@@ -128,11 +133,25 @@ def _pool2d(layer: Pool2d) -> Fields:
         **_pair("kernel", layer.kernel),
         **_pair("stride", layer.strides),
         **_padding(layer.padding),
-        "mode": "HWLIB_POOL_AVG" if layer.mode == "avg" else "HWLIB_POOL_MAX",
+        "mode": f"HWLIB_POOL_{'SUM' if pool_sums(layer) else layer.mode.upper()}",
         "count_include_pad": str(int(layer.count_include_pad)),
         "ifm_zero_point": str(before),
         "ofm_zero_point": str(after),
         "scale": _scale(pool_scale(layer)),
+        **_clamp(layer),
+        **({"offset": str(pool_offset(layer))} if pool_sums(layer) else {}),
+    }
+
+
+def _matmul(layer: MatMul) -> Fields:
+    return {
+        "ifm": _shape(layer.ifm),
+        "ifm2": _shape(layer.ifm2),
+        "ofm": _shape(layer.ofm),
+        "scale": _scale(matmul_scale(layer)),
+        "ifm_zero_point": str(zero_point(layer, layer.ifm)),
+        "ifm2_zero_point": str(zero_point(layer, layer.ifm2)),
+        "ofm_zero_point": str(zero_point(layer, layer.ofm)),
         **_clamp(layer),
     }
 
@@ -154,15 +173,17 @@ def _descriptor(name: str, layer: Layer) -> tuple[str, Fields]:
     """The type of a layer's descriptor, and its fields after the common head."""
     match layer:
         case Conv2d() | DepthwiseConv2d():
-            return "hwlib_conv2d_t", _weighted(layer, layer.strides, layer.padding)
+            return "hwlib_conv2d_t", _weighted(layer, layer.strides, layer.padding, layer.dilation)
         case Dense():
-            return "hwlib_conv2d_t", _weighted(layer, (1, 1), (0, 0, 0, 0))
+            return "hwlib_conv2d_t", _weighted(layer, (1, 1), (0, 0, 0, 0), (1, 1))
         case Add():
             return "hwlib_add_t", _add(layer)
         case Mul():
             return "hwlib_mul_t", _mul(layer)
         case Pool2d():
             return "hwlib_pool2d_t", _pool2d(layer)
+        case MatMul():
+            return "hwlib_matmul_t", _matmul(layer)
         case Softmax():
             return "hwlib_softmax_t", _softmax(layer)
         case Lookup():

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from math import prod
+
+import numpy as np
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.emit import c
@@ -29,7 +32,10 @@ def entry_context(
         "dma_alignment": accelerator.dma_alignment,
         "activation_memory": accelerator.activation_memory,
         "layers": layers,
-        "sizes": "\n".join(_sizes(program, members, memory)),
+        "sizes": "\n".join(_macros(_sizes(program, members, memory))),
+        "quantization": "\n".join(_macros(_quantization(program, members))),
+        "functions": [*_functions(program, members)],
+        "camera": next((one for one in _functions(program, members) if one["to"] == "stored"), None),
         "input_members": "\n".join(_struct_members(program.inputs, members.inputs, "const ")),
         "output_members": "\n".join(_struct_members(program.outputs, members.outputs, "")),
         "run_prototype": c.wrapped(
@@ -65,41 +71,80 @@ class _Members:
 # ---------------------------------------------------------------- the header
 
 
-def _sizes(program: Program, members: _Members, memory: ModelMemory) -> Iterator[str]:
-    macro = program.name.upper()
-    sizes = {
-        **{
-            f"{macro}_INPUT_{name.upper()}_SIZE": buffer.nbytes
-            for name, buffer in zip(members.inputs, program.inputs, strict=True)
-        },
-        **{
-            f"{macro}_OUTPUT_{name.upper()}_SIZE": buffer.nbytes
-            for name, buffer in zip(members.outputs, program.outputs, strict=True)
-        },
-        f"{macro}_ARENA_SIZE": max(1, memory.arena.nbytes),  # C has no empty arrays
-    }
-    longest = max(map(len, sizes))
-    for name, nbytes in sizes.items():
-        yield f"#define {name:<{longest}} {nbytes}u"
-
-
-def _struct_members(buffers: Sequence[Buffer], names: Sequence[str], const: str) -> Iterator[str]:
-    for name, buffer in zip(names, buffers, strict=True):
-        shape = " x ".join(map(str, buffer.shape)) or "a scalar"
-        yield c.comment([f"{buffer.name}: {buffer.dtype}, {shape}"], indent=2)
-        yield f"  {const}{c.c_type(buffer.dtype)} *{name};"
-
-
-def _io(program: Program, members: _Members, memory: ModelMemory) -> Iterator[tuple[str, str]]:
-    """Declarator and return value of the address function of each input and output in the arena."""
+def _ends(program: Program, members: _Members) -> Iterator[tuple[str, str, Buffer]]:
+    """Role, struct member and buffer of each input and output."""
     for role, names, buffers in (
         ("input", members.inputs, program.inputs),
         ("output", members.outputs, program.outputs),
     ):
         for name, buffer in zip(names, buffers, strict=True):
-            element = c.c_type(buffer.dtype)
-            address = f"{program.name.upper()}_ARENA + {memory.arena.offsets[block_name(buffer)]}"
-            yield f"{element} *{program.name}_{role}_{name}(void)", f"({element} *)({address})"
+            yield role, name, buffer
+
+
+def _macro(program: Program, role: str, name: str) -> str:
+    return f"{program.name}_{role}_{name}".upper()
+
+
+def _sizes(program: Program, members: _Members, memory: ModelMemory) -> Iterator[tuple[str, str]]:
+    for role, name, buffer in _ends(program, members):
+        yield f"{_macro(program, role, name)}_SIZE", f"{buffer.nbytes}u"
+    yield f"{program.name.upper()}_ARENA_SIZE", f"{max(1, memory.arena.nbytes)}u"  # C has no empty arrays
+
+
+def _quantization(program: Program, members: _Members) -> Iterator[tuple[str, str]]:
+    """Shapes, and scales and zero points where they are known."""
+    for role, name, buffer in _ends(program, members):
+        macro = _macro(program, role, name)
+        yield f"{macro}_ELEMENTS", f"{prod(buffer.shape)}u"
+        yield f"{macro}_RANK", f"{len(buffer.shape)}u"
+        if buffer.shape:  # C has no empty initialisers
+            yield f"{macro}_SHAPE", f"{{{', '.join(map(str, buffer.shape))}}}"
+        if buffer.quantization is not None:
+            yield f"{macro}_SCALE", c.exact_number(buffer.quantization.scale[0], "float32")
+            yield f"{macro}_ZERO_POINT", f"({buffer.quantization.zero_point[0]})"
+
+
+def _functions(program: Program, members: _Members) -> Iterator[dict[str, str]]:
+    """The functions between stored and real values: to stored ones for inputs, to real ones for outputs."""
+    for role, name, buffer in _ends(program, members):
+        if buffer.quantization is None:
+            continue
+        limits = np.iinfo(buffer.dtype)
+        yield {
+            "to": "stored" if role == "input" else "real",
+            "name": f"{program.name}_{'quantize' if role == 'input' else 'dequantize'}_{name}",
+            "type": c.c_type(buffer.dtype),
+            "macro": _macro(program, role, name),
+            "low": str(limits.min),
+            "high": str(limits.max),
+        }
+
+
+def _macros(values: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Definitions, the values in one column."""
+    listed = list(values)
+    longest = max((len(name) for name, _ in listed), default=0)
+    for name, value in listed:
+        yield f"#define {name:<{longest}} {value}"
+
+
+def _struct_members(buffers: Sequence[Buffer], names: Sequence[str], const: str) -> Iterator[str]:
+    for name, buffer in zip(names, buffers, strict=True):
+        shape = " x ".join(map(str, buffer.shape)) or "a scalar"
+        lines = [f"{buffer.name}: {buffer.dtype}, {shape}"]
+        if buffer.state:
+            zero = "" if buffer.quantization is None else f" (stored: {buffer.quantization.zero_point[0]})"
+            lines.append(f"A state: zeros{zero} at first, then the output {buffer.state} of the inference before.")
+        yield c.comment(lines, indent=2)
+        yield f"  {const}{c.c_type(buffer.dtype)} *{name};"
+
+
+def _io(program: Program, members: _Members, memory: ModelMemory) -> Iterator[tuple[str, str]]:
+    """Declarator and return value of the address function of each input and output in the arena."""
+    for role, name, buffer in _ends(program, members):
+        element = c.c_type(buffer.dtype)
+        address = f"{program.name.upper()}_ARENA + {memory.arena.offsets[block_name(buffer)]}"
+        yield f"{element} *{program.name}_{role}_{name}(void)", f"({element} *)({address})"
 
 
 def _io_functions(program: Program, members: _Members, memory: ModelMemory) -> Iterator[str]:
@@ -137,7 +182,7 @@ def _body(program: Program, members: _Members, memory: ModelMemory) -> Iterator[
     """The body of `<mod_name>_run`: pointers into the arena, then the calls."""
     calls = number_calls(program)
     named = _Expressions(program, members)
-    if not program.inputs:
+    if not any(buffer.role == "input" for call in program.calls for buffer in _buffers(call)):
         yield "  (void)inputs;"
     if any(_uses_arena(call) for call in program.calls):
         yield f"  uint8_t *const arena = {program.name.upper()}_ARENA;"

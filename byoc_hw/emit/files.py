@@ -37,13 +37,13 @@ from byoc_hw.hwlib.accelerator_header import ACCELERATOR_HEADER, accelerator_hea
 from byoc_hw.hwlib.sim_config import sim_config
 from byoc_hw.params.host_kernels import KERNEL_PARTS, KERNELS
 from byoc_hw.plan.place.arena import ModelMemory
-from byoc_hw.plan.planned import PlannedRegion, flash_bytes
+from byoc_hw.plan.planned import TABLES, PlannedRegion, flash_bytes, table_bytes
 from byoc_hw.program import Buffer, Program, RegionCall, check_mod_name
 from byoc_hw.version import __version__
 
 Files = dict[str, str | bytes]
 
-METADATA_FORMAT = 5
+METADATA_FORMAT = 6
 
 _OTHER_SOURCES = ("main", "host", "math", "kernels", "weights")
 # Functions of <mod_name>_math.c, which the host functions call in place of the C library's.
@@ -72,8 +72,8 @@ class Parts:
     `regions` are the planned regions by symbol, placed as in `memory`. `tvm_arena` is the arena size
     of TVM's own planner for the same module. With `io_in_arena` inputs and outputs are in the arena,
     too. `host_source` is C text that defines the functions of the program's host calls, `host_flash`
-    the bytes of its constants. `tuning` has the result for each tuned region; it and `report` are JSON
-    values. `versions` has the versions of the tools.
+    the bytes of its constants. `optimize` is the objective of the plans. `tuning` has the result for
+    each tuned region; it and `report` are JSON values. `versions` has the versions of the tools.
     """
 
     program: Program
@@ -84,6 +84,7 @@ class Parts:
     io_in_arena: bool = False
     host_source: str = ""
     host_flash: int = 0
+    optimize: str = "speed"
     numerics: str = "relay"
     tuning: Mapping[str, Any] = field(default_factory=dict)
     report: Any = None
@@ -335,6 +336,7 @@ def metadata(parts: Parts, files: Files) -> dict[str, Any]:
         },
         "numerics": parts.numerics,
         "tuning": dict(parts.tuning),
+        "optimize": parts.optimize,
         "memory": {
             "ram": {
                 "arena": parts.memory.arena.nbytes,
@@ -347,6 +349,7 @@ def metadata(parts: Parts, files: Files) -> dict[str, Any]:
             },
             "flash": {
                 **{name: flash_bytes(regions[name]) for name in sorted(regions)},
+                **({TABLES: sum(map(table_bytes, regions.values()))} if parts.tiled else {}),
                 "host": parts.host_flash,
             },
         },
@@ -366,7 +369,16 @@ def _json(value: object) -> str:
 
 
 def _interface_entry(buffer: Buffer) -> dict[str, Any]:
-    return {"name": buffer.name, "dtype": buffer.dtype, "shape": list(buffer.shape), "bytes": buffer.nbytes}
+    known = buffer.quantization
+    return {
+        "name": buffer.name,
+        "dtype": buffer.dtype,
+        "shape": list(buffer.shape),
+        "bytes": buffer.nbytes,
+        "scale": None if known is None else known.scale[0],
+        "zero_point": None if known is None else known.zero_point[0],
+        "state": buffer.state or None,
+    }
 
 
 def _layer_entry(layer: NumberedLayer) -> dict[str, Any]:

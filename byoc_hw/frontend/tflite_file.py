@@ -10,15 +10,16 @@ import math
 import struct
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from byoc_hw.errors import InvalidInput
+from byoc_hw.names import distinct
 from byoc_hw.pattern import BrokenRule
-from byoc_hw.tensor import Array
+from byoc_hw.tensor import Array, Quantization
 
 MAX_TENSOR_BYTES = 1 << 30
 """No tensor of a model is larger: a shape beyond it is damage, and would be allocated."""
@@ -35,12 +36,15 @@ _TYPES = (
 _PARTS = {49, 88, 102}
 """SPLIT, UNPACK, SPLIT_V: the first of their options is the number of tensors that they make."""
 
+_STATES = {27: (4,)}
+"""The inputs of an operator, by its code, that keep a value from one inference to the next: SVDF's state."""
+
 
 @dataclass(frozen=True)
 class FileTensor:
     """A tensor of the file. `name` is unique; a tensor without a name has one by its place.
 
-    `constant` says whether the file has its values, `quantized` whether it has a scale. `breaks` is the rule that
+    `constant` says whether the file has its values. `quantization` is None without a scale. `breaks` is the rule that
     keeps an operator with this tensor from being compiled, and the value found.
     """
 
@@ -48,8 +52,13 @@ class FileTensor:
     shape: tuple[int, ...]
     dtype: str
     constant: bool
-    quantized: bool
+    quantization: Quantization | None
     breaks: BrokenRule | None
+
+    @property
+    def quantized(self) -> bool:
+        """Whether it has a scale."""
+        return self.quantization is not None
 
 
 @dataclass(frozen=True)
@@ -75,7 +84,9 @@ class FileOperator:
 class TfliteFile:
     """The main sub-graph of a TFLite file.
 
-    `inputs` and `outputs` are numbers of tensors, in the file's order. `position` is that of the sub-graph's table,
+    `inputs` and `outputs` are numbers of tensors, in the file's order; behind these come the states and next states of
+    operators that keep a value from one inference to the next, as pairs also in `states`. A next state is a tensor
+    that the file does not have; its number is behind those of the file. `position` is that of the sub-graph's table,
     `outputs_field` that of the offset which leads to its outputs, `subgraphs` the number of sub-graphs in the file.
     """
 
@@ -87,6 +98,7 @@ class TfliteFile:
     position: int
     outputs_field: int
     subgraphs: int
+    states: tuple[tuple[int, int], ...] = ()
 
 
 def read_tflite(path: str | Path) -> TfliteFile:
@@ -134,7 +146,32 @@ def _read(data: bytes) -> TfliteFile:
     )
     outputs_field = graph.position(2)
     assert outputs_field is not None, "there are outputs"
-    return TfliteFile(data, tensors, operators, inputs, outputs, graph.at, outputs_field, len(subgraphs))
+    file = TfliteFile(data, tensors, operators, inputs, outputs, graph.at, outputs_field, len(subgraphs))
+    return _with_states(file, computed)
+
+
+def _with_states(file: TfliteFile, computed: set[int]) -> TfliteFile:
+    """The file with the states of its int8 operators as inputs, and what follows them as outputs of the operators."""
+    tensors, operators, states = list(file.tensors), list(file.operators), dict[int, int]()
+    for number, operator in enumerate(file.operators):
+        places = [place for place in _STATES.get(operator.code, ()) if place < len(operator.inputs)]
+        if not operator.inputs or operator.inputs[0] < 0 or tensors[operator.inputs[0]].dtype != "int8":
+            continue
+        for index in (operator.inputs[place] for place in places):
+            if index < 0 or index in computed or index in states or tensors[index].constant:
+                continue
+            taken = [tensor.name for tensor in tensors]
+            states[index] = len(tensors)
+            tensors.append(replace(tensors[index], name=distinct([f"{tensors[index].name}_next"], taken)[0]))
+            operators[number] = replace(operators[number], outputs=(*operators[number].outputs, states[index]))
+    return replace(
+        file,
+        tensors=tuple(tensors),
+        operators=tuple(operators),
+        inputs=(*file.inputs, *states),
+        outputs=(*file.outputs, *states.values()),
+        states=tuple(states.items()),
+    )
 
 
 def _operators(model: _Table, graph: _Table, names: Sequence[str]) -> tuple[FileOperator, ...]:
@@ -216,16 +253,16 @@ def _tensor(table: _Table, name: str, buffers: Sequence[_Data], computed: bool) 
     shape = tuple(int(extent) for extent in table.vector(0, "<i4", f"shape of tensor {name}"))
     kind = table.scalar(1, "b")
     dtype, size = _TYPES[kind] if 0 <= kind < len(_TYPES) else (f"number {kind}", 0)
-    scales, quantization = _quantization(table, name, shape)
+    quantization, broken_scales = _quantization(table, name, shape)
     sparse = table.table(6, f"sparsity of tensor {name}") is not None
     rules = [
         *_type_rules(dtype, size),
         *_shape_rules(shape, size, computed),
         *_data_rules(buffer, None if computed or sparse or not size else math.prod(shape) * size),
-        *quantization,
+        *broken_scales,
     ]
     broken = BrokenRule(f"tensor {name}: {rules[0][0]}", rules[0][1]) if rules else None
-    return FileTensor(name, shape, dtype, not computed and buffer.nbytes > 0, scales > 0, broken)
+    return FileTensor(name, shape, dtype, not computed and buffer.nbytes > 0, quantization, broken)
 
 
 def _type_rules(dtype: str, size: int) -> Iterator[_Rule]:
@@ -250,12 +287,13 @@ def _data_rules(buffer: _Data, expected: int | None) -> Iterator[_Rule]:
         yield f"values of its type and shape have {expected} bytes", f"{buffer.nbytes}"
 
 
-def _quantization(table: _Table, name: str, shape: tuple[int, ...]) -> tuple[int, list[_Rule]]:
-    """The number of scales, and what TFLite's interpreter refuses in them, or TVM's importer."""
+def _quantization(table: _Table, name: str, shape: tuple[int, ...]) -> tuple[Quantization | None, list[_Rule]]:
+    """The scales if there are any, and what TFLite's interpreter refuses in them, or TVM's importer."""
     quantization = table.table(4, f"quantization of tensor {name}")
     if quantization is None:
-        return 0, []
-    scales = len(quantization.vector(2, "<f4", f"scales of tensor {name}"))
+        return None, []
+    values = quantization.vector(2, "<f4", f"scales of tensor {name}")
+    scales = len(values)
     zero_points = quantization.vector(3, "<i8", f"zero points of tensor {name}")
     axis = quantization.scalar(6, "i")
     rules = []
@@ -267,7 +305,9 @@ def _quantization(table: _Table, name: str, shape: tuple[int, ...]) -> tuple[int
         rules = [(f"scales are one, or one for each of {shape[axis]} along dimension {axis}", f"{scales}")]
     elif scales > 1 and zero_points.any():
         rules = [("zero points by channel are 0", f"{zero_points[zero_points.nonzero()][0]}")]
-    return scales, rules
+    if not scales:
+        return None, rules
+    return Quantization(tuple(map(float, values)), tuple(map(int, zero_points)), axis if scales > 1 else None), rules
 
 
 # ---------------------------------------------------------------- flatbuffer

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from byoc_hw.accelerator import Accelerator, Limits
 from byoc_hw.errors import InvalidInput
-from byoc_hw.graph import LAYER_KINDS, Dense, Moving, Weighted
+from byoc_hw.graph import LAYER_KINDS, Convolution, Dense, Moving, Weighted
 
 ACCELERATOR_HEADER = "hwlib_accelerator.h"
 
@@ -30,7 +30,7 @@ _WEIGHT_BITS = (8, 4, 2)
 _JOB_KINDS = {kind: cls for kind, cls in LAYER_KINDS.items() if not issubclass(cls, Moving)}
 _ANY_KERNEL = (255, 255)  # the largest in a descriptor
 _ANY_NUMBER = 2**32 - 1  # the most in a tile
-_STRIDES = tuple(range(1, 32))  # those that fit a mask
+_STRIDES = tuple(range(1, 32))  # those that fit a mask; dilations too
 
 Macro = tuple[str, str, str]
 """A macro's name without prefix, its value, a comment."""
@@ -93,6 +93,10 @@ def _kinds(accelerator: Accelerator) -> Iterator[Macro]:
             yield f"{prefix}_KERNEL_H", f"{height}u", f"{kind}: largest kernel, rows"
             yield f"{prefix}_KERNEL_W", f"{width}u", f"{kind}: largest kernel, columns"
             yield f"{prefix}_STRIDES", _mask(strides), f"{kind}: 1u << stride: {_names(strides)}"
+            yield f"{prefix}_WIDE_PADDING", f"{int(limits.wide_padding)}u", f"{kind}: windows may lie in padding only"
+        if issubclass(cls, Convolution):
+            dilations = _known(accelerator, "dilation", limits.dilations or _STRIDES, _STRIDES)
+            yield f"{prefix}_DILATIONS", _mask(dilations), f"{kind}: 1u << dilation: {_names(dilations)}"
         if cls is Dense:
             pixels = _ANY_NUMBER if limits.batches is None else max(limits.batches)
             yield f"{prefix}_PIXELS", f"{pixels}u", f"{kind}: most vectors of a job, the pixels of its row"

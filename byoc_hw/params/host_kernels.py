@@ -20,6 +20,9 @@ from byoc_hw.params.requantize import (
     add_sum_scale,
     folded_bias,
     mul_scale,
+    pool_offset,
+    pool_scale,
+    pool_sums,
     softmax_scale,
     sum_scales,
     weight_values,
@@ -58,7 +61,7 @@ _EXTENTS = "batches ifm_height ifm_width"
 _WINDOW = """
 kernel_height kernel_width stride_height stride_width dilation_height dilation_width pad_top pad_left
 """
-_PAIR = "elements ifm_zero_point ifm2_zero_point ofm_zero_point multiplier exponent"
+_PAIR = "elements ifm2_elements ifm_zero_point ifm2_zero_point ofm_zero_point multiplier exponent"
 
 _ONE = {"ifm": "int8_t"}
 _TWO = {"ifm": "int8_t", "ifm2": "int8_t"}
@@ -72,9 +75,11 @@ KERNELS: Mapping[str, HostKernel] = {
         ifm_zero_point weight_zero_point ofm_zero_point {_CLAMP}"""),
     ),
     "tflite_pool2d": HostKernel(
-        ("clamp", "pool2d"),
+        ("scale", "clamp", "pool2d"),
         _ONE,
-        _words(f"{_EXTENTS} channels ofm_height ofm_width {_WINDOW} count_include_pad {_CLAMP}"),
+        _words(f"""
+        {_EXTENTS} channels ofm_height ofm_width {_WINDOW} count_include_pad
+        is_sum offset multiplier exponent ofm_zero_point {_CLAMP}"""),
     ),
     "tflite_add": HostKernel(
         ("scale", "clamp", "add"),
@@ -99,7 +104,7 @@ def kernel_call(layer: Layer | Quantize) -> KernelCall:
     match layer:
         case Conv2d() | DepthwiseConv2d() | Dense():
             return _call("tflite_conv2d", _weighted(layer), weight_values(layer), _channels(layer))
-        case Pool2d(mode="avg", rescaled=False):
+        case Pool2d(mode="avg"):
             return _call("tflite_pool2d", _pool2d(layer))
         case Add():
             return _call("tflite_add", _add(layer))
@@ -174,13 +179,29 @@ def _pool2d(layer: Pool2d) -> dict[str, int]:
         **dict(zip(("ofm_height", "ofm_width"), layer.ofm.shape[1:3], strict=True)),
         **_window(layer),
         "count_include_pad": int(layer.count_include_pad),
+        **_sum(layer),
         **_clamp(layer),
+    }
+
+
+def _sum(layer: Pool2d) -> dict[str, int]:
+    """How a sum is scaled to its mean, which divides; zeros for an average, which is rounded and not scaled."""
+    if not pool_sums(layer):
+        return dict.fromkeys(("is_sum", "offset", "multiplier", "exponent", "ofm_zero_point"), 0)
+    scale = pool_scale(layer)
+    return {
+        "is_sum": 1,
+        "offset": pool_offset(layer),
+        "multiplier": scale.multiplier,
+        "exponent": _exponent(scale),
+        "ofm_zero_point": zero_point(layer, layer.ofm),
     }
 
 
 def _pairwise(layer: Add | Mul, scale: Scale) -> dict[str, int]:
     return {
         "elements": layer.ofm.elements,
+        "ifm2_elements": layer.ifm2.elements,
         "ifm_zero_point": zero_point(layer, layer.ifm),
         "ifm2_zero_point": zero_point(layer, layer.ifm2),
         "ofm_zero_point": zero_point(layer, layer.ofm),

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from byoc_hw.errors import GraphError, Unsupported
-from byoc_hw.graph import Add, Dense, Layer, Mul, Pool2d, Softmax, Weighted
+from byoc_hw.graph import Add, Dense, Layer, MatMul, Mul, Pool2d, Softmax, Weighted
 from byoc_hw.tensor import Quantization, Rounding, Tensor
 
 Int32s = npt.NDArray[np.int32]
@@ -150,6 +150,15 @@ def mul_scale(layer: Mul) -> Scale:
     return scale_of(float(first * second), float(output))
 
 
+def matmul_scale(layer: MatMul) -> Scale:
+    """The scale from the sum of products to the output. TFLite multiplies the inputs' scales in float32."""
+    output = _scale(layer, layer.ofm)
+    if layer.rounding == "upward":
+        return scale_of(layer.accumulator.scale[0], output)
+    first, second = (np.float32(_scale(layer, tensor)) for tensor in layer.inputs)
+    return scale_of_ratio(float(first * second) / output)
+
+
 def softmax_scale(layer: Softmax) -> tuple[Scale, int]:
     """The scale from a difference to the exponent's fixed point, and the smallest difference that fits it.
 
@@ -163,11 +172,37 @@ def softmax_scale(layer: Softmax) -> tuple[Scale, int]:
     return scale, -(reach >> scale.left)
 
 
+def pool_sums(layer: Pool2d) -> bool:
+    """Whether the array scales the sum of a window: for sums, and for TFLite's means, whose scale divides."""
+    return layer.mode == "sum" or (layer.rescaled and layer.rounding == "tflite")
+
+
+def pool_offset(layer: Pool2d) -> int:
+    """What is added to a sum for the input's zero point: TVM's requantize of a sum subtracts it once."""
+    elements = 1 if layer.mode == "sum" else layer.kernel[0] * layer.kernel[1]
+    return -elements * zero_point(layer, layer.ifm)
+
+
 def pool_scale(layer: Pool2d) -> Scale:
-    """The scale from the average to the output; the identity where the layer does not rescale."""
+    """The scale from the average or sum to the output; the identity where the layer does not rescale."""
     if not layer.rescaled:
         return IDENTITY
+    if layer.rounding == "tflite" and layer.mode == "avg":
+        ratio = _scale(layer, layer.ifm) / _scale(layer, layer.ofm)
+        return mean_scale(scale_of_ratio(ratio), layer.kernel[0] * layer.kernel[1])
     return scale_of(_quantization(layer, layer.ifm).scale[0], _quantization(layer, layer.ofm).scale[0])
+
+
+def mean_scale(scale: Scale, count: int) -> Scale:
+    """TFLite's scale of a sum of `count` values to their mean: its multiplier is divided, downwards, by the count.
+
+    It is shifted left before by the bits of the count; the multiplier is then 0 or from 2**29 on.
+    """
+    bits = count.bit_length() - 1
+    shift = scale.left - (scale.right - FRACTION_BITS) - bits
+    if scale == DEAD or shift < -FRACTION_BITS:
+        return DEAD  # TFLite shifts less, to the same end: no sum reaches a half
+    return Scale((scale.multiplier << bits) // count, max(shift, 0), FRACTION_BITS + max(-shift, 0))
 
 
 def pool_zero_points(layer: Pool2d) -> tuple[int, int]:

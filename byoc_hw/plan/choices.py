@@ -90,13 +90,17 @@ class Choices:
     """A region's choices: the swapped components, the groups, and the blocks of each layer's weights.
 
     With `copies_transpose` the copies of the region's arguments do the transpositions at its border; without it
-    those are layers.
+    those are layers. `placed` are the concatenations whose inputs are written into their output in local memory,
+    and the slices that are read in place, by index of the layer; `stored` the concatenations whose inputs are stored
+    into their output in main memory. The others are copies.
     """
 
     swapped: tuple[bool, ...]
     groups: tuple[Group, ...]
     blocks: tuple[Blocks | None, ...]
     copies_transpose: bool = True
+    placed: frozenset[int] = frozenset()
+    stored: frozenset[int] = frozenset()
 
     def with_group(self, index: int, *groups: Group) -> Choices:
         """The same choices with one group replaced by others."""
@@ -104,18 +108,27 @@ class Choices:
 
     def plain(self) -> dict[str, Any]:
         """As a JSON value. Tuning files call `copies_transpose` "direct"."""
-        return {
+        plain: dict[str, Any] = {
             "swapped": list(self.swapped),
             "groups": [group.plain() for group in self.groups],
             "direct": self.copies_transpose,
             "blocks": [None if cut is None else [cut.channels, cut.depth] for cut in self.blocks],
         }
+        for name in ("placed", "stored"):
+            if getattr(self, name):
+                plain[name] = sorted(getattr(self, name))
+        return plain
 
     def __str__(self) -> str:
         """One line for the region, then one a group; `%n` is the output of layer n."""
         swapped = [str(number) for number, value in enumerate(self.swapped) if value]
         border = "copies transpose" if self.copies_transpose else "layers transpose"
-        lines = [f"swapped components: {', '.join(swapped) or 'none'}; at the border {border}"]
+        placed = "".join(
+            f"; {name} {', '.join(f'%{index}' for index in sorted(getattr(self, name)))}"
+            for name in ("placed", "stored")
+            if getattr(self, name)
+        )
+        lines = [f"swapped components: {', '.join(swapped) or 'none'}; at the border {border}{placed}"]
         first = 0
         for number, group in enumerate(self.groups):
             stop = first + group.layers
@@ -139,6 +152,8 @@ def from_plain(plain: Mapping[str, Any]) -> Choices:
             tuple(_group(value) for value in plain["groups"]),
             tuple(_blocks(value) for value in plain["blocks"]),
             bool(plain["direct"]),
+            frozenset(map(int, plain.get("placed", ()))),
+            frozenset(map(int, plain.get("stored", ()))),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise PlanError(f"choices of a plan are as byoc_hw wrote them: {type(error).__name__}: {error}") from error

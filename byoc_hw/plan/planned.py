@@ -3,13 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from byoc_hw.graph import Layer, Lookup
 from byoc_hw.plan.library import LibraryPlan
-from byoc_hw.plan.steps import FLASH, Copy, RegionPlan
+from byoc_hw.plan.steps import FLASH, Copy, Job, RegionPlan
 
 PlannedRegion = RegionPlan | LibraryPlan
 """A region that is ready to be written as C: tile by tile over a HAL, or layer by layer on a library."""
+
+
+TABLES = "tables of copies, tiles and steps"
+"""The owner of flash that no layer has by itself."""
+
+_COPY_BYTES, _TILE_BYTES, _STEP_BYTES = 32, 72, 4
+"""Sizes of `hwlib_copy_t`, `hwlib_tile_t` and `hwlib_step_t` on a core of 32 bits."""
+
+
+def table_bytes(region: PlannedRegion) -> int:
+    """Bytes of flash of a region's tables of copies, tiles and steps, on a core of 32 bits; rows are shared."""
+    if isinstance(region, LibraryPlan):
+        return 0
+    copies, tiles = set(), set()
+    for step in region.steps:
+        if isinstance(step, Copy):
+            strides = (step.target_stride, step.source_stride) if step.rows > 1 else (0, 0)
+            copies.add((step.target, step.source, step.nbytes, step.rows, *strides))
+        elif isinstance(step, Job):
+            tiles.add(replace(step, slot=0, image=None))
+    return _COPY_BYTES * len(copies) + _TILE_BYTES * len(tiles) + _STEP_BYTES * len(region.steps)
 
 
 def flash_bytes(region: PlannedRegion) -> int:
@@ -17,6 +39,15 @@ def flash_bytes(region: PlannedRegion) -> int:
     if isinstance(region, LibraryPlan):
         return region.flash_bytes
     return len(region.flash) + sum(map(_tables_bytes, region.layers))
+
+
+def flash_owners(region: PlannedRegion) -> dict[str, int]:
+    """Bytes of flash by layer, of what no single layer has, and of the tables."""
+    owners: dict[str, int] = {}
+    for layer, nbytes in flash_by_layer(region):
+        owners[layer] = owners.get(layer, 0) + nbytes
+    rest = flash_bytes(region) - sum(owners.values())
+    return owners | {"shared constants": max(rest, 0), TABLES: table_bytes(region)}
 
 
 def flash_by_layer(region: PlannedRegion) -> Iterator[tuple[str, int]]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Graph, Layer
-from byoc_hw.plan.array.mapped import map_graph
 from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.library import library_plan
 from byoc_hw.plan.planned import PlannedRegion
-from byoc_hw.plan.search.planner import best_layout, layer_by_layer
+from byoc_hw.plan.search.planner import best_layout, layer_by_layer, map_choices
 from byoc_hw.plan.search.single_layer import MOST_STEPS
 from byoc_hw.plan.stages import Layout, lay_out, written
 from byoc_hw.plan.steps import RegionPlan
@@ -47,7 +46,7 @@ def lay_out_region(graph: Graph, accelerator: Accelerator, choices: Choices | No
     graph.verify()  # first: every stage below trusts shapes and order
     if choices is None:
         return best_layout(graph, accelerator)
-    return lay_out(map_graph(graph, accelerator, choices.swapped, choices.copies_transpose), choices, exact=True)
+    return lay_out(map_choices(graph, accelerator, choices), choices, exact=True)
 
 
 def why_no_plan(layer: Layer, accelerator: Accelerator) -> str | None:

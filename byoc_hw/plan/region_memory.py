@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from byoc_hw.integers import round_up
 from byoc_hw.tensor import Tensor
+
+UNIT = 16
+"""Bytes of main memory are counted in these: what alignment may add to a block."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +30,7 @@ class RegionMemory:
     `moments` are their names: the layers' calls in order, then the end of the region. `scratch`
     are the intermediates, named uniquely; `arguments` gives the first and last moment that touches each
     argument, inputs first, or None where none does. `blocks` names the block of each tensor that
-    is in scratch.
+    is in scratch. Copies read and write whole words of `word` bytes: also behind the end of an argument.
     """
 
     moments: tuple[str, ...]
@@ -34,6 +38,22 @@ class RegionMemory:
     arguments: tuple[tuple[int, int] | None, ...]
     alignment: int
     blocks: Mapping[Tensor, str]
+    word: int = 1
+
+    def peak(self, inputs: Mapping[int, int], outputs: Mapping[int, int]) -> int:
+        """The most bytes of main memory at any moment, of scratch and of some arguments: their bytes by index.
+
+        An input is there up to the last moment that touches it, an output from the first one on.
+        """
+        live = [0] * len(self.moments)
+        for life in self.scratch:
+            for moment in range(life.first, life.last + 1):
+                live[moment] += round_up(life.nbytes, UNIT)
+        for index, nbytes in (*inputs.items(), *outputs.items()):
+            first, last = self.arguments[index] or (0, -1)
+            for moment in range(last + 1) if index in inputs else range(first, len(live)):
+                live[moment] += round_up(nbytes, UNIT)
+        return max(live, default=0)
 
 
 NOTHING = RegionMemory((), (), (), 1, {})

@@ -16,10 +16,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from byoc_hw.errors import PlanError
 from byoc_hw.plan.array.mapped import MappedGraph
+from byoc_hw.plan.array.window import dense_place
 from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.order.calls import calls_of
 from byoc_hw.plan.order.copies import Order, order
@@ -76,18 +77,25 @@ def lay_out(mapped: MappedGraph, choices: Choices, *, exact: bool = False, most:
 
 def written(layout: Layout) -> RegionPlan:
     """The plan of a region that is laid out."""
+    flash = layout.flash.contents(layout.mapped.mapping.layers)  # only now are the used blocks known
+    return replace(without_constants(layout), flash=flash)
+
+
+def without_constants(layout: Layout) -> RegionPlan:
+    """The plan of a region that is laid out, but for its constant data: quick, to learn its sizes."""
     mapped, work, places = layout.mapped, layout.work, layout.places
     graph, storages = mapped.graph, mapped.storages
     steps = with_waits(work.ops, places, layout.order)
     calls, tail = calls_of(steps, len(graph.layers))
     memory = scratch_memory(mapped, work, calls, tail)
     arena = place(blocks_from_lifetimes(memory.scratch, memory.alignment), largest_sum(memory.scratch))
-    homes = {tensor: work.homes[storages.of[tensor]] for tensor in graph.tensors if storages.of[tensor] in work.homes}
+    whole = [tensor for tensor in graph.tensors if storages.of[tensor].place(tensor) == dense_place(tensor)]
+    homes = {tensor: work.homes[storages.of[tensor]] for tensor in whole if storages.of[tensor] in work.homes}
     plan = RegionPlan(
         graph=graph,
         layers=mapped.mapping.layers,
         calls=calls,
-        flash=layout.flash.contents(mapped.mapping.layers),  # only now are the used blocks known
+        flash=b"",
         scratch_bytes=arena.nbytes,
         tensors={tensor: home.address for tensor, home in homes.items()},
         tail=tail,

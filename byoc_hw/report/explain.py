@@ -13,14 +13,20 @@ from byoc_hw.report.line import counted, line
 
 _NAME_WIDTH = 60
 
+_PRODUCTS = {
+    *("nn.conv1d", "nn.conv2d", "nn.conv3d", "nn.conv2d_transpose", "nn.dense", "nn.matmul", "nn.batch_matmul"),
+    *("conv1d", "conv2d", "conv3d", "conv2d_transpose", "dense", "batch_matmul"),
+}
+"""Float operators that sum products, and the quantized ones without their `qnn.`."""
+
 
 @dataclass(frozen=True)
 class Report:
     """The offload report of one model: an `Outcome` for each operator of the model file, in order.
 
     `str()` is for people, `to_json()` for programs; a notebook shows it as a table. `accelerator` is
-    None for a module that was never partitioned. `tuning` says how many regions are tuned;
-    it is empty if none is.
+    None for a module that was never partitioned. `tuning` says how many regions are tuned, `planning` what
+    the plans are for where it is not speed alone; they are empty otherwise.
     """
 
     mod_name: str
@@ -28,6 +34,7 @@ class Report:
     numerics: str | None
     outcomes: tuple[Outcome, ...]
     tuning: str = ""
+    planning: str = ""
 
     @property
     def offloaded(self) -> tuple[Outcome, ...]:
@@ -54,7 +61,7 @@ class Report:
         return line(self, f"{self.mod_name}{on}", self._offloaded())
 
     def __str__(self) -> str:
-        return "\n".join([self._headline(), *self._legend(), *self._rows()])
+        return "\n".join([*self._warning(), self._headline(), *self._legend(), *self._rows()])
 
     def to_json(self) -> str:
         """The report as JSON: the fields of `Outcome`, `Rejection` and `BrokenRule` by name."""
@@ -68,7 +75,8 @@ class Report:
     def from_plain(cls, plain: dict[str, Any]) -> Report:
         """The report that `plain` gave, out of a project's metadata."""
         outcomes = tuple(Outcome.from_plain(entry) for entry in plain["outcomes"])
-        return cls(plain["mod_name"], plain["accelerator"], plain["numerics"], outcomes, plain["tuning"])
+        said = plain["tuning"], plain.get("planning", "")
+        return cls(plain["mod_name"], plain["accelerator"], plain["numerics"], outcomes, *said)
 
     def _repr_html_(self) -> str:
         head = "".join(f"<th>{title}</th>" for title in ("operator", "Relay", "where", "composite", "why not"))
@@ -87,12 +95,13 @@ class Report:
             + "</tr>"
             for outcome in self.outcomes
         )
-        above = "<br>".join(map(html.escape, [self._headline(), *self._legend()]))
+        above = "<br>".join(map(html.escape, [*self._warning(), self._headline(), *self._legend()]))
         return f"<p>{above}</p><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
 
     def _headline(self) -> str:
         where = f" on {self.accelerator} (numerics {self.numerics})" if self.accelerator is not None else ""
-        return f"{self.mod_name}{where}: {self._offloaded()}{self.tuning and f' ({self.tuning})'}"
+        made = "; ".join(filter(None, (self.tuning, self.planning)))
+        return f"{self.mod_name}{where}: {self._offloaded()}{made and f' ({made})'}"
 
     def _offloaded(self) -> str:
         """How many operators are offloaded; what is folded at compile time is not counted."""
@@ -105,6 +114,19 @@ class Report:
             return offloaded
         stop = "operator stops" if len(self.stops) == 1 else "operators stop"
         return f"cannot be built, {len(self.stops)} {stop} the import; without, {offloaded}"
+
+    def _warning(self) -> Iterator[str]:
+        """What is wrong with the model as a whole, before the reasons of its operators."""
+        products = [
+            name for outcome in self.outcomes for name in outcome.relay if name.removeprefix("qnn.") in _PRODUCTS
+        ]
+        floats = sum(name in _PRODUCTS for name in products)
+        if floats:
+            what = "a float model" if floats == len(products) else "a model that is quantized in part"
+            yield (
+                f"{self.mod_name} is {what}: {floats} of its {len(products)} convolutions and matrix products are of "
+                "float32, the accelerator's are of int8. docs/models.md says how to quantize it"
+            )
 
     def _legend(self) -> Iterator[str]:
         if self.tvm_arithmetic:

@@ -14,22 +14,13 @@ import numpy as np
 from byoc_hw.arguments import check_type, shown
 from byoc_hw.errors import InvalidInput, RunError
 from byoc_hw.run.metadata import read_metadata
+from byoc_hw.run.real_values import Interface
 from byoc_hw.run.result import Cycles, EndToEnd, HostInstructions, LayerCount, LayerCycles, Result
 from byoc_hw.run.trace import Assembly, layer_outputs, read_assemblies, read_records
 from byoc_hw.tensor import Array
 
 Inputs = Array | Sequence[Array] | Mapping[str, Array]
 """The inputs of one inference: an array where the model has one input, a list in the model's order, or by name."""
-
-
-@dataclass(frozen=True)
-class Interface:
-    """One input or output of a model."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    nbytes: int
 
 
 @dataclass(frozen=True)
@@ -50,16 +41,12 @@ def read_model(directory: Path) -> ProjectModel:
     model = metadata["model"]
     return ProjectModel(
         model["name"],
-        tuple(_interface(entry) for entry in model["inputs"]),
-        tuple(_interface(entry) for entry in model["outputs"]),
+        tuple(Interface.from_plain(entry) for entry in model["inputs"]),
+        tuple(Interface.from_plain(entry) for entry in model["outputs"]),
         tuple(LayerCycles(layer["id"], layer["name"], layer["kind"], 0) for layer in metadata["layers"]),
         metadata["accelerator"]["simulated"],
         read_assemblies(metadata["trace"]),
     )
-
-
-def _interface(entry: Mapping[str, Any]) -> Interface:
-    return Interface(entry["name"], entry["dtype"], tuple(entry["shape"]), entry["bytes"])
 
 
 def check_inputs(expected: Sequence[Interface], inputs: Inputs) -> list[Array]:
@@ -81,6 +68,13 @@ def check_inputs(expected: Sequence[Interface], inputs: Inputs) -> list[Array]:
             raise InvalidInput(f"input {interface.name}: shape is {interface.shape}: got {array.shape}")
         arrays.append(array)
     return arrays
+
+
+def stored_inputs(expected: Sequence[Interface], inputs: Inputs) -> dict[str, Array]:
+    """The inputs of one inference by name, from real values; those without a scale as they are given."""
+    known = {interface.name: interface for interface in expected}
+    given = _by_name(expected, inputs).items()
+    return {name: known[name].stored(values) if name in known else values for name, values in given}
 
 
 def _by_name(expected: Sequence[Interface], inputs: Inputs) -> Mapping[str, Array]:

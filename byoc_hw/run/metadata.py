@@ -13,6 +13,7 @@ from byoc_hw.emit.directory import GENERATOR, LARGEST_METADATA, METADATA, inside
 from byoc_hw.emit.files import METADATA_FORMAT
 from byoc_hw.emit.schedule_rows import ENGINES, NO_LAYER, REASONS
 from byoc_hw.errors import InvalidInput
+from byoc_hw.program import QUANTIZED_TYPES, SMALLEST_SCALE
 from byoc_hw.schema import (
     accepted,
     anything,
@@ -21,6 +22,7 @@ from byoc_hw.schema import (
     list_of,
     matching,
     nullable,
+    number_from,
     one_of,
     read_json,
     refuse,
@@ -46,11 +48,31 @@ def _path(value: Any, field: str) -> None:
         refuse(field, "a path inside the project", value)
 
 
+_entry = structure(
+    {
+        "name": text,
+        "dtype": one_of(*POINTEES),
+        "shape": list_of(_count),
+        "bytes": _count,
+        "scale": nullable(number_from(SMALLEST_SCALE, float(np.finfo(np.float32).max))),
+        "zero_point": nullable(integer(-(2**15), 2**16 - 1)),
+        "state": nullable(text),
+    }
+)
+
+
 def _interface(value: Any, field: str) -> None:
-    structure({"name": text, "dtype": one_of(*POINTEES), "shape": list_of(_count), "bytes": _count})(value, field)
+    _entry(value, field)
     expected = prod(value["shape"]) * np.dtype(value["dtype"]).itemsize
     if value["bytes"] != expected:
         refuse(f"{field}.bytes", f"{expected}, for its shape and dtype", value["bytes"])
+    if (value["scale"] is None) != (value["zero_point"] is None):
+        refuse(f"{field}.zero_point", "given with a scale, and only then", value["zero_point"])
+    if value["scale"] is not None:
+        if value["dtype"] not in QUANTIZED_TYPES:
+            refuse(f"{field}.dtype", f"one of {', '.join(QUANTIZED_TYPES)}, with a scale", value["dtype"])
+        limits = np.iinfo(value["dtype"])
+        integer(int(limits.min), int(limits.max))(value["zero_point"], f"{field}.zero_point")
 
 
 _layer = structure({"id": _count, "name": text, "kind": text, "region": nullable(text), "source": list_of(text)})
@@ -105,7 +127,8 @@ _METADATA = structure(
         "report": anything,  # read by `read_report` alone
         "files": list_of(_path),
         "sha256": table_of(matching(r"[0-9a-f]{64}", "64 hexadecimal digits"), _path),
-    }
+    },
+    {"optimize": text},
 )
 _broken = structure({"rule": text, "found": text})
 _rejection = structure({"composite": text, "broken": list_of(_broken), "near_miss": text})
@@ -125,7 +148,8 @@ _REPORT = structure(
                 }
             )
         ),
-    }
+    },
+    {"planning": text},
 )
 
 
@@ -157,26 +181,29 @@ def read_report(directory: Path, metadata: dict[str, Any]) -> dict[str, Any]:
 
 def _check_references(metadata: Any, _: str) -> None:
     """Check that numbers of layers, inputs and names lead somewhere."""
+    outputs = [output["name"] for output in metadata["model"]["outputs"]]
+    for index, entry in enumerate(metadata["model"]["inputs"]):
+        nullable(one_of(*outputs))(entry["state"], f"model.inputs[{index}].state")
     layers, inputs = len(metadata["layers"]), len(metadata["model"]["inputs"])
     for index, layer in enumerate(metadata["layers"]):
         integer(index, index)(layer["id"], f"layers[{index}].id")
-    for number, entry in metadata["trace"].items():
-        field = f"trace.{number}"
-        integer(high=layers - 1)(int(number), field)
+    for layer, entry in metadata["trace"].items():
+        field = f"trace.{layer}"
+        integer(high=layers - 1)(int(layer), field)
         if "jobs" in entry:
             continue
         if "boxes" in entry:
-            _check_boxes(entry, int(number), inputs, field)
+            _check_boxes(entry, int(layer), inputs, field)
             continue
-        _check_origin(entry.get("from"), ("layer", "input"), int(number), inputs, field)
+        _check_origin(entry.get("from"), ("layer", "input"), int(layer), inputs, f"{field}.from")
         _check_moved(entry, field)
     for index, region in enumerate(metadata["schedule"]["regions"]):
         field = f"schedule.regions[{index}]"
-        for number, one in [
+        for layer, one in [
             *((work[3], "work") for work in region["work"]),
             *((w[3], "waits") for w in region["waits"]),
         ]:
-            integer(NO_LAYER, layers - 1)(number, f"the layer in {field}.{one}")
+            integer(NO_LAYER, layers - 1)(layer, f"the layer in {field}.{one}")
         for held in region["local"]:
             integer(high=len(region["names"]) - 1)(held[0], f"the name in {field}.local")
 
@@ -193,7 +220,7 @@ def _check_origin(origin: Any, kinds: tuple[str, ...], number: int, inputs: int,
 def _check_boxes(entry: dict[str, Any], number: int, inputs: int, field: str) -> None:
     """Check that a layer's boxes come from parts that are there, and lie in its output."""
     for part in entry.get("parts", ()):
-        _check_origin(part, ("layer", "input", "constant"), number, inputs, field)
+        _check_origin(part, ("layer", "input", "constant"), number, inputs, f"{field}.parts")
     integer(-128, 127)(entry.get("fill"), f"{field}.fill")
     for box in entry["boxes"]:
         source, _, target, *rest = map(int, box.split())

@@ -78,7 +78,7 @@ def graph_without_pooling(name: str = "tvmgen_demo_hwlib_main_0") -> Graph:
 def sample_program(mod_name: str = "demo", graph: Graph | None = None) -> Program:
     """Halve the input on the host, run a region, turn its output into floats on the host, copy the input out."""
     graph = graph or sample_graph(f"tvmgen_{mod_name}_hwlib_main_0")
-    x = Buffer("serving default:x", 144, "input", (1, 6, 6, 4))
+    x = Buffer("serving default:x", 144, "input", (1, 6, 6, 4), quantization=SCALE)
     halved, scores = Buffer("sid_1", 144, shape=(1, 6, 6, 4)), Buffer("sid_2", 5, shape=(1, 5))
     floats = Buffer("StatefulPartitionedCall:0", 20, "output", (1, 5), "float32")
     same = Buffer("x", 144, "output", (1, 6, 6, 4))

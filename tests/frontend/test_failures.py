@@ -40,24 +40,38 @@ def of_two(main, other):
 # ---------------------------------------------------------------- what is no dataflow graph of operators
 
 
-def closure():
+def endless_closure():
     x, y, f = floats(), floats(name="y"), relay.var("f")
-    return of(relay.Let(f, relay.Function([y], relay.add(x, y)), relay.Call(f, [x])), x)
+    return of(relay.Let(f, relay.Function([y], relay.Call(f, [relay.add(x, y)])), relay.Call(f, [x])), x)
 
 
-def global_function(recursive):
+def function_as_a_value():
+    x, y = floats(), floats(name="y")
+    return of(relay.Tuple([x, relay.Function([y], y)]), x)
+
+
+def global_function():
     f = relay.GlobalVar("f")
     x, y, result = floats(), floats(name="y"), relay.TensorType((2,), "float32")
     mod = tvm.IRModule()
     inner = relay.nn.relu(x)
-    mod[f] = relay.Function([x], relay.Call(f, [inner]) if recursive else inner, result)
+    mod[f] = relay.Function([x], relay.Call(f, [inner]), result)
     mod["main"] = relay.Function([y], relay.Call(f, [y]), result)
     return mod
 
 
-def inner_function():
-    x, y = floats(), floats(name="y")
-    return of(relay.Call(relay.Function([y], relay.nn.relu(y)), [x]), x)
+def doubling(count=20):
+    """Functions each of which calls the one before twice."""
+    mod, x, y = tvm.IRModule(), floats(), floats(name="y")
+    result = relay.TensorType((2,), "float32")
+    before = relay.GlobalVar("f0")
+    mod[before] = relay.Function([x], relay.nn.relu(x), result)
+    for number in range(1, count):
+        x, f = floats(), relay.GlobalVar(f"f{number}")
+        mod[f] = relay.Function([x], relay.add(relay.Call(before, [x]), relay.Call(before, [x])), result)
+        before = f
+    mod["main"] = relay.Function([y], relay.Call(before, [y]), result)
+    return mod
 
 
 def branch():
@@ -80,10 +94,10 @@ def match_of_a_type():
 
 
 NO_GRAPH = {
-    "closure": (closure, "got Let"),
-    "recursion": (lambda: global_function(True), "a model is one function: main calls f"),
-    "global function": (lambda: global_function(False), "a model is one function: main calls f"),
-    "inner function": (inner_function, "calls of operators: a Function is called"),
+    "closure that calls itself": (endless_closure, "calls of operators: a Var is called"),
+    "function as a value": (function_as_a_value, "got Function"),
+    "recursion": (global_function, "a model is one function: main calls f"),
+    "functions without end": (doubling, "functions are called at most 10000 times: got more"),
     "if": (branch, "got If"),
     "reference": (reference, "got RefRead"),
     "match": (match_of_a_type, "got Match"),

@@ -57,7 +57,11 @@ def outcome(report, name):
 # ---------------------------------------------------------------- operators that stop the import
 
 LACKING = {
-    "svdf": (Node("SVDF", [2], [3]), "SVDF", "operator is one that TVM's TFLite importer has: got code 27"),
+    "rnn": (
+        Node("RNN", [2], [3]),
+        "RNN",
+        "operator is one that TVM's TFLite importer has: got code 24",
+    ),
     "lstm": (Node("LSTM", [2], [3]), "LSTM", "operator is one that TVM's TFLite importer has: got code 16"),
     "custom": (
         Node("CUSTOM", [2], [3], custom="MyOperator"),
@@ -97,7 +101,7 @@ def test_what_is_around_an_operator_that_stops_the_import_is_reported(node, kind
 
 def test_the_rest_is_reported_as_if_the_operator_were_cut_out(written):
     """Two models, of what comes before and of what comes behind, have the same outcomes but for the regions."""
-    whole = byoc_hw.explain_tflite(written([X, W, A, B, Y], [dense(0, 2), Node("SVDF", [2], [3]), dense(3, 4)]))
+    whole = byoc_hw.explain_tflite(written([X, W, A, B, Y], [dense(0, 2), Node("RNN", [2], [3]), dense(3, 4)]))
     before = byoc_hw.explain_tflite(written([X, W, A], [dense(0, 2)]))
     behind = byoc_hw.explain_tflite(written([B, W, Y], [dense(0, 2)]))
     for name, part in (("a", before), ("y", behind)):
@@ -106,7 +110,7 @@ def test_the_rest_is_reported_as_if_the_operator_were_cut_out(written):
 
 
 def test_options_hold_for_the_rest(written):
-    path = written([X, W, A, B, Y], [dense(0, 2), Node("SVDF", [2], [3]), dense(3, 4)])
+    path = written([X, W, A, B, Y], [dense(0, 2), Node("RNN", [2], [3]), dense(3, 4)])
     report = byoc_hw.explain_tflite(path, deny=["y", "b"], accelerator=byoc_hw.SMALL, numerics="tflite")
     assert [one.placement for one in report.outcomes] == ["accelerator", "stops", "host"]
     assert (report.accelerator, report.numerics) == ("SMALL", "tflite")
@@ -115,7 +119,7 @@ def test_options_hold_for_the_rest(written):
 
 
 def test_a_file_of_nothing_else_has_a_report(written):
-    report = byoc_hw.explain_tflite(written([X, Y], [Node("SVDF", [0], [1])]))
+    report = byoc_hw.explain_tflite(written([X, Y], [Node("RNN", [0], [1])]))
     assert [one.placement for one in report.outcomes] == ["stops"]
 
 

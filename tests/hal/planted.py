@@ -179,9 +179,22 @@ JOBS_OF_REFERENCE = {
         "depthwise_conv2d, upward, 1 x 1 over many channels",
     ),
     "one stride for both ways": _job(
-        "x * layer->stride_w + fx);\n            for",
-        "x * layer->stride_h + fx);\n            for",
+        "x * layer->stride_w + fx * layer->dilation_w);",
+        "x * layer->stride_h + fx * layer->dilation_w);",
         "conv2d, upward, every stride across",
+    ),
+    "one dilation for both ways": _job(
+        "fx * layer->dilation_w", "fx * layer->dilation_h", "conv2d, upward, every dilation across"
+    ),
+    "only the first vector of a dense layer": _job(
+        "x * layer->stride_w + fx * layer->dilation_w);",
+        "(layer->layer.kind == HWLIB_DENSE ? 0 : x * layer->stride_w) + fx * layer->dilation_w);",
+        "dense, upward, 1 x 1 over many channels",
+    ),
+    "an average of padding only is no 0": _job(
+        ": count == 0 ? 1 : count;",
+        ": count == 0 ? (sum = 9) : count;",
+        "pool2d, average, upward, padding wider than the kernel",
     ),
     "half of local weights, for weights": _job(
         "chip_weights + tile->weights",

@@ -48,7 +48,8 @@ def build_program(directory: Path, accelerator: Accelerator, main: str, *flags: 
 OK, ADDRESS, ALIGNMENT, LIMIT, RACE, UNWRITTEN, TOKEN, STEP, HARDWARE = range(9)
 ACTIVATIONS, WEIGHTS, MAIN = range(3)
 CONV2D, DEPTHWISE, DENSE, ADD, POOL2D, RESHAPE, TRANSPOSE, SOFTMAX, MUL, LOOKUP = range(10)
-AVG, MAX = range(2)
+MATMUL = 10
+AVG, MAX, SUM = range(3)
 UPWARD, TFLITE = range(2)
 FIRST, LAST = 1, 2
 
@@ -73,7 +74,9 @@ class Conv2d(ctypes.Structure):
     _fields_ = [
         ("layer", _Layer),
         *_SHAPES,
-        *_WINDOW,
+        *_WINDOW[:4],
+        *_fields("dilation_h dilation_w", c_uint8),
+        *_WINDOW[4:],
         ("weight_bits", c_uint8),
         *_fields("ifm_zero_point weight_zero_point ofm_zero_point act_min act_max", c_int8),
     ]
@@ -109,11 +112,22 @@ class Pool2d(ctypes.Structure):
         *_fields("ifm_zero_point ofm_zero_point", c_int8),
         ("scale", Scale),
         *_fields("act_min act_max", c_int8),
+        ("offset", c_int32),
     ]
 
 
 class Softmax(ctypes.Structure):
     _fields_ = [("layer", _Layer), *_SHAPES[:3], ("scale", Scale), ("diff_min", c_int32)]
+
+
+class MatMul(ctypes.Structure):
+    _fields_ = [
+        ("layer", _Layer),
+        *_fields("ifm_height ifm_width ifm_channels ifm2_height ifm2_width ifm2_channels", c_uint32),
+        *_fields("ofm_height ofm_width ofm_channels", c_uint32),
+        ("scale", Scale),
+        *_fields("ifm_zero_point ifm2_zero_point ofm_zero_point act_min act_max", c_int8),
+    ]
 
 
 class Lookup(ctypes.Structure):
@@ -146,6 +160,7 @@ def conv2d(
     **fields,
 ) -> Conv2d:
     fields = {"weight_bits": 8, "act_min": -128, "act_max": 127, **fields}
+    fields = {"dilation_h": 1, "dilation_w": 1, **fields}
     return Conv2d(_Layer(0, kind, rounding), **_window(kernel, stride), **fields)
 
 
@@ -164,6 +179,11 @@ def add(scale: tuple[int, int, int], scale2: tuple[int, int, int], rounding: int
 def mul(scale: tuple[int, int, int], rounding: int = UPWARD, **fields) -> Mul:
     fields = {"act_min": -128, "act_max": 127, **fields}
     return Mul(_Layer(0, MUL, rounding), scale=Scale(*scale), **fields)
+
+
+def matmul(scale: tuple[int, int, int], rounding: int = UPWARD, **fields) -> MatMul:
+    fields = {"act_min": -128, "act_max": 127, **fields}
+    return MatMul(_Layer(0, MATMUL, rounding), scale=Scale(*scale), **fields)
 
 
 def softmax(scale: tuple[int, int, int], diff_min: int, rounding: int = TFLITE) -> Softmax:

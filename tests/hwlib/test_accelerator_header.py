@@ -19,6 +19,8 @@ def test_writes_the_numbers_of_the_accelerator():
     text = accelerator_header(SMALL)
     assert "#define HWLIB_ACCELERATOR_ACTIVATION_MEMORY 32768u\n" in text
     assert "stride: 1, 2 */\n#define HWLIB_ACCELERATOR_CONV2D_STRIDES 0x6u\n" in text
+    assert "dilation: 1 */\n#define HWLIB_ACCELERATOR_CONV2D_DILATIONS 0x2u\n" in text
+    assert "#define HWLIB_ACCELERATOR_DENSE_PIXELS 4294967295u\n" in text
     assert "#define HWLIB_SIM_DMA_WIDTH 4u\n" in sim_config(SMALL)
 
 

@@ -27,6 +27,11 @@ UPDATE_GOLDEN = "BYOC_HW_UPDATE_GOLDEN"
 TINY = replace(REFERENCE, label="TINY", activation_memory=2048, weight_memory=1024)
 """Memories so small that every layer falls into tiles."""
 
+WITHOUT_PAD = replace(
+    REFERENCE, label="WITHOUT_PAD", limits={kind: limits for kind, limits in REFERENCE.limits.items() if kind != "pad"}
+)
+"""A pad that is not part of a convolution stays on the host."""
+
 ACCELERATORS = st.sampled_from((REFERENCE, SMALL, TINY, DIANA_DIGITAL))
 
 FAST_BUILD = "-O1"

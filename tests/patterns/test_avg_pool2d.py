@@ -126,12 +126,10 @@ DECLINED = {
         "windows end with the padding where an average counts it: got 0 rows and 1 columns more",
     ),
     "batch": (Pool(shape=(2, 8, 7, 5)), "batch is 1: got 2"),
-    "padding as wide as the window": (
-        Pool(padding=(2, 0, 0, 0)),
-        "padding is smaller than the kernel: got (2, 0, 0, 0) for 2 x 2",
-    ),
+    "padding beyond a byte": (Pool(padding=(256, 0, 0, 0)), "padding is at most 255: got 256"),
     "layout": (Pool(layout="NWHC"), "data layout is NHWC or NCHW: got NWHC"),
-    "uint8": (Pool(dtype="uint8"), "matched to nn.avg_pool2d; cast: dtype is uint8, not int8"),
+    # Without padding and up to 11 x 11 it is a depthwise convolution: see tests/frontend/test_unsigned.py.
+    "uint8": (Pool(dtype="uint8", padding=(1, 0, 0, 0)), "matched to nn.avg_pool2d; cast: dtype is uint8, not int8"),
     "float": (
         Pool(dtype="float32", widened=False),
         "nn.avg_pool2d: data is the input x, not the result of cast",
@@ -142,29 +140,20 @@ DECLINED = {
     "global, window": (global_pool(shape=(1, 33, 7, 5)), "kernel is at most 32 x 32: got 33 x 7"),
     "global, layout": (global_pool(layout="NWHC"), "data layout is NHWC or NCHW: got NWHC"),
     "global, uint8": (
-        global_pool(dtype="uint8"),
+        global_pool(dtype="uint8", shape=(1, 12, 7, 5)),
         "matched to nn.global_avg_pool2d; cast: dtype is uint8, not int8",
     ),
     "global, float": (
         global_pool(dtype="float32", widened=False),
         "nn.global_avg_pool2d: data is the input x, not the result of cast",
     ),
-    "mean over height": (mean(axis=(1,)), "mean goes over height and width of a 4-D tensor: got axes [1] of 4"),
-    "mean over channels too": (
-        mean(axis=(1, 2, 3)),
-        "mean goes over height and width of a 4-D tensor: got axes [1, 2, 3] of 4",
-    ),
-    "mean over the others": (
-        mean(exclude=True),
-        "mean goes over height and width of a 4-D tensor: got axes [0, 3] of 4",
-    ),
-    "mean of a matrix": (
-        mean(shape=(1, 8, 5), axis=(1,)),
-        "mean goes over height and width of a 4-D tensor: got axes [1] of 3",
+    "mean over axes apart": (
+        mean(axis=(1, 3)),
+        "a reduction goes over neighbouring axes: got [1, 3] of (1, 8, 7, 5)",
     ),
     "mean, window": (mean(shape=(1, 33, 7, 5)), "kernel is at most 32 x 32: got 33 x 7"),
-    "mean, batch": (mean(shape=(2, 8, 7, 5)), "batch is 1: got 2"),
-    "mean of uint8": (mean(dtype="uint8"), "activation type is int8: got uint8 x int8"),
+    "mean, batch": (mean(shape=(2, 8, 7, 5)), "kernel is at most 32 x 32: got 1 x 56"),
+    "mean of uint8": (mean(dtype="uint8", shape=(1, 12, 7, 5)), "activation type is int8: got uint8 x int8"),
     "mean, rounding": (mean(rounding="TONEAREST"), "requantize rounds UPWARD: got TONEAREST"),
     "mean, requantize in float": (mean(compute_dtype="float32"), "requantize computes in int64: got float32"),
     "mean, a scale for each channel": (
@@ -252,6 +241,30 @@ def test_gives_tvms_results_bit_for_bit(samples, accelerator, seed):
 
 LINE = {"operator": "nn.avg_pool1d", "kernel": (3,), "strides": (2,), "padding": (1, 1), "dilation": (1,)}
 
+AXES = {
+    "height": (mean(axis=(1,)), (2, 4), (1, 1, 1, 35)),
+    "width": (mean(axis=(2,), keepdims=True), (1, 7), (1, 8, 1, 5)),
+    "channels": (mean(axis=(-1,)), (1, 5), (1, 56, 1, 1)),
+    "all": (mean(axis=(0, 1, 2, 3), keepdims=True), (14, 20), (1, 1, 1, 1)),
+    "of a matrix": (mean(shape=(6, 8), axis=(1,)), (1, 8), (1, 6, 1, 1)),
+    "of one element": (mean(shape=(6, 1, 4), axis=(1,)), (1, 1), (1, 1, 6, 4)),
+    "batch": (mean(shape=(3, 2, 4, 5)), (1, 8), (1, 3, 1, 5)),
+    "over an axis of one element between": (mean(shape=(2, 3, 1, 4), axis=(1, 3)), (1, 12), (1, 2, 1, 1)),
+    "the rest": (mean(shape=(1, 8, 7, 1), axis=(1, 2), exclude=True), (1, 1), (1, 1, 56, 1)),
+    "cast back": (mean(axis=(1,), requantized=False, cast=True, clip=(-9.0, 30.0)), (2, 4), (1, 1, 1, 35)),
+}
+
+
+@pytest.mark.parametrize(("form", "kernel", "shape"), AXES.values(), ids=AXES)
+def test_takes_a_mean_over_other_axes_as_a_window_of_the_same_bytes(form, kernel, shape):
+    layer = accepted(form.module(), COMPOSITE)
+    assert (layer.kernel, layer.ofm.shape) == (kernel, shape)
+
+
+def test_gives_tvms_means_over_other_axes():
+    check_bit_exact([form for form, _, _ in AXES.values()], COMPOSITE)
+
+
 EDGES = {
     "ceil_mode": Pool(shape=(1, 8, 7, 5), kernel=(3, 4), ceil_mode=True),
     "ceil_mode, padding": Pool(shape=(1, 6, 7, 5), kernel=(3, 3), padding=(1, 1, 1, 1), ceil_mode=True),
@@ -262,6 +275,8 @@ EDGES = {
     "1-D, channels first": Pool(**LINE, shape=(2, 3, 8), layout="NCW", ceil_mode=True),
     "1-D, batch": Pool(**LINE, shape=(4, 8, 3), layout="NWC", ceil_mode=True),
     "one pixel": Pool(shape=(1, 1, 1, 5), kernel=(1, 1)),
+    "padding wider than the window": Pool(padding=(5, 2, 2, 4), shape=(1, 3, 2, 5)),
+    "padding wider than the window, counted": Pool(padding=(5, 2, 2, 4), strides=(1, 2), count_include_pad=True),
     "one pixel, global": global_pool(shape=(1, 1, 1, 5)),
     "one pixel, mean": mean(shape=(1, 1, 1, 5)),
     "largest window": Pool(shape=(1, 32, 40, 2), kernel=(32, 32), strides=(1, 2)),

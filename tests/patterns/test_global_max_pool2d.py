@@ -29,7 +29,7 @@ def test_takes_the_whole_form():
 
 
 DECLINED = {
-    "uint8": (GlobalMax(dtype="uint8"), "activation type is int8: got uint8"),
+    "int16": (GlobalMax(dtype="int16"), "activation type is int8: got int16"),
     "window": (GlobalMax(shape=(1, 33, 2, 3)), "kernel is at most 32 x 32: got 33 x 2"),
 }
 

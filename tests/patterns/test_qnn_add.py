@@ -94,7 +94,7 @@ DECLINED = {
         "both inputs and the output have one shape: got (1, 6, 5, 7), (7,), (1, 6, 5, 7)",
     ),
     "batch": (Add(shape=(2, 6, 5, 7)), "batch is 1: got 2"),
-    "uint8": (Add(dtype="uint8"), "activation type is int8: got uint8"),
+    "int16": (Add(dtype="int16"), "activation type is int8: got int16"),
     "a scale for each channel": (
         Add(lhs=Quantized((0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7))),
         "one scale for the whole tensor: got 7 different ones",

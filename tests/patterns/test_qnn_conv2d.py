@@ -1,5 +1,7 @@
 """qnn_conv2d: which convolutions it takes, as what layer, what it declines and why, and what it computes."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -23,6 +25,7 @@ from relay_samples import Conv, const, module, variable
 from tvm import relay
 
 import byoc_hw
+from byoc_hw import REFERENCE, SMALL
 from byoc_hw.frontend.relay.sources import calls_in_order
 from byoc_hw.graph import Conv2d, Reshape, Transpose
 
@@ -46,6 +49,10 @@ FORMS = {
     # No group of several channels: the TFLite importer makes this an ordinary convolution too.
     "depthwise of one channel": Conv(depthwise=True, channels=1),
     "two filters on one channel": Conv(depthwise=True, channels=1, multiplier=2),
+    "groups": Conv(groups=2),
+    "groups in NCHW": Conv(groups=2, layout="NCHW"),
+    "two filters on each channel": Conv(depthwise=True, multiplier=2),
+    "two filters on each channel in NCHW": Conv(depthwise=True, multiplier=2, layout="NCHW"),
     "kernel layout OHWI": Conv(kernel_layout="OHWI"),
     "NCHW": Conv(layout="NCHW"),
     "NCHW, bias as add": Conv(layout="NCHW", bias_as_add=True),
@@ -60,7 +67,8 @@ def test_takes_the_whole_form(form):
     layer = accepted(form.module(), COMPOSITE)
     assert type(layer) is Conv2d
     assert layer.ifm.shape == (1, form.height, form.width, form.channels)
-    assert layer.weights.shape == (form.total_filters, *form.kernel, form.channels)
+    assert layer.groups == (form.channels if form.depthwise else form.groups or 1)
+    assert layer.weights.shape == (form.total_filters, *form.kernel, form.channels // layer.groups)
     assert (layer.bias is not None) == form.bias
     assert len(layer.accumulator.scale) == (form.total_filters if form.per_channel else 1)
     assert layer.strides == form.strides
@@ -130,16 +138,11 @@ def test_two_convolutions_are_one_region():
 DECLINED = {
     "stride 3": (Conv(strides=(3, 3)), "stride is one of 1, 2: got 3"),
     "strides 1 and 3": (Conv(strides=(1, 3)), "stride is one of 1, 2: got 1 x 3"),
-    "dilation": (Conv(dilation=(2, 2)), "dilation is 1: got 2"),
+    "dilation": (Conv(dilation=(1, 3)), "dilation is one of 1, 2: got 1 x 3"),
     "kernel": (Conv(kernel=(1, 12), width=20, padding=(0, 0, 0, 0)), "kernel is at most 11 x 11: got 1 x 12"),
     "batch": (Conv(batch=2), "batch is 1: got 2"),
-    "uint8": (Conv(dtype="uint8"), "activation type is int8: got uint8"),
-    "uint8 weights": (Conv(weight_dtype="uint8"), "weight type is int8: got uint8"),
-    "padding as wide as the kernel": (
-        Conv(padding=(3, 0, 0, 0)),
-        "padding is smaller than the kernel: got (3, 0, 0, 0) for 3 x 3",
-    ),
-    "groups": (Conv(groups=2), "groups are 1 or the input channels: got 2"),
+    "int16": (Conv(dtype="int16"), "activation type is int8: got int16"),
+    "padding beyond a byte": (Conv(padding=(256, 0, 0, 0)), "padding is at most 255: got 256"),
     "layout": (Conv(layout="HWCN", kernel_layout="HWIO"), "data layout is NHWC or NCHW: got HWCN"),
     "weight zero points": (
         Conv(filters=3, weight_zero_point=(0, 1, 2)),
@@ -173,11 +176,34 @@ def test_declines_with_the_rule_and_the_value(conv, reason):
     declined(conv.module(), f"qnn_conv2d: {reason}")
 
 
+def test_declines_padding_beyond_the_kernel_where_the_hardware_lacks_it():
+    limits = {**REFERENCE.limits, "conv2d": replace(REFERENCE.limits["conv2d"], wide_padding=False)}
+    narrow = replace(REFERENCE, label="NARROW", limits=limits)
+    reason = "padding is smaller than the kernel: got (3, 0, 0, 0) for 3 x 3"
+    declined(Conv(padding=(3, 0, 0, 0)).module(), f"qnn_conv2d: {reason}", accelerator=narrow)
+
+
+def test_declines_a_dilation_that_the_hardware_lacks():
+    declined(Conv(dilation=(2, 2)).module(), "qnn_conv2d: dilation is 1: got 2", accelerator=SMALL)
+
+
+def test_declines_groups_that_the_hardware_lacks():
+    limits = {**REFERENCE.limits, "conv2d": replace(REFERENCE.limits["conv2d"], groups=False)}
+    plain = replace(REFERENCE, label="PLAIN", limits=limits)
+    declined(Conv(groups=2).module(), "qnn_conv2d: groups are 1: got 2", accelerator=plain)
+    declined(
+        Conv(depthwise=True, multiplier=2).module(),
+        "qnn_depthwise_conv2d: channel multiplier is 1: got 2",
+        "qnn_conv2d: groups are 1: got 4",
+        accelerator=plain,
+    )
+
+
 def test_names_every_broken_rule():
-    conv = Conv(batch=2, strides=(3, 3), dtype="uint8")
+    conv = Conv(batch=2, strides=(3, 3), dtype="int16")
     declined(
         conv.module(),
-        "qnn_conv2d: batch is 1: got 2; stride is one of 1, 2: got 3; activation type is int8: got uint8",
+        "qnn_conv2d: batch is 1: got 2; stride is one of 1, 2: got 3; activation type is int8: got int16",
     )
 
 
@@ -209,7 +235,7 @@ def test_says_how_far_the_match_got(conv, reason):
 def test_names_the_company_that_a_bias_and_a_requantize_need():
     assert reasons(partitioned(Conv(constant_weights=False).module()))[1:] == [
         "nn.bias_add is offloaded only together with qnn.conv2d, qnn.dense",
-        "qnn.requantize is offloaded only together with mean, qnn.conv2d, qnn.dense",
+        "qnn.requantize is offloaded only together with max, mean, qnn.conv2d, qnn.dense, sum",
     ]
 
 
@@ -227,38 +253,36 @@ def test_declines_a_sum_that_is_used_elsewhere_too():
 
 
 PADS = {
-    "wrong value": (Conv(pad_value=0.0), "nn.pad fills with the input's zero point, -3: got 0.0"),
-    "channels": (
-        Conv(pad_channels=(0, 1)),
-        "nn.pad widens height and width only: got [(0, 0), (1, 1), (1, 1), (0, 1)]",
-    ),
-    "reflect": (Conv(pad_mode="reflect"), "nn.pad's mode is constant: got reflect"),
-    "too wide": (
-        Conv(padding=(2, 0, 0, 0)),
-        "padding is smaller than the kernel: got (3, 1, 1, 1) for 3 x 3",
-    ),
+    "wrong value": Conv(pad_value=0.0),
+    "channels": Conv(pad_channels=(0, 1)),
+    "too wide": Conv(padding=(255, 0, 0, 0)),
 }
 
 
-@pytest.mark.parametrize(("conv", "reason"), PADS.values(), ids=PADS)
-def test_leaves_a_pad_that_it_cannot_absorb_on_the_host(conv, reason):
+@pytest.mark.parametrize("conv", PADS.values(), ids=PADS)
+def test_a_pad_that_it_cannot_absorb_is_a_layer_of_its_own(conv):
     conv.explicit_pad = (1, 1, 1, 1)
     after = partitioned(conv.module())
-    assert reasons(after) == [f"qnn_conv2d: {reason}"]
-    assert [outcome.name for outcome in byoc_hw.explain(after).host] == ["nn.pad_1"]
+    assert set(composites(after)) == {"pad", COMPOSITE}
     (graph,) = graphs(after)
-    assert [layer.padding for layer in computing(graph)] == [conv.padding]
+    assert [layer.padding for layer in computing(graph) if layer.kind == "conv2d"] == [conv.padding]
 
 
-def test_leaves_a_pad_with_a_second_reader_on_the_host():
+def test_leaves_a_pad_of_another_mode_on_the_host():
+    conv = Conv(pad_mode="reflect", explicit_pad=(1, 1, 1, 1))
+    after = partitioned(conv.module())
+    mode = "nn.pad's mode is constant: got reflect"
+    assert reasons(after) == [f"qnn_conv2d: {mode}", f"pad: {mode}"]
+    assert [outcome.name for outcome in byoc_hw.explain(after).host] == ["nn.pad_1"]
+
+
+def test_a_pad_with_a_second_reader_is_a_layer_of_its_own():
     conv = Conv(padding=(0, 0, 0, 0), explicit_pad=(1, 1, 1, 1))
     x = variable(conv.ifm_shape)
     out = conv.expr(x)
     pad = calls_in_order(out)[0]
     after = partitioned(module(relay.Tuple([out, pad]), x))
-    assert reasons(after) == ["nn.pad is offloaded only together with qnn.conv2d"]
-    assert [outcome.name for outcome in byoc_hw.explain(after).host] == ["nn.pad_1"]
-    assert set(composites(after)) == {COMPOSITE}
+    assert set(composites(after)) == {"pad", COMPOSITE}
 
 
 @pytest.mark.parametrize("name", ["qnn_conv2d", "qnn.conv2d_1"])
@@ -278,14 +302,17 @@ def test_generated_c_reads_as_the_golden_file():
 def convolutions(draw):
     channels = draw(st.sampled_from((1, 2, 3, 5, 17)))
     filters = draw(st.sampled_from((1, 3, 8, 16, 19)))
+    groups = draw(st.sampled_from((1, 1, 2, 3) if channels * filters > 1 else (1,)))  # else it is a depthwise one
+    channels, filters = channels * groups, filters * groups
     kernel = draw(st.tuples(st.integers(1, 4), st.integers(1, 4)))
     if channels == 1:
         kernel = draw(st.sampled_from((kernel, (11, 1), (1, 11), (5, 7))))
     return Conv(
         channels=channels,
         filters=filters,
+        groups=groups,
         **convolution_knobs(draw, kernel, filters, least_exponents=(-14, -2)),
-        weights=draw(weight_values((filters, *kernel, channels))),
+        weights=draw(weight_values((filters, *kernel, channels // groups))),
         seed=draw(SEEDS),
     )
 
@@ -312,6 +339,13 @@ EDGES = {
     ),
     "scaled up": Conv(scales=(100.0,) * 8, kernel=(1, 1), padding=(0, 0, 0, 0)),
     "empty clip": Conv(clip=(10.0, 3.0)),
+    "dilation": Conv(dilation=(2, 2), padding=(2, 2, 2, 2)),
+    "padding wider than the kernel": Conv(padding=(3, 7, 9, 4), height=1, width=2),
+    "pointwise amid padding": Conv(kernel=(1, 1), strides=(2, 1), padding=(2, 3, 0, 1), explicit_pad=(1, 0, 5, 0)),
+    "dilation and stride": Conv(dilation=(1, 2), strides=(2, 1), kernel=(2, 4), groups=2, layout="NCHW"),
+    "filters on each channel": Conv(depthwise=True, channels=5, multiplier=17, strides=(2, 1)),
+    "dead filters on each channel": Conv(depthwise=True, multiplier=2, scales=(1e-12, 2e-10, *(0.01,) * 6)),
+    "pointwise groups": Conv(kernel=(1, 1), padding=(0, 0, 0, 0), groups=4, channels=12),
     "two filters on one channel": Conv(depthwise=True, channels=1, multiplier=2),
 }
 

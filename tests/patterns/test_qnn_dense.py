@@ -67,7 +67,7 @@ def test_reads_weights_bias_and_scales():
 
 
 DECLINED = {
-    "uint8": (Dense(dtype="uint8"), "activation type is int8: got uint8"),
+    "int16": (Dense(dtype="int16"), "activation type is int8: got int16"),
     "rows": (Dense(shape=(1, 4, 24), bias=False), "input and output are 2-D: got (1, 4, 24) and (1, 4, 10)"),
     "weight zero points": (
         Dense(outputs=3, weight_zero_point=(0, 1, 2)),

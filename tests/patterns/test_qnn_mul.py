@@ -71,7 +71,7 @@ DECLINED = {
         "both inputs and the output have one shape: got (1, 6, 5, 7), (1, 1, 1, 7), (1, 6, 5, 7)",
     ),
     "batch": (Mul(shape=(2, 6, 5, 7)), "batch is 1: got 2"),
-    "uint8": (Mul(dtype="uint8"), "activation type is int8: got uint8"),
+    "int16": (Mul(dtype="int16"), "activation type is int8: got int16"),
     "a product that is scaled up beyond an int32": (
         Mul(lhs=Quantized(8.0), rhs=Quantized(8.0), out=Quantized(1e-4)),
         "sums, before and after they are scaled, fit in 32 bits: got 37 bits",

@@ -42,8 +42,8 @@ def accelerators(draw):
 class Network:
     """A graph as it grows: what has been made, and what may be added to it."""
 
-    def __init__(self, draw, hardware, seed):
-        self.draw, self.hardware, self.samples = draw, hardware, Samples(seed)
+    def __init__(self, draw, hardware, seed, kinds=()):
+        self.draw, self.hardware, self.samples, self.kinds = draw, hardware, Samples(seed), kinds
         self.inputs, self.layers, self.outputs = [], [], []
         self.value = self.input(self.first_shape())
 
@@ -66,7 +66,7 @@ class Network:
     def grow(self):
         """Add a layer of a random kind, unless the accelerator cannot plan that one."""
         kinds = KINDS + self.draw(st.sampled_from([[], MOVED, TABLES])) if len(self.value.shape) == 4 else FLAT
-        layer = getattr(self, self.draw(st.sampled_from([*kinds, "flat", "transposed"])))()
+        layer = getattr(self, self.draw(st.sampled_from(self.kinds or [*kinds, "flat", "transposed"])))()
         if layer is None:
             return
         try:
@@ -128,6 +128,10 @@ class Network:
         """Go on from any tensor, or from another input."""
         four = [tensor for tensor in self.tensors() if len(tensor.shape) == 4]
         self.value = self.draw(st.sampled_from(four)) if self.draw(st.booleans()) else self.input(self.value.shape)
+
+    def branched(self):
+        """Go on from a tensor that is there."""
+        self.value = self.draw(st.sampled_from([tensor for tensor in self.tensors() if len(tensor.shape) == 4]))
 
     def flat(self):
         return self.samples.reshape(self.value, (1, self.value.elements))
@@ -197,9 +201,9 @@ def without(tensor, axis):
 
 
 @st.composite
-def graphs(draw, hardware, most=9):
+def graphs(draw, hardware, most=9, kinds=()):
     """Outputs are what nothing reads, or almost, and some of the rest: twice, or an input, if it so happens."""
-    network = Network(draw, hardware, draw(st.integers(0, 2**32 - 1)))
+    network = Network(draw, hardware, draw(st.integers(0, 2**32 - 1)), kinds)
     for _ in range(draw(st.integers(1, most))):
         network.grow()
     assume(any(layer.kind != "reshape" for layer in network.layers))
@@ -222,6 +226,12 @@ def choices(draw, graph, hardware):
         mapping = map_layers(graph, hardware, swapped, direct)
     except PlanError:
         mapping = map_layers(graph, hardware, swapped := (False,) * len(swapped), direct)
+    placed = stored = frozenset()
+    if draw(st.booleans()):  # sometimes of layers that cannot be
+        joins = [index for index, layer in enumerate(graph.layers) if layer.kind in ("concat", "slice")]
+        placed = frozenset(index for index in joins if draw(st.booleans()))
+        joins = [index for index in joins if graph.layers[index].kind == "concat" and index not in placed]
+        stored = frozenset(index for index in joins if draw(st.booleans()))
     count = len(storages(graph, mapping).all)
     groups = []
     left = len(graph.layers)
@@ -236,7 +246,7 @@ def choices(draw, graph, hardware):
         tiling = draw(st.none() | tilings) if layers == 1 and draw(st.integers(0, 3)) == 0 else None
         groups.append(Group(layers, draw(st.integers(1, 16)), whole, draw(st.booleans()), draw(st.booleans()), tiling))
     blocks = tuple(draw(st.none() | st.builds(Blocks, st.integers(1, 26), st.integers(1, 26))) for _ in graph.layers)
-    return Choices(swapped, tuple(groups), blocks, direct)
+    return Choices(swapped, tuple(groups), blocks, direct, placed, stored)
 
 
 tilings = st.builds(
@@ -255,3 +265,13 @@ def regions(draw, most=9):
     """An accelerator, and a graph for it."""
     hardware = draw(accelerators())
     return replace(hardware, label="RANDOM"), draw(graphs(hardware, most))
+
+
+JOINED = ["pointwise", "conv", "depthwise", "pool", "branched", "branched", "concat", "concat", "slice"]
+
+
+@st.composite
+def joined_regions(draw):
+    """Branches that come together, often in memories that hold them."""
+    hardware = replace(draw(accelerators()), activation_memory=draw(st.sampled_from([2048, 8192, 65536])))
+    return replace(hardware, label="RANDOM"), draw(graphs(hardware, 10, JOINED))

@@ -10,6 +10,7 @@ from byoc_hw.graph import (
     Dense,
     DepthwiseConv2d,
     Lookup,
+    MatMul,
     Mul,
     Pad,
     Pool2d,
@@ -52,6 +53,8 @@ def run_layer(layer, *inputs):
         return _add(layer, *inputs)
     if isinstance(layer, Mul):
         return _mul(layer, *inputs)
+    if isinstance(layer, MatMul):
+        return _matmul(layer, *inputs)
     if isinstance(layer, Pool2d):
         return _pool(layer, inputs[0])
     if isinstance(layer, Lookup):
@@ -120,10 +123,16 @@ def _convolve(layer, values, weights):
     sums = np.zeros((height, width, channels), np.int64)
     for y in range(layer.kernel[0]):
         for x in range(layer.kernel[1]):
-            rows = slice(y, y + (height - 1) * layer.strides[0] + 1, layer.strides[0])
-            columns = slice(x, x + (width - 1) * layer.strides[1] + 1, layer.strides[1])
+            top, left = y * layer.dilation[0], x * layer.dilation[1]
+            rows = slice(top, top + (height - 1) * layer.strides[0] + 1, layer.strides[0])
+            columns = slice(left, left + (width - 1) * layer.strides[1] + 1, layer.strides[1])
             seen = padded[rows, columns]
-            sums += seen * weights[:, y, x, 0] if isinstance(layer, DepthwiseConv2d) else seen @ weights[:, y, x].T
+            if isinstance(layer, DepthwiseConv2d):
+                sums += seen * weights[:, y, x, 0]
+                continue
+            filters = np.split(weights[:, y, x], layer.groups)
+            slices = np.split(seen, layer.groups, axis=-1)
+            sums += np.concatenate([part @ group.T for part, group in zip(slices, filters, strict=True)], -1)
     return sums[np.newaxis]
 
 
@@ -139,6 +148,20 @@ def _mul(layer, first, second):
         total = rescaled_twice(one * other, float(scales[0] * scales[1] / scales[2]))
     total += layer.ofm.quantization.zero_point[0]
     return np.clip(total, layer.act_min, layer.act_max).astype(np.int8)
+
+
+def _matmul(layer, first, second):
+    one, other = (
+        values.astype(np.int64) - tensor.quantization.zero_point[0]
+        for values, tensor in ((first, layer.ifm), (second, layer.ifm2))
+    )
+    sums, output = np.einsum("bmuk,bnk->bmun", one, other), layer.ofm.quantization
+    if layer.rounding == "upward":
+        total = rescaled(sums, layer.accumulator.scale[0], output.scale[0])
+    else:
+        scales = [np.float32(tensor.quantization.scale[0]) for tensor in layer.inputs]
+        total = rescaled_twice(sums, float(scales[0] * scales[1]) / float(np.float32(output.scale[0])))
+    return np.clip(total + output.zero_point[0], layer.act_min, layer.act_max).astype(np.int8)
 
 
 def _add(layer, first, second):
@@ -168,15 +191,38 @@ def _pool(layer, ifm):
     for y in range(height):
         for x in range(width):
             first_row, first_column = y * layer.strides[0] - top, x * layer.strides[1] - left
-            rows = slice(max(first_row, 0), first_row + layer.kernel[0])
-            columns = slice(max(first_column, 0), first_column + layer.kernel[1])
+            rows = slice(max(first_row, 0), max(first_row + layer.kernel[0], 0))
+            columns = slice(max(first_column, 0), max(first_column + layer.kernel[1], 0))
             window = ifm[0, rows, columns].astype(np.int64)
             if layer.mode == "max":
-                result[0, y, x] = window.max(axis=(0, 1))
+                result[0, y, x] = window.max(axis=(0, 1), initial=-128)
                 continue
-            count = layer.kernel[0] * layer.kernel[1] if layer.count_include_pad else window.shape[0] * window.shape[1]
+            if layer.mode == "sum" or layer.rounding == "tflite":
+                result[0, y, x] = window.sum(axis=(0, 1))
+                continue
+            inside = max(window.shape[0] * window.shape[1], 1)
+            count = layer.kernel[0] * layer.kernel[1] if layer.count_include_pad else inside
             result[0, y, x] = np.trunc(window.sum(axis=(0, 1)) / count)
     if layer.rescaled:
         before, after = layer.ifm.quantization, layer.ofm.quantization
+        if layer.rounding == "tflite":
+            result = _tflite_mean(layer, result) + after.zero_point[0]
+            return np.clip(result, layer.act_min, layer.act_max).astype(np.int8)
         result = rescaled(result - before.zero_point[0], before.scale[0], after.scale[0]) + after.zero_point[0]
     return np.clip(result, layer.act_min, layer.act_max).astype(np.int8)
+
+
+def _tflite_mean(layer, sums):
+    """TFLite's mean of sums: by the 31-bit significand of the ratio of scales over the count, rounded down."""
+    count, before = layer.kernel[0] * layer.kernel[1], layer.ifm.quantization
+    ratio = float(np.float32(before.scale[0])) / float(np.float32(layer.ofm.quantization.scale[0]))
+    significand, exponent = np.frexp(ratio)
+    bits = count.bit_length() - 1
+    multiplier = Fraction((int(np.floor(significand * 2**31 + 0.5)) << bits) // count, 2**31)
+    power = int(exponent) - bits
+    flat = []
+    for value in (sums - before.zero_point[0] * count).ravel():
+        high = ((int(value) << max(power, 0)) * multiplier + Fraction(1, 2)).__floor__()
+        size = (Fraction(abs(high), 2 ** max(-power, 0)) + Fraction(1, 2)).__floor__()
+        flat.append(size if high >= 0 else -size)
+    return np.array(flat, np.int64).reshape(sums.shape)

@@ -14,6 +14,7 @@ from byoc_hw.graph import (
     DepthwiseConv2d,
     Graph,
     Lookup,
+    MatMul,
     Mul,
     Pad,
     Pool2d,
@@ -87,16 +88,18 @@ class Samples:
             "act_max": 127,
         }
 
-    def conv2d(self, ifm, channels, kernel=(3, 3), strides=(1, 1), padding=(0, 0, 0, 0), bits=8):
-        ofm = self.tensor(window_shape(ifm, channels, kernel, strides, padding))
-        fields = self.weighted(ifm, ofm, (channels, *kernel, ifm.shape[3]), bits)
-        return Conv2d(**fields, strides=strides, padding=padding)
+    def conv2d(
+        self, ifm, channels, kernel=(3, 3), strides=(1, 1), padding=(0, 0, 0, 0), bits=8, groups=1, dilation=(1, 1)
+    ):
+        ofm = self.tensor(window_shape(ifm, channels, kernel, strides, padding, dilation))
+        fields = self.weighted(ifm, ofm, (channels, *kernel, ifm.shape[3] // groups), bits)
+        return Conv2d(**fields, strides=strides, padding=padding, dilation=dilation, groups=groups)
 
-    def depthwise(self, ifm, kernel=(3, 3), strides=(1, 1), padding=(0, 0, 0, 0), bits=8):
+    def depthwise(self, ifm, kernel=(3, 3), strides=(1, 1), padding=(0, 0, 0, 0), bits=8, dilation=(1, 1)):
         channels = ifm.shape[3]
-        ofm = self.tensor(window_shape(ifm, channels, kernel, strides, padding))
+        ofm = self.tensor(window_shape(ifm, channels, kernel, strides, padding, dilation))
         fields = self.weighted(ifm, ofm, (channels, *kernel, 1), bits)
-        return DepthwiseConv2d(**fields, strides=strides, padding=padding)
+        return DepthwiseConv2d(**fields, strides=strides, padding=padding, dilation=dilation)
 
     def dense(self, ifm, channels, bits=8):
         ofm = self.tensor((ifm.shape[0], channels))
@@ -112,7 +115,17 @@ class Samples:
         ofm = activation(self.name("tensor"), ifm.shape, scale, int(self.random.integers(-128, 128)))
         return Mul(self.name("layer"), (), ifm, ofm, ifm2, rounding=rounding)
 
-    def pool(self, ifm, mode="avg", kernel=(2, 2), strides=(2, 2), padding=(0, 0, 0, 0), rescaled=False, include=False):
+    def pool(
+        self,
+        ifm,
+        mode="avg",
+        kernel=(2, 2),
+        strides=(2, 2),
+        padding=(0, 0, 0, 0),
+        rescaled=False,
+        include=False,
+        rounding="upward",
+    ):
         shape = window_shape(ifm, ifm.shape[3], kernel, strides, padding)
         ofm = self.tensor(shape)
         return Pool2d(
@@ -126,7 +139,16 @@ class Samples:
             padding=padding,
             count_include_pad=include,
             rescaled=rescaled,
+            rounding=rounding,
         )
+
+    def matmul(self, ifm, ifm2, rounding="upward"):
+        """The product of B x M x 1 x K and B x N x K."""
+        product = float(np.float32(ifm.quantization.scale[0] * ifm2.quantization.scale[0]))
+        scale = float(np.float32(product * 60 * ifm.shape[3] ** 0.5))
+        ofm = activation(self.name("tensor"), (*ifm.shape[:3], ifm2.shape[1]), scale, int(self.random.integers(-9, 9)))
+        accumulator = Quantization((product,), (0,))
+        return MatMul(self.name("layer"), (), ifm, ofm, ifm2=ifm2, accumulator=accumulator, rounding=rounding)
 
     def softmax(self, ifm):
         ofm = activation(self.name("tensor"), ifm.shape, 1 / 256, -128)
@@ -167,12 +189,12 @@ class Samples:
         return self.moved(Resize, ifm, shape, rows=tuple(rows), columns=tuple(columns))
 
 
-def window_shape(ifm, channels, kernel, strides, padding):
+def window_shape(ifm, channels, kernel, strides, padding, dilation=(1, 1)):
     top, left, bottom, right = padding
     return (
         1,
-        output_extent(ifm.shape[1], top, bottom, kernel[0], strides[0]),
-        output_extent(ifm.shape[2], left, right, kernel[1], strides[1]),
+        output_extent(ifm.shape[1], top, bottom, kernel[0], strides[0], dilation[0]),
+        output_extent(ifm.shape[2], left, right, kernel[1], strides[1], dilation[1]),
         channels,
     )
 

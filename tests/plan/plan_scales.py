@@ -50,11 +50,30 @@ def mul_scale(layer):
     return fixed_point(float(product) / float(output) if layer.rounding == "upward" else float(product / output))
 
 
+def matmul_scale(layer):
+    """Of a sum of products: TVM's requantize states it, TFLite multiplies the two scales in float32."""
+    if layer.rounding == "upward":
+        return fixed_point(float(np.float32(layer.accumulator.scale[0])) / scale_of(layer.ofm))
+    first, second = (np.float32(scale_of(tensor)) for tensor in layer.inputs)
+    return fixed_point(float(first * second) / scale_of(layer.ofm))
+
+
 def pool_scale(layer):
-    """The scale of an average, and the zero points before and after it."""
+    """The scale of an average or sum, the zero points before and after it, and what is added to a sum, or None."""
     if not layer.rescaled:
-        return fixed_point(1.0), 0, 0
-    return fixed_point(scale_of(layer.ifm) / scale_of(layer.ofm)), zero_point(layer.ifm), zero_point(layer.ofm)
+        return fixed_point(1.0), 0, 0, None
+    before, after = zero_point(layer.ifm), zero_point(layer.ofm)
+    scale = fixed_point(scale_of(layer.ifm) / scale_of(layer.ofm))
+    if layer.mode == "sum":
+        return scale, before, after, -before
+    if layer.rounding == "upward":
+        return scale, before, after, None
+    # TFLite's mean: the multiplier, shifted by the whole bits of the count, is divided by the count.
+    count, bits = layer.kernel[0] * layer.kernel[1], 0
+    while 2 ** (bits + 1) <= count:
+        bits += 1
+    exponent = scale[1] - (scale[2] - 31) - bits
+    return (scale[0] * 2**bits // count, max(exponent, 0), 31 + max(-exponent, 0)), before, after, -before * count
 
 
 def upward(values, scale):

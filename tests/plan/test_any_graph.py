@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from plan_check import check
 from plan_choices import layer_by_layer
-from plan_graphs import choices, regions
+from plan_graphs import choices, joined_regions, regions
 
 from byoc_hw.errors import PlanError
 from byoc_hw.plan.choices import from_plain
@@ -19,6 +19,13 @@ EXAMPLES = settings(
 @given(regions())
 @settings(EXAMPLES, max_examples=100)
 def test_graph_of_layers_that_can_be_planned_can_be_planned(region):
+    hardware, graph = region
+    check(graph, hardware)
+
+
+@given(joined_regions())
+@settings(EXAMPLES, max_examples=50)
+def test_tensors_inside_one_another_are_exact(region):
     hardware, graph = region
     check(graph, hardware)
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from byoc_hw.errors import InvalidInput
-from byoc_hw.run.files import Interface, check_inputs, read_array
+from byoc_hw.run.files import check_inputs, read_array
+from byoc_hw.run.real_values import Interface
 
 IMAGE = Interface("image:0", "int16", (1, 3, 4), 24)
 ARRAY = np.arange(12, dtype=np.int16).reshape(1, 3, 4)

@@ -48,6 +48,10 @@ def damaged(project: Path, tmp_path: Path) -> Any:
         (["model", "inputs", 0, "shape"], [1, -6], r"inputs\[0\]\.shape\[1\] is a whole number from 0 to \d+: got -6"),
         (["model", "inputs", 0, "shape"], [10**12], r"inputs\[0\]\.shape\[0\] is a whole number .*: got 1000000000000"),
         (["model", "outputs", 0, "bytes"], 4, r"outputs\[0\]\.bytes is 20, for its shape and dtype: got 4"),
+        (["model", "inputs", 0, "scale"], 0, r"inputs\[0\]\.scale is a number from 1\.17549e-38 to .*: got 0"),
+        (["model", "inputs", 0, "zero_point"], None, r"inputs\[0\]\.zero_point is given with a scale, .*: got None"),
+        (["model", "inputs", 0, "zero_point"], 200, r"inputs\[0\]\.zero_point is a whole .* to 127: got 200"),
+        (["model", "inputs", 0, "state"], "y", r"model\.inputs\[0\]\.state is one of .*: got 'y'"),
         (["layers", 2, "id"], 7, r"layers\[2\]\.id is a whole number from 2 to 2: got 7"),
         (["layers", 2, "name"], 7, r"layers\[2\]\.name is a text: got 7"),
         (["accelerator", "simulated"], 1, r"accelerator\.simulated is true or false: got 1"),
@@ -88,7 +92,7 @@ def test_a_field_that_is_missing_is_named(project: Path, damaged: Any) -> None:
         (b"[" * 100_000, "is JSON in UTF-8: maximum recursion depth"),
         (b'{"generator": "byoc_hw", "format": NaN}', "a number is finite: got NaN"),
         (b"[]", "is another project"),
-        (b'{"generator": "byoc_hw"}', "format of metadata.json is 5: got None"),
+        (b'{"generator": "byoc_hw"}', "format of metadata.json is 6: got None"),
     ],
 )
 def test_a_file_that_is_no_metadata(tmp_path: Path, contents: bytes, said: str) -> None:

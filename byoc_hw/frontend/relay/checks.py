@@ -14,6 +14,7 @@ from byoc_hw.arguments import check_type, shown
 from byoc_hw.errors import InvalidInput, Unsupported
 from byoc_hw.frontend.relay.failures import TvmFailed, tvm_errors
 from byoc_hw.frontend.relay.record import regions
+from byoc_hw.frontend.relay.rewrite.normal_form import in_normal_form
 from byoc_hw.frontend.relay.sources import NameSources, calls_in_order, described, operator_name
 from byoc_hw.tensor import Array
 
@@ -50,8 +51,9 @@ def checked(mod: tvm.IRModule) -> tvm.IRModule:
     Raises `Unsupported` for what is no dataflow graph, and for an operator that TVM would not survive; `InvalidInput`
     where types do not agree.
     """
-    main, called = mod["main"], regions(mod)
-    _check_parameters(main)
+    called = regions(mod)
+    _check_parameters(mod["main"])
+    main = in_normal_form(mod)
     _check_dataflow(main, {variable.name_hint for variable in called})
     functions = {mod.get_global_var("main"): main, **called}
     mod = tvm.IRModule(functions, mod.type_definitions, attrs=mod.attrs)

@@ -31,6 +31,12 @@ def is_depthwise(match: Match) -> bool:
     return int(conv.attrs.groups) == channels > 1
 
 
+def filters(match: Match) -> int:
+    """The output channels of the matched convolution."""
+    conv = match["qnn.conv2d"]
+    return read.shape_of(conv)[str(conv.attrs.data_layout).index("C")]
+
+
 def read_convolution(match: Match) -> dict[str, Any]:
     """The fields of a `Conv2d` or `DepthwiseConv2d`; raises `NotALayer`."""
     conv, requantize = match["qnn.conv2d"], match["qnn.requantize"]
@@ -66,14 +72,10 @@ def _weights(conv: relay.Call, name: str) -> Tensor:
         raise NotALayer("kernel layout is a permutation of OHWI", layout)
     data = read.constant(conv.args[1]).transpose([layout.index(letter) for letter in "OHWI"])
     data_layout = str(conv.attrs.data_layout)
-    channels = read.shape_of(conv.args[0])[data_layout.index("C")]
     filters = read.shape_of(conv)[data_layout.index("C")]
     if data.shape[0] != filters and data.shape[0] * data.shape[3] == filters:
         # Depthwise weights may have (channels, multiplier) in the O and I dimensions.
         data = data.transpose(0, 3, 1, 2).reshape(filters, *data.shape[1:3], 1)
-    groups = int(conv.attrs.groups)
-    if groups not in (1, channels):
-        raise NotALayer("groups are 1 or the input channels", groups)
     scales = tuple(map(float, read.constant(conv.args[5]).ravel()))
     quantization = Quantization(scales, read.one_zero_point(conv.args[3]), axis=0)
     return Tensor(

@@ -41,7 +41,7 @@ class ZeroDeadChannels:
 
 
 def _zeroed(call: relay.Call, arguments: list[relay.Expr]) -> relay.Expr:
-    dead = _dead_channels(call)
+    dead = dead_channels(call)
     silent = _silence(call.args[0], arguments[0], dead, int(call.attrs.axis)) if dead.any() else None
     if silent is None:
         return called_with(call, arguments)
@@ -51,7 +51,7 @@ def _zeroed(call: relay.Call, arguments: list[relay.Expr]) -> relay.Expr:
     return called_with(call, [silent, scale, zero_point, out_scale, out_zero_point])
 
 
-def _dead_channels(call: relay.Call) -> Array:
+def dead_channels(call: relay.Call) -> Array:
     """For each scale of a requantize, per channel or per tensor, whether its shift is undefined."""
     nothing = np.zeros(1, bool)
     if operator_name(call) != "qnn.requantize":
@@ -84,10 +84,10 @@ def _silence(total: relay.Expr, new: relay.Expr, dead: Array, channel_axis: int)
         and isinstance(args[1], relay.Constant)
         and isinstance(args[3], relay.Constant)
     ):
-        weights, axis = constant(args[1]), _filter_axis(total)
-        if axis is None and dead.size > 1:
+        weights = constant(args[1])
+        shape = [1] * weights.ndim if dead.size == 1 else _filters_shape(total)
+        if shape is None:
             return None
-        shape = [-1 if index == axis else 1 for index in range(weights.ndim)]
         zeroed = np.where(dead.reshape(shape), constant(args[3]).flat[0], weights).astype(weights.dtype)
         args[1] = relay.const(zeroed, dtype=str(weights.dtype))
     else:
@@ -95,11 +95,18 @@ def _silence(total: relay.Expr, new: relay.Expr, dead: Array, channel_axis: int)
     return called_with(total, args)
 
 
-def _filter_axis(call: relay.Call) -> int | None:
-    """The axis of the weights that runs over output channels; None where no single axis does."""
+def _filters_shape(call: relay.Call) -> list[int] | None:
+    """The shape of one value for each output channel, along the weights; None where they are in another order.
+
+    Depthwise weights may have channels along O and the filters of each along I.
+    """
+    weights = constant(call.args[1])
     if operator_name(call) == "qnn.dense":
-        return 0
-    layout, weights = str(call.attrs.kernel_layout), constant(call.args[1])
+        return [len(weights), 1]
+    layout = str(call.attrs.kernel_layout)
     filters = int(call.checked_type.shape[str(call.attrs.data_layout).index("C")])
-    axes = [layout.index(letter) for letter in "OI" if letter in layout]
-    return next((axis for axis in axes if weights.shape[axis] == filters), None)
+    for letters in ("O", "I", "OI" if layout.find("O") < layout.find("I") else ""):
+        shape = [extent if letter in letters else 1 for letter, extent in zip(layout, weights.shape, strict=True)]
+        if math.prod(shape) == filters:
+            return shape
+    return None

@@ -11,8 +11,10 @@ from tvm import relay
 from byoc_hw.errors import InvalidInput
 from byoc_hw.frontend.relay.checks import check_module
 from byoc_hw.frontend.relay.codegen import register
+from byoc_hw.frontend.relay.load import load
 from byoc_hw.frontend.relay.model import RelayModel
-from byoc_hw.frontend.relay.partition import partition
+from byoc_hw.frontend.relay.partition import partition, prepare
+from byoc_hw.frontend.relay.qdq.integers import integer_form
 from byoc_hw.frontend.relay.record import record_of
 from byoc_hw.frontend.relay.reference import Reference
 from byoc_hw.frontend.relay.serial import serial
@@ -22,6 +24,7 @@ from byoc_hw.frontend.seam import Partitioned
 
 __all__ = [
     "importable_tflite",
+    "load",
     "load_tflite",
     "open_model",
     "operator_module",
@@ -30,6 +33,7 @@ __all__ = [
     "pattern_table",
     "reference",
     "register",
+    "to_integers",
 ]
 
 
@@ -39,6 +43,15 @@ def partitioned(mod: Any) -> Partitioned | None:
     check_module(mod)
     record = record_of(mod)
     return None if record is None else Partitioned(record.mod_name, record.label, record.numerics, record.outcomes)
+
+
+@serial
+def to_integers(mod: Any, params: Mapping[str, Any] | None) -> tvm.IRModule:
+    """The integer form of a module in QDQ form."""
+    check_module(mod)
+    if record_of(mod) is not None:
+        raise InvalidInput("the module is already partitioned: bring the original module to integers instead")
+    return integer_form(prepare(mod, params))
 
 
 def open_model(mod: Any, params: Mapping[str, Any] | None, mod_name: str | None) -> RelayModel:

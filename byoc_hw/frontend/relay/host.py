@@ -21,10 +21,17 @@ from tvm.tir.usmp.utils import BufferInfo, PoolAllocation
 
 from byoc_hw.errors import InvalidInput, Unsupported
 from byoc_hw.frontend.relay.compose import called_with, rebuild_calls
+from byoc_hw.frontend.relay.ends import End, Ends
 from byoc_hw.frontend.relay.host_check import check_functions, check_scales, check_source
 from byoc_hw.frontend.relay.host_constants import MarkConstants, with_constants
 from byoc_hw.frontend.relay.host_functions import LikeLLVM
 from byoc_hw.frontend.relay.host_memory import Used, allocations, check_apart, loops, tvm_arena, with_moments
+from byoc_hw.frontend.relay.host_outputs import (
+    ConstantOutput,
+    with_constant_outputs,
+    with_functions,
+    without_constant_outputs,
+)
 from byoc_hw.frontend.relay.host_softmax import IntegerSoftmax
 from byoc_hw.frontend.relay.host_source import bodies, host_source
 from byoc_hw.frontend.relay.host_tflite import Kernel, with_kernels
@@ -33,18 +40,25 @@ from byoc_hw.frontend.relay.record import without_bodies
 from byoc_hw.frontend.relay.serial import serial
 from byoc_hw.frontend.seam import CompiledHost, Placer
 from byoc_hw.graph import Graph
+from byoc_hw.names import distinct
 from byoc_hw.program import ALIGNMENT, Buffer, Call, CopyCall, HostCall, Program, RegionCall
 
 
 @serial
 def compile_module(
-    mod: tvm.IRModule, mod_name: str, graphs: Mapping[str, Graph], place: Placer, kernel: Kernel | None = None
+    mod: tvm.IRModule,
+    mod_name: str,
+    graphs: Mapping[str, Graph],
+    place: Placer,
+    *,
+    ends: Ends | None = None,
+    kernel: Kernel | None = None,
 ) -> CompiledHost:
     """Compile everything in a type-checked module but its regions, whose graphs are `graphs`, by symbol.
 
-    `place` is called once, when all buffers and workspaces are known. With `kernel`, functions of ours compute the
-    layers that they can, with TFLite's arithmetic. Raises `Unsupported` where TVM's main holds
-    a statement that is not a call, and for a host operator that C alone cannot compute.
+    `ends` is what is known of inputs and outputs. `place` is called once, when all buffers and workspaces are known.
+    With `kernel`, functions of ours compute the layers that they can, with TFLite's arithmetic. Raises `Unsupported`
+    where TVM's main holds a statement that is not a call, and for a host operator that C alone cannot compute.
     """
     target = tvm.target.Target("c")
     pools = WorkspaceMemoryPools([WorkspacePoolInfo("arena", [target])])
@@ -54,7 +68,10 @@ def compile_module(
     check_scales(mod["main"])
     with target, golden_semantics(), tvm.transform.PassContext(opt_level=3):
         mod = _simplified(without_bodies(mod))
-    planner = _Planner(mod, mod_name, graphs, place)
+    mod, constants = without_constant_outputs(mod)
+    planner = _Planner(mod, mod_name, graphs, place, ends or Ends(), constants)
+    if not output_values(mod["main"].body):
+        return CompiledHost(planner.finished(), *with_functions("", 0, mod_name, constants), 0)
     mod = with_numbered_inputs(mod)
     executor = relay.backend.Executor(
         "aot", {"interface-api": "c", "unpacked-api": True, "workspace-byte-alignment": ALIGNMENT}
@@ -83,7 +100,8 @@ def compile_module(
     program = planner.finished()
     source = with_constants(_c_source(library))
     check_source(bodies(source, mod_name), main)
-    return CompiledHost(program, *host_source(source, mod_name), planner.tvm_arena)
+    functions, nbytes = host_source(source, mod_name)
+    return CompiledHost(program, *with_functions(functions, nbytes, mod_name, constants), planner.tvm_arena)
 
 
 def _simplified(mod: tvm.IRModule) -> tvm.IRModule:
@@ -124,16 +142,27 @@ def _c_source(library: object) -> str:
     return next((text for text in sources if "___tvm_main__(" in text), "")
 
 
-def _renamed(program: Program, names: Sequence[str]) -> Program:
-    """The program with the input names of the model, in place of the numbers that TVM compiled it with."""
-    inputs = {buffer: replace(buffer, name=name) for buffer, name in zip(program.inputs, names, strict=True)}
+def _with_ends(program: Program, names: Sequence[str], ends: Ends) -> Program:
+    """The program with the model's input names, in place of the numbers that TVM compiled it with, and its ends."""
+    before = ends.inputs or (End(),) * len(program.inputs)
+    behind = ends.outputs or (End(),) * len(program.outputs)
+    inputs = tuple(
+        replace(buffer, name=name, quantization=end.quantization, state=end.state)
+        for buffer, name, end in zip(program.inputs, names, before, strict=True)
+    )
+    free = distinct((buffer.name for buffer in program.outputs), taken=[end.name for end in behind if end.name])
+    outputs = tuple(
+        replace(buffer, name=end.name or name, quantization=end.quantization)
+        for buffer, name, end in zip(program.outputs, free, behind, strict=True)
+    )
+    new = dict(zip((*program.inputs, *program.outputs), (*inputs, *outputs), strict=True))
 
     def renamed(call: Call) -> Call:
         if isinstance(call, CopyCall):
-            return replace(call, source=inputs.get(call.source, call.source))
-        return replace(call, arguments=tuple(inputs.get(buffer, buffer) for buffer in call.arguments))
+            return CopyCall(new.get(call.source, call.source), new.get(call.target, call.target))
+        return replace(call, arguments=tuple(new.get(buffer, buffer) for buffer in call.arguments))
 
-    return replace(program, inputs=tuple(inputs.values()), calls=tuple(map(renamed, program.calls)))
+    return replace(program, inputs=inputs, outputs=outputs, calls=tuple(map(renamed, program.calls)))
 
 
 def golden_semantics() -> Any:
@@ -173,11 +202,23 @@ def _watch(read: Callable[[tvm.IRModule], None]) -> object:
 class _Planner:
     """The custom algorithm of TVM's memory planner, which runs inside `relay.build`."""
 
-    def __init__(self, mod: tvm.IRModule, mod_name: str, graphs: Mapping[str, Graph], place: Placer) -> None:
-        self.mod_name, self.graphs, self.place = mod_name, graphs, place
+    def __init__(
+        self,
+        mod: tvm.IRModule,
+        mod_name: str,
+        graphs: Mapping[str, Graph],
+        place: Placer,
+        ends: Ends,
+        constants: Sequence[ConstantOutput],
+    ) -> None:
+        self.mod_name, self.graphs, self.place, self.ends = mod_name, graphs, place, ends
         self.inputs = [parameter.name_hint for parameter in mod["main"].params]
         self.repeats = _repeated_outputs(mod["main"])
+        self.constants = constants
         self.program: Program | None = None
+        if not output_values(mod["main"].body):  # which TVM does not compile
+            inputs = (_input(parameter) for parameter in mod["main"].params)
+            self._keep(Program(mod_name, tuple(inputs), (), ()))
         self.placed = False
         self.tvm_arena = 0
         self.allocations: dict[str, list[tuple[str, int]]] = {}
@@ -188,9 +229,13 @@ class _Planner:
         program = read_program(mod, self.mod_name, self.graphs, len(self.inputs))
         # Where several outputs are one value, TVM writes only the first.
         copies = [CopyCall(program.outputs[first], program.outputs[index]) for index, first in self.repeats.items()]
+        self._keep(replace(program, calls=(*program.calls, *copies)))
+        symbols = [constant.call(self.mod_name).symbol for constant in self.constants]
+        self.allocations, self.loops = allocations(mod) | {symbol: [] for symbol in symbols}, loops(mod)
+
+    def _keep(self, program: Program) -> None:
         # Rename before placement: blocks of the arena are looked up by name.
-        self.program = _renamed(replace(program, calls=(*program.calls, *copies)), self.inputs)
-        self.allocations, self.loops = allocations(mod), loops(mod)
+        self.program = _with_ends(with_constant_outputs(program, self.constants), self.inputs, self.ends)
 
     @contextmanager
     def installed(self) -> Iterator[None]:
@@ -216,6 +261,11 @@ class _Planner:
         if not self.placed:
             self.place(self.program, ())
         return self.program
+
+
+def _input(parameter: relay.Var) -> Buffer:
+    shape, dtype = tuple(map(int, parameter.checked_type.shape)), str(parameter.checked_type.dtype)
+    return Buffer(parameter.name_hint, _nbytes(parameter.checked_type.shape, dtype), "input", shape, dtype)
 
 
 def _repeated_outputs(main: relay.Function) -> dict[int, int]:
@@ -290,8 +340,6 @@ class _Main:
         elif isinstance(statement, tir.Allocate):
             self.sizes[str(statement.buffer_var.name)] = _nbytes(statement.extents, statement.dtype)
             self._flatten(statement.body)
-        elif isinstance(statement, tir.AllocateConst):
-            raise Unsupported("an output of the model is a constant: nothing computes it")
         elif isinstance(statement, (tir.AttrStmt, tir.DeclBuffer)):
             self._flatten(statement.body)
         else:

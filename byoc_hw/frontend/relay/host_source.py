@@ -9,7 +9,7 @@ _FUNCTION = re.compile(
     r"^TVM_DLL (?P<type>\w+) (?P<name>\w+)\((?P<arguments>[^)]*)\) \{\n(?P<body>.*?)^\}\n", re.S | re.M
 )
 # The headers that TVM's code needs, in place of those that it includes.
-_INCLUDES = "#include <math.h>\n#include <stdbool.h>\n#include <stdint.h>\n#include <string.h>\n"
+HOST_INCLUDES = "#include <math.h>\n#include <stdbool.h>\n#include <stdint.h>\n#include <string.h>\n"
 _CONSTANT = re.compile(
     r"^static const (?P<type>\w+) (?P<attributes>[^=]*?)\b(?P<name>\w+)\[(?P<extent>\d+)\] = \{\n"
     r"(?P<elements>.*?)^\};\n",
@@ -27,7 +27,7 @@ def host_source(text: str, mod_name: str) -> tuple[str, int]:
         return "", 0
     code = "\n".join(_function(functions[name]) for name in sorted(functions))
     narrow = _Narrow(constants, code)
-    parts = [_INCLUDES, *(narrow.definition(name) for name in sorted(constants)), narrow.code()]
+    parts = [HOST_INCLUDES, *(narrow.definition(name) for name in sorted(constants)), narrow.code()]
     return "\n".join(parts), sum(map(narrow.nbytes, constants))
 
 

@@ -29,8 +29,8 @@ from byoc_hw.program import KernelCall, Quantize
 Kernel = Callable[[Layer | Quantize], KernelCall]
 """How a function of ours computes a layer."""
 
-_ANY = Limits(dilations=None, batches=None, accumulator_bits=32)
-_WEIGHTED = replace(_ANY, weight_bits=(8, 4, 2))
+_ANY = Limits(dilations=None, batches=None, accumulator_bits=32, wide_padding=True)
+_WEIGHTED = replace(_ANY, weight_bits=(8, 4, 2), groups=True)
 _HOST = Accelerator(
     "host",
     "host",
@@ -96,8 +96,8 @@ def _layer(composite: relay.Function) -> tuple[Layer, Match]:
 
 
 def _has_kernel(layer: Layer) -> bool:
-    """Not for layers that TVM's functions compute as exactly: a reshape, a maximum."""
-    return layer.kind in _HOST.limits and not (isinstance(layer, Pool2d) and layer.mode == "max")
+    """Not for what TVM's functions compute as exactly (moved bytes, a maximum), nor for sums, which TFLite has not."""
+    return layer.kind in _HOST.limits and not (isinstance(layer, Pool2d) and layer.mode != "avg")
 
 
 # ---------------------------------------------------------------- what is left
@@ -111,6 +111,8 @@ argmax argmin bitwise_and bitwise_not bitwise_or bitwise_xor cast clip equal gre
 max_pool2d maximum min minimum not_equal relu where
 """
 _MOVING, _COMPARING = frozenset(_MOVES.split()), frozenset(_COMPARES.split())
+_SUMMING = ("add", "bias_add", "left_shift", "multiply", "right_shift", "subtract", "sum")
+_SUMS_OF_PRODUCTS = ("qnn.batch_matmul", "qnn.conv2d", "qnn.conv2d_transpose", "qnn.dense")
 
 
 def tvm_arithmetic(mod: tvm.IRModule) -> dict[str, tuple[str, ...]]:
@@ -167,19 +169,14 @@ def _quantize(call: relay.Call) -> Quantize | None:
 
 
 def _is_exact(call: relay.Call) -> bool:
-    """Whether there is one way only to compute a call: it moves bytes, or compares integers."""
+    """Whether there is one way only to compute a call: it moves bytes, or compares or sums integers."""
     name = operator_name(call)
     if name == "qnn.requantize":  # with one scale it adds the difference of the zero points
         return _equal(call.args[1], call.args[3])
-    if name == "qnn.concatenate":
-        _, scales, zero_points, scale, zero_point = call.args
-        return all(_equal(own, scale) for own in scales.fields) and all(
-            _equal(own, zero_point) for own in zero_points.fields
-        )
     if name.startswith("qnn."):
-        return False
+        return name in _SUMS_OF_PRODUCTS and str(call.checked_type.dtype) == "int32"
     short = name.rpartition(".")[2]
-    return short in _MOVING or (short in _COMPARING and _of_integers(call))
+    return short in _MOVING or (short in (*_COMPARING, *_SUMMING) and _of_integers(call))
 
 
 def _equal(one: relay.Expr, other: relay.Expr) -> bool:

@@ -14,6 +14,7 @@ from byoc_hw.errors import ByocHwError, InvalidInput
 from byoc_hw.frontend.relay.accelerators import by_digest
 from byoc_hw.frontend.relay.checks import check_module, check_values, module_of
 from byoc_hw.frontend.relay.codegen import lowered
+from byoc_hw.frontend.relay.ends import ends_of
 from byoc_hw.frontend.relay.failures import TvmFailed
 from byoc_hw.frontend.relay.host import compile_module
 from byoc_hw.frontend.relay.host_tflite import Kernel
@@ -43,6 +44,7 @@ class RelayModel:
         self.accelerator: Accelerator | None = None
         self.numerics: str | None = None
         self.outcomes: tuple[Outcome, ...]
+        self._ends = ends_of(mod) if record is None else record.ends
         if record is None:
             operators = source_operators(mod["main"])
             self.outcomes = tuple(Outcome(operator.name, operator.relay, "host") for operator in operators)
@@ -68,7 +70,7 @@ class RelayModel:
         """
         try:
             of_tflite = kernel if self.numerics == "tflite" else None
-            return compile_module(self._mod, self.mod_name, graphs, place, of_tflite)
+            return compile_module(self._mod, self.mod_name, graphs, place, ends=self._ends, kernel=of_tflite)
         except TvmFailed as error:
             raise TvmFailed(error.said, _first_that_fails(self._mod["main"])) from error.__cause__
 

@@ -31,7 +31,6 @@ DESIRED_LAYOUTS = {
     "nn.global_avg_pool2d": ["NHWC", "default"],
     "nn.global_max_pool2d": ["NHWC", "default"],
     "image.resize2d": ["NHWC"],
-    "nn.upsampling": ["NHWC"],
 }
 
 

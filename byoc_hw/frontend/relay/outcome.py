@@ -9,10 +9,11 @@ import tvm
 from tvm import relay
 
 from byoc_hw.frontend.relay.match import anchor_of, call_patterns, near_miss, pattern_operator, users_of
+from byoc_hw.frontend.relay.qdq.operators import PRODUCTS
 from byoc_hw.frontend.relay.record import regions
 from byoc_hw.frontend.relay.sources import SourceOperator, calls_in_order, operator_name, source_names
 from byoc_hw.frontend.relay.table import ordered_forms
-from byoc_hw.pattern import Outcome, Recorder, Rejection
+from byoc_hw.pattern import BrokenRule, Outcome, Recorder, Rejection
 
 
 @dataclass
@@ -69,6 +70,32 @@ def _outcome(operator: SourceOperator, placed: _Placed, reasons: _Reasons) -> Ou
     )
 
 
+_VIEWS = ("transpose", "reshape", "squeeze", "expand_dims", "nn.batch_flatten")
+
+
+def _float_product(call: relay.Call) -> Rejection | None:
+    """Why a convolution or matrix product that is no quantized operator stays on the host; None for other calls."""
+    if operator_name(call) not in PRODUCTS:
+        return None
+    for what, operand in zip(("activations are", "weights are"), call.args, strict=False):
+        while isinstance(operand, relay.Call) and operator_name(operand) in _VIEWS:
+            operand = operand.args[0]
+        if not isinstance(operand, relay.Call) or operator_name(operand) != "qnn.dequantize":
+            rule = BrokenRule(f"{what} quantized to int8 or uint8", str(operand.checked_type.dtype))
+            return Rejection(operator_name(call), (rule,))
+        dtype = str(operand.args[0].checked_type.dtype)
+        if dtype not in ("int8", "uint8"):
+            return Rejection(operator_name(call), (BrokenRule(f"{what} quantized to int8 or uint8", dtype),))
+        zero_point = operand.args[2]
+        if isinstance(zero_point, relay.Constant) and len(set(zero_point.data.numpy().ravel().tolist())) > 1:
+            rule = BrokenRule(f"{what} quantized with one zero point", "one for each channel")
+            return Rejection(operator_name(call), (rule,))
+    return Rejection(operator_name(call), (BrokenRule("its result is quantized", str(call.checked_type.dtype)),))
+
+
+_REAL = {"qnn.quantize": "a real input", "qnn.dequantize": "a real output"}
+
+
 class _Reasons:
     """Why operators stayed on the host."""
 
@@ -84,10 +111,11 @@ class _Reasons:
 
     def of(self, source: str, host: list[str]) -> tuple[tuple[Rejection, ...], tuple[str, ...]]:
         """Rejections of the source operator, and its Relay operators that are in no pattern."""
-        uncovered = tuple(dict.fromkeys(name for name in host if name not in self.covered))
-        recorded = self.recorder.rejections.get(source)
-        if recorded:
-            return tuple(recorded), uncovered
+        floats = [real for call in self.calls.get(source, ()) if (real := _float_product(call)) is not None]
+        uncovered = tuple(dict.fromkeys(name for name in host if name not in self.covered and name not in PRODUCTS))
+        recorded = self.recorder.rejections.get(source, [])
+        if recorded or floats:
+            return tuple(dict.fromkeys([*floats, *recorded])), uncovered
         misses = [
             miss for call in self.calls.get(source, ()) if operator_name(call) in host for miss in self._near(call)
         ]
@@ -97,6 +125,8 @@ class _Reasons:
 
     def _company(self, operator: str) -> str:
         """For an operator that is no anchor: the anchors with which it is offloaded."""
+        if operator in _REAL:
+            return f"{operator} is of {_REAL[operator]}: the accelerator has integers only"
         anchors = sorted(
             {
                 anchor_of(form)

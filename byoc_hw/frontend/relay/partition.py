@@ -17,6 +17,7 @@ from byoc_hw.frontend.relay.checks import bound, check_module, checked
 from byoc_hw.frontend.relay.codegen import register
 from byoc_hw.frontend.relay.compose import inline_regions
 from byoc_hw.frontend.relay.dead import ZeroDeadChannels
+from byoc_hw.frontend.relay.ends import ends_of
 from byoc_hw.frontend.relay.host_tflite import tvm_arithmetic
 from byoc_hw.frontend.relay.interface import plain_interface
 from byoc_hw.frontend.relay.optimize import NoNHWC
@@ -25,6 +26,8 @@ from byoc_hw.frontend.relay.record import Record, record_of, regions
 from byoc_hw.frontend.relay.rewrite.adaptive_pools import GlobalPools
 from byoc_hw.frontend.relay.rewrite.moves import PlainMoves
 from byoc_hw.frontend.relay.rewrite.tables import with_tables
+from byoc_hw.frontend.relay.rewrite.transposed_convolution import BlockwiseConvolutions
+from byoc_hw.frontend.relay.rewrite.unsigned import SignUnsigned
 from byoc_hw.frontend.relay.serial import serial
 from byoc_hw.frontend.relay.sources import calls_in_order, source_operators
 from byoc_hw.frontend.relay.table import entries, load_patterns
@@ -53,8 +56,8 @@ def partition(
     mod = prepare(mod, params)
     operators = source_operators(mod["main"])
     _check_denied(deny, [operator.name for operator in operators])
-    folded = tvm.transform.Sequential(folding())(mod)
-    job = Session(accelerator, backend.why_no_plan, deny, numerics)
+    job = Session(accelerator, backend.why_no_plan, deny, numerics, arithmetic=backend.arithmetic)
+    folded = tvm.transform.Sequential([*signing(numerics), *folding(), *rewriting(job)])(mod)
     try:
         partitioned = _partitioned(folded, mod_name, job)
     except NoNHWC as error:  # then all NCHW operators stay on the host, and the report says why
@@ -71,6 +74,7 @@ def partition(
         numerics,
         mod_name,
         found,
+        ends_of(mod),
     ).attach(partitioned)
 
 
@@ -92,6 +96,13 @@ def prepare(mod: tvm.IRModule, params: Mapping[str, Any] | None, *, again: bool 
     return plain_interface(checked(tvm.IRModule(functions, mod.type_definitions, attrs=mod.attrs)))
 
 
+def signing(numerics: str) -> list[tvm.transform.Pass]:
+    """The passes that bring uint8 to int8. TFLite's own kernels for uint8 are others than those for int8."""
+    if numerics != "relay":
+        return []
+    return [relay.transform.FoldConstant(), relay.transform.InferType(), SignUnsigned(), relay.transform.InferType()]
+
+
 def folding() -> list[tvm.transform.Pass]:
     """The passes that run on every model, partitioned or not, before its constants are read."""
     return [
@@ -101,6 +112,14 @@ def folding() -> list[tvm.transform.Pass]:
         PlainMoves(),
         relay.transform.InferType(),
         ZeroDeadChannels(),  # after folding: weights and scales must be constants
+        relay.transform.InferType(),
+    ]
+
+
+def rewriting(job: Session) -> list[tvm.transform.Pass]:
+    """The passes that run where the accelerator then takes what they make."""
+    return [
+        BlockwiseConvolutions(job),
         relay.transform.InferType(),
     ]
 

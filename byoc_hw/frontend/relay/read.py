@@ -79,7 +79,7 @@ def to_nhwc(layout: str) -> tuple[int, ...]:
 def layout_of(call: relay.Call) -> str:
     """NCHW for an operator in NCHW, else NHWC."""
     if operator_name(call) == "mean":
-        return "NCHW" if _mean_axes(call) == [2, 3] else "NHWC"
+        return "NCHW" if reduced_axes(call) == [2, 3] else "NHWC"
     keys = call.attrs.keys() if call.attrs is not None else ()
     layout = next((str(call.attrs[key]) for key in ("data_layout", "layout") if key in keys), "NHWC")
     return layout if layout == "NCHW" else "NHWC"
@@ -301,15 +301,9 @@ def global_pool2d(match: Match, pool: relay.Call) -> Pool2d:
     )
 
 
-def mean_layout(mean: relay.Call) -> str:
-    """The layout, NHWC or NCHW, in which the axes of a mean are height and width."""
-    rank, axes = len(shape_of(mean.args[0])), _mean_axes(mean)
-    if rank != 4 or axes not in ([1, 2], [2, 3]):
-        raise NotALayer("mean goes over height and width of a 4-D tensor", f"axes {axes} of {rank}")
-    return "NHWC" if axes == [1, 2] else "NCHW"
-
-
-def _mean_axes(mean: relay.Call) -> list[int]:
-    rank = len(mean.args[0].checked_type.shape)
-    axes = sorted(int(axis) % rank for axis in mean.attrs.axis or range(rank))
-    return [axis for axis in range(rank) if axis not in axes] if bool(mean.attrs.exclude) else axes
+def reduced_axes(call: relay.Call) -> list[int]:
+    """The axes that a reduction goes over, in order."""
+    rank = len(call.args[0].checked_type.shape)
+    named = range(rank) if call.attrs.axis is None else call.attrs.axis
+    axes = sorted({int(axis) % rank for axis in named})
+    return [axis for axis in range(rank) if axis not in axes] if bool(call.attrs.exclude) else axes

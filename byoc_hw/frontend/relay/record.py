@@ -9,6 +9,7 @@ import tvm
 from tvm import relay
 
 from byoc_hw.errors import InvalidInput
+from byoc_hw.frontend.relay.ends import Ends
 from byoc_hw.pattern import Outcome
 
 MODULE_ATTRIBUTE = "byoc_hw"
@@ -20,7 +21,7 @@ PLANNED_ATTRIBUTE = "byoc_hw_planned"
 
 @dataclass(frozen=True)
 class Record:
-    """Accelerator (by digest and label), numerics, mod_name, and the outcome of each operator."""
+    """Accelerator (by digest and label), numerics, mod_name, the outcome of each operator, inputs and outputs."""
 
     accelerator: str
     compiler: str
@@ -28,6 +29,7 @@ class Record:
     numerics: str
     mod_name: str
     outcomes: tuple[Outcome, ...]
+    ends: Ends
 
     def attach(self, mod: tvm.IRModule) -> tvm.IRModule:
         """The module with this record; accelerator and numerics also as attributes of each region, for the codegen."""
@@ -50,6 +52,7 @@ def record_of(mod: tvm.IRModule) -> Record | None:
         return None
     plain = json.loads(str(text))
     plain["outcomes"] = tuple(Outcome.from_plain(entry) for entry in plain["outcomes"])
+    plain["ends"] = Ends.from_plain(plain["ends"])
     record = Record(**plain)
     for variable, function in regions(mod).items():
         if numerics_of(function) != record.numerics:

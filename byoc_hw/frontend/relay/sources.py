@@ -44,7 +44,8 @@ def described(call: relay.Call) -> str:
     return f"{operator_name(call)} ({', '.join(names)})" if names else operator_name(call)
 
 
-def _span(name: str) -> tvm.ir.Span:
+def span_of(name: str) -> tvm.ir.Span:
+    """The span of a source operator."""
     return tvm.ir.Span(tvm.ir.SourceName(name), 0, 0, 0, 0)
 
 
@@ -63,7 +64,7 @@ class NameSources:
                 return called_with(call, arguments)
             name = operator_name(call)
             count[name] += 1
-            return relay.Call(call.op, arguments, call.attrs, call.type_args, _span(f"{name}_{count[name]}"))
+            return relay.Call(call.op, arguments, call.attrs, call.type_args, span_of(f"{name}_{count[name]}"))
 
         return rebuild_calls(function, named)
 

@@ -12,11 +12,21 @@ import numpy as np
 import tflite
 import tvm
 from tvm import relay
-from tvm.relay.frontend.common import ExprTable
+from tvm.relay.frontend.common import ExprTable, set_span
 from tvm.relay.frontend.tflite import OperatorConverter
 
 from byoc_hw.errors import InvalidInput
+from byoc_hw.frontend.relay.ends import End, Ends, Stated, usable
 from byoc_hw.frontend.relay.serial import serial
+from byoc_hw.frontend.relay.tflite_operators.batch_matmul import convert_batch_matmul
+from byoc_hw.frontend.relay.tflite_operators.elementwise import (
+    convert_broadcast_to,
+    convert_gelu,
+    convert_prelu,
+    refuse_quantized_product,
+)
+from byoc_hw.frontend.relay.tflite_operators.fixed_point import NotImported
+from byoc_hw.frontend.relay.tflite_operators.svdf import convert_svdf
 from byoc_hw.frontend.tflite_file import FileOperator, TfliteFile, read_tflite
 from byoc_hw.pattern import BrokenRule, Outcome, Rejection
 from byoc_hw.tensor import Array
@@ -26,9 +36,21 @@ _OPERATORS: dict[int, str] = {
 }
 _DETECTION = "TFLite_Detection_PostProcess"
 """The one custom operator that TVM's importer knows."""
+_QUANTIZED: dict[str, Callable[[Any, Any], relay.Expr]] = {
+    "BATCH_MATMUL": convert_batch_matmul,
+    "BROADCAST_TO": convert_broadcast_to,
+    "GELU": convert_gelu,
+    "PRELU": convert_prelu,
+    "REDUCE_PROD": refuse_quantized_product,
+}
+"""Operators that TVM's importer lacks, or that it computes wrong where they are quantized."""
+
+_STATEFUL: dict[str, Callable[[Any, Any], tuple[relay.Expr, ...]]] = {"SVDF": convert_svdf}
+"""Operators that TVM's importer lacks: the functions give the output and the next states."""
+
 _OPTIONAL = {
     **dict.fromkeys(("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"), 2),
-    **{"TRANSPOSE_CONV": 3, "UNIDIRECTIONAL_SEQUENCE_LSTM": 1},
+    **{"TRANSPOSE_CONV": 3, "UNIDIRECTIONAL_SEQUENCE_LSTM": 1, "SVDF": 3},
 }
 """The first input that may be left out."""
 
@@ -128,7 +150,7 @@ def _kind(operator: FileOperator) -> str:
 
 def _broken(file: TfliteFile) -> Iterator[tuple[int, _Stop]]:
     """The operators that break a rule, by number, with the first rule."""
-    supported = set(OperatorConverter(None, None, ExprTable()).convert_map)
+    supported = {*OperatorConverter(None, None, ExprTable()).convert_map, *_QUANTIZED, *_STATEFUL}
     computed = set(file.inputs)
     for number, operator in enumerate(file.operators):
         rules = (*_operator_rules(operator, supported), *_tensor_rules(file, operator, computed))
@@ -192,7 +214,7 @@ def _import(path: str | Path, file: TfliteFile, without: Mapping[int, _Stop]) ->
         mod, params = relay.frontend.from_tflite(model, op_converter=partial(_Converter, file=file, stops=stops))
     except Exception as error:  # the importer has no errors of its own: it raises whatever its code runs into
         raise InvalidInput(f"{path}: cannot be imported: {_said(error)}") from error
-    return _Found((_in_order(mod, file), params), stops)
+    return _Found((_stated(file, cut).attach(_in_order(mod, file)), params), stops)
 
 
 def _said(error: Exception) -> str:
@@ -210,6 +232,18 @@ def _in_order(mod: tvm.IRModule, file: TfliteFile) -> tvm.IRModule:
         return mod
     mod["main"] = relay.Function(parameters, main.body, main.ret_type, main.type_params, main.attrs, main.span)
     return mod
+
+
+def _stated(file: TfliteFile, cut: _Cut) -> Stated:
+    """The scales that the file has for the inputs and outputs."""
+    inputs, outputs = ([file.tensors[index] for index in numbers] for numbers in (cut.inputs, cut.outputs))
+    types = [(tensor.name, str(relay.TensorType(tensor.shape, tensor.dtype))) for tensor in inputs]
+    types += [("", str(relay.TensorType(tensor.shape, tensor.dtype))) for tensor in outputs]
+    following = {file.tensors[state].name: file.tensors[next_].name for state, next_ in file.states}
+    before = [End(usable(one.quantization, one.dtype), state=following.get(one.name, "")) for one in inputs]
+    names = set(following.values())
+    behind = [End(usable(one.quantization, one.dtype), one.name if one.name in names else "") for one in outputs]
+    return Stated(tuple(types), Ends(tuple(before), tuple(behind)))
 
 
 class _Cut:
@@ -273,7 +307,8 @@ class _SubGraph(tflite.SubGraph):  # type: ignore[misc]
         return super().Operators(self._cut.operators[number])
 
     def Tensors(self, number: int) -> _Tensor:  # noqa: N802
-        return _Tensor(super().Tensors(number), self._cut.file.tensors[number].name)
+        stored = {following: state for state, following in self._cut.file.states}.get(number, number)
+        return _Tensor(super().Tensors(stored), self._cut.file.tensors[number].name)
 
 
 class _Tensor(tflite.Tensor):  # type: ignore[misc]
@@ -290,6 +325,10 @@ class _Tensor(tflite.Tensor):  # type: ignore[misc]
     def ShapeAsNumpy(self) -> Array:  # noqa: N802
         return super().ShapeAsNumpy() if self.ShapeLength() else np.zeros(0, np.int32)  # the base has 0 for no shape
 
+    def Quantization(self) -> Any:  # noqa: N802
+        quantization = super().Quantization()
+        return quantization if quantization is not None and quantization.ScaleLength() else None
+
 
 class _Converter(OperatorConverter):  # type: ignore[misc]
     """TVM's converter, with a record in `stops` of each operator that it fails at."""
@@ -300,20 +339,46 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         super().__init__(model, subgraph, exp_tab)
         self._file, self._stops = file, stops
         self._numbers = {operator.position: number for number, operator in enumerate(file.operators)}
+        for kind, convert in _QUANTIZED.items():
+            self.convert_map[kind] = partial(self._quantized_or_not, convert, self.convert_map.get(kind))
         for kind, convert in self.convert_map.items():
             self.convert_map[kind] = partial(self._converted, convert)
+        for kind, stateful in _STATEFUL.items():
+            self.convert_map[kind] = partial(self._converted, partial(self._with_state, stateful))
 
     def check_unsupported_ops(self) -> None:
         """Nothing: `_operator_rules` has refused them, each by name."""
+
+    def _quantized_or_not(
+        self, ours: Callable[[Any, Any], relay.Expr], tvms: Callable[[Any], Any] | None, operator: Any
+    ) -> Any:
+        return ours(self, operator) if tvms is None or self.is_quantized(operator) else tvms(operator)
+
+    def _with_state(self, convert: Callable[[Any, Any], tuple[relay.Expr, ...]], operator: Any) -> relay.Expr:
+        """The output of an operator, whose next states become tensors of their own."""
+        described = self._file.operators[self._numbers[operator._tab.Pos]]
+        result = set_span(relay.Tuple(list(convert(self, operator))), described.name)
+        for index, state in zip(described.outputs[1:], list(result.fields)[1:], strict=True):
+            self.exp_tab.set_expr(self._file.tensors[index].name, state)
+        return result.fields[0]
 
     def _converted(self, convert: Callable[[Any], Any], operator: Any) -> Any:
         number = self._numbers[operator._tab.Pos]
         described = self._file.operators[number]
         try:
             return convert(operator)
+        except NotImported as error:
+            self._stops[number] = _Stop(_kind(described), described.name, error.broken, error)
         except Exception as error:  # as in `_import`
             broken = BrokenRule("TVM's importer takes the operator", _said(error))
             self._stops[number] = _Stop(_kind(described), described.name, broken, error)
-        tensors = [self._file.tensors[index] for index in described.outputs]
-        variables = [relay.var(tensor.name, shape=tensor.shape, dtype=tensor.dtype) for tensor in tensors]
+        states = {following for _, following in self._file.states}
+        variables = []
+        for index in described.outputs:
+            tensor = self._file.tensors[index]
+            variable = relay.var(tensor.name, shape=tensor.shape, dtype=tensor.dtype)
+            if index in states:  # an output of ours, not of the file's operator
+                self.exp_tab.set_expr(tensor.name, variable)
+            else:
+                variables.append(variable)
         return variables[0] if len(variables) == 1 else relay.Tuple(variables)

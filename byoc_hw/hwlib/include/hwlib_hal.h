@@ -54,6 +54,7 @@ typedef enum {
   HWLIB_SOFTMAX = 7,
   HWLIB_MUL = 8,
   HWLIB_LOOKUP = 9,
+  HWLIB_MATMUL = 10,
   HWLIB_RESIZE = 11,
   HWLIB_CONCAT = 12,
   HWLIB_SLICE = 13,
@@ -86,7 +87,7 @@ typedef struct {
  *   u = (int32_t)(value * 2^left), which wraps
  *   h = ((int64_t)u * multiplier + 2^30) >> 31
  *   h / 2^(right - 31) to the nearest integer, halves away from zero
- * multiplier is 0 or 2^30 .. 2^31 - 1; left is 0..31, right 1..62 (TFLITE: 31..62); a multiplier of
+ * multiplier is 0 or 2^30 .. 2^31 - 1 (of a sum of a pool2d, 2^29 and more); left is 0..31, right 1..62 (TFLITE: 31..62); a multiplier of
  * 0 gives 0. */
 typedef struct {
   int32_t multiplier;
@@ -114,6 +115,7 @@ typedef struct {
   hwlib_layer_t layer;
   hwlib_shape_t ifm, ofm; /* of the whole layer */
   uint8_t kernel_h, kernel_w, stride_h, stride_w;
+  uint8_t dilation_h, dilation_w; /* rows and columns from one element of the window to the next, at least 1 */
   uint8_t pad_top, pad_left, pad_bottom, pad_right; /* of the whole layer */
   uint8_t weight_bits;                              /* 8, 4 or 2 */
   int8_t ifm_zero_point, weight_zero_point, ofm_zero_point;
@@ -144,15 +146,33 @@ typedef struct {
   int8_t act_min, act_max;
 } hwlib_mul_t;
 
-enum { HWLIB_POOL_AVG = 0, HWLIB_POOL_MAX = 1 };
+/* A matrix product of two activations, item by item: ifm2 has ofm.channels vectors of ifm.channels values for each
+ * item, which are multiplied with each of the item's vectors of ifm.
+ *   sum = sum over c of (ifm[c] - ifm_zero_point) * (ifm2[k][c] - ifm2_zero_point), which wraps in 32 bits
+ *   ofm[k] = clamp(scale(sum) + ofm_zero_point, act_min, act_max)
+ * A vector of ifm is a row of one pixel of the layer: ifm.height is the items times their vectors, ifm2.height
+ * the items. */
+typedef struct {
+  hwlib_layer_t layer;
+  hwlib_shape_t ifm, ifm2, ofm; /* of the whole layer */
+  hwlib_scale_t scale;
+  int8_t ifm_zero_point, ifm2_zero_point, ofm_zero_point;
+  int8_t act_min, act_max;
+} hwlib_matmul_t;
 
-/* Maximum or average of a window; padding counts as -128 for a maximum and as 0 for a sum.
+enum { HWLIB_POOL_AVG = 0, HWLIB_POOL_MAX = 1, HWLIB_POOL_SUM = 2 };
+
+/* Maximum, average or sum of a window; padding counts as -128 for a maximum and as 0 for a sum.
  *   average = sum / count, truncated towards zero (UPWARD), or to the nearest integer with halves
  *   away from zero (TFLITE); count is kernel_h * kernel_w with count_include_pad, else the window's
- *   elements inside the input
+ *   elements inside the input, or 1 where there are none
  *   ofm = clamp(scale(average - ifm_zero_point) + ofm_zero_point, act_min, act_max)
  * A maximum is only clamped: its scale and zero points are not read.
- * (An average that is not rescaled has multiplier 2^30, left 1, right 31, zero points 0.) */
+ * (An average that is not rescaled has multiplier 2^30, left 1, right 31, zero points 0.)
+ * A sum is
+ *   ofm = clamp(scale(sum + offset) + ofm_zero_point, act_min, act_max)
+ * without ifm_zero_point, which is in the offset; its multiplier is 0 or 2^29 .. 2^31 - 1, and sum + offset
+ * fits 32 bits. TFLite's mean is such a sum: the division is in the multiplier. */
 typedef struct {
   hwlib_layer_t layer;
   hwlib_shape_t ifm, ofm; /* of the whole layer */
@@ -162,6 +182,7 @@ typedef struct {
   int8_t ifm_zero_point, ofm_zero_point;
   hwlib_scale_t scale;
   int8_t act_min, act_max;
+  int32_t offset; /* of a sum */
 } hwlib_pool2d_t;
 
 /* Softmax of each row of `channels` values; output scale 1/256, zero point -128. TFLITE only. All in
@@ -211,11 +232,15 @@ typedef struct {
  * and params in local weights, the rest in local activations. Rows and pixels may be strided;
  * channels are dense. The job pads: ifm_h x ifm_w are the rows and columns that are there, and
  * pad_* say how many more the window sees (a tile inside the layer has none on its inner sides).
+ * Where all windows of a tile lie in padding only, above, below or beside the input, that is all in
+ * pad_top or pad_left, and behind it one row or column is there that no window reaches.
  * For add, mul and lookup, ifm_* give one linear run: ifm_h = 1, ifm_w elements of 1 channel; ifm2 and ofm are
  * as long, and the strides and ofm_* are not read. For lookup with by_channel, ifm_w pixels of all ifm_c channels,
- * and for softmax ifm_w rows of ifm_c values, all dense: ifm_h = 1, ofm_* as ifm_*. */
+ * and for softmax ifm_w rows of ifm_c values, all dense: ifm_h = 1, ofm_* as ifm_*.
+ * For matmul, ifm_w vectors of ifm_c values of one item, all dense: ifm_h = ofm_h = 1, ofm_w = ifm_w; ifm2 is
+ * [ofm_c][ifm_c], dense, and the strides are not read. */
 typedef struct {
-  uint32_t ifm, ifm2, ofm; /* ifm2: add and mul only */
+  uint32_t ifm, ifm2, ofm; /* ifm2: add, mul and matmul only */
   uint32_t psum;           /* int32 [ofm_h][ofm_w][ofm_c], 4-byte aligned, unless FIRST and LAST */
   uint32_t weights, params;
   uint32_t ifm_row, ofm_row;       /* bytes from one row to the next */
@@ -256,7 +281,8 @@ hwlib_status_t hwlib_hal_init(void);
  *   called     by steps of a plan, inside a region; and by a debug build with HWLIB_TRACE, which copies the outputs
  *              of jobs from local activations, after an init also before the first region
  *   alignment  addresses, strides and bytes are multiples of the accelerator's dma_alignment; where that is
- *              1, any byte. Copies never overlap themselves.
+ *              1, any byte. Copies never overlap themselves. A tensor may end inside the last word of a copy: on
+ *              both sides the word's other bytes are nobody's, and on the way out nothing may have written them.
  *   in flight  jobs, on other bytes: the plan waits where bytes are shared; and other copies, which follow one
  *              another, so that one may read or write over what an earlier one wrote or read, in main memory
  *              too. The host leaves main memory on both sides of a copy as it is until the copy was waited

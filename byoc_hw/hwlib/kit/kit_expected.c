@@ -34,9 +34,9 @@ static uint32_t window_sum(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile
   for (uint32_t fy = 0; fy < layer->kernel_h; ++fy) {
     for (uint32_t fx = 0; fx < layer->kernel_w; ++fx) {
       for (uint32_t c = 0; c < channels; ++c) {
-        int32_t ifm = activation(tile, (int64_t)row * layer->stride_h + fy - tile->pad_top,
-                                 (int64_t)column * layer->stride_w + fx - tile->pad_left, depthwise ? k : c,
-                                 layer->ifm_zero_point);
+        int32_t ifm = activation(tile, (int64_t)row * layer->stride_h + fy * layer->dilation_h - tile->pad_top,
+                                 (int64_t)column * layer->stride_w + fx * layer->dilation_w - tile->pad_left,
+                                 depthwise ? k : c, layer->ifm_zero_point);
         sum += (uint32_t)(ifm * (kit_weight(layer, tile, k, index++) - layer->weight_zero_point));
       }
     }
@@ -155,8 +155,12 @@ static void pool(const hwlib_layer_t *kind, const hwlib_tile_t *tile, uint32_t r
     kit_put(address, kit_clamp(maximum, layer->act_min, layer->act_max));
     return;
   }
-  int64_t value = average(layer, sum, layer->count_include_pad ? layer->kernel_h * layer->kernel_w : inside);
-  value = kit_scale(layer->layer.rounding, value - layer->ifm_zero_point, layer->scale);
+  inside = inside == 0 ? 1 : inside;
+  int64_t value = layer->mode == HWLIB_POOL_SUM
+                      ? sum + layer->offset
+                      : average(layer, sum, layer->count_include_pad ? layer->kernel_h * layer->kernel_w : inside) -
+                            layer->ifm_zero_point;
+  value = kit_scale(layer->layer.rounding, value, layer->scale);
   kit_put(address, kit_clamp(value + layer->ofm_zero_point, layer->act_min, layer->act_max));
 }
 

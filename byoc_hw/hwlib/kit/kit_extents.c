@@ -38,15 +38,16 @@ static int is_elementwise(unsigned kind)
   return kind == HWLIB_ADD || kind == HWLIB_MUL || kind == HWLIB_LOOKUP;
 }
 
-static int is_run(unsigned kind) { return is_elementwise(kind) || kind == HWLIB_SOFTMAX; }
+/* Whether all operands of a kind are dense: strides are not read. */
+static int is_run(unsigned kind) { return is_elementwise(kind) || kind == HWLIB_SOFTMAX || kind == HWLIB_MATMUL; }
 
 static int has_extent(unsigned kind, extent_t extent)
 {
   switch (extent) {
   case IFM_CHANNELS:
-    return is_convolution(kind) || kind == HWLIB_SOFTMAX;
+    return is_convolution(kind) || kind == HWLIB_SOFTMAX || kind == HWLIB_MATMUL;
   case OFM_CHANNELS:
-    return !is_run(kind);
+    return !is_run(kind) || kind == HWLIB_MATMUL;
   case COLUMNS:
   case IFM_PIXEL:
   case OFM_PIXEL:
@@ -114,14 +115,18 @@ static void pad_rows(kit_sample_t *sample)
 {
   uint32_t limit = kit_limits(sample->layer.kind).kernel_h;
   uint8_t kernel = (uint8_t)(limit < 3 ? limit : 3);
-  set_window(sample, kernel, 1, (const uint8_t[4]){kernel / 2, 0, (uint8_t)((kernel - 1) / 2), 0});
+  uint8_t dilation = kit_least_dilation(sample->layer.kind);
+  const uint8_t pads[4] = {(uint8_t)(kernel / 2 * dilation), 0, (uint8_t)((kernel - 1) / 2 * dilation), 0};
+  set_window(sample, kernel, 1, pads);
 }
 
 static void pad_columns(kit_sample_t *sample)
 {
   uint32_t limit = kit_limits(sample->layer.kind).kernel_w;
   uint8_t kernel = (uint8_t)(limit < 3 ? limit : 3);
-  set_window(sample, 1, kernel, (const uint8_t[4]){0, kernel / 2, 0, (uint8_t)((kernel - 1) / 2)});
+  uint8_t dilation = kit_least_dilation(sample->layer.kind);
+  const uint8_t pads[4] = {0, (uint8_t)(kernel / 2 * dilation), 0, (uint8_t)((kernel - 1) / 2 * dilation)};
+  set_window(sample, 1, kernel, pads);
 }
 
 /* The sample with that extent; others are small. Returns whether the memories have room for it. */
@@ -136,11 +141,13 @@ static int extend(kit_sample_t *sample, extent_t extent, uint32_t size)
       set_output(sample, 1, 1, size, size);
       return size <= LONGEST_ROW && kit_lay_out(sample);
     }
-    sample->conv2d.weight_bits = size % 2 == 0 ? kit_widest_weights(kind) : narrowest_weights(kind);
+    if (kind != HWLIB_MATMUL) {
+      sample->conv2d.weight_bits = size % 2 == 0 ? kit_widest_weights(kind) : narrowest_weights(kind);
+    }
     set_output(sample, 1, 1, size, 2);
     return kit_lay_out(sample);
   case OFM_CHANNELS:
-    set_output(sample, 1, 1, is_convolution(kind) ? 1 : size, size);
+    set_output(sample, 1, 1, is_convolution(kind) || kind == HWLIB_MATMUL ? 1 : size, size);
     return kit_lay_out(sample);
   case ROWS:
     pad_rows(sample);
@@ -225,11 +232,18 @@ typedef enum { WHOLE, PADDED_BEFORE, PADDED_AFTER, WINDOWS } window_t;
 static int set_kernel(kit_sample_t *sample, uint8_t height, uint8_t width, window_t window)
 {
   hwlib_tile_t *tile = &sample->tile;
-  uint8_t rows = (uint8_t)(height - 1), columns = (uint8_t)(width - 1);
+  uint32_t dilation = kit_least_dilation(sample->layer.kind);
+  while (kit_reach(height, dilation) > 255) {
+    height -= 1;
+  }
+  while (kit_reach(width, dilation) > 255) {
+    width -= 1;
+  }
+  uint8_t rows = (uint8_t)(kit_reach(height, dilation) - 1), columns = (uint8_t)(kit_reach(width, dilation) - 1);
   set_output(sample, window == WHOLE ? 1 : 2, window == WHOLE ? 1 : 2, 2, 2);
   if (window == WHOLE) {
-    tile->ifm_h = height;
-    tile->ifm_w = width;
+    tile->ifm_h = rows + 1u;
+    tile->ifm_w = columns + 1u;
     kit_adapt_sample(sample);
   }
   int before = window == PADDED_BEFORE, after = window == PADDED_AFTER;

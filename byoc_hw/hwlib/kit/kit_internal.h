@@ -119,7 +119,7 @@ int kit_compare_part(const hwlib_layer_t *layer, const hwlib_tile_t *tile, uint6
 int kit_has_kind(unsigned kind);
 int kit_has_rounding(unsigned rounding);
 unsigned kit_some_rounding(void); /* a supported one, for checks that are not about rounding */
-int kit_strides_have(uint32_t strides, unsigned stride);
+int kit_mask_has(uint32_t mask, unsigned member);
 
 /* A check of jobs fills kit_before and kit_weights. kit_expected starts as a copy of kit_before; kit_expect_conv2d
  * and so on add the results of each job. A tile's addresses are offsets into the images. */
@@ -156,6 +156,7 @@ void kit_expect_conv2d(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile); /
 void kit_expect_pool2d(const hwlib_pool2d_t *layer, const hwlib_tile_t *tile);
 void kit_expect_add(const hwlib_add_t *layer, const hwlib_tile_t *tile);         /* kit_elementwise.c */
 void kit_expect_mul(const hwlib_mul_t *layer, const hwlib_tile_t *tile);         /* kit_elementwise.c */
+void kit_expect_matmul(const hwlib_matmul_t *layer, const hwlib_tile_t *tile);   /* kit_matmul.c */
 void kit_expect_softmax(const hwlib_softmax_t *layer, const hwlib_tile_t *tile); /* kit_softmax.c */
 void kit_expect_lookup(const hwlib_lookup_t *layer, const hwlib_tile_t *tile);   /* kit_lookup.c */
 
@@ -166,10 +167,13 @@ int32_t kit_weight(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile, uint32
 
 /* The limits of a kind with a window; sets are masks. */
 typedef struct {
-  uint32_t kernel_h, kernel_w, strides, weight_bits;
+  uint32_t kernel_h, kernel_w, strides, dilations, weight_bits, wide_padding;
 } kit_limits_t;
 kit_limits_t kit_limits(unsigned kind);
 uint8_t kit_least_stride(unsigned kind);
+uint8_t kit_least_dilation(unsigned kind);
+/* Rows or columns from the first to the last of a window. */
+uint32_t kit_reach(uint32_t kernel, uint32_t dilation);
 uint8_t kit_widest_weights(unsigned kind);
 
 /* ---------------------------------------------------------------- kit_elementwise.c */
@@ -202,6 +206,7 @@ typedef struct {
     hwlib_add_t add;
     hwlib_mul_t mul;
     hwlib_softmax_t softmax;
+    hwlib_matmul_t matmul;
     hwlib_lookup_t lookup;
   };
   hwlib_tile_t tile;
@@ -237,6 +242,7 @@ void kit_check_copy_wait(void);
 void kit_check_windows(void);
 void kit_check_elementwise(void);
 void kit_check_softmax(void);
+void kit_check_matmul(void);
 void kit_check_lookup(void);
 void kit_check_places(void);
 void kit_check_extents(void);

@@ -33,7 +33,7 @@ void kit_check_kinds(void)
   kit_end();
 }
 
-int kit_strides_have(uint32_t strides, unsigned stride) { return stride < 32 && (strides >> stride & 1u) != 0; }
+int kit_mask_has(uint32_t mask, unsigned member) { return member < 32 && (mask >> member & 1u) != 0; }
 
 static hwlib_tile_t moved_to(const hwlib_tile_t *tile, unsigned place)
 {

@@ -104,6 +104,8 @@ static hwlib_conv2d_t small_layer(unsigned kind)
                           .kernel_w = 1,
                           .stride_h = kit_least_stride(kind),
                           .stride_w = kit_least_stride(kind),
+                          .dilation_h = kit_least_dilation(kind),
+                          .dilation_w = kit_least_dilation(kind),
                           .weight_bits = kit_widest_weights(kind),
                           .act_min = -128,
                           .act_max = 127};
@@ -159,13 +161,13 @@ static void check_refused_job(unsigned kind, const char *what, const hwlib_layer
     check_refused_job((kind), (what), &layer.layer, &tile);      \
   } while (0)
 
-static unsigned least_absent_stride(unsigned strides)
+static unsigned least_absent(unsigned mask)
 {
-  unsigned stride = 1;
-  while (kit_strides_have(strides, stride)) {
-    ++stride;
+  unsigned member = 1;
+  while (kit_mask_has(mask, member)) {
+    ++member;
   }
-  return stride;
+  return member;
 }
 
 static void check_conv2d(void)
@@ -176,12 +178,16 @@ static void check_conv2d(void)
   CHECK_REFUSED(kind, "an unknown rounding", layer.layer.rounding = 31);
 #if HWLIB_ACCELERATOR_CONV2D_KERNEL_W < 255
   CHECK_REFUSED(kind, "a kernel that is too large",
-                (layer.kernel_w = HWLIB_ACCELERATOR_CONV2D_KERNEL_W + 1, tile.ifm_w = HWLIB_ACCELERATOR_CONV2D_KERNEL_W + 2));
+                (layer.kernel_w = HWLIB_ACCELERATOR_CONV2D_KERNEL_W + 1,
+                 tile.ifm_w = HWLIB_ACCELERATOR_CONV2D_KERNEL_W * layer.dilation_w + 2));
 #endif
   CHECK_REFUSED(kind, "a kernel of 0", layer.kernel_h = 0);
-  CHECK_REFUSED(kind, "a stride that it lacks", layer.stride_h = (uint8_t)least_absent_stride(HWLIB_ACCELERATOR_CONV2D_STRIDES));
+  CHECK_REFUSED(kind, "a stride that it lacks", layer.stride_h = (uint8_t)least_absent(HWLIB_ACCELERATOR_CONV2D_STRIDES));
+  CHECK_REFUSED(kind, "a dilation that it lacks", layer.dilation_h = (uint8_t)least_absent(HWLIB_ACCELERATOR_CONV2D_DILATIONS));
   CHECK_REFUSED(kind, "weights of 3 bits", layer.weight_bits = 3);
+#if !HWLIB_ACCELERATOR_CONV2D_WIDE_PADDING
   CHECK_REFUSED(kind, "padding as large as the kernel", (layer.pad_top = tile.pad_top = 1, tile.ofm_h = 3));
+#endif
   CHECK_REFUSED(kind, "more outputs than its window has places", tile.ofm_h = 3);
   CHECK_REFUSED(kind, "no channels", tile.ifm_c = 0);
   CHECK_REFUSED(kind, "act_min above act_max", (layer.act_min = 1, layer.act_max = 0));

@@ -12,6 +12,8 @@ typedef struct {
   int8_t ifm_zero_point, weight_zero_point, ofm_zero_point, act_min, act_max;
   uint8_t row_gap, pixel_gap, offset; /* gap bytes between rows and between pixels, and before the first */
   uint8_t windowed;                   /* about the window: not for dense layers */
+  uint8_t dilation_h, dilation_w;     /* 0: the least */
+  uint8_t unreached_h, unreached_w;   /* places of the window behind the last output, which reach the input */
 } case_t;
 
 kit_limits_t kit_limits(unsigned kind)
@@ -19,15 +21,18 @@ kit_limits_t kit_limits(unsigned kind)
   switch (kind) {
   case HWLIB_CONV2D:
     return (kit_limits_t){HWLIB_ACCELERATOR_CONV2D_KERNEL_H, HWLIB_ACCELERATOR_CONV2D_KERNEL_W,
-                          HWLIB_ACCELERATOR_CONV2D_STRIDES, HWLIB_ACCELERATOR_CONV2D_WEIGHT_BITS};
+                          HWLIB_ACCELERATOR_CONV2D_STRIDES, HWLIB_ACCELERATOR_CONV2D_DILATIONS,
+                          HWLIB_ACCELERATOR_CONV2D_WEIGHT_BITS, HWLIB_ACCELERATOR_CONV2D_WIDE_PADDING};
   case HWLIB_DEPTHWISE_CONV2D:
     return (kit_limits_t){HWLIB_ACCELERATOR_DEPTHWISE_CONV2D_KERNEL_H, HWLIB_ACCELERATOR_DEPTHWISE_CONV2D_KERNEL_W,
-                      HWLIB_ACCELERATOR_DEPTHWISE_CONV2D_STRIDES, HWLIB_ACCELERATOR_DEPTHWISE_CONV2D_WEIGHT_BITS};
+                          HWLIB_ACCELERATOR_DEPTHWISE_CONV2D_STRIDES, HWLIB_ACCELERATOR_DEPTHWISE_CONV2D_DILATIONS,
+                          HWLIB_ACCELERATOR_DEPTHWISE_CONV2D_WEIGHT_BITS,
+                          HWLIB_ACCELERATOR_DEPTHWISE_CONV2D_WIDE_PADDING};
   case HWLIB_DENSE:
-    return (kit_limits_t){1, 1, 1u << 1, HWLIB_ACCELERATOR_DENSE_WEIGHT_BITS};
+    return (kit_limits_t){1, 1, 1u << 1, 1u << 1, HWLIB_ACCELERATOR_DENSE_WEIGHT_BITS, 0};
   default:
     return (kit_limits_t){HWLIB_ACCELERATOR_POOL2D_KERNEL_H, HWLIB_ACCELERATOR_POOL2D_KERNEL_W,
-                          HWLIB_ACCELERATOR_POOL2D_STRIDES, 0};
+                          HWLIB_ACCELERATOR_POOL2D_STRIDES, 1u << 1, 0, HWLIB_ACCELERATOR_POOL2D_WIDE_PADDING};
   }
 }
 
@@ -65,19 +70,21 @@ static const case_t cases[] = {
 
 static uint8_t smaller(uint32_t one, uint32_t other) { return (uint8_t)(one < other ? one : other); }
 
-uint8_t kit_least_stride(unsigned kind)
+static uint8_t least(uint32_t mask)
 {
-  uint8_t stride = 1;
-  while (!kit_strides_have(kit_limits(kind).strides, stride)) {
-    ++stride;
+  uint8_t member = 1;
+  while (!kit_mask_has(mask, member)) {
+    ++member;
   }
-  return stride;
+  return member;
 }
 
-static uint8_t stride_of(unsigned kind, uint8_t wanted)
-{
-  return kit_strides_have(kit_limits(kind).strides, wanted) ? wanted : kit_least_stride(kind);
-}
+uint8_t kit_least_stride(unsigned kind) { return least(kit_limits(kind).strides); }
+uint8_t kit_least_dilation(unsigned kind) { return least(kit_limits(kind).dilations); }
+
+uint32_t kit_reach(uint32_t kernel, uint32_t dilation) { return (kernel - 1) * dilation + 1; }
+
+static uint8_t member_of(uint32_t mask, uint8_t wanted) { return kit_mask_has(mask, wanted) ? wanted : least(mask); }
 
 uint8_t kit_widest_weights(unsigned kind)
 {
@@ -88,10 +95,15 @@ uint8_t kit_widest_weights(unsigned kind)
   return bits;
 }
 
+static uint8_t rows_of(const case_t *from) { return (uint8_t)kit_reach(from->kernel_h, from->dilation_h); }
+static uint8_t columns_of(const case_t *from) { return (uint8_t)kit_reach(from->kernel_w, from->dilation_w); }
+
 static hwlib_tile_t tile_of(const case_t *from)
 {
-  uint32_t ofm_h = (from->ifm_h + (uint32_t)from->pad[0] + from->pad[2] - from->kernel_h) / from->stride_h + 1;
-  uint32_t ofm_w = (from->ifm_w + (uint32_t)from->pad[1] + from->pad[3] - from->kernel_w) / from->stride_w + 1;
+  uint32_t ofm_h = (from->ifm_h + (uint32_t)from->pad[0] + from->pad[2] - rows_of(from)) / from->stride_h + 1 -
+                   from->unreached_h;
+  uint32_t ofm_w = (from->ifm_w + (uint32_t)from->pad[1] + from->pad[3] - columns_of(from)) / from->stride_w + 1 -
+                   from->unreached_w;
   hwlib_tile_t tile = {
       .ifm = from->offset,
       .ifm_pixel = (uint32_t)from->ifm_c + from->pixel_gap,
@@ -135,12 +147,14 @@ static void shrink(case_t *by, unsigned kind)
     if (kind == HWLIB_DEPTHWISE_CONV2D || kind == HWLIB_POOL2D) {
       by->ifm_c = by->ofm_c = *larger;
     }
-  } else if (by->ifm_h > by->kernel_h && by->ifm_h >= by->ifm_w) {
-    by->ifm_h = half(by->ifm_h, by->kernel_h);
-  } else if (by->ifm_w > by->kernel_w) {
-    by->ifm_w = half(by->ifm_w, by->kernel_w);
+  } else if (by->ifm_h > rows_of(by) && by->ifm_h >= by->ifm_w) {
+    by->ifm_h = half(by->ifm_h, rows_of(by));
+  } else if (by->ifm_w > columns_of(by)) {
+    by->ifm_w = half(by->ifm_w, columns_of(by));
   } else {
-    by->kernel_h = by->kernel_w = by->ifm_h = by->ifm_w = half(smaller(by->kernel_h, by->kernel_w), 1);
+    by->kernel_h = by->kernel_w = half(smaller(by->kernel_h, by->kernel_w), 1);
+    by->ifm_h = rows_of(by);
+    by->ifm_w = columns_of(by);
     memset(by->pad, 0, sizeof by->pad);
   }
 }
@@ -152,12 +166,25 @@ static case_t adapted(const case_t *wanted, unsigned kind)
   case_t adapted = *wanted;
   adapted.kernel_h = smaller(adapted.kernel_h, limits.kernel_h);
   adapted.kernel_w = smaller(adapted.kernel_w, limits.kernel_w);
-  adapted.stride_h = stride_of(kind, adapted.stride_h);
-  adapted.stride_w = stride_of(kind, adapted.stride_w);
-  for (unsigned side = 0; side < 4; ++side) {
-    uint32_t kernel = side % 2 == 0 ? adapted.kernel_h : adapted.kernel_w;
-    adapted.pad[side] = smaller(adapted.pad[side], kernel - 1);
+  adapted.stride_h = member_of(limits.strides, adapted.stride_h);
+  adapted.stride_w = member_of(limits.strides, adapted.stride_w);
+  adapted.dilation_h = member_of(limits.dilations, adapted.dilation_h);
+  adapted.dilation_w = member_of(limits.dilations, adapted.dilation_w);
+  while (rows_of(&adapted) < kit_reach(adapted.kernel_h, adapted.dilation_h)) { /* more than 255 */
+    adapted.kernel_h -= 1;
   }
+  while (columns_of(&adapted) < kit_reach(adapted.kernel_w, adapted.dilation_w)) {
+    adapted.kernel_w -= 1;
+  }
+  for (unsigned side = 0; side < 4; ++side) {
+    uint32_t reach = side % 2 == 0 ? rows_of(&adapted) : columns_of(&adapted);
+    adapted.pad[side] = limits.wide_padding ? adapted.pad[side] : smaller(adapted.pad[side], reach - 1);
+  }
+  uint32_t rows = rows_of(&adapted), columns = columns_of(&adapted);
+  uint32_t padded_h = (uint32_t)adapted.ifm_h + adapted.pad[0] + adapted.pad[2];
+  uint32_t padded_w = (uint32_t)adapted.ifm_w + adapted.pad[1] + adapted.pad[3];
+  adapted.ifm_h = padded_h < rows ? (uint8_t)(adapted.ifm_h + rows - padded_h) : adapted.ifm_h;
+  adapted.ifm_w = padded_w < columns ? (uint8_t)(adapted.ifm_w + columns - padded_w) : adapted.ifm_w;
   if (kind == HWLIB_DENSE) {
     adapted.ifm_w = smaller(adapted.ifm_w, HWLIB_ACCELERATOR_DENSE_PIXELS);
     adapted.ifm_h = 1;
@@ -184,6 +211,8 @@ static hwlib_conv2d_t conv2d_of(const case_t *from, unsigned kind, unsigned roun
       .kernel_w = from->kernel_w,
       .stride_h = from->stride_h,
       .stride_w = from->stride_w,
+      .dilation_h = from->dilation_h,
+      .dilation_w = from->dilation_w,
       .pad_top = from->pad[0],
       .pad_left = from->pad[1],
       .pad_bottom = from->pad[2],
@@ -249,13 +278,12 @@ static void check_job(const char *what, const hwlib_conv2d_t *layer, const hwlib
   kit_check_job(subject_of(layer), what, &layer->layer, tile);
 }
 
-static void check_convolution(const case_t *wanted, unsigned kind, unsigned rounding, unsigned bits)
+static void check_convolution(const case_t *from, unsigned kind, unsigned rounding, unsigned bits)
 {
-  case_t from = adapted(wanted, kind);
-  hwlib_tile_t tile = tile_of(&from);
-  hwlib_conv2d_t layer = conv2d_of(&from, kind, rounding, bits);
-  fill_filters(&layer, &tile, from.offset);
-  check_job(from.what, &layer, &tile);
+  hwlib_tile_t tile = tile_of(from);
+  hwlib_conv2d_t layer = conv2d_of(from, kind, rounding, bits);
+  fill_filters(&layer, &tile, from->offset);
+  check_job(from->what, &layer, &tile);
 }
 
 static void check_weight_bits(unsigned kind, unsigned rounding, unsigned bits)
@@ -263,7 +291,8 @@ static void check_weight_bits(unsigned kind, unsigned rounding, unsigned bits)
   static const char *const names[] = {[2] = "weights of 2 bits", [4] = "weights of 4 bits", [8] = "weights of 8 bits"};
   /* An odd number of weights: a channel's last byte is not full. */
   const case_t from = {names[bits], 3, 3, 1, 1, {1, 1, 1, 1}, 4, 4, 3, 5, FULL, .weight_zero_point = 1};
-  check_convolution(&from, kind, rounding, bits);
+  const case_t narrowed = adapted(&from, kind);
+  check_convolution(&narrowed, kind, rounding, bits);
 }
 
 enum { AT_ONCE = (KIT_WINDOW - 64) / (sizeof(hwlib_params_t) + 1) < 201 ? 64 : 201 }; /* channels in a window */
@@ -323,7 +352,9 @@ static void check_scales(unsigned kind, unsigned rounding)
 /* INT32_MAX - 100 plus 127 * 127, minus as much: in between the sum is beyond 32 bits. */
 static void check_wrap(unsigned kind, unsigned rounding)
 {
-  const case_t from = {"a sum that leaves 32 bits and comes back", 1, 1, 1, 1, {0}, 1, 1, 3, 1, FULL};
+  const case_t from = {"a sum that leaves 32 bits and comes back", 1, 1, kit_least_stride(kind), kit_least_stride(kind), {0},
+                       1, 1, 3, 1, FULL,
+                       .dilation_h = kit_least_dilation(kind), .dilation_w = kit_least_dilation(kind)};
   hwlib_tile_t tile = tile_of(&from);
   hwlib_conv2d_t layer = conv2d_of(&from, kind, rounding, 8);
   fill_filters(&layer, &tile, 0);
@@ -365,17 +396,17 @@ static void check_slices(unsigned kind, unsigned rounding, unsigned bits)
 
 /* ---------------------------------------------------------------- pooling */
 
-static void check_pooling(const case_t *wanted, unsigned rounding, unsigned mode, unsigned count_include_pad,
+static void check_pooling(const case_t *from, unsigned rounding, unsigned mode, unsigned count_include_pad,
                           hwlib_scale_t scale)
 {
   static const char *const subjects[][2][2] = {
       [HWLIB_POOL_AVG] = {{"pool2d, average, upward", "pool2d, average, tflite"},
                           {"pool2d, average with padding, upward", "pool2d, average with padding, tflite"}},
       [HWLIB_POOL_MAX] = {{"pool2d, maximum, upward", "pool2d, maximum, tflite"}, {"", ""}},
+      [HWLIB_POOL_SUM] = {{"pool2d, sum, upward", "pool2d, sum, tflite"}, {"", ""}},
   };
-  case_t from = adapted(wanted, HWLIB_POOL2D);
-  hwlib_tile_t tile = tile_of(&from);
-  hwlib_conv2d_t window = conv2d_of(&from, HWLIB_POOL2D, rounding, 0);
+  hwlib_tile_t tile = tile_of(from);
+  hwlib_conv2d_t window = conv2d_of(from, HWLIB_POOL2D, rounding, 0);
   hwlib_pool2d_t layer = {
       .layer = window.layer,
       .ifm = window.ifm,
@@ -395,11 +426,12 @@ static void check_pooling(const case_t *wanted, unsigned rounding, unsigned mode
       .scale = scale,
       .act_min = window.act_min,
       .act_max = window.act_max,
+      .offset = -(int32_t)window.kernel_h * window.kernel_w * (window.ifm_zero_point - 3),
   };
   kit_fill(kit_before, KIT_WINDOW);
   kit_expect_unchanged();
   kit_expect_pool2d(&layer, &tile);
-  kit_check_job(subjects[mode][count_include_pad][rounding], from.what, &layer.layer, &tile);
+  kit_check_job(subjects[mode][count_include_pad][rounding], from->what, &layer.layer, &tile);
 }
 
 static void check_all_pooling(const case_t *from, unsigned rounding)
@@ -408,17 +440,25 @@ static void check_all_pooling(const case_t *from, unsigned rounding)
   check_pooling(from, rounding, HWLIB_POOL_MAX, 0, identity);
   check_pooling(from, rounding, HWLIB_POOL_AVG, 0, rescaled);
   check_pooling(from, rounding, HWLIB_POOL_AVG, 1, rescaled);
+  /* A mean of 9 and the like: the least multiplier is 2^29. */
+  check_pooling(from, rounding, HWLIB_POOL_SUM, 0, (hwlib_scale_t){(1 << 29) + 12345, 2, 34});
 }
 
 /* ---------------------------------------------------------------- all of a kind */
 
-static void check(const case_t *from, unsigned kind, unsigned rounding, unsigned bits)
+static void check_adapted(const case_t *from, unsigned kind, unsigned rounding, unsigned bits)
 {
   if (kind == HWLIB_POOL2D) {
     check_all_pooling(from, rounding);
   } else {
     check_convolution(from, kind, rounding, bits);
   }
+}
+
+static void check(const case_t *wanted, unsigned kind, unsigned rounding, unsigned bits)
+{
+  const case_t from = adapted(wanted, kind);
+  check_adapted(&from, kind, rounding, bits);
 }
 
 static void check_largest_kernel(unsigned kind, unsigned rounding, unsigned bits)
@@ -437,7 +477,7 @@ static void check_strides(unsigned kind, unsigned rounding, unsigned bits)
   kit_limits_t limits = kit_limits(kind);
   uint8_t least = kit_least_stride(kind);
   for (uint8_t stride = 1; stride < 32; ++stride) {
-    if (kit_strides_have(limits.strides, stride)) {
+    if (kit_mask_has(limits.strides, stride)) {
       uint8_t size = (uint8_t)(stride + 4); /* the window may not reach the last column or row */
       const case_t both = {"every stride, both ways", 3, 3, stride, stride, {1, 0, 1, 0}, size, size, 3, 2, FULL};
       const case_t down = {"every stride downwards", 3, 3, stride, least, {0}, size, 5, 3, 2, FULL};
@@ -446,6 +486,46 @@ static void check_strides(unsigned kind, unsigned rounding, unsigned bits)
       check(&down, kind, rounding, bits);
       check(&across, kind, rounding, bits);
     }
+  }
+}
+
+static void check_dilations(unsigned kind, unsigned rounding, unsigned bits)
+{
+  uint32_t dilations = kit_limits(kind).dilations;
+  uint8_t smallest = kit_least_dilation(kind);
+  for (uint8_t dilation = smallest; dilation < 32; ++dilation) {
+    if (kit_mask_has(dilations, dilation) && dilations != 1u << 1) {
+      uint8_t size = (uint8_t)(2 * dilation + 3);
+      const case_t both = {"every dilation, both ways", 3, 2, 1, 2, {1, 1, 0, 0}, size, size, 3, 2, FULL,
+                           .ifm_zero_point = 9, .dilation_h = dilation, .dilation_w = dilation};
+      const case_t down = {"every dilation downwards", 3, 3, 1, 1, {0}, size, 9, 3, 2, FULL, .dilation_h = dilation,
+                           .dilation_w = smallest};
+      const case_t across = {"every dilation across", 3, 3, 1, 1, {0}, 9, size, 3, 2, FULL, .dilation_h = smallest,
+                             .dilation_w = dilation};
+      check(&both, kind, rounding, bits);
+      check(&down, kind, rounding, bits);
+      check(&across, kind, rounding, bits);
+    }
+  }
+}
+
+/* Windows in padding only: some of a tile, and all of it, the input behind the last one. */
+static void check_wide_padding(unsigned kind, unsigned rounding, unsigned bits)
+{
+  const case_t some = {"padding wider than the kernel", 2, 3, 1, 1, {5, 3, 2, 6}, 2, 1, 3, 2, FULL,
+                       .ifm_zero_point = 19, .ofm_zero_point = -5};
+  const case_t one = {"", 2, 3, 1, 1, {0}, 1, 1, 3, 2, FULL, .ifm_zero_point = -31};
+  check(&some, kind, rounding, bits);
+  for (unsigned way = 1; way < 4; ++way) { /* 3 x 2 outputs; rows, columns or both in padding only */
+    case_t only = adapted(&one, kind);
+    int rows = (way & 1u) != 0, columns = (way & 2u) != 0;
+    only.what = rows && columns ? "padding only" : rows ? "rows of padding only" : "columns of padding only";
+    only.ifm_h = only.ifm_w = 1;
+    only.pad[0] = (uint8_t)(2 * only.stride_h + rows_of(&only) - !rows);
+    only.pad[1] = (uint8_t)(only.stride_w + columns_of(&only) - !columns);
+    only.unreached_h = (uint8_t)(rows && only.stride_h == 1);
+    only.unreached_w = (uint8_t)(columns && only.stride_w == 1);
+    check_adapted(&only, kind, rounding, bits);
   }
 }
 
@@ -460,6 +540,10 @@ static void check_kind(unsigned kind, unsigned rounding)
   if (kind != HWLIB_DENSE) {
     check_largest_kernel(kind, rounding, bits);
     check_strides(kind, rounding, bits);
+    check_dilations(kind, rounding, bits);
+    if (kit_limits(kind).wide_padding) {
+      check_wide_padding(kind, rounding, bits);
+    }
   }
   if (kind == HWLIB_POOL2D) {
     return;

@@ -20,13 +20,15 @@ static hwlib_status_t check(const hwlib_job_t *job)
 {
   const hwlib_conv2d_t *layer = (const hwlib_conv2d_t *)job->layer;
   const hwlib_tile_t *tile = job->tile;
-  const hwlib_sim_window_t window = {layer->kernel_h, layer->kernel_w, layer->stride_h, layer->stride_w};
+  const hwlib_sim_window_t window = {layer->kernel_h, layer->kernel_w,   layer->stride_h,
+                                     layer->stride_w, layer->dilation_h, layer->dilation_w};
   hwlib_status_t status = HWLIB_OK;
+  int wide_padding = 0;
   switch (layer->layer.kind) {
   case HWLIB_DENSE:
     status = check_weight_bits(layer->weight_bits, HWLIB_ACCELERATOR_DENSE_WEIGHT_BITS);
     if (status == HWLIB_OK) {
-      status = hwlib_sim_check_window(window, 1, 1, 1u << 1);
+      status = hwlib_sim_check_window(window, (hwlib_sim_limits_t){1, 1, 1u << 1, 1u << 1});
     }
     if (status == HWLIB_OK && (tile->ofm_h != 1 || tile->ofm_w > HWLIB_ACCELERATOR_DENSE_PIXELS)) {
       status = HWLIB_SIM_REFUSE(HWLIB_ERROR_LIMIT, "dense", "# x # outputs are not one row of at most #", tile->ofm_h,
@@ -34,11 +36,14 @@ static hwlib_status_t check(const hwlib_job_t *job)
     }
     break;
   case HWLIB_DEPTHWISE_CONV2D:
+    wide_padding = HWLIB_ACCELERATOR_DEPTHWISE_CONV2D_WIDE_PADDING;
     status = check_weight_bits(layer->weight_bits, HWLIB_ACCELERATOR_DEPTHWISE_CONV2D_WEIGHT_BITS);
     if (status == HWLIB_OK) {
-      status = hwlib_sim_check_window(window, HWLIB_ACCELERATOR_DEPTHWISE_CONV2D_KERNEL_H,
-                                      HWLIB_ACCELERATOR_DEPTHWISE_CONV2D_KERNEL_W,
-                                      HWLIB_ACCELERATOR_DEPTHWISE_CONV2D_STRIDES);
+      status = hwlib_sim_check_window(
+          window,
+          (hwlib_sim_limits_t){HWLIB_ACCELERATOR_DEPTHWISE_CONV2D_KERNEL_H, HWLIB_ACCELERATOR_DEPTHWISE_CONV2D_KERNEL_W,
+                               HWLIB_ACCELERATOR_DEPTHWISE_CONV2D_STRIDES,
+                               HWLIB_ACCELERATOR_DEPTHWISE_CONV2D_DILATIONS});
     }
     if (status == HWLIB_OK) {
       status = hwlib_sim_check_same_channels(tile);
@@ -49,15 +54,17 @@ static hwlib_status_t check(const hwlib_job_t *job)
     }
     break;
   default:
+    wide_padding = HWLIB_ACCELERATOR_CONV2D_WIDE_PADDING;
     status = check_weight_bits(layer->weight_bits, HWLIB_ACCELERATOR_CONV2D_WEIGHT_BITS);
     if (status == HWLIB_OK) {
-      status = hwlib_sim_check_window(window, HWLIB_ACCELERATOR_CONV2D_KERNEL_H, HWLIB_ACCELERATOR_CONV2D_KERNEL_W,
-                                      HWLIB_ACCELERATOR_CONV2D_STRIDES);
+      status = hwlib_sim_check_window(
+          window, (hwlib_sim_limits_t){HWLIB_ACCELERATOR_CONV2D_KERNEL_H, HWLIB_ACCELERATOR_CONV2D_KERNEL_W,
+                                       HWLIB_ACCELERATOR_CONV2D_STRIDES, HWLIB_ACCELERATOR_CONV2D_DILATIONS});
     }
     break;
   }
   if (status == HWLIB_OK) {
-    status = hwlib_sim_check_tile(tile, window);
+    status = hwlib_sim_check_tile(tile, window, wide_padding);
   }
   return status == HWLIB_OK ? hwlib_sim_check_clamp(layer->act_min, layer->act_max) : status;
 }
@@ -204,7 +211,7 @@ static uint32_t window_sum(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile
   uint32_t sum = 0;
   for (uint32_t fy = 0; fy < layer->kernel_h; ++fy) {
     for (uint32_t fx = 0; fx < layer->kernel_w; ++fx, filter += channels) {
-      uint32_t row = first_row + fy, column = first_column + fx;
+      uint32_t row = first_row + fy * layer->dilation_h, column = first_column + fx * layer->dilation_w;
       if (row < tile->ifm_h && column < tile->ifm_w) {
         sum += dot(hwlib_sim_ifm_at(tile, row, column) + first_channel, filter, layer->weight_zero_point, channels);
       } else {

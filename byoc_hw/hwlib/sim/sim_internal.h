@@ -9,7 +9,7 @@
 
 /* Sized by the accelerator's numbers, the simulator always has the memories. What it may lack is arithmetic: the
  * kinds and roundings of hwlib_hal.h that it knows, as masks (an enumerator is 0 in #if). */
-#if (HWLIB_ACCELERATOR_KINDS & ~0x39fu) != 0 || (HWLIB_ACCELERATOR_ROUNDINGS & ~0x3u) != 0
+#if (HWLIB_ACCELERATOR_KINDS & ~0x79fu) != 0 || (HWLIB_ACCELERATOR_ROUNDINGS & ~0x3u) != 0
 #error "the simulator lacks a layer kind or a rounding of the accelerator that the model was built for"
 #endif
 
@@ -22,6 +22,7 @@ typedef struct {
   uint32_t rows, pixels;
   uint32_t row_stride, pixel_stride;
   uint64_t address, bytes; /* wide, so that a damaged plan is refused for what it says */
+  uint32_t padding;        /* the last bytes of those, which nothing need have written */
 } hwlib_sim_area_t;
 
 enum { HWLIB_SIM_AREAS = 5 }; /* a convolution: ifm, weights, params, psum, ofm */
@@ -86,16 +87,23 @@ int64_t hwlib_sim_divide(int64_t value, unsigned bits);
 int64_t hwlib_sim_scale(uint8_t rounding, int32_t value, hwlib_scale_t by);
 int8_t hwlib_sim_finish(int64_t value, int8_t zero_point, int8_t act_min, int8_t act_max);
 hwlib_status_t hwlib_sim_check_scale(const char *name, uint8_t rounding, hwlib_scale_t scale);
+hwlib_status_t hwlib_sim_check_scale_from(const char *name, uint8_t rounding, hwlib_scale_t scale,
+                                          int32_t least_multiplier);
 hwlib_status_t hwlib_sim_check_clamp(int8_t act_min, int8_t act_max);
 
 /* ---------------------------------------------------------------- sim_window.c */
 
 typedef struct {
-  uint32_t kernel_h, kernel_w, stride_h, stride_w;
+  uint32_t kernel_h, kernel_w, stride_h, stride_w, dilation_h, dilation_w;
 } hwlib_sim_window_t;
 
-hwlib_status_t hwlib_sim_check_window(hwlib_sim_window_t window, uint32_t max_h, uint32_t max_w, uint32_t strides);
-hwlib_status_t hwlib_sim_check_tile(const hwlib_tile_t *tile, hwlib_sim_window_t window);
+/* Sets are masks. */
+typedef struct {
+  uint32_t kernel_h, kernel_w, strides, dilations;
+} hwlib_sim_limits_t;
+
+hwlib_status_t hwlib_sim_check_window(hwlib_sim_window_t window, hwlib_sim_limits_t limits);
+hwlib_status_t hwlib_sim_check_tile(const hwlib_tile_t *tile, hwlib_sim_window_t window, int wide_padding);
 hwlib_status_t hwlib_sim_check_same_channels(const hwlib_tile_t *tile);
 void hwlib_sim_add_ifm(hwlib_sim_work_t *work, const hwlib_tile_t *tile);
 void hwlib_sim_add_ofm(hwlib_sim_work_t *work, const hwlib_tile_t *tile);
@@ -123,6 +131,7 @@ typedef struct {
 extern const hwlib_sim_family_t hwlib_sim_conv2d; /* and depthwise_conv2d and dense */
 extern const hwlib_sim_family_t hwlib_sim_pool2d;
 extern const hwlib_sim_family_t hwlib_sim_softmax;
+extern const hwlib_sim_family_t hwlib_sim_matmul;
 extern const hwlib_sim_family_t hwlib_sim_elementwise;
 extern const hwlib_sim_family_t hwlib_sim_lookup;
 

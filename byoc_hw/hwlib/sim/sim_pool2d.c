@@ -1,21 +1,21 @@
-/* Pooling: maxima and averages, bit for bit as hwlib_hal.h states them. */
+/* Pooling: maxima, averages and sums, bit for bit as hwlib_hal.h states them. */
 #include "sim_internal.h"
 
 static hwlib_status_t check(const hwlib_job_t *job)
 {
   const hwlib_pool2d_t *layer = (const hwlib_pool2d_t *)job->layer;
-  const hwlib_sim_window_t window = {layer->kernel_h, layer->kernel_w, layer->stride_h, layer->stride_w};
-  if (layer->mode != HWLIB_POOL_AVG && layer->mode != HWLIB_POOL_MAX) {
+  const hwlib_sim_window_t window = {layer->kernel_h, layer->kernel_w, layer->stride_h, layer->stride_w, 1, 1};
+  if (layer->mode > HWLIB_POOL_SUM) {
     return HWLIB_SIM_REFUSE(HWLIB_ERROR_LIMIT, "job", "the array has no pooling mode #", layer->mode);
   }
-  hwlib_status_t status = hwlib_sim_check_window(window, HWLIB_ACCELERATOR_POOL2D_KERNEL_H,
-                                                 HWLIB_ACCELERATOR_POOL2D_KERNEL_W,
-                                                 HWLIB_ACCELERATOR_POOL2D_STRIDES);
+  const hwlib_sim_limits_t limits = {HWLIB_ACCELERATOR_POOL2D_KERNEL_H, HWLIB_ACCELERATOR_POOL2D_KERNEL_W,
+                                     HWLIB_ACCELERATOR_POOL2D_STRIDES, 1u << 1};
+  hwlib_status_t status = hwlib_sim_check_window(window, limits);
   if (status == HWLIB_OK) {
     status = hwlib_sim_check_same_channels(job->tile);
   }
   if (status == HWLIB_OK) {
-    status = hwlib_sim_check_tile(job->tile, window);
+    status = hwlib_sim_check_tile(job->tile, window, HWLIB_ACCELERATOR_POOL2D_WIDE_PADDING);
   }
   return status == HWLIB_OK ? hwlib_sim_check_clamp(layer->act_min, layer->act_max) : status;
 }
@@ -38,10 +38,10 @@ static hwlib_status_t check_scales(const hwlib_job_t *job)
   if (layer->mode == HWLIB_POOL_MAX) {
     return HWLIB_OK;
   }
-  return hwlib_sim_check_scale("scale", layer->layer.rounding, layer->scale);
+  int32_t least = layer->mode == HWLIB_POOL_SUM ? 1 << 29 : 1 << 30;
+  return hwlib_sim_check_scale_from("scale", layer->layer.rounding, layer->scale, least);
 }
 
-/* A window always holds at least one element of the input: padding is shorter than the kernel. */
 static int8_t pool_window(const hwlib_pool2d_t *layer, const hwlib_tile_t *tile, uint32_t first_row,
                           uint32_t first_column, uint32_t channel)
 {
@@ -60,9 +60,14 @@ static int8_t pool_window(const hwlib_pool2d_t *layer, const hwlib_tile_t *tile,
   if (layer->mode == HWLIB_POOL_MAX) {
     return hwlib_sim_finish(maximum, 0, layer->act_min, layer->act_max);
   }
+  if (layer->mode == HWLIB_POOL_SUM) {
+    return hwlib_sim_finish(hwlib_sim_scale(layer->layer.rounding, sum + layer->offset, layer->scale),
+                            layer->ofm_zero_point, layer->act_min, layer->act_max);
+  }
   if (layer->count_include_pad) {
     count = layer->kernel_h * layer->kernel_w;
   }
+  count = count == 0 ? 1 : count;
   if (layer->layer.rounding == HWLIB_ROUND_TFLITE) {
     sum += sum > 0 ? count / 2 : -(count / 2);
   }

@@ -60,9 +60,18 @@ static unsigned least_right(uint8_t rounding) { return rounding == HWLIB_ROUND_T
 
 hwlib_status_t hwlib_sim_check_scale(const char *name, uint8_t rounding, hwlib_scale_t scale)
 {
+  return hwlib_sim_check_scale_from(name, rounding, scale, 1 << 30);
+}
+
+hwlib_status_t hwlib_sim_check_scale_from(const char *name, uint8_t rounding, hwlib_scale_t scale,
+                                          int32_t least_multiplier)
+{
   unsigned least = least_right(rounding);
-  if (scale.multiplier != 0 && scale.multiplier < (1 << 30)) {
-    return hwlib_sim_refuse(HWLIB_ERROR_LIMIT, name, "multiplier is neither 0 nor 2^30 or more", NULL);
+  if (scale.multiplier != 0 && scale.multiplier < least_multiplier) {
+    return hwlib_sim_refuse(HWLIB_ERROR_LIMIT, name,
+                            least_multiplier == 1 << 30 ? "multiplier is neither 0 nor 2^30 or more"
+                                                        : "multiplier is neither 0 nor 2^29 or more",
+                            NULL);
   }
   if (scale.left > 31 || scale.right < least || scale.right > 62) {
     return HWLIB_SIM_REFUSE(HWLIB_ERROR_LIMIT, name, "shifts # left and # right are not within 0..31 and #..62",

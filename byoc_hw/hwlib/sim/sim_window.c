@@ -1,30 +1,41 @@
 /* What layers with a window share: its limits, a geometry that adds up, and the tiles that it moves over. */
 #include "sim_internal.h"
 
-/* A kernel of 0 wraps, and so is refused with those that are too large. */
-hwlib_status_t hwlib_sim_check_window(hwlib_sim_window_t window, uint32_t max_h, uint32_t max_w, uint32_t strides)
+static int both_in(uint32_t mask, uint32_t one, uint32_t other)
 {
-  if (window.kernel_h - 1 >= max_h || window.kernel_w - 1 >= max_w) {
+  return one <= 31 && other <= 31 && (mask >> one & 1u) != 0 && (mask >> other & 1u) != 0;
+}
+
+/* A kernel of 0 wraps, and so is refused with those that are too large. */
+hwlib_status_t hwlib_sim_check_window(hwlib_sim_window_t window, hwlib_sim_limits_t limits)
+{
+  if (window.kernel_h - 1 >= limits.kernel_h || window.kernel_w - 1 >= limits.kernel_w) {
     return HWLIB_SIM_REFUSE(HWLIB_ERROR_LIMIT, "job", "kernel # x # is not within # x #", window.kernel_h,
-                            window.kernel_w, max_h, max_w);
+                            window.kernel_w, limits.kernel_h, limits.kernel_w);
   }
-  if (window.stride_h > 31 || window.stride_w > 31 || (strides >> window.stride_h & 1u) == 0 ||
-      (strides >> window.stride_w & 1u) == 0) {
+  if (!both_in(limits.strides, window.stride_h, window.stride_w)) {
     return HWLIB_SIM_REFUSE(HWLIB_ERROR_LIMIT, "job", "the array has no stride # x #", window.stride_h,
                             window.stride_w);
+  }
+  if (!both_in(limits.dilations, window.dilation_h, window.dilation_w)) {
+    return HWLIB_SIM_REFUSE(HWLIB_ERROR_LIMIT, "job", "the array has no dilation # x #", window.dilation_h,
+                            window.dilation_w);
   }
   return HWLIB_OK;
 }
 
-/* The output is as long as the window has places over the padded input. */
+/* The output is as long as the window has places over the padded input, or over the padding before it. */
 static hwlib_status_t check_extent(const char *name, uint32_t ifm, uint32_t before, uint32_t after,
-                                   uint32_t kernel, uint32_t stride, uint32_t ofm)
+                                   uint32_t kernel, uint32_t stride, uint32_t ofm, int wide_padding)
 {
-  if (before >= kernel || after >= kernel) {
+  if (!wide_padding && (before >= kernel || after >= kernel)) {
     return HWLIB_SIM_REFUSE(HWLIB_ERROR_LIMIT, name, "padding # before and # after reach a kernel of #", before,
                             after, kernel);
   }
-  uint64_t padded = (uint64_t)ifm + before + after;
+  uint64_t padded = (uint64_t)ifm + before + after, seen = (uint64_t)(ofm - 1) * stride + kernel;
+  if (wide_padding && ifm == 1 && after == 0 && ofm != 0 && seen == before) {
+    return HWLIB_OK;
+  }
   if (ifm == 0 || padded < kernel || (padded - kernel) / stride + 1 != ofm) {
     return HWLIB_SIM_REFUSE(HWLIB_ERROR_LIMIT, name,
                             "# inputs padded by # and # under a kernel of # and stride # do not make # outputs",
@@ -33,13 +44,17 @@ static hwlib_status_t check_extent(const char *name, uint32_t ifm, uint32_t befo
   return HWLIB_OK;
 }
 
-hwlib_status_t hwlib_sim_check_tile(const hwlib_tile_t *tile, hwlib_sim_window_t window)
+/* Rows or columns from the first to the last of a window. */
+static uint32_t reach(uint32_t kernel, uint32_t dilation) { return (kernel - 1) * dilation + 1; }
+
+hwlib_status_t hwlib_sim_check_tile(const hwlib_tile_t *tile, hwlib_sim_window_t window, int wide_padding)
 {
   hwlib_status_t status = check_extent("tile height", tile->ifm_h, tile->pad_top, tile->pad_bottom,
-                                       window.kernel_h, window.stride_h, tile->ofm_h);
+                                       reach(window.kernel_h, window.dilation_h), window.stride_h, tile->ofm_h,
+                                       wide_padding);
   if (status == HWLIB_OK) {
-    status = check_extent("tile width", tile->ifm_w, tile->pad_left, tile->pad_right, window.kernel_w,
-                          window.stride_w, tile->ofm_w);
+    status = check_extent("tile width", tile->ifm_w, tile->pad_left, tile->pad_right,
+                          reach(window.kernel_w, window.dilation_w), window.stride_w, tile->ofm_w, wide_padding);
   }
   if (status == HWLIB_OK && (tile->ifm_c == 0 || tile->ofm_c == 0)) {
     status = HWLIB_SIM_REFUSE(HWLIB_ERROR_LIMIT, "tile channels", "# in and # out are nothing to compute",

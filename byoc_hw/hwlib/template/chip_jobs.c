@@ -66,7 +66,8 @@ static void run_conv2d(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile)
         }
         for (uint32_t fy = 0; fy < layer->kernel_h; ++fy) {
           for (uint32_t fx = 0; fx < layer->kernel_w; ++fx) {
-            const int8_t *ifm = ifm_at(tile, y * layer->stride_h + fy, x * layer->stride_w + fx);
+            const int8_t *ifm = ifm_at(tile, y * layer->stride_h + fy * layer->dilation_h,
+                                       x * layer->stride_w + fx * layer->dilation_w);
             for (uint32_t c = 0; c < channels; ++c) {
               int32_t value = ifm == NULL ? layer->ifm_zero_point : ifm[depthwise ? k : c];
               int32_t weight = weight_at(filter, layer->weight_bits, index++) - layer->weight_zero_point;
@@ -103,7 +104,11 @@ static int8_t pool(const hwlib_pool2d_t *layer, const hwlib_tile_t *tile, uint32
   if (layer->mode == HWLIB_POOL_MAX) {
     return clamp(maximum, layer->act_min, layer->act_max);
   }
-  count = layer->count_include_pad ? layer->kernel_h * layer->kernel_w : count;
+  if (layer->mode == HWLIB_POOL_SUM) {
+    return clamp(chip_scale(layer->layer.rounding, sum + layer->offset, layer->scale) + layer->ofm_zero_point,
+                 layer->act_min, layer->act_max);
+  }
+  count = layer->count_include_pad ? layer->kernel_h * layer->kernel_w : count == 0 ? 1 : count;
   if (layer->layer.rounding == HWLIB_ROUND_TFLITE) {
     sum += sum < 0 ? -(count / 2) : count / 2;
   }
@@ -149,6 +154,23 @@ static void run_mul(const hwlib_mul_t *layer, const hwlib_tile_t *tile)
   }
 }
 
+static void run_matmul(const hwlib_matmul_t *layer, const hwlib_tile_t *tile)
+{
+  for (uint32_t row = 0; row < tile->ofm_w; ++row) {
+    for (uint32_t k = 0; k < tile->ofm_c; ++k) {
+      uint32_t sum = 0;
+      for (uint32_t c = 0; c < tile->ifm_c; ++c) {
+        int32_t one = chip_activations[tile->ifm + row * tile->ifm_c + c] - layer->ifm_zero_point;
+        int32_t other = chip_activations[tile->ifm2 + k * tile->ifm_c + c] - layer->ifm2_zero_point;
+        sum += (uint32_t)(one * other);
+      }
+      chip_activations[tile->ofm + row * tile->ofm_c + k] =
+          clamp(chip_scale(layer->layer.rounding, (int32_t)sum, layer->scale) + layer->ofm_zero_point, layer->act_min,
+                layer->act_max);
+    }
+  }
+}
+
 static void run_lookup(const hwlib_lookup_t *layer, const hwlib_tile_t *tile)
 {
   for (uint32_t i = 0; i < tile->ifm_w * tile->ifm_c; ++i) {
@@ -173,6 +195,9 @@ void chip_run(const hwlib_job_t *job)
     break;
   case HWLIB_MUL:
     run_mul((const hwlib_mul_t *)job->layer, job->tile);
+    break;
+  case HWLIB_MATMUL:
+    run_matmul((const hwlib_matmul_t *)job->layer, job->tile);
     break;
   case HWLIB_LOOKUP:
     run_lookup((const hwlib_lookup_t *)job->layer, job->tile);

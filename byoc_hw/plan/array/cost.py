@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from byoc_hw.accelerator import Accelerator
-from byoc_hw.graph import Layer
+from byoc_hw.graph import Layer, Weighted
 from byoc_hw.integers import ceil_div
-from byoc_hw.plan.array.kinds import Run, Window, geometry, job_cycles
+from byoc_hw.plan.array.kinds import Product, Run, Window, geometry, job_cycles, product_cycles
 from byoc_hw.plan.array.window import Extents, extents
 
 
@@ -15,14 +15,19 @@ def copy_cycles(nbytes: int, rows: int, accelerator: Accelerator) -> int:
 
 
 def best_cycles(layer: Layer, accelerator: Accelerator) -> int:
-    """Cycles of the whole layer in one job, in its cheapest mapping; 0 for a layer without jobs."""
-    if not isinstance(geometry(layer), Window | Run):
+    """Cycles of the whole layer in one job for each group, in its cheapest mapping; 0 for a layer without jobs."""
+    form = geometry(layer)
+    if isinstance(form, Product):
+        return product_cycles(layer, form, form.items * form.rows, accelerator)
+    if not isinstance(form, Window | Run):
         return 0
     ifm, ofm = extents(layer.ifm), extents(layer.ofm)
+    groups = layer.groups if isinstance(layer, Weighted) else 1
+    ifm, ofm = ((height, width, channels // groups) for height, width, channels in (ifm, ofm))
     cycles = job_cycles(layer, ifm, ofm, accelerator)
-    if not is_pointwise(layer):
-        return cycles
-    return min(cycles, job_cycles(layer, flat(ifm), flat(ofm), accelerator))
+    if is_pointwise(layer):
+        cycles = min(cycles, job_cycles(layer, flat(ifm), flat(ofm), accelerator))
+    return groups * cycles
 
 
 def is_pointwise(layer: Layer) -> bool:

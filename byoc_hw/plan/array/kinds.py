@@ -1,18 +1,19 @@
 """The geometry of each layer kind, and the cycles of its jobs.
 
-The only code in `plan/` that depends on the layer kind. The rest asks `geometry` which of four forms a
+The only code in `plan/` that depends on the layer kind. The rest asks `geometry` which of five forms a
 layer has, or whether it is `Weighted`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 
 from typing_extensions import assert_never
 
-from byoc_hw.accelerator import Accelerator
+from byoc_hw.accelerator import MOST_PADDING, Accelerator
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import (
     Add,
@@ -23,6 +24,7 @@ from byoc_hw.graph import (
     DepthwiseConv2d,
     Layer,
     Lookup,
+    MatMul,
     Mul,
     Pad,
     Pool2d,
@@ -34,6 +36,7 @@ from byoc_hw.graph import (
     Weighted,
 )
 from byoc_hw.integers import ceil_div
+from byoc_hw.plan.array.transfers import linear_chunks
 from byoc_hw.plan.array.window import Axis, Extents
 
 PSUM_BYTES = 4
@@ -44,8 +47,8 @@ PSUM_BYTES = 4
 class Window:
     """A layer whose jobs slide a window over height and width.
 
-    `sums` is true for layers in which every output channel sums over all input channels, false for those
-    that work channel by channel.
+    `sums` is true for layers in which every output channel sums over all `in_channels` of its group, false for
+    those that work channel by channel. A job is inside one of the `groups`.
     """
 
     rows: Axis
@@ -53,6 +56,30 @@ class Window:
     in_channels: int
     out_channels: int
     sums: bool
+    groups: int = 1
+
+    @property
+    def ifm_channels(self) -> int:
+        """Channels of the whole input."""
+        return self.in_channels * self.groups
+
+    @property
+    def group_channels(self) -> int:
+        """Output channels of a group."""
+        return self.out_channels // self.groups
+
+    def channels(self, size: int) -> list[tuple[int, int]]:
+        """The output channels in pieces of at most `size` that are inside a group each: the first, and the number."""
+        group = self.group_channels
+        return [
+            (start + first, count)
+            for start in range(0, self.out_channels, group)
+            for first, count in linear_chunks(group, size)
+        ]
+
+    def first_input(self, channel: int) -> int:
+        """The first input channel that an output channel sums over."""
+        return channel // self.group_channels * self.in_channels
 
 
 @dataclass(frozen=True)
@@ -72,6 +99,41 @@ class Run:
 
 
 @dataclass(frozen=True)
+class Product:
+    """A matrix product, whose jobs compute rows of one item: from as many rows of its input, and all of the item of
+    its second input, which is `channels` vectors of `depth`. An item has `rows` rows."""
+
+    items: int
+    rows: int
+    depth: int
+    channels: int
+
+    @property
+    def item_bytes(self) -> int:
+        """Bytes of an item of the second input."""
+        return self.channels * self.depth
+
+    @property
+    def vectors(self) -> tuple[int, int]:
+        """Bytes of a row of the input and of the output."""
+        return self.depth, self.channels
+
+    def items_of(self, rows: tuple[int, int]) -> tuple[int, int]:
+        """The items of the second input that a range of output rows reads."""
+        return rows[0] // self.rows, ceil_div(rows[1], self.rows)
+
+    def cut(self, rows: tuple[int, int]) -> Iterator[tuple[int, int, int]]:
+        """A range of rows by item: item, first row, number of rows."""
+        for item in range(*self.items_of(rows)):
+            first = max(rows[0], item * self.rows)
+            yield item, first, min(rows[1], (item + 1) * self.rows) - first
+
+    def shapes(self, rows: int) -> tuple[Extents, Extents]:
+        """Input and output of a job over a number of rows: each is a pixel of one line."""
+        return (1, rows, self.depth), (1, rows, self.channels)
+
+
+@dataclass(frozen=True)
 class CopiesOnly:
     """A layer without jobs: its copies move bytes to other places, from main memory to main memory."""
 
@@ -81,7 +143,7 @@ class Alias:
     """A layer without jobs or copies: its output is its input's bytes."""
 
 
-Geometry = Window | Run | CopiesOnly | Alias
+Geometry = Window | Run | Product | CopiesOnly | Alias
 
 
 @lru_cache(maxsize=4096)
@@ -89,8 +151,10 @@ def geometry(layer: Layer) -> Geometry:
     """The form of a layer. Raises `PlanError` for a geometry that a tile cannot describe."""
     match layer:
         case Conv2d():
-            return _window(layer, sums=True)
+            return replace(_window(layer, sums=True), in_channels=layer.in_channels, groups=layer.groups)
         case DepthwiseConv2d() | Pool2d():
+            if isinstance(layer, Pool2d) and layer.dilation != (1, 1):
+                raise PlanError(f"{layer.name}: dilation is 1: got {layer.dilation[0]} x {layer.dilation[1]}")
             return _window(layer, sums=False)
         case Dense():  # a 1 x 1 convolution: its rows are the pixels of one row
             rows, pixels = (Axis(ifm=size, ofm=size, kernel=1, stride=1, before=0) for size in (1, layer.ifm.shape[0]))
@@ -99,6 +163,8 @@ def geometry(layer: Layer) -> Geometry:
             return Run(each=1, reads=2)
         case Softmax():  # three passes: the maximum, the sum of exponentials, the quotients
             return Run(each=layer.ifm.shape[-1], reads=3)
+        case MatMul():
+            return Product(layer.ifm.shape[0], layer.ifm.shape[1], layer.ifm.shape[3], layer.ofm.shape[3])
         case Lookup():
             return Run(each=layer.ofm.shape[-1] if layer.by_channel else 1, reads=1)
         case Transpose() | Concat() | Slice() | Pad() | Resize():
@@ -121,7 +187,14 @@ def job_cycles(layer: Layer, ifm: Extents, ofm: Extents, accelerator: Accelerato
     if isinstance(form, Window):
         kernel = form.rows.kernel * form.columns.kernel
         return ceil_div(prod(ofm) * kernel, accelerator.elementwise_width)
+    if isinstance(form, Product):  # as a dense layer's, with weights of 8 bits
+        return _groups(ofm, accelerator.array_rows, accelerator) * _group_cycles((1, 1), ifm[2], 8, accelerator)
     raise PlanError(f"{layer.name}: a {layer.kind} layer has no jobs")
+
+
+def product_cycles(layer: Layer, form: Product, rows: int, accelerator: Accelerator) -> int:
+    """Cycles of the jobs over the first rows of a product."""
+    return sum(job_cycles(layer, *form.shapes(count), accelerator) for _, _, count in form.cut((0, rows)))
 
 
 def rows_at_a_time(layer: Weighted, accelerator: Accelerator) -> int:
@@ -130,7 +203,7 @@ def rows_at_a_time(layer: Weighted, accelerator: Accelerator) -> int:
 
 
 def sums_channels(layer: Layer) -> bool:
-    """Whether every output channel of a layer sums over all input channels."""
+    """Whether every output channel of a layer sums over all input channels of its group."""
     form = geometry(layer)
     return isinstance(form, Window) and form.sums
 
@@ -148,15 +221,12 @@ def _group_cycles(kernel: tuple[int, int], channels: int, bits: int, accelerator
 
 def _window(layer: Convolution | Pool2d, *, sums: bool) -> Window:
     _check_batch(layer)
-    if layer.dilation != (1, 1):
-        raise PlanError(f"{layer.name}: dilation is 1: got {layer.dilation[0]} x {layer.dilation[1]}")
-    for padding, kernel in zip(layer.padding, layer.kernel * 2, strict=True):
-        if padding >= kernel:
-            raise PlanError(f"{layer.name}: padding is less than the kernel: got {padding} for {kernel}")
+    if max(layer.padding) > MOST_PADDING:
+        raise PlanError(f"{layer.name}: padding is at most {MOST_PADDING}: got {max(layer.padding)}")
     (_, height, width, in_channels), (_, out_height, out_width, out_channels) = layer.ifm.shape, layer.ofm.shape
     top, left, _, _ = layer.padding
-    rows = Axis(height, out_height, layer.kernel[0], layer.strides[0], top)
-    columns = Axis(width, out_width, layer.kernel[1], layer.strides[1], left)
+    rows = Axis(height, out_height, layer.kernel[0], layer.strides[0], top, layer.dilation[0])
+    columns = Axis(width, out_width, layer.kernel[1], layer.strides[1], left, layer.dilation[1])
     return Window(rows, columns, in_channels, out_channels, sums)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from byoc_hw.accelerator import Accelerator
@@ -38,6 +38,10 @@ class MappedGraph:
             work = f"{best_cycles(layer, self.accelerator)} cycles" if mapping.works(index) else "no work"
             if index in mapping.copied:
                 work = "done by copies"
+            elif index in mapping.placed:
+                work = "done by addresses"
+            elif index in mapping.stored:
+                work = "done as its inputs are stored"
             shapes = f"{shape_text(extents(layer.ifm))} -> {shape_text(extents(layer.ofm))}"
             yield f"%{index:<4} component {mapping.component[index]:<3} {lies:<13} {layer.kind} {shapes}, {work}"
 
@@ -46,7 +50,8 @@ class MappedGraph:
         for storage in self.storages.all:
             values = [names[t] for t in self.graph.tensors if self.storages.of[t] is storage]
             arguments = [*([] if storage.source is None else [storage.source]), *storage.sinks]
-            origin = "constant" if storage.constant else "input" if storage.maker is None else f"of %{storage.maker}"
+            made = f"of {_values(storage.makers)}"
+            origin = "constant" if storage.constant else "input" if storage.maker is None else made
             parts = [f"{storage.nbytes} bytes", origin, f"read by {_values(storage.readers) or 'nobody'}"]
             parts += [f"argument {one.index}{' in another order' if one.strides else ''}" for one in arguments]
             yield f"s{storage.index:<4} {' = '.join(values)}: {', '.join(parts)}"
@@ -57,8 +62,14 @@ def _values(layers: Sequence[int]) -> str:
 
 
 def map_graph(
-    graph: Graph, accelerator: Accelerator, swapped: Sequence[bool] | None = None, copies_transpose: bool = True
+    graph: Graph,
+    accelerator: Accelerator,
+    swapped: Sequence[bool] | None = None,
+    copies_transpose: bool = True,
+    placed: Iterable[int] = (),
+    stored: Iterable[int] = (),
 ) -> MappedGraph:
-    """The graph as `map_layers` maps it. Raises `PlanError` for a component in `swapped` that cannot be swapped."""
-    mapping = map_layers(graph, accelerator, swapped, copies_transpose)
+    """The graph as `map_layers` maps it. Raises `PlanError` for a component in `swapped` that cannot be swapped, and
+    for a layer in `placed` or `stored` whose tensors cannot lie inside one another."""
+    mapping = map_layers(graph, accelerator, swapped, copies_transpose, placed, stored)
     return MappedGraph(graph, accelerator, mapping, storages(graph, mapping), copies_transpose)

@@ -8,7 +8,7 @@ together, and the DMA transposes the arguments of the region.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -29,7 +29,9 @@ class Mapping:
 
     `component` is the number of each layer's component, whose layers are swapped together; `swapped` is by component.
     `origin` gives the graph's tensor for each tensor of a mapped layer. `copied` are the transpositions, by
-    index of the layer, that the copies of the region's arguments do.
+    index of the layer, that the copies of the region's arguments do. `placed` are the concatenations whose inputs
+    are written into their output in local memory, and the slices that are read in place; `stored` the concatenations
+    whose inputs are stored into their output in main memory.
     """
 
     layers: tuple[Layer, ...]
@@ -37,6 +39,8 @@ class Mapping:
     swapped: tuple[bool, ...]
     origin: dict[Tensor, Tensor]
     copied: frozenset[int]
+    placed: frozenset[int] = frozenset()
+    stored: frozenset[int] = frozenset()
 
     def is_swapped(self, tensor: Tensor) -> bool:
         """Whether height and width of a mapped layer's tensor are swapped, which changes the order of its bytes."""
@@ -44,7 +48,8 @@ class Mapping:
 
     def works(self, index: int) -> bool:
         """Whether a layer has jobs or copies of its own."""
-        return not isinstance(geometry(self.layers[index]), Alias) and index not in self.copied
+        free = self.copied | self.placed | self.stored
+        return not isinstance(geometry(self.layers[index]), Alias) and index not in free
 
 
 def is_line(tensor: Tensor) -> bool:
@@ -53,7 +58,12 @@ def is_line(tensor: Tensor) -> bool:
 
 
 def map_layers(
-    graph: Graph, accelerator: Accelerator, swapped: Sequence[bool] | None = None, copies_transpose: bool = True
+    graph: Graph,
+    accelerator: Accelerator,
+    swapped: Sequence[bool] | None = None,
+    copies_transpose: bool = True,
+    placed: Iterable[int] = (),
+    stored: Iterable[int] = (),
 ) -> Mapping:
     """Swap each component that takes fewer cycles swapped, or those that `swapped` names, one value a component.
 
@@ -86,6 +96,8 @@ def map_layers(
         tuple(swapped),
         origin,
         _transposed_by_copies(graph) if copies_transpose else frozenset(),
+        frozenset(placed),
+        frozenset(stored),
     )
 
 

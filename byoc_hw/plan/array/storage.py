@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import prod
 
-from byoc_hw.graph import Graph, Layer, Transpose
-from byoc_hw.plan.array.kinds import Alias, Run, geometry
+from byoc_hw.errors import PlanError
+from byoc_hw.graph import Concat, Graph, Layer, Slice, Transpose
+from byoc_hw.plan.array.kinds import Alias, CopiesOnly, Product, Run, geometry
 from byoc_hw.plan.array.mapping import Mapping
 from byoc_hw.plan.array.transfers import dense_strides
-from byoc_hw.plan.array.window import Extents, extents
+from byoc_hw.plan.array.window import Extents, Place, dense_place, extents
 from byoc_hw.tensor import Tensor
 
 
@@ -22,14 +25,25 @@ class Argument:
     strides: tuple[int, int, int] | None = None
 
 
+@dataclass(frozen=True)
+class Join:
+    """A part of another storage in main memory: from this row, column and channel on."""
+
+    whole: Storage
+    at: tuple[int, int, int]
+
+
 @dataclass(eq=False)
 class Storage:
-    """The bytes of one activation tensor and of its reshapes.
+    """The bytes of one activation tensor, of its reshapes, and of tensors that lie inside it.
 
-    `maker` is the layer that writes it (None for inputs and constants), `readers` are the layers that read it
-    (without reshapes). `source` is the region's argument that it is loaded from, `sinks`
-    those that it is stored to. `swapped` says that height and width, and `extents` with them, are
-    exchanged against the model. `block` is its name in the arena.
+    `makers` are the layers that write it, in order (none for inputs and constants), `readers` are the layers that
+    read it (without reshapes). `places` says where tensors lie in it that are not all of it. `source` is the
+    region's argument that it is loaded from, `sinks` those that it is stored to. `swapped` says that height and
+    width, and `extents` with them, are exchanged against the model. `block` is its name in the arena.
+
+    A storage that is put together in main memory has no maker: its `parts` have, and each is stored where its
+    `joins` say.
     """
 
     index: int
@@ -37,10 +51,27 @@ class Storage:
     tensor: Tensor
     extents: Extents
     swapped: bool
-    maker: int | None = None
+    makers: list[int] = field(default_factory=list)
     readers: list[int] = field(default_factory=list)
     source: Argument | None = None
     sinks: list[Argument] = field(default_factory=list)
+    places: dict[Tensor, Place] = field(default_factory=dict)
+    parts: list[Storage] = field(default_factory=list)
+    joins: list[Join] = field(default_factory=list)
+
+    def place(self, tensor: Tensor) -> Place:
+        """Where one of its tensors lies in it."""
+        return self.places.get(tensor) or dense_place(tensor)
+
+    @property
+    def maker(self) -> int | None:
+        """The last layer that writes it, None for inputs and constants."""
+        return self.makers[-1] if self.makers else None
+
+    @property
+    def joined(self) -> bool:
+        """Whether several layers write it."""
+        return len(self.makers) > 1
 
     @cached_property
     def nbytes(self) -> int:
@@ -58,7 +89,7 @@ class Storage:
 
     @property
     def constant(self) -> bool:
-        return self.maker is None and self.source is None
+        return self.maker is None and self.source is None and not self.parts
 
     @property
     def last(self) -> int:
@@ -75,9 +106,12 @@ class Storages:
 
 
 def can_tile(layer: Layer, of: dict[Tensor, Storage]) -> bool:
-    """Whether a layer can be tiled: not if an argument is reordered, nor for runs over swapped tensors."""
-    touched = [of[tensor] for tensor in (*layer.inputs, layer.ofm)]
-    return not any(one.reordered or (one.swapped and isinstance(geometry(layer), Run)) for one in touched)
+    """Whether a layer can be tiled: not if an argument is reordered, for parts of others, nor for runs over swapped
+    tensors."""
+    touched = {tensor: of[tensor] for tensor in (*layer.inputs, layer.ofm)}
+    if any(one.joined or one.joins or tensor in one.places for tensor, one in touched.items()):
+        return False
+    return not any(one.reordered or (one.swapped and isinstance(geometry(layer), Run)) for one in touched.values())
 
 
 def storages(graph: Graph, mapping: Mapping) -> Storages:
@@ -102,6 +136,8 @@ def storages(graph: Graph, mapping: Mapping) -> Storages:
     for index, (layer, mapped) in enumerate(zip(graph.layers, mapping.layers, strict=True)):
         if isinstance(geometry(layer), Alias):
             of[layer.ofm] = of[mapped.ofm] = storage(layer.ifm, mapped.ifm)
+            if layer.ifm in of[layer.ifm].places:
+                reshape_in_place(layer, of[layer.ifm])
         elif index in mapping.copied and isinstance(layer, Transpose):
             if layer.ifm in graph.inputs:
                 source = of[layer.ifm].source
@@ -110,16 +146,168 @@ def storages(graph: Graph, mapping: Mapping) -> Storages:
             else:
                 of[layer.ofm] = of[mapped.ofm] = of[layer.ifm]
                 outputs[layer.ofm] = _written_strides(layer, of[layer.ifm])
+        elif index in mapping.placed and isinstance(layer, Slice):
+            read_in_place(index, layer, storage(layer.ifm, mapped.ifm), of)
+        elif index in mapping.placed and isinstance(layer, Concat):
+            for part in write_in_place(index, layer, storage(layer.ofm, mapped.ofm), of):
+                found.remove(part)
+        elif index in mapping.stored and isinstance(layer, Concat):
+            store_in_place(index, layer, storage(layer.ofm, mapped.ofm), of, mapping)
         else:
             for tensor, there in zip(layer.inputs, mapped.inputs, strict=True):
                 one = storage(tensor, there)
                 if index not in one.readers[-1:]:
                     one.readers.append(index)
-            storage(layer.ofm, mapped.ofm).maker = index
+            storage(layer.ofm, mapped.ofm).makers.append(index)
     for index, tensor in enumerate(graph.outputs):
         strides = outputs[tensor] if tensor in outputs else _swapped_strides(of[tensor])
         of[tensor].sinks.append(Argument(len(graph.inputs) + index, strides))
+    for index, one in enumerate(found):
+        one.index = index
+    if mapping.placed or mapping.stored:
+        check_places(graph, mapping, of)
     return Storages(tuple(found), of)
+
+
+# ---------------------------------------------------------------- tensors inside one another
+
+
+class NotInPlace(PlanError):
+    """Raised where the tensors of the placed `layers` cannot lie inside one another."""
+
+    def __init__(self, layers: Iterable[int], message: str) -> None:
+        super().__init__(message)
+        self.layers = frozenset(layers)
+
+
+def read_in_place(index: int, layer: Slice, whole: Storage, of: dict[Tensor, Storage]) -> None:
+    """Let a slice be part of its input's storage."""
+    (rows, columns, channels), steps = _last_three(layer.begin, 0), _last_three(layer.steps, 1)
+    place, (height, width, depth) = whole.place(layer.ifm), extents(layer.ofm)
+    if prod(layer.ifm.shape[:-3]) != 1 or (steps[2] != 1 and depth > 1) or layer.ofm.bytes_of(1) != 1:
+        raise NotInPlace([index], f"{layer.name}: a slice that is read in place has whole runs of channels")
+    pixel = place.pixel * steps[1]
+    start = place.offset + rows * place.row + columns * place.pixel + channels
+    whole.places[layer.ofm] = Place(start, place.row * steps[0], pixel, height, (width - 1) * pixel + depth)
+    of[layer.ofm] = whole
+
+
+def _last_three(values: tuple[int, ...], default: int) -> tuple[int, int, int]:
+    height, width, channels = (default, default, default, *values)[-3:]
+    return height, width, channels
+
+
+def write_in_place(index: int, layer: Concat, whole: Storage, of: dict[Tensor, Storage]) -> list[Storage]:
+    """Let the inputs of a concatenation be parts of its output's storage. Returns their storages, which are no more."""
+    gone: list[Storage] = []
+    _, columns, channels = extents(layer.ofm)
+    row, inner, before = columns * channels, prod(layer.ofm.shape[layer.axis + 1 :]), 0
+    for tensor in layer.inputs:
+        part = of.get(tensor)
+        if part is None or part in gone or part.swapped or not part.makers or part.place(tensor) != dense_place(tensor):
+            raise NotInPlace([index], f"{layer.name}: {tensor.name} is not one layer's output by itself")
+        if prod(layer.ofm.shape[: layer.axis]) != 1 and layer.axis < len(layer.ofm.shape) - 2:
+            raise NotInPlace([index], f"{layer.name}: its inputs' rows are not equally far apart in its output")
+        for inside in [other for other, one in of.items() if one is part]:
+            place = _moved(part.place(inside), inside, tensor, before * inner, row, channels)
+            if place is None or tensor.bytes_of(1) != 1:
+                raise NotInPlace([index], f"{layer.name}: {inside.name} has its bytes in another order in its output")
+            whole.places[inside] = place
+            of[inside] = whole
+        whole.makers, whole.readers = sorted({*whole.makers, *part.makers}), sorted({*whole.readers, *part.readers})
+        gone.append(part)
+        before += tensor.shape[layer.axis]
+    return gone
+
+
+def store_in_place(index: int, layer: Concat, whole: Storage, of: dict[Tensor, Storage], mapping: Mapping) -> None:
+    """Let the inputs of a concatenation be stored as parts of its output, which is in main memory."""
+    rank, before = len(layer.ofm.shape), 0
+    if prod(layer.ofm.shape[: layer.axis]) != 1 and layer.axis < rank - 2:
+        raise NotInPlace([index], f"{layer.name}: its inputs' rows are not equally far apart in its output")
+    for tensor in layer.inputs:
+        part = of.get(tensor)
+        if part is None or not part.makers or part.swapped or part.place(tensor) != dense_place(tensor):
+            raise NotInPlace([index], f"{layer.name}: {tensor.name} is not one layer's output by itself")
+        copied = any(isinstance(geometry(mapping.layers[maker]), CopiesOnly) for maker in part.makers)
+        strange = copied and (rank != 4 or tensor.shape[0] != 1 or not _scattered(mapping.layers[part.makers[0]]))
+        if strange or part.extents != extents(tensor) or tensor.bytes_of(1) != 1:
+            raise NotInPlace([index], f"{layer.name}: {tensor.name} cannot be stored as a part of its output")
+        rows = prod(layer.ofm.shape[layer.axis + 1 : -2])
+        at = {rank - 1: (0, 0, before), rank - 2: (0, before, 0)}.get(layer.axis, (before * rows, 0, 0))
+        part.joins.append(Join(whole, at))
+        whole.parts.append(part)
+        before += tensor.shape[layer.axis]
+
+
+def _scattered(layer: Layer) -> bool:
+    """Whether a layer without jobs can write to rows and pixels that lie apart."""
+    return not isinstance(layer, Transpose)
+
+
+def needs_all_of(whole: Storage, indices: Sequence[int]) -> bool:
+    """Whether some of these layers read what others of them write, by way of main memory: they cannot be one group."""
+    return any(reader in indices for reader in whole.readers) and any(
+        maker in indices for part in whole.parts for maker in part.makers
+    )
+
+
+def _moved(place: Place, inside: Tensor, part: Tensor, offset: int, row: int, pixel: int) -> Place | None:
+    """The place of a tensor once all of the part that it lies in has its pixels and rows so far apart, or None."""
+    _, columns, channels = extents(part)
+    _, width, depth = extents(inside)
+    if columns * channels == row:
+        return replace(place, offset=place.offset + offset)
+    first_row, rest = divmod(place.offset, columns * channels)
+    first_column, first_channel = divmod(rest, channels)
+    every_row, odd_row = divmod(place.row, columns * channels)
+    every_column, odd_column = divmod(place.pixel, channels)
+    within = first_column + (width - 1) * every_column < columns and first_channel + depth <= channels
+    if not within or odd_row or (odd_column and width > 1):
+        return None
+    start = offset + first_row * row + first_column * pixel + first_channel
+    return Place(start, every_row * row, every_column * pixel, place.height, (width - 1) * every_column * pixel + depth)
+
+
+def reshape_in_place(layer: Layer, whole: Storage) -> None:
+    """Let the reshape of a part be that part. Raises `NotInPlace` where its bytes do not lie together."""
+    place = whole.places[layer.ifm]
+    if not _together(layer.ifm, place):
+        raise NotInPlace([], f"{layer.name}: the bytes of a reshape lie together")
+    whole.places[layer.ofm] = replace(dense_place(layer.ofm), offset=place.offset)
+
+
+def _together(tensor: Tensor, place: Place) -> bool:
+    height, width, _ = extents(tensor)
+    dense = dense_place(tensor)
+    return (place.row == dense.row or height == 1) and (place.pixel == dense.pixel or width == 1)
+
+
+def check_places(graph: Graph, mapping: Mapping, of: dict[Tensor, Storage]) -> None:
+    """Check that every layer that works can read and write its tensors where they lie: windows anywhere, runs of
+    elements where bytes lie together, copies only storages of one maker. Outputs of the region are whole storages."""
+    for index, layer in enumerate(mapping.layers):
+        form = geometry(layer)
+        for tensor in (*layer.inputs, layer.ofm):
+            one = of[tensor]
+            there = mapping.origin.get(tensor, tensor)
+            if there is not tensor and there in one.places:
+                raise NotInPlace(_placing(graph, mapping, there, of), f"{layer.name}: height and width are swapped")
+            apart = tensor in one.places and not _together(tensor, one.places[tensor])
+            copied = isinstance(form, CopiesOnly) and index not in mapping.placed | mapping.stored
+            if (isinstance(form, Run | Product) and apart) or (copied and (one.joined or tensor in one.places)):
+                raise NotInPlace(_placing(graph, mapping, tensor, of), f"{layer.name}: needs {tensor.name} by itself")
+    for tensor in graph.outputs:
+        if tensor in of[tensor].places:
+            message = f"{tensor.name}: an output of the region lies by itself"
+            raise NotInPlace(_placing(graph, mapping, tensor, of), message)
+
+
+def _placing(graph: Graph, mapping: Mapping, tensor: Tensor, of: dict[Tensor, Storage]) -> Iterator[int]:
+    """The placed layers that made a tensor part of another or of parts; where that is unclear, all in its storage."""
+    placed = {index: graph.layers[index] for index in sorted(mapping.placed | mapping.stored)}
+    direct = [index for index, layer in placed.items() if tensor is layer.ofm or tensor in layer.inputs]
+    yield from direct or [index for index, layer in placed.items() if of[layer.ofm] is of[tensor]]
 
 
 def _swapped_strides(storage: Storage) -> tuple[int, int, int] | None:

@@ -71,7 +71,8 @@ class Tiler:
         """Pairs of a number of input tiles and their channels, at each position, the largest first."""
         if not self.window.sums:
             return self._channels(tiling)
-        return piece_sizes(self.window.in_channels, self.window.in_channels if tiling.whole_ifm else tiling.depth)
+        depth = self.window.in_channels if tiling.whole_ifm else tiling.depth
+        return self._in_each_group(piece_sizes(self.window.in_channels, depth))
 
     def weights_offset(self, channels: int) -> int:
         """Bytes from the parameters of `channels` output channels to their weights, in flash as in local memory."""
@@ -86,7 +87,7 @@ class Tiler:
         """Whether a tile fits both local memories."""
         layout = self.layout(tiling)
         return (
-            layout.activation_bytes <= self.accelerator.activation_memory
+            layout.activation_bytes <= self.accelerator.whole_words(self.accelerator.activation_memory)
             and layout.weight_bytes <= self.accelerator.weight_memory
         )
 
@@ -102,7 +103,10 @@ class Tiler:
         return [(times * more, row, column) for row, times in rows for column, more in columns]
 
     def _channels(self, tiling: Tiling) -> list[tuple[int, int]]:
-        return piece_sizes(self.window.out_channels, tiling.channels)
+        return self._in_each_group(piece_sizes(self.window.group_channels, tiling.channels))
+
+    def _in_each_group(self, pieces: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        return [(many * self.window.groups, size) for many, size in pieces]
 
     def _depths(self, tiling: Tiling) -> list[tuple[int, int]]:
         return piece_sizes(self.window.in_channels, tiling.depth) if self.window.sums else [(1, 1)]
@@ -145,7 +149,7 @@ class Tiler:
         one_place = tiling.rows == self.window.rows.ofm and tiling.columns == self.window.columns.ofm
         if not self.window.sums or (stays and (tiling.rows_outer or one_place)):
             return 1
-        return ceil_div(self.window.out_channels, tiling.channels)
+        return ceil_div(self.window.group_channels, tiling.channels)
 
     def _activation_cycles(self, tiling: Tiling) -> int:
         window = self.window
@@ -155,7 +159,7 @@ class Tiler:
         for times, row, column in spatial:
             for many, channels in self.ifm_channels(tiling):
                 ifm = (row.ifm_size, column.ifm_size, channels)
-                total += times * loads * many * self._tile_cycles(ifm, window.columns.ifm, window.in_channels)
+                total += times * loads * many * self._tile_cycles(ifm, window.columns.ifm, window.ifm_channels)
             for many, channels in channel_tiles:
                 ofm = (row.size, column.size, channels)
                 total += times * many * self._tile_cycles(ofm, window.columns.ofm, window.out_channels)
@@ -170,8 +174,8 @@ class Tiler:
 def _distinct(axis: Axis, size: int) -> list[tuple[Extent, int]]:
     """One tile of each size along the axis, with how often it occurs. Many tilings share an axis's cuts."""
     starts = range(0, axis.ofm, size)
-    # Only the tiles at either end read padding: as many outputs as the window is long. All between are alike.
-    end = axis.kernel + 1
+    # Only the tiles at either end read padding: as many outputs as it or the window is long. All between are alike.
+    end = max(axis.reach, axis.before, axis.after) + 1
     ends = starts if len(starts) <= 2 * end else (*starts[:end], *starts[-end:])
     extents = [axis.extent(start, min(size, axis.ofm - start)) for start in ends]
     examples = {(extent.size, extent.ifm_size): extent for extent in extents}

@@ -10,7 +10,8 @@ from byoc_hw.graph import Layer, Weighted
 from byoc_hw.integers import ceil_div, piece_sizes, round_up
 from byoc_hw.params.pack import PARAMS_BYTES, packed_channel_bytes
 from byoc_hw.plan.array.cost import copy_cycles, flat, is_pointwise
-from byoc_hw.plan.array.kinds import PSUM_BYTES, Run, geometry, job_cycles, rows_at_a_time
+from byoc_hw.plan.array.kinds import PSUM_BYTES, Product, Run, geometry, job_cycles, product_cycles, rows_at_a_time
+from byoc_hw.plan.array.transfers import linear_chunks
 from byoc_hw.plan.array.window import Extents, extents
 from byoc_hw.plan.choices import Blocks
 
@@ -36,6 +37,30 @@ def cut(layer: Layer, accelerator: Accelerator, share: int | None = None) -> Blo
         if fitting:
             return min(fitting, key=lambda blocks: _cycles(layer, blocks, accelerator))
     return Blocks(1, 1)
+
+
+def channel_blocks(layer: Weighted, blocks: Blocks) -> list[tuple[int, int]]:
+    """The first output channel of each block, and their number: a part of a group, or whole groups in full depth."""
+    span, channels = _span(layer, blocks)
+    return [
+        (start + first, count)
+        for start in range(0, layer.out_channels, span)
+        for first, count in linear_chunks(span, channels)
+    ]
+
+
+def _pieces(layer: Weighted, blocks: Blocks) -> list[tuple[int, int]]:
+    """How many of `channel_blocks` have each number of channels."""
+    span, channels = _span(layer, blocks)
+    return [(layer.out_channels // span * many, size) for many, size in piece_sizes(span, channels)]
+
+
+def _span(layer: Weighted, blocks: Blocks) -> tuple[int, int]:
+    """The channels that are cut into blocks by themselves, and those of a block."""
+    group = layer.group_channels
+    if blocks.channels < group or blocks.depth < layer.in_channels:
+        return group, min(blocks.channels, group)
+    return layer.out_channels, blocks.channels // group * group
 
 
 def weights_bytes(layer: Weighted, channels: int, depths: int) -> int:
@@ -81,7 +106,7 @@ def block_sizes(layer: Weighted, blocks: Blocks | None, accelerator: Accelerator
     blocks = blocks or Blocks(layer.out_channels, total)
     sliced = blocks.depth < total
     found = [(round_up(PARAMS_BYTES * layer.out_channels, step), 1)] if sliced else []
-    for many, channels in piece_sizes(layer.out_channels, blocks.channels):
+    for many, channels in _pieces(layer, blocks):
         params = 0 if sliced else round_up(PARAMS_BYTES * channels, unit)
         for times, depths in piece_sizes(total, blocks.depth):
             found.append((round_up(params + weights_bytes(layer, channels, depths), step), many * times))
@@ -92,13 +117,15 @@ def psum_bytes(layer: Layer, blocks: Blocks | None, pixels: int) -> int:
     """Bytes of partial sums while `pixels` pixels of a layer are computed."""
     if blocks is None or not isinstance(layer, Weighted) or blocks.depth >= layer.in_channels:
         return 0
-    return PSUM_BYTES * pixels * blocks.channels
+    return PSUM_BYTES * pixels * min(blocks.channels, layer.group_channels)
 
 
 def tile_cycles(layer: Layer, blocks: Blocks | None, ofm: Extents, accelerator: Accelerator) -> int:
     """Cycles of all jobs that compute all channels of a tile of a layer's output."""
     if not isinstance(layer, Weighted):
         form = geometry(layer)
+        if isinstance(form, Product):
+            return product_cycles(layer, form, ofm[0], accelerator)
         shape = form.shape(prod(ofm)) if isinstance(form, Run) else ofm
         return job_cycles(layer, shape, shape, accelerator)
     total, pixels = layer.in_channels, ofm
@@ -106,10 +133,11 @@ def tile_cycles(layer: Layer, blocks: Blocks | None, ofm: Extents, accelerator: 
     if is_pointwise(layer):
         pixels = min(ofm, flat(ofm), key=lambda shape: shape[0] * ceil_div(shape[1], accelerator.array_columns))
     cycles = 0
-    for many, channels in piece_sizes(layer.out_channels, blocks.channels):
-        for times, depths in piece_sizes(total, blocks.depth):
-            shape = (pixels[0], pixels[1], depths)
-            cycles += many * times * job_cycles(layer, shape, (pixels[0], pixels[1], channels), accelerator)
+    for many, together in _pieces(layer, blocks):
+        for jobs, channels in piece_sizes(together, layer.group_channels):
+            for times, depths in piece_sizes(total, blocks.depth):
+                shape, made = (pixels[0], pixels[1], depths), (pixels[0], pixels[1], channels)
+                cycles += many * jobs * times * job_cycles(layer, shape, made, accelerator)
     return cycles
 
 

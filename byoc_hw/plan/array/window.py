@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
+from byoc_hw.integers import ceil_div
 from byoc_hw.tensor import Tensor
 
 Extents = tuple[int, int, int]
@@ -23,6 +24,37 @@ def row_bytes(tensor: Tensor) -> int:
     """Bytes of one row of a tensor."""
     _, width, channels = extents(tensor)
     return tensor.bytes_of(width * channels)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the rows of a tensor lie in bytes that may hold other tensors as well.
+
+    The first of `height` rows starts at byte `offset`; bytes from one `row` to the next, from one `pixel` to the
+    next, and `reach` from the start of a row to its end.
+    """
+
+    offset: int
+    row: int
+    pixel: int
+    height: int
+    reach: int
+
+    def span(self, first: int, stop: int) -> tuple[int, int]:
+        """The bytes from row `first` to row `stop`, not included."""
+        return self.offset + first * self.row, self.offset + (stop - 1) * self.row + self.reach
+
+    def rows(self, start: int, stop: int) -> tuple[int, int]:
+        """The rows of which any byte lies from `start` to `stop`, not included."""
+        first = max((start - self.offset - self.reach) // self.row + 1, 0)
+        return first, min(ceil_div(stop - self.offset, self.row), self.height)
+
+
+@lru_cache(maxsize=1 << 14)
+def dense_place(tensor: Tensor) -> Place:
+    """The place of a tensor that has its bytes for itself."""
+    row = row_bytes(tensor)
+    return Place(0, row, tensor.bytes_of(extents(tensor)[2]), extents(tensor)[0], row)
 
 
 @dataclass(frozen=True)
@@ -46,12 +78,28 @@ class Axis:
     kernel: int
     stride: int
     before: int
+    dilation: int = 1
+
+    @property
+    def reach(self) -> int:
+        """Elements from the first to the last of a window, those included."""
+        return (self.kernel - 1) * self.dilation + 1
+
+    @property
+    def after(self) -> int:
+        """Elements of padding behind the input that the last window sees; below 0 for inputs that it does not see."""
+        return (self.ofm - 1) * self.stride + self.reach - self.before - self.ifm
 
     def extent(self, start: int, size: int) -> Extent:
-        """The tile of outputs `start` to `start + size`, without inputs that no output reads."""
+        """The tile of outputs `start` to `start + size`, without inputs that no output reads.
+
+        There is always an input. Of outputs that see padding only it is the nearest, behind all of their padding.
+        """
         first = start * self.stride - self.before
-        stop = (start + size - 1) * self.stride - self.before + self.kernel
+        stop = (start + size - 1) * self.stride - self.before + self.reach
         ifm_start, ifm_stop = max(first, 0), min(stop, self.ifm)
+        if ifm_start >= ifm_stop:
+            return Extent(start, size, 0 if stop <= 0 else self.ifm - 1, 1, stop - first, 0)
         return Extent(start, size, ifm_start, ifm_stop - ifm_start, ifm_start - first, stop - ifm_stop)
 
     def cut(self, size: int) -> list[Extent]:
@@ -60,4 +108,4 @@ class Axis:
 
     def largest_ifm(self, size: int) -> int:
         """The most inputs that a tile of `size` outputs reads."""
-        return min(self.ifm, (size - 1) * self.stride + self.kernel)
+        return min(self.ifm, (size - 1) * self.stride + self.reach)

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import lcm
 
-from byoc_hw.errors import PlanError
+from byoc_hw.integers import round_up
 from byoc_hw.plan.place.by_lifetime import Arena, Block, aligned_sum, place
 from byoc_hw.plan.place.exact import improved
 from byoc_hw.plan.region_memory import RegionMemory
@@ -46,7 +46,8 @@ class Peak:
 class ModelMemory:
     """The arena of a model. `scratch` gives, by region, its base and the offsets relative to that.
 
-    `moments` are all moments in order: the name of each, and the names of the live blocks.
+    `moments` are all moments in order: the name of each, and the names of the live blocks. `during` has the
+    numbers of those of each region's layers, without those of calls beside it.
     """
 
     arena: Arena
@@ -54,6 +55,7 @@ class ModelMemory:
     peak: Peak
     scratch: Mapping[str, tuple[int, Mapping[str, int]]]
     moments: tuple[tuple[str, frozenset[str]], ...]
+    during: Mapping[str, range]
 
 
 def place_model(
@@ -79,35 +81,37 @@ def place_model(
         base = min(offsets.values(), default=0)
         scratch[symbol] = base, {name: offset - base for name, offset in offsets.items()}
     alive = (frozenset(block.name for block in moment) for moment in moments.alive(blocks))
-    return ModelMemory(arena, blocks, peak, scratch, tuple(zip(moments.where, alive, strict=True)))
+    return ModelMemory(arena, blocks, peak, scratch, tuple(zip(moments.where, alive, strict=True)), moments.during)
 
 
-def check_ram(memory: ModelMemory, limit: int) -> None:
-    """Raise `PlanError` with the blocks that are live at the peak where the arena exceeds `limit` bytes."""
-    total = memory.arena.nbytes
-    if total <= limit:
-        return
+def ram_problem(memory: ModelMemory, limit: int, smallest: str = "") -> str | None:
+    """What is short where the arena exceeds `limit` bytes, with the blocks that are live at the peak, or None.
+
+    `smallest` says how it is known that no plan needs less.
+    """
+    if memory.arena.nbytes <= limit:
+        return None
     alive = sorted(memory.peak.blocks, key=lambda block: (-block.nbytes, block.name))
     listed = "".join(f"\n  {block.nbytes:>10}  {block.owner}: {block.name}" for block in alive)
-    raise PlanError(
-        f"RAM is {limit} bytes: {total} bytes needed, {total - limit} too many; "
+    return (
+        f"{_short('RAM', memory.arena.nbytes, limit, smallest)}; "
         f"what is alive at once in {memory.peak.where} would have to shrink:{listed}"
     )
 
 
-def check_budget(total: int, owners: Mapping[str, int], limit: int, what: str) -> None:
-    """Raise `PlanError` with the largest owners where `total` bytes exceed the `limit` of `what`.
-
-    Owners can share bytes at different times, and then add up to more than the total.
-    """
+def flash_problem(owners: Mapping[str, int], limit: int, smallest: str = "") -> str | None:
+    """What is short where the owners of flash have more than `limit` bytes together, with the largest, or None."""
+    total = sum(owners.values())
     if total <= limit:
-        return
-    largest = sorted(owners.items(), key=lambda item: (-item[1], item[0]))
+        return None
+    largest = sorted(((name, size) for name, size in owners.items() if size), key=lambda item: (-item[1], item[0]))
     listed = "".join(f"\n  {nbytes:>10}  {owner}" for owner, nbytes in largest[:_LARGEST_OWNERS])
     more = f"\n  and {len(largest) - _LARGEST_OWNERS} smaller" if len(largest) > _LARGEST_OWNERS else ""
-    raise PlanError(
-        f"{what} is {limit} bytes: {total} bytes needed, {total - limit} too many; the largest:{listed}{more}"
-    )
+    return f"{_short('flash', total, limit, smallest)}; the largest:{listed}{more}"
+
+
+def _short(what: str, needed: int, limit: int, smallest: str) -> str:
+    return f"{what} is {limit} bytes: {needed} bytes needed{smallest and f' {smallest}'}, {needed - limit} too many"
 
 
 @dataclass(frozen=True)
@@ -150,6 +154,8 @@ class _Moments:
         self._sizes = {space.name: (space.nbytes, lcm(alignment, space.alignment), WORKSPACE) for space in workspaces}
         self._touched: dict[Buffer, list[_Touch]] = {}
         self._running: _Running | None = None
+        self._words: dict[Buffer, int] = {}  # of the DMA that reads and writes a buffer
+        self.during: dict[str, range] = {}
         for call in program.calls:
             self._call(call)
         self.where.append("the outputs")
@@ -234,12 +240,14 @@ class _Moments:
         memory = self._regions[symbol]
         start = len(self.where)
         self.where += [f"{symbol}: {moment}" for moment in memory.moments]
+        self.during[symbol] = range(start, len(self.where))
         for life in memory.scratch:
             self._sizes[life.name] = life.nbytes, memory.alignment, INTERMEDIATE
             self._moments.setdefault(life.name, set()).update(range(start + life.first, start + life.last + 1))
         steps: dict[Buffer, list[int]] = {}
         for buffer, span in zip(call.arguments, memory.arguments, strict=True):
             steps.setdefault(buffer, []).extend(span or ())
+            self._words[buffer] = lcm(self._words.get(buffer, 1), memory.word)
         touches = []
         for buffer, touched in steps.items():
             if touched:
@@ -264,7 +272,7 @@ class _Moments:
                 continue
             name = block_name(buffer)
             owner = TENSOR if buffer.role == "intermediate" else INTERFACE
-            self._sizes[name] = buffer.nbytes, self._alignment, owner
+            self._sizes[name] = round_up(buffer.nbytes, self._words.get(buffer, 1)), self._alignment, owner
             between = range(touches[0].onward, touches[-1].until + 1)
             self._moments[name] = set().union(*(touch.moments for touch in touches), between)
 

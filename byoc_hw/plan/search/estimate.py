@@ -46,7 +46,10 @@ class Estimates:
         self.load = [load_cycles(layer, cut, accelerator) for layer, cut in cuts]
         self.weight_bytes = [all_bytes(layer, cut, accelerator) for layer, cut in cuts]
         place = {index: at for at, index in enumerate(self.order)}
-        self.ends = [max((place[reader] for reader in one.readers), default=-1) for one in self.all]
+        self.ends = [
+            max((place[user] for user in (*one.readers, *(one.makers if one.joined else ()))), default=-1)
+            for one in self.all
+        ]
         self._touched: dict[tuple[int, int], HeldSet] = {}
         self._shapes: dict[tuple[int, int, HeldSet, HeldSet, HeldSet, int], Shape] = {}
         self._tiles: dict[tuple[int, int], int] = {}
@@ -105,8 +108,10 @@ class Estimates:
     ) -> Shape:
         """A group in stripes, without storages that are held in full, and without weights."""
         indices = self.order[at:stop]
-        made = {self.of[self.layers[index].ofm]: index for index in indices}
-        stored = {one for one in made if one.sinks or (self.ends[one.index] >= stop and one.index not in after)}
+        made = {self.of[self.layers[index].ofm]: index for index in indices}  # of several makers the last
+        stored = {
+            one for one in made if one.sinks or one.joins or (self.ends[one.index] >= stop and one.index not in after)
+        }
         loaded = {one: self.all[one].nbytes for one in held}
         finished = dict.fromkeys(stored, 0)
         jobs = copied = first = last = 0
@@ -127,7 +132,9 @@ class Estimates:
                 index = made[storage]
                 if index in stripe.rows:
                     end = stripe.rows[index][1] * row_bytes(self.layers[index].ofm)
-                    store += self.copy(storage, end - finished[storage]) * max(1, len(storage.sinks))
+                    if storage.joined:  # stored at once, when all of it is there
+                        end = storage.nbytes if end == self.layers[index].ofm.nbytes and index == storage.maker else 0
+                    store += self.store(storage, end - finished[storage])
                     finished[storage] = end
             jobs += sum(self.tile(index, rows[1] - rows[0]) for index, rows in stripe.rows.items())
             inside.append((tiles_in, *self._inside(indices, stripe, full, stored)))
@@ -169,6 +176,18 @@ class Estimates:
             _, width, channels = extents(layer.ofm)
             self._tiles[index, rows] = tile_cycles(layer, self.blocks[index], (rows, width, channels), self.accelerator)
         return self._tiles[index, rows]
+
+    def store(self, storage: Storage, nbytes: int) -> int:
+        """Cycles to store `nbytes` bytes of a storage wherever they go."""
+        if nbytes <= 0:
+            return 0
+        by_itself = len(storage.sinks) or not storage.joins
+        cycles = self.copy(storage, nbytes) * by_itself
+        for join in storage.joins:
+            _, width, channels = storage.extents
+            run = channels if channels != join.whole.extents[2] else width * channels
+            cycles += copy_cycles(run, nbytes // run, self.accelerator)
+        return cycles
 
     def copy(self, storage: Storage, nbytes: int) -> int:
         """Cycles to copy `nbytes` bytes of a storage between local and main memory."""

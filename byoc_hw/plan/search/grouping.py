@@ -5,7 +5,7 @@ After each layer, the cheapest groups so far are kept for each set of storages i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import accumulate, combinations
 
@@ -13,11 +13,12 @@ from byoc_hw.errors import PlanError
 from byoc_hw.plan.array.cost import copy_cycles
 from byoc_hw.plan.array.kinds import CopiesOnly, geometry
 from byoc_hw.plan.array.mapped import MappedGraph
-from byoc_hw.plan.array.storage import Storage, can_tile
+from byoc_hw.plan.array.storage import Storage, can_tile, needs_all_of
 from byoc_hw.plan.array.weight_blocks import cut, psum_bytes, tile_cycles
 from byoc_hw.plan.array.window import extents
 from byoc_hw.plan.choices import Blocks, Choices, Group
 from byoc_hw.plan.search.estimate import Estimates, HeldSet
+from byoc_hw.plan.search.main_memory import MainMemoryUse
 from byoc_hw.plan.search.single_layer import single_tiling
 
 _LONGEST = 4
@@ -32,15 +33,18 @@ _FIRST_SHARES = (6, 12)
 _KEPT = 12
 """The number of sets of storages that are kept after each layer: the cheapest ones."""
 
+_KEPT_WITHIN = 48
+"""The same under a bound on main memory: few of the cheapest sets may go on within it."""
+
 _FURTHER = 3
 """How many numbers of stripes are tried beyond the smallest that fits."""
 
 
 @dataclass(frozen=True)
 class _Split:
-    """Groups so far, and their estimated cycles."""
+    """Groups so far, and their rank: the lowest is the best. It is their estimated cycles, or bytes of main memory."""
 
-    cycles: float
+    rank: float
     group: Group | None = None
     before: _Split | None = None
 
@@ -55,10 +59,13 @@ class _Split:
 
 
 class Grouping:
-    """Groups for the layers of a mapped region."""
+    """Groups for the layers of a mapped region. `counted` are the arguments that count as main memory.
 
-    def __init__(self, mapped: MappedGraph) -> None:
-        accelerator = mapped.accelerator
+    `step_price` are cycles that are added for each layer in each stripe: its copies and jobs are rows of tables.
+    """
+
+    def __init__(self, mapped: MappedGraph, counted: Set[int] = frozenset()) -> None:
+        accelerator, self.mapped = mapped.accelerator, mapped
         self.mapping, self.accelerator, self.copies_transpose = mapped.mapping, accelerator, mapped.copies_transpose
         self.layers, self.allowed = mapped.mapping.layers, accelerator.tuning
         self.all, self.of = mapped.storages.all, mapped.storages.of
@@ -69,6 +76,9 @@ class Grouping:
         self.tight = [alive[index] > accelerator.activation_memory for index in self.order]
         self.room = accelerator.activation_memory
         self.groups: dict[object, tuple[float, Group] | None] = {}
+        self.step_price = 0.0
+        self.known = (self.room, self.step_price)
+        self.main = MainMemoryUse(mapped, self.order, counted)
 
     # ------------------------------------------------------------ everything stays
 
@@ -98,7 +108,7 @@ class Grouping:
         ]
 
     def _span(self, storage: Storage) -> tuple[int, int]:
-        first = storage.maker if storage.maker is not None else min(storage.readers, default=0)
+        first = storage.makers[0] if storage.makers else min(storage.readers, default=0)
         return first, max(storage.last, first)
 
     def resident(self) -> Iterator[Choices]:
@@ -116,7 +126,7 @@ class Grouping:
         for blocks in self._first_blocks():
             for stripes in [count for count in _BORDER_STRIPES if count in self.allowed.stripes] if border else (1,):
                 striped = [replace(group, stripes=stripes) if i in border else group for i, group in enumerate(groups)]
-                yield Choices(self.mapping.swapped, tuple(striped), blocks, self.copies_transpose)
+                yield self._choices(tuple(striped), blocks)
 
     def _first_blocks(self) -> Iterator[tuple[Blocks | None, ...]]:
         """The blocks, also with smaller ones for a first layer with large weights: no job hides its first load."""
@@ -141,28 +151,67 @@ class Grouping:
 
     # ------------------------------------------------------------ groups one after the other
 
-    def best(self, room: float) -> Choices | None:
-        """The cheapest groups whose storages and tiles fit this part of local memory, if there are any."""
-        self.room = int(self.accelerator.activation_memory * room)
-        self.groups.clear()
+    def best(self, room: float, most: int | None = None) -> Choices | None:
+        """The cheapest groups whose storages and tiles fit this part of local memory, if there are any.
+
+        With `most`, of those with at most so many bytes in main memory at any time.
+        """
+        if most is None:
+            return self._choices_of(self._search(room, _KEPT, lambda before, cost, nbytes: before + cost))
+        longest = self.allowed.longest_group
+
+        def within(before: float, cost: float, nbytes: int) -> float | None:
+            return before + cost if nbytes <= most else None
+
+        return self._choices_of(self._search(room, _KEPT_WITHIN, within, longest))
+
+    def least(self, room: float) -> int | None:
+        """The fewest bytes that groups in this part of local memory have in main memory at their peak."""
+
+        def peak(before: float, cost: float, nbytes: int) -> float:
+            return max(before, nbytes)
+
+        found = self._search(room, _KEPT_WITHIN, peak, self.allowed.longest_group)
+        return None if found is None else int(found.rank)
+
+    def _choices_of(self, split: _Split | None) -> Choices | None:
+        if split is None:
+            return None
+        return self._choices(split.groups() or (Group(len(self.layers)),), self.blocks)
+
+    def _choices(self, groups: tuple[Group, ...], blocks: tuple[Blocks | None, ...]) -> Choices:
+        return Choices(
+            self.mapping.swapped, groups, blocks, self.copies_transpose, self.mapping.placed, self.mapping.stored
+        )
+
+    def _search(
+        self, room: float, kept: int, rank: Callable[[float, float, int], float | None], longest: int = 0
+    ) -> _Split | None:
+        """The groups of the lowest rank: `rank` gives it with a further group, from the rank before, the group's
+        cycles, and its bytes of main memory; None forbids the group. These are counted with `longest` alone."""
+        nbytes = int(self.accelerator.activation_memory * room)
+        if (nbytes, self.step_price) != self.known:
+            self.room, self.known = nbytes, (nbytes, self.step_price)
+            self.groups.clear()
+        counts = longest > 0
+        longest = longest or min(self.allowed.longest_group, _LONGEST)
         splits: list[dict[HeldSet, _Split]] = [{} for _ in range(len(self.order) + 1)]
         splits[0][frozenset()] = _Split(0)
         for at in range(len(self.order)):
-            for held, split in sorted(splits[at].items(), key=lambda item: item[1].cycles)[:_KEPT]:
-                for stop, after, cost, group in self._following(at, held):
+            for held, split in sorted(splits[at].items(), key=lambda item: item[1].rank)[:kept]:
+                for stop, after, cost, group in self._following(at, held, longest):
+                    main = self.main.nbytes(at, stop, held, after) if counts else 0
+                    ranked = None if main is None else rank(split.rank, cost, main)
                     other = splits[stop].get(after)
-                    if other is None or split.cycles + cost < other.cycles:
-                        splits[stop][after] = _Split(split.cycles + cost, group, split)
-        if not splits[-1]:
-            return None
-        groups = min(splits[-1].values(), key=lambda split: split.cycles).groups()
-        return Choices(self.mapping.swapped, groups or (Group(len(self.layers)),), self.blocks, self.copies_transpose)
+                    if ranked is not None and (other is None or ranked < other.rank):
+                        splits[stop][after] = _Split(ranked, group, split)
+        return min(splits[-1].values(), key=lambda split: split.rank, default=None)
 
-    def _following(self, at: int, held: HeldSet) -> Iterator[tuple[int, HeldSet, float, Group]]:
+    def _following(self, at: int, held: HeldSet, longest: int) -> Iterator[tuple[int, HeldSet, float, Group]]:
         """The groups that can follow: their end, the storages held then, their cycles."""
-        for stop in range(at + 1, min(at + min(self.allowed.longest_group, _LONGEST), len(self.order)) + 1):
+        for stop in range(at + 1, min(at + longest, len(self.order)) + 1):
             indices = self.order[at:stop]
-            if stop > at + 1 and self._copies_only(indices[-1]):
+            if stop > at + 1 and (self._copies_only(indices[0]) or self._copies_only(indices[-1])):
                 return
             if stop > at + 1 and not any(self.tight[at:stop]):
                 continue  # where everything can stay in local memory there is nothing to gain
@@ -182,6 +231,13 @@ class Grouping:
             yield frozenset()
             return
         live = [one for one in sorted(self.estimates.touched(at, stop) | held) if self.estimates.ends[one] >= stop]
+        bound = frozenset(one for one in live if self.all[one].joined)
+        if bound:
+            yield from (held | bound for held in self._sets([one for one in live if one not in bound], stop))
+            return
+        yield from self._sets(live, stop)
+
+    def _sets(self, live: Sequence[int], stop: int) -> Iterator[HeldSet]:
         if len(live) > 3:  # the storages that are needed soonest, in growing sets
             soonest = sorted(live, key=lambda one: self._next(one, stop))
             yield from (frozenset(soonest[:count]) for count in range(len(soonest) + 1))
@@ -207,7 +263,8 @@ class Grouping:
         """The cheapest form of a group and its cycles; None where nothing fits."""
         indices = self.order[at:stop]
         read = {self.of[tensor].index for index in indices for tensor in self.layers[index].inputs}
-        full = (held & read) | after
+        joined = frozenset(one for one in self.estimates.touched(at, stop) if self.all[one].joined)
+        full = (held & read) | after | joined
         touched = self.estimates.touched(at, stop)
         passing = self.estimates.bytes_of(full - touched)
         key = (at, stop, full & touched, held & touched, after & touched, passing)
@@ -218,6 +275,8 @@ class Grouping:
 
     def _cheapest(self, at: int, stop: int, held: HeldSet, after: HeldSet, full: HeldSet) -> tuple[float, Group] | None:
         indices = self.order[at:stop]
+        if any(needs_all_of(self.all[one], indices) for one in self.estimates.touched(at, stop)):
+            return None
         first = indices[0] if at else 0
         count = (self.order[stop] if stop < len(self.order) else len(self.layers)) - first
         if self._copies_only(indices[0]):
@@ -235,6 +294,7 @@ class Grouping:
                 cost = self.estimates.striped(at, stop, held, after, full, stripes, overlap, self.room)
                 if cost is None:
                     continue
+                cost += self.step_price * stripes * len(indices)
                 fitting += 1
                 resident = stripes > 1 and self.allowed.resident and self.estimates.weights_stay(at, stop)
                 if best is None or cost < best[0]:
@@ -262,8 +322,8 @@ class Grouping:
             # Two tiles at a time, or one.
             smaller = replace(
                 self.accelerator,
-                activation_memory=max(self.room - passing, 0) // (2 if overlap else 1),
-                weight_memory=self.accelerator.weight_memory // (2 if overlap else 1),
+                activation_memory=max((self.room - passing) // (2 if overlap else 1), 1),
+                weight_memory=max(self.accelerator.weight_memory // (2 if overlap else 1), 1),
             )
             try:
                 tiling = single_tiling(layer, smaller)

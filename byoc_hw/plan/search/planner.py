@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from itertools import chain
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
-from byoc_hw.graph import Graph
+from byoc_hw.graph import Concat, Graph, Slice
 from byoc_hw.plan.array.mapped import MappedGraph, map_graph
+from byoc_hw.plan.array.storage import NotInPlace
 from byoc_hw.plan.choices import Choices, Group
 from byoc_hw.plan.search.grouping import Grouping
 from byoc_hw.plan.search.single_layer import single_tiling
@@ -17,22 +19,22 @@ from byoc_hw.plan.stages import Layout, lay_out
 ROOM = (1.0, 0.94, 0.86, 0.75)
 """Parts of the local activation memory that are tried as its size: estimates ignore gaps between addresses."""
 
-_ENOUGH = 3000
+ENOUGH = 3000
 """Number of copies and jobs beyond which the first plan that fits is taken, to limit the planning time."""
 
 
 def best_layout(graph: Graph, accelerator: Accelerator) -> Layout:
     """A region with the planner's own choices. Raises `PlanError` naming a layer that does not fit."""
-    for mapped, candidates in _candidates(graph, accelerator):
+    for mapped, choices in candidates(graph, accelerator):
         found: Layout | None = None
-        for candidate in candidates:
+        for candidate in choices:
             try:
-                tried = lay_out(_mapped(mapped, candidate), candidate)
+                tried = lay_out(mapped_as(mapped, candidate), candidate)
             except PlanError:
                 continue  # the estimate was too bold: another candidate is more careful
             if found is None or tried.cycles < found.cycles:
                 found = tried
-            if len(found.work.ops) > _ENOUGH:
+            if len(found.work.ops) > ENOUGH:
                 break
         if found is not None:
             return found
@@ -55,26 +57,75 @@ def _one_by_one(plain: MappedGraph) -> Choices:
     return Choices(plain.mapping.swapped, groups, (None,) * len(layers), copies_transpose=False)
 
 
-def _mapped(mapped: MappedGraph, choices: Choices) -> MappedGraph:
+def mapped_as(mapped: MappedGraph, choices: Choices) -> MappedGraph:
     """The graph as choices map it; often equal to the mapping at hand."""
-    if choices.swapped == mapped.mapping.swapped and choices.copies_transpose == mapped.copies_transpose:
+    mapping = mapped.mapping
+    same = (choices.swapped, choices.placed, choices.stored) == (mapping.swapped, mapping.placed, mapping.stored)
+    if same and choices.copies_transpose == mapped.copies_transpose:
         return mapped
-    return map_graph(mapped.graph, mapped.accelerator, choices.swapped, choices.copies_transpose)
+    return map_choices(mapped.graph, mapped.accelerator, choices)
 
 
-def _candidates(graph: Graph, accelerator: Accelerator) -> Iterator[tuple[MappedGraph, Iterator[Choices]]]:
+def map_choices(graph: Graph, accelerator: Accelerator, choices: Choices) -> MappedGraph:
+    """The graph as choices map it. Raises `PlanError` where they do not fit it."""
+    return map_graph(graph, accelerator, choices.swapped, choices.copies_transpose, choices.placed, choices.stored)
+
+
+def candidates(graph: Graph, accelerator: Accelerator) -> Iterator[tuple[MappedGraph, Iterator[Choices]]]:
     """Choices to try, the best ones first; each kind only if the kind before gave none."""
-    mapped = map_graph(graph, accelerator)
     plain = map_graph(graph, accelerator, copies_transpose=False)
-    for one in (mapped, plain) if any(mapped.mapping.swapped) or mapped.mapping.copied else (mapped,):
-        grouping = Grouping(one)
-        if grouping.fits_whole():
-            yield one, grouping.resident()
-        yield one, _in_parts(grouping, plain)
+    for one in mappings(graph, accelerator):
+        groupings = [Grouping(variant) for variant in placements(one)]
+        whole = [grouping.resident() for grouping in groupings if grouping.fits_whole()]
+        if whole:
+            yield one, chain.from_iterable(whole)
+        yield one, _in_parts(groupings, plain)
 
 
-def _in_parts(grouping: Grouping, plain: MappedGraph) -> Iterator[Choices]:
+def mappings(graph: Graph, accelerator: Accelerator) -> tuple[MappedGraph, ...]:
+    """The graph with transpositions at its border done by copies, and, where that differs, by layers."""
+    mapped = map_graph(graph, accelerator)
+    if any(mapped.mapping.swapped) or mapped.mapping.copied:
+        return mapped, map_graph(graph, accelerator, copies_transpose=False)
+    return (mapped,)
+
+
+def _in_parts(groupings: Sequence[Grouping], plain: MappedGraph) -> Iterator[Choices]:
     """The best grouping for each part of local memory, and each layer by itself, which is as good in a tiny memory."""
-    yield from (choices for room in ROOM if (choices := grouping.best(room)) is not None)
+    for grouping in groupings:
+        yield from (choices for room in ROOM if (choices := grouping.best(room)) is not None)
     with suppress(PlanError):  # then nothing is lost
         yield _one_by_one(plain)
+
+
+_SHARES = (1.0, 0.5, 0.25, 0.0)
+"""Parts of local activation memory: a concatenation that takes more is not put together there."""
+
+
+def placements(mapped: MappedGraph) -> Iterator[MappedGraph]:
+    """The region with its concatenations put together in local memory if they are small, or in main memory, and its
+    slices read in place; and with copies for all of them."""
+    layers, memory = mapped.graph.layers, mapped.accelerator.activation_memory
+    moved = {index: layer for index, layer in enumerate(layers) if isinstance(layer, Concat | Slice)}
+    joins = frozenset(index for index, layer in moved.items() if isinstance(layer, Concat))
+    seen: set[tuple[frozenset[int], frozenset[int]]] = {(frozenset(), frozenset())}
+    for share in _SHARES if mapped.accelerator.tuning.hold and moved else ():
+        small = frozenset(index for index, layer in moved.items() if layer.ofm.nbytes <= share * memory)
+        one = _placed(mapped, small, joins - small)
+        found = one.mapping.placed, one.mapping.stored
+        if found not in seen:
+            seen.add(found)
+            yield one
+    yield mapped
+
+
+def _placed(mapped: MappedGraph, placed: frozenset[int], stored: frozenset[int]) -> MappedGraph:
+    """The region with as many of these layers placed as can be; of the others the concatenations are stored."""
+    swapped, copies_transpose = mapped.mapping.swapped, mapped.copies_transpose
+    while True:
+        try:
+            return map_graph(mapped.graph, mapped.accelerator, swapped, copies_transpose, placed, stored)
+        except NotInPlace as error:
+            failed = error.layers & (placed | stored) or placed | stored
+            again = frozenset(index for index in failed & placed if isinstance(mapped.graph.layers[index], Concat))
+            placed, stored = placed - failed, stored - failed | again

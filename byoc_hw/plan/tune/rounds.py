@@ -22,6 +22,7 @@ from byoc_hw.errors import PlanError
 from byoc_hw.graph import Graph, Layer
 from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.search.planner import best_layout
+from byoc_hw.plan.search.within import Room
 from byoc_hw.plan.stages import lay_out
 from byoc_hw.plan.steps import SCRATCH
 from byoc_hw.plan.tune.moves import step
@@ -114,23 +115,26 @@ def evaluated(problem: bytes, choices: Choices, most: int | None = None) -> Scor
 
     Can run in another process.
     """
-    space = _opened(problem)
+    space, room = _opened(problem)
     try:
         layout = lay_out(space.groups_of(choices).mapped, choices, exact=True, most=most)
     except PlanError:
         return None
     memory = sum(storage.nbytes for storage, home in layout.work.homes.items() if home.address.space == SCRATCH)
-    return Score(layout.cycles, len(layout.work.ops), memory) if memory <= space.accelerator.ram else None
+    fits = memory <= space.accelerator.ram if room is None else room.holds(layout)
+    return Score(layout.cycles, len(layout.work.ops), memory) if fits else None
 
 
-def packed(graph: Graph, accelerator: Accelerator) -> bytes:
-    """A region for `evaluated`, without the data that plans do not depend on: small enough to send with each task."""
-    return pickle.dumps((_without_data(graph), replace(accelerator, limits={})))
+def packed(graph: Graph, accelerator: Accelerator, room: Room | None = None) -> bytes:
+    """A region for `evaluated`, with the limits of its plans, and without the data that plans do not depend on:
+    small enough to send with each task."""
+    return pickle.dumps((_without_data(graph), replace(accelerator, limits={}), room))
 
 
 @lru_cache(maxsize=4)
-def _opened(problem: bytes) -> SearchSpace:
-    return SearchSpace(*pickle.loads(problem))
+def _opened(problem: bytes) -> tuple[SearchSpace, Room | None]:
+    graph, accelerator, room = pickle.loads(problem)
+    return SearchSpace(graph, accelerator), room
 
 
 def _without_data(graph: Graph) -> Graph:
@@ -168,13 +172,14 @@ def tune_region(
     budget: int,
     seed: int = 0,
     executor: Executor | None = None,
+    room: Room | None = None,
     watch: Watch = lambda evaluations, before, best: None,
 ) -> TunedRegion:
-    """Try up to `budget` plans of a region besides the planner's own, and keep the best of all.
+    """Try up to `budget` plans of a region besides the planner's own, and keep the best of all that `room` holds.
 
     Raises `PlanError` where the planner has none, `SearchInterrupted` for a `KeyboardInterrupt` once it has one.
     """
-    search = _Search(graph, accelerator, budget, seed, executor, watch)
+    search = _Search(graph, accelerator, budget, seed, executor, room, watch)
     try:
         exact = search.all_there_are()
         if not exact:
@@ -192,14 +197,22 @@ def _found(search: _Search, graph: Graph, exact: bool) -> TunedRegion:
 
 class _Search:
     def __init__(
-        self, graph: Graph, accelerator: Accelerator, budget: int, seed: int, executor: Executor | None, watch: Watch
+        self,
+        graph: Graph,
+        accelerator: Accelerator,
+        budget: int,
+        seed: int,
+        executor: Executor | None,
+        room: Room | None,
+        watch: Watch,
     ) -> None:
         self.space = SearchSpace(graph, accelerator)
         self.mark = fingerprint(graph)
         self.budget, self.seed, self.watch = budget, seed, watch
-        self.score = partial(evaluated, packed(graph, accelerator))
+        self.score = partial(evaluated, packed(graph, accelerator, room))
         self.map = map if executor is None else executor.map
-        own = best_layout(graph, accelerator).choices
+        fitting = None if room is None else room.choices
+        own = best_layout(graph, accelerator).choices if fitting is None else fitting
         start = self.space.canonical(own)
         before, score = self.score(own), self.score(start)
         if before is None or score is None:

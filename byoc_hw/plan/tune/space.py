@@ -58,9 +58,7 @@ class GroupSpace:
     def _live(self, first: int, stop: int) -> frozenset[int]:
         """Storages that are written before the end of a group, and that it or a later group uses."""
         return frozenset(
-            one.index
-            for one in self.storages.all
-            if (-1 if one.maker is None else one.maker) < stop and one.last >= first
+            one.index for one in self.storages.all if min(one.makers, default=-1) < stop and one.last >= first
         )
 
     def _stripes(self, first: int, stop: int) -> tuple[int, ...]:
@@ -107,7 +105,7 @@ class SearchSpace:
 
     def __init__(self, graph: Graph, accelerator: Accelerator) -> None:
         self.graph, self.accelerator, self.limits = graph, accelerator, accelerator.tuning
-        self._mapped: dict[tuple[tuple[bool, ...], bool], GroupSpace] = {}
+        self._mapped: dict[tuple[tuple[bool, ...], bool, frozenset[int], frozenset[int]], GroupSpace] = {}
         self._blocks: dict[Layer, tuple[Blocks | None, ...]] = {}
         mapping = map_layers(graph, accelerator)
         count = len(mapping.swapped)
@@ -117,10 +115,16 @@ class SearchSpace:
 
     def groups_of(self, choices: Choices) -> GroupSpace:
         """The choices of groups, for the region as these choices map it."""
-        return self._groups_of(choices.swapped, choices.copies_transpose)
+        return self._groups_of(choices.swapped, choices.copies_transpose, choices.placed, choices.stored)
 
-    def _groups_of(self, swapped: tuple[bool, ...], copies_transpose: bool) -> GroupSpace:
-        key = swapped, copies_transpose
+    def _groups_of(
+        self,
+        swapped: tuple[bool, ...],
+        copies_transpose: bool,
+        placed: frozenset[int] = frozenset(),
+        stored: frozenset[int] = frozenset(),
+    ) -> GroupSpace:
+        key = swapped, copies_transpose, placed, stored
         if key not in self._mapped:
             self._mapped[key] = GroupSpace(map_graph(self.graph, self.accelerator, *key))
         return self._mapped[key]

@@ -11,7 +11,7 @@ from byoc_hw.graph import Layer, Transpose, Weighted
 from byoc_hw.integers import ceil_div
 from byoc_hw.params.pack import PARAMS_BYTES
 from byoc_hw.plan.array.mapped import MappedGraph
-from byoc_hw.plan.array.storage import Argument, Storage
+from byoc_hw.plan.array.storage import Argument, Join, Storage
 from byoc_hw.plan.array.transfers import Transfer, canonical, linear_chunks, scatter, slabs, strided
 from byoc_hw.plan.array.window import Extents, extents, row_bytes
 from byoc_hw.plan.choices import Choices
@@ -58,9 +58,11 @@ class WorkBuilder:
     def _needs_main(self, storage: Storage) -> bool:
         """Whether a storage that a layer writes goes to main memory."""
         if storage.maker is None:
-            return False
-        made = self.group_of[storage.maker]
+            return bool(storage.parts)
+        made = self.group_of[storage.makers[0]]
         kept = max(self.held_until(storage, made), made)
+        if len(storage.makers) > 1 and kept < self.group_of[storage.last]:
+            raise PlanError(f"{storage.name}: what several layers write is held in local memory to its last reader")
         return bool(storage.sinks) or any(self.group_of[reader] > kept for reader in storage.readers)
 
     def _home(self, storage: Storage) -> Home | None:
@@ -74,9 +76,19 @@ class WorkBuilder:
 
     def targets(self, storage: Storage) -> list[Home]:
         """The places in main memory for a storage that a layer writes."""
+        joined = [self._joined(storage, join) for join in storage.joins]
         if storage not in self.in_main:
-            return []
-        return [argument_home(storage, sink) for sink in storage.sinks] or [self.homes[storage]]
+            return joined
+        own = [argument_home(storage, sink) for sink in storage.sinks] or [self.homes[storage]]
+        return own + joined
+
+    def _joined(self, part: Storage, join: Join) -> Home:
+        """The place of a part in the storage that is put together of it."""
+        whole = self.homes[join.whole]
+        _, width, channels = join.whole.extents
+        strides = whole.strides or (width * channels, channels, 1)
+        offset = sum(place * stride for place, stride in zip(join.at, strides, strict=True))
+        return Home(join.whole, whole.address, strides, part, offset)
 
     # ------------------------------------------------------------ copies
 
@@ -128,7 +140,8 @@ class WorkBuilder:
         """Append units for outputs that are an input or a constant."""
         limit = self.whole_memory()
         for storage in self.storages.all:
-            for sink in storage.sinks if storage.maker is None else ():
+            there = storage.sinks[1:] if storage.parts else storage.sinks  # the first one was put together
+            for sink in there if storage.maker is None else ():
                 source, target = self.homes[storage], argument_home(storage, sink)
                 if source.strides == target.strides:  # in the same order: any of them
                     source, target = Home(storage, source.address), Home(storage, target.address)
@@ -160,9 +173,10 @@ def moves(home: Home, start: int, stop: int) -> Iterator[Transfer]:
     if home.strides is None:
         yield Transfer(start, start, stop - start)
         return
-    _, width, channels = home.storage.extents
-    row = row_bytes(home.storage.tensor)
+    _, width, channels = home.shape.extents
+    row = row_bytes(home.shape.tensor)
     first, last = start // row, ceil_div(stop, row)
     counts, local = (last - first, width, channels), (row, channels, 1)
     for transfer in strided(counts, home.strides, local):
-        yield replace(transfer, main=transfer.main + first * home.strides[0], local=transfer.local + first * row)
+        main = home.offset + transfer.main + first * home.strides[0]
+        yield replace(transfer, main=main, local=transfer.local + first * row)

@@ -72,9 +72,14 @@ class FlashImage:
             return 0
         return round_up(PARAMS_BYTES * block.channels, self._local_alignment)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all constants."""
+        return round_up(self._nbytes, self._alignment)
+
     def contents(self, layers: Sequence[Layer]) -> bytes:
         """The bytes of all constants; blocks refer to `layers` by index."""
-        image = bytearray(round_up(self._nbytes, self._alignment))
+        image = bytearray(self.nbytes)
         for tensor, offset in self._constants.items():
             assert tensor.data is not None, "Graph.verify has seen to it"
             data = np.ascontiguousarray(tensor.data, tensor.data.dtype.newbyteorder("<")).tobytes()

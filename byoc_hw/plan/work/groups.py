@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Moving, Transpose
 from byoc_hw.plan.array.mapped import MappedGraph
-from byoc_hw.plan.array.storage import can_tile
+from byoc_hw.plan.array.storage import can_tile, needs_all_of
 from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.work.builder import WorkBuilder
 from byoc_hw.plan.work.flash import FlashImage
@@ -29,6 +29,9 @@ def region_work(mapped: MappedGraph, choices: Choices) -> tuple[Work, FlashImage
             del region.held[storage], region.loaded[storage]
         if not indices:
             continue
+        for storage in region.storages.all:
+            if needs_all_of(storage, indices):
+                raise PlanError(f"{storage.name}: what is put together in main memory is read by a later group")
         copied = next((layer for i in indices if isinstance(layer := region.layers[i], Moving)), None)
         if copied is not None or group.tiling is not None:
             _check_alone(region, indices, group.held)

@@ -138,7 +138,7 @@ class _Moves:
             self.copies += 1
             if self.copies > _MOST:
                 raise PlanError(f"{self.layer.name}: at most {_MOST} copies are wanted: more are needed")
-            move = replace(move, main=move.main + start, local=move.local + at)
+            move = replace(move, main=move.main + start + home.offset, local=move.local + at)
             yield copy_op(self.index, move, plain, buffer, inward, self.region.accelerator)
 
 
@@ -150,7 +150,7 @@ def _strides(tensor: Tensor, home: Home) -> Strides:
     """The strides of a tensor in main memory. Raises `PlanError` where it is a view of bytes in another order."""
     if home.strides is None:
         return dense_strides(tensor.shape)
-    if len(tensor.shape) != 4 or tensor.shape[0] != 1 or extents(tensor) != home.storage.extents:
+    if len(tensor.shape) != 4 or tensor.shape[0] != 1 or extents(tensor) != home.shape.extents:
         raise PlanError(f"{tensor.name}: lies in another order in main memory: it cannot be read as {tensor.shape}")
     return (0, *home.strides)
 

@@ -12,10 +12,10 @@ from functools import lru_cache
 
 from byoc_hw.graph import Layer
 from byoc_hw.integers import ceil_div
-from byoc_hw.plan.array.kinds import Window, geometry
+from byoc_hw.plan.array.kinds import Product, Window, geometry
 from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.array.transfers import linear_chunks
-from byoc_hw.plan.array.window import extents, row_bytes
+from byoc_hw.plan.array.window import extents
 from byoc_hw.tensor import Tensor
 
 Span = tuple[int, int]
@@ -31,9 +31,11 @@ class Stripe:
 
 
 @lru_cache(maxsize=1 << 16)
-def rows_read(layer: Layer, rows: Span) -> Span:
-    """The input rows that a layer reads for some of its output rows."""
+def rows_read(layer: Layer, rows: Span, operand: int = 0) -> Span:
+    """The rows of an input that a layer reads for some of its output rows."""
     form = geometry(layer)
+    if isinstance(form, Product) and operand == 1:
+        return form.items_of(rows)
     if not isinstance(form, Window):
         return rows
     extent = form.rows.extent(rows[0], rows[1] - rows[0])
@@ -53,15 +55,13 @@ def stripes_of(
     its rows in the end, also those that no layer reads.
     """
     ofm = layers[indices[-1]].ofm
-    height, per_row = extents(ofm)[0], row_bytes(ofm)
-    done = {of[layers[index].ofm]: 0 for index in indices}
+    height, place = extents(ofm)[0], of[ofm].place(ofm)
+    done = dict.fromkeys(indices, 0)  # rows
     for first, rows in linear_chunks(height, ceil_div(height, count)):
-        wanted = first * per_row, (first + rows) * per_row
         last = first + rows == height
-        stripe = _stripe(layers, of, indices, held, done, wanted, last)
+        stripe = _stripe(layers, of, indices, held, done, place.span(first, first + rows), last)
         for index, (_, stop) in stripe.rows.items():
-            storage = of[layers[index].ofm]
-            done[storage] = max(done[storage], stop * row_bytes(layers[index].ofm))
+            done[index] = max(done[index], stop)
         yield stripe
 
 
@@ -70,7 +70,7 @@ def _stripe(
     of: Mapping[Tensor, Storage],
     indices: Sequence[int],
     held: Set[int],
-    done: Mapping[Storage, int],
+    done: Mapping[int, int],
     wanted: Span,
     last: bool,
 ) -> Stripe:
@@ -79,17 +79,17 @@ def _stripe(
     for index in reversed(indices):
         layer = layers[index]
         storage = of[layer.ofm]
-        start, stop = needs.get(storage, (storage.nbytes, 0))
+        place = storage.place(layer.ofm)
+        start, stop = place.rows(*needs.get(storage, (storage.nbytes, 0)))
         if last:
-            stop = storage.nbytes
-        start = done[storage] if storage.index in held else min(start, done[storage])
+            stop = place.height
+        start = done[index] if storage.index in held else min(start, done[index])
         if start >= stop:
             continue
-        size = row_bytes(layer.ofm)
-        rows[index] = (start // size, ceil_div(stop, size))
-        for tensor in layer.inputs:
-            first, end = rows_read(layer, rows[index])
-            read, size = of[tensor], row_bytes(tensor)
-            low, high = needs.get(read, (first * size, end * size))
-            needs[read] = min(low, first * size), max(high, end * size)
+        rows[index] = (start, stop)
+        for operand, tensor in enumerate(layer.inputs):
+            read = of[tensor]
+            first, end = read.place(tensor).span(*rows_read(layer, rows[index], operand))
+            low, high = needs.get(read, (first, end))
+            needs[read] = min(low, first), max(high, end)
     return Stripe(needs, rows)

@@ -9,14 +9,16 @@ from byoc_hw.errors import PlanError
 from byoc_hw.graph import Layer, Weighted
 from byoc_hw.integers import round_up
 from byoc_hw.plan.array.cost import flat, is_pointwise
-from byoc_hw.plan.array.kinds import PSUM_BYTES, Run, Window, geometry, job_cycles, sums_channels
+from byoc_hw.plan.array.kinds import PSUM_BYTES, Product, Run, Window, geometry, job_cycles
 from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.array.transfers import linear_chunks
-from byoc_hw.plan.array.window import extents, row_bytes
+from byoc_hw.plan.array.weight_blocks import channel_blocks, weights_bytes
+from byoc_hw.plan.array.window import Place, extents
+from byoc_hw.plan.choices import Blocks
 from byoc_hw.plan.steps import Job
 from byoc_hw.plan.work.builder import WorkBuilder
 from byoc_hw.plan.work.flash import WeightBlock
-from byoc_hw.plan.work.ops import LocalBuffer, activations, job_op, run_job
+from byoc_hw.plan.work.ops import LocalBuffer, activations, job_op, product_job, run_job
 from byoc_hw.plan.work.rows_needed import Span, Stripe, stripes_of
 from byoc_hw.plan.work.units import Unit
 
@@ -56,7 +58,7 @@ class _Stripes:
     def __init__(self, region: WorkBuilder, number: int, indices: Sequence[int]) -> None:
         self.region, self.number, self.indices = region, number, indices
         self.group = region.choices.groups[number]
-        # The number of bytes of each storage that are computed so far.
+        # The number of bytes of each storage that are stored so far.
         self.done = {region.storages.of[region.layers[index].ofm]: 0 for index in indices}
         self.kept: dict[WeightBlock, LocalBuffer] = {}
 
@@ -72,10 +74,13 @@ class _Stripes:
         views |= {storage: View(region.held[storage], 0) for storage in self.done if storage in region.held}
         for index, rows in reversed(stripe.rows.items()):
             layer = region.layers[index]
-            storage, size = region.storages.of[layer.ofm], row_bytes(layer.ofm)
-            span = rows[0] * size, rows[1] * size
+            storage = region.storages.of[layer.ofm]
+            span = storage.place(layer.ofm).span(*rows)
             views[storage] = self._output(storage, span)
             self._compute(index, layer, rows, views, unit)
+            if len(storage.makers) > 1:  # stored at once, when all of them are done
+                whole = index == storage.maker and rows[1] == extents(layer.ofm)[0]
+                span = 0, storage.nbytes if whole else 0
             if span[1] > self.done[storage]:
                 for home in region.targets(storage):
                     view, done = views[storage], self.done[storage]
@@ -119,6 +124,8 @@ class _Stripes:
     def _output(self, storage: Storage, span: Span) -> View:
         region = self.region
         if not self._held(storage):
+            if len(storage.makers) > 1:
+                raise PlanError(f"{storage.name}: what several layers write is held in local memory")
             return View(activations(storage.name, span[1] - span[0]), span[0])
         if storage not in region.held:
             region.held[storage] = activations(storage.name, storage.nbytes)
@@ -135,19 +142,20 @@ class _Stripes:
         if isinstance(form, Run):
             self._run(index, layer, form, rows, inputs, ofm, unit)
             return
+        if isinstance(form, Product):
+            self._product(index, layer, form, rows, inputs, ofm, unit)
+            return
         if not isinstance(form, Window):
             raise PlanError(f"{layer.name}: a {layer.kind} layer has no stripes")
         row, column = form.rows.extent(rows[0], rows[1] - rows[0]), form.columns.extent(0, form.columns.ofm)
         local = {"ifm": inputs[0].buffer, "ofm": ofm.buffer}
-        ifm_channels, ofm_channels = layer.ifm.shape[-1], layer.ofm.shape[-1]
-        ifm_row, ofm_row = row_bytes(layer.ifm), row_bytes(layer.ofm)
-        ifm_pixel, ofm_pixel = layer.ifm.bytes_of(ifm_channels), layer.ofm.bytes_of(ofm_channels)
-        ifm_start = row.ifm_start * ifm_row - inputs[0].first
-        ofm_start = rows[0] * ofm_row - ofm.first
-        for cut in self._cuts(index, layer, unit, (row.size, column.size)):
+        source, target = (region.storages.of[tensor].place(tensor) for tensor in (layer.ifm, layer.ofm))
+        ifm_start = source.span(row.ifm_start, row.ifm_start)[0] - inputs[0].first
+        ofm_start = target.span(rows[0], rows[0])[0] - ofm.first
+        for cut in self._cuts(index, layer, form, unit, (row.size, column.size)):
             ifm_shape = (row.ifm_size, column.ifm_size, cut.depths)
             ofm_shape = (row.size, column.size, cut.channels)
-            if is_pointwise(layer):
+            if is_pointwise(layer) and _flat(source, column.ifm_size) and _flat(target, column.size):
                 mapped = flat(ifm_shape), flat(ofm_shape)
                 flattened = job_cycles(layer, *mapped, region.accelerator)
                 if flattened < job_cycles(layer, ifm_shape, ofm_shape, region.accelerator):
@@ -157,10 +165,10 @@ class _Stripes:
                 ofm=ofm_start + layer.ofm.bytes_of(cut.channel),
                 ifm_shape=ifm_shape,
                 ofm_shape=ofm_shape,
-                ifm_row=ifm_shape[1] * ifm_pixel if ifm_shape[0] == 1 else ifm_row,
-                ofm_row=ofm_row * (row.size if ofm_shape[0] == 1 else 1),
-                ifm_pixel=ifm_pixel,
-                ofm_pixel=ofm_pixel,
+                ifm_row=ifm_shape[1] * source.pixel if ifm_shape[0] == 1 else source.row,
+                ofm_row=target.row * (row.size if ofm_shape[0] == 1 else 1),
+                ifm_pixel=source.pixel,
+                ofm_pixel=target.pixel,
                 weights=cut.weights,
                 params=cut.params,
                 padding=(row.pad_before, column.pad_before, row.pad_after, column.pad_after),
@@ -170,37 +178,39 @@ class _Stripes:
             )
             unit.jobs.append(job_op(index, layer, job, local | cut.local, region.accelerator))
 
-    def _cuts(self, index: int, layer: Layer, unit: Unit, pixels: Span) -> Iterator[Cut]:
+    def _cuts(self, index: int, layer: Layer, form: Window, unit: Unit, pixels: Span) -> Iterator[Cut]:
         """The jobs over one tile, each once its weights are there."""
         if not isinstance(layer, Weighted):
             channels = layer.ofm.shape[-1]
             yield Cut(0, channels, 0, channels, True, True, 0, 0, {})
             return
         region = self.region
-        total, channelwise = layer.in_channels, not sums_channels(layer)
-        blocks = region.choices.blocks[index]
-        channels = layer.out_channels if blocks is None else blocks.channels
-        depth = total if blocks is None else blocks.depth
-        sliced = depth < total
+        total = layer.in_channels
+        blocks = region.choices.blocks[index] or Blocks(layer.out_channels, total)
+        sliced = blocks.depth < total
         shared = WeightBlock(index, 0, layer.out_channels, 0, 0, True)
-        for channel, count in linear_chunks(layer.out_channels, channels):
+        jobs = (
+            (start, together, start + first, count)
+            for start, together in channel_blocks(layer, blocks)
+            for first, count in linear_chunks(together, layer.group_channels)
+        )
+        for start, together, channel, count in jobs:
             psum = activations(layer.name, PSUM_BYTES * pixels[0] * pixels[1] * count) if sliced else None
-            for first, depths in linear_chunks(total, depth):
-                block = WeightBlock(index, channel, count, first, depths, not sliced)
+            for first, depths in linear_chunks(total, blocks.depth):
+                block = WeightBlock(index, start, together, first, depths, not sliced)
                 local = {"weights": self._weights(index, layer, block, unit)}
                 local["params"] = self._weights(index, layer, shared, unit) if sliced else local["weights"]
                 if psum is not None:
                     local["psum"] = psum
-                start = channel if channelwise else first
                 yield Cut(
                     channel,
                     count,
-                    start,
-                    count if channelwise else depths,
+                    form.first_input(channel) + first if form.sums else channel,
+                    depths if form.sums else count,
                     first == 0,
                     first + depths == total,
-                    region.flash.weights_at(block),
-                    region.params_at(channel) if sliced else 0,
+                    region.flash.weights_at(block) + weights_bytes(layer, channel - start, depths),
+                    region.params_at(channel if sliced else channel - start),
                     local,
                 )
         if not self.group.resident:
@@ -217,9 +227,31 @@ class _Stripes:
     ) -> None:
         """The job of an element-wise layer, whose rows are one run of bytes."""
         _, width, channels = extents(layer.ofm)
-        start = rows[0] * row_bytes(layer.ofm)
-        operands = [(view.buffer, start - view.first) for view in inputs]
+        places = [self.region.storages.of[tensor].place(tensor) for tensor in (*layer.inputs, layer.ofm)]
+        *starts, start = (place.span(rows[0], rows[0])[0] for place in places)
+        operands = [(view.buffer, first - view.first) for view, first in zip(inputs, starts, strict=True)]
         image = self.region.image(layer, (rows[0], 0, 0), (rows[1] - rows[0], width, channels))
         elements = (rows[1] - rows[0]) * width * channels
         target = ofm.buffer, start - ofm.first
         unit.jobs.append(run_job(index, layer, form, operands, target, elements, image, self.region.accelerator))
+
+    def _product(
+        self, index: int, layer: Layer, form: Product, rows: Span, inputs: Sequence[View], ofm: View, unit: Unit
+    ) -> None:
+        """The jobs of a matrix product: one for each item that the rows are of."""
+        of = self.region.storages.of
+        one, other, product = (of[tensor].place(tensor) for tensor in (*layer.inputs, layer.ofm))
+        for item, first, count in form.cut(rows):
+            operands = [
+                (inputs[0].buffer, one.span(first, first)[0] - inputs[0].first),
+                (inputs[1].buffer, other.span(item, item)[0] - inputs[1].first),
+            ]
+            target = ofm.buffer, product.span(first, first)[0] - ofm.first
+            image = self.region.image(layer, (first, 0, 0), (count, 1, form.channels))
+            job = product_job(index, layer, form, operands, target, count, image, self.region.accelerator)
+            unit.jobs.append(job)
+
+
+def _flat(place: Place, width: int) -> bool:
+    """Whether all pixels of a tensor are equally far apart, across its rows too."""
+    return place.row == width * place.pixel

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Layer, Weighted
-from byoc_hw.plan.array.kinds import PSUM_BYTES, Run, Window, geometry
+from byoc_hw.plan.array.kinds import PSUM_BYTES, Product, Run, Window, geometry
 from byoc_hw.plan.array.tiling import Tiler
 from byoc_hw.plan.array.transfers import Box, linear_chunks, tile_transfers
 from byoc_hw.plan.array.window import Extent, extents
@@ -15,7 +15,7 @@ from byoc_hw.plan.choices import Tiling
 from byoc_hw.plan.steps import Image, Job
 from byoc_hw.plan.work.builder import WorkBuilder
 from byoc_hw.plan.work.flash import WeightBlock
-from byoc_hw.plan.work.ops import LocalBuffer, activations, copy_op, job_op, run_job
+from byoc_hw.plan.work.ops import LocalBuffer, activations, copy_op, job_op, product_job, run_job
 from byoc_hw.plan.work.units import Unit
 
 
@@ -23,7 +23,8 @@ from byoc_hw.plan.work.units import Unit
 class Tile:
     """One job: output rows and columns, output channels from `channel` on, input channels from `depth` on.
 
-    `loaded` is the first input channel that is in local memory, and their number.
+    `depth` counts from `first_input`, the first input channel of the group. `loaded` is the first input channel
+    that is in local memory, and their number.
     """
 
     row: Extent
@@ -33,6 +34,7 @@ class Tile:
     depth: int
     depths: int
     loaded: tuple[int, int]
+    first_input: int = 0
 
     @property
     def ifm(self) -> Box:
@@ -51,15 +53,17 @@ class Tile:
 def tiles(window: Window, tiling: Tiling) -> Iterator[Tile]:
     """The jobs in order; slices of input channels innermost."""
     pixels = [(row, column) for row in window.rows.cut(tiling.rows) for column in window.columns.cut(tiling.columns)]
-    channels = list(linear_chunks(window.out_channels, tiling.channels))
+    channels = window.channels(tiling.channels)
     order = (
         [(pixel, channel) for pixel in pixels for channel in channels]
         if tiling.rows_outer
         else [(pixel, channel) for channel in channels for pixel in pixels]
     )
     for (row, column), channel in order:
-        for depth in linear_chunks(window.in_channels, tiling.depth) if window.sums else [channel]:
-            yield Tile(row, column, *channel, *depth, (0, window.in_channels) if tiling.whole_ifm else depth)
+        start = window.first_input(channel[0]) if window.sums else 0
+        for depth, depths in linear_chunks(window.in_channels, tiling.depth) if window.sums else [channel]:
+            loaded = (start, window.in_channels) if tiling.whole_ifm else (start + depth, depths)
+            yield Tile(row, column, *channel, depth, depths, loaded, start)
 
 
 def tiled(region: WorkBuilder, number: int, index: int, tiling: Tiling) -> None:
@@ -68,6 +72,9 @@ def tiled(region: WorkBuilder, number: int, index: int, tiling: Tiling) -> None:
     form = geometry(layer)
     if isinstance(form, Run):
         _runs(region, number, index, layer, form, tiling)
+        return
+    if isinstance(form, Product):
+        _products(region, number, index, layer, form, tiling)
         return
     if not isinstance(form, Window):
         raise PlanError(f"{layer.name}: a {layer.kind} layer has no tiles")
@@ -109,7 +116,7 @@ class _Tiles:
         ifm, ofm = tile.ifm.extents, tile.ofm.extents
         ifm_pixel, ofm_pixel = layer.ifm.bytes_of(ifm[2]), layer.ofm.bytes_of(ofm[2])
         job = Job(
-            ifm=layer.ifm.bytes_of(tile.depth - tile.loaded[0]),
+            ifm=layer.ifm.bytes_of(tile.first_input + tile.depth - tile.loaded[0]),
             ofm=0,
             ifm_shape=(ifm[0], ifm[1], tile.depths),
             ofm_shape=ofm,
@@ -182,3 +189,26 @@ def _runs(region: WorkBuilder, number: int, index: int, layer: Layer, form: Run,
         for home in region.targets(region.storages.of[layer.ofm]):
             unit.stores += region.part(index, home, ofm, start, start, start + count, False)
         region.units.append(unit)
+
+
+def _products(region: WorkBuilder, number: int, index: int, layer: Layer, form: Product, tiling: Tiling) -> None:
+    """The tiles of a matrix product: item by item, whose second input stays, runs of rows."""
+    one, other = (region.homes[region.storages.of[tensor]] for tensor in layer.inputs)
+    for item in range(form.items):
+        start = item * form.item_bytes
+        resident = activations(layer.inputs[1].name, form.item_bytes)
+        loads = list(region.part(index, other, resident, start, start, start + form.item_bytes, True))
+        for offset, rows in linear_chunks(form.rows, tiling.rows):
+            first = item * form.rows + offset
+            unit = Unit(number, region.choices.groups[number].overlap, loads=loads)
+            loads = []
+            read, written = first * form.depth, first * form.channels
+            ifm = activations(layer.ifm.name, rows * form.depth)
+            ofm = activations(layer.ofm.name, rows * form.channels)
+            unit.loads += region.part(index, one, ifm, read, read, read + ifm.nbytes, True)
+            image = region.image(layer, (first, 0, 0), (rows, 1, form.channels))
+            operands = [(ifm, 0), (resident, 0)]
+            unit.jobs.append(product_job(index, layer, form, operands, (ofm, 0), rows, image, region.accelerator))
+            for home in region.targets(region.storages.of[layer.ofm]):
+                unit.stores += region.part(index, home, ofm, written, written, written + ofm.nbytes, False)
+            region.units.append(unit)

@@ -16,6 +16,8 @@ static const hwlib_conv2d_t tvmgen_qnn_depthwise_conv2d_hwlib_main_0_depthwise_c
   .kernel_w          = 3,
   .stride_h          = 2,
   .stride_w          = 1,
+  .dilation_h        = 1,
+  .dilation_w        = 1,
   .pad_top           = 1,
   .pad_left          = 1,
   .pad_bottom        = 1,

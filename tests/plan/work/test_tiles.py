@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan_check import check
-from plan_samples import Samples, accelerator, single
+from plan_samples import Samples, accelerator, graph_of, single
 
 from byoc_hw.accelerator import REFERENCE
 from byoc_hw.errors import PlanError
+from byoc_hw.plan.choices import Blocks, Choices, Group, Tiling
 from byoc_hw.plan.region import plan_region
 from byoc_hw.plan.steps import ACTIVATIONS, ARGUMENT, FLASH, WEIGHTS, Copy, Job
 
@@ -31,13 +32,17 @@ SMALL_ACCELERATORS = st.builds(
 
 
 @st.composite
-def windows(draw, largest_kernel=5):
+def windows(draw, largest_kernel=5, dilated=True):
     """Kernel, strides and padding of a window, and an input height and width that it fits."""
     kernel = draw(st.tuples(*[st.integers(1, largest_kernel)] * 2))
     strides = draw(st.tuples(*[st.sampled_from([1, 2])] * 2))
-    padding = tuple(draw(st.integers(0, kernel[side % 2] - 1)) for side in range(4))
-    height, width = (draw(st.integers(kernel[axis], kernel[axis] + 14)) for axis in range(2))
-    return {"kernel": kernel, "strides": strides, "padding": padding}, height, width
+    most = draw(st.sampled_from([-1, -1, 5]))
+    padding = tuple(draw(st.integers(0, kernel[side % 2] + most)) for side in range(4))
+    dilation = draw(st.sampled_from([(1, 1), (1, 1), (2, 3)])) if dilated else (1, 1)
+    reach = [(extent - 1) * step + 1 for extent, step in zip(kernel, dilation, strict=True)]
+    height, width = (draw(st.integers(extent, extent + 14)) for extent in reach)
+    window = {"kernel": kernel, "strides": strides, "padding": padding}
+    return window | ({"dilation": dilation} if dilated else {}), height, width
 
 
 def check_or_refused(graph, hardware):
@@ -67,6 +72,34 @@ def test_depthwise_in_tiles_is_the_depthwise(window, channels, bits, hardware, s
 
 
 @given(
+    windows(largest_kernel=3),
+    st.tuples(st.integers(2, 6), st.integers(1, 20), st.integers(1, 20)),
+    st.sampled_from([8, 4, 2]),
+    SMALL_ACCELERATORS,
+    SEEDS,
+)
+@settings(max_examples=40, deadline=None)
+def test_grouped_convolution_in_tiles_is_the_convolution(window, sizes, bits, hardware, seed):
+    geometry, height, width = window
+    groups, inputs, outputs = sizes
+    samples = Samples(seed)
+    ifm = samples.tensor((1, height, width, groups * inputs))
+    layer = samples.conv2d(ifm, groups * outputs, bits=bits, groups=groups, **geometry)
+    check_or_refused(single(layer), hardware)
+
+
+def test_a_block_of_weights_holds_whole_groups_or_a_part_of_one():
+    samples = Samples()
+    layer = samples.conv2d(samples.tensor((1, 6, 6, 24)), 48, groups=8)
+    copied = {}
+    for channels in (48, 20, 6, 4):
+        plan = check(single(layer), REFERENCE, choices=Choices((False,), (Group(1),), (Blocks(channels, 3),)))
+        assert {job.ofm_shape[2] for job in plan.steps if isinstance(job, Job)} == ({4, 2} if channels == 4 else {6})
+        copied[channels] = len(copies(plan, FLASH))
+    assert copied == {48: 1, 20: 3, 6: 8, 4: 16}
+
+
+@given(
     st.sampled_from([1, 1, 2, 19]),
     st.integers(1, 300),
     st.integers(1, 40),
@@ -81,7 +114,7 @@ def test_dense_in_slices_is_the_dense(rows, depth, channels, bits, hardware, see
 
 
 @given(
-    windows(largest_kernel=7),
+    windows(largest_kernel=7, dilated=False),
     st.integers(1, 40),
     st.sampled_from(["avg", "max"]),
     st.booleans(),
@@ -96,6 +129,17 @@ def test_pooling_in_tiles_is_the_pooling(window, channels, mode, rescaled, inclu
     ifm = samples.tensor((1, height, width, channels))
     rescaled = rescaled and mode == "avg"
     check_or_refused(single(samples.pool(ifm, mode, rescaled=rescaled, include=include, **geometry)), hardware)
+
+
+@given(windows(largest_kernel=7), st.integers(1, 20), st.sampled_from(["sum", "avg"]), SMALL_ACCELERATORS, SEEDS)
+@settings(max_examples=20, deadline=None)
+def test_sums_and_tflites_means_in_tiles_are_the_sums(window, channels, mode, hardware, seed):
+    geometry, height, width = window
+    samples = Samples(seed)
+    ifm = samples.tensor((1, height + 7, width + 7, channels))
+    rounding = "upward" if mode == "sum" else "tflite"
+    geometry = {**geometry, "padding": (0, 0, 0, 0), "rescaled": True, "rounding": rounding}
+    check_or_refused(single(samples.pool(ifm, mode, **geometry)), hardware)
 
 
 @given(st.tuples(*[st.integers(1, 12)] * 3), st.sampled_from(["two", "same", "constant"]), SMALL_ACCELERATORS, SEEDS)
@@ -198,10 +242,18 @@ def test_names_the_memory_that_the_smallest_tile_does_not_fit():
         plan_region(single(layer), accelerator(4096, 100))
 
 
-def test_refuses_a_window_that_sees_nothing_but_padding():
+def test_tiles_that_see_nothing_but_padding_lie_before_an_input():
     samples = Samples()
-    layer = samples.conv2d(samples.tensor((1, 4, 4, 1)), 1, kernel=(1, 1), padding=(1, 0, 0, 0))
-    with pytest.raises(PlanError, match="padding is less than the kernel: got 1 for 1"):
+    layer = samples.conv2d(samples.tensor((1, 2, 2, 1)), 1, kernel=(2, 2), padding=(4, 0, 3, 1))
+    plan = check(single(layer), REFERENCE, choices=Choices((False,), (Group(1, tiling=Tiling(2, 2, 1, 1)),), (None,)))
+    padded = [(job.ifm_shape[0], job.padding[0], job.padding[2]) for job in plan.steps if isinstance(job, Job)]
+    assert padded == [(1, 3, 0), (1, 2, 0), (2, 0, 1), (1, 3, 0)]
+
+
+def test_refuses_padding_beyond_a_byte():
+    samples = Samples()
+    layer = samples.conv2d(samples.tensor((1, 4, 4, 1)), 1, kernel=(1, 1), padding=(0, 256, 0, 0))
+    with pytest.raises(PlanError, match="padding is at most 255: got 256"):
         plan_region(single(layer), REFERENCE)
 
 
@@ -219,9 +271,8 @@ def test_refuses_a_batch_and_a_dilation_that_a_tile_cannot_say():
     batched = replace(pool, ifm=samples.tensor((2, 4, 4, 1)), ofm=samples.tensor((2, 2, 2, 1)))
     with pytest.raises(PlanError, match=f"{pool.name}: batch is 1: got 2"):
         plan_region(single(batched), REFERENCE)
-    conv = samples.conv2d(samples.tensor((1, 9, 9, 1)), 1)
-    dilated = replace(conv, dilation=(2, 2), ofm=samples.tensor((1, 5, 5, 1)))
-    with pytest.raises(PlanError, match=f"{conv.name}: dilation is 1: got 2 x 2"):
+    dilated = replace(pool, dilation=(2, 2), ofm=samples.tensor((1, 1, 1, 1)))
+    with pytest.raises(PlanError, match=f"{pool.name}: dilation is 1: got 2 x 2"):
         plan_region(single(dilated), REFERENCE)
 
 
@@ -242,11 +293,25 @@ def test_names_the_memory_also_where_slices_are_whole_dma_words():
             plan_region(single(layer), accelerator(24, 4096, dma_alignment=4))
 
 
+@pytest.mark.parametrize("alignment", [2, 4, 8, 32])
+def test_tensors_that_end_inside_a_word_of_the_dma_are_padded(alignment):
+    samples = Samples()
+    hardware = accelerator(dma_alignment=alignment)
+    conv = samples.conv2d(samples.tensor((1, 5, 5, 3)), 7)
+    dense = samples.dense(samples.reshape(conv.ofm, (1, 63)).ofm, 10)
+    check(single(conv), hardware)
+    check(single(dense), hardware)
+    check(single(samples.add(*[samples.tensor((1, 3, 5, 3))] * 2)), hardware)
+    flat = samples.reshape(conv.ofm, (1, 63))
+    dense = samples.dense(flat.ofm, 10)
+    check(graph_of([conv.ifm], [conv, flat, dense], [conv.ofm, dense.ofm]), hardware)
+
+
 def test_names_the_length_that_the_dma_cannot_take():
     samples = Samples()
-    layer = samples.conv2d(samples.tensor((1, 5, 5, 3)), 8)
-    with pytest.raises(PlanError, match=f"{layer.name}: a copy's .* are multiples of 4 bytes: got length 75"):
-        plan_region(single(layer), accelerator(dma_alignment=4))
+    layer = samples.conv2d(samples.tensor((1, 40, 5, 3)), 8)  # too large for one tile
+    with pytest.raises(PlanError, match=f"{layer.name}: a copy's .* are multiples of 32 bytes: got "):
+        plan_region(single(layer), accelerator(700, dma_alignment=32))
     layer = samples.transpose(samples.tensor((1, 8, 8, 8)), (0, 3, 1, 2))
     with pytest.raises(PlanError, match=f"{layer.ofm.name}: a copy's .* are multiples of 4 bytes: got length 1"):
         plan_region(single(layer), accelerator(dma_alignment=4))
@@ -258,3 +323,29 @@ def test_copies_reach_only_what_the_spaces_say():
     plan = check(single(layer), REFERENCE)
     into_weights = [step for step in plan.calls[0].steps if isinstance(step, Copy) and step.target.space == WEIGHTS]
     assert all(copy.source.space == FLASH for copy in into_weights)
+
+
+@given(
+    st.tuples(st.integers(1, 4), st.integers(1, 20), st.integers(1, 30), st.integers(1, 20)),
+    st.sampled_from(["upward", "tflite"]),
+    SMALL_ACCELERATORS,
+    SEEDS,
+)
+@settings(max_examples=40, deadline=None)
+def test_a_matrix_product_in_stripes_and_tiles_is_the_product(sizes, rounding, hardware, seed):
+    items, rows, depth, channels = sizes
+    samples = Samples(seed)
+    ifm, ifm2 = samples.tensor((items, rows, 1, depth)), samples.tensor((items, channels, depth))
+    check_or_refused(single(samples.matmul(ifm, ifm2, rounding)), hardware)
+
+
+def test_a_matrix_product_of_few_rows_at_a_time_keeps_its_second_input():
+    """One item of 40 x 40 bytes, and rows of 80: not all rows fit beside it."""
+    samples = Samples(5)
+    layer = samples.matmul(samples.tensor((2, 30, 1, 40)), samples.tensor((2, 40, 40)))
+    plan = check(single(layer), accelerator(2600, 64))
+    loads = [step for step in plan.steps if isinstance(step, Copy) and step.inward and step.nbytes == 1600]
+    assert len(loads) >= 2
+    message = "an item of the second input and one row fit local activation memory: 1680 bytes needed, 1600 bytes there"
+    with pytest.raises(PlanError, match=message):
+        plan_region(single(layer), accelerator(1600, 64))

@@ -1,7 +1,7 @@
 """Operators that only move int8 values, in terms of slice, concatenate, transpose and reshape.
 
-split, stack, depth_to_space, space_to_depth; and qnn.concatenate, whose inputs with another quantization are
-requantized first, as TVM does.
+split, stack, depth_to_space, space_to_depth, upsampling; and qnn.concatenate, whose inputs with another
+quantization are requantized first, as TVM does.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ def _plain(call: relay.Call, arguments: list[relay.Expr]) -> relay.Expr:
         "stack": _stack,
         "nn.depth_to_space": _depth_to_space,
         "nn.space_to_depth": _space_to_depth,
+        "nn.upsampling": _upsampling,
         "qnn.concatenate": _concatenate,
     }.get(operator_name(call))
     if rewritten is None or not _moves_int8(call):
@@ -131,6 +132,19 @@ def _space_to_depth(call: relay.Call, arguments: list[relay.Expr]) -> relay.Expr
         split = (batch, channels, height // block, block, width // block, block)
         order = (0, 3, 5, 1, 2, 4)
     return _permuted(call, arguments[0], split, order)
+
+
+def _upsampling(call: relay.Call, arguments: list[relay.Expr]) -> relay.Expr:
+    """As TVM computes it: ConvertLayout knows image.resize2d, but not nn.upsampling."""
+    layout, method = str(call.attrs.layout), str(call.attrs.method)
+    if layout not in ("NHWC", "NCHW"):
+        return called_with(call, arguments)
+    size = [_shape(call)[layout.index(letter)] for letter in "HW"]
+    coordinates = "align_corners" if call.attrs.align_corners else "asymmetric"
+    return _for(
+        call,
+        relay.image.resize2d(arguments[0], size, None, layout, method.removeprefix("bi"), coordinates, ""),
+    )
 
 
 def _permuted(call: relay.Call, ifm: relay.Expr, split: tuple[int, ...], order: tuple[int, ...]) -> relay.Expr:

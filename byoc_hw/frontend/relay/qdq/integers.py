@@ -1,0 +1,148 @@
+"""Brings a module in QDQ form to integers.
+
+In QDQ form, as PyTorch and onnxruntime write it, every value is quantized and dequantized at once, and operators
+between are float. A `qnn.quantize` of such operators becomes the integer operators that the patterns match. Each
+rewriting is the nearest that integers have: activations and maxima commute with quantizing exactly, sums become int32
+and are requantized, with halves rounded upward as TVM does. What has no integer form here stays float between
+`qnn.dequantize` and `qnn.quantize`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import tvm
+from tvm import relay
+
+from byoc_hw.frontend.relay.compose import called_with
+from byoc_hw.frontend.relay.qdq.operators import PRODUCTS, RULES, concatenated
+from byoc_hw.frontend.relay.qdq.values import Grid, Quantizable, Stored, with_span
+from byoc_hw.frontend.relay.sources import calls_in_order, operator_name
+from byoc_hw.tensor import Array
+
+_INTEGERS = ("int8", "uint8", "int16", "int32")
+_DEEPEST = 100
+"""Operators between a dequantize and a quantize, in a chain; a longer one stays float."""
+
+
+def integer_form(mod: tvm.IRModule) -> tvm.IRModule:
+    """The integer form of a module in QDQ form, with its constants folded; other operators are unchanged."""
+    mod = tvm.transform.Sequential([relay.transform.FoldConstant(), relay.transform.InferType()])(mod)
+    main = mod["main"]
+    body = _Integers().of(main.body)
+    whole = relay.Function(main.params, body, None, main.type_params, main.attrs, main.span)
+    mod = tvm.IRModule({**mod.functions, mod.get_global_var("main"): whole}, mod.type_definitions, attrs=mod.attrs)
+    return tvm.transform.Sequential(
+        [relay.transform.InferType(), relay.transform.FoldConstant(), relay.transform.InferType()]
+    )(mod)
+
+
+def in_qdq_form(mod: tvm.IRModule) -> bool:
+    """Whether a module has a float product of dequantized values."""
+    return any(
+        operator_name(call) in PRODUCTS and any(_dequantizes(argument) for argument in call.args)
+        for call in calls_in_order(mod["main"])
+    )
+
+
+class _Integers:
+    """The new expression of each node, and the value of each that has an integer form."""
+
+    def __init__(self) -> None:
+        self._new: dict[relay.Expr, relay.Expr] = {}
+        self._values: dict[relay.Expr, Quantizable] = {}
+        self._depth: dict[relay.Expr, int] = {}
+
+    def of(self, body: relay.Expr) -> relay.Expr:
+        """The new body of a function."""
+        relay.analysis.post_order_visit(body, self._visit)
+        return self._new[body]
+
+    def _visit(self, node: relay.Expr) -> None:
+        if isinstance(node, relay.Call):
+            self._call(node)
+        elif isinstance(node, relay.Tuple):
+            self._new[node] = relay.Tuple([self._new[field] for field in node.fields], node.span)
+        elif isinstance(node, relay.TupleGetItem):
+            self._new[node] = relay.TupleGetItem(self._new[node.tuple_value], node.index, node.span)
+        else:
+            self._new[node] = node
+
+    def _call(self, call: relay.Call) -> None:
+        name = operator_name(call)
+        arguments = [_at(self._new[argument], call) for argument in call.args]
+        self._new[call] = called_with(call, arguments)
+        if name == "copy" and not isinstance(arguments[0], relay.Var):
+            self._new[call] = arguments[0]
+        if name == "qnn.quantize":
+            self._new[call] = self._quantized(call, arguments)
+            return
+        value = self._value(call, name)
+        depth = 1 + max((self._depth.get(operand, 0) for operand in _operands(call)), default=0)
+        if value is not None and depth <= _DEEPEST:
+            self._values[call], self._depth[call] = value, 0 if name == "qnn.dequantize" else depth
+
+    def _value(self, call: relay.Call, name: str) -> Quantizable | None:
+        if name == "qnn.dequantize":
+            return self._dequantized(call)
+        if name == "concatenate" and isinstance(call.args[0], relay.Tuple):
+            return concatenated(call, [self._values.get(field) for field in call.args[0].fields])
+        rule = RULES.get(name)
+        values = [self._values.get(argument) for argument in call.args]
+        return rule(call, values) if rule is not None and any(value is not None for value in values) else None
+
+    def _dequantized(self, call: relay.Call) -> Stored | None:
+        data, scale, zero_point = call.args
+        dtype = str(data.checked_type.dtype)
+        if dtype not in _INTEGERS or not _constant(scale) or not _constant(zero_point):
+            return None
+        scales, zero_points = _numbers(scale), _numbers(zero_point)
+        if (zero_points != zero_points.flat[0]).any() or not (np.isfinite(scales) & (scales > 0)).all():
+            return None
+        axis = int(call.attrs.axis) % max(len(data.checked_type.shape), 1)
+        return Stored(self._new[data], scales, int(zero_points.flat[0]), dtype, axis, call.span)
+
+    def _quantized(self, call: relay.Call, arguments: list[relay.Expr]) -> relay.Expr:
+        data, scale, zero_point = call.args
+        value, dtype = self._values.get(data), str(call.attrs.out_dtype)
+        kept = called_with(call, arguments)
+        if isinstance(data, relay.Call) and not _dequantizes(data):
+            kept = with_span(kept, data.span)  # the operator in the file has the name that matters
+        if dtype not in _INTEGERS or not _constant(scale) or not _constant(zero_point):
+            return kept
+        scales, zero_points = _numbers(scale), _numbers(zero_point)
+        if scales.ndim or zero_points.ndim or not scales > 0:
+            return kept
+        grid = Grid(np.float32(scales), int(zero_points), dtype)
+        if isinstance(data, relay.Constant):
+            return relay.const(_levels(data.data.numpy(), grid), dtype)
+        return kept if value is None else value.quantized(grid)
+
+
+def _levels(real: Array, grid: Grid) -> Array:
+    limits = np.iinfo(grid.dtype)
+    levels = np.rint(real.astype(np.float32) / grid.scale) + grid.zero_point
+    return np.asarray(np.clip(levels, limits.min, limits.max).astype(grid.dtype))
+
+
+def _at(expr: relay.Expr, reader: relay.Call) -> relay.Expr:
+    """An operand of a float operator: its dequantize has the name of the operator."""
+    return with_span(expr, reader.span) if _dequantizes(expr) else expr
+
+
+def _dequantizes(expr: relay.Expr) -> bool:
+    return isinstance(expr, relay.Call) and operator_name(expr) == "qnn.dequantize"
+
+
+def _operands(call: relay.Call) -> list[relay.Expr]:
+    fields = (argument.fields if isinstance(argument, relay.Tuple) else [argument] for argument in call.args)
+    return [field for several in fields for field in several]
+
+
+def _constant(expr: relay.Expr) -> bool:
+    return isinstance(expr, relay.Constant)
+
+
+def _numbers(constant: relay.Constant) -> Array:
+    """The numbers of a constant: equal ones, or only one, as a scalar."""
+    numbers = np.asarray(constant.data.numpy())
+    return numbers.reshape(-1)[0] if (numbers == numbers.reshape(-1)[0]).all() else numbers.reshape(-1)

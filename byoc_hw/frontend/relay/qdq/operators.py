@@ -1,0 +1,437 @@
+"""The float operators that have an integer form, by name: each function makes a `Quantizable` of the operands' values.
+
+A function gets the typed call of the float module, and the values of its operands, None where an operand has no integer
+form. It returns None where the operator has none: it then stays a float operator.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+from tvm import relay
+
+from byoc_hw.frontend.relay.qdq.values import (
+    Build,
+    Computed,
+    Grid,
+    Joined,
+    Mapped,
+    Quantizable,
+    Stored,
+    Sum,
+    also_named,
+    with_span,
+)
+from byoc_hw.frontend.relay.sources import operator_name
+from byoc_hw.tensor import Array
+
+_Rule = Callable[[relay.Call, Sequence[Quantizable | None]], Quantizable | None]
+
+_BYTES = ("int8", "uint8")
+_CLOSE = 1e-5
+"""The relative difference up to which a bias is on the sum's scale: exporters round the product of two scales."""
+
+# ---------------------------------------------------------------- sums of products
+
+
+def _conv2d(call: relay.Call, values: Sequence[Quantizable | None]) -> Quantizable | None:
+    return _convolution(call, values, relay.qnn.op.conv2d, {})
+
+
+def _conv2d_transpose(call: relay.Call, values: Sequence[Quantizable | None]) -> Quantizable | None:
+    return _convolution(
+        call, values, relay.qnn.op.conv2d_transpose, {"output_padding": tuple(call.attrs.output_padding)}
+    )
+
+
+def _convolution(
+    call: relay.Call, values: Sequence[Quantizable | None], operator: Callable[..., relay.Call], more: dict[str, object]
+) -> Quantizable | None:
+    attrs = call.attrs
+    operands = _operands(values, str(attrs.kernel_layout).index("O"))
+    if operands is None:
+        return None
+    out_layout = str(attrs.out_layout) or str(attrs.data_layout)
+    conv = operator(
+        *_with_grids(*operands),
+        kernel_size=tuple(call.args[1].checked_type.shape[str(attrs.kernel_layout).index(side)] for side in "HW"),
+        channels=call.checked_type.shape[out_layout.index("C")],
+        strides=tuple(attrs.strides),
+        padding=tuple(attrs.padding),
+        dilation=tuple(attrs.dilation),
+        groups=int(attrs.groups),
+        data_layout=str(attrs.data_layout),
+        kernel_layout=str(attrs.kernel_layout),
+        out_layout=str(attrs.out_layout),
+        out_dtype="int32",
+        **more,
+    )
+    return Sum(with_span(conv, call.span), _product(*operands), out_layout.index("C"))
+
+
+def _dense(call: relay.Call, values: Sequence[Quantizable | None]) -> Quantizable | None:
+    operands = _operands(values, channels=0)
+    if operands is None:
+        return None
+    units = int(call.args[1].checked_type.shape[0])
+    dense = relay.qnn.op.dense(*_with_grids(*operands), units=units, out_dtype="int32")
+    return Sum(with_span(dense, call.span), _product(*operands), axis=1)
+
+
+def _batch_matmul(call: relay.Call, values: Sequence[Quantizable | None]) -> Quantizable | None:
+    operands = _operands(values, channels=None)
+    if operands is None:
+        return None
+    left, right = operands  # the qnn operator takes rows of both
+    if bool(call.attrs.transpose_a):
+        left = replace(left, expr=_transposed(left.expr, call))
+    if not bool(call.attrs.transpose_b):
+        right = replace(right, expr=_transposed(right.expr, call))
+    product = relay.qnn.op.batch_matmul(*_with_grids(left, right), out_dtype="int32")
+    return Sum(with_span(product, call.span), _product(left, right), axis=2)
+
+
+def _transposed(expr: relay.Expr, call: relay.Call) -> relay.Expr:
+    """The matrices of an operand transposed, or as they were before they were transposed."""
+    axes = (0, 2, 1)
+    if isinstance(expr, relay.Call) and operator_name(expr) == "transpose" and tuple(expr.attrs.axes or ()) == axes:
+        return expr.args[0]
+    return with_span(relay.transpose(expr, axes), call.span)
+
+
+def _operands(values: Sequence[Quantizable | None], channels: int | None) -> tuple[Stored, Stored] | None:
+    """Bytes and weights that a qnn operator multiplies: weights may have a scale for each index of axis `channels`."""
+    stored = [None if value is None else value.stored() for value in values]
+    left, right = stored
+    if left is None or right is None or left.dtype not in _BYTES or right.dtype not in _BYTES or left.scale.ndim:
+        return None
+    return (left, right) if right.scale.ndim == 0 or right.axis == channels else None
+
+
+def _with_grids(left: Stored, right: Stored) -> tuple[relay.Expr, ...]:
+    """The operands of a qnn operator of two: both, their zero points, their scales."""
+    zero_points = (relay.const(side.zero_point, "int32") for side in (left, right))
+    scales = (relay.const(side.scale, "float32") for side in (left, right))
+    return (left.expr, right.expr, *zero_points, *scales)
+
+
+def _product(left: Stored, right: Stored) -> Array:
+    return np.asarray(np.multiply(left.scale, right.scale, dtype=np.float32))
+
+
+# ---------------------------------------------------------------- sums with a bias, sums of two
+
+
+def _bias_add(call: relay.Call, values: Sequence[Quantizable | None]) -> Quantizable | None:
+    total, _ = values
+    if not isinstance(total, Sum) or total.views:
+        return None
+    axis = int(call.attrs.axis) % len(call.checked_type.shape)
+    return _biased(total, call, values[1]) if axis == total.axis else None
+
+
+def _add(call: relay.Call, values: Sequence[Quantizable | None]) -> Quantizable | None:
+    for total, other, bias in ((values[0], values[1], call.args[1]), (values[1], values[0], call.args[0])):
+        if isinstance(total, Sum) and _along(total, bias, call):
+            return _biased(total, call, other, bias)
+    return _pairwise(relay.qnn.op.add, call, values)
+
+
+def _along(total: Sum, bias: relay.Expr, call: relay.Call) -> bool:
+    """Whether a bias has one value for each channel of a sum, and the addition keeps the sum's shape."""
+    shape = [int(extent) for extent in call.checked_type.shape]
+    axis = len(shape) - 1 if total.views else total.axis
+    extents = [int(extent) for extent in bias.checked_type.shape]
+    extents = [1] * (len(shape) - len(extents)) + extents
+    if any(extent != 1 for place, extent in enumerate(extents) if place != axis):
+        return False
+    return extents[axis] in (1, shape[axis]) and len(shape) == len(extents)
+
+
+def _biased(
+    total: Sum, call: relay.Call, other: Quantizable | None, bias: relay.Expr | None = None
+) -> Quantizable | None:
+    """The sum plus its bias as int32, on the sum's scale."""
+    levels = _levels(total, other, call.args[1] if bias is None else bias)
+    if levels is None:
+        return None
+    channels = int(call.checked_type.shape[-1 if total.views else total.axis])
+    data = relay.const(np.ascontiguousarray(np.broadcast_to(levels, (channels,))), "int32")
+    return replace(total, expr=with_span(relay.nn.bias_add(total.expr, data, total.axis), call.span))
+
+
+def _levels(total: Sum, bias: Quantizable | None, expr: relay.Expr) -> Array | None:
+    """The integers of a constant bias, flat: those that the model has, or the nearest to its real values."""
+    if isinstance(bias, Stored) and isinstance(bias.expr, relay.Constant):
+        held = bias.expr.data.numpy().reshape(-1).astype(np.int64) - bias.zero_point
+        if np.allclose(bias.scale, total.scale, rtol=_CLOSE, atol=0) and bias.dtype == "int32":
+            return np.asarray(held.astype(np.int32))
+        real = held * bias.scale.astype(np.float64)
+    elif isinstance(expr, relay.Constant):
+        real = expr.data.numpy().reshape(-1).astype(np.float64)
+    else:
+        return None
+    levels = np.rint(real / total.scale.astype(np.float64))
+    limits = np.iinfo(np.int32)
+    return np.asarray(np.clip(levels, limits.min, limits.max).astype(np.int32))
+
+
+def _pairwise(
+    operator: Callable[..., relay.Call], call: relay.Call, values: Sequence[Quantizable | None]
+) -> Quantizable | None:
+    """An element-wise operator of two stored values."""
+    left, right = (None if value is None else value.stored() for value in values)
+    if left is None or right is None or left.grid is None or right.grid is None:
+        return None
+    if left.dtype != right.dtype or left.dtype not in _BYTES:
+        return None
+    operands = (left.expr, right.expr, *left.grid.constants, *right.grid.constants)
+
+    def compute(grid: Grid) -> relay.Expr:
+        if grid.dtype != left.dtype:  # qnn operators of two have the type of their operands
+            shift = np.iinfo(left.dtype).min - np.iinfo(grid.dtype).min
+            between = Grid(grid.scale, int(grid.zero_point + shift), left.dtype)
+            result = with_span(operator(*operands, *between.constants), call.span)
+            return Stored(result, np.asarray(grid.scale), between.zero_point, left.dtype, 0, call.span).quantized(grid)
+        return with_span(operator(*operands, *grid.constants), call.span)
+
+    return Computed(compute)
+
+
+# ---------------------------------------------------------------- bounds
+
+
+def _relu(call: relay.Call, values: Sequence[Quantizable | None]) -> Quantizable | None:
+    return _bounded(call, values[0], 0.0, math.inf)
+
+
+def _clip(call: relay.Call, values: Sequence[Quantizable | None]) -> Quantizable | None:
+    return _bounded(call, values[0], float(call.attrs.a_min), float(call.attrs.a_max))
+
+
+def _maximum(call: relay.Call, values: Sequence[Quantizable | None]) -> Quantizable | None:
+    value, bound = _with_scalar(call, values)
+    return None if bound is None else _bounded(call, value, bound, math.inf)
+
+
+def _minimum(call: relay.Call, values: Sequence[Quantizable | None]) -> Quantizable | None:
+    value, bound = _with_scalar(call, values)
+    return None if bound is None else _bounded(call, value, -math.inf, bound)
+
+
+def _with_scalar(call: relay.Call, values: Sequence[Quantizable | None]) -> tuple[Quantizable | None, float | None]:
+    for value, other in ((values[0], call.args[1]), (values[1], call.args[0])):
+        if isinstance(other, relay.Constant) and other.data.numpy().size == 1:
+            return value, float(other.data.numpy().reshape(-1)[0])
+    return None, None
+
+
+def _bounded(call: relay.Call, value: Quantizable | None, low: float, high: float) -> Quantizable | None:
+    """The value within bounds. Quantizing is monotone: the integers between those of the bounds are the same."""
+    if value is None or math.isnan(low) or math.isnan(high):
+        return None
+    if isinstance(value, Stored):
+        value = replace(value, span=call.span)  # of the requantize, where it is to another grid
+
+    def build(expr: relay.Expr, grid: Grid) -> relay.Expr:
+        limits = np.iinfo(grid.dtype)
+        bottom, top = grid.level(max(low, -_LARGE)), grid.level(min(high, _LARGE))
+        if (bottom, top) == (limits.min, limits.max):
+            return also_named(expr, call.span)
+        return with_span(relay.clip(expr, bottom, max(bottom, top)), call.span)
+
+    return Mapped(value, build)
+
+
+_LARGE = float(np.finfo(np.float32).max)
+
+# ---------------------------------------------------------------- the same integers in other places
+
+
+def _moved(call: relay.Call, values: Sequence[Quantizable | None]) -> Quantizable | None:
+    """An operator that picks among its input's elements, and so does the same to integers on any grid."""
+    value = values[0]
+    if value is None:
+        return None
+    if isinstance(value, Stored) and value.scale.ndim:
+        return _weights_moved(call, value)
+    build = _same(call)
+    if isinstance(value, Sum) and _keeps_last(call, value):
+        return replace(value, views=(*value.views, build))
+    stored = value.stored()
+    if stored is not None and stored.grid is not None:  # a requantize comes after: it may have less to do there
+        return replace(stored, expr=build(stored.expr, stored.grid), span=call.span)
+    return Mapped(value, build)
+
+
+def _keeps_last(call: relay.Call, total: Sum) -> bool:
+    """Whether a sum's channels are its last dimension, and stay the last."""
+    before, after = call.args[0].checked_type.shape, call.checked_type.shape
+    last = bool(total.views) or total.axis == len(before) - 1
+    return operator_name(call) == "reshape" and last and len(after) > 0 and int(after[-1]) == int(before[-1])
+
+
+def _same(call: relay.Call) -> Build:
+    def build(expr: relay.Expr, grid: Grid) -> relay.Expr:
+        return relay.Call(call.op, [expr, *call.args[1:]], call.attrs, None, call.span)
+
+    return build
+
+
+def _weights_moved(call: relay.Call, value: Stored) -> Quantizable | None:
+    """Transposed weights with a scale for each index of an axis; other moves lose that axis."""
+    if operator_name(call) != "transpose":
+        return None
+    rank = len(call.checked_type.shape)
+    axes = [int(axis) % rank for axis in call.attrs.axes or reversed(range(rank))]
+    moved = relay.Call(call.op, [value.expr], call.attrs, None, call.span)
+    return replace(value, expr=moved, axis=axes.index(value.axis))
+
+
+def _resize2d(call: relay.Call, values: Sequence[Quantizable | None]) -> Quantizable | None:
+    return _moved(call, values) if str(call.attrs.method) == "nearest_neighbor" else None
+
+
+def _pad(call: relay.Call, values: Sequence[Quantizable | None]) -> Quantizable | None:
+    fill = call.args[1]
+    if values[0] is None or str(call.attrs.pad_mode) != "constant" or not isinstance(fill, relay.Constant):
+        return None
+    real = float(fill.data.numpy().reshape(-1)[0])
+
+    def build(expr: relay.Expr, grid: Grid) -> relay.Expr:
+        return with_span(relay.nn.pad(expr, call.attrs.pad_width, float(grid.level(real))), call.span)
+
+    return Mapped(values[0], build)
+
+
+def concatenated(call: relay.Call, values: Sequence[Quantizable | None]) -> Quantizable | None:
+    """Several values behind one another. `values` are those of the fields of the call's tuple."""
+    stored = [None if value is None else value.stored() for value in values]
+    parts = tuple(part for part in stored if part is not None and part.grid is not None)
+    if len(parts) < len(stored) or len({part.dtype for part in parts}) != 1:
+        return None
+    axis = int(call.attrs.axis)
+
+    def together(exprs: tuple[relay.Expr, ...]) -> relay.Expr:
+        return with_span(relay.concatenate(relay.Tuple(list(exprs)), axis), call.span)
+
+    def join(grid: Grid) -> relay.Expr:
+        if grid.dtype != parts[0].dtype:
+            return together(tuple(part.quantized(grid) for part in parts))
+        scales, zero_points = zip(*(part.grid.constants for part in parts if part.grid), strict=True)
+        whole = relay.qnn.op.concatenate(
+            relay.Tuple([part.expr for part in parts]),
+            relay.Tuple(list(scales)),
+            relay.Tuple(list(zero_points)),
+            *grid.constants,
+            axis,
+        )
+        return with_span(whole, call.span)
+
+    return Joined(parts, together, join)
+
+
+# ---------------------------------------------------------------- averages
+
+
+def _averaged(call: relay.Call, values: Sequence[Quantizable | None]) -> Stored | None:
+    """The int8 that an average is of: a division truncates towards 0, which int8 has in its middle."""
+    stored = None if values[0] is None else values[0].stored()
+    if stored is None or stored.grid is None or stored.dtype not in _BYTES:
+        return None
+    if stored.dtype == "int8":
+        return stored
+    signed = Grid(stored.grid.scale, stored.zero_point - 128, "int8")
+    return replace(
+        stored, expr=replace(stored, span=call.span).quantized(signed), zero_point=signed.zero_point, dtype="int8"
+    )
+
+
+def _mean(call: relay.Call, values: Sequence[Quantizable | None]) -> Quantizable | None:
+    stored = _averaged(call, values)
+    if stored is None:
+        return None
+    rank = len(call.args[0].checked_type.shape)
+    axes = sorted(int(axis) % rank for axis in call.attrs.axis or range(rank))
+    if bool(call.attrs.exclude):
+        axes = [axis for axis in range(rank) if axis not in axes]
+    return _average(call, stored, axes, bool(call.attrs.keepdims))
+
+
+def _global_average(call: relay.Call, values: Sequence[Quantizable | None]) -> Quantizable | None:
+    stored = _averaged(call, values)
+    if stored is None:
+        return None
+    return _average(call, stored, [str(call.attrs.layout).index(side) for side in "HW"], keepdims=True)
+
+
+def _average(call: relay.Call, stored: Stored, axes: list[int], keepdims: bool) -> Quantizable:
+    """The mean of int32, requantized: as TVM imports TFLite's MEAN."""
+
+    def compute(grid: Grid) -> relay.Expr:
+        wide = with_span(relay.cast(stored.expr, "int32"), call.span)
+        mean = with_span(relay.mean(wide, axis=axes, keepdims=keepdims), call.span)
+        return replace(stored, expr=mean, dtype="int32", span=call.span).quantized(grid)
+
+    return Computed(compute)
+
+
+def _average_pool(call: relay.Call, values: Sequence[Quantizable | None]) -> Quantizable | None:
+    stored = _averaged(call, values)
+    if stored is None or stored.grid is None:
+        return None
+    attrs = {key: call.attrs[key] for key in call.attrs.keys()}  # noqa: SIM118
+    expr, grid = stored.expr, stored.grid
+    if bool(attrs["count_include_pad"]) and any(int(extent) for extent in attrs["padding"]):
+        expr = _with_border(call, expr, grid)
+        attrs["padding"] = (0, 0, 0, 0)
+    del attrs["out_layout"]
+    wide = with_span(relay.cast(expr, "int32"), call.span)
+    pool = with_span(relay.nn.avg_pool2d(wide, **attrs), call.span)
+    narrow = with_span(relay.cast(pool, stored.dtype), call.span)
+    return replace(stored, expr=narrow, span=call.span)
+
+
+def _with_border(call: relay.Call, expr: relay.Expr, grid: Grid) -> relay.Expr:
+    """The input with its padding of zeros as elements: the integer that stands for 0 is the zero point."""
+    padding = [int(extent) for extent in call.attrs.padding]
+    top, left, bottom, right = padding if len(padding) == 4 else (padding * 4 if len(padding) == 1 else padding * 2)
+    widths = {"N": (0, 0), "C": (0, 0), "H": (top, bottom), "W": (left, right)}
+    layout = [widths[letter] for letter in str(call.attrs.layout)]
+    return with_span(relay.nn.pad(expr, layout, float(grid.zero_point)), call.span)
+
+
+PRODUCTS = ("nn.conv2d", "nn.conv2d_transpose", "nn.dense", "nn.batch_matmul")
+"""The operators that sum products: those that a model is quantized for."""
+
+RULES: dict[str, _Rule] = {
+    "nn.conv2d": _conv2d,
+    "nn.conv2d_transpose": _conv2d_transpose,
+    "nn.dense": _dense,
+    "nn.batch_matmul": _batch_matmul,
+    "nn.bias_add": _bias_add,
+    "add": _add,
+    "subtract": partial(_pairwise, relay.qnn.op.subtract),
+    "multiply": partial(_pairwise, relay.qnn.op.mul),
+    "nn.relu": _relu,
+    "clip": _clip,
+    "maximum": _maximum,
+    "minimum": _minimum,
+    "nn.pad": _pad,
+    "image.resize2d": _resize2d,
+    "mean": _mean,
+    "nn.global_avg_pool2d": _global_average,
+    "nn.avg_pool2d": _average_pool,
+    **dict.fromkeys(
+        (
+            *("reshape", "squeeze", "expand_dims", "nn.batch_flatten", "transpose", "strided_slice", "copy"),
+            *("nn.depth_to_space", "nn.space_to_depth", "broadcast_to", "layout_transform"),
+            *("nn.max_pool2d", "nn.global_max_pool2d", "max", "min"),
+        ),
+        _moved,
+    ),
+}

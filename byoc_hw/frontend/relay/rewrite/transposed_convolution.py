@@ -1,0 +1,270 @@
+"""A transposed convolution is a convolution with stride 1 to blocks of outputs, whose values are then moved.
+
+    %0 = qnn.conv2d_transpose(%x, W)     int32, strides (s, t)
+    %1 = nn.bias_add(%0, b)              [optional; or add]
+    %2 = qnn.requantize(%1)              int8
+    %3 = clip(%2)                        [optional]
+
+becomes
+
+    %0 = qnn.conv2d(%x, V)               int32: s * t * K filters, for each place in a block of s x t outputs K
+    %1 = nn.bias_add(%0, b b ...)
+    %2 = qnn.requantize(%1)
+    %3 = clip(%2)
+    %4 = reshape, transpose, reshape     depth to space
+    %5 = strided_slice                   [where the last blocks are not full]
+
+Output s * q + p reads input i by weight k where s * i + k = s * q + p + padding: for each place p in the block,
+inputs q + shift with shifts of its own. V has all shifts of all places; a weight that a place lacks is the zero point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import tvm
+from tvm import relay
+
+from byoc_hw.frontend.relay.accelerators import Session
+from byoc_hw.frontend.relay.compose import called_with, rebuild_calls
+from byoc_hw.frontend.relay.dead import dead_channels
+from byoc_hw.frontend.relay.match import users_of
+from byoc_hw.frontend.relay.read import constant, padding, pair
+from byoc_hw.frontend.relay.sources import operator_name
+from byoc_hw.frontend.relay.table import entries
+from byoc_hw.integers import ceil_div
+from byoc_hw.tensor import Array
+
+_Moved = Callable[[relay.Expr], relay.Expr]
+
+
+@relay.transform.function_pass(opt_level=0, name="byoc_hw.BlockwiseConvolutions")
+class BlockwiseConvolutions:
+    """Rewrite each transposed convolution whose convolution is then offloaded in a session.
+
+    Why another one is not is recorded there.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+
+    def transform_function(
+        self, function: relay.Function, mod: tvm.IRModule, context: tvm.transform.PassContext
+    ) -> relay.Function:
+        """One function; see `tvm.relay.transform.function_pass`."""
+        users = users_of(function)
+        made: dict[relay.Expr, tuple[relay.Expr, _Moved]] = {}
+
+        def rebuild(call: relay.Call, arguments: list[relay.Expr]) -> relay.Expr:
+            if operator_name(call) == "clip" and arguments[0] in made and len(users[call.args[0]]) == 1:
+                blocks, moved = made[arguments[0]]
+                return moved(called_with(call, [blocks]))
+            found = _read(call)
+            if found is None or any(len(users[inner]) > 1 for inner in found.inside) or not self._offloaded(found):
+                return called_with(call, arguments)
+            ifm = arguments[0]
+            for _ in found.inside:
+                ifm = ifm.args[0]
+            blocks = found.blocks(ifm)
+            result = found.moved(blocks)
+            made[result] = blocks, found.moved
+            return result
+
+        return rebuild_calls(function, rebuild)
+
+    def _offloaded(self, found: _Transposed) -> bool:
+        ifm = relay.Var("ifm", found.conv.args[0].checked_type)
+        trial = tvm.IRModule.from_expr(relay.Function([ifm], found.blocks(ifm)))
+        body = relay.transform.InferType()(trial)["main"].body
+        return any(pattern.match(body) and check(body) for _, pattern, check in entries(self.session))
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """Height or width: the block's extent, the number of blocks, padding on either side, and of each weight that
+    a place in the block has its tap in the new kernel, the place and its index in the old one."""
+
+    stride: int
+    blocks: int
+    before: int
+    after: int
+    kernel: int
+    weights: tuple[tuple[int, int, int], ...]
+
+
+def _axis(kernel: int, stride: int, before: int, ifm: int, ofm: int) -> _Axis:
+    shifts = [
+        ((place + before - index) // stride, place, index)
+        for place in range(stride)
+        for index in range(kernel)
+        if (place + before - index) % stride == 0
+    ]
+    blocks = ceil_div(ofm, stride)
+    first = min(0, *(shift for shift, _, _ in shifts))
+    # Padding is not negative: inputs that no output reads are under taps without weights.
+    last = max(first, ifm - blocks, *(shift for shift, _, _ in shifts))
+    weights = tuple((shift - first, place, index) for shift, place, index in shifts)
+    return _Axis(stride, blocks, -first, blocks - ifm + last, last - first + 1, weights)
+
+
+@dataclass(frozen=True)
+class _Transposed:
+    """A transposed convolution with what follows it: `conv`, perhaps `bias`, and `requantize`."""
+
+    conv: relay.Call
+    bias: relay.Call | None
+    requantize: relay.Call
+
+    @property
+    def inside(self) -> list[relay.Call]:
+        """The calls whose results must have no other reader."""
+        return [self.conv] if self.bias is None else [self.bias, self.conv]
+
+    @property
+    def layout(self) -> str:
+        return str(self.conv.attrs.data_layout)
+
+    @property
+    def channel_axis(self) -> int:
+        return self.layout.index("C")
+
+    @property
+    def filters(self) -> int:
+        return int(self.conv.checked_type.shape[self.channel_axis])
+
+    @property
+    def axes(self) -> tuple[_Axis, _Axis]:
+        """Height and width."""
+        attrs, weights = self.conv.attrs, constant(self.conv.args[1])
+        (top, left, _, _), strides = padding(attrs.padding), pair(attrs.strides)
+        ifm, ofm = (
+            [int(shape[self.layout.index(letter)]) for letter in "HW"]
+            for shape in (self.conv.args[0].checked_type.shape, self.conv.checked_type.shape)
+        )
+        height, width = (
+            _axis(weights.shape[2 + axis], strides[axis], (top, left)[axis], ifm[axis], ofm[axis]) for axis in (0, 1)
+        )
+        return height, width
+
+    def blocks(self, ifm: relay.Expr) -> relay.Expr:
+        """The requantized convolution, whose channels are the values of a block."""
+        rows, columns = self.axes
+        conv = relay.qnn.op.conv2d(
+            ifm,
+            relay.const(self._weights(rows, columns), "int8"),
+            *(self._for_each_place(value) for value in self.conv.args[2:]),
+            kernel_size=(rows.kernel, columns.kernel),
+            channels=self._places * self.filters,
+            strides=(1, 1),
+            padding=(rows.before, columns.before, rows.after, columns.after),
+            data_layout=self.layout,
+            kernel_layout="HWIO" if self.layout == "NHWC" else "OIHW",
+            out_dtype="int32",
+        )
+        total = _with_span(conv, self.conv)
+        if self.bias is not None:
+            values = relay.const(np.tile(constant(self.bias.args[1]).reshape(-1), self._places), "int32")
+            total = _with_span(relay.nn.bias_add(total, values, self.channel_axis), self.bias)
+        attrs = self.requantize.attrs
+        result = relay.qnn.op.requantize(
+            total,
+            *(self._for_each_place(value) for value in self.requantize.args[1:]),
+            axis=self.channel_axis,
+            rounding=str(attrs.rounding),
+            compute_dtype=str(attrs.compute_dtype),
+            out_dtype="int8",
+        )
+        return _with_span(result, self.requantize)
+
+    def moved(self, blocks: relay.Expr) -> relay.Expr:
+        """The blocks' values at their places in height and width."""
+        rows, columns = self.axes
+        shape = [int(extent) for extent in self.conv.checked_type.shape]
+        batch, inner, result = shape[0], (rows.stride, columns.stride, self.filters), blocks
+        whole = [rows.blocks * rows.stride, columns.blocks * columns.stride]
+        if self._places > 1:
+            if self.layout == "NHWC":
+                split, order = (batch, rows.blocks, columns.blocks, *inner), (0, 1, 3, 2, 4, 5)
+            else:
+                split, order = (batch, *inner, rows.blocks, columns.blocks), (0, 3, 4, 1, 5, 2)
+            joined = (batch, *whole, self.filters) if self.layout == "NHWC" else (batch, self.filters, *whole)
+            result = self._named(relay.reshape(result, split))
+            result = self._named(relay.transpose(result, order))
+            result = self._named(relay.reshape(result, joined))
+        if whole != [shape[self.layout.index(letter)] for letter in "HW"]:
+            result = self._named(relay.strided_slice(result, [0] * 4, shape))
+        return result
+
+    def _named(self, call: relay.Call) -> relay.Call:
+        return _with_span(call, self.conv)
+
+    @property
+    def _places(self) -> int:
+        rows, columns = self.axes
+        return rows.stride * columns.stride
+
+    def _for_each_place(self, value: relay.Expr) -> relay.Expr:
+        """A vector of a value for each filter, repeated for each place; a single value as a scalar."""
+        data = constant(value)
+        return relay.const(np.tile(data, self._places) if data.size > 1 else data.reshape(()), str(data.dtype))
+
+    def _weights(self, rows: _Axis, columns: _Axis) -> Array:
+        old, zero_point = constant(self.conv.args[1]), constant(self.conv.args[3]).flat[0]
+        places = (rows.stride, columns.stride)
+        new = np.full((rows.kernel, columns.kernel, len(old), *places, self.filters), zero_point, np.int8)
+        for tap, place, index in rows.weights:
+            for other_tap, other_place, other_index in columns.weights:
+                new[tap, other_tap, :, place, other_place] = old[:, :, index, other_index]
+        hwio = new.reshape(*new.shape[:3], -1)
+        return np.ascontiguousarray(hwio if self.layout == "NHWC" else hwio.transpose(3, 2, 0, 1))
+
+
+def _with_span(call: relay.Call, of: relay.Call) -> relay.Call:
+    return relay.Call(call.op, call.args, call.attrs, call.type_args, of.span)
+
+
+def _read(call: relay.Call) -> _Transposed | None:
+    """The transposed convolution that a requantize ends, None for any other call or one that has no such form."""
+    if operator_name(call) != "qnn.requantize" or not isinstance(call.args[0], relay.Call):
+        return None
+    bias = call.args[0] if operator_name(call.args[0]) in ("nn.bias_add", "add") else None
+    conv = call.args[0] if bias is None else bias.args[0]
+    if not isinstance(conv, relay.Call) or operator_name(conv) != "qnn.conv2d_transpose":
+        return None
+    found = _Transposed(conv, bias, call)
+    constants = (*conv.args[1:], *call.args[1:], *(() if bias is None else bias.args[1:]))
+    if not all(isinstance(value, relay.Constant) for value in constants) or not _is_plain(conv, call):
+        return None
+    if bias is not None and not _along_channels(found, bias):
+        return None
+    per_filter = (conv.args[5], call.args[1], call.args[2])
+    axis = int(call.attrs.axis) % 4
+    if any(constant(value).size not in (1, found.filters) for value in per_filter) or dead_channels(call).any():
+        return None
+    single = constant(call.args[1]).size == 1 or axis == found.channel_axis
+    return found if single and constant(conv.args[3]).size == constant(conv.args[2]).size == 1 else None
+
+
+def _is_plain(conv: relay.Call, requantize: relay.Call) -> bool:
+    attrs, ifm = conv.attrs, conv.args[0].checked_type
+    return (
+        str(attrs.data_layout) in ("NHWC", "NCHW")
+        and str(attrs.out_layout) in ("", str(attrs.data_layout))
+        and str(attrs.kernel_layout) == "IOHW"
+        and int(attrs.groups) == 1
+        and pair(attrs.dilation) == (1, 1)
+        and ifm.dtype == conv.args[1].checked_type.dtype == requantize.checked_type.dtype == "int8"
+        and conv.checked_type.dtype == "int32"
+        and all(hasattr(extent, "value") for extent in ifm.shape)
+    )
+
+
+def _along_channels(found: _Transposed, bias: relay.Call) -> bool:
+    values = constant(bias.args[1])
+    if operator_name(bias) == "nn.bias_add":
+        return int(bias.attrs.axis) % 4 == found.channel_axis
+    return (1,) * (4 - values.ndim) + values.shape == tuple(
+        found.filters if axis == found.channel_axis else 1 for axis in range(4)
+    )

@@ -1,0 +1,64 @@
+"""TFLite's fixed-point arithmetic in Relay, bit for bit that of its reference kernels."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from tvm import relay
+
+from byoc_hw.errors import ByocHwError
+from byoc_hw.pattern import BrokenRule
+
+
+class NotImported(ByocHwError):
+    """An operator of a file is not one that is imported: the rule, and the value found."""
+
+    def __init__(self, rule: str, found: object) -> None:
+        self.broken = BrokenRule(rule, str(found))
+        super().__init__(str(self.broken))
+
+
+def ensure(rule: str, holds: bool, found: object) -> None:
+    """Raise `NotImported` unless the rule holds."""
+    if not holds:
+        raise NotImported(rule, found)
+
+
+def multiplier_of(ratio: float) -> tuple[int, int]:
+    """A ratio as TFLite's `QuantizeMultiplier` has it: `multiplier / 2**31 * 2**shift`."""
+    if ratio == 0:
+        return 0, 0
+    mantissa, shift = math.frexp(ratio)
+    multiplier = math.floor(mantissa * 2**31 + 0.5)
+    if multiplier == 2**31:
+        multiplier, shift = 2**30, shift + 1
+    return (0, 0) if shift < -31 else (multiplier, shift)
+
+
+def scaled(total: relay.Expr, ratio: float, largest: int) -> relay.Expr:
+    """int32 sums of at most `largest`, times a ratio, as int64: TFLite's `MultiplyByQuantizedMultiplier`.
+
+    Rounds twice: halves up at the 31 bits of the multiplier, and away from zero at the shift to the right. Raises
+    `NotImported` where a shift to the left may overflow TFLite's 32 bits. (Sums may do so in TFLite as here.)
+    """
+    multiplier, shift = multiplier_of(ratio)
+    left, right = max(shift, 0), max(-shift, 0)
+    ensure("sums, shifted to the left, fit in 32 bits", not left or largest << left < 2**31, f"{largest} << {left}")
+    value = relay.cast(total, "int64") * _int64(multiplier << left)
+    value = relay.right_shift(value + _int64(1 << 30), _int64(31))
+    if right:
+        value = value + _int64(1 << (right - 1)) + relay.right_shift(value, _int64(63))  # -1 for negative values
+        value = relay.right_shift(value, _int64(right))
+    return value
+
+
+def narrowed(value: relay.Expr, zero_point: int, dtype: str) -> relay.Expr:
+    """int64 values with a zero point, limited to a type."""
+    limits = np.iinfo(dtype)
+    value = value + _int64(zero_point) if zero_point else value
+    return relay.cast(relay.clip(value, int(limits.min), int(limits.max)), dtype)
+
+
+def _int64(value: int) -> relay.Expr:
+    return relay.const(value, "int64")

@@ -1,0 +1,174 @@
+"""Plans of all regions of a model that together fit RAM and flash: the fastest ones, or the smallest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from byoc_hw.accelerator import Accelerator
+from byoc_hw.integers import round_up
+from byoc_hw.plan.choices import Choices
+from byoc_hw.plan.place.arena import ModelMemory, block_name
+from byoc_hw.plan.planned import PlannedRegion, flash_bytes, table_bytes
+from byoc_hw.plan.region_memory import UNIT
+from byoc_hw.plan.search.within import Border, Room, Sized, SizedPlans
+from byoc_hw.plan.steps import RegionPlan
+from byoc_hw.program import Buffer, CopyCall, Program, RegionCall
+
+_TRIES = 4
+"""How often plans are made smaller for the gaps that a placement leaves between blocks."""
+
+PlaceModel = Callable[[Mapping[str, PlannedRegion]], ModelMemory]
+"""The arena of the model with these plans of its regions, by symbol."""
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """Plans of all regions, by symbol, the arena with them, and the choices of those that are not the fastest."""
+
+    plans: Mapping[str, PlannedRegion]
+    memory: ModelMemory
+    choices: Mapping[str, Choices] = field(default_factory=dict)
+
+    @property
+    def flash(self) -> int:
+        """Bytes of flash of all regions: constant data and tables."""
+        return sum(flash_bytes(plan) + table_bytes(plan) for plan in self.plans.values())
+
+
+class Fitting:
+    """The search for plans of a program's regions that fit. `place` places a model; `plans` are the fastest plans.
+
+    With `interface` the model's inputs and outputs are in the arena.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        plans: Mapping[str, PlannedRegion],
+        accelerator: Accelerator,
+        place: PlaceModel,
+        interface: bool,
+    ) -> None:
+        self._accelerator, self._place = accelerator, place
+        self.fastest = Fitted(plans, place(plans))
+        tiled = {name for name, plan in plans.items() if isinstance(plan, RegionPlan)}
+        calls = [call for call in program.calls if isinstance(call, RegionCall) and call.graph.name in tiled]
+        self._graphs = {call.graph.name: call.graph for call in calls}
+        self._borders = {call.graph.name: _border(program, call, interface) for call in calls}
+        self._around = {call.graph.name: _around(self.fastest, call, self._borders[call.graph.name]) for call in calls}
+        self._known: dict[str, SizedPlans] = {}
+
+    def within(self, ram: int, flash: int) -> Fitted | None:
+        """The fastest plans found that fit `ram` bytes with all else in the arena, and `flash` bytes together."""
+        fitted, room = self.fastest, ram
+        for _ in range(_TRIES):
+            if fitted.memory.arena.nbytes <= ram:
+                break
+            found = self._planned_within(room)
+            if found is None:
+                return None
+            fitted = self._made(found)
+            room -= fitted.memory.arena.nbytes - ram
+        if fitted.memory.arena.nbytes > ram:
+            return None
+        if fitted.flash > flash:
+            smaller = self._with_flash(ram, flash)
+            return smaller if smaller is not None and smaller.flash <= flash else None
+        return fitted
+
+    def smallest(self) -> Fitted:
+        """The plans with the smallest arena; of several the one with the least flash, then the fastest."""
+        made = self._made({name: self._sized(name).smallest() for name in self._graphs})
+        fitted = min(made, self.fastest, key=lambda one: one.memory.arena.nbytes)
+        ram = fitted.memory.arena.nbytes
+        return min(fitted, self.with_least_flash(ram) or fitted, key=lambda one: one.flash)
+
+    def with_least_flash(self, ram: int) -> Fitted | None:
+        """The plans with the least flash that fit `ram` bytes with all else in the arena; None where none is found."""
+        return self._with_flash(ram, 0)
+
+    def rooms(self, fitted: Fitted, ram: int, flash: int) -> dict[str, Room]:
+        """What each region may use if the plans of the others stay. `flash` is shared out in equal parts."""
+        spare = max(flash - fitted.flash, 0) // max(len(self._graphs), 1)
+        return {
+            name: Room(
+                self._borders[name],
+                ram - self._around[name],
+                flash_bytes(fitted.plans[name]) + table_bytes(fitted.plans[name]) + spare,
+                fitted.choices.get(name),
+            )
+            for name in self._graphs
+        }
+
+    def _planned_within(self, room: int) -> dict[str, Sized] | None:
+        """The fastest plans with which no moment of a region has more bytes in the arena than `room`, if that has
+        to be another plan; None where none is found."""
+        plans = {}
+        for name, border in self._borders.items():
+            own = room - self._around[name]
+            if self.fastest.plans[name].memory.peak(border.inputs, border.outputs) > own:
+                found = self._sized(name).within(own)
+                if found is None:
+                    return None
+                plans[name] = found
+        return plans
+
+    def _with_flash(self, ram: int, flash: int) -> Fitted | None:
+        """Plans that fit `ram` bytes, and `flash` bytes or else the least: cycles are lost where they save the most."""
+        rows = {name: self._sized(name).with_less_flash(ram - self._around[name]) for name in self._graphs}
+        if not all(rows.values()):
+            return None
+        while sum(row[0].flash for row in rows.values()) > flash:
+            longer = [name for name, row in rows.items() if len(row) > 1]
+            if not longer:
+                break
+            name = min(longer, key=lambda name: _price(*rows[name][:2]))
+            rows[name] = rows[name][1:]
+        fitted = self._made({name: row[0] for name, row in rows.items()})
+        return fitted if fitted.memory.arena.nbytes <= ram else None
+
+    def _made(self, found: Mapping[str, Sized]) -> Fitted:
+        """The model with these plans, and the fastest ones of other regions."""
+        plans = dict(self.fastest.plans) | {name: one.plan for name, one in found.items()}
+        return Fitted(plans, self._place(plans), {name: one.layout.choices for name, one in found.items()})
+
+    def _sized(self, name: str) -> SizedPlans:
+        if name not in self._known:
+            self._known[name] = SizedPlans(self._graphs[name], self._accelerator, self._borders[name])
+        return self._known[name]
+
+
+def _price(fast: Sized, small: Sized) -> float:
+    """Cycles for a byte of flash."""
+    return (small.cycles - fast.cycles) / (fast.flash - small.flash)
+
+
+def _border(program: Program, call: RegionCall, interface: bool) -> Border:
+    """The arguments of a call that are in the arena only while it uses them."""
+    at = program.calls.index(call)
+    earlier = {buffer for other in program.calls[:at] for buffer in _buffers(other)}
+    later = {buffer for other in program.calls[at + 1 :] for buffer in _buffers(other)}
+    counted = {
+        index: buffer.nbytes
+        for index, buffer in enumerate(call.arguments)
+        if (interface or buffer.role == "intermediate")
+        and call.arguments.count(buffer) == 1
+        and buffer not in (later if index < len(call.graph.inputs) else earlier)
+    }
+    inputs = {index: nbytes for index, nbytes in counted.items() if index < len(call.graph.inputs)}
+    return Border(inputs, {index: nbytes for index, nbytes in counted.items() if index not in inputs})
+
+
+def _around(fitted: Fitted, call: RegionCall, border: Border) -> int:
+    """The most bytes of the arena while a region runs that no plan of the region changes."""
+    name = call.graph.name
+    own = set(fitted.memory.scratch[name][1])
+    own |= {block_name(call.arguments[index]) for index in (*border.inputs, *border.outputs)}
+    sizes = {block.name: round_up(block.nbytes, UNIT) for block in fitted.memory.blocks}
+    moments = (fitted.memory.moments[moment][1] for moment in fitted.memory.during[name])
+    return max(sum(sizes[block] for block in alive - own) for alive in moments)
+
+
+def _buffers(call: object) -> tuple[Buffer, ...]:
+    return (call.source, call.target) if isinstance(call, CopyCall) else call.arguments  # type: ignore[attr-defined]
