@@ -17,11 +17,12 @@ from byoc_hw.arguments import check_flag, check_type, shown
 from byoc_hw.emit.files import Parts, project_files, write_project
 from byoc_hw.emit.region import region_source
 from byoc_hw.errors import InvalidInput, PlanError
-from byoc_hw.frontend.seam import Backend, CompiledHost, FrontEnd, Model
+from byoc_hw.frontend.seam import Backend, CompiledHost, FrontEnd, Model, TFLiteArithmetic
 from byoc_hw.graph import Graph
 from byoc_hw.overlap import overlapped
 from byoc_hw.padding import padded
 from byoc_hw.params.host_kernels import kernel_call
+from byoc_hw.params.tflite_values import pairwise_values, rescaled_values
 from byoc_hw.pattern import Outcome
 from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.fitting import Fitted, Fitting
@@ -58,7 +59,7 @@ def _region_source(graph: Graph, accelerator: Accelerator) -> str:
     return region_source(plan_region(graph, accelerator), accelerator)
 
 
-BACKEND = Backend(why_no_plan, _region_source)
+BACKEND = Backend(why_no_plan, _region_source, TFLiteArithmetic(rescaled_values, pairwise_values))
 
 
 def load_tflite(path: str | Path) -> tuple[tvm.IRModule, dict[str, tvm.nd.NDArray]]:

@@ -266,9 +266,11 @@ class BasePairwise(BaseLayer):
 
 @dataclass(frozen=True, eq=False)
 class Add(BasePairwise):
-    """Element-wise quantized addition."""
+    """Element-wise quantized addition; with `subtract` the second input is subtracted, once it is scaled."""
 
     kind: ClassVar[str] = "add"
+
+    subtract: bool = False
 
     @property
     def sum_bits(self) -> int:

@@ -15,10 +15,17 @@ from byoc_hw.tensor import Tensor
 if TYPE_CHECKING:
     from byoc_hw.graph import Graph, Layer
 
-_USUAL = {"strides": (1, 1), "padding": (0, 0, 0, 0), "dilation": (1, 1), "act_min": -128, "act_max": 127}
+_USUAL = {
+    "strides": (1, 1),
+    "padding": (0, 0, 0, 0),
+    "dilation": (1, 1),
+    "act_min": -128,
+    "act_max": 127,
+    "subtract": False,
+}
 _SHOWN = (
     *("mode", "kernel", "strides", "padding", "dilation", "axes", "axis", "begin", "steps", "before", "value"),
-    *("act_min", "act_max"),
+    *("subtract", "act_min", "act_max"),
 )
 
 

@@ -324,6 +324,10 @@ class Add(Pairwise):
     operator = staticmethod(relay.qnn.op.add)
 
 
+class Subtract(Pairwise):
+    operator = staticmethod(relay.qnn.op.subtract)
+
+
 class Mul(Pairwise):
     operator = staticmethod(relay.qnn.op.mul)
 

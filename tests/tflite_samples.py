@@ -61,6 +61,7 @@ _OPTIONS = {
     "SOFTMAX": "SoftmaxOptions",
     "SPACE_TO_DEPTH": "SpaceToDepthOptions",
     "STRIDED_SLICE": "StridedSliceOptions",
+    "SUB": "SubOptions",
     "SUM": "ReducerOptions",
     "SVDF": "SVDFOptions",
     "TRANSPOSE": "TransposeOptions",

@@ -110,6 +110,7 @@ def _add(layer: Add) -> Fields:
         "ifm2_zero_point": str(zero_point(layer, layer.ifm2)),
         "ofm_zero_point": str(zero_point(layer, layer.ofm)),
         **_clamp(layer),
+        "subtract": str(int(layer.subtract)),
     }
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from byoc_hw.accelerator import Accelerator
-from byoc_hw.graph import Graph, Layer
+from byoc_hw.graph import Add, Graph, Layer, Mul
 from byoc_hw.pattern import Outcome
 from byoc_hw.program import KernelCall, Program, Quantize, Workspace
 from byoc_hw.tensor import Array
@@ -22,8 +22,19 @@ Placer = Callable[[Program, Sequence[Workspace]], Mapping[str, int]]
 
 
 @dataclass(frozen=True)
+class TFLiteArithmetic:
+    """TFLite's fixed point on arrays of integers, for tables that are computed at compile time; both give int64.
+
+    `rescaled(values, ratio)` are integers times a ratio; `pairwise(layer, ifm, ifm2)` is a layer's output.
+    """
+
+    rescaled: Callable[[Array, float], Array]
+    pairwise: Callable[[Add | Mul, Array, Array], Array]
+
+
+@dataclass(frozen=True)
 class Backend:
-    """The functions of the planner and the C emitter that a front end calls.
+    """The functions of the planner, the parameters and the C emitter that a front end calls.
 
     `why_no_plan` says why a layer by itself cannot be planned, or None if it can; a layer without a plan stays on
     the host. `region_source` is the self-contained C of a region, for a plain `relay.build`.
@@ -31,6 +42,7 @@ class Backend:
 
     why_no_plan: Callable[[Layer, Accelerator], str | None]
     region_source: Callable[[Graph, Accelerator], str]
+    arithmetic: TFLiteArithmetic
 
 
 @dataclass(frozen=True)

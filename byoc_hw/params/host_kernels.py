@@ -84,7 +84,7 @@ KERNELS: Mapping[str, HostKernel] = {
     "tflite_add": HostKernel(
         ("scale", "clamp", "add"),
         _TWO,
-        _words(f"{_PAIR} ifm_multiplier ifm_exponent ifm2_multiplier ifm2_exponent {_CLAMP}"),
+        _words(f"{_PAIR} ifm_multiplier ifm_exponent ifm2_multiplier ifm2_exponent subtract {_CLAMP}"),
     ),
     "tflite_mul": HostKernel(("scale", "clamp", "mul"), _TWO, _words(f"{_PAIR} {_CLAMP}")),
     "tflite_softmax": HostKernel(("scale", "softmax"), _ONE, _words("rows columns multiplier exponent diff_min")),
@@ -213,7 +213,7 @@ def _pairwise(layer: Add | Mul, scale: Scale) -> dict[str, int]:
 
 def _add(layer: Add) -> dict[str, int]:
     """The function itself shifts the inputs left: their exponents are those of the scales alone."""
-    values = _pairwise(layer, add_sum_scale(layer))
+    values = _pairwise(layer, add_sum_scale(layer)) | {"subtract": int(layer.subtract)}
     for name, scale in zip(("ifm", "ifm2"), add_scales(layer), strict=True):
         values |= {f"{name}_multiplier": scale.multiplier, f"{name}_exponent": FRACTION_BITS - scale.right}
     return values

@@ -90,6 +90,7 @@ class Add(ctypes.Structure):
         ("ifm2_scale", Scale),
         ("sum_scale", Scale),
         *_fields("ifm_zero_point ifm2_zero_point ofm_zero_point act_min act_max", c_int8),
+        ("subtract", c_uint8),
     ]
 
 

@@ -284,9 +284,11 @@ def test_add_equals_its_formula(simulator: Simulator, data, elements, by, by2):
     zero, zero2, ofm_zero = (data.draw(zero_points, name) for name in ("ifm_zp", "ifm2_zp", "ofm_zp"))
     limits = tuple(sorted(data.draw(st.tuples(int8, int8) | st.just((-128, 127)), "clamp")))
     one, other = drawn_operands(data, elements)
+    subtract = data.draw(st.booleans(), "subtract")
     layer = add(
         by,
         by2,
+        subtract=subtract,
         ifm_zero_point=zero,
         ifm2_zero_point=zero2,
         ofm_zero_point=ofm_zero,
@@ -294,7 +296,7 @@ def test_add_equals_its_formula(simulator: Simulator, data, elements, by, by2):
         act_max=limits[1],
     )
     expected = [
-        clamped(scaled(int(a) - zero, by) + scaled(int(b) - zero2, by2) + ofm_zero, *limits)
+        clamped(scaled(int(a) - zero, by) + (-1 if subtract else 1) * scaled(int(b) - zero2, by2) + ofm_zero, *limits)
         for a, b in zip(one, other, strict=True)
     ]
     np.testing.assert_array_equal(elementwise(simulator, layer, one, other), expected)

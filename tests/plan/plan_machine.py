@@ -313,9 +313,10 @@ class Machine:
 
     def sum(self, layer, one, other):
         first, second, summed = add_scales(layer)
+        sign = -1 if layer.subtract else 1
         if layer.rounding == "upward":
-            return upward(one, first) + upward(other, second)
-        return twice(twice(one, first) + twice(other, second), summed)
+            return upward(one, first) + sign * upward(other, second)
+        return twice(twice(one, first) + sign * twice(other, second), summed)
 
     def product(self, layer, product):
         scale = upward if layer.rounding == "upward" else twice

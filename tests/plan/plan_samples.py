@@ -106,7 +106,9 @@ class Samples:
         return Dense(**self.weighted(ifm, ofm, (channels, ifm.shape[1]), bits))
 
     def add(self, ifm, ifm2, rounding="upward"):
-        return Add(self.name("layer"), (), ifm, self.tensor(ifm.shape), ifm2, rounding=rounding)
+        """An addition, or as often a subtraction."""
+        subtract = bool(self.random.integers(2))
+        return Add(self.name("layer"), (), ifm, self.tensor(ifm.shape), ifm2, rounding=rounding, subtract=subtract)
 
     def mul(self, ifm, ifm2, rounding="upward"):
         scale = float(np.float32(ifm.quantization.scale[0] * ifm2.quantization.scale[0] * self.random.uniform(40, 200)))

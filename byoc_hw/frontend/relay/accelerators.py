@@ -14,6 +14,7 @@ from typing import Any
 
 from byoc_hw.accelerator import DIANA_DIGITAL, REFERENCE, SMALL, Accelerator
 from byoc_hw.errors import InvalidInput
+from byoc_hw.frontend.seam import TFLiteArithmetic
 from byoc_hw.graph import Layer
 from byoc_hw.pattern import Recorder
 
@@ -73,6 +74,7 @@ class Session:
     numerics: str = "relay"
     no_nchw: str = ""
     recorder: Recorder = field(default_factory=Recorder)
+    arithmetic: TFLiteArithmetic | None = None
 
     @property
     def nchw_problem(self) -> str:

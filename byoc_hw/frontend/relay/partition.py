@@ -56,7 +56,7 @@ def partition(
     mod = prepare(mod, params)
     operators = source_operators(mod["main"])
     _check_denied(deny, [operator.name for operator in operators])
-    job = Session(accelerator, backend.why_no_plan, deny, numerics)
+    job = Session(accelerator, backend.why_no_plan, deny, numerics, arithmetic=backend.arithmetic)
     folded = tvm.transform.Sequential([*signing(numerics), *folding(), *rewriting(job)])(mod)
     try:
         partitioned = _partitioned(folded, mod_name, job)

@@ -122,7 +122,7 @@ typedef struct {
   int8_t act_min, act_max;
 } hwlib_conv2d_t;
 
-/* sum = ifm_scale(ifm - ifm_zero_point) + ifm2_scale(ifm2 - ifm2_zero_point)
+/* sum = ifm_scale(ifm - ifm_zero_point) + ifm2_scale(ifm2 - ifm2_zero_point), with subtract the difference of the two
  *   HWLIB_ROUND_UPWARD   ofm = clamp(sum + ofm_zero_point, act_min, act_max); sum_scale is not read
  *   HWLIB_ROUND_TFLITE   ofm = clamp(sum_scale(sum) + ofm_zero_point, act_min, act_max)
  * (TFLite's inputs are scaled to half of the range of the larger one, and shifted left by 20.) */
@@ -132,6 +132,7 @@ typedef struct {
   hwlib_scale_t ifm_scale, ifm2_scale, sum_scale;
   int8_t ifm_zero_point, ifm2_zero_point, ofm_zero_point;
   int8_t act_min, act_max;
+  uint8_t subtract; /* 0 or 1 */
 } hwlib_add_t;
 
 /* product = (ifm - ifm_zero_point) * (ifm2 - ifm2_zero_point)

@@ -90,6 +90,10 @@ static void check_addition(const char *what, const kit_addition_t *addition)
 
 static void check_additions(unsigned rounding)
 {
+  kit_addition_t difference = kit_addition(rounding, 256);
+  difference.layer.subtract = 1;
+  check_addition("the second input subtracted", &difference);
+
   for (unsigned i = 0; i < COUNTS; ++i) {
     if (counts[i].count > 0 && counts[i].count <= QUARTER) {
       kit_addition_t addition = kit_addition(rounding, counts[i].count);

@@ -31,6 +31,9 @@ static hwlib_status_t work_of(const hwlib_job_t *job, hwlib_sim_work_t *work)
 static hwlib_status_t check_add(const hwlib_add_t *layer, const hwlib_tile_t *tile)
 {
   hwlib_status_t status = check_run("add", tile);
+  if (status == HWLIB_OK && layer->subtract > 1) {
+    return HWLIB_SIM_REFUSE(HWLIB_ERROR_LIMIT, "add", "subtract is neither 0 nor 1: #", layer->subtract);
+  }
   return status == HWLIB_OK ? hwlib_sim_check_clamp(layer->act_min, layer->act_max) : status;
 }
 
@@ -50,8 +53,9 @@ static hwlib_status_t check_add_scales(const hwlib_add_t *layer)
 static int8_t add(const hwlib_add_t *layer, int8_t ifm, int8_t ifm2)
 {
   uint8_t rounding = layer->layer.rounding;
-  int64_t sum = hwlib_sim_scale(rounding, ifm - layer->ifm_zero_point, layer->ifm_scale) +
-                hwlib_sim_scale(rounding, ifm2 - layer->ifm2_zero_point, layer->ifm2_scale);
+  int64_t sum = hwlib_sim_scale(rounding, ifm - layer->ifm_zero_point, layer->ifm_scale);
+  int64_t other = hwlib_sim_scale(rounding, ifm2 - layer->ifm2_zero_point, layer->ifm2_scale);
+  sum += layer->subtract ? -other : other;
   if (rounding == HWLIB_ROUND_TFLITE) {
     sum = hwlib_sim_scale(rounding, hwlib_sim_signed32((uint32_t)sum), layer->sum_scale);
   }

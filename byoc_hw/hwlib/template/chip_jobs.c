@@ -132,9 +132,10 @@ static void run_add(const hwlib_add_t *layer, const hwlib_tile_t *tile)
 {
   int rounding = layer->layer.rounding;
   for (uint32_t i = 0; i < tile->ifm_w; ++i) {
-    int64_t sum =
-        chip_scale(rounding, chip_activations[tile->ifm + i] - layer->ifm_zero_point, layer->ifm_scale) +
+    int64_t sum = chip_scale(rounding, chip_activations[tile->ifm + i] - layer->ifm_zero_point, layer->ifm_scale);
+    int64_t other =
         chip_scale(rounding, chip_activations[tile->ifm2 + i] - layer->ifm2_zero_point, layer->ifm2_scale);
+    sum += layer->subtract ? -other : other;
     if (rounding == HWLIB_ROUND_TFLITE) {
       sum = chip_scale(rounding, (int32_t)sum, layer->sum_scale);
     }

@@ -12,6 +12,7 @@ static const hwlib_add_t tvmgen_two_hwlib_main_0_add_0 = {
   .ofm_zero_point  = 3,
   .act_min         = -128,
   .act_max         = 127,
+  .subtract        = 0,
 };
 
 /* out */
@@ -26,6 +27,7 @@ static const hwlib_add_t tvmgen_two_hwlib_main_0_add_1 = {
   .ofm_zero_point  = 3,
   .act_min         = -128,
   .act_max         = 127,
+  .subtract        = 0,
 };
 
 /* target, source, bytes, rows, target_stride, source_stride */

@@ -19,6 +19,7 @@ static const hwlib_add_t tvmgen_qnn_add_hwlib_main_0_add_0 = {
   .ofm_zero_point  = 1,
   .act_min         = -100,
   .act_max         = 127,
+  .subtract        = 0,
 };
 
 /* target, source, bytes, rows, target_stride, source_stride */

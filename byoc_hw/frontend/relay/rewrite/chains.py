@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from tvm import relay
 
+from byoc_hw.frontend.relay.checks import HOST_TYPES
 from byoc_hw.frontend.relay.read import constant
 from byoc_hw.frontend.relay.sources import calls_in_order, calls_outside_composites, operator_name, source_names
 
@@ -152,9 +153,9 @@ def _is_element_wise(call: relay.Call) -> bool:
     defined = name.startswith("qnn.") or name in _OF_INTEGERS or all(map(_is_real, call.args))
     if not (element_wise and defined):
         return False
-    return isinstance(call.checked_type, relay.TensorType) and all(
-        _is_by_channel(call, one) for one in _constants(call)
-    )
+    of = call.checked_type
+    plain = isinstance(of, relay.TensorType) and str(of.dtype) in HOST_TYPES
+    return plain and all(_is_by_channel(call, one) for one in _constants(call))
 
 
 def _constants(call: relay.Call) -> Iterable[relay.Constant]:

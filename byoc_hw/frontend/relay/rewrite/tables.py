@@ -49,7 +49,10 @@ def _tabled(function: relay.Function, job: Session, allowed: Callable[[relay.Exp
     def accepted(chain: Chain) -> bool:
         if not (_pays(chain, job.accelerator) and _is_allowed(chain, allowed)):
             return False
-        return job.numerics != "tflite" or keep(chain, tflite_tables(chain))
+        if job.numerics != "tflite":
+            return True
+        assert job.arithmetic is not None, "partitioning has the backend's"
+        return keep(chain, tflite_tables(chain, job.arithmetic))
 
     def keep(chain: Chain, tables: Array | str) -> bool:
         if isinstance(tables, str):

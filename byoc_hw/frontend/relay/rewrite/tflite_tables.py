@@ -7,6 +7,7 @@ those of tflite-runtime 2.14: tables of real functions for LOGISTIC, TANH and EX
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from tvm import relay
@@ -17,8 +18,8 @@ from byoc_hw.frontend.relay.rewrite.chains import Chain
 from byoc_hw.frontend.relay.rewrite.table_values import by_byte, every_value
 from byoc_hw.frontend.relay.sources import described, operator_name, source_names
 from byoc_hw.frontend.relay.table import parse_composite
+from byoc_hw.frontend.seam import TFLiteArithmetic
 from byoc_hw.graph import Add, Layer, Lookup, Mul
-from byoc_hw.params.requantize import Scale, add_scales, add_sum_scale, mul_scale, scale_of_ratio, zero_point
 from byoc_hw.pattern import NotALayer
 from byoc_hw.tensor import Array, Quantization
 
@@ -33,14 +34,14 @@ _REAL: dict[str, Callable[[Array], Array]] = {
 """The real functions of kernels that are tables themselves, in double precision."""
 
 
-def tflite_tables(chain: Chain) -> Array | str:
+def tflite_tables(chain: Chain, by: TFLiteArithmetic) -> Array | str:
     """A chain's tables, or why it has none."""
     values: Values = {chain.source: every_value(chain).astype(np.int64)}
     for call in chain.calls:
         if str(call.checked_type.dtype) not in ("int8", "uint8"):
             continue
         try:
-            found = _kernel(call, values)
+            found = _kernel(call, values, by)
         except NotALayer as error:
             return f"{described(call)}: {error.broken}"
         if found is None:
@@ -50,26 +51,27 @@ def tflite_tables(chain: Chain) -> Array | str:
     return by_byte(values[chain.result].astype(str(chain.result.checked_type.dtype)), chain.channels)
 
 
-def _kernel(call: relay.Call, values: Values) -> Array | None:
+def _kernel(call: relay.Call, values: Values, by: TFLiteArithmetic) -> Array | None:
     """The values of an 8-bit operator, or None."""
     if isinstance(call.op, relay.Function):
         parsed = parse_composite(str(call.op.attrs["Composite"]).partition(".")[2], call.op.body)
         if parsed is None:
             return None
         arguments = dict(zip(call.op.params, call.args, strict=True))
-        return _layer(parsed[0], [_value(arguments.get(one, one), values) for one in parsed[1].inputs])
+        return _layer(parsed[0], [_value(arguments.get(one, one), values) for one in parsed[1].inputs], by)
     name = operator_name(call)
     inputs = [_value(argument, values) for argument in list(call.args)[:2]]
     if name == "clip":
         return None if inputs[0] is None else np.clip(inputs[0], *read.clip_range(Match(call, [call])))
     if name in ("nn.relu", "maximum", "minimum"):
         return _limited(name, inputs)
-    if name in ("qnn.add", "qnn.mul"):
-        layer = (Add if name == "qnn.add" else Mul)(**read.pairwise(Match(call, [call]), call), rounding="tflite")
-        return _layer(layer, inputs)
+    if name in ("qnn.add", "qnn.subtract", "qnn.mul"):
+        fields = read.pairwise(Match(call, [call]), call) | {"rounding": "tflite"}
+        layer = Mul(**fields) if name == "qnn.mul" else Add(**fields, subtract=name == "qnn.subtract")
+        return _layer(layer, inputs, by)
     if name == "qnn.requantize":
-        return _requantize(call, values)
-    return _real_function(call, values) if name == "qnn.quantize" else None
+        return _requantize(call, values, by)
+    return _real_function(call, values, by) if name == "qnn.quantize" else None
 
 
 def _value(expr: relay.Expr, values: Values) -> Array | None:
@@ -83,13 +85,7 @@ def _limited(name: str, inputs: list[Array | None]) -> Array | None:
     return np.minimum(first, second) if name == "minimum" else np.maximum(first, second)
 
 
-def _scaled(values: Array, scale: Scale) -> Array:
-    distinct, places = np.unique(values, return_inverse=True)
-    table = np.array([scale.apply(int(value), "tflite") for value in distinct], np.int64)
-    return table[places].reshape(values.shape)
-
-
-def _layer(layer: Layer, inputs: list[Array | None]) -> Array | None:
+def _layer(layer: Layer, inputs: list[Array | None], by: TFLiteArithmetic) -> Array | None:
     first, second = inputs[0], inputs[-1]
     if first is None or second is None:
         return None
@@ -97,35 +93,30 @@ def _layer(layer: Layer, inputs: list[Array | None]) -> Array | None:
         table = np.arange(len(layer.tables)) % max(len(layer.tables), 1)
         entries: Array = layer.tables[table, first & 0xFF]
         return entries.view(layer.ofm.dtype).astype(np.int64)
-    if not isinstance(layer, Add | Mul):
-        return None
-    one, other = first - zero_point(layer, layer.ifm), second - zero_point(layer, layer.ifm2)
-    if isinstance(layer, Add):
-        scales = add_scales(layer)
-        total = _scaled(_scaled(one, scales[0]) + _scaled(other, scales[1]), add_sum_scale(layer))
-    else:
-        total = _scaled(one * other, mul_scale(layer))
-    return np.clip(total + zero_point(layer, layer.ofm), layer.act_min, layer.act_max)
+    layer = replace(layer, rounding="tflite")
+    return by.pairwise(layer, first, second) if isinstance(layer, Add | Mul) else None
 
 
 # ---------------------------------------------------------------- QUANTIZE, and RELU with another output
 
 
-def _requantize(call: relay.Call, values: Values) -> Array | None:
+def _requantize(call: relay.Call, values: Values, by: TFLiteArithmetic) -> Array | None:
     before, after = read.scalar_quantization(*call.args[1:3]), read.requantize_output(call)
     if call.args[0] not in values:
         return None
-    scale = scale_of_ratio(_ratio(before, after))
-    rescaled = _rescaled(values[call.args[0]], before, after, scale)
+
+    def rescaled(ifm: Array) -> Array:
+        return by.rescaled(ifm - before.zero_point[0], _ratio(before, after)) + after.zero_point[0]
+
     clip = call.args[0]
-    if (
-        not isinstance(clip, relay.Call)
-        or operator_name(clip) != "clip"
-        or source_names(clip.span) != source_names(call.span)
-    ):
-        return rescaled
+    if isinstance(clip, relay.Call) and isinstance(clip.op, relay.Function):
+        clip = clip.op.body
+    if not isinstance(clip, relay.Call) or operator_name(clip) != "clip":
+        return rescaled(values[call.args[0]])
+    if source_names(clip.span) != source_names(call.span):
+        return rescaled(values[call.args[0]])
     # RELU and the like: TFLite limits the output, not the input.
-    activation = _rescaled(values[clip.args[0]], before, after, scale) if clip.args[0] in values else None
+    activation = rescaled(values[clip.args[0]]) if clip.args[0] in values else None
     bounds = read.clip_range(Match(clip, [clip]))
     found = [
         np.clip(activation, _quantized(low, after), _quantized(high, after))
@@ -137,16 +128,13 @@ def _requantize(call: relay.Call, values: Values) -> Array | None:
     return found[0]
 
 
-def _ratio(before: Quantization, after: Quantization) -> float:
-    return float(np.float64(np.float32(before.scale[0])) / np.float64(np.float32(after.scale[0])))
-
-
-def _rescaled(values: Array, before: Quantization, after: Quantization, scale: Scale) -> Array:
-    return _scaled(values - before.zero_point[0], scale) + after.zero_point[0]
+def _ratio(before: Quantization, after: Quantization, slope: float = 1.0) -> float:
+    scale = np.float64(np.float32(before.scale[0])) * np.float64(slope)
+    return float(scale / np.float64(np.float32(after.scale[0])))
 
 
 def _quantized(real: float, by: Quantization) -> int:
-    """A bound of an activation in int8."""
+    """A bound of an activation, in int8."""
     if np.isinf(real):
         return 127
     value = np.float32(real) / np.float32(by.scale[0])
@@ -156,7 +144,7 @@ def _quantized(real: float, by: Quantization) -> int:
 # ---------------------------------------------------------------- dequantize, real operators, quantize
 
 
-def _real_function(call: relay.Call, values: Values) -> Array | None:
+def _real_function(call: relay.Call, values: Values, by: TFLiteArithmetic) -> Array | None:
     function = call.args[0]
     if not isinstance(function, relay.Call):
         return None
@@ -169,9 +157,8 @@ def _real_function(call: relay.Call, values: Values) -> Array | None:
     before, after = read.scalar_quantization(*dequantize.args[1:]), read.scalar_quantization(*call.args[1:])
     ifm = values[dequantize.args[0]] - before.zero_point[0]
     if operator_name(function) == "nn.leaky_relu":
-        ratio = _ratio(before, after)
-        slope = scale_of_ratio(_ratio_of_slope(before, after, function.attrs.alpha))
-        scaled = np.where(ifm >= 0, _scaled(ifm, scale_of_ratio(ratio)), _scaled(ifm, slope))
+        slope = _ratio(before, after, function.attrs.alpha)
+        scaled = np.where(ifm >= 0, by.rescaled(ifm, _ratio(before, after)), by.rescaled(ifm, slope))
         return scaled + after.zero_point[0]
     real = _REAL.get(operator_name(function))
     if real is None:
@@ -183,7 +170,3 @@ def _real_function(call: relay.Call, values: Values) -> Array | None:
     if np.abs(rounded).max() >= 1 << 31:  # TFLite casts to int32 before it clamps
         raise NotALayer("values in units of the output are int32", f"{np.abs(rounded).max():g}")
     return np.clip(rounded + after.zero_point[0], -128, 127).astype(np.int64)
-
-
-def _ratio_of_slope(before: Quantization, after: Quantization, alpha: float) -> float:
-    return float(np.float64(np.float32(before.scale[0])) * np.float64(alpha) / np.float64(np.float32(after.scale[0])))
