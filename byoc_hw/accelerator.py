@@ -394,6 +394,10 @@ class Accelerator:
         """Alignment in bytes of every buffer in local memory, valid for both the array and the DMA."""
         return lcm(self.local_alignment, self.dma_alignment)
 
+    def whole_words(self, nbytes: int) -> int:
+        """The bytes of a memory of this size that the DMA reaches: whole words of it."""
+        return nbytes - nbytes % self.dma_alignment
+
     def check_numerics(self, numerics: str) -> None:
         """Raise `InvalidInput` for numerics that do not exist, or whose rounding the hardware lacks."""
         if not isinstance(numerics, str) or numerics not in ROUNDINGS:
@@ -451,11 +455,12 @@ DEFAULT_LIMITS: Mapping[str, Limits] = {
     "dense": Limits(batches=None, weight_bits=(8, 4, 2), accumulator_bits=32),
     "add": Limits(accumulator_bits=32),
     "mul": Limits(accumulator_bits=32),
+    "matmul": Limits(batches=None, accumulator_bits=32),
     "pool2d": Limits(max_kernel=(32, 32), strides=(1, 2), accumulator_bits=32, wide_padding=True),
     "softmax": Limits(batches=None),
     "lookup": Limits(batches=None, activation_types=("int8", "uint8")),
     "reshape": Limits(batches=None),
-    "transpose": Limits(),
+    "transpose": Limits(batches=None),
     "concat": Limits(batches=None),
     "slice": Limits(batches=None),
     "pad": Limits(batches=None),

@@ -20,6 +20,7 @@ from byoc_hw.errors import InvalidInput, PlanError
 from byoc_hw.frontend.seam import Backend, CompiledHost, FrontEnd, Model
 from byoc_hw.graph import Graph
 from byoc_hw.overlap import overlapped
+from byoc_hw.padding import padded
 from byoc_hw.params.host_kernels import kernel_call
 from byoc_hw.pattern import Outcome
 from byoc_hw.plan.choices import Choices
@@ -321,6 +322,7 @@ class _Arena:
 
     def place(self, program: Program, workspaces: Sequence[Workspace]) -> Mapping[str, int]:
         """Offsets for host tensors and workspaces, placed together with the intermediates of regions."""
+        program = self.program(program)
         ram = self._accelerator.ram
         self._workspaces = workspaces
         memory = self._arranged(program, workspaces, ram)
@@ -333,6 +335,10 @@ class _Arena:
         self.memory = memory
         return memory.arena.offsets
 
+    def program(self, program: Program) -> Program:
+        """The program with the model's inputs and outputs as regions can take them: in the arena, or padded copies."""
+        return program if self.with_io else padded(program, self._accelerator)
+
     def wants_less_flash(self, host: int) -> bool:
         """Whether to place again, as the model with `host` bytes of the host does not fit flash."""
         assert self.memory is not None
@@ -342,7 +348,7 @@ class _Arena:
 
     def rooms(self, program: Program) -> dict[str, Room]:
         """What each region may use of RAM and flash."""
-        fitting = self._fitting(program, self._workspaces)
+        fitting = self._fitting(self.program(program), self._workspaces)
         return fitting.rooms(replace(fitting.fastest, choices=self._choices), self._accelerator.ram, self._flash)
 
     def _fitted(self, program: Program, workspaces: Sequence[Workspace]) -> Fitted:
@@ -380,11 +386,12 @@ def _parts(model: Model, plans: _Plans, arena: _Arena, host: CompiledHost) -> Pa
     assert memory is not None, "the front end has asked for places"
     kept = {name for name, plan in plans.regions.items() if arena.plans[name] is plan}
     tuned = None if plans.tuned is None else {name: one for name, one in plans.tuned.items() if name in kept}
+    program = arena.program(host.program)
     report = replace(_report(model), planning=_planning(arena, len(plans.regions) - len(kept)))
     if tuned is not None:
         report = replace(report, tuning=f"{len(tuned)} of {len(plans.regions)} regions tuned")
     return Parts(
-        program=overlapped(host.program) if arena.overlaps else host.program,
+        program=overlapped(program) if arena.overlaps else program,
         accelerator=model.accelerator or REFERENCE,
         regions={name: region.placed(memory.scratch[name][1]) for name, region in arena.plans.items()},
         memory=memory,

@@ -300,6 +300,57 @@ class Mul(BasePairwise):
         return _scaled_bits(255.0**2, ratio, self.rounding)
 
 
+@dataclass(frozen=True, eq=False)
+class MatMul(BaseLayer):
+    """Product of two activations, item by item: ofm[b] = ifm[b] x ifm2[b] transposed.
+
+    ifm (B, M, 1, K), ifm2 (B, N, K), ofm (B, M, 1, N): the rows of the product are rows of its tensors. The int32
+    sums are requantized from `accumulator`, as those of a `BaseWeighted`.
+    """
+
+    kind: ClassVar[str] = "matmul"
+
+    ifm2: Tensor
+    accumulator: Quantization
+    act_min: int = -128
+    act_max: int = 127
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        return (self.ifm, self.ifm2)
+
+    def on(self, inputs: Sequence[Tensor], ofm: Tensor) -> Self:
+        ifm, ifm2 = inputs
+        return replace(self, ifm=ifm, ifm2=ifm2, ofm=ofm)
+
+    @property
+    def macs(self) -> int:
+        return self.ofm.elements * self.ifm.shape[-1]
+
+    @property
+    def sum_bits(self) -> int:
+        """Bits, with the sign, of the largest sum of products, before and after it is scaled to the output."""
+        if self.ofm.quantization is None:
+            return 0
+        ratio = self.accumulator.scale[0] / self.ofm.quantization.scale[0]
+        return _scaled_bits(self.ifm.shape[-1] * 255.0**2, ratio, self.rounding)
+
+    def problems(self) -> Iterator[Problem]:
+        one, other, product = self.ifm.shape, self.ifm2.shape, self.ofm.shape
+        if len(one) != 4 or len(other) != 3 or one[2] != 1 or product != (*one[:3], *other[1:2]):
+            yield "a product is B x M x 1 x K and B x N x K to B x M x 1 x N", f"{one} and {other} to {product}"
+        elif (one[0], one[3]) != (other[0], other[2]):
+            yield "both operands have as many items and columns", f"{one} and {other}"
+        first, second, output = (tensor.quantization for tensor in (self.ifm, self.ifm2, self.ofm))
+        if first is None or second is None or output is None:
+            yield "inputs and output are quantized", "no scale"
+        elif self.rounding == "tflite" and not math.isclose(
+            self.accumulator.scale[0], first.scale[0] * second.scale[0], rel_tol=1e-5
+        ):
+            rule = "requantize's scale is the product of the inputs', as TFLite's rounding asks"
+            yield rule, f"{self.accumulator.scale[0]:g} for {first.scale[0] * second.scale[0]:g}"
+
+
 PoolMode = Literal["avg", "max", "sum"]
 """What a `Pool2d` computes of a window."""
 
@@ -559,7 +610,7 @@ Weighted = Convolution | Dense
 Moving = Reshape | Transpose | Concat | Slice | Pad | Resize
 """The layers without jobs: they only move bytes."""
 
-Layer = Conv2d | DepthwiseConv2d | Dense | Add | Mul | Pool2d | Softmax | Lookup | Moving
+Layer = Conv2d | DepthwiseConv2d | Dense | Add | Mul | MatMul | Pool2d | Softmax | Lookup | Moving
 """A layer of any kind. CONTRIBUTING.md lists the steps to add a kind."""
 
 LAYER_KINDS: dict[str, type[Layer]] = {cls.kind: cls for cls in get_args(Layer)}

@@ -19,12 +19,12 @@ def mobilenet(**options):
 
 
 def keywords(**options):
-    """Depthwise-separable convolutions over a spectrogram, average pool, softmax."""
+    """Depthwise-separable convolutions over a spectrogram, global average, softmax."""
     net = QdqNet(**options)
     x = net.conv(net.input(1, 1, 25, 10), 16, 5, stride=2)
     for _ in range(2):
         x = net.conv(net.depthwise(x), 16, 1)
-    x = net.avg_pool(x, kernel=5, stride=5)
+    x = net.global_average(x)
     net.output(net.softmax(net.gemm(net.flatten(x), 12)))
     return net
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 import tvm
-from relay_samples import Conv, Dense, module, variable
+from bit_exact import assert_bit_exact
+from relay_samples import Conv, Dense, Pool, module, variable
 from tvm import relay
 
 import byoc_hw
@@ -81,10 +82,19 @@ def test_reshapes_are_offloaded_without_limits_of_their_own():
     assert [layer.kind for layer in graph.layers] == ["conv2d", "reshape", "dense"]
 
 
+@pytest.mark.parametrize("alignment", [8, 32])
+def test_tensors_of_no_whole_words_of_the_dma_are_padded(alignment):
+    """Ten outputs are no whole number of words: the model's ends are copied, what lies between has room."""
+    aligned = replace(REFERENCE, label="ALIGNED", dma_alignment=alignment)
+    project = assert_bit_exact(Dense().module(), accelerator=aligned, count=2)
+    assert len(project.report.offloaded) == 3
+    main = (project.directory / "src" / "default_main.c").read_text()
+    assert "memcpy(outputs->output, padded_output_output_0, 10);" in main
+
+
 def test_the_alignment_of_copies_says_how_to_keep_it():
-    """Ten outputs are no whole number of eight bytes."""
+    """The window of two rows and columns leaves the last ones of 5 x 5 out: rows of four pixels are copied."""
     aligned = replace(REFERENCE, label="ALIGNED TO 8", dma_alignment=8)
-    report = str(byoc_hw.explain(byoc_hw.partition_for_hwlib(Dense().module(), accelerator=aligned)))
-    assert "multiples of 8 bytes: got length 10 (pad the model's channels or outputs to a multiple of 8)" in report
-    padded = byoc_hw.partition_for_hwlib(Dense(outputs=16).module(), accelerator=aligned)
-    assert len(byoc_hw.explain(padded).offloaded) == 3
+    pool = Pool("nn.max_pool2d", shape=(1, 5, 5, 7)).module()
+    report = str(byoc_hw.explain(byoc_hw.partition_for_hwlib(pool, accelerator=aligned)))
+    assert "multiples of 8 bytes: got length 28 (pad the model's channels or outputs to a multiple of 8)" in report

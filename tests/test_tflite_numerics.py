@@ -8,19 +8,24 @@ import tflite
 import tvm
 from relay_samples import Add, Conv, const, module, variable
 from test_networks import MLPERF_TINY, structured
-from tflite_samples import NONE, RELU, OperatorSample, TensorSample, model_bytes
+from tflite_samples import NONE, RELU, Node, OperatorSample, TensorSample, model_bytes, network_bytes
 from tvm import relay
 
 import byoc_hw
 from byoc_hw.accelerator import REFERENCE
 from byoc_hw.demo import heldout, model_path
 from byoc_hw.errors import InvalidInput
+from byoc_hw.frontend.relay.partition import folding, prepare
 from byoc_hw.frontend.relay.record import regions
+from byoc_hw.frontend.relay.rewrite.chains import chains
+from byoc_hw.frontend.relay.rewrite.tflite_tables import tflite_tables
 from byoc_hw.graph import Dense
 from byoc_hw.params.requantize import scale_of_ratio, sum_scales
 from byoc_hw.tensor import Quantization, Tensor
 
-pytest.importorskip("tflite_runtime", reason="the oracle: install the package tflite-runtime==2.14.0")
+interpreter = pytest.importorskip(
+    "tflite_runtime.interpreter", reason="the oracle: install the package tflite-runtime==2.14.0"
+)
 
 
 def project_of(path, **options):
@@ -106,6 +111,18 @@ def mean(rng):
     return OperatorSample("MEAN", [ifm, TensorSample(axes.shape, None, data=axes)], ofm, {"KeepDims": keep})
 
 
+def product(rng):
+    """Of matrices with either operand transposed or not, and a batch; the second one's may be 1."""
+    batch, rows, depth, columns = (int(extent) for extent in rng.integers(1, (4, 12, 24, 12)))
+    adj_x, adj_y = bool(rng.integers(0, 2)), bool(rng.integers(0, 2))
+    first = (batch, depth, rows) if adj_x else (batch, rows, depth)
+    second = (int(rng.choice([1, batch])), *((columns, depth) if adj_y else (depth, columns)))
+    inputs = [tensor(rng, first), tensor(rng, second)]
+    scale = inputs[0].scale * inputs[1].scale * 80 * depth**0.5
+    ofm = TensorSample((batch, rows, columns), scale, int(rng.integers(-60, 60)))
+    return OperatorSample("BATCH_MATMUL", inputs, ofm, {"AdjX": adj_x, "AdjY": adj_y})
+
+
 def softmax(rng):
     rows, channels = int(rng.integers(1, 5)), int(rng.integers(2, 200))
     scale = float(np.exp(rng.uniform(np.log(0.002), np.log(1.5))))
@@ -173,6 +190,12 @@ def test_mean_over_any_axes_equals_tflite(tmp_path, seed):
     check_operator_file(tmp_path / "one.tflite", sample, rng)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_matrix_product_equals_tflite(tmp_path, seed):
+    rng = np.random.default_rng(seed)
+    check_operator_file(tmp_path / "one.tflite", product(rng), rng)
+
+
 WEIGHTED = {
     "conv2d": {"operator": "CONV_2D"},
     "conv2d in groups": {"operator": "CONV_2D", "groups": 4},
@@ -230,6 +253,113 @@ def test_scales_are_multiplied_in_the_precision_that_tflite_has(tmp_path, operat
     path = tmp_path / "one.tflite"
     path.write_bytes(model_bytes(sample))
     assert_equals_tflite(path, [np.zeros(ends[0].shape, np.int8)])
+
+
+# ---------------------------------------------------------------- an attention block
+
+
+def attention(rng, rows=6, channels=16, heads=2):
+    """Queries, keys and values by head, their products with a softmax between, and a residual: as a TFLite file."""
+    depth = channels // heads
+    tensors, nodes = [TensorSample((1, rows, channels), 0.03, 5, name="x")], []
+
+    def node(operator, inputs, shape, scale, zero_point, **options):
+        tensors.append(TensorSample(shape, scale, zero_point, name=f"{operator.lower()}{len(nodes)}"))
+        nodes.append(Node(operator, [*inputs], [len(tensors) - 1], options))
+        return len(tensors) - 1
+
+    def constant(data, scale=None):
+        tensors.append(TensorSample(data.shape, scale, 0, data, name=f"c{len(tensors)}"))
+        return len(tensors) - 1
+
+    def dense(ifm, scale, zero_point):
+        weights = constant(rng.integers(-127, 128, (channels, channels)).astype(np.int8), 0.01)
+        bias = constant(
+            rng.integers(-900, 900, channels).astype(np.int32), float(np.float32(tensors[ifm].scale) * np.float32(0.01))
+        )
+        options = {"FusedActivationFunction": NONE, "KeepNumDims": True}
+        return node("FULLY_CONNECTED", [ifm, weights, bias], (1, rows, channels), scale, zero_point, **options)
+
+    def by_head(ifm):
+        ends = tensors[ifm].scale, tensors[ifm].zero_point
+        split = node("RESHAPE", [ifm, constant(np.array([rows, heads, depth], np.int32))], (rows, heads, depth), *ends)
+        return node("TRANSPOSE", [split, swap], (heads, rows, depth), *ends)
+
+    swap = constant(np.array([1, 0, 2], np.int32))
+    queries, keys, values = (by_head(dense(0, 0.05, int(rng.integers(-9, 9)))) for _ in range(3))
+    scores = node("BATCH_MATMUL", [queries, keys], (heads, rows, rows), 0.2, 3, AdjX=False, AdjY=True)
+    weights = node("SOFTMAX", [scores], (heads, rows, rows), 1 / 256, -128, Beta=1.0)
+    mixed = node("BATCH_MATMUL", [weights, values], (heads, rows, depth), 0.04, -2, AdjX=False, AdjY=False)
+    back = node("TRANSPOSE", [mixed, swap], (rows, heads, depth), 0.04, -2)
+    joined = node("RESHAPE", [back, constant(np.array([1, rows, channels], np.int32))], (1, rows, channels), 0.04, -2)
+    out = dense(joined, 0.05, 1)
+    total = node("ADD", [0, out], (1, rows, channels), 0.06, 0, FusedActivationFunction=NONE)
+    return network_bytes(tensors, nodes, [0], [total])
+
+
+def test_an_attention_block_equals_tflite_layer_by_layer(tmp_path):
+    rng = np.random.default_rng(3)
+    path = tmp_path / "attention.tflite"
+    path.write_bytes(attention(rng))
+    assert_equals_tflite(path, structured((1, 6, 16), 20, seed=0))
+
+
+# ---------------------------------------------------------------- layers that only move bytes
+
+IFM = TensorSample((1, 7, 6, 8), 0.1, 5)
+
+
+def numbers(*values):
+    """A constant int32 operand."""
+    data = np.array(values, np.int32)
+    return TensorSample(data.shape, None, 0, data)
+
+
+def nearest(size, **options):
+    return OperatorSample("RESIZE_NEAREST_NEIGHBOR", [IFM, numbers(*size)], replace(IFM, shape=(1, *size, 8)), options)
+
+
+MOVED = {
+    "concatenation": OperatorSample(
+        "CONCATENATION",
+        [IFM, replace(IFM, shape=(1, 7, 6, 3)), IFM],
+        replace(IFM, shape=(1, 7, 6, 19)),
+        {"Axis": -1, "FusedActivationFunction": NONE},
+    ),
+    "strided slice": OperatorSample(
+        "STRIDED_SLICE",
+        [IFM, numbers(0, 1, 0, 2), numbers(1, 7, 6, 8), numbers(1, 2, 3, 1)],
+        replace(IFM, shape=(1, 3, 2, 6)),
+    ),
+    "pad": OperatorSample("PAD", [IFM, numbers([0, 0], [1, 2], [0, 3], [1, 0])], replace(IFM, shape=(1, 10, 9, 9))),
+    "depth to space": OperatorSample("DEPTH_TO_SPACE", [IFM], replace(IFM, shape=(1, 14, 12, 2)), {"BlockSize": 2}),
+    "space to depth": OperatorSample(
+        "SPACE_TO_DEPTH", [replace(IFM, shape=(1, 6, 4, 3))], replace(IFM, shape=(1, 3, 2, 12)), {"BlockSize": 2}
+    ),
+    "transpose": OperatorSample("TRANSPOSE", [IFM, numbers(0, 3, 1, 2)], replace(IFM, shape=(1, 8, 7, 6))),
+    "nearest, twice": nearest((14, 12)),
+    "nearest, other sizes": nearest((5, 17)),
+    "nearest, corners": nearest((13, 11), AlignCorners=True),
+    "nearest, half pixels": nearest((10, 9), HalfPixelCenters=True),
+}
+
+
+@pytest.mark.parametrize("sample", MOVED.values(), ids=MOVED)
+def test_operator_that_only_moves_equals_tflite(tmp_path, sample):
+    check_operator_file(tmp_path / "one.tflite", sample, np.random.default_rng(0), count=2)
+
+
+def test_declines_a_resize_where_tflite_chooses_other_rows(tmp_path):
+    """2/82 * 41 is less than 1 in float32: TFLite takes row 0, TVM, which adds a little, row 1."""
+    path = tmp_path / "one.tflite"
+    sample = OperatorSample(
+        "RESIZE_NEAREST_NEIGHBOR", [replace(IFM, shape=(1, 2, 3, 8)), numbers(82, 3)], replace(IFM, shape=(1, 82, 3, 8))
+    )
+    path.write_bytes(model_bytes(sample))
+    mod, params = byoc_hw.load_tflite(path)
+    assert not byoc_hw.explain(byoc_hw.partition_for_hwlib(mod, params)).host
+    report = str(byoc_hw.explain(byoc_hw.partition_for_hwlib(mod, params, numerics="tflite")))
+    assert "resize: TFLite chooses the same rows and columns as TVM: got others" in report
 
 
 # ---------------------------------------------------------------- what is refused and declined
@@ -304,3 +434,62 @@ def test_silent_channels_have_any_scale():
     )
     assert list(layer.problems()) == []
     assert len(sum_scales(layer)) == 2
+
+
+# ---------------------------------------------------------------- tables
+
+
+def unary(rng, operator, count=256):
+    """An operator of one input, whose output its values fill or leave; TFLite fixes some outputs' quantization."""
+    fixed = {"LOGISTIC": (1 / 256, -128), "TANH": (1 / 128, 0)}
+    shape = (1, 1, count, 1)
+    ifm, ofm = (TensorSample(shape, float(np.exp(rng.uniform(-6, -1))), int(rng.integers(-128, 128))) for _ in range(2))
+    if operator in fixed:
+        ofm = replace(ofm, scale=fixed[operator][0], zero_point=fixed[operator][1])
+    number = replace(tensor(rng, (1, 1, 1, 1)), data=rng.integers(-128, 128, (1, 1, 1, 1)).astype(np.int8))
+    options = {
+        "LEAKY_RELU": {"Alpha": float(rng.uniform(0.01, 1.5))},
+        **{name: {"FusedActivationFunction": int(rng.choice([NONE, RELU]))} for name in ("ADD", "MUL")},
+    }.get(operator, {})
+    return OperatorSample(operator, [ifm, number] if operator in ("ADD", "MUL") else [ifm], ofm, options)
+
+
+def of_tflite(path, values):
+    kernels = interpreter.OpResolverType.BUILTIN_REF
+    runner = interpreter.Interpreter(model_path=str(path), experimental_op_resolver_type=kernels)
+    runner.allocate_tensors()
+    runner.set_tensor(runner.get_input_details()[0]["index"], values)
+    runner.invoke()
+    return runner.get_tensor(runner.get_output_details()[0]["index"])
+
+
+UNARY = ("LOGISTIC", "TANH", "EXP", "LEAKY_RELU", "RELU", "RELU6", "RELU_N1_TO_1", "QUANTIZE", "ADD", "MUL")
+
+
+@pytest.mark.parametrize("operator", UNARY)
+def test_tables_equal_tflite_for_all_256_values(tmp_path, operator):
+    rng = np.random.default_rng(0)
+    every = np.arange(-128, 128, dtype=np.int8).reshape(1, 1, 256, 1)
+    compared = 0
+    for _ in range(20):
+        (tmp_path / "one.tflite").write_bytes(model_bytes(unary(rng, operator)))
+        mod, params = byoc_hw.load_tflite(tmp_path / "one.tflite")
+        main = tvm.transform.Sequential(folding())(prepare(mod, params))["main"]
+        (chain,) = chains(main, lambda chain: True)
+        tables = tflite_tables(chain)
+        if isinstance(tables, str):  # only EXP has outputs that TFLite does not define
+            assert operator == "EXP"
+            assert "values in units of the output are int32" in tables
+            continue
+        expected = of_tflite(tmp_path / "one.tflite", every)
+        np.testing.assert_array_equal(np.roll(tables, 128).view(np.int8).ravel(), expected.ravel())
+        compared += 1
+    assert compared >= 10
+
+
+def test_a_file_of_a_real_function_runs_as_a_table_and_others_stay(tmp_path):
+    rng = np.random.default_rng(1)
+    check_operator_file(tmp_path / "one.tflite", unary(rng, "LEAKY_RELU"), rng, count=3)
+    (tmp_path / "two.tflite").write_bytes(model_bytes(unary(rng, "ABS")))
+    report = str(project_of(tmp_path / "two.tflite").report)
+    assert "lookup: qnn.quantize (t1): its arithmetic in TFLite is not known" in report

@@ -45,22 +45,33 @@ _OPTIONS = {
     "ADD": "AddOptions",
     "AVERAGE_POOL_2D": "Pool2DOptions",
     "BATCH_MATMUL": "BatchMatMulOptions",
-    "CONV_2D": "Conv2DOptions",
     "CONCATENATION": "ConcatenationOptions",
+    "CONV_2D": "Conv2DOptions",
+    "DEPTH_TO_SPACE": "DepthToSpaceOptions",
     "DEPTHWISE_CONV_2D": "DepthwiseConv2DOptions",
     "FULLY_CONNECTED": "FullyConnectedOptions",
+    "GELU": "GeluOptions",
     "MAX_POOL_2D": "Pool2DOptions",
     "MEAN": "ReducerOptions",
+    "LEAKY_RELU": "LeakyReluOptions",
     "MUL": "MulOptions",
     "REDUCE_MAX": "ReducerOptions",
     "RESHAPE": "ReshapeOptions",
     "RESIZE_NEAREST_NEIGHBOR": "ResizeNearestNeighborOptions",
     "SOFTMAX": "SoftmaxOptions",
+    "SPACE_TO_DEPTH": "SpaceToDepthOptions",
+    "STRIDED_SLICE": "StridedSliceOptions",
     "SUM": "ReducerOptions",
     "SVDF": "SVDFOptions",
     "TRANSPOSE": "TransposeOptions",
     "TRANSPOSE_CONV": "TransposeConvOptions",
     "UNPACK": "UnpackOptions",
+}
+
+
+_VERSIONS = {
+    **{"FULLY_CONNECTED": 4, "CONV_2D": 3, "DEPTHWISE_CONV_2D": 3},
+    **dict.fromkeys(("DEPTH_TO_SPACE", "GELU", "PRELU", "RELU_N1_TO_1", "RESHAPE"), 1),
 }
 
 
@@ -136,7 +147,7 @@ def _node(builder, node, index):
 
 def _code(builder, node):
     code = getattr(tflite.BuiltinOperator, node.operator) if node.code is None else node.code
-    version = {"FULLY_CONNECTED": 4, "CONV_2D": 3, "DEPTHWISE_CONV_2D": 3, "RESHAPE": 1}.get(node.operator, 2)
+    version = _VERSIONS.get(node.operator, 2)
     custom = {"CustomCode": builder.CreateString(node.custom)} if node.custom else {}
     return _table(
         builder, "OperatorCode", DeprecatedBuiltinCode=min(code, 127), BuiltinCode=code, Version=version, **custom

@@ -16,6 +16,7 @@ from byoc_hw.graph import (
     DepthwiseConv2d,
     Layer,
     Lookup,
+    MatMul,
     Mul,
     Pad,
     Pool2d,
@@ -30,6 +31,7 @@ from byoc_hw.params.requantize import (
     Scale,
     add_scales,
     add_sum_scale,
+    matmul_scale,
     mul_scale,
     pool_offset,
     pool_scale,
@@ -140,6 +142,19 @@ def _pool2d(layer: Pool2d) -> Fields:
     }
 
 
+def _matmul(layer: MatMul) -> Fields:
+    return {
+        "ifm": _shape(layer.ifm),
+        "ifm2": _shape(layer.ifm2),
+        "ofm": _shape(layer.ofm),
+        "scale": _scale(matmul_scale(layer)),
+        "ifm_zero_point": str(zero_point(layer, layer.ifm)),
+        "ifm2_zero_point": str(zero_point(layer, layer.ifm2)),
+        "ofm_zero_point": str(zero_point(layer, layer.ofm)),
+        **_clamp(layer),
+    }
+
+
 def _softmax(layer: Softmax) -> Fields:
     scale, least = softmax_scale(layer)
     return {"shape": _shape(layer.ofm), "scale": _scale(scale), "diff_min": str(least)}
@@ -166,6 +181,8 @@ def _descriptor(name: str, layer: Layer) -> tuple[str, Fields]:
             return "hwlib_mul_t", _mul(layer)
         case Pool2d():
             return "hwlib_pool2d_t", _pool2d(layer)
+        case MatMul():
+            return "hwlib_matmul_t", _matmul(layer)
         case Softmax():
             return "hwlib_softmax_t", _softmax(layer)
         case Lookup():

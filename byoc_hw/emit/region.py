@@ -14,6 +14,7 @@ from byoc_hw.emit.library import library_arrays, library_body
 from byoc_hw.emit.numbering import number_region
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Graph, Layer
+from byoc_hw.integers import round_up
 from byoc_hw.plan.library import LibraryPlan
 from byoc_hw.plan.planned import PlannedRegion
 from byoc_hw.plan.steps import Copy, CopyWait, Job, JobWait, RegionPlan, Step
@@ -70,9 +71,35 @@ def region_source(region: PlannedRegion, accelerator: Accelerator, first_layer: 
     if region.scratch_bytes:
         tables += _own_scratch(region, alignment)
         body = f"  uint8_t *const scratch = {_scratch_macro(region.graph)};\n{body}"
-    function = f"{tvm_prototype(region.graph)}\n{{\n{body}}}\n"
+    function = _padded_function(region.graph, body, accelerator)
     parts = (c.comment([banner]), preamble(accelerator), constant_data(region, alignment), tables, function)
     return "\n".join(part for part in parts if part)
+
+
+def _padded_function(graph: Graph, body: str, accelerator: Accelerator) -> str:
+    """The function that TVM's code calls. Arguments that are no whole words of the DMA, which reads and writes behind
+    their end, are copied to static arrays and back."""
+    word = 1 if accelerator.library is not None else accelerator.dma_alignment
+    names = [*(f"in{index}" for index in range(len(graph.inputs)))]
+    names += [f"out{index}" for index in range(len(graph.outputs))]
+    tensors = dict(zip(names, (*graph.inputs, *graph.outputs), strict=True))
+    ending = {name: tensor for name, tensor in tensors.items() if tensor.nbytes % word}
+    prototype = tvm_prototype(graph)
+    if not ending:
+        return f"{prototype}\n{{\n{body}}}\n"
+    inner = f"static {c.wrapped(f'int32_t {graph.name}_padded', _tensors(graph, ''))}\n{{\n{body}}}\n"
+    lines = [
+        f"  static {c.c_type(tensor.dtype)} {name}_padded[{round_up(tensor.nbytes, word)} / sizeof *{name}] "
+        f"__attribute__((aligned({alignment_of(accelerator)})));"
+        for name, tensor in ending.items()
+    ]
+    lines += [f"  memcpy({name}_padded, {name}, {ending[name].nbytes});" for name in ending if name.startswith("in")]
+    given = ", ".join(f"{name}_padded" if name in ending else name for name in tensors)
+    lines.append(f"  int32_t status = {graph.name}_padded({given});")
+    lines += [f"  memcpy({name}, {name}_padded, {ending[name].nbytes});" for name in ending if name.startswith("out")]
+    explained = c.comment(["The DMA copies whole words: tensors that end inside one have room behind their end here."])
+    outer = "\n".join([f"{prototype}\n{{", *lines, "  return status;", "}", ""])
+    return f"#include <string.h>\n\n{inner}\n{explained}\n{outer}"
 
 
 def code(region: PlannedRegion, first_layer: int, *, returns_early: bool = False) -> str:

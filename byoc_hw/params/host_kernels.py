@@ -61,7 +61,7 @@ _EXTENTS = "batches ifm_height ifm_width"
 _WINDOW = """
 kernel_height kernel_width stride_height stride_width dilation_height dilation_width pad_top pad_left
 """
-_PAIR = "elements ifm_zero_point ifm2_zero_point ofm_zero_point multiplier exponent"
+_PAIR = "elements ifm2_elements ifm_zero_point ifm2_zero_point ofm_zero_point multiplier exponent"
 
 _ONE = {"ifm": "int8_t"}
 _TWO = {"ifm": "int8_t", "ifm2": "int8_t"}
@@ -201,6 +201,7 @@ def _sum(layer: Pool2d) -> dict[str, int]:
 def _pairwise(layer: Add | Mul, scale: Scale) -> dict[str, int]:
     return {
         "elements": layer.ofm.elements,
+        "ifm2_elements": layer.ifm2.elements,
         "ifm_zero_point": zero_point(layer, layer.ifm),
         "ifm2_zero_point": zero_point(layer, layer.ifm2),
         "ofm_zero_point": zero_point(layer, layer.ofm),

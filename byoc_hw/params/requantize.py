@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from byoc_hw.errors import GraphError, Unsupported
-from byoc_hw.graph import Add, Dense, Layer, Mul, Pool2d, Softmax, Weighted
+from byoc_hw.graph import Add, Dense, Layer, MatMul, Mul, Pool2d, Softmax, Weighted
 from byoc_hw.tensor import Quantization, Rounding, Tensor
 
 Int32s = npt.NDArray[np.int32]
@@ -148,6 +148,15 @@ def mul_scale(layer: Mul) -> Scale:
     if layer.rounding == "tflite":
         return scale_of_ratio(float(first * second / output))
     return scale_of(float(first * second), float(output))
+
+
+def matmul_scale(layer: MatMul) -> Scale:
+    """The scale from the sum of products to the output. TFLite multiplies the inputs' scales in float32."""
+    output = _scale(layer, layer.ofm)
+    if layer.rounding == "upward":
+        return scale_of(layer.accumulator.scale[0], output)
+    first, second = (np.float32(_scale(layer, tensor)) for tensor in layer.inputs)
+    return scale_of_ratio(float(first * second) / output)
 
 
 def softmax_scale(layer: Softmax) -> tuple[Scale, int]:

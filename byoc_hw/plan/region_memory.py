@@ -30,7 +30,7 @@ class RegionMemory:
     `moments` are their names: the layers' calls in order, then the end of the region. `scratch`
     are the intermediates, named uniquely; `arguments` gives the first and last moment that touches each
     argument, inputs first, or None where none does. `blocks` names the block of each tensor that
-    is in scratch.
+    is in scratch. Copies read and write whole words of `word` bytes: also behind the end of an argument.
     """
 
     moments: tuple[str, ...]
@@ -38,6 +38,7 @@ class RegionMemory:
     arguments: tuple[tuple[int, int] | None, ...]
     alignment: int
     blocks: Mapping[Tensor, str]
+    word: int = 1
 
     def peak(self, inputs: Mapping[int, int], outputs: Mapping[int, int]) -> int:
         """The most bytes of main memory at any moment, of scratch and of some arguments: their bytes by index.

@@ -195,7 +195,7 @@ def _check_references(metadata: Any, _: str) -> None:
         if "boxes" in entry:
             _check_boxes(entry, int(layer), inputs, field)
             continue
-        _check_origin(entry.get("from"), ("layer", "input"), int(layer), inputs, field)
+        _check_origin(entry.get("from"), ("layer", "input"), int(layer), inputs, f"{field}.from")
         _check_moved(entry, field)
     for index, region in enumerate(metadata["schedule"]["regions"]):
         field = f"schedule.regions[{index}]"
@@ -220,7 +220,7 @@ def _check_origin(origin: Any, kinds: tuple[str, ...], number: int, inputs: int,
 def _check_boxes(entry: dict[str, Any], number: int, inputs: int, field: str) -> None:
     """Check that a layer's boxes come from parts that are there, and lie in its output."""
     for part in entry.get("parts", ()):
-        _check_origin(part, ("layer", "input", "constant"), number, inputs, field)
+        _check_origin(part, ("layer", "input", "constant"), number, inputs, f"{field}.parts")
     integer(-128, 127)(entry.get("fill"), f"{field}.fill")
     for box in entry["boxes"]:
         source, _, target, *rest = map(int, box.split())

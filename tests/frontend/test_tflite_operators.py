@@ -8,6 +8,7 @@ from tflite_samples import NONE, RELU, OperatorSample, TensorSample, model_bytes
 
 import byoc_hw
 from byoc_hw.errors import InvalidInput
+from byoc_hw.frontend.relay.reference import Reference
 
 
 def svdf(rng, *, batch=1, inputs=10, units=4, rank=2, memory=5, dtype="int16", activation=RELU, asked=2):
@@ -145,3 +146,66 @@ def test_other_svdf_stop_the_import_and_the_report_says_why(sample, message, tmp
     assert f"SVDF (y): {message}" in str(raised.value)
     (outcome,) = byoc_hw.explain_tflite(path).outcomes
     assert outcome.placement == "stops"
+
+
+# ---------------------------------------------------------------- matrix products
+
+PRODUCTS = {
+    "two batches": ((2, 3, 5, 7), (2, 3, 7, 4), (2, 3, 5, 4), False, False),
+    "turned": ((3, 7, 5), (3, 4, 7), (3, 5, 4), True, True),
+    "repeated": ((2, 3, 5, 7), (3, 7, 4), (2, 3, 5, 4), False, False),
+    "no batch": ((5, 7), (7, 4), (5, 4), False, False),
+}
+
+
+@pytest.mark.parametrize(("x", "y", "output", "adj_x", "adj_y"), PRODUCTS.values(), ids=PRODUCTS)
+def test_a_matrix_product_has_its_scales(x, y, output, adj_x, adj_y, tmp_path):
+    """TVM's own import has none. TVM rounds once where TFLite rounds twice: they differ by 1, seldom."""
+    pytest.importorskip("tflite_runtime", reason="the oracle: install the package tflite-runtime==2.14.0")
+    tensors = [TensorSample(x, 0.04, -11), TensorSample(y, 0.07, 20)]
+    sample = OperatorSample("BATCH_MATMUL", tensors, TensorSample(output, 0.3, 5), {"AdjX": adj_x, "AdjY": adj_y})
+    path = written(tmp_path / "matmul.tflite", sample)
+    reference, tvms = byoc_hw.TfliteReference(path), Reference(*byoc_hw.load_tflite(path))
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        inputs = [rng.integers(-128, 128, one.shape).astype(np.int8) for one in tensors]
+        (found,), (expected,) = tvms.run(inputs), reference.run(inputs)
+        apart = abs(found.astype(int) - expected)
+        assert apart.max() <= 1
+        assert np.count_nonzero(apart) <= 2
+        assert len(np.unique(expected)) > 5
+
+
+# ---------------------------------------------------------------- element by element
+
+X = TensorSample((1, 4, 4, 8), 0.05, -3)
+SLOPES = np.random.default_rng(1).integers(-127, 128, (1, 1, 8)).astype(np.int8)
+SHAPE = np.array([1, 4, 4, 8], np.int32)
+ELEMENTWISE = {
+    "prelu": OperatorSample("PRELU", [X, TensorSample(SLOPES.shape, 0.01, 7, SLOPES)], replace(X, scale=0.06)),
+    "gelu": OperatorSample("GELU", [X], replace(X, scale=0.04, zero_point=-100)),
+    "gelu by tanh": OperatorSample("GELU", [X], replace(X, scale=0.04), {"Approximate": True}),
+    "broadcast": OperatorSample("BROADCAST_TO", [replace(X, shape=(4, 1, 8)), TensorSample((4,), None, data=SHAPE)], X),
+}
+
+
+@pytest.mark.parametrize("sample", ELEMENTWISE.values(), ids=ELEMENTWISE)
+def test_element_by_element_operators_are_of_real_values(sample, tmp_path):
+    """In floats, which differ from TFLite's fixed point by 1, seldom."""
+    pytest.importorskip("tflite_runtime", reason="the oracle: install the package tflite-runtime==2.14.0")
+    path = written(tmp_path / "one.tflite", sample)
+    reference, tvms = byoc_hw.TfliteReference(path), Reference(*byoc_hw.load_tflite(path))
+    rng, shape = np.random.default_rng(0), sample.inputs[0].shape
+    apart = []
+    for _ in range(8):
+        x = [rng.integers(-128, 128, shape).astype(np.int8)]
+        apart.append(abs(tvms.run(x)[0].astype(int) - reference.run(x)[0]))
+    assert np.max(apart) <= 1
+    assert np.count_nonzero(apart) <= np.size(apart) / 20
+
+
+def test_a_product_of_stored_values_is_refused(tmp_path):
+    axes = TensorSample((1,), None, data=np.array([3], np.int32))
+    path = written(tmp_path / "one.tflite", OperatorSample("REDUCE_PROD", [X, axes], replace(X, shape=(1, 4, 4))))
+    with pytest.raises(InvalidInput, match=r"REDUCE_PROD .*: type is not quantized: got int8"):
+        byoc_hw.load_tflite(path)

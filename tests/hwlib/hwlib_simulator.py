@@ -48,6 +48,7 @@ def build_program(directory: Path, accelerator: Accelerator, main: str, *flags: 
 OK, ADDRESS, ALIGNMENT, LIMIT, RACE, UNWRITTEN, TOKEN, STEP, HARDWARE = range(9)
 ACTIVATIONS, WEIGHTS, MAIN = range(3)
 CONV2D, DEPTHWISE, DENSE, ADD, POOL2D, RESHAPE, TRANSPOSE, SOFTMAX, MUL, LOOKUP = range(10)
+MATMUL = 10
 AVG, MAX, SUM = range(3)
 UPWARD, TFLITE = range(2)
 FIRST, LAST = 1, 2
@@ -118,6 +119,16 @@ class Softmax(ctypes.Structure):
     _fields_ = [("layer", _Layer), *_SHAPES[:3], ("scale", Scale), ("diff_min", c_int32)]
 
 
+class MatMul(ctypes.Structure):
+    _fields_ = [
+        ("layer", _Layer),
+        *_fields("ifm_height ifm_width ifm_channels ifm2_height ifm2_width ifm2_channels", c_uint32),
+        *_fields("ofm_height ofm_width ofm_channels", c_uint32),
+        ("scale", Scale),
+        *_fields("ifm_zero_point ifm2_zero_point ofm_zero_point act_min act_max", c_int8),
+    ]
+
+
 class Lookup(ctypes.Structure):
     _fields_ = [("layer", _Layer), *_SHAPES[:3], ("tables", c_uint64), ("by_channel", c_uint8)]
 
@@ -167,6 +178,11 @@ def add(scale: tuple[int, int, int], scale2: tuple[int, int, int], rounding: int
 def mul(scale: tuple[int, int, int], rounding: int = UPWARD, **fields) -> Mul:
     fields = {"act_min": -128, "act_max": 127, **fields}
     return Mul(_Layer(0, MUL, rounding), scale=Scale(*scale), **fields)
+
+
+def matmul(scale: tuple[int, int, int], rounding: int = UPWARD, **fields) -> MatMul:
+    fields = {"act_min": -128, "act_max": 127, **fields}
+    return MatMul(_Layer(0, MATMUL, rounding), scale=Scale(*scale), **fields)
 
 
 def softmax(scale: tuple[int, int, int], diff_min: int, rounding: int = TFLITE) -> Softmax:

@@ -26,6 +26,7 @@ from hwlib_simulator import (
     add,
     conv2d,
     lookup,
+    matmul,
     mul,
     pads,
     params,
@@ -409,6 +410,26 @@ def test_pooling_equals_its_formula(simulator: Simulator, data, case, mode, incl
     simulator.load(ACTIVATIONS, 2, ifm)
     simulator.run(layer, tile(ifm.shape, expected.shape, ifm=2, ofm=OFM, **pads(padding)))
     np.testing.assert_array_equal(simulator.fetch(OFM, expected.size).reshape(expected.shape), expected)
+
+
+@given(data=st.data(), rows=st.integers(1, 20), depth=st.integers(1, 40), channels=st.integers(1, 20))
+@settings(property_test, max_examples=40)
+def test_matmul_equals_its_formula(simulator: Simulator, data, rows, depth, channels):
+    rounding = data.draw(roundings, "rounding")
+    by = data.draw(scales_of(rounding), "scale")
+    one_zero, other_zero, ofm_zero = (data.draw(zero_points, name) for name in ("ifm_zp", "ifm2_zp", "ofm_zp"))
+    limits = tuple(sorted(data.draw(st.tuples(int8, int8) | st.just((-128, 127)), "clamp")))
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32), "seed"))
+    one, other = (rng.integers(-128, 128, (count, depth)).astype(np.int8) for count in (rows, channels))
+    sums = (one.astype(np.int64) - one_zero) @ (other.astype(np.int64) - other_zero).T
+    expected = np.array([clamped(scaled(int(value), by, rounding) + ofm_zero, *limits) for value in sums.ravel()])
+    zero = {"ifm_zero_point": one_zero, "ifm2_zero_point": other_zero, "ofm_zero_point": ofm_zero}
+    simulator.reset()
+    simulator.load(ACTIVATIONS, 3, one)
+    simulator.load(ACTIVATIONS, 3 + one.size, other)
+    place = tile((1, rows, depth), (1, rows, channels), ifm=3, ifm2=3 + one.size, ofm=OFM)
+    simulator.run(matmul(by, rounding, act_min=limits[0], act_max=limits[1], **zero), place)
+    np.testing.assert_array_equal(simulator.fetch(OFM, expected.size), expected)
 
 
 @pytest.mark.parametrize(("value", "rounded"), [(5, 3), (3, 2), (-3, -1), (-5, -2), (-4, -2)])

@@ -8,7 +8,7 @@ from plan_clock import run_time
 from plan_machine import Machine
 from plan_reference import run_graph
 
-from byoc_hw.graph import Add, Moving, Mul, Pool2d
+from byoc_hw.graph import Add, MatMul, Moving, Mul, Pool2d
 from byoc_hw.params import requantize
 from byoc_hw.plan.order.timeline import timeline
 from byoc_hw.plan.region import plan_region
@@ -42,6 +42,8 @@ def check_descriptor(layer):
         assert tuple(map(astuple, found)) == plan_scales.add_scales(layer), layer.name
     if isinstance(layer, Mul):
         assert astuple(requantize.mul_scale(layer)) == plan_scales.mul_scale(layer), layer.name
+    if isinstance(layer, MatMul):
+        assert astuple(requantize.matmul_scale(layer)) == plan_scales.matmul_scale(layer), layer.name
     if isinstance(layer, Pool2d):
         offset = requantize.pool_offset(layer) if requantize.pool_sums(layer) else None
         found = astuple(requantize.pool_scale(layer)), *requantize.pool_zero_points(layer), offset

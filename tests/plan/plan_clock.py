@@ -6,7 +6,7 @@ Costs are written here once more, from the figures of the reference accelerator'
 from collections import deque
 from math import prod
 
-from byoc_hw.graph import Add, Convolution, DepthwiseConv2d, Lookup, Mul, Pool2d, Softmax
+from byoc_hw.graph import Add, Convolution, DepthwiseConv2d, Lookup, MatMul, Mul, Pool2d, Softmax
 from byoc_hw.plan.steps import Copy, CopyWait, Job, JobWait
 
 ENGINES = {Copy: "dma", CopyWait: "dma", Job: "array", JobWait: "array"}
@@ -59,7 +59,8 @@ def _cycles(step, layer, accelerator):
     rows, depth = accelerator.array_rows, step.ifm_shape[2]
     if isinstance(layer, DepthwiseConv2d):
         rows, depth = accelerator.depthwise_rows, 1
-    group = _up(depth * prod(kernel) * layer.weights.bits, 8) + 2 * depth * kernel[0] + accelerator.job_overhead
+    bits = 8 if isinstance(layer, MatMul) else layer.weights.bits
+    group = _up(depth * prod(kernel) * bits, 8) + 2 * depth * kernel[0] + accelerator.job_overhead
     return height * _up(width, accelerator.array_columns) * _up(channels, rows) * group
 
 

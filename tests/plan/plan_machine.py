@@ -9,10 +9,10 @@ wrote, unaligned copies, a copy and a job in flight on the same bytes, and waits
 
 import numpy as np
 from plan_reference import softmax
-from plan_scales import add_scales, mul_scale, pool_scale, twice, upward, zero_point
+from plan_scales import add_scales, matmul_scale, mul_scale, pool_scale, twice, upward, zero_point
 
 from byoc_hw.accelerator import Accelerator
-from byoc_hw.graph import Add, Dense, DepthwiseConv2d, Lookup, Mul, Pool2d, Softmax, Weighted
+from byoc_hw.graph import Add, Dense, DepthwiseConv2d, Lookup, MatMul, Mul, Pool2d, Softmax, Weighted
 from byoc_hw.plan.steps import ACTIVATIONS, ARGUMENT, FLASH, SCRATCH, SLOTS, WEIGHTS, Copy, CopyWait, Job, JobWait
 
 
@@ -31,16 +31,21 @@ class Memory:
             raise RefusedError(f"{self.name}: {count} bytes at {offset} of {len(self.bytes)}")
         return slice(offset, offset + count)
 
-    def read(self, offset, count):
+    def read(self, offset, count, padding=0):
+        """The last `padding` bytes need not have been written."""
         part = self.indices(offset, count)
-        if not self.written[part].all():
+        if not self.written[self.indices(offset, count - padding)].all():
             raise RefusedError(f"{self.name}: unwritten bytes read at {offset}")
         return self.bytes[part].copy()
 
-    def write(self, offset, data):
+    def write(self, offset, data, written=True):
         part = self.indices(offset, len(data))
         self.bytes[part] = data
-        self.written[part] = True
+        self.written[part] = written
+
+
+def padded(data, word):
+    return data + bytes(-len(data) % word)
 
 
 class Access:
@@ -61,11 +66,13 @@ class Machine:
             FLASH: Memory("flash", plan.flash, written=True),
             SCRATCH: Memory("scratch", bytes(plan.scratch_bytes)),
         }
+        word = accelerator.dma_alignment
         for index, data in enumerate(inputs):
-            self.memories[ARGUMENT + index] = Memory(f"input {index}", data.tobytes(), written=True)
+            memory = self.memories[ARGUMENT + index] = Memory(f"input {index}", padded(data.tobytes(), word))
+            memory.written[: data.nbytes] = True
         for index, tensor in enumerate(plan.graph.outputs):
             place = ARGUMENT + len(inputs) + index
-            self.memories[place] = Memory(f"output {index}", bytes(tensor.nbytes))
+            self.memories[place] = Memory(f"output {index}", padded(bytes(tensor.nbytes), word))
         self.in_flight: list[tuple[int, Access]] = []
         self.slots: dict[int, int] = {}
         self.started = 0
@@ -163,7 +170,10 @@ class Machine:
         for row in range(copy.rows):
             source = copy.source.offset + row * copy.source_stride
             target = copy.target.offset + row * copy.target_stride
-            self.memories[copy.target.space].write(target, self.memories[copy.source.space].read(source, copy.nbytes))
+            padding = self.accelerator.dma_alignment - 1  # a tensor may end inside the last word
+            memory = self.memories[copy.source.space]
+            written = memory.written[memory.indices(source, copy.nbytes)].copy()
+            self.memories[copy.target.space].write(target, memory.read(source, copy.nbytes, padding), written)
             touched = access.reads, access.writes
             for space, offset, spans in ((copy.source.space, source, 0), (copy.target.space, target, 1)):
                 if space in local:
@@ -189,6 +199,8 @@ class Machine:
             assert job.ifm_shape == job.ofm_shape
             values = self.load_tile(job.ifm, job.ifm_shape, job.ifm_row, job.ifm_pixel)
             self.store_tile(softmax(layer, values), job)
+        elif isinstance(layer, MatMul):
+            self.matmul(layer, job)
         elif isinstance(layer, Pool2d):
             self.pool(layer, job)
         else:
@@ -278,6 +290,16 @@ class Machine:
         unpacked = np.unpackbits(raw, axis=1, bitorder="little")[:, : elements * bits].reshape(channels, elements, bits)
         values = (unpacked.astype(np.int64) << np.arange(bits)).sum(axis=2)
         return np.where(values >= 1 << (bits - 1), values - (1 << bits), values).reshape(shape)
+
+    def matmul(self, layer, job):
+        (_, rows, depth), (_, vectors, channels) = job.ifm_shape, job.ofm_shape
+        assert rows == vectors
+        assert (job.ifm_row, job.ifm_pixel, job.ofm_pixel) == (rows * depth, depth, channels)
+        one = self.load_tile(job.ifm, job.ifm_shape, job.ifm_row, job.ifm_pixel)[0] - zero_point(layer.ifm)
+        other = self.load_tile(job.ifm2, (1, channels, depth), channels * depth, depth)[0] - zero_point(layer.ifm2)
+        scaled = upward if layer.rounding == "upward" else twice
+        values = scaled(one @ other.T, matmul_scale(layer)) + zero_point(layer.ofm)
+        self.store_tile(np.clip(values, layer.act_min, layer.act_max)[np.newaxis], job)
 
     def pairwise(self, layer, job):
         assert job.ifm_shape == job.ofm_shape

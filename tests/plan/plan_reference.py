@@ -10,6 +10,7 @@ from byoc_hw.graph import (
     Dense,
     DepthwiseConv2d,
     Lookup,
+    MatMul,
     Mul,
     Pad,
     Pool2d,
@@ -52,6 +53,8 @@ def run_layer(layer, *inputs):
         return _add(layer, *inputs)
     if isinstance(layer, Mul):
         return _mul(layer, *inputs)
+    if isinstance(layer, MatMul):
+        return _matmul(layer, *inputs)
     if isinstance(layer, Pool2d):
         return _pool(layer, inputs[0])
     if isinstance(layer, Lookup):
@@ -145,6 +148,20 @@ def _mul(layer, first, second):
         total = rescaled_twice(one * other, float(scales[0] * scales[1] / scales[2]))
     total += layer.ofm.quantization.zero_point[0]
     return np.clip(total, layer.act_min, layer.act_max).astype(np.int8)
+
+
+def _matmul(layer, first, second):
+    one, other = (
+        values.astype(np.int64) - tensor.quantization.zero_point[0]
+        for values, tensor in ((first, layer.ifm), (second, layer.ifm2))
+    )
+    sums, output = np.einsum("bmuk,bnk->bmun", one, other), layer.ofm.quantization
+    if layer.rounding == "upward":
+        total = rescaled(sums, layer.accumulator.scale[0], output.scale[0])
+    else:
+        scales = [np.float32(tensor.quantization.scale[0]) for tensor in layer.inputs]
+        total = rescaled_twice(sums, float(scales[0] * scales[1]) / float(np.float32(output.scale[0])))
+    return np.clip(total + output.zero_point[0], layer.act_min, layer.act_max).astype(np.int8)
 
 
 def _add(layer, first, second):

@@ -14,6 +14,7 @@ from byoc_hw.graph import (
     DepthwiseConv2d,
     Graph,
     Lookup,
+    MatMul,
     Mul,
     Pad,
     Pool2d,
@@ -138,6 +139,14 @@ class Samples:
             rescaled=rescaled,
             rounding=rounding,
         )
+
+    def matmul(self, ifm, ifm2, rounding="upward"):
+        """The product of B x M x 1 x K and B x N x K."""
+        product = float(np.float32(ifm.quantization.scale[0] * ifm2.quantization.scale[0]))
+        scale = float(np.float32(product * 60 * ifm.shape[3] ** 0.5))
+        ofm = activation(self.name("tensor"), (*ifm.shape[:3], ifm2.shape[1]), scale, int(self.random.integers(-9, 9)))
+        accumulator = Quantization((product,), (0,))
+        return MatMul(self.name("layer"), (), ifm, ofm, ifm2=ifm2, accumulator=accumulator, rounding=rounding)
 
     def softmax(self, ifm):
         ofm = activation(self.name("tensor"), ifm.shape, 1 / 256, -128)

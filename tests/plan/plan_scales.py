@@ -50,6 +50,14 @@ def mul_scale(layer):
     return fixed_point(float(product) / float(output) if layer.rounding == "upward" else float(product / output))
 
 
+def matmul_scale(layer):
+    """Of a sum of products: TVM's requantize states it, TFLite multiplies the two scales in float32."""
+    if layer.rounding == "upward":
+        return fixed_point(float(np.float32(layer.accumulator.scale[0])) / scale_of(layer.ofm))
+    first, second = (np.float32(scale_of(tensor)) for tensor in layer.inputs)
+    return fixed_point(float(first * second) / scale_of(layer.ofm))
+
+
 def pool_scale(layer):
     """The scale of an average or sum, the zero points before and after it, and what is added to a sum, or None."""
     if not layer.rescaled:

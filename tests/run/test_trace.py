@@ -17,7 +17,7 @@ from byoc_hw.plan.region import plan_region
 from byoc_hw.program import Buffer, Program, RegionCall
 from byoc_hw.run.host import run_on_host
 from byoc_hw.run.toolchain import Toolchain
-from byoc_hw.run.trace import Jobs, OutputBox, read_records
+from byoc_hw.run.trace import Assembly, Jobs, OutputBox, layer_outputs, read_assemblies, read_records
 from byoc_hw.tensor import Quantization, Tensor
 
 SANITIZED = "-O1 -fsanitize=address,undefined -fno-sanitize-recover=all"
@@ -52,6 +52,23 @@ def test_a_box_may_have_height_and_width_swapped() -> None:
 def test_refuses_jobs_that_do_not_make_an_output(boxes: tuple[OutputBox, ...], records: list[bytes], said: str) -> None:
     with pytest.raises(RunError, match=said):
         Jobs(12, boxes).output("conv", records)
+
+
+def gathered(*boxes: str) -> dict[int, Assembly]:
+    """A layer 1 of six bytes: of layer 0, of a constant, and filled with -1."""
+    parts = [{"layer": 0, "offset": 1}, {"constant": "0708", "offset": 0}]
+    return read_assemblies({"1": {"bytes": 6, "parts": parts, "fill": -1, "boxes": list(boxes)}})
+
+
+def test_boxes_of_several_sources_become_an_output() -> None:
+    """Every second byte of the first, the bytes of a constant between them, and two bytes that are filled."""
+    made = layer_outputs({0: "a", 1: "b"}, gathered("0 0 0 2 2 2", "1 0 1 2 1 2", "-1 0 4 2 0 1"), {0: [b"xABC"]}, [])
+    assert made[1] == b"A\x07C\x08\xff\xff"
+
+
+def test_refuses_boxes_of_bytes_that_are_not_there() -> None:
+    with pytest.raises(RunError, match="trace of b: what it is made of is there"):
+        layer_outputs({0: "a", 1: "b"}, gathered("0 0 0 4 1 1"), {0: [b"xABC"]}, [])
 
 
 def test_refuses_a_trace_that_ends_early() -> None:

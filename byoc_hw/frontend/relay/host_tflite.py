@@ -111,6 +111,8 @@ argmax argmin bitwise_and bitwise_not bitwise_or bitwise_xor cast clip equal gre
 max_pool2d maximum min minimum not_equal relu where
 """
 _MOVING, _COMPARING = frozenset(_MOVES.split()), frozenset(_COMPARES.split())
+_SUMMING = ("add", "bias_add", "left_shift", "multiply", "right_shift", "subtract", "sum")
+_SUMS_OF_PRODUCTS = ("qnn.batch_matmul", "qnn.conv2d", "qnn.conv2d_transpose", "qnn.dense")
 
 
 def tvm_arithmetic(mod: tvm.IRModule) -> dict[str, tuple[str, ...]]:
@@ -167,14 +169,14 @@ def _quantize(call: relay.Call) -> Quantize | None:
 
 
 def _is_exact(call: relay.Call) -> bool:
-    """Whether there is one way only to compute a call: it moves bytes, or compares integers."""
+    """Whether there is one way only to compute a call: it moves bytes, or compares or sums integers."""
     name = operator_name(call)
     if name == "qnn.requantize":  # with one scale it adds the difference of the zero points
         return _equal(call.args[1], call.args[3])
     if name.startswith("qnn."):
-        return False
+        return name in _SUMS_OF_PRODUCTS and str(call.checked_type.dtype) == "int32"
     short = name.rpartition(".")[2]
-    return short in _MOVING or (short in _COMPARING and _of_integers(call))
+    return short in _MOVING or (short in (*_COMPARING, *_SUMMING) and _of_integers(call))
 
 
 def _equal(one: relay.Expr, other: relay.Expr) -> bool:

@@ -25,6 +25,7 @@ from byoc_hw.frontend.relay.outcome import outcomes
 from byoc_hw.frontend.relay.record import Record, record_of, regions
 from byoc_hw.frontend.relay.rewrite.adaptive_pools import GlobalPools
 from byoc_hw.frontend.relay.rewrite.moves import PlainMoves
+from byoc_hw.frontend.relay.rewrite.tables import with_tables
 from byoc_hw.frontend.relay.rewrite.transposed_convolution import BlockwiseConvolutions
 from byoc_hw.frontend.relay.rewrite.unsigned import SignUnsigned
 from byoc_hw.frontend.relay.serial import serial
@@ -127,6 +128,7 @@ def partitioning(main: relay.Function, job: Session, mod_name: str) -> list[tvm.
     """The partitioning passes, in order, for a model whose function is `main`."""
     return [
         relay.transform.MergeComposite(entries(job, main)),
+        *with_tables(job),
         # Tuples are not annotated: they would become external functions that do nothing.
         relay.transform.AnnotateTarget(job.accelerator.name, include_non_call_ops=False),
         relay.transform.MergeCompilerRegions(),

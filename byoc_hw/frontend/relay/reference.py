@@ -10,19 +10,15 @@ from typing import Any
 
 import tvm
 from tvm import relay
-from tvm.contrib import graph_executor
 
 from byoc_hw.frontend.relay.compose import called_with, inline_regions, rebuild_calls, rebuilt_values, without_composite
-from byoc_hw.frontend.relay.host import golden_semantics, quiet
+from byoc_hw.frontend.relay.golden import golden_executor
 from byoc_hw.frontend.relay.interface import output_values
 from byoc_hw.frontend.relay.lower import layer_values
 from byoc_hw.frontend.relay.partition import folding, prepare
 from byoc_hw.frontend.relay.record import regions
 from byoc_hw.frontend.relay.serial import serial
 from byoc_hw.tensor import Array
-
-# Plain `llvm` may default to another processor; with -mcpu, LLVM may fuse float operations.
-_TARGET = "llvm -mtriple=x86_64-unknown-linux-gnu"
 
 
 class Reference:
@@ -37,9 +33,7 @@ class Reference:
         elif regions(mod):
             mod = inline_regions(mod, regions(mod))
         mod = prepare(mod, params)
-        with quiet(), golden_semantics(), tvm.transform.PassContext(opt_level=3):
-            library = relay.build(tvm.transform.Sequential(folding())(mod), _TARGET)
-        self._executor = graph_executor.GraphModule(library["default"](tvm.cpu()))
+        self._executor = golden_executor(tvm.transform.Sequential(folding())(mod))
         self._names = [parameter.name_hint for parameter in mod["main"].params]
 
     @serial

@@ -83,6 +83,7 @@ hwlib_status_t hwlib_depthwise_conv2d(hwlib_region_t *region, const hwlib_conv2d
 hwlib_status_t hwlib_dense(hwlib_region_t *region, const hwlib_conv2d_t *layer, hwlib_steps_t steps);
 hwlib_status_t hwlib_add(hwlib_region_t *region, const hwlib_add_t *layer, hwlib_steps_t steps);
 hwlib_status_t hwlib_mul(hwlib_region_t *region, const hwlib_mul_t *layer, hwlib_steps_t steps);
+hwlib_status_t hwlib_matmul(hwlib_region_t *region, const hwlib_matmul_t *layer, hwlib_steps_t steps);
 hwlib_status_t hwlib_pool2d(hwlib_region_t *region, const hwlib_pool2d_t *layer, hwlib_steps_t steps);
 hwlib_status_t hwlib_softmax(hwlib_region_t *region, const hwlib_softmax_t *layer, hwlib_steps_t steps);
 hwlib_status_t hwlib_lookup(hwlib_region_t *region, const hwlib_lookup_t *layer, hwlib_steps_t steps);

@@ -54,6 +54,7 @@ typedef enum {
   HWLIB_SOFTMAX = 7,
   HWLIB_MUL = 8,
   HWLIB_LOOKUP = 9,
+  HWLIB_MATMUL = 10,
   HWLIB_RESIZE = 11,
   HWLIB_CONCAT = 12,
   HWLIB_SLICE = 13,
@@ -144,6 +145,20 @@ typedef struct {
   int8_t act_min, act_max;
 } hwlib_mul_t;
 
+/* A matrix product of two activations, item by item: ifm2 has ofm.channels vectors of ifm.channels values for each
+ * item, which are multiplied with each of the item's vectors of ifm.
+ *   sum = sum over c of (ifm[c] - ifm_zero_point) * (ifm2[k][c] - ifm2_zero_point), which wraps in 32 bits
+ *   ofm[k] = clamp(scale(sum) + ofm_zero_point, act_min, act_max)
+ * A vector of ifm is a row of one pixel of the layer: ifm.height is the items times their vectors, ifm2.height
+ * the items. */
+typedef struct {
+  hwlib_layer_t layer;
+  hwlib_shape_t ifm, ifm2, ofm; /* of the whole layer */
+  hwlib_scale_t scale;
+  int8_t ifm_zero_point, ifm2_zero_point, ofm_zero_point;
+  int8_t act_min, act_max;
+} hwlib_matmul_t;
+
 enum { HWLIB_POOL_AVG = 0, HWLIB_POOL_MAX = 1, HWLIB_POOL_SUM = 2 };
 
 /* Maximum, average or sum of a window; padding counts as -128 for a maximum and as 0 for a sum.
@@ -220,9 +235,11 @@ typedef struct {
  * pad_top or pad_left, and behind it one row or column is there that no window reaches.
  * For add, mul and lookup, ifm_* give one linear run: ifm_h = 1, ifm_w elements of 1 channel; ifm2 and ofm are
  * as long, and the strides and ofm_* are not read. For lookup with by_channel, ifm_w pixels of all ifm_c channels,
- * and for softmax ifm_w rows of ifm_c values, all dense: ifm_h = 1, ofm_* as ifm_*. */
+ * and for softmax ifm_w rows of ifm_c values, all dense: ifm_h = 1, ofm_* as ifm_*.
+ * For matmul, ifm_w vectors of ifm_c values of one item, all dense: ifm_h = ofm_h = 1, ofm_w = ifm_w; ifm2 is
+ * [ofm_c][ifm_c], dense, and the strides are not read. */
 typedef struct {
-  uint32_t ifm, ifm2, ofm; /* ifm2: add and mul only */
+  uint32_t ifm, ifm2, ofm; /* ifm2: add, mul and matmul only */
   uint32_t psum;           /* int32 [ofm_h][ofm_w][ofm_c], 4-byte aligned, unless FIRST and LAST */
   uint32_t weights, params;
   uint32_t ifm_row, ofm_row;       /* bytes from one row to the next */
@@ -263,7 +280,8 @@ hwlib_status_t hwlib_hal_init(void);
  *   called     by steps of a plan, inside a region; and by a debug build with HWLIB_TRACE, which copies the outputs
  *              of jobs from local activations, after an init also before the first region
  *   alignment  addresses, strides and bytes are multiples of the accelerator's dma_alignment; where that is
- *              1, any byte. Copies never overlap themselves.
+ *              1, any byte. Copies never overlap themselves. A tensor may end inside the last word of a copy: on
+ *              both sides the word's other bytes are nobody's, and on the way out nothing may have written them.
  *   in flight  jobs, on other bytes: the plan waits where bytes are shared; and other copies, which follow one
  *              another, so that one may read or write over what an earlier one wrote or read, in main memory
  *              too. The host leaves main memory on both sides of a copy as it is until the copy was waited

@@ -19,6 +19,9 @@ static void expect(const hwlib_layer_t *layer, const hwlib_tile_t *tile)
   case HWLIB_MUL:
     kit_expect_mul((const hwlib_mul_t *)layer, tile);
     break;
+  case HWLIB_MATMUL:
+    kit_expect_matmul((const hwlib_matmul_t *)layer, tile);
+    break;
   case HWLIB_SOFTMAX:
     kit_expect_softmax((const hwlib_softmax_t *)layer, tile);
     break;

@@ -38,15 +38,16 @@ static int is_elementwise(unsigned kind)
   return kind == HWLIB_ADD || kind == HWLIB_MUL || kind == HWLIB_LOOKUP;
 }
 
-static int is_run(unsigned kind) { return is_elementwise(kind) || kind == HWLIB_SOFTMAX; }
+/* Whether all operands of a kind are dense: strides are not read. */
+static int is_run(unsigned kind) { return is_elementwise(kind) || kind == HWLIB_SOFTMAX || kind == HWLIB_MATMUL; }
 
 static int has_extent(unsigned kind, extent_t extent)
 {
   switch (extent) {
   case IFM_CHANNELS:
-    return is_convolution(kind) || kind == HWLIB_SOFTMAX;
+    return is_convolution(kind) || kind == HWLIB_SOFTMAX || kind == HWLIB_MATMUL;
   case OFM_CHANNELS:
-    return !is_run(kind);
+    return !is_run(kind) || kind == HWLIB_MATMUL;
   case COLUMNS:
   case IFM_PIXEL:
   case OFM_PIXEL:
@@ -140,11 +141,13 @@ static int extend(kit_sample_t *sample, extent_t extent, uint32_t size)
       set_output(sample, 1, 1, size, size);
       return size <= LONGEST_ROW && kit_lay_out(sample);
     }
-    sample->conv2d.weight_bits = size % 2 == 0 ? kit_widest_weights(kind) : narrowest_weights(kind);
+    if (kind != HWLIB_MATMUL) {
+      sample->conv2d.weight_bits = size % 2 == 0 ? kit_widest_weights(kind) : narrowest_weights(kind);
+    }
     set_output(sample, 1, 1, size, 2);
     return kit_lay_out(sample);
   case OFM_CHANNELS:
-    set_output(sample, 1, 1, is_convolution(kind) ? 1 : size, size);
+    set_output(sample, 1, 1, is_convolution(kind) || kind == HWLIB_MATMUL ? 1 : size, size);
     return kit_lay_out(sample);
   case ROWS:
     pad_rows(sample);

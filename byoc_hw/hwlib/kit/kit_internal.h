@@ -156,6 +156,7 @@ void kit_expect_conv2d(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile); /
 void kit_expect_pool2d(const hwlib_pool2d_t *layer, const hwlib_tile_t *tile);
 void kit_expect_add(const hwlib_add_t *layer, const hwlib_tile_t *tile);         /* kit_elementwise.c */
 void kit_expect_mul(const hwlib_mul_t *layer, const hwlib_tile_t *tile);         /* kit_elementwise.c */
+void kit_expect_matmul(const hwlib_matmul_t *layer, const hwlib_tile_t *tile);   /* kit_matmul.c */
 void kit_expect_softmax(const hwlib_softmax_t *layer, const hwlib_tile_t *tile); /* kit_softmax.c */
 void kit_expect_lookup(const hwlib_lookup_t *layer, const hwlib_tile_t *tile);   /* kit_lookup.c */
 
@@ -205,6 +206,7 @@ typedef struct {
     hwlib_add_t add;
     hwlib_mul_t mul;
     hwlib_softmax_t softmax;
+    hwlib_matmul_t matmul;
     hwlib_lookup_t lookup;
   };
   hwlib_tile_t tile;
@@ -240,6 +242,7 @@ void kit_check_copy_wait(void);
 void kit_check_windows(void);
 void kit_check_elementwise(void);
 void kit_check_softmax(void);
+void kit_check_matmul(void);
 void kit_check_lookup(void);
 void kit_check_places(void);
 void kit_check_extents(void);

@@ -27,6 +27,7 @@ static void run_checks(void)
   kit_check_windows();
   kit_check_elementwise();
   kit_check_softmax();
+  kit_check_matmul();
   kit_check_lookup();
   kit_check_places();
   kit_check_extents();

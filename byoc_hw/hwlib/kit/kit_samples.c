@@ -12,6 +12,7 @@ static const char *const subjects[][2] = {
     [HWLIB_SOFTMAX] = {NULL, "softmax, tflite"},
     [HWLIB_MUL] = {"mul, upward", "mul, tflite"},
     [HWLIB_LOOKUP] = {"lookup, upward", "lookup, tflite"},
+    [HWLIB_MATMUL] = {"matmul, upward", "matmul, tflite"},
 };
 
 int kit_has_sample(unsigned kind, unsigned rounding)
@@ -52,6 +53,15 @@ kit_sample_t kit_sample(unsigned kind, unsigned rounding)
     sample.mul = (hwlib_mul_t){.layer = layer, .scale = {1518500250, 0, 38}, .act_min = -128, .act_max = 127};
     columns = 12;
     channels = 1;
+    break;
+  case HWLIB_MATMUL:
+    sample.matmul = (hwlib_matmul_t){.layer = layer,
+                                     .scale = {1518500250, 0, 40},
+                                     .ifm_zero_point = 3,
+                                     .ifm2_zero_point = -2,
+                                     .act_min = -128,
+                                     .act_max = 127};
+    columns = 4;
     break;
   case HWLIB_LOOKUP:
     sample.lookup = kit_lookup(rounding, 1).layer;
@@ -113,6 +123,11 @@ void kit_adapt_sample(kit_sample_t *sample)
   case HWLIB_MUL:
     sample->mul.shape = ofm;
     break;
+  case HWLIB_MATMUL:
+    sample->matmul.ifm = ifm;
+    sample->matmul.ifm2 = (hwlib_shape_t){1, tile->ofm_c, tile->ifm_c};
+    sample->matmul.ofm = ofm;
+    break;
   case HWLIB_LOOKUP:
     sample->lookup.shape = ofm;
     break;
@@ -144,6 +159,9 @@ uint64_t kit_span(const kit_sample_t *sample, kit_operand_t operand)
   case KIT_IFM:
     return span(tile->ifm_h, tile->ifm_row, tile->ifm_w, tile->ifm_pixel, tile->ifm_c);
   case KIT_IFM2:
+    if (kind == HWLIB_MATMUL) {
+      return (uint64_t)tile->ofm_c * tile->ifm_c;
+    }
     return kind == HWLIB_ADD || kind == HWLIB_MUL ? tile->ifm_w : 0;
   case KIT_OFM:
     return (tile->flags & HWLIB_TILE_LAST) == 0

@@ -41,7 +41,8 @@ hwlib_status_t hwlib_sim_check_copy(const hwlib_sim_copy_t *copy)
   return status;
 }
 
-/* Cycles: setup + rows * ceil(bytes / width). */
+/* A tensor may end inside the last word of a copy out.
+ * Cycles: setup + rows * ceil(bytes / width). */
 hwlib_sim_work_t hwlib_sim_copy_work(const hwlib_sim_copy_t *copy)
 {
   int inward = copy->source.memory == HWLIB_MAIN;
@@ -56,6 +57,7 @@ hwlib_sim_work_t hwlib_sim_copy_work(const hwlib_sim_copy_t *copy)
                   .rows = copy->rows,
                   .pixels = 1,
                   .bytes = copy->bytes,
+                  .padding = inward ? 0 : HWLIB_ACCELERATOR_DMA_ALIGNMENT - 1,
                   .row_stride = inward ? copy->target_stride : copy->source_stride},
   };
 }

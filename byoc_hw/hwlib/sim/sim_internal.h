@@ -9,7 +9,7 @@
 
 /* Sized by the accelerator's numbers, the simulator always has the memories. What it may lack is arithmetic: the
  * kinds and roundings of hwlib_hal.h that it knows, as masks (an enumerator is 0 in #if). */
-#if (HWLIB_ACCELERATOR_KINDS & ~0x39fu) != 0 || (HWLIB_ACCELERATOR_ROUNDINGS & ~0x3u) != 0
+#if (HWLIB_ACCELERATOR_KINDS & ~0x79fu) != 0 || (HWLIB_ACCELERATOR_ROUNDINGS & ~0x3u) != 0
 #error "the simulator lacks a layer kind or a rounding of the accelerator that the model was built for"
 #endif
 
@@ -22,6 +22,7 @@ typedef struct {
   uint32_t rows, pixels;
   uint32_t row_stride, pixel_stride;
   uint64_t address, bytes; /* wide, so that a damaged plan is refused for what it says */
+  uint32_t padding;        /* the last bytes of those, which nothing need have written */
 } hwlib_sim_area_t;
 
 enum { HWLIB_SIM_AREAS = 5 }; /* a convolution: ifm, weights, params, psum, ofm */
@@ -130,6 +131,7 @@ typedef struct {
 extern const hwlib_sim_family_t hwlib_sim_conv2d; /* and depthwise_conv2d and dense */
 extern const hwlib_sim_family_t hwlib_sim_pool2d;
 extern const hwlib_sim_family_t hwlib_sim_softmax;
+extern const hwlib_sim_family_t hwlib_sim_matmul;
 extern const hwlib_sim_family_t hwlib_sim_elementwise;
 extern const hwlib_sim_family_t hwlib_sim_lookup;
 

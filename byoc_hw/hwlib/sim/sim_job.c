@@ -16,6 +16,8 @@ static const hwlib_sim_family_t *family_of(const hwlib_job_t *job)
     return &hwlib_sim_pool2d;
   case HWLIB_SOFTMAX:
     return &hwlib_sim_softmax;
+  case HWLIB_MATMUL:
+    return &hwlib_sim_matmul;
   case HWLIB_LOOKUP:
     return &hwlib_sim_lookup;
   default:

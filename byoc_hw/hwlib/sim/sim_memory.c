@@ -59,13 +59,13 @@ static uint8_t *states_of(const hwlib_sim_area_t *area, uint32_t row, uint32_t p
          (uint64_t)pixel * area->pixel_stride;
 }
 
-/* Whether the masked state of any byte is `state`. */
-static int any(const hwlib_sim_area_t *area, uint8_t mask, uint8_t state)
+/* Whether the masked state of any byte is `state`, but for the last `padding` bytes of each row of them. */
+static int any(const hwlib_sim_area_t *area, uint32_t padding, uint8_t mask, uint8_t state)
 {
   for (uint32_t row = 0; row < area->rows; ++row) {
     for (uint32_t pixel = 0; pixel < area->pixels; ++pixel) {
       const uint8_t *states = states_of(area, row, pixel);
-      for (uint64_t i = 0; i < area->bytes; ++i) {
+      for (uint64_t i = 0; i + padding < area->bytes; ++i) {
         if ((states[i] & mask) == state) {
           return 1;
         }
@@ -98,7 +98,7 @@ hwlib_status_t hwlib_sim_access(const hwlib_sim_work_t *work)
       return HWLIB_SIM_REFUSE(HWLIB_ERROR_ADDRESS, area->name, memories[area->memory].beyond, bytes,
                               area->address, size);
     }
-    if ((area->access & HWLIB_SIM_READS) != 0 && any(area, WRITTEN, 0)) {
+    if ((area->access & HWLIB_SIM_READS) != 0 && any(area, area->padding, WRITTEN, 0)) {
       return HWLIB_SIM_REFUSE(HWLIB_ERROR_UNWRITTEN, area->name,
                               "reads bytes of the # at # that nothing has written", bytes, area->address);
     }
@@ -123,7 +123,7 @@ int hwlib_sim_overlap(const hwlib_sim_area_t *one, const hwlib_sim_area_t *other
     return 0;
   }
   change(one, 0, MARKED);
-  int overlap = any(other, MARKED, MARKED);
+  int overlap = any(other, 0, MARKED, MARKED);
   change(one, MARKED, 0);
   return overlap;
 }

@@ -29,6 +29,11 @@ hwlib_status_t hwlib_mul(hwlib_region_t *region, const hwlib_mul_t *layer, hwlib
   return hwlib_run_layer(region, &layer->layer, steps, HWLIB_MUL);
 }
 
+hwlib_status_t hwlib_matmul(hwlib_region_t *region, const hwlib_matmul_t *layer, hwlib_steps_t steps)
+{
+  return hwlib_run_layer(region, &layer->layer, steps, HWLIB_MATMUL);
+}
+
 hwlib_status_t hwlib_pool2d(hwlib_region_t *region, const hwlib_pool2d_t *layer, hwlib_steps_t steps)
 {
   return hwlib_run_layer(region, &layer->layer, steps, HWLIB_POOL2D);

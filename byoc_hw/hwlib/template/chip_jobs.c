@@ -153,6 +153,23 @@ static void run_mul(const hwlib_mul_t *layer, const hwlib_tile_t *tile)
   }
 }
 
+static void run_matmul(const hwlib_matmul_t *layer, const hwlib_tile_t *tile)
+{
+  for (uint32_t row = 0; row < tile->ofm_w; ++row) {
+    for (uint32_t k = 0; k < tile->ofm_c; ++k) {
+      uint32_t sum = 0;
+      for (uint32_t c = 0; c < tile->ifm_c; ++c) {
+        int32_t one = chip_activations[tile->ifm + row * tile->ifm_c + c] - layer->ifm_zero_point;
+        int32_t other = chip_activations[tile->ifm2 + k * tile->ifm_c + c] - layer->ifm2_zero_point;
+        sum += (uint32_t)(one * other);
+      }
+      chip_activations[tile->ofm + row * tile->ofm_c + k] =
+          clamp(chip_scale(layer->layer.rounding, (int32_t)sum, layer->scale) + layer->ofm_zero_point, layer->act_min,
+                layer->act_max);
+    }
+  }
+}
+
 static void run_lookup(const hwlib_lookup_t *layer, const hwlib_tile_t *tile)
 {
   for (uint32_t i = 0; i < tile->ifm_w * tile->ifm_c; ++i) {
@@ -177,6 +194,9 @@ void chip_run(const hwlib_job_t *job)
     break;
   case HWLIB_MUL:
     run_mul((const hwlib_mul_t *)job->layer, job->tile);
+    break;
+  case HWLIB_MATMUL:
+    run_matmul((const hwlib_matmul_t *)job->layer, job->tile);
     break;
   case HWLIB_LOOKUP:
     run_lookup((const hwlib_lookup_t *)job->layer, job->tile);

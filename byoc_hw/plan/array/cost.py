@@ -5,7 +5,7 @@ from __future__ import annotations
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Layer, Weighted
 from byoc_hw.integers import ceil_div
-from byoc_hw.plan.array.kinds import Run, Window, geometry, job_cycles
+from byoc_hw.plan.array.kinds import Product, Run, Window, geometry, job_cycles, product_cycles
 from byoc_hw.plan.array.window import Extents, extents
 
 
@@ -16,7 +16,10 @@ def copy_cycles(nbytes: int, rows: int, accelerator: Accelerator) -> int:
 
 def best_cycles(layer: Layer, accelerator: Accelerator) -> int:
     """Cycles of the whole layer in one job for each group, in its cheapest mapping; 0 for a layer without jobs."""
-    if not isinstance(geometry(layer), Window | Run):
+    form = geometry(layer)
+    if isinstance(form, Product):
+        return product_cycles(layer, form, form.items * form.rows, accelerator)
+    if not isinstance(form, Window | Run):
         return 0
     ifm, ofm = extents(layer.ifm), extents(layer.ofm)
     groups = layer.groups if isinstance(layer, Weighted) else 1

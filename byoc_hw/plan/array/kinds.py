@@ -1,11 +1,12 @@
 """The geometry of each layer kind, and the cycles of its jobs.
 
-The only code in `plan/` that depends on the layer kind. The rest asks `geometry` which of four forms a
+The only code in `plan/` that depends on the layer kind. The rest asks `geometry` which of five forms a
 layer has, or whether it is `Weighted`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
@@ -23,6 +24,7 @@ from byoc_hw.graph import (
     DepthwiseConv2d,
     Layer,
     Lookup,
+    MatMul,
     Mul,
     Pad,
     Pool2d,
@@ -97,6 +99,41 @@ class Run:
 
 
 @dataclass(frozen=True)
+class Product:
+    """A matrix product, whose jobs compute rows of one item: from as many rows of its input, and all of the item of
+    its second input, which is `channels` vectors of `depth`. An item has `rows` rows."""
+
+    items: int
+    rows: int
+    depth: int
+    channels: int
+
+    @property
+    def item_bytes(self) -> int:
+        """Bytes of an item of the second input."""
+        return self.channels * self.depth
+
+    @property
+    def vectors(self) -> tuple[int, int]:
+        """Bytes of a row of the input and of the output."""
+        return self.depth, self.channels
+
+    def items_of(self, rows: tuple[int, int]) -> tuple[int, int]:
+        """The items of the second input that a range of output rows reads."""
+        return rows[0] // self.rows, ceil_div(rows[1], self.rows)
+
+    def cut(self, rows: tuple[int, int]) -> Iterator[tuple[int, int, int]]:
+        """A range of rows by item: item, first row, number of rows."""
+        for item in range(*self.items_of(rows)):
+            first = max(rows[0], item * self.rows)
+            yield item, first, min(rows[1], (item + 1) * self.rows) - first
+
+    def shapes(self, rows: int) -> tuple[Extents, Extents]:
+        """Input and output of a job over a number of rows: each is a pixel of one line."""
+        return (1, rows, self.depth), (1, rows, self.channels)
+
+
+@dataclass(frozen=True)
 class CopiesOnly:
     """A layer without jobs: its copies move bytes to other places, from main memory to main memory."""
 
@@ -106,7 +143,7 @@ class Alias:
     """A layer without jobs or copies: its output is its input's bytes."""
 
 
-Geometry = Window | Run | CopiesOnly | Alias
+Geometry = Window | Run | Product | CopiesOnly | Alias
 
 
 @lru_cache(maxsize=4096)
@@ -126,6 +163,8 @@ def geometry(layer: Layer) -> Geometry:
             return Run(each=1, reads=2)
         case Softmax():  # three passes: the maximum, the sum of exponentials, the quotients
             return Run(each=layer.ifm.shape[-1], reads=3)
+        case MatMul():
+            return Product(layer.ifm.shape[0], layer.ifm.shape[1], layer.ifm.shape[3], layer.ofm.shape[3])
         case Lookup():
             return Run(each=layer.ofm.shape[-1] if layer.by_channel else 1, reads=1)
         case Transpose() | Concat() | Slice() | Pad() | Resize():
@@ -148,7 +187,14 @@ def job_cycles(layer: Layer, ifm: Extents, ofm: Extents, accelerator: Accelerato
     if isinstance(form, Window):
         kernel = form.rows.kernel * form.columns.kernel
         return ceil_div(prod(ofm) * kernel, accelerator.elementwise_width)
+    if isinstance(form, Product):  # as a dense layer's, with weights of 8 bits
+        return _groups(ofm, accelerator.array_rows, accelerator) * _group_cycles((1, 1), ifm[2], 8, accelerator)
     raise PlanError(f"{layer.name}: a {layer.kind} layer has no jobs")
+
+
+def product_cycles(layer: Layer, form: Product, rows: int, accelerator: Accelerator) -> int:
+    """Cycles of the jobs over the first rows of a product."""
+    return sum(job_cycles(layer, *form.shapes(count), accelerator) for _, _, count in form.cut((0, rows)))
 
 
 def rows_at_a_time(layer: Weighted, accelerator: Accelerator) -> int:

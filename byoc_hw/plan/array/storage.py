@@ -9,7 +9,7 @@ from math import prod
 
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Concat, Graph, Layer, Slice, Transpose
-from byoc_hw.plan.array.kinds import Alias, CopiesOnly, Run, geometry
+from byoc_hw.plan.array.kinds import Alias, CopiesOnly, Product, Run, geometry
 from byoc_hw.plan.array.mapping import Mapping
 from byoc_hw.plan.array.transfers import dense_strides
 from byoc_hw.plan.array.window import Extents, Place, dense_place, extents
@@ -204,7 +204,8 @@ def write_in_place(index: int, layer: Concat, whole: Storage, of: dict[Tensor, S
     row, inner, before = columns * channels, prod(layer.ofm.shape[layer.axis + 1 :]), 0
     for tensor in layer.inputs:
         part = of.get(tensor)
-        if part is None or part in gone or part.swapped or not part.makers or part.place(tensor) != dense_place(tensor):
+        again = part is whole or part in gone  # a tensor that is concatenated twice has two places
+        if part is None or again or part.swapped or not part.makers or part.place(tensor) != dense_place(tensor):
             raise NotInPlace([index], f"{layer.name}: {tensor.name} is not one layer's output by itself")
         if prod(layer.ofm.shape[: layer.axis]) != 1 and layer.axis < len(layer.ofm.shape) - 2:
             raise NotInPlace([index], f"{layer.name}: its inputs' rows are not equally far apart in its output")
@@ -295,7 +296,7 @@ def check_places(graph: Graph, mapping: Mapping, of: dict[Tensor, Storage]) -> N
                 raise NotInPlace(_placing(graph, mapping, there, of), f"{layer.name}: height and width are swapped")
             apart = tensor in one.places and not _together(tensor, one.places[tensor])
             copied = isinstance(form, CopiesOnly) and index not in mapping.placed | mapping.stored
-            if (isinstance(form, Run) and apart) or (copied and (one.joined or tensor in one.places)):
+            if (isinstance(form, Run | Product) and apart) or (copied and (one.joined or tensor in one.places)):
                 raise NotInPlace(_placing(graph, mapping, tensor, of), f"{layer.name}: needs {tensor.name} by itself")
     for tensor in graph.outputs:
         if tensor in of[tensor].places:

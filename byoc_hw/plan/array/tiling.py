@@ -87,7 +87,7 @@ class Tiler:
         """Whether a tile fits both local memories."""
         layout = self.layout(tiling)
         return (
-            layout.activation_bytes <= self.accelerator.activation_memory
+            layout.activation_bytes <= self.accelerator.whole_words(self.accelerator.activation_memory)
             and layout.weight_bytes <= self.accelerator.weight_memory
         )
 

@@ -10,7 +10,7 @@ from byoc_hw.graph import Layer, Weighted
 from byoc_hw.integers import ceil_div, piece_sizes, round_up
 from byoc_hw.params.pack import PARAMS_BYTES, packed_channel_bytes
 from byoc_hw.plan.array.cost import copy_cycles, flat, is_pointwise
-from byoc_hw.plan.array.kinds import PSUM_BYTES, Run, geometry, job_cycles, rows_at_a_time
+from byoc_hw.plan.array.kinds import PSUM_BYTES, Product, Run, geometry, job_cycles, product_cycles, rows_at_a_time
 from byoc_hw.plan.array.transfers import linear_chunks
 from byoc_hw.plan.array.window import Extents, extents
 from byoc_hw.plan.choices import Blocks
@@ -124,6 +124,8 @@ def tile_cycles(layer: Layer, blocks: Blocks | None, ofm: Extents, accelerator: 
     """Cycles of all jobs that compute all channels of a tile of a layer's output."""
     if not isinstance(layer, Weighted):
         form = geometry(layer)
+        if isinstance(form, Product):
+            return product_cycles(layer, form, ofm[0], accelerator)
         shape = form.shape(prod(ofm)) if isinstance(form, Run) else ofm
         return job_cycles(layer, shape, shape, accelerator)
     total, pixels = layer.in_channels, ofm

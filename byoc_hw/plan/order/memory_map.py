@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import lcm
 
+from byoc_hw.integers import round_up
 from byoc_hw.plan.array.mapped import MappedGraph
 from byoc_hw.plan.order.waits import Owned
 from byoc_hw.plan.region_memory import Lifetime, RegionMemory
@@ -31,11 +32,18 @@ def scratch_memory(mapped: MappedGraph, work: Work, calls: Sequence[LayerCall], 
     return RegionMemory(
         moments=(*(graph.layers[call.index].name for call in calls), "the end"),
         scratch=tuple(
-            Lifetime(one.block, one.nbytes, min(touched[one.block]), max(touched[one.block]), graph.name)
+            Lifetime(
+                one.block,
+                round_up(one.nbytes, work.alignment),
+                min(touched[one.block]),
+                max(touched[one.block]),
+                graph.name,
+            )
             for one in scratch
         ),
         arguments=tuple(None if span is None else (min(span), max(span)) for span in spans),
         alignment=lcm(FLASH_ALIGNMENT, work.alignment),
+        word=work.alignment,
         blocks={tensor: of[tensor].block for tensor in graph.tensors if of[tensor] in scratch},
     )
 

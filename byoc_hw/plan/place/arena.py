@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import lcm
 
+from byoc_hw.integers import round_up
 from byoc_hw.plan.place.by_lifetime import Arena, Block, aligned_sum, place
 from byoc_hw.plan.place.exact import improved
 from byoc_hw.plan.region_memory import RegionMemory
@@ -153,6 +154,7 @@ class _Moments:
         self._sizes = {space.name: (space.nbytes, lcm(alignment, space.alignment), WORKSPACE) for space in workspaces}
         self._touched: dict[Buffer, list[_Touch]] = {}
         self._running: _Running | None = None
+        self._words: dict[Buffer, int] = {}  # of the DMA that reads and writes a buffer
         self.during: dict[str, range] = {}
         for call in program.calls:
             self._call(call)
@@ -245,6 +247,7 @@ class _Moments:
         steps: dict[Buffer, list[int]] = {}
         for buffer, span in zip(call.arguments, memory.arguments, strict=True):
             steps.setdefault(buffer, []).extend(span or ())
+            self._words[buffer] = lcm(self._words.get(buffer, 1), memory.word)
         touches = []
         for buffer, touched in steps.items():
             if touched:
@@ -269,7 +272,7 @@ class _Moments:
                 continue
             name = block_name(buffer)
             owner = TENSOR if buffer.role == "intermediate" else INTERFACE
-            self._sizes[name] = buffer.nbytes, self._alignment, owner
+            self._sizes[name] = round_up(buffer.nbytes, self._words.get(buffer, 1)), self._alignment, owner
             between = range(touches[0].onward, touches[-1].until + 1)
             self._moments[name] = set().union(*(touch.moments for touch in touches), between)
 

@@ -45,7 +45,7 @@ def place_local(ops: Sequence[Op], accelerator: Accelerator, *, exact: bool = Fa
     offsets: dict[LocalBuffer, int] = {}
     for space, buffers in lifetimes(ops).items():
         alive = list(buffers.values())
-        size, needed = sizes[space], largest_sum(alive)
+        size, needed = accelerator.whole_words(sizes[space]), largest_sum(alive)
         found = None
         if needed <= size:
             found = _oldest_first(alive, size, unit) or _by_size(alive, size, unit, exact)

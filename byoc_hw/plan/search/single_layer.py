@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from math import lcm
+from math import lcm, prod
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Layer
 from byoc_hw.integers import ceil_div, round_up
-from byoc_hw.plan.array.kinds import Alias, CopiesOnly, Run, Window, geometry
+from byoc_hw.plan.array.kinds import Alias, CopiesOnly, Product, Run, Window, geometry
 from byoc_hw.plan.array.tiling import Tiler
-from byoc_hw.plan.array.transfers import tile_transfers
+from byoc_hw.plan.array.transfers import linear_chunks, tile_transfers
 from byoc_hw.plan.choices import Tiling
 from byoc_hw.plan.steps import ACTIVATIONS, SCRATCH, Address, Copy
-from byoc_hw.plan.work.ops import misalignment
+from byoc_hw.plan.work.ops import misalignment, padded_end
 from byoc_hw.plan.work.tiles import tiles
 
 
@@ -29,6 +29,8 @@ def single_tiling(layer: Layer, accelerator: Accelerator) -> Tiling | None:
     _check_steps(layer, accelerator)
     if isinstance(form, Run):
         return _runs(layer, form, accelerator)
+    if isinstance(form, Product):
+        return _products(layer, form, accelerator)
     if not isinstance(form, Window):
         return None
     tiler = Tiler(layer, form, accelerator)
@@ -57,6 +59,8 @@ def _check_steps(layer: Layer, accelerator: Accelerator) -> None:
     together, each = layer.ofm.nbytes, 3
     if isinstance(form, CopiesOnly):
         each = 2
+    elif isinstance(form, Product):
+        together += sum(tensor.nbytes for tensor in inputs)
     elif isinstance(form, Run):
         together, each = (len(inputs) + 1) * layer.ofm.nbytes, len(inputs) + 2
     elif form.rows.stride <= form.rows.reach and form.columns.stride <= form.columns.reach:
@@ -81,24 +85,51 @@ def _runs(layer: Layer, form: Run, accelerator: Accelerator) -> Tiling:
             f"{layer.name}: the smallest tile fits local activation memory: {needed} bytes needed, "
             f"{accelerator.activation_memory} bytes there"
         )
-    problem = misalignment(Copy(_LOCAL, _MAIN, total * each), accelerator.dma_alignment)
-    if problem is not None:
-        raise PlanError(f"{layer.name}: {problem}")
     return Tiling(1, min(most, total), form.each, form.each)
 
 
+def _products(layer: Layer, form: Product, accelerator: Accelerator) -> Tiling:
+    """The most rows of a matrix product that fit beside an item of its second input."""
+    unit, step = accelerator.buffer_alignment, accelerator.dma_alignment
+
+    def needed(rows: int) -> int:
+        return sum(round_up(nbytes, unit) for nbytes in (form.item_bytes, rows * form.depth, rows * form.channels))
+
+    most = _largest(form.rows, lambda rows: needed(rows) <= accelerator.activation_memory)
+    if most == 0:
+        raise PlanError(
+            f"{layer.name}: an item of the second input and one row fit local activation memory: {needed(1)} bytes "
+            f"needed, {accelerator.activation_memory} bytes there"
+        )
+    rows = ceil_div(form.rows, ceil_div(form.rows, most))
+    if rows < form.rows:
+        rows = max(rows - rows % step, 1)
+    for nbytes in (form.item_bytes, *(count * each for count in _sizes(form, rows) for each in form.vectors)):
+        problem = misalignment(Copy(_LOCAL, _MAIN, nbytes), step)
+        if problem is not None:
+            raise PlanError(f"{layer.name}: {problem}")
+    return Tiling(rows, 1, form.channels, form.depth)
+
+
+def _sizes(form: Product, rows: int) -> tuple[int, ...]:
+    """The numbers of rows of a product's tiles; that of an item, at which the next one starts, is a sum of them."""
+    return tuple(dict.fromkeys(count for _, count in linear_chunks(form.rows, rows)))
+
+
 def _dma_problem(tiler: Tiler, tiling: Tiling) -> str | None:
-    """The DMA's rule that a copy of these tiles would break, or None. Starts of tensors are aligned."""
-    if tiler.accelerator.dma_alignment == 1:
+    """The DMA's rule that a copy of these tiles would break, or None. Starts of tensors are aligned, ends padded."""
+    alignment = tiler.accelerator.dma_alignment
+    if alignment == 1:
         return None
     window = tiler.window
     for tile in tiles(window, tiling):
-        for box, axis, channels in (
-            (tile.ifm, window.columns.ifm, window.ifm_channels),
-            (tile.ofm, window.columns.ofm, window.out_channels),
+        for box, axis, channels, nbytes in (
+            (tile.ifm, window.columns.ifm, window.ifm_channels, tiler.layer.ifm.nbytes),
+            (tile.ofm, window.columns.ofm, window.out_channels, tiler.layer.ofm.nbytes),
         ):
             for move in tile_transfers(box, axis, channels):
-                problem = misalignment(move.load(_MAIN, _LOCAL), tiler.accelerator.dma_alignment)
+                whole = padded_end(move, nbytes, prod(box.extents), alignment)
+                problem = misalignment(whole.load(_MAIN, _LOCAL), alignment)
                 if problem is not None:
                     return problem
     return None

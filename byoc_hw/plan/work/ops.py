@@ -9,9 +9,10 @@ from math import prod
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Layer, Weighted
+from byoc_hw.integers import round_up
 from byoc_hw.params.pack import PARAMS_BYTES
 from byoc_hw.plan.array.cost import copy_cycles
-from byoc_hw.plan.array.kinds import PSUM_BYTES, Run, job_cycles, sums_channels
+from byoc_hw.plan.array.kinds import PSUM_BYTES, Product, Run, geometry, job_cycles, sums_channels
 from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.array.transfers import Transfer
 from byoc_hw.plan.array.weight_blocks import weights_bytes
@@ -73,14 +74,18 @@ class Home:
 
 
 def copy_op(layer: int, move: Transfer, home: Home, buffer: LocalBuffer, inward: bool, accelerator: Accelerator) -> Op:
-    """A copy between a home and a buffer. Raises `PlanError` where the DMA cannot take it."""
-    local = Address(buffer.space)
+    """A copy between a home and a buffer. Raises `PlanError` where the DMA cannot take it.
+
+    Where it ends with its storage and its buffer, it is rounded up to whole words of the DMA: both have room.
+    """
+    local, alignment = Address(buffer.space), accelerator.dma_alignment
+    move = padded_end(move, home.storage.nbytes, buffer.nbytes, alignment)
     step = move.load(home.address, local) if inward else move.store(home.address, local)
-    problem = misalignment(step, accelerator.dma_alignment)
+    problem = misalignment(step, alignment)
     if problem is not None:
         raise PlanError(f"{home.storage.name}: {problem}")
     stop = move.local + (move.rows - 1) * move.local_stride + move.nbytes
-    if move.local < 0 or stop > buffer.nbytes:
+    if move.local < 0 or stop > round_up(buffer.nbytes, alignment):
         raise PlanError(f"{home.storage.name}: a copy of whole rows needs a buffer of whole rows")
     accesses = [Access(buffer, move.local, stop, inward)]
     if home.address.space != FLASH:
@@ -101,9 +106,9 @@ def job_op(index: int, layer: Layer, job: Job, local: Mapping[str, LocalBuffer],
     """A job; its addresses are relative to the buffers in `local`."""
     accesses = [Access(local["ifm"], job.ifm, job.ifm + _span(job.ifm_shape, job.ifm_row, job.ifm_pixel), False)]
     if "ifm2" in local:
-        accesses.append(
-            Access(local["ifm2"], job.ifm2, job.ifm2 + _span(job.ifm_shape, job.ifm_row, job.ifm_pixel), False)
-        )
+        form = geometry(layer)
+        nbytes = form.item_bytes if isinstance(form, Product) else _span(job.ifm_shape, job.ifm_row, job.ifm_pixel)
+        accesses.append(Access(local["ifm2"], job.ifm2, job.ifm2 + nbytes, False))
     channels = job.ofm_shape[2]
     if isinstance(layer, Weighted):
         depths = job.ifm_shape[2] if sums_channels(layer) else 1
@@ -147,6 +152,41 @@ def run_job(
         image=image,
     )
     return job_op(index, layer, job, local, accelerator)
+
+
+def product_job(
+    index: int,
+    layer: Layer,
+    form: Product,
+    inputs: Sequence[tuple[LocalBuffer, int]],
+    ofm: tuple[LocalBuffer, int],
+    rows: int,
+    image: Image,
+    accelerator: Accelerator,
+) -> Op:
+    """A job over rows of one item of a matrix product. Operands are buffers with the offset of the first byte."""
+    ifm_shape, ofm_shape = form.shapes(rows)
+    job = Job(
+        ifm=inputs[0][1],
+        ifm2=inputs[1][1],
+        ofm=ofm[1],
+        ifm_shape=ifm_shape,
+        ofm_shape=ofm_shape,
+        ifm_row=rows * form.depth,
+        ofm_row=rows * form.channels,
+        ifm_pixel=form.depth,
+        ofm_pixel=form.channels,
+        image=image,
+    )
+    local = {"ifm": inputs[0][0], "ifm2": inputs[1][0], "ofm": ofm[0]}
+    return job_op(index, layer, job, local, accelerator)
+
+
+def padded_end(move: Transfer, main: int, local: int, alignment: int) -> Transfer:
+    """A transfer of one row that ends with its `main` and `local` bytes, rounded up to whole words of the DMA."""
+    if move.rows > 1 or move.main + move.nbytes != main or move.local + move.nbytes != local:
+        return move
+    return replace(move, nbytes=round_up(move.nbytes, alignment))
 
 
 def misalignment(copy: Copy, alignment: int) -> str | None:

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from byoc_hw.graph import Layer
 from byoc_hw.integers import ceil_div
-from byoc_hw.plan.array.kinds import Window, geometry
+from byoc_hw.plan.array.kinds import Product, Window, geometry
 from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.array.transfers import linear_chunks
 from byoc_hw.plan.array.window import extents
@@ -31,9 +31,11 @@ class Stripe:
 
 
 @lru_cache(maxsize=1 << 16)
-def rows_read(layer: Layer, rows: Span) -> Span:
-    """The input rows that a layer reads for some of its output rows."""
+def rows_read(layer: Layer, rows: Span, operand: int = 0) -> Span:
+    """The rows of an input that a layer reads for some of its output rows."""
     form = geometry(layer)
+    if isinstance(form, Product) and operand == 1:
+        return form.items_of(rows)
     if not isinstance(form, Window):
         return rows
     extent = form.rows.extent(rows[0], rows[1] - rows[0])
@@ -85,10 +87,9 @@ def _stripe(
         if start >= stop:
             continue
         rows[index] = (start, stop)
-        span = rows_read(layer, rows[index])
-        for tensor in layer.inputs:
+        for operand, tensor in enumerate(layer.inputs):
             read = of[tensor]
-            first, end = read.place(tensor).span(*span)
+            first, end = read.place(tensor).span(*rows_read(layer, rows[index], operand))
             low, high = needs.get(read, (first, end))
             needs[read] = min(low, first), max(high, end)
     return Stripe(needs, rows)

@@ -9,7 +9,7 @@ from byoc_hw.errors import PlanError
 from byoc_hw.graph import Layer, Weighted
 from byoc_hw.integers import round_up
 from byoc_hw.plan.array.cost import flat, is_pointwise
-from byoc_hw.plan.array.kinds import PSUM_BYTES, Run, Window, geometry, job_cycles
+from byoc_hw.plan.array.kinds import PSUM_BYTES, Product, Run, Window, geometry, job_cycles
 from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.array.transfers import linear_chunks
 from byoc_hw.plan.array.weight_blocks import channel_blocks, weights_bytes
@@ -18,7 +18,7 @@ from byoc_hw.plan.choices import Blocks
 from byoc_hw.plan.steps import Job
 from byoc_hw.plan.work.builder import WorkBuilder
 from byoc_hw.plan.work.flash import WeightBlock
-from byoc_hw.plan.work.ops import LocalBuffer, activations, job_op, run_job
+from byoc_hw.plan.work.ops import LocalBuffer, activations, job_op, product_job, run_job
 from byoc_hw.plan.work.rows_needed import Span, Stripe, stripes_of
 from byoc_hw.plan.work.units import Unit
 
@@ -142,6 +142,9 @@ class _Stripes:
         if isinstance(form, Run):
             self._run(index, layer, form, rows, inputs, ofm, unit)
             return
+        if isinstance(form, Product):
+            self._product(index, layer, form, rows, inputs, ofm, unit)
+            return
         if not isinstance(form, Window):
             raise PlanError(f"{layer.name}: a {layer.kind} layer has no stripes")
         row, column = form.rows.extent(rows[0], rows[1] - rows[0]), form.columns.extent(0, form.columns.ofm)
@@ -231,6 +234,22 @@ class _Stripes:
         elements = (rows[1] - rows[0]) * width * channels
         target = ofm.buffer, start - ofm.first
         unit.jobs.append(run_job(index, layer, form, operands, target, elements, image, self.region.accelerator))
+
+    def _product(
+        self, index: int, layer: Layer, form: Product, rows: Span, inputs: Sequence[View], ofm: View, unit: Unit
+    ) -> None:
+        """The jobs of a matrix product: one for each item that the rows are of."""
+        of = self.region.storages.of
+        one, other, product = (of[tensor].place(tensor) for tensor in (*layer.inputs, layer.ofm))
+        for item, first, count in form.cut(rows):
+            operands = [
+                (inputs[0].buffer, one.span(first, first)[0] - inputs[0].first),
+                (inputs[1].buffer, other.span(item, item)[0] - inputs[1].first),
+            ]
+            target = ofm.buffer, product.span(first, first)[0] - ofm.first
+            image = self.region.image(layer, (first, 0, 0), (count, 1, form.channels))
+            job = product_job(index, layer, form, operands, target, count, image, self.region.accelerator)
+            unit.jobs.append(job)
 
 
 def _flat(place: Place, width: int) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Layer, Weighted
-from byoc_hw.plan.array.kinds import PSUM_BYTES, Run, Window, geometry
+from byoc_hw.plan.array.kinds import PSUM_BYTES, Product, Run, Window, geometry
 from byoc_hw.plan.array.tiling import Tiler
 from byoc_hw.plan.array.transfers import Box, linear_chunks, tile_transfers
 from byoc_hw.plan.array.window import Extent, extents
@@ -15,7 +15,7 @@ from byoc_hw.plan.choices import Tiling
 from byoc_hw.plan.steps import Image, Job
 from byoc_hw.plan.work.builder import WorkBuilder
 from byoc_hw.plan.work.flash import WeightBlock
-from byoc_hw.plan.work.ops import LocalBuffer, activations, copy_op, job_op, run_job
+from byoc_hw.plan.work.ops import LocalBuffer, activations, copy_op, job_op, product_job, run_job
 from byoc_hw.plan.work.units import Unit
 
 
@@ -72,6 +72,9 @@ def tiled(region: WorkBuilder, number: int, index: int, tiling: Tiling) -> None:
     form = geometry(layer)
     if isinstance(form, Run):
         _runs(region, number, index, layer, form, tiling)
+        return
+    if isinstance(form, Product):
+        _products(region, number, index, layer, form, tiling)
         return
     if not isinstance(form, Window):
         raise PlanError(f"{layer.name}: a {layer.kind} layer has no tiles")
@@ -186,3 +189,26 @@ def _runs(region: WorkBuilder, number: int, index: int, layer: Layer, form: Run,
         for home in region.targets(region.storages.of[layer.ofm]):
             unit.stores += region.part(index, home, ofm, start, start, start + count, False)
         region.units.append(unit)
+
+
+def _products(region: WorkBuilder, number: int, index: int, layer: Layer, form: Product, tiling: Tiling) -> None:
+    """The tiles of a matrix product: item by item, whose second input stays, runs of rows."""
+    one, other = (region.homes[region.storages.of[tensor]] for tensor in layer.inputs)
+    for item in range(form.items):
+        start = item * form.item_bytes
+        resident = activations(layer.inputs[1].name, form.item_bytes)
+        loads = list(region.part(index, other, resident, start, start, start + form.item_bytes, True))
+        for offset, rows in linear_chunks(form.rows, tiling.rows):
+            first = item * form.rows + offset
+            unit = Unit(number, region.choices.groups[number].overlap, loads=loads)
+            loads = []
+            read, written = first * form.depth, first * form.channels
+            ifm = activations(layer.ifm.name, rows * form.depth)
+            ofm = activations(layer.ofm.name, rows * form.channels)
+            unit.loads += region.part(index, one, ifm, read, read, read + ifm.nbytes, True)
+            image = region.image(layer, (first, 0, 0), (rows, 1, form.channels))
+            operands = [(ifm, 0), (resident, 0)]
+            unit.jobs.append(product_job(index, layer, form, operands, (ofm, 0), rows, image, region.accelerator))
+            for home in region.targets(region.storages.of[layer.ofm]):
+                unit.stores += region.part(index, home, ofm, written, written, written + ofm.nbytes, False)
+            region.units.append(unit)

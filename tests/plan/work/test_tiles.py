@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan_check import check
-from plan_samples import Samples, accelerator, single
+from plan_samples import Samples, accelerator, graph_of, single
 
 from byoc_hw.accelerator import REFERENCE
 from byoc_hw.errors import PlanError
@@ -299,11 +299,25 @@ def test_names_the_memory_also_where_slices_are_whole_dma_words():
             plan_region(single(layer), accelerator(24, 4096, dma_alignment=4))
 
 
+@pytest.mark.parametrize("alignment", [2, 4, 8, 32])
+def test_tensors_that_end_inside_a_word_of_the_dma_are_padded(alignment):
+    samples = Samples()
+    hardware = accelerator(dma_alignment=alignment)
+    conv = samples.conv2d(samples.tensor((1, 5, 5, 3)), 7)
+    dense = samples.dense(samples.reshape(conv.ofm, (1, 63)).ofm, 10)
+    check(single(conv), hardware)
+    check(single(dense), hardware)
+    check(single(samples.add(*[samples.tensor((1, 3, 5, 3))] * 2)), hardware)
+    flat = samples.reshape(conv.ofm, (1, 63))
+    dense = samples.dense(flat.ofm, 10)
+    check(graph_of([conv.ifm], [conv, flat, dense], [conv.ofm, dense.ofm]), hardware)
+
+
 def test_names_the_length_that_the_dma_cannot_take():
     samples = Samples()
-    layer = samples.conv2d(samples.tensor((1, 5, 5, 3)), 8)
-    with pytest.raises(PlanError, match=f"{layer.name}: a copy's .* are multiples of 4 bytes: got length 75"):
-        plan_region(single(layer), accelerator(dma_alignment=4))
+    layer = samples.conv2d(samples.tensor((1, 40, 5, 3)), 8)  # too large for one tile
+    with pytest.raises(PlanError, match=f"{layer.name}: a copy's .* are multiples of 32 bytes: got "):
+        plan_region(single(layer), accelerator(700, dma_alignment=32))
     layer = samples.transpose(samples.tensor((1, 8, 8, 8)), (0, 3, 1, 2))
     with pytest.raises(PlanError, match=f"{layer.ofm.name}: a copy's .* are multiples of 4 bytes: got length 1"):
         plan_region(single(layer), accelerator(dma_alignment=4))
@@ -315,3 +329,29 @@ def test_copies_reach_only_what_the_spaces_say():
     plan = check(single(layer), REFERENCE)
     into_weights = [step for step in plan.calls[0].steps if isinstance(step, Copy) and step.target.space == WEIGHTS]
     assert all(copy.source.space == FLASH for copy in into_weights)
+
+
+@given(
+    st.tuples(st.integers(1, 4), st.integers(1, 20), st.integers(1, 30), st.integers(1, 20)),
+    st.sampled_from(["upward", "tflite"]),
+    SMALL_ACCELERATORS,
+    SEEDS,
+)
+@settings(max_examples=40, deadline=None)
+def test_a_matrix_product_in_stripes_and_tiles_is_the_product(sizes, rounding, hardware, seed):
+    items, rows, depth, channels = sizes
+    samples = Samples(seed)
+    ifm, ifm2 = samples.tensor((items, rows, 1, depth)), samples.tensor((items, channels, depth))
+    check_or_refused(single(samples.matmul(ifm, ifm2, rounding)), hardware)
+
+
+def test_a_matrix_product_of_few_rows_at_a_time_keeps_its_second_input():
+    """One item of 40 x 40 bytes, and rows of 80: not all rows fit beside it."""
+    samples = Samples(5)
+    layer = samples.matmul(samples.tensor((2, 30, 1, 40)), samples.tensor((2, 40, 40)))
+    plan = check(single(layer), accelerator(2600, 64))
+    loads = [step for step in plan.steps if isinstance(step, Copy) and step.inward and step.nbytes == 1600]
+    assert len(loads) >= 2
+    message = "an item of the second input and one row fit local activation memory: 1680 bytes needed, 1600 bytes there"
+    with pytest.raises(PlanError, match=message):
+        plan_region(single(layer), accelerator(1600, 64))

@@ -220,6 +220,11 @@ def _view(rewriter: _Rewriter, call: relay.Call) -> relay.Expr | None:
     return _picked(rewriter, call) if rewriter.has_signed(call.args[0]) else None
 
 
+def _nearest(rewriter: _Rewriter, call: relay.Call) -> relay.Expr | None:
+    """A resize that picks values; others compute between them."""
+    return _view(rewriter, call) if str(call.attrs.method) == "nearest_neighbor" else None
+
+
 def _picked(rewriter: _Rewriter, call: relay.Call) -> relay.Expr | None:
     first = call.args[0]
     if isinstance(first, relay.Tuple):
@@ -365,6 +370,7 @@ RULES: dict[str, _Rule] = {
     "cast": _narrowed,
     "clip": _clip,
     "nn.pad": _pad,
+    "image.resize2d": _nearest,
     **dict.fromkeys(("nn.max_pool2d", "nn.global_max_pool2d"), _maximum),
     **dict.fromkeys(
         (

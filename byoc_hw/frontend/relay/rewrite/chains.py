@@ -1,0 +1,199 @@
+"""Chains: the element-wise operators between one 8-bit value and another that depends on it alone, found by dataflow.
+
+A composite whose operators are all element-wise counts as one operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from tvm import relay
+
+from byoc_hw.frontend.relay.read import constant
+from byoc_hw.frontend.relay.sources import calls_in_order, calls_outside_composites, operator_name, source_names
+
+Origins = dict[relay.Expr, tuple[relay.Expr, ...]]
+"""For each element-wise call the 8-bit values that it depends on alone, the nearest first."""
+
+_BROADCAST = 1  # TVM's OpPatternKind: element-wise is 0, with broadcasting 1
+_QNN = (
+    *("qnn.sigmoid", "qnn.tanh", "qnn.erf", "qnn.exp", "qnn.sqrt", "qnn.rsqrt", "qnn.log", "qnn.abs"),
+    *("qnn.leaky_relu", "qnn.hardswish", "qnn.subtract"),
+)
+"""The element-wise ones of those operators whose kind TVM does not say."""
+
+_OF_ANOTHER_SHAPE = ("broadcast_to", "expand_dims", "fixed_point_multiply_per_axis")
+_OF_INTEGERS = (
+    *("add", "subtract", "multiply", "maximum", "minimum", "negative", "abs", "clip", "nn.relu", "nn.bias_add"),
+    *("cast", "where", "copy", "less", "less_equal", "greater", "greater_equal", "equal", "not_equal"),
+    *("logical_and", "logical_or", "logical_not", "fixed_point_multiply"),
+)
+"""What TVM defines for integers too: no division by 0, no shift by more bits than there are."""
+
+_MOST_ORIGINS = 64  # of one call: a longer chain becomes several
+
+
+@dataclass(frozen=True)
+class Chain:
+    """The operators from `source` to the last of `calls`, in order; both values are int8 or uint8."""
+
+    source: relay.Expr
+    calls: tuple[relay.Call, ...]
+
+    @property
+    def result(self) -> relay.Call:
+        return self.calls[-1]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the source, of every value between, and of the result."""
+        return tuple(int(extent) for extent in self.result.checked_type.shape)
+
+    @property
+    def channels(self) -> int:
+        """The number of tables: one, or one for each index of the last dimension."""
+        return self.shape[-1] if any(_size(one) > 1 for call in self.calls for one in _constants(call)) else 1
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The names that the model has for the operators."""
+        return tuple(dict.fromkeys(name for call in self.plain_calls for name in source_names(call.span)))
+
+    @property
+    def plain_calls(self) -> list[relay.Call]:
+        """The calls, and those inside composites in place of these."""
+        return [inner for call in self.calls for inner in _plain(call)]
+
+
+def chains(function: relay.Function, accepted: Callable[[Chain], bool]) -> list[Chain]:
+    """Chains of a type-checked function that are accepted, the longest before shorter ones with the same result.
+
+    They may share operators; no chain computes only what others leave unused.
+    """
+    order = calls_outside_composites(function)
+    origins: Origins = {}
+    for call in order:
+        origins[call] = _origins(call, origins)
+    found: list[Chain] = []
+    needed: set[relay.Expr] = set(_values(function.body))
+    for call in reversed(order):
+        if call not in needed:
+            continue
+        chain = next(filter(accepted, _candidates(call, origins, order)), None)
+        if chain is None:
+            needed.update(value for argument in call.args for value in _values(argument))
+        else:
+            found.append(chain)
+            needed.update(_values(chain.source))
+    return found
+
+
+def _values(expr: relay.Expr) -> Iterator[relay.Expr]:
+    """The value of an expression, or of each part of a tuple."""
+    if isinstance(expr, relay.Tuple):
+        for field in expr.fields:
+            yield from _values(field)
+    elif isinstance(expr, relay.TupleGetItem):
+        yield from _values(expr.tuple_value)
+    else:
+        yield expr
+
+
+def _candidates(call: relay.Call, origins: Origins, order: Sequence[relay.Call]) -> Iterator[Chain]:
+    if not _is_8_bit(call):
+        return
+    for source in reversed(origins[call]):
+        inside = _between(source, call)
+        if len(inside) > 1 or not isinstance(call.op, relay.Function):  # a composite alone stays what it is
+            yield Chain(source, tuple(one for one in order if one in inside))
+
+
+def _origins(call: relay.Call, origins: Origins) -> tuple[relay.Expr, ...]:
+    if not _is_element_wise(call):
+        return ()
+    common: list[relay.Expr] | None = None
+    for argument in call.args:
+        if isinstance(argument, relay.Constant):
+            continue
+        if not isinstance(argument, relay.Call | relay.Var | relay.TupleGetItem) or not _have_one_shape(argument, call):
+            return ()
+        own = [*([argument] if _is_8_bit(argument) else []), *origins.get(argument, ())]
+        common = own if common is None else [one for one in common if one in own]
+    return tuple(common or ())[:_MOST_ORIGINS]
+
+
+def _between(source: relay.Expr, result: relay.Call) -> set[relay.Expr]:
+    inside: set[relay.Expr] = {result}
+    left = [result]
+    while left:
+        for argument in left.pop().args:
+            if argument not in inside and argument != source and not isinstance(argument, relay.Constant):
+                inside.add(argument)
+                left.append(argument)
+    return inside
+
+
+# ---------------------------------------------------------------- operators
+
+
+def _plain(call: relay.Call) -> list[relay.Call]:
+    return calls_in_order(call.op.body) if isinstance(call.op, relay.Function) else [call]
+
+
+def _is_element_wise(call: relay.Call) -> bool:
+    """Whether each value of the result depends on the values at its place alone, and on constants by channel."""
+    if isinstance(call.op, relay.Function):
+        composite = str(call.op.attrs["Composite"]).partition(".")[2]
+        return composite == "lookup" or all(map(_is_element_wise, _plain(call)))
+    name = operator_name(call)
+    kind = getattr(call.op, "get_attr", lambda _: None)("TOpPattern")
+    element_wise = name in _QNN or (kind is not None and kind <= _BROADCAST and name not in _OF_ANOTHER_SHAPE)
+    defined = name.startswith("qnn.") or name in _OF_INTEGERS or all(map(_is_real, call.args))
+    if not (element_wise and defined):
+        return False
+    return isinstance(call.checked_type, relay.TensorType) and all(
+        _is_by_channel(call, one) for one in _constants(call)
+    )
+
+
+def _constants(call: relay.Call) -> Iterable[relay.Constant]:
+    return (argument for inner in _plain(call) for argument in inner.args if isinstance(argument, relay.Constant))
+
+
+def _is_by_channel(call: relay.Call, operand: relay.Constant) -> bool:
+    """Whether a constant is one number, or a vector along the last of at least two dimensions."""
+    shape = constant(operand).shape
+    if _size(operand) <= 1:
+        return len(shape) <= len(call.checked_type.shape)
+    rank = len(call.checked_type.shape)
+    keys = call.attrs.keys() if call.attrs is not None else ()
+    axes = [int(call.attrs[key]) % rank for key in keys if key.endswith("axis")] if rank else []
+    along = all(axis == rank - 1 for axis in axes)
+    return rank > 1 and along and shape[-1] == _size(operand) == int(call.checked_type.shape[-1])
+
+
+def _size(operand: relay.Constant) -> int:
+    return int(constant(operand).size)
+
+
+# ---------------------------------------------------------------- types
+
+
+def _is_8_bit(expr: relay.Expr) -> bool:
+    of = expr.checked_type
+    return isinstance(of, relay.TensorType) and of.dtype in ("int8", "uint8") and _is_static(of)
+
+
+def _is_real(expr: relay.Expr) -> bool:
+    return isinstance(expr.checked_type, relay.TensorType) and "float" in str(expr.checked_type.dtype)
+
+
+def _is_static(of: relay.TensorType) -> bool:
+    return all(hasattr(extent, "value") for extent in of.shape)
+
+
+def _have_one_shape(one: relay.Expr, other: relay.Expr) -> bool:
+    first, second = one.checked_type, other.checked_type
+    tensors = isinstance(first, relay.TensorType) and isinstance(second, relay.TensorType)
+    return tensors and _is_static(first) and _is_static(second) and list(first.shape) == list(second.shape)

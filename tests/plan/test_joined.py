@@ -1,0 +1,126 @@
+"""Concatenations and slices: tensors inside one another, in local memory or in main memory."""
+
+from dataclasses import replace
+
+import pytest
+from plan_check import check
+from plan_choices import choose
+from plan_samples import Samples, accelerator, graph_of
+
+from byoc_hw.errors import PlanError
+from byoc_hw.plan.array.parcels import progressions
+from byoc_hw.plan.choices import Choices, Group, from_plain
+from byoc_hw.plan.region import lay_out_region
+from byoc_hw.plan.steps import Copy
+
+
+def branches(samples, height=8, after=True):
+    """Three branches of one input, joined by channel, and a convolution behind it: 0 to 2, the concatenation 3, 4."""
+    ifm = samples.tensor((1, height, 8, 16))
+    parts = [
+        samples.conv2d(ifm, 16, (1, 1)),
+        samples.conv2d(ifm, 8, (3, 3), padding=(1, 1, 1, 1)),
+        samples.pool(ifm, "max", (3, 3), (1, 1), (1, 1, 1, 1)),
+    ]
+    joined = samples.concat([part.ofm for part in parts], 3)
+    layers = [*parts, joined]
+    if after:
+        layers.append(samples.conv2d(joined.ofm, 8, (3, 3)))
+    return graph_of([ifm], layers, [layers[-1].ofm])
+
+
+def copies(plan):
+    return sum(isinstance(step, Copy) for step in plan.steps)
+
+
+def test_branches_are_written_into_one_tensor():
+    graph = branches(Samples())
+    plan = check(graph, accelerator())
+    assert choose(graph, accelerator()).placed == {3}
+    assert plan.moved["spilled"] == 0
+    assert 3 not in {call.index for call in plan.calls}
+
+
+def test_an_output_is_put_together_in_local_memory_and_stored_once():
+    graph = branches(Samples(), after=False)
+    plan = check(graph, accelerator())
+    assert plan.moved["outputs"] == graph.outputs[0].nbytes
+    assert plan.moved["spilled"] == 0
+
+
+def test_what_does_not_fit_is_put_together_in_main_memory():
+    """The concatenated tensor is larger than local memory: it is stored once, part by part, and loaded."""
+    graph = branches(Samples(), height=64)
+    small = accelerator(activations=16 * 1024)
+    chosen = choose(graph, small)
+    assert chosen.stored == {3}
+    assert graph.layers[3].ofm.nbytes > small.activation_memory
+    plan, copied = check(graph, small), check(graph, small, choices=without(graph, small))
+    assert plan.moved["spilled"] < 0.6 * copied.moved["spilled"]
+    assert lay_out_region(graph, small).cycles < lay_out_region(graph, small, without(graph, small)).cycles
+
+
+def without(graph, hardware):
+    """The best choices without tensors inside one another."""
+    return choose(graph, replace(hardware, tuning=replace(hardware.tuning, hold=False)))
+
+
+def test_a_slice_is_read_where_it_lies():
+    """Channels and rows, every second column, of a tensor that is in local memory anyway."""
+    samples = Samples()
+    first = samples.conv2d(samples.tensor((1, 8, 9, 4)), 16, (1, 1))
+    part = samples.slice(first.ofm, (0, 2, 1, 4), (1, 5, 4, 8), (1, 1, 2, 1))
+    last = samples.conv2d(part.ofm, 8, (1, 1))
+    graph = graph_of([first.ifm], [first, part, last], [last.ofm])
+    plan = check(graph, accelerator())
+    assert choose(graph, accelerator()).placed == {1}
+    assert plan.moved["spilled"] == 0
+    assert copies(plan) == 4  # the input, two blocks of weights, the output
+
+
+def test_a_dense_block_grows_in_one_tensor():
+    """Each convolution reads all that is there, and adds its channels to it."""
+    samples = Samples()
+    first = samples.conv2d(samples.tensor((1, 6, 6, 4)), 8, (1, 1))
+    layers, value = [first], first.ofm
+    for _ in range(3):
+        conv = samples.conv2d(value, 4, (3, 3), padding=(1, 1, 1, 1))
+        joined = samples.concat([value, conv.ofm], 3)
+        layers, value = [*layers, conv, joined], joined.ofm
+    last = samples.conv2d(value, 8, (1, 1))
+    graph = graph_of([first.ifm], [*layers, last], [last.ofm])
+    assert choose(graph, accelerator()).placed == {2, 4, 6}
+    assert check(graph, accelerator()).moved["spilled"] == 0
+
+
+def test_an_input_of_the_region_is_copied_into_a_concatenation():
+    samples = Samples()
+    ifm = samples.tensor((1, 8, 8, 4))
+    conv = samples.conv2d(ifm, 8, (1, 1))
+    joined = samples.concat([conv.ofm, ifm], 3)
+    graph = graph_of([ifm], [conv, joined], [joined.ofm])
+    check(graph, accelerator())
+    chosen = Choices((False,), (Group(2, held=frozenset({0, 1, 2})),), (None, None), placed=frozenset({1}))
+    with pytest.raises(PlanError, match="is not one layer's output by itself"):
+        lay_out_region(graph, accelerator(), chosen)
+
+
+def test_choices_are_read_back_as_they_were_written():
+    chosen = Choices((False,), (Group(1),), (None,), placed=frozenset({2, 1}), stored=frozenset({4}))
+    assert chosen.plain()["placed"] == [1, 2]
+    assert from_plain(chosen.plain()) == chosen
+    assert "placed" not in Choices((), (), ()).plain()
+    assert "placed %1, %2; stored %4" in str(chosen)
+
+
+@pytest.mark.parametrize(
+    ("indices", "count"),
+    [((0, 0, 1, 1), 2), ((0, 1, 2), 1), ((0, 2, 4), 1), ((0, 0, 1, 2, 2, 3, 4, 4, 5), 3), ((5,), 1), ((3, 1, 2), 3)],
+)
+def test_repeated_rows_are_the_fewest_progressions(indices, count):
+    found = progressions(indices)
+    assert len(found) == count
+    places = {
+        one.first + at * one.step: one.from_first + at * one.from_step for one in found for at in range(one.count)
+    }
+    assert tuple(places[place] for place in range(len(indices))) == indices
