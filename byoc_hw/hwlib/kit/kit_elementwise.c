@@ -71,7 +71,8 @@ void kit_expect_add(const hwlib_add_t *layer, const hwlib_tile_t *tile)
   for (uint32_t i = shown.first; i < shown.end; ++i) {
     int32_t one = (int8_t)kit_activation(tile->ifm + i) - layer->ifm_zero_point;
     int32_t other = (int8_t)kit_activation(tile->ifm2 + i) - layer->ifm2_zero_point;
-    int64_t sum = kit_scale(rounding, one, layer->ifm_scale) + kit_scale(rounding, other, layer->ifm2_scale);
+    int64_t second = kit_scale(rounding, other, layer->ifm2_scale);
+    int64_t sum = kit_scale(rounding, one, layer->ifm_scale) + (layer->subtract ? -second : second);
     if (rounding == HWLIB_ROUND_TFLITE) {
       sum = kit_scale(rounding, sum, layer->sum_scale);
     }
