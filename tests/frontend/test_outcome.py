@@ -62,8 +62,9 @@ def test_a_near_miss_names_the_argument_that_is_no_constant():
     bias = variable((8,), "int32", "b")
     (reason,) = reasons(module(relay.nn.bias_add(conv, bias, axis=3), x, bias), "qnn.conv2d_1")
     assert reason.endswith("matched to qnn.conv2d; nn.bias_add: bias is the input b, not a constant")
-    (reason,) = reasons(Dense(constant_weights=False).module(), "qnn.dense_1")
+    reason, product = reasons(Dense(constant_weights=False).module(), "qnn.dense_1")
     assert reason == "qnn_dense: qnn.dense: weight is the input w, not a constant"
+    assert product.startswith("qnn_batch_matmul: matched to qnn.dense")
 
 
 def test_a_near_miss_says_that_an_intermediate_result_is_used_elsewhere():
@@ -99,7 +100,7 @@ def test_an_operator_that_only_goes_along_with_others_says_with_which():
     scale, zero = const(1.0, "float32"), const(0, "int32")
     mod = module(relay.qnn.op.requantize(x, scale, zero, scale, zero, out_dtype="int8"), x)
     assert reasons(mod, "qnn.requantize_1") == [
-        "qnn.requantize is offloaded only together with mean, qnn.conv2d, qnn.dense"
+        "qnn.requantize is offloaded only together with max, mean, qnn.batch_matmul, qnn.conv2d, qnn.dense, sum"
     ]
 
 

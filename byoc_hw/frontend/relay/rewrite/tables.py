@@ -118,4 +118,4 @@ def _lookup(chain: Chain, source: relay.Expr, tables: Array) -> relay.Expr:
     index = named(relay.cast(source, "int32"))
     if starts.any():
         index = named(relay.add(index, relay.const(starts if len(tables) > 1 else starts[0], "int32")))
-    return named(relay.take(relay.const(entries_of, dtype), index, mode="fast"))
+    return named(relay.take(relay.const(entries_of, dtype), index))
