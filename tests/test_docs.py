@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from onnx_networks import mobilenet
 from riscv32_tools import needs_riscv32
 
 import byoc_hw
@@ -74,6 +75,16 @@ def test_the_files_that_a_new_layer_kind_changes_are_there():
         for name in re.findall(r"[\w/]+(?:\.\w+|/)", row[0]):
             if not name.startswith(("patterns/", "src/")):
                 assert (ROOT / name).exists(), name
+
+
+# ---------------------------------------------------------------- models
+
+
+def test_the_example_of_models_offloads_an_onnx_file(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    mobilenet().save("model.onnx")
+    execute(code_blocks("docs/models.md")[0])
+    assert "16 of 18 operators offloaded" in capsys.readouterr().out
 
 
 # ---------------------------------------------------------------- planning

@@ -8,6 +8,7 @@ from shutil import which
 import numpy as np
 import pytest
 from bit_exact import assert_bit_exact, input_arrays
+from networks import mobilenet_v2
 from relay_samples import Add, Conv, Pool, const, module, variable
 from tvm import relay
 
@@ -360,3 +361,11 @@ def test_constants_of_a_larger_model_lie_in_flash(tmp_path, mlperf_model):
     mod, params = byoc_hw.load_tflite(mlperf_model)
     project = byoc_hw.build(byoc_hw.partition_for_hwlib(mod, params, mod_name="net"))
     assert_constants_in_flash(project, tmp_path)
+
+
+@pytest.mark.slow
+def test_mobilenet_v2_at_224_fits_512_kib_and_is_exact():
+    """Its fastest plan has 1.2 MiB between the layers of its first blocks."""
+    project = assert_bit_exact(mobilenet_v2(), accelerator=replace(REFERENCE, flash=1 << 22), count=1)
+    assert project.memory.arena <= REFERENCE.ram
+    assert "(1 of 1 regions planned to fit RAM and flash)" in str(project.report)

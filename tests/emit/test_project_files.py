@@ -276,7 +276,15 @@ def test_metadata_says_what_the_project_is() -> None:
     assert metadata["generator"] == "byoc_hw"
     assert metadata["versions"]["tvm"] == "0.16"
     assert metadata["model"]["inputs"] == [
-        {"name": "serving default:x", "dtype": "int8", "shape": [1, 6, 6, 4], "bytes": 144}
+        {
+            "name": "serving default:x",
+            "dtype": "int8",
+            "shape": [1, 6, 6, 4],
+            "bytes": 144,
+            "scale": 0.5,
+            "zero_point": 3,
+            "state": None,
+        }
     ]
     assert [(layer["id"], layer["kind"]) for layer in metadata["layers"]] == list(
         enumerate(["host", "conv2d", "add", "pool2d", "reshape", "dense", "host"])

@@ -107,7 +107,8 @@ class Network:
     def add(self):
         """With any tensor of the same shape, be it the very same one."""
         fitting = [tensor for tensor in self.tensors() if tensor.shape == self.value.shape]
-        return self.samples.add(self.value, self.draw(st.sampled_from(fitting)), self.rounding())
+        other, subtract = self.draw(st.sampled_from(fitting)), self.draw(st.booleans())
+        return self.samples.add(self.value, other, self.rounding(), subtract=subtract)
 
     def mul(self):
         fitting = [tensor for tensor in self.tensors() if tensor.shape == self.value.shape]

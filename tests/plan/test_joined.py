@@ -105,6 +105,16 @@ def test_an_input_of_the_region_is_copied_into_a_concatenation():
         lay_out_region(graph, accelerator(), chosen)
 
 
+def test_a_tensor_that_is_concatenated_with_itself_has_two_places():
+    samples = Samples()
+    conv = samples.conv2d(samples.tensor((1, 8, 8, 4)), 8, (1, 1))
+    joined = samples.concat([conv.ofm, conv.ofm], 3)
+    last = samples.conv2d(joined.ofm, 4, (1, 1))
+    graph = graph_of([conv.ifm], [conv, joined, last], [last.ofm])
+    check(graph, accelerator())
+    assert choose(graph, accelerator()).placed == frozenset()
+
+
 def test_choices_are_read_back_as_they_were_written():
     chosen = Choices((False,), (Group(1),), (None,), placed=frozenset({2, 1}), stored=frozenset({4}))
     assert chosen.plain()["placed"] == [1, 2]

@@ -204,7 +204,8 @@ def write_in_place(index: int, layer: Concat, whole: Storage, of: dict[Tensor, S
     row, inner, before = columns * channels, prod(layer.ofm.shape[layer.axis + 1 :]), 0
     for tensor in layer.inputs:
         part = of.get(tensor)
-        if part is None or part in gone or part.swapped or not part.makers or part.place(tensor) != dense_place(tensor):
+        again = part is whole or part in gone  # a tensor that is concatenated twice has two places
+        if part is None or again or part.swapped or not part.makers or part.place(tensor) != dense_place(tensor):
             raise NotInPlace([index], f"{layer.name}: {tensor.name} is not one layer's output by itself")
         if prod(layer.ofm.shape[: layer.axis]) != 1 and layer.axis < len(layer.ofm.shape) - 2:
             raise NotInPlace([index], f"{layer.name}: its inputs' rows are not equally far apart in its output")

@@ -77,7 +77,7 @@ class Grouping:
         self.room = accelerator.activation_memory
         self.groups: dict[object, tuple[float, Group] | None] = {}
         self.step_price = 0.0
-        self.known = (self.room, self.step_price)
+        self.known = (self.room, self.step_price, False)
         self.main = MainMemoryUse(mapped, self.order, counted)
 
     # ------------------------------------------------------------ everything stays
@@ -190,10 +190,10 @@ class Grouping:
         """The groups of the lowest rank: `rank` gives it with a further group, from the rank before, the group's
         cycles, and its bytes of main memory; None forbids the group. These are counted with `longest` alone."""
         nbytes = int(self.accelerator.activation_memory * room)
-        if (nbytes, self.step_price) != self.known:
-            self.room, self.known = nbytes, (nbytes, self.step_price)
-            self.groups.clear()
         counts = longest > 0
+        if (nbytes, self.step_price, counts) != self.known:
+            self.room, self.known = nbytes, (nbytes, self.step_price, counts)
+            self.groups.clear()
         longest = longest or min(self.allowed.longest_group, _LONGEST)
         splits: list[dict[HeldSet, _Split]] = [{} for _ in range(len(self.order) + 1)]
         splits[0][frozenset()] = _Split(0)
@@ -285,9 +285,12 @@ class Grouping:
         fitting = 0
         height = extents(self.layers[indices[-1]].ofm)[0]
         most = self.estimates.largest_tiles(at, stop, full)
+        before = 0
         for stripes in sorted(self.allowed.stripes):
-            if stripes > height or fitting > _FURTHER:
+            # Under a bound on main memory also stripes of single rows: one number beyond the height.
+            if (before if self.known[2] else stripes - 1) >= height or fitting > _FURTHER:
                 break
+            before = stripes
             if most > stripes * self.room:
                 continue
             for overlap in (True, False) if stripes > 1 and self.allowed.overlap else (False,):

@@ -114,7 +114,6 @@ def test_stride_1_moves_nothing():
 
 LEFT = {
     "dilation": (Transposed(dilation=(2, 2)), None),
-    "uint8": (Transposed(dtype="uint8"), None),
     "the convolution is refused": (
         Transposed(kernel=(25, 1), width=1),
         "qnn_conv2d: kernel is at most 11 x 11: got 13 x 1",
