@@ -99,6 +99,7 @@ LEFT = {
     "a value for each row": (by_row, "no pattern covers multiply"),
     "no number": (lambda x: quantized(relay.sqrt(real(x))), "values of all 256 inputs are numbers: got nan"),
     "a clip of what the host computes": (declined_convolution, "stride is one of 1, 2: got 3"),
+    "values of other places": (lambda x: quantized(relay.cumsum(real(x), axis=3)), "no pattern covers cumsum"),
     "another shape": (
         lambda x: quantized(relay.sum(real(x), axis=3)),
         "sum: data is the result of qnn.dequantize, not the result of cast",
