@@ -26,13 +26,13 @@ REFUSED = {
     "keywords": {"softmax": [NO_TFLITE]},
     "inception": {},
     "unet": {},
-    "attention": {"matmul": ["no pattern covers qnn.batch_matmul"], "softmax": [NO_TFLITE]},
+    "attention": {"softmax": [NO_TFLITE]},
 }
 """By network: the operators of the file that are not offloaded as a whole, by their kind, and why."""
 
 CASES = [
     pytest.param(name, dtype, marks=[] if (name, dtype) in FAST else pytest.mark.slow)
-    for FAST in ({("mobilenet", "int8"), ("keywords", "uint8"), ("inception", "int8")},)
+    for FAST in ({("inception", "int8")},)
     for name in NETWORKS
     for dtype in ("int8", "uint8")
 ]

@@ -17,7 +17,9 @@ from tvm import relay
 import byoc_hw
 from byoc_hw.frontend.relay.reference import Reference
 
-OPERATORS = sorted(name for name in tvm.ir.Op.list_op_names() if not name.startswith(("tir.", "tl.", "relax.", "byoc_hw.")))
+OPERATORS = sorted(
+    name for name in tvm.ir.Op.list_op_names() if not name.startswith(("tir.", "tl.", "relax.", "byoc_hw."))
+)
 
 SHAPES = [
     (),

@@ -231,7 +231,7 @@ JOBS_OF_REFERENCE = {
         "c < channels", "c < (channels & 0xffff)", "dense, upward, many input channels"
     ),
     "a counter of output channels of 12 bits": _job(
-        "k < tile->ofm_c", "k < (tile->ofm_c & 0xfff)", "depthwise_conv2d, upward, many channels"
+        "k < tile->ofm_c; ++k, psum", "k < (tile->ofm_c & 0xfff); ++k, psum", "depthwise_conv2d, upward, many channels"
     ),
     "pooling that aborts": Fault(
         (

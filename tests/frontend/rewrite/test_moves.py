@@ -5,18 +5,15 @@ import pytest
 import tvm
 from relay_samples import const, module, variable
 from tvm import relay
-from tvm.contrib import graph_executor
 
-from byoc_hw.frontend.relay.host import golden_semantics, quiet
-from byoc_hw.frontend.relay.reference import _TARGET
+from byoc_hw.frontend.relay.golden import golden_executor
 from byoc_hw.frontend.relay.rewrite.moves import PlainMoves
 from byoc_hw.frontend.relay.sources import NameSources, calls_in_order, operator_name, source_names
 
 
 def results(mod, inputs):
     """What TVM computes without any pass of ours."""
-    with quiet(), golden_semantics(), tvm.transform.PassContext(opt_level=3):
-        executor = graph_executor.GraphModule(relay.build(mod, _TARGET)["default"](tvm.cpu()))
+    executor = golden_executor(mod)
     executor.run(**{name: tvm.nd.array(value) for name, value in inputs.items()})
     return [executor.get_output(index).numpy() for index in range(executor.get_num_outputs())]
 

@@ -50,11 +50,11 @@ def _scale(grid: Any) -> Any:
 
 
 def _matrices(converter: Any, tensor: Any, batch: tuple[int, ...], turned: bool) -> relay.Expr:
-    """A tensor as matrices of one batch dimension; it is repeated where it has fewer than the output."""
+    """A tensor as matrices of one batch dimension. A single matrix is one; others are repeated as the output asks."""
     shape = tuple(map(int, converter.get_tensor_shape(tensor)))
-    value = converter.get_tensor_expr(tensor)
-    if shape[:-2] != batch:
-        value = relay.broadcast_to(value, (*batch, *shape[-2:]))
-    if len(batch) != 1:
-        value = relay.reshape(value, (int(np.prod(batch)), *shape[-2:]))
+    value, count = converter.get_tensor_expr(tensor), int(np.prod(shape[:-2]))
+    if count > 1 and shape[:-2] != batch:
+        value, count = relay.broadcast_to(value, (*batch, *shape[-2:])), int(np.prod(batch))
+    if len(shape) != 3 or len(batch) != 1:
+        value = relay.reshape(value, (count, *shape[-2:]))
     return relay.transpose(value, (0, 2, 1)) if turned else value
