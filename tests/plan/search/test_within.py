@@ -26,7 +26,7 @@ def border(graph):
 
 
 @given(regions(most=7))
-@settings(EXAMPLES, max_examples=25)
+@settings(EXAMPLES, max_examples=8)
 def test_plans_fit_are_exact_and_lose_cycles_as_memory_shrinks(region):
     hardware, graph = region
     limits = border(graph)
