@@ -82,7 +82,8 @@ register_pattern(
             _requantized(is_op("reshape")(_product("qnn.batch_matmul")) | _product("qnn.batch_matmul")),
             anchor="qnn.batch_matmul",
         ),
-        Form(_requantized(_product("qnn.dense")), anchor="qnn.dense"),
+        # How far a dense layer got is said by the pattern of dense layers.
+        Form(_requantized(_product("qnn.dense")), anchor="qnn.batch_matmul"),
     ],
     parse=to_matmul,
     document="int8 matrix product of two activations, with its requantize and clip",

@@ -1,4 +1,4 @@
-"""int8 subtraction of two tensors of one shape -> Add, whose second input is subtracted.
+"""int8 subtraction of two tensors of one shape -> Add. Its second input is subtracted.
 
 %0 = qnn.subtract(%x, %y)            int8, each with its own quantization
 %1 = clip(%0)                        [optional]

@@ -302,6 +302,7 @@ def test_the_example_accelerator_runs_the_demo():
     assert_runs_the_demo(mine, offloaded=13)
 
 
+@pytest.mark.slow
 def test_the_example_comparisons_find_no_difference(capsys):
     execute(code_blocks("docs/integration.md")[1])
     text = capsys.readouterr().out

@@ -33,6 +33,7 @@ def structured(shape, count, seed):
     return [kind.reshape(shape).astype(np.int8) for kind in kinds]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mlperf_model", MLPERF_TINY, indirect=True)
 def test_mlperf_tiny_layer_by_layer(mlperf_model):
     mod, params = byoc_hw.load_tflite(mlperf_model)
@@ -63,6 +64,7 @@ def test_digits_layer_by_layer(accelerator):
     assert_equals_tvm(byoc_hw.build(partitioned), partitioned, Reference(mod, params), inputs)
 
 
+@pytest.mark.slow
 def test_digits_on_the_host_alone():
     mod, params = byoc_hw.load_tflite(model_path())
     reference = Reference(mod, params)

@@ -113,6 +113,7 @@ def wide():
     return module(relay.abs(relay.cast(out, "int32")), x)
 
 
+@pytest.mark.slow
 def test_ram_is_a_limit_of_the_search():
     fast = assert_bit_exact(wide(), accelerator=WIDE, count=1)
     assert "planned" not in str(fast.report)

@@ -61,6 +61,7 @@ def check(project, inputs, startup="picolibc"):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mlperf_model", MLPERF_TINY, indirect=True)
 def test_mlperf_tiny_equals_the_host(mlperf_model):
     offloaded, alone, shape = both(mlperf_model)
@@ -71,6 +72,7 @@ def test_mlperf_tiny_equals_the_host(mlperf_model):
     assert slow.end_to_end.total == slow.host_instructions.total
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mlperf_model", MLPERF_TINY, indirect=True)
 def test_regions_and_hwlib_are_small(mlperf_model):
     """All but weights: code, descriptors, tiles, copies and steps."""

@@ -211,6 +211,7 @@ def test_a_budget_is_at_least_1():
 # ---------------------------------------------------------------- the shipped model
 
 
+@pytest.mark.slow
 def test_the_shipped_model_is_tuned_without_a_change_of_its_outputs():
     mod, params = byoc_hw.load_tflite(model_path())
     mod = byoc_hw.partition_for_hwlib(mod, params, accelerator=byoc_hw.SMALL)

@@ -101,6 +101,7 @@ def test_differences_within_the_tolerance_do_not_count(chain):
     assert not byoc_hw.validate(project, images(1), reference, tolerance=2)
 
 
+@pytest.mark.slow
 def test_finds_the_layer_where_two_arithmetics_part():
     """TVM's answer for a project that follows TFLite: what a wrong rounding in a HAL would look like."""
     mod, params = byoc_hw.load_tflite(model_path())

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 from bit_exact import SANITIZED, assert_bit_exact, assert_equals_tvm
 from relay_samples import Conv
 
@@ -19,6 +20,7 @@ from vendor_library import VENDOR
 WHOLE_LAYERS = replace(VENDOR, limits={kind: VENDOR.limits[kind] for kind in ("conv2d", "dense", "reshape")})
 
 
+@pytest.mark.slow
 def test_takes_convolution_and_dense_of_the_shipped_model_bit_for_bit():
     mod, params = byoc_hw.load_tflite(model_path())
     partitioned = byoc_hw.partition_for_hwlib(mod, params, mod_name="digits", accelerator=WHOLE_LAYERS)

@@ -32,6 +32,7 @@ def test_a_zero_point_outside_int8_is_declined(composite, sample, found):
     assert {outcome.placement for outcome in report.outcomes} <= {"host", "folded"}
 
 
+@pytest.mark.slow
 def test_the_host_computes_them_as_tvm_does():
     mod = side_by_side([sample for _, sample, _ in SAMPLES.values()])
     project = assert_bit_exact(mod)

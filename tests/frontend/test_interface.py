@@ -51,6 +51,7 @@ def compared(mod, project):
         np.testing.assert_array_equal(found, wanted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("offloaded", [True, False])
 def test_inputs_with_clashing_names_stay_apart(offloaded):
     mod = numbered(CLASHING + MACROS)

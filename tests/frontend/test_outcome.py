@@ -62,9 +62,8 @@ def test_a_near_miss_names_the_argument_that_is_no_constant():
     bias = variable((8,), "int32", "b")
     (reason,) = reasons(module(relay.nn.bias_add(conv, bias, axis=3), x, bias), "qnn.conv2d_1")
     assert reason.endswith("matched to qnn.conv2d; nn.bias_add: bias is the input b, not a constant")
-    reason, product = reasons(Dense(constant_weights=False).module(), "qnn.dense_1")
+    (reason,) = reasons(Dense(constant_weights=False).module(), "qnn.dense_1")
     assert reason == "qnn_dense: qnn.dense: weight is the input w, not a constant"
-    assert product.startswith("qnn_batch_matmul: matched to qnn.dense")
 
 
 def test_a_near_miss_says_that_an_intermediate_result_is_used_elsewhere():

@@ -50,6 +50,7 @@ def operators(net):
     yield net.softmax(rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 def test_integer_operators_are_within_one_level_of_the_float_ones(options, tmp_path):
     net = QdqNet(**options)

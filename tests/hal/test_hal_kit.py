@@ -101,6 +101,7 @@ def test_memories_of_4_mib_take_seconds():
     assert report.passed, str(report)
 
 
+@pytest.mark.slow
 def test_digits_on_the_template_equal_the_simulators(tmp_path, template):
     mod, params = byoc_hw.load_tflite(model_path())
     project = byoc_hw.build(byoc_hw.partition_for_hwlib(mod, params), output_dir=tmp_path / "digits")

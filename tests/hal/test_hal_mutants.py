@@ -23,6 +23,7 @@ def check(outcomes, capsys):
     assert all(outcome.well_named for outcome in outcomes if outcome.what == "found"), capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_finds_a_sample_of_mutants(bench, capsys):
     outcomes = judge(bench, shuffled(bench.mutants(), seed=1), count=10, jobs=1)
     assert len(outcomes) == 10

@@ -117,14 +117,13 @@ def test_declines_with_the_rule_and_the_value(maximum, reason):
     declined(maximum.module(), f"max_pool2d: {reason}")
 
 
-def test_leaves_a_clip_of_a_maximum_that_is_used_elsewhere_on_the_host():
+def test_a_clip_of_a_maximum_that_is_used_elsewhere_is_a_table():
     (x,) = pool().variables()
     maximum = pool().expr(x)
     after = partitioned(module(relay.Tuple([maximum, relay.clip(maximum, 0.0, 6.0)]), x))
-    assert set(composites(after)) == {COMPOSITE}
-    assert [outcome.name for outcome in byoc_hw.explain(after).host] == ["clip_1"]
+    assert set(composites(after)) == {COMPOSITE, "lookup"}
     (graph,) = graphs(after)
-    assert [layer.act_max for layer in computing(graph)] == [127]
+    assert [layer.act_max for layer in computing(graph) if layer.kind == "pool2d"] == [127]
 
 
 @pytest.mark.parametrize("name", ["max_pool2d", "nn.max_pool2d_1"])

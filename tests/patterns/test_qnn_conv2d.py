@@ -235,7 +235,7 @@ def test_says_how_far_the_match_got(conv, reason):
 def test_names_the_company_that_a_bias_and_a_requantize_need():
     assert reasons(partitioned(Conv(constant_weights=False).module()))[1:] == [
         "nn.bias_add is offloaded only together with qnn.conv2d, qnn.dense",
-        "qnn.requantize is offloaded only together with max, mean, qnn.conv2d, qnn.dense, sum",
+        "qnn.requantize is offloaded only together with max, mean, qnn.batch_matmul, qnn.conv2d, qnn.dense, sum",
     ]
 
 
