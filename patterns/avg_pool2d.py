@@ -11,7 +11,7 @@
 %3 = clip(%2)                        [optional]
 """
 
-from tvm.relay.dataflow_pattern import DFPattern, is_op, wildcard
+from tvm.relay.dataflow_pattern import DFPattern, is_op
 
 from byoc_hw.frontend.relay import read
 from byoc_hw.frontend.relay.match import Match
@@ -20,16 +20,8 @@ from byoc_hw.graph import Pool2d
 from byoc_hw.pattern import Form, register_pattern
 
 
-def _widened() -> DFPattern:
-    return is_op("cast")(wildcard()).has_attr({"dtype": "int32"})
-
-
 def _averaged(operator: str) -> DFPattern:
-    return read.clipped(is_op("cast")(is_op(operator)(_widened())).has_attr({"dtype": "int8"}))
-
-
-def _mean() -> DFPattern:
-    return read.clipped(is_op("qnn.requantize")(is_op("mean")(_widened()), *read.constants(4)))
+    return read.clipped(is_op("cast")(is_op(operator)(read.widened())).has_attr({"dtype": "int8"}))
 
 
 def to_avg_pool2d(match: Match) -> Pool2d:
@@ -58,7 +50,7 @@ register_pattern(
         Form(_averaged("nn.avg_pool2d"), anchor="nn.avg_pool2d"),
         Form(_averaged("nn.avg_pool1d"), anchor="nn.avg_pool1d"),
         Form(_averaged("nn.global_avg_pool2d"), anchor="nn.global_avg_pool2d"),
-        Form(_mean(), anchor="mean"),
+        Form(read.rescaled(is_op("mean")(read.widened())), anchor="mean"),
         Form(_averaged("mean"), anchor="mean"),
     ],
     parse=_parse,

@@ -20,10 +20,6 @@ from byoc_hw.pattern import Form, NotALayer, register_pattern
 from byoc_hw.tensor import Quantization
 
 
-def _requantized(product: DFPattern) -> DFPattern:
-    return read.clipped(is_op("qnn.requantize")(product, *read.constants(4)))
-
-
 def _product(operator: str) -> DFPattern:
     return is_op(operator)(wildcard(), wildcard(), *read.constants(4))
 
@@ -79,11 +75,11 @@ register_pattern(
     "qnn_batch_matmul",
     [
         Form(
-            _requantized(is_op("reshape")(_product("qnn.batch_matmul")) | _product("qnn.batch_matmul")),
+            read.rescaled(is_op("reshape")(_product("qnn.batch_matmul")) | _product("qnn.batch_matmul")),
             anchor="qnn.batch_matmul",
         ),
         # How far a dense layer got is said by the pattern of dense layers.
-        Form(_requantized(_product("qnn.dense")), anchor="qnn.batch_matmul"),
+        Form(read.rescaled(_product("qnn.dense")), anchor="qnn.batch_matmul"),
     ],
     parse=to_matmul,
     document="int8 matrix product of two activations, with its requantize and clip",

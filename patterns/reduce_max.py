@@ -33,12 +33,12 @@ def to_reduce_max(match: Match) -> Pool2d | None:
     return replace(layer, rescaled=False)
 
 
-_WIDENED = is_op("max")(is_op("cast")(wildcard()).has_attr({"dtype": "int32"}))
+_WIDENED = is_op("max")(read.widened())
 
 register_pattern(
     "reduce_max",
     [
-        Form(read.clipped(is_op("qnn.requantize")(_WIDENED, *read.constants(4))), anchor="max"),
+        Form(read.rescaled(_WIDENED), anchor="max"),
         Form(read.clipped(is_op("cast")(_WIDENED).has_attr({"dtype": "int8"})), anchor="max"),
         Form(read.clipped(is_op("max")(wildcard())), anchor="max"),
     ],

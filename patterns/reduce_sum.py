@@ -8,7 +8,7 @@
 TFLite's own kernel is not taken: that of 2.14 reads int8 as uint8.
 """
 
-from tvm.relay.dataflow_pattern import is_op, wildcard
+from tvm.relay.dataflow_pattern import is_op
 
 from byoc_hw.frontend.relay import read
 from byoc_hw.frontend.relay.match import Match
@@ -28,11 +28,9 @@ def upward_sum(pool: Pool2d) -> Check:
     return Check(pool.rounding, pool.rounding == "upward")
 
 
-_WIDENED = is_op("cast")(wildcard()).has_attr({"dtype": "int32"})
-
 register_pattern(
     "reduce_sum",
-    Form(read.clipped(is_op("qnn.requantize")(is_op("sum")(_WIDENED), *read.constants(4))), anchor="sum"),
+    Form(read.rescaled(is_op("sum")(read.widened())), anchor="sum"),
     parse=to_reduce_sum,
     limits=[upward_sum],
     document="int8 sum over neighbouring axes, with its requantize",

@@ -55,6 +55,16 @@ def _rebuilt(node: relay.Expr, new: dict[relay.Expr, relay.Expr], rebuild: Rebui
     raise Unsupported(f"a model is a dataflow graph of calls and tuples: got {type(node).__name__}")
 
 
+def each_call(rebuild: Rebuild, name: str) -> tvm.transform.Pass:
+    """A pass that rebuilds each call of a function."""
+
+    @relay.transform.function_pass(opt_level=0, name=f"byoc_hw.{name}")  # type: ignore[untyped-decorator]
+    def apply(function: relay.Function, mod: tvm.IRModule, context: tvm.transform.PassContext) -> relay.Function:
+        return rebuild_calls(function, rebuild)
+
+    return apply
+
+
 def called_with(call: relay.Call, arguments: list[relay.Expr]) -> relay.Call:
     """The call with these arguments; the call itself if they are unchanged."""
     if _same(arguments, call.args):

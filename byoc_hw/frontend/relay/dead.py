@@ -12,7 +12,7 @@ import numpy as np
 import tvm
 from tvm import relay
 
-from byoc_hw.frontend.relay.compose import called_with, rebuild_calls
+from byoc_hw.frontend.relay.compose import called_with, each_call
 from byoc_hw.frontend.relay.read import constant
 from byoc_hw.frontend.relay.sources import operator_name
 from byoc_hw.tensor import Array
@@ -29,15 +29,9 @@ def total_shift(input_scale: float, output_scale: float) -> int:
     return 31 - min(exponent, 0)
 
 
-@relay.transform.function_pass(opt_level=0, name="byoc_hw.ZeroDeadChannels")
-class ZeroDeadChannels:
+def zero_dead_channels() -> tvm.transform.Pass:
     """Zero weights and bias of each channel whose requantize shift is undefined, and replace its scale."""
-
-    def transform_function(
-        self, function: relay.Function, mod: tvm.IRModule, context: tvm.transform.PassContext
-    ) -> relay.Function:
-        """One function; see `tvm.relay.transform.function_pass`."""
-        return rebuild_calls(function, _zeroed)
+    return each_call(_zeroed, "ZeroDeadChannels")
 
 
 def _zeroed(call: relay.Call, arguments: list[relay.Expr]) -> relay.Expr:

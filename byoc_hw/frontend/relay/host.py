@@ -32,7 +32,7 @@ from byoc_hw.frontend.relay.host_outputs import (
     with_functions,
     without_constant_outputs,
 )
-from byoc_hw.frontend.relay.host_softmax import IntegerSoftmax
+from byoc_hw.frontend.relay.host_softmax import integer_softmax
 from byoc_hw.frontend.relay.host_source import bodies, host_source
 from byoc_hw.frontend.relay.host_tflite import Kernel, with_kernels
 from byoc_hw.frontend.relay.interface import output_values, with_main, with_numbered_inputs
@@ -113,7 +113,7 @@ def _simplified(mod: tvm.IRModule) -> tvm.IRModule:
     passes = [
         relay.transform.EliminateCommonSubexpr(),  # equal outputs become one value
         relay.transform.InferType(),
-        IntegerSoftmax(),
+        integer_softmax(),
         relay.transform.InferType(),
         relay.qnn.transform.Legalize(),
         relay.qnn.transform.CanonicalizeOps(),

@@ -22,22 +22,16 @@ import tvm
 from tvm import relay, te, tir
 from tvm.relay import dataflow_pattern as dfp
 
-from byoc_hw.frontend.relay.compose import called_with, rebuild_calls
+from byoc_hw.frontend.relay.compose import called_with, each_call
 from byoc_hw.frontend.relay.read import constant, constants
 
 OPERATOR = "byoc_hw.softmax_int8"
 _SCALES = 2.0**-25, 2.0**7  # lower bound, exclusive upper bound: what fits the fixed point of the C
 
 
-@relay.transform.function_pass(opt_level=0, name="byoc_hw.IntegerSoftmax")
-class IntegerSoftmax:
+def integer_softmax() -> tvm.transform.Pass:
     """Replace each int8 softmax by one operator."""
-
-    def transform_function(
-        self, function: relay.Function, mod: tvm.IRModule, context: tvm.transform.PassContext
-    ) -> relay.Function:
-        """One function; see `tvm.relay.transform.function_pass`."""
-        return rebuild_calls(function, _rebuilt)
+    return each_call(_rebuilt, "IntegerSoftmax")
 
 
 def _rebuilt(call: relay.Call, arguments: list[relay.Expr]) -> relay.Expr:

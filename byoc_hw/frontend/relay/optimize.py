@@ -14,9 +14,9 @@ from tvm import relay
 from byoc_hw.errors import Unsupported
 from byoc_hw.frontend.relay import read
 from byoc_hw.frontend.relay.accelerators import Session, by_name, session
-from byoc_hw.frontend.relay.compose import called_with, rebuild_calls, without_composite
+from byoc_hw.frontend.relay.compose import called_with, each_call, rebuild_calls, without_composite
 from byoc_hw.frontend.relay.lower import lower_region, region_layout
-from byoc_hw.frontend.relay.sources import operator_name, source_names
+from byoc_hw.frontend.relay.sources import operator_name, source_names, with_span
 from byoc_hw.frontend.relay.table import Planner, entries, parse_composite
 from byoc_hw.graph import Convolution, Transpose
 from byoc_hw.pattern import Recorder
@@ -54,12 +54,12 @@ def optimize(mod: tvm.IRModule, compiler: str, why_no_plan: Planner) -> tvm.IRMo
     with tvm.transform.PassContext(opt_level=3):  # ConvertLayout does nothing below 3
         mod = tvm.transform.Sequential(
             [
-                _each_call(_inlined, "InlineComposites"),  # also folds pads: ConvertLayout would leave them in NCHW
+                each_call(_inlined, "InlineComposites"),  # also folds pads: ConvertLayout would leave them in NCHW
                 relay.transform.InferType(),
-                _each_call(_remembering(spans), "RememberBiases"),
+                each_call(_remembering(spans), "RememberBiases"),
                 relay.transform.ConvertLayout(DESIRED_LAYOUTS),
-                _each_call(_tidied, "TidyLayouts"),
-                _each_call(_restoring(spans), "RestoreBiases"),
+                each_call(_tidied, "TidyLayouts"),
+                each_call(_restoring(spans), "RestoreBiases"),
                 relay.transform.FoldConstant(),
                 relay.transform.InferType(),
                 relay.transform.MergeComposite(entries(replace(current, recorder=Recorder()))),
@@ -76,16 +76,6 @@ def optimize(mod: tvm.IRModule, compiler: str, why_no_plan: Planner) -> tvm.IRMo
         if problem is not None:
             raise NoNHWC(problem)
     return mod
-
-
-def _each_call(rebuild: Callable[[relay.Call, list[relay.Expr]], relay.Expr], name: str) -> tvm.transform.Pass:
-    """A pass that rebuilds each call of a function."""
-
-    @relay.transform.function_pass(opt_level=0, name=f"byoc_hw.{name}")  # type: ignore[untyped-decorator]
-    def apply(function: relay.Function, mod: tvm.IRModule, context: tvm.transform.PassContext) -> relay.Function:
-        return rebuild_calls(function, rebuild)
-
-    return apply
 
 
 # ---------------------------------------------------------------- inlining composites
@@ -126,7 +116,7 @@ def _padded(call: relay.Call, arguments: list[relay.Expr], padding: Padding) -> 
         out_dtype=attrs.out_dtype,
     )
     both = tvm.ir.SequentialSpan([arguments[0].span, call.span])
-    return relay.Call(conv.op, conv.args, conv.attrs, conv.type_args, both)
+    return with_span(conv, both)
 
 
 # ---------------------------------------------------------------- after the conversion
@@ -176,7 +166,7 @@ def _mean_over_nhwc(call: relay.Call, ifm: relay.Expr) -> relay.Expr:
     """The same mean over NHWC, for a mean over height and width whose input stayed in NCHW."""
     to_nhwc = _tidied_transform(relay.layout_transform(ifm, "NCHW", "NHWC"), ifm)
     mean = relay.mean(to_nhwc, axis=(1, 2), keepdims=call.attrs.keepdims)
-    mean = relay.Call(mean.op, mean.args, mean.attrs, mean.type_args, call.span)
+    mean = with_span(mean, call.span)
     return relay.layout_transform(mean, "NHWC", "NCHW") if call.attrs.keepdims else mean
 
 

@@ -16,15 +16,15 @@ from byoc_hw.frontend.relay.accelerators import Session, remember, session
 from byoc_hw.frontend.relay.checks import bound, check_module, checked
 from byoc_hw.frontend.relay.codegen import register
 from byoc_hw.frontend.relay.compose import inline_regions
-from byoc_hw.frontend.relay.dead import ZeroDeadChannels
+from byoc_hw.frontend.relay.dead import zero_dead_channels
 from byoc_hw.frontend.relay.ends import ends_of
 from byoc_hw.frontend.relay.host_tflite import tvm_arithmetic
 from byoc_hw.frontend.relay.interface import plain_interface
 from byoc_hw.frontend.relay.optimize import NoNHWC
 from byoc_hw.frontend.relay.outcome import outcomes
 from byoc_hw.frontend.relay.record import Record, record_of, regions
-from byoc_hw.frontend.relay.rewrite.adaptive_pools import GlobalPools
-from byoc_hw.frontend.relay.rewrite.moves import PlainMoves
+from byoc_hw.frontend.relay.rewrite.adaptive_pools import global_pools
+from byoc_hw.frontend.relay.rewrite.moves import plain_moves
 from byoc_hw.frontend.relay.rewrite.tables import with_tables
 from byoc_hw.frontend.relay.rewrite.transposed_convolution import BlockwiseConvolutions
 from byoc_hw.frontend.relay.rewrite.unsigned import SignUnsigned
@@ -108,10 +108,10 @@ def folding() -> list[tvm.transform.Pass]:
     return [
         relay.transform.FoldConstant(),
         relay.transform.InferType(),
-        GlobalPools(),
-        PlainMoves(),
+        global_pools(),
+        plain_moves(),
         relay.transform.InferType(),
-        ZeroDeadChannels(),  # after folding: weights and scales must be constants
+        zero_dead_channels(),  # after folding: weights and scales must be constants
         relay.transform.InferType(),
     ]
 

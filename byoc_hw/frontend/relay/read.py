@@ -39,9 +39,19 @@ def clipped(result: dfp.DFPattern) -> dfp.DFPattern:
     return result.optional(lambda value: dfp.is_op("clip")(value))
 
 
+def widened() -> dfp.DFPattern:
+    """An input as int32."""
+    return dfp.is_op("cast")(dfp.wildcard()).has_attr({"dtype": "int32"})
+
+
+def rescaled(value: dfp.DFPattern) -> dfp.DFPattern:
+    """`value` requantized, with or without a clip."""
+    return clipped(dfp.is_op("qnn.requantize")(value, *constants(4)))
+
+
 def requantized(total: dfp.DFPattern) -> dfp.DFPattern:
     """An int32 sum, with or without a bias, requantized, with or without a clip."""
-    return clipped(dfp.is_op("qnn.requantize")(biased(total), *constants(4)))
+    return rescaled(biased(total))
 
 
 # ---------------------------------------------------------------- values
@@ -52,10 +62,21 @@ def constant(expr: relay.Expr) -> Array:
     return np.asarray(expr.data.numpy())
 
 
+def equal_constants(left: relay.Expr, right: relay.Expr) -> bool:
+    """Whether two expressions are constants of one shape and value."""
+    both = isinstance(left, relay.Constant) and isinstance(right, relay.Constant)
+    return both and np.array_equal(constant(left), constant(right))
+
+
+def is_static(of: relay.TensorType) -> bool:
+    """Whether a tensor's shape is known at compile time."""
+    return all(hasattr(extent, "value") for extent in of.shape)
+
+
 def shape_of(expr: relay.Expr) -> tuple[int, ...]:
     """The static shape of an expression; `NotALayer` for a shape that is known at run time only."""
     shape = expr.checked_type.shape
-    if any(not hasattr(extent, "value") for extent in shape):
+    if not is_static(expr.checked_type):
         raise NotALayer("shape is static", f"({', '.join(map(str, shape))})")
     return tuple(int(extent) for extent in shape)
 

@@ -49,6 +49,11 @@ def span_of(name: str) -> tvm.ir.Span:
     return tvm.ir.Span(tvm.ir.SourceName(name), 0, 0, 0, 0)
 
 
+def with_span(call: relay.Call, span: object) -> relay.Call:
+    """The call with the source names of a span."""
+    return relay.Call(call.op, call.args, call.attrs, call.type_args, span)
+
+
 @relay.transform.function_pass(opt_level=0, name="byoc_hw.NameSources")
 class NameSources:
     """Give every operator without a span a source name. Models built by hand have no spans."""

@@ -7,7 +7,7 @@ from relay_samples import const, module, variable
 from tvm import relay
 
 from byoc_hw.frontend.relay.golden import golden_executor
-from byoc_hw.frontend.relay.rewrite.moves import PlainMoves
+from byoc_hw.frontend.relay.rewrite.moves import plain_moves
 from byoc_hw.frontend.relay.sources import NameSources, calls_in_order, operator_name, source_names
 
 
@@ -55,7 +55,7 @@ def both():
     counts = [len(one.fields) if isinstance(one, relay.Tuple) else 1 for one in made]
     flat = [field for one in made for field in (one.fields if isinstance(one, relay.Tuple) else (one,))]
     mod = NameSources()(module(relay.Tuple(flat), x, y))
-    after = relay.transform.InferType()(PlainMoves()(relay.transform.InferType()(mod)))
+    after = relay.transform.InferType()(plain_moves()(relay.transform.InferType()(mod)))
     random = np.random.default_rng(0)
     inputs = {name: random.integers(-128, 128, (1, 4, 6, 8)).astype(np.int8) for name in ("x", "y")}
     return after, counts, results(mod, inputs), results(after, inputs)
@@ -80,4 +80,4 @@ def test_keeps_the_source_names(both):
 def test_leaves_other_types_alone(dtype):
     x = variable((1, 4, 6, 8), dtype)
     mod = module(relay.Tuple([relay.split(x, 2, 3)[1], relay.nn.depth_to_space(x, 2, "NHWC")]), x)
-    assert tvm.ir.structural_equal(PlainMoves()(mod), mod)
+    assert tvm.ir.structural_equal(plain_moves()(mod), mod)

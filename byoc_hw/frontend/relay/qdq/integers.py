@@ -15,8 +15,8 @@ from tvm import relay
 
 from byoc_hw.frontend.relay.compose import called_with
 from byoc_hw.frontend.relay.qdq.operators import PRODUCTS, RULES, concatenated
-from byoc_hw.frontend.relay.qdq.values import Grid, Quantizable, Stored, with_span
-from byoc_hw.frontend.relay.sources import calls_in_order, operator_name
+from byoc_hw.frontend.relay.qdq.values import Grid, Quantizable, Stored
+from byoc_hw.frontend.relay.sources import calls_in_order, operator_name, with_span
 from byoc_hw.tensor import Array
 
 _INTEGERS = ("int8", "uint8", "int16", "int32")

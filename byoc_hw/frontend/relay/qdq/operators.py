@@ -24,9 +24,9 @@ from byoc_hw.frontend.relay.qdq.values import (
     Stored,
     Sum,
     also_named,
-    with_span,
 )
-from byoc_hw.frontend.relay.sources import operator_name
+from byoc_hw.frontend.relay.read import padding
+from byoc_hw.frontend.relay.sources import operator_name, with_span
 from byoc_hw.tensor import Array
 
 _Rule = Callable[[relay.Call, Sequence[Quantizable | None]], Quantizable | None]
@@ -398,8 +398,7 @@ def _average_pool(call: relay.Call, values: Sequence[Quantizable | None]) -> Qua
 
 def _with_border(call: relay.Call, expr: relay.Expr, grid: Grid) -> relay.Expr:
     """The input with its padding of zeros as elements: the integer that stands for 0 is the zero point."""
-    padding = [int(extent) for extent in call.attrs.padding]
-    top, left, bottom, right = padding if len(padding) == 4 else (padding * 4 if len(padding) == 1 else padding * 2)
+    top, left, bottom, right = padding(call.attrs.padding)
     widths = {"N": (0, 0), "C": (0, 0), "H": (top, bottom), "W": (left, right)}
     layout = [widths[letter] for letter in str(call.attrs.layout)]
     return with_span(relay.nn.pad(expr, layout, float(grid.zero_point)), call.span)

@@ -14,6 +14,7 @@ import numpy as np
 import tvm
 from tvm import relay
 
+from byoc_hw.frontend.relay.sources import with_span
 from byoc_hw.tensor import Array
 
 Build = Callable[[relay.Expr, "Grid"], relay.Expr]
@@ -162,11 +163,6 @@ def _requantized(
 ) -> relay.Expr:
     call = relay.qnn.op.requantize(expr, scale, zero_point, *grid.constants, axis=axis, out_dtype=grid.dtype)
     return with_span(call, span)
-
-
-def with_span(call: relay.Call, span: object) -> relay.Call:
-    """The call with the source names of a span."""
-    return relay.Call(call.op, call.args, call.attrs, call.type_args, span)
 
 
 def also_named(expr: relay.Expr, span: object) -> relay.Expr:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from tvm import relay
 
 from byoc_hw.frontend.relay.checks import HOST_TYPES
-from byoc_hw.frontend.relay.read import constant
+from byoc_hw.frontend.relay.read import constant, is_static
 from byoc_hw.frontend.relay.sources import calls_in_order, calls_outside_composites, operator_name, source_names
 
 Origins = dict[relay.Expr, tuple[relay.Expr, ...]]
@@ -183,18 +183,14 @@ def _size(operand: relay.Constant) -> int:
 
 def _is_8_bit(expr: relay.Expr) -> bool:
     of = expr.checked_type
-    return isinstance(of, relay.TensorType) and of.dtype in ("int8", "uint8") and _is_static(of)
+    return isinstance(of, relay.TensorType) and of.dtype in ("int8", "uint8") and is_static(of)
 
 
 def _is_real(expr: relay.Expr) -> bool:
     return isinstance(expr.checked_type, relay.TensorType) and "float" in str(expr.checked_type.dtype)
 
 
-def _is_static(of: relay.TensorType) -> bool:
-    return all(hasattr(extent, "value") for extent in of.shape)
-
-
 def _have_one_shape(one: relay.Expr, other: relay.Expr) -> bool:
     first, second = one.checked_type, other.checked_type
     tensors = isinstance(first, relay.TensorType) and isinstance(second, relay.TensorType)
-    return tensors and _is_static(first) and _is_static(second) and list(first.shape) == list(second.shape)
+    return tensors and is_static(first) and is_static(second) and list(first.shape) == list(second.shape)

@@ -8,24 +8,17 @@ from __future__ import annotations
 
 from itertools import accumulate
 
-import numpy as np
 import tvm
 from tvm import relay
 
-from byoc_hw.frontend.relay.compose import called_with, rebuild_calls
-from byoc_hw.frontend.relay.read import constant
-from byoc_hw.frontend.relay.sources import operator_name
+from byoc_hw.frontend.relay.compose import called_with, each_call
+from byoc_hw.frontend.relay.read import equal_constants, is_static
+from byoc_hw.frontend.relay.sources import operator_name, with_span
 
 
-@relay.transform.function_pass(opt_level=0, name="byoc_hw.PlainMoves")
-class PlainMoves:
+def plain_moves() -> tvm.transform.Pass:
     """Replace each such operator of int8 values; the others, and all other types, stay as they are."""
-
-    def transform_function(
-        self, function: relay.Function, mod: tvm.IRModule, context: tvm.transform.PassContext
-    ) -> relay.Function:
-        """One function; see `tvm.relay.transform.function_pass`."""
-        return rebuild_calls(function, _plain)
+    return each_call(_plain, "PlainMoves")
 
 
 def _plain(call: relay.Call, arguments: list[relay.Expr]) -> relay.Expr:
@@ -46,14 +39,14 @@ def _moves_int8(call: relay.Call) -> bool:
     """Whether an operator's inputs have static shapes, and are all of int8."""
     ifm = call.args[0].checked_type
     return all(
-        tensor.dtype == "int8" and all(hasattr(extent, "value") for extent in tensor.shape)
+        tensor.dtype == "int8" and is_static(tensor)
         for tensor in (ifm.fields if isinstance(ifm, relay.TupleType) else (ifm,))
     )
 
 
 def _for(call: relay.Call, made: relay.Call) -> relay.Call:
     """A new call with the source names of the one that it replaces."""
-    return relay.Call(made.op, made.args, made.attrs, made.type_args, call.span)
+    return with_span(made, call.span)
 
 
 def _shape(expr: relay.Expr) -> list[int]:
@@ -92,15 +85,11 @@ def _concatenate(call: relay.Call, arguments: list[relay.Expr]) -> relay.Expr:
         return called_with(call, arguments)
     parts = [
         part
-        if _equal(own_scale, scale) and _equal(own_zero_point, zero_point)
+        if equal_constants(own_scale, scale) and equal_constants(own_zero_point, zero_point)
         else _for(call, relay.qnn.op.requantize(part, own_scale, own_zero_point, scale, zero_point, out_dtype="int8"))
         for part, own_scale, own_zero_point in zip(data.fields, scales.fields, zero_points.fields, strict=True)
     ]
     return _for(call, relay.concatenate(relay.Tuple(parts, call.span), int(call.attrs.axis)))
-
-
-def _equal(left: relay.Constant, right: relay.Constant) -> bool:
-    return bool(np.array_equal(constant(left), constant(right)))
 
 
 # ---------------------------------------------------------------- blocks of pixels and channels

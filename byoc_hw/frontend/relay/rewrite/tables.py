@@ -18,6 +18,7 @@ from byoc_hw.frontend.relay.compose import called_with, rebuild_calls
 from byoc_hw.frontend.relay.rewrite.chains import Chain, chains
 from byoc_hw.frontend.relay.rewrite.table_values import tvm_tables
 from byoc_hw.frontend.relay.rewrite.tflite_tables import tflite_tables
+from byoc_hw.frontend.relay.sources import with_span
 from byoc_hw.frontend.relay.table import entries
 from byoc_hw.pattern import Rejection
 from byoc_hw.tensor import Array
@@ -113,7 +114,7 @@ def _lookup(chain: Chain, source: relay.Expr, tables: Array) -> relay.Expr:
     span = tvm.ir.SequentialSpan([call.span for call in chain.plain_calls if call.span is not None])
 
     def named(call: relay.Call) -> relay.Call:
-        return relay.Call(call.op, call.args, call.attrs, call.type_args, span)
+        return with_span(call, span)
 
     index = named(relay.cast(source, "int32"))
     if starts.any():

@@ -90,7 +90,7 @@ def _layer(layer: Layer, inputs: list[Array | None], by: TFLiteArithmetic) -> Ar
     if first is None or second is None:
         return None
     if isinstance(layer, Lookup):
-        table = np.arange(len(layer.tables)) % max(len(layer.tables), 1)
+        table = np.arange(len(layer.tables))
         entries: Array = layer.tables[table, first & 0xFF]
         return entries.view(layer.ofm.dtype).astype(np.int64)
     layer = replace(layer, rounding="tflite")

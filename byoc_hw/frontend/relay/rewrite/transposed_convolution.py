@@ -31,8 +31,8 @@ from byoc_hw.frontend.relay.accelerators import Session
 from byoc_hw.frontend.relay.compose import called_with, rebuild_calls
 from byoc_hw.frontend.relay.dead import dead_channels
 from byoc_hw.frontend.relay.match import users_of
-from byoc_hw.frontend.relay.read import constant, padding, pair
-from byoc_hw.frontend.relay.sources import operator_name
+from byoc_hw.frontend.relay.read import constant, is_static, padding, pair
+from byoc_hw.frontend.relay.sources import operator_name, with_span
 from byoc_hw.frontend.relay.table import entries
 from byoc_hw.integers import ceil_div
 from byoc_hw.tensor import Array
@@ -163,10 +163,10 @@ class _Transposed:
             kernel_layout="HWIO" if self.layout == "NHWC" else "OIHW",
             out_dtype="int32",
         )
-        total = _with_span(conv, self.conv)
+        total = with_span(conv, self.conv.span)
         if self.bias is not None:
             values = relay.const(np.tile(constant(self.bias.args[1]).reshape(-1), self._places), "int32")
-            total = _with_span(relay.nn.bias_add(total, values, self.channel_axis), self.bias)
+            total = with_span(relay.nn.bias_add(total, values, self.channel_axis), self.bias.span)
         attrs = self.requantize.attrs
         result = relay.qnn.op.requantize(
             total,
@@ -176,7 +176,7 @@ class _Transposed:
             compute_dtype=str(attrs.compute_dtype),
             out_dtype="int8",
         )
-        return _with_span(result, self.requantize)
+        return with_span(result, self.requantize.span)
 
     def moved(self, blocks: relay.Expr) -> relay.Expr:
         """The blocks' values at their places in height and width."""
@@ -198,7 +198,7 @@ class _Transposed:
         return result
 
     def _named(self, call: relay.Call) -> relay.Call:
-        return _with_span(call, self.conv)
+        return with_span(call, self.conv.span)
 
     @property
     def _places(self) -> int:
@@ -219,10 +219,6 @@ class _Transposed:
                 new[tap, other_tap, :, place, other_place] = old[:, :, index, other_index]
         hwio = new.reshape(*new.shape[:3], -1)
         return np.ascontiguousarray(hwio if self.layout == "NHWC" else hwio.transpose(3, 2, 0, 1))
-
-
-def _with_span(call: relay.Call, of: relay.Call) -> relay.Call:
-    return relay.Call(call.op, call.args, call.attrs, call.type_args, of.span)
 
 
 def _read(call: relay.Call) -> _Transposed | None:
@@ -257,7 +253,7 @@ def _is_plain(conv: relay.Call, requantize: relay.Call) -> bool:
         and pair(attrs.dilation) == (1, 1)
         and ifm.dtype == conv.args[1].checked_type.dtype == requantize.checked_type.dtype == "int8"
         and conv.checked_type.dtype == "int32"
-        and all(hasattr(extent, "value") for extent in ifm.shape)
+        and is_static(ifm)
     )
 
 

@@ -15,7 +15,8 @@ import tvm
 from tvm import relay
 
 from byoc_hw.frontend.relay.compose import called_with
-from byoc_hw.frontend.relay.sources import operator_name
+from byoc_hw.frontend.relay.read import equal_constants
+from byoc_hw.frontend.relay.sources import operator_name, with_span
 
 SHIFT = 128
 """What an int8 value is less than the uint8 value that it stands for."""
@@ -122,7 +123,7 @@ def _moved(expr: relay.Expr, span: object, zero_point: int, out_zero_point: int,
     moved = relay.qnn.op.requantize(
         expr, one, relay.const(zero_point, "int32"), one, relay.const(out_zero_point, "int32"), out_dtype=dtype
     )
-    return relay.Call(moved.op, moved.args, moved.attrs, moved.type_args, span)
+    return with_span(moved, span)
 
 
 # ---------------------------------------------------------------- rules
@@ -168,7 +169,11 @@ def _requantize(rewriter: _Rewriter, call: relay.Call) -> relay.Expr | None:
     made = _mean(rewriter, call) or _with_zero_points((0, 2), (_OUTPUT, 4))(rewriter, call)
     if made is not None and is_uint8(call.args[0]) and operator_name(made) == "qnn.requantize":
         data, scale, zero_point, out_scale, out_zero_point = made.args
-        if _equal(scale, out_scale) and _equal(zero_point, out_zero_point) and str(made.attrs.out_dtype) == "int8":
+        if (
+            equal_constants(scale, out_scale)
+            and equal_constants(zero_point, out_zero_point)
+            and str(made.attrs.out_dtype) == "int8"
+        ):
             return data
     return made
 
@@ -250,10 +255,6 @@ def _less(zero_point: relay.Constant) -> relay.Constant:
     return relay.const((zero_point.data.numpy().astype(np.int64) - SHIFT).astype(np.int32), "int32")
 
 
-def _equal(left: relay.Expr, right: relay.Expr) -> bool:
-    return _constant(left) and _constant(right) and np.array_equal(left.data.numpy(), right.data.numpy())
-
-
 # ---------------------------------------------------------------- averages
 
 
@@ -299,7 +300,7 @@ def _mean(rewriter: _Rewriter, call: relay.Call) -> relay.Expr | None:
     if average is None:
         return None
     if not bool(mean.attrs.keepdims):
-        average = relay.Call(*_parts(relay.reshape(average, mean.checked_type.shape)), call.span)
+        average = with_span(relay.reshape(average, mean.checked_type.shape), call.span)
     _, scale, zero_point, out_scale, out_zero_point = call.args
     out = _less(out_zero_point) if is_uint8(call) and _constant(out_zero_point) else out_zero_point
     return _called(call, [average, scale, _less(zero_point), out_scale, out])
@@ -345,16 +346,12 @@ def _average(
         out_dtype="int32",
     )
     bias = relay.const(np.full(channels, 1 - count, np.int32), "int32")
-    total = relay.nn.bias_add(relay.Call(*_parts(conv), call.span), bias, axis=layout.index("C"))
+    total = relay.nn.bias_add(with_span(conv, call.span), bias, axis=layout.index("C"))
     half = relay.const(1 / (2 * count), "float32")
     result = relay.qnn.op.requantize(
-        relay.Call(*_parts(total), call.span), half, relay.const(0, "int32"), one, relay.const(-SHIFT, "int32")
+        with_span(total, call.span), half, relay.const(0, "int32"), one, relay.const(-SHIFT, "int32")
     )
-    return relay.Call(*_parts(result), call.span)
-
-
-def _parts(call: relay.Call) -> tuple[object, ...]:
-    return call.op, call.args, call.attrs, call.type_args
+    return with_span(result, call.span)
 
 
 _PRODUCT = _with_zero_points((0, 2), (1, 3))
