@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from byoc_hw.graph import Layer, Lookup
+from byoc_hw.plan.lanes.chip_plan import ChipPlan
 from byoc_hw.plan.library import LibraryPlan
 from byoc_hw.plan.steps import FLASH, Copy, Job, RegionPlan
 
-PlannedRegion = RegionPlan | LibraryPlan
-"""A region that is ready to be written as C: tile by tile over a HAL, or layer by layer on a library."""
+PlannedRegion = RegionPlan | LibraryPlan | ChipPlan
+"""A region that is ready to be written as C: tile by tile over one HAL or several, or layer by layer on a library."""
 
 
 TABLES = "tables of copies, tiles and steps"
@@ -24,6 +25,8 @@ def table_bytes(region: PlannedRegion) -> int:
     """Bytes of flash of a region's tables of copies, tiles and steps, on a core of 32 bits; rows are shared."""
     if isinstance(region, LibraryPlan):
         return 0
+    if isinstance(region, ChipPlan):
+        return sum(table_bytes(part.plan) for part in region.parts)
     copies, tiles = set(), set()
     for step in region.steps:
         if isinstance(step, Copy):
@@ -38,6 +41,8 @@ def flash_bytes(region: PlannedRegion) -> int:
     """Bytes of a region's constant data."""
     if isinstance(region, LibraryPlan):
         return region.flash_bytes
+    if isinstance(region, ChipPlan):
+        return sum(flash_bytes(part.plan) for part in region.parts)
     return len(region.flash) + sum(map(_tables_bytes, region.layers))
 
 
@@ -54,6 +59,10 @@ def flash_by_layer(region: PlannedRegion) -> Iterator[tuple[str, int]]:
     """Each layer of a region that has constant data, and its bytes."""
     if isinstance(region, LibraryPlan):
         yield from region.flash_by_layer()
+        return
+    if isinstance(region, ChipPlan):
+        for part in region.parts:
+            yield from flash_by_layer(part.plan)
         return
     tables = {index: _tables_bytes(layer) for index, layer in enumerate(region.layers)}  # counted once
     for call in region.calls:

@@ -109,7 +109,23 @@ class JobWait:
     slot: int = 0
 
 
-Step = Copy | Job | CopyWait | JobWait
+@dataclass(frozen=True)
+class Signal:
+    """On a chip of several accelerators: the copy whose token is in `slot`, the one started last, is event `event`."""
+
+    event: int
+    slot: int = 0
+
+
+@dataclass(frozen=True)
+class Await:
+    """On a chip of several accelerators: go on when event `event`, a copy of lane `lane`, has ended."""
+
+    event: int
+    lane: int
+
+
+Step = Copy | Job | CopyWait | JobWait | Signal | Await
 
 
 @dataclass(frozen=True)
@@ -232,11 +248,15 @@ def _address_text(address: Address, graph: Graph) -> str:
 
 
 def _step_text(step: Step, graph: Graph) -> str:
+    if isinstance(step, Await):
+        return f"await event {step.event} of lane {step.lane}"
     slot = f"  slot {step.slot}" if step.slot else ""
     if isinstance(step, CopyWait):
         return f"wait copy{slot}"
     if isinstance(step, JobWait):
         return f"wait job{slot}"
+    if isinstance(step, Signal):
+        return f"signal event {step.event}{slot}"
     if isinstance(step, Copy):
         source, target = _address_text(step.source, graph), _address_text(step.target, graph)
         if step.rows == 1:

@@ -1,0 +1,1 @@
+"""Regions that run on several accelerators at the same time."""

@@ -1,0 +1,68 @@
+"""The plan of a region on a chip of several accelerators.
+
+The region's layers are cut into parts. Each part runs on one accelerator, its lane, and is planned for that one alone:
+its inputs and outputs are in main memory. The parts of a lane run one after the other, the lanes beside each other.
+Where a copy of a part touches main memory that another lane writes or reads before, the part awaits an event: the end
+of that lane's copy. So a part starts as soon as the first rows that it reads are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from byoc_hw.graph import Graph
+from byoc_hw.plan.region_memory import NOTHING, RegionMemory
+from byoc_hw.plan.steps import Address, RegionPlan
+from byoc_hw.soc import Soc
+
+
+@dataclass(frozen=True)
+class Part:
+    """Layers of a region that run on one accelerator, with their plan.
+
+    `lane` is the index of the accelerator. `layers` are the places of the plan's layers in the region's graph.
+    `arguments` say where the inputs, then the outputs of the plan's graph lie: in one of the region's arguments (space
+    `ARGUMENT` and following), or in a block of its scratch (space `SCRATCH`, `block`, and `offset` in the block).
+    `scratch` is the block with the plan's own scratch, None if it has none. The plan's steps contain `Signal` and
+    `Await`.
+    """
+
+    lane: int
+    plan: RegionPlan
+    layers: tuple[int, ...]
+    arguments: tuple[Address, ...]
+    scratch: str | None = None
+
+
+@dataclass(frozen=True)
+class ChipPlan:
+    """A planned region on several accelerators.
+
+    Those of `parts` with the same lane run in their order. Events are numbered from 0 to `events` - 1; each is
+    signalled once. `blocks` has the offset of each block in the region's scratch, of `scratch_bytes`. `cycles` is
+    the time from the start of the region to its end.
+    """
+
+    graph: Graph
+    chip: Soc
+    parts: tuple[Part, ...]
+    events: int
+    blocks: Mapping[str, int]
+    scratch_bytes: int
+    cycles: int
+    memory: RegionMemory = field(default=NOTHING, repr=False)
+
+    def __repr__(self) -> str:
+        used = len({part.lane for part in self.parts})
+        return f"<ChipPlan {self.graph.name}: {len(self.parts)} parts on {used} accelerators, {self.events} events>"
+
+    def of_lane(self, lane: int) -> tuple[Part, ...]:
+        """The parts of a lane, in their order."""
+        return tuple(part for part in self.parts if part.lane == lane)
+
+    def placed(self, offsets: Mapping[str, int]) -> ChipPlan:
+        """The same plan with its blocks at other offsets from the start of its scratch."""
+        ends = (offsets[life.name] + life.nbytes for life in self.memory.scratch)
+        blocks = {name: offsets[name] for name in self.blocks}
+        return replace(self, blocks=blocks, scratch_bytes=max(ends, default=0))

@@ -1,0 +1,86 @@
+"""A chip of several accelerators beside one host core, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from byoc_hw.accelerator import KIB, REFERENCE, ROUNDINGS, Accelerator, Check, Limits, Rule, check_compiler_name
+from byoc_hw.arguments import check_type, check_whole
+from byoc_hw.errors import InvalidInput
+from byoc_hw.graph import Layer
+from byoc_hw.tensor import Rounding
+
+_MOST_ACCELERATORS = 16
+
+
+@dataclass(frozen=True)
+class Soc:
+    """Several accelerators that share main memory and one host core.
+
+    Takes the place of an `Accelerator` wherever one is given. `name` is the compiler name (`relay.ext.<name>`) and
+    the prefix of the composites, `label` is for reports. Each accelerator has a name of its own, the prefix of its
+    HAL's functions in C, with limits, memories and costs of its own, and a HAL, no `library`. `ram` and `flash` in
+    bytes are the chip's; those of the accelerators do not count.
+    """
+
+    accelerators: tuple[Accelerator, ...]
+    name: str = "soc"
+    label: str = "SOC"
+    ram: int = 512 * KIB
+    flash: int = 2048 * KIB
+
+    def __post_init__(self) -> None:
+        check_compiler_name(self.name)
+        check_type(f"chip {self.name}: label", self.label, str, "a string")
+        if not self.label or not self.label.isprintable():
+            raise InvalidInput(f"chip {self.name}: label has at least one character, and can be printed: {self.label!r}")
+        check_type(f"chip {self.name}: accelerators", self.accelerators, tuple, "a tuple of Accelerators")
+        if not 1 <= len(self.accelerators) <= _MOST_ACCELERATORS:
+            rule = f"accelerators are 1 to {_MOST_ACCELERATORS}"
+            raise InvalidInput(f"chip {self.name}: {rule}: got {len(self.accelerators)}")
+        for one in self.accelerators:
+            check_type(f"chip {self.name}: each of accelerators", one, Accelerator, "an Accelerator")
+            if one.library is not None:
+                raise InvalidInput(f"chip {self.name}: each accelerator has a HAL: {one.name} has a library")
+        names = [self.name.lower(), *(one.name.lower() for one in self.accelerators)]
+        for name in names:
+            if names.count(name) > 1:
+                raise InvalidInput(f"chip {self.name}: it and its accelerators have names that differ: got {name} twice")
+        for what in ("ram", "flash"):
+            check_whole(f"chip {self.name}: {what}", getattr(self, what), 0, 2**31 - 1)
+
+    def __repr__(self) -> str:
+        return f"<Soc {self.name} ({self.label}): {', '.join(one.name for one in self.accelerators)}>"
+
+    @property
+    def limits(self) -> Mapping[str, Limits]:
+        """The limits of each layer kind that any of the accelerators supports: those of the first one."""
+        found: dict[str, Limits] = {}
+        for one in self.accelerators:
+            found = {**one.limits, **found}
+        return found
+
+    @property
+    def roundings(self) -> tuple[Rounding, ...]:
+        """The roundings that all accelerators have."""
+        first, *others = self.accelerators
+        return tuple(rounding for rounding in first.roundings if all(rounding in one.roundings for one in others))
+
+    @property
+    def dma_alignment(self) -> int:
+        """The largest alignment of any DMA, in bytes."""
+        return max(one.dma_alignment for one in self.accelerators)
+
+    def check_numerics(self, numerics: str) -> None:
+        """Raise `InvalidInput` for numerics that do not exist, or whose rounding an accelerator lacks."""
+        for one in self.accelerators:
+            one.check_numerics(numerics)
+
+    def broken_rules(self, layer: Layer) -> Iterator[tuple[Rule, Check]]:
+        """Each limit that the layer breaks, with the value found: of the accelerator where it breaks the fewest."""
+        yield from min((list(one.broken_rules(layer)) for one in self.accelerators), key=len)
+
+
+Hardware = Accelerator | Soc
+"""What a model can be partitioned for."""
