@@ -41,7 +41,7 @@ def order(ops: Sequence[Op], offsets: Mapping[LocalBuffer, int]) -> Order:
     """Order the copies. Jobs keep their order."""
     before = dependencies(ops, offsets)
     is_copy = [isinstance(op.step, Copy) for op in ops]
-    needed = _needed(ops, before, is_copy)
+    needed = needed_first(ops, before, is_copy)
     waiting = [len(before[index]) for index in range(len(ops))]
     after: list[list[int]] = [[] for _ in ops]
     for index, others in enumerate(before):
@@ -88,7 +88,7 @@ def order(ops: Sequence[Op], offsets: Mapping[LocalBuffer, int]) -> Order:
     return Order(before, copies, jobs, start, end, ready)
 
 
-def _needed(ops: Sequence[Op], before: Sequence[set[int]], is_copy: Sequence[bool]) -> list[int]:
+def needed_first(ops: Sequence[Op], before: Sequence[set[int]], is_copy: Sequence[bool]) -> list[int]:
     """For each copy the first job that waits for it, directly or by way of other copies."""
     needed = [_NEVER] * len(ops)
     for index in range(len(ops) - 1, -1, -1):

@@ -17,6 +17,7 @@ from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.array.transfers import Transfer
 from byoc_hw.plan.array.weight_blocks import weights_bytes
 from byoc_hw.plan.steps import ACTIVATIONS, FLASH, Address, Copy, Image, Job
+from byoc_hw.tensor import Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,10 +30,18 @@ class LocalBuffer:
 
 
 @dataclass(frozen=True)
-class Access:
-    """Bytes `start` to `stop` (not included) of a buffer, or of a storage in main memory."""
+class SharedMemory:
+    """Bytes that several regions access: `what` is a local memory of accelerator `lane`, or a tensor in main memory."""
 
-    place: LocalBuffer | Storage
+    what: int | Tensor
+    lane: int = -1
+
+
+@dataclass(frozen=True)
+class Access:
+    """Bytes `start` to `stop` (not included) of a buffer, of a storage in main memory, or of a shared memory."""
+
+    place: LocalBuffer | Storage | SharedMemory
     start: int
     stop: int
     writes: bool

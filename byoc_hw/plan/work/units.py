@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from byoc_hw.graph_text import shape_text
 from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.steps import WEIGHTS, Copy
-from byoc_hw.plan.work.ops import Access, Home, LocalBuffer, Op
+from byoc_hw.plan.work.ops import Access, Home, LocalBuffer, Op, SharedMemory
 
 
 @dataclass
@@ -64,6 +64,7 @@ def _line(number: int, op: Op, names: Mapping[LocalBuffer, str]) -> str:
 
 def _place(access: Access, names: Mapping[LocalBuffer, str]) -> str:
     place = access.place
+    assert not isinstance(place, SharedMemory), "a region by itself shares no memory"
     return f"{names[place] if isinstance(place, LocalBuffer) else f's{place.index}'}[{access.start}:{access.stop}]"
 
 

@@ -1,0 +1,265 @@
+"""Writes parts that are laid out as a chip plan: the steps of each lane, their events, and the region's memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import lcm
+
+from byoc_hw.graph import Graph
+from byoc_hw.integers import round_up
+from byoc_hw.plan.lanes.chip_plan import ChipPlan, Part
+from byoc_hw.plan.lanes.cut import Cut, crossing
+from byoc_hw.plan.lanes.joint import JointWork, joint_order, joint_work
+from byoc_hw.plan.lanes.reach import Reach
+from byoc_hw.plan.order.calls import calls_of
+from byoc_hw.plan.order.copies import Order
+from byoc_hw.plan.order.waits import Owned, with_waits
+from byoc_hw.plan.place.by_lifetime import blocks_from_lifetimes, largest_sum, place
+from byoc_hw.plan.region_memory import Lifetime, RegionMemory
+from byoc_hw.plan.stages import Layout
+from byoc_hw.plan.steps import ARGUMENT, FLASH, FLASH_ALIGNMENT, SCRATCH, Address, Await, Copy, RegionPlan, Signal
+from byoc_hw.plan.work.ops import LocalBuffer, Op
+from byoc_hw.soc import Soc
+from byoc_hw.tensor import Tensor
+
+
+@dataclass(frozen=True)
+class PlacedPart:
+    """A part of a region that is laid out."""
+
+    cut: Cut
+    layout: Layout
+
+
+def chip_plan(graph: Graph, chip: Soc, parts: Sequence[PlacedPart], *, constants: bool = True) -> ChipPlan:
+    """The plan of parts in a possible order; without `constants` it has no constant data, and is made faster."""
+    lanes = [part.cut.lane for part in parts]
+    work = joint_work([part.layout for part in parts], lanes)
+    order = joint_order(work)
+    memory = _Memory(graph, chip, parts)
+    events = _Events(work)
+    written = [
+        _Lane(graph, chip, lane, parts, work, order, memory, events).part(constants) for lane in sorted(set(lanes))
+    ]
+    lifetimes = memory.lifetimes(work, order)
+    arena = place(blocks_from_lifetimes(lifetimes.scratch, lifetimes.alignment), largest_sum(lifetimes.scratch))
+    plan = ChipPlan(graph, chip, tuple(written), len(events.number), arena.offsets, 0, order.cycles, lifetimes)
+    return plan.placed(arena.offsets)
+
+
+class _Events:
+    """The copies that another lane waits for, numbered, and for each operation those of other lanes before it."""
+
+    def __init__(self, work: JointWork) -> None:
+        self.awaited: list[list[int]] = [
+            sorted(other for other in before if work.lanes[other] != lane)
+            for before, lane in zip(work.before, work.lanes, strict=True)
+        ]
+        self.lanes = work.lanes
+        self.number = {op: number for number, op in enumerate(sorted({one for some in self.awaited for one in some}))}
+
+
+class _Memory:
+    """Where parts find what they share: arguments of the region, and blocks of its scratch."""
+
+    def __init__(self, graph: Graph, chip: Soc, parts: Sequence[PlacedPart]) -> None:
+        self._graph, self._parts = graph, parts
+        self._word = chip.dma_alignment
+        self.arguments = (*graph.inputs, *graph.outputs)
+        self._place = {tensor: ARGUMENT + index for index, tensor in reversed(list(enumerate(self.arguments)))}
+        self.blocks: dict[str, int] = {}  # bytes by name
+        self._shared: dict[Tensor, str] = {}
+        for tensor in crossing(graph, [part.cut for part in parts]):
+            if tensor not in self._place:
+                name = f"{graph.name}: {len(self._shared):05} between {tensor.name}"
+                self._shared[tensor] = name
+                self.blocks[name] = round_up(tensor.nbytes, self._word)
+        for part in parts:
+            for home in part.layout.work.homes.values():
+                if home.address.space == SCRATCH:
+                    assert home.address.block is not None
+                    self.blocks[home.address.block] = round_up(home.storage.nbytes, self._word)
+
+    def of_argument(self, part: PlacedPart, index: int) -> Address:
+        """Where an argument of a part's graph lies."""
+        own = part.layout.mapped.graph
+        tensor = (*own.inputs, *own.outputs)[index]
+        if tensor in self._place:
+            return Address(self._place[tensor])
+        return Address(SCRATCH, 0, self._shared[tensor])
+
+    def lifetimes(self, work: JointWork, order: Order) -> RegionMemory:
+        """The main memory of the region, in moments of parts. What another lane may still touch is still live."""
+        reach = Reach(work, order)
+        touching: dict[str | int, list[int]] = {}
+        first: dict[str | int, int] = {}
+        number = 0
+        of_part: list[int] = []
+        for index, part in enumerate(self._parts):
+            for op in part.layout.work.ops:
+                for key in self._touched(part, op):
+                    touching.setdefault(key, []).append(number)
+                    first.setdefault(key, index)
+                of_part.append(index)
+                number += 1
+        copies = sorted({op for some in touching.values() for op in some})
+        last = {key: self._last(reach, touched, copies, of_part) for key, touched in touching.items()}
+        blocks = (
+            Lifetime(name, nbytes, first[name], last[name], self._graph.name)
+            for name, nbytes in self.blocks.items()
+            if name in touching
+        )
+        spans = [
+            (first[index], last[index]) if (index := self._place[tensor]) in touching else None
+            for tensor in self.arguments
+        ]
+        names = [f"{part.layout.mapped.graph.layers[0].name} and following" for part in self._parts]
+        alignment = lcm(FLASH_ALIGNMENT, self._word)
+        return RegionMemory((*names, "the end"), tuple(blocks), tuple(spans), alignment, {}, self._word)
+
+    def _touched(self, part: PlacedPart, op: Op) -> Iterator[str | int]:
+        for address in (op.step.source, op.step.target) if isinstance(op.step, Copy) else ():
+            if address.space >= ARGUMENT:
+                found = self.of_argument(part, address.space - ARGUMENT)
+                yield found.space if found.block is None else found.block
+            elif address.block is not None:
+                yield address.block
+
+    @staticmethod
+    def _last(reach: Reach, touched: Sequence[int], copies: Sequence[int], of_part: Sequence[int]) -> int:
+        """The last part with a copy that may run before all of these have ended."""
+        return max(of_part[copy] for copy in copies if not reach.ended(touched, copy))
+
+
+class _Lane:
+    """The steps of one lane."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        chip: Soc,
+        lane: int,
+        parts: Sequence[PlacedPart],
+        work: JointWork,
+        order: Order,
+        memory: _Memory,
+        events: _Events,
+    ) -> None:
+        self._graph, self._chip, self._lane = graph, chip, lane
+        self._parts, self._work, self._order = parts, work, order
+        self._memory, self._events = memory, events
+        self._mine = [index for index, other in enumerate(work.lanes) if other == lane]
+        self._of_part = [at for at, part in enumerate(parts) for _ in part.layout.work.ops]
+        own = [at for at, part in enumerate(parts) if part.cut.lane == lane]
+        self._first: dict[int, int] = {}  # of each part, the number of its first layer in the lane
+        self._flash: dict[int, int] = {}  # and where its constants begin
+        layers = flash = 0
+        for at in own:
+            layout = parts[at].layout
+            self._first[at], self._flash[at] = layers, flash
+            layers += len(layout.mapped.mapping.layers)
+            alignment = lcm(FLASH_ALIGNMENT, chip.accelerators[lane].dma_alignment)
+            flash = round_up(flash + layout.flash.nbytes, alignment)
+        self._layers, self._flash_bytes = layers, flash
+        self._spaces: dict[Address, int] = {}
+
+    def part(self, constants: bool) -> Part:
+        """The lane as one part of the chip plan."""
+        own = [self._parts[at] for at in self._first]
+        name = f"{self._graph.name}_{self._chip.accelerators[self._lane].name}"
+        cut = Cut(self._lane, tuple(index for part in own for index in part.cut.layers))
+        calls, tail = calls_of(tuple(self._steps()), self._layers)
+        plan = RegionPlan(
+            graph=_lane_graph(self._graph, cut, name),
+            layers=tuple(layer for part in own for layer in part.layout.mapped.mapping.layers),
+            calls=calls,
+            flash=self._constants(own) if constants else b"",
+            scratch_bytes=0,
+            tensors={},
+            tail=tail,
+        )
+        return Part(self._lane, plan, cut.layers, tuple(self._spaces))
+
+    def _constants(self, own: Sequence[PlacedPart]) -> bytes:
+        image = bytearray(self._flash_bytes)
+        for part, start in zip(own, self._flash.values(), strict=True):
+            data = part.layout.flash.contents(part.layout.mapped.mapping.layers)
+            image[start : start + len(data)] = data
+        return bytes(image)
+
+    def _steps(self) -> Iterator[Owned]:
+        """The steps with their waits, and with events: each operation after those of other lanes that it waits for."""
+        ops = [self._relocated(index) for index in self._mine]
+        offsets: dict[LocalBuffer, int] = {}
+        for at in self._first:
+            offsets |= self._parts[at].layout.places
+        known = dict.fromkeys(self._work.lanes, -1)
+        place = {index: at for at, index in enumerate(self._order.copies)}
+        for owned in with_waits(ops, offsets, self._own_order()):
+            index = None if owned.op is None else self._mine[owned.op]
+            for other in [] if index is None else self._awaited(index, place):
+                lane = self._work.lanes[other]
+                if place[other] > known[lane]:  # those before it have ended, too
+                    known[lane] = place[other]
+                    yield Owned(Await(self._events.number[other], lane), owned.layer)
+            yield owned
+            if index in self._events.number:
+                assert isinstance(owned.step, Copy)
+                yield Owned(Signal(self._events.number[index], owned.step.slot), owned.layer)
+
+    def _awaited(self, index: int, place: Mapping[int, int]) -> list[int]:
+        """Of the copies of each other lane that an operation waits for, the last one."""
+        last: dict[int, int] = {}
+        for other in self._events.awaited[index]:
+            lane = self._work.lanes[other]
+            if lane not in last or place[other] > place[last[lane]]:
+                last[lane] = other
+        return [last[lane] for lane in sorted(last)]
+
+    def _own_order(self) -> Order:
+        """The order of this lane by itself, at the times of the joint order."""
+        at = {index: number for number, index in enumerate(self._mine)}
+        found = self._order
+        return Order(
+            [{at[other] for other in found.before[index] if other in at} for index in self._mine],
+            [at[index] for index in found.copies if index in at],
+            [at[index] for index in found.jobs if index in at],
+            *([times[index] for index in self._mine] for times in (found.start, found.end, found.ready)),
+        )
+
+    def _relocated(self, index: int) -> Op:
+        """An operation as one of the lane: its layer, and its addresses in main memory and flash."""
+        op, at = self._work.ops[index], self._of_part[index]
+        part = self._parts[at]
+        inside = op.layer < len(part.cut.layers)
+        layer = self._first[at] + op.layer if inside else self._layers
+        step = op.step
+        if isinstance(step, Copy):
+            step = replace(
+                step,
+                target=self._address(part, at, step.target),
+                source=self._address(part, at, step.source),
+            )
+        return replace(op, step=step, layer=layer)
+
+    def _address(self, part: PlacedPart, at: int, address: Address) -> Address:
+        if address.space == FLASH:
+            return address + self._flash[at]
+        if address.space == SCRATCH:
+            there = Address(SCRATCH, 0, address.block)
+        elif address.space >= ARGUMENT:
+            there = self._memory.of_argument(part, address.space - ARGUMENT)
+        else:
+            return address
+        return Address(ARGUMENT + self._spaces.setdefault(there, len(self._spaces)), address.offset)
+
+
+def _lane_graph(graph: Graph, cut: Cut, name: str) -> Graph:
+    """The layers of a lane, with all that they read from others and give to others."""
+    layers = tuple(graph.layers[index] for index in cut.layers)
+    made = {layer.ofm for layer in layers}
+    read = (tensor for layer in layers for tensor in layer.inputs if tensor not in made and tensor.data is None)
+    others = {tensor for layer in graph.layers if layer not in layers for tensor in layer.inputs}
+    outputs = [layer.ofm for layer in layers if layer.ofm in others or layer.ofm in graph.outputs]
+    return Graph(name, tuple(dict.fromkeys(read)), tuple(outputs), layers)

@@ -1,0 +1,139 @@
+"""The work of all parts together: what depends on what, and the order of each engine.
+
+Each lane has two engines, a DMA and an array. Jobs keep the order of the parts. A free DMA takes, of its copies that
+can start, the one that is needed first, as in a region of one accelerator. Lanes depend on each other only through
+main memory, where copies touch the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from heapq import heappop, heappush
+
+from byoc_hw.plan.array.storage import Storage
+from byoc_hw.plan.order.copies import Order, needed_first
+from byoc_hw.plan.order.dependencies import dependencies
+from byoc_hw.plan.stages import Layout
+from byoc_hw.plan.steps import Copy
+from byoc_hw.plan.work.ops import LocalBuffer, Op, SharedMemory
+from byoc_hw.tensor import Tensor
+
+
+@dataclass(frozen=True)
+class JointWork:
+    """The operations of all parts, part by part, with the lane of each, and those that it has to wait for."""
+
+    ops: tuple[Op, ...]
+    lanes: tuple[int, ...]
+    before: list[set[int]]
+
+
+def joint_work(layouts: Sequence[Layout], lanes: Sequence[int]) -> JointWork:
+    """The work of parts that are laid out, each on its lane. The order of the parts is a possible one."""
+    ops: list[Op] = []
+    touching: list[Op] = []
+    for layout, lane in zip(layouts, lanes, strict=True):
+        arguments: dict[int, Tensor] = dict(enumerate((*layout.mapped.graph.inputs, *layout.mapped.graph.outputs)))
+        for op in layout.work.ops:
+            ops.append(op)
+            touching.append(_in_shared_places(op, layout, lane, arguments))
+    of_ops = tuple(lane for layout, lane in zip(layouts, lanes, strict=True) for _ in layout.work.ops)
+    return JointWork(tuple(ops), of_ops, dependencies(touching, {}))
+
+
+def _in_shared_places(op: Op, layout: Layout, lane: int, arguments: dict[int, Tensor]) -> Op:
+    """The operation with its accesses in memories that all parts share: a lane's memories, tensors in main memory."""
+    accesses = []
+    for access in op.accesses:
+        place = access.place
+        if isinstance(place, LocalBuffer):
+            base = layout.places[place]
+            local = SharedMemory(place.space, lane)
+            accesses.append(replace(access, place=local, start=base + access.start, stop=base + access.stop))
+            continue
+        assert isinstance(place, Storage), "the work of a part is on its own storages"
+        argument = place.source or (place.sinks[0] if place.sinks else None)
+        shared = None if argument is None else SharedMemory(arguments[argument.index])
+        accesses.append(access if shared is None else replace(access, place=shared))
+    return replace(op, accesses=tuple(accesses))
+
+
+def joint_order(work: JointWork) -> Order:
+    """The order of all engines, by time; in `copies` and `jobs` those of all lanes, each lane's in its order."""
+    return _Scheduler(work).run()
+
+
+class _Scheduler:
+    """List scheduling: of all engines, the one that can start first starts its next operation."""
+
+    def __init__(self, work: JointWork) -> None:
+        ops, self._before = work.ops, work.before
+        self._ops, self._lanes = ops, work.lanes
+        self._is_copy = [isinstance(op.step, Copy) for op in ops]
+        self._needed = needed_first(ops, work.before, self._is_copy)
+        self._waiting = [len(others) for others in work.before]
+        self._after: list[list[int]] = [[] for _ in ops]
+        for index, others in enumerate(work.before):
+            for other in others:
+                self._after[other].append(index)
+        self._start, self._end, self._ready = [0] * len(ops), [0] * len(ops), [0] * len(ops)
+        count = max(work.lanes, default=-1) + 1
+        self._free = {(lane, copy): 0 for lane in range(count) for copy in (True, False)}
+        self._jobs: list[list[int]] = [[] for _ in range(count)]
+        self._following = [0] * count
+        self._possible: list[list[tuple[int, int]]] = [[] for _ in range(count)]  # copies by need
+        self._later: list[list[tuple[int, int, int]]] = [[] for _ in range(count)]  # copies by time
+        for index, lane in enumerate(work.lanes):
+            if not self._is_copy[index]:
+                self._jobs[lane].append(index)
+            elif self._waiting[index] == 0:
+                heappush(self._later[lane], (0, self._needed[index], index))
+
+    def run(self) -> Order:
+        copies: list[int] = []
+        jobs: list[int] = []
+        while (found := min(self._candidates(), default=None)) is not None:
+            _, job, lane = found
+            index = self._next_job(lane) if job else self._next_copy(lane)
+            (jobs if job else copies).append(index)
+            self._begin(index, lane)
+        assert len(copies) + len(jobs) == len(self._ops), "the order of the parts is a possible one"
+        return Order(self._before, copies, jobs, self._start, self._end, self._ready)
+
+    def _candidates(self) -> list[tuple[int, bool, int]]:
+        """The earliest start, whether it is a job, the lane: of each engine that has something to start."""
+        found = []
+        for lane, jobs in enumerate(self._jobs):
+            at = self._following[lane]
+            if at < len(jobs) and self._waiting[jobs[at]] == 0:
+                found.append((max(self._free[lane, False], self._ready[jobs[at]]), True, lane))
+            if self._possible[lane]:
+                found.append((self._free[lane, True], False, lane))
+            elif self._later[lane]:
+                found.append((max(self._free[lane, True], self._later[lane][0][0]), False, lane))
+        return found
+
+    def _next_job(self, lane: int) -> int:
+        index = self._jobs[lane][self._following[lane]]
+        self._following[lane] += 1
+        return index
+
+    def _next_copy(self, lane: int) -> int:
+        later, possible = self._later[lane], self._possible[lane]
+        now = self._free[lane, True] if possible else max(self._free[lane, True], later[0][0])
+        while later and later[0][0] <= now:
+            _, need, index = heappop(later)
+            heappush(possible, (need, index))
+        return heappop(possible)[1]
+
+    def _begin(self, index: int, lane: int) -> None:
+        engine = lane, self._is_copy[index]
+        self._start[index] = max(self._free[engine], self._ready[index])
+        self._free[engine] = self._end[index] = self._start[index] + self._ops[index].cycles
+        for other in self._after[index]:
+            self._waiting[other] -= 1
+            if (self._lanes[other], self._is_copy[other]) != engine:
+                self._ready[other] = max(self._ready[other], self._end[index])
+            if self._waiting[other] == 0 and self._is_copy[other]:
+                heappush(self._later[self._lanes[other]], (self._ready[other], self._needed[other], other))
