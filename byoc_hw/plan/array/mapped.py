@@ -12,13 +12,15 @@ from byoc_hw.plan.array.cost import best_cycles
 from byoc_hw.plan.array.mapping import Mapping, map_layers
 from byoc_hw.plan.array.storage import Storages, storages
 from byoc_hw.plan.array.window import extents
+from byoc_hw.tensor import Tensor
 
 
 @dataclass(frozen=True)
 class MappedGraph:
     """A graph, its layers as mapped to the array, and the storages of its tensors.
 
-    With `copies_transpose` the copies of the region's arguments do the transpositions at its border.
+    With `copies_transpose` the copies of the region's arguments do the transpositions at its border. Arguments in
+    `as_mapped` lie in main memory in the order in which they are mapped.
     """
 
     graph: Graph
@@ -26,6 +28,7 @@ class MappedGraph:
     mapping: Mapping
     storages: Storages
     copies_transpose: bool
+    as_mapped: frozenset[Tensor] = frozenset()
 
     def __str__(self) -> str:
         """The mapping, one line a layer; then the storages `s0`, `s1` ..., one line each."""
@@ -68,8 +71,9 @@ def map_graph(
     copies_transpose: bool = True,
     placed: Iterable[int] = (),
     stored: Iterable[int] = (),
+    as_mapped: frozenset[Tensor] = frozenset(),
 ) -> MappedGraph:
     """The graph as `map_layers` maps it. Raises `PlanError` for a component in `swapped` that cannot be swapped, and
     for a layer in `placed` or `stored` whose tensors cannot lie inside one another."""
     mapping = map_layers(graph, accelerator, swapped, copies_transpose, placed, stored)
-    return MappedGraph(graph, accelerator, mapping, storages(graph, mapping), copies_transpose)
+    return MappedGraph(graph, accelerator, mapping, storages(graph, mapping, as_mapped), copies_transpose, as_mapped)

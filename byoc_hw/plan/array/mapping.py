@@ -72,18 +72,17 @@ def map_layers(
 
     Raises `PlanError` where `swapped` names a component that cannot be swapped.
     """
-    component = _components(graph)
-    members: list[list[Layer]] = [[] for _ in range(max(component, default=-1) + 1)]
-    for layer, number in zip(graph.layers, component, strict=True):
-        members[number].append(layer)
+    component = components(graph)
     if swapped is None:
         swap = copies_transpose and accelerator.tuning.swap
-        swapped = [swap and _can_swap(layers) and _gains(layers, graph, accelerator) for layers in members]
+        count = max(component, default=-1) + 1
+        swapped = worth_swapping(graph, [accelerator] * len(graph.layers)) if swap else [False] * count
+    members = _members(graph)
     if len(swapped) != len(members):
         raise PlanError(f"{graph.name}: {len(members)} groups of layers are swapped or not: got {len(swapped)} values")
     for layers, wanted in zip(members, swapped, strict=True):
-        if wanted and not _can_swap(layers):
-            raise PlanError(f"{layers[0].name}: its height and width cannot be swapped")
+        if wanted and not _can_swap([graph.layers[index] for index in layers]):
+            raise PlanError(f"{graph.layers[layers[0]].name}: its height and width cannot be swapped")
     turned = [_swap(layer) if swapped[number] else layer for layer, number in zip(graph.layers, component, strict=True)]
     origin = {
         there: tensor
@@ -99,6 +98,24 @@ def map_layers(
         frozenset(placed),
         frozenset(stored),
     )
+
+
+def worth_swapping(graph: Graph, accelerators: Sequence[Accelerator]) -> list[bool]:
+    """For each component whether it takes fewer cycles swapped, each layer on its accelerator."""
+    found = []
+    for indices in _members(graph):
+        layers = [graph.layers[index] for index in indices]
+        found.append(_can_swap(layers) and _gains(layers, graph, [accelerators[index] for index in indices]))
+    return found
+
+
+def _members(graph: Graph) -> list[list[int]]:
+    """The layers of each component, by index."""
+    component = components(graph)
+    members: list[list[int]] = [[] for _ in range(max(component, default=-1) + 1)]
+    for index, number in enumerate(component):
+        members[number].append(index)
+    return members
 
 
 def _transposed_by_copies(graph: Graph) -> frozenset[int]:
@@ -118,7 +135,7 @@ def _transposed_by_copies(graph: Graph) -> frozenset[int]:
     return frozenset(found)
 
 
-def _components(graph: Graph) -> tuple[int, ...]:
+def components(graph: Graph) -> tuple[int, ...]:
     """The component of each layer, numbered in order. Layers that share a tensor with height and width share it."""
     leader: dict[Tensor, int] = {}
     parent = list(range(len(graph.layers)))
@@ -147,12 +164,18 @@ def _can_swap(layers: Sequence[Layer]) -> bool:
     )
 
 
-def _gains(layers: Sequence[Layer], graph: Graph, accelerator: Accelerator) -> bool:
-    before = sum(best_cycles(layer, accelerator) for layer in layers)
-    after = sum(best_cycles(_swap(layer, weights=False), accelerator) for layer in layers)
+def _gains(layers: Sequence[Layer], graph: Graph, accelerators: Sequence[Accelerator]) -> bool:
+    works = list(zip(layers, accelerators, strict=True))
+    before = sum(best_cycles(layer, accelerator) for layer, accelerator in works)
+    after = sum(best_cycles(_swap(layer, weights=False), accelerator) for layer, accelerator in works)
     outside = {*graph.inputs, *graph.outputs}
-    shared = {tensor for layer in layers for tensor in (*layer.inputs, layer.ofm) if tensor in outside}
-    return after + sum(_transposition(tensor, accelerator) for tensor in shared) < before
+    shared = {
+        tensor: accelerator
+        for layer, accelerator in works
+        for tensor in (*layer.inputs, layer.ofm)
+        if tensor in outside
+    }
+    return after + sum(_transposition(tensor, accelerator) for tensor, accelerator in shared.items()) < before
 
 
 def _transposition(tensor: Tensor, accelerator: Accelerator) -> int:

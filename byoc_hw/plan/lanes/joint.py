@@ -7,7 +7,7 @@ main memory, where copies touch the same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 
@@ -16,7 +16,7 @@ from byoc_hw.plan.order.copies import Order, needed_first
 from byoc_hw.plan.order.dependencies import dependencies
 from byoc_hw.plan.stages import Layout
 from byoc_hw.plan.steps import Copy
-from byoc_hw.plan.work.ops import LocalBuffer, Op, SharedMemory
+from byoc_hw.plan.work.ops import Access, LocalBuffer, Op, SharedMemory
 from byoc_hw.tensor import Tensor
 
 
@@ -54,9 +54,20 @@ def _in_shared_places(op: Op, layout: Layout, lane: int, arguments: dict[int, Te
             continue
         assert isinstance(place, Storage), "the work of a part is on its own storages"
         argument = place.source or (place.sinks[0] if place.sinks else None)
-        shared = None if argument is None else SharedMemory(arguments[argument.index])
-        accesses.append(access if shared is None else replace(access, place=shared))
+        if argument is None:
+            accesses.append(access)
+        else:
+            accesses += _rows(access, SharedMemory(arguments[argument.index]), op)
     return replace(op, accesses=tuple(accesses))
+
+
+def _rows(access: Access, place: SharedMemory, op: Op) -> Iterator[Access]:
+    """The bytes of main memory that a copy touches, row by row: a stripe of columns leaves others between them."""
+    assert isinstance(op.step, Copy), "jobs touch no main memory"
+    stride = op.step.source_stride if op.step.inward else op.step.target_stride
+    for row in range(op.step.rows):
+        start = access.start + row * stride
+        yield Access(place, start, start + op.step.nbytes, access.writes)
 
 
 def joint_order(work: JointWork) -> Order:

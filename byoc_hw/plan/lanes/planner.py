@@ -3,24 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
-from byoc_hw.accelerator import Accelerator
-from byoc_hw.errors import PlanError
 from byoc_hw.graph import Graph
+from byoc_hw.plan.array.mapped import MappedGraph, map_graph
+from byoc_hw.plan.array.mapping import components, worth_swapping
 from byoc_hw.plan.lanes.chip_plan import ChipPlan
 from byoc_hw.plan.lanes.compose import PlacedPart, chip_plan
-from byoc_hw.plan.lanes.cut import cuts_of, part_graph, with_reshapes
-from byoc_hw.plan.search.planner import best_layout
-from byoc_hw.plan.stages import Layout
+from byoc_hw.plan.lanes.cut import Cut, crossing, cuts_of, part_graph, with_reshapes
+from byoc_hw.plan.lanes.joint import joint_order, joint_work
+from byoc_hw.plan.lanes.layouts import layouts
 from byoc_hw.soc import Soc
 
 
-def plan_on(graph: Graph, chip: Soc, lanes: Sequence[int]) -> ChipPlan:
+def mapped_parts(graph: Graph, chip: Soc, cuts: Sequence[Cut], swapped: Sequence[bool]) -> list[MappedGraph]:
+    """The parts as they are mapped: tensors between them lie in main memory as the arrays have them."""
+    component = components(graph)
+    between = frozenset(crossing(graph, cuts)) - set(graph.outputs)
+    found = []
+    for at, cut in enumerate(cuts):
+        part = part_graph(graph, cut, f"{graph.name}_{at}")
+        own = dict(zip(components(part), cut.layers, strict=True))
+        turned = [swapped[component[own[number]]] for number in sorted(own)]
+        found.append(map_graph(part, chip.accelerators[cut.lane], turned, as_mapped=between))
+    return found
+
+
+def plan_on(graph: Graph, chip: Soc, lanes: Sequence[int], log=None) -> ChipPlan:
     """The plan of a region whose layers run on these accelerators, by index."""
-    cuts = cuts_of(graph, with_reshapes(graph, lanes))
-    parts = [
-        PlacedPart(cut, best_layout(part_graph(graph, cut, f"{graph.name}_{at}"), chip.accelerators[cut.lane]))
-        for at, cut in enumerate(cuts)
-    ]
-    return chip_plan(graph, chip, parts)
+    lanes = with_reshapes(graph, lanes)
+    cuts = cuts_of(graph, lanes)
+    swapped = worth_swapping(graph, [chip.accelerators[lane] for lane in lanes])
+    tried = [list(layouts(mapped)) for mapped in mapped_parts(graph, chip, cuts, swapped)]
+    at = [cut.lane for cut in cuts]
+    chosen = [min(some, key=lambda one: one.cycles) for some in tried]
+    best = joint_order(joint_work(chosen, at)).cycles
+    if log: log(best, sum(c.cycles for c in chosen), [len(t) for t in tried])
+    for _ in range(2):
+        for number, some in enumerate(tried):
+            for one in some:
+                other = [*chosen[:number], one, *chosen[number + 1 :]]
+                cycles = joint_order(joint_work(other, at)).cycles
+                if cycles < best:
+                    best, chosen = cycles, other
+        if log: log(best)
+    return chip_plan(graph, chip, [PlacedPart(cut, one) for cut, one in zip(cuts, chosen, strict=True)])

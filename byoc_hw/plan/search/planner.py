@@ -15,6 +15,7 @@ from byoc_hw.plan.choices import Choices, Group
 from byoc_hw.plan.search.grouping import Grouping
 from byoc_hw.plan.search.single_layer import single_tiling
 from byoc_hw.plan.stages import Layout, lay_out
+from byoc_hw.tensor import Tensor
 
 ROOM = (1.0, 0.94, 0.86, 0.75)
 """Parts of the local activation memory that are tried as its size: estimates ignore gaps between addresses."""
@@ -47,10 +48,10 @@ def layer_by_layer(graph: Graph, accelerator: Accelerator, *, most: int | None =
     Raises `PlanError` naming a layer that does not fit, and where it takes more than `most` jobs and copies.
     """
     plain = map_graph(graph, accelerator, copies_transpose=False)
-    return lay_out(plain, _one_by_one(plain), most=most)
+    return lay_out(plain, one_by_one(plain), most=most)
 
 
-def _one_by_one(plain: MappedGraph) -> Choices:
+def one_by_one(plain: MappedGraph) -> Choices:
     layers = plain.graph.layers
     tilings = (single_tiling(layer, plain.accelerator) for layer in layers)
     groups = tuple(Group(1, overlap=False, resident=False, tiling=tiling) for tiling in tilings)
@@ -63,12 +64,15 @@ def mapped_as(mapped: MappedGraph, choices: Choices) -> MappedGraph:
     same = (choices.swapped, choices.placed, choices.stored) == (mapping.swapped, mapping.placed, mapping.stored)
     if same and choices.copies_transpose == mapped.copies_transpose:
         return mapped
-    return map_choices(mapped.graph, mapped.accelerator, choices)
+    return map_choices(mapped.graph, mapped.accelerator, choices, mapped.as_mapped)
 
 
-def map_choices(graph: Graph, accelerator: Accelerator, choices: Choices) -> MappedGraph:
+def map_choices(
+    graph: Graph, accelerator: Accelerator, choices: Choices, as_mapped: frozenset[Tensor] = frozenset()
+) -> MappedGraph:
     """The graph as choices map it. Raises `PlanError` where they do not fit it."""
-    return map_graph(graph, accelerator, choices.swapped, choices.copies_transpose, choices.placed, choices.stored)
+    placing = choices.placed, choices.stored
+    return map_graph(graph, accelerator, choices.swapped, choices.copies_transpose, *placing, as_mapped)
 
 
 def candidates(graph: Graph, accelerator: Accelerator) -> Iterator[tuple[MappedGraph, Iterator[Choices]]]:
@@ -95,7 +99,7 @@ def _in_parts(groupings: Sequence[Grouping], plain: MappedGraph) -> Iterator[Cho
     for grouping in groupings:
         yield from (choices for room in ROOM if (choices := grouping.best(room)) is not None)
     with suppress(PlanError):  # then nothing is lost
-        yield _one_by_one(plain)
+        yield one_by_one(plain)
 
 
 _SHARES = (1.0, 0.5, 0.25, 0.0)
@@ -124,7 +128,9 @@ def _placed(mapped: MappedGraph, placed: frozenset[int], stored: frozenset[int])
     swapped, copies_transpose = mapped.mapping.swapped, mapped.copies_transpose
     while True:
         try:
-            return map_graph(mapped.graph, mapped.accelerator, swapped, copies_transpose, placed, stored)
+            return map_graph(
+                mapped.graph, mapped.accelerator, swapped, copies_transpose, placed, stored, mapped.as_mapped
+            )
         except NotInPlace as error:
             failed = error.layers & (placed | stored) or placed | stored
             again = frozenset(index for index in failed & placed if isinstance(mapped.graph.layers[index], Concat))
