@@ -483,3 +483,8 @@ SMALL = replace(
 )
 """As `REFERENCE`, but without dilation, with 32 KiB of activation memory, 16 KiB of weight memory and 4 DMA bytes per
 cycle."""
+
+DSP = replace(
+    REFERENCE, name="dsp", label="DSP", array_rows=8, array_columns=8, depthwise_rows=8, limits=_UNDILATED, dma_width=8
+)
+"""A vector unit beside an accelerator: a quarter of `REFERENCE`'s rate for convolutions and dense layers."""

@@ -16,7 +16,7 @@ from byoc_hw.accelerator import REFERENCE, Accelerator
 from byoc_hw.arguments import check_flag, check_type, shown
 from byoc_hw.emit.files import Parts, project_files, write_project
 from byoc_hw.emit.region import region_source
-from byoc_hw.errors import InvalidInput, PlanError
+from byoc_hw.errors import InvalidInput, PlanError, Unsupported
 from byoc_hw.frontend.seam import Backend, CompiledHost, FrontEnd, Model, TFLiteArithmetic
 from byoc_hw.graph import Graph
 from byoc_hw.overlap import overlapped
@@ -34,6 +34,7 @@ from byoc_hw.plan.tune.rounds import TunedRegion
 from byoc_hw.program import ALIGNMENT, Program, Workspace
 from byoc_hw.project import Project
 from byoc_hw.report.explain import Report
+from byoc_hw.soc import Hardware, Soc
 from byoc_hw.tuning import Tuning
 
 if TYPE_CHECKING:
@@ -55,7 +56,9 @@ def register_with_tvm() -> None:
         front_end().register(REFERENCE.name, BACKEND)
 
 
-def _region_source(graph: Graph, accelerator: Accelerator) -> str:
+def _region_source(graph: Graph, accelerator: Hardware) -> str:
+    if isinstance(accelerator, Soc):
+        raise Unsupported(f"{graph.name}: a region on a chip of several accelerators is built by byoc_hw.build alone")
     return region_source(plan_region(graph, accelerator), accelerator)
 
 
@@ -117,7 +120,7 @@ def partition_for_hwlib(
     params: Mapping[str, Any] | None = None,
     mod_name: str = "default",
     *,
-    accelerator: Accelerator = REFERENCE,
+    accelerator: Hardware = REFERENCE,
     numerics: str = "relay",
     deny: Iterable[str] = (),
     **opts: object,
@@ -161,7 +164,7 @@ def explain(mod_or_project: tvm.IRModule | Project) -> Report:
 
 
 def explain_tflite(
-    path: str | Path, *, accelerator: Accelerator = REFERENCE, numerics: str = "relay", deny: Iterable[str] = ()
+    path: str | Path, *, accelerator: Hardware = REFERENCE, numerics: str = "relay", deny: Iterable[str] = ()
 ) -> Report:
     """Where each operator of a .tflite file runs, also of a file that cannot be imported as a whole.
 
@@ -242,15 +245,7 @@ def build(
         check_type("tuning", tuning, Tuning | str | Path, "a Tuning, or the path of its file")
     model = front_end().open_model(mod, params, mod_name)
     chosen = _tuning(tuning, model)
-    graphs = model.graphs()  # lower the regions
-    plans = _plans(graphs, model, chosen)  # plan each region
-    arena = _Arena(plans.regions, model.accelerator, io_in_arena, optimize)
-    host = model.compile_host(graphs, arena.place, kernel_call)  # TVM compiles the rest, and calls `place`
-    if arena.wants_less_flash(host.constant_bytes):  # only now is the host's flash known
-        host = model.compile_host(graphs, arena.place, kernel_call)
-    parts = _parts(model, plans, arena, host)
-    if model.accelerator is not None:
-        _check_budgets(parts)
+    parts, _ = _compiled(model, chosen, io_in_arena, optimize)
     files = project_files(parts)
     directory = Path(output_dir) if output_dir is not None else Path(tempfile.mkdtemp(prefix="byoc_hw_"))
     write_project(directory, files, force)
@@ -260,15 +255,24 @@ def build(
 def region_rooms(mod: tvm.IRModule, params: Mapping[str, Any] | None, optimize: str = "speed") -> dict[str, Room]:
     """What each region of a partitioned module may use of RAM and flash, with choices that fit where the fastest do
     not. It compiles the host, whose buffers are in RAM as well. Raises `PlanError` where no plans fit."""
-    model = front_end().open_model(mod, params, None)
-    graphs = model.graphs()
-    plans = _plans(graphs, model, None)
-    arena = _Arena(plans.regions, model.accelerator, False, optimize)
-    host = model.compile_host(graphs, arena.place, kernel_call)
-    if arena.wants_less_flash(host.constant_bytes):
+    _, rooms = _compiled(front_end().open_model(mod, params, None), None, False, optimize)
+    return rooms()
+
+
+def _compiled(
+    model: Model, tuning: Tuning | None, io_in_arena: bool, optimize: str
+) -> tuple[Parts, Callable[[], dict[str, Room]]]:
+    """The parts of a project, and a function for what each region may use of RAM and flash."""
+    graphs = model.graphs()  # lower the regions
+    plans = _plans(graphs, model, tuning)  # plan each region
+    arena = _Arena(plans.regions, model.accelerator, io_in_arena, optimize)
+    host = model.compile_host(graphs, arena.place, kernel_call)  # TVM compiles the rest, and calls `place`
+    if arena.wants_less_flash(host.constant_bytes):  # only now is the host's flash known
         host = model.compile_host(graphs, arena.place, kernel_call)
-    _check_budgets(_parts(model, plans, arena, host))
-    return arena.rooms(host.program)
+    parts = _parts(model, plans, arena, host)
+    if model.accelerator is not None:
+        _check_budgets(parts)
+    return parts, lambda: arena.rooms(host.program)
 
 
 @dataclass(frozen=True)
@@ -292,7 +296,7 @@ def _plans(graphs: Mapping[str, Graph], model: Model, tuning: Tuning | None) -> 
     return _Plans({name: _plan(graph, accelerator, tuned.get(name)) for name, graph in graphs.items()}, tuned)
 
 
-def _plan(graph: Graph, accelerator: Accelerator, tuned: TunedRegion | None) -> PlannedRegion:
+def _plan(graph: Graph, accelerator: Hardware, tuned: TunedRegion | None) -> PlannedRegion:
     if tuned is None:
         return plan_region(graph, accelerator)
     try:
@@ -310,11 +314,11 @@ class _Arena:
     """
 
     def __init__(
-        self, plans: Mapping[str, PlannedRegion], accelerator: Accelerator | None, with_io: bool, optimize: str
+        self, plans: Mapping[str, PlannedRegion], accelerator: Hardware | None, with_io: bool, optimize: str
     ) -> None:
         self.plans, self.with_io, self.optimize = plans, with_io, optimize
         self._accelerator = accelerator or REFERENCE
-        self._searches = accelerator is not None and accelerator.library is None and bool(plans)
+        self._tiled = accelerator if isinstance(accelerator, Accelerator) and accelerator.library is None else None
         self._flash = _UNLIMITED
         self._choices: Mapping[str, Choices] = {}
         self._workspaces: Sequence[Workspace] = ()
@@ -328,7 +332,7 @@ class _Arena:
         self._workspaces = workspaces
         memory = self._arranged(program, workspaces, ram)
         fits = memory.arena.nbytes <= ram and Fitted(self.plans, memory).flash <= self._flash
-        if self._searches and (self.optimize == "size" or not fits):
+        if self._tiled and self.plans and (self.optimize == "size" or not fits):
             fitted = self._fitted(program, workspaces)
             self.plans, self._choices = fitted.plans, {**self._choices, **fitted.choices}
             most = ram if self.optimize == "speed" else fitted.memory.arena.nbytes
@@ -345,7 +349,7 @@ class _Arena:
         assert self.memory is not None
         limits, self._flash = self._accelerator, max(self._accelerator.flash - host, 0)
         fits = Fitted(self.plans, self.memory).flash <= self._flash
-        return self._searches and not fits and self.memory.arena.nbytes <= limits.ram
+        return self._tiled is not None and bool(self.plans) and not fits and self.memory.arena.nbytes <= limits.ram
 
     def rooms(self, program: Program) -> dict[str, Room]:
         """What each region may use of RAM and flash."""
@@ -365,11 +369,12 @@ class _Arena:
         def placed(plans: Mapping[str, PlannedRegion]) -> ModelMemory:
             return self._placed(program, workspaces, plans)
 
-        return Fitting(program, self.plans, self._accelerator, placed, self.with_io)
+        assert self._tiled is not None, "plans are searched for one HAL"
+        return Fitting(program, self.plans, self._tiled, placed, self.with_io)
 
     def _arranged(self, program: Program, workspaces: Sequence[Workspace], most: int) -> ModelMemory:
         """The arena with host functions and regions in parallel if it has at most so many bytes, else without."""
-        self.overlaps = self._accelerator.library is None
+        self.overlaps = self._tiled is not None
         if self.overlaps:
             memory = self._placed(overlapped(program), workspaces, self.plans)
             self.overlaps = memory.arena.nbytes <= most
@@ -420,7 +425,7 @@ def _check_budgets(parts: Parts) -> None:
     owners = {"host constants": parts.host_flash}
     for name, region in parts.regions.items():
         owners |= {f"{name}: {owner}": nbytes for owner, nbytes in flash_owners(region).items()}
-    tiled = parts.accelerator.library is None and parts.regions
+    tiled = isinstance(parts.accelerator, Accelerator) and parts.accelerator.library is None and parts.regions
     smallest = "by the smallest plan" if tiled else ""
     problems = (
         ram_problem(parts.memory, parts.accelerator.ram, smallest),
@@ -440,6 +445,8 @@ def _tuning(given: Tuning | str | Path | None, model: Model) -> Tuning | None:
         return None
     if model.accelerator is None:
         raise InvalidInput("a tuning is for a partitioned module: all of this one runs on the host")
+    if isinstance(model.accelerator, Soc):
+        raise InvalidInput(f"a tuning is for one accelerator: {model.accelerator.label} has several")
     tuning = given if isinstance(given, Tuning) else Tuning.load(given)
     tuning.check(model.accelerator)
     return tuning

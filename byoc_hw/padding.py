@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from byoc_hw.accelerator import Accelerator
 from byoc_hw.program import Buffer, Call, CopyCall, Program, RegionCall
+from byoc_hw.soc import Hardware
 
 
-def padded(program: Program, accelerator: Accelerator) -> Program:
+def padded(program: Program, accelerator: Hardware) -> Program:
     """The program with such inputs copied into the arena before a region, and such outputs out of it behind it."""
     word = 1 if accelerator.library is not None else accelerator.dma_alignment
     calls: list[Call] = []

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from byoc_hw.accelerator import Accelerator, Check, Rule
+from byoc_hw.accelerator import Check, Rule
 from byoc_hw.errors import PatternError
 from byoc_hw.graph import Layer
+from byoc_hw.soc import Hardware
 
 __all__ = ["BrokenRule", "Check", "Form", "NotALayer", "Pattern", "Rejection", "limit", "patterns", "register_pattern"]
 
@@ -130,7 +131,7 @@ def unregister_pattern(name: str) -> None:
         raise PatternError(f"pattern {name!r} is not registered")
 
 
-def broken_rules(pattern: Pattern, layer: Layer, accelerator: Accelerator) -> tuple[BrokenRule, ...]:
+def broken_rules(pattern: Pattern, layer: Layer, accelerator: Hardware) -> tuple[BrokenRule, ...]:
     """Every limit of the hardware and of the pattern that the layer breaks, with the value found."""
     unsound = tuple(BrokenRule(*problem) for problem in layer.unsound())
     if unsound:

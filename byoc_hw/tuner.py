@@ -15,6 +15,7 @@ from byoc_hw.errors import InvalidInput
 from byoc_hw.graph import Graph
 from byoc_hw.plan.search.within import Room
 from byoc_hw.plan.tune.rounds import SearchInterrupted, TunedRegion, Watch, fingerprint, tune_region
+from byoc_hw.soc import Soc
 from byoc_hw.tuning import Tuning, figures, nothing_to_tune
 
 if TYPE_CHECKING:
@@ -99,6 +100,8 @@ def tune(
         raise InvalidInput(
             f"the module was partitioned for accelerator {known.label}: got {accelerator.label}, which differs"
         )
+    if isinstance(known, Soc):
+        raise InvalidInput(f"tuning is for one accelerator: {known.label} has several")
     accelerator = known
     if accelerator.library is not None:
         raise InvalidInput(nothing_to_tune(accelerator))

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Add, Graph, Layer, Mul
 from byoc_hw.pattern import Outcome
 from byoc_hw.program import KernelCall, Program, Quantize, Workspace
+from byoc_hw.soc import Hardware
 from byoc_hw.tensor import Array
 
 Placer = Callable[[Program, Sequence[Workspace]], Mapping[str, int]]
@@ -40,8 +40,8 @@ class Backend:
     the host. `region_source` is the self-contained C of a region, for a plain `relay.build`.
     """
 
-    why_no_plan: Callable[[Layer, Accelerator], str | None]
-    region_source: Callable[[Graph, Accelerator], str]
+    why_no_plan: Callable[[Layer, Hardware], str | None]
+    region_source: Callable[[Graph, Hardware], str]
     arithmetic: TFLiteArithmetic
 
 
@@ -84,7 +84,7 @@ class Model(Protocol):
     @property
     def mod_name(self) -> str: ...
     @property
-    def accelerator(self) -> Accelerator | None: ...
+    def accelerator(self) -> Hardware | None: ...
     @property
     def numerics(self) -> str | None: ...
     @property
@@ -140,7 +140,7 @@ class FrontEnd(Protocol):
         params: Mapping[str, Any] | None,
         mod_name: str,
         *,
-        accelerator: Accelerator,
+        accelerator: Hardware,
         numerics: str,
         deny: Iterable[str],
         backend: Backend,

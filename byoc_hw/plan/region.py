@@ -6,21 +6,26 @@ from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Graph, Layer
 from byoc_hw.plan.choices import Choices
+from byoc_hw.plan.lanes.planner import plan_on_chip
 from byoc_hw.plan.library import library_plan
 from byoc_hw.plan.planned import PlannedRegion
 from byoc_hw.plan.search.planner import best_layout, layer_by_layer, map_choices
 from byoc_hw.plan.search.single_layer import MOST_STEPS
 from byoc_hw.plan.stages import Layout, lay_out, written
 from byoc_hw.plan.steps import RegionPlan
+from byoc_hw.soc import Hardware, Soc
 
 
-def plan_region(graph: Graph, accelerator: Accelerator, choices: Choices | None = None) -> PlannedRegion:
-    """Plan one region, on a library or on a HAL. `choices` replace the planner's own on a HAL.
+def plan_region(graph: Graph, accelerator: Hardware, choices: Choices | None = None) -> PlannedRegion:
+    """Plan one region, on a library, on a HAL, or on several. `choices` replace the planner's own on one HAL.
 
     Raises `GraphError` for a graph that breaks its own rules, `PlanError` where a layer does not fit the
     accelerator, or the choices do not fit graph or accelerator, `Unsupported` for a layer that the library has
     no call for.
     """
+    if isinstance(accelerator, Soc):
+        graph.verify()
+        return plan_on_chip(graph, accelerator)
     if accelerator.library is None:
         return plan_tiles(graph, accelerator, choices)
     if choices is not None:
@@ -49,8 +54,11 @@ def lay_out_region(graph: Graph, accelerator: Accelerator, choices: Choices | No
     return lay_out(map_choices(graph, accelerator, choices), choices, exact=True)
 
 
-def why_no_plan(layer: Layer, accelerator: Accelerator) -> str | None:
+def why_no_plan(layer: Layer, accelerator: Hardware) -> str | None:
     """Why a layer cannot be planned by itself, or None. A region of layers without such a reason has a plan."""
+    if isinstance(accelerator, Soc):
+        reasons = [why_no_plan(layer, one) for one in accelerator.supporting(layer)]
+        return None if None in reasons else "; ".join(filter(None, reasons))
     inputs = dict.fromkeys(tensor for tensor in layer.inputs if tensor.data is None)
     alone = Graph(layer.name, tuple(inputs), (layer.ofm,), (layer,))
     try:

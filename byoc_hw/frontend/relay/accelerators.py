@@ -12,21 +12,22 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
-from byoc_hw.accelerator import DIANA_DIGITAL, REFERENCE, SMALL, Accelerator
+from byoc_hw.accelerator import DIANA_DIGITAL, REFERENCE, SMALL
 from byoc_hw.errors import InvalidInput
 from byoc_hw.frontend.seam import TFLiteArithmetic
 from byoc_hw.graph import Layer
 from byoc_hw.pattern import Recorder
+from byoc_hw.soc import Hardware
 
 
-def remember(accelerator: Accelerator) -> str:
+def remember(accelerator: Hardware) -> str:
     """Register an accelerator in this process; returns its digest."""
     digest = digest_of(accelerator)
     _known[digest] = accelerator
     return digest
 
 
-def by_name(compiler: str) -> Accelerator:
+def by_name(compiler: str) -> Hardware:
     """The accelerator that was registered first under a compiler name."""
     for accelerator in _known.values():
         if accelerator.name == compiler:
@@ -35,7 +36,7 @@ def by_name(compiler: str) -> Accelerator:
     raise InvalidInput(f"compiler is one of {names}: got {compiler!r}")
 
 
-def by_digest(digest: str, label: str) -> Accelerator:
+def by_digest(digest: str, label: str) -> Hardware:
     """The accelerator whose digest a module records."""
     if digest not in _known:
         raise InvalidInput(
@@ -45,7 +46,7 @@ def by_digest(digest: str, label: str) -> Accelerator:
     return _known[digest]
 
 
-def digest_of(accelerator: Accelerator) -> str:
+def digest_of(accelerator: Hardware) -> str:
     """A digest that is equal for equal descriptions, in every process; functions are hashed by name and code."""
     return hashlib.sha256(repr(_plain(accelerator)).encode()).hexdigest()[:16]
 
@@ -68,8 +69,8 @@ class Session:
     `why_no_plan` is `Backend.why_no_plan`. `no_nchw` is the reason why NCHW operators stay on the host, or "".
     """
 
-    accelerator: Accelerator
-    why_no_plan: Callable[[Layer, Accelerator], str | None]
+    accelerator: Hardware
+    why_no_plan: Callable[[Layer, Hardware], str | None]
     deny: Sequence[str] = ()
     numerics: str = "relay"
     no_nchw: str = ""
@@ -85,4 +86,4 @@ class Session:
 session: ContextVar[Session | None] = ContextVar("byoc_hw.session", default=None)
 """The session that is being partitioned in this context."""
 
-_known = {digest_of(preset): preset for preset in (REFERENCE, DIANA_DIGITAL, SMALL)}
+_known: dict[str, Hardware] = {digest_of(preset): preset for preset in (REFERENCE, DIANA_DIGITAL, SMALL)}

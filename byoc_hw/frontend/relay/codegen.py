@@ -12,7 +12,6 @@ import tvm
 from tvm import relay
 from tvm.relay.op.contrib.register import get_pattern_table
 
-from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import InvalidInput
 from byoc_hw.frontend.relay.accelerators import by_digest, by_name
 from byoc_hw.frontend.relay.lower import lower_region
@@ -21,6 +20,7 @@ from byoc_hw.frontend.relay.record import ACCELERATOR_ATTRIBUTE, PLANNED_ATTRIBU
 from byoc_hw.frontend.relay.table import register_table
 from byoc_hw.frontend.seam import Backend
 from byoc_hw.graph import Graph
+from byoc_hw.soc import Hardware
 
 
 def register(compiler: str, backend: Backend) -> None:
@@ -51,7 +51,7 @@ def _check_free(compiler: str) -> None:
         raise InvalidInput(f"accelerator name is none that another compiler of TVM has: got {compiler!r}")
 
 
-def lowered(function: relay.Function, compiler: str) -> tuple[Graph, Accelerator]:
+def lowered(function: relay.Function, compiler: str) -> tuple[Graph, Hardware]:
     """The verified graph of a region, and its accelerator."""
     accelerator, numerics = _accelerator(function, compiler), numerics_of(function)
     accelerator.check_numerics(numerics)
@@ -67,7 +67,7 @@ def _generate(compiler: str, backend: Backend, function: relay.Function) -> tvm.
     return tvm.get_global_func("runtime.CSourceModuleCreate")(source, "c", [symbol], [])
 
 
-def _accelerator(function: relay.Function, compiler: str) -> Accelerator:
+def _accelerator(function: relay.Function, compiler: str) -> Hardware:
     if ACCELERATOR_ATTRIBUTE in function.attrs:
         return by_digest(str(function.attrs[ACCELERATOR_ATTRIBUTE]), compiler)
     return by_name(compiler)

@@ -9,7 +9,6 @@ from typing import Any
 import tvm
 from tvm import relay
 
-from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import ByocHwError, InvalidInput
 from byoc_hw.frontend.relay.accelerators import by_digest
 from byoc_hw.frontend.relay.checks import check_module, check_values, module_of
@@ -26,6 +25,7 @@ from byoc_hw.frontend.seam import CompiledHost, Placer
 from byoc_hw.graph import Graph
 from byoc_hw.pattern import Outcome
 from byoc_hw.program import check_mod_name
+from byoc_hw.soc import Hardware
 
 DEFAULT_MOD_NAME = "default"
 
@@ -41,7 +41,7 @@ class RelayModel:
         mod = prepare(mod, params, again=record is not None)
         check_values(mod["main"])
         self.versions = {"tvm": str(tvm.__version__)}
-        self.accelerator: Accelerator | None = None
+        self.accelerator: Hardware | None = None
         self.numerics: str | None = None
         self.outcomes: tuple[Outcome, ...]
         self._ends = ends_of(mod) if record is None else record.ends

@@ -34,6 +34,7 @@ from byoc_hw.frontend.relay.table import entries, load_patterns
 from byoc_hw.frontend.seam import Backend
 from byoc_hw.pattern import Recorder, patterns
 from byoc_hw.program import check_mod_name
+from byoc_hw.soc import Hardware, Soc
 
 
 @serial
@@ -42,7 +43,7 @@ def partition(
     params: Mapping[str, Any] | None,
     mod_name: str,
     *,
-    accelerator: Accelerator,
+    accelerator: Hardware,
     numerics: str,
     deny: Iterable[str],
     backend: Backend,
@@ -156,8 +157,8 @@ def _without_idle_regions(mod: tvm.IRModule) -> tvm.IRModule:
 
 def _check_arguments(mod: object, mod_name: str, accelerator: object, numerics: str) -> None:
     check_mod_name(mod_name)
-    if not isinstance(accelerator, Accelerator):
-        raise InvalidInput(f"accelerator is an Accelerator: got {type(accelerator).__name__}")
+    if not isinstance(accelerator, Accelerator | Soc):
+        raise InvalidInput(f"accelerator is an Accelerator or a Soc: got {type(accelerator).__name__}")
     accelerator.check_numerics(numerics)
     check_module(mod)
     if record_of(mod) is not None or regions(mod):

@@ -15,7 +15,7 @@ from tvm import relay
 from tvm.relay import dataflow_pattern as dfp
 from tvm.relay.op.contrib.register import get_pattern_table, register_pattern_table
 
-from byoc_hw.accelerator import ROUNDINGS, Accelerator
+from byoc_hw.accelerator import ROUNDINGS
 from byoc_hw.errors import InvalidInput, PatternError
 from byoc_hw.frontend.relay.accelerators import Session, by_name
 from byoc_hw.frontend.relay.match import Match, call_patterns, match, pattern_operator, required_operators
@@ -23,12 +23,13 @@ from byoc_hw.frontend.relay.read import layout_of
 from byoc_hw.frontend.relay.sources import calls_in_order, operator_name
 from byoc_hw.graph import Layer
 from byoc_hw.pattern import BrokenRule, Form, NotALayer, Pattern, Rejection, broken_rules, patterns
+from byoc_hw.soc import Hardware
 
 ENTRY_POINT_GROUP = "byoc_hw.patterns"
 
 Entry = tuple[str, dfp.DFPattern, Callable[[relay.Expr], bool]]
 
-Planner = Callable[[Layer, Accelerator], str | None]
+Planner = Callable[[Layer, Hardware], str | None]
 """Why a layer by itself has no plan on an accelerator, or None."""
 
 

@@ -8,7 +8,7 @@ from math import lcm
 
 from byoc_hw.graph import Graph
 from byoc_hw.integers import round_up
-from byoc_hw.plan.lanes.chip_plan import ChipPlan, Part
+from byoc_hw.plan.chip_plan import ChipPlan, Part
 from byoc_hw.plan.lanes.cut import Cut, crossing
 from byoc_hw.plan.lanes.joint import JointWork, joint_order, joint_work
 from byoc_hw.plan.lanes.reach import Reach

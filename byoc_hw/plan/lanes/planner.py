@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from byoc_hw.graph import Graph
+from byoc_hw.plan.array.cost import best_cycles
 from byoc_hw.plan.array.mapped import MappedGraph, map_graph
 from byoc_hw.plan.array.mapping import components, worth_swapping
-from byoc_hw.plan.lanes.chip_plan import ChipPlan
+from byoc_hw.plan.chip_plan import ChipPlan
 from byoc_hw.plan.lanes.compose import PlacedPart, chip_plan
 from byoc_hw.plan.lanes.cut import Cut, crossing, cuts_of, part_graph, with_reshapes
-from byoc_hw.plan.lanes.joint import joint_order, joint_work
 from byoc_hw.plan.lanes.layouts import layouts
 from byoc_hw.soc import Soc
 
@@ -28,22 +28,20 @@ def mapped_parts(graph: Graph, chip: Soc, cuts: Sequence[Cut], swapped: Sequence
     return found
 
 
-def plan_on(graph: Graph, chip: Soc, lanes: Sequence[int], log=None) -> ChipPlan:
+def plan_on_chip(graph: Graph, chip: Soc) -> ChipPlan:
+    """The plan of a region on a chip."""
+    lanes = []
+    for layer in graph.layers:
+        able = [at for at, one in enumerate(chip.accelerators) if one in chip.supporting(layer)]
+        lanes.append(min(able, key=lambda at: best_cycles(layer, chip.accelerators[at])))
+    return plan_on(graph, chip, lanes)
+
+
+def plan_on(graph: Graph, chip: Soc, lanes: Sequence[int]) -> ChipPlan:
     """The plan of a region whose layers run on these accelerators, by index."""
     lanes = with_reshapes(graph, lanes)
     cuts = cuts_of(graph, lanes)
     swapped = worth_swapping(graph, [chip.accelerators[lane] for lane in lanes])
     tried = [list(layouts(mapped)) for mapped in mapped_parts(graph, chip, cuts, swapped)]
-    at = [cut.lane for cut in cuts]
     chosen = [min(some, key=lambda one: one.cycles) for some in tried]
-    best = joint_order(joint_work(chosen, at)).cycles
-    if log: log(best, sum(c.cycles for c in chosen), [len(t) for t in tried])
-    for _ in range(2):
-        for number, some in enumerate(tried):
-            for one in some:
-                other = [*chosen[:number], one, *chosen[number + 1 :]]
-                cycles = joint_order(joint_work(other, at)).cycles
-                if cycles < best:
-                    best, chosen = cycles, other
-        if log: log(best)
     return chip_plan(graph, chip, [PlacedPart(cut, one) for cut, one in zip(cuts, chosen, strict=True)])

@@ -18,7 +18,9 @@ class Reach:
     """
 
     def __init__(self, work: JointWork, order: Order) -> None:
-        engines = {key: at for at, key in enumerate(dict.fromkeys(self._engine(work, op) for op in range(len(work.ops))))}
+        engines = {
+            key: at for at, key in enumerate(dict.fromkeys(self._engine(work, op) for op in range(len(work.ops))))
+        }
         self._engine_of = [engines[self._engine(work, op)] for op in range(len(work.ops))]
         self._place = [0] * len(work.ops)
         known = np.full((len(work.ops), len(engines)), -1, np.int64)

@@ -9,7 +9,7 @@ from byoc_hw.errors import PlanError
 from byoc_hw.graph import Layer
 from byoc_hw.plan.array.cost import copy_cycles
 from byoc_hw.plan.array.kinds import job_cycles
-from byoc_hw.plan.steps import Copy, CopyWait, Job, JobWait, RegionPlan, Step
+from byoc_hw.plan.steps import Await, Copy, CopyWait, Job, JobWait, RegionPlan, Signal, Step
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,8 @@ class _Clock:
             end = self._start(step, "dma", copy_cycles(step.nbytes, step.rows, self.accelerator), index)
             if not step.inward:
                 self.done = max(self.done, end)
+        elif isinstance(step, Signal | Await):
+            raise PlanError("events are of a chip of several accelerators: found one in a region of one")
         elif layer is None:
             raise PlanError("a job belongs to a layer: found one in the tail of a region")
         else:

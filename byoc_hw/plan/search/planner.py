@@ -52,6 +52,7 @@ def layer_by_layer(graph: Graph, accelerator: Accelerator, *, most: int | None =
 
 
 def one_by_one(plain: MappedGraph) -> Choices:
+    """Choices of each layer by itself. Raises `PlanError` naming a layer that does not fit."""
     layers = plain.graph.layers
     tilings = (single_tiling(layer, plain.accelerator) for layer in layers)
     groups = tuple(Group(1, overlap=False, resident=False, tiling=tiling) for tiling in tilings)

@@ -12,7 +12,6 @@ import numpy as np
 import tvm
 from tvm import relay
 
-from byoc_hw.accelerator import Accelerator
 from byoc_hw.frontend.relay.accelerators import Session
 from byoc_hw.frontend.relay.compose import called_with, rebuild_calls
 from byoc_hw.frontend.relay.rewrite.chains import Chain, chains
@@ -21,6 +20,7 @@ from byoc_hw.frontend.relay.rewrite.tflite_tables import tflite_tables
 from byoc_hw.frontend.relay.sources import with_span
 from byoc_hw.frontend.relay.table import entries
 from byoc_hw.pattern import Rejection
+from byoc_hw.soc import Hardware
 from byoc_hw.tensor import Array
 
 _COMPOSITE = "lookup"
@@ -80,7 +80,7 @@ def _tabled(function: relay.Function, job: Session, allowed: Callable[[relay.Exp
     return rebuild_calls(function, rebuild)
 
 
-def _pays(chain: Chain, accelerator: Accelerator) -> bool:
+def _pays(chain: Chain, accelerator: Hardware) -> bool:
     """Whether a chain is worth its tables.
 
     What the host computes it goes on computing in integers, in the loop that it has anyway: a clip, for example.
