@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Graph
 from byoc_hw.graph_text import shape_text, value_names
 from byoc_hw.plan.array.cost import best_cycles
 from byoc_hw.plan.array.mapping import Mapping, map_layers
-from byoc_hw.plan.array.storage import Storages, storages
+from byoc_hw.plan.array.storage import NOWHERE_ELSE, Lies, Storages, storages
 from byoc_hw.plan.array.window import extents
-from byoc_hw.tensor import Tensor
 
 
 @dataclass(frozen=True)
 class MappedGraph:
     """A graph, its layers as mapped to the array, and the storages of its tensors.
 
-    With `copies_transpose` the copies of the region's arguments do the transpositions at its border. Arguments in
-    `as_mapped` lie in main memory in the order in which they are mapped.
+    With `copies_transpose` the copies of the region's arguments do the transpositions at its border. `lies` has the
+    arguments that lie otherwise than the tensors of the model.
     """
 
     graph: Graph
@@ -28,7 +27,7 @@ class MappedGraph:
     mapping: Mapping
     storages: Storages
     copies_transpose: bool
-    as_mapped: frozenset[Tensor] = frozenset()
+    lies: Lies = field(default_factory=dict, repr=False)
 
     def __str__(self) -> str:
         """The mapping, one line a layer; then the storages `s0`, `s1` ..., one line each."""
@@ -71,9 +70,9 @@ def map_graph(
     copies_transpose: bool = True,
     placed: Iterable[int] = (),
     stored: Iterable[int] = (),
-    as_mapped: frozenset[Tensor] = frozenset(),
+    lies: Lies = NOWHERE_ELSE,
 ) -> MappedGraph:
     """The graph as `map_layers` maps it. Raises `PlanError` for a component in `swapped` that cannot be swapped, and
     for a layer in `placed` or `stored` whose tensors cannot lie inside one another."""
     mapping = map_layers(graph, accelerator, swapped, copies_transpose, placed, stored)
-    return MappedGraph(graph, accelerator, mapping, storages(graph, mapping, as_mapped), copies_transpose, as_mapped)
+    return MappedGraph(graph, accelerator, mapping, storages(graph, mapping, lies), copies_transpose, lies)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Mapping as MappingOf
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
@@ -14,6 +15,13 @@ from byoc_hw.plan.array.mapping import Mapping
 from byoc_hw.plan.array.transfers import dense_strides
 from byoc_hw.plan.array.window import Extents, Place, dense_place, extents
 from byoc_hw.tensor import Tensor
+
+
+Lies = MappingOf[Tensor, tuple[int, int, int] | None]
+"""How arguments of a region lie in main memory: their strides as those of `Argument`."""
+
+NOWHERE_ELSE: Lies = {}
+"""All arguments lie as the tensors of the model."""
 
 
 @dataclass(frozen=True)
@@ -114,8 +122,8 @@ def can_tile(layer: Layer, of: dict[Tensor, Storage]) -> bool:
     return not any(one.reordered or (one.swapped and isinstance(geometry(layer), Run)) for one in touched.values())
 
 
-def storages(graph: Graph, mapping: Mapping, as_mapped: Set[Tensor] = frozenset()) -> Storages:
-    """The storages of a mapped graph. Arguments in `as_mapped` lie in the order in which they are mapped."""
+def storages(graph: Graph, mapping: Mapping, lies: Lies = NOWHERE_ELSE) -> Storages:
+    """The storages of a mapped graph. `lies` has the arguments that lie otherwise than the tensors of the model."""
     found: list[Storage] = []
     of: dict[Tensor, Storage] = {}
 
@@ -131,7 +139,7 @@ def storages(graph: Graph, mapping: Mapping, as_mapped: Set[Tensor] = frozenset(
     first = {mapping.origin[there]: there for there in reversed(list(mapping.origin))}
     for index, tensor in enumerate(graph.inputs):
         one = storage(tensor, first.get(tensor, tensor))
-        one.source = one.source or Argument(index, None if tensor in as_mapped else _swapped_strides(one))
+        one.source = one.source or Argument(index, lies[tensor] if tensor in lies else _swapped_strides(one))
     outputs: dict[Tensor, tuple[int, int, int]] = {}
     for index, (layer, mapped) in enumerate(zip(graph.layers, mapping.layers, strict=True)):
         if isinstance(geometry(layer), Alias):
@@ -161,7 +169,7 @@ def storages(graph: Graph, mapping: Mapping, as_mapped: Set[Tensor] = frozenset(
             storage(layer.ofm, mapped.ofm).makers.append(index)
     for index, tensor in enumerate(graph.outputs):
         strides = outputs[tensor] if tensor in outputs else _swapped_strides(of[tensor])
-        strides = None if tensor in as_mapped and tensor not in outputs else strides
+        strides = lies[tensor] if tensor in lies and tensor not in outputs else strides
         of[tensor].sinks.append(Argument(len(graph.inputs) + index, strides))
     for index, one in enumerate(found):
         one.index = index

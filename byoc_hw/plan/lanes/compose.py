@@ -3,39 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import lcm
 
 from byoc_hw.graph import Graph
 from byoc_hw.integers import round_up
 from byoc_hw.plan.chip_plan import ChipPlan, Part
-from byoc_hw.plan.lanes.cut import Cut, crossing
-from byoc_hw.plan.lanes.joint import JointWork, joint_order, joint_work
+from byoc_hw.plan.lanes.joint import JointWork, PlacedPart, joint_order, joint_work
 from byoc_hw.plan.lanes.reach import Reach
 from byoc_hw.plan.order.calls import calls_of
 from byoc_hw.plan.order.copies import Order
 from byoc_hw.plan.order.waits import Owned, with_waits
 from byoc_hw.plan.place.by_lifetime import blocks_from_lifetimes, largest_sum, place
 from byoc_hw.plan.region_memory import Lifetime, RegionMemory
-from byoc_hw.plan.stages import Layout
 from byoc_hw.plan.steps import ARGUMENT, FLASH, FLASH_ALIGNMENT, SCRATCH, Address, Await, Copy, RegionPlan, Signal
 from byoc_hw.plan.work.ops import LocalBuffer, Op
 from byoc_hw.soc import Soc
 from byoc_hw.tensor import Tensor
 
 
-@dataclass(frozen=True)
-class PlacedPart:
-    """A part of a region that is laid out."""
-
-    cut: Cut
-    layout: Layout
-
-
 def chip_plan(graph: Graph, chip: Soc, parts: Sequence[PlacedPart], *, constants: bool = True) -> ChipPlan:
     """The plan of parts in a possible order; without `constants` it has no constant data, and is made faster."""
-    lanes = [part.cut.lane for part in parts]
-    work = joint_work([part.layout for part in parts], lanes)
+    lanes = [part.lane for part in parts]
+    work = joint_work(parts)
     order = joint_order(work)
     memory = _Memory(graph, chip, parts)
     events = _Events(work)
@@ -70,7 +60,7 @@ class _Memory:
         self._place = {tensor: ARGUMENT + index for index, tensor in reversed(list(enumerate(self.arguments)))}
         self.blocks: dict[str, int] = {}  # bytes by name
         self._shared: dict[Tensor, str] = {}
-        for tensor in crossing(graph, [part.cut for part in parts]):
+        for tensor in dict.fromkeys(tensor for part in parts for tensor, _ in part.part.arguments):
             if tensor not in self._place:
                 name = f"{graph.name}: {len(self._shared):05} between {tensor.name}"
                 self._shared[tensor] = name
@@ -83,11 +73,10 @@ class _Memory:
 
     def of_argument(self, part: PlacedPart, index: int) -> Address:
         """Where an argument of a part's graph lies."""
-        own = part.layout.mapped.graph
-        tensor = (*own.inputs, *own.outputs)[index]
+        tensor, start = part.part.arguments[index]
         if tensor in self._place:
-            return Address(self._place[tensor])
-        return Address(SCRATCH, 0, self._shared[tensor])
+            return Address(self._place[tensor], start)
+        return Address(SCRATCH, start, self._shared[tensor])
 
     def lifetimes(self, work: JointWork, order: Order) -> RegionMemory:
         """The main memory of the region, in moments of parts. What another lane may still touch is still live."""
@@ -151,7 +140,7 @@ class _Lane:
         self._memory, self._events = memory, events
         self._mine = [index for index, other in enumerate(work.lanes) if other == lane]
         self._of_part = [at for at, part in enumerate(parts) for _ in part.layout.work.ops]
-        own = [at for at, part in enumerate(parts) if part.cut.lane == lane]
+        own = [at for at, part in enumerate(parts) if part.lane == lane]
         self._first: dict[int, int] = {}  # of each part, the number of its first layer in the lane
         self._flash: dict[int, int] = {}  # and where its constants begin
         layers = flash = 0
@@ -168,10 +157,10 @@ class _Lane:
         """The lane as one part of the chip plan."""
         own = [self._parts[at] for at in self._first]
         name = f"{self._graph.name}_{self._chip.accelerators[self._lane].name}"
-        cut = Cut(self._lane, tuple(index for part in own for index in part.cut.layers))
+        indices = tuple(index for part in own for index in part.part.cut.layers)
         calls, tail = calls_of(tuple(self._steps()), self._layers)
         plan = RegionPlan(
-            graph=_lane_graph(self._graph, cut, name),
+            graph=_lane_graph(self._graph, [part.layout.mapped.graph for part in own], name),
             layers=tuple(layer for part in own for layer in part.layout.mapped.mapping.layers),
             calls=calls,
             flash=self._constants(own) if constants else b"",
@@ -179,7 +168,7 @@ class _Lane:
             tensors={},
             tail=tail,
         )
-        return Part(self._lane, plan, cut.layers, tuple(self._spaces))
+        return Part(self._lane, plan, indices, tuple(self._spaces))
 
     def _constants(self, own: Sequence[PlacedPart]) -> bytes:
         image = bytearray(self._flash_bytes)
@@ -232,7 +221,7 @@ class _Lane:
         """An operation as one of the lane: its layer, and its addresses in main memory and flash."""
         op, at = self._work.ops[index], self._of_part[index]
         part = self._parts[at]
-        inside = op.layer < len(part.cut.layers)
+        inside = op.layer < len(part.part.cut.layers)
         layer = self._first[at] + op.layer if inside else self._layers
         step = op.step
         if isinstance(step, Copy):
@@ -252,14 +241,14 @@ class _Lane:
             there = self._memory.of_argument(part, address.space - ARGUMENT)
         else:
             return address
-        return Address(ARGUMENT + self._spaces.setdefault(there, len(self._spaces)), address.offset)
+        start, there = there.offset, replace(there, offset=0)
+        return Address(ARGUMENT + self._spaces.setdefault(there, len(self._spaces)), start + address.offset)
 
 
-def _lane_graph(graph: Graph, cut: Cut, name: str) -> Graph:
+def _lane_graph(graph: Graph, parts: Sequence[Graph], name: str) -> Graph:
     """The layers of a lane, with all that they read from others and give to others."""
-    layers = tuple(graph.layers[index] for index in cut.layers)
+    layers = tuple(layer for part in parts for layer in part.layers)
     made = {layer.ofm for layer in layers}
-    read = (tensor for layer in layers for tensor in layer.inputs if tensor not in made and tensor.data is None)
-    others = {tensor for layer in graph.layers if layer not in layers for tensor in layer.inputs}
-    outputs = [layer.ofm for layer in layers if layer.ofm in others or layer.ofm in graph.outputs]
-    return Graph(name, tuple(dict.fromkeys(read)), tuple(outputs), layers)
+    read = (tensor for part in parts for tensor in part.inputs if tensor not in made)
+    outputs = (tensor for part in parts for tensor in part.outputs)
+    return Graph(name, tuple(dict.fromkeys(read)), tuple(dict.fromkeys(outputs)), layers)

@@ -1,74 +1,194 @@
-"""Cuts a region's graph into parts, one accelerator each."""
+"""Cuts a region's graph into parts, one accelerator each: runs of layers, or rows of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 
-from byoc_hw.graph import Graph, Reshape
-from byoc_hw.tensor import Tensor
+import numpy as np
+
+from byoc_hw.graph import Conv2d, Dense, DepthwiseConv2d, Graph, Layer, Pool2d, Reshape
+from byoc_hw.plan.array.kinds import Run, Window, geometry
+from byoc_hw.plan.array.window import extents
+from byoc_hw.tensor import Quantization, Tensor
+
+Range = tuple[int, int]
+"""A half-open range of rows, columns or channels."""
+
+
+@dataclass(frozen=True)
+class View:
+    """Indices from `start` on of dimension `axis` of a tensor: where a part's input or output lies."""
+
+    tensor: Tensor
+    axis: int
+    start: int
 
 
 @dataclass(frozen=True)
 class Cut:
-    """Layers of a region, by index in order, that one accelerator runs one after the other: `lane` is its index."""
+    """Consecutive layers of a region, by index, that one accelerator runs: `lane` is its index.
+
+    With `rows` only the indices of dimension `axis` of the last layer's output in this range, and of the layers before
+    it what that needs.
+    """
 
     lane: int
     layers: tuple[int, ...]
+    axis: int = 0
+    rows: Range | None = None
 
 
-def cuts_of(graph: Graph, lanes: Sequence[int]) -> tuple[Cut, ...]:
-    """The parts of a graph whose layers run on these lanes: the longest runs of consecutive layers with one lane."""
-    found: list[Cut] = []
-    for index, lane in enumerate(lanes):
-        if found and found[-1].lane == lane:
-            found[-1] = Cut(lane, (*found[-1].layers, index))
-        else:
-            found.append(Cut(lane, (index,)))
-    return tuple(found)
+@dataclass(frozen=True)
+class CutGraph:
+    """The graph of a part. `views` say where arguments lie that are only a piece of a tensor of the region."""
+
+    graph: Graph
+    cut: Cut
+    views: dict[Tensor, View]
+
+    def whole(self, tensor: Tensor) -> Tensor:
+        """The tensor of the region that an argument is, or is a piece of."""
+        return self.views[tensor].tensor if tensor in self.views else tensor
 
 
-def with_reshapes(graph: Graph, lanes: Sequence[int]) -> tuple[int, ...]:
-    """The lanes with each reshape on that of the layer which makes its input: there it costs nothing."""
-    made = {layer.ofm: index for index, layer in enumerate(graph.layers)}
-    found = list(lanes)
+class Region:
+    """A region's graph, with who makes and reads each tensor."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.made = {layer.ofm: index for index, layer in enumerate(graph.layers)}
+
+    @cached_property
+    def readers(self) -> dict[Tensor, tuple[int, ...]]:
+        """The layers that read each tensor."""
+        found: dict[Tensor, list[int]] = {}
+        for index, layer in enumerate(self.graph.layers):
+            for tensor in dict.fromkeys(layer.inputs):
+                found.setdefault(tensor, []).append(index)
+        return {tensor: tuple(readers) for tensor, readers in found.items()}
+
+    def leaves(self, tensor: Tensor, layers: Sequence[int]) -> bool:
+        """Whether others than these layers read a tensor, or it is an output of the region."""
+        return tensor in self.graph.outputs or any(index not in layers for index in self.readers.get(tensor, ()))
+
+    def part(self, cut: Cut, name: str) -> CutGraph | None:
+        """The graph of a part; None for rows of layers that cannot be cut so."""
+        if cut.rows is not None:
+            return self._rows(cut, name)
+        layers = [self.graph.layers[index] for index in cut.layers]
+        made = {layer.ofm for layer in layers}
+        inputs = dict.fromkeys(
+            tensor for layer in layers for tensor in layer.inputs if tensor not in made and tensor.data is None
+        )
+        outputs = [layer.ofm for layer in layers if self.leaves(layer.ofm, cut.layers)]
+        return CutGraph(Graph(name, tuple(inputs), tuple(outputs), tuple(layers)), cut, {})
+
+    def _rows(self, cut: Cut, name: str) -> CutGraph | None:
+        assert cut.rows is not None
+        last = self.graph.layers[cut.layers[-1]].ofm
+        needed: dict[Tensor, set[Range]] = {last: {cut.rows}}
+        pieces: dict[tuple[Tensor, Range], Tensor] = {}
+        views: dict[Tensor, View] = {}
+        layers: list[Layer] = []
+        for index in reversed(cut.layers):
+            layer = self.graph.layers[index]
+            wanted = needed.get(layer.ofm, set())
+            inner = layer.ofm is not last
+            if len(wanted) != 1 or (inner and self.leaves(layer.ofm, cut.layers)):
+                return None
+            found = rows_of(layer, cut.axis, *wanted)
+            if found is None:
+                return None
+            piece, reads = found
+            inputs = []
+            for tensor, there, span in zip(layer.inputs, piece.inputs, reads, strict=True):
+                if span is None or tensor.data is not None:
+                    inputs.append(tensor)
+                    continue
+                needed.setdefault(tensor, set()).add(span)
+                inputs.append(pieces.setdefault((tensor, span), there))
+                if self.made.get(tensor) not in cut.layers:
+                    views[inputs[-1]] = View(tensor, cut.axis, span[0])
+            (rows,) = wanted
+            ofm = pieces.setdefault((layer.ofm, rows), piece.ofm)
+            if not inner:
+                views[ofm] = View(layer.ofm, cut.axis, rows[0])
+            layers.insert(0, piece.on(inputs, ofm))
+        made = {layer.ofm for layer in layers}
+        read = dict.fromkeys(
+            tensor for layer in layers for tensor in layer.inputs if tensor not in made and tensor.data is None
+        )
+        return CutGraph(Graph(name, tuple(read), (layers[-1].ofm,), tuple(layers)), cut, views)
+
+
+def rows_of(layer: Layer, axis: int, rows: Range) -> tuple[Layer, tuple[Range | None, ...]] | None:
+    """The layer that computes some indices of dimension `axis` of a layer's output, and those that it reads of
+    dimension `axis` of each input (None: all of it). None for a layer that cannot be cut so."""
+    start, stop = rows
+    if isinstance(layer, Dense):
+        return _channels_of(layer, start, stop) if axis == 1 and layer.ifm.shape[0] == 1 else None
+    if len(layer.ofm.shape) != 4 or layer.ofm.shape[0] != 1 or axis not in (1, 2):
+        return None
+    form = geometry(layer)
+    if isinstance(form, Run):
+        shape = layer.ofm.shape
+        whole = [tensor.data is not None or tensor.shape != shape for tensor in layer.inputs]
+        if any(whole):
+            return None
+        inputs = {tensor: _piece(tensor, axis, start, stop) for tensor in layer.inputs}
+        ofm = _piece(layer.ofm, axis, start, stop)
+        return layer.on([inputs[tensor] for tensor in layer.inputs], ofm), (rows,) * len(layer.inputs)
+    if not isinstance(layer, Conv2d | DepthwiseConv2d | Pool2d) or not isinstance(form, Window):
+        return None
+    line = form.rows if axis == 1 else form.columns
+    extent = line.extent(start, stop - start)
+    top, left, bottom, right = layer.padding
+    before, after = extent.pad_before, extent.pad_after
+    padding = (before, left, after, right) if axis == 1 else (top, before, bottom, after)
+    read = extent.ifm_start, extent.ifm_start + extent.ifm_size
+    ifm, ofm = _piece(layer.ifm, axis, *read), _piece(layer.ofm, axis, start, stop)
+    return replace(layer, ifm=ifm, ofm=ofm, padding=padding), (read,)
+
+
+def _piece(tensor: Tensor, axis: int, start: int, stop: int) -> Tensor:
+    shape = (*tensor.shape[:axis], stop - start, *tensor.shape[axis + 1 :])
+    return replace(tensor, name=f"{tensor.name}[{start}:{stop}]", shape=shape)
+
+
+def _channels_of(layer: Dense, start: int, stop: int) -> tuple[Layer, tuple[Range | None, ...]]:
+    weights, bias = layer.weights, layer.bias
+    assert weights.data is not None
+    quantization = weights.quantization and _part_of(weights.quantization, start, stop)
+    shape = (stop - start, *weights.shape[1:])
+    cut = replace(weights, shape=shape, data=np.ascontiguousarray(weights.data[start:stop]), quantization=quantization)
+    if bias is not None:
+        assert bias.data is not None
+        bias = replace(bias, shape=(stop - start,), data=bias.data[start:stop])
+    accumulator = _part_of(layer.accumulator, start, stop)
+    ofm = _piece(layer.ofm, 1, start, stop)
+    return replace(layer, weights=cut, bias=bias, accumulator=accumulator, ofm=ofm), (None,)
+
+
+def _part_of(quantization: Quantization, start: int, stop: int) -> Quantization:
+    if len(quantization.scale) == 1:
+        return quantization
+    scale, points = quantization.scale[start:stop], quantization.zero_point
+    return replace(quantization, scale=scale, zero_point=points[start:stop] if len(points) > 1 else points)
+
+
+def reshapes_of(graph: Graph) -> Iterator[int]:
+    """The layers that are only another shape of the layer before them: they stay with it."""
     for index, layer in enumerate(graph.layers):
-        if isinstance(layer, Reshape):
-            before = made.get(layer.ifm)
-            behind = next((at for at, other in enumerate(graph.layers) if layer.ofm in other.inputs), None)
-            if before is not None:
-                found[index] = found[before]
-            elif behind is not None:
-                found[index] = found[behind]
-    return tuple(found)
+        if isinstance(layer, Reshape) and index and graph.layers[index - 1].ofm is layer.ifm:
+            yield index
 
 
-def part_graph(graph: Graph, cut: Cut, name: str) -> Graph:
-    """The graph of a part: its inputs are what others make, its outputs what others read or the region gives."""
-    layers = [graph.layers[index] for index in cut.layers]
-    made = {layer.ofm for layer in layers}
-    inputs = dict.fromkeys(
-        tensor for layer in layers for tensor in layer.inputs if tensor not in made and tensor.data is None
-    )
-    read = set(_read_outside(graph, cut))
-    outputs = [layer.ofm for layer in layers if layer.ofm in read or layer.ofm in graph.outputs]
-    return Graph(name, tuple(inputs), tuple(outputs), tuple(layers))
-
-
-def _read_outside(graph: Graph, cut: Cut) -> Iterator[Tensor]:
-    inside = set(cut.layers)
-    for index, layer in enumerate(graph.layers):
-        if index not in inside:
-            yield from layer.inputs
-
-
-def crossing(graph: Graph, cuts: Sequence[Cut]) -> Mapping[Tensor, int]:
-    """The tensors that go from one part to another through main memory, with the index of the part that makes each."""
-    part = {index: number for number, cut in enumerate(cuts) for index in cut.layers}
-    made = {layer.ofm: part[index] for index, layer in enumerate(graph.layers)}
-    return {
-        tensor: made[tensor]
-        for index, layer in enumerate(graph.layers)
-        for tensor in layer.inputs
-        if tensor in made and made[tensor] != part[index]
-    }
+def place_of(view: View, swapped: bool) -> int:
+    """The first byte of a view in its tensor, which lies with height and width exchanged if `swapped`."""
+    if len(view.tensor.shape) != 4:
+        return view.tensor.bytes_of(view.start)
+    height, width, channels = extents(view.tensor)
+    other = height if (view.axis == 2 and swapped) else width if view.axis == 1 else 1
+    return view.tensor.bytes_of(view.start * other * channels)

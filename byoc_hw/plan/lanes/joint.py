@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 
 from byoc_hw.plan.array.storage import Storage
+from byoc_hw.plan.lanes.oriented import OrientedPart
 from byoc_hw.plan.order.copies import Order, needed_first
 from byoc_hw.plan.order.dependencies import dependencies
 from byoc_hw.plan.stages import Layout
 from byoc_hw.plan.steps import Copy
 from byoc_hw.plan.work.ops import Access, LocalBuffer, Op, SharedMemory
-from byoc_hw.tensor import Tensor
 
 
 @dataclass(frozen=True)
@@ -29,27 +29,39 @@ class JointWork:
     before: list[set[int]]
 
 
-def joint_work(layouts: Sequence[Layout], lanes: Sequence[int]) -> JointWork:
-    """The work of parts that are laid out, each on its lane. The order of the parts is a possible one."""
+@dataclass(frozen=True)
+class PlacedPart:
+    """A part of a region that is laid out."""
+
+    part: OrientedPart
+    layout: Layout
+
+    @property
+    def lane(self) -> int:
+        """The index of its accelerator."""
+        return self.part.cut.lane
+
+
+def joint_work(parts: Sequence[PlacedPart]) -> JointWork:
+    """The work of parts, each on its lane. The order of the parts is a possible one."""
     ops: list[Op] = []
     touching: list[Op] = []
-    for layout, lane in zip(layouts, lanes, strict=True):
-        arguments: dict[int, Tensor] = dict(enumerate((*layout.mapped.graph.inputs, *layout.mapped.graph.outputs)))
-        for op in layout.work.ops:
+    for part in parts:
+        for op in part.layout.work.ops:
             ops.append(op)
-            touching.append(_in_shared_places(op, layout, lane, arguments))
-    of_ops = tuple(lane for layout, lane in zip(layouts, lanes, strict=True) for _ in layout.work.ops)
-    return JointWork(tuple(ops), of_ops, dependencies(touching, {}))
+            touching.append(_in_shared_places(op, part))
+    lanes = tuple(part.lane for part in parts for _ in part.layout.work.ops)
+    return JointWork(tuple(ops), lanes, dependencies(touching, {}))
 
 
-def _in_shared_places(op: Op, layout: Layout, lane: int, arguments: dict[int, Tensor]) -> Op:
+def _in_shared_places(op: Op, part: PlacedPart) -> Op:
     """The operation with its accesses in memories that all parts share: a lane's memories, tensors in main memory."""
     accesses = []
     for access in op.accesses:
         place = access.place
         if isinstance(place, LocalBuffer):
-            base = layout.places[place]
-            local = SharedMemory(place.space, lane)
+            base = part.layout.places[place]
+            local = SharedMemory(place.space, part.lane)
             accesses.append(replace(access, place=local, start=base + access.start, stop=base + access.stop))
             continue
         assert isinstance(place, Storage), "the work of a part is on its own storages"
@@ -57,16 +69,17 @@ def _in_shared_places(op: Op, layout: Layout, lane: int, arguments: dict[int, Te
         if argument is None:
             accesses.append(access)
         else:
-            accesses += _rows(access, SharedMemory(arguments[argument.index]), op)
+            whole, start = part.part.arguments[argument.index]
+            accesses += _rows(access, SharedMemory(whole), start, op)
     return replace(op, accesses=tuple(accesses))
 
 
-def _rows(access: Access, place: SharedMemory, op: Op) -> Iterator[Access]:
+def _rows(access: Access, place: SharedMemory, offset: int, op: Op) -> Iterator[Access]:
     """The bytes of main memory that a copy touches, row by row: a stripe of columns leaves others between them."""
     assert isinstance(op.step, Copy), "jobs touch no main memory"
     stride = op.step.source_stride if op.step.inward else op.step.target_stride
     for row in range(op.step.rows):
-        start = access.start + row * stride
+        start = offset + access.start + row * stride
         yield Access(place, start, start + op.step.nbytes, access.writes)
 
 

@@ -6,26 +6,14 @@ from collections.abc import Sequence
 
 from byoc_hw.graph import Graph
 from byoc_hw.plan.array.cost import best_cycles
-from byoc_hw.plan.array.mapped import MappedGraph, map_graph
-from byoc_hw.plan.array.mapping import components, worth_swapping
+from byoc_hw.plan.array.mapping import worth_swapping
 from byoc_hw.plan.chip_plan import ChipPlan
-from byoc_hw.plan.lanes.compose import PlacedPart, chip_plan
-from byoc_hw.plan.lanes.cut import Cut, crossing, cuts_of, part_graph, with_reshapes
+from byoc_hw.plan.lanes.compose import chip_plan
+from byoc_hw.plan.lanes.cut import Cut, Region
+from byoc_hw.plan.lanes.joint import PlacedPart
 from byoc_hw.plan.lanes.layouts import layouts
+from byoc_hw.plan.lanes.oriented import Oriented
 from byoc_hw.soc import Soc
-
-
-def mapped_parts(graph: Graph, chip: Soc, cuts: Sequence[Cut], swapped: Sequence[bool]) -> list[MappedGraph]:
-    """The parts as they are mapped: tensors between them lie in main memory as the arrays have them."""
-    component = components(graph)
-    between = frozenset(crossing(graph, cuts)) - set(graph.outputs)
-    found = []
-    for at, cut in enumerate(cuts):
-        part = part_graph(graph, cut, f"{graph.name}_{at}")
-        own = dict(zip(components(part), cut.layers, strict=True))
-        turned = [swapped[component[own[number]]] for number in sorted(own)]
-        found.append(map_graph(part, chip.accelerators[cut.lane], turned, as_mapped=between))
-    return found
 
 
 def plan_on_chip(graph: Graph, chip: Soc) -> ChipPlan:
@@ -34,14 +22,23 @@ def plan_on_chip(graph: Graph, chip: Soc) -> ChipPlan:
     for layer in graph.layers:
         able = [at for at, one in enumerate(chip.accelerators) if one in chip.supporting(layer)]
         lanes.append(min(able, key=lambda at: best_cycles(layer, chip.accelerators[at])))
-    return plan_on(graph, chip, lanes)
+    cuts: list[Cut] = []
+    for index, lane in enumerate(lanes):
+        if cuts and cuts[-1].lane == lane:
+            cuts[-1] = Cut(lane, (*cuts[-1].layers, index))
+        else:
+            cuts.append(Cut(lane, (index,)))
+    return plan_of(graph, chip, cuts)
 
 
-def plan_on(graph: Graph, chip: Soc, lanes: Sequence[int]) -> ChipPlan:
-    """The plan of a region whose layers run on these accelerators, by index."""
-    lanes = with_reshapes(graph, lanes)
-    cuts = cuts_of(graph, lanes)
-    swapped = worth_swapping(graph, [chip.accelerators[lane] for lane in lanes])
-    tried = [list(layouts(mapped)) for mapped in mapped_parts(graph, chip, cuts, swapped)]
-    chosen = [min(some, key=lambda one: one.cycles) for some in tried]
-    return chip_plan(graph, chip, [PlacedPart(cut, one) for cut, one in zip(cuts, chosen, strict=True)])
+def plan_of(graph: Graph, chip: Soc, cuts: Sequence[Cut]) -> ChipPlan:
+    """The plan of a region in these parts, in a possible order."""
+    lanes = {index: cut.lane for cut in cuts for index in cut.layers}
+    accelerators = [chip.accelerators[lanes[index]] for index in range(len(graph.layers))]
+    oriented = Oriented(Region(graph), chip, worth_swapping(graph, accelerators))
+    parts = []
+    for cut in cuts:
+        part = oriented.part(cut)
+        assert part is not None
+        parts.append(PlacedPart(part, min(layouts(part.mapped), key=lambda one: one.cycles)))
+    return chip_plan(graph, chip, parts)

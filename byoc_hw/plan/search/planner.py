@@ -10,12 +10,11 @@ from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Concat, Graph, Slice
 from byoc_hw.plan.array.mapped import MappedGraph, map_graph
-from byoc_hw.plan.array.storage import NotInPlace
+from byoc_hw.plan.array.storage import NOWHERE_ELSE, Lies, NotInPlace
 from byoc_hw.plan.choices import Choices, Group
 from byoc_hw.plan.search.grouping import Grouping
 from byoc_hw.plan.search.single_layer import single_tiling
 from byoc_hw.plan.stages import Layout, lay_out
-from byoc_hw.tensor import Tensor
 
 ROOM = (1.0, 0.94, 0.86, 0.75)
 """Parts of the local activation memory that are tried as its size: estimates ignore gaps between addresses."""
@@ -65,15 +64,15 @@ def mapped_as(mapped: MappedGraph, choices: Choices) -> MappedGraph:
     same = (choices.swapped, choices.placed, choices.stored) == (mapping.swapped, mapping.placed, mapping.stored)
     if same and choices.copies_transpose == mapped.copies_transpose:
         return mapped
-    return map_choices(mapped.graph, mapped.accelerator, choices, mapped.as_mapped)
+    return map_choices(mapped.graph, mapped.accelerator, choices, mapped.lies)
 
 
 def map_choices(
-    graph: Graph, accelerator: Accelerator, choices: Choices, as_mapped: frozenset[Tensor] = frozenset()
+    graph: Graph, accelerator: Accelerator, choices: Choices, lies: Lies = NOWHERE_ELSE
 ) -> MappedGraph:
     """The graph as choices map it. Raises `PlanError` where they do not fit it."""
     placing = choices.placed, choices.stored
-    return map_graph(graph, accelerator, choices.swapped, choices.copies_transpose, *placing, as_mapped)
+    return map_graph(graph, accelerator, choices.swapped, choices.copies_transpose, *placing, lies)
 
 
 def candidates(graph: Graph, accelerator: Accelerator) -> Iterator[tuple[MappedGraph, Iterator[Choices]]]:
@@ -130,7 +129,7 @@ def _placed(mapped: MappedGraph, placed: frozenset[int], stored: frozenset[int])
     while True:
         try:
             return map_graph(
-                mapped.graph, mapped.accelerator, swapped, copies_transpose, placed, stored, mapped.as_mapped
+                mapped.graph, mapped.accelerator, swapped, copies_transpose, placed, stored, mapped.lies
             )
         except NotInPlace as error:
             failed = error.layers & (placed | stored) or placed | stored

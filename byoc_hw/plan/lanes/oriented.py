@@ -1,0 +1,79 @@
+"""Parts as the arrays take them: with height and width swapped where that is faster, for the region as a whole.
+
+A tensor between two parts lies in main memory as the arrays have it, so that no copy between them reorders it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from byoc_hw.errors import PlanError
+from byoc_hw.plan.array.mapped import MappedGraph, map_graph
+from byoc_hw.plan.array.mapping import components
+from byoc_hw.plan.array.window import extents
+from byoc_hw.plan.lanes.cut import Cut, CutGraph, Region, place_of
+from byoc_hw.soc import Soc
+from byoc_hw.tensor import Tensor
+
+
+@dataclass(frozen=True)
+class OrientedPart:
+    """A part as it is mapped. `arguments` are the region's tensor that each of its arguments lies in, and the byte."""
+
+    cut: Cut
+    mapped: MappedGraph
+    arguments: tuple[tuple[Tensor, int], ...]
+
+
+class Oriented:
+    """A region on a chip whose components are swapped or not, each for all parts alike."""
+
+    def __init__(self, region: Region, chip: Soc, swapped: Sequence[bool]) -> None:
+        self.region, self.chip = region, chip
+        component = components(region.graph)
+        self._swapped = [swapped[number] for number in component]
+        self._outside = {*region.graph.inputs, *region.graph.outputs}
+
+    def axis(self, layer: int) -> int:
+        """The dimension along which the rows of a layer's output lie on the array: 1 or 2; 1 for a dense layer."""
+        return 2 if self._swapped[layer] else 1
+
+    def part(self, cut: Cut) -> OrientedPart | None:
+        """A part as it is mapped; None where the layers cannot be cut so, or not be mapped."""
+        name = f"{self.region.graph.name}_{self.chip.accelerators[cut.lane].name}_{cut.layers[0]}"
+        cut_graph = self.region.part(cut, name)
+        if cut_graph is None:
+            return None
+        graph = cut_graph.graph
+        of = dict(zip(components(graph), cut.layers, strict=True))
+        turned = [self._swapped[of[number]] for number in sorted(of)]
+        arguments = dict.fromkeys((*graph.inputs, *graph.outputs))
+        swapped = {tensor: self._is_swapped(cut_graph, tensor) for tensor in arguments}
+        lies = {}
+        for tensor in arguments:
+            whole = cut_graph.whole(tensor)
+            if whole not in self._outside:
+                lies[tensor] = None
+            elif tensor in cut_graph.views and swapped[tensor]:
+                _, width, channels = extents(whole)
+                lies[tensor] = channels, width * channels, 1
+        try:
+            mapped = map_graph(graph, self.chip.accelerators[cut.lane], turned, lies=lies)
+        except PlanError:
+            return None
+        places = (self._place(cut_graph, tensor, swapped[tensor]) for tensor in (*graph.inputs, *graph.outputs))
+        return OrientedPart(cut, mapped, tuple(places))
+
+    def _is_swapped(self, part: CutGraph, tensor: Tensor) -> bool:
+        """Whether the layers of a part that touch a tensor are swapped."""
+        for index, layer in zip(part.cut.layers, part.graph.layers, strict=True):
+            if tensor in (*layer.inputs, layer.ofm):
+                return self._swapped[index]
+        return False
+
+    def _place(self, part: CutGraph, tensor: Tensor, swapped: bool) -> tuple[Tensor, int]:
+        if tensor not in part.views:
+            return tensor, 0
+        view = part.views[tensor]
+        return view.tensor, place_of(view, swapped and view.tensor not in self._outside)
