@@ -31,7 +31,7 @@ class Cut:
     """Consecutive layers of a region, by index, that one accelerator runs: `lane` is its index.
 
     With `rows` only the indices of dimension `axis` of the last layer's output in this range, and of the layers before
-    it what that needs.
+    it what that needs: rows, columns or channels.
     """
 
     lane: int
@@ -129,19 +129,24 @@ def rows_of(layer: Layer, axis: int, rows: Range) -> tuple[Layer, tuple[Range | 
     start, stop = rows
     if isinstance(layer, Dense):
         return _channels_of(layer, start, stop) if axis == 1 and layer.ifm.shape[0] == 1 else None
-    if len(layer.ofm.shape) != 4 or layer.ofm.shape[0] != 1 or axis not in (1, 2):
+    if len(layer.ofm.shape) != 4 or layer.ofm.shape[0] != 1:
         return None
     form = geometry(layer)
+    if axis == 3 and isinstance(layer, Conv2d):
+        return _channels_of(layer, start, stop) if layer.groups == 1 else None
     if isinstance(form, Run):
         shape = layer.ofm.shape
-        whole = [tensor.data is not None or tensor.shape != shape for tensor in layer.inputs]
-        if any(whole):
+        by_channel = isinstance(form, Run) and form.each > 1
+        if by_channel or any(tensor.data is not None or tensor.shape != shape for tensor in layer.inputs):
             return None
         inputs = {tensor: _piece(tensor, axis, start, stop) for tensor in layer.inputs}
         ofm = _piece(layer.ofm, axis, start, stop)
         return layer.on([inputs[tensor] for tensor in layer.inputs], ofm), (rows,) * len(layer.inputs)
     if not isinstance(layer, Conv2d | DepthwiseConv2d | Pool2d) or not isinstance(form, Window):
         return None
+    if axis == 3:
+        piece = _channels_of(layer, start, stop)[0] if isinstance(layer, DepthwiseConv2d) else layer
+        return piece.on([_piece(layer.ifm, 3, start, stop)], _piece(layer.ofm, 3, start, stop)), (rows,)
     line = form.rows if axis == 1 else form.columns
     extent = line.extent(start, stop - start)
     top, left, bottom, right = layer.padding
@@ -157,7 +162,10 @@ def _piece(tensor: Tensor, axis: int, start: int, stop: int) -> Tensor:
     return replace(tensor, name=f"{tensor.name}[{start}:{stop}]", shape=shape)
 
 
-def _channels_of(layer: Dense, start: int, stop: int) -> tuple[Layer, tuple[Range | None, ...]]:
+def _channels_of(
+    layer: Conv2d | DepthwiseConv2d | Dense, start: int, stop: int
+) -> tuple[Layer, tuple[Range | None, ...]]:
+    """A layer's output channels `start` to `stop`, from all of its input."""
     weights, bias = layer.weights, layer.bias
     assert weights.data is not None
     quantization = weights.quantization and _part_of(weights.quantization, start, stop)
@@ -167,7 +175,7 @@ def _channels_of(layer: Dense, start: int, stop: int) -> tuple[Layer, tuple[Rang
         assert bias.data is not None
         bias = replace(bias, shape=(stop - start,), data=bias.data[start:stop])
     accumulator = _part_of(layer.accumulator, start, stop)
-    ofm = _piece(layer.ofm, 1, start, stop)
+    ofm = _piece(layer.ofm, len(layer.ofm.shape) - 1, start, stop)
     return replace(layer, weights=cut, bias=bias, accumulator=accumulator, ofm=ofm), (None,)
 
 
@@ -190,5 +198,7 @@ def place_of(view: View, swapped: bool) -> int:
     if len(view.tensor.shape) != 4:
         return view.tensor.bytes_of(view.start)
     height, width, channels = extents(view.tensor)
+    if view.axis == 3:
+        return view.tensor.bytes_of(view.start)
     other = height if (view.axis == 2 and swapped) else width if view.axis == 1 else 1
     return view.tensor.bytes_of(view.start * other * channels)

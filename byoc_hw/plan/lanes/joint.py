@@ -7,10 +7,11 @@ main memory, where copies touch the same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 
+from byoc_hw.integers import ceil_div
 from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.lanes.oriented import OrientedPart
 from byoc_hw.plan.order.copies import Order, needed_first
@@ -18,6 +19,7 @@ from byoc_hw.plan.order.dependencies import dependencies
 from byoc_hw.plan.stages import Layout
 from byoc_hw.plan.steps import Copy
 from byoc_hw.plan.work.ops import Access, LocalBuffer, Op, SharedMemory
+from byoc_hw.tensor import Tensor
 
 
 @dataclass(frozen=True)
@@ -44,43 +46,69 @@ class PlacedPart:
 
 def joint_work(parts: Sequence[PlacedPart]) -> JointWork:
     """The work of parts, each on its lane. The order of the parts is a possible one."""
+    slabs = _slabs(parts)
     ops: list[Op] = []
     touching: list[Op] = []
     for part in parts:
         for op in part.layout.work.ops:
             ops.append(op)
-            touching.append(_in_shared_places(op, part))
+            touching.append(replace(op, accesses=tuple(_shared(op, part, slabs))))
     lanes = tuple(part.lane for part in parts for _ in part.layout.work.ops)
     return JointWork(tuple(ops), lanes, dependencies(touching, {}))
 
 
-def _in_shared_places(op: Op, part: PlacedPart) -> Op:
-    """The operation with its accesses in memories that all parts share: a lane's memories, tensors in main memory."""
-    accesses = []
+def _slabs(parts: Sequence[PlacedPart]) -> dict[Tensor, tuple[int, ...]]:
+    """The channels, in bytes, at which parts cut tensors that they share: from one of them to the next is a slab."""
+    found: dict[Tensor, set[int]] = {}
+    for part in parts:
+        graph = part.layout.mapped.graph
+        for (whole, start), tensor in zip(part.part.arguments, (*graph.inputs, *graph.outputs), strict=True):
+            pixel = whole.bytes_of(whole.shape[-1])
+            if len(whole.shape) == 4 and tensor.shape[-1] < whole.shape[-1]:
+                first = start % pixel
+                cuts = found.setdefault(whole, {0, pixel})
+                cuts |= {first, first + tensor.bytes_of(tensor.shape[-1])}
+    return {whole: tuple(sorted(cuts)) for whole, cuts in found.items()}
+
+
+def _shared(op: Op, part: PlacedPart, slabs: Mapping[Tensor, tuple[int, ...]]) -> Iterator[Access]:
+    """The accesses in memories that all parts share: a lane's memories, tensors in main memory."""
     for access in op.accesses:
         place = access.place
         if isinstance(place, LocalBuffer):
             base = part.layout.places[place]
             local = SharedMemory(place.space, part.lane)
-            accesses.append(replace(access, place=local, start=base + access.start, stop=base + access.stop))
+            yield replace(access, place=local, start=base + access.start, stop=base + access.stop)
             continue
         assert isinstance(place, Storage), "the work of a part is on its own storages"
         argument = place.source or (place.sinks[0] if place.sinks else None)
         if argument is None:
-            accesses.append(access)
-        else:
-            whole, start = part.part.arguments[argument.index]
-            accesses += _rows(access, SharedMemory(whole), start, op)
-    return replace(op, accesses=tuple(accesses))
+            yield access
+            continue
+        whole, start = part.part.arguments[argument.index]
+        yield from _pieces(op, access, whole, start + access.start, slabs.get(whole))
 
 
-def _rows(access: Access, place: SharedMemory, offset: int, op: Op) -> Iterator[Access]:
-    """The bytes of main memory that a copy touches, row by row: a stripe of columns leaves others between them."""
-    assert isinstance(op.step, Copy), "jobs touch no main memory"
-    stride = op.step.source_stride if op.step.inward else op.step.target_stride
-    for row in range(op.step.rows):
-        start = offset + access.start + row * stride
-        yield Access(place, start, start + op.step.nbytes, access.writes)
+def _pieces(op: Op, access: Access, whole: Tensor, start: int, cuts: tuple[int, ...] | None) -> Iterator[Access]:
+    """The bytes of a tensor in main memory that a copy touches: its rows, or, of a tensor in slabs, those of each."""
+    step = op.step
+    assert isinstance(step, Copy), "jobs touch no main memory"
+    stride = step.source_stride if step.inward else step.target_stride
+    if cuts is None:
+        for row in range(step.rows):
+            first = start + row * stride
+            yield Access(SharedMemory(whole), first, first + step.nbytes, access.writes)
+        return
+    pixel = cuts[-1]
+    if step.rows > 1 and stride == pixel:
+        runs = [(start // pixel, start // pixel + step.rows, start % pixel, start % pixel + step.nbytes)]
+    else:
+        rows = [start + row * stride for row in range(step.rows)]
+        runs = [(first // pixel, ceil_div(first + step.nbytes, pixel), 0, pixel) for first in rows]
+    for first, last, low, high in runs:
+        for number, (begin, end) in enumerate(zip(cuts, cuts[1:], strict=False)):
+            if begin < high and low < end:
+                yield Access(SharedMemory(whole, -2 - number), first, last, access.writes)
 
 
 def joint_order(work: JointWork) -> Order:

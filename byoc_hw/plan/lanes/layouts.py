@@ -11,28 +11,33 @@ from byoc_hw.plan.search.grouping import Grouping
 from byoc_hw.plan.search.planner import ROOM, mapped_as, one_by_one, placements
 from byoc_hw.plan.stages import Layout, lay_out
 
-STRIPES = (1, 2, 3, 4, 5, 6, 8, 12, 16)
+STRIPES = (1, 2, 4, 8)
 """The numbers of stripes that are tried."""
 
 
-def layouts(mapped: MappedGraph) -> Iterator[Layout]:
+def layouts(mapped: MappedGraph) -> list[Layout]:
     """Layouts of a mapped part: the planner's own, then stripes of each number, all that can be carried out."""
+    found: dict[tuple[int, int], Layout] = {}
     for choices in _choices(mapped):
         try:
-            yield lay_out(mapped_as(mapped, choices), choices)
+            layout = lay_out(mapped_as(mapped, choices), choices)
         except PlanError:
             continue  # another one fits
+        found.setdefault((layout.cycles, len(layout.work.ops)), layout)
+    return list(found.values())
 
 
 def _choices(mapped: MappedGraph) -> Iterator[Choices]:
-    for placed in placements(mapped):
-        grouping = Grouping(placed)
-        if grouping.fits_whole():
-            yield from grouping.resident()
-        yield from (choices for room in ROOM if (choices := grouping.best(room)) is not None)
-    blocks = Grouping(mapped).blocks
-    for stripes in STRIPES:
-        for resident in (True, False):
-            groups = tuple(Group(1, stripes, resident=resident) for _ in mapped.graph.layers)
-            yield Choices(mapped.mapping.swapped, groups, blocks, mapped.copies_transpose)
-    yield one_by_one(mapped)
+    grouping = Grouping(mapped)
+    if grouping.fits_whole():
+        yield from grouping.resident()
+    else:
+        for placed in placements(mapped):
+            grouping = Grouping(placed)
+            yield from (choices for room in ROOM if (choices := grouping.best(room)) is not None)
+    if len(mapped.graph.layers) == 1:
+        for stripes in STRIPES:
+            groups = (Group(1, stripes),)
+            yield Choices(mapped.mapping.swapped, groups, grouping.blocks, mapped.copies_transpose)
+    if not grouping.fits_whole():
+        yield one_by_one(mapped)

@@ -50,20 +50,27 @@ class Oriented:
         turned = [self._swapped[of[number]] for number in sorted(of)]
         arguments = dict.fromkeys((*graph.inputs, *graph.outputs))
         swapped = {tensor: self._is_swapped(cut_graph, tensor) for tensor in arguments}
-        lies = {}
+        lies: dict[Tensor, tuple[int, int, int] | None] = {}
         for tensor in arguments:
             whole = cut_graph.whole(tensor)
-            if whole not in self._outside:
+            apart = tensor in cut_graph.views and cut_graph.views[tensor].axis == 3
+            if whole not in self._outside and not apart:
                 lies[tensor] = None
-            elif tensor in cut_graph.views and swapped[tensor]:
-                _, width, channels = extents(whole)
-                lies[tensor] = channels, width * channels, 1
+            elif tensor in cut_graph.views and (apart or swapped[tensor]):
+                lies[tensor] = self._strides(whole, swapped[tensor])
         try:
             mapped = map_graph(graph, self.chip.accelerators[cut.lane], turned, lies=lies)
         except PlanError:
             return None
         places = (self._place(cut_graph, tensor, swapped[tensor]) for tensor in (*graph.inputs, *graph.outputs))
         return OrientedPart(cut, mapped, tuple(places))
+
+    def _strides(self, whole: Tensor, swapped: bool) -> tuple[int, int, int]:
+        """The strides of a piece of a tensor, by the dimensions of the array."""
+        height, width, channels = extents(whole)
+        if swapped and whole in self._outside:
+            return channels, width * channels, 1
+        return (height if swapped else width) * channels, channels, 1
 
     def _is_swapped(self, part: CutGraph, tensor: Tensor) -> bool:
         """Whether the layers of a part that touch a tensor are swapped."""

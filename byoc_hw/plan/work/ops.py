@@ -31,7 +31,10 @@ class LocalBuffer:
 
 @dataclass(frozen=True)
 class SharedMemory:
-    """Bytes that several regions access: `what` is a local memory of accelerator `lane`, or a tensor in main memory."""
+    """Bytes that several regions access: `what` is a local memory of accelerator `lane`, or a tensor in main memory.
+
+    Of a tensor that is cut by channels `lane` counts the slabs from -2 downward, and its places are pixels.
+    """
 
     what: int | Tensor
     lane: int = -1

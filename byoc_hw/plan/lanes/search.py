@@ -1,0 +1,209 @@
+"""The search for parts: which accelerator runs which layers, which layers are cut over several, in how many stripes.
+
+A beam goes through the layers in order. Each state has parts for the layers so far and the times of the engines after
+them; of states at the same layer the most promising are kept. The best few are then scheduled together, exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from byoc_hw.graph import Dense, Graph, Reshape
+from byoc_hw.plan.array.cost import best_cycles
+from byoc_hw.plan.array.mapping import worth_swapping
+from byoc_hw.plan.lanes.cut import Cut, Region
+from byoc_hw.plan.lanes.joint import PlacedPart, joint_order, joint_work
+from byoc_hw.plan.lanes.layouts import layouts
+from byoc_hw.plan.lanes.oriented import Oriented
+from byoc_hw.plan.lanes.profile import Engines, Profile, profile_of
+from byoc_hw.soc import Soc
+
+_BEAM = 10
+_LONGEST = 3
+_KEPT = 5
+_TRIES = 300
+
+
+@dataclass(frozen=True, eq=False)
+class _State:
+    engines: Engines
+    parts: tuple[Profile, ...]
+    shared: float
+    chained: float
+
+
+def best_parts(graph: Graph, chip: Soc) -> list[PlacedPart]:
+    """The parts of the fastest plan that was found, in a possible order."""
+    return _Search(graph, chip).best()
+
+
+class _Search:
+    def __init__(self, graph: Graph, chip: Soc) -> None:
+        self._graph, self._chip, self._region = graph, chip, Region(graph)
+        self._able = [[lane for lane, one in enumerate(chip.accelerators) if one in chip.supporting(layer)] for layer in graph.layers]
+        self._cost = [
+            {lane: best_cycles(layer, chip.accelerators[lane]) for lane in able}
+            for layer, able in zip(graph.layers, self._able, strict=True)
+        ]
+        fastest = [min(cost, key=lambda lane: cost[lane]) for cost in self._cost]
+        accelerators = [chip.accelerators[lane] for lane in fastest]
+        self._oriented = Oriented(self._region, chip, worth_swapping(graph, accelerators))
+        rate = [sum(1 / max(cycles, 1) for cycles in cost.values()) for cost in self._cost]
+        self._rest = [0.0] * (len(graph.layers) + 1)  # cycles of all lanes together for the layers from here on
+        for index in reversed(range(len(graph.layers))):
+            self._rest[index] = self._rest[index + 1] + (1 / rate[index] if max(self._cost[index].values()) else 0)
+        self._profiles: dict[Cut, list[Profile]] = {}
+
+    def best(self) -> list[PlacedPart]:
+        """The parts of the fastest plan that was found: one of a few, improved form by form."""
+        seeds = [(self.cycles(parts), number, parts) for number, parts in enumerate(self.found())]
+        chosen = [min(seeds)[2]]
+        return [profile.part for profile in min((self._improved(seed) for seed in chosen), key=self.cycles)]
+
+    @staticmethod
+    def cycles(parts: Sequence[Profile]) -> int:
+        """Cycles of some parts together, to the cycle."""
+        return joint_order(joint_work([one.part for one in parts])).cycles
+
+    def _improved(self, parts: list[Profile]) -> list[Profile]:
+        """Parts with other forms of their layers, one after the other, where that takes fewer cycles."""
+        best, tries = self.cycles(parts), _TRIES
+        better = True
+        while better:
+            better = False
+            for span in dict.fromkeys((one.part.part.cut.layers[0], one.part.part.cut.layers[-1] + 1) for one in parts):
+                own = [one for one in parts if one.part.part.cut.layers[0] == span[0]]
+                if not own or own[0].part.part.cut.layers[-1] + 1 != span[1]:
+                    continue
+                first = parts.index(own[0])
+                for form in [*self._forms(*span)] if span[1] - span[0] <= _LONGEST else []:
+                    for some in _few(form):
+                        if tries == 0:
+                            return parts
+                        tries -= 1
+                        other = [*parts[:first], *some, *parts[first + len(own) :]]
+                        cycles = self.cycles(other)
+                        if cycles < best:
+                            best, better = cycles, True
+                            parts, own = other, list(some)
+        return parts
+
+    def found(self) -> Iterator[list[Profile]]:
+        """Parts of a few plans that promise to be fast."""
+        count = len(self._chip.accelerators)
+        zero = (0,) * count
+        states: list[list[_State]] = [[] for _ in range(len(self._graph.layers) + 1)]
+        states[0] = [_State(Engines(zero, zero, zero, {}), (), 0, 0)]
+        for at in range(len(self._graph.layers)):
+            kept = self._promising(states[at])
+            for stop in self._stops(at):
+                for parts in self._forms(at, stop):
+                    for state in kept:
+                        self._extend(states[stop], state, parts, stop)
+        for state in sorted(states[-1], key=lambda state: state.engines.end)[:_KEPT]:
+            yield list(state.parts)
+        yield from self._alone()
+
+    def _extend(self, states: list[_State], state: _State, parts: Sequence[Sequence[Profile]], stop: int) -> None:
+        """The states behind some layers: each part in the form that is best then."""
+        found = [state]
+        for options in parts:
+            found = [
+                _State(engines := one.engines.then(option), (*one.parts, option), *self._ranks(engines, stop))
+                for one in found
+                for option in options
+            ]
+            found = sorted(found, key=lambda one: one.chained)[:2] + sorted(found, key=lambda one: one.shared)[:2]
+        states += found
+
+    @staticmethod
+    def _promising(states: Sequence[_State]) -> list[_State]:
+        """The states to go on with: those where the engines are evenly busy, and those that are through first."""
+        ordered = sorted(states, key=lambda state: (state.shared, state.chained))[: _BEAM // 2]
+        others = sorted(states, key=lambda state: (state.chained, state.shared))
+        return ordered + [state for state in others if state not in ordered][: _BEAM // 2]
+
+    def _ranks(self, engines: Engines, stop: int) -> tuple[float, float]:
+        """Two estimates of the end: the engines share the rest evenly from now on, or from the latest end on."""
+        count = len(engines.array)
+        shared = max(sum(engines.array) / count, (sum(engines.dma) - sum(engines.idle)) / count) + self._rest[stop]
+        return shared + 0.02 * engines.end, engines.end + self._rest[stop]
+
+    def _stops(self, at: int) -> Iterator[int]:
+        layers = self._graph.layers
+        for length in range(1, _LONGEST + 1):
+            stop = at + length
+            if stop > len(layers):
+                return
+            if stop < len(layers) and isinstance(layers[stop], Reshape) and layers[stop].ifm is layers[stop - 1].ofm:
+                continue
+            yield stop
+
+    def _forms(self, at: int, stop: int) -> Iterator[list[list[Profile]]]:
+        """The layers as parts: on one accelerator, or cut over several."""
+        indices = tuple(range(at, stop))
+        lanes = [lane for lane in range(len(self._chip.accelerators)) if all(lane in self._able[one] for one in indices)]
+        for lane in lanes:
+            options = self._options(Cut(lane, indices))
+            if options:
+                yield [options]
+        for count in range(2, len(lanes) + 1):
+            for chosen in combinations(lanes, count):
+                for axis in self._axes(stop - 1):
+                    for cuts in self._shares(chosen, indices, axis):
+                        parts = [self._options(cut) for cut in cuts]
+                        if all(parts):
+                            yield parts
+
+    def _axes(self, index: int) -> tuple[int, ...]:
+        layer = self._graph.layers[index]
+        if isinstance(layer, Dense):
+            return (1,)
+        if len(layer.ofm.shape) != 4:
+            return ()
+        return self._oriented.axis(index), 3
+
+    def _shares(self, lanes: Sequence[int], indices: tuple[int, ...], axis: int) -> Iterator[list[Cut]]:
+        extent = self._graph.layers[indices[-1]].ofm.shape[axis]
+        speeds = [1 / max(sum(self._cost[index][lane] for index in indices), 1) for lane in lanes]
+        unit = 1
+        if axis == 3 or isinstance(self._graph.layers[indices[-1]], Dense):
+            unit = min(self._chip.accelerators[lane].array_rows for lane in lanes)
+        if extent < len(lanes) * unit:
+            return
+        seen = set()
+        for shift in (0, -1, 1):
+            bounds, total, part = [0], sum(speeds), 0.0
+            for speed in speeds[:-1]:
+                part += speed
+                bounds.append(min(max(round(extent * part / total / unit + shift) * unit, unit), extent - unit))
+            bounds.append(extent)
+            if tuple(bounds) in seen or sorted(set(bounds)) != bounds:
+                continue
+            seen.add(tuple(bounds))
+            yield [Cut(lane, indices, axis, rows) for lane, rows in zip(lanes, zip(bounds, bounds[1:], strict=False), strict=True)]
+
+    def _options(self, cut: Cut) -> list[Profile]:
+        if cut not in self._profiles:
+            part = self._oriented.part(cut)
+            found = [] if part is None else layouts(part.mapped)
+            placed = [] if part is None else [PlacedPart(part, layout) for layout in found]
+            self._profiles[cut] = [profile_of(one) for one in placed]
+        return self._profiles[cut]
+
+    def _alone(self) -> Iterator[list[Profile]]:
+        """Everything on one accelerator."""
+        every = tuple(range(len(self._graph.layers)))
+        for lane in range(len(self._chip.accelerators)):
+            if all(lane in able for able in self._able):
+                options = self._options(Cut(lane, every))
+                if options:
+                    yield [min(options, key=lambda one: one.part.layout.cycles)]
+
+
+def _few(form: Sequence[Sequence[Profile]]) -> Iterator[tuple[Profile, ...]]:
+    """The parts of a form with layouts of one kind each: not every combination."""
+    for number in range(max(map(len, form))):
+        yield tuple(options[min(number, len(options) - 1)] for options in form)
