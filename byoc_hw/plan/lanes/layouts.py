@@ -16,7 +16,7 @@ STRIPES = (1, 2, 4, 8)
 
 
 def layouts(mapped: MappedGraph) -> list[Layout]:
-    """Layouts of a mapped part: the planner's own, then stripes of each number, all that can be carried out."""
+    """Layouts of a mapped part: the planner's own, and in stripes of each number, all that can be carried out."""
     found: dict[tuple[int, int], Layout] = {}
     for choices in _choices(mapped):
         try:
@@ -24,20 +24,18 @@ def layouts(mapped: MappedGraph) -> list[Layout]:
         except PlanError:
             continue  # another one fits
         found.setdefault((layout.cycles, len(layout.work.ops)), layout)
-    return list(found.values())
+    return sorted(found.values(), key=lambda one: one.cycles)
 
 
 def _choices(mapped: MappedGraph) -> Iterator[Choices]:
     grouping = Grouping(mapped)
     if grouping.fits_whole():
-        yield from grouping.resident()
-    else:
-        for placed in placements(mapped):
-            grouping = Grouping(placed)
-            yield from (choices for room in ROOM if (choices := grouping.best(room)) is not None)
+        yield from (one for one in grouping.resident() if one.groups[0].stripes in STRIPES)
+        return
+    for placed in placements(mapped):
+        grouping = Grouping(placed)
+        yield from (choices for room in ROOM[:2] if (choices := grouping.best(room)) is not None)
     if len(mapped.graph.layers) == 1:
         for stripes in STRIPES:
-            groups = (Group(1, stripes),)
-            yield Choices(mapped.mapping.swapped, groups, grouping.blocks, mapped.copies_transpose)
-    if not grouping.fits_whole():
-        yield one_by_one(mapped)
+            yield Choices(mapped.mapping.swapped, (Group(1, stripes),), grouping.blocks, mapped.copies_transpose)
+    yield one_by_one(mapped)

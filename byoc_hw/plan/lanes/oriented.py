@@ -6,7 +6,7 @@ A tensor between two parts lies in main memory as the arrays have it, so that no
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from byoc_hw.errors import PlanError
 from byoc_hw.plan.array.mapped import MappedGraph, map_graph
@@ -84,3 +84,23 @@ class Oriented:
             return tensor, 0
         view = part.views[tensor]
         return view.tensor, place_of(view, swapped and view.tensor not in self._outside)
+
+
+def structure(mapped: MappedGraph) -> tuple[object, ...]:
+    """All of a mapped part that its layouts depend on: equal for parts that differ in names and numbers alone."""
+    graph = mapped.graph
+    number = {tensor: at for at, tensor in enumerate(graph.tensors)}
+
+    def plain(value: object) -> object:
+        if isinstance(value, Tensor):
+            held = value.data is not None
+            return number.get(value, -1), value.shape, value.dtype, value.bits, held, mapped.lies.get(value, ())
+        if isinstance(value, tuple):
+            return tuple(map(plain, value))
+        return value if isinstance(value, int) else None
+
+    layers = tuple(
+        (layer.kind, *(plain(getattr(layer, entry.name)) for entry in fields(layer))) for layer in graph.layers
+    )
+    ends = tuple(number[tensor] for tensor in (*graph.inputs, *graph.outputs))
+    return layers, ends, mapped.mapping.swapped

@@ -2,46 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
+from byoc_hw.plan.array.storage import Storage
+from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.lanes.joint import PlacedPart
+from byoc_hw.plan.lanes.oriented import OrientedPart
 from byoc_hw.plan.order.copies import needed_first
+from byoc_hw.plan.search.planner import mapped_as
+from byoc_hw.plan.stages import Layout, lay_out
 from byoc_hw.plan.steps import Copy
 from byoc_hw.tensor import Tensor
 
-Piece = tuple[Tensor, int, int]
-"""Bytes of a tensor in main memory: from, and up to but not including."""
+Span = tuple[int, int, int]
+"""Bytes of an argument: its index, from, and up to but not including."""
 
 
 @dataclass(frozen=True)
 class Action:
-    """A copy or job of a part. `before` are the actions of the part that it waits for, `after` those that wait for it,
-    by index. It reads or writes `piece` of a tensor that parts share."""
+    """A copy or job of a part. It waits for `before` other actions of the part; those in `after` wait for it.
+
+    It reads or writes bytes of an argument.
+    """
 
     copies: bool
     cycles: int
     before: int
     after: tuple[int, ...]
     needed: int
-    reads: Piece | None = None
-    writes: Piece | None = None
+    reads: Span | None = None
+    writes: Span | None = None
 
 
 @dataclass(frozen=True)
 class Profile:
-    """The actions of a part, and those that wait for no other of the part; jobs run in their order."""
+    """The actions of a layout, and those that wait for no other; jobs run in their order.
 
-    part: PlacedPart
-    lane: int
+    Parts with equal structure have equal profiles: only the tensors behind their arguments differ.
+    """
+
+    choices: Choices
     actions: tuple[Action, ...]
     first: tuple[int, ...]
-    busy: int
 
 
-def profile_of(part: PlacedPart) -> Profile:
-    """The profile of a part."""
-    layout = part.layout
+def profile_of(layout: Layout) -> Profile:
+    """The profile of a part that is laid out."""
     ops, before = layout.work.ops, layout.order.before
     is_copy = [isinstance(op.step, Copy) for op in ops]
     needed = needed_first(ops, before, is_copy)
@@ -58,19 +66,36 @@ def profile_of(part: PlacedPart) -> Profile:
     for index, op in enumerate(ops):
         reads = writes = None
         for access in op.accesses:
-            source = getattr(access.place, "source", None)
-            sinks = getattr(access.place, "sinks", [])
-            argument = source or (sinks[0] if sinks else None)
-            if argument is not None:
-                whole, start = part.part.arguments[argument.index]
-                piece = whole, start + access.start, start + access.stop
-                reads, writes = (reads, piece) if access.writes else (piece, writes)
+            if isinstance(access.place, Storage):
+                argument = access.place.source or next(iter(access.place.sinks), None)
+                if argument is not None:
+                    span = argument.index, access.start, access.stop
+                    reads, writes = (reads, span) if access.writes else (span, writes)
         actions.append(
             Action(is_copy[index], op.cycles, waits[index], tuple(behind[index]), needed[index], reads, writes)
         )
     first = tuple(index for index, count in enumerate(waits) if not count)
-    busy = sum(op.cycles for op in ops if not isinstance(op.step, Copy))
-    return Profile(part, part.lane, tuple(actions), first, busy)
+    return Profile(layout.choices, tuple(actions), first)
+
+
+@dataclass(frozen=True, eq=False)
+class Option:
+    """A part with one of its profiles."""
+
+    part: OrientedPart
+    profile: Profile
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """The first of its layers, and the one behind its last."""
+        layers = self.part.cut.layers
+        return layers[0], layers[-1] + 1
+
+    @cached_property
+    def placed(self) -> PlacedPart:
+        """The part laid out as its profile says."""
+        choices = self.profile.choices
+        return PlacedPart(self.part, lay_out(mapped_as(self.part.mapped, choices), choices))
 
 
 @dataclass(frozen=True)
@@ -82,21 +107,21 @@ class Engines:
     idle: tuple[int, ...]
     there: Mapping[Tensor, tuple[tuple[int, int, int], ...]]
 
-    def then(self, profile: Profile) -> Engines:
+    def then(self, option: Option) -> Engines:
         """The engines after a part: each starts its actions as early as it can, behind those of earlier parts.
 
         What waits for nothing, weights as a rule, is loaded while the DMA was idle before.
         """
-        lane, actions = profile.lane, profile.actions
+        lane, arguments, actions = option.part.cut.lane, option.part.arguments, option.profile.actions
         dma, array, idle = self.dma[lane], self.array[lane], self.idle[lane]
         waits = [action.before for action in actions]
         ready = [0] * len(actions)
-        open_ = list(profile.first)
+        open_ = list(option.profile.first)
         stored: dict[Tensor, list[tuple[int, int, int]]] = {}
         for index in open_:
             reads = actions[index].reads
             if reads is not None:
-                ready[index] = self._time(reads)
+                ready[index] = self._time(arguments, reads)
         while open_:
             best = -1
             chosen: tuple[int, int] | None = None
@@ -122,7 +147,9 @@ class Engines:
                 idle += start - dma
                 end = dma = start + action.cycles
             if action.writes is not None:
-                stored.setdefault(action.writes[0], []).append((action.writes[1], action.writes[2], end))
+                number, begin, stop = action.writes
+                tensor, offset = arguments[number]
+                stored.setdefault(tensor, []).append((offset + begin, offset + stop, end))
             for other in action.after:
                 waits[other] -= 1
                 if end > ready[other]:
@@ -130,15 +157,17 @@ class Engines:
                 if not waits[other]:
                     reads = actions[other].reads
                     if reads is not None:
-                        ready[other] = max(ready[other], self._time(reads))
+                        ready[other] = max(ready[other], self._time(arguments, reads))
                     open_.append(other)
         there = self.there
         if stored:
             there = {**there, **{tensor: (*there.get(tensor, ()), *pieces) for tensor, pieces in stored.items()}}
         return Engines(_with(self.dma, lane, dma), _with(self.array, lane, array), _with(self.idle, lane, idle), there)
 
-    def _time(self, piece: Piece) -> int:
-        tensor, start, stop = piece
+    def _time(self, arguments: Sequence[tuple[Tensor, int]], span: Span) -> int:
+        number, start, stop = span
+        tensor, offset = arguments[number]
+        start, stop = start + offset, stop + offset
         return max((end for first, last, end in self.there.get(tensor, ()) if first < stop and start < last), default=0)
 
     @property

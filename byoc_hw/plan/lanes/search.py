@@ -16,8 +16,8 @@ from byoc_hw.plan.array.mapping import worth_swapping
 from byoc_hw.plan.lanes.cut import Cut, Region
 from byoc_hw.plan.lanes.joint import PlacedPart, joint_order, joint_work
 from byoc_hw.plan.lanes.layouts import layouts
-from byoc_hw.plan.lanes.oriented import Oriented
-from byoc_hw.plan.lanes.profile import Engines, Profile, profile_of
+from byoc_hw.plan.lanes.oriented import Oriented, OrientedPart, structure
+from byoc_hw.plan.lanes.profile import Engines, Option, Profile, profile_of
 from byoc_hw.soc import Soc
 
 _BEAM = 10
@@ -29,7 +29,7 @@ _TRIES = 300
 @dataclass(frozen=True, eq=False)
 class _State:
     engines: Engines
-    parts: tuple[Profile, ...]
+    parts: tuple[Option, ...]
     shared: float
     chained: float
 
@@ -54,31 +54,32 @@ class _Search:
         self._rest = [0.0] * (len(graph.layers) + 1)  # cycles of all lanes together for the layers from here on
         for index in reversed(range(len(graph.layers))):
             self._rest[index] = self._rest[index + 1] + (1 / rate[index] if max(self._cost[index].values()) else 0)
-        self._profiles: dict[Cut, list[Profile]] = {}
+        self._known: dict[Cut, list[Option]] = {}
+        self._profiles: dict[object, list[Profile]] = {}
 
     def best(self) -> list[PlacedPart]:
         """The parts of the fastest plan that was found: one of a few, improved form by form."""
         seeds = [(self.cycles(parts), number, parts) for number, parts in enumerate(self.found())]
         chosen = [min(seeds)[2]]
-        return [profile.part for profile in min((self._improved(seed) for seed in chosen), key=self.cycles)]
+        return [option.placed for option in min((self._improved(seed) for seed in chosen), key=self.cycles)]
 
     @staticmethod
-    def cycles(parts: Sequence[Profile]) -> int:
+    def cycles(parts: Sequence[Option]) -> int:
         """Cycles of some parts together, to the cycle."""
-        return joint_order(joint_work([one.part for one in parts])).cycles
+        return joint_order(joint_work([one.placed for one in parts])).cycles
 
-    def _improved(self, parts: list[Profile]) -> list[Profile]:
+    def _improved(self, parts: list[Option]) -> list[Option]:
         """Parts with other forms of their layers, one after the other, where that takes fewer cycles."""
         best, tries = self.cycles(parts), _TRIES
         better = True
         while better:
             better = False
-            for span in dict.fromkeys((one.part.part.cut.layers[0], one.part.part.cut.layers[-1] + 1) for one in parts):
-                own = [one for one in parts if one.part.part.cut.layers[0] == span[0]]
-                if not own or own[0].part.part.cut.layers[-1] + 1 != span[1]:
+            for span in dict.fromkeys(one.span for one in parts):
+                own = [one for one in parts if one.span == span]
+                if not own:
                     continue
                 first = parts.index(own[0])
-                for form in [*self._forms(*span)] if span[1] - span[0] <= _LONGEST else []:
+                for form in [*self._forms(*span, shifts=(0, -1, 1))] if span[1] - span[0] <= _LONGEST else []:
                     for some in _few(form):
                         if tries == 0:
                             return parts
@@ -90,7 +91,7 @@ class _Search:
                             parts, own = other, list(some)
         return parts
 
-    def found(self) -> Iterator[list[Profile]]:
+    def found(self) -> Iterator[list[Option]]:
         """Parts of a few plans that promise to be fast."""
         count = len(self._chip.accelerators)
         zero = (0,) * count
@@ -106,7 +107,7 @@ class _Search:
             yield list(state.parts)
         yield from self._alone()
 
-    def _extend(self, states: list[_State], state: _State, parts: Sequence[Sequence[Profile]], stop: int) -> None:
+    def _extend(self, states: list[_State], state: _State, parts: Sequence[Sequence[Option]], stop: int) -> None:
         """The states behind some layers: each part in the form that is best then."""
         found = [state]
         for options in parts:
@@ -141,7 +142,7 @@ class _Search:
                 continue
             yield stop
 
-    def _forms(self, at: int, stop: int) -> Iterator[list[list[Profile]]]:
+    def _forms(self, at: int, stop: int, shifts: Sequence[int] = (0,)) -> Iterator[list[list[Option]]]:
         """The layers as parts: on one accelerator, or cut over several."""
         indices = tuple(range(at, stop))
         lanes = [lane for lane in range(len(self._chip.accelerators)) if all(lane in self._able[one] for one in indices)]
@@ -152,7 +153,7 @@ class _Search:
         for count in range(2, len(lanes) + 1):
             for chosen in combinations(lanes, count):
                 for axis in self._axes(stop - 1):
-                    for cuts in self._shares(chosen, indices, axis):
+                    for cuts in self._shares(chosen, indices, axis, shifts):
                         parts = [self._options(cut) for cut in cuts]
                         if all(parts):
                             yield parts
@@ -165,7 +166,9 @@ class _Search:
             return ()
         return self._oriented.axis(index), 3
 
-    def _shares(self, lanes: Sequence[int], indices: tuple[int, ...], axis: int) -> Iterator[list[Cut]]:
+    def _shares(
+        self, lanes: Sequence[int], indices: tuple[int, ...], axis: int, shifts: Sequence[int]
+    ) -> Iterator[list[Cut]]:
         extent = self._graph.layers[indices[-1]].ofm.shape[axis]
         speeds = [1 / max(sum(self._cost[index][lane] for index in indices), 1) for lane in lanes]
         unit = 1
@@ -174,7 +177,7 @@ class _Search:
         if extent < len(lanes) * unit:
             return
         seen = set()
-        for shift in (0, -1, 1):
+        for shift in shifts:
             bounds, total, part = [0], sum(speeds), 0.0
             for speed in speeds[:-1]:
                 part += speed
@@ -185,25 +188,30 @@ class _Search:
             seen.add(tuple(bounds))
             yield [Cut(lane, indices, axis, rows) for lane, rows in zip(lanes, zip(bounds, bounds[1:], strict=False), strict=True)]
 
-    def _options(self, cut: Cut) -> list[Profile]:
-        if cut not in self._profiles:
+    def _options(self, cut: Cut) -> list[Option]:
+        """A part in each of its layouts, the fastest by itself first."""
+        if cut not in self._known:
             part = self._oriented.part(cut)
-            found = [] if part is None else layouts(part.mapped)
-            placed = [] if part is None else [PlacedPart(part, layout) for layout in found]
-            self._profiles[cut] = [profile_of(one) for one in placed]
-        return self._profiles[cut]
+            self._known[cut] = [] if part is None else [Option(part, one) for one in self._profiles_of(part)]
+        return self._known[cut]
 
-    def _alone(self) -> Iterator[list[Profile]]:
+    def _profiles_of(self, part: OrientedPart) -> list[Profile]:
+        key = part.cut.lane, structure(part.mapped)
+        if key not in self._profiles:
+            self._profiles[key] = [profile_of(layout) for layout in layouts(part.mapped)]
+        return self._profiles[key]
+
+    def _alone(self) -> Iterator[list[Option]]:
         """Everything on one accelerator."""
         every = tuple(range(len(self._graph.layers)))
         for lane in range(len(self._chip.accelerators)):
             if all(lane in able for able in self._able):
                 options = self._options(Cut(lane, every))
                 if options:
-                    yield [min(options, key=lambda one: one.part.layout.cycles)]
+                    yield [options[0]]
 
 
-def _few(form: Sequence[Sequence[Profile]]) -> Iterator[tuple[Profile, ...]]:
+def _few(form: Sequence[Sequence[Option]]) -> Iterator[tuple[Option, ...]]:
     """The parts of a form with layouts of one kind each: not every combination."""
     for number in range(max(map(len, form))):
         yield tuple(options[min(number, len(options) - 1)] for options in form)
