@@ -347,10 +347,10 @@ hwlib_status_t hwlib_hal_copy_done(hwlib_token_t token, uint8_t *done);
 /* Whether the job is done, as hwlib_hal_copy_done. */
 hwlib_status_t hwlib_hal_job_done(hwlib_token_t token, uint8_t *done);
 
-/* The core has nothing to do until an operation of any accelerator ends. May wait for an interrupt of this one, or
- * do nothing.
- *   called     inside a region of a chip, again and again
- *   blocks     at the longest until the next operation of this accelerator ends; not if none is in flight */
+/* The core has nothing to do until an operation ends that it has asked for, of any accelerator. May wait for an
+ * interrupt, or do nothing.
+ *   called     inside a region of a chip, again and again; each time it asks again before
+ *   blocks     at the longest until an operation of this accelerator that it has asked for ends; not without one */
 void hwlib_hal_idle(void);
 
 #ifdef __cplusplus

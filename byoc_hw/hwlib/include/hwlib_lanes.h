@@ -4,7 +4,7 @@
  * is planned for its accelerator alone, with steps as in hwlib.h; where it touches main memory that another lane writes
  * or reads, it awaits an event: the end of a copy of that lane. The core goes round the lanes, and in each it carries
  * out steps up to one that has to wait for something that is not done. When no lane can go on, it is idle until an
- * operation ends, and goes round again.
+ * operation ends that it has asked for, and goes round again.
  *
  * A region that fails has called the init of every HAL that it uses before it ends: nothing of it is in flight then,
  * and nothing is written any more.
@@ -67,9 +67,11 @@ typedef struct {
 
 /* A lane while the region runs: where it is, and what it has started in this part. */
 typedef struct {
+  const hwlib_step_t *step, *end; /* the next one, and the end of the call */
+  const hwlib_layer_t *running;   /* the call's layer */
   uint16_t part, call;
-  uint32_t step;  /* of the call */
-  uint16_t layer; /* the layer that runs, or that failed */
+  uint16_t layer; /* the number of the layer that runs, or that failed */
+  uint8_t found;  /* whether it can go on */
   uint16_t events[HWLIB_SLOTS]; /* the event that the copy of a slot is, counted from 1 */
   hwlib_token_t tokens[HWLIB_SLOTS];
 } hwlib_lane_state_t;

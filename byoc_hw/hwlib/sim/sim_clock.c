@@ -27,19 +27,20 @@ void sim_clock_wait_until(const uint64_t *end)
   }
 }
 
-/* The second clock goes on when the host asks for what has ended. */
+void sim_clock_ask(uint64_t end)
+{
+  if (sim_clock.asked == 0 || end < sim_clock.asked) {
+    sim_clock.asked = end;
+  }
+}
+
+/* The second clock goes on when the host finds what has ended. */
 void sim_clock_idle(void)
 {
-  uint64_t next = UINT64_MAX;
-  for (const sim_clock_user_t *user = users; user != NULL; user = user->next) {
-    uint64_t end = user->next_end(sim_clock.host[SIM_CLOCK_ACCELERATOR]);
-    if (end < next) {
-      next = end;
-    }
+  if (sim_clock.asked > sim_clock.host[SIM_CLOCK_ACCELERATOR]) {
+    sim_clock.host[SIM_CLOCK_ACCELERATOR] = sim_clock.asked;
   }
-  if (next != UINT64_MAX) {
-    sim_clock.host[SIM_CLOCK_ACCELERATOR] = next;
-  }
+  sim_clock.asked = 0;
 }
 
 const sim_clock_area_t *sim_clock_conflict(const sim_clock_user_t *user, const sim_clock_area_t *area)

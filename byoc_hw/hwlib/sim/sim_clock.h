@@ -22,7 +22,6 @@ typedef struct {
 
 /* A simulator. It is known here from the start of its first operation on. */
 typedef struct sim_clock_user {
-  uint64_t (*next_end)(uint64_t now); /* of the operations that end after now, the first end; UINT64_MAX without any */
   /* The area of a copy that the host does not know to have ended, and that may not run beside this one; or NULL. */
   const sim_clock_area_t *(*conflict)(const sim_clock_area_t *area);
   struct sim_clock_user *next;
@@ -33,6 +32,7 @@ typedef struct {
   uint64_t host[SIM_CLOCKS]; /* now */
   uint64_t total;            /* the latest end of any operation, on the accelerators' clock */
   uint64_t done;             /* the latest end of a job or of a copy to main memory */
+  uint64_t asked;            /* the first end of the operations that the host has asked for since it was idle; or 0 */
 } sim_clock_t;
 
 extern sim_clock_t sim_clock;
@@ -45,7 +45,10 @@ void sim_clock_join(sim_clock_user_t *user);
 /* The host's time on both clocks, unless it is later already. */
 void sim_clock_wait_until(const uint64_t *end);
 
-/* The host has nothing to do until the next operation of any accelerator ends. */
+/* The host has asked for an operation that has not ended. */
+void sim_clock_ask(uint64_t end);
+
+/* The host has nothing to do until an operation ends that it has asked for. */
 void sim_clock_idle(void);
 
 /* As `conflict`, with the copies of all other accelerators. */

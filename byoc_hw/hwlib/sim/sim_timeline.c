@@ -95,37 +95,11 @@ static hwlib_status_t check_race(const hwlib_sim_area_t *area, uint8_t engine)
 
 /* ---------------------------------------------------------------- beside other accelerators */
 
-static const operation_t *operation_of(const engine_t *engine, uint32_t number)
-{
-  return &engine->queue[number % HWLIB_ACCELERATOR_QUEUE];
-}
-
-/* The oldest operation that is still in the queue. */
-static uint32_t oldest_of(const engine_t *engine)
-{
-  return engine->started < HWLIB_ACCELERATOR_QUEUE ? 1 : engine->started - HWLIB_ACCELERATOR_QUEUE + 1;
-}
-
-static uint64_t next_end(uint64_t now)
-{
-  uint64_t next = UINT64_MAX;
-  for (unsigned i = 0; i < HWLIB_SIM_ENGINES; ++i) {
-    const engine_t *engine = &sim.engines[i];
-    for (uint32_t number = oldest_of(engine); number <= engine->started; ++number) {
-      uint64_t end = operation_of(engine, number)->end[SIM_CLOCK_ACCELERATOR];
-      if (end > now && end < next) {
-        next = end;
-      }
-    }
-  }
-  return next;
-}
-
 static const sim_clock_area_t *conflict(const sim_clock_area_t *area)
 {
   const engine_t *engine = &sim.engines[HWLIB_SIM_DMA];
   for (uint32_t number = engine->ended + 1; number <= engine->started; ++number) {
-    const sim_clock_area_t *main = &operation_of(engine, number)->work.main;
+    const sim_clock_area_t *main = &engine->queue[number % HWLIB_ACCELERATOR_QUEUE].work.main;
     if (sim_clock_clash(area, main)) {
       return main;
     }
@@ -133,7 +107,7 @@ static const sim_clock_area_t *conflict(const sim_clock_area_t *area)
   return NULL;
 }
 
-static sim_clock_user_t user = {.next_end = next_end, .conflict = conflict};
+static sim_clock_user_t user = {.conflict = conflict};
 
 /* Main memory, which other accelerators copy from and to as well. */
 static hwlib_status_t check_main(const sim_clock_area_t *area)
@@ -231,7 +205,11 @@ hwlib_status_t hwlib_sim_done(uint8_t engine_number, hwlib_token_t token, uint8_
     return status;
   }
   *done = operation == NULL || operation->end[SIM_CLOCK_ACCELERATOR] <= hwlib_sim_now();
-  return *done ? hwlib_sim_wait(engine_number, token) : HWLIB_OK;
+  if (*done) {
+    return hwlib_sim_wait(engine_number, token);
+  }
+  sim_clock_ask(operation->end[SIM_CLOCK_ACCELERATOR]);
+  return HWLIB_OK;
 }
 
 void hwlib_sim_idle(void)

@@ -3,7 +3,8 @@
 
 #include <stddef.h>
 
-enum { NOT_STARTED = 0, RUNNING = 1, DONE = 2 };
+enum { NOT_STARTED = 0, RUNNING = 1, DONE = 2 };                    /* an event */
+enum { GOES_ON = 0, WAITS = 1, WAITS_FOR_A_SIGNAL = 2, AT_ITS_END = 3 }; /* a lane */
 
 /* ---------------------------------------------------------------- what has ended */
 
@@ -87,29 +88,45 @@ static hwlib_status_t signal_event(const hwlib_chip_plan_t *plan, hwlib_lane_sta
   return HWLIB_OK;
 }
 
-static hwlib_status_t await_event(const hwlib_chip_plan_t *plan, const hwlib_step_t *step, uint8_t *done)
+static hwlib_status_t await_event(const hwlib_chip_plan_t *plan, const hwlib_step_t *step, uint8_t *found)
 {
   if (step->slot >= plan->lane_count || step->index >= plan->event_count) {
     return HWLIB_ERROR_STEP;
   }
-  return ask_event(plan->lanes[step->slot].hal, &plan->events[step->index], done);
+  uint8_t done;
+  hwlib_event_t *event = &plan->events[step->index];
+  hwlib_status_t status = ask_event(plan->lanes[step->slot].hal, event, &done);
+  *found = done ? GOES_ON : event->state == RUNNING ? WAITS : WAITS_FOR_A_SIGNAL;
+  return status;
 }
 
-/* Carries out a step, or leaves *done 0 where it has to wait. */
+static hwlib_status_t await_operation(const hwlib_chip_plan_t *plan, const hwlib_hal_t *hal,
+                                      const hwlib_lane_state_t *state, const hwlib_step_t *step, uint8_t *found)
+{
+  uint8_t done = 1;
+  uint16_t event = state->events[step->slot];
+  hwlib_token_t token = state->tokens[step->slot];
+  hwlib_status_t status = step->kind == HWLIB_STEP_JOB_WAIT ? ask_job(hal, token, &done)
+                          : event == 0                      ? ask_copy(hal, token, &done)
+                                                            : ask_event(hal, &plan->events[event - 1], &done);
+  *found = done ? GOES_ON : WAITS;
+  return status;
+}
+
+/* Carries out a step, unless the lane has to wait there: *found is GOES_ON or what it waits for. */
 static hwlib_status_t run_step(const hwlib_chip_plan_t *plan, const hwlib_lane_t *lane, hwlib_lane_state_t *state,
-                               const hwlib_step_t *step, uint8_t *done)
+                               const hwlib_step_t *step, uint8_t *found)
 {
   const hwlib_part_t *part = &lane->parts[state->part];
-  hwlib_job_t job = {part->calls[state->call].layer, NULL};
-  *done = 1;
+  *found = GOES_ON;
   if (step->kind == HWLIB_STEP_AWAIT) {
-    return await_event(plan, step, done);
+    return await_event(plan, step, found);
   }
   if (step->slot >= HWLIB_SLOTS) {
     return HWLIB_ERROR_STEP;
   }
   hwlib_token_t *token = &state->tokens[step->slot];
-  uint16_t event = state->events[step->slot];
+  hwlib_job_t job = {state->running, NULL};
   switch (step->kind) {
   case HWLIB_STEP_COPY:
     state->events[step->slot] = 0;
@@ -119,9 +136,8 @@ static hwlib_status_t run_step(const hwlib_chip_plan_t *plan, const hwlib_lane_t
     job.tile = &part->plan->tiles[step->index];
     return start_job(lane->hal, &job, token);
   case HWLIB_STEP_COPY_WAIT:
-    return event == 0 ? ask_copy(lane->hal, *token, done) : ask_event(lane->hal, &plan->events[event - 1], done);
   case HWLIB_STEP_JOB_WAIT:
-    return ask_job(lane->hal, *token, done);
+    return await_operation(plan, lane->hal, state, step, found);
   case HWLIB_STEP_SIGNAL:
     return signal_event(plan, state, step);
   default:
@@ -141,78 +157,69 @@ static inline void count(const hwlib_lane_state_t *state)
 #endif
 }
 
-static const hwlib_call_t *call_of(const hwlib_lane_t *lane, const hwlib_lane_state_t *state)
-{
-  return &lane->parts[state->part].calls[state->call];
-}
-
-/* Where the lane has come to a call or to a part. */
 static void begin_call(const hwlib_lane_t *lane, hwlib_lane_state_t *state)
 {
   const hwlib_part_t *part = &lane->parts[state->part];
-  state->step = 0;
-  if (state->call == 0) {
-    state->layer = part->plan->layer;
-    for (unsigned slot = 0; slot < HWLIB_SLOTS; ++slot) {
-      state->tokens[slot] = 0;
-      state->events[slot] = 0;
-    }
-  }
-  if (state->call < part->call_count && part->calls[state->call].layer != NULL) {
-    state->layer = part->calls[state->call].layer->id;
+  const hwlib_call_t *call = &part->calls[state->call];
+  state->running = call->layer;
+  state->step = part->plan->steps + call->steps.first;
+  state->end = state->step + call->steps.count;
+  if (call->layer != NULL) {
+    state->layer = call->layer->id;
     count(state);
     lane->hal->mark(state->layer);
   }
 }
 
-/* The step that comes next in the lane; NULL at its end. */
-static const hwlib_step_t *next_step(const hwlib_lane_t *lane, hwlib_lane_state_t *state)
+static void begin_part(const hwlib_lane_t *lane, hwlib_lane_state_t *state)
 {
-  while (state->part < lane->part_count) {
-    const hwlib_part_t *part = &lane->parts[state->part];
-    if (state->call == part->call_count) {
-      state->call = 0;
-      if (++state->part < lane->part_count) {
-        begin_call(lane, state);
-      }
-      continue;
-    }
-    const hwlib_steps_t *steps = &call_of(lane, state)->steps;
-    if (state->step < steps->count) {
-      return &part->plan->steps[steps->first + state->step];
-    }
-    ++state->call;
-    begin_call(lane, state);
+  state->call = 0;
+  state->layer = lane->parts[state->part].plan->layer;
+  for (unsigned slot = 0; slot < HWLIB_SLOTS; ++slot) {
+    state->tokens[slot] = 0;
+    state->events[slot] = 0;
   }
-  return NULL;
+  begin_call(lane, state);
 }
 
-/* Carries out steps up to one that has to wait; *moved becomes 1 if there were any. */
+/* From the end of a call to the next that has steps; 0 at the end of the lane. */
+static int next_call(const hwlib_lane_t *lane, hwlib_lane_state_t *state)
+{
+  while (state->step == state->end) {
+    if (++state->call < lane->parts[state->part].call_count) {
+      begin_call(lane, state);
+    } else if (++state->part < lane->part_count) {
+      begin_part(lane, state);
+    } else {
+      return 0;
+    }
+  }
+  return 1;
+}
+
+/* Carries out steps up to one where the lane has to wait; *moved becomes 1 if there were any. */
 static hwlib_status_t run_lane(const hwlib_chip_plan_t *plan, uint16_t number, uint8_t *moved)
 {
   const hwlib_lane_t *lane = &plan->lanes[number];
   hwlib_lane_state_t *state = &plan->states[number];
-  const hwlib_step_t *step = next_step(lane, state);
-  if (step != NULL) {
-    count(state);
+  hwlib_status_t status = HWLIB_OK;
+  *moved = 0;
+  if (state->found == AT_ITS_END) {
+    return HWLIB_OK;
   }
-  while (step != NULL) {
-    uint8_t done;
-    hwlib_status_t status = run_step(plan, lane, state, step, &done);
-    if (status != HWLIB_OK || !done) {
+  count(state);
+  for (;;) {
+    if (state->step == state->end && !next_call(lane, state)) {
+      state->found = AT_ITS_END;
+      return HWLIB_OK;
+    }
+    status = run_step(plan, lane, state, state->step, &state->found);
+    if (status != HWLIB_OK || state->found != GOES_ON) {
       return status;
     }
     *moved = 1;
     ++state->step;
-    step = next_step(lane, state);
   }
-  return HWLIB_OK;
-}
-
-/* Whether a lane can never go on by itself: it awaits an event that no lane has signalled. */
-static int is_stuck(const hwlib_chip_plan_t *plan, const hwlib_step_t *step)
-{
-  return step->kind == HWLIB_STEP_AWAIT && plan->events[step->index].state == NOT_STARTED;
 }
 
 /* ---------------------------------------------------------------- the region */
@@ -261,22 +268,22 @@ void hwlib_lanes_start(hwlib_lanes_t *lanes, const hwlib_chip_plan_t *plan)
   }
   for (uint16_t lane = 0; lane < plan->lane_count; ++lane) {
     plan->states[lane].part = 0;
-    plan->states[lane].call = 0;
-    begin_call(&plan->lanes[lane], &plan->states[lane]);
+    plan->states[lane].found = GOES_ON;
+    begin_part(&plan->lanes[lane], &plan->states[lane]);
   }
 }
 
-/* Where no lane can go on: the region has ended, or waits for an operation that runs, or will never go on. */
+/* Where no lane can go on: the region has ended, or an operation is waited for, or no lane will ever go on. */
 static void look_round(hwlib_lanes_t *lanes)
 {
   const hwlib_chip_plan_t *plan = lanes->plan;
   uint16_t stuck = plan->lane_count;
   for (uint16_t lane = plan->lane_count; lane-- > 0;) {
-    const hwlib_step_t *step = next_step(&plan->lanes[lane], &plan->states[lane]);
-    if (step != NULL && !is_stuck(plan, step)) {
+    uint8_t found = plan->states[lane].found;
+    if (found == WAITS) {
       return;
     }
-    stuck = step == NULL ? stuck : lane;
+    stuck = found == AT_ITS_END ? stuck : lane;
   }
   if (stuck < plan->lane_count) {
     fail(lanes, HWLIB_ERROR_STEP, stuck);
@@ -288,16 +295,15 @@ static void look_round(hwlib_lanes_t *lanes)
 uint8_t hwlib_lanes_poll(hwlib_lanes_t *lanes)
 {
   const hwlib_chip_plan_t *plan = lanes->plan;
-  uint8_t moved = 1;
-  while (moved && !lanes->ended) {
-    moved = 0;
-    for (uint16_t lane = 0; lane < plan->lane_count; ++lane) {
-      hwlib_status_t status = run_lane(plan, lane, &moved);
-      if (status != HWLIB_OK) {
-        fail(lanes, status, lane);
-        return 1;
-      }
+  uint16_t lane = 0, still = 0; /* so many lanes in a row cannot go on */
+  while (!lanes->ended && still < plan->lane_count) {
+    uint8_t moved;
+    hwlib_status_t status = run_lane(plan, lane, &moved);
+    if (status != HWLIB_OK) {
+      fail(lanes, status, lane);
     }
+    still = moved ? 1 : (uint16_t)(still + 1u);
+    lane = lane + 1u < plan->lane_count ? (uint16_t)(lane + 1u) : 0;
   }
   if (!lanes->ended) {
     look_round(lanes);
@@ -310,9 +316,9 @@ static void idle(hwlib_lanes_t *lanes)
 {
   const hwlib_chip_plan_t *plan = lanes->plan;
   for (uint16_t tried = 0; tried < plan->lane_count; ++tried) {
-    lanes->idle_lane = (uint16_t)((lanes->idle_lane + 1u) % plan->lane_count);
+    lanes->idle_lane = lanes->idle_lane + 1u < plan->lane_count ? (uint16_t)(lanes->idle_lane + 1u) : 0;
     const hwlib_lane_t *lane = &plan->lanes[lanes->idle_lane];
-    if (lane->hal->idle != NULL && plan->states[lanes->idle_lane].part < lane->part_count) {
+    if (lane->hal->idle != NULL && plan->states[lanes->idle_lane].found != AT_ITS_END) {
       lane->hal->idle();
       return;
     }

@@ -1,14 +1,13 @@
 """Replays the lanes of a chip and counts cycles, as HWlib over the simulators does.
 
 The core takes no time. It goes round the lanes, and in each it carries out steps up to one that has to wait for
-something that is not done. When no lane can go on, it is idle until the next operation of any accelerator ends. A start
+something that is not done. When no lane can go on, it is idle until an operation ends that a lane waits for. A start
 into a full queue holds the core, and so all lanes.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from byoc_hw.errors import PlanError
@@ -49,20 +48,25 @@ def lanes_timeline(plan: ChipPlan) -> LanesTimeline:
     signalled: dict[int, int] = {}
     lanes = [_Lane(plan, lane, host, signalled) for lane in sorted({part.lane for part in plan.parts})]
     idle: list[tuple[int, int]] = []
-    while True:
-        while any([lane.go_on() for lane in lanes]):  # a list: all of them, in every round
-            pass
-        if not any(lane.waiting for lane in lanes):
-            break
-        following = min((end for lane in lanes for end in lane.next_ends()), default=None)
-        if following is None:
-            stuck = ", ".join(f"{lane.waiting}" for lane in lanes if lane.waiting)
-            raise PlanError(f"{plan.graph.name}: each event that a lane awaits is signalled: never comes {stuck}")
-        idle.append((host.now, following))
-        host.wait(following)
+    while _go_round(lanes):
+        following = [lane.until for lane in lanes if lane.until is not None]
+        if not following:
+            stuck = ", ".join(str(lane.waiting) for lane in lanes if lane.waiting)
+            raise PlanError(f"{plan.graph.name}: each event that a lane awaits is signalled: not so {stuck}")
+        idle.append((host.now, min(following)))
+        host.wait(min(following))
     found = {id(timed.part): timed for lane in lanes for timed in lane.timelines()}
     total = max((lane.clock.frontier for lane in lanes), default=0)
     return LanesTimeline(total, tuple(found[id(part)] for part in plan.parts), tuple(idle))
+
+
+def _go_round(lanes: Sequence[_Lane]) -> bool:
+    """Run the lanes in turn until all of them in a row cannot go on; whether any has not ended."""
+    still = at = 0
+    while still < len(lanes):
+        still = 1 if lanes[at].go_on() else still + 1
+        at = (at + 1) % len(lanes)
+    return any(lane.waiting for lane in lanes)
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,7 @@ class _Placed:
 
 
 class _Lane:
-    """A lane on its way: `waiting` is the step that it waits at, None at its end."""
+    """A lane on its way. `until` is the end of the operation that it waits for, if it has begun."""
 
     def __init__(self, plan: ChipPlan, lane: int, host: HostClock, signalled: dict[int, int]) -> None:
         self.clock = AcceleratorClock(plan.chip.accelerators[lane], host)
@@ -85,11 +89,13 @@ class _Lane:
         self._host, self._signalled = host, signalled
         self._steps = list(_placed_steps(self._parts))
         self._at = 0
-        self._since: int | None = None  # the lane waits
+        self.until: int | None = None
+        self._since: int | None = None  # the cycle when it began to wait
         self._waits: list[tuple[int, Wait]] = []
 
     @property
     def waiting(self) -> Step | None:
+        """The step that it waits at, None at its end."""
         return self._steps[self._at].step if self._at < len(self._steps) else None
 
     def go_on(self) -> bool:
@@ -99,11 +105,6 @@ class _Lane:
             self._run(self._steps[self._at])
             self._at += 1
         return self._at > before
-
-    def next_ends(self) -> Iterator[int]:
-        """The next end of each engine."""
-        for ends in self.clock.ends.values():
-            yield from ends[(at := bisect_right(ends, self._host.now)) : at + 1]
 
     def timelines(self) -> Iterator[PartTimeline]:
         """Its parts, at the end."""
@@ -121,8 +122,10 @@ class _Lane:
         else:
             return True
         if until is None or until > now:
+            self.until = until
             self._since = now if self._since is None else self._since
             return False
+        self.until = None
         if self._since is not None:
             self._waits.append((placed.part, Wait(reason, self._since, now, placed.index)))
             self._since = None
