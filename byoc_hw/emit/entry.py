@@ -8,17 +8,17 @@ from math import prod
 
 import numpy as np
 
-from byoc_hw.accelerator import Accelerator
 from byoc_hw.emit import c
 from byoc_hw.emit.numbering import NumberedLayer, number_calls, number_layers
 from byoc_hw.emit.region import alignment_of
 from byoc_hw.errors import GraphError
 from byoc_hw.plan.place.arena import ModelMemory, block_name
 from byoc_hw.program import Buffer, Call, CopyCall, HostCall, Program, RegionCall, WaitCall
+from byoc_hw.soc import Hardware
 
 
 def entry_context(
-    program: Program, memory: ModelMemory, accelerator: Accelerator, io_in_arena: bool = False
+    program: Program, memory: ModelMemory, accelerator: Hardware, io_in_arena: bool = False
 ) -> dict[str, object]:
     """The template values of model.h.j2, model_main.c.j2 and app_main.c.j2."""
     layers = number_layers(program)
@@ -30,7 +30,6 @@ def entry_context(
         "alignment": alignment,
         "argument_alignment": max(4, accelerator.dma_alignment),
         "dma_alignment": accelerator.dma_alignment,
-        "activation_memory": accelerator.activation_memory,
         "layers": layers,
         "sizes": "\n".join(_macros(_sizes(program, members, memory))),
         "quantization": "\n".join(_macros(_quantization(program, members))),

@@ -8,6 +8,7 @@ src/<mod_name>_host.c           what TVM generated
 src/<mod_name>_math.c           an exponential or a softmax, where the host functions call one
 src/<mod_name>_kernels.c        layers in TFLite's arithmetic, where the host computes any
 hwlib/ or library/              HWlib with its simulator, or the vendor's library
+hwlib/<accelerator>/            on a chip, what HAL and simulator of each accelerator are compiled with
 app/                            a program that runs the model; app/riscv32/ for bare-metal RISC-V
 Makefile, metadata.json
 """
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,9 @@ from typing import Any
 import jinja2
 
 import byoc_hw.hwlib
-from byoc_hw.accelerator import Accelerator
+from byoc_hw.accelerator import Library
 from byoc_hw.emit import c
+from byoc_hw.emit.chip_files import TABLE_SOURCE, chip_context, chip_entries, chip_runtime
 from byoc_hw.emit.directory import GENERATOR, METADATA, digest, replace_project
 from byoc_hw.emit.entry import entry_context
 from byoc_hw.emit.numbering import NumberedLayer, number_calls, number_layers
@@ -39,6 +41,7 @@ from byoc_hw.params.host_kernels import KERNEL_PARTS, KERNELS
 from byoc_hw.plan.place.arena import ModelMemory
 from byoc_hw.plan.planned import TABLES, PlannedRegion, flash_bytes, table_bytes
 from byoc_hw.program import Buffer, Program, RegionCall, check_mod_name
+from byoc_hw.soc import Hardware, Soc
 from byoc_hw.version import __version__
 
 Files = dict[str, str | bytes]
@@ -55,6 +58,8 @@ void {}(const int8_t *ifm, int8_t *ofm, uint32_t *exponentials, int32_t rows, in
 }
 _HWLIB = Path(byoc_hw.hwlib.__file__).parent
 _HWLIB_FOLDERS = ("include", "src", "sim")
+_OF_CHIPS = ("hwlib_lanes.h", "hwlib_lanes.c", TABLE_SOURCE)
+_OF_ONE = ("hwlib.c", "hwlib_failed.c", "hwlib_steps.c", "hwlib_steps.h")
 _TEMPLATES = jinja2.Environment(
     loader=jinja2.PackageLoader("byoc_hw.emit"),
     undefined=jinja2.StrictUndefined,
@@ -77,7 +82,7 @@ class Parts:
     """
 
     program: Program
-    accelerator: Accelerator
+    accelerator: Hardware
     regions: Mapping[str, PlannedRegion]
     memory: ModelMemory
     tvm_arena: int = 0
@@ -96,9 +101,19 @@ class Parts:
         return self.program.name
 
     @property
+    def library(self) -> Library | None:
+        """The vendor's library, if regions are calls of one."""
+        return None if isinstance(self.accelerator, Soc) else self.accelerator.library
+
+    @property
     def tiled(self) -> bool:
         """Whether regions run through HWlib and the HAL, not a vendor library."""
-        return bool(self.regions) and self.accelerator.library is None
+        return bool(self.regions) and self.library is None
+
+    @property
+    def chip(self) -> Soc | None:
+        """The chip, if regions run on one of several accelerators."""
+        return self.accelerator if self.tiled and isinstance(self.accelerator, Soc) else None
 
 
 def project_files(parts: Parts) -> Files:
@@ -159,6 +174,8 @@ def _interface(parts: Parts) -> Files:
     context |= {
         "region_header": f"{mod_name}_{parts.accelerator.name}.h" if parts.regions else None,
         "hal": parts.tiled,
+        "activation_memory": 0 if isinstance(parts.accelerator, Soc) else parts.accelerator.activation_memory,
+        **chip_context(parts.chip, parts.program, parts.regions),
     }
     return {
         f"include/{mod_name}.h": _render("model.h.j2", banner=_banner(parts, "the model."), **context),
@@ -173,14 +190,9 @@ def _interface(parts: Parts) -> Files:
 def _app(parts: Parts, context: Mapping[str, object]) -> Files:
     """The example program without its main: file access, counting, start-up."""
     accelerator = parts.accelerator
-    context = {**context, "hal_functions": _hal_functions()}
-    sizes = {
-        "label": accelerator.label,
-        "flash": accelerator.flash,
-        "ram": accelerator.ram,
-        "activations": accelerator.activation_memory,
-        "weights": accelerator.weight_memory,
-    }
+    sizes = {"label": accelerator.label, "flash": accelerator.flash, "ram": accelerator.ram}
+    if not isinstance(accelerator, Soc):
+        sizes |= {"activations": accelerator.activation_memory, "weights": accelerator.weight_memory}
     fixed = ("semihost.h", "io.c", "trap.c", "start.S", "start_main.c")
     return {
         "app/io.h": _fixed("app_io.h"),
@@ -193,19 +205,6 @@ def _app(parts: Parts, context: Mapping[str, object]) -> Files:
             "riscv32/link.ld.j2", banner=_banner(parts, "a linker script."), **context, **sizes
         ),
     }
-
-
-def _hal_functions() -> list[dict[str, str]]:
-    """The HAL's functions, read from its header: type, name, parameters, and the parameters' names."""
-    header = (_HWLIB / "include" / "hwlib_hal.h").read_text(encoding="utf-8")
-    found = re.findall(r"^(\w+) (hwlib_hal_\w+)\(([^)]*)\);", header, re.MULTILINE)
-    functions = []
-    for type_, name, parameters in found:
-        names = [] if parameters == "void" else [re.split(r"[ *]", part)[-1] for part in parameters.split(",")]
-        functions.append(
-            {"type": type_, "name": name, "parameters": " ".join(parameters.split()), "arguments": ", ".join(names)}
-        )
-    return functions
 
 
 def _regions(parts: Parts) -> Files:
@@ -279,7 +278,7 @@ def _calls(source: str, function: str) -> bool:
 
 def _runtime(parts: Parts) -> Files:
     """The runtime of the regions: HWlib with its simulator, or the vendor library."""
-    library = parts.accelerator.library
+    library = parts.library
     if not parts.regions:
         return {}
     if library is not None:
@@ -287,30 +286,40 @@ def _runtime(parts: Parts) -> Files:
         if len({source.name for source in sources}) != len(sources):
             raise InvalidInput(f"the files of a library have names of their own: {[source.name for source in sources]}")
         return {f"library/{source.name}": source.read_bytes() for source in sources}
-    copies: Files = {
-        f"hwlib/{folder}/{source.name}": source.read_bytes()
-        for folder in _HWLIB_FOLDERS
-        for source in sorted((_HWLIB / folder).iterdir())
-        if source.suffix in (".c", ".h")
-    }
+    if parts.chip is not None:
+        return {**_hwlib_copies(_OF_ONE), **chip_runtime(parts.chip)}
+    assert not isinstance(parts.accelerator, Soc)
     return {
-        **copies,
+        **_hwlib_copies(_OF_CHIPS),
         f"hwlib/include/{ACCELERATOR_HEADER}": accelerator_header(parts.accelerator),
         "hwlib/sim/hwlib_sim_config.h": sim_config(parts.accelerator),
     }
 
 
+def _hwlib_copies(without: Collection[str]) -> Files:
+    return {
+        f"hwlib/{folder}/{source.name}": source.read_bytes()
+        for folder in _HWLIB_FOLDERS
+        for source in sorted((_HWLIB / folder).iterdir())
+        if source.suffix in (".c", ".h") and source.name not in without
+    }
+
+
 def _makefile(parts: Parts, files: Files) -> str:
     model = [
-        name for name in sorted(files) if name.endswith(".c") and name.startswith(("src/", "hwlib/src/", "library/"))
+        name
+        for name in sorted(files)
+        if name.endswith(".c")
+        and name.startswith(("src/", "hwlib/src/", "library/"))
+        and not name.endswith(f"/{TABLE_SOURCE}")
     ]
     return _render(
         "Makefile.j2",
         mod_name=parts.mod_name,
         model_sources=model,
         hal=parts.tiled,
-        hal_functions=_hal_functions(),
         library=bool(parts.regions) and not parts.tiled,
+        **chip_context(parts.chip, parts.program, parts.regions),
     )
 
 
@@ -334,6 +343,7 @@ def metadata(parts: Parts, files: Files) -> dict[str, Any]:
             "label": parts.accelerator.label,
             "simulated": parts.tiled,
         },
+        **({} if parts.chip is None else {"accelerators": chip_entries(parts.chip)}),
         "numerics": parts.numerics,
         "tuning": dict(parts.tuning),
         "optimize": parts.optimize,

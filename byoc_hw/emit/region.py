@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import numpy as np
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.emit import c, calls
+from byoc_hw.emit.call_titles import call_titles
+from byoc_hw.emit.lanes import lanes_declarations, lanes_early_return, lanes_tables_and_body
 from byoc_hw.emit.library import library_arrays, library_body
-from byoc_hw.emit.numbering import number_region
-from byoc_hw.errors import PlanError
-from byoc_hw.graph import Graph, Layer
+from byoc_hw.emit.region_tables import RegionTables, descriptor_name, descriptors, flash_name
+from byoc_hw.graph import Graph
 from byoc_hw.integers import round_up
+from byoc_hw.plan.chip_plan import ChipPlan
 from byoc_hw.plan.library import LibraryPlan
 from byoc_hw.plan.planned import PlannedRegion
-from byoc_hw.plan.steps import Copy, CopyWait, Job, JobWait, RegionPlan, Step
-from byoc_hw.tensor import Tensor
+from byoc_hw.plan.steps import Job, RegionPlan
+from byoc_hw.soc import Hardware, Soc
 
 
-def alignment_of(accelerator: Accelerator) -> int:
+def alignment_of(accelerator: Hardware) -> int:
     """The alignment of the arena, a region's scratch, its arguments and constant data, in bytes."""
     return max(16, accelerator.dma_alignment)
 
@@ -50,17 +51,14 @@ def constant_data(region: PlannedRegion, alignment: int) -> str:
     """The region's constant data, for `<mod_name>_weights.h`."""
     if isinstance(region, LibraryPlan):
         return library_arrays(region, alignment)
+    if isinstance(region, ChipPlan):
+        return "\n".join(filter(None, (constant_data(part.plan, alignment) for part in region.parts)))
     if not region.flash:
         return ""
     return c.array(flash_name(region.graph), np.frombuffer(region.flash, np.uint8), alignment)
 
 
-def flash_name(graph: Graph) -> str:
-    """The C array that holds a tiled region's packed weights, parameters and constant activations."""
-    return f"{graph.name}_flash"
-
-
-def region_source(region: PlannedRegion, accelerator: Accelerator, first_layer: int = 0) -> str:
+def region_source(region: PlannedRegion, accelerator: Hardware, first_layer: int = 0) -> str:
     """One C file with one region, for plain `tvm.relay.build`: it needs only HWlib's header.
 
     The function has the symbol and signature that TVM's code calls; every other symbol is static.
@@ -76,10 +74,11 @@ def region_source(region: PlannedRegion, accelerator: Accelerator, first_layer: 
     return "\n".join(part for part in parts if part)
 
 
-def _padded_function(graph: Graph, body: str, accelerator: Accelerator) -> str:
+def _padded_function(graph: Graph, body: str, accelerator: Hardware) -> str:
     """The function that TVM's code calls. Arguments that are no whole words of the DMA, which reads and writes behind
     their end, are copied to static arrays and back."""
-    word = 1 if accelerator.library is not None else accelerator.dma_alignment
+    whole_calls = isinstance(accelerator, Accelerator) and accelerator.library is not None
+    word = 1 if whole_calls else accelerator.dma_alignment
     names = [*(f"in{index}" for index in range(len(graph.inputs)))]
     names += [f"out{index}" for index in range(len(graph.outputs))]
     tensors = dict(zip(names, (*graph.inputs, *graph.outputs), strict=True))
@@ -109,6 +108,9 @@ def code(region: PlannedRegion, first_layer: int, *, returns_early: bool = False
     """
     if isinstance(region, RegionPlan) and returns_early:
         tables, body, wait = _early_return(region, first_layer)
+    elif isinstance(region, ChipPlan) and returns_early:
+        tables, body, wait_body = lanes_early_return(region, first_layer)
+        wait = f"{wait_prototype(region.graph)}\n{{\n{wait_body}}}\n"
     else:
         (tables, body), wait = _tables_and_body(region, first_layer), ""
     if not region.scratch_bytes:
@@ -126,7 +128,9 @@ def _purpose(region: PlannedRegion) -> str:
 def _tables_and_body(region: PlannedRegion, first_layer: int) -> tuple[str, str]:
     if isinstance(region, LibraryPlan):
         return "", library_body(region, first_layer)
-    tables = _Tables.of(region)
+    if isinstance(region, ChipPlan):
+        return lanes_tables_and_body(region, first_layer)
+    tables = RegionTables.of(region)
     lines = [
         "  const hwlib_place_t spaces[] = {",
         *(f"    {space}," for space in _spaces(region)),
@@ -146,7 +150,7 @@ def _early_return(region: RegionPlan, first_layer: int) -> tuple[str, str, str]:
     Every step after the start of the last job is left to the wait.
     """
     region = _until_last_job(region)
-    tables = _Tables.of(region)
+    tables = RegionTables.of(region)
     spaces = _spaces(region)
     running = f"{region.graph.name}_running"
     state = f"/* The region between its start and its wait. */\nstatic hwlib_region_t {running};\n"
@@ -179,13 +183,17 @@ def _until_last_job(region: RegionPlan) -> RegionPlan:
     return replace(region, calls=calls, tail=(*last.steps[count:], *region.tail))
 
 
-def _constants(region: RegionPlan, tables: _Tables, first_layer: int) -> str:
+def _constants(region: RegionPlan, tables: RegionTables, first_layer: int) -> str:
     begins = first_layer + (region.calls[0].index if region.calls else 0)
-    return "\n".join([*_descriptors(region, first_layer), tables.text(region.graph.name, begins)])
+    ids = range(first_layer, first_layer + len(region.layers))
+    return "\n".join([*descriptors(region, ids), tables.text(region.graph.name, begins)])
 
 
-def preamble(accelerator: Accelerator, headers: Iterable[str] = ()) -> str:
-    """The includes, and in library mode the two macros that its calls use."""
+def preamble(accelerator: Hardware, headers: Iterable[str] = ()) -> str:
+    """The includes, in library mode the macros that its calls use, and of a chip the tables of its HALs."""
+    if isinstance(accelerator, Soc):
+        includes = "".join(f'#include "{header}"\n' for header in [*headers, "hwlib_lanes.h"])
+        return f"{includes}\n{lanes_declarations(accelerator)}"
     library = accelerator.library
     includes = "".join(f'#include "{header}"\n' for header in [*headers, library.header.name if library else "hwlib.h"])
     return f"{includes}\n{_LIBRARY_PREAMBLE}" if library else includes
@@ -242,137 +250,7 @@ static uint8_t {region.graph.name}_scratch[{region.scratch_bytes}] __attribute__
 """
 
 
-# ---------------------------------------------------------------- tables
-
-
-_MOST_ROWS = 1 << 16
-"""A step's index has 16 bits."""
-
-
-@dataclass
-class _Indexed:
-    """The rows of a table, without duplicates."""
-
-    rows: dict[tuple[object, ...], int] = field(default_factory=dict)
-
-    def index(self, row: tuple[object, ...]) -> int:
-        if len(self.rows) == _MOST_ROWS:
-            raise PlanError(f"a region has at most {_MOST_ROWS} different copies, and as many tiles")
-        return self.rows.setdefault(row, len(self.rows))
-
-
-@dataclass
-class _Tables:
-    """The tables that HWlib reads: steps by call, and the copies and tiles that they index."""
-
-    copies: _Indexed
-    tiles: _Indexed
-    steps: list[tuple[str, list[tuple[str, int, int]]]]  # owner, (kind, slot, index)
-
-    @classmethod
-    def of(cls, region: RegionPlan) -> _Tables:
-        tables = cls(_Indexed(), _Indexed(), [])
-        for call in region.calls:
-            tables.steps.append((region.layers[call.index].name, [tables._row(step) for step in call.steps]))
-        tables.steps.append(("the end of the region", [tables._row(step) for step in region.tail]))
-        return tables
-
-    def _row(self, step: Step) -> tuple[str, int, int]:
-        if isinstance(step, Copy):
-            return "HWLIB_STEP_COPY", step.slot, self.copies.index(_copy(step))
-        if isinstance(step, Job):
-            return "HWLIB_STEP_JOB", step.slot, self.tiles.index(_tile(step))
-        if isinstance(step, CopyWait):
-            return "HWLIB_STEP_COPY_WAIT", step.slot, 0
-        assert isinstance(step, JobWait)
-        return "HWLIB_STEP_JOB_WAIT", step.slot, 0
-
-    def ranges(self) -> list[tuple[int, int]]:
-        """First step and number of steps of each call, then of the tail."""
-        found, first = [], 0
-        for _, steps in self.steps:
-            found.append((first, len(steps)))
-            first += len(steps)
-        return found
-
-    def text(self, prefix: str, layer: int) -> str:
-        """The three tables and the `hwlib_plan_t` over them; `layer` is the first. C has no empty arrays: NULL."""
-        steps = list(_step_lines(self.steps))
-        parts = [
-            _table("hwlib_copy_t", f"{prefix}_copies", _COPY_COLUMNS, _columns(self.copies.rows)),
-            _table("hwlib_tile_t", f"{prefix}_tiles", _TILE_COLUMNS, _columns(self.tiles.rows)),
-            _table("hwlib_step_t", f"{prefix}_steps", "kind, slot, index", steps),
-        ]
-        names = {
-            "steps": f"{prefix}_steps" if steps else "0",
-            "copies": f"{prefix}_copies" if self.copies.rows else "0",
-            "tiles": f"{prefix}_tiles" if self.tiles.rows else "0",
-            "layer": str(layer),
-        }
-        plan = "\n".join([f"static const hwlib_plan_t {prefix}_plan = {{", *c.fields(names), "};\n"])
-        return "\n".join([*filter(None, parts), plan])
-
-
-_COPY_COLUMNS = "target, source, bytes, rows, target_stride, source_stride"
-_TILE_COLUMNS = (
-    "ifm, ifm2, ofm, psum, weights, params, ifm_row, ofm_row, ifm_pixel, ofm_pixel, "
-    "ifm_h, ifm_w, ifm_c, ofm_h, ofm_w, ofm_c, pad_top, pad_left, pad_bottom, pad_right, flags"
-)
-
-
-def _copy(step: Copy) -> tuple[object, ...]:
-    target, source = calls.address(step.target), calls.address(step.source)
-    strides = (step.target_stride, step.source_stride) if step.rows > 1 else (0, 0)
-    return target, source, step.nbytes, step.rows, *strides
-
-
-def _tile(job: Job) -> tuple[object, ...]:
-    flags = " | ".join(name for name, on in (("HWLIB_TILE_FIRST", job.first), ("HWLIB_TILE_LAST", job.last)) if on)
-    local = (job.ifm, job.ifm2, job.ofm, job.psum, job.weights, job.params)
-    strides = (job.ifm_row, job.ofm_row, job.ifm_pixel, job.ofm_pixel)
-    return (*local, *strides, *job.ifm_shape, *job.ofm_shape, *job.padding, flags or "0")
-
-
-def _columns(rows: Iterable[tuple[object, ...]]) -> list[str]:
-    """Initialisers with their columns aligned."""
-    spelt = [[str(value) for value in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*spelt, strict=True)]
-    return [
-        "  {" + ", ".join(value.rjust(width) for value, width in zip(row, widths, strict=True)) + "}," for row in spelt
-    ]
-
-
-def _step_lines(steps: Iterable[tuple[str, Iterable[tuple[str, int, int]]]]) -> Iterator[str]:
-    for owner, rows in steps:
-        lines = [f"  {{{kind}, {slot}, {index}}}," for kind, slot, index in rows]
-        if lines:
-            yield c.comment([owner], indent=2)
-            yield from lines
-
-
-def _table(row_type: str, name: str, columns: str, rows: Sequence[str]) -> str:
-    if not rows:
-        return ""
-    return "\n".join([c.comment([columns]), f"static const {row_type} {name}[] = {{", *rows, "};\n"])
-
-
 # ---------------------------------------------------------------- the function
-
-
-def _descriptors(region: RegionPlan, first_layer: int) -> Iterator[str]:
-    called = {call.index for call in region.calls}  # a reshape without copies has no call
-    for index, layer in enumerate(region.layers):
-        if index not in called:
-            continue
-        swapped = (
-            [] if layer is region.graph.layers[index] else ["Height and width are swapped, here and in local memory."]
-        )
-        yield c.comment([layer.name, *swapped])
-        yield calls.descriptor(_descriptor_name(region, index), layer, first_layer + index)
-
-
-def _descriptor_name(region: RegionPlan, index: int) -> str:
-    return f"{region.graph.name}_{region.graph.layers[index].kind}_{index}"
 
 
 def _spaces(region: RegionPlan) -> list[str]:
@@ -388,56 +266,23 @@ def _spaces(region: RegionPlan) -> list[str]:
     return [*local, *(f"{{HWLIB_MAIN, {'' if name == '0' else '(uintptr_t)'}{name}}}" for name in pointers)]
 
 
-def _begin_and_calls(region: RegionPlan, tables: _Tables, first_layer: int, running: str) -> Iterator[str]:
+def _begin_and_calls(region: RegionPlan, tables: RegionTables, first_layer: int, running: str) -> Iterator[str]:
     """Lines that begin the region and call its layers' wrappers, each only if those before it succeeded."""
     yield f"  hwlib_status_t status = hwlib_begin({running}, &{region.graph.name}_plan, spaces);"
     yield ""
-    for comment, planned, steps in zip(_titles(region, first_layer), region.calls, tables.ranges(), strict=False):
-        descriptor = _descriptor_name(region, planned.index)
+    titles = call_titles(region.graph, [call.index for call in region.calls], first_layer)
+    for comment, planned, steps in zip(titles, region.calls, tables.ranges(), strict=False):
+        descriptor = descriptor_name(region, planned.index)
         yield comment
         yield from _checked(calls.call(region.layers[planned.index], running, descriptor, steps))
         yield ""
 
 
-def _wait(running: str, tables: _Tables) -> str:
+def _wait(running: str, tables: RegionTables) -> str:
     return f"hwlib_wait({running}, {calls.steps(tables.ranges()[-1])})"
 
 
 _RESULT = "status == HWLIB_OK ? 0 : HWLIB_RESULT(status, {})"
-
-
-def _titles(region: RegionPlan, first_layer: int) -> Iterator[str]:
-    """The comment above each call: the layer, its inputs and output, and which of its calls this is."""
-    layers = number_region(region.graph, first_layer)
-    names = _tensor_names(region.graph, first_layer)
-    calls_of = Counter(call.index for call in region.calls)
-    seen: Counter[int] = Counter()
-    for index in (call.index for call in region.calls):
-        seen[index] += 1
-        title, *source = layers[index].title
-        if calls_of[index] > 1:
-            title += f", part {seen[index]} of {calls_of[index]}"
-        flow = _flow(region.graph.layers[index], names)
-        yield c.comment([title, *source, flow] if seen[index] == 1 else [title], indent=2)
-
-
-def _tensor_names(graph: Graph, first_layer: int) -> dict[Tensor, str]:
-    """The name of each tensor in comments: its argument, or the layer that computes it."""
-    return {
-        **dict.fromkeys(graph.tensors, "a constant"),
-        **{layer.ofm: f"layer {first_layer + index}" for index, layer in enumerate(graph.layers)},
-        **{tensor: f"in{index}" for index, tensor in enumerate(graph.inputs)},
-    }
-
-
-def _flow(layer: Layer, names: Mapping[Tensor, str]) -> str:
-    """A layer's inputs and output with their shapes: "layer 3 [1x8x8x16], in1 [1x8x8x16] -> [1x8x8x16]"."""
-    inputs = (f"{names[tensor]} {_extents(tensor)}" for tensor in layer.inputs)
-    return f"{', '.join(inputs)} -> {_extents(layer.ofm)}"
-
-
-def _extents(tensor: Tensor) -> str:
-    return f"[{'x'.join(map(str, tensor.shape))}]"
 
 
 def _checked(call: str) -> list[str]:

@@ -6,41 +6,64 @@ work and waits, and takes no time itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from byoc_hw.accelerator import Accelerator
 from byoc_hw.emit.numbering import number_calls
-from byoc_hw.plan.library import LibraryPlan
-from byoc_hw.plan.order.timeline import timeline
+from byoc_hw.plan.chip_plan import ChipPlan
+from byoc_hw.plan.lanes.lanes_clock import lanes_timeline
+from byoc_hw.plan.order.timeline import Event, Wait, timeline
 from byoc_hw.plan.planned import PlannedRegion
-from byoc_hw.plan.steps import Copy, RegionPlan
+from byoc_hw.plan.steps import ARGUMENT, SCRATCH, Copy, RegionPlan
 from byoc_hw.program import Program, RegionCall
+from byoc_hw.soc import Hardware, Soc
 
 ENGINES = ("in", "out", "array")
 """The engines: DMA to local memory, DMA from local memory, array. Rows hold the index."""
 
-REASONS = ("copy", "job", "room")
-"""What the core waits for: a copy, a job, or a free place in an engine's queue. Rows hold the index."""
+REASONS = ("copy", "job", "room", "event")
+"""What the core waits for: a copy, a job, or a free place in an engine's queue; a lane of a chip also for an event of
+another lane. Rows hold the index."""
 
 NO_LAYER = -1
 """The layer number of the steps at the end of a region, which belong to no layer."""
 
 
-def schedule_rows(program: Program, regions: Mapping[str, PlannedRegion], accelerator: Accelerator) -> dict[str, Any]:
+def schedule_rows(program: Program, regions: Mapping[str, PlannedRegion], hardware: Hardware) -> dict[str, Any]:
     """Each tiled region, in order. Regions of library calls have no schedule, and are not listed.
 
     Rows of `work`: engine, start, end, layer, bytes (0 for a job); of `waits`: reason, start, end,
-    layer; of `local`: index in `names`, memory, offset, bytes, start, end.
+    layer; of `local`: index in `names`, memory, offset, bytes, start, end. On a chip a region has an entry for each
+    of its parts, with the name of its `accelerator`; all of them start and end with the region.
     """
     rows: list[dict[str, Any]] = []
     for call, layers in number_calls(program):
         plan = regions[call.graph.name] if isinstance(call, RegionCall) else None
-        if plan is not None and not isinstance(plan, LibraryPlan):
-            first = layers[0].id if layers else 0
-            rows.append(_Written(plan, first, rows[-1]["end"] if rows else 0, accelerator).region())
-    sizes = {"activations": accelerator.activation_memory, "weights": accelerator.weight_memory}
-    return {**sizes, "regions": rows}
+        first = layers[0].id if layers else 0
+        start = rows[-1]["end"] if rows else 0
+        if isinstance(plan, ChipPlan):
+            rows += _chip_rows(plan, first, start)
+        elif isinstance(plan, RegionPlan):
+            assert not isinstance(hardware, Soc)
+            timed = timeline(plan, hardware)
+            numbers = range(first, first + len(layers))
+            rows.append(_Written(plan, numbers, start, timed.events, timed.waits).region(timed.total))
+    if isinstance(hardware, Soc):
+        sizes = [(one.activation_memory, one.weight_memory) for one in hardware.accelerators]
+    else:
+        sizes = [(hardware.activation_memory, hardware.weight_memory)]
+    activations, weights = (max(memory) for memory in zip(*sizes, strict=True))
+    return {"activations": activations, "weights": weights, "regions": rows}
+
+
+def _chip_rows(plan: ChipPlan, first: int, start: int) -> Iterator[dict[str, Any]]:
+    timed = lanes_timeline(plan)
+    for one in timed.parts:
+        part, on = one.part, plan.chip.accelerators[one.part.lane]
+        numbers = [first + place for place in part.layers]
+        between = [space for space, address in enumerate(part.arguments, ARGUMENT) if address.space == SCRATCH]
+        entry = _Written(part.plan, numbers, start, one.events, one.waits).region(timed.total)
+        yield {**entry, "name": plan.graph.name, "accelerator": on.name, "moved": part.plan.moved_in(between)}
 
 
 def spans(places: Iterable[int]) -> list[list[int]]:
@@ -55,21 +78,23 @@ def spans(places: Iterable[int]) -> list[list[int]]:
 
 
 class _Written:
-    """One region's timeline as rows. `first` is its first layer's number."""
+    """The timeline of a plan as rows. `numbers` are its layers' in the model."""
 
-    def __init__(self, plan: RegionPlan, first: int, start: int, accelerator: Accelerator) -> None:
-        self._plan, self._first, self._start = plan, first, start
-        self._timeline = timeline(plan, accelerator)
-        self._events = {event.step: event for event in self._timeline.events}
+    def __init__(
+        self, plan: RegionPlan, numbers: Sequence[int], start: int, events: Sequence[Event], waits: Sequence[Wait]
+    ) -> None:
+        self._plan, self._numbers, self._start = plan, numbers, start
+        self._started, self._waited = events, waits
+        self._events = {event.step: event for event in events}
 
-    def region(self) -> dict[str, Any]:
-        """The region's entry."""
+    def region(self, total: int) -> dict[str, Any]:
+        """The entry of a region that takes so many cycles."""
         names = list(dict.fromkeys(buffer.name for buffer in self._plan.local))
         place = {name: at for at, name in enumerate(names)}
         return {
             "name": self._plan.graph.name,
             "start": self._start,
-            "end": self._start + self._timeline.total,
+            "end": self._start + total,
             "work": list(self._work()),
             "moved": self._plan.moved,
             "waits": self._waits(),
@@ -82,7 +107,7 @@ class _Written:
 
     def _work(self) -> Iterator[list[int]]:
         steps = self._plan.steps
-        for event in self._timeline.events:
+        for event in self._started:
             step, engine, nbytes = steps[event.step], event.engine, 0
             if isinstance(step, Copy):
                 engine, nbytes = "in" if step.inward else "out", step.nbytes * step.rows
@@ -92,7 +117,7 @@ class _Written:
     def _waits(self) -> list[list[int]]:
         """The waits; those that follow each other directly, with the same reason and layer, are merged."""
         rows: list[list[int]] = []
-        for wait in self._timeline.waits:
+        for wait in self._waited:
             reason, layer = REASONS.index(wait.reason), self._layer(wait.layer)
             start, end = self._start + wait.start, self._start + wait.end
             if rows and rows[-1][0] == reason and rows[-1][2:] == [start, layer]:
@@ -106,4 +131,4 @@ class _Written:
         return self._start + self._events[first].start, self._start + self._events[last].end
 
     def _layer(self, index: int | None) -> int:
-        return NO_LAYER if index is None else self._first + index
+        return NO_LAYER if index is None else self._numbers[index]

@@ -19,9 +19,10 @@ from byoc_hw.emit.numbering import number_calls
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Layer, Moving, Reshape, Transpose
 from byoc_hw.plan.array.parcels import Parcel, parcels
+from byoc_hw.plan.chip_plan import ChipPlan
 from byoc_hw.plan.library import LibraryPlan
 from byoc_hw.plan.planned import PlannedRegion
-from byoc_hw.plan.steps import Image, Job
+from byoc_hw.plan.steps import Image, Job, RegionPlan
 from byoc_hw.program import Buffer, CopyCall, HostCall, Program, RegionCall
 from byoc_hw.tensor import Tensor
 
@@ -70,8 +71,17 @@ def _entry(layer: Layer, index: int, region: PlannedRegion, made: Mapping[Tensor
         origins = [made[tensor] if tensor in made else _constant(tensor) for tensor in layer.inputs]
         boxes = [_parcel(parcel) for parcel in parcels(layer)]
         return {"bytes": layer.ofm.nbytes, "parts": origins, "fill": getattr(layer, "value", 0), "boxes": boxes}
-    jobs = [step for call in region.calls if call.index == index for step in call.steps if isinstance(step, Job)]
+    plan, place = _plan_of(index, region)
+    jobs = [step for call in plan.calls if call.index == place for step in call.steps if isinstance(step, Job)]
     return {"bytes": layer.ofm.nbytes, "jobs": list(_boxes(layer, jobs))}
+
+
+def _plan_of(index: int, region: RegionPlan | ChipPlan) -> tuple[RegionPlan, int]:
+    """The plan that has a layer of the region, and the layer's place in it."""
+    if isinstance(region, RegionPlan):
+        return region, index
+    (part,) = (part for part in region.parts if index in part.layers)
+    return part.plan, part.layers.index(index)
 
 
 def _constant(tensor: Tensor) -> TraceSource:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from byoc_hw.graph import Graph, Layer
@@ -191,11 +191,16 @@ class RegionPlan:
         "weights" with all constants, the region's "inputs" and "outputs", what is "spilled" to main memory
         and loaded again. "reordered" are those of inputs and outputs that lie in another order there.
         """
+        return self.moved_in(frozenset())
+
+    def moved_in(self, between: Collection[int]) -> dict[str, int]:
+        """As `moved`, where the arguments of some spaces are intermediates of a region that this plan is a part of."""
+        kinds = {FLASH: "weights", SCRATCH: "spilled", **dict.fromkeys(between, "spilled")}
         moved = dict.fromkeys(("weights", "inputs", "outputs", "spilled", "reordered"), 0)
         for step in self.steps:
             if isinstance(step, Copy):
                 space = step.source.space if step.inward else step.target.space
-                kind = {FLASH: "weights", SCRATCH: "spilled"}.get(space, "inputs" if step.inward else "outputs")
+                kind = kinds.get(space, "inputs" if step.inward else "outputs")
                 moved[kind] += step.nbytes * step.rows
                 moved["reordered"] += step.nbytes * step.rows if space in self.reordered else 0
         return moved

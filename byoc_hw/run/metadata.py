@@ -102,7 +102,8 @@ _region = structure(
         "waits": list_of(row(integer(high=len(REASONS) - 1), _cycle, _cycle, integer(NO_LAYER, _MOST))),
         "names": list_of(text),
         "local": list_of(row(*[_count] * 4, _cycle, _cycle)),
-    }
+    },
+    {"accelerator": text},
 )
 _ram = structure(
     {
@@ -128,7 +129,10 @@ _METADATA = structure(
         "files": list_of(_path),
         "sha256": table_of(matching(r"[0-9a-f]{64}", "64 hexadecimal digits"), _path),
     },
-    {"optimize": text},
+    {
+        "optimize": text,
+        "accelerators": list_of(structure({"name": _name, "label": text, "activations": _count, "weights": _count})),
+    },
 )
 _broken = structure({"rule": text, "found": text})
 _rejection = structure({"composite": text, "broken": list_of(_broken), "near_miss": text})

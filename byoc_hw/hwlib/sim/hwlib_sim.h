@@ -2,7 +2,8 @@
  *
  * Bit-exact; refuses what the accelerator of hwlib_accelerator.h cannot do, and says why; keeps a
  * timeline of the host, the DMA engine and the array. Freestanding but for memcpy and memset, in
- * static memory. One accelerator a program, one thread.
+ * static memory. One thread. On a chip of several accelerators it is compiled for each, with other names, and
+ * all of them share the clocks of sim_clock.h.
  */
 #ifndef HWLIB_SIM_H
 #define HWLIB_SIM_H
@@ -24,10 +25,11 @@ typedef struct {
   uint32_t jobs, copies;
 } hwlib_sim_counters_t;
 
-/* A new inference: profile and fault cleared, local memories as if nothing had ever written them. */
+/* A new inference: profile and fault cleared, local memories as if nothing had ever written them. On a chip,
+ * nothing is started before all simulators are reset. */
 void hwlib_sim_reset(void);
 
-/* Cycles until the last engine ends all that was started since the reset. */
+/* Cycles until the last engine, on a chip of any accelerator, ends all that was started since the reset. */
 uint64_t hwlib_sim_cycles(void);
 
 /* A second clock, for an end-to-end estimate: between its HAL calls the host takes the cycles that are

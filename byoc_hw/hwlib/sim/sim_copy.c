@@ -46,9 +46,14 @@ hwlib_status_t hwlib_sim_check_copy(const hwlib_sim_copy_t *copy)
 hwlib_sim_work_t hwlib_sim_copy_work(const hwlib_sim_copy_t *copy)
 {
   int inward = copy->source.memory == HWLIB_MAIN;
-  hwlib_place_t local = inward ? copy->target : copy->source;
+  hwlib_place_t local = inward ? copy->target : copy->source, main = inward ? copy->source : copy->target;
   return (hwlib_sim_work_t){
       .cycles = HWLIB_SIM_DMA_SETUP + copy->rows * hwlib_sim_divide_up(copy->bytes, HWLIB_SIM_DMA_WIDTH),
+      .main = {.address = main.address,
+               .rows = copy->rows,
+               .stride = inward ? copy->source_stride : copy->target_stride,
+               .bytes = copy->bytes,
+               .writes = !inward},
       .areas = 1,
       .area[0] = {.name = "copy",
                   .memory = local.memory,

@@ -1,4 +1,4 @@
-/* The eight functions of hwlib_hal.h. */
+/* The functions of hwlib_hal.h. */
 #include "sim_internal.h"
 
 void hwlib_sim_reset(void)
@@ -78,3 +78,15 @@ hwlib_status_t hwlib_hal_job_wait(hwlib_token_t token) { return hwlib_sim_wait(H
 uint64_t hwlib_hal_cycles(void) { return hwlib_sim_now(); }
 
 void hwlib_hal_mark(uint16_t layer) { hwlib_sim_mark(layer); }
+
+hwlib_status_t hwlib_hal_copy_done(hwlib_token_t token, uint8_t *done)
+{
+  return hwlib_sim_done(HWLIB_SIM_DMA, token, done);
+}
+
+hwlib_status_t hwlib_hal_job_done(hwlib_token_t token, uint8_t *done)
+{
+  return hwlib_sim_done(HWLIB_SIM_ARRAY, token, done);
+}
+
+void hwlib_hal_idle(void) { sim_clock_idle(); }

@@ -4,6 +4,7 @@
 
 #include "hwlib_sim.h"
 #include "hwlib_sim_config.h"
+#include "sim_clock.h"
 
 #include <stddef.h>
 
@@ -27,9 +28,10 @@ typedef struct {
 
 enum { HWLIB_SIM_AREAS = 5 }; /* a convolution: ifm, weights, params, psum, ofm */
 
-/* What an operation does to the local memories, and for how long. */
+/* What an operation does to the local memories and to main memory, and for how long. */
 typedef struct {
   uint64_t cycles;
+  sim_clock_area_t main; /* of a copy */
   uint32_t areas;
   hwlib_sim_area_t area[HWLIB_SIM_AREAS];
 } hwlib_sim_work_t;
@@ -74,6 +76,7 @@ static inline int8_t *hwlib_sim_activations(uint64_t address)
 void hwlib_sim_timeline_reset(void);
 hwlib_status_t hwlib_sim_start(uint8_t engine, const hwlib_sim_work_t *work, hwlib_token_t *token);
 hwlib_status_t hwlib_sim_wait(uint8_t engine, hwlib_token_t token);
+hwlib_status_t hwlib_sim_done(uint8_t engine, hwlib_token_t token, uint8_t *done); /* if done, that was the wait */
 void hwlib_sim_idle(void); /* the engines end all that was started, and its tokens mean nothing */
 void hwlib_sim_mark(uint16_t layer);
 uint64_t hwlib_sim_now(void); /* on the clock on which the host takes no time */

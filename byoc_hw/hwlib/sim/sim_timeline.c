@@ -1,24 +1,21 @@
 /* Time: what each engine does when, the tokens, races between the engines, and the profile.
  *
  * An operation starts when the host starts it and its engine is free; a wait moves the host to the
- * operation's end. Two clocks keep this: on the first the host takes no time of its own, on the second
- * it takes what hwlib_sim_host_advance says. Results are there at once; as races are refused,
+ * operation's end. The two clocks of sim_clock.h keep this. Results are there at once; as races are refused,
  * no program can see the difference to hardware. */
 #include "sim_internal.h"
 
 #include <string.h>
 
-enum { CLOCK_ACCELERATOR, CLOCK_END_TO_END, CLOCKS };
-
 typedef struct {
-  uint64_t end[CLOCKS];
+  uint64_t end[SIM_CLOCKS];
   int waited; /* for with its own token */
   hwlib_sim_work_t work;
 } operation_t;
 
 /* Operations are numbered from 1 in their order, which is that of their ends. */
 typedef struct {
-  uint64_t free[CLOCKS]; /* idle from here on */
+  uint64_t free[SIM_CLOCKS]; /* idle from here on */
   uint32_t forgotten;    /* up to here tokens mean nothing: from before the last init */
   uint32_t ended;        /* up to here the host knows that they have ended */
   uint32_t started;      /* the newest */
@@ -26,9 +23,6 @@ typedef struct {
 } engine_t;
 
 static struct {
-  uint64_t host[CLOCKS]; /* now */
-  uint64_t total;        /* the latest end of any operation, on the accelerator's clock */
-  uint64_t done;         /* the latest end of a job or of a copy to main memory */
   engine_t engines[HWLIB_SIM_ENGINES];
   uint16_t layer;
   uint64_t layer_cycles[HWLIB_SIM_LAYERS];
@@ -40,17 +34,21 @@ static uint16_t profile_of(uint16_t layer)
   return layer < HWLIB_SIM_LAYERS ? layer : HWLIB_SIM_LAYERS - 1;
 }
 
-void hwlib_sim_timeline_reset(void) { memset(&sim, 0, sizeof sim); }
+void hwlib_sim_timeline_reset(void)
+{
+  memset(&sim, 0, sizeof sim);
+  sim_clock_reset();
+}
 
 void hwlib_sim_mark(uint16_t layer) { sim.layer = profile_of(layer); }
 
-uint64_t hwlib_sim_cycles(void) { return sim.total; }
+uint64_t hwlib_sim_cycles(void) { return sim_clock.total; }
 
-uint64_t hwlib_sim_now(void) { return sim.host[CLOCK_ACCELERATOR]; }
+uint64_t hwlib_sim_now(void) { return sim_clock.host[SIM_CLOCK_ACCELERATOR]; }
 
-void hwlib_sim_host_advance(uint64_t cycles) { sim.host[CLOCK_END_TO_END] += cycles; }
+void hwlib_sim_host_advance(uint64_t cycles) { sim_clock.host[SIM_CLOCK_END_TO_END] += cycles; }
 
-uint64_t hwlib_sim_host_time(void) { return sim.host[CLOCK_END_TO_END]; }
+uint64_t hwlib_sim_host_time(void) { return sim_clock.host[SIM_CLOCK_END_TO_END]; }
 
 uint64_t hwlib_sim_layer_cycles(uint16_t layer) { return sim.layer_cycles[profile_of(layer)]; }
 
@@ -67,16 +65,12 @@ uint32_t hwlib_sim_in_flight(void)
   return count;
 }
 
-/* ---------------------------------------------------------------- starts and waits */
+/* ---------------------------------------------------------------- what the host knows to have ended */
 
 /* The host learns that this operation, and with it all before it, has ended. */
 static void wait_until(engine_t *engine, uint32_t number, const uint64_t *end)
 {
-  for (unsigned clock = 0; clock < CLOCKS; ++clock) {
-    if (end[clock] > sim.host[clock]) {
-      sim.host[clock] = end[clock];
-    }
-  }
+  sim_clock_wait_until(end);
   if (number > engine->ended) {
     engine->ended = number;
   }
@@ -99,13 +93,51 @@ static hwlib_status_t check_race(const hwlib_sim_area_t *area, uint8_t engine)
   return HWLIB_OK;
 }
 
+/* ---------------------------------------------------------------- beside other accelerators */
+
+static const sim_clock_area_t *conflict(const sim_clock_area_t *area)
+{
+  const engine_t *engine = &sim.engines[HWLIB_SIM_DMA];
+  for (uint32_t number = engine->ended + 1; number <= engine->started; ++number) {
+    const sim_clock_area_t *main = &engine->queue[number % HWLIB_ACCELERATOR_QUEUE].work.main;
+    if (sim_clock_clash(area, main)) {
+      return main;
+    }
+  }
+  return NULL;
+}
+
+static sim_clock_user_t user = {.conflict = conflict};
+
+/* Main memory, which other accelerators copy from and to as well. */
+static hwlib_status_t check_main(const sim_clock_area_t *area)
+{
+  sim_clock_join(&user);
+  const sim_clock_area_t *other = sim_clock_conflict(&user, area);
+  if (other != NULL) {
+    return HWLIB_SIM_REFUSE(HWLIB_ERROR_RACE, "copy",
+                            "touches, at # of main memory, bytes of another accelerator's copy in flight at #",
+                            area->address, other->address);
+  }
+  return HWLIB_OK;
+}
+
+/* ---------------------------------------------------------------- starts and waits */
+
+static hwlib_status_t check_races(uint8_t engine, const hwlib_sim_work_t *work)
+{
+  hwlib_status_t status = check_main(&work->main);
+  for (uint32_t i = 0; i < work->areas && status == HWLIB_OK; ++i) {
+    status = check_race(&work->area[i], engine);
+  }
+  return status;
+}
+
 hwlib_status_t hwlib_sim_start(uint8_t engine_number, const hwlib_sim_work_t *work, hwlib_token_t *token)
 {
-  for (uint32_t i = 0; i < work->areas; ++i) {
-    hwlib_status_t status = check_race(&work->area[i], engine_number);
-    if (status != HWLIB_OK) {
-      return status;
-    }
+  hwlib_status_t status = check_races(engine_number, work);
+  if (status != HWLIB_OK) {
+    return status;
   }
   engine_t *engine = &sim.engines[engine_number];
   uint32_t number = ++engine->started;
@@ -115,42 +147,68 @@ hwlib_status_t hwlib_sim_start(uint8_t engine_number, const hwlib_sim_work_t *wo
   }
 
   *operation = (operation_t){.work = *work};
-  for (unsigned clock = 0; clock < CLOCKS; ++clock) {
-    uint64_t start = engine->free[clock] > sim.host[clock] ? engine->free[clock] : sim.host[clock];
+  for (unsigned clock = 0; clock < SIM_CLOCKS; ++clock) {
+    uint64_t start = engine->free[clock] > sim_clock.host[clock] ? engine->free[clock] : sim_clock.host[clock];
     engine->free[clock] = start + work->cycles;
     operation->end[clock] = engine->free[clock];
   }
-  uint64_t end = engine->free[CLOCK_ACCELERATOR];
-  if (end > sim.total) {
-    sim.total = end;
+  uint64_t end = engine->free[SIM_CLOCK_ACCELERATOR];
+  if (end > sim_clock.total) {
+    sim_clock.total = end;
   }
   int inward = engine_number == HWLIB_SIM_DMA && (work->area[0].access & HWLIB_SIM_WRITES) != 0;
-  if (!inward && end > sim.done) {
-    sim.layer_cycles[sim.layer] += end - sim.done;
-    sim.done = end;
+  if (!inward && end > sim_clock.done) {
+    sim.layer_cycles[sim.layer] += end - sim_clock.done;
+    sim_clock.done = end;
   }
   hwlib_sim_written(work);
   *token = number * HWLIB_SIM_ENGINES + engine_number;
   return HWLIB_OK;
 }
 
-hwlib_status_t hwlib_sim_wait(uint8_t engine_number, hwlib_token_t token)
+/* The operation of a token that was not waited for; NULL if it has left the queue, so has ended. */
+static hwlib_status_t find(uint8_t engine_number, hwlib_token_t token, operation_t **operation)
 {
   engine_t *engine = &sim.engines[engine_number];
   uint32_t number = token / HWLIB_SIM_ENGINES;
   const char *name = engine_number == HWLIB_SIM_DMA ? "copy" : "job";
+  *operation = NULL;
   if (token % HWLIB_SIM_ENGINES != engine_number || number <= engine->forgotten || number > engine->started) {
     return HWLIB_SIM_REFUSE(HWLIB_ERROR_TOKEN, name, "token # was not given since the last init", token);
   }
   if (engine->started - number >= HWLIB_ACCELERATOR_QUEUE) {
-    return HWLIB_OK; /* it left the queue, so it has ended */
+    return HWLIB_OK;
   }
-  operation_t *operation = &engine->queue[number % HWLIB_ACCELERATOR_QUEUE];
-  if (operation->waited) {
+  *operation = &engine->queue[number % HWLIB_ACCELERATOR_QUEUE];
+  if ((*operation)->waited) {
     return HWLIB_SIM_REFUSE(HWLIB_ERROR_TOKEN, name, "token # was waited for before", token);
   }
-  operation->waited = 1;
-  wait_until(engine, number, operation->end);
+  return HWLIB_OK;
+}
+
+hwlib_status_t hwlib_sim_wait(uint8_t engine_number, hwlib_token_t token)
+{
+  operation_t *operation;
+  hwlib_status_t status = find(engine_number, token, &operation);
+  if (status == HWLIB_OK && operation != NULL) {
+    operation->waited = 1;
+    wait_until(&sim.engines[engine_number], token / HWLIB_SIM_ENGINES, operation->end);
+  }
+  return status;
+}
+
+hwlib_status_t hwlib_sim_done(uint8_t engine_number, hwlib_token_t token, uint8_t *done)
+{
+  operation_t *operation;
+  hwlib_status_t status = find(engine_number, token, &operation);
+  if (status != HWLIB_OK) {
+    return status;
+  }
+  *done = operation == NULL || operation->end[SIM_CLOCK_ACCELERATOR] <= hwlib_sim_now();
+  if (*done) {
+    return hwlib_sim_wait(engine_number, token);
+  }
+  sim_clock_ask(operation->end[SIM_CLOCK_ACCELERATOR]);
   return HWLIB_OK;
 }
 

@@ -16,7 +16,6 @@ from byoc_hw.plan.array.transfers import dense_strides
 from byoc_hw.plan.array.window import Extents, Place, dense_place, extents
 from byoc_hw.tensor import Tensor
 
-
 Lies = MappingOf[Tensor, tuple[int, int, int] | None]
 """How arguments of a region lie in main memory: their strides as those of `Argument`."""
 

@@ -7,6 +7,7 @@ main memory, where copies touch the same bytes.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
@@ -106,7 +107,7 @@ def _pieces(op: Op, access: Access, whole: Tensor, start: int, cuts: tuple[int, 
         rows = [start + row * stride for row in range(step.rows)]
         runs = [(first // pixel, ceil_div(first + step.nbytes, pixel), 0, pixel) for first in rows]
     for first, last, low, high in runs:
-        for number, (begin, end) in enumerate(zip(cuts, cuts[1:], strict=False)):
+        for number, (begin, end) in enumerate(itertools.pairwise(cuts)):
             if begin < high and low < end:
                 yield Access(SharedMemory(whole, -2 - number), first, last, access.writes)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -59,7 +60,7 @@ def profile_of(layout: Layout) -> Profile:
     for index, others in enumerate(before):
         for other in others:
             behind[other].append(index)
-    for one, following in zip(jobs, jobs[1:], strict=False):
+    for one, following in itertools.pairwise(jobs):
         behind[one].append(following)
         waits[following] += 1
     actions = []

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, pairwise
 
 from byoc_hw.graph import Dense, Graph, Reshape
 from byoc_hw.plan.array.cost import best_cycles
@@ -42,7 +42,10 @@ def best_parts(graph: Graph, chip: Soc) -> list[PlacedPart]:
 class _Search:
     def __init__(self, graph: Graph, chip: Soc) -> None:
         self._graph, self._chip, self._region = graph, chip, Region(graph)
-        self._able = [[lane for lane, one in enumerate(chip.accelerators) if one in chip.supporting(layer)] for layer in graph.layers]
+        self._able = [
+            [lane for lane, one in enumerate(chip.accelerators) if one in chip.supporting(layer)]
+            for layer in graph.layers
+        ]
         self._cost = [
             {lane: best_cycles(layer, chip.accelerators[lane]) for lane in able}
             for layer, able in zip(graph.layers, self._able, strict=True)
@@ -111,13 +114,13 @@ class _Search:
         """The states behind some layers: each part in the form that is best then."""
         found = [state]
         for options in parts:
-            found = [
-                _State(engines := one.engines.then(option), (*one.parts, option), *self._ranks(engines, stop))
-                for one in found
-                for option in options
-            ]
+            found = [self._then(one, option, stop) for one in found for option in options]
             found = sorted(found, key=lambda one: one.chained)[:2] + sorted(found, key=lambda one: one.shared)[:2]
         states += found
+
+    def _then(self, state: _State, option: Option, stop: int) -> _State:
+        engines = state.engines.then(option)
+        return _State(engines, (*state.parts, option), *self._ranks(engines, stop))
 
     @staticmethod
     def _promising(states: Sequence[_State]) -> list[_State]:
@@ -145,7 +148,9 @@ class _Search:
     def _forms(self, at: int, stop: int, shifts: Sequence[int] = (0,)) -> Iterator[list[list[Option]]]:
         """The layers as parts: on one accelerator, or cut over several."""
         indices = tuple(range(at, stop))
-        lanes = [lane for lane in range(len(self._chip.accelerators)) if all(lane in self._able[one] for one in indices)]
+        lanes = [
+            lane for lane in range(len(self._chip.accelerators)) if all(lane in self._able[one] for one in indices)
+        ]
         for lane in lanes:
             options = self._options(Cut(lane, indices))
             if options:
@@ -186,7 +191,7 @@ class _Search:
             if tuple(bounds) in seen or sorted(set(bounds)) != bounds:
                 continue
             seen.add(tuple(bounds))
-            yield [Cut(lane, indices, axis, rows) for lane, rows in zip(lanes, zip(bounds, bounds[1:], strict=False), strict=True)]
+            yield [Cut(lane, indices, axis, rows) for lane, rows in zip(lanes, pairwise(bounds), strict=True)]
 
     def _options(self, cut: Cut) -> list[Option]:
         """A part in each of its layouts, the fastest by itself first."""

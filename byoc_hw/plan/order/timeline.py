@@ -9,7 +9,7 @@ from byoc_hw.errors import PlanError
 from byoc_hw.graph import Layer
 from byoc_hw.plan.array.cost import copy_cycles
 from byoc_hw.plan.array.kinds import job_cycles
-from byoc_hw.plan.steps import Await, Copy, CopyWait, Job, JobWait, RegionPlan, Signal, Step
+from byoc_hw.plan.steps import Copy, CopyWait, Job, JobWait, RegionPlan, Step
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Timeline:
 
 def timeline(plan: RegionPlan, accelerator: Accelerator) -> Timeline:
     """Replay the steps: the host takes no time, DMA and array each do their work in order."""
-    clock = _Clock(accelerator)
+    clock = AcceleratorClock(accelerator, HostClock())
     layers = [0] * len(plan.layers)
     for call in plan.calls:
         before = clock.done
@@ -66,12 +66,27 @@ def timeline(plan: RegionPlan, accelerator: Accelerator) -> Timeline:
     return Timeline(clock.frontier, tuple(layers), tuple(clock.events), tuple(clock.waits))
 
 
-class _Clock:
-    """Current cycles of the host and of each engine's queue, and the cycle at which each slot is done."""
+@dataclass
+class HostClock:
+    """The current cycle of the host, which takes no time itself: it only waits."""
 
-    def __init__(self, accelerator: Accelerator) -> None:
-        self.accelerator = accelerator
-        self.host = self.frontier = self.done = 0
+    now: int = 0
+
+    def wait(self, until: int) -> None:
+        """Go on at a cycle, or at once if that is over."""
+        self.now = max(self.now, until)
+
+
+class AcceleratorClock:
+    """The queues of an accelerator's engines: the end of each operation, and the cycle at which each slot is done.
+
+    `frontier` is the latest end of any operation, `done` that of a job or of a copy to main memory. `steps` is the
+    number of the next step.
+    """
+
+    def __init__(self, accelerator: Accelerator, host: HostClock) -> None:
+        self.accelerator, self.host = accelerator, host
+        self.frontier = self.done = 0
         self.ends: dict[str, list[int]] = {"dma": [], "array": []}
         self.slots: dict[int, int] = {}
         self.events: list[Event] = []
@@ -79,14 +94,15 @@ class _Clock:
         self.steps = 0
 
     def run(self, step: Step, layer: Layer | None, index: int | None) -> None:
+        """Start an operation, or wait for one. A layer of None is the tail."""
         if isinstance(step, CopyWait | JobWait):
             self._wait("copy" if isinstance(step, CopyWait) else "job", self.slots[step.slot], index)
         elif isinstance(step, Copy):
             end = self._start(step, "dma", copy_cycles(step.nbytes, step.rows, self.accelerator), index)
             if not step.inward:
                 self.done = max(self.done, end)
-        elif isinstance(step, Signal | Await):
-            raise PlanError("events are of a chip of several accelerators: found one in a region of one")
+        elif not isinstance(step, Job):
+            raise PlanError(f"a single accelerator has no events: found {step}")
         elif layer is None:
             raise PlanError("a job belongs to a layer: found one in the tail of a region")
         else:
@@ -95,15 +111,15 @@ class _Clock:
         self.steps += 1
 
     def _wait(self, reason: str, until: int, layer: int | None) -> None:
-        if until > self.host:
-            self.waits.append(Wait(reason, self.host, until, layer))
-            self.host = until
+        if until > self.host.now:
+            self.waits.append(Wait(reason, self.host.now, until, layer))
+            self.host.wait(until)
 
     def _start(self, step: Copy | Job, engine: str, cycles: int, index: int | None) -> int:
         ends = self.ends[engine]
         if len(ends) >= self.accelerator.queue:
             self._wait("room", ends[-self.accelerator.queue], index)
-        start = max(self.host, ends[-1] if ends else 0)
+        start = max(self.host.now, ends[-1] if ends else 0)
         end = start + cycles
         ends.append(end)
         self.slots[step.slot] = end

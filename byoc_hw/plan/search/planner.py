@@ -67,9 +67,7 @@ def mapped_as(mapped: MappedGraph, choices: Choices) -> MappedGraph:
     return map_choices(mapped.graph, mapped.accelerator, choices, mapped.lies)
 
 
-def map_choices(
-    graph: Graph, accelerator: Accelerator, choices: Choices, lies: Lies = NOWHERE_ELSE
-) -> MappedGraph:
+def map_choices(graph: Graph, accelerator: Accelerator, choices: Choices, lies: Lies = NOWHERE_ELSE) -> MappedGraph:
     """The graph as choices map it. Raises `PlanError` where they do not fit it."""
     placing = choices.placed, choices.stored
     return map_graph(graph, accelerator, choices.swapped, choices.copies_transpose, *placing, lies)
@@ -128,9 +126,7 @@ def _placed(mapped: MappedGraph, placed: frozenset[int], stored: frozenset[int])
     swapped, copies_transpose = mapped.mapping.swapped, mapped.copies_transpose
     while True:
         try:
-            return map_graph(
-                mapped.graph, mapped.accelerator, swapped, copies_transpose, placed, stored, mapped.lies
-            )
+            return map_graph(mapped.graph, mapped.accelerator, swapped, copies_transpose, placed, stored, mapped.lies)
         except NotInPlace as error:
             failed = error.layers & (placed | stored) or placed | stored
             again = frozenset(index for index in failed & placed if isinstance(mapped.graph.layers[index], Concat))

@@ -1,0 +1,89 @@
+"""What a project has for a chip of several accelerators: the folder of each, and values for templates and metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import lcm
+from typing import Any
+
+import numpy as np
+
+from byoc_hw.emit import c
+from byoc_hw.emit.numbering import number_calls
+from byoc_hw.errors import InvalidInput
+from byoc_hw.hwlib.accelerator_header import ACCELERATOR_HEADER, accelerator_header
+from byoc_hw.hwlib.names_header import NAMES_HEADER, hal_functions, names_header
+from byoc_hw.hwlib.sim_config import sim_config
+from byoc_hw.plan.chip_plan import ChipPlan
+from byoc_hw.plan.planned import PlannedRegion
+from byoc_hw.program import Program, RegionCall
+from byoc_hw.soc import Soc
+
+TABLE_SOURCE = "hwlib_table.c"
+"""Compiled once for each accelerator: the table of its HAL's functions."""
+
+_OTHER_FOLDERS = ("include", "src", "sim")
+
+
+def chip_runtime(chip: Soc) -> dict[str, str | bytes]:
+    """The headers that HAL and simulator of each accelerator are compiled with, by path.
+
+    Raises `InvalidInput` for an accelerator with the name of another folder of `hwlib/`.
+    """
+    files: dict[str, str | bytes] = {}
+    for one in chip.accelerators:
+        if one.name.lower() in _OTHER_FOLDERS:
+            rule = f"an accelerator's name is none of {', '.join(_OTHER_FOLDERS)}, which name other folders of HWlib"
+            raise InvalidInput(f"chip {chip.name}: {rule}: got {one.name}")
+        files[f"hwlib/{one.name}/{NAMES_HEADER}"] = names_header(one.name)
+        files[f"hwlib/{one.name}/{ACCELERATOR_HEADER}"] = accelerator_header(one)
+        files[f"hwlib/{one.name}/hwlib_sim_config.h"] = sim_config(one)
+    return files
+
+
+def chip_context(chip: Soc | None, program: Program, regions: Mapping[str, PlannedRegion]) -> dict[str, object]:
+    """The template values that depend on whether there are several accelerators; `chip` is None for a single one.
+
+    `own` has the names by which the program around the model calls HAL and simulators.
+    """
+    if chip is None:
+        own = {"sim": "hwlib_sim", "hal": "hwlib_hal_", "cycles": "hwlib_hal_cycles"}
+        return {"chip": [], "own": own, "sim": "hwlib_sim", "hal_functions": hal_functions()}
+    names = [one.name for one in chip.accelerators]
+    return {
+        "chip": [
+            {"name": one.name, "upper": one.name.upper(), "activations": one.activation_memory}
+            for one in chip.accelerators
+        ],
+        "own": {"sim": "chip", "hal": "traced->", "cycles": "chip_hal_cycles"},
+        "sim": f"{names[0]}_sim",
+        "hal_functions": [function.of(name) for name in names for function in hal_functions(of_chips=True)],
+        "layer_accelerators": c.array_rows(np.array(_accelerators_of(program, regions), np.uint8)),
+        "dma_alignment": lcm(*(one.dma_alignment for one in chip.accelerators)),
+    }
+
+
+def chip_entries(chip: Soc) -> list[dict[str, Any]]:
+    """The accelerators for the metadata: names, labels, and bytes of the local memories."""
+    return [
+        {
+            "name": one.name,
+            "label": one.label,
+            "activations": one.activation_memory,
+            "weights": one.weight_memory,
+        }
+        for one in chip.accelerators
+    ]
+
+
+def _accelerators_of(program: Program, regions: Mapping[str, PlannedRegion]) -> list[int]:
+    """The accelerator that runs each layer of the model, by index; 0 for a layer of the host."""
+    found = []
+    for call, layers in number_calls(program):
+        on = [0] * len(layers)
+        plan = regions[call.graph.name] if isinstance(call, RegionCall) else None
+        for part in plan.parts if isinstance(plan, ChipPlan) else ():
+            for place in part.layers:
+                on[place] = part.lane
+        found += on
+    return found

@@ -1,0 +1,155 @@
+"""The constant tables of a tiled region, as C: its layers' descriptors, and the copies, tiles and steps of its plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from byoc_hw.emit import c, calls
+from byoc_hw.errors import PlanError
+from byoc_hw.graph import Graph
+from byoc_hw.plan.steps import Await, Copy, CopyWait, Job, JobWait, RegionPlan, Signal, Step
+
+
+def flash_name(graph: Graph) -> str:
+    """The C array that holds a tiled region's packed weights, parameters and constant activations."""
+    return f"{graph.name}_flash"
+
+
+def descriptors(region: RegionPlan, ids: Sequence[int]) -> Iterator[str]:
+    """The descriptor of each layer that is called, with the layer's number."""
+    called = {call.index for call in region.calls}  # a reshape without copies has no call
+    for index, layer in enumerate(region.layers):
+        if index not in called:
+            continue
+        swapped = (
+            [] if layer is region.graph.layers[index] else ["Height and width are swapped, here and in local memory."]
+        )
+        yield c.comment([layer.name, *swapped])
+        yield calls.descriptor(descriptor_name(region, index), layer, ids[index])
+
+
+def descriptor_name(region: RegionPlan, index: int) -> str:
+    """The C name of a layer's descriptor."""
+    return f"{region.graph.name}_{region.graph.layers[index].kind}_{index}"
+
+
+_MOST_ROWS = 1 << 16
+"""A step's index has 16 bits."""
+
+
+@dataclass
+class _Indexed:
+    """The rows of a table, without duplicates."""
+
+    rows: dict[tuple[object, ...], int] = field(default_factory=dict)
+
+    def index(self, row: tuple[object, ...]) -> int:
+        if len(self.rows) == _MOST_ROWS:
+            raise PlanError(f"a region has at most {_MOST_ROWS} different copies, and as many tiles")
+        return self.rows.setdefault(row, len(self.rows))
+
+
+@dataclass
+class RegionTables:
+    """The tables that HWlib reads: steps by call, and the copies and tiles that they index.
+
+    On a chip `lanes` are the accelerators of the region's lanes, in order.
+    """
+
+    copies: _Indexed
+    tiles: _Indexed
+    steps: list[tuple[str, list[tuple[str, int, int]]]]  # owner, (kind, slot, index)
+    lanes: Sequence[int] = ()
+
+    @classmethod
+    def of(cls, region: RegionPlan, lanes: Sequence[int] = ()) -> RegionTables:
+        """The tables of a plan."""
+        tables = cls(_Indexed(), _Indexed(), [], lanes)
+        for call in region.calls:
+            tables.steps.append((region.layers[call.index].name, [tables._row(step) for step in call.steps]))
+        tables.steps.append(("the end of the region", [tables._row(step) for step in region.tail]))
+        return tables
+
+    def _row(self, step: Step) -> tuple[str, int, int]:
+        if isinstance(step, Copy):
+            return "HWLIB_STEP_COPY", step.slot, self.copies.index(_copy(step))
+        if isinstance(step, Job):
+            return "HWLIB_STEP_JOB", step.slot, self.tiles.index(_tile(step))
+        if isinstance(step, CopyWait):
+            return "HWLIB_STEP_COPY_WAIT", step.slot, 0
+        if isinstance(step, Signal):
+            return "HWLIB_STEP_SIGNAL", step.slot, step.event
+        if isinstance(step, Await):
+            return "HWLIB_STEP_AWAIT", self.lanes.index(step.lane), step.event
+        assert isinstance(step, JobWait)
+        return "HWLIB_STEP_JOB_WAIT", step.slot, 0
+
+    def ranges(self) -> list[tuple[int, int]]:
+        """First step and number of steps of each call, then of the tail."""
+        found, first = [], 0
+        for _, steps in self.steps:
+            found.append((first, len(steps)))
+            first += len(steps)
+        return found
+
+    def text(self, prefix: str, layer: int) -> str:
+        """The three tables and the `hwlib_plan_t` over them; `layer` is the first. C has no empty arrays: NULL."""
+        steps = list(_step_lines(self.steps))
+        parts = [
+            constant_table("hwlib_copy_t", f"{prefix}_copies", _COPY_COLUMNS, aligned_rows(self.copies.rows)),
+            constant_table("hwlib_tile_t", f"{prefix}_tiles", _TILE_COLUMNS, aligned_rows(self.tiles.rows)),
+            constant_table("hwlib_step_t", f"{prefix}_steps", "kind, slot, index", steps),
+        ]
+        names = {
+            "steps": f"{prefix}_steps" if steps else "0",
+            "copies": f"{prefix}_copies" if self.copies.rows else "0",
+            "tiles": f"{prefix}_tiles" if self.tiles.rows else "0",
+            "layer": str(layer),
+        }
+        plan = "\n".join([f"static const hwlib_plan_t {prefix}_plan = {{", *c.fields(names), "};\n"])
+        return "\n".join([*filter(None, parts), plan])
+
+
+_COPY_COLUMNS = "target, source, bytes, rows, target_stride, source_stride"
+_TILE_COLUMNS = (
+    "ifm, ifm2, ofm, psum, weights, params, ifm_row, ofm_row, ifm_pixel, ofm_pixel, "
+    "ifm_h, ifm_w, ifm_c, ofm_h, ofm_w, ofm_c, pad_top, pad_left, pad_bottom, pad_right, flags"
+)
+
+
+def _copy(step: Copy) -> tuple[object, ...]:
+    target, source = calls.address(step.target), calls.address(step.source)
+    strides = (step.target_stride, step.source_stride) if step.rows > 1 else (0, 0)
+    return target, source, step.nbytes, step.rows, *strides
+
+
+def _tile(job: Job) -> tuple[object, ...]:
+    flags = " | ".join(name for name, on in (("HWLIB_TILE_FIRST", job.first), ("HWLIB_TILE_LAST", job.last)) if on)
+    local = (job.ifm, job.ifm2, job.ofm, job.psum, job.weights, job.params)
+    strides = (job.ifm_row, job.ofm_row, job.ifm_pixel, job.ofm_pixel)
+    return (*local, *strides, *job.ifm_shape, *job.ofm_shape, *job.padding, flags or "0")
+
+
+def aligned_rows(rows: Iterable[tuple[object, ...]]) -> list[str]:
+    """Initialisers with their columns aligned."""
+    spelt = [[str(value) for value in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*spelt, strict=True)]
+    return [
+        "  {" + ", ".join(value.rjust(width) for value, width in zip(row, widths, strict=True)) + "}," for row in spelt
+    ]
+
+
+def _step_lines(steps: Iterable[tuple[str, Iterable[tuple[str, int, int]]]]) -> Iterator[str]:
+    for owner, rows in steps:
+        lines = [f"  {{{kind}, {slot}, {index}}}," for kind, slot, index in rows]
+        if lines:
+            yield c.comment([owner], indent=2)
+            yield from lines
+
+
+def constant_table(row_type: str, name: str, columns: str, rows: Sequence[str]) -> str:
+    """A `static const` table with its columns named above it; nothing without rows."""
+    if not rows:
+        return ""
+    return "\n".join([c.comment([columns]), f"static const {row_type} {name}[] = {{", *rows, "};\n"])

@@ -1,0 +1,114 @@
+/* HWlib for a chip of several accelerators: one core drives all of them without waiting for one.
+ *
+ * A region has lanes, one for each accelerator that gets work. A lane has parts, which run one after the other. A part
+ * is planned for its accelerator alone, with steps as in hwlib.h; where it touches main memory that another lane writes
+ * or reads, it awaits an event: the end of a copy of that lane. The core goes round the lanes, and in each it carries
+ * out steps up to one that has to wait for something that is not done. When no lane can go on, it is idle until an
+ * operation ends that it has asked for, and goes round again.
+ *
+ * A region that fails has called the init of every HAL that it uses before it ends: nothing of it is in flight then,
+ * and nothing is written any more.
+ */
+#ifndef HWLIB_LANES_H
+#define HWLIB_LANES_H
+
+#include "hwlib.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The functions of hwlib_hal.h that drive one of the accelerators; NULL for those that its HAL leaves out. */
+typedef struct {
+  hwlib_status_t (*init)(void);
+  hwlib_status_t (*copy_1d)(hwlib_place_t target, hwlib_place_t source, uint32_t bytes, hwlib_token_t *token);
+  hwlib_status_t (*copy_2d)(hwlib_place_t target, uint32_t target_stride, hwlib_place_t source,
+                            uint32_t source_stride, uint32_t bytes, uint32_t rows, hwlib_token_t *token);
+  hwlib_status_t (*copy_wait)(hwlib_token_t token);
+  hwlib_status_t (*job_start)(const hwlib_job_t *job, hwlib_token_t *token);
+  hwlib_status_t (*job_wait)(hwlib_token_t token);
+  uint64_t (*cycles)(void);
+  void (*mark)(uint16_t layer);
+  hwlib_status_t (*copy_done)(hwlib_token_t token, uint8_t *done);
+  hwlib_status_t (*job_done)(hwlib_token_t token, uint8_t *done);
+  void (*idle)(void);
+} hwlib_hal_t;
+
+/* More kinds of hwlib_step_t. A copy is one event at most, and an event is signalled once. */
+enum {
+  HWLIB_STEP_SIGNAL = 4, /* the copy whose token is in slot is event index */
+  HWLIB_STEP_AWAIT = 5,  /* go on when event index, a copy of lane slot, has ended */
+};
+
+/* Steps of a layer that begins or goes on; of no layer after the last. */
+typedef struct {
+  const hwlib_layer_t *layer;
+  hwlib_steps_t steps;
+} hwlib_call_t;
+
+typedef struct {
+  const hwlib_plan_t *plan;
+  const hwlib_call_t *calls;
+  uint16_t call_count;
+  uint16_t spaces; /* the first of its spaces among those of the region */
+} hwlib_part_t;
+
+typedef struct {
+  const hwlib_hal_t *hal;
+  const hwlib_part_t *parts;
+  uint16_t part_count;
+} hwlib_lane_t;
+
+/* An event while the region runs. */
+typedef struct {
+  uint8_t state;       /* not started, running or done */
+  hwlib_token_t token; /* of the copy that it is */
+} hwlib_event_t;
+
+/* A lane while the region runs: where it is, and what it has started in this part. */
+typedef struct {
+  const hwlib_step_t *step, *end; /* the next one, and the end of the call */
+  const hwlib_layer_t *running;   /* the call's layer */
+  uint16_t part, call;
+  uint16_t layer; /* the number of the layer that runs, or that failed */
+  uint8_t found;  /* whether it can go on */
+  uint16_t events[HWLIB_SLOTS]; /* the event that the copy of a slot is, counted from 1 */
+  hwlib_token_t tokens[HWLIB_SLOTS];
+} hwlib_lane_state_t;
+
+/* A region, with the memory that it needs while it runs. */
+typedef struct {
+  const hwlib_lane_t *lanes;
+  const hwlib_place_t *spaces; /* where each space of each part starts */
+  hwlib_lane_state_t *states;  /* of each lane */
+  hwlib_event_t *events;
+  uint16_t lane_count, event_count;
+} hwlib_chip_plan_t;
+
+/* A running region. */
+typedef struct {
+  const hwlib_chip_plan_t *plan;
+  int32_t result;     /* HWLIB_RESULT of the first failure, or 0 */
+  uint16_t idle_lane; /* the lane whose HAL was idle last */
+  uint8_t ended;
+} hwlib_lanes_t;
+
+/* Begins a region: calls the init of each HAL that it uses. */
+void hwlib_lanes_start(hwlib_lanes_t *lanes, const hwlib_chip_plan_t *plan);
+
+/* Carries out what can be done now, without waiting. Returns 1 if the region has ended, else 0. */
+uint8_t hwlib_lanes_poll(hwlib_lanes_t *lanes);
+
+/* Carries out the rest. Returns 0, or HWLIB_RESULT of the layer that failed. */
+int32_t hwlib_lanes_wait(hwlib_lanes_t *lanes);
+
+/* As hwlib_trace_job, of the accelerator with this HAL. */
+#ifdef HWLIB_TRACE
+hwlib_status_t hwlib_trace_lane_job(const hwlib_hal_t *hal, const hwlib_job_t *job, hwlib_token_t *token);
+#endif
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
