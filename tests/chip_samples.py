@@ -91,7 +91,7 @@ def _part(graph, chip, at, lane, layers, blocks) -> Part:
         Address(ARGUMENT + ends.index(tensor)) if tensor in ends else Address(SCRATCH, 0, blocks[tensor])
         for tensor in (*inputs, *outputs)
     )
-    return Part(lane, plan, layers, arguments, f"own_{at}" if plan.scratch_bytes else None)
+    return Part(lane, plan, layers, (None,) * len(layers), arguments, f"own_{at}" if plan.scratch_bytes else None)
 
 
 def _between(part: Part, blocks, graph: Graph):

@@ -6,7 +6,9 @@ no jobs. Its "from" names what it reads, a layer or an input of the model, with 
 "axes" is the permutation of a transpose. Of other such layers "parts" lists what they read, and "boxes" what
 comes from where: the place in that list (-1 for "fill", a constant), the first element there, the first in the
 output, and for each dimension the number of elements and the distances from one to the next, there and in the
-output. All other outputs are traced whole.
+output. On a chip of several accelerators "pieces" are what each computes of the output: its number, bytes, jobs, and the
+box where they belong. The record of a job there has the accelerator in the upper half of the layer's number. All other
+outputs are traced whole.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from byoc_hw.emit.numbering import number_calls
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Layer, Moving, Reshape, Transpose
 from byoc_hw.plan.array.parcels import Parcel, parcels
+from byoc_hw.plan.array.transfers import dense_strides
 from byoc_hw.plan.chip_plan import ChipPlan
 from byoc_hw.plan.library import LibraryPlan
 from byoc_hw.plan.planned import PlannedRegion
@@ -71,17 +74,25 @@ def _entry(layer: Layer, index: int, region: PlannedRegion, made: Mapping[Tensor
         origins = [made[tensor] if tensor in made else _constant(tensor) for tensor in layer.inputs]
         boxes = [_parcel(parcel) for parcel in parcels(layer)]
         return {"bytes": layer.ofm.nbytes, "parts": origins, "fill": getattr(layer, "value", 0), "boxes": boxes}
-    plan, place = _plan_of(index, region)
-    jobs = [step for call in plan.calls if call.index == place for step in call.steps if isinstance(step, Job)]
-    return {"bytes": layer.ofm.nbytes, "jobs": list(_boxes(layer, jobs))}
+    if isinstance(region, ChipPlan):
+        return {"bytes": layer.ofm.nbytes, "pieces": list(_pieces(layer, index, region))}
+    return {"bytes": layer.ofm.nbytes, "jobs": list(_boxes(layer, _jobs(region, index)))}
 
 
-def _plan_of(index: int, region: RegionPlan | ChipPlan) -> tuple[RegionPlan, int]:
-    """The plan that has a layer of the region, and the layer's place in it."""
-    if isinstance(region, RegionPlan):
-        return region, index
-    (part,) = (part for part in region.parts if index in part.layers)
-    return part.plan, part.layers.index(index)
+def _jobs(plan: RegionPlan, index: int) -> list[Job]:
+    return [step for call in plan.calls if call.index == index for step in call.steps if isinstance(step, Job)]
+
+
+def _pieces(layer: Layer, index: int, region: ChipPlan) -> Iterator[dict[str, Any]]:
+    """What each accelerator computes of a layer's output, and where it belongs."""
+    whole = dense_strides(layer.ofm.shape)
+    for part in region.parts:
+        for place in (at for at, other in enumerate(part.layers) if other == index):
+            piece = part.plan.graph.layers[place]
+            axis, start = part.starts[place] or (0, 0)
+            box = Parcel(0, piece.ofm.shape, 0, dense_strides(piece.ofm.shape), start * whole[axis], whole)
+            jobs = list(_boxes(piece, _jobs(part.plan, place)))
+            yield {"accelerator": part.lane, "bytes": piece.ofm.nbytes, "jobs": jobs, "box": _parcel(box)}
 
 
 def _constant(tensor: Tensor) -> TraceSource:

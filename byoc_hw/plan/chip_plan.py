@@ -21,7 +21,8 @@ from byoc_hw.soc import Soc
 class Part:
     """Layers of a region that run on one accelerator, with their plan.
 
-    `lane` is the index of the accelerator. `layers` are the places of the plan's layers in the region's graph.
+    `lane` is the index of the accelerator. `layers` are the places of the plan's layers in the region's graph, and
+    `starts` say of each what it computes of its layer's output: all of it (None), or from an index of a dimension on.
     `arguments` say where the inputs, then the outputs of the plan's graph lie: in one of the region's arguments (space
     `ARGUMENT` and following), or in a block of its scratch (space `SCRATCH`, `block`, and `offset` in the block).
     `scratch` is the block with the plan's own scratch, None if it has none. The plan's steps contain `Signal` and
@@ -31,6 +32,7 @@ class Part:
     lane: int
     plan: RegionPlan
     layers: tuple[int, ...]
+    starts: tuple[tuple[int, int] | None, ...]
     arguments: tuple[Address, ...]
     scratch: str | None = None
 

@@ -76,10 +76,15 @@ def _interface(value: Any, field: str) -> None:
 
 
 _layer = structure({"id": _count, "name": text, "kind": text, "region": nullable(text), "source": list_of(text)})
+_jobs = list_of(matching(r"\d{1,9}( \d{1,9}){5}", "six numbers below 1000000000"))
+_moved_box = matching(r"(-1|\d{1,9})( \d{1,9}){2}(( \d{1,9}){3})*", "numbers below 1000000000")
 _assembly = structure(
     {"bytes": _count},
     {
-        "jobs": list_of(matching(r"\d{1,9}( \d{1,9}){5}", "six numbers below 1000000000")),
+        "jobs": _jobs,
+        "pieces": list_of(
+            structure({"accelerator": integer(high=0xFFFE), "bytes": _count, "jobs": _jobs, "box": _moved_box})
+        ),
         "from": structure({"offset": _count}, {"layer": _count, "input": _count}),
         "shape": list_of(_count),
         "axes": list_of(_count),
@@ -89,7 +94,7 @@ _assembly = structure(
             )
         ),
         "fill": integer(-128, 127),
-        "boxes": list_of(matching(r"(-1|\d{1,9})( \d{1,9}){2}(( \d{1,9}){3})*", "numbers below 1000000000")),
+        "boxes": list_of(_moved_box),
     },
 )
 _region = structure(
@@ -196,6 +201,10 @@ def _check_references(metadata: Any, _: str) -> None:
         integer(high=layers - 1)(int(layer), field)
         if "jobs" in entry:
             continue
+        if "pieces" in entry:
+            for number, piece in enumerate(entry["pieces"]):
+                _check_box(piece["box"], piece["bytes"], entry["bytes"], f"{field}.pieces[{number}]")
+            continue
         if "boxes" in entry:
             _check_boxes(entry, int(layer), inputs, field)
             continue
@@ -232,6 +241,14 @@ def _check_boxes(entry: dict[str, Any], number: int, inputs: int, field: str) ->
         last = target + sum((count - 1) * stride for count, stride in zip(rest[::3], rest[2::3], strict=True))
         integer(high=entry["bytes"] - 1)(last, f"the end of a box in {field}.boxes")
         integer(high=entry["bytes"])(prod(rest[::3]), f"the size of a box in {field}.boxes")
+
+
+def _check_box(box: str, held: int, nbytes: int, field: str) -> None:
+    """Check that a box has all the bytes of a piece, and lies in its output."""
+    _, _, target, *rest = map(int, box.split())
+    last = target + sum((count - 1) * stride for count, stride in zip(rest[::3], rest[2::3], strict=True))
+    integer(high=nbytes - 1)(last, f"the end of {field}.box")
+    integer(held, held)(prod(rest[::3]), f"the size of {field}.box")
 
 
 def _check_moved(entry: dict[str, Any], field: str) -> None:

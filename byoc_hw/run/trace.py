@@ -153,7 +153,38 @@ def _places(start: int, counts: tuple[int, ...], strides: tuple[int, ...]) -> np
     return places
 
 
-Assembly = Jobs | Moved | Gathered
+@dataclass(frozen=True)
+class Piece:
+    """What jobs of one accelerator of a chip write of an output, and the box of the output that it is."""
+
+    accelerator: int
+    jobs: Jobs
+    box: TracedBox
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """An output of `nbytes` that several accelerators of a chip may compute, a piece each."""
+
+    nbytes: int
+    pieces: tuple[Piece, ...]
+
+    def output(self, number: int, name: str, records: Records) -> bytes:
+        """The whole output of layer `number`. `RunError` if pieces do not fit, or contradict each other."""
+        whole, written = np.zeros(self.nbytes, np.uint8), np.zeros(self.nbytes, np.bool_)
+        for piece in self.pieces:
+            own = records.get(number | piece.accelerator << 16, ())
+            values = np.frombuffer(piece.jobs.output(name, own), np.uint8)
+            target = _places(piece.box.target, piece.box.counts, piece.box.target_strides).ravel()
+            if (written[target] & (whole[target] != values)).any():
+                raise RunError(f"trace of {name}: two accelerators differ in bytes that both write")
+            whole[target], written[target] = values, True
+        if not written.all():
+            raise RunError(f"trace of {name}: {np.count_nonzero(~written)} bytes of {self.nbytes} that no job writes")
+        return whole.tobytes()
+
+
+Assembly = Jobs | Pieces | Moved | Gathered
 """How a layer's output is put together where it is not traced whole."""
 
 
@@ -165,7 +196,12 @@ def read_assemblies(entries: Mapping[str, Mapping[str, Any]]) -> dict[int, Assem
 def _assembly(entry: Mapping[str, Any]) -> Assembly:
     nbytes = entry["bytes"]
     if "jobs" in entry:
-        return Jobs(nbytes, tuple(_box(*map(int, text.split())) for text in entry["jobs"]))
+        return _jobs(entry)
+    if "pieces" in entry:
+        return Pieces(
+            nbytes,
+            tuple(Piece(one["accelerator"], _jobs(one), _traced_box(one["box"])) for one in entry["pieces"]),
+        )
     if "boxes" in entry:
         parts = tuple(Part(**part) for part in entry["parts"])
         return Gathered(nbytes, parts, entry["fill"], tuple(_traced_box(text) for text in entry["boxes"]))
@@ -173,6 +209,10 @@ def _assembly(entry: Mapping[str, Any]) -> Assembly:
     shape = tuple(entry.get("shape", (nbytes,)))
     axes = tuple(entry.get("axes", (0,)))
     return Moved(nbytes, origin.get("layer"), origin.get("input"), origin["offset"], shape, axes)
+
+
+def _jobs(entry: Mapping[str, Any]) -> Jobs:
+    return Jobs(entry["bytes"], tuple(_box(*map(int, text.split())) for text in entry["jobs"]))
 
 
 def _traced_box(text: str) -> TracedBox:
@@ -194,6 +234,8 @@ def layer_outputs(
         assembly = assemblies.get(number)
         if isinstance(assembly, Jobs):
             outputs[number] = assembly.output(name, records.get(number, ()))
+        elif isinstance(assembly, Pieces):
+            outputs[number] = assembly.output(number, name, records)
         elif number in records:  # a host function may have several outputs
             outputs[number] = b"".join(records[number])
         elif assembly is not None:

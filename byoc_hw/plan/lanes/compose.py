@@ -168,7 +168,9 @@ class _Lane:
             tensors={},
             tail=tail,
         )
-        return Part(self._lane, plan, indices, tuple(self._spaces))
+        views = [(part.part.views, layer.ofm) for part in own for layer in part.layout.mapped.graph.layers]
+        starts = tuple((some[ofm].axis, some[ofm].start) if ofm in some else None for some, ofm in views)
+        return Part(self._lane, plan, indices, starts, tuple(self._spaces))
 
     def _constants(self, own: Sequence[PlacedPart]) -> bytes:
         image = bytearray(self._flash_bytes)

@@ -42,7 +42,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class CutGraph:
-    """The graph of a part. `views` say where arguments lie that are only a piece of a tensor of the region."""
+    """The graph of a part. `views` say where tensors lie that are only a piece of a tensor of the region."""
 
     graph: Graph
     cut: Cut
@@ -113,8 +113,7 @@ class Region:
                     views[inputs[-1]] = View(tensor, cut.axis, span[0])
             (rows,) = wanted
             ofm = pieces.setdefault((layer.ofm, rows), piece.ofm)
-            if not inner:
-                views[ofm] = View(layer.ofm, cut.axis, rows[0])
+            views[ofm] = View(layer.ofm, cut.axis, rows[0])
             layers.insert(0, piece.on(inputs, ofm))
         made = {layer.ofm for layer in layers}
         read = dict.fromkeys(

@@ -12,7 +12,7 @@ from byoc_hw.errors import PlanError
 from byoc_hw.plan.array.mapped import MappedGraph, map_graph
 from byoc_hw.plan.array.mapping import components
 from byoc_hw.plan.array.window import extents
-from byoc_hw.plan.lanes.cut import Cut, CutGraph, Region, place_of
+from byoc_hw.plan.lanes.cut import Cut, CutGraph, Region, View, place_of
 from byoc_hw.soc import Soc
 from byoc_hw.tensor import Tensor
 
@@ -24,6 +24,7 @@ class OrientedPart:
     cut: Cut
     mapped: MappedGraph
     arguments: tuple[tuple[Tensor, int], ...]
+    views: dict[Tensor, View]
 
 
 class Oriented:
@@ -63,7 +64,7 @@ class Oriented:
         except PlanError:
             return None
         places = (self._place(cut_graph, tensor, swapped[tensor]) for tensor in (*graph.inputs, *graph.outputs))
-        return OrientedPart(cut, mapped, tuple(places))
+        return OrientedPart(cut, mapped, tuple(places), cut_graph.views)
 
     def _strides(self, whole: Tensor, swapped: bool) -> tuple[int, int, int]:
         """The strides of a piece of a tensor, by the dimensions of the array."""
