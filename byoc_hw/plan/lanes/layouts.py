@@ -3,34 +3,58 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from math import lcm
 
+from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
+from byoc_hw.integers import ceil_div, round_up
+from byoc_hw.plan.array.cost import copy_cycles
 from byoc_hw.plan.array.mapped import MappedGraph
+from byoc_hw.plan.array.storage import Storage
+from byoc_hw.plan.array.transfers import linear_chunks
 from byoc_hw.plan.choices import Choices, Group
+from byoc_hw.plan.order.copies import order
 from byoc_hw.plan.search.grouping import Grouping
 from byoc_hw.plan.search.planner import ROOM, mapped_as, one_by_one, placements
 from byoc_hw.plan.stages import Layout, lay_out
+from byoc_hw.plan.steps import Copy
+from byoc_hw.plan.work.ops import Op
 
 STRIPES = (1, 2, 4, 8)
 """The numbers of stripes that are tried."""
 
+_PIECES = 4
+"""The copies that load an input in pieces, where another accelerator makes it row by row."""
 
-def layouts(mapped: MappedGraph) -> list[Layout]:
-    """Layouts of a mapped part: the planner's own, and in stripes of each number, all that can be carried out."""
-    found: dict[tuple[int, int], Layout] = {}
+_LEAST = 2
+"""A piece takes at least so many times the cycles that a copy takes to start."""
+
+
+def layouts(mapped: MappedGraph) -> list[tuple[Layout, bool]]:
+    """Layouts of a mapped part: the planner's own, and in stripes of each number, all that can be carried out; each
+    also with its inputs loaded in pieces, which the second value says. The fastest by itself comes first."""
+    found: dict[tuple[int, int], tuple[Layout, bool]] = {}
     for choices in _choices(mapped):
         try:
             layout = lay_out(mapped_as(mapped, choices), choices)
         except PlanError:
             continue  # another one fits
-        found.setdefault((layout.cycles, len(layout.work.ops)), layout)
-    return sorted(found.values(), key=lambda one: one.cycles)
+        for one, pieces in ((layout, False), (in_pieces(layout), True)):
+            found.setdefault((one.cycles, len(one.work.ops)), (one, pieces))
+    return sorted(found.values(), key=lambda one: one[0].cycles)
 
 
 def _choices(mapped: MappedGraph) -> Iterator[Choices]:
     grouping = Grouping(mapped)
     if grouping.fits_whole():
-        yield from (one for one in grouping.resident() if one.groups[0].stripes in STRIPES)
+        first = next(grouping.resident())
+        *_, last = range(len(first.groups))
+        for before, behind in ((1, 1), (1, 4), (1, 8), (2, 4), (4, 4), (8, 8)):
+            if last or before == behind:
+                groups = list(first.groups)
+                groups[0], groups[last] = replace(groups[0], stripes=before), replace(groups[last], stripes=behind)
+                yield replace(first, groups=tuple(groups))
         return
     for placed in placements(mapped):
         grouping = Grouping(placed)
@@ -39,3 +63,41 @@ def _choices(mapped: MappedGraph) -> Iterator[Choices]:
         for stripes in STRIPES:
             yield Choices(mapped.mapping.swapped, (Group(1, stripes),), grouping.blocks, mapped.copies_transpose)
     yield one_by_one(mapped)
+
+
+def in_pieces(layout: Layout) -> Layout:
+    """The same work, with large loads of the part's inputs in several copies: the first ones can begin earlier."""
+    ops = tuple(piece for op in layout.work.ops for piece in _pieces(op, layout.mapped.accelerator))
+    if len(ops) == len(layout.work.ops):
+        return layout
+    return replace(layout, work=replace(layout.work, ops=ops), order=order(ops, layout.places))
+
+
+def _pieces(op: Op, accelerator: Accelerator) -> Iterator[Op]:
+    step = op.step
+    main = next((access for access in op.accesses if isinstance(access.place, Storage)), None)
+    count = min(_PIECES, op.cycles // (_LEAST * max(accelerator.dma_setup, 1)))
+    if not isinstance(step, Copy) or not step.inward or main is None or count < 2:
+        yield op
+        return
+    local = next(access for access in op.accesses if access is not main)
+    rows = step.rows > 1
+    total = step.rows if rows else step.nbytes
+    unit = ceil_div(total, count) if rows else round_up(ceil_div(total, count), lcm(64, accelerator.dma_alignment))
+    for first, size in linear_chunks(total, unit):
+        source, target = (first * step.source_stride, first * step.target_stride) if rows else (first, first)
+        if rows:
+            piece = replace(step, source=step.source + source, target=step.target + target, rows=size)
+            reach = (size - 1) * step.source_stride + step.nbytes, (size - 1) * step.target_stride + step.nbytes
+        else:
+            piece = replace(step, source=step.source + source, target=step.target + target, nbytes=size)
+            reach = size, size
+        yield replace(
+            op,
+            step=piece,
+            accesses=(
+                replace(local, start=local.start + target, stop=local.start + target + reach[1]),
+                replace(main, start=main.start + source, stop=main.start + source + reach[0]),
+            ),
+            cycles=copy_cycles(piece.nbytes, piece.rows, accelerator),
+        )

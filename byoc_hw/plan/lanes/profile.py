@@ -10,6 +10,7 @@ from functools import cached_property
 from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.lanes.joint import PlacedPart
+from byoc_hw.plan.lanes.layouts import in_pieces
 from byoc_hw.plan.lanes.oriented import OrientedPart
 from byoc_hw.plan.order.copies import needed_first
 from byoc_hw.plan.search.planner import mapped_as
@@ -45,12 +46,13 @@ class Profile:
     """
 
     choices: Choices
+    pieces: bool
     actions: tuple[Action, ...]
     first: tuple[int, ...]
 
 
-def profile_of(layout: Layout) -> Profile:
-    """The profile of a part that is laid out."""
+def profile_of(layout: Layout, pieces: bool) -> Profile:
+    """The profile of a part that is laid out; `pieces` says whether its inputs are loaded in pieces."""
     ops, before = layout.work.ops, layout.order.before
     is_copy = [isinstance(op.step, Copy) for op in ops]
     needed = needed_first(ops, before, is_copy)
@@ -76,7 +78,7 @@ def profile_of(layout: Layout) -> Profile:
             Action(is_copy[index], op.cycles, waits[index], tuple(behind[index]), needed[index], reads, writes)
         )
     first = tuple(index for index, count in enumerate(waits) if not count)
-    return Profile(layout.choices, tuple(actions), first)
+    return Profile(layout.choices, pieces, tuple(actions), first)
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +98,8 @@ class Option:
     def placed(self) -> PlacedPart:
         """The part laid out as its profile says."""
         choices = self.profile.choices
-        return PlacedPart(self.part, lay_out(mapped_as(self.part.mapped, choices), choices))
+        layout = lay_out(mapped_as(self.part.mapped, choices), choices)
+        return PlacedPart(self.part, in_pieces(layout) if self.profile.pieces else layout)
 
 
 @dataclass(frozen=True)

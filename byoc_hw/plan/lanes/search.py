@@ -203,7 +203,7 @@ class _Search:
     def _profiles_of(self, part: OrientedPart) -> list[Profile]:
         key = part.cut.lane, structure(part.mapped)
         if key not in self._profiles:
-            self._profiles[key] = [profile_of(layout) for layout in layouts(part.mapped)]
+            self._profiles[key] = [profile_of(layout, pieces) for layout, pieces in layouts(part.mapped)]
         return self._profiles[key]
 
     def _alone(self) -> Iterator[list[Option]]:
