@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from byoc_hw.accelerator import KIB, REFERENCE, ROUNDINGS, Accelerator, Check, Limits, Rule, check_compiler_name
+from byoc_hw.accelerator import KIB, Accelerator, Check, Limits, Rule, check_compiler_name
 from byoc_hw.arguments import check_type, check_whole
 from byoc_hw.errors import InvalidInput
 from byoc_hw.graph import Layer
@@ -34,7 +34,9 @@ class Soc:
         check_compiler_name(self.name)
         check_type(f"chip {self.name}: label", self.label, str, "a string")
         if not self.label or not self.label.isprintable():
-            raise InvalidInput(f"chip {self.name}: label has at least one character, and can be printed: {self.label!r}")
+            raise InvalidInput(
+                f"chip {self.name}: label has at least one character, and can be printed: {self.label!r}"
+            )
         check_type(f"chip {self.name}: accelerators", self.accelerators, tuple, "a tuple of Accelerators")
         if not 1 <= len(self.accelerators) <= _MOST_ACCELERATORS:
             rule = f"accelerators are 1 to {_MOST_ACCELERATORS}"
@@ -46,7 +48,9 @@ class Soc:
         names = [self.name.lower(), *(one.name.lower() for one in self.accelerators)]
         for name in names:
             if names.count(name) > 1:
-                raise InvalidInput(f"chip {self.name}: it and its accelerators have names that differ: got {name} twice")
+                raise InvalidInput(
+                    f"chip {self.name}: it and its accelerators have names that differ: got {name} twice"
+                )
         for what in ("ram", "flash"):
             check_whole(f"chip {self.name}: {what}", getattr(self, what), 0, 2**31 - 1)
 
@@ -68,6 +72,11 @@ class Soc:
         return tuple(rounding for rounding in first.roundings if all(rounding in one.roundings for one in others))
 
     @property
+    def library(self) -> None:
+        """None: its accelerators have HALs."""
+        return None
+
+    @property
     def dma_alignment(self) -> int:
         """The largest alignment of any DMA, in bytes."""
         return max(one.dma_alignment for one in self.accelerators)
@@ -76,6 +85,10 @@ class Soc:
         """Raise `InvalidInput` for numerics that do not exist, or whose rounding an accelerator lacks."""
         for one in self.accelerators:
             one.check_numerics(numerics)
+
+    def supporting(self, layer: Layer) -> tuple[Accelerator, ...]:
+        """The accelerators whose limits a layer keeps."""
+        return tuple(one for one in self.accelerators if not any(one.broken_rules(layer)))
 
     def broken_rules(self, layer: Layer) -> Iterator[tuple[Rule, Check]]:
         """Each limit that the layer breaks, with the value found: of the accelerator where it breaks the fewest."""

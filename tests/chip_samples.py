@@ -9,7 +9,7 @@ import numpy as np
 from byoc_hw.accelerator import REFERENCE, SMALL
 from byoc_hw.graph import Add, Conv2d, Dense, Graph, Pool2d, Reshape
 from byoc_hw.integers import round_up
-from byoc_hw.plan.lanes.chip_plan import ChipPlan, Part
+from byoc_hw.plan.chip_plan import ChipPlan, Part
 from byoc_hw.plan.region import plan_tiles
 from byoc_hw.plan.region_memory import Lifetime, RegionMemory
 from byoc_hw.plan.steps import ARGUMENT, FLASH, SCRATCH, Address, Await, Copy, Signal
@@ -56,7 +56,7 @@ TWO_BRANCHES = ((0, (0,)), (0, (1,)), (1, (2,)), (1, (3, 4)), (0, (5, 6)))
 """The lane of each part of `two_branches`, and its layers."""
 
 
-def chip_plan(graph: Graph, chip: Soc = CHIP, placed: tuple[tuple[int, tuple[int, ...]], ...] = TWO_BRANCHES) -> ChipPlan:
+def chip_plan(graph: Graph, chip: Soc = CHIP, placed=TWO_BRANCHES) -> ChipPlan:
     """The plan with these parts. Each copy awaits all copies of another lane that write bytes it reads."""
     made = {graph.layers[index].ofm for _, layers in placed for index in layers}
     blocks = {tensor: f"block_{at}" for at, tensor in enumerate(graph.tensors) if tensor in made}

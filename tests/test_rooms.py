@@ -12,7 +12,7 @@ PATTERNS = PACKAGE.parent / "patterns"
 ROOMS = ["frontend", "params", "plan", "hwlib", "emit", "run", "report"]
 FOR_ALL = {
     *("errors", "arguments", "schema", "whole_file", "integers", "names"),
-    *("tensor", "accelerator", "graph", "graph_text", "program", "version"),
+    *("tensor", "accelerator", "soc", "graph", "graph_text", "program", "version"),
 }
 WIRING = {
     *("__init__", "__main__", "demo"),
@@ -26,10 +26,10 @@ EXTRA = {
 }
 # Inside the planner, from left to right: files that stand beside rooms, and the rooms between them.
 PLAN = [
-    *("region_memory", "choices", "steps"),
+    *("region_memory", "choices", "steps", "chip_plan"),
     *("array", "work", "place", "order"),
     *("library", "planned", "stages"),
-    *("search", "tune"),
+    *("search", "tune", "lanes"),
     *("region", "fitting"),
 ]
 USES_TVM = {"frontend", "patterns", "demo"}

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from math import lcm
 from typing import Any
 
-import numpy as np
-
-from byoc_hw.emit import c
-from byoc_hw.emit.numbering import number_calls
 from byoc_hw.errors import InvalidInput
 from byoc_hw.hwlib.accelerator_header import ACCELERATOR_HEADER, accelerator_header
 from byoc_hw.hwlib.names_header import NAMES_HEADER, hal_functions, names_header
 from byoc_hw.hwlib.sim_config import sim_config
-from byoc_hw.plan.lanes.chip_plan import ChipPlan
-from byoc_hw.plan.planned import PlannedRegion
-from byoc_hw.program import Program, RegionCall
 from byoc_hw.soc import Soc
 
 TABLE_SOURCE = "hwlib_table.c"
@@ -41,7 +33,7 @@ def chip_runtime(chip: Soc) -> dict[str, str | bytes]:
     return files
 
 
-def chip_context(chip: Soc | None, program: Program, regions: Mapping[str, PlannedRegion]) -> dict[str, object]:
+def chip_context(chip: Soc | None) -> dict[str, object]:
     """The template values that depend on whether there are several accelerators; `chip` is None for a single one.
 
     `own` has the names by which the program around the model calls HAL and simulators.
@@ -58,7 +50,6 @@ def chip_context(chip: Soc | None, program: Program, regions: Mapping[str, Plann
         "own": {"sim": "chip", "hal": "traced->", "cycles": "chip_hal_cycles"},
         "sim": f"{names[0]}_sim",
         "hal_functions": [function.of(name) for name in names for function in hal_functions(of_chips=True)],
-        "layer_accelerators": c.array_rows(np.array(_accelerators_of(program, regions), np.uint8)),
         "dma_alignment": lcm(*(one.dma_alignment for one in chip.accelerators)),
     }
 
@@ -74,16 +65,3 @@ def chip_entries(chip: Soc) -> list[dict[str, Any]]:
         }
         for one in chip.accelerators
     ]
-
-
-def _accelerators_of(program: Program, regions: Mapping[str, PlannedRegion]) -> list[int]:
-    """The accelerator that runs each layer of the model, by index; 0 for a layer of the host."""
-    found = []
-    for call, layers in number_calls(program):
-        on = [0] * len(layers)
-        plan = regions[call.graph.name] if isinstance(call, RegionCall) else None
-        for part in plan.parts if isinstance(plan, ChipPlan) else ():
-            for place in part.layers:
-                on[place] = part.lane
-        found += on
-    return found

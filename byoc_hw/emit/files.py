@@ -103,7 +103,7 @@ class Parts:
     @property
     def library(self) -> Library | None:
         """The vendor's library, if regions are calls of one."""
-        return None if isinstance(self.accelerator, Soc) else self.accelerator.library
+        return self.accelerator.library
 
     @property
     def tiled(self) -> bool:
@@ -175,7 +175,7 @@ def _interface(parts: Parts) -> Files:
         "region_header": f"{mod_name}_{parts.accelerator.name}.h" if parts.regions else None,
         "hal": parts.tiled,
         "activation_memory": 0 if isinstance(parts.accelerator, Soc) else parts.accelerator.activation_memory,
-        **chip_context(parts.chip, parts.program, parts.regions),
+        **chip_context(parts.chip),
     }
     return {
         f"include/{mod_name}.h": _render("model.h.j2", banner=_banner(parts, "the model."), **context),
@@ -319,7 +319,7 @@ def _makefile(parts: Parts, files: Files) -> str:
         model_sources=model,
         hal=parts.tiled,
         library=bool(parts.regions) and not parts.tiled,
-        **chip_context(parts.chip, parts.program, parts.regions),
+        **chip_context(parts.chip),
     )
 
 

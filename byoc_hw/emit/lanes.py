@@ -7,9 +7,16 @@ from collections.abc import Iterator
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.emit import c
 from byoc_hw.emit.call_titles import call_titles
-from byoc_hw.emit.region_tables import RegionTables, aligned_rows, constant_table, descriptor_name, descriptors, flash_name
+from byoc_hw.emit.region_tables import (
+    RegionTables,
+    aligned_rows,
+    constant_table,
+    descriptor_name,
+    descriptors,
+    flash_name,
+)
 from byoc_hw.graph import Moving
-from byoc_hw.plan.lanes.chip_plan import ChipPlan, Part
+from byoc_hw.plan.chip_plan import ChipPlan, Part
 from byoc_hw.plan.steps import ARGUMENT, SCRATCH, Address
 from byoc_hw.soc import Soc
 
@@ -96,7 +103,9 @@ def _calls(part: Part, region: ChipPlan, tables: RegionTables, first_layer: int)
         lines += [title, f"  {{&{descriptor_name(plan, call.index)}{head}, {{{steps[0]}, {steps[1]}}}}},"]
     first, count = tables.ranges()[-1]
     lines += [c.comment(["the end"], indent=2), f"  {{0, {{{first}, {count}}}}},"]
-    return constant_table("hwlib_call_t", f"{plan.graph.name}_calls", "layer, steps: the first one, their number", lines)
+    return constant_table(
+        "hwlib_call_t", f"{plan.graph.name}_calls", "layer, steps: the first one, their number", lines
+    )
 
 
 def _lanes(region: ChipPlan) -> Iterator[str]:
@@ -110,7 +119,9 @@ def _lanes(region: ChipPlan) -> Iterator[str]:
             planned.append((f"&{own}_plan", f"{own}_calls", len(part.plan.calls) + 1, first))
             first += len(_part_spaces(part, region))
         table = f"{name}_{on.name}_parts"
-        yield constant_table("hwlib_part_t", table, "plan, calls, their number, first of the spaces", aligned_rows(planned))
+        yield constant_table(
+            "hwlib_part_t", table, "plan, calls, their number, first of the spaces", aligned_rows(planned)
+        )
         rows.append((f"&{hal_table(on)}", table, len(parts)))
     yield constant_table("hwlib_lane_t", f"{name}_lanes", "HAL, parts, their number", aligned_rows(rows))
 
@@ -120,7 +131,9 @@ def _spaces(region: ChipPlan) -> str:
     for part in _ordered(region):
         rows.append(c.comment([part.plan.graph.name], indent=2))
         rows += [f"  {place}," for place, _ in _part_spaces(part, region)]
-    explained = c.comment(["Where the spaces of each part start. Those that the caller says are filled in at the start."])
+    explained = c.comment(
+        ["Where the spaces of each part start. Those that the caller says are filled in at the start."]
+    )
     return "\n".join([explained, f"static hwlib_place_t {region.graph.name}_spaces[] = {{", *rows, "};\n"])
 
 

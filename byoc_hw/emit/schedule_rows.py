@@ -10,9 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from byoc_hw.emit.numbering import number_calls
-from byoc_hw.plan.lanes.chip_plan import ChipPlan
+from byoc_hw.plan.chip_plan import ChipPlan
 from byoc_hw.plan.lanes.lanes_clock import lanes_timeline
-from byoc_hw.plan.library import LibraryPlan
 from byoc_hw.plan.order.timeline import Event, Wait, timeline
 from byoc_hw.plan.planned import PlannedRegion
 from byoc_hw.plan.steps import ARGUMENT, SCRATCH, Copy, RegionPlan

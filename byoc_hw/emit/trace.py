@@ -1,17 +1,17 @@
 """The trace entries of `metadata.json`: how each layer's output is assembled from a trace.
 
-A tiled layer's jobs are traced one by one. "jobs" has one box of the output for each job, in order:
-offset, height, width, channels, and the strides of height and width. A layer that only moves bytes has
-no jobs. Its "from" names what it reads, a layer or an input of the model, with an offset in bytes, and
-"axes" is the permutation of a transpose. Of other such layers "parts" lists what they read, and "boxes" what
-comes from where: the place in that list (-1 for "fill", a constant), the first element there, the first in the
+A tiled layer's jobs are traced one by one. "jobs" has one box of the output for each job, in order (on a chip those of
+each accelerator together): offset, height, width, channels, and the strides of height and width. A layer that
+only moves bytes has no jobs. Its "from" names what it reads, a layer or an input of the model, with an offset in
+bytes, and "axes" is the permutation of a transpose. Of other such layers "parts" lists what they read, and "boxes"
+what comes from where: the place in that list (-1 for "fill", a constant), the first element there, the first in the
 output, and for each dimension the number of elements and the distances from one to the next, there and in the
 output. All other outputs are traced whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -19,7 +19,7 @@ from byoc_hw.emit.numbering import number_calls
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Layer, Moving, Reshape, Transpose
 from byoc_hw.plan.array.parcels import Parcel, parcels
-from byoc_hw.plan.lanes.chip_plan import ChipPlan
+from byoc_hw.plan.chip_plan import ChipPlan
 from byoc_hw.plan.library import LibraryPlan
 from byoc_hw.plan.planned import PlannedRegion
 from byoc_hw.plan.steps import Image, Job, RegionPlan
@@ -71,17 +71,23 @@ def _entry(layer: Layer, index: int, region: PlannedRegion, made: Mapping[Tensor
         origins = [made[tensor] if tensor in made else _constant(tensor) for tensor in layer.inputs]
         boxes = [_parcel(parcel) for parcel in parcels(layer)]
         return {"bytes": layer.ofm.nbytes, "parts": origins, "fill": getattr(layer, "value", 0), "boxes": boxes}
-    plan, place = _plan_of(index, region)
-    jobs = [step for call in plan.calls if call.index == place for step in call.steps if isinstance(step, Job)]
+    jobs = [job for plan, places in _plans_of(index, region) for job in _jobs(plan, places)]
     return {"bytes": layer.ofm.nbytes, "jobs": list(_boxes(layer, jobs))}
 
 
-def _plan_of(index: int, region: RegionPlan | ChipPlan) -> tuple[RegionPlan, int]:
-    """The plan that has a layer of the region, and the layer's place in it."""
+def _plans_of(index: int, region: RegionPlan | ChipPlan) -> Iterator[tuple[RegionPlan, list[int]]]:
+    """The plans with jobs of a layer of the region, and its places in each: on a chip in the accelerators' order."""
     if isinstance(region, RegionPlan):
-        return region, index
-    (part,) = (part for part in region.parts if index in part.layers)
-    return part.plan, part.layers.index(index)
+        yield region, [index]
+        return
+    for part in sorted(region.parts, key=lambda part: part.lane):
+        yield part.plan, [place for place, there in enumerate(part.layers) if there == index]
+
+
+def _jobs(plan: RegionPlan, places: Sequence[int]) -> Iterator[Job]:
+    for call in plan.calls:
+        if call.index in places:
+            yield from (step for step in call.steps if isinstance(step, Job))
 
 
 def _constant(tensor: Tensor) -> TraceSource:

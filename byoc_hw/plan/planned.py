@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from byoc_hw.graph import Layer, Lookup
-from byoc_hw.plan.lanes.chip_plan import ChipPlan
+from byoc_hw.plan.chip_plan import ChipPlan
 from byoc_hw.plan.library import LibraryPlan
 from byoc_hw.plan.steps import FLASH, Copy, Job, RegionPlan
 

@@ -14,6 +14,9 @@ from byoc_hw.errors import RunError
 _INFERENCE = 0xFFFFFFFF
 """Stands in place of a layer's number in the record that marks the start of an inference."""
 
+_ACCELERATOR = 1 << 16
+"""On a chip, times the index of the accelerator, it is added to a layer's number: accelerators take turns freely."""
+
 Records = Mapping[int, Sequence[bytes]]
 """The records of one inference by the layer's number, in the order of the trace."""
 
@@ -106,7 +109,7 @@ class TracedBox:
 
 
 @dataclass(frozen=True)
-class Part:
+class TracedPart:
     """Bytes from `offset` on of an earlier `layer`, of the model's `input`, or of a `constant`: one of the three."""
 
     offset: int
@@ -128,7 +131,7 @@ class Gathered:
     """An output of `nbytes` that a layer puts together of `boxes` of its inputs, and of the byte `fill`."""
 
     nbytes: int
-    parts: tuple[Part, ...]
+    parts: tuple[TracedPart, ...]
     fill: int
     boxes: tuple[TracedBox, ...]
 
@@ -167,7 +170,7 @@ def _assembly(entry: Mapping[str, Any]) -> Assembly:
     if "jobs" in entry:
         return Jobs(nbytes, tuple(_box(*map(int, text.split())) for text in entry["jobs"]))
     if "boxes" in entry:
-        parts = tuple(Part(**part) for part in entry["parts"])
+        parts = tuple(TracedPart(**part) for part in entry["parts"])
         return Gathered(nbytes, parts, entry["fill"], tuple(_traced_box(text) for text in entry["boxes"]))
     origin = entry["from"]
     shape = tuple(entry.get("shape", (nbytes,)))
@@ -207,14 +210,22 @@ def layer_outputs(
 def read_records(data: bytes, count: int, name: str) -> list[Records]:
     """The records of `count` inferences; `RunError` where the file ends early."""
     inferences: list[dict[int, list[bytes]]] = []
-    for layer, contents in _records(data, name):
-        if layer == _INFERENCE:
+    for number, contents in _records(data, name):
+        if number == _INFERENCE:
             inferences.append({})
         else:
-            inferences[-1].setdefault(layer, []).append(contents)
+            inferences[-1].setdefault(number, []).append(contents)
     if len(inferences) != count:
         raise RunError(f"{name}: the program traced {len(inferences)} inferences of {count}")
-    return [*inferences]
+    return [_by_layer(records) for records in inferences]
+
+
+def _by_layer(records: Mapping[int, list[bytes]]) -> Records:
+    """The records of each layer, those of each accelerator together."""
+    found: dict[int, list[bytes]] = {}
+    for number in sorted(records):
+        found.setdefault(number % _ACCELERATOR, []).extend(records[number])
+    return found
 
 
 def _records(data: bytes, name: str) -> Iterator[tuple[int, bytes]]:

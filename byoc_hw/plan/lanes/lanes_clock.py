@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Layer
-from byoc_hw.plan.lanes.chip_plan import ChipPlan, Part
+from byoc_hw.plan.chip_plan import ChipPlan, Part
 from byoc_hw.plan.order.timeline import AcceleratorClock, Event, HostClock, Wait
 from byoc_hw.plan.steps import Await, CopyWait, JobWait, Signal, Step
 
