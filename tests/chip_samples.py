@@ -56,9 +56,7 @@ TWO_BRANCHES = ((0, (0,)), (0, (1,)), (1, (2,)), (1, (3, 4)), (0, (5, 6)))
 """The lane of each part of `two_branches`, and its layers."""
 
 
-def chip_plan(
-    graph: Graph, chip: Soc = CHIP, placed: tuple[tuple[int, tuple[int, ...]], ...] = TWO_BRANCHES
-) -> ChipPlan:
+def chip_plan(graph: Graph, chip: Soc = CHIP, placed=TWO_BRANCHES) -> ChipPlan:
     """The plan with these parts. Each copy awaits all copies of another lane that write bytes it reads."""
     made = {graph.layers[index].ofm for _, layers in placed for index in layers}
     blocks = {tensor: f"block_{at}" for at, tensor in enumerate(graph.tensors) if tensor in made}

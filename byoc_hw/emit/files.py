@@ -103,7 +103,7 @@ class Parts:
     @property
     def library(self) -> Library | None:
         """The vendor's library, if regions are calls of one."""
-        return None if isinstance(self.accelerator, Soc) else self.accelerator.library
+        return self.accelerator.library
 
     @property
     def tiled(self) -> bool:

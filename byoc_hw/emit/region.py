@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from byoc_hw.accelerator import Accelerator
 from byoc_hw.emit import c, calls
 from byoc_hw.emit.call_titles import call_titles
 from byoc_hw.emit.lanes import lanes_declarations, lanes_early_return, lanes_tables_and_body
@@ -77,8 +76,7 @@ def region_source(region: PlannedRegion, accelerator: Hardware, first_layer: int
 def _padded_function(graph: Graph, body: str, accelerator: Hardware) -> str:
     """The function that TVM's code calls. Arguments that are no whole words of the DMA, which reads and writes behind
     their end, are copied to static arrays and back."""
-    whole_calls = isinstance(accelerator, Accelerator) and accelerator.library is not None
-    word = 1 if whole_calls else accelerator.dma_alignment
+    word = 1 if accelerator.library is not None else accelerator.dma_alignment
     names = [*(f"in{index}" for index in range(len(graph.inputs)))]
     names += [f"out{index}" for index in range(len(graph.outputs))]
     tensors = dict(zip(names, (*graph.inputs, *graph.outputs), strict=True))

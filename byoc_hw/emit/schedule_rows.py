@@ -21,9 +21,11 @@ from byoc_hw.soc import Hardware, Soc
 ENGINES = ("in", "out", "array")
 """The engines: DMA to local memory, DMA from local memory, array. Rows hold the index."""
 
-REASONS = ("copy", "job", "room", "event")
-"""What the core waits for: a copy, a job, or a free place in an engine's queue; a lane of a chip also for an event of
-another lane. Rows hold the index."""
+REASONS_OF_ONE = ("copy", "job", "room")
+"""What the core waits for: a copy, a job, or a free place in an engine's queue."""
+
+REASONS = (*REASONS_OF_ONE, "event")
+"""On a chip an accelerator waits, also for an event of another one. Rows hold the index."""
 
 NO_LAYER = -1
 """The layer number of the steps at the end of a region, which belong to no layer."""

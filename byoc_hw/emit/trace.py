@@ -6,9 +6,9 @@ no jobs. Its "from" names what it reads, a layer or an input of the model, with 
 "axes" is the permutation of a transpose. Of other such layers "parts" lists what they read, and "boxes" what
 comes from where: the place in that list (-1 for "fill", a constant), the first element there, the first in the
 output, and for each dimension the number of elements and the distances from one to the next, there and in the
-output. On a chip of several accelerators "pieces" are what each computes of the output: its number, bytes, jobs, and the
-box where they belong. The record of a job there has the accelerator in the upper half of the layer's number. All other
-outputs are traced whole.
+output. On a chip of several accelerators "pieces" are what each computes of the output: its number, bytes, jobs, and
+the box where they belong. The record of a job there has the accelerator in the upper half of the layer's number. All
+other outputs are traced whole.
 """
 
 from __future__ import annotations

@@ -38,8 +38,13 @@ _PALETTE = (
     "#76b7b2", "#e15759", "#9c755f", "#ff9da7", "#a0cbe8",
 )  # fmt: skip
 _NOBODY = "#bab0ac"
-_WAITS = {"job": "#dcdcdc", "copy": "#3b3b3b", "room": "#c00000"}
-_WAITS_FOR = {"job": "core waits for a job", "copy": "for a copy", "room": "for room in a queue"}
+_WAITS = {"job": "#dcdcdc", "copy": "#3b3b3b", "room": "#c00000", "event": "#9fc5e8"}
+_WAITS_FOR = {
+    "job": "core waits for a job",
+    "copy": "for a copy",
+    "room": "for room in a queue",
+    "event": "for another accelerator",
+}
 _OWNERS = {
     "tensor": "#8da2b8",
     "region scratch": "#bab0ac",
@@ -72,14 +77,25 @@ class _Rectangle(NamedTuple):
 
 
 def draw_timeline(schedule: Schedule) -> Figure:
-    """Three lanes: DMA (copies to local memory above, out of it below), array and core."""
+    """Three lanes for each accelerator: DMA (copies to local memory above, out of it below), array and core."""
     style = _Style(schedule)
     layers = _legend(schedule, style)
     columns = 4
-    figure = _picture(schedule, 3.5 + _LINE * ceil_div(len(layers), columns))
-    axes = figure.subplots()
-    work = [one for region in schedule.regions for one in region.work]
-    waits = [wait for region in schedule.regions for wait in region.waits]
+    rows = schedule.accelerators or ("",)
+    figure = _picture(schedule, 0.9 + 2.6 * len(rows) + _LINE * ceil_div(len(layers), columns))
+    all_axes = figure.subplots(len(rows), squeeze=False)[:, 0]
+    for accelerator, axes in zip(rows, all_axes, strict=True):
+        _lanes(axes, schedule, accelerator, style)
+    all_axes[0].set_title(schedule.headline(), loc="left", fontsize=_FONT + 2)
+    figure.legend(handles=layers, loc="outside lower left", ncols=columns, frameon=False, fontsize=_FONT)
+    return figure
+
+
+def _lanes(axes: Axes, schedule: Schedule, accelerator: str, style: _Style) -> None:
+    """The lanes of one accelerator, by its name on a chip."""
+    regions = [region for region in schedule.regions if region.accelerator == accelerator]
+    work = [one for region in regions for one in region.work]
+    waits = [wait for region in regions for wait in region.waits]
     boxes = [_Rectangle(one.start, one.end, *_LANES[one.engine], style.colour(one.layer)) for one in work]
     boxes += [_Rectangle(wait.start, wait.end, *_LANES["core"], _WAITS[wait.reason]) for wait in waits]
     _draw(axes, boxes, schedule.cycles)
@@ -87,13 +103,11 @@ def draw_timeline(schedule: Schedule) -> Figure:
     _cycle_axis(axes, schedule.cycles)
     axes.set_ylim(0, 3)
     axes.set_yticks([2.7, 2.5, 2.3, 1.5, 0.5], ["in", "DMA    ", "out", "array", "core"])
-    axes.set_title(schedule.headline(), loc="left", fontsize=_FONT + 2)
-    for region in schedule.regions[1:]:
+    axes.set_ylabel(accelerator, fontsize=_FONT)
+    for region in regions[1:]:
         axes.axvline(region.start, color="#808080", linewidth=0.8, linestyle=(0, (4, 3)))
     reasons = [reason for reason in _WAITS if any(wait.reason == reason for wait in waits)]
     _patches(axes, {_WAITS_FOR[reason]: _WAITS[reason] for reason in reasons})
-    figure.legend(handles=layers, loc="outside lower left", ncols=columns, frameon=False, fontsize=_FONT)
-    return figure
 
 
 def _legend(schedule: Schedule, style: _Style) -> list[Patch]:

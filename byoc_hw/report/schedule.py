@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from byoc_hw.emit.schedule_rows import ENGINES, NO_LAYER, REASONS
+from byoc_hw.emit.schedule_rows import ENGINES, NO_LAYER, REASONS, REASONS_OF_ONE
 from byoc_hw.errors import InvalidInput, ToolchainMissing
 from byoc_hw.plan.steps import ACTIVATIONS, WEIGHTS
 from byoc_hw.report.cycles import short_name
@@ -46,6 +46,8 @@ class Activity:
 class CoreWait:
     """The core waits from cycle `start` to `end`: for a "copy", for a "job", or for "room" in an engine's queue.
 
+    On a chip of several accelerators it is one of them that waits, also for an "event" of another one: the end of a
+    copy to main memory.
     `layer` is the number of the layer that has to wait, None at the end of a region.
     """
 
@@ -76,6 +78,7 @@ class RegionSchedule:
     """One region: its copies and jobs and the core's waits, in order, and what its local memories hold.
 
     `start` and `end` are cycles. `moved` has the bytes that its DMA moves, by kind (see `Schedule.moved`).
+    On a chip of several accelerators it is what one of them does of the region, and `accelerator` is its name.
     """
 
     name: str
@@ -86,9 +89,11 @@ class RegionSchedule:
     activations: tuple[Occupancy, ...]
     weights: tuple[Occupancy, ...]
     moved: Mapping[str, int]
+    accelerator: str = ""
 
     def __repr__(self) -> str:
-        return line(self, self.name, f"cycles {self.start:,} to {self.end:,}, {len(self.work):,} copies and jobs")
+        name = f"{self.name} on {self.accelerator}" if self.accelerator else self.name
+        return line(self, name, f"cycles {self.start:,} to {self.end:,}, {len(self.work):,} copies and jobs")
 
 
 @dataclass(frozen=True)
@@ -127,7 +132,9 @@ class Schedule:
     """The planned times of one inference. `str()` is a table; `timeline()` and `memory()` are pictures.
 
     `layers` are those of the regions: number, name and kind. `activation_memory` and `weight_memory`
-    are the sizes of the local memories. `missing` says why there is no schedule, if there is none.
+    are the sizes of the local memories. `missing` says why there is no schedule, if there is none. Of a chip,
+    `accelerators` are the names, `regions` has an entry for each accelerator of each region, and the sizes are the
+    largest.
     """
 
     mod_name: str
@@ -138,6 +145,7 @@ class Schedule:
     weight_memory: int
     main_memory: MainMemory
     missing: str | None = None
+    accelerators: tuple[str, ...] = ()
 
     @property
     def cycles(self) -> int:
@@ -146,7 +154,7 @@ class Schedule:
 
     @property
     def busy(self) -> dict[str, float]:
-        """The share of the cycles in which the "dma" and the "array" work."""
+        """The share of the cycles in which the "dma" and the "array" work; of a chip all of them together."""
         return {"dma": self._share(self._worked("in", "out")), "array": self._share(self._worked("array"))}
 
     @property
@@ -155,7 +163,7 @@ class Schedule:
         waits = [wait for region in self.regions for wait in region.waits]
         return {
             reason: self._share(sum(wait.end - wait.start for wait in waits if wait.reason == reason))
-            for reason in REASONS
+            for reason in (REASONS if self.accelerators else REASONS_OF_ONE)
         }
 
     @property
@@ -221,8 +229,12 @@ class Schedule:
         busy = self.busy
         return (
             f"{self.cycles:,} cycles: array busy {busy['array']:.0%}, DMA busy {busy['dma']:.0%}"
-            f"{'; core waits ' if waiting else ''}{waiting}"
+            f"{f'; {self._waiter} ' if waiting else ''}{waiting}"
         )
+
+    @property
+    def _waiter(self) -> str:
+        return "accelerators wait" if self.accelerators else "core waits"
 
     def __repr__(self) -> str:
         numbers = f"{self.cycles:,} cycles, array busy {self.busy['array']:.0%}"
@@ -276,10 +288,10 @@ class Schedule:
         return sum(one.end - one.start for region in self.regions for one in region.work if one.engine in engines)
 
     def _share(self, cycles: int) -> float:
-        return cycles / self.cycles if self.cycles else 0.0
+        return cycles / (self.cycles * max(1, len(self.accelerators))) if self.cycles else 0.0
 
 
-_FOR = {"copy": "copies", "job": "jobs", "room": "room in a queue"}
+_FOR = {"copy": "copies", "job": "jobs", "room": "room in a queue", "event": "each other"}
 
 
 def _cell(value: str | int) -> str:
@@ -322,6 +334,7 @@ def from_metadata(metadata: Mapping[str, Any]) -> Schedule:
         found["weights"],
         MainMemory(ram["arena"], tuple(blocks), tuple(ram["moments"])),
         missing,
+        tuple(entry["name"] for entry in metadata.get("accelerators", ())),
     )
 
 
@@ -337,6 +350,7 @@ def _region(entry: Mapping[str, Any]) -> RegionSchedule:
         tuple(_local(entry, ACTIVATIONS)),
         tuple(_local(entry, WEIGHTS)),
         dict(entry["moved"]),
+        entry.get("accelerator", ""),
     )
 
 

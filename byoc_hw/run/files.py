@@ -25,7 +25,7 @@ Inputs = Array | Sequence[Array] | Mapping[str, Array]
 
 @dataclass(frozen=True)
 class ProjectModel:
-    """The part of a project's metadata that a run needs."""
+    """The part of a project's metadata that a run needs. `accelerators` are the names of those of a chip."""
 
     name: str
     inputs: tuple[Interface, ...]
@@ -33,6 +33,7 @@ class ProjectModel:
     layers: tuple[LayerCycles, ...]
     simulated: bool
     trace: Mapping[int, Assembly]
+    accelerators: tuple[str, ...] = ()
 
 
 def read_model(directory: Path) -> ProjectModel:
@@ -46,6 +47,7 @@ def read_model(directory: Path) -> ProjectModel:
         tuple(LayerCycles(layer["id"], layer["name"], layer["kind"], 0) for layer in metadata["layers"]),
         metadata["accelerator"]["simulated"],
         read_assemblies(metadata["trace"]),
+        tuple(entry["name"] for entry in metadata.get("accelerators", ())),
     )
 
 

@@ -60,7 +60,7 @@ def run_on_riscv32(
         write_inputs(workplace / names[0], arrays)
         _emulate(model, program, workplace, names, timeout)
         outputs, profile, traces = (workplace / part for part in _FILES[1:])
-        timed = toolchain.hal is None
+        timed = not toolchain.hals
         return read_results(model, arrays, outputs, profile, traces if trace else None, timed=timed)
 
 

@@ -51,7 +51,8 @@ _OF_PROJECTS = {
     "PROFILE",
     "TRACES",
 }
-"""Variables that a project's Makefile takes from the environment; a run gives it the toolchain's, or none."""
+"""Variables that a project's Makefile takes from the environment, as those that begin with HAL_; a run gives it the
+toolchain's, or none."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,8 @@ class Toolchain:
     `cc` is the compiler's command, with options if it needs any; None is gcc for the host, and
     riscv64-unknown-elf-gcc for riscv32. `cflags` and `ldflags` are options as on a command line, for
     compiling and for linking. `ldscript` is the file of a linker script. `hal` is a directory with the
-    C files of your own HAL, which takes the place of the simulator. `startup` is for riscv32: "picolibc"
+    C files of your own HAL, which takes the place of the simulator; for a chip of several accelerators such directories
+    by the accelerator's name, and the others are simulated. `startup` is for riscv32: "picolibc"
     (the C library's start-up code and linker script) or "plain" (the project's own, with the sizes of the
     accelerator's RAM and flash).
 
@@ -78,7 +80,7 @@ class Toolchain:
     cflags: str = DEFAULT_CFLAGS
     ldflags: str = ""
     ldscript: str | Path | None = None
-    hal: str | Path | None = None
+    hal: str | Path | Mapping[str, str | Path] | None = None
     startup: str = "picolibc"
 
     def __post_init__(self) -> None:
@@ -88,17 +90,34 @@ class Toolchain:
         split_words("ldflags", self.ldflags)
         if self.startup not in STARTUPS:
             raise InvalidInput(f"startup is one of {', '.join(STARTUPS)}: got {self.startup!r}")
-        if self.hal is not None and not any(Path(self.hal).glob("*.c")):
-            raise InvalidInput(f"hal is a directory with C files: {self.hal} has none")
+        for hal in self.hals.values():
+            if not any(Path(hal).glob("*.c")):
+                raise InvalidInput(f"hal is a directory with C files: {hal} has none")
         if self.ldscript is not None and not Path(self.ldscript).is_file():
             raise InvalidInput(f"ldscript is a file: {self.ldscript} is none")
-        for name, path in (("hal", self.hal), ("ldscript", self.ldscript)):
+        for name, path in (*(("hal", hal) for hal in self.hals.values()), ("ldscript", self.ldscript)):
             odd = None if path is None else _NOT_FOR_MAKE.search(str(Path(path).resolve()))
             if odd:
                 raise InvalidInput(
                     f"{name} is a path of letters, digits and any of _ @ + , . / -, which make can take: "
                     f"got {odd[0]!r} in {str(Path(path or '').resolve())!r}"
                 )
+
+    @property
+    def hals(self) -> dict[str, str | Path]:
+        """The directories of your own HALs by the accelerator's name, "" for that of a single accelerator."""
+        if isinstance(self.hal, Mapping):
+            return dict(self.hal)
+        return {} if self.hal is None else {"": self.hal}
+
+    def check_hals(self, accelerators: Sequence[str]) -> None:
+        """Raise `InvalidInput` where `hal` does not fit a project on these accelerators of a chip, or a single one."""
+        if not accelerators and isinstance(self.hal, Mapping):
+            raise InvalidInput(f"hal is one directory, for a project of one accelerator: got {', '.join(self.hal)}")
+        for name in self.hals:
+            if accelerators and name not in accelerators:
+                known = ", ".join(accelerators)
+                raise InvalidInput(f"hal is directories by accelerator, for a chip of {known}: got {name or self.hal}")
 
     def variables(self, target: str, *, trace: bool) -> dict[str, str]:
         """The Makefile's variables, without those that keep their default, quoted for make and its shell."""
@@ -109,7 +128,7 @@ class Toolchain:
             "CFLAGS": "" if self.cflags == DEFAULT_CFLAGS else _quoted(self.cflags),
             "LDFLAGS": _quoted(self.ldflags),
             "LDSCRIPT": str(Path(self.ldscript).resolve()) if self.ldscript is not None else "",
-            "HAL": str(Path(self.hal).resolve()) if self.hal is not None else "",
+            **{f"HAL_{name.upper()}" if name else "HAL": str(Path(hal).resolve()) for name, hal in self.hals.items()},
             "TRACE": "1" if trace else "",
         }
         return {name: value for name, value in chosen.items() if value}
@@ -122,6 +141,7 @@ def build_program(directory: Path, target: str, toolchain: Toolchain, *, trace: 
     or make, `RunError` with what the compiler said, or with the memory that the program does not fit.
     """
     model = read_model(directory)
+    toolchain.check_hals(model.accelerators)
     compiler = toolchain.cc or COMPILERS[target]
     for tool in ("make", split_words("cc", compiler)[0]):
         require(tool)
@@ -220,7 +240,8 @@ def _clearer(model: ProjectModel, target: str, toolchain: Toolchain, said: str) 
 def run_command(command: Sequence[str | Path], timeout: float, what: str) -> None:
     """Run a program to its end; `RunError` with its output if it fails or takes longer than `timeout` seconds."""
     # The variables of a make that runs this, or of a shell, must not reach the project's make.
-    environment = {name: value for name, value in os.environ.items() if name not in _OF_MAKE | _OF_PROJECTS}
+    theirs = _OF_MAKE | _OF_PROJECTS
+    environment = {name: value for name, value in os.environ.items() if name not in theirs and name[:4] != "HAL_"}
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, errors="replace", timeout=timeout, env=environment, check=False

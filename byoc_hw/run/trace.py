@@ -106,7 +106,7 @@ class TracedBox:
 
 
 @dataclass(frozen=True)
-class Part:
+class TracedPart:
     """Bytes from `offset` on of an earlier `layer`, of the model's `input`, or of a `constant`: one of the three."""
 
     offset: int
@@ -128,7 +128,7 @@ class Gathered:
     """An output of `nbytes` that a layer puts together of `boxes` of its inputs, and of the byte `fill`."""
 
     nbytes: int
-    parts: tuple[Part, ...]
+    parts: tuple[TracedPart, ...]
     fill: int
     boxes: tuple[TracedBox, ...]
 
@@ -203,7 +203,7 @@ def _assembly(entry: Mapping[str, Any]) -> Assembly:
             tuple(Piece(one["accelerator"], _jobs(one), _traced_box(one["box"])) for one in entry["pieces"]),
         )
     if "boxes" in entry:
-        parts = tuple(Part(**part) for part in entry["parts"])
+        parts = tuple(TracedPart(**part) for part in entry["parts"])
         return Gathered(nbytes, parts, entry["fill"], tuple(_traced_box(text) for text in entry["boxes"]))
     origin = entry["from"]
     shape = tuple(entry.get("shape", (nbytes,)))
@@ -249,11 +249,11 @@ def layer_outputs(
 def read_records(data: bytes, count: int, name: str) -> list[Records]:
     """The records of `count` inferences; `RunError` where the file ends early."""
     inferences: list[dict[int, list[bytes]]] = []
-    for layer, contents in _records(data, name):
-        if layer == _INFERENCE:
+    for number, contents in _records(data, name):
+        if number == _INFERENCE:
             inferences.append({})
         else:
-            inferences[-1].setdefault(layer, []).append(contents)
+            inferences[-1].setdefault(number, []).append(contents)
     if len(inferences) != count:
         raise RunError(f"{name}: the program traced {len(inferences)} inferences of {count}")
     return [*inferences]

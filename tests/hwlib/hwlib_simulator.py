@@ -19,6 +19,7 @@ from byoc_hw.hwlib.sim_config import sim_config
 
 HWLIB = Path(byoc_hw.hwlib.__file__).parent
 HERE = Path(__file__).parent
+OF_CHIPS = ("hwlib_lanes.c", "hwlib_table.c")
 STRICT = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-Wconversion"]
 SANITIZED = ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 
@@ -36,7 +37,8 @@ def build_program(directory: Path, accelerator: Accelerator, main: str, *flags: 
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "hwlib_accelerator.h").write_text(accelerator_header(accelerator))
     (directory / "hwlib_sim_config.h").write_text(sim_config(accelerator))
-    sources = sorted([*HWLIB.glob("src/*.c"), *([] if hwlib_only else HWLIB.glob("sim/*.c"))])
+    of_one = [source for source in HWLIB.glob("src/*.c") if source.name not in OF_CHIPS]
+    sources = sorted([*of_one, *([] if hwlib_only else HWLIB.glob("sim/*.c"))])
     program = directory / Path(main).stem
     includes = [f"-I{folder}" for folder in (HWLIB / "include", HWLIB / "sim", directory)]
     run_gcc(*STRICT, *SANITIZED, *flags, *includes, HERE / main, *sources, "-o", program)
