@@ -55,6 +55,11 @@ def _choices(mapped: MappedGraph) -> Iterator[Choices]:
                 groups = list(first.groups)
                 groups[0], groups[last] = replace(groups[0], stripes=before), replace(groups[last], stripes=behind)
                 yield replace(first, groups=tuple(groups))
+        yield from (one for one in grouping.resident() if one.blocks != first.blocks)
+        yield from (choices for room in ROOM[:1] if (choices := grouping.best(room)) is not None)
+        if not last:
+            for stripes in STRIPES[1:]:
+                yield replace(first, groups=(Group(1, stripes),))
         return
     for placed in placements(mapped):
         grouping = Grouping(placed)

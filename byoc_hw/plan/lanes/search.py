@@ -23,7 +23,8 @@ from byoc_hw.soc import Soc
 _BEAM = 10
 _LONGEST = 3
 _KEPT = 5
-_TRIES = 300
+_WORK = 40_000
+"""The most copies and jobs that the improvement schedules, over all that it tries."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,9 +63,22 @@ class _Search:
 
     def best(self) -> list[PlacedPart]:
         """The parts of the fastest plan that was found: one of a few, improved form by form."""
-        seeds = [(self.cycles(parts), number, parts) for number, parts in enumerate(self.found())]
-        chosen = [min(seeds)[2]]
-        return [option.placed for option in min((self._improved(seed) for seed in chosen), key=self.cycles)]
+        parts = min((*self._plain(), *self.found()), key=self.cycles)
+        return [option.placed for option in self._improved(parts)]
+
+    def _plain(self) -> Iterator[list[Option]]:
+        """Every layer where it is fastest; every layer cut over all accelerators that can run it, along each axis."""
+        stops = [stop for stop in range(1, len(self._graph.layers) + 1) if self._may_stop(stop)]
+        spans = list(zip([0, *stops], stops, strict=False))
+        alone = [[form for form in self._forms(*span) if len(form) == 1] for span in spans]
+        if not all(alone):
+            return
+        fastest = [min(forms, key=lambda form: form[0][0].placed.layout.cycles) for forms in alone]
+        yield [form[0][0] for form in fastest]
+        for which in (0, -1):
+            cut = [[form for form in self._forms(*span) if len(form) > 1] for span in spans]
+            chosen = (forms[which] if forms else best for forms, best in zip(cut, fastest, strict=True))
+            yield [options[0] for form in chosen for options in form]
 
     @staticmethod
     def cycles(parts: Sequence[Option]) -> int:
@@ -73,7 +87,8 @@ class _Search:
 
     def _improved(self, parts: list[Option]) -> list[Option]:
         """Parts with other forms of their layers, one after the other, where that takes fewer cycles."""
-        best, tries = self.cycles(parts), _TRIES
+        best = self.cycles(parts)
+        tries = _WORK // max(sum(len(one.profile.actions) for one in parts), 1)
         better = True
         while better:
             better = False
@@ -141,9 +156,15 @@ class _Search:
             stop = at + length
             if stop > len(layers):
                 return
-            if stop < len(layers) and isinstance(layers[stop], Reshape) and layers[stop].ifm is layers[stop - 1].ofm:
-                continue
-            yield stop
+            if self._may_stop(stop):
+                yield stop
+
+    def _may_stop(self, stop: int) -> bool:
+        """Whether a part may end before a layer: a reshape stays with the layer before it."""
+        layers = self._graph.layers
+        return stop == len(layers) or not (
+            isinstance(layers[stop], Reshape) and layers[stop].ifm is layers[stop - 1].ofm
+        )
 
     def _forms(self, at: int, stop: int, shifts: Sequence[int] = (0,)) -> Iterator[list[list[Option]]]:
         """The layers as parts: on one accelerator, or cut over several."""
