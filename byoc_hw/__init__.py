@@ -2,6 +2,7 @@
 
 from byoc_hw.accelerator import (
     DIANA_DIGITAL,
+    DSP,
     REFERENCE,
     SMALL,
     Accelerator,
@@ -40,6 +41,7 @@ from byoc_hw.report.explain import Report
 from byoc_hw.run.real_values import Interface
 from byoc_hw.run.result import Cycles, LayerCycles, Result
 from byoc_hw.run.toolchain import Toolchain
+from byoc_hw.soc import Soc
 from byoc_hw.tuner import TuningInterrupted, TuningProgress, tune
 from byoc_hw.tuning import Tuning
 from byoc_hw.validation import Difference, TfliteReference, Validation, validate
@@ -47,6 +49,7 @@ from byoc_hw.version import __version__
 
 __all__ = [
     "DIANA_DIGITAL",
+    "DSP",
     "REFERENCE",
     "SMALL",
     "Accelerator",
@@ -71,6 +74,7 @@ __all__ = [
     "Report",
     "Result",
     "RunError",
+    "Soc",
     "TfliteReference",
     "Toolchain",
     "ToolchainMissing",

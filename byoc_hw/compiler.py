@@ -24,6 +24,7 @@ from byoc_hw.padding import padded
 from byoc_hw.params.host_kernels import kernel_call
 from byoc_hw.params.tflite_values import pairwise_values, rescaled_values
 from byoc_hw.pattern import Outcome
+from byoc_hw.plan.chip_plan import ChipPlan
 from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.fitting import Fitted, Fitting
 from byoc_hw.plan.place.arena import ModelMemory, flash_problem, place_model, ram_problem
@@ -33,6 +34,7 @@ from byoc_hw.plan.search.within import Room
 from byoc_hw.plan.tune.rounds import TunedRegion
 from byoc_hw.program import ALIGNMENT, Program, Workspace
 from byoc_hw.project import Project
+from byoc_hw.report.engines import engines_of
 from byoc_hw.report.explain import Report
 from byoc_hw.soc import Hardware, Soc
 from byoc_hw.tuning import Tuning
@@ -153,14 +155,21 @@ def explain(mod_or_project: tvm.IRModule | Project) -> Report:
     """Where each operator of the model file runs, and why those on the host were not offloaded.
 
     Takes what `partition_for_hwlib` or `build` returned; prints as text, shows as a table in a
-    notebook, and has `to_json()`. `InvalidInput` for a module that was not partitioned.
+    notebook, and has `to_json()`. Of a chip of several accelerators it plans the regions, and says which of
+    them run an operator. `InvalidInput` for a module that was not partitioned.
     """
     if isinstance(mod_or_project, Project):
         return mod_or_project.report
     found = front_end().partitioned(mod_or_project)
     if found is None:
         raise InvalidInput("explain takes a module that partition_for_hwlib made, or a Project: got another module")
-    return Report(found.mod_name, found.label, found.numerics, found.outcomes)
+    report = Report(found.mod_name, found.label, found.numerics, found.outcomes)
+    model = front_end().open_model(mod_or_project, None, None)
+    if not isinstance(model.accelerator, Soc):
+        return report
+    return replace(
+        report, engines=_engines({name: plan_region(one, model.accelerator) for name, one in model.graphs().items()})
+    )
 
 
 def explain_tflite(
@@ -208,6 +217,7 @@ def build(
     io_in_arena: bool = False,
     tuning: Tuning | str | Path | None = None,
     optimize: str = "speed",
+    place: Mapping[str, str] | None = None,
     force: bool = False,
 ) -> Project:
     """Compile a Relay module to a self-contained C project.
@@ -225,6 +235,9 @@ def build(
     tuned or not, and where these do not fit, the fastest that do: the report says how many regions that concerns.
     With "size" it is the plans with the smallest arena; of several those with the least flash, then the
     fastest. A tuned plan is taken there only if it is among these.
+
+    On a chip of several accelerators, `place` names the one that runs an operator of the model, a layer, or all
+    layers of a kind: {"softmax": "dsp"}. The others run where the plan is fastest.
 
     An earlier project is replaced as a whole, or not at all. Your own files and the build directories in it stay. So
     do files of `app/` that you have edited, and other edited files that the new project would write as the old one
@@ -245,7 +258,7 @@ def build(
         check_type("tuning", tuning, Tuning | str | Path, "a Tuning, or the path of its file")
     model = front_end().open_model(mod, params, mod_name)
     chosen = _tuning(tuning, model)
-    parts, _ = _compiled(model, chosen, io_in_arena, optimize)
+    parts, _ = _compiled(model, chosen, io_in_arena, optimize, _wishes(place, model))
     files = project_files(parts)
     directory = Path(output_dir) if output_dir is not None else Path(tempfile.mkdtemp(prefix="byoc_hw_"))
     write_project(directory, files, force)
@@ -255,16 +268,16 @@ def build(
 def region_rooms(mod: tvm.IRModule, params: Mapping[str, Any] | None, optimize: str = "speed") -> dict[str, Room]:
     """What each region of a partitioned module may use of RAM and flash, with choices that fit where the fastest do
     not. It compiles the host, whose buffers are in RAM as well. Raises `PlanError` where no plans fit."""
-    _, rooms = _compiled(front_end().open_model(mod, params, None), None, False, optimize)
+    _, rooms = _compiled(front_end().open_model(mod, params, None), None, False, optimize, {})
     return rooms()
 
 
 def _compiled(
-    model: Model, tuning: Tuning | None, io_in_arena: bool, optimize: str
+    model: Model, tuning: Tuning | None, io_in_arena: bool, optimize: str, place: Mapping[str, str]
 ) -> tuple[Parts, Callable[[], dict[str, Room]]]:
     """The parts of a project, and a function for what each region may use of RAM and flash."""
     graphs = model.graphs()  # lower the regions
-    plans = _plans(graphs, model, tuning)  # plan each region
+    plans = _plans(graphs, model, tuning, place)  # plan each region
     arena = _Arena(plans.regions, model.accelerator, io_in_arena, optimize)
     host = model.compile_host(graphs, arena.place, kernel_call)  # TVM compiles the rest, and calls `place`
     if arena.wants_less_flash(host.constant_bytes):  # only now is the host's flash known
@@ -283,17 +296,44 @@ class _Plans:
     tuned: dict[str, TunedRegion] | None
 
 
-def _plans(graphs: Mapping[str, Graph], model: Model, tuning: Tuning | None) -> _Plans:
+def _plans(graphs: Mapping[str, Graph], model: Model, tuning: Tuning | None, place: Mapping[str, str]) -> _Plans:
     accelerator = model.accelerator
     if accelerator is None:
         return _Plans({}, None)
     if tuning is None:
-        return _Plans({name: plan_region(graph, accelerator) for name, graph in graphs.items()}, None)
+        _check_wishes(place, graphs)
+        regions = {name: plan_region(graph, accelerator, place=place) for name, graph in graphs.items()}
+        return _Plans(regions, None)
     known = {name: tuning.region(graph) for name, graph in graphs.items()}
     tuned = {name: found for name, found in known.items() if found is not None}
     if not tuned:
         raise InvalidInput("a tuning names regions of the model: it has none of them, so it is of another model")
     return _Plans({name: _plan(graph, accelerator, tuned.get(name)) for name, graph in graphs.items()}, tuned)
+
+
+def _wishes(place: Mapping[str, str] | None, model: Model) -> Mapping[str, str]:
+    """The accelerator by name that each layer is wished on. `InvalidInput` for what the model's chip does not have."""
+    if not place:
+        return {}
+    check_type("place", place, Mapping, "a mapping from operators to accelerators")
+    if not isinstance(model.accelerator, Soc):
+        raise InvalidInput("place is for a chip of several accelerators: the module was not partitioned for one")
+    names = [one.name for one in model.accelerator.accelerators]
+    for name, wished in place.items():
+        if wished not in names:
+            raise InvalidInput(
+                f"place: accelerators of the chip are {', '.join(names)}: got {shown(wished)} for {name}"
+            )
+    return place
+
+
+def _check_wishes(place: Mapping[str, str], graphs: Mapping[str, Graph]) -> None:
+    layers = [layer for graph in graphs.values() for layer in graph.layers]
+    known = {name for layer in layers for name in (layer.name, layer.kind, *layer.source)}
+    for name in place:
+        if name not in known:
+            kinds = ", ".join(sorted({layer.kind for layer in layers}))
+            raise InvalidInput(f"place names offloaded operators, or kinds of layers ({kinds}): got {shown(name)}")
 
 
 def _plan(graph: Graph, accelerator: Hardware, tuned: TunedRegion | None) -> PlannedRegion:
@@ -374,7 +414,7 @@ class _Arena:
 
     def _arranged(self, program: Program, workspaces: Sequence[Workspace], most: int) -> ModelMemory:
         """The arena with host functions and regions in parallel if it has at most so many bytes, else without."""
-        self.overlaps = self._tiled is not None
+        self.overlaps = self._accelerator.library is None
         if self.overlaps:
             memory = self._placed(overlapped(program), workspaces, self.plans)
             self.overlaps = memory.arena.nbytes <= most
@@ -393,7 +433,8 @@ def _parts(model: Model, plans: _Plans, arena: _Arena, host: CompiledHost) -> Pa
     kept = {name for name, plan in plans.regions.items() if arena.plans[name] is plan}
     tuned = None if plans.tuned is None else {name: one for name, one in plans.tuned.items() if name in kept}
     program = arena.program(host.program)
-    report = replace(_report(model), planning=_planning(arena, len(plans.regions) - len(kept)))
+    planning = _planning(arena, len(plans.regions) - len(kept))
+    report = replace(_report(model), planning=planning, engines=_engines(arena.plans))
     if tuned is not None:
         report = replace(report, tuning=f"{len(tuned)} of {len(plans.regions)} regions tuned")
     return Parts(
@@ -418,6 +459,10 @@ def _planning(arena: _Arena, replanned: int) -> str:
     if arena.optimize != "speed":
         return f"planned for {arena.optimize}"
     return f"{replanned} of {len(arena.plans)} regions planned to fit RAM and flash" if replanned else ""
+
+
+def _engines(plans: Mapping[str, PlannedRegion]) -> dict[str, str]:
+    return engines_of({name: plan for name, plan in plans.items() if isinstance(plan, ChipPlan)})
 
 
 def _check_budgets(parts: Parts) -> None:

@@ -43,7 +43,8 @@ class ChipPlan:
 
     Those of `parts` with the same lane run in their order. Events are numbered from 0 to `events` - 1; each is
     signalled once. `blocks` has the offset of each block in the region's scratch, of `scratch_bytes`. `cycles` is
-    the time from the start of the region to its end.
+    the time from the start of the region to its end, and no plan takes fewer than `bound`. `costs` are
+    the cycles of each layer by itself on each accelerator that can run it, by the accelerator's index.
     """
 
     graph: Graph
@@ -53,6 +54,8 @@ class ChipPlan:
     blocks: Mapping[str, int]
     scratch_bytes: int
     cycles: int
+    bound: int = 0
+    costs: tuple[Mapping[int, int], ...] = ()
     memory: RegionMemory = field(default=NOTHING, repr=False)
 
     def __repr__(self) -> str:

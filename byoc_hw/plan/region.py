@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Graph, Layer
 from byoc_hw.plan.choices import Choices
-from byoc_hw.plan.lanes.planner import plan_on_chip
+from byoc_hw.plan.lanes.planner import NO_WISHES, plan_on_chip
 from byoc_hw.plan.library import library_plan
 from byoc_hw.plan.planned import PlannedRegion
 from byoc_hw.plan.search.planner import best_layout, layer_by_layer, map_choices
@@ -16,8 +18,14 @@ from byoc_hw.plan.steps import RegionPlan
 from byoc_hw.soc import Hardware, Soc
 
 
-def plan_region(graph: Graph, accelerator: Hardware, choices: Choices | None = None) -> PlannedRegion:
-    """Plan one region, on a library, on a HAL, or on several. `choices` replace the planner's own on one HAL.
+def plan_region(
+    graph: Graph,
+    accelerator: Hardware,
+    choices: Choices | None = None,
+    place: Mapping[str, str] = NO_WISHES,
+) -> PlannedRegion:
+    """Plan one region, on a library, on a HAL, or on several. `choices` replace the planner's own on one HAL. On a
+    chip, `place` has accelerators by name for layers, model operators and layer kinds.
 
     Raises `GraphError` for a graph that breaks its own rules, `PlanError` where a layer does not fit the
     accelerator, or the choices do not fit graph or accelerator, `Unsupported` for a layer that the library has
@@ -25,7 +33,7 @@ def plan_region(graph: Graph, accelerator: Hardware, choices: Choices | None = N
     """
     if isinstance(accelerator, Soc):
         graph.verify()
-        return plan_on_chip(graph, accelerator)
+        return plan_on_chip(graph, accelerator, place)
     if accelerator.library is None:
         return plan_tiles(graph, accelerator, choices)
     if choices is not None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from byoc_hw.pattern import Outcome
@@ -26,7 +26,8 @@ class Report:
 
     `str()` is for people, `to_json()` for programs; a notebook shows it as a table. `accelerator` is
     None for a module that was never partitioned. `tuning` says how many regions are tuned, `planning` what
-    the plans are for where it is not speed alone; they are empty otherwise.
+    the plans are for where it is not speed alone; they are empty otherwise. On a chip of several accelerators `engines`
+    says by operator which of them run it, and what it takes on each.
     """
 
     mod_name: str
@@ -35,6 +36,7 @@ class Report:
     outcomes: tuple[Outcome, ...]
     tuning: str = ""
     planning: str = ""
+    engines: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def offloaded(self) -> tuple[Outcome, ...]:
@@ -75,7 +77,7 @@ class Report:
     def from_plain(cls, plain: dict[str, Any]) -> Report:
         """The report that `plain` gave, out of a project's metadata."""
         outcomes = tuple(Outcome.from_plain(entry) for entry in plain["outcomes"])
-        said = plain["tuning"], plain.get("planning", "")
+        said = plain["tuning"], plain.get("planning", ""), plain.get("engines", {})
         return cls(plain["mod_name"], plain["accelerator"], plain["numerics"], outcomes, *said)
 
     def _repr_html_(self) -> str:
@@ -89,7 +91,7 @@ class Report:
                     ", ".join(outcome.relay),
                     _where(outcome),
                     ", ".join(outcome.composites),
-                    "; ".join(_reasons(outcome)),
+                    "; ".join(self._said(outcome)),
                 )
             )
             + "</tr>"
@@ -137,8 +139,13 @@ class Report:
         for outcome in self.outcomes:
             composites = ", ".join(outcome.composites) or "-"
             yield f"  {_where(outcome):<11}  {composites:<{width}}  {_short(outcome.name)}"
-            for reason in _reasons(outcome):
-                yield f"               {reason}"
+            for said in self._said(outcome):
+                yield f"               {said}"
+
+    def _said(self, outcome: Outcome) -> Iterator[str]:
+        if outcome.name in self.engines:
+            yield self.engines[outcome.name]
+        yield from _reasons(outcome)
 
 
 def following_tvm(operators: int) -> str:

@@ -34,7 +34,7 @@ def chip_plan(graph: Graph, chip: Soc, parts: Sequence[PlacedPart], *, constants
     ]
     lifetimes = memory.lifetimes(work, order)
     arena = place(blocks_from_lifetimes(lifetimes.scratch, lifetimes.alignment), largest_sum(lifetimes.scratch))
-    plan = ChipPlan(graph, chip, tuple(written), len(events.number), arena.offsets, 0, order.cycles, lifetimes)
+    plan = ChipPlan(graph, chip, tuple(written), len(events.number), arena.offsets, 0, order.cycles, memory=lifetimes)
     return plan.placed(arena.offsets)
 
 

@@ -35,21 +35,17 @@ class _State:
     chained: float
 
 
-def best_parts(graph: Graph, chip: Soc) -> list[PlacedPart]:
-    """The parts of the fastest plan that was found, in a possible order."""
-    return _Search(graph, chip).best()
+def best_parts(graph: Graph, chip: Soc, able: Sequence[Sequence[int]]) -> list[PlacedPart]:
+    """The parts of the fastest plan that was found, in a possible order. `able` has each layer's accelerators."""
+    return _Search(graph, chip, able).best()
 
 
 class _Search:
-    def __init__(self, graph: Graph, chip: Soc) -> None:
-        self._graph, self._chip, self._region = graph, chip, Region(graph)
-        self._able = [
-            [lane for lane, one in enumerate(chip.accelerators) if one in chip.supporting(layer)]
-            for layer in graph.layers
-        ]
+    def __init__(self, graph: Graph, chip: Soc, able: Sequence[Sequence[int]]) -> None:
+        self._graph, self._chip, self._region, self._able = graph, chip, Region(graph), able
         self._cost = [
             {lane: best_cycles(layer, chip.accelerators[lane]) for lane in able}
-            for layer, able in zip(graph.layers, self._able, strict=True)
+            for layer, able in zip(graph.layers, able, strict=True)
         ]
         fastest = [min(cost, key=lambda lane: cost[lane]) for cost in self._cost]
         accelerators = [chip.accelerators[lane] for lane in fastest]
