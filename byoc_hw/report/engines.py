@@ -29,13 +29,11 @@ def _shares(plan: ChipPlan, index: int) -> str:
             if there == index:
                 piece = part.plan.graph.layers[place].ofm.elements
                 elements[part.lane] = elements.get(part.lane, 0) + piece
-    names = [plan.chip.accelerators[lane].name for lane in sorted(elements)]
+    names = {plan.chip.accelerators[lane].name: count for lane, count in sorted(elements.items())}
     if len(names) == 1:
-        return names[0]
+        return next(iter(names))
     whole = plan.graph.layers[index].ofm.elements
-    return " and ".join(
-        f"{name} ({count / whole:.0%})" for name, count in zip(names, (elements[lane] for lane in sorted(elements)))
-    )
+    return " and ".join(f"{name} ({count / whole:.0%})" for name, count in names.items())
 
 
 def _candidates(plan: ChipPlan, index: int) -> Iterator[str]:
