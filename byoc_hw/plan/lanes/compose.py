@@ -9,6 +9,7 @@ from math import lcm
 from byoc_hw.graph import Graph
 from byoc_hw.integers import round_up
 from byoc_hw.plan.chip_plan import ChipPlan, Part
+from byoc_hw.plan.lanes.cut import Region
 from byoc_hw.plan.lanes.joint import JointWork, PlacedPart, joint_order, joint_work
 from byoc_hw.plan.lanes.reach import Reach
 from byoc_hw.plan.order.calls import calls_of
@@ -22,16 +23,15 @@ from byoc_hw.soc import Soc
 from byoc_hw.tensor import Tensor
 
 
-def chip_plan(graph: Graph, chip: Soc, parts: Sequence[PlacedPart], *, constants: bool = True) -> ChipPlan:
-    """The plan of parts in a possible order; without `constants` it has no constant data, and is made faster."""
+def chip_plan(region: Region, chip: Soc, parts: Sequence[PlacedPart]) -> ChipPlan:
+    """The plan of parts in a possible order."""
+    graph = region.graph
     lanes = [part.lane for part in parts]
     work = joint_work(parts)
     order = joint_order(work)
-    memory = _Memory(graph, chip, parts)
+    memory = _Memory(region, chip, parts)
     events = _Events(work)
-    written = [
-        _Lane(graph, chip, lane, parts, work, order, memory, events).part(constants) for lane in sorted(set(lanes))
-    ]
+    written = [_Lane(graph, chip, lane, parts, work, order, memory, events).part() for lane in sorted(set(lanes))]
     lifetimes = memory.lifetimes(work, order)
     arena = place(blocks_from_lifetimes(lifetimes.scratch, lifetimes.alignment), largest_sum(lifetimes.scratch))
     plan = ChipPlan(graph, chip, tuple(written), len(events.number), arena.offsets, 0, order.cycles, memory=lifetimes)
@@ -53,10 +53,10 @@ class _Events:
 class _Memory:
     """Where parts find what they share: arguments of the region, and blocks of its scratch."""
 
-    def __init__(self, graph: Graph, chip: Soc, parts: Sequence[PlacedPart]) -> None:
+    def __init__(self, region: Region, chip: Soc, parts: Sequence[PlacedPart]) -> None:
+        graph, self.arguments = region.graph, region.arguments
         self._graph, self._parts = graph, parts
         self._word = chip.dma_alignment
-        self.arguments = (*graph.inputs, *graph.outputs)
         self._place = {tensor: ARGUMENT + index for index, tensor in reversed(list(enumerate(self.arguments)))}
         self.blocks: dict[str, int] = {}  # bytes by name
         self._shared: dict[Tensor, str] = {}
@@ -103,7 +103,7 @@ class _Memory:
             (first[index], last[index]) if (index := self._place[tensor]) in touching else None
             for tensor in self.arguments
         ]
-        names = [f"{part.layout.mapped.graph.layers[0].name} and following" for part in self._parts]
+        names = [part.layout.mapped.graph.name for part in self._parts]
         alignment = lcm(FLASH_ALIGNMENT, self._word)
         return RegionMemory((*names, "the end"), tuple(blocks), tuple(spans), alignment, {}, self._word)
 
@@ -153,7 +153,7 @@ class _Lane:
         self._layers, self._flash_bytes = layers, flash
         self._spaces: dict[Address, int] = {}
 
-    def part(self, constants: bool) -> Part:
+    def part(self) -> Part:
         """The lane as one part of the chip plan."""
         own = [self._parts[at] for at in self._first]
         name = f"{self._graph.name}_{self._chip.accelerators[self._lane].name}"
@@ -163,7 +163,7 @@ class _Lane:
             graph=_lane_graph(self._graph, [part.layout.mapped.graph for part in own], name),
             layers=tuple(layer for part in own for layer in part.layout.mapped.mapping.layers),
             calls=calls,
-            flash=self._constants(own) if constants else b"",
+            flash=self._constants(own),
             scratch_bytes=0,
             tensors={},
             tail=tail,

@@ -54,11 +54,22 @@ class CutGraph:
 
 
 class Region:
-    """A region's graph, with who makes and reads each tensor."""
+    """A region's graph, with who makes and reads each tensor.
+
+    `arguments` are its inputs and outputs. An output that no layer writes there, an input or a constant or one that is
+    given twice, has a tensor of its own among them, and is one of the `copies`: from, and to.
+    """
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.made = {layer.ofm: index for index, layer in enumerate(graph.layers)}
+        arguments = list(graph.inputs)
+        self.copies: list[tuple[Tensor, Tensor]] = []
+        for tensor in graph.outputs:
+            if tensor not in self.made or tensor in arguments:
+                self.copies.append((tensor, replace(tensor, data=None)))
+            arguments.append(self.copies[-1][1] if tensor not in self.made or tensor in arguments else tensor)
+        self.arguments = tuple(arguments)
 
     @cached_property
     def readers(self) -> dict[Tensor, tuple[int, ...]]:

@@ -5,10 +5,11 @@ A tensor between two parts lies in main memory as the arrays have it, so that no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 
 from byoc_hw.errors import PlanError
+from byoc_hw.graph import Graph
 from byoc_hw.plan.array.mapped import MappedGraph, map_graph
 from byoc_hw.plan.array.mapping import components
 from byoc_hw.plan.array.window import extents
@@ -34,7 +35,7 @@ class Oriented:
         self.region, self.chip = region, chip
         component = components(region.graph)
         self._swapped = [swapped[number] for number in component]
-        self._outside = {*region.graph.inputs, *region.graph.outputs}
+        self._outside = {*region.arguments, *region.graph.outputs}
 
     def axis(self, layer: int) -> int:
         """The dimension along which the rows of a layer's output lie on the array: 1 or 2; 1 for a dense layer."""
@@ -65,6 +66,14 @@ class Oriented:
             return None
         places = (self._place(cut_graph, tensor, swapped[tensor]) for tensor in (*graph.inputs, *graph.outputs))
         return OrientedPart(cut, mapped, tuple(places), cut_graph.views)
+
+    def copies(self, lane: int) -> Iterator[OrientedPart]:
+        """Parts without layers that copy what no layer writes where the region gives it."""
+        for number, (source, target) in enumerate(self.region.copies):
+            inputs = () if source.data is not None else (source,)
+            graph = Graph(f"{self.region.graph.name}_copy_{number}", inputs, (source,), ())
+            mapped = map_graph(graph, self.chip.accelerators[lane])
+            yield OrientedPart(Cut(lane, ()), mapped, (*((one, 0) for one in inputs), (target, 0)), {})
 
     def _strides(self, whole: Tensor, swapped: bool) -> tuple[int, int, int]:
         """The strides of a piece of a tensor, by the dimensions of the array."""

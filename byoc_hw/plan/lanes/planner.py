@@ -11,6 +11,7 @@ from byoc_hw.plan.array.cost import best_cycles
 from byoc_hw.plan.chip_plan import ChipPlan
 from byoc_hw.plan.lanes.bound import chip_bound
 from byoc_hw.plan.lanes.compose import chip_plan
+from byoc_hw.plan.lanes.cut import Region
 from byoc_hw.plan.lanes.search import best_parts
 from byoc_hw.soc import Soc
 
@@ -28,7 +29,8 @@ def plan_on_chip(graph: Graph, chip: Soc, place: Mapping[str, str] = NO_WISHES) 
         {lane: best_cycles(layer, one) for lane, one in enumerate(chip.accelerators) if one in chip.supporting(layer)}
         for layer in graph.layers
     )
-    plan = chip_plan(graph, chip, best_parts(graph, chip, able))
+    region = Region(graph)
+    plan = chip_plan(region, chip, best_parts(region, chip, able))
     return replace(plan, bound=chip_bound(graph, chip), costs=costs)
 
 

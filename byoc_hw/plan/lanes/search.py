@@ -10,14 +10,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
 
-from byoc_hw.graph import Dense, Graph, Reshape
+from byoc_hw.errors import PlanError
+from byoc_hw.graph import Dense, Reshape
 from byoc_hw.plan.array.cost import best_cycles
 from byoc_hw.plan.array.mapping import worth_swapping
+from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.lanes.cut import Cut, Region
 from byoc_hw.plan.lanes.joint import PlacedPart, joint_order, joint_work
 from byoc_hw.plan.lanes.layouts import layouts
 from byoc_hw.plan.lanes.oriented import Oriented, OrientedPart, structure
 from byoc_hw.plan.lanes.profile import Engines, Option, Profile, profile_of
+from byoc_hw.plan.stages import lay_out
 from byoc_hw.soc import Soc
 
 _BEAM = 10
@@ -35,14 +38,15 @@ class _State:
     chained: float
 
 
-def best_parts(graph: Graph, chip: Soc, able: Sequence[Sequence[int]]) -> list[PlacedPart]:
+def best_parts(region: Region, chip: Soc, able: Sequence[Sequence[int]]) -> list[PlacedPart]:
     """The parts of the fastest plan that was found, in a possible order. `able` has each layer's accelerators."""
-    return _Search(graph, chip, able).best()
+    return _Search(region, chip, able).best()
 
 
 class _Search:
-    def __init__(self, graph: Graph, chip: Soc, able: Sequence[Sequence[int]]) -> None:
-        self._graph, self._chip, self._region, self._able = graph, chip, Region(graph), able
+    def __init__(self, region: Region, chip: Soc, able: Sequence[Sequence[int]]) -> None:
+        graph = region.graph
+        self._graph, self._chip, self._region, self._able = graph, chip, region, able
         self._cost = [
             {lane: best_cycles(layer, chip.accelerators[lane]) for lane in able}
             for layer, able in zip(graph.layers, able, strict=True)
@@ -59,8 +63,13 @@ class _Search:
 
     def best(self) -> list[PlacedPart]:
         """The parts of the fastest plan that was found: one of a few, improved form by form."""
-        parts = min((*self._plain(), *self.found()), key=self.cycles)
-        return [option.placed for option in self._improved(parts)]
+        found = [*self._plain(), *self.found()]
+        if not found:
+            names = ", ".join(one.name for one in self._chip.accelerators)
+            raise PlanError(f"{self._graph.name}: each layer has a plan on one of {names}: one has none")
+        parts = [option.placed for option in self._improved(min(found, key=self.cycles))]
+        copies = self._oriented.copies(0)
+        return parts + [PlacedPart(one, lay_out(one.mapped, Choices((), (), ()))) for one in copies]
 
     def _plain(self) -> Iterator[list[Option]]:
         """Every layer where it is fastest; every layer cut over all accelerators that can run it, along each axis."""

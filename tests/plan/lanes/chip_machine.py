@@ -1,0 +1,83 @@
+"""A chip in Python that runs a `ChipPlan`: one machine for each lane, on one main memory, in any order of the lanes."""
+
+import numpy as np
+from plan_machine import Machine, Memory, RefusedError
+
+from byoc_hw.plan.steps import ARGUMENT, FLASH, SCRATCH, Await, Signal
+
+
+class Window(Memory):
+    """The bytes of another memory from an offset on."""
+
+    def __init__(self, memory, offset):
+        self.name = f"{memory.name} from {offset} on"
+        self.bytes, self.written = memory.bytes[offset:], memory.written[offset:]
+
+
+class ChipMachine:
+    """`first` is the order in which lanes are preferred: each goes on as far as its waits and events allow."""
+
+    def __init__(self, plan, inputs, first):
+        self.plan, self.first = plan, first
+        word = plan.chip.dma_alignment
+        self.main = [Memory(f"input {index}", data.tobytes() + bytes(word)) for index, data in enumerate(inputs)]
+        for memory, data in zip(self.main, inputs, strict=True):
+            memory.written[: data.nbytes] = True
+        outputs = plan.graph.outputs
+        self.main += [Memory(f"output {index}", bytes(one.nbytes + word)) for index, one in enumerate(outputs)]
+        self.scratch = Memory("scratch", bytes(plan.scratch_bytes + word))
+        self.lanes = [self.lane(part) for part in plan.parts]
+        self.signalled = set()
+
+    def lane(self, part):
+        machine = Machine(part.plan, self.plan.chip.accelerators[part.lane], [])
+        machine.memories[FLASH] = Memory("flash", part.plan.flash, written=True)
+        for index, address in enumerate(part.arguments):
+            if address.space == SCRATCH:
+                there = Window(self.scratch, self.plan.blocks[address.block] + address.offset)
+            else:
+                there = Window(self.main[address.space - ARGUMENT], address.offset)
+            machine.memories[ARGUMENT + index] = there
+        return self.steps(machine, part.plan)
+
+    def steps(self, machine, plan):
+        """Carries out a lane's steps; stops where it awaits an event that has not been signalled."""
+        calls = [(call.steps, plan.layers[call.index], plan.graph.layers[call.index].ofm) for call in plan.calls]
+        for steps, layer, ofm in (*calls, (plan.tail, None, None)):
+            for step in steps:
+                if isinstance(step, Await):
+                    while step.event not in self.signalled:
+                        yield
+                elif isinstance(step, Signal):
+                    assert step.event not in self.signalled
+                    self.signalled.add(step.event)
+                else:
+                    machine.steps([step], layer, ofm)
+        if machine.in_flight:
+            raise RefusedError("a lane ends with work in flight")
+
+    def run(self):
+        running = [self.lanes[index] for index in self.first]
+        while running:
+            before = len(self.signalled), len(running)
+            for lane in list(running):
+                known = len(self.signalled)
+                if next(lane, "ended") == "ended":
+                    running.remove(lane)
+                if len(self.signalled) != known:
+                    break  # a lane that comes first may go on
+            if (len(self.signalled), len(running)) == before:
+                raise RefusedError("each lane awaits another")
+        outputs = self.main[len(self.main) - len(self.plan.graph.outputs) :]
+        return [
+            memory.read(0, tensor.nbytes).view(tensor.dtype).reshape(tensor.shape)
+            for memory, tensor in zip(outputs, self.plan.graph.outputs, strict=True)
+        ]
+
+
+def check_chip_plan(plan, expected, inputs, orders):
+    """The plan gives the expected outputs, whichever lane is the faster one."""
+    for first in orders:
+        outputs = ChipMachine(plan, inputs, first).run()
+        for tensor, value in zip(plan.graph.outputs, outputs, strict=True):
+            np.testing.assert_array_equal(value, expected[tensor], err_msg=tensor.name)
