@@ -68,6 +68,11 @@ class Copy:
         """Whether it copies to local memory."""
         return self.target.space in (ACTIVATIONS, WEIGHTS)
 
+    @property
+    def main(self) -> Address:
+        """Its side in main memory."""
+        return self.source if self.inward else self.target
+
 
 @dataclass(frozen=True)
 class Job:

@@ -13,12 +13,11 @@ from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 
 from byoc_hw.integers import ceil_div
-from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.lanes.oriented import OrientedPart
 from byoc_hw.plan.order.copies import Order, needed_first
 from byoc_hw.plan.order.dependencies import dependencies
 from byoc_hw.plan.stages import Layout
-from byoc_hw.plan.steps import Copy
+from byoc_hw.plan.steps import ARGUMENT, Copy
 from byoc_hw.plan.work.ops import Access, LocalBuffer, Op, SharedMemory
 from byoc_hw.tensor import Tensor
 
@@ -81,19 +80,17 @@ def _shared(op: Op, part: PlacedPart, slabs: Mapping[Tensor, tuple[int, ...]]) -
             local = SharedMemory(place.space, part.lane)
             yield replace(access, place=local, start=base + access.start, stop=base + access.stop)
             continue
-        assert isinstance(place, Storage), "the work of a part is on its own storages"
-        argument = place.source or (place.sinks[0] if place.sinks else None)
-        if argument is None:
+        assert isinstance(op.step, Copy), "jobs touch no main memory"
+        argument = op.step.main.space - ARGUMENT
+        if argument < 0:
             yield access
             continue
-        whole, start = part.part.arguments[argument.index]
-        yield from _pieces(op, access, whole, start + access.start, slabs.get(whole))
+        whole, start = part.part.arguments[argument]
+        yield from _pieces(op.step, access, whole, start + access.start, slabs.get(whole))
 
 
-def _pieces(op: Op, access: Access, whole: Tensor, start: int, cuts: tuple[int, ...] | None) -> Iterator[Access]:
+def _pieces(step: Copy, access: Access, whole: Tensor, start: int, cuts: tuple[int, ...] | None) -> Iterator[Access]:
     """The bytes of a tensor in main memory that a copy touches: its rows, or, of a tensor in slabs, those of each."""
-    step = op.step
-    assert isinstance(step, Copy), "jobs touch no main memory"
     stride = step.source_stride if step.inward else step.target_stride
     if cuts is None:
         for row in range(step.rows):

@@ -29,10 +29,13 @@ class OrientedPart:
 
 
 class Oriented:
-    """A region on a chip whose components are swapped or not, each for all parts alike."""
+    """A region on a chip whose components are swapped or not, each for all parts alike.
 
-    def __init__(self, region: Region, chip: Soc, swapped: Sequence[bool]) -> None:
-        self.region, self.chip = region, chip
+    With `copies_transpose` copies do the transpositions at the region's border.
+    """
+
+    def __init__(self, region: Region, chip: Soc, swapped: Sequence[bool], copies_transpose: bool = True) -> None:
+        self.region, self.chip, self._copies_transpose = region, chip, copies_transpose
         component = components(region.graph)
         self._swapped = [swapped[number] for number in component]
         self._outside = {*region.arguments, *region.graph.outputs}
@@ -61,11 +64,22 @@ class Oriented:
             elif tensor in cut_graph.views and (apart or swapped[tensor]):
                 lies[tensor] = self._strides(whole, swapped[tensor])
         try:
-            mapped = map_graph(graph, self.chip.accelerators[cut.lane], turned, lies=lies)
+            mapped = map_graph(graph, self.chip.accelerators[cut.lane], turned, self._copies_transpose, lies=lies)
         except PlanError:
             return None
-        places = (self._place(cut_graph, tensor, swapped[tensor]) for tensor in (*graph.inputs, *graph.outputs))
-        return OrientedPart(cut, mapped, tuple(places), cut_graph.views)
+        places = {tensor: self._place(cut_graph, tensor, swapped[tensor]) for tensor in arguments}
+        if any(not self._is_aligned(tensor, *place, lies.get(tensor)) for tensor, place in places.items()):
+            return None
+        ends = tuple(places[tensor] for tensor in (*graph.inputs, *graph.outputs))
+        return OrientedPart(cut, mapped, ends, cut_graph.views)
+
+    def _is_aligned(self, piece: Tensor, whole: Tensor, start: int, strides: tuple[int, int, int] | None) -> bool:
+        """Whether a piece of a tensor is whole words of the DMA, so that its copies touch no other piece."""
+        if piece is whole:
+            return True
+        pixel = piece.bytes_of(piece.shape[-1])
+        sizes = (start, piece.nbytes) if strides is None else (start, pixel, *strides[:2])
+        return all(size % self.chip.dma_alignment == 0 for size in sizes)
 
     def copies(self, lane: int) -> Iterator[OrientedPart]:
         """Parts without layers that copy what no layer writes where the region gives it."""

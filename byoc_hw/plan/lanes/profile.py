@@ -15,7 +15,7 @@ from byoc_hw.plan.lanes.oriented import OrientedPart
 from byoc_hw.plan.order.copies import needed_first
 from byoc_hw.plan.search.planner import mapped_as
 from byoc_hw.plan.stages import Layout, lay_out
-from byoc_hw.plan.steps import Copy
+from byoc_hw.plan.steps import ARGUMENT, Copy
 from byoc_hw.tensor import Tensor
 
 Span = tuple[int, int, int]
@@ -69,11 +69,9 @@ def profile_of(layout: Layout, pieces: bool) -> Profile:
     for index, op in enumerate(ops):
         reads = writes = None
         for access in op.accesses:
-            if isinstance(access.place, Storage):
-                argument = access.place.source or next(iter(access.place.sinks), None)
-                if argument is not None:
-                    span = argument.index, access.start, access.stop
-                    reads, writes = (reads, span) if access.writes else (span, writes)
+            if isinstance(access.place, Storage) and isinstance(op.step, Copy) and op.step.main.space >= ARGUMENT:
+                span = op.step.main.space - ARGUMENT, access.start, access.stop
+                reads, writes = (reads, span) if access.writes else (span, writes)
         actions.append(
             Action(is_copy[index], op.cycles, waits[index], tuple(behind[index]), needed[index], reads, writes)
         )

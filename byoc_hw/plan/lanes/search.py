@@ -40,11 +40,16 @@ class _State:
 
 def best_parts(region: Region, chip: Soc, able: Sequence[Sequence[int]]) -> list[PlacedPart]:
     """The parts of the fastest plan that was found, in a possible order. `able` has each layer's accelerators."""
-    return _Search(region, chip, able).best()
+    for swap in (True, False):
+        found = _Search(region, chip, able, swap).best()
+        if found:
+            return found
+    names = ", ".join(one.name for one in chip.accelerators)
+    raise PlanError(f"{region.graph.name}: each layer has a plan on one of {names}: one has none")
 
 
 class _Search:
-    def __init__(self, region: Region, chip: Soc, able: Sequence[Sequence[int]]) -> None:
+    def __init__(self, region: Region, chip: Soc, able: Sequence[Sequence[int]], swap: bool = True) -> None:
         graph = region.graph
         self._graph, self._chip, self._region, self._able = graph, chip, region, able
         self._cost = [
@@ -53,7 +58,8 @@ class _Search:
         ]
         fastest = [min(cost, key=lambda lane: cost[lane]) for cost in self._cost]
         accelerators = [chip.accelerators[lane] for lane in fastest]
-        self._oriented = Oriented(self._region, chip, worth_swapping(graph, accelerators))
+        swapped = worth_swapping(graph, accelerators)
+        self._oriented = Oriented(region, chip, [swap and one for one in swapped], swap)
         rate = [sum(1 / max(cycles, 1) for cycles in cost.values()) for cost in self._cost]
         self._rest = [0.0] * (len(graph.layers) + 1)  # cycles of all lanes together for the layers from here on
         for index in reversed(range(len(graph.layers))):
@@ -62,11 +68,10 @@ class _Search:
         self._profiles: dict[object, list[Profile]] = {}
 
     def best(self) -> list[PlacedPart]:
-        """The parts of the fastest plan that was found: one of a few, improved form by form."""
+        """The parts of the fastest plan that was found: one of a few, improved form by form. None if there is none."""
         found = [*self._plain(), *self.found()]
         if not found:
-            names = ", ".join(one.name for one in self._chip.accelerators)
-            raise PlanError(f"{self._graph.name}: each layer has a plan on one of {names}: one has none")
+            return []
         parts = [option.placed for option in self._improved(min(found, key=self.cycles))]
         copies = self._oriented.copies(0)
         return parts + [PlacedPart(one, lay_out(one.mapped, Choices((), (), ()))) for one in copies]
