@@ -8,6 +8,7 @@ from byoc_hw.accelerator import Accelerator
 from byoc_hw.emit import c
 from byoc_hw.emit.call_titles import call_titles
 from byoc_hw.emit.region_tables import (
+    MOST_ROWS,
     RegionTables,
     aligned_rows,
     constant_table,
@@ -15,6 +16,7 @@ from byoc_hw.emit.region_tables import (
     descriptors,
     flash_name,
 )
+from byoc_hw.errors import PlanError
 from byoc_hw.graph import Moving
 from byoc_hw.plan.chip_plan import ChipPlan, Part
 from byoc_hw.plan.steps import ARGUMENT, SCRATCH, Address
@@ -74,6 +76,8 @@ def _ordered(region: ChipPlan) -> list[Part]:
 
 
 def _tables(region: ChipPlan, first_layer: int) -> str:
+    if region.events > MOST_ROWS:
+        raise PlanError(f"{region.graph.name}: a region has at most {MOST_ROWS} events: got {region.events}")
     return "\n".join(
         [
             *(_part_tables(part, region, first_layer) for part in _ordered(region)),

@@ -141,7 +141,7 @@ static int32_t run(const hwlib_lane_t *all, uint16_t count)
 static void steps_become_calls_of_the_lanes_hal(void)
 {
   LANE(a, 1, 4, COPY(15), ROWS(1), JOB(2), JOB_WAIT(2), COPY_WAIT(15), COPY_WAIT(1));
-  RUN(0, "ai am1 ac1 ar2 aj3 ae3+ ad1+ ad2+", a_lane);
+  RUN(0, "ai am1 ac1 ar2 aj3 ax3 aw1 aw2", a_lane);
 }
 
 static void the_core_goes_on_with_the_next_lane(void)
@@ -150,7 +150,7 @@ static void the_core_goes_on_with_the_next_lane(void)
   lasts[2] = 1;
   LANE(a, 1, 3, COPY(1), COPY_WAIT(1), COPY(0));
   LANE(b, 2, 3, JOB(1), JOB_WAIT(1), JOB(0));
-  RUN(0, "ai bi am1 bm2 ac1 ad1- bj2 be2- ad1- bz ad1- be2+ bj3 ad1- az ad1+ ac4", a_lane, b_lane);
+  RUN(0, "ai bi am1 bm2 ac1 ad1- bj2 be2- ad1- bz ad1- be2+ bj3 ad1- aw1 ac4", a_lane, b_lane);
 }
 
 static void all_wait_for_one_event(void)
@@ -191,7 +191,7 @@ static void a_hal_that_is_never_idle_is_asked_again(void)
   a.idle = NULL;
   LANE(a, 1, 2, COPY(1), COPY_WAIT(1));
   LANE(b, 2, 2, COPY(1), COPY_WAIT(1));
-  RUN(0, "ai bi am1 bm2 ac1 ad1- bc2 bd2- ad1- bz ad1+ bd2- bz bd2- bz bd2+", a_lane, b_lane);
+  RUN(0, "ai bi am1 bm2 ac1 ad1- bc2 bd2- ad1- bz ad1+ bd2- bw2", a_lane, b_lane);
 }
 
 static void parts_of_a_lane_follow_each_other(void)
@@ -204,7 +204,7 @@ static void parts_of_a_lane_follow_each_other(void)
   const hwlib_part_t parts[] = {a_part, {&plan, second, 3, 1}};
   const hwlib_lane_t lane = {&a, parts, 2};
   (void)a_lane;
-  RUN(0, "ai am1 ac1 ad1- az ad1+ am2 am3 ac2 ad0+", lane); /* no token is left of the first */
+  RUN(0, "ai am1 ac1 aw1 am2 am3 ac2 aw0", lane); /* no token is left of the first */
 }
 
 static void a_poll_does_what_can_be_done(void)

@@ -8,16 +8,17 @@ enum { GOES_ON = 0, WAITS = 1, WAITS_FOR_A_SIGNAL = 2, AT_ITS_END = 3 }; /* a la
 
 /* ---------------------------------------------------------------- what has ended */
 
-static hwlib_status_t ask_copy(const hwlib_hal_t *hal, hwlib_token_t token, uint8_t *done)
+/* A lane that is alone waits: nobody else has anything to do. */
+static hwlib_status_t ask_copy(const hwlib_hal_t *hal, uint8_t alone, hwlib_token_t token, uint8_t *done)
 {
-  if (hal->copy_done == NULL) {
+  if (alone || hal->copy_done == NULL) {
     *done = 1;
     return hal->copy_wait(token);
   }
   return hal->copy_done(token, done);
 }
 
-static hwlib_status_t ask_job(const hwlib_hal_t *hal, hwlib_token_t token, uint8_t *done)
+static hwlib_status_t ask_job(const hwlib_hal_t *hal, uint8_t alone, hwlib_token_t token, uint8_t *done)
 {
 #ifdef HWLIB_TRACE
   if (token == 0) {
@@ -25,7 +26,7 @@ static hwlib_status_t ask_job(const hwlib_hal_t *hal, hwlib_token_t token, uint8
     return HWLIB_OK; /* the trace has waited for it */
   }
 #endif
-  if (hal->job_done == NULL) {
+  if (alone || hal->job_done == NULL) {
     *done = 1;
     return hal->job_wait(token);
   }
@@ -33,11 +34,11 @@ static hwlib_status_t ask_job(const hwlib_hal_t *hal, hwlib_token_t token, uint8
 }
 
 /* A token is asked for until it is done, and never again: whoever comes next finds that in the event. */
-static hwlib_status_t ask_event(const hwlib_hal_t *hal, hwlib_event_t *event, uint8_t *done)
+static hwlib_status_t ask_event(const hwlib_hal_t *hal, uint8_t alone, hwlib_event_t *event, uint8_t *done)
 {
   hwlib_status_t status = HWLIB_OK;
   if (event->state == RUNNING) {
-    status = ask_copy(hal, event->token, done);
+    status = ask_copy(hal, alone, event->token, done);
     event->state = *done ? DONE : RUNNING;
   }
   *done = event->state == DONE;
@@ -88,14 +89,15 @@ static hwlib_status_t signal_event(const hwlib_chip_plan_t *plan, hwlib_lane_sta
   return HWLIB_OK;
 }
 
-static hwlib_status_t await_event(const hwlib_chip_plan_t *plan, const hwlib_step_t *step, uint8_t *found)
+static hwlib_status_t await_event(const hwlib_chip_plan_t *plan, const hwlib_lane_state_t *state,
+                                  const hwlib_step_t *step, uint8_t *found)
 {
   if (step->slot >= plan->lane_count || step->index >= plan->event_count) {
     return HWLIB_ERROR_STEP;
   }
   uint8_t done;
   hwlib_event_t *event = &plan->events[step->index];
-  hwlib_status_t status = ask_event(plan->lanes[step->slot].hal, event, &done);
+  hwlib_status_t status = ask_event(plan->lanes[step->slot].hal, state->alone, event, &done);
   *found = done ? GOES_ON : event->state == RUNNING ? WAITS : WAITS_FOR_A_SIGNAL;
   return status;
 }
@@ -106,9 +108,10 @@ static hwlib_status_t await_operation(const hwlib_chip_plan_t *plan, const hwlib
   uint8_t done = 1;
   uint16_t event = state->events[step->slot];
   hwlib_token_t token = state->tokens[step->slot];
-  hwlib_status_t status = step->kind == HWLIB_STEP_JOB_WAIT ? ask_job(hal, token, &done)
-                          : event == 0                      ? ask_copy(hal, token, &done)
-                                                            : ask_event(hal, &plan->events[event - 1], &done);
+  hwlib_status_t status = step->kind == HWLIB_STEP_JOB_WAIT
+                              ? ask_job(hal, state->alone, token, &done)
+                          : event == 0 ? ask_copy(hal, state->alone, token, &done)
+                                       : ask_event(hal, state->alone, &plan->events[event - 1], &done);
   *found = done ? GOES_ON : WAITS;
   return status;
 }
@@ -120,7 +123,7 @@ static hwlib_status_t run_step(const hwlib_chip_plan_t *plan, const hwlib_lane_t
   const hwlib_part_t *part = &lane->parts[state->part];
   *found = GOES_ON;
   if (step->kind == HWLIB_STEP_AWAIT) {
-    return await_event(plan, step, found);
+    return await_event(plan, state, step, found);
   }
   if (step->slot >= HWLIB_SLOTS) {
     return HWLIB_ERROR_STEP;
@@ -269,6 +272,7 @@ void hwlib_lanes_start(hwlib_lanes_t *lanes, const hwlib_chip_plan_t *plan)
   for (uint16_t lane = 0; lane < plan->lane_count; ++lane) {
     plan->states[lane].part = 0;
     plan->states[lane].found = GOES_ON;
+    plan->states[lane].alone = 0;
     begin_part(&plan->lanes[lane], &plan->states[lane]);
   }
 }
@@ -325,10 +329,31 @@ static void idle(hwlib_lanes_t *lanes)
   }
 }
 
+/* Whether only one lane has not ended: it may wait. */
+static int let_the_last_wait(const hwlib_chip_plan_t *plan)
+{
+  hwlib_lane_state_t *last = NULL;
+  for (uint16_t lane = 0; lane < plan->lane_count; ++lane) {
+    if (plan->states[lane].found != AT_ITS_END) {
+      if (last != NULL) {
+        return 0;
+      }
+      last = &plan->states[lane];
+    }
+  }
+  if (last != NULL) {
+    last->alone = 1;
+  }
+  return last != NULL;
+}
+
 int32_t hwlib_lanes_wait(hwlib_lanes_t *lanes)
 {
+  (void)let_the_last_wait(lanes->plan);
   while (!hwlib_lanes_poll(lanes)) {
-    idle(lanes);
+    if (!let_the_last_wait(lanes->plan)) {
+      idle(lanes);
+    }
   }
   return lanes->result;
 }
