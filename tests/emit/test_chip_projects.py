@@ -19,7 +19,7 @@ from byoc_hw.plan.chip_plan import ChipPlan
 from byoc_hw.plan.lanes.lanes_clock import lanes_timeline
 from byoc_hw.plan.region import plan_region
 from byoc_hw.plan.steps import Await, RegionPlan
-from byoc_hw.program import Buffer, Program, RegionCall
+from byoc_hw.program import Buffer, Program, RegionCall, WaitCall
 from byoc_hw.project import Project
 from byoc_hw.run.new_hal import new_hal
 from byoc_hw.run.toolchain import Toolchain
@@ -40,13 +40,15 @@ def two_adds() -> ChipPlan:
     return chip_plan(graph, CHIP, ((0, (0,)), (1, (1,))))
 
 
-def parts_of(plan: ChipPlan | RegionPlan, hardware: Hardware) -> Parts:
+def parts_of(plan: ChipPlan | RegionPlan, hardware: Hardware, *, early: bool = False) -> Parts:
+    """A model of one region, which with `early` returns while it runs, and is waited for."""
     graph = plan.graph
     x, y = (
         Buffer(tensor.name, tensor.nbytes, role, tensor.shape, quantization=tensor.quantization)
         for tensor, role in ((graph.inputs[0], "input"), (graph.outputs[0], "output"))
     )
-    program = Program("demo", (x,), (y,), (RegionCall(graph, (x, y)),))
+    waits = (WaitCall(graph, (x, y)),) if early else ()
+    program = Program("demo", (x,), (y,), (RegionCall(graph, (x, y)), *waits))
     memory, regions = place_all(program, {graph.name: plan})
     return Parts(program, hardware, regions, memory, report=REPORT)
 
@@ -90,9 +92,11 @@ def test_computes_what_one_accelerator_does_in_the_planned_cycles(project: Proje
     assert sum(layer.jobs for layer in found.cycles.by_layer) == jobs
 
 
-def test_inferences_follow_each_other(project: Project, expected):
-    first, second = project.run_batch([[IMAGE], [IMAGE]])
+def test_region_may_return_while_it_runs(tmp_path: Path, plan: ChipPlan, expected):
+    write_project(tmp_path / "project", project_files(parts_of(plan, CHIP, early=True)))
+    first, second = Project(tmp_path / "project").run_batch([[IMAGE], [IMAGE]], toolchain=Toolchain(cflags="-O0"))
     assert first.cycles == second.cycles
+    assert first.cycles.total == lanes_timeline(plan).total
     np.testing.assert_array_equal(second.outputs[0], expected.outputs[0])
 
 
