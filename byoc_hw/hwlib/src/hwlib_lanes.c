@@ -3,7 +3,7 @@
 
 #include <stddef.h>
 
-enum { NOT_STARTED = 0, RUNNING = 1, DONE = 2 };                    /* an event */
+enum { NOT_STARTED = 0, RUNNING = 1, DONE = 2 };                         /* an event */
 enum { GOES_ON = 0, WAITS = 1, WAITS_FOR_A_SIGNAL = 2, AT_ITS_END = 3 }; /* a lane */
 
 /* ---------------------------------------------------------------- what has ended */
@@ -37,11 +37,13 @@ static hwlib_status_t ask_job(const hwlib_hal_t *hal, uint8_t alone, hwlib_token
 static hwlib_status_t ask_event(const hwlib_hal_t *hal, uint8_t alone, hwlib_event_t *event, uint8_t *done)
 {
   hwlib_status_t status = HWLIB_OK;
+  *done = event->state == DONE;
   if (event->state == RUNNING) {
     status = ask_copy(hal, alone, event->token, done);
-    event->state = *done ? DONE : RUNNING;
   }
-  *done = event->state == DONE;
+  if (*done) {
+    event->state = DONE;
+  }
   return status;
 }
 
