@@ -40,7 +40,7 @@ def lanes_tables_and_body(region: ChipPlan, first_layer: int) -> tuple[str, str]
     lines = [
         *_filled_spaces(region),
         "  hwlib_lanes_t lanes;",
-        f"  hwlib_lanes_start(&lanes, &{name}_chip_plan);",
+        f"  hwlib_lanes_start(&lanes, &{name}_plan);",
         "  return hwlib_lanes_wait(&lanes);",
         "",
     ]
@@ -54,7 +54,7 @@ def lanes_early_return(region: ChipPlan, first_layer: int) -> tuple[str, str, st
     state = f"/* The region between its start and its wait. */\nstatic hwlib_lanes_t {running};\n"
     lines = [
         *_filled_spaces(region),
-        f"  hwlib_lanes_start(&{running}, &{name}_chip_plan);",
+        f"  hwlib_lanes_start(&{running}, &{name}_plan);",
         f"  (void)hwlib_lanes_poll(&{running});",
         f"  return {running}.result;",
         "",
@@ -172,7 +172,7 @@ def _chip_plan(region: ChipPlan) -> str:
         "lane_count": str(lanes),
         "event_count": str(region.events),
     }
-    return "\n".join([*state, "", f"static const hwlib_chip_plan_t {name}_chip_plan = {{", *c.fields(values), "};\n"])
+    return "\n".join([*state, "", f"static const hwlib_chip_plan_t {name}_plan = {{", *c.fields(values), "};\n"])
 
 
 def _filled_spaces(region: ChipPlan) -> Iterator[str]:

@@ -163,7 +163,7 @@ static hwlib_place_t tvmgen_two_twin_main_0_spaces[] = {
 static hwlib_lane_state_t tvmgen_two_twin_main_0_states[2];
 static hwlib_event_t tvmgen_two_twin_main_0_events[1];
 
-static const hwlib_chip_plan_t tvmgen_two_twin_main_0_chip_plan = {
+static const hwlib_chip_plan_t tvmgen_two_twin_main_0_plan = {
   .lanes       = tvmgen_two_twin_main_0_lanes,
   .spaces      = tvmgen_two_twin_main_0_spaces,
   .states      = tvmgen_two_twin_main_0_states,
@@ -180,6 +180,6 @@ int32_t tvmgen_two_twin_main_0(const int8_t *in0, const int8_t *in1, int8_t *out
   tvmgen_two_twin_main_0_spaces[11].address = (uintptr_t)in1;
   tvmgen_two_twin_main_0_spaces[12].address = (uintptr_t)out0;
   hwlib_lanes_t lanes;
-  hwlib_lanes_start(&lanes, &tvmgen_two_twin_main_0_chip_plan);
+  hwlib_lanes_start(&lanes, &tvmgen_two_twin_main_0_plan);
   return hwlib_lanes_wait(&lanes);
 }
