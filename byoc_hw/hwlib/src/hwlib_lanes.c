@@ -119,30 +119,30 @@ static hwlib_status_t await_operation(const hwlib_chip_plan_t *plan, const hwlib
 }
 
 /* Carries out a step, unless the lane has to wait there: *found is GOES_ON or what it waits for. */
-static hwlib_status_t run_step(const hwlib_chip_plan_t *plan, const hwlib_lane_t *lane, hwlib_lane_state_t *state,
-                               const hwlib_step_t *step, uint8_t *found)
+static inline hwlib_status_t run_step(const hwlib_chip_plan_t *plan, const hwlib_hal_t *hal, hwlib_lane_state_t *state,
+                                      const hwlib_step_t *step, uint8_t *found)
 {
-  const hwlib_part_t *part = &lane->parts[state->part];
-  *found = GOES_ON;
+  const hwlib_part_t *part = state->part;
+  uint8_t slot = step->slot;
   if (step->kind == HWLIB_STEP_AWAIT) {
     return await_event(plan, state, step, found);
   }
-  if (step->slot >= HWLIB_SLOTS) {
+  if (slot >= HWLIB_SLOTS) {
     return HWLIB_ERROR_STEP;
   }
-  hwlib_token_t *token = &state->tokens[step->slot];
-  hwlib_job_t job = {state->running, NULL};
+  hwlib_job_t job;
   switch (step->kind) {
   case HWLIB_STEP_COPY:
-    state->events[step->slot] = 0;
-    return start_copy(lane->hal, plan->spaces + part->spaces, &part->plan->copies[step->index], token);
+    state->events[slot] = 0;
+    return start_copy(hal, plan->spaces + part->spaces, &part->plan->copies[step->index], &state->tokens[slot]);
   case HWLIB_STEP_JOB:
-    state->events[step->slot] = 0;
+    state->events[slot] = 0;
+    job.layer = state->running;
     job.tile = &part->plan->tiles[step->index];
-    return start_job(lane->hal, &job, token);
+    return start_job(hal, &job, &state->tokens[slot]);
   case HWLIB_STEP_COPY_WAIT:
   case HWLIB_STEP_JOB_WAIT:
-    return await_operation(plan, lane->hal, state, step, found);
+    return await_operation(plan, hal, state, step, found);
   case HWLIB_STEP_SIGNAL:
     return signal_event(plan, state, step);
   default:
@@ -164,10 +164,9 @@ static inline void count(const hwlib_lane_state_t *state)
 
 static void begin_call(const hwlib_lane_t *lane, hwlib_lane_state_t *state)
 {
-  const hwlib_part_t *part = &lane->parts[state->part];
-  const hwlib_call_t *call = &part->calls[state->call];
+  const hwlib_call_t *call = &state->part->calls[state->call];
   state->running = call->layer;
-  state->step = part->plan->steps + call->steps.first;
+  state->step = state->part->plan->steps + call->steps.first;
   state->end = state->step + call->steps.count;
   if (call->layer != NULL) {
     state->layer = call->layer->id;
@@ -179,7 +178,7 @@ static void begin_call(const hwlib_lane_t *lane, hwlib_lane_state_t *state)
 static void begin_part(const hwlib_lane_t *lane, hwlib_lane_state_t *state)
 {
   state->call = 0;
-  state->layer = lane->parts[state->part].plan->layer;
+  state->layer = state->part->plan->layer;
   for (unsigned slot = 0; slot < HWLIB_SLOTS; ++slot) {
     state->tokens[slot] = 0;
     state->events[slot] = 0;
@@ -191,9 +190,9 @@ static void begin_part(const hwlib_lane_t *lane, hwlib_lane_state_t *state)
 static int next_call(const hwlib_lane_t *lane, hwlib_lane_state_t *state)
 {
   while (state->step == state->end) {
-    if (++state->call < lane->parts[state->part].call_count) {
+    if (++state->call < state->part->call_count) {
       begin_call(lane, state);
-    } else if (++state->part < lane->part_count) {
+    } else if (++state->part < lane->parts + lane->part_count) {
       begin_part(lane, state);
     } else {
       return 0;
@@ -202,27 +201,27 @@ static int next_call(const hwlib_lane_t *lane, hwlib_lane_state_t *state)
   return 1;
 }
 
-/* Carries out steps up to one where the lane has to wait; *moved becomes 1 if there were any. */
-static hwlib_status_t run_lane(const hwlib_chip_plan_t *plan, uint16_t number, uint8_t *moved)
+/* Carries out steps up to one where the lane has to wait; returns whether there were any. */
+static int run_lane(const hwlib_chip_plan_t *plan, const hwlib_lane_t *lane, hwlib_lane_state_t *state,
+                    hwlib_status_t *status)
 {
-  const hwlib_lane_t *lane = &plan->lanes[number];
-  hwlib_lane_state_t *state = &plan->states[number];
-  hwlib_status_t status = HWLIB_OK;
-  *moved = 0;
+  uint8_t found = GOES_ON;
+  int moved = 0;
   if (state->found == AT_ITS_END) {
-    return HWLIB_OK;
+    return 0;
   }
   count(state);
   for (;;) {
     if (state->step == state->end && !next_call(lane, state)) {
       state->found = AT_ITS_END;
-      return HWLIB_OK;
+      return moved;
     }
-    status = run_step(plan, lane, state, state->step, &state->found);
-    if (status != HWLIB_OK || state->found != GOES_ON) {
-      return status;
+    *status = run_step(plan, lane->hal, state, state->step, &found);
+    if (*status != HWLIB_OK || found != GOES_ON) {
+      state->found = found;
+      return moved;
     }
-    *moved = 1;
+    moved = 1;
     ++state->step;
   }
 }
@@ -272,7 +271,7 @@ void hwlib_lanes_start(hwlib_lanes_t *lanes, const hwlib_chip_plan_t *plan)
     return;
   }
   for (uint16_t lane = 0; lane < plan->lane_count; ++lane) {
-    plan->states[lane].part = 0;
+    plan->states[lane].part = plan->lanes[lane].parts;
     plan->states[lane].found = GOES_ON;
     plan->states[lane].alone = 0;
     begin_part(&plan->lanes[lane], &plan->states[lane]);
@@ -303,8 +302,8 @@ uint8_t hwlib_lanes_poll(hwlib_lanes_t *lanes)
   const hwlib_chip_plan_t *plan = lanes->plan;
   uint16_t lane = 0, still = 0; /* so many lanes in a row cannot go on */
   while (!lanes->ended && still < plan->lane_count) {
-    uint8_t moved;
-    hwlib_status_t status = run_lane(plan, lane, &moved);
+    hwlib_status_t status = HWLIB_OK;
+    int moved = run_lane(plan, &plan->lanes[lane], &plan->states[lane], &status);
     if (status != HWLIB_OK) {
       fail(lanes, status, lane);
     }
