@@ -104,9 +104,7 @@ QUEUES = Soc((replace(NPU, queue=2), replace(DSP, queue=3)), name="short")
 THREE = Soc((DSP, NPU, replace(NPU, name="third", dma_setup=7)), name="three")
 TIMED = {
     "short queues": (QUEUES, TWO_BRANCHES),
-    "branches on each": (CHIP, ((1, (0,)), (0, (1,)), (1, (2,)), (0, (3,)), (1, (4, 5, 6)))),
     "one of three is not used": (THREE, ((2, (0, 1)), (0, (2,)), (2, (3, 4, 5, 6)))),
-    "in three": (THREE, ((0, (0,)), (1, (1,)), (2, (2,)), (0, (3, 4)), (1, (5, 6)))),
 }
 
 
