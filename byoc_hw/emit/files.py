@@ -25,7 +25,6 @@ from typing import Any
 import jinja2
 
 import byoc_hw.hwlib
-from byoc_hw.accelerator import Library
 from byoc_hw.emit import c
 from byoc_hw.emit.chip_files import TABLE_SOURCE, chip_context, chip_entries, chip_runtime
 from byoc_hw.emit.directory import GENERATOR, METADATA, digest, replace_project
@@ -101,14 +100,9 @@ class Parts:
         return self.program.name
 
     @property
-    def library(self) -> Library | None:
-        """The vendor's library, if regions are calls of one."""
-        return self.accelerator.library
-
-    @property
     def tiled(self) -> bool:
         """Whether regions run through HWlib and the HAL, not a vendor library."""
-        return bool(self.regions) and self.library is None
+        return bool(self.regions) and self.accelerator.library is None
 
     @property
     def chip(self) -> Soc | None:
@@ -278,7 +272,7 @@ def _calls(source: str, function: str) -> bool:
 
 def _runtime(parts: Parts) -> Files:
     """The runtime of the regions: HWlib with its simulator, or the vendor library."""
-    library = parts.library
+    library = parts.accelerator.library
     if not parts.regions:
         return {}
     if library is not None:

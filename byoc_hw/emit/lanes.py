@@ -8,6 +8,7 @@ from byoc_hw.accelerator import Accelerator
 from byoc_hw.emit import c
 from byoc_hw.emit.call_titles import call_titles
 from byoc_hw.emit.region_tables import (
+    MOST_ROWS,
     RegionTables,
     aligned_rows,
     constant_table,
@@ -15,6 +16,7 @@ from byoc_hw.emit.region_tables import (
     descriptors,
     flash_name,
 )
+from byoc_hw.errors import PlanError
 from byoc_hw.graph import Moving
 from byoc_hw.plan.chip_plan import ChipPlan, Part
 from byoc_hw.plan.steps import ARGUMENT, SCRATCH, Address
@@ -38,7 +40,7 @@ def lanes_tables_and_body(region: ChipPlan, first_layer: int) -> tuple[str, str]
     lines = [
         *_filled_spaces(region),
         "  hwlib_lanes_t lanes;",
-        f"  hwlib_lanes_start(&lanes, &{name}_chip_plan);",
+        f"  hwlib_lanes_start(&lanes, &{name}_plan);",
         "  return hwlib_lanes_wait(&lanes);",
         "",
     ]
@@ -52,7 +54,7 @@ def lanes_early_return(region: ChipPlan, first_layer: int) -> tuple[str, str, st
     state = f"/* The region between its start and its wait. */\nstatic hwlib_lanes_t {running};\n"
     lines = [
         *_filled_spaces(region),
-        f"  hwlib_lanes_start(&{running}, &{name}_chip_plan);",
+        f"  hwlib_lanes_start(&{running}, &{name}_plan);",
         f"  (void)hwlib_lanes_poll(&{running});",
         f"  return {running}.result;",
         "",
@@ -74,6 +76,8 @@ def _ordered(region: ChipPlan) -> list[Part]:
 
 
 def _tables(region: ChipPlan, first_layer: int) -> str:
+    if region.events > MOST_ROWS:
+        raise PlanError(f"{region.graph.name}: a region has at most {MOST_ROWS} events: got {region.events}")
     return "\n".join(
         [
             *(_part_tables(part, region, first_layer) for part in _ordered(region)),
@@ -168,7 +172,7 @@ def _chip_plan(region: ChipPlan) -> str:
         "lane_count": str(lanes),
         "event_count": str(region.events),
     }
-    return "\n".join([*state, "", f"static const hwlib_chip_plan_t {name}_chip_plan = {{", *c.fields(values), "};\n"])
+    return "\n".join([*state, "", f"static const hwlib_chip_plan_t {name}_plan = {{", *c.fields(values), "};\n"])
 
 
 def _filled_spaces(region: ChipPlan) -> Iterator[str]:

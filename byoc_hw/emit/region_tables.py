@@ -34,7 +34,7 @@ def descriptor_name(region: RegionPlan, index: int) -> str:
     return f"{region.graph.name}_{region.graph.layers[index].kind}_{index}"
 
 
-_MOST_ROWS = 1 << 16
+MOST_ROWS = 1 << 16
 """A step's index has 16 bits."""
 
 
@@ -45,8 +45,8 @@ class _Indexed:
     rows: dict[tuple[object, ...], int] = field(default_factory=dict)
 
     def index(self, row: tuple[object, ...]) -> int:
-        if len(self.rows) == _MOST_ROWS:
-            raise PlanError(f"a region has at most {_MOST_ROWS} different copies, and as many tiles")
+        if len(self.rows) == MOST_ROWS:
+            raise PlanError(f"a region has at most {MOST_ROWS} different copies, and as many tiles")
         return self.rows.setdefault(row, len(self.rows))
 
 

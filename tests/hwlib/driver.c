@@ -11,7 +11,7 @@ enum { WORDS = 10, MAIN_BYTES = 1 << 20 };
 
 enum {
   RESET, WRITE_MAIN, READ_MAIN, COPY_1D, COPY_2D, JOB, COPY_WAIT, JOB_WAIT, INIT, MARK,
-  CYCLES, LAYER_CYCLES, COUNTERS, HOST_CYCLES, IN_FLIGHT, FAULT
+  CYCLES, LAYER_CYCLES, COUNTERS, HOST_CYCLES, IN_FLIGHT, FAULT, COPY_DONE, JOB_DONE, IDLE
 };
 
 static _Alignas(64) uint8_t main_memory[MAIN_BYTES];
@@ -46,6 +46,7 @@ int main(void)
     hwlib_status_t status = HWLIB_OK;
     uint64_t value = 0;
     hwlib_token_t token = 0;
+    uint8_t done = 9;
     const void *payload = "";
     size_t count = 0;
     switch (word[0]) {
@@ -110,6 +111,17 @@ int main(void)
       payload = hwlib_sim_fault();
       count = strlen(payload);
       value = count;
+      break;
+    case COPY_DONE:
+      status = hwlib_hal_copy_done((hwlib_token_t)word[1], &done);
+      value = done;
+      break;
+    case JOB_DONE:
+      status = hwlib_hal_job_done((hwlib_token_t)word[1], &done);
+      value = done;
+      break;
+    case IDLE:
+      hwlib_hal_idle();
       break;
     default:
       return 1;

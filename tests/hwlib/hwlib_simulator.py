@@ -239,7 +239,7 @@ class Simulator:
 
     _OPERATIONS = (
         *("reset", "write_main", "read_main", "copy_1d", "copy_2d", "job", "copy_wait", "job_wait", "init", "mark"),
-        *("cycles", "layer_cycles", "counters", "host_cycles", "in_flight", "fault"),
+        *("cycles", "layer_cycles", "counters", "host_cycles", "in_flight", "fault", "copy_done", "job_done", "idle"),
     )  # in driver.c's order
 
     def __init__(self, program: Path) -> None:
@@ -288,6 +288,15 @@ class Simulator:
 
     def job_wait(self, token: int) -> None:
         self._try("job_wait", token)
+
+    def copy_done(self, token: int) -> int:
+        return self._try("copy_done", token)
+
+    def job_done(self, token: int) -> int:
+        return self._try("job_done", token)
+
+    def idle(self) -> None:
+        self._call("idle")
 
     def init(self) -> None:
         self._try("init")

@@ -15,6 +15,7 @@ from hwlib_simulator import (
     MAIN,
     MAX,
     WEIGHTS,
+    RefusedError,
     Simulator,
     add,
     conv2d,
@@ -175,6 +176,25 @@ def test_a_full_queue_holds_the_host_back(simulator: Simulator):
     simulator.copy_wait(tokens[0])
     simulator.copy_wait(tokens[-1])
     assert (simulator.host_cycles, simulator.in_flight) == (65 * 71, 0)
+
+
+def test_a_question_is_the_wait_once_it_is_done(simulator: Simulator):
+    """The host takes no time to ask: what has not ended when it is idle ends then, the first that it has asked for."""
+    first, second, third = (simulator.copy((ACTIVATIONS, 0), (MAIN, 0), 16) for _ in range(3))
+    simulator.idle()
+    assert simulator.host_cycles == 0
+    assert (simulator.copy_done(third), simulator.copy_done(second)) == (0, 0)
+    simulator.idle()
+    assert (simulator.host_cycles, simulator.in_flight) == (2 * 71, 3)
+    assert (simulator.copy_done(second), simulator.in_flight) == (1, 1)
+    simulator.idle()
+    assert simulator.host_cycles == 2 * 71
+    with pytest.raises(RefusedError, match=f"copy: token {second} was waited for before"):
+        simulator.copy_done(second)
+    with pytest.raises(RefusedError, match=f"job: token {first} was not given since the last init"):
+        simulator.job_done(first)
+    simulator.copy_wait(third)
+    assert simulator.copy_done(first) == 1
 
 
 def test_reset_starts_a_new_timeline(simulator: Simulator):

@@ -69,9 +69,11 @@ typedef struct {
 typedef struct {
   const hwlib_step_t *step, *end; /* the next one, and the end of the call */
   const hwlib_layer_t *running;   /* the call's layer */
-  uint16_t part, call;
-  uint16_t layer; /* the number of the layer that runs, or that failed */
-  uint8_t found;  /* whether it can go on */
+  const hwlib_part_t *part;
+  uint16_t call;
+  uint16_t layer;               /* the number of the layer that runs, or that failed */
+  uint8_t found;                /* whether it can go on */
+  uint8_t alone;                /* all others have ended, and the program waits for the region */
   uint16_t events[HWLIB_SLOTS]; /* the event that the copy of a slot is, counted from 1 */
   hwlib_token_t tokens[HWLIB_SLOTS];
 } hwlib_lane_state_t;

@@ -16,9 +16,9 @@ typedef struct {
 /* Operations are numbered from 1 in their order, which is that of their ends. */
 typedef struct {
   uint64_t free[SIM_CLOCKS]; /* idle from here on */
-  uint32_t forgotten;    /* up to here tokens mean nothing: from before the last init */
-  uint32_t ended;        /* up to here the host knows that they have ended */
-  uint32_t started;      /* the newest */
+  uint32_t forgotten;        /* up to here tokens mean nothing: from before the last init */
+  uint32_t ended;            /* up to here the host knows that they have ended */
+  uint32_t started;          /* the newest */
   operation_t queue[HWLIB_ACCELERATOR_QUEUE];
 } engine_t;
 

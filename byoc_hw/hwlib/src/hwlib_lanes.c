@@ -3,21 +3,22 @@
 
 #include <stddef.h>
 
-enum { NOT_STARTED = 0, RUNNING = 1, DONE = 2 };                    /* an event */
+enum { NOT_STARTED = 0, RUNNING = 1, DONE = 2 };                         /* an event */
 enum { GOES_ON = 0, WAITS = 1, WAITS_FOR_A_SIGNAL = 2, AT_ITS_END = 3 }; /* a lane */
 
 /* ---------------------------------------------------------------- what has ended */
 
-static hwlib_status_t ask_copy(const hwlib_hal_t *hal, hwlib_token_t token, uint8_t *done)
+/* A lane that is alone waits: nobody else has anything to do. */
+static hwlib_status_t ask_copy(const hwlib_hal_t *hal, uint8_t alone, hwlib_token_t token, uint8_t *done)
 {
-  if (hal->copy_done == NULL) {
+  if (alone || hal->copy_done == NULL) {
     *done = 1;
     return hal->copy_wait(token);
   }
   return hal->copy_done(token, done);
 }
 
-static hwlib_status_t ask_job(const hwlib_hal_t *hal, hwlib_token_t token, uint8_t *done)
+static hwlib_status_t ask_job(const hwlib_hal_t *hal, uint8_t alone, hwlib_token_t token, uint8_t *done)
 {
 #ifdef HWLIB_TRACE
   if (token == 0) {
@@ -25,7 +26,7 @@ static hwlib_status_t ask_job(const hwlib_hal_t *hal, hwlib_token_t token, uint8
     return HWLIB_OK; /* the trace has waited for it */
   }
 #endif
-  if (hal->job_done == NULL) {
+  if (alone || hal->job_done == NULL) {
     *done = 1;
     return hal->job_wait(token);
   }
@@ -33,14 +34,16 @@ static hwlib_status_t ask_job(const hwlib_hal_t *hal, hwlib_token_t token, uint8
 }
 
 /* A token is asked for until it is done, and never again: whoever comes next finds that in the event. */
-static hwlib_status_t ask_event(const hwlib_hal_t *hal, hwlib_event_t *event, uint8_t *done)
+static hwlib_status_t ask_event(const hwlib_hal_t *hal, uint8_t alone, hwlib_event_t *event, uint8_t *done)
 {
   hwlib_status_t status = HWLIB_OK;
-  if (event->state == RUNNING) {
-    status = ask_copy(hal, event->token, done);
-    event->state = *done ? DONE : RUNNING;
-  }
   *done = event->state == DONE;
+  if (event->state == RUNNING) {
+    status = ask_copy(hal, alone, event->token, done);
+  }
+  if (*done) {
+    event->state = DONE;
+  }
   return status;
 }
 
@@ -88,14 +91,15 @@ static hwlib_status_t signal_event(const hwlib_chip_plan_t *plan, hwlib_lane_sta
   return HWLIB_OK;
 }
 
-static hwlib_status_t await_event(const hwlib_chip_plan_t *plan, const hwlib_step_t *step, uint8_t *found)
+static hwlib_status_t await_event(const hwlib_chip_plan_t *plan, const hwlib_lane_state_t *state,
+                                  const hwlib_step_t *step, uint8_t *found)
 {
   if (step->slot >= plan->lane_count || step->index >= plan->event_count) {
     return HWLIB_ERROR_STEP;
   }
   uint8_t done;
   hwlib_event_t *event = &plan->events[step->index];
-  hwlib_status_t status = ask_event(plan->lanes[step->slot].hal, event, &done);
+  hwlib_status_t status = ask_event(plan->lanes[step->slot].hal, state->alone, event, &done);
   *found = done ? GOES_ON : event->state == RUNNING ? WAITS : WAITS_FOR_A_SIGNAL;
   return status;
 }
@@ -106,38 +110,39 @@ static hwlib_status_t await_operation(const hwlib_chip_plan_t *plan, const hwlib
   uint8_t done = 1;
   uint16_t event = state->events[step->slot];
   hwlib_token_t token = state->tokens[step->slot];
-  hwlib_status_t status = step->kind == HWLIB_STEP_JOB_WAIT ? ask_job(hal, token, &done)
-                          : event == 0                      ? ask_copy(hal, token, &done)
-                                                            : ask_event(hal, &plan->events[event - 1], &done);
+  hwlib_status_t status = step->kind == HWLIB_STEP_JOB_WAIT
+                              ? ask_job(hal, state->alone, token, &done)
+                          : event == 0 ? ask_copy(hal, state->alone, token, &done)
+                                       : ask_event(hal, state->alone, &plan->events[event - 1], &done);
   *found = done ? GOES_ON : WAITS;
   return status;
 }
 
 /* Carries out a step, unless the lane has to wait there: *found is GOES_ON or what it waits for. */
-static hwlib_status_t run_step(const hwlib_chip_plan_t *plan, const hwlib_lane_t *lane, hwlib_lane_state_t *state,
-                               const hwlib_step_t *step, uint8_t *found)
+static inline hwlib_status_t run_step(const hwlib_chip_plan_t *plan, const hwlib_hal_t *hal, hwlib_lane_state_t *state,
+                                      const hwlib_step_t *step, uint8_t *found)
 {
-  const hwlib_part_t *part = &lane->parts[state->part];
-  *found = GOES_ON;
+  const hwlib_part_t *part = state->part;
+  uint8_t slot = step->slot;
   if (step->kind == HWLIB_STEP_AWAIT) {
-    return await_event(plan, step, found);
+    return await_event(plan, state, step, found);
   }
-  if (step->slot >= HWLIB_SLOTS) {
+  if (slot >= HWLIB_SLOTS) {
     return HWLIB_ERROR_STEP;
   }
-  hwlib_token_t *token = &state->tokens[step->slot];
-  hwlib_job_t job = {state->running, NULL};
+  hwlib_job_t job;
   switch (step->kind) {
   case HWLIB_STEP_COPY:
-    state->events[step->slot] = 0;
-    return start_copy(lane->hal, plan->spaces + part->spaces, &part->plan->copies[step->index], token);
+    state->events[slot] = 0;
+    return start_copy(hal, plan->spaces + part->spaces, &part->plan->copies[step->index], &state->tokens[slot]);
   case HWLIB_STEP_JOB:
-    state->events[step->slot] = 0;
+    state->events[slot] = 0;
+    job.layer = state->running;
     job.tile = &part->plan->tiles[step->index];
-    return start_job(lane->hal, &job, token);
+    return start_job(hal, &job, &state->tokens[slot]);
   case HWLIB_STEP_COPY_WAIT:
   case HWLIB_STEP_JOB_WAIT:
-    return await_operation(plan, lane->hal, state, step, found);
+    return await_operation(plan, hal, state, step, found);
   case HWLIB_STEP_SIGNAL:
     return signal_event(plan, state, step);
   default:
@@ -159,10 +164,9 @@ static inline void count(const hwlib_lane_state_t *state)
 
 static void begin_call(const hwlib_lane_t *lane, hwlib_lane_state_t *state)
 {
-  const hwlib_part_t *part = &lane->parts[state->part];
-  const hwlib_call_t *call = &part->calls[state->call];
+  const hwlib_call_t *call = &state->part->calls[state->call];
   state->running = call->layer;
-  state->step = part->plan->steps + call->steps.first;
+  state->step = state->part->plan->steps + call->steps.first;
   state->end = state->step + call->steps.count;
   if (call->layer != NULL) {
     state->layer = call->layer->id;
@@ -174,7 +178,7 @@ static void begin_call(const hwlib_lane_t *lane, hwlib_lane_state_t *state)
 static void begin_part(const hwlib_lane_t *lane, hwlib_lane_state_t *state)
 {
   state->call = 0;
-  state->layer = lane->parts[state->part].plan->layer;
+  state->layer = state->part->plan->layer;
   for (unsigned slot = 0; slot < HWLIB_SLOTS; ++slot) {
     state->tokens[slot] = 0;
     state->events[slot] = 0;
@@ -186,9 +190,9 @@ static void begin_part(const hwlib_lane_t *lane, hwlib_lane_state_t *state)
 static int next_call(const hwlib_lane_t *lane, hwlib_lane_state_t *state)
 {
   while (state->step == state->end) {
-    if (++state->call < lane->parts[state->part].call_count) {
+    if (++state->call < state->part->call_count) {
       begin_call(lane, state);
-    } else if (++state->part < lane->part_count) {
+    } else if (++state->part < lane->parts + lane->part_count) {
       begin_part(lane, state);
     } else {
       return 0;
@@ -197,27 +201,27 @@ static int next_call(const hwlib_lane_t *lane, hwlib_lane_state_t *state)
   return 1;
 }
 
-/* Carries out steps up to one where the lane has to wait; *moved becomes 1 if there were any. */
-static hwlib_status_t run_lane(const hwlib_chip_plan_t *plan, uint16_t number, uint8_t *moved)
+/* Carries out steps up to one where the lane has to wait; returns whether there were any. */
+static int run_lane(const hwlib_chip_plan_t *plan, const hwlib_lane_t *lane, hwlib_lane_state_t *state,
+                    hwlib_status_t *status)
 {
-  const hwlib_lane_t *lane = &plan->lanes[number];
-  hwlib_lane_state_t *state = &plan->states[number];
-  hwlib_status_t status = HWLIB_OK;
-  *moved = 0;
+  uint8_t found = GOES_ON;
+  int moved = 0;
   if (state->found == AT_ITS_END) {
-    return HWLIB_OK;
+    return 0;
   }
   count(state);
   for (;;) {
     if (state->step == state->end && !next_call(lane, state)) {
       state->found = AT_ITS_END;
-      return HWLIB_OK;
+      return moved;
     }
-    status = run_step(plan, lane, state, state->step, &state->found);
-    if (status != HWLIB_OK || state->found != GOES_ON) {
-      return status;
+    *status = run_step(plan, lane->hal, state, state->step, &found);
+    if (*status != HWLIB_OK || found != GOES_ON) {
+      state->found = found;
+      return moved;
     }
-    *moved = 1;
+    moved = 1;
     ++state->step;
   }
 }
@@ -267,8 +271,9 @@ void hwlib_lanes_start(hwlib_lanes_t *lanes, const hwlib_chip_plan_t *plan)
     return;
   }
   for (uint16_t lane = 0; lane < plan->lane_count; ++lane) {
-    plan->states[lane].part = 0;
+    plan->states[lane].part = plan->lanes[lane].parts;
     plan->states[lane].found = GOES_ON;
+    plan->states[lane].alone = 0;
     begin_part(&plan->lanes[lane], &plan->states[lane]);
   }
 }
@@ -297,8 +302,8 @@ uint8_t hwlib_lanes_poll(hwlib_lanes_t *lanes)
   const hwlib_chip_plan_t *plan = lanes->plan;
   uint16_t lane = 0, still = 0; /* so many lanes in a row cannot go on */
   while (!lanes->ended && still < plan->lane_count) {
-    uint8_t moved;
-    hwlib_status_t status = run_lane(plan, lane, &moved);
+    hwlib_status_t status = HWLIB_OK;
+    int moved = run_lane(plan, &plan->lanes[lane], &plan->states[lane], &status);
     if (status != HWLIB_OK) {
       fail(lanes, status, lane);
     }
@@ -325,10 +330,31 @@ static void idle(hwlib_lanes_t *lanes)
   }
 }
 
+/* Whether only one lane has not ended: it may wait. */
+static int let_the_last_wait(const hwlib_chip_plan_t *plan)
+{
+  hwlib_lane_state_t *last = NULL;
+  for (uint16_t lane = 0; lane < plan->lane_count; ++lane) {
+    if (plan->states[lane].found != AT_ITS_END) {
+      if (last != NULL) {
+        return 0;
+      }
+      last = &plan->states[lane];
+    }
+  }
+  if (last != NULL) {
+    last->alone = 1;
+  }
+  return last != NULL;
+}
+
 int32_t hwlib_lanes_wait(hwlib_lanes_t *lanes)
 {
+  (void)let_the_last_wait(lanes->plan);
   while (!hwlib_lanes_poll(lanes)) {
-    idle(lanes);
+    if (!let_the_last_wait(lanes->plan)) {
+      idle(lanes);
+    }
   }
   return lanes->result;
 }
