@@ -51,7 +51,8 @@ class Limits:
     """The hardware limits of one layer kind. A limit that is None does not apply to the kind.
 
     `batches` of a dense layer are the numbers of its rows; `groups` says whether a convolution may have several.
-    With `wide_padding` a window may lie in padding only.
+    With `wide_padding` a window may lie in padding only; with `broadcast` the second input of an element-wise layer
+    may be one value for each channel, or one value.
     """
 
     max_kernel: tuple[int, int] | None = None
@@ -64,6 +65,7 @@ class Limits:
     channel_multipliers: tuple[int, ...] | None = None
     groups: bool = False
     wide_padding: bool = False
+    broadcast: bool = False
 
     def check(self, prefix: str) -> None:
         """Raise `InvalidInput` for a limit that is none: of the wrong type, empty or below 1."""
@@ -79,8 +81,8 @@ class Limits:
             raise InvalidInput(f"{prefix} activation_types has at least one type: got ()")
         for dtype in self.activation_types:
             check_type(f"{prefix} each of activation_types", dtype, str, "a string")
-        check_flag(f"{prefix} groups", self.groups)
-        check_flag(f"{prefix} wide_padding", self.wide_padding)
+        for what in ("groups", "wide_padding", "broadcast"):
+            check_flag(f"{prefix} {what}", getattr(self, what))
         if self.accumulator_bits is not None:
             check_whole(f"{prefix} accumulator_bits", self.accumulator_bits, 1, 64)
 
@@ -111,6 +113,8 @@ class Limits:
             yield from self._dilation()
         if not self.groups:
             yield _ONE_GROUP
+        if not self.broadcast:
+            yield _ONE_SHAPE
 
     def _padding(self) -> Rule:
         return _PADDING_FITS if self.wide_padding else _PADDING_WITHIN
@@ -177,6 +181,14 @@ _ZERO_POINTS = Rule("zero points are from -128 to 127", _zero_points)
 
 
 _ONE_GROUP = Rule("groups are 1", lambda layer: Check(groups := getattr(layer, "groups", 1), groups == 1))
+
+
+def _one_shape(layer: Any) -> Check:
+    shapes = " and ".join(str(tensor.shape) for tensor in layer.inputs)
+    return Check(shapes, not getattr(layer, "broadcast", False))
+
+
+_ONE_SHAPE = Rule("both inputs have one shape", _one_shape)
 
 
 def _one_of(what: str, allowed: Sequence[object], values: Callable[[Any], Sequence[object]]) -> Rule:
@@ -453,8 +465,8 @@ DEFAULT_LIMITS: Mapping[str, Limits] = {
         wide_padding=True,
     ),
     "dense": Limits(batches=None, weight_bits=(8, 4, 2), accumulator_bits=32),
-    "add": Limits(accumulator_bits=32),
-    "mul": Limits(accumulator_bits=32),
+    "add": Limits(accumulator_bits=32, broadcast=True),
+    "mul": Limits(accumulator_bits=32, broadcast=True),
     "matmul": Limits(batches=None, accumulator_bits=32),
     "pool2d": Limits(max_kernel=(32, 32), strides=(1, 2), accumulator_bits=32, wide_padding=True),
     "softmax": Limits(batches=None),
@@ -475,8 +487,13 @@ _UNDILATED: Mapping[str, Limits] = {
     for kind, limits in DEFAULT_LIMITS.items()
 }
 
-DIANA_DIGITAL = replace(REFERENCE, label="DIANA_DIGITAL", limits=_UNDILATED, depthwise_rows=1)
-"""As `REFERENCE`, but without dilation, and depthwise jobs compute one channel at a time."""
+_OF_ONE_SHAPE: Mapping[str, Limits] = {
+    kind: replace(limits, broadcast=False) for kind, limits in _UNDILATED.items()
+}
+
+DIANA_DIGITAL = replace(REFERENCE, label="DIANA_DIGITAL", limits=_OF_ONE_SHAPE, depthwise_rows=1)
+"""As `REFERENCE`, but without dilation, depthwise jobs compute one channel at a time, and both inputs of an element-wise
+layer have one shape: published are additions of feature maps."""
 
 SMALL = replace(
     REFERENCE, label="SMALL", limits=_UNDILATED, activation_memory=32 * KIB, weight_memory=16 * KIB, dma_width=4

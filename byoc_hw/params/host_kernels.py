@@ -24,6 +24,7 @@ from byoc_hw.params.requantize import (
     pool_scale,
     pool_sums,
     softmax_scale,
+    subtrahend_number,
     sum_scales,
     weight_values,
     zero_point,
@@ -213,7 +214,7 @@ def _pairwise(layer: Add | Mul, scale: Scale) -> dict[str, int]:
 
 def _add(layer: Add) -> dict[str, int]:
     """The function itself shifts the inputs left: their exponents are those of the scales alone."""
-    values = _pairwise(layer, add_sum_scale(layer)) | {"subtract": int(layer.subtract)}
+    values = _pairwise(layer, add_sum_scale(layer)) | {"subtract": subtrahend_number(layer)}
     for name, scale in zip(("ifm", "ifm2"), add_scales(layer), strict=True):
         values |= {f"{name}_multiplier": scale.multiplier, f"{name}_exponent": FRACTION_BITS - scale.right}
     return values

@@ -142,6 +142,11 @@ def add_sum_scale(layer: Add) -> Scale:
     return scale_of_ratio(common / ((1 << ADD_LEFT) * _scale(layer, layer.ofm)))
 
 
+def subtrahend_number(layer: Add) -> int:
+    """0 for a sum, 1 for what is less the second input, 2 for what is less the first."""
+    return ("", "ifm2", "ifm").index(layer.subtract)
+
+
 def mul_scale(layer: Mul) -> Scale:
     """The scale from the product of the inputs to the output. TVM and TFLite multiply the scales in float32."""
     first, second, output = (np.float32(_scale(layer, tensor)) for tensor in (*layer.inputs, layer.ofm))

@@ -212,8 +212,8 @@ JOBS_OF_REFERENCE = {
         "pool2d, upward, every address bit of ifm",
     ),
     "half of local activations, for second inputs": _job(
-        "chip_activations[tile->ifm2 + i] - layer->ifm2_zero_point, layer->ifm2_scale",
-        "chip_activations[(tile->ifm2 & 0x1ffff) + i] - layer->ifm2_zero_point, layer->ifm2_scale",
+        "chip_activations[tile->ifm2 + (broadcast",
+        "chip_activations[(tile->ifm2 & 0x1ffff) + (broadcast",
         "add, tflite, every address bit of ifm2",
     ),
     "half of local activations, for sums": _job(
@@ -245,8 +245,8 @@ JOBS_OF_REFERENCE = {
 
 JOBS_OF_MUL = {
     "no zero point of the second input": _job(
-        "int32_t other = chip_activations[tile->ifm2 + i] - layer->ifm2_zero_point;",
-        "int32_t other = chip_activations[tile->ifm2 + i];",
+        "int32_t other = second(tile, i, layer->broadcast) - layer->ifm2_zero_point;",
+        "int32_t other = second(tile, i, layer->broadcast);",
         "mul, upward, one element",
     ),
     "halves rounded down": _job("(product + half) >>", "(product + half - 1) >>", "mul, upward, rounding of halves"),

@@ -90,7 +90,7 @@ class Add(ctypes.Structure):
         ("ifm2_scale", Scale),
         ("sum_scale", Scale),
         *_fields("ifm_zero_point ifm2_zero_point ofm_zero_point act_min act_max", c_int8),
-        ("subtract", c_uint8),
+        *_fields("subtract broadcast", c_uint8),
     ]
 
 
@@ -100,6 +100,7 @@ class Mul(ctypes.Structure):
         *_SHAPES[:3],
         ("scale", Scale),
         *_fields("ifm_zero_point ifm2_zero_point ofm_zero_point act_min act_max", c_int8),
+        ("broadcast", c_uint8),
     ]
 
 

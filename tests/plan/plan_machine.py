@@ -303,20 +303,26 @@ class Machine:
 
     def pairwise(self, layer, job):
         assert job.ifm_shape == job.ofm_shape
-        assert job.ifm_shape[0] == job.ifm_shape[2] == 1
+        again = layer.ifm2.elements < layer.ifm.elements
+        height, width, channels = job.ifm_shape
+        assert (height, channels) == (1, layer.ifm2.elements if again else 1)
+        assert (job.ifm_row, job.ifm_pixel) == (job.ofm_row, job.ofm_pixel) == (width * channels, channels)
         one, other = (
-            self.load_tile(start, job.ifm_shape, job.ifm_row, job.ifm_pixel) - zero_point(tensor)
-            for start, tensor in zip((job.ifm, job.ifm2), layer.inputs, strict=True)
+            self.load_tile(start, shape, job.ifm_row, job.ifm_pixel) - zero_point(tensor)
+            for start, tensor, shape in (
+                (job.ifm, layer.ifm, job.ifm_shape),
+                (job.ifm2, layer.ifm2, (1, 1, channels) if again else job.ifm_shape),
+            )
         )
         total = self.product(layer, one * other) if isinstance(layer, Mul) else self.sum(layer, one, other)
         self.store_tile(np.clip(total + zero_point(layer.ofm), layer.act_min, layer.act_max), job)
 
     def sum(self, layer, one, other):
         first, second, summed = add_scales(layer)
-        sign = -1 if layer.subtract else 1
-        if layer.rounding == "upward":
-            return upward(one, first) + sign * upward(other, second)
-        return twice(twice(one, first) + sign * twice(other, second), summed)
+        scaled = upward if layer.rounding == "upward" else twice
+        one, other = scaled(one, first), scaled(other, second)
+        total = {"": one + other, "ifm2": one - other, "ifm": other - one}[layer.subtract]
+        return total if layer.rounding == "upward" else twice(total, summed)
 
     def product(self, layer, product):
         scale = upward if layer.rounding == "upward" else twice

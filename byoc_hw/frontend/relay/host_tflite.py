@@ -29,7 +29,7 @@ from byoc_hw.program import KernelCall, Quantize
 Kernel = Callable[[Layer | Quantize], KernelCall]
 """How a function of ours computes a layer."""
 
-_ANY = Limits(dilations=None, batches=None, accumulator_bits=32, wide_padding=True)
+_ANY = Limits(dilations=None, batches=None, accumulator_bits=32, wide_padding=True, broadcast=True)
 _WEIGHTED = replace(_ANY, weight_bits=(8, 4, 2), groups=True)
 _HOST = Accelerator(
     "host",

@@ -122,7 +122,8 @@ typedef struct {
   int8_t act_min, act_max;
 } hwlib_conv2d_t;
 
-/* sum = ifm_scale(ifm - ifm_zero_point) + ifm2_scale(ifm2 - ifm2_zero_point), with subtract the difference of the two
+/* sum = ifm_scale(ifm - ifm_zero_point) + ifm2_scale(ifm2 - ifm2_zero_point); with subtract 1 the first term less the
+ * second, with subtract 2 the second less the first
  *   HWLIB_ROUND_UPWARD   ofm = clamp(sum + ofm_zero_point, act_min, act_max); sum_scale is not read
  *   HWLIB_ROUND_TFLITE   ofm = clamp(sum_scale(sum) + ofm_zero_point, act_min, act_max)
  * (TFLite's inputs are scaled to half of the range of the larger one, and shifted left by 20.) */
@@ -132,7 +133,8 @@ typedef struct {
   hwlib_scale_t ifm_scale, ifm2_scale, sum_scale;
   int8_t ifm_zero_point, ifm2_zero_point, ofm_zero_point;
   int8_t act_min, act_max;
-  uint8_t subtract; /* 0 or 1 */
+  uint8_t subtract;  /* 0, 1 or 2 */
+  uint8_t broadcast; /* 0 or 1: ifm2 is one pixel, which is read again for each pixel of ifm */
 } hwlib_add_t;
 
 /* product = (ifm - ifm_zero_point) * (ifm2 - ifm2_zero_point)
@@ -144,6 +146,7 @@ typedef struct {
   hwlib_scale_t scale;
   int8_t ifm_zero_point, ifm2_zero_point, ofm_zero_point;
   int8_t act_min, act_max;
+  uint8_t broadcast; /* as of hwlib_add_t */
 } hwlib_mul_t;
 
 /* A matrix product of two activations, item by item: ifm2 has ofm.channels vectors of ifm.channels values for each
@@ -236,7 +239,8 @@ typedef struct {
  * pad_top or pad_left, and behind it one row or column is there that no window reaches.
  * For add, mul and lookup, ifm_* give one linear run: ifm_h = 1, ifm_w elements of 1 channel; ifm2 and ofm are
  * as long, and the strides and ofm_* are not read. For lookup with by_channel, ifm_w pixels of all ifm_c channels,
- * and for softmax ifm_w rows of ifm_c values, all dense: ifm_h = 1, ofm_* as ifm_*.
+ * and for softmax ifm_w rows of ifm_c values, all dense: ifm_h = 1, ofm_* as ifm_*. For add and mul with broadcast
+ * the same, with ifm_c all channels or 1, and ifm2 is ifm_c values: one for each channel, or one for all elements.
  * For matmul, ifm_w vectors of ifm_c values of one item, all dense: ifm_h = ofm_h = 1, ofm_w = ifm_w; ifm2 is
  * [ofm_c][ifm_c], dense, and the strides are not read. */
 typedef struct {

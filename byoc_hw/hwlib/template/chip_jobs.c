@@ -128,14 +128,19 @@ static void run_pool2d(const hwlib_pool2d_t *layer, const hwlib_tile_t *tile)
   }
 }
 
+static int8_t second(const hwlib_tile_t *tile, uint32_t i, uint8_t broadcast)
+{
+  return chip_activations[tile->ifm2 + (broadcast ? i % tile->ifm_c : i)];
+}
+
 static void run_add(const hwlib_add_t *layer, const hwlib_tile_t *tile)
 {
   int rounding = layer->layer.rounding;
-  for (uint32_t i = 0; i < tile->ifm_w; ++i) {
+  for (uint32_t i = 0; i < tile->ifm_w * tile->ifm_c; ++i) {
     int64_t sum = chip_scale(rounding, chip_activations[tile->ifm + i] - layer->ifm_zero_point, layer->ifm_scale);
     int64_t other =
-        chip_scale(rounding, chip_activations[tile->ifm2 + i] - layer->ifm2_zero_point, layer->ifm2_scale);
-    sum += layer->subtract ? -other : other;
+        chip_scale(rounding, second(tile, i, layer->broadcast) - layer->ifm2_zero_point, layer->ifm2_scale);
+    sum = (layer->subtract == 2 ? -sum : sum) + (layer->subtract == 1 ? -other : other);
     if (rounding == HWLIB_ROUND_TFLITE) {
       sum = chip_scale(rounding, (int32_t)sum, layer->sum_scale);
     }
@@ -145,9 +150,9 @@ static void run_add(const hwlib_add_t *layer, const hwlib_tile_t *tile)
 
 static void run_mul(const hwlib_mul_t *layer, const hwlib_tile_t *tile)
 {
-  for (uint32_t i = 0; i < tile->ifm_w; ++i) {
+  for (uint32_t i = 0; i < tile->ifm_w * tile->ifm_c; ++i) {
     int32_t one = chip_activations[tile->ifm + i] - layer->ifm_zero_point;
-    int32_t other = chip_activations[tile->ifm2 + i] - layer->ifm2_zero_point;
+    int32_t other = second(tile, i, layer->broadcast) - layer->ifm2_zero_point;
     chip_activations[tile->ofm + i] =
         clamp(chip_scale(layer->layer.rounding, one * other, layer->scale) + layer->ofm_zero_point, layer->act_min,
               layer->act_max);

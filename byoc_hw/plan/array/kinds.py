@@ -87,11 +87,12 @@ class Run:
     """An element-wise layer, whose jobs take one run of elements of each input.
 
     A run is a multiple of `each` elements. A job reads each output's inputs
-    `reads` times in all.
+    `reads` times in all. With `repeats`, all of the second input is `each` elements, which every job reads.
     """
 
     each: int
     reads: int
+    repeats: bool = False
 
     def shape(self, elements: int) -> Extents:
         """The extents of a job over a number of elements."""
@@ -160,7 +161,7 @@ def geometry(layer: Layer) -> Geometry:
             rows, pixels = (Axis(ifm=size, ofm=size, kernel=1, stride=1, before=0) for size in (1, layer.ifm.shape[0]))
             return Window(rows, pixels, layer.in_channels, layer.out_channels, True)
         case Add() | Mul():
-            return Run(each=1, reads=2)
+            return Run(each=layer.ifm2.elements if layer.broadcast else 1, reads=2, repeats=layer.broadcast)
         case Softmax():  # three passes: the maximum, the sum of exponentials, the quotients
             return Run(each=layer.ifm.shape[-1], reads=3)
         case MatMul():

@@ -62,7 +62,8 @@ def _check_steps(layer: Layer, accelerator: Accelerator) -> None:
     elif isinstance(form, Product):
         together += sum(tensor.nbytes for tensor in inputs)
     elif isinstance(form, Run):
-        together, each = (len(inputs) + 1) * layer.ofm.nbytes, len(inputs) + 2
+        runs = 1 if form.repeats else len(inputs)
+        together, each = (runs + 1) * layer.ofm.nbytes, runs + 2
     elif form.rows.stride <= form.rows.reach and form.columns.stride <= form.columns.reach:
         together += layer.ifm.nbytes  # every input is read
     least = each * ceil_div(together, accelerator.activation_memory)
@@ -72,15 +73,16 @@ def _check_steps(layer: Layer, accelerator: Accelerator) -> None:
 
 def _runs(layer: Layer, form: Run, accelerator: Accelerator) -> Tiling:
     """The longest runs of an element-wise layer that fit with their output, in units of `each` elements."""
-    unit, inputs = accelerator.buffer_alignment, len(dict.fromkeys(layer.inputs))
+    unit, inputs = accelerator.buffer_alignment, 1 if form.repeats else len(dict.fromkeys(layer.inputs))
     each = layer.ofm.bytes_of(form.each)
+    stays = round_up(each, unit) if form.repeats else 0
     total = layer.ofm.elements // form.each
     step = lcm(unit, each) // each  # pixels that end on an aligned byte
-    most = accelerator.activation_memory // (inputs + 1) // unit * unit // each
+    most = max(accelerator.activation_memory - stays, 0) // (inputs + 1) // unit * unit // each
     if most < total:
         most -= most % step
     if most == 0:
-        needed = (inputs + 1) * round_up(min(step, total) * each, unit)
+        needed = (inputs + 1) * round_up(min(step, total) * each, unit) + stays
         raise PlanError(
             f"{layer.name}: the smallest tile fits local activation memory: {needed} bytes needed, "
             f"{accelerator.activation_memory} bytes there"

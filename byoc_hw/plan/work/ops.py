@@ -12,7 +12,7 @@ from byoc_hw.graph import Layer, Weighted
 from byoc_hw.integers import round_up
 from byoc_hw.params.pack import PARAMS_BYTES
 from byoc_hw.plan.array.cost import copy_cycles
-from byoc_hw.plan.array.kinds import PSUM_BYTES, Product, Run, geometry, job_cycles, sums_channels
+from byoc_hw.plan.array.kinds import PSUM_BYTES, Geometry, Product, Run, geometry, job_cycles, sums_channels
 from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.array.transfers import Transfer
 from byoc_hw.plan.array.weight_blocks import weights_bytes
@@ -106,9 +106,7 @@ def job_op(index: int, layer: Layer, job: Job, local: Mapping[str, LocalBuffer],
     """A job; its addresses are relative to the buffers in `local`."""
     accesses = [Access(local["ifm"], job.ifm, job.ifm + _span(job.ifm_shape, job.ifm_row, job.ifm_pixel), False)]
     if "ifm2" in local:
-        form = geometry(layer)
-        nbytes = form.item_bytes if isinstance(form, Product) else _span(job.ifm_shape, job.ifm_row, job.ifm_pixel)
-        accesses.append(Access(local["ifm2"], job.ifm2, job.ifm2 + nbytes, False))
+        accesses.append(Access(local["ifm2"], job.ifm2, job.ifm2 + _second_bytes(geometry(layer), job), False))
     channels = job.ofm_shape[2]
     if isinstance(layer, Weighted):
         depths = job.ifm_shape[2] if sums_channels(layer) else 1
@@ -201,6 +199,15 @@ def misalignment(copy: Copy, alignment: int) -> str | None:
             rule = f"a copy's addresses, lengths and strides are multiples of {alignment} bytes"
             return f"{rule}: got {what} {value} (pad the model's channels or outputs to a multiple of {alignment})"
     return None
+
+
+def _second_bytes(form: Geometry, job: Job) -> int:
+    """Bytes that a job reads of its second input."""
+    if isinstance(form, Product):
+        return form.item_bytes
+    if isinstance(form, Run) and form.repeats:
+        return form.each
+    return _span(job.ifm_shape, job.ifm_row, job.ifm_pixel)
 
 
 def _span(shape: tuple[int, int, int], row: int, pixel: int) -> int:

@@ -19,7 +19,7 @@ from byoc_hw.plan.steps import Job
 from byoc_hw.plan.work.builder import WorkBuilder
 from byoc_hw.plan.work.flash import WeightBlock
 from byoc_hw.plan.work.ops import LocalBuffer, activations, job_op, product_job, run_job
-from byoc_hw.plan.work.rows_needed import Span, Stripe, stripes_of
+from byoc_hw.plan.work.rows_needed import Span, Stripe, rows_read, stripes_of
 from byoc_hw.plan.work.units import Unit
 
 
@@ -227,9 +227,12 @@ class _Stripes:
     ) -> None:
         """The job of an element-wise layer, whose rows are one run of bytes."""
         _, width, channels = extents(layer.ofm)
-        places = [self.region.storages.of[tensor].place(tensor) for tensor in (*layer.inputs, layer.ofm)]
-        *starts, start = (place.span(rows[0], rows[0])[0] for place in places)
-        operands = [(view.buffer, first - view.first) for view, first in zip(inputs, starts, strict=True)]
+        of = self.region.storages.of
+        operands = []
+        for operand, (tensor, view) in enumerate(zip(layer.inputs, inputs, strict=True)):
+            first, stop = rows_read(layer, rows, operand)
+            operands.append((view.buffer, of[tensor].place(tensor).span(first, stop)[0] - view.first))
+        start = of[layer.ofm].place(layer.ofm).span(*rows)[0]
         image = self.region.image(layer, (rows[0], 0, 0), (rows[1] - rows[0], width, channels))
         elements = (rows[1] - rows[0]) * width * channels
         target = ofm.buffer, start - ofm.first

@@ -15,7 +15,7 @@ from byoc_hw.plan.choices import Tiling
 from byoc_hw.plan.steps import Image, Job
 from byoc_hw.plan.work.builder import WorkBuilder
 from byoc_hw.plan.work.flash import WeightBlock
-from byoc_hw.plan.work.ops import LocalBuffer, activations, copy_op, job_op, product_job, run_job
+from byoc_hw.plan.work.ops import LocalBuffer, Op, activations, copy_op, job_op, product_job, run_job
 from byoc_hw.plan.work.units import Unit
 
 
@@ -173,15 +173,23 @@ class _Tiles:
 
 
 def _runs(region: WorkBuilder, number: int, index: int, layer: Layer, form: Run, tiling: Tiling) -> None:
-    """The tiles of an element-wise layer: runs of `columns` times `each` elements."""
-    inputs = tuple(dict.fromkeys(region.storages.of[tensor] for tensor in layer.inputs))
+    """The tiles of an element-wise layer: runs of `columns` times `each` elements. An input that repeats stays."""
+    runs, resident = layer.inputs, {}
+    loads: list[Op] = []
+    if form.repeats:
+        runs, again = layer.inputs[:1], region.storages.of[layer.inputs[1]]
+        resident[again] = activations(again.name, again.nbytes)
+        loads += region.part(index, region.homes[again], resident[again], 0, 0, again.nbytes, True)
+    inputs = tuple(dict.fromkeys(region.storages.of[tensor] for tensor in runs))
     for first, pixels in linear_chunks(layer.ofm.elements // form.each, tiling.columns):
         elements = pixels * form.each
         start, count = layer.ofm.bytes_of(first * form.each), layer.ofm.bytes_of(elements)
-        unit = Unit(number, region.choices.groups[number].overlap)
+        unit = Unit(number, region.choices.groups[number].overlap, loads=loads)
+        loads = []
         buffers = {storage: activations(storage.name, count) for storage in inputs}
         for storage, buffer in buffers.items():
             unit.loads += region.part(index, region.homes[storage], buffer, start, start, start + count, True)
+        buffers |= resident
         ofm = activations(layer.ofm.name, count)
         operands = [(buffers[region.storages.of[tensor]], 0) for tensor in layer.inputs]
         image = Image(first * form.each, (1, 1, elements), (elements, elements))

@@ -66,9 +66,11 @@ def _kernel(call: relay.Call, values: Values, by: TFLiteArithmetic) -> Array | N
     if name in ("nn.relu", "maximum", "minimum"):
         return _limited(name, inputs)
     if name in ("qnn.add", "qnn.subtract", "qnn.mul"):
-        fields = read.pairwise(Match(call, [call]), call) | {"rounding": "tflite"}
-        layer = Mul(**fields) if name == "qnn.mul" else Add(**fields, subtract=name == "qnn.subtract")
-        return _layer(layer, inputs, by)
+        match = Match(call, [call])
+        fields = read.pairwise(match, call)
+        less = read.subtrahend(match, call) if name == "qnn.subtract" else ""
+        layer = Mul(**fields) if name == "qnn.mul" else Add(**fields, subtract=less)
+        return _layer(layer, [_value(argument, values) for argument in match.inputs], by)
     if name == "qnn.requantize":
         return _requantize(call, values, by)
     return _real_function(call, values, by) if name == "qnn.quantize" else None
