@@ -487,13 +487,11 @@ _UNDILATED: Mapping[str, Limits] = {
     for kind, limits in DEFAULT_LIMITS.items()
 }
 
-_OF_ONE_SHAPE: Mapping[str, Limits] = {
-    kind: replace(limits, broadcast=False) for kind, limits in _UNDILATED.items()
-}
+_OF_ONE_SHAPE: Mapping[str, Limits] = {kind: replace(limits, broadcast=False) for kind, limits in _UNDILATED.items()}
 
 DIANA_DIGITAL = replace(REFERENCE, label="DIANA_DIGITAL", limits=_OF_ONE_SHAPE, depthwise_rows=1)
-"""As `REFERENCE`, but without dilation, depthwise jobs compute one channel at a time, and both inputs of an element-wise
-layer have one shape: published are additions of feature maps."""
+"""As `REFERENCE`, but without dilation, depthwise jobs compute one channel at a time, and both inputs of an
+element-wise layer have one shape: what is published adds feature maps."""
 
 SMALL = replace(
     REFERENCE, label="SMALL", limits=_UNDILATED, activation_memory=32 * KIB, weight_memory=16 * KIB, dma_width=4

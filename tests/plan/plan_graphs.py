@@ -20,11 +20,14 @@ KINDS = [
     *("conv", "conv", "conv", "pointwise", "depthwise", "depthwise", "pool", "add", "mul", "broadcast", "constant"),
     "branch",
 ]
-PAIRS = ["matmul", "matmul", "broadcast", "pixel"]
+PAIRS = [*["matmul"] * 6, "broadcast", "pixel"]
 SUBTRAHENDS = st.sampled_from(["", "ifm", "ifm2"])
 TABLES = ["lookup", "lookup"]
 MOVED = ["concat", "concat", "slice", "pad", "resize"]
-FLAT = ["concat", "slice", "pad", "dense", "dense", "softmax", "add", "mul", "broadcast", "constant", "lookup", "unflat"]
+FLAT = [
+    *("concat", "slice", "pad", "dense", "dense", "softmax", "add", "mul", "broadcast", "constant", "lookup"),
+    "unflat",
+]
 
 
 @st.composite
@@ -143,7 +146,7 @@ class Network:
         depth = self.value.shape[3]
         rows = self.value.elements // depth
         items = self.draw(st.sampled_from([count for count in (1, 2) if rows % count == 0]))
-        fitting = [one for one in self.tensors() if one.shape[-1] == depth and one.elements // depth % items == 0]
+        fitting = [one for one in self.tensors() if one.shape[-1:] == (depth,) and one.elements // depth % items == 0]
         if self.draw(st.booleans()):
             other = self.input((items, self.draw(st.integers(1, 12)), depth))
         else:
