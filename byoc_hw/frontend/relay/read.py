@@ -102,6 +102,8 @@ def layout_of(call: relay.Call) -> str:
     """NCHW for an operator in NCHW, else NHWC."""
     if operator_name(call) == "mean":
         return "NCHW" if reduced_axes(call) == [2, 3] else "NHWC"
+    if operator_name(call) in PAIRWISE:
+        return "NCHW" if _by_channel_of_nchw(call) else "NHWC"
     keys = call.attrs.keys() if call.attrs is not None else ()
     layout = next((str(call.attrs[key]) for key in ("data_layout", "layout") if key in keys), "NHWC")
     return layout if layout == "NCHW" else "NHWC"
@@ -225,6 +227,16 @@ def reshaped(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 # ---------------------------------------------------------------- element-wise layers of two tensors
 
+PAIRWISE = ("qnn.add", "qnn.subtract", "qnn.mul")
+"""The operators that `pairwise` reads."""
+
+
+def _by_channel_of_nchw(call: relay.Call) -> bool:
+    """Whether one operand has a value for each channel of the other one, which is in NCHW."""
+    small, large = sorted((shape_of(operand) for operand in call.args[:2]), key=prod)
+    channels = large[1:2]
+    return len(large) == 4 and prod(large) > prod(small) > 1 and small in ((*channels, 1, 1), (1, *channels, 1, 1))
+
 
 def pairwise(match: Match, call: relay.Call) -> dict[str, Any]:
     """The fields of an element-wise layer of two tensors, from a qnn operator of two; raises `NotALayer`.
@@ -242,6 +254,9 @@ def pairwise(match: Match, call: relay.Call) -> dict[str, Any]:
         for what, (expr, *constants) in zip(("ifm", "ifm2"), operands, strict=True)
     )
     ofm = activation(match.root, name, quantization=scalar_quantization(scale, zero_point))
+    if layout_of(call) == "NCHW":
+        ifm, ofm = (reshaped(tensor, tuple(tensor.shape[axis] for axis in to_nhwc("NCHW"))) for tensor in (ifm, ofm))
+        ifm2 = reshaped(ifm2, (1, 1, 1, ifm2.elements))
     act_min, act_max = clip_range(match)
     return {
         "name": name,
