@@ -282,7 +282,7 @@ class Pairwise(Sample):
     def variables(self, prefix=""):
         return [
             variable(self.shape, self.dtype, f"{prefix}x"),
-            variable(self.other or self.shape, self.dtype, f"{prefix}y"),
+            variable(self.shape if self.other is None else self.other, self.dtype, f"{prefix}y"),
         ]
 
     def expr(self, lhs, rhs):
