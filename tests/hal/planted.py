@@ -216,6 +216,9 @@ JOBS_OF_REFERENCE = {
         "chip_activations[(tile->ifm2 & 0x1ffff) + (broadcast",
         "add, tflite, every address bit of ifm2",
     ),
+    "the first input is not subtracted": _job(
+        "(layer->subtract == 2 ? -sum : sum)", "sum", "add, upward, the first input subtracted"
+    ),
     "half of local activations, for sums": _job(
         _SUMS, _SUMS.replace("tile->psum", "(tile->psum & 0x1ffff)"), "dense, upward, every address bit of psum"
     ),
@@ -251,4 +254,14 @@ JOBS_OF_MUL = {
     ),
     "halves rounded down": _job("(product + half) >>", "(product + half - 1) >>", "mul, upward, rounding of halves"),
     "no act_min": _job("value < low ? low", "value < low ? INT8_MIN", "mul, tflite, act_min"),
+    "a second input of one element only": _job(
+        "(broadcast ? i % tile->ifm_c : i)",
+        "(broadcast ? 0 : i)",
+        "mul, upward, a second input of a few channels",
+    ),
+    "channels of a second input counted in 8 bits": _job(
+        "(broadcast ? i % tile->ifm_c : i)",
+        "(broadcast ? i % tile->ifm_c & 0xff : i)",
+        "mul, tflite, a second input of many channels",
+    ),
 }
