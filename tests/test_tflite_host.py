@@ -55,6 +55,9 @@ def operators(seed):
         net.dense(net.input((1, 30)), 9),
         net.pair("ADD", net.input(image), net.input(image, 0.004)),
         net.pair("MUL", net.input(image), net.input(image, 0.4)),
+        net.pair("ADD", net.input(image), net.input((1, 1, 1, 6))),
+        net.pair("SUB", net.input((6,), 0.1), net.input(image)),
+        net.pair("MUL", net.input((1,)), net.input(image)),
         net.average(net.input(image), (3, 2), 2),
         net.mean(net.input(image)),
         net.softmax(net.input((5, 37), float(net.rng.uniform(0.01, 0.5)))),
@@ -71,7 +74,7 @@ def test_operators_on_the_host_have_tflites_results(tmp_path, seed):
     path = tmp_path / "operators.tflite"
     path.write_bytes(content)
     project = assert_equals_tflite(path, random_inputs(net, 12), all_composites())
-    assert len(project.report.host) == 11
+    assert len(project.report.host) == 14
     assert not project.report.tvm_arithmetic
 
 
@@ -89,6 +92,7 @@ def beyond_the_accelerator():
         net.conv(net.pad(net.input(image), (4, 1), (0, 5)), 6, kernel=(2, 2), padding=VALID),
         net.dense(net.input((6, 20)), 9),
         net.pair("ADD", net.input(image), net.input(image, 0.004)),
+        net.pair("MUL", net.input((1, 1, 1, 4)), net.input(image)),
         net.average(net.input((2, 41, 40, 3)), (40, 37), 3),
         net.mean(net.input((3, 35, 9, 4))),
     ]

@@ -97,6 +97,15 @@ def multiplication(rng):
     return OperatorSample("MUL", inputs, ofm, {"FusedActivationFunction": int(rng.choice([NONE, RELU]))})
 
 
+def broadcast(rng):
+    """An addition, subtraction or multiplication whose one input, either one, has a value for each channel, or one."""
+    sample = [addition, subtraction, multiplication][int(rng.integers(3))](rng)
+    shape = [(1, 1, 1, 8), (8,), (1,), (1, 1, 1, 1)][int(rng.integers(4))]
+    small = int(rng.integers(2))
+    inputs = [replace(one, shape=shape) if side == small else one for side, one in enumerate(sample.inputs)]
+    return replace(sample, inputs=inputs)
+
+
 def average(rng):
     """With padding, whose elements do not count, and windows of odd and even sizes."""
     ifm = tensor(rng, (1, 13, 11, 8))
@@ -182,6 +191,12 @@ def check_operator_file(path, sample, rng, count=40):
 def test_operator_equals_tflite(tmp_path, operator, seed):
     rng = np.random.default_rng(seed)
     check_operator_file(tmp_path / "one.tflite", operator(rng), rng)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 24))])
+def test_a_broadcast_input_gives_what_tflite_does(tmp_path, seed):
+    rng = np.random.default_rng(seed)
+    check_operator_file(tmp_path / "one.tflite", broadcast(rng), rng, count=10)
 
 
 @pytest.mark.parametrize("seed", range(6))
