@@ -9,7 +9,7 @@ from random import Random
 import numpy as np
 import tvm
 from fuzz_oracle import expected
-from relay_samples import Add, Conv, Dense, Mul, Pool, Quantized, Sample, module, variable
+from relay_samples import Add, Conv, Dense, Mul, Pool, Quantized, Sample, Subtract, module, variable
 from tvm import relay
 
 from byoc_hw.accelerator import DEFAULT_LIMITS, DIANA_DIGITAL, REFERENCE, SMALL, Accelerator, TuningSpace
@@ -17,7 +17,7 @@ from byoc_hw.graph import output_extent
 
 ZERO_POINTS = [-128, -3, 0, 5, 127]
 CHANNELS = [1, 2, 3, 5, 8, 16, 17, 33]
-STEPS = ["conv", "conv", "conv", "pool", "add", "add", "mul", "mean", "on_the_host"]
+STEPS = ["conv", "conv", "conv", "pool", "add", "add", "mul", "mean", "excite", "on_the_host"]
 
 
 def accelerator(rng: Random) -> Accelerator:
@@ -186,9 +186,20 @@ class _Network:
             lhs = Quantized(0.3, self.rng.choice(ZERO_POINTS))
             self.then(operator(lhs=lhs), self.rng.choice(self.same_shape))
 
-    def mean(self) -> None:
-        axis = (1, 2) if self.layout == "NHWC" else (2, 3)
+    def excite(self) -> None:
+        """The value and its mean over all pixels, either one first."""
+        lhs, (before, by) = Quantized(0.3, self.rng.choice(ZERO_POINTS)), self.squeezed()
+        self.value, other = self.rng.choice([(before, by), (by, before)])
+        self.then(self.rng.choice([Add, Mul, Subtract])(lhs=lhs), other)
+
+    def squeezed(self) -> tuple[Value, Value]:
+        """The value, and its mean over all pixels."""
+        before, axis = self.value, (1, 2) if self.layout == "NHWC" else (2, 3)
         self.then(Pool("mean", layout=self.layout, axis=axis, keepdims=True))
+        return before, self.value
+
+    def mean(self) -> None:
+        self.squeezed()
         self.height = self.width = 1
         self.same_shape = []
 
