@@ -21,5 +21,5 @@ register_pattern(
     "qnn_add",
     Form(read.clipped(is_op("qnn.add")(wildcard(), wildcard(), *read.constants(6))), anchor="qnn.add"),
     parse=to_add,
-    document="int8 addition of two tensors, with its clip; also by a vector by channel or one number",
+    document="int8 addition of two tensors, with its clip; either may be one value by channel, or one in all",
 )

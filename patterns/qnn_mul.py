@@ -21,5 +21,5 @@ register_pattern(
     "qnn_mul",
     Form(read.clipped(is_op("qnn.mul")(wildcard(), wildcard(), *read.constants(6))), anchor="qnn.mul"),
     parse=to_mul,
-    document="int8 multiplication of two tensors, with its clip; also by a vector by channel or one number",
+    document="int8 multiplication of two tensors, with its clip; either may be one value by channel, or one in all",
 )

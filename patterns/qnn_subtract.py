@@ -23,5 +23,5 @@ register_pattern(
     "qnn_subtract",
     Form(read.clipped(is_op("qnn.subtract")(wildcard(), wildcard(), *read.constants(6))), anchor="qnn.subtract"),
     parse=to_subtraction,
-    document="int8 subtraction of two tensors, with its clip; also of a vector by channel or one number",
+    document="int8 subtraction of two tensors, with its clip; either may be one value by channel, or one in all",
 )
