@@ -95,6 +95,7 @@ def _kinds(accelerator: Accelerator) -> Iterator[Macro]:
             yield f"{prefix}_STRIDES", _mask(strides), f"{kind}: 1u << stride: {_names(strides)}"
             yield f"{prefix}_WIDE_PADDING", f"{int(limits.wide_padding)}u", f"{kind}: windows may lie in padding only"
         if issubclass(cls, Convolution):
+            yield f"{prefix}_KERNEL_PARTS", f"{int(limits.kernel_parts)}u", f"{kind}: jobs over parts of a kernel"
             dilations = _known(accelerator, "dilation", limits.dilations or _STRIDES, _STRIDES)
             yield f"{prefix}_DILATIONS", _mask(dilations), f"{kind}: 1u << dilation: {_names(dilations)}"
         if cls is Dense:
