@@ -281,6 +281,7 @@ class Simulator:
     def job(self, layer: ctypes.Structure, tile: Tile) -> int:
         """Start a job; one of a convolution over all of its kernel where the tile names no part."""
         if isinstance(layer, Conv2d) and (tile.kernel_h, tile.kernel_w) == (0, 0):
+            tile = Tile.from_buffer_copy(tile)
             tile.kernel_h, tile.kernel_w = layer.kernel_h, layer.kernel_w
         return self._try("job", ctypes.sizeof(layer), payload=bytes(layer) + bytes(tile))
 
