@@ -44,11 +44,10 @@ def windows(draw):
     reach = [(extent - 1) * step + 1 for extent, step in zip(kernel, dilation, strict=True)]
     padding = tuple(draw(st.sampled_from([0, 1, reach[side % 2] // 2, reach[side % 2] + 2])) for side in range(4))
     height, width = (
-        max(1, draw(st.sampled_from([reach[side] - padding[side] - padding[side + 2], 1, 6]))) for side in (0, 1)
+        max(1, reach[side] - padding[side] - padding[side + 2]) + draw(st.sampled_from([0, 0, 5])) for side in (0, 1)
     )
-    missing = [max(0, reach[side] - size - padding[side] - padding[side + 2]) for side, size in ((0, height), (1, width))]
     window = {"kernel": kernel, "strides": strides, "padding": padding, "dilation": dilation}
-    return window, height + missing[0], width + missing[1]
+    return window, height, width
 
 
 def check_or_refused(layer, hardware):
