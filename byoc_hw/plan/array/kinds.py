@@ -176,7 +176,7 @@ def geometry(layer: Layer) -> Geometry:
             assert_never(layer)
 
 
-def kernel_parts(layer: Layer, accelerator: Accelerator) -> tuple[KernelPart, ...]:
+def parts_of_kernel(layer: Layer, accelerator: Accelerator) -> tuple[KernelPart, ...]:
     """The parts of the kernel of a layer with a window, in the order of their jobs: one where the array takes all."""
     form = geometry(layer)
     assert isinstance(form, Window)
@@ -194,7 +194,7 @@ def job_cycles(layer: Layer, ifm: Extents, ofm: Extents, accelerator: Accelerato
     if isinstance(layer, Weighted):
         groups = _groups(ofm, rows_at_a_time(layer, accelerator), accelerator)
         channels = ifm[2] if sums_channels(layer) else 1
-        kernels = [part.size for part in kernel_parts(layer, accelerator)] if kernel is None else [kernel]
+        kernels = [part.size for part in parts_of_kernel(layer, accelerator)] if kernel is None else [kernel]
         bits = layer.weights.bits
         return groups * sum(_group_cycles(one, channels, bits, accelerator) for one in kernels)
     form = geometry(layer)

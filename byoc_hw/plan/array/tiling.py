@@ -15,7 +15,7 @@ from byoc_hw.graph import Layer, Weighted
 from byoc_hw.integers import ceil_div, piece_sizes, round_up
 from byoc_hw.params.pack import PARAMS_BYTES
 from byoc_hw.plan.array.cost import copy_cycles
-from byoc_hw.plan.array.kinds import PSUM_BYTES, Window, job_cycles, kernel_parts
+from byoc_hw.plan.array.kinds import PSUM_BYTES, Window, job_cycles, parts_of_kernel
 from byoc_hw.plan.array.transfers import tile_pieces
 from byoc_hw.plan.array.weight_blocks import weights_bytes
 from byoc_hw.plan.array.window import Axis, Extent, Extents
@@ -69,7 +69,7 @@ class Tiler:
 
     def has_partial_sums(self, tiling: Tiling) -> bool:
         """Whether an output tile takes several jobs, for slices of input channels or parts of the kernel."""
-        return self.sliced(tiling) or len(kernel_parts(self.layer, self.accelerator)) > 1
+        return self.sliced(tiling) or len(parts_of_kernel(self.layer, self.accelerator)) > 1
 
     def ifm_channels(self, tiling: Tiling) -> list[tuple[int, int]]:
         """Pairs of a number of input tiles and their channels, at each position, the largest first."""

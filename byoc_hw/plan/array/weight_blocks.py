@@ -16,7 +16,7 @@ from byoc_hw.plan.array.kinds import (
     Run,
     geometry,
     job_cycles,
-    kernel_parts,
+    parts_of_kernel,
     product_cycles,
     rows_at_a_time,
 )
@@ -79,7 +79,7 @@ def part_bytes(layer: Weighted, part: KernelPart, channels: int, depths: int) ->
 
 def weights_bytes(layer: Weighted, channels: int, depths: int, accelerator: Accelerator) -> int:
     """Bytes of packed weights, one part of the kernel behind the other."""
-    return sum(part_bytes(layer, part, channels, depths) for part in kernel_parts(layer, accelerator))
+    return sum(part_bytes(layer, part, channels, depths) for part in parts_of_kernel(layer, accelerator))
 
 
 def most_bytes(layer: Weighted, blocks: Blocks, accelerator: Accelerator) -> tuple[int, int]:
@@ -132,7 +132,7 @@ def psum_bytes(layer: Layer, blocks: Blocks | None, pixels: int, accelerator: Ac
     if not isinstance(layer, Weighted):
         return 0
     blocks = blocks or Blocks(layer.out_channels, layer.in_channels)
-    if blocks.depth >= layer.in_channels and len(kernel_parts(layer, accelerator)) == 1:
+    if blocks.depth >= layer.in_channels and len(parts_of_kernel(layer, accelerator)) == 1:
         return 0
     return PSUM_BYTES * pixels * min(blocks.channels, layer.group_channels)
 

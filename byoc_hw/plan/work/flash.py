@@ -12,7 +12,7 @@ from byoc_hw.graph import Layer, Weighted
 from byoc_hw.integers import round_up
 from byoc_hw.params.pack import PARAMS_BYTES, pack, pack_params
 from byoc_hw.params.requantize import folded_bias, sum_scales, weight_values
-from byoc_hw.plan.array.kinds import kernel_parts
+from byoc_hw.plan.array.kinds import parts_of_kernel
 from byoc_hw.plan.array.weight_blocks import weights_bytes
 from byoc_hw.plan.steps import FLASH, Address
 from byoc_hw.tensor import Tensor
@@ -126,7 +126,7 @@ class _Packer:
             pack(
                 values[:, part.row : part.row + part.height, part.column : part.column + part.width], layer.weights.bits
             )
-            for part in kernel_parts(layer, self._accelerator)
+            for part in parts_of_kernel(layer, self._accelerator)
         )
 
     def _layer(self, block: WeightBlock) -> Weighted:

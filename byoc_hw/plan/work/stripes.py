@@ -10,7 +10,7 @@ from byoc_hw.errors import PlanError
 from byoc_hw.graph import Layer, Weighted
 from byoc_hw.integers import round_up
 from byoc_hw.plan.array.cost import flat, is_pointwise
-from byoc_hw.plan.array.kinds import PSUM_BYTES, Product, Run, Window, geometry, job_cycles, kernel_parts
+from byoc_hw.plan.array.kinds import PSUM_BYTES, Product, Run, Window, geometry, job_cycles, parts_of_kernel
 from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.array.transfers import linear_chunks
 from byoc_hw.plan.array.weight_blocks import channel_blocks, part_bytes
@@ -187,7 +187,7 @@ class _Stripes:
 
     def _cuts(self, index: int, layer: Layer, form: Window, unit: Unit, pixels: Span) -> Iterator[Cut]:
         """The jobs over one tile, each once its weights are there."""
-        parts = kernel_parts(layer, self.region.accelerator)
+        parts = parts_of_kernel(layer, self.region.accelerator)
         if not isinstance(layer, Weighted):
             channels = layer.ofm.shape[-1]
             yield Cut(0, channels, 0, channels, parts[0], True, True, 0, 0, {})

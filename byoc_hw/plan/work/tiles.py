@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from byoc_hw.accelerator import KernelPart
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Layer, Weighted
-from byoc_hw.plan.array.kinds import PSUM_BYTES, Product, Run, Window, geometry, kernel_parts
+from byoc_hw.plan.array.kinds import PSUM_BYTES, Product, Run, Window, geometry, parts_of_kernel
 from byoc_hw.plan.array.tiling import Tiler
 from byoc_hw.plan.array.transfers import Box, linear_chunks, tile_transfers
 from byoc_hw.plan.array.weight_blocks import part_bytes
@@ -98,7 +98,7 @@ class _Tiles:
         self.layer, self.window = layer, window
         self.group = region.choices.groups[number]
         self.sliced = Tiler(layer, window, region.accelerator).sliced(tiling)
-        self.parts = kernel_parts(layer, region.accelerator)
+        self.parts = parts_of_kernel(layer, region.accelerator)
         self.ifm: tuple[Box, LocalBuffer] | None = None
         self.ofm = self.psum = activations(layer.name, 0)
         self.kept: dict[WeightBlock, LocalBuffer] = {}

@@ -11,6 +11,7 @@ from plan_samples import Samples, accelerator, single
 from byoc_hw.accelerator import REFERENCE
 from byoc_hw.errors import PlanError
 from byoc_hw.plan.choices import Blocks, Choices, Group, Tiling
+from byoc_hw.plan.search.single_layer import single_tiling
 from byoc_hw.plan.steps import FLASH, Copy, Job
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -98,6 +99,13 @@ def test_a_kernel_within_the_limit_is_one_job():
     layer = samples.conv2d(samples.tensor((1, 13, 12, 3)), 4, kernel=(11, 11))
     (job,) = jobs_of(check(single(layer), REFERENCE, choices=WHOLE))
     assert (job.kernel, job.first, job.last) == ((11, 11), True, True)
+
+
+def test_a_kernel_in_too_many_parts_is_refused():
+    samples = Samples()
+    layer = samples.conv2d(samples.tensor((1, 255, 100, 1)), 1, kernel=(255, 100))
+    with pytest.raises(PlanError, match="at most 8192 jobs and copies are wanted: at least 25502 are needed"):
+        single_tiling(layer, limited(256 * 1024, 64 * 1024, (1, 1)))
 
 
 STRIPED = {
