@@ -50,8 +50,9 @@ MOST_STEPS = 1 << 13
 def _check_steps(layer: Layer, accelerator: Accelerator) -> None:
     """Raise `PlanError` for a layer with so large tensors that every tiling has too many jobs and copies.
 
-    A tile is loaded, computed (unless the layer only copies; by a job for each part of a kernel) and stored; its inputs and its output are in local
-    memory together. A lower bound: the search for the tiling itself takes long for such a layer.
+    A tile is loaded, computed (unless the layer only copies; by a job for each part of a kernel) and stored; its
+    inputs and its output are in local memory together. A lower bound: the search for the tiling itself takes long
+    for such a layer.
     """
     form, inputs = geometry(layer), dict.fromkeys(layer.inputs)
     if isinstance(form, Alias):
