@@ -149,13 +149,13 @@ def softmax(rng):
     return OperatorSample("SOFTMAX", [ifm], TensorSample(ifm.shape, 1 / 256, -128), {"Beta": 1.0})
 
 
-def weighted(rng, operator, groups=1, multiplier=1, dilation=1):
+def weighted(rng, operator, groups=1, multiplier=1, dilation=1, kernel=(3, 3)):
     """Sums whose outputs spread over int8 and beyond: of a convolution in groups, or with several filters a channel."""
     dense, depthwise = operator == "FULLY_CONNECTED", operator == "DEPTHWISE_CONV_2D"
     channels, depth = 16, 16 // multiplier
     ifm = tensor(rng, (2, 3, depth) if dense else (1, 7, 6, depth))
-    shape = {"FULLY_CONNECTED": (channels, depth), "CONV_2D": (channels, 3, 3, depth // groups)}.get(
-        operator, (1, 3, 3, channels)
+    shape = {"FULLY_CONNECTED": (channels, depth), "CONV_2D": (channels, *kernel, depth // groups)}.get(
+        operator, (1, *kernel, channels)
     )
     scales = rng.uniform(0.001, 0.01, 1 if dense else channels).astype(np.float32)
     weights = TensorSample(
@@ -227,6 +227,8 @@ WEIGHTED = {
     "depthwise": {"operator": "DEPTHWISE_CONV_2D"},
     "depthwise, several filters a channel": {"operator": "DEPTHWISE_CONV_2D", "multiplier": 4},
     "conv2d, dilated": {"operator": "CONV_2D", "dilation": 2},
+    "conv2d, kernel in parts": {"operator": "CONV_2D", "kernel": (15, 2)},
+    "depthwise, kernel in parts": {"operator": "DEPTHWISE_CONV_2D", "kernel": (12, 13)},
     "dense": {"operator": "FULLY_CONNECTED"},
 }
 

@@ -97,6 +97,7 @@ def _kinds(accelerator: Accelerator) -> Iterator[Macro]:
         if issubclass(cls, BasePairwise):
             yield f"{prefix}_BROADCAST", f"{int(limits.broadcast)}u", f"{kind}: the second input may be one pixel"
         if issubclass(cls, Convolution):
+            yield f"{prefix}_KERNEL_PARTS", f"{int(limits.kernel_parts)}u", f"{kind}: jobs over parts of a kernel"
             dilations = _known(accelerator, "dilation", limits.dilations or _STRIDES, _STRIDES)
             yield f"{prefix}_DILATIONS", _mask(dilations), f"{kind}: 1u << dilation: {_names(dilations)}"
         if cls is Dense:

@@ -12,7 +12,7 @@ from fuzz_oracle import expected
 from relay_samples import Add, Conv, Dense, Mul, Pool, Quantized, Sample, Subtract, module, variable
 from tvm import relay
 
-from byoc_hw.accelerator import DEFAULT_LIMITS, DIANA_DIGITAL, REFERENCE, SMALL, Accelerator, TuningSpace
+from byoc_hw.accelerator import DEFAULT_LIMITS, DIANA_DIGITAL, REFERENCE, SMALL, Accelerator, Limits, TuningSpace
 from byoc_hw.graph import output_extent
 
 ZERO_POINTS = [-128, -3, 0, 5, 127]
@@ -33,7 +33,7 @@ def accelerator(rng: Random) -> Accelerator:
     return replace(
         REFERENCE,
         label="RANDOM",
-        limits={kind: DEFAULT_LIMITS[kind] for kind in kinds},
+        limits={kind: limits(rng, kind) for kind in kinds},
         activation_memory=rng.choice([64, 300, 700, 1500, 2048, 4096, 16384, 1 << 20]),
         weight_memory=rng.choice([64, 300, 600, 1500, 4096, 8192, 1 << 20]),
         array_rows=rng.choice([1, 2, 3, 4, 8, 16, 64]),
@@ -46,6 +46,13 @@ def accelerator(rng: Random) -> Accelerator:
         queue=rng.choice([1, 2, 3, 64]),
         tuning=space if rng.random() < 0.5 else TuningSpace(),
     )
+
+
+def limits(rng: Random, kind: str) -> Limits:
+    """A kind's limits; those of a convolution may let kernels in small parts only."""
+    largest = rng.randint(1, 4), rng.randint(1, 4)
+    parts = DEFAULT_LIMITS[kind].kernel_parts and rng.random() < 0.4
+    return replace(DEFAULT_LIMITS[kind], max_kernel=largest) if parts else DEFAULT_LIMITS[kind]
 
 
 class Value:

@@ -167,6 +167,12 @@ JOBS_OF_REFERENCE = {
     "sums that are lost": _job(
         "memcpy(&sum, psum, sizeof sum);", "sum = 0;", "dense, upward, slices of channels: first, middle, last"
     ),
+    "a job over the layer's kernel": _job(
+        "fx < tile->kernel_w", "fx < layer->kernel_w", "conv2d, upward, parts of a kernel: first, middle, last"
+    ),
+    "depthwise sums that start anew": _job(
+        "if (first) {", "if (first || depthwise) {", "depthwise_conv2d, tflite, parts of a kernel: first, middle, last"
+    ),
     "nibbles swapped": _job(
         "place = index % in_byte;",
         "place = bits == 4 ? 1 - index % 2 : index % in_byte;",

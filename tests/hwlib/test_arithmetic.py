@@ -231,6 +231,42 @@ def test_slices_of_input_channels_carry_their_sums(simulator: Simulator, case, s
 
 
 @given(
+    kind=st.sampled_from([CONV2D, DEPTHWISE]),
+    rows=st.integers(2, 16),
+    split=st.integers(1, 15),
+    strides=st.tuples(*[st.integers(1, 2)] * 2),
+    bits=st.sampled_from([8, 4, 2]),
+    seed=st.integers(0, 2**32),
+)
+@property_test
+def test_parts_of_a_kernel_carry_their_sums(simulator: Simulator, kind, rows, split, strides, bits, seed):
+    """Jobs over the first and the last rows of a kernel, of more than the array takes, give what the kernel gives."""
+    split = max(rows - 11, min(split, rows - 1, 11))
+    rng = np.random.default_rng(seed)
+    channels, kernel, (height, width) = 3, (rows, 2), (rows + 3, 6)
+    ifm = rng.integers(-128, 128, (height, width, channels)).astype(np.int8)
+    depth = 1 if kind == DEPTHWISE else channels
+    weights = rng.integers(-(2 ** (bits - 1)), 2 ** (bits - 1), (channels, *kernel, depth))
+    view = windows(padded(ifm, (0, 0, 0, 0), 0), kernel, strides)
+    product = "hwcyx,cyx->hwc" if kind == DEPTHWISE else "hwcyx,kyxc->hwk"
+    sums = np.einsum(product, view, weights[..., 0] if kind == DEPTHWISE else weights)
+    bias, by = [100, -3, 2**31 - 1], [(2**30 + 7, 0, 38)] * 3
+
+    simulator.reset()
+    simulator.load(ACTIVATIONS, 0, ifm)
+    simulator.load(WEIGHTS, PARAMS, params(bias, by))
+    for first, end, flag in ((0, split, FIRST), (split, rows, LAST)):
+        simulator.load(WEIGHTS, 0, pack(weights[:, first:end], bits))
+        seen = (sums.shape[0] - 1) * strides[0] + end - first
+        extents = (seen, width, channels)
+        places = {"ifm": first * width * channels, "ofm": OFM, "psum": PSUM, "params": PARAMS}
+        job = tile(extents, sums.shape, kernel_h=end - first, kernel_w=2, flags=flag, **places)
+        simulator.run(conv2d(kind, kernel, strides, weight_bits=bits), job)
+    result = simulator.fetch(OFM, sums.size).reshape(sums.shape)
+    np.testing.assert_array_equal(result, expected_conv2d(sums, bias, by, 0, (-128, 127)))
+
+
+@given(
     channels=st.integers(1, 600), outputs=st.integers(1, 9), bits=st.sampled_from([8, 4, 2]), seed=st.integers(0, 99)
 )
 @property_test

@@ -191,9 +191,9 @@ def sized(ifm: int, ofm: int, **fields):
             "add: 1 x 2 x 3 inputs are not one run of pixels of 4 channels, or of 1",
         ),
         (
-            conv2d(DEPTHWISE),
-            tile((1, 1, 1), (1, 1, 1), flags=FIRST),
-            "depthwise: a channel has no slices: a tile is FIRST and LAST",
+            conv2d(DEPTHWISE, (1, 2)),
+            tile((2, 2, 1), (1, 1, 1), kernel_h=2, kernel_w=2),
+            "job: a tile's kernel 2 x 2 in a layer's 1 x 2",
         ),
         (
             add((5, 0, 1), IDENTITY),
@@ -226,6 +226,26 @@ def sized(ifm: int, ofm: int, **fields):
 )
 def test_refuses_job_beyond_the_limits(loaded: Simulator, layer, job, text: str):
     assert refusal(loaded.job, layer, job) == (LIMIT, text)
+
+
+@pytest.mark.parametrize(
+    ("layer", "job", "text"),
+    [
+        (
+            conv2d(DEPTHWISE),
+            tile((1, 1, 1), (1, 1, 1), flags=FIRST),
+            "depthwise: a channel has no slices: a tile is FIRST and LAST",
+        ),
+        (
+            conv2d(CONV2D, (2, 1)),
+            tile((1, 1, 1), (1, 1, 1), kernel_h=1, kernel_w=1, flags=FIRST),
+            "job: a tile's kernel 1 x 1 in a layer's 2 x 1",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_refuses_parts_of_kernels_that_the_array_lacks(simulator_of, layer, job, text: str):
+    assert refusal(simulator_of(DIANA_DIGITAL).job, layer, job) == (LIMIT, text)
 
 
 def test_refuses_scale_of_any_channel_outside_its_range(loaded: Simulator):

@@ -25,6 +25,16 @@ GOLDEN = Path(__file__).parent / "golden"
 UPDATE_GOLDEN = "BYOC_HW_UPDATE_GOLDEN"
 
 TINY = replace(REFERENCE, label="TINY", activation_memory=2048, weight_memory=1024)
+
+NARROW = replace(
+    REFERENCE,
+    label="NARROW",
+    limits=REFERENCE.limits
+    | {kind: replace(REFERENCE.limits[kind], max_kernel=(3, 3)) for kind in ("conv2d", "depthwise_conv2d")},
+    activation_memory=4096,
+    weight_memory=2048,
+)
+"""With kernels of at most 3 x 3: longer ones are in parts."""
 """Memories so small that every layer falls into tiles."""
 
 WITHOUT_PAD = replace(

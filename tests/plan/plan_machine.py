@@ -252,11 +252,18 @@ class Machine:
 
     def weighted(self, layer, job):
         if isinstance(layer, Dense):
-            kernel = strides = dilation = (1, 1)
+            strides = dilation = (1, 1)
         else:
-            kernel, strides, dilation = layer.kernel, layer.strides, layer.dilation
+            strides, dilation = layer.strides, layer.dilation
         assert isinstance(layer, Weighted)
+        kernel, limits = job.kernel, self.accelerator.limits[layer.kind]
+        if not limits.kernel_parts:
+            assert kernel == layer.filter
+        elif max(size - most for size, most in zip(kernel, limits.max_kernel, strict=True)) > 0 or min(kernel) < 1:
+            raise RefusedError(f"a kernel of {kernel}")
         depthwise = isinstance(layer, DepthwiseConv2d)
+        if depthwise and not limits.kernel_parts:
+            assert (job.first, job.last) == (True, True)
         channels = job.ofm_shape[2]
         depth = 1 if depthwise else job.ifm_shape[2]
         weights = self.unpack(job.weights, (channels, *kernel, depth), layer.weights.bits)

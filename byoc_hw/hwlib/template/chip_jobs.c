@@ -50,7 +50,7 @@ static void run_conv2d(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile)
   int depthwise = layer->layer.kind == HWLIB_DEPTHWISE_CONV2D;
   int first = (tile->flags & HWLIB_TILE_FIRST) != 0, last = (tile->flags & HWLIB_TILE_LAST) != 0;
   uint32_t channels = depthwise ? 1 : tile->ifm_c;
-  uint32_t filter_bytes = ((uint32_t)layer->kernel_h * layer->kernel_w * channels * layer->weight_bits + 7) / 8;
+  uint32_t filter_bytes = ((uint32_t)tile->kernel_h * tile->kernel_w * channels * layer->weight_bits + 7) / 8;
   int8_t *psum = chip_activations + tile->psum;
   for (uint32_t y = 0; y < tile->ofm_h; ++y) {
     for (uint32_t x = 0; x < tile->ofm_w; ++x) {
@@ -64,8 +64,8 @@ static void run_conv2d(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile)
         } else {
           memcpy(&sum, psum, sizeof sum);
         }
-        for (uint32_t fy = 0; fy < layer->kernel_h; ++fy) {
-          for (uint32_t fx = 0; fx < layer->kernel_w; ++fx) {
+        for (uint32_t fy = 0; fy < tile->kernel_h; ++fy) {
+          for (uint32_t fx = 0; fx < tile->kernel_w; ++fx) {
             const int8_t *ifm = ifm_at(tile, y * layer->stride_h + fy * layer->dilation_h,
                                        x * layer->stride_w + fx * layer->dilation_w);
             for (uint32_t c = 0; c < channels; ++c) {

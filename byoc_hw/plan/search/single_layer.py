@@ -10,7 +10,7 @@ from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Layer
 from byoc_hw.integers import ceil_div, round_up
-from byoc_hw.plan.array.kinds import Alias, CopiesOnly, Product, Run, Window, geometry
+from byoc_hw.plan.array.kinds import Alias, CopiesOnly, Product, Run, Window, geometry, parts_of_kernel
 from byoc_hw.plan.array.tiling import Tiler
 from byoc_hw.plan.array.transfers import linear_chunks, tile_transfers
 from byoc_hw.plan.choices import Tiling
@@ -50,8 +50,9 @@ MOST_STEPS = 1 << 13
 def _check_steps(layer: Layer, accelerator: Accelerator) -> None:
     """Raise `PlanError` for a layer with so large tensors that every tiling has too many jobs and copies.
 
-    A tile is loaded, computed (unless the layer only copies) and stored; its inputs and its output are in local
-    memory together. A lower bound: the search for the tiling itself takes long for such a layer.
+    A tile is loaded, computed (unless the layer only copies; by a job for each part of a kernel) and stored; its
+    inputs and its output are in local memory together. A lower bound: the search for the tiling itself takes long
+    for such a layer.
     """
     form, inputs = geometry(layer), dict.fromkeys(layer.inputs)
     if isinstance(form, Alias):
@@ -64,8 +65,10 @@ def _check_steps(layer: Layer, accelerator: Accelerator) -> None:
     elif isinstance(form, Run):
         runs = 1 if form.repeats else len(inputs)
         together, each = (runs + 1) * layer.ofm.nbytes, runs + 2
-    elif form.rows.stride <= form.rows.reach and form.columns.stride <= form.columns.reach:
-        together += layer.ifm.nbytes  # every input is read
+    else:
+        each = 2 + len(parts_of_kernel(layer, accelerator))
+        if form.rows.stride <= form.rows.reach and form.columns.stride <= form.columns.reach:
+            together += layer.ifm.nbytes  # every input is read
     least = each * ceil_div(together, accelerator.activation_memory)
     if least > MOST_STEPS:
         raise PlanError(f"{layer.name}: at most {MOST_STEPS} jobs and copies are wanted: at least {least} are needed")

@@ -10,12 +10,11 @@ from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Layer, Weighted
 from byoc_hw.integers import round_up
-from byoc_hw.params.pack import PARAMS_BYTES
+from byoc_hw.params.pack import PARAMS_BYTES, packed_channel_bytes
 from byoc_hw.plan.array.cost import copy_cycles
 from byoc_hw.plan.array.kinds import PSUM_BYTES, Geometry, Product, Run, geometry, job_cycles, sums_channels
 from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.array.transfers import Transfer
-from byoc_hw.plan.array.weight_blocks import weights_bytes
 from byoc_hw.plan.steps import ACTIVATIONS, FLASH, Address, Copy, Image, Job
 
 
@@ -110,7 +109,7 @@ def job_op(index: int, layer: Layer, job: Job, local: Mapping[str, LocalBuffer],
     channels = job.ofm_shape[2]
     if isinstance(layer, Weighted):
         depths = job.ifm_shape[2] if sums_channels(layer) else 1
-        nbytes = weights_bytes(layer, channels, depths)
+        nbytes = channels * packed_channel_bytes(prod(job.kernel) * depths, layer.weights.bits)
         accesses.append(Access(local["weights"], job.weights, job.weights + nbytes, False))
         if job.first or job.last:
             accesses.append(Access(local["params"], job.params, job.params + PARAMS_BYTES * channels, False))
@@ -120,7 +119,8 @@ def job_op(index: int, layer: Layer, job: Job, local: Mapping[str, LocalBuffer],
         accesses += [Access(local["psum"], job.psum, job.psum + nbytes, True)] * (not job.last)
     if job.last:
         accesses.append(Access(local["ofm"], job.ofm, job.ofm + _span(job.ofm_shape, job.ofm_row, job.ofm_pixel), True))
-    return Op(job, index, tuple(accesses), local, job_cycles(layer, job.ifm_shape, job.ofm_shape, accelerator))
+    cycles = job_cycles(layer, job.ifm_shape, job.ofm_shape, accelerator, job.kernel)
+    return Op(job, index, tuple(accesses), local, cycles)
 
 
 def run_job(
