@@ -449,23 +449,35 @@ def test_silent_channels_have_any_scale():
 # ---------------------------------------------------------------- tables
 
 
-def unary(rng, operator, count=256):
+UNARY = (
+    *("LOGISTIC", "TANH", "EXP", "LEAKY_RELU", "RELU", "RELU6", "RELU_N1_TO_1", "QUANTIZE", "ADD", "MUL"),
+    *("ELU", "GELU", "HARD_SWISH", "RSQRT", "ABS", "PRELU"),
+)
+
+
+def unary(rng, operator, channels=1):
     """An operator of one input, whose output its values fill or leave; TFLite fixes some outputs' quantization."""
     fixed = {"LOGISTIC": (1 / 256, -128), "TANH": (1 / 128, 0)}
-    shape = (1, 1, count, 1)
+    shape = (1, 1, 256, channels)
     ifm, ofm = (TensorSample(shape, float(np.exp(rng.uniform(-6, -1))), int(rng.integers(-128, 128))) for _ in range(2))
     if operator in fixed:
         ofm = replace(ofm, scale=fixed[operator][0], zero_point=fixed[operator][1])
     number = replace(tensor(rng, (1, 1, 1, 1)), data=rng.integers(-128, 128, (1, 1, 1, 1)).astype(np.int8))
+    slopes = replace(tensor(rng, (1, 1, channels)), data=rng.integers(-128, 128, (1, 1, channels)).astype(np.int8))
     options = {
         "LEAKY_RELU": {"Alpha": float(rng.uniform(0.01, 1.5))},
+        "GELU": {"Approximate": bool(rng.integers(0, 2))},
         **{name: {"FusedActivationFunction": int(rng.choice([NONE, RELU]))} for name in ("ADD", "MUL")},
     }.get(operator, {})
-    return OperatorSample(operator, [ifm, number] if operator in ("ADD", "MUL") else [ifm], ofm, options)
+    others = {"ADD": [number], "MUL": [number], "PRELU": [slopes]}.get(operator, [])
+    return OperatorSample(operator, [ifm, *others], ofm, options)
 
 
-def of_tflite(path, values):
+def of_tflite(path, values, operator=""):
+    """TFLite's reference kernel; of ELU, which has none, the only one there is."""
     kernels = interpreter.OpResolverType.BUILTIN_REF
+    if operator == "ELU":
+        kernels = interpreter.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
     runner = interpreter.Interpreter(model_path=str(path), experimental_op_resolver_type=kernels)
     runner.allocate_tensors()
     runner.set_tensor(runner.get_input_details()[0]["index"], values)
@@ -473,33 +485,57 @@ def of_tflite(path, values):
     return runner.get_tensor(runner.get_output_details()[0]["index"])
 
 
-UNARY = ("LOGISTIC", "TANH", "EXP", "LEAKY_RELU", "RELU", "RELU6", "RELU_N1_TO_1", "QUANTIZE", "ADD", "MUL")
+def tables_of(path):
+    mod, params = byoc_hw.load_tflite(path)
+    main = tvm.transform.Sequential(folding())(prepare(mod, params))["main"]
+    (chain,) = chains(main, lambda chain: True)
+    return tflite_tables(chain, BACKEND.arithmetic)
+
+
+REFUSED = {
+    "EXP": "values in units of the output are int32",
+    "HARD_SWISH": "the input's scale is less than 128 times the output's",
+}
+
+
+def assert_tables_equal_tflite(path, sample):
+    """For all 256 values of each channel. False where TFLite itself does not define the outputs."""
+    path.write_bytes(model_bytes(sample))
+    tables = tables_of(path)
+    if isinstance(tables, str):
+        assert REFUSED[sample.operator] in tables
+        return False
+    every = np.arange(-128, 128, dtype=np.int8)
+    if sample.operator == "RSQRT":  # TFLite stops at negative values
+        every = np.maximum(every, sample.inputs[0].zero_point).astype(np.int8)
+    channels = sample.output.shape[-1]
+    values = np.ascontiguousarray(np.broadcast_to(every.reshape(1, 1, 256, 1), (1, 1, 256, channels)))
+    expected = of_tflite(path, values, sample.operator).reshape(256, channels)
+    found = tables.view(np.int8)[:, every.view(np.uint8)].T
+    np.testing.assert_array_equal(np.broadcast_to(found, expected.shape), expected)
+    return True
 
 
 @pytest.mark.parametrize("operator", UNARY)
 def test_tables_equal_tflite_for_all_256_values(tmp_path, operator):
     rng = np.random.default_rng(0)
-    every = np.arange(-128, 128, dtype=np.int8).reshape(1, 1, 256, 1)
-    compared = 0
-    for _ in range(20):
-        (tmp_path / "one.tflite").write_bytes(model_bytes(unary(rng, operator)))
-        mod, params = byoc_hw.load_tflite(tmp_path / "one.tflite")
-        main = tvm.transform.Sequential(folding())(prepare(mod, params))["main"]
-        (chain,) = chains(main, lambda chain: True)
-        tables = tflite_tables(chain, BACKEND.arithmetic)
-        if isinstance(tables, str):  # only EXP has outputs that TFLite does not define
-            assert operator == "EXP"
-            assert "values in units of the output are int32" in tables
-            continue
-        expected = of_tflite(tmp_path / "one.tflite", every)
-        np.testing.assert_array_equal(np.roll(tables, 128).view(np.int8).ravel(), expected.ravel())
-        compared += 1
-    assert compared >= 10
+    channels = 3 if operator == "PRELU" else 1
+    samples = (unary(rng, operator, channels) for _ in range(20))
+    assert sum(assert_tables_equal_tflite(tmp_path / "one.tflite", sample) for sample in samples) >= 10
 
 
-def test_a_file_of_a_real_function_runs_as_a_table_and_others_stay(tmp_path):
+@pytest.mark.parametrize("operator", ["RELU_N1_TO_1", "QUANTIZE"])
+def test_tables_divide_scales_in_the_precision_that_tflite_has(tmp_path, operator):
+    """In float32 for an activation, in double for QUANTIZE: with these scales halves tell the two apart."""
+    shape = (1, 1, 256, 1)
+    ends = TensorSample(shape, 0.0442500039935112, -128), TensorSample(shape, 0.029500001219171207, -128)
+    assert assert_tables_equal_tflite(tmp_path / "one.tflite", OperatorSample(operator, [ends[0]], ends[1]))
+
+
+def test_files_of_real_functions_run_as_tables_and_others_stay(tmp_path):
     rng = np.random.default_rng(1)
     check_operator_file(tmp_path / "one.tflite", unary(rng, "LEAKY_RELU"), rng, count=3)
-    (tmp_path / "two.tflite").write_bytes(model_bytes(unary(rng, "ABS")))
-    report = str(project_of(tmp_path / "two.tflite").report)
+    check_operator_file(tmp_path / "two.tflite", unary(rng, "PRELU", channels=5), rng, count=3)
+    (tmp_path / "three.tflite").write_bytes(model_bytes(unary(rng, "NEG")))
+    report = str(project_of(tmp_path / "three.tflite").report)
     assert "lookup: qnn.quantize (t1): its arithmetic in TFLite is not known" in report

@@ -51,6 +51,7 @@ _OPTIONS = {
     "DEPTHWISE_CONV_2D": "DepthwiseConv2DOptions",
     "FULLY_CONNECTED": "FullyConnectedOptions",
     "GELU": "GeluOptions",
+    "LOG_SOFTMAX": "LogSoftmaxOptions",
     "MAX_POOL_2D": "Pool2DOptions",
     "MEAN": "ReducerOptions",
     "LEAKY_RELU": "LeakyReluOptions",
@@ -59,6 +60,7 @@ _OPTIONS = {
     "RESHAPE": "ReshapeOptions",
     "RESIZE_NEAREST_NEIGHBOR": "ResizeNearestNeighborOptions",
     "SOFTMAX": "SoftmaxOptions",
+    "SPACE_TO_BATCH_ND": "SpaceToBatchNDOptions",
     "SPACE_TO_DEPTH": "SpaceToDepthOptions",
     "STRIDED_SLICE": "StridedSliceOptions",
     "SUB": "SubOptions",
@@ -72,7 +74,7 @@ _OPTIONS = {
 
 _VERSIONS = {
     **{"FULLY_CONNECTED": 4, "CONV_2D": 3, "DEPTHWISE_CONV_2D": 3},
-    **dict.fromkeys(("DEPTH_TO_SPACE", "GELU", "PRELU", "RELU_N1_TO_1", "RESHAPE"), 1),
+    **dict.fromkeys(("DEPTH_TO_SPACE", "ELU", "GELU", "HARD_SWISH", "PRELU", "RELU_N1_TO_1", "RESHAPE"), 1),
 }
 
 

@@ -23,13 +23,16 @@ Placer = Callable[[Program, Sequence[Workspace]], Mapping[str, int]]
 
 @dataclass(frozen=True)
 class TFLiteArithmetic:
-    """TFLite's fixed point on arrays of integers, for tables that are computed at compile time; both give int64.
+    """TFLite's fixed point on arrays of integers, for tables that are computed at compile time; all give int64.
 
     `rescaled(values, ratio)` are integers times a ratio; `pairwise(layer, ifm, ifm2)` is a layer's output.
+    `hard_swish` and `inverse_root` take an input without its zero point, its scale and the output's.
     """
 
     rescaled: Callable[[Array, float], Array]
     pairwise: Callable[[Add | Mul, Array, Array], Array]
+    hard_swish: Callable[[Array, float, float], Array]
+    inverse_root: Callable[[Array, float, float], Array]
 
 
 @dataclass(frozen=True)
