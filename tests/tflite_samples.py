@@ -68,6 +68,7 @@ _OPTIONS = {
     "SVDF": "SVDFOptions",
     "TRANSPOSE": "TransposeOptions",
     "TRANSPOSE_CONV": "TransposeConvOptions",
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": "UnidirectionalSequenceLSTMOptions",
     "UNPACK": "UnpackOptions",
 }
 
@@ -99,6 +100,7 @@ class Node:
     options: dict = field(default_factory=dict)
     code: int | None = None
     custom: str = ""
+    intermediates: list = field(default_factory=list)
 
 
 def network_bytes(tensors, nodes, inputs, outputs, *, subgraphs=1, version=3) -> bytes:
@@ -144,6 +146,7 @@ def _node(builder, node, index):
         OpcodeIndex=index,
         Inputs=_ints(builder, node.inputs),
         Outputs=_ints(builder, node.outputs),
+        Intermediates=_ints(builder, node.intermediates),
         **options,
     )
 

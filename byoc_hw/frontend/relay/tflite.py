@@ -30,6 +30,7 @@ from byoc_hw.frontend.relay.tflite_operators.elementwise import (
     refuse_quantized,
 )
 from byoc_hw.frontend.relay.tflite_operators.fixed_point import NotImported
+from byoc_hw.frontend.relay.tflite_operators.lstm import convert_lstm
 from byoc_hw.frontend.relay.tflite_operators.svdf import convert_svdf
 from byoc_hw.frontend.relay.tflite_operators.zero_points import convert_space_to_batch, convert_sum
 from byoc_hw.frontend.tflite_file import FileOperator, TfliteFile, read_tflite
@@ -64,8 +65,11 @@ _QUANTIZED: dict[str, _Convert] = {
 }
 """Operators that TVM's importer computes wrong where they are quantized."""
 
-_STATEFUL: dict[str, Callable[[Any, Any], tuple[relay.Expr, ...]]] = {"SVDF": convert_svdf}
-"""Operators that TVM's importer lacks: the functions give the output and the next states."""
+_STATEFUL: dict[str, Callable[[Any, Any], tuple[relay.Expr, ...]]] = {
+    "SVDF": convert_svdf,
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": convert_lstm,
+}
+"""Operators of int8 that TVM's importer lacks: the functions give the output and the next states."""
 
 _OPTIONAL = {
     **dict.fromkeys(("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"), 2),
