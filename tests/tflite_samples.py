@@ -58,6 +58,7 @@ _OPTIONS = {
     "MUL": "MulOptions",
     "REDUCE_MAX": "ReducerOptions",
     "RESHAPE": "ReshapeOptions",
+    "RESIZE_BILINEAR": "ResizeBilinearOptions",
     "RESIZE_NEAREST_NEIGHBOR": "ResizeNearestNeighborOptions",
     "SOFTMAX": "SoftmaxOptions",
     "SPACE_TO_BATCH_ND": "SpaceToBatchNDOptions",

@@ -27,13 +27,14 @@ _INT32 = 1 << 31
 
 @dataclass(frozen=True)
 class BetweenScales:
-    """An operator between two 8-bit values: `function` computes the real output of `real`, the dequantized source."""
+    """An operator between two 8-bit values: `function` computes what is quantized of `real`, the dequantized source."""
 
     source: relay.Expr
     before: Quantization
     real: relay.Call
     function: relay.Call
     after: Quantization
+    quantize: relay.Call
 
 
 def between_scales(quantize: relay.Call) -> BetweenScales | None:
@@ -54,7 +55,7 @@ def between_scales(quantize: relay.Call) -> BetweenScales | None:
     if real is None or quantize.args[0] == real:
         return None
     before, after = read.scalar_quantization(*real.args[1:]), read.scalar_quantization(*quantize.args[1:])
-    return BetweenScales(real.args[0], before, real, quantize.args[0], after)
+    return BetweenScales(real.args[0], before, real, quantize.args[0], after, quantize)
 
 
 def units_of_output(of: BetweenScales, ifm: Array, by: TFLiteArithmetic) -> Array | None:
