@@ -539,3 +539,80 @@ def test_files_of_real_functions_run_as_tables_and_others_stay(tmp_path):
     (tmp_path / "three.tflite").write_bytes(model_bytes(unary(rng, "NEG")))
     report = str(project_of(tmp_path / "three.tflite").report)
     assert "lookup: qnn.quantize (t1): its arithmetic in TFLite is not known" in report
+
+
+# ---------------------------------------------------------------- uint8
+
+
+def unsigned(entry):
+    """An activation as uint8; constants as they are."""
+    if entry.data is not None or entry.dtype == "UINT8":
+        return entry
+    return replace(entry, dtype="UINT8", zero_point=int(np.clip(entry.zero_point + 128, 0, 255)))
+
+
+def unsigned_weighted(rng, operator, zero_point):
+    """Weights with one scale and a zero point; 128 is that for which int8 weights would have none."""
+    ifm, weights, bias = weighted(rng, operator).inputs
+    scale = float(np.float32(rng.uniform(0.001, 0.01)))
+    data = rng.integers(1, 256, weights.shape).astype(np.uint8)
+    bias = replace(bias, scale=float(np.float32(ifm.scale) * np.float32(scale)))
+    sample = weighted(rng, operator)
+    inputs = [unsigned(ifm), TensorSample(weights.shape, scale, zero_point, data), bias]
+    return OperatorSample(operator, inputs, unsigned(sample.output), sample.options)
+
+
+def unsigned_average(rng, size):
+    ifm = tensor(rng, (1, 9, 9, 3))
+    target = (9 - size) // 2 + 1
+    options = {"Padding": tflite.Padding.VALID, "FilterHeight": size, "FilterWidth": size, "StrideH": 2, "StrideW": 2}
+    return OperatorSample("AVERAGE_POOL_2D", [ifm], replace(ifm, shape=(1, target, target, 3)), options)
+
+
+def unsigned_concat(rng):
+    ifm = tensor(rng, (1, 4, 5, 3))
+    return OperatorSample("CONCATENATION", [ifm, ifm], replace(ifm, shape=(1, 4, 5, 6)), {"Axis": 3})
+
+
+UNSIGNED = {
+    "conv2d": lambda rng: unsigned_weighted(rng, "CONV_2D", 131),
+    "conv2d without a zero point in int8": lambda rng: unsigned_weighted(rng, "CONV_2D", 128),
+    "depthwise": lambda rng: unsigned_weighted(rng, "DEPTHWISE_CONV_2D", 100),
+    "dense": lambda rng: unsigned_weighted(rng, "FULLY_CONNECTED", 128),
+    "addition": addition,
+    "subtraction": subtraction,
+    "multiplication": multiplication,
+    "average of 4": lambda rng: unsigned_average(rng, 2),
+    "average of 9": lambda rng: unsigned_average(rng, 3),
+    "concatenation": unsigned_concat,
+    **{name: lambda rng, name=name: unary(rng, name) for name in ("RELU", "RELU6", "QUANTIZE", "LEAKY_RELU")},
+}
+
+
+@pytest.mark.parametrize("made", UNSIGNED.values(), ids=UNSIGNED)
+def test_an_operator_of_uint8_equals_tflite_as_one_of_int8(tmp_path, made):
+    rng, path = np.random.default_rng(3), tmp_path / "one.tflite"
+    sample = made(rng)
+    sample = replace(sample, inputs=[unsigned(entry) for entry in sample.inputs], output=unsigned(sample.output))
+    if sample.operator in ("ADD", "MUL", "SUB"):
+        sample = replace(sample, options={"FusedActivationFunction": RELU})
+    path.write_bytes(model_bytes(sample))
+    project = project_of(path)
+    assert any(layer["region"] for layer in project.layers)
+    assert not project.report.tvm_arithmetic
+    shapes = [entry.shape for entry in sample.inputs if entry.data is None]
+    inputs = [[rng.integers(0, 256, shape).astype(np.uint8) for shape in shapes] for _ in range(4)]
+    validation = byoc_hw.validate(project, inputs, path)
+    assert validation, str(validation)
+
+
+def test_operators_of_which_tflites_uint8_kernels_are_others_are_marked(tmp_path):
+    rng, path = np.random.default_rng(0), tmp_path / "one.tflite"
+    ends = [unsigned(replace(IFM, scale=scale)) for scale in (0.1, 0.3)]
+    output = replace(ends[0], shape=(1, 7, 6, 16))
+    joined = OperatorSample("CONCATENATION", ends, output, {"Axis": 3, "FusedActivationFunction": NONE})
+    for sample, marked in ((joined, "qnn.concatenate"), (softmax(rng), "nn.softmax"), (mean(rng), "mean")):
+        inputs = [unsigned(entry) for entry in sample.inputs]
+        path.write_bytes(model_bytes(replace(sample, inputs=inputs, output=unsigned(sample.output))))
+        (outcome,) = project_of(path).report.tvm_arithmetic
+        assert marked in outcome.tvm_arithmetic

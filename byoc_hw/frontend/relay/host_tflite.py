@@ -117,7 +117,7 @@ argmax argmin bitwise_and bitwise_not bitwise_or bitwise_xor cast clip equal gre
 max_pool2d maximum min minimum not_equal relu where
 """
 _MOVING, _COMPARING = frozenset(_MOVES.split()), frozenset(_COMPARES.split())
-_SUMMING = ("add", "bias_add", "left_shift", "multiply", "right_shift", "subtract", "sum")
+_SUMMING = ("abs", "add", "bias_add", "left_shift", "multiply", "negative", "right_shift", "subtract", "sum")
 _SUMS_OF_PRODUCTS = ("qnn.batch_matmul", "qnn.conv2d", "qnn.conv2d_transpose", "qnn.dense")
 
 

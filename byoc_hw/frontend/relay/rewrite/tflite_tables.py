@@ -55,6 +55,8 @@ def _kernel(call: relay.Call, values: Values, by: TFLiteArithmetic) -> Array | N
     name = operator_name(call)
     inputs = [_value(argument, values) for argument in list(call.args)[:2]]
     if name == "clip":
+        if str(call.checked_type.dtype) != "int8":
+            raise NotALayer("type of a clip is int8", call.checked_type.dtype)
         return None if inputs[0] is None else np.clip(inputs[0], *read.clip_range(Match(call, [call])))
     if name in ("nn.relu", "maximum", "minimum"):
         return _limited(name, inputs)
@@ -120,7 +122,8 @@ def _activation(requantize: relay.Call) -> tuple[relay.Expr, Pair | None]:
     if isinstance(clip, relay.Call) and isinstance(clip.op, relay.Function):
         clip = clip.op.body
     named = isinstance(clip, relay.Call) and source_names(clip.span) == source_names(requantize.span)
-    if not named or operator_name(clip) != "clip":
+    of_one_type = clip.checked_type.dtype == requantize.checked_type.dtype  # else it moves values to uint8, or back
+    if not (named and of_one_type) or operator_name(clip) != "clip":
         return requantize.args[0], None
     return clip.args[0], read.clip_range(Match(clip, [clip]))
 
