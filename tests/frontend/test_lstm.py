@@ -65,6 +65,7 @@ def test_lstm_equals_tflite_over_several_inferences(form, tmp_path):
     path = lstm(rng, tmp_path / "lstm.tflite", **form)
     mod, params = byoc_hw.load_tflite(path)
     project = byoc_hw.build(byoc_hw.partition_for_hwlib(mod, params, numerics="tflite"))
+    assert not project.report.tvm_arithmetic
     reference = byoc_hw.TfliteReference(path)
     x, hidden, cell = project.inputs
     assert [(one.name, one.dtype, one.state) for one in (hidden, cell)] == [
