@@ -226,6 +226,8 @@ def _weighted(rewriter: _Rewriter, call: relay.Call) -> relay.Expr | None:
     made = _PRODUCT(rewriter, call)
     if made is None or constant(made.args[3]).any() or not is_uint8(call.args[1]):
         return made
+    if not _constant(made.args[1]):
+        return None
     values = constant(made.args[1]).astype(np.int16)
     step = 1 if values.max() < 127 else -1
     if values.min() + step < -128:
