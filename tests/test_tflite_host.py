@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from bit_exact import SANITIZED
 from tflite_mobile_net import FLOAT, VALID, Network, mobile_net
+from tflite_samples import OperatorSample, TensorSample, model_bytes
 
 import byoc_hw
 
@@ -120,3 +121,39 @@ def test_a_network_has_tflites_results_wherever_its_operators_run(tmp_path, deny
     project = assert_equals_tflite(path, inputs, all_composites() if deny == "all" else some, "-O1")
     assert bool(project.report.offloaded) == (deny != "all")
     assert not project.report.tvm_arithmetic
+
+
+# ---------------------------------------------------------------- between pixels
+
+
+def bilinear(size, target, **options):
+    ifm = TensorSample((2, *size, 3), 0.05, -11)
+    numbers = TensorSample((2,), None, data=np.array(target, np.int32))
+    return OperatorSample("RESIZE_BILINEAR", [ifm, numbers], TensorSample((2, *target, 3), 0.05, -11), options)
+
+
+RESIZES = {
+    "larger": bilinear((4, 5), (9, 13)),
+    "smaller": bilinear((9, 8), (4, 3)),
+    "corners": bilinear((4, 5), (7, 1), AlignCorners=True),
+    "half pixels": bilinear((5, 3), (10, 2), HalfPixelCenters=True),
+}
+
+
+@pytest.mark.parametrize("sample", RESIZES.values(), ids=RESIZES)
+def test_a_resize_between_pixels_has_tflites_results(tmp_path, sample):
+    path, rng = tmp_path / "resize.tflite", np.random.default_rng(0)
+    path.write_bytes(model_bytes(sample))
+    shape = sample.inputs[0].shape
+    inputs = [[rng.integers(-128, 128, shape).astype(np.int8)] for _ in range(12)] + [[np.full(shape, -128, np.int8)]]
+    project = assert_equals_tflite(path, inputs, [])
+    assert not project.report.tvm_arithmetic
+    assert "resize: resize method is nearest_neighbor: got linear" in str(project.report)
+
+
+def test_a_resize_for_which_tflite_reads_beyond_the_image_is_marked(tmp_path):
+    """Of 5 rows in 200 the step of 25.6/1024 is rounded to 26/1024: the last row would be the sixth."""
+    path = tmp_path / "resize.tflite"
+    path.write_bytes(model_bytes(bilinear((5, 4), (200, 4))))
+    (marked,) = project_of(path, []).report.tvm_arithmetic
+    assert "image.resize2d" in marked.tvm_arithmetic
