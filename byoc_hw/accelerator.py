@@ -9,14 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from math import lcm
 from pathlib import Path
 from typing import Any
 
 from byoc_hw.arguments import check_flag, check_type, check_whole, shown
 from byoc_hw.errors import InvalidInput
-from byoc_hw.graph import LAYER_KINDS, Layer
-from byoc_hw.tensor import Array, Rounding
+from byoc_hw.graph import LAYER_KINDS, Convolution, Layer
+from byoc_hw.integers import ceil_div
+from byoc_hw.tensor import Array, Padding, Pair, Rounding
 
 KIB = 1024
 
@@ -46,12 +48,44 @@ class Rule:
     check: Callable[[Any], Check]
 
 
+MOST_KERNEL = 255
+"""The most rows or columns of a kernel: the descriptors hold them as a byte."""
+
+
+@dataclass(frozen=True)
+class KernelPart:
+    """What a job sums over of a kernel: `height` rows and `width` columns, from `row` and `column` on."""
+
+    row: int
+    column: int
+    height: int
+    width: int
+
+    @property
+    def size(self) -> Pair:
+        """Its rows and columns, as a kernel of its own."""
+        return self.height, self.width
+
+    def padding(self, layer: Any) -> Padding:
+        """A layer's padding around the windows of the part: below 0 for input that they do not see."""
+        (height, width), (down, across) = layer.kernel, layer.dilation
+        top, left, bottom, right = layer.padding
+        return (
+            top - self.row * down,
+            left - self.column * across,
+            bottom - (height - self.row - self.height) * down,
+            right - (width - self.column - self.width) * across,
+        )
+
+
 @dataclass(frozen=True)
 class Limits:
     """The hardware limits of one layer kind. A limit that is None does not apply to the kind.
 
     `batches` of a dense layer are the numbers of its rows; `groups` says whether a convolution may have several.
-    With `wide_padding` a window may lie in padding only.
+    With `wide_padding` a window may lie in padding only; with `broadcast` the second input of an element-wise layer
+    may be one value for each channel, or one value. With `kernel_parts` several jobs, each over a part of a
+    convolution's kernel, compute one of more than `max_kernel`: they add up their sums, of depthwise layers too.
     """
 
     max_kernel: tuple[int, int] | None = None
@@ -64,11 +98,13 @@ class Limits:
     channel_multipliers: tuple[int, ...] | None = None
     groups: bool = False
     wide_padding: bool = False
+    broadcast: bool = False
+    kernel_parts: bool = False
 
     def check(self, prefix: str) -> None:
         """Raise `InvalidInput` for a limit that is none: of the wrong type, empty or below 1."""
         if self.max_kernel is not None:
-            _check_numbers(f"{prefix} max_kernel", self.max_kernel, most=255)
+            _check_numbers(f"{prefix} max_kernel", self.max_kernel, most=MOST_KERNEL)
             if len(self.max_kernel) != 2:
                 raise InvalidInput(f"{prefix} max_kernel is rows and columns: got {self.max_kernel}")
         for what in ("strides", "dilations", "batches", "weight_bits", "channel_multipliers"):
@@ -79,8 +115,8 @@ class Limits:
             raise InvalidInput(f"{prefix} activation_types has at least one type: got ()")
         for dtype in self.activation_types:
             check_type(f"{prefix} each of activation_types", dtype, str, "a string")
-        check_flag(f"{prefix} groups", self.groups)
-        check_flag(f"{prefix} wide_padding", self.wide_padding)
+        for what in ("groups", "wide_padding", "broadcast", "kernel_parts"):
+            check_flag(f"{prefix} {what}", getattr(self, what))
         if self.accumulator_bits is not None:
             check_whole(f"{prefix} accumulator_bits", self.accumulator_bits, 1, 64)
 
@@ -89,7 +125,7 @@ class Limits:
         if self.batches is not None:
             yield _one_of("batch", self.batches, lambda layer: layer.ifm.shape[:1] or (1,))
         if self.max_kernel is not None:
-            yield _kernel_at_most(self.max_kernel)
+            yield _kernel_at_most(self.max_kernel, self.kernel_parts)
             yield self._padding()
         if self.strides is not None:
             yield _one_of("stride", self.strides, lambda layer: layer.strides)
@@ -111,9 +147,15 @@ class Limits:
             yield from self._dilation()
         if not self.groups:
             yield _ONE_GROUP
+        if not self.broadcast:
+            yield _ONE_SHAPE
+
+    def parts(self, kernel: Pair) -> tuple[KernelPart, ...]:
+        """The parts of a kernel that jobs are over, in order: as few as the array allows, of about the same size."""
+        return _parts(kernel, self.max_kernel if self.kernel_parts and self.max_kernel is not None else kernel)
 
     def _padding(self) -> Rule:
-        return _PADDING_FITS if self.wide_padding else _PADDING_WITHIN
+        return _PADDING_FITS if self.wide_padding else _padding_within(self)
 
     def _dilation(self) -> Iterator[Rule]:
         if self.dilations is not None:
@@ -135,16 +177,33 @@ def _activation_types(layer: Layer) -> tuple[str, ...]:
     return tuple(dict.fromkeys(tensor.dtype for tensor in (*layer.inputs, layer.ofm)))
 
 
-def _padding_within(layer: Any) -> Check:
-    top, left, bottom, right = layer.padding
-    height, width = ((extent - 1) * step + 1 for extent, step in zip(layer.kernel, layer.dilation, strict=True))
-    return Check(f"{layer.padding} for {height} x {width}", max(top, bottom) < height and max(left, right) < width)
+@lru_cache(maxsize=1024)
+def _parts(kernel: Pair, largest: Pair) -> tuple[KernelPart, ...]:
+    rows, columns = (_pieces(extent, most) for extent, most in zip(kernel, largest, strict=True))
+    return tuple(KernelPart(row, column, height, width) for row, height in rows for column, width in columns)
+
+
+def _pieces(extent: int, most: int) -> list[tuple[int, int]]:
+    step = ceil_div(extent, ceil_div(extent, most))
+    return [(first, min(step, extent - first)) for first in range(0, extent, step)]
+
+
+def _padding_within(limits: Limits) -> Rule:
+    """No window of a job lies in padding only."""
+
+    def check(layer: Any) -> Check:
+        for part in limits.parts(layer.kernel):
+            height, width = ((extent - 1) * step + 1 for extent, step in zip(part.size, layer.dilation, strict=True))
+            if any(pad >= (width if side % 2 else height) for side, pad in enumerate(part.padding(layer))):
+                return Check(f"{layer.padding} for {height} x {width}", False)
+        return Check("", True)
+
+    return Rule(f"padding is smaller than {'each part of ' if limits.kernel_parts else ''}the kernel", check)
 
 
 MOST_PADDING = 255
 """The most padding on a side: the descriptors hold it as a byte."""
 
-_PADDING_WITHIN = Rule("padding is smaller than the kernel", _padding_within)
 _PADDING_FITS = Rule(
     f"padding is at most {MOST_PADDING}", lambda layer: Check(max(layer.padding), max(layer.padding) <= MOST_PADDING)
 )
@@ -179,6 +238,14 @@ _ZERO_POINTS = Rule("zero points are from -128 to 127", _zero_points)
 _ONE_GROUP = Rule("groups are 1", lambda layer: Check(groups := getattr(layer, "groups", 1), groups == 1))
 
 
+def _one_shape(layer: Any) -> Check:
+    shapes = " and ".join(str(tensor.shape) for tensor in layer.inputs)
+    return Check(shapes, not getattr(layer, "broadcast", False))
+
+
+_ONE_SHAPE = Rule("both inputs have one shape", _one_shape)
+
+
 def _one_of(what: str, allowed: Sequence[object], values: Callable[[Any], Sequence[object]]) -> Rule:
     choice = f"one of {', '.join(map(str, allowed))}" if len(allowed) > 1 else str(allowed[0])
 
@@ -190,12 +257,15 @@ def _one_of(what: str, allowed: Sequence[object], values: Callable[[Any], Sequen
     return Rule(f"{what} is {choice}", check)
 
 
-def _kernel_at_most(largest: tuple[int, int]) -> Rule:
+def _kernel_at_most(largest: Pair, parts: bool) -> Rule:
+    rows, columns = (MOST_KERNEL, MOST_KERNEL) if parts else largest
+    cut = f", in parts of at most {largest[0]} x {largest[1]}" if parts else ""
+
     def check(layer: Any) -> Check:
         height, width = layer.kernel
-        return Check(f"{height} x {width}", height <= largest[0] and width <= largest[1])
+        return Check(f"{height} x {width}", height <= rows and width <= columns)
 
-    return Rule(f"kernel is at most {largest[0]} x {largest[1]}", check)
+    return Rule(f"kernel is at most {rows} x {columns}{cut}", check)
 
 
 # ---------------------------------------------------------------- a vendor library, layer by layer
@@ -377,6 +447,8 @@ class Accelerator:
                 raise InvalidInput(f"{prefix} limits are of layer kinds, {', '.join(LAYER_KINDS)}: got {shown(kind)}")
             check_type(f"{prefix} limits of {kind}", limits, Limits, "a Limits")
             limits.check(f"{prefix} limits of {kind}:")
+            if limits.kernel_parts and not issubclass(LAYER_KINDS[kind], Convolution):
+                raise InvalidInput(f"{prefix} limits of {kind}: kernel_parts is for convolutions")
         if self.library is not None:
             for kind in self.limits.keys() - {"reshape", "transpose"} - self.library.calls.keys():
                 raise InvalidInput(f"{prefix} its library has a call for each layer kind: none for {kind}")
@@ -415,6 +487,8 @@ class Accelerator:
             kinds = ", ".join(self.limits)
             yield Rule(f"layer kind is one of {kinds}", _unknown_kind), _unknown_kind(layer)
             return
+        if self.library is not None:  # its calls are over whole kernels
+            limits = replace(limits, kernel_parts=False)
         for rule in (*limits.rules(), *limits.further_rules(layer), _ZERO_POINTS):
             check = rule.check(layer)
             if not check.allowed:
@@ -442,6 +516,7 @@ DEFAULT_LIMITS: Mapping[str, Limits] = {
         accumulator_bits=32,
         groups=True,
         wide_padding=True,
+        kernel_parts=True,
     ),
     "depthwise_conv2d": Limits(
         max_kernel=(11, 11),
@@ -451,10 +526,11 @@ DEFAULT_LIMITS: Mapping[str, Limits] = {
         accumulator_bits=32,
         channel_multipliers=(1,),
         wide_padding=True,
+        kernel_parts=True,
     ),
     "dense": Limits(batches=None, weight_bits=(8, 4, 2), accumulator_bits=32),
-    "add": Limits(accumulator_bits=32),
-    "mul": Limits(accumulator_bits=32),
+    "add": Limits(accumulator_bits=32, broadcast=True),
+    "mul": Limits(accumulator_bits=32, broadcast=True),
     "matmul": Limits(batches=None, accumulator_bits=32),
     "pool2d": Limits(max_kernel=(32, 32), strides=(1, 2), accumulator_bits=32, wide_padding=True),
     "softmax": Limits(batches=None),
@@ -475,8 +551,14 @@ _UNDILATED: Mapping[str, Limits] = {
     for kind, limits in DEFAULT_LIMITS.items()
 }
 
-DIANA_DIGITAL = replace(REFERENCE, label="DIANA_DIGITAL", limits=_UNDILATED, depthwise_rows=1)
-"""As `REFERENCE`, but without dilation, and depthwise jobs compute one channel at a time."""
+DIANA_DIGITAL = replace(
+    REFERENCE,
+    label="DIANA_DIGITAL",
+    limits={kind: replace(limits, broadcast=False, kernel_parts=False) for kind, limits in _UNDILATED.items()},
+    depthwise_rows=1,
+)
+"""As `REFERENCE`, but without dilation, with whole kernels only, depthwise jobs compute one channel at a time, and both
+inputs of an element-wise layer have one shape: what is published adds feature maps."""
 
 SMALL = replace(
     REFERENCE, label="SMALL", limits=_UNDILATED, activation_memory=32 * KIB, weight_memory=16 * KIB, dma_width=4

@@ -22,6 +22,7 @@ from byoc_hw.graph import Graph
 from byoc_hw.overlap import overlapped
 from byoc_hw.padding import padded
 from byoc_hw.params.host_kernels import kernel_call
+from byoc_hw.params.tflite_functions import hard_swish_values, inverse_root_values
 from byoc_hw.params.tflite_values import pairwise_values, rescaled_values
 from byoc_hw.pattern import Outcome
 from byoc_hw.plan.chip_plan import ChipPlan
@@ -64,7 +65,11 @@ def _region_source(graph: Graph, accelerator: Hardware) -> str:
     return region_source(plan_region(graph, accelerator), accelerator)
 
 
-BACKEND = Backend(why_no_plan, _region_source, TFLiteArithmetic(rescaled_values, pairwise_values))
+BACKEND = Backend(
+    why_no_plan,
+    _region_source,
+    TFLiteArithmetic(rescaled_values, pairwise_values, hard_swish_values, inverse_root_values),
+)
 
 
 def load_tflite(path: str | Path) -> tuple[tvm.IRModule, dict[str, tvm.nd.NDArray]]:

@@ -241,12 +241,10 @@ class Dense(BaseWeighted):
 
 
 @dataclass(frozen=True, eq=False)
-class BasePairwise(BaseLayer):
-    """An element-wise layer of two tensors of one shape; each has its own quantization."""
+class BasePair(BaseLayer):
+    """The base of the layers of two activations, each with its own quantization."""
 
     ifm2: Tensor
-    act_min: int = -128
-    act_max: int = 127
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
@@ -257,20 +255,51 @@ class BasePairwise(BaseLayer):
         return replace(self, ifm=ifm, ifm2=ifm2, ofm=ofm)
 
     def problems(self) -> Iterator[Problem]:
-        shapes = (self.ifm.shape, self.ifm2.shape, self.ofm.shape)
-        if len(set(shapes)) != 1:
-            yield "both inputs and the output have one shape", ", ".join(map(str, shapes))
         if None in (self.ifm.quantization, self.ifm2.quantization, self.ofm.quantization):
             yield "inputs and output are quantized", "no scale"
 
 
 @dataclass(frozen=True, eq=False)
+class BasePairwise(BasePair):
+    """An element-wise layer of two tensors.
+
+    `ifm2` has the shape of `ifm`, or is `broadcast`: one value for each index of the last dimension, or one value.
+    """
+
+    act_min: int = -128
+    act_max: int = 127
+
+    @property
+    def broadcast(self) -> bool:
+        """Whether the second input is read again for each pixel, or each element, of the first."""
+        return self.ifm2.elements < self.ifm.elements
+
+    def problems(self) -> Iterator[Problem]:
+        one, other, ofm = self.ifm.shape, self.ifm2.shape, self.ofm.shape
+        values = self.ifm2.elements
+        repeats = len(other) <= len(one) and (values == 1 or other[-1:] == one[-1:] == (values,))
+        if one != ofm or not (other == one or repeats):
+            rule = "inputs and output have one shape, or one input has a value for each channel, or one in all"
+            yield rule, f"{one} and {other} to {ofm}"
+        yield from super().problems()
+
+
+Subtrahend = Literal["", "ifm", "ifm2"]
+"""Which input of an `Add` is subtracted from the other one, once it is scaled; none in a sum."""
+
+
+@dataclass(frozen=True, eq=False)
 class Add(BasePairwise):
-    """Element-wise quantized addition; with `subtract` the second input is subtracted, once it is scaled."""
+    """Element-wise quantized addition, or subtraction of the input that `subtract` names."""
 
     kind: ClassVar[str] = "add"
 
-    subtract: bool = False
+    subtract: Subtrahend = ""
+
+    @property
+    def signs(self) -> Pair:
+        """1 or -1 for each input: -1 for the one that is subtracted."""
+        return -1 if self.subtract == "ifm" else 1, -1 if self.subtract == "ifm2" else 1
 
     @property
     def sum_bits(self) -> int:
@@ -303,7 +332,7 @@ class Mul(BasePairwise):
 
 
 @dataclass(frozen=True, eq=False)
-class MatMul(BaseLayer):
+class MatMul(BasePair):
     """Product of two activations, item by item: ofm[b] = ifm[b] x ifm2[b] transposed.
 
     ifm (B, M, 1, K), ifm2 (B, N, K), ofm (B, M, 1, N): the rows of the product are rows of its tensors. The int32
@@ -312,18 +341,9 @@ class MatMul(BaseLayer):
 
     kind: ClassVar[str] = "matmul"
 
-    ifm2: Tensor
     accumulator: Quantization
     act_min: int = -128
     act_max: int = 127
-
-    @property
-    def inputs(self) -> tuple[Tensor, ...]:
-        return (self.ifm, self.ifm2)
-
-    def on(self, inputs: Sequence[Tensor], ofm: Tensor) -> Self:
-        ifm, ifm2 = inputs
-        return replace(self, ifm=ifm, ifm2=ifm2, ofm=ofm)
 
     @property
     def macs(self) -> int:
@@ -343,12 +363,11 @@ class MatMul(BaseLayer):
             yield "a product is B x M x 1 x K and B x N x K to B x M x 1 x N", f"{one} and {other} to {product}"
         elif (one[0], one[3]) != (other[0], other[2]):
             yield "both operands have as many items and columns", f"{one} and {other}"
-        first, second, output = (tensor.quantization for tensor in (self.ifm, self.ifm2, self.ofm))
-        if first is None or second is None or output is None:
-            yield "inputs and output are quantized", "no scale"
-        elif self.rounding == "tflite" and not math.isclose(
-            self.accumulator.scale[0], first.scale[0] * second.scale[0], rel_tol=1e-5
-        ):
+        yield from super().problems()
+        first, second = self.ifm.quantization, self.ifm2.quantization
+        if first is None or second is None or self.rounding != "tflite":
+            return
+        if not math.isclose(self.accumulator.scale[0], first.scale[0] * second.scale[0], rel_tol=1e-5):
             rule = "requantize's scale is the product of the inputs', as TFLite's rounding asks"
             yield rule, f"{self.accumulator.scale[0]:g} for {first.scale[0] * second.scale[0]:g}"
 

@@ -21,7 +21,7 @@ _USUAL = {
     "dilation": (1, 1),
     "act_min": -128,
     "act_max": 127,
-    "subtract": False,
+    "subtract": "",
 }
 _SHOWN = (
     *("mode", "kernel", "strides", "padding", "dilation", "axes", "axis", "begin", "steps", "before", "value"),

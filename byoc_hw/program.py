@@ -80,6 +80,23 @@ class Quantize:
 
 
 @dataclass(frozen=True)
+class Bilinear:
+    """int8 pixels between those of an image, in NHWC: work for the host only.
+
+    Output row y lies at `starts[0] + y * steps[0]` in 1/1024 of a row of the input; columns follow the others.
+    """
+
+    ifm: tuple[int, int, int, int]
+    ofm: tuple[int, int, int, int]
+    steps: tuple[int, int]
+    starts: tuple[int, int]
+
+
+HostWork = Quantize | Bilinear
+"""What functions of ours compute on the host that is no layer."""
+
+
+@dataclass(frozen=True)
 class KernelCall:
     """What computes one layer on the host: a C function of ours, and the constant arrays that it reads.
 

@@ -1,6 +1,6 @@
-"""int8 addition of two tensors of one shape -> Add.
+"""int8 addition of two tensors -> Add.
 
-%0 = qnn.add(%x, %y)                 int8, each with its own quantization
+%0 = qnn.add(%x, %y)                 int8, each with its own quantization; of one shape, or one of them is broadcast
 %1 = clip(%0)                        [optional]
 """
 
@@ -21,5 +21,5 @@ register_pattern(
     "qnn_add",
     Form(read.clipped(is_op("qnn.add")(wildcard(), wildcard(), *read.constants(6))), anchor="qnn.add"),
     parse=to_add,
-    document="int8 addition of two tensors of one shape, with its clip",
+    document="int8 addition of two tensors, with its clip; either may be one value by channel, or one in all",
 )

@@ -1,6 +1,6 @@
-"""int8 multiplication of two tensors of one shape -> Mul.
+"""int8 multiplication of two tensors -> Mul.
 
-%0 = qnn.mul(%x, %y)                 int8, each with its own quantization
+%0 = qnn.mul(%x, %y)                 int8, each with its own quantization; of one shape, or one of them is broadcast
 %1 = clip(%0)                        [optional]
 """
 
@@ -21,5 +21,5 @@ register_pattern(
     "qnn_mul",
     Form(read.clipped(is_op("qnn.mul")(wildcard(), wildcard(), *read.constants(6))), anchor="qnn.mul"),
     parse=to_mul,
-    document="int8 multiplication of two tensors of one shape, with its clip",
+    document="int8 multiplication of two tensors, with its clip; either may be one value by channel, or one in all",
 )

@@ -1,6 +1,6 @@
-"""int8 subtraction of two tensors of one shape -> Add. Its second input is subtracted.
+"""int8 subtraction of two tensors -> Add.
 
-%0 = qnn.subtract(%x, %y)            int8, each with its own quantization
+%0 = qnn.subtract(%x, %y)            int8, each with its own quantization; of one shape, or one of them is broadcast
 %1 = clip(%0)                        [optional]
 """
 
@@ -13,13 +13,15 @@ from byoc_hw.pattern import Form, register_pattern
 
 
 def to_subtraction(match: Match) -> Add:
-    """The layer of a matched subtraction."""
-    return Add(**read.pairwise(match, match["qnn.subtract"]), subtract=True)
+    """The layer of a matched subtraction. Its first input is the larger operand, whichever is subtracted."""
+    call = match["qnn.subtract"]
+    fields = read.pairwise(match, call)
+    return Add(**fields, subtract=read.subtrahend(match, call))
 
 
 register_pattern(
     "qnn_subtract",
     Form(read.clipped(is_op("qnn.subtract")(wildcard(), wildcard(), *read.constants(6))), anchor="qnn.subtract"),
     parse=to_subtraction,
-    document="int8 subtraction of two tensors of one shape, with its clip",
+    document="int8 subtraction of two tensors, with its clip; either may be one value by channel, or one in all",
 )

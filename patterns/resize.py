@@ -28,7 +28,7 @@ def to_resize(match: Match) -> Resize:
     call, name = match["image.resize2d"], read.layer_name(match.root)
     layout, coordinates = str(call.attrs.layout), str(call.attrs.coordinate_transformation_mode)
     if str(call.attrs.method) != "nearest_neighbor":
-        raise NotALayer("resize repeats pixels (nearest_neighbor), without arithmetic", call.attrs.method)
+        raise NotALayer("resize method is nearest_neighbor", call.attrs.method)
     ifm = read.activation(match.inputs[0], f"{name}_ifm", layout)
     ofm = read.activation(match.root, name, layout)
     size, target = (ifm.shape[1], ifm.shape[2]), (ofm.shape[1], ofm.shape[2])

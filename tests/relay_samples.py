@@ -282,7 +282,7 @@ class Pairwise(Sample):
     def variables(self, prefix=""):
         return [
             variable(self.shape, self.dtype, f"{prefix}x"),
-            variable(self.other or self.shape, self.dtype, f"{prefix}y"),
+            variable(self.shape if self.other is None else self.other, self.dtype, f"{prefix}y"),
         ]
 
     def expr(self, lhs, rhs):
@@ -330,6 +330,36 @@ class Subtract(Pairwise):
 
 class Mul(Pairwise):
     operator = staticmethod(relay.qnn.op.mul)
+
+
+@dataclass
+class Product(Sample):
+    """`first` x `second` transposed; of two matrices as a dense layer of computed weights."""
+
+    first: tuple = (2, 5, 7)
+    second: tuple = (2, 3, 7)
+    ifm: Quantized = field(default_factory=lambda: Quantized(0.1, -3))
+    ifm2: Quantized = field(default_factory=lambda: Quantized(0.05, 9))
+    ofm: Quantized = field(default_factory=lambda: Quantized(0.6, 4))
+    reshaped: tuple | None = None
+    clip: tuple | None = None
+    dtype: str = "int8"
+
+    def variables(self, prefix=""):
+        shapes = {"x": self.first, "y": self.second}
+        return [variable(shape, self.dtype, f"{prefix}{name}") for name, shape in shapes.items()]
+
+    def expr(self, x, y):
+        (scale, zero), (scale2, zero2) = self.ifm.constants(), self.ifm2.constants()
+        if len(self.first) == 2:
+            units = self.second[0]
+            out = relay.qnn.op.dense(x, y, zero, zero2, scale, scale2, units=units, out_dtype="int32")
+        else:
+            out = relay.qnn.op.batch_matmul(x, y, zero, zero2, scale, scale2)
+        out = out if self.reshaped is None else relay.reshape(out, self.reshaped)
+        product = const(self.ifm.scale * self.ifm2.scale, "float32")
+        out = relay.qnn.op.requantize(out, product, const(0, "int32"), *self.ofm.constants(), out_dtype="int8")
+        return out if self.clip is None else relay.clip(out, *self.clip)
 
 
 @dataclass

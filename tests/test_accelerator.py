@@ -40,6 +40,10 @@ REFUSED = {
     "no stride": ({"limits": {"conv2d": Limits(strides=())}}, r"limits of conv2d: strides is a tuple .*: got \(\)"),
     "stride": ({"limits": {"conv2d": Limits(strides=(0,))}}, "each of .*strides is at least 1: got 0"),
     "kernel": ({"limits": {"conv2d": Limits(max_kernel=(3,))}}, r"max_kernel is rows and columns: got \(3,\)"),
+    "parts": (
+        {"limits": {"pool2d": Limits(kernel_parts=True)}},
+        "limits of pool2d: kernel_parts is for convolutions",
+    ),
     "sums": ({"limits": {"add": Limits(accumulator_bits=0)}}, "accumulator_bits is at least 1: got 0"),
     "types": ({"limits": {"add": Limits(activation_types=())}}, "activation_types has at least one type"),
 }

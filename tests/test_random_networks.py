@@ -7,7 +7,7 @@ from bit_exact import assert_bit_exact
 from effort import examples
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from relay_samples import Add, Conv, Dense, Pool, Quantized, module, variable
+from relay_samples import Add, Conv, Dense, Mul, Pool, Quantized, Subtract, module, variable
 from tvm import relay
 
 from byoc_hw.accelerator import DIANA_DIGITAL, REFERENCE, SMALL
@@ -99,9 +99,18 @@ class Network:
             lhs = Quantized(0.3, self.draw(ZERO_POINTS))
             self.value = Add(lhs=lhs).expr(self.value, self.draw(st.sampled_from(self.same_shape)))
 
-    def mean(self):
+    def excite(self):
+        pair = [self.value, self.pixel()]
+        pairwise = self.draw(st.sampled_from([Add, Mul, Subtract]))(lhs=Quantized(0.3, self.draw(ZERO_POINTS)))
+        self.value = pairwise.expr(*self.draw(st.permutations(pair)))
+
+    def pixel(self):
+        """The mean over all pixels."""
         axis = (1, 2) if self.layout == "NHWC" else (2, 3)
-        self.value = Pool("mean", axis=axis, keepdims=True).expr(self.value)
+        return Pool("mean", axis=axis, keepdims=True).expr(self.value)
+
+    def mean(self):
+        self.value = self.pixel()
         self.height = self.width = 1
         self.same_shape = []
 
@@ -122,7 +131,7 @@ def networks(draw, name, layouts):
     network.conv()
     for _ in range(draw(st.integers(1, 5))):
         network.same_shape.append(network.value)
-        step = draw(st.sampled_from(["conv", "conv", "pool", "add", "add", "mean", "on_the_host"]))
+        step = draw(st.sampled_from(["conv", "conv", "pool", "add", "add", "mean", "excite", "on_the_host"]))
         getattr(network, step)()
         if draw(st.integers(0, 4)) == 0:
             network.outputs.append(network.value)

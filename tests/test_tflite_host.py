@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from bit_exact import SANITIZED
 from tflite_mobile_net import FLOAT, VALID, Network, mobile_net
+from tflite_samples import OperatorSample, TensorSample, model_bytes
 
 import byoc_hw
 
@@ -55,6 +56,9 @@ def operators(seed):
         net.dense(net.input((1, 30)), 9),
         net.pair("ADD", net.input(image), net.input(image, 0.004)),
         net.pair("MUL", net.input(image), net.input(image, 0.4)),
+        net.pair("ADD", net.input(image), net.input((1, 1, 1, 6))),
+        net.pair("SUB", net.input((6,), 0.1), net.input(image)),
+        net.pair("MUL", net.input((1,)), net.input(image)),
         net.average(net.input(image), (3, 2), 2),
         net.mean(net.input(image)),
         net.softmax(net.input((5, 37), float(net.rng.uniform(0.01, 0.5)))),
@@ -71,7 +75,7 @@ def test_operators_on_the_host_have_tflites_results(tmp_path, seed):
     path = tmp_path / "operators.tflite"
     path.write_bytes(content)
     project = assert_equals_tflite(path, random_inputs(net, 12), all_composites())
-    assert len(project.report.host) == 11
+    assert len(project.report.host) == 14
     assert not project.report.tvm_arithmetic
 
 
@@ -89,6 +93,7 @@ def beyond_the_accelerator():
         net.conv(net.pad(net.input(image), (4, 1), (0, 5)), 6, kernel=(2, 2), padding=VALID),
         net.dense(net.input((6, 20)), 9),
         net.pair("ADD", net.input(image), net.input(image, 0.004)),
+        net.pair("MUL", net.input((1, 1, 1, 4)), net.input(image)),
         net.average(net.input((2, 41, 40, 3)), (40, 37), 3),
         net.mean(net.input((3, 35, 9, 4))),
     ]
@@ -116,3 +121,39 @@ def test_a_network_has_tflites_results_wherever_its_operators_run(tmp_path, deny
     project = assert_equals_tflite(path, inputs, all_composites() if deny == "all" else some, "-O1")
     assert bool(project.report.offloaded) == (deny != "all")
     assert not project.report.tvm_arithmetic
+
+
+# ---------------------------------------------------------------- between pixels
+
+
+def bilinear(size, target, **options):
+    ifm = TensorSample((2, *size, 3), 0.05, -11)
+    numbers = TensorSample((2,), None, data=np.array(target, np.int32))
+    return OperatorSample("RESIZE_BILINEAR", [ifm, numbers], TensorSample((2, *target, 3), 0.05, -11), options)
+
+
+RESIZES = {
+    "larger": bilinear((4, 5), (9, 13)),
+    "smaller": bilinear((9, 8), (4, 3)),
+    "corners": bilinear((4, 5), (7, 1), AlignCorners=True),
+    "half pixels": bilinear((5, 3), (10, 2), HalfPixelCenters=True),
+}
+
+
+@pytest.mark.parametrize("sample", RESIZES.values(), ids=RESIZES)
+def test_a_resize_between_pixels_has_tflites_results(tmp_path, sample):
+    path, rng = tmp_path / "resize.tflite", np.random.default_rng(0)
+    path.write_bytes(model_bytes(sample))
+    shape = sample.inputs[0].shape
+    inputs = [[rng.integers(-128, 128, shape).astype(np.int8)] for _ in range(12)] + [[np.full(shape, -128, np.int8)]]
+    project = assert_equals_tflite(path, inputs, [])
+    assert not project.report.tvm_arithmetic
+    assert "resize: resize method is nearest_neighbor: got linear" in str(project.report)
+
+
+def test_a_resize_for_which_tflite_reads_beyond_the_image_is_marked(tmp_path):
+    """Of 5 rows in 200 the step of 25.6/1024 is rounded to 26/1024: the last row would be the sixth."""
+    path = tmp_path / "resize.tflite"
+    path.write_bytes(model_bytes(bilinear((5, 4), (200, 4))))
+    (marked,) = project_of(path, []).report.tvm_arithmetic
+    assert "image.resize2d" in marked.tvm_arithmetic

@@ -72,7 +72,8 @@ def test_every_layer_and_output_is_tflites(path, name, dtype):
     inputs = list(input_arrays(partitioned, 6))
     validation = byoc_hw.validate(byoc_hw.build(partitioned), inputs, path)
     if dtype == "uint8":
-        assert validation.tvm_arithmetic
+        assert validation.tvm_arithmetic  # its values differ, and those of what follows it
+        assert name != "inception" or validation, str(validation)
         return
     assert not validation.tvm_arithmetic
     assert validation, str(validation)

@@ -97,6 +97,15 @@ def multiplication(rng):
     return OperatorSample("MUL", inputs, ofm, {"FusedActivationFunction": int(rng.choice([NONE, RELU]))})
 
 
+def broadcast(rng):
+    """An addition, subtraction or multiplication whose one input, either one, has a value for each channel, or one."""
+    sample = [addition, subtraction, multiplication][int(rng.integers(3))](rng)
+    shape = [(1, 1, 1, 8), (8,), (1,), (1, 1, 1, 1)][int(rng.integers(4))]
+    small = int(rng.integers(2))
+    inputs = [replace(one, shape=shape) if side == small else one for side, one in enumerate(sample.inputs)]
+    return replace(sample, inputs=inputs)
+
+
 def average(rng):
     """With padding, whose elements do not count, and windows of odd and even sizes."""
     ifm = tensor(rng, (1, 13, 11, 8))
@@ -140,13 +149,13 @@ def softmax(rng):
     return OperatorSample("SOFTMAX", [ifm], TensorSample(ifm.shape, 1 / 256, -128), {"Beta": 1.0})
 
 
-def weighted(rng, operator, groups=1, multiplier=1, dilation=1):
+def weighted(rng, operator, groups=1, multiplier=1, dilation=1, kernel=(3, 3)):
     """Sums whose outputs spread over int8 and beyond: of a convolution in groups, or with several filters a channel."""
     dense, depthwise = operator == "FULLY_CONNECTED", operator == "DEPTHWISE_CONV_2D"
     channels, depth = 16, 16 // multiplier
     ifm = tensor(rng, (2, 3, depth) if dense else (1, 7, 6, depth))
-    shape = {"FULLY_CONNECTED": (channels, depth), "CONV_2D": (channels, 3, 3, depth // groups)}.get(
-        operator, (1, 3, 3, channels)
+    shape = {"FULLY_CONNECTED": (channels, depth), "CONV_2D": (channels, *kernel, depth // groups)}.get(
+        operator, (1, *kernel, channels)
     )
     scales = rng.uniform(0.001, 0.01, 1 if dense else channels).astype(np.float32)
     weights = TensorSample(
@@ -184,6 +193,12 @@ def test_operator_equals_tflite(tmp_path, operator, seed):
     check_operator_file(tmp_path / "one.tflite", operator(rng), rng)
 
 
+@pytest.mark.parametrize("seed", [0, 1, 2, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 24))])
+def test_a_broadcast_input_gives_what_tflite_does(tmp_path, seed):
+    rng = np.random.default_rng(seed)
+    check_operator_file(tmp_path / "one.tflite", broadcast(rng), rng, count=10)
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_mean_over_any_axes_equals_tflite(tmp_path, seed):
     """The whole window of a network's end too, whose count is no power of two."""
@@ -212,6 +227,8 @@ WEIGHTED = {
     "depthwise": {"operator": "DEPTHWISE_CONV_2D"},
     "depthwise, several filters a channel": {"operator": "DEPTHWISE_CONV_2D", "multiplier": 4},
     "conv2d, dilated": {"operator": "CONV_2D", "dilation": 2},
+    "conv2d, kernel in parts": {"operator": "CONV_2D", "kernel": (15, 2)},
+    "depthwise, kernel in parts": {"operator": "DEPTHWISE_CONV_2D", "kernel": (12, 13)},
     "dense": {"operator": "FULLY_CONNECTED"},
 }
 
@@ -449,23 +466,35 @@ def test_silent_channels_have_any_scale():
 # ---------------------------------------------------------------- tables
 
 
-def unary(rng, operator, count=256):
+UNARY = (
+    *("LOGISTIC", "TANH", "EXP", "LEAKY_RELU", "RELU", "RELU6", "RELU_N1_TO_1", "QUANTIZE", "ADD", "MUL"),
+    *("ELU", "GELU", "HARD_SWISH", "RSQRT", "ABS", "PRELU"),
+)
+
+
+def unary(rng, operator, channels=1):
     """An operator of one input, whose output its values fill or leave; TFLite fixes some outputs' quantization."""
     fixed = {"LOGISTIC": (1 / 256, -128), "TANH": (1 / 128, 0)}
-    shape = (1, 1, count, 1)
+    shape = (1, 1, 256, channels)
     ifm, ofm = (TensorSample(shape, float(np.exp(rng.uniform(-6, -1))), int(rng.integers(-128, 128))) for _ in range(2))
     if operator in fixed:
         ofm = replace(ofm, scale=fixed[operator][0], zero_point=fixed[operator][1])
     number = replace(tensor(rng, (1, 1, 1, 1)), data=rng.integers(-128, 128, (1, 1, 1, 1)).astype(np.int8))
+    slopes = replace(tensor(rng, (1, 1, channels)), data=rng.integers(-128, 128, (1, 1, channels)).astype(np.int8))
     options = {
         "LEAKY_RELU": {"Alpha": float(rng.uniform(0.01, 1.5))},
+        "GELU": {"Approximate": bool(rng.integers(0, 2))},
         **{name: {"FusedActivationFunction": int(rng.choice([NONE, RELU]))} for name in ("ADD", "MUL")},
     }.get(operator, {})
-    return OperatorSample(operator, [ifm, number] if operator in ("ADD", "MUL") else [ifm], ofm, options)
+    others = {"ADD": [number], "MUL": [number], "PRELU": [slopes]}.get(operator, [])
+    return OperatorSample(operator, [ifm, *others], ofm, options)
 
 
-def of_tflite(path, values):
+def of_tflite(path, values, operator=""):
+    """TFLite's reference kernel; of ELU, which has none, the only one there is."""
     kernels = interpreter.OpResolverType.BUILTIN_REF
+    if operator == "ELU":
+        kernels = interpreter.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
     runner = interpreter.Interpreter(model_path=str(path), experimental_op_resolver_type=kernels)
     runner.allocate_tensors()
     runner.set_tensor(runner.get_input_details()[0]["index"], values)
@@ -473,33 +502,134 @@ def of_tflite(path, values):
     return runner.get_tensor(runner.get_output_details()[0]["index"])
 
 
-UNARY = ("LOGISTIC", "TANH", "EXP", "LEAKY_RELU", "RELU", "RELU6", "RELU_N1_TO_1", "QUANTIZE", "ADD", "MUL")
+def tables_of(path):
+    mod, params = byoc_hw.load_tflite(path)
+    main = tvm.transform.Sequential(folding())(prepare(mod, params))["main"]
+    (chain,) = chains(main, lambda chain: True)
+    return tflite_tables(chain, BACKEND.arithmetic)
+
+
+REFUSED = {
+    "EXP": "values in units of the output are int32",
+    "HARD_SWISH": "the input's scale is less than 128 times the output's",
+}
+
+
+def assert_tables_equal_tflite(path, sample):
+    """For all 256 values of each channel. False where TFLite itself does not define the outputs."""
+    path.write_bytes(model_bytes(sample))
+    tables = tables_of(path)
+    if isinstance(tables, str):
+        assert REFUSED[sample.operator] in tables
+        return False
+    every = np.arange(-128, 128, dtype=np.int8)
+    if sample.operator == "RSQRT":  # TFLite stops at negative values
+        every = np.maximum(every, sample.inputs[0].zero_point).astype(np.int8)
+    channels = sample.output.shape[-1]
+    values = np.ascontiguousarray(np.broadcast_to(every.reshape(1, 1, 256, 1), (1, 1, 256, channels)))
+    expected = of_tflite(path, values, sample.operator).reshape(256, channels)
+    found = tables.view(np.int8)[:, every.view(np.uint8)].T
+    np.testing.assert_array_equal(np.broadcast_to(found, expected.shape), expected)
+    return True
 
 
 @pytest.mark.parametrize("operator", UNARY)
 def test_tables_equal_tflite_for_all_256_values(tmp_path, operator):
     rng = np.random.default_rng(0)
-    every = np.arange(-128, 128, dtype=np.int8).reshape(1, 1, 256, 1)
-    compared = 0
-    for _ in range(20):
-        (tmp_path / "one.tflite").write_bytes(model_bytes(unary(rng, operator)))
-        mod, params = byoc_hw.load_tflite(tmp_path / "one.tflite")
-        main = tvm.transform.Sequential(folding())(prepare(mod, params))["main"]
-        (chain,) = chains(main, lambda chain: True)
-        tables = tflite_tables(chain, BACKEND.arithmetic)
-        if isinstance(tables, str):  # only EXP has outputs that TFLite does not define
-            assert operator == "EXP"
-            assert "values in units of the output are int32" in tables
-            continue
-        expected = of_tflite(tmp_path / "one.tflite", every)
-        np.testing.assert_array_equal(np.roll(tables, 128).view(np.int8).ravel(), expected.ravel())
-        compared += 1
-    assert compared >= 10
+    channels = 3 if operator == "PRELU" else 1
+    samples = (unary(rng, operator, channels) for _ in range(20))
+    assert sum(assert_tables_equal_tflite(tmp_path / "one.tflite", sample) for sample in samples) >= 10
 
 
-def test_a_file_of_a_real_function_runs_as_a_table_and_others_stay(tmp_path):
+@pytest.mark.parametrize("operator", ["RELU_N1_TO_1", "QUANTIZE"])
+def test_tables_divide_scales_in_the_precision_that_tflite_has(tmp_path, operator):
+    """In float32 for an activation, in double for QUANTIZE: with these scales halves tell the two apart."""
+    shape = (1, 1, 256, 1)
+    ends = TensorSample(shape, 0.0442500039935112, -128), TensorSample(shape, 0.029500001219171207, -128)
+    assert assert_tables_equal_tflite(tmp_path / "one.tflite", OperatorSample(operator, [ends[0]], ends[1]))
+
+
+def test_files_of_real_functions_run_as_tables_and_others_stay(tmp_path):
     rng = np.random.default_rng(1)
     check_operator_file(tmp_path / "one.tflite", unary(rng, "LEAKY_RELU"), rng, count=3)
-    (tmp_path / "two.tflite").write_bytes(model_bytes(unary(rng, "ABS")))
-    report = str(project_of(tmp_path / "two.tflite").report)
+    check_operator_file(tmp_path / "two.tflite", unary(rng, "PRELU", channels=5), rng, count=3)
+    (tmp_path / "three.tflite").write_bytes(model_bytes(unary(rng, "NEG")))
+    report = str(project_of(tmp_path / "three.tflite").report)
     assert "lookup: qnn.quantize (t1): its arithmetic in TFLite is not known" in report
+
+
+# ---------------------------------------------------------------- uint8
+
+
+def unsigned(entry):
+    """An activation as uint8; constants as they are."""
+    if entry.data is not None or entry.dtype == "UINT8":
+        return entry
+    return replace(entry, dtype="UINT8", zero_point=int(np.clip(entry.zero_point + 128, 0, 255)))
+
+
+def unsigned_weighted(rng, operator, zero_point):
+    """Weights with one scale and a zero point; 128 is that for which int8 weights would have none."""
+    ifm, weights, bias = weighted(rng, operator).inputs
+    scale = float(np.float32(rng.uniform(0.001, 0.01)))
+    data = rng.integers(1, 256, weights.shape).astype(np.uint8)
+    bias = replace(bias, scale=float(np.float32(ifm.scale) * np.float32(scale)))
+    sample = weighted(rng, operator)
+    inputs = [unsigned(ifm), TensorSample(weights.shape, scale, zero_point, data), bias]
+    return OperatorSample(operator, inputs, unsigned(sample.output), sample.options)
+
+
+def unsigned_average(rng, size):
+    ifm = tensor(rng, (1, 9, 9, 3))
+    target = (9 - size) // 2 + 1
+    options = {"Padding": tflite.Padding.VALID, "FilterHeight": size, "FilterWidth": size, "StrideH": 2, "StrideW": 2}
+    return OperatorSample("AVERAGE_POOL_2D", [ifm], replace(ifm, shape=(1, target, target, 3)), options)
+
+
+def unsigned_concat(rng):
+    ifm = tensor(rng, (1, 4, 5, 3))
+    return OperatorSample("CONCATENATION", [ifm, ifm], replace(ifm, shape=(1, 4, 5, 6)), {"Axis": 3})
+
+
+UNSIGNED = {
+    "conv2d": lambda rng: unsigned_weighted(rng, "CONV_2D", 131),
+    "conv2d without a zero point in int8": lambda rng: unsigned_weighted(rng, "CONV_2D", 128),
+    "depthwise": lambda rng: unsigned_weighted(rng, "DEPTHWISE_CONV_2D", 100),
+    "dense": lambda rng: unsigned_weighted(rng, "FULLY_CONNECTED", 128),
+    "addition": addition,
+    "subtraction": subtraction,
+    "multiplication": multiplication,
+    "average of 4": lambda rng: unsigned_average(rng, 2),
+    "average of 9": lambda rng: unsigned_average(rng, 3),
+    "concatenation": unsigned_concat,
+    **{name: lambda rng, name=name: unary(rng, name) for name in ("RELU", "RELU6", "QUANTIZE", "LEAKY_RELU")},
+}
+
+
+@pytest.mark.parametrize("made", UNSIGNED.values(), ids=UNSIGNED)
+def test_an_operator_of_uint8_equals_tflite_as_one_of_int8(tmp_path, made):
+    rng, path = np.random.default_rng(3), tmp_path / "one.tflite"
+    sample = made(rng)
+    sample = replace(sample, inputs=[unsigned(entry) for entry in sample.inputs], output=unsigned(sample.output))
+    if sample.operator in ("ADD", "MUL", "SUB"):
+        sample = replace(sample, options={"FusedActivationFunction": RELU})
+    path.write_bytes(model_bytes(sample))
+    project = project_of(path)
+    assert any(layer["region"] for layer in project.layers)
+    assert not project.report.tvm_arithmetic
+    shapes = [entry.shape for entry in sample.inputs if entry.data is None]
+    inputs = [[rng.integers(0, 256, shape).astype(np.uint8) for shape in shapes] for _ in range(4)]
+    validation = byoc_hw.validate(project, inputs, path)
+    assert validation, str(validation)
+
+
+def test_operators_of_which_tflites_uint8_kernels_are_others_are_marked(tmp_path):
+    rng, path = np.random.default_rng(0), tmp_path / "one.tflite"
+    ends = [unsigned(replace(IFM, scale=scale)) for scale in (0.1, 0.3)]
+    output = replace(ends[0], shape=(1, 7, 6, 16))
+    joined = OperatorSample("CONCATENATION", ends, output, {"Axis": 3, "FusedActivationFunction": NONE})
+    for sample, marked in ((joined, "qnn.concatenate"), (softmax(rng), "nn.softmax"), (mean(rng), "mean")):
+        inputs = [unsigned(entry) for entry in sample.inputs]
+        path.write_bytes(model_bytes(replace(sample, inputs=inputs, output=unsigned(sample.output))))
+        (outcome,) = project_of(path).report.tvm_arithmetic
+        assert marked in outcome.tvm_arithmetic

@@ -79,11 +79,11 @@ class Network:
         return self._weighted("FULLY_CONNECTED", ifm, (units, depth), False, depth, (rows, units), options)
 
     def pair(self, operator, first, second):
-        """ADD or MUL."""
+        """ADD, SUB or MUL; either input may be broadcast."""
         one, other = self.tensors[first], self.tensors[second]
-        scale = one.scale + other.scale if operator == "ADD" else 60 * one.scale * other.scale
-        options = {"FusedActivationFunction": NONE}
-        return self._output(operator, [first, second], one.shape, scale, self._zero_point(), options)
+        scale = 60 * one.scale * other.scale if operator == "MUL" else one.scale + other.scale
+        options, shape = {"FusedActivationFunction": NONE}, np.broadcast_shapes(one.shape, other.shape)
+        return self._output(operator, [first, second], shape, scale, self._zero_point(), options)
 
     def average(self, ifm, kernel, stride, padding=SAME):
         own = self.tensors[ifm]

@@ -51,14 +51,17 @@ _OPTIONS = {
     "DEPTHWISE_CONV_2D": "DepthwiseConv2DOptions",
     "FULLY_CONNECTED": "FullyConnectedOptions",
     "GELU": "GeluOptions",
+    "LOG_SOFTMAX": "LogSoftmaxOptions",
     "MAX_POOL_2D": "Pool2DOptions",
     "MEAN": "ReducerOptions",
     "LEAKY_RELU": "LeakyReluOptions",
     "MUL": "MulOptions",
     "REDUCE_MAX": "ReducerOptions",
     "RESHAPE": "ReshapeOptions",
+    "RESIZE_BILINEAR": "ResizeBilinearOptions",
     "RESIZE_NEAREST_NEIGHBOR": "ResizeNearestNeighborOptions",
     "SOFTMAX": "SoftmaxOptions",
+    "SPACE_TO_BATCH_ND": "SpaceToBatchNDOptions",
     "SPACE_TO_DEPTH": "SpaceToDepthOptions",
     "STRIDED_SLICE": "StridedSliceOptions",
     "SUB": "SubOptions",
@@ -66,13 +69,14 @@ _OPTIONS = {
     "SVDF": "SVDFOptions",
     "TRANSPOSE": "TransposeOptions",
     "TRANSPOSE_CONV": "TransposeConvOptions",
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": "UnidirectionalSequenceLSTMOptions",
     "UNPACK": "UnpackOptions",
 }
 
 
 _VERSIONS = {
     **{"FULLY_CONNECTED": 4, "CONV_2D": 3, "DEPTHWISE_CONV_2D": 3},
-    **dict.fromkeys(("DEPTH_TO_SPACE", "GELU", "PRELU", "RELU_N1_TO_1", "RESHAPE"), 1),
+    **dict.fromkeys(("DEPTH_TO_SPACE", "ELU", "GELU", "HARD_SWISH", "PRELU", "RELU_N1_TO_1", "RESHAPE"), 1),
 }
 
 
@@ -97,6 +101,7 @@ class Node:
     options: dict = field(default_factory=dict)
     code: int | None = None
     custom: str = ""
+    intermediates: list = field(default_factory=list)
 
 
 def network_bytes(tensors, nodes, inputs, outputs, *, subgraphs=1, version=3) -> bytes:
@@ -142,6 +147,7 @@ def _node(builder, node, index):
         OpcodeIndex=index,
         Inputs=_ints(builder, node.inputs),
         Outputs=_ints(builder, node.outputs),
+        Intermediates=_ints(builder, node.intermediates),
         **options,
     )
 

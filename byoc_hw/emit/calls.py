@@ -38,6 +38,7 @@ from byoc_hw.params.requantize import (
     pool_sums,
     pool_zero_points,
     softmax_scale,
+    subtrahend_number,
     zero_point,
 )
 from byoc_hw.plan.array.window import extents
@@ -110,7 +111,8 @@ def _add(layer: Add) -> Fields:
         "ifm2_zero_point": str(zero_point(layer, layer.ifm2)),
         "ofm_zero_point": str(zero_point(layer, layer.ofm)),
         **_clamp(layer),
-        "subtract": str(int(layer.subtract)),
+        "subtract": str(subtrahend_number(layer)),
+        **_broadcast(layer),
     }
 
 
@@ -122,7 +124,12 @@ def _mul(layer: Mul) -> Fields:
         "ifm2_zero_point": str(zero_point(layer, layer.ifm2)),
         "ofm_zero_point": str(zero_point(layer, layer.ofm)),
         **_clamp(layer),
+        **_broadcast(layer),
     }
+
+
+def _broadcast(layer: Add | Mul) -> Fields:
+    return {"broadcast": "1"} if layer.broadcast else {}
 
 
 def _pool2d(layer: Pool2d) -> Fields:

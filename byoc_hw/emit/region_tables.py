@@ -114,7 +114,7 @@ class RegionTables:
 _COPY_COLUMNS = "target, source, bytes, rows, target_stride, source_stride"
 _TILE_COLUMNS = (
     "ifm, ifm2, ofm, psum, weights, params, ifm_row, ofm_row, ifm_pixel, ofm_pixel, "
-    "ifm_h, ifm_w, ifm_c, ofm_h, ofm_w, ofm_c, pad_top, pad_left, pad_bottom, pad_right, flags"
+    "ifm_h, ifm_w, ifm_c, ofm_h, ofm_w, ofm_c, pad_top, pad_left, pad_bottom, pad_right, kernel_h, kernel_w, flags"
 )
 
 
@@ -128,7 +128,7 @@ def _tile(job: Job) -> tuple[object, ...]:
     flags = " | ".join(name for name, on in (("HWLIB_TILE_FIRST", job.first), ("HWLIB_TILE_LAST", job.last)) if on)
     local = (job.ifm, job.ifm2, job.ofm, job.psum, job.weights, job.params)
     strides = (job.ifm_row, job.ofm_row, job.ifm_pixel, job.ofm_pixel)
-    return (*local, *strides, *job.ifm_shape, *job.ofm_shape, *job.padding, flags or "0")
+    return (*local, *strides, *job.ifm_shape, *job.ofm_shape, *job.padding, *job.kernel, flags or "0")
 
 
 def aligned_rows(rows: Iterable[tuple[object, ...]]) -> list[str]:

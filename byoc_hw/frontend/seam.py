@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from byoc_hw.graph import Add, Graph, Layer, Mul
 from byoc_hw.pattern import Outcome
-from byoc_hw.program import KernelCall, Program, Quantize, Workspace
+from byoc_hw.program import HostWork, KernelCall, Program, Workspace
 from byoc_hw.soc import Hardware
 from byoc_hw.tensor import Array
 
@@ -23,13 +23,16 @@ Placer = Callable[[Program, Sequence[Workspace]], Mapping[str, int]]
 
 @dataclass(frozen=True)
 class TFLiteArithmetic:
-    """TFLite's fixed point on arrays of integers, for tables that are computed at compile time; both give int64.
+    """TFLite's fixed point on arrays of integers, for tables that are computed at compile time; all give int64.
 
     `rescaled(values, ratio)` are integers times a ratio; `pairwise(layer, ifm, ifm2)` is a layer's output.
+    `hard_swish` and `inverse_root` take an input without its zero point, its scale and the output's.
     """
 
     rescaled: Callable[[Array, float], Array]
     pairwise: Callable[[Add | Mul, Array, Array], Array]
+    hard_swish: Callable[[Array, float, float], Array]
+    inverse_root: Callable[[Array, float, float], Array]
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,7 @@ class Model(Protocol):
         """The graphs of the regions, verified, by C symbol in the order of the model."""
 
     def compile_host(
-        self, graphs: Mapping[str, Graph], place: Placer, kernel: Callable[[Layer | Quantize], KernelCall]
+        self, graphs: Mapping[str, Graph], place: Placer, kernel: Callable[[Layer | HostWork], KernelCall]
     ) -> CompiledHost:
         """Compile what is left on the host. `place` is called once, when all buffers and workspaces are known.
 

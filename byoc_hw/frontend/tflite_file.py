@@ -36,8 +36,11 @@ _TYPES = (
 _PARTS = {49, 88, 102}
 """SPLIT, UNPACK, SPLIT_V: the first of their options is the number of tensors that they make."""
 
-_STATES = {27: (4,)}
-"""The inputs of an operator, by its code, that keep a value from one inference to the next: SVDF's state."""
+_STATES = {27: (4,), 44: (18, 19)}
+"""The inputs of an operator, by its code, that keep a value from one inference to the next.
+
+SVDF's state; UNIDIRECTIONAL_SEQUENCE_LSTM's output and cell state.
+"""
 
 
 @dataclass(frozen=True)

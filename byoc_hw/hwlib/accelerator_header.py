@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from byoc_hw.accelerator import Accelerator, Limits
 from byoc_hw.errors import InvalidInput
-from byoc_hw.graph import LAYER_KINDS, Convolution, Dense, Moving, Weighted
+from byoc_hw.graph import LAYER_KINDS, BasePairwise, Convolution, Dense, Moving, Weighted
 
 ACCELERATOR_HEADER = "hwlib_accelerator.h"
 
@@ -94,7 +94,10 @@ def _kinds(accelerator: Accelerator) -> Iterator[Macro]:
             yield f"{prefix}_KERNEL_W", f"{width}u", f"{kind}: largest kernel, columns"
             yield f"{prefix}_STRIDES", _mask(strides), f"{kind}: 1u << stride: {_names(strides)}"
             yield f"{prefix}_WIDE_PADDING", f"{int(limits.wide_padding)}u", f"{kind}: windows may lie in padding only"
+        if issubclass(cls, BasePairwise):
+            yield f"{prefix}_BROADCAST", f"{int(limits.broadcast)}u", f"{kind}: the second input may be one pixel"
         if issubclass(cls, Convolution):
+            yield f"{prefix}_KERNEL_PARTS", f"{int(limits.kernel_parts)}u", f"{kind}: jobs over parts of a kernel"
             dilations = _known(accelerator, "dilation", limits.dilations or _STRIDES, _STRIDES)
             yield f"{prefix}_DILATIONS", _mask(dilations), f"{kind}: 1u << dilation: {_names(dilations)}"
         if cls is Dense:

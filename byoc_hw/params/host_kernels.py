@@ -24,11 +24,12 @@ from byoc_hw.params.requantize import (
     pool_scale,
     pool_sums,
     softmax_scale,
+    subtrahend_number,
     sum_scales,
     weight_values,
     zero_point,
 )
-from byoc_hw.program import KernelCall, Quantize
+from byoc_hw.program import Bilinear, HostWork, KernelCall, Quantize
 from byoc_hw.tensor import Array
 
 # ---------------------------------------------------------------- the functions
@@ -88,18 +89,23 @@ KERNELS: Mapping[str, HostKernel] = {
     ),
     "tflite_mul": HostKernel(("scale", "clamp", "mul"), _TWO, _words(f"{_PAIR} {_CLAMP}")),
     "tflite_softmax": HostKernel(("scale", "softmax"), _ONE, _words("rows columns multiplier exponent diff_min")),
+    "tflite_bilinear": HostKernel(
+        ("bilinear",),
+        _ONE,
+        _words(f"{_EXTENTS} channels ofm_height ofm_width row_step column_step row_start column_start"),
+    ),
     "tflite_quantize": HostKernel(("clamp", "quantize"), {"ifm": "float"}, _words("elements zero_point scale_bits")),
 }
 """Every function by its name, which in a project has the module's name in front."""
 
-KERNEL_PARTS = ("scale", "clamp", "conv2d", "pool2d", "add", "mul", "softmax", "quantize")
+KERNEL_PARTS = ("scale", "clamp", "conv2d", "pool2d", "add", "mul", "softmax", "bilinear", "quantize")
 """The templates, in the order in which they stand in a project's file."""
 
 
 # ---------------------------------------------------------------- from a layer to a call
 
 
-def kernel_call(layer: Layer | Quantize) -> KernelCall:
+def kernel_call(layer: Layer | HostWork) -> KernelCall:
     """The call that computes a layer with TFLite's rounding on the host; `Unsupported` for one without a function."""
     match layer:
         case Conv2d() | DepthwiseConv2d() | Dense():
@@ -114,6 +120,8 @@ def kernel_call(layer: Layer | Quantize) -> KernelCall:
             return _call("tflite_softmax", _softmax(layer))
         case Quantize():
             return _call("tflite_quantize", _quantize(layer))
+        case Bilinear():
+            return _call("tflite_bilinear", _bilinear(layer))
         case _:
             raise Unsupported(f"{layer.name}: the host has a function of TFLite's arithmetic: none for {layer.kind}")
 
@@ -213,7 +221,7 @@ def _pairwise(layer: Add | Mul, scale: Scale) -> dict[str, int]:
 
 def _add(layer: Add) -> dict[str, int]:
     """The function itself shifts the inputs left: their exponents are those of the scales alone."""
-    values = _pairwise(layer, add_sum_scale(layer)) | {"subtract": int(layer.subtract)}
+    values = _pairwise(layer, add_sum_scale(layer)) | {"subtract": subtrahend_number(layer)}
     for name, scale in zip(("ifm", "ifm2"), add_scales(layer), strict=True):
         values |= {f"{name}_multiplier": scale.multiplier, f"{name}_exponent": FRACTION_BITS - scale.right}
     return values
@@ -233,3 +241,12 @@ def _softmax(layer: Softmax) -> dict[str, int]:
 def _quantize(layer: Quantize) -> dict[str, int]:
     bits = np.float32(layer.scale).view(np.int32)
     return {"elements": layer.elements, "zero_point": layer.zero_point, "scale_bits": int(bits)}
+
+
+def _bilinear(work: Bilinear) -> dict[str, int]:
+    return {
+        **dict(zip(("batches", "ifm_height", "ifm_width", "channels"), work.ifm, strict=True)),
+        **dict(zip(("ofm_height", "ofm_width"), work.ofm[1:3], strict=True)),
+        **dict(zip(("row_step", "column_step"), work.steps, strict=True)),
+        **dict(zip(("row_start", "column_start"), work.starts, strict=True)),
+    }

@@ -115,10 +115,14 @@ def sum_scales(layer: Weighted) -> tuple[Scale, ...]:
 
 
 def _raw_ratios(layer: Weighted) -> list[float]:
-    """Input scale times weight scale over output scale. TFLite computes a dense layer's product in float32."""
+    """Input scale times weight scale over output scale.
+
+    TFLite computes the product in float32 for a dense layer, and for weights that have a zero point: they were uint8.
+    """
     tensors = (layer.ifm, layer.weights, layer.ofm)
     ifm, weights, ofm = (np.asarray(_quantization(layer, tensor).scale, np.float32) for tensor in tensors)
-    product = ifm[0] * weights if isinstance(layer, Dense) else np.float64(ifm[0]) * weights.astype(np.float64)
+    single = isinstance(layer, Dense) or any(_quantization(layer, layer.weights).zero_point)
+    product = ifm[0] * weights if single else np.float64(ifm[0]) * weights.astype(np.float64)
     ratios: list[float] = (product.astype(np.float64) / np.float64(ofm[0])).tolist()
     return ratios
 
@@ -140,6 +144,11 @@ def add_sum_scale(layer: Add) -> Scale:
         return IDENTITY
     common = 2 * max(_scale(layer, tensor) for tensor in layer.inputs)
     return scale_of_ratio(common / ((1 << ADD_LEFT) * _scale(layer, layer.ofm)))
+
+
+def subtrahend_number(layer: Add) -> int:
+    """0 for a sum, 1 for what is less the second input, 2 for what is less the first."""
+    return ("", "ifm2", "ifm").index(layer.subtract)
 
 
 def mul_scale(layer: Mul) -> Scale:

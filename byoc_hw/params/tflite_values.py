@@ -20,8 +20,8 @@ def pairwise_values(layer: Add | Mul, ifm: Array, ifm2: Array) -> Array:
     if isinstance(layer, Mul):
         total = _scaled(one * other, mul_scale(layer))
     else:
-        scales, sign = add_scales(layer), -1 if layer.subtract else 1
-        total = _scaled(_scaled(one, scales[0]) + sign * _scaled(other, scales[1]), add_sum_scale(layer))
+        scales, (sign, sign2) = add_scales(layer), layer.signs
+        total = _scaled(sign * _scaled(one, scales[0]) + sign2 * _scaled(other, scales[1]), add_sum_scale(layer))
     found: Array = np.clip(total + zero_point(layer, layer.ofm), layer.act_min, layer.act_max)
     return found
 

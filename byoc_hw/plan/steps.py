@@ -78,7 +78,8 @@ class Copy:
 class Job:
     """Start the array on one tile of the layer: offsets in local memory, extents in elements.
 
-    `ifm`, `ifm2`, `ofm`, `psum` are in local activations, `weights`, `params` in local weights.
+    `ifm`, `ifm2`, `ofm`, `psum` are in local activations, `weights`, `params` in local weights. `kernel` is the
+    rows and columns of a kernel that it sums over, of a layer with weights.
     """
 
     ifm: int
@@ -94,6 +95,7 @@ class Job:
     weights: int = 0
     params: int = 0
     padding: tuple[int, int, int, int] = (0, 0, 0, 0)
+    kernel: tuple[int, int] = (0, 0)
     first: bool = True
     last: bool = True
     image: Image | None = None

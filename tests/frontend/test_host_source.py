@@ -85,3 +85,11 @@ def test_arithmetic_on_narrowed_constants_overflows_no_earlier(tmp_path):
     command = ["gcc", "-fsanitize=undefined", "-fno-sanitize-recover=all", tmp_path / "main.c", "-o", tmp_path / "main"]
     subprocess.run(command, check=True)
     subprocess.run([tmp_path / "main"], check=True)
+
+
+def test_equal_constants_are_stored_once():
+    constants = [constant("a", [1, 2, -3]), constant("b", [1, 2, -4]), constant("weights", [1, 2, -3])]
+    text, total = source_of(constants, READ)
+    assert "((int32_t)(int16_t)((const int8_t*)a)[(p0[2] * 3)])" in text
+    assert text.count("static const") == 2
+    assert total == 6

@@ -181,10 +181,21 @@ def test_a_matrix_product_has_its_scales(x, y, output, adj_x, adj_y, tmp_path):
 X = TensorSample((1, 4, 4, 8), 0.05, -3)
 SLOPES = np.random.default_rng(1).integers(-127, 128, (1, 1, 8)).astype(np.int8)
 SHAPE = np.array([1, 4, 4, 8], np.int32)
+
+
+def numbers(*values):
+    data = np.array(values, np.int32)
+    return TensorSample(data.shape, None, data=data)
+
+
 ELEMENTWISE = {
     "prelu": OperatorSample("PRELU", [X, TensorSample(SLOPES.shape, 0.01, 7, SLOPES)], replace(X, scale=0.06)),
     "gelu": OperatorSample("GELU", [X], replace(X, scale=0.04, zero_point=-100)),
     "gelu by tanh": OperatorSample("GELU", [X], replace(X, scale=0.04), {"Approximate": True}),
+    "log softmax over the last of four": OperatorSample("LOG_SOFTMAX", [X], replace(X, scale=1 / 16, zero_point=127)),
+    "padding before blocks": OperatorSample(
+        "SPACE_TO_BATCH_ND", [X, numbers(2, 2), numbers([1, 1], [0, 2])], replace(X, shape=(4, 3, 3, 8))
+    ),
     "broadcast": OperatorSample("BROADCAST_TO", [replace(X, shape=(4, 1, 8)), TensorSample((4,), None, data=SHAPE)], X),
 }
 
@@ -204,8 +215,42 @@ def test_element_by_element_operators_are_of_real_values(sample, tmp_path):
     assert np.count_nonzero(apart) <= np.size(apart) / 20
 
 
-def test_a_product_of_stored_values_is_refused(tmp_path):
-    axes = TensorSample((1,), None, data=np.array([3], np.int32))
-    path = written(tmp_path / "one.tflite", OperatorSample("REDUCE_PROD", [X, axes], replace(X, shape=(1, 4, 4))))
-    with pytest.raises(InvalidInput, match=r"REDUCE_PROD .*: type is not quantized: got int8"):
+def test_comparisons_are_of_real_values(tmp_path):
+    other = np.arange(-64, 64).reshape(X.shape).astype(np.int8)
+    for scale in (X.scale, 0.03):
+        tensors = [X, TensorSample(X.shape, scale, X.zero_point, other)]
+        sample = OperatorSample("LESS", tensors, TensorSample(X.shape, None, dtype="BOOL"))
+        reference = Reference(*byoc_hw.load_tflite(written(tmp_path / "less.tflite", sample)))
+        x = np.random.default_rng(0).integers(-128, 128, X.shape).astype(np.int8)
+        reals = [(one.astype(np.float64) - X.zero_point) * by for one, by in ((x, X.scale), (other, scale))]
+        np.testing.assert_array_equal(reference.run([x])[0], reals[0] < reals[1])
+
+
+REAL = {
+    "ELU": (lambda x: np.where(x < 0, np.exp(x) - 1, x), None),
+    "SQUARE": (lambda x: x * x, None),
+    "SUM": (lambda x: x.sum(axis=(1, 2), keepdims=True), (1, 1, 1, 8)),
+}
+
+
+@pytest.mark.parametrize("operator", REAL)
+def test_operators_that_tflites_kernels_lack_are_of_real_values(operator, tmp_path):
+    """ELU and SQUARE of int8 have no reference kernel, and that of SUM gives no sums."""
+    function, shape = REAL[operator]
+    output = TensorSample(shape or X.shape, 0.31, -20)
+    axes, options = ([numbers(1, 2)], {"KeepDims": True}) if operator == "SUM" else ([], {})
+    path = written(tmp_path / "one.tflite", OperatorSample(operator, [X, *axes], output, options))
+    x = np.random.default_rng(0).integers(-128, 128, X.shape).astype(np.int8)
+    (found,) = Reference(*byoc_hw.load_tflite(path)).run([x])
+    real = function((x.astype(np.float64) - X.zero_point) * X.scale)
+    expected = np.clip(np.round(real / output.scale) + output.zero_point, -128, 127)
+    assert abs(found - expected).max() <= 1
+    assert np.count_nonzero(found - expected) <= found.size / 20
+    assert len(np.unique(found)) > 5
+
+
+@pytest.mark.parametrize(("operator", "inputs"), [("REDUCE_PROD", [X, numbers(3)]), ("DIV", [X, X])])
+def test_products_and_quotients_of_stored_values_are_refused(operator, inputs, tmp_path):
+    path = written(tmp_path / "one.tflite", OperatorSample(operator, inputs, X))
+    with pytest.raises(InvalidInput, match=rf"{operator} .*: type is not quantized: got int8"):
         byoc_hw.load_tflite(path)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from fuzz_case import QUICK, Case, Finding
 from fuzz_oracle import expected
-from relay_samples import Add, Conv, Dense, Mul, Pool, Quantized, side_by_side
+from relay_samples import Add, Conv, Dense, Mul, Pool, Product, Quantized, Subtract, side_by_side
 
 import byoc_hw
 from byoc_hw.accelerator import DIANA_DIGITAL, REFERENCE, SMALL
@@ -18,7 +18,10 @@ CLIPS = [None, None, (-128, 126), (0, 0), (127, 127), (-128, -128), (-3, 40)]
 
 
 def run(case: Case) -> None:
-    samples = [case.rng.choice([conv, conv, dense, add, mul, average, largest, mean])(case) for _ in range(8)]
+    samples = [
+        case.rng.choice([conv, conv, dense, add, subtract, mul, product, average, largest, mean])(case)
+        for _ in range(8)
+    ]
     mod = side_by_side(samples)
     accelerator = case.rng.choice([REFERENCE, SMALL, DIANA_DIGITAL])
     project = byoc_hw.build(byoc_hw.partition_for_hwlib(mod, accelerator=accelerator))
@@ -136,16 +139,42 @@ def quantized(case: Case, low: int = -12, high: int = 12) -> Quantized:
 
 def pairwise(case: Case) -> dict[str, object]:
     shape = (1, case.rng.randint(1, 5), case.rng.randint(1, 5), case.rng.choice([1, 3, 16]))
+    small = [(1, 1, 1, shape[3]), (shape[3],), (1,), (), (1, shape[1], 1, 1)]
+    other = case.rng.choice(small) if case.rng.random() < 0.5 else None
+    if other is not None and case.rng.random() < 0.5:
+        shape, other = other, shape
     quantizations = {"lhs": quantized(case), "rhs": quantized(case), "out": quantized(case)}
-    return {"shape": shape, **quantizations, "clip": case.rng.choice(CLIPS)}
+    return {"shape": shape, "other": other, **quantizations, "clip": case.rng.choice(CLIPS)}
 
 
 def add(case: Case) -> Add:
     return Add(**pairwise(case))
 
 
+def subtract(case: Case) -> Subtract:
+    return Subtract(**pairwise(case))
+
+
 def mul(case: Case) -> Mul:
     return Mul(**pairwise(case))
+
+
+def product(case: Case) -> Product:
+    rng = case.rng
+    items, rows, columns, depth = (
+        rng.choice([1, 1, 3]),
+        rng.randint(1, 20),
+        rng.choice([1, 3, 17]),
+        rng.choice([1, 8, 40]),
+    )
+    return Product(
+        first=(items, rows, depth),
+        second=(rng.choice([1, items]), columns, depth),
+        ifm=quantized(case, -8, 2),
+        ifm2=quantized(case, -8, 2),
+        ofm=quantized(case, -8, 4),
+        clip=rng.choice(CLIPS),
+    )
 
 
 def average(case: Case) -> Pool:

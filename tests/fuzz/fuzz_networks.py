@@ -9,15 +9,15 @@ from random import Random
 import numpy as np
 import tvm
 from fuzz_oracle import expected
-from relay_samples import Add, Conv, Dense, Mul, Pool, Quantized, Sample, module, variable
+from relay_samples import Add, Conv, Dense, Mul, Pool, Quantized, Sample, Subtract, module, variable
 from tvm import relay
 
-from byoc_hw.accelerator import DEFAULT_LIMITS, DIANA_DIGITAL, REFERENCE, SMALL, Accelerator, TuningSpace
+from byoc_hw.accelerator import DEFAULT_LIMITS, DIANA_DIGITAL, REFERENCE, SMALL, Accelerator, Limits, TuningSpace
 from byoc_hw.graph import output_extent
 
 ZERO_POINTS = [-128, -3, 0, 5, 127]
 CHANNELS = [1, 2, 3, 5, 8, 16, 17, 33]
-STEPS = ["conv", "conv", "conv", "pool", "add", "add", "mul", "mean", "on_the_host"]
+STEPS = ["conv", "conv", "conv", "pool", "add", "add", "mul", "mean", "excite", "on_the_host"]
 
 
 def accelerator(rng: Random) -> Accelerator:
@@ -33,7 +33,7 @@ def accelerator(rng: Random) -> Accelerator:
     return replace(
         REFERENCE,
         label="RANDOM",
-        limits={kind: DEFAULT_LIMITS[kind] for kind in kinds},
+        limits={kind: limits(rng, kind) for kind in kinds},
         activation_memory=rng.choice([64, 300, 700, 1500, 2048, 4096, 16384, 1 << 20]),
         weight_memory=rng.choice([64, 300, 600, 1500, 4096, 8192, 1 << 20]),
         array_rows=rng.choice([1, 2, 3, 4, 8, 16, 64]),
@@ -46,6 +46,13 @@ def accelerator(rng: Random) -> Accelerator:
         queue=rng.choice([1, 2, 3, 64]),
         tuning=space if rng.random() < 0.5 else TuningSpace(),
     )
+
+
+def limits(rng: Random, kind: str) -> Limits:
+    """A kind's limits; those of a convolution may let kernels in small parts only."""
+    largest = rng.randint(1, 4), rng.randint(1, 4)
+    parts = DEFAULT_LIMITS[kind].kernel_parts and rng.random() < 0.4
+    return replace(DEFAULT_LIMITS[kind], max_kernel=largest) if parts else DEFAULT_LIMITS[kind]
 
 
 class Value:
@@ -186,9 +193,20 @@ class _Network:
             lhs = Quantized(0.3, self.rng.choice(ZERO_POINTS))
             self.then(operator(lhs=lhs), self.rng.choice(self.same_shape))
 
-    def mean(self) -> None:
-        axis = (1, 2) if self.layout == "NHWC" else (2, 3)
+    def excite(self) -> None:
+        """The value and its mean over all pixels, either one first."""
+        lhs, (before, by) = Quantized(0.3, self.rng.choice(ZERO_POINTS)), self.squeezed()
+        self.value, other = self.rng.choice([(before, by), (by, before)])
+        self.then(self.rng.choice([Add, Mul, Subtract])(lhs=lhs), other)
+
+    def squeezed(self) -> tuple[Value, Value]:
+        """The value, and its mean over all pixels."""
+        before, axis = self.value, (1, 2) if self.layout == "NHWC" else (2, 3)
         self.then(Pool("mean", layout=self.layout, axis=axis, keepdims=True))
+        return before, self.value
+
+    def mean(self) -> None:
+        self.squeezed()
         self.height = self.width = 1
         self.same_shape = []
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from relay_samples import Add, Conv, Dense, Mul, Pool, Sample
+from relay_samples import Add, Conv, Dense, Mul, Pool, Product, Sample, Subtract
 
 
 def fixed_point(scale: float) -> tuple[int, int, int]:
@@ -58,15 +58,18 @@ def _exact(sample: Sample, *inputs: np.ndarray) -> tuple[np.ndarray, int]:
             [rescaled(wrapped(value, 32), scale) for value, scale in zip(row, scales, strict=True)] for row in rows
         ]
         return np.array(found, object).reshape(sums.shape), sample.ofm_zero_point
-    if isinstance(sample, Add):
+    if isinstance(sample, Add | Subtract):
         sides = zip(inputs, (sample.lhs, sample.rhs), strict=True)
-        return both(
-            *(rescaled_all(ifm - side.zero_point, side.scale, sample.out.scale) for ifm, side in sides)
-        ), sample.out.zero_point
+        one, other = (rescaled_all(ifm - side.zero_point, side.scale, sample.out.scale) for ifm, side in sides)
+        return both(one, other, -1 if isinstance(sample, Subtract) else 1), sample.out.zero_point
     if isinstance(sample, Mul):
         product = (inputs[0] - sample.lhs.zero_point) * (inputs[1] - sample.rhs.zero_point)
         scale = np.float32(sample.lhs.scale) * np.float32(sample.rhs.scale)
         return rescaled_all(product, scale, sample.out.scale), sample.out.zero_point
+    if isinstance(sample, Product):
+        one, other = inputs[0] - sample.ifm.zero_point, inputs[1] - sample.ifm2.zero_point
+        scale = np.float32(sample.ifm.scale * sample.ifm2.scale)
+        return rescaled_all(one @ other.swapaxes(-1, -2), scale, sample.ofm.scale), sample.ofm.zero_point
     assert isinstance(sample, Pool), sample
     return pooled(sample, *inputs)
 
@@ -76,10 +79,11 @@ def rescaled_all(values: np.ndarray, scale: float, output: float) -> np.ndarray:
     return np.array(found, object).reshape(values.shape)
 
 
-def both(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """The sums, but for those that TVM, on the host, would limit to 32 bits before."""
+def both(one: np.ndarray, other: np.ndarray, sign: int) -> np.ndarray:
+    """The sums or differences, but for those that TVM, on the host, would limit to 32 bits before."""
+    one, other = np.broadcast_arrays(one, other)
     pairs = zip(one.ravel(), other.ravel(), strict=True)
-    safe = [None if a is None or b is None or max(abs(a), abs(b), abs(a + b)) >= 2**30 else a + b for a, b in pairs]
+    safe = [None if a is None or b is None or max(abs(a), abs(b)) >= 2**29 else a + sign * b for a, b in pairs]
     return np.array(safe, object).reshape(one.shape)
 
 

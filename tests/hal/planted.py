@@ -167,6 +167,12 @@ JOBS_OF_REFERENCE = {
     "sums that are lost": _job(
         "memcpy(&sum, psum, sizeof sum);", "sum = 0;", "dense, upward, slices of channels: first, middle, last"
     ),
+    "a job over the layer's kernel": _job(
+        "fx < tile->kernel_w", "fx < layer->kernel_w", "conv2d, upward, parts of a kernel: first, middle, last"
+    ),
+    "depthwise sums that start anew": _job(
+        "if (first) {", "if (first || depthwise) {", "depthwise_conv2d, tflite, parts of a kernel: first, middle, last"
+    ),
     "nibbles swapped": _job(
         "place = index % in_byte;",
         "place = bits == 4 ? 1 - index % 2 : index % in_byte;",
@@ -212,9 +218,12 @@ JOBS_OF_REFERENCE = {
         "pool2d, upward, every address bit of ifm",
     ),
     "half of local activations, for second inputs": _job(
-        "chip_activations[tile->ifm2 + i] - layer->ifm2_zero_point, layer->ifm2_scale",
-        "chip_activations[(tile->ifm2 & 0x1ffff) + i] - layer->ifm2_zero_point, layer->ifm2_scale",
+        "chip_activations[tile->ifm2 + (broadcast",
+        "chip_activations[(tile->ifm2 & 0x1ffff) + (broadcast",
         "add, tflite, every address bit of ifm2",
+    ),
+    "the first input is not subtracted": _job(
+        "(layer->subtract == 2 ? -sum : sum)", "sum", "add, upward, the first input subtracted"
     ),
     "half of local activations, for sums": _job(
         _SUMS, _SUMS.replace("tile->psum", "(tile->psum & 0x1ffff)"), "dense, upward, every address bit of psum"
@@ -245,10 +254,20 @@ JOBS_OF_REFERENCE = {
 
 JOBS_OF_MUL = {
     "no zero point of the second input": _job(
-        "int32_t other = chip_activations[tile->ifm2 + i] - layer->ifm2_zero_point;",
-        "int32_t other = chip_activations[tile->ifm2 + i];",
+        "int32_t other = second(tile, i, layer->broadcast) - layer->ifm2_zero_point;",
+        "int32_t other = second(tile, i, layer->broadcast);",
         "mul, upward, one element",
     ),
     "halves rounded down": _job("(product + half) >>", "(product + half - 1) >>", "mul, upward, rounding of halves"),
     "no act_min": _job("value < low ? low", "value < low ? INT8_MIN", "mul, tflite, act_min"),
+    "a second input of one element only": _job(
+        "(broadcast ? i % tile->ifm_c : i)",
+        "(broadcast ? 0 : i)",
+        "mul, upward, a second input of a few channels",
+    ),
+    "channels of a second input counted in 8 bits": _job(
+        "(broadcast ? i % tile->ifm_c : i)",
+        "(broadcast ? i % tile->ifm_c & 0xff : i)",
+        "mul, tflite, a second input of many channels",
+    ),
 }

@@ -18,7 +18,7 @@ from byoc_hw.run.hal_test import HalReport, hal_test, run_kit, write_kit
 from byoc_hw.run.new_hal import new_hal
 
 SANITIZED = "-O1 -fsanitize=address,undefined -fno-sanitize-recover=all"
-MUL = replace(REFERENCE, limits={"mul": Limits(accumulator_bits=32)})
+MUL = replace(REFERENCE, limits={"mul": Limits(accumulator_bits=32, broadcast=True)})
 
 
 @pytest.fixture(scope="module")

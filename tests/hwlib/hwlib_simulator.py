@@ -92,7 +92,7 @@ class Add(ctypes.Structure):
         ("ifm2_scale", Scale),
         ("sum_scale", Scale),
         *_fields("ifm_zero_point ifm2_zero_point ofm_zero_point act_min act_max", c_int8),
-        ("subtract", c_uint8),
+        *_fields("subtract broadcast", c_uint8),
     ]
 
 
@@ -102,6 +102,7 @@ class Mul(ctypes.Structure):
         *_SHAPES[:3],
         ("scale", Scale),
         *_fields("ifm_zero_point ifm2_zero_point ofm_zero_point act_min act_max", c_int8),
+        ("broadcast", c_uint8),
     ]
 
 
@@ -140,7 +141,7 @@ class Tile(ctypes.Structure):
     _fields_ = [
         *_fields("ifm ifm2 ofm psum weights params ifm_row ofm_row ifm_pixel ofm_pixel", c_uint32),
         *_fields("ifm_h ifm_w ifm_c ofm_h ofm_w ofm_c", c_uint32),
-        *_fields("pad_top pad_left pad_bottom pad_right flags", c_uint8),
+        *_fields("pad_top pad_left pad_bottom pad_right kernel_h kernel_w flags", c_uint8),
     ]
 
 
@@ -281,6 +282,10 @@ class Simulator:
         return self._try("copy_2d", *target, *source, nbytes, target_stride, source_stride, rows)
 
     def job(self, layer: ctypes.Structure, tile: Tile) -> int:
+        """Start a job; one of a convolution over all of its kernel where the tile names no part."""
+        if isinstance(layer, Conv2d) and (tile.kernel_h, tile.kernel_w) == (0, 0):
+            tile = Tile.from_buffer_copy(tile)
+            tile.kernel_h, tile.kernel_w = layer.kernel_h, layer.kernel_w
         return self._try("job", ctypes.sizeof(layer), payload=bytes(layer) + bytes(tile))
 
     def copy_wait(self, token: int) -> None:

@@ -37,6 +37,14 @@ def test_a_limit_that_does_not_apply_allows_all_that_a_descriptor_can_say():
     assert "#define HWLIB_ACCELERATOR_POOL2D_STRIDES 0xfffffffeu\n" in text
 
 
+def test_the_second_input_is_broadcast_where_the_limits_say_so():
+    assert "#define HWLIB_ACCELERATOR_ADD_BROADCAST 1u\n" in accelerator_header(REFERENCE)
+    assert "#define HWLIB_ACCELERATOR_MUL_BROADCAST 1u\n" in accelerator_header(SMALL)
+    text = accelerator_header(replace(REFERENCE, limits={"add": Limits()}))
+    assert "#define HWLIB_ACCELERATOR_ADD_BROADCAST 0u\n" in text
+    assert "#define HWLIB_ACCELERATOR_MUL_BROADCAST 0u\n" in text
+
+
 def test_a_kind_that_is_missing_takes_nothing():
     text = accelerator_header(replace(REFERENCE, limits={}))
     assert ": none */\n#define HWLIB_ACCELERATOR_KINDS 0x0u\n" in text

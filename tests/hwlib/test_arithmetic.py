@@ -231,6 +231,42 @@ def test_slices_of_input_channels_carry_their_sums(simulator: Simulator, case, s
 
 
 @given(
+    kind=st.sampled_from([CONV2D, DEPTHWISE]),
+    rows=st.integers(2, 16),
+    split=st.integers(1, 15),
+    strides=st.tuples(*[st.integers(1, 2)] * 2),
+    bits=st.sampled_from([8, 4, 2]),
+    seed=st.integers(0, 2**32),
+)
+@property_test
+def test_parts_of_a_kernel_carry_their_sums(simulator: Simulator, kind, rows, split, strides, bits, seed):
+    """Jobs over the first and the last rows of a kernel, of more than the array takes, give what the kernel gives."""
+    split = max(rows - 11, min(split, rows - 1, 11))
+    rng = np.random.default_rng(seed)
+    channels, kernel, (height, width) = 3, (rows, 2), (rows + 3, 6)
+    ifm = rng.integers(-128, 128, (height, width, channels)).astype(np.int8)
+    depth = 1 if kind == DEPTHWISE else channels
+    weights = rng.integers(-(2 ** (bits - 1)), 2 ** (bits - 1), (channels, *kernel, depth))
+    view = windows(padded(ifm, (0, 0, 0, 0), 0), kernel, strides)
+    product = "hwcyx,cyx->hwc" if kind == DEPTHWISE else "hwcyx,kyxc->hwk"
+    sums = np.einsum(product, view, weights[..., 0] if kind == DEPTHWISE else weights)
+    bias, by = [100, -3, 2**31 - 1], [(2**30 + 7, 0, 38)] * 3
+
+    simulator.reset()
+    simulator.load(ACTIVATIONS, 0, ifm)
+    simulator.load(WEIGHTS, PARAMS, params(bias, by))
+    for first, end, flag in ((0, split, FIRST), (split, rows, LAST)):
+        simulator.load(WEIGHTS, 0, pack(weights[:, first:end], bits))
+        seen = (sums.shape[0] - 1) * strides[0] + end - first
+        extents = (seen, width, channels)
+        places = {"ifm": first * width * channels, "ofm": OFM, "psum": PSUM, "params": PARAMS}
+        job = tile(extents, sums.shape, kernel_h=end - first, kernel_w=2, flags=flag, **places)
+        simulator.run(conv2d(kind, kernel, strides, weight_bits=bits), job)
+    result = simulator.fetch(OFM, sums.size).reshape(sums.shape)
+    np.testing.assert_array_equal(result, expected_conv2d(sums, bias, by, 0, (-128, 127)))
+
+
+@given(
     channels=st.integers(1, 600), outputs=st.integers(1, 9), bits=st.sampled_from([8, 4, 2]), seed=st.integers(0, 99)
 )
 @property_test
@@ -269,8 +305,8 @@ def drawn_operands(data, elements):
 
 
 def elementwise(simulator: Simulator, layer, one, other):
-    """What the array makes of two runs of elements, which start at odd addresses."""
-    shape = (1, len(one), 1)
+    """What the array makes of two runs of elements, which start at odd addresses, or of pixels and one pixel."""
+    shape = (1, len(one) // len(other), len(other)) if layer.broadcast else (1, len(one), 1)
     simulator.reset()
     simulator.load(ACTIVATIONS, 5, one)
     simulator.load(ACTIVATIONS, 1001, other)
@@ -284,7 +320,8 @@ def test_add_equals_its_formula(simulator: Simulator, data, elements, by, by2):
     zero, zero2, ofm_zero = (data.draw(zero_points, name) for name in ("ifm_zp", "ifm2_zp", "ofm_zp"))
     limits = tuple(sorted(data.draw(st.tuples(int8, int8) | st.just((-128, 127)), "clamp")))
     one, other = drawn_operands(data, elements)
-    subtract = data.draw(st.booleans(), "subtract")
+    subtract = data.draw(st.integers(0, 2), "subtract")
+    signs = -1 if subtract == 2 else 1, -1 if subtract == 1 else 1
     layer = add(
         by,
         by2,
@@ -296,7 +333,7 @@ def test_add_equals_its_formula(simulator: Simulator, data, elements, by, by2):
         act_max=limits[1],
     )
     expected = [
-        clamped(scaled(int(a) - zero, by) + (-1 if subtract else 1) * scaled(int(b) - zero2, by2) + ofm_zero, *limits)
+        clamped(signs[0] * scaled(int(a) - zero, by) + signs[1] * scaled(int(b) - zero2, by2) + ofm_zero, *limits)
         for a, b in zip(one, other, strict=True)
     ]
     np.testing.assert_array_equal(elementwise(simulator, layer, one, other), expected)
@@ -412,6 +449,24 @@ def test_pooling_equals_its_formula(simulator: Simulator, data, case, mode, incl
     simulator.load(ACTIVATIONS, 2, ifm)
     simulator.run(layer, tile(ifm.shape, expected.shape, ifm=2, ofm=OFM, **pads(padding)))
     np.testing.assert_array_equal(simulator.fetch(OFM, expected.size).reshape(expected.shape), expected)
+
+
+@given(data=st.data(), pixels=st.integers(1, 40), channels=st.integers(1, 40), rounding=roundings)
+@settings(property_test, max_examples=40)
+def test_a_broadcast_input_is_read_again_for_each_pixel(simulator: Simulator, data, pixels, channels, rounding):
+    """As where it was written out as often, which other tests compare with the formulas."""
+    by = data.draw(st.lists(scales_of(rounding), min_size=3, max_size=3), "scales")
+    zeros = {f"{name}_zero_point": data.draw(zero_points, name) for name in ("ifm", "ifm2", "ofm")}
+    one, other = drawn_operands(data, pixels * channels)
+    other = other[:channels]
+    subtract = data.draw(st.integers(0, 2), "subtract")
+    fields = {"sum_scale": Scale(*by[2]), "subtract": subtract, **zeros}
+    for make in (
+        lambda **more: add(*by[:2], rounding, **fields, **more),
+        lambda **more: mul(by[0], rounding, **zeros, **more),
+    ):
+        again = elementwise(simulator, make(broadcast=1, ifm_channels=channels), one, other)
+        np.testing.assert_array_equal(again, elementwise(simulator, make(), one, np.tile(other, pixels)))
 
 
 @given(data=st.data(), rows=st.integers(1, 20), depth=st.integers(1, 40), channels=st.integers(1, 20))

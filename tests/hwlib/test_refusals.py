@@ -38,7 +38,7 @@ from hwlib_simulator import (
     tile,
 )
 
-from byoc_hw.accelerator import REFERENCE
+from byoc_hw.accelerator import DIANA_DIGITAL, REFERENCE
 
 ACTIVATION_BYTES, WEIGHT_BYTES = REFERENCE.activation_memory, REFERENCE.weight_memory
 OFM, PARAMS = 4096, 1024
@@ -183,10 +183,17 @@ def sized(ifm: int, ofm: int, **fields):
         (pool2d(MAX, (1, 1)), tile((1, 1, 2), (1, 1, 3)), "tile channels: 2 in are not 3 out"),
         (conv2d(DENSE), sized(2, 2), "dense: 2 x 2 outputs are not one row of at most 4294967295"),
         (add(IDENTITY, IDENTITY), tile((2, 1, 1), (2, 1, 1)), "add: 2 x 1 x 1 inputs are not one run of elements"),
+        (add(IDENTITY, IDENTITY, subtract=3), tile((1, 1, 1), (1, 1, 1), ofm=OFM), "add: subtract is at most 2: 3"),
+        (mul(IDENTITY, broadcast=2), tile((1, 1, 1), (1, 1, 1), ofm=OFM), "mul: broadcast is at most 1: 2"),
         (
-            conv2d(DEPTHWISE),
-            tile((1, 1, 1), (1, 1, 1), flags=FIRST),
-            "depthwise: a channel has no slices: a tile is FIRST and LAST",
+            add(IDENTITY, IDENTITY, broadcast=1, ifm_channels=4),
+            tile((1, 2, 3), (1, 2, 3), ofm=OFM),
+            "add: 1 x 2 x 3 inputs are not one run of pixels of 4 channels, or of 1",
+        ),
+        (
+            conv2d(DEPTHWISE, (1, 2)),
+            tile((2, 2, 1), (1, 1, 1), kernel_h=2, kernel_w=2),
+            "job: a tile's kernel 2 x 2 in a layer's 1 x 2",
         ),
         (
             add((5, 0, 1), IDENTITY),
@@ -219,6 +226,26 @@ def sized(ifm: int, ofm: int, **fields):
 )
 def test_refuses_job_beyond_the_limits(loaded: Simulator, layer, job, text: str):
     assert refusal(loaded.job, layer, job) == (LIMIT, text)
+
+
+@pytest.mark.parametrize(
+    ("layer", "job", "text"),
+    [
+        (
+            conv2d(DEPTHWISE),
+            tile((1, 1, 1), (1, 1, 1), flags=FIRST),
+            "depthwise: a channel has no slices: a tile is FIRST and LAST",
+        ),
+        (
+            conv2d(CONV2D, (2, 1)),
+            tile((1, 1, 1), (1, 1, 1), kernel_h=1, kernel_w=1, flags=FIRST),
+            "job: a tile's kernel 1 x 1 in a layer's 2 x 1",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_refuses_parts_of_kernels_that_the_array_lacks(simulator_of, layer, job, text: str):
+    assert refusal(simulator_of(DIANA_DIGITAL).job, layer, job) == (LIMIT, text)
 
 
 def test_refuses_scale_of_any_channel_outside_its_range(loaded: Simulator):
@@ -295,6 +322,27 @@ def test_refuses_job_beyond_local_weights(loaded: Simulator, field: str):
 def test_refuses_second_input_beyond_local_activations(loaded: Simulator):
     job = tile((1, 8, 1), (1, 8, 1), ifm2=ACTIVATION_BYTES - 7, ofm=OFM)
     assert refusal(loaded.job, add(IDENTITY, IDENTITY), job)[1].startswith("ifm2: 8 bytes at 262137")
+
+
+@pytest.mark.parametrize(("field", "nbytes"), [("ifm", 8), ("ifm2", 4), ("ofm", 8)])
+def test_refuses_broadcast_beyond_local_activations(simulator: Simulator, field: str, nbytes: int):
+    """A second input of 4 channels, for 2 pixels."""
+    simulator.load(ACTIVATIONS, 0, bytes(16))
+    layer = mul(IDENTITY, broadcast=1, ifm_channels=4)
+    job = tile((1, 2, 4), (1, 2, 4), **{"ofm": OFM, field: ACTIVATION_BYTES - nbytes + 1})
+    status, text = refusal(simulator.job, layer, job)
+    assert (status, text.split(" reach ")[0]) == (
+        ADDRESS,
+        f"{field}: {nbytes} bytes at {ACTIVATION_BYTES - nbytes + 1}",
+    )
+
+
+def test_refuses_broadcast_on_an_accelerator_without(simulator_of):
+    simulator = simulator_of(DIANA_DIGITAL)
+    simulator.load(ACTIVATIONS, 0, bytes(16))
+    for layer in (add(IDENTITY, IDENTITY, broadcast=1, ifm_channels=4), mul(IDENTITY, broadcast=1, ifm_channels=4)):
+        status, text = refusal(simulator.job, layer, tile((1, 2, 4), (1, 2, 4), ofm=OFM))
+        assert (status, text.partition(": ")[2]) == (LIMIT, "broadcast is at most 0: 1")
 
 
 @pytest.mark.parametrize("field", ["ifm", "ifm2", "ofm"])

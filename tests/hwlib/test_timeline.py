@@ -89,6 +89,12 @@ def test_multiplication_costs_what_an_addition_does(simulator: Simulator, elemen
     assert job_cycles(simulator, mul(IDENTITY), (1, elements, 1), (1, elements, 1), ifm2=64) == cycles
 
 
+def test_a_broadcast_input_costs_as_many_elements_as_the_first(simulator: Simulator):
+    simulator.load(ACTIVATIONS, 0, bytes(128))
+    for layer in (mul(IDENTITY, broadcast=1, ifm_channels=5), add(IDENTITY, IDENTITY, broadcast=1, ifm_channels=5)):
+        assert job_cycles(simulator, layer, (1, 5, 5), (1, 5, 5), ifm2=64) == 4
+
+
 def test_a_depthwise_channel_is_a_group_of_its_own_on_diana(simulator_of):
     simulator = fill(simulator_of(DIANA_DIGITAL))
     assert job_cycles(simulator, conv2d(DEPTHWISE, (3, 3)), (3, 3, 16), (1, 1, 16)) == 16 * (9 + 6 + 23)

@@ -25,6 +25,16 @@ GOLDEN = Path(__file__).parent / "golden"
 UPDATE_GOLDEN = "BYOC_HW_UPDATE_GOLDEN"
 
 TINY = replace(REFERENCE, label="TINY", activation_memory=2048, weight_memory=1024)
+
+NARROW = replace(
+    REFERENCE,
+    label="NARROW",
+    limits=REFERENCE.limits
+    | {kind: replace(REFERENCE.limits[kind], max_kernel=(3, 3)) for kind in ("conv2d", "depthwise_conv2d")},
+    activation_memory=4096,
+    weight_memory=2048,
+)
+"""With kernels of at most 3 x 3: longer ones are in parts."""
 """Memories so small that every layer falls into tiles."""
 
 WITHOUT_PAD = replace(
@@ -33,6 +43,8 @@ WITHOUT_PAD = replace(
 """A pad that is not part of a convolution stays on the host."""
 
 ACCELERATORS = st.sampled_from((REFERENCE, SMALL, TINY, DIANA_DIGITAL))
+BROADCASTING = st.sampled_from((REFERENCE, SMALL, TINY))
+"""Those whose element-wise layers take inputs of two shapes."""
 
 FAST_BUILD = "-O1"
 """The compiler takes longer than the programs run."""
@@ -159,6 +171,35 @@ PAIRWISE_SHAPES = st.one_of(
     st.tuples(st.just(1), st.integers(1, 9), st.integers(1, 9), st.sampled_from((1, 3, 16, 17))),
     st.tuples(st.just(1), st.integers(1, 3000)),
 )
+BROADCAST = {  # shapes of the two operands, and of the layer's two inputs
+    "a vector by channel": ((1, 6, 5, 7), (1, 1, 1, 7), (1, 6, 5, 7), (1, 1, 1, 7)),
+    "a vector by channel of a lower rank": ((1, 6, 5, 7), (7,), (1, 6, 5, 7), (7,)),
+    "one element": ((1, 6, 5, 7), (1, 1), (1, 6, 5, 7), (1, 1)),
+    "a scalar": ((1, 40), (), (1, 40), ()),
+    "by channel in NCHW": ((1, 7, 6, 5), (1, 7, 1, 1), (1, 6, 5, 7), (1, 1, 1, 7)),
+    "by channel in NCHW, of a lower rank": ((1, 7, 6, 5), (7, 1, 1), (1, 6, 5, 7), (1, 1, 1, 7)),
+    "an input of a lower rank": ((6, 5, 7), (1, 1, 1, 7), (1, 6, 5, 7), (1, 1, 1, 7)),
+}
+NOT_BROADCAST = {  # shapes of the two operands, and what is said of them
+    "by column": ((1, 6, 5, 7), (1, 1, 5, 7), "(1, 6, 5, 7) and (1, 1, 5, 7) to (1, 6, 5, 7)"),
+    "by pixel": ((1, 6, 5, 7), (1, 6, 5, 1), "(1, 6, 5, 7) and (1, 6, 5, 1) to (1, 6, 5, 7)"),
+    "each along another dimension": ((1, 6, 1, 7), (1, 1, 5, 7), "(1, 6, 1, 7) and (1, 1, 5, 7) to (1, 6, 5, 7)"),
+}
+SHAPES_RULE = "inputs and output have one shape, or one input has a value for each channel, or one in all"
+
+
+@st.composite
+def pairwise_shapes(draw):
+    """Shapes of two operands, equal or either one broadcast, as the fields `shape` and `other` of a sample."""
+    shape = draw(PAIRWISE_SHAPES)
+    small = [None, None, (1,) * (len(shape) - 1) + shape[-1:], shape[-1:], (1,), ()]
+    if len(shape) == 4:
+        small.append((1, shape[1], 1, 1))
+    other = draw(st.sampled_from(small))
+    first = other is not None and draw(st.booleans())
+    return {"shape": other if first else shape, "other": shape if first else other}
+
+
 CLIPS = st.one_of(
     st.none(),
     st.tuples(st.integers(-128, 127), st.integers(-128, 127)).map(lambda ends: tuple(map(float, sorted(ends)))),

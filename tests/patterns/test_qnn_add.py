@@ -1,14 +1,18 @@
 """qnn_add: which additions it takes, as what layer, what it declines and why, and what it computes."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pattern_checks import (
-    ACCELERATORS,
+    BROADCAST,
+    BROADCASTING,
     CLIPS,
-    PAIRWISE_SHAPES,
+    NOT_BROADCAST,
     SEEDS,
+    SHAPES_RULE,
     ZERO_POINTS,
     accepted,
     check_bit_exact,
@@ -17,11 +21,13 @@ from pattern_checks import (
     computing,
     declined,
     graphs,
+    pairwise_shapes,
     partitioned,
 )
 from relay_samples import Add, Conv, Quantized, WithConstant, WithItself, const, module, variable
 
 import byoc_hw
+from byoc_hw import DIANA_DIGITAL
 from byoc_hw.frontend.relay.reference import Reference
 from byoc_hw.graph import Conv2d
 
@@ -64,6 +70,14 @@ def test_takes_a_constant_operand(side):
     np.testing.assert_array_equal(constant.data, WithConstant.data)
 
 
+@pytest.mark.parametrize(("one", "other", "ifm", "ifm2"), BROADCAST.values(), ids=BROADCAST)
+def test_takes_a_broadcast_operand_on_either_side(one, other, ifm, ifm2):
+    for first, zero_points in ((Add(shape=one, other=other), (-3, 4)), (Add(shape=other, other=one), (4, -3))):
+        layer = accepted(first.module(), COMPOSITE)
+        assert (layer.ifm.shape, layer.ifm2.shape, layer.broadcast) == (ifm, ifm2, True)
+        assert tuple(tensor.quantization.zero_point[0] for tensor in layer.inputs) == zero_points
+
+
 def residual(layout):
     first, second = Conv(channels=4, filters=4, layout=layout), Conv(channels=4, filters=4, layout=layout, seed=3)
     x = variable(first.ifm_shape)
@@ -85,14 +99,10 @@ def test_a_residual_block_is_one_region(layout):
 
 
 DECLINED = {
-    "broadcast": (
-        Add(other=(1, 1, 1, 7)),
-        "both inputs and the output have one shape: got (1, 6, 5, 7), (1, 1, 1, 7), (1, 6, 5, 7)",
-    ),
-    "broadcast of a lower rank": (
-        Add(other=(7,)),
-        "both inputs and the output have one shape: got (1, 6, 5, 7), (7,), (1, 6, 5, 7)",
-    ),
+    **{
+        name: (Add(shape=one, other=other), f"{SHAPES_RULE}: got {found}")
+        for name, (one, other, found) in NOT_BROADCAST.items()
+    },
     "batch": (Add(shape=(2, 6, 5, 7)), "batch is 1: got 2"),
     "int16": (Add(dtype="int16"), "activation type is int8: got int16"),
     "a scale for each channel": (
@@ -116,6 +126,11 @@ def test_names_a_zero_point_that_is_computed():
     )
 
 
+def test_declines_a_broadcast_operand_where_the_hardware_has_none():
+    reason = "both inputs have one shape: got (1, 6, 5, 7) and (1, 1, 1, 7)"
+    declined(Add(other=(1, 1, 1, 7)).module(), f"qnn_add: {reason}", accelerator=DIANA_DIGITAL)
+
+
 @pytest.mark.parametrize("name", ["qnn_add", "qnn.add_1"])
 def test_deny_keeps_it_on_the_host(name):
     declined(Add().module(), f"qnn_add: kept on the host by deny={name!r}", deny=[name])
@@ -129,11 +144,15 @@ def test_generated_c_reads_as_the_golden_file():
 
 
 QUANTIZATIONS = st.builds(Quantized, st.floats(2.0**-9, 4.0, width=32), ZERO_POINTS)
-ADDS = st.builds(Add, PAIRWISE_SHAPES, lhs=QUANTIZATIONS, rhs=QUANTIZATIONS, out=QUANTIZATIONS, clip=CLIPS)
+ADDS = pairwise_shapes().flatmap(
+    lambda shapes: st.builds(
+        partial(Add, **shapes), lhs=QUANTIZATIONS, rhs=QUANTIZATIONS, out=QUANTIZATIONS, clip=CLIPS
+    )
+)
 
 
 @settings(max_examples=8)
-@given(st.lists(ADDS, min_size=3, max_size=4), ACCELERATORS, SEEDS)
+@given(st.lists(ADDS, min_size=3, max_size=4), BROADCASTING, SEEDS)
 def test_gives_tvms_results_bit_for_bit(samples, accelerator, seed):
     check_bit_exact(samples, COMPOSITE, accelerator, seed)
 
@@ -141,6 +160,7 @@ def test_gives_tvms_results_bit_for_bit(samples, accelerator, seed):
 EDGES = {
     "one element": Add(shape=(1,)),
     "a tensor added to itself": WithItself(Add(shape=(1, 4, 4, 3))),
+    **{name: Add(shape=one, other=other) for name, (one, other, _, _) in BROADCAST.items()},
     "constant on the right": WithConstant(Add()),
     "constant on the left": WithConstant(Add(), constant_first=True),
     "no change of scale": Add(lhs=Quantized(0.1), rhs=Quantized(0.1), out=Quantized(0.1)),

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pattern_checks import (
     ACCELERATORS,
+    NARROW,
     SEEDS,
     accepted,
     check_bit_exact,
@@ -25,7 +26,7 @@ from relay_samples import Conv, const, module, variable
 from tvm import relay
 
 import byoc_hw
-from byoc_hw import REFERENCE, SMALL
+from byoc_hw import DIANA_DIGITAL, REFERENCE, SMALL
 from byoc_hw.frontend.relay.sources import calls_in_order
 from byoc_hw.graph import Conv2d, Reshape, Transpose
 
@@ -139,7 +140,10 @@ DECLINED = {
     "stride 3": (Conv(strides=(3, 3)), "stride is one of 1, 2: got 3"),
     "strides 1 and 3": (Conv(strides=(1, 3)), "stride is one of 1, 2: got 1 x 3"),
     "dilation": (Conv(dilation=(1, 3)), "dilation is one of 1, 2: got 1 x 3"),
-    "kernel": (Conv(kernel=(1, 12), width=20, padding=(0, 0, 0, 0)), "kernel is at most 11 x 11: got 1 x 12"),
+    "kernel": (
+        Conv(kernel=(1, 256), width=256, padding=(0, 0, 0, 0)),
+        "kernel is at most 255 x 255, in parts of at most 11 x 11: got 1 x 256",
+    ),
     "batch": (Conv(batch=2), "batch is 1: got 2"),
     "int16": (Conv(dtype="int16"), "activation type is int8: got int16"),
     "padding beyond a byte": (Conv(padding=(256, 0, 0, 0)), "padding is at most 255: got 256"),
@@ -179,8 +183,16 @@ def test_declines_with_the_rule_and_the_value(conv, reason):
 def test_declines_padding_beyond_the_kernel_where_the_hardware_lacks_it():
     limits = {**REFERENCE.limits, "conv2d": replace(REFERENCE.limits["conv2d"], wide_padding=False)}
     narrow = replace(REFERENCE, label="NARROW", limits=limits)
-    reason = "padding is smaller than the kernel: got (3, 0, 0, 0) for 3 x 3"
-    declined(Conv(padding=(3, 0, 0, 0)).module(), f"qnn_conv2d: {reason}", accelerator=narrow)
+    rule = "qnn_conv2d: padding is smaller than each part of the kernel: got"
+    declined(Conv(padding=(3, 0, 0, 0)).module(), f"{rule} (3, 0, 0, 0) for 3 x 3", accelerator=narrow)
+    long = Conv(kernel=(15, 1), padding=(7, 0, 6, 0))
+    accepted(long.module(), COMPOSITE, accelerator=narrow)
+    declined(replace(long, padding=(7, 0, 7, 0)).module(), f"{rule} (7, 0, 7, 0) for 7 x 1", accelerator=narrow)
+
+
+def test_declines_a_long_kernel_where_the_hardware_takes_no_parts():
+    long = Conv(kernel=(1, 12), width=20, padding=(0, 0, 0, 0))
+    declined(long.module(), "qnn_conv2d: kernel is at most 11 x 11: got 1 x 12", accelerator=DIANA_DIGITAL)
 
 
 def test_declines_a_dilation_that_the_hardware_lacks():
@@ -347,8 +359,22 @@ EDGES = {
     "dead filters on each channel": Conv(depthwise=True, multiplier=2, scales=(1e-12, 2e-10, *(0.01,) * 6)),
     "pointwise groups": Conv(kernel=(1, 1), padding=(0, 0, 0, 0), groups=4, channels=12),
     "two filters on one channel": Conv(depthwise=True, channels=1, multiplier=2),
+    "kernel in dilated parts": Conv(kernel=(13, 12), dilation=(2, 1), padding=(12, 5, 12, 6), channels=2, filters=3),
 }
 
 
 def test_gives_tvms_results_in_the_corners():
     check_bit_exact(list(EDGES.values()), COMPOSITE)
+
+
+IN_PARTS = {
+    "wide": Conv(kernel=(1, 15), padding=(0, 7, 0, 7)),
+    "tall, strided": Conv(kernel=(15, 1), height=16, strides=(2, 1), padding=(7, 0, 7, 0), groups=2, layout="NCHW"),
+    "both ways": Conv(kernel=(9, 9), channels=3, padding=(4, 4, 4, 4), strides=(1, 2)),
+    "padding beyond a part": Conv(kernel=(15, 4), padding=(20, 3, 0, 9), height=2, width=3),
+}
+
+
+@pytest.mark.parametrize("accelerator", [REFERENCE, SMALL, NARROW], ids=lambda one: one.label)
+def test_gives_tvms_results_with_kernels_in_parts(accelerator):
+    check_bit_exact(list(IN_PARTS.values()), COMPOSITE, accelerator)

@@ -6,11 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pattern_checks import (
     ACCELERATORS,
+    NARROW,
     SEEDS,
     WITHOUT_PAD,
     accepted,
     check_bit_exact,
     check_golden,
+    compare,
     composites,
     computing,
     convolution_knobs,
@@ -24,6 +26,8 @@ from relay_samples import Conv, const, module, variable
 from tvm import relay
 
 import byoc_hw
+from byoc_hw import DIANA_DIGITAL, REFERENCE, SMALL
+from byoc_hw.frontend.relay.reference import Reference
 from byoc_hw.graph import Conv2d, DepthwiseConv2d, Transpose
 
 COMPOSITE = "qnn_depthwise_conv2d"
@@ -109,7 +113,10 @@ def test_a_separable_convolution_is_one_region_of_two_composites():
 DECLINED = {
     "stride 3": (depthwise(strides=(3, 3)), "stride is one of 1, 2: got 3"),
     "dilation": (depthwise(dilation=(3, 1)), "dilation is one of 1, 2: got 3 x 1"),
-    "kernel": (depthwise(kernel=(12, 1), height=20, padding=(0, 0, 0, 0)), "kernel is at most 11 x 11: got 12 x 1"),
+    "kernel": (
+        depthwise(kernel=(256, 1), height=256, padding=(0, 0, 0, 0)),
+        "kernel is at most 255 x 255, in parts of at most 11 x 11: got 256 x 1",
+    ),
     "batch": (depthwise(batch=2), "batch is 1: got 2"),
     "int16": (depthwise(dtype="int16"), "activation type is int8: got int16"),
     "padding beyond a byte": (depthwise(padding=(0, 0, 0, 256)), "padding is at most 255: got 256"),
@@ -132,6 +139,11 @@ DECLINED = {
 @pytest.mark.parametrize(("conv", "reason"), DECLINED.values(), ids=DECLINED)
 def test_declines_with_the_rule_and_the_value(conv, reason):
     declined(conv.module(), f"qnn_depthwise_conv2d: {reason}")
+
+
+def test_declines_a_long_kernel_where_the_hardware_takes_no_parts():
+    long = depthwise(kernel=(12, 1), height=20, padding=(0, 0, 0, 0))
+    declined(long.module(), "qnn_depthwise_conv2d: kernel is at most 11 x 11: got 12 x 1", accelerator=DIANA_DIGITAL)
 
 
 NEAR_MISSES = {
@@ -233,8 +245,44 @@ EDGES = {
         weights=np.full((6, 3, 3, 1), -128, "int8"),
         scales=(0.5,) * 6,
     ),
+    "kernel in dilated parts": depthwise(kernel=(3, 15), dilation=(2, 2), padding=(2, 14, 2, 14)),
 }
 
 
 def test_gives_tvms_results_in_the_corners():
     check_bit_exact(list(EDGES.values()), COMPOSITE)
+
+
+IN_PARTS = {
+    "wide": depthwise(kernel=(1, 15), padding=(0, 7, 0, 7)),
+    "tall": depthwise(kernel=(15, 1), height=20, padding=(0, 0, 0, 0), channels=33),
+    "both ways, strided": depthwise(kernel=(9, 9), padding=(4, 4, 4, 4), strides=(2, 1), layout="NCHW"),
+    "padding beyond a part": depthwise(kernel=(4, 15), padding=(3, 20, 9, 0), height=3, width=2),
+}
+
+
+@pytest.mark.parametrize("accelerator", [REFERENCE, SMALL, NARROW], ids=lambda one: one.label)
+def test_gives_tvms_results_with_kernels_in_parts(accelerator):
+    check_bit_exact(list(IN_PARTS.values()), COMPOSITE, accelerator)
+
+
+# ---------------------------------------------------------------- a network
+
+
+def test_a_streaming_network_of_long_kernels_is_one_region():
+    """As a wake-word model has them: each step adds a row to the rows before it, which a 15 x 1 kernel sums over."""
+    x = variable((1, 1, 1, 16))
+    states = [variable((1, 14, 1, 16), name=f"state{number}") for number in range(2)]
+    out, kept = x, []
+    for number, state in enumerate(states):
+        rows = relay.concatenate([state, out], axis=1)
+        kept.append(relay.strided_slice(rows, [0, 1, 0, 0], [1, 15, 1, 16]))
+        long = depthwise(channels=16, height=15, width=1, kernel=(15, 1), padding=(0, 0, 0, 0), seed=number)
+        short = Conv(channels=16, filters=16, kernel=(1, 1), padding=(0, 0, 0, 0), seed=number)
+        out = short.expr(long.expr(rows))
+    mod = module(relay.Tuple([out, *kept]), x, *states)
+    after = partitioned(mod)
+    assert not byoc_hw.explain(after).host
+    (graph,) = graphs(after)
+    assert [layer.kernel for layer in graph.layers if isinstance(layer, DepthwiseConv2d)] == [(15, 1)] * 2
+    compare(mod, byoc_hw.build(after), Reference(mod))

@@ -1,14 +1,17 @@
 """qnn_mul: which multiplications it takes, as what layer, what it declines and why, and what it computes."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pattern_checks import (
-    ACCELERATORS,
+    BROADCASTING,
     CLIPS,
-    PAIRWISE_SHAPES,
+    NOT_BROADCAST,
     SEEDS,
+    SHAPES_RULE,
     ZERO_POINTS,
     accepted,
     check_bit_exact,
@@ -17,6 +20,7 @@ from pattern_checks import (
     computing,
     declined,
     graphs,
+    pairwise_shapes,
     partitioned,
 )
 from relay_samples import Conv, Mul, Quantized, WithConstant, WithItself, const, module, variable
@@ -66,10 +70,10 @@ def test_a_gate_is_one_region(layout):
 
 
 DECLINED = {
-    "broadcast": (
-        Mul(other=(1, 1, 1, 7)),
-        "both inputs and the output have one shape: got (1, 6, 5, 7), (1, 1, 1, 7), (1, 6, 5, 7)",
-    ),
+    **{
+        name: (Mul(shape=one, other=other), f"{SHAPES_RULE}: got {found}")
+        for name, (one, other, found) in NOT_BROADCAST.items()
+    },
     "batch": (Mul(shape=(2, 6, 5, 7)), "batch is 1: got 2"),
     "int16": (Mul(dtype="int16"), "activation type is int8: got int16"),
     "a product that is scaled up beyond an int32": (
@@ -103,15 +107,18 @@ def test_deny_keeps_it_on_the_host(name):
 
 def test_generated_c_reads_as_the_golden_file():
     check_golden(COMPOSITE, Mul(shape=(1, 4, 5, 6), clip=(-100.0, 127.0)).module())
+    check_golden("qnn_mul_by_channel", Mul(shape=(1, 4, 5, 6), other=(1, 1, 1, 6)).module())
 
 
 QUANTIZATIONS = st.builds(Quantized, st.floats(2.0**-9, 1.0, width=32), ZERO_POINTS)
 OUTPUTS = st.builds(Quantized, st.floats(2.0**-7, 32.0, width=32), ZERO_POINTS)
-MULS = st.builds(Mul, PAIRWISE_SHAPES, lhs=QUANTIZATIONS, rhs=QUANTIZATIONS, out=OUTPUTS, clip=CLIPS)
+MULS = pairwise_shapes().flatmap(
+    lambda shapes: st.builds(partial(Mul, **shapes), lhs=QUANTIZATIONS, rhs=QUANTIZATIONS, out=OUTPUTS, clip=CLIPS)
+)
 
 
 @settings(max_examples=8)
-@given(st.lists(MULS, min_size=3, max_size=4), ACCELERATORS, SEEDS)
+@given(st.lists(MULS, min_size=3, max_size=4), BROADCASTING, SEEDS)
 def test_gives_tvms_results_bit_for_bit(samples, accelerator, seed):
     check_bit_exact(samples, COMPOSITE, accelerator, seed)
 

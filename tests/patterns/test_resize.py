@@ -52,11 +52,11 @@ def test_takes_any_size(form, rows, columns):
 
 
 DECLINED = {
-    "bilinear": (Resized(method="linear"), "resize repeats pixels (nearest_neighbor), without arithmetic: got linear"),
-    "cubic": (Resized(method="cubic"), "resize repeats pixels (nearest_neighbor), without arithmetic: got cubic"),
+    "bilinear": (Resized(method="linear"), "resize method is nearest_neighbor: got linear"),
+    "cubic": (Resized(method="cubic"), "resize method is nearest_neighbor: got cubic"),
     "bilinear upsampling": (
         Resized(size=None, method="linear"),
-        "resize repeats pixels (nearest_neighbor), without arithmetic: got linear",
+        "resize method is nearest_neighbor: got linear",
     ),
     "batch": (Resized(shape=(2, 3, 4, 5)), "batch is 1: got 2"),
     "one corner": (

@@ -6,7 +6,7 @@ Costs are written here once more, from the figures of the reference accelerator'
 from collections import deque
 from math import prod
 
-from byoc_hw.graph import Add, Convolution, DepthwiseConv2d, Lookup, MatMul, Mul, Pool2d, Softmax
+from byoc_hw.graph import Add, DepthwiseConv2d, Lookup, MatMul, Mul, Pool2d, Softmax
 from byoc_hw.plan.steps import Copy, CopyWait, Job, JobWait
 
 ENGINES = {Copy: "dma", CopyWait: "dma", Job: "array", JobWait: "array"}
@@ -55,7 +55,7 @@ def _cycles(step, layer, accelerator):
     if isinstance(layer, Add | Mul | Softmax | Pool2d):
         passes = 2 if isinstance(layer, Add | Mul) else 3 if isinstance(layer, Softmax) else prod(layer.kernel)
         return _up(height * width * channels * passes, accelerator.elementwise_width)
-    kernel = layer.kernel if isinstance(layer, Convolution) else (1, 1)
+    kernel = (1, 1) if isinstance(layer, MatMul) else step.kernel
     rows, depth = accelerator.array_rows, step.ifm_shape[2]
     if isinstance(layer, DepthwiseConv2d):
         rows, depth = accelerator.depthwise_rows, 1

@@ -16,10 +16,18 @@ from byoc_hw.plan.choices import Blocks, Choices, Group, Tiling
 ACTIVATIONS = st.sampled_from([700, 1024, 1500, 2048, 3000, 4096, 6000, 8192, 16384, 65536])
 WEIGHTS = st.sampled_from([300, 512, 777, 1024, 2048, 4096, 65536])
 
-KINDS = ["conv", "conv", "conv", "pointwise", "depthwise", "depthwise", "pool", "add", "mul", "constant", "branch"]
+KINDS = [
+    *("conv", "conv", "conv", "pointwise", "depthwise", "depthwise", "pool", "add", "mul", "broadcast", "constant"),
+    "branch",
+]
+PAIRS = [*["matmul"] * 6, "broadcast", "pixel"]
+SUBTRAHENDS = st.sampled_from(["", "ifm", "ifm2"])
 TABLES = ["lookup", "lookup"]
 MOVED = ["concat", "concat", "slice", "pad", "resize"]
-FLAT = ["concat", "slice", "pad", "dense", "dense", "softmax", "add", "mul", "constant", "lookup", "unflat"]
+FLAT = [
+    *("concat", "slice", "pad", "dense", "dense", "softmax", "add", "mul", "broadcast", "constant", "lookup"),
+    "unflat",
+]
 
 
 @st.composite
@@ -65,16 +73,19 @@ class Network:
 
     def grow(self):
         """Add a layer of a random kind, unless the accelerator cannot plan that one."""
-        kinds = KINDS + self.draw(st.sampled_from([[], MOVED, TABLES])) if len(self.value.shape) == 4 else FLAT
+        kinds = KINDS + self.draw(st.sampled_from([[], MOVED, TABLES, PAIRS])) if len(self.value.shape) == 4 else FLAT
         layer = getattr(self, self.draw(st.sampled_from(self.kinds or [*kinds, "flat", "transposed"])))()
-        if layer is None:
-            return
+        made = None if layer is None else self.put(layer)
+        self.value = self.value if made is None else made
+
+    def put(self, layer):
+        """The output of a layer that is now part of the graph; None where the accelerator cannot plan it."""
         try:
             layer_by_layer(single(layer), self.hardware)
         except PlanError:
-            return
+            return None
         self.layers.append(layer)
-        self.value = layer.ofm
+        return layer.ofm
 
     # ------------------------------------------------------------ kinds
 
@@ -107,12 +118,43 @@ class Network:
     def add(self):
         """With any tensor of the same shape, be it the very same one."""
         fitting = [tensor for tensor in self.tensors() if tensor.shape == self.value.shape]
-        other, subtract = self.draw(st.sampled_from(fitting)), self.draw(st.booleans())
-        return self.samples.add(self.value, other, self.rounding(), subtract=subtract)
+        other = self.draw(st.sampled_from(fitting))
+        return self.samples.add(self.value, other, self.rounding(), subtract=self.draw(SUBTRAHENDS))
 
     def mul(self):
         fitting = [tensor for tensor in self.tensors() if tensor.shape == self.value.shape]
         return self.samples.mul(self.value, self.draw(st.sampled_from(fitting)), self.rounding())
+
+    def broadcast(self):
+        """With one value for each channel, or one: of any tensor that is so small, or of another input."""
+        channels, rank = self.value.shape[-1], len(self.value.shape)
+        shapes = [(1,) * ones + (extent,) for extent in (channels, 1) for ones in range(rank)] + [()]
+        small = [tensor for tensor in self.tensors() if tensor.shape in shapes]
+        known = self.draw(st.booleans()) and small
+        other = self.draw(st.sampled_from(small)) if known else self.input(self.draw(st.sampled_from(shapes)))
+        if self.draw(st.booleans()):
+            return self.samples.mul(self.value, other, self.rounding())
+        return self.samples.add(self.value, other, self.rounding(), subtract=self.draw(SUBTRAHENDS))
+
+    def pixel(self):
+        """A mean over all pixels: what squeeze-and-excite blocks broadcast."""
+        kernel = self.value.shape[1:3]
+        return self.samples.pool(self.value, kernel=kernel, strides=(1, 1), rescaled=True)
+
+    def matmul(self):
+        """Of pixels as rows, in one item or two, by another input or by the rows of a tensor that is there."""
+        depth = self.value.shape[3]
+        rows = self.value.elements // depth
+        items = self.draw(st.sampled_from([count for count in (1, 2) if rows % count == 0]))
+        fitting = [one for one in self.tensors() if one.shape[-1:] == (depth,) and one.elements // depth % items == 0]
+        if self.draw(st.booleans()):
+            other = self.input((items, self.draw(st.integers(1, 12)), depth))
+        else:
+            other = self.draw(st.sampled_from(fitting))
+            other = self.put(self.samples.reshape(other, (items, other.elements // depth // items, depth)))
+        one = self.put(self.samples.reshape(self.value, (items, rows // items, 1, depth)))
+        product = self.put(self.samples.matmul(one, other, self.rounding()))
+        return None if product is None else self.samples.reshape(product, (1, rows, 1, product.shape[3]))
 
     def constant(self):
         one, other = self.samples.constant(self.value.shape), self.value

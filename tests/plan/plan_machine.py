@@ -252,11 +252,18 @@ class Machine:
 
     def weighted(self, layer, job):
         if isinstance(layer, Dense):
-            kernel = strides = dilation = (1, 1)
+            strides = dilation = (1, 1)
         else:
-            kernel, strides, dilation = layer.kernel, layer.strides, layer.dilation
+            strides, dilation = layer.strides, layer.dilation
         assert isinstance(layer, Weighted)
+        kernel, limits = job.kernel, self.accelerator.limits[layer.kind]
+        if not limits.kernel_parts:
+            assert kernel == layer.filter
+        elif max(size - most for size, most in zip(kernel, limits.max_kernel, strict=True)) > 0 or min(kernel) < 1:
+            raise RefusedError(f"a kernel of {kernel}")
         depthwise = isinstance(layer, DepthwiseConv2d)
+        if depthwise and not limits.kernel_parts:
+            assert (job.first, job.last) == (True, True)
         channels = job.ofm_shape[2]
         depth = 1 if depthwise else job.ifm_shape[2]
         weights = self.unpack(job.weights, (channels, *kernel, depth), layer.weights.bits)
@@ -303,20 +310,26 @@ class Machine:
 
     def pairwise(self, layer, job):
         assert job.ifm_shape == job.ofm_shape
-        assert job.ifm_shape[0] == job.ifm_shape[2] == 1
+        again = layer.ifm2.elements < layer.ifm.elements
+        height, width, channels = job.ifm_shape
+        assert (height, channels) == (1, layer.ifm2.elements if again else 1)
+        assert (job.ifm_row, job.ifm_pixel) == (job.ofm_row, job.ofm_pixel) == (width * channels, channels)
         one, other = (
-            self.load_tile(start, job.ifm_shape, job.ifm_row, job.ifm_pixel) - zero_point(tensor)
-            for start, tensor in zip((job.ifm, job.ifm2), layer.inputs, strict=True)
+            self.load_tile(start, shape, job.ifm_row, job.ifm_pixel) - zero_point(tensor)
+            for start, tensor, shape in (
+                (job.ifm, layer.ifm, job.ifm_shape),
+                (job.ifm2, layer.ifm2, (1, 1, channels) if again else job.ifm_shape),
+            )
         )
         total = self.product(layer, one * other) if isinstance(layer, Mul) else self.sum(layer, one, other)
         self.store_tile(np.clip(total + zero_point(layer.ofm), layer.act_min, layer.act_max), job)
 
     def sum(self, layer, one, other):
         first, second, summed = add_scales(layer)
-        sign = -1 if layer.subtract else 1
-        if layer.rounding == "upward":
-            return upward(one, first) + sign * upward(other, second)
-        return twice(twice(one, first) + sign * twice(other, second), summed)
+        scaled = upward if layer.rounding == "upward" else twice
+        one, other = scaled(one, first), scaled(other, second)
+        total = {"": one + other, "ifm2": one - other, "ifm": other - one}[layer.subtract]
+        return total if layer.rounding == "upward" else twice(total, summed)
 
     def product(self, layer, product):
         scale = upward if layer.rounding == "upward" else twice

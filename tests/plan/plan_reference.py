@@ -171,14 +171,17 @@ def _add(layer, first, second):
         for values, tensor in ((first, layer.ifm), (second, layer.ifm2))
     )
     scales = [tensor.quantization.scale[0] for tensor in layer.inputs]
-    sign = -1 if layer.subtract else 1
+    signs = {"": (1, 1), "ifm2": (1, -1), "ifm": (-1, 1)}[layer.subtract]
     if layer.rounding == "upward":
-        total = rescaled(one, scales[0], output.scale[0]) + sign * rescaled(other, scales[1], output.scale[0])
+        total = sum(
+            sign * rescaled(values, scale, output.scale[0])
+            for sign, values, scale in zip(signs, (one, other), scales, strict=True)
+        )
     else:  # TFLite's reference kernel: to twice the larger scale with 20 bits more, then to the output's
         common = 2 * max(map(np.float32, scales))
         total = sum(
-            times * rescaled_twice(values << 20, float(np.float32(scale)) / float(common))
-            for times, values, scale in ((1, one, scales[0]), (sign, other, scales[1]))
+            sign * rescaled_twice(values << 20, float(np.float32(scale)) / float(common))
+            for sign, values, scale in zip(signs, (one, other), scales, strict=True)
         )
         total = rescaled_twice(total, float(common) / (2**20 * float(np.float32(output.scale[0]))))
     return np.clip(total + output.zero_point[0], layer.act_min, layer.act_max).astype(np.int8)

@@ -105,7 +105,7 @@ class Samples:
         ofm = self.tensor((ifm.shape[0], channels))
         return Dense(**self.weighted(ifm, ofm, (channels, ifm.shape[1]), bits))
 
-    def add(self, ifm, ifm2, rounding="upward", *, subtract=False):
+    def add(self, ifm, ifm2, rounding="upward", *, subtract=""):
         return Add(self.name("layer"), (), ifm, self.tensor(ifm.shape), ifm2, rounding=rounding, subtract=subtract)
 
     def mul(self, ifm, ifm2, rounding="upward"):

@@ -1,4 +1,4 @@
-"""Post-processing of TVM's C: a stable order, no main, and constants in the narrowest type."""
+"""Post-processing of TVM's C: a stable order, no main, and constants once, in the narrowest type."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ def host_source(text: str, mod_name: str) -> tuple[str, int]:
     if not functions:
         return "", 0
     code = "\n".join(_function(functions[name]) for name in sorted(functions))
+    constants, code = _each_once(constants, code)
     narrow = _Narrow(constants, code)
     parts = [HOST_INCLUDES, *(narrow.definition(name) for name in sorted(constants)), narrow.code()]
     return "\n".join(parts), sum(map(narrow.nbytes, constants))
@@ -40,6 +41,18 @@ def _functions(text: str, mod_name: str) -> dict[str, re.Match[str]]:
     functions = {found["name"]: found for found in _FUNCTION.finditer(text)}
     functions.pop(f"tvmgen_{mod_name}___tvm_main__", None)
     return functions
+
+
+def _each_once(constants: dict[str, re.Match[str]], code: str) -> tuple[dict[str, re.Match[str]], str]:
+    """The constants without those that are equal to another one, which the code then reads."""
+    first: dict[tuple[str, ...], str] = {}
+    instead = {}
+    for name in sorted(constants):
+        found = constants[name]
+        parts = tuple(found[part] for part in ("type", "attributes", "extent", "elements"))
+        instead[name] = first.setdefault(parts, name)
+    kept = {name: constants[name] for name in first.values()}
+    return kept, re.sub(r"\w+", lambda word: instead.get(word[0], word[0]), code)
 
 
 class _Narrow:

@@ -17,6 +17,7 @@ from tvm import relay
 from byoc_hw.accelerator import ROUNDINGS, Accelerator, Limits
 from byoc_hw.frontend.relay.accelerators import Session
 from byoc_hw.frontend.relay.compose import applied, called_with, rebuild_calls
+from byoc_hw.frontend.relay.host_bilinear import bilinear
 from byoc_hw.frontend.relay.host_operators import kernel_operator
 from byoc_hw.frontend.relay.interface import with_main
 from byoc_hw.frontend.relay.match import Match
@@ -24,12 +25,12 @@ from byoc_hw.frontend.relay.read import constant
 from byoc_hw.frontend.relay.sources import calls_outside_composites, operator_name, source_names
 from byoc_hw.frontend.relay.table import entries, parse_composite
 from byoc_hw.graph import Layer, Pool2d
-from byoc_hw.program import KernelCall, Quantize
+from byoc_hw.program import HostWork, KernelCall, Quantize
 
-Kernel = Callable[[Layer | Quantize], KernelCall]
-"""How a function of ours computes a layer."""
+Kernel = Callable[[Layer | HostWork], KernelCall]
+"""How a function of ours computes a layer, or other work."""
 
-_ANY = Limits(dilations=None, batches=None, accumulator_bits=32, wide_padding=True)
+_ANY = Limits(dilations=None, batches=None, accumulator_bits=32, wide_padding=True, broadcast=True)
 _WEIGHTED = replace(_ANY, weight_bits=(8, 4, 2), groups=True)
 _HOST = Accelerator(
     "host",
@@ -50,8 +51,13 @@ def with_kernels(mod: tvm.IRModule, kernel: Kernel) -> tvm.IRModule:
     """A type-checked module in which functions of ours compute all that they can of `main`."""
     main = _composed(mod)
     borders = _borders(main)
+    new: dict[relay.Expr, relay.Expr] = {}
 
     def rebuild(call: relay.Call, arguments: list[relay.Expr]) -> relay.Expr:
+        new.update(zip(call.args, arguments, strict=True))
+        resize = bilinear(call)
+        if resize is not None:
+            return _called(kernel(resize[0]), [new[resize[1].source]], call, call.span)
         if isinstance(call.op, relay.Function):
             layer, match = _layer(call.op)
             values = dict(zip(call.op.params, arguments, strict=True))
@@ -111,7 +117,7 @@ argmax argmin bitwise_and bitwise_not bitwise_or bitwise_xor cast clip equal gre
 max_pool2d maximum min minimum not_equal relu where
 """
 _MOVING, _COMPARING = frozenset(_MOVES.split()), frozenset(_COMPARES.split())
-_SUMMING = ("add", "bias_add", "left_shift", "multiply", "right_shift", "subtract", "sum")
+_SUMMING = ("abs", "add", "bias_add", "left_shift", "multiply", "negative", "right_shift", "subtract", "sum")
 _SUMS_OF_PRODUCTS = ("qnn.batch_matmul", "qnn.conv2d", "qnn.conv2d_transpose", "qnn.dense")
 
 
@@ -119,10 +125,12 @@ def tvm_arithmetic(mod: tvm.IRModule) -> dict[str, tuple[str, ...]]:
     """The operators of the model on the host that follow TVM's arithmetic, and which of their Relay operators do."""
     main = _composed(mod)
     borders = _borders(main)
+    resizes = [found[1] for found in map(bilinear, calls_outside_composites(main)) if found is not None]
+    resized = {call for one in resizes for call in (one.real, one.function, one.quantize)}
     found: dict[str, dict[str, None]] = {}
     for name, calls in _left(main).items():
         for call in calls:
-            if not (_is_exact(call) or (call in borders and _same_at_borders(call))):
+            if not (_is_exact(call) or call in resized or (call in borders and _same_at_borders(call))):
                 found.setdefault(name, {})[operator_name(call)] = None
     return {name: tuple(operators) for name, operators in found.items()}
 

@@ -129,6 +129,8 @@ def _tidied(call: relay.Call, arguments: list[relay.Expr]) -> relay.Expr:
         return _tidied_transform(call, arguments[0])
     if name == "mean" and read.layout_of(call) == "NCHW":
         return _mean_over_nhwc(call, arguments[0])
+    if name in read.PAIRWISE and read.layout_of(call) == "NCHW":
+        return _pair_over_nhwc(call, arguments)
     if name in _ELEMENTWISE and _operator_of(arguments[0]) == "layout_transform" and _per_tensor(call):
         inner = arguments[0]  # the layout_transform moves behind the composite that this operator ends
         return called_with(inner, [called_with(call, [inner.args[0], *arguments[1:]])])
@@ -168,6 +170,16 @@ def _mean_over_nhwc(call: relay.Call, ifm: relay.Expr) -> relay.Expr:
     mean = relay.mean(to_nhwc, axis=(1, 2), keepdims=call.attrs.keepdims)
     mean = with_span(mean, call.span)
     return relay.layout_transform(mean, "NHWC", "NCHW") if call.attrs.keepdims else mean
+
+
+def _pair_over_nhwc(call: relay.Call, arguments: list[relay.Expr]) -> relay.Expr:
+    """The same element-wise operator over NHWC, for one by channel whose inputs stayed in NCHW."""
+    operands = []
+    for operand, argument in zip(call.args[:2], arguments, strict=False):
+        if len(read.shape_of(operand)) == 3:
+            argument = relay.reshape(argument, (1, *read.shape_of(operand)))
+        operands.append(_tidied_transform(relay.layout_transform(argument, "NCHW", "NHWC"), argument))
+    return relay.layout_transform(called_with(call, [*operands, *arguments[2:]]), "NHWC", "NCHW")
 
 
 def _operator_of(expr: relay.Expr) -> str:

@@ -58,7 +58,7 @@ def partition(
     operators = source_operators(mod["main"])
     _check_denied(deny, [operator.name for operator in operators])
     job = Session(accelerator, backend.why_no_plan, deny, numerics, arithmetic=backend.arithmetic)
-    folded = tvm.transform.Sequential([*signing(numerics), *folding(), *rewriting(job)])(mod)
+    folded = tvm.transform.Sequential([*signing(job), *folding(), *rewriting(job)])(mod)
     try:
         partitioned = _partitioned(folded, mod_name, job)
     except NoNHWC as error:  # then all NCHW operators stay on the host, and the report says why
@@ -97,11 +97,12 @@ def prepare(mod: tvm.IRModule, params: Mapping[str, Any] | None, *, again: bool 
     return plain_interface(checked(tvm.IRModule(functions, mod.type_definitions, attrs=mod.attrs)))
 
 
-def signing(numerics: str) -> list[tvm.transform.Pass]:
-    """The passes that bring uint8 to int8. TFLite's own kernels for uint8 are others than those for int8."""
-    if numerics != "relay":
-        return []
-    return [relay.transform.FoldConstant(), relay.transform.InferType(), SignUnsigned(), relay.transform.InferType()]
+def signing(job: Session) -> list[tvm.transform.Pass]:
+    """The passes that bring uint8 to int8."""
+    limits = job.accelerator.limits.get("depthwise_conv2d")
+    window = (0, 0) if limits is None else limits.max_kernel or (255, 255)
+    sign = SignUnsigned(job.numerics, window)
+    return [relay.transform.FoldConstant(), relay.transform.InferType(), sign, relay.transform.InferType()]
 
 
 def folding() -> list[tvm.transform.Pass]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from tvm.relay import dataflow_pattern as dfp
 
 from byoc_hw.frontend.relay.match import Match
 from byoc_hw.frontend.relay.sources import operator_name, source_names
-from byoc_hw.graph import Pool2d, PoolMode
+from byoc_hw.graph import Pool2d, PoolMode, Subtrahend
 from byoc_hw.pattern import NotALayer
 from byoc_hw.tensor import Array, Padding, Pair, Quantization, Tensor
 
@@ -101,6 +102,8 @@ def layout_of(call: relay.Call) -> str:
     """NCHW for an operator in NCHW, else NHWC."""
     if operator_name(call) == "mean":
         return "NCHW" if reduced_axes(call) == [2, 3] else "NHWC"
+    if operator_name(call) in PAIRWISE:
+        return "NCHW" if _by_channel_of_nchw(call) else "NHWC"
     keys = call.attrs.keys() if call.attrs is not None else ()
     layout = next((str(call.attrs[key]) for key in ("data_layout", "layout") if key in keys), "NHWC")
     return layout if layout == "NCHW" else "NHWC"
@@ -224,21 +227,51 @@ def reshaped(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 # ---------------------------------------------------------------- element-wise layers of two tensors
 
+PAIRWISE = ("qnn.add", "qnn.subtract", "qnn.mul")
+"""The operators that `pairwise` reads."""
+
+
+def _by_channel_of_nchw(call: relay.Call) -> bool:
+    """Whether one operand has a value for each channel of the other one, which is in NCHW."""
+    small, large = sorted((shape_of(operand) for operand in call.args[:2]), key=prod)
+    channels = large[1:2]
+    return len(large) == 4 and prod(large) > prod(small) > 1 and small in ((*channels, 1, 1), (1, *channels, 1, 1))
+
 
 def pairwise(match: Match, call: relay.Call) -> dict[str, Any]:
-    """The fields of an element-wise layer of two tensors, from a qnn operator of two; raises `NotALayer`."""
+    """The fields of an element-wise layer of two tensors, from a qnn operator of two; raises `NotALayer`.
+
+    The operand that is broadcast becomes the second input, also of the match.
+    """
     lhs, rhs, lhs_scale, lhs_zero_point, rhs_scale, rhs_zero_point, scale, zero_point = call.args
     name = layer_name(call)
+    operands = [(lhs, lhs_scale, lhs_zero_point), (rhs, rhs_scale, rhs_zero_point)]
+    if prod(shape_of(lhs)) < prod(shape_of(rhs)):
+        operands.reverse()
+    match.inputs[:] = [expr for expr, _, _ in operands]
+    ifm, ifm2 = (
+        activation(expr, f"{name}_{what}", quantization=scalar_quantization(*constants))
+        for what, (expr, *constants) in zip(("ifm", "ifm2"), operands, strict=True)
+    )
+    ofm = activation(match.root, name, quantization=scalar_quantization(scale, zero_point))
+    if layout_of(call) == "NCHW":
+        ifm, ofm = (reshaped(tensor, tuple(tensor.shape[axis] for axis in to_nhwc("NCHW"))) for tensor in (ifm, ofm))
+        ifm2 = reshaped(ifm2, (1, 1, 1, ifm2.elements))
     act_min, act_max = clip_range(match)
     return {
         "name": name,
         "source": match.sources,
-        "ifm": activation(lhs, f"{name}_ifm", quantization=scalar_quantization(lhs_scale, lhs_zero_point)),
-        "ifm2": activation(rhs, f"{name}_ifm2", quantization=scalar_quantization(rhs_scale, rhs_zero_point)),
-        "ofm": activation(match.root, name, quantization=scalar_quantization(scale, zero_point)),
+        "ifm": reshaped(ifm, ofm.shape) if ifm.elements == ofm.elements else ifm,
+        "ifm2": ifm2,
+        "ofm": ofm,
         "act_min": act_min,
         "act_max": act_max,
     }
+
+
+def subtrahend(match: Match, call: relay.Call) -> Subtrahend:
+    """The input of the layer that a subtraction subtracts, once `pairwise` has put the match's inputs in order."""
+    return "ifm2" if match.inputs[1].same_as(call.args[1]) else "ifm"
 
 
 # ---------------------------------------------------------------- pooling

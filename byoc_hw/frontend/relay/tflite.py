@@ -21,12 +21,18 @@ from byoc_hw.frontend.relay.serial import serial
 from byoc_hw.frontend.relay.tflite_operators.batch_matmul import convert_batch_matmul
 from byoc_hw.frontend.relay.tflite_operators.elementwise import (
     convert_broadcast_to,
+    convert_comparison,
+    convert_elu,
     convert_gelu,
+    convert_log_softmax,
     convert_prelu,
-    refuse_quantized_product,
+    convert_square,
+    refuse_quantized,
 )
 from byoc_hw.frontend.relay.tflite_operators.fixed_point import NotImported
+from byoc_hw.frontend.relay.tflite_operators.lstm import convert_lstm
 from byoc_hw.frontend.relay.tflite_operators.svdf import convert_svdf
+from byoc_hw.frontend.relay.tflite_operators.zero_points import convert_space_to_batch, convert_sum
 from byoc_hw.frontend.tflite_file import FileOperator, TfliteFile, read_tflite
 from byoc_hw.pattern import BrokenRule, Outcome, Rejection
 from byoc_hw.tensor import Array
@@ -36,17 +42,34 @@ _OPERATORS: dict[int, str] = {
 }
 _DETECTION = "TFLite_Detection_PostProcess"
 """The one custom operator that TVM's importer knows."""
-_QUANTIZED: dict[str, Callable[[Any, Any], relay.Expr]] = {
-    "BATCH_MATMUL": convert_batch_matmul,
+_Convert = Callable[[Any, Any], relay.Expr]
+
+_OURS: dict[str, _Convert] = {
     "BROADCAST_TO": convert_broadcast_to,
     "GELU": convert_gelu,
-    "PRELU": convert_prelu,
-    "REDUCE_PROD": refuse_quantized_product,
+    "LOG_SOFTMAX": convert_log_softmax,
 }
-"""Operators that TVM's importer lacks, or that it computes wrong where they are quantized."""
+"""Operators that TVM's importer lacks, or that it computes wrong."""
 
-_STATEFUL: dict[str, Callable[[Any, Any], tuple[relay.Expr, ...]]] = {"SVDF": convert_svdf}
-"""Operators that TVM's importer lacks: the functions give the output and the next states."""
+_COMPARISONS = ("equal", "greater", "greater_equal", "less", "less_equal", "not_equal")
+_QUANTIZED: dict[str, _Convert] = {
+    "BATCH_MATMUL": convert_batch_matmul,
+    "DIV": refuse_quantized,
+    "ELU": convert_elu,
+    "PRELU": convert_prelu,
+    "REDUCE_PROD": refuse_quantized,
+    "SPACE_TO_BATCH_ND": convert_space_to_batch,
+    "SQUARE": convert_square,
+    "SUM": convert_sum,
+    **{name.upper(): partial(convert_comparison, getattr(relay, name)) for name in _COMPARISONS},
+}
+"""Operators that TVM's importer computes wrong where they are quantized."""
+
+_STATEFUL: dict[str, Callable[[Any, Any], tuple[relay.Expr, ...]]] = {
+    "SVDF": convert_svdf,
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": convert_lstm,
+}
+"""Operators of int8 that TVM's importer lacks: the functions give the output and the next states."""
 
 _OPTIONAL = {
     **dict.fromkeys(("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"), 2),
@@ -150,7 +173,7 @@ def _kind(operator: FileOperator) -> str:
 
 def _broken(file: TfliteFile) -> Iterator[tuple[int, _Stop]]:
     """The operators that break a rule, by number, with the first rule."""
-    supported = {*OperatorConverter(None, None, ExprTable()).convert_map, *_QUANTIZED, *_STATEFUL}
+    supported = {*OperatorConverter(None, None, ExprTable()).convert_map, *_OURS, *_STATEFUL}
     computed = set(file.inputs)
     for number, operator in enumerate(file.operators):
         rules = (*_operator_rules(operator, supported), *_tensor_rules(file, operator, computed))
@@ -339,8 +362,9 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         super().__init__(model, subgraph, exp_tab)
         self._file, self._stops = file, stops
         self._numbers = {operator.position: number for number, operator in enumerate(file.operators)}
-        for kind, convert in _QUANTIZED.items():
-            self.convert_map[kind] = partial(self._quantized_or_not, convert, self.convert_map.get(kind))
+        for kind, ours in _QUANTIZED.items():
+            self.convert_map[kind] = partial(self._quantized_or_not, ours, self.convert_map[kind])
+        self.convert_map |= {kind: partial(ours, self) for kind, ours in _OURS.items()}
         for kind, convert in self.convert_map.items():
             self.convert_map[kind] = partial(self._converted, convert)
         for kind, stateful in _STATEFUL.items():
@@ -349,10 +373,8 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
     def check_unsupported_ops(self) -> None:
         """Nothing: `_operator_rules` has refused them, each by name."""
 
-    def _quantized_or_not(
-        self, ours: Callable[[Any, Any], relay.Expr], tvms: Callable[[Any], Any] | None, operator: Any
-    ) -> Any:
-        return ours(self, operator) if tvms is None or self.is_quantized(operator) else tvms(operator)
+    def _quantized_or_not(self, ours: _Convert, tvms: Callable[[Any], Any], operator: Any) -> Any:
+        return ours(self, operator) if self.is_quantized(operator) else tvms(operator)
 
     def _with_state(self, convert: Callable[[Any, Any], tuple[relay.Expr, ...]], operator: Any) -> relay.Expr:
         """The output of an operator, whose next states become tensors of their own."""

@@ -110,11 +110,14 @@ typedef struct {
  * where padding reads as ifm_zero_point and sums wrap in 32 bits. Dense is a convolution of 1 x 1
  * over the pixels of one row: its vectors.
  * Weights: [k][fy][fx][c] for a tile (depthwise: [k][fy][fx]), `weight_bits` wide, two's complement,
- * the lowest bits first; each output channel starts on a byte. */
+ * the lowest bits first; each output channel starts on a byte.
+ * Several jobs may share the sum: each sums over a slice of the input channels (not of depthwise_conv2d), or over a
+ * part of the kernel where the accelerator has KERNEL_PARTS of the kind, and passes what it has so far on in psum. */
 typedef struct {
   hwlib_layer_t layer;
   hwlib_shape_t ifm, ofm; /* of the whole layer */
-  uint8_t kernel_h, kernel_w, stride_h, stride_w;
+  uint8_t kernel_h, kernel_w;     /* of the whole layer: a tile has its own */
+  uint8_t stride_h, stride_w;
   uint8_t dilation_h, dilation_w; /* rows and columns from one element of the window to the next, at least 1 */
   uint8_t pad_top, pad_left, pad_bottom, pad_right; /* of the whole layer */
   uint8_t weight_bits;                              /* 8, 4 or 2 */
@@ -122,7 +125,8 @@ typedef struct {
   int8_t act_min, act_max;
 } hwlib_conv2d_t;
 
-/* sum = ifm_scale(ifm - ifm_zero_point) + ifm2_scale(ifm2 - ifm2_zero_point), with subtract the difference of the two
+/* sum = ifm_scale(ifm - ifm_zero_point) + ifm2_scale(ifm2 - ifm2_zero_point); with subtract 1 the first term less the
+ * second, with subtract 2 the second less the first
  *   HWLIB_ROUND_UPWARD   ofm = clamp(sum + ofm_zero_point, act_min, act_max); sum_scale is not read
  *   HWLIB_ROUND_TFLITE   ofm = clamp(sum_scale(sum) + ofm_zero_point, act_min, act_max)
  * (TFLite's inputs are scaled to half of the range of the larger one, and shifted left by 20.) */
@@ -132,7 +136,8 @@ typedef struct {
   hwlib_scale_t ifm_scale, ifm2_scale, sum_scale;
   int8_t ifm_zero_point, ifm2_zero_point, ofm_zero_point;
   int8_t act_min, act_max;
-  uint8_t subtract; /* 0 or 1 */
+  uint8_t subtract;  /* 0, 1 or 2 */
+  uint8_t broadcast; /* 0 or 1: ifm2 is one pixel, which is read again for each pixel of ifm */
 } hwlib_add_t;
 
 /* product = (ifm - ifm_zero_point) * (ifm2 - ifm2_zero_point)
@@ -144,6 +149,7 @@ typedef struct {
   hwlib_scale_t scale;
   int8_t ifm_zero_point, ifm2_zero_point, ofm_zero_point;
   int8_t act_min, act_max;
+  uint8_t broadcast; /* as of hwlib_add_t */
 } hwlib_mul_t;
 
 /* A matrix product of two activations, item by item: ifm2 has ofm.channels vectors of ifm.channels values for each
@@ -234,9 +240,13 @@ typedef struct {
  * pad_* say how many more the window sees (a tile inside the layer has none on its inner sides).
  * Where all windows of a tile lie in padding only, above, below or beside the input, that is all in
  * pad_top or pad_left, and behind it one row or column is there that no window reaches.
+ * kernel_h x kernel_w are the rows and columns of the kernel that a job of conv2d, depthwise_conv2d or dense sums
+ * over: all of the layer's, or a part of them. For a part, ifm, ifm_h, ifm_w and pad_* are those of a layer with this
+ * kernel, and weights are the part's alone: the job does not know where in the kernel it lies.
  * For add, mul and lookup, ifm_* give one linear run: ifm_h = 1, ifm_w elements of 1 channel; ifm2 and ofm are
  * as long, and the strides and ofm_* are not read. For lookup with by_channel, ifm_w pixels of all ifm_c channels,
- * and for softmax ifm_w rows of ifm_c values, all dense: ifm_h = 1, ofm_* as ifm_*.
+ * and for softmax ifm_w rows of ifm_c values, all dense: ifm_h = 1, ofm_* as ifm_*. For add and mul with broadcast
+ * the same, with ifm_c all channels or 1, and ifm2 is ifm_c values: one for each channel, or one for all elements.
  * For matmul, ifm_w vectors of ifm_c values of one item, all dense: ifm_h = ofm_h = 1, ofm_w = ifm_w; ifm2 is
  * [ofm_c][ifm_c], dense, and the strides are not read. */
 typedef struct {
@@ -248,12 +258,13 @@ typedef struct {
   uint32_t ifm_h, ifm_w, ifm_c;    /* ifm_c: the input channels that this job sums over */
   uint32_t ofm_h, ofm_w, ofm_c;
   uint8_t pad_top, pad_left, pad_bottom, pad_right;
-  uint8_t flags; /* HWLIB_TILE_...; only conv2d and dense may be anything but FIRST and LAST */
+  uint8_t kernel_h, kernel_w; /* conv2d, depthwise_conv2d and dense only */
+  uint8_t flags; /* HWLIB_TILE_...; only jobs that share a sum are anything but FIRST and LAST */
 } hwlib_tile_t;
 
 enum {
-  HWLIB_TILE_FIRST = 1, /* first slice of input channels: start from the bias, not from psum */
-  HWLIB_TILE_LAST = 2,  /* last slice: scale and write ofm; otherwise write psum */
+  HWLIB_TILE_FIRST = 1, /* the first job of a sum: start from the bias, not from psum */
+  HWLIB_TILE_LAST = 2,  /* the last: scale and write ofm; otherwise write psum */
 };
 
 typedef struct {

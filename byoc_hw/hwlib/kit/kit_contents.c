@@ -36,7 +36,7 @@ int kit_use_pattern(void)
 
 uint32_t kit_filter_values(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile)
 {
-  uint32_t places = (uint32_t)layer->kernel_h * layer->kernel_w;
+  uint32_t places = (uint32_t)tile->kernel_h * tile->kernel_w;
   return layer->layer.kind == HWLIB_DEPTHWISE_CONV2D ? places : places * tile->ifm_c;
 }
 

@@ -40,6 +40,40 @@ static const struct {
 };
 enum { COUNTS = sizeof counts / sizeof counts[0] };
 
+/* Where the second input of element i lies. */
+static uint32_t second(const hwlib_tile_t *tile, uint32_t i, uint8_t broadcast)
+{
+  return tile->ifm2 + (broadcast ? i % tile->ifm_c : i);
+}
+
+static kit_range_t shown_of(const hwlib_tile_t *tile) { return kit_shown(tile->ofm, 1, 1, tile->ifm_w * tile->ifm_c); }
+
+/* Channels of a second input that is broadcast: one value for all, and around what an array may process at a time. */
+static const struct {
+  uint32_t channels;
+  const char *what;
+} broadcasts[] = {
+    {1, "a second input of one element"},
+    {3, "a second input of a few channels"},
+    {HWLIB_ACCELERATOR_ARRAY_ROWS + 1, "a second input of one channel more than the array's rows"},
+    {MANY / 3, "a second input of many channels"},
+};
+enum { BROADCASTS = sizeof broadcasts / sizeof broadcasts[0] };
+
+/* As many pixels of so many channels as a quarter of the window holds, from odd addresses on. Returns whether any. */
+static int set_pixels(hwlib_tile_t *tile, hwlib_shape_t *shape, uint32_t channels)
+{
+  uint32_t most = (QUARTER - 4) / channels, pixels = most < 300 ? most : 300;
+  tile->ifm_w = tile->ofm_w = pixels;
+  tile->ifm_c = tile->ofm_c = tile->ifm_pixel = tile->ofm_pixel = channels;
+  tile->ifm_row = tile->ofm_row = pixels * channels;
+  tile->ifm = 1;
+  tile->ifm2 = QUARTER + 3;
+  tile->ofm = 2 * QUARTER + 2;
+  *shape = (hwlib_shape_t){1, pixels, channels};
+  return pixels > 0;
+}
+
 /* ---------------------------------------------------------------- additions */
 
 kit_addition_t kit_addition(unsigned rounding, uint32_t count)
@@ -67,12 +101,14 @@ kit_addition_t kit_addition(unsigned rounding, uint32_t count)
 void kit_expect_add(const hwlib_add_t *layer, const hwlib_tile_t *tile)
 {
   unsigned rounding = layer->layer.rounding;
-  kit_range_t shown = kit_shown(tile->ofm, 1, 1, tile->ifm_w);
+  kit_range_t shown = shown_of(tile);
   for (uint32_t i = shown.first; i < shown.end; ++i) {
     int32_t one = (int8_t)kit_activation(tile->ifm + i) - layer->ifm_zero_point;
-    int32_t other = (int8_t)kit_activation(tile->ifm2 + i) - layer->ifm2_zero_point;
-    int64_t second = kit_scale(rounding, other, layer->ifm2_scale);
-    int64_t sum = kit_scale(rounding, one, layer->ifm_scale) + (layer->subtract ? -second : second);
+    int32_t other = (int8_t)kit_activation(second(tile, i, layer->broadcast)) - layer->ifm2_zero_point;
+    int64_t terms[] = {kit_scale(rounding, one, layer->ifm_scale), kit_scale(rounding, other, layer->ifm2_scale)};
+    int64_t sum = layer->subtract == 2   ? terms[1] - terms[0]
+                  : layer->subtract == 1 ? terms[0] - terms[1]
+                                         : terms[0] + terms[1];
     if (rounding == HWLIB_ROUND_TFLITE) {
       sum = kit_scale(rounding, sum, layer->sum_scale);
     }
@@ -94,6 +130,16 @@ static void check_additions(unsigned rounding)
   kit_addition_t difference = kit_addition(rounding, 256);
   difference.layer.subtract = 1;
   check_addition("the second input subtracted", &difference);
+  difference.layer.subtract = 2;
+  check_addition("the first input subtracted", &difference);
+  for (unsigned i = 0; i < BROADCASTS && HWLIB_ACCELERATOR_ADD_BROADCAST; ++i) {
+    kit_addition_t addition = kit_addition(rounding, 1);
+    addition.layer.broadcast = 1;
+    addition.layer.subtract = (uint8_t)(i % 3);
+    if (set_pixels(&addition.tile, &addition.layer.shape, broadcasts[i].channels)) {
+      check_addition(broadcasts[i].what, &addition);
+    }
+  }
 
   for (unsigned i = 0; i < COUNTS; ++i) {
     if (counts[i].count > 0 && counts[i].count <= QUARTER) {
@@ -161,10 +207,10 @@ static multiplication_t multiplication(unsigned rounding, uint32_t count)
 
 void kit_expect_mul(const hwlib_mul_t *layer, const hwlib_tile_t *tile)
 {
-  kit_range_t shown = kit_shown(tile->ofm, 1, 1, tile->ifm_w);
+  kit_range_t shown = shown_of(tile);
   for (uint32_t i = shown.first; i < shown.end; ++i) {
     int32_t one = (int8_t)kit_activation(tile->ifm + i) - layer->ifm_zero_point;
-    int32_t other = (int8_t)kit_activation(tile->ifm2 + i) - layer->ifm2_zero_point;
+    int32_t other = (int8_t)kit_activation(second(tile, i, layer->broadcast)) - layer->ifm2_zero_point;
     int64_t value = kit_scale(layer->layer.rounding, one * other, layer->scale);
     kit_put(tile->ofm + i, kit_clamp(value + layer->ofm_zero_point, layer->act_min, layer->act_max));
   }
@@ -191,6 +237,14 @@ static void check_multiplications(unsigned rounding)
     if (counts[i].count > 0 && counts[i].count <= QUARTER) {
       multiplication_t by = multiplication(rounding, counts[i].count);
       check_multiplication(counts[i].what, &by);
+    }
+  }
+
+  for (unsigned i = 0; i < BROADCASTS && HWLIB_ACCELERATOR_MUL_BROADCAST; ++i) {
+    multiplication_t by = multiplication(rounding, 1);
+    by.layer.broadcast = 1;
+    if (set_pixels(&by.tile, &by.layer.shape, broadcasts[i].channels)) {
+      check_multiplication(broadcasts[i].what, &by);
     }
   }
 

@@ -31,8 +31,8 @@ static uint32_t window_sum(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile
 {
   int depthwise = layer->layer.kind == HWLIB_DEPTHWISE_CONV2D;
   uint32_t channels = depthwise ? 1 : tile->ifm_c, index = 0, sum = 0;
-  for (uint32_t fy = 0; fy < layer->kernel_h; ++fy) {
-    for (uint32_t fx = 0; fx < layer->kernel_w; ++fx) {
+  for (uint32_t fy = 0; fy < tile->kernel_h; ++fy) {
+    for (uint32_t fx = 0; fx < tile->kernel_w; ++fx) {
       for (uint32_t c = 0; c < channels; ++c) {
         int32_t ifm = activation(tile, (int64_t)row * layer->stride_h + fy * layer->dilation_h - tile->pad_top,
                                  (int64_t)column * layer->stride_w + fx * layer->dilation_w - tile->pad_left,
@@ -44,7 +44,7 @@ static uint32_t window_sum(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile
   return sum;
 }
 
-/* Where results go: of the last slice the output, of others the sums. */
+/* Where results go: of the last job of a sum the output, of others the sums. */
 typedef struct {
   uint32_t address, row, pixel, channel;
 } results_t;

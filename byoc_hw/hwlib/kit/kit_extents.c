@@ -27,8 +27,8 @@ static const char *const names[EXTENTS] = {
     [IFM_PIXEL] = "input pixels that lie far apart",
     [OFM_ROW] = "output rows that lie far apart",
     [OFM_PIXEL] = "output pixels that lie far apart",
-    [SUMS_OUT] = "many sums for the next slice",
-    [SUMS_IN] = "many sums of the slice before",
+    [SUMS_OUT] = "many sums for the next job",
+    [SUMS_IN] = "many sums of the job before",
 };
 
 static int is_convolution(unsigned kind) { return kind == HWLIB_CONV2D || kind == HWLIB_DENSE; }
@@ -54,7 +54,7 @@ static int has_extent(unsigned kind, extent_t extent)
     return !is_run(kind) ? kind != HWLIB_DENSE || HWLIB_ACCELERATOR_DENSE_PIXELS > 1 : extent == COLUMNS;
   case SUMS_OUT:
   case SUMS_IN:
-    return is_convolution(kind);
+    return is_convolution(kind) || (kind == HWLIB_DEPTHWISE_CONV2D && kit_limits(kind).kernel_parts);
   default:
     return kind != HWLIB_DENSE && !is_run(kind);
   }
@@ -101,8 +101,8 @@ static void set_window(kit_sample_t *sample, uint8_t height, uint8_t width, cons
     layer->pad_right = pads[3];
   } else {
     hwlib_conv2d_t *layer = &sample->conv2d;
-    layer->kernel_h = height;
-    layer->kernel_w = width;
+    layer->kernel_h = tile->kernel_h = height;
+    layer->kernel_w = tile->kernel_w = width;
     layer->pad_top = pads[0];
     layer->pad_left = pads[1];
     layer->pad_bottom = pads[2];

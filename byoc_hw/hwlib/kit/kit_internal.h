@@ -167,7 +167,7 @@ int32_t kit_weight(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile, uint32
 
 /* The limits of a kind with a window; sets are masks. */
 typedef struct {
-  uint32_t kernel_h, kernel_w, strides, dilations, weight_bits, wide_padding;
+  uint32_t kernel_h, kernel_w, strides, dilations, weight_bits, wide_padding, kernel_parts;
 } kit_limits_t;
 kit_limits_t kit_limits(unsigned kind);
 uint8_t kit_least_stride(unsigned kind);

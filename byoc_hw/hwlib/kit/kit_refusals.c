@@ -127,6 +127,8 @@ static hwlib_tile_t small_tile(unsigned kind)
                         .ofm_h = places,
                         .ofm_w = places,
                         .ofm_c = 3,
+                        .kernel_h = 1,
+                        .kernel_w = 1,
                         .flags = HWLIB_TILE_FIRST | HWLIB_TILE_LAST};
 }
 
@@ -178,10 +180,16 @@ static void check_conv2d(void)
   CHECK_REFUSED(kind, "an unknown rounding", layer.layer.rounding = 31);
 #if HWLIB_ACCELERATOR_CONV2D_KERNEL_W < 255
   CHECK_REFUSED(kind, "a kernel that is too large",
-                (layer.kernel_w = HWLIB_ACCELERATOR_CONV2D_KERNEL_W + 1,
+                (layer.kernel_w = tile.kernel_w = HWLIB_ACCELERATOR_CONV2D_KERNEL_W + 1,
                  tile.ifm_w = HWLIB_ACCELERATOR_CONV2D_KERNEL_W * layer.dilation_w + 2));
 #endif
-  CHECK_REFUSED(kind, "a kernel of 0", layer.kernel_h = 0);
+  CHECK_REFUSED(kind, "a kernel of 0", layer.kernel_h = tile.kernel_h = 0);
+#if HWLIB_ACCELERATOR_CONV2D_KERNEL_H > 1
+  CHECK_REFUSED(kind, "a part larger than the kernel", (tile.kernel_h = 2, tile.ofm_h = 1));
+#endif
+#if !HWLIB_ACCELERATOR_CONV2D_KERNEL_PARTS
+  CHECK_REFUSED(kind, "a part of a kernel", layer.kernel_h = 2);
+#endif
   CHECK_REFUSED(kind, "a stride that it lacks", layer.stride_h = (uint8_t)least_absent(HWLIB_ACCELERATOR_CONV2D_STRIDES));
   CHECK_REFUSED(kind, "a dilation that it lacks", layer.dilation_h = (uint8_t)least_absent(HWLIB_ACCELERATOR_CONV2D_DILATIONS));
   CHECK_REFUSED(kind, "weights of 3 bits", layer.weight_bits = 3);
@@ -208,7 +216,9 @@ static void check_others(void)
     CHECK_REFUSED(HWLIB_DENSE, "an output of several rows", (tile.ifm_h = 2, tile.ofm_h = 2));
   }
   if (kit_has_kind(HWLIB_DEPTHWISE_CONV2D)) {
-    CHECK_REFUSED(HWLIB_DEPTHWISE_CONV2D, "slices of a depthwise convolution", tile.flags = HWLIB_TILE_FIRST);
+#if !HWLIB_ACCELERATOR_DEPTHWISE_CONV2D_KERNEL_PARTS
+    CHECK_REFUSED(HWLIB_DEPTHWISE_CONV2D, "sums of a depthwise convolution", tile.flags = HWLIB_TILE_FIRST);
+#endif
     CHECK_REFUSED(HWLIB_DEPTHWISE_CONV2D, "a depthwise convolution to fewer channels", tile.ofm_c = 2);
   }
   if (kit_has_kind(HWLIB_ADD)) {

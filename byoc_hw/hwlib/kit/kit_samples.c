@@ -102,6 +102,8 @@ kit_sample_t kit_sample(unsigned kind, unsigned rounding)
                                .ofm_h = size,
                                .ofm_w = columns,
                                .ofm_c = channels,
+                               .kernel_h = (uint8_t)has_weights(kind),
+                               .kernel_w = (uint8_t)has_weights(kind),
                                .flags = HWLIB_TILE_FIRST | HWLIB_TILE_LAST};
   kit_adapt_sample(&sample);
   (void)kit_lay_out(&sample);

@@ -22,17 +22,19 @@ kit_limits_t kit_limits(unsigned kind)
   case HWLIB_CONV2D:
     return (kit_limits_t){HWLIB_ACCELERATOR_CONV2D_KERNEL_H, HWLIB_ACCELERATOR_CONV2D_KERNEL_W,
                           HWLIB_ACCELERATOR_CONV2D_STRIDES, HWLIB_ACCELERATOR_CONV2D_DILATIONS,
-                          HWLIB_ACCELERATOR_CONV2D_WEIGHT_BITS, HWLIB_ACCELERATOR_CONV2D_WIDE_PADDING};
+                          HWLIB_ACCELERATOR_CONV2D_WEIGHT_BITS, HWLIB_ACCELERATOR_CONV2D_WIDE_PADDING,
+                          HWLIB_ACCELERATOR_CONV2D_KERNEL_PARTS};
   case HWLIB_DEPTHWISE_CONV2D:
     return (kit_limits_t){HWLIB_ACCELERATOR_DEPTHWISE_CONV2D_KERNEL_H, HWLIB_ACCELERATOR_DEPTHWISE_CONV2D_KERNEL_W,
                           HWLIB_ACCELERATOR_DEPTHWISE_CONV2D_STRIDES, HWLIB_ACCELERATOR_DEPTHWISE_CONV2D_DILATIONS,
                           HWLIB_ACCELERATOR_DEPTHWISE_CONV2D_WEIGHT_BITS,
-                          HWLIB_ACCELERATOR_DEPTHWISE_CONV2D_WIDE_PADDING};
+                          HWLIB_ACCELERATOR_DEPTHWISE_CONV2D_WIDE_PADDING,
+                          HWLIB_ACCELERATOR_DEPTHWISE_CONV2D_KERNEL_PARTS};
   case HWLIB_DENSE:
-    return (kit_limits_t){1, 1, 1u << 1, 1u << 1, HWLIB_ACCELERATOR_DENSE_WEIGHT_BITS, 0};
+    return (kit_limits_t){1, 1, 1u << 1, 1u << 1, HWLIB_ACCELERATOR_DENSE_WEIGHT_BITS, 0, 0};
   default:
     return (kit_limits_t){HWLIB_ACCELERATOR_POOL2D_KERNEL_H, HWLIB_ACCELERATOR_POOL2D_KERNEL_W,
-                          HWLIB_ACCELERATOR_POOL2D_STRIDES, 1u << 1, 0, HWLIB_ACCELERATOR_POOL2D_WIDE_PADDING};
+                          HWLIB_ACCELERATOR_POOL2D_STRIDES, 1u << 1, 0, HWLIB_ACCELERATOR_POOL2D_WIDE_PADDING, 0};
   }
 }
 
@@ -118,6 +120,8 @@ static hwlib_tile_t tile_of(const case_t *from)
       .pad_left = from->pad[1],
       .pad_bottom = from->pad[2],
       .pad_right = from->pad[3],
+      .kernel_h = from->kernel_h,
+      .kernel_w = from->kernel_w,
       .flags = HWLIB_TILE_FIRST | HWLIB_TILE_LAST,
   };
   tile.ifm_row = tile.ifm_w * tile.ifm_pixel + from->row_gap;
@@ -394,6 +398,90 @@ static void check_slices(unsigned kind, unsigned rounding, unsigned bits)
   kit_end();
 }
 
+/* One axis of a tile. */
+typedef struct {
+  uint32_t start, size; /* of the input that is there */
+  uint8_t before, after;
+} axis_t;
+
+/* The axis under the part of a kernel that has `skipped` places of the input before it, and reaches over `reach`. */
+static axis_t part_of(axis_t whole, uint32_t skipped, uint32_t reach, uint32_t stride, uint32_t outputs)
+{
+  int64_t first = (int64_t)skipped - whole.before, end = first + (int64_t)(outputs - 1) * stride + reach;
+  int64_t start = first > 0 ? first : 0, stop = end < whole.size ? end : whole.size;
+  if (start >= stop) { /* padding only */
+    return (axis_t){end <= 0 ? 0 : whole.size - 1, 1, (uint8_t)(end - first), 0};
+  }
+  return (axis_t){(uint32_t)start, (uint32_t)(stop - start), (uint8_t)(start - first), (uint8_t)(end - stop)};
+}
+
+static hwlib_tile_t tile_of_part(const case_t *from, const hwlib_tile_t *whole, const uint8_t first[2],
+                                 const uint8_t size[2])
+{
+  hwlib_tile_t tile = *whole;
+  axis_t rows = {0, whole->ifm_h, whole->pad_top, 0}, columns = {0, whole->ifm_w, whole->pad_left, 0};
+  rows = part_of(rows, (uint32_t)first[0] * from->dilation_h, kit_reach(size[0], from->dilation_h), from->stride_h,
+                 whole->ofm_h);
+  columns = part_of(columns, (uint32_t)first[1] * from->dilation_w, kit_reach(size[1], from->dilation_w),
+                    from->stride_w, whole->ofm_w);
+  tile.ifm += rows.start * tile.ifm_row + columns.start * tile.ifm_pixel;
+  tile.ifm_h = rows.size;
+  tile.ifm_w = columns.size;
+  tile.pad_top = rows.before;
+  tile.pad_left = columns.before;
+  tile.pad_bottom = rows.after;
+  tile.pad_right = columns.after;
+  tile.kernel_h = size[0];
+  tile.kernel_w = size[1];
+  return tile;
+}
+
+/* A kernel of one row and one column more than `from` has, in four parts: the last row and the last column apart. */
+static void check_parts_of(case_t from, unsigned kind, unsigned rounding, unsigned bits)
+{
+  static const uint8_t flags[] = {HWLIB_TILE_FIRST, 0, 0, HWLIB_TILE_LAST};
+  const uint8_t most[2] = {from.kernel_h, from.kernel_w};
+  from.kernel_h += 1;
+  from.kernel_w += 1;
+  from.ifm_h = (uint8_t)(from.ifm_h + from.dilation_h);
+  from.ifm_w = (uint8_t)(from.ifm_w + from.dilation_w);
+  while (!fits_window(&from, kind) && from.ifm_c + from.ofm_c > 2) {
+    shrink(&from, kind);
+  }
+  if (!fits_window(&from, kind)) { /* strides or dilations that are all too large for it */
+    return;
+  }
+  hwlib_tile_t whole = tile_of(&from);
+  hwlib_conv2d_t layer = conv2d_of(&from, kind, rounding, bits);
+  fill_filters(&layer, &whole, 0);
+  kit_begin("hwlib_hal_job_start", subject_of(&layer), from.what);
+  for (unsigned place = 0; place < KIT_PLACES; ++place) {
+    uint32_t weights = whole.weights;
+    int fine = kit_load_window(place);
+    kit_expect_unchanged();
+    for (unsigned part = 0; fine && part < sizeof flags; ++part) {
+      int below = part / 2 == 1, right = part % 2 == 1;
+      const uint8_t first[2] = {below ? most[0] : 0, right ? most[1] : 0};
+      const uint8_t size[2] = {below ? 1 : most[0], right ? 1 : most[1]};
+      hwlib_tile_t tile = tile_of_part(&from, &whole, first, size);
+      tile.flags = flags[part];
+      tile.weights = weights;
+      kit_expect_conv2d(&layer, &tile);
+      fine = kit_run_job(&layer.layer, &tile, place);
+      weights += tile.ofm_c * kit_filter_bytes(&layer, &tile);
+    }
+  }
+  kit_end();
+}
+
+static void check_parts(unsigned kind, unsigned rounding, unsigned bits)
+{
+  case_t wanted = {"parts of a kernel: first, middle, last", 2, 2, 1, 1, {0}, 5, 6, 3, 3, FULL, .ifm_zero_point = -9,
+                   .weight_zero_point = 1, .ofm_zero_point = 3};
+  memset(wanted.pad, kit_limits(kind).wide_padding ? 1 : 0, sizeof wanted.pad);
+  check_parts_of(adapted(&wanted, kind), kind, rounding, bits);
+}
+
 /* ---------------------------------------------------------------- pooling */
 
 static void check_pooling(const case_t *from, unsigned rounding, unsigned mode, unsigned count_include_pad,
@@ -407,6 +495,7 @@ static void check_pooling(const case_t *from, unsigned rounding, unsigned mode, 
   };
   hwlib_tile_t tile = tile_of(from);
   hwlib_conv2d_t window = conv2d_of(from, HWLIB_POOL2D, rounding, 0);
+  tile.kernel_h = tile.kernel_w = 0; /* not of a pool2d's tile */
   hwlib_pool2d_t layer = {
       .layer = window.layer,
       .ifm = window.ifm,
@@ -555,6 +644,9 @@ static void check_kind(unsigned kind, unsigned rounding)
   }
   if (bits == 8) {
     check_scales(kind, rounding);
+  }
+  if (kit_limits(kind).kernel_parts) {
+    check_parts(kind, rounding, bits);
   }
   if (kind != HWLIB_DEPTHWISE_CONV2D) {
     check_slices(kind, rounding, bits);

@@ -16,14 +16,24 @@ static hwlib_status_t check_weight_bits(uint8_t bits, uint32_t allowed)
   return HWLIB_OK;
 }
 
+static hwlib_status_t check_part(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile, int parts)
+{
+  int whole = tile->kernel_h == layer->kernel_h && tile->kernel_w == layer->kernel_w;
+  if (tile->kernel_h > layer->kernel_h || tile->kernel_w > layer->kernel_w || (!whole && !parts)) {
+    return HWLIB_SIM_REFUSE(HWLIB_ERROR_LIMIT, "job", "a tile's kernel # x # in a layer's # x #", tile->kernel_h,
+                            tile->kernel_w, layer->kernel_h, layer->kernel_w);
+  }
+  return HWLIB_OK;
+}
+
 static hwlib_status_t check(const hwlib_job_t *job)
 {
   const hwlib_conv2d_t *layer = (const hwlib_conv2d_t *)job->layer;
   const hwlib_tile_t *tile = job->tile;
-  const hwlib_sim_window_t window = {layer->kernel_h, layer->kernel_w,   layer->stride_h,
+  const hwlib_sim_window_t window = {tile->kernel_h,  tile->kernel_w,    layer->stride_h,
                                      layer->stride_w, layer->dilation_h, layer->dilation_w};
   hwlib_status_t status = HWLIB_OK;
-  int wide_padding = 0;
+  int wide_padding = 0, parts = 0;
   switch (layer->layer.kind) {
   case HWLIB_DENSE:
     status = check_weight_bits(layer->weight_bits, HWLIB_ACCELERATOR_DENSE_WEIGHT_BITS);
@@ -37,6 +47,7 @@ static hwlib_status_t check(const hwlib_job_t *job)
     break;
   case HWLIB_DEPTHWISE_CONV2D:
     wide_padding = HWLIB_ACCELERATOR_DEPTHWISE_CONV2D_WIDE_PADDING;
+    parts = HWLIB_ACCELERATOR_DEPTHWISE_CONV2D_KERNEL_PARTS;
     status = check_weight_bits(layer->weight_bits, HWLIB_ACCELERATOR_DEPTHWISE_CONV2D_WEIGHT_BITS);
     if (status == HWLIB_OK) {
       status = hwlib_sim_check_window(
@@ -48,13 +59,14 @@ static hwlib_status_t check(const hwlib_job_t *job)
     if (status == HWLIB_OK) {
       status = hwlib_sim_check_same_channels(tile);
     }
-    if (status == HWLIB_OK && (~(unsigned)tile->flags & (HWLIB_TILE_FIRST | HWLIB_TILE_LAST)) != 0) {
+    if (status == HWLIB_OK && !parts && (~(unsigned)tile->flags & (HWLIB_TILE_FIRST | HWLIB_TILE_LAST)) != 0) {
       status = hwlib_sim_refuse(HWLIB_ERROR_LIMIT, "depthwise",
                                 "a channel has no slices: a tile is FIRST and LAST", NULL);
     }
     break;
   default:
     wide_padding = HWLIB_ACCELERATOR_CONV2D_WIDE_PADDING;
+    parts = HWLIB_ACCELERATOR_CONV2D_KERNEL_PARTS;
     status = check_weight_bits(layer->weight_bits, HWLIB_ACCELERATOR_CONV2D_WEIGHT_BITS);
     if (status == HWLIB_OK) {
       status = hwlib_sim_check_window(
@@ -62,6 +74,9 @@ static hwlib_status_t check(const hwlib_job_t *job)
                                        HWLIB_ACCELERATOR_CONV2D_STRIDES, HWLIB_ACCELERATOR_CONV2D_DILATIONS});
     }
     break;
+  }
+  if (status == HWLIB_OK) {
+    status = check_part(layer, tile, parts);
   }
   if (status == HWLIB_OK) {
     status = hwlib_sim_check_tile(tile, window, wide_padding);
@@ -75,7 +90,7 @@ static hwlib_status_t check(const hwlib_job_t *job)
 static uint64_t filter_values(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile)
 {
   uint32_t channels = layer->layer.kind == HWLIB_DEPTHWISE_CONV2D ? 1 : tile->ifm_c;
-  return (uint64_t)layer->kernel_h * layer->kernel_w * channels;
+  return (uint64_t)tile->kernel_h * tile->kernel_w * channels;
 }
 
 static uint64_t filter_bytes(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile)
@@ -93,7 +108,7 @@ static hwlib_status_t add_words(hwlib_sim_work_t *work, const char *name, uint8_
   return HWLIB_OK;
 }
 
-/* Each slice touches what it needs: the first reads the bias, the last the scales, those between
+/* Each job of a sum touches what it needs: the first reads the bias, the last the scales, those between
  * carry sums from psum to psum. */
 static hwlib_status_t add_areas(hwlib_sim_work_t *work, const hwlib_conv2d_t *layer, const hwlib_tile_t *tile)
 {
@@ -120,7 +135,7 @@ static hwlib_status_t add_areas(hwlib_sim_work_t *work, const hwlib_conv2d_t *la
 /* conv2d, dense: ofm_h * ceil(ofm_c / rows) * ceil(ofm_w / columns)
  *                * (ceil(C * FY * FX * bits / 8) + 2 * C * FY + overhead)
  * depthwise: the same with C = 1 and depthwise_rows for rows.
- * C is ifm_c of the tile, so a slice pays for its channels; FY and FX count in full at the borders. */
+ * C, FY and FX are of the tile, so a job pays for its slice and its part; FY and FX count in full at the borders. */
 static uint64_t cycles_of(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile)
 {
   int depthwise = layer->layer.kind == HWLIB_DEPTHWISE_CONV2D;
@@ -128,7 +143,7 @@ static uint64_t cycles_of(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile)
   uint64_t channels = depthwise ? 1 : tile->ifm_c;
   uint64_t groups = tile->ofm_h * hwlib_sim_divide_up(tile->ofm_c, rows) *
                     hwlib_sim_divide_up(tile->ofm_w, HWLIB_ACCELERATOR_ARRAY_COLUMNS);
-  return groups * (filter_bytes(layer, tile) + 2 * channels * layer->kernel_h + HWLIB_SIM_JOB_OVERHEAD);
+  return groups * (filter_bytes(layer, tile) + 2 * channels * tile->kernel_h + HWLIB_SIM_JOB_OVERHEAD);
 }
 
 static hwlib_status_t work_of(const hwlib_job_t *job, hwlib_sim_work_t *work)
@@ -209,8 +224,8 @@ static uint32_t window_sum(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile
                            uint32_t first_row, uint32_t first_column, uint32_t first_channel, uint32_t channels)
 {
   uint32_t sum = 0;
-  for (uint32_t fy = 0; fy < layer->kernel_h; ++fy) {
-    for (uint32_t fx = 0; fx < layer->kernel_w; ++fx, filter += channels) {
+  for (uint32_t fy = 0; fy < tile->kernel_h; ++fy) {
+    for (uint32_t fx = 0; fx < tile->kernel_w; ++fx, filter += channels) {
       uint32_t row = first_row + fy * layer->dilation_h, column = first_column + fx * layer->dilation_w;
       if (row < tile->ifm_h && column < tile->ifm_w) {
         sum += dot(hwlib_sim_ifm_at(tile, row, column) + first_channel, filter, layer->weight_zero_point, channels);

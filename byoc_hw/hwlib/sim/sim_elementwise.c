@@ -1,4 +1,5 @@
-/* Element-wise layers (add, mul), bit for bit as hwlib_hal.h states them: two runs of elements make a third. */
+/* Element-wise layers (add, mul), bit for bit as hwlib_hal.h states them: two runs of elements make a third, or a run of
+ * pixels and one pixel. */
 #include "sim_internal.h"
 
 static hwlib_status_t check_run(const char *kind, const hwlib_tile_t *tile)
@@ -10,7 +11,33 @@ static hwlib_status_t check_run(const char *kind, const hwlib_tile_t *tile)
   return HWLIB_OK;
 }
 
-static void add_run(hwlib_sim_work_t *work, const char *name, unsigned access, uint32_t address, uint32_t elements)
+static hwlib_status_t check_pixels(const char *kind, const hwlib_tile_t *tile, uint32_t channels)
+{
+  int fits = tile->ifm_c == 1 || tile->ifm_c == channels;
+  if (tile->ifm_h != 1 || tile->ifm_w == 0 || tile->ifm_c == 0 || !fits) {
+    return HWLIB_SIM_REFUSE(HWLIB_ERROR_LIMIT, kind, "# x # x # inputs are not one run of pixels of # channels, or of 1",
+                            tile->ifm_h, tile->ifm_w, tile->ifm_c, channels);
+  }
+  return HWLIB_OK;
+}
+
+static hwlib_status_t check_inputs(const char *kind, const hwlib_tile_t *tile, uint8_t broadcast, unsigned most,
+                                   uint32_t channels)
+{
+  if (broadcast > most) {
+    return HWLIB_SIM_REFUSE(HWLIB_ERROR_LIMIT, kind, "broadcast is at most #: #", most, broadcast);
+  }
+  return broadcast ? check_pixels(kind, tile, channels) : check_run(kind, tile);
+}
+
+static uint64_t elements_of(const hwlib_tile_t *tile) { return (uint64_t)tile->ifm_w * tile->ifm_c; }
+
+static int broadcasts(const hwlib_layer_t *layer)
+{
+  return layer->kind == HWLIB_MUL ? ((const hwlib_mul_t *)layer)->broadcast : ((const hwlib_add_t *)layer)->broadcast;
+}
+
+static void add_run(hwlib_sim_work_t *work, const char *name, unsigned access, uint32_t address, uint64_t elements)
 {
   hwlib_sim_add_run(work, name, HWLIB_LOCAL_ACTIVATIONS, access, address, elements);
 }
@@ -19,10 +46,11 @@ static void add_run(hwlib_sim_work_t *work, const char *name, unsigned access, u
 static hwlib_status_t work_of(const hwlib_job_t *job, hwlib_sim_work_t *work)
 {
   const hwlib_tile_t *tile = job->tile;
-  work->cycles = hwlib_sim_divide_up(2 * (uint64_t)tile->ifm_w, HWLIB_SIM_ELEMENTWISE_WIDTH);
-  add_run(work, "ifm", HWLIB_SIM_READS, tile->ifm, tile->ifm_w);
-  add_run(work, "ifm2", HWLIB_SIM_READS, tile->ifm2, tile->ifm_w);
-  add_run(work, "ofm", HWLIB_SIM_WRITES, tile->ofm, tile->ifm_w);
+  uint64_t elements = elements_of(tile);
+  work->cycles = hwlib_sim_divide_up(2 * elements, HWLIB_SIM_ELEMENTWISE_WIDTH);
+  add_run(work, "ifm", HWLIB_SIM_READS, tile->ifm, elements);
+  add_run(work, "ifm2", HWLIB_SIM_READS, tile->ifm2, broadcasts(job->layer) ? tile->ifm_c : elements);
+  add_run(work, "ofm", HWLIB_SIM_WRITES, tile->ofm, elements);
   return HWLIB_OK;
 }
 
@@ -30,9 +58,10 @@ static hwlib_status_t work_of(const hwlib_job_t *job, hwlib_sim_work_t *work)
 
 static hwlib_status_t check_add(const hwlib_add_t *layer, const hwlib_tile_t *tile)
 {
-  hwlib_status_t status = check_run("add", tile);
-  if (status == HWLIB_OK && layer->subtract > 1) {
-    return HWLIB_SIM_REFUSE(HWLIB_ERROR_LIMIT, "add", "subtract is neither 0 nor 1: #", layer->subtract);
+  hwlib_status_t status =
+      check_inputs("add", tile, layer->broadcast, HWLIB_ACCELERATOR_ADD_BROADCAST, layer->shape.channels);
+  if (status == HWLIB_OK && layer->subtract > 2) {
+    return HWLIB_SIM_REFUSE(HWLIB_ERROR_LIMIT, "add", "subtract is at most 2: #", layer->subtract);
   }
   return status == HWLIB_OK ? hwlib_sim_check_clamp(layer->act_min, layer->act_max) : status;
 }
@@ -55,7 +84,7 @@ static int8_t add(const hwlib_add_t *layer, int8_t ifm, int8_t ifm2)
   uint8_t rounding = layer->layer.rounding;
   int64_t sum = hwlib_sim_scale(rounding, ifm - layer->ifm_zero_point, layer->ifm_scale);
   int64_t other = hwlib_sim_scale(rounding, ifm2 - layer->ifm2_zero_point, layer->ifm2_scale);
-  sum += layer->subtract ? -other : other;
+  sum = (layer->subtract == 2 ? -sum : sum) + (layer->subtract == 1 ? -other : other);
   if (rounding == HWLIB_ROUND_TFLITE) {
     sum = hwlib_sim_scale(rounding, hwlib_sim_signed32((uint32_t)sum), layer->sum_scale);
   }
@@ -66,7 +95,8 @@ static int8_t add(const hwlib_add_t *layer, int8_t ifm, int8_t ifm2)
 
 static hwlib_status_t check_mul(const hwlib_mul_t *layer, const hwlib_tile_t *tile)
 {
-  hwlib_status_t status = check_run("mul", tile);
+  hwlib_status_t status =
+      check_inputs("mul", tile, layer->broadcast, HWLIB_ACCELERATOR_MUL_BROADCAST, layer->shape.channels);
   return status == HWLIB_OK ? hwlib_sim_check_clamp(layer->act_min, layer->act_max) : status;
 }
 
@@ -107,8 +137,9 @@ static void compute(const hwlib_job_t *job)
   const hwlib_tile_t *tile = job->tile;
   const int8_t *ifm = hwlib_sim_activations(tile->ifm), *ifm2 = hwlib_sim_activations(tile->ifm2);
   int8_t *ofm = hwlib_sim_activations(tile->ofm);
-  for (uint32_t i = 0; i < tile->ifm_w; ++i) {
-    ofm[i] = element(job->layer, ifm[i], ifm2[i]);
+  uint64_t elements = elements_of(tile), period = broadcasts(job->layer) ? tile->ifm_c : elements;
+  for (uint64_t i = 0; i < elements; ++i) {
+    ofm[i] = element(job->layer, ifm[i], ifm2[i % period]);
   }
 }
 

@@ -50,7 +50,7 @@ static void run_conv2d(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile)
   int depthwise = layer->layer.kind == HWLIB_DEPTHWISE_CONV2D;
   int first = (tile->flags & HWLIB_TILE_FIRST) != 0, last = (tile->flags & HWLIB_TILE_LAST) != 0;
   uint32_t channels = depthwise ? 1 : tile->ifm_c;
-  uint32_t filter_bytes = ((uint32_t)layer->kernel_h * layer->kernel_w * channels * layer->weight_bits + 7) / 8;
+  uint32_t filter_bytes = ((uint32_t)tile->kernel_h * tile->kernel_w * channels * layer->weight_bits + 7) / 8;
   int8_t *psum = chip_activations + tile->psum;
   for (uint32_t y = 0; y < tile->ofm_h; ++y) {
     for (uint32_t x = 0; x < tile->ofm_w; ++x) {
@@ -64,8 +64,8 @@ static void run_conv2d(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile)
         } else {
           memcpy(&sum, psum, sizeof sum);
         }
-        for (uint32_t fy = 0; fy < layer->kernel_h; ++fy) {
-          for (uint32_t fx = 0; fx < layer->kernel_w; ++fx) {
+        for (uint32_t fy = 0; fy < tile->kernel_h; ++fy) {
+          for (uint32_t fx = 0; fx < tile->kernel_w; ++fx) {
             const int8_t *ifm = ifm_at(tile, y * layer->stride_h + fy * layer->dilation_h,
                                        x * layer->stride_w + fx * layer->dilation_w);
             for (uint32_t c = 0; c < channels; ++c) {
@@ -128,14 +128,19 @@ static void run_pool2d(const hwlib_pool2d_t *layer, const hwlib_tile_t *tile)
   }
 }
 
+static int8_t second(const hwlib_tile_t *tile, uint32_t i, uint8_t broadcast)
+{
+  return chip_activations[tile->ifm2 + (broadcast ? i % tile->ifm_c : i)];
+}
+
 static void run_add(const hwlib_add_t *layer, const hwlib_tile_t *tile)
 {
   int rounding = layer->layer.rounding;
-  for (uint32_t i = 0; i < tile->ifm_w; ++i) {
+  for (uint32_t i = 0; i < tile->ifm_w * tile->ifm_c; ++i) {
     int64_t sum = chip_scale(rounding, chip_activations[tile->ifm + i] - layer->ifm_zero_point, layer->ifm_scale);
     int64_t other =
-        chip_scale(rounding, chip_activations[tile->ifm2 + i] - layer->ifm2_zero_point, layer->ifm2_scale);
-    sum += layer->subtract ? -other : other;
+        chip_scale(rounding, second(tile, i, layer->broadcast) - layer->ifm2_zero_point, layer->ifm2_scale);
+    sum = (layer->subtract == 2 ? -sum : sum) + (layer->subtract == 1 ? -other : other);
     if (rounding == HWLIB_ROUND_TFLITE) {
       sum = chip_scale(rounding, (int32_t)sum, layer->sum_scale);
     }
@@ -145,9 +150,9 @@ static void run_add(const hwlib_add_t *layer, const hwlib_tile_t *tile)
 
 static void run_mul(const hwlib_mul_t *layer, const hwlib_tile_t *tile)
 {
-  for (uint32_t i = 0; i < tile->ifm_w; ++i) {
+  for (uint32_t i = 0; i < tile->ifm_w * tile->ifm_c; ++i) {
     int32_t one = chip_activations[tile->ifm + i] - layer->ifm_zero_point;
-    int32_t other = chip_activations[tile->ifm2 + i] - layer->ifm2_zero_point;
+    int32_t other = second(tile, i, layer->broadcast) - layer->ifm2_zero_point;
     chip_activations[tile->ofm + i] =
         clamp(chip_scale(layer->layer.rounding, one * other, layer->scale) + layer->ofm_zero_point, layer->act_min,
               layer->act_max);

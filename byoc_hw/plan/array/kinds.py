@@ -13,7 +13,7 @@ from math import prod
 
 from typing_extensions import assert_never
 
-from byoc_hw.accelerator import MOST_PADDING, Accelerator
+from byoc_hw.accelerator import MOST_PADDING, Accelerator, KernelPart, Limits
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import (
     Add,
@@ -38,6 +38,7 @@ from byoc_hw.graph import (
 from byoc_hw.integers import ceil_div
 from byoc_hw.plan.array.transfers import linear_chunks
 from byoc_hw.plan.array.window import Axis, Extents
+from byoc_hw.tensor import Pair
 
 PSUM_BYTES = 4
 """Bytes of one partial sum, an int32."""
@@ -87,11 +88,12 @@ class Run:
     """An element-wise layer, whose jobs take one run of elements of each input.
 
     A run is a multiple of `each` elements. A job reads each output's inputs
-    `reads` times in all.
+    `reads` times in all. With `repeats`, all of the second input is `each` elements, which every job reads.
     """
 
     each: int
     reads: int
+    repeats: bool = False
 
     def shape(self, elements: int) -> Extents:
         """The extents of a job over a number of elements."""
@@ -160,7 +162,7 @@ def geometry(layer: Layer) -> Geometry:
             rows, pixels = (Axis(ifm=size, ofm=size, kernel=1, stride=1, before=0) for size in (1, layer.ifm.shape[0]))
             return Window(rows, pixels, layer.in_channels, layer.out_channels, True)
         case Add() | Mul():
-            return Run(each=1, reads=2)
+            return Run(each=layer.ifm2.elements if layer.broadcast else 1, reads=2, repeats=layer.broadcast)
         case Softmax():  # three passes: the maximum, the sum of exponentials, the quotients
             return Run(each=layer.ifm.shape[-1], reads=3)
         case MatMul():
@@ -175,18 +177,33 @@ def geometry(layer: Layer) -> Geometry:
             assert_never(layer)
 
 
-def job_cycles(layer: Layer, ifm: Extents, ofm: Extents, accelerator: Accelerator) -> int:
-    """Cycles of one job of `layer` that computes an `ofm` tile from an `ifm` tile."""
+def parts_of_kernel(layer: Layer, accelerator: Accelerator) -> tuple[KernelPart, ...]:
+    """The parts of the kernel of a layer with a window, in the order of their jobs: one where the array takes all."""
+    form = geometry(layer)
+    assert isinstance(form, Window)
+    return accelerator.limits.get(layer.kind, _NO_LIMITS).parts((form.rows.kernel, form.columns.kernel))
+
+
+_NO_LIMITS = Limits()
+
+
+def job_cycles(layer: Layer, ifm: Extents, ofm: Extents, accelerator: Accelerator, kernel: Pair | None = None) -> int:
+    """Cycles of the job of `layer` that computes an `ofm` tile from an `ifm` tile.
+
+    Of a layer whose kernel is in parts, of the jobs over all of them, or of the one over a part of size `kernel`.
+    """
     if isinstance(layer, Weighted):
         groups = _groups(ofm, rows_at_a_time(layer, accelerator), accelerator)
         channels = ifm[2] if sums_channels(layer) else 1
-        return groups * _group_cycles(layer.filter, channels, layer.weights.bits, accelerator)
+        kernels = [part.size for part in parts_of_kernel(layer, accelerator)] if kernel is None else [kernel]
+        bits = layer.weights.bits
+        return groups * sum(_group_cycles(one, channels, bits, accelerator) for one in kernels)
     form = geometry(layer)
     if isinstance(form, Run):
         return ceil_div(form.reads * prod(ofm), accelerator.elementwise_width)
     if isinstance(form, Window):
-        kernel = form.rows.kernel * form.columns.kernel
-        return ceil_div(prod(ofm) * kernel, accelerator.elementwise_width)
+        window = form.rows.kernel * form.columns.kernel
+        return ceil_div(prod(ofm) * window, accelerator.elementwise_width)
     if isinstance(form, Product):  # as a dense layer's, with weights of 8 bits
         return _groups(ofm, accelerator.array_rows, accelerator) * _group_cycles((1, 1), ifm[2], 8, accelerator)
     raise PlanError(f"{layer.name}: a {layer.kind} layer has no jobs")
@@ -214,7 +231,7 @@ def _groups(ofm: Extents, rows: int, accelerator: Accelerator) -> int:
     return height * ceil_div(width, accelerator.array_columns) * ceil_div(channels, rows)
 
 
-def _group_cycles(kernel: tuple[int, int], channels: int, bits: int, accelerator: Accelerator) -> int:
+def _group_cycles(kernel: Pair, channels: int, bits: int, accelerator: Accelerator) -> int:
     products = channels * kernel[0] * kernel[1]
     return ceil_div(products * bits, 8) + 2 * channels * kernel[0] + accelerator.job_overhead
 

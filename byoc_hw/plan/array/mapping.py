@@ -159,7 +159,8 @@ def _can_swap(layers: Sequence[Layer]) -> bool:
     """Whether all layers have height and width, and treat both alike."""
     forms = [(geometry(layer), layer) for layer in layers]
     return all(
-        len(layer.ifm.shape) == 4 and (isinstance(form, Window) or (isinstance(form, Run) and form.each == 1))
+        len(layer.ifm.shape) == 4
+        and (isinstance(form, Window) or (isinstance(form, Run) and (form.each == 1 or form.repeats)))
         for form, layer in forms
     )
 

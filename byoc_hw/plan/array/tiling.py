@@ -15,7 +15,7 @@ from byoc_hw.graph import Layer, Weighted
 from byoc_hw.integers import ceil_div, piece_sizes, round_up
 from byoc_hw.params.pack import PARAMS_BYTES
 from byoc_hw.plan.array.cost import copy_cycles
-from byoc_hw.plan.array.kinds import PSUM_BYTES, Window, job_cycles
+from byoc_hw.plan.array.kinds import PSUM_BYTES, Window, job_cycles, parts_of_kernel
 from byoc_hw.plan.array.transfers import tile_pieces
 from byoc_hw.plan.array.weight_blocks import weights_bytes
 from byoc_hw.plan.array.window import Axis, Extent, Extents
@@ -55,7 +55,7 @@ class Tiler:
         ofm = round_up(self.layer.ifm.bytes_of(pixels * ifm_channels), self.alignment)
         end = ofm + self.layer.ofm.bytes_of(outputs)
         psum = round_up(end, self.alignment)
-        activation_bytes = psum + PSUM_BYTES * outputs if self.sliced(tiling) else end
+        activation_bytes = psum + PSUM_BYTES * outputs if self.has_partial_sums(tiling) else end
         if not isinstance(self.layer, Weighted):
             return LocalLayout(ofm, psum, activation_bytes, 0, 0)
         # Slices share one block with the parameters of all channels.
@@ -66,6 +66,10 @@ class Tiler:
     def sliced(self, tiling: Tiling) -> bool:
         """Whether an output tile takes several jobs, one for each slice of input channels."""
         return self.window.sums and tiling.depth < self.window.in_channels
+
+    def has_partial_sums(self, tiling: Tiling) -> bool:
+        """Whether an output tile takes several jobs, for slices of input channels or parts of the kernel."""
+        return self.sliced(tiling) or len(parts_of_kernel(self.layer, self.accelerator)) > 1
 
     def ifm_channels(self, tiling: Tiling) -> list[tuple[int, int]]:
         """Pairs of a number of input tiles and their channels, at each position, the largest first."""
@@ -80,7 +84,7 @@ class Tiler:
 
     def copied_bytes(self, layer: Weighted, channels: int, depth: int) -> int:
         """Bytes of a copy of these weights."""
-        packed = weights_bytes(layer, channels, depth if self.window.sums else 1)
+        packed = weights_bytes(layer, channels, depth if self.window.sums else 1, self.accelerator)
         return round_up(packed, self.accelerator.dma_alignment)
 
     def fits(self, tiling: Tiling) -> bool:

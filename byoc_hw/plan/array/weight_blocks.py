@@ -5,12 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from byoc_hw.accelerator import Accelerator
+from byoc_hw.accelerator import Accelerator, KernelPart
 from byoc_hw.graph import Layer, Weighted
 from byoc_hw.integers import ceil_div, piece_sizes, round_up
 from byoc_hw.params.pack import PARAMS_BYTES, packed_channel_bytes
 from byoc_hw.plan.array.cost import copy_cycles, flat, is_pointwise
-from byoc_hw.plan.array.kinds import PSUM_BYTES, Product, Run, geometry, job_cycles, product_cycles, rows_at_a_time
+from byoc_hw.plan.array.kinds import (
+    PSUM_BYTES,
+    Product,
+    Run,
+    geometry,
+    job_cycles,
+    parts_of_kernel,
+    product_cycles,
+    rows_at_a_time,
+)
 from byoc_hw.plan.array.transfers import linear_chunks
 from byoc_hw.plan.array.window import Extents, extents
 from byoc_hw.plan.choices import Blocks
@@ -63,15 +72,20 @@ def _span(layer: Weighted, blocks: Blocks) -> tuple[int, int]:
     return layer.out_channels, blocks.channels // group * group
 
 
-def weights_bytes(layer: Weighted, channels: int, depths: int) -> int:
-    """Bytes of the packed weights of `channels` output channels with `depths` input channels each."""
-    return channels * packed_channel_bytes(prod(layer.filter) * depths, layer.weights.bits)
+def part_bytes(layer: Weighted, part: KernelPart, channels: int, depths: int) -> int:
+    """Bytes of the packed weights of `channels` output channels with `depths` input channels each: a part of them."""
+    return channels * packed_channel_bytes(prod(part.size) * depths, layer.weights.bits)
+
+
+def weights_bytes(layer: Weighted, channels: int, depths: int, accelerator: Accelerator) -> int:
+    """Bytes of packed weights, one part of the kernel behind the other."""
+    return sum(part_bytes(layer, part, channels, depths) for part in parts_of_kernel(layer, accelerator))
 
 
 def most_bytes(layer: Weighted, blocks: Blocks, accelerator: Accelerator) -> tuple[int, int]:
     """Bytes of a layer's largest block, and of the parameters beside it in local memory."""
     unit, step = accelerator.buffer_alignment, accelerator.dma_alignment
-    weights = weights_bytes(layer, blocks.channels, blocks.depth)
+    weights = weights_bytes(layer, blocks.channels, blocks.depth, accelerator)
     if blocks.depth < layer.in_channels:
         return round_up(weights, step), round_up(round_up(PARAMS_BYTES * layer.out_channels, step), unit)
     return round_up(round_up(PARAMS_BYTES * blocks.channels, unit) + weights, step), 0
@@ -109,13 +123,16 @@ def block_sizes(layer: Weighted, blocks: Blocks | None, accelerator: Accelerator
     for many, channels in _pieces(layer, blocks):
         params = 0 if sliced else round_up(PARAMS_BYTES * channels, unit)
         for times, depths in piece_sizes(total, blocks.depth):
-            found.append((round_up(params + weights_bytes(layer, channels, depths), step), many * times))
+            found.append((round_up(params + weights_bytes(layer, channels, depths, accelerator), step), many * times))
     return found
 
 
-def psum_bytes(layer: Layer, blocks: Blocks | None, pixels: int) -> int:
+def psum_bytes(layer: Layer, blocks: Blocks | None, pixels: int, accelerator: Accelerator) -> int:
     """Bytes of partial sums while `pixels` pixels of a layer are computed."""
-    if blocks is None or not isinstance(layer, Weighted) or blocks.depth >= layer.in_channels:
+    if not isinstance(layer, Weighted):
+        return 0
+    blocks = blocks or Blocks(layer.out_channels, layer.in_channels)
+    if blocks.depth >= layer.in_channels and len(parts_of_kernel(layer, accelerator)) == 1:
         return 0
     return PSUM_BYTES * pixels * min(blocks.channels, layer.group_channels)
 

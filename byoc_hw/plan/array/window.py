@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 
@@ -71,7 +71,10 @@ class Extent:
 
 @dataclass(frozen=True)
 class Axis:
-    """One spatial axis of a layer: `before` elements of padding, then `ifm` elements of input."""
+    """One spatial axis of a layer: `before` elements of padding, then `ifm` elements of input.
+
+    `before` is below 0 where the first window does not see the first inputs.
+    """
 
     ifm: int
     ofm: int
@@ -89,6 +92,10 @@ class Axis:
     def after(self) -> int:
         """Elements of padding behind the input that the last window sees; below 0 for inputs that it does not see."""
         return (self.ofm - 1) * self.stride + self.reach - self.before - self.ifm
+
+    def part(self, first: int, count: int) -> Axis:
+        """The axis under a part of the kernel: `count` elements of it, from `first` on."""
+        return replace(self, kernel=count, before=self.before - first * self.dilation)
 
     def extent(self, start: int, size: int) -> Extent:
         """The tile of outputs `start` to `start + size`, without inputs that no output reads.

@@ -106,7 +106,7 @@ class AcceleratorClock:
         elif layer is None:
             raise PlanError("a job belongs to a layer: found one in the tail of a region")
         else:
-            cycles = job_cycles(layer, step.ifm_shape, step.ofm_shape, self.accelerator)
+            cycles = job_cycles(layer, step.ifm_shape, step.ofm_shape, self.accelerator, step.kernel)
             self.done = max(self.done, self._start(step, "array", cycles, index))
         self.steps += 1
 

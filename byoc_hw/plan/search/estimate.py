@@ -165,7 +165,8 @@ class Estimates:
                 else:
                     end = users.get(storage, index)
                     ending[end] = ending.get(end, 0) + size
-            most = max(most, alive + psum_bytes(layer, self.blocks[index], count * extents(layer.ofm)[1]))
+            pixels = count * extents(layer.ofm)[1]
+            most = max(most, alive + psum_bytes(layer, self.blocks[index], pixels, self.accelerator))
             alive -= ending.pop(index, 0)
         return most, out
 

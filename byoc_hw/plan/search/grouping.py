@@ -101,7 +101,7 @@ class Grouping:
             changes[last + 1] -= self.estimates.size[storage.index]
         height_width = (extents(layer.ofm)[:2] for layer in self.layers)
         return [
-            alive + psum_bytes(layer, blocks, height * width)
+            alive + psum_bytes(layer, blocks, height * width, self.accelerator)
             for alive, layer, blocks, (height, width) in zip(
                 accumulate(changes), self.layers, self.blocks, height_width, strict=False
             )

@@ -10,7 +10,7 @@ from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Layer
 from byoc_hw.integers import ceil_div, round_up
-from byoc_hw.plan.array.kinds import Alias, CopiesOnly, Product, Run, Window, geometry
+from byoc_hw.plan.array.kinds import Alias, CopiesOnly, Product, Run, Window, geometry, parts_of_kernel
 from byoc_hw.plan.array.tiling import Tiler
 from byoc_hw.plan.array.transfers import linear_chunks, tile_transfers
 from byoc_hw.plan.choices import Tiling
@@ -50,8 +50,9 @@ MOST_STEPS = 1 << 13
 def _check_steps(layer: Layer, accelerator: Accelerator) -> None:
     """Raise `PlanError` for a layer with so large tensors that every tiling has too many jobs and copies.
 
-    A tile is loaded, computed (unless the layer only copies) and stored; its inputs and its output are in local
-    memory together. A lower bound: the search for the tiling itself takes long for such a layer.
+    A tile is loaded, computed (unless the layer only copies; by a job for each part of a kernel) and stored; its
+    inputs and its output are in local memory together. A lower bound: the search for the tiling itself takes long
+    for such a layer.
     """
     form, inputs = geometry(layer), dict.fromkeys(layer.inputs)
     if isinstance(form, Alias):
@@ -62,9 +63,12 @@ def _check_steps(layer: Layer, accelerator: Accelerator) -> None:
     elif isinstance(form, Product):
         together += sum(tensor.nbytes for tensor in inputs)
     elif isinstance(form, Run):
-        together, each = (len(inputs) + 1) * layer.ofm.nbytes, len(inputs) + 2
-    elif form.rows.stride <= form.rows.reach and form.columns.stride <= form.columns.reach:
-        together += layer.ifm.nbytes  # every input is read
+        runs = 1 if form.repeats else len(inputs)
+        together, each = (runs + 1) * layer.ofm.nbytes, runs + 2
+    else:
+        each = 2 + len(parts_of_kernel(layer, accelerator))
+        if form.rows.stride <= form.rows.reach and form.columns.stride <= form.columns.reach:
+            together += layer.ifm.nbytes  # every input is read
     least = each * ceil_div(together, accelerator.activation_memory)
     if least > MOST_STEPS:
         raise PlanError(f"{layer.name}: at most {MOST_STEPS} jobs and copies are wanted: at least {least} are needed")
@@ -72,15 +76,16 @@ def _check_steps(layer: Layer, accelerator: Accelerator) -> None:
 
 def _runs(layer: Layer, form: Run, accelerator: Accelerator) -> Tiling:
     """The longest runs of an element-wise layer that fit with their output, in units of `each` elements."""
-    unit, inputs = accelerator.buffer_alignment, len(dict.fromkeys(layer.inputs))
+    unit, inputs = accelerator.buffer_alignment, 1 if form.repeats else len(dict.fromkeys(layer.inputs))
     each = layer.ofm.bytes_of(form.each)
+    stays = round_up(each, unit) if form.repeats else 0
     total = layer.ofm.elements // form.each
     step = lcm(unit, each) // each  # pixels that end on an aligned byte
-    most = accelerator.activation_memory // (inputs + 1) // unit * unit // each
+    most = max(accelerator.activation_memory - stays, 0) // (inputs + 1) // unit * unit // each
     if most < total:
         most -= most % step
     if most == 0:
-        needed = (inputs + 1) * round_up(min(step, total) * each, unit)
+        needed = (inputs + 1) * round_up(min(step, total) * each, unit) + stays
         raise PlanError(
             f"{layer.name}: the smallest tile fits local activation memory: {needed} bytes needed, "
             f"{accelerator.activation_memory} bytes there"

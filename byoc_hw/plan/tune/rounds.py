@@ -128,7 +128,7 @@ def evaluated(problem: bytes, choices: Choices, most: int | None = None) -> Scor
 def packed(graph: Graph, accelerator: Accelerator, room: Room | None = None) -> bytes:
     """A region for `evaluated`, with the limits of its plans, and without the data that plans do not depend on:
     small enough to send with each task."""
-    return pickle.dumps((_without_data(graph), replace(accelerator, limits={}), room))
+    return pickle.dumps((_without_data(graph), replace(accelerator, limits=dict(accelerator.limits)), room))
 
 
 @lru_cache(maxsize=4)

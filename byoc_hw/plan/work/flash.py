@@ -12,6 +12,7 @@ from byoc_hw.graph import Layer, Weighted
 from byoc_hw.integers import round_up
 from byoc_hw.params.pack import PARAMS_BYTES, pack, pack_params
 from byoc_hw.params.requantize import folded_bias, sum_scales, weight_values
+from byoc_hw.plan.array.kinds import parts_of_kernel
 from byoc_hw.plan.array.weight_blocks import weights_bytes
 from byoc_hw.plan.steps import FLASH, Address
 from byoc_hw.tensor import Tensor
@@ -20,7 +21,8 @@ from byoc_hw.tensor import Tensor
 @dataclass(frozen=True)
 class WeightBlock:
     """The weights of one copy: of `channels` output channels from `channel` on, `depths`
-    input channels from `depth` on (0: no weights), after their parameters with `params`."""
+    input channels from `depth` on (0: no weights), after their parameters with `params`. Of a kernel in parts it
+    has all of them, one behind the other."""
 
     layer: int
     channel: int
@@ -34,6 +36,7 @@ class FlashImage:
     """Lays out constants one after the other, and packs them in the end."""
 
     def __init__(self, accelerator: Accelerator, alignment: int, local_alignment: int) -> None:
+        self._accelerator = accelerator
         self._dma_alignment = accelerator.dma_alignment
         self._alignment = alignment
         self._local_alignment = local_alignment
@@ -63,7 +66,7 @@ class FlashImage:
 
     def block_bytes(self, block: WeightBlock, layer: Weighted) -> int:
         """Bytes of the copy of a block."""
-        nbytes = self.weights_at(block) + weights_bytes(layer, block.channels, block.depths)
+        nbytes = self.weights_at(block) + weights_bytes(layer, block.channels, block.depths, self._accelerator)
         return round_up(nbytes, self._dma_alignment)
 
     def weights_at(self, block: WeightBlock) -> int:
@@ -84,7 +87,7 @@ class FlashImage:
             assert tensor.data is not None, "Graph.verify has seen to it"
             data = np.ascontiguousarray(tensor.data, tensor.data.dtype.newbyteorder("<")).tobytes()
             image[offset : offset + len(data)] = data
-        packed = _Packer(layers)
+        packed = _Packer(layers, self._accelerator)
         for block, offset in self._blocks.items():
             if block.params:
                 params = packed.params(block)
@@ -104,8 +107,8 @@ class FlashImage:
 class _Packer:
     """Packs blocks; computes what a layer's blocks share only once."""
 
-    def __init__(self, layers: Sequence[Layer]) -> None:
-        self._layers = layers
+    def __init__(self, layers: Sequence[Layer], accelerator: Accelerator) -> None:
+        self._layers, self._accelerator = layers, accelerator
         self._params: dict[int, bytes] = {}
 
     def params(self, block: WeightBlock) -> bytes:
@@ -117,8 +120,14 @@ class _Packer:
 
     def weights(self, block: WeightBlock) -> bytes:
         layer = self._layer(block)
-        part = slice(block.channel, block.channel + block.channels)
-        return pack(weight_values(layer)[part, :, :, block.depth : block.depth + block.depths], layer.weights.bits)
+        channels = slice(block.channel, block.channel + block.channels)
+        values = weight_values(layer)[channels, :, :, block.depth : block.depth + block.depths]
+        return b"".join(
+            pack(
+                values[:, part.row : part.row + part.height, part.column : part.column + part.width], layer.weights.bits
+            )
+            for part in parts_of_kernel(layer, self._accelerator)
+        )
 
     def _layer(self, block: WeightBlock) -> Weighted:
         layer = self._layers[block.layer]

@@ -10,12 +10,11 @@ from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Layer, Weighted
 from byoc_hw.integers import round_up
-from byoc_hw.params.pack import PARAMS_BYTES
+from byoc_hw.params.pack import PARAMS_BYTES, packed_channel_bytes
 from byoc_hw.plan.array.cost import copy_cycles
-from byoc_hw.plan.array.kinds import PSUM_BYTES, Product, Run, geometry, job_cycles, sums_channels
+from byoc_hw.plan.array.kinds import PSUM_BYTES, Geometry, Product, Run, geometry, job_cycles, sums_channels
 from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.array.transfers import Transfer
-from byoc_hw.plan.array.weight_blocks import weights_bytes
 from byoc_hw.plan.steps import ACTIVATIONS, FLASH, Address, Copy, Image, Job
 from byoc_hw.tensor import Tensor
 
@@ -118,13 +117,11 @@ def job_op(index: int, layer: Layer, job: Job, local: Mapping[str, LocalBuffer],
     """A job; its addresses are relative to the buffers in `local`."""
     accesses = [Access(local["ifm"], job.ifm, job.ifm + _span(job.ifm_shape, job.ifm_row, job.ifm_pixel), False)]
     if "ifm2" in local:
-        form = geometry(layer)
-        nbytes = form.item_bytes if isinstance(form, Product) else _span(job.ifm_shape, job.ifm_row, job.ifm_pixel)
-        accesses.append(Access(local["ifm2"], job.ifm2, job.ifm2 + nbytes, False))
+        accesses.append(Access(local["ifm2"], job.ifm2, job.ifm2 + _second_bytes(geometry(layer), job), False))
     channels = job.ofm_shape[2]
     if isinstance(layer, Weighted):
         depths = job.ifm_shape[2] if sums_channels(layer) else 1
-        nbytes = weights_bytes(layer, channels, depths)
+        nbytes = channels * packed_channel_bytes(prod(job.kernel) * depths, layer.weights.bits)
         accesses.append(Access(local["weights"], job.weights, job.weights + nbytes, False))
         if job.first or job.last:
             accesses.append(Access(local["params"], job.params, job.params + PARAMS_BYTES * channels, False))
@@ -134,7 +131,8 @@ def job_op(index: int, layer: Layer, job: Job, local: Mapping[str, LocalBuffer],
         accesses += [Access(local["psum"], job.psum, job.psum + nbytes, True)] * (not job.last)
     if job.last:
         accesses.append(Access(local["ofm"], job.ofm, job.ofm + _span(job.ofm_shape, job.ofm_row, job.ofm_pixel), True))
-    return Op(job, index, tuple(accesses), local, job_cycles(layer, job.ifm_shape, job.ofm_shape, accelerator))
+    cycles = job_cycles(layer, job.ifm_shape, job.ofm_shape, accelerator, job.kernel)
+    return Op(job, index, tuple(accesses), local, cycles)
 
 
 def run_job(
@@ -213,6 +211,15 @@ def misalignment(copy: Copy, alignment: int) -> str | None:
             rule = f"a copy's addresses, lengths and strides are multiples of {alignment} bytes"
             return f"{rule}: got {what} {value} (pad the model's channels or outputs to a multiple of {alignment})"
     return None
+
+
+def _second_bytes(form: Geometry, job: Job) -> int:
+    """Bytes that a job reads of its second input."""
+    if isinstance(form, Product):
+        return form.item_bytes
+    if isinstance(form, Run) and form.repeats:
+        return form.each
+    return _span(job.ifm_shape, job.ifm_row, job.ifm_pixel)
 
 
 def _span(shape: tuple[int, int, int], row: int, pixel: int) -> int:

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from byoc_hw.graph import Layer
 from byoc_hw.integers import ceil_div
-from byoc_hw.plan.array.kinds import Product, Window, geometry
+from byoc_hw.plan.array.kinds import Product, Run, Window, geometry
 from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.array.transfers import linear_chunks
 from byoc_hw.plan.array.window import extents
@@ -36,6 +36,8 @@ def rows_read(layer: Layer, rows: Span, operand: int = 0) -> Span:
     form = geometry(layer)
     if isinstance(form, Product) and operand == 1:
         return form.items_of(rows)
+    if isinstance(form, Run) and form.repeats and operand == 1:
+        return 0, 1
     if not isinstance(form, Window):
         return rows
     extent = form.rows.extent(rows[0], rows[1] - rows[0])

@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from byoc_hw.accelerator import KernelPart
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Layer, Weighted
 from byoc_hw.integers import round_up
 from byoc_hw.plan.array.cost import flat, is_pointwise
-from byoc_hw.plan.array.kinds import PSUM_BYTES, Product, Run, Window, geometry, job_cycles
+from byoc_hw.plan.array.kinds import PSUM_BYTES, Product, Run, Window, geometry, job_cycles, parts_of_kernel
 from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.array.transfers import linear_chunks
-from byoc_hw.plan.array.weight_blocks import channel_blocks, weights_bytes
+from byoc_hw.plan.array.weight_blocks import channel_blocks, part_bytes
 from byoc_hw.plan.array.window import Place, extents
 from byoc_hw.plan.choices import Blocks
 from byoc_hw.plan.steps import Job
 from byoc_hw.plan.work.builder import WorkBuilder
 from byoc_hw.plan.work.flash import WeightBlock
 from byoc_hw.plan.work.ops import LocalBuffer, activations, job_op, product_job, run_job
-from byoc_hw.plan.work.rows_needed import Span, Stripe, stripes_of
+from byoc_hw.plan.work.rows_needed import Span, Stripe, rows_read, stripes_of
 from byoc_hw.plan.work.units import Unit
 
 
@@ -33,12 +34,14 @@ class View:
 
 @dataclass(frozen=True)
 class Cut:
-    """Part of a layer's channels: output channels, the input channels that they sum over, and their weights."""
+    """What a job computes: output channels, the input channels and the part of the kernel that they sum over, and
+    their weights."""
 
     channel: int
     channels: int
     depth: int
     depths: int
+    part: KernelPart
     first: bool
     last: bool
     weights: int
@@ -147,15 +150,18 @@ class _Stripes:
             return
         if not isinstance(form, Window):
             raise PlanError(f"{layer.name}: a {layer.kind} layer has no stripes")
-        row, column = form.rows.extent(rows[0], rows[1] - rows[0]), form.columns.extent(0, form.columns.ofm)
+        height, width = rows[1] - rows[0], form.columns.ofm
         local = {"ifm": inputs[0].buffer, "ofm": ofm.buffer}
         source, target = (region.storages.of[tensor].place(tensor) for tensor in (layer.ifm, layer.ofm))
-        ifm_start = source.span(row.ifm_start, row.ifm_start)[0] - inputs[0].first
         ofm_start = target.span(rows[0], rows[0])[0] - ofm.first
-        for cut in self._cuts(index, layer, form, unit, (row.size, column.size)):
+        for cut in self._cuts(index, layer, form, unit, (height, width)):
+            row = form.rows.part(cut.part.row, cut.part.height).extent(rows[0], height)
+            column = form.columns.part(cut.part.column, cut.part.width).extent(0, width)
+            ifm_start = source.span(row.ifm_start, row.ifm_start)[0] - inputs[0].first
+            ifm_start += column.ifm_start * source.pixel
             ifm_shape = (row.ifm_size, column.ifm_size, cut.depths)
-            ofm_shape = (row.size, column.size, cut.channels)
-            if is_pointwise(layer) and _flat(source, column.ifm_size) and _flat(target, column.size):
+            ofm_shape = (height, width, cut.channels)
+            if is_pointwise(layer) and _flat(source, column.ifm_size) and _flat(target, width):
                 mapped = flat(ifm_shape), flat(ofm_shape)
                 flattened = job_cycles(layer, *mapped, region.accelerator)
                 if flattened < job_cycles(layer, ifm_shape, ofm_shape, region.accelerator):
@@ -166,28 +172,31 @@ class _Stripes:
                 ifm_shape=ifm_shape,
                 ofm_shape=ofm_shape,
                 ifm_row=ifm_shape[1] * source.pixel if ifm_shape[0] == 1 else source.row,
-                ofm_row=target.row * (row.size if ofm_shape[0] == 1 else 1),
+                ofm_row=target.row * (height if ofm_shape[0] == 1 else 1),
                 ifm_pixel=source.pixel,
                 ofm_pixel=target.pixel,
                 weights=cut.weights,
                 params=cut.params,
                 padding=(row.pad_before, column.pad_before, row.pad_after, column.pad_after),
+                kernel=cut.part.size if isinstance(layer, Weighted) else (0, 0),
                 first=cut.first,
                 last=cut.last,
-                image=region.image(layer, (rows[0], 0, cut.channel), (row.size, column.size, cut.channels)),
+                image=region.image(layer, (rows[0], 0, cut.channel), (height, width, cut.channels)),
             )
             unit.jobs.append(job_op(index, layer, job, local | cut.local, region.accelerator))
 
     def _cuts(self, index: int, layer: Layer, form: Window, unit: Unit, pixels: Span) -> Iterator[Cut]:
         """The jobs over one tile, each once its weights are there."""
+        parts = parts_of_kernel(layer, self.region.accelerator)
         if not isinstance(layer, Weighted):
             channels = layer.ofm.shape[-1]
-            yield Cut(0, channels, 0, channels, True, True, 0, 0, {})
+            yield Cut(0, channels, 0, channels, parts[0], True, True, 0, 0, {})
             return
         region = self.region
         total = layer.in_channels
         blocks = region.choices.blocks[index] or Blocks(layer.out_channels, total)
         sliced = blocks.depth < total
+        partial = sliced or len(parts) > 1
         shared = WeightBlock(index, 0, layer.out_channels, 0, 0, True)
         jobs = (
             (start, together, start + first, count)
@@ -195,24 +204,28 @@ class _Stripes:
             for first, count in linear_chunks(together, layer.group_channels)
         )
         for start, together, channel, count in jobs:
-            psum = activations(layer.name, PSUM_BYTES * pixels[0] * pixels[1] * count) if sliced else None
+            psum = activations(layer.name, PSUM_BYTES * pixels[0] * pixels[1] * count) if partial else None
             for first, depths in linear_chunks(total, blocks.depth):
                 block = WeightBlock(index, start, together, first, depths, not sliced)
                 local = {"weights": self._weights(index, layer, block, unit)}
                 local["params"] = self._weights(index, layer, shared, unit) if sliced else local["weights"]
                 if psum is not None:
                     local["psum"] = psum
-                yield Cut(
-                    channel,
-                    count,
-                    form.first_input(channel) + first if form.sums else channel,
-                    depths if form.sums else count,
-                    first == 0,
-                    first + depths == total,
-                    region.flash.weights_at(block) + weights_bytes(layer, channel - start, depths),
-                    region.params_at(channel if sliced else channel - start),
-                    local,
-                )
+                weights = region.flash.weights_at(block)
+                for part in parts:
+                    yield Cut(
+                        channel,
+                        count,
+                        form.first_input(channel) + first if form.sums else channel,
+                        depths if form.sums else count,
+                        part,
+                        first == 0 and part is parts[0],
+                        first + depths == total and part is parts[-1],
+                        weights + part_bytes(layer, part, channel - start, depths),
+                        region.params_at(channel if sliced else channel - start),
+                        local,
+                    )
+                    weights += part_bytes(layer, part, together, depths)
         if not self.group.resident:
             self.kept.clear()
 
@@ -227,9 +240,12 @@ class _Stripes:
     ) -> None:
         """The job of an element-wise layer, whose rows are one run of bytes."""
         _, width, channels = extents(layer.ofm)
-        places = [self.region.storages.of[tensor].place(tensor) for tensor in (*layer.inputs, layer.ofm)]
-        *starts, start = (place.span(rows[0], rows[0])[0] for place in places)
-        operands = [(view.buffer, first - view.first) for view, first in zip(inputs, starts, strict=True)]
+        of = self.region.storages.of
+        operands = []
+        for operand, (tensor, view) in enumerate(zip(layer.inputs, inputs, strict=True)):
+            first, stop = rows_read(layer, rows, operand)
+            operands.append((view.buffer, of[tensor].place(tensor).span(first, stop)[0] - view.first))
+        start = of[layer.ofm].place(layer.ofm).span(*rows)[0]
         image = self.region.image(layer, (rows[0], 0, 0), (rows[1] - rows[0], width, channels))
         elements = (rows[1] - rows[0]) * width * channels
         target = ofm.buffer, start - ofm.first

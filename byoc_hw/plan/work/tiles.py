@@ -5,23 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from byoc_hw.accelerator import KernelPart
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Layer, Weighted
-from byoc_hw.plan.array.kinds import PSUM_BYTES, Product, Run, Window, geometry
+from byoc_hw.plan.array.kinds import PSUM_BYTES, Product, Run, Window, geometry, parts_of_kernel
 from byoc_hw.plan.array.tiling import Tiler
 from byoc_hw.plan.array.transfers import Box, linear_chunks, tile_transfers
+from byoc_hw.plan.array.weight_blocks import part_bytes
 from byoc_hw.plan.array.window import Extent, extents
 from byoc_hw.plan.choices import Tiling
 from byoc_hw.plan.steps import Image, Job
 from byoc_hw.plan.work.builder import WorkBuilder
 from byoc_hw.plan.work.flash import WeightBlock
-from byoc_hw.plan.work.ops import LocalBuffer, activations, copy_op, job_op, product_job, run_job
+from byoc_hw.plan.work.ops import LocalBuffer, Op, activations, copy_op, job_op, product_job, run_job
 from byoc_hw.plan.work.units import Unit
 
 
 @dataclass(frozen=True)
 class Tile:
-    """One job: output rows and columns, output channels from `channel` on, input channels from `depth` on.
+    """One job, or one for each part of the kernel: output rows and columns, output channels from `channel` on, input
+    channels from `depth` on.
 
     `depth` counts from `first_input`, the first input channel of the group. `loaded` is the first input channel
     that is in local memory, and their number.
@@ -51,7 +54,7 @@ class Tile:
 
 
 def tiles(window: Window, tiling: Tiling) -> Iterator[Tile]:
-    """The jobs in order; slices of input channels innermost."""
+    """The tiles in order; slices of input channels innermost."""
     pixels = [(row, column) for row in window.rows.cut(tiling.rows) for column in window.columns.cut(tiling.columns)]
     channels = window.channels(tiling.channels)
     order = (
@@ -95,6 +98,7 @@ class _Tiles:
         self.layer, self.window = layer, window
         self.group = region.choices.groups[number]
         self.sliced = Tiler(layer, window, region.accelerator).sliced(tiling)
+        self.parts = parts_of_kernel(layer, region.accelerator)
         self.ifm: tuple[Box, LocalBuffer] | None = None
         self.ofm = self.psum = activations(layer.name, 0)
         self.kept: dict[WeightBlock, LocalBuffer] = {}
@@ -110,34 +114,50 @@ class _Tiles:
             outputs = tile.row.size * tile.column.size * tile.channels
             self.ofm = activations(layer.ofm.name, layer.ofm.bytes_of(outputs))
             self.psum = activations(layer.name, PSUM_BYTES * outputs)
-        local = {"ifm": ifm_buffer, "ofm": self.ofm, **self._load_weights(tile, unit)}
-        if not (first and last):
-            local["psum"] = self.psum
-        ifm, ofm = tile.ifm.extents, tile.ofm.extents
-        ifm_pixel, ofm_pixel = layer.ifm.bytes_of(ifm[2]), layer.ofm.bytes_of(ofm[2])
-        job = Job(
-            ifm=layer.ifm.bytes_of(tile.first_input + tile.depth - tile.loaded[0]),
-            ofm=0,
-            ifm_shape=(ifm[0], ifm[1], tile.depths),
-            ofm_shape=ofm,
-            ifm_row=ifm[1] * ifm_pixel,
-            ofm_row=ofm[1] * ofm_pixel,
-            ifm_pixel=ifm_pixel,
-            ofm_pixel=ofm_pixel,
-            weights=self.weights_at,
-            params=region.params_at(tile.channel) if self.sliced else 0,
-            padding=(tile.row.pad_before, tile.column.pad_before, tile.row.pad_after, tile.column.pad_after),
-            first=first,
-            last=last,
-            image=region.image(layer, tile.ofm.origin, ofm),
-        )
-        unit.jobs.append(job_op(self.index, layer, job, local, region.accelerator))
+        local = {"ifm": ifm_buffer, "ofm": self.ofm, "psum": self.psum, **self._load_weights(tile, unit)}
+        for part in self.parts:
+            job = self._job(tile, part, first and part is self.parts[0], last and part is self.parts[-1])
+            if job.first and job.last:
+                del local["psum"]
+            unit.jobs.append(job_op(self.index, layer, job, local, region.accelerator))
         if last:
             _, width, channels = extents(layer.ofm)
             for home in region.targets(region.storages.of[layer.ofm]):
                 for move in tile_transfers(tile.ofm, width, channels):
                     unit.stores.append(copy_op(self.index, move, home, self.ofm, False, region.accelerator))
         region.units.append(unit)
+
+    def _job(self, tile: Tile, part: KernelPart, first: bool, last: bool) -> Job:
+        """The job over a part of the kernel, which reads a part of the tile's input."""
+        layer, window = self.layer, self.window
+        row = window.rows.part(part.row, part.height).extent(tile.row.start, tile.row.size)
+        column = window.columns.part(part.column, part.width).extent(tile.column.start, tile.column.size)
+        ifm, ofm = tile.ifm.extents, tile.ofm.extents
+        ifm_pixel, ofm_pixel = layer.ifm.bytes_of(ifm[2]), layer.ofm.bytes_of(ofm[2])
+        pixels = (row.ifm_start - tile.row.ifm_start) * ifm[1] + column.ifm_start - tile.column.ifm_start
+        kernel, weights = (0, 0), 0
+        if isinstance(layer, Weighted):
+            depths = tile.depths if window.sums else 1
+            before = self.parts[: self.parts.index(part)]
+            kernel = part.size
+            weights = self.weights_at + sum(part_bytes(layer, one, tile.channels, depths) for one in before)
+        return Job(
+            ifm=pixels * ifm_pixel + layer.ifm.bytes_of(tile.first_input + tile.depth - tile.loaded[0]),
+            ofm=0,
+            ifm_shape=(row.ifm_size, column.ifm_size, tile.depths),
+            ofm_shape=ofm,
+            ifm_row=ifm[1] * ifm_pixel,
+            ofm_row=ofm[1] * ofm_pixel,
+            ifm_pixel=ifm_pixel,
+            ofm_pixel=ofm_pixel,
+            weights=weights,
+            params=self.region.params_at(tile.channel) if self.sliced else 0,
+            padding=(row.pad_before, column.pad_before, row.pad_after, column.pad_after),
+            kernel=kernel,
+            first=first,
+            last=last,
+            image=self.region.image(layer, tile.ofm.origin, ofm),
+        )
 
     def _load_ifm(self, tile: Tile, unit: Unit) -> LocalBuffer:
         if self.ifm is not None and self.ifm[0] == tile.ifm:
@@ -173,15 +193,23 @@ class _Tiles:
 
 
 def _runs(region: WorkBuilder, number: int, index: int, layer: Layer, form: Run, tiling: Tiling) -> None:
-    """The tiles of an element-wise layer: runs of `columns` times `each` elements."""
-    inputs = tuple(dict.fromkeys(region.storages.of[tensor] for tensor in layer.inputs))
+    """The tiles of an element-wise layer: runs of `columns` times `each` elements. An input that repeats stays."""
+    runs, resident = layer.inputs, {}
+    loads: list[Op] = []
+    if form.repeats:
+        runs, again = layer.inputs[:1], region.storages.of[layer.inputs[1]]
+        resident[again] = activations(again.name, again.nbytes)
+        loads += region.part(index, region.homes[again], resident[again], 0, 0, again.nbytes, True)
+    inputs = tuple(dict.fromkeys(region.storages.of[tensor] for tensor in runs))
     for first, pixels in linear_chunks(layer.ofm.elements // form.each, tiling.columns):
         elements = pixels * form.each
         start, count = layer.ofm.bytes_of(first * form.each), layer.ofm.bytes_of(elements)
-        unit = Unit(number, region.choices.groups[number].overlap)
+        unit = Unit(number, region.choices.groups[number].overlap, loads=loads)
+        loads = []
         buffers = {storage: activations(storage.name, count) for storage in inputs}
         for storage, buffer in buffers.items():
             unit.loads += region.part(index, region.homes[storage], buffer, start, start, start + count, True)
+        buffers |= resident
         ofm = activations(layer.ofm.name, count)
         operands = [(buffers[region.storages.of[tensor]], 0) for tensor in layer.inputs]
         image = Image(first * form.each, (1, 1, elements), (elements, elements))

@@ -115,8 +115,8 @@ def test_stride_1_moves_nothing():
 LEFT = {
     "dilation": (Transposed(dilation=(2, 2)), None),
     "the convolution is refused": (
-        Transposed(kernel=(25, 1), width=1),
-        "qnn_conv2d: kernel is at most 11 x 11: got 13 x 1",
+        Transposed(kernel=(511, 1), width=1),
+        "qnn_conv2d: kernel is at most 255 x 255, in parts of at most 11 x 11: got 256 x 1",
     ),
     "dead channels": (Transposed(filters=2, scales=(1e-12, 0.01)), None),
 }

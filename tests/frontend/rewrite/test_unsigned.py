@@ -1,12 +1,15 @@
 """uint8 models: what becomes int8 in a region, and that every result is that of the uint8 module, bit for bit."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from bit_exact import assert_bit_exact
-from relay_samples import Add, Conv, Dense, Mul, const, module, side_by_side, variable
+from relay_samples import Conv, Dense, const, module, variable
 from tvm import relay
 
 import byoc_hw
+from byoc_hw.accelerator import REFERENCE
 
 ZERO_POINTS = {"ifm_zero_point": 125, "ofm_zero_point": 133}
 WEIGHTS = {"weight_dtype": "uint8", "weight_zero_point": 120}
@@ -92,8 +95,10 @@ def test_an_operator_without_a_rule_reads_uint8():
     assert [output.dtype for output in project.run([np.zeros((1, 8, 8, 4), np.uint8)]).outputs] == ["uint8"] * 2
 
 
-def test_with_tflites_numerics_uint8_stays_on_the_host():
-    samples = [Conv(dtype="uint8"), Dense(dtype="uint8"), Add(dtype="uint8"), Mul(dtype="uint8")]
-    report = byoc_hw.explain(byoc_hw.partition_for_hwlib(side_by_side(samples), numerics="tflite"))
-    assert not report.offloaded
-    assert str(report).count("activation type is int8: got uint8") >= 4
+def test_the_window_of_an_average_is_that_of_the_accelerators_depthwise_convolution():
+    x = variable((1, 6, 6, 4), "uint8")
+    mod = module(averaged(x, relay.nn.avg_pool2d, pool_size=(5, 5), layout="NHWC"), x)
+    limits = {**REFERENCE.limits, "depthwise_conv2d": replace(REFERENCE.limits["depthwise_conv2d"], max_kernel=(3, 5))}
+    assert byoc_hw.explain(byoc_hw.partition_for_hwlib(mod)).offloaded
+    other = replace(REFERENCE, label="NARROW", limits=limits)
+    assert not byoc_hw.explain(byoc_hw.partition_for_hwlib(mod, accelerator=other)).offloaded

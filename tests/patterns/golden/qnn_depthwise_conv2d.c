@@ -38,10 +38,11 @@ static const hwlib_copy_t tvmgen_qnn_depthwise_conv2d_hwlib_main_0_copies[] = {
 };
 
 /* ifm, ifm2, ofm, psum, weights, params, ifm_row, ofm_row, ifm_pixel, ofm_pixel, ifm_h, ifm_w,
- *   ifm_c, ofm_h, ofm_w, ofm_c, pad_top, pad_left, pad_bottom, pad_right, flags
+ *   ifm_c, ofm_h, ofm_w, ofm_c, pad_top, pad_left, pad_bottom, pad_right, kernel_h, kernel_w,
+ *   flags
  */
 static const hwlib_tile_t tvmgen_qnn_depthwise_conv2d_hwlib_main_0_tiles[] = {
-  {0, 0, 92, 0, 36, 0, 18, 18, 3, 3, 5, 6, 3, 3, 6, 3, 1, 1, 1, 1, HWLIB_TILE_FIRST | HWLIB_TILE_LAST},
+  {0, 0, 92, 0, 36, 0, 18, 18, 3, 3, 5, 6, 3, 3, 6, 3, 1, 1, 1, 1, 3, 3, HWLIB_TILE_FIRST | HWLIB_TILE_LAST},
 };
 
 /* kind, slot, index */

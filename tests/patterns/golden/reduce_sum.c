@@ -37,10 +37,11 @@ static const hwlib_copy_t tvmgen_reduce_sum_hwlib_main_0_copies[] = {
 };
 
 /* ifm, ifm2, ofm, psum, weights, params, ifm_row, ofm_row, ifm_pixel, ofm_pixel, ifm_h, ifm_w,
- *   ifm_c, ofm_h, ofm_w, ofm_c, pad_top, pad_left, pad_bottom, pad_right, flags
+ *   ifm_c, ofm_h, ofm_w, ofm_c, pad_top, pad_left, pad_bottom, pad_right, kernel_h, kernel_w,
+ *   flags
  */
 static const hwlib_tile_t tvmgen_reduce_sum_hwlib_main_0_tiles[] = {
-  {0, 0, 120, 0, 0, 0, 24, 6, 6, 6, 5, 4, 6, 1, 1, 6, 0, 0, 0, 0, HWLIB_TILE_FIRST | HWLIB_TILE_LAST},
+  {0, 0, 120, 0, 0, 0, 24, 6, 6, 6, 5, 4, 6, 1, 1, 6, 0, 0, 0, 0, 0, 0, HWLIB_TILE_FIRST | HWLIB_TILE_LAST},
 };
 
 /* kind, slot, index */

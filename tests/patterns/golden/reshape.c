@@ -60,11 +60,12 @@ static const hwlib_copy_t tvmgen_reshape_hwlib_main_0_copies[] = {
 };
 
 /* ifm, ifm2, ofm, psum, weights, params, ifm_row, ofm_row, ifm_pixel, ofm_pixel, ifm_h, ifm_w,
- *   ifm_c, ofm_h, ofm_w, ofm_c, pad_top, pad_left, pad_bottom, pad_right, flags
+ *   ifm_c, ofm_h, ofm_w, ofm_c, pad_top, pad_left, pad_bottom, pad_right, kernel_h, kernel_w,
+ *   flags
  */
 static const hwlib_tile_t tvmgen_reshape_hwlib_main_0_tiles[] = {
-  { 0, 0, 24, 0,  0, 0,  8, 8,  2, 2, 3, 4,  2, 2, 4, 2, 0, 0, 0, 0, HWLIB_TILE_FIRST | HWLIB_TILE_LAST},
-  {24, 0, 40, 0, 36, 0, 16, 3, 16, 3, 1, 1, 16, 1, 1, 3, 0, 0, 0, 0, HWLIB_TILE_FIRST | HWLIB_TILE_LAST},
+  { 0, 0, 24, 0,  0, 0,  8, 8,  2, 2, 3, 4,  2, 2, 4, 2, 0, 0, 0, 0, 0, 0, HWLIB_TILE_FIRST | HWLIB_TILE_LAST},
+  {24, 0, 40, 0, 36, 0, 16, 3, 16, 3, 1, 1, 16, 1, 1, 3, 0, 0, 0, 0, 1, 1, HWLIB_TILE_FIRST | HWLIB_TILE_LAST},
 };
 
 /* kind, slot, index */

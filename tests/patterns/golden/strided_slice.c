@@ -62,11 +62,12 @@ static const hwlib_copy_t tvmgen_strided_slice_hwlib_main_0_copies[] = {
 };
 
 /* ifm, ifm2, ofm, psum, weights, params, ifm_row, ofm_row, ifm_pixel, ofm_pixel, ifm_h, ifm_w,
- *   ifm_c, ofm_h, ofm_w, ofm_c, pad_top, pad_left, pad_bottom, pad_right, flags
+ *   ifm_c, ofm_h, ofm_w, ofm_c, pad_top, pad_left, pad_bottom, pad_right, kernel_h, kernel_w,
+ *   flags
  */
 static const hwlib_tile_t tvmgen_strided_slice_hwlib_main_0_tiles[] = {
-  { 0, 0,  32, 0,  72,   0,  8, 24, 2, 6, 4, 4, 2, 4, 4, 6, 1, 1, 1, 1, HWLIB_TILE_FIRST | HWLIB_TILE_LAST},
-  {58, 0, 128, 0, 204, 180, 24,  8, 6, 2, 3, 4, 3, 3, 4, 2, 1, 1, 1, 1, HWLIB_TILE_FIRST | HWLIB_TILE_LAST},
+  { 0, 0,  32, 0,  72,   0,  8, 24, 2, 6, 4, 4, 2, 4, 4, 6, 1, 1, 1, 1, 3, 3, HWLIB_TILE_FIRST | HWLIB_TILE_LAST},
+  {58, 0, 128, 0, 204, 180, 24,  8, 6, 2, 3, 4, 3, 3, 4, 2, 1, 1, 1, 1, 3, 3, HWLIB_TILE_FIRST | HWLIB_TILE_LAST},
 };
 
 /* kind, slot, index */

@@ -4,7 +4,7 @@ import pytest
 from plan_check import check
 from plan_samples import Samples, accelerator, single
 
-from byoc_hw.accelerator import TuningSpace
+from byoc_hw.accelerator import DIANA_DIGITAL, TuningSpace
 from byoc_hw.integers import round_up
 from byoc_hw.plan.array.cost import copy_cycles
 from byoc_hw.plan.array.weight_blocks import all_bytes, cut, fits, load_cycles, psum_bytes
@@ -72,8 +72,12 @@ def test_layer_without_weights_has_no_blocks():
     assert (cut(layer, hardware), all_bytes(layer, None, hardware), load_cycles(layer, None, hardware)) == (None, 0, 0)
 
 
-def test_partial_sums_are_only_there_where_depth_is_sliced():
-    assert [psum_bytes(CONV, blocks, 5) for blocks in (None, Blocks(16, 64), Blocks(16, 63))] == [0, 0, 320]
+def test_partial_sums_are_only_there_where_depth_is_sliced_or_the_kernel_is_in_parts():
+    cuts = (None, Blocks(16, 64), Blocks(16, 63))
+    assert [psum_bytes(CONV, blocks, 5, accelerator()) for blocks in cuts] == [0, 0, 320]
+    layer = SAMPLES.depthwise(SAMPLES.tensor((1, 15, 1, 24)), (15, 1))
+    assert [psum_bytes(layer, blocks, 5, accelerator()) for blocks in (None, Blocks(16, 1))] == [480, 320]
+    assert psum_bytes(layer, None, 5, DIANA_DIGITAL) == 0
 
 
 @by_layer

@@ -355,3 +355,30 @@ def test_a_matrix_product_of_few_rows_at_a_time_keeps_its_second_input():
     message = "an item of the second input and one row fit local activation memory: 1680 bytes needed, 1600 bytes there"
     with pytest.raises(PlanError, match=message):
         plan_region(single(layer), accelerator(1600, 64))
+
+
+@given(
+    st.tuples(st.integers(1, 9), st.integers(1, 20), st.integers(2, 24)),
+    st.booleans(),
+    st.sampled_from(["upward", "tflite"]),
+    SMALL_ACCELERATORS,
+    SEEDS,
+)
+@settings(max_examples=40, deadline=None)
+def test_a_broadcast_input_stays_while_runs_of_pixels_are_computed(sizes, by_channel, rounding, hardware, seed):
+    samples = Samples(seed)
+    ifm, ifm2 = samples.tensor((1, *sizes)), samples.tensor((1, 1, 1, sizes[2] if by_channel else 1))
+    check_or_refused(single(samples.mul(ifm, ifm2, rounding)), hardware)
+    check_or_refused(single(samples.add(ifm, ifm2, rounding, subtract="ifm")), hardware)
+
+
+def test_a_broadcast_input_is_loaded_once():
+    """A pixel of 40 bytes beside runs of 12 of 100: input and output of 480 bytes each."""
+    samples = Samples(5)
+    layer = samples.mul(samples.tensor((1, 10, 10, 40)), samples.tensor((1, 1, 1, 40)))
+    plan = check(single(layer), accelerator(1000, 64))
+    loads = [step.nbytes for step in plan.steps if isinstance(step, Copy) and step.inward]
+    assert loads == [40, *[480] * 8, 160]
+    message = "the smallest tile fits local activation memory: 120 bytes needed, 116 bytes there"
+    with pytest.raises(PlanError, match=message):
+        plan_region(single(layer), accelerator(116, 64))

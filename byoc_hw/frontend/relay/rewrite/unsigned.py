@@ -3,6 +3,8 @@
 What quantized operators compute does not change with that: they subtract the zero point from a value before they do
 anything else, and add it at the end. Borders of the model, and host operators that no rule is for, keep uint8: there a
 requantize with equal scales moves values by 128.
+
+With numerics="tflite" there are fewer rules: those for which TFLite's kernels for uint8 give what those for int8 do.
 """
 
 from __future__ import annotations
@@ -15,8 +17,9 @@ import tvm
 from tvm import relay
 
 from byoc_hw.frontend.relay.compose import called_with
-from byoc_hw.frontend.relay.read import equal_constants
+from byoc_hw.frontend.relay.read import constant, equal_constants
 from byoc_hw.frontend.relay.sources import operator_name, with_span
+from byoc_hw.tensor import Pair
 
 SHIFT = 128
 """What an int8 value is less than the uint8 value that it stands for."""
@@ -26,13 +29,19 @@ _Signed = Callable[[relay.Expr], relay.Expr]
 
 @relay.transform.function_pass(opt_level=0, name="byoc_hw.SignUnsigned")
 class SignUnsigned:
-    """Rewrite quantized operators of uint8 to int8, exactly; the function's inputs and outputs keep their types."""
+    """Rewrite quantized operators of uint8 to int8, exactly; the function's inputs and outputs keep their types.
+
+    `window` are the most rows and columns of a depthwise convolution on the accelerator.
+    """
+
+    def __init__(self, numerics: str, window: Pair) -> None:
+        self._numerics, self._window = numerics, window
 
     def transform_function(
         self, function: relay.Function, mod: tvm.IRModule, context: tvm.transform.PassContext
     ) -> relay.Function:
         """One function; see `tvm.relay.transform.function_pass`."""
-        body = _Rewriter().of(function.body)
+        body = _Rewriter(self._numerics, self._window).of(function.body)
         if body.same_as(function.body):
             return function
         kept = function.ret_type, function.type_params, function.attrs, function.span
@@ -45,7 +54,9 @@ class _Rewriter:
     An expression that has a signed form is made of it in its own type only where something asks for that.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, numerics: str, window: Pair) -> None:
+        self.numerics, self.window = numerics, window
+        self._rules = TFLITE_RULES if numerics == "tflite" else RULES
         self._new: dict[relay.Expr, relay.Expr] = {}
         self._signed: dict[relay.Expr, relay.Expr] = {}
 
@@ -97,7 +108,7 @@ class _Rewriter:
             self._new[node] = node if same else relay.TupleGetItem(value, node.index, node.span)
 
     def _call(self, call: relay.Call) -> None:
-        rule = RULES.get(operator_name(call))
+        rule = self._rules.get(operator_name(call))
         made = rule(self, call) if rule is not None else None
         if made is None:
             self._new[call] = called_with(call, [self.plain(argument) for argument in call.args])
@@ -164,9 +175,14 @@ def _called(call: relay.Call, arguments: list[relay.Expr]) -> relay.Expr:
     return relay.Call(call.op, arguments, attrs, None, call.span)
 
 
+def _rescaled(rewriter: _Rewriter, call: relay.Call) -> relay.Expr | None:
+    """A requantize, or the mean that it ends."""
+    return _mean(rewriter, call) or _requantize(rewriter, call)
+
+
 def _requantize(rewriter: _Rewriter, call: relay.Call) -> relay.Expr | None:
     """A requantize; one that only moves uint8 to int8 is nothing."""
-    made = _mean(rewriter, call) or _with_zero_points((0, 2), (_OUTPUT, 4))(rewriter, call)
+    made = _with_zero_points((0, 2), (_OUTPUT, 4))(rewriter, call)
     if made is not None and is_uint8(call.args[0]) and operator_name(made) == "qnn.requantize":
         data, scale, zero_point, out_scale, out_zero_point = made.args
         if (
@@ -190,9 +206,46 @@ def _concatenate(rewriter: _Rewriter, call: relay.Call) -> relay.Expr | None:
     return relay.Call(call.op, arguments, call.attrs, None, call.span)
 
 
+def _concatenate_equals(rewriter: _Rewriter, call: relay.Call) -> relay.Expr | None:
+    """A concatenation of one scale: of others, TFLite's kernel for uint8 computes in floats."""
+    _, scales, zero_points, scale, zero_point = call.args
+    pairs = ((scales, scale), (zero_points, zero_point))
+    equal = all(
+        isinstance(many, relay.Tuple) and all(equal_constants(one, result) for one in many.fields)
+        for many, result in pairs
+    )
+    return _concatenate(rewriter, call) if equal else None
+
+
+def _weighted(rewriter: _Rewriter, call: relay.Call) -> relay.Expr | None:
+    """A convolution, whose weights keep a zero point other than 0, as a sign that they were uint8.
+
+    For these TFLite multiplies the scales of input and weights in float32. Weights with a zero point of 128 are moved
+    by one more or less than others; None where that would leave int8.
+    """
+    made = _PRODUCT(rewriter, call)
+    if made is None or constant(made.args[3]).any() or not is_uint8(call.args[1]):
+        return made
+    if not _constant(made.args[1]):
+        return None
+    values = constant(made.args[1]).astype(np.int16)
+    step = 1 if values.max() < 127 else -1
+    if values.min() + step < -128:
+        return None
+    weights, zero_point = relay.const((values + step).astype(np.int8), "int8"), relay.const(step, "int32")
+    return relay.Call(
+        made.op, [made.args[0], weights, made.args[2], zero_point, *made.args[4:]], made.attrs, None, made.span
+    )
+
+
 def _clip(rewriter: _Rewriter, call: relay.Call) -> relay.Expr | None:
+    return _clip_signed(rewriter, call) if rewriter.has_signed(call.args[0]) else None
+
+
+def _clip_signed(rewriter: _Rewriter, call: relay.Call) -> relay.Expr | None:
+    """A clip of what is signed for it: with the requantize behind it, it is one of TFLite's activations."""
     bounds = float(call.attrs.a_min), float(call.attrs.a_max)
-    if not is_uint8(call) or not rewriter.has_signed(call.args[0]) or any(map(math.isnan, bounds)):
+    if not is_uint8(call) or any(map(math.isnan, bounds)):
         return None
     low, high = (int(min(max(bound, 0), 255)) - SHIFT for bound in bounds)
     made = relay.clip(rewriter.signed(call.args[0]), low, high)
@@ -257,9 +310,8 @@ def _less(zero_point: relay.Constant) -> relay.Constant:
 
 # ---------------------------------------------------------------- averages
 
-
-_LARGEST_WINDOW = 11
-"""Height and width of the windows that depthwise convolutions of the presets have."""
+_MOST_VALUES = 1024
+"""The most values of an average whose scale is exact enough."""
 
 
 def _narrowed(rewriter: _Rewriter, call: relay.Call) -> relay.Expr | None:
@@ -327,16 +379,20 @@ def _average(
     The pooling layer truncates towards 0, which is down for uint8 alone. Of n values the convolution gives
     twice their sum - (n - 1), which scaled by 1 / 2n and rounded to the nearest is the quotient rounded down:
     it is never nearer than 1 / 2n to a half, which is more than the scale's error for these windows.
+
+    TFLite rounds to the nearest, halves up: of 8 times the sum + 2, scaled by 1 / 8n, also if that is rounded twice.
     """
-    if max(window) > _LARGEST_WINDOW or int(ifm.checked_type.shape[0]) != 1:
+    fits = all(size <= most for size, most in zip(window, rewriter.window, strict=True))
+    if not fits or math.prod(window) > _MOST_VALUES or int(ifm.checked_type.shape[0]) != 1:
         return None
     channels, count = int(ifm.checked_type.shape[layout.index("C")]), window[0] * window[1]
     kernel_layout, shape = ("HWOI", (*window, channels, 1)) if layout == "NHWC" else ("OIHW", (channels, 1, *window))
-    one = relay.const(1.0, "float32")
+    weight, added = (8, 2) if rewriter.numerics == "tflite" else (2, 1 - count)
+    one, part = relay.const(1.0, "float32"), relay.const(1 / (weight * count), "float32")
     conv = relay.qnn.op.conv2d(
         rewriter.signed(ifm),
-        relay.const(np.full(shape, 2, np.int8), "int8"),
-        *(relay.const(-SHIFT, "int32"), relay.const(0, "int32"), one, relay.const(1 / (2 * count), "float32")),
+        relay.const(np.full(shape, weight, np.int8), "int8"),
+        *(relay.const(-SHIFT, "int32"), relay.const(0, "int32"), one, part),
         kernel_size=window,
         channels=channels,
         strides=strides,
@@ -345,11 +401,10 @@ def _average(
         kernel_layout=kernel_layout,
         out_dtype="int32",
     )
-    bias = relay.const(np.full(channels, 1 - count, np.int32), "int32")
+    bias = relay.const(np.full(channels, added, np.int32), "int32")
     total = relay.nn.bias_add(with_span(conv, call.span), bias, axis=layout.index("C"))
-    half = relay.const(1 / (2 * count), "float32")
     result = relay.qnn.op.requantize(
-        with_span(total, call.span), half, relay.const(0, "int32"), one, relay.const(-SHIFT, "int32")
+        with_span(total, call.span), part, relay.const(0, "int32"), one, relay.const(-SHIFT, "int32")
     )
     return with_span(result, call.span)
 
@@ -357,14 +412,7 @@ def _average(
 _PRODUCT = _with_zero_points((0, 2), (1, 3))
 _PAIRWISE = _with_zero_points((0, 3), (1, 5), (_OUTPUT, 7))
 
-RULES: dict[str, _Rule] = {
-    **dict.fromkeys(("qnn.conv2d", "qnn.conv2d_transpose", "qnn.dense", "qnn.batch_matmul"), _PRODUCT),
-    **dict.fromkeys(("qnn.add", "qnn.subtract", "qnn.mul"), _PAIRWISE),
-    "qnn.requantize": _requantize,
-    "qnn.quantize": _with_zero_points((_OUTPUT, 2)),
-    "qnn.dequantize": _dequantize,
-    "qnn.concatenate": _concatenate,
-    "cast": _narrowed,
+_PICKING: dict[str, _Rule] = {
     "clip": _clip,
     "nn.pad": _pad,
     "image.resize2d": _nearest,
@@ -376,4 +424,24 @@ RULES: dict[str, _Rule] = {
         ),
         _view,
     ),
+}
+RULES: dict[str, _Rule] = {
+    **_PICKING,
+    **dict.fromkeys(("qnn.conv2d", "qnn.conv2d_transpose", "qnn.dense", "qnn.batch_matmul"), _PRODUCT),
+    **dict.fromkeys(("qnn.add", "qnn.subtract", "qnn.mul"), _PAIRWISE),
+    "qnn.requantize": _rescaled,
+    "qnn.quantize": _with_zero_points((_OUTPUT, 2)),
+    "qnn.dequantize": _dequantize,
+    "qnn.concatenate": _concatenate,
+    "cast": _narrowed,
+}
+TFLITE_RULES: dict[str, _Rule] = {
+    **_PICKING,
+    "clip": _clip_signed,
+    "qnn.conv2d": _weighted,
+    "qnn.dense": _PRODUCT,
+    **dict.fromkeys(("qnn.add", "qnn.subtract", "qnn.mul"), _PAIRWISE),
+    "qnn.requantize": _requantize,
+    "qnn.concatenate": _concatenate_equals,
+    "cast": _narrowed,
 }

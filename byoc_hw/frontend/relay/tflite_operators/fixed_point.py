@@ -9,6 +9,7 @@ from tvm import relay
 
 from byoc_hw.errors import ByocHwError
 from byoc_hw.pattern import BrokenRule
+from byoc_hw.tensor import Array
 
 
 class NotImported(ByocHwError):
@@ -36,19 +37,26 @@ def multiplier_of(ratio: float) -> tuple[int, int]:
     return (0, 0) if shift < -31 else (multiplier, shift)
 
 
-def scaled(total: relay.Expr, ratio: float, largest: int) -> relay.Expr:
+def scaled(total: relay.Expr, ratio: float | Array, largest: int) -> relay.Expr:
     """int32 sums of at most `largest`, times a ratio, as int64: TFLite's `MultiplyByQuantizedMultiplier`.
 
-    Rounds twice: halves up at the 31 bits of the multiplier, and away from zero at the shift to the right. Raises
-    `NotImported` where a shift to the left may overflow TFLite's 32 bits. (Sums may do so in TFLite as here.)
+    `ratio` is one, or one for each index of the last dimension. Rounds twice: halves up at the 31 bits of the
+    multiplier, and away from zero at the shift to the right. Raises `NotImported` where a shift to the left may
+    overflow TFLite's 32 bits. (Sums may do so in TFLite as here.)
     """
-    multiplier, shift = multiplier_of(ratio)
-    left, right = max(shift, 0), max(-shift, 0)
-    ensure("sums, shifted to the left, fit in 32 bits", not left or largest << left < 2**31, f"{largest} << {left}")
+    ratios = np.asarray(ratio, np.float64)
+    pairs = np.array([multiplier_of(float(one)) for one in ratios.flat], np.int64)
+    multiplier, shift = (column.reshape(ratios.shape) for column in pairs.T)
+    left, right = np.maximum(shift, 0), np.maximum(-shift, 0)
+    most = int(left.max())
+    ensure("sums, shifted to the left, fit in 32 bits", not most or largest << most < 2**31, f"{largest} << {most}")
     value = relay.cast(total, "int64") * _int64(multiplier << left)
     value = relay.right_shift(value + _int64(1 << 30), _int64(31))
-    if right:
-        value = value + _int64(1 << (right - 1)) + relay.right_shift(value, _int64(63))  # -1 for negative values
+    if right.any():
+        down = relay.right_shift(value, _int64(63))  # -1 for negative values
+        if not right.all():
+            down = down * _int64(right > 0)
+        value = value + _int64((1 << right) >> 1) + down
         value = relay.right_shift(value, _int64(right))
     return value
 
@@ -60,5 +68,5 @@ def narrowed(value: relay.Expr, zero_point: int, dtype: str) -> relay.Expr:
     return relay.cast(relay.clip(value, int(limits.min), int(limits.max)), dtype)
 
 
-def _int64(value: int) -> relay.Expr:
-    return relay.const(value, "int64")
+def _int64(value: int | Array) -> relay.Expr:
+    return relay.const(np.asarray(value, np.int64), "int64")
