@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from math import lcm
 
@@ -67,7 +68,8 @@ def _choices(mapped: MappedGraph) -> Iterator[Choices]:
     if len(mapped.graph.layers) == 1:
         for stripes in STRIPES:
             yield Choices(mapped.mapping.swapped, (Group(1, stripes),), grouping.blocks, mapped.copies_transpose)
-    yield one_by_one(mapped)
+    with suppress(PlanError):  # then nothing fits
+        yield one_by_one(mapped)
 
 
 def in_pieces(layout: Layout) -> Layout:

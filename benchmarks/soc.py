@@ -1,0 +1,106 @@
+"""Several accelerators under one host: cycles of one inference's regions, against one accelerator and against turns.
+
+`alone` is the fastest of the accelerators by itself. `in turn` has every layer where it is fastest, and the
+accelerators run one after the other: what a placement of whole layers gives. `together` is the plan; the simulator
+gives the same cycles (tests hold that true). A goal is at least so much faster than `in turn` or `alone`, and every
+plan is within 1.25 of its bound. `seconds` are of this process, for the plan. With --check the exit code is 1 if a
+goal is missed.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from tables import models, options, show
+
+import byoc_hw
+from byoc_hw.compiler import region_graphs
+from byoc_hw.graph import Graph
+from byoc_hw.plan.lanes.cut import Cut, Region
+from byoc_hw.plan.region import lay_out_region, plan_region
+from byoc_hw.soc import Soc
+
+COLUMNS = ("model", "chip", "alone", "in turn", "together", "faster", "plan / bound", "seconds", "goal", "met")
+DLA = replace(byoc_hw.DIANA_DIGITAL, name="dla", label="DLA")
+PAIR = Soc((DLA, byoc_hw.DSP), label="DLA + DSP")
+TWINS = Soc(
+    tuple(replace(byoc_hw.REFERENCE, name=name, label=name.upper()) for name in ("one", "two")), label="2 x REFERENCE"
+)
+GOALS = {
+    (PAIR.label, "kws_ref_model"): ("in turn", 1.55),
+    (PAIR.label, "vww_96_int8"): ("in turn", 1.55),
+    (PAIR.label, "pretrainedResnet_quant"): ("alone", 1.2),
+    (PAIR.label, "ad01_int8"): ("alone", 1.2),
+    **{
+        (TWINS.label, model): ("alone", 1.8)
+        for model in ("kws_ref_model", "vww_96_int8", "pretrainedResnet_quant", "ad01_int8")
+    },
+}
+MOST = 1.25
+"""The most that a plan may take of its bound."""
+
+
+def main() -> int:
+    parser = options(__doc__)
+    parser.add_argument("--check", action="store_true", help="exit 1 if a goal is missed")
+    given = parser.parse_args()
+    missed = []
+
+    def rows() -> Iterator[tuple[object, ...]]:
+        for path in models(given.models):
+            for chip in (PAIR, TWINS):
+                row = measured(path, chip)
+                if row[-1] == "no":
+                    missed.append(f"{row[0]} on {row[1]}")
+                yield row
+
+    show("soc", COLUMNS, rows(), into_readme=given.update)
+    for name in missed:
+        print(f"missed: {name}")
+    return 1 if given.check and missed else 0
+
+
+def measured(path: Path, chip: Soc) -> tuple[object, ...]:
+    """One row: the regions of a model, added up."""
+    graphs = region_graphs(byoc_hw.partition_for_hwlib(*byoc_hw.load(path), accelerator=chip)).values()
+    lanes = range(len(chip.accelerators))
+    alone = min(sum(lay_out_region(graph, chip.accelerators[lane]).cycles for graph in graphs) for lane in lanes)
+    turns = sum(in_turn(graph, chip) for graph in graphs)
+    before = time.process_time()
+    plans = [plan_region(graph, chip) for graph in graphs]
+    seconds = time.process_time() - before
+    cycles = sum(plan.cycles for plan in plans)
+    against, least = GOALS.get((chip.label, path.stem), ("alone", 1.0))
+    faster = {"alone": alone, "in turn": turns}[against] / cycles
+    of_bound = cycles / sum(plan.bound for plan in plans)
+    met = faster >= least and of_bound <= MOST and cycles <= alone
+    figures = f"{alone:,}", f"{turns:,}", f"{cycles:,}", f"{faster:.2f}", f"{of_bound:.2f}", f"{seconds:.1f}"
+    return path.stem, chip.label, *figures, f"{least:.2f} x {against}", "yes" if met else "no"
+
+
+def in_turn(graph: Graph, chip: Soc) -> int:
+    """Cycles with each layer where it is fastest by itself, layers of one accelerator in a row planned together."""
+    region = Region(graph)
+
+    def cycles(cut: Cut) -> int:
+        part = region.part(cut, "part")
+        assert part is not None
+        return lay_out_region(part.graph, chip.accelerators[cut.lane]).cycles
+
+    cuts: list[Cut] = []
+    for index, layer in enumerate(graph.layers):
+        able = [lane for lane, one in enumerate(chip.accelerators) if one in chip.supporting(layer)]
+        fastest = min(able, key=lambda lane: cycles(Cut(lane, (index,))))
+        if cuts and cuts[-1].lane == fastest:
+            cuts[-1] = Cut(fastest, (*cuts[-1].layers, index))
+        else:
+            cuts.append(Cut(fastest, (index,)))
+    return sum(map(cycles, cuts))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
