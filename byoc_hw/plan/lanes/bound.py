@@ -1,8 +1,8 @@
 """A lower bound on the cycles of any plan of a region on a chip.
 
 Each layer's work is shared by the accelerators that can run it, in any parts: by rows, columns, channels, or slices of
-sums. A share of a layer takes at least that share of the array's cycles without what rounding up to whole rows and
-columns of the array wastes, and it loads at least that share of the layer's weights. Inputs and outputs of the region
+sums. A share of a layer takes at least that share of the array's cycles, as if no row or column of the array were idle
+that the layer can fill, and it loads at least that share of the layer's weights. Inputs and outputs of the region
 are copied once. The time of the busiest engine with the best shares, a linear program, is a bound on the time of every
 plan. It leaves out the latency of the first load and the last store, copies between parts, and waiting.
 """
@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Graph, Layer, Weighted
+from byoc_hw.plan.array.cost import is_pointwise
 from byoc_hw.plan.array.kinds import Product, Run, Window, geometry, rows_at_a_time, sums_channels
 from byoc_hw.plan.array.window import extents
 from byoc_hw.soc import Soc
@@ -67,24 +68,23 @@ def _shares(graph: Graph, chip: Soc) -> tuple[npt.NDArray[np.float64], npt.NDArr
 
 
 def least_cycles(layer: Layer, accelerator: Accelerator) -> float:
-    """Array cycles of a layer if all rows and columns of the array were always used."""
+    """Array cycles of a layer if as many rows and columns of the array are used as its output can fill."""
     form = geometry(layer)
     height, width, channels = extents(layer.ofm)
     outputs = height * width * channels
+    columns = min(accelerator.array_columns, height * width if is_pointwise(layer) else max(height, width))
     if isinstance(layer, Weighted):
         inputs = layer.in_channels if sums_channels(layer) else 1
-        rows, columns = layer.filter
-        group = inputs * rows * columns * layer.weights.bits / 8 + 2 * inputs * min(rows, columns)
-        overhead = accelerator.job_overhead
-        return outputs * (group + overhead) / (rows_at_a_time(layer, accelerator) * accelerator.array_columns)
+        kernel = layer.filter
+        group = inputs * prod(kernel) * layer.weights.bits / 8 + 2 * inputs * min(kernel) + accelerator.job_overhead
+        return outputs * group / (min(rows_at_a_time(layer, accelerator), channels) * columns)
     if isinstance(form, Run):
         return form.reads * outputs / accelerator.elementwise_width
     if isinstance(form, Window):
         return outputs * form.rows.kernel * form.columns.kernel / accelerator.elementwise_width
     if isinstance(form, Product):
-        return (
-            outputs * (3 * form.depth + accelerator.job_overhead) / (accelerator.array_rows * accelerator.array_columns)
-        )
+        group, columns = 3 * form.depth + accelerator.job_overhead, min(accelerator.array_columns, form.rows)
+        return outputs * group / (min(accelerator.array_rows, form.channels) * columns)
     return 0.0
 
 

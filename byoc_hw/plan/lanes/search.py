@@ -7,6 +7,7 @@ them; of states at the same layer the most promising are kept. The best few are 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import combinations, pairwise
 
@@ -20,6 +21,7 @@ from byoc_hw.plan.lanes.joint import PlacedPart, joint_order, joint_work
 from byoc_hw.plan.lanes.layouts import layouts
 from byoc_hw.plan.lanes.oriented import Oriented, OrientedPart, structure
 from byoc_hw.plan.lanes.profile import Engines, Option, Profile, profile_of
+from byoc_hw.plan.search.planner import best_layout
 from byoc_hw.plan.stages import lay_out
 from byoc_hw.soc import Soc
 
@@ -68,13 +70,15 @@ class _Search:
         self._profiles: dict[object, list[Profile]] = {}
 
     def best(self) -> list[PlacedPart]:
-        """The parts of the fastest plan that was found: one of a few, improved form by form. None if there is none."""
+        """The parts of the fastest plan that was found: one of a few, improved form by form, or all on one accelerator.
+        None if there is none."""
         found = [*self._plain(), *self.found()]
-        if not found:
-            return []
-        parts = [option.placed for option in self._improved(min(found, key=self.cycles))]
-        copies = self._oriented.copies(0)
-        return parts + [PlacedPart(one, lay_out(one.mapped, Choices((), (), ()))) for one in copies]
+        plans = list(self._alone())
+        if found:
+            parts = [option.placed for option in self._improved(min(found, key=self.cycles))]
+            copies = (PlacedPart(one, lay_out(one.mapped, Choices((), (), ()))) for one in self._oriented.copies(0))
+            plans.append([*parts, *copies])
+        return min(plans, key=lambda parts: joint_order(joint_work(parts)).cycles, default=[])
 
     def _plain(self) -> Iterator[list[Option]]:
         """Every layer where it is fastest; every layer cut over all accelerators that can run it, along each axis."""
@@ -133,7 +137,6 @@ class _Search:
                         self._extend(states[stop], state, parts, stop)
         for state in sorted(states[-1], key=lambda state: state.engines.end)[:_KEPT]:
             yield list(state.parts)
-        yield from self._alone()
 
     def _extend(self, states: list[_State], state: _State, parts: Sequence[Sequence[Option]], stop: int) -> None:
         """The states behind some layers: each part in the form that is best then."""
@@ -237,14 +240,15 @@ class _Search:
             self._profiles[key] = [profile_of(layout, pieces) for layout, pieces in layouts(part.mapped)]
         return self._profiles[key]
 
-    def _alone(self) -> Iterator[list[Option]]:
-        """Everything on one accelerator."""
+    def _alone(self) -> Iterator[list[PlacedPart]]:
+        """Everything on one accelerator, as it is planned there."""
         every = tuple(range(len(self._graph.layers)))
-        for lane in range(len(self._chip.accelerators)):
+        for lane, accelerator in enumerate(self._chip.accelerators):
             if all(lane in able for able in self._able):
-                options = self._options(Cut(lane, every))
-                if options:
-                    yield [options[0]]
+                with suppress(PlanError):  # then a layer fits another one only
+                    layout = best_layout(self._graph, accelerator)
+                    ends = tuple((tensor, 0) for tensor in self._region.arguments)
+                    yield [PlacedPart(OrientedPart(Cut(lane, every), layout.mapped, ends, {}), layout)]
 
 
 def _few(form: Sequence[Sequence[Option]]) -> Iterator[tuple[Option, ...]]:
