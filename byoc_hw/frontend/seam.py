@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Add, Graph, Layer, Mul
 from byoc_hw.pattern import Outcome
-from byoc_hw.program import KernelCall, Program, Quantize, Workspace
+from byoc_hw.program import HostWork, KernelCall, Program, Workspace
 from byoc_hw.tensor import Array
 
 Placer = Callable[[Program, Sequence[Workspace]], Mapping[str, int]]
@@ -96,11 +96,11 @@ class Model(Protocol):
         """The graphs of the regions, verified, by C symbol in the order of the model."""
 
     def compile_host(
-        self, graphs: Mapping[str, Graph], place: Placer, kernel: Callable[[Layer | Quantize], KernelCall]
+        self, graphs: Mapping[str, Graph], place: Placer, kernel: Callable[[Layer | HostWork], KernelCall]
     ) -> CompiledHost:
         """Compile what is left on the host. `place` is called once, when all buffers and workspaces are known.
 
-        `kernel` has the C function that computes a layer on the host with TFLite's arithmetic.
+        `kernel` has the C function that computes a layer with TFLite's arithmetic, or other work, on the host.
         """
 
 
