@@ -21,7 +21,7 @@ import byoc_hw
 from byoc_hw.accelerator import REFERENCE, SMALL, Accelerator
 from byoc_hw.demo.shapes import Scene, drawn_scenes, mean_average_precision
 from byoc_hw.demo.shapes_network import VARIANCES, anchor_corners
-from byoc_hw.frontend.tflite_file import read_tflite
+from byoc_hw.frontend.tflite_file import FileTensor, read_tflite
 from byoc_hw.tensor import Array
 
 HELDOUT_SEED = 1000
@@ -43,18 +43,14 @@ def detector() -> tuple[tvm.IRModule, dict[str, tvm.nd.NDArray]]:
     mod, params = byoc_hw.load_tflite(detector_path())
     file, main = read_tflite(detector_path()), mod["main"]
     scores, boxes = (
-        _real(value, *_scale(file.tensors[output].quantization))
-        for value, output in zip(main.body.fields, file.outputs, strict=True)
+        _real(value, file.tensors[output]) for value, output in zip(main.body.fields, file.outputs, strict=True)
     )
     return tvm.IRModule.from_expr(relay.Function(main.params, _detections(scores, boxes))), params
 
 
-def _scale(quantization: object) -> tuple[float, int]:
-    ((scale,), (zero_point,)) = quantization.scale, quantization.zero_point  # type: ignore[attr-defined]
-    return scale, zero_point
-
-
-def _real(value: relay.Expr, scale: float, zero_point: int) -> relay.Expr:
+def _real(value: relay.Expr, tensor: FileTensor) -> relay.Expr:
+    assert tensor.quantization is not None, "the network is int8 throughout"
+    (scale,), (zero_point,) = tensor.quantization.scale, tensor.quantization.zero_point
     return relay.qnn.op.dequantize(value, relay.const(scale, "float32"), relay.const(zero_point, "int32"))
 
 
@@ -83,13 +79,13 @@ def _detections(scores: relay.Expr, boxes: relay.Expr) -> relay.Expr:
     return relay.strided_slice(kept, (0, 0, 0), (1, DETECTIONS, 6))
 
 
-def detector_project(accelerator: Accelerator | None, output_dir: Path | None = None) -> byoc_hw.Project:
+def detector_project(accelerator: Accelerator | None) -> byoc_hw.Project:
     """The compiled detector, for an accelerator or, without one, for the host alone."""
     mod, params = detector()
     if accelerator is None:
-        return byoc_hw.build(mod, params, mod_name="shapes", output_dir=output_dir)
+        return byoc_hw.build(mod, params, mod_name="shapes")
     partitioned = byoc_hw.partition_for_hwlib(mod, params, mod_name="shapes", accelerator=accelerator)
-    return byoc_hw.build(partitioned, output_dir=output_dir)
+    return byoc_hw.build(partitioned)
 
 
 def found_shapes(project: byoc_hw.Project, scenes: Sequence[Scene], on: str = "host") -> list[Array]:

@@ -105,3 +105,12 @@ def test_declines_with_the_rule_and_the_value(mod, reason):
     with pytest.raises(Unsupported) as error:
         byoc_hw.build(mod())
     assert str(error.value) == f"topk (topk_1) on the host: {reason}"
+
+
+@pytest.mark.parametrize(("rank", "axis"), [(2, 2), (0, -1)])
+def test_declines_an_axis_that_is_not_there(rank, axis):
+    x = variable((3,) * rank)
+    with pytest.raises(Unsupported) as error:
+        byoc_hw.build(module(relay.argsort(x, axis=axis), x))
+    rule = f"axis is one of the {rank} of the elements"
+    assert str(error.value) == f"argsort (argsort_1) on the host: {rule}: got {axis}"

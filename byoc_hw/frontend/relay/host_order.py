@@ -29,7 +29,7 @@ _PLACES = ("int32", "int64", "float32")
 def ordered(call: relay.Call, arguments: list[relay.Expr], kernel: Kernel) -> relay.Expr | None:
     """What computes a sort, argsort or topk with a function of ours; None for another call.
 
-    `Unsupported` for elements or places of other types, and for more elements than there are.
+    `Unsupported` for elements or places of other types, for another axis, and for more elements than there are.
     """
     name = operator_name(call)
     if name not in ("sort", "argsort", "topk"):
@@ -64,7 +64,9 @@ def _sort(call: relay.Call) -> tuple[int, Sort]:
     of = call.args[0].checked_type
     shape, dtype = [int(extent) for extent in of.shape], str(of.dtype)
     _check(call, dtype in ORDERED_TYPES, f"elements are one of {', '.join(ORDERED_TYPES)}", dtype)
-    axis = int(call.attrs.axis) % len(shape)
+    rank, given = len(shape), int(call.attrs.axis)
+    _check(call, -rank <= given < rank, f"axis is one of the {rank} of the elements", given)
+    axis = given % rank
     extent = shape[axis]
     wanted = int(call.attrs.k) if operator_name(call) == "topk" else 0
     _check(call, wanted <= extent, f"k is at most the {extent} elements of axis {axis}", wanted)

@@ -89,7 +89,8 @@ def _without_runtime(mod: tvm.IRModule, kernel: Kernel) -> tvm.IRModule:
                 return found
         return called_with(call, arguments)
 
-    return with_main(mod, rebuild_calls(mod["main"], rebuild))
+    main = rebuild_calls(mod["main"], rebuild)
+    return mod if main.same_as(mod["main"]) else with_main(mod, main)
 
 
 _MOST_TRIED = 50
