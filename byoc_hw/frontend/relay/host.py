@@ -386,7 +386,7 @@ def _stored_parameters(function: tir.PrimFunc) -> int:
     def visit(node: object) -> None:
         if isinstance(node, tir.BufferStore):
             stored.add(node.buffer.data)
-        elif isinstance(node, tir.Call) and node.op.name == "tir.tvm_access_ptr":
+        elif isinstance(node, tir.Call) and getattr(node.op, "name", "") == "tir.tvm_access_ptr":
             _, data, _, _, access = node.args
             if int(access) & _WRITES:
                 stored.add(data)
