@@ -79,6 +79,47 @@ class Quantize:
     zero_point: int
 
 
+ORDERED_TYPES = ("int8", "uint8", "int32", "float32")
+"""The types of elements that functions of ours put in order."""
+
+
+@dataclass(frozen=True)
+class Sort:
+    """The places of elements along one axis, in the order of the elements; equal ones in the order of their places.
+
+    The tensor is (before, extent, after); the result, int32, has the first `count` places of each row. For the host.
+    """
+
+    dtype: str
+    before: int
+    extent: int
+    after: int
+    count: int
+    descending: bool
+
+
+@dataclass(frozen=True)
+class Suppress:
+    """Non-maximum suppression of float32 boxes (batches, boxes, values), as Relay's operator has it: for the host.
+
+    `top_k` boxes are looked at, all if it is not positive. Four values from `coord_start` are corners, `score_index` is
+    the score, and boxes with different values at `id_index`, unless that is -1 or with `force_suppress`, do not concern
+    one another. The result is boxes, with those that are kept first if `invalid_to_bottom`; with `places`
+    it is the place of each box that is kept and the number of them, int32.
+    """
+
+    batches: int
+    boxes: int
+    values: int
+    top_k: int
+    coord_start: int
+    score_index: int
+    id_index: int
+    force_suppress: bool
+    invalid_to_bottom: bool
+    places: bool
+
+
 @dataclass(frozen=True)
 class Bilinear:
     """int8 pixels between those of an image, in NHWC: work for the host only.
@@ -92,7 +133,7 @@ class Bilinear:
     starts: tuple[int, int]
 
 
-HostWork = Quantize | Bilinear
+HostWork = Quantize | Bilinear | Sort | Suppress
 """What functions of ours compute on the host that is no layer."""
 
 
@@ -100,11 +141,13 @@ HostWork = Quantize | Bilinear
 class KernelCall:
     """What computes one layer on the host: a C function of ours, and the constant arrays that it reads.
 
-    Its parameters are pointers: the layer's inputs, the constants in this order, and the output.
+    Its parameters are pointers: the layer's inputs, the constants in this order, `workspace` int32 values if there are
+    any, and the outputs.
     """
 
     function: str
     constants: tuple[Array, ...]
+    workspace: int = 0
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 import flatbuffers
 import numpy as np
 import tflite
+from flatbuffers import flexbuffers
 
 RELU = tflite.ActivationFunctionType.RELU
 NONE = tflite.ActivationFunctionType.NONE
@@ -93,7 +94,10 @@ def model_bytes(sample: OperatorSample) -> bytes:
 
 @dataclass
 class Node:
-    """An operator of a network, by the numbers of its tensors. `code` is in place of that of its name."""
+    """An operator of a network, by the numbers of its tensors. `code` is in place of that of its name.
+
+    A custom operator has its name and its options, a flexbuffer.
+    """
 
     operator: str
     inputs: list
@@ -102,6 +106,7 @@ class Node:
     code: int | None = None
     custom: str = ""
     intermediates: list = field(default_factory=list)
+    custom_options: bytes = b""
 
 
 def network_bytes(tensors, nodes, inputs, outputs, *, subgraphs=1, version=3) -> bytes:
@@ -135,12 +140,29 @@ def network_bytes(tensors, nodes, inputs, outputs, *, subgraphs=1, version=3) ->
     return bytes(builder.Output())
 
 
+def custom_options(**values) -> bytes:
+    """A flexbuffer of whole numbers, bools and floats, which are float32: TVM's importer reads no wider ones."""
+    builder = flexbuffers.Builder()
+    with builder.Map():
+        for name, value in values.items():
+            builder.Key(name)
+            if isinstance(value, bool):
+                builder.Bool(value)
+            elif isinstance(value, int):
+                builder.Int(value)
+            else:
+                builder.Float(float(np.float32(value)))
+    return bytes(builder.Finish())
+
+
 def _node(builder, node, index):
     kind = _OPTIONS.get(node.operator)
     options = {}
     if kind is not None:
         options["BuiltinOptionsType"] = getattr(tflite.BuiltinOptions, kind)
         options["BuiltinOptions"] = _table(builder, kind, **node.options)
+    if node.custom_options:
+        options["CustomOptions"] = _bytes(builder, node.custom_options)
     return _table(
         builder,
         "Operator",

@@ -6,7 +6,7 @@ src/<mod_name>_hwlib.c, .h      the regions (named after the accelerator)
 src/<mod_name>_weights.h        their constant data
 src/<mod_name>_host.c           what TVM generated
 src/<mod_name>_math.c           an exponential or a softmax, where the host functions call one
-src/<mod_name>_kernels.c        layers in TFLite's arithmetic, where the host computes any
+src/<mod_name>_kernels.c        functions of ours for the host: layers in TFLite's arithmetic, orders, suppressions
 hwlib/ or library/              HWlib with its simulator, or the vendor's library
 hwlib/<accelerator>/            on a chip, what HAL and simulator of each accelerator are compiled with
 app/                            a program that runs the model; app/riscv32/ for bare-metal RISC-V
@@ -39,7 +39,7 @@ from byoc_hw.hwlib.sim_config import sim_config
 from byoc_hw.params.host_kernels import KERNEL_PARTS, KERNELS
 from byoc_hw.plan.place.arena import ModelMemory
 from byoc_hw.plan.planned import TABLES, PlannedRegion, flash_bytes, table_bytes
-from byoc_hw.program import Buffer, Program, RegionCall, check_mod_name
+from byoc_hw.program import ORDERED_TYPES, Buffer, Program, RegionCall, check_mod_name
 from byoc_hw.soc import Hardware, Soc
 from byoc_hw.version import __version__
 
@@ -251,11 +251,12 @@ def _host(parts: Parts) -> Files:
         files[f"src/{mod_name}_math.c"] = _render("model_math.c.j2", banner=purpose, mod_name=mod_name, functions=math)
     if kernels:
         declared = {name: kernel.prototype(f"{mod_name}_{name}") for name, kernel in kernels.items()}
-        own += _declared(f"Layers in TFLite's arithmetic, in {mod_name}_kernels.c", mod_name, declared)
-        purpose = _banner(parts, "layers on the host in TFLite's arithmetic.")
+        own += _declared(f"Not of TVM, in {mod_name}_kernels.c", mod_name, declared)
+        purpose = _banner(parts, "what the host computes by functions that are not TVM's.")
+        structs = {kernel.struct or name: kernel.fields for name, kernel in kernels.items()}
         needed = [part for part in KERNEL_PARTS if any(part in kernel.parts for kernel in kernels.values())]
         files[f"src/{mod_name}_kernels.c"] = _render(
-            "model_kernels.c.j2", banner=purpose, mod_name=mod_name, kernels=kernels, needed=needed
+            "model_kernels.c.j2", banner=purpose, mod_name=mod_name, structs=structs, needed=needed, types=ORDERED_TYPES
         )
     return {f"src/{mod_name}_host.c": f"{banner}\n{own and own + chr(10)}{source}\n", **files}
 

@@ -103,7 +103,7 @@ class Model(Protocol):
     ) -> CompiledHost:
         """Compile what is left on the host. `place` is called once, when all buffers and workspaces are known.
 
-        `kernel` has the C function that computes a layer on the host with TFLite's arithmetic.
+        `kernel` has the C function that computes a layer with TFLite's arithmetic, or other work, on the host.
         """
 
 

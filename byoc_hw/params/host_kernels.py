@@ -1,13 +1,14 @@
-"""Layers on the host: the C functions of ours that compute them, and what they read.
+"""Work on the host: the C functions of ours that do it, and what they read.
 
-The arithmetic is TFLite's, as the header of the HAL states it for layers on the accelerator. What depends on the
-weights is computed here: the functions get constant arrays. Scales are a multiplier and an exponent.
+The arithmetic of layers is TFLite's, as the header of the HAL states it for layers on the accelerator. What depends on
+the weights is computed here: the functions get constant arrays. Scales are a multiplier and an exponent. Orders and
+suppressions are Relay's operators.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -29,7 +30,7 @@ from byoc_hw.params.requantize import (
     weight_values,
     zero_point,
 )
-from byoc_hw.program import Bilinear, HostWork, KernelCall, Quantize
+from byoc_hw.program import ORDERED_TYPES, Bilinear, HostWork, KernelCall, Quantize, Sort, Suppress
 from byoc_hw.tensor import Array
 
 # ---------------------------------------------------------------- the functions
@@ -40,17 +41,22 @@ class HostKernel:
     """A C function: the templates that it needs, what it reads, and its numbers.
 
     Its parameters are pointers: `operands`, inputs and then constants, with their C types; `numbers`, one int32 for
-    each of `fields`; and the output, int8.
+    each of `fields`, which are the struct of this name, else the function's; `workspace`, int32; and the outputs.
     """
 
     parts: tuple[str, ...]
     operands: Mapping[str, str]
     fields: tuple[str, ...]
+    outputs: Mapping[str, str] = field(default_factory=lambda: {"ofm": "int8_t"})
+    workspace: str = ""
+    struct: str = ""
 
     def prototype(self, name: str) -> str:
         """The C declaration under a name."""
         read = [f"const {of} *{operand}" for operand, of in self.operands.items()]
-        return f"void {name}({', '.join([*read, 'const int32_t *numbers', 'int8_t *ofm'])});"
+        own = [f"int32_t *{self.workspace}"] if self.workspace else []
+        written = [f"{of} *{output}" for output, of in self.outputs.items()]
+        return f"void {name}({', '.join([*read, 'const int32_t *numbers', *own, *written])});"
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -66,6 +72,9 @@ _PAIR = "elements ifm2_elements ifm_zero_point ifm2_zero_point ofm_zero_point mu
 
 _ONE = {"ifm": "int8_t"}
 _TWO = {"ifm": "int8_t", "ifm2": "int8_t"}
+_BOXES = {"boxes": "float", "valid_count": "int32_t"}
+_LIMITS = {"most": "int32_t", "threshold": "float"}
+_SUPPRESS = _words("batches boxes values top_k coord_start score_index id_index force_suppress invalid_to_bottom")
 
 KERNELS: Mapping[str, HostKernel] = {
     "tflite_conv2d": HostKernel(
@@ -95,18 +104,40 @@ KERNELS: Mapping[str, HostKernel] = {
         _words(f"{_EXTENTS} channels ofm_height ofm_width row_step column_step row_start column_start"),
     ),
     "tflite_quantize": HostKernel(("clamp", "quantize"), {"ifm": "float"}, _words("elements zero_point scale_bits")),
+    "host_order": HostKernel(
+        ("order", "order_rows"),
+        {"data": "void"},
+        _words("type before extent after count descending"),
+        {"places": "int32_t"},
+    ),
+    "host_suppress": HostKernel(
+        ("order", "suppress", "suppress_boxes"), {**_BOXES, **_LIMITS}, _SUPPRESS, {"kept": "float"}, "order"
+    ),
+    "host_suppress_places": HostKernel(
+        ("order", "suppress", "suppress_places"),
+        {**_BOXES, "indices": "int32_t", **_LIMITS},
+        _SUPPRESS,
+        {"places": "int32_t", "counts": "int32_t"},
+        "order",
+        struct="host_suppress",
+    ),
 }
 """Every function by its name, which in a project has the module's name in front."""
 
-KERNEL_PARTS = ("scale", "clamp", "conv2d", "pool2d", "add", "mul", "softmax", "bilinear", "quantize")
+KERNEL_PARTS = (
+    *_words("scale clamp conv2d pool2d add mul softmax bilinear quantize"),
+    *_words("order order_rows suppress suppress_boxes suppress_places"),
+)
 """The templates, in the order in which they stand in a project's file."""
-
 
 # ---------------------------------------------------------------- from a layer to a call
 
 
 def kernel_call(layer: Layer | HostWork) -> KernelCall:
-    """The call that computes a layer with TFLite's rounding on the host; `Unsupported` for one without a function."""
+    """The call that computes a layer with TFLite's rounding, or other work, on the host.
+
+    `Unsupported` for a layer without a function.
+    """
     match layer:
         case Conv2d() | DepthwiseConv2d() | Dense():
             return _call("tflite_conv2d", _weighted(layer), weight_values(layer), _channels(layer))
@@ -122,6 +153,10 @@ def kernel_call(layer: Layer | HostWork) -> KernelCall:
             return _call("tflite_quantize", _quantize(layer))
         case Bilinear():
             return _call("tflite_bilinear", _bilinear(layer))
+        case Sort():
+            return _call("host_order", _sort(layer))
+        case Suppress():
+            return replace(_call(_suppressing(layer), _suppress(layer)), workspace=layer.boxes)
         case _:
             raise Unsupported(f"{layer.name}: the host has a function of TFLite's arithmetic: none for {layer.kind}")
 
@@ -250,3 +285,16 @@ def _bilinear(work: Bilinear) -> dict[str, int]:
         **dict(zip(("row_step", "column_step"), work.steps, strict=True)),
         **dict(zip(("row_start", "column_start"), work.starts, strict=True)),
     }
+
+
+def _sort(layer: Sort) -> dict[str, int]:
+    numbers = {name: int(value) for name, value in vars(layer).items() if name != "dtype"}
+    return {"type": ORDERED_TYPES.index(layer.dtype), **numbers}
+
+
+def _suppressing(layer: Suppress) -> str:
+    return "host_suppress_places" if layer.places else "host_suppress"
+
+
+def _suppress(layer: Suppress) -> dict[str, int]:
+    return {name: int(value) for name, value in vars(layer).items() if name != "places"}

@@ -13,9 +13,6 @@ from byoc_hw.frontend.relay.reference import Reference
 X = variable((3, 40), "float32")
 NO_RUNTIME = r"\({0}_1\) on the host: a C project has no TVM runtime: TVM (calls tvm\.contrib|uses TVMBackend)"
 CALLERS = {
-    "sort": lambda: relay.sort(X),
-    "argsort": lambda: relay.argsort(X),
-    "topk": lambda: relay.topk(X, k=3, ret_type="indices"),
     "unique": lambda: relay.unique(relay.reshape(relay.cast(X, "int32"), (-1,)))[0],
     "searchsorted": lambda: relay.searchsorted(const([1, 2, 3], "float32"), X),
 }

@@ -34,7 +34,6 @@ from byoc_hw.frontend.relay.host_outputs import (
 )
 from byoc_hw.frontend.relay.host_softmax import integer_softmax
 from byoc_hw.frontend.relay.host_source import bodies, host_source
-from byoc_hw.frontend.relay.host_tflite import Kernel, with_kernels
 from byoc_hw.frontend.relay.interface import output_values, with_main, with_numbered_inputs
 from byoc_hw.frontend.relay.record import without_bodies
 from byoc_hw.frontend.relay.serial import serial
@@ -52,19 +51,16 @@ def compile_module(
     place: Placer,
     *,
     ends: Ends | None = None,
-    kernel: Kernel | None = None,
 ) -> CompiledHost:
     """Compile everything in a type-checked module but its regions, whose graphs are `graphs`, by symbol.
 
     `ends` is what is known of inputs and outputs. `place` is called once, when all buffers and workspaces are known.
-    With `kernel`, functions of ours compute the layers that they can, with TFLite's arithmetic. Raises `Unsupported`
-    where TVM's main holds a statement that is not a call, and for a host operator that C alone cannot compute.
+    Raises `Unsupported` where TVM's main holds a statement that is not a call, and for a host operator that C alone
+    cannot compute.
     """
     target = tvm.target.Target("c")
     pools = WorkspaceMemoryPools([WorkspacePoolInfo("arena", [target])])
     main = mod["main"]
-    if kernel is not None:
-        mod = with_kernels(mod, kernel)
     check_scales(mod["main"])
     with target, golden_semantics(), tvm.transform.PassContext(opt_level=3):
         mod = _simplified(without_bodies(mod))
@@ -384,19 +380,24 @@ class _Main:
 
 
 def _stored_parameters(function: tir.PrimFunc) -> int:
-    """How many of a host function's parameters it stores to: its results, which come last.
-
-    At least 1: a function that stores to none passes its one result to an external C function.
-    """
+    """How many of a host function's parameters are written, by itself or by a C function: its results come last."""
     stored = set()
 
-    def visit(node: tir.Stmt) -> None:
+    def visit(node: object) -> None:
         if isinstance(node, tir.BufferStore):
             stored.add(node.buffer.data)
+        elif isinstance(node, tir.Call) and getattr(node.op, "name", "") == "tir.tvm_access_ptr":
+            _, data, _, _, access = node.args
+            if int(access) & _WRITES:
+                stored.add(data)
 
     tir.stmt_functor.post_order_visit(function.body, visit)
     buffers = [function.buffer_map[name].data for name in function.params if name in function.buffer_map]
-    return sum(buffer in stored for buffer in buffers) or 1
+    return sum(buffer in stored for buffer in buffers)
+
+
+_WRITES = 2
+"""A bit of how `tvm_access_ptr` says that a buffer is accessed."""
 
 
 def _variable(argument: tir.PrimExpr) -> str:

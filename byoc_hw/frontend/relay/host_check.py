@@ -1,6 +1,6 @@
 """What a host operator may need and a C project does not have: refused before anything is written.
 
-TVM's operators may call functions of TVM's runtime (sort, topk, unique), which a project is free of, or shift by
+TVM's operators may call functions of TVM's runtime (unique, searchsorted), which a project is free of, or shift by
 more bits than a number has, which C does not define. TVM's C target writes both without a word.
 """
 
@@ -14,7 +14,7 @@ import tvm
 from tvm import relay, tir
 
 from byoc_hw.errors import Unsupported
-from byoc_hw.frontend.relay.host_operators import PREFIX
+from byoc_hw.frontend.relay.host_operators import PREFIXES
 from byoc_hw.frontend.relay.read import constant
 from byoc_hw.frontend.relay.sources import calls_in_order, described, operator_name
 from byoc_hw.tensor import Array
@@ -129,7 +129,7 @@ def _problems(function: tir.PrimFunc) -> Iterator[str]:
 
 
 def _known(function: str) -> bool:
-    return function in _KNOWN or function.startswith(PREFIX)
+    return function in _KNOWN or function.startswith(PREFIXES)
 
 
 def check_source(bodies: Mapping[str, str], main: relay.Function) -> None:

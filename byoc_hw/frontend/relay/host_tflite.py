@@ -8,7 +8,6 @@ compute them (`_is_exact`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 
 import tvm
@@ -18,17 +17,14 @@ from byoc_hw.accelerator import ROUNDINGS, Accelerator, Limits
 from byoc_hw.frontend.relay.accelerators import Session
 from byoc_hw.frontend.relay.compose import applied, called_with, rebuild_calls
 from byoc_hw.frontend.relay.host_bilinear import bilinear
-from byoc_hw.frontend.relay.host_operators import kernel_operator
+from byoc_hw.frontend.relay.host_operators import Kernel, kernel_called
 from byoc_hw.frontend.relay.interface import with_main
 from byoc_hw.frontend.relay.match import Match
 from byoc_hw.frontend.relay.read import constant
 from byoc_hw.frontend.relay.sources import calls_outside_composites, operator_name, source_names
 from byoc_hw.frontend.relay.table import entries, parse_composite
 from byoc_hw.graph import Layer, Pool2d
-from byoc_hw.program import HostWork, KernelCall, Quantize
-
-Kernel = Callable[[Layer | HostWork], KernelCall]
-"""How a function of ours computes a layer, or other work."""
+from byoc_hw.program import Quantize
 
 _ANY = Limits(dilations=None, batches=None, accumulator_bits=32, wide_padding=True, broadcast=True)
 _WEIGHTED = replace(_ANY, weight_bits=(8, 4, 2), groups=True)
@@ -57,25 +53,18 @@ def with_kernels(mod: tvm.IRModule, kernel: Kernel) -> tvm.IRModule:
         new.update(zip(call.args, arguments, strict=True))
         resize = bilinear(call)
         if resize is not None:
-            return _called(kernel(resize[0]), [new[resize[1].source]], call, call.span)
+            return kernel_called(kernel(resize[0]), [new[resize[1].source]], [call.checked_type], call.span)
         if isinstance(call.op, relay.Function):
             layer, match = _layer(call.op)
             values = dict(zip(call.op.params, arguments, strict=True))
             inputs = [values.get(read, read) for read in match.inputs]
-            return _called(kernel(layer), inputs, call, call.op.body.span)
+            return kernel_called(kernel(layer), inputs, [call.checked_type], call.op.body.span)
         quantize = _quantize(call) if call in borders else None
         if quantize is not None:
-            return _called(kernel(quantize), arguments[:1], call, call.span)
+            return kernel_called(kernel(quantize), arguments[:1], [call.checked_type], call.span)
         return called_with(call, arguments)
 
     return with_main(mod, rebuild_calls(main, rebuild))
-
-
-def _called(made: KernelCall, inputs: list[relay.Expr], of: relay.Call, span: tvm.ir.Span) -> relay.Call:
-    """The call of a function of ours, in place of the call `of`."""
-    operands = [*inputs, *(relay.const(array, str(array.dtype)) for array in made.constants)]
-    attributes = tvm.ir.make_node("DictAttrs", shape=list(of.checked_type.shape))
-    return relay.Call(kernel_operator(made.function, len(operands)), operands, attributes, span=span)
 
 
 def _composed(mod: tvm.IRModule) -> relay.Function:
@@ -109,8 +98,8 @@ def _has_kernel(layer: Layer) -> bool:
 # ---------------------------------------------------------------- what is left
 
 _MOVES = """
-batch_flatten broadcast_to concatenate copy depth_to_space expand_dims gather layout_transform mirror_pad pad repeat
-reshape reverse slice_like space_to_depth split squeeze stack strided_slice take tile transpose
+argsort batch_flatten broadcast_to concatenate copy depth_to_space expand_dims gather layout_transform mirror_pad pad
+repeat reshape reverse slice_like sort space_to_depth split squeeze stack strided_slice take tile topk transpose
 """
 _COMPARES = """
 argmax argmin bitwise_and bitwise_not bitwise_or bitwise_xor cast clip equal greater greater_equal less less_equal max

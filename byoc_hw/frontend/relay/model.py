@@ -13,10 +13,15 @@ from byoc_hw.errors import ByocHwError, InvalidInput
 from byoc_hw.frontend.relay.accelerators import by_digest
 from byoc_hw.frontend.relay.checks import check_module, check_values, module_of
 from byoc_hw.frontend.relay.codegen import lowered
+from byoc_hw.frontend.relay.compose import called_with, rebuild_calls
 from byoc_hw.frontend.relay.ends import ends_of
 from byoc_hw.frontend.relay.failures import TvmFailed
 from byoc_hw.frontend.relay.host import compile_module
-from byoc_hw.frontend.relay.host_tflite import Kernel
+from byoc_hw.frontend.relay.host_operators import Kernel
+from byoc_hw.frontend.relay.host_order import ordered
+from byoc_hw.frontend.relay.host_suppress import suppressed
+from byoc_hw.frontend.relay.host_tflite import with_kernels
+from byoc_hw.frontend.relay.interface import with_main
 from byoc_hw.frontend.relay.partition import folding, prepare
 from byoc_hw.frontend.relay.record import Record, record_of, regions
 from byoc_hw.frontend.relay.serial import serial
@@ -66,20 +71,33 @@ class RelayModel:
     def compile_host(self, graphs: Mapping[str, Graph], place: Placer, kernel: Kernel) -> CompiledHost:
         """Compile main, with the operators that stay on the host, with TVM. `Unsupported` for one that TVM cannot.
 
-        With numerics "tflite", what `kernel` makes of a layer computes it in place of TVM's functions.
+        What `kernel` makes of other work does it in place of TVM's functions; with numerics "tflite" of layers, too.
         """
         try:
-            of_tflite = kernel if self.numerics == "tflite" else None
-            return compile_module(self._mod, self.mod_name, graphs, place, ends=self._ends, kernel=of_tflite)
+            mod = with_kernels(self._mod, kernel) if self.numerics == "tflite" else self._mod
+            return compile_module(_without_runtime(mod, kernel), self.mod_name, graphs, place, ends=self._ends)
         except TvmFailed as error:
-            raise TvmFailed(error.said, _first_that_fails(self._mod["main"])) from error.__cause__
+            raise TvmFailed(error.said, _first_that_fails(self._mod["main"], kernel)) from error.__cause__
+
+
+def _without_runtime(mod: tvm.IRModule, kernel: Kernel) -> tvm.IRModule:
+    """A type-checked module in which functions of ours put in order and suppress, for which TVM has its runtime."""
+
+    def rebuild(call: relay.Call, arguments: list[relay.Expr]) -> relay.Expr:
+        for found in (ordered(call, arguments, kernel), suppressed(call, arguments, kernel)):
+            if found is not None:
+                return found
+        return called_with(call, arguments)
+
+    main = rebuild_calls(mod["main"], rebuild)
+    return mod if main.same_as(mod["main"]) else with_main(mod, main)
 
 
 _MOST_TRIED = 50
 """Operators that are compiled by themselves to find the one that TVM cannot compile; each takes part of a second."""
 
 
-def _first_that_fails(main: relay.Function) -> str:
+def _first_that_fails(main: relay.Function, kernel: Kernel) -> str:
     """The first of the operators that TVM cannot compile by itself; "" if it compiles all, or those that are tried."""
     tried: dict[int, relay.Call] = {}
     for call in calls_in_order(main):
@@ -92,7 +110,9 @@ def _first_that_fails(main: relay.Function) -> str:
             if len(tried) > _MOST_TRIED:
                 break
             try:
-                compile_module(mod, DEFAULT_MOD_NAME, {}, lambda program, workspaces: defaultdict(int))
+                compile_module(
+                    _without_runtime(mod, kernel), DEFAULT_MOD_NAME, {}, lambda program, workspaces: defaultdict(int)
+                )
             except TvmFailed:
                 return described(call)
             except ByocHwError:

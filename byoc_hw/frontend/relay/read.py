@@ -248,6 +248,8 @@ def pairwise(match: Match, call: relay.Call) -> dict[str, Any]:
     operands = [(lhs, lhs_scale, lhs_zero_point), (rhs, rhs_scale, rhs_zero_point)]
     if prod(shape_of(lhs)) < prod(shape_of(rhs)):
         operands.reverse()
+    if isinstance(operands[1][0], relay.Constant) and prod(shape_of(operands[1][0])) == 1 < prod(shape_of(call)):
+        raise NotALayer("an operand that is constant has several values: with one the layer is a table", "1")
     match.inputs[:] = [expr for expr, _, _ in operands]
     ifm, ifm2 = (
         activation(expr, f"{name}_{what}", quantization=scalar_quantization(*constants))

@@ -28,10 +28,11 @@ static const hwlib_copy_t tvmgen_qnn_mul_by_channel_hwlib_main_0_copies[] = {
 };
 
 /* ifm, ifm2, ofm, psum, weights, params, ifm_row, ofm_row, ifm_pixel, ofm_pixel, ifm_h, ifm_w,
- *   ifm_c, ofm_h, ofm_w, ofm_c, pad_top, pad_left, pad_bottom, pad_right, flags
+ *   ifm_c, ofm_h, ofm_w, ofm_c, pad_top, pad_left, pad_bottom, pad_right, kernel_h, kernel_w,
+ *   flags
  */
 static const hwlib_tile_t tvmgen_qnn_mul_by_channel_hwlib_main_0_tiles[] = {
-  {0, 120, 128, 0, 0, 0, 120, 120, 6, 6, 1, 20, 6, 1, 20, 6, 0, 0, 0, 0, HWLIB_TILE_FIRST | HWLIB_TILE_LAST},
+  {0, 120, 128, 0, 0, 0, 120, 120, 6, 6, 1, 20, 6, 1, 20, 6, 0, 0, 0, 0, 0, 0, HWLIB_TILE_FIRST | HWLIB_TILE_LAST},
 };
 
 /* kind, slot, index */

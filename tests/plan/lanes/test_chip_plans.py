@@ -4,29 +4,36 @@ from dataclasses import replace
 from itertools import permutations
 
 import numpy as np
+import pytest
 from chip_machine import check_chip_plan
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from plan_graphs import accelerators, graphs
+from plan_machine import RefusedError
 from plan_reference import run_graph
+from plan_samples import Samples, graph_of
 
+from byoc_hw.accelerator import DIANA_DIGITAL, DSP, REFERENCE
+from byoc_hw.errors import InvalidInput, PlanError
 from byoc_hw.plan.lanes.lanes_clock import lanes_timeline
 from byoc_hw.plan.region import plan_region
+from byoc_hw.plan.steps import Await
 from byoc_hw.soc import Soc
 
 EXAMPLES = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large], deadline=None
 )
+DLA = replace(DIANA_DIGITAL, name="dla", label="DLA")
+PAIR = Soc((DLA, DSP))
 
 
 @st.composite
 def chip_regions(draw, most=6):
     """A chip of two or three accelerators, and a graph that the first of them can plan."""
     one = replace(draw(accelerators()), name="one", label="ONE", queue=64)
-    count = draw(st.sampled_from([1, 1, 1, 2]))
     others = [
         replace(draw(accelerators()), name=f"other{at}", dma_alignment=one.dma_alignment, queue=64)
-        for at in range(count)
+        for at in range(draw(st.sampled_from([1, 1, 1, 2])))
     ]
     return Soc((one, *others)), draw(graphs(one, most))
 
@@ -37,12 +44,113 @@ def values_of(graph, seed=0):
     return inputs, run_graph(graph, inputs)
 
 
-@given(chip_regions())
-@settings(EXAMPLES, max_examples=30)
-def test_any_graph_is_exact_on_any_chip_in_the_cycles_foreseen(region):
-    chip, graph = region
+def check_on_chip(chip, graph):
     plan = plan_region(graph, chip)
     inputs, expected = values_of(graph)
     check_chip_plan(plan, expected, inputs, permutations(range(len(plan.parts))))
     assert lanes_timeline(plan).total == plan.cycles
     assert plan.bound <= plan.cycles
+    return plan
+
+
+@given(chip_regions())
+@settings(EXAMPLES, max_examples=10)
+def test_any_graph_is_exact_on_any_chip_in_the_cycles_foreseen(region):
+    check_on_chip(*region)
+
+
+@pytest.mark.slow
+@given(chip_regions(most=9))
+@settings(EXAMPLES, max_examples=120)
+def test_larger_graphs_are_exact_on_any_chip(region):
+    check_on_chip(*region)
+
+
+@pytest.mark.slow
+@given(chip_regions())
+@settings(EXAMPLES, max_examples=40)
+def test_a_chip_is_never_slower_than_one_of_its_accelerators(region):
+    chip, graph = region
+    cycles = plan_region(graph, chip).cycles
+    for one in chip.accelerators:
+        try:
+            alone = plan_region(graph, Soc((one,))).cycles
+        except PlanError:
+            continue  # a layer fits another accelerator only
+        assert cycles <= alone
+
+
+def separable(blocks=3, size=16, channels=32):
+    """Pointwise and depthwise convolutions in turn."""
+    samples = Samples(1)
+    value = samples.tensor((1, size, size, channels))
+    inputs, layers = [value], []
+    for _ in range(blocks):
+        layers.append(samples.conv2d(value, channels, (1, 1)))
+        layers.append(samples.depthwise(layers[-1].ofm, (3, 3), padding=(1, 1, 1, 1)))
+        value = layers[-1].ofm
+    return graph_of(inputs, layers, [value])
+
+
+def test_accelerators_work_on_one_inference_at_the_same_time():
+    """Depthwise convolutions, slow on the one, run on the other, a few rows behind the pointwise ones."""
+    graph = separable()
+    plan = check_on_chip(PAIR, graph)
+    alone = min(plan_region(graph, Soc((one,))).cycles for one in PAIR.accelerators)
+    assert len(plan.parts) == 2
+    assert plan.cycles < 0.6 * alone
+
+
+def test_every_event_is_needed():
+    """Without any one of them, some lane reads what is not there yet."""
+    graph = separable(blocks=2)
+    plan = plan_region(graph, PAIR)
+    inputs, expected = values_of(graph)
+    orders = list(permutations(range(len(plan.parts))))
+    awaited = [step for part in plan.parts for step in part.plan.steps if isinstance(step, Await)]
+    assert awaited
+    for left_out in awaited:
+        parts = tuple(replace(part, plan=without(part.plan, left_out)) for part in plan.parts)
+        with pytest.raises((RefusedError, AssertionError)):
+            check_chip_plan(replace(plan, parts=parts), expected, inputs, orders)
+
+
+def without(plan, left_out):
+    def kept(steps):
+        return tuple(step for step in steps if step is not left_out)
+
+    calls = tuple(replace(call, steps=kept(call.steps)) for call in plan.calls)
+    return replace(plan, calls=calls, tail=kept(plan.tail))
+
+
+def test_a_layer_that_is_wished_on_an_accelerator_runs_there():
+    graph = separable(blocks=2)
+    wished = {graph.layers[1].name: "dla", "conv2d": "dsp"}
+    plan = plan_region(graph, PAIR, place=wished)
+    lanes = {index: part.lane for part in plan.parts for index in part.layers}
+    assert [lanes[index] for index in (0, 1, 2)] == [1, 0, 1]
+
+
+def test_a_wish_that_cannot_be_is_refused_with_the_rule():
+    small = replace(DSP, limits={"conv2d": replace(DSP.limits["conv2d"], strides=(2,))})
+    graph = separable(blocks=1)
+    with pytest.raises(InvalidInput, match="cannot run on dsp: stride is 2: got 1"):
+        plan_region(graph, Soc((DLA, small)), place={"conv2d": "dsp"})
+
+
+def test_outputs_that_no_layer_writes_are_copied():
+    """An input that is an output as well, and an output that is given twice."""
+    graph = separable(blocks=1)
+    last = graph.layers[-1].ofm
+    check_on_chip(PAIR, replace(graph, outputs=(last, graph.inputs[0], last)))
+
+
+def test_two_equal_accelerators_share_a_layer():
+    twins = Soc(tuple(replace(REFERENCE, name=name, label=name) for name in ("one", "two")))
+    samples = Samples(2)
+    value = samples.tensor((1, 32, 32, 16))
+    layer = samples.conv2d(value, 64, (3, 3), padding=(1, 1, 1, 1))
+    graph = graph_of([value], [layer], [layer.ofm])
+    plan = check_on_chip(twins, graph)
+    assert [part.starts != (None,) for part in plan.parts] == [True, True]
+    assert plan.cycles < 0.65 * plan_region(graph, Soc(twins.accelerators[:1])).cycles
