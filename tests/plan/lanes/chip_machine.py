@@ -51,6 +51,7 @@ class ChipMachine:
                 elif isinstance(step, Signal):
                     assert step.event not in self.signalled
                     self.signalled.add(step.event)
+                    yield  # a lane that is preferred goes on before this one does
                 else:
                     machine.steps([step], layer, ofm)
         if machine.in_flight:

@@ -1,0 +1,130 @@
+"""Models on a chip of several accelerators: TVM's bits in every layer, the planned cycles, and what is said of them."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from relay_samples import module, variable
+from riscv32_tools import needs_riscv32
+from tvm import relay
+
+import byoc_hw
+from byoc_hw.compiler import region_graphs
+from byoc_hw.demo import heldout, model_path
+from byoc_hw.plan.region import plan_region
+
+DLA = replace(byoc_hw.DIANA_DIGITAL, name="dla", label="DLA")
+CHIP = byoc_hw.Soc((DLA, byoc_hw.DSP), label="DLA + DSP")
+
+
+@pytest.fixture(scope="module")
+def digits():
+    """The digits model, partitioned for the chip, and its project."""
+    partitioned = byoc_hw.partition_for_hwlib(*byoc_hw.load_tflite(model_path()), accelerator=CHIP)
+    return partitioned, byoc_hw.build(partitioned)
+
+
+def test_every_layer_has_tvms_bits_in_the_planned_cycles(digits):
+    partitioned, project = digits
+    image = heldout().images[:1]
+    assert not byoc_hw.validate(project, image, partitioned).differences
+    (graph,) = region_graphs(partitioned).values()
+    assert project.run(image).cycles.total == plan_region(graph, CHIP).cycles
+
+
+@needs_riscv32
+def test_the_bare_metal_core_drives_both(digits):
+    _, project = digits
+    image = heldout().images[:1]
+    here, there = project.run(image), project.run(image, on="riscv32")
+    np.testing.assert_array_equal(here.outputs[0], there.outputs[0])
+    assert here.cycles.total == there.cycles.total
+
+
+def test_the_report_says_where_and_what_it_takes_elsewhere(digits):
+    partitioned, project = digits
+    said = str(project.report)
+    assert "on DLA + DSP" in said
+    assert "on dla; alone dla " in said
+    assert byoc_hw.explain(partitioned).engines == project.report.engines
+    assert set(project.report.engines) <= {outcome.name for outcome in project.report.offloaded}
+
+
+def test_the_report_names_the_rule_of_an_accelerator_that_cannot():
+    strided = replace(byoc_hw.DSP, limits={"pool2d": replace(byoc_hw.DSP.limits["pool2d"], strides=(2,))})
+    x = variable((1, 8, 8, 4))
+    mod = module(relay.nn.max_pool2d(x, pool_size=(3, 3), strides=(1, 1), layout="NHWC"), x)
+    partitioned = byoc_hw.partition_for_hwlib(mod, accelerator=byoc_hw.Soc((DLA, strided)))
+    (said,) = byoc_hw.explain(partitioned).engines.values()
+    assert said.startswith("on dla; alone dla")
+    assert "dsp not: stride is 2: got 1" in said
+
+
+def test_a_layer_runs_where_it_is_wished(digits):
+    partitioned, _ = digits
+    project = byoc_hw.build(partitioned, place={"pool2d": "dsp"})
+    pools = [text for text in project.report.engines.values() if text.startswith("on dsp; ")]
+    assert pools
+    image = heldout().images[:1]
+    assert not byoc_hw.validate(project, image, partitioned).differences
+
+
+WISHES = {
+    "no operator": ({"conv7": "dsp"}, "place names offloaded operators, or kinds of layers"),
+    "no accelerator": ({"pool2d": "gpu"}, "place: accelerators of the chip are dla, dsp: got 'gpu' for pool2d"),
+}
+
+
+@pytest.mark.parametrize(("place", "message"), WISHES.values(), ids=WISHES)
+def test_a_wish_for_what_is_not_there_is_refused(digits, place, message):
+    with pytest.raises(byoc_hw.InvalidInput, match=message):
+        byoc_hw.build(digits[0], place=place)
+
+
+def test_a_wish_without_a_chip_is_refused():
+    partitioned = byoc_hw.partition_for_hwlib(*byoc_hw.load_tflite(model_path()))
+    with pytest.raises(byoc_hw.InvalidInput, match="place is for a chip of several accelerators"):
+        byoc_hw.build(partitioned, place={"pool2d": "dsp"})
+
+
+def test_a_chip_is_not_tuned(digits):
+    with pytest.raises(byoc_hw.InvalidInput, match="tuning is for one accelerator: DLA \\+ DSP has several"):
+        byoc_hw.tune(digits[0], progress=False)
+
+
+def test_an_accelerator_without_work_has_no_code_in_the_region():
+    x = variable((1, 8, 8, 4))
+    pool = byoc_hw.Soc((DLA, replace(byoc_hw.DSP, limits={"softmax": byoc_hw.DSP.limits["softmax"]})))
+    mod = module(relay.nn.max_pool2d(x, pool_size=(2, 2), strides=(2, 2), layout="NHWC"), x)
+    project = byoc_hw.build(byoc_hw.partition_for_hwlib(mod, accelerator=pool))
+    assert "dsp" not in (project.directory / "src" / "default_soc.c").read_text().replace(
+        "extern const hwlib_hal_t dsp_hal", ""
+    )
+    values = np.arange(256, dtype=np.uint8).view(np.int8).reshape(1, 8, 8, 4)
+    np.testing.assert_array_equal(project.run(values).outputs[0], values.reshape(4, 2, 4, 2, 4).max((1, 3))[None])
+
+
+CHIPS = {
+    "no accelerators": (lambda: byoc_hw.Soc(()), "accelerators are 1 to 16: got 0"),
+    "one name twice": (lambda: byoc_hw.Soc((DLA, DLA)), "differ: got dla twice"),
+    "no accelerator": (lambda: byoc_hw.Soc(("dla",)), "each of accelerators is an Accelerator"),
+}
+
+
+@pytest.mark.parametrize(("make", "message"), CHIPS.values(), ids=CHIPS)
+def test_a_chip_that_cannot_be_is_refused(make, message):
+    with pytest.raises(byoc_hw.InvalidInput, match=message):
+        make()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mlperf_model", ["kws_ref_model", "pretrainedResnet_quant"], indirect=True)
+@pytest.mark.parametrize("numerics", ["relay", "tflite"])
+def test_larger_models_have_tvms_or_tflites_bits(mlperf_model, numerics):
+    mod, params = byoc_hw.load_tflite(mlperf_model)
+    partitioned = byoc_hw.partition_for_hwlib(mod, params, accelerator=CHIP, numerics=numerics)
+    project = byoc_hw.build(partitioned)
+    (entry,) = project.inputs
+    values = np.random.default_rng(1).integers(-128, 128, entry.shape).astype(np.int8)
+    against = partitioned if numerics == "relay" else mlperf_model
+    assert not byoc_hw.validate(project, values, against).differences
