@@ -309,8 +309,8 @@ def elementwise(simulator: Simulator, layer, one, other):
     shape = (1, len(one) // len(other), len(other)) if layer.broadcast else (1, len(one), 1)
     simulator.reset()
     simulator.load(ACTIVATIONS, 5, one)
-    simulator.load(ACTIVATIONS, 1001, other)
-    simulator.run(layer, tile(shape, shape, ifm=5, ifm2=1001, ofm=OFM))
+    simulator.load(ACTIVATIONS, 2001, other)
+    simulator.run(layer, tile(shape, shape, ifm=5, ifm2=2001, ofm=OFM))
     return simulator.fetch(OFM, len(one))
 
 
