@@ -20,7 +20,7 @@ from tables import models, options, show
 import byoc_hw
 from byoc_hw.compiler import region_graphs
 from byoc_hw.graph import Graph
-from byoc_hw.plan.lanes.cut import Cut, Region
+from byoc_hw.plan.lanes.cut import PartCut, Region
 from byoc_hw.plan.region import lay_out_region, plan_region
 from byoc_hw.soc import Soc
 
@@ -86,19 +86,19 @@ def in_turn(graph: Graph, chip: Soc) -> int:
     """Cycles with each layer where it is fastest by itself, layers of one accelerator in a row planned together."""
     region = Region(graph)
 
-    def cycles(cut: Cut) -> int:
+    def cycles(cut: PartCut) -> int:
         part = region.part(cut, "part")
         assert part is not None
         return lay_out_region(part.graph, chip.accelerators[cut.lane]).cycles
 
-    cuts: list[Cut] = []
+    cuts: list[PartCut] = []
     for index, layer in enumerate(graph.layers):
         able = [lane for lane, one in enumerate(chip.accelerators) if one in chip.supporting(layer)]
-        fastest = min(able, key=lambda lane: cycles(Cut(lane, (index,))))
+        fastest = min(able, key=lambda lane: cycles(PartCut(lane, (index,))))
         if cuts and cuts[-1].lane == fastest:
-            cuts[-1] = Cut(fastest, (*cuts[-1].layers, index))
+            cuts[-1] = PartCut(fastest, (*cuts[-1].layers, index))
         else:
-            cuts.append(Cut(fastest, (index,)))
+            cuts.append(PartCut(fastest, (index,)))
     return sum(map(cycles, cuts))
 
 

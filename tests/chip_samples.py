@@ -74,7 +74,7 @@ def chip_plan(graph: Graph, chip: Soc = CHIP, placed=TWO_BRANCHES) -> ChipPlan:
         alignment=16,
         blocks={},
     )
-    return ChipPlan(graph, chip, tuple(parts), events, offsets, at, 0, memory)
+    return ChipPlan(graph, chip, tuple(parts), events, offsets, at, 0, memory=memory)
 
 
 def _part(graph, chip, at, lane, layers, blocks) -> Part:

@@ -154,7 +154,7 @@ def _places(start: int, counts: tuple[int, ...], strides: tuple[int, ...]) -> np
 
 
 @dataclass(frozen=True)
-class Piece:
+class TracedPiece:
     """What jobs of one accelerator of a chip write of an output, and the box of the output that it is."""
 
     accelerator: int
@@ -163,11 +163,11 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Pieces:
+class TracedPieces:
     """An output of `nbytes` that several accelerators of a chip may compute, a piece each."""
 
     nbytes: int
-    pieces: tuple[Piece, ...]
+    pieces: tuple[TracedPiece, ...]
 
     def output(self, number: int, name: str, records: Records) -> bytes:
         """The whole output of layer `number`. `RunError` if pieces do not fit, or contradict each other."""
@@ -184,7 +184,7 @@ class Pieces:
         return whole.tobytes()
 
 
-Assembly = Jobs | Pieces | Moved | Gathered
+Assembly = Jobs | TracedPieces | Moved | Gathered
 """How a layer's output is put together where it is not traced whole."""
 
 
@@ -198,9 +198,9 @@ def _assembly(entry: Mapping[str, Any]) -> Assembly:
     if "jobs" in entry:
         return _jobs(entry)
     if "pieces" in entry:
-        return Pieces(
+        return TracedPieces(
             nbytes,
-            tuple(Piece(one["accelerator"], _jobs(one), _traced_box(one["box"])) for one in entry["pieces"]),
+            tuple(TracedPiece(one["accelerator"], _jobs(one), _traced_box(one["box"])) for one in entry["pieces"]),
         )
     if "boxes" in entry:
         parts = tuple(TracedPart(**part) for part in entry["parts"])
@@ -234,7 +234,7 @@ def layer_outputs(
         assembly = assemblies.get(number)
         if isinstance(assembly, Jobs):
             outputs[number] = assembly.output(name, records.get(number, ()))
-        elif isinstance(assembly, Pieces):
+        elif isinstance(assembly, TracedPieces):
             outputs[number] = assembly.output(number, name, records)
         elif number in records:  # a host function may have several outputs
             outputs[number] = b"".join(records[number])

@@ -14,6 +14,7 @@ from byoc_hw.plan.lanes.joint import JointWork, PlacedPart, joint_order, joint_w
 from byoc_hw.plan.lanes.reach import Reach
 from byoc_hw.plan.order.calls import calls_of
 from byoc_hw.plan.order.copies import Order
+from byoc_hw.plan.order.memory_map import local_map
 from byoc_hw.plan.order.waits import Owned, with_waits
 from byoc_hw.plan.place.by_lifetime import blocks_from_lifetimes, largest_sum, place
 from byoc_hw.plan.region_memory import Lifetime, RegionMemory
@@ -158,7 +159,12 @@ class _Lane:
         own = [self._parts[at] for at in self._first]
         name = f"{self._graph.name}_{self._chip.accelerators[self._lane].name}"
         indices = tuple(index for part in own for index in part.part.cut.layers)
-        calls, tail = calls_of(tuple(self._steps()), self._layers)
+        ops = [self._relocated(index) for index in self._mine]
+        offsets: dict[LocalBuffer, int] = {}
+        for at in self._first:
+            offsets |= self._parts[at].layout.places
+        steps = tuple(self._steps(ops, offsets))
+        calls, tail = calls_of(steps, self._layers)
         plan = RegionPlan(
             graph=_lane_graph(self._graph, [part.layout.mapped.graph for part in own], name),
             layers=tuple(layer for part in own for layer in part.layout.mapped.mapping.layers),
@@ -167,6 +173,7 @@ class _Lane:
             scratch_bytes=0,
             tensors={},
             tail=tail,
+            local=tuple(local_map(ops, offsets, steps)),
         )
         views = [(part.part.views, layer.ofm) for part in own for layer in part.layout.mapped.graph.layers]
         starts = tuple((some[ofm].axis, some[ofm].start) if ofm in some else None for some, ofm in views)
@@ -179,12 +186,8 @@ class _Lane:
             image[start : start + len(data)] = data
         return bytes(image)
 
-    def _steps(self) -> Iterator[Owned]:
+    def _steps(self, ops: Sequence[Op], offsets: Mapping[LocalBuffer, int]) -> Iterator[Owned]:
         """The steps with their waits, and with events: each operation after those of other lanes that it waits for."""
-        ops = [self._relocated(index) for index in self._mine]
-        offsets: dict[LocalBuffer, int] = {}
-        for at in self._first:
-            offsets |= self._parts[at].layout.places
         known = dict.fromkeys(self._work.lanes, -1)
         place = {index: at for at, index in enumerate(self._order.copies)}
         for owned in with_waits(ops, offsets, self._own_order()):

@@ -18,7 +18,7 @@ Range = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class View:
+class Piece:
     """Indices from `start` on of dimension `axis` of a tensor: where a part's input or output lies."""
 
     tensor: Tensor
@@ -27,7 +27,7 @@ class View:
 
 
 @dataclass(frozen=True)
-class Cut:
+class PartCut:
     """Consecutive layers of a region, by index, that one accelerator runs: `lane` is its index.
 
     With `rows` only the indices of dimension `axis` of the last layer's output in this range, and of the layers before
@@ -45,8 +45,8 @@ class CutGraph:
     """The graph of a part. `views` say where tensors lie that are only a piece of a tensor of the region."""
 
     graph: Graph
-    cut: Cut
-    views: dict[Tensor, View]
+    cut: PartCut
+    views: dict[Tensor, Piece]
 
     def whole(self, tensor: Tensor) -> Tensor:
         """The tensor of the region that an argument is, or is a piece of."""
@@ -84,7 +84,7 @@ class Region:
         """Whether others than these layers read a tensor, or it is an output of the region."""
         return tensor in self.graph.outputs or any(index not in layers for index in self.readers.get(tensor, ()))
 
-    def part(self, cut: Cut, name: str) -> CutGraph | None:
+    def part(self, cut: PartCut, name: str) -> CutGraph | None:
         """The graph of a part; None for rows of layers that cannot be cut so."""
         if cut.rows is not None:
             return self._rows(cut, name)
@@ -96,12 +96,12 @@ class Region:
         outputs = [layer.ofm for layer in layers if self.leaves(layer.ofm, cut.layers)]
         return CutGraph(Graph(name, tuple(inputs), tuple(outputs), tuple(layers)), cut, {})
 
-    def _rows(self, cut: Cut, name: str) -> CutGraph | None:
+    def _rows(self, cut: PartCut, name: str) -> CutGraph | None:
         assert cut.rows is not None
         last = self.graph.layers[cut.layers[-1]].ofm
         needed: dict[Tensor, set[Range]] = {last: {cut.rows}}
         pieces: dict[tuple[Tensor, Range], Tensor] = {}
-        views: dict[Tensor, View] = {}
+        views: dict[Tensor, Piece] = {}
         layers: list[Layer] = []
         for index in reversed(cut.layers):
             layer = self.graph.layers[index]
@@ -121,10 +121,10 @@ class Region:
                 needed.setdefault(tensor, set()).add(span)
                 inputs.append(pieces.setdefault((tensor, span), there))
                 if self.made.get(tensor) not in cut.layers:
-                    views[inputs[-1]] = View(tensor, cut.axis, span[0])
+                    views[inputs[-1]] = Piece(tensor, cut.axis, span[0])
             (rows,) = wanted
             ofm = pieces.setdefault((layer.ofm, rows), piece.ofm)
-            views[ofm] = View(layer.ofm, cut.axis, rows[0])
+            views[ofm] = Piece(layer.ofm, cut.axis, rows[0])
             layers.insert(0, piece.on(inputs, ofm))
         made = {layer.ofm for layer in layers}
         read = dict.fromkeys(
@@ -203,7 +203,7 @@ def reshapes_of(graph: Graph) -> Iterator[int]:
             yield index
 
 
-def place_of(view: View, swapped: bool) -> int:
+def place_of(view: Piece, swapped: bool) -> int:
     """The first byte of a view in its tensor, which lies with height and width exchanged if `swapped`."""
     if len(view.tensor.shape) != 4:
         return view.tensor.bytes_of(view.start)

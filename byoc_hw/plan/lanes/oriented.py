@@ -13,7 +13,7 @@ from byoc_hw.graph import Graph
 from byoc_hw.plan.array.mapped import MappedGraph, map_graph
 from byoc_hw.plan.array.mapping import components
 from byoc_hw.plan.array.window import extents
-from byoc_hw.plan.lanes.cut import Cut, CutGraph, Region, View, place_of
+from byoc_hw.plan.lanes.cut import CutGraph, PartCut, Piece, Region, place_of
 from byoc_hw.soc import Soc
 from byoc_hw.tensor import Tensor
 
@@ -22,10 +22,10 @@ from byoc_hw.tensor import Tensor
 class OrientedPart:
     """A part as it is mapped. `arguments` are the region's tensor that each of its arguments lies in, and the byte."""
 
-    cut: Cut
+    cut: PartCut
     mapped: MappedGraph
     arguments: tuple[tuple[Tensor, int], ...]
-    views: dict[Tensor, View]
+    views: dict[Tensor, Piece]
 
 
 class Oriented:
@@ -44,7 +44,7 @@ class Oriented:
         """The dimension along which the rows of a layer's output lie on the array: 1 or 2; 1 for a dense layer."""
         return 2 if self._swapped[layer] else 1
 
-    def part(self, cut: Cut) -> OrientedPart | None:
+    def part(self, cut: PartCut) -> OrientedPart | None:
         """A part as it is mapped; None where the layers cannot be cut so, or not be mapped."""
         name = f"{self.region.graph.name}_{self.chip.accelerators[cut.lane].name}_{cut.layers[0]}"
         cut_graph = self.region.part(cut, name)
@@ -87,7 +87,7 @@ class Oriented:
             inputs = () if source.data is not None else (source,)
             graph = Graph(f"{self.region.graph.name}_copy_{number}", inputs, (source,), ())
             mapped = map_graph(graph, self.chip.accelerators[lane])
-            yield OrientedPart(Cut(lane, ()), mapped, (*((one, 0) for one in inputs), (target, 0)), {})
+            yield OrientedPart(PartCut(lane, ()), mapped, (*((one, 0) for one in inputs), (target, 0)), {})
 
     def _strides(self, whole: Tensor, swapped: bool) -> tuple[int, int, int]:
         """The strides of a piece of a tensor, by the dimensions of the array."""
@@ -110,7 +110,7 @@ class Oriented:
         return view.tensor, place_of(view, swapped and view.tensor not in self._outside)
 
 
-def structure(mapped: MappedGraph) -> tuple[object, ...]:
+def part_structure(mapped: MappedGraph) -> tuple[object, ...]:
     """All of a mapped part that its layouts depend on: equal for parts that differ in names and numbers alone."""
     graph = mapped.graph
     number = {tensor: at for at, tensor in enumerate(graph.tensors)}

@@ -18,7 +18,7 @@ from byoc_hw.plan.stages import Layout, lay_out
 from byoc_hw.plan.steps import ARGUMENT, Copy
 from byoc_hw.tensor import Tensor
 
-Span = tuple[int, int, int]
+ArgumentBytes = tuple[int, int, int]
 """Bytes of an argument: its index, from, and up to but not including."""
 
 
@@ -34,15 +34,15 @@ class Action:
     before: int
     after: tuple[int, ...]
     needed: int
-    reads: Span | None = None
-    writes: Span | None = None
+    reads: ArgumentBytes | None = None
+    writes: ArgumentBytes | None = None
 
 
 @dataclass(frozen=True)
 class Profile:
     """The actions of a layout, and those that wait for no other; jobs run in their order.
 
-    Parts with equal structure have equal profiles: only the tensors behind their arguments differ.
+    Parts with equal part_structure have equal profiles: only the tensors behind their arguments differ.
     """
 
     choices: Choices
@@ -166,7 +166,7 @@ class Engines:
             there = {**there, **{tensor: (*there.get(tensor, ()), *pieces) for tensor, pieces in stored.items()}}
         return Engines(_with(self.dma, lane, dma), _with(self.array, lane, array), _with(self.idle, lane, idle), there)
 
-    def _time(self, arguments: Sequence[tuple[Tensor, int]], span: Span) -> int:
+    def _time(self, arguments: Sequence[tuple[Tensor, int]], span: ArgumentBytes) -> int:
         number, start, stop = span
         tensor, offset = arguments[number]
         start, stop = start + offset, stop + offset

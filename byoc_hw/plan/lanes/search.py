@@ -16,10 +16,10 @@ from byoc_hw.graph import Dense, Reshape
 from byoc_hw.plan.array.cost import best_cycles
 from byoc_hw.plan.array.mapping import worth_swapping
 from byoc_hw.plan.choices import Choices
-from byoc_hw.plan.lanes.cut import Cut, Region
+from byoc_hw.plan.lanes.cut import PartCut, Region
 from byoc_hw.plan.lanes.joint import PlacedPart, joint_order, joint_work
 from byoc_hw.plan.lanes.layouts import layouts
-from byoc_hw.plan.lanes.oriented import Oriented, OrientedPart, structure
+from byoc_hw.plan.lanes.oriented import Oriented, OrientedPart, part_structure
 from byoc_hw.plan.lanes.profile import Engines, Option, Profile, profile_of
 from byoc_hw.plan.search.planner import best_layout
 from byoc_hw.plan.stages import lay_out
@@ -66,7 +66,7 @@ class _Search:
         self._rest = [0.0] * (len(graph.layers) + 1)  # cycles of all lanes together for the layers from here on
         for index in reversed(range(len(graph.layers))):
             self._rest[index] = self._rest[index + 1] + (1 / rate[index] if max(self._cost[index].values()) else 0)
-        self._known: dict[Cut, list[Option]] = {}
+        self._known: dict[PartCut, list[Option]] = {}
         self._profiles: dict[object, list[Profile]] = {}
 
     def best(self) -> list[PlacedPart]:
@@ -186,7 +186,7 @@ class _Search:
             lane for lane in range(len(self._chip.accelerators)) if all(lane in self._able[one] for one in indices)
         ]
         for lane in lanes:
-            options = self._options(Cut(lane, indices))
+            options = self._options(PartCut(lane, indices))
             if options:
                 yield [options]
         for count in range(2, len(lanes) + 1):
@@ -207,7 +207,7 @@ class _Search:
 
     def _shares(
         self, lanes: Sequence[int], indices: tuple[int, ...], axis: int, shifts: Sequence[int]
-    ) -> Iterator[list[Cut]]:
+    ) -> Iterator[list[PartCut]]:
         extent = self._graph.layers[indices[-1]].ofm.shape[axis]
         speeds = [1 / max(sum(self._cost[index][lane] for index in indices), 1) for lane in lanes]
         unit = 1
@@ -225,9 +225,9 @@ class _Search:
             if tuple(bounds) in seen or sorted(set(bounds)) != bounds:
                 continue
             seen.add(tuple(bounds))
-            yield [Cut(lane, indices, axis, rows) for lane, rows in zip(lanes, pairwise(bounds), strict=True)]
+            yield [PartCut(lane, indices, axis, rows) for lane, rows in zip(lanes, pairwise(bounds), strict=True)]
 
-    def _options(self, cut: Cut) -> list[Option]:
+    def _options(self, cut: PartCut) -> list[Option]:
         """A part in each of its layouts, the fastest by itself first."""
         if cut not in self._known:
             part = self._oriented.part(cut)
@@ -235,7 +235,7 @@ class _Search:
         return self._known[cut]
 
     def _profiles_of(self, part: OrientedPart) -> list[Profile]:
-        key = part.cut.lane, structure(part.mapped)
+        key = part.cut.lane, part_structure(part.mapped)
         if key not in self._profiles:
             self._profiles[key] = [profile_of(layout, pieces) for layout, pieces in layouts(part.mapped)]
         return self._profiles[key]
@@ -248,7 +248,7 @@ class _Search:
                 with suppress(PlanError):  # then a layer fits another one only
                     layout = best_layout(self._graph, accelerator)
                     ends = tuple((tensor, 0) for tensor in self._region.arguments)
-                    yield [PlacedPart(OrientedPart(Cut(lane, every), layout.mapped, ends, {}), layout)]
+                    yield [PlacedPart(OrientedPart(PartCut(lane, every), layout.mapped, ends, {}), layout)]
 
 
 def _few(form: Sequence[Sequence[Option]]) -> Iterator[tuple[Option, ...]]:

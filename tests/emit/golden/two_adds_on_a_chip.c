@@ -24,10 +24,11 @@ static const hwlib_copy_t tvmgen_two_twin_main_0_0_copies[] = {
 };
 
 /* ifm, ifm2, ofm, psum, weights, params, ifm_row, ofm_row, ifm_pixel, ofm_pixel, ifm_h, ifm_w,
- *   ifm_c, ofm_h, ofm_w, ofm_c, pad_top, pad_left, pad_bottom, pad_right, flags
+ *   ifm_c, ofm_h, ofm_w, ofm_c, pad_top, pad_left, pad_bottom, pad_right, kernel_h, kernel_w,
+ *   flags
  */
 static const hwlib_tile_t tvmgen_two_twin_main_0_0_tiles[] = {
-  {0, 0, 64, 0, 0, 0, 64, 64, 1, 1, 1, 64, 1, 1, 64, 1, 0, 0, 0, 0, HWLIB_TILE_FIRST | HWLIB_TILE_LAST},
+  {0, 0, 64, 0, 0, 0, 64, 64, 1, 1, 1, 64, 1, 1, 64, 1, 0, 0, 0, 0, 0, 0, HWLIB_TILE_FIRST | HWLIB_TILE_LAST},
 };
 
 /* kind, slot, index */
@@ -86,10 +87,11 @@ static const hwlib_copy_t tvmgen_two_twin_main_0_1_copies[] = {
 };
 
 /* ifm, ifm2, ofm, psum, weights, params, ifm_row, ofm_row, ifm_pixel, ofm_pixel, ifm_h, ifm_w,
- *   ifm_c, ofm_h, ofm_w, ofm_c, pad_top, pad_left, pad_bottom, pad_right, flags
+ *   ifm_c, ofm_h, ofm_w, ofm_c, pad_top, pad_left, pad_bottom, pad_right, kernel_h, kernel_w,
+ *   flags
  */
 static const hwlib_tile_t tvmgen_two_twin_main_0_1_tiles[] = {
-  {0, 64, 128, 0, 0, 0, 64, 64, 1, 1, 1, 64, 1, 1, 64, 1, 0, 0, 0, 0, HWLIB_TILE_FIRST | HWLIB_TILE_LAST},
+  {0, 64, 128, 0, 0, 0, 64, 64, 1, 1, 1, 64, 1, 1, 64, 1, 0, 0, 0, 0, 0, 0, HWLIB_TILE_FIRST | HWLIB_TILE_LAST},
 };
 
 /* kind, slot, index */
