@@ -85,7 +85,14 @@ class _Watch:
     seconds: float = 0.0
     placed: tuple[Any, ...] = ()
 
-    def plan_region(self, graph: Graph, accelerator: Accelerator, choices: Choices | None = None) -> RegionPlan:
+    def plan_region(
+        self,
+        graph: Graph,
+        accelerator: Accelerator,
+        choices: Choices | None = None,
+        place: Mapping[str, str] | None = None,
+    ) -> RegionPlan:
+        assert not place, "the benchmarks plan for one accelerator"
         start = time.perf_counter()
         try:
             plan = plan_tiles(graph, accelerator, choices)

@@ -2,8 +2,8 @@
 
     python -m byoc_hw.demo.detector
 
-compiles it for two accelerators and for the host alone, and prints how well it finds shapes in pictures that it was not
-trained on. `train_shapes.py` made the network.
+compiles it for a chip of two accelerators, for one of them and for the host alone, and prints how well it finds shapes
+in pictures that it was not trained on. `train_shapes.py` made the network.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,11 +19,16 @@ import tvm
 from tvm import relay
 
 import byoc_hw
-from byoc_hw.accelerator import REFERENCE, SMALL, Accelerator
+from byoc_hw.accelerator import DIANA_DIGITAL, DSP
 from byoc_hw.demo.shapes import Scene, drawn_scenes, mean_average_precision
 from byoc_hw.demo.shapes_network import VARIANCES, anchor_corners
 from byoc_hw.frontend.tflite_file import FileTensor, read_tflite
+from byoc_hw.soc import Hardware, Soc
 from byoc_hw.tensor import Array
+
+DLA = replace(DIANA_DIGITAL, name="dla", label="DLA")
+CHIP = Soc((DLA, DSP), label="DLA + DSP")
+"""An accelerator whose depthwise convolutions are slow, and a DSP beside it."""
 
 HELDOUT_SEED = 1000
 """Draws pictures that the network was not trained on."""
@@ -79,8 +85,8 @@ def _detections(scores: relay.Expr, boxes: relay.Expr) -> relay.Expr:
     return relay.strided_slice(kept, (0, 0, 0), (1, DETECTIONS, 6))
 
 
-def detector_project(accelerator: Accelerator | None) -> byoc_hw.Project:
-    """The compiled detector, for an accelerator or, without one, for the host alone."""
+def detector_project(accelerator: Hardware | None) -> byoc_hw.Project:
+    """The compiled detector, for an accelerator or a chip or, without one, for the host alone."""
     mod, params = detector()
     if accelerator is None:
         return byoc_hw.build(mod, params, mod_name="shapes")
@@ -99,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Compile, run and measure; the exit code is 0 if all projects find the same, bit for bit."""
     parser = argparse.ArgumentParser(
         prog="python -m byoc_hw.demo.detector",
-        description="Compile the shapes detector for two accelerators and the host, and measure how good it is.",
+        description="Compile the shapes detector for a chip, one accelerator and the host, and measure how good it is.",
         epilog="example: python -m byoc_hw.demo.detector --pictures 300 --on riscv32",
     )
     parser.add_argument("--pictures", type=int, default=100, help="how many pictures to draw (%(default)s)")
@@ -118,7 +124,7 @@ def _demo(count: int, on: str) -> int:
     scenes = drawn_scenes(count, HELDOUT_SEED)
     every = []
     print(f"{count} pictures with {sum(len(scene.kinds) for scene in scenes)} shapes, on {on}")
-    for accelerator in (REFERENCE, SMALL, None):
+    for accelerator in (CHIP, DLA, None):
         project = detector_project(accelerator)
         found = found_shapes(project, scenes, on)
         every.append(b"".join(rows.tobytes() for rows in found))

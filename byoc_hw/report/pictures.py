@@ -86,7 +86,8 @@ def draw_timeline(schedule: Schedule) -> Figure:
     all_axes = figure.subplots(len(rows), squeeze=False)[:, 0]
     for accelerator, axes in zip(rows, all_axes, strict=True):
         _lanes(axes, schedule, accelerator, style)
-    all_axes[0].set_title(schedule.headline(), loc="left", fontsize=_FONT + 2)
+    headline = schedule.headline().replace("; ", ";\n") if schedule.accelerators else schedule.headline()
+    all_axes[0].set_title(headline, loc="left", fontsize=_FONT + 2)  # the legend stands beside it
     figure.legend(handles=layers, loc="outside lower left", ncols=columns, frameon=False, fontsize=_FONT)
     return figure
 

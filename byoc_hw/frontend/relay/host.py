@@ -8,6 +8,7 @@ dropped; main is generated from the same calls.
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -168,13 +169,15 @@ def golden_semantics() -> Any:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silence TVM's warnings about untuned host operators: the code is not for this machine."""
+    """Silence TVM's warnings about untuned host operators, as the code is not for this machine, and about itself."""
     logger = logging.getLogger("te_compiler")
     level, silent = logger.level, tvm.autotvm.GLOBAL_SCOPE.silent
     logger.setLevel(logging.ERROR)
     tvm.autotvm.GLOBAL_SCOPE.silent = True
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of Python's own parser, by TVM's
+            yield
     finally:
         logger.setLevel(level)
         tvm.autotvm.GLOBAL_SCOPE.silent = silent
