@@ -12,6 +12,7 @@ from tvm import relay
 
 from byoc_hw.accelerator import DIANA_DIGITAL, REFERENCE, SMALL
 from byoc_hw.graph import output_extent
+from byoc_hw.soc import Soc
 
 ZERO_POINTS = st.sampled_from([-128, -3, 0, 5, 127])
 CHANNELS = st.sampled_from([1, 2, 3, 5, 8, 16, 17, 33])
@@ -141,9 +142,17 @@ def networks(draw, name, layouts):
 
 
 @st.composite
-def models(draw):
+def chips(draw):
+    """Two or three accelerators whose DMAs take the same words; a full queue is not foreseen by plans of chips."""
+    one, *others = (draw(accelerators()) for _ in range(draw(st.sampled_from([2, 2, 3]))))
+    alike = (replace(other, dma_alignment=one.dma_alignment) for other in (one, *others))
+    return Soc(tuple(replace(each, name=f"engine{at}", queue=64) for at, each in enumerate(alike)))
+
+
+@st.composite
+def models(draw, hardware):
     """An accelerator, and several networks in one module: it takes as long to compile as one."""
-    accelerator = draw(accelerators())
+    accelerator = draw(hardware)
     layouts = ["NHWC", "NCHW"] if accelerator.dma_alignment == 1 else ["NHWC"]  # single bytes to be transposed
     made = [draw(networks(f"x{index}", layouts)) for index in range(3)]
     outputs = [output for _, outputs in made for output in outputs]
@@ -151,10 +160,18 @@ def models(draw):
 
 
 @pytest.mark.slow
-@given(models())
+@given(models(accelerators()))
 @settings(  # an example takes seconds: no shrinking
     max_examples=examples(16), phases=[Phase.explicit, Phase.reuse, Phase.generate]
 )
 def test_random_networks_are_bit_exact(model):
     accelerator, mod = model
     assert_bit_exact(mod, accelerator=accelerator)
+
+
+@pytest.mark.slow
+@given(models(chips()))
+@settings(max_examples=examples(6), phases=[Phase.explicit, Phase.reuse, Phase.generate])
+def test_random_networks_are_bit_exact_on_several_accelerators(model):
+    chip, mod = model
+    assert_bit_exact(mod, accelerator=chip)
