@@ -169,12 +169,11 @@ def explain(mod_or_project: tvm.IRModule | Project) -> Report:
     if found is None:
         raise InvalidInput("explain takes a module that partition_for_hwlib made, or a Project: got another module")
     report = Report(found.mod_name, found.label, found.numerics, found.outcomes)
-    model = front_end().open_model(mod_or_project, None, None)
-    if not isinstance(model.accelerator, Soc):
+    chip = found.accelerator
+    if not isinstance(chip, Soc):
         return report
-    return replace(
-        report, engines=_engines({name: plan_region(one, model.accelerator) for name, one in model.graphs().items()})
-    )
+    plans = {name: plan_region(graph, chip) for name, graph in region_graphs(mod_or_project).items()}
+    return replace(report, engines=_engines(plans))
 
 
 def explain_tflite(

@@ -14,6 +14,7 @@ from byoc_hw.pattern import Form, register_pattern
 
 def to_add(match: Match) -> Add:
     """The layer of a matched addition."""
+    read.check_no_table(match["qnn.add"])
     return Add(**read.pairwise(match, match["qnn.add"]))
 
 

@@ -14,6 +14,7 @@ from byoc_hw.pattern import Form, register_pattern
 
 def to_mul(match: Match) -> Mul:
     """The layer of a matched multiplication."""
+    read.check_no_table(match["qnn.mul"])
     return Mul(**read.pairwise(match, match["qnn.mul"]))
 
 

@@ -15,6 +15,7 @@ from byoc_hw.pattern import Form, register_pattern
 def to_subtraction(match: Match) -> Add:
     """The layer of a matched subtraction. Its first input is the larger operand, whichever is subtracted."""
     call = match["qnn.subtract"]
+    read.check_no_table(call)
     fields = read.pairwise(match, call)
     return Add(**fields, subtract=read.subtrahend(match, call))
 

@@ -52,11 +52,12 @@ class Backend:
 class Partitioned:
     """The record of a partitioned module.
 
-    `label` is the accelerator's, `numerics` the arithmetic of its layers, `outcomes` the fate of each
-    operator of the model file.
+    `accelerator` is None if this process does not know it, `label` its label, `numerics` the arithmetic of its layers,
+    `outcomes` the fate of each operator of the model file.
     """
 
     mod_name: str
+    accelerator: Hardware | None
     label: str
     numerics: str
     outcomes: tuple[Outcome, ...]

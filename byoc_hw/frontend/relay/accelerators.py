@@ -36,6 +36,11 @@ def by_name(compiler: str) -> Hardware:
     raise InvalidInput(f"compiler is one of {names}: got {compiler!r}")
 
 
+def known(digest: str) -> Hardware | None:
+    """The accelerator with a digest, if this process knows it."""
+    return _known.get(digest)
+
+
 def by_digest(digest: str, label: str) -> Hardware:
     """The accelerator whose digest a module records."""
     if digest not in _known:

@@ -9,6 +9,7 @@ import tvm
 from tvm import relay
 
 from byoc_hw.errors import InvalidInput
+from byoc_hw.frontend.relay.accelerators import known
 from byoc_hw.frontend.relay.checks import check_module
 from byoc_hw.frontend.relay.codegen import register
 from byoc_hw.frontend.relay.load import load
@@ -42,7 +43,9 @@ def partitioned(mod: Any) -> Partitioned | None:
     """What a module that `partition` made records; None for another one."""
     check_module(mod)
     record = record_of(mod)
-    return None if record is None else Partitioned(record.mod_name, record.label, record.numerics, record.outcomes)
+    if record is None:
+        return None
+    return Partitioned(record.mod_name, known(record.accelerator), record.label, record.numerics, record.outcomes)
 
 
 @serial

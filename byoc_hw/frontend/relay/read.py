@@ -248,8 +248,6 @@ def pairwise(match: Match, call: relay.Call) -> dict[str, Any]:
     operands = [(lhs, lhs_scale, lhs_zero_point), (rhs, rhs_scale, rhs_zero_point)]
     if prod(shape_of(lhs)) < prod(shape_of(rhs)):
         operands.reverse()
-    if isinstance(operands[1][0], relay.Constant) and prod(shape_of(operands[1][0])) == 1 < prod(shape_of(call)):
-        raise NotALayer("an operand that is constant has several values: with one the layer is a table", "1")
     match.inputs[:] = [expr for expr, _, _ in operands]
     ifm, ifm2 = (
         activation(expr, f"{name}_{what}", quantization=scalar_quantization(*constants))
@@ -269,6 +267,13 @@ def pairwise(match: Match, call: relay.Call) -> dict[str, Any]:
         "act_min": act_min,
         "act_max": act_max,
     }
+
+
+def check_no_table(call: relay.Call) -> None:
+    """Raise `NotALayer` for a qnn operator of two whose smaller operand is one constant value: a table is cheaper."""
+    for operand in call.args[:2]:
+        if isinstance(operand, relay.Constant) and prod(shape_of(operand)) == 1 < prod(shape_of(call)):
+            raise NotALayer("a constant operand has several values: with one the layer is a table", "1")
 
 
 def subtrahend(match: Match, call: relay.Call) -> Subtrahend:
