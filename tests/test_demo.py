@@ -3,11 +3,13 @@
 from collections import defaultdict
 
 import numpy as np
+import pytest
 
 import byoc_hw.demo.__main__ as demo
 from byoc_hw.demo import heldout, model_path
 
 
+@pytest.mark.slow
 def test_every_held_out_digit_equals_tvm(tmp_path, capsys):
     assert demo.main(["--output-dir", str(tmp_path / "digits")]) == 0
     out = capsys.readouterr().out

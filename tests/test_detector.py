@@ -115,6 +115,7 @@ def stored(picture):
     return (picture.pixels.astype(np.int16) - 128).astype(np.int8)[None, :, :, None]
 
 
+@pytest.mark.slow  # TVM compiles the whole network for the host
 def test_every_project_finds_the_same_and_nearly_all_shapes(capsys):
     assert detector.main(["--pictures", "40"]) == 0
     out = capsys.readouterr().out

@@ -58,7 +58,13 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+@pytest.mark.parametrize(
+    "form",
+    [
+        pytest.param(form, id=name, marks=[pytest.mark.slow] if at else [])
+        for at, (name, form) in enumerate(FORMS.items())
+    ],
+)
 def test_lstm_equals_tflite_over_several_inferences(form, tmp_path):
     pytest.importorskip("tflite_runtime", reason="the oracle: install the package tflite-runtime==2.14.0")
     rng = np.random.default_rng(len(form))

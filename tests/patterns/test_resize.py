@@ -92,6 +92,7 @@ def resized(draw):
     return Resized((1, height, width, channels), size, coordinates, rounding)
 
 
+@pytest.mark.slow
 @settings(max_examples=4)
 @given(st.lists(resized(), min_size=5, max_size=5), ACCELERATORS, SEEDS)
 def test_gives_tvms_results_bit_for_bit(samples, accelerator, seed):

@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from plan_check import check
@@ -37,6 +38,7 @@ def test_layers_one_by_one_are_always_possible(region):
     check(graph, hardware, choices=layer_by_layer(graph, hardware))
 
 
+@pytest.mark.slow
 @given(regions(most=6), st.data())
 @settings(EXAMPLES, max_examples=150)
 def test_any_choices_are_refused_or_give_an_exact_plan(region, data):

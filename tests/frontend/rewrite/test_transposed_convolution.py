@@ -186,6 +186,7 @@ def samples(draw):
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=4)
 @given(st.lists(samples(), min_size=4, max_size=4), SEEDS)
 def test_gives_tvms_results_bit_for_bit(drawn, seed):

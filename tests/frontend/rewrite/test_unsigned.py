@@ -59,6 +59,7 @@ def scales(*numbers):
     return [const(number, "int32" if place % 2 else "float32") for place, number in enumerate(numbers)]
 
 
+@pytest.mark.slow
 def test_every_operator_gives_the_results_of_the_uint8_module():
     project = assert_bit_exact(everything(), count=4)
     layers = {layer["kind"] for layer in project.layers if layer["region"]}

@@ -53,6 +53,7 @@ def check_or_refused(graph, hardware):
         assert "bytes needed" in str(error)  # noqa: PT017
 
 
+@pytest.mark.slow
 @given(windows(), st.integers(1, 20), st.integers(1, 24), st.sampled_from([8, 4, 2]), SMALL_ACCELERATORS, SEEDS)
 @settings(max_examples=25, deadline=None)
 def test_convolution_in_tiles_is_the_convolution(window, in_channels, channels, bits, hardware, seed):
