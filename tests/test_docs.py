@@ -296,6 +296,7 @@ def test_the_command_lines_run(document, workplace):
 # ---------------------------------------------------------------- docs/integration.md
 
 
+@pytest.mark.slow
 def test_the_example_accelerator_runs_the_demo():
     mine = execute(code_blocks("docs/integration.md")[0])["MINE"]
     assert mine.limits["conv2d"].strides != REFERENCE.limits["conv2d"].strides
@@ -310,6 +311,7 @@ def test_the_example_comparisons_find_no_difference(capsys):
     assert text.splitlines()[-1].startswith("equal: 14 layers and outputs in 1 inferences")
 
 
+@pytest.mark.slow
 def test_the_example_library_runs_the_demo(tmp_path, monkeypatch):
     (tmp_path / "vendor").symlink_to(ROOT / "tests/emit/vendor")
     monkeypatch.chdir(tmp_path)  # the example names the sources from where it runs

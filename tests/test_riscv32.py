@@ -134,6 +134,7 @@ def test_the_command_line_shows_what_the_core_executed(capsys):
         assert re.search(rf"^  {re.escape(layer.name.split(';')[0])} +{layer.count} ", printed, re.M)
 
 
+@pytest.mark.slow
 def test_validate_and_check_operator_run_on_the_core_too():
     mod, params = byoc_hw.load_tflite(model_path())
     partitioned = byoc_hw.partition_for_hwlib(mod, params)

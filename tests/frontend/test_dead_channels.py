@@ -14,6 +14,7 @@ ALIVE, DEAD = 0.01, 2.0**-40
 SCALES = (ALIVE, DEAD, ALIVE, DEAD)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "conv",
     [

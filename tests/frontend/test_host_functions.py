@@ -39,6 +39,7 @@ def assert_has_tvms_bits(mod, inputs, **toolchain):
     return project
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_functions_of_one_float_have_tvms_bits(dtype):
     rng = np.random.default_rng(0)

@@ -85,6 +85,7 @@ def nested(x):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("offloaded", [True, False])
 @pytest.mark.parametrize("case", nested(variable(SHAPE)))
 def test_outputs_in_nested_tuples_are_all_written(case, offloaded):

@@ -38,6 +38,7 @@ def test_transposes_before_a_flatten():
     assert kinds(nchw_chain(flatten=True))[-3:] == ["pool2d", "transpose", "reshape"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flatten", [False, True])
 def test_a_chain_is_bit_exact(flatten):
     assert_bit_exact(nchw_chain(flatten=flatten))

@@ -119,6 +119,7 @@ class Batches:
         return {"x": self._rng.standard_normal((1, 3, 16, 16)).astype(np.float32)} if self._left >= 0 else None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("activations", "per_channel"), [("QInt8", True), ("QUInt8", False)])
 def test_qlinear_operators_of_onnxruntimes_quantizer_are_offloaded(activations, per_channel, tmp_path):
     from onnxruntime import quantization

@@ -166,6 +166,7 @@ def inside_in_ceil_mode(height, width, kernel, padding):
     return all(-(-(size + before + after - window) // 2) * 2 - before < size for size, window, before, after in ends)
 
 
+@pytest.mark.slow
 @settings(max_examples=8)
 @given(st.lists(pools(), min_size=3, max_size=4), ACCELERATORS, SEEDS)
 def test_gives_tvms_results_bit_for_bit(samples, accelerator, seed):

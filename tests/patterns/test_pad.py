@@ -84,6 +84,7 @@ def padded(draw):
     return Padded(shape, width, draw(st.integers(-128, 127)))
 
 
+@pytest.mark.slow
 @settings(max_examples=4)
 @given(st.lists(padded(), min_size=5, max_size=5), ACCELERATORS, SEEDS)
 def test_gives_tvms_results_bit_for_bit(samples, accelerator, seed):

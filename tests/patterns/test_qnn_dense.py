@@ -182,5 +182,6 @@ EDGES = {
 }
 
 
+@pytest.mark.slow
 def test_gives_tvms_results_in_the_corners():
     check_bit_exact(list(EDGES.values()), COMPOSITE)

@@ -249,6 +249,7 @@ EDGES = {
 }
 
 
+@pytest.mark.slow
 def test_gives_tvms_results_in_the_corners():
     check_bit_exact(list(EDGES.values()), COMPOSITE)
 
@@ -261,6 +262,7 @@ IN_PARTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("accelerator", [REFERENCE, SMALL, NARROW], ids=lambda one: one.label)
 def test_gives_tvms_results_with_kernels_in_parts(accelerator):
     check_bit_exact(list(IN_PARTS.values()), COMPOSITE, accelerator)

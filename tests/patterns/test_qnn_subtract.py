@@ -74,6 +74,7 @@ SUBTRACTIONS = pairwise_shapes().flatmap(
 HALVES = Subtract(lhs=Quantized(0.25), rhs=Quantized(0.25), out=Quantized(0.5))
 
 
+@pytest.mark.slow
 @settings(max_examples=4)
 @given(st.lists(SUBTRACTIONS, min_size=3, max_size=4), BROADCASTING, SEEDS)
 def test_gives_tvms_results_bit_for_bit(samples, accelerator, seed):

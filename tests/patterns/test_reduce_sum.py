@@ -68,6 +68,7 @@ def fits(form):
     return size <= 32
 
 
+@pytest.mark.slow
 @settings(max_examples=6)
 @given(st.lists(sums().filter(fits), min_size=3, max_size=4), ACCELERATORS, SEEDS)
 def test_gives_tvms_results_bit_for_bit(samples, accelerator, seed):

@@ -194,6 +194,7 @@ def reshaped(draw):
     return Reshaped(first, tuple(STEPS[step] for step in steps), (1, rows, 1, total // rows))
 
 
+@pytest.mark.slow
 @settings(max_examples=8)
 @given(st.lists(reshaped(), min_size=3, max_size=3), ACCELERATORS, SEEDS)
 def test_gives_tvms_results_bit_for_bit(samples, accelerator, seed):

@@ -24,6 +24,7 @@ def test_graph_of_layers_that_can_be_planned_can_be_planned(region):
     check(graph, hardware)
 
 
+@pytest.mark.slow
 @given(joined_regions())
 @settings(EXAMPLES, max_examples=50)
 def test_tensors_inside_one_another_are_exact(region):

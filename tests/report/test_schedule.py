@@ -49,6 +49,7 @@ SMALL_QUEUE = replace(SMALL, label="NARROW", activation_memory=2048, weight_memo
 # ---------------------------------------------------------------- the numbers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("accelerator", [REFERENCE, SMALL, SMALL_QUEUE], ids=lambda preset: preset.label)
 def test_cycles_are_the_simulators(accelerator):
     project = digits(accelerator)

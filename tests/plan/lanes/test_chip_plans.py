@@ -54,7 +54,7 @@ def check_on_chip(chip, graph):
 
 
 @given(chip_regions())
-@settings(EXAMPLES, max_examples=10)
+@settings(EXAMPLES, max_examples=5)
 def test_any_graph_is_exact_on_any_chip_in_the_cycles_foreseen(region):
     check_on_chip(*region)
 

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import pytest
 from plan_samples import hard_lifetimes
 
 from byoc_hw.plan.place.by_lifetime import blocks_from_lifetimes, largest_sum, place
@@ -28,6 +29,7 @@ def test_reaches_the_bound_where_the_heuristic_does_not():
             assert start + block.nbytes <= found.offsets[other] or found.offsets[other] + sizes[other] <= start
 
 
+@pytest.mark.slow
 def test_another_process_finds_the_same_bytes():
     script = (
         "import sys; sys.path[:0] = 'tests/plan', 'tests/plan/place'; from test_exact import heuristic\n"

@@ -82,6 +82,7 @@ def test_height_and_width_are_swapped_only_where_it_pays(height, width, swapped)
     assert choose(single(layer), accelerator(array_columns=16)).swapped == (swapped,)
 
 
+@pytest.mark.slow
 def test_layer_that_cannot_fit_is_named():
     graph = separable()
     with pytest.raises(PlanError, match=graph.layers[0].name):

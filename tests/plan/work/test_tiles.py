@@ -100,6 +100,7 @@ def test_a_block_of_weights_holds_whole_groups_or_a_part_of_one():
     assert copied == {48: 1, 20: 3, 6: 8, 4: 16}
 
 
+@pytest.mark.slow
 @given(
     st.sampled_from([1, 1, 2, 19]),
     st.integers(1, 300),
