@@ -61,14 +61,14 @@ def test_any_graph_is_exact_on_any_chip_in_the_cycles_foreseen(region):
 
 @pytest.mark.slow
 @given(chip_regions(most=9))
-@settings(EXAMPLES, max_examples=120)
+@settings(EXAMPLES, max_examples=30)
 def test_larger_graphs_are_exact_on_any_chip(region):
     check_on_chip(*region)
 
 
 @pytest.mark.slow
 @given(chip_regions())
-@settings(EXAMPLES, max_examples=40)
+@settings(EXAMPLES, max_examples=10)
 def test_a_chip_is_never_slower_than_one_of_its_accelerators(region):
     chip, graph = region
     cycles = plan_region(graph, chip).cycles
