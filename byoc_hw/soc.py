@@ -9,7 +9,6 @@ from byoc_hw.accelerator import KIB, Accelerator, Check, Limits, Rule, check_com
 from byoc_hw.arguments import check_type, check_whole
 from byoc_hw.errors import InvalidInput
 from byoc_hw.graph import Layer
-from byoc_hw.tensor import Rounding
 
 _MOST_ACCELERATORS = 16
 
@@ -64,12 +63,6 @@ class Soc:
         for one in self.accelerators:
             found = {**one.limits, **found}
         return found
-
-    @property
-    def roundings(self) -> tuple[Rounding, ...]:
-        """The roundings that all accelerators have."""
-        first, *others = self.accelerators
-        return tuple(rounding for rounding in first.roundings if all(rounding in one.roundings for one in others))
 
     @property
     def library(self) -> None:

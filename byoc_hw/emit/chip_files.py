@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import lcm
 from typing import Any
 
 from byoc_hw.errors import InvalidInput
@@ -50,7 +49,7 @@ def chip_context(chip: Soc | None) -> dict[str, object]:
         "own": {"sim": "chip", "hal": "traced->", "cycles": "chip_hal_cycles"},
         "sim": f"{names[0]}_sim",
         "hal_functions": [function.of(name) for name in names for function in hal_functions(of_chips=True)],
-        "dma_alignment": lcm(*(one.dma_alignment for one in chip.accelerators)),
+        "dma_alignment": chip.dma_alignment,
     }
 
 

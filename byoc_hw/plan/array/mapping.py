@@ -73,11 +73,10 @@ def map_layers(
     Raises `PlanError` where `swapped` names a component that cannot be swapped.
     """
     component = components(graph)
+    members = _members(component)
     if swapped is None:
         swap = copies_transpose and accelerator.tuning.swap
-        count = max(component, default=-1) + 1
-        swapped = worth_swapping(graph, [accelerator] * len(graph.layers)) if swap else [False] * count
-    members = _members(graph)
+        swapped = _worth(graph, members, [accelerator] * len(graph.layers)) if swap else [False] * len(members)
     if len(swapped) != len(members):
         raise PlanError(f"{graph.name}: {len(members)} groups of layers are swapped or not: got {len(swapped)} values")
     for layers, wanted in zip(members, swapped, strict=True):
@@ -102,16 +101,19 @@ def map_layers(
 
 def worth_swapping(graph: Graph, accelerators: Sequence[Accelerator]) -> list[bool]:
     """For each component whether it takes fewer cycles swapped, each layer on its accelerator."""
+    return _worth(graph, _members(components(graph)), accelerators)
+
+
+def _worth(graph: Graph, members: Sequence[Sequence[int]], accelerators: Sequence[Accelerator]) -> list[bool]:
     found = []
-    for indices in _members(graph):
+    for indices in members:
         layers = [graph.layers[index] for index in indices]
         found.append(_can_swap(layers) and _gains(layers, graph, [accelerators[index] for index in indices]))
     return found
 
 
-def _members(graph: Graph) -> list[list[int]]:
+def _members(component: Sequence[int]) -> list[list[int]]:
     """The layers of each component, by index."""
-    component = components(graph)
     members: list[list[int]] = [[] for _ in range(max(component, default=-1) + 1)]
     for index, number in enumerate(component):
         members[number].append(index)

@@ -27,12 +27,11 @@ from byoc_hw.tensor import Tensor
 def chip_plan(region: Region, chip: Soc, parts: Sequence[PlacedPart]) -> ChipPlan:
     """The plan of parts in a possible order."""
     graph = region.graph
-    lanes = [part.lane for part in parts]
     work = joint_work(parts)
     order = joint_order(work)
     memory = _Memory(region, chip, parts)
     events = _Events(work)
-    written = [_Lane(graph, chip, lane, parts, work, order, memory, events).part() for lane in sorted(set(lanes))]
+    written = [_Lane(graph, chip, lane, parts, work, order, memory, events).part() for lane in sorted(set(work.lanes))]
     lifetimes = memory.lifetimes(work, order)
     arena = place(blocks_from_lifetimes(lifetimes.scratch, lifetimes.alignment), largest_sum(lifetimes.scratch))
     plan = ChipPlan(graph, chip, tuple(written), len(events.number), arena.offsets, 0, order.cycles, memory=lifetimes)
@@ -47,7 +46,6 @@ class _Events:
             sorted(other for other in before if work.lanes[other] != lane)
             for before, lane in zip(work.before, work.lanes, strict=True)
         ]
-        self.lanes = work.lanes
         self.number = {op: number for number, op in enumerate(sorted({one for some in self.awaited for one in some}))}
 
 
@@ -84,17 +82,12 @@ class _Memory:
         reach = Reach(work, order)
         touching: dict[str | int, list[int]] = {}
         first: dict[str | int, int] = {}
-        number = 0
-        of_part: list[int] = []
-        for index, part in enumerate(self._parts):
-            for op in part.layout.work.ops:
-                for key in self._touched(part, op):
-                    touching.setdefault(key, []).append(number)
-                    first.setdefault(key, index)
-                of_part.append(index)
-                number += 1
+        for number, (op, index) in enumerate(zip(work.ops, work.parts, strict=True)):
+            for key in self._touched(self._parts[index], op):
+                touching.setdefault(key, []).append(number)
+                first.setdefault(key, index)
         copies = sorted({op for some in touching.values() for op in some})
-        last = {key: self._last(reach, touched, copies, of_part) for key, touched in touching.items()}
+        last = {key: self._last(reach, touched, copies, work.parts) for key, touched in touching.items()}
         blocks = (
             Lifetime(name, nbytes, first[name], last[name], self._graph.name)
             for name, nbytes in self.blocks.items()
@@ -140,7 +133,6 @@ class _Lane:
         self._parts, self._work, self._order = parts, work, order
         self._memory, self._events = memory, events
         self._mine = [index for index, other in enumerate(work.lanes) if other == lane]
-        self._of_part = [at for at, part in enumerate(parts) for _ in part.layout.work.ops]
         own = [at for at, part in enumerate(parts) if part.lane == lane]
         self._first: dict[int, int] = {}  # of each part, the number of its first layer in the lane
         self._flash: dict[int, int] = {}  # and where its constants begin
@@ -166,7 +158,7 @@ class _Lane:
         steps = tuple(self._steps(ops, offsets))
         calls, tail = calls_of(steps, self._layers)
         plan = RegionPlan(
-            graph=_lane_graph(self._graph, [part.layout.mapped.graph for part in own], name),
+            graph=_lane_graph([part.layout.mapped.graph for part in own], name),
             layers=tuple(layer for part in own for layer in part.layout.mapped.mapping.layers),
             calls=calls,
             flash=self._constants(own),
@@ -224,7 +216,7 @@ class _Lane:
 
     def _relocated(self, index: int) -> Op:
         """An operation as one of the lane: its layer, and its addresses in main memory and flash."""
-        op, at = self._work.ops[index], self._of_part[index]
+        op, at = self._work.ops[index], self._work.parts[index]
         part = self._parts[at]
         inside = op.layer < len(part.part.cut.layers)
         layer = self._first[at] + op.layer if inside else self._layers
@@ -250,7 +242,7 @@ class _Lane:
         return Address(ARGUMENT + self._spaces.setdefault(there, len(self._spaces)), start + address.offset)
 
 
-def _lane_graph(graph: Graph, parts: Sequence[Graph], name: str) -> Graph:
+def _lane_graph(parts: Sequence[Graph], name: str) -> Graph:
     """The layers of a lane, with all that they read from others and give to others."""
     layers = tuple(layer for part in parts for layer in part.layers)
     made = {layer.ofm for layer in layers}

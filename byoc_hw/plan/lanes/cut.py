@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
-from byoc_hw.graph import Conv2d, Dense, DepthwiseConv2d, Graph, Layer, Pool2d, Reshape
+from byoc_hw.graph import Conv2d, Dense, DepthwiseConv2d, Graph, Layer, Pool2d
 from byoc_hw.plan.array.kinds import Run, Window, geometry
 from byoc_hw.plan.array.window import extents
 from byoc_hw.tensor import Quantization, Tensor
@@ -89,12 +89,8 @@ class Region:
         if cut.rows is not None:
             return self._rows(cut, name)
         layers = [self.graph.layers[index] for index in cut.layers]
-        made = {layer.ofm for layer in layers}
-        inputs = dict.fromkeys(
-            tensor for layer in layers for tensor in layer.inputs if tensor not in made and tensor.data is None
-        )
         outputs = [layer.ofm for layer in layers if self.leaves(layer.ofm, cut.layers)]
-        return CutGraph(Graph(name, tuple(inputs), tuple(outputs), tuple(layers)), cut, {})
+        return CutGraph(Graph(name, _read(layers), tuple(outputs), tuple(layers)), cut, {})
 
     def _rows(self, cut: PartCut, name: str) -> CutGraph | None:
         assert cut.rows is not None
@@ -126,11 +122,7 @@ class Region:
             ofm = pieces.setdefault((layer.ofm, rows), piece.ofm)
             views[ofm] = Piece(layer.ofm, cut.axis, rows[0])
             layers.insert(0, piece.on(inputs, ofm))
-        made = {layer.ofm for layer in layers}
-        read = dict.fromkeys(
-            tensor for layer in layers for tensor in layer.inputs if tensor not in made and tensor.data is None
-        )
-        return CutGraph(Graph(name, tuple(read), (layers[-1].ofm,), tuple(layers)), cut, views)
+        return CutGraph(Graph(name, _read(layers), (layers[-1].ofm,), tuple(layers)), cut, views)
 
 
 def rows_of(layer: Layer, axis: int, rows: Range) -> tuple[Layer, tuple[Range | None, ...]] | None:
@@ -146,8 +138,7 @@ def rows_of(layer: Layer, axis: int, rows: Range) -> tuple[Layer, tuple[Range | 
         return _channels_of(layer, start, stop) if layer.groups == 1 else None
     if isinstance(form, Run):
         shape = layer.ofm.shape
-        by_channel = isinstance(form, Run) and form.each > 1
-        if by_channel or any(tensor.data is not None or tensor.shape != shape for tensor in layer.inputs):
+        if form.each > 1 or any(tensor.data is not None or tensor.shape != shape for tensor in layer.inputs):
             return None
         inputs = {tensor: _piece(tensor, axis, start, stop) for tensor in layer.inputs}
         ofm = _piece(layer.ofm, axis, start, stop)
@@ -196,11 +187,11 @@ def _part_of(quantization: Quantization, start: int, stop: int) -> Quantization:
     return replace(quantization, scale=scale, zero_point=points[start:stop] if len(points) > 1 else points)
 
 
-def reshapes_of(graph: Graph) -> Iterator[int]:
-    """The layers that are only another shape of the layer before them: they stay with it."""
-    for index, layer in enumerate(graph.layers):
-        if isinstance(layer, Reshape) and index and graph.layers[index - 1].ofm is layer.ifm:
-            yield index
+def _read(layers: Sequence[Layer]) -> tuple[Tensor, ...]:
+    """What layers read that is neither made by one of them nor constant, in the order in which they do."""
+    made = {layer.ofm for layer in layers}
+    tensors = (tensor for layer in layers for tensor in layer.inputs)
+    return tuple(dict.fromkeys(tensor for tensor in tensors if tensor not in made and tensor.data is None))
 
 
 def place_of(view: Piece, swapped: bool) -> int:

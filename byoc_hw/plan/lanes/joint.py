@@ -24,9 +24,10 @@ from byoc_hw.tensor import Tensor
 
 @dataclass(frozen=True)
 class JointWork:
-    """The operations of all parts, part by part, with the lane of each, and those that it has to wait for."""
+    """The operations of all parts, part by part, with the part and the lane of each, and those that it waits for."""
 
     ops: tuple[Op, ...]
+    parts: tuple[int, ...]
     lanes: tuple[int, ...]
     before: list[set[int]]
 
@@ -53,8 +54,8 @@ def joint_work(parts: Sequence[PlacedPart]) -> JointWork:
         for op in part.layout.work.ops:
             ops.append(op)
             touching.append(replace(op, accesses=tuple(_shared(op, part, slabs))))
-    lanes = tuple(part.lane for part in parts for _ in part.layout.work.ops)
-    return JointWork(tuple(ops), lanes, dependencies(touching, {}))
+    of_ops = tuple(at for at, part in enumerate(parts) for _ in part.layout.work.ops)
+    return JointWork(tuple(ops), of_ops, tuple(parts[at].lane for at in of_ops), dependencies(touching, {}))
 
 
 def _slabs(parts: Sequence[PlacedPart]) -> dict[Tensor, tuple[int, ...]]:
@@ -63,8 +64,8 @@ def _slabs(parts: Sequence[PlacedPart]) -> dict[Tensor, tuple[int, ...]]:
     for part in parts:
         graph = part.layout.mapped.graph
         for (whole, start), tensor in zip(part.part.arguments, (*graph.inputs, *graph.outputs), strict=True):
-            pixel = whole.bytes_of(whole.shape[-1])
             if len(whole.shape) == 4 and tensor.shape[-1] < whole.shape[-1]:
+                pixel = whole.bytes_of(whole.shape[-1])
                 first = start % pixel
                 cuts = found.setdefault(whole, {0, pixel})
                 cuts |= {first, first + tensor.bytes_of(tensor.shape[-1])}
@@ -106,7 +107,7 @@ def _pieces(step: Copy, access: Access, whole: Tensor, start: int, cuts: tuple[i
     for first, last, low, high in runs:
         for number, (begin, end) in enumerate(itertools.pairwise(cuts)):
             if begin < high and low < end:
-                yield Access(SharedMemory(whole, -2 - number), first, last, access.writes)
+                yield Access(SharedMemory(whole, number), first, last, access.writes)
 
 
 def joint_order(work: JointWork) -> Order:

@@ -57,7 +57,9 @@ def _choices(mapped: MappedGraph) -> Iterator[Choices]:
                 groups[0], groups[last] = replace(groups[0], stripes=before), replace(groups[last], stripes=behind)
                 yield replace(first, groups=tuple(groups))
         yield from (one for one in grouping.resident() if one.blocks != first.blocks)
-        yield from (choices for room in ROOM[:1] if (choices := grouping.best(room)) is not None)
+        choices = grouping.best(1.0)
+        if choices is not None:
+            yield choices
         if not last:
             for stripes in STRIPES[1:]:
                 yield replace(first, groups=(Group(1, stripes),))

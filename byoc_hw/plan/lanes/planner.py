@@ -24,24 +24,27 @@ def plan_on_chip(graph: Graph, chip: Soc, place: Mapping[str, str] = NO_WISHES) 
 
     Raises `InvalidInput` where an accelerator cannot run a layer that is wished there.
     """
-    able = [_able(layer, chip, place) for layer in graph.layers]
     costs = tuple(
-        {lane: best_cycles(layer, one) for lane, one in enumerate(chip.accelerators) if one in chip.supporting(layer)}
+        {
+            lane: best_cycles(layer, one)
+            for lane, one in enumerate(chip.accelerators)
+            if not any(one.broken_rules(layer))
+        }
         for layer in graph.layers
     )
+    wanted = [_wished(layer, cost, chip, place) for layer, cost in zip(graph.layers, costs, strict=True)]
     region = Region(graph)
-    plan = chip_plan(region, chip, best_parts(region, chip, able))
+    plan = chip_plan(region, chip, best_parts(region, chip, wanted))
     return replace(plan, bound=chip_bound(graph, chip), costs=costs)
 
 
-def _able(layer: Layer, chip: Soc, place: Mapping[str, str]) -> list[int]:
-    """The accelerators that may run a layer, by index."""
+def _wished(layer: Layer, costs: Mapping[int, int], chip: Soc, place: Mapping[str, str]) -> Mapping[int, int]:
+    """Of the accelerators that can run a layer, with its cycles on each, the one that it is wished on, or all."""
     wished = [place[name] for name in (layer.name, *layer.source, layer.kind) if name in place][:1]
     if not wished:
-        able = chip.supporting(layer)
-        return [lane for lane, one in enumerate(chip.accelerators) if one in able]
+        return costs
     (lane,) = (lane for lane, one in enumerate(chip.accelerators) if one.name == wished[0])
-    broken = [f"{rule.text}: got {check.found}" for rule, check in chip.accelerators[lane].broken_rules(layer)]
-    if broken:
+    if lane not in costs:
+        broken = [f"{rule.text}: got {check.found}" for rule, check in chip.accelerators[lane].broken_rules(layer)]
         raise InvalidInput(f"place: {layer.name} cannot run on {wished[0]}: {'; '.join(broken)}")
-    return [lane]
+    return {lane: costs[lane]}

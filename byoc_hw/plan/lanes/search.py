@@ -6,14 +6,13 @@ them; of states at the same layer the most promising are kept. The best few are 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import combinations, pairwise
 
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Dense, Reshape
-from byoc_hw.plan.array.cost import best_cycles
 from byoc_hw.plan.array.mapping import worth_swapping
 from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.lanes.cut import PartCut, Region
@@ -40,10 +39,11 @@ class _State:
     chained: float
 
 
-def best_parts(region: Region, chip: Soc, able: Sequence[Sequence[int]]) -> list[PlacedPart]:
-    """The parts of the fastest plan that was found, in a possible order. `able` has each layer's accelerators."""
+def best_parts(region: Region, chip: Soc, costs: Sequence[Mapping[int, int]]) -> list[PlacedPart]:
+    """The parts of the fastest plan that was found, in a possible order. `costs` has each layer's accelerators, by
+    index, and its cycles on each."""
     for swap in (True, False):
-        found = _Search(region, chip, able, swap).best()
+        found = _Search(region, chip, costs, swap).best()
         if found:
             return found
     names = ", ".join(one.name for one in chip.accelerators)
@@ -51,14 +51,10 @@ def best_parts(region: Region, chip: Soc, able: Sequence[Sequence[int]]) -> list
 
 
 class _Search:
-    def __init__(self, region: Region, chip: Soc, able: Sequence[Sequence[int]], swap: bool = True) -> None:
+    def __init__(self, region: Region, chip: Soc, costs: Sequence[Mapping[int, int]], swap: bool = True) -> None:
         graph = region.graph
-        self._graph, self._chip, self._region, self._able = graph, chip, region, able
-        self._cost = [
-            {lane: best_cycles(layer, chip.accelerators[lane]) for lane in able}
-            for layer, able in zip(graph.layers, able, strict=True)
-        ]
-        fastest = [min(cost, key=lambda lane: cost[lane]) for cost in self._cost]
+        self._graph, self._chip, self._region, self._cost = graph, chip, region, costs
+        fastest = [min(cost, key=cost.__getitem__) for cost in costs]
         accelerators = [chip.accelerators[lane] for lane in fastest]
         swapped = worth_swapping(graph, accelerators)
         self._oriented = Oriented(region, chip, [swap and one for one in swapped], swap)
@@ -89,8 +85,8 @@ class _Search:
             return
         fastest = [min(forms, key=lambda form: form[0][0].placed.layout.cycles) for forms in alone]
         yield [form[0][0] for form in fastest]
+        cut = [[form for form in self._forms(*span) if len(form) > 1] for span in spans]
         for which in (0, -1):
-            cut = [[form for form in self._forms(*span) if len(form) > 1] for span in spans]
             chosen = (forms[which] if forms else best for forms, best in zip(cut, fastest, strict=True))
             yield [options[0] for form in chosen for options in form]
 
@@ -183,7 +179,7 @@ class _Search:
         """The layers as parts: on one accelerator, or cut over several."""
         indices = tuple(range(at, stop))
         lanes = [
-            lane for lane in range(len(self._chip.accelerators)) if all(lane in self._able[one] for one in indices)
+            lane for lane in range(len(self._chip.accelerators)) if all(lane in self._cost[one] for one in indices)
         ]
         for lane in lanes:
             options = self._options(PartCut(lane, indices))
@@ -244,7 +240,7 @@ class _Search:
         """Everything on one accelerator, as it is planned there."""
         every = tuple(range(len(self._graph.layers)))
         for lane, accelerator in enumerate(self._chip.accelerators):
-            if all(lane in able for able in self._able):
+            if all(lane in cost for cost in self._cost):
                 with suppress(PlanError):  # then a layer fits another one only
                     layout = best_layout(self._graph, accelerator)
                     ends = tuple((tensor, 0) for tensor in self._region.arguments)

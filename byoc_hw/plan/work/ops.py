@@ -30,13 +30,13 @@ class LocalBuffer:
 
 @dataclass(frozen=True)
 class SharedMemory:
-    """Bytes that several regions access: `what` is a local memory of accelerator `lane`, or a tensor in main memory.
+    """Bytes that several regions access: `what` is a local memory of accelerator `number`, or a tensor in main memory.
 
-    Of a tensor that is cut by channels `lane` counts the slabs from -2 downward, and its places are pixels.
+    A tensor that is cut by channels is several slabs: `number` says which, and its places are pixels.
     """
 
     what: int | Tensor
-    lane: int = -1
+    number: int = 0
 
 
 @dataclass(frozen=True)

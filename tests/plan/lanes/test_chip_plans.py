@@ -145,6 +145,14 @@ def test_outputs_that_no_layer_writes_are_copied():
     check_on_chip(PAIR, replace(graph, outputs=(last, graph.inputs[0], last)))
 
 
+def test_an_input_of_one_element_and_no_dimensions_is_added():
+    samples = Samples(3)
+    value, scalar = samples.tensor((1, 8, 8, 16)), samples.tensor(())
+    layers = [samples.conv2d(value, 16, (1, 1))]
+    layers.append(samples.add(layers[0].ofm, scalar))
+    check_on_chip(PAIR, graph_of([value, scalar], layers, [layers[-1].ofm]))
+
+
 def test_two_equal_accelerators_share_a_layer():
     twins = Soc(tuple(replace(REFERENCE, name=name, label=name) for name in ("one", "two")))
     samples = Samples(2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from tvm import relay
@@ -24,6 +25,18 @@ def ensure(rule: str, holds: bool, found: object) -> None:
     """Raise `NotImported` unless the rule holds."""
     if not holds:
         raise NotImported(rule, found)
+
+
+def tensor_scale(tensor: Any) -> np.float32:
+    """The one scale of a file's tensor, in TFLite's precision: products of scales are float32 there."""
+    scale = tensor.qnn_params["scale"].data.numpy()
+    ensure("scales are one for each tensor", scale.size == 1, f"{scale.size}")
+    return np.float32(scale)
+
+
+def tensor_zero_point(tensor: Any) -> int:
+    """The one zero point of a file's tensor."""
+    return int(tensor.qnn_params["zero_point"].data.numpy())
 
 
 def multiplier_of(ratio: float) -> tuple[int, int]:

@@ -21,7 +21,13 @@ import numpy as np
 import tflite
 from tvm import relay
 
-from byoc_hw.frontend.relay.tflite_operators.fixed_point import ensure, narrowed, scaled
+from byoc_hw.frontend.relay.tflite_operators.fixed_point import (
+    ensure,
+    narrowed,
+    scaled,
+    tensor_scale,
+    tensor_zero_point,
+)
 from byoc_hw.frontend.relay.tflite_operators.int16_functions import Int16Functions
 from byoc_hw.tensor import Array
 
@@ -43,10 +49,10 @@ def convert_lstm(converter: Any, operator: Any) -> tuple[relay.Expr, relay.Expr,
     x, output_state, cell_state = inputs[0], inputs[18], inputs[19]
     cells = int(inputs[2].tensor.Shape(0))
     gates = [_gate(converter, inputs, place, cells) for place in ((1, 2, 3, 4) if _given(inputs[1]) else (2, 3, 4))]
-    scale = float(_scale(cell_state))
+    scale = float(tensor_scale(cell_state))
     cell = _Cell(
         len(gates),
-        _Sums.of(gates, "recurrent", _scale(output_state) * 2.0**12, _zero_point(output_state), None),
+        _Sums.of(gates, "recurrent", tensor_scale(output_state) * 2.0**12, tensor_zero_point(output_state), None),
         round(math.log2(scale)),
         int(min(options.CellClip() / scale, 32767)),
         _hidden(converter, operator),
@@ -56,7 +62,7 @@ def convert_lstm(converter: Any, operator: Any) -> tuple[relay.Expr, relay.Expr,
     rows = converter.get_expr(x.tensor_idx)
     rows = relay.transpose(rows, (1, 0, 2)) if steps_axis else rows
     steps, batch, depth = (int(x.tensor.Shape(axis)) for axis in (steps_axis, 1 - steps_axis, 2))
-    sums = _Sums.of(gates, "weights", _scale(x) * 2.0**12, _zero_point(x), [gate.bias for gate in gates])
+    sums = _Sums.of(gates, "weights", tensor_scale(x) * 2.0**12, tensor_zero_point(x), [gate.bias for gate in gates])
     driven = relay.reshape(sums.narrowed(relay.reshape(rows, (steps * batch, depth))), (steps, batch, -1))
     hidden = relay.reshape(converter.get_expr(output_state.tensor_idx), (batch, cells))
     state = relay.cast(relay.reshape(converter.get_expr(cell_state.tensor_idx), (batch, cells)), "int32")
@@ -176,8 +182,8 @@ def _checked(converter: Any, operator: Any, inputs: list[Any], output: Any) -> A
         ensure(f"there are no {what}", not any(_given(inputs[place]) for place in places), "some")
     types = [converter.get_tensor_type_str(one.tensor.Type()) for one in (inputs[0], inputs[18], inputs[19], output)]
     ensure("types are int8, with a cell state of int16", types == ["int8", "int8", "int16", "int8"], ", ".join(types))
-    exponent = math.log2(_scale(inputs[19]))
-    ensure("the cell state's scale is a power of 2", exponent == round(exponent), _scale(inputs[19]))
+    exponent = math.log2(tensor_scale(inputs[19]))
+    ensure("the cell state's scale is a power of 2", exponent == round(exponent), tensor_scale(inputs[19]))
     ensure("the cell state has 0 to 6 integer bits", 0 <= 15 + exponent <= 6, 15 + exponent)
     options, table = tflite.UnidirectionalSequenceLSTMOptions(), operator.BuiltinOptions()
     options.Init(table.Bytes, table.Pos)
@@ -193,10 +199,10 @@ def _gate(converter: Any, inputs: list[Any], place: int, cells: int) -> _Gate:
     weights, recurrent, bias = inputs[place], inputs[place + 4], inputs[place + 11]
     for one in (weights, recurrent):
         ensure("weights are int8 constants", converter.get_tensor_type_str(one.tensor.Type()) == "int8", "others")
-        ensure("zero points of weights are 0", _zero_point(one) == 0, _zero_point(one))
+        ensure("zero points of weights are 0", tensor_zero_point(one) == 0, tensor_zero_point(one))
     data = [converter.get_tensor_value(one) for one in (weights, recurrent, bias)]
     ensure("there is one output for each cell", data[1].shape == (cells, cells), data[1].shape)
-    return _Gate(data[0], data[1], (_scale(weights), _scale(recurrent)), data[2])
+    return _Gate(data[0], data[1], (tensor_scale(weights), tensor_scale(recurrent)), data[2])
 
 
 def _hidden(converter: Any, operator: Any) -> tuple[float, int]:
@@ -209,13 +215,3 @@ def _hidden(converter: Any, operator: Any) -> tuple[float, int]:
 
 def _given(tensor: Any) -> bool:
     return bool(tensor.tensor_idx >= 0)
-
-
-def _scale(tensor: Any) -> np.float32:
-    scale = tensor.qnn_params["scale"].data.numpy()
-    ensure("scales are one for each tensor", scale.size == 1, f"{scale.size}")
-    return np.float32(scale)
-
-
-def _zero_point(tensor: Any) -> int:
-    return int(tensor.qnn_params["zero_point"].data.numpy())

@@ -17,7 +17,13 @@ import numpy as np
 import tflite
 from tvm import relay
 
-from byoc_hw.frontend.relay.tflite_operators.fixed_point import ensure, narrowed, scaled
+from byoc_hw.frontend.relay.tflite_operators.fixed_point import (
+    ensure,
+    narrowed,
+    scaled,
+    tensor_scale,
+    tensor_zero_point,
+)
 from byoc_hw.tensor import Array
 
 
@@ -30,7 +36,7 @@ def convert_svdf(converter: Any, operator: Any) -> tuple[relay.Expr, relay.Expr]
     ensure("types are int8, with times and state of int16, or of int8", types in _TYPES, ", ".join(types))
     dtype = types[3]
     for name, one in {"features": features, "times": times, "state": state}.items():
-        ensure(f"zero point of {name} is 0", _zero_point(one) == 0, _zero_point(one))
+        ensure(f"zero point of {name} is 0", tensor_zero_point(one) == 0, tensor_zero_point(one))
     features_data, times_data = converter.get_tensor_value(features), converter.get_tensor_value(times)
     filters, memory = times_data.shape
     ensure("memory is at least 2", memory > 1, memory)
@@ -50,7 +56,7 @@ def convert_svdf(converter: Any, operator: Any) -> tuple[relay.Expr, relay.Expr]
         units=filters,
         out_dtype="int32",
     )
-    into_state = _scale(x) * _scale(features) / _scale(state)
+    into_state = tensor_scale(x) * tensor_scale(features) / tensor_scale(state)
     new = narrowed(scaled(feature, float(into_state), 255 * _largest_sum(features_data)), 0, dtype)
     history = relay.reshape(converter.get_expr(state.tensor_idx), (batch, filters, memory))
     kept = relay.strided_slice(history, [1], [memory], axes=[2])
@@ -63,8 +69,8 @@ def convert_svdf(converter: Any, operator: Any) -> tuple[relay.Expr, relay.Expr]
     if bias.tensor_idx >= 0:
         bias_data = converter.get_tensor_value(bias)
         total, largest = total + relay.const(bias_data, "int32"), largest + int(abs(bias_data.astype(np.int64)).max())
-    into_output = _scale(state) * _scale(times) / _scale(output)
-    result = narrowed(scaled(total, float(into_output), largest), _zero_point(output), "int8")
+    into_output = tensor_scale(state) * tensor_scale(times) / tensor_scale(output)
+    result = narrowed(scaled(total, float(into_output), largest), tensor_zero_point(output), "int8")
     return result, relay.reshape(following, (batch, filters * memory))
 
 
@@ -75,17 +81,6 @@ def _options(operator: Any) -> Any:
     options, table = tflite.SVDFOptions(), operator.BuiltinOptions()
     options.Init(table.Bytes, table.Pos)
     return options
-
-
-def _scale(tensor: Any) -> np.float32:
-    """A scale in TFLite's precision: the products of scales are float32 here."""
-    scale = tensor.qnn_params["scale"].data.numpy()
-    ensure("scales are one for each tensor", scale.size == 1, f"{scale.size}")
-    return np.float32(scale)
-
-
-def _zero_point(tensor: Any) -> int:
-    return int(tensor.qnn_params["zero_point"].data.numpy())
 
 
 def _largest_sum(weights: Array) -> int:
