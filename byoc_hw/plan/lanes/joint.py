@@ -12,12 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 
-from byoc_hw.integers import ceil_div
+from byoc_hw.accelerator import Accelerator
+from byoc_hw.integers import ceil_div, round_up
 from byoc_hw.plan.lanes.oriented import OrientedPart
 from byoc_hw.plan.order.copies import Order, needed_first
 from byoc_hw.plan.order.dependencies import dependencies
 from byoc_hw.plan.stages import Layout
-from byoc_hw.plan.steps import ARGUMENT, Copy
+from byoc_hw.plan.steps import ACTIVATIONS, ARGUMENT, WEIGHTS, Copy
 from byoc_hw.plan.work.ops import Access, LocalBuffer, Op, SharedMemory
 from byoc_hw.tensor import Tensor
 
@@ -43,6 +44,44 @@ class PlacedPart:
     def lane(self) -> int:
         """The index of its accelerator."""
         return self.part.cut.lane
+
+
+def shifted_behind(parts: Sequence[tuple[int, Accelerator, Sequence[int]]]) -> list[tuple[int, int]]:
+    """Where the buffers of each part begin in both local memories: behind those of the part before on its lane, or at
+    the start where they do not fit. The first copies of a part then need not wait for the part before.
+
+    A part is its lane, its accelerator, and the bytes that it needs of both memories.
+    """
+    stops: dict[int, list[int]] = {}
+    found = []
+    for lane, accelerator, needs in parts:
+        sizes = accelerator.activation_memory, accelerator.weight_memory
+        at = [round_up(stop, accelerator.buffer_alignment) for stop in stops.get(lane, [0, 0])]
+        fits = [
+            start + need <= accelerator.whole_words(size) for start, need, size in zip(at, needs, sizes, strict=True)
+        ]
+        starts = [start if fit else 0 for start, fit in zip(at, fits, strict=True)]
+        stops[lane] = [start + need for start, need in zip(starts, needs, strict=True)]
+        found.append((starts[ACTIVATIONS], starts[WEIGHTS]))
+    return found
+
+
+def needs_of(layout: Layout) -> tuple[int, int]:
+    """Bytes of both local memories that a layout uses."""
+    activations, weights = (
+        max((at + one.nbytes for one, at in layout.places.items() if one.space == space), default=0)
+        for space in (ACTIVATIONS, WEIGHTS)
+    )
+    return activations, weights
+
+
+def side_by_side(parts: Sequence[PlacedPart]) -> list[PlacedPart]:
+    """Parts with their buffers shifted behind those of the part before on their lane."""
+    shifts = shifted_behind([(one.lane, one.layout.mapped.accelerator, needs_of(one.layout)) for one in parts])
+    return [
+        replace(one, layout=replace(one.layout, places={b: at + by[b.space] for b, at in one.layout.places.items()}))
+        for one, by in zip(parts, shifts, strict=True)
+    ]
 
 
 def joint_work(parts: Sequence[PlacedPart]) -> JointWork:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from byoc_hw.integers import ceil_div
 from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.choices import Choices
-from byoc_hw.plan.lanes.joint import PlacedPart
+from byoc_hw.plan.lanes.joint import PlacedPart, needs_of
 from byoc_hw.plan.lanes.layouts import in_pieces
 from byoc_hw.plan.lanes.oriented import OrientedPart
 from byoc_hw.plan.order.copies import needed_first
 from byoc_hw.plan.search.planner import mapped_as
 from byoc_hw.plan.stages import Layout, lay_out
 from byoc_hw.plan.steps import ARGUMENT, Copy
+from byoc_hw.plan.work.ops import LocalBuffer
 from byoc_hw.tensor import Tensor
 
 ArgumentBytes = tuple[int, int, int]
@@ -38,10 +40,21 @@ class Action:
     writes: ArgumentBytes | None = None
 
 
-@dataclass(frozen=True)
+LocalBytes = tuple[int, int, int, int, bool]
+"""Bytes of a local memory that an action touches: the action, the memory, from and to, and whether it writes."""
+
+Moved = tuple[int, Copy, int, int, bool]
+"""Bytes of an argument that a copy moves: the action, the copy, the argument, from, and whether it writes them."""
+
+Box = tuple[int, int, int, int, int]
+"""Bytes of a tensor in main memory: the action that moves them, pixels from and to, bytes of each pixel from and to."""
+
+
+@dataclass(frozen=True, eq=False)
 class Profile:
     """The actions of a layout, and those that wait for no other; jobs run in their order.
 
+    `needs` are the bytes of both local memories that it uses, `local` those of each action.
     Parts with equal part_structure have equal profiles: only the tensors behind their arguments differ.
     """
 
@@ -49,6 +62,9 @@ class Profile:
     pieces: bool
     actions: tuple[Action, ...]
     first: tuple[int, ...]
+    needs: tuple[int, int]
+    local: tuple[LocalBytes, ...]
+    moved: tuple[Moved, ...]
 
 
 def profile_of(layout: Layout, pieces: bool) -> Profile:
@@ -65,18 +81,22 @@ def profile_of(layout: Layout, pieces: bool) -> Profile:
     for one, following in itertools.pairwise(jobs):
         behind[one].append(following)
         waits[following] += 1
-    actions = []
+    actions, local, moved = [], [], []
     for index, op in enumerate(ops):
         reads = writes = None
         for access in op.accesses:
+            if isinstance(access.place, LocalBuffer):
+                base = layout.places[access.place]
+                local.append((index, access.place.space, base + access.start, base + access.stop, access.writes))
             if isinstance(access.place, Storage) and isinstance(op.step, Copy) and op.step.main.space >= ARGUMENT:
                 span = op.step.main.space - ARGUMENT, access.start, access.stop
                 reads, writes = (reads, span) if access.writes else (span, writes)
+                moved.append((index, op.step, span[0], access.start, access.writes))
         actions.append(
             Action(is_copy[index], op.cycles, waits[index], tuple(behind[index]), needed[index], reads, writes)
         )
     first = tuple(index for index, count in enumerate(waits) if not count)
-    return Profile(layout.choices, pieces, tuple(actions), first)
+    return Profile(layout.choices, pieces, tuple(actions), first, needs_of(layout), tuple(local), tuple(moved))
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,11 +113,46 @@ class Option:
         return layers[0], layers[-1] + 1
 
     @cached_property
+    def reads(self) -> dict[Tensor, list[Box]]:
+        """What it loads of each tensor of the region."""
+        return self._boxes(writes=False)
+
+    @cached_property
+    def writes(self) -> dict[Tensor, list[Box]]:
+        """What it stores of each tensor of the region."""
+        return self._boxes(writes=True)
+
+    def _boxes(self, *, writes: bool) -> dict[Tensor, list[Box]]:
+        found: dict[Tensor, list[Box]] = {}
+        for index, copy, argument, first, wrote in self.profile.moved:
+            if wrote == writes:
+                tensor, start = self.part.arguments[argument]
+                boxes = found.setdefault(tensor, [])
+                boxes += ((index, *box) for box in boxes_of(copy, tensor, start + first))
+        return found
+
+    @cached_property
     def placed(self) -> PlacedPart:
         """The part laid out as its profile says."""
         choices = self.profile.choices
         layout = lay_out(mapped_as(self.part.mapped, choices), choices)
         return PlacedPart(self.part, in_pieces(layout) if self.profile.pieces else layout)
+
+
+def boxes_of(copy: Copy, tensor: Tensor, start: int) -> Iterator[tuple[int, int, int, int]]:
+    """What a copy moves of a tensor from byte `start` on: pixels from and to, and bytes of each of them."""
+    pixel = tensor.bytes_of(tensor.shape[-1]) if tensor.shape else tensor.nbytes
+    stride = copy.source_stride if copy.inward else copy.target_stride
+    if copy.rows > 1 and stride == pixel:
+        first, low = divmod(start, pixel)
+        yield first, first + copy.rows, low, low + copy.nbytes
+        return
+    for row in range(copy.rows):
+        first, low = divmod(start + row * stride, pixel)
+        if low + copy.nbytes <= pixel:
+            yield first, first + 1, low, low + copy.nbytes
+        else:
+            yield first, first + ceil_div(low + copy.nbytes, pixel), 0, pixel
 
 
 @dataclass(frozen=True)

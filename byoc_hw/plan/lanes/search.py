@@ -10,16 +10,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import combinations, pairwise
+from math import prod
 
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Dense, Reshape
 from byoc_hw.plan.array.mapping import worth_swapping
 from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.lanes.cut import PartCut, Region
-from byoc_hw.plan.lanes.joint import PlacedPart, joint_order, joint_work
+from byoc_hw.plan.lanes.joint import PlacedPart, joint_order, joint_work, side_by_side
 from byoc_hw.plan.lanes.layouts import layouts
 from byoc_hw.plan.lanes.oriented import Oriented, OrientedPart, part_structure
 from byoc_hw.plan.lanes.profile import Engines, Option, Profile, profile_of
+from byoc_hw.plan.lanes.together import Together
 from byoc_hw.plan.search.planner import best_layout
 from byoc_hw.plan.stages import lay_out
 from byoc_hw.soc import Soc
@@ -62,6 +64,7 @@ class _Search:
         self._rest = [0.0] * (len(graph.layers) + 1)  # cycles of all lanes together for the layers from here on
         for index in reversed(range(len(graph.layers))):
             self._rest[index] = self._rest[index + 1] + (1 / rate[index] if max(self._cost[index].values()) else 0)
+        self._together = Together()
         self._known: dict[PartCut, list[Option]] = {}
         self._profiles: dict[object, list[Profile]] = {}
 
@@ -74,7 +77,7 @@ class _Search:
             parts = [option.placed for option in self._improved(min(found, key=self.cycles))]
             copies = (PlacedPart(one, lay_out(one.mapped, Choices((), (), ()))) for one in self._oriented.copies(0))
             plans.append([*parts, *copies])
-        return min(plans, key=lambda parts: joint_order(joint_work(parts)).cycles, default=[])
+        return min(map(side_by_side, plans), key=lambda parts: joint_order(joint_work(parts)).cycles, default=[])
 
     def _plain(self) -> Iterator[list[Option]]:
         """Every layer where it is fastest; every layer cut over all accelerators that can run it, along each axis."""
@@ -90,10 +93,9 @@ class _Search:
             chosen = (forms[which] if forms else best for forms, best in zip(cut, fastest, strict=True))
             yield [options[0] for form in chosen for options in form]
 
-    @staticmethod
-    def cycles(parts: Sequence[Option]) -> int:
-        """Cycles of some parts together, to the cycle."""
-        return joint_order(joint_work([one.placed for one in parts])).cycles
+    def cycles(self, parts: Sequence[Option]) -> int:
+        """Cycles of some parts together."""
+        return self._together.cycles(parts)
 
     def _improved(self, parts: list[Option]) -> list[Option]:
         """Parts with other forms of their layers, one after the other, where that takes fewer cycles."""
@@ -169,11 +171,12 @@ class _Search:
                 yield stop
 
     def _may_stop(self, stop: int) -> bool:
-        """Whether a part may end before a layer: a reshape stays with the layer before it."""
+        """Whether a part may end before a layer: a reshape of several pixels stays with the layer before it."""
         layers = self._graph.layers
-        return stop == len(layers) or not (
-            isinstance(layers[stop], Reshape) and layers[stop].ifm is layers[stop - 1].ofm
-        )
+        if stop == len(layers) or not isinstance(layers[stop], Reshape):
+            return True
+        ifm = layers[stop].ifm
+        return ifm is not layers[stop - 1].ofm or prod(ifm.shape) == ifm.shape[-1]
 
     def _forms(self, at: int, stop: int, shifts: Sequence[int] = (0,)) -> Iterator[list[list[Option]]]:
         """The layers as parts: on one accelerator, or cut over several."""
