@@ -32,18 +32,20 @@ _LEAST = 2
 """A piece takes at least so many times the cycles that a copy takes to start."""
 
 
-def layouts(mapped: MappedGraph) -> list[tuple[Layout, bool]]:
-    """Layouts of a mapped part: the planner's own, and in stripes of each number, all that can be carried out; each
-    also with its inputs loaded in pieces, which the second value says. The fastest by itself comes first."""
-    found: dict[tuple[int, int], tuple[Layout, bool]] = {}
-    for choices in _choices(mapped):
+def layouts(mapped: MappedGraph) -> Iterator[tuple[Layout, bool]]:
+    """Layouts of a mapped part, all that can be carried out, the most promising first; each also with its inputs
+    loaded in pieces, which the second value says."""
+    found: set[tuple[int, int]] = set()
+    for choices in dict.fromkeys(_choices(mapped)):
         try:
             layout = lay_out(mapped_as(mapped, choices), choices)
         except PlanError:
             continue  # another one fits
         for one, pieces in ((layout, False), (in_pieces(layout), True)):
-            found.setdefault((one.cycles, len(one.work.ops)), (one, pieces))
-    return sorted(found.values(), key=lambda one: one[0].cycles)
+            key = one.cycles, len(one.work.ops)
+            if key not in found:
+                found.add(key)
+                yield one, pieces
 
 
 def _choices(mapped: MappedGraph) -> Iterator[Choices]:
@@ -51,7 +53,7 @@ def _choices(mapped: MappedGraph) -> Iterator[Choices]:
     if grouping.fits_whole():
         first = next(grouping.resident())
         *_, last = range(len(first.groups))
-        for before, behind in ((1, 1), (1, 4), (1, 8), (2, 4), (4, 4), (8, 8)):
+        for before, behind in ((1, 1), (4, 4), (1, 4), (8, 8), (1, 8), (2, 4)):
             if last or before == behind:
                 groups = list(first.groups)
                 groups[0], groups[last] = replace(groups[0], stripes=before), replace(groups[last], stripes=behind)
@@ -61,8 +63,7 @@ def _choices(mapped: MappedGraph) -> Iterator[Choices]:
         if choices is not None:
             yield choices
         if not last:
-            for stripes in STRIPES[1:]:
-                yield replace(first, groups=(Group(1, stripes),))
+            yield replace(first, groups=(Group(1, 2),))
         return
     for placed in placements(mapped):
         grouping = Grouping(placed)

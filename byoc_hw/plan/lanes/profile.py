@@ -54,12 +54,14 @@ Box = tuple[int, int, int, int, int]
 class Profile:
     """The actions of a layout, and those that wait for no other; jobs run in their order.
 
-    `needs` are the bytes of both local memories that it uses, `local` those of each action.
+    `cycles` are those of the part by itself, `needs` are the bytes of both local memories that it uses, `local` those
+    of each action.
     Parts with equal part_structure have equal profiles: only the tensors behind their arguments differ.
     """
 
     choices: Choices
     pieces: bool
+    cycles: int
     actions: tuple[Action, ...]
     first: tuple[int, ...]
     needs: tuple[int, int]
@@ -96,7 +98,9 @@ def profile_of(layout: Layout, pieces: bool) -> Profile:
             Action(is_copy[index], op.cycles, waits[index], tuple(behind[index]), needed[index], reads, writes)
         )
     first = tuple(index for index, count in enumerate(waits) if not count)
-    return Profile(layout.choices, pieces, tuple(actions), first, needs_of(layout), tuple(local), tuple(moved))
+    return Profile(
+        layout.choices, pieces, layout.cycles, tuple(actions), first, needs_of(layout), tuple(local), tuple(moved)
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,15 +1,17 @@
 """The search for parts: which accelerator runs which layers, which layers are cut over several, in how many stripes.
 
-A beam goes through the layers in order. Each state has parts for the layers so far and the times of the engines after
-them; of states at the same layer the most promising are kept. The best few are then scheduled together, exactly.
+A beam goes through the layers, one by one. Each state has parts for the layers so far and the times of the engines
+after them; of states at the same layer the most promising are kept. The best of the plans that it finds is improved
+step by step: other accelerators and cuts for a layer, other stripes, layers in one part with the next. What is compared
+are cycles of all parts together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import combinations, pairwise
+from itertools import combinations, groupby, islice, pairwise, starmap
 from math import prod
 
 from byoc_hw.errors import PlanError
@@ -26,11 +28,22 @@ from byoc_hw.plan.search.planner import best_layout
 from byoc_hw.plan.stages import lay_out
 from byoc_hw.soc import Soc
 
-_BEAM = 10
+_BEAM = 6
 _LONGEST = 3
-_KEPT = 5
-_WORK = 40_000
+"""The most layers of a part."""
+
+_KEPT = 4
+_FIRST = 6
+"""The layouts of a part that are tried everywhere: the others are tried for parts of the best plan so far."""
+
+_WORK = 150_000
 """The most copies and jobs that the improvement schedules, over all that it tries."""
+
+Form = tuple[Option, ...]
+"""Layers as one part, or as a part on each of several accelerators."""
+
+Style = tuple[tuple[int, ...], int]
+"""The accelerators that share layers, and the dimension that is cut; 0 for layers that are whole."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,75 +79,99 @@ class _Search:
             self._rest[index] = self._rest[index + 1] + (1 / rate[index] if max(self._cost[index].values()) else 0)
         self._together = Together()
         self._known: dict[PartCut, list[Option]] = {}
-        self._profiles: dict[object, list[Profile]] = {}
+        self._parts: dict[PartCut, OrientedPart | None] = {}
+        self._profiles: dict[object, tuple[list[Profile], Iterator[Profile]]] = {}
 
     def best(self) -> list[PlacedPart]:
-        """The parts of the fastest plan that was found: one of a few, improved form by form, or all on one accelerator.
+        """The parts of the fastest plan that was found: one of a few, improved step by step, or all on one accelerator.
         None if there is none."""
         found = [*self._plain(), *self.found()]
         plans = list(self._alone())
         if found:
-            parts = [option.placed for option in self._improved(min(found, key=self.cycles))]
+            parts = [option.placed for form in self._improved(min(found, key=self.cycles)) for option in form]
             copies = (PlacedPart(one, lay_out(one.mapped, Choices((), (), ()))) for one in self._oriented.copies(0))
             plans.append([*parts, *copies])
         return min(map(side_by_side, plans), key=lambda parts: joint_order(joint_work(parts)).cycles, default=[])
 
-    def _plain(self) -> Iterator[list[Option]]:
-        """Every layer where it is fastest; every layer cut over all accelerators that can run it, along each axis."""
+    def cycles(self, forms: Sequence[Form]) -> int:
+        """Cycles of some parts together."""
+        return self._together.cycles([option for form in forms for option in form])
+
+    def _plain(self) -> Iterator[list[Form]]:
+        """Every layer where it is fastest; every layer cut over all accelerators that can run it, along each axis;
+        each with layouts of one kind."""
         stops = [stop for stop in range(1, len(self._graph.layers) + 1) if self._may_stop(stop)]
-        spans = list(zip([0, *stops], stops, strict=False))
-        alone = [[form for form in self._forms(*span) if len(form) == 1] for span in spans]
+        forms = [list(self._forms(*span)) for span in zip([0, *stops], stops, strict=False)]
+        alone = [[form[0] for form in some if len(form) == 1] for some in forms]
         if not all(alone):
             return
-        fastest = [min(forms, key=lambda form: form[0][0].placed.layout.cycles) for forms in alone]
-        yield [form[0][0] for form in fastest]
-        cut = [[form for form in self._forms(*span) if len(form) > 1] for span in spans]
+        cut = [[form for form in some if len(form) > 1] for some in forms]
+        fastest = [[min(some, key=lambda options: min(map(_alone, options)))] for some in alone]
+        chosen = [fastest]
         for which in (0, -1):
-            chosen = (forms[which] if forms else best for forms, best in zip(cut, fastest, strict=True))
-            yield [options[0] for form in chosen for options in form]
+            chosen.append([some[which] if some else best for some, best in zip(cut, fastest, strict=True)])
+        for plan in chosen:
+            for number in range(_FIRST):
+                yield [tuple(options[min(number, len(options) - 1)] for options in form) for form in plan]
 
-    def cycles(self, parts: Sequence[Option]) -> int:
-        """Cycles of some parts together."""
-        return self._together.cycles(parts)
+    # ------------------------------------------------------------ improvement
 
-    def _improved(self, parts: list[Option]) -> list[Option]:
-        """Parts with other forms of their layers, one after the other, where that takes fewer cycles."""
-        best = self.cycles(parts)
-        tries = _WORK // max(sum(len(one.profile.actions) for one in parts), 1)
+    def _improved(self, plan: list[Form]) -> list[Form]:
+        """A plan changed step by step, each time where that takes fewer cycles."""
+        best = self.cycles(plan)
+        left = _WORK
         better = True
         while better:
             better = False
-            for span in dict.fromkeys(one.span for one in parts):
-                own = [one for one in parts if one.span == span]
-                if not own:
-                    continue
-                first = parts.index(own[0])
-                for form in [*self._forms(*span, shifts=(0, -1, 1))] if span[1] - span[0] <= _LONGEST else []:
-                    for some in _few(form):
-                        if tries == 0:
-                            return parts
-                        tries -= 1
-                        other = [*parts[:first], *some, *parts[first + len(own) :]]
-                        cycles = self.cycles(other)
-                        if cycles < best:
-                            best, better = cycles, True
-                            parts, own = other, list(some)
-        return parts
+            at = 0
+            while at < len(plan):
+                for count, forms in self._changes(plan, at):
+                    other = [*plan[:at], *forms, *plan[at + count :]]
+                    left -= sum(len(one.profile.actions) for form in other for one in form)
+                    cycles = self.cycles(other)
+                    if cycles < best:
+                        best, better, plan = cycles, True, other
+                        break
+                    if left < 0:
+                        return plan
+                else:
+                    at += 1
+        return plan
 
-    def found(self) -> Iterator[list[Option]]:
-        """Parts of a few plans that promise to be fast."""
-        count = len(self._chip.accelerators)
-        zero = (0,) * count
-        states: list[list[_State]] = [[] for _ in range(len(self._graph.layers) + 1)]
-        states[0] = [_State(Engines(zero, zero, zero, {}), (), 0, 0)]
-        for at in range(len(self._graph.layers)):
-            kept = self._promising(states[at])
-            for stop in self._stops(at):
+    def _changes(self, plan: Sequence[Form], at: int) -> Iterator[tuple[int, Sequence[Form]]]:
+        """What may take the place of some forms from one on: their number, and the forms instead."""
+        form = plan[at]
+        first, stop = form[0].span
+        for options in self._forms(first, stop, shifts=(0, -1, 1)):
+            yield from ((1, [one]) for one in _few(options))
+        if at + 1 < len(plan) and plan[at + 1][0].span[1] - first <= _LONGEST:
+            following = plan[at + 1]
+            styles = {_style(form), _style(following)}
+            for options in self._forms(first, following[0].span[1], styles=styles):
+                yield from ((2, [one]) for one in _few(options))
+        for middle in range(first + 1, stop):
+            if self._may_stop(middle):
+                halves = [list(self._forms(*span, styles={_style(form)})) for span in ((first, middle), (middle, stop))]
+                if all(halves):
+                    yield 1, [next(_few(options[0])) for options in halves]
+        yield from ((1, [one]) for one in _few([self._options(one.part.cut, None) for one in form]))
+
+    # ------------------------------------------------------------ beam
+
+    def found(self) -> Iterator[list[Form]]:
+        """A few plans that promise to be fast."""
+        zero = (0,) * len(self._chip.accelerators)
+        states = [_State(Engines(zero, zero, zero, {}), (), 0, 0)]
+        at = 0
+        for stop in range(1, len(self._graph.layers) + 1):
+            if self._may_stop(stop):
+                kept, states = self._promising(states), []
                 for parts in self._forms(at, stop):
                     for state in kept:
-                        self._extend(states[stop], state, parts, stop)
-        for state in sorted(states[-1], key=lambda state: state.engines.end)[:_KEPT]:
-            yield list(state.parts)
+                        self._extend(states, state, parts, stop)
+                at = stop
+        for state in sorted(states, key=lambda state: state.engines.end)[:_KEPT]:
+            yield [tuple(form) for _, form in groupby(state.parts, key=lambda one: one.span)]
 
     def _extend(self, states: list[_State], state: _State, parts: Sequence[Sequence[Option]], stop: int) -> None:
         """The states behind some layers: each part in the form that is best then."""
@@ -161,15 +198,6 @@ class _Search:
         shared = max(sum(engines.array) / count, (sum(engines.dma) - sum(engines.idle)) / count) + self._rest[stop]
         return shared + 0.02 * engines.end, engines.end + self._rest[stop]
 
-    def _stops(self, at: int) -> Iterator[int]:
-        layers = self._graph.layers
-        for length in range(1, _LONGEST + 1):
-            stop = at + length
-            if stop > len(layers):
-                return
-            if self._may_stop(stop):
-                yield stop
-
     def _may_stop(self, stop: int) -> bool:
         """Whether a part may end before a layer: a reshape of several pixels stays with the layer before it."""
         layers = self._graph.layers
@@ -178,23 +206,27 @@ class _Search:
         ifm = layers[stop].ifm
         return ifm is not layers[stop - 1].ofm or prod(ifm.shape) == ifm.shape[-1]
 
-    def _forms(self, at: int, stop: int, shifts: Sequence[int] = (0,)) -> Iterator[list[list[Option]]]:
-        """The layers as parts: on one accelerator, or cut over several."""
+    def _forms(
+        self, at: int, stop: int, *, shifts: Sequence[int] = (0,), styles: Container[Style] | None = None
+    ) -> Iterator[list[list[Option]]]:
+        """The layers as parts, with a few layouts of each: on one accelerator, or cut over several."""
         indices = tuple(range(at, stop))
         lanes = [
             lane for lane in range(len(self._chip.accelerators)) if all(lane in self._cost[one] for one in indices)
         ]
+        cuts: list[list[PartCut]] = []
         for lane in lanes:
-            options = self._options(PartCut(lane, indices))
-            if options:
-                yield [options]
+            if styles is None or ((lane,), 0) in styles:
+                cuts.append([PartCut(lane, indices)])
         for count in range(2, len(lanes) + 1):
             for chosen in combinations(lanes, count):
                 for axis in self._axes(stop - 1):
-                    for cuts in self._shares(chosen, indices, axis, shifts):
-                        parts = [self._options(cut) for cut in cuts]
-                        if all(parts):
-                            yield parts
+                    if styles is None or (chosen, axis) in styles:
+                        cuts += self._shares(chosen, indices, axis, shifts)
+        for form in cuts:
+            parts = [self._options(cut) for cut in form]
+            if all(parts):
+                yield parts
 
     def _axes(self, index: int) -> tuple[int, ...]:
         layer = self._graph.layers[index]
@@ -226,18 +258,24 @@ class _Search:
             seen.add(tuple(bounds))
             yield [PartCut(lane, indices, axis, rows) for lane, rows in zip(lanes, pairwise(bounds), strict=True)]
 
-    def _options(self, cut: PartCut) -> list[Option]:
-        """A part in each of its layouts, the fastest by itself first."""
-        if cut not in self._known:
-            part = self._oriented.part(cut)
-            self._known[cut] = [] if part is None else [Option(part, one) for one in self._profiles_of(part)]
-        return self._known[cut]
+    def _options(self, cut: PartCut, most: int | None = _FIRST) -> list[Option]:
+        """A part in its layouts, or in the first ones."""
+        if cut not in self._parts:
+            self._parts[cut] = self._oriented.part(cut)
+        part = self._parts[cut]
+        if part is None:
+            return []
+        known = self._known.setdefault(cut, [])
+        known += [Option(part, one) for one in self._profiles_of(part, most)[len(known) :]]
+        return known[:most]
 
-    def _profiles_of(self, part: OrientedPart) -> list[Profile]:
+    def _profiles_of(self, part: OrientedPart, most: int | None) -> list[Profile]:
         key = part.cut.lane, part_structure(part.mapped)
         if key not in self._profiles:
-            self._profiles[key] = [profile_of(layout, pieces) for layout, pieces in layouts(part.mapped)]
-        return self._profiles[key]
+            self._profiles[key] = [], starmap(profile_of, layouts(part.mapped))
+        found, others = self._profiles[key]
+        found += islice(others, None if most is None else max(most - len(found), 0))
+        return found
 
     def _alone(self) -> Iterator[list[PlacedPart]]:
         """Everything on one accelerator, as it is planned there."""
@@ -250,7 +288,18 @@ class _Search:
                     yield [PlacedPart(OrientedPart(PartCut(lane, every), layout.mapped, ends, {}), layout)]
 
 
-def _few(form: Sequence[Sequence[Option]]) -> Iterator[tuple[Option, ...]]:
+def _alone(option: Option) -> int:
+    """Cycles of a part by itself."""
+    return option.profile.cycles
+
+
+def _style(form: Form) -> Style:
+    """The accelerators of a form, and the dimension that is cut."""
+    cut = form[0].part.cut
+    return tuple(one.part.cut.lane for one in form), cut.axis if cut.rows is not None else 0
+
+
+def _few(form: Sequence[Sequence[Option]]) -> Iterator[Form]:
     """The parts of a form with layouts of one kind each: not every combination."""
     for number in range(max(map(len, form))):
         yield tuple(options[min(number, len(options) - 1)] for options in form)
