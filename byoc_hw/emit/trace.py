@@ -21,7 +21,6 @@ from byoc_hw.emit.numbering import number_calls
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Layer, Moving, Reshape, Transpose
 from byoc_hw.plan.array.parcels import Parcel, parcels
-from byoc_hw.plan.array.transfers import dense_strides
 from byoc_hw.plan.chip_plan import ChipPlan
 from byoc_hw.plan.library import LibraryPlan
 from byoc_hw.plan.planned import PlannedRegion
@@ -85,14 +84,14 @@ def _jobs(plan: RegionPlan, index: int) -> list[Job]:
 
 def _pieces(layer: Layer, index: int, region: ChipPlan) -> Iterator[dict[str, Any]]:
     """What each accelerator computes of a layer's output, and where it belongs."""
-    whole = dense_strides(layer.ofm.shape)
+    elements = (layer.ofm.elements,)
+    whole = (Parcel(0, elements, 0, (1,), 0, (1,)),)
     for part in region.parts:
         for place in (at for at, other in enumerate(part.layers) if other == index):
             piece = part.plan.graph.layers[place]
-            axis, start = part.starts[place] or (0, 0)
-            box = Parcel(0, piece.ofm.shape, 0, dense_strides(piece.ofm.shape), start * whole[axis], whole)
+            boxes = [_parcel(box) for box in part.boxes[place] or whole]
             jobs = list(_boxes(piece, _jobs(part.plan, place)))
-            yield {"accelerator": part.lane, "bytes": piece.ofm.nbytes, "jobs": jobs, "box": _parcel(box)}
+            yield {"accelerator": part.lane, "bytes": piece.ofm.nbytes, "jobs": jobs, "boxes": boxes}
 
 
 def _constant(tensor: Tensor) -> TraceSource:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from byoc_hw.graph import Graph
+from byoc_hw.plan.array.parcels import Parcel
 from byoc_hw.plan.region_memory import NOTHING, RegionMemory
 from byoc_hw.plan.steps import Address, RegionPlan
 from byoc_hw.soc import Soc
@@ -22,7 +23,7 @@ class Part:
     """Layers of a region that run on one accelerator, with their plan.
 
     `lane` is the index of the accelerator. `layers` are the places of the plan's layers in the region's graph, and
-    `starts` say of each what it computes of its layer's output: all of it (None), or from an index of a dimension on.
+    `boxes` say of each where what it computes lies in its layer's output, element after element: None for all of it.
     `arguments` say where the inputs, then the outputs of the plan's graph lie: in one of the region's arguments (space
     `ARGUMENT` and following), or in a block of its scratch (space `SCRATCH`, `block`, and `offset` in the block).
     `scratch` is the block with the plan's own scratch, None if it has none. The plan's steps contain `Signal` and
@@ -32,7 +33,7 @@ class Part:
     lane: int
     plan: RegionPlan
     layers: tuple[int, ...]
-    starts: tuple[tuple[int, int] | None, ...]
+    boxes: tuple[tuple[Parcel, ...] | None, ...]
     arguments: tuple[Address, ...]
     scratch: str | None = None
 

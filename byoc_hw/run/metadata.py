@@ -83,7 +83,9 @@ _assembly = structure(
     {
         "jobs": _jobs,
         "pieces": list_of(
-            structure({"accelerator": integer(high=0xFFFE), "bytes": _count, "jobs": _jobs, "box": _moved_box})
+            structure(
+                {"accelerator": integer(high=0xFFFE), "bytes": _count, "jobs": _jobs, "boxes": list_of(_moved_box)}
+            )
         ),
         "from": structure({"offset": _count}, {"layer": _count, "input": _count}),
         "shape": list_of(_count),
@@ -203,7 +205,7 @@ def _check_references(metadata: Any, _: str) -> None:
             continue
         if "pieces" in entry:
             for number, piece in enumerate(entry["pieces"]):
-                _check_box(piece["box"], piece["bytes"], entry["bytes"], f"{field}.pieces[{number}]")
+                _check_piece(piece["boxes"], piece["bytes"], entry["bytes"], f"{field}.pieces[{number}]")
             continue
         if "boxes" in entry:
             _check_boxes(entry, int(layer), inputs, field)
@@ -243,12 +245,15 @@ def _check_boxes(entry: dict[str, Any], number: int, inputs: int, field: str) ->
         integer(high=entry["bytes"])(prod(rest[::3]), f"the size of a box in {field}.boxes")
 
 
-def _check_box(box: str, held: int, nbytes: int, field: str) -> None:
-    """Check that a box has all the bytes of a piece, and lies in its output."""
-    _, _, target, *rest = map(int, box.split())
-    last = target + sum((count - 1) * stride for count, stride in zip(rest[::3], rest[2::3], strict=True))
-    integer(high=nbytes - 1)(last, f"the end of {field}.box")
-    integer(held, held)(prod(rest[::3]), f"the size of {field}.box")
+def _check_piece(boxes: list[str], held: int, nbytes: int, field: str) -> None:
+    """Check that boxes have all the bytes of a piece, and lie in its output."""
+    sizes = 0
+    for box in boxes:
+        _, _, target, *rest = map(int, box.split())
+        last = target + sum((count - 1) * stride for count, stride in zip(rest[::3], rest[2::3], strict=True))
+        integer(high=nbytes - 1)(last, f"the end of a box in {field}.boxes")
+        sizes += prod(rest[::3])
+    integer(held, held)(sizes, f"the size of {field}.boxes")
 
 
 def _check_moved(entry: dict[str, Any], field: str) -> None:

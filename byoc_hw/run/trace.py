@@ -155,11 +155,11 @@ def _places(start: int, counts: tuple[int, ...], strides: tuple[int, ...]) -> np
 
 @dataclass(frozen=True)
 class TracedPiece:
-    """What jobs of one accelerator of a chip write of an output, and the box of the output that it is."""
+    """What jobs of one accelerator of a chip write of an output, and the boxes of the output that it fills in turn."""
 
     accelerator: int
     jobs: Jobs
-    box: TracedBox
+    boxes: tuple[TracedBox, ...]
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,8 @@ class TracedPieces:
         for piece in self.pieces:
             own = records.get(number | piece.accelerator << 16, ())
             values = np.frombuffer(piece.jobs.output(name, own), np.uint8)
-            target = _places(piece.box.target, piece.box.counts, piece.box.target_strides).ravel()
+            places = [_places(box.target, box.counts, box.target_strides).ravel() for box in piece.boxes]
+            target = np.concatenate(places)
             if (written[target] & (whole[target] != values)).any():
                 raise RunError(f"trace of {name}: two accelerators differ in bytes that both write")
             whole[target], written[target] = values, True
@@ -200,7 +201,10 @@ def _assembly(entry: Mapping[str, Any]) -> Assembly:
     if "pieces" in entry:
         return TracedPieces(
             nbytes,
-            tuple(TracedPiece(one["accelerator"], _jobs(one), _traced_box(one["box"])) for one in entry["pieces"]),
+            tuple(
+                TracedPiece(one["accelerator"], _jobs(one), tuple(map(_traced_box, one["boxes"])))
+                for one in entry["pieces"]
+            ),
         )
     if "boxes" in entry:
         parts = tuple(TracedPart(**part) for part in entry["parts"])

@@ -1,14 +1,18 @@
 """A lower bound on the cycles of any plan of a region on a chip.
 
 Each layer's work is shared by the accelerators that can run it, in any parts: by rows, columns, channels, or slices of
-sums. A share of a layer takes at least that share of the array's cycles, as if no row or column of the array were idle
-that the layer can fill, and it loads at least that share of the layer's weights. Inputs and outputs of the region
-are copied once. The time of the busiest engine with the best shares, a linear program, is a bound on the time of every
-plan. It leaves out the latency of the first load and the last store, copies between parts, and waiting.
+sums. An accelerator computes the outputs of its share in groups: rows of its array work on channels, its columns on
+pixels of one line of the output. The longest pieces of lines fill the columns best, and an image has so many of them:
+the more of a layer an accelerator takes, the more it pays for the rest of each line. All of a layer lies on the arrays
+in one way: rows as rows, or as columns. An accelerator loads at least its share of the layer's weights. Inputs and
+outputs of the region are copied once, by any of the DMAs. An array has nothing to do before a first copy, and its last
+results are stored after it. The time of the busiest engine with the best shares, a linear program, is a bound on the
+time of every plan. It leaves out copies between parts, and waiting.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import ceil, prod
 
 import numpy as np
@@ -21,8 +25,14 @@ from byoc_hw.plan.array.kinds import Product, Run, Window, geometry, rows_at_a_t
 from byoc_hw.plan.array.window import extents
 from byoc_hw.soc import Soc
 
-_ROUNDS = 1500
+_ROUNDS = 1000
 """Prices that are tried: more of them raise the bound by less than a percent."""
+
+_ROUNDING = 1e-9
+"""The relative error of the sums."""
+
+Segment = tuple[float, float]
+"""A share of a layer's outputs, and the array's cycles for it."""
 
 
 def chip_bound(graph: Graph, chip: Soc) -> int:
@@ -31,53 +41,95 @@ def chip_bound(graph: Graph, chip: Soc) -> int:
     By the duality of linear programs, any prices of the engines' cycles that add up to 1 give a bound: what all
     work costs if each piece of it goes where it is cheapest. Prices of engines with much work are raised.
     """
-    arrays, copies = _shares(graph, chip)
-    prices = np.full(2 * len(chip.accelerators), 0.5 / len(chip.accelerators))
+    work = _Work(graph, chip)
+    lanes = len(chip.accelerators)
+    prices = np.full(2 * lanes, 0.5 / lanes)
+    around = 2 * min(one.dma_setup + 1 for one in chip.accelerators) if any(work.arrays.flat) else 0
     best = 0.0
     for turn in range(_ROUNDS):
-        of_arrays, of_copies = np.split(prices, 2)
-        costs = arrays * of_arrays + copies * of_copies
-        cheapest = costs.argmin(axis=1)
-        best = max(best, float(costs.min(axis=1).sum()))
-        loads = np.concatenate(
-            [np.bincount(cheapest, each[np.arange(len(each)), cheapest], len(of_arrays)) for each in (arrays, copies)]
-        )
+        cost, loads = work.cheapest(prices)
+        best = max(best, cost + around * float(prices[:lanes].sum()))
+        loads[:lanes] += around
         prices *= np.exp(loads / max(loads.max(), 1) / np.sqrt(turn + 1))
         prices /= prices.sum()
     return ceil(best * (1 - _ROUNDING))
 
 
-_ROUNDING = 1e-9
-"""The relative error of the sums."""
+class _Work:
+    """All that is to be done: layers, each in two ways, and copies of arguments. Each has shares, which add up to 1 or
+    more, with their accelerators and the cycles of array and DMA."""
 
-_NEVER = 1e15
-"""Cycles of what an accelerator cannot do."""
+    def __init__(self, graph: Graph, chip: Soc) -> None:
+        rows = [list(_of_layer(layer, chip, turned)) for layer in graph.layers for turned in (False, True)]
+        for tensor in dict.fromkeys((*graph.inputs, *graph.outputs)):
+            copies = [(1.0, lane, 0.0, tensor.nbytes / one.dma_width) for lane, one in enumerate(chip.accelerators)]
+            rows += [copies, copies]
+        longest = max(map(len, rows), default=0)
+        filled = np.array([row + [_NOTHING] * (longest - len(row)) for row in rows]).reshape(-1, longest, 4)
+        self._shares, self.arrays, self._copies = filled[..., 0], filled[..., 2], filled[..., 3]
+        self._lanes, self._count = filled[..., 1].astype(np.intp), len(chip.accelerators)
+
+    def cheapest(self, prices: npt.NDArray[np.float64]) -> tuple[float, npt.NDArray[np.float64]]:
+        """What the work costs at best, by prices of arrays and DMAs, and how long each engine works then."""
+        of_arrays, of_copies = np.split(prices, 2)
+        costs = self.arrays * of_arrays[self._lanes] + self._copies * of_copies[self._lanes]
+        there = self._shares > 0
+        sizes = np.where(there, self._shares, 1)
+        order = np.where(there, costs / sizes, np.inf).argsort(axis=1)
+        shares = np.take_along_axis(self._shares, order, axis=1)
+        before = shares.cumsum(axis=1) - shares
+        used = np.zeros_like(shares)
+        np.put_along_axis(used, order, np.clip(1 - before, 0, shares), axis=1)
+        used /= sizes
+        ways = (used * costs).sum(axis=1).reshape(-1, 2)
+        chosen = np.stack([ways[:, 0] <= ways[:, 1], ways[:, 0] > ways[:, 1]], axis=1).reshape(-1, 1)
+        loads = [
+            np.bincount(self._lanes.ravel(), (used * chosen * cycles).ravel(), self._count)
+            for cycles in (self.arrays, self._copies)
+        ]
+        return float(ways.min(axis=1).sum()), np.concatenate(loads)
 
 
-def _shares(graph: Graph, chip: Soc) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """The array and DMA cycles of each layer, and of each argument of the region, on each accelerator."""
-    arrays, copies = [], []
-    for layer in graph.layers:
-        able = chip.supporting(layer)
-        arrays.append([least_cycles(layer, one) if one in able else _NEVER for one in chip.accelerators])
-        copies.append([weight_cycles(layer, one) if one in able else _NEVER for one in chip.accelerators])
-    for tensor in dict.fromkeys((*graph.inputs, *graph.outputs)):
-        arrays.append([0.0 for _ in chip.accelerators])
-        copies.append([tensor.nbytes / one.dma_width for one in chip.accelerators])
-    return np.array(arrays), np.array(copies)
+_NOTHING = (0.0, 0, 0.0, 0.0)
+
+
+def _of_layer(layer: Layer, chip: Soc, turned: bool) -> Iterator[tuple[float, int, float, float]]:
+    """Shares of a layer, with the accelerator and the cycles of its array and its DMA."""
+    able = chip.supporting(layer)
+    for lane, one in enumerate(chip.accelerators):
+        if one in able:
+            weights = weight_cycles(layer, one)
+            for share, cycles in segments(layer, one, turned):
+                yield share, lane, cycles, share * weights
+
+
+def segments(layer: Layer, accelerator: Accelerator, turned: bool) -> list[Segment]:
+    """What an accelerator takes at least for the first outputs of a layer, for more of them, and so on: the cheapest
+    ones first. Rows of a layer that is `turned` are columns of the array's image."""
+    form = geometry(layer)
+    if not isinstance(layer, Weighted) or not isinstance(form, Window):
+        return [(1.0, least_cycles(layer, accelerator))]
+    height, width, channels = extents(layer.ofm)
+    pixels = height * width
+    count, length = (1, pixels) if is_pointwise(layer) else (width, height) if turned else (height, width)
+    whole, rest = divmod(length, accelerator.array_columns)
+    rows = min(rows_at_a_time(layer, accelerator), channels)
+    group = _group_cycles(layer, layer.filter[turned], accelerator) * channels / rows
+    pieces = ((count * whole, accelerator.array_columns), (count * (rest > 0), rest))
+    return [(number * size / pixels, number * group) for number, size in pieces if number]
+
+
+def _group_cycles(layer: Weighted, kernel_rows: int, accelerator: Accelerator) -> float:
+    """Cycles of a group of outputs, if the array's rows lie along the kernel's rows or columns, of so many."""
+    inputs = layer.in_channels if sums_channels(layer) else 1
+    return inputs * prod(layer.filter) * layer.weights.bits / 8 + 2 * inputs * kernel_rows + accelerator.job_overhead
 
 
 def least_cycles(layer: Layer, accelerator: Accelerator) -> float:
-    """Array cycles of a layer if as many rows and columns of the array are used as its output can fill."""
+    """Array cycles of a whole layer without weights, if each group has as many rows and columns as there can be."""
     form = geometry(layer)
     height, width, channels = extents(layer.ofm)
     outputs = height * width * channels
-    columns = min(accelerator.array_columns, height * width if is_pointwise(layer) else max(height, width))
-    if isinstance(layer, Weighted):
-        inputs = layer.in_channels if sums_channels(layer) else 1
-        kernel = layer.filter
-        group = inputs * prod(kernel) * layer.weights.bits / 8 + 2 * inputs * min(kernel) + accelerator.job_overhead
-        return outputs * group / (min(rows_at_a_time(layer, accelerator), channels) * columns)
     if isinstance(form, Run):
         return form.reads * outputs / accelerator.elementwise_width
     if isinstance(form, Window):

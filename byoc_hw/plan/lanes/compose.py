@@ -167,9 +167,8 @@ class _Lane:
             tail=tail,
             local=tuple(local_map(ops, offsets, steps)),
         )
-        views = [(part.part.views, layer.ofm) for part in own for layer in part.layout.mapped.graph.layers]
-        starts = tuple((some[ofm].axis, some[ofm].start) if ofm in some else None for some, ofm in views)
-        return Part(self._lane, plan, indices, starts, tuple(self._spaces))
+        boxes = tuple(box for part in own for box in part.part.boxes)
+        return Part(self._lane, plan, indices, boxes, tuple(self._spaces))
 
     def _constants(self, own: Sequence[PlacedPart]) -> bytes:
         image = bytearray(self._flash_bytes)

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import prod
 
 import numpy as np
 
 from byoc_hw.graph import Conv2d, Dense, DepthwiseConv2d, Graph, Layer, Pool2d
 from byoc_hw.plan.array.kinds import Run, Window, geometry
+from byoc_hw.plan.array.parcels import Parcel
+from byoc_hw.plan.array.transfers import dense_strides
 from byoc_hw.plan.array.window import extents
 from byoc_hw.tensor import Quantization, Tensor
 
@@ -19,11 +22,15 @@ Range = tuple[int, int]
 
 @dataclass(frozen=True)
 class Piece:
-    """Indices from `start` on of dimension `axis` of a tensor: where a part's input or output lies."""
+    """Indices from `start` on of dimension `axis` of a tensor: where a part's input or output lies.
+
+    Of one that is `flat`, dimension 1 has all pixels in the order of the array, and dimension 2 one.
+    """
 
     tensor: Tensor
     axis: int
     start: int
+    flat: bool = False
 
 
 @dataclass(frozen=True)
@@ -31,13 +38,14 @@ class PartCut:
     """Consecutive layers of a region, by index, that one accelerator runs: `lane` is its index.
 
     With `rows` only the indices of dimension `axis` of the last layer's output in this range, and of the layers before
-    it what that needs: rows, columns or channels.
+    it what that needs: rows, columns or channels. A single pointwise layer may be `flat`: its rows are pixels.
     """
 
     lane: int
     layers: tuple[int, ...]
     axis: int = 0
     rows: Range | None = None
+    flat: bool = False
 
 
 @dataclass(frozen=True)
@@ -86,6 +94,8 @@ class Region:
 
     def part(self, cut: PartCut, name: str) -> CutGraph | None:
         """The graph of a part; None for rows of layers that cannot be cut so."""
+        if cut.flat:
+            return self._flat(cut, name)
         if cut.rows is not None:
             return self._rows(cut, name)
         layers = [self.graph.layers[index] for index in cut.layers]
@@ -123,6 +133,22 @@ class Region:
             views[ofm] = Piece(layer.ofm, cut.axis, rows[0])
             layers.insert(0, piece.on(inputs, ofm))
         return CutGraph(Graph(name, _read(layers), (layers[-1].ofm,), tuple(layers)), cut, views)
+
+    def _flat(self, cut: PartCut, name: str) -> CutGraph | None:
+        layer = self.graph.layers[cut.layers[0]]
+        ifm, ofm = _flattened(layer.ifm), _flattened(layer.ofm)
+        found = rows_of(layer.on([ifm], ofm), cut.axis, cut.rows) if cut.rows else (layer.on([ifm], ofm), (None,))
+        if found is None:
+            return None
+        piece, ((first, _),) = found[0], [span or (0, 0) for span in found[1]]
+        views = {piece.ifm: Piece(layer.ifm, cut.axis if first else 1, first, flat=True)}
+        views[piece.ofm] = Piece(layer.ofm, cut.axis, cut.rows[0] if cut.rows else 0, flat=True)
+        return CutGraph(Graph(name, (piece.ifm,), (piece.ofm,), (piece,)), cut, views)
+
+
+def _flattened(tensor: Tensor) -> Tensor:
+    height, width, channels = extents(tensor)
+    return replace(tensor, shape=(1, height * width, 1, channels))
 
 
 def rows_of(layer: Layer, axis: int, rows: Range) -> tuple[Layer, tuple[Range | None, ...]] | None:
@@ -202,4 +228,25 @@ def place_of(view: Piece, swapped: bool) -> int:
     if view.axis == 3:
         return view.tensor.bytes_of(view.start)
     other = height if (view.axis == 2 and swapped) else width if view.axis == 1 else 1
-    return view.tensor.bytes_of(view.start * other * channels)
+    return view.tensor.bytes_of(view.start * (1 if view.flat else other) * channels)
+
+
+def boxes_of_piece(view: Piece, shape: tuple[int, ...], swapped: bool) -> tuple[Parcel, ...]:
+    """Where a piece of this shape lies in its tensor in the model's order, element after element in boxes."""
+    whole = dense_strides(view.tensor.shape)
+    if not view.flat:
+        return (Parcel(0, shape, 0, dense_strides(shape), view.start * whole[view.axis], whole),)
+    height, width, _ = extents(view.tensor)
+    _, row, pixel, _ = whole
+    length, along, across = (height, row, pixel) if swapped else (width, pixel, row)
+    first, channel = (0, view.start) if view.axis == 3 else (view.start, 0)
+    stop, found = first + shape[1], []
+    while first < stop:
+        line, at = divmod(first, length)
+        lines = (stop - first) // length if at == 0 else 0
+        counts = (lines, length) if lines else (1, min(length - at, stop - first))
+        target = line * across + at * along + channel
+        box = (*counts, shape[3])
+        found.append(Parcel(0, box, 0, dense_strides(box), target, (across, along, 1)))
+        first += prod(counts)
+    return tuple(found)

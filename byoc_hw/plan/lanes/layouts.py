@@ -10,10 +10,11 @@ from math import lcm
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
 from byoc_hw.integers import ceil_div, round_up
-from byoc_hw.plan.array.cost import copy_cycles
+from byoc_hw.plan.array.cost import copy_cycles, is_pointwise
 from byoc_hw.plan.array.mapped import MappedGraph
 from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.array.transfers import linear_chunks
+from byoc_hw.plan.array.window import extents
 from byoc_hw.plan.choices import Choices, Group
 from byoc_hw.plan.order.copies import order
 from byoc_hw.plan.search.grouping import Grouping
@@ -56,14 +57,15 @@ def _choices(mapped: MappedGraph) -> Iterator[Choices]:
         for before, behind in ((1, 1), (4, 4), (1, 4), (8, 8), (1, 8), (2, 4)):
             if last or before == behind:
                 groups = list(first.groups)
-                groups[0], groups[last] = replace(groups[0], stripes=before), replace(groups[last], stripes=behind)
+                for at, count in ((0, before), (last, behind)):
+                    groups[at] = replace(groups[at], stripes=_stripes(mapped, at, count))
                 yield replace(first, groups=tuple(groups))
         yield from (one for one in grouping.resident() if one.blocks != first.blocks)
         choices = grouping.best(1.0)
         if choices is not None:
             yield choices
         if not last:
-            yield replace(first, groups=(Group(1, 2),))
+            yield replace(first, groups=(Group(1, _stripes(mapped, 0, 2)),))
         return
     for placed in placements(mapped):
         grouping = Grouping(placed)
@@ -73,6 +75,16 @@ def _choices(mapped: MappedGraph) -> Iterator[Choices]:
             yield Choices(mapped.mapping.swapped, (Group(1, stripes),), grouping.blocks, mapped.copies_transpose)
     with suppress(PlanError):  # then nothing fits
         yield one_by_one(mapped)
+
+
+def _stripes(mapped: MappedGraph, index: int, count: int) -> int:
+    """About so many stripes of a layer; of one whose rows are pixels, such that each fills the array's columns."""
+    layer = mapped.mapping.layers[index]
+    height, width, _ = extents(layer.ofm)
+    if not is_pointwise(layer) or width > 1:
+        return count
+    filled = ceil_div(height, mapped.accelerator.array_columns)
+    return ceil_div(filled, ceil_div(filled, count))
 
 
 def in_pieces(layout: Layout) -> Layout:

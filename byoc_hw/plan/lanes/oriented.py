@@ -10,22 +10,25 @@ from dataclasses import dataclass, fields
 
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Graph
+from byoc_hw.plan.array.cost import is_pointwise
 from byoc_hw.plan.array.mapped import MappedGraph, map_graph
 from byoc_hw.plan.array.mapping import components
+from byoc_hw.plan.array.parcels import Parcel
 from byoc_hw.plan.array.window import extents
-from byoc_hw.plan.lanes.cut import CutGraph, PartCut, Piece, Region, place_of
+from byoc_hw.plan.lanes.cut import CutGraph, PartCut, Region, boxes_of_piece, place_of
 from byoc_hw.soc import Soc
 from byoc_hw.tensor import Tensor
 
 
 @dataclass(frozen=True)
 class OrientedPart:
-    """A part as it is mapped. `arguments` are the region's tensor that each of its arguments lies in, and the byte."""
+    """A part as it is mapped. `arguments` are the region's tensor that each of its arguments lies in, and the byte.
+    `boxes` say of each layer where its output lies in that of the region's layer, None for all of it."""
 
     cut: PartCut
     mapped: MappedGraph
     arguments: tuple[tuple[Tensor, int], ...]
-    views: dict[Tensor, Piece]
+    boxes: tuple[tuple[Parcel, ...] | None, ...]
 
 
 class Oriented:
@@ -44,6 +47,13 @@ class Oriented:
         """The dimension along which the rows of a layer's output lie on the array: 1 or 2; 1 for a dense layer."""
         return 2 if self._swapped[layer] else 1
 
+    def can_be_flat(self, layer: int) -> bool:
+        """Whether a layer's pixels can be rows of their own: they lie in the same order in its input and its output."""
+        found = self.region.graph.layers[layer]
+        height, width, _ = extents(found.ofm)
+        outside = found.ifm in self._outside or found.ofm in self._outside
+        return is_pointwise(found) and width > 1 and height > 1 and not (self._swapped[layer] and outside)
+
     def part(self, cut: PartCut) -> OrientedPart | None:
         """A part as it is mapped; None where the layers cannot be cut so, or not be mapped."""
         name = f"{self.region.graph.name}_{self.chip.accelerators[cut.lane].name}_{cut.layers[0]}"
@@ -51,8 +61,14 @@ class Oriented:
         if cut_graph is None:
             return None
         graph = cut_graph.graph
+        boxes = tuple(
+            boxes_of_piece(cut_graph.views[layer.ofm], layer.ofm.shape, self._swapped[index])
+            if layer.ofm in cut_graph.views
+            else None
+            for index, layer in zip(cut.layers, graph.layers, strict=True)
+        )
         of = dict(zip(components(graph), cut.layers, strict=True))
-        turned = [self._swapped[of[number]] for number in sorted(of)]
+        turned = [self._swapped[of[number]] and not cut.flat for number in sorted(of)]
         arguments = dict.fromkeys((*graph.inputs, *graph.outputs))
         swapped = {tensor: self._is_swapped(cut_graph, tensor) for tensor in arguments}
         lies: dict[Tensor, tuple[int, int, int] | None] = {}
@@ -62,7 +78,7 @@ class Oriented:
             if whole not in self._outside and not apart:
                 lies[tensor] = None
             elif tensor in cut_graph.views and (apart or swapped[tensor]):
-                lies[tensor] = self._strides(whole, swapped[tensor])
+                lies[tensor] = self._strides(whole, swapped[tensor], flat=cut.flat)
         try:
             mapped = map_graph(graph, self.chip.accelerators[cut.lane], turned, self._copies_transpose, lies=lies)
         except PlanError:
@@ -71,11 +87,11 @@ class Oriented:
         if any(not self._is_aligned(tensor, *place, lies.get(tensor)) for tensor, place in places.items()):
             return None
         ends = tuple(places[tensor] for tensor in (*graph.inputs, *graph.outputs))
-        return OrientedPart(cut, mapped, ends, cut_graph.views)
+        return OrientedPart(cut, mapped, ends, boxes)
 
     def _is_aligned(self, piece: Tensor, whole: Tensor, start: int, strides: tuple[int, int, int] | None) -> bool:
         """Whether a piece of a tensor is whole words of the DMA, so that its copies touch no other piece."""
-        if piece is whole:
+        if piece is whole or piece.nbytes == whole.nbytes:
             return True
         pixel = piece.bytes_of(piece.shape[-1])
         sizes = (start, piece.nbytes) if strides is None else (start, pixel, *strides[:2])
@@ -87,17 +103,21 @@ class Oriented:
             inputs = () if source.data is not None else (source,)
             graph = Graph(f"{self.region.graph.name}_copy_{number}", inputs, (source,), ())
             mapped = map_graph(graph, self.chip.accelerators[lane])
-            yield OrientedPart(PartCut(lane, ()), mapped, (*((one, 0) for one in inputs), (target, 0)), {})
+            yield OrientedPart(PartCut(lane, ()), mapped, (*((one, 0) for one in inputs), (target, 0)), ())
 
-    def _strides(self, whole: Tensor, swapped: bool) -> tuple[int, int, int]:
+    def _strides(self, whole: Tensor, swapped: bool, *, flat: bool) -> tuple[int, int, int]:
         """The strides of a piece of a tensor, by the dimensions of the array."""
         height, width, channels = extents(whole)
+        if flat:
+            return channels, channels, 1
         if swapped and whole in self._outside:
             return channels, width * channels, 1
         return (height if swapped else width) * channels, channels, 1
 
     def _is_swapped(self, part: CutGraph, tensor: Tensor) -> bool:
         """Whether the layers of a part that touch a tensor are swapped."""
+        if part.cut.flat:
+            return False
         for index, layer in zip(part.cut.layers, part.graph.layers, strict=True):
             if tensor in (*layer.inputs, layer.ofm):
                 return self._swapped[index]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations, groupby, islice, pairwise, starmap
 from math import prod
 
@@ -36,7 +36,10 @@ _KEPT = 4
 _FIRST = 6
 """The layouts of a part that are tried everywhere: the others are tried for parts of the best plan so far."""
 
-_WORK = 150_000
+_NEAR = 3
+"""The forms before and behind a change with which it is tried first."""
+
+_WORK = 300_000
 """The most copies and jobs that the improvement schedules, over all that it tries."""
 
 Form = tuple[Option, ...]
@@ -125,15 +128,20 @@ class _Search:
             better = False
             at = 0
             while at < len(plan):
+                before = plan[max(at - _NEAR, 0) : at]
                 for count, forms in self._changes(plan, at):
+                    behind = plan[at + count : at + count + _NEAR]
+                    near = [*before, *forms, *behind]
+                    left -= sum(len(one.profile.actions) for form in near for one in form)
+                    if left < 0:
+                        return plan
+                    if self.cycles(near) >= self.cycles([*before, *plan[at : at + count], *behind]):
+                        continue
                     other = [*plan[:at], *forms, *plan[at + count :]]
-                    left -= sum(len(one.profile.actions) for form in other for one in form)
                     cycles = self.cycles(other)
                     if cycles < best:
                         best, better, plan = cycles, True, other
                         break
-                    if left < 0:
-                        return plan
                 else:
                     at += 1
         return plan
@@ -142,7 +150,7 @@ class _Search:
         """What may take the place of some forms from one on: their number, and the forms instead."""
         form = plan[at]
         first, stop = form[0].span
-        for options in self._forms(first, stop, shifts=(0, -1, 1)):
+        for options in self._forms(first, stop, more=True):
             yield from ((1, [one]) for one in _few(options))
         if at + 1 < len(plan) and plan[at + 1][0].span[1] - first <= _LONGEST:
             following = plan[at + 1]
@@ -207,22 +215,26 @@ class _Search:
         return ifm is not layers[stop - 1].ofm or prod(ifm.shape) == ifm.shape[-1]
 
     def _forms(
-        self, at: int, stop: int, *, shifts: Sequence[int] = (0,), styles: Container[Style] | None = None
+        self, at: int, stop: int, *, more: bool = False, styles: Container[Style] | None = None
     ) -> Iterator[list[list[Option]]]:
         """The layers as parts, with a few layouts of each: on one accelerator, or cut over several."""
         indices = tuple(range(at, stop))
         lanes = [
             lane for lane in range(len(self._chip.accelerators)) if all(lane in self._cost[one] for one in indices)
         ]
+        ways = [PartCut(0, indices)]
+        if stop - at == 1 and self._oriented.can_be_flat(at):
+            ways = [PartCut(0, indices, flat=True)]
         cuts: list[list[PartCut]] = []
-        for lane in lanes:
-            if styles is None or ((lane,), 0) in styles:
-                cuts.append([PartCut(lane, indices)])
-        for count in range(2, len(lanes) + 1):
-            for chosen in combinations(lanes, count):
-                for axis in self._axes(stop - 1):
-                    if styles is None or (chosen, axis) in styles:
-                        cuts += self._shares(chosen, indices, axis, shifts)
+        for way in ways:
+            for lane in lanes:
+                if styles is None or ((lane,), 0) in styles:
+                    cuts.append([replace(way, lane=lane)])
+            for count in range(2, len(lanes) + 1):
+                for chosen in combinations(lanes, count):
+                    for axis in (1, 3) if way.flat else self._axes(stop - 1):
+                        if styles is None or (chosen, axis) in styles:
+                            cuts += self._shares(chosen, replace(way, axis=axis), more=more)
         for form in cuts:
             parts = [self._options(cut) for cut in form]
             if all(parts):
@@ -236,27 +248,31 @@ class _Search:
             return ()
         return self._oriented.axis(index), 3
 
-    def _shares(
-        self, lanes: Sequence[int], indices: tuple[int, ...], axis: int, shifts: Sequence[int]
-    ) -> Iterator[list[PartCut]]:
-        extent = self._graph.layers[indices[-1]].ofm.shape[axis]
-        speeds = [1 / max(sum(self._cost[index][lane] for index in indices), 1) for lane in lanes]
+    def _shares(self, lanes: Sequence[int], whole: PartCut, *, more: bool) -> Iterator[list[PartCut]]:
+        """The layers of a cut, shared by lanes by their speed; with `more` also by a little more or less, and with half
+        as much for all but the fastest, which may have other layers to do."""
+        ofm = self._graph.layers[whole.layers[-1]].ofm
+        extent = prod(ofm.shape[1:3]) if whole.flat and whole.axis == 1 else ofm.shape[whole.axis]
+        speeds = [1 / max(sum(self._cost[index][lane] for index in whole.layers), 1) for lane in lanes]
+        fast = self._chip.accelerators[max(zip(speeds, lanes, strict=True))[1]]
         unit = 1
-        if axis == 3 or isinstance(self._graph.layers[indices[-1]], Dense):
-            unit = min(self._chip.accelerators[lane].array_rows for lane in lanes)
-        if extent < len(lanes) * unit:
-            return
+        if whole.flat and whole.axis == 1:
+            unit = fast.array_columns
+        elif whole.axis == len(ofm.shape) - 1:
+            unit = fast.array_rows
+        fastest = max(speeds)
+        halves = [speed if speed == fastest else speed / 2 for speed in speeds]
         seen = set()
-        for shift in shifts:
-            bounds, total, part = [0], sum(speeds), 0.0
-            for speed in speeds[:-1]:
-                part += speed
-                bounds.append(min(max(round(extent * part / total / unit + shift) * unit, unit), extent - unit))
+        for shares, shift in ((speeds, 0), (halves, 0), (speeds, -1), (speeds, 1)) if more else ((speeds, 0),):
+            bounds, part = [0], 0.0
+            for share in shares[:-1]:
+                part += share
+                bounds.append(min(max(round(extent * part / sum(shares) / unit + shift) * unit, 0), extent))
             bounds.append(extent)
             if tuple(bounds) in seen or sorted(set(bounds)) != bounds:
                 continue
             seen.add(tuple(bounds))
-            yield [PartCut(lane, indices, axis, rows) for lane, rows in zip(lanes, pairwise(bounds), strict=True)]
+            yield [replace(whole, lane=lane, rows=rows) for lane, rows in zip(lanes, pairwise(bounds), strict=True)]
 
     def _options(self, cut: PartCut, most: int | None = _FIRST) -> list[Option]:
         """A part in its layouts, or in the first ones."""
@@ -285,7 +301,8 @@ class _Search:
                 with suppress(PlanError):  # then a layer fits another one only
                     layout = best_layout(self._graph, accelerator)
                     ends = tuple((tensor, 0) for tensor in self._region.arguments)
-                    yield [PlacedPart(OrientedPart(PartCut(lane, every), layout.mapped, ends, {}), layout)]
+                    whole = (None,) * len(every)
+                    yield [PlacedPart(OrientedPart(PartCut(lane, every), layout.mapped, ends, whole), layout)]
 
 
 def _alone(option: Option) -> int:

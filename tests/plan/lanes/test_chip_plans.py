@@ -160,5 +160,5 @@ def test_two_equal_accelerators_share_a_layer():
     layer = samples.conv2d(value, 64, (3, 3), padding=(1, 1, 1, 1))
     graph = graph_of([value], [layer], [layer.ofm])
     plan = check_on_chip(twins, graph)
-    assert [part.starts != (None,) for part in plan.parts] == [True, True]
+    assert [part.boxes != (None,) for part in plan.parts] == [True, True]
     assert plan.cycles < 0.65 * plan_region(graph, Soc(twins.accelerators[:1])).cycles
