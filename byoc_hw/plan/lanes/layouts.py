@@ -60,12 +60,12 @@ def _choices(mapped: MappedGraph) -> Iterator[Choices]:
                 for at, count in ((0, before), (last, behind)):
                     groups[at] = replace(groups[at], stripes=_stripes(mapped, at, count))
                 yield replace(first, groups=tuple(groups))
-        yield from (one for one in grouping.resident() if one.blocks != first.blocks)
         choices = grouping.best(1.0)
         if choices is not None:
             yield choices
         if not last:
             yield replace(first, groups=(Group(1, _stripes(mapped, 0, 2)),))
+        yield from (one for one in grouping.resident() if one.blocks != first.blocks)
         return
     for placed in placements(mapped):
         grouping = Grouping(placed)

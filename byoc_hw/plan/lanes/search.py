@@ -39,8 +39,8 @@ _FIRST = 6
 _NEAR = 3
 """The forms before and behind a change with which it is tried first."""
 
-_WORK = 300_000
-"""The most copies and jobs that the improvement schedules, over all that it tries."""
+_WORK = 10_000
+"""The most copies and jobs that the improvement schedules for each layer, over all that it tries."""
 
 Form = tuple[Option, ...]
 """Layers as one part, or as a part on each of several accelerators."""
@@ -122,7 +122,7 @@ class _Search:
     def _improved(self, plan: list[Form]) -> list[Form]:
         """A plan changed step by step, each time where that takes fewer cycles."""
         best = self.cycles(plan)
-        left = _WORK
+        left = _WORK * len(self._graph.layers)
         better = True
         while better:
             better = False

@@ -45,7 +45,9 @@ class Together:
             if lane in before:
                 other = before[lane]
                 moved = tuple(mine - its for mine, its in zip(shifts[at], shifts[other], strict=True))
-                yield other, at, self._memory_edges(parts[other], part, moved)
+                needs = zip(moved, parts[other].profile.needs, part.profile.needs, strict=True)
+                if any(-own < by < its for by, its, own in needs):
+                    yield other, at, self._memory_edges(parts[other], part, moved)
             before[lane] = at
 
     def _data_edges(self, one: Option, other: Option) -> Edges:
