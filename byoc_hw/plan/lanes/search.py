@@ -39,7 +39,7 @@ _FIRST = 6
 _NEAR = 3
 """The forms before and behind a change with which it is tried first."""
 
-_WORK = 10_000
+_WORK = 4_000
 """The most copies and jobs that the improvement schedules for each layer, over all that it tries."""
 
 Form = tuple[Option, ...]
