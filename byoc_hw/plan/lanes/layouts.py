@@ -36,8 +36,12 @@ _LEAST = 2
 def layouts(mapped: MappedGraph) -> Iterator[tuple[Layout, bool]]:
     """Layouts of a mapped part, all that can be carried out, the most promising first; each also with its inputs
     loaded in pieces, which the second value says."""
+    tried: set[Choices] = set()
     found: set[tuple[int, int]] = set()
-    for choices in dict.fromkeys(_choices(mapped)):
+    for choices in _choices(mapped):
+        if choices in tried:
+            continue
+        tried.add(choices)
         try:
             layout = lay_out(mapped_as(mapped, choices), choices)
         except PlanError:

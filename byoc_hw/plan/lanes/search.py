@@ -39,7 +39,7 @@ _FIRST = 6
 _NEAR = 3
 """The forms before and behind a change with which it is tried first."""
 
-_WORK = 4_000
+_WORK = 8_000
 """The most copies and jobs that the improvement schedules for each layer, over all that it tries."""
 
 Form = tuple[Option, ...]
@@ -86,8 +86,8 @@ class _Search:
         self._profiles: dict[object, tuple[list[Profile], Iterator[Profile]]] = {}
 
     def best(self) -> list[PlacedPart]:
-        """The parts of the fastest plan that was found: one of a few, improved step by step, or all on one accelerator.
-        None if there is none."""
+        """The parts of the fastest plan that was found: one of a few that were improved step by step, or all on one
+        accelerator. None if there is none."""
         found = [*self._plain(), *self.found()]
         plans = list(self._alone())
         if found:
