@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.emit import c
@@ -19,8 +20,29 @@ from byoc_hw.emit.region_tables import (
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Moving
 from byoc_hw.plan.chip_plan import ChipPlan, Part
-from byoc_hw.plan.steps import ARGUMENT, SCRATCH, Address
+from byoc_hw.plan.steps import ARGUMENT, SCRATCH, Address, RegionPlan
 from byoc_hw.soc import Soc
+
+_ONE, _BLOCK = "hwlib", "scratch"
+
+
+def one_lane(accelerator: Accelerator) -> Soc:
+    """A single accelerator as a chip. Its HAL's functions are `hwlib_hal_...`, as the header has them."""
+    return Soc((replace(accelerator, name=_ONE),), name="chip", label=accelerator.label)
+
+
+def in_one_lane(plan: RegionPlan, accelerator: Accelerator) -> ChipPlan:
+    """A plan for one accelerator in the form that can be polled: one lane with one part."""
+    graph = plan.graph
+    part = Part(
+        lane=0,
+        plan=replace(plan, graph=replace(graph, name=f"{graph.name}_part")),
+        layers=tuple(range(len(plan.layers))),
+        starts=(None,) * len(plan.layers),
+        arguments=tuple(Address(ARGUMENT + at) for at in range(len(graph.inputs) + len(graph.outputs))),
+        scratch=_BLOCK if plan.scratch_bytes else None,
+    )
+    return ChipPlan(graph, one_lane(accelerator), (part,), 0, {_BLOCK: 0}, plan.scratch_bytes, 0)
 
 
 def hal_table(accelerator: Accelerator) -> str:
@@ -60,6 +82,12 @@ def lanes_early_return(region: ChipPlan, first_layer: int) -> tuple[str, str, st
         "",
     ]
     return f"{_tables(region, first_layer)}\n{state}", "\n".join(lines), f"  return hwlib_lanes_wait(&{running});\n"
+
+
+def lanes_start(region: ChipPlan, first_layer: int) -> tuple[str, str]:
+    """The tables of a region of a polled model, and the body of its function, which starts `*lanes`."""
+    lines = [*_filled_spaces(region), f"  hwlib_lanes_start(lanes, &{region.graph.name}_plan);", ""]
+    return _tables(region, first_layer), "\n".join(lines)
 
 
 # ---------------------------------------------------------------- tables

@@ -1,4 +1,5 @@
-/* HWlib for a chip of several accelerators: one core drives all of them without waiting for one.
+/* HWlib for a chip of several accelerators: one core drives all of them without waiting for one. Also for one
+ * accelerator, where the program polls the model.
  *
  * A region has lanes, one for each accelerator that gets work. A lane has parts, which run one after the other. A part
  * is planned for its accelerator alone, with steps as in hwlib.h; where it touches main memory that another lane writes
@@ -92,14 +93,20 @@ typedef struct {
   const hwlib_chip_plan_t *plan;
   int32_t result;     /* HWLIB_RESULT of the first failure, or 0 */
   uint16_t idle_lane; /* the lane whose HAL was idle last */
+  uint16_t first;     /* the lane with which the next poll begins */
   uint8_t ended;
+  uint8_t waited; /* whether the last poll ended after a call of a HAL that may have waited */
 } hwlib_lanes_t;
 
 /* Begins a region: calls the init of each HAL that it uses. */
 void hwlib_lanes_start(hwlib_lanes_t *lanes, const hwlib_chip_plan_t *plan);
 
-/* Carries out what can be done now, without waiting. Returns 1 if the region has ended, else 0. */
+/* Carries out what can be done now, without waiting. Where a HAL lacks a question, each of its calls that starts or waits
+ * for such an operation is the last one of a poll. Returns 1 if the region has ended, else 0. */
 uint8_t hwlib_lanes_poll(hwlib_lanes_t *lanes);
+
+/* Ends a region before its end, with the init of each HAL: nothing of it is in flight then. */
+void hwlib_lanes_stop(hwlib_lanes_t *lanes);
 
 /* Carries out the rest. Returns 0, or HWLIB_RESULT of the layer that failed. */
 int32_t hwlib_lanes_wait(hwlib_lanes_t *lanes);

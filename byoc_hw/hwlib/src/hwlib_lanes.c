@@ -3,46 +3,53 @@
 
 #include <stddef.h>
 
-enum { NOT_STARTED = 0, RUNNING = 1, DONE = 2 };                         /* an event */
-enum { GOES_ON = 0, WAITS = 1, WAITS_FOR_A_SIGNAL = 2, AT_ITS_END = 3 }; /* a lane */
+enum { NOT_STARTED = 0, RUNNING = 1, DONE = 2 }; /* an event */
+enum { GOES_ON = 0, WAITS = 1, WAITS_FOR_A_SIGNAL = 2, AT_ITS_END = 3, MAY_HAVE_WAITED = 4 }; /* a lane */
 
 /* ---------------------------------------------------------------- what has ended */
 
-/* A lane that is alone waits: nobody else has anything to do. */
-static hwlib_status_t ask_copy(const hwlib_hal_t *hal, uint8_t alone, hwlib_token_t token, uint8_t *done)
+/* *found is GOES_ON or WAITS. A lane that is alone waits: nobody else has anything to do. So does one whose HAL cannot
+ * be asked, and that is MAY_HAVE_WAITED. */
+static hwlib_status_t ask(hwlib_status_t (*question)(hwlib_token_t token, uint8_t *done),
+                          hwlib_status_t (*wait)(hwlib_token_t token), uint8_t alone, hwlib_token_t token,
+                          uint8_t *found)
 {
-  if (alone || hal->copy_done == NULL) {
-    *done = 1;
-    return hal->copy_wait(token);
+  if (alone || question == NULL) {
+    *found = alone ? GOES_ON : MAY_HAVE_WAITED;
+    return wait(token);
   }
-  return hal->copy_done(token, done);
+  uint8_t done = 0;
+  hwlib_status_t status = question(token, &done);
+  *found = done ? GOES_ON : WAITS;
+  return status;
 }
 
-static hwlib_status_t ask_job(const hwlib_hal_t *hal, uint8_t alone, hwlib_token_t token, uint8_t *done)
+static hwlib_status_t ask_copy(const hwlib_hal_t *hal, uint8_t alone, hwlib_token_t token, uint8_t *found)
+{
+  return ask(hal->copy_done, hal->copy_wait, alone, token, found);
+}
+
+static hwlib_status_t ask_job(const hwlib_hal_t *hal, uint8_t alone, hwlib_token_t token, uint8_t *found)
 {
 #ifdef HWLIB_TRACE
   if (token == 0) {
-    *done = 1;
+    *found = GOES_ON;
     return HWLIB_OK; /* the trace has waited for it */
   }
 #endif
-  if (alone || hal->job_done == NULL) {
-    *done = 1;
-    return hal->job_wait(token);
-  }
-  return hal->job_done(token, done);
+  return ask(hal->job_done, hal->job_wait, alone, token, found);
 }
 
 /* A token is asked for until it is done, and never again: whoever comes next finds that in the event. */
-static hwlib_status_t ask_event(const hwlib_hal_t *hal, uint8_t alone, hwlib_event_t *event, uint8_t *done)
+static hwlib_status_t ask_event(const hwlib_hal_t *hal, uint8_t alone, hwlib_event_t *event, uint8_t *found)
 {
   hwlib_status_t status = HWLIB_OK;
-  *done = event->state == DONE;
+  *found = event->state == DONE ? GOES_ON : WAITS_FOR_A_SIGNAL;
   if (event->state == RUNNING) {
-    status = ask_copy(hal, alone, event->token, done);
-  }
-  if (*done) {
-    event->state = DONE;
+    status = ask_copy(hal, alone, event->token, found);
+    if (*found != WAITS) {
+      event->state = DONE;
+    }
   }
   return status;
 }
@@ -97,28 +104,28 @@ static hwlib_status_t await_event(const hwlib_chip_plan_t *plan, const hwlib_lan
   if (step->slot >= plan->lane_count || step->index >= plan->event_count) {
     return HWLIB_ERROR_STEP;
   }
-  uint8_t done;
-  hwlib_event_t *event = &plan->events[step->index];
-  hwlib_status_t status = ask_event(plan->lanes[step->slot].hal, state->alone, event, &done);
-  *found = done ? GOES_ON : event->state == RUNNING ? WAITS : WAITS_FOR_A_SIGNAL;
-  return status;
+  return ask_event(plan->lanes[step->slot].hal, state->alone, &plan->events[step->index], found);
 }
 
 static hwlib_status_t await_operation(const hwlib_chip_plan_t *plan, const hwlib_hal_t *hal,
                                       const hwlib_lane_state_t *state, const hwlib_step_t *step, uint8_t *found)
 {
-  uint8_t done = 1;
   uint16_t event = state->events[step->slot];
   hwlib_token_t token = state->tokens[step->slot];
-  hwlib_status_t status = step->kind == HWLIB_STEP_JOB_WAIT
-                              ? ask_job(hal, state->alone, token, &done)
-                          : event == 0 ? ask_copy(hal, state->alone, token, &done)
-                                       : ask_event(hal, state->alone, &plan->events[event - 1], &done);
-  *found = done ? GOES_ON : WAITS;
-  return status;
+  if (step->kind == HWLIB_STEP_JOB_WAIT) {
+    return ask_job(hal, state->alone, token, found);
+  }
+  return event == 0 ? ask_copy(hal, state->alone, token, found)
+                    : ask_event(hal, state->alone, &plan->events[event - 1], found);
 }
 
-/* Carries out a step, unless the lane has to wait there: *found is GOES_ON or what it waits for. */
+/* A HAL that cannot be asked may do all the work where it starts. */
+static inline uint8_t after_start(const hwlib_lane_state_t *state, hwlib_status_t (*question)(hwlib_token_t, uint8_t *))
+{
+  return question == NULL && !state->alone ? MAY_HAVE_WAITED : GOES_ON;
+}
+
+/* Carries out a step, unless the lane has to wait there: *found is GOES_ON or MAY_HAVE_WAITED, or what it waits for. */
 static inline hwlib_status_t run_step(const hwlib_chip_plan_t *plan, const hwlib_hal_t *hal, hwlib_lane_state_t *state,
                                       const hwlib_step_t *step, uint8_t *found)
 {
@@ -134,9 +141,11 @@ static inline hwlib_status_t run_step(const hwlib_chip_plan_t *plan, const hwlib
   switch (step->kind) {
   case HWLIB_STEP_COPY:
     state->events[slot] = 0;
+    *found = after_start(state, hal->copy_done);
     return start_copy(hal, plan->spaces + part->spaces, &part->plan->copies[step->index], &state->tokens[slot]);
   case HWLIB_STEP_JOB:
     state->events[slot] = 0;
+    *found = after_start(state, hal->job_done);
     job.layer = state->running;
     job.tile = &part->plan->tiles[step->index];
     return start_job(hal, &job, &state->tokens[slot]);
@@ -211,19 +220,22 @@ static int run_lane(const hwlib_chip_plan_t *plan, const hwlib_lane_t *lane, hwl
     return 0;
   }
   count(state);
-  for (;;) {
+  while (found == GOES_ON) {
     if (state->step == state->end && !next_call(lane, state)) {
-      state->found = AT_ITS_END;
-      return moved;
+      found = AT_ITS_END;
+      break;
     }
     *status = run_step(plan, lane->hal, state, state->step, &found);
-    if (*status != HWLIB_OK || found != GOES_ON) {
-      state->found = found;
-      return moved;
+    if (*status != HWLIB_OK) {
+      break;
     }
-    moved = 1;
-    ++state->step;
+    if (found == GOES_ON || found == MAY_HAVE_WAITED) {
+      moved = 1;
+      ++state->step;
+    }
   }
+  state->found = found;
+  return moved;
 }
 
 /* ---------------------------------------------------------------- the region */
@@ -300,20 +312,32 @@ static void look_round(hwlib_lanes_t *lanes)
 uint8_t hwlib_lanes_poll(hwlib_lanes_t *lanes)
 {
   const hwlib_chip_plan_t *plan = lanes->plan;
-  uint16_t lane = 0, still = 0; /* so many lanes in a row cannot go on */
-  while (!lanes->ended && still < plan->lane_count) {
+  uint16_t lane = lanes->first, still = 0; /* so many lanes in a row cannot go on */
+  lanes->first = 0;
+  lanes->waited = 0;
+  while (!lanes->ended && !lanes->waited && still < plan->lane_count) {
     hwlib_status_t status = HWLIB_OK;
     int moved = run_lane(plan, &plan->lanes[lane], &plan->states[lane], &status);
     if (status != HWLIB_OK) {
       fail(lanes, status, lane);
     }
     still = moved ? 1 : (uint16_t)(still + 1u);
+    lanes->waited = plan->states[lane].found == MAY_HAVE_WAITED;
     lane = lane + 1u < plan->lane_count ? (uint16_t)(lane + 1u) : 0;
   }
-  if (!lanes->ended) {
+  if (lanes->waited) {
+    lanes->first = lane; /* the others have their turn */
+  } else if (!lanes->ended) {
     look_round(lanes);
   }
   return lanes->ended;
+}
+
+void hwlib_lanes_stop(hwlib_lanes_t *lanes)
+{
+  if (!lanes->ended) {
+    fail(lanes, HWLIB_OK, 0);
+  }
 }
 
 /* Each time of another lane that has not ended: a HAL may only know of its own accelerator. */
@@ -352,7 +376,7 @@ int32_t hwlib_lanes_wait(hwlib_lanes_t *lanes)
 {
   (void)let_the_last_wait(lanes->plan);
   while (!hwlib_lanes_poll(lanes)) {
-    if (!let_the_last_wait(lanes->plan)) {
+    if (!let_the_last_wait(lanes->plan) && !lanes->waited) {
       idle(lanes);
     }
   }
