@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from byoc_hw.emit import c
-from byoc_hw.emit.main_body import Members, pointer_type, run_body, step_body, steps, uses_arena
+from byoc_hw.emit.main_body import Members, calls_and_waits, pointer_type, run_body, step_body, uses_arena
 from byoc_hw.emit.numbering import NumberedLayer, number_layers
 from byoc_hw.emit.region import alignment_of
 from byoc_hw.plan.place.arena import ModelMemory, block_name
@@ -41,7 +41,7 @@ def entry_context(
         "start_prototype": _prototype(program, "start"),
         "polled": polled,
         "has_regions": bool(program.regions),
-        "step_count": len(steps(program)),
+        "step_count": len(calls_and_waits(program)),
         "uses_arena": io_in_arena or any(uses_arena(call) for call in program.calls),
         "io_prototypes": "\n".join(f"{line};" for line, _ in _io(program, members, memory)) if io_in_arena else "",
         "io_functions": "\n".join(_io_functions(program, members, memory)) if io_in_arena else "",
@@ -157,7 +157,9 @@ def _host_prototypes(program: Program) -> Iterator[str]:
     for call in program.calls:
         if isinstance(call, HostCall) and call.symbol not in seen:
             seen.add(call.symbol)
-            yield c.wrapped(f"int32_t {call.symbol}", [*(pointer_type(b) for b in call.arguments), "uint8_t *arena"], ";")
+            yield c.wrapped(
+                f"int32_t {call.symbol}", [*(pointer_type(b) for b in call.arguments), "uint8_t *arena"], ";"
+            )
 
 
 def _layer_names(layers: Sequence[NumberedLayer]) -> Iterator[str]:

@@ -88,9 +88,10 @@ class Parts:
 
     `regions` are the planned regions by symbol, placed as in `memory`. `tvm_arena` is the arena size
     of TVM's own planner for the same module. With `io_in_arena` inputs and outputs are in the arena,
-    too. A `polled` model has functions that make a step of an inference. `host_source` is C text that defines the functions of the program's host calls, `host_flash`
-    the bytes of its constants. `optimize` is the objective of the plans. `tuning` has the result for
-    each tuned region; it and `report` are JSON values. `versions` has the versions of the tools.
+    too. A `polled` model can be run in steps. `host_source` is C text that defines the functions of the
+    program's host calls, `host_flash` the bytes of its constants. `optimize` is the objective of the plans.
+    `tuning` has the result for each tuned region; it and `report` are JSON values. `versions` has the
+    versions of the tools.
     """
 
     program: Program

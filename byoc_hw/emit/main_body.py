@@ -55,19 +55,19 @@ def run_body(program: Program, members: Members, memory: ModelMemory) -> Iterato
 _OF_STEPS = ("inference", "region", "found", "end", "progress_t", "goes_on", "later", "waits")
 
 
-def steps(program: Program) -> tuple[Call, ...]:
+def calls_and_waits(program: Program) -> tuple[Call, ...]:
     """The calls of a polled model: main waits for the end of each region."""
-    waits = {
-        call: (WaitCall(call.graph, call.arguments),)
-        for call in program.calls
-        if isinstance(call, RegionCall) and call.graph.name not in program.returning_early
-    }
-    return tuple(one for call in program.calls for one in (call, *waits.get(call, ())))
+    calls: list[Call] = []
+    for call in program.calls:
+        calls.append(call)
+        if isinstance(call, RegionCall) and call.graph.name not in program.returning_early:
+            calls.append(WaitCall(call.graph, call.arguments))
+    return tuple(calls)
 
 
 def step_body(program: Program, members: Members, memory: ModelMemory) -> Iterator[str]:
-    """The body of the function of a polled model that makes the next of its `steps`."""
-    program = replace(program, calls=steps(program))
+    """The body of the function of a polled model that makes the next of its calls."""
+    program = replace(program, calls=calls_and_waits(program))
     named = _Expressions(program, members, _OF_STEPS)
     for role in ("input", "output"):
         if _touches(program, role):
@@ -179,10 +179,8 @@ def _call(
         yield from _RETURN_STATUS
 
 
-def _step(
-    call: Call, layers: Sequence[NumberedLayer], named: _Expressions, memory: ModelMemory
-) -> Iterator[str]:
-    """A call of a polled model. What the core computes itself ends a poll; a region is started, or has to have ended."""
+def _step(call: Call, layers: Sequence[NumberedLayer], named: _Expressions, memory: ModelMemory) -> Iterator[str]:
+    """A call of a polled model: what the core computes itself ends a poll, and a region is started or has ended."""
     if isinstance(call, WaitCall):
         yield c.comment([f"{call.graph.name} has ended."], indent=4)
         yield from ("    if (inference.in_region) {", "      return WAITS;", "    }")

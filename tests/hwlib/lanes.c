@@ -181,7 +181,39 @@ static void a_hal_without_questions_is_waited_for(void)
   a.job_done = NULL;
   LANE(a, 1, 5, COPY(1), SIGNAL(0, 1), COPY_WAIT(1), JOB(2), JOB_WAIT(2));
   LANE(b, 2, 2, AWAIT(0, 0), COPY(0));
-  RUN(0, "ai bi am1 bm2 ac1 aw1 aj2 ax2 bc3", a_lane, b_lane);
+  RUN(0, "ai bi am1 bm2 ac1 aw1 bc2 aj3 ax3", a_lane, b_lane);
+}
+
+static void a_poll_ends_after_a_call_that_may_have_waited(void)
+{
+  a.copy_done = NULL;
+  a.job_done = NULL;
+  LANE(a, 1, 4, COPY(1), COPY_WAIT(1), JOB(2), JOB_WAIT(2));
+  LANE(b, 2, 2, JOB(1), JOB(1));
+  const hwlib_lane_t all[] = {a_lane, b_lane};
+  const hwlib_chip_plan_t plan = {all, spaces, states, events, 2, EVENTS};
+  static const char *const polls[] = {" ac1", " bj2 bj3 aw1", " aj4", " ax4", ""};
+  hwlib_lanes_start(&lanes, &plan);
+  for (unsigned poll = 0; poll < sizeof polls / sizeof polls[0]; ++poll) {
+    size_t before = strlen(calls);
+    CHECK(hwlib_lanes_poll(&lanes) == (poll == 4) && lanes.waited == (poll < 4));
+    CHECK(strcmp(calls + before, polls[poll]) == 0);
+  }
+}
+
+static void a_stop_ends_all_accelerators(void)
+{
+  lasts[1] = 1;
+  LANE(a, 1, 2, COPY(1), COPY_WAIT(1));
+  LANE(b, 2, 1, JOB(1));
+  const hwlib_lane_t all[] = {a_lane, b_lane};
+  const hwlib_chip_plan_t plan = {all, spaces, states, events, 2, EVENTS};
+  hwlib_lanes_start(&lanes, &plan);
+  CHECK(hwlib_lanes_poll(&lanes) == 0);
+  hwlib_lanes_stop(&lanes);
+  hwlib_lanes_stop(&lanes); /* nothing is left to end */
+  CHECK(hwlib_lanes_poll(&lanes) == 1 && lanes.result == 0);
+  CHECK(strcmp(calls, "ai bi am1 bm2 ac1 ad1- bj2 ad1- ai bi") == 0);
 }
 
 static void a_hal_that_is_never_idle_is_asked_again(void)
@@ -311,6 +343,8 @@ static const struct {
     TEST(a_token_is_not_asked_for_again),
     TEST(an_event_may_come_from_a_lane_behind),
     TEST(a_hal_without_questions_is_waited_for),
+    TEST(a_poll_ends_after_a_call_that_may_have_waited),
+    TEST(a_stop_ends_all_accelerators),
     TEST(a_hal_that_is_never_idle_is_asked_again),
     TEST(parts_of_a_lane_follow_each_other),
     TEST(a_poll_does_what_can_be_done),
