@@ -93,16 +93,17 @@ typedef struct {
   const hwlib_chip_plan_t *plan;
   int32_t result;     /* HWLIB_RESULT of the first failure, or 0 */
   uint16_t idle_lane; /* the lane whose HAL was idle last */
-  uint16_t first;     /* the lane with which the next poll begins */
+  uint16_t first;     /* the lane with which a poll begins */
   uint8_t ended;
-  uint8_t waited; /* whether the last poll ended after a call of a HAL that may have waited */
+  uint8_t single; /* whether a poll makes a single step, as a HAL cannot be asked */
+  uint8_t waited; /* whether the last poll has made that step */
 } hwlib_lanes_t;
 
 /* Begins a region: calls the init of each HAL that it uses. */
 void hwlib_lanes_start(hwlib_lanes_t *lanes, const hwlib_chip_plan_t *plan);
 
-/* Carries out what can be done now, without waiting. Where a HAL lacks a question, each of its calls that starts or waits
- * for such an operation is the last one of a poll. Returns 1 if the region has ended, else 0. */
+/* Carries out what can be done now, without waiting. Where a HAL has not both questions, which of its calls take long is
+ * not known: then it carries out one step. Returns 1 if the region has ended, else 0. */
 uint8_t hwlib_lanes_poll(hwlib_lanes_t *lanes);
 
 /* Ends a region before its end, with the init of each HAL: nothing of it is in flight then. */

@@ -3,53 +3,46 @@
 
 #include <stddef.h>
 
-enum { NOT_STARTED = 0, RUNNING = 1, DONE = 2 }; /* an event */
-enum { GOES_ON = 0, WAITS = 1, WAITS_FOR_A_SIGNAL = 2, AT_ITS_END = 3, MAY_HAVE_WAITED = 4 }; /* a lane */
+enum { NOT_STARTED = 0, RUNNING = 1, DONE = 2 };                         /* an event */
+enum { GOES_ON = 0, WAITS = 1, WAITS_FOR_A_SIGNAL = 2, AT_ITS_END = 3 }; /* a lane */
 
 /* ---------------------------------------------------------------- what has ended */
 
-/* *found is GOES_ON or WAITS. A lane that is alone waits: nobody else has anything to do. So does one whose HAL cannot
- * be asked, and that is MAY_HAVE_WAITED. */
-static hwlib_status_t ask(hwlib_status_t (*question)(hwlib_token_t token, uint8_t *done),
-                          hwlib_status_t (*wait)(hwlib_token_t token), uint8_t alone, hwlib_token_t token,
-                          uint8_t *found)
+/* A lane that is alone waits: nobody else has anything to do. */
+static hwlib_status_t ask_copy(const hwlib_hal_t *hal, uint8_t alone, hwlib_token_t token, uint8_t *done)
 {
-  if (alone || question == NULL) {
-    *found = alone ? GOES_ON : MAY_HAVE_WAITED;
-    return wait(token);
+  if (alone || hal->copy_done == NULL) {
+    *done = 1;
+    return hal->copy_wait(token);
   }
-  uint8_t done = 0;
-  hwlib_status_t status = question(token, &done);
-  *found = done ? GOES_ON : WAITS;
-  return status;
+  return hal->copy_done(token, done);
 }
 
-static hwlib_status_t ask_copy(const hwlib_hal_t *hal, uint8_t alone, hwlib_token_t token, uint8_t *found)
-{
-  return ask(hal->copy_done, hal->copy_wait, alone, token, found);
-}
-
-static hwlib_status_t ask_job(const hwlib_hal_t *hal, uint8_t alone, hwlib_token_t token, uint8_t *found)
+static hwlib_status_t ask_job(const hwlib_hal_t *hal, uint8_t alone, hwlib_token_t token, uint8_t *done)
 {
 #ifdef HWLIB_TRACE
   if (token == 0) {
-    *found = GOES_ON;
+    *done = 1;
     return HWLIB_OK; /* the trace has waited for it */
   }
 #endif
-  return ask(hal->job_done, hal->job_wait, alone, token, found);
+  if (alone || hal->job_done == NULL) {
+    *done = 1;
+    return hal->job_wait(token);
+  }
+  return hal->job_done(token, done);
 }
 
 /* A token is asked for until it is done, and never again: whoever comes next finds that in the event. */
-static hwlib_status_t ask_event(const hwlib_hal_t *hal, uint8_t alone, hwlib_event_t *event, uint8_t *found)
+static hwlib_status_t ask_event(const hwlib_hal_t *hal, uint8_t alone, hwlib_event_t *event, uint8_t *done)
 {
   hwlib_status_t status = HWLIB_OK;
-  *found = event->state == DONE ? GOES_ON : WAITS_FOR_A_SIGNAL;
+  *done = event->state == DONE;
   if (event->state == RUNNING) {
-    status = ask_copy(hal, alone, event->token, found);
-    if (*found != WAITS) {
-      event->state = DONE;
-    }
+    status = ask_copy(hal, alone, event->token, done);
+  }
+  if (*done) {
+    event->state = DONE;
   }
   return status;
 }
@@ -104,28 +97,28 @@ static hwlib_status_t await_event(const hwlib_chip_plan_t *plan, const hwlib_lan
   if (step->slot >= plan->lane_count || step->index >= plan->event_count) {
     return HWLIB_ERROR_STEP;
   }
-  return ask_event(plan->lanes[step->slot].hal, state->alone, &plan->events[step->index], found);
+  uint8_t done;
+  hwlib_event_t *event = &plan->events[step->index];
+  hwlib_status_t status = ask_event(plan->lanes[step->slot].hal, state->alone, event, &done);
+  *found = done ? GOES_ON : event->state == RUNNING ? WAITS : WAITS_FOR_A_SIGNAL;
+  return status;
 }
 
 static hwlib_status_t await_operation(const hwlib_chip_plan_t *plan, const hwlib_hal_t *hal,
                                       const hwlib_lane_state_t *state, const hwlib_step_t *step, uint8_t *found)
 {
+  uint8_t done = 1;
   uint16_t event = state->events[step->slot];
   hwlib_token_t token = state->tokens[step->slot];
-  if (step->kind == HWLIB_STEP_JOB_WAIT) {
-    return ask_job(hal, state->alone, token, found);
-  }
-  return event == 0 ? ask_copy(hal, state->alone, token, found)
-                    : ask_event(hal, state->alone, &plan->events[event - 1], found);
+  hwlib_status_t status = step->kind == HWLIB_STEP_JOB_WAIT
+                              ? ask_job(hal, state->alone, token, &done)
+                          : event == 0 ? ask_copy(hal, state->alone, token, &done)
+                                       : ask_event(hal, state->alone, &plan->events[event - 1], &done);
+  *found = done ? GOES_ON : WAITS;
+  return status;
 }
 
-/* A HAL that cannot be asked may do all the work where it starts. */
-static inline uint8_t after_start(const hwlib_lane_state_t *state, hwlib_status_t (*question)(hwlib_token_t, uint8_t *))
-{
-  return question == NULL && !state->alone ? MAY_HAVE_WAITED : GOES_ON;
-}
-
-/* Carries out a step, unless the lane has to wait there: *found is GOES_ON or MAY_HAVE_WAITED, or what it waits for. */
+/* Carries out a step, unless the lane has to wait there: *found is GOES_ON or what it waits for. */
 static inline hwlib_status_t run_step(const hwlib_chip_plan_t *plan, const hwlib_hal_t *hal, hwlib_lane_state_t *state,
                                       const hwlib_step_t *step, uint8_t *found)
 {
@@ -141,11 +134,9 @@ static inline hwlib_status_t run_step(const hwlib_chip_plan_t *plan, const hwlib
   switch (step->kind) {
   case HWLIB_STEP_COPY:
     state->events[slot] = 0;
-    *found = after_start(state, hal->copy_done);
     return start_copy(hal, plan->spaces + part->spaces, &part->plan->copies[step->index], &state->tokens[slot]);
   case HWLIB_STEP_JOB:
     state->events[slot] = 0;
-    *found = after_start(state, hal->job_done);
     job.layer = state->running;
     job.tile = &part->plan->tiles[step->index];
     return start_job(hal, &job, &state->tokens[slot]);
@@ -210,8 +201,8 @@ static int next_call(const hwlib_lane_t *lane, hwlib_lane_state_t *state)
   return 1;
 }
 
-/* Carries out steps up to one where the lane has to wait; returns whether there were any. */
-static int run_lane(const hwlib_chip_plan_t *plan, const hwlib_lane_t *lane, hwlib_lane_state_t *state,
+/* Carries out steps up to one where the lane has to wait, or a single one; returns whether there were any. */
+static int run_lane(const hwlib_chip_plan_t *plan, const hwlib_lane_t *lane, hwlib_lane_state_t *state, uint8_t single,
                     hwlib_status_t *status)
 {
   uint8_t found = GOES_ON;
@@ -220,21 +211,19 @@ static int run_lane(const hwlib_chip_plan_t *plan, const hwlib_lane_t *lane, hwl
     return 0;
   }
   count(state);
-  while (found == GOES_ON) {
+  do {
     if (state->step == state->end && !next_call(lane, state)) {
-      found = AT_ITS_END;
-      break;
+      state->found = AT_ITS_END;
+      return moved;
     }
     *status = run_step(plan, lane->hal, state, state->step, &found);
-    if (*status != HWLIB_OK) {
-      break;
+    if (*status != HWLIB_OK || found != GOES_ON) {
+      state->found = found;
+      return moved;
     }
-    if (found == GOES_ON || found == MAY_HAVE_WAITED) {
-      moved = 1;
-      ++state->step;
-    }
-  }
-  state->found = found;
+    moved = 1;
+    ++state->step;
+  } while (!single);
   return moved;
 }
 
@@ -274,6 +263,8 @@ void hwlib_lanes_start(hwlib_lanes_t *lanes, const hwlib_chip_plan_t *plan)
     plan->events[event].state = NOT_STARTED;
   }
   for (uint16_t lane = 0; lane < plan->lane_count; ++lane) {
+    const hwlib_hal_t *hal = plan->lanes[lane].hal;
+    lanes->single |= hal->copy_done == NULL || hal->job_done == NULL;
     plan->states[lane].layer = plan->lanes[lane].parts->plan->layer; /* if init fails */
   }
   uint16_t failed = 0;
@@ -313,21 +304,22 @@ uint8_t hwlib_lanes_poll(hwlib_lanes_t *lanes)
 {
   const hwlib_chip_plan_t *plan = lanes->plan;
   uint16_t lane = lanes->first, still = 0; /* so many lanes in a row cannot go on */
-  lanes->first = 0;
   lanes->waited = 0;
-  while (!lanes->ended && !lanes->waited && still < plan->lane_count) {
+  while (!lanes->ended && still < plan->lane_count) {
     hwlib_status_t status = HWLIB_OK;
-    int moved = run_lane(plan, &plan->lanes[lane], &plan->states[lane], &status);
+    int moved = run_lane(plan, &plan->lanes[lane], &plan->states[lane], lanes->single, &status);
     if (status != HWLIB_OK) {
       fail(lanes, status, lane);
     }
     still = moved ? 1 : (uint16_t)(still + 1u);
-    lanes->waited = plan->states[lane].found == MAY_HAVE_WAITED;
     lane = lane + 1u < plan->lane_count ? (uint16_t)(lane + 1u) : 0;
+    if (moved && lanes->single) {
+      lanes->first = lane; /* the others have their turn */
+      lanes->waited = 1;
+      return lanes->ended;
+    }
   }
-  if (lanes->waited) {
-    lanes->first = lane; /* the others have their turn */
-  } else if (!lanes->ended) {
+  if (!lanes->ended) {
     look_round(lanes);
   }
   return lanes->ended;
