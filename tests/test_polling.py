@@ -97,10 +97,25 @@ def test_a_hal_that_cannot_be_asked_gives_the_same_bits(built, tmp_path):
     hal = {"dsp": tmp_path / "hal"} if on_a_chip else tmp_path / "hal"
     found = project.run(inputs, toolchain=byoc_hw.Toolchain(cflags=SANITIZED, hal=hal))
     same(found, expected)
+    assert found.polls.count > steps_of(project)  # no poll makes more than one call of a HAL
+
+
+def steps_of(project):
+    """How many calls of the HAL that start or wait for something the regions have."""
     (regions,) = (path for path in (project.directory / "src").glob("*.c") if "hwlib_step_t" in path.read_text())
-    steps = re.findall(r"HWLIB_STEP_(?:COPY|JOB)(?:_WAIT)?,", regions.read_text())
-    if not on_a_chip:
-        assert found.polls.count > len(steps)  # no poll makes more than one call of the HAL
+    return len(re.findall(r"HWLIB_STEP_(?:COPY|JOB)(?:_WAIT)?,", regions.read_text()))
+
+
+def test_a_poll_waits_for_room_in_a_queue_once():
+    mod, params, inputs = digits()
+    counts = {}
+    for queue in (2, 64):
+        partitioned = byoc_hw.partition_for_hwlib(mod, params, accelerator=replace(REFERENCE, queue=queue))
+        project = byoc_hw.build(partitioned, poll=True)
+        found = project.run(inputs, toolchain=byoc_hw.Toolchain(cflags="-O0"))
+        same(found, byoc_hw.build(partitioned).run(inputs, toolchain=byoc_hw.Toolchain(cflags="-O0")))
+        counts[queue] = found.polls.count - steps_of(project)
+    assert counts[2] > 0 > counts[64]
 
 
 def bytes_of(interfaces):

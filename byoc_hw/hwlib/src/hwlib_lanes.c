@@ -258,7 +258,7 @@ static void fail(hwlib_lanes_t *lanes, hwlib_status_t status, uint16_t lane)
 
 void hwlib_lanes_start(hwlib_lanes_t *lanes, const hwlib_chip_plan_t *plan)
 {
-  *lanes = (hwlib_lanes_t){.plan = plan};
+  *lanes = (hwlib_lanes_t){.plan = plan, .single = plan->single};
   for (uint16_t event = 0; event < plan->event_count; ++event) {
     plan->events[event].state = NOT_STARTED;
   }
@@ -367,8 +367,9 @@ static int let_the_last_wait(const hwlib_chip_plan_t *plan)
 int32_t hwlib_lanes_wait(hwlib_lanes_t *lanes)
 {
   (void)let_the_last_wait(lanes->plan);
+  lanes->single = 0;
   while (!hwlib_lanes_poll(lanes)) {
-    if (!let_the_last_wait(lanes->plan) && !lanes->waited) {
+    if (!let_the_last_wait(lanes->plan)) {
       idle(lanes);
     }
   }
