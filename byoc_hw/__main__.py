@@ -210,10 +210,9 @@ def _partitioned(options: argparse.Namespace) -> tvm.IRModule:
 
 def _accelerator(options: argparse.Namespace) -> Hardware:
     """The preset, or the chip of presets, with the given RAM and flash."""
-    given = {name: getattr(options, name, None) for name in ("ram", "flash")}
-    return replace(
-        _hardware(options.accelerator), **{name: value for name, value in given.items() if value is not None}
-    )
+    sizes = {name: getattr(options, name, None) for name in ("ram", "flash")}
+    given = {name: nbytes for name, nbytes in sizes.items() if nbytes is not None}
+    return replace(_hardware(options.accelerator), **given)
 
 
 def _hardware(text: str) -> Hardware:
