@@ -33,6 +33,7 @@ from byoc_hw.run.new_hal import new_hal
 from byoc_hw.run.real_values import Interface
 from byoc_hw.run.result import Result
 from byoc_hw.run.toolchain import DEFAULT_CFLAGS
+from byoc_hw.soc import Hardware
 from byoc_hw.tensor import Array
 from byoc_hw.tuner import TuningInterrupted
 from byoc_hw.whole_file import check_directory, check_file, write_whole
@@ -40,7 +41,9 @@ from byoc_hw.whole_file import check_directory, check_file, write_whole
 if TYPE_CHECKING:
     import tvm
 
-ACCELERATORS = {preset.label: preset for preset in (byoc_hw.REFERENCE, byoc_hw.SMALL, byoc_hw.DIANA_DIGITAL)}
+ACCELERATORS = {
+    preset.label: preset for preset in (byoc_hw.REFERENCE, byoc_hw.SMALL, byoc_hw.DIANA_DIGITAL, byoc_hw.DSP)
+}
 
 PICTURES = (".svg", ".png", ".pdf")
 
@@ -134,6 +137,7 @@ def _build(options: argparse.Namespace) -> None:
         output_dir=options.output_dir,
         tuning=options.tuning,
         optimize=options.optimize,
+        poll=options.poll,
         force=options.force,
     )
     print(project.report)
@@ -204,18 +208,38 @@ def _partitioned(options: argparse.Namespace) -> tvm.IRModule:
     )
 
 
-def _accelerator(options: argparse.Namespace) -> byoc_hw.Accelerator:
-    """The preset, with the given RAM and flash."""
-    given = {name: getattr(options, name, None) for name in ("ram", "flash")}
-    return replace(
-        ACCELERATORS[options.accelerator], **{name: nbytes for name, nbytes in given.items() if nbytes is not None}
-    )
+def _accelerator(options: argparse.Namespace) -> Hardware:
+    """The preset, or the chip of presets, with the given RAM and flash."""
+    sizes = {name: getattr(options, name, None) for name in ("ram", "flash")}
+    given = {name: nbytes for name, nbytes in sizes.items() if nbytes is not None}
+    return replace(_hardware(options.accelerator), **given)
+
+
+def _hardware(text: str) -> Hardware:
+    """A preset by its label, or a chip of several: labels with + between them."""
+    labels = text.split("+")
+    for label in labels:
+        if label not in ACCELERATORS:
+            known = ", ".join(ACCELERATORS)
+            raise InvalidInput(f"--accelerator is one of {known}, or several, as in DIANA_DIGITAL+DSP: got {text!r}")
+    if len(labels) == 1:
+        return ACCELERATORS[text]
+    names = distinct(label.lower() for label in labels)
+    presets = (ACCELERATORS[label] for label in labels)
+    return byoc_hw.Soc(tuple(replace(one, name=name) for one, name in zip(presets, names, strict=True)), label=text)
+
+
+def _accelerator_of_hal(options: argparse.Namespace) -> byoc_hw.Accelerator:
+    found = _hardware(options.accelerator)
+    if isinstance(found, byoc_hw.Soc):
+        raise InvalidInput(f"a HAL is for one accelerator, also on a chip: got {options.accelerator}")
+    return found
 
 
 def _explain(options: argparse.Namespace) -> None:
     if options.model.suffix.lower() == ".tflite" and not options.shape:  # the whole of it, whatever stops the import
         report = byoc_hw.explain_tflite(
-            options.model, accelerator=ACCELERATORS[options.accelerator], numerics=options.numerics, deny=options.deny
+            options.model, accelerator=_hardware(options.accelerator), numerics=options.numerics, deny=options.deny
         )
     else:
         report = byoc_hw.explain(_partitioned(options))
@@ -223,7 +247,10 @@ def _explain(options: argparse.Namespace) -> None:
 
 
 def _plan(options: argparse.Namespace) -> None:
-    accelerator, mod = _accelerator(options), _partitioned(options)
+    accelerator = _accelerator(options)
+    if isinstance(accelerator, byoc_hw.Soc):
+        raise InvalidInput(f"the stages of planning are those of one accelerator: got {options.accelerator}")
+    mod = _partitioned(options)
     graphs = region_graphs(mod)
     if not graphs:
         raise InvalidInput(f"planning is of regions: nothing of the model runs on accelerator {accelerator.label}")
@@ -235,7 +262,7 @@ def _plan(options: argparse.Namespace) -> None:
 
 
 def _hal_test(options: argparse.Namespace) -> None:
-    accelerator = ACCELERATORS[options.accelerator]
+    accelerator = _accelerator_of_hal(options)
     if options.write is not None:
         write_kit(options.write, accelerator, refusals=bool(options.refusals))
         print(f"The kit is in {options.write}: build it with your HAL, and provide hal_kit_print of hal_kit.h")
@@ -254,7 +281,7 @@ def _hal_test(options: argparse.Namespace) -> None:
 
 
 def _new_hal(options: argparse.Namespace) -> None:
-    new_hal(options.directory, ACCELERATORS[options.accelerator])
+    new_hal(options.directory, _accelerator_of_hal(options))
     directory = shlex.quote(str(options.directory))
     check = f"python -m byoc_hw hal-test --hal {directory} --accelerator {options.accelerator}"
     print(f"The HAL is in {options.directory}: check it with\n  {check}")
@@ -336,6 +363,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_limits(build)
     _add_objective(build)
     build.add_argument("--tuning", type=Path, metavar="FILE", help="plans that `tune` found")
+    build.add_argument("--poll", action="store_true", help="start, poll and wait beside run: an inference in steps")
     build.add_argument("--force", action="store_true", help="replace files of an earlier project that were edited")
     target.add_argument("--cpu-only", action="store_true", help="all of the model as TVM's C, nothing offloaded")
     build.set_defaults(command=_build)
@@ -393,7 +421,7 @@ def _parser() -> argparse.ArgumentParser:
 
     test = _command(commands, "hal-test", "check every function of a HAL (needs no TVM)", "--hal my_hal --cflags=-O1")
     test.add_argument("--hal", type=Path, metavar="DIR", help="the C files of a HAL (the simulator)")
-    test.add_argument("--accelerator", choices=ACCELERATORS, default="REFERENCE", help="a preset (%(default)s)")
+    _add_preset(test, "")
     test.add_argument("--cc", default="gcc", help="the compiler, for this machine (%(default)s)")
     test.add_argument("--cflags", default=DEFAULT_CFLAGS, help="its options (%(default)s)")
     test.add_argument(
@@ -407,7 +435,7 @@ def _parser() -> argparse.ArgumentParser:
 
     new = _command(commands, "new-hal", "write a HAL to start from (needs no TVM)", "my_hal --accelerator SMALL")
     new.add_argument("directory", type=Path, metavar="DIR", help="a directory that is new or empty")
-    new.add_argument("--accelerator", choices=ACCELERATORS, default="REFERENCE", help="a preset (%(default)s)")
+    _add_preset(new, "")
     new.set_defaults(command=_new_hal)
     return parser
 
@@ -456,7 +484,7 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_accelerator(parser: argparse.ArgumentParser, group: argparse._ActionsContainer) -> None:
-    group.add_argument("--accelerator", choices=ACCELERATORS, default="REFERENCE", help="a preset (%(default)s)")
+    _add_preset(group, ", or a chip of several, as in DIANA_DIGITAL+DSP")
     parser.add_argument(
         "--numerics",
         choices=ROUNDINGS,
@@ -471,6 +499,11 @@ def _add_accelerator(parser: argparse.ArgumentParser, group: argparse._ActionsCo
         metavar="NAME",
         help="composites or operators to keep on the host",
     )
+
+
+def _add_preset(group: argparse._ActionsContainer, several: str) -> None:
+    text = f"{', '.join(ACCELERATORS)}{several} (%(default)s)"
+    group.add_argument("--accelerator", default="REFERENCE", metavar="NAME", help=text)
 
 
 def _add_limits(parser: argparse.ArgumentParser) -> None:

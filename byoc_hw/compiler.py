@@ -222,6 +222,7 @@ def build(
     tuning: Tuning | str | Path | None = None,
     optimize: str = "speed",
     place: Mapping[str, str] | None = None,
+    poll: bool = False,
     force: bool = False,
 ) -> Project:
     """Compile a Relay module to a self-contained C project.
@@ -243,6 +244,9 @@ def build(
     On a chip of several accelerators, `place` names the one that runs an operator of the model, a layer, or all
     layers of a kind: {"softmax": "dsp"}. The others run where the plan is fastest.
 
+    With `poll` the model can be run in steps: its header has start, poll and wait beside run, and regions on one
+    accelerator too are driven without waiting. That takes more instructions of the core.
+
     An earlier project is replaced as a whole, or not at all. Your own files and the build directories in it stay. So
     do files of `app/` that you have edited, and other edited files that the new project would write as the old one
     did: `Project.changed` names them, and `force` replaces them.
@@ -256,14 +260,17 @@ def build(
     if output_dir is not None:
         check_type("output_dir", output_dir, str | Path, "a path")
     check_flag("io_in_arena", io_in_arena)
+    check_flag("poll", poll)
     if optimize not in OBJECTIVES:
         raise InvalidInput(f"optimize is one of {', '.join(OBJECTIVES)}: got {shown(optimize)}")
     if tuning is not None:
         check_type("tuning", tuning, Tuning | str | Path, "a Tuning, or the path of its file")
     model = front_end().open_model(mod, params, mod_name)
     chosen = _tuning(tuning, model)
+    if poll and model.accelerator is not None and model.accelerator.library is not None:
+        raise InvalidInput(f"poll is for accelerators with a HAL: {model.accelerator.name} has a library")
     parts, _ = _compiled(model, chosen, io_in_arena, optimize, _wishes(place, model))
-    files = project_files(parts)
+    files = project_files(replace(parts, polled=poll))
     directory = Path(output_dir) if output_dir is not None else Path(tempfile.mkdtemp(prefix="byoc_hw_"))
     write_project(directory, files, force)
     return Project(directory, temporary=output_dir is None)

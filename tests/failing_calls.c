@@ -1,5 +1,6 @@
 /* Runs a model again and again, and lets its calls fail: the first one, the second one, and so on. The calls are
- * those of the HAL that return a status, and the host's functions.
+ * those of the HAL that return a status, and the host's functions. With -DPOLLS=N the model is started, polled N times,
+ * and then waited for; with -DASKED the HAL can be asked, and says no each second time.
  *
  * The linker puts this between HWlib and the simulator (--wrap). Copies and jobs happen as late as a HAL may let
  * them happen: when they are waited for, or when an init ends them; those that nobody ended happen after
@@ -105,6 +106,25 @@ static hwlib_status_t wait_for(int engine, hwlib_token_t token)
   return status;
 }
 
+#ifdef ASKED
+static unsigned questions;
+
+static hwlib_status_t ask(int engine, hwlib_token_t token, uint8_t *done)
+{
+  *done = ++questions % 2 == 0;
+  if (*done) {
+    return wait_for(engine, token);
+  }
+  return status_of(HWLIB_ERROR_HARDWARE);
+}
+
+hwlib_status_t __wrap_hwlib_hal_copy_done(hwlib_token_t token, uint8_t *done);
+hwlib_status_t __wrap_hwlib_hal_copy_done(hwlib_token_t token, uint8_t *done) { return ask(DMA, token, done); }
+
+hwlib_status_t __wrap_hwlib_hal_job_done(hwlib_token_t token, uint8_t *done);
+hwlib_status_t __wrap_hwlib_hal_job_done(hwlib_token_t token, uint8_t *done) { return ask(ARRAY, token, done); }
+#endif
+
 static unsigned in_flight(void)
 {
   return engines[DMA].started - engines[DMA].ended + engines[ARRAY].started - engines[ARRAY].ended;
@@ -191,6 +211,22 @@ static bool unchanged(void)
          memcmp(before.inputs, inputs, sizeof inputs) == 0 && memcmp(before.outputs, outputs, sizeof outputs) == 0;
 }
 
+static int32_t carry_out(const struct default_inputs *model_inputs, const struct default_outputs *model_outputs)
+{
+#ifdef POLLS
+  bool done = false;
+  int32_t result = default_start(model_inputs, model_outputs);
+  CHECK(result == 0);
+  for (unsigned poll = 0; poll < POLLS && !done; ++poll) {
+    result = default_poll(&done);
+    CHECK(done || result == 0);
+  }
+  return done ? result : default_wait();
+#else
+  return default_run(model_inputs, model_outputs);
+#endif
+}
+
 static int32_t run(unsigned fails)
 {
   const void *in[INPUTS];
@@ -210,7 +246,10 @@ static int32_t run(unsigned fails)
   hwlib_sim_reset();
   calls = 0;
   failing = fails;
-  return default_run(&model_inputs, &model_outputs);
+#ifdef ASKED
+  questions = 0;
+#endif
+  return carry_out(&model_inputs, &model_outputs);
 }
 
 /* ---------------------------------------------------------------- all of it */

@@ -599,3 +599,41 @@ def test_a_float_model_stays_on_the_host_and_still_builds(tmp_path):
     result = project.run(np.ones((1, 4), "float32"))
     np.testing.assert_array_equal(result.outputs[0], [[6, 22, 38]])
     assert result.cycles is None
+
+
+# ---------------------------------------------------------------- chips, polls
+
+
+def test_a_chip_of_two_equal_presets_is_built_polled_and_run(tmp_path, capfd):
+    project = str(tmp_path / "p")
+    chip = ["--accelerator", "REFERENCE+REFERENCE"]
+    assert cli.main(["build", MODEL, "--output-dir", project, *chip, "--poll", "--flash", "200k"]) == 0
+    assert "on REFERENCE+REFERENCE" in capfd.readouterr().out
+    assert (tmp_path / "p" / "hwlib" / "reference_2").is_dir()
+    assert "int32_t default_poll(bool *done);" in (tmp_path / "p" / "include" / "default.h").read_text()
+    assert cli.main(["run", project, "--random", "0", "--profile"]) == 0
+    assert re.fullmatch(r"\d+ polls", capfd.readouterr().out.splitlines()[-1])
+
+
+def test_explain_takes_a_chip(capfd):
+    assert cli.main(["explain", MODEL, "--accelerator", "DIANA_DIGITAL+DSP"]) == 0
+    assert "alone diana_digital " in capfd.readouterr().out
+
+
+NOT_A_CHIP = {
+    "unknown": (["explain", MODEL], "NPU", "--accelerator is one of REFERENCE, SMALL, DIANA_DIGITAL, DSP, or several"),
+    "half of one": (["explain", MODEL], "DSP+", "as in DIANA_DIGITAL+DSP: got 'DSP+'"),
+    "too many": (["explain", MODEL], "+".join(["DSP"] * 17), "accelerators are 1 to 16: got 17"),
+    "tune": (["tune", MODEL, "-o", "x"], "SMALL+DSP", "tuning is for one accelerator: SMALL+DSP has several"),
+    "plan": (["plan", MODEL], "SMALL+DSP", "the stages of planning are those of one accelerator: got SMALL+DSP"),
+    "hal-test": (["hal-test"], "SMALL+DSP", "a HAL is for one accelerator, also on a chip: got SMALL+DSP"),
+    "new-hal": (["new-hal", "x"], "SMALL+DSP", "a HAL is for one accelerator, also on a chip: got SMALL+DSP"),
+}
+
+
+@pytest.mark.parametrize(("command", "accelerator", "message"), NOT_A_CHIP.values(), ids=NOT_A_CHIP)
+def test_a_chip_where_there_can_be_none(command, accelerator, message, ended, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, error = ended(*command, "--accelerator", accelerator)
+    assert (code, message in error) == (2, True), error
+    assert not list(tmp_path.iterdir())

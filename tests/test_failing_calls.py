@@ -20,6 +20,7 @@ from byoc_hw.run.files import read_model
 
 DRIVER = Path(__file__).parent / "failing_calls.c"
 WRAPPED = ("init", "copy_1d", "copy_2d", "copy_wait", "job_start", "job_wait", "mark")
+QUESTIONS = ("copy_done", "job_done")  # without the driver's own, the HAL has none
 HARDWARE, HOST = "8", "77"
 WAYS = 4
 """An init ends what is in flight or gives it up; and one call fails, or all from it on."""
@@ -48,26 +49,26 @@ def prepare(project):
         host.write_text(declared + host.read_text().replace("return 0;", "return host_status();"))
 
 
-def driver(project, directory):
+def driver(project, directory, flags=()):
     """The program that lets every call fail."""
     subprocess.run(["make", "-s", "-C", project.directory, "CC=gcc", "CFLAGS=-O2", "lib"], check=True)
     model = read_model(project.directory)
-    flags = [f"-I{project.directory / folder}" for folder in ("include", "hwlib/include", "hwlib/sim")]
+    flags = [*flags, *(f"-I{project.directory / folder}" for folder in ("include", "hwlib/include", "hwlib/sim"))]
     for name, interfaces in (("INPUT", model.inputs), ("OUTPUT", model.outputs)):
         first, nbytes = starts(interfaces)
         flags += [f"-D{name}_STARTS={','.join(map(str, first))}", f"-D{name}_BYTES={nbytes}"]
-    wraps = [f"-Wl,--wrap=hwlib_hal_{name}" for name in WRAPPED]
+    wraps = [f"-Wl,--wrap=hwlib_hal_{name}" for name in (*WRAPPED, *QUESTIONS)]
     objects = [project.directory / "build" / "libdefault.a", "-lm", "-o", directory / "failures"]
     strict = ["-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-Wconversion"]
     subprocess.run(["gcc", *strict, *flags, DRIVER, *wraps, *objects], check=True)
     return directory / "failures"
 
 
-def check(project, arrays, directory, stride=1):
+def check(project, arrays, directory, stride=1, flags=()):
     """Let every `stride`-th call fail, in all `WAYS`: the number of failures of the HAL and of the host."""
     model, expected = read_model(project.directory), project.run(arrays).outputs
     prepare(project)
-    program = driver(project, directory)
+    program = driver(project, directory, flags)
     first, nbytes = starts(model.inputs)
     block = bytearray(nbytes)
     for at, array in zip(first, arrays, strict=True):
@@ -125,6 +126,23 @@ def test_every_call_of_a_region_beside_the_host(tmp_path):
     project = byoc_hw.build(byoc_hw.partition_for_hwlib(mod))
     assert "_wait();" in (project.directory / "src" / "default_main.c").read_text()
     of_the_hal, of_the_host = check(project, list(input_arrays(mod))[-1], tmp_path)
+    assert of_the_hal > 100
+    assert of_the_host == 4 * WAYS
+
+
+POLLED = {
+    "run": ("-DASKED",),
+    "polls, then a wait": ("-DASKED", "-DPOLLS=5"),
+    "polls": ("-DASKED", "-DPOLLS=100000"),
+    "polls of a HAL that cannot be asked": ("-DPOLLS=100000",),
+}
+
+
+@pytest.mark.parametrize("flags", POLLED.values(), ids=POLLED)
+def test_every_call_of_a_polled_region_beside_the_host(tmp_path, flags):
+    mod = two_branches()
+    project = byoc_hw.build(byoc_hw.partition_for_hwlib(mod), poll=True)
+    of_the_hal, of_the_host = check(project, list(input_arrays(mod))[-1], tmp_path, flags=flags)
     assert of_the_hal > 100
     assert of_the_host == 4 * WAYS
 

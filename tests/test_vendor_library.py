@@ -65,3 +65,10 @@ def test_its_weights_are_packed_at_compile_time_as_it_wants_them():
     (values,) = re.findall(r"int8_t \w+\[288\][^=]*= \{([^}]*)\}", text)
     found = [int(value) for value in values.replace(",", " ").split()]
     assert found == weights.transpose(1, 2, 3, 0).ravel().tolist()  # [fy][fx][c][k]
+
+
+def test_cannot_be_polled():
+    mod, params = byoc_hw.load_tflite(model_path())
+    partitioned = byoc_hw.partition_for_hwlib(mod, params, accelerator=VENDOR)
+    with pytest.raises(byoc_hw.InvalidInput, match="poll is for accelerators with a HAL: vendor has a library"):
+        byoc_hw.build(partitioned, poll=True)

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 
 from byoc_hw.emit import c
-from byoc_hw.emit.numbering import NumberedLayer, number_calls, number_layers
+from byoc_hw.emit.main_body import Members, calls_and_waits, pointer_type, run_body, step_body, uses_arena
+from byoc_hw.emit.numbering import NumberedLayer, number_layers
 from byoc_hw.emit.region import alignment_of
-from byoc_hw.errors import GraphError
 from byoc_hw.plan.place.arena import ModelMemory, block_name
-from byoc_hw.program import Buffer, Call, CopyCall, HostCall, Program, RegionCall, WaitCall
+from byoc_hw.program import Buffer, CopyCall, HostCall, Program
 from byoc_hw.soc import Hardware
 
 
 def entry_context(
-    program: Program, memory: ModelMemory, accelerator: Hardware, io_in_arena: bool = False
+    program: Program, memory: ModelMemory, accelerator: Hardware, io_in_arena: bool = False, polled: bool = False
 ) -> dict[str, object]:
     """The template values of model.h.j2, model_main.c.j2 and app_main.c.j2."""
+    body = step_body if polled else run_body
     layers = number_layers(program)
-    members = _Members(program)
+    members = Members(program)
     alignment = alignment_of(accelerator)
     return {
         "mod_name": program.name,
@@ -37,18 +37,19 @@ def entry_context(
         "camera": next((one for one in _functions(program, members) if one["to"] == "stored"), None),
         "input_members": "\n".join(_struct_members(program.inputs, members.inputs, "const ")),
         "output_members": "\n".join(_struct_members(program.outputs, members.outputs, "")),
-        "run_prototype": c.wrapped(
-            f"int32_t {program.name}_run",
-            [f"const struct {program.name}_inputs *inputs", f"const struct {program.name}_outputs *outputs"],
-        ),
-        "uses_arena": io_in_arena or any(_uses_arena(call) for call in program.calls),
+        "run_prototype": _prototype(program, "run"),
+        "start_prototype": _prototype(program, "start"),
+        "polled": polled,
+        "has_regions": bool(program.regions),
+        "step_count": len(calls_and_waits(program)),
+        "uses_arena": io_in_arena or any(uses_arena(call) for call in program.calls),
         "io_prototypes": "\n".join(f"{line};" for line, _ in _io(program, members, memory)) if io_in_arena else "",
         "io_functions": "\n".join(_io_functions(program, members, memory)) if io_in_arena else "",
         "traced": any(isinstance(call, HostCall) for call in program.calls),
         "counted": any(not isinstance(call, CopyCall) for call in program.calls),
         "host_prototypes": "\n".join(_host_prototypes(program)),
         "layer_names": "\n".join(_layer_names(layers)),
-        "body": "\n".join(_body(program, members, memory)),
+        "body": "\n".join(body(program, members, memory)),
         "inputs": program.inputs,
         "buffers": "\n".join(_app_buffers(program, alignment)),
         "input_table": "\n".join(f"    {{input_{at}, sizeof input_{at}}}," for at in range(len(program.inputs))),
@@ -59,18 +60,15 @@ def entry_context(
     }
 
 
-class _Members:
-    """The C struct members of the interface; an input and an output may share a name."""
-
-    def __init__(self, program: Program) -> None:
-        self.inputs = c.unique(buffer.name for buffer in program.inputs)
-        self.outputs = c.unique(buffer.name for buffer in program.outputs)
+def _prototype(program: Program, what: str) -> str:
+    structs = [f"const struct {program.name}_{role}s *{role}s" for role in ("input", "output")]
+    return c.wrapped(f"int32_t {program.name}_{what}", structs)
 
 
 # ---------------------------------------------------------------- the header
 
 
-def _ends(program: Program, members: _Members) -> Iterator[tuple[str, str, Buffer]]:
+def _ends(program: Program, members: Members) -> Iterator[tuple[str, str, Buffer]]:
     """Role, struct member and buffer of each input and output."""
     for role, names, buffers in (
         ("input", members.inputs, program.inputs),
@@ -84,13 +82,13 @@ def _macro(program: Program, role: str, name: str) -> str:
     return f"{program.name}_{role}_{name}".upper()
 
 
-def _sizes(program: Program, members: _Members, memory: ModelMemory) -> Iterator[tuple[str, str]]:
+def _sizes(program: Program, members: Members, memory: ModelMemory) -> Iterator[tuple[str, str]]:
     for role, name, buffer in _ends(program, members):
         yield f"{_macro(program, role, name)}_SIZE", f"{buffer.nbytes}u"
     yield f"{program.name.upper()}_ARENA_SIZE", f"{max(1, memory.arena.nbytes)}u"  # C has no empty arrays
 
 
-def _quantization(program: Program, members: _Members) -> Iterator[tuple[str, str]]:
+def _quantization(program: Program, members: Members) -> Iterator[tuple[str, str]]:
     """Shapes, and scales and zero points where they are known."""
     for role, name, buffer in _ends(program, members):
         macro = _macro(program, role, name)
@@ -103,7 +101,7 @@ def _quantization(program: Program, members: _Members) -> Iterator[tuple[str, st
             yield f"{macro}_ZERO_POINT", f"({buffer.quantization.zero_point[0]})"
 
 
-def _functions(program: Program, members: _Members) -> Iterator[dict[str, str]]:
+def _functions(program: Program, members: Members) -> Iterator[dict[str, str]]:
     """The functions between stored and real values: to stored ones for inputs, to real ones for outputs."""
     for role, name, buffer in _ends(program, members):
         if buffer.quantization is None:
@@ -138,7 +136,7 @@ def _struct_members(buffers: Sequence[Buffer], names: Sequence[str], const: str)
         yield f"  {const}{c.c_type(buffer.dtype)} *{name};"
 
 
-def _io(program: Program, members: _Members, memory: ModelMemory) -> Iterator[tuple[str, str]]:
+def _io(program: Program, members: Members, memory: ModelMemory) -> Iterator[tuple[str, str]]:
     """Declarator and return value of the address function of each input and output in the arena."""
     for role, name, buffer in _ends(program, members):
         element = c.c_type(buffer.dtype)
@@ -146,7 +144,7 @@ def _io(program: Program, members: _Members, memory: ModelMemory) -> Iterator[tu
         yield f"{element} *{program.name}_{role}_{name}(void)", f"({element} *)({address})"
 
 
-def _io_functions(program: Program, members: _Members, memory: ModelMemory) -> Iterator[str]:
+def _io_functions(program: Program, members: Members, memory: ModelMemory) -> Iterator[str]:
     for first_line, result in _io(program, members, memory):
         yield f"{first_line}\n{{\n  return {result};\n}}\n"
 
@@ -159,11 +157,9 @@ def _host_prototypes(program: Program) -> Iterator[str]:
     for call in program.calls:
         if isinstance(call, HostCall) and call.symbol not in seen:
             seen.add(call.symbol)
-            yield c.wrapped(f"int32_t {call.symbol}", [*(_pointer(b) for b in call.arguments), "uint8_t *arena"], ";")
-
-
-def _pointer(buffer: Buffer) -> str:
-    return f"{c.c_type(buffer.dtype)} *"
+            yield c.wrapped(
+                f"int32_t {call.symbol}", [*(pointer_type(b) for b in call.arguments), "uint8_t *arena"], ";"
+            )
 
 
 def _layer_names(layers: Sequence[NumberedLayer]) -> Iterator[str]:
@@ -171,132 +167,6 @@ def _layer_names(layers: Sequence[NumberedLayer]) -> Iterator[str]:
         spelt = c.string(layer.name)
         yield "\n".join(f"  {piece}" for piece in spelt) + ","
     yield "  0,"
-
-
-def _buffers(call: Call) -> tuple[Buffer, ...]:
-    return (call.source, call.target) if isinstance(call, CopyCall) else call.arguments
-
-
-def _body(program: Program, members: _Members, memory: ModelMemory) -> Iterator[str]:
-    """The body of `<mod_name>_run`: pointers into the arena, then the calls."""
-    calls = number_calls(program)
-    named = _Expressions(program, members)
-    if not any(buffer.role == "input" for call in program.calls for buffer in _buffers(call)):
-        yield "  (void)inputs;"
-    if any(_uses_arena(call) for call in program.calls):
-        yield f"  uint8_t *const arena = {program.name.upper()}_ARENA;"
-    for buffer, name in named.intermediates.items():
-        pointer = c.c_type(buffer.dtype)
-        yield f"  {pointer} *const {name} = ({pointer} *)(arena + {_offset(memory, buffer.name)});"
-    if any(layers for _, layers in calls):
-        yield "  int32_t status;"
-    running: _Running | None = None
-    for call, layers in calls:
-        yield ""
-        if isinstance(call, WaitCall):
-            assert running is not None
-            yield from _wait(running)
-            running = None
-        else:
-            yield from _call(call, layers, named, memory, running)
-        if isinstance(call, RegionCall) and call.graph.name in program.returning_early:
-            running = _Running(call.graph.name, layers[-1].id)
-    yield ""
-
-
-def _uses_arena(call: Call) -> bool:
-    return not isinstance(call, CopyCall) or any(buffer.role == "intermediate" for buffer in _buffers(call))
-
-
-def _offset(memory: ModelMemory, name: str) -> int:
-    if name not in memory.arena.offsets:
-        raise GraphError(f"each buffer between two calls lies in the arena: {name} does not")
-    return memory.arena.offsets[name]
-
-
-class _Expressions:
-    """The C expression of each buffer in main: a member of the interface, or a local name."""
-
-    def __init__(self, program: Program, members: _Members) -> None:
-        between = {
-            buffer.name: buffer for call in program.calls for buffer in _buffers(call) if buffer.role == "intermediate"
-        }
-        symbols = [call.symbol for call in program.calls if isinstance(call, HostCall)]
-        regions = [name for graph in program.regions for name in (graph.name, f"{graph.name}_wait")]
-        taken = ["arena", "inputs", "outputs", "status", "memcpy", "host_failed", "trace", *symbols, *regions]
-        local = c.unique(between, taken)
-        self.intermediates = dict(zip(between.values(), local, strict=True))
-        self._spelt = {
-            **{("intermediate", name): spelt for name, spelt in zip(between, local, strict=True)},
-            **{("input", b.name): f"inputs->{name}" for b, name in zip(program.inputs, members.inputs, strict=True)},
-            **{
-                ("output", b.name): f"outputs->{name}" for b, name in zip(program.outputs, members.outputs, strict=True)
-            },
-        }
-
-    def of(self, buffer: Buffer) -> str:
-        """A pointer to the buffer; `const` for an input of the model."""
-        if (buffer.role, buffer.name) not in self._spelt:
-            raise GraphError(f"{buffer.name} is an {buffer.role} of a call, but not of the model")
-        return self._spelt[buffer.role, buffer.name]
-
-    def plain(self, buffer: Buffer) -> str:
-        """A pointer without `const`, for TVM's functions."""
-        return f"({_pointer(buffer)}){self.of(buffer)}" if buffer.role == "input" else self.of(buffer)
-
-
-@dataclass(frozen=True)
-class _Running:
-    """A region that is still running after its call has returned, and its last layer."""
-
-    symbol: str
-    layer: int
-
-
-def _wait(running: _Running) -> Iterator[str]:
-    yield c.comment([f"{running.symbol} has ended."], indent=2)
-    yield f"  COUNT({running.layer});"
-    yield f"  status = {running.symbol}_wait();"
-    yield "  COUNT_MAIN();"
-    yield from _RETURN_STATUS
-
-
-_RETURN_STATUS = ("  if (status != 0) {", "    return status;", "  }")
-
-
-def _call(
-    call: HostCall | RegionCall | CopyCall,
-    layers: Sequence[NumberedLayer],
-    named: _Expressions,
-    memory: ModelMemory,
-    running: _Running | None,
-) -> Iterator[str]:
-    """One call. Where a region runs in parallel, a failure waits for it before returning."""
-    if isinstance(call, CopyCall):
-        yield f"  memcpy({named.of(call.target)}, {named.of(call.source)}, {call.target.nbytes});"
-    elif isinstance(call, HostCall):
-        (layer,) = layers
-        yield c.comment(layer.title, indent=2)
-        arguments = [*(named.plain(buffer) for buffer in call.arguments), "arena"]
-        yield f"  COUNT({layer.id});"
-        yield c.wrapped(f"status = {call.symbol}", arguments, ";", indent=2)
-        yield "  COUNT_MAIN();"
-        yield "  if (status != 0) {"
-        if running is not None:
-            yield f"    (void){running.symbol}_wait();"
-        yield f"    return host_failed(status, {layer.id});"
-        yield "  }"
-        for output in call.written:
-            yield f"  TRACE({layer.id}, {named.of(output)}, {output.nbytes});"
-    else:
-        yield c.comment([f"{call.graph.name}:", *(line for layer in layers for line in layer.title[:1])], indent=2)
-        scratch = f"arena + {memory.scratch[call.graph.name][0]}"
-        arguments = [*(named.of(buffer) for buffer in call.arguments), scratch]
-        if layers:
-            yield f"  COUNT({layers[0].id});"
-        yield c.wrapped(f"status = {call.graph.name}", arguments, ";", indent=2)
-        yield "  COUNT_MAIN();"
-        yield from _RETURN_STATUS
 
 
 # ---------------------------------------------------------------- the example program
@@ -311,7 +181,7 @@ def _app_buffers(program: Program, alignment: int) -> Iterator[str]:
             yield f"static {element} {array} __attribute__((aligned({alignment})));"
 
 
-def _app_interface(program: Program, members: _Members) -> Iterator[str]:
+def _app_interface(program: Program, members: Members) -> Iterator[str]:
     for role, names in (("input", members.inputs), ("output", members.outputs)):
         values = ", ".join(f".{name} = {role}_{index}" for index, name in enumerate(names))
         yield f"  const struct {program.name}_{role}s {role}s = {{{values}}};"

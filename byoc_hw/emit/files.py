@@ -25,20 +25,33 @@ from typing import Any
 import jinja2
 
 import byoc_hw.hwlib
+from byoc_hw.accelerator import Accelerator
 from byoc_hw.emit import c
 from byoc_hw.emit.chip_files import TABLE_SOURCE, chip_context, chip_entries, chip_runtime
 from byoc_hw.emit.directory import GENERATOR, METADATA, digest, replace_project
 from byoc_hw.emit.entry import entry_context
+from byoc_hw.emit.lanes import in_one_lane, one_lane
 from byoc_hw.emit.numbering import NumberedLayer, number_calls, number_layers
-from byoc_hw.emit.region import alignment_of, code, constant_data, preamble, prototype, wait_prototype
+from byoc_hw.emit.region import (
+    alignment_of,
+    code,
+    constant_data,
+    polled_code,
+    preamble,
+    prototype,
+    start_prototype,
+    wait_prototype,
+)
 from byoc_hw.emit.schedule_rows import schedule_rows, spans
 from byoc_hw.emit.trace import trace_entries
 from byoc_hw.errors import InvalidInput
 from byoc_hw.hwlib.accelerator_header import ACCELERATOR_HEADER, accelerator_header
 from byoc_hw.hwlib.sim_config import sim_config
 from byoc_hw.params.host_kernels import KERNEL_PARTS, KERNELS
+from byoc_hw.plan.chip_plan import ChipPlan
 from byoc_hw.plan.place.arena import ModelMemory
 from byoc_hw.plan.planned import TABLES, PlannedRegion, flash_bytes, table_bytes
+from byoc_hw.plan.steps import RegionPlan
 from byoc_hw.program import ORDERED_TYPES, Buffer, Program, RegionCall, check_mod_name
 from byoc_hw.soc import Hardware, Soc
 from byoc_hw.version import __version__
@@ -75,9 +88,10 @@ class Parts:
 
     `regions` are the planned regions by symbol, placed as in `memory`. `tvm_arena` is the arena size
     of TVM's own planner for the same module. With `io_in_arena` inputs and outputs are in the arena,
-    too. `host_source` is C text that defines the functions of the program's host calls, `host_flash`
-    the bytes of its constants. `optimize` is the objective of the plans. `tuning` has the result for
-    each tuned region; it and `report` are JSON values. `versions` has the versions of the tools.
+    too. A `polled` model can be run in steps. `host_source` is C text that defines the functions of the
+    program's host calls, `host_flash` the bytes of its constants. `optimize` is the objective of the plans.
+    `tuning` has the result for each tuned region; it and `report` are JSON values. `versions` has the
+    versions of the tools.
     """
 
     program: Program
@@ -86,6 +100,7 @@ class Parts:
     memory: ModelMemory
     tvm_arena: int = 0
     io_in_arena: bool = False
+    polled: bool = False
     host_source: str = ""
     host_flash: int = 0
     optimize: str = "speed"
@@ -108,6 +123,13 @@ class Parts:
     def chip(self) -> Soc | None:
         """The chip, if regions run on one of several accelerators."""
         return self.accelerator if self.tiled and isinstance(self.accelerator, Soc) else None
+
+    @property
+    def lanes(self) -> Soc | None:
+        """The chip whose lanes regions run in: of several accelerators, or of the one of a polled model."""
+        if self.tiled and self.polled and isinstance(self.accelerator, Accelerator):
+            return one_lane(self.accelerator)
+        return self.chip
 
 
 def project_files(parts: Parts) -> Files:
@@ -163,13 +185,13 @@ def _banner(parts: Parts, purpose: str) -> str:
 
 
 def _interface(parts: Parts) -> Files:
-    context = entry_context(parts.program, parts.memory, parts.accelerator, parts.io_in_arena)
+    context = entry_context(parts.program, parts.memory, parts.accelerator, parts.io_in_arena, parts.polled)
     mod_name = parts.mod_name
     context |= {
         "region_header": f"{mod_name}_{parts.accelerator.name}.h" if parts.regions else None,
         "hal": parts.tiled,
         "activation_memory": 0 if isinstance(parts.accelerator, Soc) else parts.accelerator.activation_memory,
-        **chip_context(parts.chip),
+        **chip_context(parts.lanes),
     }
     return {
         f"include/{mod_name}.h": _render("model.h.j2", banner=_banner(parts, "the model."), **context),
@@ -204,25 +226,26 @@ def _app(parts: Parts, context: Mapping[str, object]) -> Files:
 def _regions(parts: Parts) -> Files:
     mod_name, name = parts.mod_name, f"{parts.mod_name}_{parts.accelerator.name}"
     planned = [
-        (parts.regions[call.graph.name], layers)
+        (_in_lanes(parts, parts.regions[call.graph.name]), layers[0].id if layers else 0)
         for call, layers in number_calls(parts.program)
         if isinstance(call, RegionCall)
     ]
-    early = parts.program.returning_early
     guard = f"{name}_H".upper()
     header = [
         _banner(parts, "the regions, for main."),
         f"#ifndef {guard}\n#define {guard}\n\n#include <stdint.h>\n",
-        *(f"{prototype(region.graph)};" for region, _ in planned),
-        *(f"{wait_prototype(region.graph)};" for region, _ in planned if region.graph.name in early),
+        *_prototypes(parts),
         "\n#endif\n",
     ]
+    early = parts.program.returning_early
     source = [
         _banner(parts, "what runs on the accelerator: descriptors, plans and calls."),
-        preamble(parts.accelerator, [f"{name}.h", f"{mod_name}_weights.h"]),
+        preamble(parts.lanes or parts.accelerator, [f"{name}.h", f"{mod_name}_weights.h"]),
         *(
-            code(region, layers[0].id if layers else 0, returns_early=region.graph.name in early)
-            for region, layers in planned
+            polled_code(region, first)
+            if parts.polled and isinstance(region, ChipPlan)
+            else code(region, first, returns_early=region.graph.name in early)
+            for region, first in planned
         ),
     ]
     guard = f"{mod_name}_weights_H".upper()
@@ -237,6 +260,24 @@ def _regions(parts: Parts) -> Files:
         f"src/{name}.c": "\n".join(source),
         f"src/{mod_name}_weights.h": "\n".join(weights),
     }
+
+
+def _in_lanes(parts: Parts, region: PlannedRegion) -> PlannedRegion:
+    """The region as it is written: a polled model's runs in lanes, also on one accelerator."""
+    if parts.polled and isinstance(region, RegionPlan) and isinstance(parts.accelerator, Accelerator):
+        return in_one_lane(region, parts.accelerator)
+    return region
+
+
+def _prototypes(parts: Parts) -> Iterator[str]:
+    """Declarations of the functions of the regions."""
+    graphs = parts.program.regions
+    if parts.polled:
+        yield '#include "hwlib_lanes.h"\n'
+        yield from (f"{start_prototype(graph)};" for graph in graphs)
+        return
+    yield from (f"{prototype(graph)};" for graph in graphs)
+    yield from (f"{wait_prototype(graph)};" for graph in graphs if graph.name in parts.program.returning_early)
 
 
 def _host(parts: Parts) -> Files:
@@ -285,7 +326,7 @@ def _runtime(parts: Parts) -> Files:
         return {**_hwlib_copies(_OF_ONE), **chip_runtime(parts.chip)}
     assert not isinstance(parts.accelerator, Soc)
     return {
-        **_hwlib_copies(_OF_CHIPS),
+        **_hwlib_copies(_OF_ONE if parts.polled else _OF_CHIPS),
         f"hwlib/include/{ACCELERATOR_HEADER}": accelerator_header(parts.accelerator),
         "hwlib/sim/hwlib_sim_config.h": sim_config(parts.accelerator),
     }
@@ -306,7 +347,7 @@ def _makefile(parts: Parts, files: Files) -> str:
         for name in sorted(files)
         if name.endswith(".c")
         and name.startswith(("src/", "hwlib/src/", "library/"))
-        and not name.endswith(f"/{TABLE_SOURCE}")
+        and not (parts.chip and name.endswith(f"/{TABLE_SOURCE}"))
     ]
     return _render(
         "Makefile.j2",
@@ -314,7 +355,7 @@ def _makefile(parts: Parts, files: Files) -> str:
         model_sources=model,
         hal=parts.tiled,
         library=bool(parts.regions) and not parts.tiled,
-        **chip_context(parts.chip),
+        **chip_context(parts.chip) | {"hal_functions": chip_context(parts.lanes)["hal_functions"]},
     )
 
 

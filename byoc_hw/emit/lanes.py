@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.emit import c
@@ -19,8 +20,39 @@ from byoc_hw.emit.region_tables import (
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Moving
 from byoc_hw.plan.chip_plan import ChipPlan, Part
-from byoc_hw.plan.steps import ARGUMENT, SCRATCH, Address
+from byoc_hw.plan.steps import (
+    ARGUMENT,
+    SCRATCH,
+    Address,
+    Copy,
+    CopyWait,
+    Job,
+    JobWait,
+    RegionPlan,
+    Step,
+)
 from byoc_hw.soc import Soc
+
+_ONE, _BLOCK = "hwlib", "scratch"
+
+
+def one_lane(accelerator: Accelerator) -> Soc:
+    """A single accelerator as a chip. Its HAL's functions are `hwlib_hal_...`, as the header has them."""
+    return Soc((replace(accelerator, name=_ONE),), name="chip", label=accelerator.label)
+
+
+def in_one_lane(plan: RegionPlan, accelerator: Accelerator) -> ChipPlan:
+    """A plan for one accelerator in the form that can be polled: one lane with one part."""
+    graph = plan.graph
+    part = Part(
+        lane=0,
+        plan=replace(plan, graph=replace(graph, name=f"{graph.name}_part")),
+        layers=tuple(range(len(plan.layers))),
+        starts=(None,) * len(plan.layers),
+        arguments=tuple(Address(ARGUMENT + at) for at in range(len(graph.inputs) + len(graph.outputs))),
+        scratch=_BLOCK if plan.scratch_bytes else None,
+    )
+    return ChipPlan(graph, one_lane(accelerator), (part,), 0, {_BLOCK: 0}, plan.scratch_bytes, 0)
 
 
 def hal_table(accelerator: Accelerator) -> str:
@@ -62,6 +94,36 @@ def lanes_early_return(region: ChipPlan, first_layer: int) -> tuple[str, str, st
     return f"{_tables(region, first_layer)}\n{state}", "\n".join(lines), f"  return hwlib_lanes_wait(&{running});\n"
 
 
+def lanes_start(region: ChipPlan, first_layer: int) -> tuple[str, str]:
+    """The tables of a region of a polled model, and the body of its function, which starts `*lanes`."""
+    lines = [*_filled_spaces(region), f"  hwlib_lanes_start(lanes, &{region.graph.name}_plan);", ""]
+    return _tables(region, first_layer, single=_fills_a_queue(region)), "\n".join(lines)
+
+
+def _fills_a_queue(region: ChipPlan) -> bool:
+    """Whether more operations may be in flight than an engine's queue holds: a start then waits."""
+    return any(
+        _most_in_flight([step for part in region.of_lane(lane) for step in part.plan.steps], start, wait)
+        > region.chip.accelerators[lane].queue
+        for lane in _used(region)
+        for start, wait in ((Copy, CopyWait), (Job, JobWait))
+    )
+
+
+def _most_in_flight(steps: Sequence[Step], start: type[Copy | Job], wait: type[CopyWait | JobWait]) -> int:
+    """The most operations of an engine that the core has started and may not know to have ended."""
+    started = ended = most = 0
+    of_slot: dict[int, int] = {}
+    for step in steps:
+        if isinstance(step, start):
+            started += 1
+            of_slot[step.slot] = started
+            most = max(most, started - ended)
+        elif isinstance(step, wait):
+            ended = max(ended, of_slot[step.slot])
+    return most
+
+
 # ---------------------------------------------------------------- tables
 
 
@@ -75,7 +137,7 @@ def _ordered(region: ChipPlan) -> list[Part]:
     return [part for lane in _used(region) for part in region.of_lane(lane)]
 
 
-def _tables(region: ChipPlan, first_layer: int) -> str:
+def _tables(region: ChipPlan, first_layer: int, *, single: bool = False) -> str:
     if region.events > MOST_ROWS:
         raise PlanError(f"{region.graph.name}: a region has at most {MOST_ROWS} events: got {region.events}")
     return "\n".join(
@@ -83,7 +145,7 @@ def _tables(region: ChipPlan, first_layer: int) -> str:
             *(_part_tables(part, region, first_layer) for part in _ordered(region)),
             *_lanes(region),
             _spaces(region),
-            _chip_plan(region),
+            _chip_plan(region, single),
         ]
     )
 
@@ -160,7 +222,7 @@ def _pointer(address: Address, region: ChipPlan) -> str:
     return f"(uintptr_t){name} + {offset}" if offset else f"(uintptr_t){name}"
 
 
-def _chip_plan(region: ChipPlan) -> str:
+def _chip_plan(region: ChipPlan, single: bool) -> str:
     name, lanes = region.graph.name, len(_used(region))
     state = [c.comment(["While the region runs."]), f"static hwlib_lane_state_t {name}_states[{lanes}];"]
     state += [f"static hwlib_event_t {name}_events[{region.events}];"] if region.events else []
@@ -171,6 +233,7 @@ def _chip_plan(region: ChipPlan) -> str:
         "events": f"{name}_events" if region.events else "0",
         "lane_count": str(lanes),
         "event_count": str(region.events),
+        **({"single": "1"} if single else {}),
     }
     return "\n".join([*state, "", f"static const hwlib_chip_plan_t {name}_plan = {{", *c.fields(values), "};\n"])
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from byoc_hw.emit import c, calls
 from byoc_hw.emit.call_titles import call_titles
-from byoc_hw.emit.lanes import lanes_declarations, lanes_early_return, lanes_tables_and_body
+from byoc_hw.emit.lanes import lanes_declarations, lanes_early_return, lanes_start, lanes_tables_and_body
 from byoc_hw.emit.library import library_arrays, library_body
 from byoc_hw.emit.region_tables import RegionTables, descriptor_name, descriptors, flash_name
 from byoc_hw.graph import Graph
@@ -29,6 +29,11 @@ def alignment_of(accelerator: Hardware) -> int:
 def prototype(graph: Graph) -> str:
     """The region's function as main calls it, without a semicolon: inputs, outputs, scratch."""
     return c.wrapped(f"int32_t {graph.name}", [*_tensors(graph, "const "), "uint8_t *scratch"])
+
+
+def start_prototype(graph: Graph) -> str:
+    """The region's function in a polled model, which starts it, without a semicolon."""
+    return c.wrapped(f"void {graph.name}", [*_tensors(graph, "const "), "uint8_t *scratch", "hwlib_lanes_t *lanes"])
 
 
 def wait_prototype(graph: Graph) -> str:
@@ -115,6 +120,13 @@ def code(region: PlannedRegion, first_layer: int, *, returns_early: bool = False
         body = f"  (void)scratch;\n{body}"
     function = f"{prototype(region.graph)}\n{{\n{body}}}\n"
     return "\n".join(part for part in (f"{_purpose(region)}\n", tables, function, wait) if part)
+
+
+def polled_code(region: ChipPlan, first_layer: int) -> str:
+    """As `code`, of a polled model: the function starts the region."""
+    tables, body = lanes_start(region, first_layer)
+    unused = "" if region.scratch_bytes else "  (void)scratch;\n"
+    return "\n".join([f"{_purpose(region)}\n", tables, f"{start_prototype(region.graph)}\n{{\n{unused}{body}}}\n"])
 
 
 def _purpose(region: PlannedRegion) -> str:

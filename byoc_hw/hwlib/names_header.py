@@ -13,7 +13,7 @@ NAMES_HEADER = "hwlib_names.h"
 
 _HERE = Path(__file__).parent
 _HAL = (_HERE / "include" / "hwlib_hal.h").read_text("utf-8")
-_OPTIONAL = " optional: a chip of several accelerators\n"
+_OPTIONAL = " optional: chips of several accelerators, polls\n"
 _RENAMED = ("include/hwlib_hal.h", "sim/hwlib_sim.h", "sim/sim_internal.h")
 _EXTERNAL = re.compile(r"^(?:extern )?(?:const )?\w+ \*?(hwlib_(?:hal|sim)_\w+)[(;]", re.MULTILINE)
 

@@ -20,10 +20,12 @@ def cycle_table(cycles: Cycles) -> str:
 
 
 def profile(result: Result) -> str:
-    """The tables of a run: accelerator cycles, and the core's instructions if they were counted."""
+    """The tables of a run: accelerator cycles, the core's instructions if they were counted, and of polls a line."""
     parts = [cycle_table(result.cycles)] if result.cycles else []
     if result.host_instructions is not None:
         parts.append(core_table(result))
+    if result.polls is not None:
+        parts.append(str(result.polls))
     return "\n\n".join(parts) or "no cycles: nothing ran on a simulated accelerator"
 
 

@@ -15,7 +15,7 @@ from byoc_hw.arguments import check_type, shown
 from byoc_hw.errors import InvalidInput, RunError
 from byoc_hw.run.metadata import read_metadata
 from byoc_hw.run.real_values import Interface
-from byoc_hw.run.result import Cycles, EndToEnd, HostInstructions, LayerCount, LayerCycles, Result
+from byoc_hw.run.result import Cycles, EndToEnd, HostInstructions, LayerCount, LayerCycles, Polls, Result
 from byoc_hw.run.trace import Assembly, layer_outputs, read_assemblies, read_records
 from byoc_hw.tensor import Array
 
@@ -151,7 +151,7 @@ def read_results(
         record = json.loads(line)
         records[record.pop("inference")].append(record)
     return [
-        Result(values, _cycles(model, profiled), traced, *_counts(model, profiled, timed))
+        Result(values, _cycles(model, profiled), traced, *_counts(model, profiled, timed), _polls(model, profiled))
         for values, profiled, traced in zip(arrays, records, traces, strict=True)
     ]
 
@@ -178,6 +178,16 @@ def _cycles(model: ProjectModel, records: Sequence[dict[str, Any]]) -> Cycles | 
     (total,) = (record["total"] for record in records if "total" in record)
     layers = (replace(layer, **_without(found[layer.id], "layer")) for layer in model.layers)
     return Cycles(total, tuple(layers))
+
+
+def _polls(model: ProjectModel, records: Sequence[dict[str, Any]]) -> Polls | None:
+    """How often and how long the model was polled, if it was built for that."""
+    for record in records:
+        if "polls" in record:
+            layer = record.get("layer_of_longest")
+            names = [*(one.name for one in model.layers), "main"]
+            return Polls(record["polls"], record.get("longest"), None if layer is None else names[layer])
+    return None
 
 
 def _without(record: Mapping[str, Any], key: str) -> dict[str, Any]:

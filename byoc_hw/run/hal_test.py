@@ -40,7 +40,7 @@ class HalReport:
         return not self.failed
 
     def __repr__(self) -> str:
-        found = f"{len(self.failed)} of 8 functions failed" if self.failed else "passed"
+        found = f"failed in {', '.join(self.failed)}" if self.failed else "passed"
         return f"<HalReport: {found}, {len(self.lines)} lines>"
 
     def __str__(self) -> str:

@@ -86,13 +86,35 @@ class EndToEnd:
         return f"<EndToEnd: {self.total:,} cycles in {len(self.by_layer)} layers and main>"
 
 
+@dataclass(frozen=True)
+class Polls:
+    """How an inference of a model that was built with `poll` was carried out.
+
+    `count` are the calls of start and poll. `longest` are the instructions of the longest of them, and so the longest
+    time between two returns; `layer` is what the most of them were for: the name of a layer, or "main". Both are None
+    for a run on the host, which cannot count them.
+    """
+
+    count: int
+    longest: int | None = None
+    layer: str | None = None
+
+    def __repr__(self) -> str:
+        return f"<Polls: {self}>"
+
+    def __str__(self) -> str:
+        longest = "" if self.longest is None else f"{self.longest:,} instructions (in {self.layer})"
+        return f"{self.count:,} polls{longest and f', longest time between two returns: {longest}'}"
+
+
 @dataclass(frozen=True, eq=False)
 class Result:
     """One inference: `outputs` in the model's order, and what was measured.
 
     `cycles` is None if no accelerator was simulated. `trace` has each layer's output bytes by the
     layer's number; it is None if the run was not traced. `host_instructions` and `end_to_end` are None
-    for a run on the host, which cannot count them; `end_to_end` is also None with your own HAL. `changed` has
+    for a run on the host, which cannot count them; `end_to_end` is also None with your own HAL. `polls` is None for a
+    model that was not built with `poll`. `changed` has
     the files of the project that were not as `build` wrote them, as `Project.changed`.
     """
 
@@ -101,6 +123,7 @@ class Result:
     trace: Mapping[int, bytes] | None = None
     host_instructions: HostInstructions | None = None
     end_to_end: EndToEnd | None = None
+    polls: Polls | None = None
     changed: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
@@ -109,6 +132,8 @@ class Result:
             parts.append(f"{self.cycles.total:,} accelerator cycles")
         if self.host_instructions is not None:
             parts.append(f"{self.host_instructions.total:,} host instructions")
+        if self.polls is not None:
+            parts.append(f"{self.polls.count:,} polls")
         if self.trace is not None:
             parts.append("traced")
         if self.changed:

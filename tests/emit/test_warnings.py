@@ -2,15 +2,18 @@
 
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from emit_samples import sample_parts
 from relay_samples import Add, Conv, Dense, Mul, Pool, const, module, variable
 from riscv32_tools import needs_riscv32
 from tvm import relay
 
 import byoc_hw
+from byoc_hw.emit.files import project_files, write_project
 from byoc_hw.errors import RunError
 from byoc_hw.run.toolchain import Toolchain
 
@@ -54,17 +57,35 @@ def project(tmp_path_factory):
     return byoc_hw.build(mod, output_dir=tmp_path_factory.mktemp("warnings") / "out")
 
 
-@pytest.mark.parametrize("compiler", C_COMPILERS)
-def test_every_file_compiles_without_a_warning(project, compiler, tmp_path):
-    command = ["make", "-s", "-C", project.directory, "lib", f"CC={compiler}", "WERROR=1", f"BUILD={tmp_path}"]
+@pytest.fixture(scope="module")
+def polled(tmp_path_factory):
+    """The directory of a small project that can be polled."""
+    directory = tmp_path_factory.mktemp("polled") / "out"
+    write_project(directory, project_files(replace(sample_parts(), polled=True)))
+    return directory
+
+
+def check_no_warning(directory, compiler, build):
+    command = ["make", "-s", "-C", directory, "lib", f"CC={compiler}", "WERROR=1", f"BUILD={build}"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
+@pytest.mark.parametrize("compiler", C_COMPILERS)
+def test_every_file_compiles_without_a_warning(project, polled, compiler, tmp_path):
+    check_no_warning(project.directory, compiler, tmp_path / "project")
+    check_no_warning(polled, compiler, tmp_path / "polled")
+
+
 @pytest.mark.parametrize("compiler", CPLUSPLUS)
-def test_headers_are_cplusplus_too(project, compiler):
+def test_headers_are_cplusplus_too(project, polled, compiler):
+    check_headers(project.directory, compiler)
+    check_headers(polled, compiler)
+
+
+def check_headers(directory, compiler):
     flags = ["-std=c++17", "-Wall", "-Wextra", "-Wconversion", "-Wpedantic", "-Werror", "-fsyntax-only"]
-    folders = [project.directory / "include", project.directory / "hwlib" / "include"]
+    folders = [directory / "include", directory / "hwlib" / "include"]
     headers = [header for folder in folders for header in sorted(Path(folder).glob("*.h"))]
     assert len(headers) >= 3
     including = "".join(f'#include "{header.name}"\n' for header in headers)

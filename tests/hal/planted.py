@@ -116,6 +116,84 @@ WAITS = {
     "a counter of cycles that goes backwards": _one(HAL, "++cycles", "--cycles", "cycles", "never goes backwards"),
 }
 
+_MARK = "void hwlib_hal_mark(uint16_t layer) { (void)layer; }\n"
+_QUESTIONS = """\
+
+hwlib_status_t hwlib_hal_copy_done(hwlib_token_t token, uint8_t *done)
+{
+  *done = asked_copy == token;
+  asked_copy = token;
+  if (*done) {
+    end_copy();
+  }
+  return HWLIB_OK;
+}
+
+hwlib_status_t hwlib_hal_job_done(hwlib_token_t token, uint8_t *done)
+{
+  *done = asked_job == token;
+  asked_job = token;
+  if (*done) {
+    end_job();
+  }
+  return HWLIB_OK;
+}
+
+void hwlib_hal_idle(void) {}
+"""
+
+LATE_AND_ASKED = (
+    (HAL, _INIT, f"static hwlib_token_t asked_copy, asked_job;\n{_LATE}"),
+    (HAL, _COPY, _NOW_LATER),
+    (HAL, COPY_WAIT, f"{COPY_WAIT}  end_copy();\n"),
+    (HAL, "  chip_run(job);\n", "  end_job();\n  late_job = *job;\n"),
+    (HAL, _JOB_WAIT, f"{_JOB_WAIT}  end_job();\n"),
+    (HAL, _MARK, _MARK + _QUESTIONS),
+)
+"""A HAL whose copies and jobs end when they are asked for the second time."""
+
+
+def _asked(before: str, after: str, function: str, what: str) -> Fault:
+    return Fault((*LATE_AND_ASKED, (HAL, before, after)), f"hwlib_hal_{function}", what)
+
+
+NEVER_IDLE = _asked("hwlib_hal_idle(void) {", "hwlib_hal_idle(void) { for (volatile int on = 1; on;) { }", "idle", "")
+QUESTIONS = {
+    "a copy that is not done": _asked(
+        "*done = asked_copy == token;",
+        "*done = 1;\n  return 0;",
+        "copy_done",
+        "in the order of the starts: too early, copy 7",
+    ),
+    "an answer that is neither yes nor no": _asked(
+        "*done = asked_copy == token;", "*done = asked_copy == token ? 4 : 0;", "copy_done", "*done: expected 1 got 4"
+    ),
+    "no answer": _asked("*done = asked_copy == token;", "if (token == 0)", "copy_done", "*done: expected 1 got 165"),
+    "a copy that is never done": _asked("*done = asked_copy == token;", "*done = 0;", "copy_done", "never done"),
+    "a copy that fails when it was asked for": _asked(
+        f"{COPY_WAIT}  end_copy();\n  (void)token;",
+        f"{COPY_WAIT}  end_copy();\n  if (token == asked_copy) {{ return HWLIB_ERROR_TOKEN; }}",
+        "copy_done",
+        "a copy that was not done can be waited for: status: expected 0 got 6",
+    ),
+    "copies that take room until they are waited for": Fault(
+        (
+            *LATE_AND_ASKED,
+            (HAL, f"{COPY_WAIT}  end_copy();", f"{COPY_WAIT}  end_copy();\n  taken = 0;"),
+            (HAL, "asked_copy, asked_job;", "asked_copy, asked_job, taken;"),
+            (HAL, "  end_copy();\n  end_job();\n  return", "  end_copy();\n  end_job();\n  taken = 0;\n  return"),
+            (HAL, "  end_copy();\n  late.target", "  if (++taken > 1000) { return 8; }\n  end_copy();\n  late.target"),
+        ),
+        "hwlib_hal_copy_done",
+        "thousands of copies that were done and never waited for: status: expected 0 got 8",
+    ),
+    "a job that is not done": _asked("*done = asked_job == token;", "*done = 1;\n  return 0;", "job_done", ""),
+    "a job that is never done": _asked("*done = asked_job == token;", "*done = 0;", "job_done", "never done"),
+    "an idle core that gives up a copy": _asked(
+        "hwlib_hal_idle(void) {", "hwlib_hal_idle(void) { late.rows = 0;", "idle", "does not disturb them"
+    ),
+}
+
 COPIES = {
     "one byte too many of each row": _one(
         HAL, "source_stride, bytes);", "source_stride, bytes + (rows > 1));", "copy_2d", ": main memory to local"

@@ -54,13 +54,17 @@ def test_template_passes_without_error_returns(template):
     report = hal_test(template, cflags=SANITIZED)
     assert report.passed, str(report)
     assert [line for line in report.lines if line.startswith("skipped")] == [
-        "skipped hwlib_hal_*: error returns: this HAL does not say that it checks"
+        "skipped hwlib_hal_copy_done: this HAL does not have it",
+        "skipped hwlib_hal_job_done: this HAL does not have it",
+        "skipped hwlib_hal_idle: this HAL does not have it",
+        "skipped hwlib_hal_*: error returns: this HAL does not say that it checks",
     ]
 
 
 def test_every_function_of_the_hal_is_checked():
     ok = {line.split()[1].rstrip(":") for line in hal_test(cflags="-O0").lines if line.startswith("ok")}
-    names = ("init", "copy_1d", "copy_2d", "copy_wait", "job_start", "job_wait", "cycles", "mark")
+    names = ["init", "copy_1d", "copy_2d", "copy_wait", "job_start", "job_wait", "cycles", "mark"]
+    names += ["copy_done", "job_done", "idle"]
     assert ok == {f"hwlib_hal_{name}" for name in names}
 
 
@@ -148,7 +152,17 @@ def kit(tmp_path_factory):
     return Kit(tmp_path_factory.mktemp("kit"))
 
 
-FAULTS = planted_faults.WAITS | planted_faults.COPIES | planted_faults.JOBS_OF_REFERENCE
+FAULTS = planted_faults.WAITS | planted_faults.COPIES | planted_faults.JOBS_OF_REFERENCE | planted_faults.QUESTIONS
+
+
+def test_a_hal_that_ends_its_work_when_it_is_asked_for_passes(kit, tmp_path):
+    report = kit.report(planted_faults.Fault(planted_faults.LATE_AND_ASKED, "", ""), tmp_path)
+    assert report.passed, str(report)
+
+
+def test_a_core_that_is_idle_for_ever_is_named(tmp_path):
+    report = planted(planted_faults.NEVER_IDLE, tmp_path, timeout=1.0)
+    assert report.lines[-1].endswith("where nothing was asked for: it did not end within 1 seconds")
 
 
 @pytest.mark.parametrize("name", FAULTS)

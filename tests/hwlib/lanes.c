@@ -116,7 +116,7 @@ static hwlib_lanes_t lanes;
 
 static int32_t run(const hwlib_lane_t *all, uint16_t count)
 {
-  const hwlib_chip_plan_t plan = {all, spaces, states, events, count, EVENTS};
+  const hwlib_chip_plan_t plan = {all, spaces, states, events, count, EVENTS, 0};
   memset(states, 0xff, sizeof states);
   memset(events, 0xff, sizeof events);
   hwlib_lanes_start(&lanes, &plan);
@@ -184,6 +184,48 @@ static void a_hal_without_questions_is_waited_for(void)
   RUN(0, "ai bi am1 bm2 ac1 aw1 aj2 ax2 bc3", a_lane, b_lane);
 }
 
+static void a_poll_makes_a_single_step_where_a_hal_cannot_be_asked(void)
+{
+  a.copy_done = NULL;
+  a.job_done = NULL;
+  LANE(a, 1, 4, COPY(1), COPY_WAIT(1), JOB(2), JOB_WAIT(2));
+  LANE(b, 2, 2, JOB(1), JOB(1));
+  const hwlib_lane_t all[] = {a_lane, b_lane};
+  const hwlib_chip_plan_t plan = {all, spaces, states, events, 2, EVENTS, 0};
+  static const char *const polls[] = {" ac1", " bj2", " aw1", " bj3", " aj4", " ax4", ""};
+  hwlib_lanes_start(&lanes, &plan);
+  for (unsigned poll = 0; poll < sizeof polls / sizeof polls[0]; ++poll) {
+    size_t before = strlen(calls);
+    CHECK(hwlib_lanes_poll(&lanes) == (poll == 6) && lanes.waited == (poll < 6));
+    CHECK(strcmp(calls + before, polls[poll]) == 0);
+  }
+}
+
+static void a_poll_makes_a_single_step_where_the_plan_says_so(void)
+{
+  LANE(a, 1, 2, COPY(1), JOB(1));
+  const hwlib_chip_plan_t plan = {&a_lane, spaces, states, events, 1, EVENTS, 1};
+  hwlib_lanes_start(&lanes, &plan);
+  CHECK(hwlib_lanes_poll(&lanes) == 0 && strcmp(calls, "ai am1 ac1") == 0);
+  CHECK(hwlib_lanes_poll(&lanes) == 0 && strcmp(calls, "ai am1 ac1 aj2") == 0);
+  CHECK(hwlib_lanes_poll(&lanes) == 1 && lanes.result == 0);
+}
+
+static void a_stop_ends_all_accelerators(void)
+{
+  lasts[1] = 1;
+  LANE(a, 1, 2, COPY(1), COPY_WAIT(1));
+  LANE(b, 2, 1, JOB(1));
+  const hwlib_lane_t all[] = {a_lane, b_lane};
+  const hwlib_chip_plan_t plan = {all, spaces, states, events, 2, EVENTS, 0};
+  hwlib_lanes_start(&lanes, &plan);
+  CHECK(hwlib_lanes_poll(&lanes) == 0);
+  hwlib_lanes_stop(&lanes);
+  hwlib_lanes_stop(&lanes); /* nothing is left to end */
+  CHECK(hwlib_lanes_poll(&lanes) == 1 && lanes.result == 0);
+  CHECK(strcmp(calls, "ai bi am1 bm2 ac1 ad1- bj2 ad1- ai bi") == 0);
+}
+
 static void a_hal_that_is_never_idle_is_asked_again(void)
 {
   lasts[1] = 1;
@@ -211,7 +253,7 @@ static void a_poll_does_what_can_be_done(void)
 {
   lasts[1] = 1;
   LANE(a, 1, 2, COPY(1), COPY_WAIT(1));
-  const hwlib_chip_plan_t plan = {&a_lane, spaces, states, events, 1, EVENTS};
+  const hwlib_chip_plan_t plan = {&a_lane, spaces, states, events, 1, EVENTS, 0};
   hwlib_lanes_start(&lanes, &plan);
   CHECK(hwlib_lanes_poll(&lanes) == 0 && hwlib_lanes_poll(&lanes) == 0);
   ++now;
@@ -311,6 +353,9 @@ static const struct {
     TEST(a_token_is_not_asked_for_again),
     TEST(an_event_may_come_from_a_lane_behind),
     TEST(a_hal_without_questions_is_waited_for),
+    TEST(a_poll_makes_a_single_step_where_a_hal_cannot_be_asked),
+    TEST(a_poll_makes_a_single_step_where_the_plan_says_so),
+    TEST(a_stop_ends_all_accelerators),
     TEST(a_hal_that_is_never_idle_is_asked_again),
     TEST(parts_of_a_lane_follow_each_other),
     TEST(a_poll_does_what_can_be_done),

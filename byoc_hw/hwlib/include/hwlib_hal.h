@@ -343,11 +343,11 @@ uint64_t hwlib_hal_cycles(void);
  *   called     where a layer begins, with anything in flight; does not block and disturbs nothing */
 void hwlib_hal_mark(uint16_t layer);
 
-/* ---------------------------------------------------------------- optional: a chip of several accelerators
+/* ---------------------------------------------------------------- optional: chips of several accelerators, polls
  *
- * There the core drives all accelerators without waiting for one of them, see hwlib_lanes.h. Where a HAL has not both
+ * There the core drives the accelerators without waiting for one of them, see hwlib_lanes.h. Where a HAL has not both
  * of the first two, HWlib waits with hwlib_hal_copy_wait and hwlib_hal_job_wait, and the other accelerators get no new
- * work meanwhile. The functions above are called on a chip as they are for a single accelerator. */
+ * work meanwhile; a poll is then a single step. The functions above are called as they are for a single accelerator. */
 
 /* Whether the copy is done, as hwlib_hal_copy_wait means it: *done is 1 or 0.
  *   called     in place of the wait, any number of times as long as *done is 0; with 1 it was waited for
@@ -360,7 +360,7 @@ hwlib_status_t hwlib_hal_job_done(hwlib_token_t token, uint8_t *done);
 
 /* The core has nothing to do until an operation ends that it has asked for, of any accelerator. May wait for an
  * interrupt, or do nothing.
- *   called     inside a region of a chip, again and again; each time it asks again before
+ *   called     inside a region that the program waits for, again and again; each time it asks again before
  *   blocks     at the longest until an operation of this accelerator that it has asked for ends; not without one */
 void hwlib_hal_idle(void);
 

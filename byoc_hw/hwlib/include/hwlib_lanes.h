@@ -1,4 +1,5 @@
-/* HWlib for a chip of several accelerators: one core drives all of them without waiting for one.
+/* HWlib for a chip of several accelerators: one core drives all of them without waiting for one. Also for one
+ * accelerator, where the program polls the model.
  *
  * A region has lanes, one for each accelerator that gets work. A lane has parts, which run one after the other. A part
  * is planned for its accelerator alone, with steps as in hwlib.h; where it touches main memory that another lane writes
@@ -85,6 +86,7 @@ typedef struct {
   hwlib_lane_state_t *states;  /* of each lane */
   hwlib_event_t *events;
   uint16_t lane_count, event_count;
+  uint8_t single; /* whether a start may find the queue of an engine full, and wait */
 } hwlib_chip_plan_t;
 
 /* A running region. */
@@ -92,14 +94,21 @@ typedef struct {
   const hwlib_chip_plan_t *plan;
   int32_t result;     /* HWLIB_RESULT of the first failure, or 0 */
   uint16_t idle_lane; /* the lane whose HAL was idle last */
+  uint16_t first;     /* the lane with which a poll begins */
   uint8_t ended;
+  uint8_t single; /* whether a poll makes a single step */
+  uint8_t waited; /* whether the last poll has made that step */
 } hwlib_lanes_t;
 
 /* Begins a region: calls the init of each HAL that it uses. */
 void hwlib_lanes_start(hwlib_lanes_t *lanes, const hwlib_chip_plan_t *plan);
 
-/* Carries out what can be done now, without waiting. Returns 1 if the region has ended, else 0. */
+/* Carries out what can be done now, without waiting; a single step where it may have to wait: where a HAL has not both
+ * questions, or the plan says so. Returns 1 if the region has ended, else 0. */
 uint8_t hwlib_lanes_poll(hwlib_lanes_t *lanes);
+
+/* Ends a region before its end, with the init of each HAL: nothing of it is in flight then. */
+void hwlib_lanes_stop(hwlib_lanes_t *lanes);
 
 /* Carries out the rest. Returns 0, or HWLIB_RESULT of the layer that failed. */
 int32_t hwlib_lanes_wait(hwlib_lanes_t *lanes);

@@ -175,10 +175,9 @@ void kit_check_copies(void)
 
 /* ---------------------------------------------------------------- waits */
 
-enum { UNITS = KIT_WINDOW / KIT_UNIT, PIECES = 8, PIECE = KIT_WINDOW / PIECES, MORE_THAN_A_QUEUE = 2 * HWLIB_ACCELERATOR_QUEUE + 5 };
+enum { UNITS = KIT_WINDOW / KIT_UNIT, MORE_THAN_A_QUEUE = 2 * HWLIB_ACCELERATOR_QUEUE + 5 };
 
-/* Loads a window, and starts a copy of each piece of it to main memory. */
-static int start_pieces(hwlib_token_t *tokens)
+int kit_start_pieces(hwlib_token_t *tokens)
 {
   const kit_memory_t *memory = &kit_memories[0];
   kit_fill(kit_expected, KIT_WINDOW);
@@ -186,9 +185,9 @@ static int start_pieces(hwlib_token_t *tokens)
   if (!kit_load(memory, 0, kit_expected, KIT_WINDOW)) {
     return 0;
   }
-  for (uint32_t i = 0; i < PIECES; ++i) {
+  for (uint32_t i = 0; i < KIT_PIECES; ++i) {
     tokens[i] = 0;
-    if (!kit_ok(COPY_1D, hwlib_hal_copy_1d(kit_main(kit_got + i * PIECE), kit_local(memory, i * PIECE), PIECE,
+    if (!kit_ok(COPY_1D, hwlib_hal_copy_1d(kit_main(kit_got + i * KIT_PIECE), kit_local(memory, i * KIT_PIECE), KIT_PIECE,
                                            &tokens[i]))) {
       return 0;
     }
@@ -201,19 +200,19 @@ enum { TOKENS = 66000 };
 
 static void check_tokens(void)
 {
-  static hwlib_token_t tokens[PIECES];
+  static hwlib_token_t tokens[KIT_PIECES];
   kit_begin(COPY_1D, "", "thousands of tokens: not 0, and different while their copies are in flight");
-  int fine = start_pieces(tokens);
-  for (uint32_t i = PIECES; fine && i < TOKENS; ++i) {
-    hwlib_token_t *token = &tokens[i % PIECES];
-    for (uint32_t j = 1; fine && j < PIECES; ++j) {
-      if (tokens[(i + j) % PIECES] == *token) {
-        kit_fail(COPY_1D, "tokens that equal that of copy", i - PIECES, 0, 1);
+  int fine = kit_start_pieces(tokens);
+  for (uint32_t i = KIT_PIECES; fine && i < TOKENS; ++i) {
+    hwlib_token_t *token = &tokens[i % KIT_PIECES];
+    for (uint32_t j = 1; fine && j < KIT_PIECES; ++j) {
+      if (tokens[(i + j) % KIT_PIECES] == *token) {
+        kit_fail(COPY_1D, "tokens that equal that of copy", i - KIT_PIECES, 0, 1);
         fine = 0;
       }
     }
     if (*token == 0) {
-      kit_fail(COPY_1D, "token of copy", i - PIECES, 1, 0);
+      kit_fail(COPY_1D, "token of copy", i - KIT_PIECES, 1, 0);
       fine = 0;
     }
     fine = fine && kit_ok(COPY_WAIT, hwlib_hal_copy_wait(*token)) &&
@@ -225,13 +224,13 @@ static void check_tokens(void)
 
 static void check_order(const char *what, const uint8_t *order)
 {
-  hwlib_token_t tokens[PIECES];
+  hwlib_token_t tokens[KIT_PIECES];
   kit_begin(COPY_WAIT, "", what);
-  int fine = start_pieces(tokens);
-  for (uint32_t i = 0; fine && i < PIECES; ++i) {
-    uint32_t piece = order[i] * (uint32_t)PIECE;
+  int fine = kit_start_pieces(tokens);
+  for (uint32_t i = 0; fine && i < KIT_PIECES; ++i) {
+    uint32_t piece = order[i] * (uint32_t)KIT_PIECE;
     fine = kit_ok(COPY_WAIT, hwlib_hal_copy_wait(tokens[order[i]]));
-    if (fine && !kit_equal(kit_expected + piece, kit_got + piece, PIECE)) {
+    if (fine && !kit_equal(kit_expected + piece, kit_got + piece, KIT_PIECE)) {
       kit_fail(COPY_WAIT, "too early, copy", order[i], 1, 0);
       fine = 0;
     }
@@ -241,9 +240,9 @@ static void check_order(const char *what, const uint8_t *order)
 
 static void check_last(void)
 {
-  hwlib_token_t tokens[PIECES];
+  hwlib_token_t tokens[KIT_PIECES];
   kit_begin(COPY_WAIT, "", "when a copy has ended, those started before it have too");
-  if (start_pieces(tokens) && kit_ok(COPY_WAIT, hwlib_hal_copy_wait(tokens[PIECES - 1]))) {
+  if (kit_start_pieces(tokens) && kit_ok(COPY_WAIT, hwlib_hal_copy_wait(tokens[KIT_PIECES - 1]))) {
     (void)kit_compare(COPY_WAIT, kit_expected, KIT_WINDOW);
   }
   (void)kit_ok("hwlib_hal_init", hwlib_hal_init());
@@ -329,8 +328,8 @@ static void check_source_is_free(void)
 
 void kit_check_copy_wait(void)
 {
-  static const uint8_t forward[PIECES] = {0, 1, 2, 3, 4, 5, 6, 7}, backward[PIECES] = {7, 6, 5, 4, 3, 2, 1, 0},
-                       mixed[PIECES] = {3, 0, 7, 1, 5, 4, 2, 6};
+  static const uint8_t forward[KIT_PIECES] = {0, 1, 2, 3, 4, 5, 6, 7}, backward[KIT_PIECES] = {7, 6, 5, 4, 3, 2, 1, 0},
+                       mixed[KIT_PIECES] = {3, 0, 7, 1, 5, 4, 2, 6};
   check_there_and_back();
   check_source_is_free();
   check_tokens();

@@ -232,6 +232,26 @@ int kit_lay_out(kit_sample_t *sample);
 /* Runs it on the pattern, and compares its result; returns whether it is right. */
 int kit_run_sample(const kit_sample_t *sample);
 
+/* ---------------------------------------------------------------- several at a time, for waits and questions */
+
+/* kit_copies.c: loads a window from kit_expected, and starts a copy of each piece of it to kit_got. */
+enum { KIT_PIECES = 8, KIT_PIECE = KIT_WINDOW / KIT_PIECES };
+int kit_start_pieces(hwlib_token_t *tokens);
+
+/* kit_job_wait.c: starts additions of the window's first half, each with its output in a part of the second half;
+ * kit_expected is the window after them. */
+enum { KIT_JOBS = 4 };
+typedef struct {
+  kit_addition_t addition[KIT_JOBS];
+  hwlib_token_t tokens[KIT_JOBS];
+} kit_jobs_t;
+int kit_start_jobs(kit_jobs_t *jobs);
+
+/* The optional functions: NULL where the HAL lacks one. */
+hwlib_status_t hwlib_hal_copy_done(hwlib_token_t token, uint8_t *done) __attribute__((weak));
+hwlib_status_t hwlib_hal_job_done(hwlib_token_t token, uint8_t *done) __attribute__((weak));
+void hwlib_hal_idle(void) __attribute__((weak));
+
 /* ---------------------------------------------------------------- checks by function, run by kit_run.c */
 
 void kit_check_init(void);
@@ -248,6 +268,8 @@ void kit_check_places(void);
 void kit_check_extents(void);
 void kit_check_copy_extents(void);
 void kit_check_job_wait(void);
+void kit_check_idle(void); /* beside nothing */
+void kit_check_questions(void);
 void kit_check_profile(void);
 void kit_check_refusals(void);
 

@@ -5,27 +5,21 @@
 #define JOB_START "hwlib_hal_job_start"
 #define JOB_WAIT "hwlib_hal_job_wait"
 
-enum { JOBS = 4, ELEMENTS = KIT_WINDOW / 16, MORE_THAN_A_QUEUE = 2 * HWLIB_ACCELERATOR_QUEUE + 5 };
+enum { ELEMENTS = KIT_WINDOW / 16, MORE_THAN_A_QUEUE = 2 * HWLIB_ACCELERATOR_QUEUE + 5 };
 
-typedef struct {
-  kit_addition_t addition[JOBS];
-  hwlib_token_t tokens[JOBS];
-} jobs_t;
-
-/* Starts additions of the window's first half, each with its output in a part of the second half. */
-static int start_jobs(jobs_t *jobs)
+int kit_start_jobs(kit_jobs_t *jobs)
 {
   kit_fill(kit_before, KIT_WINDOW);
   kit_expect_unchanged();
   if (!kit_load_window(KIT_AT_START)) {
     return 0;
   }
-  for (uint32_t i = 0; i < JOBS; ++i) {
+  for (uint32_t i = 0; i < KIT_JOBS; ++i) {
     kit_addition_t *addition = &jobs->addition[i];
     *addition = kit_addition(kit_some_rounding(), ELEMENTS);
     addition->tile.ifm = 2 * i * ELEMENTS;
     addition->tile.ifm2 = (2 * i + 1) * ELEMENTS;
-    addition->tile.ofm = (2 * JOBS + i) * ELEMENTS;
+    addition->tile.ofm = (2 * KIT_JOBS + i) * ELEMENTS;
     hwlib_job_t job = {&addition->layer.layer, &addition->tile};
     kit_expect_add(&addition->layer, &addition->tile);
     jobs->tokens[i] = 0;
@@ -38,10 +32,10 @@ static int start_jobs(jobs_t *jobs)
 
 static void check_tokens(void)
 {
-  jobs_t jobs;
+  kit_jobs_t jobs;
   kit_begin(JOB_START, "", "tokens are not 0, and differ while their jobs are in flight");
-  if (start_jobs(&jobs)) {
-    for (unsigned i = 0; i < JOBS; ++i) {
+  if (kit_start_jobs(&jobs)) {
+    for (unsigned i = 0; i < KIT_JOBS; ++i) {
       if (jobs.tokens[i] == 0) {
         kit_fail(JOB_START, "token of job", i, 1, 0);
       }
@@ -51,7 +45,7 @@ static void check_tokens(void)
         }
       }
     }
-    for (unsigned i = 0; i < JOBS; ++i) {
+    for (unsigned i = 0; i < KIT_JOBS; ++i) {
       (void)kit_ok(JOB_WAIT, hwlib_hal_job_wait(jobs.tokens[i]));
     }
   }
@@ -60,9 +54,9 @@ static void check_tokens(void)
 
 static void check_order(const char *what, const uint8_t *order, unsigned count)
 {
-  jobs_t jobs;
+  kit_jobs_t jobs;
   kit_begin(JOB_WAIT, "", what);
-  int fine = start_jobs(&jobs);
+  int fine = kit_start_jobs(&jobs);
   for (unsigned i = 0; fine && i < count; ++i) {
     fine = kit_ok(JOB_WAIT, hwlib_hal_job_wait(jobs.tokens[order[i]]));
   }
@@ -75,9 +69,9 @@ static void check_order(const char *what, const uint8_t *order, unsigned count)
 
 static void check_many(void)
 {
-  jobs_t jobs;
+  kit_jobs_t jobs;
   kit_begin(JOB_START, "", "more jobs than any queue holds, only the last waited for");
-  int fine = start_jobs(&jobs);
+  int fine = kit_start_jobs(&jobs);
   for (unsigned i = 0; fine && i < MORE_THAN_A_QUEUE; ++i) {
     hwlib_job_t job = {&jobs.addition[0].layer.layer, &jobs.addition[0].tile};
     fine = kit_ok(JOB_START, hwlib_hal_job_start(&job, &jobs.tokens[0]));
@@ -111,16 +105,16 @@ static void check_inward_for_a_job(void)
 
 void kit_check_job_wait(void)
 {
-  static const uint8_t forward[JOBS] = {0, 1, 2, 3}, backward[JOBS] = {3, 2, 1, 0}, mixed[JOBS] = {2, 0, 3, 1};
+  static const uint8_t forward[KIT_JOBS] = {0, 1, 2, 3}, backward[KIT_JOBS] = {3, 2, 1, 0}, mixed[KIT_JOBS] = {2, 0, 3, 1};
   if (!kit_has_kind(HWLIB_ADD)) {
     kit_skip(JOB_WAIT, "these checks need jobs of the kind add");
     return;
   }
   check_inward_for_a_job();
   check_tokens();
-  check_order("in the order of the starts", forward, JOBS);
-  check_order("in the opposite order", backward, JOBS);
-  check_order("in any order", mixed, JOBS);
+  check_order("in the order of the starts", forward, KIT_JOBS);
+  check_order("in the opposite order", backward, KIT_JOBS);
+  check_order("in any order", mixed, KIT_JOBS);
   check_order("when a job has ended, those started before it have too", backward, 1);
   check_many();
 }

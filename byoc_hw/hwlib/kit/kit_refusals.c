@@ -62,6 +62,26 @@ static void check_copies(void)
   }
 }
 
+static void check_questions(const char *function, hwlib_status_t (*question)(hwlib_token_t token, uint8_t *done))
+{
+  uint8_t done = 0;
+  kit_begin(function, "refuses", "a token that was not given");
+  expect_refusal(function, question(0, &done));
+  kit_end();
+}
+
+/* A copy is asked for until it is done, which was checked before. */
+static int until_done(hwlib_token_t token)
+{
+  uint8_t done = 0;
+  for (uint32_t i = 0; i < 10000000 && !done; ++i) {
+    if (!kit_ok("hwlib_hal_copy_done", hwlib_hal_copy_done(token, &done))) {
+      return 0;
+    }
+  }
+  return done;
+}
+
 static void check_waits(void)
 {
   hwlib_token_t token = 0;
@@ -79,6 +99,19 @@ static void check_waits(void)
     expect_refusal(COPY_WAIT, hwlib_hal_copy_wait(token));
   }
   kit_end();
+  if (hwlib_hal_copy_done != NULL) {
+    check_questions("hwlib_hal_copy_done", hwlib_hal_copy_done);
+    kit_begin("hwlib_hal_copy_done", "refuses", "a copy that was done, and a wait for it");
+    if (kit_ok(COPY_1D, hwlib_hal_copy_1d(local, other, KIT_UNIT, &token)) && until_done(token)) {
+      uint8_t done = 0;
+      hwlib_status_t status = hwlib_hal_copy_done(token, &done);
+      expect_refusal("hwlib_hal_copy_done", status == HWLIB_OK ? status : hwlib_hal_copy_wait(token));
+    }
+    kit_end();
+  }
+  if (hwlib_hal_job_done != NULL) {
+    check_questions("hwlib_hal_job_done", hwlib_hal_job_done);
+  }
   kit_begin("hwlib_hal_init", "", "ends the tokens of before");
   if (kit_ok(COPY_1D, hwlib_hal_copy_1d(local, other, KIT_UNIT, &token)) &&
       kit_ok("hwlib_hal_init", hwlib_hal_init())) {

@@ -13,6 +13,7 @@ static int sound(const char *what)
 static void run_checks(void)
 {
   kit_check_init();
+  kit_check_idle();
   kit_check_copy_wait();
   if (!sound("all other checks, which need waits for copies to work")) {
     return;
@@ -34,6 +35,7 @@ static void run_checks(void)
   kit_check_kinds();
   kit_check_quiet_jobs();
   kit_check_job_wait();
+  kit_check_questions();
   kit_check_refusals();
 }
 

@@ -25,12 +25,16 @@ void sim_clock_wait_until(const uint64_t *end)
       sim_clock.host[clock] = end[clock];
     }
   }
+  sim_clock.asks = 0;
 }
 
 void sim_clock_ask(uint64_t end)
 {
   if (sim_clock.asked == 0 || end < sim_clock.asked) {
     sim_clock.asked = end;
+  }
+  if (++sim_clock.asks == SIM_CLOCK_PATIENCE) {
+    sim_clock_idle();
   }
 }
 
@@ -41,6 +45,7 @@ void sim_clock_idle(void)
     sim_clock.host[SIM_CLOCK_ACCELERATOR] = sim_clock.asked;
   }
   sim_clock.asked = 0;
+  sim_clock.asks = 0;
 }
 
 const sim_clock_area_t *sim_clock_conflict(const sim_clock_user_t *user, const sim_clock_area_t *area)

@@ -32,6 +32,7 @@ typedef struct {
   uint64_t host[SIM_CLOCKS]; /* now */
   uint64_t total;            /* the latest end of any operation, on the accelerators' clock */
   uint64_t done;             /* the latest end of a job or of a copy to main memory */
+  uint32_t asks;             /* in vain, since the host was idle or found an end */
   uint64_t asked;            /* the first end of the operations that the host has asked for since it was idle; or 0 */
 } sim_clock_t;
 
@@ -45,7 +46,8 @@ void sim_clock_join(sim_clock_user_t *user);
 /* The host's time on both clocks, unless it is later already. */
 void sim_clock_wait_until(const uint64_t *end);
 
-/* The host has asked for an operation that has not ended. */
+/* The host has asked for an operation that has not ended. One that only asks, so often, finds that time passes too. */
+enum { SIM_CLOCK_PATIENCE = 1000 };
 void sim_clock_ask(uint64_t end);
 
 /* The host has nothing to do until an operation ends that it has asked for. */

@@ -201,8 +201,8 @@ static int next_call(const hwlib_lane_t *lane, hwlib_lane_state_t *state)
   return 1;
 }
 
-/* Carries out steps up to one where the lane has to wait; returns whether there were any. */
-static int run_lane(const hwlib_chip_plan_t *plan, const hwlib_lane_t *lane, hwlib_lane_state_t *state,
+/* Carries out steps up to one where the lane has to wait, or a single one; returns whether there were any. */
+static int run_lane(const hwlib_chip_plan_t *plan, const hwlib_lane_t *lane, hwlib_lane_state_t *state, uint8_t single,
                     hwlib_status_t *status)
 {
   uint8_t found = GOES_ON;
@@ -211,7 +211,7 @@ static int run_lane(const hwlib_chip_plan_t *plan, const hwlib_lane_t *lane, hwl
     return 0;
   }
   count(state);
-  for (;;) {
+  do {
     if (state->step == state->end && !next_call(lane, state)) {
       state->found = AT_ITS_END;
       return moved;
@@ -223,7 +223,8 @@ static int run_lane(const hwlib_chip_plan_t *plan, const hwlib_lane_t *lane, hwl
     }
     moved = 1;
     ++state->step;
-  }
+  } while (!single);
+  return moved;
 }
 
 /* ---------------------------------------------------------------- the region */
@@ -257,11 +258,13 @@ static void fail(hwlib_lanes_t *lanes, hwlib_status_t status, uint16_t lane)
 
 void hwlib_lanes_start(hwlib_lanes_t *lanes, const hwlib_chip_plan_t *plan)
 {
-  *lanes = (hwlib_lanes_t){.plan = plan};
+  *lanes = (hwlib_lanes_t){.plan = plan, .single = plan->single};
   for (uint16_t event = 0; event < plan->event_count; ++event) {
     plan->events[event].state = NOT_STARTED;
   }
   for (uint16_t lane = 0; lane < plan->lane_count; ++lane) {
+    const hwlib_hal_t *hal = plan->lanes[lane].hal;
+    lanes->single |= hal->copy_done == NULL || hal->job_done == NULL;
     plan->states[lane].layer = plan->lanes[lane].parts->plan->layer; /* if init fails */
   }
   uint16_t failed = 0;
@@ -300,20 +303,33 @@ static void look_round(hwlib_lanes_t *lanes)
 uint8_t hwlib_lanes_poll(hwlib_lanes_t *lanes)
 {
   const hwlib_chip_plan_t *plan = lanes->plan;
-  uint16_t lane = 0, still = 0; /* so many lanes in a row cannot go on */
+  uint16_t lane = lanes->first, still = 0; /* so many lanes in a row cannot go on */
+  lanes->waited = 0;
   while (!lanes->ended && still < plan->lane_count) {
     hwlib_status_t status = HWLIB_OK;
-    int moved = run_lane(plan, &plan->lanes[lane], &plan->states[lane], &status);
+    int moved = run_lane(plan, &plan->lanes[lane], &plan->states[lane], lanes->single, &status);
     if (status != HWLIB_OK) {
       fail(lanes, status, lane);
     }
     still = moved ? 1 : (uint16_t)(still + 1u);
     lane = lane + 1u < plan->lane_count ? (uint16_t)(lane + 1u) : 0;
+    if (moved && lanes->single) {
+      lanes->first = lane; /* the others have their turn */
+      lanes->waited = 1;
+      return lanes->ended;
+    }
   }
   if (!lanes->ended) {
     look_round(lanes);
   }
   return lanes->ended;
+}
+
+void hwlib_lanes_stop(hwlib_lanes_t *lanes)
+{
+  if (!lanes->ended) {
+    fail(lanes, HWLIB_OK, 0);
+  }
 }
 
 /* Each time of another lane that has not ended: a HAL may only know of its own accelerator. */
@@ -351,6 +367,7 @@ static int let_the_last_wait(const hwlib_chip_plan_t *plan)
 int32_t hwlib_lanes_wait(hwlib_lanes_t *lanes)
 {
   (void)let_the_last_wait(lanes->plan);
+  lanes->single = 0;
   while (!hwlib_lanes_poll(lanes)) {
     if (!let_the_last_wait(lanes->plan)) {
       idle(lanes);
