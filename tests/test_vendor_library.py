@@ -8,14 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from bit_exact import SANITIZED, assert_bit_exact, assert_equals_tvm
-from relay_samples import Conv
+from relay_samples import Conv, module
+from tvm import relay
 
 import byoc_hw
 from byoc_hw.demo import heldout, model_path
 from byoc_hw.frontend.relay.reference import Reference
 
 sys.path.append(str(Path(__file__).parent / "emit"))
-from vendor_library import VENDOR
+from vendor_library import QUEUED, VENDOR
 
 WHOLE_LAYERS = replace(VENDOR, limits={kind: VENDOR.limits[kind] for kind in ("conv2d", "dense", "reshape")})
 
@@ -65,3 +66,19 @@ def test_its_weights_are_packed_at_compile_time_as_it_wants_them():
     (values,) = re.findall(r"int8_t \w+\[288\][^=]*= \{([^}]*)\}", text)
     found = [int(value) for value in values.replace(",", " ").split()]
     assert found == weights.transpose(1, 2, 3, 0).ravel().tolist()  # [fy][fx][c][k]
+
+
+def beside_the_host():
+    """A convolution, and beside it what the library lacks; their sum is the host's."""
+    conv = Conv(8, 8, 8, 8)
+    (x,) = conv.variables()
+    other = relay.sum(relay.cast(x, "int32"), axis=[1, 2, 3])
+    return module(relay.Tuple([conv.expr(x), other]), x)
+
+
+@pytest.mark.parametrize("accelerator", [VENDOR, QUEUED], ids=lambda one: one.name)
+def test_calls_that_start_run_beside_host_functions(accelerator):
+    """With the library of calls that return at the end nothing changes."""
+    project = assert_bit_exact(beside_the_host(), accelerator=accelerator, cflags=SANITIZED)
+    main = (project.directory / "src/default_main.c").read_text()
+    assert ("_wait();" in main) == (accelerator is QUEUED)

@@ -10,7 +10,7 @@ import numpy as np
 from byoc_hw.emit import c, calls
 from byoc_hw.emit.call_titles import call_titles
 from byoc_hw.emit.lanes import lanes_declarations, lanes_early_return, lanes_tables_and_body
-from byoc_hw.emit.library import library_arrays, library_body
+from byoc_hw.emit.library import library_arrays, library_body, library_early_return, library_macros
 from byoc_hw.emit.region_tables import RegionTables, descriptor_name, descriptors, flash_name
 from byoc_hw.graph import Graph
 from byoc_hw.integers import round_up
@@ -109,6 +109,9 @@ def code(region: PlannedRegion, first_layer: int, *, returns_early: bool = False
     elif isinstance(region, ChipPlan) and returns_early:
         tables, body, wait_body = lanes_early_return(region, first_layer)
         wait = f"{wait_prototype(region.graph)}\n{{\n{wait_body}}}\n"
+    elif isinstance(region, LibraryPlan) and returns_early:
+        tables, body, wait_body = library_early_return(region, first_layer)
+        wait = f"{wait_prototype(region.graph)}\n{{\n{wait_body}}}\n"
     else:
         (tables, body), wait = _tables_and_body(region, first_layer), ""
     if not region.scratch_bytes:
@@ -194,24 +197,21 @@ def preamble(accelerator: Hardware, headers: Iterable[str] = ()) -> str:
         return f"{includes}\n{lanes_declarations(accelerator)}"
     library = accelerator.library
     includes = "".join(f'#include "{header}"\n' for header in [*headers, library.header.name if library else "hwlib.h"])
-    return f"{includes}\n{_LIBRARY_PREAMBLE}" if library else includes
+    if library is None:
+        return includes
+    return f"{includes}\n{_LIBRARY_RESULT}\n{library_macros(library)}\n{_LIBRARY_COUNT}"
 
 
-_LIBRARY_PREAMBLE = """\
+_LIBRARY_RESULT = """\
 #include <stdint.h>
 #include <string.h>
 
 /* What the library returned, with the layer that failed; a status beyond 8 bits reads as 255. */
 #define REGION_RESULT(status, layer) \\
   ((int32_t)(((uint32_t)(layer) << 8) | ((status) < 0 || (status) > 255 ? 255u : (uint32_t)(status))))
+"""
 
-#ifdef HWLIB_TRACE
-void hwlib_trace(uint16_t layer, const void *ofm, uint32_t bytes);
-#define REGION_TRACE(layer, ofm, bytes) hwlib_trace(layer, ofm, bytes)
-#else
-#define REGION_TRACE(layer, ofm, bytes) ((void)0)
-#endif
-
+_LIBRARY_COUNT = """\
 #ifdef HWLIB_COUNT
 uint16_t hwlib_count(uint16_t layer);
 #define REGION_COUNT(layer) ((void)hwlib_count(layer))

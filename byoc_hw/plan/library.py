@@ -34,7 +34,7 @@ class LibraryPlan:
     `homes` maps a tensor to the tensor whose bytes it shares (a reshape's output to its input), `scratch`
     each such tensor to its offset in the region's scratch; inputs, outputs and constants have none.
     `workspaces` are the offsets of the layers' workspaces, by index of the layer. `memory` says what
-    is live when.
+    is live when. `wait` is the library's C function that waits for a call, if its calls only start.
     """
 
     graph: Graph
@@ -44,6 +44,7 @@ class LibraryPlan:
     workspaces: Mapping[int, int]
     scratch_bytes: int
     memory: RegionMemory = field(repr=False)
+    wait: str | None = None
 
     def __repr__(self) -> str:
         return f"<LibraryPlan {self.graph.name}: {len(self.layers)} layers, {self.flash_bytes} bytes of flash>"
@@ -86,7 +87,7 @@ def library_plan(graph: Graph, accelerator: Accelerator) -> LibraryPlan:
     scratch = {named[name]: offset for name, offset in arena.offsets.items() if name in named}
     spaces = {_workspace(graph, index): index for index in range(len(layers))}
     workspaces = {spaces[name]: offset for name, offset in arena.offsets.items() if name in spaces}
-    return LibraryPlan(graph, layers, homes, scratch, workspaces, arena.nbytes, memory)
+    return LibraryPlan(graph, layers, homes, scratch, workspaces, arena.nbytes, memory, library.wait)
 
 
 def _prepare(layer: Layer, calls: Mapping[str, LibraryCall]) -> LibraryLayer:
