@@ -9,13 +9,15 @@ import numpy as np
 from byoc_hw.accelerator import Library, Operands
 from byoc_hw.emit import c
 from byoc_hw.emit.numbering import number_region
+from byoc_hw.graph import Graph
 from byoc_hw.plan.library import LibraryPlan
+from byoc_hw.plan.library_layer import LibraryLayer
 from byoc_hw.tensor import Array, Tensor
 
 
-def library_arrays(plan: LibraryPlan, alignment: int) -> str:
-    """Definitions of the constant arrays of a region."""
-    return "\n".join(c.array(name, values, alignment) for name, values in _arrays(plan).items())
+def library_arrays(graph: Graph, layers: Sequence[LibraryLayer], alignment: int) -> str:
+    """Definitions of the constant arrays of a region, or of a part of one."""
+    return "\n".join(c.array(name, values, alignment) for name, values in _arrays(graph, layers).items())
 
 
 def library_body(plan: LibraryPlan, first_layer: int) -> str:
@@ -143,7 +145,7 @@ def _places(plan: LibraryPlan) -> dict[Tensor, str]:
         places.setdefault(tensor, f"out{index}")
     functions = {prepared.call.function for prepared in plan.layers if prepared.call is not None}
     reserved = {"scratch", "status", "token", "memcpy", *functions, *places.values()}
-    constant = {tensor: name for name, tensor in _constant_activations(plan).items()}
+    constant = {tensor: name for name, tensor in constant_names(plan.graph).items()}
     named = dict(zip(plan.scratch, c.unique((tensor.name for tensor in plan.scratch), reserved), strict=True))
     for tensor in graph.tensors:
         home = plan.homes[tensor]
@@ -165,36 +167,40 @@ def _operands(plan: LibraryPlan, index: int, places: Mapping[Tensor, str]) -> Op
     return Operands(
         inputs=tuple(places[tensor] for tensor in layer.inputs),
         output=places[layer.ofm],
-        weights=None if prepared.weights is None else _weights_name(plan, index),
-        parameters=_parameter_names(plan, index),
+        weights=None if prepared.weights is None else weights_name(plan.graph, index),
+        parameters=parameter_names(plan.graph, index, prepared),
         workspace=None if workspace is None else f"(scratch + {workspace})",
     )
 
 
-def _weights_name(plan: LibraryPlan, index: int) -> str:
-    return f"{plan.graph.name}_{index}_weights"
+def weights_name(graph: Graph, index: int) -> str:
+    """The C array with a layer's weights as the library wants them."""
+    return f"{graph.name}_{index}_weights"
 
 
-def _parameter_names(plan: LibraryPlan, index: int) -> dict[str, str]:
-    names = plan.layers[index].parameters
-    spelt = c.unique(names, taken=["weights"])
-    return {name: f"{plan.graph.name}_{index}_{identifier}" for name, identifier in zip(names, spelt, strict=True)}
+def parameter_names(graph: Graph, index: int, prepared: LibraryLayer) -> dict[str, str]:
+    """The C array of each of a layer's parameters."""
+    spelt = c.unique(prepared.parameters, taken=["weights"])
+    return {
+        name: f"{graph.name}_{index}_{identifier}" for name, identifier in zip(prepared.parameters, spelt, strict=True)
+    }
 
 
-def _constant_activations(plan: LibraryPlan) -> dict[str, Tensor]:
-    constants = (tensor for tensor in plan.graph.tensors if tensor.data is not None)
-    return {f"{plan.graph.name}_constant_{index}": tensor for index, tensor in enumerate(constants)}
+def constant_names(graph: Graph) -> dict[str, Tensor]:
+    """The constant activations by the name of their C array."""
+    constants = (tensor for tensor in graph.tensors if tensor.data is not None)
+    return {f"{graph.name}_constant_{index}": tensor for index, tensor in enumerate(constants)}
 
 
-def _arrays(plan: LibraryPlan) -> dict[str, Array]:
-    """All constant arrays of a region by C name."""
+def _arrays(graph: Graph, layers: Sequence[LibraryLayer]) -> dict[str, Array]:
+    """All constant arrays by C name."""
     found: dict[str, Array] = {}
-    for index, prepared in enumerate(plan.layers):
+    for index, prepared in enumerate(layers):
         if prepared.weights is not None:
-            found[_weights_name(plan, index)] = prepared.weights
-        for name, identifier in _parameter_names(plan, index).items():
+            found[weights_name(graph, index)] = prepared.weights
+        for name, identifier in parameter_names(graph, index, prepared).items():
             found[identifier] = np.asarray(prepared.parameters[name])
-    for name, tensor in _constant_activations(plan).items():
+    for name, tensor in constant_names(graph).items():
         assert tensor.data is not None
         found[name] = tensor.data
     return found

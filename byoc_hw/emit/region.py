@@ -14,7 +14,7 @@ from byoc_hw.emit.library import library_arrays, library_body, library_early_ret
 from byoc_hw.emit.region_tables import RegionTables, descriptor_name, descriptors, flash_name
 from byoc_hw.graph import Graph
 from byoc_hw.integers import round_up
-from byoc_hw.plan.chip_plan import ChipPlan
+from byoc_hw.plan.chip_plan import ChipPlan, Part
 from byoc_hw.plan.library import LibraryPlan
 from byoc_hw.plan.planned import PlannedRegion
 from byoc_hw.plan.steps import Job, RegionPlan
@@ -49,12 +49,18 @@ def _tensors(graph: Graph, const: str) -> list[str]:
 def constant_data(region: PlannedRegion, alignment: int) -> str:
     """The region's constant data, for `<mod_name>_weights.h`."""
     if isinstance(region, LibraryPlan):
-        return library_arrays(region, alignment)
+        return library_arrays(region.graph, region.layers, alignment)
     if isinstance(region, ChipPlan):
-        return "\n".join(filter(None, (constant_data(part.plan, alignment) for part in region.parts)))
+        return "\n".join(filter(None, (_part_data(part, alignment) for part in region.parts)))
     if not region.flash:
         return ""
     return c.array(flash_name(region.graph), np.frombuffer(region.flash, np.uint8), alignment)
+
+
+def _part_data(part: Part, alignment: int) -> str:
+    if part.prepared:
+        return library_arrays(part.plan.graph, part.prepared, alignment)
+    return constant_data(part.plan, alignment)
 
 
 def region_source(region: PlannedRegion, accelerator: Hardware, first_layer: int = 0) -> str:
@@ -193,7 +199,9 @@ def _constants(region: RegionPlan, tables: RegionTables, first_layer: int) -> st
 def preamble(accelerator: Hardware, headers: Iterable[str] = ()) -> str:
     """The includes, in library mode the macros that its calls use, and of a chip the tables of its HALs."""
     if isinstance(accelerator, Soc):
-        includes = "".join(f'#include "{header}"\n' for header in [*headers, "hwlib_lanes.h"])
+        libraries = [one.library.header.name for one in accelerator.accelerators if one.library is not None]
+        headers = [*headers, "hwlib_lanes.h", *dict.fromkeys(libraries)]
+        includes = "".join(f'#include "{header}"\n' for header in headers)
         return f"{includes}\n{lanes_declarations(accelerator)}"
     library = accelerator.library
     includes = "".join(f'#include "{header}"\n' for header in [*headers, library.header.name if library else "hwlib.h"])

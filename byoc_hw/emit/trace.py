@@ -91,7 +91,8 @@ def _pieces(layer: Layer, index: int, region: ChipPlan) -> Iterator[dict[str, An
             piece = part.plan.graph.layers[place]
             axis, start = part.starts[place] or (0, 0)
             box = Parcel(0, piece.ofm.shape, 0, dense_strides(piece.ofm.shape), start * whole[axis], whole)
-            jobs = list(_boxes(piece, _jobs(part.plan, place)))
+            whole_layer = f"0 1 1 {piece.ofm.nbytes} {piece.ofm.nbytes} {piece.ofm.nbytes}"
+            jobs = [whole_layer] if part.prepared else list(_boxes(piece, _jobs(part.plan, place)))
             yield {"accelerator": part.lane, "bytes": piece.ofm.nbytes, "jobs": jobs, "box": _parcel(box)}
 
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from byoc_hw.graph import Graph
+from byoc_hw.plan.library_layer import LibraryLayer
 from byoc_hw.plan.region_memory import NOTHING, RegionMemory
 from byoc_hw.plan.steps import Address, RegionPlan
 from byoc_hw.soc import Soc
@@ -26,7 +27,7 @@ class Part:
     `arguments` say where the inputs, then the outputs of the plan's graph lie: in one of the region's arguments (space
     `ARGUMENT` and following), or in a block of its scratch (space `SCRATCH`, `block`, and `offset` in the block).
     `scratch` is the block with the plan's own scratch, None if it has none. The plan's steps contain `Signal` and
-    `Await`.
+    `Await`. On an accelerator with a library, its jobs are calls, and `prepared` has what each layer's call needs.
     """
 
     lane: int
@@ -35,6 +36,7 @@ class Part:
     starts: tuple[tuple[int, int] | None, ...]
     arguments: tuple[Address, ...]
     scratch: str | None = None
+    prepared: tuple[LibraryLayer, ...] = ()
 
 
 @dataclass(frozen=True)

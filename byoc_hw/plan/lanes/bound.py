@@ -63,12 +63,14 @@ def _shares(graph: Graph, chip: Soc) -> tuple[npt.NDArray[np.float64], npt.NDArr
         copies.append([weight_cycles(layer, one) if one in able else _NEVER for one in chip.accelerators])
     for tensor in dict.fromkeys((*graph.inputs, *graph.outputs)):
         arrays.append([0.0 for _ in chip.accelerators])
-        copies.append([tensor.nbytes / one.dma_width for one in chip.accelerators])
+        copies.append([0.0 if one.library else tensor.nbytes / one.dma_width for one in chip.accelerators])
     return np.array(arrays), np.array(copies)
 
 
 def least_cycles(layer: Layer, accelerator: Accelerator) -> float:
     """Array cycles of a layer if as many rows and columns of the array are used as its output can fill."""
+    if accelerator.library is not None:
+        return accelerator.library.cycles(layer)
     form = geometry(layer)
     height, width, channels = extents(layer.ofm)
     outputs = height * width * channels
@@ -90,6 +92,6 @@ def least_cycles(layer: Layer, accelerator: Accelerator) -> float:
 
 def weight_cycles(layer: Layer, accelerator: Accelerator) -> float:
     """DMA cycles to load a layer's weights once."""
-    if not isinstance(layer, Weighted):
+    if not isinstance(layer, Weighted) or accelerator.library is not None:
         return 0.0
     return prod(layer.weights.shape) * layer.weights.bits / 8 / accelerator.dma_width

@@ -17,7 +17,7 @@ from byoc_hw.plan.array.transfers import linear_chunks
 from byoc_hw.plan.choices import Choices, Group
 from byoc_hw.plan.order.copies import order
 from byoc_hw.plan.search.grouping import Grouping
-from byoc_hw.plan.search.planner import ROOM, mapped_as, one_by_one, placements
+from byoc_hw.plan.search.planner import ROOM, mapped_as, one_by_one, placements, whole_layout
 from byoc_hw.plan.stages import Layout, lay_out
 from byoc_hw.plan.steps import Copy
 from byoc_hw.plan.work.ops import Op
@@ -35,6 +35,10 @@ _LEAST = 2
 def layouts(mapped: MappedGraph) -> list[tuple[Layout, bool]]:
     """Layouts of a mapped part: the planner's own, and in stripes of each number, all that can be carried out; each
     also with its inputs loaded in pieces, which the second value says. The fastest by itself comes first."""
+    if mapped.accelerator.library is not None:
+        with suppress(PlanError):
+            return [(whole_layout(mapped), False)]
+        return []
     found: dict[tuple[int, int], tuple[Layout, bool]] = {}
     for choices in _choices(mapped):
         try:

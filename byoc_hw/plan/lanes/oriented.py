@@ -48,7 +48,7 @@ class Oriented:
         """A part as it is mapped; None where the layers cannot be cut so, or not be mapped."""
         name = f"{self.region.graph.name}_{self.chip.accelerators[cut.lane].name}_{cut.layers[0]}"
         cut_graph = self.region.part(cut, name)
-        if cut_graph is None:
+        if cut_graph is None or (cut.rows is not None and self.chip.accelerators[cut.lane].library is not None):
             return None
         graph = cut_graph.graph
         of = dict(zip(components(graph), cut.layers, strict=True))
@@ -81,11 +81,18 @@ class Oriented:
         sizes = (start, piece.nbytes) if strides is None else (start, pixel, *strides[:2])
         return all(size % self.chip.dma_alignment == 0 for size in sizes)
 
-    def copies(self, lane: int) -> Iterator[OrientedPart]:
-        """Parts without layers that copy what no layer writes where the region gives it."""
+    def copies(self) -> Iterator[OrientedPart]:
+        """Parts without layers that copy what no layer writes where the region gives it, on the first DMA of the chip.
+
+        Raises `PlanError` where there is none.
+        """
+        lane = next((lane for lane, one in enumerate(self.chip.accelerators) if one.library is None), None)
+        if lane is None and self.region.copies:
+            raise PlanError(f"{self.region.graph.name}: an output is copied by a DMA: libraries alone have none")
         for number, (source, target) in enumerate(self.region.copies):
             inputs = () if source.data is not None else (source,)
             graph = Graph(f"{self.region.graph.name}_copy_{number}", inputs, (source,), ())
+            assert lane is not None
             mapped = map_graph(graph, self.chip.accelerators[lane])
             yield OrientedPart(PartCut(lane, ()), mapped, (*((one, 0) for one in inputs), (target, 0)), {})
 

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.choices import Choices
-from byoc_hw.plan.lanes.joint import PlacedPart
+from byoc_hw.plan.lanes.joint import PlacedPart, main_address
 from byoc_hw.plan.lanes.layouts import in_pieces
 from byoc_hw.plan.lanes.oriented import OrientedPart
 from byoc_hw.plan.order.copies import needed_first
@@ -34,7 +34,7 @@ class Action:
     before: int
     after: tuple[int, ...]
     needed: int
-    reads: ArgumentBytes | None = None
+    reads: tuple[ArgumentBytes, ...] = ()
     writes: ArgumentBytes | None = None
 
 
@@ -55,7 +55,7 @@ def profile_of(layout: Layout, pieces: bool) -> Profile:
     """The profile of a part that is laid out; `pieces` says whether its inputs are loaded in pieces."""
     ops, before = layout.work.ops, layout.order.before
     is_copy = [isinstance(op.step, Copy) for op in ops]
-    needed = needed_first(ops, before, is_copy)
+    needed = needed_first(ops, before)
     jobs = [index for index in range(len(ops)) if not is_copy[index]]
     behind: list[list[int]] = [[] for _ in ops]
     waits = [len(others) for others in before]
@@ -67,13 +67,15 @@ def profile_of(layout: Layout, pieces: bool) -> Profile:
         waits[following] += 1
     actions = []
     for index, op in enumerate(ops):
-        reads = writes = None
+        reads: list[ArgumentBytes] = []
+        writes = None
         for access in op.accesses:
-            if isinstance(access.place, Storage) and isinstance(op.step, Copy) and op.step.main.space >= ARGUMENT:
-                span = op.step.main.space - ARGUMENT, access.start, access.stop
-                reads, writes = (reads, span) if access.writes else (span, writes)
+            space = main_address(op, access, layout.work.homes).space if isinstance(access.place, Storage) else -1
+            if space >= ARGUMENT:
+                span = space - ARGUMENT, access.start, access.stop
+                reads, writes = (reads, span) if access.writes else ([*reads, span], writes)
         actions.append(
-            Action(is_copy[index], op.cycles, waits[index], tuple(behind[index]), needed[index], reads, writes)
+            Action(is_copy[index], op.cycles, waits[index], tuple(behind[index]), needed[index], tuple(reads), writes)
         )
     first = tuple(index for index, count in enumerate(waits) if not count)
     return Profile(layout.choices, pieces, tuple(actions), first)
@@ -121,9 +123,7 @@ class Engines:
         open_ = list(option.profile.first)
         stored: dict[Tensor, list[tuple[int, int, int]]] = {}
         for index in open_:
-            reads = actions[index].reads
-            if reads is not None:
-                ready[index] = self._time(arguments, reads)
+            ready[index] = self._time(arguments, actions[index].reads)
         while open_:
             best = -1
             chosen: tuple[int, int] | None = None
@@ -142,7 +142,7 @@ class Engines:
             start = chosen[0]
             if not action.copies:
                 end = array = start + action.cycles
-            elif not ready[index] and action.reads is None and action.writes is None and idle >= action.cycles:
+            elif not ready[index] and not action.reads and action.writes is None and idle >= action.cycles:
                 idle -= action.cycles
                 end = min(start, action.cycles)
             else:
@@ -157,20 +157,21 @@ class Engines:
                 if end > ready[other]:
                     ready[other] = end
                 if not waits[other]:
-                    reads = actions[other].reads
-                    if reads is not None:
-                        ready[other] = max(ready[other], self._time(arguments, reads))
+                    ready[other] = max(ready[other], self._time(arguments, actions[other].reads))
                     open_.append(other)
         there = self.there
         if stored:
             there = {**there, **{tensor: (*there.get(tensor, ()), *pieces) for tensor, pieces in stored.items()}}
         return Engines(_with(self.dma, lane, dma), _with(self.array, lane, array), _with(self.idle, lane, idle), there)
 
-    def _time(self, arguments: Sequence[tuple[Tensor, int]], span: ArgumentBytes) -> int:
-        number, start, stop = span
-        tensor, offset = arguments[number]
-        start, stop = start + offset, stop + offset
-        return max((end for first, last, end in self.there.get(tensor, ()) if first < stop and start < last), default=0)
+    def _time(self, arguments: Sequence[tuple[Tensor, int]], spans: Sequence[ArgumentBytes]) -> int:
+        latest = 0
+        for number, start, stop in spans:
+            tensor, offset = arguments[number]
+            start, stop = start + offset, stop + offset
+            there = (end for first, last, end in self.there.get(tensor, ()) if first < stop and start < last)
+            latest = max(latest, *there, 0)
+        return latest
 
     @property
     def end(self) -> int:

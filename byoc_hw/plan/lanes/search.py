@@ -42,7 +42,8 @@ class _State:
 def best_parts(region: Region, chip: Soc, costs: Sequence[Mapping[int, int]]) -> list[PlacedPart]:
     """The parts of the fastest plan that was found, in a possible order. `costs` has each layer's accelerators, by
     index, and its cycles on each."""
-    for swap in (True, False):
+    whole = any(one.library for one in chip.accelerators)  # libraries take tensors as the model has them
+    for swap in (False,) if whole else (True, False):
         found = _Search(region, chip, costs, swap).best()
         if found:
             return found
@@ -72,7 +73,7 @@ class _Search:
         plans = list(self._alone())
         if found:
             parts = [option.placed for option in self._improved(min(found, key=self.cycles))]
-            copies = (PlacedPart(one, lay_out(one.mapped, Choices((), (), ()))) for one in self._oriented.copies(0))
+            copies = (PlacedPart(one, lay_out(one.mapped, Choices((), (), ()))) for one in self._oriented.copies())
             plans.append([*parts, *copies])
         return min(plans, key=lambda parts: joint_order(joint_work(parts)).cycles, default=[])
 
@@ -169,11 +170,13 @@ class _Search:
                 yield stop
 
     def _may_stop(self, stop: int) -> bool:
-        """Whether a part may end before a layer: a reshape stays with the layer before it."""
+        """Whether a part may end before a layer: a reshape stays with the layer before it, unless that is a library's
+        and others read its output, too."""
         layers = self._graph.layers
-        return stop == len(layers) or not (
-            isinstance(layers[stop], Reshape) and layers[stop].ifm is layers[stop - 1].ofm
-        )
+        if stop == len(layers) or not (isinstance(layers[stop], Reshape) and layers[stop].ifm is layers[stop - 1].ofm):
+            return True
+        whole = any(self._chip.accelerators[lane].library for lane in self._cost[stop - 1])
+        return whole and self._region.leaves(layers[stop].ifm, (stop,))
 
     def _forms(self, at: int, stop: int, shifts: Sequence[int] = (0,)) -> Iterator[list[list[Option]]]:
         """The layers as parts: on one accelerator, or cut over several."""
