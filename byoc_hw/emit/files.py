@@ -9,6 +9,7 @@ src/<mod_name>_math.c           an exponential or a softmax, where the host func
 src/<mod_name>_kernels.c        functions of ours for the host: layers in TFLite's arithmetic, orders, suppressions
 hwlib/ or library/              HWlib with its simulator, or the vendor's library
 hwlib/<accelerator>/            on a chip, what HAL and simulator of each accelerator are compiled with
+hwlib/library/                  on a chip with a vendor's library, the HAL that calls it
 app/                            a program that runs the model; app/riscv32/ for bare-metal RISC-V
 Makefile, metadata.json
 """

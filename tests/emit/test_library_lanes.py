@@ -21,6 +21,7 @@ from byoc_hw.plan.lanes.lanes_clock import lanes_timeline
 from byoc_hw.plan.region import plan_region
 from byoc_hw.plan.steps import Await
 from byoc_hw.project import Project
+from byoc_hw.run.new_hal import new_hal
 from byoc_hw.run.toolchain import Toolchain
 from byoc_hw.soc import Soc
 
@@ -105,6 +106,19 @@ def test_the_librarys_own_engine_takes_the_place_of_its_simulator(project: Proje
     assert found.cycles is None
 
 
+def test_a_trace_of_words_of_the_dma_leaves_the_library_out(tmp_path: Path, expected):
+    """Local memory is filled before a trace where copies are of whole words: a library has none."""
+    words = replace(NPU, dma_alignment=4)
+    chip = replace(CHIP, accelerators=(VEC, words))
+    project = project_of(tmp_path / "project", plan_region(two_branches(), chip, place={"add": "vec"}), chip)
+    new_hal(tmp_path / "npu", words)
+    hal = {"vec": project.directory / "hwlib" / "library", "npu": tmp_path / "npu"}
+    found = project.run([IMAGE], trace=True, toolchain=Toolchain(hal=hal))
+    np.testing.assert_array_equal(found.outputs[0], expected.outputs[0])
+    assert found.trace == expected.trace
+    assert project.run([IMAGE], trace=True).trace == expected.trace
+
+
 def test_a_library_without_a_done_query_is_waited_for(tmp_path: Path, expected):
     chip = replace(CHIP, accelerators=(NPU, replace(VEC, library=replace(VEC.library, done=None))))
     planned = plan_region(two_branches(), chip, place={"add": "vec"})
@@ -187,4 +201,5 @@ def test_the_schedule_has_the_calls_of_the_library(project: Project, plan: ChipP
         VEC.library.cycles(plan.graph.layers[index]) for index in plan.of_lane(1)[0].layers
     ]
     assert not any(library.moved.values())
+    assert all(block.offset % 16 == 0 for block in project.schedule.main_memory.blocks)
     assert {wait.reason for wait in library.waits} <= {"event", "job"}

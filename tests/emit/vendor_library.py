@@ -30,7 +30,7 @@ def conv_arguments(layer: Conv2d | Dense, operands: Operands) -> list[str]:
         geometry = (1, 1, layer.ifm.shape[1], 1, 1, layer.ofm.shape[1], 1, 1, 1, 1, 0, 0)
     else:
         geometry = (*layer.ifm.shape[1:], *layer.ofm.shape[1:], *layer.kernel, *layer.strides, *layer.padding[:2])
-    zeros = (zero_point(layer, layer.ifm), zero_point(layer, layer.ofm))
+    zeros = tuple(zero_point(layer, tensor) for tensor in (layer.ifm, layer.weights, layer.ofm))
     values = ", ".join(map(str, (*geometry, *zeros, layer.act_min, layer.act_max)))
     assert operands.weights is not None
     return [

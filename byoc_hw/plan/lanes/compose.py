@@ -33,6 +33,7 @@ from byoc_hw.plan.steps import (
     WholeLayer,
 )
 from byoc_hw.plan.work.ops import LocalBuffer, Op
+from byoc_hw.program import ALIGNMENT
 from byoc_hw.soc import Soc
 from byoc_hw.tensor import Tensor
 
@@ -70,6 +71,8 @@ class _Memory:
         graph, self.arguments = region.graph, region.arguments
         self._graph, self._parts = graph, parts
         self._word = chip.dma_alignment
+        library = any(one.library is not None for one in chip.accelerators)
+        self._alignment = lcm(ALIGNMENT if library else FLASH_ALIGNMENT, self._word)
         self._place = {tensor: ARGUMENT + index for index, tensor in reversed(list(enumerate(self.arguments)))}
         self.blocks: dict[str, int] = {}  # bytes by name
         self._shared: dict[Tensor, str] = {}
@@ -112,8 +115,7 @@ class _Memory:
             for tensor in self.arguments
         ]
         names = [part.layout.mapped.graph.name for part in self._parts]
-        alignment = lcm(FLASH_ALIGNMENT, self._word)
-        return RegionMemory((*names, "the end"), tuple(blocks), tuple(spans), alignment, {}, self._word)
+        return RegionMemory((*names, "the end"), tuple(blocks), tuple(spans), self._alignment, {}, self._word)
 
     def _touched(self, part: PlacedPart, op: Op) -> Iterator[str | int]:
         for address in _addresses(op.step):
