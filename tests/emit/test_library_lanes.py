@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from chip_samples import NPU, two_branches
+from emit_samples import graph_without_pooling
 from riscv32_tools import needs_riscv32
 from test_chip_projects import IMAGE, SANITIZED, parts_of, project_of, two_adds
 from vendor_library import QUEUED, QUEUED_CONVOLUTION, conv_arguments
@@ -126,6 +127,20 @@ def test_a_library_without_a_done_query_is_waited_for(tmp_path: Path, expected):
     found = project.run([IMAGE], toolchain=on_the_chip(project))
     np.testing.assert_array_equal(found.outputs[0], expected.outputs[0])
     assert project.run([IMAGE]).cycles.total == planned.cycles
+
+
+def test_a_library_alone_has_its_cycles_as_a_chip_of_one(tmp_path: Path):
+    graph, chip = graph_without_pooling(), Soc((VEC,), name="alone")
+    planned = plan_region(graph, chip)
+    project = project_of(tmp_path / "project", planned, chip)
+    image = np.random.default_rng(0).integers(-128, 128, (1, 6, 6, 4)).astype(np.int8)
+    found = project.run([image], trace=True, toolchain=SANITIZED)
+    expected = project_of(tmp_path / "one", plan_region(graph, NPU), NPU).run([image], trace=True)
+    assert found.trace == expected.trace
+    assert found.cycles.total == planned.cycles == sum(VEC.library.cycles(layer) for layer in graph.layers)
+    assert "bytes moved: none" in str(project.schedule)
+    constants = 288 + sum(prepared.flash_bytes for part in planned.parts for prepared in part.prepared)
+    assert project.memory.flash[graph.name] == constants
 
 
 def without_awaits(plan: ChipPlan, lane: int) -> ChipPlan:
