@@ -333,6 +333,10 @@ class Library:
         check_type("library: calls", self.calls, Mapping, "a mapping of layer kinds to LibraryCalls")
         for kind, call in self.calls.items():
             check_type(f"library: call of {kind}", call, LibraryCall, "a LibraryCall")
+            if call.cycles is not None and not callable(call.cycles):
+                raise InvalidInput(
+                    f"library: cycles of {kind} is a function of the layer, or None: got {shown(call.cycles)}"
+                )
         for what in ("wait", "done"):
             name = getattr(self, what)
             if name is not None and (not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name)):

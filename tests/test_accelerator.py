@@ -68,6 +68,8 @@ def test_refuses_what_no_library_is():
         Library("v.h", (), {})
     with pytest.raises(InvalidInput, match="library: call of add is a LibraryCall: got 'vadd'"):
         Library(Path("v.h"), (), {"add": "vadd"})
+    with pytest.raises(InvalidInput, match="library: cycles of add is a function of the layer, or None: got 5"):
+        Library(Path("v.h"), (), {"add": LibraryCall("vadd", lambda layer, operands: [], cycles=5)})
     with pytest.raises(InvalidInput, match="library: wait is the name of a C function, or None: got 'v wait'"):
         Library(Path("v.h"), (), {}, wait="v wait")
     with pytest.raises(InvalidInput, match="library: done is of calls that are waited for: wait is None, done 'vdone'"):
