@@ -349,7 +349,7 @@ class Library:
         call = self.calls.get(layer.kind)
         cycles = 0 if call is None or call.cycles is None else call.cycles(layer)
         check_whole(f"library: cycles of {layer.kind} {layer.name}", cycles, 0, _MOST)
-        return cycles
+        return int(cycles)
 
 
 # ---------------------------------------------------------------- tuning
