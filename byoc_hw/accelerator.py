@@ -293,8 +293,9 @@ class LibraryCall:
 
     `arguments` returns the C arguments for a layer and its operands, in the function's order;
     `pack(layer)` the weights in the library's layout, `parameters(layer)` constant arrays that depend
-    on the weights, `workspace(layer)` the bytes of scratch. All run at compile time. The C function
-    returns 0, or a status of its own that is passed on to the caller.
+    on the weights, `workspace(layer)` the bytes of scratch, `cycles(layer)` the cycles that the call takes on the
+    library's engine. All run at compile time. The C function returns 0, or a status of its own that is passed on to
+    the caller. In a `Library` with `wait` it starts the layer, and has a `uint32_t *token` behind the `arguments`.
     """
 
     function: str
@@ -302,6 +303,7 @@ class LibraryCall:
     pack: Callable[[Any], Array] | None = None
     parameters: Callable[[Any], Mapping[str, Array]] = field(default=lambda layer: {})
     workspace: Callable[[Any], int] = field(default=lambda layer: 0)
+    cycles: Callable[[Any], int] | None = None
 
 
 @dataclass(frozen=True)
@@ -309,11 +311,19 @@ class Library:
     """A vendor library of whole-layer calls: its header, its C sources and a call for each kind.
 
     `header` is included by name; it and `sources` are copied into the project.
+
+    Without `wait` each call returns when its layer is done. With `wait` each one starts its layer, and writes a
+    token, which is not 0, if it returns 0. Layers that were started run one after the other, so that one may read
+    what an earlier one writes. `int32_t wait(uint32_t token)` returns when that layer is done, with all that were
+    started before it: 0, or a status where any of them failed. `int32_t done(uint32_t token, uint8_t *done)` says
+    without waiting whether that is so; with 1 in `*done` it was waited for. `wait` and `done` are names of C functions.
     """
 
     header: Path
     sources: tuple[Path, ...]
     calls: Mapping[str, LibraryCall]
+    wait: str | None = None
+    done: str | None = None
 
     def __post_init__(self) -> None:
         check_type("library: header", self.header, Path, "a Path")
@@ -323,6 +333,23 @@ class Library:
         check_type("library: calls", self.calls, Mapping, "a mapping of layer kinds to LibraryCalls")
         for kind, call in self.calls.items():
             check_type(f"library: call of {kind}", call, LibraryCall, "a LibraryCall")
+            if call.cycles is not None and not callable(call.cycles):
+                raise InvalidInput(
+                    f"library: cycles of {kind} is a function of the layer, or None: got {shown(call.cycles)}"
+                )
+        for what in ("wait", "done"):
+            name = getattr(self, what)
+            if name is not None and (not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name)):
+                raise InvalidInput(f"library: {what} is the name of a C function, or None: got {shown(name)}")
+        if self.done is not None and self.wait is None:
+            raise InvalidInput(f"library: done is of calls that are waited for: wait is None, done {self.done!r}")
+
+    def cycles(self, layer: Layer) -> int:
+        """The cycles of a layer's call; 0 for a layer without one. `InvalidInput` for a cost that is none."""
+        call = self.calls.get(layer.kind)
+        cycles = 0 if call is None or call.cycles is None else call.cycles(layer)
+        check_whole(f"library: cycles of {layer.kind} {layer.name}", cycles, 0, _MOST)
+        return int(cycles)
 
 
 # ---------------------------------------------------------------- tuning

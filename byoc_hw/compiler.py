@@ -425,7 +425,8 @@ class _Arena:
 
     def _arranged(self, program: Program, workspaces: Sequence[Workspace], most: int) -> ModelMemory:
         """The arena with host functions and regions in parallel if it has at most so many bytes, else without."""
-        self.overlaps = self._accelerator.library is None
+        library = self._accelerator.library
+        self.overlaps = library is None or library.wait is not None
         if self.overlaps:
             memory = self._placed(overlapped(program), workspaces, self.plans)
             self.overlaps = memory.arena.nbytes <= most

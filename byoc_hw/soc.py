@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from byoc_hw.accelerator import KIB, Accelerator, Check, Limits, Rule, check_compiler_name
+from byoc_hw.accelerator import KIB, Accelerator, Check, Library, Limits, Rule, check_compiler_name
 from byoc_hw.arguments import check_type, check_whole
 from byoc_hw.errors import InvalidInput
 from byoc_hw.graph import Layer
@@ -19,8 +19,8 @@ class Soc:
 
     Takes the place of an `Accelerator` wherever one is given. `name` is the compiler name (`relay.ext.<name>`) and
     the prefix of the composites, `label` is for reports. Each accelerator has a name of its own, the prefix of its
-    HAL's functions in C, with limits, memories and costs of its own, and a HAL, no `library`. `ram` and `flash` in
-    bytes are the chip's; those of the accelerators do not count.
+    HAL's functions in C, with limits, memories and costs of its own, and a HAL, or a `library` whose calls only start
+    and have costs. `ram` and `flash` in bytes are the chip's; those of the accelerators do not count.
     """
 
     accelerators: tuple[Accelerator, ...]
@@ -43,7 +43,7 @@ class Soc:
         for one in self.accelerators:
             check_type(f"chip {self.name}: each of accelerators", one, Accelerator, "an Accelerator")
             if one.library is not None:
-                raise InvalidInput(f"chip {self.name}: each accelerator has a HAL: {one.name} has a library")
+                _check_library(f"chip {self.name}: library of {one.name}", one.library, one.limits)
         names = [self.name.lower(), *(one.name.lower() for one in self.accelerators)]
         for name in names:
             if names.count(name) > 1:
@@ -66,7 +66,7 @@ class Soc:
 
     @property
     def library(self) -> None:
-        """None: its accelerators have HALs."""
+        """None: each accelerator has a HAL or a library of its own."""
         return None
 
     @property
@@ -86,6 +86,18 @@ class Soc:
     def broken_rules(self, layer: Layer) -> Iterator[tuple[Rule, Check]]:
         """Each limit that the layer breaks, with the value found: of the accelerator where it breaks the fewest."""
         yield from min((list(one.broken_rules(layer)) for one in self.accelerators), key=len)
+
+
+def _check_library(what: str, library: Library, kinds: Iterable[str]) -> None:
+    """Raise `InvalidInput` for a library that cannot work beside other accelerators."""
+    if library.wait is None:
+        raise InvalidInput(f"{what}: its calls only start, and it has a wait: wait is None")
+    for kind in kinds:
+        call = library.calls.get(kind)
+        if kind != "reshape" and call is None:
+            raise InvalidInput(f"{what}: it has a call for each layer kind: none for {kind}")
+        if call is not None and call.cycles is None:
+            raise InvalidInput(f"{what}: each call has a cost: cycles of {kind} is None")
 
 
 Hardware = Accelerator | Soc

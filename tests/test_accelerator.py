@@ -10,8 +10,10 @@ from relay_samples import Conv, Dense, Pool, module, variable
 from tvm import relay
 
 import byoc_hw
-from byoc_hw.accelerator import DEFAULT_LIMITS, REFERENCE, Library, Limits, TuningSpace
+from byoc_hw.accelerator import DEFAULT_LIMITS, REFERENCE, Library, LibraryCall, Limits, TuningSpace
 from byoc_hw.errors import InvalidInput
+from byoc_hw.graph import Add
+from byoc_hw.tensor import Tensor
 
 REFUSED = {
     "default": ({"name": "default"}, "accelerator name is none that TVM reserves, default, ccompiler: got 'default'"),
@@ -66,6 +68,19 @@ def test_refuses_what_no_library_is():
         Library("v.h", (), {})
     with pytest.raises(InvalidInput, match="library: call of add is a LibraryCall: got 'vadd'"):
         Library(Path("v.h"), (), {"add": "vadd"})
+    with pytest.raises(InvalidInput, match="library: cycles of add is a function of the layer, or None: got 5"):
+        Library(Path("v.h"), (), {"add": LibraryCall("vadd", lambda layer, operands: [], cycles=5)})
+    with pytest.raises(InvalidInput, match="library: wait is the name of a C function, or None: got 'v wait'"):
+        Library(Path("v.h"), (), {}, wait="v wait")
+    with pytest.raises(InvalidInput, match="library: done is of calls that are waited for: wait is None, done 'vdone'"):
+        Library(Path("v.h"), (), {}, done="vdone")
+
+
+def test_refuses_a_cost_that_is_none():
+    call = LibraryCall("vadd", lambda layer, operands: [], cycles=lambda layer: -1)
+    layer = Add("sum", (), *[Tensor("x", (1, 1, 1, 1))] * 3)
+    with pytest.raises(InvalidInput, match="library: cycles of add sum"):
+        Library(Path("v.h"), (), {"add": call}).cycles(layer)
 
 
 @pytest.mark.parametrize(("name", "rule"), [("llvm", "none of TVM's targets"), ("dnnl", "another compiler of TVM")])

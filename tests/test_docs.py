@@ -320,6 +320,16 @@ def test_the_example_library_runs_the_demo(tmp_path, monkeypatch):
     assert "vendor_add(" in (project.directory / "src/digits_vendor.c").read_text()
 
 
+@pytest.mark.slow
+def test_the_example_library_runs_the_demo_beside_an_array(tmp_path, monkeypatch):
+    (tmp_path / "vendor").symlink_to(ROOT / "tests/emit/vendor")
+    monkeypatch.chdir(tmp_path)
+    blocks = code_blocks("docs/integration.md")
+    chip = execute(blocks[3], **execute(blocks[2]))["CHIP"]
+    project = assert_runs_the_demo(chip, offloaded=13)
+    assert (project.directory / "hwlib/library/library_hal.c").exists()
+
+
 # ---------------------------------------------------------------- docs/tuning.md
 
 

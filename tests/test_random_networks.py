@@ -1,6 +1,8 @@
 """Random networks on random accelerators: every output and every layer bit for bit TVM's, in the cycles planned."""
 
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from bit_exact import assert_bit_exact
@@ -13,6 +15,9 @@ from tvm import relay
 from byoc_hw.accelerator import DIANA_DIGITAL, REFERENCE, SMALL
 from byoc_hw.graph import output_extent
 from byoc_hw.soc import Soc
+
+sys.path.append(str(Path(__file__).parent / "emit"))
+from vendor_library import QUEUED
 
 ZERO_POINTS = st.sampled_from([-128, -3, 0, 5, 127])
 CHANNELS = st.sampled_from([1, 2, 3, 5, 8, 16, 17, 33])
@@ -143,10 +148,12 @@ def networks(draw, name, layouts):
 
 @st.composite
 def chips(draw):
-    """Two or three accelerators whose DMAs take the same words; a full queue is not foreseen by plans of chips."""
+    """Two or three accelerators whose DMAs take the same words, the last one sometimes a vendor's library; a full
+    queue is not foreseen by plans of chips."""
     one, *others = (draw(accelerators()) for _ in range(draw(st.sampled_from([2, 2, 3]))))
     alike = (replace(other, dma_alignment=one.dma_alignment) for other in (one, *others))
-    return Soc(tuple(replace(each, name=f"engine{at}", queue=64) for at, each in enumerate(alike)))
+    engines = [replace(each, name=f"engine{at}", queue=64) for at, each in enumerate(alike)]
+    return Soc((*engines[:-1], draw(st.sampled_from([engines[-1], QUEUED]))))
 
 
 @st.composite

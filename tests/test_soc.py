@@ -1,6 +1,7 @@
 """Models on a chip of several accelerators: TVM's bits in every layer, the planned cycles, and what is said of them."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -104,9 +105,28 @@ def test_an_accelerator_without_work_has_no_code_in_the_region():
     np.testing.assert_array_equal(project.run(values).outputs[0], values.reshape(4, 2, 4, 2, 4).max((1, 3))[None])
 
 
+WAITED = byoc_hw.Library(Path("v.h"), (), {"add": byoc_hw.LibraryCall("add", lambda layer, operands: [])}, wait="v")
+
+
+def vector(library, kinds=("add", "reshape")):
+    """A DSP with a library, as an accelerator of a chip."""
+    return byoc_hw.Soc(
+        (DLA, replace(byoc_hw.DSP, limits={kind: byoc_hw.DSP.limits[kind] for kind in kinds}, library=library))
+    )
+
+
 CHIPS = {
     "no accelerators": (lambda: byoc_hw.Soc(()), "accelerators are 1 to 16: got 0"),
     "one name twice": (lambda: byoc_hw.Soc((DLA, DLA)), "differ: got dla twice"),
+    "a library that waits": (
+        lambda: vector(replace(WAITED, wait=None)),
+        "library of dsp: its calls only start, and it has a wait: wait is None",
+    ),
+    "no cost": (lambda: vector(WAITED), "library of dsp: each call has a cost: cycles of add is None"),
+    "no call": (
+        lambda: vector(WAITED, ("transpose", "add")),
+        "library of dsp: it has a call for each layer kind: none for transpose",
+    ),
     "no accelerator": (lambda: byoc_hw.Soc(("dla",)), "each of accelerators is an Accelerator"),
 }
 

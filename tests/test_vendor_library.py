@@ -7,15 +7,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bit_exact import SANITIZED, assert_bit_exact, assert_equals_tvm
-from relay_samples import Conv
+from bit_exact import SANITIZED, assert_bit_exact, assert_equals_tvm, input_arrays
+from relay_samples import Conv, module
+from tvm import relay
 
 import byoc_hw
+from byoc_hw.compiler import region_graphs
 from byoc_hw.demo import heldout, model_path
 from byoc_hw.frontend.relay.reference import Reference
+from byoc_hw.plan.array.cost import best_cycles
 
 sys.path.append(str(Path(__file__).parent / "emit"))
-from vendor_library import VENDOR
+from vendor_library import QUEUED, VENDOR, conv_cycles
 
 WHOLE_LAYERS = replace(VENDOR, limits={kind: VENDOR.limits[kind] for kind in ("conv2d", "dense", "reshape")})
 
@@ -72,3 +75,41 @@ def test_cannot_be_polled():
     partitioned = byoc_hw.partition_for_hwlib(mod, params, accelerator=VENDOR)
     with pytest.raises(byoc_hw.InvalidInput, match="poll is for accelerators with a HAL: vendor has a library"):
         byoc_hw.build(partitioned, poll=True)
+
+
+DLA = replace(byoc_hw.DIANA_DIGITAL, name="dla", label="DLA")
+CHIP = byoc_hw.Soc((DLA, QUEUED), label="DLA + QUEUED")
+
+
+def test_runs_beside_a_dla_in_the_planned_cycles():
+    """The second convolution is wished on the library; the pooling, for which it has no call, is the DLA's."""
+    first, second = Conv(12, 12, 4, 8), Conv(6, 6, 8, 8, seed=2)
+    (x,) = first.variables()
+    pooled = relay.nn.max_pool2d(first.expr(x), pool_size=(2, 2), strides=(2, 2), layout="NHWC")
+    mod = module(second.expr(pooled), x)
+    partitioned = byoc_hw.partition_for_hwlib(mod, accelerator=CHIP)
+    (graph,) = region_graphs(partitioned).values()
+    project = byoc_hw.build(partitioned, place={graph.layers[2].name: "queued"})
+    assert_equals_tvm(project, partitioned, Reference(mod), list(input_arrays(mod, 2)), cflags=SANITIZED)
+    kinds = [layer["kind"] for layer in project.layers if layer["region"]]
+    assert kinds == ["conv2d", "pool2d", "conv2d"]
+    said = " ".join(project.report.engines.values())
+    costs = f"dla {best_cycles(graph.layers[2], DLA):,} cycles, queued {conv_cycles(graph.layers[2]):,} cycles"
+    assert f"on queued; alone {costs}" in said
+    assert "queued not: layer kind is one of conv2d, dense, add, reshape: got pool2d" in said
+
+
+def beside_the_host():
+    """A convolution, and beside it what the library lacks; their sum is the host's."""
+    conv = Conv(8, 8, 8, 8)
+    (x,) = conv.variables()
+    other = relay.sum(relay.cast(x, "int32"), axis=[1, 2, 3])
+    return module(relay.Tuple([conv.expr(x), other]), x)
+
+
+@pytest.mark.parametrize("accelerator", [VENDOR, QUEUED], ids=lambda one: one.name)
+def test_calls_that_start_run_beside_host_functions(accelerator):
+    """With the library of calls that return at the end nothing changes."""
+    project = assert_bit_exact(beside_the_host(), accelerator=accelerator, cflags=SANITIZED)
+    main = (project.directory / "src/default_main.c").read_text()
+    assert ("_wait();" in main) == (accelerator is QUEUED)

@@ -43,7 +43,7 @@ from byoc_hw.params.requantize import (
 )
 from byoc_hw.plan.array.window import extents
 from byoc_hw.plan.steps import ARGUMENT, Address
-from byoc_hw.tensor import Padding, Pair, Rounding, Tensor
+from byoc_hw.tensor import Padding, Pair, Tensor
 
 Value = str | Mapping[str, str]
 Fields = dict[str, Value]
@@ -59,8 +59,10 @@ _SPACES = (
 # ---------------------------------------------------------------- descriptors
 
 
-def _head(layer_id: int, kind: str, rounding: Rounding) -> dict[str, str]:
-    return {"id": str(layer_id), "kind": kind, "rounding": f"HWLIB_ROUND_{rounding.upper()}"}
+def layer_head(layer: Layer, number: int) -> dict[str, str]:
+    """The fields that every descriptor starts with; `number` is the layer's in the model."""
+    rounding = f"HWLIB_ROUND_{layer.rounding.upper()}"
+    return {"id": str(number), "kind": f"HWLIB_{layer.kind.upper()}", "rounding": rounding}
 
 
 def _shape(tensor: Tensor) -> Value:
@@ -207,7 +209,7 @@ def _descriptor(name: str, layer: Layer) -> tuple[str, Fields]:
 def descriptor(name: str, layer: Layer, layer_id: int) -> str:
     """The `static const` descriptor of a layer, after the tables that it points to."""
     c_type, own = _descriptor(name, layer)
-    head = _head(layer_id, f"HWLIB_{layer.kind.upper()}", layer.rounding)
+    head = layer_head(layer, layer_id)
     values: Mapping[str, Value] = {"layer": head, **own} if own else head
     text = "\n".join([f"static const {c_type} {name} = {{", *c.fields(values), "};\n"])
     return f"{c.array(_tables_name(name), layer.tables)}\n{text}" if isinstance(layer, Lookup) else text

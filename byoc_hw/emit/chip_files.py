@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+from byoc_hw.accelerator import Accelerator, Library
 from byoc_hw.errors import InvalidInput
 from byoc_hw.hwlib.accelerator_header import ACCELERATOR_HEADER, accelerator_header
+from byoc_hw.hwlib.library_header import LIBRARY_HEADER, library_header, library_sim_config
 from byoc_hw.hwlib.names_header import NAMES_HEADER, hal_functions, names_header
 from byoc_hw.hwlib.sim_config import sim_config
 from byoc_hw.soc import Soc
@@ -13,7 +17,7 @@ from byoc_hw.soc import Soc
 TABLE_SOURCE = "hwlib_table.c"
 """Compiled once for each accelerator: the table of its HAL's functions."""
 
-_OTHER_FOLDERS = ("include", "src", "sim")
+_OTHER_FOLDERS = ("include", "src", "sim", "library")
 
 
 def chip_runtime(chip: Soc) -> dict[str, str | bytes]:
@@ -22,14 +26,39 @@ def chip_runtime(chip: Soc) -> dict[str, str | bytes]:
     Raises `InvalidInput` for an accelerator with the name of another folder of `hwlib/`.
     """
     files: dict[str, str | bytes] = {}
+    sources: list[Path] = []
     for one in chip.accelerators:
         if one.name.lower() in _OTHER_FOLDERS:
             rule = f"an accelerator's name is none of {', '.join(_OTHER_FOLDERS)}, which name other folders of HWlib"
             raise InvalidInput(f"chip {chip.name}: {rule}: got {one.name}")
         files[f"hwlib/{one.name}/{NAMES_HEADER}"] = names_header(one.name)
-        files[f"hwlib/{one.name}/{ACCELERATOR_HEADER}"] = accelerator_header(one)
-        files[f"hwlib/{one.name}/hwlib_sim_config.h"] = sim_config(one)
-    return files
+        if one.library is None:
+            files[f"hwlib/{one.name}/{ACCELERATOR_HEADER}"] = accelerator_header(one)
+            files[f"hwlib/{one.name}/hwlib_sim_config.h"] = sim_config(one)
+            continue
+        files[f"hwlib/{one.name}/{LIBRARY_HEADER}"] = library_header(one.library)
+        files[f"hwlib/{one.name}/hwlib_sim_config.h"] = library_sim_config(one)
+        sources += [source for source in library_files(one.library) if source not in sources]
+    check_library_names(sources)
+    return files | {f"library/{source.name}": source.read_bytes() for source in sources}
+
+
+def library_files(library: Library) -> tuple[Path, ...]:
+    """The files of a library: its header first."""
+    return library.header, *library.sources
+
+
+def check_library_names(sources: Sequence[Path]) -> None:
+    """Raise `InvalidInput` unless the files of a project's libraries have names of their own."""
+    if len({source.name for source in sources}) != len(sources):
+        raise InvalidInput(f"the files of a library have names of their own: {[source.name for source in sources]}")
+
+
+def _local(accelerator: Accelerator) -> tuple[int, int]:
+    """Bytes of its local memories, for activations and weights: a library has none."""
+    if accelerator.library is not None:
+        return 0, 0
+    return accelerator.activation_memory, accelerator.weight_memory
 
 
 def chip_context(chip: Soc | None) -> dict[str, object]:
@@ -43,7 +72,12 @@ def chip_context(chip: Soc | None) -> dict[str, object]:
     names = [one.name for one in chip.accelerators]
     return {
         "chip": [
-            {"name": one.name, "upper": one.name.upper(), "activations": one.activation_memory}
+            {
+                "name": one.name,
+                "upper": one.name.upper(),
+                "activations": _local(one)[0],
+                "library": one.library is not None,
+            }
             for one in chip.accelerators
         ],
         "own": {"sim": "chip", "hal": "traced->", "cycles": "chip_hal_cycles"},
@@ -59,8 +93,8 @@ def chip_entries(chip: Soc) -> list[dict[str, Any]]:
         {
             "name": one.name,
             "label": one.label,
-            "activations": one.activation_memory,
-            "weights": one.weight_memory,
+            "activations": _local(one)[0],
+            "weights": _local(one)[1],
         }
         for one in chip.accelerators
     ]

@@ -9,6 +9,7 @@ src/<mod_name>_math.c           an exponential or a softmax, where the host func
 src/<mod_name>_kernels.c        functions of ours for the host: layers in TFLite's arithmetic, orders, suppressions
 hwlib/ or library/              HWlib with its simulator, or the vendor's library
 hwlib/<accelerator>/            on a chip, what HAL and simulator of each accelerator are compiled with
+hwlib/library/                  on a chip with a vendor's library, the HAL that calls it
 app/                            a program that runs the model; app/riscv32/ for bare-metal RISC-V
 Makefile, metadata.json
 """
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,14 @@ import jinja2
 import byoc_hw.hwlib
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.emit import c
-from byoc_hw.emit.chip_files import TABLE_SOURCE, chip_context, chip_entries, chip_runtime
+from byoc_hw.emit.chip_files import (
+    TABLE_SOURCE,
+    check_library_names,
+    chip_context,
+    chip_entries,
+    chip_runtime,
+    library_files,
+)
 from byoc_hw.emit.directory import GENERATOR, METADATA, digest, replace_project
 from byoc_hw.emit.entry import entry_context
 from byoc_hw.emit.lanes import in_one_lane, one_lane
@@ -70,6 +78,7 @@ void {}(const int8_t *ifm, int8_t *ofm, uint32_t *exponentials, int32_t rows, in
 }
 _HWLIB = Path(byoc_hw.hwlib.__file__).parent
 _HWLIB_FOLDERS = ("include", "src", "sim")
+_LIBRARY_FOLDERS = ("library", "sim/library")
 _OF_CHIPS = ("hwlib_lanes.h", "hwlib_lanes.c", TABLE_SOURCE)
 _OF_ONE = ("hwlib.c", "hwlib_failed.c", "hwlib_steps.c", "hwlib_steps.h")
 _TEMPLATES = jinja2.Environment(
@@ -190,6 +199,7 @@ def _interface(parts: Parts) -> Files:
     context |= {
         "region_header": f"{mod_name}_{parts.accelerator.name}.h" if parts.regions else None,
         "hal": parts.tiled,
+        "library": _has_library(parts),
         "activation_memory": 0 if isinstance(parts.accelerator, Soc) else parts.accelerator.activation_memory,
         **chip_context(parts.lanes),
     }
@@ -318,12 +328,14 @@ def _runtime(parts: Parts) -> Files:
     if not parts.regions:
         return {}
     if library is not None:
-        sources = (library.header, *library.sources)
-        if len({source.name for source in sources}) != len(sources):
-            raise InvalidInput(f"the files of a library have names of their own: {[source.name for source in sources]}")
+        sources = library_files(library)
+        check_library_names(sources)
         return {f"library/{source.name}": source.read_bytes() for source in sources}
     if parts.chip is not None:
-        return {**_hwlib_copies(_OF_ONE), **chip_runtime(parts.chip)}
+        own = _hwlib_copies(_OF_ONE)
+        if _has_library(parts):
+            own |= _hwlib_copies((), _LIBRARY_FOLDERS)
+        return own | chip_runtime(parts.chip)
     assert not isinstance(parts.accelerator, Soc)
     return {
         **_hwlib_copies(_OF_ONE if parts.polled else _OF_CHIPS),
@@ -332,10 +344,17 @@ def _runtime(parts: Parts) -> Files:
     }
 
 
-def _hwlib_copies(without: Collection[str]) -> Files:
+def _has_library(parts: Parts) -> bool:
+    """Whether a vendor's library is in the project: in place of HWlib, or beside other accelerators of a chip."""
+    if parts.chip is not None:
+        return any(one.library is not None for one in parts.chip.accelerators)
+    return bool(parts.regions) and not parts.tiled
+
+
+def _hwlib_copies(without: Collection[str], folders: Sequence[str] = _HWLIB_FOLDERS) -> Files:
     return {
         f"hwlib/{folder}/{source.name}": source.read_bytes()
-        for folder in _HWLIB_FOLDERS
+        for folder in folders
         for source in sorted((_HWLIB / folder).iterdir())
         if source.suffix in (".c", ".h") and source.name not in without
     }
@@ -354,7 +373,7 @@ def _makefile(parts: Parts, files: Files) -> str:
         mod_name=parts.mod_name,
         model_sources=model,
         hal=parts.tiled,
-        library=bool(parts.regions) and not parts.tiled,
+        library=_has_library(parts),
         **chip_context(parts.chip) | {"hal_functions": chip_context(parts.lanes)["hal_functions"]},
     )
 

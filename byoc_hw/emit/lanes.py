@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from types import UnionType
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.emit import c
 from byoc_hw.emit.call_titles import call_titles
+from byoc_hw.emit.library_lane import library_calls
 from byoc_hw.emit.region_tables import (
     MOST_ROWS,
     RegionTables,
@@ -30,6 +32,7 @@ from byoc_hw.plan.steps import (
     JobWait,
     RegionPlan,
     Step,
+    WholeLayer,
 )
 from byoc_hw.soc import Soc
 
@@ -48,7 +51,7 @@ def in_one_lane(plan: RegionPlan, accelerator: Accelerator) -> ChipPlan:
         lane=0,
         plan=replace(plan, graph=replace(graph, name=f"{graph.name}_part")),
         layers=tuple(range(len(plan.layers))),
-        starts=(None,) * len(plan.layers),
+        boxes=(None,) * len(plan.layers),
         arguments=tuple(Address(ARGUMENT + at) for at in range(len(graph.inputs) + len(graph.outputs))),
         scratch=_BLOCK if plan.scratch_bytes else None,
     )
@@ -106,11 +109,13 @@ def _fills_a_queue(region: ChipPlan) -> bool:
         _most_in_flight([step for part in region.of_lane(lane) for step in part.plan.steps], start, wait)
         > region.chip.accelerators[lane].queue
         for lane in _used(region)
-        for start, wait in ((Copy, CopyWait), (Job, JobWait))
+        for start, wait in ((Copy | WholeLayer, CopyWait), (Job, JobWait))
     )
 
 
-def _most_in_flight(steps: Sequence[Step], start: type[Copy | Job], wait: type[CopyWait | JobWait]) -> int:
+def _most_in_flight(
+    steps: Sequence[Step], start: UnionType | type[Copy] | type[Job], wait: type[CopyWait | JobWait]
+) -> int:
     """The most operations of an engine that the core has started and may not know to have ended."""
     started = ended = most = 0
     of_slot: dict[int, int] = {}
@@ -142,7 +147,8 @@ def _tables(region: ChipPlan, first_layer: int, *, single: bool = False) -> str:
         raise PlanError(f"{region.graph.name}: a region has at most {MOST_ROWS} events: got {region.events}")
     return "\n".join(
         [
-            *(_part_tables(part, region, first_layer) for part in _ordered(region)),
+            *_early_spaces(region),
+            *_all_parts(region, first_layer),
             *_lanes(region),
             _spaces(region),
             _chip_plan(region, single),
@@ -150,14 +156,33 @@ def _tables(region: ChipPlan, first_layer: int, *, single: bool = False) -> str:
     )
 
 
-def _part_tables(part: Part, region: ChipPlan, first_layer: int) -> str:
+def _early_spaces(region: ChipPlan) -> Iterator[str]:
+    """A declaration of the spaces, where calls of a library find their operands."""
+    if any(part.prepared for part in region.parts):
+        count = sum(len(_part_spaces(part, region)) for part in region.parts)
+        yield c.comment(["Where the operands of a library's calls lie: its values are below."])
+        yield f"static hwlib_place_t {region.graph.name}_spaces[{count}];\n"
+
+
+def _all_parts(region: ChipPlan, first_layer: int) -> Iterator[str]:
+    first = 0
+    for part in _ordered(region):
+        yield _part_tables(part, region, first_layer, first)
+        first += len(_part_spaces(part, region))
+
+
+def _part_tables(part: Part, region: ChipPlan, first_layer: int, first_space: int) -> str:
     plan, on = part.plan, region.chip.accelerators[part.lane]
-    ids = [first_layer + place for place in part.layers]
+    ids = tuple(first_layer + place for place in part.layers)
     tables = RegionTables.of(plan, _used(region))
     begins = ids[plan.calls[0].index if plan.calls else 0]
     title = c.comment([f"---- {plan.graph.name}, on {on.name}: {len(plan.layers)} layers"])
     calls = _calls(part, region, tables, first_layer)
-    return "\n".join([f"{title}\n", *descriptors(plan, ids), tables.text(plan.graph.name, begins), calls])
+    if part.prepared:
+        layers = library_calls(part, ids, f"{region.graph.name}_spaces", first_space)
+    else:
+        layers = descriptors(plan, ids)
+    return "\n".join([f"{title}\n", *layers, tables.text(plan.graph.name, begins), calls])
 
 
 def _calls(part: Part, region: ChipPlan, tables: RegionTables, first_layer: int) -> str:
@@ -165,7 +190,7 @@ def _calls(part: Part, region: ChipPlan, tables: RegionTables, first_layer: int)
     titles = call_titles(region.graph, [part.layers[call.index] for call in plan.calls], first_layer)
     lines = []
     for title, call, steps in zip(titles, plan.calls, tables.ranges(), strict=False):
-        head = "" if isinstance(plan.layers[call.index], Moving) else ".layer"
+        head = "" if isinstance(plan.layers[call.index], Moving) and not part.prepared else ".layer"
         lines += [title, f"  {{&{descriptor_name(plan, call.index)}{head}, {{{steps[0]}, {steps[1]}}}}},"]
     first, count = tables.ranges()[-1]
     lines += [c.comment(["the end"], indent=2), f"  {{0, {{{first}, {count}}}}},"]

@@ -10,11 +10,11 @@ import numpy as np
 from byoc_hw.emit import c, calls
 from byoc_hw.emit.call_titles import call_titles
 from byoc_hw.emit.lanes import lanes_declarations, lanes_early_return, lanes_start, lanes_tables_and_body
-from byoc_hw.emit.library import library_arrays, library_body
+from byoc_hw.emit.library import library_arrays, library_body, library_early_return, library_macros
 from byoc_hw.emit.region_tables import RegionTables, descriptor_name, descriptors, flash_name
 from byoc_hw.graph import Graph
 from byoc_hw.integers import round_up
-from byoc_hw.plan.chip_plan import ChipPlan
+from byoc_hw.plan.chip_plan import ChipPlan, Part
 from byoc_hw.plan.library import LibraryPlan
 from byoc_hw.plan.planned import PlannedRegion
 from byoc_hw.plan.steps import Job, RegionPlan
@@ -54,12 +54,18 @@ def _tensors(graph: Graph, const: str) -> list[str]:
 def constant_data(region: PlannedRegion, alignment: int) -> str:
     """The region's constant data, for `<mod_name>_weights.h`."""
     if isinstance(region, LibraryPlan):
-        return library_arrays(region, alignment)
+        return library_arrays(region.graph, region.layers, alignment)
     if isinstance(region, ChipPlan):
-        return "\n".join(filter(None, (constant_data(part.plan, alignment) for part in region.parts)))
+        return "\n".join(filter(None, (_part_data(part, alignment) for part in region.parts)))
     if not region.flash:
         return ""
     return c.array(flash_name(region.graph), np.frombuffer(region.flash, np.uint8), alignment)
+
+
+def _part_data(part: Part, alignment: int) -> str:
+    if part.prepared:
+        return library_arrays(part.plan.graph, part.prepared, alignment)
+    return constant_data(part.plan, alignment)
 
 
 def region_source(region: PlannedRegion, accelerator: Hardware, first_layer: int = 0) -> str:
@@ -113,6 +119,9 @@ def code(region: PlannedRegion, first_layer: int, *, returns_early: bool = False
         tables, body, wait = _early_return(region, first_layer)
     elif isinstance(region, ChipPlan) and returns_early:
         tables, body, wait_body = lanes_early_return(region, first_layer)
+        wait = f"{wait_prototype(region.graph)}\n{{\n{wait_body}}}\n"
+    elif isinstance(region, LibraryPlan) and returns_early:
+        tables, body, wait_body = library_early_return(region, first_layer)
         wait = f"{wait_prototype(region.graph)}\n{{\n{wait_body}}}\n"
     else:
         (tables, body), wait = _tables_and_body(region, first_layer), ""
@@ -202,28 +211,27 @@ def _constants(region: RegionPlan, tables: RegionTables, first_layer: int) -> st
 def preamble(accelerator: Hardware, headers: Iterable[str] = ()) -> str:
     """The includes, in library mode the macros that its calls use, and of a chip the tables of its HALs."""
     if isinstance(accelerator, Soc):
-        includes = "".join(f'#include "{header}"\n' for header in [*headers, "hwlib_lanes.h"])
+        libraries = [one.library.header.name for one in accelerator.accelerators if one.library is not None]
+        headers = [*headers, "hwlib_lanes.h", *dict.fromkeys(libraries)]
+        includes = "".join(f'#include "{header}"\n' for header in headers)
         return f"{includes}\n{lanes_declarations(accelerator)}"
     library = accelerator.library
     includes = "".join(f'#include "{header}"\n' for header in [*headers, library.header.name if library else "hwlib.h"])
-    return f"{includes}\n{_LIBRARY_PREAMBLE}" if library else includes
+    if library is None:
+        return includes
+    return f"{includes}\n{_LIBRARY_RESULT}\n{library_macros(library)}\n{_LIBRARY_COUNT}"
 
 
-_LIBRARY_PREAMBLE = """\
+_LIBRARY_RESULT = """\
 #include <stdint.h>
 #include <string.h>
 
 /* What the library returned, with the layer that failed; a status beyond 8 bits reads as 255. */
 #define REGION_RESULT(status, layer) \\
   ((int32_t)(((uint32_t)(layer) << 8) | ((status) < 0 || (status) > 255 ? 255u : (uint32_t)(status))))
+"""
 
-#ifdef HWLIB_TRACE
-void hwlib_trace(uint16_t layer, const void *ofm, uint32_t bytes);
-#define REGION_TRACE(layer, ofm, bytes) hwlib_trace(layer, ofm, bytes)
-#else
-#define REGION_TRACE(layer, ofm, bytes) ((void)0)
-#endif
-
+_LIBRARY_COUNT = """\
 #ifdef HWLIB_COUNT
 uint16_t hwlib_count(uint16_t layer);
 #define REGION_COUNT(layer) ((void)hwlib_count(layer))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from byoc_hw.emit import c, calls
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Graph
-from byoc_hw.plan.steps import Await, Copy, CopyWait, Job, JobWait, RegionPlan, Signal, Step
+from byoc_hw.plan.steps import Await, Copy, CopyWait, Job, JobWait, RegionPlan, Signal, Step, WholeLayer
 
 
 def flash_name(graph: Graph) -> str:
@@ -76,6 +76,8 @@ class RegionTables:
             return "HWLIB_STEP_COPY", step.slot, self.copies.index(_copy(step))
         if isinstance(step, Job):
             return "HWLIB_STEP_JOB", step.slot, self.tiles.index(_tile(step))
+        if isinstance(step, WholeLayer):
+            return "HWLIB_STEP_LAYER", step.slot, 0
         if isinstance(step, CopyWait):
             return "HWLIB_STEP_COPY_WAIT", step.slot, 0
         if isinstance(step, Signal):

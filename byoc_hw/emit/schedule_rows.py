@@ -51,10 +51,10 @@ def schedule_rows(program: Program, regions: Mapping[str, PlannedRegion], hardwa
             numbers = range(first, first + len(layers))
             rows.append(_Written(plan, numbers, start, timed.events, timed.waits).region(timed.total))
     if isinstance(hardware, Soc):
-        sizes = [(one.activation_memory, one.weight_memory) for one in hardware.accelerators]
+        sizes = [(one.activation_memory, one.weight_memory) for one in hardware.accelerators if one.library is None]
     else:
         sizes = [(hardware.activation_memory, hardware.weight_memory)]
-    activations, weights = (max(memory) for memory in zip(*sizes, strict=True))
+    activations, weights = (max(memory) for memory in zip(*(sizes or [(0, 0)]), strict=True))
     return {"activations": activations, "weights": weights, "regions": rows}
 
 

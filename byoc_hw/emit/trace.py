@@ -21,7 +21,8 @@ from byoc_hw.emit.numbering import number_calls
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Layer, Moving, Reshape, Transpose
 from byoc_hw.plan.array.parcels import Parcel, parcels
-from byoc_hw.plan.chip_plan import ChipPlan
+from byoc_hw.plan.array.transfers import dense_strides
+from byoc_hw.plan.chip_plan import ChipPlan, ElementBox
 from byoc_hw.plan.library import LibraryPlan
 from byoc_hw.plan.planned import PlannedRegion
 from byoc_hw.plan.steps import Image, Job, RegionPlan
@@ -85,12 +86,13 @@ def _jobs(plan: RegionPlan, index: int) -> list[Job]:
 def _pieces(layer: Layer, index: int, region: ChipPlan) -> Iterator[dict[str, Any]]:
     """What each accelerator computes of a layer's output, and where it belongs."""
     elements = (layer.ofm.elements,)
-    whole = (Parcel(0, elements, 0, (1,), 0, (1,)),)
+    whole = (ElementBox(0, elements, (1,)),)
     for part in region.parts:
         for place in (at for at, other in enumerate(part.layers) if other == index):
             piece = part.plan.graph.layers[place]
-            boxes = [_parcel(box) for box in part.boxes[place] or whole]
-            jobs = list(_boxes(piece, _jobs(part.plan, place)))
+            boxes = [_parcel(_filled(box)) for box in part.boxes[place] or whole]
+            whole_layer = f"0 1 1 {piece.ofm.nbytes} {piece.ofm.nbytes} {piece.ofm.nbytes}"
+            jobs = [whole_layer] if part.prepared else list(_boxes(piece, _jobs(part.plan, place)))
             yield {"accelerator": part.lane, "bytes": piece.ofm.nbytes, "jobs": jobs, "boxes": boxes}
 
 
@@ -98,6 +100,11 @@ def _constant(tensor: Tensor) -> TraceSource:
     if tensor.data is None:
         raise PlanError(f"{tensor.name}: an input of a layer is made before it")
     return {"constant": tensor.data.tobytes().hex(), "offset": 0}
+
+
+def _filled(box: ElementBox) -> Parcel:
+    """The next elements of a piece, which fill a box."""
+    return Parcel(0, box.counts, 0, dense_strides(box.counts), box.start, box.strides)
 
 
 def _parcel(parcel: Parcel) -> str:

@@ -12,10 +12,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from byoc_hw.graph import Graph
-from byoc_hw.plan.array.parcels import Parcel
+from byoc_hw.plan.library_layer import LibraryLayer
 from byoc_hw.plan.region_memory import NOTHING, RegionMemory
 from byoc_hw.plan.steps import Address, RegionPlan
 from byoc_hw.soc import Soc
+
+
+@dataclass(frozen=True)
+class ElementBox:
+    """Elements of a dense tensor: so many along each dimension from element `start` on, and from one to the next."""
+
+    start: int
+    counts: tuple[int, ...]
+    strides: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -27,15 +36,16 @@ class Part:
     `arguments` say where the inputs, then the outputs of the plan's graph lie: in one of the region's arguments (space
     `ARGUMENT` and following), or in a block of its scratch (space `SCRATCH`, `block`, and `offset` in the block).
     `scratch` is the block with the plan's own scratch, None if it has none. The plan's steps contain `Signal` and
-    `Await`.
+    `Await`. On an accelerator with a library, its jobs are calls, and `prepared` has what each layer's call needs.
     """
 
     lane: int
     plan: RegionPlan
     layers: tuple[int, ...]
-    boxes: tuple[tuple[Parcel, ...] | None, ...]
+    boxes: tuple[tuple[ElementBox, ...] | None, ...]
     arguments: tuple[Address, ...]
     scratch: str | None = None
+    prepared: tuple[LibraryLayer, ...] = ()
 
 
 @dataclass(frozen=True)

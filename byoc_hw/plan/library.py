@@ -5,26 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
-from byoc_hw.accelerator import Accelerator, LibraryCall
-from byoc_hw.errors import InvalidInput, Unsupported
-from byoc_hw.graph import Graph, Layer, Reshape
+from byoc_hw.accelerator import Accelerator
+from byoc_hw.errors import InvalidInput
+from byoc_hw.graph import Graph, Reshape
+from byoc_hw.plan.library_layer import LibraryLayer, library_layer
 from byoc_hw.plan.place.by_lifetime import blocks_from_lifetimes, largest_sum, place
 from byoc_hw.plan.region_memory import Lifetime, RegionMemory
 from byoc_hw.program import ALIGNMENT
-from byoc_hw.tensor import Array, Tensor
-
-
-@dataclass(frozen=True)
-class LibraryLayer:
-    """A layer with the call that its library prepared at compile time. `call` is None for a reshape."""
-
-    layer: Layer
-    call: LibraryCall | None
-    weights: Array | None
-    parameters: Mapping[str, Array]
-    workspace_bytes: int
+from byoc_hw.tensor import Tensor
 
 
 @dataclass(frozen=True)
@@ -34,7 +22,7 @@ class LibraryPlan:
     `homes` maps a tensor to the tensor whose bytes it shares (a reshape's output to its input), `scratch`
     each such tensor to its offset in the region's scratch; inputs, outputs and constants have none.
     `workspaces` are the offsets of the layers' workspaces, by index of the layer. `memory` says what
-    is live when.
+    is live when. `wait` is the library's C function that waits for a call, if its calls only start.
     """
 
     graph: Graph
@@ -44,6 +32,7 @@ class LibraryPlan:
     workspaces: Mapping[int, int]
     scratch_bytes: int
     memory: RegionMemory = field(repr=False)
+    wait: str | None = None
 
     def __repr__(self) -> str:
         return f"<LibraryPlan {self.graph.name}: {len(self.layers)} layers, {self.flash_bytes} bytes of flash>"
@@ -65,9 +54,8 @@ class LibraryPlan:
     def flash_by_layer(self) -> Iterator[tuple[str, int]]:
         """Each layer with weights or parameters, and their bytes."""
         for prepared in self.layers:
-            arrays = [*prepared.parameters.values(), *([] if prepared.weights is None else [prepared.weights])]
-            if arrays:
-                yield prepared.layer.name, sum(np.asarray(values).nbytes for values in arrays)
+            if prepared.flash_bytes:
+                yield prepared.layer.name, prepared.flash_bytes
 
 
 def library_plan(graph: Graph, accelerator: Accelerator) -> LibraryPlan:
@@ -78,7 +66,7 @@ def library_plan(graph: Graph, accelerator: Accelerator) -> LibraryPlan:
     library = accelerator.library
     if library is None:
         raise InvalidInput(f"library_plan plans for an accelerator with a library: {accelerator.name} has none")
-    layers = tuple(_prepare(layer, library.calls) for layer in graph.layers)
+    layers = tuple(library_layer(layer, library.calls) for layer in graph.layers)
     homes = _homes(graph)
     memory = _memory(graph, layers, homes)
     arena = place(blocks_from_lifetimes(memory.scratch, ALIGNMENT), largest_sum(memory.scratch))
@@ -86,18 +74,7 @@ def library_plan(graph: Graph, accelerator: Accelerator) -> LibraryPlan:
     scratch = {named[name]: offset for name, offset in arena.offsets.items() if name in named}
     spaces = {_workspace(graph, index): index for index in range(len(layers))}
     workspaces = {spaces[name]: offset for name, offset in arena.offsets.items() if name in spaces}
-    return LibraryPlan(graph, layers, homes, scratch, workspaces, arena.nbytes, memory)
-
-
-def _prepare(layer: Layer, calls: Mapping[str, LibraryCall]) -> LibraryLayer:
-    call = calls.get(layer.kind)
-    if call is None and isinstance(layer, Reshape):
-        return LibraryLayer(layer, None, None, {}, 0)
-    if call is None:
-        raise Unsupported(f"{layer.name}: the library has a call for each layer kind: none for {layer.kind}")
-    weights = getattr(layer, "weights", None)
-    packed = call.pack(layer) if call.pack is not None else weights and weights.data
-    return LibraryLayer(layer, call, packed, dict(call.parameters(layer)), call.workspace(layer))
+    return LibraryPlan(graph, layers, homes, scratch, workspaces, arena.nbytes, memory, library.wait)
 
 
 def _homes(graph: Graph) -> dict[Tensor, Tensor]:

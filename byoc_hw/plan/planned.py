@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from byoc_hw.graph import Layer, Lookup
-from byoc_hw.plan.chip_plan import ChipPlan
+from byoc_hw.plan.chip_plan import ChipPlan, Part
 from byoc_hw.plan.library import LibraryPlan
 from byoc_hw.plan.steps import FLASH, Copy, Job, RegionPlan
 
@@ -42,7 +42,7 @@ def flash_bytes(region: PlannedRegion) -> int:
     if isinstance(region, LibraryPlan):
         return region.flash_bytes
     if isinstance(region, ChipPlan):
-        return sum(flash_bytes(part.plan) for part in region.parts)
+        return sum(map(_bytes_of_part, region.parts))
     return len(region.flash) + sum(map(_tables_bytes, region.layers))
 
 
@@ -62,7 +62,10 @@ def flash_by_layer(region: PlannedRegion) -> Iterator[tuple[str, int]]:
         return
     if isinstance(region, ChipPlan):
         for part in region.parts:
-            yield from flash_by_layer(part.plan)
+            if part.prepared:
+                yield from ((one.layer.name, one.flash_bytes) for one in part.prepared if one.flash_bytes)
+            else:
+                yield from flash_by_layer(part.plan)
         return
     tables = {index: _tables_bytes(layer) for index, layer in enumerate(region.layers)}  # counted once
     for call in region.calls:
@@ -74,6 +77,13 @@ def flash_by_layer(region: PlannedRegion) -> Iterator[tuple[str, int]]:
         nbytes = sum(nbytes for _, nbytes in blocks) + tables.pop(call.index, 0)
         if nbytes:
             yield region.layers[call.index].name, nbytes
+
+
+def _bytes_of_part(part: Part) -> int:
+    if not part.prepared:
+        return flash_bytes(part.plan)
+    constants = (tensor.data for tensor in part.plan.graph.tensors if tensor.data is not None)
+    return sum(one.flash_bytes for one in part.prepared) + sum(data.nbytes for data in constants)
 
 
 def _tables_bytes(layer: Layer) -> int:

@@ -103,8 +103,27 @@ class Job:
 
 
 @dataclass(frozen=True)
+class WholeLayer:
+    """On a chip of several accelerators: start the call of a library for the layer, which takes `cycles`.
+
+    It reads `inputs` and writes `output` and `workspace`, in main memory; inputs that are constants have no address.
+    """
+
+    inputs: tuple[Address | None, ...]
+    output: Address
+    workspace: Address | None
+    cycles: int
+    slot: int = 0
+
+    @property
+    def addresses(self) -> tuple[Address, ...]:
+        """Of all that it reads and writes: the output first, then inputs, then the workspace."""
+        return tuple(one for one in (self.output, *self.inputs, self.workspace) if one is not None)
+
+
+@dataclass(frozen=True)
 class CopyWait:
-    """Wait for the copy whose token is in `slot`."""
+    """Wait for the copy, or the call of a library, whose token is in `slot`."""
 
     slot: int = 0
 
@@ -118,7 +137,8 @@ class JobWait:
 
 @dataclass(frozen=True)
 class Signal:
-    """On a chip of several accelerators: the copy whose token is in `slot`, the one started last, is event `event`."""
+    """On a chip of several accelerators: the copy or the call whose token is in `slot`, the one started last, is event
+    `event`."""
 
     event: int
     slot: int = 0
@@ -126,13 +146,16 @@ class Signal:
 
 @dataclass(frozen=True)
 class Await:
-    """On a chip of several accelerators: go on when event `event`, a copy of lane `lane`, has ended."""
+    """On a chip of several accelerators: go on when event `event`, a copy or a call of lane `lane`, has ended."""
 
     event: int
     lane: int
 
 
-Step = Copy | Job | CopyWait | JobWait | Signal | Await
+Started = Copy | Job | WholeLayer
+"""Steps that start an operation of an engine."""
+
+Step = Started | CopyWait | JobWait | Signal | Await
 
 
 @dataclass(frozen=True)
@@ -275,6 +298,9 @@ def _step_text(step: Step, graph: Graph) -> str:
             return f"copy {source} -> {target}, {step.nbytes} bytes{slot}"
         strides = f"strides {step.source_stride} and {step.target_stride}"
         return f"copy {source} -> {target}, {step.rows} rows of {step.nbytes} bytes, {strides}{slot}"
+    if isinstance(step, WholeLayer):
+        inputs = ", ".join("a constant" if one is None else _address_text(one, graph) for one in step.inputs)
+        return f"call {inputs} -> {_address_text(step.output, graph)}, {step.cycles} cycles{slot}"
     places = {name: getattr(step, name) for name in ("ifm", "ifm2", "ofm", "psum", "weights", "params")}
     used = ", ".join(f"{name} {offset}" for name, offset in places.items() if offset or name in ("ifm", "ofm"))
     place = "first " if step.first else "last " if step.last else ""

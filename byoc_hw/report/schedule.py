@@ -261,7 +261,7 @@ class Schedule:
         moved = self.moved
         reordered = moved.pop("reordered")
         shown = ", ".join(f"{kind} {nbytes:,}" for kind, nbytes in moved.items() if nbytes)
-        return f"bytes moved: {shown}{f' (reordered on the way {reordered:,})' if reordered else ''}"
+        return f"bytes moved: {shown or 'none'}{f' (reordered on the way {reordered:,})' if reordered else ''}"
 
     def _rows(self) -> Iterator[tuple[str | int, ...]]:
         """The table's rows: a dash where nothing happens."""

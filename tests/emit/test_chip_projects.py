@@ -175,7 +175,9 @@ def test_a_project_has_the_interpreter_that_it_needs():
 
 def test_refuses_an_accelerator_named_as_a_folder_of_hwlib():
     chip = Soc((replace(NPU, name="Sim"), DSP))
-    with pytest.raises(InvalidInput, match="is none of include, src, sim, which name other folders of HWlib: got Sim"):
+    with pytest.raises(
+        InvalidInput, match=r"is none of include, src, sim, library, which name other folders.*: got Sim"
+    ):
         project_files(parts_of(chip_plan(two_branches(), chip), chip))
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from emit_samples import graph_without_pooling, sample_parts, sample_program, tensor
-from vendor_library import CONVOLUTION, VENDOR, conv_arguments
+from vendor_library import CONVOLUTION, QUEUED, QUEUED_CONVOLUTION, VENDOR, conv_arguments
 
-from byoc_hw.accelerator import REFERENCE, Operands
+from byoc_hw.accelerator import REFERENCE, Accelerator, Operands
 from byoc_hw.emit.files import project_files, write_project
 from byoc_hw.emit.region import code, region_source
 from byoc_hw.errors import InvalidInput, RunError, Unsupported
@@ -18,18 +18,21 @@ from byoc_hw.run.host import run_on_host
 from byoc_hw.run.toolchain import Toolchain
 
 
-def test_library_and_simulator_agree(tmp_path: Path) -> None:
+@pytest.mark.parametrize("library", [VENDOR, QUEUED], ids=lambda one: one.name)
+def test_library_and_simulator_agree(tmp_path: Path, library: Accelerator) -> None:
     program = sample_program(graph=graph_without_pooling())
-    for accelerator in (REFERENCE, VENDOR):
+    for accelerator in (REFERENCE, library):
         write_project(
             tmp_path / accelerator.name, project_files(sample_parts(accelerator=accelerator, program=program))
         )
     inputs = [np.random.default_rng(seed).integers(-128, 128, (1, 6, 6, 4)).astype(np.int8) for seed in range(4)]
     flags = "-O1 -fsanitize=address,undefined -fno-sanitize-recover=all"
-    on_library = run_on_host(tmp_path / "vendor", inputs, Toolchain(cflags=flags), trace=True)
+    on_library = run_on_host(tmp_path / library.name, inputs, Toolchain(cflags=flags), trace=True)
+    untraced = run_on_host(tmp_path / library.name, inputs, Toolchain(cflags=flags))
     on_simulator = run_on_host(tmp_path / "hwlib", inputs, trace=True)
-    for one, other in zip(on_library, on_simulator, strict=True):
+    for one, plain, other in zip(on_library, untraced, on_simulator, strict=True):
         assert np.array_equal(one.outputs[0], other.outputs[0])
+        assert np.array_equal(plain.outputs[0], other.outputs[0])
         assert one.trace is not None
         assert other.trace is not None
         for layer in (1, 2, 4):  # all but the reshape, which the library does not see
@@ -38,19 +41,57 @@ def test_library_and_simulator_agree(tmp_path: Path) -> None:
     assert len({one.outputs[0].tobytes() for one in on_library}) > 1
 
 
-def test_a_status_of_the_library_reaches_the_caller(tmp_path: Path) -> None:
-    """vendor_conv returns 7 for a geometry that it cannot do."""
+def refusing(channels: int):
+    """`conv_arguments`, but of a geometry that the library cannot do."""
 
-    def wrong_geometry(layer: Conv2d | Dense, operands: Operands) -> list[str]:
-        return [*conv_arguments(layer, operands)[:2], "&(const vendor_conv_t){.channels = 5000}", "0", "0", "0"]
+    def arguments(layer: Conv2d | Dense, operands: Operands) -> list[str]:
+        geometry = f"&(const vendor_conv_t){{.channels = {channels}, .out_height = 1}}"
+        return [*conv_arguments(layer, operands)[:2], geometry, "0", "0", "0"]
 
-    assert VENDOR.library is not None
-    calls = {**VENDOR.library.calls, "dense": replace(CONVOLUTION, arguments=wrong_geometry)}
-    accelerator = replace(VENDOR, library=replace(VENDOR.library, calls=calls))
+    return arguments
+
+
+REFUSED = {
+    "vendor_conv returns 7": (VENDOR, CONVOLUTION, 5000, 7),
+    "a wait returns 7": (QUEUED, QUEUED_CONVOLUTION, 5000, 7),
+    "a start returns 9": (QUEUED, QUEUED_CONVOLUTION, 9000, 9),
+}
+
+
+@pytest.mark.parametrize(("accelerator", "call", "channels", "status"), REFUSED.values(), ids=REFUSED)
+def test_a_status_of_the_library_reaches_the_caller(tmp_path: Path, accelerator, call, channels, status) -> None:
+    library = accelerator.library
+    calls = {**library.calls, "dense": replace(call, arguments=refusing(channels))}
+    accelerator = replace(accelerator, library=replace(library, calls=calls))
     program = sample_program(graph=graph_without_pooling())
     write_project(tmp_path, project_files(sample_parts(accelerator=accelerator, program=program)))
-    with pytest.raises(RunError, match=r"layer 4 failed:\n.*fc\n.*status 7"):
+    with pytest.raises(RunError, match=rf"layer 4 failed:\n.*fc\n.*status {status}"):
         run_on_host(tmp_path, [np.zeros((1, 6, 6, 4), np.int8)], Toolchain(cflags="-O1 -Wno-unused-const-variable"))
+
+
+def test_calls_that_start_are_waited_for_once_at_the_end() -> None:
+    text = code(library_plan(graph_without_pooling(), QUEUED), 0)
+    assert text.count("status = region_ended(&token);") == 1
+    assert text.index("vendor_conv_start(\n      out0") < text.index("status = region_ended(&token);")
+    early = code(library_plan(graph_without_pooling(), QUEUED), 0, returns_early=True)
+    started, waits = early.split("_wait(void)")
+    assert "status = region_ended" not in started
+    assert "status = region_ended(&tvmgen_demo_hwlib_main_0_token);" in waits
+
+
+def test_a_wait_that_is_left_out_is_seen(tmp_path: Path) -> None:
+    """The engine of the vendor's queue is as late as it may be: without the wait nothing has been computed."""
+    program = sample_program(graph=graph_without_pooling())
+    files = project_files(sample_parts(accelerator=QUEUED, program=program))
+    image = np.random.default_rng(0).integers(-128, 128, (1, 6, 6, 4)).astype(np.int8)
+    text = files["src/demo_queued.c"]
+    without = text.replace("status = region_ended(&token);", "status = 0;")
+    assert without != text
+    found = []
+    for name, source in (("right", text), ("wrong", without)):
+        write_project(tmp_path / name, {**files, "src/demo_queued.c": source})
+        found.append(run_on_host(tmp_path / name, [image], Toolchain(cflags="-O1"))[0].outputs[0])
+    assert not np.array_equal(*found)
 
 
 def test_project_holds_the_library_and_no_hwlib() -> None:

@@ -1,4 +1,4 @@
-"""The vendor library of tests/emit/vendor as an `Accelerator`: what a team with its own library writes."""
+"""The vendor libraries of tests/emit/vendor as `Accelerator`s: what a team with its own library writes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def conv_arguments(layer: Conv2d | Dense, operands: Operands) -> list[str]:
         geometry = (1, 1, layer.ifm.shape[1], 1, 1, layer.ofm.shape[1], 1, 1, 1, 1, 0, 0)
     else:
         geometry = (*layer.ifm.shape[1:], *layer.ofm.shape[1:], *layer.kernel, *layer.strides, *layer.padding[:2])
-    zeros = (zero_point(layer, layer.ifm), zero_point(layer, layer.ofm))
+    zeros = tuple(zero_point(layer, tensor) for tensor in (layer.ifm, layer.weights, layer.ofm))
     values = ", ".join(map(str, (*geometry, *zeros, layer.act_min, layer.act_max)))
     assert operands.weights is not None
     return [
@@ -74,3 +74,33 @@ VENDOR = replace(
         },
     ),
 )
+
+
+def conv_cycles(layer: Conv2d | Dense) -> int:
+    """Sixteen products a cycle, and a hundred cycles before the first."""
+    return 100 + layer.weights.elements * layer.ofm.elements // layer.ofm.shape[-1] // 16
+
+
+def add_cycles(layer: Add) -> int:
+    return 50 + layer.ofm.elements // 4
+
+
+QUEUED_CONVOLUTION = replace(CONVOLUTION, function="vendor_conv_start", cycles=conv_cycles)
+
+QUEUED = replace(
+    VENDOR,
+    name="queued",
+    label="QUEUED",
+    library=Library(
+        HERE / "vendor_queue.h",
+        (HERE / "vendor_queue.c", HERE / "vendor_nn.c", HERE / "vendor_nn.h"),
+        {
+            "conv2d": QUEUED_CONVOLUTION,
+            "dense": QUEUED_CONVOLUTION,
+            "add": LibraryCall("vendor_add_start", add_arguments, parameters=add_table, cycles=add_cycles),
+        },
+        wait="vendor_queue_wait",
+        done="vendor_queue_done",
+    ),
+)
+"""The same layers on an engine of their own: calls start them."""

@@ -55,7 +55,8 @@ static hwlib_status_t ask(char hal, char what, hwlib_token_t token, uint8_t *don
     return start(letter, 'r', token); } \
   static hwlib_status_t x##_copy_wait(hwlib_token_t token) { return record("%cw%u", letter, (unsigned)token); } \
   static hwlib_status_t x##_job_start(const hwlib_job_t *job, hwlib_token_t *token) \
-  { CHECK(job->tile->flags == HWLIB_TILE_LAST); return start(letter, 'j', token); } \
+  { CHECK(job->tile == NULL || job->tile->flags == HWLIB_TILE_LAST); \
+    return start(letter, job->tile == NULL ? 'l' : 'j', token); } \
   static hwlib_status_t x##_job_wait(hwlib_token_t token) { return record("%cx%u", letter, (unsigned)token); } \
   static uint64_t x##_cycles(void) { return 0; } \
   static void x##_mark(uint16_t layer) { (void)record("%cm%u", letter, (unsigned)layer); } \
@@ -84,6 +85,7 @@ hwlib_status_t hwlib_trace_lane_job(const hwlib_hal_t *hal, const hwlib_job_t *j
 #define COPY(slot) {HWLIB_STEP_COPY, slot, 0}
 #define ROWS(slot) {HWLIB_STEP_COPY, slot, 1}
 #define JOB(slot) {HWLIB_STEP_JOB, slot, 0}
+#define LAYER(slot) {HWLIB_STEP_LAYER, slot, 0}
 #define COPY_WAIT(slot) {HWLIB_STEP_COPY_WAIT, slot, 0}
 #define JOB_WAIT(slot) {HWLIB_STEP_JOB_WAIT, slot, 0}
 #define SIGNAL(event, slot) {HWLIB_STEP_SIGNAL, slot, event}
@@ -322,7 +324,7 @@ static void refuses_slots_and_kinds_beyond_the_last(void)
   LANE(a, 1, 1, COPY(HWLIB_SLOTS));
   RUN(STEP_OF(1), "ai am1 ai", a_lane);
   calls[0] = '\0';
-  LANE(b, 2, 1, {HWLIB_STEP_AWAIT + 1, 0, 0});
+  LANE(b, 2, 1, {HWLIB_STEP_LAYER + 1, 0, 0});
   RUN(STEP_OF(2), "bi bm2 bi", b_lane);
 }
 
@@ -330,6 +332,18 @@ static void refuses_a_job_of_no_layer(void)
 {
   LANE(a, 1, 0, JOB(1));
   RUN(STEP_OF(1), "ai am1 ai", a_lane);
+  calls[0] = '\0';
+  LANE(b, 2, 0, LAYER(1));
+  RUN(STEP_OF(2), "bi bm2 bi", b_lane);
+}
+
+/* A whole layer is asked for as a copy is, by its own lane and by others, and only once. */
+static void a_whole_layer_may_be_an_event(void)
+{
+  lasts[1] = 1;
+  LANE(a, 1, 3, LAYER(1), SIGNAL(0, 1), COPY_WAIT(1));
+  LANE(b, 2, 2, AWAIT(0, 0), COPY(1));
+  RUN(0, "ai bi am1 bm2 al1 ad1- ad1- bz ad1+ bc2", a_lane, b_lane);
 }
 
 #ifdef HWLIB_TRACE
@@ -339,6 +353,13 @@ static void traces_wait_in_place_of_the_plan(void)
   LANE(a, 1, 2, JOB(1), JOB_WAIT(1));
   LANE(b, 2, 2, JOB(1), JOB_WAIT(1));
   RUN(0, "ai bi am1 bm2 aj1 ae1+ bj2 t2 bx2", a_lane, b_lane);
+}
+
+static void traces_of_whole_layers_wait_too(void)
+{
+  traced = "a";
+  LANE(a, 1, 3, LAYER(1), SIGNAL(0, 1), COPY_WAIT(1));
+  RUN(0, "ai am1 al1 t1 ax1 aw0", a_lane);
 }
 #endif
 
@@ -368,8 +389,10 @@ static const struct {
     TEST(refuses_events_and_lanes_beyond_the_last),
     TEST(refuses_slots_and_kinds_beyond_the_last),
     TEST(refuses_a_job_of_no_layer),
+    TEST(a_whole_layer_may_be_an_event),
 #ifdef HWLIB_TRACE
     TEST(traces_wait_in_place_of_the_plan),
+    TEST(traces_of_whole_layers_wait_too),
 #endif
 };
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from hwlib_simulator import HERE, HWLIB, SANITIZED, STRICT, run_gcc
 
-from byoc_hw.accelerator import REFERENCE
+from byoc_hw.accelerator import REFERENCE, Library
 from byoc_hw.hwlib.accelerator_header import accelerator_header
+from byoc_hw.hwlib.library_header import library_header
 from byoc_hw.hwlib.names_header import names_header
 from byoc_hw.hwlib.sim_config import sim_config
 
@@ -39,8 +40,13 @@ def test_every_global_name_of_a_simulator_is_the_accelerators(tmp_path: Path):
     (tmp_path / "hwlib_names.h").write_text(names_header("npu"))
     (tmp_path / "hwlib_accelerator.h").write_text(accelerator_header(REFERENCE))
     (tmp_path / "hwlib_sim_config.h").write_text(sim_config(REFERENCE))
+    (tmp_path / "vendor.h").write_text(
+        "int vendor_wait(unsigned token);\nint vendor_done(unsigned, unsigned char *);\n"
+    )
+    library = Library(Path("vendor.h"), (), {}, wait="vendor_wait", done="vendor_done")
+    (tmp_path / "hwlib_library.h").write_text(library_header(library))
     folders = [f"-I{folder}" for folder in (HWLIB / "include", HWLIB / "sim", tmp_path)]
-    for source in [*HWLIB.glob("sim/*.c"), HWLIB / "src" / "hwlib_table.c"]:
+    for source in [*HWLIB.glob("sim/**/*.c"), *HWLIB.glob("library/*.c"), HWLIB / "src" / "hwlib_table.c"]:
         if source.name != "sim_clock.c":
             compiled = tmp_path / f"{source.stem}.o"
             run_gcc(*STRICT, *folders, "-include", "hwlib_names.h", "-c", source, "-o", compiled)

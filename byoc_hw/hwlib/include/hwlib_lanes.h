@@ -35,11 +35,34 @@ typedef struct {
   void (*idle)(void);
 } hwlib_hal_t;
 
-/* More kinds of hwlib_step_t. A copy is one event at most, and an event is signalled once. */
+/* More kinds of hwlib_step_t. A copy or a whole layer is one event at most, and an event is signalled once. To its
+ * lane and to others a whole layer is a copy: what waits for it is HWLIB_STEP_COPY_WAIT. */
 enum {
-  HWLIB_STEP_SIGNAL = 4, /* the copy whose token is in slot is event index */
-  HWLIB_STEP_AWAIT = 5,  /* go on when event index, a copy of lane slot, has ended */
+  HWLIB_STEP_SIGNAL = 4, /* the copy or whole layer whose token is in slot is event index */
+  HWLIB_STEP_AWAIT = 5,  /* go on when event index, a copy or whole layer of lane slot, has ended */
+  HWLIB_STEP_LAYER = 6,  /* start the layer as a whole, keep its token in slot: a job without a tile */
 };
+
+/* What a whole layer reads or writes in main memory. */
+typedef struct {
+  const hwlib_place_t *place; /* the start of the space that it lies in */
+  uint32_t offset, bytes;
+  uint8_t writes;
+} hwlib_operand_t;
+
+static inline uintptr_t hwlib_operand_address(const hwlib_operand_t *operand)
+{
+  return operand->place->address + operand->offset;
+}
+
+/* The descriptor of a layer that runs as a whole, on an accelerator with a vendor's library. */
+typedef struct {
+  hwlib_layer_t layer;
+  int32_t (*start)(hwlib_token_t *token); /* calls the library's function */
+  const hwlib_operand_t *operands;        /* its output first; constants are not among them */
+  uint16_t operand_count;
+  uint32_t cycles; /* what the call takes */
+} hwlib_whole_layer_t;
 
 /* Steps of a layer that begins or goes on; of no layer after the last. */
 typedef struct {
@@ -63,7 +86,7 @@ typedef struct {
 /* An event while the region runs. */
 typedef struct {
   uint8_t state;       /* not started, running or done */
-  hwlib_token_t token; /* of the copy that it is */
+  hwlib_token_t token; /* of the copy or whole layer that it is */
 } hwlib_event_t;
 
 /* A lane while the region runs: where it is, and what it has started in this part. */
@@ -113,7 +136,7 @@ void hwlib_lanes_stop(hwlib_lanes_t *lanes);
 /* Carries out the rest. Returns 0, or HWLIB_RESULT of the layer that failed. */
 int32_t hwlib_lanes_wait(hwlib_lanes_t *lanes);
 
-/* As hwlib_trace_job, of the accelerator with this HAL. */
+/* As hwlib_trace_job, of the accelerator with this HAL. A job without a tile is a hwlib_whole_layer_t. */
 #ifdef HWLIB_TRACE
 hwlib_status_t hwlib_trace_lane_job(const hwlib_hal_t *hal, const hwlib_job_t *job, hwlib_token_t *token);
 #endif

@@ -73,7 +73,7 @@ static hwlib_status_t start_job(const hwlib_hal_t *hal, const hwlib_job_t *job, 
   }
   hwlib_status_t status = hal->job_start(job, token);
 #ifdef HWLIB_TRACE
-  if (status == HWLIB_OK && (job->tile->flags & HWLIB_TILE_LAST) != 0) {
+  if (status == HWLIB_OK && (job->tile == NULL || (job->tile->flags & HWLIB_TILE_LAST) != 0)) {
     status = hwlib_trace_lane_job(hal, job, token);
   }
 #endif
@@ -136,9 +136,10 @@ static inline hwlib_status_t run_step(const hwlib_chip_plan_t *plan, const hwlib
     state->events[slot] = 0;
     return start_copy(hal, plan->spaces + part->spaces, &part->plan->copies[step->index], &state->tokens[slot]);
   case HWLIB_STEP_JOB:
+  case HWLIB_STEP_LAYER:
     state->events[slot] = 0;
     job.layer = state->running;
-    job.tile = &part->plan->tiles[step->index];
+    job.tile = step->kind == HWLIB_STEP_JOB ? &part->plan->tiles[step->index] : NULL;
     return start_job(hal, &job, &state->tokens[slot]);
   case HWLIB_STEP_COPY_WAIT:
   case HWLIB_STEP_JOB_WAIT:

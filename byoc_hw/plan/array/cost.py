@@ -15,7 +15,10 @@ def copy_cycles(nbytes: int, rows: int, accelerator: Accelerator) -> int:
 
 
 def best_cycles(layer: Layer, accelerator: Accelerator) -> int:
-    """Cycles of the whole layer in one job for each group, in its cheapest mapping; 0 for a layer without jobs."""
+    """Cycles of the whole layer in one job for each group, in its cheapest mapping; 0 for a layer without jobs. On a
+    library what its call takes."""
+    if accelerator.library is not None:
+        return accelerator.library.cycles(layer)
     form = geometry(layer)
     if isinstance(form, Product):
         return product_cycles(layer, form, form.items * form.rows, accelerator)

@@ -107,8 +107,9 @@ def worth_swapping(graph: Graph, accelerators: Sequence[Accelerator]) -> list[bo
 def _worth(graph: Graph, members: Sequence[Sequence[int]], accelerators: Sequence[Accelerator]) -> list[bool]:
     found = []
     for indices in members:
-        layers = [graph.layers[index] for index in indices]
-        found.append(_can_swap(layers) and _gains(layers, graph, [accelerators[index] for index in indices]))
+        layers, on = [graph.layers[index] for index in indices], [accelerators[index] for index in indices]
+        whole = any(one.library is not None for one in on)  # a library takes tensors as the model has them
+        found.append(not whole and _can_swap(layers) and _gains(layers, graph, on))
     return found
 
 

@@ -51,7 +51,8 @@ def chip_bound(graph: Graph, chip: Soc) -> int:
     ways = np.concatenate(work)
     starts = np.cumsum([0, *map(len, work)])[:-1]
     prices = np.full(2 * len(lanes), 0.5 / len(lanes))
-    around = 2 * min(one.dma_setup + 1 for one in chip.accelerators) if ways[:, : len(lanes)].any() else 0
+    around = 2 * min(0 if one.library else one.dma_setup + 1 for one in chip.accelerators)
+    around *= bool(ways[:, : len(lanes)].any())
     best = 0.0
     for turn in range(_ROUNDS):
         costs = ways @ prices
@@ -70,7 +71,8 @@ def _on(lane: int, chip: Soc, cycles: float, nbytes: float) -> list[float]:
     """Cycles of all arrays, then of all DMAs: of what one accelerator does."""
     count = len(chip.accelerators)
     found = [0.0] * (2 * count)
-    found[lane], found[count + lane] = cycles, nbytes / chip.accelerators[lane].dma_width
+    one = chip.accelerators[lane]
+    found[lane], found[count + lane] = cycles, 0.0 if one.library else nbytes / one.dma_width
     return found
 
 
@@ -106,9 +108,13 @@ class Groups:
 
 
 def groups(layer: Weighted, accelerator: Accelerator, turned: bool) -> Groups:
-    """The groups of a layer with a window. Rows of one that is `turned` are columns of the array's image."""
+    """The groups of a layer with a window: one, for a library. Rows of one that is `turned` are columns of the array's
+    image."""
     height, width, channels = extents(layer.ofm)
     pixels = height * width
+    if accelerator.library is not None:
+        cycles = float(accelerator.library.cycles(layer))
+        return Groups((0, pixels), cycles, cycles)
     count, length = (1, pixels) if is_pointwise(layer) else (width, height) if turned else (height, width)
     whole, rest = divmod(length, accelerator.array_columns)
     sizes = [accelerator.array_columns] * (count * whole) + [rest] * (count if rest else 0)
@@ -125,6 +131,8 @@ def _group_cycles(layer: Weighted, kernel_rows: int, accelerator: Accelerator) -
 
 def least_cycles(layer: Layer, accelerator: Accelerator) -> float:
     """Array cycles of a whole layer without weights, if each group has as many rows and columns as there can be."""
+    if accelerator.library is not None:
+        return accelerator.library.cycles(layer)
     form = geometry(layer)
     height, width, channels = extents(layer.ofm)
     outputs = height * width * channels

@@ -12,14 +12,28 @@ from byoc_hw.plan.chip_plan import ChipPlan, Part
 from byoc_hw.plan.lanes.cut import Region
 from byoc_hw.plan.lanes.joint import JointWork, PlacedPart, joint_order, joint_work
 from byoc_hw.plan.lanes.reach import Reach
+from byoc_hw.plan.library_layer import library_layer
 from byoc_hw.plan.order.calls import calls_of
 from byoc_hw.plan.order.copies import Order
 from byoc_hw.plan.order.memory_map import local_map
 from byoc_hw.plan.order.waits import Owned, with_waits
 from byoc_hw.plan.place.by_lifetime import blocks_from_lifetimes, largest_sum, place
 from byoc_hw.plan.region_memory import Lifetime, RegionMemory
-from byoc_hw.plan.steps import ARGUMENT, FLASH, FLASH_ALIGNMENT, SCRATCH, Address, Await, Copy, RegionPlan, Signal
+from byoc_hw.plan.steps import (
+    ARGUMENT,
+    FLASH,
+    FLASH_ALIGNMENT,
+    SCRATCH,
+    Address,
+    Await,
+    Copy,
+    RegionPlan,
+    Signal,
+    Step,
+    WholeLayer,
+)
 from byoc_hw.plan.work.ops import LocalBuffer, Op
+from byoc_hw.program import ALIGNMENT
 from byoc_hw.soc import Soc
 from byoc_hw.tensor import Tensor
 
@@ -39,7 +53,8 @@ def chip_plan(region: Region, chip: Soc, parts: Sequence[PlacedPart]) -> ChipPla
 
 
 class _Events:
-    """The copies that another lane waits for, numbered, and for each operation those of other lanes before it."""
+    """The copies and calls that another lane waits for, numbered, and for each operation those of other lanes before
+    it."""
 
     def __init__(self, work: JointWork) -> None:
         self.awaited: list[list[int]] = [
@@ -56,6 +71,8 @@ class _Memory:
         graph, self.arguments = region.graph, region.arguments
         self._graph, self._parts = graph, parts
         self._word = chip.dma_alignment
+        library = any(one.library is not None for one in chip.accelerators)
+        self._alignment = lcm(ALIGNMENT if library else FLASH_ALIGNMENT, self._word)
         self._place = {tensor: ARGUMENT + index for index, tensor in reversed(list(enumerate(self.arguments)))}
         self.blocks: dict[str, int] = {}  # bytes by name
         self._shared: dict[Tensor, str] = {}
@@ -98,11 +115,10 @@ class _Memory:
             for tensor in self.arguments
         ]
         names = [part.layout.mapped.graph.name for part in self._parts]
-        alignment = lcm(FLASH_ALIGNMENT, self._word)
-        return RegionMemory((*names, "the end"), tuple(blocks), tuple(spans), alignment, {}, self._word)
+        return RegionMemory((*names, "the end"), tuple(blocks), tuple(spans), self._alignment, {}, self._word)
 
     def _touched(self, part: PlacedPart, op: Op) -> Iterator[str | int]:
-        for address in (op.step.source, op.step.target) if isinstance(op.step, Copy) else ():
+        for address in _addresses(op.step):
             if address.space >= ARGUMENT:
                 found = self.of_argument(part, address.space - ARGUMENT)
                 yield found.space if found.block is None else found.block
@@ -168,7 +184,9 @@ class _Lane:
             local=tuple(local_map(ops, offsets, steps)),
         )
         boxes = tuple(box for part in own for box in part.part.boxes)
-        return Part(self._lane, plan, indices, boxes, tuple(self._spaces))
+        library = self._chip.accelerators[self._lane].library
+        prepared = () if library is None else tuple(library_layer(layer, library.calls) for layer in plan.layers)
+        return Part(self._lane, plan, indices, boxes, tuple(self._spaces), prepared=prepared)
 
     def _constants(self, own: Sequence[PlacedPart]) -> bytes:
         image = bytearray(self._flash_bytes)
@@ -190,11 +208,11 @@ class _Lane:
                     yield Owned(Await(self._events.number[other], lane), owned.layer)
             yield owned
             if index in self._events.number:
-                assert isinstance(owned.step, Copy)
+                assert isinstance(owned.step, Copy | WholeLayer)
                 yield Owned(Signal(self._events.number[index], owned.step.slot), owned.layer)
 
     def _awaited(self, index: int, place: Mapping[int, int]) -> list[int]:
-        """Of the copies of each other lane that an operation waits for, the last one."""
+        """Of the copies and calls of each other lane that an operation waits for, the last one."""
         last: dict[int, int] = {}
         for other in self._events.awaited[index]:
             lane = self._work.lanes[other]
@@ -226,6 +244,13 @@ class _Lane:
                 target=self._address(part, at, step.target),
                 source=self._address(part, at, step.source),
             )
+        elif isinstance(step, WholeLayer):
+            step = replace(
+                step,
+                inputs=tuple(one and self._address(part, at, one) for one in step.inputs),
+                output=self._address(part, at, step.output),
+                workspace=step.workspace and self._address(part, at, step.workspace),
+            )
         return replace(op, step=step, layer=layer)
 
     def _address(self, part: PlacedPart, at: int, address: Address) -> Address:
@@ -239,6 +264,13 @@ class _Lane:
             return address
         start, there = there.offset, replace(there, offset=0)
         return Address(ARGUMENT + self._spaces.setdefault(there, len(self._spaces)), start + address.offset)
+
+
+def _addresses(step: Step) -> tuple[Address, ...]:
+    """Where a step reads and writes."""
+    if isinstance(step, Copy):
+        return step.source, step.target
+    return step.addresses if isinstance(step, WholeLayer) else ()
 
 
 def _lane_graph(parts: Sequence[Graph], name: str) -> Graph:

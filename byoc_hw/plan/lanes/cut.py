@@ -11,9 +11,9 @@ import numpy as np
 
 from byoc_hw.graph import Conv2d, Dense, DepthwiseConv2d, Graph, Layer, Pool2d
 from byoc_hw.plan.array.kinds import Run, Window, geometry
-from byoc_hw.plan.array.parcels import Parcel
 from byoc_hw.plan.array.transfers import dense_strides
 from byoc_hw.plan.array.window import extents
+from byoc_hw.plan.chip_plan import ElementBox
 from byoc_hw.tensor import Quantization, Tensor
 
 Range = tuple[int, int]
@@ -231,11 +231,11 @@ def place_of(view: Piece, swapped: bool) -> int:
     return view.tensor.bytes_of(view.start * (1 if view.flat else other) * channels)
 
 
-def boxes_of_piece(view: Piece, shape: tuple[int, ...], swapped: bool) -> tuple[Parcel, ...]:
+def boxes_of_piece(view: Piece, shape: tuple[int, ...], swapped: bool) -> tuple[ElementBox, ...]:
     """Where a piece of this shape lies in its tensor in the model's order, element after element in boxes."""
     whole = dense_strides(view.tensor.shape)
     if not view.flat:
-        return (Parcel(0, shape, 0, dense_strides(shape), view.start * whole[view.axis], whole),)
+        return (ElementBox(view.start * whole[view.axis], shape, whole),)
     height, width, _ = extents(view.tensor)
     _, row, pixel, _ = whole
     length, along, across = (height, row, pixel) if swapped else (width, pixel, row)
@@ -246,7 +246,6 @@ def boxes_of_piece(view: Piece, shape: tuple[int, ...], swapped: bool) -> tuple[
         lines = (stop - first) // length if at == 0 else 0
         counts = (lines, length) if lines else (1, min(length - at, stop - first))
         target = line * across + at * along + channel
-        box = (*counts, shape[3])
-        found.append(Parcel(0, box, 0, dense_strides(box), target, (across, along, 1)))
+        found.append(ElementBox(target, (*counts, shape[3]), (across, along, 1)))
         first += prod(counts)
     return tuple(found)

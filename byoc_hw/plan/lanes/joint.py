@@ -14,12 +14,13 @@ from heapq import heappop, heappush
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.integers import ceil_div, round_up
+from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.lanes.oriented import OrientedPart
 from byoc_hw.plan.order.copies import Order, needed_first
 from byoc_hw.plan.order.dependencies import dependencies
 from byoc_hw.plan.stages import Layout
-from byoc_hw.plan.steps import ACTIVATIONS, ARGUMENT, WEIGHTS, Copy
-from byoc_hw.plan.work.ops import Access, LocalBuffer, Op, SharedMemory
+from byoc_hw.plan.steps import ACTIVATIONS, ARGUMENT, WEIGHTS, Address, Copy, Started
+from byoc_hw.plan.work.ops import Access, Home, LocalBuffer, Op, SharedMemory
 from byoc_hw.tensor import Tensor
 
 
@@ -120,8 +121,7 @@ def _shared(op: Op, part: PlacedPart, slabs: Mapping[Tensor, tuple[int, ...]]) -
             local = SharedMemory(place.space, part.lane)
             yield replace(access, place=local, start=base + access.start, stop=base + access.stop)
             continue
-        assert isinstance(op.step, Copy), "jobs touch no main memory"
-        argument = op.step.main.space - ARGUMENT
+        argument = main_address(op, access, part.layout.work.homes).space - ARGUMENT
         if argument < 0:
             yield access
             continue
@@ -129,20 +129,36 @@ def _shared(op: Op, part: PlacedPart, slabs: Mapping[Tensor, tuple[int, ...]]) -
         yield from _pieces(op.step, access, whole, start + access.start, slabs.get(whole))
 
 
-def _pieces(step: Copy, access: Access, whole: Tensor, start: int, cuts: tuple[int, ...] | None) -> Iterator[Access]:
-    """The bytes of a tensor in main memory that a copy touches: its rows, or, of a tensor in slabs, those of each."""
-    stride = step.source_stride if step.inward else step.target_stride
+def main_address(op: Op, access: Access, homes: Mapping[Storage, Home]) -> Address:
+    """Where the storage that an operation accesses lies in main memory."""
+    if isinstance(op.step, Copy):
+        return op.step.main
+    assert isinstance(access.place, Storage), "jobs touch no main memory"
+    return homes[access.place].address
+
+
+def main_rows(step: Started, nbytes: int) -> tuple[int, int, int]:
+    """How `nbytes` of main memory that a copy or a call touches lie: rows, bytes of a row, and from one to the next."""
+    if isinstance(step, Copy):
+        return step.rows, step.nbytes, step.source_stride if step.inward else step.target_stride
+    return 1, nbytes, 0
+
+
+def _pieces(step: Started, access: Access, whole: Tensor, start: int, cuts: tuple[int, ...] | None) -> Iterator[Access]:
+    """The bytes of a tensor in main memory that a copy or a call touches: its rows, or, of a tensor in slabs, those of
+    each."""
+    count, nbytes, stride = main_rows(step, access.stop - access.start)
     if cuts is None:
-        for row in range(step.rows):
+        for row in range(count):
             first = start + row * stride
-            yield Access(SharedMemory(whole), first, first + step.nbytes, access.writes)
+            yield Access(SharedMemory(whole), first, first + nbytes, access.writes)
         return
     pixel = cuts[-1]
-    if step.rows > 1 and stride == pixel:
-        runs = [(start // pixel, start // pixel + step.rows, start % pixel, start % pixel + step.nbytes)]
+    if count > 1 and stride == pixel:
+        runs = [(start // pixel, start // pixel + count, start % pixel, start % pixel + nbytes)]
     else:
-        rows = [start + row * stride for row in range(step.rows)]
-        runs = [(first // pixel, ceil_div(first + step.nbytes, pixel), 0, pixel) for first in rows]
+        rows = [start + row * stride for row in range(count)]
+        runs = [(first // pixel, ceil_div(first + nbytes, pixel), 0, pixel) for first in rows]
     for first, last, low, high in runs:
         for number, (begin, end) in enumerate(itertools.pairwise(cuts)):
             if begin < high and low < end:
@@ -160,8 +176,8 @@ class _Scheduler:
     def __init__(self, work: JointWork) -> None:
         ops, self._before = work.ops, work.before
         self._ops, self._lanes = ops, work.lanes
-        self._is_copy = [isinstance(op.step, Copy) for op in ops]
-        self._needed = needed_first(ops, work.before, self._is_copy)
+        self._is_copy = [not op.is_job for op in ops]  # calls, too: a lane has copies and jobs, or calls
+        self._needed = needed_first(ops, work.before)
         self._waiting = [len(others) for others in work.before]
         self._after: list[list[int]] = [[] for _ in ops]
         for index, others in enumerate(work.before):

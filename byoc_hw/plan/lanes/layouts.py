@@ -18,7 +18,7 @@ from byoc_hw.plan.array.window import extents
 from byoc_hw.plan.choices import Choices, Group
 from byoc_hw.plan.order.copies import order
 from byoc_hw.plan.search.grouping import Grouping
-from byoc_hw.plan.search.planner import ROOM, mapped_as, one_by_one, placements
+from byoc_hw.plan.search.planner import ROOM, mapped_as, one_by_one, placements, whole_layout
 from byoc_hw.plan.stages import Layout, lay_out
 from byoc_hw.plan.steps import Copy
 from byoc_hw.plan.work.ops import Op
@@ -36,6 +36,10 @@ _LEAST = 2
 def layouts(mapped: MappedGraph) -> Iterator[tuple[Layout, bool]]:
     """Layouts of a mapped part, all that can be carried out, the most promising first; each also with its inputs
     loaded in pieces, which the second value says."""
+    if mapped.accelerator.library is not None:
+        with suppress(PlanError):
+            yield whole_layout(mapped), False
+        return
     tried: set[Choices] = set()
     found: set[tuple[int, int]] = set()
     for choices in _choices(mapped):

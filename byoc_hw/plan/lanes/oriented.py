@@ -13,8 +13,8 @@ from byoc_hw.graph import Graph
 from byoc_hw.plan.array.cost import is_pointwise
 from byoc_hw.plan.array.mapped import MappedGraph, map_graph
 from byoc_hw.plan.array.mapping import components
-from byoc_hw.plan.array.parcels import Parcel
 from byoc_hw.plan.array.window import extents
+from byoc_hw.plan.chip_plan import ElementBox
 from byoc_hw.plan.lanes.cut import CutGraph, PartCut, Region, boxes_of_piece, place_of
 from byoc_hw.soc import Soc
 from byoc_hw.tensor import Tensor
@@ -28,7 +28,7 @@ class OrientedPart:
     cut: PartCut
     mapped: MappedGraph
     arguments: tuple[tuple[Tensor, int], ...]
-    boxes: tuple[tuple[Parcel, ...] | None, ...]
+    boxes: tuple[tuple[ElementBox, ...] | None, ...]
 
 
 class Oriented:
@@ -58,7 +58,7 @@ class Oriented:
         """A part as it is mapped; None where the layers cannot be cut so, or not be mapped."""
         name = f"{self.region.graph.name}_{self.chip.accelerators[cut.lane].name}_{cut.layers[0]}"
         cut_graph = self.region.part(cut, name)
-        if cut_graph is None:
+        if cut_graph is None or (cut.rows is not None and self.chip.accelerators[cut.lane].library is not None):
             return None
         graph = cut_graph.graph
         boxes = tuple(
@@ -97,11 +97,18 @@ class Oriented:
         sizes = (start, piece.nbytes) if strides is None else (start, pixel, *strides[:2])
         return all(size % self.chip.dma_alignment == 0 for size in sizes)
 
-    def copies(self, lane: int) -> Iterator[OrientedPart]:
-        """Parts without layers that copy what no layer writes where the region gives it."""
+    def copies(self) -> Iterator[OrientedPart]:
+        """Parts without layers that copy what no layer writes where the region gives it, on the first DMA of the chip.
+
+        Raises `PlanError` where there is none.
+        """
+        lane = next((lane for lane, one in enumerate(self.chip.accelerators) if one.library is None), None)
+        if lane is None and self.region.copies:
+            raise PlanError(f"{self.region.graph.name}: an output is copied by a DMA: libraries alone have none")
         for number, (source, target) in enumerate(self.region.copies):
             inputs = () if source.data is not None else (source,)
             graph = Graph(f"{self.region.graph.name}_copy_{number}", inputs, (source,), ())
+            assert lane is not None
             mapped = map_graph(graph, self.chip.accelerators[lane])
             yield OrientedPart(PartCut(lane, ()), mapped, (*((one, 0) for one in inputs), (target, 0)), ())
 

@@ -10,13 +10,13 @@ from functools import cached_property
 from byoc_hw.integers import ceil_div
 from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.choices import Choices
-from byoc_hw.plan.lanes.joint import PlacedPart, needs_of
+from byoc_hw.plan.lanes.joint import PlacedPart, main_address, main_rows, needs_of
 from byoc_hw.plan.lanes.layouts import in_pieces
 from byoc_hw.plan.lanes.oriented import OrientedPart
 from byoc_hw.plan.order.copies import needed_first
 from byoc_hw.plan.search.planner import mapped_as
 from byoc_hw.plan.stages import Layout, lay_out
-from byoc_hw.plan.steps import ARGUMENT, Copy
+from byoc_hw.plan.steps import ARGUMENT, Copy, Started
 from byoc_hw.plan.work.ops import LocalBuffer
 from byoc_hw.tensor import Tensor
 
@@ -36,17 +36,17 @@ class Action:
     before: int
     after: tuple[int, ...]
     needed: int
-    reads: ArgumentBytes | None = None
+    reads: tuple[ArgumentBytes, ...] = ()
     writes: ArgumentBytes | None = None
 
 
 LocalBytes = tuple[int, int, int, int, bool]
 """Bytes of a local memory that an action touches: the action, the memory, from and to, and whether it writes."""
 
-Moved = tuple[int, Copy, int, int, bool]
-"""Bytes of an argument that a copy moves: the action, the copy, the argument, from, and whether it writes them."""
+Touched = tuple[int, Started, int, int, int, bool]
+"""Bytes of an argument that an action touches: the action, its step, the argument, from and to, whether it writes."""
 
-Box = tuple[int, int, int, int, int]
+PixelBox = tuple[int, int, int, int, int]
 """Bytes of a tensor in main memory: the action that moves them, pixels from and to, bytes of each pixel from and to."""
 
 
@@ -66,14 +66,14 @@ class Profile:
     first: tuple[int, ...]
     needs: tuple[int, int]
     local: tuple[LocalBytes, ...]
-    moved: tuple[Moved, ...]
+    moved: tuple[Touched, ...]
 
 
 def profile_of(layout: Layout, pieces: bool) -> Profile:
     """The profile of a part that is laid out; `pieces` says whether its inputs are loaded in pieces."""
     ops, before = layout.work.ops, layout.order.before
     is_copy = [isinstance(op.step, Copy) for op in ops]
-    needed = needed_first(ops, before, is_copy)
+    needed = needed_first(ops, before)
     jobs = [index for index in range(len(ops)) if not is_copy[index]]
     behind: list[list[int]] = [[] for _ in ops]
     waits = [len(others) for others in before]
@@ -85,17 +85,19 @@ def profile_of(layout: Layout, pieces: bool) -> Profile:
         waits[following] += 1
     actions, local, moved = [], [], []
     for index, op in enumerate(ops):
-        reads = writes = None
+        reads: list[ArgumentBytes] = []
+        writes = None
         for access in op.accesses:
             if isinstance(access.place, LocalBuffer):
                 base = layout.places[access.place]
                 local.append((index, access.place.space, base + access.start, base + access.stop, access.writes))
-            if isinstance(access.place, Storage) and isinstance(op.step, Copy) and op.step.main.space >= ARGUMENT:
-                span = op.step.main.space - ARGUMENT, access.start, access.stop
-                reads, writes = (reads, span) if access.writes else (span, writes)
-                moved.append((index, op.step, span[0], access.start, access.writes))
+            space = main_address(op, access, layout.work.homes).space if isinstance(access.place, Storage) else -1
+            if space >= ARGUMENT:
+                span = space - ARGUMENT, access.start, access.stop
+                reads, writes = (reads, span) if access.writes else ([*reads, span], writes)
+                moved.append((index, op.step, *span, access.writes))
         actions.append(
-            Action(is_copy[index], op.cycles, waits[index], tuple(behind[index]), needed[index], reads, writes)
+            Action(is_copy[index], op.cycles, waits[index], tuple(behind[index]), needed[index], tuple(reads), writes)
         )
     first = tuple(index for index, count in enumerate(waits) if not count)
     return Profile(
@@ -117,22 +119,22 @@ class Option:
         return layers[0], layers[-1] + 1
 
     @cached_property
-    def reads(self) -> dict[Tensor, list[Box]]:
+    def reads(self) -> dict[Tensor, list[PixelBox]]:
         """What it loads of each tensor of the region."""
         return self._boxes(writes=False)
 
     @cached_property
-    def writes(self) -> dict[Tensor, list[Box]]:
+    def writes(self) -> dict[Tensor, list[PixelBox]]:
         """What it stores of each tensor of the region."""
         return self._boxes(writes=True)
 
-    def _boxes(self, *, writes: bool) -> dict[Tensor, list[Box]]:
-        found: dict[Tensor, list[Box]] = {}
-        for index, copy, argument, first, wrote in self.profile.moved:
+    def _boxes(self, *, writes: bool) -> dict[Tensor, list[PixelBox]]:
+        found: dict[Tensor, list[PixelBox]] = {}
+        for index, step, argument, first, last, wrote in self.profile.moved:
             if wrote == writes:
                 tensor, start = self.part.arguments[argument]
                 boxes = found.setdefault(tensor, [])
-                boxes += ((index, *box) for box in boxes_of(copy, tensor, start + first))
+                boxes += ((index, *box) for box in boxes_of(step, tensor, start + first, last - first))
         return found
 
     @cached_property
@@ -143,20 +145,21 @@ class Option:
         return PlacedPart(self.part, in_pieces(layout) if self.profile.pieces else layout)
 
 
-def boxes_of(copy: Copy, tensor: Tensor, start: int) -> Iterator[tuple[int, int, int, int]]:
-    """What a copy moves of a tensor from byte `start` on: pixels from and to, and bytes of each of them."""
+def boxes_of(step: Started, tensor: Tensor, start: int, nbytes: int) -> Iterator[tuple[int, int, int, int]]:
+    """What a copy or a call touches of `nbytes` of a tensor from byte `start` on: pixels from and to, and bytes of each
+    of them."""
     pixel = tensor.bytes_of(tensor.shape[-1]) if tensor.shape else tensor.nbytes
-    stride = copy.source_stride if copy.inward else copy.target_stride
-    if copy.rows > 1 and stride == pixel:
+    count, each, stride = main_rows(step, nbytes)
+    if count > 1 and stride == pixel:
         first, low = divmod(start, pixel)
-        yield first, first + copy.rows, low, low + copy.nbytes
+        yield first, first + count, low, low + each
         return
-    for row in range(copy.rows):
+    for row in range(count):
         first, low = divmod(start + row * stride, pixel)
-        if low + copy.nbytes <= pixel:
-            yield first, first + 1, low, low + copy.nbytes
+        if low + each <= pixel:
+            yield first, first + 1, low, low + each
         else:
-            yield first, first + ceil_div(low + copy.nbytes, pixel), 0, pixel
+            yield first, first + ceil_div(low + each, pixel), 0, pixel
 
 
 @dataclass(frozen=True)
@@ -180,9 +183,7 @@ class Engines:
         open_ = list(option.profile.first)
         stored: dict[Tensor, list[tuple[int, int, int]]] = {}
         for index in open_:
-            reads = actions[index].reads
-            if reads is not None:
-                ready[index] = self._time(arguments, reads)
+            ready[index] = self._time(arguments, actions[index].reads)
         while open_:
             best = -1
             chosen: tuple[int, int] | None = None
@@ -201,7 +202,7 @@ class Engines:
             start = chosen[0]
             if not action.copies:
                 end = array = start + action.cycles
-            elif not ready[index] and action.reads is None and action.writes is None and idle >= action.cycles:
+            elif not ready[index] and not action.reads and action.writes is None and idle >= action.cycles:
                 idle -= action.cycles
                 end = min(start, action.cycles)
             else:
@@ -216,20 +217,21 @@ class Engines:
                 if end > ready[other]:
                     ready[other] = end
                 if not waits[other]:
-                    reads = actions[other].reads
-                    if reads is not None:
-                        ready[other] = max(ready[other], self._time(arguments, reads))
+                    ready[other] = max(ready[other], self._time(arguments, actions[other].reads))
                     open_.append(other)
         there = self.there
         if stored:
             there = {**there, **{tensor: (*there.get(tensor, ()), *pieces) for tensor, pieces in stored.items()}}
         return Engines(_with(self.dma, lane, dma), _with(self.array, lane, array), _with(self.idle, lane, idle), there)
 
-    def _time(self, arguments: Sequence[tuple[Tensor, int]], span: ArgumentBytes) -> int:
-        number, start, stop = span
-        tensor, offset = arguments[number]
-        start, stop = start + offset, stop + offset
-        return max((end for first, last, end in self.there.get(tensor, ()) if first < stop and start < last), default=0)
+    def _time(self, arguments: Sequence[tuple[Tensor, int]], spans: Sequence[ArgumentBytes]) -> int:
+        latest = 0
+        for number, start, stop in spans:
+            tensor, offset = arguments[number]
+            start, stop = start + offset, stop + offset
+            there = (end for first, last, end in self.there.get(tensor, ()) if first < stop and start < last)
+            latest = max(latest, *there, 0)
+        return latest
 
     @property
     def end(self) -> int:

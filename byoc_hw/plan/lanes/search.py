@@ -42,10 +42,10 @@ _NEAR = 3
 _WORK = 8_000
 """The most copies and jobs that the improvement schedules for each layer, over all that it tries."""
 
-Form = tuple[Option, ...]
+_Form = tuple[Option, ...]
 """Layers as one part, or as a part on each of several accelerators."""
 
-Style = tuple[tuple[int, ...], int]
+_Style = tuple[tuple[int, ...], int]
 """The accelerators that share layers, and the dimension that is cut; 0 for layers that are whole."""
 
 
@@ -60,7 +60,8 @@ class _State:
 def best_parts(region: Region, chip: Soc, costs: Sequence[Mapping[int, int]]) -> list[PlacedPart]:
     """The parts of the fastest plan that was found, in a possible order. `costs` has each layer's accelerators, by
     index, and its cycles on each."""
-    for swap in (True, False):
+    whole = any(one.library for one in chip.accelerators)  # libraries take tensors as the model has them
+    for swap in (False,) if whole else (True, False):
         found = _Search(region, chip, costs, swap).best()
         if found:
             return found
@@ -92,15 +93,15 @@ class _Search:
         plans = list(self._alone())
         if found:
             parts = [option.placed for form in self._improved(min(found, key=self.cycles)) for option in form]
-            copies = (PlacedPart(one, lay_out(one.mapped, Choices((), (), ()))) for one in self._oriented.copies(0))
+            copies = (PlacedPart(one, lay_out(one.mapped, Choices((), (), ()))) for one in self._oriented.copies())
             plans.append([*parts, *copies])
         return min(map(side_by_side, plans), key=lambda parts: joint_order(joint_work(parts)).cycles, default=[])
 
-    def cycles(self, forms: Sequence[Form]) -> int:
+    def cycles(self, forms: Sequence[_Form]) -> int:
         """Cycles of some parts together."""
         return self._together.cycles([option for form in forms for option in form])
 
-    def _plain(self) -> Iterator[list[Form]]:
+    def _plain(self) -> Iterator[list[_Form]]:
         """Every layer where it is fastest; every layer cut over all accelerators that can run it, along each axis;
         each with layouts of one kind."""
         stops = [stop for stop in range(1, len(self._graph.layers) + 1) if self._may_stop(stop)]
@@ -119,7 +120,7 @@ class _Search:
 
     # ------------------------------------------------------------ improvement
 
-    def _improved(self, plan: list[Form]) -> list[Form]:
+    def _improved(self, plan: list[_Form]) -> list[_Form]:
         """A plan changed step by step, each time where that takes fewer cycles."""
         best = self.cycles(plan)
         left = _WORK * len(self._graph.layers)
@@ -146,7 +147,7 @@ class _Search:
                     at += 1
         return plan
 
-    def _changes(self, plan: Sequence[Form], at: int) -> Iterator[tuple[int, Sequence[Form]]]:
+    def _changes(self, plan: Sequence[_Form], at: int) -> Iterator[tuple[int, Sequence[_Form]]]:
         """What may take the place of some forms from one on: their number, and the forms instead."""
         form = plan[at]
         first, stop = form[0].span
@@ -166,7 +167,7 @@ class _Search:
 
     # ------------------------------------------------------------ beam
 
-    def found(self) -> Iterator[list[Form]]:
+    def found(self) -> Iterator[list[_Form]]:
         """A few plans that promise to be fast."""
         zero = (0,) * len(self._chip.accelerators)
         states = [_State(Engines(zero, zero, zero, {}), (), 0, 0)]
@@ -207,34 +208,36 @@ class _Search:
         return shared + 0.02 * engines.end, engines.end + self._rest[stop]
 
     def _may_stop(self, stop: int) -> bool:
-        """Whether a part may end before a layer: a reshape of several pixels stays with the layer before it."""
+        """Whether a part may end before a layer: a reshape of several pixels stays with the layer before it, unless
+        that is a library's and others read its output, too."""
         layers = self._graph.layers
         if stop == len(layers) or not isinstance(layers[stop], Reshape):
             return True
         ifm = layers[stop].ifm
-        return ifm is not layers[stop - 1].ofm or prod(ifm.shape) == ifm.shape[-1]
+        if ifm is not layers[stop - 1].ofm or prod(ifm.shape) == ifm.shape[-1]:
+            return True
+        whole = any(self._chip.accelerators[lane].library for lane in self._cost[stop - 1])
+        return whole and self._region.leaves(ifm, (stop,))
 
     def _forms(
-        self, at: int, stop: int, *, more: bool = False, styles: Container[Style] | None = None
+        self, at: int, stop: int, *, more: bool = False, styles: Container[_Style] | None = None
     ) -> Iterator[list[list[Option]]]:
         """The layers as parts, with a few layouts of each: on one accelerator, or cut over several."""
         indices = tuple(range(at, stop))
         lanes = [
             lane for lane in range(len(self._chip.accelerators)) if all(lane in self._cost[one] for one in indices)
         ]
-        ways = [PartCut(0, indices)]
-        if stop - at == 1 and self._oriented.can_be_flat(at):
-            ways = [PartCut(0, indices, flat=True)]
+        plain, flat = PartCut(0, indices), PartCut(0, indices, flat=True)
+        way = flat if stop - at == 1 and self._oriented.can_be_flat(at) else plain
         cuts: list[list[PartCut]] = []
-        for way in ways:
-            for lane in lanes:
-                if styles is None or ((lane,), 0) in styles:
-                    cuts.append([replace(way, lane=lane)])
-            for count in range(2, len(lanes) + 1):
-                for chosen in combinations(lanes, count):
-                    for axis in (1, 3) if way.flat else self._axes(stop - 1):
-                        if styles is None or (chosen, axis) in styles:
-                            cuts += self._shares(chosen, replace(way, axis=axis), more=more)
+        for lane in lanes:
+            if styles is None or ((lane,), 0) in styles:
+                cuts.append([replace(plain if self._chip.accelerators[lane].library else way, lane=lane)])
+        for count in range(2, len(lanes) + 1):
+            for chosen in combinations(lanes, count):
+                for axis in (1, 3) if way.flat else self._axes(stop - 1):
+                    if styles is None or (chosen, axis) in styles:
+                        cuts += self._shares(chosen, replace(way, axis=axis), more=more)
         for form in cuts:
             parts = [self._options(cut) for cut in form]
             if all(parts):
@@ -310,13 +313,13 @@ def _alone(option: Option) -> int:
     return option.profile.cycles
 
 
-def _style(form: Form) -> Style:
+def _style(form: _Form) -> _Style:
     """The accelerators of a form, and the dimension that is cut."""
     cut = form[0].part.cut
     return tuple(one.part.cut.lane for one in form), cut.axis if cut.rows is not None else 0
 
 
-def _few(form: Sequence[Sequence[Option]]) -> Iterator[Form]:
+def _few(form: Sequence[Sequence[Option]]) -> Iterator[_Form]:
     """The parts of a form with layouts of one kind each: not every combination."""
     for number in range(max(map(len, form))):
         yield tuple(options[min(number, len(options) - 1)] for options in form)

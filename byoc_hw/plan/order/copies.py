@@ -40,8 +40,8 @@ class Order:
 def order(ops: Sequence[Op], offsets: Mapping[LocalBuffer, int]) -> Order:
     """Order the copies. Jobs keep their order."""
     before = dependencies(ops, offsets)
-    is_copy = [isinstance(op.step, Copy) for op in ops]
-    needed = needed_first(ops, before, is_copy)
+    is_copy = [not op.is_job for op in ops]
+    needed = needed_first(ops, before)
     waiting = [len(before[index]) for index in range(len(ops))]
     after: list[list[int]] = [[] for _ in ops]
     for index, others in enumerate(before):
@@ -88,8 +88,9 @@ def order(ops: Sequence[Op], offsets: Mapping[LocalBuffer, int]) -> Order:
     return Order(before, copies, jobs, start, end, ready)
 
 
-def needed_first(ops: Sequence[Op], before: Sequence[set[int]], is_copy: Sequence[bool]) -> list[int]:
-    """For each copy the first job that waits for it, directly or by way of other copies."""
+def needed_first(ops: Sequence[Op], before: Sequence[set[int]]) -> list[int]:
+    """For each copy the first job or call that waits for it, directly or by way of other copies."""
+    is_copy = [isinstance(op.step, Copy) for op in ops]
     needed = [_NEVER] * len(ops)
     for index in range(len(ops) - 1, -1, -1):
         at = needed[index] if is_copy[index] else index

@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 
-from byoc_hw.plan.steps import Copy
 from byoc_hw.plan.work.ops import LocalBuffer, Op
 
 
@@ -50,7 +49,7 @@ def dependencies(ops: Sequence[Op], offsets: Mapping[LocalBuffer, int]) -> list[
 
     For a job without other jobs, which keep their order anyway.
     """
-    is_copy = [isinstance(op.step, Copy) for op in ops]
+    is_copy = [not op.is_job for op in ops]
     memories: dict[object, _Memory] = {}
     found = []
     for index, op in enumerate(ops):

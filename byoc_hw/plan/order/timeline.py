@@ -9,7 +9,7 @@ from byoc_hw.errors import PlanError
 from byoc_hw.graph import Layer
 from byoc_hw.plan.array.cost import copy_cycles
 from byoc_hw.plan.array.kinds import job_cycles
-from byoc_hw.plan.steps import Copy, CopyWait, Job, JobWait, RegionPlan, Step
+from byoc_hw.plan.steps import Copy, CopyWait, Job, JobWait, RegionPlan, Started, Step, WholeLayer
 
 
 @dataclass(frozen=True)
@@ -101,6 +101,8 @@ class AcceleratorClock:
             end = self._start(step, "dma", copy_cycles(step.nbytes, step.rows, self.accelerator), index)
             if not step.inward:
                 self.done = max(self.done, end)
+        elif isinstance(step, WholeLayer):
+            self.done = max(self.done, self._start(step, "array", step.cycles, index))
         elif not isinstance(step, Job):
             raise PlanError(f"a single accelerator has no events: found {step}")
         elif layer is None:
@@ -115,7 +117,7 @@ class AcceleratorClock:
             self.waits.append(Wait(reason, self.host.now, until, layer))
             self.host.wait(until)
 
-    def _start(self, step: Copy | Job, engine: str, cycles: int, index: int | None) -> int:
+    def _start(self, step: Started, engine: str, cycles: int, index: int | None) -> int:
         ends = self.ends[engine]
         if len(ends) >= self.accelerator.queue:
             self._wait("room", ends[-self.accelerator.queue], index)

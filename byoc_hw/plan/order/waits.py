@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from byoc_hw.plan.order.copies import Order
-from byoc_hw.plan.steps import SLOTS, Copy, CopyWait, Job, JobWait, Step
+from byoc_hw.plan.steps import SLOTS, CopyWait, JobWait, Step
 from byoc_hw.plan.work.ops import LocalBuffer, Op
 
 EARLY = 1000
@@ -48,14 +48,14 @@ def _events(
     order: Sequence[int], ops: Sequence[Op], before: Sequence[set[int]], place: Mapping[int, int]
 ) -> Iterator[_Event]:
     """Starts and waits. After a wait, everything that the engine began earlier has ended, too."""
-    shown = {Copy: -1, Job: -1}
-    last: dict[type, int] = {}
+    shown = {True: -1, False: -1}  # of the jobs, of all others
+    last: dict[bool, int] = {}
     for index in order:
-        mine = type(ops[index].step)
-        others = [other for other in before[index] if type(ops[other].step) is not mine]
+        mine = ops[index].is_job
+        others = [other for other in before[index] if ops[other].is_job is not mine]
         if others:
             latest = max(others, key=lambda other: place[other])
-            engine = type(ops[latest].step)
+            engine = ops[latest].is_job
             if place[latest] > shown[engine]:
                 yield latest, index
                 shown[engine] = place[latest]
@@ -80,13 +80,11 @@ def _slots(
     awaited = {index for index, user in events if user is not None}
     free = list(range(SLOTS - 1, 0, -1))
     taken: dict[int, int] = {}  # operation: slot
-    shown = {Copy: -1, Job: -1}
 
     def wait(index: int, layer: int) -> Iterator[Owned]:
-        engine = type(ops[index].step)
-        yield Owned((CopyWait if engine is Copy else JobWait)(taken[index]), layer)
-        shown[engine] = place[index]
-        for other in [one for one in taken if type(ops[one].step) is engine and place[one] <= place[index]]:
+        engine = ops[index].is_job
+        yield Owned((JobWait if engine else CopyWait)(taken[index]), layer)
+        for other in [one for one in taken if ops[one].is_job is engine and place[one] <= place[index]]:
             free.append(taken.pop(other))
 
     for index, user in events:

@@ -25,6 +25,8 @@ ENOUGH = 3000
 
 def best_layout(graph: Graph, accelerator: Accelerator) -> Layout:
     """A region with the planner's own choices. Raises `PlanError` naming a layer that does not fit."""
+    if accelerator.library is not None:
+        return whole_layout(map_graph(graph, accelerator, copies_transpose=False))
     for mapped, choices in candidates(graph, accelerator):
         found: Layout | None = None
         for candidate in choices:
@@ -39,6 +41,12 @@ def best_layout(graph: Graph, accelerator: Accelerator) -> Layout:
         if found is not None:
             return found
     return layer_by_layer(graph, accelerator)
+
+
+def whole_layout(mapped: MappedGraph) -> Layout:
+    """The calls of a library: there is nothing to choose. Raises `PlanError` as `whole_layers`."""
+    layers = len(mapped.graph.layers)
+    return lay_out(mapped, Choices(mapped.mapping.swapped, (Group(layers),), (None,) * layers, False))
 
 
 def layer_by_layer(graph: Graph, accelerator: Accelerator, *, most: int | None = None) -> Layout:

@@ -15,7 +15,7 @@ from byoc_hw.plan.array.cost import copy_cycles
 from byoc_hw.plan.array.kinds import PSUM_BYTES, Geometry, Product, Run, geometry, job_cycles, sums_channels
 from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.array.transfers import Transfer
-from byoc_hw.plan.steps import ACTIVATIONS, FLASH, Address, Copy, Image, Job
+from byoc_hw.plan.steps import ACTIVATIONS, FLASH, Address, Copy, Image, Job, Started
 from byoc_hw.tensor import Tensor
 
 
@@ -51,15 +51,20 @@ class Access:
 
 @dataclass(frozen=True, eq=False)
 class Op:
-    """A copy or a job for a layer; `local` names the fields of the step that are relative to a buffer."""
+    """A copy, a job or a call for a layer; `local` names the fields of the step that are relative to a buffer."""
 
-    step: Copy | Job
+    step: Started
     layer: int
     accesses: tuple[Access, ...]
     local: Mapping[str, LocalBuffer]
     cycles: int
 
-    def at(self, offsets: Mapping[LocalBuffer, int]) -> Copy | Job:
+    @property
+    def is_job(self) -> bool:
+        """Whether it is a job of the array. The others touch main memory."""
+        return isinstance(self.step, Job)
+
+    def at(self, offsets: Mapping[LocalBuffer, int]) -> Started:
         """The step with the addresses of its buffers."""
         moved = {name: getattr(self.step, name) + offsets[buffer] for name, buffer in self.local.items()}
         return replace(self.step, **moved)

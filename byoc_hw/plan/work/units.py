@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from byoc_hw.graph_text import shape_text
 from byoc_hw.plan.array.storage import Storage
-from byoc_hw.plan.steps import WEIGHTS, Copy
+from byoc_hw.plan.steps import WEIGHTS, Copy, WholeLayer
 from byoc_hw.plan.work.ops import Access, Home, LocalBuffer, Op, SharedMemory
 
 
@@ -57,6 +57,8 @@ def _line(number: int, op: Op, names: Mapping[LocalBuffer, str]) -> str:
     )
     if isinstance(op.step, Copy):
         what = f"copy {op.step.nbytes} bytes" + (f" x {op.step.rows} rows" if op.step.rows > 1 else "")
+    elif isinstance(op.step, WholeLayer):
+        what = "call"
     else:
         what = f"job {shape_text(op.step.ifm_shape)} -> {shape_text(op.step.ofm_shape)}"
     return f"{number:<5} %{op.layer:<4} {what:<28} {reads or 'flash'} -> {writes}, {op.cycles} cycles"

@@ -35,7 +35,7 @@ int32_t vendor_conv(int8_t *out, const int8_t *in, const vendor_conv_t *conv, co
             int32_t pixel = row * conv->width + column;
             int32_t value = inside ? in[pixel * conv->channels + c] : conv->ifm_zero_point;
             for (int32_t k = 0; k < conv->out_channels; ++k) {
-              sums[k] += value * *weight++;
+              sums[k] += value * (*weight++ - conv->weight_zero_point);
             }
           }
         }

@@ -8,7 +8,7 @@
 typedef struct {
   int32_t height, width, channels, out_height, out_width, out_channels;
   int32_t kernel_h, kernel_w, stride_h, stride_w, pad_top, pad_left;
-  int32_t ifm_zero_point, ofm_zero_point, low, high;
+  int32_t ifm_zero_point, weight_zero_point, ofm_zero_point, low, high;
 } vendor_conv_t;
 
 /* weights: [fy][fx][c][k]. table: offset, multiplier, left, right of each output channel.

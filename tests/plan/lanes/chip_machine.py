@@ -1,9 +1,13 @@
 """A chip in Python that runs a `ChipPlan`: one machine for each lane, on one main memory, in any order of the lanes."""
 
 import numpy as np
-from plan_machine import Machine, Memory, RefusedError
+from plan_machine import Access, Machine, Memory, RefusedError
+from plan_reference import run_layer
 
-from byoc_hw.plan.steps import ARGUMENT, FLASH, SCRATCH, Await, Signal
+from byoc_hw.plan.steps import ARGUMENT, FLASH, SCRATCH, Await, Copy, Signal, WholeLayer
+
+WORKSPACE = 24
+"""Bytes of scratch of every call of a library."""
 
 
 class Window(Memory):
@@ -52,10 +56,26 @@ class ChipMachine:
                     assert step.event not in self.signalled
                     self.signalled.add(step.event)
                     yield  # a lane that is preferred goes on before this one does
+                elif isinstance(step, WholeLayer):
+                    machine.start(step.slot, self.whole(machine.memories, step, layer))
                 else:
                     machine.steps([step], layer, ofm)
         if machine.in_flight:
             raise RefusedError("a lane ends with work in flight")
+
+    def whole(self, memories, step, layer):
+        """Carries out a library's call, at once: events alone keep others from its output until then."""
+        inputs = [
+            tensor.data
+            if there is None
+            else memories[there.space].read(there.offset, tensor.nbytes).view(tensor.dtype).reshape(tensor.shape)
+            for tensor, there in zip(layer.inputs, step.inputs, strict=True)
+        ]
+        if step.workspace is not None:
+            memories[step.workspace.space].write(step.workspace.offset, np.full(WORKSPACE, 0xA5, np.uint8))
+        output = np.ascontiguousarray(run_layer(layer, *inputs))
+        memories[step.output.space].write(step.output.offset, output.view(np.uint8).ravel())
+        return Access(Copy)
 
     def run(self):
         running = [self.lanes[index] for index in self.first]

@@ -2,10 +2,11 @@
 
 from dataclasses import replace
 from itertools import permutations
+from pathlib import Path
 
 import numpy as np
 import pytest
-from chip_machine import check_chip_plan
+from chip_machine import WORKSPACE, check_chip_plan
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from plan_graphs import accelerators, graphs
@@ -13,7 +14,7 @@ from plan_machine import RefusedError
 from plan_reference import run_graph
 from plan_samples import Samples, graph_of
 
-from byoc_hw.accelerator import DIANA_DIGITAL, DSP, REFERENCE
+from byoc_hw.accelerator import DIANA_DIGITAL, DSP, REFERENCE, Library, LibraryCall
 from byoc_hw.errors import InvalidInput, PlanError
 from byoc_hw.plan.lanes.lanes_clock import lanes_timeline
 from byoc_hw.plan.region import plan_region
@@ -27,6 +28,27 @@ DLA = replace(DIANA_DIGITAL, name="dla", label="DLA")
 PAIR = Soc((DLA, DSP))
 
 
+def with_library(accelerator, kinds, each=2):
+    """The accelerator as a library that has calls for some kinds of layers, which take `each` cycles an element."""
+    call = LibraryCall(
+        "call",
+        lambda layer, operands: [],
+        workspace=lambda layer: WORKSPACE,
+        cycles=lambda layer: each * elements(layer),
+    )
+    limits = {kind: accelerator.limits[kind] for kind in (*kinds, "reshape")}
+    library = Library(Path("vendor.h"), (), dict.fromkeys(kinds, call), wait="ended")
+    return replace(accelerator, limits=limits, library=library)
+
+
+def elements(layer):
+    return max(tensor.elements for tensor in (*layer.inputs, layer.ofm))
+
+
+VECTOR = Soc((DLA, with_library(DSP, ["depthwise_conv2d"])))
+KINDS = ["conv2d", "depthwise_conv2d", "dense", "add", "mul", "pool2d", "softmax", "lookup", "concat", "slice", "pad"]
+
+
 @st.composite
 def chip_regions(draw, most=6):
     """A chip of two or three accelerators, and a graph that the first of them can plan."""
@@ -35,6 +57,9 @@ def chip_regions(draw, most=6):
         replace(draw(accelerators()), name=f"other{at}", dma_alignment=one.dma_alignment, queue=64)
         for at in range(draw(st.sampled_from([1, 1, 1, 2])))
     ]
+    if draw(st.booleans()):
+        kinds = draw(st.lists(st.sampled_from(KINDS), min_size=1, unique=True))
+        others[-1] = with_library(others[-1], kinds, draw(st.integers(0, 3)))
     return Soc((one, *others)), draw(graphs(one, most))
 
 
@@ -101,10 +126,17 @@ def test_accelerators_work_on_one_inference_at_the_same_time():
     assert plan.cycles < 0.6 * alone
 
 
-def test_every_event_is_needed():
+EVENTS = {
+    "copies of both": lambda: plan_region(separable(blocks=2), PAIR),
+    "calls of a library": lambda: plan_region(separable(blocks=2), VECTOR, place={"depthwise_conv2d": "dsp"}),
+}
+
+
+@pytest.mark.parametrize("make", EVENTS.values(), ids=EVENTS)
+def test_every_event_is_needed(make):
     """Without any one of them, some lane reads what is not there yet."""
-    graph = separable(blocks=2)
-    plan = plan_region(graph, PAIR)
+    plan = make()
+    graph = plan.graph
     inputs, expected = values_of(graph)
     orders = list(permutations(range(len(plan.parts))))
     awaited = [step for part in plan.parts for step in part.plan.steps if isinstance(step, Await)]
@@ -113,6 +145,44 @@ def test_every_event_is_needed():
         parts = tuple(replace(part, plan=without(part.plan, left_out)) for part in plan.parts)
         with pytest.raises((RefusedError, AssertionError)):
             check_chip_plan(replace(plan, parts=parts), expected, inputs, orders)
+
+
+def test_a_librarys_calls_are_placed_by_their_cost():
+    """Cheap ones are taken, dear ones are not; a wish decides."""
+    graph = separable()
+    for each, lanes in ((1, {0, 1}), (1000, {0})):
+        chip = Soc((DLA, with_library(DSP, ["depthwise_conv2d"], each)))
+        assert {part.lane for part in check_on_chip(chip, graph).parts} == lanes
+    wished = plan_region(graph, chip, place={graph.layers[1].name: "dsp"})
+    assert [part.layers for part in wished.parts if part.lane == 1] == [(1,)]
+
+
+def test_a_library_alone_runs_a_region():
+    """Reshapes share the bytes of their input: only a copy is more than a library can do."""
+    samples = Samples(4)
+    value = samples.tensor((1, 6, 6, 8))
+    layers = [samples.conv2d(value, 8, (3, 3), padding=(1, 1, 1, 1))]
+    layers.append(samples.add(layers[0].ofm, value))
+    layers.append(samples.reshape(layers[1].ofm, (1, 288)))
+    layers.append(samples.dense(layers[2].ofm, 10))
+    chip = Soc((with_library(DSP, ["conv2d", "add", "dense"]),))
+    graph = graph_of([value], layers, [layers[-1].ofm])
+    plan = check_on_chip(chip, graph)
+    assert plan.cycles == sum(2 * elements(layer) for layer in layers if layer.kind != "reshape")
+    with pytest.raises(PlanError, match="an output is copied by a DMA: libraries alone have none"):
+        plan_region(replace(graph, outputs=(layers[-1].ofm, value)), chip)
+
+
+def test_a_reshape_of_what_others_read_too_is_copied_by_a_dma():
+    """The library copies nothing, and only it can add: the DLA reshapes and pools its output."""
+    samples = Samples(4)
+    value = samples.tensor((1, 6, 6, 8))
+    added = samples.add(value, value)
+    layers = [added, samples.reshape(added.ofm, (1, 288)), samples.pool(added.ofm, "max", (2, 2))]
+    no_addition = replace(DLA, limits={kind: limits for kind, limits in DLA.limits.items() if kind != "add"})
+    graph = graph_of([value], layers, [layer.ofm for layer in layers[1:]])
+    plan = check_on_chip(Soc((no_addition, with_library(DSP, ["add"]))), graph)
+    assert [(part.lane, part.layers) for part in plan.parts] == [(0, (1, 2)), (1, (0,))]
 
 
 def without(plan, left_out):

@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from test_chip_plans import EXAMPLES, chip_regions
 
 from byoc_hw.plan.array.cost import best_cycles
-from byoc_hw.plan.array.parcels import Parcel
+from byoc_hw.plan.chip_plan import ElementBox
 from byoc_hw.plan.lanes.cut import Piece, Region, boxes_of_piece
 from byoc_hw.plan.lanes.search import _few, _Search
 from byoc_hw.plan.region import plan_region
@@ -60,7 +60,7 @@ def test_pixels_of_a_piece_lie_in_boxes(swapped):
     assert [one for box in boxes for one in places(box)] == pixels[:, 1:].ravel().tolist()
 
 
-def places(box: Parcel):
+def places(box: ElementBox):
     """The elements of the tensor that a box is, one after the other."""
     steps = np.indices(box.counts).reshape(len(box.counts), -1).T
-    return (box.target + steps @ np.array(box.target_strides)).tolist()
+    return (box.start + steps @ np.array(box.strides)).tolist()
