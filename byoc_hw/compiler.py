@@ -31,7 +31,7 @@ from byoc_hw.plan.core import NO_ENERGY, region_energy
 from byoc_hw.plan.fitting import Fitted, Fitting
 from byoc_hw.plan.library import LibraryPlan
 from byoc_hw.plan.place.arena import ModelMemory, flash_problem, place_model, ram_problem
-from byoc_hw.plan.placement import Moves, moves
+from byoc_hw.plan.placement import Placement, placement_of
 from byoc_hw.plan.planned import PlannedRegion, flash_owners
 from byoc_hw.plan.region import plan_region, why_no_plan
 from byoc_hw.plan.search.within import Room
@@ -276,7 +276,7 @@ def build(
         check_type("tuning", tuning, Tuning | str | Path, "a Tuning, or the path of its file")
     model = front_end().open_model(mod, params, mod_name)
     chosen = _tuning(tuning, model)
-    moved = _moves(model, place, objective)
+    moved = _placement(model, place, objective)
     if moved.host:
         model = front_end().open_model(front_end().host_again(mod, moved.host), params, mod_name)
     parts, _ = _compiled(model, chosen, io_in_arena, optimize, moved.place, objective)
@@ -336,14 +336,14 @@ def _plans(graphs: Mapping[str, Graph], model: Model, tuning: Tuning | None, pla
     return _Plans({name: _plan(graph, accelerator, tuned.get(name)) for name, graph in graphs.items()}, tuned)
 
 
-def _moves(model: Model, place: Mapping[str, str] | None, objective: Objective | None) -> Moves:
+def _placement(model: Model, place: Mapping[str, str] | None, objective: Objective | None) -> Placement:
     """Where the layers of a model's regions run, by wishes and objective. `InvalidInput` for what is not there."""
     hardware = model.accelerator
     if hardware is None:
         if place or objective is not None:
             what = "place" if place else "objective"
             raise InvalidInput(f"{what} is for a partitioned module: all of this one runs on the host")
-        return Moves()
+        return Placement()
     names = [one.name for one in (hardware.accelerators if isinstance(hardware, Soc) else (hardware,))]
     check_objective(objective, names)
     if objective is not None and hardware.library is not None:
@@ -356,10 +356,10 @@ def _moves(model: Model, place: Mapping[str, str] | None, objective: Objective |
                 f"place: an operator runs on {', '.join(names)} or {HOST}: got {shown(wished)} for {name}"
             )
     if not place and objective is None:
-        return Moves()
+        return Placement()
     graphs = model.graphs()
     _check_wishes(place, graphs)
-    return moves(graphs, hardware, place, objective)
+    return placement_of(graphs, hardware, place, objective)
 
 
 def _check_wishes(place: Mapping[str, str], graphs: Mapping[str, Graph]) -> None:

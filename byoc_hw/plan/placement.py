@@ -22,6 +22,7 @@ from byoc_hw.host_cost_table import REGIONS
 from byoc_hw.host_costs import host_instructions, total_host_instructions
 from byoc_hw.objective import HOST, Energy, Objective, wished
 from byoc_hw.plan.array.cost import best_cycles, copy_cycles
+from byoc_hw.plan.array.kinds import CopiesOnly, geometry
 from byoc_hw.plan.core import TiledPlan, region_cycles, region_energy
 from byoc_hw.plan.library import LibraryPlan
 from byoc_hw.plan.region import plan_region
@@ -32,16 +33,16 @@ _MOST_PLANS = 24
 
 
 @dataclass(frozen=True)
-class Moves:
+class Placement:
     """The layers that go to the host, with the reason, by region and name; accelerators by name for the others."""
 
     host: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     place: Mapping[str, str] = field(default_factory=dict)
 
 
-def moves(
+def placement_of(
     graphs: Mapping[str, Graph], hardware: Hardware, place: Mapping[str, str], objective: Objective | None
-) -> Moves:
+) -> Placement:
     """What `place` wishes on the host, and what the objective gives to it; `place` has names of accelerators too.
 
     Regions on a library stay, but for what is wished: the cycles of its calls are not known.
@@ -58,7 +59,7 @@ def moves(
             found |= {name: one for name, one in best.place.items() if names.count(name) == 1}
         if gone:
             host[symbol] = gone
-    return Moves(host, {name: one for name, one in {**found, **place}.items() if one != HOST})
+    return Placement(host, {name: one for name, one in {**found, **place}.items() if one != HOST})
 
 
 def _wish_text(layer: Layer, place: Mapping[str, str]) -> str:
@@ -81,6 +82,7 @@ class _Region:
     def __init__(self, graph: Graph, hardware: Hardware, place: Mapping[str, str], objective: Objective) -> None:
         self._graph, self._hardware, self._place, self._objective = graph, hardware, place, objective
         self._pinned = {layer.name for layer in graph.layers if wished(layer, place) is not None}
+        self._known: dict[tuple[Graph, tuple[tuple[str, str], ...]], float] = {}
 
     def best(self) -> _Placed:
         """What stays, and where."""
@@ -121,19 +123,25 @@ class _Region:
                 yield layer
 
     def _most(self, layer: Layer) -> float:
-        """More than a layer costs in a region if it needs few jobs and copies: one with many is not for the host."""
+        """More than a layer costs in a region if it has few jobs: one with many is not for the host."""
         core = sum(amount * REGIONS["chip"].get(unit, 0.0) for unit, amount in _FEW.items())
         engines = self._hardware.accelerators if isinstance(self._hardware, Soc) else (self._hardware,)
         return max(self._most_on(layer, one, core) for one in engines)
 
     def _most_on(self, layer: Layer, accelerator: Accelerator, core: float) -> float:
+        if isinstance(geometry(layer), CopiesOnly):  # of which there may be one for each element
+            core = float("inf")
         moved = [tensor.nbytes for tensor in (*layer.inputs, layer.ofm)]
         moved += [prod(layer.weights.shape) + 12 * layer.out_channels] if isinstance(layer, Weighted) else []
         if isinstance(self._objective, Energy):
-            array = best_cycles(layer, accelerator) * self._objective.array[accelerator.name]
-            return array + sum(moved) * self._objective.copied + core * self._objective.host
+            return self._array(layer, accelerator) + sum(moved) * self._objective.copied + core * self._objective.host
         copies = sum(copy_cycles(nbytes, 1, accelerator) for nbytes in moved)
         return best_cycles(layer, accelerator) + copies + core * self._hardware.host_cycles_per_instruction
+
+    def _array(self, layer: Layer, accelerator: Accelerator) -> float:
+        """The energy of the array in a layer's jobs."""
+        assert isinstance(self._objective, Energy)
+        return best_cycles(layer, accelerator) * self._objective.array[accelerator.name]
 
     # ------------------------------------------------------------ costs
 
@@ -172,7 +180,7 @@ class _Region:
         assert isinstance(self._hardware, Soc)
         engines = {layer.name: self._hardware.supporting(layer) for layer in free}
         alone = {
-            layer.name: min(engines[layer.name], key=lambda one, layer=layer: self._most_on(layer, one, 0.0)).name  # type: ignore[misc]
+            layer.name: min(engines[layer.name], key=lambda one, layer=layer: self._array(layer, one)).name  # type: ignore[misc]
             for layer in free
         }
         best = min(best, (self._tried(graph, alone), alone), key=lambda found: found[0])
@@ -187,13 +195,17 @@ class _Region:
 
     def _tried(self, graph: Graph, place: Mapping[str, str]) -> float:
         """The cost of a plan; infinite where there is none."""
-        wishes = {**place, **{name: one for name, one in self._place.items() if one != HOST}}
-        try:
-            plan = plan_region(graph, self._hardware, place=wishes)
-        except PlanError:
-            return float("inf")
-        assert not isinstance(plan, LibraryPlan), "a library's regions stay"
-        return self._cost(plan)
+        key = graph, tuple(sorted(place.items()))
+        if key not in self._known:
+            wishes = {**place, **{name: one for name, one in self._place.items() if one != HOST}}
+            try:
+                plan = plan_region(graph, self._hardware, place=wishes)
+            except PlanError:
+                self._known[key] = float("inf")
+            else:
+                assert not isinstance(plan, LibraryPlan), "a library's regions stay"
+                self._known[key] = self._cost(plan)
+        return self._known[key]
 
 
 _FEW = {"layer": 1, "copy": 4, "job": 2, "wait": 6}
