@@ -23,6 +23,7 @@ from scipy.optimize import nnls
 from tables import ROOT
 
 import byoc_hw
+from byoc_hw.host_cost_table import INSTRUCTIONS, REGIONS
 from byoc_hw.host_costs import host_function, host_work
 from byoc_hw.plan.core import core_driver, core_work, plan_cycles
 
@@ -47,16 +48,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--update", action="store_true", help="write byoc_hw/host_cost_table.py")
     parser.add_argument("--details", action="store_true", help="print every layer that is checked")
+    parser.add_argument("--rows", nargs="+", choices=[*SAMPLES, "regions"], help="measure these alone, keep the others")
     parser.add_argument("--samples", type=int, default=20, help="layers of each kind to fit, and as many to check")
     given = parser.parse_args()
     print(f"{'function':<26}{'checked':>8}{'worst':>8}{'mean':>8}")
-    layers: dict[str, dict[str, float]] = {}
-    for name in SAMPLES:
-        for numerics in NUMERICS[name]:
+    layers, drivers = ({}, {}) if given.rows is None else (dict(INSTRUCTIONS), REGIONS)
+    for name in given.rows or SAMPLES:
+        for numerics in NUMERICS.get(name, ()):
             row, fitted, checked = measured(name, numerics, given.samples)
             layers[row] = fit(fitted)
             report(row, layers[row], checked, given.details)
-    drivers = of_regions(given.samples, given.details)
+    if given.rows is None or "regions" in given.rows:
+        drivers = of_regions(given.samples, given.details)
     if given.update:
         text = f"{HEAD}{table('INSTRUCTIONS', 'Of layers on the host.', layers)}\n"
         TABLE.write_text(text + table("REGIONS", "Of the core that drives a region.", drivers), encoding="utf-8")
@@ -119,7 +122,7 @@ def line(name: str, ratios: Sequence[float]) -> str:
 
 def table(name: str, document: str, rows: Mapping[str, Mapping[str, float]]) -> str:
     lines = [f"{name}: Mapping[str, Mapping[str, float]] = {{"]
-    for row, costs in rows.items():
+    for row, costs in sorted(rows.items()):
         lines += [f'    "{row}": {{', *(f'        "{unit}": {value},' for unit, value in costs.items()), "    },"]
     return "\n".join([*lines, "}", f'"""{document}"""', ""])
 

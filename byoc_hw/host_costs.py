@@ -59,8 +59,8 @@ def host_work(layer: Layer) -> Mapping[str, int]:
         work["padded"] = (height + top + bottom) * (width + left + right) * channels if any(layer.padding) else 0
         work["pixel"] = outputs // layer.ofm.shape[-1]
     if isinstance(layer, Softmax):
-        assert layer.ifm.quantization is not None, "its table is made of the scale"
-        work["exponent"] = round(outputs * min(1.0, _EXPONENTS / layer.ifm.quantization.scale[0]))
+        scale = _EXPONENTS if layer.ifm.quantization is None else layer.ifm.quantization.scale[0]
+        work["exponent"] = round(outputs * min(1.0, _EXPONENTS / scale))
     if layer.ofm.shape:
         last = layer.ofm.shape[-1]
         work["row"] = outputs // last

@@ -14,8 +14,10 @@ from relay_samples import Add, Conv, Dense, Mul, Pool, Product, Quantized, Sampl
 from tvm import relay
 
 import byoc_hw
+from byoc_hw.accelerator import ROUNDINGS
 from byoc_hw.compiler import region_graphs
 from byoc_hw.graph import Layer, Reshape
+from byoc_hw.host_costs import OF_OURS
 from byoc_hw.plan.planned import PlannedRegion
 from byoc_hw.plan.region import plan_region
 
@@ -189,22 +191,19 @@ SAMPLES: dict[str, Callable[[Random], Sample]] = {
 }
 """A random layer of each row of the table of costs."""
 
-NUMERICS = {
-    name: ("relay",)
-    if name in ("sum_pool2d", "concat", "slice", "pad", "resize", "transpose", "lookup")
-    else ("tflite",)
-    if name == "softmax"
-    else ("relay", "tflite")
-    for name in SAMPLES
-}
-"""The numerics with which the host has a function of its own for a row: where not, TVM's is the one."""
+NUMERICS = {name: ("relay", "tflite") if name.removeprefix("grouped_") in OF_OURS else ("relay",) for name in SAMPLES}
+"""The numerics in which a row has a C function of its own on the host."""
 
 
 def layer_of(sample: Sample, numerics: str) -> Layer | None:
-    """The layer that a sample is; None where it is none or several."""
-    graphs = region_graphs(byoc_hw.partition_for_hwlib(sample.module(), accelerator=ANY, numerics=numerics))
-    layers = [layer for graph in graphs.values() for layer in graph.layers if not isinstance(layer, Reshape)]
-    return layers[0] if len(layers) == 1 else None
+    """The layer that a sample is; None where it is none or several. Softmax is one in TFLite's arithmetic only."""
+    for offloaded in (numerics, "tflite"):
+        partitioned = byoc_hw.partition_for_hwlib(sample.module(), accelerator=ANY, numerics=offloaded)
+        graphs = region_graphs(partitioned).values()
+        layers = [layer for graph in graphs for layer in graph.layers if not isinstance(layer, Reshape)]
+        if len(layers) == 1:
+            return replace(layers[0], rounding=ROUNDINGS[numerics])
+    return None
 
 
 def layers_of(name: str, rng: Random, count: int, numerics: str) -> list[tuple[Sample, Layer]]:

@@ -89,6 +89,7 @@ def _outcome(operator: SourceOperator, placed: _Placed, reasons: _Reasons) -> Ou
         tuple(dict.fromkeys(placed.regions)),
         rejections,
         uncovered,
+        host_instructions=reasons.recorder.instructions.get(operator.name, 0) if placed.host else 0,
     )
 
 
