@@ -43,7 +43,7 @@ def host_work(layer: Layer) -> Mapping[str, int]:
 
     A "tap" is a place of a window for one output, a "window row" a row of such places, a "padded" element one
     of the input with its padding, which TVM's functions copy first. A "guarded" output is in a loop that checks its
-    end in each turn, a "fraction" is a place of an input that is computed in floating point.
+    end in each turn. A "fraction" is a place of an input that is computed in floating point.
     """
     outputs, inputs = layer.ofm.elements, sum(tensor.elements for tensor in layer.inputs)
     work = {"call": 1, "output": outputs, "input": inputs}
@@ -66,7 +66,7 @@ def host_work(layer: Layer) -> Mapping[str, int]:
         work["row"] = outputs // last
         work["guarded"] = outputs if last > _BLOCK and last % _BLOCK else 0
     if isinstance(layer, Resize) and any(ofm % ifm for ifm, ofm in zip(layer.ifm.shape, layer.ofm.shape, strict=True)):
-        work["fraction"] = work["guarded"] or work["row"]
+        work["guarded fraction" if work["guarded"] else "fraction"] = work["guarded"] or work["row"]
     return work
 
 

@@ -158,7 +158,7 @@ def _pad(rng: Random) -> Sample:
 
 
 def _resize(rng: Random) -> Sample:
-    shape, times = _image(rng, 24), rng.randint(1, 3)
+    shape, times = (*_image(rng)[:3], _extent(rng, 24) + rng.randint(0, 16)), rng.randint(1, 3)
     size = (shape[1] * times + rng.randint(0, 2), shape[2] * rng.randint(1, 3))
     return Operator(
         [shape], lambda x: relay.image.resize2d(x, size, None, "NHWC", "nearest_neighbor", "asymmetric", "floor")

@@ -124,7 +124,8 @@ class _Region:
 
     def _most(self, layer: Layer) -> float:
         """More than a layer costs in a region if it has few jobs: one with many is not for the host."""
-        core = sum(amount * REGIONS["chip"].get(unit, 0.0) for unit, amount in _FEW.items())
+        costs = REGIONS["chip" if isinstance(self._hardware, Soc) else "accelerator"]
+        core = sum(amount * costs.get(unit, 0.0) for unit, amount in _FEW.items())
         engines = self._hardware.accelerators if isinstance(self._hardware, Soc) else (self._hardware,)
         return max(self._most_on(layer, one, core) for one in engines)
 
