@@ -3,6 +3,20 @@
 from collections.abc import Mapping
 
 INSTRUCTIONS: Mapping[str, Mapping[str, float]] = {
+    "add": {
+        "guarded": 10.59,
+        "input": 36.14,
+    },
+    "avg_pool2d": {
+        "input": 3.06,
+        "output": 12.74,
+        "padded": 9.75,
+        "tap": 10.52,
+    },
+    "concat": {
+        "guarded": 0.12,
+        "input": 5.21,
+    },
     "conv2d": {
         "channel scale": 10.28,
         "input": 8.37,
@@ -11,6 +25,87 @@ INSTRUCTIONS: Mapping[str, Mapping[str, float]] = {
         "padded": 9.24,
         "pixel": 29.39,
         "tap": 1.25,
+    },
+    "dense": {
+        "input": 6.82,
+        "mac": 10.34,
+        "output": 13.89,
+        "row": 30.03,
+    },
+    "depthwise_conv2d": {
+        "channel scale": 21.57,
+        "guarded": 19.11,
+        "input": 11.06,
+        "mac": 12.54,
+        "output": 19.73,
+        "padded": 2.29,
+    },
+    "grouped_conv2d": {
+        "channel scale": 36.63,
+        "guarded": 8.26,
+        "input": 10.37,
+        "mac": 9.49,
+        "output": 15.86,
+        "padded": 3.91,
+        "pixel": 328.37,
+    },
+    "lookup": {
+        "guarded": 4.66,
+        "input": 7.23,
+    },
+    "matmul": {
+        "input": 4.53,
+        "mac": 5.57,
+        "output": 118.71,
+        "row": 7.98,
+    },
+    "max_pool2d": {
+        "padded": 9.98,
+        "tap": 8.63,
+    },
+    "mul": {
+        "guarded": 8.91,
+        "input": 21.28,
+    },
+    "pad": {
+        "guarded": 3.74,
+        "output": 6.74,
+    },
+    "resize": {
+        "fraction": 22.95,
+        "guarded": 3.81,
+        "guarded fraction": 258.44,
+        "input": 0.82,
+        "output": 5.31,
+    },
+    "slice": {
+        "guarded": 2.51,
+        "output": 4.79,
+    },
+    "softmax": {
+        "call": 81.13,
+        "exponent": 37.17,
+        "input": 189.6,
+        "row": 70.05,
+    },
+    "sum_pool2d": {
+        "guarded": 12.78,
+        "input": 5.46,
+        "output": 32.75,
+        "window row": 0.14,
+    },
+    "tflite_add": {
+        "call": 445.57,
+        "input": 39.4,
+        "row": 1.43,
+    },
+    "tflite_avg_pool2d": {
+        "call": 676.61,
+        "input": 1.2,
+        "output": 27.08,
+        "pixel": 30.67,
+        "tap": 9.86,
+        "window row": 7.78,
     },
     "tflite_conv2d": {
         "call": 820.53,
@@ -21,14 +116,20 @@ INSTRUCTIONS: Mapping[str, Mapping[str, float]] = {
         "tap": 5.04,
         "window row": 22.15,
     },
-    "grouped_conv2d": {
-        "channel scale": 36.63,
-        "guarded": 8.26,
-        "input": 10.37,
-        "mac": 9.49,
-        "output": 15.86,
-        "padded": 3.91,
-        "pixel": 328.37,
+    "tflite_dense": {
+        "call": 645.98,
+        "channel scale": 0.01,
+        "mac": 8.0,
+        "output": 101.01,
+        "row": 160.0,
+    },
+    "tflite_depthwise_conv2d": {
+        "call": 471.76,
+        "guarded": 5.11,
+        "mac": 22.23,
+        "output": 70.52,
+        "pixel": 110.59,
+        "window row": 18.71,
     },
     "tflite_grouped_conv2d": {
         "call": 687.36,
@@ -41,108 +142,16 @@ INSTRUCTIONS: Mapping[str, Mapping[str, float]] = {
         "tap": 17.01,
         "window row": 14.92,
     },
-    "depthwise_conv2d": {
-        "channel scale": 21.57,
-        "guarded": 19.11,
-        "input": 11.06,
-        "mac": 12.54,
-        "output": 19.73,
-        "padded": 2.29,
-    },
-    "tflite_depthwise_conv2d": {
-        "call": 471.76,
-        "guarded": 5.11,
-        "mac": 22.23,
-        "output": 70.52,
-        "pixel": 110.59,
-        "window row": 18.71,
-    },
-    "dense": {
-        "input": 6.82,
-        "mac": 10.34,
-        "output": 13.89,
-        "row": 30.03,
-    },
-    "tflite_dense": {
-        "call": 645.98,
-        "channel scale": 0.01,
-        "mac": 8.0,
-        "output": 101.01,
-        "row": 160.0,
-    },
-    "matmul": {
-        "input": 4.53,
-        "mac": 5.57,
-        "output": 118.71,
-        "row": 7.98,
-    },
-    "add": {
-        "guarded": 10.59,
-        "input": 36.14,
-    },
-    "tflite_add": {
-        "call": 445.57,
-        "input": 39.4,
-        "row": 1.43,
-    },
-    "mul": {
-        "guarded": 2.1,
-        "input": 24.38,
-    },
     "tflite_mul": {
-        "call": 284.63,
-        "guarded": 0.07,
-        "input": 17.46,
+        "call": 283.67,
+        "guarded": 0.11,
+        "input": 17.49,
         "row": 0.17,
     },
-    "avg_pool2d": {
-        "input": 3.06,
-        "output": 12.74,
-        "padded": 9.75,
-        "tap": 10.52,
-    },
-    "tflite_avg_pool2d": {
-        "call": 676.61,
-        "input": 1.2,
-        "output": 27.08,
-        "pixel": 30.67,
-        "tap": 9.86,
-        "window row": 7.78,
-    },
-    "max_pool2d": {
-        "padded": 9.98,
-        "tap": 8.63,
-    },
-    "sum_pool2d": {
-        "guarded": 12.78,
-        "input": 5.46,
-        "output": 32.75,
-        "window row": 0.14,
-    },
-    "lookup": {
-        "guarded": 4.66,
-        "input": 7.23,
-    },
     "tflite_softmax": {
-        "exponent": 336.38,
-        "guarded": 56.07,
-        "row": 302.15,
-    },
-    "concat": {
-        "guarded": 0.12,
-        "input": 5.21,
-    },
-    "slice": {
-        "guarded": 2.53,
-        "output": 4.77,
-    },
-    "pad": {
-        "guarded": 4.02,
-        "output": 6.46,
-    },
-    "resize": {
-        "fraction": 30.07,
-        "output": 5.85,
+        "exponent": 351.65,
+        "guarded": 43.5,
+        "row": 306.96,
     },
     "transpose": {
         "guarded": 5.21,

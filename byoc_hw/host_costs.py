@@ -58,13 +58,13 @@ def host_work(layer: Layer) -> Mapping[str, int]:
         work["window row"], work["tap"] = outputs * rows, outputs * rows * columns
         work["padded"] = (height + top + bottom) * (width + left + right) * channels if any(layer.padding) else 0
         work["pixel"] = outputs // layer.ofm.shape[-1]
-    if isinstance(layer, Softmax):
-        scale = _EXPONENTS if layer.ifm.quantization is None else layer.ifm.quantization.scale[0]
-        work["exponent"] = round(outputs * min(1.0, _EXPONENTS / scale))
     if layer.ofm.shape:
         last = layer.ofm.shape[-1]
         work["row"] = outputs // last
         work["guarded"] = outputs if last > _BLOCK and last % _BLOCK else 0
+    if isinstance(layer, Softmax):
+        scale = _EXPONENTS if layer.ifm.quantization is None else layer.ifm.quantization.scale[0]
+        work["exponent"] = work["row"] + round((outputs - work["row"]) * min(1.0, _EXPONENTS / scale))
     if isinstance(layer, Resize) and any(ofm % ifm for ifm, ofm in zip(layer.ifm.shape, layer.ofm.shape, strict=True)):
         work["guarded fraction" if work["guarded"] else "fraction"] = work["guarded"] or work["row"]
     return work

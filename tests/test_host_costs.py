@@ -12,7 +12,7 @@ from byoc_hw.host_cost_table import INSTRUCTIONS
 from byoc_hw.host_costs import host_function, host_instructions
 from byoc_hw.plan.core import core_instructions, region_cycles
 
-FACTOR = 2.5
+FACTOR = 3.5
 """Between what is predicted of a layer and what is counted: the largest that the benchmark prints is below."""
 
 
@@ -38,7 +38,7 @@ def test_instructions_of_random_layers_are_as_predicted(numerics):
     for (sample, layer), count in zip(drawn, executed, strict=True):
         assert count / FACTOR <= host_instructions(layer) <= count * FACTOR, f"{sample}: {count}"
     total = sum(host_instructions(layer) for _, layer in drawn)
-    assert sum(executed) / 1.3 <= total <= sum(executed) * 1.3
+    assert sum(executed) / 1.5 <= total <= sum(executed) * 1.5
 
 
 @needs_riscv32
