@@ -89,7 +89,7 @@ def test_energy_is_in_the_report():
 def test_random_layers_go_to_the_host_and_the_bits_stay(seed, chip, layouts):
     """By random wishes, which split regions anywhere, also where branches join again."""
     rng = Random(f"{seed} {layouts}")
-    made = networks(rng, 3, layouts)
+    made = networks(rng, 1, layouts)
     partitioned = byoc_hw.partition_for_hwlib(made.mod, accelerator=chip)
     names = [layer.name for graph in region_graphs(partitioned).values() for layer in graph.layers]
     place = {name: "host" for name in dict.fromkeys(names) if rng.random() < 0.3}

@@ -27,6 +27,7 @@ from byoc_hw.plan.core import TiledPlan, region_cycles, region_energy
 from byoc_hw.plan.library import LibraryPlan
 from byoc_hw.plan.region import plan_region
 from byoc_hw.soc import Hardware, Soc
+from byoc_hw.tensor import Tensor
 
 _MOST_PLANS = 24
 """Plans of a region on a chip that are made to lower its energy."""
@@ -45,7 +46,7 @@ def placement_of(
 ) -> Placement:
     """What `place` wishes on the host, and what the objective gives to it; `place` has names of accelerators too.
 
-    Regions on a library stay, but for what is wished: the cycles of its calls are not known.
+    With an objective, the hardware has no library: the cycles of its calls are not known.
     """
     names = [layer.name for graph in graphs.values() for layer in graph.layers]
     host: dict[str, dict[str, str]] = {}
@@ -53,10 +54,11 @@ def placement_of(
     for symbol, graph in graphs.items():
         gone = {layer.name: _wish_text(layer, place) for layer in graph.layers if wished(layer, place) == HOST}
         left = without(graph, set(gone))
-        if objective is not None and hardware.library is None and left is not None and is_connected(left):
-            best = _Region(left, hardware, place, objective).best()
-            gone |= best.gone
-            found |= {name: one for name, one in best.place.items() if names.count(name) == 1}
+        if objective is not None and left is not None:
+            searched = [_Region(one, hardware, place, objective).best() for one in components(left)]
+            for best in searched:
+                gone |= best.gone
+                found |= {name: engine for name, engine in best.place.items() if names.count(name) == 1}
         if gone:
             host[symbol] = gone
     return Placement(host, {name: one for name, one in {**found, **place}.items() if one != HOST})
@@ -103,7 +105,7 @@ class _Region:
             if layer is None or left is None:
                 return _Placed(cost, gone, place)
             tried.add(layer.name)
-            if not is_connected(left):
+            if len(components(left)) > 1:
                 continue
             here = self._on_host([layer])
             there, other = self._planned(left)
@@ -227,11 +229,12 @@ def without(graph: Graph, gone: set[str]) -> Graph | None:
     return replace(graph, inputs=tuple(inputs), outputs=outputs, layers=layers)
 
 
-def is_connected(graph: Graph) -> bool:
-    """Whether the layers of a graph are one region: TVM makes several of those that no value joins."""
-    groups: list[set[object]] = []
+def components(graph: Graph) -> list[Graph]:
+    """The parts of a graph that no value of a layer joins: TVM makes a region of each."""
+    groups: list[set[Tensor]] = []
     for layer in graph.layers:
-        own: set[object] = {layer.ofm, *(tensor for tensor in layer.inputs if tensor not in graph.inputs)}
+        own = {layer.ofm, *(t for t in layer.inputs if t.data is None and t not in graph.inputs)}
         joined = [group for group in groups if group & own]
         groups = [group for group in groups if not group & own] + [own.union(*joined)]
-    return len(groups) == 1
+    names = [{layer.name for layer in graph.layers if layer.ofm not in group} for group in groups]
+    return [part for gone in names if (part := without(graph, gone)) is not None]
