@@ -55,7 +55,7 @@ def placement_of(
         gone = {layer.name: _wish_text(layer, place) for layer in graph.layers if wished(layer, place) == HOST}
         left = without(graph, set(gone))
         if objective is not None and left is not None:
-            searched = [_Region(one, hardware, place, objective).best() for one in components(left)]
+            searched = [_Region(one, hardware, place, objective).best() for one in connected_parts(left)]
             for best in searched:
                 gone |= best.gone
                 found |= {name: engine for name, engine in best.place.items() if names.count(name) == 1}
@@ -105,7 +105,7 @@ class _Region:
             if layer is None or left is None:
                 return _Placed(cost, gone, place)
             tried.add(layer.name)
-            if len(components(left)) > 1:
+            if len(connected_parts(left)) > 1:
                 continue
             here = self._on_host([layer])
             there, other = self._planned(left)
@@ -229,7 +229,7 @@ def without(graph: Graph, gone: set[str]) -> Graph | None:
     return replace(graph, inputs=tuple(inputs), outputs=outputs, layers=layers)
 
 
-def components(graph: Graph) -> list[Graph]:
+def connected_parts(graph: Graph) -> list[Graph]:
     """The parts of a graph that no value of a layer joins: TVM makes a region of each."""
     groups: list[set[Tensor]] = []
     for layer in graph.layers:

@@ -10,7 +10,7 @@ from byoc_hw.graph import Add, Graph, Pool2d, Transpose
 from byoc_hw.host_costs import host_instructions, total_host_instructions
 from byoc_hw.objective import Energy
 from byoc_hw.plan.core import core_instructions, region_cycles, region_energy
-from byoc_hw.plan.placement import components, placement_of, without
+from byoc_hw.plan.placement import connected_parts, placement_of, without
 from byoc_hw.plan.region import plan_region
 
 ANYWHERE: dict[str, str] = {}
@@ -75,14 +75,14 @@ def test_without_keeps_what_others_read():
     left = without(graph, {"both", "pooled", "flat", "out"})
     left.verify()
     assert [tensor.name for tensor in left.outputs] == ["left", "right"]
-    assert len(components(left)) == 1
+    assert len(connected_parts(left)) == 1
     assert without(graph, {layer.name for layer in graph.layers} - {"flat"}) is None
 
 
 def test_layers_that_no_value_joins_are_no_region():
     """What two layers read is an argument of each: TVM makes two regions of them."""
     graph = without(two_branches(), {"first", "both", "pooled", "flat", "out"})
-    parts = components(graph)
+    parts = connected_parts(graph)
     assert [[layer.name for layer in part.layers] for part in parts] == [["left"], ["right"]]
     assert [tensor.name for part in parts for tensor in (*part.inputs, *part.outputs)] == ["y", "left", "y", "right"]
 
