@@ -54,14 +54,16 @@ INSTRUCTIONS: Mapping[str, Mapping[str, float]] = {
         "input": 7.23,
     },
     "matmul": {
-        "input": 4.53,
-        "mac": 5.57,
-        "output": 118.71,
-        "row": 7.98,
+        "call": 71.05,
+        "guarded": 21.51,
+        "input": 5.77,
+        "mac": 5.45,
+        "output": 114.38,
     },
     "max_pool2d": {
-        "padded": 9.98,
-        "tap": 8.63,
+        "padded": 3.33,
+        "pixel": 2.22,
+        "tap": 12.77,
     },
     "mul": {
         "guarded": 8.91,
