@@ -33,6 +33,7 @@ from byoc_hw.errors import (
     ToolchainMissing,
     Unsupported,
 )
+from byoc_hw.objective import Energy
 from byoc_hw.operator_check import OperatorCheck, check_operator
 from byoc_hw.pattern import Check, Form, limit, register_pattern
 from byoc_hw.plan.tune.rounds import TunedRegion
@@ -57,6 +58,7 @@ __all__ = [
     "Check",
     "Cycles",
     "Difference",
+    "Energy",
     "Form",
     "GraphError",
     "Interface",

@@ -14,7 +14,7 @@ from math import lcm
 from pathlib import Path
 from typing import Any
 
-from byoc_hw.arguments import check_flag, check_type, check_whole, shown
+from byoc_hw.arguments import check_flag, check_number, check_type, check_whole, shown
 from byoc_hw.errors import InvalidInput
 from byoc_hw.graph import LAYER_KINDS, Convolution, Layer
 from byoc_hw.integers import ceil_div
@@ -447,6 +447,8 @@ class Accelerator:
     ram: int = 512 * KIB
     flash: int = 2048 * KIB
 
+    host_cycles_per_instruction: float = 1.0  # of the core beside it, in accelerator cycles
+
     roundings: tuple[Rounding, ...] = ("upward",)  # see `ROUNDINGS`
 
     tuning: TuningSpace = field(default_factory=TuningSpace)
@@ -463,6 +465,7 @@ class Accelerator:
             alignment = getattr(self, what)
             if alignment & (alignment - 1):
                 raise InvalidInput(f"{prefix} {what} is a power of two: got {alignment}")
+        check_number(f"{prefix} host_cycles_per_instruction", self.host_cycles_per_instruction, positive=True)
         check_type(f"{prefix} roundings", self.roundings, tuple, "a tuple of strings")
         for rounding in self.roundings:
             check_type(f"{prefix} each of roundings", rounding, str, "a string")

@@ -19,23 +19,26 @@ from byoc_hw.emit.region import region_source
 from byoc_hw.errors import InvalidInput, PlanError, Unsupported
 from byoc_hw.frontend.seam import Backend, CompiledHost, FrontEnd, Model, TFLiteArithmetic
 from byoc_hw.graph import Graph
+from byoc_hw.objective import HOST, Energy, Objective, check_objective
 from byoc_hw.overlap import overlapped
 from byoc_hw.padding import padded
 from byoc_hw.params.host_kernels import kernel_call
 from byoc_hw.params.tflite_functions import hard_swish_values, inverse_root_values
 from byoc_hw.params.tflite_values import pairwise_values, rescaled_values
 from byoc_hw.pattern import Outcome
-from byoc_hw.plan.chip_plan import ChipPlan
 from byoc_hw.plan.choices import Choices
+from byoc_hw.plan.core import NO_ENERGY, region_energy
 from byoc_hw.plan.fitting import Fitted, Fitting
+from byoc_hw.plan.library import LibraryPlan
 from byoc_hw.plan.place.arena import ModelMemory, flash_problem, place_model, ram_problem
+from byoc_hw.plan.placement import Placement, placement_of
 from byoc_hw.plan.planned import PlannedRegion, flash_owners
 from byoc_hw.plan.region import plan_region, why_no_plan
 from byoc_hw.plan.search.within import Room
 from byoc_hw.plan.tune.rounds import TunedRegion
 from byoc_hw.program import ALIGNMENT, Program, Workspace
 from byoc_hw.project import Project
-from byoc_hw.report.engines import engines_of
+from byoc_hw.report.engines import costs_of, engines_of
 from byoc_hw.report.explain import Report
 from byoc_hw.soc import Hardware, Soc
 from byoc_hw.tuning import Tuning
@@ -160,8 +163,9 @@ def explain(mod_or_project: tvm.IRModule | Project) -> Report:
     """Where each operator of the model file runs, and why those on the host were not offloaded.
 
     Takes what `partition_for_hwlib` or `build` returned; prints as text, shows as a table in a
-    notebook, and has `to_json()`. Of a chip of several accelerators it plans the regions, and says which of
-    them run an operator. `InvalidInput` for a module that was not partitioned.
+    notebook, and has `to_json()`. For each offloaded operator it has the cycles on each accelerator and on the host, by
+    estimate. Of a chip of several accelerators it plans the regions, and says which of them run an operator.
+    `InvalidInput` for a module that was not partitioned.
     """
     if isinstance(mod_or_project, Project):
         return mod_or_project.report
@@ -169,11 +173,14 @@ def explain(mod_or_project: tvm.IRModule | Project) -> Report:
     if found is None:
         raise InvalidInput("explain takes a module that partition_for_hwlib made, or a Project: got another module")
     report = Report(found.mod_name, found.label, found.numerics, found.outcomes)
-    chip = found.accelerator
-    if not isinstance(chip, Soc):
+    hardware = found.accelerator
+    if hardware is None:
         return report
-    plans = {name: plan_region(graph, chip) for name, graph in region_graphs(mod_or_project).items()}
-    return replace(report, engines=_engines(plans))
+    graphs = region_graphs(mod_or_project)
+    if not isinstance(hardware, Soc):
+        return replace(report, engines=costs_of(graphs, hardware))
+    plans = {name: plan_region(graph, hardware) for name, graph in graphs.items()}
+    return replace(report, engines=engines_of(plans, hardware))
 
 
 def explain_tflite(
@@ -223,6 +230,7 @@ def build(
     optimize: str = "speed",
     place: Mapping[str, str] | None = None,
     poll: bool = False,
+    objective: Objective | None = None,
     force: bool = False,
 ) -> Project:
     """Compile a Relay module to a self-contained C project.
@@ -241,8 +249,14 @@ def build(
     With "size" it is the plans with the smallest arena; of several those with the least flash, then the
     fastest. A tuned plan is taken there only if it is among these.
 
-    On a chip of several accelerators, `place` names the one that runs an operator of the model, a layer, or all
-    layers of a kind: {"softmax": "dsp"}. The others run where the plan is fastest.
+    Everything that the module has in regions runs on the accelerator, unless an `objective` is given: what was
+    partitioned was meant to be offloaded, and the costs of the host are estimates. With "latency", regions that take
+    longer from call to return than their layers on the host go back there, and so do layers at their ends; with an
+    `Energy`, what costs more energy there. On a chip, each layer then runs on the accelerator that the objective asks
+    for. The report has the figures. The bits are the same.
+
+    `place` says where an operator of the model, a layer, or all layers of a kind run, whatever the objective: on an
+    accelerator by name, or on the "host": {"softmax": "dsp", "conv2d": "host"}.
 
     With `poll` the model can be run in steps: its header has start, poll and wait beside run, and regions on one
     accelerator too are driven without waiting. That takes more instructions of the core.
@@ -269,7 +283,10 @@ def build(
     chosen = _tuning(tuning, model)
     if poll and model.accelerator is not None and model.accelerator.library is not None:
         raise InvalidInput(f"poll is for accelerators with a HAL: {model.accelerator.name} has a library")
-    parts, _ = _compiled(model, chosen, io_in_arena, optimize, _wishes(place, model))
+    moved = _placement(model, place, objective)
+    if moved.host:
+        model = front_end().open_model(front_end().host_again(mod, moved.host), params, mod_name)
+    parts, _ = _compiled(model, chosen, io_in_arena, optimize, moved.place, objective)
     files = project_files(replace(parts, polled=poll))
     directory = Path(output_dir) if output_dir is not None else Path(tempfile.mkdtemp(prefix="byoc_hw_"))
     write_project(directory, files, force)
@@ -284,7 +301,12 @@ def region_rooms(mod: tvm.IRModule, params: Mapping[str, Any] | None, optimize: 
 
 
 def _compiled(
-    model: Model, tuning: Tuning | None, io_in_arena: bool, optimize: str, place: Mapping[str, str]
+    model: Model,
+    tuning: Tuning | None,
+    io_in_arena: bool,
+    optimize: str,
+    place: Mapping[str, str],
+    objective: Objective | None = None,
 ) -> tuple[Parts, Callable[[], dict[str, Room]]]:
     """The parts of a project, and a function for what each region may use of RAM and flash."""
     graphs = model.graphs()  # lower the regions
@@ -293,7 +315,7 @@ def _compiled(
     host = model.compile_host(graphs, arena.place, kernel_call)  # TVM compiles the rest, and calls `place`
     if arena.wants_less_flash(host.constant_bytes):  # only now is the host's flash known
         host = model.compile_host(graphs, arena.place, kernel_call)
-    parts = _parts(model, plans, arena, host)
+    parts = _parts(model, plans, arena, host, objective)
     if model.accelerator is not None:
         _check_budgets(parts)
     return parts, lambda: arena.rooms(host.program)
@@ -312,7 +334,6 @@ def _plans(graphs: Mapping[str, Graph], model: Model, tuning: Tuning | None, pla
     if accelerator is None:
         return _Plans({}, None)
     if tuning is None:
-        _check_wishes(place, graphs)
         regions = {name: plan_region(graph, accelerator, place=place) for name, graph in graphs.items()}
         return _Plans(regions, None)
     known = {name: tuning.region(graph) for name, graph in graphs.items()}
@@ -322,20 +343,30 @@ def _plans(graphs: Mapping[str, Graph], model: Model, tuning: Tuning | None, pla
     return _Plans({name: _plan(graph, accelerator, tuned.get(name)) for name, graph in graphs.items()}, tuned)
 
 
-def _wishes(place: Mapping[str, str] | None, model: Model) -> Mapping[str, str]:
-    """The accelerator by name that each layer is wished on. `InvalidInput` for what the model's chip does not have."""
-    if not place:
-        return {}
+def _placement(model: Model, place: Mapping[str, str] | None, objective: Objective | None) -> Placement:
+    """Where the layers of a model's regions run, by wishes and objective. `InvalidInput` for what is not there."""
+    hardware = model.accelerator
+    if hardware is None:
+        if place or objective is not None:
+            what = "place" if place else "objective"
+            raise InvalidInput(f"{what} is for a partitioned module: all of this one runs on the host")
+        return Placement()
+    names = [one.name for one in (hardware.accelerators if isinstance(hardware, Soc) else (hardware,))]
+    check_objective(objective, names)
+    if objective is not None and hardware.library is not None:
+        raise InvalidInput(f"objective: the cycles of {hardware.label} are not known, as it is driven by a library")
+    place = place or {}
     check_type("place", place, Mapping, "a mapping from operators to accelerators")
-    if not isinstance(model.accelerator, Soc):
-        raise InvalidInput("place is for a chip of several accelerators: the module was not partitioned for one")
-    names = [one.name for one in model.accelerator.accelerators]
     for name, wished in place.items():
-        if wished not in names:
+        if wished not in (*names, HOST):
             raise InvalidInput(
-                f"place: accelerators of the chip are {', '.join(names)}: got {shown(wished)} for {name}"
+                f"place: an operator runs on {', '.join(names)} or {HOST}: got {shown(wished)} for {name}"
             )
-    return place
+    if not place and objective is None:
+        return Placement()
+    graphs = model.graphs()
+    _check_wishes(place, graphs)
+    return placement_of(graphs, hardware, place, objective)
 
 
 def _check_wishes(place: Mapping[str, str], graphs: Mapping[str, Graph]) -> None:
@@ -368,7 +399,7 @@ class _Arena:
         self, plans: Mapping[str, PlannedRegion], accelerator: Hardware | None, with_io: bool, optimize: str
     ) -> None:
         self.plans, self.with_io, self.optimize = plans, with_io, optimize
-        self._accelerator = accelerator or REFERENCE
+        self.hardware = accelerator or REFERENCE
         self._tiled = accelerator if isinstance(accelerator, Accelerator) and accelerator.library is None else None
         self._flash = _UNLIMITED
         self._choices: Mapping[str, Choices] = {}
@@ -379,7 +410,7 @@ class _Arena:
     def place(self, program: Program, workspaces: Sequence[Workspace]) -> Mapping[str, int]:
         """Offsets for host tensors and workspaces, placed together with the intermediates of regions."""
         program = self.program(program)
-        ram = self._accelerator.ram
+        ram = self.hardware.ram
         self._workspaces = workspaces
         memory = self._arranged(program, workspaces, ram)
         fits = memory.arena.nbytes <= ram and Fitted(self.plans, memory).flash <= self._flash
@@ -393,24 +424,24 @@ class _Arena:
 
     def program(self, program: Program) -> Program:
         """The program with the model's inputs and outputs as regions can take them: in the arena, or padded copies."""
-        return program if self.with_io else padded(program, self._accelerator)
+        return program if self.with_io else padded(program, self.hardware)
 
     def wants_less_flash(self, host: int) -> bool:
         """Whether to place again, as the model with `host` bytes of the host does not fit flash."""
         assert self.memory is not None
-        limits, self._flash = self._accelerator, max(self._accelerator.flash - host, 0)
+        limits, self._flash = self.hardware, max(self.hardware.flash - host, 0)
         fits = Fitted(self.plans, self.memory).flash <= self._flash
         return self._tiled is not None and bool(self.plans) and not fits and self.memory.arena.nbytes <= limits.ram
 
     def rooms(self, program: Program) -> dict[str, Room]:
         """What each region may use of RAM and flash."""
         fitting = self._fitting(self.program(program), self._workspaces)
-        return fitting.rooms(replace(fitting.fastest, choices=self._choices), self._accelerator.ram, self._flash)
+        return fitting.rooms(replace(fitting.fastest, choices=self._choices), self.hardware.ram, self._flash)
 
     def _fitted(self, program: Program, workspaces: Sequence[Workspace]) -> Fitted:
         """The plans that are wanted; where none fit, the smallest."""
         fitting = self._fitting(program, workspaces)
-        ram = self._accelerator.ram
+        ram = self.hardware.ram
         found = fitting.within(ram, self._flash) if self.optimize == "speed" else fitting.smallest()
         if found is not None and found.flash <= self._flash:
             return found
@@ -425,7 +456,7 @@ class _Arena:
 
     def _arranged(self, program: Program, workspaces: Sequence[Workspace], most: int) -> ModelMemory:
         """The arena with host functions and regions in parallel if it has at most so many bytes, else without."""
-        library = self._accelerator.library
+        library = self.hardware.library
         self.overlaps = library is None or library.wait is not None
         if self.overlaps:
             memory = self._placed(overlapped(program), workspaces, self.plans)
@@ -439,14 +470,14 @@ class _Arena:
         return place_model(program, workspaces, regions, ALIGNMENT, self.with_io)
 
 
-def _parts(model: Model, plans: _Plans, arena: _Arena, host: CompiledHost) -> Parts:
+def _parts(model: Model, plans: _Plans, arena: _Arena, host: CompiledHost, objective: Objective | None) -> Parts:
     memory = arena.memory
     assert memory is not None, "the front end has asked for places"
     kept = {name for name, plan in plans.regions.items() if arena.plans[name] is plan}
     tuned = None if plans.tuned is None else {name: one for name, one in plans.tuned.items() if name in kept}
     program = arena.program(host.program)
-    planning = _planning(arena, len(plans.regions) - len(kept))
-    report = replace(_report(model), planning=planning, engines=_engines(arena.plans))
+    planning = "; ".join(filter(None, (_planning(arena, len(plans.regions) - len(kept)), _placing(arena, objective))))
+    report = replace(_report(model), planning=planning, engines=_engines(arena.plans, model.accelerator))
     if tuned is not None:
         report = replace(report, tuning=f"{len(tuned)} of {len(plans.regions)} regions tuned")
     return Parts(
@@ -473,8 +504,17 @@ def _planning(arena: _Arena, replanned: int) -> str:
     return f"{replanned} of {len(arena.plans)} regions planned to fit RAM and flash" if replanned else ""
 
 
-def _engines(plans: Mapping[str, PlannedRegion]) -> dict[str, str]:
-    return engines_of({name: plan for name, plan in plans.items() if isinstance(plan, ChipPlan)})
+def _placing(arena: _Arena, objective: Objective | None) -> str:
+    """What the report says of the objective that regions and layers are placed for, with the energy of the regions."""
+    if not isinstance(objective, Energy):
+        return "" if objective is None else f"placed for {objective}"
+    plans = (plan for plan in arena.plans.values() if not isinstance(plan, LibraryPlan))
+    spent = (region_energy(plan, arena.hardware, objective) for plan in plans)
+    return f"placed for energy: regions {sum(spent, NO_ENERGY)}"
+
+
+def _engines(plans: Mapping[str, PlannedRegion], hardware: Hardware | None) -> dict[str, str]:
+    return {} if hardware is None else engines_of(plans, hardware)
 
 
 def _check_budgets(parts: Parts) -> None:

@@ -42,6 +42,11 @@ class BaseLayer:
     rounding: Rounding = field(default="upward", kw_only=True)
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """What a user may call it: its own name, an operator of the model, its kind."""
+        return (self.name, *self.source, self.kind)
+
+    @property
     def inputs(self) -> tuple[Tensor, ...]:
         return (self.ifm,)
 

@@ -13,6 +13,7 @@ from typing import Any
 from byoc_hw.accelerator import Check, Rule
 from byoc_hw.errors import PatternError
 from byoc_hw.graph import Layer
+from byoc_hw.host_costs import host_instructions
 from byoc_hw.soc import Hardware
 
 __all__ = ["BrokenRule", "Check", "Form", "NotALayer", "Pattern", "Rejection", "limit", "patterns", "register_pattern"]
@@ -143,16 +144,23 @@ def broken_rules(pattern: Pattern, layer: Layer, accelerator: Hardware) -> tuple
 
 @dataclass
 class Recorder:
-    """The rejections of one partitioning by source operator, as plain data for the report."""
+    """The rejections of one partitioning by source operator, as plain data for the report.
+
+    `instructions` has about what the host takes for a layer that was rejected, by the same operators.
+    """
 
     rejections: dict[str, list[Rejection]] = field(default_factory=dict)
+    instructions: dict[str, int] = field(default_factory=dict)
 
-    def reject(self, sources: Iterable[str], rejection: Rejection) -> None:
-        """Record, without duplicates, that a composite does not cover these source operators."""
+    def reject(self, sources: Iterable[str], rejection: Rejection, layer: Layer | None = None) -> None:
+        """Record, without duplicates, that a composite does not cover these source operators, and the layer it is."""
+        sound = layer is not None and not any(layer.unsound()) and not any(layer.problems())
         for source in sources:
             known = self.rejections.setdefault(source, [])
             if rejection not in known:
                 known.append(rejection)
+            if layer is not None and sound:
+                self.instructions.setdefault(source, host_instructions(layer))
 
 
 @dataclass(frozen=True)
@@ -163,8 +171,9 @@ class Outcome:
     "split" (in part on each), "folded" (computed at compile time) or "stops" (the front end cannot import the
     operator, and so not the model; `rejections` say why). `composites` and `regions` name
     the composites and regions that contain it. `rejections` say why operators stayed on the host, and
-    `uncovered` lists its Relay operators that are in no pattern. With numerics "tflite", `tvm_arithmetic` lists those
-    on the host whose results are TVM's, and may not be TFLite's.
+    `uncovered` lists its Relay operators that are in no pattern. `host_instructions` is about what the host takes
+    for the layer that was rejected, 0 if there is none. With numerics "tflite", `tvm_arithmetic` lists those on the
+    host whose results are TVM's, and may not be TFLite's.
     """
 
     name: str
@@ -175,6 +184,7 @@ class Outcome:
     rejections: tuple[Rejection, ...] = ()
     uncovered: tuple[str, ...] = ()
     tvm_arithmetic: tuple[str, ...] = ()
+    host_instructions: int = 0
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Outcome:

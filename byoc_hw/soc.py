@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from byoc_hw.accelerator import KIB, Accelerator, Check, Library, Limits, Rule, check_compiler_name
-from byoc_hw.arguments import check_type, check_whole
+from byoc_hw.arguments import check_number, check_type, check_whole
 from byoc_hw.errors import InvalidInput
 from byoc_hw.graph import Layer
+from byoc_hw.objective import HOST
 
 _MOST_ACCELERATORS = 16
 
@@ -20,7 +21,8 @@ class Soc:
     Takes the place of an `Accelerator` wherever one is given. `name` is the compiler name (`relay.ext.<name>`) and
     the prefix of the composites, `label` is for reports. Each accelerator has a name of its own, the prefix of its
     HAL's functions in C, with limits, memories and costs of its own, and a HAL, or a `library` whose calls only start
-    and have costs. `ram` and `flash` in bytes are the chip's; those of the accelerators do not count.
+    and have costs. `ram` and `flash` in bytes and `host_cycles_per_instruction` are the chip's; those of the
+    accelerators do not count.
     """
 
     accelerators: tuple[Accelerator, ...]
@@ -28,6 +30,7 @@ class Soc:
     label: str = "SOC"
     ram: int = 512 * KIB
     flash: int = 2048 * KIB
+    host_cycles_per_instruction: float = 1.0
 
     def __post_init__(self) -> None:
         check_compiler_name(self.name)
@@ -50,6 +53,9 @@ class Soc:
                 raise InvalidInput(
                     f"chip {self.name}: it and its accelerators have names that differ: got {name} twice"
                 )
+        if HOST in names:
+            raise InvalidInput(f"chip {self.name}: {HOST} is the core's name: an accelerator has another one")
+        check_number(f"chip {self.name}: host_cycles_per_instruction", self.host_cycles_per_instruction, positive=True)
         for what in ("ram", "flash"):
             check_whole(f"chip {self.name}: {what}", getattr(self, what), 0, 2**31 - 1)
 

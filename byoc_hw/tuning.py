@@ -89,6 +89,9 @@ _TUNING = structure(
     }
 )
 
+_NOT_PLANNED = ("ram", "flash", "host_cycles_per_instruction")
+"""Numbers of an accelerator that the plan of a region by itself does not depend on."""
+
 _TITLES = ("region", "layers", "before", "after", "fewer", "plans tried")
 
 
@@ -220,7 +223,7 @@ class Tuning:
 def figures(accelerator: Accelerator) -> dict[str, str | int]:
     """An accelerator's name, its label, and each number that plans depend on."""
     numbers = {entry.name: getattr(accelerator, entry.name) for entry in fields(accelerator)}
-    kept = {name: value for name, value in numbers.items() if isinstance(value, int) and name not in ("ram", "flash")}
+    kept = {name: value for name, value in numbers.items() if isinstance(value, int) and name not in _NOT_PLANNED}
     return {"name": accelerator.name, "label": accelerator.label, **kept}
 
 

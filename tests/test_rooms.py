@@ -13,6 +13,7 @@ ROOMS = ["frontend", "params", "plan", "hwlib", "emit", "run", "report"]
 FOR_ALL = {
     *("errors", "arguments", "schema", "whole_file", "integers", "names"),
     *("tensor", "accelerator", "soc", "graph", "graph_text", "program", "version"),
+    *("objective", "host_costs", "host_cost_table"),
 }
 WIRING = {
     *("__init__", "__main__", "demo"),
@@ -30,7 +31,7 @@ PLAN = [
     *("array", "work", "place", "order"),
     *("library", "planned", "stages"),
     *("search", "tune", "lanes"),
-    *("region", "fitting"),
+    *("region", "fitting", "core", "placement"),
 ]
 USES_TVM = {"frontend", "patterns", "demo"}
 

@@ -72,7 +72,7 @@ def test_a_layer_runs_where_it_is_wished(digits):
 
 WISHES = {
     "no operator": ({"conv7": "dsp"}, "place names offloaded operators, or kinds of layers"),
-    "no accelerator": ({"pool2d": "gpu"}, "place: accelerators of the chip are dla, dsp: got 'gpu' for pool2d"),
+    "no accelerator": ({"pool2d": "gpu"}, "place: an operator runs on dla, dsp or host: got 'gpu' for pool2d"),
 }
 
 
@@ -82,9 +82,9 @@ def test_a_wish_for_what_is_not_there_is_refused(digits, place, message):
         byoc_hw.build(digits[0], place=place)
 
 
-def test_a_wish_without_a_chip_is_refused():
+def test_a_wish_for_an_accelerator_of_another_chip_is_refused():
     partitioned = byoc_hw.partition_for_hwlib(*byoc_hw.load_tflite(model_path()))
-    with pytest.raises(byoc_hw.InvalidInput, match="place is for a chip of several accelerators"):
+    with pytest.raises(byoc_hw.InvalidInput, match="place: an operator runs on hwlib or host: got 'dsp' for pool2d"):
         byoc_hw.build(partitioned, place={"pool2d": "dsp"})
 
 

@@ -151,6 +151,9 @@ class FrontEnd(Protocol):
     ) -> Any:
         """The module with the operators that the accelerator supports in regions."""
 
+    def host_again(self, mod: Any, reasons: Mapping[str, Mapping[str, str]]) -> Any:
+        """A partitioned module in which the host computes some layers. `reasons` says why, by region and layer."""
+
     def partitioned(self, mod: Any) -> Partitioned | None:
         """What a module that `partition` made records; None for another one, `InvalidInput` for no module."""
 

@@ -1,24 +1,58 @@
-"""Which accelerators of a chip run each operator, and what it takes on each of them by itself."""
+"""What each operator takes on each accelerator by itself and on the host, and which of them run it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
-from byoc_hw.graph import Layer
+from byoc_hw.accelerator import Accelerator
+from byoc_hw.graph import Graph, Layer, Reshape
+from byoc_hw.host_costs import host_instructions
+from byoc_hw.objective import HOST
+from byoc_hw.plan.array.cost import best_cycles
 from byoc_hw.plan.chip_plan import ChipPlan
-from byoc_hw.soc import Soc
+from byoc_hw.plan.planned import PlannedRegion
+from byoc_hw.soc import Hardware, Soc
 
 
-def engines_of(plans: Mapping[str, ChipPlan]) -> dict[str, str]:
-    """A line for each source operator of the regions: its accelerators, and its cycles on each that could run it."""
-    found: dict[str, list[str]] = {}
+def engines_of(plans: Mapping[str, PlannedRegion], hardware: Hardware) -> dict[str, str]:
+    """A line for each source operator of the regions: its accelerators, and its cycles on each candidate."""
+    if not isinstance(hardware, Soc):
+        return costs_of({name: plan.graph for name, plan in plans.items()}, hardware)
+    lines: list[tuple[Layer, str]] = []
     for plan in plans.values():
         for index, layer in enumerate(plan.graph.layers):
-            if plan.costs[index] and max(plan.costs[index].values()):  # a reshape takes nothing anywhere
-                text = f"on {_shares(plan, index)}; alone {', '.join(_candidates(plan, index))}"
-                for name in layer.source or (layer.name,):
-                    found.setdefault(name, []).append(text)
+            if isinstance(plan, ChipPlan) and plan.costs[index] and max(plan.costs[index].values()):
+                costs = ", ".join([*_candidates(plan, index), _on_host(layer, hardware)])
+                lines.append((layer, f"on {_shares(plan, index)}; alone {costs}"))
+    return _by_operator(lines)
+
+
+def costs_of(graphs: Mapping[str, Graph], accelerator: Accelerator) -> dict[str, str]:
+    """A line for each source operator of the regions: its cycles on the accelerator, and on the host.
+
+    The cycles of a library's calls are not known.
+    """
+    lines: list[tuple[Layer, str]] = []
+    for graph in graphs.values():
+        for layer in graph.layers:
+            if not isinstance(layer, Reshape):
+                there = (
+                    [] if accelerator.library else [f"{accelerator.name} {best_cycles(layer, accelerator):,} cycles"]
+                )
+                lines.append((layer, f"alone {', '.join([*there, _on_host(layer, accelerator)])}"))
+    return _by_operator(lines)
+
+
+def _by_operator(lines: Iterable[tuple[Layer, str]]) -> dict[str, str]:
+    found: dict[str, list[str]] = {}
+    for layer, text in lines:
+        for name in layer.source or (layer.name,):
+            found.setdefault(name, []).append(text)
     return {name: " | ".join(texts) for name, texts in found.items()}
+
+
+def _on_host(layer: Layer, hardware: Hardware) -> str:
+    return f"{HOST} {round(host_instructions(layer) * hardware.host_cycles_per_instruction):,} cycles"
 
 
 def _shares(plan: ChipPlan, index: int) -> str:

@@ -155,6 +155,8 @@ def following_tvm(operators: int) -> str:
 
 
 def _reasons(outcome: Outcome) -> Iterator[str]:
+    if outcome.host_instructions:
+        yield f"on the host {outcome.host_instructions:,} instructions"
     for rejection in outcome.rejections:
         yield str(rejection)
     if outcome.uncovered:

@@ -156,11 +156,12 @@ _REPORT = structure(
                     "placement": one_of("accelerator", "host", "split", "folded"),
                     **dict.fromkeys(("relay", "composites", "regions", "uncovered", "tvm_arithmetic"), list_of(text)),
                     "rejections": list_of(_rejection),
-                }
+                },
+                {"host_instructions": integer()},
             )
         ),
     },
-    {"planning": text},
+    {"planning": text, "engines": table_of(text)},
 )
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import tvm
 from tvm import relay
@@ -53,20 +53,43 @@ def _placed(mod: tvm.IRModule) -> dict[str, _Placed]:
     return placed
 
 
-def _outcome(operator: SourceOperator, placed: _Placed, reasons: _Reasons) -> Outcome:
+def moved_outcomes(
+    known: Iterable[Outcome], after: tvm.IRModule, said: Mapping[str, Sequence[Rejection]]
+) -> tuple[Outcome, ...]:
+    """Outcomes of operators of which some have moved to the host, for the reasons in `said`."""
+    placed = _placed(after)
+    found = []
+    for outcome in known:
+        now = placed.get(outcome.name, _Placed())
+        found.append(
+            replace(
+                outcome,
+                placement=_placement(now),
+                composites=tuple(dict.fromkeys(now.composites)),
+                regions=tuple(dict.fromkeys(now.regions)),
+                rejections=tuple(dict.fromkeys((*outcome.rejections, *said.get(outcome.name, ())))),
+            )
+        )
+    return tuple(found)
+
+
+def _placement(placed: _Placed) -> str:
     if placed.host:
-        placement = "split" if placed.regions else "host"
-    else:
-        placement = "accelerator" if placed.regions else "folded"
+        return "split" if placed.regions else "host"
+    return "accelerator" if placed.regions else "folded"
+
+
+def _outcome(operator: SourceOperator, placed: _Placed, reasons: _Reasons) -> Outcome:
     rejections, uncovered = reasons.of(operator.name, placed.host) if placed.host else ((), ())
     return Outcome(
         operator.name,
         operator.relay,
-        placement,
+        _placement(placed),
         tuple(dict.fromkeys(placed.composites)),
         tuple(dict.fromkeys(placed.regions)),
         rejections,
         uncovered,
+        host_instructions=reasons.recorder.instructions.get(operator.name, 0) if placed.host else 0,
     )
 
 

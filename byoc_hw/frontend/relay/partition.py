@@ -82,7 +82,7 @@ def partition(
 def _partitioned(folded: tvm.IRModule, mod_name: str, job: Session) -> tvm.IRModule:
     token = session.set(job)
     try:
-        return _without_idle_regions(tvm.transform.Sequential(partitioning(folded["main"], job, mod_name))(folded))
+        return without_idle_regions(tvm.transform.Sequential(partitioning(folded["main"], job, mod_name))(folded))
     finally:
         session.reset(token)
 
@@ -139,7 +139,7 @@ def partitioning(main: relay.Function, job: Session, mod_name: str) -> list[tvm.
     ]
 
 
-def _without_idle_regions(mod: tvm.IRModule) -> tvm.IRModule:
+def without_idle_regions(mod: tvm.IRModule) -> tvm.IRModule:
     """Moves regions that hold only reshapes back to the host, where a reshape needs neither work nor a call."""
     idle = {
         variable: function

@@ -101,6 +101,7 @@ def _check(pattern: Pattern, form: Form, session: Session) -> Callable[[relay.Ex
         found = match(form.pattern, expr)
         if found is None:
             return False
+        layer = None
         try:
             layer = pattern.parse(found)
         except NotALayer as error:
@@ -112,7 +113,7 @@ def _check(pattern: Pattern, form: Form, session: Session) -> Callable[[relay.Ex
             rejection = _rejection(pattern, found, layer, session)
         if rejection is None:
             return True
-        session.recorder.reject(found.sources, rejection)
+        session.recorder.reject(found.sources, rejection, layer)
         return False
 
     return check

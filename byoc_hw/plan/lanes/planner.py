@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from byoc_hw.errors import InvalidInput
 from byoc_hw.graph import Graph, Layer
+from byoc_hw.objective import wished
 from byoc_hw.plan.array.cost import best_cycles
 from byoc_hw.plan.chip_plan import ChipPlan
 from byoc_hw.plan.lanes.bound import chip_bound
@@ -40,11 +41,11 @@ def plan_on_chip(graph: Graph, chip: Soc, place: Mapping[str, str] = NO_WISHES) 
 
 def _wished(layer: Layer, costs: Mapping[int, int], chip: Soc, place: Mapping[str, str]) -> Mapping[int, int]:
     """Of the accelerators that can run a layer, with its cycles on each, the one that it is wished on, or all."""
-    wished = [place[name] for name in (layer.name, *layer.source, layer.kind) if name in place][:1]
-    if not wished:
+    wish = wished(layer, place)
+    if wish is None:
         return costs
-    (lane,) = (lane for lane, one in enumerate(chip.accelerators) if one.name == wished[0])
+    (lane,) = (lane for lane, one in enumerate(chip.accelerators) if one.name == wish)
     if lane not in costs:
         broken = [f"{rule.text}: got {check.found}" for rule, check in chip.accelerators[lane].broken_rules(layer)]
-        raise InvalidInput(f"place: {layer.name} cannot run on {wished[0]}: {'; '.join(broken)}")
+        raise InvalidInput(f"place: {layer.name} cannot run on {wish}: {'; '.join(broken)}")
     return {lane: costs[lane]}

@@ -1,0 +1,120 @@
+"""What a planned region costs with the core that drives it: the core's instructions, the time of both, energy.
+
+The core's instructions for each step are counted under QEMU, as those of the layers on the host, and fitted by
+`benchmarks/host_costs.py`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from byoc_hw.accelerator import Accelerator
+from byoc_hw.host_cost_table import REGIONS
+from byoc_hw.objective import Energy
+from byoc_hw.plan.array.kinds import job_cycles
+from byoc_hw.plan.chip_plan import ChipPlan
+from byoc_hw.plan.order.timeline import timeline
+from byoc_hw.plan.steps import Copy, CopyWait, Job, JobWait, RegionPlan
+from byoc_hw.soc import Hardware, Soc
+
+TiledPlan = RegionPlan | ChipPlan
+"""A plan whose cycles are known: on a HAL, or on several."""
+
+
+def core_driver(plan: TiledPlan) -> str:
+    """The row of the table of the code that drives a region: of one accelerator, of a chip, or of several at once."""
+    if isinstance(plan, RegionPlan):
+        return "accelerator"
+    return "chip" if len({part.lane for part in plan.parts}) > 1 else "chip, one at work"
+
+
+def core_work(plan: TiledPlan) -> Mapping[str, int]:
+    """What the core does for a region, by name: it is called, calls layers, starts copies and jobs, waits."""
+    parts = [plan] if isinstance(plan, RegionPlan) else [part.plan for part in plan.parts]
+    steps = Counter(type(step) for part in parts for step in part.steps)
+    work = {"call": 1, "layer": sum(len(part.calls) for part in parts)}
+    return work | {"copy": steps[Copy], "job": steps[Job], "wait": steps[CopyWait] + steps[JobWait]}
+
+
+def core_instructions(plan: TiledPlan) -> int:
+    """About how many instructions the core takes to drive a region."""
+    costs = REGIONS[core_driver(plan)]
+    return round(sum(costs.get(unit, 0.0) * amount for unit, amount in core_work(plan).items()))
+
+
+def plan_cycles(plan: TiledPlan, hardware: Hardware) -> int:
+    """The cycles of the engines, as if the core took no time."""
+    if isinstance(plan, ChipPlan):
+        return plan.cycles
+    assert isinstance(hardware, Accelerator), "only a chip has a plan on several"
+    return timeline(plan, hardware).total
+
+
+def region_cycles(plan: TiledPlan, hardware: Hardware) -> int:
+    """About how many cycles a region takes from call to return: those of the engines, or the core's if it is later.
+
+    Before the engines start and after they end, the core alone is at work.
+    """
+    alone = REGIONS[core_driver(plan)].get("alone", 0.0)
+    core = core_instructions(plan)
+    rate = hardware.host_cycles_per_instruction
+    return round(max(plan_cycles(plan, hardware) + alone * rate, core * rate))
+
+
+# ---------------------------------------------------------------- energy
+
+
+@dataclass(frozen=True)
+class Spent:
+    """The energy of something: of each accelerator's array by name, of copies, of the core; in the user's unit."""
+
+    array: Mapping[str, float]
+    copies: float
+    core: float
+
+    @property
+    def total(self) -> float:
+        return sum(self.array.values()) + self.copies + self.core
+
+    def __str__(self) -> str:
+        arrays = "".join(f"{name} {spent:,.0f}, " for name, spent in self.array.items())
+        return f"{self.total:,.0f} ({arrays}copies {self.copies:,.0f}, core {self.core:,.0f})"
+
+    def __add__(self, other: Spent) -> Spent:
+        names = dict.fromkeys((*self.array, *other.array))
+        array = {name: self.array.get(name, 0.0) + other.array.get(name, 0.0) for name in names}
+        return Spent(array, self.copies + other.copies, self.core + other.core)
+
+
+NO_ENERGY = Spent({}, 0.0, 0.0)
+
+
+def region_energy(plan: TiledPlan, hardware: Hardware, energy: Energy) -> Spent:
+    """The energy of a region."""
+    engines = hardware.accelerators if isinstance(hardware, Soc) else (hardware,)
+    array = {one.name: 0.0 for one in engines}
+    copied = 0
+    for part, accelerator in _parts(plan, engines):
+        array[accelerator.name] += array_cycles(part, accelerator) * energy.array[accelerator.name]
+        copied += sum(step.nbytes * step.rows for step in part.steps if isinstance(step, Copy))
+    return Spent(array, copied * energy.copied, core_instructions(plan) * energy.host)
+
+
+def array_cycles(plan: RegionPlan, accelerator: Accelerator) -> int:
+    """Cycles in which the array works."""
+    return sum(
+        job_cycles(plan.layers[call.index], step.ifm_shape, step.ofm_shape, accelerator, step.kernel)
+        for call in plan.calls
+        for step in call.steps
+        if isinstance(step, Job)
+    )
+
+
+def _parts(plan: TiledPlan, engines: tuple[Accelerator, ...]) -> Iterator[tuple[RegionPlan, Accelerator]]:
+    if isinstance(plan, RegionPlan):
+        yield plan, engines[0]
+    else:
+        for part in plan.parts:
+            yield part.plan, engines[part.lane]
