@@ -1,8 +1,11 @@
-"""What all tests share: hypothesis profiles, and the models that are given from outside."""
+"""What all tests share: hypothesis profiles, cached compilers, and the models that are given from outside."""
 
 import os
+import shutil
+import tempfile
 from pathlib import Path
 
+import compile_cache
 import pytest
 from hypothesis import settings
 
@@ -17,6 +20,14 @@ os.environ["WERROR"] = "1"  # every project that a test builds is free of warnin
 
 ROOT = Path(__file__).resolve().parents[1]
 MODELS = Path(os.environ.get("BYOC_HW_MODELS", ROOT.parent / "shared" / "models"))
+
+
+def pytest_configure(config):
+    """The processes of `pytest -n` have the environment of the first one."""
+    if not hasattr(config, "workerinput"):
+        directory = Path(tempfile.mkdtemp(prefix="byoc_hw_compilers_"))
+        config.add_cleanup(lambda: shutil.rmtree(directory))
+        compile_cache.install(directory)
 
 
 @pytest.fixture

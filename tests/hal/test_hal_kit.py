@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import planted as planted_faults
@@ -118,34 +120,47 @@ def test_digits_on_the_template_equal_the_simulators(tmp_path, template):
 # ---------------------------------------------------------------- planted faults
 
 
-@pytest.mark.parametrize("name", planted_faults.JOBS_OF_MUL)
-def test_planted_fault_of_a_multiplication_is_named(name, tmp_path):
-    fault = planted_faults.JOBS_OF_MUL[name]
-    report = planted(fault, tmp_path, MUL)
-    assert failures(report, fault), str(report)
-
-
 class Kit:
-    """The kit, compiled once."""
+    """The kit for an accelerator, compiled once."""
 
-    def __init__(self, directory):
-        self.directory = directory
-        write_kit(directory)
-        sources = sorted(directory.glob("*.c"))
-        subprocess.run(["gcc", "-O1", "-c", *sources], cwd=directory, check=True)
+    def __init__(self, directory, accelerator):
+        self.directory, self.accelerator = directory, accelerator
+        write_kit(directory, accelerator)
+        self.objects = [compiled(directory, source.name) for source in sorted(directory.glob("*.c"))]
 
     def report(self, fault, directory):
-        new_hal(directory / "hal")
+        """The report of the template HAL with a fault in it."""
+        new_hal(directory / "hal", self.accelerator)
         fault.plant(directory / "hal")
-        program = directory / "program"
-        sources = [*self.directory.glob("*.o"), *(directory / "hal").glob("*.c")]
-        subprocess.run(["gcc", "-O1", "-w", f"-I{self.directory}", *sources, "-o", program], check=True)
-        return HalReport(tuple(run_kit(program, timeout=60.0)))
+        for header in self.directory.glob("*.h"):
+            shutil.copyfile(header, directory / header.name)
+        of_hal = [compiled(directory, f"hal/{source.name}") for source in sorted((directory / "hal").glob("*.c"))]
+        subprocess.run(["gcc", *self.objects, *of_hal, "-o", directory / "program"], check=True)
+        return HalReport(tuple(run_kit(directory / "program", timeout=60.0)))
+
+
+def compiled(directory, source):
+    """The object of a source. Paths are relative, so that equal files are compiled once (compile_cache.py)."""
+    target = Path(source).with_suffix(".o")
+    subprocess.run(["gcc", "-O1", "-w", "-I.", "-c", source, "-o", target], cwd=directory, check=True)
+    return directory / target
 
 
 @pytest.fixture(scope="module")
 def kit(tmp_path_factory):
-    return Kit(tmp_path_factory.mktemp("kit"))
+    return Kit(tmp_path_factory.mktemp("kit"), REFERENCE)
+
+
+@pytest.fixture(scope="module")
+def kit_of_mul(tmp_path_factory):
+    return Kit(tmp_path_factory.mktemp("kit_of_mul"), MUL)
+
+
+@pytest.mark.parametrize("name", planted_faults.JOBS_OF_MUL)
+def test_planted_fault_of_a_multiplication_is_named(name, kit_of_mul, tmp_path):
+    fault = planted_faults.JOBS_OF_MUL[name]
+    report = kit_of_mul.report(fault, tmp_path)
+    assert failures(report, fault), str(report)
 
 
 FAULTS = planted_faults.WAITS | planted_faults.COPIES | planted_faults.JOBS_OF_REFERENCE
