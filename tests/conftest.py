@@ -1,5 +1,6 @@
 """What all tests share: hypothesis profiles, cached compilers, and the models that are given from outside."""
 
+import functools
 import os
 import shutil
 import tempfile
@@ -8,6 +9,7 @@ from pathlib import Path
 import compile_cache
 import pytest
 from hypothesis import settings
+from tvm.relay.backend import te_compiler
 
 pytest.register_assert_rewrite("pattern_checks")  # a shared module's assertions say as much as a test's own
 
@@ -15,6 +17,9 @@ settings.register_profile("default", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.register_profile("thorough", deadline=None, max_examples=2000)  # pytest --hypothesis-profile=thorough
 settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+# TVM asks for its own build's settings with each operator that it compiles: the same answer each time.
+te_compiler.libinfo = functools.cache(te_compiler.libinfo)
 
 os.environ["WERROR"] = "1"  # every project that a test builds is free of warnings
 
