@@ -20,6 +20,14 @@ from byoc_hw.run.hal_test import HalReport, hal_test, run_kit, write_kit
 from byoc_hw.run.new_hal import new_hal
 
 SANITIZED = "-O1 -fsanitize=address,undefined -fno-sanitize-recover=all"
+OTHERS = {
+    "1 KiB": replace(REFERENCE, activation_memory=1024, weight_memory=1024),
+    "aligned DMA": replace(REFERENCE, activation_memory=1024, weight_memory=4096, dma_alignment=64),
+    "one rounding": replace(REFERENCE, roundings=("tflite",)),
+    "no limits, no weights": replace(REFERENCE, limits={"pool2d": Limits(), "add": Limits()}),
+    "products only": replace(REFERENCE, limits={"mul": Limits(accumulator_bits=32)}),
+    "tables only": replace(REFERENCE, limits={"lookup": Limits()}, ram=16 * KIB),
+}
 MUL = replace(REFERENCE, limits={"mul": Limits(accumulator_bits=32, broadcast=True)})
 
 
@@ -69,26 +77,13 @@ def test_every_function_of_the_hal_is_checked():
 @pytest.mark.parametrize(
     "accelerator",
     [
-        SMALL,
-        replace(REFERENCE, activation_memory=1024, weight_memory=1024),
-        replace(REFERENCE, activation_memory=1024, weight_memory=4096, dma_alignment=64),
-        replace(REFERENCE, activation_memory=5003, weight_memory=3001),
-        replace(REFERENCE, roundings=("tflite",)),
-        replace(REFERENCE, limits={"pool2d": Limits(), "add": Limits()}),
-        replace(REFERENCE, limits={"mul": Limits(accumulator_bits=32)}),
-        replace(REFERENCE, limits={"lookup": Limits()}, ram=16 * KIB),
-        replace(REFERENCE, limits={"conv2d": Limits(max_kernel=(1, 3), strides=(2, 3), weight_bits=(4,))}),
-    ],
-    ids=[
-        "SMALL",
-        "1 KiB",
-        "aligned DMA",
-        "odd sizes",
-        "one rounding",
-        "no limits, no weights",
-        "products only",
-        "tables only",
-        "narrow limits",
+        pytest.param(SMALL, id="SMALL"),
+        pytest.param(replace(REFERENCE, activation_memory=5003, weight_memory=3001), id="odd sizes"),
+        pytest.param(
+            replace(REFERENCE, limits={"conv2d": Limits(max_kernel=(1, 3), strides=(2, 3), weight_bits=(4,))}),
+            id="narrow limits",
+        ),
+        *(pytest.param(accelerator, id=name, marks=pytest.mark.slow) for name, accelerator in OTHERS.items()),
     ],
 )
 def test_checks_follow_the_accelerator(accelerator):
@@ -164,9 +159,13 @@ def test_planted_fault_of_a_multiplication_is_named(name, kit_of_mul, tmp_path):
 
 
 FAULTS = planted_faults.WAITS | planted_faults.COPIES | planted_faults.JOBS_OF_REFERENCE
+OF_SIZE = ("half of local", "a counter of", "a token")
+"""Faults that show with large addresses and numbers only, of which there are many: tested as slow ones."""
 
 
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name.startswith(OF_SIZE) else []) for name in FAULTS]
+)
 def test_planted_fault_is_named(name, kit, tmp_path):
     fault = FAULTS[name]
     report = kit.report(fault, tmp_path)
