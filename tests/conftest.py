@@ -1,10 +1,15 @@
-"""What all tests share: hypothesis profiles, and the models that are given from outside."""
+"""What all tests share: hypothesis profiles, cached compilers, and the models that are given from outside."""
 
+import functools
 import os
+import shutil
+import tempfile
 from pathlib import Path
 
+import compile_cache
 import pytest
 from hypothesis import settings
+from tvm.relay.backend import te_compiler
 
 pytest.register_assert_rewrite("pattern_checks")  # a shared module's assertions say as much as a test's own
 
@@ -13,10 +18,21 @@ settings.register_profile("ci", deadline=None, derandomize=True)
 settings.register_profile("thorough", deadline=None, max_examples=2000)  # pytest --hypothesis-profile=thorough
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
+# TVM asks for its own build's settings with each operator that it compiles: the same answer each time.
+te_compiler.libinfo = functools.cache(te_compiler.libinfo)
+
 os.environ["WERROR"] = "1"  # every project that a test builds is free of warnings
 
 ROOT = Path(__file__).resolve().parents[1]
 MODELS = Path(os.environ.get("BYOC_HW_MODELS", ROOT.parent / "shared" / "models"))
+
+
+def pytest_configure(config):
+    """The processes of `pytest -n` have the environment of the first one."""
+    if not hasattr(config, "workerinput"):
+        directory = Path(tempfile.mkdtemp(prefix="byoc_hw_compilers_"))
+        config.add_cleanup(lambda: shutil.rmtree(directory))
+        compile_cache.install(directory)
 
 
 @pytest.fixture

@@ -53,7 +53,7 @@ def test_mlperf_tiny_layer_by_layer(mlperf_model):
 
 @pytest.mark.parametrize(
     "accelerator",
-    [REFERENCE, SMALL, pytest.param(DIANA_DIGITAL, marks=pytest.mark.slow)],
+    [REFERENCE, *(pytest.param(preset, marks=pytest.mark.slow) for preset in (SMALL, DIANA_DIGITAL))],
     ids=lambda preset: preset.label,
 )
 def test_digits_layer_by_layer(accelerator):

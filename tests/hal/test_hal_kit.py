@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import planted as planted_faults
@@ -18,6 +20,14 @@ from byoc_hw.run.hal_test import HalReport, hal_test, run_kit, write_kit
 from byoc_hw.run.new_hal import new_hal
 
 SANITIZED = "-O1 -fsanitize=address,undefined -fno-sanitize-recover=all"
+OTHERS = {
+    "1 KiB": replace(REFERENCE, activation_memory=1024, weight_memory=1024),
+    "aligned DMA": replace(REFERENCE, activation_memory=1024, weight_memory=4096, dma_alignment=64),
+    "one rounding": replace(REFERENCE, roundings=("tflite",)),
+    "no limits, no weights": replace(REFERENCE, limits={"pool2d": Limits(), "add": Limits()}),
+    "products only": replace(REFERENCE, limits={"mul": Limits(accumulator_bits=32)}),
+    "tables only": replace(REFERENCE, limits={"lookup": Limits()}, ram=16 * KIB),
+}
 MUL = replace(REFERENCE, limits={"mul": Limits(accumulator_bits=32, broadcast=True)})
 
 
@@ -71,26 +81,13 @@ def test_every_function_of_the_hal_is_checked():
 @pytest.mark.parametrize(
     "accelerator",
     [
-        SMALL,
-        replace(REFERENCE, activation_memory=1024, weight_memory=1024),
-        replace(REFERENCE, activation_memory=1024, weight_memory=4096, dma_alignment=64),
-        replace(REFERENCE, activation_memory=5003, weight_memory=3001),
-        replace(REFERENCE, roundings=("tflite",)),
-        replace(REFERENCE, limits={"pool2d": Limits(), "add": Limits()}),
-        replace(REFERENCE, limits={"mul": Limits(accumulator_bits=32)}),
-        replace(REFERENCE, limits={"lookup": Limits()}, ram=16 * KIB),
-        replace(REFERENCE, limits={"conv2d": Limits(max_kernel=(1, 3), strides=(2, 3), weight_bits=(4,))}),
-    ],
-    ids=[
-        "SMALL",
-        "1 KiB",
-        "aligned DMA",
-        "odd sizes",
-        "one rounding",
-        "no limits, no weights",
-        "products only",
-        "tables only",
-        "narrow limits",
+        pytest.param(SMALL, id="SMALL"),
+        pytest.param(replace(REFERENCE, activation_memory=5003, weight_memory=3001), id="odd sizes"),
+        pytest.param(
+            replace(REFERENCE, limits={"conv2d": Limits(max_kernel=(1, 3), strides=(2, 3), weight_bits=(4,))}),
+            id="narrow limits",
+        ),
+        *(pytest.param(accelerator, id=name, marks=pytest.mark.slow) for name, accelerator in OTHERS.items()),
     ],
 )
 def test_checks_follow_the_accelerator(accelerator):
@@ -122,37 +119,52 @@ def test_digits_on_the_template_equal_the_simulators(tmp_path, template):
 # ---------------------------------------------------------------- planted faults
 
 
-@pytest.mark.parametrize("name", planted_faults.JOBS_OF_MUL)
-def test_planted_fault_of_a_multiplication_is_named(name, tmp_path):
-    fault = planted_faults.JOBS_OF_MUL[name]
-    report = planted(fault, tmp_path, MUL)
-    assert failures(report, fault), str(report)
-
-
 class Kit:
-    """The kit, compiled once."""
+    """The kit for an accelerator, compiled once."""
 
-    def __init__(self, directory):
-        self.directory = directory
-        write_kit(directory)
-        sources = sorted(directory.glob("*.c"))
-        subprocess.run(["gcc", "-O1", "-c", *sources], cwd=directory, check=True)
+    def __init__(self, directory, accelerator):
+        self.directory, self.accelerator = directory, accelerator
+        write_kit(directory, accelerator)
+        self.objects = [compiled(directory, source.name) for source in sorted(directory.glob("*.c"))]
 
     def report(self, fault, directory):
-        new_hal(directory / "hal")
+        """The report of the template HAL with a fault in it."""
+        new_hal(directory / "hal", self.accelerator)
         fault.plant(directory / "hal")
-        program = directory / "program"
-        sources = [*self.directory.glob("*.o"), *(directory / "hal").glob("*.c")]
-        subprocess.run(["gcc", "-O1", "-w", f"-I{self.directory}", *sources, "-o", program], check=True)
-        return HalReport(tuple(run_kit(program, timeout=60.0)))
+        for header in self.directory.glob("*.h"):
+            shutil.copyfile(header, directory / header.name)
+        of_hal = [compiled(directory, f"hal/{source.name}") for source in sorted((directory / "hal").glob("*.c"))]
+        subprocess.run(["gcc", *self.objects, *of_hal, "-o", directory / "program"], check=True)
+        return HalReport(tuple(run_kit(directory / "program", timeout=60.0)))
+
+
+def compiled(directory, source):
+    """The object of a source. Paths are relative, so that equal files are compiled once (compile_cache.py)."""
+    target = Path(source).with_suffix(".o")
+    subprocess.run(["gcc", "-O1", "-w", "-I.", "-c", source, "-o", target], cwd=directory, check=True)
+    return directory / target
 
 
 @pytest.fixture(scope="module")
 def kit(tmp_path_factory):
-    return Kit(tmp_path_factory.mktemp("kit"))
+    return Kit(tmp_path_factory.mktemp("kit"), REFERENCE)
+
+
+@pytest.fixture(scope="module")
+def kit_of_mul(tmp_path_factory):
+    return Kit(tmp_path_factory.mktemp("kit_of_mul"), MUL)
+
+
+@pytest.mark.parametrize("name", planted_faults.JOBS_OF_MUL)
+def test_planted_fault_of_a_multiplication_is_named(name, kit_of_mul, tmp_path):
+    fault = planted_faults.JOBS_OF_MUL[name]
+    report = kit_of_mul.report(fault, tmp_path)
+    assert failures(report, fault), str(report)
 
 
 FAULTS = planted_faults.WAITS | planted_faults.COPIES | planted_faults.JOBS_OF_REFERENCE | planted_faults.QUESTIONS
+OF_SIZE = ("half of local", "a counter of", "a token")
+"""Faults that show with large addresses and numbers only, of which there are many: tested as slow ones."""
 
 
 def test_a_hal_that_ends_its_work_when_it_is_asked_for_passes(kit, tmp_path):
@@ -165,7 +177,9 @@ def test_a_core_that_is_idle_for_ever_is_named(tmp_path):
     assert report.lines[-1].endswith("where nothing was asked for: it did not end within 1 seconds")
 
 
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name.startswith(OF_SIZE) else []) for name in FAULTS]
+)
 def test_planted_fault_is_named(name, kit, tmp_path):
     fault = FAULTS[name]
     report = kit.report(fault, tmp_path)

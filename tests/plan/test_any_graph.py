@@ -18,7 +18,7 @@ EXAMPLES = settings(
 
 
 @given(regions())
-@settings(EXAMPLES, max_examples=100)
+@settings(EXAMPLES, max_examples=60)
 def test_graph_of_layers_that_can_be_planned_can_be_planned(region):
     hardware, graph = region
     check(graph, hardware)
@@ -33,7 +33,7 @@ def test_tensors_inside_one_another_are_exact(region):
 
 
 @given(regions())
-@settings(EXAMPLES, max_examples=50)
+@settings(EXAMPLES, max_examples=30)
 def test_layers_one_by_one_are_always_possible(region):
     hardware, graph = region
     check(graph, hardware, choices=layer_by_layer(graph, hardware))

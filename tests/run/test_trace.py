@@ -159,8 +159,8 @@ def wide_parts(dma_alignment: int) -> Parts:
 
 @pytest.mark.parametrize(
     "parts",
-    [sample_parts(), sample_parts(accelerator=replace(SMALL, activation_memory=1024)), moving_parts(), wide_parts(4),
-     wide_parts(32)],
+    [sample_parts(), sample_parts(accelerator=replace(SMALL, activation_memory=1024)), moving_parts(),
+     pytest.param(wide_parts(4), marks=pytest.mark.slow), wide_parts(32)],
     ids=["whole", "in tiles", "only moved", "aligned to 4", "aligned to 32"],
 )  # fmt: skip
 def test_a_hal_gives_the_simulators_trace(tmp_path: Path, parts: Parts) -> None:

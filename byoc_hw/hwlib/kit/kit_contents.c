@@ -69,16 +69,34 @@ int kit_use_parameters(const hwlib_conv2d_t *layer, const hwlib_tile_t *tile)
 }
 
 /* A scale that spreads the outputs over their range. All differ by channel. */
+static hwlib_params_t parameters(uint32_t k)
+{
+  uint32_t mixed = (k + 1) * 2654435761u;
+  uint8_t left = (uint8_t)(k % 3);
+  return (hwlib_params_t){.bias = (int32_t)(mixed >> 20) - 2048,
+                          .multiplier = (int32_t)((1u << 30) + mixed % (1u << 30)),
+                          .left = left,
+                          .right = (uint8_t)(31u + contents.spread / 2 + left)};
+}
+
+/* Made once for all bytes of a channel, which are asked for one after the other. */
 static uint8_t parameter_byte(uint32_t offset)
 {
-  uint32_t k = offset / (uint32_t)sizeof(hwlib_params_t), mixed = (k + 1) * 2654435761u;
-  uint8_t left = (uint8_t)(k % 3), bytes[sizeof(hwlib_params_t)];
-  hwlib_params_t params = {.bias = (int32_t)(mixed >> 20) - 2048,
-                           .multiplier = (int32_t)((1u << 30) + mixed % (1u << 30)),
-                           .left = left,
-                           .right = (uint8_t)(31u + contents.spread / 2 + left)};
-  memcpy(bytes, &params, sizeof params);
-  return bytes[offset % sizeof params];
+  static struct {
+    int is_made;
+    uint32_t k;
+    unsigned spread;
+    uint8_t bytes[sizeof(hwlib_params_t)];
+  } last;
+  uint32_t k = offset / (uint32_t)sizeof(hwlib_params_t);
+  if (!last.is_made || last.k != k || last.spread != contents.spread) {
+    hwlib_params_t made = parameters(k);
+    last.is_made = 1;
+    last.k = k;
+    last.spread = contents.spread;
+    memcpy(last.bytes, &made, sizeof made);
+  }
+  return last.bytes[offset % sizeof last.bytes];
 }
 
 uint8_t kit_activation(uint32_t address)

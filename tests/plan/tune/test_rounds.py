@@ -65,7 +65,7 @@ def test_finds_the_same_whoever_evaluates():
             assert tune_region(residual(), HARDWARE, budget=100, seed=3, executor=pool) == alone
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_finds_a_better_plan_that_is_right_and_takes_the_cycles_it_says(seed):
     graph = residual()
     tuned = tune_region(graph, HARDWARE, budget=150, seed=seed)
@@ -193,7 +193,7 @@ def test_a_plan_for_more_main_memory_than_there_is_does_not_count():
     assert evaluated(packed(graph, replace(HARDWARE, ram=64)), choices) is None
 
 
-@pytest.mark.parametrize("alignment", [1, 4])
+@pytest.mark.parametrize("alignment", [pytest.param(1, marks=pytest.mark.slow), 4])
 def test_every_plan_of_the_space_that_fits_is_right(alignment):
     samples = Samples()
     ifm = samples.tensor((1, 9, 14, 8))

@@ -1,0 +1,171 @@
+/* A compiler that compiles nothing twice: the tests make hundreds of projects, each with HWlib and the simulator.
+ *
+ * Built with -DCOMPILER="/usr/bin/gcc" -DCACHE="directory"; takes that compiler's place on PATH. It knows commands that
+ * end in `-c file.c -o file.o`. Everything else goes straight to the compiler, and so does what makes it say something.
+ *
+ * The cache has, by the hash of the command, the list of the files that were read, as the compiler's -MD writes it; and
+ * by the hash of the command with the contents of those files, the object. Equal contents include equal files, so this
+ * is all that a result depends on.
+ */
+#include <errno.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+typedef struct {
+    char *bytes; /* with a 0 behind them; NULL: there is no such file */
+    size_t size;
+} File;
+
+typedef char Path[4096];
+
+static File read_file(const char *path)
+{
+    File file = {NULL, 0};
+    FILE *stream = fopen(path, "rb");
+    if (!stream) {
+        return file;
+    }
+    size_t room = 1 << 16;
+    file.bytes = malloc(room);
+    for (size_t got; (got = fread(file.bytes + file.size, 1, room - file.size - 1, stream)) > 0;) {
+        file.size += got;
+        if (file.size == room - 1) {
+            file.bytes = realloc(file.bytes, room *= 2);
+        }
+    }
+    file.bytes[file.size] = 0;
+    fclose(stream);
+    return file;
+}
+
+/* Whole or not at all, as other processes do the same. */
+static int write_file(const char *path, File file)
+{
+    Path unfinished;
+    snprintf(unfinished, sizeof unfinished, "%s.%d", path, (int)getpid());
+    FILE *stream = fopen(unfinished, "wb");
+    if (!stream) {
+        return 0;
+    }
+    int written = fwrite(file.bytes, 1, file.size, stream) == file.size;
+    return fclose(stream) == 0 && written && rename(unfinished, path) == 0;
+}
+
+/* FNV-1a, over the bytes and then their number. */
+static uint64_t hashed(uint64_t hash, const void *bytes, size_t size)
+{
+    const unsigned char *byte = bytes;
+    for (size_t index = 0; index < size; index++) {
+        hash = (hash ^ byte[index]) * UINT64_C(1099511628211);
+    }
+    for (size_t rest = size + 1; rest; rest >>= 8) {
+        hash = (hash ^ (rest & 255)) * UINT64_C(1099511628211);
+    }
+    return hash;
+}
+
+static void in_cache(Path path, uint64_t hash, const char *extension)
+{
+    snprintf(path, sizeof(Path), "%s/%016llx%s", CACHE, (unsigned long long)hash, extension);
+}
+
+/* Where the cache has the object: by the command with the contents of the files that the first rule of the makefile
+ * `dependencies` names. 0 if one of them cannot be read. */
+static int find_object(Path path, uint64_t command, File dependencies)
+{
+    char *list = dependencies.bytes ? strdup(dependencies.bytes) : NULL;
+    int found = 0;
+    strtok(list ? list : "", " \\\n"); /* the target */
+    for (char *name; list && (name = strtok(NULL, " \\\n")) && name[strlen(name) - 1] != ':'; found = 1) {
+        File file = read_file(name);
+        if (!file.bytes) {
+            found = 0;
+            break;
+        }
+        command = hashed(hashed(command, name, strlen(name)), file.bytes, file.size);
+        free(file.bytes);
+    }
+    free(list);
+    in_cache(path, command, ".o");
+    return found;
+}
+
+/* Runs the compiler, and says what it says; whether the cache may keep what it wrote. */
+static int compiled(char *arguments[], const char *said, int *status)
+{
+    pid_t child = fork();
+    if (child == 0) {
+        if (freopen(said, "w", stderr)) {
+            execv(COMPILER, arguments);
+        }
+        _exit(127);
+    }
+    int ended = 1;
+    while (waitpid(child, &ended, 0) < 0 && errno == EINTR) {
+    }
+    *status = WIFEXITED(ended) ? WEXITSTATUS(ended) : 1;
+    File words = read_file(said);
+    fwrite(words.bytes, 1, words.size, stderr);
+    unlink(said);
+    return *status == 0 && words.size == 0;
+}
+
+static int has(char *arguments[], const char *wanted)
+{
+    while (*arguments && strcmp(*arguments, wanted) != 0) {
+        arguments++;
+    }
+    return *arguments != NULL;
+}
+
+int main(int count, char *arguments[])
+{
+    char **last = arguments + count - 4; /* -c file.c -o file.o */
+    arguments[0] = (char[]){COMPILER};   /* gcc finds its parts beside itself */
+    if (count < 5 || strcmp(last[0], "-c") != 0 || strcmp(last[2], "-o") != 0 || strlen(last[3]) >= sizeof(Path) ||
+        has(arguments, "-MF")) {
+        execv(COMPILER, arguments);
+        return 127;
+    }
+    uint64_t command = hashed(UINT64_C(14695981039346656037), COMPILER, strlen(COMPILER));
+    for (int index = 1; index < count; index++) {
+        command = hashed(command, arguments[index], strlen(arguments[index]));
+    }
+    Path said, rule, kept_rule, kept_object;
+    in_cache(said, (uint64_t)getpid(), ".said");
+    in_cache(rule, (uint64_t)getpid(), ".rule");
+    in_cache(kept_rule, command, ".d");
+
+    int asked = has(arguments, "-MD"); /* for the rule, beside the object */
+    char *with_rule[count + 4];
+    if (asked) {
+        strcpy(rule, last[3]);
+        strcpy(strrchr(rule, '.') ? strrchr(rule, '.') : rule, ".d");
+    }
+    memcpy(with_rule, arguments, (size_t)(count - 4) * sizeof *arguments);
+    memcpy(with_rule + count - 4, (char *[]){"-MD", "-MF", rule}, 3 * sizeof *arguments);
+    memcpy(with_rule + count - 1, last, 5 * sizeof *arguments);
+
+    File dependencies = read_file(kept_rule);
+    if (find_object(kept_object, command, dependencies)) {
+        File object = read_file(kept_object);
+        if (object.bytes && write_file(last[3], object) && (!asked || write_file(rule, dependencies))) {
+            return 0;
+        }
+    }
+    int status = 1;
+    if (compiled(with_rule, said, &status)) {
+        dependencies = read_file(rule);
+        if (find_object(kept_object, command, dependencies) && write_file(kept_object, read_file(last[3]))) {
+            write_file(kept_rule, dependencies);
+        }
+    }
+    if (!asked) {
+        unlink(rule);
+    }
+    return status;
+}
