@@ -33,6 +33,16 @@ def test_every_layer_has_tvms_bits_in_the_planned_cycles(digits):
     assert project.run(image).cycles.total == plan_region(graph, CHIP).cycles
 
 
+def test_queues_that_fill_are_foreseen(digits):
+    """The start of one more operation than the queue holds waits, and with it all accelerators."""
+    chip = byoc_hw.Soc(tuple(replace(one, queue=2) for one in CHIP.accelerators))
+    partitioned = byoc_hw.partition_for_hwlib(*byoc_hw.load_tflite(model_path()), accelerator=chip)
+    (graph,) = region_graphs(partitioned).values()
+    plan = plan_region(graph, chip)
+    assert byoc_hw.build(partitioned).run(heldout().images[:1]).cycles.total == plan.cycles
+    assert plan.cycles > plan_region(graph, CHIP).cycles
+
+
 @needs_riscv32
 def test_the_bare_metal_core_drives_both(digits):
     _, project = digits

@@ -13,6 +13,7 @@ from byoc_hw.plan.chip_plan import ChipPlan
 from byoc_hw.plan.lanes.bound import chip_bound
 from byoc_hw.plan.lanes.compose import chip_plan
 from byoc_hw.plan.lanes.cut import Region
+from byoc_hw.plan.lanes.lanes_clock import lanes_timeline
 from byoc_hw.plan.lanes.search import best_parts
 from byoc_hw.soc import Soc
 
@@ -36,7 +37,8 @@ def plan_on_chip(graph: Graph, chip: Soc, place: Mapping[str, str] = NO_WISHES) 
     wanted = [_wished(layer, cost, chip, place) for layer, cost in zip(graph.layers, costs, strict=True)]
     region = Region(graph)
     plan = chip_plan(region, chip, best_parts(region, chip, wanted))
-    return replace(plan, bound=chip_bound(graph, chip), costs=costs)
+    cycles = lanes_timeline(plan).total  # a full queue holds the core, which the search leaves out
+    return replace(plan, cycles=cycles, bound=chip_bound(graph, chip), costs=costs)
 
 
 def _wished(layer: Layer, costs: Mapping[int, int], chip: Soc, place: Mapping[str, str]) -> Mapping[int, int]:
