@@ -176,10 +176,9 @@ def explain(mod_or_project: tvm.IRModule | Project) -> Report:
     hardware = found.accelerator
     if hardware is None:
         return report
-    graphs = region_graphs(mod_or_project)
     if not isinstance(hardware, Soc):
-        return replace(report, engines=costs_of(graphs, hardware))
-    plans = {name: plan_region(graph, hardware) for name, graph in graphs.items()}
+        return replace(report, engines=costs_of(found.graphs, hardware))
+    plans = {name: plan_region(graph, hardware) for name, graph in found.graphs.items()}
     return replace(report, engines=engines_of(plans, hardware))
 
 

@@ -53,7 +53,8 @@ class Partitioned:
     """The record of a partitioned module.
 
     `accelerator` is None if this process does not know it, `label` its label, `numerics` the arithmetic of its layers,
-    `outcomes` the fate of each operator of the model file.
+    `outcomes` the fate of each operator of the model file, `graphs` the regions by symbol, none for an accelerator that
+    is not known.
     """
 
     mod_name: str
@@ -61,6 +62,7 @@ class Partitioned:
     label: str
     numerics: str
     outcomes: tuple[Outcome, ...]
+    graphs: Mapping[str, Graph]
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from byoc_hw.frontend.relay.checks import check_module
 from byoc_hw.frontend.relay.codegen import register
 from byoc_hw.frontend.relay.host_again import host_again
 from byoc_hw.frontend.relay.load import load
-from byoc_hw.frontend.relay.model import RelayModel
+from byoc_hw.frontend.relay.model import RelayModel, graphs_of
 from byoc_hw.frontend.relay.partition import partition, prepare
 from byoc_hw.frontend.relay.qdq.integers import integer_form
 from byoc_hw.frontend.relay.record import record_of
@@ -47,7 +47,9 @@ def partitioned(mod: Any) -> Partitioned | None:
     record = record_of(mod)
     if record is None:
         return None
-    return Partitioned(record.mod_name, known(record.accelerator), record.label, record.numerics, record.outcomes)
+    hardware = known(record.accelerator)
+    graphs = {} if hardware is None else graphs_of(relay.transform.InferType()(mod))
+    return Partitioned(record.mod_name, hardware, record.label, record.numerics, record.outcomes, graphs)
 
 
 @serial

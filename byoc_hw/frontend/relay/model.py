@@ -62,10 +62,7 @@ class RelayModel:
     @serial
     def graphs(self) -> dict[str, Graph]:
         """The graphs of the regions that main calls. `Unsupported` for one that cannot be lowered."""
-        called = {operator_name(call) for call in calls_in_order(self._mod["main"])}
-        functions = (function for variable, function in regions(self._mod).items() if variable.name_hint in called)
-        graphs = (lowered(function, str(function.attrs["Compiler"]))[0] for function in functions)
-        return {graph.name: graph for graph in graphs}
+        return graphs_of(self._mod)
 
     @serial
     def compile_host(self, graphs: Mapping[str, Graph], place: Placer, kernel: Kernel) -> CompiledHost:
@@ -78,6 +75,15 @@ class RelayModel:
             return compile_module(_without_runtime(mod, kernel), self.mod_name, graphs, place, ends=self._ends)
         except TvmFailed as error:
             raise TvmFailed(error.said, _first_that_fails(self._mod["main"], kernel)) from error.__cause__
+
+
+def graphs_of(mod: tvm.IRModule) -> dict[str, Graph]:
+    """The graphs of the regions that main of a type-checked module calls, by symbol. `Unsupported` for one that cannot
+    be lowered."""
+    called = {operator_name(call) for call in calls_in_order(mod["main"])}
+    functions = (function for variable, function in regions(mod).items() if variable.name_hint in called)
+    graphs = (lowered(function, str(function.attrs["Compiler"]))[0] for function in functions)
+    return {graph.name: graph for graph in graphs}
 
 
 def _without_runtime(mod: tvm.IRModule, kernel: Kernel) -> tvm.IRModule:
