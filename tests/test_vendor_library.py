@@ -16,6 +16,8 @@ from byoc_hw.compiler import region_graphs
 from byoc_hw.demo import heldout, model_path
 from byoc_hw.frontend.relay.reference import Reference
 from byoc_hw.plan.array.cost import best_cycles
+from byoc_hw.plan.core import region_energy
+from byoc_hw.plan.region import plan_region
 
 sys.path.append(str(Path(__file__).parent / "emit"))
 from vendor_library import QUEUED, VENDOR, conv_cycles
@@ -93,6 +95,9 @@ def test_runs_beside_a_dla_in_the_planned_cycles():
     assert_equals_tvm(project, partitioned, Reference(mod), list(input_arrays(mod, 2)), cflags=SANITIZED)
     kinds = [layer["kind"] for layer in project.layers if layer["region"]]
     assert kinds == ["conv2d", "pool2d", "conv2d"]
+    plan = plan_region(graph, CHIP, place={graph.layers[2].name: "queued"})
+    energy = byoc_hw.Energy({"dla": 0.0, "queued": 1.0}, copied=0.0, host=0.0)
+    assert region_energy(plan, CHIP, energy).array["queued"] == conv_cycles(graph.layers[2])
     said = " ".join(project.report.engines.values())
     costs = f"dla {best_cycles(graph.layers[2], DLA):,} cycles, queued {conv_cycles(graph.layers[2]):,} cycles"
     assert f"on queued; alone {costs}" in said

@@ -16,7 +16,7 @@ from byoc_hw.objective import Energy
 from byoc_hw.plan.array.kinds import job_cycles
 from byoc_hw.plan.chip_plan import ChipPlan
 from byoc_hw.plan.order.timeline import timeline
-from byoc_hw.plan.steps import Copy, CopyWait, Job, JobWait, RegionPlan
+from byoc_hw.plan.steps import Copy, CopyWait, Job, JobWait, RegionPlan, WholeLayer
 from byoc_hw.soc import Hardware, Soc
 
 TiledPlan = RegionPlan | ChipPlan
@@ -35,7 +35,7 @@ def core_work(plan: TiledPlan) -> Mapping[str, int]:
     parts = [plan] if isinstance(plan, RegionPlan) else [part.plan for part in plan.parts]
     steps = Counter(type(step) for part in parts for step in part.steps)
     work = {"call": 1, "layer": sum(len(part.calls) for part in parts)}
-    return work | {"copy": steps[Copy], "job": steps[Job], "wait": steps[CopyWait] + steps[JobWait]}
+    return work | {"copy": steps[Copy] + steps[WholeLayer], "job": steps[Job], "wait": steps[CopyWait] + steps[JobWait]}
 
 
 def core_instructions(plan: TiledPlan) -> int:
@@ -103,13 +103,14 @@ def region_energy(plan: TiledPlan, hardware: Hardware, energy: Energy) -> Spent:
 
 
 def array_cycles(plan: RegionPlan, accelerator: Accelerator) -> int:
-    """Cycles in which the array works."""
-    return sum(
+    """Cycles in which the array works, or a library's engine."""
+    jobs = (
         job_cycles(plan.layers[call.index], step.ifm_shape, step.ofm_shape, accelerator, step.kernel)
         for call in plan.calls
         for step in call.steps
         if isinstance(step, Job)
     )
+    return sum(jobs) + sum(step.cycles for step in plan.steps if isinstance(step, WholeLayer))
 
 
 def _parts(plan: TiledPlan, engines: tuple[Accelerator, ...]) -> Iterator[tuple[RegionPlan, Accelerator]]:
