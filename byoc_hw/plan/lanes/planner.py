@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from byoc_hw.errors import InvalidInput
+from byoc_hw.errors import InvalidInput, PlanError
 from byoc_hw.graph import Graph, Layer
 from byoc_hw.objective import wished
 from byoc_hw.plan.array.cost import best_cycles
@@ -24,7 +24,7 @@ NO_WISHES: Mapping[str, str] = {}
 def plan_on_chip(graph: Graph, chip: Soc, place: Mapping[str, str] = NO_WISHES) -> ChipPlan:
     """The plan of a region on a chip. `place` has accelerators by name for layers, model operators and layer kinds.
 
-    Raises `InvalidInput` where an accelerator cannot run a layer that is wished there.
+    Raises `InvalidInput` where an accelerator cannot run a layer that is wished there, `PlanError` where none can.
     """
     costs = tuple(
         {
@@ -34,6 +34,9 @@ def plan_on_chip(graph: Graph, chip: Soc, place: Mapping[str, str] = NO_WISHES) 
         }
         for layer in graph.layers
     )
+    for layer, cost in zip(graph.layers, costs, strict=True):
+        if not cost:
+            raise PlanError(f"{layer.name}: an accelerator of {chip.name} can run it: none can")
     wanted = [_wished(layer, cost, chip, place) for layer, cost in zip(graph.layers, costs, strict=True)]
     region = Region(graph)
     plan = chip_plan(region, chip, best_parts(region, chip, wanted))

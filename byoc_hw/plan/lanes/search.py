@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import combinations, groupby, islice, pairwise, starmap
+from itertools import combinations, groupby, islice, pairwise, product, starmap
 from math import prod
 
 from byoc_hw.errors import PlanError
@@ -33,13 +33,20 @@ _LONGEST = 3
 """The most layers of a part."""
 
 _KEPT = 4
-_FIRST = 6
+_FIRST = 4
 """The layouts of a part that are tried everywhere: the others are tried for parts of the best plan so far."""
+
+_EVERY = 500
+"""The most combinations of forms of single layers that are all tried."""
+
+_SLOW = 3
+"""Layers are not as a whole where they take more than so many times the cycles of the fastest accelerator, unless they
+fit nowhere else."""
 
 _NEAR = 3
 """The forms before and behind a change with which it is tried first."""
 
-_WORK = 8_000
+_WORK = 5_000
 """The most copies and jobs that the improvement schedules for each layer, over all that it tries."""
 
 _Form = tuple[Option, ...]
@@ -102,12 +109,16 @@ class _Search:
         return self._together.cycles([option for form in forms for option in form])
 
     def _plain(self) -> Iterator[list[_Form]]:
-        """Every layer where it is fastest; every layer cut over all accelerators that can run it, along each axis;
-        each with layouts of one kind."""
+        """All combinations of single layers, if these are few. Otherwise every layer where it is fastest, and every
+        layer cut over all accelerators that can run it, along each axis; each with layouts of one kind."""
         stops = [stop for stop in range(1, len(self._graph.layers) + 1) if self._may_stop(stop)]
         forms = [list(self._forms(*span)) for span in zip([0, *stops], stops, strict=False)]
         alone = [[form[0] for form in some if len(form) == 1] for some in forms]
         if not all(alone):
+            return
+        every = [[one for options in some for one in _few(options)] for some in forms]
+        if prod(map(len, every)) <= _EVERY:
+            yield from map(list, product(*every))
             return
         cut = [[form for form in some if len(form) > 1] for some in forms]
         fastest = [[min(some, key=lambda options: min(map(_alone, options)))] for some in alone]
@@ -229,8 +240,10 @@ class _Search:
         ]
         plain, flat = PartCut(0, indices), PartCut(0, indices, flat=True)
         way = flat if stop - at == 1 and self._oriented.can_be_flat(at) else plain
+        cycles = {lane: sum(self._cost[one][lane] for one in indices) for lane in lanes}
+        slow = [lane for lane in lanes if cycles[lane] > _SLOW * min(cycles.values())]
         cuts: list[list[PartCut]] = []
-        for lane in lanes:
+        for lane in (*(one for one in lanes if one not in slow), *slow):
             if styles is None or ((lane,), 0) in styles:
                 cuts.append([replace(plain if self._chip.accelerators[lane].library else way, lane=lane)])
         for count in range(2, len(lanes) + 1):
@@ -238,9 +251,13 @@ class _Search:
                 for axis in (1, 3) if way.flat else self._axes(stop - 1):
                     if styles is None or (chosen, axis) in styles:
                         cuts += self._shares(chosen, replace(way, axis=axis), more=more)
+        found = False
         for form in cuts:
+            if found and len(form) == 1 and form[0].lane in slow:
+                continue  # a share of the layers at most
             parts = [self._options(cut) for cut in form]
             if all(parts):
+                found = True
                 yield parts
 
     def _axes(self, index: int) -> tuple[int, ...]:

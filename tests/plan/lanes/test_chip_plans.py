@@ -105,6 +105,13 @@ def test_a_chip_is_never_slower_than_one_of_its_accelerators(region):
         assert cycles <= alone
 
 
+def test_a_layer_that_no_accelerator_can_run_is_named():
+    graph = separable(blocks=1)
+    only = replace(DSP, limits={"conv2d": DSP.limits["conv2d"]})
+    with pytest.raises(PlanError, match=f"{graph.layers[1].name}: an accelerator of soc can run it: none can"):
+        plan_region(graph, Soc((only,)))
+
+
 def separable(blocks=3, size=16, channels=32):
     """Pointwise and depthwise convolutions in turn."""
     samples = Samples(1)

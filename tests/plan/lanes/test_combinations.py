@@ -11,6 +11,7 @@ from test_chip_plans import EXAMPLES, chip_regions
 from byoc_hw.plan.array.cost import best_cycles
 from byoc_hw.plan.chip_plan import ElementBox
 from byoc_hw.plan.lanes.cut import Piece, Region, boxes_of_piece
+from byoc_hw.plan.lanes.joint import joint_order, joint_work, side_by_side
 from byoc_hw.plan.lanes.search import _few, _Search
 from byoc_hw.plan.region import plan_region
 from byoc_hw.tensor import Tensor
@@ -19,9 +20,9 @@ MOST = 3000
 """The combinations that are tried."""
 
 
-def every_combination(graph, chip):
-    """Cycles of each layer in each form, on each accelerator and cut over them, in a few layouts; None if there are
-    too many."""
+def best_combination(graph, chip):
+    """The fewest cycles with each layer in any form, on each accelerator and cut over them, in a few layouts; None if
+    there are none, or too many combinations."""
     costs = [
         {lane: best_cycles(layer, one) for lane, one in enumerate(chip.accelerators) if one in chip.supporting(layer)}
         for layer in graph.layers
@@ -32,9 +33,10 @@ def every_combination(graph, chip):
         [form for options in search._forms(*span, more=True) for form in _few(options)]
         for span in zip([0, *stops], stops, strict=False)
     ]
-    if prod(map(len, forms)) > MOST:
+    if not 0 < prod(map(len, forms)) <= MOST:
         return None
-    return [search.cycles(chosen) for chosen in product(*forms)]
+    best = min(product(*forms), key=search.cycles)
+    return joint_order(joint_work(side_by_side([option.placed for form in best for option in form]))).cycles
 
 
 @pytest.mark.slow
@@ -42,9 +44,10 @@ def every_combination(graph, chip):
 @settings(EXAMPLES, max_examples=25)
 def test_plan_is_within_two_per_cent_of_every_combination(region):
     chip, graph = region
-    combinations = every_combination(graph, chip)
-    assume(combinations)
-    assert plan_region(graph, chip).cycles <= 1.02 * min(combinations)
+    assume(not Region(graph).copies)  # they are not among the combinations
+    fewest = best_combination(graph, chip)
+    assume(fewest is not None)
+    assert plan_region(graph, chip).cycles <= 1.02 * fewest + 16  # tiny regions take some hundred cycles
 
 
 @pytest.mark.parametrize("swapped", [False, True])
