@@ -44,7 +44,7 @@ MODELS = {
     "two regions and the host between them": (lambda: relay_model(residual()), SMALL),
     "a region of a chip beside the host": (lambda: relay_model(two_branches()), CHIP),
 }
-SLOW = ("digits on a chip",)
+SLOW = ("digits on one accelerator", "digits on a chip")
 
 
 @pytest.fixture(

@@ -71,6 +71,7 @@ def test_the_report_names_the_rule_of_an_accelerator_that_cannot():
     assert "dsp not: stride is 2: got 1" in said
 
 
+@pytest.mark.slow
 def test_a_layer_runs_where_it_is_wished(digits):
     partitioned, _ = digits
     project = byoc_hw.build(partitioned, place={"pool2d": "dsp"})
