@@ -89,8 +89,7 @@ class _Search:
         for index in reversed(range(len(graph.layers))):
             self._rest[index] = self._rest[index + 1] + (1 / rate[index] if max(self._cost[index].values()) else 0)
         self._together = Together()
-        self._known: dict[PartCut, list[Option]] = {}
-        self._parts: dict[PartCut, OrientedPart | None] = {}
+        self._known: dict[PartCut, tuple[OrientedPart | None, list[Option]]] = {}
         self._profiles: dict[object, tuple[list[Profile], Iterator[Profile]]] = {}
 
     def best(self) -> list[PlacedPart]:
@@ -121,7 +120,7 @@ class _Search:
             yield from map(list, product(*every))
             return
         cut = [[form for form in some if len(form) > 1] for some in forms]
-        fastest = [[min(some, key=lambda options: min(map(_alone, options)))] for some in alone]
+        fastest = [[min(some, key=lambda options: min(map(_by_itself, options)))] for some in alone]
         chosen = [fastest]
         for which in (0, -1):
             chosen.append([some[which] if some else best for some, best in zip(cut, fastest, strict=True)])
@@ -250,7 +249,8 @@ class _Search:
             for chosen in combinations(lanes, count):
                 for axis in (1, 3) if way.flat else self._axes(stop - 1):
                     if styles is None or (chosen, axis) in styles:
-                        cuts += self._shares(chosen, replace(way, axis=axis), more=more)
+                        speeds = {lane: 1 / max(cycles[lane], 1) for lane in chosen}
+                        cuts += self._shares(speeds, replace(way, axis=axis), more=more)
         found = False
         for form in cuts:
             if found and len(form) == 1 and form[0].lane in slow:
@@ -268,12 +268,12 @@ class _Search:
             return ()
         return self._oriented.axis(index), 3
 
-    def _shares(self, lanes: Sequence[int], whole: PartCut, *, more: bool) -> Iterator[list[PartCut]]:
-        """The layers of a cut, shared by lanes by their speed; with `more` also by a little more or less, and with half
-        as much for all but the fastest, which may have other layers to do."""
+    def _shares(self, lanes: Mapping[int, float], whole: PartCut, *, more: bool) -> Iterator[list[PartCut]]:
+        """The layers of a cut, shared by lanes by their speed, which `lanes` has; with `more` also by a little more or
+        less, and with half as much for all but the fastest, which may have other layers to do."""
         ofm = self._graph.layers[whole.layers[-1]].ofm
         extent = prod(ofm.shape[1:3]) if whole.flat and whole.axis == 1 else ofm.shape[whole.axis]
-        speeds = [1 / max(sum(self._cost[index][lane] for index in whole.layers), 1) for lane in lanes]
+        speeds = list(lanes.values())
         fast = self._chip.accelerators[max(zip(speeds, lanes, strict=True))[1]]
         unit = 1
         if whole.flat and whole.axis == 1:
@@ -296,13 +296,11 @@ class _Search:
 
     def _options(self, cut: PartCut, most: int | None = _FIRST) -> list[Option]:
         """A part in its layouts, or in the first ones."""
-        if cut not in self._parts:
-            self._parts[cut] = self._oriented.part(cut)
-        part = self._parts[cut]
-        if part is None:
-            return []
-        known = self._known.setdefault(cut, [])
-        known += [Option(part, one) for one in self._profiles_of(part, most)[len(known) :]]
+        if cut not in self._known:
+            self._known[cut] = self._oriented.part(cut), []
+        part, known = self._known[cut]
+        if part is not None:
+            known += [Option(part, one) for one in self._profiles_of(part, most)[len(known) :]]
         return known[:most]
 
     def _profiles_of(self, part: OrientedPart, most: int | None) -> list[Profile]:
@@ -325,7 +323,7 @@ class _Search:
                     yield [PlacedPart(OrientedPart(PartCut(lane, every), layout.mapped, ends, whole), layout)]
 
 
-def _alone(option: Option) -> int:
+def _by_itself(option: Option) -> int:
     """Cycles of a part by itself."""
     return option.profile.cycles
 
