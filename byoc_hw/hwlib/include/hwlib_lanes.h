@@ -94,6 +94,10 @@ typedef struct {
   const hwlib_step_t *step, *end; /* the next one, and the end of the call */
   const hwlib_layer_t *running;   /* the call's layer */
   const hwlib_part_t *part;
+  const hwlib_place_t *spaces; /* where each space of the part starts */
+  hwlib_status_t (*done)(hwlib_token_t token, uint8_t *done); /* what it asks where it waits, */
+  hwlib_token_t token;                                        /* for what, */
+  hwlib_event_t *event;                                       /* and the event that this is, or NULL */
   uint16_t call;
   uint16_t layer;               /* the number of the layer that runs, or that failed */
   uint8_t found;                /* whether it can go on */
@@ -118,6 +122,7 @@ typedef struct {
   int32_t result;     /* HWLIB_RESULT of the first failure, or 0 */
   uint16_t idle_lane; /* the lane whose HAL was idle last */
   uint16_t first;     /* the lane with which a poll begins */
+  uint16_t left;      /* so many lanes have not ended */
   uint8_t ended;
   uint8_t single; /* whether a poll makes a single step */
   uint8_t waited; /* whether the last poll has made that step */

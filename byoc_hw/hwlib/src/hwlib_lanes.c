@@ -6,58 +6,88 @@
 enum { NOT_STARTED = 0, RUNNING = 1, DONE = 2 };                         /* an event */
 enum { GOES_ON = 0, WAITS = 1, WAITS_FOR_A_SIGNAL = 2, AT_ITS_END = 3 }; /* a lane */
 
-/* ---------------------------------------------------------------- what has ended */
+/* What a step comes to: GOES_ON, what the lane waits for, or the failure with this bit. */
+enum { FAILED = 0x100 };
 
-/* A lane that is alone waits: nobody else has anything to do. */
-static hwlib_status_t ask_copy(const hwlib_hal_t *hal, uint8_t alone, hwlib_token_t token, uint8_t *done)
+static inline unsigned after(hwlib_status_t status, unsigned found)
 {
-  if (alone || hal->copy_done == NULL) {
-    *done = 1;
-    return hal->copy_wait(token);
-  }
-  return hal->copy_done(token, done);
+  return status == HWLIB_OK ? found : FAILED | (unsigned)status;
 }
 
-static hwlib_status_t ask_job(const hwlib_hal_t *hal, uint8_t alone, hwlib_token_t token, uint8_t *done)
+/* ---------------------------------------------------------------- what has ended */
+
+/* Whether the operation of a lane that waits has ended. A token is asked for until it is done, and never again: whoever
+ * comes next finds that in its event. */
+static inline unsigned ask(hwlib_lane_state_t *state)
+{
+  uint8_t done;
+  if (state->event != NULL && state->event->state == DONE) {
+    return GOES_ON; /* another lane has asked */
+  }
+  hwlib_status_t status = state->done(state->token, &done);
+  if (status != HWLIB_OK) {
+    return after(status, WAITS);
+  }
+  if (!done) {
+    return WAITS;
+  }
+  if (state->event != NULL) {
+    state->event->state = DONE;
+  }
+  return GOES_ON;
+}
+
+/* A lane that is alone waits: nobody else has anything to do. */
+static inline unsigned ask_copy(const hwlib_hal_t *hal, hwlib_lane_state_t *state, hwlib_token_t token,
+                                hwlib_event_t *event)
+{
+  if (state->alone || hal->copy_done == NULL) {
+    hwlib_status_t status = hal->copy_wait(token);
+    if (event != NULL) {
+      event->state = DONE;
+    }
+    return after(status, GOES_ON);
+  }
+  state->done = hal->copy_done;
+  state->token = token;
+  state->event = event;
+  return ask(state);
+}
+
+static inline unsigned ask_job(const hwlib_hal_t *hal, hwlib_lane_state_t *state, hwlib_token_t token)
 {
 #ifdef HWLIB_TRACE
   if (token == 0) {
-    *done = 1;
-    return HWLIB_OK; /* the trace has waited for it */
+    return GOES_ON; /* the trace has waited for it */
   }
 #endif
-  if (alone || hal->job_done == NULL) {
-    *done = 1;
-    return hal->job_wait(token);
+  if (state->alone || hal->job_done == NULL) {
+    return after(hal->job_wait(token), GOES_ON);
   }
-  return hal->job_done(token, done);
+  state->done = hal->job_done;
+  state->token = token;
+  state->event = NULL;
+  return ask(state);
 }
 
-/* A token is asked for until it is done, and never again: whoever comes next finds that in the event. */
-static hwlib_status_t ask_event(const hwlib_hal_t *hal, uint8_t alone, hwlib_event_t *event, uint8_t *done)
+static unsigned ask_event(const hwlib_hal_t *hal, hwlib_lane_state_t *state, hwlib_event_t *event)
 {
-  hwlib_status_t status = HWLIB_OK;
-  *done = event->state == DONE;
-  if (event->state == RUNNING) {
-    status = ask_copy(hal, alone, event->token, done);
+  if (event->state == DONE) {
+    return GOES_ON;
   }
-  if (*done) {
-    event->state = DONE;
-  }
-  return status;
+  return event->state == NOT_STARTED ? WAITS_FOR_A_SIGNAL : ask_copy(hal, state, event->token, event);
 }
 
 /* ---------------------------------------------------------------- steps */
 
 static inline hwlib_place_t place(const hwlib_place_t *spaces, const hwlib_address_t *address)
 {
-  hwlib_place_t found = spaces[address->space];
-  found.address += address->offset;
-  return found;
+  const hwlib_place_t *start = &spaces[address->space];
+  return (hwlib_place_t){start->memory, start->address + address->offset};
 }
 
-static hwlib_status_t start_copy(const hwlib_hal_t *hal, const hwlib_place_t *spaces, const hwlib_copy_t *copy,
-                                 hwlib_token_t *token)
+static inline hwlib_status_t start_copy(const hwlib_hal_t *hal, const hwlib_place_t *spaces, const hwlib_copy_t *copy,
+                                        hwlib_token_t *token)
 {
   hwlib_place_t target = place(spaces, &copy->target), source = place(spaces, &copy->source);
   if (copy->rows == 1) {
@@ -66,21 +96,25 @@ static hwlib_status_t start_copy(const hwlib_hal_t *hal, const hwlib_place_t *sp
   return hal->copy_2d(target, copy->target_stride, source, copy->source_stride, copy->bytes, copy->rows, token);
 }
 
-static hwlib_status_t start_job(const hwlib_hal_t *hal, const hwlib_job_t *job, hwlib_token_t *token)
+/* Of a layer as a whole `tile` is NULL. */
+static inline hwlib_status_t start_job(const hwlib_hal_t *hal, const hwlib_layer_t *layer, const hwlib_tile_t *tile,
+                                       hwlib_token_t *token)
 {
-  if (job->layer == NULL) {
+  const hwlib_job_t job = {layer, tile};
+  if (layer == NULL) {
     return HWLIB_ERROR_STEP;
   }
-  hwlib_status_t status = hal->job_start(job, token);
+  hwlib_status_t status = hal->job_start(&job, token);
 #ifdef HWLIB_TRACE
-  if (status == HWLIB_OK && (job->tile == NULL || (job->tile->flags & HWLIB_TILE_LAST) != 0)) {
-    status = hwlib_trace_lane_job(hal, job, token);
+  if (status == HWLIB_OK && (tile == NULL || (tile->flags & HWLIB_TILE_LAST) != 0)) {
+    status = hwlib_trace_lane_job(hal, &job, token);
   }
 #endif
   return status;
 }
 
-static hwlib_status_t signal_event(const hwlib_chip_plan_t *plan, hwlib_lane_state_t *state, const hwlib_step_t *step)
+static inline hwlib_status_t signal_event(const hwlib_chip_plan_t *plan, hwlib_lane_state_t *state,
+                                          const hwlib_step_t *step)
 {
   if (step->index >= plan->event_count || plan->events[step->index].state != NOT_STARTED ||
       state->events[step->slot] != 0) {
@@ -91,64 +125,52 @@ static hwlib_status_t signal_event(const hwlib_chip_plan_t *plan, hwlib_lane_sta
   return HWLIB_OK;
 }
 
-static hwlib_status_t await_event(const hwlib_chip_plan_t *plan, const hwlib_lane_state_t *state,
-                                  const hwlib_step_t *step, uint8_t *found)
+static inline unsigned await_event(const hwlib_chip_plan_t *plan, hwlib_lane_state_t *state, const hwlib_step_t *step)
 {
   if (step->slot >= plan->lane_count || step->index >= plan->event_count) {
-    return HWLIB_ERROR_STEP;
+    return after(HWLIB_ERROR_STEP, GOES_ON);
   }
-  uint8_t done;
-  hwlib_event_t *event = &plan->events[step->index];
-  hwlib_status_t status = ask_event(plan->lanes[step->slot].hal, state->alone, event, &done);
-  *found = done ? GOES_ON : event->state == RUNNING ? WAITS : WAITS_FOR_A_SIGNAL;
-  return status;
+  return ask_event(plan->lanes[step->slot].hal, state, &plan->events[step->index]);
 }
 
-static hwlib_status_t await_operation(const hwlib_chip_plan_t *plan, const hwlib_hal_t *hal,
-                                      const hwlib_lane_state_t *state, const hwlib_step_t *step, uint8_t *found)
+/* Carries out a step, unless the lane has to wait there. */
+static inline unsigned run_step(const hwlib_chip_plan_t *plan, const hwlib_hal_t *hal, hwlib_lane_state_t *state,
+                                const hwlib_step_t *step)
 {
-  uint8_t done = 1;
-  uint16_t event = state->events[step->slot];
-  hwlib_token_t token = state->tokens[step->slot];
-  hwlib_status_t status = step->kind == HWLIB_STEP_JOB_WAIT
-                              ? ask_job(hal, state->alone, token, &done)
-                          : event == 0 ? ask_copy(hal, state->alone, token, &done)
-                                       : ask_event(hal, state->alone, &plan->events[event - 1], &done);
-  *found = done ? GOES_ON : WAITS;
-  return status;
-}
-
-/* Carries out a step, unless the lane has to wait there: *found is GOES_ON or what it waits for. */
-static inline hwlib_status_t run_step(const hwlib_chip_plan_t *plan, const hwlib_hal_t *hal, hwlib_lane_state_t *state,
-                                      const hwlib_step_t *step, uint8_t *found)
-{
-  const hwlib_part_t *part = state->part;
-  uint8_t slot = step->slot;
+  unsigned slot = step->slot, event;
+  hwlib_token_t *token = &state->tokens[slot];
+  hwlib_status_t status;
   if (step->kind == HWLIB_STEP_AWAIT) {
-    return await_event(plan, state, step, found);
+    return await_event(plan, state, step);
   }
   if (slot >= HWLIB_SLOTS) {
-    return HWLIB_ERROR_STEP;
+    return after(HWLIB_ERROR_STEP, GOES_ON);
   }
-  hwlib_job_t job;
   switch (step->kind) {
   case HWLIB_STEP_COPY:
     state->events[slot] = 0;
-    return start_copy(hal, plan->spaces + part->spaces, &part->plan->copies[step->index], &state->tokens[slot]);
+    status = start_copy(hal, state->spaces, &state->part->plan->copies[step->index], token);
+    break;
   case HWLIB_STEP_JOB:
+    state->events[slot] = 0;
+    status = start_job(hal, state->running, &state->part->plan->tiles[step->index], token);
+    break;
+  case HWLIB_STEP_COPY_WAIT:
+    event = state->events[slot];
+    return event == 0 ? ask_copy(hal, state, *token, NULL) : ask_event(hal, state, &plan->events[event - 1]);
+  case HWLIB_STEP_JOB_WAIT:
+    return ask_job(hal, state, *token);
+  case HWLIB_STEP_SIGNAL:
+    status = signal_event(plan, state, step);
+    break;
   case HWLIB_STEP_LAYER:
     state->events[slot] = 0;
-    job.layer = state->running;
-    job.tile = step->kind == HWLIB_STEP_JOB ? &part->plan->tiles[step->index] : NULL;
-    return start_job(hal, &job, &state->tokens[slot]);
-  case HWLIB_STEP_COPY_WAIT:
-  case HWLIB_STEP_JOB_WAIT:
-    return await_operation(plan, hal, state, step, found);
-  case HWLIB_STEP_SIGNAL:
-    return signal_event(plan, state, step);
+    status = start_job(hal, state->running, NULL, token);
+    break;
   default:
-    return HWLIB_ERROR_STEP;
+    status = HWLIB_ERROR_STEP;
   }
+  return after(status, GOES_ON);
 }
 
 /* ---------------------------------------------------------------- a lane */
@@ -176,10 +198,11 @@ static void begin_call(const hwlib_lane_t *lane, hwlib_lane_state_t *state)
   }
 }
 
-static void begin_part(const hwlib_lane_t *lane, hwlib_lane_state_t *state)
+static void begin_part(const hwlib_chip_plan_t *plan, const hwlib_lane_t *lane, hwlib_lane_state_t *state)
 {
   state->call = 0;
   state->layer = state->part->plan->layer;
+  state->spaces = plan->spaces + state->part->spaces;
   for (unsigned slot = 0; slot < HWLIB_SLOTS; ++slot) {
     state->tokens[slot] = 0;
     state->events[slot] = 0;
@@ -188,13 +211,13 @@ static void begin_part(const hwlib_lane_t *lane, hwlib_lane_state_t *state)
 }
 
 /* From the end of a call to the next that has steps; 0 at the end of the lane. */
-static int next_call(const hwlib_lane_t *lane, hwlib_lane_state_t *state)
+static int next_call(const hwlib_chip_plan_t *plan, const hwlib_lane_t *lane, hwlib_lane_state_t *state)
 {
   while (state->step == state->end) {
     if (++state->call < state->part->call_count) {
       begin_call(lane, state);
     } else if (++state->part < lane->parts + lane->part_count) {
-      begin_part(lane, state);
+      begin_part(plan, lane, state);
     } else {
       return 0;
     }
@@ -202,30 +225,30 @@ static int next_call(const hwlib_lane_t *lane, hwlib_lane_state_t *state)
   return 1;
 }
 
-/* Carries out steps up to one where the lane has to wait, or a single one; returns whether there were any. */
-static int run_lane(const hwlib_chip_plan_t *plan, const hwlib_lane_t *lane, hwlib_lane_state_t *state, uint8_t single,
-                    hwlib_status_t *status)
+/* Carries out steps up to one where the lane has to wait, or a single one: what the last of them comes to. */
+static unsigned run_lane(const hwlib_chip_plan_t *plan, const hwlib_lane_t *lane, hwlib_lane_state_t *state,
+                         uint8_t single)
 {
-  uint8_t found = GOES_ON;
-  int moved = 0;
-  if (state->found == AT_ITS_END) {
-    return 0;
-  }
-  count(state);
+  const hwlib_hal_t *hal = lane->hal;
+  const hwlib_step_t *step = state->step, *stop = state->end;
+  unsigned found = GOES_ON;
   do {
-    if (state->step == state->end && !next_call(lane, state)) {
-      state->found = AT_ITS_END;
-      return moved;
+    if (step == stop) {
+      state->step = step;
+      if (!next_call(plan, lane, state)) {
+        return AT_ITS_END;
+      }
+      step = state->step;
+      stop = state->end;
     }
-    *status = run_step(plan, lane->hal, state, state->step, &found);
-    if (*status != HWLIB_OK || found != GOES_ON) {
-      state->found = found;
-      return moved;
+    found = run_step(plan, hal, state, step);
+    if (found != GOES_ON) {
+      break;
     }
-    moved = 1;
-    ++state->step;
+    ++step;
   } while (!single);
-  return moved;
+  state->step = step;
+  return found;
 }
 
 /* ---------------------------------------------------------------- the region */
@@ -259,7 +282,7 @@ static void fail(hwlib_lanes_t *lanes, hwlib_status_t status, uint16_t lane)
 
 void hwlib_lanes_start(hwlib_lanes_t *lanes, const hwlib_chip_plan_t *plan)
 {
-  *lanes = (hwlib_lanes_t){.plan = plan, .single = plan->single};
+  *lanes = (hwlib_lanes_t){.plan = plan, .single = plan->single, .left = plan->lane_count};
   for (uint16_t event = 0; event < plan->event_count; ++event) {
     plan->events[event].state = NOT_STARTED;
   }
@@ -278,27 +301,40 @@ void hwlib_lanes_start(hwlib_lanes_t *lanes, const hwlib_chip_plan_t *plan)
     plan->states[lane].part = plan->lanes[lane].parts;
     plan->states[lane].found = GOES_ON;
     plan->states[lane].alone = 0;
-    begin_part(&plan->lanes[lane], &plan->states[lane]);
+    begin_part(plan, &plan->lanes[lane], &plan->states[lane]);
   }
 }
 
-/* Where no lane can go on: the region has ended, or an operation is waited for, or no lane will ever go on. */
-static void look_round(hwlib_lanes_t *lanes)
+/* Where no lane can go on: unless one of them waits for an operation, the first is never signalled what it awaits. */
+static void fail_if_stuck(hwlib_lanes_t *lanes)
 {
   const hwlib_chip_plan_t *plan = lanes->plan;
-  uint16_t stuck = plan->lane_count;
+  uint16_t first = 0;
   for (uint16_t lane = plan->lane_count; lane-- > 0;) {
-    uint8_t found = plan->states[lane].found;
-    if (found == WAITS) {
+    if (plan->states[lane].found == WAITS) {
       return;
     }
-    stuck = found == AT_ITS_END ? stuck : lane;
+    first = plan->states[lane].found == AT_ITS_END ? first : lane;
   }
-  if (stuck < plan->lane_count) {
-    fail(lanes, HWLIB_ERROR_STEP, stuck);
-  } else {
-    end(lanes, HWLIB_OK, 0);
+  fail(lanes, HWLIB_ERROR_STEP, first);
+}
+
+/* A lane that has not ended goes on: what the last of its steps comes to. */
+static inline unsigned go_on(const hwlib_chip_plan_t *plan, uint16_t lane, uint8_t single)
+{
+  hwlib_lane_state_t *state = &plan->states[lane];
+  count(state);
+  if (state->found == WAITS) {
+    unsigned found = ask(state);
+    if (found != GOES_ON) {
+      return found;
+    }
+    ++state->step;
+    if (single) {
+      return GOES_ON;
+    }
   }
+  return run_lane(plan, &plan->lanes[lane], state, single);
 }
 
 uint8_t hwlib_lanes_poll(hwlib_lanes_t *lanes)
@@ -307,21 +343,30 @@ uint8_t hwlib_lanes_poll(hwlib_lanes_t *lanes)
   uint16_t lane = lanes->first, still = 0; /* so many lanes in a row cannot go on */
   lanes->waited = 0;
   while (!lanes->ended && still < plan->lane_count) {
-    hwlib_status_t status = HWLIB_OK;
-    int moved = run_lane(plan, &plan->lanes[lane], &plan->states[lane], lanes->single, &status);
-    if (status != HWLIB_OK) {
-      fail(lanes, status, lane);
+    hwlib_lane_state_t *state = &plan->states[lane];
+    const hwlib_step_t *before = state->step;
+    ++still;
+    if (state->found != AT_ITS_END) {
+      unsigned found = go_on(plan, lane, lanes->single);
+      state->found = (uint8_t)found;
+      if ((found & FAILED) != 0) {
+        fail(lanes, (hwlib_status_t)(found & ~(unsigned)FAILED), lane);
+      } else if (found == AT_ITS_END && --lanes->left == 0) {
+        end(lanes, HWLIB_OK, 0);
+      }
     }
-    still = moved ? 1 : (uint16_t)(still + 1u);
     lane = lane + 1u < plan->lane_count ? (uint16_t)(lane + 1u) : 0;
-    if (moved && lanes->single) {
-      lanes->first = lane; /* the others have their turn */
-      lanes->waited = 1;
-      return lanes->ended;
+    if (state->step != before) {
+      still = 1;
+      if (lanes->single) {
+        lanes->first = lane; /* the others have their turn */
+        lanes->waited = 1;
+        return lanes->ended;
+      }
     }
   }
   if (!lanes->ended) {
-    look_round(lanes);
+    fail_if_stuck(lanes);
   }
   return lanes->ended;
 }
@@ -347,30 +392,26 @@ static void idle(hwlib_lanes_t *lanes)
   }
 }
 
-/* Whether only one lane has not ended: it may wait. */
-static int let_the_last_wait(const hwlib_chip_plan_t *plan)
+/* The only lane that has not ended may wait. */
+static void let_the_last_wait(const hwlib_chip_plan_t *plan)
 {
-  hwlib_lane_state_t *last = NULL;
   for (uint16_t lane = 0; lane < plan->lane_count; ++lane) {
-    if (plan->states[lane].found != AT_ITS_END) {
-      if (last != NULL) {
-        return 0;
-      }
-      last = &plan->states[lane];
+    hwlib_lane_state_t *state = &plan->states[lane];
+    if (state->found != AT_ITS_END) {
+      state->alone = 1;
+      state->found = GOES_ON;
     }
   }
-  if (last != NULL) {
-    last->alone = 1;
-  }
-  return last != NULL;
 }
 
 int32_t hwlib_lanes_wait(hwlib_lanes_t *lanes)
 {
-  (void)let_the_last_wait(lanes->plan);
   lanes->single = 0;
-  while (!hwlib_lanes_poll(lanes)) {
-    if (!let_the_last_wait(lanes->plan)) {
+  while (!lanes->ended) {
+    if (lanes->left == 1) {
+      let_the_last_wait(lanes->plan);
+    }
+    if (!hwlib_lanes_poll(lanes) && lanes->left > 1) {
       idle(lanes);
     }
   }
