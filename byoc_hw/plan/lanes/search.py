@@ -16,6 +16,7 @@ from math import prod
 
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Dense, Reshape
+from byoc_hw.plan.array.cost import best_cycles
 from byoc_hw.plan.array.mapping import worth_swapping
 from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.lanes.cut import PartCut, Region
@@ -23,7 +24,7 @@ from byoc_hw.plan.lanes.joint import PlacedPart, joint_order, joint_work, side_b
 from byoc_hw.plan.lanes.layouts import layouts
 from byoc_hw.plan.lanes.oriented import Oriented, OrientedPart, part_structure
 from byoc_hw.plan.lanes.profile import Engines, Option, Profile, profile_of
-from byoc_hw.plan.lanes.together import Together
+from byoc_hw.plan.lanes.together import NEVER, Together
 from byoc_hw.plan.search.planner import best_layout
 from byoc_hw.plan.stages import lay_out
 from byoc_hw.soc import Soc
@@ -62,6 +63,18 @@ class _State:
     parts: tuple[Option, ...]
     shared: float
     chained: float
+
+
+@dataclass(frozen=True)
+class _Near:
+    """So many forms of a plan with those before and behind them: the cycles of all of these, and the loads of the arrays
+    without the forms themselves."""
+
+    count: int
+    before: Sequence[_Form]
+    behind: Sequence[_Form]
+    loads: Sequence[int]
+    cycles: int
 
 
 def best_parts(region: Region, chip: Soc, costs: Sequence[Mapping[int, int]]) -> list[PlacedPart]:
@@ -103,9 +116,9 @@ class _Search:
             plans.append([*parts, *copies])
         return min(map(side_by_side, plans), key=lambda parts: joint_order(joint_work(parts)).cycles, default=[])
 
-    def cycles(self, forms: Sequence[_Form]) -> int:
-        """Cycles of some parts together."""
-        return self._together.cycles([option for form in forms for option in form])
+    def cycles(self, forms: Sequence[_Form], limit: int = NEVER) -> int:
+        """Cycles of some parts together, as `Together` has them."""
+        return self._together.cycles([option for form in forms for option in form], limit)
 
     def _plain(self) -> Iterator[list[_Form]]:
         """All combinations of single layers, if these are few. Otherwise every layer where it is fastest, and every
@@ -133,23 +146,19 @@ class _Search:
     def _improved(self, plan: list[_Form]) -> list[_Form]:
         """A plan changed step by step, each time where that takes fewer cycles."""
         best = self.cycles(plan)
-        left = _WORK * len(self._graph.layers)
+        most = self._together.work + _WORK * len(self._graph.layers)
         better = True
         while better:
             better = False
             at = 0
             while at < len(plan):
-                before = plan[max(at - _NEAR, 0) : at]
-                for count, forms in self._changes(plan, at):
-                    behind = plan[at + count : at + count + _NEAR]
-                    near = [*before, *forms, *behind]
-                    left -= sum(len(one.profile.actions) for form in near for one in form)
-                    if left < 0:
+                for forms, near in self._changes(plan, at):
+                    if self._together.work > most:
                         return plan
-                    if self.cycles(near) >= self.cycles([*before, *plan[at : at + count], *behind]):
+                    if self.cycles([*near.before, *forms, *near.behind], near.cycles) >= near.cycles:
                         continue
-                    other = [*plan[:at], *forms, *plan[at + count :]]
-                    cycles = self.cycles(other)
+                    other = [*plan[:at], *forms, *plan[at + near.count :]]
+                    cycles = self.cycles(other, best)
                     if cycles < best:
                         best, better, plan = cycles, True, other
                         break
@@ -157,23 +166,34 @@ class _Search:
                     at += 1
         return plan
 
-    def _changes(self, plan: Sequence[_Form], at: int) -> Iterator[tuple[int, Sequence[_Form]]]:
-        """What may take the place of some forms from one on: their number, and the forms instead."""
+    def _changes(self, plan: Sequence[_Form], at: int) -> Iterator[tuple[Sequence[_Form], _Near]]:
+        """What may take the place of some forms from one on, and which forms these are."""
         form = plan[at]
         first, stop = form[0].span
-        for options in self._forms(first, stop, more=True):
-            yield from ((1, [one]) for one in _few(options))
+        near = self._near(plan, at, 1)
+        for options in self._forms(first, stop, more=True, near=near):
+            yield from (([one], near) for one in _few(options))
         if at + 1 < len(plan) and plan[at + 1][0].span[1] - first <= _LONGEST:
             following = plan[at + 1]
             styles = {_style(form), _style(following)}
-            for options in self._forms(first, following[0].span[1], styles=styles):
-                yield from ((2, [one]) for one in _few(options))
+            both = self._near(plan, at, 2)
+            for options in self._forms(first, following[0].span[1], styles=styles, near=both):
+                yield from (([one], both) for one in _few(options))
         for middle in range(first + 1, stop):
             if self._may_stop(middle):
                 halves = [list(self._forms(*span, styles={_style(form)})) for span in ((first, middle), (middle, stop))]
                 if all(halves):
-                    yield 1, [next(_few(options[0])) for options in halves]
-        yield from ((1, [one]) for one in _few([self._options(one.part.cut, None) for one in form]))
+                    yield [next(_few(options[0])) for options in halves], near
+        yield from (([one], near) for one in _few([self._options(one.part.cut, None) for one in form]))
+
+    def _near(self, plan: Sequence[_Form], at: int, count: int) -> _Near:
+        """Some forms of a plan from one on, and those around them."""
+        before, behind = plan[max(at - _NEAR, 0) : at], plan[at + count : at + count + _NEAR]
+        loads = [0] * len(self._chip.accelerators)
+        for form in (*before, *behind):
+            for option in form:
+                loads[option.part.cut.lane] += option.profile.load[0]
+        return _Near(count, before, behind, loads, self.cycles([*before, *plan[at : at + count], *behind]))
 
     # ------------------------------------------------------------ beam
 
@@ -230,9 +250,16 @@ class _Search:
         return whole and self._region.leaves(ifm, (stop,))
 
     def _forms(
-        self, at: int, stop: int, *, more: bool = False, styles: Container[_Style] | None = None
+        self,
+        at: int,
+        stop: int,
+        *,
+        more: bool = False,
+        styles: Container[_Style] | None = None,
+        near: _Near | None = None,
     ) -> Iterator[list[list[Option]]]:
-        """The layers as parts, with a few layouts of each: on one accelerator, or cut over several."""
+        """The layers as parts, with a few layouts of each: on one accelerator, or cut over several. With `near` those
+        alone that may take fewer cycles there."""
         indices = tuple(range(at, stop))
         lanes = [
             lane for lane in range(len(self._chip.accelerators)) if all(lane in self._cost[one] for one in indices)
@@ -255,6 +282,9 @@ class _Search:
         for form in cuts:
             if found and len(form) == 1 and form[0].lane in slow:
                 continue  # a share of the layers at most
+            if near is not None and any(near.loads[cut.lane] + self._least(cut) >= near.cycles for cut in form):
+                found = True
+                continue
             parts = [self._options(cut) for cut in form]
             if all(parts):
                 found = True
@@ -294,11 +324,23 @@ class _Search:
             seen.add(tuple(bounds))
             yield [replace(whole, lane=lane, rows=rows) for lane, rows in zip(lanes, pairwise(bounds), strict=True)]
 
-    def _options(self, cut: PartCut, most: int | None = _FIRST) -> list[Option]:
-        """A part in its layouts, or in the first ones."""
+    def _least(self, cut: PartCut) -> int:
+        """Cycles that the jobs of a part take at least, in any layout."""
+        part = self._part(cut)
+        if part is None:
+            return 0
+        mapped = part.mapped
+        return sum(best_cycles(layer, mapped.accelerator) for layer in mapped.mapping.layers)
+
+    def _part(self, cut: PartCut) -> OrientedPart | None:
         if cut not in self._known:
             self._known[cut] = self._oriented.part(cut), []
-        part, known = self._known[cut]
+        return self._known[cut][0]
+
+    def _options(self, cut: PartCut, most: int | None = _FIRST) -> list[Option]:
+        """A part in its layouts, or in the first ones."""
+        part = self._part(cut)
+        known = self._known[cut][1]
         if part is not None:
             known += [Option(part, one) for one in self._profiles_of(part, most)[len(known) :]]
         return known[:most]
