@@ -19,6 +19,7 @@ from byoc_hw.graph import Dense, Reshape
 from byoc_hw.plan.array.cost import best_cycles
 from byoc_hw.plan.array.mapping import worth_swapping
 from byoc_hw.plan.choices import Choices
+from byoc_hw.plan.lanes.bound import array_cycles
 from byoc_hw.plan.lanes.cut import PartCut, Region
 from byoc_hw.plan.lanes.joint import PlacedPart, joint_order, joint_work, side_by_side
 from byoc_hw.plan.lanes.layouts import layouts
@@ -89,6 +90,11 @@ def best_parts(region: Region, chip: Soc, costs: Sequence[Mapping[int, int]]) ->
     raise PlanError(f"{region.graph.name}: each layer has a plan on one of {names}: one has none")
 
 
+def joint_cycles(parts: Sequence[PlacedPart]) -> int:
+    """Cycles of parts together."""
+    return joint_order(joint_work(parts)).cycles
+
+
 class _Search:
     def __init__(self, region: Region, chip: Soc, costs: Sequence[Mapping[int, int]], swap: bool = True) -> None:
         graph = region.graph
@@ -109,12 +115,15 @@ class _Search:
         """The parts of the fastest plan that was found: one of a few that were improved step by step, or all on one
         accelerator. None if there is none."""
         found = [*self._plain(), *self.found()]
-        plans = list(self._alone())
+        plans = []
+        most = NEVER
         if found:
             parts = [option.placed for form in self._improved(min(found, key=self.cycles)) for option in form]
             copies = (PlacedPart(one, lay_out(one.mapped, Choices((), (), ()))) for one in self._oriented.copies())
-            plans.append([*parts, *copies])
-        return min(map(side_by_side, plans), key=lambda parts: joint_order(joint_work(parts)).cycles, default=[])
+            plans.append(side_by_side([*parts, *copies]))
+            most = joint_cycles(plans[0])
+        plans += map(side_by_side, self._alone(most))
+        return min(plans, key=joint_cycles, default=[])
 
     def cycles(self, forms: Sequence[_Form], limit: int = NEVER) -> int:
         """Cycles of some parts together, as `Together` has them."""
@@ -353,11 +362,11 @@ class _Search:
         found += islice(others, None if most is None else max(most - len(found), 0))
         return found
 
-    def _alone(self) -> Iterator[list[PlacedPart]]:
-        """Everything on one accelerator, as it is planned there."""
+    def _alone(self, most: int) -> Iterator[list[PlacedPart]]:
+        """Everything on one accelerator, as it is planned there, where that may take fewer than `most` cycles."""
         every = tuple(range(len(self._graph.layers)))
         for lane, accelerator in enumerate(self._chip.accelerators):
-            if all(lane in cost for cost in self._cost):
+            if all(lane in cost for cost in self._cost) and array_cycles(self._graph, accelerator) < most:
                 with suppress(PlanError):  # then a layer fits another one only
                     layout = best_layout(self._graph, accelerator)
                     ends = tuple((tensor, 0) for tensor in self._region.arguments)
