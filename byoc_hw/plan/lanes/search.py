@@ -35,6 +35,7 @@ _LONGEST = 3
 """The most layers of a part."""
 
 _KEPT = 4
+_BEGIN = 4
 _FIRST = 4
 """The layouts of a part that are tried everywhere: the others are tried for parts of the best plan so far."""
 
@@ -107,6 +108,8 @@ class _Search:
         self._rest = [0.0] * (len(graph.layers) + 1)  # cycles of all lanes together for the layers from here on
         for index in reversed(range(len(graph.layers))):
             self._rest[index] = self._rest[index + 1] + (1 / rate[index] if max(self._cost[index].values()) else 0)
+        alike = [replace(one, name="any", label="any") for one in chip.accelerators]
+        self._kinds = [alike.index(one) for one in alike]  # the first accelerator that has the same layouts
         self._together = Together()
         self._known: dict[PartCut, tuple[OrientedPart | None, list[Option]]] = {}
         self._profiles: dict[object, tuple[list[Profile], Iterator[Profile]]] = {}
@@ -147,7 +150,7 @@ class _Search:
         for which in (0, -1):
             chosen.append([some[which] if some else best for some, best in zip(cut, fastest, strict=True)])
         for plan in chosen:
-            for number in range(_FIRST):
+            for number in range(_BEGIN):
                 yield [tuple(options[min(number, len(options) - 1)] for options in form) for form in plan]
 
     # ------------------------------------------------------------ improvement
@@ -294,10 +297,10 @@ class _Search:
             if near is not None and any(near.loads[cut.lane] + self._least(cut) >= near.cycles for cut in form):
                 found = True
                 continue
-            parts = [self._options(cut) for cut in form]
+            parts = [self._options(cut, _FIRST if near is not None or more or styles else _BEGIN) for cut in form]
             if all(parts):
                 found = True
-                yield parts
+                yield parts if near is not None or more or styles else [one[:_BEGIN] for one in parts]
 
     def _axes(self, index: int) -> tuple[int, ...]:
         layer = self._graph.layers[index]
@@ -355,7 +358,7 @@ class _Search:
         return known[:most]
 
     def _profiles_of(self, part: OrientedPart, most: int | None) -> list[Profile]:
-        key = part.cut.lane, part_structure(part.mapped)
+        key = self._kinds[part.cut.lane], part_structure(part.mapped)
         if key not in self._profiles:
             self._profiles[key] = [], starmap(profile_of, layouts(part.mapped))
         found, others = self._profiles[key]
