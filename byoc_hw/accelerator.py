@@ -427,8 +427,8 @@ class Accelerator:
 
     name: str = "hwlib"
     label: str = "REFERENCE"
-    limits: Mapping[str, Limits] = field(default_factory=lambda: DEFAULT_LIMITS)
-    library: Library | None = None
+    limits: Mapping[str, Limits] = field(default_factory=lambda: DEFAULT_LIMITS, hash=False)
+    library: Library | None = field(default=None, hash=False)
 
     array_rows: int = 16  # output channels computed at a time
     array_columns: int = 16  # output columns computed at a time

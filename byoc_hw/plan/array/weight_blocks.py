@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
 from math import prod
 
 from byoc_hw.accelerator import Accelerator, KernelPart
@@ -12,6 +14,7 @@ from byoc_hw.params.pack import PARAMS_BYTES, packed_channel_bytes
 from byoc_hw.plan.array.cost import copy_cycles, flat, is_pointwise
 from byoc_hw.plan.array.kinds import (
     PSUM_BYTES,
+    Geometry,
     Product,
     Run,
     geometry,
@@ -36,6 +39,23 @@ def cut(layer: Layer, accelerator: Accelerator, share: int | None = None) -> Blo
     """
     if not isinstance(layer, Weighted):
         return None
+    return _cut(_Alike(layer, layer.kind, layer.weights.bits, geometry(layer), extents(layer.ofm)), accelerator, share)
+
+
+@dataclass(frozen=True)
+class _Alike:
+    """A layer; of layers whose weights are cut alike any equals the others."""
+
+    layer: Weighted = field(compare=False)
+    kind: str
+    bits: int
+    form: Geometry
+    ofm: Extents
+
+
+@lru_cache(maxsize=1024)
+def _cut(alike: _Alike, accelerator: Accelerator, share: int | None) -> Blocks | None:
+    layer = alike.layer
     whole = Blocks(layer.out_channels, layer.in_channels)
     possible = (whole, *_candidates(layer, accelerator))
     shares = [part for part in SHARES if part in accelerator.tuning.weight_shares]

@@ -95,6 +95,8 @@ class Axis:
 
     def part(self, first: int, count: int) -> Axis:
         """The axis under a part of the kernel: `count` elements of it, from `first` on."""
+        if (first, count) == (0, self.kernel):
+            return self
         return replace(self, kernel=count, before=self.before - first * self.dilation)
 
     def extent(self, start: int, size: int) -> Extent:

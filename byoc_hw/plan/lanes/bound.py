@@ -146,6 +146,18 @@ def least_cycles(layer: Layer, accelerator: Accelerator) -> float:
     return 0.0
 
 
+def array_cycles(graph: Graph, accelerator: Accelerator) -> float:
+    """Cycles of the array that no plan of a region on one accelerator goes below."""
+    return sum(_array_cycles(layer, accelerator) for layer in graph.layers)
+
+
+def _array_cycles(layer: Layer, accelerator: Accelerator) -> float:
+    if not isinstance(layer, Weighted) or not isinstance(geometry(layer), Window):
+        return least_cycles(layer, accelerator)
+    ways = (groups(layer, accelerator, turned) for turned in (False, True))
+    return min(one.cycles * (len(one.pixels) - 1) for one in ways)
+
+
 def weight_bytes(layer: Layer) -> float:
     """Bytes of a layer's weights as they are packed."""
     if not isinstance(layer, Weighted):

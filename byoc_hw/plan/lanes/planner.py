@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import gc
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 
 from byoc_hw.errors import InvalidInput, PlanError
@@ -39,9 +41,23 @@ def plan_on_chip(graph: Graph, chip: Soc, place: Mapping[str, str] = NO_WISHES) 
             raise PlanError(f"{layer.name}: an accelerator of {chip.name} can run it: none can")
     wanted = [_wished(layer, cost, chip, place) for layer, cost in zip(graph.layers, costs, strict=True)]
     region = Region(graph)
-    plan = chip_plan(region, chip, best_parts(region, chip, wanted))
+    with _no_garbage():
+        plan = chip_plan(region, chip, best_parts(region, chip, wanted))
     cycles = lanes_timeline(plan).total  # a full queue holds the core, which the search leaves out
     return replace(plan, cycles=cycles, bound=chip_bound(graph, chip), costs=costs)
+
+
+@contextmanager
+def _no_garbage() -> Iterator[None]:
+    """Switches the search for garbage off: a search for parts makes many small objects, but no circles of them, and
+    takes up to a third less time so."""
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if before:
+            gc.enable()
 
 
 def _wished(layer: Layer, costs: Mapping[int, int], chip: Soc, place: Mapping[str, str]) -> Mapping[int, int]:

@@ -68,6 +68,38 @@ class Profile:
     local: tuple[LocalBytes, ...]
     moved: tuple[Touched, ...]
 
+    @cached_property
+    def flat(self) -> FlatActions:
+        """The actions once more, for a quick scheduler."""
+        actions = self.actions
+        return FlatActions(
+            copies=[action.copies for action in actions],
+            cycles=[action.cycles for action in actions],
+            before=[action.before for action in actions],
+            after=[tuple(other - index for other in action.after) for index, action in enumerate(actions)],
+            needed=[action.needed for action in actions],
+            jobs=[index for index, action in enumerate(actions) if not action.copies],
+        )
+
+    @cached_property
+    def load(self) -> tuple[int, int]:
+        """Cycles of all jobs, and of all copies."""
+        jobs, copies = (sum(one.cycles for one in self.actions if one.copies is kind) for kind in (False, True))
+        return jobs, copies
+
+
+@dataclass(frozen=True)
+class FlatActions:
+    """Actions as lists, one for each field; `after` are distances to the actions that wait, `jobs` those that are no
+    copies."""
+
+    copies: list[bool]
+    cycles: list[int]
+    before: list[int]
+    after: list[tuple[int, ...]]
+    needed: list[int]
+    jobs: list[int]
+
 
 def profile_of(layout: Layout, pieces: bool) -> Profile:
     """The profile of a part that is laid out; `pieces` says whether its inputs are loaded in pieces."""

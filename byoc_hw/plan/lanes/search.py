@@ -16,14 +16,16 @@ from math import prod
 
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Dense, Reshape
+from byoc_hw.plan.array.cost import best_cycles
 from byoc_hw.plan.array.mapping import worth_swapping
 from byoc_hw.plan.choices import Choices
+from byoc_hw.plan.lanes.bound import array_cycles
 from byoc_hw.plan.lanes.cut import PartCut, Region
 from byoc_hw.plan.lanes.joint import PlacedPart, joint_order, joint_work, side_by_side
 from byoc_hw.plan.lanes.layouts import layouts
 from byoc_hw.plan.lanes.oriented import Oriented, OrientedPart, part_structure
 from byoc_hw.plan.lanes.profile import Engines, Option, Profile, profile_of
-from byoc_hw.plan.lanes.together import Together
+from byoc_hw.plan.lanes.together import NEVER, Together
 from byoc_hw.plan.search.planner import best_layout
 from byoc_hw.plan.stages import lay_out
 from byoc_hw.soc import Soc
@@ -33,6 +35,7 @@ _LONGEST = 3
 """The most layers of a part."""
 
 _KEPT = 4
+_BEGIN = 4
 _FIRST = 4
 """The layouts of a part that are tried everywhere: the others are tried for parts of the best plan so far."""
 
@@ -64,6 +67,18 @@ class _State:
     chained: float
 
 
+@dataclass(frozen=True)
+class _Near:
+    """So many forms of a plan with those before and behind them: the cycles of all of these, and the loads of the arrays
+    without the forms themselves."""
+
+    count: int
+    before: Sequence[_Form]
+    behind: Sequence[_Form]
+    loads: Sequence[int]
+    cycles: int
+
+
 def best_parts(region: Region, chip: Soc, costs: Sequence[Mapping[int, int]]) -> list[PlacedPart]:
     """The parts of the fastest plan that was found, in a possible order. `costs` has each layer's accelerators, by
     index, and its cycles on each."""
@@ -74,6 +89,11 @@ def best_parts(region: Region, chip: Soc, costs: Sequence[Mapping[int, int]]) ->
             return found
     names = ", ".join(one.name for one in chip.accelerators)
     raise PlanError(f"{region.graph.name}: each layer has a plan on one of {names}: one has none")
+
+
+def joint_cycles(parts: Sequence[PlacedPart]) -> int:
+    """Cycles of parts together."""
+    return joint_order(joint_work(parts)).cycles
 
 
 class _Search:
@@ -88,6 +108,8 @@ class _Search:
         self._rest = [0.0] * (len(graph.layers) + 1)  # cycles of all lanes together for the layers from here on
         for index in reversed(range(len(graph.layers))):
             self._rest[index] = self._rest[index + 1] + (1 / rate[index] if max(self._cost[index].values()) else 0)
+        alike = [replace(one, name="any", label="any") for one in chip.accelerators]
+        self._kinds = [alike.index(one) for one in alike]  # the first accelerator that has the same layouts
         self._together = Together()
         self._known: dict[PartCut, tuple[OrientedPart | None, list[Option]]] = {}
         self._profiles: dict[object, tuple[list[Profile], Iterator[Profile]]] = {}
@@ -96,16 +118,19 @@ class _Search:
         """The parts of the fastest plan that was found: one of a few that were improved step by step, or all on one
         accelerator. None if there is none."""
         found = [*self._plain(), *self.found()]
-        plans = list(self._alone())
+        plans = []
+        most = NEVER
         if found:
             parts = [option.placed for form in self._improved(min(found, key=self.cycles)) for option in form]
             copies = (PlacedPart(one, lay_out(one.mapped, Choices((), (), ()))) for one in self._oriented.copies())
-            plans.append([*parts, *copies])
-        return min(map(side_by_side, plans), key=lambda parts: joint_order(joint_work(parts)).cycles, default=[])
+            plans.append(side_by_side([*parts, *copies]))
+            most = joint_cycles(plans[0])
+        plans += map(side_by_side, self._alone(most))
+        return min(plans, key=joint_cycles, default=[])
 
-    def cycles(self, forms: Sequence[_Form]) -> int:
-        """Cycles of some parts together."""
-        return self._together.cycles([option for form in forms for option in form])
+    def cycles(self, forms: Sequence[_Form], limit: int = NEVER) -> int:
+        """Cycles of some parts together, as `Together` has them."""
+        return self._together.cycles([option for form in forms for option in form], limit)
 
     def _plain(self) -> Iterator[list[_Form]]:
         """All combinations of single layers, if these are few. Otherwise every layer where it is fastest, and every
@@ -125,7 +150,7 @@ class _Search:
         for which in (0, -1):
             chosen.append([some[which] if some else best for some, best in zip(cut, fastest, strict=True)])
         for plan in chosen:
-            for number in range(_FIRST):
+            for number in range(_BEGIN):
                 yield [tuple(options[min(number, len(options) - 1)] for options in form) for form in plan]
 
     # ------------------------------------------------------------ improvement
@@ -133,23 +158,19 @@ class _Search:
     def _improved(self, plan: list[_Form]) -> list[_Form]:
         """A plan changed step by step, each time where that takes fewer cycles."""
         best = self.cycles(plan)
-        left = _WORK * len(self._graph.layers)
+        most = self._together.work + _WORK * len(self._graph.layers)
         better = True
         while better:
             better = False
             at = 0
             while at < len(plan):
-                before = plan[max(at - _NEAR, 0) : at]
-                for count, forms in self._changes(plan, at):
-                    behind = plan[at + count : at + count + _NEAR]
-                    near = [*before, *forms, *behind]
-                    left -= sum(len(one.profile.actions) for form in near for one in form)
-                    if left < 0:
+                for forms, near in self._changes(plan, at):
+                    if self._together.work > most:
                         return plan
-                    if self.cycles(near) >= self.cycles([*before, *plan[at : at + count], *behind]):
+                    if self.cycles([*near.before, *forms, *near.behind], near.cycles) >= near.cycles:
                         continue
-                    other = [*plan[:at], *forms, *plan[at + count :]]
-                    cycles = self.cycles(other)
+                    other = [*plan[:at], *forms, *plan[at + near.count :]]
+                    cycles = self.cycles(other, best)
                     if cycles < best:
                         best, better, plan = cycles, True, other
                         break
@@ -157,23 +178,34 @@ class _Search:
                     at += 1
         return plan
 
-    def _changes(self, plan: Sequence[_Form], at: int) -> Iterator[tuple[int, Sequence[_Form]]]:
-        """What may take the place of some forms from one on: their number, and the forms instead."""
+    def _changes(self, plan: Sequence[_Form], at: int) -> Iterator[tuple[Sequence[_Form], _Near]]:
+        """What may take the place of some forms from one on, and which forms these are."""
         form = plan[at]
         first, stop = form[0].span
-        for options in self._forms(first, stop, more=True):
-            yield from ((1, [one]) for one in _few(options))
+        near = self._near(plan, at, 1)
+        for options in self._forms(first, stop, more=True, near=near):
+            yield from (([one], near) for one in _few(options))
         if at + 1 < len(plan) and plan[at + 1][0].span[1] - first <= _LONGEST:
             following = plan[at + 1]
             styles = {_style(form), _style(following)}
-            for options in self._forms(first, following[0].span[1], styles=styles):
-                yield from ((2, [one]) for one in _few(options))
+            both = self._near(plan, at, 2)
+            for options in self._forms(first, following[0].span[1], styles=styles, near=both):
+                yield from (([one], both) for one in _few(options))
         for middle in range(first + 1, stop):
             if self._may_stop(middle):
                 halves = [list(self._forms(*span, styles={_style(form)})) for span in ((first, middle), (middle, stop))]
                 if all(halves):
-                    yield 1, [next(_few(options[0])) for options in halves]
-        yield from ((1, [one]) for one in _few([self._options(one.part.cut, None) for one in form]))
+                    yield [next(_few(options[0])) for options in halves], near
+        yield from (([one], near) for one in _few([self._options(one.part.cut, None) for one in form]))
+
+    def _near(self, plan: Sequence[_Form], at: int, count: int) -> _Near:
+        """Some forms of a plan from one on, and those around them."""
+        before, behind = plan[max(at - _NEAR, 0) : at], plan[at + count : at + count + _NEAR]
+        loads = [0] * len(self._chip.accelerators)
+        for form in (*before, *behind):
+            for option in form:
+                loads[option.part.cut.lane] += option.profile.load[0]
+        return _Near(count, before, behind, loads, self.cycles([*before, *plan[at : at + count], *behind]))
 
     # ------------------------------------------------------------ beam
 
@@ -230,9 +262,16 @@ class _Search:
         return whole and self._region.leaves(ifm, (stop,))
 
     def _forms(
-        self, at: int, stop: int, *, more: bool = False, styles: Container[_Style] | None = None
+        self,
+        at: int,
+        stop: int,
+        *,
+        more: bool = False,
+        styles: Container[_Style] | None = None,
+        near: _Near | None = None,
     ) -> Iterator[list[list[Option]]]:
-        """The layers as parts, with a few layouts of each: on one accelerator, or cut over several."""
+        """The layers as parts, with a few layouts of each: on one accelerator, or cut over several. With `near` those
+        alone that may take fewer cycles there."""
         indices = tuple(range(at, stop))
         lanes = [
             lane for lane in range(len(self._chip.accelerators)) if all(lane in self._cost[one] for one in indices)
@@ -255,10 +294,13 @@ class _Search:
         for form in cuts:
             if found and len(form) == 1 and form[0].lane in slow:
                 continue  # a share of the layers at most
-            parts = [self._options(cut) for cut in form]
+            if near is not None and any(near.loads[cut.lane] + self._least(cut) >= near.cycles for cut in form):
+                found = True
+                continue
+            parts = [self._options(cut, _FIRST if near is not None or more or styles else _BEGIN) for cut in form]
             if all(parts):
                 found = True
-                yield parts
+                yield parts if near is not None or more or styles else [one[:_BEGIN] for one in parts]
 
     def _axes(self, index: int) -> tuple[int, ...]:
         layer = self._graph.layers[index]
@@ -294,28 +336,40 @@ class _Search:
             seen.add(tuple(bounds))
             yield [replace(whole, lane=lane, rows=rows) for lane, rows in zip(lanes, pairwise(bounds), strict=True)]
 
-    def _options(self, cut: PartCut, most: int | None = _FIRST) -> list[Option]:
-        """A part in its layouts, or in the first ones."""
+    def _least(self, cut: PartCut) -> int:
+        """Cycles that the jobs of a part take at least, in any layout."""
+        part = self._part(cut)
+        if part is None:
+            return 0
+        mapped = part.mapped
+        return sum(best_cycles(layer, mapped.accelerator) for layer in mapped.mapping.layers)
+
+    def _part(self, cut: PartCut) -> OrientedPart | None:
         if cut not in self._known:
             self._known[cut] = self._oriented.part(cut), []
-        part, known = self._known[cut]
+        return self._known[cut][0]
+
+    def _options(self, cut: PartCut, most: int | None = _FIRST) -> list[Option]:
+        """A part in its layouts, or in the first ones."""
+        part = self._part(cut)
+        known = self._known[cut][1]
         if part is not None:
             known += [Option(part, one) for one in self._profiles_of(part, most)[len(known) :]]
         return known[:most]
 
     def _profiles_of(self, part: OrientedPart, most: int | None) -> list[Profile]:
-        key = part.cut.lane, part_structure(part.mapped)
+        key = self._kinds[part.cut.lane], part_structure(part.mapped)
         if key not in self._profiles:
             self._profiles[key] = [], starmap(profile_of, layouts(part.mapped))
         found, others = self._profiles[key]
         found += islice(others, None if most is None else max(most - len(found), 0))
         return found
 
-    def _alone(self) -> Iterator[list[PlacedPart]]:
-        """Everything on one accelerator, as it is planned there."""
+    def _alone(self, most: int) -> Iterator[list[PlacedPart]]:
+        """Everything on one accelerator, as it is planned there, where that may take fewer than `most` cycles."""
         every = tuple(range(len(self._graph.layers)))
         for lane, accelerator in enumerate(self._chip.accelerators):
-            if all(lane in cost for cost in self._cost):
+            if all(lane in cost for cost in self._cost) and array_cycles(self._graph, accelerator) < most:
                 with suppress(PlanError):  # then a layer fits another one only
                     layout = best_layout(self._graph, accelerator)
                     ends = tuple((tensor, 0) for tensor in self._region.arguments)

@@ -6,7 +6,7 @@ The cycles are those of `joint_order`, but for bytes of local memory that a part
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 from byoc_hw.plan.lanes.joint import shifted_behind
 from byoc_hw.plan.lanes.profile import Option
@@ -16,6 +16,10 @@ Edges = list[tuple[int, int]]
 """Actions of one part, and those of a later one that wait for them."""
 
 
+NEVER = 1 << 62
+"""Later than any cycle."""
+
+
 class Together:
     """Schedules combinations of options. The order of the parts is a possible one."""
 
@@ -23,13 +27,25 @@ class Together:
         self._data: dict[tuple[Option, Option], Edges] = {}
         self._memory: dict[tuple[object, ...], Edges] = {}
         self._cycles: dict[tuple[Option, ...], int] = {}
+        self._least: dict[tuple[Option, ...], int] = {}
+        self.work = 0
+        """The actions that were scheduled so far."""
 
-    def cycles(self, parts: Sequence[Option]) -> int:
-        """Cycles of parts, each on its lane."""
+    def cycles(self, parts: Sequence[Option], limit: int = NEVER) -> int:
+        """Cycles of parts, each on its lane. Where these are `limit` or more, it may be any number in between."""
         key = tuple(parts)
-        if key not in self._cycles:
-            self._cycles[key] = _Run(parts, self._edges(parts)).cycles()
-        return self._cycles[key]
+        if key in self._cycles:
+            return self._cycles[key]
+        least = self._least.get(key, 0)
+        if least >= limit:
+            return least
+        cycles = _busiest(parts)
+        if cycles < limit:
+            run = _Run(parts, self._edges(parts))
+            self.work += run.actions
+            cycles = run.cycles(limit)
+        (self._cycles if cycles < limit else self._least)[key] = cycles
+        return cycles
 
     def _edges(self, parts: Sequence[Option]) -> Iterator[tuple[int, int, Edges]]:
         """What parts wait for in earlier ones: the data that these store, and the local memory that they use."""
@@ -76,6 +92,16 @@ class Together:
         return self._memory[key]
 
 
+def _busiest(parts: Sequence[Option]) -> int:
+    """Cycles of the engine that has the most to do."""
+    loads: dict[tuple[int, int], int] = {}
+    for part in parts:
+        for engine, cycles in enumerate(part.profile.load):
+            key = part.part.cut.lane, engine
+            loads[key] = loads.get(key, 0) + cycles
+    return max(loads.values(), default=0)
+
+
 class _Run:
     """List scheduling, as in `joint.py`."""
 
@@ -84,77 +110,86 @@ class _Run:
         self._cost: list[int] = []
         self._engine: list[int] = []  # twice the lane, and one more for a copy
         self._waits: list[int] = []
-        self._after: list[list[int]] = []
+        self._after: list[tuple[int, ...]] = []  # how far behind an action those are that wait for it
         self._needed: list[int] = []
         self._jobs: list[list[int]] = [[] for _ in range(lanes)]
         starts = []
         for part in parts:
-            base, lane, actions = len(self._cost), part.part.cut.lane, part.profile.actions
+            base, lane, flat = len(self._cost), part.part.cut.lane, part.profile.flat
             starts.append(base)
-            self._cost += [action.cycles for action in actions]
-            self._engine += [2 * lane + action.copies for action in actions]
-            self._waits += [action.before for action in actions]
-            self._after += [[base + other for other in action.after] for action in actions]
-            self._needed += [base + action.needed for action in actions]
-            self._jobs[lane] += [base + at for at, action in enumerate(actions) if not action.copies]
+            self._cost += flat.cycles
+            self._engine += [2 * lane + copies for copies in flat.copies]
+            self._waits += flat.before
+            self._after += flat.after
+            self._needed += [base + needed for needed in flat.needed]
+            self._jobs[lane] += [base + at for at in flat.jobs]
         for one, other, pairs in sorted(edges, key=lambda edge: -edge[1]):
             first, second = starts[one], starts[other]
             for a, b in pairs:
                 before, behind = first + a, second + b
-                self._after[before].append(behind)
+                self._after[before] += (behind - before,)
                 self._waits[behind] += 1
                 need = self._needed[behind] if self._engine[behind] & 1 else behind
                 if need < self._needed[before]:
                     self._needed[before] = need
 
-    def cycles(self) -> int:
-        """The end of the last action."""
+    @property
+    def actions(self) -> int:
+        """Their number."""
+        return len(self._cost)
+
+    def cycles(self, limit: int) -> int:
+        """The end of the last action; as soon as that is known to be `limit` or later, what is known of it."""
         cost, engine, waits, after, needed = self._cost, self._engine, self._waits, self._after, self._needed
         count = 2 * len(self._jobs)
-        ready, free = [0] * len(cost), [0] * count
-        following = [0] * count
+        ready, free, rest = [0] * len(cost), [0] * count, [0] * count
         possible: list[list[tuple[int, int]]] = [[] for _ in range(count)]
         later: list[list[tuple[int, int, int]]] = [[] for _ in range(count)]
+        jobs = [[-1, *reversed(self._jobs[on >> 1])] for on in range(count)]  # those to come; the next one is the last
+        can = [NEVER] * count  # when each engine can start its next action
         for index, on in enumerate(engine):
+            rest[on] += cost[index]
             if on & 1 and not waits[index]:
-                heappush(later[on], (0, needed[index], index))
+                later[on].append((0, needed[index], index))
+                can[on] = 0
+        for on in range(0, count, 2):
+            if jobs[on][-1] >= 0 and not waits[jobs[on][-1]]:
+                can[on] = 0
+        for heap in later:
+            heapify(heap)
         while True:
-            best, chosen = _NEVER, -1
-            for on in range(count):
-                if on & 1:
-                    if possible[on]:
-                        start = free[on]
-                    elif later[on]:
-                        start = max(free[on], later[on][0][0])
-                    else:
-                        continue
-                else:
-                    jobs = self._jobs[on >> 1]
-                    at = following[on]
-                    if at == len(jobs) or waits[jobs[at]]:
-                        continue
-                    start = max(free[on], ready[jobs[at]])
-                if start < best:
-                    best, chosen = start, on
-            if chosen < 0:
+            now = min(can)
+            if now == NEVER:
                 return max(free)
-            if chosen & 1:
-                waiting, heap = later[chosen], possible[chosen]
-                while waiting and waiting[0][0] <= best:
+            on = can.index(now)
+            if on & 1:
+                waiting, heap = later[on], possible[on]
+                while waiting and waiting[0][0] <= now:
                     _, need, index = heappop(waiting)
                     heappush(heap, (need, index))
                 index = heappop(heap)[1]
             else:
-                index = self._jobs[chosen >> 1][following[chosen]]
-                following[chosen] += 1
-            free[chosen] = end = best + cost[index]
-            for other in after[index]:
+                index = jobs[on].pop()
+            free[on] = end = now + cost[index]
+            rest[on] -= cost[index]
+            if end + rest[on] >= limit:
+                return end + rest[on]
+            for far in after[index]:
+                other = index + far
                 waits[other] -= 1
-                on = engine[other]
-                if on != chosen and end > ready[other]:
+                its = engine[other]
+                if its != on and end > ready[other]:
                     ready[other] = end
-                if on & 1 and not waits[other]:
-                    heappush(later[on], (ready[other], needed[other], other))
-
-
-_NEVER = 1 << 62
+                if waits[other]:
+                    continue
+                if its & 1:
+                    heappush(later[its], (ready[other], needed[other], other))
+                    if not possible[its]:
+                        can[its] = max(free[its], later[its][0][0])
+                elif jobs[its][-1] == other:
+                    can[its] = max(free[its], ready[other])
+            if on & 1:
+                can[on] = end if possible[on] else max(end, later[on][0][0]) if later[on] else NEVER
+            else:
+                index = jobs[on][-1]
+                can[on] = max(end, ready[index]) if index >= 0 and not waits[index] else NEVER

@@ -97,7 +97,8 @@ class WorkBuilder:
     ) -> Iterator[Op]:
         """The copies of bytes `start` to `stop` of a storage; the buffer holds the storage from byte `first` on."""
         for move in moves(home, start, stop):
-            yield copy_op(layer, replace(move, local=move.local - first), home, buffer, inward, self.accelerator)
+            there = replace(move, local=move.local - first) if first else move
+            yield copy_op(layer, there, home, buffer, inward, self.accelerator)
 
     def weights(self, index: int, layer: Weighted, block: WeightBlock) -> tuple[LocalBuffer, Op]:
         """A buffer for a block of weights, and the copy that fills it."""
