@@ -23,6 +23,7 @@ from byoc_hw.accelerator import KIB, ROUNDINGS
 from byoc_hw.compiler import OBJECTIVES, region_graphs, region_rooms
 from byoc_hw.errors import ByocHwError, InvalidInput, RunError, ToolchainMissing
 from byoc_hw.names import distinct
+from byoc_hw.objective import Objective
 from byoc_hw.plan.region import lay_out_region
 from byoc_hw.plan.stages import STAGES
 from byoc_hw.project import RUNNERS, Project
@@ -123,6 +124,8 @@ def _build(options: argparse.Namespace) -> None:
             raise InvalidInput("--tuning says how regions are planned: with --cpu-only there are none")
         if options.ram is not None or options.flash is not None or options.optimize != OBJECTIVES[0]:
             raise InvalidInput("--ram, --flash and --optimize are for plans of regions: with --cpu-only there are none")
+        if options.objective is not None or options.place:
+            raise InvalidInput("--objective and --place say where layers run: with --cpu-only all run on the host")
         if options.deny:
             raise InvalidInput("--deny says what is not offloaded: with --cpu-only nothing is")
     else:
@@ -137,6 +140,8 @@ def _build(options: argparse.Namespace) -> None:
         output_dir=options.output_dir,
         tuning=options.tuning,
         optimize=options.optimize,
+        place=dict(map(_wish, options.place)),
+        objective=_objective(options.objective),
         poll=options.poll,
         force=options.force,
     )
@@ -322,6 +327,34 @@ def _shape(text: str) -> tuple[str, tuple[int, ...]]:
         raise InvalidInput(f"--shape is NAME=EXTENTS, as in x=1,3,32,32: got {text!r}") from None
 
 
+def _wish(text: str) -> tuple[str, str]:
+    """An option --place; the name of an operator may hold an equals sign."""
+    name, equals, where = text.rpartition("=")
+    if not (name and equals and where):
+        raise InvalidInput(f"--place is NAME=WHERE, as in softmax=host: got {text!r}")
+    return name, where
+
+
+def _objective(text: str | None) -> Objective | None:
+    """An option --objective: "latency", or the weights of energy."""
+    if text is None:
+        return None
+    if text == "latency":
+        return "latency"
+    rule = "--objective is latency, or weights of energy as in hwlib=12,copied=0.5,host=1"
+    weights: dict[str, float] = {}
+    for part in text.split(","):
+        name, _, weight = part.partition("=")
+        try:
+            weights[name] = float(weight)
+        except ValueError:
+            raise InvalidInput(f"{rule}: got {text!r}") from None
+    if not {"copied", "host"} <= weights.keys():
+        raise InvalidInput(f"{rule}: got {text!r}, without {'copied' if 'copied' not in weights else 'host'}")
+    copied, host = weights.pop("copied"), weights.pop("host")
+    return byoc_hw.Energy(weights, copied, host)
+
+
 def _random(interface: Interface, rng: np.random.Generator) -> Array:
     dtype = np.dtype(interface.dtype)
     if dtype.kind == "f":
@@ -361,8 +394,12 @@ def _parser() -> argparse.ArgumentParser:
     target = build.add_mutually_exclusive_group()
     _add_accelerator(build, target)
     _add_limits(build)
-    _add_objective(build)
+    _add_optimize(build)
     build.add_argument("--tuning", type=Path, metavar="FILE", help="plans that `tune` found")
+    text = "what the fastest plans are: latency also counts the core; weights of energy, as hwlib=12,copied=0.5,host=1"
+    build.add_argument("--objective", metavar="WHAT", help=text)
+    text = "where an operator, or all layers of a kind, run: softmax=host; may be given again"
+    build.add_argument("--place", action="append", default=[], metavar="NAME=WHERE", help=text)
     build.add_argument("--poll", action="store_true", help="start, poll and wait beside run: an inference in steps")
     build.add_argument("--force", action="store_true", help="replace files of an earlier project that were edited")
     target.add_argument("--cpu-only", action="store_true", help="all of the model as TVM's C, nothing offloaded")
@@ -416,7 +453,7 @@ def _parser() -> argparse.ArgumentParser:
     plan.add_argument("--stage", choices=STAGES, default="choices", help="what to show (%(default)s)")
     _add_accelerator(plan, plan)
     _add_limits(plan)
-    _add_objective(plan)
+    _add_optimize(plan)
     plan.set_defaults(command=_plan)
 
     test = _command(commands, "hal-test", "check every function of a HAL (needs no TVM)", "--hal my_hal --cflags=-O1")
@@ -512,7 +549,7 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(f"--{name}", type=_nbytes, metavar="BYTES", help=text)
 
 
-def _add_objective(parser: argparse.ArgumentParser) -> None:
+def _add_optimize(parser: argparse.ArgumentParser) -> None:
     text = "what to plan for: the fastest plans that fit, or the smallest (%(default)s)"
     parser.add_argument("--optimize", choices=OBJECTIVES, default=OBJECTIVES[0], help=text)
 

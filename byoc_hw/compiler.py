@@ -31,7 +31,7 @@ from byoc_hw.plan.core import NO_ENERGY, region_energy
 from byoc_hw.plan.fitting import Fitted, Fitting
 from byoc_hw.plan.library import LibraryPlan
 from byoc_hw.plan.place.arena import ModelMemory, flash_problem, place_model, ram_problem
-from byoc_hw.plan.placement import Placement, placement_of
+from byoc_hw.plan.placement import sent_to_host
 from byoc_hw.plan.planned import PlannedRegion, flash_owners
 from byoc_hw.plan.region import plan_region, why_no_plan
 from byoc_hw.plan.search.within import Room
@@ -282,10 +282,10 @@ def build(
     chosen = _tuning(tuning, model)
     if poll and model.accelerator is not None and model.accelerator.library is not None:
         raise InvalidInput(f"poll is for accelerators with a HAL: {model.accelerator.name} has a library")
-    moved = _placement(model, place, objective)
-    if moved.host:
-        model = front_end().open_model(front_end().host_again(mod, moved.host), params, mod_name)
-    parts, _ = _compiled(model, chosen, io_in_arena, optimize, moved.place, objective)
+    host = _sent_to_host(model, place, objective)
+    if host:
+        model = front_end().open_model(front_end().host_again(mod, host), params, mod_name)
+    parts, _ = _compiled(model, chosen, io_in_arena, optimize, place or {}, objective)
     files = project_files(replace(parts, polled=poll))
     directory = Path(output_dir) if output_dir is not None else Path(tempfile.mkdtemp(prefix="byoc_hw_"))
     write_project(directory, files, force)
@@ -309,7 +309,7 @@ def _compiled(
 ) -> tuple[Parts, Callable[[], dict[str, Room]]]:
     """The parts of a project, and a function for what each region may use of RAM and flash."""
     graphs = model.graphs()  # lower the regions
-    plans = _plans(graphs, model, tuning, place)  # plan each region
+    plans = _plans(graphs, model, tuning, place, objective)  # plan each region
     arena = _Arena(plans.regions, model.accelerator, io_in_arena, optimize)
     host = model.compile_host(graphs, arena.place, kernel_call)  # TVM compiles the rest, and calls `place`
     if arena.wants_less_flash(host.constant_bytes):  # only now is the host's flash known
@@ -328,12 +328,21 @@ class _Plans:
     tuned: dict[str, TunedRegion] | None
 
 
-def _plans(graphs: Mapping[str, Graph], model: Model, tuning: Tuning | None, place: Mapping[str, str]) -> _Plans:
+def _plans(
+    graphs: Mapping[str, Graph],
+    model: Model,
+    tuning: Tuning | None,
+    place: Mapping[str, str],
+    objective: Objective | None,
+) -> _Plans:
     accelerator = model.accelerator
     if accelerator is None:
         return _Plans({}, None)
     if tuning is None:
-        regions = {name: plan_region(graph, accelerator, place=place) for name, graph in graphs.items()}
+        wishes = {name: one for name, one in place.items() if one != HOST}
+        regions = {
+            name: plan_region(graph, accelerator, place=wishes, objective=objective) for name, graph in graphs.items()
+        }
         return _Plans(regions, None)
     known = {name: tuning.region(graph) for name, graph in graphs.items()}
     tuned = {name: found for name, found in known.items() if found is not None}
@@ -342,14 +351,17 @@ def _plans(graphs: Mapping[str, Graph], model: Model, tuning: Tuning | None, pla
     return _Plans({name: _plan(graph, accelerator, tuned.get(name)) for name, graph in graphs.items()}, tuned)
 
 
-def _placement(model: Model, place: Mapping[str, str] | None, objective: Objective | None) -> Placement:
-    """Where the layers of a model's regions run, by wishes and objective. `InvalidInput` for what is not there."""
+def _sent_to_host(
+    model: Model, place: Mapping[str, str] | None, objective: Objective | None
+) -> Mapping[str, Mapping[str, str]]:
+    """The layers of a model's regions that go to the host, with the reason, by region and name. `InvalidInput` for
+    what is not there."""
     hardware = model.accelerator
     if hardware is None:
         if place or objective is not None:
             what = "place" if place else "objective"
             raise InvalidInput(f"{what} is for a partitioned module: all of this one runs on the host")
-        return Placement()
+        return {}
     names = [one.name for one in (hardware.accelerators if isinstance(hardware, Soc) else (hardware,))]
     check_objective(objective, names)
     if objective is not None and hardware.library is not None:
@@ -362,10 +374,10 @@ def _placement(model: Model, place: Mapping[str, str] | None, objective: Objecti
                 f"place: an operator runs on {', '.join(names)} or {HOST}: got {shown(wished)} for {name}"
             )
     if not place and objective is None:
-        return Placement()
+        return {}
     graphs = model.graphs()
     _check_wishes(place, graphs)
-    return placement_of(graphs, hardware, place, objective)
+    return sent_to_host(graphs, hardware, place, objective)
 
 
 def _check_wishes(place: Mapping[str, str], graphs: Mapping[str, Graph]) -> None:

@@ -620,6 +620,37 @@ def test_explain_takes_a_chip(capfd):
     assert "alone diana_digital " in capfd.readouterr().out
 
 
+def test_layers_are_placed_by_wish_and_objective(tmp_path, capfd):
+    wishes = ["--objective", "latency", "--place", "pool2d=host", "--place", "add=hwlib"]
+    assert cli.main(["build", MODEL, "--output-dir", str(tmp_path / "p"), *wishes]) == 0
+    said = capfd.readouterr().out
+    assert "placed for latency" in said
+    assert "by place={'pool2d': 'host'}" in said
+
+
+def test_weights_of_energy_are_an_objective(tmp_path, capfd):
+    weights = ["--objective", "hwlib=2,copied=0.5,host=1"]
+    assert cli.main(["build", MODEL, "--output-dir", str(tmp_path / "p"), *weights]) == 0
+    assert "placed for energy: " in capfd.readouterr().out
+
+
+NOT_PLACED = {
+    "objective": (["--objective", "speed"], "--objective is latency, or weights of energy as in hwlib=12,copied"),
+    "weight": (["--objective", "hwlib=2,host=1"], "got 'hwlib=2,host=1', without copied"),
+    "accelerator": (["--objective", "npu=2,copied=1,host=1"], "a weight for each of hwlib: none for hwlib"),
+    "wish": (["--place", "softmax"], "--place is NAME=WHERE, as in softmax=host: got 'softmax'"),
+    "nowhere": (["--place", "conv2d=gpu"], "place: an operator runs on hwlib or host: got 'gpu' for conv2d"),
+    "host": (["--cpu-only", "--objective", "latency"], "with --cpu-only all run on the host"),
+}
+
+
+@pytest.mark.parametrize(("options", "message"), NOT_PLACED.values(), ids=NOT_PLACED)
+def test_a_place_that_there_is_not(options, message, ended, tmp_path):
+    code, error = ended("build", MODEL, "--output-dir", tmp_path / "p", *options)
+    assert (code, message in error) == (2, True), error
+    assert not list(tmp_path.iterdir())
+
+
 NOT_A_CHIP = {
     "unknown": (["explain", MODEL], "NPU", "--accelerator is one of REFERENCE, SMALL, DIANA_DIGITAL, DSP, or several"),
     "half of one": (["explain", MODEL], "DSP+", "as in DIANA_DIGITAL+DSP: got 'DSP+'"),

@@ -30,8 +30,9 @@ PLAN = [
     *("region_memory", "choices", "steps", "library_layer", "chip_plan"),
     *("array", "work", "place", "order"),
     *("library", "planned", "stages"),
+    "core",
     *("search", "tune", "lanes"),
-    *("region", "fitting", "core", "placement"),
+    *("region", "fitting", "placement"),
 ]
 USES_TVM = {"frontend", "patterns", "demo"}
 

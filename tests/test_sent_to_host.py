@@ -13,6 +13,8 @@ from tvm import relay
 import byoc_hw
 from byoc_hw.compiler import region_graphs
 from byoc_hw.demo import heldout, model_path
+from byoc_hw.plan.core import region_energy
+from byoc_hw.plan.region import plan_region
 
 CHIP = byoc_hw.Soc((replace(byoc_hw.DIANA_DIGITAL, name="dla", label="DLA"), byoc_hw.DSP), label="DLA + DSP")
 
@@ -71,6 +73,30 @@ def test_the_report_has_the_cost_on_each_candidate(digits):
     assert set(said.engines) == {name for layer in layers for name in layer.source}
     assert all(text.startswith("alone hwlib ") and ", host " in text for text in said.engines.values())
     assert said.engines == byoc_hw.build(digits).report.engines
+
+
+@needs_riscv32
+def test_a_chip_is_planned_for_the_core_that_drives_it():
+    twins = byoc_hw.Soc(tuple(replace(byoc_hw.REFERENCE, name=name) for name in ("one", "two")))
+    mod = byoc_hw.partition_for_hwlib(*byoc_hw.load_tflite(model_path()), accelerator=twins)
+    image = heldout().images[:1]
+    before, after = (
+        byoc_hw.build(mod, objective=objective).run([image], on="riscv32") for objective in (None, "latency")
+    )
+    np.testing.assert_array_equal(before.outputs[0], after.outputs[0])
+    assert after.cycles.total > before.cycles.total
+    assert after.end_to_end.total < 0.75 * before.end_to_end.total
+
+
+def test_energy_decides_which_accelerator_of_a_chip_works():
+    graph = next(
+        iter(region_graphs(byoc_hw.partition_for_hwlib(Conv(12, 12, 8, 16).module(), accelerator=CHIP)).values())
+    )
+    for cheap, dear in (("dla", "dsp"), ("dsp", "dla")):
+        energy = byoc_hw.Energy({cheap: 1.0, dear: 100.0}, copied=0.1, host=0.1)
+        plan = plan_region(graph, CHIP, objective=energy)
+        assert [CHIP.accelerators[part.lane].name for part in plan.parts] == [cheap]
+        assert region_energy(plan, CHIP, energy).total < region_energy(plan_region(graph, CHIP), CHIP, energy).total
 
 
 def test_energy_is_in_the_report():

@@ -44,6 +44,12 @@ def core_instructions(plan: TiledPlan) -> int:
     return round(sum(costs.get(unit, 0.0) * amount for unit, amount in core_work(plan).items()))
 
 
+def instructions_of_an_action() -> float:
+    """About how many instructions the core of a chip takes to start a copy or a job and to wait for it."""
+    costs = REGIONS["chip"]
+    return sum(costs.get(unit, 0.0) for unit in ("copy", "job")) / 2 + costs.get("wait", 0.0)
+
+
 def plan_cycles(plan: TiledPlan, hardware: Hardware) -> int:
     """The cycles of the engines, as if the core took no time."""
     if isinstance(plan, ChipPlan):

@@ -1,9 +1,7 @@
-"""Which layers of the regions go back to the host, and on which accelerator of a chip the others are wished.
+"""Which layers of the regions go back to the host.
 
 A region that costs more than its layers on the host goes back; of one that does not, layers at its ends do where that
-is cheaper. What a plan costs is the time from call to return, core included, or its energy. On a chip, a plan is also
-made with all layers on each accelerator, as the core's work for several at once may cost more than it saves; and for
-energy, layers change places one by one.
+is cheaper. What a plan costs is the time from call to return, core included, or its energy.
 
 Costs are of regions and host functions one after the other: what the core does while an accelerator works is not
 seen, and neither is what several regions could do at the same time.
@@ -12,7 +10,7 @@ seen, and neither is what several regions could do at the same time.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from math import prod
 
 from byoc_hw.accelerator import Accelerator
@@ -29,53 +27,30 @@ from byoc_hw.plan.region import plan_region
 from byoc_hw.soc import Hardware, Soc
 from byoc_hw.tensor import Tensor
 
-_MOST_PLANS = 24
-"""Plans of a region on a chip that are made to lower its energy."""
 
-
-@dataclass(frozen=True)
-class Placement:
-    """The layers that go to the host, with the reason, by region and name; accelerators by name for the others."""
-
-    host: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    place: Mapping[str, str] = field(default_factory=dict)
-
-
-def placement_of(
+def sent_to_host(
     graphs: Mapping[str, Graph], hardware: Hardware, place: Mapping[str, str], objective: Objective | None
-) -> Placement:
-    """What `place` wishes on the host, and what the objective gives to it; `place` has names of accelerators too.
+) -> dict[str, dict[str, str]]:
+    """The layers that `place` wishes on the host, and those that the objective gives to it: the reason by region and
+    name. `place` has names of accelerators too.
 
     With an objective, the hardware has no library: the cycles of its calls are not known.
     """
-    names = [layer.name for graph in graphs.values() for layer in graph.layers]
     host: dict[str, dict[str, str]] = {}
-    found: dict[str, str] = {}
     for symbol, graph in graphs.items():
         gone = {layer.name: _wish_text(layer, place) for layer in graph.layers if wished(layer, place) == HOST}
         left = without(graph, set(gone))
         if objective is not None and left is not None:
-            searched = [_Region(one, hardware, place, objective).best() for one in connected_parts(left)]
-            for best in searched:
-                gone |= best.gone
-                found |= {name: engine for name, engine in best.place.items() if names.count(name) == 1}
+            for one in connected_parts(left):
+                gone |= _Region(one, hardware, place, objective).gone()
         if gone:
             host[symbol] = gone
-    return Placement(host, {name: one for name, one in {**found, **place}.items() if one != HOST})
+    return host
 
 
 def _wish_text(layer: Layer, place: Mapping[str, str]) -> str:
     name = next(name for name in layer.names if name in place)
     return f"on the host by place={{{name!r}: {HOST!r}}}, {host_instructions(layer):,} instructions"
-
-
-@dataclass(frozen=True)
-class _Placed:
-    """A region without some layers, what it then costs with those, and where its layers are wished."""
-
-    cost: float
-    gone: Mapping[str, str]
-    place: Mapping[str, str]
 
 
 class _Region:
@@ -84,35 +59,35 @@ class _Region:
     def __init__(self, graph: Graph, hardware: Hardware, place: Mapping[str, str], objective: Objective) -> None:
         self._graph, self._hardware, self._place, self._objective = graph, hardware, place, objective
         self._pinned = {layer.name for layer in graph.layers if wished(layer, place) is not None}
-        self._known: dict[tuple[Graph, tuple[tuple[str, str], ...]], float] = {}
+        self._wishes = {name: one for name, one in place.items() if one != HOST}
 
-    def best(self) -> _Placed:
-        """What stays, and where."""
-        cost, place = self._planned(self._graph)
+    def gone(self) -> dict[str, str]:
+        """The layers that do not stay, with the reason."""
+        cost = self._planned(self._graph)
         host = self._on_host(self._graph.layers)
         if host < cost and not self._pinned:
             text = f"{self._text(host)}, its region on {self._hardware.label} {self._text(cost)}"
-            return _Placed(host, {layer.name: f"on the host: {text}" for layer in self._graph.layers}, {})
-        return self._peeled(cost, place)
+            return {layer.name: f"on the host: {text}" for layer in self._graph.layers}
+        return self._peeled(cost)
 
-    def _peeled(self, cost: float, place: Mapping[str, str]) -> _Placed:
-        """The region without layers at its ends that cost less on the host, one after the other."""
+    def _peeled(self, cost: float) -> dict[str, str]:
+        """Layers at the region's ends that cost less on the host, taken off one after the other."""
         graph, gone, host = self._graph, dict[str, str](), 0.0
         tried: set[str] = set()
         while True:
             layer = next((layer for layer in self._worth_trying(graph) if layer.name not in tried), None)
             left = None if layer is None else without(graph, {layer.name})
             if layer is None or left is None:
-                return _Placed(cost, gone, place)
+                return gone
             tried.add(layer.name)
             if len(connected_parts(left)) > 1:
                 continue
             here = self._on_host([layer])
-            there, other = self._planned(left)
+            there = self._planned(left)
             if there + host + here < cost:
                 saved = self._text(cost - there - host)
                 gone[layer.name] = f"on the host: {self._text(here)}, in its region on {self._hardware.label} {saved}"
-                graph, host, cost, place = left, host + here, there + host + here, other
+                graph, host, cost = left, host + here, there + host + here
 
     def _worth_trying(self, graph: Graph) -> Iterator[Layer]:
         """Layers at the ends of a region that take less on the host than they could ever take in it."""
@@ -162,53 +137,14 @@ class _Region:
     def _text(self, cost: float) -> str:
         return f"{cost:,.0f} {'of energy' if isinstance(self._objective, Energy) else 'cycles'}"
 
-    # ------------------------------------------------------------ plans
-
-    def _planned(self, graph: Graph) -> tuple[float, Mapping[str, str]]:
-        """The cost of the best plan of a graph, and the wishes that it has beyond those of the user."""
-        best: tuple[float, Mapping[str, str]] = self._tried(graph, {}), {}
-        if not isinstance(self._hardware, Soc):
-            return best
-        free = [layer for layer in graph.layers if layer.name not in self._pinned]
-        for one in self._hardware.accelerators:
-            if all(one in self._hardware.supporting(layer) for layer in free):
-                place = {layer.name: one.name for layer in free}
-                best = min(best, (self._tried(graph, place), place), key=lambda found: found[0])
-        return self._improved(graph, free, best) if isinstance(self._objective, Energy) else best
-
-    def _improved(
-        self, graph: Graph, free: list[Layer], best: tuple[float, Mapping[str, str]]
-    ) -> tuple[float, Mapping[str, str]]:
-        """With each layer where it costs the least by itself, or with single layers elsewhere, if that is better."""
-        assert isinstance(self._hardware, Soc)
-        engines = {layer.name: self._hardware.supporting(layer) for layer in free}
-        alone = {
-            layer.name: min(engines[layer.name], key=lambda one, layer=layer: self._array(layer, one)).name  # type: ignore[misc]
-            for layer in free
-        }
-        best = min(best, (self._tried(graph, alone), alone), key=lambda found: found[0])
-        plans = 0
-        for layer in free:
-            for one in engines[layer.name]:
-                place = {**alone, **best[1], layer.name: one.name}
-                if place != best[1] and not isinstance(layer, Reshape) and plans < _MOST_PLANS:
-                    plans += 1
-                    best = min(best, (self._tried(graph, place), place), key=lambda found: found[0])
-        return best
-
-    def _tried(self, graph: Graph, place: Mapping[str, str]) -> float:
-        """The cost of a plan; infinite where there is none."""
-        key = graph, tuple(sorted(place.items()))
-        if key not in self._known:
-            wishes = {**place, **{name: one for name, one in self._place.items() if one != HOST}}
-            try:
-                plan = plan_region(graph, self._hardware, place=wishes)
-            except PlanError:
-                self._known[key] = float("inf")
-            else:
-                assert not isinstance(plan, LibraryPlan), "a library's regions stay"
-                self._known[key] = self._cost(plan)
-        return self._known[key]
+    def _planned(self, graph: Graph) -> float:
+        """The cost of the plan of a graph; infinite where there is none."""
+        try:
+            plan = plan_region(graph, self._hardware, place=self._wishes, objective=self._objective)
+        except PlanError:
+            return float("inf")
+        assert not isinstance(plan, LibraryPlan), "a library's regions stay"
+        return self._cost(plan)
 
 
 _FEW = {"layer": 1, "copy": 4, "job": 2, "wait": 6}

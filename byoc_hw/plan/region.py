@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Graph, Layer
+from byoc_hw.objective import Objective
 from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.lanes.planner import NO_WISHES, plan_on_chip
 from byoc_hw.plan.library import library_plan
@@ -23,9 +24,10 @@ def plan_region(
     accelerator: Hardware,
     choices: Choices | None = None,
     place: Mapping[str, str] = NO_WISHES,
+    objective: Objective | None = None,
 ) -> PlannedRegion:
     """Plan one region, on a library, on a HAL, or on several. `choices` replace the planner's own on one HAL. On a
-    chip, `place` has accelerators by name for layers, model operators and layer kinds.
+    chip, `place` has accelerators by name for layers, model operators and layer kinds, and the plan is for `objective`.
 
     Raises `GraphError` for a graph that breaks its own rules, `PlanError` where a layer does not fit the
     accelerator, or the choices do not fit graph or accelerator, `Unsupported` for a layer that the library has
@@ -33,7 +35,7 @@ def plan_region(
     """
     if isinstance(accelerator, Soc):
         graph.verify()
-        return plan_on_chip(graph, accelerator, place)
+        return plan_on_chip(graph, accelerator, place, objective)
     if accelerator.library is None:
         return plan_tiles(graph, accelerator, choices)
     if choices is not None:

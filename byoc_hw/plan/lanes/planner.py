@@ -9,13 +9,14 @@ from dataclasses import replace
 
 from byoc_hw.errors import InvalidInput, PlanError
 from byoc_hw.graph import Graph, Layer
-from byoc_hw.objective import wished
+from byoc_hw.objective import Objective, wished
 from byoc_hw.plan.array.cost import best_cycles
 from byoc_hw.plan.chip_plan import ChipPlan
 from byoc_hw.plan.lanes.bound import chip_bound
 from byoc_hw.plan.lanes.compose import chip_plan
 from byoc_hw.plan.lanes.cut import Region
 from byoc_hw.plan.lanes.lanes_clock import lanes_timeline
+from byoc_hw.plan.lanes.price import judge, prices
 from byoc_hw.plan.lanes.search import best_parts
 from byoc_hw.soc import Soc
 
@@ -23,8 +24,11 @@ NO_WISHES: Mapping[str, str] = {}
 """All layers run where they are cheapest."""
 
 
-def plan_on_chip(graph: Graph, chip: Soc, place: Mapping[str, str] = NO_WISHES) -> ChipPlan:
-    """The plan of a region on a chip. `place` has accelerators by name for layers, model operators and layer kinds.
+def plan_on_chip(
+    graph: Graph, chip: Soc, place: Mapping[str, str] = NO_WISHES, objective: Objective | None = None
+) -> ChipPlan:
+    """The plan of a region on a chip: of the fewest cycles of its engines, or the best for an objective. `place` has
+    accelerators by name for layers, model operators and layer kinds.
 
     Raises `InvalidInput` where an accelerator cannot run a layer that is wished there, `PlanError` where none can.
     """
@@ -41,10 +45,14 @@ def plan_on_chip(graph: Graph, chip: Soc, place: Mapping[str, str] = NO_WISHES) 
             raise PlanError(f"{layer.name}: an accelerator of {chip.name} can run it: none can")
     wanted = [_wished(layer, cost, chip, place) for layer, cost in zip(graph.layers, costs, strict=True)]
     region = Region(graph)
+    bound = chip_bound(graph, chip)
+    plans = []
     with _no_garbage():
-        plan = chip_plan(region, chip, best_parts(region, chip, wanted))
-    cycles = lanes_timeline(plan).total  # a full queue holds the core, which the search leaves out
-    return replace(plan, cycles=cycles, bound=chip_bound(graph, chip), costs=costs)
+        for parts in best_parts(region, chip, wanted, prices(objective, chip)):
+            plan = chip_plan(region, chip, parts)
+            cycles = lanes_timeline(plan).total  # a full queue holds the core, which the search leaves out
+            plans.append(replace(plan, cycles=cycles, bound=bound, costs=costs))
+    return min(plans, key=judge(objective, chip))
 
 
 @contextmanager

@@ -54,14 +54,15 @@ PixelBox = tuple[int, int, int, int, int]
 class Profile:
     """The actions of a layout, and those that wait for no other; jobs run in their order.
 
-    `cycles` are those of the part by itself, `needs` are the bytes of both local memories that it uses, `local` those
-    of each action.
+    `cycles` are those of the part by itself, `copied` the bytes that its copies move, `needs` the bytes of both local
+    memories that it uses, `local` those of each action.
     Parts with equal part_structure have equal profiles: only the tensors behind their arguments differ.
     """
 
     choices: Choices
     pieces: bool
     cycles: int
+    copied: int
     actions: tuple[Action, ...]
     first: tuple[int, ...]
     needs: tuple[int, int]
@@ -133,7 +134,15 @@ def profile_of(layout: Layout, pieces: bool) -> Profile:
         )
     first = tuple(index for index, count in enumerate(waits) if not count)
     return Profile(
-        layout.choices, pieces, layout.cycles, tuple(actions), first, needs_of(layout), tuple(local), tuple(moved)
+        choices=layout.choices,
+        pieces=pieces,
+        cycles=layout.cycles,
+        copied=sum(op.step.nbytes * op.step.rows for op in ops if isinstance(op.step, Copy)),
+        actions=tuple(actions),
+        first=first,
+        needs=needs_of(layout),
+        local=tuple(local),
+        moved=tuple(moved),
     )
 
 

@@ -3,7 +3,7 @@
 A beam goes through the layers, one by one. Each state has parts for the layers so far and the times of the engines
 after them; of states at the same layer the most promising are kept. The best of the plans that it finds is improved
 step by step: other accelerators and cuts for a layer, other stripes, layers in one part with the next. What is compared
-are cycles of all parts together.
+are the cycles of all parts together, and what a `Price` adds to them.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from byoc_hw.plan.lanes.cut import PartCut, Region
 from byoc_hw.plan.lanes.joint import PlacedPart, joint_order, joint_work, side_by_side
 from byoc_hw.plan.lanes.layouts import layouts
 from byoc_hw.plan.lanes.oriented import Oriented, OrientedPart, part_structure
+from byoc_hw.plan.lanes.price import Price
 from byoc_hw.plan.lanes.profile import Engines, Option, Profile, profile_of
-from byoc_hw.plan.lanes.together import NEVER, Together
+from byoc_hw.plan.lanes.together import Together
 from byoc_hw.plan.search.planner import best_layout
 from byoc_hw.plan.stages import lay_out
 from byoc_hw.soc import Soc
@@ -52,6 +53,8 @@ _NEAR = 3
 _WORK = 5_000
 """The most copies and jobs that the improvement schedules for each layer, over all that it tries."""
 
+INFINITE = float("inf")
+
 _Form = tuple[Option, ...]
 """Layers as one part, or as a part on each of several accelerators."""
 
@@ -61,30 +64,36 @@ _Style = tuple[tuple[int, ...], int]
 
 @dataclass(frozen=True, eq=False)
 class _State:
+    """Parts so far: the engines after them, what they cost beside cycles, and two estimates of the whole cost."""
+
     engines: Engines
     parts: tuple[Option, ...]
+    spent: float
     shared: float
     chained: float
 
 
 @dataclass(frozen=True)
 class _Near:
-    """So many forms of a plan with those before and behind them: the cycles of all of these, and the loads of the arrays
+    """So many forms of a plan with those before and behind them: what all of these cost, and the loads of the arrays
     without the forms themselves."""
 
     count: int
     before: Sequence[_Form]
     behind: Sequence[_Form]
     loads: Sequence[int]
-    cycles: int
+    cost: float
 
 
-def best_parts(region: Region, chip: Soc, costs: Sequence[Mapping[int, int]]) -> list[PlacedPart]:
-    """The parts of the fastest plan that was found, in a possible order. `costs` has each layer's accelerators, by
-    index, and its cycles on each."""
+def best_parts(
+    region: Region, chip: Soc, costs: Sequence[Mapping[int, int]], prices: Sequence[Price]
+) -> list[list[PlacedPart]]:
+    """The parts of the best plan that was found for each price, in a possible order. `costs` has each layer's
+    accelerators, by index, and its cycles on each."""
     whole = any(one.library for one in chip.accelerators)  # libraries take tensors as the model has them
     for swap in (False,) if whole else (True, False):
-        found = _Search(region, chip, costs, swap).best()
+        search = _Search(region, chip, costs, swap)
+        found = [parts for price in prices if (parts := search.best(price))]
         if found:
             return found
     names = ", ".join(one.name for one in chip.accelerators)
@@ -114,23 +123,32 @@ class _Search:
         self._known: dict[PartCut, tuple[OrientedPart | None, list[Option]]] = {}
         self._profiles: dict[object, tuple[list[Profile], Iterator[Profile]]] = {}
 
-    def best(self) -> list[PlacedPart]:
-        """The parts of the fastest plan that was found: one of a few that were improved step by step, or all on one
+    def best(self, price: Price) -> list[PlacedPart]:
+        """The parts of the best plan that was found: one of a few that were improved step by step, or all on one
         accelerator. None if there is none."""
+        self._price = price
         found = [*self._plain(), *self.found()]
         plans = []
-        most = NEVER
+        most = INFINITE
         if found:
-            parts = [option.placed for form in self._improved(min(found, key=self.cycles)) for option in form]
+            parts = [option.placed for form in self._improved(min(found, key=self.cost)) for option in form]
             copies = (PlacedPart(one, lay_out(one.mapped, Choices((), (), ()))) for one in self._oriented.copies())
             plans.append(side_by_side([*parts, *copies]))
-            most = joint_cycles(plans[0])
+            most = self._cost_of(plans[0])
         plans += map(side_by_side, self._alone(most))
-        return min(plans, key=joint_cycles, default=[])
+        return min(plans, key=self._cost_of, default=[])
 
-    def cycles(self, forms: Sequence[_Form], limit: int = NEVER) -> int:
-        """Cycles of some parts together, as `Together` has them."""
-        return self._together.cycles([option for form in forms for option in form], limit)
+    def cost(self, forms: Sequence[_Form], limit: float = INFINITE) -> float:
+        """What some parts cost. Where this is `limit` or more, it may be any number in between."""
+        options = [option for form in forms for option in form]
+        spent = sum(map(self._price.of, options))
+        cycles = self._together.cycles(options, self._price.cycles(limit - spent))
+        return spent + self._price.cycle * cycles
+
+    def _cost_of(self, parts: Sequence[PlacedPart]) -> float:
+        """What parts cost that are laid out."""
+        spent = sum(self._price.of(Option(one.part, profile_of(one.layout, pieces=False))) for one in parts)
+        return spent + self._price.cycle * joint_cycles(parts)
 
     def _plain(self) -> Iterator[list[_Form]]:
         """All combinations of single layers, if these are few. Otherwise every layer where it is fastest, and every
@@ -156,8 +174,8 @@ class _Search:
     # ------------------------------------------------------------ improvement
 
     def _improved(self, plan: list[_Form]) -> list[_Form]:
-        """A plan changed step by step, each time where that takes fewer cycles."""
-        best = self.cycles(plan)
+        """A plan changed step by step, each time where that costs less."""
+        best = self.cost(plan)
         most = self._together.work + _WORK * len(self._graph.layers)
         better = True
         while better:
@@ -167,12 +185,12 @@ class _Search:
                 for forms, near in self._changes(plan, at):
                     if self._together.work > most:
                         return plan
-                    if self.cycles([*near.before, *forms, *near.behind], near.cycles) >= near.cycles:
+                    if self.cost([*near.before, *forms, *near.behind], near.cost) >= near.cost:
                         continue
                     other = [*plan[:at], *forms, *plan[at + near.count :]]
-                    cycles = self.cycles(other, best)
-                    if cycles < best:
-                        best, better, plan = cycles, True, other
+                    cost = self.cost(other, best)
+                    if cost < best:
+                        best, better, plan = cost, True, other
                         break
                 else:
                     at += 1
@@ -205,14 +223,14 @@ class _Search:
         for form in (*before, *behind):
             for option in form:
                 loads[option.part.cut.lane] += option.profile.load[0]
-        return _Near(count, before, behind, loads, self.cycles([*before, *plan[at : at + count], *behind]))
+        return _Near(count, before, behind, loads, self.cost([*before, *plan[at : at + count], *behind]))
 
     # ------------------------------------------------------------ beam
 
     def found(self) -> Iterator[list[_Form]]:
         """A few plans that promise to be fast."""
         zero = (0,) * len(self._chip.accelerators)
-        states = [_State(Engines(zero, zero, zero, {}), (), 0, 0)]
+        states = [_State(Engines(zero, zero, zero, {}), (), 0, 0, 0)]
         at = 0
         for stop in range(1, len(self._graph.layers) + 1):
             if self._may_stop(stop):
@@ -234,7 +252,9 @@ class _Search:
 
     def _then(self, state: _State, option: Option, stop: int) -> _State:
         engines = state.engines.then(option)
-        return _State(engines, (*state.parts, option), *self._ranks(engines, stop))
+        spent = state.spent + self._price.of(option)
+        ranks = (self._price.cycle * cycles + spent for cycles in self._ranks(engines, stop))
+        return _State(engines, (*state.parts, option), spent, *ranks)
 
     @staticmethod
     def _promising(states: Sequence[_State]) -> list[_State]:
@@ -294,7 +314,9 @@ class _Search:
         for form in cuts:
             if found and len(form) == 1 and form[0].lane in slow:
                 continue  # a share of the layers at most
-            if near is not None and any(near.loads[cut.lane] + self._least(cut) >= near.cycles for cut in form):
+            if near is not None and any(
+                self._price.cycle * (near.loads[cut.lane] + self._least(cut)) >= near.cost for cut in form
+            ):
                 found = True
                 continue
             parts = [self._options(cut, _FIRST if near is not None or more or styles else _BEGIN) for cut in form]
@@ -336,6 +358,10 @@ class _Search:
             seen.add(tuple(bounds))
             yield [replace(whole, lane=lane, rows=rows) for lane, rows in zip(lanes, pairwise(bounds), strict=True)]
 
+    def _cannot_win(self, cut: PartCut, near: _Near) -> bool:
+        """Whether the array of a part alone would have so much to do that nothing is saved."""
+        return self._price.cycle * (near.loads[cut.lane] + self._least(cut)) >= near.cost
+
     def _least(self, cut: PartCut) -> int:
         """Cycles that the jobs of a part take at least, in any layout."""
         part = self._part(cut)
@@ -365,11 +391,14 @@ class _Search:
         found += islice(others, None if most is None else max(most - len(found), 0))
         return found
 
-    def _alone(self, most: int) -> Iterator[list[PlacedPart]]:
-        """Everything on one accelerator, as it is planned there, where that may take fewer than `most` cycles."""
+    def _alone(self, most: float) -> Iterator[list[PlacedPart]]:
+        """Everything on one accelerator, as it is planned there, where that may cost less than `most`."""
         every = tuple(range(len(self._graph.layers)))
         for lane, accelerator in enumerate(self._chip.accelerators):
-            if all(lane in cost for cost in self._cost) and array_cycles(self._graph, accelerator) < most:
+            if (
+                all(lane in cost for cost in self._cost)
+                and self._price.cycle * array_cycles(self._graph, accelerator) < most
+            ):
                 with suppress(PlanError):  # then a layer fits another one only
                     layout = best_layout(self._graph, accelerator)
                     ends = tuple((tensor, 0) for tensor in self._region.arguments)
