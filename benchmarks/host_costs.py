@@ -87,13 +87,30 @@ def of_regions(count: int, details: bool) -> dict[str, dict[str, float]]:
     for driver, entries in sorted(rows.items()):
         fitted, checked = entries[::2], entries[1::2]
         costs = fit([row for row, _, _ in fitted])
-        alone = [time - cycles for (_, core), cycles, time in fitted if cycles > core]
-        costs["alone"] = round(float(np.median(alone)), 1) if alone else 0.0
+        costs["alone"], costs["shared"] = of_the_time([(core, cycles, time) for (_, core), cycles, time in fitted])
         found[driver] = costs
         report(driver, costs, [row for row, _, _ in checked], details)
-        times = [(max(cycles + costs["alone"], predicted(costs, work)), time) for (work, _), cycles, time in checked]
+        times = [(guessed(costs, predicted(costs, work), cycles), time) for (work, _), cycles, time in checked]
         print(line(f"{driver}: time", [guess / time for guess, time in times]))
     return found
+
+
+def of_the_time(rows: Sequence[tuple[int, int, int]]) -> tuple[float, float]:
+    """What a call takes beyond the cycles of its engines: so many cycles, and a share of the core's instructions. Of
+    calls that last longer than the core's work; `rows` have instructions, cycles of the engines, and the time."""
+    longer = [row for row in rows if row[2] > 1.02 * row[0]]
+    if not longer:
+        return 0.0, 0.0
+    amounts = np.array([[1, core] for core, _, _ in longer], float)
+    beyond = np.array([time - cycles for _, cycles, time in longer], float)
+    weights = 1 / np.array([time for _, _, time in longer], float)
+    found, _ = nnls(amounts * weights[:, None], beyond * weights)
+    return round(float(found[0]), 1), round(float(found[1]), 2)
+
+
+def guessed(costs: Mapping[str, float], core: float, cycles: int) -> float:
+    """The time of a call."""
+    return max(core, cycles + costs["alone"] + costs["shared"] * core)
 
 
 def fit(rows: Sequence[Row]) -> dict[str, float]:

@@ -5,6 +5,10 @@ accelerators run one after the other: what a placement of whole layers gives. `t
 gives the same cycles (tests hold that true). A goal is at least so much faster than `in turn` or `alone`, and every
 plan is within 1.25 of its bound. `seconds` are of this process, for the plan. With --check the exit code is 1 if a
 goal is missed.
+
+With --core the table is of whole inferences on the emulated core, in cycles from call to return: by the best of the
+accelerators alone, by the chip with the plan of the fewest cycles of its engines, and planned for latency, which counts
+the core's work as well; with the core's instructions.
 """
 
 from __future__ import annotations
@@ -14,7 +18,9 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
+import numpy as np
 from tables import models, options, show
 
 import byoc_hw
@@ -22,8 +28,9 @@ from byoc_hw.compiler import region_graphs
 from byoc_hw.graph import Graph
 from byoc_hw.plan.lanes.cut import PartCut, Region
 from byoc_hw.plan.region import lay_out_region, plan_region
-from byoc_hw.soc import Soc
+from byoc_hw.soc import Hardware, Soc
 
+CORE_COLUMNS = ("model", "chip", "alone", "core", "chip", "core", "for latency", "core", "faster")
 COLUMNS = ("model", "chip", "alone", "in turn", "together", "faster", "plan / bound", "seconds", "goal", "met")
 DLA = replace(byoc_hw.DIANA_DIGITAL, name="dla", label="DLA")
 PAIR = Soc((DLA, byoc_hw.DSP), label="DLA + DSP")
@@ -47,7 +54,12 @@ MOST = 1.25
 def main() -> int:
     parser = options(__doc__)
     parser.add_argument("--check", action="store_true", help="exit 1 if a goal is missed")
+    parser.add_argument("--core", action="store_true", help="whole inferences on the emulated core")
     given = parser.parse_args()
+    if given.core:
+        found = (with_core(path, chip) for path in models(given.models) for chip in (PAIR, TWINS))
+        show("soc", CORE_COLUMNS, found, into_readme=given.update, part="core")
+        return 0
     missed = []
 
     def rows() -> Iterator[tuple[object, ...]]:
@@ -80,6 +92,24 @@ def measured(path: Path, chip: Soc) -> tuple[object, ...]:
     met = faster >= least and of_bound <= MOST and cycles <= alone
     figures = f"{alone:,}", f"{turns:,}", f"{cycles:,}", f"{faster:.2f}", f"{of_bound:.2f}", f"{seconds:.1f}"
     return path.stem, chip.label, *figures, f"{least:.2f} x {against}", "yes" if met else "no"
+
+
+def with_core(path: Path, chip: Soc) -> tuple[object, ...]:
+    """One row: cycles from call to return, and instructions of the core."""
+    alone = min((on_the_core(path, one) for one in chip.accelerators), key=lambda found: found[0])
+    first, latency = on_the_core(path, chip), on_the_core(path, chip, "latency")
+    figures = [f"{one:,}" for found in (alone, first, latency) for one in found]
+    return path.stem, chip.label, *figures, f"{alone[0] / latency[0]:.2f}"
+
+
+def on_the_core(path: Path, hardware: Hardware, objective: Literal["latency"] | None = None) -> tuple[int, int]:
+    """Cycles of an inference from call to return, and instructions of the core."""
+    project = byoc_hw.build(byoc_hw.partition_for_hwlib(*byoc_hw.load(path), accelerator=hardware), objective=objective)
+    inputs = [np.zeros(one.shape, one.dtype) for one in project.inputs]
+    result = project.run(inputs, on="riscv32", timeout=600)
+    assert result.end_to_end is not None
+    assert result.host_instructions is not None
+    return result.end_to_end.total, result.host_instructions.total
 
 
 def in_turn(graph: Graph, chip: Soc) -> int:

@@ -247,8 +247,8 @@ CHIP = byoc_hw.Soc((replace(byoc_hw.DIANA_DIGITAL, name="dla", label="DLA"), byo
 
 def chain(rng: Random) -> Operator:
     """A few layers one after the other, from tiny ones to such as the arrays work on for thousands of cycles."""
-    side, channels = rng.randint(1, 12), rng.choice([1, 3, 8, 16, 24])
-    steps = [rng.choice(["conv", "pool", "add", "lookup"]) for _ in range(rng.randint(1, 4))]
+    side, channels = rng.randint(1, 20), rng.choice([1, 3, 8, 16, 24, 40])
+    steps = [rng.choice(["conv", "pool", "add", "lookup"]) for _ in range(rng.randint(1, 6))]
 
     def of(x: relay.Expr) -> relay.Expr:
         for step in steps:

@@ -59,14 +59,13 @@ def plan_cycles(plan: TiledPlan, hardware: Hardware) -> int:
 
 
 def region_cycles(plan: TiledPlan, hardware: Hardware) -> int:
-    """About how many cycles a region takes from call to return: those of the engines, or the core's if it is later.
-
-    Before the engines start and after they end, the core alone is at work.
-    """
-    alone = REGIONS[core_driver(plan)].get("alone", 0.0)
+    """About how many cycles a region takes from call to return: those of the engines and a part of the core's, as these
+    wait for each other now and then, or the core's if these are more."""
+    costs = REGIONS[core_driver(plan)]
     core = core_instructions(plan)
+    beyond = costs.get("alone", 0.0) + costs.get("shared", 0.0) * core
     rate = hardware.host_cycles_per_instruction
-    return round(max(plan_cycles(plan, hardware) + alone * rate, core * rate))
+    return round(max(plan_cycles(plan, hardware) + beyond * rate, core * rate))
 
 
 # ---------------------------------------------------------------- energy
