@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from byoc_hw.accelerator import REFERENCE, Accelerator
+from byoc_hw.accelerator import REFERENCE
 from byoc_hw.arguments import check_flag, check_type, shown
 from byoc_hw.emit.files import Parts, project_files, write_project
 from byoc_hw.emit.region import region_source
@@ -310,7 +310,7 @@ def _compiled(
     """The parts of a project, and a function for what each region may use of RAM and flash."""
     graphs = model.graphs()  # lower the regions
     plans = _plans(graphs, model, tuning, place, objective)  # plan each region
-    arena = _Arena(plans.regions, model.accelerator, io_in_arena, optimize)
+    arena = _Arena(plans.regions, model.accelerator, io_in_arena, optimize, place)
     host = model.compile_host(graphs, arena.place, kernel_call)  # TVM compiles the rest, and calls `place`
     if arena.wants_less_flash(host.constant_bytes):  # only now is the host's flash known
         host = model.compile_host(graphs, arena.place, kernel_call)
@@ -398,6 +398,12 @@ def _plan(graph: Graph, accelerator: Hardware, tuned: TunedRegion | None) -> Pla
         raise PlanError(f"{graph.name}: its tuned plan cannot be carried out, tune it again: {error}") from error
 
 
+def _is_tiled(hardware: Hardware | None) -> bool:
+    """Whether plans are tiled, so that there are others with less RAM or flash: not those of a library."""
+    engines = hardware.accelerators if isinstance(hardware, Soc) else () if hardware is None else (hardware,)
+    return bool(engines) and all(one.library is None for one in engines)
+
+
 class _Arena:
     """The arena of a build, with the model's inputs and outputs if `with_io`, and the plans that fit it.
 
@@ -407,11 +413,17 @@ class _Arena:
     """
 
     def __init__(
-        self, plans: Mapping[str, PlannedRegion], accelerator: Hardware | None, with_io: bool, optimize: str
+        self,
+        plans: Mapping[str, PlannedRegion],
+        accelerator: Hardware | None,
+        with_io: bool,
+        optimize: str,
+        place: Mapping[str, str],
     ) -> None:
         self.plans, self.with_io, self.optimize = plans, with_io, optimize
         self.hardware = accelerator or REFERENCE
-        self._tiled = accelerator if isinstance(accelerator, Accelerator) and accelerator.library is None else None
+        self._wishes = {name: one for name, one in place.items() if one != HOST}
+        self._tiled = accelerator if _is_tiled(accelerator) else None
         self._flash = _UNLIMITED
         self._choices: Mapping[str, Choices] = {}
         self._workspaces: Sequence[Workspace] = ()
@@ -463,7 +475,7 @@ class _Arena:
             return self._placed(program, workspaces, plans)
 
         assert self._tiled is not None, "plans are searched for one HAL"
-        return Fitting(program, self.plans, self._tiled, placed, self.with_io)
+        return Fitting(program, self.plans, self._tiled, placed, self.with_io, self._wishes)
 
     def _arranged(self, program: Program, workspaces: Sequence[Workspace], most: int) -> ModelMemory:
         """The arena with host functions and regions in parallel if it has at most so many bytes, else without."""
@@ -533,7 +545,7 @@ def _check_budgets(parts: Parts) -> None:
     owners = {"host constants": parts.host_flash}
     for name, region in parts.regions.items():
         owners |= {f"{name}: {owner}": nbytes for owner, nbytes in flash_owners(region).items()}
-    tiled = isinstance(parts.accelerator, Accelerator) and parts.accelerator.library is None and parts.regions
+    tiled = _is_tiled(parts.accelerator) and parts.regions
     smallest = "by the smallest plan" if tiled else ""
     problems = (
         ram_problem(parts.memory, parts.accelerator.ram, smallest),

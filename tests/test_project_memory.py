@@ -136,6 +136,23 @@ def test_ram_is_a_limit_of_the_search():
     assert "\nflash is 100 bytes: " in str(error.value)
 
 
+@pytest.mark.slow
+def test_ram_is_a_limit_on_a_chip():
+    """On several accelerators, what is between layers is in main memory; on one it need not be."""
+    chip = byoc_hw.Soc(tuple(replace(WIDE, name=name) for name in ("one", "two")))
+    fast = byoc_hw.build(byoc_hw.partition_for_hwlib(wide(), accelerator=chip))
+    fitted = assert_bit_exact(wide(), accelerator=replace(chip, ram=fast.memory.arena - 1), count=1)
+    assert fitted.memory.arena < fast.memory.arena
+    assert fitted.schedule.cycles >= fast.schedule.cycles
+    assert "(1 of 1 regions planned to fit RAM and flash)" in str(fitted.report)
+    small = byoc_hw.build(byoc_hw.partition_for_hwlib(wide(), accelerator=chip), optimize="size")
+    alone = byoc_hw.build(byoc_hw.partition_for_hwlib(wide(), accelerator=WIDE), optimize="size")
+    assert small.memory.arena == alone.memory.arena
+    impossible = replace(chip, ram=small.memory.arena - 1)
+    with pytest.raises(PlanError, match=f"{small.memory.arena} bytes needed by the smallest plan"):
+        byoc_hw.build(byoc_hw.partition_for_hwlib(wide(), accelerator=impossible))
+
+
 def test_flash_is_a_limit_of_the_search():
     """Plans with fewer copies and jobs have smaller tables."""
     fast = byoc_hw.build(byoc_hw.partition_for_hwlib(wide(), accelerator=WIDE))

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from byoc_hw.accelerator import Accelerator
 from byoc_hw.integers import round_up
 from byoc_hw.plan.choices import Choices
+from byoc_hw.plan.lanes.planner import NO_WISHES
+from byoc_hw.plan.lanes.within import SizedChipPlan, SizedChipPlans
+from byoc_hw.plan.library import LibraryPlan
 from byoc_hw.plan.place.arena import ModelMemory, block_name
 from byoc_hw.plan.planned import PlannedRegion, flash_bytes, table_bytes
 from byoc_hw.plan.region_memory import UNIT
 from byoc_hw.plan.search.within import Border, Room, Sized, SizedPlans
-from byoc_hw.plan.steps import RegionPlan
 from byoc_hw.program import Buffer, CopyCall, Program, RegionCall
+from byoc_hw.soc import Hardware, Soc
 
 _TRIES = 4
 """How often plans are made smaller for the gaps that a placement leaves between blocks."""
@@ -39,25 +41,26 @@ class Fitted:
 class Fitting:
     """The search for plans of a program's regions that fit. `place` places a model; `plans` are the fastest plans.
 
-    With `interface` the model's inputs and outputs are in the arena.
+    With `interface` the model's inputs and outputs are in the arena. `wishes` are those for the layers of a chip.
     """
 
     def __init__(
         self,
         program: Program,
         plans: Mapping[str, PlannedRegion],
-        accelerator: Accelerator,
+        hardware: Hardware,
         place: PlaceModel,
         interface: bool,
+        wishes: Mapping[str, str] = NO_WISHES,
     ) -> None:
-        self._accelerator, self._place = accelerator, place
+        self._hardware, self._place, self._wishes = hardware, place, wishes
         self.fastest = Fitted(plans, place(plans))
-        tiled = {name for name, plan in plans.items() if isinstance(plan, RegionPlan)}
+        tiled = {name for name, plan in plans.items() if not isinstance(plan, LibraryPlan)}
         calls = [call for call in program.calls if isinstance(call, RegionCall) and call.graph.name in tiled]
         self._graphs = {call.graph.name: call.graph for call in calls}
         self._borders = {call.graph.name: _border(program, call, interface) for call in calls}
         self._around = {call.graph.name: _around(self.fastest, call, self._borders[call.graph.name]) for call in calls}
-        self._known: dict[str, SizedPlans] = {}
+        self._known: dict[str, SizedPlans | SizedChipPlans] = {}
 
     def within(self, ram: int, flash: int) -> Fitted | None:
         """The fastest plans found that fit `ram` bytes with all else in the arena, and `flash` bytes together."""
@@ -101,10 +104,10 @@ class Fitting:
             for name in self._graphs
         }
 
-    def _planned_within(self, room: int) -> dict[str, Sized] | None:
+    def _planned_within(self, room: int) -> dict[str, Sized | SizedChipPlan] | None:
         """The fastest plans with which no moment of a region has more bytes in the arena than `room`, if that has
         to be another plan; None where none is found."""
-        plans = {}
+        plans: dict[str, Sized | SizedChipPlan] = {}
         for name, border in self._borders.items():
             own = room - self._around[name]
             if self.fastest.plans[name].memory.peak(border.inputs, border.outputs) > own:
@@ -116,7 +119,9 @@ class Fitting:
 
     def _with_flash(self, ram: int, flash: int) -> Fitted | None:
         """Plans that fit `ram` bytes, and `flash` bytes or else the least: cycles are lost where they save the most."""
-        rows = {name: self._sized(name).with_less_flash(ram - self._around[name]) for name in self._graphs}
+        rows: dict[str, Sequence[Sized | SizedChipPlan]] = {
+            name: self._sized(name).with_less_flash(ram - self._around[name]) for name in self._graphs
+        }
         if not all(rows.values()):
             return None
         while sum(row[0].flash for row in rows.values()) > flash:
@@ -128,18 +133,23 @@ class Fitting:
         fitted = self._made({name: row[0] for name, row in rows.items()})
         return fitted if fitted.memory.arena.nbytes <= ram else None
 
-    def _made(self, found: Mapping[str, Sized]) -> Fitted:
+    def _made(self, found: Mapping[str, Sized | SizedChipPlan]) -> Fitted:
         """The model with these plans, and the fastest ones of other regions."""
         plans = dict(self.fastest.plans) | {name: one.plan for name, one in found.items()}
-        return Fitted(plans, self._place(plans), {name: one.layout.choices for name, one in found.items()})
+        choices = {name: one.layout.choices for name, one in found.items() if isinstance(one, Sized)}
+        return Fitted(plans, self._place(plans), choices)
 
-    def _sized(self, name: str) -> SizedPlans:
+    def _sized(self, name: str) -> SizedPlans | SizedChipPlans:
         if name not in self._known:
-            self._known[name] = SizedPlans(self._graphs[name], self._accelerator, self._borders[name])
+            graph, hardware, border = self._graphs[name], self._hardware, self._borders[name]
+            if isinstance(hardware, Soc):
+                self._known[name] = SizedChipPlans(graph, hardware, border, self._wishes)
+            else:
+                self._known[name] = SizedPlans(graph, hardware, border)
         return self._known[name]
 
 
-def _price(fast: Sized, small: Sized) -> float:
+def _price(fast: Sized | SizedChipPlan, small: Sized | SizedChipPlan) -> float:
     """Cycles for a byte of flash."""
     return (small.cycles - fast.cycles) / (fast.flash - small.flash)
 

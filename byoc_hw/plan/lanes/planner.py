@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -15,13 +15,19 @@ from byoc_hw.plan.chip_plan import ChipPlan
 from byoc_hw.plan.lanes.bound import chip_bound
 from byoc_hw.plan.lanes.compose import chip_plan
 from byoc_hw.plan.lanes.cut import Region
+from byoc_hw.plan.lanes.joint import PlacedPart, side_by_side
 from byoc_hw.plan.lanes.lanes_clock import lanes_timeline
-from byoc_hw.plan.lanes.price import judge, prices
-from byoc_hw.plan.lanes.search import best_parts
+from byoc_hw.plan.lanes.price import Price, judge, prices
+from byoc_hw.plan.lanes.search import best_parts, part_of_all
+from byoc_hw.plan.stages import Layout
 from byoc_hw.soc import Soc
 
 NO_WISHES: Mapping[str, str] = {}
 """All layers run where they are cheapest."""
+
+
+_LESS = (0.25, 1.0, 4.0)
+"""Cycles that a copied byte is charged in plans that are to copy less, and so keep less in main memory."""
 
 
 def plan_on_chip(
@@ -32,27 +38,52 @@ def plan_on_chip(
 
     Raises `InvalidInput` where an accelerator cannot run a layer that is wished there, `PlanError` where none can.
     """
-    costs = tuple(
-        {
-            lane: best_cycles(layer, one)
-            for lane, one in enumerate(chip.accelerators)
-            if not any(one.broken_rules(layer))
-        }
-        for layer in graph.layers
-    )
-    for layer, cost in zip(graph.layers, costs, strict=True):
-        if not cost:
-            raise PlanError(f"{layer.name}: an accelerator of {chip.name} can run it: none can")
-    wanted = [_wished(layer, cost, chip, place) for layer, cost in zip(graph.layers, costs, strict=True)]
-    region = Region(graph)
-    bound = chip_bound(graph, chip)
-    plans = []
-    with _no_garbage():
-        for parts in best_parts(region, chip, wanted, prices(objective, chip)):
-            plan = chip_plan(region, chip, parts)
-            cycles = lanes_timeline(plan).total  # a full queue holds the core, which the search leaves out
-            plans.append(replace(plan, cycles=cycles, bound=bound, costs=costs))
-    return min(plans, key=judge(objective, chip))
+    return ChipPlanner(graph, chip, place).best(objective)
+
+
+class ChipPlanner:
+    """Plans a region on a chip. As `plan_on_chip`."""
+
+    def __init__(self, graph: Graph, chip: Soc, place: Mapping[str, str]) -> None:
+        self._costs = tuple(
+            {
+                lane: best_cycles(layer, one)
+                for lane, one in enumerate(chip.accelerators)
+                if not any(one.broken_rules(layer))
+            }
+            for layer in graph.layers
+        )
+        for layer, cost in zip(graph.layers, self._costs, strict=True):
+            if not cost:
+                raise PlanError(f"{layer.name}: an accelerator of {chip.name} can run it: none can")
+        rows = zip(graph.layers, self._costs, strict=True)
+        self._wanted = [_wished(layer, cost, chip, place) for layer, cost in rows]
+        self._chip, self._region, self._bound = chip, Region(graph), chip_bound(graph, chip)
+
+    def best(self, objective: Objective | None) -> ChipPlan:
+        """The best plan that was found."""
+        return min(self._priced(prices(objective, self._chip)), key=judge(objective, self._chip))
+
+    def with_fewer_copies(self) -> list[ChipPlan]:
+        """Plans with fewer and fewer bytes that go through main memory."""
+        return self._priced([Price(copied=weight) for weight in _LESS])
+
+    def able(self) -> list[int]:
+        """The accelerators that may run every layer."""
+        return [lane for lane in range(len(self._chip.accelerators)) if all(lane in cost for cost in self._wanted)]
+
+    def alone(self, lane: int, layout: Layout) -> ChipPlan:
+        """The plan with all layers on one accelerator, as they are laid out for it."""
+        return self._planned(side_by_side([part_of_all(self._region, lane, layout)]))
+
+    def _priced(self, prices: Sequence[Price]) -> list[ChipPlan]:
+        with _no_garbage():
+            return [self._planned(parts) for parts in best_parts(self._region, self._chip, self._wanted, prices)]
+
+    def _planned(self, parts: Sequence[PlacedPart]) -> ChipPlan:
+        plan = chip_plan(self._region, self._chip, parts)
+        cycles = lanes_timeline(plan).total  # a full queue holds the core, which the search leaves out
+        return replace(plan, cycles=cycles, bound=self._bound, costs=self._costs)
 
 
 @contextmanager

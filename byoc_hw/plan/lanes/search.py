@@ -28,7 +28,7 @@ from byoc_hw.plan.lanes.price import Price
 from byoc_hw.plan.lanes.profile import Engines, Option, Profile, profile_of
 from byoc_hw.plan.lanes.together import Together
 from byoc_hw.plan.search.planner import best_layout
-from byoc_hw.plan.stages import lay_out
+from byoc_hw.plan.stages import Layout, lay_out
 from byoc_hw.soc import Soc
 
 _BEAM = 6
@@ -98,6 +98,13 @@ def best_parts(
             return found
     names = ", ".join(one.name for one in chip.accelerators)
     raise PlanError(f"{region.graph.name}: each layer has a plan on one of {names}: one has none")
+
+
+def part_of_all(region: Region, lane: int, layout: Layout) -> PlacedPart:
+    """All layers of a region as one part, as they are laid out for an accelerator."""
+    every = tuple(range(len(region.graph.layers)))
+    ends = tuple((tensor, 0) for tensor in region.arguments)
+    return PlacedPart(OrientedPart(PartCut(lane, every), layout.mapped, ends, (None,) * len(every)), layout)
 
 
 def joint_cycles(parts: Sequence[PlacedPart]) -> int:
@@ -393,17 +400,13 @@ class _Search:
 
     def _alone(self, most: float) -> Iterator[list[PlacedPart]]:
         """Everything on one accelerator, as it is planned there, where that may cost less than `most`."""
-        every = tuple(range(len(self._graph.layers)))
         for lane, accelerator in enumerate(self._chip.accelerators):
             if (
                 all(lane in cost for cost in self._cost)
                 and self._price.cycle * array_cycles(self._graph, accelerator) < most
             ):
                 with suppress(PlanError):  # then a layer fits another one only
-                    layout = best_layout(self._graph, accelerator)
-                    ends = tuple((tensor, 0) for tensor in self._region.arguments)
-                    whole = (None,) * len(every)
-                    yield [PlacedPart(OrientedPart(PartCut(lane, every), layout.mapped, ends, whole), layout)]
+                    yield [part_of_all(self._region, lane, best_layout(self._graph, accelerator))]
 
 
 def _by_itself(option: Option) -> int:
