@@ -16,7 +16,7 @@ from typing import Any
 
 from byoc_hw.arguments import check_flag, check_number, check_type, check_whole, shown
 from byoc_hw.errors import InvalidInput
-from byoc_hw.graph import LAYER_KINDS, Convolution, Layer
+from byoc_hw.graph import LAYER_KINDS, Convolution, Layer, Weighted
 from byoc_hw.integers import ceil_div
 from byoc_hw.tensor import Array, Padding, Pair, Rounding
 
@@ -134,7 +134,7 @@ class Limits:
         yield _one_of("activation type", self.activation_types, _activation_types)
         if self.weight_bits is not None:
             yield _one_of("weight type", ("int8",), lambda layer: (layer.weights.dtype,))
-            yield _one_of("weight bits", self.weight_bits, lambda layer: (layer.weights.bits,))
+            yield _weights_fit(self.weight_bits)
         if self.channel_multipliers is not None:
             yield _one_of("channel multiplier", self.channel_multipliers, _channel_multiplier)
         if self.accumulator_bits is not None:
@@ -255,6 +255,11 @@ def _one_of(what: str, allowed: Sequence[object], values: Callable[[Any], Sequen
         return Check(shown, all(value in allowed for value in found))
 
     return Rule(f"{what} is {choice}", check)
+
+
+def _weights_fit(widths: Sequence[int]) -> Rule:
+    text = _one_of("weight bits", widths, lambda layer: ()).text
+    return Rule(text, lambda layer: Check(layer.weights.bits, layer.weights.bits <= max(widths)))
 
 
 def _kernel_at_most(largest: Pair, parts: bool) -> Rule:
@@ -509,6 +514,12 @@ class Accelerator:
                 f"accelerator {self.name} ({self.label}): numerics {numerics!r} needs the rounding "
                 f"{ROUNDINGS[numerics]!r}: its roundings are {', '.join(self.roundings) or 'none'}"
             )
+
+    def weight_width(self, layer: Weighted) -> int:
+        """Bits of each weight of a layer as it is packed for the array: the fewest that it has and that hold all."""
+        limits = self.limits.get(layer.kind)
+        widths = () if limits is None or limits.weight_bits is None else limits.weight_bits
+        return min((bits for bits in widths if bits >= layer.weights.bits), default=8)
 
     def broken_rules(self, layer: Layer) -> Iterator[tuple[Rule, Check]]:
         """Each limit of the hardware that the layer breaks, with the value found."""

@@ -41,8 +41,8 @@ class Quantization:
 class Tensor:
     """A tensor: activations (NHWC or 2-D), weights (OHWI), or a 1-D bias.
 
-    `bits` is the precision on the accelerator (8, 4, 2, 32); `dtype` the storage type of `data` and of
-    the C argument. Only constants have `data`. Tensors compare by identity.
+    `bits` is the precision on the accelerator (8, 4, 2, 32), of weights the fewest that hold all values; `dtype` the
+    storage type of `data` and of the C argument. Only constants have `data`. Tensors compare by identity.
     """
 
     name: str
@@ -64,6 +64,19 @@ class Tensor:
     def bytes_of(self, elements: int) -> int:
         """The size of this many elements in bytes, in main memory and in local memory."""
         return elements * _STORAGE_BYTES[self.dtype]
+
+
+def bits_of(values: Array) -> Array:
+    """The bits of each of some integers in two's complement, its sign among them."""
+    magnitudes = np.where(values < 0, -1 - values.astype(np.int64), values)
+    exponents: Array = np.frexp(magnitudes)[1]
+    return exponents + 1
+
+
+def least_bits(values: Array) -> int:
+    """The fewest of 2, 4 and 8 bits that hold each of some int8 values in two's complement."""
+    needed = int(bits_of(values).max(initial=0))
+    return next(bits for bits in (2, 4, 8) if needed <= bits)
 
 
 def scale_ratio(ifm: Tensor, ofm: Tensor) -> float:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from byoc_hw.accelerator import Accelerator
-from byoc_hw.graph import Graph, Layer, Reshape
+from byoc_hw.graph import Graph, Layer, Reshape, Weighted
 from byoc_hw.host_costs import host_instructions
 from byoc_hw.objective import HOST
 from byoc_hw.plan.array.cost import best_cycles
 from byoc_hw.plan.chip_plan import ChipPlan
 from byoc_hw.plan.planned import PlannedRegion
 from byoc_hw.soc import Hardware, Soc
+from byoc_hw.tensor import bits_of
 
 
 def engines_of(plans: Mapping[str, PlannedRegion], hardware: Hardware) -> dict[str, str]:
@@ -23,7 +24,8 @@ def engines_of(plans: Mapping[str, PlannedRegion], hardware: Hardware) -> dict[s
         for index, layer in enumerate(plan.graph.layers):
             if isinstance(plan, ChipPlan) and plan.costs[index] and max(plan.costs[index].values()):
                 costs = ", ".join([*_candidates(plan, index), _on_host(layer, hardware)])
-                lines.append((layer, f"on {_shares(plan, index)}; alone {costs}"))
+                used = [plan.chip.accelerators[part.lane] for part in plan.parts if index in part.layers]
+                lines.append((layer, f"on {_shares(plan, index)}; alone {costs}{_weights(layer, used)}"))
     return _by_operator(lines)
 
 
@@ -39,7 +41,8 @@ def costs_of(graphs: Mapping[str, Graph], accelerator: Accelerator) -> dict[str,
                 there = (
                     [] if accelerator.library else [f"{accelerator.name} {best_cycles(layer, accelerator):,} cycles"]
                 )
-                lines.append((layer, f"alone {', '.join([*there, _on_host(layer, accelerator)])}"))
+                costs = ", ".join([*there, _on_host(layer, accelerator)])
+                lines.append((layer, f"alone {costs}{_weights(layer, [accelerator])}"))
     return _by_operator(lines)
 
 
@@ -53,6 +56,29 @@ def _by_operator(lines: Iterable[tuple[Layer, str]]) -> dict[str, str]:
 
 def _on_host(layer: Layer, hardware: Hardware) -> str:
     return f"{HOST} {round(host_instructions(layer) * hardware.host_cycles_per_instruction):,} cycles"
+
+
+_NEARLY = 0.01
+"""The share of a layer's weights beyond a narrower width that is worth a word."""
+
+
+def _weights(layer: Layer, used: Iterable[Accelerator]) -> str:
+    """The width in which accelerators read the weights of a layer, if it is a narrow one; and what keeps these from a
+    narrower one that an accelerator has, if that is little."""
+    tiled = [one for one in used if one.library is None]
+    if not isinstance(layer, Weighted) or layer.weights.data is None or not tiled:
+        return ""
+    width = max(one.weight_width(layer) for one in tiled)
+    text = f"; weights of {width} bits" if width < 8 else ""
+    narrower = [bits for one in tiled for bits in one.limits[layer.kind].weight_bits or () if bits < layer.weights.bits]
+    if narrower:
+        values = layer.weights.data.ravel()
+        needed = bits_of(values)
+        beyond = needed[needed > max(narrower)]
+        if beyond.size <= _NEARLY * values.size:
+            most = beyond.max()
+            text += f"; {beyond.size:,} of {values.size:,} weights need {most} bits, the others {max(narrower)}"
+    return text
 
 
 def _shares(plan: ChipPlan, index: int) -> str:

@@ -126,6 +126,11 @@ class _Network:
     def integers(self, low: int, high: int, shape: tuple[int, ...]) -> np.ndarray:
         return np.random.default_rng(self.rng.randrange(2**32)).integers(low, high, shape)
 
+    def weights(self, shape: tuple[int, ...]) -> np.ndarray:
+        """Of 8, 4 or 2 bits."""
+        low, high = self.rng.choice([(-127, 128), (-127, 128), (-8, 8), (-2, 2)])
+        return self.integers(low, high, shape)
+
     def scales(self, count: int) -> tuple[float, ...]:
         return tuple(self.rng.uniform(0.002, 0.02) for _ in range(count))
 
@@ -168,7 +173,7 @@ class _Network:
                 weight_zero_point=rng.choice([0, 0, 3]),
                 ofm_zero_point=rng.choice(ZERO_POINTS),
                 ofm_scale=rng.choice([0.1, 0.4, 2.0]),
-                weights=self.integers(-127, 128, (filters, *window["kernel"], 1 if depthwise else self.channels)),
+                weights=self.weights((filters, *window["kernel"], 1 if depthwise else self.channels)),
                 bias_values=self.integers(-2000, 2000, (filters,)),
                 **window,
             )
@@ -215,7 +220,7 @@ class _Network:
         self.value = Value(relay.reshape(self.value.expr, (1, -1)), lambda array: array.reshape(1, -1), self.value)
         for _ in range(self.rng.randint(0, 2)):
             outputs = self.rng.choice(CHANNELS)
-            weights, bias = self.integers(-127, 128, (outputs, inputs)), self.integers(-2000, 2000, (outputs,))
+            weights, bias = self.weights((outputs, inputs)), self.integers(-2000, 2000, (outputs,))
             self.then(Dense(inputs, outputs, scales=self.scales(1), weights=weights, bias_values=bias))
             inputs = outputs
 

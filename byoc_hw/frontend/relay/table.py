@@ -21,9 +21,10 @@ from byoc_hw.frontend.relay.accelerators import Session, by_name
 from byoc_hw.frontend.relay.match import Match, call_patterns, match, pattern_operator, required_operators
 from byoc_hw.frontend.relay.read import layout_of
 from byoc_hw.frontend.relay.sources import calls_in_order, operator_name
-from byoc_hw.graph import Layer
+from byoc_hw.graph import Layer, Weighted
 from byoc_hw.pattern import BrokenRule, Form, NotALayer, Pattern, Rejection, broken_rules, patterns
 from byoc_hw.soc import Hardware
+from byoc_hw.tensor import least_bits
 
 ENTRY_POINT_GROUP = "byoc_hw.patterns"
 
@@ -103,7 +104,7 @@ def _check(pattern: Pattern, form: Form, session: Session) -> Callable[[relay.Ex
             return False
         layer = None
         try:
-            layer = pattern.parse(found)
+            layer = _parsed(pattern, found)
         except NotALayer as error:
             rejection: Rejection | None = Rejection(pattern.name, (error.broken,))
         else:
@@ -139,10 +140,18 @@ def parse_composite(composite: str, body: relay.Expr) -> tuple[Layer, Match] | N
         if pattern.name != composite:
             continue
         found = match(form.pattern, body)
-        layer = pattern.parse(found) if found is not None else None
+        layer = _parsed(pattern, found) if found is not None else None
         if found is not None and layer is not None:
             return layer, found
     return None
+
+
+def _parsed(pattern: Pattern, found: Match) -> Layer | None:
+    """The layer of a match, with its weights in the fewest bits that hold them: an accelerator may have that width."""
+    layer = pattern.parse(found)
+    if not isinstance(layer, Weighted) or layer.weights.data is None or layer.weights.dtype != "int8":
+        return layer
+    return replace(layer, weights=replace(layer.weights, bits=least_bits(layer.weights.data)))
 
 
 # ---------------------------------------------------------------- TVM's registry

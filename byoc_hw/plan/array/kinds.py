@@ -196,7 +196,7 @@ def job_cycles(layer: Layer, ifm: Extents, ofm: Extents, accelerator: Accelerato
         groups = _groups(ofm, rows_at_a_time(layer, accelerator), accelerator)
         channels = ifm[2] if sums_channels(layer) else 1
         kernels = [part.size for part in parts_of_kernel(layer, accelerator)] if kernel is None else [kernel]
-        bits = layer.weights.bits
+        bits = accelerator.weight_width(layer)
         return groups * sum(_group_cycles(one, channels, bits, accelerator) for one in kernels)
     form = geometry(layer)
     if isinstance(form, Run):

@@ -16,7 +16,7 @@ import numpy as np
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
-from byoc_hw.graph import Graph, Layer, Transpose
+from byoc_hw.graph import Graph, Layer, Transpose, Weighted
 from byoc_hw.plan.array.cost import best_cycles, copy_cycles
 from byoc_hw.plan.array.kinds import Alias, Run, Window, geometry
 from byoc_hw.plan.array.window import extents
@@ -82,7 +82,8 @@ def map_layers(
     for layers, wanted in zip(members, swapped, strict=True):
         if wanted and not _can_swap([graph.layers[index] for index in layers]):
             raise PlanError(f"{graph.layers[layers[0]].name}: its height and width cannot be swapped")
-    turned = [_swap(layer) if swapped[number] else layer for layer, number in zip(graph.layers, component, strict=True)]
+    wide = [_in_width_of(layer, accelerator) for layer in graph.layers]
+    turned = [_swap(layer) if swapped[number] else layer for layer, number in zip(wide, component, strict=True)]
     origin = {
         there: tensor
         for layer, other in zip(graph.layers, turned, strict=True)
@@ -97,6 +98,14 @@ def map_layers(
         frozenset(placed),
         frozenset(stored),
     )
+
+
+def _in_width_of(layer: Layer, accelerator: Accelerator) -> Layer:
+    """A layer with its weights in a width that the accelerator has; a library packs them itself."""
+    if not isinstance(layer, Weighted) or accelerator.library is not None:
+        return layer
+    bits = accelerator.weight_width(layer)
+    return layer if bits == layer.weights.bits else replace(layer, weights=replace(layer.weights, bits=bits))
 
 
 def worth_swapping(graph: Graph, accelerators: Sequence[Accelerator]) -> list[bool]:

@@ -126,7 +126,8 @@ def groups(layer: Weighted, accelerator: Accelerator, turned: bool) -> Groups:
 def _group_cycles(layer: Weighted, kernel_rows: int, accelerator: Accelerator) -> float:
     """Cycles of a group of outputs, if the array's rows lie along the kernel's rows or columns, of so many."""
     inputs = layer.in_channels if sums_channels(layer) else 1
-    return inputs * prod(layer.filter) * layer.weights.bits / 8 + 2 * inputs * kernel_rows + accelerator.job_overhead
+    weights = inputs * prod(layer.filter) * accelerator.weight_width(layer) / 8
+    return weights + 2 * inputs * kernel_rows + accelerator.job_overhead
 
 
 def least_cycles(layer: Layer, accelerator: Accelerator) -> float:

@@ -1,0 +1,121 @@
+"""Weights whose values fit in 4 or 2 bits are packed so, on every accelerator that has the width: the same bits come
+out, with less flash, less traffic and fewer cycles."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from bit_exact import assert_bit_exact
+from relay_samples import Conv, Dense
+from riscv32_tools import needs_riscv32
+
+import byoc_hw
+from byoc_hw.compiler import region_graphs
+
+RAILS = {8: (-128, 127), 4: (-8, 7), 2: (-2, 1)}
+ONLY_8 = replace(
+    byoc_hw.REFERENCE,
+    label="ONLY_8",
+    limits={
+        kind: replace(limits, weight_bits=(8,)) if limits.weight_bits else limits
+        for kind, limits in byoc_hw.REFERENCE.limits.items()
+    },
+)
+ONLY_4 = replace(
+    ONLY_8,
+    label="ONLY_4",
+    limits={
+        kind: replace(limits, weight_bits=(4,)) if limits.weight_bits else limits
+        for kind, limits in ONLY_8.limits.items()
+    },
+)
+
+
+def weights(bits, shape, seed=0):
+    """Random weights with both of the extreme values of a width."""
+    low, high = RAILS[bits]
+    values = np.random.default_rng(seed).integers(low, high + 1, shape).astype(np.int8)
+    values.flat[:2] = low, high
+    return values
+
+
+def conv(bits, **options):
+    shape = (10, 3, 3, 1) if options.get("depthwise") else (12, 3, 3, 10)
+    return Conv(11, 9, 10, 12, weights=weights(bits, shape), **options).module()
+
+
+def dense(bits):
+    return Dense(33, 7, weights=weights(bits, (7, 33))).module()
+
+
+def layer_of(mod, accelerator=byoc_hw.REFERENCE):
+    (graph,) = region_graphs(byoc_hw.partition_for_hwlib(mod, accelerator=accelerator)).values()
+    return graph.layers[0]
+
+
+MODELS = {"conv2d": conv, "depthwise": lambda bits: conv(bits, depthwise=True), "dense": dense}
+
+
+@pytest.mark.parametrize("bits", [4, 2])
+@pytest.mark.parametrize("kind", MODELS)
+def test_narrow_weights_take_less_of_all_and_give_the_same_bits(kind, bits):
+    mod = MODELS[kind](bits)
+    assert layer_of(mod).weights.bits == bits
+    narrow, wide = assert_bit_exact(mod, count=1), assert_bit_exact(mod, accelerator=ONLY_8, count=1)
+    assert narrow.memory.flash_bytes < wide.memory.flash_bytes
+    assert narrow.schedule.cycles < wide.schedule.cycles
+    assert narrow.schedule.moved["weights"] < wide.schedule.moved["weights"]
+
+
+@pytest.mark.parametrize("value", [8, -9])
+def test_one_value_beyond_a_width_makes_the_next_one(value):
+    values = weights(4, (12, 3, 3, 10))
+    values[5, 1, 1, 3] = value
+    assert layer_of(Conv(11, 9, 10, 12, weights=values).module()).weights.bits == 8
+
+
+@pytest.mark.parametrize("preset", [byoc_hw.SMALL, byoc_hw.DIANA_DIGITAL, byoc_hw.DSP], ids=lambda one: one.label)
+def test_every_preset_reads_narrow_weights(preset):
+    tiny = replace(preset, activation_memory=1024, weight_memory=256)
+    assert_bit_exact(conv(4), accelerator=tiny, count=1)
+
+
+def test_an_accelerator_with_narrow_weights_alone_declines_wide_ones():
+    mod = byoc_hw.partition_for_hwlib(conv(8), accelerator=ONLY_4)
+    assert not region_graphs(mod)
+    assert "weight bits is 4: got 8" in str(byoc_hw.explain(mod))
+    assert assert_bit_exact(conv(2), accelerator=ONLY_4, count=1).report.offloaded
+
+
+@pytest.mark.slow
+def test_accelerators_of_a_chip_have_widths_of_their_own():
+    chip = byoc_hw.Soc((replace(ONLY_8, name="wide"), replace(byoc_hw.REFERENCE, name="narrow")))
+    project = assert_bit_exact(conv(2), accelerator=chip, count=1)
+    (text,) = set(project.report.engines.values())
+    wide, narrow = (int(re.search(rf"{name} ([\d,]+) cycles", text)[1].replace(",", "")) for name in ("wide", "narrow"))
+    assert narrow < wide
+
+
+def test_the_report_has_the_width_of_weights():
+    assert all("; weights of 4 bits" in text for text in report_of(weights(4, (12, 3, 3, 10))).values())
+    assert all("weights" not in text for text in report_of(weights(8, (12, 3, 3, 10))).values())
+
+
+def test_the_report_names_weights_that_keep_a_layer_from_a_narrower_width():
+    values = weights(4, (12, 3, 3, 10))
+    values.flat[[7, 8, 9]] = 9, -15, 15
+    assert all("; 3 of 1,080 weights need 5 bits, the others 4" in text for text in report_of(values).values())
+
+
+def report_of(values):
+    return byoc_hw.explain(byoc_hw.partition_for_hwlib(Conv(11, 9, 10, 12, weights=values).module())).engines
+
+
+@needs_riscv32
+def test_narrow_weights_run_on_riscv32():
+    mod = conv(2)
+    project = byoc_hw.build(byoc_hw.partition_for_hwlib(mod))
+    image = np.random.default_rng(1).integers(-128, 128, project.inputs[0].shape).astype(np.int8)
+    host, core = (project.run([image], on=on) for on in ("host", "riscv32"))
+    np.testing.assert_array_equal(host.outputs[0], core.outputs[0])
