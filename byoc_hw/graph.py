@@ -622,6 +622,125 @@ class Resize(BaseLayer):
                 yield f"indices are from 0 to {extent - 1}", f"{min(indices)} to {max(indices)}"
 
 
+@dataclass(frozen=True, eq=False)
+class Order(BaseLayer):
+    """The places, int32, of the first elements of each row of the input along dimension `axis`, in their order.
+
+    Equal elements are in the order of their places. The output is as long as there are places wanted, in the other
+    dimensions as the input. Elements are float32, a NaN beyond the infinity of its sign, or whole numbers.
+    """
+
+    kind: ClassVar[str] = "order"
+
+    axis: int = 0
+    descending: bool = False
+
+    def problems(self) -> Iterator[Problem]:
+        rank = len(self.ifm.shape)
+        if not 0 <= self.axis < rank:
+            yield f"axis is one of the input's {rank} dimensions", str(self.axis)
+        elif not _one_axis_differs(self.ifm, self.ofm, self.axis) or self.ofm.shape[self.axis] > self.extent:
+            yield f"places are at most those of the input {self.ifm.shape} along axis {self.axis}", str(self.ofm.shape)
+        if self.ofm.dtype != "int32":
+            yield "places are int32", self.ofm.dtype
+
+    @property
+    def extent(self) -> int:
+        """The elements of a row."""
+        return self.ifm.shape[self.axis]
+
+    @property
+    def rows(self) -> int:
+        """The number of rows, each of which is ordered by itself."""
+        return self.ifm.elements // self.extent
+
+
+@dataclass(frozen=True, eq=False)
+class Gather(BaseLayer):
+    """Elements of `ifm` along dimension `axis`: those at `places`, int32, which has the shape of the output.
+
+    A place below 0 counts as the first element, one behind the last as the last.
+    """
+
+    kind: ClassVar[str] = "gather"
+
+    places: Tensor
+    axis: int = 0
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        return (self.ifm, self.places)
+
+    def on(self, inputs: Sequence[Tensor], ofm: Tensor) -> Self:
+        ifm, places = inputs
+        return replace(self, ifm=ifm, places=places, ofm=ofm)
+
+    def problems(self) -> Iterator[Problem]:
+        rank = len(self.ifm.shape)
+        if not 0 <= self.axis < rank:
+            yield f"axis is one of the input's {rank} dimensions", str(self.axis)
+        elif self.places.shape != self.ofm.shape or not _one_axis_differs(self.ifm, self.ofm, self.axis):
+            rule = f"places and output are as the input {self.ifm.shape} in all dimensions but axis {self.axis}"
+            yield rule, f"{self.places.shape} to {self.ofm.shape}"
+        if self.places.dtype != "int32" or self.ifm.dtype != self.ofm.dtype:
+            yield "places are int32, and the output is of the input's type", f"{self.places.dtype}, {self.ofm.dtype}"
+
+
+def _one_axis_differs(ifm: Tensor, ofm: Tensor, axis: int) -> bool:
+    one, other = ([*tensor.shape[:axis], *tensor.shape[axis + 1 :]] for tensor in (ifm, ofm))
+    return len(ifm.shape) == len(ofm.shape) and one == other
+
+
+@dataclass(frozen=True, eq=False)
+class Suppression(BaseLayer):
+    """Non-maximum suppression of boxes, as Relay's operator has it. ifm (B, N, V), valid_count (B,), ofm as ifm.
+
+    In each batch the first `valid_count` of N boxes are there. Of the V values of a box four from `coord_start` are
+    corners, `score_index` is the score, and boxes with different values at `id_index`, unless that is -1 or with
+    `force_suppress`, do not concern one another. `top_k` boxes are looked at, `most` are kept: all, if that is not
+    positive, or negative. What is not kept is -1; with `invalid_to_bottom` it lies behind what is.
+    """
+
+    kind: ClassVar[str] = "suppression"
+
+    valid_count: Tensor
+    most: int = -1
+    threshold: float = 0.5
+    top_k: int = -1
+    coord_start: int = 2
+    score_index: int = 1
+    id_index: int = 0
+    force_suppress: bool = False
+    invalid_to_bottom: bool = False
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        return (self.ifm, self.valid_count)
+
+    def on(self, inputs: Sequence[Tensor], ofm: Tensor) -> Self:
+        ifm, valid_count = inputs
+        return replace(self, ifm=ifm, valid_count=valid_count, ofm=ofm)
+
+    def problems(self) -> Iterator[Problem]:
+        if len(self.ifm.shape) != 3 or self.ofm.shape != self.ifm.shape:
+            yield "input and output are B x N x V", f"{self.ifm.shape} and {self.ofm.shape}"
+            return
+        batches, _, values = self.ifm.shape
+        if self.valid_count.shape != (batches,):
+            yield f"a number of boxes for each of {batches} batches", str(self.valid_count.shape)
+        types = [tensor.dtype for tensor in (self.ifm, self.valid_count, self.ofm)]
+        if types != ["float32", "int32", "float32"]:
+            yield "boxes are float32, their numbers int32", ", ".join(types)
+        places = {
+            "coord_start": (self.coord_start, 0, values - 4),
+            "score_index": (self.score_index, 0, values - 1),
+            "id_index": (self.id_index, -1, values - 1),
+        }
+        for name, (value, low, high) in places.items():
+            if not low <= value <= high:
+                yield f"{name} is from {low} to {high}, with {values} values a box", str(value)
+
+
 def _scaled_bits(bound: Array | float, ratio: Array | float, rounding: Rounding) -> int:
     """Bits, with the sign, of values within +-bound, before and after they are scaled by a ratio."""
     # TFLite shifts left in 32 bits, by the power of two above the ratio, before it multiplies.
@@ -636,7 +755,13 @@ Weighted = Convolution | Dense
 Moving = Reshape | Transpose | Concat | Slice | Pad | Resize
 """The layers without jobs: they only move bytes."""
 
-Layer = Conv2d | DepthwiseConv2d | Dense | Add | Mul | MatMul | Pool2d | Softmax | Lookup | Moving
+Tiled = Conv2d | DepthwiseConv2d | Dense | Add | Mul | MatMul | Pool2d | Softmax | Lookup | Moving
+"""The layers that run on tiles in local memory, or are moved through it."""
+
+Whole = Order | Gather | Suppression
+"""The layers without tiles: an accelerator takes each as a whole, from main memory to main memory."""
+
+Layer = Tiled | Whole
 """A layer of any kind. CONTRIBUTING.md lists the steps to add a kind."""
 
 LAYER_KINDS: dict[str, type[Layer]] = {cls.kind: cls for cls in get_args(Layer)}

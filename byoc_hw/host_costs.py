@@ -17,7 +17,7 @@ def host_instructions(layer: Layer) -> int:
     """About how many instructions the host takes for a layer; 0 for a reshape, which is no work there."""
     if isinstance(layer, Reshape):
         return 0
-    costs = INSTRUCTIONS[host_function(layer)]
+    costs = INSTRUCTIONS.get(host_function(layer), {})
     return round(sum(costs.get(unit, 0.0) * amount for unit, amount in host_work(layer).items()))
 
 

@@ -176,7 +176,7 @@ class _Scheduler:
     def __init__(self, work: JointWork) -> None:
         ops, self._before = work.ops, work.before
         self._ops, self._lanes = ops, work.lanes
-        self._is_copy = [not op.is_job for op in ops]  # calls, too: a lane has copies and jobs, or calls
+        self._is_copy = [not op.is_job for op in ops]
         self._needed = needed_first(ops, work.before)
         self._waiting = [len(others) for others in work.before]
         self._after: list[list[int]] = [[] for _ in ops]
