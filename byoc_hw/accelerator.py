@@ -506,12 +506,9 @@ class Accelerator:
                 raise InvalidInput(f"{prefix} whole_cycles are of {', '.join(_WHOLE_KINDS)}: got {shown(kind)}")
             if not callable(cycles):
                 raise InvalidInput(f"{prefix} whole_cycles of {kind} is a function of the layer: got {shown(cycles)}")
-        if self.library is None:
-            for kind in _WHOLE_KINDS:
-                if kind in self.limits and kind not in self.whole_cycles:
-                    raise InvalidInput(f"{prefix} a kind without tiles has whole_cycles: none for {kind}")
-        elif self.whole_cycles:
-            raise InvalidInput(f"{prefix} whole_cycles are a HAL's: the calls of its library have cycles")
+        for kind in _WHOLE_KINDS if self.library is None else ():
+            if kind in self.limits and kind not in self.whole_cycles:
+                raise InvalidInput(f"{prefix} a kind without tiles has whole_cycles: none for {kind}")
 
     def runs_whole(self, layer: Layer) -> bool:
         """Whether the layer is one call or job, from main memory to main memory."""

@@ -10,17 +10,19 @@ from tvm.relay.dataflow_pattern import is_op, wildcard
 from byoc_hw.frontend.relay import read
 from byoc_hw.frontend.relay.match import Match
 from byoc_hw.graph import Order
-from byoc_hw.pattern import Form, register_pattern
+from byoc_hw.pattern import Form, NotALayer, register_pattern
 
 
 def to_order(match: Match) -> Order:
     """The layer of a matched argsort."""
+    if match.get("sort") is not None:
+        raise NotALayer(read.PLACES, "values")
     return read.order(match, match["argsort"])
 
 
 register_pattern(
     "argsort",
-    Form(is_op("argsort")(wildcard())),
+    [Form(is_op("argsort")(wildcard())), Form(is_op("sort")(wildcard()))],
     parse=to_order,
     document="places of the elements along an axis in their order, also of a sort",
 )

@@ -17,7 +17,7 @@ def to_order(match: Match) -> Order:
     """The layer of a matched topk."""
     call = match["topk"]
     if str(call.attrs.ret_type) != "indices":
-        raise NotALayer("topk gives places", str(call.attrs.ret_type))
+        raise NotALayer(read.PLACES, "values" if str(call.attrs.ret_type) == "values" else "both")
     return read.order(match, call)
 
 

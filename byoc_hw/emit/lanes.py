@@ -113,9 +113,7 @@ def _fills_a_queue(region: ChipPlan) -> bool:
     )
 
 
-def _most_in_flight(
-    steps: Sequence[Step], start: tuple[type[Started], ...], wait: type[CopyWait | JobWait]
-) -> int:
+def _most_in_flight(steps: Sequence[Step], start: tuple[type[Started], ...], wait: type[CopyWait | JobWait]) -> int:
     """The most operations of an engine that the core has started and may not know to have ended."""
     started = ended = most = 0
     of_slot: dict[int, int] = {}

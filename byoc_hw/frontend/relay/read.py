@@ -284,6 +284,10 @@ def subtrahend(match: Match, call: relay.Call) -> Subtrahend:
 # ---------------------------------------------------------------- orders
 
 
+PLACES = "an order gives places; values are gathered there, by an accelerator of a chip that does both"
+"""What a sort, or a topk that gives values, breaks where it was not rewritten."""
+
+
 def order(match: Match, call: relay.Call) -> Order:
     """The layer of an argsort, or of a topk that gives places."""
     name, ifm = layer_name(call), activation(match.inputs[0], f"{layer_name(call)}_ifm")

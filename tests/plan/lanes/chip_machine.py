@@ -4,7 +4,7 @@ import numpy as np
 from plan_machine import Access, Machine, Memory, RefusedError
 from plan_reference import run_layer
 
-from byoc_hw.plan.steps import ARGUMENT, FLASH, SCRATCH, Await, Copy, Signal, WholeLayer
+from byoc_hw.plan.steps import ARGUMENT, FLASH, SCRATCH, Await, Job, Signal, WholeLayer
 
 WORKSPACE = 24
 """Bytes of scratch of every call of a library."""
@@ -64,7 +64,7 @@ class ChipMachine:
             raise RefusedError("a lane ends with work in flight")
 
     def whole(self, memories, step, layer):
-        """Carries out a library's call, at once: events alone keep others from its output until then."""
+        """Carries out a layer as a whole, at once: events alone keep others from its output until then."""
         inputs = [
             tensor.data
             if there is None
@@ -75,7 +75,7 @@ class ChipMachine:
             memories[step.workspace.space].write(step.workspace.offset, np.full(WORKSPACE, 0xA5, np.uint8))
         output = np.ascontiguousarray(run_layer(layer, *inputs))
         memories[step.output.space].write(step.output.offset, output.view(np.uint8).ravel())
-        return Access(Copy)
+        return Access(Job)
 
     def run(self):
         running = [self.lanes[index] for index in self.first]
