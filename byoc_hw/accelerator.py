@@ -647,8 +647,7 @@ def _gather_cycles(layer: Gather) -> int:
 def _suppression_cycles(layer: Suppression) -> int:
     """The order of the boxes; then each that is looked at is compared with those that are kept."""
     batches, boxes, values = layer.ifm.shape
-    seen = min(layer.top_k, boxes) if layer.top_k > 0 else boxes
-    kept = min(layer.most, seen) if layer.most >= 0 else seen
+    seen, kept = layer.seen_and_kept
     moved = ceil_div(layer.ofm.elements, _DSP_ELEMENTS)
     return _ordered_cycles(batches, boxes, boxes) + batches * ceil_div(seen * kept * values, _DSP_ELEMENTS) + moved
 

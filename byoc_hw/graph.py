@@ -721,6 +721,13 @@ class Suppression(BaseLayer):
         ifm, valid_count = inputs
         return replace(self, ifm=ifm, valid_count=valid_count, ofm=ofm)
 
+    @property
+    def seen_and_kept(self) -> Pair:
+        """The most boxes of a batch that are looked at, and that are kept."""
+        boxes = self.ifm.shape[1]
+        seen = min(self.top_k, boxes) if self.top_k > 0 else boxes
+        return seen, min(self.most, seen) if self.most >= 0 else seen
+
     def problems(self) -> Iterator[Problem]:
         if len(self.ifm.shape) != 3 or self.ofm.shape != self.ifm.shape:
             yield "input and output are B x N x V", f"{self.ifm.shape} and {self.ofm.shape}"

@@ -17,7 +17,7 @@ def to_order(match: Match) -> Order:
     """The layer of a matched argsort."""
     if match.get("sort") is not None:
         raise NotALayer(read.PLACES, "values")
-    return read.order(match, match["argsort"])
+    return read.places_in_order(match, match["argsort"])
 
 
 register_pattern(

@@ -18,7 +18,7 @@ def to_order(match: Match) -> Order:
     call = match["topk"]
     if str(call.attrs.ret_type) != "indices":
         raise NotALayer(read.PLACES, "values" if str(call.attrs.ret_type) == "values" else "both")
-    return read.order(match, call)
+    return read.places_in_order(match, call)
 
 
 register_pattern(

@@ -8,7 +8,7 @@ from dataclasses import replace
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.emit import c
 from byoc_hw.emit.call_titles import call_titles
-from byoc_hw.emit.library_lane import whole_layers
+from byoc_hw.emit.library_lane import whole_descriptors
 from byoc_hw.emit.region_tables import (
     MOST_ROWS,
     RegionTables,
@@ -177,7 +177,7 @@ def _part_tables(part: Part, region: ChipPlan, first_layer: int, first_space: in
     title = c.comment([f"---- {plan.graph.name}, on {on.name}: {len(plan.layers)} layers"])
     calls = _calls(part, region, tables, first_layer)
     layers = [] if part.prepared else list(descriptors(plan, ids))
-    layers += whole_layers(part, ids, f"{region.graph.name}_spaces", first_space)
+    layers += whole_descriptors(part, ids, f"{region.graph.name}_spaces", first_space)
     return "\n".join([f"{title}\n", *layers, tables.text(plan.graph.name, begins), calls])
 
 

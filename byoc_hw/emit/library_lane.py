@@ -17,7 +17,7 @@ from byoc_hw.plan.steps import Address, WholeLayer
 from byoc_hw.tensor import Tensor
 
 
-def whole_layers(part: Part, ids: tuple[int, ...], spaces: str, first: int) -> Iterator[str]:
+def whole_descriptors(part: Part, ids: tuple[int, ...], spaces: str, first: int) -> Iterator[str]:
     """The descriptors of the layers of a part that run as a whole, and what they name. `spaces` is the C array of the
     region's spaces, the part's own begin at `first`; `ids` are the layers' numbers in the model."""
     for call in part.plan.calls:

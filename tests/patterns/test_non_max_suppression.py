@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 from order_checks import CHIP, KINDS, WITHOUT, check_on_chip, check_on_host, no_lanes
-from pattern_checks import accepted, check_golden, declined
+from pattern_checks import accepted, check_golden
 from relay_samples import Sample, module, side_by_side, variable
 from riscv32_tools import needs_riscv32
 from tvm import relay

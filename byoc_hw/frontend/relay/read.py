@@ -288,7 +288,7 @@ PLACES = "an order gives places; values are gathered there, by an accelerator of
 """What a sort, or a topk that gives values, breaks where it was not rewritten."""
 
 
-def order(match: Match, call: relay.Call) -> Order:
+def places_in_order(match: Match, call: relay.Call) -> Order:
     """The layer of an argsort, or of a topk that gives places."""
     name, ifm = layer_name(call), activation(match.inputs[0], f"{layer_name(call)}_ifm")
     rank, axis = len(ifm.shape), int(call.attrs.axis)
