@@ -510,6 +510,11 @@ class Accelerator:
             if kind in self.limits and kind not in self.whole_cycles:
                 raise InvalidInput(f"{prefix} a kind without tiles has whole_cycles: none for {kind}")
 
+    @property
+    def has_whole(self) -> bool:
+        """Whether its HAL takes layers without tiles."""
+        return self.library is None and any(kind in self.limits for kind in _WHOLE_KINDS)
+
     def runs_whole(self, layer: Layer) -> bool:
         """Whether the layer is one call or job, from main memory to main memory."""
         return self.library is not None or isinstance(layer, Whole)

@@ -53,7 +53,6 @@ from byoc_hw.emit.schedule_rows import schedule_rows, spans
 from byoc_hw.emit.trace import trace_entries
 from byoc_hw.emit.whole_source import WHOLE_SOURCE, whole_source
 from byoc_hw.errors import InvalidInput
-from byoc_hw.graph import Whole
 from byoc_hw.hwlib.accelerator_header import ACCELERATOR_HEADER, accelerator_header
 from byoc_hw.hwlib.sim_config import sim_config
 from byoc_hw.params.host_kernels import KERNEL_PARTS, KERNELS
@@ -189,7 +188,7 @@ def _interface(parts: Parts) -> Files:
         "region_header": f"{mod_name}_{parts.accelerator.name}.h" if parts.regions else None,
         "hal": parts.tiled,
         "library": _has_library(parts),
-        "whole": _has_library(parts) or _has_whole(parts),
+        "whole": _has_library(parts) or bool(_whole(parts)),
         "activation_memory": 0 if isinstance(parts.accelerator, Soc) else parts.accelerator.activation_memory,
         **chip_context(parts.lanes),
     }
@@ -325,12 +324,11 @@ def _runtime(parts: Parts) -> Files:
         own = _hwlib_copies(_OF_ONE)
         if _has_library(parts):
             own |= _hwlib_copies((), _LIBRARY_FOLDERS)
-        if _has_whole(parts):
-            own[f"hwlib/src/{WHOLE_SOURCE}"] = whole_source()
-        return own | chip_runtime(parts.chip)
+        return own | _whole(parts) | chip_runtime(parts.chip)
     assert not isinstance(parts.accelerator, Soc)
     return {
         **_hwlib_copies(_OF_ONE if parts.polled else _OF_CHIPS),
+        **_whole(parts),
         f"hwlib/include/{ACCELERATOR_HEADER}": accelerator_header(parts.accelerator),
         "hwlib/sim/hwlib_sim_config.h": sim_config(parts.accelerator),
     }
@@ -343,9 +341,10 @@ def _has_library(parts: Parts) -> bool:
     return bool(parts.regions) and not parts.tiled
 
 
-def _has_whole(parts: Parts) -> bool:
-    """Whether a HAL of the chip gets layers without tiles."""
-    return any(isinstance(layer, Whole) for region in parts.regions.values() for layer in region.graph.layers)
+def _whole(parts: Parts) -> Files:
+    """What HALs may run layers without tiles with, if they have any."""
+    accelerators = parts.accelerator.accelerators if isinstance(parts.accelerator, Soc) else (parts.accelerator,)
+    return {f"hwlib/src/{WHOLE_SOURCE}": whole_source()} if any(one.has_whole for one in accelerators) else {}
 
 
 def _hwlib_copies(without: Collection[str], folders: Sequence[str] = _HWLIB_FOLDERS) -> Files:

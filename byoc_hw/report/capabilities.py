@@ -29,7 +29,11 @@ def capabilities(table: Iterable[Pattern], accelerator: Accelerator = REFERENCE)
         limits, others = accelerator.limits.get(kind), DSP.limits.get(kind)
         texts = [rule.text for rule in (*(limits.rules() if limits is not None else ()), *pattern.limits)]
         if limits is None and others is not None:
-            texts = [f"on a chip, by an accelerator like `{DSP.label}`", *(rule.text for rule in others.rules()), *texts]
+            texts = [
+                f"on a chip, by an accelerator like `{DSP.label}`",
+                *(rule.text for rule in others.rules()),
+                *texts,
+            ]
         rows.append((f"`{pattern.name}`", f"`{kind}`", pattern.document, "<br>".join(texts) or "none"))
     return markdown(("composite", "layer", "covers", "limits"), rows)
 

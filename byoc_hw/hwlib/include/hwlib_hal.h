@@ -302,8 +302,8 @@ typedef struct {
   const int32_t *numbers; /* not of a library */
 } hwlib_whole_layer_t;
 
-/* Computes an order, gather or suppression: in projects that have them. For a HAL whose accelerator runs this C, or
- * has nothing faster. LIMIT for another kind. */
+/* Computes an order, gather or suppression: in projects for accelerators that have one. For a HAL whose accelerator
+ * runs this C, or has nothing faster. LIMIT for another kind. */
 hwlib_status_t hwlib_whole_layer(const hwlib_whole_layer_t *layer);
 
 typedef struct {

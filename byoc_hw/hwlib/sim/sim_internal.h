@@ -14,6 +14,9 @@
 #error "the simulator lacks a layer kind or a rounding of the accelerator that the model was built for"
 #endif
 
+/* The kinds without tiles, as a mask too. */
+#define HWLIB_SIM_WHOLE_KINDS 0x38000u
+
 enum { HWLIB_SIM_READS = 1, HWLIB_SIM_WRITES = 2 };
 
 /* The bytes of a local memory that an operation touches: rows of pixels of bytes. */

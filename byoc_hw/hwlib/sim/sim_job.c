@@ -25,8 +25,6 @@ static const hwlib_sim_family_t *family_of(const hwlib_job_t *job)
   }
 }
 
-enum { WHOLE_KINDS = 1 << HWLIB_ORDER | 1 << HWLIB_GATHER | 1 << HWLIB_SUPPRESSION };
-
 static hwlib_status_t check_layer(const hwlib_layer_t *layer)
 {
   if (layer->kind > 31 || (HWLIB_ACCELERATOR_KINDS >> layer->kind & 1u) == 0) {
@@ -54,7 +52,7 @@ static hwlib_status_t check_extents(const hwlib_tile_t *tile)
 hwlib_status_t hwlib_sim_check_job(const hwlib_job_t *job)
 {
   hwlib_status_t status = check_layer(job->layer);
-  if (status == HWLIB_OK && (WHOLE_KINDS >> job->layer->kind & 1) != 0) {
+  if (status == HWLIB_OK && (HWLIB_SIM_WHOLE_KINDS >> job->layer->kind & 1u) != 0) {
     return HWLIB_SIM_REFUSE(HWLIB_ERROR_STEP, "job", "layer kind # has no tiles", job->layer->kind);
   }
   if (status == HWLIB_OK) {
@@ -76,7 +74,7 @@ void hwlib_sim_compute(const hwlib_job_t *job) { family_of(job)->compute(job); }
 hwlib_status_t hwlib_sim_check_whole(const hwlib_whole_layer_t *layer)
 {
   hwlib_status_t status = check_layer(&layer->layer);
-  if (status == HWLIB_OK && (WHOLE_KINDS >> layer->layer.kind & 1) == 0) {
+  if (status == HWLIB_OK && (HWLIB_SIM_WHOLE_KINDS >> layer->layer.kind & 1u) == 0) {
     return HWLIB_SIM_REFUSE(HWLIB_ERROR_STEP, "job", "layer kind # needs a tile", layer->layer.kind);
   }
   return status;

@@ -4,6 +4,8 @@ import numpy as np
 from plan_machine import Access, Machine, Memory, RefusedError
 from plan_reference import run_layer
 
+from byoc_hw.graph import Whole
+from byoc_hw.params.whole_layers import workspace_bytes
 from byoc_hw.plan.steps import ARGUMENT, FLASH, SCRATCH, Await, Job, Signal, WholeLayer
 
 WORKSPACE = 24
@@ -72,7 +74,8 @@ class ChipMachine:
             for tensor, there in zip(layer.inputs, step.inputs, strict=True)
         ]
         if step.workspace is not None:
-            memories[step.workspace.space].write(step.workspace.offset, np.full(WORKSPACE, 0xA5, np.uint8))
+            nbytes = workspace_bytes(layer) if isinstance(layer, Whole) else WORKSPACE
+            memories[step.workspace.space].write(step.workspace.offset, np.full(nbytes, 0xA5, np.uint8))
         output = np.ascontiguousarray(run_layer(layer, *inputs))
         memories[step.output.space].write(step.output.offset, output.view(np.uint8).ravel())
         return Access(Job)

@@ -18,8 +18,9 @@ from byoc_hw.accelerator import DIANA_DIGITAL, DSP, REFERENCE, Library, LibraryC
 from byoc_hw.errors import InvalidInput, PlanError
 from byoc_hw.plan.lanes.lanes_clock import lanes_timeline
 from byoc_hw.plan.region import plan_region
-from byoc_hw.plan.steps import Await
+from byoc_hw.plan.steps import Await, WholeLayer
 from byoc_hw.soc import Soc
+from byoc_hw.tensor import Tensor
 
 EXAMPLES = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large], deadline=None
@@ -69,8 +70,8 @@ def values_of(graph, seed=0):
     return inputs, run_graph(graph, inputs)
 
 
-def check_on_chip(chip, graph):
-    plan = plan_region(graph, chip)
+def check_on_chip(chip, graph, place=None):
+    plan = plan_region(graph, chip, place=place or {})
     inputs, expected = values_of(graph)
     check_chip_plan(plan, expected, inputs, permutations(range(len(plan.parts))))
     assert lanes_timeline(plan).total == plan.cycles
@@ -133,7 +134,52 @@ def test_accelerators_work_on_one_inference_at_the_same_time():
     assert plan.cycles < 0.6 * alone
 
 
+def sorted_between(size=12, channels=8):
+    """Rows of what one convolution makes are put in order for another one, and the order is an output, too."""
+    samples = Samples(5)
+    value = samples.tensor((1, size, size, channels))
+    first = samples.conv2d(value, channels, (3, 3), padding=(1, 1, 1, 1))
+    order = samples.order(first.ofm, 2, size)
+    gather = samples.gather(first.ofm, order.ofm, 2)
+    last = samples.conv2d(gather.ofm, channels, (3, 3), padding=(1, 1, 1, 1))
+    layers = [first, order, gather, last]
+    return graph_of([value], layers, [order.ofm, last.ofm])
+
+
+@pytest.mark.parametrize("wish", [{}, {"conv2d": "dla"}, {"conv2d": "dsp"}], ids=str)
+def test_layers_without_tiles_run_between_others(wish):
+    graph = sorted_between()
+    plan = check_on_chip(PAIR, graph, wish)
+    where = {index: PAIR.accelerators[part.lane].name for part in plan.parts for index in part.layers}
+    assert (where[1], where[2]) == ("dsp", "dsp")
+    calls = [step for part in plan.parts for step in part.plan.steps if isinstance(step, WholeLayer)]
+    assert [step.cycles for step in calls] == [DSP.cycles_of_whole(graph.layers[index]) for index in (1, 2)]
+
+
+def test_a_suppression_has_a_workspace_and_may_read_constants():
+    rng = np.random.default_rng(3)
+    boxes = Tensor("boxes", (2, 20, 6), "float32")
+    values = (rng.integers(1, 9, (2, 20, 6)) / 4).astype(np.float32)
+    values[..., 4:] = values[..., 2:4] + 1
+    count = Tensor("count", (2,), "int32", data=np.array([20, 7], np.int32))
+    layer = Samples().suppression(boxes, count, most=5)
+    plan = plan_region(graph_of([boxes], [layer], [layer.ofm]), PAIR)
+    expected = run_graph(plan.graph, [values])
+    check_chip_plan(plan, expected, [values], [(0,)])
+    assert lanes_timeline(plan).total == plan.cycles == DSP.cycles_of_whole(layer) >= plan.bound
+    assert plan.scratch_bytes == 4 * 20
+
+
+def test_a_layer_without_tiles_is_for_chips():
+    samples = Samples()
+    value = samples.tensor((1, 4, 4, 8))
+    layer = samples.order(value, 3, 2)
+    with pytest.raises(PlanError, match=r"a layer of kind order runs beside the host on a chip, as of Soc\(\(dsp,\)\)"):
+        plan_region(graph_of([value], [layer], [layer.ofm]), DSP)
+
+
 EVENTS = {
+    "layers without tiles": lambda: plan_region(sorted_between(), PAIR, place={"conv2d": "dla"}),
     "copies of both": lambda: plan_region(separable(blocks=2), PAIR),
     "calls of a library": lambda: plan_region(separable(blocks=2), VECTOR, place={"depthwise_conv2d": "dsp"}),
 }
