@@ -18,7 +18,6 @@ from byoc_hw.plan.chip_plan import ChipPlan
 from byoc_hw.plan.lanes.lanes_clock import lanes_timeline
 from byoc_hw.plan.region import plan_region
 from byoc_hw.plan.steps import Await, CopyWait, JobWait, WholeLayer
-from byoc_hw.project import Project
 from byoc_hw.run.new_hal import new_hal
 from byoc_hw.run.toolchain import Toolchain
 from byoc_hw.soc import Soc
