@@ -1,5 +1,5 @@
-"""The shapes detector: an int8 network on the accelerator, whose boxes are decoded on the host and suppressed on the DSP
-of a chip, or on the host as well.
+"""The shapes detector: an int8 network on the accelerator, its boxes decoded on the host. The DSP of a chip
+suppresses them, and else the host does.
 
     python -m byoc_hw.demo.detector
 
