@@ -16,7 +16,7 @@ from typing import Any, get_args
 
 from byoc_hw.arguments import check_flag, check_number, check_type, check_whole, shown
 from byoc_hw.errors import InvalidInput
-from byoc_hw.graph import LAYER_KINDS, Convolution, Gather, Layer, Order, Suppression, Whole
+from byoc_hw.graph import LAYER_KINDS, Convolution, Gather, Layer, Ordering, Suppression, Whole
 from byoc_hw.integers import ceil_div
 from byoc_hw.program import ORDERED_TYPES
 from byoc_hw.tensor import Array, Padding, Pair, Rounding
@@ -641,7 +641,7 @@ def _ordered_cycles(rows: int, extent: int, count: int) -> int:
     return rows * ceil_div(extent * (count.bit_length() + 1), _DSP_ELEMENTS)
 
 
-def _order_cycles(layer: Order) -> int:
+def _order_cycles(layer: Ordering) -> int:
     return _ordered_cycles(layer.rows, layer.extent, layer.ofm.shape[layer.axis])
 
 

@@ -623,7 +623,7 @@ class Resize(BaseLayer):
 
 
 @dataclass(frozen=True, eq=False)
-class Order(BaseLayer):
+class Ordering(BaseLayer):
     """The places, int32, of the first elements of each row of the input along dimension `axis`, in their order.
 
     Equal elements are in the order of their places. The output is as long as there are places wanted, in the other
@@ -765,7 +765,7 @@ Moving = Reshape | Transpose | Concat | Slice | Pad | Resize
 Tiled = Conv2d | DepthwiseConv2d | Dense | Add | Mul | MatMul | Pool2d | Softmax | Lookup | Moving
 """The layers that run on tiles in local memory, or are moved through it."""
 
-Whole = Order | Gather | Suppression
+Whole = Ordering | Gather | Suppression
 """The layers without tiles: an accelerator takes each as a whole, from main memory to main memory."""
 
 Layer = Tiled | Whole

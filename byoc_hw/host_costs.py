@@ -16,7 +16,7 @@ from byoc_hw.graph import (
     DepthwiseConv2d,
     Layer,
     MatMul,
-    Order,
+    Ordering,
     Pool2d,
     Reshape,
     Resize,
@@ -76,7 +76,7 @@ def host_work(layer: Layer) -> Mapping[str, int]:
         last = layer.ofm.shape[-1]
         work["row"] = outputs // last
         work["guarded"] = outputs if last > _BLOCK and last % _BLOCK else 0
-    if isinstance(layer, Order):
+    if isinstance(layer, Ordering):
         work["compared"] = layer.rows * layer.extent * layer.ofm.shape[layer.axis].bit_length()
     if isinstance(layer, Suppression):
         batches, boxes, _ = layer.ifm.shape

@@ -1,4 +1,4 @@
-"""Places of the elements along an axis, in their order -> Order.
+"""Places of the elements along an axis, in their order -> Ordering.
 
 %0 = argsort(%x)                     int32 places; elements are float32, int8, uint8 or int32
 
@@ -9,11 +9,11 @@ from tvm.relay.dataflow_pattern import is_op, wildcard
 
 from byoc_hw.frontend.relay import read
 from byoc_hw.frontend.relay.match import Match
-from byoc_hw.graph import Order
+from byoc_hw.graph import Ordering
 from byoc_hw.pattern import Form, NotALayer, register_pattern
 
 
-def to_order(match: Match) -> Order:
+def to_order(match: Match) -> Ordering:
     """The layer of a matched argsort."""
     if match.get("sort") is not None:
         raise NotALayer(read.PLACES, "values")

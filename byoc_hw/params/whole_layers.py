@@ -7,7 +7,7 @@ from math import prod
 import numpy as np
 from typing_extensions import assert_never
 
-from byoc_hw.graph import Gather, Order, Suppression, Whole
+from byoc_hw.graph import Gather, Ordering, Suppression, Whole
 from byoc_hw.params.host_kernels import kernel_call
 from byoc_hw.program import Sort, Suppress
 from byoc_hw.tensor import Array
@@ -16,7 +16,7 @@ from byoc_hw.tensor import Array
 def whole_numbers(layer: Whole) -> Array:
     """The numbers of a layer, int32, in the order that `hwlib_hal.h` gives for its kind."""
     match layer:
-        case Order():
+        case Ordering():
             return _numbers(Sort(layer.ifm.dtype, *_around(layer), layer.ofm.shape[layer.axis], layer.descending))
         case Gather():
             size = layer.ifm.bytes_of(1)
@@ -33,7 +33,7 @@ def workspace_bytes(layer: Whole) -> int:
     return 4 * layer.ifm.shape[1] if isinstance(layer, Suppression) else 0
 
 
-def _around(layer: Order | Gather) -> tuple[int, int, int]:
+def _around(layer: Ordering | Gather) -> tuple[int, int, int]:
     """The input as (before, extent, after) the axis."""
     shape, axis = layer.ifm.shape, layer.axis
     return prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])

@@ -13,7 +13,7 @@ from test_chip_projects import IMAGE, SANITIZED, project_of
 
 from byoc_hw.accelerator import DSP
 from byoc_hw.errors import RunError
-from byoc_hw.graph import Conv2d, Gather, Graph, Order
+from byoc_hw.graph import Conv2d, Gather, Graph, Ordering
 from byoc_hw.plan.chip_plan import ChipPlan
 from byoc_hw.plan.lanes.lanes_clock import lanes_timeline
 from byoc_hw.plan.region import plan_region
@@ -34,7 +34,7 @@ def sorted_rows() -> Graph:
     padding = {"padding": (1, 1, 1, 1)}
     layers = (
         Conv2d("first", ("conv",), x, y, constant(1, 8, 3, 3, 4), None, SUMS, -100, 100, **padding),
-        Order("order", ("sort",), y, places, axis=2),
+        Ordering("order", ("sort",), y, places, axis=2),
         Gather("gather", ("sort",), y, ordered, places, axis=2),
         Conv2d("last", ("conv",), ordered, z, constant(2, 8, 3, 3, 8), None, SUMS, -100, 100, **padding),
     )

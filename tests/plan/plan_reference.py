@@ -13,7 +13,7 @@ from byoc_hw.graph import (
     Lookup,
     MatMul,
     Mul,
-    Order,
+    Ordering,
     Pad,
     Pool2d,
     Reshape,
@@ -91,7 +91,7 @@ def run_layer(layer, *inputs):
         return layer.tables[table_of_channel, inputs[0].view(np.uint8)].view(layer.ofm.dtype)
     if isinstance(layer, Softmax):
         return softmax(layer, inputs[0])
-    if isinstance(layer, Order):
+    if isinstance(layer, Ordering):
         return _order(layer, inputs[0])
     if isinstance(layer, Gather):
         places = np.clip(inputs[1], 0, layer.ifm.shape[layer.axis] - 1)

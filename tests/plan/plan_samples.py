@@ -17,7 +17,7 @@ from byoc_hw.graph import (
     Lookup,
     MatMul,
     Mul,
-    Order,
+    Ordering,
     Pad,
     Pool2d,
     Reshape,
@@ -188,7 +188,7 @@ class Samples:
     def order(self, ifm, axis, count, *, descending=True):
         shape = (*ifm.shape[:axis], count, *ifm.shape[axis + 1 :])
         name = self.name("order")
-        return Order(name, (), ifm, Tensor(name, shape, "int32"), axis=axis, descending=descending)
+        return Ordering(name, (), ifm, Tensor(name, shape, "int32"), axis=axis, descending=descending)
 
     def gather(self, ifm, places, axis):
         name = self.name("gather")

@@ -17,7 +17,7 @@ from tvm.relay import dataflow_pattern as dfp
 
 from byoc_hw.frontend.relay.match import Match
 from byoc_hw.frontend.relay.sources import operator_name, source_names
-from byoc_hw.graph import Order, Pool2d, PoolMode, Subtrahend
+from byoc_hw.graph import Ordering, Pool2d, PoolMode, Subtrahend
 from byoc_hw.pattern import NotALayer
 from byoc_hw.tensor import Array, Padding, Pair, Quantization, Tensor
 
@@ -288,14 +288,14 @@ PLACES = "an order gives places; values are gathered there, by an accelerator of
 """What a sort, or a topk that gives values, breaks where it was not rewritten."""
 
 
-def places_in_order(match: Match, call: relay.Call) -> Order:
+def places_in_order(match: Match, call: relay.Call) -> Ordering:
     """The layer of an argsort, or of a topk that gives places."""
     name, ifm = layer_name(call), activation(match.inputs[0], f"{layer_name(call)}_ifm")
     rank, axis = len(ifm.shape), int(call.attrs.axis)
     if not -rank <= axis < rank:
         raise NotALayer(f"axis is one of the {rank} of the elements", axis)
     ofm = activation(call, name)
-    return Order(name, match.sources, ifm, ofm, axis=axis % rank, descending=not bool(call.attrs.is_ascend))
+    return Ordering(name, match.sources, ifm, ofm, axis=axis % rank, descending=not bool(call.attrs.is_ascend))
 
 
 # ---------------------------------------------------------------- pooling

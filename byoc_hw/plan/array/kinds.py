@@ -27,7 +27,7 @@ from byoc_hw.graph import (
     Lookup,
     MatMul,
     Mul,
-    Order,
+    Ordering,
     Pad,
     Pool2d,
     Reshape,
@@ -181,7 +181,7 @@ def geometry(layer: Layer) -> Geometry:
             return CopiesOnly()
         case Reshape():
             return Alias()
-        case Order() | Gather() | Suppression():
+        case Ordering() | Gather() | Suppression():
             return Entire()
         case _:
             assert_never(layer)

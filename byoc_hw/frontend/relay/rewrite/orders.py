@@ -20,7 +20,7 @@ from byoc_hw.frontend.relay.accelerators import Session
 from byoc_hw.frontend.relay.compose import called_with, each_call
 from byoc_hw.frontend.relay.read import is_static
 from byoc_hw.frontend.relay.sources import operator_name, with_span
-from byoc_hw.graph import Order, Suppression
+from byoc_hw.graph import Ordering, Suppression
 from byoc_hw.soc import Soc
 
 
@@ -30,7 +30,7 @@ def with_orders(job: Session) -> tvm.transform.Pass:
 
     def rebuild(call: relay.Call, arguments: list[relay.Expr]) -> relay.Expr:
         name = operator_name(call)
-        if name in ("sort", "argsort", "topk") and Order.kind in kinds and is_static(call.args[0].checked_type):
+        if name in ("sort", "argsort", "topk") and Ordering.kind in kinds and is_static(call.args[0].checked_type):
             return _ordered(name, call, arguments[0])
         if name == "vision.non_max_suppression" and Suppression.kind in kinds and not call.attrs.return_indices:
             boxes, valid_count, _, *limits = arguments
