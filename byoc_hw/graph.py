@@ -693,7 +693,8 @@ def _one_axis_differs(ifm: Tensor, ofm: Tensor, axis: int) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Suppression(BaseLayer):
-    """Non-maximum suppression of boxes, as Relay's operator has it. ifm (B, N, V), valid_count (B,), ofm as ifm.
+    """Non-maximum suppression of boxes, as Relay's operator has it. ifm (B, N, V), valid_count (B,), ofm as ifm; with
+    `indices`, int32 (B, N), ofm is int32 (B, N): what indices has for each box that is kept, in their order, then -1.
 
     In each batch the first `valid_count` of N boxes are there. Of the V values of a box four from `coord_start` are
     corners, `score_index` is the score, and boxes with different values at `id_index`, unless that is -1 or with
@@ -704,6 +705,7 @@ class Suppression(BaseLayer):
     kind: ClassVar[str] = "suppression"
 
     valid_count: Tensor
+    indices: Tensor | None = None
     most: int = -1
     threshold: float = 0.5
     top_k: int = -1
@@ -715,11 +717,11 @@ class Suppression(BaseLayer):
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
-        return (self.ifm, self.valid_count)
+        return (self.ifm, self.valid_count, *([] if self.indices is None else [self.indices]))
 
     def on(self, inputs: Sequence[Tensor], ofm: Tensor) -> Self:
-        ifm, valid_count = inputs
-        return replace(self, ifm=ifm, valid_count=valid_count, ofm=ofm)
+        ifm, valid_count, *indices = inputs
+        return replace(self, ifm=ifm, valid_count=valid_count, indices=indices[0] if indices else None, ofm=ofm)
 
     @property
     def seen_and_kept(self) -> Pair:
@@ -729,15 +731,18 @@ class Suppression(BaseLayer):
         return seen, min(self.most, seen) if self.most >= 0 else seen
 
     def problems(self) -> Iterator[Problem]:
-        if len(self.ifm.shape) != 3 or self.ofm.shape != self.ifm.shape:
-            yield "input and output are B x N x V", f"{self.ifm.shape} and {self.ofm.shape}"
+        if len(self.ifm.shape) != 3 or self.ofm.shape != self.ifm.shape[: 3 if self.indices is None else 2]:
+            yield "boxes are B x N x V, and the output as they are, or B x N", f"{self.ifm.shape} and {self.ofm.shape}"
             return
-        batches, _, values = self.ifm.shape
+        batches, boxes, values = self.ifm.shape
         if self.valid_count.shape != (batches,):
             yield f"a number of boxes for each of {batches} batches", str(self.valid_count.shape)
-        types = [tensor.dtype for tensor in (self.ifm, self.valid_count, self.ofm)]
-        if types != ["float32", "int32", "float32"]:
-            yield "boxes are float32, their numbers int32", ", ".join(types)
+        if self.indices is not None and self.indices.shape != (batches, boxes):
+            yield f"an index for each of {batches} x {boxes} boxes", str(self.indices.shape)
+        whole = self.inputs[1:] if self.indices is None else (*self.inputs[1:], self.ofm)
+        types = [self.ifm.dtype, *(tensor.dtype for tensor in whole)]
+        if types != ["float32"] + ["int32"] * len(whole):
+            yield "boxes are float32, numbers and indices int32", ", ".join(types)
         places = {
             "coord_start": (self.coord_start, 0, values - 4),
             "score_index": (self.score_index, 0, values - 1),

@@ -74,15 +74,6 @@ def test_the_report_says_where_and_why_not_elsewhere(model):
     assert "got order, dsp 600 cycles, host " in said
 
 
-def test_places_of_boxes_stay_on_the_host():
-    boxes, count = variable((1, 9, 6), "float32", "boxes"), variable((1,), "int32", "count")
-    indices = variable((1, 9), "int32", "indices")
-    kept = relay.vision.non_max_suppression(boxes, count, indices)
-    mod = module(kept.astuple(), boxes, count, indices)
-    (outcome,) = byoc_hw.explain(byoc_hw.partition_for_hwlib(mod, accelerator=CHIP)).outcomes
-    assert outcome.placement == "host"
-
-
 WRONG = {
     "a cost that is no function": ({"order": 7}, "whole_cycles of order is a function of the layer: got 7"),
     "a kind with tiles": ({"add": len}, "whole_cycles are of order, gather, suppression: got 'add'"),

@@ -9,7 +9,7 @@ from byoc_hw.program import ORDERED_TYPES
 WHOLE_SOURCE = "hwlib_whole.c"
 
 _GATHER = ("size", "before", "extent", "after", "count")
-_PARTS = ("order", "order_rows", "gather", "suppress", "suppress_boxes")
+_PARTS = ("order", "order_rows", "gather", "suppress", "suppress_boxes", "suppress_places")
 
 
 def whole_source() -> str:

@@ -29,8 +29,12 @@ def whole_numbers(layer: Whole) -> Array:
 
 
 def workspace_bytes(layer: Whole) -> int:
-    """Bytes of main memory that a layer uses while it runs: a suppression keeps the order of the boxes of a batch."""
-    return 4 * layer.ifm.shape[1] if isinstance(layer, Suppression) else 0
+    """Bytes of main memory that a layer uses while it runs: a suppression keeps the order of the boxes of a batch, and
+    with indices the number of those of each batch that are kept."""
+    if not isinstance(layer, Suppression):
+        return 0
+    batches, boxes, _ = layer.ifm.shape
+    return 4 * (boxes + (0 if layer.indices is None else batches))
 
 
 def _around(layer: Ordering | Gather) -> tuple[int, int, int]:
@@ -51,7 +55,7 @@ def _suppress(layer: Suppression) -> Suppress:
         layer.id_index,
         layer.force_suppress,
         layer.invalid_to_bottom,
-        places=False,
+        places=layer.indices is not None,
     )
 
 

@@ -4,14 +4,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from order_checks import CHIP, KINDS, WITHOUT, check_on_chip, check_on_host, no_lanes
-from pattern_checks import accepted, check_golden
+from bit_exact import assert_equals_tvm
+from order_checks import CHIP, KINDS, STRICT, WITHOUT, check_on_chip, check_on_host, no_lanes
+from pattern_checks import accepted, check_golden, composites, computing, graphs
 from relay_samples import Sample, module, side_by_side, variable
 from riscv32_tools import needs_riscv32
 from tvm import relay
 
 import byoc_hw
 from byoc_hw import DSP
+from byoc_hw.frontend.relay.reference import Reference
 
 BATCHES, BOXES, VALUES = 2, 24, 6
 
@@ -29,17 +31,20 @@ class Suppressed(Sample):
     places: bool = False
 
     def variables(self, prefix=""):
+        indices = [variable((BATCHES, BOXES), "int32", f"{prefix}indices")] if self.places else []
         return [
             variable((BATCHES, BOXES, VALUES), "float32", f"{prefix}boxes"),
             variable((BATCHES,), "int32", f"{prefix}count"),
+            *indices,
         ]
 
     def limits(self):
         return self.most, self.threshold
 
-    def expr(self, boxes, count, *limits):
-        most, threshold = limits or self.limits()
-        indices = relay.zeros((BATCHES, BOXES), "int32") if self.places else count
+    def expr(self, boxes, count, *others):
+        """Other operands are the indices, and limits that are inputs."""
+        most, threshold = others[-2:] if len(others) > 1 else self.limits()
+        indices = others[0] if self.places else count
         made = relay.vision.non_max_suppression(
             boxes,
             count,
@@ -72,13 +77,14 @@ FORMS = {
 }
 
 
-def inference(seed, samples=1):
+def inference(seed, samples=1, *, places=False):
     """Boxes whose scores, classes and corners have few values, some of them not positive; all counts, 0 among them."""
     rng = np.random.default_rng(seed)
     found = []
     for number in range(samples):
         counts = [rng.integers(0, BOXES + 1), [0, 1, BOXES][(seed + number) % 3]]
         found += [(rng.integers(-1, 7, (BATCHES, BOXES, VALUES)) / 4).astype(np.float32), np.array(counts, np.int32)]
+        found += [np.stack([rng.permutation(BOXES) for _ in range(BATCHES)]).astype(np.int32)] * places
     return found
 
 
@@ -91,7 +97,11 @@ def test_takes_a_suppression_of_boxes():
 DECLINED = {
     "no accelerator that suppresses": (Suppressed(), WITHOUT, f"layer kind is one of {KINDS}: got suppression"),
     "one accelerator": (Suppressed(), DSP, no_lanes("suppression")),
-    "places": (Suppressed(places=True), CHIP, "boxes are returned: got their places"),
+    "no accelerator that suppresses, places": (
+        Suppressed(places=True),
+        WITHOUT,
+        f"layer kind is one of {KINDS}: got suppression",
+    ),
     "corners beyond a box": (
         Suppressed(coord_start=3),
         CHIP,
@@ -125,6 +135,33 @@ def test_has_tvms_bits_on_a_chip_and_on_the_host():
     inferences = [inference(seed, len(FORMS)) for seed in range(12)]
     check_on_chip(mod, ["non_max_suppression"] * len(FORMS), inferences)
     check_on_host(mod, inferences)
+
+
+def test_takes_the_places_of_boxes_and_counts_them_on_the_host():
+    mod = byoc_hw.partition_for_hwlib(Suppressed(places=True).module(), accelerator=CHIP)
+    (layer,) = computing(*graphs(mod))
+    assert [tensor.shape for tensor in layer.inputs] == [(BATCHES, BOXES, VALUES), (BATCHES,), (BATCHES, BOXES)]
+    assert (layer.ofm.shape, layer.ofm.dtype) == ((BATCHES, BOXES), "int32")
+
+
+def test_places_have_tvms_bits_on_a_chip():
+    """Those that are kept, and how many there are."""
+    forms = [replace(form, places=True) for form in FORMS.values()]
+    mod = side_by_side(forms)
+    inferences = [inference(seed, len(forms), places=True) for seed in range(12)]
+    partitioned = byoc_hw.partition_for_hwlib(mod, accelerator=CHIP)
+    assert composites(partitioned) == ["non_max_suppression"] * len(forms)
+    assert_equals_tvm(byoc_hw.build(partitioned), partitioned, Reference(mod), inferences, STRICT)
+
+
+def test_indices_beyond_the_boxes_are_as_tvm_has_them():
+    """TVM puts a 0 behind such an index, which is counted."""
+    mod = Suppressed(places=True, threshold=0.0).module()
+    boxes, counts, indices = inference(0, places=True)
+    counts[:] = 9
+    indices[:, 3:5] = [[BOXES + 1, -BOXES - 1]]
+    partitioned = byoc_hw.partition_for_hwlib(mod, accelerator=CHIP)
+    assert_equals_tvm(byoc_hw.build(partitioned), partitioned, Reference(mod), [[boxes, counts, indices]], STRICT)
 
 
 def test_counts_that_are_no_number_of_boxes_stay_inside_the_boxes():

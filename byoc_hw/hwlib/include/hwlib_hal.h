@@ -291,7 +291,8 @@ static inline uintptr_t hwlib_operand_address(const hwlib_operand_t *operand)
  *   gather       bytes of an element, before, extent, after, count; the elements, int32 places
  *     ofm = elements[before][place][after], place being limited to 0 .. extent - 1
  *   suppression  batches, boxes, values, top_k, coord_start, score_index, id_index, force_suppress,
- *                invalid_to_bottom, most, bits of the float threshold; float boxes, int32 counts, workspace
+ *                invalid_to_bottom, most, bits of the float threshold; float boxes, int32 counts, workspace;
+ *                or, for places of boxes in place of boxes, boxes, counts, int32 indices, workspace
  *     as TVM's vision.non_max_suppression: hwlib_whole_layer has it in C. */
 typedef struct {
   hwlib_layer_t layer;

@@ -15,30 +15,35 @@ enum { INT8, UINT8, INT32, FLOAT32, TYPES };
 /* Operands, with bytes around the output that no layer touches. */
 static struct {
   float data[MOST];
-  int32_t second[MOST], workspace[MOST];
+  int32_t second[MOST], third[MOST], workspace[MOST];
   uint8_t ofm[4 * MOST], expected[4 * MOST];
 } main_memory;
 
 enum { AROUND = 16 };
 
-static hwlib_place_t places[4];
-static hwlib_operand_t operands[4];
+static hwlib_place_t places[5];
+static hwlib_operand_t operands[5];
 static int32_t numbers[16];
 static hwlib_whole_layer_t layer;
 
-/* `second` and `workspace` are bytes, 0 for none; with a workspace there is a second operand. */
-static void prepare(unsigned kind, uint32_t ofm, uint32_t data, uint32_t second, uint32_t workspace)
+/* All but `kind` are bytes, 0 for an operand that is not there. */
+static void prepare(unsigned kind, uint32_t ofm, uint32_t data, uint32_t second, uint32_t third, uint32_t workspace)
 {
-  const uint32_t sizes[] = {ofm, data, second, workspace};
-  const void *starts[] = {main_memory.ofm + AROUND, main_memory.data, main_memory.second, main_memory.workspace};
-  for (unsigned i = 0; i < 4; ++i) {
-    places[i] = (hwlib_place_t){HWLIB_MAIN, (uintptr_t)starts[i] - 8};
-    operands[i] = (hwlib_operand_t){&places[i], 8, sizes[i], i == 0 || i == 3};
+  const uint32_t sizes[] = {ofm, data, second, third, workspace};
+  const void *starts[] = {main_memory.ofm + AROUND, main_memory.data, main_memory.second, main_memory.third,
+                          main_memory.workspace};
+  uint16_t count = 0;
+  for (unsigned i = 0; i < 5; ++i) {
+    if (sizes[i] != 0) {
+      places[count] = (hwlib_place_t){HWLIB_MAIN, (uintptr_t)starts[i] - 8};
+      operands[count] = (hwlib_operand_t){&places[count], 8, sizes[i], i == 0 || i == 4};
+      ++count;
+    }
   }
   layer = (hwlib_whole_layer_t){
       .layer = {.kind = (uint8_t)kind, .rounding = (uint8_t)kit_some_rounding()},
       .operands = operands,
-      .operand_count = (uint16_t)(workspace != 0 ? 4 : second != 0 ? 3 : 2),
+      .operand_count = count,
       .cycles = 100,
       .numbers = numbers,
   };
@@ -164,7 +169,7 @@ static void expect_order(unsigned type, int descending, uint32_t count)
 static void check_order(unsigned type, int descending, uint32_t count, const char *what)
 {
   static const char *const subjects[TYPES] = {"order of int8", "order of uint8", "order of int32", "order of float32"};
-  prepare(HWLIB_ORDER, ROWS * STEP * count * 4, ROWS * STEP * EXTENT * (type < INT32 ? 1 : 4), 0, 0);
+  prepare(HWLIB_ORDER, ROWS * STEP * count * 4, ROWS * STEP * EXTENT * (type < INT32 ? 1 : 4), 0, 0, 0);
   const int32_t given[] = {(int32_t)type, ROWS, EXTENT, STEP, (int32_t)count, descending};
   memcpy(numbers, given, sizeof given);
   fill_with_ties(type);
@@ -176,7 +181,7 @@ static void check_order(unsigned type, int descending, uint32_t count, const cha
 
 static void check_gather(uint32_t size)
 {
-  prepare(HWLIB_GATHER, ROWS * STEP * COUNT * size, ROWS * STEP * EXTENT * size, ROWS * STEP * COUNT * 4, 0);
+  prepare(HWLIB_GATHER, ROWS * STEP * COUNT * size, ROWS * STEP * EXTENT * size, ROWS * STEP * COUNT * 4, 0, 0);
   const int32_t given[] = {(int32_t)size, ROWS, EXTENT, STEP, COUNT};
   memcpy(numbers, given, sizeof given);
   kit_fill((uint8_t *)main_memory.data, sizeof main_memory.data);
@@ -214,15 +219,20 @@ static int overlap(const float *a, const float *b)
   return 2 * both >= (a[4] - a[2]) * (a[5] - a[3]) + (b[4] - b[2]) * (b[5] - b[3]) - both;
 }
 
-static void expect_suppression(uint32_t batch, uint32_t count, int32_t most)
+/* Boxes, or with `by_place` what the third operand has for them. */
+static void expect_suppression(uint32_t batch, uint32_t count, int32_t most, int by_place)
 {
   const float *boxes = main_memory.data + batch * BOXES * VALUES;
-  const float nothing = -1;
+  const float no_box = -1;
+  const int32_t no_place = -1;
   uint8_t taken[BOXES] = {0}, kept[BOXES] = {0};
   int32_t left = most;
-  uint32_t at = batch * BOXES * VALUES;
-  for (uint32_t i = 0; i < BATCHES * BOXES * VALUES / BATCHES; ++i) {
-    expect(at + i, &nothing, sizeof nothing);
+  uint32_t at = batch * BOXES * VALUES, place = batch * BOXES;
+  for (uint32_t i = 0; i < BOXES * VALUES && !by_place; ++i) {
+    expect(at + i, &no_box, sizeof no_box);
+  }
+  for (uint32_t i = 0; i < BOXES && by_place; ++i) {
+    expect(place + i, &no_place, sizeof no_place);
   }
   for (uint32_t number = 0; number < count; ++number, at += VALUES) {
     uint32_t first = BOXES;
@@ -240,27 +250,35 @@ static void expect_suppression(uint32_t batch, uint32_t count, int32_t most)
     taken[first] = 1;
     kept[first] = (uint8_t)stays;
     left -= stays && box[1] > 0;
-    for (uint32_t value = 0; stays && value < VALUES; ++value) {
+    for (uint32_t value = 0; stays && !by_place && value < VALUES; ++value) {
       expect(at + value, &box[value], sizeof box[value]);
+    }
+    if (stays && by_place) {
+      expect(place++, &main_memory.third[batch * BOXES + first], 4);
     }
   }
 }
 
-static void check_suppression(int32_t most, const char *what)
+static void check_suppression(int32_t most, int by_place, const char *what)
 {
+  const uint32_t values = by_place ? 1 : VALUES, batches = by_place ? BATCHES : 0;
   const float threshold = 0.5f;
   int32_t bits;
   memcpy(&bits, &threshold, sizeof bits);
-  prepare(HWLIB_SUPPRESSION, BATCHES * BOXES * VALUES * 4, BATCHES * BOXES * VALUES * 4, BATCHES * 4, BOXES * 4);
+  prepare(HWLIB_SUPPRESSION, BATCHES * BOXES * values * 4, BATCHES * BOXES * VALUES * 4, BATCHES * 4, batches * BOXES * 4,
+          (BOXES + batches) * 4);
   const int32_t given[] = {BATCHES, BOXES, VALUES, -1, 2, 1, 0, 0, 0, most, bits};
   memcpy(numbers, given, sizeof given);
   fill_boxes();
+  for (int32_t i = 0; i < BATCHES * BOXES; ++i) {
+    main_memory.third[i] = i * 5 % BOXES;
+  }
   for (uint32_t batch = 0; batch < BATCHES; ++batch) {
     const uint32_t count = batch == 0 ? BOXES : kit_random() % BOXES;
     main_memory.second[batch] = (int32_t)count;
-    expect_suppression(batch, count, most);
+    expect_suppression(batch, count, most, by_place);
   }
-  run("suppression", what);
+  run(by_place ? "suppression, places" : "suppression", what);
 }
 
 void kit_check_whole(void)
@@ -276,8 +294,10 @@ void kit_check_whole(void)
     check_gather(4);
   }
   if (kit_has_kind(HWLIB_SUPPRESSION)) {
-    check_suppression(-1, "any number is kept");
-    check_suppression(2, "two of each batch are kept");
-    check_suppression(0, "none is kept");
+    for (int by_place = 0; by_place < 2; ++by_place) {
+      check_suppression(-1, by_place, "any number is kept");
+      check_suppression(2, by_place, "two of each batch are kept");
+      check_suppression(0, by_place, "none is kept");
+    }
   }
 }

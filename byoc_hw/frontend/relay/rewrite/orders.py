@@ -8,7 +8,12 @@ becomes
     %1 = gather(%x, axis=1, %0)
     (%1, cast(%0))
 
-and sort is a gather at the places of an argsort. For chips with an accelerator that puts in order.
+and sort is a gather at the places of an argsort. Of a suppression that returns places, with their numbers,
+
+    %0 = vision.non_max_suppression(...)    places, then -1; and how many there are
+
+the numbers are the count of those that are not -1, and only the places are its result. For chips with an accelerator
+that puts in order, or suppresses.
 """
 
 from __future__ import annotations
@@ -32,9 +37,8 @@ def with_orders(job: Session) -> tvm.transform.Pass:
         name = operator_name(call)
         if name in ("sort", "argsort", "topk") and Ordering.kind in kinds and is_static(call.args[0].checked_type):
             return _ordered(name, call, arguments[0])
-        if name == "vision.non_max_suppression" and Suppression.kind in kinds and not call.attrs.return_indices:
-            boxes, valid_count, _, *limits = arguments
-            return called_with(call, [boxes, valid_count, valid_count, *limits])
+        if name == "vision.non_max_suppression" and Suppression.kind in kinds:
+            return _suppressed(call, arguments)
         return called_with(call, arguments)
 
     return each_call(rebuild, "WithOrders")
@@ -61,3 +65,13 @@ def _ordered(name: str, call: relay.Call, data: relay.Expr) -> relay.Expr:
 def _of_type(places: relay.Expr, call: relay.Call) -> relay.Expr:
     dtype = str(call.attrs.dtype)
     return places if dtype == "int32" else with_span(relay.cast(places, dtype), call.span)
+
+
+def _suppressed(call: relay.Call, arguments: list[relay.Expr]) -> relay.Expr:
+    if call.attrs.return_indices:
+        places = relay.TupleGetItem(called_with(call, arguments), 0, call.span)
+        there = with_span(relay.greater_equal(places, relay.const(0)), call.span)
+        counts = relay.sum(with_span(relay.cast(there, "int32"), call.span), axis=1, keepdims=True)
+        return relay.Tuple([places, with_span(counts, call.span)], call.span)
+    boxes, valid_count, _, *limits = arguments
+    return called_with(call, [boxes, valid_count, valid_count, *limits])
