@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from order_checks import CHIP, with_ties
+from order_checks import CHIP, check_on_chip, with_ties
 from relay_samples import Conv, module, variable
 from tvm import relay
 
@@ -72,6 +72,17 @@ def test_the_report_says_where_and_why_not_elsewhere(model):
     said = str(byoc_hw.explain(model[0]))
     assert "on dsp; alone dla not: layer kind is one of" in said
     assert "got order, dsp 600 cycles, host " in said
+
+
+def test_a_chip_of_one_orders_too():
+    mod = sorted_pixels()
+    project = check_on_chip(
+        mod,
+        [*["qnn_conv2d"] * 3, "reshape", "topk", "gather", "max_pool2d"],
+        [with_ties(mod, 8)],
+        byoc_hw.Soc((byoc_hw.DSP,)),
+    )
+    assert {layer["kind"] for layer in project.layers} >= {"order", "gather"}
 
 
 WRONG = {

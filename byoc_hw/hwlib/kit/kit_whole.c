@@ -265,8 +265,8 @@ static void check_suppression(int32_t most, int by_place, const char *what)
   const float threshold = 0.5f;
   int32_t bits;
   memcpy(&bits, &threshold, sizeof bits);
-  prepare(HWLIB_SUPPRESSION, BATCHES * BOXES * values * 4, BATCHES * BOXES * VALUES * 4, BATCHES * 4, batches * BOXES * 4,
-          (BOXES + batches) * 4);
+  prepare(HWLIB_SUPPRESSION, BATCHES * BOXES * values * 4, BATCHES * BOXES * VALUES * 4, BATCHES * 4,
+          batches * BOXES * 4, (BOXES + batches) * 4);
   const int32_t given[] = {BATCHES, BOXES, VALUES, -1, 2, 1, 0, 0, 0, most, bits};
   memcpy(numbers, given, sizeof given);
   fill_boxes();

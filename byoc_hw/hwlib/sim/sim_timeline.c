@@ -141,9 +141,8 @@ static hwlib_status_t check_main(uint8_t engine, const sim_clock_area_t *area)
   sim_clock_join(&user);
   const sim_clock_area_t *other = sim_clock_conflict(&user, area);
   if (other != NULL) {
-    return HWLIB_SIM_REFUSE(HWLIB_ERROR_RACE, name,
-                            "touches, at # of main memory, bytes of another accelerator's copy or whole layer in flight at #",
-                            area->address, other->address);
+    const char *text = "touches, at # of main memory, bytes of another accelerator's copy or whole layer in flight at #";
+    return HWLIB_SIM_REFUSE(HWLIB_ERROR_RACE, name, text, area->address, other->address);
   }
   other = in_flight_on((uint8_t)(1 - engine), area);
   if (other != NULL) {

@@ -95,7 +95,8 @@ def joint_work(parts: Sequence[PlacedPart]) -> JointWork:
             ops.append(op)
             touching.append(replace(op, accesses=tuple(_shared(op, part, slabs))))
     of_ops = tuple(at for at, part in enumerate(parts) for _ in part.layout.work.ops)
-    return JointWork(tuple(ops), of_ops, tuple(parts[at].lane for at in of_ops), dependencies(touching, {}))
+    lanes = tuple(parts[at].lane for at in of_ops)
+    return JointWork(tuple(ops), of_ops, lanes, dependencies(touching, {}, lanes))
 
 
 def _slabs(parts: Sequence[PlacedPart]) -> dict[Tensor, tuple[int, ...]]:

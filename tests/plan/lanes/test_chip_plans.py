@@ -79,6 +79,44 @@ def check_on_chip(chip, graph, place=None):
     return plan
 
 
+@st.composite
+def ordered_regions(draw, most=4):
+    """As `chip_regions`, where one accelerator also puts in order and gathers, and some tensors are so treated."""
+    chip, graph = draw(chip_regions(most))
+    able = draw(st.sampled_from([at for at, one in enumerate(chip.accelerators) if one.library is None]))
+    limits = {kind: replace(DSP.limits[kind]) for kind in ("order", "gather")}
+    costs = {"order": lambda layer: 2 * layer.ifm.elements, "gather": lambda layer: layer.ofm.elements // 3}
+    ordering = replace(chip.accelerators[able], limits={**chip.accelerators[able].limits, **limits}, whole_cycles=costs)
+    accelerators = tuple(ordering if at == able else one for at, one in enumerate(chip.accelerators))
+    samples, layers, outputs = Samples(draw(st.integers(0, 99))), list(graph.layers), list(graph.outputs)
+    for _ in range(draw(st.integers(1, 2))):
+        known = [tensor for tensor in graph.inputs if tensor.shape] + [layer.ofm for layer in layers]
+        ifm = draw(st.sampled_from([tensor for tensor in known if tensor.dtype == "int8"]))
+        axis = draw(st.integers(0, len(ifm.shape) - 1))
+        count = draw(st.integers(1, ifm.shape[axis]))
+        layers.append(samples.order(ifm, axis, count, descending=draw(st.booleans())))
+        outputs.append(layers[-1].ofm)
+        if draw(st.booleans()):
+            layers.append(samples.gather(ifm, layers[-1].ofm, axis))
+            if ifm.shape[0] == 1:
+                layers.append(samples.add(layers[-1].ofm, layers[-1].ofm))
+            outputs.append(layers[-1].ofm)
+    return replace(chip, accelerators=accelerators), replace(graph, layers=tuple(layers), outputs=tuple(outputs))
+
+
+@given(ordered_regions())
+@settings(EXAMPLES, max_examples=5)
+def test_any_graph_with_orders_is_exact_on_any_chip(region):
+    check_on_chip(*region)
+
+
+@pytest.mark.slow
+@given(ordered_regions(most=7))
+@settings(EXAMPLES, max_examples=30)
+def test_larger_graphs_with_orders_are_exact_on_any_chip(region):
+    check_on_chip(*region)
+
+
 @given(chip_regions())
 @settings(EXAMPLES, max_examples=5)
 def test_any_graph_is_exact_on_any_chip_in_the_cycles_foreseen(region):
@@ -178,7 +216,28 @@ def test_a_layer_without_tiles_is_for_chips():
         plan_region(graph_of([value], [layer], [layer.ofm]), DSP)
 
 
+def jobs_of_two_accelerators():
+    """A library makes what a DSP orders and gathers, and reads that."""
+    engine = with_library(replace(DLA, name="engine"), ["conv2d"])
+    no_convolutions = replace(DSP, limits={kind: DSP.limits[kind] for kind in ("order", "gather")})
+    return plan_region(sorted_between(), Soc((engine, no_convolutions)))
+
+
+def test_jobs_of_two_accelerators_wait_for_each_other():
+    """They are in the order of their array alone."""
+    plan = jobs_of_two_accelerators()
+    assert [len(part.layers) for part in plan.parts] == [2, 2]
+    inputs, expected = values_of(plan.graph)
+    check_chip_plan(plan, expected, inputs, permutations(range(2)))
+    assert (
+        plan.cycles
+        == lanes_timeline(plan).total
+        == sum(step.cycles for part in plan.parts for step in part.plan.steps if isinstance(step, WholeLayer))
+    )
+
+
 EVENTS = {
+    "jobs of two accelerators": jobs_of_two_accelerators,
     "layers without tiles": lambda: plan_region(sorted_between(), PAIR, place={"conv2d": "dla"}),
     "copies of both": lambda: plan_region(separable(blocks=2), PAIR),
     "calls of a library": lambda: plan_region(separable(blocks=2), VECTOR, place={"depthwise_conv2d": "dsp"}),
