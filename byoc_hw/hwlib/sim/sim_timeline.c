@@ -95,12 +95,12 @@ static hwlib_status_t check_race(const hwlib_sim_area_t *area, uint8_t engine)
 
 /* ---------------------------------------------------------------- beside other accelerators */
 
-/* The areas of main memory that an operation touches, by index; NULL behind the last. */
+/* The areas of main memory that an operation touches, by index; NULL behind the last. A job on a tile has none. */
 static const sim_clock_area_t *main_area(const hwlib_sim_work_t *work, uint16_t index)
 {
   static sim_clock_area_t area;
   if (work->whole == NULL) {
-    return index == 0 ? &work->main : NULL;
+    return index == 0 && work->main.rows != 0 ? &work->main : NULL;
   }
   if (index == work->whole->operand_count) {
     return NULL;
