@@ -12,12 +12,13 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import lcm
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from byoc_hw.arguments import check_flag, check_number, check_type, check_whole, shown
 from byoc_hw.errors import InvalidInput
-from byoc_hw.graph import LAYER_KINDS, Convolution, Layer, Weighted
+from byoc_hw.graph import LAYER_KINDS, Convolution, Gather, Layer, Ordering, Suppression, Weighted, Whole
 from byoc_hw.integers import ceil_div
+from byoc_hw.program import ORDERED_TYPES
 from byoc_hw.tensor import Array, Padding, Pair, Rounding
 
 KIB = 1024
@@ -398,6 +399,8 @@ RESERVED_NAMES = ("default", "ccompiler")
 
 _LONGEST_NAME = 64
 
+_WHOLE_KINDS = tuple(cls.kind for cls in get_args(Whole))
+
 _MOST = 2**31 - 1
 """Of any number: generated C has it in 32 bits."""
 
@@ -428,12 +431,16 @@ class Accelerator:
     for reports. Sizes in bytes, costs in accelerator cycles. `limits` maps each layer kind that the
     hardware supports to its limits; all other kinds run on the host. With a `library` the accelerator
     is driven by whole-layer calls, and the array, local memories, DMA and `tuning` do not apply.
+
+    `whole_cycles` are the kinds that a HAL takes as a whole, from main memory to main memory, as a job without a tile,
+    each with the cycles that the array takes for a layer. They run beside other accelerators, on a `Soc`.
     """
 
     name: str = "hwlib"
     label: str = "REFERENCE"
     limits: Mapping[str, Limits] = field(default_factory=lambda: DEFAULT_LIMITS, hash=False)
     library: Library | None = field(default=None, hash=False)
+    whole_cycles: Mapping[str, Callable[[Any], int]] = field(default_factory=dict, hash=False)
 
     array_rows: int = 16  # output channels computed at a time
     array_columns: int = 16  # output columns computed at a time
@@ -484,6 +491,7 @@ class Accelerator:
             limits.check(f"{prefix} limits of {kind}:")
             if limits.kernel_parts and not issubclass(LAYER_KINDS[kind], Convolution):
                 raise InvalidInput(f"{prefix} limits of {kind}: kernel_parts is for convolutions")
+        self._check_whole(prefix)
         if self.library is not None:
             for kind in self.limits.keys() - {"reshape", "transpose"} - self.library.calls.keys():
                 raise InvalidInput(f"{prefix} its library has a call for each layer kind: none for {kind}")
@@ -495,6 +503,34 @@ class Accelerator:
             f"<Accelerator {self.name} ({self.label}): array {self.array_rows} x {self.array_columns}, local "
             f"{_size(self.activation_memory)} + {_size(self.weight_memory)}, DMA {self.dma_width} bytes a cycle>"
         )
+
+    def _check_whole(self, prefix: str) -> None:
+        check_type(f"{prefix} whole_cycles", self.whole_cycles, Mapping, "a mapping of layer kinds to functions")
+        for kind, cycles in self.whole_cycles.items():
+            if kind not in _WHOLE_KINDS:
+                raise InvalidInput(f"{prefix} whole_cycles are of {', '.join(_WHOLE_KINDS)}: got {shown(kind)}")
+            if not callable(cycles):
+                raise InvalidInput(f"{prefix} whole_cycles of {kind} is a function of the layer: got {shown(cycles)}")
+        for kind in _WHOLE_KINDS if self.library is None else ():
+            if kind in self.limits and kind not in self.whole_cycles:
+                raise InvalidInput(f"{prefix} a kind without tiles has whole_cycles: none for {kind}")
+
+    @property
+    def has_whole(self) -> bool:
+        """Whether its HAL takes layers without tiles."""
+        return self.library is None and any(kind in self.limits for kind in _WHOLE_KINDS)
+
+    def runs_whole(self, layer: Layer) -> bool:
+        """Whether the layer is one call or job, from main memory to main memory."""
+        return self.library is not None or isinstance(layer, Whole)
+
+    def cycles_of_whole(self, layer: Layer) -> int:
+        """The cycles of a layer that runs as a whole. `InvalidInput` for a cost that is none."""
+        if self.library is not None:
+            return self.library.cycles(layer)
+        cycles = self.whole_cycles[layer.kind](layer)
+        check_whole(f"accelerator {self.name}: whole_cycles of {layer.kind} {layer.name}", cycles, 0, _MOST)
+        return int(cycles)
 
     @property
     def buffer_alignment(self) -> int:
@@ -607,7 +643,46 @@ SMALL = replace(
 """As `REFERENCE`, but without dilation, with 32 KiB of activation memory, 16 KiB of weight memory and 4 DMA bytes per
 cycle."""
 
+_DSP_ELEMENTS = 4
+"""Elements of layers without tiles that the DSP looks at in a cycle."""
+
+
+def _ordered_cycles(rows: int, extent: int, count: int) -> int:
+    """A heap of the first `count` elements of each row, through which all of its elements go."""
+    return rows * ceil_div(extent * (count.bit_length() + 1), _DSP_ELEMENTS)
+
+
+def _order_cycles(layer: Ordering) -> int:
+    return _ordered_cycles(layer.rows, layer.extent, layer.ofm.shape[layer.axis])
+
+
+def _gather_cycles(layer: Gather) -> int:
+    return ceil_div(layer.ofm.elements, _DSP_ELEMENTS)
+
+
+def _suppression_cycles(layer: Suppression) -> int:
+    """The order of the boxes; then each that is looked at is compared with those that are kept."""
+    batches, boxes, values = layer.ifm.shape
+    seen, kept = layer.seen_and_kept
+    moved = ceil_div(layer.ofm.elements, _DSP_ELEMENTS)
+    return _ordered_cycles(batches, boxes, boxes) + batches * ceil_div(seen * kept * values, _DSP_ELEMENTS) + moved
+
+
 DSP = replace(
-    REFERENCE, name="dsp", label="DSP", array_rows=8, array_columns=8, depthwise_rows=8, limits=_UNDILATED, dma_width=8
+    REFERENCE,
+    name="dsp",
+    label="DSP",
+    array_rows=8,
+    array_columns=8,
+    depthwise_rows=8,
+    limits={
+        **_UNDILATED,
+        "order": Limits(batches=None, activation_types=ORDERED_TYPES),
+        "gather": Limits(batches=None, activation_types=ORDERED_TYPES),
+        "suppression": Limits(batches=None, activation_types=("float32", "int32")),
+    },
+    whole_cycles={"order": _order_cycles, "gather": _gather_cycles, "suppression": _suppression_cycles},
+    dma_width=8,
 )
-"""A vector unit beside an accelerator: a quarter of `REFERENCE`'s rate for convolutions and dense layers."""
+"""A vector unit beside an accelerator: a quarter of `REFERENCE`'s rate for convolutions and dense layers. What is put
+in order, gathered and suppressed it takes as a whole, four elements a cycle."""

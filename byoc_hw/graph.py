@@ -622,6 +622,137 @@ class Resize(BaseLayer):
                 yield f"indices are from 0 to {extent - 1}", f"{min(indices)} to {max(indices)}"
 
 
+@dataclass(frozen=True, eq=False)
+class Ordering(BaseLayer):
+    """The places, int32, of the first elements of each row of the input along dimension `axis`, in their order.
+
+    Equal elements are in the order of their places. The output is as long as there are places wanted, in the other
+    dimensions as the input. Elements are float32, a NaN beyond the infinity of its sign, or whole numbers.
+    """
+
+    kind: ClassVar[str] = "order"
+
+    axis: int = 0
+    descending: bool = False
+
+    def problems(self) -> Iterator[Problem]:
+        rank = len(self.ifm.shape)
+        if not 0 <= self.axis < rank:
+            yield f"axis is one of the input's {rank} dimensions", str(self.axis)
+        elif not _one_axis_differs(self.ifm, self.ofm, self.axis) or self.ofm.shape[self.axis] > self.extent:
+            yield f"places are at most those of the input {self.ifm.shape} along axis {self.axis}", str(self.ofm.shape)
+        if self.ofm.dtype != "int32":
+            yield "places are int32", self.ofm.dtype
+
+    @property
+    def extent(self) -> int:
+        """The elements of a row."""
+        return self.ifm.shape[self.axis]
+
+    @property
+    def rows(self) -> int:
+        """The number of rows, each of which is ordered by itself."""
+        return self.ifm.elements // self.extent
+
+
+@dataclass(frozen=True, eq=False)
+class Gather(BaseLayer):
+    """Elements of `ifm` along dimension `axis`: those at `places`, int32, which has the shape of the output.
+
+    A place below 0 counts as the first element, one behind the last as the last.
+    """
+
+    kind: ClassVar[str] = "gather"
+
+    places: Tensor
+    axis: int = 0
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        return (self.ifm, self.places)
+
+    def on(self, inputs: Sequence[Tensor], ofm: Tensor) -> Self:
+        ifm, places = inputs
+        return replace(self, ifm=ifm, places=places, ofm=ofm)
+
+    def problems(self) -> Iterator[Problem]:
+        rank = len(self.ifm.shape)
+        if not 0 <= self.axis < rank:
+            yield f"axis is one of the input's {rank} dimensions", str(self.axis)
+        elif self.places.shape != self.ofm.shape or not _one_axis_differs(self.ifm, self.ofm, self.axis):
+            rule = f"places and output are as the input {self.ifm.shape} in all dimensions but axis {self.axis}"
+            yield rule, f"{self.places.shape} to {self.ofm.shape}"
+        if self.places.dtype != "int32" or self.ifm.dtype != self.ofm.dtype:
+            yield "places are int32, and the output is of the input's type", f"{self.places.dtype}, {self.ofm.dtype}"
+
+
+def _one_axis_differs(ifm: Tensor, ofm: Tensor, axis: int) -> bool:
+    one, other = ([*tensor.shape[:axis], *tensor.shape[axis + 1 :]] for tensor in (ifm, ofm))
+    return len(ifm.shape) == len(ofm.shape) and one == other
+
+
+@dataclass(frozen=True, eq=False)
+class Suppression(BaseLayer):
+    """Non-maximum suppression of boxes, as Relay's operator has it. ifm (B, N, V), valid_count (B,), ofm as ifm; with
+    `indices`, int32 (B, N), ofm is int32 (B, N): what indices has for each box that is kept, in their order, then -1.
+
+    In each batch the first `valid_count` of N boxes are there. Of the V values of a box four from `coord_start` are
+    corners, `score_index` is the score, and boxes with different values at `id_index`, unless that is -1 or with
+    `force_suppress`, do not concern one another. `top_k` boxes are looked at, `most` are kept: all, if that is not
+    positive, or negative. What is not kept is -1; with `invalid_to_bottom` it lies behind what is.
+    """
+
+    kind: ClassVar[str] = "suppression"
+
+    valid_count: Tensor
+    indices: Tensor | None = None
+    most: int = -1
+    threshold: float = 0.5
+    top_k: int = -1
+    coord_start: int = 2
+    score_index: int = 1
+    id_index: int = 0
+    force_suppress: bool = False
+    invalid_to_bottom: bool = False
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        return (self.ifm, self.valid_count, *([] if self.indices is None else [self.indices]))
+
+    def on(self, inputs: Sequence[Tensor], ofm: Tensor) -> Self:
+        ifm, valid_count, *indices = inputs
+        return replace(self, ifm=ifm, valid_count=valid_count, indices=indices[0] if indices else None, ofm=ofm)
+
+    @property
+    def seen_and_kept(self) -> Pair:
+        """The most boxes of a batch that are looked at, and that are kept."""
+        boxes = self.ifm.shape[1]
+        seen = min(self.top_k, boxes) if self.top_k > 0 else boxes
+        return seen, min(self.most, seen) if self.most >= 0 else seen
+
+    def problems(self) -> Iterator[Problem]:
+        if len(self.ifm.shape) != 3 or self.ofm.shape != self.ifm.shape[: 3 if self.indices is None else 2]:
+            yield "boxes are B x N x V, and the output as they are, or B x N", f"{self.ifm.shape} and {self.ofm.shape}"
+            return
+        batches, boxes, values = self.ifm.shape
+        if self.valid_count.shape != (batches,):
+            yield f"a number of boxes for each of {batches} batches", str(self.valid_count.shape)
+        if self.indices is not None and self.indices.shape != (batches, boxes):
+            yield f"an index for each of {batches} x {boxes} boxes", str(self.indices.shape)
+        whole = self.inputs[1:] if self.indices is None else (*self.inputs[1:], self.ofm)
+        types = [self.ifm.dtype, *(tensor.dtype for tensor in whole)]
+        if types != ["float32"] + ["int32"] * len(whole):
+            yield "boxes are float32, numbers and indices int32", ", ".join(types)
+        places = {
+            "coord_start": (self.coord_start, 0, values - 4),
+            "score_index": (self.score_index, 0, values - 1),
+            "id_index": (self.id_index, -1, values - 1),
+        }
+        for name, (value, low, high) in places.items():
+            if not low <= value <= high:
+                yield f"{name} is from {low} to {high}, with {values} values a box", str(value)
+
+
 def _scaled_bits(bound: Array | float, ratio: Array | float, rounding: Rounding) -> int:
     """Bits, with the sign, of values within +-bound, before and after they are scaled by a ratio."""
     # TFLite shifts left in 32 bits, by the power of two above the ratio, before it multiplies.
@@ -636,7 +767,13 @@ Weighted = Convolution | Dense
 Moving = Reshape | Transpose | Concat | Slice | Pad | Resize
 """The layers without jobs: they only move bytes."""
 
-Layer = Conv2d | DepthwiseConv2d | Dense | Add | Mul | MatMul | Pool2d | Softmax | Lookup | Moving
+Tiled = Conv2d | DepthwiseConv2d | Dense | Add | Mul | MatMul | Pool2d | Softmax | Lookup | Moving
+"""The layers that run on tiles in local memory, or are moved through it."""
+
+Whole = Ordering | Gather | Suppression
+"""The layers without tiles: an accelerator takes each as a whole, from main memory to main memory."""
+
+Layer = Tiled | Whole
 """A layer of any kind. CONTRIBUTING.md lists the steps to add a kind."""
 
 LAYER_KINDS: dict[str, type[Layer]] = {cls.kind: cls for cls in get_args(Layer)}

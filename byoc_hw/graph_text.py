@@ -25,7 +25,7 @@ _USUAL = {
 }
 _SHOWN = (
     *("mode", "kernel", "strides", "padding", "dilation", "axes", "axis", "begin", "steps", "before", "value"),
-    *("subtract", "act_min", "act_max"),
+    *("subtract", "act_min", "act_max", "descending", "most", "threshold", "top_k"),
 )
 
 

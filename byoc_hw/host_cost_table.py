@@ -40,6 +40,9 @@ INSTRUCTIONS: Mapping[str, Mapping[str, float]] = {
         "output": 19.73,
         "padded": 2.29,
     },
+    "gather": {
+        "output": 8.57,
+    },
     "grouped_conv2d": {
         "channel scale": 36.63,
         "guarded": 8.26,
@@ -69,6 +72,10 @@ INSTRUCTIONS: Mapping[str, Mapping[str, float]] = {
         "guarded": 8.91,
         "input": 21.28,
     },
+    "order": {
+        "call": 180.88,
+        "compared": 67.05,
+    },
     "pad": {
         "guarded": 3.74,
         "output": 6.74,
@@ -95,6 +102,12 @@ INSTRUCTIONS: Mapping[str, Mapping[str, float]] = {
         "input": 5.46,
         "output": 32.75,
         "window row": 0.14,
+    },
+    "suppression": {
+        "call": 272.19,
+        "compared": 63.94,
+        "input": 35.19,
+        "pair": 15.23,
     },
     "tflite_add": {
         "call": 445.57,

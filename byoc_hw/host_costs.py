@@ -8,8 +8,21 @@ host: TVM's, and with numerics "tflite" functions of ours where there is one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from math import prod
 
-from byoc_hw.graph import BaseWeighted, Conv2d, DepthwiseConv2d, Layer, MatMul, Pool2d, Reshape, Resize, Softmax
+from byoc_hw.graph import (
+    BaseWeighted,
+    Conv2d,
+    DepthwiseConv2d,
+    Layer,
+    MatMul,
+    Ordering,
+    Pool2d,
+    Reshape,
+    Resize,
+    Softmax,
+    Suppression,
+)
 from byoc_hw.host_cost_table import INSTRUCTIONS
 
 
@@ -43,7 +56,8 @@ def host_work(layer: Layer) -> Mapping[str, int]:
 
     A "tap" is a place of a window for one output, a "window row" a row of such places, a "padded" element one
     of the input with its padding, which TVM's functions copy first. A "guarded" output is in a loop that checks its
-    end in each turn. A "fraction" is a place of an input that is computed in floating point.
+    end in each turn. A "fraction" is a place of an input that is computed in floating point. "compared" are the levels
+    of a heap that elements may go through, a "pair" is two boxes of which one may suppress the other.
     """
     outputs, inputs = layer.ofm.elements, sum(tensor.elements for tensor in layer.inputs)
     work = {"call": 1, "output": outputs, "input": inputs}
@@ -62,6 +76,11 @@ def host_work(layer: Layer) -> Mapping[str, int]:
         last = layer.ofm.shape[-1]
         work["row"] = outputs // last
         work["guarded"] = outputs if last > _BLOCK and last % _BLOCK else 0
+    if isinstance(layer, Ordering):
+        work["compared"] = layer.rows * layer.extent * layer.ofm.shape[layer.axis].bit_length()
+    if isinstance(layer, Suppression):
+        batches, boxes, _ = layer.ifm.shape
+        work["compared"], work["pair"] = batches * boxes * boxes.bit_length(), batches * prod(layer.seen_and_kept)
     if isinstance(layer, Softmax):
         scale = _EXPONENTS if layer.ifm.quantization is None else layer.ifm.quantization.scale[0]
         work["exponent"] = work["row"] + round((outputs - work["row"]) * min(1.0, _EXPONENTS / scale))

@@ -90,8 +90,10 @@ class Soc:
         return tuple(one for one in self.accelerators if not any(one.broken_rules(layer)))
 
     def broken_rules(self, layer: Layer) -> Iterator[tuple[Rule, Check]]:
-        """Each limit that the layer breaks, with the value found: of the accelerator where it breaks the fewest."""
-        yield from min((list(one.broken_rules(layer)) for one in self.accelerators), key=len)
+        """Each limit that the layer breaks, with the value found: of the accelerator where it breaks the fewest, one
+        that has its kind if there is any."""
+        able = [one for one in self.accelerators if layer.kind in one.limits] or self.accelerators
+        yield from min((list(one.broken_rules(layer)) for one in able), key=len)
 
 
 def _check_library(what: str, library: Library, kinds: Iterable[str]) -> None:

@@ -23,23 +23,25 @@ from byoc_hw.plan.region import plan_region
 
 ALL_ON_THE_HOST = replace(byoc_hw.REFERENCE, label="HOST", limits={})
 _WIDE = {
-    kind: replace(limits, strides=limits.strides and (1, 2, 3)) for kind, limits in byoc_hw.REFERENCE.limits.items()
+    kind: replace(limits, strides=limits.strides and (1, 2, 3))
+    for kind, limits in {**byoc_hw.DSP.limits, **byoc_hw.REFERENCE.limits}.items()
 }
-ANY = replace(byoc_hw.REFERENCE, label="ANY", limits=_WIDE)
-"""An accelerator that takes the layers, to read them from their Relay."""
+ANY = byoc_hw.Soc((replace(byoc_hw.REFERENCE, label="ANY", limits=_WIDE, whole_cycles=byoc_hw.DSP.whole_cycles),))
+"""A chip with an accelerator that takes the layers, to read them from their Relay."""
 
 MOST_MACS = 150_000
 
 
 @dataclass
 class Operator(Sample):
-    """One operator of int8 inputs."""
+    """One operator of inputs of one type."""
 
     shapes: list
     of: Callable
+    dtype: str = "int8"
 
     def variables(self, prefix=""):
-        return [variable(shape, name=f"{prefix}x{index}") for index, shape in enumerate(self.shapes)]
+        return [variable(shape, self.dtype, f"{prefix}x{index}") for index, shape in enumerate(self.shapes)]
 
     def expr(self, *inputs):
         return self.of(*inputs)
@@ -170,6 +172,30 @@ def _transpose(rng: Random) -> Sample:
     return Operator([_image(rng)], lambda x: relay.transpose(x, axes))
 
 
+def _order(rng: Random) -> Sample:
+    shape, axis = (_extent(rng, 12), _extent(rng, 300), _extent(rng, 4)), rng.choice([1, 2])
+    count, ascending = rng.randint(1, shape[axis]), rng.random() < 0.5
+    return Operator([shape], lambda x: relay.topk(x, count, axis, "indices", ascending, "int32"), "float32")
+
+
+def _gather(rng: Random) -> Sample:
+    shape, axis = (_extent(rng, 20), _extent(rng, 40), _extent(rng, 12)), rng.choice([0, 1, 2])
+    taken = (*shape[:axis], rng.randint(1, shape[axis]), *shape[axis + 1 :])
+    places = np.random.default_rng(1).integers(0, shape[axis], taken)
+    return Operator([shape], lambda x: relay.gather(x, axis, const(places, "int32")), "float32")
+
+
+def _suppression(rng: Random) -> Sample:
+    boxes, top_k, most = _extent(rng, 120), rng.choice([-1, 20, 60]), rng.choice([-1, 5, 20])
+    count = const([boxes], "int32")
+
+    def of(x: relay.Expr) -> relay.Expr:
+        limits = {"max_output_size": most, "top_k": top_k, "return_indices": False}
+        return relay.vision.non_max_suppression(x, count, count, **limits)
+
+    return Operator([(1, boxes, 6)], of, "float32")
+
+
 SAMPLES: dict[str, Callable[[Random], Sample]] = {
     "conv2d": lambda rng: _small(rng, _conv),
     "grouped_conv2d": lambda rng: _small(rng, _grouped),
@@ -188,6 +214,9 @@ SAMPLES: dict[str, Callable[[Random], Sample]] = {
     "pad": _pad,
     "resize": _resize,
     "transpose": _transpose,
+    "order": _order,
+    "gather": _gather,
+    "suppression": _suppression,
 }
 """A random layer of each row of the table of costs."""
 

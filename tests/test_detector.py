@@ -123,6 +123,17 @@ def test_every_project_finds_the_same_and_nearly_all_shapes(capsys):
     precisions = [float(found) for found in re.findall(r"mAP (\d\.\d+)", out)]
     assert len(precisions) == 3
     assert min(precisions) > 0.85
+    assert re.findall(r"suppression on (\w+)", out) == ["dsp", "host", "host"]
+
+
+def test_the_dsp_of_the_chip_suppresses():
+    """With the bits of the host's function, which one accelerator leaves it to."""
+    chip, alone = detector.detector_project(detector.CHIP), detector.detector_project(detector.DLA)
+    assert (detector.suppressed_on(chip), detector.suppressed_on(alone)) == ("dsp", "host")
+    assert "host_suppress" not in (chip.directory / "src" / "shapes_host.c").read_text()
+    pictures = drawn_scenes(2, 6)
+    here, there = (detector.found_shapes(project, pictures) for project in (chip, alone))
+    assert np.stack(here).tobytes() == np.stack(there).tobytes()
 
 
 @pytest.mark.slow  # the host alone, which is compared above, has TVM's own layers in C

@@ -13,7 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from onnx_networks import mobilenet
+from relay_samples import module, variable
 from riscv32_tools import needs_riscv32
+from tvm import relay
 
 import byoc_hw
 from byoc_hw import REFERENCE
@@ -61,7 +63,7 @@ def with_a_kind(cls):
 
 def test_the_table_of_layer_kinds_is_that_of_the_code():
     listed = table_under("CONTRIBUTING.md", "| kind | class | geometry | wrapper |")[: len(LAYER_KINDS) + 1]
-    header = (ROOT / "byoc_hw/hwlib/include/hwlib.h").read_text()
+    header = "".join((ROOT / f"byoc_hw/hwlib/include/{name}.h").read_text() for name in ("hwlib", "hwlib_hal"))
     assert [row[:2] for row in listed] == [[kind, cls.__name__] for kind, cls in LAYER_KINDS.items()]
     assert {cls.__name__ for cls in with_a_kind(BaseLayer) if cls.__module__ == "byoc_hw.graph"} == {
         cls.__name__ for cls in LAYER_KINDS.values()
@@ -303,9 +305,20 @@ def test_the_example_accelerator_runs_the_demo():
     assert_runs_the_demo(mine, offloaded=13)
 
 
+def test_the_example_of_layers_without_tiles_orders_a_vector():
+    chip = execute(code_blocks("docs/integration.md")[1])["CHIP"]
+    x = variable((30,), "float32")
+    mod = module(relay.sort(x, 0), x)
+    project = byoc_hw.build(byoc_hw.partition_for_hwlib(mod, accelerator=chip))
+    given = np.random.default_rng(0).normal(size=30).astype(np.float32)
+    result = project.run([given])
+    np.testing.assert_array_equal(result.outputs[0], np.sort(given))
+    assert result.cycles.total == 8 * 30 + 30
+
+
 @pytest.mark.slow
 def test_the_example_comparisons_find_no_difference(capsys):
-    execute(code_blocks("docs/integration.md")[1])
+    execute(code_blocks("docs/integration.md")[2])
     text = capsys.readouterr().out
     assert text.startswith("equal: 2 layers and outputs in 8 inferences")
     assert text.splitlines()[-1].startswith("equal: 14 layers and outputs in 1 inferences")
@@ -315,7 +328,7 @@ def test_the_example_comparisons_find_no_difference(capsys):
 def test_the_example_library_runs_the_demo(tmp_path, monkeypatch):
     (tmp_path / "vendor").symlink_to(ROOT / "tests/emit/vendor")
     monkeypatch.chdir(tmp_path)  # the example names the sources from where it runs
-    vendor = execute(code_blocks("docs/integration.md")[2])["VENDOR"]
+    vendor = execute(code_blocks("docs/integration.md")[3])["VENDOR"]
     project = assert_runs_the_demo(vendor, offloaded=1)
     assert "vendor_add(" in (project.directory / "src/digits_vendor.c").read_text()
 
@@ -325,7 +338,7 @@ def test_the_example_library_runs_the_demo_beside_an_array(tmp_path, monkeypatch
     (tmp_path / "vendor").symlink_to(ROOT / "tests/emit/vendor")
     monkeypatch.chdir(tmp_path)
     blocks = code_blocks("docs/integration.md")
-    chip = execute(blocks[3], **execute(blocks[2]))["CHIP"]
+    chip = execute(blocks[4], **execute(blocks[3]))["CHIP"]
     project = assert_runs_the_demo(chip, offloaded=13)
     assert (project.directory / "hwlib/library/library_hal.c").exists()
 

@@ -1,4 +1,5 @@
-"""The shapes detector: an int8 network on the accelerator, and its boxes decoded and suppressed on the host.
+"""The shapes detector: an int8 network on the accelerator, its boxes decoded on the host. The DSP of a chip
+suppresses them, and else the host does.
 
     python -m byoc_hw.demo.detector
 
@@ -94,6 +95,13 @@ def detector_project(accelerator: Hardware | None) -> byoc_hw.Project:
     return byoc_hw.build(partitioned)
 
 
+def suppressed_on(project: byoc_hw.Project) -> str:
+    """What suppresses the boxes of a compiled detector: an accelerator of a chip by its name, or the host."""
+    engines = project.report.engines.items()
+    said = next((text for name, text in engines if name.startswith("vision.non_max_suppression")), "on host")
+    return said.split(";")[0].removeprefix("on ")
+
+
 def found_shapes(project: byoc_hw.Project, scenes: Sequence[Scene], on: str = "host") -> list[Array]:
     """What a compiled detector finds in each scene: (12, 6) float32 rows, -1 behind the shapes."""
     stored = [(scene.pixels.astype(np.int16) - 128).astype(np.int8) for scene in scenes]
@@ -131,7 +139,8 @@ def _demo(count: int, on: str) -> int:
         label = accelerator.label if accelerator else "host alone"
         print(
             f"  {label:<12} mAP {mean_average_precision(scenes, found):.3f}"
-            f"  {project.schedule.cycles:>8} accelerator cycles  {project.memory.arena:>7} bytes of RAM",
+            f"  {project.schedule.cycles:>8} accelerator cycles  {project.memory.arena:>7} bytes of RAM"
+            f"  suppression on {suppressed_on(project)}",
             flush=True,
         )
     equal = len(set(every)) == 1

@@ -24,6 +24,7 @@ from byoc_hw.graph import (
     Resize,
     Slice,
     Softmax,
+    Tiled,
     Transpose,
     Weighted,
 )
@@ -178,7 +179,7 @@ def _tables_name(name: str) -> str:
     return f"{name}_tables"
 
 
-def _descriptor(name: str, layer: Layer) -> tuple[str, Fields]:
+def _descriptor(name: str, layer: Tiled) -> tuple[str, Fields]:
     """The type of a layer's descriptor, and its fields after the common head."""
     match layer:
         case Conv2d() | DepthwiseConv2d():
@@ -206,7 +207,7 @@ def _descriptor(name: str, layer: Layer) -> tuple[str, Fields]:
 # ---------------------------------------------------------------- calls
 
 
-def descriptor(name: str, layer: Layer, layer_id: int) -> str:
+def descriptor(name: str, layer: Tiled, layer_id: int) -> str:
     """The `static const` descriptor of a layer, after the tables that it points to."""
     c_type, own = _descriptor(name, layer)
     head = layer_head(layer, layer_id)

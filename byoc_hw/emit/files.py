@@ -23,8 +23,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import jinja2
-
 import byoc_hw.hwlib
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.emit import c
@@ -50,8 +48,10 @@ from byoc_hw.emit.region import (
     start_prototype,
     wait_prototype,
 )
+from byoc_hw.emit.rendering import render
 from byoc_hw.emit.schedule_rows import schedule_rows, spans
 from byoc_hw.emit.trace import trace_entries
+from byoc_hw.emit.whole_source import WHOLE_SOURCE, whole_source
 from byoc_hw.errors import InvalidInput
 from byoc_hw.hwlib.accelerator_header import ACCELERATOR_HEADER, accelerator_header
 from byoc_hw.hwlib.sim_config import sim_config
@@ -81,14 +81,6 @@ _HWLIB_FOLDERS = ("include", "src", "sim")
 _LIBRARY_FOLDERS = ("library", "sim/library")
 _OF_CHIPS = ("hwlib_lanes.h", "hwlib_lanes.c", TABLE_SOURCE)
 _OF_ONE = ("hwlib.c", "hwlib_failed.c", "hwlib_steps.c", "hwlib_steps.h")
-_TEMPLATES = jinja2.Environment(
-    loader=jinja2.PackageLoader("byoc_hw.emit"),
-    undefined=jinja2.StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-    keep_trailing_newline=True,
-    autoescape=False,  # C, not HTML: c.py escapes the texts of a model
-)
 
 
 @dataclass(frozen=True)
@@ -181,12 +173,8 @@ def _bytes(contents: str | bytes) -> bytes:
 # ---------------------------------------------------------------- the files
 
 
-def _render(template: str, **context: object) -> str:
-    return _TEMPLATES.get_template(template).render(context)
-
-
 def _fixed(name: str) -> str:
-    return _render(name)
+    return render(name)
 
 
 def _banner(parts: Parts, purpose: str) -> str:
@@ -200,15 +188,16 @@ def _interface(parts: Parts) -> Files:
         "region_header": f"{mod_name}_{parts.accelerator.name}.h" if parts.regions else None,
         "hal": parts.tiled,
         "library": _has_library(parts),
+        "whole": _has_library(parts) or bool(_whole(parts)),
         "activation_memory": 0 if isinstance(parts.accelerator, Soc) else parts.accelerator.activation_memory,
         **chip_context(parts.lanes),
     }
     return {
-        f"include/{mod_name}.h": _render("model.h.j2", banner=_banner(parts, "the model."), **context),
-        f"src/{mod_name}_main.c": _render(
+        f"include/{mod_name}.h": render("model.h.j2", banner=_banner(parts, "the model."), **context),
+        f"src/{mod_name}_main.c": render(
             "model_main.c.j2", banner=_banner(parts, "one inference, call by call."), **context
         ),
-        "app/main.c": _render("app_main.c.j2", banner=_banner(parts, "a program around the model."), **context),
+        "app/main.c": render("app_main.c.j2", banner=_banner(parts, "a program around the model."), **context),
         **_app(parts, context),
     }
 
@@ -223,11 +212,11 @@ def _app(parts: Parts, context: Mapping[str, object]) -> Files:
     return {
         "app/io.h": _fixed("app_io.h"),
         "app/io.c": _fixed("app_io.c"),
-        "app/count.h": _render("app_count.h.j2", banner=_banner(parts, "what the host core executes."), **context),
-        "app/count.c": _render("app_count.c.j2", banner=_banner(parts, "what the host core executes."), **context),
+        "app/count.h": render("app_count.h.j2", banner=_banner(parts, "what the host core executes."), **context),
+        "app/count.c": render("app_count.c.j2", banner=_banner(parts, "what the host core executes."), **context),
         "app/size.awk": _fixed("app_size.awk"),
         **{f"app/riscv32/{name}": _fixed(f"riscv32/{name}") for name in fixed},
-        "app/riscv32/link.ld": _render(
+        "app/riscv32/link.ld": render(
             "riscv32/link.ld.j2", banner=_banner(parts, "a linker script."), **context, **sizes
         ),
     }
@@ -299,14 +288,14 @@ def _host(parts: Parts) -> Files:
     if math:
         own += f"#include <math.h>\n{_declared(f'The same on every machine, in {mod_name}_math.c', mod_name, math)}"
         purpose = _banner(parts, "what the host's functions compute in whole numbers.")
-        files[f"src/{mod_name}_math.c"] = _render("model_math.c.j2", banner=purpose, mod_name=mod_name, functions=math)
+        files[f"src/{mod_name}_math.c"] = render("model_math.c.j2", banner=purpose, mod_name=mod_name, functions=math)
     if kernels:
         declared = {name: kernel.prototype(f"{mod_name}_{name}") for name, kernel in kernels.items()}
         own += _declared(f"Not of TVM, in {mod_name}_kernels.c", mod_name, declared)
         purpose = _banner(parts, "what the host computes by functions that are not TVM's.")
         structs = {kernel.struct or name: kernel.fields for name, kernel in kernels.items()}
         needed = [part for part in KERNEL_PARTS if any(part in kernel.parts for kernel in kernels.values())]
-        files[f"src/{mod_name}_kernels.c"] = _render(
+        files[f"src/{mod_name}_kernels.c"] = render(
             "model_kernels.c.j2", banner=purpose, mod_name=mod_name, structs=structs, needed=needed, types=ORDERED_TYPES
         )
     return {f"src/{mod_name}_host.c": f"{banner}\n{own and own + chr(10)}{source}\n", **files}
@@ -335,10 +324,11 @@ def _runtime(parts: Parts) -> Files:
         own = _hwlib_copies(_OF_ONE)
         if _has_library(parts):
             own |= _hwlib_copies((), _LIBRARY_FOLDERS)
-        return own | chip_runtime(parts.chip)
+        return own | _whole(parts) | chip_runtime(parts.chip)
     assert not isinstance(parts.accelerator, Soc)
     return {
         **_hwlib_copies(_OF_ONE if parts.polled else _OF_CHIPS),
+        **_whole(parts),
         f"hwlib/include/{ACCELERATOR_HEADER}": accelerator_header(parts.accelerator),
         "hwlib/sim/hwlib_sim_config.h": sim_config(parts.accelerator),
     }
@@ -349,6 +339,12 @@ def _has_library(parts: Parts) -> bool:
     if parts.chip is not None:
         return any(one.library is not None for one in parts.chip.accelerators)
     return bool(parts.regions) and not parts.tiled
+
+
+def _whole(parts: Parts) -> Files:
+    """What HALs may run layers without tiles with, if they have any."""
+    accelerators = parts.accelerator.accelerators if isinstance(parts.accelerator, Soc) else (parts.accelerator,)
+    return {f"hwlib/src/{WHOLE_SOURCE}": whole_source()} if any(one.has_whole for one in accelerators) else {}
 
 
 def _hwlib_copies(without: Collection[str], folders: Sequence[str] = _HWLIB_FOLDERS) -> Files:
@@ -368,7 +364,7 @@ def _makefile(parts: Parts, files: Files) -> str:
         and name.startswith(("src/", "hwlib/src/", "library/"))
         and not (parts.chip and name.endswith(f"/{TABLE_SOURCE}"))
     ]
-    return _render(
+    return render(
         "Makefile.j2",
         mod_name=parts.mod_name,
         model_sources=model,

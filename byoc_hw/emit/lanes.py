@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from types import UnionType
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.emit import c
 from byoc_hw.emit.call_titles import call_titles
-from byoc_hw.emit.library_lane import library_calls
+from byoc_hw.emit.library_lane import whole_descriptors
 from byoc_hw.emit.region_tables import (
     MOST_ROWS,
     RegionTables,
@@ -31,6 +30,7 @@ from byoc_hw.plan.steps import (
     Job,
     JobWait,
     RegionPlan,
+    Started,
     Step,
     WholeLayer,
 )
@@ -109,13 +109,11 @@ def _fills_a_queue(region: ChipPlan) -> bool:
         _most_in_flight([step for part in region.of_lane(lane) for step in part.plan.steps], start, wait)
         > region.chip.accelerators[lane].queue
         for lane in _used(region)
-        for start, wait in ((Copy | WholeLayer, CopyWait), (Job, JobWait))
+        for start, wait in (((Copy,), CopyWait), ((Job, WholeLayer), JobWait))
     )
 
 
-def _most_in_flight(
-    steps: Sequence[Step], start: UnionType | type[Copy] | type[Job], wait: type[CopyWait | JobWait]
-) -> int:
+def _most_in_flight(steps: Sequence[Step], start: tuple[type[Started], ...], wait: type[CopyWait | JobWait]) -> int:
     """The most operations of an engine that the core has started and may not know to have ended."""
     started = ended = most = 0
     of_slot: dict[int, int] = {}
@@ -157,10 +155,10 @@ def _tables(region: ChipPlan, first_layer: int, *, single: bool = False) -> str:
 
 
 def _early_spaces(region: ChipPlan) -> Iterator[str]:
-    """A declaration of the spaces, where calls of a library find their operands."""
-    if any(part.prepared for part in region.parts):
+    """A declaration of the spaces, where layers that run as a whole find their operands."""
+    if any(isinstance(step, WholeLayer) for part in region.parts for step in part.plan.steps):
         count = sum(len(_part_spaces(part, region)) for part in region.parts)
-        yield c.comment(["Where the operands of a library's calls lie: its values are below."])
+        yield c.comment(["Where the operands of layers that run as a whole lie: its values are below."])
         yield f"static hwlib_place_t {region.graph.name}_spaces[{count}];\n"
 
 
@@ -178,10 +176,8 @@ def _part_tables(part: Part, region: ChipPlan, first_layer: int, first_space: in
     begins = ids[plan.calls[0].index if plan.calls else 0]
     title = c.comment([f"---- {plan.graph.name}, on {on.name}: {len(plan.layers)} layers"])
     calls = _calls(part, region, tables, first_layer)
-    if part.prepared:
-        layers = library_calls(part, ids, f"{region.graph.name}_spaces", first_space)
-    else:
-        layers = descriptors(plan, ids)
+    layers = [] if part.prepared else list(descriptors(plan, ids))
+    layers += whole_descriptors(part, ids, f"{region.graph.name}_spaces", first_space)
     return "\n".join([f"{title}\n", *layers, tables.text(plan.graph.name, begins), calls])
 
 

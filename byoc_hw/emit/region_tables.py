@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from byoc_hw.emit import c, calls
 from byoc_hw.errors import PlanError
-from byoc_hw.graph import Graph
+from byoc_hw.graph import Graph, Whole
 from byoc_hw.plan.steps import Await, Copy, CopyWait, Job, JobWait, RegionPlan, Signal, Step, WholeLayer
 
 
@@ -17,10 +17,10 @@ def flash_name(graph: Graph) -> str:
 
 
 def descriptors(region: RegionPlan, ids: Sequence[int]) -> Iterator[str]:
-    """The descriptor of each layer that is called, with the layer's number."""
+    """The descriptor of each layer with tiles that is called, with the layer's number."""
     called = {call.index for call in region.calls}  # a reshape without copies has no call
     for index, layer in enumerate(region.layers):
-        if index not in called:
+        if index not in called or isinstance(layer, Whole):
             continue
         swapped = (
             [] if layer is region.graph.layers[index] else ["Height and width are swapped, here and in local memory."]
@@ -81,7 +81,7 @@ class RegionTables:
         if isinstance(step, CopyWait):
             return "HWLIB_STEP_COPY_WAIT", step.slot, 0
         if isinstance(step, Signal):
-            return "HWLIB_STEP_SIGNAL", step.slot, step.event
+            return "HWLIB_STEP_SIGNAL_JOB" if step.whole else "HWLIB_STEP_SIGNAL", step.slot, step.event
         if isinstance(step, Await):
             return "HWLIB_STEP_AWAIT", self.lanes.index(step.lane), step.event
         assert isinstance(step, JobWait)

@@ -19,7 +19,7 @@ from typing import Any
 
 from byoc_hw.emit.numbering import number_calls
 from byoc_hw.errors import PlanError
-from byoc_hw.graph import Layer, Moving, Reshape, Transpose
+from byoc_hw.graph import Layer, Moving, Reshape, Transpose, Whole
 from byoc_hw.plan.array.parcels import Parcel, parcels
 from byoc_hw.plan.array.transfers import dense_strides
 from byoc_hw.plan.chip_plan import ChipPlan, ElementBox
@@ -85,14 +85,14 @@ def _jobs(plan: RegionPlan, index: int) -> list[Job]:
 
 def _pieces(layer: Layer, index: int, region: ChipPlan) -> Iterator[dict[str, Any]]:
     """What each accelerator computes of a layer's output, and where it belongs."""
-    elements = (layer.ofm.elements,)
-    whole = (ElementBox(0, elements, (1,)),)
+    whole = (ElementBox(0, (layer.ofm.nbytes,), (1,)),)
     for part in region.parts:
         for place in (at for at, other in enumerate(part.layers) if other == index):
             piece = part.plan.graph.layers[place]
             boxes = [_parcel(_filled(box)) for box in part.boxes[place] or whole]
             whole_layer = f"0 1 1 {piece.ofm.nbytes} {piece.ofm.nbytes} {piece.ofm.nbytes}"
-            jobs = [whole_layer] if part.prepared else list(_boxes(piece, _jobs(part.plan, place)))
+            at_once = part.prepared or isinstance(piece, Whole)
+            jobs = [whole_layer] if at_once else list(_boxes(piece, _jobs(part.plan, place)))
             yield {"accelerator": part.lane, "bytes": piece.ofm.nbytes, "jobs": jobs, "boxes": boxes}
 
 

@@ -103,7 +103,7 @@ class _Region:
         """More than a layer costs in a region if it has few jobs: one with many is not for the host."""
         costs = REGIONS["chip" if isinstance(self._hardware, Soc) else "accelerator"]
         core = sum(amount * costs.get(unit, 0.0) for unit, amount in _FEW.items())
-        engines = self._hardware.accelerators if isinstance(self._hardware, Soc) else (self._hardware,)
+        engines = self._hardware.supporting(layer) if isinstance(self._hardware, Soc) else (self._hardware,)
         return max(self._most_on(layer, one, core) for one in engines)
 
     def _most_on(self, layer: Layer, accelerator: Accelerator, core: float) -> float:

@@ -59,20 +59,34 @@ def lay_out_region(graph: Graph, accelerator: Accelerator, choices: Choices | No
     if accelerator.library is not None:
         raise PlanError(f"{graph.name}: accelerator {accelerator.name} is driven by whole-layer calls: nothing to tile")
     graph.verify()  # first: every stage below trusts shapes and order
+    for layer in graph.layers:
+        if accelerator.runs_whole(layer):
+            raise PlanError(f"{layer.name}: {_NO_LANES.format(kind=layer.kind, accelerator=accelerator.name)}")
     if choices is None:
         return best_layout(graph, accelerator)
     return lay_out(map_choices(graph, accelerator, choices), choices, exact=True)
 
 
+_NO_LANES = "a layer of kind {kind} runs beside the host on a chip, as of Soc(({accelerator},)): got one accelerator"
+
+
 def why_no_plan(layer: Layer, accelerator: Hardware) -> str | None:
     """Why a layer cannot be planned by itself, or None. A region of layers without such a reason has a plan."""
     if isinstance(accelerator, Soc):
-        reasons = [why_no_plan(layer, one) for one in accelerator.supporting(layer)]
+        reasons = [_why_not_alone(layer, one) for one in accelerator.supporting(layer)]
         return None if None in reasons else "; ".join(filter(None, reasons))
+    if accelerator.library is None and accelerator.runs_whole(layer):
+        return _NO_LANES.format(kind=layer.kind, accelerator=accelerator.name)
+    return _why_not_alone(layer, accelerator)
+
+
+def _why_not_alone(layer: Layer, accelerator: Accelerator) -> str | None:
     inputs = dict.fromkeys(tensor for tensor in layer.inputs if tensor.data is None)
     alone = Graph(layer.name, tuple(inputs), (layer.ofm,), (layer,))
     try:
-        if accelerator.library is None:
+        if accelerator.library is None and accelerator.runs_whole(layer):
+            best_layout(alone, accelerator)
+        elif accelerator.library is None:
             layer_by_layer(alone, accelerator, most=MOST_STEPS)
         else:
             library_plan(alone, accelerator)

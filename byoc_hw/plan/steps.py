@@ -104,9 +104,9 @@ class Job:
 
 @dataclass(frozen=True)
 class WholeLayer:
-    """On a chip of several accelerators: start the call of a library for the layer, which takes `cycles`.
+    """On a chip of several accelerators: start the layer as a whole, which takes the array `cycles`.
 
-    It reads `inputs` and writes `output` and `workspace`, in main memory; inputs that are constants have no address.
+    It reads `inputs` and writes `output` and `workspace`, in main memory. Constants of a library have no address.
     """
 
     inputs: tuple[Address | None, ...]
@@ -123,30 +123,31 @@ class WholeLayer:
 
 @dataclass(frozen=True)
 class CopyWait:
-    """Wait for the copy, or the call of a library, whose token is in `slot`."""
+    """Wait for the copy whose token is in `slot`."""
 
     slot: int = 0
 
 
 @dataclass(frozen=True)
 class JobWait:
-    """Wait for the job whose token is in `slot`."""
+    """Wait for the job, or the layer as a whole, whose token is in `slot`."""
 
     slot: int = 0
 
 
 @dataclass(frozen=True)
 class Signal:
-    """On a chip of several accelerators: the copy or the call whose token is in `slot`, the one started last, is event
-    `event`."""
+    """On a chip of several accelerators: the copy whose token is in `slot`, the one started last, is event `event`; of
+    a `whole` layer that one."""
 
     event: int
     slot: int = 0
+    whole: bool = False
 
 
 @dataclass(frozen=True)
 class Await:
-    """On a chip of several accelerators: go on when event `event`, a copy or a call of lane `lane`, has ended."""
+    """On a chip of several accelerators: go on when event `event`, a copy or whole layer of lane `lane`, has ended."""
 
     event: int
     lane: int

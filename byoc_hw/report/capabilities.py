@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import get_args, get_type_hints
 
 import byoc_hw
-from byoc_hw.accelerator import REFERENCE, Accelerator
+from byoc_hw.accelerator import DSP, REFERENCE, Accelerator
 from byoc_hw.errors import InvalidInput
 from byoc_hw.pattern import Pattern, patterns
 from byoc_hw.report.marks import markdown, update
@@ -26,10 +26,15 @@ def capabilities(table: Iterable[Pattern], accelerator: Accelerator = REFERENCE)
     rows = []
     for pattern in sorted(table, key=lambda pattern: pattern.name):
         kind = layer_kind(pattern)
-        limits = accelerator.limits.get(kind)
-        rules = [*(limits.rules() if limits is not None else ()), *pattern.limits]
-        texts = "<br>".join(rule.text for rule in rules) or "none"
-        rows.append((f"`{pattern.name}`", f"`{kind}`", pattern.document, texts))
+        limits, others = accelerator.limits.get(kind), DSP.limits.get(kind)
+        texts = [rule.text for rule in (*(limits.rules() if limits is not None else ()), *pattern.limits)]
+        if limits is None and others is not None:
+            texts = [
+                f"on a chip, by an accelerator like `{DSP.label}`",
+                *(rule.text for rule in others.rules()),
+                *texts,
+            ]
+        rows.append((f"`{pattern.name}`", f"`{kind}`", pattern.document, "<br>".join(texts) or "none"))
     return markdown(("composite", "layer", "covers", "limits"), rows)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import byoc_hw.hwlib
 from byoc_hw.accelerator import REFERENCE, Accelerator
+from byoc_hw.emit.whole_source import WHOLE_SOURCE, whole_source
 from byoc_hw.errors import InvalidInput, RunError
 from byoc_hw.hwlib.accelerator_header import ACCELERATOR_HEADER, accelerator_header
 from byoc_hw.hwlib.kit_config import kit_config
@@ -98,6 +99,8 @@ def write_kit(directory: Path, accelerator: Accelerator = REFERENCE, *, refusals
     directory.mkdir(parents=True, exist_ok=True)
     for file in sorted([*_HWLIB.glob("kit/*.[ch]"), _HWLIB / "include" / "hwlib_hal.h"]):
         shutil.copyfile(file, directory / file.name)
+    if accelerator.has_whole:
+        (directory / WHOLE_SOURCE).write_text(whole_source(), encoding="utf-8")
     (directory / ACCELERATOR_HEADER).write_text(accelerator_header(accelerator), encoding="utf-8")
     (directory / "hal_kit_config.h").write_text(config, encoding="utf-8")
 

@@ -20,7 +20,7 @@ from byoc_hw.errors import InvalidInput, RunError
 from byoc_hw.plan.chip_plan import ChipPlan
 from byoc_hw.plan.lanes.lanes_clock import lanes_timeline
 from byoc_hw.plan.region import plan_region
-from byoc_hw.plan.steps import Await, CopyWait
+from byoc_hw.plan.steps import Await, JobWait
 from byoc_hw.project import Project
 from byoc_hw.run.new_hal import new_hal
 from byoc_hw.run.toolchain import Toolchain
@@ -172,8 +172,8 @@ def test_a_missing_wait_at_the_end_is_seen(tmp_path: Path):
     planned = plan_region(graph_without_pooling(), chip)
     (part,) = planned.parts
     call = part.plan.calls[-1]
-    assert part.plan.tail or isinstance(call.steps[-1], CopyWait)
-    kept = tuple(step for step in call.steps if not isinstance(step, CopyWait))
+    assert part.plan.tail or isinstance(call.steps[-1], JobWait)
+    kept = tuple(step for step in call.steps if not isinstance(step, JobWait))
     calls = (*part.plan.calls[:-1], replace(call, steps=kept))
     left_out = replace(part, plan=replace(part.plan, calls=calls, tail=()))
     project = project_of(tmp_path / "project", replace(planned, parts=(left_out,)), chip)

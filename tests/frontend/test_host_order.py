@@ -75,7 +75,8 @@ def test_behind_an_offloaded_layer_it_is_an_operator_of_the_host(numerics):
     mod = module(relay.Tuple([*relay.topk(rows, k=2), rows]), *inputs)
     partitioned = byoc_hw.partition_for_hwlib(mod, numerics=numerics)
     (outcome,) = (one for one in byoc_hw.explain(partitioned).outcomes if "topk" in one.relay)
-    assert (outcome.placement, outcome.uncovered, outcome.tvm_arithmetic) == ("host", ("topk",), ())
+    assert (outcome.placement, outcome.uncovered, outcome.tvm_arithmetic) == ("host", (), ())
+    assert [rejection.composite for rejection in outcome.rejections] == ["topk"]
     project = byoc_hw.build(partitioned)
     given = [np.random.default_rng(0).integers(-9, 9, (1, 6, 5, 7)).astype(np.int8) for _ in range(2)]
     values, places, elements = project.run(given).outputs

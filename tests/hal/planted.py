@@ -116,6 +116,53 @@ WAITS = {
     "a counter of cycles that goes backwards": _one(HAL, "++cycles", "--cycles", "cycles", "never goes backwards"),
 }
 
+_LATE_LAYER = """\
+static const hwlib_whole_layer_t *late_layer;
+
+hwlib_status_t hwlib_hal_init(void)
+{
+  if (late_layer != NULL) {
+    (void)hwlib_whole_layer(late_layer);
+  }
+  late_layer = NULL;
+  return HWLIB_OK;
+}
+"""
+_RUN_WHOLE = "  return hwlib_whole_layer(layer);\n"
+
+
+def _whole(instead: str, what: str) -> Fault:
+    return _one(HAL, _RUN_WHOLE, f"{instead}  return HWLIB_OK;\n", "job_start", what)
+
+
+WHOLE = {
+    "no whole layer": _whole("  (void)layer;\n", "order of int8, the first of each row, rising: byte"),
+    "all are gathers": _whole(
+        "  hwlib_whole_layer_t own = *layer;\n  own.layer.kind = HWLIB_GATHER;\n"
+        "  if (layer->layer.kind != HWLIB_ORDER) {\n    return hwlib_whole_layer(&own);\n  }\n"
+        "  (void)hwlib_whole_layer(layer);\n",
+        "suppression, any number is kept: byte",
+    ),
+    "writes behind its output": _whole(
+        "  (void)hwlib_whole_layer(layer);\n"
+        "  ((uint8_t *)hwlib_operand_address(layer->operands))[layer->operands->bytes] = 0;\n",
+        "order of int8, the first of each row, rising: byte",
+    ),
+    "no descending order": _whole(
+        "  int32_t numbers[16];\n  hwlib_whole_layer_t own = *layer;\n"
+        "  memcpy(numbers, layer->numbers, (layer->layer.kind == HWLIB_ORDER ? 5 : 11) * sizeof numbers[0]);\n"
+        "  numbers[5] = layer->layer.kind == HWLIB_ORDER ? 0 : numbers[5];\n  own.numbers = numbers;\n"
+        "  (void)hwlib_whole_layer(&own);\n",
+        "order of int8, the first of each row, falling: byte",
+    ),
+    "a wait for whole layers that does not wait": Fault(
+        ((HAL, _INIT, _LATE_LAYER), (HAL, _RUN_WHOLE, "  late_layer = layer;\n  return HWLIB_OK;\n")),
+        "hwlib_hal_job_wait",
+        "order of int8, the first of each row, rising: too early, byte",
+    ),
+}
+"""Of layers without tiles."""
+
 _MARK = "void hwlib_hal_mark(uint16_t layer) { (void)layer; }\n"
 _QUESTIONS = """\
 

@@ -13,7 +13,7 @@ import planted as planted_faults
 import pytest
 
 import byoc_hw
-from byoc_hw.accelerator import KIB, REFERENCE, SMALL, Limits
+from byoc_hw.accelerator import DSP, KIB, REFERENCE, SMALL, Limits
 from byoc_hw.demo import heldout, model_path
 from byoc_hw.errors import InvalidInput, RunError
 from byoc_hw.run.hal_test import HalReport, hal_test, run_kit, write_kit
@@ -28,6 +28,7 @@ OTHERS = {
     "products only": replace(REFERENCE, limits={"mul": Limits(accumulator_bits=32)}),
     "tables only": replace(REFERENCE, limits={"lookup": Limits()}, ram=16 * KIB),
 }
+WHOLE = replace(DSP, limits={kind: DSP.limits[kind] for kind in ("add", "order", "gather", "suppression")})
 MUL = replace(REFERENCE, limits={"mul": Limits(accumulator_bits=32, broadcast=True)})
 
 
@@ -170,6 +171,23 @@ OF_SIZE = ("half of local", "a counter of", "a token")
 def test_a_hal_that_ends_its_work_when_it_is_asked_for_passes(kit, tmp_path):
     report = kit.report(planted_faults.Fault(planted_faults.LATE_AND_ASKED, "", ""), tmp_path)
     assert report.passed, str(report)
+
+
+def test_layers_without_tiles_are_checked(tmp_path):
+    """On the simulator, and on the template."""
+    new_hal(tmp_path / "hal", DSP)
+    for hal in (None, tmp_path / "hal"):
+        report = hal_test(hal, accelerator=WHOLE, cflags=SANITIZED)
+        assert report.passed, str(report)
+        for kind in ("order of float32", "gather of words", "suppression"):
+            assert [line for line in report.lines if line.startswith(f"ok hwlib_hal_job_start: {kind}, ")]
+
+
+@pytest.mark.parametrize("name", planted_faults.WHOLE)
+def test_planted_fault_of_a_layer_without_tiles_is_named(name, tmp_path):
+    fault = planted_faults.WHOLE[name]
+    report = planted(fault, tmp_path, WHOLE, cflags="-O0 -Wno-unused-function")
+    assert failures(report, fault), str(report)
 
 
 def test_a_core_that_is_idle_for_ever_is_named(tmp_path):

@@ -29,7 +29,7 @@ DRIVER = """
 static int8_t bytes[8];
 static hwlib_place_t place = {{HWLIB_MAIN, 0}};
 static const hwlib_operand_t operands[] = {{{{&place, 0, 8, 1}}}};
-static const hwlib_whole_layer_t layer = {{{{.id = 3}}, vendor_start, operands, 1, 10}};
+static const hwlib_whole_layer_t layer = {{{{.id = 3}}, vendor_start, operands, 1, 10, 0}};
 static const hwlib_tile_t tile;
 static hwlib_token_t token;
 static uint8_t done;

@@ -112,16 +112,17 @@ def declined(mod, *expected, **options):
 # ---------------------------------------------------------------- golden C
 
 
-def check_golden(composite, mod):
+def check_golden(composite, mod, accelerator=REFERENCE, inferences=None):
     """The region's C is the golden file's; it compiles without a warning and computes what TVM does."""
-    project = byoc_hw.build(partitioned(mod, mod_name=composite))
-    source = (project.directory / "src" / f"{composite}_hwlib.c").read_text().replace(byoc_hw.__version__, "VERSION")
+    project = byoc_hw.build(partitioned(mod, mod_name=composite, accelerator=accelerator))
+    source = (project.directory / "src" / f"{composite}_{accelerator.name}.c").read_text()
+    source = source.replace(byoc_hw.__version__, "VERSION")
     golden = GOLDEN / f"{composite}.c"
     if os.environ.get(UPDATE_GOLDEN):
         golden.write_text(source)
     assert golden.exists(), f"{golden.name} is missing: run the test with {UPDATE_GOLDEN}=1 to write it"
     assert source == golden.read_text(), f"{golden.name} differs: {UPDATE_GOLDEN}=1 writes it anew"
-    compare(mod, project, Reference(mod))
+    compare(mod, project, Reference(mod), inferences=inferences)
 
 
 # ---------------------------------------------------------------- bit for bit
@@ -137,8 +138,8 @@ def check_bit_exact(samples, composite, accelerator=REFERENCE, seed=0):
     compare(mod, byoc_hw.build(after), Reference(mod), seed)
 
 
-def compare(mod, project, reference, seed=0):
-    inferences = inputs_of(mod, seed)
+def compare(mod, project, reference, seed=0, inferences=None):
+    inferences = inputs_of(mod, seed) if inferences is None else inferences
     results = project.run_batch(inferences, toolchain=byoc_hw.Toolchain(cflags=FAST_BUILD))
     for number, (inputs, result) in enumerate(zip(inferences, results, strict=True)):
         expected = reference.run(inputs)

@@ -9,15 +9,18 @@ from byoc_hw.graph import (
     Concat,
     Dense,
     DepthwiseConv2d,
+    Gather,
     Lookup,
     MatMul,
     Mul,
+    Ordering,
     Pad,
     Pool2d,
     Reshape,
     Resize,
     Slice,
     Softmax,
+    Suppression,
     Transpose,
     Weighted,
 )
@@ -32,6 +35,32 @@ def run_graph(graph, inputs):
     for layer in graph.layers:
         values[layer.ofm] = run_layer(layer, *(values[tensor] for tensor in layer.inputs))
     return values
+
+
+def _order(layer, ifm):
+    """Whole numbers, or floats without NaN."""
+    keys = ifm.astype(np.float64)
+    places = np.argsort(-keys if layer.descending else keys, layer.axis, kind="stable")
+    return places.take(range(layer.ofm.shape[layer.axis]), layer.axis).astype(np.int32)
+
+
+def _suppressed(layer, boxes, count):
+    """Of one batch, with a class in each box and no limit but `most`; all that is kept has a positive score."""
+    found, kept = np.full_like(boxes, -1), []
+    order = np.argsort(-boxes[:count, layer.score_index], kind="stable")
+    for at, box in enumerate(boxes[order]):
+        others = (one for one in kept if one[layer.id_index] == box[layer.id_index])
+        if len(kept) != layer.most and not any(_overlap(layer, box, one) >= layer.threshold for one in others):
+            kept.append(box)
+            found[at] = box
+    return found
+
+
+def _overlap(layer, one, other):
+    one, other = (box[layer.coord_start : layer.coord_start + 4] for box in (one, other))
+    size = np.maximum(np.minimum(one[2:], other[2:]) - np.maximum(one[:2], other[:2]), np.float32(0))
+    both = size[0] * size[1]
+    return both / (np.prod(one[2:] - one[:2]) + np.prod(other[2:] - other[:2]) - both)
 
 
 def run_layer(layer, *inputs):
@@ -62,6 +91,13 @@ def run_layer(layer, *inputs):
         return layer.tables[table_of_channel, inputs[0].view(np.uint8)].view(layer.ofm.dtype)
     if isinstance(layer, Softmax):
         return softmax(layer, inputs[0])
+    if isinstance(layer, Ordering):
+        return _order(layer, inputs[0])
+    if isinstance(layer, Gather):
+        places = np.clip(inputs[1], 0, layer.ifm.shape[layer.axis] - 1)
+        return np.take_along_axis(inputs[0], places, layer.axis)
+    if isinstance(layer, Suppression):
+        return np.stack([_suppressed(layer, *batch) for batch in zip(*inputs, strict=True)])
     return _weighted(layer, inputs[0])
 
 

@@ -12,16 +12,19 @@ from byoc_hw.graph import (
     Conv2d,
     Dense,
     DepthwiseConv2d,
+    Gather,
     Graph,
     Lookup,
     MatMul,
     Mul,
+    Ordering,
     Pad,
     Pool2d,
     Reshape,
     Resize,
     Slice,
     Softmax,
+    Suppression,
     Transpose,
     output_extent,
 )
@@ -181,6 +184,19 @@ class Samples:
     def pad(self, ifm, before, after, value=0):
         shape = [first + size + last for first, size, last in zip(before, ifm.shape, after, strict=True)]
         return self.moved(Pad, ifm, tuple(shape), before=tuple(before), value=value)
+
+    def order(self, ifm, axis, count, *, descending=True):
+        shape = (*ifm.shape[:axis], count, *ifm.shape[axis + 1 :])
+        name = self.name("order")
+        return Ordering(name, (), ifm, Tensor(name, shape, "int32"), axis=axis, descending=descending)
+
+    def gather(self, ifm, places, axis):
+        name = self.name("gather")
+        return Gather(name, (), ifm, replace(ifm, name=name, shape=places.shape), places=places, axis=axis)
+
+    def suppression(self, boxes, valid_count, **fields):
+        name = self.name("suppression")
+        return Suppression(name, (), boxes, replace(boxes, name=name), valid_count=valid_count, **fields)
 
     def resize(self, ifm, rows, columns):
         shape = (1, len(rows), len(columns), ifm.shape[3])

@@ -71,9 +71,12 @@ def _matches(pattern: dfp.DFPattern, expr: relay.Expr, found: Match) -> bool:
         return bool(pattern.match(expr))
     if isinstance(pattern, dfp.TuplePattern):
         return _matches_tuple(pattern, expr, found)
+    if isinstance(pattern, dfp.TupleGetItemPattern):
+        taken = isinstance(expr, relay.TupleGetItem) and pattern.index in (-1, expr.index)
+        return taken and _matches(pattern.tuple, expr.tuple_value, found)
     raise PatternError(
-        "a form is built from is_op, wildcard, is_constant, is_tuple, has_attr, has_dtype, optional and |: "
-        f"got {type(pattern).__name__}"
+        "a form is built from is_op, wildcard, is_constant, is_tuple, is_tuple_get_item, has_attr, has_dtype, optional "
+        f"and |: got {type(pattern).__name__}"
     )
 
 
@@ -147,6 +150,8 @@ def _parts(pattern: dfp.DFPattern) -> Iterable[dfp.DFPattern]:
         return tuple(pattern.args or ())
     if isinstance(pattern, dfp.TuplePattern):
         return tuple(pattern.fields or ())
+    if isinstance(pattern, dfp.TupleGetItemPattern):
+        return (pattern.tuple,)
     if isinstance(pattern, (dfp.AttrPattern, dfp.DataTypePattern)):
         return (pattern.pattern,)
     return ()
@@ -160,7 +165,7 @@ def outer_calls(pattern: dfp.DFPattern) -> tuple[dfp.CallPattern, ...]:
         return (*outer_calls(pattern.left), *outer_calls(pattern.right))
     if isinstance(pattern, (dfp.AttrPattern, dfp.DataTypePattern)):
         return outer_calls(pattern.pattern)
-    return ()
+    return outer_calls(pattern.tuple) if isinstance(pattern, dfp.TupleGetItemPattern) else ()
 
 
 def required_operators(pattern: dfp.DFPattern) -> frozenset[str]:

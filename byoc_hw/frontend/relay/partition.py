@@ -25,6 +25,7 @@ from byoc_hw.frontend.relay.outcome import outcomes
 from byoc_hw.frontend.relay.record import Record, record_of, regions
 from byoc_hw.frontend.relay.rewrite.adaptive_pools import global_pools
 from byoc_hw.frontend.relay.rewrite.moves import plain_moves
+from byoc_hw.frontend.relay.rewrite.orders import with_orders
 from byoc_hw.frontend.relay.rewrite.tables import with_tables
 from byoc_hw.frontend.relay.rewrite.transposed_convolution import BlockwiseConvolutions
 from byoc_hw.frontend.relay.rewrite.unsigned import SignUnsigned
@@ -122,6 +123,8 @@ def rewriting(job: Session) -> list[tvm.transform.Pass]:
     """The passes that run where the accelerator then takes what they make."""
     return [
         BlockwiseConvolutions(job),
+        relay.transform.InferType(),
+        with_orders(job),
         relay.transform.InferType(),
     ]
 

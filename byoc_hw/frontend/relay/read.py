@@ -17,7 +17,7 @@ from tvm.relay import dataflow_pattern as dfp
 
 from byoc_hw.frontend.relay.match import Match
 from byoc_hw.frontend.relay.sources import operator_name, source_names
-from byoc_hw.graph import Pool2d, PoolMode, Subtrahend
+from byoc_hw.graph import Ordering, Pool2d, PoolMode, Subtrahend
 from byoc_hw.pattern import NotALayer
 from byoc_hw.tensor import Array, Padding, Pair, Quantization, Tensor
 
@@ -279,6 +279,23 @@ def check_no_table(call: relay.Call) -> None:
 def subtrahend(match: Match, call: relay.Call) -> Subtrahend:
     """The input of the layer that a subtraction subtracts, once `pairwise` has put the match's inputs in order."""
     return "ifm2" if match.inputs[1].same_as(call.args[1]) else "ifm"
+
+
+# ---------------------------------------------------------------- orders
+
+
+PLACES = "an order gives places; values are gathered there, by an accelerator of a chip that does both"
+"""What a sort, or a topk that gives values, breaks where it was not rewritten."""
+
+
+def places_in_order(match: Match, call: relay.Call) -> Ordering:
+    """The layer of an argsort, or of a topk that gives places."""
+    name, ifm = layer_name(call), activation(match.inputs[0], f"{layer_name(call)}_ifm")
+    rank, axis = len(ifm.shape), int(call.attrs.axis)
+    if not -rank <= axis < rank:
+        raise NotALayer(f"axis is one of the {rank} of the elements", axis)
+    ofm = activation(call, name)
+    return Ordering(name, match.sources, ifm, ofm, axis=axis % rank, descending=not bool(call.attrs.is_ascend))
 
 
 # ---------------------------------------------------------------- pooling

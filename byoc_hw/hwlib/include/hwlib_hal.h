@@ -59,6 +59,9 @@ typedef enum {
   HWLIB_CONCAT = 12,
   HWLIB_SLICE = 13,
   HWLIB_PAD = 14,
+  HWLIB_ORDER = 15,       /* whole layers: hwlib_whole_layer_t */
+  HWLIB_GATHER = 16,
+  HWLIB_SUPPRESSION = 17,
 } hwlib_kind_t;
 
 /* The arithmetic of a layer: how a sum is scaled to the output (see hwlib_scale_t), and how an
@@ -267,9 +270,46 @@ enum {
   HWLIB_TILE_LAST = 2,  /* the last: scale and write ofm; otherwise write psum */
 };
 
+/* What a whole layer reads or writes in main memory. */
+typedef struct {
+  const hwlib_place_t *place; /* the start of the space that it lies in */
+  uint32_t offset, bytes;
+  uint8_t writes;
+} hwlib_operand_t;
+
+static inline uintptr_t hwlib_operand_address(const hwlib_operand_t *operand)
+{
+  return operand->place->address + operand->offset;
+}
+
+/* A layer that runs as a whole, from main memory to main memory: of the kinds order, gather and suppression, on an
+ * accelerator that has them, or of any kind on one with a vendor's library. Only on chips (hwlib_lanes.h).
+ * `numbers`, int32, and the operands behind the output (its workspace, which it may write, last):
+ *   order        type (0 int8, 1 uint8, 2 int32, 3 float32), before, extent, after, count, descending; the elements
+ *     ofm, int32, has for each row of [before][extent][after] the places of the first `count` elements in their
+ *     order, equal ones in the order of their places. A NaN is beyond the infinity of its sign, -0 is 0.
+ *   gather       bytes of an element, before, extent, after, count; the elements, int32 places
+ *     ofm = elements[before][place][after], place being limited to 0 .. extent - 1
+ *   suppression  batches, boxes, values, top_k, coord_start, score_index, id_index, force_suppress,
+ *                invalid_to_bottom, most, bits of the float threshold; float boxes, int32 counts, workspace;
+ *                or, for places of boxes in place of boxes, boxes, counts, int32 indices, workspace
+ *     as TVM's vision.non_max_suppression: hwlib_whole_layer has it in C. */
+typedef struct {
+  hwlib_layer_t layer;
+  int32_t (*start)(hwlib_token_t *token); /* of a library: calls its function */
+  const hwlib_operand_t *operands;        /* its output first; a library's constants are not among them */
+  uint16_t operand_count;
+  uint32_t cycles;        /* what it takes */
+  const int32_t *numbers; /* not of a library */
+} hwlib_whole_layer_t;
+
+/* Computes an order, gather or suppression: in projects for accelerators that have one. For a HAL whose accelerator
+ * runs this C, or has nothing faster. LIMIT for another kind. */
+hwlib_status_t hwlib_whole_layer(const hwlib_whole_layer_t *layer);
+
 typedef struct {
   const hwlib_layer_t *layer; /* the descriptor that layer->kind says */
-  const hwlib_tile_t *tile;
+  const hwlib_tile_t *tile;   /* NULL for a whole layer */
 } hwlib_job_t;
 
 /* ---------------------------------------------------------------- the eight functions
@@ -319,12 +359,14 @@ hwlib_status_t hwlib_hal_copy_2d(hwlib_place_t target, uint32_t target_stride, h
  *   errors     TOKEN (not in flight), and any failure of the copy since its start */
 hwlib_status_t hwlib_hal_copy_wait(hwlib_token_t token);
 
-/* Start a job on a tile, all of it in local memory.
+/* Start a job on a tile, all of it in local memory; or, where job->tile is NULL, a whole layer, in main memory.
  *   called     by steps of a plan, inside a region; what it reads is there
  *   alignment  psum and params are multiples of 4; the other addresses and all strides are any byte
  *   in flight  as hwlib_hal_copy_1d; jobs follow one another, so that one may read what an earlier one
  *              writes. *job itself may be gone when this returns; the layer and the tile that it points to
- *              stay until the job was waited for.
+ *              stay until the job was waited for. A whole layer is in the same queue, beside copies on other
+ *              bytes; until it was waited for, the host leaves its operands in main memory as they are. Caches are
+ *              the HAL's business there, as for copies.
  *   blocks     not, unless the array's queue is full
  *   *token     as hwlib_hal_copy_1d; a copy and a job may have the same
  *   errors     LIMIT (a kind, rounding, kernel, stride, weight width, scale or geometry that the array
@@ -332,7 +374,7 @@ hwlib_status_t hwlib_hal_copy_wait(hwlib_token_t token);
 hwlib_status_t hwlib_hal_job_start(const hwlib_job_t *job, hwlib_token_t *token);
 
 /* Return when the job is done (polled or by interrupt), with all jobs that were started before it: its output
- * is where a copy or another job finds it. As hwlib_hal_copy_wait. */
+ * is where a copy or another job, and of a whole layer the host, finds it. As hwlib_hal_copy_wait. */
 hwlib_status_t hwlib_hal_job_wait(hwlib_token_t token);
 
 /* A free-running count of accelerator cycles, for profiles: never goes backwards, may stand still.

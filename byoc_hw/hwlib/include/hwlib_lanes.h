@@ -35,34 +35,13 @@ typedef struct {
   void (*idle)(void);
 } hwlib_hal_t;
 
-/* More kinds of hwlib_step_t. A copy or a whole layer is one event at most, and an event is signalled once. To its
- * lane and to others a whole layer is a copy: what waits for it is HWLIB_STEP_COPY_WAIT. */
+/* More kinds of hwlib_step_t. A copy or a whole layer is one event at most, and an event is signalled once. */
 enum {
-  HWLIB_STEP_SIGNAL = 4, /* the copy or whole layer whose token is in slot is event index */
-  HWLIB_STEP_AWAIT = 5,  /* go on when event index, a copy or whole layer of lane slot, has ended */
-  HWLIB_STEP_LAYER = 6,  /* start the layer as a whole, keep its token in slot: a job without a tile */
+  HWLIB_STEP_SIGNAL = 4,       /* the copy whose token is in slot is event index */
+  HWLIB_STEP_AWAIT = 5,        /* go on when event index, a copy or whole layer of lane slot, has ended */
+  HWLIB_STEP_LAYER = 6,        /* start the layer as a whole, keep its token in slot: a job without a tile */
+  HWLIB_STEP_SIGNAL_JOB = 7, /* the job or whole layer whose token is in slot is event index */
 };
-
-/* What a whole layer reads or writes in main memory. */
-typedef struct {
-  const hwlib_place_t *place; /* the start of the space that it lies in */
-  uint32_t offset, bytes;
-  uint8_t writes;
-} hwlib_operand_t;
-
-static inline uintptr_t hwlib_operand_address(const hwlib_operand_t *operand)
-{
-  return operand->place->address + operand->offset;
-}
-
-/* The descriptor of a layer that runs as a whole, on an accelerator with a vendor's library. */
-typedef struct {
-  hwlib_layer_t layer;
-  int32_t (*start)(hwlib_token_t *token); /* calls the library's function */
-  const hwlib_operand_t *operands;        /* its output first; constants are not among them */
-  uint16_t operand_count;
-  uint32_t cycles; /* what the call takes */
-} hwlib_whole_layer_t;
 
 /* Steps of a layer that begins or goes on; of no layer after the last. */
 typedef struct {

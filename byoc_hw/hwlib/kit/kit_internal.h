@@ -264,6 +264,7 @@ void kit_check_elementwise(void);
 void kit_check_softmax(void);
 void kit_check_matmul(void);
 void kit_check_lookup(void);
+void kit_check_whole(void); /* layers without tiles */
 void kit_check_places(void);
 void kit_check_extents(void);
 void kit_check_copy_extents(void);

@@ -30,6 +30,7 @@ static void run_checks(void)
   kit_check_softmax();
   kit_check_matmul();
   kit_check_lookup();
+  kit_check_whole();
   kit_check_places();
   kit_check_extents();
   kit_check_kinds();

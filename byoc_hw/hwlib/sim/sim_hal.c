@@ -47,8 +47,37 @@ hwlib_status_t hwlib_hal_copy_1d(hwlib_place_t target, hwlib_place_t source, uin
 
 hwlib_status_t hwlib_hal_copy_wait(hwlib_token_t token) { return hwlib_sim_wait(HWLIB_SIM_DMA, token); }
 
+static hwlib_status_t compute_whole(const hwlib_whole_layer_t *layer)
+{
+#if (HWLIB_ACCELERATOR_KINDS & HWLIB_SIM_WHOLE_KINDS) != 0
+  return hwlib_whole_layer(layer);
+#else
+  (void)layer; /* its kind was refused */
+  return HWLIB_ERROR_LIMIT;
+#endif
+}
+
+static hwlib_status_t start_whole(const hwlib_whole_layer_t *layer, hwlib_token_t *token)
+{
+  const hwlib_sim_work_t work = {.cycles = layer->cycles, .whole = layer};
+  hwlib_status_t status = hwlib_sim_check_whole(layer);
+  if (status == HWLIB_OK) {
+    status = hwlib_sim_start(HWLIB_SIM_ARRAY, &work, token);
+  }
+  if (status != HWLIB_OK) {
+    return status;
+  }
+  hwlib_sim_counters_t *counters = hwlib_sim_counters();
+  counters->jobs += 1;
+  counters->array_cycles += work.cycles;
+  return compute_whole(layer);
+}
+
 hwlib_status_t hwlib_hal_job_start(const hwlib_job_t *job, hwlib_token_t *token)
 {
+  if (job->tile == NULL) {
+    return start_whole((const hwlib_whole_layer_t *)job->layer, token);
+  }
   hwlib_sim_work_t work = {0};
   hwlib_status_t status = hwlib_sim_check_job(job);
   if (status == HWLIB_OK) {

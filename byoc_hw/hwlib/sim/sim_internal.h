@@ -10,9 +10,12 @@
 
 /* Sized by the accelerator's numbers, the simulator always has the memories. What it may lack is arithmetic: the
  * kinds and roundings of hwlib_hal.h that it knows, as masks (an enumerator is 0 in #if). */
-#if (HWLIB_ACCELERATOR_KINDS & ~0x79fu) != 0 || (HWLIB_ACCELERATOR_ROUNDINGS & ~0x3u) != 0
+#if (HWLIB_ACCELERATOR_KINDS & ~0x3879fu) != 0 || (HWLIB_ACCELERATOR_ROUNDINGS & ~0x3u) != 0
 #error "the simulator lacks a layer kind or a rounding of the accelerator that the model was built for"
 #endif
+
+/* The kinds without tiles, as a mask too. */
+#define HWLIB_SIM_WHOLE_KINDS 0x38000u
 
 enum { HWLIB_SIM_READS = 1, HWLIB_SIM_WRITES = 2 };
 
@@ -31,7 +34,8 @@ enum { HWLIB_SIM_AREAS = 5 }; /* a convolution: ifm, weights, params, psum, ofm 
 /* What an operation does to the local memories and to main memory, and for how long. */
 typedef struct {
   uint64_t cycles;
-  sim_clock_area_t main; /* of a copy */
+  sim_clock_area_t main;            /* of a copy */
+  const hwlib_whole_layer_t *whole; /* or the operands of a whole layer; else NULL */
   uint32_t areas;
   hwlib_sim_area_t area[HWLIB_SIM_AREAS];
 } hwlib_sim_work_t;
@@ -144,6 +148,7 @@ hwlib_status_t hwlib_sim_check_job(const hwlib_job_t *job);
 hwlib_status_t hwlib_sim_job_work(const hwlib_job_t *job, hwlib_sim_work_t *work);
 hwlib_status_t hwlib_sim_check_scales(const hwlib_job_t *job);
 void hwlib_sim_compute(const hwlib_job_t *job);
+hwlib_status_t hwlib_sim_check_whole(const hwlib_whole_layer_t *layer);
 
 /* ---------------------------------------------------------------- sim_copy.c */
 

@@ -52,6 +52,9 @@ static hwlib_status_t check_extents(const hwlib_tile_t *tile)
 hwlib_status_t hwlib_sim_check_job(const hwlib_job_t *job)
 {
   hwlib_status_t status = check_layer(job->layer);
+  if (status == HWLIB_OK && (HWLIB_SIM_WHOLE_KINDS >> job->layer->kind & 1u) != 0) {
+    return HWLIB_SIM_REFUSE(HWLIB_ERROR_STEP, "job", "layer kind # has no tiles", job->layer->kind);
+  }
   if (status == HWLIB_OK) {
     status = check_extents(job->tile);
   }
@@ -66,3 +69,13 @@ hwlib_status_t hwlib_sim_job_work(const hwlib_job_t *job, hwlib_sim_work_t *work
 hwlib_status_t hwlib_sim_check_scales(const hwlib_job_t *job) { return family_of(job)->check_scales(job); }
 
 void hwlib_sim_compute(const hwlib_job_t *job) { family_of(job)->compute(job); }
+
+/* Where operands lie was checked by the compiler: main memory is wherever the host can point. */
+hwlib_status_t hwlib_sim_check_whole(const hwlib_whole_layer_t *layer)
+{
+  hwlib_status_t status = check_layer(&layer->layer);
+  if (status == HWLIB_OK && (HWLIB_SIM_WHOLE_KINDS >> layer->layer.kind & 1u) == 0) {
+    return HWLIB_SIM_REFUSE(HWLIB_ERROR_STEP, "job", "layer kind # needs a tile", layer->layer.kind);
+  }
+  return status;
+}

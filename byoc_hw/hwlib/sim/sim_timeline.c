@@ -95,28 +95,61 @@ static hwlib_status_t check_race(const hwlib_sim_area_t *area, uint8_t engine)
 
 /* ---------------------------------------------------------------- beside other accelerators */
 
-static const sim_clock_area_t *conflict(const sim_clock_area_t *area)
+/* The areas of main memory that an operation touches, by index; NULL behind the last. A job on a tile has none. */
+static const sim_clock_area_t *main_area(const hwlib_sim_work_t *work, uint16_t index)
 {
-  const engine_t *engine = &sim.engines[HWLIB_SIM_DMA];
+  static sim_clock_area_t area;
+  if (work->whole == NULL) {
+    return index == 0 && work->main.rows != 0 ? &work->main : NULL;
+  }
+  if (index == work->whole->operand_count) {
+    return NULL;
+  }
+  const hwlib_operand_t *operand = &work->whole->operands[index];
+  area = (sim_clock_area_t){hwlib_operand_address(operand), 1, 0, operand->bytes, operand->writes};
+  return &area;
+}
+
+/* What an engine has in flight on these bytes of main memory. */
+static const sim_clock_area_t *in_flight_on(uint8_t engine_number, const sim_clock_area_t *area)
+{
+  const engine_t *engine = &sim.engines[engine_number];
   for (uint32_t number = engine->ended + 1; number <= engine->started; ++number) {
-    const sim_clock_area_t *main = &engine->queue[number % HWLIB_ACCELERATOR_QUEUE].work.main;
-    if (sim_clock_clash(area, main)) {
-      return main;
+    const hwlib_sim_work_t *work = &engine->queue[number % HWLIB_ACCELERATOR_QUEUE].work;
+    const sim_clock_area_t *main;
+    for (uint16_t i = 0; (main = main_area(work, i)) != NULL; ++i) {
+      if (sim_clock_clash(area, main)) {
+        return main;
+      }
     }
   }
   return NULL;
 }
 
+static const sim_clock_area_t *conflict(const sim_clock_area_t *area)
+{
+  const sim_clock_area_t *found = in_flight_on(HWLIB_SIM_DMA, area);
+  return found != NULL ? found : in_flight_on(HWLIB_SIM_ARRAY, area);
+}
+
 static sim_clock_user_t user = {.conflict = conflict};
 
-/* Main memory, which other accelerators copy from and to as well. */
-static hwlib_status_t check_main(const sim_clock_area_t *area)
+/* Main memory, which this accelerator's other engine and other accelerators use as well. */
+static hwlib_status_t check_main(uint8_t engine, const sim_clock_area_t *area)
 {
+  const char *name = engine == HWLIB_SIM_DMA ? "copy" : "whole layer";
   sim_clock_join(&user);
   const sim_clock_area_t *other = sim_clock_conflict(&user, area);
   if (other != NULL) {
-    return HWLIB_SIM_REFUSE(HWLIB_ERROR_RACE, "copy",
-                            "touches, at # of main memory, bytes of another accelerator's copy in flight at #",
+    const char *text = "touches, at # of main memory, bytes of another accelerator's copy or whole layer in flight at #";
+    return HWLIB_SIM_REFUSE(HWLIB_ERROR_RACE, name, text, area->address, other->address);
+  }
+  other = in_flight_on((uint8_t)(1 - engine), area);
+  if (other != NULL) {
+    return HWLIB_SIM_REFUSE(HWLIB_ERROR_RACE, name,
+                            engine == HWLIB_SIM_DMA
+                                ? "touches, at # of main memory, bytes of a whole layer in flight at #"
+                                : "touches, at # of main memory, bytes of a copy in flight at #",
                             area->address, other->address);
   }
   return HWLIB_OK;
@@ -126,7 +159,12 @@ static hwlib_status_t check_main(const sim_clock_area_t *area)
 
 static hwlib_status_t check_races(uint8_t engine, const hwlib_sim_work_t *work)
 {
-  hwlib_status_t status = check_main(&work->main);
+  hwlib_status_t status = HWLIB_OK;
+  const sim_clock_area_t *main;
+  for (uint16_t i = 0; status == HWLIB_OK && (main = main_area(work, i)) != NULL; ++i) {
+    const sim_clock_area_t area = *main;
+    status = check_main(engine, &area);
+  }
   for (uint32_t i = 0; i < work->areas && status == HWLIB_OK; ++i) {
     status = check_race(&work->area[i], engine);
   }

@@ -3,7 +3,7 @@
 
 #include <stddef.h>
 
-enum { NOT_STARTED = 0, RUNNING = 1, DONE = 2 };                         /* an event */
+enum { NOT_STARTED = 0, RUNNING = 1, DONE = 2, JOB_RUNNING = 3 };        /* an event */
 enum { GOES_ON = 0, WAITS = 1, WAITS_FOR_A_SIGNAL = 2, AT_ITS_END = 3 }; /* a lane */
 
 /* What a step comes to: GOES_ON, what the lane waits for, or the failure with this bit. */
@@ -38,44 +38,52 @@ static inline unsigned ask(hwlib_lane_state_t *state)
 }
 
 /* A lane that is alone waits: nobody else has anything to do. */
-static inline unsigned ask_copy(const hwlib_hal_t *hal, hwlib_lane_state_t *state, hwlib_token_t token,
-                                hwlib_event_t *event)
+static inline unsigned ask_for(hwlib_status_t (*wait)(hwlib_token_t token),
+                               hwlib_status_t (*done)(hwlib_token_t token, uint8_t *done), hwlib_lane_state_t *state,
+                               hwlib_token_t token, hwlib_event_t *event)
 {
-  if (state->alone || hal->copy_done == NULL) {
-    hwlib_status_t status = hal->copy_wait(token);
+  if (state->alone || done == NULL) {
+    hwlib_status_t status = wait(token);
     if (event != NULL) {
       event->state = DONE;
     }
     return after(status, GOES_ON);
   }
-  state->done = hal->copy_done;
+  state->done = done;
   state->token = token;
   state->event = event;
   return ask(state);
 }
 
-static inline unsigned ask_job(const hwlib_hal_t *hal, hwlib_lane_state_t *state, hwlib_token_t token)
+static inline unsigned ask_copy(const hwlib_hal_t *hal, hwlib_lane_state_t *state, hwlib_token_t token,
+                                hwlib_event_t *event)
+{
+  return ask_for(hal->copy_wait, hal->copy_done, state, token, event);
+}
+
+static inline unsigned ask_job(const hwlib_hal_t *hal, hwlib_lane_state_t *state, hwlib_token_t token,
+                               hwlib_event_t *event)
 {
 #ifdef HWLIB_TRACE
   if (token == 0) {
     return GOES_ON; /* the trace has waited for it */
   }
 #endif
-  if (state->alone || hal->job_done == NULL) {
-    return after(hal->job_wait(token), GOES_ON);
-  }
-  state->done = hal->job_done;
-  state->token = token;
-  state->event = NULL;
-  return ask(state);
+  return ask_for(hal->job_wait, hal->job_done, state, token, event);
 }
 
 static unsigned ask_event(const hwlib_hal_t *hal, hwlib_lane_state_t *state, hwlib_event_t *event)
 {
-  if (event->state == DONE) {
+  switch (event->state) {
+  case DONE:
     return GOES_ON;
+  case RUNNING:
+    return ask_copy(hal, state, event->token, event);
+  case JOB_RUNNING:
+    return ask_job(hal, state, event->token, event);
+  default:
+    return WAITS_FOR_A_SIGNAL;
   }
-  return event->state == NOT_STARTED ? WAITS_FOR_A_SIGNAL : ask_copy(hal, state, event->token, event);
 }
 
 /* ---------------------------------------------------------------- steps */
@@ -120,7 +128,8 @@ static inline hwlib_status_t signal_event(const hwlib_chip_plan_t *plan, hwlib_l
       state->events[step->slot] != 0) {
     return HWLIB_ERROR_STEP;
   }
-  plan->events[step->index] = (hwlib_event_t){RUNNING, state->tokens[step->slot]};
+  uint8_t running = step->kind == HWLIB_STEP_SIGNAL ? RUNNING : JOB_RUNNING;
+  plan->events[step->index] = (hwlib_event_t){running, state->tokens[step->slot]};
   state->events[step->slot] = (uint16_t)(step->index + 1u);
   return HWLIB_OK;
 }
@@ -159,8 +168,10 @@ static inline unsigned run_step(const hwlib_chip_plan_t *plan, const hwlib_hal_t
     event = state->events[slot];
     return event == 0 ? ask_copy(hal, state, *token, NULL) : ask_event(hal, state, &plan->events[event - 1]);
   case HWLIB_STEP_JOB_WAIT:
-    return ask_job(hal, state, *token);
+    event = state->events[slot];
+    return event == 0 ? ask_job(hal, state, *token, NULL) : ask_event(hal, state, &plan->events[event - 1]);
   case HWLIB_STEP_SIGNAL:
+  case HWLIB_STEP_SIGNAL_JOB:
     status = signal_event(plan, state, step);
     break;
   case HWLIB_STEP_LAYER:

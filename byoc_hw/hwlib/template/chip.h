@@ -36,6 +36,9 @@
 #error "the model was compiled for more than this chip has: compare hwlib_accelerator.h with chip_numbers.h"
 #endif
 
+/* The kinds without tiles, as a mask (an enumerator is 0 in #if). */
+#define CHIP_WHOLE_KINDS 0x38000u
+
 extern int8_t chip_activations[CHIP_ACTIVATION_MEMORY], chip_weights[CHIP_WEIGHT_MEMORY];
 
 void chip_run(const hwlib_job_t *job);

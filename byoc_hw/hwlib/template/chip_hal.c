@@ -51,10 +51,26 @@ hwlib_status_t hwlib_hal_copy_wait(hwlib_token_t token)
   return HWLIB_OK;
 }
 
+/* Where the accelerator has none, no model asks for one. */
+static hwlib_status_t run_whole(const hwlib_whole_layer_t *layer)
+{
+#if (CHIP_KINDS & CHIP_WHOLE_KINDS) != 0
+  return hwlib_whole_layer(layer);
+#else
+  (void)layer;
+  return HWLIB_ERROR_LIMIT;
+#endif
+}
+
 hwlib_status_t hwlib_hal_job_start(const hwlib_job_t *job, hwlib_token_t *token)
 {
-  chip_run(job);
-  return started(token);
+  hwlib_status_t status = HWLIB_OK;
+  if (job->tile == NULL) {
+    status = run_whole((const hwlib_whole_layer_t *)job->layer);
+  } else {
+    chip_run(job);
+  }
+  return status == HWLIB_OK ? started(token) : status;
 }
 
 hwlib_status_t hwlib_hal_job_wait(hwlib_token_t token)

@@ -16,9 +16,9 @@ def copy_cycles(nbytes: int, rows: int, accelerator: Accelerator) -> int:
 
 def best_cycles(layer: Layer, accelerator: Accelerator) -> int:
     """Cycles of the whole layer in one job for each group, in its cheapest mapping; 0 for a layer without jobs. On a
-    library what its call takes."""
-    if accelerator.library is not None:
-        return accelerator.library.cycles(layer)
+    library, and without tiles, what it takes as a whole."""
+    if accelerator.runs_whole(layer):
+        return accelerator.cycles_of_whole(layer)
     form = geometry(layer)
     if isinstance(form, Product):
         return product_cycles(layer, form, form.items * form.rows, accelerator)

@@ -1,6 +1,6 @@
 """The geometry of each layer kind, and the cycles of its jobs.
 
-The only code in `plan/` that depends on the layer kind. The rest asks `geometry` which of five forms a
+The only code in `plan/` that depends on the layer kind. The rest asks `geometry` which of six forms a
 layer has, or whether it is `Weighted`.
 """
 
@@ -22,16 +22,19 @@ from byoc_hw.graph import (
     Convolution,
     Dense,
     DepthwiseConv2d,
+    Gather,
     Layer,
     Lookup,
     MatMul,
     Mul,
+    Ordering,
     Pad,
     Pool2d,
     Reshape,
     Resize,
     Slice,
     Softmax,
+    Suppression,
     Transpose,
     Weighted,
 )
@@ -145,7 +148,12 @@ class Alias:
     """A layer without jobs or copies: its output is its input's bytes."""
 
 
-Geometry = Window | Run | Product | CopiesOnly | Alias
+@dataclass(frozen=True)
+class Entire:
+    """A layer that an accelerator takes as a whole, from main memory to main memory: without tiles."""
+
+
+Geometry = Window | Run | Product | CopiesOnly | Alias | Entire
 
 
 @lru_cache(maxsize=4096)
@@ -173,6 +181,8 @@ def geometry(layer: Layer) -> Geometry:
             return CopiesOnly()
         case Reshape():
             return Alias()
+        case Ordering() | Gather() | Suppression():
+            return Entire()
         case _:
             assert_never(layer)
 

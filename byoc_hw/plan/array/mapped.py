@@ -29,6 +29,11 @@ class MappedGraph:
     copies_transpose: bool
     lies: Lies = field(default_factory=dict, repr=False)
 
+    @property
+    def whole(self) -> bool:
+        """Whether the accelerator takes its layers as a whole: on a library, or if one has no tiles."""
+        return any(map(self.accelerator.runs_whole, self.graph.layers)) or self.accelerator.library is not None
+
     def __str__(self) -> str:
         """The mapping, one line a layer; then the storages `s0`, `s1` ..., one line each."""
         return "\n".join([*self._layers(), *self._storages()])

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from byoc_hw.accelerator import Accelerator
-from byoc_hw.graph import Graph, Layer, Weighted
+from byoc_hw.graph import Graph, Layer, Weighted, Whole
 from byoc_hw.plan.array.cost import is_pointwise
 from byoc_hw.plan.array.kinds import Product, Run, Window, geometry, rows_at_a_time, sums_channels
 from byoc_hw.plan.array.window import extents
@@ -46,12 +46,15 @@ def chip_bound(graph: Graph, chip: Soc) -> int:
     """
     work = [np.array(list(_ways(layer, chip))) for layer in graph.layers]
     lanes = range(len(chip.accelerators))
+    whole = {tensor for layer in graph.layers if isinstance(layer, Whole) for tensor in (*layer.inputs, layer.ofm)}
     for tensor in dict.fromkeys((*graph.inputs, *graph.outputs)):
+        if tensor in whole:
+            continue  # it may never be in local memory
         work.append(np.array([_on(lane, chip, 0.0, tensor.nbytes) for lane in lanes]))
     ways = np.concatenate(work)
     starts = np.cumsum([0, *map(len, work)])[:-1]
     prices = np.full(2 * len(lanes), 0.5 / len(lanes))
-    around = 2 * min(0 if one.library else one.dma_setup + 1 for one in chip.accelerators)
+    around = 2 * min(0 if one.library or whole else one.dma_setup + 1 for one in chip.accelerators)
     around *= bool(ways[:, : len(lanes)].any())
     best = 0.0
     for turn in range(_ROUNDS):
@@ -132,8 +135,8 @@ def _group_cycles(layer: Weighted, kernel_rows: int, accelerator: Accelerator) -
 
 def least_cycles(layer: Layer, accelerator: Accelerator) -> float:
     """Array cycles of a whole layer without weights, if each group has as many rows and columns as there can be."""
-    if accelerator.library is not None:
-        return accelerator.library.cycles(layer)
+    if accelerator.runs_whole(layer):
+        return accelerator.cycles_of_whole(layer)
     form = geometry(layer)
     height, width, channels = extents(layer.ofm)
     outputs = height * width * channels

@@ -53,8 +53,8 @@ def chip_plan(region: Region, chip: Soc, parts: Sequence[PlacedPart]) -> ChipPla
 
 
 class _Events:
-    """The copies and calls that another lane waits for, numbered, and for each operation those of other lanes before
-    it."""
+    """The copies and whole layers that another lane waits for, numbered, and for each operation those of other lanes
+    before it."""
 
     def __init__(self, work: JointWork) -> None:
         self.awaited: list[list[int]] = [
@@ -197,28 +197,34 @@ class _Lane:
 
     def _steps(self, ops: Sequence[Op], offsets: Mapping[LocalBuffer, int]) -> Iterator[Owned]:
         """The steps with their waits, and with events: each operation after those of other lanes that it waits for."""
-        known = dict.fromkeys(self._work.lanes, -1)
-        place = {index: at for at, index in enumerate(self._order.copies)}
+        known = {(lane, is_job): -1 for lane in self._work.lanes for is_job in (False, True)}
+        engines = self._order.copies, self._order.jobs
+        place = {index: at for engine in engines for at, index in enumerate(engine)}
         for owned in with_waits(ops, offsets, self._own_order()):
             index = None if owned.op is None else self._mine[owned.op]
             for other in [] if index is None else self._awaited(index, place):
-                lane = self._work.lanes[other]
-                if place[other] > known[lane]:  # those before it have ended, too
-                    known[lane] = place[other]
-                    yield Owned(Await(self._events.number[other], lane), owned.layer)
+                engine = self._engine(other)
+                if place[other] > known[engine]:  # those before it have ended, too
+                    known[engine] = place[other]
+                    yield Owned(Await(self._events.number[other], engine[0]), owned.layer)
             yield owned
             if index in self._events.number:
                 assert isinstance(owned.step, Copy | WholeLayer)
-                yield Owned(Signal(self._events.number[index], owned.step.slot), owned.layer)
+                whole = isinstance(owned.step, WholeLayer)
+                yield Owned(Signal(self._events.number[index], owned.step.slot, whole), owned.layer)
 
     def _awaited(self, index: int, place: Mapping[int, int]) -> list[int]:
-        """Of the copies and calls of each other lane that an operation waits for, the last one."""
-        last: dict[int, int] = {}
+        """Of the copies, and of the whole layers, of each other lane that an operation waits for, the last one."""
+        last: dict[tuple[int, bool], int] = {}
         for other in self._events.awaited[index]:
-            lane = self._work.lanes[other]
-            if lane not in last or place[other] > place[last[lane]]:
-                last[lane] = other
-        return [last[lane] for lane in sorted(last)]
+            engine = self._engine(other)
+            if engine not in last or place[other] > place[last[engine]]:
+                last[engine] = other
+        return [last[engine] for engine in sorted(last)]
+
+    def _engine(self, op: int) -> tuple[int, bool]:
+        """The lane of an operation, and whether the array does it."""
+        return self._work.lanes[op], self._work.ops[op].is_job
 
     def _own_order(self) -> Order:
         """The order of this lane by itself, at the times of the joint order."""

@@ -95,7 +95,8 @@ def joint_work(parts: Sequence[PlacedPart]) -> JointWork:
             ops.append(op)
             touching.append(replace(op, accesses=tuple(_shared(op, part, slabs))))
     of_ops = tuple(at for at, part in enumerate(parts) for _ in part.layout.work.ops)
-    return JointWork(tuple(ops), of_ops, tuple(parts[at].lane for at in of_ops), dependencies(touching, {}))
+    lanes = tuple(parts[at].lane for at in of_ops)
+    return JointWork(tuple(ops), of_ops, lanes, dependencies(touching, {}, lanes))
 
 
 def _slabs(parts: Sequence[PlacedPart]) -> dict[Tensor, tuple[int, ...]]:
@@ -176,7 +177,7 @@ class _Scheduler:
     def __init__(self, work: JointWork) -> None:
         ops, self._before = work.ops, work.before
         self._ops, self._lanes = ops, work.lanes
-        self._is_copy = [not op.is_job for op in ops]  # calls, too: a lane has copies and jobs, or calls
+        self._is_copy = [not op.is_job for op in ops]
         self._needed = needed_first(ops, work.before)
         self._waiting = [len(others) for others in work.before]
         self._after: list[list[int]] = [[] for _ in ops]

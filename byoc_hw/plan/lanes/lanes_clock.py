@@ -118,8 +118,7 @@ class _Lane:
         if isinstance(step, Await):
             until, reason = self._signalled.get(step.event), "event"
         elif isinstance(step, CopyWait | JobWait):
-            copies = isinstance(step, CopyWait) and self.clock.accelerator.library is None
-            until, reason = self.clock.slots[step.slot], "copy" if copies else "job"
+            until, reason = self.clock.slots[step.slot], "copy" if isinstance(step, CopyWait) else "job"
         else:
             return True
         if until is None or until > now:

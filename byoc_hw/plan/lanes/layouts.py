@@ -36,7 +36,7 @@ _LEAST = 2
 def layouts(mapped: MappedGraph) -> Iterator[tuple[Layout, bool]]:
     """Layouts of a mapped part, all that can be carried out, the most promising first; each also with its inputs
     loaded in pieces, which the second value says."""
-    if mapped.accelerator.library is not None:
+    if mapped.whole:
         with suppress(PlanError):
             yield whole_layout(mapped), False
         return

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 
 from byoc_hw.errors import PlanError
-from byoc_hw.graph import Graph
+from byoc_hw.graph import Graph, Reshape
 from byoc_hw.plan.array.cost import is_pointwise
 from byoc_hw.plan.array.mapped import MappedGraph, map_graph
 from byoc_hw.plan.array.mapping import components
@@ -58,7 +58,8 @@ class Oriented:
         """A part as it is mapped; None where the layers cannot be cut so, or not be mapped."""
         name = f"{self.region.graph.name}_{self.chip.accelerators[cut.lane].name}_{cut.layers[0]}"
         cut_graph = self.region.part(cut, name)
-        if cut_graph is None or (cut.rows is not None and self.chip.accelerators[cut.lane].library is not None):
+        accelerator = self.chip.accelerators[cut.lane]
+        if cut_graph is None or not self._tiled_or_whole(cut):
             return None
         graph = cut_graph.graph
         boxes = tuple(
@@ -80,7 +81,7 @@ class Oriented:
             elif tensor in cut_graph.views and (apart or swapped[tensor]):
                 lies[tensor] = self._strides(whole, swapped[tensor], flat=cut.flat)
         try:
-            mapped = map_graph(graph, self.chip.accelerators[cut.lane], turned, self._copies_transpose, lies=lies)
+            mapped = map_graph(graph, accelerator, turned, self._copies_transpose, lies=lies)
         except PlanError:
             return None
         places = {tensor: self._place(cut_graph, tensor, swapped[tensor]) for tensor in arguments}
@@ -88,6 +89,13 @@ class Oriented:
             return None
         ends = tuple(places[tensor] for tensor in (*graph.inputs, *graph.outputs))
         return OrientedPart(cut, mapped, ends, boxes)
+
+    def _tiled_or_whole(self, cut: PartCut) -> bool:
+        """Whether all layers of a part have tiles on its accelerator, or all run as a whole and none of them is cut."""
+        layers = [self.region.graph.layers[index] for index in cut.layers]
+        whole = [self.chip.accelerators[cut.lane].runs_whole(layer) for layer in layers]
+        at_once = (one or isinstance(layer, Reshape) for one, layer in zip(whole, layers, strict=True))
+        return not any(whole) or (cut.rows is None and all(at_once))
 
     def _is_aligned(self, piece: Tensor, whole: Tensor, start: int, strides: tuple[int, int, int] | None) -> bool:
         """Whether a piece of a tensor is whole words of the DMA, so that its copies touch no other piece."""

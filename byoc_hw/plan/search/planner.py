@@ -25,8 +25,9 @@ ENOUGH = 3000
 
 def best_layout(graph: Graph, accelerator: Accelerator) -> Layout:
     """A region with the planner's own choices. Raises `PlanError` naming a layer that does not fit."""
-    if accelerator.library is not None:
-        return whole_layout(map_graph(graph, accelerator, copies_transpose=False))
+    plain = map_graph(graph, accelerator, copies_transpose=False)
+    if plain.whole:
+        return whole_layout(plain)
     for mapped, choices in candidates(graph, accelerator):
         found: Layout | None = None
         for candidate in choices:
@@ -44,7 +45,7 @@ def best_layout(graph: Graph, accelerator: Accelerator) -> Layout:
 
 
 def whole_layout(mapped: MappedGraph) -> Layout:
-    """The calls of a library: there is nothing to choose. Raises `PlanError` as `whole_layers`."""
+    """Layers as a whole: there is nothing to choose. Raises `PlanError` as `whole_layers`."""
     layers = len(mapped.graph.layers)
     return lay_out(mapped, Choices(mapped.mapping.swapped, (Group(layers),), (None,) * layers, False))
 

@@ -10,7 +10,7 @@ from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Layer
 from byoc_hw.integers import ceil_div, round_up
-from byoc_hw.plan.array.kinds import Alias, CopiesOnly, Product, Run, Window, geometry, parts_of_kernel
+from byoc_hw.plan.array.kinds import Alias, CopiesOnly, Entire, Product, Run, Window, geometry, parts_of_kernel
 from byoc_hw.plan.array.tiling import Tiler
 from byoc_hw.plan.array.transfers import linear_chunks, tile_transfers
 from byoc_hw.plan.choices import Tiling
@@ -55,7 +55,7 @@ def _check_steps(layer: Layer, accelerator: Accelerator) -> None:
     for such a layer.
     """
     form, inputs = geometry(layer), dict.fromkeys(layer.inputs)
-    if isinstance(form, Alias):
+    if isinstance(form, Alias | Entire):
         return
     together, each = layer.ofm.nbytes, 3
     if isinstance(form, CopiesOnly):

@@ -21,8 +21,8 @@ from byoc_hw.plan.work.whole import whole_layers
 def region_work(mapped: MappedGraph, choices: Choices) -> tuple[Work, FlashImage]:
     """All copies and jobs of a region, and its constant data. Raises `PlanError` where its choices cannot be
     carried out."""
-    if mapped.accelerator.library is not None:
-        return whole_layers(mapped, mapped.accelerator.library)
+    if mapped.whole:
+        return whole_layers(mapped)
     region = WorkBuilder(mapped, choices)
     first = 0
     for number, group in enumerate(choices.groups):

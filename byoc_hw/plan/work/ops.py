@@ -61,8 +61,8 @@ class Op:
 
     @property
     def is_job(self) -> bool:
-        """Whether it is a job of the array. The others touch main memory."""
-        return isinstance(self.step, Job)
+        """Whether the array does it, in the order of its jobs. A layer as a whole is one, in main memory."""
+        return not isinstance(self.step, Copy)
 
     def at(self, offsets: Mapping[LocalBuffer, int]) -> Started:
         """The step with the addresses of its buffers."""

@@ -1,13 +1,13 @@
-"""The work of layers on a vendor library: one call for each, from main memory to main memory."""
+"""The work of layers as a whole, on a vendor library or without tiles: one job each, in main memory."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from byoc_hw.accelerator import Library, LibraryCall
 from byoc_hw.errors import PlanError
-from byoc_hw.graph import Layer, Reshape
+from byoc_hw.graph import Layer, Reshape, Whole
+from byoc_hw.params.whole_layers import workspace_bytes
 from byoc_hw.plan.array.mapped import MappedGraph
 from byoc_hw.plan.array.storage import Argument, Storage
 from byoc_hw.plan.steps import ARGUMENT, FLASH_ALIGNMENT, SCRATCH, Address, WholeLayer
@@ -17,55 +17,64 @@ from byoc_hw.plan.work.units import Work
 from byoc_hw.tensor import Tensor
 
 
-def whole_layers(mapped: MappedGraph, library: Library) -> tuple[Work, FlashImage]:
-    """A call for each layer, in order, and no constant data: the library's is its own. Reshapes share the bytes of
-    their input.
+def whole_layers(mapped: MappedGraph) -> tuple[Work, FlashImage]:
+    """A job for each layer, in order. Reshapes share the bytes of their input. A library's constants are its own.
 
-    Raises `PlanError` for a layer without a call, and where the bytes of one tensor belong in two arguments.
+    Raises `PlanError` for a layer that the accelerator does not take as a whole, and where the bytes of one tensor
+    belong in two arguments.
     """
-    builder = _Builder(mapped, library)
+    builder = _Builder(mapped)
     ops = tuple(builder.ops())
-    flash = FlashImage(mapped.accelerator, FLASH_ALIGNMENT, mapped.accelerator.local_alignment)
-    return Work(ops, builder.homes, mapped.accelerator.dma_alignment), flash
+    return Work(ops, builder.homes, mapped.accelerator.dma_alignment), builder.flash
 
 
 @dataclass
 class _Builder:
     mapped: MappedGraph
-    library: Library
 
     def __post_init__(self) -> None:
+        accelerator = self.mapped.accelerator
+        self.library = accelerator.library
+        self.flash = FlashImage(accelerator, FLASH_ALIGNMENT, accelerator.local_alignment)
         self.homes = {one: self._home(one) for one in self.mapped.storages.all if not one.constant}
 
     def ops(self) -> Iterator[Op]:
         for index, layer in enumerate(self.mapped.graph.layers):
-            call = self.library.calls.get(layer.kind)
-            if call is not None:
-                yield self._op(index, layer, call)
+            if self.library is not None and layer.kind in self.library.calls:
+                yield self._op(index, layer, self.library.calls[layer.kind].workspace(layer))
+            elif self.library is None and isinstance(layer, Whole):
+                yield self._op(index, layer, workspace_bytes(layer))
             elif not isinstance(layer, Reshape):
-                raise PlanError(f"{layer.name}: the library has a call for each layer kind: none for {layer.kind}")
+                what = "library" if self.library is not None else "HAL"
+                raise PlanError(f"{layer.name}: the {what} takes the layers of a part as a whole: not {layer.kind}")
 
-    def _op(self, index: int, layer: Layer, call: LibraryCall) -> Op:
+    def _op(self, index: int, layer: Layer, workspace: int) -> Op:
         of = self.mapped.storages.of
         inputs = [None if tensor.data is not None else of[tensor] for tensor in layer.inputs]
-        space = self._workspace(index, call.workspace(layer))
+        space = self._workspace(index, workspace)
         step = WholeLayer(
-            inputs=tuple(None if one is None else self.homes[one].address for one in inputs),
+            inputs=tuple(map(self._address, layer.inputs)),
             output=self.homes[of[layer.ofm]].address,
             workspace=None if space is None else self.homes[space].address,
-            cycles=self.library.cycles(layer),
+            cycles=self.mapped.accelerator.cycles_of_whole(layer),
         )
         accesses = [Access(one, 0, one.nbytes, False) for one in dict.fromkeys(inputs) if one is not None]
         written = [of[layer.ofm], *([] if space is None else [space])]
         accesses += [Access(one, 0, one.nbytes, True) for one in written]
         return Op(step, index, tuple(accesses), {}, step.cycles)
 
+    def _address(self, tensor: Tensor) -> Address | None:
+        """Where an input lies; None for a constant of a library."""
+        if tensor.data is None:
+            return self.homes[self.mapped.storages.of[tensor]].address
+        return self.flash.constant(tensor) if self.library is None else None
+
     def _home(self, storage: Storage) -> Home:
         arguments = [*([] if storage.source is None else [storage.source]), *storage.sinks]
         if any(argument.strides is not None for argument in arguments) or storage.swapped:
-            raise PlanError(f"{storage.name}: a library reads and writes tensors as the model has them")
+            raise PlanError(f"{storage.name}: a layer as a whole reads and writes tensors as the model has them")
         if len(arguments) > 1:
-            raise PlanError(f"{storage.name}: a library copies nothing: its bytes are those of one argument")
+            raise PlanError(f"{storage.name}: a layer as a whole copies nothing: its bytes are those of one argument")
         return Home(storage, _argument(*arguments) if arguments else Address(SCRATCH, 0, storage.block))
 
     def _workspace(self, index: int, nbytes: int) -> Storage | None:

@@ -1,6 +1,6 @@
 /* tvmgen_two_twin_main_0: 2 layers, 64 bytes of scratch. */
 
-/* Where the operands of a library's calls lie: its values are below. */
+/* Where the operands of layers that run as a whole lie: its values are below. */
 static hwlib_place_t tvmgen_two_twin_main_0_spaces[13];
 
 /* ---- tvmgen_two_twin_main_0_npu, on npu: 1 layers */
@@ -99,7 +99,7 @@ static const hwlib_step_t tvmgen_two_twin_main_0_vec_steps[] = {
   /* second */
   {HWLIB_STEP_AWAIT, 0, 0},
   {HWLIB_STEP_LAYER, 1, 0},
-  {HWLIB_STEP_COPY_WAIT, 1, 0},
+  {HWLIB_STEP_JOB_WAIT, 1, 0},
 };
 
 static const hwlib_plan_t tvmgen_two_twin_main_0_vec_plan = {

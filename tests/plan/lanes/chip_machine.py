@@ -4,7 +4,9 @@ import numpy as np
 from plan_machine import Access, Machine, Memory, RefusedError
 from plan_reference import run_layer
 
-from byoc_hw.plan.steps import ARGUMENT, FLASH, SCRATCH, Await, Copy, Signal, WholeLayer
+from byoc_hw.graph import Whole
+from byoc_hw.params.whole_layers import workspace_bytes
+from byoc_hw.plan.steps import ARGUMENT, FLASH, SCRATCH, Await, Job, Signal, WholeLayer
 
 WORKSPACE = 24
 """Bytes of scratch of every call of a library."""
@@ -64,7 +66,7 @@ class ChipMachine:
             raise RefusedError("a lane ends with work in flight")
 
     def whole(self, memories, step, layer):
-        """Carries out a library's call, at once: events alone keep others from its output until then."""
+        """Carries out a layer as a whole, at once: events alone keep others from its output until then."""
         inputs = [
             tensor.data
             if there is None
@@ -72,10 +74,11 @@ class ChipMachine:
             for tensor, there in zip(layer.inputs, step.inputs, strict=True)
         ]
         if step.workspace is not None:
-            memories[step.workspace.space].write(step.workspace.offset, np.full(WORKSPACE, 0xA5, np.uint8))
+            nbytes = workspace_bytes(layer) if isinstance(layer, Whole) else WORKSPACE
+            memories[step.workspace.space].write(step.workspace.offset, np.full(nbytes, 0xA5, np.uint8))
         output = np.ascontiguousarray(run_layer(layer, *inputs))
         memories[step.output.space].write(step.output.offset, output.view(np.uint8).ravel())
-        return Access(Copy)
+        return Access(Job)
 
     def run(self):
         running = [self.lanes[index] for index in self.first]

@@ -18,8 +18,9 @@ from byoc_hw.accelerator import DIANA_DIGITAL, DSP, REFERENCE, Library, LibraryC
 from byoc_hw.errors import InvalidInput, PlanError
 from byoc_hw.plan.lanes.lanes_clock import lanes_timeline
 from byoc_hw.plan.region import plan_region
-from byoc_hw.plan.steps import Await
+from byoc_hw.plan.steps import Await, WholeLayer
 from byoc_hw.soc import Soc
+from byoc_hw.tensor import Tensor
 
 EXAMPLES = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large], deadline=None
@@ -69,13 +70,51 @@ def values_of(graph, seed=0):
     return inputs, run_graph(graph, inputs)
 
 
-def check_on_chip(chip, graph):
-    plan = plan_region(graph, chip)
+def check_on_chip(chip, graph, place=None):
+    plan = plan_region(graph, chip, place=place or {})
     inputs, expected = values_of(graph)
     check_chip_plan(plan, expected, inputs, permutations(range(len(plan.parts))))
     assert lanes_timeline(plan).total == plan.cycles
     assert plan.bound <= plan.cycles
     return plan
+
+
+@st.composite
+def ordered_regions(draw, most=4):
+    """As `chip_regions`, where one accelerator also puts in order and gathers, and some tensors are so treated."""
+    chip, graph = draw(chip_regions(most))
+    able = draw(st.sampled_from([at for at, one in enumerate(chip.accelerators) if one.library is None]))
+    limits = {kind: replace(DSP.limits[kind]) for kind in ("order", "gather")}
+    costs = {"order": lambda layer: 2 * layer.ifm.elements, "gather": lambda layer: layer.ofm.elements // 3}
+    ordering = replace(chip.accelerators[able], limits={**chip.accelerators[able].limits, **limits}, whole_cycles=costs)
+    accelerators = tuple(ordering if at == able else one for at, one in enumerate(chip.accelerators))
+    samples, layers, outputs = Samples(draw(st.integers(0, 99))), list(graph.layers), list(graph.outputs)
+    for _ in range(draw(st.integers(1, 2))):
+        known = [tensor for tensor in graph.inputs if tensor.shape] + [layer.ofm for layer in layers]
+        ifm = draw(st.sampled_from([tensor for tensor in known if tensor.dtype == "int8"]))
+        axis = draw(st.integers(0, len(ifm.shape) - 1))
+        count = draw(st.integers(1, ifm.shape[axis]))
+        layers.append(samples.order(ifm, axis, count, descending=draw(st.booleans())))
+        outputs.append(layers[-1].ofm)
+        if draw(st.booleans()):
+            layers.append(samples.gather(ifm, layers[-1].ofm, axis))
+            if ifm.shape[0] == 1:
+                layers.append(samples.add(layers[-1].ofm, layers[-1].ofm))
+            outputs.append(layers[-1].ofm)
+    return replace(chip, accelerators=accelerators), replace(graph, layers=tuple(layers), outputs=tuple(outputs))
+
+
+@given(ordered_regions())
+@settings(EXAMPLES, max_examples=5)
+def test_any_graph_with_orders_is_exact_on_any_chip(region):
+    check_on_chip(*region)
+
+
+@pytest.mark.slow
+@given(ordered_regions(most=7))
+@settings(EXAMPLES, max_examples=30)
+def test_larger_graphs_with_orders_are_exact_on_any_chip(region):
+    check_on_chip(*region)
 
 
 @given(chip_regions())
@@ -133,7 +172,73 @@ def test_accelerators_work_on_one_inference_at_the_same_time():
     assert plan.cycles < 0.6 * alone
 
 
+def sorted_between(size=12, channels=8):
+    """Rows of what one convolution makes are put in order for another one, and the order is an output, too."""
+    samples = Samples(5)
+    value = samples.tensor((1, size, size, channels))
+    first = samples.conv2d(value, channels, (3, 3), padding=(1, 1, 1, 1))
+    order = samples.order(first.ofm, 2, size)
+    gather = samples.gather(first.ofm, order.ofm, 2)
+    last = samples.conv2d(gather.ofm, channels, (3, 3), padding=(1, 1, 1, 1))
+    layers = [first, order, gather, last]
+    return graph_of([value], layers, [order.ofm, last.ofm])
+
+
+@pytest.mark.parametrize("wish", [{}, {"conv2d": "dla"}, {"conv2d": "dsp"}], ids=str)
+def test_layers_without_tiles_run_between_others(wish):
+    graph = sorted_between()
+    plan = check_on_chip(PAIR, graph, wish)
+    where = {index: PAIR.accelerators[part.lane].name for part in plan.parts for index in part.layers}
+    assert (where[1], where[2]) == ("dsp", "dsp")
+    calls = [step for part in plan.parts for step in part.plan.steps if isinstance(step, WholeLayer)]
+    assert [step.cycles for step in calls] == [DSP.cycles_of_whole(graph.layers[index]) for index in (1, 2)]
+
+
+def test_a_suppression_has_a_workspace_and_may_read_constants():
+    rng = np.random.default_rng(3)
+    boxes = Tensor("boxes", (2, 20, 6), "float32")
+    values = (rng.integers(1, 9, (2, 20, 6)) / 4).astype(np.float32)
+    values[..., 4:] = values[..., 2:4] + 1
+    count = Tensor("count", (2,), "int32", data=np.array([20, 7], np.int32))
+    layer = Samples().suppression(boxes, count, most=5)
+    plan = plan_region(graph_of([boxes], [layer], [layer.ofm]), PAIR)
+    expected = run_graph(plan.graph, [values])
+    check_chip_plan(plan, expected, [values], [(0,)])
+    assert lanes_timeline(plan).total == plan.cycles == DSP.cycles_of_whole(layer) >= plan.bound
+    assert plan.scratch_bytes == 4 * 20
+
+
+def test_a_layer_without_tiles_is_for_chips():
+    samples = Samples()
+    value = samples.tensor((1, 4, 4, 8))
+    layer = samples.order(value, 3, 2)
+    with pytest.raises(PlanError, match=r"a layer of kind order runs beside the host on a chip, as of Soc\(\(dsp,\)\)"):
+        plan_region(graph_of([value], [layer], [layer.ofm]), DSP)
+
+
+def jobs_of_two_accelerators():
+    """A library makes what a DSP orders and gathers, and reads that."""
+    engine = with_library(replace(DLA, name="engine"), ["conv2d"])
+    no_convolutions = replace(DSP, limits={kind: DSP.limits[kind] for kind in ("order", "gather")})
+    return plan_region(sorted_between(), Soc((engine, no_convolutions)))
+
+
+def test_jobs_of_two_accelerators_wait_for_each_other():
+    """They are in the order of their array alone."""
+    plan = jobs_of_two_accelerators()
+    assert [len(part.layers) for part in plan.parts] == [2, 2]
+    inputs, expected = values_of(plan.graph)
+    check_chip_plan(plan, expected, inputs, permutations(range(2)))
+    assert (
+        plan.cycles
+        == lanes_timeline(plan).total
+        == sum(step.cycles for part in plan.parts for step in part.plan.steps if isinstance(step, WholeLayer))
+    )
+
+
 EVENTS = {
+    "jobs of two accelerators": jobs_of_two_accelerators,
+    "layers without tiles": lambda: plan_region(sorted_between(), PAIR, place={"conv2d": "dla"}),
     "copies of both": lambda: plan_region(separable(blocks=2), PAIR),
     "calls of a library": lambda: plan_region(separable(blocks=2), VECTOR, place={"depthwise_conv2d": "dsp"}),
 }
