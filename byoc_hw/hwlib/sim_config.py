@@ -23,5 +23,7 @@ def sim_config(accelerator: Accelerator) -> str:
         ("DMA_SETUP", f"{accelerator.dma_setup}u", "cycles a transfer"),
         ("DMA_WIDTH", f"{accelerator.dma_width}u", "bytes a cycle, each row rounded up"),
     ]
+    if not accelerator.dma_reads_flash:
+        costs.append(("FLASH_APART", "1u", "the DMA cannot read flash"))
     purpose = f"The costs of the accelerator {accelerator.name}, for its simulator."
     return header_text("hwlib_sim_config.h", "HWLIB_SIM", purpose, costs, includes=[ACCELERATOR_HEADER])

@@ -122,7 +122,8 @@ _ram = structure(
             )
         ),
         "moments": list_of(text),
-    }
+    },
+    {"constants": _count},
 )
 _METADATA = structure(
     {

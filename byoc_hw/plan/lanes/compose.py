@@ -46,7 +46,8 @@ def chip_plan(region: Region, chip: Soc, parts: Sequence[PlacedPart]) -> ChipPla
     memory = _Memory(region, chip, parts)
     events = _Events(work)
     written = [_Lane(graph, chip, lane, parts, work, order, memory, events).part() for lane in sorted(set(work.lanes))]
-    lifetimes = memory.lifetimes(work, order)
+    in_ram = (len(part.plan.flash) for part in written if not chip.accelerators[part.lane].dma_reads_flash)
+    lifetimes = replace(memory.lifetimes(work, order), constants=sum(in_ram))
     arena = place(blocks_from_lifetimes(lifetimes.scratch, lifetimes.alignment), largest_sum(lifetimes.scratch))
     plan = ChipPlan(graph, chip, tuple(written), len(events.number), arena.offsets, 0, order.cycles, memory=lifetimes)
     return plan.placed(arena.offsets)
