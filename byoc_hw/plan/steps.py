@@ -138,15 +138,16 @@ class JobWait:
 @dataclass(frozen=True)
 class Signal:
     """On a chip of several accelerators: the copy or the call whose token is in `slot`, the one started last, is event
-    `event`."""
+    `event`; with `job` it is a job."""
 
     event: int
     slot: int = 0
+    job: bool = False
 
 
 @dataclass(frozen=True)
 class Await:
-    """On a chip of several accelerators: go on when event `event`, a copy or a call of lane `lane`, has ended."""
+    """On a chip of several accelerators: go on when event `event`, an operation of lane `lane`, has ended."""
 
     event: int
     lane: int

@@ -139,7 +139,11 @@ _METADATA = structure(
     },
     {
         "optimize": text,
-        "accelerators": list_of(structure({"name": _name, "label": text, "activations": _count, "weights": _count})),
+        "accelerators": list_of(
+            structure(
+                {"name": _name, "label": text, "activations": _count, "weights": _count}, {"shares": list_of(_name)}
+            )
+        ),
     },
 )
 _broken = structure({"rule": text, "found": text})

@@ -3,7 +3,7 @@
 
 #include <stddef.h>
 
-enum { NOT_STARTED = 0, RUNNING = 1, DONE = 2 };                         /* an event */
+enum { NOT_STARTED = 0, RUNNING = 1, DONE = 2, JOB_RUNNING = 3 };        /* an event */
 enum { GOES_ON = 0, WAITS = 1, WAITS_FOR_A_SIGNAL = 2, AT_ITS_END = 3 }; /* a lane */
 
 /* ---------------------------------------------------------------- what has ended */
@@ -40,6 +40,8 @@ static hwlib_status_t ask_event(const hwlib_hal_t *hal, uint8_t alone, hwlib_eve
   *done = event->state == DONE;
   if (event->state == RUNNING) {
     status = ask_copy(hal, alone, event->token, done);
+  } else if (event->state == JOB_RUNNING) {
+    status = ask_job(hal, alone, event->token, done);
   }
   if (*done) {
     event->state = DONE;
@@ -86,7 +88,8 @@ static hwlib_status_t signal_event(const hwlib_chip_plan_t *plan, hwlib_lane_sta
       state->events[step->slot] != 0) {
     return HWLIB_ERROR_STEP;
   }
-  plan->events[step->index] = (hwlib_event_t){RUNNING, state->tokens[step->slot]};
+  uint8_t running = step->kind == HWLIB_STEP_SIGNAL ? RUNNING : JOB_RUNNING;
+  plan->events[step->index] = (hwlib_event_t){running, state->tokens[step->slot]};
   state->events[step->slot] = (uint16_t)(step->index + 1u);
   return HWLIB_OK;
 }
@@ -100,7 +103,7 @@ static hwlib_status_t await_event(const hwlib_chip_plan_t *plan, const hwlib_lan
   uint8_t done;
   hwlib_event_t *event = &plan->events[step->index];
   hwlib_status_t status = ask_event(plan->lanes[step->slot].hal, state->alone, event, &done);
-  *found = done ? GOES_ON : event->state == RUNNING ? WAITS : WAITS_FOR_A_SIGNAL;
+  *found = done ? GOES_ON : event->state == NOT_STARTED ? WAITS_FOR_A_SIGNAL : WAITS;
   return status;
 }
 
@@ -110,10 +113,9 @@ static hwlib_status_t await_operation(const hwlib_chip_plan_t *plan, const hwlib
   uint8_t done = 1;
   uint16_t event = state->events[step->slot];
   hwlib_token_t token = state->tokens[step->slot];
-  hwlib_status_t status = step->kind == HWLIB_STEP_JOB_WAIT
-                              ? ask_job(hal, state->alone, token, &done)
-                          : event == 0 ? ask_copy(hal, state->alone, token, &done)
-                                       : ask_event(hal, state->alone, &plan->events[event - 1], &done);
+  hwlib_status_t status = event != 0 ? ask_event(hal, state->alone, &plan->events[event - 1], &done)
+                          : step->kind == HWLIB_STEP_JOB_WAIT ? ask_job(hal, state->alone, token, &done)
+                                                              : ask_copy(hal, state->alone, token, &done);
   *found = done ? GOES_ON : WAITS;
   return status;
 }
@@ -145,6 +147,7 @@ static inline hwlib_status_t run_step(const hwlib_chip_plan_t *plan, const hwlib
   case HWLIB_STEP_JOB_WAIT:
     return await_operation(plan, hal, state, step, found);
   case HWLIB_STEP_SIGNAL:
+  case HWLIB_STEP_SIGNAL_JOB:
     return signal_event(plan, state, step);
   default:
     return HWLIB_ERROR_STEP;

@@ -27,8 +27,10 @@ from byoc_hw.plan.steps import (
     Address,
     Await,
     Copy,
+    Job,
     RegionPlan,
     Signal,
+    Started,
     Step,
     WholeLayer,
 )
@@ -41,10 +43,10 @@ from byoc_hw.tensor import Tensor
 def chip_plan(region: Region, chip: Soc, parts: Sequence[PlacedPart]) -> ChipPlan:
     """The plan of parts in a possible order."""
     graph = region.graph
-    work = joint_work(parts)
+    work = joint_work(parts, chip)
     order = joint_order(work)
     memory = _Memory(region, chip, parts)
-    events = _Events(work)
+    events = _Events(work, order)
     written = [_Lane(graph, chip, lane, parts, work, order, memory, events).part() for lane in sorted(set(work.lanes))]
     in_ram = (len(part.plan.flash) for part in written if not chip.accelerators[part.lane].dma_reads_flash)
     lifetimes = replace(memory.lifetimes(work, order), constants=sum(in_ram))
@@ -54,14 +56,17 @@ def chip_plan(region: Region, chip: Soc, parts: Sequence[PlacedPart]) -> ChipPla
 
 
 class _Events:
-    """The copies and calls that another lane waits for, numbered, and for each operation those of other lanes before
-    it."""
+    """The operations that another lane waits for, numbered, and for each operation those of other lanes before it."""
 
-    def __init__(self, work: JointWork) -> None:
-        self.awaited: list[list[int]] = [
-            sorted(other for other in before if work.lanes[other] != lane)
-            for before, lane in zip(work.before, work.lanes, strict=True)
-        ]
+    def __init__(self, work: JointWork, order: Order) -> None:
+        place = {index: at for at, index in enumerate(order.jobs)}
+        self.awaited: list[list[int]] = []
+        for before, lane in zip(work.before, work.lanes, strict=True):
+            others = {other for other in before if work.lanes[other] != lane}
+            last: dict[int, int] = {}  # of the jobs of each lane: with it those before it have ended
+            for job in sorted(others & place.keys(), key=place.__getitem__):
+                last[work.lanes[job]] = job
+            self.awaited.append(sorted((others - place.keys()) | {*last.values()}))
         self.number = {op: number for number, op in enumerate(sorted({one for some in self.awaited for one in some}))}
 
 
@@ -198,28 +203,35 @@ class _Lane:
 
     def _steps(self, ops: Sequence[Op], offsets: Mapping[LocalBuffer, int]) -> Iterator[Owned]:
         """The steps with their waits, and with events: each operation after those of other lanes that it waits for."""
-        known = dict.fromkeys(self._work.lanes, -1)
-        place = {index: at for at, index in enumerate(self._order.copies)}
+        known = {(lane, is_job): -1 for lane in self._work.lanes for is_job in (False, True)}
+        engines = self._order.copies, self._order.jobs
+        place = {index: at for engine in engines for at, index in enumerate(engine)}
         for owned in with_waits(ops, offsets, self._own_order()):
             index = None if owned.op is None else self._mine[owned.op]
             for other in [] if index is None else self._awaited(index, place):
-                lane = self._work.lanes[other]
-                if place[other] > known[lane]:  # those before it have ended, too
-                    known[lane] = place[other]
-                    yield Owned(Await(self._events.number[other], lane), owned.layer)
+                engine = self._engine(other)
+                if place[other] > known[engine]:  # those before it have ended, too
+                    known[engine] = place[other]
+                    yield Owned(Await(self._events.number[other], engine[0]), owned.layer)
             yield owned
             if index in self._events.number:
-                assert isinstance(owned.step, Copy | WholeLayer)
-                yield Owned(Signal(self._events.number[index], owned.step.slot), owned.layer)
+                assert isinstance(owned.step, Started)
+                yield Owned(
+                    Signal(self._events.number[index], owned.step.slot, isinstance(owned.step, Job)), owned.layer
+                )
 
     def _awaited(self, index: int, place: Mapping[int, int]) -> list[int]:
-        """Of the copies and calls of each other lane that an operation waits for, the last one."""
-        last: dict[int, int] = {}
+        """Of each engine of another lane, the last operation that an operation waits for."""
+        last: dict[tuple[int, bool], int] = {}
         for other in self._events.awaited[index]:
-            lane = self._work.lanes[other]
-            if lane not in last or place[other] > place[last[lane]]:
-                last[lane] = other
-        return [last[lane] for lane in sorted(last)]
+            engine = self._engine(other)
+            if engine not in last or place[other] > place[last[engine]]:
+                last[engine] = other
+        return [last[engine] for engine in sorted(last)]
+
+    def _engine(self, op: int) -> tuple[int, bool]:
+        """The lane of an operation, and whether it is a job."""
+        return self._work.lanes[op], self._work.ops[op].is_job
 
     def _own_order(self) -> Order:
         """The order of this lane by itself, at the times of the joint order."""

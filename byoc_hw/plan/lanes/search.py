@@ -19,7 +19,8 @@ from byoc_hw.graph import Dense, Reshape
 from byoc_hw.plan.array.mapping import worth_swapping
 from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.lanes.cut import PartCut, Region
-from byoc_hw.plan.lanes.joint import PlacedPart, joint_order, joint_work, side_by_side
+from byoc_hw.plan.lanes.handover import arranged
+from byoc_hw.plan.lanes.joint import PlacedPart, joint_order, joint_work
 from byoc_hw.plan.lanes.layouts import layouts
 from byoc_hw.plan.lanes.oriented import Oriented, OrientedPart, part_structure
 from byoc_hw.plan.lanes.profile import Engines, Option, Profile, profile_of
@@ -101,7 +102,12 @@ class _Search:
             parts = [option.placed for form in self._improved(min(found, key=self.cycles)) for option in form]
             copies = (PlacedPart(one, lay_out(one.mapped, Choices((), (), ()))) for one in self._oriented.copies())
             plans.append([*parts, *copies])
-        return min(map(side_by_side, plans), key=lambda parts: joint_order(joint_work(parts)).cycles, default=[])
+        chip, outside = self._chip, self._region.arguments
+        return min(
+            (arranged(parts, chip, outside) for parts in plans),
+            key=lambda parts: joint_order(joint_work(parts, chip)).cycles,
+            default=[],
+        )
 
     def cycles(self, forms: Sequence[_Form]) -> int:
         """Cycles of some parts together."""

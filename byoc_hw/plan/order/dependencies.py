@@ -11,8 +11,8 @@ from byoc_hw.plan.work.ops import LocalBuffer, Op
 class _Memory:
     """The last writer and the readers since then of each byte of one memory, as pieces by address."""
 
-    def __init__(self, is_copy: Sequence[bool]) -> None:
-        self.is_copy = is_copy
+    def __init__(self, array: Sequence[int | None]) -> None:
+        self.array = array  # that does a job; None of a copy
         self.starts: list[int] = [0]
         self.pieces: list[tuple[int, tuple[int, ...]]] = [(-1, ())]  # writer, readers since
 
@@ -27,8 +27,9 @@ class _Memory:
             if writes:
                 found.update(readers)
                 self.pieces[index] = (op, ())
-            else:  # of jobs the newest is enough: they end in their order
-                kept = readers if self.is_copy[op] else [other for other in readers if self.is_copy[other]]
+            else:  # of an array's jobs the newest is enough: they end in their order
+                array = self.array[op]
+                kept = readers if array is None else [other for other in readers if self.array[other] != array]
                 self.pieces[index] = (writer, (*kept, op))
         if writes:
             self.starts[first:last] = [start]
@@ -44,12 +45,12 @@ class _Memory:
         return index + 1
 
 
-def dependencies(ops: Sequence[Op], offsets: Mapping[LocalBuffer, int]) -> list[set[int]]:
-    """For each operation, the earlier ones that it depends on.
+def dependencies(ops: Sequence[Op], offsets: Mapping[LocalBuffer, int], lanes: Sequence[int] = ()) -> list[set[int]]:
+    """For each operation, the earlier ones that it depends on. Those of several accelerators are on `lanes`.
 
-    For a job without other jobs, which keep their order anyway.
+    For a job without other jobs of its array, which keep their order anyway.
     """
-    is_copy = [not op.is_job for op in ops]
+    array = [(lanes[index] if lanes else 0) if op.is_job else None for index, op in enumerate(ops)]
     memories: dict[object, _Memory] = {}
     found = []
     for index, op in enumerate(ops):
@@ -57,7 +58,8 @@ def dependencies(ops: Sequence[Op], offsets: Mapping[LocalBuffer, int]) -> list[
         for access in op.accesses:
             place = access.place
             key, base = (place.space, offsets[place]) if isinstance(place, LocalBuffer) else (place, 0)
-            memory = memories.setdefault(key, _Memory(is_copy))
+            memory = memories.setdefault(key, _Memory(array))
             memory.access(base + access.start, base + access.stop, access.writes, index, before)
-        found.append({other for other in before if other != index and (is_copy[index] or is_copy[other])})
+        mine = array[index]
+        found.append({other for other in before if other != index and (mine is None or array[other] != mine)})
     return found
