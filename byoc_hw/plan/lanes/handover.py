@@ -227,10 +227,10 @@ class _Arrangement:
 
     def best(self) -> list[PlacedPart]:
         """The parts with what is best handed over, in the best width."""
-        every = frozenset(range(len(self._candidates)))
+        every = range(len(self._candidates))
         tried = {
             (chosen, width): made
-            for chosen in dict.fromkeys((frozenset[int](), every))
+            for chosen in dict.fromkeys((frozenset[int](), self._most()))
             for width in _WIDTHS
             if (made := self._arranged(chosen, width)) is not None
         }
@@ -238,14 +238,29 @@ class _Arrangement:
         better = True
         while better and self._left > 0:
             better = False
-            for one in sorted(every):
+            for one in every:
                 made = self._arranged(chosen ^ {one}, width) if self._left > 0 else None
                 if made is not None and made.cost < best.cost:
                     chosen, best, better = chosen ^ {one}, made, True
         return [_ordered(part) for part in best.parts]
 
+    def _most(self) -> frozenset[int]:
+        """As many as can be handed over, the first ones first."""
+        found: list[int] = []
+        for one in range(len(self._candidates)):
+            if not self._share_a_buffer([*found, one]):
+                found.append(one)
+        return frozenset(found)
+
+    def _share_a_buffer(self, chosen: Collection[int]) -> bool:
+        """Whether a part has bytes of two of these in one buffer: a copy of one into the other."""
+        buffers = [buffer for one in chosen for use in self._candidates[one].uses.values() for buffer in use.shifts]
+        return len(set(buffers)) < len(buffers)
+
     def _arranged(self, chosen: frozenset[int], width: float | None) -> _Arranged | None:
         """The parts with some tensors handed over; None where these and the parts do not fit."""
+        if self._share_a_buffer(chosen):
+            return None
         own = [self._own_of(number, chosen, width) for number in range(len(self._parts))]
         if any(one is None for one in own):
             return None
@@ -337,7 +352,7 @@ def _without_copies(ops: Sequence[Op], number: int, handed: Sequence[_Candidate]
     gone |= {index for one in handed if not one.needed for index in one.uses[number].stores}
     for index, op in enumerate(ops):
         if index not in gone:
-            yield _on(op, moved) if any(access.place in moved for access in op.accesses) else op
+            yield _on(op, moved) if any(buffer in moved for buffer in op.local.values()) else op
 
 
 def _on(op: Op, moved: Mapping[LocalBuffer, tuple[LocalBuffer, int]]) -> Op:
