@@ -23,7 +23,8 @@ def engines_of(plans: Mapping[str, PlannedRegion], hardware: Hardware) -> dict[s
         for index, layer in enumerate(plan.graph.layers):
             if isinstance(plan, ChipPlan) and plan.costs[index] and max(plan.costs[index].values()):
                 costs = ", ".join([*_candidates(plan, index), _on_host(layer, hardware)])
-                lines.append((layer, f"on {_shares(plan, index)}; alone {costs}"))
+                stays = ", handed over in local memory" if layer.ofm.name in plan.handed_over else ""
+                lines.append((layer, f"on {_shares(plan, index)}{stays}; alone {costs}"))
     return _by_operator(lines)
 
 

@@ -201,6 +201,12 @@ def _check_references(metadata: Any, _: str) -> None:
     outputs = [output["name"] for output in metadata["model"]["outputs"]]
     for index, entry in enumerate(metadata["model"]["inputs"]):
         nullable(one_of(*outputs))(entry["state"], f"model.inputs[{index}].state")
+    names = [one["name"] for one in metadata.get("accelerators", ())]
+    for at, one in enumerate(metadata.get("accelerators", ())):
+        for name in one.get("shares", names):
+            one_of(*names)(name, f"accelerators[{at}].shares")
+        if one["name"] not in one.get("shares", names):
+            refuse(f"accelerators[{at}].shares", f"a list with {one['name']}", one["shares"])
     layers, inputs = len(metadata["layers"]), len(metadata["model"]["inputs"])
     for index, layer in enumerate(metadata["layers"]):
         integer(index, index)(layer["id"], f"layers[{index}].id")

@@ -10,7 +10,7 @@ from byoc_hw.graph import Graph
 from byoc_hw.integers import round_up
 from byoc_hw.plan.chip_plan import ChipPlan, Part
 from byoc_hw.plan.lanes.cut import Region
-from byoc_hw.plan.lanes.joint import JointWork, PlacedPart, joint_order, joint_work
+from byoc_hw.plan.lanes.joint import JointWork, PlacedPart, handed_over, joint_order, joint_work
 from byoc_hw.plan.lanes.reach import Reach
 from byoc_hw.plan.library_layer import library_layer
 from byoc_hw.plan.order.calls import calls_of
@@ -51,7 +51,17 @@ def chip_plan(region: Region, chip: Soc, parts: Sequence[PlacedPart]) -> ChipPla
     in_ram = (len(part.plan.flash) for part in written if not chip.accelerators[part.lane].dma_reads_flash)
     lifetimes = replace(memory.lifetimes(work, order), constants=sum(in_ram))
     arena = place(blocks_from_lifetimes(lifetimes.scratch, lifetimes.alignment), largest_sum(lifetimes.scratch))
-    plan = ChipPlan(graph, chip, tuple(written), len(events.number), arena.offsets, 0, order.cycles, memory=lifetimes)
+    plan = ChipPlan(
+        graph,
+        chip,
+        tuple(written),
+        len(events.number),
+        arena.offsets,
+        0,
+        order.cycles,
+        handed_over=handed_over(parts),
+        memory=lifetimes,
+    )
     return plan.placed(arena.offsets)
 
 

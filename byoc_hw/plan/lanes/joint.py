@@ -8,6 +8,7 @@ memory, where copies touch the same bytes, and through local memory that they sh
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
@@ -84,6 +85,12 @@ def side_by_side(parts: Sequence[PlacedPart]) -> list[PlacedPart]:
         replace(one, layout=replace(one.layout, places={b: at + by[b.space] for b, at in one.layout.places.items()}))
         for one, by in zip(parts, shifts, strict=True)
     ]
+
+
+def handed_over(parts: Sequence[PlacedPart]) -> tuple[str, ...]:
+    """The buffers, by name, that several parts have in common: tensors that stay in local memory."""
+    count = Counter(buffer for part in parts for buffer in part.layout.places)
+    return tuple(buffer.name for buffer, many in count.items() if many > 1)
 
 
 def joint_work(parts: Sequence[PlacedPart], chip: Soc) -> JointWork:
