@@ -38,10 +38,12 @@ def test_tensors_stay_in_a_memory_that_both_share(digits):
     chip = replace(CHIP, shared=(("dla", "dsp"),))
     partitioned = byoc_hw.partition_for_hwlib(*byoc_hw.load_tflite(model_path()), accelerator=chip)
     project, image = byoc_hw.build(partitioned), heldout().images[:1]
-    assert not byoc_hw.validate(project, image, partitioned).differences
+    found, other = project.run(image, trace=True), digits[1].run(image, trace=True)
+    np.testing.assert_array_equal(found.outputs[0], other.outputs[0])
+    assert found.trace == other.trace  # whose bits are TVM's
     (graph,) = region_graphs(partitioned).values()
     plan, apart = plan_region(graph, chip), digits[1].schedule
-    assert project.run(image).cycles.total == plan.cycles < 0.9 * apart.cycles
+    assert found.cycles.total == plan.cycles < 0.9 * apart.cycles
     assert project.schedule.moved["spilled"] < 0.5 * apart.moved["spilled"]
     assert str(project.report).count("handed over in local memory") == len(plan.handed_over) > 0
 

@@ -101,7 +101,7 @@ def test_each_missing_event_of_a_job_is_refused(tmp_path: Path, plan):
             r"|HWLIB_ERROR_UNWRITTEN"
         )
         with pytest.raises(RunError, match=message):
-            damaged.run([IMAGE])
+            damaged.run([IMAGE], toolchain=Toolchain(cflags="-O0"))
 
 
 def test_the_project_says_what_is_shared(project, plan):

@@ -8,7 +8,7 @@ handed over is tried: what makes the schedule shorter is kept, and of two that a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -29,8 +29,9 @@ from byoc_hw.plan.order.copies import order
 from byoc_hw.plan.place.by_lifetime import largest_sum
 from byoc_hw.plan.place.local import lifetimes, place_in_time, place_local
 from byoc_hw.plan.region_memory import Lifetime
+from byoc_hw.plan.stages import Layout
 from byoc_hw.plan.steps import ACTIVATIONS, ARGUMENT, WEIGHTS, Copy
-from byoc_hw.plan.work.ops import LocalBuffer, Op, activations
+from byoc_hw.plan.work.ops import Access, LocalBuffer, Op, activations
 from byoc_hw.soc import Soc
 from byoc_hw.tensor import Tensor
 
@@ -70,6 +71,7 @@ class _Touched:
     stores: set[int] = field(default_factory=set)
     shifts: dict[LocalBuffer, int] = field(default_factory=dict)
     stored: list[tuple[int, int, int]] = field(default_factory=list)  # the copy, bytes of the tensor from and to
+    homes: dict[LocalBuffer, tuple[Storage, int]] = field(default_factory=dict)  # and its first byte of the tensor
     whole: bool = True
 
 
@@ -86,13 +88,13 @@ def _touched(part: PlacedPart) -> dict[Tensor, _Touched]:
             tensor, start = part.part.arguments[space - ARGUMENT]
             one = found.setdefault(tensor, _Touched())
             (one.stores if access.writes else one.loads).add(index)
-            _note(one, index, op, start + access.start, access.writes)
+            _note(one, index, op, access, start)
     return found
 
 
-def _note(one: _Touched, index: int, op: Op, first: int, writes: bool) -> None:
-    """Note a copy between a buffer and the bytes of a tensor from `first` on."""
-    step = op.step
+def _note(one: _Touched, index: int, op: Op, access: Access, start: int) -> None:
+    """Note a copy between a buffer and an argument that begins at byte `start` of a tensor."""
+    step, first = op.step, start + access.start
     local = next((access for access in op.accesses if isinstance(access.place, LocalBuffer)), None)
     if local is None or not isinstance(step, Copy) or (step.rows > 1 and step.source_stride != step.target_stride):
         one.whole = False
@@ -100,7 +102,9 @@ def _note(one: _Touched, index: int, op: Op, first: int, writes: bool) -> None:
     assert isinstance(local.place, LocalBuffer)
     if one.shifts.setdefault(local.place, first - local.start) != first - local.start:
         one.whole = False
-    if writes:
+    assert isinstance(access.place, Storage)
+    one.homes[local.place] = access.place, start
+    if access.writes:
         count, nbytes, stride = main_rows(step, step.nbytes)
         one.stored += ((index, first + row * stride, first + row * stride + nbytes) for row in range(count))
 
@@ -139,6 +143,39 @@ def _merged(spans: Iterator[tuple[int, int]]) -> list[tuple[int, int]]:
         else:
             merged.append((first, stop))
     return merged
+
+
+def as_handed_over(part: PlacedPart, outside: Container[Tensor]) -> Layout:
+    """The layout of a part as if all that it can hand over, and all that others can hand over to it, stayed in local
+    memory: its jobs read and write these tensors themselves. For an estimate."""
+    layout = part.layout
+    gone: set[int] = set()
+    moved: dict[LocalBuffer, tuple[Storage, int]] = {}
+    for tensor, one in _touched(part).items():
+        if tensor in outside or tensor.nbytes > layout.mapped.accelerator.activation_memory // 2:
+            continue
+        use = _use(part, one, round_up(tensor.nbytes, layout.mapped.accelerator.dma_alignment))
+        if use is not None and not use.shifts.keys() & moved.keys():
+            gone |= use.loads | use.stores
+            moved |= {
+                buffer: (one.homes[buffer][0], shift - one.homes[buffer][1]) for buffer, shift in use.shifts.items()
+            }
+    if not gone:
+        return layout
+    ops = tuple(_in_place(op, moved) for index, op in enumerate(layout.work.ops) if index not in gone)
+    places = {buffer: at for buffer, at in layout.places.items() if buffer not in moved}
+    return replace(layout, work=replace(layout.work, ops=ops), places=places, order=order(ops, places))
+
+
+def _in_place(op: Op, moved: Mapping[LocalBuffer, tuple[Storage, int]]) -> Op:
+    """An operation that touches a tensor in place of some buffers."""
+    accesses = []
+    for access in op.accesses:
+        if isinstance(access.place, LocalBuffer) and access.place in moved:
+            storage, shift = moved[access.place]
+            access = replace(access, place=storage, start=access.start + shift, stop=access.stop + shift)
+        accesses.append(access)
+    return replace(op, accesses=tuple(accesses))
 
 
 # ---------------------------------------------------------------- tensors that may be handed over

@@ -19,7 +19,7 @@ from byoc_hw.graph import Dense, Reshape
 from byoc_hw.plan.array.mapping import worth_swapping
 from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.lanes.cut import PartCut, Region
-from byoc_hw.plan.lanes.handover import arranged
+from byoc_hw.plan.lanes.handover import arranged, as_handed_over
 from byoc_hw.plan.lanes.joint import PlacedPart, joint_order, joint_work
 from byoc_hw.plan.lanes.layouts import layouts
 from byoc_hw.plan.lanes.oriented import Oriented, OrientedPart, part_structure
@@ -70,17 +70,28 @@ def best_parts(region: Region, chip: Soc, costs: Sequence[Mapping[int, int]]) ->
     index, and its cycles on each."""
     whole = any(one.library for one in chip.accelerators)  # libraries take tensors as the model has them
     for swap in (False,) if whole else (True, False):
-        found = _Search(region, chip, costs, swap).best()
+        ways = (False, True) if chip.shared else (False,)
+        plans = [plan for in_place in ways for plan in _Search(region, chip, costs, swap, in_place).plans()]
+        found = [arranged(parts, chip, region.arguments) for parts in plans]
         if found:
-            return found
+            return min(found, key=lambda parts: joint_order(joint_work(parts, chip)).cycles)
     names = ", ".join(one.name for one in chip.accelerators)
     raise PlanError(f"{region.graph.name}: each layer has a plan on one of {names}: one has none")
 
 
 class _Search:
-    def __init__(self, region: Region, chip: Soc, costs: Sequence[Mapping[int, int]], swap: bool = True) -> None:
+    """With `in_place` it is as if parts handed over all that they can in local memory that accelerators share."""
+
+    def __init__(
+        self,
+        region: Region,
+        chip: Soc,
+        costs: Sequence[Mapping[int, int]],
+        swap: bool = True,
+        in_place: bool = False,
+    ) -> None:
         graph = region.graph
-        self._graph, self._chip, self._region, self._cost = graph, chip, region, costs
+        self._graph, self._chip, self._region, self._cost, self._in_place = graph, chip, region, costs, in_place
         fastest = [min(cost, key=cost.__getitem__) for cost in costs]
         accelerators = [chip.accelerators[lane] for lane in fastest]
         swapped = worth_swapping(graph, accelerators)
@@ -93,21 +104,16 @@ class _Search:
         self._known: dict[PartCut, tuple[OrientedPart | None, list[Option]]] = {}
         self._profiles: dict[object, tuple[list[Profile], Iterator[Profile]]] = {}
 
-    def best(self) -> list[PlacedPart]:
-        """The parts of the fastest plan that was found: one of a few that were improved step by step, or all on one
-        accelerator. None if there is none."""
+    def plans(self) -> Iterator[list[PlacedPart]]:
+        """The parts of the fastest plan that was found, one of a few that were improved step by step; and, unless it is
+        the second search, all on one accelerator."""
+        if not self._in_place:
+            yield from self._alone()
         found = [*self._plain(), *self.found()]
-        plans = list(self._alone())
         if found:
             parts = [option.placed for form in self._improved(min(found, key=self.cycles)) for option in form]
             copies = (PlacedPart(one, lay_out(one.mapped, Choices((), (), ()))) for one in self._oriented.copies())
-            plans.append([*parts, *copies])
-        chip, outside = self._chip, self._region.arguments
-        return min(
-            (arranged(parts, chip, outside) for parts in plans),
-            key=lambda parts: joint_order(joint_work(parts, chip)).cycles,
-            default=[],
-        )
+            yield [*parts, *copies]
 
     def cycles(self, forms: Sequence[_Form]) -> int:
         """Cycles of some parts together."""
@@ -310,12 +316,18 @@ class _Search:
         return known[:most]
 
     def _profiles_of(self, part: OrientedPart, most: int | None) -> list[Profile]:
-        key = part.cut.lane, part_structure(part.mapped)
+        outside = self._region.arguments
+        in_place = self._in_place and bool(self._chip.group_of(part.cut.lane))
+        border = tuple(tensor in outside for tensor, _ in part.arguments) if in_place else ()
+        key = part.cut.lane, part_structure(part.mapped), border
         if key not in self._profiles:
-            self._profiles[key] = [], starmap(profile_of, layouts(part.mapped))
-        found, others = self._profiles[key]
-        found += islice(others, None if most is None else max(most - len(found), 0))
-        return found
+            found = layouts(part.mapped)
+            if in_place:
+                found = ((as_handed_over(PlacedPart(part, one), outside), pieces) for one, pieces in found)
+            self._profiles[key] = [], starmap(profile_of, found)
+        known, others = self._profiles[key]
+        known += islice(others, None if most is None else max(most - len(known), 0))
+        return known
 
     def _alone(self) -> Iterator[list[PlacedPart]]:
         """Everything on one accelerator, as it is planned there."""
