@@ -454,6 +454,7 @@ class Accelerator:
     dma_alignment: int = 1
     dma_setup: int = 70  # cycles per transfer
     dma_width: int = 16  # bytes per cycle, each row rounded up
+    dma_reads_flash: bool = True  # else start-up code copies the constants of its regions to RAM
     queue: int = 64  # operations that each engine holds, running or waiting; starting one more waits for the oldest
 
     ram: int = 512 * KIB
@@ -477,6 +478,7 @@ class Accelerator:
             alignment = getattr(self, what)
             if alignment & (alignment - 1):
                 raise InvalidInput(f"{prefix} {what} is a power of two: got {alignment}")
+        check_flag(f"{prefix} dma_reads_flash", self.dma_reads_flash)
         check_number(f"{prefix} host_cycles_per_instruction", self.host_cycles_per_instruction, positive=True)
         check_type(f"{prefix} roundings", self.roundings, tuple, "a tuple of strings")
         for rounding in self.roundings:

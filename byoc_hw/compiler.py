@@ -436,11 +436,11 @@ class _Arena:
         ram = self.hardware.ram
         self._workspaces = workspaces
         memory = self._arranged(program, workspaces, ram)
-        fits = memory.arena.nbytes <= ram and Fitted(self.plans, memory).flash <= self._flash
+        fits = memory.ram <= ram and Fitted(self.plans, memory).flash <= self._flash
         if self._tiled and self.plans and (self.optimize == "size" or not fits):
             fitted = self._fitted(program, workspaces)
             self.plans, self._choices = fitted.plans, {**self._choices, **fitted.choices}
-            most = ram if self.optimize == "speed" else fitted.memory.arena.nbytes
+            most = ram if self.optimize == "speed" else fitted.memory.ram
             memory = self._arranged(program, workspaces, most)
         self.memory = memory
         return memory.arena.offsets
@@ -454,7 +454,7 @@ class _Arena:
         assert self.memory is not None
         limits, self._flash = self.hardware, max(self.hardware.flash - host, 0)
         fits = Fitted(self.plans, self.memory).flash <= self._flash
-        return self._tiled is not None and bool(self.plans) and not fits and self.memory.arena.nbytes <= limits.ram
+        return self._tiled is not None and bool(self.plans) and not fits and self.memory.ram <= limits.ram
 
     def rooms(self, program: Program) -> dict[str, Room]:
         """What each region may use of RAM and flash."""
@@ -483,7 +483,7 @@ class _Arena:
         self.overlaps = library is None or library.wait is not None
         if self.overlaps:
             memory = self._placed(overlapped(program), workspaces, self.plans)
-            self.overlaps = memory.arena.nbytes <= most
+            self.overlaps = memory.ram <= most
         return memory if self.overlaps else self._placed(program, workspaces, self.plans)
 
     def _placed(

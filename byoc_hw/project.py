@@ -13,6 +13,7 @@ from typing import Any
 from byoc_hw.arguments import check_flag, check_number, check_type
 from byoc_hw.emit.directory import changed_files
 from byoc_hw.errors import InvalidInput
+from byoc_hw.plan.place.arena import CONSTANTS
 from byoc_hw.report import schedule
 from byoc_hw.report.explain import Report
 from byoc_hw.run.files import Inputs, stored_inputs
@@ -43,7 +44,9 @@ class Memory:
     could save. `tvm` is the arena that TVM's own planner makes for the same module, plus the scratch of
     every region.
 
-    `flash` is constant data by owner, without code. `optimize` is the objective that `build` planned for.
+    `flash` is constant data by owner, without code. `constants` are those bytes of it that lie in RAM beside the arena
+    as well: start-up code copies them there for a DMA that cannot read flash. `optimize` is the objective that `build`
+    planned for.
     """
 
     arena: int
@@ -55,6 +58,12 @@ class Memory:
     blocks: dict[str, tuple[str, int, int]]
     flash: dict[str, int]
     optimize: str = "speed"
+    constants: int = 0
+
+    @property
+    def ram_bytes(self) -> int:
+        """The arena, and constants beside it."""
+        return self.arena + self.constants
 
     @property
     def flash_bytes(self) -> int:
@@ -63,12 +72,15 @@ class Memory:
 
     def __repr__(self) -> str:
         arena = f"arena {self.arena:,} bytes (lower bound {self.lower_bound:,})"
-        return f"<Memory: {arena}, flash {self.flash_bytes:,} bytes>"
+        constants = f", constants in RAM {self.constants:,} bytes" if self.constants else ""
+        return f"<Memory: {arena}{constants}, flash {self.flash_bytes:,} bytes>"
 
     def __str__(self) -> str:
         bounds = f"lower bound {self.lower_bound}, gap at most {self.gap}, TVM's planner {self.tvm}"
         lines = [f"RAM   {self.arena:>12}  arena ({bounds}); at its peak:"]
         lines += [f"      {nbytes:>12}    {owner}" for owner, nbytes in self.owners.items()]
+        if self.constants:
+            lines += [f"RAM   {self.constants:>12}  {CONSTANTS}, together {self.ram_bytes}"]
         lines += [f"flash {self.flash_bytes:>12}  constants:"]
         lines += [f"      {nbytes:>12}    {owner}" for owner, nbytes in self.flash.items() if nbytes]
         lines += [f"      {'':>12}  planned for {self.optimize}"] if self.optimize != "speed" else []
@@ -120,6 +132,7 @@ class Project:
             blocks,
             dict(flash),
             self._metadata.get("optimize", "speed"),
+            ram.get("constants", 0),
         )
 
     @cached_property

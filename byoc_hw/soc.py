@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from byoc_hw.accelerator import KIB, Accelerator, Check, Library, Limits, Rule, check_compiler_name
-from byoc_hw.arguments import check_number, check_type, check_whole
+from byoc_hw.arguments import check_number, check_type, check_whole, shown
 from byoc_hw.errors import InvalidInput
 from byoc_hw.graph import Layer
 from byoc_hw.objective import HOST
@@ -23,6 +23,9 @@ class Soc:
     HAL's functions in C, with limits, memories and costs of its own, and a HAL, or a `library` whose calls only start
     and have costs. `ram` and `flash` in bytes and `host_cycles_per_instruction` are the chip's; those of the
     accelerators do not count.
+
+    The accelerators of each group in `shared`, by name, have one local activation memory: an address is the same byte
+    to all of them. Weight memories are their own.
     """
 
     accelerators: tuple[Accelerator, ...]
@@ -31,6 +34,7 @@ class Soc:
     ram: int = 512 * KIB
     flash: int = 2048 * KIB
     host_cycles_per_instruction: float = 1.0
+    shared: tuple[tuple[str, ...], ...] = ()
 
     def __post_init__(self) -> None:
         check_compiler_name(self.name)
@@ -58,6 +62,34 @@ class Soc:
         check_number(f"chip {self.name}: host_cycles_per_instruction", self.host_cycles_per_instruction, positive=True)
         for what in ("ram", "flash"):
             check_whole(f"chip {self.name}: {what}", getattr(self, what), 0, 2**31 - 1)
+        self._check_shared()
+
+    def _check_shared(self) -> None:
+        """Raise `InvalidInput` for groups of accelerators that cannot have one memory."""
+        prefix = f"chip {self.name}: shared"
+        check_type(prefix, self.shared, tuple, "a tuple of groups of accelerators' names")
+        known = {one.name: one for one in self.accelerators}
+        seen: list[str] = []
+        for group in self.shared:
+            check_type(f"{prefix}: each group", group, tuple, "a tuple of accelerators' names")
+            for name in group:
+                if name not in known:
+                    raise InvalidInput(
+                        f"{prefix} names accelerators of the chip, {', '.join(known)}: got {shown(name)}"
+                    )
+                if name in seen:
+                    raise InvalidInput(f"{prefix} has each accelerator once: got {name} twice")
+                seen.append(name)
+            if len(group) < 2:
+                raise InvalidInput(f"{prefix}: a group has at least two accelerators: got {shown(group)}")
+            for what in ("activation_memory", "dma_alignment", "local_alignment"):
+                found = {name: getattr(known[name], what) for name in group}
+                if len(set(found.values())) > 1:
+                    text = ", ".join(f"{name} {value}" for name, value in found.items())
+                    raise InvalidInput(f"{prefix}: accelerators that share a memory have the same {what}: got {text}")
+            for name in group:
+                if known[name].library is not None:
+                    raise InvalidInput(f"{prefix}: accelerators that share a memory have a HAL: {name} has a library")
 
     def __repr__(self) -> str:
         return f"<Soc {self.name} ({self.label}): {', '.join(one.name for one in self.accelerators)}>"
@@ -79,6 +111,16 @@ class Soc:
     def dma_alignment(self) -> int:
         """The largest alignment of any DMA, in bytes."""
         return max(one.dma_alignment for one in self.accelerators)
+
+    def memory_of(self, lane: int) -> int:
+        """The accelerator, by index, that an activation memory goes by: of `lane` itself, or the first of its group."""
+        names = [one.name for one in self.accelerators]
+        return min(map(names.index, self.group_of(lane)), default=lane)
+
+    def group_of(self, lane: int) -> tuple[str, ...]:
+        """The accelerators, by name, that share the activation memory of accelerator `lane`; none if it has its own."""
+        name = self.accelerators[lane].name
+        return next((group for group in self.shared if name in group), ())
 
     def check_numerics(self, numerics: str) -> None:
         """Raise `InvalidInput` for numerics that do not exist, or whose rounding an accelerator lacks."""

@@ -33,6 +33,21 @@ def test_every_layer_has_tvms_bits_in_the_planned_cycles(digits):
     assert project.run(image).cycles.total == plan_region(graph, CHIP).cycles
 
 
+def test_tensors_stay_in_a_memory_that_both_share(digits):
+    """Fewer bytes are copied, and the inference ends earlier; the report says which tensors stay."""
+    chip = replace(CHIP, shared=(("dla", "dsp"),))
+    partitioned = byoc_hw.partition_for_hwlib(*byoc_hw.load_tflite(model_path()), accelerator=chip)
+    project, image = byoc_hw.build(partitioned), heldout().images[:1]
+    found, other = project.run(image, trace=True), digits[1].run(image, trace=True)
+    np.testing.assert_array_equal(found.outputs[0], other.outputs[0])
+    assert found.trace == other.trace  # whose bits are TVM's
+    (graph,) = region_graphs(partitioned).values()
+    plan, apart = plan_region(graph, chip), digits[1].schedule
+    assert found.cycles.total == plan.cycles < 0.9 * apart.cycles
+    assert project.schedule.moved["spilled"] < 0.5 * apart.moved["spilled"]
+    assert str(project.report).count("handed over in local memory") == len(plan.handed_over) > 0
+
+
 def test_queues_that_fill_are_foreseen(digits):
     """The start of one more operation than the queue holds waits, and with it all accelerators."""
     chip = byoc_hw.Soc(tuple(replace(one, queue=2) for one in CHIP.accelerators))

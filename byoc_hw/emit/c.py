@@ -172,11 +172,11 @@ def array_rows(values: Array, indent: int = 2) -> str:
     return "\n".join(margin + " ".join(spelt[at : at + columns]) for at in range(0, len(spelt), columns))
 
 
-def array(name: str, values: Array, alignment: int = 16) -> str:
-    """`static const` definition of an array of constants. C has no empty arrays: at least one value."""
+def array(name: str, values: Array, alignment: int = 16, qualifier: str = "const") -> str:
+    """`static` definition of an array of constants. C has no empty arrays: at least one value."""
     if values.size == 0:
         raise InvalidInput(f"an array in C has at least one element: {name} has none")
-    head = f"static const {c_type(str(values.dtype))} {name}[{values.size}]"
+    head = f"static {qualifier} {c_type(str(values.dtype))} {name}[{values.size}]"
     return f"{head} __attribute__((aligned({alignment}))) = {{\n{array_rows(values)}\n}};\n"
 
 

@@ -27,14 +27,15 @@ def chip_runtime(chip: Soc) -> dict[str, str | bytes]:
     """
     files: dict[str, str | bytes] = {}
     sources: list[Path] = []
-    for one in chip.accelerators:
+    for lane, one in enumerate(chip.accelerators):
         if one.name.lower() in _OTHER_FOLDERS:
             rule = f"an accelerator's name is none of {', '.join(_OTHER_FOLDERS)}, which name other folders of HWlib"
             raise InvalidInput(f"chip {chip.name}: {rule}: got {one.name}")
         files[f"hwlib/{one.name}/{NAMES_HEADER}"] = names_header(one.name)
         if one.library is None:
             files[f"hwlib/{one.name}/{ACCELERATOR_HEADER}"] = accelerator_header(one)
-            files[f"hwlib/{one.name}/hwlib_sim_config.h"] = sim_config(one)
+            together = chip.accelerators[chip.memory_of(lane)] if chip.group_of(lane) else None
+            files[f"hwlib/{one.name}/hwlib_sim_config.h"] = sim_config(one, together)
             continue
         files[f"hwlib/{one.name}/{LIBRARY_HEADER}"] = library_header(one.library)
         files[f"hwlib/{one.name}/hwlib_sim_config.h"] = library_sim_config(one)
@@ -95,6 +96,7 @@ def chip_entries(chip: Soc) -> list[dict[str, Any]]:
             "label": one.label,
             "activations": _local(one)[0],
             "weights": _local(one)[1],
+            **({"shares": list(group)} if (group := chip.group_of(lane)) else {}),
         }
-        for one in chip.accelerators
+        for lane, one in enumerate(chip.accelerators)
     ]

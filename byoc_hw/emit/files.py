@@ -40,11 +40,13 @@ from byoc_hw.emit.lanes import in_one_lane, one_lane
 from byoc_hw.emit.numbering import NumberedLayer, number_calls, number_layers
 from byoc_hw.emit.region import (
     alignment_of,
+    cannot_read_flash,
     code,
     constant_data,
     polled_code,
     preamble,
     prototype,
+    ram_macro,
     start_prototype,
     wait_prototype,
 )
@@ -191,6 +193,7 @@ def _interface(parts: Parts) -> Files:
         "whole": _has_library(parts) or bool(_whole(parts)),
         "activation_memory": 0 if isinstance(parts.accelerator, Soc) else parts.accelerator.activation_memory,
         **chip_context(parts.lanes),
+        "flash_apart": parts.tiled and cannot_read_flash(parts.accelerator),
     }
     return {
         f"include/{mod_name}.h": render("model.h.j2", banner=_banner(parts, "the model."), **context),
@@ -247,11 +250,11 @@ def _regions(parts: Parts) -> Files:
             for region, first in planned
         ),
     ]
-    guard = f"{mod_name}_weights_H".upper()
+    guard, hardware, word = f"{mod_name}_weights_H".upper(), parts.accelerator, alignment_of(parts.accelerator)
     weights = [
         _banner(parts, "constant data of the regions: weights, parameters, constant activations."),
         f"#ifndef {guard}\n#define {guard}\n\n#include <stdbool.h>\n#include <stdint.h>\n",
-        *filter(None, (constant_data(region, alignment_of(parts.accelerator)) for region, _ in planned)),
+        *filter(None, [ram_macro(hardware), *(constant_data(region, word, hardware) for region, _ in planned)]),
         "#endif\n",
     ]
     return {
@@ -370,6 +373,7 @@ def _makefile(parts: Parts, files: Files) -> str:
         model_sources=model,
         hal=parts.tiled,
         library=_has_library(parts),
+        flash_apart=parts.tiled and cannot_read_flash(parts.accelerator),
         **chip_context(parts.chip) | {"hal_functions": chip_context(parts.lanes)["hal_functions"]},
     )
 
@@ -407,6 +411,7 @@ def metadata(parts: Parts, files: Files) -> dict[str, Any]:
                 "peak": {"where": parts.memory.peak.where, "owners": parts.memory.peak.by_owner},
                 "buffers": list(_memory_map(parts)),
                 "moments": [where for where, _ in parts.memory.moments],
+                **({"constants": parts.memory.constants} if parts.memory.constants else {}),
             },
             "flash": {
                 **{name: flash_bytes(regions[name]) for name in sorted(regions)},

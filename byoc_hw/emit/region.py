@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from byoc_hw.accelerator import Accelerator
 from byoc_hw.emit import c, calls
 from byoc_hw.emit.call_titles import call_titles
 from byoc_hw.emit.lanes import lanes_declarations, lanes_early_return, lanes_start, lanes_tables_and_body
@@ -19,6 +20,9 @@ from byoc_hw.plan.library import LibraryPlan
 from byoc_hw.plan.planned import PlannedRegion
 from byoc_hw.plan.steps import Job, RegionPlan
 from byoc_hw.soc import Hardware, Soc
+
+_IN_RAM = "HWLIB_IN_RAM"
+"""The macro before constants that lie in RAM."""
 
 
 def alignment_of(accelerator: Hardware) -> int:
@@ -51,21 +55,40 @@ def _tensors(graph: Graph, const: str) -> list[str]:
     return [*inputs, *(f"{c.c_type(tensor.dtype)} *out{index}" for index, tensor in enumerate(graph.outputs))]
 
 
-def constant_data(region: PlannedRegion, alignment: int) -> str:
+def cannot_read_flash(hardware: Hardware) -> bool:
+    """Whether a DMA of the hardware cannot read flash."""
+    engines = hardware.accelerators if isinstance(hardware, Soc) else (hardware,)
+    return any(not one.dma_reads_flash and one.library is None for one in engines)
+
+
+def ram_macro(hardware: Hardware) -> str:
+    """The definition that `constant_data` needs where a DMA cannot read flash, else ""."""
+    if not cannot_read_flash(hardware):
+        return ""
+    text = (
+        "Constants that a DMA reads which cannot read flash: start-up code copies them to RAM, as any initialised data."
+    )
+    place = '__attribute__((section(".data.hwlib_weights")))'
+    return f"{c.comment([text])}\n#ifndef {_IN_RAM}\n#define {_IN_RAM} {place}\n#endif\n"
+
+
+def constant_data(region: PlannedRegion, alignment: int, hardware: Hardware) -> str:
     """The region's constant data, for `<mod_name>_weights.h`."""
     if isinstance(region, LibraryPlan):
         return library_arrays(region.graph, region.layers, alignment)
     if isinstance(region, ChipPlan):
-        return "\n".join(filter(None, (_part_data(part, alignment) for part in region.parts)))
+        return "\n".join(filter(None, (_part_data(part, alignment, region.chip) for part in region.parts)))
     if not region.flash:
         return ""
-    return c.array(flash_name(region.graph), np.frombuffer(region.flash, np.uint8), alignment)
+    assert isinstance(hardware, Accelerator)
+    qualifier = "const" if hardware.dma_reads_flash else _IN_RAM
+    return c.array(flash_name(region.graph), np.frombuffer(region.flash, np.uint8), alignment, qualifier)
 
 
-def _part_data(part: Part, alignment: int) -> str:
+def _part_data(part: Part, alignment: int, chip: Soc) -> str:
     if part.prepared:
         return library_arrays(part.plan.graph, part.prepared, alignment)
-    return constant_data(part.plan, alignment)
+    return constant_data(part.plan, alignment, chip.accelerators[part.lane])
 
 
 def region_source(region: PlannedRegion, accelerator: Hardware, first_layer: int = 0) -> str:
@@ -80,7 +103,8 @@ def region_source(region: PlannedRegion, accelerator: Hardware, first_layer: int
         tables += _own_scratch(region, alignment)
         body = f"  uint8_t *const scratch = {_scratch_macro(region.graph)};\n{body}"
     function = _padded_function(region.graph, body, accelerator)
-    parts = (c.comment([banner]), preamble(accelerator), constant_data(region, alignment), tables, function)
+    data = ram_macro(accelerator) + constant_data(region, alignment, accelerator)
+    parts = (c.comment([banner]), preamble(accelerator), data, tables, function)
     return "\n".join(part for part in parts if part)
 
 

@@ -81,7 +81,7 @@ class RegionTables:
         if isinstance(step, CopyWait):
             return "HWLIB_STEP_COPY_WAIT", step.slot, 0
         if isinstance(step, Signal):
-            return "HWLIB_STEP_SIGNAL_JOB" if step.whole else "HWLIB_STEP_SIGNAL", step.slot, step.event
+            return f"HWLIB_STEP_SIGNAL{'_JOB' if step.job else ''}", step.slot, step.event
         if isinstance(step, Await):
             return "HWLIB_STEP_AWAIT", self.lanes.index(step.lane), step.event
         assert isinstance(step, JobWait)

@@ -6,8 +6,10 @@ from byoc_hw.accelerator import Accelerator
 from byoc_hw.hwlib.accelerator_header import ACCELERATOR_HEADER, Macro, accelerator_macros, header_text
 
 
-def sim_config(accelerator: Accelerator) -> str:
+def sim_config(accelerator: Accelerator, shared_by: Accelerator | None = None) -> str:
     """The text of `hwlib_sim_config.h`, which includes `hwlib_accelerator.h`. Times in cycles.
+
+    On a chip the activation memory may be that of a group, which the simulator of `shared_by` has.
 
     Raises `InvalidInput` for an accelerator that the simulator does not support, as `accelerator_header`.
     """
@@ -23,5 +25,13 @@ def sim_config(accelerator: Accelerator) -> str:
         ("DMA_SETUP", f"{accelerator.dma_setup}u", "cycles a transfer"),
         ("DMA_WIDTH", f"{accelerator.dma_width}u", "bytes a cycle, each row rounded up"),
     ]
+    if not accelerator.dma_reads_flash:
+        costs.append(("FLASH_APART", "1u", "the DMA cannot read flash"))
+    if shared_by is not None:
+        name = f"{shared_by.name}_sim_activation"
+        costs.append(("ACTIVATIONS", f"{name}s", "the activation memory of a group of accelerators"))
+        costs.append(("ACTIVATION_STATES", f"{name}_states", "what is known of its bytes"))
+    if shared_by is not None and shared_by is not accelerator:
+        costs.append(("ACTIVATIONS_ELSEWHERE", "1u", f"the simulator of {shared_by.name} has both"))
     purpose = f"The costs of the accelerator {accelerator.name}, for its simulator."
     return header_text("hwlib_sim_config.h", "HWLIB_SIM", purpose, costs, includes=[ACCELERATOR_HEADER])

@@ -1,9 +1,9 @@
 """The plan of a region on a chip of several accelerators.
 
 The region's layers are cut into parts. Each part runs on one accelerator, its lane, and is planned for that one alone:
-its inputs and outputs are in main memory. The parts of a lane run one after the other, the lanes beside each other.
-Where a copy of a part touches main memory that another lane writes or reads before, the part awaits an event: the end
-of that lane's copy. So a part starts as soon as the first rows that it reads are there.
+its inputs and outputs are in main memory, or in local memory that accelerators share. The parts of a lane run one after
+the other, the lanes beside each other. Where a part touches memory that another lane writes or reads before, it awaits
+an event: the end of that lane's copy or job. So a part starts as soon as the first rows that it reads are there.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ class ChipPlan:
     Those of `parts` with the same lane run in their order. Events are numbered from 0 to `events` - 1; each is
     signalled once. `blocks` has the offset of each block in the region's scratch, of `scratch_bytes`. `cycles` is
     the time from the start of the region to its end, and no plan takes fewer than `bound`. `costs` are
-    the cycles of each layer by itself on each accelerator that can run it, by the accelerator's index.
+    the cycles of each layer by itself on each accelerator that can run it, by the accelerator's index. The tensors
+    `handed_over`, by name, pass from part to part in local memory.
     """
 
     graph: Graph
@@ -67,6 +68,7 @@ class ChipPlan:
     cycles: int
     bound: int = 0
     costs: tuple[Mapping[int, int], ...] = ()
+    handed_over: tuple[str, ...] = ()
     memory: RegionMemory = field(default=NOTHING, repr=False)
 
     def __repr__(self) -> str:

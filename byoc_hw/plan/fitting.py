@@ -66,14 +66,14 @@ class Fitting:
         """The fastest plans found that fit `ram` bytes with all else in the arena, and `flash` bytes together."""
         fitted, room = self.fastest, ram
         for _ in range(_TRIES):
-            if fitted.memory.arena.nbytes <= ram:
+            if fitted.memory.ram <= ram:
                 break
             found = self._planned_within(room)
             if found is None:
                 return None
             fitted = self._made(found)
-            room -= fitted.memory.arena.nbytes - ram
-        if fitted.memory.arena.nbytes > ram:
+            room -= fitted.memory.ram - ram
+        if fitted.memory.ram > ram:
             return None
         if fitted.flash > flash:
             smaller = self._with_flash(ram, flash)
@@ -83,8 +83,8 @@ class Fitting:
     def smallest(self) -> Fitted:
         """The plans with the smallest arena; of several the one with the least flash, then the fastest."""
         made = self._made({name: self._sized(name).smallest() for name in self._graphs})
-        fitted = min(made, self.fastest, key=lambda one: one.memory.arena.nbytes)
-        ram = fitted.memory.arena.nbytes
+        fitted = min(made, self.fastest, key=lambda one: one.memory.ram)
+        ram = fitted.memory.ram
         return min(fitted, self.with_least_flash(ram) or fitted, key=lambda one: one.flash)
 
     def with_least_flash(self, ram: int) -> Fitted | None:
@@ -131,7 +131,7 @@ class Fitting:
             name = min(longer, key=lambda name: _price(*rows[name][:2]))
             rows[name] = rows[name][1:]
         fitted = self._made({name: row[0] for name, row in rows.items()})
-        return fitted if fitted.memory.arena.nbytes <= ram else None
+        return fitted if fitted.memory.ram <= ram else None
 
     def _made(self, found: Mapping[str, Sized | SizedChipPlan]) -> Fitted:
         """The model with these plans, and the fastest ones of other regions."""
@@ -171,13 +171,14 @@ def _border(program: Program, call: RegionCall, interface: bool) -> Border:
 
 
 def _around(fitted: Fitted, call: RegionCall, border: Border) -> int:
-    """The most bytes of the arena while a region runs that no plan of the region changes."""
+    """The most bytes of RAM while a region runs that no plan of the region changes."""
     name = call.graph.name
     own = set(fitted.memory.scratch[name][1])
     own |= {block_name(call.arguments[index]) for index in (*border.inputs, *border.outputs)}
     sizes = {block.name: round_up(block.nbytes, UNIT) for block in fitted.memory.blocks}
     moments = (fitted.memory.moments[moment][1] for moment in fitted.memory.during[name])
-    return max(sum(sizes[block] for block in alive - own) for alive in moments)
+    constants = fitted.memory.constants - fitted.plans[name].memory.constants
+    return constants + max(sum(sizes[block] for block in alive - own) for alive in moments)
 
 
 def _buffers(call: object) -> tuple[Buffer, ...]:

@@ -31,6 +31,7 @@ class RegionMemory:
     are the intermediates, named uniquely; `arguments` gives the first and last moment that touches each
     argument, inputs first, or None where none does. `blocks` names the block of each tensor that
     is in scratch. Copies read and write whole words of `word` bytes: also behind the end of an argument.
+    `constants` are bytes of RAM with constants, for a DMA that cannot read flash.
     """
 
     moments: tuple[str, ...]
@@ -39,9 +40,10 @@ class RegionMemory:
     alignment: int
     blocks: Mapping[Tensor, str]
     word: int = 1
+    constants: int = 0
 
     def peak(self, inputs: Mapping[int, int], outputs: Mapping[int, int]) -> int:
-        """The most bytes of main memory at any moment, of scratch and of some arguments: their bytes by index.
+        """The most bytes of RAM at any moment, of constants, scratch and some arguments: their bytes by index.
 
         An input is there up to the last moment that touches it, an output from the first one on.
         """
@@ -53,7 +55,7 @@ class RegionMemory:
             first, last = self.arguments[index] or (0, -1)
             for moment in range(last + 1) if index in inputs else range(first, len(live)):
                 live[moment] += round_up(nbytes, UNIT)
-        return max(live, default=0)
+        return max(live, default=0) + self.constants
 
 
 NOTHING = RegionMemory((), (), (), 1, {})

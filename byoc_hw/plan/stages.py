@@ -88,6 +88,8 @@ def without_constants(layout: Layout) -> RegionPlan:
     steps = with_waits(work.ops, places, layout.order)
     calls, tail = calls_of(steps, len(graph.layers))
     memory = scratch_memory(mapped, work, calls, tail)
+    if not mapped.accelerator.dma_reads_flash:
+        memory = replace(memory, constants=layout.flash.nbytes)
     arena = place(blocks_from_lifetimes(memory.scratch, memory.alignment), largest_sum(memory.scratch))
     whole = [tensor for tensor in graph.tensors if storages.of[tensor].place(tensor) == dense_place(tensor)]
     homes = {tensor: work.homes[storages.of[tensor]] for tensor in whole if storages.of[tensor] in work.homes}

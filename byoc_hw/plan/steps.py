@@ -137,17 +137,17 @@ class JobWait:
 
 @dataclass(frozen=True)
 class Signal:
-    """On a chip of several accelerators: the copy whose token is in `slot`, the one started last, is event `event`; of
-    a `whole` layer that one."""
+    """On a chip of several accelerators: the copy whose token is in `slot`, the one started last, is event `event`;
+    with `job` it is a job or a whole layer."""
 
     event: int
     slot: int = 0
-    whole: bool = False
+    job: bool = False
 
 
 @dataclass(frozen=True)
 class Await:
-    """On a chip of several accelerators: go on when event `event`, a copy or whole layer of lane `lane`, has ended."""
+    """On a chip of several accelerators: go on when event `event`, an operation of lane `lane`, has ended."""
 
     event: int
     lane: int

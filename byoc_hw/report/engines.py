@@ -25,7 +25,8 @@ def engines_of(plans: Mapping[str, PlannedRegion], hardware: Hardware) -> dict[s
             if isinstance(plan, ChipPlan) and plan.costs[index] and max(plan.costs[index].values()):
                 costs = ", ".join([*_candidates(plan, index), _on_host(layer, hardware)])
                 used = [plan.chip.accelerators[part.lane] for part in plan.parts if index in part.layers]
-                lines.append((layer, f"on {_shares(plan, index)}; alone {costs}{_weights(layer, used)}"))
+                stays = ", handed over in local memory" if layer.ofm.name in plan.handed_over else ""
+                lines.append((layer, f"on {_shares(plan, index)}{stays}; alone {costs}{_weights(layer, used)}"))
     return _by_operator(lines)
 
 

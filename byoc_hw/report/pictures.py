@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import groupby
 from math import ceil, log2
 from typing import NamedTuple
@@ -138,13 +138,8 @@ def _label_jobs(axes: Axes, work: Sequence[Activity], cycles: int, style: _Style
 
 def draw_memory(schedule: Schedule) -> Figure:
     """Addresses over time: local activations and weights by cycles, the arena by moments."""
-    local = {
-        "local activations": (
-            [held for one in schedule.regions for held in one.activations],
-            schedule.activation_memory,
-        ),
-        "local weights": ([held for one in schedule.regions for held in one.weights], schedule.weight_memory),
-    }
+    weights = [held for one in schedule.regions for held in one.weights]
+    local = {**_activations(schedule), "local weights": (weights, schedule.weight_memory)}
     panes = {title: pane for title, pane in local.items() if pane[0]}
     figure = _picture(schedule, 1.4 + _PANE * (len(panes) + 1))
     style = _Style(schedule)
@@ -157,6 +152,21 @@ def draw_memory(schedule: Schedule) -> Figure:
         axes.set_title(f"{title}: {_bytes(used)} of {_bytes(size)}", loc="left", fontsize=_FONT + 2)
     _arena(all_axes[-1], schedule, style)
     return figure
+
+
+def _activations(schedule: Schedule) -> dict[str, tuple[list[Occupancy], int]]:
+    """What local activation memories hold, and their size: each that is shared, and all others as one."""
+
+    def held(names: Collection[str]) -> list[Occupancy]:
+        return [held for one in schedule.regions if one.accelerator in names for held in one.activations]
+
+    panes = {
+        f"local activations, shared by {one.names}": (held(one.accelerators), one.nbytes) for one in schedule.shared
+    }
+    sharing = {name for one in schedule.shared for name in one.accelerators}
+    others = [name for name in schedule.accelerators or ("",) if name not in sharing]
+    of = f" of {', '.join(others)}" if sharing else ""
+    return panes | {f"local activations{of}": (held(others), schedule.activation_memory)}
 
 
 def _arena(axes: Axes, schedule: Schedule, style: _Style) -> None:

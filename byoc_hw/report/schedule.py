@@ -128,13 +128,29 @@ class MainMemory:
 
 
 @dataclass(frozen=True)
+class SharedActivations:
+    """A local activation memory of several accelerators of a chip: their names, and its size in bytes."""
+
+    accelerators: tuple[str, ...]
+    nbytes: int
+
+    def __repr__(self) -> str:
+        return f"<SharedActivations of {self.names}: {self.nbytes:,} bytes>"
+
+    @property
+    def names(self) -> str:
+        """The accelerators, as in a sentence."""
+        return " and ".join((", ".join(self.accelerators[:-1]), self.accelerators[-1]))
+
+
+@dataclass(frozen=True)
 class Schedule:
     """The planned times of one inference. `str()` is a table; `timeline()` and `memory()` are pictures.
 
     `layers` are those of the regions: number, name and kind. `activation_memory` and `weight_memory`
     are the sizes of the local memories. `missing` says why there is no schedule, if there is none. Of a chip,
     `accelerators` are the names, `regions` has an entry for each accelerator of each region, and the sizes are the
-    largest.
+    largest. `shared` are the activation memories that accelerators share.
     """
 
     mod_name: str
@@ -146,6 +162,7 @@ class Schedule:
     main_memory: MainMemory
     missing: str | None = None
     accelerators: tuple[str, ...] = ()
+    shared: tuple[SharedActivations, ...] = ()
 
     @property
     def cycles(self) -> int:
@@ -261,7 +278,8 @@ class Schedule:
         moved = self.moved
         reordered = moved.pop("reordered")
         shown = ", ".join(f"{kind} {nbytes:,}" for kind, nbytes in moved.items() if nbytes)
-        return f"bytes moved: {shown or 'none'}{f' (reordered on the way {reordered:,})' if reordered else ''}"
+        shared = "".join(f"; {one.names} share local activations" for one in self.shared)
+        return f"bytes moved: {shown or 'none'}{f' (reordered on the way {reordered:,})' if reordered else ''}{shared}"
 
     def _rows(self) -> Iterator[tuple[str | int, ...]]:
         """The table's rows: a dash where nothing happens."""
@@ -335,6 +353,11 @@ def from_metadata(metadata: Mapping[str, Any]) -> Schedule:
         MainMemory(ram["arena"], tuple(blocks), tuple(ram["moments"])),
         missing,
         tuple(entry["name"] for entry in metadata.get("accelerators", ())),
+        tuple(
+            SharedActivations(tuple(entry["shares"]), entry["activations"])
+            for entry in metadata.get("accelerators", ())
+            if entry.get("shares", [""])[0] == entry["name"]
+        ),
     )
 
 

@@ -25,7 +25,8 @@ Inputs = Array | Sequence[Array] | Mapping[str, Array]
 
 @dataclass(frozen=True)
 class ProjectModel:
-    """The part of a project's metadata that a run needs. `accelerators` are the names of those of a chip."""
+    """The part of a project's metadata that a run needs. `accelerators` are the names of those of a chip,
+    `shared` of those that share an activation memory."""
 
     name: str
     inputs: tuple[Interface, ...]
@@ -34,6 +35,7 @@ class ProjectModel:
     simulated: bool
     trace: Mapping[int, Assembly]
     accelerators: tuple[str, ...] = ()
+    shared: tuple[tuple[str, ...], ...] = ()
 
 
 def read_model(directory: Path) -> ProjectModel:
@@ -48,6 +50,7 @@ def read_model(directory: Path) -> ProjectModel:
         metadata["accelerator"]["simulated"],
         read_assemblies(metadata["trace"]),
         tuple(entry["name"] for entry in metadata.get("accelerators", ())),
+        tuple(dict.fromkeys(tuple(one["shares"]) for one in metadata.get("accelerators", ()) if "shares" in one)),
     )
 
 

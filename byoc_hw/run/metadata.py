@@ -122,7 +122,8 @@ _ram = structure(
             )
         ),
         "moments": list_of(text),
-    }
+    },
+    {"constants": _count},
 )
 _METADATA = structure(
     {
@@ -138,7 +139,11 @@ _METADATA = structure(
     },
     {
         "optimize": text,
-        "accelerators": list_of(structure({"name": _name, "label": text, "activations": _count, "weights": _count})),
+        "accelerators": list_of(
+            structure(
+                {"name": _name, "label": text, "activations": _count, "weights": _count}, {"shares": list_of(_name)}
+            )
+        ),
     },
 )
 _broken = structure({"rule": text, "found": text})
@@ -196,6 +201,12 @@ def _check_references(metadata: Any, _: str) -> None:
     outputs = [output["name"] for output in metadata["model"]["outputs"]]
     for index, entry in enumerate(metadata["model"]["inputs"]):
         nullable(one_of(*outputs))(entry["state"], f"model.inputs[{index}].state")
+    names = [one["name"] for one in metadata.get("accelerators", ())]
+    for at, one in enumerate(metadata.get("accelerators", ())):
+        for name in one.get("shares", names):
+            one_of(*names)(name, f"accelerators[{at}].shares")
+        if one["name"] not in one.get("shares", names):
+            refuse(f"accelerators[{at}].shares", f"a list with {one['name']}", one["shares"])
     layers, inputs = len(metadata["layers"]), len(metadata["model"]["inputs"])
     for index, layer in enumerate(metadata["layers"]):
         integer(index, index)(layer["id"], f"layers[{index}].id")

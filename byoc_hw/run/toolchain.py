@@ -110,14 +110,23 @@ class Toolchain:
             return dict(self.hal)
         return {} if self.hal is None else {"": self.hal}
 
-    def check_hals(self, accelerators: Sequence[str]) -> None:
-        """Raise `InvalidInput` where `hal` does not fit a project on these accelerators of a chip, or a single one."""
+    def check_hals(self, accelerators: Sequence[str], shared: Sequence[Sequence[str]] = ()) -> None:
+        """Raise `InvalidInput` where `hal` does not fit a project on these accelerators of a chip, or a single one.
+
+        A simulator and a HAL have no memory in common: of those that are `shared` all have a HAL, or none.
+        """
         if not accelerators and isinstance(self.hal, Mapping):
             raise InvalidInput(f"hal is one directory, for a project of one accelerator: got {', '.join(self.hal)}")
         for name in self.hals:
             if accelerators and name not in accelerators:
                 known = ", ".join(accelerators)
                 raise InvalidInput(f"hal is directories by accelerator, for a chip of {known}: got {name or self.hal}")
+        for group in shared:
+            missing = [name for name in group if name not in self.hals]
+            if 0 < len(missing) < len(group):
+                found = ", ".join(name for name in group if name in self.hals)
+                rule = f"{' and '.join(group)} share their activation memory"
+                raise InvalidInput(f"hal: {rule}: got one for {found}, none for {', '.join(missing)}")
 
     def variables(self, target: str, *, trace: bool) -> dict[str, str]:
         """The Makefile's variables, without those that keep their default, quoted for make and its shell."""
@@ -141,7 +150,7 @@ def build_program(directory: Path, target: str, toolchain: Toolchain, *, trace: 
     or make, `RunError` with what the compiler said, or with the memory that the program does not fit.
     """
     model = read_model(directory)
-    toolchain.check_hals(model.accelerators)
+    toolchain.check_hals(model.accelerators, model.shared)
     compiler = toolchain.cc or COMPILERS[target]
     for tool in ("make", split_words("cc", compiler)[0]):
         require(tool)

@@ -89,7 +89,7 @@ hwlib_status_t hwlib_trace_lane_job(const hwlib_hal_t *hal, const hwlib_job_t *j
 #define COPY_WAIT(slot) {HWLIB_STEP_COPY_WAIT, slot, 0}
 #define JOB_WAIT(slot) {HWLIB_STEP_JOB_WAIT, slot, 0}
 #define SIGNAL(event, slot) {HWLIB_STEP_SIGNAL, slot, event}
-#define SIGNAL_LAYER(event, slot) {HWLIB_STEP_SIGNAL_JOB, slot, event}
+#define SIGNAL_JOB(event, slot) {HWLIB_STEP_SIGNAL_JOB, slot, event}
 #define AWAIT(event, lane) {HWLIB_STEP_AWAIT, lane, event}
 
 static const hwlib_layer_t layer_1 = {.id = 1}, layer_2 = {.id = 2}, layer_3 = {.id = 3};
@@ -342,12 +342,37 @@ static void refuses_a_job_of_no_layer(void)
 static void a_whole_layer_may_be_an_event(void)
 {
   lasts[1] = 1;
-  LANE(a, 1, 3, LAYER(1), SIGNAL_LAYER(0, 1), JOB_WAIT(1));
+  LANE(a, 1, 3, LAYER(1), SIGNAL_JOB(0, 1), JOB_WAIT(1));
   LANE(b, 2, 2, AWAIT(0, 0), COPY(1));
   RUN(0, "ai bi am1 bm2 al1 ae1- ae1- bz ae1+ bc2", a_lane, b_lane);
 }
 
+/* Others ask for it as for a job, and its own lane does not ask again. */
+static void a_job_may_be_an_event(void)
+{
+  lasts[1] = 1;
+  LANE(a, 1, 3, JOB(1), SIGNAL_JOB(0, 1), JOB_WAIT(1));
+  LANE(b, 2, 2, AWAIT(0, 0), COPY(1));
+  RUN(0, "ai bi am1 bm2 aj1 ae1- ae1- bz ae1+ bc2", a_lane, b_lane);
+}
+
+static void a_job_of_a_hal_without_questions_is_waited_for(void)
+{
+  a.job_done = NULL;
+  LANE(a, 1, 2, JOB(1), SIGNAL_JOB(0, 1), JOB_WAIT(1));
+  LANE(b, 2, 2, AWAIT(0, 0), JOB(1));
+  RUN(0, "ai bi am1 bm2 aj1 ax1 bj2", a_lane, b_lane);
+}
+
 #ifdef HWLIB_TRACE
+static void traces_have_waited_for_an_event(void)
+{
+  traced = "a";
+  LANE(a, 1, 2, JOB(1), SIGNAL_JOB(0, 1));
+  LANE(b, 2, 2, AWAIT(0, 0), COPY(1));
+  RUN(0, "ai bi am1 bm2 aj1 t1 ax1 bc2", a_lane, b_lane);
+}
+
 static void traces_wait_in_place_of_the_plan(void)
 {
   traced = "b";
@@ -359,7 +384,7 @@ static void traces_wait_in_place_of_the_plan(void)
 static void traces_of_whole_layers_wait_too(void)
 {
   traced = "a";
-  LANE(a, 1, 3, LAYER(1), SIGNAL_LAYER(0, 1), JOB_WAIT(1));
+  LANE(a, 1, 3, LAYER(1), SIGNAL_JOB(0, 1), JOB_WAIT(1));
   RUN(0, "ai am1 al1 t1 ax1", a_lane);
 }
 #endif
@@ -391,9 +416,12 @@ static const struct {
     TEST(refuses_slots_and_kinds_beyond_the_last),
     TEST(refuses_a_job_of_no_layer),
     TEST(a_whole_layer_may_be_an_event),
+    TEST(a_job_may_be_an_event),
+    TEST(a_job_of_a_hal_without_questions_is_waited_for),
 #ifdef HWLIB_TRACE
     TEST(traces_wait_in_place_of_the_plan),
     TEST(traces_of_whole_layers_wait_too),
+    TEST(traces_have_waited_for_an_event),
 #endif
 };
 

@@ -2,8 +2,8 @@
  * accelerator, where the program polls the model.
  *
  * A region has lanes, one for each accelerator that gets work. A lane has parts, which run one after the other. A part
- * is planned for its accelerator alone, with steps as in hwlib.h; where it touches main memory that another lane writes
- * or reads, it awaits an event: the end of a copy of that lane. The core goes round the lanes, and in each it carries
+ * is planned for its accelerator alone, with steps as in hwlib.h; where it touches memory that another lane writes
+ * or reads, it awaits an event: the end of a copy or a job of that lane. The core goes round the lanes, and in each it carries
  * out steps up to one that has to wait for something that is not done. When no lane can go on, it is idle until an
  * operation ends that it has asked for, and goes round again.
  *
@@ -35,11 +35,11 @@ typedef struct {
   void (*idle)(void);
 } hwlib_hal_t;
 
-/* More kinds of hwlib_step_t. A copy or a whole layer is one event at most, and an event is signalled once. */
+/* More kinds of hwlib_step_t. An operation is one event at most, and an event is signalled once. */
 enum {
-  HWLIB_STEP_SIGNAL = 4,       /* the copy whose token is in slot is event index */
-  HWLIB_STEP_AWAIT = 5,        /* go on when event index, a copy or whole layer of lane slot, has ended */
-  HWLIB_STEP_LAYER = 6,        /* start the layer as a whole, keep its token in slot: a job without a tile */
+  HWLIB_STEP_SIGNAL = 4,     /* the copy whose token is in slot is event index */
+  HWLIB_STEP_AWAIT = 5,      /* go on when event index, an operation of lane slot, has ended */
+  HWLIB_STEP_LAYER = 6,      /* start the layer as a whole, keep its token in slot: a job without a tile */
   HWLIB_STEP_SIGNAL_JOB = 7, /* the job or whole layer whose token is in slot is event index */
 };
 
@@ -64,8 +64,8 @@ typedef struct {
 
 /* An event while the region runs. */
 typedef struct {
-  uint8_t state;       /* not started, running or done */
-  hwlib_token_t token; /* of the copy or whole layer that it is */
+  uint8_t state;       /* not started, running as a copy or a job, or done */
+  hwlib_token_t token; /* of the operation that it is */
 } hwlib_event_t;
 
 /* A lane while the region runs: where it is, and what it has started in this part. */
@@ -81,7 +81,7 @@ typedef struct {
   uint16_t layer;               /* the number of the layer that runs, or that failed */
   uint8_t found;                /* whether it can go on */
   uint8_t alone;                /* all others have ended, and the program waits for the region */
-  uint16_t events[HWLIB_SLOTS]; /* the event that the copy of a slot is, counted from 1 */
+  uint16_t events[HWLIB_SLOTS]; /* the event that the operation of a slot is, counted from 1 */
   hwlib_token_t tokens[HWLIB_SLOTS];
 } hwlib_lane_state_t;
 

@@ -59,6 +59,19 @@ const sim_clock_area_t *sim_clock_conflict(const sim_clock_user_t *user, const s
   return NULL;
 }
 
+const struct hwlib_sim_area *sim_clock_local_conflict(const sim_clock_user_t *user, const struct hwlib_sim_area *area)
+{
+  for (const sim_clock_user_t *other = users; other != NULL; other = other->next) {
+    if (other != user && other->activations == user->activations) {
+      const struct hwlib_sim_area *found = other->local_conflict(area);
+      if (found != NULL) {
+        return found;
+      }
+    }
+  }
+  return NULL;
+}
+
 /* Whether some bytes from an address on are in a row of the area. The first row that ends behind the address is the
  * only one to look at, as the rows follow each other. */
 static int touches(const sim_clock_area_t *area, uintptr_t address, uint32_t bytes)

@@ -20,10 +20,16 @@ typedef struct {
   uint8_t writes;
 } sim_clock_area_t;
 
+struct hwlib_sim_area; /* of sim_internal.h */
+
 /* A simulator. It is known here from the start of its first operation on. */
 typedef struct sim_clock_user {
   /* The area of a copy that the host does not know to have ended, and that may not run beside this one; or NULL. */
   const sim_clock_area_t *(*conflict)(const sim_clock_area_t *area);
+  /* The same for bytes of its local activations: of anything that the host does not know to have ended. NULL of a
+   * library, which has none. */
+  const struct hwlib_sim_area *(*local_conflict)(const struct hwlib_sim_area *area);
+  const uint8_t *activations; /* its memory, which may be that of others too */
   struct sim_clock_user *next;
   uint8_t known;
 } sim_clock_user_t;
@@ -55,6 +61,9 @@ void sim_clock_idle(void);
 
 /* As `conflict`, with the copies of all other accelerators. */
 const sim_clock_area_t *sim_clock_conflict(const sim_clock_user_t *user, const sim_clock_area_t *area);
+
+/* As `local_conflict`, with all other accelerators that have the same activation memory. */
+const struct hwlib_sim_area *sim_clock_local_conflict(const sim_clock_user_t *user, const struct hwlib_sim_area *area);
 
 /* Whether one of the two writes bytes that the other reads or writes. Exact for rows with strides. */
 int sim_clock_clash(const sim_clock_area_t *one, const sim_clock_area_t *other);

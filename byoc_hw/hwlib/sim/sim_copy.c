@@ -25,6 +25,28 @@ static hwlib_status_t check_places(hwlib_place_t target, hwlib_place_t source)
   return HWLIB_OK;
 }
 
+#ifdef HWLIB_SIM_FLASH_APART
+/* Flash is what the linker places from the first of these symbols to the second, on a host what nothing may write.
+ * Unknown where the linker defines none. */
+extern const uint8_t __executable_start[] __attribute__((weak)), __data_start[] __attribute__((weak));
+
+static hwlib_status_t check_flash(hwlib_place_t source)
+{
+  uintptr_t first = (uintptr_t)__executable_start, end = (uintptr_t)__data_start;
+  if (first != 0 && source.memory == HWLIB_MAIN && source.address >= first && source.address < end) {
+    return HWLIB_SIM_REFUSE(HWLIB_ERROR_ADDRESS, "copy", "from # in flash, # to #, which the DMA cannot read",
+                            source.address, first, end);
+  }
+  return HWLIB_OK;
+}
+#else
+static hwlib_status_t check_flash(hwlib_place_t source)
+{
+  (void)source;
+  return HWLIB_OK;
+}
+#endif
+
 hwlib_status_t hwlib_sim_check_copy(const hwlib_sim_copy_t *copy)
 {
   if (copy->bytes == 0 || copy->rows == 0) {
@@ -37,6 +59,9 @@ hwlib_status_t hwlib_sim_check_copy(const hwlib_sim_copy_t *copy)
   }
   if (status == HWLIB_OK) {
     status = check_alignment(copy->source, copy->source_stride, copy->bytes, copy->rows);
+  }
+  if (status == HWLIB_OK) {
+    status = check_flash(copy->source);
   }
   return status;
 }

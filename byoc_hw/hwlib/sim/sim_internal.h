@@ -20,7 +20,7 @@
 enum { HWLIB_SIM_READS = 1, HWLIB_SIM_WRITES = 2 };
 
 /* The bytes of a local memory that an operation touches: rows of pixels of bytes. */
-typedef struct {
+typedef struct hwlib_sim_area {
   const char *name; /* for faults */
   uint8_t memory, access;
   uint32_t rows, pixels;

@@ -6,8 +6,19 @@
 /* For every local byte: whether something wrote it, and a mark for comparing two areas. */
 enum { WRITTEN = 1, MARKED = 2 };
 
+#ifndef HWLIB_SIM_ACTIVATIONS
 static uint8_t activations[HWLIB_ACCELERATOR_ACTIVATION_MEMORY];
 static uint8_t activation_states[HWLIB_ACCELERATOR_ACTIVATION_MEMORY];
+#else /* those of a group of accelerators: the simulator of one of them has both */
+#define activations HWLIB_SIM_ACTIVATIONS
+#define activation_states HWLIB_SIM_ACTIVATION_STATES
+extern uint8_t activations[HWLIB_ACCELERATOR_ACTIVATION_MEMORY];
+extern uint8_t activation_states[HWLIB_ACCELERATOR_ACTIVATION_MEMORY];
+#ifndef HWLIB_SIM_ACTIVATIONS_ELSEWHERE
+uint8_t activations[HWLIB_ACCELERATOR_ACTIVATION_MEMORY];
+uint8_t activation_states[HWLIB_ACCELERATOR_ACTIVATION_MEMORY];
+#endif
+#endif
 static uint8_t weights[HWLIB_ACCELERATOR_WEIGHT_MEMORY], weight_states[HWLIB_ACCELERATOR_WEIGHT_MEMORY];
 
 static const struct {

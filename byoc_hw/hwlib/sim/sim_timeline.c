@@ -76,19 +76,28 @@ static void wait_until(engine_t *engine, uint32_t number, const uint64_t *end)
   }
 }
 
-static hwlib_status_t check_race(const hwlib_sim_area_t *area, uint8_t engine)
+/* What an engine is at, and may not be when something is done to an area; or NULL. */
+static const hwlib_sim_area_t *race(const engine_t *engine, const hwlib_sim_area_t *area)
 {
-  const engine_t *other = &sim.engines[1 - engine];
-  const char *text = engine == HWLIB_SIM_DMA ? "touches, at #, bytes of a job in flight at #"
-                                             : "touches, at #, bytes of a copy in flight at #";
-  for (uint32_t number = other->ended + 1; number <= other->started; ++number) {
-    const hwlib_sim_work_t *work = &other->queue[number % HWLIB_ACCELERATOR_QUEUE].work;
+  for (uint32_t number = engine->ended + 1; number <= engine->started; ++number) {
+    const hwlib_sim_work_t *work = &engine->queue[number % HWLIB_ACCELERATOR_QUEUE].work;
     for (uint32_t i = 0; i < work->areas; ++i) {
       if (((area->access | work->area[i].access) & HWLIB_SIM_WRITES) != 0 &&
           hwlib_sim_overlap(area, &work->area[i])) {
-        return HWLIB_SIM_REFUSE(HWLIB_ERROR_RACE, area->name, text, area->address, work->area[i].address);
+        return &work->area[i];
       }
     }
+  }
+  return NULL;
+}
+
+static hwlib_status_t check_race(const hwlib_sim_area_t *area, uint8_t engine)
+{
+  const hwlib_sim_area_t *other = race(&sim.engines[1 - engine], area);
+  const char *text = engine == HWLIB_SIM_DMA ? "touches, at #, bytes of a job in flight at #"
+                                             : "touches, at #, bytes of a copy in flight at #";
+  if (other != NULL) {
+    return HWLIB_SIM_REFUSE(HWLIB_ERROR_RACE, area->name, text, area->address, other->address);
   }
   return HWLIB_OK;
 }
@@ -132,13 +141,18 @@ static const sim_clock_area_t *conflict(const sim_clock_area_t *area)
   return found != NULL ? found : in_flight_on(HWLIB_SIM_ARRAY, area);
 }
 
-static sim_clock_user_t user = {.conflict = conflict};
+static const hwlib_sim_area_t *local_conflict(const hwlib_sim_area_t *area)
+{
+  const hwlib_sim_area_t *found = race(&sim.engines[HWLIB_SIM_DMA], area);
+  return found != NULL ? found : race(&sim.engines[HWLIB_SIM_ARRAY], area);
+}
+
+static sim_clock_user_t user = {.conflict = conflict, .local_conflict = local_conflict};
 
 /* Main memory, which this accelerator's other engine and other accelerators use as well. */
 static hwlib_status_t check_main(uint8_t engine, const sim_clock_area_t *area)
 {
   const char *name = engine == HWLIB_SIM_DMA ? "copy" : "whole layer";
-  sim_clock_join(&user);
   const sim_clock_area_t *other = sim_clock_conflict(&user, area);
   if (other != NULL) {
     const char *text = "touches, at # of main memory, bytes of another accelerator's copy or whole layer in flight at #";
@@ -155,18 +169,36 @@ static hwlib_status_t check_main(uint8_t engine, const sim_clock_area_t *area)
   return HWLIB_OK;
 }
 
+/* Local activations, which other accelerators may share. */
+static hwlib_status_t check_shared(const hwlib_sim_area_t *area)
+{
+  const hwlib_sim_area_t *other =
+      area->memory == HWLIB_LOCAL_ACTIVATIONS ? sim_clock_local_conflict(&user, area) : NULL;
+  if (other != NULL) {
+    return HWLIB_SIM_REFUSE(HWLIB_ERROR_RACE, area->name,
+                            "touches, at # of a shared memory, bytes of another accelerator's work in flight at #",
+                            area->address, other->address);
+  }
+  return HWLIB_OK;
+}
+
 /* ---------------------------------------------------------------- starts and waits */
 
 static hwlib_status_t check_races(uint8_t engine, const hwlib_sim_work_t *work)
 {
   hwlib_status_t status = HWLIB_OK;
   const sim_clock_area_t *main;
+  user.activations = hwlib_sim_look(0);
+  sim_clock_join(&user);
   for (uint16_t i = 0; status == HWLIB_OK && (main = main_area(work, i)) != NULL; ++i) {
     const sim_clock_area_t area = *main;
     status = check_main(engine, &area);
   }
   for (uint32_t i = 0; i < work->areas && status == HWLIB_OK; ++i) {
     status = check_race(&work->area[i], engine);
+    if (status == HWLIB_OK) {
+      status = check_shared(&work->area[i]);
+    }
   }
   return status;
 }

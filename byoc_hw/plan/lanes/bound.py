@@ -4,9 +4,10 @@ Each layer's work is shared by the accelerators that can run it, in any parts: b
 sums. An accelerator computes the outputs of its share in groups: rows of its array work on channels, its columns on
 pixels of one line of the output. For each channel it takes as many groups as its pixels need at least, the longest
 pieces of lines first, and the weights of the channel. All of a layer lies on the arrays in one way: rows as rows, or as
-columns. Inputs and outputs of the region are copied once, by any of the DMAs. An array has nothing to do before a first
-copy, and its last results are stored after it. The time of the busiest engine with the best shares is a bound on the
-time of every plan. It leaves out copies between parts, and waiting.
+columns. Inputs and outputs of the region are copied once, by any of the DMAs; inputs not where a layer reads a part of
+something. An array has nothing to do before a first copy, and its last results are stored after it. The time of the
+busiest engine with the best shares is a bound on the time of every plan. It leaves out copies between parts, and
+waiting.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from byoc_hw.accelerator import Accelerator
-from byoc_hw.graph import Graph, Layer, Weighted, Whole
+from byoc_hw.graph import Graph, Layer, Resize, Slice, Weighted, Whole
 from byoc_hw.plan.array.cost import is_pointwise
 from byoc_hw.plan.array.kinds import Product, Run, Window, geometry, rows_at_a_time, sums_channels
 from byoc_hw.plan.array.window import extents
@@ -47,7 +48,8 @@ def chip_bound(graph: Graph, chip: Soc) -> int:
     work = [np.array(list(_ways(layer, chip))) for layer in graph.layers]
     lanes = range(len(chip.accelerators))
     whole = {tensor for layer in graph.layers if isinstance(layer, Whole) for tensor in (*layer.inputs, layer.ofm)}
-    for tensor in dict.fromkeys((*graph.inputs, *graph.outputs)):
+    parts = any(isinstance(layer, Slice | Resize) for layer in graph.layers)  # of what they read
+    for tensor in dict.fromkeys((*(() if parts else graph.inputs), *graph.outputs)):
         if tensor in whole:
             continue  # it may never be in local memory
         work.append(np.array([_on(lane, chip, 0.0, tensor.nbytes) for lane in lanes]))

@@ -10,7 +10,7 @@ from byoc_hw.graph import Graph
 from byoc_hw.integers import round_up
 from byoc_hw.plan.chip_plan import ChipPlan, Part
 from byoc_hw.plan.lanes.cut import Region
-from byoc_hw.plan.lanes.joint import JointWork, PlacedPart, joint_order, joint_work
+from byoc_hw.plan.lanes.joint import JointWork, PlacedPart, handed_over, joint_order, joint_work
 from byoc_hw.plan.lanes.reach import Reach
 from byoc_hw.plan.library_layer import library_layer
 from byoc_hw.plan.order.calls import calls_of
@@ -29,6 +29,7 @@ from byoc_hw.plan.steps import (
     Copy,
     RegionPlan,
     Signal,
+    Started,
     Step,
     WholeLayer,
 )
@@ -41,26 +42,40 @@ from byoc_hw.tensor import Tensor
 def chip_plan(region: Region, chip: Soc, parts: Sequence[PlacedPart]) -> ChipPlan:
     """The plan of parts in a possible order."""
     graph = region.graph
-    work = joint_work(parts)
+    work = joint_work(parts, chip)
     order = joint_order(work)
     memory = _Memory(region, chip, parts)
-    events = _Events(work)
+    events = _Events(work, order)
     written = [_Lane(graph, chip, lane, parts, work, order, memory, events).part() for lane in sorted(set(work.lanes))]
-    lifetimes = memory.lifetimes(work, order)
+    in_ram = (len(part.plan.flash) for part in written if not chip.accelerators[part.lane].dma_reads_flash)
+    lifetimes = replace(memory.lifetimes(work, order), constants=sum(in_ram))
     arena = place(blocks_from_lifetimes(lifetimes.scratch, lifetimes.alignment), largest_sum(lifetimes.scratch))
-    plan = ChipPlan(graph, chip, tuple(written), len(events.number), arena.offsets, 0, order.cycles, memory=lifetimes)
+    plan = ChipPlan(
+        graph,
+        chip,
+        tuple(written),
+        len(events.number),
+        arena.offsets,
+        0,
+        order.cycles,
+        handed_over=handed_over(parts),
+        memory=lifetimes,
+    )
     return plan.placed(arena.offsets)
 
 
 class _Events:
-    """The copies and whole layers that another lane waits for, numbered, and for each operation those of other lanes
-    before it."""
+    """The operations that another lane waits for, numbered, and for each operation those of other lanes before it."""
 
-    def __init__(self, work: JointWork) -> None:
-        self.awaited: list[list[int]] = [
-            sorted(other for other in before if work.lanes[other] != lane)
-            for before, lane in zip(work.before, work.lanes, strict=True)
-        ]
+    def __init__(self, work: JointWork, order: Order) -> None:
+        place = {index: at for at, index in enumerate(order.jobs)}
+        self.awaited: list[list[int]] = []
+        for before, lane in zip(work.before, work.lanes, strict=True):
+            others = {other for other in before if work.lanes[other] != lane}
+            last: dict[int, int] = {}  # of the jobs of each lane: with it those before it have ended
+            for job in sorted(others & place.keys(), key=place.__getitem__):
+                last[work.lanes[job]] = job
+            self.awaited.append(sorted((others - place.keys()) | {*last.values()}))
         self.number = {op: number for number, op in enumerate(sorted({one for some in self.awaited for one in some}))}
 
 
@@ -209,12 +224,12 @@ class _Lane:
                     yield Owned(Await(self._events.number[other], engine[0]), owned.layer)
             yield owned
             if index in self._events.number:
-                assert isinstance(owned.step, Copy | WholeLayer)
-                whole = isinstance(owned.step, WholeLayer)
-                yield Owned(Signal(self._events.number[index], owned.step.slot, whole), owned.layer)
+                assert isinstance(owned.step, Started)
+                job = not isinstance(owned.step, Copy)
+                yield Owned(Signal(self._events.number[index], owned.step.slot, job), owned.layer)
 
     def _awaited(self, index: int, place: Mapping[int, int]) -> list[int]:
-        """Of the copies, and of the whole layers, of each other lane that an operation waits for, the last one."""
+        """Of each engine of another lane, the last operation that an operation waits for."""
         last: dict[tuple[int, bool], int] = {}
         for other in self._events.awaited[index]:
             engine = self._engine(other)

@@ -1,13 +1,14 @@
 """The work of all parts together: what depends on what, and the order of each engine.
 
 Each lane has two engines, a DMA and an array. Jobs keep the order of the parts. A free DMA takes, of its copies that
-can start, the one that is needed first, as in a region of one accelerator. Lanes depend on each other only through
-main memory, where copies touch the same bytes.
+can start, the one that is needed first, as in a region of one accelerator. Lanes depend on each other through main
+memory, where copies touch the same bytes, and through local memory that they share.
 """
 
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
@@ -21,6 +22,7 @@ from byoc_hw.plan.order.dependencies import dependencies
 from byoc_hw.plan.stages import Layout
 from byoc_hw.plan.steps import ACTIVATIONS, ARGUMENT, WEIGHTS, Address, Copy, Started
 from byoc_hw.plan.work.ops import Access, Home, LocalBuffer, Op, SharedMemory
+from byoc_hw.soc import Soc
 from byoc_hw.tensor import Tensor
 
 
@@ -85,15 +87,21 @@ def side_by_side(parts: Sequence[PlacedPart]) -> list[PlacedPart]:
     ]
 
 
-def joint_work(parts: Sequence[PlacedPart]) -> JointWork:
+def handed_over(parts: Sequence[PlacedPart]) -> tuple[str, ...]:
+    """The buffers, by name, that several parts have in common: tensors that stay in local memory."""
+    count = Counter(buffer for part in parts for buffer in part.layout.places)
+    return tuple(buffer.name for buffer, many in count.items() if many > 1)
+
+
+def joint_work(parts: Sequence[PlacedPart], chip: Soc) -> JointWork:
     """The work of parts, each on its lane. The order of the parts is a possible one."""
-    slabs = _slabs(parts)
+    slabs, memory = _slabs(parts), [chip.memory_of(lane) for lane in range(len(chip.accelerators))]
     ops: list[Op] = []
     touching: list[Op] = []
     for part in parts:
         for op in part.layout.work.ops:
             ops.append(op)
-            touching.append(replace(op, accesses=tuple(_shared(op, part, slabs))))
+            touching.append(replace(op, accesses=tuple(_shared(op, part, slabs, memory[part.lane]))))
     of_ops = tuple(at for at, part in enumerate(parts) for _ in part.layout.work.ops)
     lanes = tuple(parts[at].lane for at in of_ops)
     return JointWork(tuple(ops), of_ops, lanes, dependencies(touching, {}, lanes))
@@ -113,13 +121,14 @@ def _slabs(parts: Sequence[PlacedPart]) -> dict[Tensor, tuple[int, ...]]:
     return {whole: tuple(sorted(cuts)) for whole, cuts in found.items()}
 
 
-def _shared(op: Op, part: PlacedPart, slabs: Mapping[Tensor, tuple[int, ...]]) -> Iterator[Access]:
-    """The accesses in memories that all parts share: a lane's memories, tensors in main memory."""
+def _shared(op: Op, part: PlacedPart, slabs: Mapping[Tensor, tuple[int, ...]], memory: int) -> Iterator[Access]:
+    """The accesses in memories that all parts share: local memories, that for activations with a number, and tensors in
+    main memory."""
     for access in op.accesses:
         place = access.place
         if isinstance(place, LocalBuffer):
             base = part.layout.places[place]
-            local = SharedMemory(place.space, part.lane)
+            local = SharedMemory(place.space, memory if place.space == ACTIVATIONS else part.lane)
             yield replace(access, place=local, start=base + access.start, stop=base + access.stop)
             continue
         argument = main_address(op, access, part.layout.work.homes).space - ARGUMENT

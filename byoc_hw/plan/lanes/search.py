@@ -21,7 +21,8 @@ from byoc_hw.plan.array.mapping import worth_swapping
 from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.lanes.bound import array_cycles
 from byoc_hw.plan.lanes.cut import PartCut, Region
-from byoc_hw.plan.lanes.joint import PlacedPart, joint_order, joint_work, side_by_side
+from byoc_hw.plan.lanes.handover import arranged, as_handed_over
+from byoc_hw.plan.lanes.joint import PlacedPart, joint_order, joint_work
 from byoc_hw.plan.lanes.layouts import layouts
 from byoc_hw.plan.lanes.oriented import Oriented, OrientedPart, part_structure
 from byoc_hw.plan.lanes.price import Price
@@ -92,10 +93,11 @@ def best_parts(
     accelerators, by index, and its cycles on each."""
     whole = any(one.library for one in chip.accelerators)  # libraries take tensors as the model has them
     for swap in (False,) if whole else (True, False):
-        search = _Search(region, chip, costs, swap)
-        found = [parts for price in prices if (parts := search.best(price))]
-        if found:
-            return found
+        ways = (False, True) if chip.shared else (False,)
+        searches = [_Search(region, chip, costs, swap, in_place) for in_place in ways]
+        found = [_best([plan for one in searches if (plan := one.best(price))]) for price in prices]
+        if any(found):
+            return [plan.parts for plan in found if plan is not None]
     names = ", ".join(one.name for one in chip.accelerators)
     raise PlanError(f"{region.graph.name}: each layer has a plan on one of {names}: one has none")
 
@@ -107,15 +109,31 @@ def part_of_all(region: Region, lane: int, layout: Layout) -> PlacedPart:
     return PlacedPart(OrientedPart(PartCut(lane, every), layout.mapped, ends, (None,) * len(every)), layout)
 
 
-def joint_cycles(parts: Sequence[PlacedPart]) -> int:
-    """Cycles of parts together."""
-    return joint_order(joint_work(parts)).cycles
+@dataclass(frozen=True)
+class _Found:
+    """Parts that are laid out, and what they cost together."""
+
+    parts: list[PlacedPart]
+    cost: float
+
+
+def _best(plans: Sequence[_Found]) -> _Found | None:
+    return min(plans, key=lambda one: one.cost, default=None)
 
 
 class _Search:
-    def __init__(self, region: Region, chip: Soc, costs: Sequence[Mapping[int, int]], swap: bool = True) -> None:
+    """With `in_place` it is as if parts handed over all that they can in local memory that accelerators share."""
+
+    def __init__(
+        self,
+        region: Region,
+        chip: Soc,
+        costs: Sequence[Mapping[int, int]],
+        swap: bool = True,
+        in_place: bool = False,
+    ) -> None:
         graph = region.graph
-        self._graph, self._chip, self._region, self._cost = graph, chip, region, costs
+        self._graph, self._chip, self._region, self._cost, self._in_place = graph, chip, region, costs, in_place
         fastest = [min(cost, key=cost.__getitem__) for cost in costs]
         accelerators = [chip.accelerators[lane] for lane in fastest]
         swapped = worth_swapping(graph, accelerators)
@@ -130,7 +148,7 @@ class _Search:
         self._known: dict[PartCut, tuple[OrientedPart | None, list[Option]]] = {}
         self._profiles: dict[object, tuple[list[Profile], Iterator[Profile]]] = {}
 
-    def best(self, price: Price) -> list[PlacedPart]:
+    def best(self, price: Price) -> _Found | None:
         """The parts of the best plan that was found: one of a few that were improved step by step, or all on one
         accelerator. None if there is none."""
         self._price = price
@@ -140,10 +158,18 @@ class _Search:
         if found:
             parts = [option.placed for form in self._improved(min(found, key=self.cost)) for option in form]
             copies = (PlacedPart(one, lay_out(one.mapped, Choices((), (), ()))) for one in self._oriented.copies())
-            plans.append(side_by_side([*parts, *copies]))
-            most = self._cost_of(plans[0])
-        plans += map(side_by_side, self._alone(most))
-        return min(plans, key=self._cost_of, default=[])
+            plans.append(self._arranged([*parts, *copies]))
+            most = plans[0].cost
+        if not self._in_place:
+            plans += map(self._arranged, self._alone(most))
+        return _best(plans)
+
+    def _arranged(self, parts: Sequence[PlacedPart]) -> _Found:
+        """Parts with their addresses, and what they cost."""
+        placed = arranged(parts, self._chip, self._region.arguments)
+        spent = sum(self._price.of(Option(one.part, profile_of(one.layout, pieces=False))) for one in placed)
+        cycles = joint_order(joint_work(placed, self._chip)).cycles
+        return _Found(placed, spent + self._price.cycle * cycles)
 
     def cost(self, forms: Sequence[_Form], limit: float = INFINITE) -> float:
         """What some parts cost. Where this is `limit` or more, it may be any number in between."""
@@ -151,11 +177,6 @@ class _Search:
         spent = sum(map(self._price.of, options))
         cycles = self._together.cycles(options, self._price.cycles(limit - spent))
         return spent + self._price.cycle * cycles
-
-    def _cost_of(self, parts: Sequence[PlacedPart]) -> float:
-        """What parts cost that are laid out."""
-        spent = sum(self._price.of(Option(one.part, profile_of(one.layout, pieces=False))) for one in parts)
-        return spent + self._price.cycle * joint_cycles(parts)
 
     def _plain(self) -> Iterator[list[_Form]]:
         """All combinations of single layers, if these are few. Otherwise every layer where it is fastest, and every
@@ -391,12 +412,18 @@ class _Search:
         return known[:most]
 
     def _profiles_of(self, part: OrientedPart, most: int | None) -> list[Profile]:
-        key = self._kinds[part.cut.lane], part_structure(part.mapped)
+        outside = self._region.arguments
+        in_place = self._in_place and bool(self._chip.group_of(part.cut.lane))
+        border = tuple(tensor in outside for tensor, _ in part.arguments) if in_place else ()
+        key = self._kinds[part.cut.lane], part_structure(part.mapped), border
         if key not in self._profiles:
-            self._profiles[key] = [], starmap(profile_of, layouts(part.mapped))
-        found, others = self._profiles[key]
-        found += islice(others, None if most is None else max(most - len(found), 0))
-        return found
+            found = layouts(part.mapped)
+            if in_place:
+                found = ((as_handed_over(PlacedPart(part, one), outside), pieces) for one, pieces in found)
+            self._profiles[key] = [], starmap(profile_of, found)
+        known, others = self._profiles[key]
+        known += islice(others, None if most is None else max(most - len(known), 0))
+        return known
 
     def _alone(self, most: float) -> Iterator[list[PlacedPart]]:
         """Everything on one accelerator, as it is planned there, where that may cost less than `most`."""

@@ -25,6 +25,9 @@ from byoc_hw.program import Buffer, Call, CopyCall, HostCall, Program, RegionCal
 TENSOR, INTERMEDIATE, WORKSPACE, INTERFACE = "tensor", "region scratch", "host workspace", "input or output"
 """Owners of bytes in the arena."""
 
+CONSTANTS = "constants for a DMA that cannot read flash"
+"""The owner of bytes of RAM beside the arena."""
+
 _LARGEST_OWNERS = 5
 
 
@@ -47,7 +50,8 @@ class ModelMemory:
     """The arena of a model. `scratch` gives, by region, its base and the offsets relative to that.
 
     `moments` are all moments in order: the name of each, and the names of the live blocks. `during` has the
-    numbers of those of each region's layers, without those of calls beside it.
+    numbers of those of each region's layers, without those of calls beside it. `constants` are bytes of RAM beside the
+    arena.
     """
 
     arena: Arena
@@ -56,6 +60,12 @@ class ModelMemory:
     scratch: Mapping[str, tuple[int, Mapping[str, int]]]
     moments: tuple[tuple[str, frozenset[str]], ...]
     during: Mapping[str, range]
+    constants: int = 0
+
+    @property
+    def ram(self) -> int:
+        """Bytes of RAM: the arena, and constants."""
+        return self.arena.nbytes + self.constants
 
 
 def place_model(
@@ -81,20 +91,24 @@ def place_model(
         base = min(offsets.values(), default=0)
         scratch[symbol] = base, {name: offset - base for name, offset in offsets.items()}
     alive = (frozenset(block.name for block in moment) for moment in moments.alive(blocks))
-    return ModelMemory(arena, blocks, peak, scratch, tuple(zip(moments.where, alive, strict=True)), moments.during)
+    live = tuple(zip(moments.where, alive, strict=True))
+    constants = sum(memory.constants for memory in regions.values())
+    return ModelMemory(arena, blocks, peak, scratch, live, moments.during, constants)
 
 
 def ram_problem(memory: ModelMemory, limit: int, smallest: str = "") -> str | None:
-    """What is short where the arena exceeds `limit` bytes, with the blocks that are live at the peak, or None.
+    """What is short where arena and constants in RAM exceed `limit` bytes, with the blocks at the peak, or None.
 
     `smallest` says how it is known that no plan needs less.
     """
-    if memory.arena.nbytes <= limit:
+    if memory.ram <= limit:
         return None
     alive = sorted(memory.peak.blocks, key=lambda block: (-block.nbytes, block.name))
     listed = "".join(f"\n  {block.nbytes:>10}  {block.owner}: {block.name}" for block in alive)
+    if memory.constants:
+        listed += f"\n  {memory.constants:>10}  {CONSTANTS}"
     return (
-        f"{_short('RAM', memory.arena.nbytes, limit, smallest)}; "
+        f"{_short('RAM', memory.ram, limit, smallest)}; "
         f"what is alive at once in {memory.peak.where} would have to shrink:{listed}"
     )
 

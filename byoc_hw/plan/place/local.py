@@ -48,7 +48,7 @@ def place_local(ops: Sequence[Op], accelerator: Accelerator, *, exact: bool = Fa
         size, needed = accelerator.whole_words(sizes[space]), largest_sum(alive)
         found = None
         if needed <= size:
-            found = _oldest_first(alive, size, unit) or _by_size(alive, size, unit, exact)
+            found = place_in_time(alive, size, unit) or _by_size(alive, size, unit, exact)
         if found is None:
             raise PlanError(
                 f"what is live at once fits local {names[space]} memory: {needed} bytes needed, {size} bytes there"
@@ -61,8 +61,9 @@ _RETRIES = 8
 """The most buffers that are placed before the others."""
 
 
-def _oldest_first(alive: Sequence[Lifetime], size: int, unit: int) -> dict[str, int] | None:
-    """Place each buffer over the least recently used bytes. One that finds no room is placed before all others."""
+def place_in_time(alive: Sequence[Lifetime], size: int, unit: int) -> dict[str, int] | None:
+    """Place each buffer, in order of their start, over the least recently used bytes. One that finds no room is placed
+    before all others."""
     before: list[tuple[Lifetime, int]] = []
     for _ in range(_RETRIES):
         found = _in_time(alive, size, unit, before)

@@ -121,7 +121,8 @@ def evaluated(problem: bytes, choices: Choices, most: int | None = None) -> Scor
     except PlanError:
         return None
     memory = sum(storage.nbytes for storage, home in layout.work.homes.items() if home.address.space == SCRATCH)
-    fits = memory <= space.accelerator.ram if room is None else room.holds(layout)
+    constants = 0 if space.accelerator.dma_reads_flash else layout.flash.nbytes
+    fits = memory + constants <= space.accelerator.ram if room is None else room.holds(layout)
     return Score(layout.cycles, len(layout.work.ops), memory) if fits else None
 
 

@@ -6,7 +6,7 @@ from plan_reference import run_layer
 
 from byoc_hw.graph import Whole
 from byoc_hw.params.whole_layers import workspace_bytes
-from byoc_hw.plan.steps import ARGUMENT, FLASH, SCRATCH, Await, Job, Signal, WholeLayer
+from byoc_hw.plan.steps import ACTIVATIONS, ARGUMENT, FLASH, SCRATCH, Await, Copy, Job, Signal, WholeLayer
 
 WORKSPACE = 24
 """Bytes of scratch of every call of a library."""
@@ -18,6 +18,35 @@ class Window(Memory):
     def __init__(self, memory, offset):
         self.name = f"{memory.name} from {offset} on"
         self.bytes, self.written = memory.bytes[offset:], memory.written[offset:]
+
+
+class LaneMachine(Machine):
+    """A machine beside others, some of which have the same activation memory: it refuses bytes that one of these may
+    still be at. `flying` is its work that nobody knows to have ended."""
+
+    def __init__(self, plan, accelerator, others):
+        super().__init__(plan, accelerator, [])
+        self.others, self.flying = others, []
+
+    def start(self, slot, access):
+        for other in self.others:
+            if other is self or other.memories[ACTIVATIONS] is not self.memories[ACTIVATIONS]:
+                continue
+            for _, there in other.flying:
+                touched = access.writes & (there.reads | there.writes) | access.reads & there.writes
+                if any(space == ACTIVATIONS for space, _ in touched):
+                    raise RefusedError("work of two accelerators in flight on the same bytes")
+        super().start(slot, access)
+        self.flying.append((self.started, access))
+
+    def wait(self, step):
+        super().wait(step)
+        self.ended(self.slots[step.slot])
+
+    def ended(self, number):
+        """Work has ended, and with it all that the same engine began before it."""
+        kinds = [access.kind for index, access in self.flying if index == number]
+        self.flying = [one for one in self.flying if one[0] > number or one[1].kind not in kinds]
 
 
 class ChipMachine:
@@ -32,11 +61,18 @@ class ChipMachine:
         outputs = plan.graph.outputs
         self.main += [Memory(f"output {index}", bytes(one.nbytes + word)) for index, one in enumerate(outputs)]
         self.scratch = Memory("scratch", bytes(plan.scratch_bytes + word))
+        self.machines = []
         self.lanes = [self.lane(part) for part in plan.parts]
-        self.signalled = set()
+        self.signalled = {}
 
     def lane(self, part):
-        machine = Machine(part.plan, self.plan.chip.accelerators[part.lane], [])
+        chip = self.plan.chip
+        machine = LaneMachine(part.plan, chip.accelerators[part.lane], self.machines)
+        machine.memory = chip.memory_of(part.lane)
+        for other in self.machines:
+            if other.memory == machine.memory:
+                machine.memories[ACTIVATIONS] = other.memories[ACTIVATIONS]
+        self.machines.append(machine)
         machine.memories[FLASH] = Memory("flash", part.plan.flash, written=True)
         for index, address in enumerate(part.arguments):
             if address.space == SCRATCH:
@@ -54,9 +90,14 @@ class ChipMachine:
                 if isinstance(step, Await):
                     while step.event not in self.signalled:
                         yield
+                    there, number = self.signalled[step.event]
+                    there.ended(number)
                 elif isinstance(step, Signal):
                     assert step.event not in self.signalled
-                    self.signalled.add(step.event)
+                    kind = Job if step.job else Copy
+                    (started,) = [one for index, one in machine.in_flight if index == machine.slots[step.slot]]
+                    assert started.kind is kind
+                    self.signalled[step.event] = machine, machine.slots[step.slot]
                     yield  # a lane that is preferred goes on before this one does
                 elif isinstance(step, WholeLayer):
                     machine.start(step.slot, self.whole(machine.memories, step, layer))

@@ -151,6 +151,14 @@ def test_a_layer_that_no_accelerator_can_run_is_named():
         plan_region(graph, Soc((only,)))
 
 
+def test_the_bound_holds_where_a_part_of_an_input_is_read():
+    samples = Samples(1)
+    value = samples.tensor((1, 1344))
+    layer = samples.slice(value, (0, 646), (1, 112), (1, 1))
+    chip = replace(PAIR, accelerators=tuple(replace(one, dma_setup=0, dma_width=2) for one in PAIR.accelerators))
+    check_on_chip(chip, graph_of([value], [layer], [layer.ofm]))
+
+
 def separable(blocks=3, size=16, channels=32):
     """Pointwise and depthwise convolutions in turn."""
     samples = Samples(1)

@@ -36,7 +36,8 @@ def best_combination(graph, chip):
     if not 0 < prod(map(len, forms)) <= MOST:
         return None
     best = min(product(*forms), key=search.cycles)
-    return joint_order(joint_work(side_by_side([option.placed for form in best for option in form]))).cycles
+    parts = side_by_side([option.placed for form in best for option in form])
+    return joint_order(joint_work(parts, chip)).cycles
 
 
 @pytest.mark.slow
