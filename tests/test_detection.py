@@ -77,6 +77,19 @@ def test_postprocessing_of_a_tflite_file_has_tvms_results(tmp_path, regular, num
     assert min(counts) < MOST  # padding behind the detections
 
 
+def test_the_dsp_of_a_chip_suppresses_for_a_tflite_file(tmp_path):
+    """As the importer writes it: the numbers of boxes stand for the indices, which nobody reads."""
+    path = tmp_path / "detections.tflite"
+    path.write_bytes(postprocess(False))
+    mod, params = byoc_hw.load_tflite(path)
+    partitioned = byoc_hw.partition_for_hwlib(mod, params, accelerator=byoc_hw.Soc((byoc_hw.DSP,)))
+    (outcome,) = byoc_hw.explain(partitioned).outcomes
+    assert outcome.composites == ("non_max_suppression",)
+    project = byoc_hw.build(partitioned)
+    assert_equals_tvm(project, Reference(mod, params), [encodings(seed) for seed in range(4)])
+    assert [layer["kind"] for layer in project.layers if layer["region"]] == ["suppression"]
+
+
 DECODINGS = (
     {"threshold": 0.3},
     {"clip": False, "variances": (0.125, 0.25, 0.2, 0.1)},

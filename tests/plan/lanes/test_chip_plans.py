@@ -111,8 +111,8 @@ def test_any_graph_with_orders_is_exact_on_any_chip(region):
 
 
 @pytest.mark.slow
-@given(ordered_regions(most=7))
-@settings(EXAMPLES, max_examples=30)
+@given(ordered_regions(most=6))
+@settings(EXAMPLES, max_examples=10)
 def test_larger_graphs_with_orders_are_exact_on_any_chip(region):
     check_on_chip(*region)
 
