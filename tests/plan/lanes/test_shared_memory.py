@@ -6,7 +6,7 @@ from itertools import permutations
 
 import pytest
 from chip_machine import check_chip_plan
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from plan_graphs import accelerators, graphs
 from plan_machine import RefusedError
@@ -40,8 +40,10 @@ def shared_chips(draw, most=6):
         replace(draw(accelerators()), name="other", dma_alignment=one.dma_alignment, queue=64)
         for _ in range(draw(st.sampled_from([0, 0, 1])))
     ]
-    names = ("one", *(other.name for other in group))
-    return Soc((one, *others, *group), shared=(names,)), draw(graphs(one, most))
+    chip = Soc((one, *others, *group), shared=(("one", *(other.name for other in group)),))
+    graph = draw(graphs(one, most))
+    assume(all(chip.supporting(layer) for layer in graph.layers))
+    return chip, graph
 
 
 @given(shared_chips())
