@@ -37,6 +37,9 @@ def damaged(project: Path, tmp_path: Path) -> Any:
     return make
 
 
+ALONE = {"name": "a", "label": "A", "activations": 64, "weights": 64}
+
+
 @pytest.mark.parametrize(
     ("path", "value", "said"),
     [
@@ -51,6 +54,10 @@ def damaged(project: Path, tmp_path: Path) -> Any:
         (["model", "inputs", 0, "scale"], 0, r"inputs\[0\]\.scale is a number from 1\.17549e-38 to .*: got 0"),
         (["model", "inputs", 0, "zero_point"], None, r"inputs\[0\]\.zero_point is given with a scale, .*: got None"),
         (["model", "inputs", 0, "zero_point"], 200, r"inputs\[0\]\.zero_point is a whole .* to 127: got 200"),
+        (["accelerators"], [{**ALONE, "shares": ["b"]}], r"accelerators\[0\]\.shares is one of a: got 'b'"),
+        (["accelerators"], [{**ALONE, "shares": []}], r"accelerators\[0\]\.shares is a list with a: got \[\]"),
+        (["accelerators"], [{**ALONE, "shares": "a"}], r"accelerators\[0\]\.shares is a list: got 'a'"),
+        (["memory", "ram", "constants"], -1, r"memory\.ram\.constants is a whole number from 0 to \d+: got -1"),
         (["model", "inputs", 0, "state"], "y", r"model\.inputs\[0\]\.state is one of .*: got 'y'"),
         (["layers", 2, "id"], 7, r"layers\[2\]\.id is a whole number from 2 to 2: got 7"),
         (["layers", 2, "name"], 7, r"layers\[2\]\.name is a text: got 7"),

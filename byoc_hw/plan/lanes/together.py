@@ -1,6 +1,7 @@
 """Cycles of parts together, quickly: what two parts do to each other is worked out once for each pair of options.
 
-The cycles are those of `joint_order`, but for bytes of local memory that a part takes over from one long before it.
+The cycles are those of `joint_order`, but for bytes of local memory that a part takes over from one long before it, or
+from another accelerator that shares the memory.
 """
 
 from __future__ import annotations

@@ -36,8 +36,10 @@ class LaneMachine(Machine):
                 touched = access.writes & (there.reads | there.writes) | access.reads & there.writes
                 if any(space == ACTIVATIONS for space, _ in touched):
                     raise RefusedError("work of two accelerators in flight on the same bytes")
+        known, self.in_flight = self.in_flight, list(self.flying)  # an event may have told that work has ended
         super().start(slot, access)
         self.flying.append((self.started, access))
+        self.in_flight = [*known, self.flying[-1]]
 
     def wait(self, step):
         super().wait(step)

@@ -6,7 +6,7 @@ from itertools import permutations
 
 import pytest
 from chip_machine import check_chip_plan
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from plan_graphs import accelerators, graphs
 from plan_machine import RefusedError
@@ -40,8 +40,10 @@ def shared_chips(draw, most=6):
         replace(draw(accelerators()), name="other", dma_alignment=one.dma_alignment, queue=64)
         for _ in range(draw(st.sampled_from([0, 0, 1])))
     ]
-    names = ("one", *(other.name for other in group))
-    return Soc((one, *others, *group), shared=(names,)), draw(graphs(one, most))
+    chip = Soc((one, *others, *group), shared=(("one", *(other.name for other in group)),))
+    graph = draw(graphs(one, most))
+    assume(all(chip.supporting(layer) for layer in graph.layers))
+    return chip, graph
 
 
 @given(shared_chips())
@@ -52,7 +54,7 @@ def test_any_graph_is_exact_on_any_chip_in_the_cycles_foreseen(region):
 
 @pytest.mark.slow
 @given(shared_chips(most=8))
-@settings(EXAMPLES, max_examples=25)
+@settings(EXAMPLES, max_examples=8)
 def test_larger_graphs_are_exact_on_any_chip(region):
     check_on_chip(*region)
 
@@ -63,7 +65,7 @@ def test_tensors_stay_in_the_memory_that_both_share():
     slow = replace(PAIR, accelerators=tuple(replace(one, dma_width=4) for one in PAIR.accelerators))
     apart, together = check_on_chip(slow, graph), check_on_chip(replace(slow, shared=SHARED.shared), graph)
     assert {part.lane for part in together.parts} == {0, 1}
-    assert together.cycles < 0.9 * apart.cycles
+    assert together.cycles < 0.8 * apart.cycles  # 0.84 if only the plan of the others is improved
     ends = sum(tensor.nbytes for tensor in (*graph.inputs, *graph.outputs))
     assert copied(together) == ends + sum(len(part.plan.flash) for part in together.parts)
     assert copied(together) < copied(apart)
