@@ -49,8 +49,9 @@ fit nowhere else."""
 _NEAR = 3
 """The forms before and behind a change with which it is tried first."""
 
-_WORK = 5_000
-"""The most copies and jobs that the improvement schedules for each layer, over all that it tries."""
+_WORK = 200_000
+_EACH = 2_000
+"""The most copies and jobs that the improvement schedules, over all that it tries; and more for each layer."""
 
 _Form = tuple[Option, ...]
 """Layers as one part, or as a part on each of several accelerators."""
@@ -117,16 +118,40 @@ class _Search:
     def best(self) -> list[PlacedPart]:
         """The parts of the fastest plan that was found: one of a few that were improved step by step, or all on one
         accelerator. None if there is none."""
-        found = [*self._plain(), *self.found()]
+        found = self._searched()
         plans = []
         most = NEVER
         if found:
-            parts = [option.placed for form in self._improved(min(found, key=self.cycles)) for option in form]
+            parts = [option.placed for form in found for option in form]
             copies = (PlacedPart(one, lay_out(one.mapped, Choices((), (), ()))) for one in self._oriented.copies())
             plans.append(side_by_side([*parts, *copies]))
             most = joint_cycles(plans[0])
         plans += map(side_by_side, self._alone(most))
         return min(plans, key=joint_cycles, default=[])
+
+    def _searched(self) -> list[_Form]:
+        """The fastest of a few plans that were improved step by step, and of what is put together of two of them; empty
+        if there is none."""
+        starts = {self.cycles(plan): plan for plan in [*self.found(), *self._plain()]}
+        most = self._together.work + _WORK + _EACH * len(self._graph.layers)
+        best: list[_Form] = []
+        for _, start in sorted(starts.items(), key=lambda item: item[0]):
+            if best and self._together.work > most:
+                break
+            other = self._improved(start, most)
+            best = self._spliced(best, other) if best else other
+        return best
+
+    def _spliced(self, one: list[_Form], other: list[_Form]) -> list[_Form]:
+        """The fastest of two plans, and of the beginning of one with the end of the other."""
+        best = min(one, other, key=self.cycles)
+        ends = [[form[0].span[1] for form in plan] for plan in (one, other)]
+        for stop in sorted(set(ends[0]) & set(ends[1])):
+            a, b = (end.index(stop) + 1 for end in ends)
+            for plan in ([*one[:a], *other[b:]], [*other[:b], *one[a:]]):
+                if self.cycles(plan, self.cycles(best)) < self.cycles(best):
+                    best = plan
+        return best
 
     def cycles(self, forms: Sequence[_Form], limit: int = NEVER) -> int:
         """Cycles of some parts together, as `Together` has them."""
@@ -155,10 +180,9 @@ class _Search:
 
     # ------------------------------------------------------------ improvement
 
-    def _improved(self, plan: list[_Form]) -> list[_Form]:
-        """A plan changed step by step, each time where that takes fewer cycles."""
+    def _improved(self, plan: list[_Form], most: int) -> list[_Form]:
+        """A plan changed step by step, each time where that takes fewer cycles, until so many actions were scheduled."""
         best = self.cycles(plan)
-        most = self._together.work + _WORK * len(self._graph.layers)
         better = True
         while better:
             better = False
