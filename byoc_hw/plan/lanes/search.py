@@ -34,6 +34,9 @@ _BEAM = 6
 _LONGEST = 3
 """The most layers of a part."""
 
+_SMALL = 16
+"""The most layers of a region whose beam has parts of several layers, too. In larger ones the improvement joins them."""
+
 _KEPT = 4
 _BEGIN = 4
 _FIRST = 4
@@ -50,7 +53,7 @@ _NEAR = 3
 """The forms before and behind a change with which it is tried first."""
 
 _WORK = 200_000
-_EACH = 2_000
+_EACH = 1_000
 """The most copies and jobs that the improvement schedules, over all that it tries; and more for each layer."""
 
 _Form = tuple[Option, ...]
@@ -206,21 +209,32 @@ class _Search:
         """What may take the place of some forms from one on, and which forms these are."""
         form = plan[at]
         first, stop = form[0].span
-        near = self._near(plan, at, 1)
+        near, style = self._near(plan, at, 1), {_style(form)}
         for options in self._forms(first, stop, more=True, near=near):
             yield from (([one], near) for one in _few(options))
-        if at + 1 < len(plan) and plan[at + 1][0].span[1] - first <= _LONGEST:
-            following = plan[at + 1]
-            styles = {_style(form), _style(following)}
+        if at + 1 < len(plan):
+            last, following = plan[at + 1][0].span[1], {_style(plan[at + 1])}
             both = self._near(plan, at, 2)
-            for options in self._forms(first, following[0].span[1], styles=styles, near=both):
-                yield from (([one], both) for one in _few(options))
+            if last - first <= _LONGEST:
+                for options in self._forms(first, last, styles=style | following, near=both):
+                    yield from (([one], both) for one in _few(options))
+            for middle in range(first + 1, last):
+                if middle != stop:
+                    yield from ((halves, both) for halves in self._halves(first, middle, last, style, following))
+        whole = {((lane,), 0) for lane in range(len(self._chip.accelerators))}
         for middle in range(first + 1, stop):
-            if self._may_stop(middle):
-                halves = [list(self._forms(*span, styles={_style(form)})) for span in ((first, middle), (middle, stop))]
-                if all(halves):
-                    yield [next(_few(options[0])) for options in halves], near
+            for one, other in ((style, style | whole), (whole - style, style)):
+                yield from ((halves, near) for halves in self._halves(first, middle, stop, one, other))
         yield from (([one], near) for one in _few([self._options(one.part.cut, None) for one in form]))
+
+    def _halves(
+        self, first: int, middle: int, stop: int, styles: Container[_Style], others: Container[_Style]
+    ) -> Iterator[list[_Form]]:
+        """Layers as two forms that meet before the layer `middle`."""
+        if self._may_stop(middle) and max(middle - first, stop - middle) <= _LONGEST:
+            halves = self._forms(first, middle, styles=styles), self._forms(middle, stop, styles=others)
+            for one, other in product(*halves):
+                yield [next(_few(one)), next(_few(other))]
 
     def _near(self, plan: Sequence[_Form], at: int, count: int) -> _Near:
         """Some forms of a plan from one on, and those around them."""
@@ -236,15 +250,18 @@ class _Search:
     def found(self) -> Iterator[list[_Form]]:
         """A few plans that promise to be fast."""
         zero = (0,) * len(self._chip.accelerators)
-        states = [_State(Engines(zero, zero, zero, {}), (), 0, 0)]
-        at = 0
+        joins = len(self._graph.layers) <= _SMALL
+        kept = {0: [_State(Engines(zero, zero, zero, {}), (), 0, 0)]}
         for stop in range(1, len(self._graph.layers) + 1):
             if self._may_stop(stop):
-                kept, states = self._promising(states), []
-                for parts in self._forms(at, stop):
-                    for state in kept:
-                        self._extend(states, state, parts, stop)
-                at = stop
+                states: list[_State] = []
+                last = max(kept)
+                for at in kept:
+                    if at == last or (joins and stop - at <= _LONGEST):
+                        for parts in self._forms(at, stop, whole=at < last):
+                            for state in kept[at]:
+                                self._extend(states, state, parts, stop)
+                kept[stop] = self._promising(states)
         for state in sorted(states, key=lambda state: state.engines.end)[:_KEPT]:
             yield [tuple(form) for _, form in groupby(state.parts, key=lambda one: one.span)]
 
@@ -293,6 +310,7 @@ class _Search:
         more: bool = False,
         styles: Container[_Style] | None = None,
         near: _Near | None = None,
+        whole: bool = False,
     ) -> Iterator[list[list[Option]]]:
         """The layers as parts, with a few layouts of each: on one accelerator, or cut over several. With `near` those
         alone that may take fewer cycles there."""
@@ -308,7 +326,7 @@ class _Search:
         for lane in (*(one for one in lanes if one not in slow), *slow):
             if styles is None or ((lane,), 0) in styles:
                 cuts.append([replace(plain if self._chip.accelerators[lane].library else way, lane=lane)])
-        for count in range(2, len(lanes) + 1):
+        for count in range(2, len(lanes) + 1) if not whole else ():
             for chosen in combinations(lanes, count):
                 for axis in (1, 3) if way.flat else self._axes(stop - 1):
                     if styles is None or (chosen, axis) in styles:
