@@ -35,7 +35,8 @@ _LONGEST = 3
 """The most layers of a part."""
 
 _SMALL = 16
-"""The most layers of a region whose beam has parts of several layers, too. In larger ones the improvement joins them."""
+"""The most layers of a region whose beam has parts of several layers, too. In larger ones the improvement joins
+them."""
 
 _KEPT = 4
 _BEGIN = 4
@@ -52,8 +53,8 @@ fit nowhere else."""
 _NEAR = 3
 """The forms before and behind a change with which it is tried first."""
 
-_WORK = 200_000
-_EACH = 1_000
+_WORK = 170_000
+_EACH = 500
 """The most copies and jobs that the improvement schedules, over all that it tries; and more for each layer."""
 
 _Form = tuple[Option, ...]
@@ -73,8 +74,8 @@ class _State:
 
 @dataclass(frozen=True)
 class _Near:
-    """So many forms of a plan with those before and behind them: the cycles of all of these, and the loads of the arrays
-    without the forms themselves."""
+    """So many forms of a plan with those before and behind them: the cycles of all of these, and the loads of the
+    arrays without the forms themselves."""
 
     count: int
     before: Sequence[_Form]
@@ -184,7 +185,7 @@ class _Search:
     # ------------------------------------------------------------ improvement
 
     def _improved(self, plan: list[_Form], most: int) -> list[_Form]:
-        """A plan changed step by step, each time where that takes fewer cycles, until so many actions were scheduled."""
+        """A plan changed step by step, each time where that takes fewer cycles, until `most` actions were scheduled."""
         best = self.cycles(plan)
         better = True
         while better:
