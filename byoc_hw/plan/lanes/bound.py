@@ -187,7 +187,7 @@ def least_cycles(layer: Layer, accelerator: Accelerator) -> float:
     return 0.0
 
 
-def array_cycles(graph: Graph, accelerator: Accelerator) -> float:
+def least_alone(graph: Graph, accelerator: Accelerator) -> float:
     """Cycles of the array that no plan of a region on one accelerator goes below."""
     return sum(_array_cycles(layer, accelerator) for layer in graph.layers)
 

@@ -19,7 +19,7 @@ from byoc_hw.graph import Dense, Reshape
 from byoc_hw.plan.array.cost import best_cycles
 from byoc_hw.plan.array.mapping import worth_swapping
 from byoc_hw.plan.choices import Choices
-from byoc_hw.plan.lanes.bound import array_cycles
+from byoc_hw.plan.lanes.bound import least_alone
 from byoc_hw.plan.lanes.cut import PartCut, Region
 from byoc_hw.plan.lanes.joint import PlacedPart, joint_order, joint_work, side_by_side
 from byoc_hw.plan.lanes.layouts import layouts
@@ -412,7 +412,7 @@ class _Search:
         """Everything on one accelerator, as it is planned there, where that may take fewer than `most` cycles."""
         every = tuple(range(len(self._graph.layers)))
         for lane, accelerator in enumerate(self._chip.accelerators):
-            if all(lane in cost for cost in self._cost) and array_cycles(self._graph, accelerator) < most:
+            if all(lane in cost for cost in self._cost) and least_alone(self._graph, accelerator) < most:
                 with suppress(PlanError):  # then a layer fits another one only
                     layout = best_layout(self._graph, accelerator)
                     ends = tuple((tensor, 0) for tensor in self._region.arguments)

@@ -4,8 +4,8 @@ from itertools import islice
 
 from byoc_hw.plan.array.cost import best_cycles
 from byoc_hw.plan.lanes.cut import Region
-from byoc_hw.plan.lanes.search import _few, _Search, joint_cycles
 from byoc_hw.plan.lanes.joint import side_by_side
+from byoc_hw.plan.lanes.search import _few, _Search, joint_cycles
 
 KINDS = ((3, 4), (3, 2), (3, 1), (2, 1), (1, 2), (1, 1))
 """The most layers of a part, and the most layouts of each: the first of these kinds of plans of which there are at most
