@@ -9,12 +9,17 @@ goal is missed.
 With --core the table is of whole inferences on the emulated core, in cycles from call to return: by the best of the
 accelerators alone, by the chip with the plan of the fewest cycles of its engines, and planned for latency, which counts
 the core's work as well; with the core's instructions.
+
+With --search, instead, how well and how fast parts are found: the seconds for a chain of 200 large layers, and 200
+random graphs of up to 8 layers against all plans of a kind (`tests/plan/lanes/exhaustive.py` says which). That takes
+some minutes.
 """
 
 from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -55,11 +60,14 @@ def main() -> int:
     parser = options(__doc__)
     parser.add_argument("--check", action="store_true", help="exit 1 if a goal is missed")
     parser.add_argument("--core", action="store_true", help="whole inferences on the emulated core")
+    parser.add_argument("--search", action="store_true", help="a chain of 200 layers, and random graphs, instead")
     given = parser.parse_args()
     if given.core:
         found = (with_core(path, chip) for path in models(given.models) for chip in (PAIR, TWINS))
         show("soc", CORE_COLUMNS, found, into_readme=given.update, part="core")
         return 0
+    if given.search:
+        return 1 if not searched() and given.check else 0
     missed = []
 
     def rows() -> Iterator[tuple[object, ...]]:
@@ -74,6 +82,43 @@ def main() -> int:
     for name in missed:
         print(f"missed: {name}")
     return 1 if given.check and missed else 0
+
+
+LONGEST = 30
+"""The most seconds for the plan of 200 layers."""
+
+WITHIN = 1.02
+"""The most that the plan of a small graph may take of the best one."""
+
+_PLANS = 10_000
+"""The most plans of a small graph that are tried."""
+
+
+def searched() -> bool:
+    """Print how fast a long chain is planned, and how small graphs compare with all of their plans; whether both goals
+    are met."""
+    from exhaustive import Exhaustive
+    from soc_graphs import long_chain, small_graphs
+
+    chain = long_chain(200)
+    before = time.process_time()
+    plan = plan_region(chain, PAIR)
+    seconds = time.process_time() - before
+    print(f"{len(chain.layers)} layers on {PAIR.label}: {plan.cycles:,} cycles, {plan.cycles / plan.bound:.2f} of the")
+    print(f"bound, in {seconds:.1f} s; goal {LONGEST} s; {'met' if seconds <= LONGEST else 'missed'}")
+    ratios, kinds = [], Counter[object]()
+    for number, graph in enumerate(small_graphs(200)):
+        chip = (PAIR, TWINS)[number % 2]
+        cycles = plan_region(graph, chip).cycles
+        every = Exhaustive(graph, chip, _PLANS)
+        kinds[every.kind] += 1
+        if every.kind is not None:
+            ratios.append(cycles / every.fewest(cycles))
+    far = sum(ratio > WITHIN for ratio in ratios)
+    print(f"{len(ratios)} of {sum(kinds.values())} random graphs, against every plan of up to {_PLANS:,}: worst")
+    print(f"{max(ratios):.3f}, {far} beyond {WITHIN}; {'met' if not far else 'missed'}")
+    print("layers of a part and layouts, graphs:", ", ".join(f"{kind}: {count}" for kind, count in kinds.items()))
+    return seconds <= LONGEST and not far
 
 
 def measured(path: Path, chip: Soc) -> tuple[object, ...]:

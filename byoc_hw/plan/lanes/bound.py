@@ -5,9 +5,13 @@ sums. An accelerator computes the outputs of its share in groups: rows of its ar
 pixels of one line of the output. For each channel it takes as many groups as its pixels need at least, the longest
 pieces of lines first, and the weights of the channel. All of a layer lies on the arrays in one way: rows as rows, or as
 columns. Inputs and outputs of the region are copied once, by any of the DMAs; inputs not where a layer reads a part of
-something. An array has nothing to do before a first copy, and its last results are stored after it. The time of the
-busiest engine with the best shares is a bound on the time of every plan. It leaves out copies between parts, and
-waiting.
+something. A lane that has a share of a layer with weights copies some. The time of the busiest engine with the best
+shares is a bound on the time of every plan.
+
+An array has nothing to do for some layers before the first of their jobs can begin, and behind the last of them others
+follow (`latency.py`). So the work of any set of layers lies between the earliest beginning of one of them and the time
+that is left behind any of them. The sets that are tried are those of layers that begin late, and have much behind them.
+The bound leaves out copies between parts, and waiting.
 """
 
 from __future__ import annotations
@@ -22,9 +26,11 @@ import numpy.typing as npt
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Graph, Layer, Resize, Slice, Weighted, Whole
+from byoc_hw.params.pack import PARAMS_BYTES
 from byoc_hw.plan.array.cost import is_pointwise
 from byoc_hw.plan.array.kinds import Product, Run, Window, geometry, rows_at_a_time, sums_channels
 from byoc_hw.plan.array.window import extents
+from byoc_hw.plan.lanes.latency import Latencies, latencies
 from byoc_hw.soc import Soc
 
 _ROUNDS = 1000
@@ -56,28 +62,63 @@ def chip_bound(graph: Graph, chip: Soc) -> int:
     ways = np.concatenate(work)
     starts = np.cumsum([0, *map(len, work)])[:-1]
     prices = np.full(2 * len(lanes), 0.5 / len(lanes))
-    around = 2 * min(0 if one.library or whole else one.dma_setup + 1 for one in chip.accelerators)
-    around *= bool(ways[:, : len(lanes)].any())
-    best = 0.0
+    times = latencies(graph, chip)
+    chosen, around = _sets(times, [bool(one[:, : len(lanes)].any()) for one in work], len(lanes))
+    best = times.least
     for turn in range(_ROUNDS):
         costs = ways @ prices
         cheapest = np.minimum.reduceat(costs, starts)
-        best = max(best, float(cheapest.sum()) + around * float(prices[: len(lanes)].sum()))
-        chosen = [
+        best = max(best, float((chosen @ cheapest + around @ prices[: len(lanes)]).max()))
+        taken = [
             start + int(costs[start : start + len(some)].argmin()) for start, some in zip(starts, work, strict=True)
         ]
-        loads = ways[chosen].sum(axis=0)
+        loads = ways[taken].sum(axis=0)
+        loads[: len(lanes)] += around[0]
         prices *= np.exp(loads / max(loads.max(), 1) / np.sqrt(turn + 1))
         prices /= prices.sum()
     return ceil(best * (1 - _ROUNDING))
 
 
+_MOST_TIMES = 8
+"""The most times of beginning, and of what is behind, that tell sets of layers apart."""
+
+
+def _sets(times: Latencies, works: Sequence[bool], lanes: int) -> tuple[Floats, Floats]:
+    """Sets of work, as rows of 0 and 1, and for each the cycles in which no array works on it: all of the work first.
+
+    What arrays have nothing to do for is in all sets. An array that works on nothing of a set has at least the cycles
+    of the shortest plan.
+    """
+    layers = [at for at, busy in enumerate(works) if busy]
+    first = [min(times.before[at].values(), default=0.0) for at in layers]
+    last = [min(times.behind[at].values(), default=0.0) for at in layers]
+    chosen, around = [], []
+    for begins, ends in product(_some(first), _some(last)):
+        among = [at for at, one, other in zip(layers, first, last, strict=True) if one >= begins and other >= ends]
+        chosen.append([float(at in among or not busy) for at, busy in enumerate(works)])
+        idle = [
+            min((one[at][lane] for at in among if lane in one[at]), default=times.least)
+            for one in (times.before, times.behind)
+            for lane in range(lanes)
+        ]
+        around.append([min(idle[lane] + idle[lanes + lane], times.least) for lane in range(lanes)])
+    return np.array(chosen), np.array(around)
+
+
+def _some(values: Sequence[float]) -> list[float]:
+    """Some of the values, evenly spread, from the smallest on; 0 alone if there are none."""
+    found = sorted(set(values)) or [0.0]
+    return found[:: ceil(len(found) / _MOST_TIMES)]
+
+
 def _on(lane: int, chip: Soc, cycles: float, nbytes: float) -> list[float]:
-    """Cycles of all arrays, then of all DMAs: of what one accelerator does."""
+    """Cycles of all arrays, then of all DMAs: of what one accelerator does, that copies so many bytes at least once."""
     count = len(chip.accelerators)
     found = [0.0] * (2 * count)
     one = chip.accelerators[lane]
-    found[lane], found[count + lane] = cycles, 0.0 if one.library else nbytes / one.dma_width
+    found[lane] = cycles
+    if nbytes and not one.library:
+        found[count + lane] = one.dma_setup + nbytes / one.dma_width
     return found
 
 
@@ -152,7 +193,7 @@ def least_cycles(layer: Layer, accelerator: Accelerator) -> float:
     return 0.0
 
 
-def array_cycles(graph: Graph, accelerator: Accelerator) -> float:
+def least_alone(graph: Graph, accelerator: Accelerator) -> float:
     """Cycles of the array that no plan of a region on one accelerator goes below."""
     return sum(_array_cycles(layer, accelerator) for layer in graph.layers)
 
@@ -165,7 +206,7 @@ def _array_cycles(layer: Layer, accelerator: Accelerator) -> float:
 
 
 def weight_bytes(layer: Layer) -> float:
-    """Bytes of a layer's weights as they are packed."""
+    """Bytes of a layer's weights as they are packed, with the parameters of each channel."""
     if not isinstance(layer, Weighted):
         return 0.0
-    return prod(layer.weights.shape) * layer.weights.bits / 8
+    return prod(layer.weights.shape) * layer.weights.bits / 8 + PARAMS_BYTES * layer.out_channels

@@ -19,7 +19,7 @@ from byoc_hw.graph import Dense, Reshape
 from byoc_hw.plan.array.cost import best_cycles
 from byoc_hw.plan.array.mapping import worth_swapping
 from byoc_hw.plan.choices import Choices
-from byoc_hw.plan.lanes.bound import array_cycles
+from byoc_hw.plan.lanes.bound import least_alone
 from byoc_hw.plan.lanes.cut import PartCut, Region
 from byoc_hw.plan.lanes.handover import arranged, as_handed_over
 from byoc_hw.plan.lanes.joint import PlacedPart, joint_order, joint_work
@@ -36,6 +36,10 @@ _BEAM = 6
 _LONGEST = 3
 """The most layers of a part."""
 
+_SMALL = 16
+"""The most layers of a region whose beam has parts of several layers, too. In larger ones the improvement joins
+them."""
+
 _KEPT = 4
 _BEGIN = 4
 _FIRST = 4
@@ -51,8 +55,9 @@ fit nowhere else."""
 _NEAR = 3
 """The forms before and behind a change with which it is tried first."""
 
-_WORK = 5_000
-"""The most copies and jobs that the improvement schedules for each layer, over all that it tries."""
+_WORK = 170_000
+_EACH = 500
+"""The most copies and jobs that the improvement schedules, over all that it tries; and more for each layer."""
 
 INFINITE = float("inf")
 
@@ -151,12 +156,12 @@ class _Search:
     def best(self, price: Price) -> _Found | None:
         """The parts of the best plan that was found: one of a few that were improved step by step, or all on one
         accelerator. None if there is none."""
-        self._price = price
-        found = [*self._plain(), *self.found()]
+        self.price = price
+        found = self._searched()
         plans = []
         most = INFINITE
         if found:
-            parts = [option.placed for form in self._improved(min(found, key=self.cost)) for option in form]
+            parts = [option.placed for form in found for option in form]
             copies = (PlacedPart(one, lay_out(one.mapped, Choices((), (), ()))) for one in self._oriented.copies())
             plans.append(self._arranged([*parts, *copies]))
             most = plans[0].cost
@@ -167,16 +172,40 @@ class _Search:
     def _arranged(self, parts: Sequence[PlacedPart]) -> _Found:
         """Parts with their addresses, and what they cost."""
         placed = arranged(parts, self._chip, self._region.arguments)
-        spent = sum(self._price.of(Option(one.part, profile_of(one.layout, pieces=False))) for one in placed)
+        spent = sum(self.price.of(Option(one.part, profile_of(one.layout, pieces=False))) for one in placed)
         cycles = joint_order(joint_work(placed, self._chip)).cycles
-        return _Found(placed, spent + self._price.cycle * cycles)
+        return _Found(placed, spent + self.price.cycle * cycles)
+
+    def _searched(self) -> list[_Form]:
+        """The best of a few plans that were improved step by step, and of what is put together of two of them; empty
+        if there is none."""
+        starts = {self.cost(plan): plan for plan in [*self.found(), *self._plain()]}
+        most = self._together.work + _WORK + _EACH * len(self._graph.layers)
+        best: list[_Form] = []
+        for _, start in sorted(starts.items(), key=lambda item: item[0]):
+            if best and self._together.work > most:
+                break
+            other = self._improved(start, most)
+            best = self._spliced(best, other) if best else other
+        return best
+
+    def _spliced(self, one: list[_Form], other: list[_Form]) -> list[_Form]:
+        """The best of two plans, and of the beginning of one with the end of the other."""
+        best = min(one, other, key=self.cost)
+        ends = [[form[0].span[1] for form in plan] for plan in (one, other)]
+        for stop in sorted(set(ends[0]) & set(ends[1])):
+            a, b = (end.index(stop) + 1 for end in ends)
+            for plan in ([*one[:a], *other[b:]], [*other[:b], *one[a:]]):
+                if self.cost(plan, self.cost(best)) < self.cost(best):
+                    best = plan
+        return best
 
     def cost(self, forms: Sequence[_Form], limit: float = INFINITE) -> float:
         """What some parts cost. Where this is `limit` or more, it may be any number in between."""
         options = [option for form in forms for option in form]
-        spent = sum(map(self._price.of, options))
-        cycles = self._together.cycles(options, self._price.cycles(limit - spent))
-        return spent + self._price.cycle * cycles
+        spent = sum(map(self.price.of, options))
+        cycles = self._together.cycles(options, self.price.cycles(limit - spent))
+        return spent + self.price.cycle * cycles
 
     def _plain(self) -> Iterator[list[_Form]]:
         """All combinations of single layers, if these are few. Otherwise every layer where it is fastest, and every
@@ -201,10 +230,9 @@ class _Search:
 
     # ------------------------------------------------------------ improvement
 
-    def _improved(self, plan: list[_Form]) -> list[_Form]:
-        """A plan changed step by step, each time where that costs less."""
+    def _improved(self, plan: list[_Form], most: int) -> list[_Form]:
+        """A plan changed step by step, each time where that costs less, until `most` actions were scheduled."""
         best = self.cost(plan)
-        most = self._together.work + _WORK * len(self._graph.layers)
         better = True
         while better:
             better = False
@@ -228,21 +256,32 @@ class _Search:
         """What may take the place of some forms from one on, and which forms these are."""
         form = plan[at]
         first, stop = form[0].span
-        near = self._near(plan, at, 1)
+        near, style = self._near(plan, at, 1), {_style(form)}
         for options in self._forms(first, stop, more=True, near=near):
             yield from (([one], near) for one in _few(options))
-        if at + 1 < len(plan) and plan[at + 1][0].span[1] - first <= _LONGEST:
-            following = plan[at + 1]
-            styles = {_style(form), _style(following)}
+        if at + 1 < len(plan):
+            last, following = plan[at + 1][0].span[1], {_style(plan[at + 1])}
             both = self._near(plan, at, 2)
-            for options in self._forms(first, following[0].span[1], styles=styles, near=both):
-                yield from (([one], both) for one in _few(options))
+            if last - first <= _LONGEST:
+                for options in self._forms(first, last, styles=style | following, near=both):
+                    yield from (([one], both) for one in _few(options))
+            for middle in range(first + 1, last):
+                if middle != stop:
+                    yield from ((halves, both) for halves in self._halves(first, middle, last, style, following))
+        whole = {((lane,), 0) for lane in range(len(self._chip.accelerators))}
         for middle in range(first + 1, stop):
-            if self._may_stop(middle):
-                halves = [list(self._forms(*span, styles={_style(form)})) for span in ((first, middle), (middle, stop))]
-                if all(halves):
-                    yield [next(_few(options[0])) for options in halves], near
+            for one, other in ((style, style | whole), (whole - style, style)):
+                yield from ((halves, near) for halves in self._halves(first, middle, stop, one, other))
         yield from (([one], near) for one in _few([self._options(one.part.cut, None) for one in form]))
+
+    def _halves(
+        self, first: int, middle: int, stop: int, styles: Container[_Style], others: Container[_Style]
+    ) -> Iterator[list[_Form]]:
+        """Layers as two forms that meet before the layer `middle`."""
+        if self._may_stop(middle) and max(middle - first, stop - middle) <= _LONGEST:
+            halves = self._forms(first, middle, styles=styles), self._forms(middle, stop, styles=others)
+            for one, other in product(*halves):
+                yield [next(_few(one)), next(_few(other))]
 
     def _near(self, plan: Sequence[_Form], at: int, count: int) -> _Near:
         """Some forms of a plan from one on, and those around them."""
@@ -258,15 +297,18 @@ class _Search:
     def found(self) -> Iterator[list[_Form]]:
         """A few plans that promise to be fast."""
         zero = (0,) * len(self._chip.accelerators)
-        states = [_State(Engines(zero, zero, zero, {}), (), 0, 0, 0)]
-        at = 0
+        joins = len(self._graph.layers) <= _SMALL
+        kept = {0: [_State(Engines(zero, zero, zero, {}), (), 0, 0, 0)]}
         for stop in range(1, len(self._graph.layers) + 1):
             if self._may_stop(stop):
-                kept, states = self._promising(states), []
-                for parts in self._forms(at, stop):
-                    for state in kept:
-                        self._extend(states, state, parts, stop)
-                at = stop
+                states: list[_State] = []
+                last = max(kept)
+                for at in kept:
+                    if at == last or (joins and stop - at <= _LONGEST):
+                        for parts in self._forms(at, stop, whole=at < last):
+                            for state in kept[at]:
+                                self._extend(states, state, parts, stop)
+                kept[stop] = self._promising(states)
         for state in sorted(states, key=lambda state: state.engines.end)[:_KEPT]:
             yield [tuple(form) for _, form in groupby(state.parts, key=lambda one: one.span)]
 
@@ -280,8 +322,8 @@ class _Search:
 
     def _then(self, state: _State, option: Option, stop: int) -> _State:
         engines = state.engines.then(option)
-        spent = state.spent + self._price.of(option)
-        ranks = (self._price.cycle * cycles + spent for cycles in self._ranks(engines, stop))
+        spent = state.spent + self.price.of(option)
+        ranks = (self.price.cycle * cycles + spent for cycles in self._ranks(engines, stop))
         return _State(engines, (*state.parts, option), spent, *ranks)
 
     @staticmethod
@@ -317,6 +359,7 @@ class _Search:
         more: bool = False,
         styles: Container[_Style] | None = None,
         near: _Near | None = None,
+        whole: bool = False,
     ) -> Iterator[list[list[Option]]]:
         """The layers as parts, with a few layouts of each: on one accelerator, or cut over several. With `near` those
         alone that may take fewer cycles there."""
@@ -332,7 +375,7 @@ class _Search:
         for lane in (*(one for one in lanes if one not in slow), *slow):
             if styles is None or ((lane,), 0) in styles:
                 cuts.append([replace(plain if self._chip.accelerators[lane].library else way, lane=lane)])
-        for count in range(2, len(lanes) + 1):
+        for count in range(2, len(lanes) + 1) if not whole else ():
             for chosen in combinations(lanes, count):
                 for axis in (1, 3) if way.flat else self._axes(stop - 1):
                     if styles is None or (chosen, axis) in styles:
@@ -343,7 +386,7 @@ class _Search:
             if found and len(form) == 1 and form[0].lane in slow:
                 continue  # a share of the layers at most
             if near is not None and any(
-                self._price.cycle * (near.loads[cut.lane] + self._least(cut)) >= near.cost for cut in form
+                self.price.cycle * (near.loads[cut.lane] + self._least(cut)) >= near.cost for cut in form
             ):
                 found = True
                 continue
@@ -388,7 +431,7 @@ class _Search:
 
     def _cannot_win(self, cut: PartCut, near: _Near) -> bool:
         """Whether the array of a part alone would have so much to do that nothing is saved."""
-        return self._price.cycle * (near.loads[cut.lane] + self._least(cut)) >= near.cost
+        return self.price.cycle * (near.loads[cut.lane] + self._least(cut)) >= near.cost
 
     def _least(self, cut: PartCut) -> int:
         """Cycles that the jobs of a part take at least, in any layout."""
@@ -428,10 +471,8 @@ class _Search:
     def _alone(self, most: float) -> Iterator[list[PlacedPart]]:
         """Everything on one accelerator, as it is planned there, where that may cost less than `most`."""
         for lane, accelerator in enumerate(self._chip.accelerators):
-            if (
-                all(lane in cost for cost in self._cost)
-                and self._price.cycle * array_cycles(self._graph, accelerator) < most
-            ):
+            least = self.price.cycle * least_alone(self._graph, accelerator)
+            if all(lane in cost for cost in self._cost) and least < most:
                 with suppress(PlanError):  # then a layer fits another one only
                     yield [part_of_all(self._region, lane, best_layout(self._graph, accelerator))]
 

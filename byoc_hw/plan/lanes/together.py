@@ -164,11 +164,11 @@ class _Run:
                 return max(free)
             on = can.index(now)
             if on & 1:
-                waiting, heap = later[on], possible[on]
+                waiting, open_ = later[on], possible[on]
                 while waiting and waiting[0][0] <= now:
                     _, need, index = heappop(waiting)
-                    heappush(heap, (need, index))
-                index = heappop(heap)[1]
+                    heappush(open_, (need, index))
+                index = heappop(open_)[1]
             else:
                 index = jobs[on].pop()
             free[on] = end = now + cost[index]
