@@ -55,7 +55,7 @@ fit nowhere else."""
 _NEAR = 3
 """The forms before and behind a change with which it is tried first."""
 
-_WORK = 170_000
+_WORK = 120_000
 _EACH = 500
 """The most copies and jobs that the improvement schedules, over all that it tries; and more for each layer."""
 
