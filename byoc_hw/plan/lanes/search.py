@@ -471,8 +471,8 @@ class _Search:
     def _alone(self, most: float) -> Iterator[list[PlacedPart]]:
         """Everything on one accelerator, as it is planned there, where that may cost less than `most`."""
         for lane, accelerator in enumerate(self._chip.accelerators):
-            least = self.price.cycle * least_alone(self._graph, accelerator)
-            if all(lane in cost for cost in self._cost) and least < most:
+            able = all(lane in cost for cost in self._cost)
+            if able and self.price.cycle * least_alone(self._graph, accelerator) < most:
                 with suppress(PlanError):  # then a layer fits another one only
                     yield [part_of_all(self._region, lane, best_layout(self._graph, accelerator))]
 
