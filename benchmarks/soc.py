@@ -97,8 +97,7 @@ _PLANS = 10_000
 def searched() -> bool:
     """Print how fast a long chain is planned, and how small graphs compare with all of their plans; whether both goals
     are met."""
-    from exhaustive import Exhaustive
-    from soc_graphs import long_chain, small_graphs
+    from soc_graphs import Exhaustive, long_chain, small_graphs
 
     chain = long_chain(200)
     before = time.process_time()

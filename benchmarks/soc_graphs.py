@@ -12,7 +12,10 @@ from byoc_hw.graph import Graph, Layer
 from byoc_hw.tensor import Tensor
 
 sys.path[:0] = [str(ROOT / "tests" / name) for name in (".", "plan", "plan/lanes")]
+from exhaustive import Exhaustive  # noqa: E402
 from plan_samples import Samples, graph_of  # noqa: E402
+
+__all__ = ["Exhaustive", "long_chain", "small_graphs"]
 
 
 def long_chain(length: int) -> Graph:
