@@ -95,8 +95,16 @@ def test_they_have_to_fit_ram():
 
 
 def test_a_chip_is_told_what_is_short_in_ram():
+    apart = tuple(replace(one, dma_reads_flash=False) for one in CHIP.accelerators)
     with pytest.raises(PlanError, match="constants for a DMA that cannot read flash"):
-        built(replace(CHIP, ram=2048))
+        built(replace(CHIP, accelerators=apart, ram=2048))
+
+
+@pytest.mark.slow
+def test_a_chip_with_little_ram_leaves_constants_in_flash():
+    """Where another accelerator can read them there."""
+    project = built(replace(CHIP, ram=2048))
+    assert project.memory.ram_bytes <= 2048
 
 
 def convolutions(accelerator, **options):
