@@ -15,6 +15,7 @@ import byoc_hw
 from byoc_hw import compiler
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Graph, Layer, Reshape
+from byoc_hw.objective import Objective
 from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.place.arena import place_model
 from byoc_hw.plan.region import plan_tiles
@@ -91,8 +92,9 @@ class _Watch:
         accelerator: Accelerator,
         choices: Choices | None = None,
         place: Mapping[str, str] | None = None,
+        objective: Objective | None = None,
     ) -> RegionPlan:
-        assert not place, "the benchmarks plan for one accelerator"
+        assert not (place or objective), "the benchmarks plan for one accelerator"
         start = time.perf_counter()
         try:
             plan = plan_tiles(graph, accelerator, choices)

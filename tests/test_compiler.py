@@ -37,6 +37,7 @@ def files_of(directory):
 # ---------------------------------------------------------------- same input, same bytes
 
 
+@pytest.mark.slow
 def test_another_process_writes_the_same_bytes(tmp_path):
     script = f"""
 import sys; sys.path.insert(0, {str(HERE)!r})
@@ -176,6 +177,7 @@ def test_refuses_another_mod_name_than_the_module_records():
         byoc_hw.build(byoc_hw.partition_for_hwlib(Conv().module(), mod_name="net"), mod_name="other")
 
 
+@pytest.mark.slow
 def test_refuses_regions_that_it_has_not_made():
     x = variable((1, 4), "float32")
     theirs = relay.Function([x], relay.nn.relu(x)).with_attr("Compiler", "other").with_attr("global_symbol", "theirs")

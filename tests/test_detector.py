@@ -126,6 +126,7 @@ def test_every_project_finds_the_same_and_nearly_all_shapes(capsys):
     assert re.findall(r"suppression on (\w+)", out) == ["dsp", "host", "host"]
 
 
+@pytest.mark.slow
 def test_the_dsp_of_the_chip_suppresses():
     """With the bits of the host's function, which one accelerator leaves it to."""
     chip, alone = detector.detector_project(detector.CHIP), detector.detector_project(detector.DLA)

@@ -55,6 +55,7 @@ def test_constants_count_in_ram_and_in_flash(projects, label):
         assert {place for place, _ in arrays} == {"const", "HWLIB_IN_RAM"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", ["APART", "DLA + DSP"])
 def test_results_and_cycles_are_as_with_another_dma(projects, label):
     image = heldout().images[:1]
@@ -75,6 +76,7 @@ def test_start_up_code_copies_them_on_riscv32(projects, label, startup):
     np.testing.assert_array_equal(found.outputs[0], projects["REFERENCE"].run(image).outputs[0])
 
 
+@pytest.mark.slow
 @needs_riscv32
 @pytest.mark.parametrize(("on", "startup"), [("host", "picolibc"), ("riscv32", "picolibc"), ("riscv32", "plain")])
 @pytest.mark.parametrize("hardware", [APART, CHIP], ids=["one", "several"])
@@ -94,6 +96,7 @@ def test_they_have_to_fit_ram():
     assert built(replace(byoc_hw.REFERENCE, ram=4096)).memory.arena <= 4096
 
 
+@pytest.mark.slow
 def test_a_chip_is_told_what_is_short_in_ram():
     apart = tuple(replace(one, dma_reads_flash=False) for one in CHIP.accelerators)
     with pytest.raises(PlanError, match="constants for a DMA that cannot read flash"):

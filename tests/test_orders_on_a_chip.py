@@ -74,6 +74,7 @@ def test_the_report_says_where_and_why_not_elsewhere(model):
     assert "got order, dsp 600 cycles, host " in said
 
 
+@pytest.mark.slow
 def test_a_chip_of_one_orders_too():
     mod = sorted_pixels()
     project = check_on_chip(

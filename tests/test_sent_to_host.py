@@ -75,6 +75,7 @@ def test_the_report_has_the_cost_on_each_candidate(digits):
     assert said.engines == byoc_hw.build(digits).report.engines
 
 
+@pytest.mark.slow
 @needs_riscv32
 def test_a_chip_is_planned_for_the_core_that_drives_it():
     twins = byoc_hw.Soc(tuple(replace(byoc_hw.REFERENCE, name=name) for name in ("one", "two")))

@@ -33,6 +33,7 @@ def test_every_layer_has_tvms_bits_in_the_planned_cycles(digits):
     assert project.run(image).cycles.total == plan_region(graph, CHIP).cycles
 
 
+@pytest.mark.slow
 def test_tensors_stay_in_a_memory_that_both_share(digits):
     """Fewer bytes are copied, and the inference ends earlier; the report says which tensors stay."""
     chip = replace(CHIP, shared=(("dla", "dsp"),))
@@ -48,6 +49,7 @@ def test_tensors_stay_in_a_memory_that_both_share(digits):
     assert str(project.report).count("handed over in local memory") == len(plan.handed_over) > 0
 
 
+@pytest.mark.slow
 def test_queues_that_fill_are_foreseen(digits):
     """The start of one more operation than the queue holds waits, and with it all accelerators."""
     chip = byoc_hw.Soc(tuple(replace(one, queue=2) for one in CHIP.accelerators))

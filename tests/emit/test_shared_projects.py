@@ -61,6 +61,7 @@ CHIPS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hardware", CHIPS.values(), ids=CHIPS)
 def test_other_chips_are_exact_in_the_planned_cycles(tmp_path: Path, expected, hardware):  # noqa: F811
     planned = plan_region(two_branches(), hardware)

@@ -76,6 +76,7 @@ def test_runs_on_riscv32(tmp_path: Path, expected):
     assert found.cycles.total == plan.cycles
 
 
+@pytest.mark.slow
 def test_a_hal_of_the_users_own_runs_them(tmp_path: Path, expected):
     project = project_of(tmp_path / "project", planned("npu"), CHIP)
     new_hal(tmp_path / "dsp", DSP)

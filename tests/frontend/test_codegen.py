@@ -112,7 +112,7 @@ def test_the_scratch_of_a_region_is_a_buffer_that_a_macro_replaces():
 def test_an_error_inside_a_region_keeps_its_type_and_text(monkeypatch):
     mod = byoc_hw.partition_for_hwlib(Conv().module())
 
-    def fail(graph, accelerator, place):
+    def fail(graph, accelerator, place, objective):
         raise byoc_hw.PlanError(f"{graph.name}: planned to fail")
 
     monkeypatch.setattr(compiler, "plan_region", fail)

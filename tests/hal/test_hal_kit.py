@@ -173,6 +173,7 @@ def test_a_hal_that_ends_its_work_when_it_is_asked_for_passes(kit, tmp_path):
     assert report.passed, str(report)
 
 
+@pytest.mark.slow
 def test_layers_without_tiles_are_checked(tmp_path):
     """On the simulator, and on the template."""
     new_hal(tmp_path / "hal", DSP)

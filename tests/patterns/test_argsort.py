@@ -79,6 +79,7 @@ def test_sorted_values_are_gathered_at_their_places(sample):
     check_on_chip(mod, ["argsort", "gather"], [with_ties(mod, seed) for seed in range(10)])
 
 
+@pytest.mark.slow
 def test_bytes_have_the_order_of_wider_numbers():
     """TVM itself sorts no bytes on the build machine."""
     for dtype in ("int8", "uint8"):

@@ -144,6 +144,7 @@ def test_takes_the_places_of_boxes_and_counts_them_on_the_host():
     assert (layer.ofm.shape, layer.ofm.dtype) == ((BATCHES, BOXES), "int32")
 
 
+@pytest.mark.slow
 def test_places_have_tvms_bits_on_a_chip():
     """Those that are kept, and how many there are."""
     forms = [replace(form, places=True) for form in FORMS.values()]
@@ -164,6 +165,7 @@ def test_indices_beyond_the_boxes_are_as_tvm_has_them():
     assert_equals_tvm(byoc_hw.build(partitioned), partitioned, Reference(mod), [[boxes, counts, indices]], STRICT)
 
 
+@pytest.mark.slow
 def test_counts_that_are_no_number_of_boxes_stay_inside_the_boxes():
     """TVM reads and writes beyond its tensors; the host's function is the same as the chip's."""
     project = byoc_hw.build(byoc_hw.partition_for_hwlib(Suppressed().module(), accelerator=CHIP))

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
+import byoc_hw.patterns
 import pattern_checks
 import pytest
 from pattern_checks import compare, composites, reasons
@@ -15,7 +16,6 @@ from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 from tvm.relay.op.contrib.register import get_pattern_table
 
-import byoc_hw.patterns
 from byoc_hw import REFERENCE, Check, Form, InvalidInput, PatternError, limit, pattern_table, register_pattern
 from byoc_hw.frontend.relay import read, table
 from byoc_hw.frontend.relay.reference import Reference

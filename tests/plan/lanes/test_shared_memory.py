@@ -46,6 +46,7 @@ def shared_chips(draw, most=6):
     return chip, graph
 
 
+@pytest.mark.slow
 @given(shared_chips())
 @settings(EXAMPLES, max_examples=6)
 def test_any_graph_is_exact_on_any_chip_in_the_cycles_foreseen(region):
@@ -107,6 +108,7 @@ def test_channels_of_a_tensor_go_through_main_memory():
     assert plan.handed_over == ()
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_goes_through_main_memory():
     """A memory that holds stripes of the tensors, but no whole one."""
     small = tuple(replace(one, activation_memory=6 * 1024) for one in SHARED.accelerators)

@@ -58,6 +58,7 @@ def check_or_refused(layer, hardware):
         assert "bytes needed" in str(error) or "multiples of 4 bytes" in str(error)  # noqa: PT017
 
 
+@pytest.mark.slow
 @given(windows(), st.sampled_from([(1, 3, 5), (1, 9, 4), (3, 2, 2)]), st.sampled_from([8, 4, 2]), TINY, SEEDS)
 @settings(max_examples=15, deadline=None)
 def test_convolution_in_parts_is_the_convolution(window, sizes, bits, hardware, seed):
