@@ -35,7 +35,7 @@ from byoc_hw.plan.lanes.cut import PartCut, Region
 from byoc_hw.plan.region import lay_out_region, plan_region
 from byoc_hw.soc import Hardware, Soc
 
-CORE_COLUMNS = ("model", "chip", "alone", "core", "chip", "core", "for latency", "core", "faster")
+CORE_COLUMNS = ("model", "chip", "alone", "its core", "fewest cycles", "its core", "for latency", "its core", "faster")
 COLUMNS = ("model", "chip", "alone", "in turn", "together", "faster", "plan / bound", "seconds", "goal", "met")
 DLA = replace(byoc_hw.DIANA_DIGITAL, name="dla", label="DLA")
 PAIR = Soc((DLA, byoc_hw.DSP), label="DLA + DSP")

@@ -17,7 +17,7 @@ _LEAST = 2
 """Cycles that one more copy or job has to save where only cycles count: of plans that are about as fast, the one that
 asks less of the core is better."""
 
-_SHARES = (0.0, 0.1, 0.2, 0.4, 0.8)
+_SHARES = (0.0, 0.1, 0.25, 0.5, 1.0, 2.5)
 """Shares of the core's work for a copy or job that the engines are taken to wait for it."""
 
 _TIE = 1e-6
