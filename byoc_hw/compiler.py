@@ -19,7 +19,7 @@ from byoc_hw.emit.region import region_source
 from byoc_hw.errors import InvalidInput, PlanError, Unsupported
 from byoc_hw.frontend.seam import Backend, CompiledHost, FrontEnd, Model, TFLiteArithmetic
 from byoc_hw.graph import Graph
-from byoc_hw.objective import HOST, Energy, Objective, check_objective
+from byoc_hw.objective import HOST, Energy, Objective, check_objective, on_accelerators
 from byoc_hw.overlap import overlapped
 from byoc_hw.padding import padded
 from byoc_hw.params.host_kernels import kernel_call
@@ -40,7 +40,7 @@ from byoc_hw.program import ALIGNMENT, Program, Workspace
 from byoc_hw.project import Project
 from byoc_hw.report.engines import costs_of, engines_of
 from byoc_hw.report.explain import Report
-from byoc_hw.soc import Hardware, Soc
+from byoc_hw.soc import Hardware, Soc, accelerators_of
 from byoc_hw.tuning import Tuning
 
 if TYPE_CHECKING:
@@ -285,7 +285,7 @@ def build(
     host = _sent_to_host(model, place, objective)
     if host:
         model = front_end().open_model(front_end().host_again(mod, host), params, mod_name)
-    parts, _ = _compiled(model, chosen, io_in_arena, optimize, place or {}, objective)
+    parts, _ = _compiled(model, chosen, io_in_arena, optimize, on_accelerators(place or {}), objective)
     files = project_files(replace(parts, polled=poll))
     directory = Path(output_dir) if output_dir is not None else Path(tempfile.mkdtemp(prefix="byoc_hw_"))
     write_project(directory, files, force)
@@ -339,9 +339,8 @@ def _plans(
     if accelerator is None:
         return _Plans({}, None)
     if tuning is None:
-        wishes = {name: one for name, one in place.items() if one != HOST}
         regions = {
-            name: plan_region(graph, accelerator, place=wishes, objective=objective) for name, graph in graphs.items()
+            name: plan_region(graph, accelerator, place=place, objective=objective) for name, graph in graphs.items()
         }
         return _Plans(regions, None)
     known = {name: tuning.region(graph) for name, graph in graphs.items()}
@@ -362,7 +361,7 @@ def _sent_to_host(
             what = "place" if place else "objective"
             raise InvalidInput(f"{what} is for a partitioned module: all of this one runs on the host")
         return {}
-    names = [one.name for one in (hardware.accelerators if isinstance(hardware, Soc) else (hardware,))]
+    names = [one.name for one in accelerators_of(hardware)]
     check_objective(objective, names)
     if objective is not None and hardware.library is not None:
         raise InvalidInput(f"objective: the cycles of {hardware.label} are not known, as it is driven by a library")
@@ -400,8 +399,7 @@ def _plan(graph: Graph, accelerator: Hardware, tuned: TunedRegion | None) -> Pla
 
 def _is_tiled(hardware: Hardware | None) -> bool:
     """Whether plans are tiled, so that there are others with less RAM or flash: not those of a library."""
-    engines = hardware.accelerators if isinstance(hardware, Soc) else () if hardware is None else (hardware,)
-    return bool(engines) and all(one.library is None for one in engines)
+    return hardware is not None and all(one.library is None for one in accelerators_of(hardware))
 
 
 class _Arena:
@@ -422,7 +420,7 @@ class _Arena:
     ) -> None:
         self.plans, self.with_io, self.optimize = plans, with_io, optimize
         self.hardware = accelerator or REFERENCE
-        self._wishes = {name: one for name, one in place.items() if one != HOST}
+        self._place = place
         self._tiled = accelerator if _is_tiled(accelerator) else None
         self._flash = _UNLIMITED
         self._choices: Mapping[str, Choices] = {}
@@ -475,7 +473,7 @@ class _Arena:
             return self._placed(program, workspaces, plans)
 
         assert self._tiled is not None, "plans are searched for one HAL"
-        return Fitting(program, self.plans, self._tiled, placed, self.with_io, self._wishes)
+        return Fitting(program, self.plans, self._tiled, placed, self.with_io, self._place)
 
     def _arranged(self, program: Program, workspaces: Sequence[Workspace], most: int) -> ModelMemory:
         """The arena with host functions and regions in parallel if it has at most so many bytes, else without."""

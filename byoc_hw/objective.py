@@ -50,6 +50,11 @@ def check_objective(objective: object, accelerators: list[str]) -> None:
             raise InvalidInput(f"energy: array has weights for {', '.join(accelerators)}: got one for {shown(name)}")
 
 
+def on_accelerators(place: Mapping[str, str]) -> dict[str, str]:
+    """The wishes of `place` that are not for the host."""
+    return {name: one for name, one in place.items() if one != HOST}
+
+
 def wished(layer: Layer, place: Mapping[str, str]) -> str | None:
     """Where a layer is wished by `place`: by its name, else by an operator of the model, else by its kind."""
     return next((place[name] for name in layer.names if name in place), None)

@@ -152,3 +152,8 @@ def _check_library(what: str, library: Library, kinds: Iterable[str]) -> None:
 
 Hardware = Accelerator | Soc
 """What a model can be partitioned for."""
+
+
+def accelerators_of(hardware: Hardware) -> tuple[Accelerator, ...]:
+    """The accelerators of a chip, or the one that there is."""
+    return hardware.accelerators if isinstance(hardware, Soc) else (hardware,)

@@ -63,7 +63,7 @@ from byoc_hw.plan.place.arena import ModelMemory
 from byoc_hw.plan.planned import TABLES, PlannedRegion, flash_bytes, table_bytes
 from byoc_hw.plan.steps import RegionPlan
 from byoc_hw.program import ORDERED_TYPES, Buffer, Program, RegionCall, check_mod_name
-from byoc_hw.soc import Hardware, Soc
+from byoc_hw.soc import Hardware, Soc, accelerators_of
 from byoc_hw.version import __version__
 
 Files = dict[str, str | bytes]
@@ -346,8 +346,8 @@ def _has_library(parts: Parts) -> bool:
 
 def _whole(parts: Parts) -> Files:
     """What HALs may run layers without tiles with, if they have any."""
-    accelerators = parts.accelerator.accelerators if isinstance(parts.accelerator, Soc) else (parts.accelerator,)
-    return {f"hwlib/src/{WHOLE_SOURCE}": whole_source()} if any(one.has_whole for one in accelerators) else {}
+    has_whole = any(one.has_whole for one in accelerators_of(parts.accelerator))
+    return {f"hwlib/src/{WHOLE_SOURCE}": whole_source()} if has_whole else {}
 
 
 def _hwlib_copies(without: Collection[str], folders: Sequence[str] = _HWLIB_FOLDERS) -> Files:

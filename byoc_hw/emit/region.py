@@ -19,7 +19,7 @@ from byoc_hw.plan.chip_plan import ChipPlan, Part
 from byoc_hw.plan.library import LibraryPlan
 from byoc_hw.plan.planned import PlannedRegion
 from byoc_hw.plan.steps import Job, RegionPlan
-from byoc_hw.soc import Hardware, Soc
+from byoc_hw.soc import Hardware, Soc, accelerators_of
 
 _IN_RAM = "HWLIB_IN_RAM"
 """The macro before constants that lie in RAM."""
@@ -57,8 +57,7 @@ def _tensors(graph: Graph, const: str) -> list[str]:
 
 def cannot_read_flash(hardware: Hardware) -> bool:
     """Whether a DMA of the hardware cannot read flash."""
-    engines = hardware.accelerators if isinstance(hardware, Soc) else (hardware,)
-    return any(not one.dma_reads_flash and one.library is None for one in engines)
+    return any(not one.dma_reads_flash and one.library is None for one in accelerators_of(hardware))
 
 
 def ram_macro(hardware: Hardware) -> str:

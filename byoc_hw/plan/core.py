@@ -17,7 +17,7 @@ from byoc_hw.plan.array.kinds import job_cycles
 from byoc_hw.plan.chip_plan import ChipPlan
 from byoc_hw.plan.order.timeline import timeline
 from byoc_hw.plan.steps import Copy, CopyWait, Job, JobWait, RegionPlan, WholeLayer
-from byoc_hw.soc import Hardware, Soc
+from byoc_hw.soc import Hardware, accelerators_of
 
 TiledPlan = RegionPlan | ChipPlan
 """A plan whose cycles are known: on a HAL, or on several."""
@@ -98,7 +98,7 @@ NO_ENERGY = Spent({}, 0.0, 0.0)
 
 def region_energy(plan: TiledPlan, hardware: Hardware, energy: Energy) -> Spent:
     """The energy of a region."""
-    engines = hardware.accelerators if isinstance(hardware, Soc) else (hardware,)
+    engines = accelerators_of(hardware)
     array = {one.name: 0.0 for one in engines}
     copied = 0
     for part, accelerator in _parts(plan, engines):

@@ -20,6 +20,8 @@ from byoc_hw.soc import Hardware, Soc
 _TRIES = 4
 """How often plans are made smaller for the gaps that a placement leaves between blocks."""
 
+AnySized = Sized | SizedChipPlan
+
 PlaceModel = Callable[[Mapping[str, PlannedRegion]], ModelMemory]
 """The arena of the model with these plans of its regions, by symbol."""
 
@@ -104,10 +106,10 @@ class Fitting:
             for name in self._graphs
         }
 
-    def _planned_within(self, room: int) -> dict[str, Sized | SizedChipPlan] | None:
+    def _planned_within(self, room: int) -> dict[str, AnySized] | None:
         """The fastest plans with which no moment of a region has more bytes in the arena than `room`, if that has
         to be another plan; None where none is found."""
-        plans: dict[str, Sized | SizedChipPlan] = {}
+        plans: dict[str, AnySized] = {}
         for name, border in self._borders.items():
             own = room - self._around[name]
             if self.fastest.plans[name].memory.peak(border.inputs, border.outputs) > own:
@@ -119,7 +121,7 @@ class Fitting:
 
     def _with_flash(self, ram: int, flash: int) -> Fitted | None:
         """Plans that fit `ram` bytes, and `flash` bytes or else the least: cycles are lost where they save the most."""
-        rows: dict[str, Sequence[Sized | SizedChipPlan]] = {
+        rows: dict[str, Sequence[AnySized]] = {
             name: self._sized(name).with_less_flash(ram - self._around[name]) for name in self._graphs
         }
         if not all(rows.values()):
@@ -133,7 +135,7 @@ class Fitting:
         fitted = self._made({name: row[0] for name, row in rows.items()})
         return fitted if fitted.memory.ram <= ram else None
 
-    def _made(self, found: Mapping[str, Sized | SizedChipPlan]) -> Fitted:
+    def _made(self, found: Mapping[str, AnySized]) -> Fitted:
         """The model with these plans, and the fastest ones of other regions."""
         plans = dict(self.fastest.plans) | {name: one.plan for name, one in found.items()}
         choices = {name: one.layout.choices for name, one in found.items() if isinstance(one, Sized)}
@@ -149,7 +151,7 @@ class Fitting:
         return self._known[name]
 
 
-def _price(fast: Sized | SizedChipPlan, small: Sized | SizedChipPlan) -> float:
+def _price(fast: AnySized, small: AnySized) -> float:
     """Cycles for a byte of flash."""
     return (small.cycles - fast.cycles) / (fast.flash - small.flash)
 

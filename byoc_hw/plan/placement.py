@@ -18,7 +18,7 @@ from byoc_hw.errors import PlanError
 from byoc_hw.graph import Graph, Layer, Reshape, Weighted
 from byoc_hw.host_cost_table import REGIONS
 from byoc_hw.host_costs import host_instructions, total_host_instructions
-from byoc_hw.objective import HOST, Energy, Objective, wished
+from byoc_hw.objective import HOST, Energy, Objective, on_accelerators, wished
 from byoc_hw.plan.array.cost import best_cycles, copy_cycles
 from byoc_hw.plan.array.kinds import CopiesOnly, geometry
 from byoc_hw.plan.core import TiledPlan, region_cycles, region_energy
@@ -59,7 +59,7 @@ class _Region:
     def __init__(self, graph: Graph, hardware: Hardware, place: Mapping[str, str], objective: Objective) -> None:
         self._graph, self._hardware, self._place, self._objective = graph, hardware, place, objective
         self._pinned = {layer.name for layer in graph.layers if wished(layer, place) is not None}
-        self._wishes = {name: one for name, one in place.items() if one != HOST}
+        self._wishes = on_accelerators(place)
 
     def gone(self) -> dict[str, str]:
         """The layers that do not stay, with the reason."""

@@ -150,6 +150,7 @@ class _Search:
         alike = [replace(one, name="any", label="any") for one in chip.accelerators]
         self._kinds = [alike.index(one) for one in alike]  # the first accelerator that has the same layouts
         self._together = Together()
+        self.price = Price()
         self._known: dict[PartCut, tuple[OrientedPart | None, list[Option]]] = {}
         self._profiles: dict[object, tuple[list[Profile], Iterator[Profile]]] = {}
 
@@ -192,12 +193,14 @@ class _Search:
     def _spliced(self, one: list[_Form], other: list[_Form]) -> list[_Form]:
         """The best of two plans, and of the beginning of one with the end of the other."""
         best = min(one, other, key=self.cost)
+        least = self.cost(best)
         ends = [[form[0].span[1] for form in plan] for plan in (one, other)]
         for stop in sorted(set(ends[0]) & set(ends[1])):
             a, b = (end.index(stop) + 1 for end in ends)
             for plan in ([*one[:a], *other[b:]], [*other[:b], *one[a:]]):
-                if self.cost(plan, self.cost(best)) < self.cost(best):
-                    best = plan
+                cost = self.cost(plan, least)
+                if cost < least:
+                    best, least = plan, cost
         return best
 
     def cost(self, forms: Sequence[_Form], limit: float = INFINITE) -> float:

@@ -12,7 +12,7 @@ from byoc_hw.plan.chip_plan import ChipPlan
 from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.lanes.planner import ChipPlanner
 from byoc_hw.plan.planned import flash_bytes, table_bytes
-from byoc_hw.plan.search.within import Border, Sized, SizedPlans
+from byoc_hw.plan.search.within import Border, Sized, SizedPlans, with_less_and_less_flash
 from byoc_hw.soc import Soc
 
 
@@ -56,11 +56,7 @@ class SizedChipPlans:
     def with_less_flash(self, ram: int) -> list[SizedChipPlan]:
         """Plans with at most so many bytes of main memory: the fastest, and slower ones with less and less flash."""
         self._search(lambda plans: plans.with_less_flash(ram))
-        found: list[SizedChipPlan] = []
-        for one in sorted(self._fitting(ram), key=lambda one: (one.cycles, one.flash)):
-            if not found or one.flash < found[-1].flash:
-                found.append(one)
-        return found
+        return with_less_and_less_flash(self._fitting(ram))
 
     def _search(self, plans_of: Callable[[SizedPlans], list[Sized | None] | list[Sized]]) -> None:
         """Add plans on one accelerator."""

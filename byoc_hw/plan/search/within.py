@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol, TypeVar
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
@@ -78,6 +79,26 @@ class Room:
         return size.ram <= self.ram and size.flash <= self.flash
 
 
+class _Measured(Protocol):
+    @property
+    def cycles(self) -> int: ...
+
+    @property
+    def flash(self) -> int: ...
+
+
+_SizedPlan = TypeVar("_SizedPlan", bound=_Measured)
+
+
+def with_less_and_less_flash(plans: Iterable[_SizedPlan]) -> list[_SizedPlan]:
+    """The fastest of some plans, and slower ones, each with less flash than all that are faster."""
+    found: list[_SizedPlan] = []
+    for one in sorted(plans, key=lambda one: (one.cycles, one.flash)):
+        if not found or one.flash < found[-1].flash:
+            found.append(one)
+    return found
+
+
 class SizedPlans:
     """The plans of a region that a search has found so far, by their sizes, and the search for further ones."""
 
@@ -126,11 +147,7 @@ class SizedPlans:
             list(self._searched(lambda grouping, room: grouping.best(room, ram)))
         for grouping in self._groupings:
             grouping.step_price = 0.0
-        found: list[Sized] = []
-        for one in sorted(self._fitting(ram), key=lambda one: (one.cycles, one.flash)):
-            if not found or one.flash < found[-1].flash:
-                found.append(one)
-        return found
+        return with_less_and_less_flash(self._fitting(ram))
 
     def _fitting(self, ram: int) -> Iterator[Sized]:
         return (one for one in self._sized() if one.ram <= ram)

@@ -5,7 +5,6 @@ from itertools import islice
 from byoc_hw.plan.array.cost import best_cycles
 from byoc_hw.plan.lanes.cut import Region
 from byoc_hw.plan.lanes.joint import joint_order, joint_work, side_by_side
-from byoc_hw.plan.lanes.price import Price
 from byoc_hw.plan.lanes.search import _few, _Search
 
 KINDS = ((3, 4), (3, 2), (3, 1), (2, 1), (1, 2), (1, 1))
@@ -28,7 +27,6 @@ class Exhaustive:
         ]
         self.chip = chip
         self.search = _Search(Region(graph), chip, costs)
-        self.search.price = Price()
         self.stops = [stop for stop in range(1, len(graph.layers) + 1) if self.search._may_stop(stop)]
         self.lanes = len(chip.accelerators)
         self.kind = next((kind for kind in KINDS if 0 < self._count(*kind) <= most), None)
