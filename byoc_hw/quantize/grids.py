@@ -1,0 +1,57 @@
+"""Scale and zero point of an activation, from its values in a calibration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import numpy as np
+
+from byoc_hw.tensor import Array
+
+Grid = tuple[float, int]
+"""Scale and zero point of int8: real = scale * (stored - zero_point)."""
+
+Ranges = Literal["minmax", "percentile", "mse"]
+RANGES: tuple[Ranges, ...] = ("minmax", "percentile", "mse")
+
+_OUTSIDE = 1e-4
+"""The share of values that "percentile" leaves outside, on each side."""
+
+_SHARES = np.linspace(1.0, 0.4, 25)
+_SAMPLE = 1 << 15
+_TURNS = 2
+
+
+def grid_of(values: Array, ranges: Ranges) -> Grid:
+    """The grid for values: of all ("minmax"), of all but a few, or with the least mean squared error."""
+    low, high = min(float(values.min()), 0.0), max(float(values.max()), 0.0)
+    if ranges == "minmax" or low == high:
+        return grid_between(low, high)
+    flat = values.reshape(-1)
+    if ranges == "percentile":
+        low, high = (float(end) for end in np.quantile(flat, (_OUTSIDE, 1 - _OUTSIDE)))
+        return grid_between(min(low, 0.0), max(high, 0.0))
+    sample = flat[:: -(-flat.size // _SAMPLE)]
+    below = above = 1.0
+    for _ in range(_TURNS if low < 0 < high else 1):
+        above = _best_share(sample, lambda share, below=below: grid_between(low * below, high * share))
+        below = _best_share(sample, lambda share, above=above: grid_between(low * share, high * above))
+    return grid_between(low * below, high * above)
+
+
+def _best_share(sample: Array, grid: Callable[[float], Grid]) -> float:
+    return min(_SHARES, key=lambda share: float(np.square(on_grid(sample, grid(share)) - sample).mean(dtype=np.float64)))
+
+
+def grid_between(low: float, high: float) -> Grid:
+    """The grid from a number of at most 0 to one of at least 0, of which 0 is a point."""
+    scale = float(np.float32((high - low) / 255)) or 1.0
+    return scale, int(np.clip(round(-128 - low / scale), -128, 127))
+
+
+def on_grid(values: Array, grid: Grid) -> Array:
+    """The values that int8 on a grid stands for, nearest to these."""
+    scale, zero_point = np.float32(grid[0]), grid[1]
+    levels = np.clip(np.rint(values / scale) + np.float32(zero_point), -128, 127)
+    return np.asarray((levels - np.float32(zero_point)) * scale)

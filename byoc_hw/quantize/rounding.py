@@ -1,0 +1,178 @@
+"""Weights as integers of few bits, so that a layer's results stay as they are: error-compensating rounding.
+
+For each group of outputs the squared error of the results, summed over rows of a calibration, is a quadratic form in
+the weights. `least_squares` reads it off; `rounded` looks for integers and a scale for each output that make it small:
+each weight is rounded in turn while those behind it make up for the error (the order and the inverse of the form as in
+"GPTQ", Frantar et al., 2022), then single weights move while that helps, then the scale is fitted again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from byoc_hw.tensor import Array
+
+_DAMPING = 0.1
+"""How strongly the weights of the model pull, as a share of the mean square of an input."""
+
+_SHARES = np.linspace(0.2, 1.1, 19)
+"""The scales that are tried, as shares of the one with which the largest weight of an output just fits."""
+
+_ROUNDS = 4
+"""Fits of the scale, each with moves of single weights."""
+
+_SWEEPS = 4
+_BLOCK = 64
+
+
+@dataclass(frozen=True)
+class Form:
+    """A quadratic form for each group: the error of weights is (w - best)' metric (w - best).
+
+    `best` is (groups, outputs, inputs), `metric` (groups, inputs, inputs). `means` are those of the inputs.
+    """
+
+    best: Array
+    metric: Array
+    input_means: Array
+    target_means: Array
+
+
+def least_squares(weights: Array, inputs: Array, targets: Array) -> Form:
+    """The form for results that are to be near `targets`, but for a constant: the bias.
+
+    `weights` (groups, outputs, inputs) are the model's, `inputs` (groups, rows, inputs) what they multiply now,
+    `targets` (groups, rows, outputs) the model's results. Where the rows say little, the best weights are the model's.
+    """
+    input_means, target_means = inputs.mean(axis=1, dtype=np.float64), targets.mean(axis=1, dtype=np.float64)
+    rows = inputs.shape[1]
+    across = (inputs - input_means[:, None].astype(np.float32)).transpose(0, 2, 1)
+    metric = (across @ across.transpose(0, 2, 1)).astype(np.float64) / rows
+    products = (across @ (targets - target_means[:, None].astype(np.float32))).astype(np.float64) / rows
+    diagonal = np.einsum("gkk->gk", metric)
+    damping = _DAMPING * diagonal.mean(axis=1, keepdims=True) + 1e-12
+    diagonal += damping
+    model = weights.transpose(0, 2, 1).astype(np.float64)
+    best = np.linalg.solve(metric, products + damping[..., None] * model).transpose(0, 2, 1)
+    return Form(best, metric, input_means, target_means)
+
+
+def nearest(weights: Array, bits: int, shared: bool) -> tuple[Array, Array]:
+    """The nearest integers with the scale of each output at which its largest weight fits, and the scales.
+
+    With `shared` the outputs of a group have one scale.
+    """
+    scales = _full(weights, bits, shared)
+    return _near(weights, scales, bits), scales.astype(np.float32)
+
+
+def rounded(form: Form, bits: int, shared: bool) -> tuple[Array, Array]:
+    """Integers of `bits` bits and a scale for each output, for which the form is small.
+
+    Each of several scales is a start: weights are rounded one by one, then single weights move and the scale is fitted.
+    """
+    groups, outputs, inputs = form.best.shape
+    starts = len(_SHARES)
+    scales = (_full(form.best, bits, shared)[:, None] * _SHARES[:, None]).reshape(groups, starts * outputs)
+    tried = replace(form, best=np.tile(form.best, (1, starts, 1)))
+
+    def errors(levels: Array, scales: Array) -> Array:
+        off = levels * scales[..., None] - tried.best
+        found = np.einsum("gok,gok->go", off @ form.metric, off).reshape(groups, starts, outputs)
+        return np.broadcast_to(found.sum(axis=2, keepdims=True), found.shape) if shared else found
+
+    levels = _compensated(tried.best, form.metric, scales, bits)
+    least = errors(levels, scales)
+    for _ in range(_ROUNDS):
+        moved = _moved(tried, levels, scales, bits)
+        fitted = _fitted(tried, moved, scales, outputs if shared else 1)
+        found = errors(moved, fitted)
+        better = (found < least).reshape(groups, -1)
+        levels, scales = np.where(better[..., None], moved, levels), np.where(better, fitted, scales)
+        least = np.minimum(found, least)
+        if not better.any():
+            break
+    chosen = least.argmin(axis=1) * outputs + np.arange(outputs)
+    return (
+        np.take_along_axis(levels, chosen[..., None], 1).astype(np.int8),
+        np.take_along_axis(scales, chosen, 1).astype(np.float32),
+    )
+
+
+def _full(weights: Array, bits: int, shared: bool) -> Array:
+    largest = np.abs(weights).max(axis=(1, 2) if shared else 2, keepdims=True)[..., 0]
+    largest = np.broadcast_to(largest, weights.shape[:2])
+    return np.where(largest > 0, largest, 1.0) / ((1 << bits - 1) - 1)
+
+
+def _near(weights: Array, scales: Array, bits: int) -> Array:
+    top = (1 << bits - 1) - 1
+    return np.clip(np.rint(weights / scales[..., None]), _bottom(bits), top)
+
+
+def _bottom(bits: int) -> int:
+    """The least integer: 8 bits have as many below 0 as above, as TFLite has it."""
+    return -(1 << bits - 1) + (bits == 8)
+
+
+def _compensated(weights: Array, metric: Array, scales: Array, bits: int) -> Array:
+    """Each weight rounded in turn; those behind it make up for the error, as far as the form lets them."""
+    inputs = metric.shape[-1]
+    order = np.argsort(-np.einsum("gkk->gk", metric), axis=1, kind="stable")
+    ordered = np.take_along_axis(np.take_along_axis(metric, order[:, :, None], 1), order[:, None, :], 2)
+    # Upper triangular U with U'U the inverse: row by row what an error of one weight costs those behind it.
+    root = np.linalg.cholesky(np.linalg.inv(ordered)).transpose(0, 2, 1)
+    left = np.take_along_axis(weights, order[:, None, :], 2).copy()
+    levels = np.empty_like(left)
+    for first in range(0, inputs, _BLOCK):
+        last = min(first + _BLOCK, inputs)
+        errors = np.empty((*left.shape[:2], last - first))
+        for place in range(first, last):
+            column = left[..., place]
+            levels[..., place] = _near(column[..., None], scales, bits)[..., 0]
+            error = (column - levels[..., place] * scales) / root[:, place, place, None]
+            left[..., place:last] -= error[..., None] * root[:, None, place, place:last]
+            errors[..., place - first] = error
+        left[..., last:] -= errors @ root[:, first:last, last:]
+    back = np.argsort(order, axis=1)
+    return np.take_along_axis(levels, back[:, None, :], 2)
+
+
+def _moved(form: Form, levels: Array, scales: Array, bits: int) -> Array:
+    """Levels of which no single one can move and make the form smaller, or nearly so."""
+    levels = levels.copy()
+    slope = (levels * scales[..., None] - form.best) @ form.metric
+    diagonal = np.einsum("gkk->gk", form.metric)
+    for _ in range(_SWEEPS):
+        moves = 0
+        for place in range(levels.shape[2]):
+            wish = levels[..., place] * scales - slope[..., place] / diagonal[:, place, None]
+            new = _near(wish[..., None], scales, bits)[..., 0]
+            step = new - levels[..., place]
+            if step.any():
+                slope += (step * scales)[..., None] * form.metric[:, None, place]
+                levels[..., place] = new
+                moves += 1
+        if not moves:
+            break
+    return levels
+
+
+def _fitted(form: Form, levels: Array, scales: Array, together: int) -> Array:
+    """The scales for which the form is least with these levels, one for so many outputs `together`.
+
+    Those given where all levels are 0.
+    """
+    across = levels @ form.metric
+    below, above = (_summed(np.einsum("gok,gok->go", across, side), together) for side in (levels, form.best))
+    fits = (below > 0) & (above > 0)
+    return np.where(fits, above / np.where(fits, below, 1.0), scales)
+
+
+def _summed(numbers: Array, together: int) -> Array:
+    if together == 1:
+        return numbers
+    sums = numbers.reshape(len(numbers), -1, together).sum(axis=2)
+    return np.repeat(sums, together, axis=1)
