@@ -55,3 +55,10 @@ def on_grid(values: Array, grid: Grid) -> Array:
     scale, zero_point = np.float32(grid[0]), grid[1]
     levels = np.clip(np.rint(values / scale) + np.float32(zero_point), -128, 127)
     return np.asarray((levels - np.float32(zero_point)) * scale)
+
+
+def towards_zero(values: Array, grid: Grid) -> Array:
+    """The values that int8 on a grid stands for, with integers cut off towards 0: what a division of integers gives."""
+    scale, zero_point = np.float32(grid[0]), np.float32(grid[1])
+    levels = values / scale + zero_point
+    return np.asarray((np.trunc(levels + np.sign(levels) * np.float32(1e-4)) - zero_point) * scale)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from byoc_hw.quantize.grids import Grid, Ranges, grid_of, on_grid
+from byoc_hw.quantize.grids import Grid, Ranges, grid_of, on_grid, towards_zero
 from byoc_hw.quantize.network import Network, Product
 from byoc_hw.quantize.rounding import least_squares, nearest, rounded
 from byoc_hw.tensor import Array
@@ -35,11 +35,10 @@ class QuantizedProduct:
 
 @dataclass(frozen=True, eq=False)
 class QuantizedNetwork:
-    """The grids of stored values and the integers of weights, by the number of the value; and the outputs found."""
+    """The grids of stored values, and the integers of weights, by the number of the value."""
 
     grids: Mapping[int, Grid]
     products: Mapping[int, QuantizedProduct]
-    outputs: tuple[Array, ...]
 
 
 @dataclass(frozen=True)
@@ -56,10 +55,10 @@ def quantized(
     samples: Mapping[int, Array],
     bits: Mapping[int, int],
     settings: Settings,
-    grids: Mapping[int, Grid],
+    given: Mapping[int, Grid],
     done: Callable[[], None] = lambda: None,
 ) -> QuantizedNetwork:
-    """Quantize a network for samples of its inputs. `bits` are those of each product, `grids` grids that are given.
+    """Quantize a network for samples of its inputs. `bits` are those of each product, `given` grids that are known.
 
     `done` is called after each product.
     """
@@ -73,33 +72,87 @@ def quantized(
             real[number] = held[number] = samples[number]
         else:
             real[number] = value.computed([real[operand] for operand in value.inputs])
-            operands = [held[operand] for operand in value.inputs]
-            product = None
             if value.product is not None:
-                chance = np.random.default_rng((settings.seed, number))
-                products[number] = _fitted(value.product, operands[0], real[number], bits[number], settings, chance)
-                product = products[number].product
+                products[number] = quantized_product(network, number, held, real, bits[number], settings)
                 done()
-            held[number] = value.computed(operands, product)
+            held[number] = _computed(network, number, held, found, products)
         if network.stored[number]:
-            found[number] = grids.get(number) or value.grid or grid_of(held[number], settings.ranges)
+            found[number] = given.get(number) or value.grid or grid_of(held[number], settings.ranges)
             held[number] = on_grid(held[number], found[number])
         for old in gone[number]:
             del real[old], held[old]
-    return QuantizedNetwork(found, products, tuple(held[number] for number in network.outputs))
+    return QuantizedNetwork(found, products)
 
 
-def _fitted(
-    product: Product, ifm: Array, ofm: Array, bits: int, settings: Settings, chance: np.random.Generator
+def values_of(
+    network: Network, samples: Mapping[int, Array], made: QuantizedNetwork | None, *, keep: bool = False
+) -> dict[int, Array]:
+    """The outputs for samples by number, of the float network or a quantized one; with `keep` all values."""
+    found: dict[int, Array] = {}
+    gone = network.last_readers()
+    for number, value in enumerate(network.values):
+        if value.role == "input":
+            found[number] = samples[number]
+        elif made is None:
+            found[number] = value.computed([found[operand] for operand in value.inputs])
+        else:
+            found[number] = _computed(network, number, found, made.grids, made.products)
+        if made is not None and number in made.grids:
+            found[number] = on_grid(found[number], made.grids[number])
+        for old in () if keep else gone[number]:
+            del found[old]
+    return found
+
+
+def held_values(
+    network: Network, held: Mapping[int, Array], made: QuantizedNetwork, changed: int, product: QuantizedProduct
+) -> Mapping[int, Array]:
+    """The values of a quantized network in which one product is another."""
+    products = {**made.products, changed: product}
+    found = dict(held)
+    after = {changed}
+    for number, value in enumerate(network.values):
+        if number == changed or after.intersection(value.inputs):
+            after.add(number)
+            found[number] = _computed(network, number, found, made.grids, products)
+            if number in made.grids:
+                found[number] = on_grid(found[number], made.grids[number])
+    return found
+
+
+def _computed(
+    network: Network,
+    number: int,
+    held: Mapping[int, Array],
+    grids: Mapping[int, Grid],
+    products: Mapping[int, QuantizedProduct],
+) -> Array:
+    """A value of quantized ones, before it is on a grid itself. An average of integers is cut off towards 0."""
+    value = network.values[number]
+    result = value.computed([held[o] for o in value.inputs], products[number].product if number in products else None)
+    return towards_zero(result, grids[network.grid_at(value.inputs[0])]) if value.averages else result
+
+
+def quantized_product(
+    network: Network,
+    number: int,
+    held: Mapping[int, Array],
+    real: Mapping[int, Array],
+    bits: int,
+    settings: Settings,
 ) -> QuantizedProduct:
+    """The weights of a product in `bits` bits: for what its input is in the quantized network, `held`, its results are
+    to be those of the float network, `real`."""
+    product = network.values[number].product
+    assert product is not None
     weights = product.matrix()
     groups, outputs, inputs = weights.shape
     most = max(_LEAST_ROWS, _MOST // (groups * max(inputs, outputs)))
-    rows, targets = product.rows(ifm, ofm, most, chance)
+    chance = np.random.default_rng((settings.seed, number))
+    rows, targets = product.rows(held[network.values[number].inputs[0]], real[number], most, chance)
     if settings.compensate:
         form = least_squares(weights, rows, targets)
         levels, scales = rounded(form, bits, product.shared_scales)
-        scales = scales.astype(np.float32)
         # The mean of the results is the model's.
         means = np.einsum("gok,gk->go", levels * scales[..., None], form.input_means)
         bias = (form.target_means - means).astype(np.float32)

@@ -5,7 +5,7 @@ An array of samples has one dimension more than the value: the samples are its f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -158,6 +158,7 @@ class Value:
 
     `run` computes it from its inputs; a product computes by itself, weights and bias. `grid` is scale and zero point
     where the operator's results have a range of their own, such as a softmax's. `kind` is the layer kind of a product.
+    One that `averages` divides a sum of the stored integers.
     """
 
     name: str
@@ -169,6 +170,7 @@ class Value:
     product: Product | None = None
     kind: str = ""
     grid: tuple[float, int] | None = None
+    averages: bool = False
 
     def computed(self, inputs: Sequence[Array], product: Product | None = None) -> Array:
         """The value of samples, of a product also with other weights."""
@@ -211,19 +213,21 @@ class Network:
         Not where it is moved only, or the operator that alone reads it is computed with it: a bound with a sum, a
         function of elements with another one.
         """
-        forms: list[str] = []
+        forms: list[Role] = []
         for number, value in enumerate(self.values):
-            inner = self._alone(value.inputs[0], number) and forms[value.inputs[0]] if value.inputs else ""
-            if value.role == "bounded":
-                forms.append(inner or "unary")
+            if value.role in ("product", "sum"):
+                forms.append("sum")
+            elif value.role == "bounded":
+                inner = value.inputs[0]
+                forms.append(forms[inner] if self._alone(inner, number) else "unary")
             else:
-                forms.append("sum" if value.role in ("product", "sum") else value.role)
+                forms.append(value.role)
         return tuple(self._is_stored(number, forms) for number in range(len(self.values)))
 
     def _alone(self, operand: int, reader: int) -> bool:
         return self.readers[operand] == (reader,) and operand not in self.outputs
 
-    def _is_stored(self, number: int, forms: Sequence[str]) -> bool:
+    def _is_stored(self, number: int, forms: Sequence[Role]) -> bool:
         readers = self.readers[number]
         if self.values[number].role == "moved":
             return False
@@ -242,14 +246,8 @@ class Network:
                 gone[max(readers, default=number)].append(number)
         return gone
 
-    def run(self, inputs: Mapping[int, Array], products: Mapping[int, Product] | None = None) -> list[Array]:
-        """The outputs for samples of the inputs, by number; with other weights where `products` has some."""
-        found: dict[int, Array] = dict(inputs)
-        gone = self.last_readers()
-        for number, value in enumerate(self.values):
-            if number not in found:
-                operands = [found[operand] for operand in value.inputs]
-                found[number] = value.computed(operands, (products or {}).get(number))
-            for old in gone[number]:
-                del found[old]
-        return [found[number] for number in self.outputs]
+    def grid_at(self, number: int) -> int:
+        """The value whose grid a value is on: its own, or that of what it moves."""
+        while not self.stored[number]:
+            number = self.values[number].inputs[0]
+        return number

@@ -17,8 +17,12 @@ from byoc_hw.tensor import Array
 _DAMPING = 0.1
 """How strongly the weights of the model pull, as a share of the mean square of an input."""
 
-_SHARES = np.linspace(0.2, 1.1, 19)
-"""The scales that are tried, as shares of the one with which the largest weight of an output just fits."""
+_SHARES = (0.2, 1.1)
+"""The scales that are tried are between these shares of the one with which the largest weight of an output just fits."""
+
+_STARTS = (5, 19)
+_WORK = 1 << 29
+"""The fewest and the most scales that are tried, and the products that decide between."""
 
 _ROUNDS = 4
 """Fits of the scale, each with moves of single weights."""
@@ -74,8 +78,9 @@ def rounded(form: Form, bits: int, shared: bool) -> tuple[Array, Array]:
     Each of several scales is a start: weights are rounded one by one, then single weights move and the scale is fitted.
     """
     groups, outputs, inputs = form.best.shape
-    starts = len(_SHARES)
-    scales = (_full(form.best, bits, shared)[:, None] * _SHARES[:, None]).reshape(groups, starts * outputs)
+    starts = int(np.clip(_WORK // (groups * outputs * inputs**2), *_STARTS))
+    shares = np.linspace(*_SHARES, starts)[:, None]
+    scales = (_full(form.best, bits, shared)[:, None] * shares).reshape(groups, starts * outputs)
     tried = replace(form, best=np.tile(form.best, (1, starts, 1)))
 
     def errors(levels: Array, scales: Array) -> Array:

@@ -57,6 +57,8 @@ _PAIRS: dict[str, Callable[[Array, Array], Array]] = {
 _SUMS = frozenset(("add", "subtract", "multiply", "mean", "nn.global_avg_pool2d", "nn.batch_matmul"))
 """Operators that are computed as int32, and requantized."""
 
+_AVERAGES = frozenset(("mean", "nn.avg_pool2d", "nn.global_avg_pool2d"))
+
 _GRIDS: dict[str, Grid] = {"nn.softmax": (1 / 256, -128), "sigmoid": (1 / 256, -128), "tanh": (1 / 128, 0)}
 """Scales of TFLite for operators whose results have a range of their own."""
 
@@ -181,7 +183,7 @@ class _Reader:
             return
         role = _role(call, len(inputs))
         run = _run(call, [operand in self._number for operand in _operands(call)])
-        self._add(call, Value(_name(call), name, _shape(call), role, inputs, run, grid=_GRIDS.get(name)))
+        self._add(call, Value(_name(call), name, _shape(call), role, inputs, run, grid=_GRIDS.get(name), averages=name in _AVERAGES))
 
     def _is_bias(self, call: relay.Call) -> bool:
         """Whether a call adds a constant for each output to a product that nothing else reads."""
@@ -441,19 +443,12 @@ def _written(model: FloatModel, quantized: QuantizedNetwork, integer_ends: bool)
     outputs = [new[output] for output in output_values(main.body)]
     if integer_ends:
         outputs = [
-            output.args[0] if network.stored[place] else _quantized(output, _grid_of(network, quantized, place))
+            output.args[0] if network.stored[place] else _quantized(output, quantized.grids[network.grid_at(place)])
             for place, output in zip(network.outputs, outputs, strict=True)
         ]
     body = outputs[0] if len(outputs) == 1 and not isinstance(main.body, relay.Tuple) else relay.Tuple(outputs)
     mod = tvm.IRModule.from_expr(relay.Function(inputs, body))
     return integer_form(relay.transform.InferType()(mod))
-
-
-def _grid_of(network: Network, quantized: QuantizedNetwork, place: int) -> Grid:
-    """The grid of a value: its own, or that of what it moves."""
-    while place not in quantized.grids:
-        place = network.values[place].inputs[0]
-    return quantized.grids[place]
 
 
 def _with_weights(written: _Written, product: QuantizedProduct, ifm: relay.Expr) -> relay.Expr:
