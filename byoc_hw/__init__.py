@@ -38,6 +38,7 @@ from byoc_hw.operator_check import OperatorCheck, check_operator
 from byoc_hw.pattern import Check, Form, limit, register_pattern
 from byoc_hw.plan.tune.rounds import TunedRegion
 from byoc_hw.project import Memory, Project
+from byoc_hw.quantizer import Quantized, quantize
 from byoc_hw.report.explain import Report
 from byoc_hw.run.real_values import Interface
 from byoc_hw.run.result import Cycles, LayerCycles, Result
@@ -73,6 +74,7 @@ __all__ = [
     "PatternError",
     "PlanError",
     "Project",
+    "Quantized",
     "Report",
     "Result",
     "RunError",
@@ -97,6 +99,7 @@ __all__ = [
     "load_tflite",
     "partition_for_hwlib",
     "pattern_table",
+    "quantize",
     "register_pattern",
     "to_integers",
     "tune",

@@ -9,7 +9,7 @@ PACKAGE = Path(__file__).parents[1] / "byoc_hw"
 PATTERNS = PACKAGE.parent / "patterns"
 
 # From left to right. A room imports what every room may, and rooms to its left but for the front ends.
-ROOMS = ["frontend", "params", "plan", "hwlib", "emit", "run", "report"]
+ROOMS = ["quantize", "frontend", "params", "plan", "hwlib", "emit", "run", "report"]
 FOR_ALL = {
     *("errors", "arguments", "schema", "whole_file", "integers", "names"),
     *("tensor", "accelerator", "soc", "graph", "graph_text", "program", "version"),
@@ -17,7 +17,7 @@ FOR_ALL = {
 }
 WIRING = {
     *("__init__", "__main__", "demo"),
-    *("compiler", "project", "operator_check", "validation", "tuner", "tuning"),
+    *("compiler", "project", "operator_check", "validation", "tuner", "tuning", "quantizer"),
 }
 EXTRA = {
     "frontend": {"pattern"},

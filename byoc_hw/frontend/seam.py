@@ -14,6 +14,8 @@ from typing import Any, Protocol
 from byoc_hw.graph import Add, Graph, Layer, Mul
 from byoc_hw.pattern import Outcome
 from byoc_hw.program import HostWork, KernelCall, Program, Workspace
+from byoc_hw.quantize.layers import QuantizedNetwork
+from byoc_hw.quantize.network import Network
 from byoc_hw.soc import Hardware
 from byoc_hw.tensor import Array
 
@@ -120,6 +122,16 @@ class LayerReference(Protocol):
         """Outputs of the last run's layers, by "region:layer", by the layer's name, or by the operator that it ends."""
 
 
+class FloatModel(Protocol):
+    """A float module that was read as a network of numpy."""
+
+    @property
+    def network(self) -> Network: ...
+
+    def written(self, quantized: QuantizedNetwork, integer_ends: bool) -> Any:
+        """The integer module of a quantized network; with `integer_ends` its inputs and outputs are int8 too."""
+
+
 class FrontEnd(Protocol):
     """The functions of one front end."""
 
@@ -137,6 +149,9 @@ class FrontEnd(Protocol):
 
     def load_float_tflite(self, path: str | Path) -> tuple[Any, dict[str, Any]]:
         """A float module and its float32 weights by name, from a TFLite file whose weights may have fewer bits."""
+
+    def float_model(self, mod: Any, params: Mapping[str, Any] | None) -> FloatModel:
+        """A float module, read for quantization. `InvalidInput` names what no network can be made of."""
 
     def importable_tflite(
         self, path: str | Path

@@ -68,11 +68,17 @@ def within(choices: Mapping[int, tuple[Choice, ...]], budget: int) -> Widths | N
     solver.parameters.max_deterministic_time = _SECONDS
     for goal in (loss, cost):
         model.minimize(goal)
-        if solver.solve(model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        solver.solve(model)
+        if solver.status_name() not in ("OPTIMAL", "FEASIBLE"):
             return None
         best = round(solver.objective_value)
         model.add(goal <= best)
-    chosen = {number: choice for number, layer in choices.items() for choice in layer if solver.value(picks[number, choice.bits])}
+    chosen = {
+        number: choice
+        for number, layer in choices.items()
+        for choice in layer
+        if solver.value(picks[number, choice.bits])
+    }
     return Widths(
         {number: choice.bits for number, choice in chosen.items()},
         sum(choice.cost for choice in chosen.values()),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -18,7 +18,7 @@ RANGES: tuple[Ranges, ...] = ("minmax", "percentile", "mse")
 _OUTSIDE = 1e-4
 """The share of values that "percentile" leaves outside, on each side."""
 
-_SHARES = np.linspace(1.0, 0.4, 25)
+_SHARES = [float(share) for share in np.linspace(1.0, 0.4, 25)]
 _SAMPLE = 1 << 15
 _TURNS = 2
 
@@ -35,13 +35,15 @@ def grid_of(values: Array, ranges: Ranges) -> Grid:
     sample = flat[:: -(-flat.size // _SAMPLE)]
     below = above = 1.0
     for _ in range(_TURNS if low < 0 < high else 1):
-        above = _best_share(sample, lambda share, below=below: grid_between(low * below, high * share))
-        below = _best_share(sample, lambda share, above=above: grid_between(low * share, high * above))
+        above = _best(sample, [(share, grid_between(low * below, high * share)) for share in _SHARES])
+        below = _best(sample, [(share, grid_between(low * share, high * above)) for share in _SHARES])
     return grid_between(low * below, high * above)
 
 
-def _best_share(sample: Array, grid: Callable[[float], Grid]) -> float:
-    return min(_SHARES, key=lambda share: float(np.square(on_grid(sample, grid(share)) - sample).mean(dtype=np.float64)))
+def _best(sample: Array, grids: Sequence[tuple[float, Grid]]) -> float:
+    """The share whose grid has the least mean squared error."""
+    errors = [np.square(on_grid(sample, grid) - sample).mean(dtype=np.float64) for _, grid in grids]
+    return grids[int(np.argmin(errors))][0]
 
 
 def grid_between(low: float, high: float) -> Grid:

@@ -55,8 +55,9 @@ def _taps(padded: Array, kernel: Pair, extents: Pair, strides: Pair, dilation: P
             ]
 
 
-def windows_at(ifm: Array, places: tuple[Array, Array, Array], kernel: Pair, strides: Pair, padding: Padding,
-               dilation: Pair) -> Array:
+def windows_at(
+    ifm: Array, places: tuple[Array, Array, Array], kernel: Pair, strides: Pair, padding: Padding, dilation: Pair
+) -> Array:
     """The windows of some outputs, given by sample, row and column: (outputs, height * width, channels)."""
     padded = with_border(ifm, padding)
     samples, rows, columns = places

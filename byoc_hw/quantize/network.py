@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -88,9 +88,7 @@ class Convolution:
     def run(self, ifm: Array) -> Array:
         """The outputs, with the bias."""
         samples = ifm.shape[:2]
-        flat = kernels.conv2d(
-            self._images(ifm), self.weights, self.strides, self.padding, self.dilation, self.groups
-        )
+        flat = kernels.conv2d(self._images(ifm), self.weights, self.strides, self.padding, self.dilation, self.groups)
         flat += self.bias
         ofm = flat.reshape(*samples, *flat.shape[1:])
         return np.moveaxis(ofm, -1, 2) if self.nchw else ofm
@@ -98,13 +96,15 @@ class Convolution:
     def rows(self, ifm: Array, ofm: Array, most: int, chance: np.random.Generator) -> tuple[Array, Array]:
         """What some outputs are products of, and these outputs."""
         outputs = self._images(ofm)
-        places = np.unravel_index(_some(prod(outputs.shape[:3]), most, chance), outputs.shape[:3])
+        extents = outputs.shape[:3]
+        sample, row, column = np.unravel_index(_some(prod(extents), most, chance), extents)
+        kernel = self.weights.shape[1], self.weights.shape[2]
         windows = kernels.windows_at(
-            self._images(ifm), places, self.weights.shape[1:3], self.strides, self.padding, self.dilation
+            self._images(ifm), (sample, row, column), kernel, self.strides, self.padding, self.dilation
         )
         count, taps, depth = windows.shape
         inputs = windows.reshape(count, taps, self.groups, depth // self.groups).transpose(2, 0, 1, 3)
-        targets = outputs[places].reshape(count, self.groups, -1).transpose(1, 0, 2)
+        targets = outputs[sample, row, column].reshape(count, self.groups, -1).transpose(1, 0, 2)
         return inputs.reshape(self.groups, count, -1), targets
 
     def _images(self, value: Array) -> Array:
@@ -149,7 +149,8 @@ def _some(count: int, most: int, chance: np.random.Generator) -> Array:
     return np.sort(chance.choice(count, most, replace=False))
 
 
-Run = Callable[[Sequence[Array]], Array]
+Run = Callable[[Sequence[Array]], Any]
+"""Gives an array; of an operator with several results a list of them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,7 +158,8 @@ class Value:
     """A value of a network: the operator that computes it, and its inputs by number.
 
     `run` computes it from its inputs; a product computes by itself, weights and bias. `grid` is scale and zero point
-    where the operator's results have a range of their own, such as a softmax's. `kind` is the layer kind of a product.
+    where the operator's results have a range of their own, such as a softmax's. `kind` is the layer kind of a product,
+    `sources` are the names of its operators in the model.
     One that `averages` divides a sum of the stored integers.
     """
 
@@ -169,6 +171,7 @@ class Value:
     run: Run | None = None
     product: Product | None = None
     kind: str = ""
+    sources: tuple[str, ...] = ()
     grid: tuple[float, int] | None = None
     averages: bool = False
 
@@ -177,7 +180,8 @@ class Value:
         if self.product is not None:
             return (product or self.product).run(inputs[0])
         assert self.run is not None, f"{self.name} is an input"
-        return np.asarray(self.run(inputs), dtype=np.float32)
+        found: Array = self.run(inputs)
+        return found
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,7 +18,7 @@ _DAMPING = 0.1
 """How strongly the weights of the model pull, as a share of the mean square of an input."""
 
 _SHARES = (0.2, 1.1)
-"""The scales that are tried are between these shares of the one with which the largest weight of an output just fits."""
+"""The scales that are tried, as shares of the one with which the largest weight of an output just fits: from, to."""
 
 _STARTS = (5, 19)
 _WORK = 1 << 29
@@ -86,7 +86,7 @@ def rounded(form: Form, bits: int, shared: bool) -> tuple[Array, Array]:
     def errors(levels: Array, scales: Array) -> Array:
         off = levels * scales[..., None] - tried.best
         found = np.einsum("gok,gok->go", off @ form.metric, off).reshape(groups, starts, outputs)
-        return np.broadcast_to(found.sum(axis=2, keepdims=True), found.shape) if shared else found
+        return np.asarray(np.broadcast_to(found.sum(axis=2, keepdims=True), found.shape) if shared else found)
 
     levels = _compensated(tried.best, form.metric, scales, bits)
     least = errors(levels, scales)
@@ -114,7 +114,7 @@ def _full(weights: Array, bits: int, shared: bool) -> Array:
 
 def _near(weights: Array, scales: Array, bits: int) -> Array:
     top = (1 << bits - 1) - 1
-    return np.clip(np.rint(weights / scales[..., None]), _bottom(bits), top)
+    return np.asarray(np.clip(np.rint(weights / scales[..., None]), _bottom(bits), top))
 
 
 def _bottom(bits: int) -> int:

@@ -1,4 +1,4 @@
-"""What each layer loses with weights of fewer bits, without labels: how far the outputs move from the float network's."""
+"""What each layer loses with weights of fewer bits, without labels: how far the float network's outputs move."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from byoc_hw.errors import InvalidInput
 from byoc_hw.frontend.relay.accelerators import known
 from byoc_hw.frontend.relay.checks import check_module
 from byoc_hw.frontend.relay.codegen import register
+from byoc_hw.frontend.relay.floats.model import float_model
 from byoc_hw.frontend.relay.host_again import host_again
 from byoc_hw.frontend.relay.load import load
 from byoc_hw.frontend.relay.model import RelayModel, graphs_of
@@ -25,6 +26,7 @@ from byoc_hw.frontend.relay.tflite import importable_tflite, load_float_tflite, 
 from byoc_hw.frontend.seam import Partitioned
 
 __all__ = [
+    "float_model",
     "host_again",
     "importable_tflite",
     "load",
