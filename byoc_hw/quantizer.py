@@ -258,6 +258,15 @@ class Quantized:
             found[name] = np.clip(levels, -128, 127).astype(np.int8)
         return found
 
+    def outputs_for(self, values: Array | Mapping[str, Array]) -> Array:
+        """The first output for real inputs, given as a calibration is: (samples, *shape). An estimate in float.
+
+        Each value is on its grid; the integer module may differ by single steps, where it rounds a half otherwise.
+        """
+        samples, _ = _samples(self._work.network, values, {})
+        found = values_of(self._work.network, samples, self._made)
+        return found[self._work.network.outputs[0]]
+
     @cached_property
     def bits(self) -> dict[str, int]:
         """The width of each layer's weights, by the layer's name: what `quantize(..., bits=...)` takes."""

@@ -36,6 +36,17 @@ def model_path() -> Path:
     return _HERE / "digits_int8.tflite"
 
 
+def float_path() -> Path:
+    """The same network before it was quantized: a TFLite file of float32, for pixels from 0 to 1."""
+    return _HERE / "digits_float.tflite"
+
+
+def calibration() -> Array:
+    """Digits (N, 8, 8, 1) from 0 to 1, without labels, that the network was trained with: to quantize it with."""
+    with np.load(_HERE / "digits_calibration.npz") as data:
+        return np.asarray(data["pixels"][..., None].astype(np.float32) / 16)
+
+
 def heldout() -> Heldout:
     """The held-out digits."""
     with np.load(_HERE / "digits_heldout.npz") as data:

@@ -1,6 +1,6 @@
 """Train and quantize the demo network: a small int8 CNN for 8x8 handwritten digits.
 
-Makes two files beside this script (or in ``--output-dir``):
+Makes four files beside this script (or in ``--output-dir``):
 
 ``digits_int8.tflite``
     The network, int8 throughout (input 1x8x8x1, output 1x10), with per-channel
@@ -12,7 +12,12 @@ Makes two files beside this script (or in ``--output-dir``):
     ``float_accuracy`` (the Keras model) and ``int8_accuracy`` (TFLite's
     reference kernels).
 
-Both files are checked in. TensorFlow is not a dependency of the project; it is
+``digits_float.tflite``
+    The same network in float32, for quantization with other widths.
+``digits_calibration.npz``
+    ``pixels`` (N, 8, 8) uint8 of digits that it was trained with, without labels.
+
+All files are checked in. TensorFlow is not a dependency of the project; it is
 needed only to make them again, in an environment of its own::
 
     pip install tensorflow-cpu==2.14.0 "numpy<2" scikit-learn==1.7.2
@@ -36,6 +41,7 @@ from tensorflow.keras import layers
 SEED = 7
 EPOCHS = 60
 BATCH_SIZE = 32
+CALIBRATION = 256
 
 
 def conv(x: tf.Tensor, filters: int, kernel: int, relu: bool = True) -> tf.Tensor:
@@ -76,6 +82,13 @@ def train(images: np.ndarray, labels: np.ndarray) -> tf.keras.Model:
     return model
 
 
+def float_twin(model: tf.keras.Model) -> bytes:
+    """Convert to a float TFLite model with batch size 1."""
+    fixed = build_model(batch_size=1)
+    fixed.set_weights(model.get_weights())
+    return tf.lite.TFLiteConverter.from_keras_model(fixed).convert()
+
+
 def quantize(model: tf.keras.Model, calibration: np.ndarray) -> bytes:
     """Convert to a TFLite model that is int8 throughout, with batch size 1."""
 
@@ -111,7 +124,7 @@ def run_int8(tflite: bytes, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]
 
 
 def main() -> None:
-    """Write the two files."""
+    """Write the four files."""
     parser = argparse.ArgumentParser(description="Make the demo's int8 digits network.")
     parser.add_argument("--output-dir", type=Path, default=Path(__file__).parent)
     output_dir: Path = parser.parse_args().output_dir
@@ -135,6 +148,8 @@ def main() -> None:
     }
 
     (output_dir / "digits_int8.tflite").write_bytes(tflite)
+    (output_dir / "digits_float.tflite").write_bytes(float_twin(model))
+    np.savez_compressed(output_dir / "digits_calibration.npz", pixels=pixels[fit[:CALIBRATION]])
     np.savez_compressed(
         output_dir / "digits_heldout.npz",
         images=quantized,
