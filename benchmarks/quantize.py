@@ -193,7 +193,7 @@ SAMPLES = 96
 
 def others() -> Iterator[Measured]:
     """The networks without data here: what they share with the float network, and what rounding to the nearest does."""
-    for name, twin in UNLABELLED:
+    for name, twin in UNLABELLED.items():
         path = FLOAT / f"{name}.tflite"
         drawn = likely_inputs(MODELS / f"{twin}.tflite", 2 * SAMPLES)
         samples, inputs = drawn[:SAMPLES], drawn[SAMPLES:]
@@ -248,8 +248,8 @@ def likeness(made: Quantized, nearest: Quantized, inputs: Array, real: Array) ->
         found = one.outputs_for(inputs).reshape(len(real), -1)
         errors.append(float(np.square(found - flat).mean() / flat.var()))
         same.append(float(np.mean(found.argmax(axis=1) == flat.argmax(axis=1))))
-    decides = made.agreement is not None
-    texts = [f"{error:.2%}, same {share:.0%}" if decides else f"{error:.2%}" for error, share in zip(errors, same)]
+    decides, pairs = made.agreement is not None, zip(errors, same, strict=True)
+    texts = [f"{error:.2%}, same {share:.0%}" if decides else f"{error:.2%}" for error, share in pairs]
     return "error", texts[0], texts[1], errors[0] < errors[1]
 
 
