@@ -183,11 +183,7 @@ def float_outputs(path: Path, inputs: Array) -> Array:
 
 # ---------------------------------------------------------------- without labels
 
-UNLABELLED = (
-    ("pretrainedResnet", "pretrainedResnet_quant"),
-    ("vww_96_float", "vww_96_int8"),
-    ("ad01_fp32", "ad01_int8"),
-)
+UNLABELLED = {"pretrainedResnet": "pretrainedResnet_quant", "vww_96_float": "vww_96_int8", "ad01_fp32": "ad01_int8"}
 SAMPLES = 96
 
 

@@ -20,7 +20,7 @@ from byoc_hw.frontend.seam import FloatModel
 from byoc_hw.graph import Layer, Weighted
 from byoc_hw.plan.array.cost import best_cycles
 from byoc_hw.quantize.front import Choice, front, within
-from byoc_hw.quantize.grids import RANGES, Grid, Ranges
+from byoc_hw.quantize.grids import RANGES, Int8Grid, Ranges
 from byoc_hw.quantize.layers import QuantizedNetwork, Settings, quantized, values_of
 from byoc_hw.quantize.network import Network
 from byoc_hw.quantize.objective import Goal, goal
@@ -50,7 +50,7 @@ def quantize(
     tolerance: float = TOLERANCE,
     activations: Ranges = "mse",
     rounding: Literal["compensated", "nearest"] = "compensated",
-    inputs: Mapping[str, Grid] | None = None,
+    inputs: Mapping[str, Int8Grid] | None = None,
     integer_ends: bool = True,
     seed: int = 0,
     progress: bool = True,
@@ -113,8 +113,8 @@ def _read(model: object, params: Mapping[str, Any] | None) -> FloatModel:
 
 
 def _samples(
-    network: Network, calibration: object, inputs: Mapping[str, Grid]
-) -> tuple[dict[int, Array], dict[int, Grid]]:
+    network: Network, calibration: object, inputs: Mapping[str, Int8Grid]
+) -> tuple[dict[int, Array], dict[int, Int8Grid]]:
     """The samples of each input as real numbers, and the grids that are given."""
     names = [network.values[number].name for number in network.inputs]
     if not isinstance(calibration, Mapping):
@@ -139,7 +139,7 @@ def _samples(
     return samples, given
 
 
-def _given(name: str, grid: object) -> Grid:
+def _given(name: str, grid: object) -> Int8Grid:
     if not isinstance(grid, Sequence) or isinstance(grid, str) or len(grid) != 2:
         raise InvalidInput(f"inputs: {name} has a scale and a zero point: got {shown(grid)}")
     scale, zero_point = grid
@@ -148,7 +148,7 @@ def _given(name: str, grid: object) -> Grid:
     return float(np.float32(scale)), int(zero_point)
 
 
-def _real(name: str, values: object, shape: tuple[int, ...], grid: Grid | None) -> Array:
+def _real(name: str, values: object, shape: tuple[int, ...], grid: Int8Grid | None) -> Array:
     array = np.asarray(values)
     shapes = [shape, shape[1:]] if shape[:1] == (1,) else [shape]
     if array.ndim == 0 or array.shape[1:] not in shapes or len(array) == 0:
@@ -177,7 +177,7 @@ class _Work:
 
     read: FloatModel
     samples: Mapping[int, Array]
-    given: Mapping[int, Grid]
+    given: Mapping[int, Int8Grid]
     accelerator: Hardware
     settings: Settings
     integer_ends: bool
@@ -235,13 +235,13 @@ class Quantized:
         return self._work.read.written(self._made, self._work.integer_ends)
 
     @property
-    def inputs(self) -> dict[str, Grid]:
+    def inputs(self) -> dict[str, Int8Grid]:
         """Scale and zero point of each input, by name: real = scale * (stored - zero_point)."""
         network = self._work.network
         return {network.values[number].name: self._made.grids[number] for number in network.inputs}
 
     @property
-    def outputs(self) -> tuple[Grid, ...]:
+    def outputs(self) -> tuple[Int8Grid, ...]:
         """Scale and zero point of each output, in order."""
         network = self._work.network
         return tuple(self._made.grids[network.grid_at(number)] for number in network.outputs)

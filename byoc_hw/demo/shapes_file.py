@@ -37,10 +37,10 @@ def quantized_file(parameters: Parameters, pictures: Array) -> bytes:
     return file.finished("picture", HEADS)
 
 
-Quantized = tuple[float, int]
+_Scaled = tuple[float, int]
 
 
-def _scales(values: Mapping[str, Array]) -> dict[str, Quantized]:
+def _scales(values: Mapping[str, Array]) -> dict[str, _Scaled]:
     """Scale and zero point of each step's value; zero is exact."""
     ranges = {step.name: (min(0.0, values[step.name].min()), values[step.name].max()) for step in NETWORK}
     for names in _SHARED:
@@ -53,7 +53,7 @@ def _scales(values: Mapping[str, Array]) -> dict[str, Quantized]:
     return found
 
 
-def _add_step(file: _File, step: FloatLayer, parameters: Parameters, scales: Mapping[str, Quantized]) -> None:
+def _add_step(file: _File, step: FloatLayer, parameters: Parameters, scales: Mapping[str, _Scaled]) -> None:
     """One operator, with its weights and bias."""
     _, height, width, depth = file.shapes[step.inputs[0]]
     if step.kind == "nearest":
@@ -89,7 +89,7 @@ def _add_step(file: _File, step: FloatLayer, parameters: Parameters, scales: Map
     file.operator(operator, names, step.name, {**window, **options, "FusedActivationFunction": activation})
 
 
-def _add_head(file: _File, head: str, levels: Sequence[str], scale: Quantized) -> None:
+def _add_head(file: _File, head: str, levels: Sequence[str], scale: _Scaled) -> None:
     """One output: scores through a sigmoid, then all levels one behind the other."""
     parts = []
     for level in levels:
@@ -132,7 +132,7 @@ class _File:
         self._operators: list[int] = []
         self._codes: dict[str, int] = {}
 
-    def tensor(self, name: str, shape: tuple[int, ...], quantized: Quantized) -> None:
+    def tensor(self, name: str, shape: tuple[int, ...], quantized: _Scaled) -> None:
         """An int8 activation."""
         scale, zero_point = quantized
         self._add(name, shape, "INT8", 0, np.array([scale]), zero_point, 0)

@@ -89,7 +89,7 @@ def float_twin(model: tf.keras.Model) -> bytes:
     return tf.lite.TFLiteConverter.from_keras_model(fixed).convert()
 
 
-def quantize(model: tf.keras.Model, calibration: np.ndarray) -> bytes:
+def int8_twin(model: tf.keras.Model, calibration: np.ndarray) -> bytes:
     """Convert to a TFLite model that is int8 throughout, with batch size 1."""
 
     def representative_dataset() -> Iterator[list[np.ndarray]]:
@@ -139,7 +139,7 @@ def main() -> None:
     fit, held = train_test_split(np.arange(len(labels)), test_size=0.25, random_state=SEED, stratify=labels)
 
     model = train(images[fit], labels[fit])
-    tflite = quantize(model, images[fit])
+    tflite = int8_twin(model, images[fit])
     quantized, int8_predicted = run_int8(tflite, images[held])
     float_predicted = model.predict(images[held], verbose=0).argmax(axis=1)
     accuracies = {

@@ -9,7 +9,7 @@ import numpy as np
 
 from byoc_hw.tensor import Array
 
-Grid = tuple[float, int]
+Int8Grid = tuple[float, int]
 """Scale and zero point of int8: real = scale * (stored - zero_point)."""
 
 Ranges = Literal["minmax", "percentile", "mse"]
@@ -23,7 +23,7 @@ _SAMPLE = 1 << 15
 _TURNS = 2
 
 
-def grid_of(values: Array, ranges: Ranges) -> Grid:
+def grid_of(values: Array, ranges: Ranges) -> Int8Grid:
     """The grid for values: of all ("minmax"), of all but a few, or with the least mean squared error."""
     low, high = min(float(values.min()), 0.0), max(float(values.max()), 0.0)
     if ranges == "minmax" or low == high:
@@ -40,26 +40,26 @@ def grid_of(values: Array, ranges: Ranges) -> Grid:
     return grid_between(low * below, high * above)
 
 
-def _best(sample: Array, grids: Sequence[tuple[float, Grid]]) -> float:
+def _best(sample: Array, grids: Sequence[tuple[float, Int8Grid]]) -> float:
     """The share whose grid has the least mean squared error."""
     errors = [np.square(on_grid(sample, grid) - sample).mean(dtype=np.float64) for _, grid in grids]
     return grids[int(np.argmin(errors))][0]
 
 
-def grid_between(low: float, high: float) -> Grid:
+def grid_between(low: float, high: float) -> Int8Grid:
     """The grid from a number of at most 0 to one of at least 0, of which 0 is a point."""
     scale = float(np.float32((high - low) / 255)) or 1.0
     return scale, int(np.clip(round(-128 - low / scale), -128, 127))
 
 
-def on_grid(values: Array, grid: Grid) -> Array:
+def on_grid(values: Array, grid: Int8Grid) -> Array:
     """The values that int8 on a grid stands for, nearest to these."""
     scale, zero_point = np.float32(grid[0]), grid[1]
     levels = np.clip(np.rint(values / scale) + np.float32(zero_point), -128, 127)
     return np.asarray((levels - np.float32(zero_point)) * scale)
 
 
-def towards_zero(values: Array, grid: Grid) -> Array:
+def towards_zero(values: Array, grid: Int8Grid) -> Array:
     """The values that int8 on a grid stands for, with integers cut off towards 0: what a division of integers gives."""
     scale, zero_point = np.float32(grid[0]), np.float32(grid[1])
     levels = values / scale + zero_point

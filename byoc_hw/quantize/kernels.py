@@ -82,7 +82,7 @@ def _extents(ifm: tuple[int, ...], kernel: Pair, strides: Pair, dilation: Pair) 
     return rows, columns
 
 
-def pool2d(ifm: Array, mode: str, kernel: Pair, strides: Pair, padding: Padding, extents: Pair, ones: bool) -> Array:
+def pooled(ifm: Array, mode: str, kernel: Pair, strides: Pair, padding: Padding, extents: Pair, ones: bool) -> Array:
     """A maximum or an average over windows; with `ones` an average counts padding too."""
     fill = -np.inf if mode == "max" else 0.0
     bottom, right = (

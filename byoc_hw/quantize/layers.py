@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from byoc_hw.quantize.grids import Grid, Ranges, grid_of, on_grid, towards_zero
-from byoc_hw.quantize.network import Network, Product
+from byoc_hw.quantize.grids import Int8Grid, Ranges, grid_of, on_grid, towards_zero
+from byoc_hw.quantize.network import FloatProduct, Network
 from byoc_hw.quantize.rounding import least_squares, nearest, rounded
 from byoc_hw.tensor import Array
 
@@ -29,7 +29,7 @@ class QuantizedProduct:
     levels: Array
     scales: Array
     bias: Array
-    product: Product
+    product: FloatProduct
     error: float
 
 
@@ -37,7 +37,7 @@ class QuantizedProduct:
 class QuantizedNetwork:
     """The grids of stored values, and the integers of weights, by the number of the value."""
 
-    grids: Mapping[int, Grid]
+    grids: Mapping[int, Int8Grid]
     products: Mapping[int, QuantizedProduct]
 
 
@@ -55,7 +55,7 @@ def quantized(
     samples: Mapping[int, Array],
     bits: Mapping[int, int],
     settings: Settings,
-    given: Mapping[int, Grid],
+    given: Mapping[int, Int8Grid],
     done: Callable[[], None] = lambda: None,
 ) -> QuantizedNetwork:
     """Quantize a network for samples of its inputs. `bits` are those of each product, `given` grids that are known.
@@ -64,7 +64,7 @@ def quantized(
     """
     real: dict[int, Array] = {}
     held: dict[int, Array] = {}
-    found: dict[int, Grid] = {}
+    found: dict[int, Int8Grid] = {}
     products: dict[int, QuantizedProduct] = {}
     gone = network.last_readers()
     for number, value in enumerate(network.values):
@@ -124,7 +124,7 @@ def _computed(
     network: Network,
     number: int,
     held: Mapping[int, Array],
-    grids: Mapping[int, Grid],
+    grids: Mapping[int, Int8Grid],
     products: Mapping[int, QuantizedProduct],
 ) -> Array:
     """A value of quantized ones, before it is on a grid itself. An average of integers is cut off towards 0."""

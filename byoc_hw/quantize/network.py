@@ -16,16 +16,16 @@ import numpy as np
 from byoc_hw.quantize import kernels
 from byoc_hw.tensor import Array, Padding, Pair
 
-Role = Literal["input", "product", "sum", "bounded", "unary", "moved", "other"]
+Role = Literal["input", "product", "sum", "bounded", "unary", "moved", "several", "other"]
 """What quantization has to know of an operator.
 
 "product" has weights; "sum" is another one that is computed as int32, as an addition or a mean; "bounded" is a ReLU or
 clip, which is part of what it bounds; "unary" is another function of single elements; "moved" picks among its input's
-elements, on its input's grid.
+elements, on its input's grid; "several" has several results, which are values of their own.
 """
 
 
-class Product(Protocol):
+class FloatProduct(Protocol):
     """An operator that multiplies its input with weights, as (groups, outputs of a group, inputs of an output)."""
 
     @property
@@ -40,13 +40,13 @@ class Product(Protocol):
     def shared_scales(self) -> bool:
         """Whether the outputs of a group have one scale."""
 
-    def with_bias(self, bias: Array) -> Product:
+    def with_bias(self, bias: Array) -> FloatProduct:
         """The same with another bias."""
 
     def matrix(self) -> Array:
         """The weights as a matrix for each group."""
 
-    def with_matrix(self, matrix: Array, bias: Array) -> Product:
+    def with_matrix(self, matrix: Array, bias: Array) -> FloatProduct:
         """The same with other weights, given as `matrix` gives them."""
 
     def run(self, ifm: Array) -> Array:
@@ -57,7 +57,7 @@ class Product(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Convolution:
+class FloatConvolution:
     """A convolution; `weights` are OHWI. With `nchw` its activations are in that order.
 
     With `shared_scales` the outputs of a group have one scale.
@@ -72,7 +72,7 @@ class Convolution:
     nchw: bool = False
     shared_scales: bool = False
 
-    def with_bias(self, bias: Array) -> Convolution:
+    def with_bias(self, bias: Array) -> FloatConvolution:
         """The same with another bias."""
         return replace(self, bias=bias)
 
@@ -80,7 +80,7 @@ class Convolution:
         """The weights as a matrix for each group."""
         return self.weights.reshape(self.groups, len(self.weights) // self.groups, -1)
 
-    def with_matrix(self, matrix: Array, bias: Array) -> Convolution:
+    def with_matrix(self, matrix: Array, bias: Array) -> FloatConvolution:
         """The same with other weights, given as `matrix` gives them."""
         weights = matrix.reshape(self.weights.shape).astype(np.float32)
         return replace(self, weights=weights, bias=bias.astype(np.float32))
@@ -113,14 +113,14 @@ class Convolution:
 
 
 @dataclass(frozen=True, eq=False)
-class Dense:
+class FloatDense:
     """A product with a matrix: `weights` are (outputs, inputs)."""
 
     weights: Array
     bias: Array
     shared_scales: bool = False
 
-    def with_bias(self, bias: Array) -> Dense:
+    def with_bias(self, bias: Array) -> FloatDense:
         """The same with another bias."""
         return replace(self, bias=bias)
 
@@ -128,7 +128,7 @@ class Dense:
         """The weights as one matrix."""
         return self.weights[None]
 
-    def with_matrix(self, matrix: Array, bias: Array) -> Dense:
+    def with_matrix(self, matrix: Array, bias: Array) -> FloatDense:
         """The same with other weights."""
         return replace(self, weights=matrix[0].astype(np.float32), bias=bias.astype(np.float32))
 
@@ -149,12 +149,12 @@ def _some(count: int, most: int, chance: np.random.Generator) -> Array:
     return np.sort(chance.choice(count, most, replace=False))
 
 
-Run = Callable[[Sequence[Array]], Any]
+Compute = Callable[[Sequence[Array]], Any]
 """Gives an array; of an operator with several results a list of them."""
 
 
 @dataclass(frozen=True, eq=False)
-class Value:
+class NetworkValue:
     """A value of a network: the operator that computes it, and its inputs by number.
 
     `run` computes it from its inputs; a product computes by itself, weights and bias. `grid` is scale and zero point
@@ -168,14 +168,14 @@ class Value:
     shape: tuple[int, ...]
     role: Role
     inputs: tuple[int, ...] = ()
-    run: Run | None = None
-    product: Product | None = None
+    run: Compute | None = None
+    product: FloatProduct | None = None
     kind: str = ""
     sources: tuple[str, ...] = ()
     grid: tuple[float, int] | None = None
     averages: bool = False
 
-    def computed(self, inputs: Sequence[Array], product: Product | None = None) -> Array:
+    def computed(self, inputs: Sequence[Array], product: FloatProduct | None = None) -> Array:
         """The value of samples, of a product also with other weights."""
         if self.product is not None:
             return (product or self.product).run(inputs[0])
@@ -188,7 +188,7 @@ class Value:
 class Network:
     """A float network: its values in order, operands first, and the numbers of its outputs."""
 
-    values: tuple[Value, ...]
+    values: tuple[NetworkValue, ...]
     outputs: tuple[int, ...]
 
     @cached_property
@@ -233,7 +233,7 @@ class Network:
 
     def _is_stored(self, number: int, forms: Sequence[Role]) -> bool:
         readers = self.readers[number]
-        if self.values[number].role == "moved":
+        if self.values[number].role in ("moved", "several"):
             return False
         if len(readers) != 1 or number in self.outputs:
             return True

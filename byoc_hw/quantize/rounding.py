@@ -32,7 +32,7 @@ _BLOCK = 64
 
 
 @dataclass(frozen=True)
-class Form:
+class ErrorForm:
     """A quadratic form for each group: the error of weights is (w - best)' metric (w - best).
 
     `best` is (groups, outputs, inputs), `metric` (groups, inputs, inputs). `means` are those of the inputs.
@@ -44,7 +44,7 @@ class Form:
     target_means: Array
 
 
-def least_squares(weights: Array, inputs: Array, targets: Array) -> Form:
+def least_squares(weights: Array, inputs: Array, targets: Array) -> ErrorForm:
     """The form for results that are to be near `targets`, but for a constant: the bias.
 
     `weights` (groups, outputs, inputs) are the model's, `inputs` (groups, rows, inputs) what they multiply now,
@@ -60,7 +60,7 @@ def least_squares(weights: Array, inputs: Array, targets: Array) -> Form:
     diagonal += damping
     model = weights.transpose(0, 2, 1).astype(np.float64)
     best = np.linalg.solve(metric, products + damping[..., None] * model).transpose(0, 2, 1)
-    return Form(best, metric, input_means, target_means)
+    return ErrorForm(best, metric, input_means, target_means)
 
 
 def nearest(weights: Array, bits: int, shared: bool) -> tuple[Array, Array]:
@@ -72,7 +72,7 @@ def nearest(weights: Array, bits: int, shared: bool) -> tuple[Array, Array]:
     return _near(weights, scales, bits), scales.astype(np.float32)
 
 
-def rounded(form: Form, bits: int, shared: bool) -> tuple[Array, Array]:
+def rounded(form: ErrorForm, bits: int, shared: bool) -> tuple[Array, Array]:
     """Integers of `bits` bits and a scale for each output, for which the form is small.
 
     Each of several scales is a start: weights are rounded one by one, then single weights move and the scale is fitted.
@@ -81,29 +81,43 @@ def rounded(form: Form, bits: int, shared: bool) -> tuple[Array, Array]:
     starts = int(np.clip(_WORK // (groups * outputs * inputs**2), *_STARTS))
     shares = np.linspace(*_SHARES, starts)[:, None]
     scales = (_full(form.best, bits, shared)[:, None] * shares).reshape(groups, starts * outputs)
-    tried = replace(form, best=np.tile(form.best, (1, starts, 1)))
-
-    def errors(levels: Array, scales: Array) -> Array:
-        off = levels * scales[..., None] - tried.best
-        found = np.einsum("gok,gok->go", off @ form.metric, off).reshape(groups, starts, outputs)
-        return np.asarray(np.broadcast_to(found.sum(axis=2, keepdims=True), found.shape) if shared else found)
-
-    levels = _compensated(tried.best, form.metric, scales, bits)
-    least = errors(levels, scales)
+    levels = _compensated(np.tile(form.best, (1, starts, 1)), form.metric, scales, bits)
+    levels, scales = _best(form, levels, scales, shared)
+    least = _errors(form, levels, scales, shared)
     for _ in range(_ROUNDS):
-        moved = _moved(tried, levels, scales, bits)
-        fitted = _fitted(tried, moved, scales, outputs if shared else 1)
-        found = errors(moved, fitted)
-        better = (found < least).reshape(groups, -1)
+        moved = _moved(form, levels, scales, bits)
+        fitted = _fitted(form, moved, scales, shared)
+        found = _errors(form, moved, fitted, shared)
+        better = found < least
         levels, scales = np.where(better[..., None], moved, levels), np.where(better, fitted, scales)
         least = np.minimum(found, least)
         if not better.any():
             break
-    chosen = least.argmin(axis=1) * outputs + np.arange(outputs)
-    return (
-        np.take_along_axis(levels, chosen[..., None], 1).astype(np.int8),
-        np.take_along_axis(scales, chosen, 1).astype(np.float32),
-    )
+    return levels.astype(np.int8), scales.astype(np.float32)
+
+
+def _best(form: ErrorForm, levels: Array, scales: Array, shared: bool) -> tuple[Array, Array]:
+    """Of several starts, one behind the other, the best of each output."""
+    groups, outputs, _ = form.best.shape
+    starts = levels.shape[1] // outputs
+    tried = replace(form, best=np.tile(form.best, (1, starts, 1)))
+    found = _errors(tried, levels, scales, False).reshape(groups, starts, outputs)
+    if shared:
+        found = np.broadcast_to(found.sum(axis=2, keepdims=True), found.shape)
+    chosen = found.argmin(axis=1) * outputs + np.arange(outputs)
+    return np.take_along_axis(levels, chosen[..., None], 1), np.take_along_axis(scales, chosen, 1)
+
+
+def _errors(form: ErrorForm, levels: Array, scales: Array, shared: bool) -> Array:
+    off = levels * scales[..., None] - form.best
+    return _over(np.einsum("gok,gok->go", off @ form.metric, off), shared)
+
+
+def _over(numbers: Array, shared: bool) -> Array:
+    """With `shared` the sum over the outputs of a group, for each of them."""
+    if not shared:
+        return numbers
+    return np.asarray(np.broadcast_to(numbers.sum(axis=1, keepdims=True), numbers.shape))
 
 
 def _full(weights: Array, bits: int, shared: bool) -> Array:
@@ -145,7 +159,7 @@ def _compensated(weights: Array, metric: Array, scales: Array, bits: int) -> Arr
     return np.take_along_axis(levels, back[:, None, :], 2)
 
 
-def _moved(form: Form, levels: Array, scales: Array, bits: int) -> Array:
+def _moved(form: ErrorForm, levels: Array, scales: Array, bits: int) -> Array:
     """Levels of which no single one can move and make the form smaller, or nearly so."""
     levels = levels.copy()
     slope = (levels * scales[..., None] - form.best) @ form.metric
@@ -165,19 +179,9 @@ def _moved(form: Form, levels: Array, scales: Array, bits: int) -> Array:
     return levels
 
 
-def _fitted(form: Form, levels: Array, scales: Array, together: int) -> Array:
-    """The scales for which the form is least with these levels, one for so many outputs `together`.
-
-    Those given where all levels are 0.
-    """
+def _fitted(form: ErrorForm, levels: Array, scales: Array, shared: bool) -> Array:
+    """The scales for which the form is least with these levels; those given where all levels are 0."""
     across = levels @ form.metric
-    below, above = (_summed(np.einsum("gok,gok->go", across, side), together) for side in (levels, form.best))
+    below, above = (_over(np.einsum("gok,gok->go", across, side), shared) for side in (levels, form.best))
     fits = (below > 0) & (above > 0)
     return np.where(fits, above / np.where(fits, below, 1.0), scales)
-
-
-def _summed(numbers: Array, together: int) -> Array:
-    if together == 1:
-        return numbers
-    sums = numbers.reshape(len(numbers), -1, together).sum(axis=2)
-    return np.repeat(sums, together, axis=1)

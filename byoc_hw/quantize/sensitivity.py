@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from byoc_hw.quantize.layers import QuantizedNetwork, Settings, held_values, quantized_product, values_of
-from byoc_hw.quantize.network import Network, Value
+from byoc_hw.quantize.network import Network, NetworkValue
 from byoc_hw.tensor import Array
 
 _ELEMENTS = 1 << 27
@@ -22,7 +22,7 @@ def decides(network: Network) -> bool:
     return all(_source(network, output).operator == "nn.softmax" for output in network.outputs)
 
 
-def _source(network: Network, number: int) -> Value:
+def _source(network: Network, number: int) -> NetworkValue:
     return network.values[network.grid_at(number)]
 
 

@@ -9,13 +9,13 @@ import numpy as np
 import tvm
 from tvm import relay
 
-from byoc_hw.frontend.relay.floats.products import operands_of, pair, shape_of
+from byoc_hw.frontend.relay.floats.products import operands_of, static_shape
 from byoc_hw.frontend.relay.golden import golden_executor
-from byoc_hw.frontend.relay.read import padding
+from byoc_hw.frontend.relay.read import padding, pair
 from byoc_hw.frontend.relay.serial import serial
 from byoc_hw.frontend.relay.sources import operator_name
 from byoc_hw.quantize import kernels
-from byoc_hw.quantize.network import Run
+from byoc_hw.quantize.network import Compute
 from byoc_hw.tensor import Array
 
 UNARY: dict[str, Callable[[Array], Array]] = {
@@ -42,7 +42,7 @@ PAIRS: dict[str, Callable[[Array, Array], Array]] = {
 }
 
 
-def run_of(call: relay.Call, given: Sequence[bool]) -> Run:
+def run_of(call: relay.Call, given: Sequence[bool]) -> Compute:
     """What computes a call for samples. What numpy has no short form of, TVM computes sample by sample."""
     name, attrs = operator_name(call), call.attrs
     if name == "nn.relu":
@@ -56,17 +56,17 @@ def run_of(call: relay.Call, given: Sequence[bool]) -> Run:
     if name in PAIRS:
         return _pairwise(call, given)
     if name in ("reshape", "squeeze", "expand_dims", "nn.batch_flatten", "copy"):
-        shape = shape_of(call)
+        shape = static_shape(call)
         return lambda inputs: inputs[0].reshape(len(inputs[0]), *shape)
     if name == "transpose":
-        rank = len(shape_of(call))
+        rank = len(static_shape(call))
         axes = [int(axis) % rank for axis in attrs.axes or reversed(range(rank))]
         return lambda inputs: inputs[0].transpose(0, *(axis + 1 for axis in axes))
     if name == "nn.softmax":
-        axis = int(attrs.axis) % len(shape_of(call)) + 1
+        axis = int(attrs.axis) % len(static_shape(call)) + 1
         return lambda inputs: kernels.softmax(inputs[0], axis)
     if name == "concatenate":
-        axis = int(attrs.axis) % len(shape_of(call)) + 1
+        axis = int(attrs.axis) % len(static_shape(call)) + 1
         return lambda inputs: np.concatenate(inputs, axis)
     if name in ("nn.avg_pool2d", "nn.max_pool2d") and str(attrs.layout) == "NHWC" and set(attrs.dilation) == {1}:
         return _pool(call)
@@ -75,8 +75,8 @@ def run_of(call: relay.Call, given: Sequence[bool]) -> Run:
     return _by_tvm(call, given)
 
 
-def _pairwise(call: relay.Call, given: Sequence[bool]) -> Run:
-    function, rank = PAIRS[operator_name(call)], len(shape_of(call))
+def _pairwise(call: relay.Call, given: Sequence[bool]) -> Compute:
+    function, rank = PAIRS[operator_name(call)], len(static_shape(call))
     constants = [None if here else argument.data.numpy() for argument, here in zip(call.args, given, strict=True)]
 
     def run(inputs: Sequence[Array]) -> Array:
@@ -93,28 +93,28 @@ def _of_rank(samples: Array, rank: int) -> Array:
     return samples.reshape(len(samples), *(1,) * (rank - len(shape)), *shape)
 
 
-def _pool(call: relay.Call) -> Run:
-    attrs, (batch, rows, columns, channels) = call.attrs, shape_of(call)
+def _pool(call: relay.Call) -> Compute:
+    attrs, (batch, rows, columns, channels) = call.attrs, static_shape(call)
     mode = "max" if operator_name(call) == "nn.max_pool2d" else "avg"
     arguments = (mode, pair(attrs.pool_size), pair(attrs.strides), padding(attrs.padding), (rows, columns))
     ones = mode == "avg" and bool(attrs.count_include_pad)
 
     def run(inputs: Sequence[Array]) -> Array:
         flat = inputs[0].reshape(-1, *inputs[0].shape[2:])
-        return kernels.pool2d(flat, *arguments, ones).reshape(-1, batch, rows, columns, channels)
+        return kernels.pooled(flat, *arguments, ones).reshape(-1, batch, rows, columns, channels)
 
     return run
 
 
-def _mean(call: relay.Call) -> Run:
-    rank, attrs = len(shape_of(call.args[0])), call.attrs
+def _mean(call: relay.Call) -> Compute:
+    rank, attrs = len(static_shape(call.args[0])), call.attrs
     axes = {int(axis) % rank for axis in attrs.axis} if attrs.axis is not None else set(range(rank))
     chosen = tuple(axis + 1 for axis in range(rank) if (axis in axes) != bool(attrs.exclude))
     keepdims = bool(attrs.keepdims)
     return lambda inputs: inputs[0].mean(axis=chosen, keepdims=keepdims)
 
 
-def _by_tvm(call: relay.Call, given: Sequence[bool]) -> Run:
+def _by_tvm(call: relay.Call, given: Sequence[bool]) -> Compute:
     """TVM's own result, one sample after another."""
     operands = operands_of(call)
     variables = {

@@ -13,27 +13,29 @@ from tvm import relay
 from byoc_hw.errors import InvalidInput
 from byoc_hw.frontend.relay.checks import check_module
 from byoc_hw.frontend.relay.compose import called_with, rebuilt_values
-from byoc_hw.frontend.relay.floats.products import Written, shape_of
+from byoc_hw.frontend.relay.floats.products import Written, static_shape
 from byoc_hw.frontend.relay.floats.reader import Reader
 from byoc_hw.frontend.relay.interface import output_values
 from byoc_hw.frontend.relay.partition import prepare
 from byoc_hw.frontend.relay.qdq.integers import integer_form
 from byoc_hw.frontend.relay.record import record_of
+from byoc_hw.frontend.relay.rewrite.moves import plain_moves
 from byoc_hw.frontend.relay.serial import serial
 from byoc_hw.frontend.relay.sources import with_span
-from byoc_hw.quantize.grids import Grid
+from byoc_hw.quantize.grids import Int8Grid
 from byoc_hw.quantize.layers import QuantizedNetwork, QuantizedProduct
 from byoc_hw.quantize.network import Network
 
 
 @dataclass(frozen=True, eq=False)
-class FloatModel:
+class RelayFloatModel:
     """A float module as a network. `nodes` are the expressions of its values, by number."""
 
     mod: tvm.IRModule
     network: Network
     nodes: tuple[relay.Expr, ...]
     products: Mapping[int, Written]
+    folded: frozenset[relay.Call]
 
     @serial
     def written(self, quantized: QuantizedNetwork, integer_ends: bool) -> tvm.IRModule:
@@ -42,7 +44,7 @@ class FloatModel:
 
 
 @serial
-def float_model(mod: tvm.IRModule, params: Mapping[str, Any] | None) -> FloatModel:
+def float_model(mod: tvm.IRModule, params: Mapping[str, Any] | None) -> RelayFloatModel:
     """Read a float module. `InvalidInput` names what no network can be made of."""
     check_module(mod)
     if record_of(mod) is not None:
@@ -51,24 +53,24 @@ def float_model(mod: tvm.IRModule, params: Mapping[str, Any] | None) -> FloatMod
         relay.transform.InferType(),
         relay.transform.SimplifyInference(),
         relay.transform.FoldConstant(),
-        relay.transform.FoldScaleAxis(),
-        relay.transform.FoldConstant(),
+        relay.transform.InferType(),
+        plain_moves(),
         relay.transform.InferType(),
     ]
     with tvm.transform.PassContext(opt_level=3):
         mod = tvm.transform.Sequential(passes)(prepare(mod, params))
     reader = Reader(mod["main"])
-    return FloatModel(mod, reader.network(), tuple(reader.nodes), reader.products)
+    return RelayFloatModel(mod, reader.network(), tuple(reader.nodes), reader.products, frozenset(reader.folded))
 
 
-def _written(model: FloatModel, quantized: QuantizedNetwork, integer_ends: bool) -> tvm.IRModule:
+def _written(model: RelayFloatModel, quantized: QuantizedNetwork, integer_ends: bool) -> tvm.IRModule:
     main = model.mod["main"]
     number = {node: place for place, node in enumerate(model.nodes)}
     calls = {written.call: place for place, written in model.products.items()}
     network = model.network
     grids = [quantized.grids[place] for place in network.inputs]
     if integer_ends:
-        inputs = [relay.Var(old.name_hint, relay.TensorType(shape_of(old), "int8")) for old in main.params]
+        inputs = [relay.Var(old.name_hint, relay.TensorType(static_shape(old), "int8")) for old in main.params]
         values = [_dequantized(new, grid) for new, grid in zip(inputs, grids, strict=True)]
     else:
         inputs = [relay.Var(old.name_hint, old.checked_type) for old in main.params]
@@ -78,7 +80,7 @@ def _written(model: FloatModel, quantized: QuantizedNetwork, integer_ends: bool)
         new = called_with(call, arguments)
         if call in calls:
             new = _with_weights(model.products[calls[call]], quantized.products[calls[call]], arguments[0])
-        elif call in number and number[call] in model.products:  # its bias is in the product
+        elif call in model.folded:  # its scale or bias is in the product
             new = arguments[0]
         grid = quantized.grids.get(number.get(call, -1))
         return new if grid is None else _on_grid(new, grid)
@@ -108,21 +110,21 @@ def _with_weights(written: Written, product: QuantizedProduct, ifm: relay.Expr) 
     )
     call = relay.Call(written.call.op, [ifm, weights], written.call.attrs, None, span)
     total = relay.nn.bias_add(call, relay.const(product.bias, "float32"), axis=written.bias_axis)
-    return with_span(total, written.total.span)
+    return with_span(total, span)
 
 
-def _on_grid(expr: relay.Expr, grid: Grid) -> relay.Expr:
+def _on_grid(expr: relay.Expr, grid: Int8Grid) -> relay.Expr:
     return _dequantized(_quantized(expr, grid), grid)
 
 
-def _quantized(expr: relay.Expr, grid: Grid) -> relay.Expr:
+def _quantized(expr: relay.Expr, grid: Int8Grid) -> relay.Expr:
     scale, zero_point = _constants(grid)
     return with_span(relay.qnn.op.quantize(expr, scale, zero_point, out_dtype="int8"), expr.span)
 
 
-def _dequantized(expr: relay.Expr, grid: Grid) -> relay.Expr:
+def _dequantized(expr: relay.Expr, grid: Int8Grid) -> relay.Expr:
     return with_span(relay.qnn.op.dequantize(expr, *_constants(grid)), expr.span)
 
 
-def _constants(grid: Grid) -> tuple[relay.Constant, relay.Constant]:
+def _constants(grid: Int8Grid) -> tuple[relay.Constant, relay.Constant]:
     return relay.const(np.float32(grid[0])), relay.const(grid[1], "int32")

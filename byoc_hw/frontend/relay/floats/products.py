@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import tvm
 from tvm import relay
 
 from byoc_hw.errors import InvalidInput
-from byoc_hw.frontend.relay.read import padding
+from byoc_hw.frontend.relay.read import padding, pair
 from byoc_hw.frontend.relay.sources import operator_name
-from byoc_hw.quantize.network import Convolution, Dense, Product
+from byoc_hw.quantize.network import FloatConvolution, FloatDense, FloatProduct
 from byoc_hw.tensor import Array
 
 
@@ -22,14 +21,13 @@ class Written:
     """Where a product's weights and bias stand: its call, the axis of the outputs, and how weights are laid out."""
 
     call: relay.Call
-    total: relay.Call
     bias_axis: int
     weight_axis: int
     laid_out: Callable[[Array], Array]
     shared: int = 0  # outputs that share a scale, of depthwise weights with a multiplier
 
 
-def product_of(call: relay.Call) -> tuple[Product, Written] | None:
+def product_of(call: relay.Call) -> tuple[FloatProduct, Written] | None:
     """A call with constant weights, and where these stand."""
     name = operator_name(call)
     if name not in ("nn.conv2d", "nn.dense") or not isinstance(call.args[1], relay.Constant):
@@ -38,18 +36,18 @@ def product_of(call: relay.Call) -> tuple[Product, Written] | None:
     if weights.dtype != np.float32:
         return None
     if name == "nn.dense":
-        written = Written(call, call, len(shape_of(call)) - 1, 0, lambda levels: levels)
-        return Dense(weights, np.zeros(len(weights), np.float32)), written
+        written = Written(call, len(static_shape(call)) - 1, 0, lambda levels: levels)
+        return FloatDense(weights, np.zeros(len(weights), np.float32)), written
     attrs = call.attrs
     layout, kernel = str(attrs.data_layout), str(attrs.kernel_layout)
     if layout not in ("NHWC", "NCHW") or sorted(kernel) != sorted("OHWI") or str(attrs.out_layout) not in ("", layout):
         return None
-    ordered, filters = weights.transpose([kernel.index(axis) for axis in "OHWI"]), shape_of(call)[layout.index("C")]
+    ordered, filters = weights.transpose([kernel.index(axis) for axis in "OHWI"]), static_shape(call)[layout.index("C")]
     channels, rows, columns, _ = ordered.shape
     multiplier = filters // channels
     if multiplier > 1:  # depthwise: (channels, multiplier) in the O and I dimensions
         ordered = ordered.transpose(0, 3, 1, 2).reshape(filters, rows, columns, 1)
-    convolution = Convolution(
+    convolution = FloatConvolution(
         np.ascontiguousarray(ordered),
         np.zeros(filters, np.float32),
         pair(attrs.strides),
@@ -66,20 +64,14 @@ def product_of(call: relay.Call) -> tuple[Product, Written] | None:
         return levels.transpose(["OHWI".index(axis) for axis in kernel])
 
     return convolution, Written(
-        call, call, layout.index("C"), kernel.index("O"), laid_out, multiplier if multiplier > 1 else 0
+        call, layout.index("C"), kernel.index("O"), laid_out, multiplier if multiplier > 1 else 0
     )
 
 
-def convolution_kind(product: Product) -> str:
+def convolution_kind(product: FloatProduct) -> str:
     """The layer kind of a convolution."""
-    depthwise = isinstance(product, Convolution) and product.groups > 1 and product.weights.shape[3] == 1
+    depthwise = isinstance(product, FloatConvolution) and product.groups > 1 and product.weights.shape[3] == 1
     return "depthwise_conv2d" if depthwise else "conv2d"
-
-
-def pair(values: Sequence[Any]) -> tuple[int, int]:
-    """Height and width of an attribute."""
-    height, width = (int(value) for value in values)
-    return height, width
 
 
 def operands_of(call: relay.Call) -> list[relay.Expr]:
@@ -88,7 +80,7 @@ def operands_of(call: relay.Call) -> list[relay.Expr]:
     return [field for several in fields for field in several]
 
 
-def shape_of(expr: relay.Expr) -> tuple[int, ...]:
+def static_shape(expr: relay.Expr) -> tuple[int, ...]:
     """The static shape of an expression, () of a tuple; `InvalidInput` for another one."""
     kind = expr.checked_type
     if isinstance(kind, tvm.ir.TupleType):

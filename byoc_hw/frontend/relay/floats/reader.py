@@ -10,11 +10,11 @@ from tvm import relay
 
 from byoc_hw.errors import InvalidInput
 from byoc_hw.frontend.relay.floats.computed import PAIRS, UNARY, run_of
-from byoc_hw.frontend.relay.floats.products import Written, convolution_kind, operands_of, product_of, shape_of
+from byoc_hw.frontend.relay.floats.products import Written, convolution_kind, operands_of, product_of, static_shape
 from byoc_hw.frontend.relay.interface import output_values
 from byoc_hw.frontend.relay.sources import calls_in_order, described, operator_name, source_names
-from byoc_hw.quantize.grids import Grid
-from byoc_hw.quantize.network import Dense, Network, Role, Value
+from byoc_hw.quantize.grids import Int8Grid
+from byoc_hw.quantize.network import FloatDense, Network, NetworkValue, Role
 
 _MOVED = frozenset(
     (
@@ -31,7 +31,7 @@ _SUMS = frozenset(("add", "subtract", "multiply", "mean", "nn.global_avg_pool2d"
 
 _AVERAGES = frozenset(("mean", "nn.avg_pool2d", "nn.global_avg_pool2d"))
 
-_GRIDS: dict[str, Grid] = {"nn.softmax": (1 / 256, -128), "sigmoid": (1 / 256, -128), "tanh": (1 / 128, 0)}
+_GRIDS: dict[str, Int8Grid] = {"nn.softmax": (1 / 256, -128), "sigmoid": (1 / 256, -128), "tanh": (1 / 128, 0)}
 """Scales of TFLite for operators whose results have a range of their own."""
 
 
@@ -42,8 +42,10 @@ class Reader:
         self._main = main
         self._number: dict[relay.Expr, int] = {}
         self.nodes: list[relay.Expr] = []
-        self.values: list[Value] = []
+        self.values: list[NetworkValue] = []
         self.products: dict[int, Written] = {}
+        self.folded: list[relay.Call] = []
+        self._ends = list(output_values(main.body))
         self._readers: dict[relay.Expr, list[relay.Call]] = {}
 
     def network(self) -> Network:
@@ -56,15 +58,14 @@ class Reader:
                     f"quantize takes a float module: input {variable.name_hint} is float32: "
                     f"got {variable.checked_type.dtype}"
                 )
-            self._add(variable, Value(variable.name_hint, "input", shape_of(variable), "input"))
-        outputs = output_values(self._main.body)
+            self._add(variable, NetworkValue(variable.name_hint, "input", static_shape(variable), "input"))
         relay.analysis.post_order_visit(self._main.body, self._visit)
-        for place, output in enumerate(outputs):
+        for place, output in enumerate(self._ends):
             if output not in self._number:
                 raise InvalidInput(f"quantize takes a module whose outputs are computed: output {place} is a constant")
-        return Network(tuple(self.values), tuple(self._number[output] for output in outputs))
+        return Network(tuple(self.values), tuple(self._number[output] for output in self._ends))
 
-    def _add(self, node: relay.Expr, value: Value) -> None:
+    def _add(self, node: relay.Expr, value: NetworkValue) -> None:
         self._number[node] = len(self.values)
         self.nodes.append(node)
         self.values.append(value)
@@ -76,12 +77,11 @@ class Reader:
             self._item(node)
 
     def _item(self, node: relay.TupleGetItem) -> None:
-        inner = self._number[node.tuple_value]
-        tuples = self.values[inner]
-        name = f"{tuples.name}_{node.index}"
-        place = node.index
-        role: Role = "moved" if tuples.operator == "split" else "other"
-        self._add(node, Value(name, "item", shape_of(node), role, (inner,), lambda inputs: inputs[0][place]))
+        inner, place = self._number[node.tuple_value], node.index
+        name = f"{self.values[inner].name}_{place}"
+        self._add(
+            node, NetworkValue(name, "item", static_shape(node), "other", (inner,), lambda inputs: inputs[0][place])
+        )
 
     def _call(self, call: relay.Call) -> None:
         name = operator_name(call)
@@ -93,62 +93,71 @@ class Reader:
         if not operands:  # of constants alone
             return
         inputs = tuple(self._number[operand] for operand in operands)
-        if self._is_bias(call):
-            inner = self.nodes.index(call.args[0])
-            self._with_bias(inner, call)
+        if self._folds(call):
+            self._fold(call)
             return
         product = product_of(call)
         if product is not None and len(inputs) == 1:
             made, written = product
             self.products[len(self.values)] = written
-            kind = "dense" if isinstance(made, Dense) else convolution_kind(made)
+            kind = "dense" if isinstance(made, FloatDense) else convolution_kind(made)
             self._add(
                 call,
-                Value(_name(call), name, shape_of(call), "product", inputs, None, made, kind, source_names(call.span)),
+                NetworkValue(
+                    _name(call), name, static_shape(call), "product", inputs, None, made, kind, source_names(call.span)
+                ),
             )
             return
         role = _role(call, len(inputs))
         run = run_of(call, [operand in self._number for operand in operands_of(call)])
         self._add(
             call,
-            Value(
-                _name(call), name, shape_of(call), role, inputs, run, grid=_GRIDS.get(name), averages=name in _AVERAGES
+            NetworkValue(
+                _name(call),
+                name,
+                static_shape(call),
+                role,
+                inputs,
+                run,
+                grid=_GRIDS.get(name),
+                averages=name in _AVERAGES,
             ),
         )
 
-    def _is_bias(self, call: relay.Call) -> bool:
-        """Whether a call adds a constant for each output to a product that nothing else reads."""
-        if operator_name(call) not in ("nn.bias_add", "add"):
+    def _folds(self, call: relay.Call) -> bool:
+        """Whether a call adds a constant for each output to a product, or multiplies with one, and nothing else reads
+        the product: a bias, and what batch normalisation becomes."""
+        if operator_name(call) not in ("nn.bias_add", "add", "multiply"):
             return False
-        total, bias = call.args
+        total, constant = call.args
         number = self._number.get(total)
-        if number is None or number not in self.products or len(self._readers[total]) != 1:
+        if number is None or number not in self.products or not isinstance(constant, relay.Constant):
             return False
-        written = self.products[number]
-        if not isinstance(bias, relay.Constant) or written.total is not written.call or total in self._ends():
+        if total != self.nodes[number] or len(self._readers[total]) != 1 or total in self._ends:
             return False
+        shape, axis = static_shape(call), self.products[number].bias_axis
         if operator_name(call) == "nn.bias_add":
-            return int(call.attrs.axis) % len(shape_of(call)) == written.bias_axis
-        shape = shape_of(call)
-        extents = (1,) * (len(shape) - len(shape_of(bias))) + shape_of(bias)
-        return (
-            len(extents) == len(shape)
-            and shape_of(total) == shape
-            and all(extent == 1 or place == written.bias_axis for place, extent in enumerate(extents))
+            return int(call.attrs.axis) % len(shape) == axis
+        extents = (1,) * (len(shape) - len(static_shape(constant))) + static_shape(constant)
+        return static_shape(total) == shape and all(
+            extent == 1 or place == axis for place, extent in enumerate(extents)
         )
 
-    def _ends(self) -> list[relay.Expr]:
-        return list(output_values(self._main.body))
-
-    def _with_bias(self, number: int, call: relay.Call) -> None:
-        value, written = self.values[number], self.products[number]
-        assert value.product is not None
-        bias = call.args[1].data.numpy().reshape(-1)
-        product = value.product.with_bias(np.broadcast_to(bias, value.product.bias.shape).astype(np.float32))
+    def _fold(self, call: relay.Call) -> None:
+        number = self._number[call.args[0]]
+        value = self.values[number]
+        product = value.product
+        assert product is not None
+        constants = np.broadcast_to(call.args[1].data.numpy().reshape(-1), product.bias.shape).astype(np.float32)
+        if operator_name(call) == "multiply":
+            matrix = product.matrix()
+            product = product.with_matrix(matrix * constants.reshape(*matrix.shape[:2], 1), product.bias * constants)
+        else:
+            product = product.with_bias(product.bias + constants)
         self.values[number] = replace(value, product=product)
-        self.products[number] = replace(written, total=call)
         self.nodes[number] = call
         self._number[call] = number
+        self.folded.append(call)
 
 
 def _name(call: relay.Call) -> str:
@@ -157,6 +166,8 @@ def _name(call: relay.Call) -> str:
 
 def _role(call: relay.Call, inputs: int) -> Role:
     name = operator_name(call)
+    if isinstance(call.checked_type, tvm.ir.TupleType):
+        return "several"
     if name in ("nn.relu", "clip"):
         return "bounded"
     if name in ("maximum", "minimum") and inputs == 1:

@@ -56,10 +56,14 @@ def _convolution(
     if operands is None:
         return None
     out_layout = str(attrs.out_layout) or str(attrs.data_layout)
+    filters = int(call.checked_type.shape[out_layout.index("C")])
+    left, right = operands
+    if right.scale.ndim and len(right.scale) != filters:  # depthwise, with a scale for each input
+        right = replace(right, scale=np.repeat(right.scale, filters // len(right.scale)))
     conv = operator(
-        *_with_grids(*operands),
+        *_with_grids(left, right),
         kernel_size=tuple(call.args[1].checked_type.shape[str(attrs.kernel_layout).index(side)] for side in "HW"),
-        channels=call.checked_type.shape[out_layout.index("C")],
+        channels=filters,
         strides=tuple(attrs.strides),
         padding=tuple(attrs.padding),
         dilation=tuple(attrs.dilation),
@@ -70,7 +74,7 @@ def _convolution(
         out_dtype="int32",
         **more,
     )
-    return Sum(with_span(conv, call.span), _product(*operands), out_layout.index("C"))
+    return Sum(with_span(conv, call.span), _product(left, right), out_layout.index("C"))
 
 
 def _dense(call: relay.Call, values: Sequence[Quantizable | None]) -> Quantizable | None:
@@ -375,7 +379,7 @@ def _average(call: relay.Call, stored: Stored, axes: list[int], keepdims: bool) 
     def compute(grid: Grid) -> relay.Expr:
         wide = with_span(relay.cast(stored.expr, "int32"), call.span)
         mean = with_span(relay.mean(wide, axis=axes, keepdims=keepdims), call.span)
-        return replace(stored, expr=mean, dtype="int32", span=call.span).quantized(grid)
+        return replace(stored, expr=mean, dtype="int32", axis=0, span=call.span).quantized(grid)
 
     return Computed(compute)
 
