@@ -135,6 +135,9 @@ class FrontEnd(Protocol):
     def load_tflite(self, path: str | Path) -> tuple[Any, dict[str, Any]]:
         """A module and its weights by name, from a TFLite file."""
 
+    def load_float_tflite(self, path: str | Path) -> tuple[Any, dict[str, Any]]:
+        """A float module and its float32 weights by name, from a TFLite file whose weights may have fewer bits."""
+
     def importable_tflite(
         self, path: str | Path
     ) -> tuple[tuple[Any, dict[str, Any]] | None, tuple[str, ...], tuple[Outcome, ...]]:

@@ -10,7 +10,7 @@ import math
 import struct
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ _TYPES = (
     *(("int16", 2), ("complex64", 0), ("int8", 1), ("float64", 0), ("complex128", 0), ("uint64", 0), ("resource", 0)),
     *(("variant", 0), ("uint32", 0), ("uint16", 0), ("int4", 0), ("bfloat16", 0)),
 )
+_NIBBLES = "int4"
 
 _PARTS = {49, 88, 102}
 """SPLIT, UNPACK, SPLIT_V: the first of their options is the number of tensors that they make."""
@@ -47,8 +48,9 @@ SVDF's state; UNIDIRECTIONAL_SEQUENCE_LSTM's output and cell state.
 class FileTensor:
     """A tensor of the file. `name` is unique; a tensor without a name has one by its place.
 
-    `constant` says whether the file has its values. `quantization` is None without a scale. `breaks` is the rule that
-    keeps an operator with this tensor from being compiled, and the value found.
+    `constant` says whether the file has its values; `values` are these as an array of `dtype`, None where they are not
+    dense or not of a type that arrays are made of. Constants of 4 bits are int8 here. `quantization` is None without a
+    scale. `breaks` is the rule that keeps an operator with this tensor from being compiled, and the value found.
     """
 
     name: str
@@ -57,6 +59,7 @@ class FileTensor:
     constant: bool
     quantization: Quantization | None
     breaks: BrokenRule | None
+    values: Array | None = field(default=None, compare=False, repr=False)
 
     @property
     def quantized(self) -> bool:
@@ -240,12 +243,16 @@ _Rule = tuple[str, str]
 class _Data:
     """The bytes of a buffer in its place, or behind the model (`elsewhere`)."""
 
-    nbytes: int
+    stored: Array
     elsewhere: bool
 
     @classmethod
     def of(cls, table: _Table) -> _Data:
-        return cls(len(table.vector(0, "u1", "data of a buffer")), table.scalar(1, "Q") > 1)
+        return cls(table.vector(0, "u1", "data of a buffer"), table.scalar(1, "Q") > 1)
+
+    @property
+    def nbytes(self) -> int:
+        return len(self.stored)
 
 
 def _tensor(table: _Table, name: str, buffers: Sequence[_Data], computed: bool) -> FileTensor:
@@ -258,18 +265,34 @@ def _tensor(table: _Table, name: str, buffers: Sequence[_Data], computed: bool) 
     dtype, size = _TYPES[kind] if 0 <= kind < len(_TYPES) else (f"number {kind}", 0)
     quantization, broken_scales = _quantization(table, name, shape)
     sparse = table.table(6, f"sparsity of tensor {name}") is not None
+    constant = not computed and buffer.nbytes > 0
+    nibbles = dtype == _NIBBLES and constant and not sparse
+    expected = (math.prod(shape) + 1) // 2 if nibbles else math.prod(shape) * size
+    dtype, size = ("int8", 1) if nibbles else (dtype, size)
     rules = [
         *_type_rules(dtype, size),
         *_shape_rules(shape, size, computed),
-        *_data_rules(buffer, None if computed or sparse or not size else math.prod(shape) * size),
+        *_data_rules(buffer, None if computed or sparse or not size else expected),
         *broken_scales,
     ]
-    broken = BrokenRule(f"tensor {name}: {rules[0][0]}", rules[0][1]) if rules else None
-    return FileTensor(name, shape, dtype, not computed and buffer.nbytes > 0, quantization, broken)
+    if rules:
+        broken = BrokenRule(f"tensor {name}: {rules[0][0]}", rules[0][1])
+        return FileTensor(name, shape, dtype, constant, quantization, broken)
+    dense = _unpacked(buffer.stored, math.prod(shape)) if nibbles else buffer.stored
+    values = dense.view(dtype).reshape(shape) if constant and not sparse else None
+    return FileTensor(name, shape, dtype, constant, quantization, None, values)
+
+
+def _unpacked(stored: Array, count: int) -> Array:
+    """Values of 4 bits as int8: two in a byte, the first in its low half."""
+    halves = np.stack([stored << 4, stored & 0xF0], axis=-1).reshape(-1)[:count]
+    return halves.view(np.int8) >> 4
 
 
 def _type_rules(dtype: str, size: int) -> Iterator[_Rule]:
-    if not size:
+    if dtype == _NIBBLES:
+        yield "values of 4 bits are dense constants", "a tensor without values, or a sparse one"
+    elif not size:
         yield f"type is one of {', '.join(sorted(name for name, nbytes in _TYPES if nbytes))}", dtype
 
 

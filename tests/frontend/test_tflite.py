@@ -160,7 +160,14 @@ def test_the_importers_own_error_is_the_cause(written):
 
 TENSORS = {
     "string": ([tensor("x", (1,), dtype="STRING", scale=None), W, Y], "tensor x: type is one of bool, .*: got string"),
-    "4 bits": ([X, weights(data=np.ones(8, np.int8), dtype="INT4"), Y], "tensor w: type is one of .*: got int4"),
+    "4 bits": (
+        [X, weights(data=np.ones(7, np.int8), dtype="INT4"), Y],
+        "tensor w: values of its type and shape have 8 bytes: got 7",
+    ),
+    "4 bits of an activation": (
+        [tensor("x", dtype="INT4"), W, Y],
+        "tensor x: values of 4 bits are dense constants: got a tensor without values",
+    ),
     "open shape": ([tensor("x", (-1, 4)), W, Y], r"tensor x: shape is static: got \(-1, 4\)"),
     "nothing in it": ([tensor("x", (1, 0)), W, Y], r"tensor x: extents are at least 1: got \(1, 0\)"),
     "too large": ([tensor("x", (1, 1 << 30, 4)), W, Y], r"tensor x: bytes are at most 1073741824: got 4294967296"),

@@ -21,13 +21,14 @@ from byoc_hw.frontend.relay.record import record_of
 from byoc_hw.frontend.relay.reference import Reference
 from byoc_hw.frontend.relay.serial import serial
 from byoc_hw.frontend.relay.table import pattern_table
-from byoc_hw.frontend.relay.tflite import importable_tflite, load_tflite
+from byoc_hw.frontend.relay.tflite import importable_tflite, load_float_tflite, load_tflite
 from byoc_hw.frontend.seam import Partitioned
 
 __all__ = [
     "host_again",
     "importable_tflite",
     "load",
+    "load_float_tflite",
     "load_tflite",
     "open_model",
     "operator_module",

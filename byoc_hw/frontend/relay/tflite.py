@@ -33,7 +33,8 @@ from byoc_hw.frontend.relay.tflite_operators.fixed_point import NotImported
 from byoc_hw.frontend.relay.tflite_operators.lstm import convert_lstm
 from byoc_hw.frontend.relay.tflite_operators.svdf import convert_svdf
 from byoc_hw.frontend.relay.tflite_operators.zero_points import convert_space_to_batch, convert_sum
-from byoc_hw.frontend.tflite_file import FileOperator, TfliteFile, read_tflite
+from byoc_hw.frontend.tflite_file import FileOperator, FileTensor, TfliteFile, read_tflite
+from byoc_hw.frontend.tflite_float import with_float_weights
 from byoc_hw.pattern import BrokenRule, Outcome, Rejection
 from byoc_hw.tensor import Array
 
@@ -87,7 +88,28 @@ def load_tflite(path: str | Path) -> Imported:
     Raises `InvalidInput` for a file that cannot be read, is damaged, or holds operators that TVM's importer does
     not support; the message names them all.
     """
-    file = read_tflite(path)
+    return _whole(path, read_tflite(path))
+
+
+@serial
+def load_float_tflite(path: str | Path) -> Imported:
+    """Read a .tflite file of a float model: a Relay module and its weights by name, all of them float32.
+
+    Weights that are stored with fewer bits, of "dynamic range" operators or behind DEQUANTIZE, have the values that
+    they stand for.
+
+    Raises `InvalidInput` as `load_tflite` does, and for a model whose activations are quantized.
+    """
+    file = with_float_weights(read_tflite(path))
+    constants = {index for index, tensor in enumerate(file.tensors) if tensor.constant}
+    used = (index for operator in file.operators for index in (*operator.inputs, *operator.outputs) if index >= 0)
+    for tensor in (file.tensors[index] for index in used if index not in constants):
+        if tensor.quantized:
+            raise InvalidInput(f"{path}: activations of a float model are not quantized: got {tensor.name}")
+    return _whole(path, file)
+
+
+def _whole(path: str | Path, file: TfliteFile) -> Imported:
     found = _importable(path, file)
     if found.stops:
         operators = "; ".join(str(stop) for stop in found.stops.values())
@@ -287,7 +309,11 @@ class _Cut:
 
 
 class _Model(tflite.Model):  # type: ignore[misc]
-    """A model as TVM's importer reads it, with the main sub-graph cut and the names made unique."""
+    """A model as TVM's importer reads it, with the main sub-graph cut and the names made unique.
+
+    The values of its constants are those of `TfliteFile`, whose types may be others than in the file. The buffer of a
+    tensor with such values has the number of the tensor, behind the buffers of the file.
+    """
 
     __slots__ = ("_cut",)
 
@@ -300,15 +326,30 @@ class _Model(tflite.Model):  # type: ignore[misc]
         return 1
 
     def Subgraphs(self, number: int) -> _SubGraph:  # noqa: N802
-        return _SubGraph(self._cut)
+        return _SubGraph(self._cut, self.BuffersLength())
+
+    def Buffers(self, number: int) -> Any:  # noqa: N802
+        stored = self.BuffersLength()
+        return super().Buffers(number) if number < stored else _Buffer(self._cut.file.tensors[number - stored])
+
+
+class _Buffer:
+    """The values of a constant."""
+
+    def __init__(self, tensor: FileTensor) -> None:
+        assert tensor.values is not None, "`_Tensor.Buffer` leads here"
+        self._values = tensor.values
+
+    def DataAsNumpy(self) -> Array:  # noqa: N802
+        return np.ascontiguousarray(self._values).reshape(-1).view(np.uint8)
 
 
 class _SubGraph(tflite.SubGraph):  # type: ignore[misc]
-    __slots__ = ("_cut",)
+    __slots__ = ("_buffers", "_cut")
 
-    def __init__(self, cut: _Cut) -> None:
+    def __init__(self, cut: _Cut, buffers: int) -> None:
         super().__init__()
-        self._cut = cut
+        self._cut, self._buffers = cut, buffers
         self.Init(cut.file.data, cut.file.position)
 
     def InputsLength(self) -> int:  # noqa: N802
@@ -327,30 +368,38 @@ class _SubGraph(tflite.SubGraph):  # type: ignore[misc]
         return len(self._cut.operators)
 
     def Operators(self, number: int) -> Any:  # noqa: N802
-        return super().Operators(self._cut.operators[number])
+        operator = tflite.Operator()
+        operator.Init(self._cut.file.data, self._cut.file.operators[self._cut.operators[number]].position)
+        return operator
 
     def Tensors(self, number: int) -> _Tensor:  # noqa: N802
         stored = {following: state for state, following in self._cut.file.states}.get(number, number)
-        return _Tensor(super().Tensors(stored), self._cut.file.tensors[number].name)
+        return _Tensor(super().Tensors(stored), self._cut.file.tensors[number], self._buffers + number)
 
 
 class _Tensor(tflite.Tensor):  # type: ignore[misc]
-    __slots__ = ("_name",)
+    __slots__ = ("_buffer", "_described")
 
-    def __init__(self, tensor: Any, name: str) -> None:
+    def __init__(self, tensor: Any, described: FileTensor, buffer: int) -> None:
         super().__init__()
-        self._name = name
+        self._described, self._buffer = described, buffer
         self.Init(tensor._tab.Bytes, tensor._tab.Pos)
 
     def Name(self) -> bytes:  # noqa: N802
-        return self._name.encode()
+        return self._described.name.encode()
+
+    def Type(self) -> int:  # noqa: N802
+        described = self._described
+        return super().Type() if described.values is None else getattr(tflite.TensorType, described.dtype.upper())
+
+    def Buffer(self) -> int:  # noqa: N802
+        return super().Buffer() if self._described.values is None else self._buffer
 
     def ShapeAsNumpy(self) -> Array:  # noqa: N802
         return super().ShapeAsNumpy() if self.ShapeLength() else np.zeros(0, np.int32)  # the base has 0 for no shape
 
     def Quantization(self) -> Any:  # noqa: N802
-        quantization = super().Quantization()
-        return quantization if quantization is not None and quantization.ScaleLength() else None
+        return super().Quantization() if self._described.quantized else None
 
 
 class _Converter(OperatorConverter):  # type: ignore[misc]
