@@ -150,6 +150,36 @@ def test_the_report_has_the_width_of_weights():
     assert all("weights" not in text for text in report_of(weights(8, (12, 3, 3, 10))).values())
 
 
+def test_the_memory_table_has_the_widths_and_what_they_save():
+    memory = byoc_hw.build(byoc_hw.partition_for_hwlib(chain())).memory
+    # 7 channels of 45 values: 23 bytes, not 45; of 9 values in 2 bits: 3 bytes, not 9.
+    assert list(memory.narrow.values()) == [(4, 7 * (45 - 23)), (2, 7 * (9 - 3))]
+    lines = str(memory).splitlines()
+    assert "saved          196  by weights of fewer than 8 bits:" in lines
+    assert [line.split(",")[0].strip() for line in lines[-2:]] == ["154    4 bits", "42    2 bits"]
+    assert "saved" not in str(byoc_hw.build(byoc_hw.partition_for_hwlib(conv(8))).memory)
+
+
+def test_widths_of_parts_of_a_chip_add_up():
+    chip = byoc_hw.Soc((replace(byoc_hw.REFERENCE, name="one"), replace(ONLY_8, name="wide")))
+    mod = byoc_hw.partition_for_hwlib(conv(4), accelerator=chip)
+    (layer,) = [layer for graph in region_graphs(mod).values() for layer in weighted(graph)]
+    on = {name: byoc_hw.build(mod, place={layer.name: name}).memory.narrow for name in ("one", "wide")}
+    assert on == {"one": {layer.name: (4, 12 * 45)}, "wide": {}}
+
+
+def test_pictures_show_the_widths():
+    pytest.importorskip("matplotlib")
+    from matplotlib.text import Text
+
+    labels = {}
+    for name, mod in (("narrow", chain()), ("wide", conv(8))):
+        figure = byoc_hw.build(byoc_hw.partition_for_hwlib(mod)).schedule.timeline()
+        hatches = {one.get_hatch() for axes in figure.axes for one in axes.collections} - {None}
+        labels[name] = {text.get_text() for text in figure.findobj(Text) if "weights of" in text.get_text()}, hatches
+    assert labels == {"narrow": ({"weights of 4 bits", "weights of 2 bits"}, {"//", "xx"}), "wide": (set(), set())}
+
+
 def test_the_report_names_weights_that_keep_a_layer_from_a_narrower_width():
     values = weights(4, (12, 3, 3, 10))
     values.flat[[7, 8, 9]] = 9, -15, 15
