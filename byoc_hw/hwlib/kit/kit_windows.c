@@ -242,9 +242,10 @@ static hwlib_params_t params_of(const hwlib_conv2d_t *layer, const hwlib_tile_t 
   for (uint32_t rest = values; rest > 1; rest /= 2) { /* sums grow with the square root of the number of values */
     spread += 1;
   }
+  int32_t multiplier = (int32_t)((1u << 30) + kit_random() % (1u << 30));
   uint8_t left = (uint8_t)(k % 3);
   return (hwlib_params_t){.bias = bias,
-                          .multiplier = (int32_t)((1u << 30) + kit_random() % (1u << 30)),
+                          .multiplier = KIT_MULTIPLIER(multiplier),
                           .left = left,
                           .right = (uint8_t)(31u + spread / 2 + left)};
 }
@@ -315,7 +316,7 @@ static void check_scale(const char *what, unsigned kind, unsigned rounding, int3
   for (uint32_t k = 0; k < count; ++k) {
     put_params(&tile, k,
                (hwlib_params_t){.bias = first + (int32_t)k,
-                                .multiplier = scale.multiplier,
+                                .multiplier = KIT_MULTIPLIER(scale.multiplier),
                                 .left = scale.left,
                                 .right = scale.right});
   }
@@ -542,12 +543,12 @@ static void check_pooling(const case_t *from, unsigned rounding, unsigned mode, 
 
 static void check_all_pooling(const case_t *from, unsigned rounding)
 {
-  const hwlib_scale_t identity = {1 << 30, 1, 31}, rescaled = {1717986918, 1, 31};
+  const hwlib_scale_t identity = {1 << 30, 1, 31}, rescaled = {KIT_MULTIPLIER(1717986918), 1, 31};
   check_pooling(from, rounding, HWLIB_POOL_MAX, 0, identity);
   check_pooling(from, rounding, HWLIB_POOL_AVG, 0, rescaled);
   check_pooling(from, rounding, HWLIB_POOL_AVG, 1, rescaled);
   /* A mean of 9 and the like: the least multiplier is 2^29. */
-  check_pooling(from, rounding, HWLIB_POOL_SUM, 0, (hwlib_scale_t){(1 << 29) + 12345, 2, 34});
+  check_pooling(from, rounding, HWLIB_POOL_SUM, 0, (hwlib_scale_t){KIT_MULTIPLIER((1 << 29) + 12345), 2, 34});
 }
 
 /* ---------------------------------------------------------------- all of a kind */

@@ -209,12 +209,16 @@ def float_network():
     return relay.transform.InferType()(tvm.IRModule.from_expr(relay.Function([x], value)))
 
 
+SHIFTS = replace(byoc_hw.REFERENCE, label="SHIFTS", shift_only=True)
+
+
+@pytest.mark.parametrize("accelerator", [byoc_hw.REFERENCE, SHIFTS], ids=lambda one: one.label)
 @pytest.mark.parametrize("options", [{}, {"round_for_shift": False}], ids=["rounded", "rounded down"])
-def test_a_network_of_relay_quantize(options):
+def test_a_network_of_relay_quantize(options, accelerator):
     settings = {"calibrate_mode": "global_scale", "global_scale": 8.0, "weight_scale": "power2", "skip_conv_layers": []}
     with tvm.transform.PassContext(opt_level=3), relay.quantize.qconfig(**settings, **options):
         mod = relay.quantize.quantize(float_network())
-    project = byoc_hw.build(byoc_hw.partition_for_hwlib(mod))
+    project = byoc_hw.build(byoc_hw.partition_for_hwlib(mod, accelerator=accelerator))
     kinds = [layer["kind"] for layer in project.layers if layer["region"]]
     assert [kinds.count(kind) for kind in ("conv2d", "depthwise_conv2d", "pool2d")] == [3, 1, 1]
     reference = Reference(mod)
