@@ -163,6 +163,23 @@ def test_a_sum_that_something_else_reads_stays_on_the_host():
     )
 
 
+def test_a_clip_that_something_else_reads_stays_on_the_host():
+    sample = Shifted()
+    (x,) = sample.variables()
+    clip = relay.clip(relay.right_shift(sample.sums(x), const(7, "int32")), -127, 127)
+    mod = module(relay.Tuple([relay.cast(clip, "int8"), clip]), x)
+    assert not region_graphs(byoc_hw.partition_for_hwlib(mod))
+
+
+def test_a_clip_that_is_cast_twice_is_one_layer():
+    sample = Shifted()
+    (x,) = sample.variables()
+    clip = relay.clip(relay.right_shift(sample.sums(x), const(7, "int32")), -127, 127)
+    mod = module(relay.Tuple([relay.cast(clip, "int8"), relay.nn.relu(relay.cast(clip, "int8"))]), x)
+    (graph,) = region_graphs(byoc_hw.partition_for_hwlib(mod)).values()
+    assert [layer.kind for layer in graph.layers].count("conv2d") == 1
+
+
 def test_tflites_rounding_is_another_one():
     """It would round twice."""
     mod = byoc_hw.partition_for_hwlib(Shifted().module(), numerics="tflite")

@@ -145,8 +145,8 @@ def _changes_nothing(call: relay.Call) -> bool:
     return _is_cast(call) and call.args[0].checked_type.dtype == "int8"
 
 
-def _is_cast(call: relay.Call) -> bool:
-    return operator_name(call) == "cast" and str(call.attrs.dtype) == "int8"
+def _is_cast(expr: relay.Expr) -> bool:
+    return isinstance(expr, relay.Call) and operator_name(expr) == "cast" and str(expr.attrs.dtype) == "int8"
 
 
 def _below(expr: relay.Expr, places: tuple[int, ...]) -> relay.Expr:
@@ -155,7 +155,7 @@ def _below(expr: relay.Expr, places: tuple[int, ...]) -> relay.Expr:
     return expr
 
 
-def _alone(found: _Shifted, users: dict[relay.Expr, list[relay.Call]]) -> bool:
+def _alone(found: _Shifted, users: dict[relay.Expr, list[relay.Expr]]) -> bool:
     """Whether nothing else reads what is inside; of the clip all readers are casts."""
     clip, *others = found.inside
     return all(len(users[call]) == 1 for call in (*others, found.total)) and all(map(_is_cast, users[clip]))
@@ -238,8 +238,12 @@ def _is_plain(total: relay.Call) -> bool:
         and ifm.checked_type.dtype == weights.checked_type.dtype == "int8"
         and total.checked_type.dtype == "int32"
         and is_static(total.checked_type)
-        and (operator_name(total) == "nn.dense" or sorted(str(total.attrs.kernel_layout)) == sorted("OHWI"))
+        and (operator_name(total) == "nn.dense" or _is_flat(total.attrs))
     )
+
+
+def _is_flat(attrs: tvm.ir.Attrs) -> bool:
+    return str(attrs.data_layout) in ("NHWC", "NCHW") and sorted(str(attrs.kernel_layout)) == sorted("OHWI")
 
 
 def _largest_filter(total: relay.Call) -> int:
