@@ -19,6 +19,7 @@ from byoc_hw.errors import InvalidInput
 from byoc_hw.graph import LAYER_KINDS, Convolution, Gather, Layer, Ordering, Suppression, Weighted, Whole
 from byoc_hw.integers import ceil_div
 from byoc_hw.program import ORDERED_TYPES
+from byoc_hw.ratios import is_shift, ratios
 from byoc_hw.tensor import Array, Padding, Pair, Rounding
 
 KIB = 1024
@@ -234,6 +235,15 @@ def _zero_points(layer: Any) -> Check:
 
 _ZERO_POINTS = Rule("zero points are from -128 to 127", _zero_points)
 """Of every kind: the descriptors hold zero points as int8."""
+
+
+def _powers_of_two(layer: Any) -> Check:
+    others = [ratio for ratio in ratios(layer) if not is_shift(ratio)]
+    return Check(f"{others[0]:g}" if others else "", not others)
+
+
+_SHIFTS = Rule("ratios of scales are powers of two", _powers_of_two)
+"""Of an array that has shifts alone."""
 
 
 _ONE_GROUP = Rule("groups are 1", lambda layer: Check(groups := getattr(layer, "groups", 1), groups == 1))
@@ -463,6 +473,7 @@ class Accelerator:
     host_cycles_per_instruction: float = 1.0  # of the core beside it, in accelerator cycles
 
     roundings: tuple[Rounding, ...] = ("upward",)  # see `ROUNDINGS`
+    shift_only: bool = False  # the array scales by powers of two: it has shifts and no multiplier
 
     tuning: TuningSpace = field(default_factory=TuningSpace)
 
@@ -479,6 +490,7 @@ class Accelerator:
             if alignment & (alignment - 1):
                 raise InvalidInput(f"{prefix} {what} is a power of two: got {alignment}")
         check_flag(f"{prefix} dma_reads_flash", self.dma_reads_flash)
+        check_flag(f"{prefix} shift_only", self.shift_only)
         check_number(f"{prefix} host_cycles_per_instruction", self.host_cycles_per_instruction, positive=True)
         check_type(f"{prefix} roundings", self.roundings, tuple, "a tuple of strings")
         for rounding in self.roundings:
@@ -568,7 +580,8 @@ class Accelerator:
             return
         if self.library is not None:  # its calls are over whole kernels
             limits = replace(limits, kernel_parts=False)
-        for rule in (*limits.rules(), *limits.further_rules(layer), _ZERO_POINTS):
+        shifts = (_SHIFTS,) if self.shift_only else ()
+        for rule in (*limits.rules(), *limits.further_rules(layer), _ZERO_POINTS, *shifts):
             check = rule.check(layer)
             if not check.allowed:
                 yield rule, check

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from byoc_hw.emit.directory import changed_files
 from byoc_hw.errors import InvalidInput
 from byoc_hw.plan.place.arena import CONSTANTS
 from byoc_hw.report import schedule
+from byoc_hw.report.cycles import short_name
 from byoc_hw.report.explain import Report
 from byoc_hw.run.files import Inputs, stored_inputs
 from byoc_hw.run.host import run_on_host
@@ -46,7 +47,8 @@ class Memory:
 
     `flash` is constant data by owner, without code. `constants` are those bytes of it that lie in RAM beside the arena
     as well: start-up code copies them there for a DMA that cannot read flash. `optimize` is the objective that `build`
-    planned for.
+    planned for. `narrow` are the layers whose weights have fewer than 8 bits: the bits of each weight, and the bytes of
+    flash that they save against 8.
     """
 
     arena: int
@@ -59,6 +61,7 @@ class Memory:
     flash: dict[str, int]
     optimize: str = "speed"
     constants: int = 0
+    narrow: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def ram_bytes(self) -> int:
@@ -83,6 +86,10 @@ class Memory:
             lines += [f"RAM   {self.constants:>12}  {CONSTANTS}, together {self.ram_bytes}"]
         lines += [f"flash {self.flash_bytes:>12}  constants:"]
         lines += [f"      {nbytes:>12}    {owner}" for owner, nbytes in self.flash.items() if nbytes]
+        if self.narrow:
+            lines += [f"saved {sum(saved for _, saved in self.narrow.values()):>12}  by weights of fewer than 8 bits:"]
+        for name, (bits, saved) in self.narrow.items():
+            lines += [f"      {saved:>12}    {bits} bits, {short_name(name)}"]
         lines += [f"      {'':>12}  planned for {self.optimize}"] if self.optimize != "speed" else []
         return "\n".join(lines)
 
@@ -133,6 +140,11 @@ class Project:
             dict(flash),
             self._metadata.get("optimize", "speed"),
             ram.get("constants", 0),
+            {
+                layer["name"]: (entry["bits"], entry["saved"])
+                for layer in self.layers
+                if (entry := layer.get("weights"))
+            },
         )
 
     @cached_property

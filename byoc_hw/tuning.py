@@ -89,7 +89,7 @@ _TUNING = structure(
     }
 )
 
-_NOT_PLANNED = ("ram", "flash", "dma_reads_flash", "host_cycles_per_instruction")
+_NOT_PLANNED = ("ram", "flash", "dma_reads_flash", "host_cycles_per_instruction", "shift_only")
 """Numbers of an accelerator that the plan of a region by itself does not depend on."""
 
 _TITLES = ("region", "layers", "before", "after", "fewer", "plans tried")

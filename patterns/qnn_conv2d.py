@@ -5,6 +5,8 @@
 %2 = nn.bias_add(%1, b)              [optional; or add]
 %3 = qnn.requantize(%2)              int8, per tensor or per channel
 %4 = clip(%3)                        [optional]
+
+An nn.conv2d of int8 with right_shift, clip and cast becomes this form before: `frontend/relay/rewrite/shifts.py`.
 """
 
 from byoc_hw.frontend.relay.convolution import convolution_forms, filters, is_depthwise, read_convolution
@@ -25,5 +27,5 @@ register_pattern(
     "qnn_conv2d",
     convolution_forms(),
     parse=to_conv2d,
-    document="int8 convolution, grouped too, with its padding, bias, requantize and clip",
+    document="int8 convolution, grouped too, with its padding, bias, requantize (or right_shift and cast) and clip",
 )

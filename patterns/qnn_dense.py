@@ -4,6 +4,8 @@
 %2 = nn.bias_add(%1, b)              [optional; or add]
 %3 = qnn.requantize(%2)              int8, per tensor or per channel
 %4 = clip(%3)                        [optional]
+
+An nn.dense of int8 with right_shift, clip and cast becomes this form before: `frontend/relay/rewrite/shifts.py`.
 """
 
 import numpy as np
@@ -50,5 +52,5 @@ register_pattern(
     "qnn_dense",
     Form(read.requantized(is_op("qnn.dense")(wildcard(), *read.constants(5))), anchor="qnn.dense"),
     parse=to_dense,
-    document="int8 fully connected layer, with its bias, requantize and clip",
+    document="int8 fully connected layer, with its bias, requantize (or right_shift and cast) and clip",
 )

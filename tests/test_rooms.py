@@ -12,7 +12,7 @@ PATTERNS = PACKAGE.parent / "patterns"
 ROOMS = ["quantize", "frontend", "params", "plan", "hwlib", "emit", "run", "report"]
 FOR_ALL = {
     *("errors", "arguments", "schema", "whole_file", "integers", "names"),
-    *("tensor", "accelerator", "soc", "graph", "graph_text", "program", "version"),
+    *("tensor", "accelerator", "soc", "graph", "graph_text", "ratios", "program", "version"),
     *("objective", "host_costs", "host_cost_table"),
 }
 WIRING = {

@@ -72,6 +72,16 @@ def test_its_weights_are_packed_at_compile_time_as_it_wants_them():
     assert found == weights.transpose(1, 2, 3, 0).ravel().tolist()  # [fy][fx][c][k]
 
 
+@pytest.mark.parametrize("low", [-8, -2])
+def test_narrow_weights_are_packed_as_it_wants_them(low):
+    """`pack` sees in how many bits they fit: the library has them of 4 bits, of 2 it has none."""
+    weights = np.random.default_rng(1).integers(low, -low, (5, 3, 3, 3)).astype("int8")
+    project = assert_bit_exact(
+        Conv(channels=3, filters=5, weights=weights).module(), accelerator=WHOLE_LAYERS, cflags=SANITIZED
+    )
+    assert re.search(r"int8_t \w+\[68\]", (project.directory / "src/default_weights.h").read_text())
+
+
 def test_cannot_be_polled():
     mod, params = byoc_hw.load_tflite(model_path())
     partitioned = byoc_hw.partition_for_hwlib(mod, params, accelerator=VENDOR)

@@ -18,7 +18,7 @@ class TensorSample:
     """A tensor of the file: int8 or int32; weights have data, and perhaps a scale for each channel.
 
     `dtype` is a type of the schema in place of these, `buffer` the number of another buffer; without a scale the
-    tensor is not quantized, and without a name it has none at all.
+    tensor is not quantized, and without a name it has none at all. `blocks` says that its scales are of blocks.
     """
 
     shape: tuple
@@ -30,6 +30,13 @@ class TensorSample:
     dtype: str = ""
     buffer: int | None = None
     variable: bool = False
+    blocks: bool = False
+
+
+def four_bits(tensor: TensorSample) -> TensorSample:
+    """The tensor with its values as TFLite's INT4: two in a byte, the first in its low half."""
+    values = np.append(tensor.data.reshape(-1), np.zeros(tensor.data.size % 2, np.int8)).view(np.uint8) & 15
+    return replace(tensor, dtype="INT4", data=values[::2] | values[1::2] << 4)
 
 
 @dataclass
@@ -194,6 +201,7 @@ def _tensor(builder, tensor, buffer):
             Scale=builder.CreateNumpyVector(scales),
             ZeroPoint=builder.CreateNumpyVector(np.full(scales.size, tensor.zero_point, np.int64)),
             QuantizedDimension=tensor.axis,
+            DetailsType=2 if tensor.blocks else 0,
         )
     return _table(
         builder,

@@ -37,7 +37,7 @@ from byoc_hw.emit.chip_files import (
 from byoc_hw.emit.directory import GENERATOR, METADATA, digest, replace_project
 from byoc_hw.emit.entry import entry_context
 from byoc_hw.emit.lanes import in_one_lane, one_lane
-from byoc_hw.emit.numbering import NumberedLayer, number_calls, number_layers
+from byoc_hw.emit.numbering import number_calls, number_layers
 from byoc_hw.emit.region import (
     alignment_of,
     cannot_read_flash,
@@ -60,7 +60,7 @@ from byoc_hw.hwlib.sim_config import sim_config
 from byoc_hw.params.host_kernels import KERNEL_PARTS, KERNELS
 from byoc_hw.plan.chip_plan import ChipPlan
 from byoc_hw.plan.place.arena import ModelMemory
-from byoc_hw.plan.planned import TABLES, PlannedRegion, flash_bytes, table_bytes
+from byoc_hw.plan.planned import TABLES, PlannedRegion, flash_bytes, narrow_weights, table_bytes
 from byoc_hw.plan.steps import RegionPlan
 from byoc_hw.program import ORDERED_TYPES, Buffer, Program, RegionCall, check_mod_name
 from byoc_hw.soc import Hardware, Soc, accelerators_of
@@ -419,7 +419,7 @@ def metadata(parts: Parts, files: Files) -> dict[str, Any]:
                 "host": parts.host_flash,
             },
         },
-        "layers": [_layer_entry(layer) for layer in number_layers(program)],
+        "layers": list(_layer_entries(program, regions)),
         "schedule": schedule_rows(program, regions, parts.accelerator),
         "trace": trace_entries(program, regions),
         "report": parts.report,
@@ -447,14 +447,18 @@ def _interface_entry(buffer: Buffer) -> dict[str, Any]:
     }
 
 
-def _layer_entry(layer: NumberedLayer) -> dict[str, Any]:
-    return {
-        "id": layer.id,
-        "name": layer.name,
-        "kind": layer.kind,
-        "region": layer.region,
-        "source": list(layer.source),
-    }
+def _layer_entries(program: Program, regions: Mapping[str, PlannedRegion]) -> Iterator[dict[str, Any]]:
+    narrow = {name: narrow_weights(region) for name, region in regions.items()}
+    for layer in number_layers(program):
+        bits, saved = narrow.get(layer.region or "", {}).get(layer.name, (8, 0))
+        yield {
+            "id": layer.id,
+            "name": layer.name,
+            "kind": layer.kind,
+            "region": layer.region,
+            "source": list(layer.source),
+            **({"weights": {"bits": bits, "saved": saved}} if bits < 8 else {}),
+        }
 
 
 def _memory_map(parts: Parts) -> Iterator[dict[str, Any]]:

@@ -32,7 +32,7 @@ _TYPES = (
     *(("int16", 2), ("complex64", 0), ("int8", 1), ("float64", 0), ("complex128", 0), ("uint64", 0), ("resource", 0)),
     *(("variant", 0), ("uint32", 0), ("uint16", 0), ("int4", 0), ("bfloat16", 0)),
 )
-_NIBBLES = "int4"
+_INT8, _INT4 = 9, 17
 
 _PARTS = {49, 88, 102}
 """SPLIT, UNPACK, SPLIT_V: the first of their options is the number of tensors that they make."""
@@ -90,6 +90,9 @@ class FileOperator:
 class TfliteFile:
     """The main sub-graph of a TFLite file.
 
+    `data` is the file, in which constants of 4 bits are int8: neither TVM's importer nor TFLite's interpreter takes
+    them for all operators.
+
     `inputs` and `outputs` are numbers of tensors, in the file's order; behind these come the states and next states of
     operators that keep a value from one inference to the next, as pairs also in `states`. A next state is a tensor
     that the file does not have; its number is behind those of the file. `position` is that of the sub-graph's table,
@@ -135,7 +138,7 @@ def _read(data: bytes) -> TfliteFile:
     if not subgraphs:
         raise InvalidInput("a model has a sub-graph: got none")
     graph = subgraphs[0]
-    buffers = [_Data.of(buffer) for buffer in model.tables(4, "buffers")]
+    buffers = [_stored(buffer) for buffer in model.tables(4, "buffers")]
     tables = graph.tables(0, "tensors")
     inputs = _numbers(graph, 1, "inputs", len(tables))
     outputs = _numbers(graph, 2, "outputs", len(tables))
@@ -152,7 +155,9 @@ def _read(data: bytes) -> TfliteFile:
     )
     outputs_field = graph.position(2)
     assert outputs_field is not None, "there are outputs"
-    file = TfliteFile(data, tensors, operators, inputs, outputs, graph.at, outputs_field, len(subgraphs))
+    file = TfliteFile(
+        _widened(model, tables, tensors), tensors, operators, inputs, outputs, graph.at, outputs_field, len(subgraphs)
+    )
     return _with_states(file, computed)
 
 
@@ -239,23 +244,17 @@ _Rule = tuple[str, str]
 """A rule that is broken, and the value found."""
 
 
-@dataclass(frozen=True)
-class _Data:
-    """The bytes of a buffer in its place, or behind the model (`elsewhere`)."""
-
-    stored: Array
-    elsewhere: bool
-
-    @classmethod
-    def of(cls, table: _Table) -> _Data:
-        return cls(table.vector(0, "u1", "data of a buffer"), table.scalar(1, "Q") > 1)
-
-    @property
-    def nbytes(self) -> int:
-        return len(self.stored)
+def _stored(table: _Table) -> Array:
+    """The bytes of a buffer: in its place, or behind the model, as in larger files."""
+    what = "data of a buffer"
+    offset, size = table.scalar(1, "Q"), table.scalar(2, "Q")
+    if offset <= 1:
+        return table.vector(0, "u1", what)
+    table.source.check(offset, size, what)
+    return np.frombuffer(table.source.data, np.uint8, size, offset)
 
 
-def _tensor(table: _Table, name: str, buffers: Sequence[_Data], computed: bool) -> FileTensor:
+def _tensor(table: _Table, name: str, buffers: Sequence[Array], computed: bool) -> FileTensor:
     number = table.scalar(2, "I")
     if number >= len(buffers):
         raise InvalidInput(f"buffer of tensor {name} is below {len(buffers)}: got {number}")
@@ -265,20 +264,20 @@ def _tensor(table: _Table, name: str, buffers: Sequence[_Data], computed: bool) 
     dtype, size = _TYPES[kind] if 0 <= kind < len(_TYPES) else (f"number {kind}", 0)
     quantization, broken_scales = _quantization(table, name, shape)
     sparse = table.table(6, f"sparsity of tensor {name}") is not None
-    constant = not computed and buffer.nbytes > 0
-    nibbles = dtype == _NIBBLES and constant and not sparse
+    constant = not computed and len(buffer) > 0
+    nibbles = kind == _INT4 and constant and not sparse
     expected = (math.prod(shape) + 1) // 2 if nibbles else math.prod(shape) * size
     dtype, size = ("int8", 1) if nibbles else (dtype, size)
     rules = [
         *_type_rules(dtype, size),
         *_shape_rules(shape, size, computed),
-        *_data_rules(buffer, None if computed or sparse or not size else expected),
+        *_data_rules(len(buffer), None if computed or sparse or not size else expected),
         *broken_scales,
     ]
     if rules:
         broken = BrokenRule(f"tensor {name}: {rules[0][0]}", rules[0][1])
         return FileTensor(name, shape, dtype, constant, quantization, broken)
-    dense = _unpacked(buffer.stored, math.prod(shape)) if nibbles else buffer.stored
+    dense = _unpacked(buffer, math.prod(shape)) if nibbles else buffer
     values = dense.view(dtype).reshape(shape) if constant and not sparse else None
     return FileTensor(name, shape, dtype, constant, quantization, None, values)
 
@@ -286,11 +285,28 @@ def _tensor(table: _Table, name: str, buffers: Sequence[_Data], computed: bool) 
 def _unpacked(stored: Array, count: int) -> Array:
     """Values of 4 bits as int8: two in a byte, the first in its low half."""
     halves = np.stack([stored << 4, stored & 0xF0], axis=-1).reshape(-1)[:count]
-    return halves.view(np.int8) >> 4
+    return np.asarray(halves.view(np.int8) >> 4)
+
+
+def _widened(model: _Table, tables: Sequence[_Table], tensors: Sequence[FileTensor]) -> bytes:
+    """The file with its constants of 4 bits as int8: their buffers are behind it, and the model leads there."""
+    changed = bytearray(model.source.data)
+    entries = model.entries(4, "buffers")
+    for table, tensor in zip(tables, tensors, strict=True):
+        kind = table.position(1)
+        if kind is None or changed[kind] != _INT4 or tensor.values is None:
+            continue
+        changed[kind] = _INT8
+        # A list of one field, a table, and what the field leads to, which begins at a multiple of 16 as TFLite's do.
+        changed += bytes(-(len(changed) + 20) % 16)
+        entry = entries + 4 * table.scalar(2, "I")
+        struct.pack_into("<I", changed, entry, len(changed) + 8 - entry)
+        changed += struct.pack("<4HiII", 6, 8, 4, 0, 8, 4, tensor.values.size) + tensor.values.tobytes()
+    return bytes(changed)
 
 
 def _type_rules(dtype: str, size: int) -> Iterator[_Rule]:
-    if dtype == _NIBBLES:
+    if dtype == "int4":
         yield "values of 4 bits are dense constants", "a tensor without values, or a sparse one"
     elif not size:
         yield f"type is one of {', '.join(sorted(name for name, nbytes in _TYPES if nbytes))}", dtype
@@ -306,11 +322,9 @@ def _shape_rules(shape: tuple[int, ...], size: int, computed: bool) -> Iterator[
         yield f"bytes are at most {MAX_TENSOR_BYTES}", f"{math.prod(shape) * size}, of shape {shape}"
 
 
-def _data_rules(buffer: _Data, expected: int | None) -> Iterator[_Rule]:
-    if buffer.elsewhere:
-        yield "values are in a buffer of the model", "values behind it, as in files of more than 2 GiB"
-    elif buffer.nbytes and expected is not None and buffer.nbytes != expected:
-        yield f"values of its type and shape have {expected} bytes", f"{buffer.nbytes}"
+def _data_rules(stored: int, expected: int | None) -> Iterator[_Rule]:
+    if stored and expected is not None and stored != expected:
+        yield f"values of its type and shape have {expected} bytes", f"{stored}"
 
 
 def _quantization(table: _Table, name: str, shape: tuple[int, ...]) -> tuple[Quantization | None, list[_Rule]]:
@@ -323,7 +337,9 @@ def _quantization(table: _Table, name: str, shape: tuple[int, ...]) -> tuple[Qua
     zero_points = quantization.vector(3, "<i8", f"zero points of tensor {name}")
     axis = quantization.scalar(6, "i")
     rules = []
-    if scales != len(zero_points):
+    if quantization.scalar(4, "B"):
+        rules = [("scales are of a tensor, or along a dimension of it", "those of blocks or of another scheme")]
+    elif scales != len(zero_points):
         rules = [("there are as many zero points as scales", f"{len(zero_points)} for {scales}")]
     elif scales > 1 and not 0 <= axis < len(shape):
         rules = [(f"quantized_dimension is a dimension of {shape}", f"{axis}")]
@@ -416,9 +432,15 @@ class _Table:
         offsets = self.vector(slot, "<u4", what)
         return [_Table(self.source, start + 4 * (i + 1) + int(offset), what) for i, offset in enumerate(offsets)]
 
+    def entries(self, slot: int, what: str) -> int:
+        """Where the first number of a list stands in the file; the list is there."""
+        at = self._target(slot, what)
+        assert at is not None, f"there are {what}"
+        return at + 4
+
     def position(self, slot: int) -> int | None:
-        """Where a field's offset stands in the file, or None where the field is left out."""
-        return self._field(slot, 4)
+        """Where a field stands in the file, or None where the field is left out."""
+        return self._field(slot, 1)
 
     def _target(self, slot: int, what: str) -> int | None:
         at = self._field(slot, 4)

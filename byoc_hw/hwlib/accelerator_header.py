@@ -78,6 +78,8 @@ def _machine(accelerator: Accelerator) -> Iterator[Macro]:
     roundings = _known(accelerator, "rounding", accelerator.roundings, _ROUNDINGS)
     numbers = {rounding: _ENUMERATORS[_ROUNDINGS[rounding]] for rounding in roundings}
     yield "ROUNDINGS", _mask(numbers.values()), f"1u << HWLIB_ROUND_...: {_names(numbers)}"
+    if accelerator.shift_only:
+        yield "SHIFT_ONLY", "1u", "multipliers are 0 or 2^30: scales are shifts"
 
 
 def _kinds(accelerator: Accelerator) -> Iterator[Macro]:

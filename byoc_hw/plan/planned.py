@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from byoc_hw.graph import Layer, Lookup
+from byoc_hw.graph import Layer, Lookup, Weighted
+from byoc_hw.params.pack import packed_channel_bytes
 from byoc_hw.plan.chip_plan import ChipPlan, Part
 from byoc_hw.plan.library import LibraryPlan
 from byoc_hw.plan.steps import FLASH, Copy, Job, RegionPlan
@@ -77,6 +78,27 @@ def flash_by_layer(region: PlannedRegion) -> Iterator[tuple[str, int]]:
         nbytes = sum(nbytes for _, nbytes in blocks) + tables.pop(call.index, 0)
         if nbytes:
             yield region.layers[call.index].name, nbytes
+
+
+def narrow_weights(region: PlannedRegion) -> dict[str, tuple[int, int]]:
+    """The layers of a region with weights of fewer than 8 bits: these bits, and the bytes that they save against 8."""
+    found: dict[str, tuple[int, int]] = {}
+    for layer in _tiled_layers(region):
+        if isinstance(layer, Weighted) and layer.weights.bits < 8:
+            bits, saved = found.get(layer.name, (0, 0))
+            channel = packed_channel_bytes(layer.weights.elements // layer.out_channels, layer.weights.bits)
+            saved += layer.weights.elements - layer.out_channels * channel
+            found[layer.name] = max(bits, layer.weights.bits), saved
+    return found
+
+
+def _tiled_layers(region: PlannedRegion) -> Iterator[Layer]:
+    if isinstance(region, RegionPlan):
+        yield from region.layers
+    elif isinstance(region, ChipPlan):
+        for part in region.parts:
+            if not part.prepared:
+                yield from _tiled_layers(part.plan)
 
 
 def _bytes_of_part(part: Part) -> int:

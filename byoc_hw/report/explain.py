@@ -122,7 +122,12 @@ class Report:
         products = [
             name for outcome in self.outcomes for name in outcome.relay if name.removeprefix("qnn.") in _PRODUCTS
         ]
-        floats = sum(name in _PRODUCTS for name in products)
+        floats = sum(
+            name in _PRODUCTS
+            for outcome in self.outcomes
+            if outcome.placement != "accelerator"  # there a sum of integers that is shifted is a layer, too
+            for name in outcome.relay
+        )
         if floats:
             what = "a float model" if floats == len(products) else "a model that is quantized in part"
             yield (

@@ -1,6 +1,7 @@
 """The pictures of a schedule, drawn with matplotlib: the engines' timeline, and memory over time.
 
-A layer has the same colour in all of them, and a tensor has the colour of the layer that writes it.
+A layer has the same colour in all of them, and a tensor has the colour of the layer that writes it. Jobs with weights
+of 4 bits are hatched, those of 2 bits across.
 Matplotlib is used without pyplot: no global state changes, and no window opens.
 """
 
@@ -51,6 +52,8 @@ _OWNERS = {
     "host workspace": "#d8c7a3",
     "input or output": "#b9c9a9",
 }
+_HATCHES = {4: "//", 2: "xx"}  # by the bits of weights
+_LINES = (1.0, 1.0, 1.0, 0.45)  # white, so that a label over it can be read
 _LANES = {"in": (2.5, 2.9), "out": (2.1, 2.5), "array": (1.1, 1.9), "core": (0.1, 0.9)}
 
 
@@ -100,6 +103,10 @@ def _lanes(axes: Axes, schedule: Schedule, accelerator: str, style: _Style) -> N
     boxes = [_Rectangle(one.start, one.end, *_LANES[one.engine], style.colour(one.layer)) for one in work]
     boxes += [_Rectangle(wait.start, wait.end, *_LANES["core"], _WAITS[wait.reason]) for wait in waits]
     _draw(axes, boxes, schedule.cycles)
+    narrow = {bits: {layer for layer, found in schedule.narrow.items() if found == bits} for bits in _HATCHES}
+    for bits, hatch in _HATCHES.items():
+        jobs = [one for one in work if one.engine == "array" and one.layer in narrow[bits]]
+        _hatch(axes, [_Rectangle(one.start, one.end, *_LANES["array"], style.colour(one.layer)) for one in jobs], hatch)
     _label_jobs(axes, work, schedule.cycles, style)
     _cycle_axis(axes, schedule.cycles)
     axes.set_ylim(0, 3)
@@ -119,6 +126,9 @@ def _legend(schedule: Schedule, style: _Style) -> list[Patch]:
     patches = [
         Patch(color=style.colour(number), label=f"{number}  {_fit(style.names[number], _NAME)}") for number in listed
     ]
+    for bits, hatch in _HATCHES.items():
+        if bits in schedule.narrow.values():
+            patches.append(Patch(fill=False, hatch=hatch, label=f"weights of {bits} bits"))
     if len(listed) < len(longest):
         patches.append(Patch(color="none", label=f"and {len(longest) - len(listed)} shorter ones"))
     return patches
@@ -263,11 +273,23 @@ def _picture(schedule: Schedule, height: float) -> Picture:
     return figure
 
 
-def _draw(axes: Axes, boxes: Sequence[_Rectangle], span: int) -> None:
-    """All boxes as one collection, so that thousands stay fast; a narrow one has no white edge that would hide it."""
-    corners = [
+def _hatch(axes: Axes, boxes: Sequence[_Rectangle], hatch: str) -> None:
+    """Pale lines over boxes that are drawn."""
+    if boxes:
+        axes.add_collection(
+            PolyCollection(_corners(boxes), facecolors="none", edgecolors=_LINES, linewidths=0, hatch=hatch)
+        )
+
+
+def _corners(boxes: Sequence[_Rectangle]) -> list[list[tuple[float, float]]]:
+    return [
         [(box.left, box.bottom), (box.left, box.top), (box.right, box.top), (box.right, box.bottom)] for box in boxes
     ]
+
+
+def _draw(axes: Axes, boxes: Sequence[_Rectangle], span: int) -> None:
+    """All boxes as one collection, so that thousands stay fast; a narrow one has no white edge that would hide it."""
+    corners = _corners(boxes)
     edges = ["white" if _inches(box.right - box.left, span) > 0.05 else box.colour for box in boxes]
     colours = [box.colour for box in boxes]
     axes.add_collection(PolyCollection(corners, facecolors=colours, edgecolors=edges, linewidths=0.5))

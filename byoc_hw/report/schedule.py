@@ -9,7 +9,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from byoc_hw.emit.schedule_rows import ENGINES, NO_LAYER, REASONS, REASONS_OF_ONE
@@ -150,7 +150,8 @@ class Schedule:
     `layers` are those of the regions: number, name and kind. `activation_memory` and `weight_memory`
     are the sizes of the local memories. `missing` says why there is no schedule, if there is none. Of a chip,
     `accelerators` are the names, `regions` has an entry for each accelerator of each region, and the sizes are the
-    largest. `shared` are the activation memories that accelerators share.
+    largest. `shared` are the activation memories that accelerators share. `narrow` are the bits of weights, by the
+    number of the layer, where these are fewer than 8.
     """
 
     mod_name: str
@@ -163,6 +164,7 @@ class Schedule:
     missing: str | None = None
     accelerators: tuple[str, ...] = ()
     shared: tuple[SharedActivations, ...] = ()
+    narrow: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def cycles(self) -> int:
@@ -358,6 +360,7 @@ def from_metadata(metadata: Mapping[str, Any]) -> Schedule:
             for entry in metadata.get("accelerators", ())
             if entry.get("shares", [""])[0] == entry["name"]
         ),
+        {layer["id"]: layer["weights"]["bits"] for layer in layers if "weights" in layer},
     )
 
 

@@ -75,7 +75,10 @@ def _interface(value: Any, field: str) -> None:
         integer(int(limits.min), int(limits.max))(value["zero_point"], f"{field}.zero_point")
 
 
-_layer = structure({"id": _count, "name": text, "kind": text, "region": nullable(text), "source": list_of(text)})
+_layer = structure(
+    {"id": _count, "name": text, "kind": text, "region": nullable(text), "source": list_of(text)},
+    {"weights": structure({"bits": integer(2, 4), "saved": _count})},
+)
 _jobs = list_of(matching(r"\d{1,9}( \d{1,9}){5}", "six numbers below 1000000000"))
 _moved_box = matching(r"(-1|\d{1,9})( \d{1,9}){2}(( \d{1,9}){3})*", "numbers below 1000000000")
 _assembly = structure(

@@ -15,8 +15,17 @@ HERE = Path(__file__).parent / "vendor"
 
 
 def pack(layer: Conv2d | Dense) -> np.ndarray:
-    """[k][fy][fx][c] as [fy][fx][c][k]."""
-    return weight_values(layer).transpose(1, 2, 3, 0)
+    """[k][fy][fx][c] as [fy][fx][c][k]; two in a byte where 4 bits hold them all, the first in the high half."""
+    values = weight_values(layer).transpose(1, 2, 3, 0)
+    if stored_bits(layer) == 8:
+        return values
+    halves = np.append(values.reshape(-1), np.zeros(values.size % 2, np.int8)).view(np.uint8)
+    return (halves[::2] << 4 | halves[1::2] & 15).view(np.int8)
+
+
+def stored_bits(layer: Conv2d | Dense) -> int:
+    """The library has weights of 8 and of 4 bits."""
+    return max(layer.weights.bits, 4)
 
 
 def table(layer: Conv2d | Dense) -> dict[str, np.ndarray]:
@@ -31,7 +40,7 @@ def conv_arguments(layer: Conv2d | Dense, operands: Operands) -> list[str]:
     else:
         geometry = (*layer.ifm.shape[1:], *layer.ofm.shape[1:], *layer.kernel, *layer.strides, *layer.padding[:2])
     zeros = tuple(zero_point(layer, tensor) for tensor in (layer.ifm, layer.weights, layer.ofm))
-    values = ", ".join(map(str, (*geometry, *zeros, layer.act_min, layer.act_max)))
+    values = ", ".join(map(str, (*geometry, *zeros, layer.act_min, layer.act_max, stored_bits(layer))))
     assert operands.weights is not None
     return [
         operands.output,

@@ -176,6 +176,7 @@ TENSORS = {
     "axis below": ([X, weights(scale=(0.1,) * 4, axis=-1), Y], r"is a dimension of \(4, 4\): got -1"),
     "scales": ([X, weights(scale=(0.1,) * 3), Y], "scales are one, or one for each of 4 along dimension 0: got 3"),
     "zero points": ([X, weights(scale=(0.1,) * 4, zero_point=3), Y], "zero points by channel are 0: got 3"),
+    "blocks": ([X, weights(blocks=True), Y], "scales are of a tensor, or along a dimension of it: got those of blocks"),
     "no values": ([X, weights(data=None), Y], "operator reads inputs, constants and results .* before it: got w"),
     "hybrid": (
         [tensor("x", dtype="FLOAT32", scale=None), W, tensor("y", dtype="FLOAT32", scale=None)],
@@ -241,19 +242,31 @@ def test_a_model_that_is_none_has_no_report(changes, reason, written):
             use(path)
 
 
-def test_values_behind_the_model_are_refused(written):
-    """What TFLite writes for models of more than 2 GiB; TVM's importer takes such a buffer for an empty one."""
+def behind_the_model(written, offset, size):
+    """A file whose weights are behind the model, as in files of more than 2 GiB and of newer quantizers."""
     path = written([X, W, Y], [dense(0, 2)])
     file = bytearray(path.read_bytes())
     model = tflite.Model.GetRootAsModel(bytes(file), 0)
     entry = model._tab.Vector(model._tab.Offset(12)) + 4  # that of buffer 1 in the list of buffers
-    at = len(file) + 8
-    file += struct.pack("<4H", 8, 12, 0, 4)  # of the fields of a buffer it has the second, `offset`
-    file += struct.pack("<iQ", 8, 1 << 31)
+    file += bytes(-len(file) % 8)
+    at = len(file) + 12
+    file += struct.pack("<6H", 10, 20, 0, 4, 12, 0)  # of the fields of a buffer it has the second and third
+    file += struct.pack("<iQQ", 12, len(file) + 20 + offset, size)
+    file += (WEIGHTS + 7).tobytes()
     struct.pack_into("<I", file, entry, at - entry)
     path.write_bytes(file)
-    with pytest.raises(InvalidInput, match="tensor w: values are in a buffer of the model: got values behind it"):
-        byoc_hw.load_tflite(path)
+    return path
+
+
+def test_values_behind_the_model_are_read(written):
+    _, params = byoc_hw.load_tflite(behind_the_model(written, 0, 16))
+    np.testing.assert_array_equal(params["_param_1"].numpy(), WEIGHTS + 7)
+
+
+@pytest.mark.parametrize(("offset", "size"), [(1, 16), (0, 17), (0, 1 << 63), (1 << 62, 16)])
+def test_values_behind_the_file_are_refused(offset, size, written):
+    with pytest.raises(InvalidInput, match="is damaged: the bytes of data of a buffer are inside the file"):
+        byoc_hw.load_tflite(behind_the_model(written, offset, size))
 
 
 # ---------------------------------------------------------------- names

@@ -303,6 +303,16 @@ JOBS_OF_REFERENCE = {
         "place = bits == 4 ? 1 - index % 2 : index % in_byte;",
         "conv2d, upward, weights of 4 bits",
     ),
+    "narrow weights of later slices, channel upon channel": _job(
+        "layer->weight_bits + 7) / 8",
+        "layer->weight_bits + (first ? 7u : 0u)) / 8",
+        "conv2d, upward, slices of channels, weights of 4 bits: first, middle, last",
+    ),
+    "narrow weights of later parts, channel upon channel": _job(
+        "layer->weight_bits + 7) / 8",
+        "layer->weight_bits + (first ? 7u : 0u)) / 8",
+        "depthwise_conv2d, upward, parts of a kernel, weights of 2 bits: first, middle, last",
+    ),
     "no weight zero point": _job(" - layer->weight_zero_point", "", "conv2d, upward, zero points at the lower rail"),
     "depthwise with the parameters of channel 0": _job(
         "tile->params + k *",

@@ -88,6 +88,9 @@ def test_every_function_of_the_hal_is_checked():
             replace(REFERENCE, limits={"conv2d": Limits(max_kernel=(1, 3), strides=(2, 3), weight_bits=(4,))}),
             id="narrow limits",
         ),
+        pytest.param(
+            replace(REFERENCE, activation_memory=8192, weight_memory=4096, shift_only=True), id="shifts alone"
+        ),
         *(pytest.param(accelerator, id=name, marks=pytest.mark.slow) for name, accelerator in OTHERS.items()),
     ],
 )

@@ -57,6 +57,12 @@ CHIP = replace(
 )
 
 
+def test_a_model_with_multipliers_does_not_compile_for_a_chip_of_shifts(tmp_path):
+    new_hal(tmp_path, replace(CHIP, shift_only=True))
+    with pytest.raises(RunError, match="the model was compiled with multipliers, and this chip has shifts alone"):
+        hal_test(tmp_path, accelerator=CHIP, cflags="-O0")
+
+
 @pytest.mark.parametrize("change", LARGER.values(), ids=LARGER)
 def test_whatever_the_chip_lacks_does_not_compile(change, tmp_path):
     new_hal(tmp_path, CHIP)

@@ -8,6 +8,7 @@ wrote, unaligned copies, a copy and a job in flight on the same bytes, and waits
 """
 
 import numpy as np
+from packed_weights import unpacked
 from plan_reference import softmax
 from plan_scales import add_scales, matmul_scale, mul_scale, pool_scale, twice, upward, zero_point
 
@@ -291,12 +292,8 @@ class Machine:
         self.store_tile(np.clip(scaled + zero_point(layer.ofm), layer.act_min, layer.act_max), job)
 
     def unpack(self, offset, shape, bits):
-        channels, elements = shape[0], int(np.prod(shape[1:]))
-        stride = (elements * bits + 7) // 8
-        raw = self.local(WEIGHTS, offset, channels * stride).reshape(channels, stride)
-        unpacked = np.unpackbits(raw, axis=1, bitorder="little")[:, : elements * bits].reshape(channels, elements, bits)
-        values = (unpacked.astype(np.int64) << np.arange(bits)).sum(axis=2)
-        return np.where(values >= 1 << (bits - 1), values - (1 << bits), values).reshape(shape)
+        bytes_of_channel = (int(np.prod(shape[1:])) * bits + 7) // 8
+        return unpacked(self.local(WEIGHTS, offset, shape[0] * bytes_of_channel), shape, bits)
 
     def matmul(self, layer, job):
         (_, rows, depth), (_, vectors, channels) = job.ifm_shape, job.ofm_shape

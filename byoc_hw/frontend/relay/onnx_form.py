@@ -46,6 +46,9 @@ _NEW_ATTRIBUTES: dict[str, dict[str, object]] = {
 }
 """By operator: attributes that the importer does not read, and the value that they may have."""
 
+_FOUR_BITS = {onnx.TensorProto.INT4: np.int8, onnx.TensorProto.UINT4: np.uint8}
+"""Types of constants that are read as bytes: with their zero points they stand for the same values."""
+
 
 @dataclass
 class _Graph:
@@ -95,8 +98,14 @@ def importable_form(model: Any) -> Any:
     Its inputs have static shapes, and its nodes unique names.
     """
     opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), OPSET)
+    narrow = {tensor.name for tensor in model.graph.initializer if tensor.data_type in _FOUR_BITS}
     for node in model.graph.node:
         _check(node, opset)
+        if node.op_type != "DequantizeLinear" and narrow.intersection(node.input):
+            found = next(name for name in node.input if name in narrow)
+            raise InvalidInput(
+                f"{node_text(node)}: constants of 4 bits are read by DequantizeLinear alone: got {found}"
+            )
     model = _rewritten(model, _QUANTIZED, opset, "byoc_hw_float")
     try:
         model = shape_inference.infer_shapes(model, data_prop=True)
@@ -107,7 +116,7 @@ def importable_form(model: Any) -> Any:
 
 def _rewritten(model: Any, forms: Mapping[str, Callable[[_Graph, Any], None]], opset: int, own: str) -> Any:
     """The model with each node replaced by what its form makes of it."""
-    constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    constants = {tensor.name: _array(tensor) for tensor in model.graph.initializer}
     graph = _Graph(constants, dict(_shapes(model.graph)), own)
     for node in model.graph.node:
         if node.op_type == "Constant" and node.attribute[0].name == "value":
@@ -121,6 +130,11 @@ def _rewritten(model: Any, forms: Mapping[str, Callable[[_Graph, Any], None]], o
         part.extend(content)
     opsets = [helper.make_opsetid("", opset)]
     return helper.make_model(made, opset_imports=opsets, ir_version=min(model.ir_version, 8))
+
+
+def _array(tensor: Any) -> Array:
+    values = numpy_helper.to_array(tensor)
+    return np.asarray(values.astype(_FOUR_BITS.get(tensor.data_type, values.dtype)))
 
 
 def _initializers(graph: _Graph) -> Iterator[Any]:

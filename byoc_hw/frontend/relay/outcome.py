@@ -98,7 +98,7 @@ _VIEWS = ("transpose", "reshape", "squeeze", "expand_dims", "nn.batch_flatten")
 
 def _float_product(call: relay.Call) -> Rejection | None:
     """Why a convolution or matrix product that is no quantized operator stays on the host; None for other calls."""
-    if operator_name(call) not in PRODUCTS:
+    if operator_name(call) not in PRODUCTS or _of_integers(call):
         return None
     for what, operand in zip(("activations are", "weights are"), call.args, strict=False):
         while isinstance(operand, relay.Call) and operator_name(operand) in _VIEWS:
@@ -114,6 +114,17 @@ def _float_product(call: relay.Call) -> Rejection | None:
             rule = BrokenRule(f"{what} quantized with one zero point", "one for each channel")
             return Rejection(operator_name(call), (rule,))
     return Rejection(operator_name(call), (BrokenRule("its result is quantized", str(call.checked_type.dtype)),))
+
+
+def _of_integers(call: relay.Call) -> bool:
+    return operator_name(call) in PRODUCTS and call.args[0].checked_type.dtype in ("int8", "uint8")
+
+
+_SHIFTED = Rejection(
+    "",
+    near_miss="a sum of integers is offloaded with its right_shift, clip and cast to int8, "
+    'with numerics="relay", if it stays within 32 bits',
+)
 
 
 _REAL = {"qnn.quantize": "a real input", "qnn.dequantize": "a real output"}
@@ -137,6 +148,8 @@ class _Reasons:
         floats = [real for call in self.calls.get(source, ()) if (real := _float_product(call)) is not None]
         uncovered = tuple(dict.fromkeys(name for name in host if name not in self.covered and name not in PRODUCTS))
         recorded = self.recorder.rejections.get(source, [])
+        if not recorded and any(map(_of_integers, self.calls.get(source, ()))):
+            return (_SHIFTED,), uncovered
         if recorded or floats:
             return tuple(dict.fromkeys([*floats, *recorded])), uncovered
         misses = [

@@ -26,6 +26,7 @@ from byoc_hw.frontend.relay.record import Record, record_of, regions
 from byoc_hw.frontend.relay.rewrite.adaptive_pools import global_pools
 from byoc_hw.frontend.relay.rewrite.moves import plain_moves
 from byoc_hw.frontend.relay.rewrite.orders import with_orders
+from byoc_hw.frontend.relay.rewrite.shifts import ShiftedSums
 from byoc_hw.frontend.relay.rewrite.tables import with_tables
 from byoc_hw.frontend.relay.rewrite.transposed_convolution import BlockwiseConvolutions
 from byoc_hw.frontend.relay.rewrite.unsigned import SignUnsigned
@@ -122,6 +123,8 @@ def folding() -> list[tvm.transform.Pass]:
 def rewriting(job: Session) -> list[tvm.transform.Pass]:
     """The passes that run where the accelerator then takes what they make."""
     return [
+        ShiftedSums(job),
+        relay.transform.InferType(),
         BlockwiseConvolutions(job),
         relay.transform.InferType(),
         with_orders(job),

@@ -30,6 +30,7 @@ from byoc_hw.frontend.relay.tflite_operators.elementwise import (
     refuse_quantized,
 )
 from byoc_hw.frontend.relay.tflite_operators.fixed_point import NotImported
+from byoc_hw.frontend.relay.tflite_operators.fully_connected import convert_fully_connected
 from byoc_hw.frontend.relay.tflite_operators.lstm import convert_lstm
 from byoc_hw.frontend.relay.tflite_operators.svdf import convert_svdf
 from byoc_hw.frontend.relay.tflite_operators.zero_points import convert_space_to_batch, convert_sum
@@ -57,6 +58,7 @@ _QUANTIZED: dict[str, _Convert] = {
     "BATCH_MATMUL": convert_batch_matmul,
     "DIV": refuse_quantized,
     "ELU": convert_elu,
+    "FULLY_CONNECTED": convert_fully_connected,
     "PRELU": convert_prelu,
     "REDUCE_PROD": refuse_quantized,
     "SPACE_TO_BATCH_ND": convert_space_to_batch,
@@ -64,7 +66,7 @@ _QUANTIZED: dict[str, _Convert] = {
     "SUM": convert_sum,
     **{name.upper(): partial(convert_comparison, getattr(relay, name)) for name in _COMPARISONS},
 }
-"""Operators that TVM's importer computes wrong where they are quantized."""
+"""Operators that TVM's importer computes wrong where they are quantized, or does not take."""
 
 _STATEFUL: dict[str, Callable[[Any, Any], tuple[relay.Expr, ...]]] = {
     "SVDF": convert_svdf,
@@ -390,7 +392,7 @@ class _Tensor(tflite.Tensor):  # type: ignore[misc]
 
     def Type(self) -> int:  # noqa: N802
         described = self._described
-        return super().Type() if described.values is None else getattr(tflite.TensorType, described.dtype.upper())
+        return int(super().Type() if described.values is None else vars(tflite.TensorType)[described.dtype.upper()])
 
     def Buffer(self) -> int:  # noqa: N802
         return super().Buffer() if self._described.values is None else self._buffer

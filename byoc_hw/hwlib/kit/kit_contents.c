@@ -74,7 +74,7 @@ static hwlib_params_t parameters(uint32_t k)
   uint32_t mixed = (k + 1) * 2654435761u;
   uint8_t left = (uint8_t)(k % 3);
   return (hwlib_params_t){.bias = (int32_t)(mixed >> 20) - 2048,
-                          .multiplier = (int32_t)((1u << 30) + mixed % (1u << 30)),
+                          .multiplier = KIT_MULTIPLIER((int32_t)((1u << 30) + mixed % (1u << 30))),
                           .left = left,
                           .right = (uint8_t)(31u + contents.spread / 2 + left)};
 }

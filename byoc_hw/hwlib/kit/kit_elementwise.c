@@ -81,8 +81,8 @@ kit_addition_t kit_addition(unsigned rounding, uint32_t count)
   kit_addition_t addition = {
       .layer = {.layer = {.kind = HWLIB_ADD, .rounding = (uint8_t)rounding},
                 .shape = {1, count, 1},
-                .ifm_scale = {1518500250, 0, 31},
-                .ifm2_scale = {1105322465, 0, 32},
+                .ifm_scale = {KIT_MULTIPLIER(1518500250), 0, 31},
+                .ifm2_scale = {KIT_MULTIPLIER(1105322465), 0, 32},
                 .ifm_zero_point = 5,
                 .ifm2_zero_point = -9,
                 .ofm_zero_point = 3,
@@ -92,8 +92,8 @@ kit_addition_t kit_addition(unsigned rounding, uint32_t count)
   };
   if (rounding == HWLIB_ROUND_TFLITE) { /* inputs shifted left by 20, as in TFLite's kernels */
     addition.layer.ifm_scale = (hwlib_scale_t){1073741824, 20, 31};
-    addition.layer.ifm2_scale = (hwlib_scale_t){1288490189, 20, 32};
-    addition.layer.sum_scale = (hwlib_scale_t){1431655765, 0, 50};
+    addition.layer.ifm2_scale = (hwlib_scale_t){KIT_MULTIPLIER(1288490189), 20, 32};
+    addition.layer.sum_scale = (hwlib_scale_t){KIT_MULTIPLIER(1431655765), 0, 50};
   }
   return addition;
 }
@@ -195,7 +195,7 @@ static multiplication_t multiplication(unsigned rounding, uint32_t count)
   return (multiplication_t){
       .layer = {.layer = {.kind = HWLIB_MUL, .rounding = (uint8_t)rounding},
                 .shape = {1, count, 1},
-                .scale = {1518500250, 0, 38},
+                .scale = {KIT_MULTIPLIER(1518500250), 0, 38},
                 .ifm_zero_point = 5,
                 .ifm2_zero_point = -9,
                 .ofm_zero_point = 3,

@@ -144,6 +144,13 @@ void kit_check_kinds(void);
 
 /* ---------------------------------------------------------------- kit_scale.c */
 
+/* A multiplier that the accelerator has: of one with shifts alone a power of two. */
+#ifdef HWLIB_ACCELERATOR_SHIFT_ONLY
+#define KIT_MULTIPLIER(value) ((value) == 0 ? 0 : 1 << 30)
+#else
+#define KIT_MULTIPLIER(value) (value)
+#endif
+
 int64_t kit_shift(int64_t value, unsigned bits);
 int64_t kit_nearest(int64_t value, unsigned bits);
 int32_t kit_wrap32(uint32_t value);

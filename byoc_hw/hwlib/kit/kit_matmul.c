@@ -49,7 +49,7 @@ static void check_product(unsigned rounding, const case_t *from)
                           .ifm = {rows, 1, depth},
                           .ifm2 = {1, channels, depth},
                           .ofm = {rows, 1, channels},
-                          .scale = from->scale,
+                          .scale = {KIT_MULTIPLIER(from->scale.multiplier), from->scale.left, from->scale.right},
                           .ifm_zero_point = from->ifm_zero_point,
                           .ifm2_zero_point = from->ifm2_zero_point,
                           .ofm_zero_point = from->ofm_zero_point,

@@ -38,7 +38,7 @@ static int has_weights(unsigned kind)
 
 kit_sample_t kit_sample(unsigned kind, unsigned rounding)
 {
-  const hwlib_scale_t odd = {1717986918, 0, 31}, exponent = {1717986918, 21, 31};
+  const hwlib_scale_t odd = {KIT_MULTIPLIER(1717986918), 0, 31}, exponent = {KIT_MULTIPLIER(1717986918), 21, 31};
   kit_sample_t sample = {.subject = subjects[kind][rounding]};
   hwlib_layer_t layer = {.kind = (uint8_t)kind, .rounding = (uint8_t)rounding};
   uint32_t size = has_window(kind) ? 2 : 1, channels = 3, columns = kind == HWLIB_DENSE ? kit_vectors(2) : size;
@@ -50,13 +50,13 @@ kit_sample_t kit_sample(unsigned kind, unsigned rounding)
     channels = 1;
     break;
   case HWLIB_MUL:
-    sample.mul = (hwlib_mul_t){.layer = layer, .scale = {1518500250, 0, 38}, .act_min = -128, .act_max = 127};
+    sample.mul = (hwlib_mul_t){.layer = layer, .scale = {KIT_MULTIPLIER(1518500250), 0, 38}, .act_min = -128, .act_max = 127};
     columns = 12;
     channels = 1;
     break;
   case HWLIB_MATMUL:
     sample.matmul = (hwlib_matmul_t){.layer = layer,
-                                     .scale = {1518500250, 0, 40},
+                                     .scale = {KIT_MULTIPLIER(1518500250), 0, 40},
                                      .ifm_zero_point = 3,
                                      .ifm2_zero_point = -2,
                                      .act_min = -128,

@@ -108,7 +108,7 @@ void kit_check_softmax(void)
   if (!kit_has_kind(HWLIB_SOFTMAX) || !kit_has_rounding(HWLIB_ROUND_TFLITE)) {
     return;
   }
-  const hwlib_scale_t sixteenth = {1 << 30, 23, 31}, half = {1 << 30, 26, 31}, odd = {1717986918, 21, 31};
+  const hwlib_scale_t sixteenth = {1 << 30, 23, 31}, half = {1 << 30, 26, 31}, odd = {KIT_MULTIPLIER(1717986918), 21, 31};
   check_softmax("one value", 1, 1, sixteenth, -248, 8);
   check_softmax("one row", 1, 10, sixteenth, -248, 8);
   check_softmax("several rows", 7, 33, odd, -992, 8);

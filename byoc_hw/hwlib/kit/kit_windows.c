@@ -242,9 +242,10 @@ static hwlib_params_t params_of(const hwlib_conv2d_t *layer, const hwlib_tile_t 
   for (uint32_t rest = values; rest > 1; rest /= 2) { /* sums grow with the square root of the number of values */
     spread += 1;
   }
+  int32_t multiplier = (int32_t)((1u << 30) + kit_random() % (1u << 30));
   uint8_t left = (uint8_t)(k % 3);
   return (hwlib_params_t){.bias = bias,
-                          .multiplier = (int32_t)((1u << 30) + kit_random() % (1u << 30)),
+                          .multiplier = KIT_MULTIPLIER(multiplier),
                           .left = left,
                           .right = (uint8_t)(31u + spread / 2 + left)};
 }
@@ -315,7 +316,7 @@ static void check_scale(const char *what, unsigned kind, unsigned rounding, int3
   for (uint32_t k = 0; k < count; ++k) {
     put_params(&tile, k,
                (hwlib_params_t){.bias = first + (int32_t)k,
-                                .multiplier = scale.multiplier,
+                                .multiplier = KIT_MULTIPLIER(scale.multiplier),
                                 .left = scale.left,
                                 .right = scale.right});
   }
@@ -374,8 +375,11 @@ static void check_wrap(unsigned kind, unsigned rounding)
 static void check_slices(unsigned kind, unsigned rounding, unsigned bits)
 {
   static const uint8_t flags[] = {HWLIB_TILE_FIRST, 0, HWLIB_TILE_LAST};
-  static const uint8_t channels[] = {4, 4, 1};
-  const case_t wanted = {"slices of channels: first, middle, last", 3, 3, 1, 1, {1, 1, 1, 1}, 3, 4, 9, 5, FULL,
+  static const uint8_t channels[] = {3, 5, 1}; /* odd numbers: narrow weights of a slice's channels end inside a byte */
+  static const char *const names[] = {[2] = "slices of channels, weights of 2 bits: first, middle, last",
+                                      [4] = "slices of channels, weights of 4 bits: first, middle, last",
+                                      [8] = "slices of channels: first, middle, last"};
+  const case_t wanted = {names[bits], 3, 3, 1, 1, {1, 1, 1, 1}, 3, 4, 9, 5, FULL,
                          .ifm_zero_point = 13, .weight_zero_point = 1, .ofm_zero_point = -2};
   case_t from = adapted(&wanted, kind);
   hwlib_tile_t whole = tile_of(&from);
@@ -476,10 +480,24 @@ static void check_parts_of(case_t from, unsigned kind, unsigned rounding, unsign
 
 static void check_parts(unsigned kind, unsigned rounding, unsigned bits)
 {
-  case_t wanted = {"parts of a kernel: first, middle, last", 2, 2, 1, 1, {0}, 5, 6, 3, 3, FULL, .ifm_zero_point = -9,
+  static const char *const names[] = {[2] = "parts of a kernel, weights of 2 bits: first, middle, last",
+                                      [4] = "parts of a kernel, weights of 4 bits: first, middle, last",
+                                      [8] = "parts of a kernel: first, middle, last"};
+  case_t wanted = {names[bits], 2, 2, 1, 1, {0}, 5, 6, 3, 3, FULL, .ifm_zero_point = -9,
                    .weight_zero_point = 1, .ofm_zero_point = 3};
   memset(wanted.pad, kit_limits(kind).wide_padding ? 1 : 0, sizeof wanted.pad);
   check_parts_of(adapted(&wanted, kind), kind, rounding, bits);
+}
+
+/* Each of several jobs has weights of its own, which begin on a byte. */
+static void check_jobs_of_a_sum(unsigned kind, unsigned rounding, unsigned bits)
+{
+  if (kit_limits(kind).kernel_parts) {
+    check_parts(kind, rounding, bits);
+  }
+  if (kind != HWLIB_DEPTHWISE_CONV2D) {
+    check_slices(kind, rounding, bits);
+  }
 }
 
 /* ---------------------------------------------------------------- pooling */
@@ -525,12 +543,12 @@ static void check_pooling(const case_t *from, unsigned rounding, unsigned mode, 
 
 static void check_all_pooling(const case_t *from, unsigned rounding)
 {
-  const hwlib_scale_t identity = {1 << 30, 1, 31}, rescaled = {1717986918, 1, 31};
+  const hwlib_scale_t identity = {1 << 30, 1, 31}, rescaled = {KIT_MULTIPLIER(1717986918), 1, 31};
   check_pooling(from, rounding, HWLIB_POOL_MAX, 0, identity);
   check_pooling(from, rounding, HWLIB_POOL_AVG, 0, rescaled);
   check_pooling(from, rounding, HWLIB_POOL_AVG, 1, rescaled);
   /* A mean of 9 and the like: the least multiplier is 2^29. */
-  check_pooling(from, rounding, HWLIB_POOL_SUM, 0, (hwlib_scale_t){(1 << 29) + 12345, 2, 34});
+  check_pooling(from, rounding, HWLIB_POOL_SUM, 0, (hwlib_scale_t){KIT_MULTIPLIER((1 << 29) + 12345), 2, 34});
 }
 
 /* ---------------------------------------------------------------- all of a kind */
@@ -637,22 +655,17 @@ static void check_kind(unsigned kind, unsigned rounding)
   if (kind == HWLIB_POOL2D) {
     return;
   }
-  for (unsigned narrow = 2; narrow <= 8; narrow *= 2) {
-    if ((kit_limits(kind).weight_bits >> narrow & 1u) != 0) {
-      check_weight_bits(kind, rounding, narrow);
+  for (unsigned width = 2; width <= 8; width *= 2) {
+    if ((kit_limits(kind).weight_bits >> width & 1u) != 0) {
+      check_weight_bits(kind, rounding, width);
+      check_jobs_of_a_sum(kind, rounding, width);
     }
   }
   if (bits == 8) {
     check_scales(kind, rounding);
   }
-  if (kit_limits(kind).kernel_parts) {
-    check_parts(kind, rounding, bits);
-  }
-  if (kind != HWLIB_DEPTHWISE_CONV2D) {
-    check_slices(kind, rounding, bits);
-    if (bits == 8) {
-      check_wrap(kind, rounding);
-    }
+  if (bits == 8 && kind != HWLIB_DEPTHWISE_CONV2D) {
+    check_wrap(kind, rounding);
   }
 }
 

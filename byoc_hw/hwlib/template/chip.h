@@ -35,6 +35,9 @@
     (HWLIB_ACCELERATOR_DENSE_WEIGHT_BITS & ~CHIP_DENSE_WEIGHT_BITS) != 0
 #error "the model was compiled for more than this chip has: compare hwlib_accelerator.h with chip_numbers.h"
 #endif
+#if defined(CHIP_SHIFT_ONLY) && !defined(HWLIB_ACCELERATOR_SHIFT_ONLY)
+#error "the model was compiled with multipliers, and this chip has shifts alone"
+#endif
 
 /* The kinds without tiles, as a mask (an enumerator is 0 in #if). */
 #define CHIP_WHOLE_KINDS 0x38000u

@@ -14,6 +14,15 @@ static int8_t clamped(int32_t value, int32_t low, int32_t high)
   return (int8_t)(value < low ? low : value > high ? high : value);
 }
 
+static int32_t weight_at(const int8_t *weights, int32_t bits, int32_t index)
+{
+  if (bits == 8) {
+    return weights[index];
+  }
+  int32_t half = (weights[index / 2] >> (index % 2 == 0 ? 4 : 0)) & 15;
+  return half < 8 ? half : half - 16;
+}
+
 int32_t vendor_conv(int8_t *out, const int8_t *in, const vendor_conv_t *conv, const int8_t *weights,
                     const int32_t *table, int32_t *sums)
 {
@@ -25,7 +34,7 @@ int32_t vendor_conv(int8_t *out, const int8_t *in, const vendor_conv_t *conv, co
       for (int32_t k = 0; k < conv->out_channels; ++k) {
         sums[k] = table[4 * k];
       }
-      const int8_t *weight = weights;
+      int32_t weight = 0;
       for (int32_t fy = 0; fy < conv->kernel_h; ++fy) {
         for (int32_t fx = 0; fx < conv->kernel_w; ++fx) {
           int32_t row = y * conv->stride_h + fy - conv->pad_top;
@@ -35,7 +44,7 @@ int32_t vendor_conv(int8_t *out, const int8_t *in, const vendor_conv_t *conv, co
             int32_t pixel = row * conv->width + column;
             int32_t value = inside ? in[pixel * conv->channels + c] : conv->ifm_zero_point;
             for (int32_t k = 0; k < conv->out_channels; ++k) {
-              sums[k] += value * (*weight++ - conv->weight_zero_point);
+              sums[k] += value * (weight_at(weights, conv->weight_bits, weight++) - conv->weight_zero_point);
             }
           }
         }

@@ -9,9 +9,10 @@ typedef struct {
   int32_t height, width, channels, out_height, out_width, out_channels;
   int32_t kernel_h, kernel_w, stride_h, stride_w, pad_top, pad_left;
   int32_t ifm_zero_point, weight_zero_point, ofm_zero_point, low, high;
+  int32_t weight_bits; /* 8 or 4 */
 } vendor_conv_t;
 
-/* weights: [fy][fx][c][k]. table: offset, multiplier, left, right of each output channel.
+/* weights: [fy][fx][c][k]; of 4 bits two are in a byte, the first in its high half. table: offset, multiplier, left, right of each output channel.
  * sums: work space for one int32 each output channel. */
 int32_t vendor_conv(int8_t *out, const int8_t *in, const vendor_conv_t *conv, const int8_t *weights,
                     const int32_t *table, int32_t *sums);
