@@ -48,6 +48,10 @@ class PlacedPart:
         """The index of its accelerator."""
         return self.part.cut.lane
 
+    def on(self, lane: int) -> PlacedPart:
+        """The same part on an equal accelerator."""
+        return replace(self, part=replace(self.part, cut=replace(self.part.cut, lane=lane)))
+
 
 def shifted_behind(parts: Sequence[tuple[int, Accelerator, Sequence[int]]]) -> list[tuple[int, int]]:
     """Where the buffers of each part begin in both local memories: behind those of the part before on its lane, or at

@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from itertools import combinations, groupby, islice, pairwise, product, starmap
 from math import prod
 
+from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Dense, Reshape
 from byoc_hw.plan.array.cost import best_cycles
 from byoc_hw.plan.array.mapping import worth_swapping
 from byoc_hw.plan.choices import Choices
-from byoc_hw.plan.lanes.bound import least_alone
 from byoc_hw.plan.lanes.cut import PartCut, Region
 from byoc_hw.plan.lanes.handover import arranged, as_handed_over
 from byoc_hw.plan.lanes.joint import PlacedPart, joint_order, joint_work
@@ -28,6 +28,7 @@ from byoc_hw.plan.lanes.oriented import Oriented, OrientedPart, part_structure
 from byoc_hw.plan.lanes.price import Price
 from byoc_hw.plan.lanes.profile import Engines, Option, Profile, profile_of
 from byoc_hw.plan.lanes.together import Together
+from byoc_hw.plan.lanes.ways import least_alone
 from byoc_hw.plan.search.planner import best_layout
 from byoc_hw.plan.stages import Layout, lay_out
 from byoc_hw.soc import Soc
@@ -107,6 +108,16 @@ def best_parts(
     raise PlanError(f"{region.graph.name}: each layer has a plan on one of {names}: one has none")
 
 
+def parts_alone(
+    region: Region, accelerator: Accelerator, lane: int, costs: Sequence[Mapping[int, int]], prices: Sequence[Price]
+) -> list[list[PlacedPart]]:
+    """As `best_parts`, on one accelerator of a chip as if it had no other; none where a layer has no plan there."""
+    with suppress(PlanError):
+        found = best_parts(region, Soc((accelerator,)), [{0: cost[lane]} for cost in costs], prices)
+        return [[one.on(lane) for one in parts] for parts in found]
+    return []
+
+
 def part_of_all(region: Region, lane: int, layout: Layout) -> PlacedPart:
     """All layers of a region as one part, as they are laid out for an accelerator."""
     every = tuple(range(len(region.graph.layers)))
@@ -155,8 +166,8 @@ class _Search:
         self._profiles: dict[object, tuple[list[Profile], Iterator[Profile]]] = {}
 
     def best(self, price: Price) -> _Found | None:
-        """The parts of the best plan that was found: one of a few that were improved step by step, or all on one
-        accelerator. None if there is none."""
+        """The parts of the best plan that was found: one of a few that were improved step by step, or all layers as one
+        part of the only accelerator. None if there is none."""
         self.price = price
         found = self._searched()
         plans = []
@@ -166,8 +177,8 @@ class _Search:
             copies = (PlacedPart(one, lay_out(one.mapped, Choices((), (), ()))) for one in self._oriented.copies())
             plans.append(self._arranged([*parts, *copies]))
             most = plans[0].cost
-        if not self._in_place:
-            plans += map(self._arranged, self._alone(most))
+        if len(self._chip.accelerators) == 1:
+            plans += map(self._arranged, self._whole(most))
         return _best(plans)
 
     def _arranged(self, parts: Sequence[PlacedPart]) -> _Found:
@@ -471,13 +482,13 @@ class _Search:
         known += islice(others, None if most is None else max(most - len(known), 0))
         return known
 
-    def _alone(self, most: float) -> Iterator[list[PlacedPart]]:
-        """Everything on one accelerator, as it is planned there, where that may cost less than `most`."""
-        for lane, accelerator in enumerate(self._chip.accelerators):
-            able = all(lane in cost for cost in self._cost)
-            if able and self.price.cycle * least_alone(self._graph, accelerator) < most:
-                with suppress(PlanError):  # then a layer fits another one only
-                    yield [part_of_all(self._region, lane, best_layout(self._graph, accelerator))]
+    def _whole(self, most: float) -> Iterator[list[PlacedPart]]:
+        """Everything as one part of the only accelerator, as it is planned there, where that may cost less than
+        `most`."""
+        (accelerator,) = self._chip.accelerators
+        if self.price.cycle * least_alone(self._graph.layers, accelerator) < most:
+            with suppress(PlanError):  # then the layers fit one by one
+                yield [part_of_all(self._region, 0, best_layout(self._graph, accelerator))]
 
 
 def _by_itself(option: Option) -> int:
