@@ -94,10 +94,11 @@ class Work:
         each, least = self._rules(some, *lines)
         cycles = np.array([float(one.cycles) for one in some])
         most = (-(-least[:, np.newaxis] // each)).max(axis=0)
-        if prod(int(one) + 1 for one in most[:-1]) > _MOST:
+        many = prod(int(one) + 1 for one in most[:-1])
+        if many > _MOST:
             alone = least[:, np.newaxis] / each * cycles  # by each rule
             return self._in_parts(alone[alone.sum(axis=1).argmax(), :])
-        counts = np.indices(most[:-1] + 1).reshape(len(some) - 1, -1)
+        counts = np.indices(most[:-1] + 1).reshape(len(some) - 1, many)
         last = np.maximum(-((each[:, :-1] @ counts - least[:, np.newaxis]) // each[:, -1:]), 0).max(axis=0)
         found = np.zeros((len(last), self._lanes))
         found[:, self._tiled] = np.concatenate([counts, last[np.newaxis]]).T * cycles

@@ -27,7 +27,7 @@ from byoc_hw.tensor import Tensor
 _LAYERS = 32
 """The layers before one that are looked at."""
 
-_PRICES = 32
+_PRICES = 40
 """The most prices of all arrays that are tried."""
 
 _TIMES = 8
@@ -151,6 +151,6 @@ def _some(values: Floats, many: int) -> Floats:
 
 def _prices(lanes: int) -> Floats:
     """Prices of the arrays, evenly spread: rows that add up to 1."""
-    parts = max((many for many in range(1, _PRICES) if comb(many + lanes - 1, lanes - 1) <= _PRICES), default=1)
+    parts = next(many for many in (16, 8, 4, 2, 1) if comb(many + lanes - 1, many) <= _PRICES or many == 1)
     chosen = combinations_with_replacement(range(lanes), parts)
     return np.array([np.bincount(one, minlength=lanes) / parts for one in chosen])

@@ -7,8 +7,9 @@ from plan_samples import Samples, graph_of
 from test_chip_plans import DLA, PAIR, with_library
 
 from byoc_hw.accelerator import DSP
+from byoc_hw.plan.lanes import latency
 from byoc_hw.plan.lanes.bound import chip_bound
-from byoc_hw.plan.lanes.latency import latencies
+from byoc_hw.plan.lanes.ways import Work
 from byoc_hw.plan.region import plan_region
 from byoc_hw.soc import Soc
 
@@ -19,6 +20,10 @@ COPY = DLA.dma_setup + 1
 def only(accelerator, *kinds):
     """The accelerator with the limits of some layer kinds alone."""
     return replace(accelerator, limits={kind: accelerator.limits[kind] for kind in kinds})
+
+
+def latencies(graph, chip):
+    return latency.latencies(graph, chip, [Work(layer, chip) for layer in graph.layers])
 
 
 def pixel(layers):
