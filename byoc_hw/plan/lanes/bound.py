@@ -28,7 +28,7 @@ from byoc_hw.plan.lanes.latency import Latencies, has_jobs, latencies, reads_all
 from byoc_hw.plan.lanes.ways import Floats, Work
 from byoc_hw.soc import Soc
 
-_ROUNDS = 1000
+_ROUNDS = 500
 """Prices that are tried: more of them raise the bound by less than a percent."""
 
 _ROUNDING = 1e-9

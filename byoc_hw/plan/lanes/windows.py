@@ -30,7 +30,7 @@ _LAYERS = 32
 _PRICES = 40
 """The most prices of all arrays that are tried."""
 
-_TIMES = 8
+_TIMES = 5
 """The most times of beginning, and of the way to the job, that tell sets of layers apart."""
 
 Copied = Callable[[int, int, int, int], float]
