@@ -21,6 +21,7 @@ from byoc_hw.plan.array.cost import best_cycles
 from byoc_hw.plan.array.mapping import worth_swapping
 from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.lanes.cut import PartCut, Region
+from byoc_hw.plan.lanes.every import EveryPlan, Form, few
 from byoc_hw.plan.lanes.handover import arranged, as_handed_over
 from byoc_hw.plan.lanes.joint import PlacedPart, joint_order, joint_work
 from byoc_hw.plan.lanes.layouts import layouts
@@ -35,7 +36,10 @@ from byoc_hw.soc import Soc
 
 _BEAM = 6
 _LONGEST = 3
-"""The most layers of a part."""
+"""The most layers of a part that several accelerators share, or that is tried at first."""
+
+_JOINED = 8
+"""The most layers of a part of one accelerator."""
 
 _SMALL = 16
 """The most layers of a region whose beam has parts of several layers, too. In larger ones the improvement joins
@@ -45,9 +49,6 @@ _KEPT = 4
 _BEGIN = 4
 _FIRST = 4
 """The layouts of a part that are tried everywhere: the others are tried for parts of the best plan so far."""
-
-_EVERY = 500
-"""The most combinations of forms of single layers that are all tried."""
 
 _SLOW = 3
 """Layers are not as a whole where they take more than so many times the cycles of the fastest accelerator, unless they
@@ -61,9 +62,6 @@ _EACH = 500
 """The most copies and jobs that the improvement schedules, over all that it tries; and more for each layer."""
 
 INFINITE = float("inf")
-
-_Form = tuple[Option, ...]
-"""Layers as one part, or as a part on each of several accelerators."""
 
 _Style = tuple[tuple[int, ...], int]
 """The accelerators that share layers, and the dimension that is cut; 0 for layers that are whole."""
@@ -86,8 +84,8 @@ class _Near:
     without the forms themselves."""
 
     count: int
-    before: Sequence[_Form]
-    behind: Sequence[_Form]
+    before: Sequence[Form]
+    behind: Sequence[Form]
     loads: Sequence[int]
     cost: float
 
@@ -160,6 +158,7 @@ class _Search:
             self._rest[index] = self._rest[index + 1] + (1 / rate[index] if max(self._cost[index].values()) else 0)
         alike = [replace(one, name="any", label="any") for one in chip.accelerators]
         self._kinds = [alike.index(one) for one in alike]  # the first accelerator that has the same layouts
+        self.borders = [0, *(stop for stop in range(1, len(graph.layers) + 1) if self.may_stop(stop))]
         self._together = Together()
         self.price = Price()
         self._known: dict[PartCut, tuple[OrientedPart | None, list[Option]]] = {}
@@ -188,20 +187,22 @@ class _Search:
         cycles = joint_order(joint_work(placed, self._chip)).cycles
         return _Found(placed, spent + self.price.cycle * cycles)
 
-    def _searched(self) -> list[_Form]:
+    def _searched(self) -> list[Form]:
         """The best of a few plans that were improved step by step, and of what is put together of two of them; empty
         if there is none."""
         starts = {self.cost(plan): plan for plan in [*self.found(), *self._plain()]}
         most = self._together.work + _WORK + _EACH * len(self._graph.layers)
-        best: list[_Form] = []
+        best: list[Form] = []
         for _, start in sorted(starts.items(), key=lambda item: item[0]):
             if best and self._together.work > most:
                 break
             other = self._improved(start, most)
             best = self._spliced(best, other) if best else other
-        return best
+        every = EveryPlan(self.borders, self.forms, self.cost, self.price.cycle, len(self._chip.accelerators))
+        found = every.cheaper_than(self.cost(best)) if best else None
+        return self._improved(found, self._together.work + _WORK) if found else best
 
-    def _spliced(self, one: list[_Form], other: list[_Form]) -> list[_Form]:
+    def _spliced(self, one: list[Form], other: list[Form]) -> list[Form]:
         """The best of two plans, and of the beginning of one with the end of the other."""
         best = min(one, other, key=self.cost)
         least = self.cost(best)
@@ -214,24 +215,19 @@ class _Search:
                     best, least = plan, cost
         return best
 
-    def cost(self, forms: Sequence[_Form], limit: float = INFINITE) -> float:
+    def cost(self, forms: Sequence[Form], limit: float = INFINITE) -> float:
         """What some parts cost. Where this is `limit` or more, it may be any number in between."""
         options = [option for form in forms for option in form]
         spent = sum(map(self.price.of, options))
         cycles = self._together.cycles(options, self.price.cycles(limit - spent))
         return spent + self.price.cycle * cycles
 
-    def _plain(self) -> Iterator[list[_Form]]:
-        """All combinations of single layers, if these are few. Otherwise every layer where it is fastest, and every
-        layer cut over all accelerators that can run it, along each axis; each with layouts of one kind."""
-        stops = [stop for stop in range(1, len(self._graph.layers) + 1) if self._may_stop(stop)]
-        forms = [list(self._forms(*span)) for span in zip([0, *stops], stops, strict=False)]
+    def _plain(self) -> Iterator[list[Form]]:
+        """Every layer where it is fastest, and every layer cut over all accelerators that can run it, along each axis;
+        each with layouts of one kind."""
+        forms = [list(self.forms(*span)) for span in pairwise(self.borders)]
         alone = [[form[0] for form in some if len(form) == 1] for some in forms]
         if not all(alone):
-            return
-        every = [[one for options in some for one in _few(options)] for some in forms]
-        if prod(map(len, every)) <= _EVERY:
-            yield from map(list, product(*every))
             return
         cut = [[form for form in some if len(form) > 1] for some in forms]
         fastest = [[min(some, key=lambda options: min(map(_by_itself, options)))] for some in alone]
@@ -244,7 +240,7 @@ class _Search:
 
     # ------------------------------------------------------------ improvement
 
-    def _improved(self, plan: list[_Form], most: int) -> list[_Form]:
+    def _improved(self, plan: list[Form], most: int) -> list[Form]:
         """A plan changed step by step, each time where that costs less, until `most` actions were scheduled."""
         best = self.cost(plan)
         better = True
@@ -266,38 +262,39 @@ class _Search:
                     at += 1
         return plan
 
-    def _changes(self, plan: Sequence[_Form], at: int) -> Iterator[tuple[Sequence[_Form], _Near]]:
+    def _changes(self, plan: Sequence[Form], at: int) -> Iterator[tuple[Sequence[Form], _Near]]:
         """What may take the place of some forms from one on, and which forms these are."""
         form = plan[at]
         first, stop = form[0].span
         near, style = self._near(plan, at, 1), {_style(form)}
-        for options in self._forms(first, stop, more=True, near=near):
-            yield from (([one], near) for one in _few(options))
+        whole = {((lane,), 0) for lane in range(len(self._chip.accelerators))}
+        for options in self.forms(first, stop, more=True, near=near):
+            yield from (([one], near) for one in few(options))
         if at + 1 < len(plan):
             last, following = plan[at + 1][0].span[1], {_style(plan[at + 1])}
             both = self._near(plan, at, 2)
-            if last - first <= _LONGEST:
-                for options in self._forms(first, last, styles=style | following, near=both):
-                    yield from (([one], both) for one in _few(options))
+            joined = style | following if last - first <= _LONGEST else style & following & whole
+            if joined and last - first <= _JOINED:
+                for options in self.forms(first, last, styles=joined, near=both):
+                    yield from (([one], both) for one in few(options))
             for middle in range(first + 1, last):
-                if middle != stop:
-                    yield from ((halves, both) for halves in self._halves(first, middle, last, style, following))
-        whole = {((lane,), 0) for lane in range(len(self._chip.accelerators))}
+                styles = (whole, whole) if middle == stop else (style, following)
+                yield from ((halves, both) for halves in self._halves(first, middle, last, *styles))
         for middle in range(first + 1, stop):
             for one, other in ((style, style | whole), (whole - style, style)):
                 yield from ((halves, near) for halves in self._halves(first, middle, stop, one, other))
-        yield from (([one], near) for one in _few([self._options(one.part.cut, None) for one in form]))
+        yield from (([one], near) for one in few([self._options(one.part.cut, None) for one in form]))
 
     def _halves(
         self, first: int, middle: int, stop: int, styles: Container[_Style], others: Container[_Style]
-    ) -> Iterator[list[_Form]]:
+    ) -> Iterator[list[Form]]:
         """Layers as two forms that meet before the layer `middle`."""
-        if self._may_stop(middle) and max(middle - first, stop - middle) <= _LONGEST:
-            halves = self._forms(first, middle, styles=styles), self._forms(middle, stop, styles=others)
+        if self.may_stop(middle) and max(middle - first, stop - middle) <= _LONGEST:
+            halves = self.forms(first, middle, styles=styles), self.forms(middle, stop, styles=others)
             for one, other in product(*halves):
-                yield [next(_few(one)), next(_few(other))]
+                yield [next(few(one)), next(few(other))]
 
-    def _near(self, plan: Sequence[_Form], at: int, count: int) -> _Near:
+    def _near(self, plan: Sequence[Form], at: int, count: int) -> _Near:
         """Some forms of a plan from one on, and those around them."""
         before, behind = plan[max(at - _NEAR, 0) : at], plan[at + count : at + count + _NEAR]
         loads = [0] * len(self._chip.accelerators)
@@ -308,18 +305,18 @@ class _Search:
 
     # ------------------------------------------------------------ beam
 
-    def found(self) -> Iterator[list[_Form]]:
+    def found(self) -> Iterator[list[Form]]:
         """A few plans that promise to be fast."""
         zero = (0,) * len(self._chip.accelerators)
         joins = len(self._graph.layers) <= _SMALL
         kept = {0: [_State(Engines(zero, zero, zero, {}), (), 0, 0, 0)]}
         for stop in range(1, len(self._graph.layers) + 1):
-            if self._may_stop(stop):
+            if self.may_stop(stop):
                 states: list[_State] = []
                 last = max(kept)
                 for at in kept:
                     if at == last or (joins and stop - at <= _LONGEST):
-                        for parts in self._forms(at, stop, whole=at < last):
+                        for parts in self.forms(at, stop, whole=at < last):
                             for state in kept[at]:
                                 self._extend(states, state, parts, stop)
                 kept[stop] = self._promising(states)
@@ -353,7 +350,7 @@ class _Search:
         shared = max(sum(engines.array) / count, (sum(engines.dma) - sum(engines.idle)) / count) + self._rest[stop]
         return shared + 0.02 * engines.end, engines.end + self._rest[stop]
 
-    def _may_stop(self, stop: int) -> bool:
+    def may_stop(self, stop: int) -> bool:
         """Whether a part may end before a layer: a reshape of several pixels stays with the layer before it, unless
         that is a library's and others read its output, too."""
         layers = self._graph.layers
@@ -365,7 +362,7 @@ class _Search:
         whole = any(self._chip.accelerators[lane].library for lane in self._cost[stop - 1])
         return whole and self._region.leaves(ifm, (stop,))
 
-    def _forms(
+    def forms(
         self,
         at: int,
         stop: int,
@@ -496,13 +493,7 @@ def _by_itself(option: Option) -> int:
     return option.profile.cycles
 
 
-def _style(form: _Form) -> _Style:
+def _style(form: Form) -> _Style:
     """The accelerators of a form, and the dimension that is cut."""
     cut = form[0].part.cut
     return tuple(one.part.cut.lane for one in form), cut.axis if cut.rows is not None else 0
-
-
-def _few(form: Sequence[Sequence[Option]]) -> Iterator[_Form]:
-    """The parts of a form with layouts of one kind each: not every combination."""
-    for number in range(max(map(len, form))):
-        yield tuple(options[min(number, len(options) - 1)] for options in form)
