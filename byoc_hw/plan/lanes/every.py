@@ -26,8 +26,8 @@ def few(form: Sequence[Sequence[Option]]) -> Iterator[Form]:
 
 class EveryPlan:
     """The search through all plans. Parts may begin and end at the `borders`; `forms` has the forms of the layers
-    between two of them, each with its parts in some layouts. `cost` is what a plan costs, at least `cycle` for a cycle of
-    an array; where that is as much as the second argument it may be any number in between."""
+    between two of them, each with its parts in some layouts. `cost` is what a plan costs, at least `cycle` for a cycle
+    of an array; where that is as much as the second argument it may be any number in between."""
 
     def __init__(
         self,

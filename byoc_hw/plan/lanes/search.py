@@ -8,10 +8,10 @@ are the cycles of all parts together, and what a `Price` adds to them.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import combinations, groupby, islice, pairwise, product, starmap
+from itertools import chain, combinations, groupby, islice, pairwise, product, starmap
 from math import prod
 
 from byoc_hw.accelerator import Accelerator
@@ -36,10 +36,10 @@ from byoc_hw.soc import Soc
 
 _BEAM = 6
 _LONGEST = 3
-"""The most layers of a part that several accelerators share, or that is tried at first."""
+"""The most layers of a part that is tried at first."""
 
 _JOINED = 8
-"""The most layers of a part of one accelerator."""
+"""The most layers of a part that two are joined to."""
 
 _SMALL = 16
 """The most layers of a region whose beam has parts of several layers, too. In larger ones the improvement joins
@@ -59,12 +59,17 @@ _NEAR = 3
 
 _WORK = 120_000
 _EACH = 500
-"""The most copies and jobs that the improvement schedules, over all that it tries; and more for each layer."""
+_MORE = 40_000
+"""The most copies and jobs that the improvement schedules, over all that it tries; more for each layer, and more for
+small regions, which have more starts."""
 
 INFINITE = float("inf")
 
 _Style = tuple[tuple[int, ...], int]
 """The accelerators that share layers, and the dimension that is cut; 0 for layers that are whole."""
+
+
+_Changes = Callable[[Sequence[Form], int], Iterator[tuple[Sequence[Form], "_Near"]]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,6 +164,7 @@ class _Search:
         alike = [replace(one, name="any", label="any") for one in chip.accelerators]
         self._kinds = [alike.index(one) for one in alike]  # the first accelerator that has the same layouts
         self.borders = [0, *(stop for stop in range(1, len(graph.layers) + 1) if self.may_stop(stop))]
+        self._alone = {((lane,), 0) for lane in range(len(chip.accelerators))}
         self._together = Together()
         self.price = Price()
         self._known: dict[PartCut, tuple[OrientedPart | None, list[Option]]] = {}
@@ -177,7 +183,7 @@ class _Search:
             plans.append(self._arranged([*parts, *copies]))
             most = plans[0].cost
         if len(self._chip.accelerators) == 1:
-            plans += map(self._arranged, self._whole(most))
+            plans += map(self._arranged, self._as_one_part(most))
         return _best(plans)
 
     def _arranged(self, parts: Sequence[PlacedPart]) -> _Found:
@@ -191,7 +197,8 @@ class _Search:
         """The best of a few plans that were improved step by step, and of what is put together of two of them; empty
         if there is none."""
         starts = {self.cost(plan): plan for plan in [*self.found(), *self._plain()]}
-        most = self._together.work + _WORK + _EACH * len(self._graph.layers)
+        layers = len(self._graph.layers)
+        most = self._together.work + _WORK + _EACH * layers + (_MORE if layers <= _SMALL else 0)
         best: list[Form] = []
         for _, start in sorted(starts.items(), key=lambda item: item[0]):
             if best and self._together.work > most:
@@ -224,7 +231,9 @@ class _Search:
 
     def _plain(self) -> Iterator[list[Form]]:
         """Every layer where it is fastest, and every layer cut over all accelerators that can run it, along each axis;
-        each with layouts of one kind."""
+        each with layouts of one kind. And small regions as a whole, in all forms."""
+        if len(self._graph.layers) <= _SMALL:
+            yield from ([next(few(options))] for options in self.forms(0, len(self._graph.layers)))
         forms = [list(self.forms(*span)) for span in pairwise(self.borders)]
         alone = [[form[0] for form in some if len(form) == 1] for some in forms]
         if not all(alone):
@@ -241,14 +250,25 @@ class _Search:
     # ------------------------------------------------------------ improvement
 
     def _improved(self, plan: list[Form], most: int) -> list[Form]:
-        """A plan changed step by step, each time where that costs less, until `most` actions were scheduled."""
+        """A plan changed step by step, each time where that costs less, until `most` actions were scheduled. What is
+        tried most often saves the most; the rest is tried where that no longer helps."""
+        kinds = [self._changes, self._pairs, self._without_one]
+        often = 2 if len(self._graph.layers) <= _SMALL else 1
+        before: list[Form] = []
+        while plan != before:
+            before = self._changed(plan, most, kinds[:often])
+            plan = self._changed(before, most, kinds[often:])
+        return plan
+
+    def _changed(self, plan: list[Form], most: int, kinds: Sequence[_Changes]) -> list[Form]:
+        """A plan after all changes of some kinds that make it cost less."""
         best = self.cost(plan)
         better = True
         while better:
             better = False
             at = 0
             while at < len(plan):
-                for forms, near in self._changes(plan, at):
+                for forms, near in chain.from_iterable(changes(plan, at) for changes in kinds):
                     if self._together.work > most:
                         return plan
                     if self.cost([*near.before, *forms, *near.behind], near.cost) >= near.cost:
@@ -267,23 +287,43 @@ class _Search:
         form = plan[at]
         first, stop = form[0].span
         near, style = self._near(plan, at, 1), {_style(form)}
-        whole = {((lane,), 0) for lane in range(len(self._chip.accelerators))}
         for options in self.forms(first, stop, more=True, near=near):
             yield from (([one], near) for one in few(options))
         if at + 1 < len(plan):
             last, following = plan[at + 1][0].span[1], {_style(plan[at + 1])}
             both = self._near(plan, at, 2)
-            joined = style | following if last - first <= _LONGEST else style & following & whole
-            if joined and last - first <= _JOINED:
-                for options in self.forms(first, last, styles=joined, near=both):
+            if last - first <= _LONGEST:
+                for options in self.forms(first, last, styles=style | following, near=both):
                     yield from (([one], both) for one in few(options))
             for middle in range(first + 1, last):
-                styles = (whole, whole) if middle == stop else (style, following)
-                yield from ((halves, both) for halves in self._halves(first, middle, last, *styles))
+                if middle != stop:
+                    yield from ((halves, both) for halves in self._halves(first, middle, last, style, following))
         for middle in range(first + 1, stop):
-            for one, other in ((style, style | whole), (whole - style, style)):
+            for one, other in ((style, style | self._alone), (self._alone - style, style)):
                 yield from ((halves, near) for halves in self._halves(first, middle, stop, one, other))
         yield from (([one], near) for one in few([self._options(one.part.cut, None) for one in form]))
+
+    def _pairs(self, plan: Sequence[Form], at: int) -> Iterator[tuple[Sequence[Form], _Near]]:
+        """As `_changes`: two forms that become a long part, or both go to other accelerators."""
+        if at + 1 < len(plan):
+            (first, stop), (_, last) = plan[at][0].span, plan[at + 1][0].span
+            near = self._near(plan, at, 2)
+            if _LONGEST < last - first <= _JOINED:
+                for options in self.forms(first, last, styles={_style(plan[at]), _style(plan[at + 1])}, near=near):
+                    yield from (([one], near) for one in few(options))
+            yield from ((halves, near) for halves in self._halves(first, stop, last, self._alone, self._alone))
+
+    def _without_one(self, plan: Sequence[Form], at: int) -> Iterator[tuple[Sequence[Form], _Near]]:
+        """As `_changes`: a layer that is taken out of a part of one accelerator."""
+        first, stop = plan[at][0].span
+        style = {_style(plan[at])} & self._alone
+        near = self._near(plan, at, 1)
+        for middle in range(first, stop) if style and stop - first > 1 else ():
+            spans = [span for span in pairwise((first, middle, middle + 1, stop)) if span[0] < span[1]]
+            if all(self.may_stop(one) for one, _ in spans[1:]):
+                styles = [None if span == (middle, middle + 1) else style for span in spans]
+                found = (self.forms(*span, styles=one) for span, one in zip(spans, styles, strict=True))
+                yield from (([next(few(one)) for one in forms], near) for forms in product(*found))
 
     def _halves(
         self, first: int, middle: int, stop: int, styles: Container[_Style], others: Container[_Style]
@@ -479,7 +519,7 @@ class _Search:
         known += islice(others, None if most is None else max(most - len(known), 0))
         return known
 
-    def _whole(self, most: float) -> Iterator[list[PlacedPart]]:
+    def _as_one_part(self, most: float) -> Iterator[list[PlacedPart]]:
         """Everything as one part of the only accelerator, as it is planned there, where that may cost less than
         `most`."""
         (accelerator,) = self._chip.accelerators
