@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import prod
@@ -64,8 +64,26 @@ def _cut(alike: _Alike, accelerator: Accelerator, share: int | None) -> Blocks |
             return None  # one block costs the least
         fitting = [blocks for blocks in possible if fits(layer, blocks, part, accelerator)]
         if fitting:
-            return min(fitting, key=lambda blocks: _cycles(layer, blocks, accelerator))
+            return _cheapest(layer, whole, fitting, accelerator)
     return Blocks(1, 1)
+
+
+def _cheapest(layer: Weighted, whole: Blocks, fitting: Sequence[Blocks], accelerator: Accelerator) -> Blocks:
+    """The first of the blocks that cost the fewest cycles. Those with the fewest copies are looked at first: others
+    have no fewer cycles of jobs than one block, and to begin more copies costs too much soon."""
+    jobs = tile_cycles(layer, whole, extents(layer.ofm), accelerator)
+    copies = [_copies(layer, blocks) for blocks in fitting]
+    best = _cycles(layer, fitting[0], accelerator), 0
+    for at in sorted(range(len(fitting)), key=copies.__getitem__):
+        if jobs + copies[at] * accelerator.dma_setup > best[0]:
+            break
+        best = min(best, (_cycles(layer, fitting[at], accelerator), at))
+    return fitting[best[1]]
+
+
+def _copies(layer: Weighted, blocks: Blocks) -> int:
+    """The number of blocks."""
+    return sum(many for many, _ in _pieces(layer, blocks)) * ceil_div(layer.in_channels, blocks.depth)
 
 
 def channel_blocks(layer: Weighted, blocks: Blocks) -> list[tuple[int, int]]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 
 from byoc_hw.accelerator import Accelerator
-from byoc_hw.integers import ceil_div, round_up
+from byoc_hw.integers import ceil_div
 from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.lanes.oriented import OrientedPart
 from byoc_hw.plan.order.copies import Order, needed_first
@@ -48,6 +48,10 @@ class PlacedPart:
         """The index of its accelerator."""
         return self.part.cut.lane
 
+    def on(self, lane: int) -> PlacedPart:
+        """The same part on an equal accelerator."""
+        return replace(self, part=replace(self.part, cut=replace(self.part.cut, lane=lane)))
+
 
 def shifted_behind(parts: Sequence[tuple[int, Accelerator, Sequence[int]]]) -> list[tuple[int, int]]:
     """Where the buffers of each part begin in both local memories: behind those of the part before on its lane, or at
@@ -55,17 +59,19 @@ def shifted_behind(parts: Sequence[tuple[int, Accelerator, Sequence[int]]]) -> l
 
     A part is its lane, its accelerator, and the bytes that it needs of both memories.
     """
-    stops: dict[int, list[int]] = {}
+    lanes: dict[int, tuple[int, ...]] = {}
+    stops: dict[int, tuple[int, int]] = {}
     found = []
-    for lane, accelerator, needs in parts:
-        sizes = accelerator.activation_memory, accelerator.weight_memory
-        at = [round_up(stop, accelerator.buffer_alignment) for stop in stops.get(lane, [0, 0])]
-        fits = [
-            start + need <= accelerator.whole_words(size) for start, need, size in zip(at, needs, sizes, strict=True)
-        ]
-        starts = [start if fit else 0 for start, fit in zip(at, fits, strict=True)]
-        stops[lane] = [start + need for start, need in zip(starts, needs, strict=True)]
-        found.append((starts[ACTIVATIONS], starts[WEIGHTS]))
+    for lane, accelerator, (activations, weights) in parts:
+        if lane not in lanes:
+            sizes = (accelerator.whole_words(one) for one in (accelerator.activation_memory, accelerator.weight_memory))
+            lanes[lane] = accelerator.buffer_alignment, *sizes
+        unit, *most = lanes[lane]
+        first, second = (-(-stop // unit) * unit for stop in stops.get(lane, (0, 0)))
+        first = first if first + activations <= most[ACTIVATIONS] else 0
+        second = second if second + weights <= most[WEIGHTS] else 0
+        stops[lane] = first + activations, second + weights
+        found.append((first, second))
     return found
 
 

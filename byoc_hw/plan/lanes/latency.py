@@ -9,7 +9,10 @@ a copy, too, and a lane's copies follow one another.
 
 Behind: what a job makes is stored if it is an output of the region, and a layer that reads all elements of it has a
 later job, on this lane, or on another one after a copy out and a copy in. (Jobs of which nothing is ever used are left
-out: the others do all of the work.)
+out: the others do all of the work. Where several lanes compute the same, readers may use either; so of the layers that
+read a tensor one counts, and the jobs that it uses.)
+
+What more there is before a layer, as several lanes share the work that it needs, says `windows.py`.
 
 A copy takes its setup and a cycle at least, a job a group of outputs from one channel of the input. Accelerators that
 share a local memory have what is there in common. A layer that runs as a whole reads and writes main memory.
@@ -24,6 +27,8 @@ from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Concat, Graph, Layer, Pad, Reshape, Transpose, Weighted, Whole
 from byoc_hw.plan.array.cost import best_cycles
 from byoc_hw.plan.array.kinds import Product, Run, Window, geometry, parts_of_kernel
+from byoc_hw.plan.lanes.ways import LayerWork
+from byoc_hw.plan.lanes.windows import Windows
 from byoc_hw.soc import Soc
 from byoc_hw.tensor import Tensor
 
@@ -40,17 +45,19 @@ class Latencies:
     least: float
 
 
-def latencies(graph: Graph, chip: Soc) -> Latencies:
-    """The latencies of a region on a chip."""
+def latencies(graph: Graph, chip: Soc, works: Sequence[LayerWork]) -> Latencies:
+    """The latencies of a region on a chip; `works` has the work of each layer."""
     jobs = [
         {lane: _least_job(layer, one) for lane, one in enumerate(chip.accelerators) if one in chip.supporting(layer)}
         for layer in graph.layers
     ]
-    there = _Arrivals(graph, chip)
-    before = [there.put(layer, times) for layer, times in zip(graph.layers, jobs, strict=True)]
-    behind = _behind(graph, jobs, chip)
-    ends = (there.in_main(tensor) for tensor in graph.outputs)
-    return Latencies(before, behind, max(ends, default=0.0))
+    there, between = _Arrivals(graph, chip), _Between(graph, chip)
+    windows = Windows(graph, chip, works, jobs, between.copied)
+    for layer, times in zip(graph.layers, jobs, strict=True):
+        there.put(layer, times, windows.raised(there.starts(layer, times)))
+    behind = _behind(graph, jobs, between)
+    least = max((there.in_main(tensor) for tensor in graph.outputs), default=0.0)
+    return Latencies(windows.starts, behind, windows.end(behind, least))
 
 
 def _copies(chip: Soc) -> list[int]:
@@ -79,27 +86,32 @@ class _Arrivals:
             return self._main.get(tensor, 0.0)
         return min((time + self._copies[lane] for lane, time in self._local[tensor].items()), default=0.0)
 
-    def put(self, layer: Layer, jobs: Mapping[int, float]) -> dict[int, float]:
-        """Add the output of a layer whose jobs take so long at least; the earliest starts of one."""
+    def put(self, layer: Layer, jobs: Mapping[int, float], starts: Mapping[int, float]) -> None:
+        """Add the output of a layer whose jobs take so long at least, and start at these times at the earliest."""
+        ends = {lane: start + jobs[lane] for lane, start in starts.items()}
+        if isinstance(layer, Whole):
+            self._main[layer.ofm] = min(ends.values(), default=0.0)
+        else:
+            self._local[layer.ofm] = ends
+
+    def starts(self, layer: Layer, jobs: Mapping[int, float]) -> dict[int, float]:
+        """The earliest starts of a job of a layer, by the lanes in `jobs`."""
         reads = dict.fromkeys(tensor for tensor in layer.inputs if tensor.data is None)
         if isinstance(layer, Whole):
-            starts = dict.fromkeys(jobs, max(map(self.in_main, reads), default=0.0))
-            self._main[layer.ofm] = min((start + jobs[lane] for lane, start in starts.items()), default=0.0)
-            return starts
+            return dict.fromkeys(jobs, max(map(self.in_main, reads), default=0.0))
         loads = sum(tensor not in self._local for tensor in reads) + isinstance(layer, Weighted)
-        starts = {}
+        starts: dict[int, float] = {}
         for lane in jobs:
             group = self._groups[lane]
             copy = min(self._copies[one] for one in group)
             arrivals = [self._at(tensor, group, copy) for tensor in reads]
             if isinstance(layer, Pad):
                 starts[lane] = float(copy)  # something of its output is none of its input
-            elif _has_jobs(layer):
+            elif has_jobs(layer):
                 copied = loads if len(group) == 1 else min(loads, 1)  # others of a group may load, too
                 starts[lane] = max(copied * copy, *arrivals, 0.0)
             else:
                 starts[lane] = min(arrivals, default=0.0)  # something of one input is something of the output
-        self._local[layer.ofm] = {lane: start + jobs[lane] for lane, start in starts.items()}
         return starts
 
     def _at(self, tensor: Tensor, group: Sequence[int], copy: int) -> float:
@@ -108,45 +120,57 @@ class _Arrivals:
         return min(self.in_main(tensor) + copy, *(there.get(lane, _NEVER) for lane in group))
 
 
-def _behind(graph: Graph, jobs: Sequence[Mapping[int, float]], chip: Soc) -> list[dict[int, float]]:
-    """Cycles from the end of a job of each layer, on each lane, to the end of the region."""
-    copies = _copies(chip)
+class _Between:
+    """Cycles of the copies from what a layer makes on a lane to a reader on another one."""
+
+    def __init__(self, graph: Graph, chip: Soc) -> None:
+        self._whole = [isinstance(layer, Whole) for layer in graph.layers]
+        self.copies, self._groups = _copies(chip), _groups(chip)
+
+    def copied(self, layer: int, lane: int, reader: int, other: int) -> float:
+        if not self._whole[layer] and not self._whole[reader] and other in self._groups[lane]:
+            return 0.0
+        return self.stored(layer, lane) + (0 if self._whole[reader] else self.copies[other])
+
+    def stored(self, layer: int, lane: int) -> float:
+        """Cycles of the copy of what a layer makes into main memory."""
+        return 0.0 if self._whole[layer] else float(self.copies[lane])
+
+
+def _behind(graph: Graph, jobs: Sequence[Mapping[int, float]], between: _Between) -> list[dict[int, float]]:
+    """Cycles from the end of a job of each layer, on each lane, to the end of the region: by the way of one of those
+    that read the layer, the longest one."""
     found: list[dict[int, float]] = [{} for _ in graph.layers]
     readers: dict[Tensor, list[int]] = {}
     for index, layer in enumerate(graph.layers):
         for tensor in dict.fromkeys(layer.inputs):
             readers.setdefault(tensor, []).append(index)
-
-    groups = _groups(chip)
-
-    def copied(layer: Layer, lane: int, reader: Layer, other: int) -> int:
-        """Cycles of the copies from what a layer makes on a lane to a reader on another one."""
-        whole = isinstance(layer, Whole), isinstance(reader, Whole)
-        if not any(whole) and other in groups[lane]:
-            return 0
-        return (0 if whole[0] else copies[lane]) + (0 if whole[1] else copies[other])
-
     for index in reversed(range(len(graph.layers))):
         layer = graph.layers[index]
-        for lane in jobs[index]:
-            out = 0.0 if isinstance(layer, Whole) else float(copies[lane])
-            ways = [out] if layer.ofm in graph.outputs else []
-            for reader in readers.get(layer.ofm, ()):
-                if _reads_all(graph.layers[reader]):
-                    there = {
-                        other: copied(layer, lane, graph.layers[reader], other) + cycles + found[reader][other]
-                        for other, cycles in jobs[reader].items()
+        ways = [dict.fromkeys(jobs[index], 0.0)]
+        if layer.ofm in graph.outputs:
+            ways.append({lane: between.stored(index, lane) for lane in jobs[index]})
+        for reader in readers.get(layer.ofm, ()):
+            if reads_all(graph.layers[reader]):
+                there = [(other, cycles + found[reader][other]) for other, cycles in jobs[reader].items()]
+                ways.append(
+                    {
+                        lane: min(
+                            (between.copied(index, lane, reader, other) + left for other, left in there), default=0.0
+                        )
+                        for lane in jobs[index]
                     }
-                    ways.append(min(there.values(), default=0.0))
-            found[index][lane] = max(ways, default=0.0)
+                )
+        found[index] = max(ways, key=lambda way: min(way.values(), default=0.0))
     return found
 
 
-def _has_jobs(layer: Layer) -> bool:
+def has_jobs(layer: Layer) -> bool:
+    """Whether a layer has jobs on an accelerator with tiles."""
     return isinstance(geometry(layer), Window | Run | Product)
 
 
-def _reads_all(layer: Layer) -> bool:
+def reads_all(layer: Layer) -> bool:
     """Whether a layer reads every element of its inputs."""
     form = geometry(layer)
     if isinstance(form, Window):

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from byoc_hw.errors import InvalidInput, PlanError
 from byoc_hw.graph import Graph, Layer
-from byoc_hw.objective import Objective, wished
+from byoc_hw.objective import Energy, Objective, wished
 from byoc_hw.plan.array.cost import best_cycles
 from byoc_hw.plan.chip_plan import ChipPlan
 from byoc_hw.plan.lanes.bound import chip_bound
@@ -18,7 +18,8 @@ from byoc_hw.plan.lanes.cut import Region
 from byoc_hw.plan.lanes.joint import PlacedPart, side_by_side
 from byoc_hw.plan.lanes.lanes_clock import lanes_timeline
 from byoc_hw.plan.lanes.price import Price, judge, prices
-from byoc_hw.plan.lanes.search import best_parts, part_of_all
+from byoc_hw.plan.lanes.search import best_parts, part_of_all, parts_alone
+from byoc_hw.plan.lanes.ways import least_alone
 from byoc_hw.plan.stages import Layout
 from byoc_hw.soc import Soc
 
@@ -61,8 +62,16 @@ class ChipPlanner:
         self._chip, self._region, self._bound = chip, Region(graph), chip_bound(graph, chip)
 
     def best(self, objective: Objective | None) -> ChipPlan:
-        """The best plan that was found."""
-        return min(self._priced(prices(objective, self._chip)), key=judge(objective, self._chip))
+        """The best plan that was found: never worse than that of any of the accelerators by itself."""
+        cost = judge(objective, self._chip)
+        best = min(self._priced(prices(objective, self._chip)), key=cost)
+        for lane in self.able() if len(self._chip.accelerators) > 1 else ():
+            one = self._chip.accelerators[lane]
+            if isinstance(objective, Energy) or least_alone(self._region.graph.layers, one) < cost(best):
+                with _no_garbage():
+                    found = parts_alone(self._region, one, lane, self._wanted, prices(objective, Soc((one,))))
+                    best = min([best, *map(self._planned, found)], key=cost)
+        return best
 
     def with_fewer_copies(self) -> list[ChipPlan]:
         """Plans with fewer and fewer bytes that go through main memory."""

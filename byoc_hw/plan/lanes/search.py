@@ -8,19 +8,20 @@ are the cycles of all parts together, and what a `Price` adds to them.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import combinations, groupby, islice, pairwise, product, starmap
+from itertools import chain, combinations, groupby, islice, pairwise, product, starmap
 from math import prod
 
+from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Dense, Reshape
 from byoc_hw.plan.array.cost import best_cycles
 from byoc_hw.plan.array.mapping import worth_swapping
 from byoc_hw.plan.choices import Choices
-from byoc_hw.plan.lanes.bound import least_alone
 from byoc_hw.plan.lanes.cut import PartCut, Region
+from byoc_hw.plan.lanes.every import EveryPlan, FormOfLayers, few
 from byoc_hw.plan.lanes.handover import arranged, as_handed_over
 from byoc_hw.plan.lanes.joint import PlacedPart, joint_order, joint_work
 from byoc_hw.plan.lanes.layouts import layouts
@@ -28,13 +29,17 @@ from byoc_hw.plan.lanes.oriented import Oriented, OrientedPart, part_structure
 from byoc_hw.plan.lanes.price import Price
 from byoc_hw.plan.lanes.profile import Engines, Option, Profile, profile_of
 from byoc_hw.plan.lanes.together import Together
+from byoc_hw.plan.lanes.ways import least_alone
 from byoc_hw.plan.search.planner import best_layout
 from byoc_hw.plan.stages import Layout, lay_out
 from byoc_hw.soc import Soc
 
 _BEAM = 6
 _LONGEST = 3
-"""The most layers of a part."""
+"""The most layers of a part that is tried at first."""
+
+_JOINED = 8
+"""The most layers of a part that two are joined to."""
 
 _SMALL = 16
 """The most layers of a region whose beam has parts of several layers, too. In larger ones the improvement joins
@@ -45,9 +50,6 @@ _BEGIN = 4
 _FIRST = 4
 """The layouts of a part that are tried everywhere: the others are tried for parts of the best plan so far."""
 
-_EVERY = 500
-"""The most combinations of forms of single layers that are all tried."""
-
 _SLOW = 3
 """Layers are not as a whole where they take more than so many times the cycles of the fastest accelerator, unless they
 fit nowhere else."""
@@ -57,15 +59,17 @@ _NEAR = 3
 
 _WORK = 120_000
 _EACH = 500
-"""The most copies and jobs that the improvement schedules, over all that it tries; and more for each layer."""
+_MORE = 40_000
+"""The most copies and jobs that the improvement schedules, over all that it tries; more for each layer, and more for
+small regions, which have more starts."""
 
 INFINITE = float("inf")
 
-_Form = tuple[Option, ...]
-"""Layers as one part, or as a part on each of several accelerators."""
-
 _Style = tuple[tuple[int, ...], int]
 """The accelerators that share layers, and the dimension that is cut; 0 for layers that are whole."""
+
+
+_Changes = Callable[[Sequence[FormOfLayers], int], Iterator[tuple[Sequence[FormOfLayers], "_Near"]]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,8 +89,8 @@ class _Near:
     without the forms themselves."""
 
     count: int
-    before: Sequence[_Form]
-    behind: Sequence[_Form]
+    before: Sequence[FormOfLayers]
+    behind: Sequence[FormOfLayers]
     loads: Sequence[int]
     cost: float
 
@@ -105,6 +109,16 @@ def best_parts(
             return [plan.parts for plan in found if plan is not None]
     names = ", ".join(one.name for one in chip.accelerators)
     raise PlanError(f"{region.graph.name}: each layer has a plan on one of {names}: one has none")
+
+
+def parts_alone(
+    region: Region, accelerator: Accelerator, lane: int, costs: Sequence[Mapping[int, int]], prices: Sequence[Price]
+) -> list[list[PlacedPart]]:
+    """As `best_parts`, on one accelerator of a chip as if it had no other; none where a layer has no plan there."""
+    with suppress(PlanError):
+        found = best_parts(region, Soc((accelerator,)), [{0: cost[lane]} for cost in costs], prices)
+        return [[one.on(lane) for one in parts] for parts in found]
+    return []
 
 
 def part_of_all(region: Region, lane: int, layout: Layout) -> PlacedPart:
@@ -149,14 +163,19 @@ class _Search:
             self._rest[index] = self._rest[index + 1] + (1 / rate[index] if max(self._cost[index].values()) else 0)
         alike = [replace(one, name="any", label="any") for one in chip.accelerators]
         self._kinds = [alike.index(one) for one in alike]  # the first accelerator that has the same layouts
+        self.borders = [0, *(stop for stop in range(1, len(graph.layers) + 1) if self.may_stop(stop))]
+        self._alone = {((lane,), 0) for lane in range(len(chip.accelerators))}
+        kinds = [self._changes, self._pairs, self._splits]
+        often = 2 if len(graph.layers) <= _SMALL else 1
+        self._often, self._seldom = kinds[:often], kinds[often:]
         self._together = Together()
         self.price = Price()
         self._known: dict[PartCut, tuple[OrientedPart | None, list[Option]]] = {}
         self._profiles: dict[object, tuple[list[Profile], Iterator[Profile]]] = {}
 
     def best(self, price: Price) -> _Found | None:
-        """The parts of the best plan that was found: one of a few that were improved step by step, or all on one
-        accelerator. None if there is none."""
+        """The parts of the best plan that was found: one of a few that were improved step by step, or all layers as one
+        part of the only accelerator. None if there is none."""
         self.price = price
         found = self._searched()
         plans = []
@@ -166,8 +185,8 @@ class _Search:
             copies = (PlacedPart(one, lay_out(one.mapped, Choices((), (), ()))) for one in self._oriented.copies())
             plans.append(self._arranged([*parts, *copies]))
             most = plans[0].cost
-        if not self._in_place:
-            plans += map(self._arranged, self._alone(most))
+        if len(self._chip.accelerators) == 1:
+            plans += map(self._arranged, self._as_one_part(most))
         return _best(plans)
 
     def _arranged(self, parts: Sequence[PlacedPart]) -> _Found:
@@ -177,50 +196,57 @@ class _Search:
         cycles = joint_order(joint_work(placed, self._chip)).cycles
         return _Found(placed, spent + self.price.cycle * cycles)
 
-    def _searched(self) -> list[_Form]:
+    def _searched(self) -> list[FormOfLayers]:
         """The best of a few plans that were improved step by step, and of what is put together of two of them; empty
         if there is none."""
         starts = {self.cost(plan): plan for plan in [*self.found(), *self._plain()]}
-        most = self._together.work + _WORK + _EACH * len(self._graph.layers)
-        best: list[_Form] = []
+        layers = len(self._graph.layers)
+        most = self._together.work + _WORK + _EACH * layers + (_MORE if layers <= _SMALL else 0)
+        best: list[FormOfLayers] = []
         for _, start in sorted(starts.items(), key=lambda item: item[0]):
             if best and self._together.work > most:
                 break
-            other = self._improved(start, most)
+            other = self._changed(start, most, self._often)
             best = self._spliced(best, other) if best else other
-        return best
+        if not best:
+            return best
+        best = self._improved(best, most)
+        every = EveryPlan(self.borders, self.forms, self.cost, self.price.cycle, len(self._chip.accelerators))
+        found = every.cheaper_than(self.cost(best))
+        return self._improved(found, self._together.work + _MORE) if found else best
 
-    def _spliced(self, one: list[_Form], other: list[_Form]) -> list[_Form]:
-        """The best of two plans, and of the beginning of one with the end of the other."""
+    def _spliced(self, one: list[FormOfLayers], other: list[FormOfLayers]) -> list[FormOfLayers]:
+        """The best of two plans, and of one with the beginning or the end of the other; in small regions also with some
+        layers between as in the other."""
         best = min(one, other, key=self.cost)
         least = self.cost(best)
-        ends = [[form[0].span[1] for form in plan] for plan in (one, other)]
-        for stop in sorted(set(ends[0]) & set(ends[1])):
-            a, b = (end.index(stop) + 1 for end in ends)
-            for plan in ([*one[:a], *other[b:]], [*other[:b], *one[a:]]):
-                cost = self.cost(plan, least)
-                if cost < least:
-                    best, least = plan, cost
+        ends = [[0, *(form[0].span[1] for form in plan)] for plan in (one, other)]
+        common = sorted(set(ends[0]) & set(ends[1]))
+        small = len(self._graph.layers) <= _SMALL
+        for first, stop in combinations(common, 2):
+            if small or first == 0 or stop == common[-1]:
+                (a, b), (c, d) = ((end.index(first), end.index(stop)) for end in ends)
+                for plan in ([*one[:a], *other[c:d], *one[b:]], [*other[:c], *one[a:b], *other[d:]]):
+                    cost = self.cost(plan, least)
+                    if cost < least:
+                        best, least = plan, cost
         return best
 
-    def cost(self, forms: Sequence[_Form], limit: float = INFINITE) -> float:
+    def cost(self, forms: Sequence[FormOfLayers], limit: float = INFINITE) -> float:
         """What some parts cost. Where this is `limit` or more, it may be any number in between."""
         options = [option for form in forms for option in form]
         spent = sum(map(self.price.of, options))
         cycles = self._together.cycles(options, self.price.cycles(limit - spent))
         return spent + self.price.cycle * cycles
 
-    def _plain(self) -> Iterator[list[_Form]]:
-        """All combinations of single layers, if these are few. Otherwise every layer where it is fastest, and every
-        layer cut over all accelerators that can run it, along each axis; each with layouts of one kind."""
-        stops = [stop for stop in range(1, len(self._graph.layers) + 1) if self._may_stop(stop)]
-        forms = [list(self._forms(*span)) for span in zip([0, *stops], stops, strict=False)]
+    def _plain(self) -> Iterator[list[FormOfLayers]]:
+        """Every layer where it is fastest, and every layer cut over all accelerators that can run it, along each axis;
+        each with layouts of one kind. And small regions as a whole, in all forms."""
+        if len(self._graph.layers) <= _SMALL:
+            yield from ([next(few(options))] for options in self.forms(0, len(self._graph.layers)))
+        forms = [list(self.forms(*span)) for span in pairwise(self.borders)]
         alone = [[form[0] for form in some if len(form) == 1] for some in forms]
         if not all(alone):
-            return
-        every = [[one for options in some for one in _few(options)] for some in forms]
-        if prod(map(len, every)) <= _EVERY:
-            yield from map(list, product(*every))
             return
         cut = [[form for form in some if len(form) > 1] for some in forms]
         fastest = [[min(some, key=lambda options: min(map(_by_itself, options)))] for some in alone]
@@ -233,7 +259,16 @@ class _Search:
 
     # ------------------------------------------------------------ improvement
 
-    def _improved(self, plan: list[_Form], most: int) -> list[_Form]:
+    def _improved(self, plan: list[FormOfLayers], most: int) -> list[FormOfLayers]:
+        """A plan with what is changed often, and where that no longer helps, with what is changed seldom."""
+        before: list[FormOfLayers] = []
+        while plan != before and self._together.work <= most:
+            before = plan
+            plan = self._changed(plan, most, self._seldom)
+            plan = self._changed(plan, most, self._often)
+        return plan
+
+    def _changed(self, plan: list[FormOfLayers], most: int, kinds: Sequence[_Changes]) -> list[FormOfLayers]:
         """A plan changed step by step, each time where that costs less, until `most` actions were scheduled."""
         best = self.cost(plan)
         better = True
@@ -241,7 +276,7 @@ class _Search:
             better = False
             at = 0
             while at < len(plan):
-                for forms, near in self._changes(plan, at):
+                for forms, near in chain.from_iterable(changes(plan, at) for changes in kinds):
                     if self._together.work > most:
                         return plan
                     if self.cost([*near.before, *forms, *near.behind], near.cost) >= near.cost:
@@ -255,38 +290,61 @@ class _Search:
                     at += 1
         return plan
 
-    def _changes(self, plan: Sequence[_Form], at: int) -> Iterator[tuple[Sequence[_Form], _Near]]:
+    def _changes(self, plan: Sequence[FormOfLayers], at: int) -> Iterator[tuple[Sequence[FormOfLayers], _Near]]:
         """What may take the place of some forms from one on, and which forms these are."""
         form = plan[at]
         first, stop = form[0].span
         near, style = self._near(plan, at, 1), {_style(form)}
-        for options in self._forms(first, stop, more=True, near=near):
-            yield from (([one], near) for one in _few(options))
+        for options in self.forms(first, stop, more=True, near=near):
+            yield from (([one], near) for one in few(options))
         if at + 1 < len(plan):
             last, following = plan[at + 1][0].span[1], {_style(plan[at + 1])}
             both = self._near(plan, at, 2)
             if last - first <= _LONGEST:
-                for options in self._forms(first, last, styles=style | following, near=both):
-                    yield from (([one], both) for one in _few(options))
+                for options in self.forms(first, last, styles=style | following, near=both):
+                    yield from (([one], both) for one in few(options))
             for middle in range(first + 1, last):
                 if middle != stop:
                     yield from ((halves, both) for halves in self._halves(first, middle, last, style, following))
-        whole = {((lane,), 0) for lane in range(len(self._chip.accelerators))}
         for middle in range(first + 1, stop):
-            for one, other in ((style, style | whole), (whole - style, style)):
+            for one, other in ((style, style | self._alone), (self._alone - style, style)):
                 yield from ((halves, near) for halves in self._halves(first, middle, stop, one, other))
-        yield from (([one], near) for one in _few([self._options(one.part.cut, None) for one in form]))
+        yield from (([one], near) for one in few([self._options(one.part.cut, None) for one in form]))
+
+    def _pairs(self, plan: Sequence[FormOfLayers], at: int) -> Iterator[tuple[Sequence[FormOfLayers], _Near]]:
+        """As `_changes`: two forms that become a long part, or both go to other accelerators."""
+        if at + 1 < len(plan):
+            (first, stop), (_, last) = plan[at][0].span, plan[at + 1][0].span
+            near = self._near(plan, at, 2)
+            if _LONGEST < last - first <= _JOINED:
+                for options in self.forms(first, last, styles={_style(plan[at]), _style(plan[at + 1])}, near=near):
+                    yield from (([one], near) for one in few(options))
+            yield from ((halves, near) for halves in self._halves(first, stop, last, self._alone, self._alone))
+
+    def _splits(self, plan: Sequence[FormOfLayers], at: int) -> Iterator[tuple[Sequence[FormOfLayers], _Near]]:
+        """As `_changes`: halves of any kinds, and a layer that is taken out of a part of one accelerator."""
+        first, stop = plan[at][0].span
+        style = {_style(plan[at])} & self._alone
+        near = self._near(plan, at, 1)
+        for middle in range(first + 1, stop):
+            yield from ((halves, near) for halves in self._halves(first, middle, stop, None, None))
+        for middle in range(first, stop) if style and stop - first > 1 else ():
+            spans = [span for span in pairwise((first, middle, middle + 1, stop)) if span[0] < span[1]]
+            if all(self.may_stop(one) for one, _ in spans[1:]):
+                styles = [None if span == (middle, middle + 1) else style for span in spans]
+                found = (self.forms(*span, styles=one) for span, one in zip(spans, styles, strict=True))
+                yield from (([next(few(one)) for one in forms], near) for forms in product(*found))
 
     def _halves(
-        self, first: int, middle: int, stop: int, styles: Container[_Style], others: Container[_Style]
-    ) -> Iterator[list[_Form]]:
+        self, first: int, middle: int, stop: int, styles: Container[_Style] | None, others: Container[_Style] | None
+    ) -> Iterator[list[FormOfLayers]]:
         """Layers as two forms that meet before the layer `middle`."""
-        if self._may_stop(middle) and max(middle - first, stop - middle) <= _LONGEST:
-            halves = self._forms(first, middle, styles=styles), self._forms(middle, stop, styles=others)
+        if self.may_stop(middle) and max(middle - first, stop - middle) <= _LONGEST:
+            halves = self.forms(first, middle, styles=styles), self.forms(middle, stop, styles=others)
             for one, other in product(*halves):
-                yield [next(_few(one)), next(_few(other))]
+                yield [next(few(one)), next(few(other))]
 
-    def _near(self, plan: Sequence[_Form], at: int, count: int) -> _Near:
+    def _near(self, plan: Sequence[FormOfLayers], at: int, count: int) -> _Near:
         """Some forms of a plan from one on, and those around them."""
         before, behind = plan[max(at - _NEAR, 0) : at], plan[at + count : at + count + _NEAR]
         loads = [0] * len(self._chip.accelerators)
@@ -297,18 +355,18 @@ class _Search:
 
     # ------------------------------------------------------------ beam
 
-    def found(self) -> Iterator[list[_Form]]:
+    def found(self) -> Iterator[list[FormOfLayers]]:
         """A few plans that promise to be fast."""
         zero = (0,) * len(self._chip.accelerators)
         joins = len(self._graph.layers) <= _SMALL
         kept = {0: [_State(Engines(zero, zero, zero, {}), (), 0, 0, 0)]}
         for stop in range(1, len(self._graph.layers) + 1):
-            if self._may_stop(stop):
+            if self.may_stop(stop):
                 states: list[_State] = []
                 last = max(kept)
                 for at in kept:
                     if at == last or (joins and stop - at <= _LONGEST):
-                        for parts in self._forms(at, stop, whole=at < last):
+                        for parts in self.forms(at, stop, whole=at < last):
                             for state in kept[at]:
                                 self._extend(states, state, parts, stop)
                 kept[stop] = self._promising(states)
@@ -342,7 +400,7 @@ class _Search:
         shared = max(sum(engines.array) / count, (sum(engines.dma) - sum(engines.idle)) / count) + self._rest[stop]
         return shared + 0.02 * engines.end, engines.end + self._rest[stop]
 
-    def _may_stop(self, stop: int) -> bool:
+    def may_stop(self, stop: int) -> bool:
         """Whether a part may end before a layer: a reshape of several pixels stays with the layer before it, unless
         that is a library's and others read its output, too."""
         layers = self._graph.layers
@@ -354,7 +412,7 @@ class _Search:
         whole = any(self._chip.accelerators[lane].library for lane in self._cost[stop - 1])
         return whole and self._region.leaves(ifm, (stop,))
 
-    def _forms(
+    def forms(
         self,
         at: int,
         stop: int,
@@ -471,13 +529,13 @@ class _Search:
         known += islice(others, None if most is None else max(most - len(known), 0))
         return known
 
-    def _alone(self, most: float) -> Iterator[list[PlacedPart]]:
-        """Everything on one accelerator, as it is planned there, where that may cost less than `most`."""
-        for lane, accelerator in enumerate(self._chip.accelerators):
-            able = all(lane in cost for cost in self._cost)
-            if able and self.price.cycle * least_alone(self._graph, accelerator) < most:
-                with suppress(PlanError):  # then a layer fits another one only
-                    yield [part_of_all(self._region, lane, best_layout(self._graph, accelerator))]
+    def _as_one_part(self, most: float) -> Iterator[list[PlacedPart]]:
+        """Everything as one part of the only accelerator, as it is planned there, where that may cost less than
+        `most`."""
+        (accelerator,) = self._chip.accelerators
+        if self.price.cycle * least_alone(self._graph.layers, accelerator) < most:
+            with suppress(PlanError):  # then the layers fit one by one
+                yield [part_of_all(self._region, 0, best_layout(self._graph, accelerator))]
 
 
 def _by_itself(option: Option) -> int:
@@ -485,13 +543,7 @@ def _by_itself(option: Option) -> int:
     return option.profile.cycles
 
 
-def _style(form: _Form) -> _Style:
+def _style(form: FormOfLayers) -> _Style:
     """The accelerators of a form, and the dimension that is cut."""
     cut = form[0].part.cut
     return tuple(one.part.cut.lane for one in form), cut.axis if cut.rows is not None else 0
-
-
-def _few(form: Sequence[Sequence[Option]]) -> Iterator[_Form]:
-    """The parts of a form with layouts of one kind each: not every combination."""
-    for number in range(max(map(len, form))):
-        yield tuple(options[min(number, len(options) - 1)] for options in form)

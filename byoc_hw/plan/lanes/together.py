@@ -95,12 +95,13 @@ class Together:
 
 def _busiest(parts: Sequence[Option]) -> int:
     """Cycles of the engine that has the most to do."""
-    loads: dict[tuple[int, int], int] = {}
+    arrays: dict[int, int] = {}
+    dmas: dict[int, int] = {}
     for part in parts:
-        for engine, cycles in enumerate(part.profile.load):
-            key = part.part.cut.lane, engine
-            loads[key] = loads.get(key, 0) + cycles
-    return max(loads.values(), default=0)
+        lane, (jobs, copies) = part.part.cut.lane, part.profile.load
+        arrays[lane] = arrays.get(lane, 0) + jobs
+        dmas[lane] = dmas.get(lane, 0) + copies
+    return max(*arrays.values(), *dmas.values(), 0)
 
 
 class _Run:

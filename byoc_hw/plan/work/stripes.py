@@ -64,6 +64,7 @@ class _Stripes:
         # The number of bytes of each storage that are stored so far.
         self.done = {region.storages.of[region.layers[index].ofm]: 0 for index in indices}
         self.kept: dict[WeightBlock, LocalBuffer] = {}
+        self.blocks: dict[int, list[tuple[int, int, int, int]]] = {}  # of each layer; see `_blocks`
 
     def stripe(self, stripe: Stripe) -> None:
         """The unit of one stripe."""
@@ -198,12 +199,7 @@ class _Stripes:
         sliced = blocks.depth < total
         partial = sliced or len(parts) > 1
         shared = WeightBlock(index, 0, layer.out_channels, 0, 0, True)
-        jobs = (
-            (start, together, start + first, count)
-            for start, together in channel_blocks(layer, blocks)
-            for first, count in linear_chunks(together, layer.group_channels)
-        )
-        for start, together, channel, count in jobs:
+        for start, together, channel, count in self._blocks(index, layer, blocks):
             psum = activations(layer.name, PSUM_BYTES * pixels[0] * pixels[1] * count) if partial else None
             for first, depths in linear_chunks(total, blocks.depth):
                 block = WeightBlock(index, start, together, first, depths, not sliced)
@@ -228,6 +224,16 @@ class _Stripes:
                     weights += part_bytes(layer, part, together, depths)
         if not self.group.resident:
             self.kept.clear()
+
+    def _blocks(self, index: int, layer: Weighted, blocks: Blocks) -> list[tuple[int, int, int, int]]:
+        """The channels of each job: those of its block, and its own."""
+        if index not in self.blocks:
+            self.blocks[index] = [
+                (start, together, start + first, count)
+                for start, together in channel_blocks(layer, blocks)
+                for first, count in linear_chunks(together, layer.group_channels)
+            ]
+        return self.blocks[index]
 
     def _weights(self, index: int, layer: Weighted, block: WeightBlock, unit: Unit) -> LocalBuffer:
         if block not in self.kept:

@@ -4,8 +4,9 @@ from itertools import islice
 
 from byoc_hw.plan.array.cost import best_cycles
 from byoc_hw.plan.lanes.cut import Region
+from byoc_hw.plan.lanes.every import few
 from byoc_hw.plan.lanes.joint import joint_order, joint_work, side_by_side
-from byoc_hw.plan.lanes.search import _few, _Search
+from byoc_hw.plan.lanes.search import _Search
 
 KINDS = ((3, 4), (3, 2), (3, 1), (2, 1), (1, 2), (1, 1))
 """The most layers of a part, and the most layouts of each: the first of these kinds of plans of which there are at most
@@ -27,7 +28,7 @@ class Exhaustive:
         ]
         self.chip = chip
         self.search = _Search(Region(graph), chip, costs)
-        self.stops = [stop for stop in range(1, len(graph.layers) + 1) if self.search._may_stop(stop)]
+        self.stops = [stop for stop in range(1, len(graph.layers) + 1) if self.search.may_stop(stop)]
         self.lanes = len(chip.accelerators)
         self.kind = next((kind for kind in KINDS if 0 < self._count(*kind) <= most), None)
 
@@ -42,7 +43,7 @@ class Exhaustive:
     def _forms(self, longest, layouts):
         """The forms of parts, by their first layer and the one behind their last."""
         return {
-            (at, stop): [form for options in self.search._forms(at, stop) for form in islice(_few(options), layouts)]
+            (at, stop): [form for options in self.search.forms(at, stop) for form in islice(few(options), layouts)]
             for at in [0, *self.stops[:-1]]
             for stop in self.stops
             if at < stop and (stop - at <= longest or stop == self._next(at))

@@ -144,6 +144,29 @@ def test_a_chip_is_never_slower_than_one_of_its_accelerators(region):
         assert cycles <= alone
 
 
+def test_a_chip_with_a_library_is_as_fast_as_its_fastest_accelerator_by_itself():
+    """Libraries take tensors as the model has them: no layer is swapped beside one, but all of them may be alone."""
+    samples = Samples(1)
+    value = samples.tensor((1, 32, 2, 16))
+    layer = samples.conv2d(value, 16, (3, 3), padding=(1, 1, 1, 1))
+    graph = graph_of([value], [layer], [layer.ofm])
+    assert plan_region(graph, VECTOR).cycles == plan_region(graph, Soc((DLA,))).cycles
+
+
+def test_several_layers_are_cut_as_one_part():
+    """Nothing goes from one accelerator to the other: each has its rows of all layers."""
+    samples = Samples(1)
+    value = samples.tensor((1, 16, 16, 16))
+    layers = [samples.conv2d(value, 16, (1, 1))]
+    for _ in range(4):
+        layers.append(samples.conv2d(layers[-1].ofm, 16, (1, 1)))
+    graph = graph_of([value], layers, [layers[-1].ofm])
+    twins = Soc(tuple(replace(REFERENCE, name=name) for name in ("one", "two")))
+    plan = check_on_chip(twins, graph)
+    assert [part.layers for part in plan.parts] == [(0, 1, 2, 3, 4)] * 2
+    assert plan.cycles < 0.6 * plan_region(graph, Soc((REFERENCE,))).cycles
+
+
 def test_a_layer_that_no_accelerator_can_run_is_named():
     graph = separable(blocks=1)
     only = replace(DSP, limits={"conv2d": DSP.limits["conv2d"]})

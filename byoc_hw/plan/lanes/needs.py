@@ -1,0 +1,104 @@
+"""How much of earlier layers has to be computed before any job of a layer can begin.
+
+An output of a window reads some rows, columns and channels of the input, these read some of the input of the layer that
+made it, and so on. What any output needs, wherever it lies, is needed by each: the least rows, columns and channels
+are counted. A job may sum over one of the input channels only, or over a part of the kernel; but what it reads is
+complete, of all channels that were to be summed. Of several readers of a tensor one counts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+
+from byoc_hw.graph import Concat, Layer, Pad, Reshape, Transpose, Whole
+from byoc_hw.plan.array.kinds import Run, Window, geometry
+from byoc_hw.plan.array.window import Axis, Extents, extents
+from byoc_hw.tensor import Tensor
+
+Spans = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
+"""Where rows or columns begin and end: a pair for each place at which an output may lie."""
+
+
+@dataclass(frozen=True)
+class Need:
+    """Rows, columns and channels of a tensor that are needed."""
+
+    extents: Extents
+    rows: Spans
+    columns: Spans
+    channels: int
+
+    @property
+    def least(self) -> Extents:
+        """The least number of rows and of columns, and the channels."""
+        rows, columns = (max(int((stop - first).min()), 0) for first, stop in (self.rows, self.columns))
+        return rows, columns, self.channels
+
+    @property
+    def elements(self) -> int:
+        """Their least number."""
+        return prod(self.least)
+
+    @property
+    def all(self) -> bool:
+        """Whether it is the whole tensor."""
+        return self.least == self.extents
+
+
+def any_of(tensor: Tensor) -> Need:
+    """One element, wherever it lies."""
+    height, width, _ = found = extents(tensor)
+    rows, columns = ((np.arange(size), np.arange(1, size + 1)) for size in (height, width))
+    return Need(found, rows, columns, 1)
+
+
+def all_of(tensor: Tensor) -> Need:
+    """The whole tensor."""
+    height, width, channels = found = extents(tensor)
+    rows, columns = ((np.array([0]), np.array([size])) for size in (height, width))
+    return Need(found, rows, columns, channels)
+
+
+def begun(layer: Layer, tensor: Tensor, *, whole: bool, parts: bool) -> Need | None:
+    """What the first job of a layer needs of an input: of a `whole` layer all, of one whose kernel is in `parts` some
+    element."""
+    if whole:
+        return all_of(tensor)
+    if parts and isinstance(geometry(layer), Window):
+        return None  # what a part of the kernel sees may be padding
+    found = read(layer, any_of(layer.ofm), tensor)
+    if found is None or not isinstance(form := geometry(layer), Window) or not form.sums:
+        return found
+    return Need(found.extents, found.rows, found.columns, 1)
+
+
+def read(layer: Layer, need: Need, tensor: Tensor) -> Need | None:
+    """What is needed of an input of a layer for what is needed of its output; None where that may be nothing."""
+    form = geometry(layer)
+    if isinstance(layer, Whole):
+        return all_of(tensor)
+    if isinstance(form, Run):
+        if tensor.shape != layer.ofm.shape:
+            return any_of(tensor)
+        channels = extents(tensor)[2] if form.each > 1 and not form.repeats else need.channels
+        return Need(need.extents, need.rows, need.columns, channels)
+    if isinstance(form, Window):
+        if any(axis.dilation > 1 or axis.stride > axis.kernel for axis in (form.rows, form.columns)):
+            return None
+        channels = form.in_channels if form.sums else need.channels if tensor.shape[-1] == layer.ofm.shape[-1] else 1
+        return Need(extents(tensor), _seen(form.rows, need.rows), _seen(form.columns, need.columns), channels)
+    if need.all and isinstance(layer, Reshape | Transpose | Concat | Pad):
+        return all_of(tensor)
+    return any_of(tensor) if isinstance(layer, Reshape | Transpose) else None
+
+
+def _seen(axis: Axis, spans: Spans) -> Spans:
+    """The inputs along an axis that some outputs read."""
+    first, stop = spans
+    return np.maximum(first * axis.stride - axis.before, 0), np.minimum(
+        (stop - 1) * axis.stride - axis.before + axis.reach, axis.ifm
+    )

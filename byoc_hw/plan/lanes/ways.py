@@ -1,0 +1,174 @@
+"""The ways to share the work of a layer among accelerators, in cycles of each of their arrays.
+
+An accelerator computes its share of the outputs in groups: rows of its array work on channels in a row, its columns on
+pixels in a row of one line of the output. All of a layer lies on the arrays in one way: rows as rows, or as columns. A
+group computes whole sums, as partial sums stay where they are, in one job or in several; so each accelerator takes
+whole groups. How many they have to be follows from outputs at a distance: of the pixels of a line that are so many
+apart, and of the channels that are, a group has only so many, and all groups together have all of them. That holds for
+any distances; those that are tried are 1 and the sizes of the groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+
+from byoc_hw.accelerator import Accelerator
+from byoc_hw.graph import Layer, Weighted
+from byoc_hw.integers import ceil_div
+from byoc_hw.plan.array.cost import is_pointwise
+from byoc_hw.plan.array.kinds import Product, Run, Window, geometry, rows_at_a_time, sums_channels
+from byoc_hw.plan.array.window import Extents, extents
+from byoc_hw.soc import Soc
+
+_MOST = 512
+"""The most ways to share a layer that are told apart."""
+
+Floats = npt.NDArray[np.float64]
+Lines = tuple[int, int, int]
+"""The number of lines, their pixels, and the channels."""
+
+
+class LayerWork:
+    """The work of a layer: how many cycles it is at least, however it is shared."""
+
+    def __init__(self, layer: Layer, chip: Soc) -> None:
+        able = [(lane, one) for lane, one in enumerate(chip.accelerators) if one in chip.supporting(layer)]
+        self._lanes = len(chip.accelerators)
+        self._whole = {lane: float(one.cycles_of_whole(layer)) for lane, one in able if one.runs_whole(layer)}
+        tiled = [(lane, one) for lane, one in able if lane not in self._whole]
+        self._tiled = [lane for lane, _ in tiled]
+        self.extents = extents(layer.ofm)
+        self._flat = is_pointwise(layer)
+        self._groups: list[list[Groups]] = []
+        if isinstance(layer, Weighted) and tiled:
+            self._groups = [[groups(layer, one, turned) for _, one in tiled] for turned in (False, True)]
+        self._rates = [least_cycles(layer, one) / prod(self.extents) for _, one in tiled]
+
+    def ways(self, outputs: Extents) -> Floats:
+        """The ways to share the work of some rows, columns and channels of the output, as cycles of the arrays of all
+        accelerators: a plan has no fewer than one of them, or than a mixture of them."""
+        if not self._groups:
+            return self._whole_or([self._in_parts(np.array(self._rates, np.float64) * float(prod(outputs)))])
+        lines = (self._lines(outputs, turned) for turned in (False, True))
+        return self._whole_or([self._in_groups(*one) for one in zip(self._groups, lines, strict=True)])
+
+    def ways_of_channels(self) -> Floats:
+        """The same for all outputs, channel by channel: all accelerators that have work have it in all channels. A plan
+        is a mixture of them."""
+        if not self._groups:
+            return self.ways(self.extents)
+        found = []
+        for turned, some in enumerate(self._groups):
+            lines, length, channels = self._lines(self.extents, bool(turned))
+            one = [replace(each, channels=1, cycles=each.cycles * channels / each.channels) for each in some]
+            found.append(self._in_groups(one, (lines, length, 1)))
+        return self._whole_or(found)
+
+    def _whole_or(self, shared: Sequence[Floats]) -> Floats:
+        """The ways to share the work, and those where one accelerator takes the layer as a whole."""
+        whole = np.zeros((len(self._whole), self._lanes))
+        whole[range(len(whole)), list(self._whole)] = list(self._whole.values())
+        return np.concatenate([whole, *shared])
+
+    def _in_parts(self, cycles: Floats) -> Floats:
+        """All of the work on each accelerator, in so many cycles, of which there may be any mixture."""
+        found = np.zeros((len(self._tiled), self._lanes))
+        found[range(len(self._tiled)), self._tiled] = cycles
+        return found
+
+    def _lines(self, outputs: Extents, turned: bool) -> Lines:
+        height, width, channels = outputs
+        if self._flat:
+            return 1, height * width, channels
+        return (width, height, channels) if turned else (height, width, channels)
+
+    def _in_groups(self, some: Sequence[Groups], lines: Lines) -> Floats:
+        """Any number of groups on all accelerators but the last one, which has what is left. If these are too many,
+        any parts of them."""
+        each, least = self._rules(some, *lines)
+        cycles = np.array([float(one.cycles) for one in some])
+        most = (-(-least[:, np.newaxis] // each)).max(axis=0)
+        many = prod(int(one) + 1 for one in most[:-1])
+        if many > _MOST:
+            alone = least[:, np.newaxis] / each * cycles  # by each rule
+            return self._in_parts(alone[alone.sum(axis=1).argmax(), :])
+        counts = np.indices(most[:-1] + 1).reshape(len(some) - 1, many)
+        last = np.maximum(-((each[:, :-1] @ counts - least[:, np.newaxis]) // each[:, -1:]), 0).max(axis=0)
+        found = np.zeros((len(last), self._lanes))
+        found[:, self._tiled] = np.concatenate([counts, last[np.newaxis]]).T * cycles
+        return found
+
+    def _rules(
+        self, some: Sequence[Groups], lines: int, length: int, channels: int
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Of outputs at distances, how many a group of each accelerator has at most, and how many all groups have to
+        have: a row for each distance of channels and of pixels."""
+        each, least = [], []
+        for far, wide in product({1, *(one.channels for one in some)}, {1, *(one.pixels for one in some)}):
+            seen = length
+            if self._flat and wide > 1 and length < prod(self.extents[:2]):
+                seen = 1  # the others may be anywhere in the line
+            each.append([ceil_div(one.channels, far) * ceil_div(one.pixels, wide) for one in some])
+            least.append(lines * ceil_div(channels, far) * ceil_div(seen, wide))
+        return np.array(each), np.array(least)
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Groups of outputs on an array: the most channels and pixels of one, its cycles, and their number for a layer."""
+
+    channels: int
+    pixels: int
+    cycles: float
+    count: int
+
+
+def groups(layer: Weighted, accelerator: Accelerator, turned: bool) -> Groups:
+    """The groups of a layer with a window. Rows of one that is `turned` are columns of the array's image."""
+    height, width, _ = extents(layer.ofm)
+    lines, length = (1, height * width) if is_pointwise(layer) else (width, height) if turned else (height, width)
+    rows = min(rows_at_a_time(layer, accelerator), layer.group_channels)
+    columns = min(accelerator.array_columns, length)
+    count = lines * ceil_div(length, columns) * ceil_div(layer.group_channels, rows) * layer.groups
+    return Groups(rows, columns, _group_cycles(layer, layer.filter[turned], accelerator), count)
+
+
+def _group_cycles(layer: Weighted, kernel_rows: int, accelerator: Accelerator) -> float:
+    """Cycles of a group of outputs, if the array's rows lie along the kernel's rows or columns, of so many."""
+    inputs = layer.in_channels if sums_channels(layer) else 1
+    weights = inputs * prod(layer.filter) * accelerator.weight_width(layer) / 8
+    return weights + 2 * inputs * kernel_rows + accelerator.job_overhead
+
+
+def least_cycles(layer: Layer, accelerator: Accelerator) -> float:
+    """Array cycles of a whole layer without weights, if each group has as many rows and columns as there can be."""
+    form = geometry(layer)
+    height, width, channels = extents(layer.ofm)
+    outputs = height * width * channels
+    if isinstance(form, Run):
+        return form.reads * outputs / accelerator.elementwise_width
+    if isinstance(form, Window):
+        return outputs * form.rows.kernel * form.columns.kernel / accelerator.elementwise_width
+    if isinstance(form, Product):
+        group, columns = 3 * form.depth + accelerator.job_overhead, min(accelerator.array_columns, form.rows)
+        return outputs * group / (min(accelerator.array_rows, form.channels) * columns)
+    return 0.0
+
+
+def least_alone(layers: Sequence[Layer], accelerator: Accelerator) -> float:
+    """Cycles of the array that no plan of some layers on one accelerator goes below."""
+    return sum(_array_cycles(layer, accelerator) for layer in layers)
+
+
+def _array_cycles(layer: Layer, accelerator: Accelerator) -> float:
+    if accelerator.runs_whole(layer):
+        return accelerator.cycles_of_whole(layer)
+    if not isinstance(layer, Weighted):
+        return least_cycles(layer, accelerator)
+    return min(one.cycles * one.count for one in (groups(layer, accelerator, turned) for turned in (False, True)))

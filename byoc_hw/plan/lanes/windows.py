@@ -1,0 +1,159 @@
+"""Raises the earliest beginning of layers: what they need has to be computed between earlier beginnings and theirs.
+
+Any job of a layer needs some of what earlier layers make (`needs.py`): the same amount, wherever it lies. All of it is
+computed before the job begins, and after the first jobs of these layers can begin; from the last of them to the job
+there are the shortest ways by single jobs and copies. In between, the arrays share the work. What they can share in a
+time is bounded with prices of their cycles that add up to 1: the work costs at least what it costs where it is
+cheapest; but the largest layer is shared in one of the ways that there are, at all prices. The sets of layers that are
+tried are those that begin late, and are far from the job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations_with_replacement, product
+from math import ceil, comb
+
+import numpy as np
+
+from byoc_hw.graph import Graph, Whole
+from byoc_hw.plan.array.kinds import Window, geometry, parts_of_kernel
+from byoc_hw.plan.array.window import Extents
+from byoc_hw.plan.lanes.needs import Need, begun, read
+from byoc_hw.plan.lanes.ways import Floats, LayerWork
+from byoc_hw.soc import Soc
+from byoc_hw.tensor import Tensor
+
+_LAYERS = 12
+"""The layers before one that are looked at."""
+
+_PRICES = 40
+"""The most prices of all arrays that are tried."""
+
+_TIMES = 5
+"""The most times of beginning, and of the way to the job, that tell sets of layers apart."""
+
+_TIMES_OF_ALL = 32
+"""The most times of beginning that tell sets of all layers apart."""
+
+Copied = Callable[[int, int, int, int], float]
+"""Cycles of the copies between two layers on two lanes: the layer, its lane, the reader, its lane."""
+
+
+class Windows:
+    """Layers are raised in their order: `starts` has the earliest beginning of those so far, by lane. `jobs` has the
+    least cycles of a job of each layer on each lane."""
+
+    def __init__(
+        self, graph: Graph, chip: Soc, works: Sequence[LayerWork], jobs: Sequence[Mapping[int, float]], copied: Copied
+    ) -> None:
+        self._graph, self._chip, self._works, self._jobs, self._copied = graph, chip, works, jobs, copied
+        self._made = {layer.ofm: index for index, layer in enumerate(graph.layers)}
+        self._prices = _prices(len(chip.accelerators))
+        self._costs: dict[tuple[int, Extents], Floats] = {}
+        self.starts: list[dict[int, float]] = []
+
+    def raised(self, starts: Mapping[int, float]) -> dict[int, float]:
+        """The earliest beginning of the next layer, where it is known to be no earlier than at `starts`."""
+        index, found = len(self.starts), dict(starts)
+        layer = self._graph.layers[index]
+        whole = {lane: self._chip.accelerators[lane].runs_whole(layer) or isinstance(layer, Whole) for lane in starts}
+        for at_once in sorted(set(whole.values())):
+            needs = self._needs(index, whole=at_once)
+            for lane in starts:
+                if whole[lane] is at_once and needs:
+                    found[lane] = self._raised(index, lane, needs, found[lane])
+        self.starts.append(found)
+        return found
+
+    def _needs(self, index: int, *, whole: bool) -> dict[int, tuple[int, Need]]:
+        """What the first job of a layer needs of those before it, and the reader that needs so much."""
+        layers = self._graph.layers
+        layer = layers[index]
+        window = isinstance(geometry(layer), Window)
+        parts = window and any(len(parts_of_kernel(layer, one)) > 1 for one in self._chip.supporting(layer))
+        found: dict[int, tuple[int, Need]] = {}
+        for tensor in dict.fromkeys(layer.inputs):
+            self._add(found, index, tensor, begun(layer, tensor, whole=whole, parts=parts))
+        for reader in range(index - 1, max(index - _LAYERS, 0), -1):
+            if reader in found:
+                for tensor in dict.fromkeys(layers[reader].inputs):
+                    if tensor in self._made:
+                        self._add(found, reader, tensor, read(layers[reader], found[reader][1], tensor))
+        return found
+
+    def _add(self, found: dict[int, tuple[int, Need]], reader: int, tensor: Tensor, need: Need | None) -> None:
+        """Keep what a reader needs of a layer's output, if no other one is known that needs more."""
+        index = self._made.get(tensor)
+        if index is None or need is None or not need.elements:
+            return
+        if index not in found or (found[index][1].elements, -found[index][0]) < (need.elements, -reader):
+            found[index] = reader, need
+
+    def end(self, behind: Sequence[Mapping[int, float]], known: float) -> float:
+        """The earliest end of all layers, that is no earlier than is known; `behind` are the shortest ways to it."""
+        every = {index: work.extents for index, work in enumerate(self._works)}
+        return self._after(every, dict(enumerate(behind)), known, _TIMES_OF_ALL)
+
+    def _raised(self, index: int, lane: int, needs: Mapping[int, tuple[int, Need]], known: float) -> float:
+        """The earliest beginning of a layer on a lane."""
+        return self._after(
+            {one: need.least for one, (_, need) in needs.items()}, self._ways_to(index, lane, needs), known
+        )
+
+    def _after(
+        self, needs: Mapping[int, Extents], ways: Mapping[int, Mapping[int, float]], known: float, many: int = _TIMES
+    ) -> float:
+        """The earliest time at which so many outputs of layers can have been computed, and these shortest ways gone."""
+        worked = [one for one, outputs in needs.items() if self._costs_of(one, outputs).any()]
+        if not worked:
+            return known
+        costs = [self._costs_of(one, needs[one]) for one in worked]
+        least = np.array([one.min(axis=0) for one in costs])
+        begin, left = (np.array([self._by_lane(times[one]) for one in worked]) for times in (self.starts, ways))
+        first, last = begin.min(axis=1), left.min(axis=1)
+        for begins, ends in product(_some(first, many), _some(last, _TIMES)):
+            among = (first >= begins) & (last >= ends)
+            if among.any():
+                idle = np.minimum(begin[among].min(axis=0) + left[among].min(axis=0), known)
+                largest = int((least.sum(axis=1) * among).argmax())
+                others = least[among].sum(axis=0) - least[largest] + self._prices @ idle
+                known = max(known, float((costs[largest] + others).max(axis=1).min()))
+        return known
+
+    def _ways_to(self, index: int, lane: int, needs: Mapping[int, tuple[int, Need]]) -> dict[int, dict[int, float]]:
+        """The shortest ways from the end of a job of each layer, by lane, to a job of a layer on a lane."""
+        ways: dict[int, dict[int, float]] = {}
+        for one in sorted(needs, reverse=True):
+            reader, _ = needs[one]
+            there = {lane: 0.0} if reader == index else ways[reader]
+            jobs = {} if reader == index else self._jobs[reader]
+            ways[one] = {
+                its: min(self._copied(one, its, reader, other) + jobs.get(other, 0) + there[other] for other in there)
+                for its in self._jobs[one]
+            }
+        return ways
+
+    def _by_lane(self, times: Mapping[int, float]) -> list[float]:
+        return [times.get(lane, np.inf) for lane in range(len(self._chip.accelerators))]
+
+    def _costs_of(self, index: int, outputs: Extents) -> Floats:
+        """What so many rows, columns and channels of a layer's output cost: a row for each way to share them, and a
+        column for each price."""
+        key = index, outputs
+        if key not in self._costs:
+            self._costs[key] = self._works[index].ways(outputs) @ self._prices.T
+        return self._costs[key]
+
+
+def _some(values: Floats, many: int) -> Floats:
+    """So many of the values at most, evenly spread, from the smallest on."""
+    found = np.unique(values)
+    return found[:: ceil(len(found) / many)]
+
+
+def _prices(lanes: int) -> Floats:
+    """Prices of the arrays, evenly spread: rows that add up to 1."""
+    parts = next(many for many in (16, 8, 4, 2, 1) if comb(many + lanes - 1, many) <= _PRICES or many == 1)
+    chosen = combinations_with_replacement(range(lanes), parts)
+    return np.array([np.bincount(one, minlength=lanes) / parts for one in chosen])
