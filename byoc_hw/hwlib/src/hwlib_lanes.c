@@ -142,6 +142,38 @@ static inline unsigned await_event(const hwlib_chip_plan_t *plan, hwlib_lane_sta
   return ask_event(plan->lanes[step->slot].hal, state, &plan->events[step->index]);
 }
 
+/* ---------------------------------------------------------------- events of the hardware */
+
+static inline uint8_t engine_of(const hwlib_step_t *step, unsigned first)
+{
+  return step->kind == first ? HWLIB_ENGINE_DMA : HWLIB_ENGINE_ARRAY;
+}
+
+static inline hwlib_status_t signal_counter(const hwlib_chip_plan_t *plan, const hwlib_hal_t *hal,
+                                            const hwlib_step_t *step)
+{
+  if (step->index >= plan->counter_count || hal->signal == NULL) {
+    return HWLIB_ERROR_STEP;
+  }
+  hwlib_status_t status = hal->signal(engine_of(step, HWLIB_STEP_COPY_SIGNAL), (uint8_t)step->index);
+  ++plan->counters[step->index];
+  return status;
+}
+
+/* The core waits for other lanes until all signals are in queues: no engine ever waits for the core. */
+static inline unsigned await_counter(const hwlib_chip_plan_t *plan, const hwlib_hal_t *hal, const hwlib_step_t *step)
+{
+  if (step->slot >= plan->counter_count || hal->await == NULL) {
+    return after(HWLIB_ERROR_STEP, GOES_ON);
+  }
+  if (plan->counters[step->slot] < step->index) {
+    return WAITS_FOR_A_SIGNAL;
+  }
+  return after(hal->await(engine_of(step, HWLIB_STEP_COPY_AWAIT), step->slot, step->index), GOES_ON);
+}
+
+/* ---------------------------------------------------------------- one step */
+
 /* Carries out a step, unless the lane has to wait there. */
 static inline unsigned run_step(const hwlib_chip_plan_t *plan, const hwlib_hal_t *hal, hwlib_lane_state_t *state,
                                 const hwlib_step_t *step)
@@ -151,6 +183,9 @@ static inline unsigned run_step(const hwlib_chip_plan_t *plan, const hwlib_hal_t
   hwlib_status_t status;
   if (step->kind == HWLIB_STEP_AWAIT) {
     return await_event(plan, state, step);
+  }
+  if (step->kind == HWLIB_STEP_COPY_AWAIT || step->kind == HWLIB_STEP_JOB_AWAIT) {
+    return await_counter(plan, hal, step);
   }
   if (slot >= HWLIB_SLOTS) {
     return after(HWLIB_ERROR_STEP, GOES_ON);
@@ -177,6 +212,10 @@ static inline unsigned run_step(const hwlib_chip_plan_t *plan, const hwlib_hal_t
   case HWLIB_STEP_LAYER:
     state->events[slot] = 0;
     status = start_job(hal, state->running, NULL, token);
+    break;
+  case HWLIB_STEP_COPY_SIGNAL:
+  case HWLIB_STEP_JOB_SIGNAL:
+    status = signal_counter(plan, hal, step);
     break;
   default:
     status = HWLIB_ERROR_STEP;
@@ -236,7 +275,8 @@ static int next_call(const hwlib_chip_plan_t *plan, const hwlib_lane_t *lane, hw
   return 1;
 }
 
-/* Carries out steps up to one where the lane has to wait, or a single one: what the last of them comes to. */
+/* Carries out steps up to one where the lane has to wait, to the end of its turn, or a single one: what the last of
+ * them comes to. */
 static unsigned run_lane(const hwlib_chip_plan_t *plan, const hwlib_lane_t *lane, hwlib_lane_state_t *state,
                          uint8_t single)
 {
@@ -251,6 +291,10 @@ static unsigned run_lane(const hwlib_chip_plan_t *plan, const hwlib_lane_t *lane
       }
       step = state->step;
       stop = state->end;
+    }
+    if (step->kind == HWLIB_STEP_TURN) {
+      ++step;
+      break;
     }
     found = run_step(plan, hal, state, step);
     if (found != GOES_ON) {
@@ -297,6 +341,9 @@ void hwlib_lanes_start(hwlib_lanes_t *lanes, const hwlib_chip_plan_t *plan)
   for (uint16_t event = 0; event < plan->event_count; ++event) {
     plan->events[event].state = NOT_STARTED;
   }
+  for (uint16_t counter = 0; counter < plan->counter_count; ++counter) {
+    plan->counters[counter] = 0;
+  }
   for (uint16_t lane = 0; lane < plan->lane_count; ++lane) {
     const hwlib_hal_t *hal = plan->lanes[lane].hal;
     lanes->single |= hal->copy_done == NULL || hal->job_done == NULL;
@@ -316,6 +363,16 @@ void hwlib_lanes_start(hwlib_lanes_t *lanes, const hwlib_chip_plan_t *plan)
   }
 }
 
+/* Why a lane waits for ever: a HAL may say more of an await that is not signalled. */
+static hwlib_status_t stuck(const hwlib_chip_plan_t *plan, uint16_t lane)
+{
+  const hwlib_step_t *step = plan->states[lane].step;
+  if (step->kind == HWLIB_STEP_COPY_AWAIT || step->kind == HWLIB_STEP_JOB_AWAIT) {
+    (void)plan->lanes[lane].hal->await(engine_of(step, HWLIB_STEP_COPY_AWAIT), step->slot, step->index);
+  }
+  return HWLIB_ERROR_STEP;
+}
+
 /* Where no lane can go on: unless one of them waits for an operation, the first is never signalled what it awaits. */
 static void fail_if_stuck(hwlib_lanes_t *lanes)
 {
@@ -327,7 +384,7 @@ static void fail_if_stuck(hwlib_lanes_t *lanes)
     }
     first = plan->states[lane].found == AT_ITS_END ? first : lane;
   }
-  fail(lanes, HWLIB_ERROR_STEP, first);
+  fail(lanes, stuck(plan, first), first);
 }
 
 /* A lane that has not ended goes on: what the last of its steps comes to. */
@@ -368,7 +425,7 @@ uint8_t hwlib_lanes_poll(hwlib_lanes_t *lanes)
     }
     lane = lane + 1u < plan->lane_count ? (uint16_t)(lane + 1u) : 0;
     if (state->step != before) {
-      still = 1;
+      still = state->found == GOES_ON ? 0 : 1; /* its turn was over */
       if (lanes->single) {
         lanes->first = lane; /* the others have their turn */
         lanes->waited = 1;
