@@ -4,9 +4,9 @@
 #include <stddef.h>
 
 enum { NOT_STARTED = 0, RUNNING = 1, DONE = 2, JOB_RUNNING = 3 };        /* an event */
-enum { GOES_ON = 0, WAITS = 1, WAITS_FOR_A_SIGNAL = 2, AT_ITS_END = 3 }; /* a lane */
+enum { GOES_ON = 0, WAITS = 1, WAITS_FOR_A_SIGNAL = 2, AT_ITS_END = 3, GIVES_WAY = 4 }; /* a lane */
 
-/* What a step comes to: GOES_ON, what the lane waits for, or the failure with this bit. */
+/* What a step comes to: GOES_ON or GIVES_WAY, what the lane waits for, or the failure with this bit. */
 enum { FAILED = 0x100 };
 
 static inline unsigned after(hwlib_status_t status, unsigned found)
@@ -178,47 +178,59 @@ static inline unsigned await_counter(const hwlib_chip_plan_t *plan, const hwlib_
 static inline unsigned run_step(const hwlib_chip_plan_t *plan, const hwlib_hal_t *hal, hwlib_lane_state_t *state,
                                 const hwlib_step_t *step)
 {
-  unsigned slot = step->slot, event;
+  unsigned slot = step->slot, event, fits = slot < HWLIB_SLOTS; /* of those with a slot */
   hwlib_token_t *token = &state->tokens[slot];
-  hwlib_status_t status;
-  if (step->kind == HWLIB_STEP_AWAIT) {
-    return await_event(plan, state, step);
-  }
-  if (step->kind == HWLIB_STEP_COPY_AWAIT || step->kind == HWLIB_STEP_JOB_AWAIT) {
-    return await_counter(plan, hal, step);
-  }
-  if (slot >= HWLIB_SLOTS) {
-    return after(HWLIB_ERROR_STEP, GOES_ON);
-  }
+  hwlib_status_t status = HWLIB_ERROR_STEP;
   switch (step->kind) {
   case HWLIB_STEP_COPY:
-    state->events[slot] = 0;
-    status = start_copy(hal, state->spaces, &state->part->plan->copies[step->index], token);
+    if (fits) {
+      state->events[slot] = 0;
+      status = start_copy(hal, state->spaces, &state->part->plan->copies[step->index], token);
+    }
     break;
   case HWLIB_STEP_JOB:
-    state->events[slot] = 0;
-    status = start_job(hal, state->running, &state->part->plan->tiles[step->index], token);
+    if (fits) {
+      state->events[slot] = 0;
+      status = start_job(hal, state->running, &state->part->plan->tiles[step->index], token);
+    }
     break;
   case HWLIB_STEP_COPY_WAIT:
-    event = state->events[slot];
-    return event == 0 ? ask_copy(hal, state, *token, NULL) : ask_event(hal, state, &plan->events[event - 1]);
+    if (fits) {
+      event = state->events[slot];
+      return event == 0 ? ask_copy(hal, state, *token, NULL) : ask_event(hal, state, &plan->events[event - 1]);
+    }
+    break;
   case HWLIB_STEP_JOB_WAIT:
-    event = state->events[slot];
-    return event == 0 ? ask_job(hal, state, *token, NULL) : ask_event(hal, state, &plan->events[event - 1]);
+    if (fits) {
+      event = state->events[slot];
+      return event == 0 ? ask_job(hal, state, *token, NULL) : ask_event(hal, state, &plan->events[event - 1]);
+    }
+    break;
   case HWLIB_STEP_SIGNAL:
   case HWLIB_STEP_SIGNAL_JOB:
-    status = signal_event(plan, state, step);
+    if (fits) {
+      status = signal_event(plan, state, step);
+    }
     break;
+  case HWLIB_STEP_AWAIT:
+    return await_event(plan, state, step);
   case HWLIB_STEP_LAYER:
-    state->events[slot] = 0;
-    status = start_job(hal, state->running, NULL, token);
+    if (fits) {
+      state->events[slot] = 0;
+      status = start_job(hal, state->running, NULL, token);
+    }
     break;
   case HWLIB_STEP_COPY_SIGNAL:
   case HWLIB_STEP_JOB_SIGNAL:
     status = signal_counter(plan, hal, step);
     break;
+  case HWLIB_STEP_COPY_AWAIT:
+  case HWLIB_STEP_JOB_AWAIT:
+    return await_counter(plan, hal, step);
+  case HWLIB_STEP_TURN:
+    return GIVES_WAY;
   default:
-    status = HWLIB_ERROR_STEP;
+    break;
   }
   return after(status, GOES_ON);
 }
@@ -292,16 +304,16 @@ static unsigned run_lane(const hwlib_chip_plan_t *plan, const hwlib_lane_t *lane
       step = state->step;
       stop = state->end;
     }
-    if (step->kind == HWLIB_STEP_TURN) {
-      ++step;
-      break;
-    }
     found = run_step(plan, hal, state, step);
     if (found != GOES_ON) {
       break;
     }
     ++step;
   } while (!single);
+  if (found == GIVES_WAY) {
+    ++step;
+    found = GOES_ON;
+  }
   state->step = step;
   return found;
 }

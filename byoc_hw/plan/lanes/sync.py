@@ -17,10 +17,8 @@ from dataclasses import dataclass
 
 from byoc_hw.plan.lanes.joint import JointWork
 from byoc_hw.plan.order.copies import Order
+from byoc_hw.plan.order.waits import EARLY
 from byoc_hw.soc import Soc
-
-_AHEAD = 256
-"""Cycles by which the core gives a lane work before it goes on with one whose work starts earlier."""
 
 _MOST_SIGNALS = 65535
 """The largest value of an event."""
@@ -104,7 +102,7 @@ def _turns(lanes: Mapping[int, Sequence[int]], start: Sequence[int]) -> frozense
     while any(left.values()):
         for lane, ops in left.items():
             others = [start[other[-1]] for at, other in left.items() if at != lane and other]
-            until = min(others, default=start[ops[-1]] if ops else 0) + _AHEAD
+            until = min(others, default=start[ops[-1]] if ops else 0) + EARLY
             while ops and (not others or start[ops[-1]] <= until or ops[-1] in turns):
                 ops.pop()
             if ops:
