@@ -103,6 +103,7 @@ def chip_entries(chip: Soc) -> list[dict[str, Any]]:
             "activations": _local(one)[0],
             "weights": _local(one)[1],
             **({"shares": list(group)} if (group := chip.group_of(lane)) else {}),
+            **({"events": chip.events} if chip.has_events(lane) else {}),
         }
         for lane, one in enumerate(chip.accelerators)
     ]
