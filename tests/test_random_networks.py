@@ -148,12 +148,13 @@ def networks(draw, name, layouts):
 
 @st.composite
 def chips(draw):
-    """Two or three accelerators whose DMAs take the same words, the last one sometimes a vendor's library; a full
-    queue is not foreseen by plans of chips."""
+    """Two or three accelerators whose DMAs take the same words, the last one sometimes a vendor's library, with or
+    without events; a full queue is not foreseen by plans of chips."""
     one, *others = (draw(accelerators()) for _ in range(draw(st.sampled_from([2, 2, 3]))))
     alike = (replace(other, dma_alignment=one.dma_alignment) for other in (one, *others))
     engines = [replace(each, name=f"engine{at}", queue=64) for at, each in enumerate(alike)]
-    return Soc((*engines[:-1], draw(st.sampled_from([engines[-1], QUEUED]))))
+    events = draw(st.sampled_from([0, 2, 8]))
+    return Soc((*engines[:-1], draw(st.sampled_from([engines[-1], QUEUED]))), events=events)
 
 
 @st.composite

@@ -17,15 +17,15 @@ from byoc_hw.plan.array.kinds import job_cycles
 from byoc_hw.plan.chip_plan import ChipPlan
 from byoc_hw.plan.order.timeline import timeline
 from byoc_hw.plan.steps import Copy, CopyWait, EngineAwait, EngineSignal, Job, JobWait, RegionPlan, Turn, WholeLayer
-from byoc_hw.soc import Hardware, accelerators_of
+from byoc_hw.soc import Hardware, Soc, accelerators_of
 
 TiledPlan = RegionPlan | ChipPlan
 """A plan whose cycles are known: on a HAL, or on several."""
 
 
 def core_driver(plan: TiledPlan) -> str:
-    """The row of the table of the code that drives a region: of one accelerator, of a chip, or of several at once, whose
-    engines may have events."""
+    """The row of the table of the code that drives a region: of one accelerator, of a chip, of several at once, or of
+    engines with events."""
     if isinstance(plan, RegionPlan):
         return "accelerator"
     if plan.counters:

@@ -412,7 +412,7 @@ void hwlib_hal_idle(void);
  * a job that needs another one is given to its engine at once, behind an await. An event is a counter of 16 bits or
  * more, such as a semaphore, or a word of memory that linked descriptors of a DMA count up and compare. There are as
  * many as the chip says, numbered from 0, and each engine of each accelerator that reaches them may signal and await
- * each of them, its own signals too. An accelerator that reaches them has both functions, and both questions above.
+ * each of them, its own signals too. An accelerator that reaches them has both functions.
  *
  * An await and a signal take a place in the queue of their engine, as a copy or a job does, and are done in their turn:
  * so an await holds all that the engine is given after it, and nothing that it was given before. They have no token,

@@ -151,6 +151,10 @@ void kit_check_events(void)
                  (uint8_t)((event + 1) % HAL_KIT_EVENTS));
   }
   check_rounds(SIGNAL, "one event of two engines that take turns", SLOTS, 0, 0);
+  if (kit_failures() != 0) {
+    kit_skip(AWAIT, "more of events, which needs signals to work");
+    return;
+  }
   check_rounds(AWAIT, "more values than 8 bits count, and more events than any queue holds",
                MANY + HWLIB_ACCELERATOR_QUEUE, 0, HAL_KIT_EVENTS - 1);
   check_again();

@@ -2,8 +2,8 @@
 
 The core takes no time. It goes round the lanes, and in each it carries out steps up to one that has to wait for
 something that is not done, or to the end of its turn. When no lane can go on, it is idle until an operation ends that
-a lane waits for. A start into a full queue holds the core, and so all lanes. An engine waits for events by itself; it is
-told to when all their signals are in queues.
+a lane waits for. A start into a full queue holds the core, and so all lanes. An engine waits for events by itself; it
+is told to when all their signals are in queues.
 """
 
 from __future__ import annotations

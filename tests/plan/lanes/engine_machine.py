@@ -54,9 +54,10 @@ class EngineChip(ChipMachine):
 
     def run(self):
         cores = [self.core(at, part.plan) for at, part in enumerate(self.plan.parts)]
-        while any([next(core, "ended") != "ended" for core in cores]) or any(self.queues.values()):
+        while cores or any(self.queues.values()):
+            cores = [core for core in cores if next(core, "ended") != "ended"]
             engine = next((engine for engine in self.first if self.goes_on(engine)), None)
-            if engine is None:
+            if engine is None and (cores or any(self.queues.values())):
                 raise RefusedError("nobody goes on")
         outputs = self.main[len(self.main) - len(self.plan.graph.outputs) :]
         return [

@@ -42,7 +42,9 @@ def check_with_events(chip, graph, most=8):
 def with_events(draw, regions):
     """A chip with few or many events, of which one accelerator may know nothing; its queues may be short."""
     chip, graph = draw(regions)
-    engines = [one if one.library else replace(one, queue=draw(st.sampled_from([1, 3, 8, 64]))) for one in chip.accelerators]
+    engines = [
+        one if one.library else replace(one, queue=draw(st.sampled_from([1, 3, 8, 64]))) for one in chip.accelerators
+    ]
     able = [one.name for one in engines if one.library is None]
     reached = tuple(able[: draw(st.integers(1, len(able)))]) if draw(st.booleans()) else ()
     chip = replace(chip, accelerators=tuple(engines))
@@ -86,9 +88,11 @@ def test_the_core_does_what_events_are_too_few_for():
 
 
 def test_an_event_goes_from_engine_to_engine():
-    """One event that several engines signal, each after it has waited for those before."""
+    """Several signal it, each after it has waited for those before."""
     plan = check_with_events(replace(PAIR, events=1), separable(blocks=3, size=8), most=24)
-    engines = {(part.lane, step.job) for part in plan.parts for step in part.plan.steps if isinstance(step, EngineSignal)}
+    engines = {
+        (part.lane, step.job) for part in plan.parts for step in part.plan.steps if isinstance(step, EngineSignal)
+    }
     assert len(engines) > 1
 
 
@@ -115,7 +119,9 @@ def test_an_await_that_nobody_signals_is_named():
     plan = plan_region(separable(blocks=2, size=8), WITH_EVENTS)
     left_out = steps_of(plan, EngineSignal)[-1]
     parts = tuple(replace(part, plan=without(part.plan, left_out)) for part in plan.parts)
-    with pytest.raises(PlanError, match=rf"is signalled: not so .*EngineAwait\(event={left_out.event}, value=\d+, job="):
+    with pytest.raises(
+        PlanError, match=rf"is signalled: not so .*EngineAwait\(event={left_out.event}, value=\d+, job="
+    ):
         lanes_timeline(replace(plan, parts=parts))
 
 
@@ -134,7 +140,8 @@ def test_a_queue_is_never_full():
     """The core waits for an operation when half of the places would do; never before one that is not started."""
     short = replace(PAIR, events=4, accelerators=tuple(replace(one, queue=16) for one in PAIR.accelerators))
     plan = check_with_events(short, separable(blocks=3, size=8))
-    assert kinds(plan)[CopyWait] + kinds(plan)[JobWait] > kinds(plan_region(separable(blocks=3, size=8), WITH_EVENTS))[CopyWait]
+    long = plan_region(separable(blocks=3, size=8), WITH_EVENTS)
+    assert kinds(plan)[CopyWait] + kinds(plan)[JobWait] > kinds(long)[CopyWait] + kinds(long)[JobWait]
     assert not [wait for part in lanes_timeline(plan).parts for wait in part.waits if wait.reason == "room"]
 
 
@@ -148,7 +155,10 @@ REFUSED = {
     "below 0": ({"events": -1}, "chip soc: events is at least 0: got -1"),
     "too many": ({"events": 65}, "chip soc: events is at most 64: got 65"),
     "no tuple": ({"events": 1, "with_events": "dla"}, "with_events is a tuple of accelerators' names"),
-    "unknown": ({"events": 1, "with_events": ("npu",)}, "with_events names accelerators of the chip, dla, dsp: got 'npu'"),
+    "unknown": (
+        {"events": 1, "with_events": ("npu",)},
+        "with_events names accelerators of the chip, dla, dsp: got 'npu'",
+    ),
     "twice": ({"events": 1, "with_events": ("dla", "dla")}, "with_events has each accelerator once: got dla twice"),
     "none": ({"with_events": ("dla",)}, "events is at least 1 where accelerators have them: got 0"),
 }
