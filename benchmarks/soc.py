@@ -8,8 +8,8 @@ goal is missed.
 
 With --core the table is of whole inferences on the emulated core, in cycles from call to return: by the best of the
 accelerators alone, by the chip with the plan of the fewest cycles of its engines, planned for latency, which counts the
-core's work as well, and so on the chip with events that order its engines; with the core's instructions. `faster` is the
-last against the first.
+core's work as well, and so on the chip with events that order its engines; with the core's instructions. `faster` is
+the last against the first.
 
 With --search, instead, how well and how fast parts are found: the seconds for a chain of 200 large layers, and 200
 random graphs of up to 8 layers against all plans of a kind (`tests/plan/lanes/exhaustive.py` says which). That takes

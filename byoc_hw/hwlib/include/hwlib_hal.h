@@ -424,7 +424,12 @@ void hwlib_hal_idle(void);
  * has given their engines the signals that it is for: engines never wait for each other in a circle, nor for the core,
  * and a function that finds a queue full may wait. Signals of one event by several engines come one after the other.
  * hwlib_hal_init ends or gives up what an await holds, and sets all events that the accelerator reaches to 0. All that
- * reach them are initialised before the first is given anything, so the next region, and inference, begins with 0. */
+ * reach them are initialised before the first is given anything, so the next region, and inference, begins with 0.
+ *
+ * An engine that fails does nothing more, signals included, until hwlib_hal_init. Each wait and question for what it was
+ * given later returns the failure: the core, which waits for the last operation of each engine, finds it, and ends all
+ * engines. Where engines can fail, a wait for room in a queue behind an await ends as well: with HARDWARE, after some
+ * time of the HAL's choice. */
 
 /* The engines of an accelerator. */
 enum {
@@ -435,8 +440,7 @@ enum {
 /* When the engine has done all that it was given before, count `event` up by 1.
  *   called     by steps of a plan, inside a region, at most 65535 times for an event
  *   blocks     not, unless the engine's queue is full
- *   errors     STEP (no such engine or event), HARDWARE; the failure of a copy or job before it is reported as without
- *              events, and then it does not count */
+ *   errors     STEP (no such engine or event), HARDWARE */
 hwlib_status_t hwlib_hal_signal(uint8_t engine, uint8_t event);
 
 /* Do what the engine is given after this when `event` is `value` or more, 1 at least.

@@ -47,8 +47,8 @@ class Sync:
     """How the lanes with events are ordered.
 
     `ops` has each of their operations, `lanes` those of each lane in the order in which the core gives them to the
-    engines. Before those in `turns` it goes on with the next lane. `lasts` are the operations of a lane that the core
-    waits for at its end.
+    engines. Before those in `turns` it goes on with the next lane. `lasts` are the last operations of a lane's engines,
+    for which the core waits at its end: it learns of a failure there, whoever else waits for that engine.
     """
 
     ops: Mapping[int, Ordered]
@@ -227,8 +227,9 @@ class _Ordering:
             event = events.take(op, engine, self._number[op], known)
             if event is not None:
                 found.events[op] = event
-        for lane, knows in core.items():
-            found.lasts[lane] = list(self._lasts(lane, knows, ended))
+        for lane in core:
+            last = {self._engine[op]: op for op in self._times if self._work.lanes[op] == lane}
+            found.lasts[lane] = sorted(last.values(), key=lambda op: (self._order.end[op], op))
         return found
 
     def _before(self, op: int) -> list[int]:
@@ -246,11 +247,3 @@ class _Ordering:
         known = list(ended[op])
         known[self._engine[op]] = 2 * self._number[op] + 1
         return known
-
-    def _lasts(self, lane: int, known: _Known, ended: Mapping[int, _Known]) -> Iterator[int]:
-        """The last operations of both engines of a lane, unless the core knows that they have ended."""
-        last = {self._engine[op]: op for op in self._times if self._work.lanes[op] == lane}
-        for op in sorted(last.values(), key=lambda one: (self._order.end[one], one), reverse=True):
-            if known[self._engine[op]] < 2 * self._number[op]:
-                yield op
-                known = _both(known, self._over(op, ended))

@@ -69,7 +69,7 @@ def test_the_core_only_waits_for_the_end():
     graph = separable(blocks=2, size=8)
     plan, before = check_with_events(WITH_EVENTS, graph), plan_region(graph, PAIR)
     found = kinds(plan)
-    assert found[CopyWait] + found[JobWait] <= 4
+    assert found[CopyWait] == found[JobWait] == 2  # the last operation of each engine: it may have failed
     assert not found[Await]
     assert not found[Signal]
     assert found[EngineAwait] == found[EngineSignal] > 10
