@@ -14,6 +14,7 @@ from test_shared_memory import SHARED, shared_chips
 from byoc_hw.accelerator import DSP
 from byoc_hw.errors import InvalidInput, PlanError
 from byoc_hw.plan.lanes.lanes_clock import lanes_timeline
+from byoc_hw.plan.lanes.price import prices
 from byoc_hw.plan.region import plan_region
 from byoc_hw.plan.steps import Await, CopyWait, EngineAwait, EngineSignal, JobWait, Signal, Turn
 from byoc_hw.soc import Soc
@@ -188,3 +189,8 @@ def test_one_accelerator_of_a_chip_has_them_too():
     plan = check_with_events(Soc((DSP,), events=2), separable(blocks=2, size=8))
     assert kinds(plan)[EngineAwait]
     assert DLA.name not in {one.name for one in plan.chip.accelerators}
+
+
+def test_a_copy_costs_the_core_less_where_engines_have_events():
+    with_core, with_events = ([price.action for price in prices("latency", chip)] for chip in (PAIR, WITH_EVENTS))
+    assert with_events[-1] < 0.8 * with_core[-1]
