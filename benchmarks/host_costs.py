@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import exp, log
 from random import Random
 
@@ -79,7 +80,7 @@ def of_regions(count: int, details: bool) -> dict[str, dict[str, float]]:
     """What the core executes for a region, and the cycles of a call in which it alone is at work."""
     rows: dict[str, list[tuple[Row, int, int]]] = {}
     rng = Random("regions")
-    for chip in (byoc_hw.REFERENCE, CHIP):
+    for chip in (byoc_hw.REFERENCE, CHIP, replace(CHIP, events=4)):
         for _ in range(-(-2 * count // BATCH)):
             for plan, core, time in regions([chain(rng) for _ in range(BATCH)], chip):
                 rows.setdefault(core_driver(plan), []).append(((core_work(plan), core), plan_cycles(plan, chip), time))

@@ -7,8 +7,9 @@ plan is within 1.25 of its bound. `seconds` are of this process, for the plan. W
 goal is missed.
 
 With --core the table is of whole inferences on the emulated core, in cycles from call to return: by the best of the
-accelerators alone, by the chip with the plan of the fewest cycles of its engines, and planned for latency, which counts
-the core's work as well; with the core's instructions.
+accelerators alone, by the chip with the plan of the fewest cycles of its engines, planned for latency, which counts the
+core's work as well, and so on the chip with events that order its engines; with the core's instructions. `faster` is
+the last against the first.
 
 With --search, instead, how well and how fast parts are found: the seconds for a chain of 200 large layers, and 200
 random graphs of up to 8 layers against all plans of a kind (`tests/plan/lanes/exhaustive.py` says which). That takes
@@ -35,7 +36,10 @@ from byoc_hw.plan.lanes.cut import PartCut, Region
 from byoc_hw.plan.region import lay_out_region, plan_region
 from byoc_hw.soc import Hardware, Soc
 
-CORE_COLUMNS = ("model", "chip", "alone", "its core", "fewest cycles", "its core", "for latency", "its core", "faster")
+CORE_COLUMNS = (
+    *("model", "chip", "alone", "its core", "fewest cycles", "its core", "for latency", "its core"),
+    *("with events", "its core", "faster"),
+)
 COLUMNS = ("model", "chip", "alone", "in turn", "together", "faster", "plan / bound", "seconds", "goal", "met")
 DLA = replace(byoc_hw.DIANA_DIGITAL, name="dla", label="DLA")
 PAIR = Soc((DLA, byoc_hw.DSP), label="DLA + DSP")
@@ -52,6 +56,9 @@ GOALS = {
         for model in ("kws_ref_model", "vww_96_int8", "pretrainedResnet_quant", "ad01_int8")
     },
 }
+EVENTS = 4
+"""Events of a chip that has them: as many as engines."""
+
 MOST = 1.25
 """The most that a plan may take of its bound."""
 
@@ -142,8 +149,9 @@ def with_core(path: Path, chip: Soc) -> tuple[object, ...]:
     """One row: cycles from call to return, and instructions of the core."""
     alone = min((on_the_core(path, one) for one in chip.accelerators), key=lambda found: found[0])
     first, latency = on_the_core(path, chip), on_the_core(path, chip, "latency")
-    figures = [f"{one:,}" for found in (alone, first, latency) for one in found]
-    return path.stem, chip.label, *figures, f"{alone[0] / latency[0]:.2f}"
+    events = on_the_core(path, replace(chip, events=EVENTS), "latency")
+    figures = [f"{one:,}" for found in (alone, first, latency, events) for one in found]
+    return path.stem, chip.label, *figures, f"{alone[0] / events[0]:.2f}"
 
 
 def on_the_core(path: Path, hardware: Hardware, objective: Literal["latency"] | None = None) -> tuple[int, int]:

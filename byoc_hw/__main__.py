@@ -269,7 +269,7 @@ def _plan(options: argparse.Namespace) -> None:
 def _hal_test(options: argparse.Namespace) -> None:
     accelerator = _accelerator_of_hal(options)
     if options.write is not None:
-        write_kit(options.write, accelerator, refusals=bool(options.refusals))
+        write_kit(options.write, accelerator, refusals=bool(options.refusals), events=options.events)
         print(f"The kit is in {options.write}: build it with your HAL, and provide hal_kit_print of hal_kit.h")
         return
     report = hal_test(
@@ -278,6 +278,7 @@ def _hal_test(options: argparse.Namespace) -> None:
         cc=options.cc,
         cflags=options.cflags,
         refusals=options.refusals,
+        events=options.events,
         timeout=options.timeout,
     )
     print(report)
@@ -466,6 +467,7 @@ def _parser() -> argparse.ArgumentParser:
         action=argparse.BooleanOptionalAction,
         help="whether to check error returns: that it refuses what the accelerator cannot do (for the simulator only)",
     )
+    test.add_argument("--events", type=int, default=0, help="events of the chip, which it checks as well (%(default)s)")
     test.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS", help="of the run (%(default)s)")
     test.add_argument("--write", type=Path, metavar="DIR", help="write the kit's C there, for a chip; run nothing")
     test.set_defaults(command=_hal_test)

@@ -13,6 +13,9 @@ from byoc_hw.objective import HOST
 
 _MOST_ACCELERATORS = 16
 
+MOST_EVENTS = 64
+"""The most events of a chip."""
+
 
 @dataclass(frozen=True)
 class Soc:
@@ -26,6 +29,10 @@ class Soc:
 
     The accelerators of each group in `shared`, by name, have one local activation memory: an address is the same byte
     to all of them. Weight memories are their own.
+
+    `events` is the number of counters by which engines order each other without the core, as `hwlib_hal.h` says. They
+    lie between accelerators, so they are the chip's: those of `with_events`, by name, reach all of them. That are all
+    accelerators with a HAL where it is empty.
     """
 
     accelerators: tuple[Accelerator, ...]
@@ -35,6 +42,8 @@ class Soc:
     flash: int = 2048 * KIB
     host_cycles_per_instruction: float = 1.0
     shared: tuple[tuple[str, ...], ...] = ()
+    events: int = 0
+    with_events: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_compiler_name(self.name)
@@ -63,6 +72,23 @@ class Soc:
         for what in ("ram", "flash"):
             check_whole(f"chip {self.name}: {what}", getattr(self, what), 0, 2**31 - 1)
         self._check_shared()
+        self._check_events()
+
+    def _check_events(self) -> None:
+        """Raise `InvalidInput` for events of accelerators that cannot have them."""
+        check_whole(f"chip {self.name}: events", self.events, 0, MOST_EVENTS)
+        prefix = f"chip {self.name}: with_events"
+        check_type(prefix, self.with_events, tuple, "a tuple of accelerators' names")
+        known = {one.name: one for one in self.accelerators}
+        for name in self.with_events:
+            if name not in known:
+                raise InvalidInput(f"{prefix} names accelerators of the chip, {', '.join(known)}: got {shown(name)}")
+            if self.with_events.count(name) > 1:
+                raise InvalidInput(f"{prefix} has each accelerator once: got {name} twice")
+            if known[name].library is not None:
+                raise InvalidInput(f"{prefix}: accelerators with events have a HAL: {name} has a library")
+        if self.with_events and not self.events:
+            raise InvalidInput(f"{prefix}: events is at least 1 where accelerators have them: got 0")
 
     def _check_shared(self) -> None:
         """Raise `InvalidInput` for groups of accelerators that cannot have one memory."""
@@ -121,6 +147,11 @@ class Soc:
         """The accelerators, by name, that share the activation memory of accelerator `lane`; none if it has its own."""
         name = self.accelerators[lane].name
         return next((group for group in self.shared if name in group), ())
+
+    def has_events(self, lane: int) -> bool:
+        """Whether the engines of accelerator `lane` reach the chip's events."""
+        one = self.accelerators[lane]
+        return bool(self.events) and one.library is None and one.name in (self.with_events or (one.name,))
 
     def check_numerics(self, numerics: str) -> None:
         """Raise `InvalidInput` for numerics that do not exist, or whose rounding an accelerator lacks."""

@@ -1,5 +1,6 @@
 """What the table says of layers on the host and of the core that drives regions, against counts under QEMU."""
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -43,7 +44,9 @@ def test_instructions_of_random_layers_are_as_predicted(numerics):
 
 @needs_riscv32
 @pytest.mark.slow
-@pytest.mark.parametrize("chip", [byoc_hw.REFERENCE, CHIP], ids=["accelerator", "chip"])
+@pytest.mark.parametrize(
+    "chip", [byoc_hw.REFERENCE, CHIP, replace(CHIP, events=4)], ids=["accelerator", "chip", "chip with events"]
+)
 def test_the_time_of_random_regions_is_as_predicted(chip):
     rng = Random("test regions")
     for plan, core, time in regions([chain(rng) for _ in range(5)], chip):

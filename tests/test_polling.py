@@ -43,6 +43,7 @@ MODELS = {
     "digits on a chip": (digits, CHIP),
     "two regions and the host between them": (lambda: relay_model(residual()), SMALL),
     "a region of a chip beside the host": (lambda: relay_model(two_branches()), CHIP),
+    "events on one of two": (lambda: relay_model(two_branches()), replace(CHIP, events=3, with_events=("dla",))),
 }
 SLOW = ("digits on one accelerator", "digits on a chip")
 

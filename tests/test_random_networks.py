@@ -147,13 +147,14 @@ def networks(draw, name, layouts):
 
 
 @st.composite
-def chips(draw):
+def chips(draw, numbers_of_events=(0,)):
     """Two or three accelerators whose DMAs take the same words, the last one sometimes a vendor's library; a full
     queue is not foreseen by plans of chips."""
     one, *others = (draw(accelerators()) for _ in range(draw(st.sampled_from([2, 2, 3]))))
     alike = (replace(other, dma_alignment=one.dma_alignment) for other in (one, *others))
     engines = [replace(each, name=f"engine{at}", queue=64) for at, each in enumerate(alike)]
-    return Soc((*engines[:-1], draw(st.sampled_from([engines[-1], QUEUED]))))
+    last = draw(st.sampled_from([engines[-1], QUEUED]))
+    return Soc((*engines[:-1], last), events=draw(st.sampled_from(numbers_of_events)))
 
 
 @st.composite
@@ -180,5 +181,13 @@ def test_random_networks_are_bit_exact(model):
 @given(models(chips()))
 @settings(max_examples=examples(6), phases=[Phase.explicit, Phase.reuse, Phase.generate])
 def test_random_networks_are_bit_exact_on_several_accelerators(model):
+    chip, mod = model
+    assert_bit_exact(mod, accelerator=chip)
+
+
+@pytest.mark.slow
+@given(models(chips(numbers_of_events=(1, 3, 8))))
+@settings(max_examples=examples(3), phases=[Phase.explicit, Phase.reuse, Phase.generate])
+def test_random_networks_are_bit_exact_on_chips_with_events(model):
     chip, mod = model
     assert_bit_exact(mod, accelerator=chip)

@@ -31,11 +31,13 @@ def chip_runtime(chip: Soc) -> dict[str, str | bytes]:
         if one.name.lower() in _OTHER_FOLDERS:
             rule = f"an accelerator's name is none of {', '.join(_OTHER_FOLDERS)}, which name other folders of HWlib"
             raise InvalidInput(f"chip {chip.name}: {rule}: got {one.name}")
-        files[f"hwlib/{one.name}/{NAMES_HEADER}"] = names_header(one.name)
+        files[f"hwlib/{one.name}/{NAMES_HEADER}"] = names_header(one.name, events=chip.has_events(lane))
         if one.library is None:
             files[f"hwlib/{one.name}/{ACCELERATOR_HEADER}"] = accelerator_header(one)
             together = chip.accelerators[chip.memory_of(lane)] if chip.group_of(lane) else None
-            files[f"hwlib/{one.name}/hwlib_sim_config.h"] = sim_config(one, together)
+            files[f"hwlib/{one.name}/hwlib_sim_config.h"] = sim_config(
+                one, together, chip if chip.has_events(lane) else None
+            )
             continue
         files[f"hwlib/{one.name}/{LIBRARY_HEADER}"] = library_header(one.library)
         files[f"hwlib/{one.name}/hwlib_sim_config.h"] = library_sim_config(one)
@@ -70,7 +72,11 @@ def chip_context(chip: Soc | None) -> dict[str, object]:
     if chip is None:
         own = {"sim": "hwlib_sim", "hal": "hwlib_hal_", "cycles": "hwlib_hal_cycles"}
         return {"chip": [], "own": own, "sim": "hwlib_sim", "hal_functions": hal_functions()}
-    names = [one.name for one in chip.accelerators]
+    functions = [
+        function.of(one.name)
+        for lane, one in enumerate(chip.accelerators)
+        for function in hal_functions(of_chips=True, events=chip.has_events(lane))
+    ]
     return {
         "chip": [
             {
@@ -82,8 +88,8 @@ def chip_context(chip: Soc | None) -> dict[str, object]:
             for one in chip.accelerators
         ],
         "own": {"sim": "chip", "hal": "traced->", "cycles": "chip_hal_cycles"},
-        "sim": f"{names[0]}_sim",
-        "hal_functions": [function.of(name) for name in names for function in hal_functions(of_chips=True)],
+        "sim": f"{chip.accelerators[0].name}_sim",
+        "hal_functions": functions,
         "dma_alignment": chip.dma_alignment,
     }
 
@@ -97,6 +103,7 @@ def chip_entries(chip: Soc) -> list[dict[str, Any]]:
             "activations": _local(one)[0],
             "weights": _local(one)[1],
             **({"shares": list(group)} if (group := chip.group_of(lane)) else {}),
+            **({"events": chip.events} if chip.has_events(lane) else {}),
         }
         for lane, one in enumerate(chip.accelerators)
     ]

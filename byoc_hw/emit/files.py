@@ -82,6 +82,7 @@ _HWLIB = Path(byoc_hw.hwlib.__file__).parent
 _HWLIB_FOLDERS = ("include", "src", "sim")
 _LIBRARY_FOLDERS = ("library", "sim/library")
 _OF_CHIPS = ("hwlib_lanes.h", "hwlib_lanes.c", TABLE_SOURCE)
+_OF_EVENTS = ("sim_events.c",)
 _OF_ONE = ("hwlib.c", "hwlib_failed.c", "hwlib_steps.c", "hwlib_steps.h")
 
 
@@ -324,13 +325,13 @@ def _runtime(parts: Parts) -> Files:
         check_library_names(sources)
         return {f"library/{source.name}": source.read_bytes() for source in sources}
     if parts.chip is not None:
-        own = _hwlib_copies(_OF_ONE)
+        own = _hwlib_copies(_OF_ONE if parts.chip.events else (*_OF_ONE, *_OF_EVENTS))
         if _has_library(parts):
             own |= _hwlib_copies((), _LIBRARY_FOLDERS)
         return own | _whole(parts) | chip_runtime(parts.chip)
     assert not isinstance(parts.accelerator, Soc)
     return {
-        **_hwlib_copies(_OF_ONE if parts.polled else _OF_CHIPS),
+        **_hwlib_copies((*(_OF_ONE if parts.polled else _OF_CHIPS), *_OF_EVENTS)),
         **_whole(parts),
         f"hwlib/include/{ACCELERATOR_HEADER}": accelerator_header(parts.accelerator),
         "hwlib/sim/hwlib_sim_config.h": sim_config(parts.accelerator),

@@ -25,14 +25,15 @@ from byoc_hw.plan.steps import (
     ARGUMENT,
     SCRATCH,
     Address,
-    Copy,
     CopyWait,
-    Job,
+    EngineSignal,
     JobWait,
+    Queued,
     RegionPlan,
     Started,
     Step,
     WholeLayer,
+    engine_of,
 )
 from byoc_hw.soc import Soc
 
@@ -106,24 +107,29 @@ def lanes_start(region: ChipPlan, first_layer: int) -> tuple[str, str]:
 def _fills_a_queue(region: ChipPlan) -> bool:
     """Whether more operations may be in flight than an engine's queue holds: a start then waits."""
     return any(
-        _most_in_flight([step for part in region.of_lane(lane) for step in part.plan.steps], start, wait)
+        _most_in_flight([step for part in region.of_lane(lane) for step in part.plan.steps], engine, wait)
         > region.chip.accelerators[lane].queue
         for lane in _used(region)
-        for start, wait in (((Copy,), CopyWait), ((Job, WholeLayer), JobWait))
+        for engine, wait in (("dma", CopyWait), ("array", JobWait))
     )
 
 
-def _most_in_flight(steps: Sequence[Step], start: tuple[type[Started], ...], wait: type[CopyWait | JobWait]) -> int:
-    """The most operations of an engine that the core has started and may not know to have ended."""
-    started = ended = most = 0
+def _most_in_flight(steps: Sequence[Step], engine: str, wait: type[CopyWait | JobWait]) -> int:
+    """The most places of an engine's queue that the core has filled, and that may not be free again."""
+    queued = free = most = last = 0
     of_slot: dict[int, int] = {}
+    signals: dict[int, int] = {}  # the place of an operation, that of the signal behind it
     for step in steps:
-        if isinstance(step, start):
-            started += 1
-            of_slot[step.slot] = started
-            most = max(most, started - ended)
+        if isinstance(step, Queued) and engine_of(step) == engine:
+            queued += 1
+            most = max(most, queued - free)
+            if isinstance(step, Started):
+                of_slot[step.slot] = last = queued
+            elif isinstance(step, EngineSignal):
+                signals[last] = queued
         elif isinstance(step, wait):
-            ended = max(ended, of_slot[step.slot])
+            ended = of_slot[step.slot]
+            free = max(free, signals.get(ended, ended))
     return most
 
 
@@ -247,6 +253,8 @@ def _chip_plan(region: ChipPlan, single: bool) -> str:
     name, lanes = region.graph.name, len(_used(region))
     state = [c.comment(["While the region runs."]), f"static hwlib_lane_state_t {name}_states[{lanes}];"]
     state += [f"static hwlib_event_t {name}_events[{region.events}];"] if region.events else []
+    counters = region.counters
+    state += [f"static uint16_t {name}_counters[{counters}];"] if counters else []
     values: dict[str, str | dict[str, str]] = {
         "lanes": f"{name}_lanes",
         "spaces": f"{name}_spaces",
@@ -255,6 +263,7 @@ def _chip_plan(region: ChipPlan, single: bool) -> str:
         "lane_count": str(lanes),
         "event_count": str(region.events),
         **({"single": "1"} if single else {}),
+        **({"counter_count": str(counters), "counters": f"{name}_counters"} if counters else {}),
     }
     return "\n".join([*state, "", f"static const hwlib_chip_plan_t {name}_plan = {{", *c.fields(values), "};\n"])
 

@@ -8,7 +8,20 @@ from dataclasses import dataclass, field
 from byoc_hw.emit import c, calls
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Graph, Whole
-from byoc_hw.plan.steps import Await, Copy, CopyWait, Job, JobWait, RegionPlan, Signal, Step, WholeLayer
+from byoc_hw.plan.steps import (
+    Await,
+    Copy,
+    CopyWait,
+    EngineAwait,
+    EngineSignal,
+    Job,
+    JobWait,
+    RegionPlan,
+    Signal,
+    Step,
+    Turn,
+    WholeLayer,
+)
 
 
 def flash_name(graph: Graph) -> str:
@@ -84,6 +97,12 @@ class RegionTables:
             return f"HWLIB_STEP_SIGNAL{'_JOB' if step.job else ''}", step.slot, step.event
         if isinstance(step, Await):
             return "HWLIB_STEP_AWAIT", self.lanes.index(step.lane), step.event
+        if isinstance(step, EngineSignal):
+            return f"HWLIB_STEP_{'JOB' if step.job else 'COPY'}_SIGNAL", 0, step.event
+        if isinstance(step, EngineAwait):
+            return f"HWLIB_STEP_{'JOB' if step.job else 'COPY'}_AWAIT", step.event, step.value
+        if isinstance(step, Turn):
+            return "HWLIB_STEP_TURN", 0, 0
         assert isinstance(step, JobWait)
         return "HWLIB_STEP_JOB_WAIT", step.slot, 0
 

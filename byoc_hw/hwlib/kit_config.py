@@ -17,10 +17,11 @@ _LARGEST_ALIGNMENT = 64  # with a larger one, the rows of the kit's copies do no
 _ROWS = 16  # rows of one unit that always fit the window
 
 
-def kit_config(accelerator: Accelerator, *, refusals: bool) -> str:
+def kit_config(accelerator: Accelerator, *, refusals: bool, events: int = 0) -> str:
     """The text of `hal_kit_config.h`, which includes `hwlib_accelerator.h`. Sizes in bytes.
 
-    `refusals`: whether the HAL says that it returns an error for what the accelerator cannot do. Raises
+    `refusals`: whether the HAL says that it returns an error for what the accelerator cannot do. `events` is the
+    number of those of its chip. Raises
     `InvalidInput` for an accelerator that has no HAL, or that the kit's checks do not fit.
     """
     accelerator_macros(accelerator)
@@ -42,6 +43,7 @@ def kit_config(accelerator: Accelerator, *, refusals: bool) -> str:
         ("MAIN", f"{main}u", "bytes of main memory for the largest copies: 2 windows or more"),
         ("MAIN_ALIGNMENT", f"{max(alignment, 4)}u", "of what lies in main memory"),
         ("REFUSALS", str(int(refusals)), "whether the HAL returns an error for what the accelerator cannot do"),
+        ("EVENTS", f"{events}u", "events of the chip that the accelerator reaches"),
     ]
     purpose = f"The accelerator {accelerator.name}, for the HAL test kit."
     return header_text("hal_kit_config.h", "HAL_KIT", purpose, macros, includes=[ACCELERATOR_HEADER])

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.hwlib.accelerator_header import ACCELERATOR_HEADER, Macro, accelerator_macros, header_text
+from byoc_hw.soc import Soc
 
 
-def sim_config(accelerator: Accelerator, shared_by: Accelerator | None = None) -> str:
+def sim_config(accelerator: Accelerator, shared_by: Accelerator | None = None, chip: Soc | None = None) -> str:
     """The text of `hwlib_sim_config.h`, which includes `hwlib_accelerator.h`. Times in cycles.
 
-    On a chip the activation memory may be that of a group, which the simulator of `shared_by` has.
+    On a chip the activation memory may be that of a group, which the simulator of `shared_by` has; and `chip` has
+    events that the accelerator reaches.
 
     Raises `InvalidInput` for an accelerator that the simulator does not support, as `accelerator_header`.
     """
@@ -33,5 +35,24 @@ def sim_config(accelerator: Accelerator, shared_by: Accelerator | None = None) -
         costs.append(("ACTIVATION_STATES", f"{name}_states", "what is known of its bytes"))
     if shared_by is not None and shared_by is not accelerator:
         costs.append(("ACTIVATIONS_ELSEWHERE", "1u", f"the simulator of {shared_by.name} has both"))
+    if chip is not None:
+        costs += _events(accelerator, chip)
     purpose = f"The costs of the accelerator {accelerator.name}, for its simulator."
     return header_text("hwlib_sim_config.h", "HWLIB_SIM", purpose, costs, includes=[ACCELERATOR_HEADER])
+
+
+def _events(accelerator: Accelerator, chip: Soc) -> list[Macro]:
+    """Of the chip's events, which the simulators have in common: that of the first accelerator with events has them."""
+    reached = [lane for lane in range(len(chip.accelerators)) if chip.has_events(lane)]
+    first, own = chip.accelerators[reached[0]], chip.accelerators.index(accelerator)
+    signals = 2 * sum(chip.accelerators[lane].queue for lane in reached)
+    macros: list[Macro] = [
+        ("EVENTS", f"{chip.events}u", "events of the chip"),
+        ("SIGNALS", f"{signals}u", "signals of an event that the host may not know to have come"),
+        ("CHIP_ENGINES", f"{2 * len(chip.accelerators)}u", "a DMA engine and an array each"),
+        ("FIRST_ENGINE", f"{2 * own}u", "the first of this accelerator"),
+        ("EVENTS_OF_CHIP", f"{first.name}_sim_events", "what the simulators know of events"),
+    ]
+    if accelerator is not first:
+        macros.append(("EVENTS_ELSEWHERE", "1u", f"the simulator of {first.name} has it"))
+    return macros

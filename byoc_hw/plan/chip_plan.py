@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from byoc_hw.graph import Graph
 from byoc_hw.plan.library_layer import LibraryLayer
 from byoc_hw.plan.region_memory import NOTHING, RegionMemory
-from byoc_hw.plan.steps import Address, RegionPlan
+from byoc_hw.plan.steps import Address, EngineSignal, RegionPlan
 from byoc_hw.soc import Soc
 
 
@@ -74,6 +74,12 @@ class ChipPlan:
     def __repr__(self) -> str:
         used = len({part.lane for part in self.parts})
         return f"<ChipPlan {self.graph.name}: {len(self.parts)} parts on {used} accelerators, {self.events} events>"
+
+    @property
+    def counters(self) -> int:
+        """The events of the hardware that engines signal, numbered from 0."""
+        signalled = (step.event for part in self.parts for step in part.plan.steps if isinstance(step, EngineSignal))
+        return max(signalled, default=-1) + 1
 
     def of_lane(self, lane: int) -> tuple[Part, ...]:
         """The parts of a lane, in their order."""

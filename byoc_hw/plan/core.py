@@ -16,26 +16,31 @@ from byoc_hw.objective import Energy
 from byoc_hw.plan.array.kinds import job_cycles
 from byoc_hw.plan.chip_plan import ChipPlan
 from byoc_hw.plan.order.timeline import timeline
-from byoc_hw.plan.steps import Copy, CopyWait, Job, JobWait, RegionPlan, WholeLayer
-from byoc_hw.soc import Hardware, accelerators_of
+from byoc_hw.plan.steps import Copy, CopyWait, EngineAwait, EngineSignal, Job, JobWait, RegionPlan, Turn, WholeLayer
+from byoc_hw.soc import Hardware, Soc, accelerators_of
 
 TiledPlan = RegionPlan | ChipPlan
 """A plan whose cycles are known: on a HAL, or on several."""
 
 
 def core_driver(plan: TiledPlan) -> str:
-    """The row of the table of the code that drives a region: of one accelerator, of a chip, or of several at once."""
+    """The row of the table of the code that drives a region: of one accelerator, of a chip, of several at once, or of
+    engines with events."""
     if isinstance(plan, RegionPlan):
         return "accelerator"
+    if plan.counters:
+        return "chip with events"
     return "chip" if len({part.lane for part in plan.parts}) > 1 else "chip, one at work"
 
 
 def core_work(plan: TiledPlan) -> Mapping[str, int]:
-    """What the core does for a region, by name: it is called, calls layers, starts copies and jobs, waits."""
+    """What the core does for a region, by name: it is called, calls layers, starts copies and jobs, waits, has engines
+    signal and await events, and goes from lane to lane."""
     parts = [plan] if isinstance(plan, RegionPlan) else [part.plan for part in plan.parts]
     steps = Counter(type(step) for part in parts for step in part.steps)
     work = {"call": 1, "layer": sum(len(part.calls) for part in parts)}
-    return work | {"copy": steps[Copy] + steps[WholeLayer], "job": steps[Job], "wait": steps[CopyWait] + steps[JobWait]}
+    work |= {"copy": steps[Copy] + steps[WholeLayer], "job": steps[Job], "wait": steps[CopyWait] + steps[JobWait]}
+    return work | {"event": steps[EngineSignal] + steps[EngineAwait], "turn": steps[Turn]}
 
 
 def core_instructions(plan: TiledPlan) -> int:
@@ -44,10 +49,16 @@ def core_instructions(plan: TiledPlan) -> int:
     return round(sum(costs.get(unit, 0.0) * amount for unit, amount in core_work(plan).items()))
 
 
-def instructions_of_an_action() -> float:
-    """About how many instructions the core of a chip takes to start a copy or a job and to wait for it."""
-    costs = REGIONS["chip"]
-    return sum(costs.get(unit, 0.0) for unit in ("copy", "job")) / 2 + costs.get("wait", 0.0)
+_EVENTS_OF_AN_ACTION = 1.3
+"""The signals and awaits of a copy or a job, on average."""
+
+
+def instructions_of_an_action(chip: Soc) -> float:
+    """About how many instructions the core of a chip takes to start a copy or a job and to wait for it, or to have the
+    engines wait."""
+    costs = REGIONS["chip with events" if chip.events else "chip"]
+    ordered = _EVENTS_OF_AN_ACTION * costs.get("event", 0.0) if chip.events else costs.get("wait", 0.0)
+    return sum(costs.get(unit, 0.0) for unit in ("copy", "job")) / 2 + ordered
 
 
 def plan_cycles(plan: TiledPlan, hardware: Hardware) -> int:

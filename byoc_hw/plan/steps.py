@@ -153,10 +153,43 @@ class Await:
     lane: int
 
 
+@dataclass(frozen=True)
+class EngineSignal:
+    """On a chip with events: an engine counts `event` up when it has done all that it was given before. With `job` the
+    engine is the array, else the DMA."""
+
+    event: int
+    job: bool = False
+
+
+@dataclass(frozen=True)
+class EngineAwait:
+    """On a chip with events: an engine does what it is given after this when `event` has come `value` times."""
+
+    event: int
+    value: int
+    job: bool = False
+
+
+@dataclass(frozen=True)
+class Turn:
+    """On a chip with events: the core goes on with the next lane."""
+
+
 Started = Copy | Job | WholeLayer
 """Steps that start an operation of an engine."""
 
-Step = Started | CopyWait | JobWait | Signal | Await
+Queued = Started | EngineSignal | EngineAwait
+"""Steps that take a place in the queue of an engine."""
+
+Step = Queued | CopyWait | JobWait | Signal | Await | Turn
+
+
+def engine_of(step: Queued) -> str:
+    """The engine that a step is for: "dma" or "array"."""
+    if isinstance(step, EngineSignal | EngineAwait):
+        return "array" if step.job else "dma"
+    return "dma" if isinstance(step, Copy) else "array"
 
 
 @dataclass(frozen=True)
@@ -286,6 +319,12 @@ def _address_text(address: Address, graph: Graph) -> str:
 def _step_text(step: Step, graph: Graph) -> str:
     if isinstance(step, Await):
         return f"await event {step.event} of lane {step.lane}"
+    if isinstance(step, EngineAwait):
+        return f"{engine_of(step)} awaits event {step.event}, {step.value} times"
+    if isinstance(step, EngineSignal):
+        return f"{engine_of(step)} signals event {step.event}"
+    if isinstance(step, Turn):
+        return "turn"
     slot = f"  slot {step.slot}" if step.slot else ""
     if isinstance(step, CopyWait):
         return f"wait copy{slot}"

@@ -26,7 +26,7 @@ Inputs = Array | Sequence[Array] | Mapping[str, Array]
 @dataclass(frozen=True)
 class ProjectModel:
     """The part of a project's metadata that a run needs. `accelerators` are the names of those of a chip,
-    `shared` of those that share an activation memory."""
+    `shared` of those that share an activation memory, `with_events` of those that reach the chip's events."""
 
     name: str
     inputs: tuple[Interface, ...]
@@ -36,6 +36,7 @@ class ProjectModel:
     trace: Mapping[int, Assembly]
     accelerators: tuple[str, ...] = ()
     shared: tuple[tuple[str, ...], ...] = ()
+    with_events: tuple[str, ...] = ()
 
 
 def read_model(directory: Path) -> ProjectModel:
@@ -51,6 +52,7 @@ def read_model(directory: Path) -> ProjectModel:
         read_assemblies(metadata["trace"]),
         tuple(entry["name"] for entry in metadata.get("accelerators", ())),
         tuple(dict.fromkeys(tuple(one["shares"]) for one in metadata.get("accelerators", ()) if "shares" in one)),
+        tuple(one["name"] for one in metadata.get("accelerators", ()) if one.get("events")),
     )
 
 

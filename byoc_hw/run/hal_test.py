@@ -11,12 +11,14 @@ from pathlib import Path
 
 import byoc_hw.hwlib
 from byoc_hw.accelerator import REFERENCE, Accelerator
+from byoc_hw.arguments import check_whole
 from byoc_hw.emit.whole_source import WHOLE_SOURCE, whole_source
 from byoc_hw.errors import InvalidInput, RunError
 from byoc_hw.hwlib.accelerator_header import ACCELERATOR_HEADER, accelerator_header
 from byoc_hw.hwlib.kit_config import kit_config
 from byoc_hw.hwlib.sim_config import sim_config
 from byoc_hw.run.toolchain import BUILD_TIMEOUT, DEFAULT_CFLAGS, ended, require, run_command, split_words
+from byoc_hw.soc import MOST_EVENTS, Soc
 
 _HWLIB = Path(byoc_hw.hwlib.__file__).parent
 _STRICT = ("-std=c11", "-Wall", "-Wextra", "-Werror", "-Wconversion")
@@ -55,12 +57,14 @@ def hal_test(
     cc: str = "gcc",
     cflags: str = DEFAULT_CFLAGS,
     refusals: bool | None = None,
+    events: int = 0,
     timeout: float = 60.0,
 ) -> HalReport:
     """Compile the C files of directory `hal` (default: the simulator) with the kit, and run all checks.
 
     With `refusals` the kit also checks that the HAL returns an error for what the accelerator cannot do;
-    by default that is checked for the simulator only. `timeout` is in seconds, for the run. If the HAL
+    by default that is checked for the simulator only. With `events`, the number of those of its chip, the kit
+    checks its functions for them. `timeout` is in seconds, for the run. If the HAL
     crashes or hangs, the check that was running has failed.
 
     Raises `InvalidInput` for a directory without C files and for an accelerator without HAL,
@@ -73,9 +77,10 @@ def hal_test(
         raise InvalidInput("cc is a command: got an empty one")
     with tempfile.TemporaryDirectory(prefix="byoc_hw_") as name:
         kit = Path(name)
-        write_kit(kit, accelerator, refusals=hal is None if refusals is None else refusals)
+        write_kit(kit, accelerator, refusals=hal is None if refusals is None else refusals, events=events)
         if hal is None:
-            (kit / "hwlib_sim_config.h").write_text(sim_config(accelerator), encoding="utf-8")
+            chip = Soc((accelerator,), name="chip_of_one", events=events) if events else None
+            (kit / "hwlib_sim_config.h").write_text(sim_config(accelerator, chip=chip), encoding="utf-8")
         require(compiler[0])
         program = kit / "hal_test"
         sources = sorted([*kit.glob("*.c"), *directory.glob("*.c")])
@@ -93,9 +98,12 @@ def hal_test(
         return HalReport(tuple(run_kit(program, timeout)))
 
 
-def write_kit(directory: Path, accelerator: Accelerator = REFERENCE, *, refusals: bool = False) -> None:
+def write_kit(
+    directory: Path, accelerator: Accelerator = REFERENCE, *, refusals: bool = False, events: int = 0
+) -> None:
     """Write the kit's sources, its configuration and the HAL's header, to be built for a chip."""
-    config = kit_config(accelerator, refusals=refusals)
+    check_whole("events", events, 0, MOST_EVENTS)
+    config = kit_config(accelerator, refusals=refusals, events=events)
     directory.mkdir(parents=True, exist_ok=True)
     for file in sorted([*_HWLIB.glob("kit/*.[ch]"), _HWLIB / "include" / "hwlib_hal.h"]):
         shutil.copyfile(file, directory / file.name)

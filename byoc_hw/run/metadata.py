@@ -144,7 +144,8 @@ _METADATA = structure(
         "optimize": text,
         "accelerators": list_of(
             structure(
-                {"name": _name, "label": text, "activations": _count, "weights": _count}, {"shares": list_of(_name)}
+                {"name": _name, "label": text, "activations": _count, "weights": _count},
+                {"shares": list_of(_name), "events": _count},
             )
         ),
     },

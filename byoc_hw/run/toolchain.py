@@ -110,10 +110,16 @@ class Toolchain:
             return dict(self.hal)
         return {} if self.hal is None else {"": self.hal}
 
-    def check_hals(self, accelerators: Sequence[str], shared: Sequence[Sequence[str]] = ()) -> None:
+    def check_hals(
+        self,
+        accelerators: Sequence[str],
+        shared: Sequence[Sequence[str]] = (),
+        with_events: Sequence[str] = (),
+    ) -> None:
         """Raise `InvalidInput` where `hal` does not fit a project on these accelerators of a chip, or a single one.
 
-        A simulator and a HAL have no memory in common: of those that are `shared` all have a HAL, or none.
+        A simulator and a HAL have no memory and no events in common: of those that are `shared` all have a HAL, or
+        none, and so of those `with_events`.
         """
         if not accelerators and isinstance(self.hal, Mapping):
             raise InvalidInput(f"hal is one directory, for a project of one accelerator: got {', '.join(self.hal)}")
@@ -121,11 +127,12 @@ class Toolchain:
             if accelerators and name not in accelerators:
                 known = ", ".join(accelerators)
                 raise InvalidInput(f"hal is directories by accelerator, for a chip of {known}: got {name or self.hal}")
-        for group in shared:
+        groups = [*((group, "share their activation memory") for group in shared), (with_events, "have events")]
+        for group, have in groups:
             missing = [name for name in group if name not in self.hals]
             if 0 < len(missing) < len(group):
                 found = ", ".join(name for name in group if name in self.hals)
-                rule = f"{' and '.join(group)} share their activation memory"
+                rule = f"{' and '.join(group)} {have}"
                 raise InvalidInput(f"hal: {rule}: got one for {found}, none for {', '.join(missing)}")
 
     def variables(self, target: str, *, trace: bool) -> dict[str, str]:
@@ -150,7 +157,7 @@ def build_program(directory: Path, target: str, toolchain: Toolchain, *, trace: 
     or make, `RunError` with what the compiler said, or with the memory that the program does not fit.
     """
     model = read_model(directory)
-    toolchain.check_hals(model.accelerators, model.shared)
+    toolchain.check_hals(model.accelerators, model.shared, model.with_events)
     compiler = toolchain.cc or COMPILERS[target]
     for tool in ("make", split_words("cc", compiler)[0]):
         require(tool)

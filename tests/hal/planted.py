@@ -406,3 +406,44 @@ JOBS_OF_MUL = {
         "mul, tflite, a second input of many channels",
     ),
 }
+
+
+_SIGNAL = "  (void)engine, (void)event;\n  return HWLIB_OK;\n"
+_AWAIT = "  (void)engine, (void)event, (void)value;\n  return HWLIB_OK;\n"
+_COUNTED = "static uint32_t counts[64];\n\nhwlib_status_t hwlib_hal_signal("
+_OF_DMA, _OF_ARRAY = "(engine == HWLIB_ENGINE_DMA) { end_copy(); }", "(engine == HWLIB_ENGINE_ARRAY) { end_job(); }"
+_END = "  end_copy();\n  end_job();\n"
+_WAITED = ((HAL, COPY_WAIT, COPY_WAIT + _END), (HAL, _JOB_WAIT, _JOB_WAIT + _END))
+
+
+def _event(before: str, after: str, function: str, what: str, *others: tuple[str, str, str]) -> Fault:
+    return Fault(((HAL, before, after), *others), f"hwlib_hal_{function}", what)
+
+
+EVENTS = {
+    "a signal that comes before the job has ended": _event(
+        _SIGNAL, f"  if {_OF_DMA}\n{_SIGNAL}", "signal", "", *_LATE_JOBS, *_LATE_COPIES[1:], *_WAITED
+    ),
+    "a signal that comes before the copy has ended": _event(
+        _SIGNAL, f"  if {_OF_ARRAY}\n{_SIGNAL}", "signal", "", *_LATE_COPIES, *_LATE_JOBS[1:], *_WAITED
+    ),
+    "one event only": _event(
+        _SIGNAL, f"  if (event != 0) {{ return HWLIB_ERROR_HARDWARE; }}\n{_SIGNAL}", "signal", "by every event"
+    ),
+    "a counter of 8 bits": _event(
+        _AWAIT,
+        f"  if (value > 255) {{ return HWLIB_ERROR_HARDWARE; }}\n{_AWAIT}",
+        "await",
+        "more values than 8 bits count",
+    ),
+    "an event that is taken by the first who awaits it": Fault(
+        (
+            (HAL, "hwlib_status_t hwlib_hal_signal(", _COUNTED),
+            (HAL, _SIGNAL, f"  ++counts[event];\n{_SIGNAL}"),
+            (HAL, _AWAIT, f"  if (counts[event]-- == 0) {{ return HWLIB_ERROR_HARDWARE; }}\n{_AWAIT}"),
+        ),
+        "hwlib_hal_await",
+        "an event that has come before, and more often",
+    ),
+    "no await": _event("hwlib_hal_await(uint8_t", "chip_await(uint8_t", "await", "is there, as the chip has events"),
+}

@@ -126,9 +126,9 @@ def test_digits_on_the_template_equal_the_simulators(tmp_path, template):
 class Kit:
     """The kit for an accelerator, compiled once."""
 
-    def __init__(self, directory, accelerator):
+    def __init__(self, directory, accelerator, events=0):
         self.directory, self.accelerator = directory, accelerator
-        write_kit(directory, accelerator)
+        write_kit(directory, accelerator, events=events)
         self.objects = [compiled(directory, source.name) for source in sorted(directory.glob("*.c"))]
 
     def report(self, fault, directory):
@@ -185,6 +185,36 @@ def test_layers_without_tiles_are_checked(tmp_path):
         assert report.passed, str(report)
         for kind in ("order of float32", "gather of words", "suppression"):
             assert [line for line in report.lines if line.startswith(f"ok hwlib_hal_job_start: {kind}, ")]
+
+
+@pytest.mark.parametrize("events", [1, 3])
+def test_events_are_checked(tmp_path, events):
+    """On the simulator, with error returns, and on the template."""
+    new_hal(tmp_path / "hal")
+    for hal in (None, tmp_path / "hal"):
+        report = hal_test(hal, events=events, cflags=SANITIZED)
+        assert report.passed, str(report)
+        for what in ("signal: each engine awaits the other", "await: more values", "await: an event that has come"):
+            assert [line for line in report.lines if line.startswith(f"ok hwlib_hal_{what}")]
+    assert [line for line in hal_test(events=events).lines if line.startswith("ok hwlib_hal_await: refuses, a value")]
+
+
+@pytest.fixture(scope="module")
+def kit_of_events(tmp_path_factory):
+    return Kit(tmp_path_factory.mktemp("kit_of_events"), REFERENCE, events=3)
+
+
+@pytest.mark.parametrize("name", planted_faults.EVENTS)
+def test_planted_fault_of_an_event_is_named(name, kit_of_events, tmp_path):
+    fault = planted_faults.EVENTS[name]
+    report = kit_of_events.report(fault, tmp_path)
+    assert failures(report, fault), str(report)
+    assert len(report.failed) == 1
+
+
+def test_the_kit_has_as_many_events_as_a_chip():
+    with pytest.raises(InvalidInput, match="events is at most 64: got 65"):
+        hal_test(events=65)
 
 
 @pytest.mark.parametrize("name", planted_faults.WHOLE)

@@ -2,7 +2,8 @@
  * byte of main memory is touched. Runs the test that is named on the command line; test_lanes.py runs them all.
  *
  * A call is written as the HAL's letter and what it does: ai init, am7 mark, ac1 and aj1 the start of a copy or job
- * with token 1, ad1- and ae1+ whether the copy or job is done, aw1 and ax1 a wait that blocks, az idle. An operation
+ * with token 1, ad1- and ae1+ whether the copy or job is done, aw1 and ax1 a wait that blocks, az idle, as0:2 a signal
+ * of event 2 by engine 0, at1:2=3 an await of its value 3 by engine 1. An operation
  * is done when the core was idle as often as `lasts` says. */
 #include <stdarg.h>
 #include <stdio.h>
@@ -63,8 +64,12 @@ static hwlib_status_t ask(char hal, char what, hwlib_token_t token, uint8_t *don
   static hwlib_status_t x##_copy_done(hwlib_token_t token, uint8_t *done) { return ask(letter, 'd', token, done); } \
   static hwlib_status_t x##_job_done(hwlib_token_t token, uint8_t *done) { return ask(letter, 'e', token, done); } \
   static void x##_idle(void) { ++now; (void)record("%cz", letter); } \
+  static hwlib_status_t x##_signal(uint8_t engine, uint8_t event) \
+  { return record("%cs%u:%u", letter, (unsigned)engine, (unsigned)event); } \
+  static hwlib_status_t x##_await(uint8_t engine, uint8_t event, uint16_t value) \
+  { return record("%ct%u:%u=%u", letter, (unsigned)engine, (unsigned)event, (unsigned)value); } \
   static hwlib_hal_t x = {x##_init, x##_copy_1d, x##_copy_2d, x##_copy_wait, x##_job_start, x##_job_wait, x##_cycles, \
-                          x##_mark, x##_copy_done, x##_job_done, x##_idle};
+                          x##_mark, x##_copy_done, x##_job_done, x##_idle, x##_signal, x##_await};
 HAL(a, 'a')
 HAL(b, 'b')
 /* clang-format on */
@@ -91,6 +96,11 @@ hwlib_status_t hwlib_trace_lane_job(const hwlib_hal_t *hal, const hwlib_job_t *j
 #define SIGNAL(event, slot) {HWLIB_STEP_SIGNAL, slot, event}
 #define SIGNAL_JOB(event, slot) {HWLIB_STEP_SIGNAL_JOB, slot, event}
 #define AWAIT(event, lane) {HWLIB_STEP_AWAIT, lane, event}
+#define DMA_SIGNALS(event) {HWLIB_STEP_COPY_SIGNAL, 0, event}
+#define ARRAY_SIGNALS(event) {HWLIB_STEP_JOB_SIGNAL, 0, event}
+#define DMA_AWAITS(event, value) {HWLIB_STEP_COPY_AWAIT, event, value}
+#define ARRAY_AWAITS(event, value) {HWLIB_STEP_JOB_AWAIT, event, value}
+#define TURN {HWLIB_STEP_TURN, 0, 0}
 
 static const hwlib_layer_t layer_1 = {.id = 1}, layer_2 = {.id = 2}, layer_3 = {.id = 3};
 static const hwlib_copy_t copies[] = {
@@ -103,7 +113,8 @@ static const hwlib_place_t spaces[] = {
     {HWLIB_LOCAL_ACTIVATIONS, 0}, {HWLIB_LOCAL_WEIGHTS, 0}, {HWLIB_MAIN, 1000}, {HWLIB_MAIN, 2000}, {HWLIB_MAIN, 3000},
 };
 
-enum { EVENTS = 2 };
+enum { EVENTS = 2, COUNTERS = 2 };
+static uint16_t counters[COUNTERS];
 static hwlib_lane_state_t states[2];
 static hwlib_event_t events[EVENTS];
 static hwlib_lanes_t lanes;
@@ -119,9 +130,10 @@ static hwlib_lanes_t lanes;
 
 static int32_t run(const hwlib_lane_t *all, uint16_t count)
 {
-  const hwlib_chip_plan_t plan = {all, spaces, states, events, count, EVENTS, 0};
+  const hwlib_chip_plan_t plan = {all, spaces, states, events, count, EVENTS, 0, COUNTERS, counters};
   memset(states, 0xff, sizeof states);
   memset(events, 0xff, sizeof events);
+  memset(counters, 0xff, sizeof counters);
   hwlib_lanes_start(&lanes, &plan);
   return hwlib_lanes_wait(&lanes);
 }
@@ -194,7 +206,7 @@ static void a_poll_makes_a_single_step_where_a_hal_cannot_be_asked(void)
   LANE(a, 1, 4, COPY(1), COPY_WAIT(1), JOB(2), JOB_WAIT(2));
   LANE(b, 2, 2, JOB(1), JOB(1));
   const hwlib_lane_t all[] = {a_lane, b_lane};
-  const hwlib_chip_plan_t plan = {all, spaces, states, events, 2, EVENTS, 0};
+  const hwlib_chip_plan_t plan = {all, spaces, states, events, 2, EVENTS, 0, COUNTERS, counters};
   static const char *const polls[] = {" ac1", " bj2", " aw1", " bj3", " aj4", " ax4", ""};
   hwlib_lanes_start(&lanes, &plan);
   for (unsigned poll = 0; poll < sizeof polls / sizeof polls[0]; ++poll) {
@@ -207,7 +219,7 @@ static void a_poll_makes_a_single_step_where_a_hal_cannot_be_asked(void)
 static void a_poll_makes_a_single_step_where_the_plan_says_so(void)
 {
   LANE(a, 1, 2, COPY(1), JOB(1));
-  const hwlib_chip_plan_t plan = {&a_lane, spaces, states, events, 1, EVENTS, 1};
+  const hwlib_chip_plan_t plan = {&a_lane, spaces, states, events, 1, EVENTS, 1, COUNTERS, counters};
   hwlib_lanes_start(&lanes, &plan);
   CHECK(hwlib_lanes_poll(&lanes) == 0 && strcmp(calls, "ai am1 ac1") == 0);
   CHECK(hwlib_lanes_poll(&lanes) == 0 && strcmp(calls, "ai am1 ac1 aj2") == 0);
@@ -220,7 +232,7 @@ static void a_stop_ends_all_accelerators(void)
   LANE(a, 1, 2, COPY(1), COPY_WAIT(1));
   LANE(b, 2, 1, JOB(1));
   const hwlib_lane_t all[] = {a_lane, b_lane};
-  const hwlib_chip_plan_t plan = {all, spaces, states, events, 2, EVENTS, 0};
+  const hwlib_chip_plan_t plan = {all, spaces, states, events, 2, EVENTS, 0, COUNTERS, counters};
   hwlib_lanes_start(&lanes, &plan);
   CHECK(hwlib_lanes_poll(&lanes) == 0);
   hwlib_lanes_stop(&lanes);
@@ -256,7 +268,7 @@ static void a_poll_does_what_can_be_done(void)
 {
   lasts[1] = 1;
   LANE(a, 1, 2, COPY(1), COPY_WAIT(1));
-  const hwlib_chip_plan_t plan = {&a_lane, spaces, states, events, 1, EVENTS, 0};
+  const hwlib_chip_plan_t plan = {&a_lane, spaces, states, events, 1, EVENTS, 0, COUNTERS, counters};
   hwlib_lanes_start(&lanes, &plan);
   CHECK(hwlib_lanes_poll(&lanes) == 0 && hwlib_lanes_poll(&lanes) == 0);
   ++now;
@@ -325,7 +337,7 @@ static void refuses_slots_and_kinds_beyond_the_last(void)
   LANE(a, 1, 1, COPY(HWLIB_SLOTS));
   RUN(STEP_OF(1), "ai am1 ai", a_lane);
   calls[0] = '\0';
-  LANE(b, 2, 1, {HWLIB_STEP_SIGNAL_JOB + 1, 0, 0});
+  LANE(b, 2, 1, {HWLIB_STEP_TURN + 1, 0, 0});
   RUN(STEP_OF(2), "bi bm2 bi", b_lane);
 }
 
@@ -362,6 +374,105 @@ static void a_job_of_a_hal_without_questions_is_waited_for(void)
   LANE(a, 1, 2, JOB(1), SIGNAL_JOB(0, 1), JOB_WAIT(1));
   LANE(b, 2, 2, AWAIT(0, 0), JOB(1));
   RUN(0, "ai bi am1 bm2 aj1 ax1 bj2", a_lane, b_lane);
+}
+
+/* ---------------------------------------------------------------- events of the hardware */
+
+static void engines_await_each_other_and_the_core_goes_on(void)
+{
+  lasts[1] = 1;
+  LANE(a, 1, 5, COPY(1), DMA_SIGNALS(1), ARRAY_AWAITS(1, 1), JOB(0), COPY_WAIT(1));
+  RUN(0, "ai am1 ac1 as0:1 at1:1=1 aj2 aw1", a_lane);
+}
+
+static void engines_of_two_lanes_await_each_other(void)
+{
+  LANE(a, 1, 4, JOB(1), ARRAY_SIGNALS(0), DMA_AWAITS(1, 1), COPY(2));
+  LANE(b, 2, 4, DMA_AWAITS(0, 1), COPY(1), DMA_SIGNALS(1), DMA_SIGNALS(1));
+  RUN(0, "ai bi am1 bm2 aj1 as1:0 bt0:0=1 bc2 bs0:1 bs0:1 at0:1=1 ac3", a_lane, b_lane);
+}
+
+static void an_await_is_given_behind_its_signals(void)
+{
+  LANE(a, 1, 2, DMA_AWAITS(0, 2), COPY(1));
+  LANE(b, 2, 5, COPY(1), DMA_SIGNALS(0), JOB(2), ARRAY_SIGNALS(0), COPY(3));
+  RUN(0, "ai bi am1 bm2 bc1 bs0:0 bj2 bs1:0 bc3 at0:0=2 ac4", a_lane, b_lane);
+}
+
+static void a_lane_gives_way(void)
+{
+  LANE(a, 1, 3, COPY(1), TURN, COPY(2));
+  LANE(b, 2, 4, JOB(1), TURN, TURN, JOB(2));
+  RUN(0, "ai bi am1 bm2 ac1 bj2 ac3 bj4", a_lane, b_lane);
+}
+
+static void a_turn_of_the_last_lane_is_none(void)
+{
+  LANE(a, 1, 4, TURN, COPY(1), TURN, COPY(2));
+  RUN(0, "ai am1 ac1 ac2", a_lane);
+}
+
+static void counters_begin_with_0(void)
+{
+  LANE(a, 1, 3, COPY(1), DMA_SIGNALS(0), ARRAY_AWAITS(0, 1));
+  RUN(0, "ai am1 ac1 as0:0 at1:0=1", a_lane);
+  CHECK(counters[0] == 1 && counters[1] == 0);
+  calls[0] = '\0';
+  RUN(0, "ai am1 ac2 as0:0 at1:0=1", a_lane);
+}
+
+static void a_poll_gives_all_that_has_no_wait(void)
+{
+  lasts[2] = 1;
+  LANE(a, 1, 4, COPY(1), DMA_SIGNALS(0), TURN, JOB(1));
+  LANE(b, 2, 4, DMA_AWAITS(0, 1), COPY(1), COPY_WAIT(1), COPY(1));
+  const hwlib_lane_t all[] = {a_lane, b_lane};
+  const hwlib_chip_plan_t plan = {all, spaces, states, events, 2, EVENTS, 0, COUNTERS, counters};
+  hwlib_lanes_start(&lanes, &plan);
+  CHECK(hwlib_lanes_poll(&lanes) == 0);
+  CHECK(strcmp(calls, "ai bi am1 bm2 ac1 as0:0 bt0:0=1 bc2 bd2- aj3 bd2-") == 0);
+  ++now;
+  CHECK(hwlib_lanes_poll(&lanes) == 1);
+}
+
+static void a_failure_of_a_signal_or_an_await_is_one(void)
+{
+  failing = "as0:0";
+  LANE(a, 1, 2, COPY(1), DMA_SIGNALS(0));
+  RUN(HARDWARE_OF(1), "ai am1 ac1 as0:0 ai", a_lane);
+  calls[0] = '\0';
+  failing = "bt0:0=1";
+  LANE(b, 2, 3, COPY(1), DMA_SIGNALS(0), DMA_AWAITS(0, 1));
+  RUN(HARDWARE_OF(2), "bi bm2 bc2 bs0:0 bt0:0=1 bi", b_lane);
+}
+
+/* The HAL has the last word: it may say what is awaited. */
+static void refuses_to_await_what_is_not_signalled(void)
+{
+  lasts[1] = 1;
+  LANE(a, 1, 3, COPY(1), DMA_SIGNALS(0), COPY_WAIT(1));
+  LANE(b, 2, 1, DMA_AWAITS(0, 2));
+  RUN(STEP_OF(2), "ai bi am1 bm2 ac1 as0:0 ad1- bz ad1+ bt0:0=2 ai bi", a_lane, b_lane);
+}
+
+static void refuses_events_that_the_plan_or_the_hal_has_not(void)
+{
+  LANE(a, 1, 1, DMA_SIGNALS(COUNTERS));
+  RUN(STEP_OF(1), "ai am1 ai", a_lane);
+  calls[0] = '\0';
+  LANE(b, 2, 1, DMA_AWAITS(COUNTERS, 0));
+  RUN(STEP_OF(2), "bi bm2 bi", b_lane);
+}
+
+static void refuses_events_of_a_hal_without(void)
+{
+  a.signal = NULL;
+  b.await = NULL;
+  LANE(a, 1, 1, DMA_SIGNALS(0));
+  RUN(STEP_OF(1), "ai am1 ai", a_lane);
+  calls[0] = '\0';
+  LANE(b, 2, 2, DMA_SIGNALS(0), DMA_AWAITS(0, 1));
+  RUN(STEP_OF(2), "bi bm2 bs0:0 bi", b_lane);
 }
 
 #ifdef HWLIB_TRACE
@@ -418,6 +529,17 @@ static const struct {
     TEST(a_whole_layer_may_be_an_event),
     TEST(a_job_may_be_an_event),
     TEST(a_job_of_a_hal_without_questions_is_waited_for),
+    TEST(engines_await_each_other_and_the_core_goes_on),
+    TEST(engines_of_two_lanes_await_each_other),
+    TEST(an_await_is_given_behind_its_signals),
+    TEST(a_lane_gives_way),
+    TEST(a_turn_of_the_last_lane_is_none),
+    TEST(counters_begin_with_0),
+    TEST(a_poll_gives_all_that_has_no_wait),
+    TEST(a_failure_of_a_signal_or_an_await_is_one),
+    TEST(refuses_to_await_what_is_not_signalled),
+    TEST(refuses_events_that_the_plan_or_the_hal_has_not),
+    TEST(refuses_events_of_a_hal_without),
 #ifdef HWLIB_TRACE
     TEST(traces_wait_in_place_of_the_plan),
     TEST(traces_of_whole_layers_wait_too),

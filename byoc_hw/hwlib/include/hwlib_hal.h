@@ -406,6 +406,49 @@ hwlib_status_t hwlib_hal_job_done(hwlib_token_t token, uint8_t *done);
  *   blocks     at the longest until an operation of this accelerator that it has asked for ends; not without one */
 void hwlib_hal_idle(void);
 
+/* ---------------------------------------------------------------- optional: events between engines
+ *
+ * On a chip whose description has `events`, engines order each other, and the core only queues what they do: a copy or
+ * a job that needs another one is given to its engine at once, behind an await. An event is a counter of 16 bits or
+ * more, such as a semaphore, or a word of memory that linked descriptors of a DMA count up and compare. There are as
+ * many as the chip says, numbered from 0, and each engine of each accelerator that reaches them may signal and await
+ * each of them, its own signals too. An accelerator that reaches them has both functions.
+ *
+ * An await and a signal take a place in the queue of their engine, as a copy or a job does, and are done in their turn:
+ * so an await holds all that the engine is given after it, and nothing that it was given before. They have no token,
+ * and nobody waits for them: they are over when what the engine was given after them has ended, and a signal also when
+ * somebody has awaited it. What an engine writes before it signals is there for all that an engine does after it has
+ * awaited that: main memory and shared local memory, through caches and write buffers.
+ *
+ * An event only counts up, so that it may be awaited again and by several. HWlib gives an engine an await only after it
+ * has given their engines the signals that it is for: engines never wait for each other in a circle, nor for the core,
+ * and a function that finds a queue full may wait. Signals of one event by several engines come one after the other.
+ * hwlib_hal_init ends or gives up what an await holds, and sets all events that the accelerator reaches to 0. All that
+ * reach them are initialised before the first is given anything, so the next region, and inference, begins with 0.
+ *
+ * An engine that fails does nothing more, signals included, until hwlib_hal_init. Each wait and question for what it was
+ * given later returns the failure: the core, which waits for the last operation of each engine, finds it, and ends all
+ * engines. Where engines can fail, a wait for room in a queue behind an await ends as well: with HARDWARE, after some
+ * time of the HAL's choice. */
+
+/* The engines of an accelerator. */
+enum {
+  HWLIB_ENGINE_DMA = 0,   /* copies */
+  HWLIB_ENGINE_ARRAY = 1, /* jobs and whole layers */
+};
+
+/* When the engine has done all that it was given before, count `event` up by 1.
+ *   called     by steps of a plan, inside a region, at most 65535 times for an event
+ *   blocks     not, unless the engine's queue is full
+ *   errors     STEP (no such engine or event), HARDWARE */
+hwlib_status_t hwlib_hal_signal(uint8_t engine, uint8_t event);
+
+/* Do what the engine is given after this when `event` is `value` or more, 1 at least.
+ *   called     by steps of a plan, inside a region, when `value` signals of the event have been called
+ *   blocks     not, unless the engine's queue is full
+ *   errors     STEP (no such engine or event, a value that was not signalled), HARDWARE */
+hwlib_status_t hwlib_hal_await(uint8_t engine, uint8_t event, uint16_t value);
+
 #ifdef __cplusplus
 }
 #endif

@@ -7,6 +7,9 @@
  * out steps up to one that has to wait for something that is not done. When no lane can go on, it is idle until an
  * operation ends that it has asked for, and goes round again.
  *
+ * Where the hardware has events (hwlib_hal.h), engines await each other, and the core goes on. Of the lanes whose engines
+ * do, each gives way to the others now and then, so that all engines have work early.
+ *
  * A region that fails has called the init of every HAL that it uses before it ends: nothing of it is in flight then,
  * and nothing is written any more.
  */
@@ -33,14 +36,22 @@ typedef struct {
   hwlib_status_t (*copy_done)(hwlib_token_t token, uint8_t *done);
   hwlib_status_t (*job_done)(hwlib_token_t token, uint8_t *done);
   void (*idle)(void);
+  hwlib_status_t (*signal)(uint8_t engine, uint8_t event);
+  hwlib_status_t (*await)(uint8_t engine, uint8_t event, uint16_t value);
 } hwlib_hal_t;
 
-/* More kinds of hwlib_step_t. An operation is one event at most, and an event is signalled once. */
+/* More kinds of hwlib_step_t. An operation is one event at most, and an event is signalled once; those of the hardware
+ * are counters. */
 enum {
   HWLIB_STEP_SIGNAL = 4,     /* the copy whose token is in slot is event index */
   HWLIB_STEP_AWAIT = 5,      /* go on when event index, an operation of lane slot, has ended */
   HWLIB_STEP_LAYER = 6,      /* start the layer as a whole, keep its token in slot: a job without a tile */
   HWLIB_STEP_SIGNAL_JOB = 7, /* the job or whole layer whose token is in slot is event index */
+  HWLIB_STEP_COPY_SIGNAL = 8, /* the DMA signals event index of the hardware, */
+  HWLIB_STEP_JOB_SIGNAL = 9,  /* or the array */
+  HWLIB_STEP_COPY_AWAIT = 10, /* the DMA goes on when event slot of the hardware has come index times, */
+  HWLIB_STEP_JOB_AWAIT = 11,  /* or the array */
+  HWLIB_STEP_TURN = 12,       /* go on with the next lane */
 };
 
 /* Steps of a layer that begins or goes on; of no layer after the last. */
@@ -93,6 +104,8 @@ typedef struct {
   hwlib_event_t *events;
   uint16_t lane_count, event_count;
   uint8_t single; /* whether a start may find the queue of an engine full, and wait */
+  uint8_t counter_count;
+  uint16_t *counters; /* the signals that engines were given of each event of the hardware */
 } hwlib_chip_plan_t;
 
 /* A running region. */

@@ -258,6 +258,8 @@ int kit_start_jobs(kit_jobs_t *jobs);
 hwlib_status_t hwlib_hal_copy_done(hwlib_token_t token, uint8_t *done) __attribute__((weak));
 hwlib_status_t hwlib_hal_job_done(hwlib_token_t token, uint8_t *done) __attribute__((weak));
 void hwlib_hal_idle(void) __attribute__((weak));
+hwlib_status_t hwlib_hal_signal(uint8_t engine, uint8_t event) __attribute__((weak));
+hwlib_status_t hwlib_hal_await(uint8_t engine, uint8_t event, uint16_t value) __attribute__((weak));
 
 /* ---------------------------------------------------------------- checks by function, run by kit_run.c */
 
@@ -278,6 +280,7 @@ void kit_check_copy_extents(void);
 void kit_check_job_wait(void);
 void kit_check_idle(void); /* beside nothing */
 void kit_check_questions(void);
+void kit_check_events(void); /* of a chip that has them */
 void kit_check_profile(void);
 void kit_check_refusals(void);
 

@@ -37,6 +37,7 @@ static void run_checks(void)
   kit_check_quiet_jobs();
   kit_check_job_wait();
   kit_check_questions();
+  kit_check_events();
   kit_check_refusals();
 }
 

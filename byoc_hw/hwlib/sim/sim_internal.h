@@ -5,6 +5,7 @@
 #include "hwlib_sim.h"
 #include "hwlib_sim_config.h"
 #include "sim_clock.h"
+#include "sim_events.h"
 
 #include <stddef.h>
 

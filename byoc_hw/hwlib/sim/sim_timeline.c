@@ -11,9 +11,10 @@ typedef struct {
   uint64_t end[SIM_CLOCKS];
   int waited; /* for with its own token */
   hwlib_sim_work_t work;
+  hwlib_sim_known_t known; /* at its end */
 } operation_t;
 
-/* Operations are numbered from 1 in their order, which is that of their ends. */
+/* Operations, and events, are numbered from 1 in their order, which is that of their ends. */
 typedef struct {
   uint64_t free[SIM_CLOCKS]; /* idle from here on */
   uint32_t forgotten;        /* up to here tokens mean nothing: from before the last init */
@@ -37,6 +38,7 @@ static uint16_t profile_of(uint16_t layer)
 void hwlib_sim_timeline_reset(void)
 {
   memset(&sim, 0, sizeof sim);
+  hwlib_sim_events_reset();
   sim_clock_reset();
 }
 
@@ -59,8 +61,8 @@ hwlib_sim_counters_t *hwlib_sim_counters(void) { return &sim.counters[sim.layer]
 uint32_t hwlib_sim_in_flight(void)
 {
   uint32_t count = 0;
-  for (unsigned i = 0; i < HWLIB_SIM_ENGINES; ++i) {
-    count += sim.engines[i].started - sim.engines[i].ended;
+  for (uint8_t i = 0; i < HWLIB_SIM_ENGINES; ++i) {
+    count += sim.engines[i].started - hwlib_sim_over(i, sim.engines[i].ended);
   }
   return count;
 }
@@ -77,9 +79,10 @@ static void wait_until(engine_t *engine, uint32_t number, const uint64_t *end)
 }
 
 /* What an engine is at, and may not be when something is done to an area; or NULL. */
-static const hwlib_sim_area_t *race(const engine_t *engine, const hwlib_sim_area_t *area)
+static const hwlib_sim_area_t *race(uint8_t engine_number, const hwlib_sim_area_t *area)
 {
-  for (uint32_t number = engine->ended + 1; number <= engine->started; ++number) {
+  const engine_t *engine = &sim.engines[engine_number];
+  for (uint32_t number = hwlib_sim_over(engine_number, engine->ended) + 1; number <= engine->started; ++number) {
     const hwlib_sim_work_t *work = &engine->queue[number % HWLIB_ACCELERATOR_QUEUE].work;
     for (uint32_t i = 0; i < work->areas; ++i) {
       if (((area->access | work->area[i].access) & HWLIB_SIM_WRITES) != 0 &&
@@ -93,7 +96,7 @@ static const hwlib_sim_area_t *race(const engine_t *engine, const hwlib_sim_area
 
 static hwlib_status_t check_race(const hwlib_sim_area_t *area, uint8_t engine)
 {
-  const hwlib_sim_area_t *other = race(&sim.engines[1 - engine], area);
+  const hwlib_sim_area_t *other = race((uint8_t)(1 - engine), area);
   const char *text = engine == HWLIB_SIM_DMA ? "touches, at #, bytes of a job in flight at #"
                                              : "touches, at #, bytes of a copy in flight at #";
   if (other != NULL) {
@@ -123,7 +126,7 @@ static const sim_clock_area_t *main_area(const hwlib_sim_work_t *work, uint16_t 
 static const sim_clock_area_t *in_flight_on(uint8_t engine_number, const sim_clock_area_t *area)
 {
   const engine_t *engine = &sim.engines[engine_number];
-  for (uint32_t number = engine->ended + 1; number <= engine->started; ++number) {
+  for (uint32_t number = hwlib_sim_over(engine_number, engine->ended) + 1; number <= engine->started; ++number) {
     const hwlib_sim_work_t *work = &engine->queue[number % HWLIB_ACCELERATOR_QUEUE].work;
     const sim_clock_area_t *main;
     for (uint16_t i = 0; (main = main_area(work, i)) != NULL; ++i) {
@@ -143,8 +146,8 @@ static const sim_clock_area_t *conflict(const sim_clock_area_t *area)
 
 static const hwlib_sim_area_t *local_conflict(const hwlib_sim_area_t *area)
 {
-  const hwlib_sim_area_t *found = race(&sim.engines[HWLIB_SIM_DMA], area);
-  return found != NULL ? found : race(&sim.engines[HWLIB_SIM_ARRAY], area);
+  const hwlib_sim_area_t *found = race(HWLIB_SIM_DMA, area);
+  return found != NULL ? found : race(HWLIB_SIM_ARRAY, area);
 }
 
 static sim_clock_user_t user = {.conflict = conflict, .local_conflict = local_conflict};
@@ -190,6 +193,7 @@ static hwlib_status_t check_races(uint8_t engine, const hwlib_sim_work_t *work)
   const sim_clock_area_t *main;
   user.activations = hwlib_sim_look(0);
   sim_clock_join(&user);
+  hwlib_sim_asks(engine);
   for (uint16_t i = 0; status == HWLIB_OK && (main = main_area(work, i)) != NULL; ++i) {
     const sim_clock_area_t area = *main;
     status = check_main(engine, &area);
@@ -200,8 +204,41 @@ static hwlib_status_t check_races(uint8_t engine, const hwlib_sim_work_t *work)
       status = check_shared(&work->area[i]);
     }
   }
+  hwlib_sim_asked();
   return status;
 }
+
+/* The next place in the queue of an engine, for what takes so long; the host waits for the oldest where it is full. */
+static uint32_t take_place(uint8_t engine_number, const hwlib_sim_work_t *work, const uint64_t *ready)
+{
+  engine_t *engine = &sim.engines[engine_number];
+  uint32_t number = ++engine->started;
+  operation_t *operation = &engine->queue[number % HWLIB_ACCELERATOR_QUEUE];
+  if (number > HWLIB_ACCELERATOR_QUEUE) {
+    wait_until(engine, number - HWLIB_ACCELERATOR_QUEUE, operation->end);
+    hwlib_sim_tell_host(&operation->known);
+  }
+
+  *operation = (operation_t){.work = *work, .known = hwlib_sim_begin(engine_number, number)};
+  for (unsigned clock = 0; clock < SIM_CLOCKS; ++clock) {
+    uint64_t start = engine->free[clock] > sim_clock.host[clock] ? engine->free[clock] : sim_clock.host[clock];
+    engine->free[clock] = (start > ready[clock] ? start : ready[clock]) + work->cycles;
+    operation->end[clock] = engine->free[clock];
+  }
+  return number;
+}
+
+#ifdef HWLIB_SIM_EVENTS
+uint32_t hwlib_sim_hold(uint8_t engine_number, uint64_t *end, hwlib_sim_known_t *known)
+{
+  static const hwlib_sim_work_t nothing;
+  uint32_t number = take_place(engine_number, &nothing, end);
+  const operation_t *operation = &sim.engines[engine_number].queue[number % HWLIB_ACCELERATOR_QUEUE];
+  memcpy(end, operation->end, sizeof operation->end);
+  *known = operation->known;
+  return number;
+}
+#endif
 
 hwlib_status_t hwlib_sim_start(uint8_t engine_number, const hwlib_sim_work_t *work, hwlib_token_t *token)
 {
@@ -209,20 +246,9 @@ hwlib_status_t hwlib_sim_start(uint8_t engine_number, const hwlib_sim_work_t *wo
   if (status != HWLIB_OK) {
     return status;
   }
-  engine_t *engine = &sim.engines[engine_number];
-  uint32_t number = ++engine->started;
-  operation_t *operation = &engine->queue[number % HWLIB_ACCELERATOR_QUEUE];
-  if (number > HWLIB_ACCELERATOR_QUEUE) {
-    wait_until(engine, number - HWLIB_ACCELERATOR_QUEUE, operation->end);
-  }
-
-  *operation = (operation_t){.work = *work};
-  for (unsigned clock = 0; clock < SIM_CLOCKS; ++clock) {
-    uint64_t start = engine->free[clock] > sim_clock.host[clock] ? engine->free[clock] : sim_clock.host[clock];
-    engine->free[clock] = start + work->cycles;
-    operation->end[clock] = engine->free[clock];
-  }
-  uint64_t end = engine->free[SIM_CLOCK_ACCELERATOR];
+  static const uint64_t at_once[SIM_CLOCKS];
+  uint32_t number = take_place(engine_number, work, at_once);
+  uint64_t end = sim.engines[engine_number].free[SIM_CLOCK_ACCELERATOR];
   if (end > sim_clock.total) {
     sim_clock.total = end;
   }
@@ -263,6 +289,7 @@ hwlib_status_t hwlib_sim_wait(uint8_t engine_number, hwlib_token_t token)
   if (status == HWLIB_OK && operation != NULL) {
     operation->waited = 1;
     wait_until(&sim.engines[engine_number], token / HWLIB_SIM_ENGINES, operation->end);
+    hwlib_sim_tell_host(&operation->known);
   }
   return status;
 }
@@ -284,9 +311,11 @@ hwlib_status_t hwlib_sim_done(uint8_t engine_number, hwlib_token_t token, uint8_
 
 void hwlib_sim_idle(void)
 {
-  for (unsigned i = 0; i < HWLIB_SIM_ENGINES; ++i) {
+  for (uint8_t i = 0; i < HWLIB_SIM_ENGINES; ++i) {
     engine_t *engine = &sim.engines[i];
     wait_until(engine, engine->started, engine->free);
+    hwlib_sim_tell_host_all(i);
     engine->forgotten = engine->started;
   }
+  hwlib_sim_events_init();
 }

@@ -4,9 +4,9 @@
 #include <stddef.h>
 
 enum { NOT_STARTED = 0, RUNNING = 1, DONE = 2, JOB_RUNNING = 3 };        /* an event */
-enum { GOES_ON = 0, WAITS = 1, WAITS_FOR_A_SIGNAL = 2, AT_ITS_END = 3 }; /* a lane */
+enum { GOES_ON = 0, WAITS = 1, WAITS_FOR_A_SIGNAL = 2, AT_ITS_END = 3, GIVES_WAY = 4 }; /* a lane */
 
-/* What a step comes to: GOES_ON, what the lane waits for, or the failure with this bit. */
+/* What a step comes to: GOES_ON or GIVES_WAY, what the lane waits for, or the failure with this bit. */
 enum { FAILED = 0x100 };
 
 static inline unsigned after(hwlib_status_t status, unsigned found)
@@ -142,44 +142,95 @@ static inline unsigned await_event(const hwlib_chip_plan_t *plan, hwlib_lane_sta
   return ask_event(plan->lanes[step->slot].hal, state, &plan->events[step->index]);
 }
 
+/* ---------------------------------------------------------------- events of the hardware */
+
+static inline uint8_t engine_of(const hwlib_step_t *step, unsigned first)
+{
+  return step->kind == first ? HWLIB_ENGINE_DMA : HWLIB_ENGINE_ARRAY;
+}
+
+static inline hwlib_status_t signal_counter(const hwlib_chip_plan_t *plan, const hwlib_hal_t *hal,
+                                            const hwlib_step_t *step)
+{
+  if (step->index >= plan->counter_count || hal->signal == NULL) {
+    return HWLIB_ERROR_STEP;
+  }
+  hwlib_status_t status = hal->signal(engine_of(step, HWLIB_STEP_COPY_SIGNAL), (uint8_t)step->index);
+  ++plan->counters[step->index];
+  return status;
+}
+
+/* The core waits for other lanes until all signals are in queues: no engine ever waits for the core. */
+static inline unsigned await_counter(const hwlib_chip_plan_t *plan, const hwlib_hal_t *hal, const hwlib_step_t *step)
+{
+  if (step->slot >= plan->counter_count || hal->await == NULL) {
+    return after(HWLIB_ERROR_STEP, GOES_ON);
+  }
+  if (plan->counters[step->slot] < step->index) {
+    return WAITS_FOR_A_SIGNAL;
+  }
+  return after(hal->await(engine_of(step, HWLIB_STEP_COPY_AWAIT), step->slot, step->index), GOES_ON);
+}
+
+/* ---------------------------------------------------------------- one step */
+
 /* Carries out a step, unless the lane has to wait there. */
 static inline unsigned run_step(const hwlib_chip_plan_t *plan, const hwlib_hal_t *hal, hwlib_lane_state_t *state,
                                 const hwlib_step_t *step)
 {
-  unsigned slot = step->slot, event;
+  unsigned slot = step->slot, event, fits = slot < HWLIB_SLOTS; /* of those with a slot */
   hwlib_token_t *token = &state->tokens[slot];
-  hwlib_status_t status;
-  if (step->kind == HWLIB_STEP_AWAIT) {
-    return await_event(plan, state, step);
-  }
-  if (slot >= HWLIB_SLOTS) {
-    return after(HWLIB_ERROR_STEP, GOES_ON);
-  }
+  hwlib_status_t status = HWLIB_ERROR_STEP;
   switch (step->kind) {
   case HWLIB_STEP_COPY:
-    state->events[slot] = 0;
-    status = start_copy(hal, state->spaces, &state->part->plan->copies[step->index], token);
+    if (fits) {
+      state->events[slot] = 0;
+      status = start_copy(hal, state->spaces, &state->part->plan->copies[step->index], token);
+    }
     break;
   case HWLIB_STEP_JOB:
-    state->events[slot] = 0;
-    status = start_job(hal, state->running, &state->part->plan->tiles[step->index], token);
+    if (fits) {
+      state->events[slot] = 0;
+      status = start_job(hal, state->running, &state->part->plan->tiles[step->index], token);
+    }
     break;
   case HWLIB_STEP_COPY_WAIT:
-    event = state->events[slot];
-    return event == 0 ? ask_copy(hal, state, *token, NULL) : ask_event(hal, state, &plan->events[event - 1]);
+    if (fits) {
+      event = state->events[slot];
+      return event == 0 ? ask_copy(hal, state, *token, NULL) : ask_event(hal, state, &plan->events[event - 1]);
+    }
+    break;
   case HWLIB_STEP_JOB_WAIT:
-    event = state->events[slot];
-    return event == 0 ? ask_job(hal, state, *token, NULL) : ask_event(hal, state, &plan->events[event - 1]);
+    if (fits) {
+      event = state->events[slot];
+      return event == 0 ? ask_job(hal, state, *token, NULL) : ask_event(hal, state, &plan->events[event - 1]);
+    }
+    break;
   case HWLIB_STEP_SIGNAL:
   case HWLIB_STEP_SIGNAL_JOB:
-    status = signal_event(plan, state, step);
+    if (fits) {
+      status = signal_event(plan, state, step);
+    }
     break;
+  case HWLIB_STEP_AWAIT:
+    return await_event(plan, state, step);
   case HWLIB_STEP_LAYER:
-    state->events[slot] = 0;
-    status = start_job(hal, state->running, NULL, token);
+    if (fits) {
+      state->events[slot] = 0;
+      status = start_job(hal, state->running, NULL, token);
+    }
     break;
+  case HWLIB_STEP_COPY_SIGNAL:
+  case HWLIB_STEP_JOB_SIGNAL:
+    status = signal_counter(plan, hal, step);
+    break;
+  case HWLIB_STEP_COPY_AWAIT:
+  case HWLIB_STEP_JOB_AWAIT:
+    return await_counter(plan, hal, step);
+  case HWLIB_STEP_TURN:
+    return GIVES_WAY;
   default:
-    status = HWLIB_ERROR_STEP;
+    break;
   }
   return after(status, GOES_ON);
 }
@@ -236,7 +287,8 @@ static int next_call(const hwlib_chip_plan_t *plan, const hwlib_lane_t *lane, hw
   return 1;
 }
 
-/* Carries out steps up to one where the lane has to wait, or a single one: what the last of them comes to. */
+/* Carries out steps up to one where the lane has to wait, to the end of its turn, or a single one: what the last of
+ * them comes to. */
 static unsigned run_lane(const hwlib_chip_plan_t *plan, const hwlib_lane_t *lane, hwlib_lane_state_t *state,
                          uint8_t single)
 {
@@ -258,6 +310,10 @@ static unsigned run_lane(const hwlib_chip_plan_t *plan, const hwlib_lane_t *lane
     }
     ++step;
   } while (!single);
+  if (found == GIVES_WAY) {
+    ++step;
+    found = GOES_ON;
+  }
   state->step = step;
   return found;
 }
@@ -297,6 +353,9 @@ void hwlib_lanes_start(hwlib_lanes_t *lanes, const hwlib_chip_plan_t *plan)
   for (uint16_t event = 0; event < plan->event_count; ++event) {
     plan->events[event].state = NOT_STARTED;
   }
+  for (uint16_t counter = 0; counter < plan->counter_count; ++counter) {
+    plan->counters[counter] = 0;
+  }
   for (uint16_t lane = 0; lane < plan->lane_count; ++lane) {
     const hwlib_hal_t *hal = plan->lanes[lane].hal;
     lanes->single |= hal->copy_done == NULL || hal->job_done == NULL;
@@ -316,6 +375,16 @@ void hwlib_lanes_start(hwlib_lanes_t *lanes, const hwlib_chip_plan_t *plan)
   }
 }
 
+/* Why a lane waits for ever: a HAL may say more of an await that is not signalled. */
+static hwlib_status_t stuck(const hwlib_chip_plan_t *plan, uint16_t lane)
+{
+  const hwlib_step_t *step = plan->states[lane].step;
+  if (step->kind == HWLIB_STEP_COPY_AWAIT || step->kind == HWLIB_STEP_JOB_AWAIT) {
+    (void)plan->lanes[lane].hal->await(engine_of(step, HWLIB_STEP_COPY_AWAIT), step->slot, step->index);
+  }
+  return HWLIB_ERROR_STEP;
+}
+
 /* Where no lane can go on: unless one of them waits for an operation, the first is never signalled what it awaits. */
 static void fail_if_stuck(hwlib_lanes_t *lanes)
 {
@@ -327,7 +396,7 @@ static void fail_if_stuck(hwlib_lanes_t *lanes)
     }
     first = plan->states[lane].found == AT_ITS_END ? first : lane;
   }
-  fail(lanes, HWLIB_ERROR_STEP, first);
+  fail(lanes, stuck(plan, first), first);
 }
 
 /* A lane that has not ended goes on: what the last of its steps comes to. */
@@ -368,7 +437,7 @@ uint8_t hwlib_lanes_poll(hwlib_lanes_t *lanes)
     }
     lane = lane + 1u < plan->lane_count ? (uint16_t)(lane + 1u) : 0;
     if (state->step != before) {
-      still = 1;
+      still = state->found == GOES_ON ? 0 : 1; /* its turn was over */
       if (lanes->single) {
         lanes->first = lane; /* the others have their turn */
         lanes->waited = 1;

@@ -7,6 +7,8 @@ extern const hwlib_hal_t hwlib_hal;
 hwlib_status_t hwlib_hal_copy_done(hwlib_token_t token, uint8_t *done) __attribute__((weak));
 hwlib_status_t hwlib_hal_job_done(hwlib_token_t token, uint8_t *done) __attribute__((weak));
 void hwlib_hal_idle(void) __attribute__((weak));
+hwlib_status_t hwlib_hal_signal(uint8_t engine, uint8_t event) __attribute__((weak));
+hwlib_status_t hwlib_hal_await(uint8_t engine, uint8_t event, uint16_t value) __attribute__((weak));
 
 const hwlib_hal_t hwlib_hal = {
     .init = hwlib_hal_init,
@@ -20,4 +22,6 @@ const hwlib_hal_t hwlib_hal = {
     .copy_done = hwlib_hal_copy_done,
     .job_done = hwlib_hal_job_done,
     .idle = hwlib_hal_idle,
+    .signal = hwlib_hal_signal,
+    .await = hwlib_hal_await,
 };

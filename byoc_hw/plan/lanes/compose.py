@@ -12,11 +12,12 @@ from byoc_hw.plan.chip_plan import ChipPlan, Part
 from byoc_hw.plan.lanes.cut import Region
 from byoc_hw.plan.lanes.joint import JointWork, PlacedPart, handed_over, joint_order, joint_work
 from byoc_hw.plan.lanes.reach import Reach
+from byoc_hw.plan.lanes.sync import Sync, synchronized
 from byoc_hw.plan.library_layer import library_layer
 from byoc_hw.plan.order.calls import calls_of
 from byoc_hw.plan.order.copies import Order
 from byoc_hw.plan.order.memory_map import local_map
-from byoc_hw.plan.order.waits import Owned, with_waits
+from byoc_hw.plan.order.waits import Owned, with_slots, with_waits
 from byoc_hw.plan.place.by_lifetime import blocks_from_lifetimes, largest_sum, place
 from byoc_hw.plan.region_memory import Lifetime, RegionMemory
 from byoc_hw.plan.steps import (
@@ -27,10 +28,13 @@ from byoc_hw.plan.steps import (
     Address,
     Await,
     Copy,
+    EngineAwait,
+    EngineSignal,
     RegionPlan,
     Signal,
     Started,
     Step,
+    Turn,
     WholeLayer,
 )
 from byoc_hw.plan.work.ops import LocalBuffer, Op
@@ -45,8 +49,10 @@ def chip_plan(region: Region, chip: Soc, parts: Sequence[PlacedPart]) -> ChipPla
     work = joint_work(parts, chip)
     order = joint_order(work)
     memory = _Memory(region, chip, parts)
-    events = _Events(work, order)
-    written = [_Lane(graph, chip, lane, parts, work, order, memory, events).part() for lane in sorted(set(work.lanes))]
+    sync = synchronized(work, order, chip)
+    events = _Events(work, order, sync)
+    lanes = sorted(set(work.lanes))
+    written = [_Lane(graph, chip, lane, parts, work, order, memory, events, sync).part() for lane in lanes]
     in_ram = (len(part.plan.flash) for part in written if not chip.accelerators[part.lane].dma_reads_flash)
     lifetimes = replace(memory.lifetimes(work, order), constants=sum(in_ram))
     arena = place(blocks_from_lifetimes(lifetimes.scratch, lifetimes.alignment), largest_sum(lifetimes.scratch))
@@ -65,13 +71,15 @@ def chip_plan(region: Region, chip: Soc, parts: Sequence[PlacedPart]) -> ChipPla
 
 
 class _Events:
-    """The operations that another lane waits for, numbered, and for each operation those of other lanes before it."""
+    """The operations that the core waits for in another lane, numbered, and for each operation those of other lanes
+    that it waits for before."""
 
-    def __init__(self, work: JointWork, order: Order) -> None:
+    def __init__(self, work: JointWork, order: Order, sync: Sync) -> None:
         place = {index: at for at, index in enumerate(order.jobs)}
         self.awaited: list[list[int]] = []
-        for before, lane in zip(work.before, work.lanes, strict=True):
-            others = {other for other in before if work.lanes[other] != lane}
+        for op, (before, lane) in enumerate(zip(work.before, work.lanes, strict=True)):
+            waits = sync.ops[op].waits if op in sync.ops else before
+            others = {other for other in waits if work.lanes[other] != lane}
             last: dict[int, int] = {}  # of the jobs of each lane: with it those before it have ended
             for job in sorted(others & place.keys(), key=place.__getitem__):
                 last[work.lanes[job]] = job
@@ -159,10 +167,11 @@ class _Lane:
         order: Order,
         memory: _Memory,
         events: _Events,
+        sync: Sync,
     ) -> None:
         self._graph, self._chip, self._lane = graph, chip, lane
         self._parts, self._work, self._order = parts, work, order
-        self._memory, self._events = memory, events
+        self._memory, self._events, self._sync = memory, events, sync
         self._mine = [index for index, other in enumerate(work.lanes) if other == lane]
         own = [at for at, part in enumerate(parts) if part.lane == lane]
         self._first: dict[int, int] = {}  # of each part, the number of its first layer in the lane
@@ -215,18 +224,36 @@ class _Lane:
         known = {(lane, is_job): -1 for lane in self._work.lanes for is_job in (False, True)}
         engines = self._order.copies, self._order.jobs
         place = {index: at for engine in engines for at, index in enumerate(engine)}
-        for owned in with_waits(ops, offsets, self._own_order()):
+        for owned in self._with_waits(ops, offsets):
             index = None if owned.op is None else self._mine[owned.op]
+            synced = None if index is None else self._sync.ops.get(index)
+            if index in self._sync.turns:
+                yield Owned(Turn(), owned.layer)
             for other in [] if index is None else self._awaited(index, place):
                 engine = self._engine(other)
                 if place[other] > known[engine]:  # those before it have ended, too
                     known[engine] = place[other]
                     yield Owned(Await(self._events.number[other], engine[0]), owned.layer)
+            job = not isinstance(owned.step, Copy)
+            for event, value in () if synced is None else synced.awaits:
+                yield Owned(EngineAwait(event, value, job), owned.layer)
             yield owned
             if index in self._events.number:
                 assert isinstance(owned.step, Started)
-                job = not isinstance(owned.step, Copy)
                 yield Owned(Signal(self._events.number[index], owned.step.slot, job), owned.layer)
+            if synced is not None and synced.signal is not None:
+                yield Owned(EngineSignal(synced.signal, job), owned.layer)
+
+    def _with_waits(self, ops: Sequence[Op], offsets: Mapping[LocalBuffer, int]) -> Sequence[Owned]:
+        """The starts, with the core's waits for operations of this lane."""
+        order = self._own_order()
+        if self._lane not in self._sync.lanes:
+            return with_waits(ops, offsets, order)
+        at = {index: number for number, index in enumerate(self._mine)}
+        is_job = [op.is_job for op in self._work.ops]
+        waits = self._sync.waits(self._lane, is_job, self._chip.accelerators[self._lane].queue)
+        sequence = [(at[op], user if user is None or user < 0 else at[user]) for op, user in waits]
+        return tuple(with_slots(sequence, ops, offsets, order))
 
     def _awaited(self, index: int, place: Mapping[int, int]) -> list[int]:
         """Of each engine of another lane, the last operation that an operation waits for."""

@@ -1,12 +1,14 @@
 """Replays the lanes of a chip and counts cycles, as HWlib over the simulators does.
 
 The core takes no time. It goes round the lanes, and in each it carries out steps up to one that has to wait for
-something that is not done. When no lane can go on, it is idle until an operation ends that a lane waits for. A start
-into a full queue holds the core, and so all lanes.
+something that is not done, or to the end of its turn. When no lane can go on, it is idle until an operation ends that
+a lane waits for. A start into a full queue holds the core, and so all lanes. An engine waits for events by itself; it
+is told to when all their signals are in queues.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -14,7 +16,7 @@ from byoc_hw.errors import PlanError
 from byoc_hw.graph import Layer
 from byoc_hw.plan.chip_plan import ChipPlan, Part
 from byoc_hw.plan.order.timeline import AcceleratorClock, Event, HostClock, Wait
-from byoc_hw.plan.steps import Await, CopyWait, JobWait, Signal, Step
+from byoc_hw.plan.steps import Await, CopyWait, EngineAwait, EngineSignal, JobWait, Signal, Step, Turn, engine_of
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,8 @@ def lanes_timeline(plan: ChipPlan) -> LanesTimeline:
     """Replay all lanes of a region. Raises `PlanError` where one awaits an event that never comes."""
     host = HostClock()
     signalled: dict[int, int] = {}
-    lanes = [_Lane(plan, lane, host, signalled) for lane in sorted({part.lane for part in plan.parts})]
+    counts: dict[int, list[int]] = defaultdict(list)
+    lanes = [_Lane(plan, lane, host, signalled, counts) for lane in sorted({part.lane for part in plan.parts})]
     idle: list[tuple[int, int]] = []
     while _go_round(lanes):
         following = [lane.until for lane in lanes if lane.until is not None]
@@ -64,7 +67,7 @@ def _go_round(lanes: Sequence[_Lane]) -> bool:
     """Run the lanes in turn until all of them in a row cannot go on; whether any has not ended."""
     still = at = 0
     while still < len(lanes):
-        still = 1 if lanes[at].go_on() else still + 1
+        still = lanes[at].go_on(still)
         at = (at + 1) % len(lanes)
     return any(lane.waiting for lane in lanes)
 
@@ -81,12 +84,15 @@ class _Placed:
 
 
 class _Lane:
-    """A lane on its way. `until` is the end of the operation that it waits for, if it has begun."""
+    """A lane on its way. `until` is the end of the operation that it waits for, if it has begun. `counts` has the
+    cycles of the signals of each event of the hardware."""
 
-    def __init__(self, plan: ChipPlan, lane: int, host: HostClock, signalled: dict[int, int]) -> None:
+    def __init__(
+        self, plan: ChipPlan, lane: int, host: HostClock, signalled: dict[int, int], counts: dict[int, list[int]]
+    ) -> None:
         self.clock = AcceleratorClock(plan.chip.accelerators[lane], host)
         self._parts = plan.of_lane(lane)
-        self._host, self._signalled = host, signalled
+        self._host, self._signalled, self._counts = host, signalled, counts
         self._steps = list(_placed_steps(self._parts))
         self._at = 0
         self.until: int | None = None
@@ -98,13 +104,16 @@ class _Lane:
         """The step that it waits at, None at its end."""
         return self._steps[self._at].step if self._at < len(self._steps) else None
 
-    def go_on(self) -> bool:
-        """Carry out steps up to one that has to wait; whether there were any."""
+    def go_on(self, still: int) -> int:
+        """Carry out steps up to one that has to wait, or to the end of the turn: the number of lanes in a row that
+        cannot go on, of which there were `still`."""
         before = self._at
         while self._at < len(self._steps) and self._may_go_on(self._steps[self._at]):
             self._run(self._steps[self._at])
             self._at += 1
-        return self._at > before
+            if isinstance(self._steps[self._at - 1].step, Turn):
+                return 0
+        return 1 if self._at > before else still + 1
 
     def timelines(self) -> Iterator[PartTimeline]:
         """Its parts, at the end."""
@@ -115,7 +124,9 @@ class _Lane:
 
     def _may_go_on(self, placed: _Placed) -> bool:
         step, now = placed.step, self._host.now
-        if isinstance(step, Await):
+        if isinstance(step, EngineAwait):
+            until, reason = (now if step.value <= len(self._counts[step.event]) else None), "event"
+        elif isinstance(step, Await):
             until, reason = self._signalled.get(step.event), "event"
         elif isinstance(step, CopyWait | JobWait):
             until, reason = self.clock.slots[step.slot], "copy" if isinstance(step, CopyWait) else "job"
@@ -137,11 +148,16 @@ class _Lane:
             if step.event in self._signalled:
                 raise PlanError(f"an event is signalled once: event {step.event} is signalled again")
             self._signalled[step.event] = clock.slots[step.slot]
-        if isinstance(step, Signal | Await):
+        if isinstance(step, Signal | Await | Turn):
             clock.steps += 1
             return
         known = len(clock.waits)
-        clock.run(step, placed.layer, placed.index)
+        if isinstance(step, EngineAwait):
+            clock.hold(engine_of(step), self._counts[step.event][step.value - 1], placed.index)
+        elif isinstance(step, EngineSignal):
+            self._counts[step.event].append(clock.hold(engine_of(step), 0, placed.index))
+        else:
+            clock.run(step, placed.layer, placed.index)
         self._waits += [(placed.part, wait) for wait in clock.waits[known:]]
 
 

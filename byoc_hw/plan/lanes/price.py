@@ -47,7 +47,7 @@ class Price:
 
 def prices(objective: Objective | None, chip: Soc) -> Sequence[Price]:
     """What parts cost for an objective: with several answers, the best plan of any of them is the one."""
-    action = instructions_of_an_action()
+    action = instructions_of_an_action(chip)
     if objective is None:
         return [Price(action=_LEAST)]
     if isinstance(objective, Energy):

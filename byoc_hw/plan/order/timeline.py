@@ -112,19 +112,27 @@ class AcceleratorClock:
             self.done = max(self.done, self._start(step, "array", cycles, index))
         self.steps += 1
 
+    def hold(self, engine: str, until: int, layer: int | None) -> int:
+        """Have an engine wait until a cycle, behind what it was given before: the cycle when it goes on."""
+        self.steps += 1
+        return self._place(engine, until, 0, layer)
+
+    def _place(self, engine: str, ready: int, cycles: int, layer: int | None) -> int:
+        """Take a place in the queue of an engine: the end of what is done there, not before it is ready."""
+        ends = self.ends[engine]
+        if len(ends) >= self.accelerator.queue:
+            self._wait("room", ends[-self.accelerator.queue], layer)
+        ends.append(max(self.host.now, ready, ends[-1] if ends else 0) + cycles)
+        return ends[-1]
+
     def _wait(self, reason: str, until: int, layer: int | None) -> None:
         if until > self.host.now:
             self.waits.append(Wait(reason, self.host.now, until, layer))
             self.host.wait(until)
 
     def _start(self, step: Started, engine: str, cycles: int, index: int | None) -> int:
-        ends = self.ends[engine]
-        if len(ends) >= self.accelerator.queue:
-            self._wait("room", ends[-self.accelerator.queue], index)
-        start = max(self.host.now, ends[-1] if ends else 0)
-        end = start + cycles
-        ends.append(end)
+        end = self._place(engine, 0, cycles, index)
         self.slots[step.slot] = end
         self.frontier = max(self.frontier, end)
-        self.events.append(Event(engine, start, end, self.steps, index))
+        self.events.append(Event(engine, end - cycles, end, self.steps, index))
         return end

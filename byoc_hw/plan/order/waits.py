@@ -24,9 +24,13 @@ class Owned:
 
 def with_waits(ops: Sequence[Op], offsets: Mapping[LocalBuffer, int], found: Order) -> tuple[Owned, ...]:
     """The steps: copies and jobs in that order, with the waits that they need."""
-    place = {index: at for engine in (found.copies, found.jobs) for at, index in enumerate(engine)}
-    sequence = list(_events(_merged(found), ops, found.before, place))
-    return tuple(_slots(sequence, ops, offsets, found, place))
+    sequence = list(_events(_merged(found), ops, found.before, _places(found)))
+    return tuple(with_slots(sequence, ops, offsets, found))
+
+
+def _places(times: Order) -> dict[int, int]:
+    """The place of each operation on its engine."""
+    return {index: at for engine in (times.copies, times.jobs) for at, index in enumerate(engine)}
 
 
 def _merged(times: Order) -> list[int]:
@@ -40,13 +44,13 @@ def _merged(times: Order) -> list[int]:
     return [index for _, index in sorted(keyed, key=lambda item: (item[0], times.start[item[1]], item[1]))]
 
 
-_Event = tuple[int, int | None]
+Awaited = tuple[int, int | None]
 """An operation to wait for (and the one that needs that), or (the operation, None) to start it."""
 
 
 def _events(
     order: Sequence[int], ops: Sequence[Op], before: Sequence[set[int]], place: Mapping[int, int]
-) -> Iterator[_Event]:
+) -> Iterator[Awaited]:
     """Starts and waits. After a wait, everything that the engine began earlier has ended, too."""
     shown = {True: -1, False: -1}  # of the jobs, of all others
     last: dict[bool, int] = {}
@@ -66,18 +70,18 @@ def _events(
             yield index, -1
 
 
-def _slots(
-    events: Sequence[_Event],
+def with_slots(
+    events: Sequence[Awaited],
     ops: Sequence[Op],
     offsets: Mapping[LocalBuffer, int],
     times: Order,
-    place: Mapping[int, int],
 ) -> Iterator[Owned]:
     """Assign the slots of tokens. Slot 0 is for operations that nothing waits for.
 
     Where no slot is free, the host waits at once for the operation that ends first.
     """
     awaited = {index for index, user in events if user is not None}
+    place = _places(times)
     free = list(range(SLOTS - 1, 0, -1))
     taken: dict[int, int] = {}  # operation: slot
 
