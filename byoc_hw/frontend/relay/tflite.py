@@ -30,6 +30,7 @@ from byoc_hw.frontend.relay.tflite_operators.elementwise import (
     refuse_quantized,
 )
 from byoc_hw.frontend.relay.tflite_operators.fixed_point import NotImported
+from byoc_hw.frontend.relay.tflite_operators.fully_connected import convert_fully_connected
 from byoc_hw.frontend.relay.tflite_operators.lstm import convert_lstm
 from byoc_hw.frontend.relay.tflite_operators.svdf import convert_svdf
 from byoc_hw.frontend.relay.tflite_operators.zero_points import convert_space_to_batch, convert_sum
@@ -57,6 +58,7 @@ _QUANTIZED: dict[str, _Convert] = {
     "BATCH_MATMUL": convert_batch_matmul,
     "DIV": refuse_quantized,
     "ELU": convert_elu,
+    "FULLY_CONNECTED": convert_fully_connected,
     "PRELU": convert_prelu,
     "REDUCE_PROD": refuse_quantized,
     "SPACE_TO_BATCH_ND": convert_space_to_batch,
