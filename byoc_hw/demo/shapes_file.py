@@ -37,10 +37,10 @@ def quantized_file(parameters: Parameters, pictures: Array) -> bytes:
     return file.finished(["picture"], list(HEADS))
 
 
-Quantized = tuple[float, int]
+_Scaled = tuple[float, int]
 
 
-def _scales(values: Mapping[str, Array]) -> dict[str, Quantized]:
+def _scales(values: Mapping[str, Array]) -> dict[str, _Scaled]:
     """Scale and zero point of each step's value; zero is exact."""
     ranges = {step.name: (min(0.0, values[step.name].min()), values[step.name].max()) for step in NETWORK}
     for names in _SHARED:
@@ -53,7 +53,7 @@ def _scales(values: Mapping[str, Array]) -> dict[str, Quantized]:
     return found
 
 
-def _add_step(file: _File, step: FloatLayer, parameters: Parameters, scales: Mapping[str, Quantized]) -> None:
+def _add_step(file: _File, step: FloatLayer, parameters: Parameters, scales: Mapping[str, _Scaled]) -> None:
     """One operator, with its weights and bias."""
     _, height, width, depth = file.shapes[step.inputs[0]]
     if step.kind == "nearest":
@@ -89,7 +89,7 @@ def _add_step(file: _File, step: FloatLayer, parameters: Parameters, scales: Map
     file.add(operator, names, step.name, {**window, **options, "FusedActivationFunction": activation})
 
 
-def _add_head(file: _File, head: str, levels: Sequence[str], scale: Quantized) -> None:
+def _add_head(file: _File, head: str, levels: Sequence[str], scale: _Scaled) -> None:
     """One output: scores through a sigmoid, then all levels one behind the other."""
     parts = []
     for level in levels:
@@ -127,7 +127,7 @@ class _File(TfliteWriter):
         super().__init__()
         self.scales: dict[str, Any] = {}
 
-    def tensor(self, name: str, shape: tuple[int, ...], quantized: Quantized) -> None:
+    def tensor(self, name: str, shape: tuple[int, ...], quantized: _Scaled) -> None:
         """An int8 activation."""
         self.activation(name, shape, quantized)
         self.scales[name] = np.float32(quantized[0])

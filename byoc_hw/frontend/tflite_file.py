@@ -291,7 +291,7 @@ def _tensor(table: _Table, name: str, buffers: Sequence[_Data], computed: bool) 
 def _unpacked(stored: Array, count: int) -> Array:
     """Values of 4 bits as int8: two in a byte, the first in its low half."""
     halves = np.stack([stored << 4, stored & 0xF0], axis=-1).reshape(-1)[:count]
-    return halves.view(np.int8) >> 4
+    return np.asarray(halves.view(np.int8) >> 4)
 
 
 def _type_rules(dtype: str, size: int) -> Iterator[_Rule]:

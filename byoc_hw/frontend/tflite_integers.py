@@ -5,7 +5,7 @@ The values of a network and the operators of its file have the same names.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,16 +14,18 @@ import tflite
 from byoc_hw.errors import InvalidInput
 from byoc_hw.frontend.tflite_file import FileOperator, TfliteFile
 from byoc_hw.frontend.tflite_float import with_float_weights
-from byoc_hw.quantize.grids import Grid
 from byoc_hw.quantize.layers import QuantizedNetwork, QuantizedProduct
 from byoc_hw.quantize.network import Network
 from byoc_hw.tensor import Array
 
-KINDS: dict[int, str] = {code: name for name, code in vars(tflite.BuiltinOperator).items() if isinstance(code, int)}
+OPERATORS: dict[int, str] = {code: name for name, code in vars(tflite.BuiltinOperator).items() if isinstance(code, int)}
 """The names of operators in the schema, by their codes."""
 
 CHANNELS = {"CONV_2D": 0, "DEPTHWISE_CONV_2D": 3, "FULLY_CONNECTED": 0}
 """The dimension of the outputs in the weights of an operator."""
+
+_BOUNDS = {"RELU", "RELU6", "RELU_N1_TO_1", "MAXIMUM", "MINIMUM"}
+"""Operators that are a bound and nothing else."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +48,7 @@ class IntegerFile:
 
     file: TfliteFile
     operators: tuple[FileOperator, ...]
-    grids: Mapping[int, Grid]
+    grids: Mapping[int, tuple[float, int]]
     weights: Mapping[str, IntegerWeights]
 
 
@@ -60,26 +62,32 @@ def integers_of(source: TfliteFile, network: Network, made: QuantizedNetwork) ->
             grids[tensor] = made.grids[values[file.tensors[tensor].name]]
     operators = _needed(file)
     for operator in operators:
-        kind = KINDS.get(operator.code, f"operator {operator.code}")
-        if len(operator.outputs) != 1:
-            raise InvalidInput(f"{kind} ({operator.name}): an int8 file has it with 1 output: got {operator.outputs}")
-        (output,) = operator.outputs
-        number = values.get(operator.name)
-        if number is None or network.values[number].shape != file.tensors[output].shape:
+        kind = OPERATORS.get(operator.code, f"operator {operator.code}")
+        what = f"{kind} ({operator.name})"
+        output = _output(file, operator, what)
+        if operator.name not in values or _is_folded(network, operator.name, kind):
+            raise InvalidInput(f"{what}: an operator of an int8 file is not folded: its constants are in others")
+        grids[output] = _grid(network, made, values[operator.name], what)
+        products = [made.products[place] for place in network.products if network.values[place].name == operator.name]
+        if len(products) != (kind in CHANNELS):
             raise InvalidInput(
-                f"{kind} ({operator.name}): an operator of an int8 file computes a value of the network: it is folded "
-                "into others"
-            )
-        grids[output] = _grid(network, made, number, f"{kind} ({operator.name})")
-        products = [made.products[place] for place in _products(network, operator.name)]
-        if bool(products) != (kind in CHANNELS):
-            raise InvalidInput(
-                f"{kind} ({operator.name}): weights of int8 are those of {', '.join(CHANNELS)}: "
+                f"{what}: an operator of an int8 file has constant weights if it is one of {', '.join(CHANNELS)}: "
                 f"got {len(products)} products"
             )
         if products:
             weights[operator.name] = _laid_out(kind, products[0], file.tensors[operator.inputs[1]].shape)
     return IntegerFile(file, operators, grids, weights)
+
+
+def _output(file: TfliteFile, operator: FileOperator, what: str) -> int:
+    if len(operator.outputs) != 1:
+        raise InvalidInput(f"{what}: an operator of an int8 file has one output: got {len(operator.outputs)}")
+    return operator.outputs[0]
+
+
+def _is_folded(network: Network, name: str, kind: str) -> bool:
+    """Whether nothing is left of an operator but its bound."""
+    return kind not in _BOUNDS and all(value.role == "bounded" for value in network.values if value.name == name)
 
 
 def _needed(file: TfliteFile) -> tuple[FileOperator, ...]:
@@ -89,16 +97,12 @@ def _needed(file: TfliteFile) -> tuple[FileOperator, ...]:
     for operator in reversed(file.operators):
         if wanted.intersection(operator.outputs):
             found.append(operator)
-            weighted = KINDS.get(operator.code) in CHANNELS
+            weighted = OPERATORS.get(operator.code) in CHANNELS
             wanted.update(operator.inputs[:1] if weighted else operator.inputs)
     return tuple(reversed(found))
 
 
-def _products(network: Network, name: str) -> Iterator[int]:
-    return (number for number in network.products if network.values[number].name == name)
-
-
-def _grid(network: Network, made: QuantizedNetwork, number: int, what: str) -> Grid:
+def _grid(network: Network, made: QuantizedNetwork, number: int, what: str) -> tuple[float, int]:
     """The grid of a value, which is the one of what it moves, or of the bounds that alone read it."""
     value = network.values[number]
     if network.stored[number]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,10 @@ import tflite
 
 from byoc_hw.errors import InvalidInput
 from byoc_hw.frontend.tflite_file import FileOperator, FileTensor
-from byoc_hw.frontend.tflite_integers import CHANNELS, KINDS, IntegerFile, IntegerWeights
+from byoc_hw.frontend.tflite_integers import CHANNELS, OPERATORS, IntegerFile, IntegerWeights
 from byoc_hw.frontend.tflite_writer import Options, TfliteWriter
 from byoc_hw.names import distinct
-from byoc_hw.quantize.grids import Grid, grid_between, on_grid
+from byoc_hw.quantize.grids import grid_between, on_grid
 from byoc_hw.tensor import Array
 
 
@@ -27,10 +28,10 @@ class _Form:
 
     version: int
     same: bool = False
-    grid: Grid | None = None
+    grid: tuple[float, int] | None = None
 
 
-_FORMS = {
+FORMS = {
     **dict.fromkeys(("CONV_2D", "DEPTHWISE_CONV_2D"), _Form(3)),
     "FULLY_CONNECTED": _Form(4),
     **dict.fromkeys(("ADD", "SUB", "MUL", "MEAN", "SUM", "BATCH_MATMUL", "RELU", "RELU6", "LEAKY_RELU"), _Form(2)),
@@ -46,28 +47,25 @@ _FORMS = {
 _NARROW = {"CONV_2D": 7, "DEPTHWISE_CONV_2D": 7, "FULLY_CONNECTED": 10}
 """The versions of operators with weights of 4 bits."""
 
-_KEEPS_RANK = 5
-"""The version of a FULLY_CONNECTED whose output has as many dimensions as its input."""
-
 
 def integer_file(integers: IntegerFile, *, integer_ends: bool, packed: bool) -> bytes:
     """The int8 file. With `packed` weights of at most 4 bits are INT4; without `integer_ends` inputs and outputs are
     float32. `InvalidInput` names an operator that has no int8 form, before anything is written."""
     for operator in integers.operators:
         _check(integers, operator)
-    writing = _Writing(integers, packed)
+    writing = _Writing(integers, integer_ends, packed)
     for tensor in integers.file.inputs:
-        writing.input(tensor, integer_ends)
+        writing.input(tensor)
     for operator in integers.operators:
-        writing.operator(operator, integer_ends)
-    return writing.finished(integer_ends)
+        writing.operator(operator)
+    return writing.finished()
 
 
 def _check(integers: IntegerFile, operator: FileOperator) -> None:
     kind, tensors = _kind(operator), integers.file.tensors
-    what, form = f"{kind} ({operator.name})", _FORMS.get(kind)
+    what, form = f"{kind} ({operator.name})", FORMS.get(kind)
     if form is None:
-        raise InvalidInput(f"{what}: operators of an int8 file are {', '.join(sorted(_FORMS))}: got {kind}")
+        raise InvalidInput(f"{what}: operators of an int8 file are {', '.join(sorted(FORMS))}: got {kind}")
     if form.grid is not None and integers.grids[operator.outputs[0]] != form.grid:
         raise InvalidInput(
             f"{what}: scale and zero point of its int8 output are {form.grid}: "
@@ -81,52 +79,48 @@ def _check(integers: IntegerFile, operator: FileOperator) -> None:
 
 
 def _kind(operator: FileOperator) -> str:
-    return KINDS.get(operator.code, f"operator {operator.code}")
+    return OPERATORS.get(operator.code, f"operator {operator.code}")
 
 
 class _Writing:
     """A file that grows; `_names` are those of the int8 tensors, by the number in the float file."""
 
-    def __init__(self, integers: IntegerFile, packed: bool) -> None:
-        self._integers, self._packed = integers, packed
+    def __init__(self, integers: IntegerFile, integer_ends: bool, packed: bool) -> None:
+        self._integers, self._integer_ends, self._packed = integers, integer_ends, packed
         self._writer = TfliteWriter()
         self._names: dict[int, str] = {}
         self._taken = {self._tensor(number).name for number in integers.grids}
 
-    def input(self, number: int, integer_ends: bool) -> None:
+    def input(self, number: int) -> None:
         """An input of the model; a float one is quantized."""
         tensor, grid = self._tensor(number), self._integers.grids.get(number)
-        if integer_ends or grid is None:  # nothing reads one without a grid
+        if self._integer_ends or grid is None:  # nothing reads one without a grid
             self._names[number] = self._writer.activation(tensor.name, tensor.shape, grid)
             return
         self._writer.activation(tensor.name, tensor.shape, None)
         self._names[number] = self._activation(f"{tensor.name}_int8", number)
         self._writer.operator("QUANTIZE", [tensor.name], self._names[number], 1, ("QuantizeOptions", {}))
 
-    def operator(self, operator: FileOperator, integer_ends: bool) -> None:
+    def operator(self, operator: FileOperator) -> None:
         """An operator; where its output is a float one of the model, that is dequantized."""
-        (output,), kind = operator.outputs, _kind(operator)
-        tensor, form = self._tensor(output), _FORMS[kind]
-        weights = self._integers.weights.get(operator.name)
-        if weights is None:
-            inputs = [self._input(number, operator) for number in operator.inputs]
-        else:
-            inputs = [self._names[operator.inputs[0]], *self._weights(operator, weights)]
-        float_end = output in self._integers.file.outputs and not integer_ends
+        (output,), tensor = operator.outputs, self._tensor(operator.outputs[0])
+        float_end = output in self._integers.file.outputs and not self._integer_ends
         name = self._activation(f"{tensor.name}_int8" if float_end else tensor.name, output)
         self._names[output] = name
-        options = _options(self._integers.file.data, operator)
-        version = max(operator.version, form.version) if weights is None else self._version(kind, weights, options)
-        self._writer.operator(kind, inputs, name, version, options)
+        weights = self._integers.weights.get(operator.name)
+        if weights is None:
+            self._plain(operator, name)
+        else:
+            self._weighted(operator, weights, name)
         if float_end:
             self._writer.activation(tensor.name, tensor.shape, None)
             self._writer.operator("DEQUANTIZE", [name], tensor.name, 2, ("DequantizeOptions", {}))
 
-    def finished(self, integer_ends: bool) -> bytes:
+    def finished(self) -> bytes:
         """The bytes of the file."""
         file = self._integers.file
         ends = [
-            [self._names[number] if integer_ends else self._tensor(number).name for number in numbers]
+            [self._names[number] if self._integer_ends else self._tensor(number).name for number in numbers]
             for numbers in (file.inputs, file.outputs)
         ]
         return self._writer.finished(*ends)
@@ -144,32 +138,45 @@ class _Writing:
         chosen = name if name == own else self._new(name)
         return self._writer.activation(chosen, self._tensor(number).shape, self._integers.grids[number])
 
-    def _weights(self, operator: FileOperator, weights: IntegerWeights) -> Iterator[str]:
+    def _plain(self, operator: FileOperator, name: str) -> None:
+        """An operator without weights."""
+        kind = _kind(operator)
+        inputs = [self._input(number, operator) for number in operator.inputs]
+        version = max(operator.version, FORMS[kind].version)
+        self._writer.operator(kind, inputs, name, version, _options(self._integers.file.data, operator))
+
+    def _weighted(self, operator: FileOperator, weights: IntegerWeights, name: str) -> None:
+        """An operator with weights. TFLite's kernels of FULLY_CONNECTED with several scales have outputs of rows."""
+        kind, options = _kind(operator), _options(self._integers.file.data, operator)
+        narrow = self._packed and weights.bits <= 4
+        version = _NARROW[kind] if narrow else FORMS[kind].version
+        inputs = [self._names[operator.inputs[0]], *self._constants(operator, weights, 4 if narrow else 8)]
+        shape = self._tensor(operator.outputs[0]).shape
+        if kind != "FULLY_CONNECTED" or len(shape) == 2 or options is None:
+            self._writer.operator(kind, inputs, name, version, options)
+            return
+        grid, (table, fields) = self._integers.grids[operator.outputs[0]], options
+        rows = self._writer.activation(self._new(f"{name}_rows"), (prod(shape[:-1]), shape[-1]), grid)
+        self._writer.operator(kind, inputs, rows, version, (table, {**fields, "KeepNumDims": False}))
+        extents = np.array(shape, np.int32)
+        extents_name = self._writer.constant(self._new(f"{name}_shape"), extents)
+        self._writer.operator("RESHAPE", [rows, extents_name], name, 1, ("ReshapeOptions", {"NewShape": extents}))
+
+    def _constants(self, operator: FileOperator, weights: IntegerWeights, bits: int) -> Iterator[str]:
         """Weights and bias; the bias is on the scale of the sums."""
-        scale = np.float32(self._integers.grids[operator.inputs[0]][0])
-        scales = weights.scales.astype(np.float32)
-        bits = 4 if self._narrow(weights) else 8
         names = [self._tensor(number).name for number in operator.inputs[1:3] if number >= 0]
         name, bias_name = (*names, f"{operator.name}_bias")[:2]
+        scales = weights.scales.astype(np.float32)
         axis = CHANNELS[_kind(operator)]
         yield self._writer.constant(self._new(name), weights.levels, scales, axis, bits=bits)
-        sums = scale * scales
+        sums = np.float32(self._integers.grids[operator.inputs[0]][0]) * scales
         levels, limits = np.rint(weights.bias / sums.astype(np.float64)), np.iinfo(np.int32)
         bias = np.clip(levels, limits.min, limits.max).astype(np.int32)
         yield self._writer.constant(self._new(bias_name), bias, sums)
 
-    def _narrow(self, weights: IntegerWeights) -> bool:
-        return self._packed and weights.bits <= 4
-
-    def _version(self, kind: str, weights: IntegerWeights, options: Options | None) -> int:
-        if self._narrow(weights):
-            return _NARROW[kind]
-        keeps_rank = options is not None and options[1].get("KeepNumDims")
-        return _KEEPS_RANK if keeps_rank else _FORMS[kind].version
-
     def _input(self, number: int, operator: FileOperator) -> str:
         """An activation or constant that an operator reads, on the grid that it asks for."""
-        tensor, form = self._tensor(number), _FORMS[_kind(operator)]
+        tensor, form = self._tensor(number), FORMS[_kind(operator)]
         wanted = self._integers.grids[operator.outputs[0]]
         if tensor.values is not None:
             return self._constant(tensor, wanted if form.same else None)
@@ -180,7 +187,7 @@ class _Writing:
         self._writer.operator("QUANTIZE", [name], rescaled, 2, ("QuantizeOptions", {}))
         return rescaled
 
-    def _constant(self, tensor: FileTensor, grid: Grid | None) -> str:
+    def _constant(self, tensor: FileTensor, grid: tuple[float, int] | None) -> str:
         """A constant: whole numbers as they are, real ones as int8 on a grid, or on the one that holds them."""
         values, name = tensor.values, self._new(tensor.name)
         assert values is not None, "a constant"

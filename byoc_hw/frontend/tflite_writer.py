@@ -69,9 +69,7 @@ class TfliteWriter:
         if options is not None:
             table, values = options
             fields["BuiltinOptionsType"] = getattr(tflite.BuiltinOptions, table)
-            vectors = {
-                name: self._builder.CreateNumpyVector(value) for name, value in values.items() if np.ndim(value)
-            }
+            vectors = {name: self._builder.CreateNumpyVector(value) for name, value in values.items() if np.ndim(value)}
             fields["BuiltinOptions"] = self._table(table, **{**values, **vectors})
         code = self._codes.setdefault((kind, version), len(self._codes))
         self._operators.append(self._table("Operator", OpcodeIndex=code, **fields))

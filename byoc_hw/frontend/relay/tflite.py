@@ -392,7 +392,7 @@ class _Tensor(tflite.Tensor):  # type: ignore[misc]
 
     def Type(self) -> int:  # noqa: N802
         described = self._described
-        return super().Type() if described.values is None else getattr(tflite.TensorType, described.dtype.upper())
+        return int(super().Type() if described.values is None else getattr(tflite.TensorType, described.dtype.upper()))
 
     def Buffer(self) -> int:  # noqa: N802
         return super().Buffer() if self._described.values is None else self._buffer

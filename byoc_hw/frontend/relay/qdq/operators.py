@@ -375,7 +375,7 @@ def _average(call: relay.Call, stored: Stored, axes: list[int], keepdims: bool) 
     def compute(grid: Grid) -> relay.Expr:
         wide = with_span(relay.cast(stored.expr, "int32"), call.span)
         mean = with_span(relay.mean(wide, axis=axes, keepdims=keepdims), call.span)
-        return replace(stored, expr=mean, dtype="int32", span=call.span).quantized(grid)
+        return replace(stored, expr=mean, dtype="int32", axis=0, span=call.span).quantized(grid)
 
     return Computed(compute)
 
