@@ -14,7 +14,9 @@ from byoc_hw import InvalidInput
 from byoc_hw.compiler import front_end
 from byoc_hw.frontend.relay.reference import Reference
 from byoc_hw.frontend.tflite_file import read_tflite
+from byoc_hw.frontend.tflite_integers import integers_of
 from byoc_hw.frontend.tflite_quantized import FORMS
+from byoc_hw.quantize.layers import QuantizedNetwork
 
 interpreter = pytest.importorskip(
     "tflite_runtime.interpreter", reason="the oracle: install the package tflite-runtime==2.14.0"
@@ -169,6 +171,7 @@ ONE_OPERATOR = {
     **{kind: one(kind, (1, 6, 4), ints(2)) for kind in ("MEAN", "SUM", "REDUCE_MAX")},
     **{kind: one(kind, (1, 12, 12, 4), ints(12, 12)) for kind in ("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR")},
     "ADD of a constant": one("ADD", PICTURE, ALPHA),
+    "MAXIMUM of a constant": one("MAXIMUM", PICTURE, np.array([-0.5], np.float32)),
     "MAX_POOL_2D with a bound": one("MAX_POOL_2D", (1, 3, 3, 4), **pool(2), FusedActivationFunction=RELU),
     "BATCH_MATMUL": two("BATCH_MATMUL", (6, 5, 5), of=(6, 5, 5)),
     "CONCATENATION": two("CONCATENATION", (1, 6, 6, 8), Axis=3),
@@ -327,13 +330,15 @@ def test_an_operator_that_is_folded_into_weights_is_named(kind, activation, tmp_
 
 
 def test_an_operator_of_several_outputs_is_named(tmp_path):
-    def grow(net, x):
-        parts = [net.input(1, 6, 6, 2) for _ in range(2)]
-        net.inputs = net.inputs[:1]
-        net.nodes.append(Node("SPLIT", [net.constant(np.int32([3])[0].reshape(())), x], parts, {"NumSplits": 2}))
-        return parts
-
-    refused(grow, r"SPLIT \(input_1, input_2\): .* has one output: got 2", tmp_path)
+    net = FloatSample()
+    x, *parts = (net.input(1, 6, 6, depth) for depth in (4, 2, 2))
+    net.inputs = [x]
+    net.nodes.append(Node("SPLIT", [net.constant(np.array(3, np.int32)), x], parts, {"NumSplits": 2}))
+    path = tmp_path / "float.tflite"
+    path.write_bytes(net.file(*parts))
+    network = front_end().float_model(*front_end().load_float_tflite(path)).network
+    with pytest.raises(InvalidInput, match=r"SPLIT \(input_1, input_2\): .* has one output: got 2"):
+        integers_of(read_tflite(path), network, QuantizedNetwork({network.inputs[0]: (1.0, 0)}, {}))
 
 
 def test_a_module_has_no_file(tmp_path):

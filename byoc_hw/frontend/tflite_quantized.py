@@ -62,7 +62,7 @@ def integer_file(integers: IntegerFile, *, integer_ends: bool, packed: bool) -> 
 
 
 def _check(integers: IntegerFile, operator: FileOperator) -> None:
-    kind, tensors = _kind(operator), integers.file.tensors
+    kind = _kind(operator)
     what, form = f"{kind} ({operator.name})", FORMS.get(kind)
     if form is None:
         raise InvalidInput(f"{what}: operators of an int8 file are {', '.join(sorted(FORMS))}: got {kind}")
@@ -71,11 +71,6 @@ def _check(integers: IntegerFile, operator: FileOperator) -> None:
             f"{what}: scale and zero point of its int8 output are {form.grid}: "
             f"got {integers.grids[operator.outputs[0]]}"
         )
-    for number in operator.inputs[:1] if kind in CHANNELS else operator.inputs:
-        if number >= 0 and not tensors[number].constant and number not in integers.grids:
-            raise InvalidInput(
-                f"{what}: inputs are int8 or constants: got {tensors[number].name} of {tensors[number].dtype}"
-            )
 
 
 def _kind(operator: FileOperator) -> str:
