@@ -17,6 +17,9 @@ from byoc_hw.arguments import check_flag, check_number, check_type, check_whole,
 from byoc_hw.compiler import build, front_end, partition_for_hwlib
 from byoc_hw.errors import InvalidInput
 from byoc_hw.frontend.seam import FloatModel
+from byoc_hw.frontend.tflite_file import TfliteFile, read_tflite
+from byoc_hw.frontend.tflite_integers import integers_of
+from byoc_hw.frontend.tflite_quantized import integer_file
 from byoc_hw.graph import Layer, Weighted
 from byoc_hw.plan.array.cost import best_cycles
 from byoc_hw.quantize.front import Choice, front, within
@@ -28,6 +31,7 @@ from byoc_hw.quantize.sensitivity import agreement, divergence, losses
 from byoc_hw.report.quantization import LAYERS, Front, FrontPoint, QuantizedLayer, as_html, as_text, layer_row
 from byoc_hw.soc import Hardware, accelerators_of
 from byoc_hw.tensor import Array
+from byoc_hw.whole_file import check_file, write_whole
 
 if TYPE_CHECKING:
     import tvm
@@ -79,9 +83,10 @@ def quantize(
     if wanted is not None and bits is not None:
         raise InvalidInput(f'objective is "accuracy" where bits are given: got {shown(objective)}')
     read = _read(model, params)
+    source = read_tflite(model) if isinstance(model, str | Path) else None
     samples, given = _samples(read.network, calibration, inputs or {})
     settings = Settings(rounding == "compensated", activations, seed)
-    work = _Work(read, samples, given, accelerator, settings, integer_ends, progress)
+    work = _Work(read, source, samples, given, accelerator, settings, integer_ends, progress)
     widths = _named(work, bits)
     first = work.quantized(widths)
     return first if wanted is None else _within(first, wanted, tolerance)
@@ -173,9 +178,10 @@ def _real(name: str, values: object, shape: tuple[int, ...], grid: Int8Grid | No
 
 @dataclass(frozen=True, eq=False)
 class _Work:
-    """What a model is quantized with, for any widths."""
+    """What a model is quantized with, for any widths. `source` is the .tflite file that it was read from."""
 
     read: FloatModel
+    source: TfliteFile | None
     samples: Mapping[int, Array]
     given: Mapping[int, Int8Grid]
     accelerator: Hardware
@@ -245,6 +251,23 @@ class Quantized:
         """Scale and zero point of each output, in order."""
         network = self._work.network
         return tuple(self._made.grids[network.grid_at(number)] for number in network.outputs)
+
+    def save_tflite(self, path: str | Path, *, packed: bool = False) -> None:
+        """Write an int8 .tflite file with the operators, weights and scales of the model, which was given as one.
+
+        Weights of 4 and 2 bits are int8 there, with fewer values; with `packed` they are INT4, two in a byte. Inputs
+        and outputs are as in `mod`. Raises `InvalidInput` for a model that was given as a module, and for an operator
+        that has no int8 form in TFLite.
+        """
+        check_type("path", path, str | Path, "the name of a file")
+        check_flag("packed", packed)
+        source = self._work.source
+        if source is None:
+            raise InvalidInput("save_tflite writes what was quantized from a .tflite file: got a module")
+        integers = integers_of(source, self._work.network, self._made)
+        data = integer_file(integers, integer_ends=self._work.integer_ends, packed=packed)
+        check_file(Path(path))
+        write_whole(Path(path), data)
 
     def quantize_inputs(self, values: Array | Mapping[str, Array]) -> dict[str, Array]:
         """Real values of inputs as the int8 that the model takes, by name: one array for a model of one input."""

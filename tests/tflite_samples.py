@@ -71,6 +71,8 @@ _OPTIONS = {
     "SOFTMAX": "SoftmaxOptions",
     "SPACE_TO_BATCH_ND": "SpaceToBatchNDOptions",
     "SPACE_TO_DEPTH": "SpaceToDepthOptions",
+    "SPLIT": "SplitOptions",
+    "SQUEEZE": "SqueezeOptions",
     "STRIDED_SLICE": "StridedSliceOptions",
     "SUB": "SubOptions",
     "SUM": "ReducerOptions",
@@ -103,7 +105,7 @@ def model_bytes(sample: OperatorSample) -> bytes:
 class Node:
     """An operator of a network, by the numbers of its tensors. `code` is in place of that of its name.
 
-    A custom operator has its name and its options, a flexbuffer.
+    A custom operator has its name and its options, a flexbuffer. `version` is that of int8 where it is None.
     """
 
     operator: str
@@ -114,6 +116,7 @@ class Node:
     custom: str = ""
     intermediates: list = field(default_factory=list)
     custom_options: bytes = b""
+    version: int | None = None
 
 
 def network_bytes(tensors, nodes, inputs, outputs, *, subgraphs=1, version=3) -> bytes:
@@ -167,7 +170,10 @@ def _node(builder, node, index):
     options = {}
     if kind is not None:
         options["BuiltinOptionsType"] = getattr(tflite.BuiltinOptions, kind)
-        options["BuiltinOptions"] = _table(builder, kind, **node.options)
+        values = {
+            name: builder.CreateNumpyVector(value) if np.ndim(value) else value for name, value in node.options.items()
+        }
+        options["BuiltinOptions"] = _table(builder, kind, **values)
     if node.custom_options:
         options["CustomOptions"] = _bytes(builder, node.custom_options)
     return _table(
@@ -183,7 +189,7 @@ def _node(builder, node, index):
 
 def _code(builder, node):
     code = getattr(tflite.BuiltinOperator, node.operator) if node.code is None else node.code
-    version = _VERSIONS.get(node.operator, 2)
+    version = _VERSIONS.get(node.operator, 2) if node.version is None else node.version
     custom = {"CustomCode": builder.CreateString(node.custom)} if node.custom else {}
     return _table(
         builder, "OperatorCode", DeprecatedBuiltinCode=min(code, 127), BuiltinCode=code, Version=version, **custom

@@ -73,7 +73,7 @@ class FileOperator:
 
     `name` is made of those of its outputs, as TVM's importer does. An input of -1 is an optional one that is left
     out. `parts` is the number of tensors that a SPLIT or UNPACK makes by its options, None for others. `position`
-    is that of its table in the file.
+    is that of its table in the file, `version` that of the operator.
     """
 
     name: str
@@ -84,6 +84,7 @@ class FileOperator:
     outputs: tuple[int, ...]
     parts: int | None
     position: int
+    version: int
 
 
 @dataclass(frozen=True)
@@ -187,7 +188,11 @@ def _with_states(file: TfliteFile, computed: set[int]) -> TfliteFile:
 
 def _operators(model: _Table, graph: _Table, names: Sequence[str]) -> tuple[FileOperator, ...]:
     codes = [
-        (max(entry.scalar(0, "b"), entry.scalar(3, "i")), entry.string(1, "name of a custom operator"))
+        (
+            max(entry.scalar(0, "b"), entry.scalar(3, "i")),
+            entry.string(1, "name of a custom operator"),
+            max(entry.scalar(2, "i"), 1),
+        )
         for entry in model.tables(1, "operator codes")
     ]
     operators = []
@@ -202,8 +207,8 @@ def _operators(model: _Table, graph: _Table, names: Sequence[str]) -> tuple[File
         outputs = _numbers(table, 2, f"outputs of operator {number}", len(names))
         name = ", ".join(names[index] for index in outputs) or f"operator {number}"
         parts = options.scalar(0, "i") if options is not None and codes[code][0] in _PARTS else None
-        builtin, custom = codes[code]
-        operators.append(FileOperator(name, builtin, custom, inputs, outputs, parts, table.at))
+        builtin, custom, version = codes[code]
+        operators.append(FileOperator(name, builtin, custom, inputs, outputs, parts, table.at, version))
     return tuple(operators)
 
 

@@ -254,3 +254,42 @@ def test_products_and_quotients_of_stored_values_are_refused(operator, inputs, t
     path = written(tmp_path / "one.tflite", OperatorSample(operator, inputs, X))
     with pytest.raises(InvalidInput, match=rf"{operator} .*: type is not quantized: got int8"):
         byoc_hw.load_tflite(path)
+
+
+# ---------------------------------------------------------------- dense layers with a scale for each output
+
+
+def dense(dtype="INT8", bias=True, keep=False):
+    rng = np.random.default_rng(0)
+    scales = tuple(float(scale) for scale in rng.uniform(0.001, 0.01, 6).astype(np.float32))
+    weights = TensorSample((6, 16), scales, 0, rng.integers(-127, 128, (6, 16)).astype(np.int8))
+    sums = tuple(np.float32(0.05) * np.array(scales, np.float32))
+    inputs = [TensorSample((2, 3, 16) if keep else (6, 16), 0.05, 0 if dtype == "INT16" else 9, dtype=dtype), weights]
+    if bias:
+        inputs.append(TensorSample((6,), sums, 0, rng.integers(-9000, 9000, 6).astype(np.int32)))
+    output = TensorSample((2, 3, 6) if keep else (6, 6), 0.03, 0 if dtype == "INT16" else -7, dtype=dtype)
+    options = {"KeepNumDims": keep, "FusedActivationFunction": RELU}
+    return OperatorSample("FULLY_CONNECTED", inputs, output, options)
+
+
+@pytest.mark.parametrize("keep", [True, False])
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_dense_layer_has_a_scale_for_each_output(bias, keep, tmp_path):
+    """TVM rounds once where TFLite rounds twice: they differ by 1, seldom."""
+    pytest.importorskip("tflite_runtime", reason="the oracle: install the package tflite-runtime==2.14.0")
+    sample = dense(bias=bias, keep=keep)
+    tvms = Reference(*byoc_hw.load_tflite(written(tmp_path / "dense.tflite", sample)))
+    # TFLite's reference kernel reads outputs of three dimensions as ones of two.
+    flat = dense(bias=bias)
+    reference = byoc_hw.TfliteReference(written(tmp_path / "flat.tflite", flat))
+    for values in steps(flat, np.random.default_rng(1)):
+        (found,), (expected,) = tvms.run([values.reshape(sample.inputs[0].shape)]), reference.run([values])
+        assert found.shape == sample.output.shape
+        assert abs(found.reshape(expected.shape).astype(int) - expected).max() <= 1
+
+
+def test_such_a_dense_layer_of_other_types_stops_the_import(tmp_path):
+    path = written(tmp_path / "dense.tflite", dense("INT16", keep=True))
+    message = r"types are int8, if weights have a scale for each output: got int16, int8, int16"
+    with pytest.raises(InvalidInput, match=message):
+        byoc_hw.load_tflite(path)
