@@ -13,6 +13,9 @@ Form = tuple[Option, ...]
 _MOST = 4000
 """The most plans that are all tried."""
 
+_LAYERS = 12
+"""The most layers of a region that may have so few plans."""
+
 _KINDS = ((3, 4), (3, 2), (3, 1), (2, 1), (1, 2), (1, 1))
 """The most layers of a part, and the most layouts of each: of the first of these kinds of plans of which there are few
 enough, all are tried."""
@@ -44,7 +47,7 @@ class EveryPlan:
     def cheaper_than(self, cost: float) -> list[Form] | None:
         """The plan that costs the least, if that is less than some cost; None if none does, or there are too many."""
         self._least_cost = cost
-        for longest, layouts in _KINDS:
+        for longest, layouts in _KINDS if len(self._borders) <= _LAYERS + 1 else ():
             if self._found(longest, layouts):
                 self._try(0, [], [0] * self._lanes)
                 return self._plan

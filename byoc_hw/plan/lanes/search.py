@@ -165,6 +165,9 @@ class _Search:
         self._kinds = [alike.index(one) for one in alike]  # the first accelerator that has the same layouts
         self.borders = [0, *(stop for stop in range(1, len(graph.layers) + 1) if self.may_stop(stop))]
         self._alone = {((lane,), 0) for lane in range(len(chip.accelerators))}
+        kinds = [self._changes, self._pairs, self._splits]
+        often = 2 if len(graph.layers) <= _SMALL else 1
+        self._often, self._seldom = kinds[:often], kinds[often:]
         self._together = Together()
         self.price = Price()
         self._known: dict[PartCut, tuple[OrientedPart | None, list[Option]]] = {}
@@ -203,23 +206,30 @@ class _Search:
         for _, start in sorted(starts.items(), key=lambda item: item[0]):
             if best and self._together.work > most:
                 break
-            other = self._improved(start, most)
+            other = self._changed(start, most, self._often)
             best = self._spliced(best, other) if best else other
+        if not best:
+            return best
+        best = self._improved(best, most)
         every = EveryPlan(self.borders, self.forms, self.cost, self.price.cycle, len(self._chip.accelerators))
-        found = every.cheaper_than(self.cost(best)) if best else None
-        return self._improved(found, self._together.work + _WORK) if found else best
+        found = every.cheaper_than(self.cost(best))
+        return self._improved(found, self._together.work + _MORE) if found else best
 
     def _spliced(self, one: list[Form], other: list[Form]) -> list[Form]:
-        """The best of two plans, and of the beginning of one with the end of the other."""
+        """The best of two plans, and of one with the beginning or the end of the other; in small regions also with some
+        layers between as in the other."""
         best = min(one, other, key=self.cost)
         least = self.cost(best)
-        ends = [[form[0].span[1] for form in plan] for plan in (one, other)]
-        for stop in sorted(set(ends[0]) & set(ends[1])):
-            a, b = (end.index(stop) + 1 for end in ends)
-            for plan in ([*one[:a], *other[b:]], [*other[:b], *one[a:]]):
-                cost = self.cost(plan, least)
-                if cost < least:
-                    best, least = plan, cost
+        ends = [[0, *(form[0].span[1] for form in plan)] for plan in (one, other)]
+        common = sorted(set(ends[0]) & set(ends[1]))
+        small = len(self._graph.layers) <= _SMALL
+        for first, stop in combinations(common, 2):
+            if small or first == 0 or stop == common[-1]:
+                (a, b), (c, d) = ((end.index(first), end.index(stop)) for end in ends)
+                for plan in ([*one[:a], *other[c:d], *one[b:]], [*other[:c], *one[a:b], *other[d:]]):
+                    cost = self.cost(plan, least)
+                    if cost < least:
+                        best, least = plan, cost
         return best
 
     def cost(self, forms: Sequence[Form], limit: float = INFINITE) -> float:
@@ -250,18 +260,16 @@ class _Search:
     # ------------------------------------------------------------ improvement
 
     def _improved(self, plan: list[Form], most: int) -> list[Form]:
-        """A plan changed step by step, each time where that costs less, until `most` actions were scheduled. What is
-        tried most often saves the most; the rest is tried where that no longer helps."""
-        kinds = [self._changes, self._pairs, self._without_one]
-        often = 2 if len(self._graph.layers) <= _SMALL else 1
+        """A plan with what is changed often, and where that no longer helps, with what is changed seldom."""
         before: list[Form] = []
-        while plan != before:
-            before = self._changed(plan, most, kinds[:often])
-            plan = self._changed(before, most, kinds[often:])
+        while plan != before and self._together.work <= most:
+            before = plan
+            plan = self._changed(plan, most, self._seldom)
+            plan = self._changed(plan, most, self._often)
         return plan
 
     def _changed(self, plan: list[Form], most: int, kinds: Sequence[_Changes]) -> list[Form]:
-        """A plan after all changes of some kinds that make it cost less."""
+        """A plan changed step by step, each time where that costs less, until `most` actions were scheduled."""
         best = self.cost(plan)
         better = True
         while better:
@@ -313,11 +321,13 @@ class _Search:
                     yield from (([one], near) for one in few(options))
             yield from ((halves, near) for halves in self._halves(first, stop, last, self._alone, self._alone))
 
-    def _without_one(self, plan: Sequence[Form], at: int) -> Iterator[tuple[Sequence[Form], _Near]]:
-        """As `_changes`: a layer that is taken out of a part of one accelerator."""
+    def _splits(self, plan: Sequence[Form], at: int) -> Iterator[tuple[Sequence[Form], _Near]]:
+        """As `_changes`: halves of any kinds, and a layer that is taken out of a part of one accelerator."""
         first, stop = plan[at][0].span
         style = {_style(plan[at])} & self._alone
         near = self._near(plan, at, 1)
+        for middle in range(first + 1, stop):
+            yield from ((halves, near) for halves in self._halves(first, middle, stop, None, None))
         for middle in range(first, stop) if style and stop - first > 1 else ():
             spans = [span for span in pairwise((first, middle, middle + 1, stop)) if span[0] < span[1]]
             if all(self.may_stop(one) for one, _ in spans[1:]):
@@ -326,7 +336,7 @@ class _Search:
                 yield from (([next(few(one)) for one in forms], near) for forms in product(*found))
 
     def _halves(
-        self, first: int, middle: int, stop: int, styles: Container[_Style], others: Container[_Style]
+        self, first: int, middle: int, stop: int, styles: Container[_Style] | None, others: Container[_Style] | None
     ) -> Iterator[list[Form]]:
         """Layers as two forms that meet before the layer `middle`."""
         if self.may_stop(middle) and max(middle - first, stop - middle) <= _LONGEST:
