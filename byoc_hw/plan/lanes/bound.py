@@ -1,17 +1,14 @@
 """A lower bound on the cycles of any plan of a region on a chip.
 
-Each layer's work is shared by the accelerators that can run it, in any parts: by rows, columns, channels, or slices of
-sums. An accelerator computes the outputs of its share in groups: rows of its array work on channels, its columns on
-pixels of one line of the output. For each channel it takes as many groups as its pixels need at least, the longest
-pieces of lines first, and the weights of the channel. All of a layer lies on the arrays in one way: rows as rows, or as
-columns. Inputs and outputs of the region are copied once, by any of the DMAs; inputs not where a layer reads a part of
-something. A lane that has a share of a layer with weights copies some. The time of the busiest engine with the best
-shares is a bound on the time of every plan.
+Each layer's work is shared by the accelerators that can run it, in any parts: by rows, columns or channels. What they
+compute it in, and how much of that they need at least, says `ways.py`. Inputs that a layer reads all of and outputs of
+the region are copied once, by any of the DMAs, and the weights of a channel to each accelerator that has a share of it.
+The time of the busiest engine with the best shares is a bound on the time of every plan.
 
-An array has nothing to do for some layers before the first of their jobs can begin, and behind the last of them others
-follow (`latency.py`). So the work of any set of layers lies between the earliest beginning of one of them and the time
-that is left behind any of them. The sets that are tried are those of layers that begin late, and have much behind them.
-The bound leaves out copies between parts, and waiting.
+An array has nothing to do for some layers before the first of their jobs can begin (`latency.py`, `windows.py`), and
+behind the last of them others follow. So the work of any set of layers lies between the earliest beginning of one of
+them and the time that is left behind any of them. The sets that are tried are those of layers that begin late, and have
+much behind them. The bound leaves out copies between parts, but for the shortest ways, and waiting.
 """
 
 from __future__ import annotations

@@ -9,7 +9,10 @@ a copy, too, and a lane's copies follow one another.
 
 Behind: what a job makes is stored if it is an output of the region, and a layer that reads all elements of it has a
 later job, on this lane, or on another one after a copy out and a copy in. (Jobs of which nothing is ever used are left
-out: the others do all of the work.)
+out: the others do all of the work. Where several lanes compute the same, readers may use either; so of the layers that
+read a tensor one counts, and the jobs that it uses.)
+
+What more there is before a layer, as several lanes share the work that it needs, says `windows.py`.
 
 A copy takes its setup and a cycle at least, a job a group of outputs from one channel of the input. Accelerators that
 share a local memory have what is there in common. A layer that runs as a whole reads and writes main memory.
