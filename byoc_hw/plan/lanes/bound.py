@@ -22,7 +22,7 @@ import numpy as np
 from byoc_hw.graph import Graph, Layer, Weighted, Whole
 from byoc_hw.params.pack import PARAMS_BYTES
 from byoc_hw.plan.lanes.latency import Latencies, has_jobs, latencies, reads_all
-from byoc_hw.plan.lanes.ways import Floats, Work
+from byoc_hw.plan.lanes.ways import Floats, LayerWork
 from byoc_hw.soc import Soc
 
 _ROUNDS = 500
@@ -38,7 +38,7 @@ def chip_bound(graph: Graph, chip: Soc) -> int:
     By the duality of linear programs, any prices of the engines' cycles that add up to 1 give a bound: what all
     work costs if each piece of it is done in the cheapest way. Prices of engines with much work are raised.
     """
-    works = [Work(layer, chip) for layer in graph.layers]
+    works = [LayerWork(layer, chip) for layer in graph.layers]
     work = [_ways(layer, one, chip) for layer, one in zip(graph.layers, works, strict=True)]
     lanes = range(len(chip.accelerators))
     whole = {tensor for layer in graph.layers if isinstance(layer, Whole) for tensor in (*layer.inputs, layer.ofm)}
@@ -106,7 +106,7 @@ def _copies(chip: Soc, nbytes: float) -> Floats:
     )
 
 
-def _ways(layer: Layer, work: Work, chip: Soc) -> Floats:
+def _ways(layer: Layer, work: LayerWork, chip: Soc) -> Floats:
     """The ways to share a layer, as cycles of all arrays and all DMAs, which copy weights for each share of a channel:
     a plan has no fewer than a mixture of them."""
     arrays = work.ways_of_channels()

@@ -7,7 +7,7 @@ from itertools import islice
 
 from byoc_hw.plan.lanes.profile import Option
 
-Form = tuple[Option, ...]
+FormOfLayers = tuple[Option, ...]
 """Layers as one part, or as a part on each of several accelerators."""
 
 _MOST = 4000
@@ -21,7 +21,7 @@ _KINDS = ((3, 4), (3, 2), (3, 1), (2, 1), (1, 2), (1, 1))
 enough, all are tried."""
 
 
-def few(form: Sequence[Sequence[Option]]) -> Iterator[Form]:
+def few(form: Sequence[Sequence[Option]]) -> Iterator[FormOfLayers]:
     """The parts of a form with layouts of one kind each: not every combination."""
     for number in range(max(map(len, form))):
         yield tuple(options[min(number, len(options) - 1)] for options in form)
@@ -36,15 +36,15 @@ class EveryPlan:
         self,
         borders: Sequence[int],
         forms: Callable[[int, int], Iterator[list[list[Option]]]],
-        cost: Callable[[list[Form], float], float],
+        cost: Callable[[list[FormOfLayers], float], float],
         cycle: float,
         lanes: int,
     ) -> None:
         self._borders, self._forms_of, self._cost, self._cycle, self._lanes = borders, forms, cost, cycle, lanes
         self._known: dict[tuple[int, int], list[list[list[Option]]]] = {}
-        self._plan: list[Form] | None = None
+        self._plan: list[FormOfLayers] | None = None
 
-    def cheaper_than(self, cost: float) -> list[Form] | None:
+    def cheaper_than(self, cost: float) -> list[FormOfLayers] | None:
         """The plan that costs the least, if that is less than some cost; None if none does, or there are too many."""
         self._least_cost = cost
         for longest, layouts in _KINDS if len(self._borders) <= _LAYERS + 1 else ():
@@ -56,7 +56,7 @@ class EveryPlan:
     def _found(self, longest: int, layouts: int) -> bool:
         """Whether there are plans of a kind, and few enough; with their forms, by the border where they begin."""
         count = len(self._borders)
-        self._forms: list[list[tuple[int, Form, list[int]]]] = [[] for _ in self._borders]
+        self._forms: list[list[tuple[int, FormOfLayers, list[int]]]] = [[] for _ in self._borders]
         plans, self._rest = [0] * count, [0.0] * count  # from each border on: their number, and the least of all loads
         plans[-1] = 1
         for at in reversed(range(count - 1)):
@@ -80,14 +80,14 @@ class EveryPlan:
             self._known[at, stop] = list(self._forms_of(self._borders[at], self._borders[stop]))
         return self._known[at, stop]
 
-    def _loads(self, form: Form) -> list[int]:
+    def _loads(self, form: FormOfLayers) -> list[int]:
         """Cycles of the jobs of a form on each accelerator."""
         found = [0] * self._lanes
         for option in form:
             found[option.part.cut.lane] += option.profile.load[0]
         return found
 
-    def _try(self, at: int, plan: list[Form], loads: list[int]) -> None:
+    def _try(self, at: int, plan: list[FormOfLayers], loads: list[int]) -> None:
         """Try all plans that begin so. One is passed over where an array alone takes as long as the best so far."""
         least = max(max(loads), (sum(loads) + self._rest[at]) / self._lanes)
         if self._cycle * least >= self._least_cost:

@@ -27,7 +27,7 @@ from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Concat, Graph, Layer, Pad, Reshape, Transpose, Weighted, Whole
 from byoc_hw.plan.array.cost import best_cycles
 from byoc_hw.plan.array.kinds import Product, Run, Window, geometry, parts_of_kernel
-from byoc_hw.plan.lanes.ways import Work
+from byoc_hw.plan.lanes.ways import LayerWork
 from byoc_hw.plan.lanes.windows import Windows
 from byoc_hw.soc import Soc
 from byoc_hw.tensor import Tensor
@@ -45,7 +45,7 @@ class Latencies:
     least: float
 
 
-def latencies(graph: Graph, chip: Soc, works: Sequence[Work]) -> Latencies:
+def latencies(graph: Graph, chip: Soc, works: Sequence[LayerWork]) -> Latencies:
     """The latencies of a region on a chip; `works` has the work of each layer."""
     jobs = [
         {lane: _least_job(layer, one) for lane, one in enumerate(chip.accelerators) if one in chip.supporting(layer)}

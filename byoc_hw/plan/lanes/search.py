@@ -21,7 +21,7 @@ from byoc_hw.plan.array.cost import best_cycles
 from byoc_hw.plan.array.mapping import worth_swapping
 from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.lanes.cut import PartCut, Region
-from byoc_hw.plan.lanes.every import EveryPlan, Form, few
+from byoc_hw.plan.lanes.every import EveryPlan, FormOfLayers, few
 from byoc_hw.plan.lanes.handover import arranged, as_handed_over
 from byoc_hw.plan.lanes.joint import PlacedPart, joint_order, joint_work
 from byoc_hw.plan.lanes.layouts import layouts
@@ -69,7 +69,7 @@ _Style = tuple[tuple[int, ...], int]
 """The accelerators that share layers, and the dimension that is cut; 0 for layers that are whole."""
 
 
-_Changes = Callable[[Sequence[Form], int], Iterator[tuple[Sequence[Form], "_Near"]]]
+_Changes = Callable[[Sequence[FormOfLayers], int], Iterator[tuple[Sequence[FormOfLayers], "_Near"]]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,8 +89,8 @@ class _Near:
     without the forms themselves."""
 
     count: int
-    before: Sequence[Form]
-    behind: Sequence[Form]
+    before: Sequence[FormOfLayers]
+    behind: Sequence[FormOfLayers]
     loads: Sequence[int]
     cost: float
 
@@ -196,13 +196,13 @@ class _Search:
         cycles = joint_order(joint_work(placed, self._chip)).cycles
         return _Found(placed, spent + self.price.cycle * cycles)
 
-    def _searched(self) -> list[Form]:
+    def _searched(self) -> list[FormOfLayers]:
         """The best of a few plans that were improved step by step, and of what is put together of two of them; empty
         if there is none."""
         starts = {self.cost(plan): plan for plan in [*self.found(), *self._plain()]}
         layers = len(self._graph.layers)
         most = self._together.work + _WORK + _EACH * layers + (_MORE if layers <= _SMALL else 0)
-        best: list[Form] = []
+        best: list[FormOfLayers] = []
         for _, start in sorted(starts.items(), key=lambda item: item[0]):
             if best and self._together.work > most:
                 break
@@ -215,7 +215,7 @@ class _Search:
         found = every.cheaper_than(self.cost(best))
         return self._improved(found, self._together.work + _MORE) if found else best
 
-    def _spliced(self, one: list[Form], other: list[Form]) -> list[Form]:
+    def _spliced(self, one: list[FormOfLayers], other: list[FormOfLayers]) -> list[FormOfLayers]:
         """The best of two plans, and of one with the beginning or the end of the other; in small regions also with some
         layers between as in the other."""
         best = min(one, other, key=self.cost)
@@ -232,14 +232,14 @@ class _Search:
                         best, least = plan, cost
         return best
 
-    def cost(self, forms: Sequence[Form], limit: float = INFINITE) -> float:
+    def cost(self, forms: Sequence[FormOfLayers], limit: float = INFINITE) -> float:
         """What some parts cost. Where this is `limit` or more, it may be any number in between."""
         options = [option for form in forms for option in form]
         spent = sum(map(self.price.of, options))
         cycles = self._together.cycles(options, self.price.cycles(limit - spent))
         return spent + self.price.cycle * cycles
 
-    def _plain(self) -> Iterator[list[Form]]:
+    def _plain(self) -> Iterator[list[FormOfLayers]]:
         """Every layer where it is fastest, and every layer cut over all accelerators that can run it, along each axis;
         each with layouts of one kind. And small regions as a whole, in all forms."""
         if len(self._graph.layers) <= _SMALL:
@@ -259,16 +259,16 @@ class _Search:
 
     # ------------------------------------------------------------ improvement
 
-    def _improved(self, plan: list[Form], most: int) -> list[Form]:
+    def _improved(self, plan: list[FormOfLayers], most: int) -> list[FormOfLayers]:
         """A plan with what is changed often, and where that no longer helps, with what is changed seldom."""
-        before: list[Form] = []
+        before: list[FormOfLayers] = []
         while plan != before and self._together.work <= most:
             before = plan
             plan = self._changed(plan, most, self._seldom)
             plan = self._changed(plan, most, self._often)
         return plan
 
-    def _changed(self, plan: list[Form], most: int, kinds: Sequence[_Changes]) -> list[Form]:
+    def _changed(self, plan: list[FormOfLayers], most: int, kinds: Sequence[_Changes]) -> list[FormOfLayers]:
         """A plan changed step by step, each time where that costs less, until `most` actions were scheduled."""
         best = self.cost(plan)
         better = True
@@ -290,7 +290,7 @@ class _Search:
                     at += 1
         return plan
 
-    def _changes(self, plan: Sequence[Form], at: int) -> Iterator[tuple[Sequence[Form], _Near]]:
+    def _changes(self, plan: Sequence[FormOfLayers], at: int) -> Iterator[tuple[Sequence[FormOfLayers], _Near]]:
         """What may take the place of some forms from one on, and which forms these are."""
         form = plan[at]
         first, stop = form[0].span
@@ -311,7 +311,7 @@ class _Search:
                 yield from ((halves, near) for halves in self._halves(first, middle, stop, one, other))
         yield from (([one], near) for one in few([self._options(one.part.cut, None) for one in form]))
 
-    def _pairs(self, plan: Sequence[Form], at: int) -> Iterator[tuple[Sequence[Form], _Near]]:
+    def _pairs(self, plan: Sequence[FormOfLayers], at: int) -> Iterator[tuple[Sequence[FormOfLayers], _Near]]:
         """As `_changes`: two forms that become a long part, or both go to other accelerators."""
         if at + 1 < len(plan):
             (first, stop), (_, last) = plan[at][0].span, plan[at + 1][0].span
@@ -321,7 +321,7 @@ class _Search:
                     yield from (([one], near) for one in few(options))
             yield from ((halves, near) for halves in self._halves(first, stop, last, self._alone, self._alone))
 
-    def _splits(self, plan: Sequence[Form], at: int) -> Iterator[tuple[Sequence[Form], _Near]]:
+    def _splits(self, plan: Sequence[FormOfLayers], at: int) -> Iterator[tuple[Sequence[FormOfLayers], _Near]]:
         """As `_changes`: halves of any kinds, and a layer that is taken out of a part of one accelerator."""
         first, stop = plan[at][0].span
         style = {_style(plan[at])} & self._alone
@@ -337,14 +337,14 @@ class _Search:
 
     def _halves(
         self, first: int, middle: int, stop: int, styles: Container[_Style] | None, others: Container[_Style] | None
-    ) -> Iterator[list[Form]]:
+    ) -> Iterator[list[FormOfLayers]]:
         """Layers as two forms that meet before the layer `middle`."""
         if self.may_stop(middle) and max(middle - first, stop - middle) <= _LONGEST:
             halves = self.forms(first, middle, styles=styles), self.forms(middle, stop, styles=others)
             for one, other in product(*halves):
                 yield [next(few(one)), next(few(other))]
 
-    def _near(self, plan: Sequence[Form], at: int, count: int) -> _Near:
+    def _near(self, plan: Sequence[FormOfLayers], at: int, count: int) -> _Near:
         """Some forms of a plan from one on, and those around them."""
         before, behind = plan[max(at - _NEAR, 0) : at], plan[at + count : at + count + _NEAR]
         loads = [0] * len(self._chip.accelerators)
@@ -355,7 +355,7 @@ class _Search:
 
     # ------------------------------------------------------------ beam
 
-    def found(self) -> Iterator[list[Form]]:
+    def found(self) -> Iterator[list[FormOfLayers]]:
         """A few plans that promise to be fast."""
         zero = (0,) * len(self._chip.accelerators)
         joins = len(self._graph.layers) <= _SMALL
@@ -543,7 +543,7 @@ def _by_itself(option: Option) -> int:
     return option.profile.cycles
 
 
-def _style(form: Form) -> _Style:
+def _style(form: FormOfLayers) -> _Style:
     """The accelerators of a form, and the dimension that is cut."""
     cut = form[0].part.cut
     return tuple(one.part.cut.lane for one in form), cut.axis if cut.rows is not None else 0

@@ -34,7 +34,7 @@ Lines = tuple[int, int, int]
 """The number of lines, their pixels, and the channels."""
 
 
-class Work:
+class LayerWork:
     """The work of a layer: how many cycles it is at least, however it is shared."""
 
     def __init__(self, layer: Layer, chip: Soc) -> None:

@@ -20,7 +20,7 @@ from byoc_hw.graph import Graph, Whole
 from byoc_hw.plan.array.kinds import Window, geometry, parts_of_kernel
 from byoc_hw.plan.array.window import Extents
 from byoc_hw.plan.lanes.needs import Need, begun, read
-from byoc_hw.plan.lanes.ways import Floats, Work
+from byoc_hw.plan.lanes.ways import Floats, LayerWork
 from byoc_hw.soc import Soc
 from byoc_hw.tensor import Tensor
 
@@ -42,7 +42,7 @@ class Windows:
     least cycles of a job of each layer on each lane."""
 
     def __init__(
-        self, graph: Graph, chip: Soc, works: Sequence[Work], jobs: Sequence[Mapping[int, float]], copied: Copied
+        self, graph: Graph, chip: Soc, works: Sequence[LayerWork], jobs: Sequence[Mapping[int, float]], copied: Copied
     ) -> None:
         self._graph, self._chip, self._works, self._jobs, self._copied = graph, chip, works, jobs, copied
         self._made = {layer.ofm: index for index, layer in enumerate(graph.layers)}

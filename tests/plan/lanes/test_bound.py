@@ -11,7 +11,7 @@ from byoc_hw.accelerator import DSP, REFERENCE
 from byoc_hw.plan.lanes import latency
 from byoc_hw.plan.lanes.bound import chip_bound
 from byoc_hw.plan.lanes.needs import begun, read
-from byoc_hw.plan.lanes.ways import Work
+from byoc_hw.plan.lanes.ways import LayerWork
 from byoc_hw.plan.region import plan_region
 from byoc_hw.soc import Soc
 
@@ -25,7 +25,7 @@ def only(accelerator, *kinds):
 
 
 def latencies(graph, chip):
-    return latency.latencies(graph, chip, [Work(layer, chip) for layer in graph.layers])
+    return latency.latencies(graph, chip, [LayerWork(layer, chip) for layer in graph.layers])
 
 
 def pixel(layers):
@@ -135,7 +135,7 @@ def test_no_fewer_groups_cover_a_layer(lines, length, channels, sizes):
         )
     )
     cycles = 4 * 9 + 2 * 4 * 3 + DLA.job_overhead
-    found = Work(layer, chip).ways((lines, length, channels)) / cycles
+    found = LayerWork(layer, chip).ways((lines, length, channels)) / cycles
     covers = rectangles(lines, length, channels, sizes)
     for counts in product(range(5), range(7)):
         if covers(counts):
