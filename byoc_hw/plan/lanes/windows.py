@@ -24,7 +24,7 @@ from byoc_hw.plan.lanes.ways import Floats, LayerWork
 from byoc_hw.soc import Soc
 from byoc_hw.tensor import Tensor
 
-_LAYERS = 32
+_LAYERS = 12
 """The layers before one that are looked at."""
 
 _PRICES = 40
@@ -32,6 +32,9 @@ _PRICES = 40
 
 _TIMES = 5
 """The most times of beginning, and of the way to the job, that tell sets of layers apart."""
+
+_TIMES_OF_ALL = 32
+"""The most times of beginning that tell sets of all layers apart."""
 
 Copied = Callable[[int, int, int, int], float]
 """Cycles of the copies between two layers on two lanes: the layer, its lane, the reader, its lane."""
@@ -90,7 +93,7 @@ class Windows:
     def end(self, behind: Sequence[Mapping[int, float]], known: float) -> float:
         """The earliest end of all layers, that is no earlier than is known; `behind` are the shortest ways to it."""
         every = {index: work.extents for index, work in enumerate(self._works)}
-        return self._after(every, dict(enumerate(behind)), known, _LAYERS)
+        return self._after(every, dict(enumerate(behind)), known, _TIMES_OF_ALL)
 
     def _raised(self, index: int, lane: int, needs: Mapping[int, tuple[int, Need]], known: float) -> float:
         """The earliest beginning of a layer on a lane."""
