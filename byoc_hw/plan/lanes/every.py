@@ -10,7 +10,7 @@ from byoc_hw.plan.lanes.profile import Option
 FormOfLayers = tuple[Option, ...]
 """Layers as one part, or as a part on each of several accelerators."""
 
-_MOST = 4000
+_MOST = 10_000
 """The most plans that are all tried."""
 
 _LAYERS = 12
