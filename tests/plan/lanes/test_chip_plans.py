@@ -132,7 +132,7 @@ def test_larger_graphs_are_exact_on_any_chip(region):
 
 @pytest.mark.slow
 @given(chip_regions())
-@settings(EXAMPLES, max_examples=10)
+@settings(EXAMPLES, max_examples=6)
 def test_a_chip_is_never_slower_than_one_of_its_accelerators(region):
     chip, graph = region
     cycles = plan_region(graph, chip).cycles

@@ -20,7 +20,7 @@ MOST = 2000
 @given(chip_regions(most=8))
 @settings(EXAMPLES, max_examples=8)
 def test_plan_is_near_the_best_of_every_plan(region):
-    """Most are within 2 %, the worst of 100 drawn ones took 8 % more. No plan is below the bound either."""
+    """Nearly all are within 2 %. No plan is below the bound either."""
     chip, graph = region
     assume(not Region(graph).copies)  # they are not among the plans that are tried
     every = Exhaustive(graph, chip, MOST)
