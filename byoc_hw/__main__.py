@@ -1,4 +1,4 @@
-"""The command line: `python -m byoc_hw build`, `tune`, `run`, `schedule`, `explain`, `plan`, `new-hal`, `hal-test`."""
+"""The command line, `python -m byoc_hw`: build, quantize, tune, run, schedule, explain, plan, new-hal, hal-test."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from byoc_hw.objective import Objective
 from byoc_hw.plan.region import lay_out_region
 from byoc_hw.plan.stages import STAGES
 from byoc_hw.project import RUNNERS, Project
+from byoc_hw.quantizer import TOLERANCE, WIDTHS
 from byoc_hw.report.cycles import profile
 from byoc_hw.run.files import read_array
 from byoc_hw.run.hal_test import hal_test, write_kit
@@ -241,6 +242,61 @@ def _accelerator_of_hal(options: argparse.Namespace) -> byoc_hw.Accelerator:
     return found
 
 
+def _quantize(options: argparse.Namespace) -> None:
+    if options.output.suffix.lower() not in _QUANTIZED:
+        raise InvalidInput(f"--output ends in {' or '.join(_QUANTIZED)}: got {options.output.name}")
+    check_file(options.output)
+    if options.model.suffix.lower() == ".tflite":
+        model, params = options.model, None
+    else:
+        model, params = byoc_hw.load(options.model, shapes=dict(options.shape or ()))
+    quantized = byoc_hw.quantize(
+        model,
+        _calibration(options.calibration),
+        params=params,
+        accelerator=_hardware(options.accelerator),
+        objective=options.objective,
+        bits=options.bits,
+        tolerance=options.tolerance,
+        inputs=dict(options.input_grid),
+        seed=options.seed,
+    )
+    if options.output.suffix.lower() == ".tflite":
+        quantized.save_tflite(options.output)
+    else:
+        write_whole(options.output, quantized.to_json().encode())
+    print(quantized)
+    print(f"The model is in {options.output}: python -m byoc_hw build {shlex.quote(str(options.output))}")
+
+
+_QUANTIZED = (".tflite", ".json")
+
+
+def _calibration(path: Path) -> Array | dict[str, Array]:
+    """The samples of a file: of the only input, or of each by name."""
+    try:
+        found = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise InvalidInput(
+            f"--calibration is an .npy file, or an .npz file with an array for each input: {error}"
+        ) from error
+    if isinstance(found, np.ndarray):
+        return found
+    with found:
+        arrays = {name: found[name] for name in found.files}
+    return next(iter(arrays.values())) if len(arrays) == 1 else arrays
+
+
+def _grid(text: str) -> tuple[str, tuple[float, int]]:
+    """An option --input-grid: name, scale and zero point."""
+    name, _, numbers = text.rpartition("=")
+    scale, _, zero_point = numbers.partition(",")
+    try:
+        return name, (float(scale), int(zero_point))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"is NAME=SCALE,ZERO_POINT, such as x=0.5,-3: got {text!r}") from error
+
+
 def _explain(options: argparse.Namespace) -> None:
     if options.model.suffix.lower() == ".tflite" and not options.shape:  # the whole of it, whatever stops the import
         report = byoc_hw.explain_tflite(
@@ -405,6 +461,30 @@ def _parser() -> argparse.ArgumentParser:
     build.add_argument("--force", action="store_true", help="replace files of an earlier project that were edited")
     target.add_argument("--cpu-only", action="store_true", help="all of the model as TVM's C, nothing offloaded")
     build.set_defaults(command=_build)
+
+    quantize = _command(
+        commands,
+        "quantize",
+        "make an integer model of a float one, with weights of 8, 4 or 2 bits",
+        'float.tflite --calibration samples.npy --objective "flash<=32KiB" -o model.tflite',
+    )
+    _add_model(quantize)
+    text = "samples without labels: .npy, or .npz with an array for each input"
+    quantize.add_argument("--calibration", type=Path, required=True, metavar="FILE", help=text)
+    text = "the integer model: .json, of Relay, or .tflite, of a float .tflite file"
+    quantize.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help=text)
+    quantize.add_argument("--bits", type=int, choices=WIDTHS, help="the width of all weights (8)")
+    text = "accuracy; flash, ram or cycles: as little as the tolerance lets it be; or with a limit: flash<=32KiB"
+    quantize.add_argument("--objective", default="accuracy", metavar="WHAT", help=text)
+    text = "what a narrower model may lose: a share of the answers (%(default)s)"
+    quantize.add_argument("--tolerance", type=float, default=TOLERANCE, metavar="SHARE", help=text)
+    text = "scale and zero point of an input, whose samples may be integers then; may be given again"
+    quantize.add_argument(
+        "--input-grid", action="append", type=_grid, default=[], metavar="NAME=SCALE,ZERO_POINT", help=text
+    )
+    quantize.add_argument("--seed", type=int, default=0, help="the same one gives the same bytes (%(default)s)")
+    _add_accelerator(quantize, quantize)
+    quantize.set_defaults(command=_quantize)
 
     tune = _command(commands, "tune", "search for better plans", "model.tflite -o model.tuning --accelerator SMALL")
     _add_model(tune)

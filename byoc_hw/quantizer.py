@@ -240,6 +240,10 @@ class Quantized:
         """The integer module."""
         return self._work.read.written(self._made, self._work.integer_ends)
 
+    def to_json(self) -> str:
+        """The integer module as a file's text, for `load` and the command line: .json."""
+        return front_end().json_of(self.mod)
+
     @property
     def inputs(self) -> dict[str, Int8Grid]:
         """Scale and zero point of each input, by name: real = scale * (stored - zero_point)."""

@@ -251,3 +251,7 @@ def test_a_partitioned_or_quantized_module_is_refused():
         made(mod=byoc_hw.partition_for_hwlib(made().mod))
     with pytest.raises(byoc_hw.InvalidInput, match="float"):
         made(mod=made().mod)
+
+
+def test_an_integer_module_prints():
+    assert "qnn.conv2d" in str(made(bits=4).mod)

@@ -183,6 +183,9 @@ class FrontEnd(Protocol):
     def reference(self, mod: Any) -> LayerReference:
         """TVM's own results for a partitioned module, layer by layer."""
 
+    def json_of(self, mod: Any) -> str:
+        """The text of a module that `load` reads from a .json file."""
+
     def operator_module(self, operator: Any) -> Any:
         """A module of one expression or function, or the module itself."""
 

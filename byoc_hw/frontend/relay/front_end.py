@@ -29,6 +29,7 @@ __all__ = [
     "float_model",
     "host_again",
     "importable_tflite",
+    "json_of",
     "load",
     "load_float_tflite",
     "load_tflite",
@@ -72,6 +73,12 @@ def open_model(mod: Any, params: Mapping[str, Any] | None, mod_name: str | None)
 def reference(mod: Any) -> Reference:
     """TVM's own results, layer by layer."""
     return Reference(mod, layers=True)
+
+
+@serial
+def json_of(mod: tvm.IRModule) -> str:
+    """The text of a module that `load` reads from a .json file."""
+    return str(tvm.ir.save_json(mod))
 
 
 @serial

@@ -16,7 +16,7 @@ from byoc_hw.frontend.relay import read
 from byoc_hw.frontend.relay.accelerators import Session, by_name, session
 from byoc_hw.frontend.relay.compose import called_with, each_call, rebuild_calls, without_composite
 from byoc_hw.frontend.relay.lower import lower_region, region_layout
-from byoc_hw.frontend.relay.sources import operator_name, source_names, with_span
+from byoc_hw.frontend.relay.sources import operator_name, source_names, span_of_all, with_span
 from byoc_hw.frontend.relay.table import Planner, entries, parse_composite
 from byoc_hw.graph import Convolution, Transpose
 from byoc_hw.pattern import Recorder
@@ -115,7 +115,7 @@ def _padded(call: relay.Call, arguments: list[relay.Expr], padding: Padding) -> 
         out_layout=attrs.out_layout,
         out_dtype=attrs.out_dtype,
     )
-    both = tvm.ir.SequentialSpan([arguments[0].span, call.span])
+    both = span_of_all((arguments[0].span, call.span))
     return with_span(conv, both)
 
 

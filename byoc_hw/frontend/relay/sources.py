@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import tvm
@@ -19,6 +20,10 @@ class SourceOperator:
     relay: tuple[str, ...]
 
 
+_SEPARATOR = "\N{SYMBOL FOR UNIT SEPARATOR}"
+"""Between the names of one span."""
+
+
 def source_names(span: object) -> tuple[str, ...]:
     """The source operators that a span names, each once."""
     if span is None:
@@ -26,7 +31,13 @@ def source_names(span: object) -> tuple[str, ...]:
     parts = getattr(span, "spans", None)  # tvm.ir.SequentialSpan, where passes merged several
     if parts is not None:
         return tuple(dict.fromkeys(name for part in parts for name in source_names(part)))
-    return (str(span.source_name.name),)  # type: ignore[attr-defined]
+    return tuple(dict.fromkeys(str(span.source_name.name).split(_SEPARATOR)))  # type: ignore[attr-defined]
+
+
+def span_of_all(spans: Iterable[object]) -> tvm.ir.Span | None:
+    """One span with the names of several. TVM has its SequentialSpan for this, which its printer crashes on."""
+    names = dict.fromkeys(name for span in spans for name in source_names(span))
+    return span_of(_SEPARATOR.join(names)) if names else None
 
 
 def operator_name(call: relay.Call) -> str:

@@ -11,10 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
-import tvm
 from tvm import relay
 
-from byoc_hw.frontend.relay.sources import with_span
+from byoc_hw.frontend.relay.sources import span_of_all, with_span
 from byoc_hw.tensor import Array
 
 Build = Callable[[relay.Expr, "Grid"], relay.Expr]
@@ -169,4 +168,4 @@ def also_named(expr: relay.Expr, span: object) -> relay.Expr:
     """An expression that stands for another operator too: a call has the names of both."""
     if not isinstance(expr, relay.Call) or span is None:
         return expr
-    return with_span(expr, span if expr.span is None else tvm.ir.SequentialSpan([expr.span, span]))
+    return with_span(expr, span_of_all((expr.span, span)))

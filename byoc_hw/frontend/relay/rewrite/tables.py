@@ -17,7 +17,7 @@ from byoc_hw.frontend.relay.compose import called_with, rebuild_calls
 from byoc_hw.frontend.relay.rewrite.chains import Chain, chains
 from byoc_hw.frontend.relay.rewrite.table_values import tvm_tables
 from byoc_hw.frontend.relay.rewrite.tflite_tables import tflite_tables
-from byoc_hw.frontend.relay.sources import with_span
+from byoc_hw.frontend.relay.sources import span_of_all, with_span
 from byoc_hw.frontend.relay.table import entries
 from byoc_hw.pattern import Rejection
 from byoc_hw.soc import Hardware
@@ -111,7 +111,7 @@ def _lookup(chain: Chain, source: relay.Expr, tables: Array) -> relay.Expr:
     by_value = np.roll(tables, 128, axis=1) if signed else tables
     dtype = str(chain.result.checked_type.dtype)
     entries_of = np.ascontiguousarray(by_value).view(dtype).reshape(-1)
-    span = tvm.ir.SequentialSpan([call.span for call in chain.plain_calls if call.span is not None])
+    span = span_of_all(call.span for call in chain.plain_calls)
 
     def named(call: relay.Call) -> relay.Call:
         return with_span(call, span)
