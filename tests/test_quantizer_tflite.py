@@ -331,13 +331,13 @@ def test_an_operator_that_is_folded_into_weights_is_named(kind, activation, tmp_
 
 def test_an_operator_of_several_outputs_is_named(tmp_path):
     net = FloatSample()
-    x, *parts = (net.input(1, 6, 6, depth) for depth in (4, 2, 2))
+    x, *parts = (net.input(*shape) for shape in ((2, 6, 4), (6, 4), (6, 4)))
     net.inputs = [x]
-    net.nodes.append(Node("SPLIT", [net.constant(np.array(3, np.int32)), x], parts, {"NumSplits": 2}))
+    net.nodes.append(Node("UNPACK", [x], parts, {"Num": 2}))
     path = tmp_path / "float.tflite"
     path.write_bytes(net.file(*parts))
     network = front_end().float_model(*front_end().load_float_tflite(path)).network
-    with pytest.raises(InvalidInput, match=r"SPLIT \(input_1, input_2\): .* has one output: got 2"):
+    with pytest.raises(InvalidInput, match=r"UNPACK \(input_1, input_2\): .* has one output: got 2"):
         integers_of(read_tflite(path), network, QuantizedNetwork({network.inputs[0]: (1.0, 0)}, {}))
 
 

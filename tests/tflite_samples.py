@@ -71,7 +71,6 @@ _OPTIONS = {
     "SOFTMAX": "SoftmaxOptions",
     "SPACE_TO_BATCH_ND": "SpaceToBatchNDOptions",
     "SPACE_TO_DEPTH": "SpaceToDepthOptions",
-    "SPLIT": "SplitOptions",
     "SQUEEZE": "SqueezeOptions",
     "STRIDED_SLICE": "StridedSliceOptions",
     "SUB": "SubOptions",
