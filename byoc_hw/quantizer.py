@@ -251,10 +251,11 @@ class Quantized:
         return {network.values[number].name: self._made.grids[number] for number in network.inputs}
 
     @property
-    def outputs(self) -> tuple[Int8Grid, ...]:
-        """Scale and zero point of each output, in order."""
+    def outputs(self) -> tuple[Int8Grid | None, ...]:
+        """Scale and zero point of each output, in order; None for one of integers."""
         network = self._work.network
-        return tuple(self._made.grids[network.grid_at(number)] for number in network.outputs)
+        places = (network.grid_at(number) for number in network.outputs)
+        return tuple(None if place is None else self._made.grids[place] for place in places)
 
     def save_tflite(self, path: str | Path, *, packed: bool = False) -> None:
         """Write an int8 .tflite file with the operators, weights and scales of the model, which was given as one.

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import tvm
 from bit_exact import assert_bit_exact
-from float_networks import branches, residual
+from float_networks import Net, branches, module, residual
 from riscv32_tools import needs_riscv32
 from tvm import relay
 
@@ -29,14 +30,17 @@ NAMES = ("nn.conv2d_1", "nn.conv2d_2", "nn.conv2d_3", "nn.conv2d_4", "nn.dense_1
 # ---------------------------------------------------------------- what comes out
 
 
-@pytest.mark.parametrize("bits", [8, 4, 2])
+@pytest.mark.parametrize("bits", [pytest.param(8, marks=pytest.mark.slow), 4, pytest.param(2, marks=pytest.mark.slow)])
 def test_generated_c_equals_relay_on_the_same_integers(bits):
     quantized = made(bits=bits)
     assert set(quantized.bits.values()) == {bits}
     assert_bit_exact(quantized.mod)
 
 
-@pytest.mark.parametrize("accelerator", [byoc_hw.DIANA_DIGITAL, byoc_hw.SMALL, byoc_hw.DSP], ids=lambda one: one.label)
+PRESETS = [byoc_hw.SMALL, *(pytest.param(one, marks=pytest.mark.slow) for one in (byoc_hw.DIANA_DIGITAL, byoc_hw.DSP))]
+
+
+@pytest.mark.parametrize("accelerator", PRESETS, ids=lambda one: one.label)
 def test_mixed_widths_are_exact_on_every_preset(accelerator):
     widths = dict(zip(NAMES, (2, 8, 4, 2, 8), strict=True))
     assert_bit_exact(made(bits=widths, accelerator=accelerator).mod, accelerator=accelerator)
@@ -82,6 +86,7 @@ def test_the_integer_module_computes_what_was_looked_at(make):
         assert np.abs(found - expected[number]).max() <= 6  # halves are rounded otherwise, layer after layer
 
 
+@pytest.mark.slow
 def test_with_float_ends_the_module_takes_and_gives_real_numbers():
     ints, floats = made(), made(integer_ends=False)
     image = samples(1, seed=9)
@@ -143,6 +148,7 @@ def test_a_width_that_the_accelerator_lacks_costs_eight_bits():
     assert all(bits != 2 for point in quantized.front for bits in point.bits)
 
 
+@pytest.mark.slow
 def test_the_front_says_what_a_project_takes():
     quantized = made()
     points = quantized.front
@@ -163,6 +169,7 @@ def test_a_limit_of_flash_is_kept():
     )
 
 
+@pytest.mark.slow
 def test_the_fewest_cycles_lose_no_more_than_the_tolerance():
     best, cheap = made(), made(objective="cycles", tolerance=0.1)
     assert cheap.agreement >= best.agreement - 0.1
@@ -255,3 +262,25 @@ def test_a_partitioned_or_quantized_module_is_refused():
 
 def test_an_integer_module_prints():
     assert "qnn.conv2d" in str(made(bits=4).mod)
+
+
+def test_an_output_of_integers_stays_as_it_is():
+    x = relay.var("image", shape=(1, 12, 10, 3))
+    net = Net(1)
+    classes = relay.argmax(net.dense(relay.nn.batch_flatten(net.conv(x, 3, 4)), 480, 6), axis=1)
+    quantized = byoc_hw.quantize(module(classes, x), samples(8), progress=False)
+    assert quantized.outputs == (None,)
+    (stored,) = quantized.quantize_inputs(samples(1)).values()
+    assert Reference(quantized.mod).run([stored])[0].dtype == np.int32
+
+
+def test_layers_of_one_name_in_the_model_have_names_of_their_own():
+    x = relay.var("image", shape=(1, 12, 10, 3))
+    net = Net(1)
+    body = net.conv(x, 3, 4)
+    span = tvm.ir.Span(tvm.ir.SourceName("block"), 0, 0, 0, 0)
+    for _ in range(2):
+        conv = net.conv(body, 4, 4, bias=False)
+        body = relay.Call(conv.op, conv.args, conv.attrs, None, span)
+    quantized = byoc_hw.quantize(module(body, x), samples(8), bits={"block_2": 4}, progress=False)
+    assert list(quantized.bits.values()) == [8, 8, 4]

@@ -130,7 +130,8 @@ def _computed(
     """A value of quantized ones, before it is on a grid itself. An average of integers is cut off towards 0."""
     value = network.values[number]
     result = value.computed([held[o] for o in value.inputs], products[number].product if number in products else None)
-    return towards_zero(result, grids[network.grid_at(value.inputs[0])]) if value.averages else result
+    place = network.grid_at(value.inputs[0]) if value.averages else None
+    return result if place is None else towards_zero(result, grids[place])
 
 
 def quantized_product(

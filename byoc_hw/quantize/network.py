@@ -16,12 +16,12 @@ import numpy as np
 from byoc_hw.quantize import kernels
 from byoc_hw.tensor import Array, Padding, Pair
 
-Role = Literal["input", "product", "sum", "bounded", "unary", "moved", "several", "other"]
+Role = Literal["input", "product", "sum", "bounded", "unary", "moved", "plain", "other"]
 """What quantization has to know of an operator.
 
 "product" has weights; "sum" is another one that is computed as int32, as an addition or a mean; "bounded" is a ReLU or
 clip, which is part of what it bounds; "unary" is another function of single elements; "moved" picks among its input's
-elements, on its input's grid; "several" has several results, which are values of their own.
+elements, on its input's grid; "plain" is never stored as int8: integers, or several results.
 """
 
 
@@ -233,7 +233,7 @@ class Network:
 
     def _is_stored(self, number: int, forms: Sequence[Role]) -> bool:
         readers = self.readers[number]
-        if self.values[number].role in ("moved", "several"):
+        if self.values[number].role in ("moved", "plain"):
             return False
         if len(readers) != 1 or number in self.outputs:
             return True
@@ -250,8 +250,10 @@ class Network:
                 gone[max(readers, default=number)].append(number)
         return gone
 
-    def grid_at(self, number: int) -> int:
-        """The value whose grid a value is on: its own, or that of what it moves."""
+    def grid_at(self, number: int) -> int | None:
+        """The value whose grid a value is on: its own, or that of what it moves; None for integers and the like."""
         while not self.stored[number]:
+            if self.values[number].role == "plain":
+                return None
             number = self.values[number].inputs[0]
         return number

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from byoc_hw.quantize.layers import QuantizedNetwork, Settings, held_values, quantized_product, values_of
-from byoc_hw.quantize.network import Network, NetworkValue
+from byoc_hw.quantize.network import Network
 from byoc_hw.tensor import Array
 
 _ELEMENTS = 1 << 27
@@ -20,11 +20,8 @@ _MOST = 128
 
 def decides(network: Network) -> bool:
     """Whether all outputs are shares of classes, of which the largest is the answer."""
-    return all(_source(network, output).operator == "nn.softmax" for output in network.outputs)
-
-
-def _source(network: Network, number: int) -> NetworkValue:
-    return network.values[network.grid_at(number)]
+    places = [network.grid_at(output) for output in network.outputs]
+    return all(place is not None and network.values[place].operator == "nn.softmax" for place in places)
 
 
 def divergence(network: Network, real: Sequence[Array], found: Sequence[Array]) -> float:

@@ -89,12 +89,19 @@ def _written(model: RelayFloatModel, quantized: QuantizedNetwork, integer_ends: 
     outputs = [new[output] for output in output_values(main.body)]
     if integer_ends:
         outputs = [
-            output.args[0] if network.stored[place] else _quantized(output, quantized.grids[network.grid_at(place)])
-            for place, output in zip(network.outputs, outputs, strict=True)
+            _as_int8(output, network, quantized, place) for place, output in zip(network.outputs, outputs, strict=True)
         ]
     body = outputs[0] if len(outputs) == 1 and not isinstance(main.body, relay.Tuple) else relay.Tuple(outputs)
     mod = tvm.IRModule.from_expr(relay.Function(inputs, body))
     return integer_form(relay.transform.InferType()(mod))
+
+
+def _as_int8(output: relay.Expr, network: Network, quantized: QuantizedNetwork, number: int) -> relay.Expr:
+    """An output as it is stored; integers are as they are."""
+    if network.stored[number]:
+        return output.args[0]
+    place = network.grid_at(number)
+    return output if place is None else _quantized(output, quantized.grids[place])
 
 
 def _with_weights(written: Written, product: QuantizedProduct, ifm: relay.Expr) -> relay.Expr:

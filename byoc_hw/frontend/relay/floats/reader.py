@@ -13,6 +13,7 @@ from byoc_hw.frontend.relay.floats.computed import PAIRS, UNARY, run_of
 from byoc_hw.frontend.relay.floats.products import Written, convolution_kind, operands_of, product_of, static_shape
 from byoc_hw.frontend.relay.interface import output_values
 from byoc_hw.frontend.relay.sources import calls_in_order, described, operator_name, source_names
+from byoc_hw.names import distinct
 from byoc_hw.quantize.grids import Int8Grid
 from byoc_hw.quantize.network import FloatDense, Network, NetworkValue, Role
 
@@ -49,6 +50,7 @@ class Reader:
         self._readers: dict[relay.Expr, list[relay.Call]] = {}
 
     def network(self) -> Network:
+        """The function as a network, whose values have names of their own."""
         for call in calls_in_order(self._main.body):
             for operand in operands_of(call):
                 self._readers.setdefault(operand, []).append(call)
@@ -63,7 +65,9 @@ class Reader:
         for place, output in enumerate(self._ends):
             if output not in self._number:
                 raise InvalidInput(f"quantize takes a module whose outputs are computed: output {place} is a constant")
-        return Network(tuple(self.values), tuple(self._number[output] for output in self._ends))
+        names = distinct(value.name for value in self.values)
+        values = tuple(replace(value, name=name) for value, name in zip(self.values, names, strict=True))
+        return Network(values, tuple(self._number[output] for output in self._ends))
 
     def _add(self, node: relay.Expr, value: NetworkValue) -> None:
         self._number[node] = len(self.values)
@@ -79,9 +83,8 @@ class Reader:
     def _item(self, node: relay.TupleGetItem) -> None:
         inner, place = self._number[node.tuple_value], node.index
         name = f"{self.values[inner].name}_{place}"
-        self._add(
-            node, NetworkValue(name, "item", static_shape(node), "other", (inner,), lambda inputs: inputs[0][place])
-        )
+        role: Role = "other" if str(node.checked_type.dtype) == "float32" else "plain"
+        self._add(node, NetworkValue(name, "item", static_shape(node), role, (inner,), lambda inputs: inputs[0][place]))
 
     def _call(self, call: relay.Call) -> None:
         name = operator_name(call)
@@ -166,8 +169,8 @@ def _name(call: relay.Call) -> str:
 
 def _role(call: relay.Call, inputs: int) -> Role:
     name = operator_name(call)
-    if isinstance(call.checked_type, tvm.ir.TupleType):
-        return "several"
+    if isinstance(call.checked_type, tvm.ir.TupleType) or str(call.checked_type.dtype) != "float32":
+        return "plain"
     if name in ("nn.relu", "clip"):
         return "bounded"
     if name in ("maximum", "minimum") and inputs == 1:
