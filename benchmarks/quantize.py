@@ -172,7 +172,7 @@ def float_accuracy(path: Path, inputs: Array, labels: Array) -> float:
 
 
 def float_outputs(path: Path, inputs: Array) -> Array:
-    from byoc_hw.quantize.layers import values_of
+    from byoc_hw.quantization.layers import values_of
 
     network = front_end().float_model(*front_end().load_float_tflite(path)).network
     (number,) = network.inputs

@@ -22,12 +22,12 @@ from byoc_hw.frontend.tflite_integers import integers_of
 from byoc_hw.frontend.tflite_quantized import integer_file
 from byoc_hw.graph import Layer, Weighted
 from byoc_hw.plan.array.cost import best_cycles
-from byoc_hw.quantize.front import Choice, front, within
-from byoc_hw.quantize.grids import RANGES, Int8Grid, Ranges
-from byoc_hw.quantize.layers import QuantizedNetwork, Settings, quantized, values_of
-from byoc_hw.quantize.network import Network
-from byoc_hw.quantize.objective import Goal, goal
-from byoc_hw.quantize.sensitivity import agreement, divergence, losses
+from byoc_hw.quantization.front import Choice, front, within
+from byoc_hw.quantization.grids import RANGES, Int8Grid, Ranges
+from byoc_hw.quantization.layers import QuantizedNetwork, Settings, quantized, values_of
+from byoc_hw.quantization.network import Network
+from byoc_hw.quantization.objective import Goal, goal
+from byoc_hw.quantization.sensitivity import agreement, divergence, losses
 from byoc_hw.report.quantization import LAYERS, Front, FrontPoint, QuantizedLayer, as_html, as_text, layer_row
 from byoc_hw.soc import Hardware, accelerators_of
 from byoc_hw.tensor import Array

@@ -79,6 +79,7 @@ def test_build_takes_another_accelerator_and_denied_operators(tmp_path, capfd):
     assert "kept on the host by deny='max_pool2d'" in out
 
 
+@pytest.mark.slow
 def test_build_for_the_host_alone(tmp_path, capfd):
     assert cli.main(["build", MODEL, "--output-dir", str(tmp_path / "p"), "--cpu-only"]) == 0
     assert "not partitioned" in capfd.readouterr().out
@@ -133,6 +134,7 @@ def test_random_inputs_depend_on_the_seed_alone(built, capfd):
     assert outputs[0] == outputs[1] != outputs[2]
 
 
+@pytest.mark.slow
 def test_run_of_a_project_without_regions_has_no_cycles(tmp_path, capfd):
     assert cli.main(["build", MODEL, "--output-dir", str(tmp_path / "p"), "--cpu-only"]) == 0
     assert cli.main(["run", str(tmp_path / "p"), "--random", "0", "--profile"]) == 0
@@ -604,6 +606,7 @@ def test_a_float_model_stays_on_the_host_and_still_builds(tmp_path):
 # ---------------------------------------------------------------- chips, polls
 
 
+@pytest.mark.slow
 def test_a_chip_of_two_equal_presets_is_built_polled_and_run(tmp_path, capfd):
     project = str(tmp_path / "p")
     chip = ["--accelerator", "REFERENCE+REFERENCE"]

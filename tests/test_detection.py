@@ -77,6 +77,7 @@ def test_postprocessing_of_a_tflite_file_has_tvms_results(tmp_path, regular, num
     assert min(counts) < MOST  # padding behind the detections
 
 
+@pytest.mark.slow
 def test_the_dsp_of_a_chip_suppresses_for_a_tflite_file(tmp_path):
     """As the importer writes it: the numbers of boxes stand for the indices, which nobody reads."""
     path = tmp_path / "detections.tflite"

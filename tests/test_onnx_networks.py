@@ -49,6 +49,7 @@ def refused(report):
     return {kind: list(dict.fromkeys(lines)) for kind, lines in found.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "dtype"), CASES)
 def test_is_offloaded_or_refused_with_a_reason_and_exact(name, dtype, tmp_path):
     path = NETWORKS[name](dtype=dtype).save(tmp_path / f"{name}.onnx")

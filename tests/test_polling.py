@@ -66,6 +66,7 @@ def same(found, expected):
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.slow
 def test_polls_give_the_same_bits_in_the_same_cycles(built):
     partitioned, inputs, expected, project = built
     found = project.run(inputs, toolchain=CHECKED)

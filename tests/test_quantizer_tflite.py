@@ -16,7 +16,7 @@ from byoc_hw.frontend.relay.reference import Reference
 from byoc_hw.frontend.tflite_file import read_tflite
 from byoc_hw.frontend.tflite_integers import integers_of
 from byoc_hw.frontend.tflite_quantized import FORMS
-from byoc_hw.quantize.layers import QuantizedNetwork
+from byoc_hw.quantization.layers import QuantizedNetwork
 
 interpreter = pytest.importorskip(
     "tflite_runtime.interpreter", reason="the oracle: install the package tflite-runtime==2.14.0"

@@ -87,6 +87,7 @@ def test_regions_and_hwlib_are_small(mlperf_model):
     assert text - weights <= 16 * 1024
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("label", "startup"), [("REFERENCE", "picolibc"), ("REFERENCE", "plain"), ("SMALL", "plain")])
 def test_digits_equal_the_host(label, startup):
     inputs = [[image] for image in heldout().images[:10, None]]

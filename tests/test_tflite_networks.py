@@ -54,6 +54,7 @@ def said(outcome):
     return "; ".join([*reasons, *(f"no pattern covers {operator}" for operator in outcome.uncovered)])
 
 
+@pytest.mark.slow
 @FILES
 def test_every_layer_and_output_is_tvms(path, name, dtype):
     mod, params = byoc_hw.load_tflite(path)

@@ -14,8 +14,8 @@ from typing import Any, Protocol
 from byoc_hw.graph import Add, Graph, Layer, Mul
 from byoc_hw.pattern import Outcome
 from byoc_hw.program import HostWork, KernelCall, Program, Workspace
-from byoc_hw.quantize.layers import QuantizedNetwork
-from byoc_hw.quantize.network import Network
+from byoc_hw.quantization.layers import QuantizedNetwork
+from byoc_hw.quantization.network import Network
 from byoc_hw.soc import Hardware
 from byoc_hw.tensor import Array
 

@@ -14,8 +14,8 @@ import tflite
 from byoc_hw.errors import InvalidInput
 from byoc_hw.frontend.tflite_file import FileOperator, TfliteFile
 from byoc_hw.frontend.tflite_float import with_float_weights
-from byoc_hw.quantize.layers import QuantizedNetwork, QuantizedProduct
-from byoc_hw.quantize.network import Network
+from byoc_hw.quantization.layers import QuantizedNetwork, QuantizedProduct
+from byoc_hw.quantization.network import Network
 from byoc_hw.tensor import Array
 
 OPERATORS: dict[int, str] = {code: name for name, code in vars(tflite.BuiltinOperator).items() if isinstance(code, int)}

@@ -15,7 +15,7 @@ from byoc_hw.frontend.tflite_file import FileOperator, FileTensor
 from byoc_hw.frontend.tflite_integers import CHANNELS, OPERATORS, IntegerFile, IntegerWeights
 from byoc_hw.frontend.tflite_writer import Options, TfliteWriter
 from byoc_hw.names import distinct
-from byoc_hw.quantize.grids import grid_between, on_grid
+from byoc_hw.quantization.grids import grid_between, on_grid
 from byoc_hw.tensor import Array
 
 

@@ -120,6 +120,7 @@ def test_a_trace_of_words_of_the_dma_leaves_the_library_out(tmp_path: Path, expe
     assert project.run([IMAGE], trace=True).trace == expected.trace
 
 
+@pytest.mark.slow
 def test_a_library_without_a_done_query_is_waited_for(tmp_path: Path, expected):
     chip = replace(CHIP, accelerators=(NPU, replace(VEC, library=replace(VEC.library, done=None))))
     planned = plan_region(two_branches(), chip, place={"add": "vec"})

@@ -50,6 +50,7 @@ def test_the_simulator_is_configured_for_the_accelerator() -> None:
         assert files[0][f"hwlib/{header}"] != files[1][f"hwlib/{header}"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [(), ("TRACE=1",), ("CFLAGS=-O0 -g -DDEMO_ARENA=mine", "lib")])
 def test_builds_without_a_warning(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     write_project(tmp_path, project_files(sample_parts()))

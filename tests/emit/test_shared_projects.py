@@ -45,6 +45,7 @@ def project(tmp_path_factory, plan) -> Project:
     return project_of(tmp_path_factory.mktemp("shared") / "project", plan, plan.chip)
 
 
+@pytest.mark.slow
 def test_every_layer_is_exact_in_the_planned_cycles(project, plan, expected):  # noqa: F811
     assert plan.handed_over
     found = project.run([IMAGE], trace=True, toolchain=SANITIZED)

@@ -11,7 +11,7 @@ from tvm import relay
 from byoc_hw.compiler import front_end
 from byoc_hw.errors import InvalidInput
 from byoc_hw.frontend.relay.golden import golden_executor
-from byoc_hw.quantize.layers import values_of
+from byoc_hw.quantization.layers import values_of
 
 
 def tvm_outputs(mod, samples):

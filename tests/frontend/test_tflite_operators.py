@@ -286,10 +286,3 @@ def test_a_dense_layer_has_a_scale_for_each_output(bias, keep, tmp_path):
         (found,), (expected,) = tvms.run([values.reshape(sample.inputs[0].shape)]), reference.run([values])
         assert found.shape == sample.output.shape
         assert abs(found.reshape(expected.shape).astype(int) - expected).max() <= 1
-
-
-def test_such_a_dense_layer_of_other_types_stops_the_import(tmp_path):
-    path = written(tmp_path / "dense.tflite", dense("INT16", keep=True))
-    message = r"types are int8, if weights have a scale for each output: got int16, int8, int16"
-    with pytest.raises(InvalidInput, match=message):
-        byoc_hw.load_tflite(path)

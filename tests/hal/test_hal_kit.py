@@ -187,6 +187,7 @@ def test_layers_without_tiles_are_checked(tmp_path):
             assert [line for line in report.lines if line.startswith(f"ok hwlib_hal_job_start: {kind}, ")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("events", [1, 3])
 def test_events_are_checked(tmp_path, events):
     """On the simulator, with error returns, and on the template."""

@@ -34,6 +34,9 @@ typedef struct {
 
 extern hwlib_sim_events_t HWLIB_SIM_EVENTS_OF_CHIP;
 
+uint32_t hwlib_sim_of_chip(uint8_t engine); /* the number of an engine among those of the chip */
+void hwlib_sim_join(hwlib_sim_known_t *known, const hwlib_sim_known_t *other); /* knows what the other one knows, too */
+
 void hwlib_sim_events_reset(void);
 void hwlib_sim_events_init(void); /* all counters at 0 */
 

@@ -229,6 +229,7 @@ def float_network():
 SHIFTS = replace(byoc_hw.REFERENCE, label="SHIFTS", shift_only=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("accelerator", [byoc_hw.REFERENCE, SHIFTS], ids=lambda one: one.label)
 @pytest.mark.parametrize("options", [{}, {"round_for_shift": False}], ids=["rounded", "rounded down"])
 def test_a_network_of_relay_quantize(options, accelerator):

@@ -60,6 +60,7 @@ def test_larger_graphs_are_exact_on_any_chip(region):
     check_on_chip(*region)
 
 
+@pytest.mark.slow
 def test_tensors_stay_in_the_memory_that_both_share():
     """Only inputs, outputs and weights are copied, and the inference ends earlier."""
     graph = separable(blocks=2, size=12, channels=16)
@@ -129,6 +130,7 @@ def test_every_event_is_needed():
             check_chip_plan(replace(plan, parts=parts), expected, inputs, orders)
 
 
+@pytest.mark.slow
 def test_a_chip_whose_accelerators_share_nothing_has_the_plan_that_it_had():
     graph = separable()
     third = replace(DSP, name="third", label="THIRD")

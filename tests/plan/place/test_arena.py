@@ -112,6 +112,7 @@ class ArenaMachine(Machine):
             own.bytes, own.written = data[part], written[part]
 
 
+@pytest.mark.slow
 @given(regions())
 @settings(max_examples=60, deadline=None)
 def test_a_network_whose_every_tensor_shares_one_arena_gives_the_reference(region):

@@ -58,6 +58,7 @@ class Counting(Executor):
 # ---------------------------------------------------------------- the outcome
 
 
+@pytest.mark.slow
 def test_finds_the_same_whoever_evaluates():
     alone = tune_region(residual(), HARDWARE, budget=100, seed=3)
     for pool in (ThreadPoolExecutor(3), ProcessPoolExecutor(1), ProcessPoolExecutor(2)):

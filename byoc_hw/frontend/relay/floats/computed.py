@@ -14,8 +14,8 @@ from byoc_hw.frontend.relay.golden import golden_executor
 from byoc_hw.frontend.relay.read import padding, pair
 from byoc_hw.frontend.relay.serial import serial
 from byoc_hw.frontend.relay.sources import operator_name
-from byoc_hw.quantize import kernels
-from byoc_hw.quantize.network import Compute
+from byoc_hw.quantization import kernels
+from byoc_hw.quantization.network import Compute
 from byoc_hw.tensor import Array
 
 UNARY: dict[str, Callable[[Array], Array]] = {

@@ -22,9 +22,9 @@ from byoc_hw.frontend.relay.record import record_of
 from byoc_hw.frontend.relay.rewrite.moves import plain_moves
 from byoc_hw.frontend.relay.serial import serial
 from byoc_hw.frontend.relay.sources import with_span
-from byoc_hw.quantize.grids import Int8Grid
-from byoc_hw.quantize.layers import QuantizedNetwork, QuantizedProduct
-from byoc_hw.quantize.network import Network
+from byoc_hw.quantization.grids import Int8Grid
+from byoc_hw.quantization.layers import QuantizedNetwork, QuantizedProduct
+from byoc_hw.quantization.network import Network
 
 
 @dataclass(frozen=True, eq=False)

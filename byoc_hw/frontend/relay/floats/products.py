@@ -12,7 +12,7 @@ from tvm import relay
 from byoc_hw.errors import InvalidInput
 from byoc_hw.frontend.relay.read import padding, pair
 from byoc_hw.frontend.relay.sources import operator_name
-from byoc_hw.quantize.network import FloatConvolution, FloatDense, FloatProduct
+from byoc_hw.quantization.network import FloatConvolution, FloatDense, FloatProduct
 from byoc_hw.tensor import Array
 
 

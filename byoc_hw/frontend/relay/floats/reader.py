@@ -14,8 +14,8 @@ from byoc_hw.frontend.relay.floats.products import Written, convolution_kind, op
 from byoc_hw.frontend.relay.interface import output_values
 from byoc_hw.frontend.relay.sources import calls_in_order, described, operator_name, source_names
 from byoc_hw.names import distinct
-from byoc_hw.quantize.grids import Int8Grid
-from byoc_hw.quantize.network import FloatDense, Network, NetworkValue, Role
+from byoc_hw.quantization.grids import Int8Grid
+from byoc_hw.quantization.network import FloatDense, Network, NetworkValue, Role
 
 _MOVED = frozenset(
     (
@@ -50,7 +50,7 @@ class Reader:
         self._readers: dict[relay.Expr, list[relay.Call]] = {}
 
     def network(self) -> Network:
-        """The function as a network, whose values have names of their own."""
+        """The function as a network, whose layers with weights have names of their own."""
         for call in calls_in_order(self._main.body):
             for operand in operands_of(call):
                 self._readers.setdefault(operand, []).append(call)
@@ -65,9 +65,10 @@ class Reader:
         for place, output in enumerate(self._ends):
             if output not in self._number:
                 raise InvalidInput(f"quantize takes a module whose outputs are computed: output {place} is a constant")
-        names = distinct(value.name for value in self.values)
-        values = tuple(replace(value, name=name) for value, name in zip(self.values, names, strict=True))
-        return Network(values, tuple(self._number[output] for output in self._ends))
+        places = [number for number, value in enumerate(self.values) if value.product is not None]
+        for number, name in zip(places, distinct(self.values[number].name for number in places), strict=True):
+            self.values[number] = replace(self.values[number], name=name)
+        return Network(tuple(self.values), tuple(self._number[output] for output in self._ends))
 
     def _add(self, node: relay.Expr, value: NetworkValue) -> None:
         self._number[node] = len(self.values)

@@ -33,7 +33,7 @@ from byoc_hw.frontend.relay.accelerators import Session
 from byoc_hw.frontend.relay.compose import called_with, rebuild_calls
 from byoc_hw.frontend.relay.match import users_of
 from byoc_hw.frontend.relay.read import constant, is_static
-from byoc_hw.frontend.relay.sources import operator_name, with_span
+from byoc_hw.frontend.relay.sources import operator_name, span_of_all, with_span
 from byoc_hw.frontend.relay.table import entries
 from byoc_hw.tensor import Array
 
@@ -56,7 +56,8 @@ class ShiftedSums:
         made: dict[relay.Expr, relay.Expr] = {}
 
         def rebuild(call: relay.Call, arguments: list[relay.Expr]) -> relay.Expr:
-            if operator_name(call) == "annotation.stop_fusion" or _changes_nothing(call):
+            stops = operator_name(call) == "annotation.stop_fusion" and arguments[0] in made.values()
+            if stops or _changes_nothing(call):
                 return arguments[0]
             # With "tflite" a layer rounds twice, and a shift does not.
             if self.session.numerics == "tflite" or not _is_cast(call) or not isinstance(call.args[0], relay.Call):
@@ -117,8 +118,8 @@ class _Shifted:
         result = relay.qnn.op.requantize(
             total, *map(relay.const, (scale, zero, one, zero)), axis=axis, out_dtype="int8", rounding="UPWARD"
         )
-        result = with_span(result, tvm.ir.SequentialSpan(spans))
-        return with_span(relay.clip(result, self.low, self.high), tvm.ir.SequentialSpan([clip.span, self.cast.span]))
+        result = with_span(result, span_of_all(spans))
+        return with_span(relay.clip(result, self.low, self.high), span_of_all((clip.span, self.cast.span)))
 
 
 def channel_axis(total: relay.Call) -> int:

@@ -3,7 +3,7 @@
 import pytest
 
 from byoc_hw.errors import InvalidInput
-from byoc_hw.quantize.objective import Goal, goal
+from byoc_hw.quantization.objective import Goal, goal
 
 GOOD = {
     "accuracy": None,

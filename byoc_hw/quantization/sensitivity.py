@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from byoc_hw.quantize.layers import QuantizedNetwork, Settings, held_values, quantized_product, values_of
-from byoc_hw.quantize.network import Network
+from byoc_hw.quantization.layers import QuantizedNetwork, Settings, held_values, quantized_product, values_of
+from byoc_hw.quantization.network import Network
 from byoc_hw.tensor import Array
 
 _ELEMENTS = 1 << 27

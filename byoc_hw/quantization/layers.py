@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from byoc_hw.quantize.grids import Int8Grid, Ranges, grid_of, on_grid, towards_zero
-from byoc_hw.quantize.network import FloatProduct, Network
-from byoc_hw.quantize.rounding import least_squares, nearest, rounded
+from byoc_hw.quantization.grids import Int8Grid, Ranges, grid_of, on_grid, towards_zero
+from byoc_hw.quantization.network import FloatProduct, Network
+from byoc_hw.quantization.rounding import least_squares, nearest, rounded
 from byoc_hw.tensor import Array
 
 _MOST = 1 << 22

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from byoc_hw.quantize.front import Choice, front, within
+from byoc_hw.quantization.front import Choice, front, within
 
 choice = st.tuples(st.integers(0, 40), st.integers(0, 1000))
 layers = st.lists(st.lists(choice, min_size=1, max_size=3), min_size=1, max_size=4)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from byoc_hw.quantize.grids import RANGES, grid_between, grid_of, on_grid, towards_zero
+from byoc_hw.quantization.grids import RANGES, grid_between, grid_of, on_grid, towards_zero
 
 
 @pytest.mark.parametrize("ranges", RANGES)

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from byoc_hw.quantize.rounding import least_squares, nearest, rounded
+from byoc_hw.quantization.rounding import least_squares, nearest, rounded
 
 RAILS = {8: (-127, 127), 4: (-8, 7), 2: (-2, 1)}
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from byoc_hw.quantize import kernels
+from byoc_hw.quantization import kernels
 from byoc_hw.tensor import Array, Padding, Pair
 
 Role = Literal["input", "product", "sum", "bounded", "unary", "moved", "plain", "other"]

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from ortools.sat.python import cp_model
 
 _POINTS = 24
 """Costs that the front is looked for at, evenly between the least and the most."""
@@ -50,6 +49,8 @@ def within(choices: Mapping[int, tuple[Choice, ...]], budget: int) -> Widths | N
     """The widths with the least loss whose cost is at most `budget`, and of these the cheapest; None without any."""
     if not choices:
         return Widths({}, 0, 0.0)
+    from ortools.sat.python import cp_model  # takes a second to import, and nothing else of the package needs it
+
     model = cp_model.CpModel()
     picks = {
         (number, choice.bits): model.new_bool_var(f"{number}_{choice.bits}")
