@@ -443,7 +443,7 @@ class _Costs:
         product = self._work.network.values[number].product
         assert product is not None
         groups, outputs, inputs = product.matrix().shape
-        packed = bits if bits in self.widths(number) else 8
+        packed = min(width for width in self.widths(number) if width >= bits)
         return int(groups * outputs * -(-inputs * packed // 8))
 
     def cycles(self, number: int, bits: int) -> int | None:

@@ -138,13 +138,13 @@ def test_the_report_has_bits_bytes_errors_and_cycles_of_each_layer():
     assert "<table>" in quantized._repr_html_()
 
 
-def test_a_width_that_the_accelerator_lacks_costs_eight_bits():
+def test_a_width_that_the_accelerator_lacks_costs_the_next_one():
     limits = {
         kind: replace(one, weight_bits=(8, 4)) if one.weight_bits else one
         for kind, one in byoc_hw.REFERENCE.limits.items()
     }
     quantized = made(bits=2, accelerator=replace(byoc_hw.REFERENCE, label="NO_2", limits=limits))
-    assert quantized.layers[0].nbytes == 216
+    assert quantized.layers[0].nbytes == 8 * 14
     assert all(bits != 2 for point in quantized.front for bits in point.bits)
 
 
