@@ -23,7 +23,7 @@ from tables import MODELS, options, show
 import byoc_hw
 from byoc_hw import demo
 from byoc_hw.compiler import front_end
-from byoc_hw.quantizer import Quantized
+from byoc_hw.quantizer import Quantized, measured
 from byoc_hw.tensor import Array
 
 FLOAT = MODELS / "float"
@@ -33,7 +33,25 @@ KEYWORD_GRID = (0.5847029089927673, 83)
 CALIBRATION = 200
 MIXED = 0.46
 SECONDS = 60.0
-COLUMNS = ("network", "weights", "bytes", "share", "figure", "value", "beside", "goal", "met", "seconds")
+COLUMNS = (
+    *("network", "weights", "weight bytes", "share", "flash", "RAM", "cycles"),
+    *("figure", "value", "beside", "goal", "met", "seconds"),
+)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Bytes of packed weights; flash and RAM in bytes, and planned cycles, of the project for REFERENCE."""
+
+    weights: int
+    flash: int
+    ram: int
+    cycles: int
+
+
+def cost_of(made: Quantized) -> Cost:
+    found = measured(byoc_hw.partition_for_hwlib(made.mod))
+    return Cost(sum(layer.nbytes for layer in made.layers), found["flash"], found["ram"], found["cycles"])
 
 
 @dataclass(frozen=True)
@@ -42,7 +60,7 @@ class Measured:
 
     network: str
     weights: str
-    nbytes: int
+    cost: Cost
     share: float
     figure: str
     value: str
@@ -53,8 +71,10 @@ class Measured:
 
     def row(self) -> tuple[str, ...]:
         met = "" if self.met is None else "yes" if self.met else "no"
+        cost = self.cost
+        sizes = (f"{size:,}" for size in (cost.flash, cost.ram, cost.cycles))
         return (
-            *(self.network, self.weights, f"{self.nbytes:,}", f"{self.share:.2f}", self.figure, self.value),
+            *(self.network, self.weights, f"{cost.weights:,}", f"{self.share:.2f}", *sizes, self.figure, self.value),
             *(self.beside, self.goal, met, f"{self.seconds:.0f}"),
         )
 
@@ -120,13 +140,14 @@ def labelled(
 
     real = float_accuracy(path, inputs, labels)
     eight, seconds = made(bits=8)
-    whole, base = weight_bytes(eight), accuracy(eight, inputs, labels)
-    yield Measured(network, "8 bits", whole, 1.0, "accuracy", f"{base:.1%}", f"float {real:.1%}", seconds=seconds)
+    cost, base = cost_of(eight), accuracy(eight, inputs, labels)
+    whole = cost.weights
+    yield Measured(network, "8 bits", cost, 1.0, "accuracy", f"{base:.1%}", f"float {real:.1%}", seconds=seconds)
     nearest, _ = made(bits=4, rounding="nearest")
     four, seconds = made(bits=4)
     found, other = accuracy(four, inputs, labels), accuracy(nearest, inputs, labels)
     yield Measured(
-        *(network, "4 bits", weight_bytes(four), weight_bytes(four) / whole, "accuracy", f"{found:.1%}"),
+        *(network, "4 bits", cost_of(four), cost_of(four).weights / whole, "accuracy", f"{found:.1%}"),
         *(f"nearest {other:.1%}", f"{base - 0.005:.1%}", found >= base - 0.005 - 1e-9, seconds),
     )
     nearest, _ = made(bits=2, rounding="nearest")
@@ -134,7 +155,7 @@ def labelled(
     found, other = accuracy(two, inputs, labels), accuracy(nearest, inputs, labels)
     goal = {} if least is None else {"goal": f"{least:.1%}", "met": found >= least}
     yield Measured(
-        *(network, "2 bits", weight_bytes(two), weight_bytes(two) / whole, "accuracy", f"{found:.1%}"),
+        *(network, "2 bits", cost_of(two), cost_of(two).weights / whole, "accuracy", f"{found:.1%}"),
         *(f"nearest {other:.1%}",),
         **goal,
         seconds=seconds,
@@ -146,14 +167,9 @@ def labelled(
     seconds = time.perf_counter() - start
     found = accuracy(mixed, inputs, labels)
     yield Measured(
-        *(network, "mixed", weight_bytes(mixed), weight_bytes(mixed) / whole, "accuracy", f"{found:.1%}"),
+        *(network, "mixed", cost_of(mixed), cost_of(mixed).weights / whole, "accuracy", f"{found:.1%}"),
         *(f"float {real:.1%}", f"{real - 0.01:.1%}", found >= real - 0.01 - 1e-9, seconds),
     )
-
-
-def weight_bytes(made: Quantized) -> int:
-    """Bytes of packed weights."""
-    return sum(layer.nbytes for layer in made.layers)
 
 
 def accuracy(made: Quantized, inputs: Array, labels: Array) -> float:
@@ -200,12 +216,13 @@ def others() -> Iterator[Measured]:
             made = byoc_hw.quantize(path, samples, bits=bits, progress=False)
             seconds = time.perf_counter() - start
             nearest = byoc_hw.quantize(path, samples, bits=bits, rounding="nearest", progress=False)
-            whole = whole or weight_bytes(made)
+            cost = cost_of(made)
+            whole = whole or cost.weights
             figure, value, other, better = likeness(made, nearest, inputs, real)
             goal = "better than nearest" if bits < 8 else ""
-            share = weight_bytes(made) / whole
+            share = cost.weights / whole
             yield Measured(
-                *(name, f"{bits} bits", weight_bytes(made), share, figure, value, f"nearest {other}"),
+                *(name, f"{bits} bits", cost, share, figure, value, f"nearest {other}"),
                 *(goal, better if bits < 8 else None, seconds),
             )
 
@@ -259,25 +276,23 @@ def cycles() -> Iterator[Measured]:
     """Planned cycles with weights of 4 bits against 8, and each against its own floor."""
     for name, (twin, goal) in FASTER.items():
         samples = likely_inputs(MODELS / f"{twin}.tflite", 16)
-        planned, floors, sizes = {}, {}, {}
+        costs, floors = {}, {}
         for bits in (8, 4):
             made = byoc_hw.quantize(FLOAT / f"{name}.tflite", samples, bits=bits, rounding="nearest", progress=False)
-            partitioned = byoc_hw.partition_for_hwlib(made.mod)
-            found = front_end().partitioned(partitioned)
+            found = front_end().partitioned(byoc_hw.partition_for_hwlib(made.mod))
             assert found is not None
-            planned[bits] = byoc_hw.build(partitioned).schedule.cycles
+            costs[bits] = cost_of(made)
             floors[bits] = sum(floor(graph, byoc_hw.REFERENCE).cycles for graph in found.graphs.values())
-            sizes[bits] = weight_bytes(made)
-        ratio = planned[8] / planned[4]
-        share = sizes[4] / sizes[8]
+        ratio, share = costs[8].cycles / costs[4].cycles, costs[4].weights / costs[8].weights
+        of_floors = floors[8] / floors[4]
         yield Measured(
-            *(name, "4 bits", sizes[4], share, "faster", f"{ratio:.2f}"),
-            *(f"{planned[8]:,} / {planned[4]:,} cycles", f"{goal}", ratio >= goal),
+            *(name, "4 bits", costs[4], share, "faster", f"{ratio:.2f}"),
+            *(f"of the floors {of_floors:.2f}", f"{goal}", ratio >= goal),
         )
         for bits in (8, 4):
-            near = planned[bits] / floors[bits]
+            near = costs[bits].cycles / floors[bits]
             yield Measured(
-                *(name, f"{bits} bits", sizes[bits], sizes[bits] / sizes[8], "plan / floor", f"{near:.3f}"),
+                *(name, f"{bits} bits", costs[bits], share if bits == 4 else 1.0, "plan / floor", f"{near:.3f}"),
                 *(f"floor {floors[bits]:,} cycles", f"{NEAR}", near <= NEAR),
             )
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
 from byoc_hw.accelerator import REFERENCE, Accelerator
@@ -196,9 +197,14 @@ class _Work:
 
     def quantized(self, widths: Mapping[int, int]) -> Quantized:
         """The model with weights of these widths."""
-        with self.bar("quantize", len(self.network.products)) as bar:
+        with self.bar("quantize", len(self.network.products)) as bar, threadpool_limits(1):
             made = quantized(self.network, self.samples, widths, self.settings, self.given, bar.update)
         return Quantized(self, made)
+
+    def values(self, samples: Mapping[int, Array], made: QuantizedNetwork | None) -> dict[int, Array]:
+        """The outputs for samples by number, of the float network or a quantized one."""
+        with threadpool_limits(1):
+            return values_of(self.network, samples, made)
 
     def bar(self, what: str, total: int) -> tqdm[Any]:
         """A progress bar on stderr."""
@@ -207,7 +213,7 @@ class _Work:
     @cached_property
     def answers(self) -> list[Array]:
         """The outputs of the float network."""
-        return list(values_of(self.network, self.samples, None).values())
+        return list(self.values(self.samples, None).values())
 
 
 def _named(work: _Work, bits: int | Mapping[str, int] | None) -> dict[int, int]:
@@ -292,7 +298,7 @@ class Quantized:
         Each value is on its grid; the integer module may differ by single steps, where it rounds a half otherwise.
         """
         samples, _ = _samples(self._work.network, values, {})
-        found = values_of(self._work.network, samples, self._made)
+        found = self._work.values(samples, self._made)
         return found[self._work.network.outputs[0]]
 
     @cached_property
@@ -303,7 +309,7 @@ class Quantized:
 
     @cached_property
     def _found(self) -> list[Array]:
-        return list(values_of(self._work.network, self._work.samples, self._made).values())
+        return list(self._work.values(self._work.samples, self._made).values())
 
     @property
     def agreement(self) -> float | None:
@@ -363,7 +369,7 @@ class Quantized:
         work, costs = self._work, self._costs
         widths = {number: costs.widths(number)[1:] for number in work.network.products}
         base = work.quantized(dict.fromkeys(work.network.products, 8))._made
-        with work.bar("sensitivity", sum(map(len, widths.values()))) as bar:
+        with work.bar("sensitivity", sum(map(len, widths.values()))) as bar, threadpool_limits(1):
             return losses(work.network, work.samples, base, widths, work.settings, bar.update)
 
     def _point(self, widths: Mapping[int, int], loss: float) -> FrontPoint:
