@@ -160,6 +160,7 @@ def test_the_front_says_what_a_project_takes():
     assert str(points).splitlines()[0].split()[:3] == ["point", "loss", "flash"]
 
 
+@pytest.mark.slow
 def test_a_limit_of_flash_is_kept():
     limit = 2600
     quantized = made(objective=f"flash<={limit}")

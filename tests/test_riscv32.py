@@ -95,6 +95,7 @@ def test_digits_equal_the_host(label, startup):
         check(project, inputs, startup)
 
 
+@pytest.mark.slow
 def test_a_model_needs_little_of_a_c_library():
     for project in digits("REFERENCE"):
         command = ["make", "-s", "-C", project.directory, "TARGET=riscv32", "COUNT=", "BUILD=symbols", "lib"]

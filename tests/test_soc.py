@@ -25,6 +25,7 @@ def digits():
     return partitioned, byoc_hw.build(partitioned)
 
 
+@pytest.mark.slow
 def test_every_layer_has_tvms_bits_in_the_planned_cycles(digits):
     partitioned, project = digits
     image = heldout().images[:1]

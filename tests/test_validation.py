@@ -133,6 +133,7 @@ def digits():
     return partitioned, byoc_hw.build(partitioned), [image[np.newaxis] for image in heldout().images[:2]]
 
 
+@pytest.mark.slow
 def test_a_fault_of_a_hal_is_found_in_the_first_layer_that_has_it(digits, tmp_path):
     """Layers pass their outputs on in local memory: they are compared all the same, and all of them."""
     partitioned, project, pictures = digits

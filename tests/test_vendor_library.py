@@ -93,6 +93,7 @@ DLA = replace(byoc_hw.DIANA_DIGITAL, name="dla", label="DLA")
 CHIP = byoc_hw.Soc((DLA, QUEUED), label="DLA + QUEUED")
 
 
+@pytest.mark.slow
 def test_runs_beside_a_dla_in_the_planned_cycles():
     """The second convolution is wished on the library; the pooling, for which it has no call, is the DLA's."""
     first, second = Conv(12, 12, 4, 8), Conv(6, 6, 8, 8, seed=2)

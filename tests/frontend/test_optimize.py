@@ -51,6 +51,7 @@ def test_pooling_is_bit_exact(operator, keepdims):
     assert_bit_exact(pool.module())
 
 
+@pytest.mark.slow
 def test_a_residual_block_is_bit_exact():
     x = variable((1, 4, 6, 6))
     first = Conv(6, 6, 4, 8, layout="NCHW").expr(x)

@@ -17,6 +17,7 @@ EXAMPLES = settings(
 )
 
 
+@pytest.mark.slow
 @given(regions())
 @settings(EXAMPLES, max_examples=60)
 def test_graph_of_layers_that_can_be_planned_can_be_planned(region):

@@ -275,6 +275,7 @@ EVENTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", EVENTS.values(), ids=EVENTS)
 def test_every_event_is_needed(make):
     """Without any one of them, some lane reads what is not there yet."""

@@ -97,6 +97,7 @@ def test_an_event_goes_from_engine_to_engine():
     assert len(engines) > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "chip",
     [WITH_EVENTS, replace(PAIR, events=1), replace(SHARED, events=3), replace(PAIR, events=4, with_events=("dla",))],

@@ -76,6 +76,7 @@ def test_finds_a_better_plan_that_is_right_and_takes_the_cycles_it_says(seed):
     assert timeline(plan, HARDWARE).total == tuned.after
 
 
+@pytest.mark.slow
 def test_a_smaller_budget_is_never_worse_than_none_and_a_larger_one_never_worse_than_it():
     found = [tune_region(residual(), HARDWARE, budget=budget).after for budget in (1, 20, 60, 120)]
     assert found == sorted(found, reverse=True)
@@ -105,6 +106,7 @@ def test_weights_and_names_do_not_matter_to_what_is_found():
 # ---------------------------------------------------------------- small regions
 
 
+@pytest.mark.slow
 def test_a_small_region_is_searched_in_full():
     graph = dense_layer()
     tuned = tune_region(graph, HARDWARE, budget=5000)

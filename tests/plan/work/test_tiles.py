@@ -115,6 +115,7 @@ def test_dense_in_slices_is_the_dense(rows, depth, channels, bits, hardware, see
     check_or_refused(single(samples.dense(samples.tensor((rows, depth)), channels, bits)), hardware)
 
 
+@pytest.mark.slow
 @given(
     windows(largest_kernel=7, dilated=False),
     st.integers(1, 40),
