@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,7 @@ def main() -> None:
     missed: list[Measured] = []
 
     def rows() -> Iterator[tuple[str, ...]]:
-        for one in (*keywords(given.data), *digits(), *others(), *cycles()):
+        for one in chain(keywords(given.data), digits(), others(), cycles()):
             if one.met is False or one.seconds > SECONDS:
                 missed.append(one)
             yield one.row()
