@@ -8,6 +8,7 @@ outputs of both runs are compared.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from statistics import geometric_mean
 
 import numpy as np
@@ -15,7 +16,7 @@ import tvm
 from tables import models, options, show
 
 import byoc_hw
-from byoc_hw.accelerator import DIANA_DIGITAL, REFERENCE
+from byoc_hw.accelerator import DIANA_DIGITAL, REFERENCE, REGISTERS
 from byoc_hw.run.result import HostInstructions, Result
 
 COLUMNS = (
@@ -32,7 +33,12 @@ COLUMNS = (
 )
 """Instructions of the core alone; with the accelerator, in total and by part; cycles of the accelerator and of both."""
 
-PRESETS = (REFERENCE, DIANA_DIGITAL)
+PRESETS = (
+    REFERENCE,
+    replace(REFERENCE, label="REFERENCE, registers", hal_instructions=REGISTERS),
+    DIANA_DIGITAL,
+)
+"""With "registers" the core also executes the HAL over memory-mapped registers, `hwlib/regs`; else none."""
 
 TVM_ALONE = {
     "ad01_int8": 2.5e6,

@@ -10,8 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import product
 
-from floor import flash_bytes
-from plans import alone
+from plans import alone, flash_bytes
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Graph, Layer

@@ -61,6 +61,20 @@ def mobilenet_v2(size: int = 224, stages: Sequence[tuple[int, int, int, int]] = 
     return _module(ifm, drawn.dense(relay.reshape(out, (1, 1280)), 1280, 1000))
 
 
+def resnet8(wider: int = 1) -> tvm.IRModule:
+    """ResNet-8 for images of 32 x 32, with so many times the channels."""
+    drawn = _Layers()
+    ifm = relay.var("x", shape=(1, 32, 32, 3), dtype="int8")
+    channels = 16 * wider
+    out = drawn.conv(ifm, 3, channels, kernel=3)
+    for stride, factor in ((1, 1), (2, 2), (2, 4)):
+        filters = 16 * wider * factor
+        inside = drawn.conv(drawn.conv(out, channels, filters, kernel=3, stride=stride), filters, filters, kernel=3)
+        shortcut = out if stride == 1 else drawn.conv(out, channels, filters, stride=stride)
+        out, channels = drawn.add(inside, shortcut), filters
+    return _module(ifm, drawn.dense(relay.reshape(drawn.average(out, 8), (1, channels)), channels, 10))
+
+
 def _module(ifm: relay.Var, out: relay.Expr) -> tvm.IRModule:
     return relay.transform.InferType()(tvm.IRModule.from_expr(relay.Function([ifm], out)))
 

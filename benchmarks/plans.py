@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any
 from unittest.mock import patch
 
@@ -14,8 +15,9 @@ import tvm
 import byoc_hw
 from byoc_hw import compiler
 from byoc_hw.accelerator import Accelerator
-from byoc_hw.graph import Graph, Layer, Reshape
+from byoc_hw.graph import Graph, Layer, Reshape, Weighted
 from byoc_hw.objective import Objective
+from byoc_hw.params.pack import PARAMS_BYTES, packed_channel_bytes
 from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.place.arena import place_model
 from byoc_hw.plan.region import plan_tiles
@@ -47,16 +49,21 @@ class Compiled:
         return [layer for plan in self.plans for layer in plan.graph.layers]
 
 
-def compiled(mod: tvm.IRModule, params: Mapping[str, Any], accelerator: Accelerator) -> Compiled:
+def compiled(
+    mod: tvm.IRModule,
+    params: Mapping[str, Any],
+    accelerator: Accelerator,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Compiled:
     """Partition and build, once."""
-    with _watched() as partitioning:
-        start = time.perf_counter()
+    with _watched(clock) as partitioning:
+        start = clock()
         partitioned = byoc_hw.partition_for_hwlib(mod, params, accelerator=accelerator)
-        partition = time.perf_counter() - start
-    with _watched() as building:
-        start = time.perf_counter()
+        partition = clock() - start
+    with _watched(clock) as building:
+        start = clock()
         project = byoc_hw.build(partitioned)
-        build = time.perf_counter() - start
+        build = clock() - start
     planning = partitioning.seconds + building.seconds
     rams = (building.ram(scratch) for scratch in (True, False))
     return Compiled(project, tuple(building.plans), partition, build, planning, *rams)
@@ -75,6 +82,22 @@ def dma_bytes(plan: RegionPlan) -> int:
     return sum(step.nbytes * step.rows for step in plan.steps if isinstance(step, Copy))
 
 
+def flash_bytes(layer: Layer) -> int:
+    """Bytes of the weights and parameters of a layer."""
+    if not isinstance(layer, Weighted):
+        return 0
+    channels, *filter_shape = layer.weights.shape
+    return channels * (PARAMS_BYTES + packed_channel_bytes(prod(filter_shape), layer.weights.bits))
+
+
+def least_bytes(graph: Graph) -> int:
+    """The bytes that any plan moves: weights, inputs and outputs once."""
+    read = {
+        tensor for layer in graph.layers for tensor in layer.inputs if tensor in graph.inputs or tensor.data is not None
+    }
+    return sum(map(flash_bytes, graph.layers)) + sum(tensor.nbytes for tensor in (*read, *graph.outputs))
+
+
 # ---------------------------------------------------------------- watching a build
 
 
@@ -82,6 +105,7 @@ def dma_bytes(plan: RegionPlan) -> int:
 class _Watch:
     """Records the planner's results during a build."""
 
+    clock: Callable[[], float]
     plans: list[RegionPlan] = field(default_factory=list)
     seconds: float = 0.0
     placed: tuple[Any, ...] = ()
@@ -96,11 +120,11 @@ class _Watch:
     ) -> RegionPlan:
         assert not place, "the benchmarks plan for one accelerator"
         assert objective is None, "the benchmarks plan for the fewest cycles"
-        start = time.perf_counter()
+        start = self.clock()
         try:
             plan = plan_tiles(graph, accelerator, choices)
         finally:
-            self.seconds += time.perf_counter() - start
+            self.seconds += self.clock() - start
         self.plans.append(plan)
         return plan
 
@@ -116,8 +140,8 @@ class _Watch:
 
 
 @contextmanager
-def _watched() -> Iterator[_Watch]:
-    watch = _Watch()
+def _watched(clock: Callable[[], float]) -> Iterator[_Watch]:
+    watch = _Watch(clock)
     with (
         patch.object(compiler, "plan_region", watch.plan_region),
         patch.object(compiler, "place_model", watch.place_model),

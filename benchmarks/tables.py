@@ -29,11 +29,17 @@ def models(given: Sequence[Path]) -> list[Path]:
 
 
 def show(
-    script: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, into_readme: bool, part: str = ""
+    script: str,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    into_readme: bool,
+    part: str = "",
+    flag: str = "",
 ) -> None:
     """Print each row at once. With `into_readme`, then replace the table of the script in the README.
 
-    `part` names the second table of a script.
+    `part` names the second table of a script, `flag` is the option that a table is made with.
     """
     widths = [max(len(column), 12) for column in columns]
     widths[0] = 24
@@ -44,5 +50,5 @@ def show(
         kept.append(row)
         print(line.format(*map(str, row)), flush=True)
     if into_readme:
-        command = f"python benchmarks/{script}.py --update{part and f' # {part}'}"
+        command = f"python benchmarks/{script}.py {flag and f'{flag} '}--update{part and f' # {part}'}"
         update(README, command, markdown(columns, kept))

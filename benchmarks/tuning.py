@@ -1,6 +1,6 @@
 """The gain of tuning on SMALL: accelerator cycles of the planner's plans, and of the tuned plans.
 
-The cycles are those of one inference's regions; `floor` is their lower bound (`floor.py`). Plans are evaluated
+The cycles are those of one inference's regions; `bound` is what no plan goes below. Plans are evaluated
 by one process per core, which does not change the result.
 """
 
@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from pathlib import Path
 
-from floor import floor
 from tables import models, options, show
 
 import byoc_hw
 from byoc_hw.compiler import region_graphs
+from byoc_hw.plan.bound.prices import cycles_bound
 
-COLUMNS = ("model", "before", "after", "fewer", "before / floor", "after / floor", "plans tried", "seconds")
+COLUMNS = ("model", "before", "after", "fewer", "before / bound", "after / bound", "plans tried", "seconds")
 
 
 def main() -> None:
@@ -31,8 +31,7 @@ def main() -> None:
 def rows(paths: Sequence[Path], budget: int, executor: Executor) -> Iterator[tuple[object, ...]]:
     for path in paths:
         mod = byoc_hw.partition_for_hwlib(*byoc_hw.load_tflite(path), accelerator=byoc_hw.SMALL)
-        floors = [floor(graph, byoc_hw.SMALL) for graph in region_graphs(mod).values()]
-        least = max(sum(one.array for one in floors), sum(one.dma for one in floors))
+        least = sum(cycles_bound(graph, byoc_hw.SMALL) for graph in region_graphs(mod).values())
         start = time.perf_counter()
         tuning = byoc_hw.tune(mod, executor=executor, budget=budget, progress=False)
         seconds = time.perf_counter() - start

@@ -21,6 +21,7 @@ import numpy as np
 import byoc_hw
 from byoc_hw.accelerator import KIB, ROUNDINGS
 from byoc_hw.compiler import OBJECTIVES, region_graphs, region_rooms
+from byoc_hw.emit.weight_file import WEIGHTS
 from byoc_hw.errors import ByocHwError, InvalidInput, RunError, ToolchainMissing
 from byoc_hw.names import distinct
 from byoc_hw.objective import Objective
@@ -31,7 +32,7 @@ from byoc_hw.quantizer import TOLERANCE, WIDTHS
 from byoc_hw.report.cycles import profile
 from byoc_hw.run.files import read_array
 from byoc_hw.run.hal_test import hal_test, write_kit
-from byoc_hw.run.new_hal import new_hal
+from byoc_hw.run.new_hal import MODEL, new_hal
 from byoc_hw.run.real_values import Interface
 from byoc_hw.run.result import Result
 from byoc_hw.run.toolchain import DEFAULT_CFLAGS
@@ -127,6 +128,8 @@ def _build(options: argparse.Namespace) -> None:
             raise InvalidInput("--ram, --flash and --optimize are for plans of regions: with --cpu-only there are none")
         if options.objective is not None or options.place:
             raise InvalidInput("--objective and --place say where layers run: with --cpu-only all run on the host")
+        if options.weights != WEIGHTS[0]:
+            raise InvalidInput("--weights says how constants of regions are written: with --cpu-only there are none")
         if options.deny:
             raise InvalidInput("--deny says what is not offloaded: with --cpu-only nothing is")
     else:
@@ -144,6 +147,7 @@ def _build(options: argparse.Namespace) -> None:
         place=dict(map(_wish, options.place)),
         objective=_objective(options.objective),
         poll=options.poll,
+        weights=options.weights,
         force=options.force,
     )
     print(project.report)
@@ -343,10 +347,17 @@ def _hal_test(options: argparse.Namespace) -> None:
 
 
 def _new_hal(options: argparse.Namespace) -> None:
-    new_hal(options.directory, _accelerator_of_hal(options))
-    directory = shlex.quote(str(options.directory))
+    new_hal(options.directory, _accelerator_of_hal(options), registers=options.registers)
+    directory = shlex.quote(str(options.directory if options.registers is None else options.directory / MODEL))
     check = f"python -m byoc_hw hal-test --hal {directory} --accelerator {options.accelerator}"
     print(f"The HAL is in {options.directory}: check it with\n  {check}")
+
+
+def _address(text: str) -> int:
+    try:
+        return int(text, 0)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"is a number, such as 0x40000000: got {text!r}") from error
 
 
 # ---------------------------------------------------------------- arrays
@@ -458,6 +469,8 @@ def _parser() -> argparse.ArgumentParser:
     text = "where an operator, or all layers of a kind, run: softmax=host; may be given again"
     build.add_argument("--place", action="append", default=[], metavar="NAME=WHERE", help=text)
     build.add_argument("--poll", action="store_true", help="start, poll and wait beside run: an inference in steps")
+    text = "constants of regions as text of C, or bytes that the assembler includes; auto: binary from 1 MiB on"
+    build.add_argument("--weights", choices=WEIGHTS, default=WEIGHTS[0], help=text)
     build.add_argument("--force", action="store_true", help="replace files of an earlier project that were edited")
     target.add_argument("--cpu-only", action="store_true", help="all of the model as TVM's C, nothing offloaded")
     build.set_defaults(command=_build)
@@ -554,6 +567,12 @@ def _parser() -> argparse.ArgumentParser:
 
     new = _command(commands, "new-hal", "write a HAL to start from (needs no TVM)", "my_hal --accelerator SMALL")
     new.add_argument("directory", type=Path, metavar="DIR", help="a directory that is new or empty")
+    new.add_argument(
+        "--registers",
+        type=_address,
+        metavar="ADDRESS",
+        help="one that drives a chip by memory-mapped registers from there on, as 0x40000000",
+    )
     _add_preset(new, "")
     new.set_defaults(command=_new_hal)
     return parser

@@ -402,6 +402,33 @@ class TuningSpace:
             check_flag(f"tuning space: {what}", getattr(self, what))
 
 
+# ---------------------------------------------------------------- the core that calls a HAL
+
+
+@dataclass(frozen=True)
+class HalInstructions:
+    """Instructions of the core inside the functions of a HAL: to start a copy, `rows` more for one of several rows, to
+    start a job, to wait for one of them or to ask whether it is done, to have an engine signal or await an event."""
+
+    copy: int = 0
+    rows: int = 0
+    job: int = 0
+    wait: int = 0
+    event: int = 0
+
+    def check(self, prefix: str) -> None:
+        """Raise `InvalidInput` for a number that none of them can be."""
+        for what in ("copy", "rows", "job", "wait", "event"):
+            check_whole(f"{prefix} {what}", getattr(self, what), 0, _MOST)
+
+
+NO_INSTRUCTIONS = HalInstructions()
+"""As if the HAL took the core no time."""
+
+REGISTERS = HalInstructions(copy=28, rows=6, job=21, wait=14, event=40)
+"""Of the HAL over memory-mapped registers (`hwlib/regs`) on rv32imc at -O2, as counted under QEMU by
+`tests/hal_instructions.c`. A wait is counted without what it polls in vain."""
+
 # ---------------------------------------------------------------- the accelerator
 
 RESERVED_NAMES = ("default", "ccompiler")
@@ -417,7 +444,7 @@ _MOST = 2**31 - 1
 _LEAST = {
     **dict.fromkeys(("array_rows", "array_columns", "depthwise_rows", "elementwise_width", "dma_width", "queue"), 1),
     **dict.fromkeys(("activation_memory", "weight_memory", "dma_alignment"), 1),
-    **dict.fromkeys(("job_overhead", "dma_setup", "ram", "flash"), 0),
+    **dict.fromkeys(("job_setup", "job_overhead", "dma_setup", "dma_row_setup", "ram", "flash"), 0),
     "local_alignment": 4,
 }
 """The least value of each number of an accelerator."""
@@ -455,8 +482,10 @@ class Accelerator:
     array_rows: int = 16  # output channels computed at a time
     array_columns: int = 16  # output columns computed at a time
     depthwise_rows: int = 16  # channels that a depthwise job computes at a time
+    job_setup: int = 0  # cycles to start a job, before its groups; `whole_cycles` have their own
     job_overhead: int = 23  # cycles for each group of rows x columns in an output row
     elementwise_width: int = 16  # elements that element-wise layers and pooling read per cycle
+    packed_rows: bool = False  # a job's input rows may overlap: it takes many rows of an image as one
 
     activation_memory: int = 256 * KIB
     weight_memory: int = 64 * KIB
@@ -464,6 +493,7 @@ class Accelerator:
     dma_alignment: int = 1
     dma_setup: int = 70  # cycles per transfer
     dma_width: int = 16  # bytes per cycle, each row rounded up
+    dma_row_setup: int = 0  # cycles for each further row of a strided transfer, as where it is a burst of its own
     dma_reads_flash: bool = True  # else start-up code copies the constants of its regions to RAM
     queue: int = 64  # operations that each engine holds, running or waiting; starting one more waits for the oldest
 
@@ -471,6 +501,7 @@ class Accelerator:
     flash: int = 2048 * KIB
 
     host_cycles_per_instruction: float = 1.0  # of the core beside it, in accelerator cycles
+    hal_instructions: HalInstructions = NO_INSTRUCTIONS  # of that core in the HAL; `REGISTERS` for memory-mapped ones
 
     roundings: tuple[Rounding, ...] = ("upward",)  # see `ROUNDINGS`
     shift_only: bool = False  # the array scales by powers of two: it has shifts and no multiplier
@@ -491,6 +522,9 @@ class Accelerator:
                 raise InvalidInput(f"{prefix} {what} is a power of two: got {alignment}")
         check_flag(f"{prefix} dma_reads_flash", self.dma_reads_flash)
         check_flag(f"{prefix} shift_only", self.shift_only)
+        check_flag(f"{prefix} packed_rows", self.packed_rows)
+        check_type(f"{prefix} hal_instructions", self.hal_instructions, HalInstructions, "a HalInstructions")
+        self.hal_instructions.check(f"{prefix} hal_instructions:")
         check_number(f"{prefix} host_cycles_per_instruction", self.host_cycles_per_instruction, positive=True)
         check_type(f"{prefix} roundings", self.roundings, tuple, "a tuple of strings")
         for rounding in self.roundings:
@@ -635,8 +669,14 @@ DEFAULT_LIMITS: Mapping[str, Limits] = {
     "resize": Limits(),
 }
 
-REFERENCE = Accelerator(roundings=("upward", "tflite"))
-"""The accelerator that the simulator implements by default, with DIANA's published figures."""
+REFERENCE = Accelerator(roundings=("upward", "tflite"), packed_rows=True)
+"""The accelerator that the simulator implements by default, with DIANA's published figures.
+
+What is published has one cost for each transfer and one for each group of a job. So starting a job costs nothing more
+here (`job_setup`), nor does a further row of a strided transfer (`dma_row_setup`). A chip for which both were measured
+sets them; on arrays with a descriptor to fetch a job takes 50 to 200 cycles to start. The core takes no time
+in the HAL either (`hal_instructions`): its registers are the chip's.
+"""
 
 _UNDILATED: Mapping[str, Limits] = {
     kind: replace(limits, dilations=None if limits.dilations is None else (1,))
@@ -648,9 +688,10 @@ DIANA_DIGITAL = replace(
     label="DIANA_DIGITAL",
     limits={kind: replace(limits, broadcast=False, kernel_parts=False) for kind, limits in _UNDILATED.items()},
     depthwise_rows=1,
+    packed_rows=False,
 )
-"""As `REFERENCE`, but without dilation, with whole kernels only, depthwise jobs compute one channel at a time, and both
-inputs of an element-wise layer have one shape: what is published adds feature maps."""
+"""As `REFERENCE`, but without dilation and packed rows, with whole kernels only, depthwise jobs compute one channel at
+a time, and both inputs of an element-wise layer have one shape: what is published adds feature maps."""
 
 SMALL = replace(
     REFERENCE, label="SMALL", limits=_UNDILATED, activation_memory=32 * KIB, weight_memory=16 * KIB, dma_width=4
@@ -698,6 +739,7 @@ DSP = replace(
     },
     whole_cycles={"order": _order_cycles, "gather": _gather_cycles, "suppression": _suppression_cycles},
     dma_width=8,
+    packed_rows=False,
 )
 """A vector unit beside an accelerator: a quarter of `REFERENCE`'s rate for convolutions and dense layers. What is put
 in order, gathered and suppressed it takes as a whole, four elements a cycle."""

@@ -16,8 +16,10 @@ from byoc_hw.accelerator import REFERENCE
 from byoc_hw.arguments import check_flag, check_type, shown
 from byoc_hw.emit.files import Parts, project_files, write_project
 from byoc_hw.emit.region import region_source
+from byoc_hw.emit.weight_file import WEIGHTS
 from byoc_hw.errors import InvalidInput, PlanError, Unsupported
 from byoc_hw.frontend.seam import Backend, CompiledHost, FrontEnd, Model, TFLiteArithmetic
+from byoc_hw.garbage import seldom_collected
 from byoc_hw.graph import Graph
 from byoc_hw.objective import HOST, Energy, Objective, check_objective, on_accelerators
 from byoc_hw.overlap import overlapped
@@ -26,9 +28,11 @@ from byoc_hw.params.host_kernels import kernel_call
 from byoc_hw.params.tflite_functions import hard_swish_values, inverse_root_values
 from byoc_hw.params.tflite_values import pairwise_values, rescaled_values
 from byoc_hw.pattern import Outcome
+from byoc_hw.plan.bound.prices import cycles_bound
 from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.core import NO_ENERGY, region_energy
 from byoc_hw.plan.fitting import Fitted, Fitting
+from byoc_hw.plan.lanes.planner import plan_on_chip
 from byoc_hw.plan.library import LibraryPlan
 from byoc_hw.plan.place.arena import ModelMemory, flash_problem, place_model, ram_problem
 from byoc_hw.plan.placement import sent_to_host
@@ -125,6 +129,7 @@ def pattern_table(compiler: str = "hwlib") -> Sequence[tuple[str, Any, Callable[
 # ---------------------------------------------------------------- partition, explain
 
 
+@seldom_collected()
 def partition_for_hwlib(
     mod: tvm.IRModule,
     params: Mapping[str, Any] | None = None,
@@ -174,12 +179,14 @@ def explain(mod_or_project: tvm.IRModule | Project) -> Report:
         raise InvalidInput("explain takes a module that partition_for_hwlib made, or a Project: got another module")
     report = Report(found.mod_name, found.label, found.numerics, found.outcomes)
     hardware = found.accelerator
-    if hardware is None:
+    if hardware is None or not found.graphs:
         return report
-    if not isinstance(hardware, Soc):
-        return replace(report, engines=costs_of(found.graphs, hardware))
-    plans = {name: plan_region(graph, hardware) for name, graph in found.graphs.items()}
-    return replace(report, engines=engines_of(plans, hardware))
+    if isinstance(hardware, Soc):
+        plans = {name: plan_on_chip(graph, hardware) for name, graph in found.graphs.items()}
+        cycles, bounds = zip(*((plan.cycles, plan.bound) for plan in plans.values()), strict=True)
+        return replace(report, engines=engines_of(plans, hardware), cycles=sum(cycles), bound=sum(bounds))
+    bound = None if hardware.library else sum(cycles_bound(graph, hardware) for graph in found.graphs.values())
+    return replace(report, engines=costs_of(found.graphs, hardware), bound=bound)
 
 
 def explain_tflite(
@@ -218,6 +225,7 @@ OBJECTIVES = ("speed", "size")
 _UNLIMITED = 1 << 62
 
 
+@seldom_collected()
 def build(
     mod: tvm.IRModule,
     params: Mapping[str, Any] | None = None,
@@ -230,6 +238,7 @@ def build(
     place: Mapping[str, str] | None = None,
     poll: bool = False,
     objective: Objective | None = None,
+    weights: str = "auto",
     force: bool = False,
 ) -> Project:
     """Compile a Relay module to a self-contained C project.
@@ -260,6 +269,10 @@ def build(
     With `poll` the model can be run in steps: its header has start, poll and wait beside run, and regions on one
     accelerator too are driven without waiting. That takes more instructions of the core.
 
+    `weights` says how the constant data of the regions is written: as "text" of C, or "binary", which the assembler
+    includes from a file, with GCC, Clang and what takes their assembly. "auto" is "binary" from 1 MiB on, of whose text
+    a compiler takes long.
+
     An earlier project is replaced as a whole, or not at all. Your own files and the build directories in it stay. So
     do files of `app/` that you have edited, and other edited files that the new project would write as the old one
     did: `Project.changed` names them, and `force` replaces them.
@@ -276,6 +289,8 @@ def build(
     check_flag("poll", poll)
     if optimize not in OBJECTIVES:
         raise InvalidInput(f"optimize is one of {', '.join(OBJECTIVES)}: got {shown(optimize)}")
+    if weights not in WEIGHTS:
+        raise InvalidInput(f"weights is one of {', '.join(WEIGHTS)}: got {shown(weights)}")
     if tuning is not None:
         check_type("tuning", tuning, Tuning | str | Path, "a Tuning, or the path of its file")
     model = front_end().open_model(mod, params, mod_name)
@@ -286,7 +301,7 @@ def build(
     if host:
         model = front_end().open_model(front_end().host_again(mod, host), params, mod_name)
     parts, _ = _compiled(model, chosen, io_in_arena, optimize, on_accelerators(place or {}), objective)
-    files = project_files(replace(parts, polled=poll))
+    files = project_files(replace(parts, polled=poll, weights=weights))
     directory = Path(output_dir) if output_dir is not None else Path(tempfile.mkdtemp(prefix="byoc_hw_"))
     write_project(directory, files, force)
     return Project(directory, temporary=output_dir is None)

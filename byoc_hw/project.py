@@ -150,7 +150,10 @@ class Project:
     @cached_property
     def report(self) -> Report:
         """The offload report: where each operator runs, and why not on the accelerator."""
-        return Report.from_plain(read_report(self.directory, self._metadata))
+        found = Report.from_plain(read_report(self.directory, self._metadata))
+        if self.schedule.missing is not None:
+            return found
+        return replace(found, cycles=self.schedule.cycles, bound=self.schedule.bound)
 
     @cached_property
     def schedule(self) -> schedule.Schedule:

@@ -368,7 +368,8 @@ class Quantized:
     def _losses(self) -> dict[tuple[int, int], float]:
         work, costs = self._work, self._costs
         widths = {number: costs.widths(number)[1:] for number in work.network.products}
-        base = work.quantized(dict.fromkeys(work.network.products, 8))._made
+        wide = dict.fromkeys(work.network.products, 8)
+        base = self._made if set(self.bits.values()) <= {8} else work.quantized(wide)._made
         with work.bar("sensitivity", sum(map(len, widths.values()))) as bar, threadpool_limits(1):
             return losses(work.network, work.samples, base, widths, work.settings, bar.update)
 

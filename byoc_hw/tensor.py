@@ -68,15 +68,25 @@ class Tensor:
 
 def bits_of(values: Array) -> Array:
     """The bits of each of some integers in two's complement, its sign among them."""
+    if values.dtype == np.int8:
+        return _BITS[values.view(np.uint8)]
+    return _bits_of(values)
+
+
+def _bits_of(values: Array) -> Array:
     magnitudes = np.where(values < 0, -1 - values.astype(np.int64), values)
     exponents: Array = np.frexp(magnitudes)[1]
     return exponents + 1
 
 
+_BITS = _bits_of(np.arange(256, dtype=np.uint8).view(np.int8))
+"""The bits of each int8 value, by its byte: models have millions of weights."""
+
+
 def least_bits(values: Array) -> int:
     """The fewest of 2, 4 and 8 bits that hold each of some int8 values in two's complement."""
-    needed = int(bits_of(values).max(initial=0))
-    return next(bits for bits in (2, 4, 8) if needed <= bits)
+    ends = np.array([values.min(initial=0), values.max(initial=0)])
+    return next(bits for bits in (2, 4, 8) if bits_of(ends).max() <= bits)
 
 
 def scale_ratio(ifm: Tensor, ofm: Tensor) -> float:

@@ -61,7 +61,8 @@ _CHOICES = structure(
         ),
         "direct": boolean,
         "blocks": list_of(nullable(row(_COUNT, _COUNT))),
-    }
+    },
+    dict.fromkeys(("placed", "stored", "packed"), list_of(integer(high=_LARGEST))),
 )
 
 
@@ -224,7 +225,8 @@ def figures(accelerator: Accelerator) -> dict[str, str | int]:
     """An accelerator's name, its label, and each number that plans depend on."""
     numbers = {entry.name: getattr(accelerator, entry.name) for entry in fields(accelerator)}
     kept = {name: value for name, value in numbers.items() if isinstance(value, int) and name not in _NOT_PLANNED}
-    return {"name": accelerator.name, "label": accelerator.label, **kept}
+    packed = {"packed_rows": 1} if kept.pop("packed_rows") else {}
+    return {"name": accelerator.name, "label": accelerator.label, **kept, **packed}
 
 
 def nothing_to_tune(accelerator: Accelerator) -> str:

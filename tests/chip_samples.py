@@ -12,6 +12,7 @@ from byoc_hw.integers import round_up
 from byoc_hw.plan.chip_plan import ChipPlan, Part
 from byoc_hw.plan.region import plan_tiles
 from byoc_hw.plan.region_memory import Lifetime, RegionMemory
+from byoc_hw.plan.search.planner import best_layout
 from byoc_hw.plan.steps import ARGUMENT, FLASH, SCRATCH, Address, Await, Copy, Signal
 from byoc_hw.soc import Soc
 from byoc_hw.tensor import Quantization, Tensor
@@ -83,7 +84,8 @@ def _part(graph, chip, at, lane, layers, blocks) -> Part:
     read_elsewhere = {tensor for layer in graph.layers if layer not in chosen for tensor in layer.inputs}
     inputs = dict.fromkeys(t for layer in chosen for t in layer.inputs if t.data is None and t not in own)
     outputs = [layer.ofm for layer in chosen if layer.ofm in read_elsewhere or layer.ofm in graph.outputs]
-    plan = plan_tiles(Graph(f"{graph.name}_{at}", tuple(inputs), tuple(outputs), chosen), chip.accelerators[lane])
+    part, accelerator = Graph(f"{graph.name}_{at}", tuple(inputs), tuple(outputs), chosen), chip.accelerators[lane]
+    plan = plan_tiles(part, accelerator, best_layout(part, accelerator).choices)
     ends = [*graph.inputs, *graph.outputs]
     arguments = tuple(
         Address(ARGUMENT + ends.index(tensor)) if tensor in ends else Address(SCRATCH, 0, blocks[tensor])

@@ -10,7 +10,7 @@ from relay_samples import Conv, Dense, Pool, module, variable
 from tvm import relay
 
 import byoc_hw
-from byoc_hw.accelerator import DEFAULT_LIMITS, REFERENCE, Library, LibraryCall, Limits, TuningSpace
+from byoc_hw.accelerator import DEFAULT_LIMITS, REFERENCE, HalInstructions, Library, LibraryCall, Limits, TuningSpace
 from byoc_hw.errors import InvalidInput
 from byoc_hw.graph import Add
 from byoc_hw.tensor import Tensor
@@ -33,7 +33,15 @@ REFUSED = {
     "string": ({"queue": "64"}, "queue is a whole number: got '64'"),
     "bool": ({"dma_width": True}, "dma_width is a whole number: got True"),
     "too large": ({"dma_setup": 2**31}, "dma_setup is at most 2147483647: got 2147483648"),
+    "instructions": ({"hal_instructions": 20}, "hal_instructions is a HalInstructions: got 20"),
+    "negative wait": (
+        {"hal_instructions": HalInstructions(wait=-1)},
+        "accelerator hwlib: hal_instructions: wait is at least 0: got -1",
+    ),
+    "negative job setup": ({"job_setup": -1}, "accelerator hwlib: job_setup is at least 0: got -1"),
+    "half a row setup": ({"dma_row_setup": 0.5}, "dma_row_setup is a whole number: got 0.5"),
     "roundings": ({"roundings": "upward"}, "roundings is a tuple of strings: got 'upward'"),
+    "packed rows": ({"packed_rows": 1}, "packed_rows is "),
     "tuning": ({"tuning": None}, "tuning is a TuningSpace: got None"),
     "library": ({"library": "v.h"}, "library is a Library or None: got 'v.h'"),
     "limits": ({"limits": ("conv2d",)}, "limits is a mapping of layer kinds to Limits"),

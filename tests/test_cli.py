@@ -165,6 +165,15 @@ def test_new_hal_is_one_that_hal_test_passes(tmp_path, capfd):
     assert cli.main(["hal-test", "--hal", str(tmp_path / "hal"), "--accelerator", "SMALL", "--cflags=-O1"]) == 0
 
 
+def test_new_hal_over_registers_has_the_device_in_software(tmp_path, capfd):
+    assert cli.main(["new-hal", str(tmp_path / "hal"), "--registers", "0x40000000"]) == 0
+    assert "#define CHIP_REGISTERS 0x40000000u\n" in (tmp_path / "hal" / "chip_numbers.h").read_text()
+    assert f"hal-test --hal {tmp_path / 'hal' / 'model'} --accelerator REFERENCE" in capfd.readouterr().out
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["new-hal", str(tmp_path / "other"), "--registers", "here"])
+    assert "argument --registers: is a number, such as 0x40000000: got 'here'" in capfd.readouterr().err
+
+
 def test_new_hal_leaves_a_directory_with_files_alone(tmp_path, ended):
     (tmp_path / "mine.c").write_text("")
     code, error = ended("new-hal", tmp_path)
@@ -644,6 +653,7 @@ NOT_PLACED = {
     "wish": (["--place", "softmax"], "--place is NAME=WHERE, as in softmax=host: got 'softmax'"),
     "nowhere": (["--place", "conv2d=gpu"], "place: an operator runs on hwlib or host: got 'gpu' for conv2d"),
     "host": (["--cpu-only", "--objective", "latency"], "with --cpu-only all run on the host"),
+    "weights": (["--cpu-only", "--weights", "binary"], "--weights says how constants of regions are written"),
 }
 
 

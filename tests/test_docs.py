@@ -96,7 +96,7 @@ def test_the_stages_of_planning_print_as_the_document_says(capsys):
     execute(code_blocks("docs/planning.md")[0])
     out = capsys.readouterr().out
     assert "%7 = add(%4, %6) -> 1x4x4x48  # model_1/re_lu_14/Relu" in out
-    assert "group 7   %7         whole  held [5, 7, 8]" in out
+    assert "%7         whole  held [5, 7, 8]" in out
 
 
 # ---------------------------------------------------------------- README

@@ -8,6 +8,7 @@ from host_samples import CHIP, NUMERICS, SAMPLES, chain, counts, layers_of, regi
 from riscv32_tools import needs_riscv32
 
 import byoc_hw
+from byoc_hw.accelerator import HalInstructions
 from byoc_hw.graph import LAYER_KINDS, Reshape
 from byoc_hw.host_cost_table import INSTRUCTIONS
 from byoc_hw.host_costs import host_function, host_instructions
@@ -50,5 +51,19 @@ def test_instructions_of_random_layers_are_as_predicted(numerics):
 def test_the_time_of_random_regions_is_as_predicted(chip):
     rng = Random("test regions")
     for plan, core, time in regions([chain(rng) for _ in range(5)], chip):
-        assert core / 1.6 <= core_instructions(plan) <= core * 1.6
+        assert core / 1.6 <= core_instructions(plan, chip) <= core * 1.6
         assert time / 1.6 <= region_cycles(plan, chip) <= time * 1.6
+
+
+@needs_riscv32
+@pytest.mark.slow
+def test_the_core_s_instructions_in_a_hal_are_counted_as_planned():
+    dear = replace(byoc_hw.REFERENCE, hal_instructions=HalInstructions(copy=100, rows=30, job=50, wait=20))
+    rng = Random("hal")
+    samples = [chain(rng) for _ in range(3)]
+    for free, paid in zip(regions(samples, byoc_hw.REFERENCE), regions(samples, dear), strict=True):
+        (plan, core, time), (_, more, later) = free, paid
+        added = core_instructions(plan, dear) - core_instructions(plan, byoc_hw.REFERENCE)
+        assert more - core == added > 100
+        assert time < later <= time + added
+        assert region_cycles(plan, dear) > region_cycles(plan, byoc_hw.REFERENCE)

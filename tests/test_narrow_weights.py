@@ -130,6 +130,7 @@ def test_a_plain_hal_reads_them(memories, tmp_path):
     assert byoc_hw.validate(project, [[image]], mod, toolchain=byoc_hw.Toolchain(hal=tmp_path / "hal"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("numerics", ["relay", "tflite"])
 def test_the_host_has_them_as_int8(numerics):
     """A layer that is sent to the host, or that the accelerator declines, gives the same bits."""

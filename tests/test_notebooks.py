@@ -19,9 +19,8 @@ def load_execute():
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")  # of the Jupyter packages
-@pytest.mark.parametrize(
-    "path", [pytest.param(path, id=path.stem, marks=[] if path is FILES[0] else pytest.mark.slow) for path in FILES]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
 def test_notebook_runs(path):
     done = load_execute()(path)
     assert all(cell.execution_count for cell in done.cells if cell.cell_type == "code")

@@ -144,6 +144,7 @@ def small_model():
     return module(relay.reverse(pooled, axis=1), x)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("on", [REFERENCE, CHIP, None], ids=["one accelerator", "a chip", "the host"])
 def test_calls_that_do_not_fit_return_a_status_and_do_nothing(on, tmp_path):
     mod = small_model()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from relay_samples import Add, Conv, Dense, Mul, Pool, Quantized, Subtract, module, variable
 from tvm import relay
 
-from byoc_hw.accelerator import DIANA_DIGITAL, REFERENCE, SMALL
+from byoc_hw.accelerator import DIANA_DIGITAL, NO_INSTRUCTIONS, REFERENCE, REGISTERS, SMALL
 from byoc_hw.graph import output_extent
 from byoc_hw.soc import Soc
 
@@ -38,7 +38,11 @@ def accelerators(draw):
         local_alignment=draw(st.sampled_from([4, 8, 16])),
         dma_alignment=draw(st.sampled_from([1, 1, 1, 2, 4])),
         dma_width=draw(st.sampled_from([1, 4, 16])),
-        queue=draw(st.sampled_from([1, 2, 64])),
+        dma_row_setup=draw(st.sampled_from([0, 0, 12])),
+        job_setup=draw(st.sampled_from([0, 0, 120])),
+        hal_instructions=draw(st.sampled_from([NO_INSTRUCTIONS, REGISTERS])),
+        queue=draw(st.sampled_from([1, 2, 3, 4, 8, 64])),
+        packed_rows=draw(st.booleans()),
     )
 
 
@@ -148,11 +152,10 @@ def networks(draw, name, layouts):
 
 @st.composite
 def chips(draw, numbers_of_events=(0,)):
-    """Two or three accelerators whose DMAs take the same words, the last one sometimes a vendor's library; a full
-    queue is not foreseen by plans of chips."""
+    """Two or three accelerators whose DMAs take the same words, the last one sometimes a vendor's library."""
     one, *others = (draw(accelerators()) for _ in range(draw(st.sampled_from([2, 2, 3]))))
     alike = (replace(other, dma_alignment=one.dma_alignment) for other in (one, *others))
-    engines = [replace(each, name=f"engine{at}", queue=64) for at, each in enumerate(alike)]
+    engines = [replace(each, name=f"engine{at}") for at, each in enumerate(alike)]
     last = draw(st.sampled_from([engines[-1], QUEUED]))
     return Soc((*engines[:-1], last), events=draw(st.sampled_from(numbers_of_events)))
 

@@ -125,6 +125,7 @@ def test_the_exponential_is_the_same_on_both():
         assert one.outputs[0].tobytes() == other.outputs[0].tobytes()
 
 
+@pytest.mark.slow
 def test_the_command_line_shows_what_the_core_executed(capsys):
     project, _ = digits("REFERENCE")
     arguments = ["run", str(project.directory), "--random", "0", "--on", "riscv32", "--profile"]

@@ -31,6 +31,7 @@ PLAN = [
     *("array", "work", "place", "order"),
     *("library", "planned", "stages"),
     "core",
+    "bound",
     *("search", "tune", "lanes"),
     *("region", "fitting", "placement"),
 ]

@@ -20,7 +20,7 @@ from byoc_hw.errors import InvalidInput, PlanError
 sys.path.append(str(Path(__file__).parent / "emit"))
 from vendor_library import VENDOR
 
-TIGHT = replace(byoc_hw.SMALL, label="TIGHT", activation_memory=5 * 1024, weight_memory=4 * 1024)
+TIGHT = replace(byoc_hw.SMALL, label="TIGHT", activation_memory=3 * 1024, weight_memory=2 * 1024)
 """Too small for the images below."""
 
 
@@ -84,6 +84,14 @@ def test_a_file_holds_all_of_it_and_the_same_bytes_whoever_found_it(tuning, tmp_
     assert byoc_hw.Tuning.load(tmp_path / "one") == tuning
 
 
+def test_a_file_holds_what_is_placed_and_packed(tuning, tmp_path):
+    (region,) = tuning.regions
+    sets = {"placed": frozenset({0, 2}), "stored": frozenset({1}), "packed": frozenset({0})}
+    tuning = replace(tuning, regions=(replace(region, choices=replace(region.choices, **sets)),))
+    tuning.save(tmp_path / "file")
+    assert byoc_hw.Tuning.load(tmp_path / "file") == tuning
+
+
 def test_prints_as_a_table(tuning):
     headline, titles, row = str(tuning).splitlines()
     cycles = f"{tuning.before:,} accelerator cycles before, {tuning.after:,} after"
@@ -129,7 +137,7 @@ def test_progress_can_be_off_or_a_function(capfd):
 
 def test_another_accelerator_is_named_with_what_differs(tuning):
     larger = replace(TIGHT, label="LARGER", weight_memory=8 * 1024)
-    rule = r"partitioned for, LARGER: this one is for TIGHT \(weight_memory 4096, not 8192\)"
+    rule = r"partitioned for, LARGER: this one is for TIGHT \(weight_memory 2048, not 8192\)"
     with pytest.raises(InvalidInput, match=rule):
         byoc_hw.build(partitioned(network(), larger), tuning=tuning)
     with pytest.raises(InvalidInput, match="the module was partitioned for accelerator TIGHT: got LARGER"):
@@ -299,6 +307,7 @@ def test_a_file_is_replaced_whole_or_stays(tuning, tmp_path, monkeypatch):
 # ---------------------------------------------------------------- interrupted
 
 
+@pytest.mark.slow
 def test_an_interrupt_keeps_what_was_found(tmp_path):
     def stop(state):
         if state.evaluations >= 32:
@@ -318,7 +327,7 @@ def test_an_interrupt_before_the_first_plan_is_only_that(monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("byoc_hw.plan.tune.rounds.best_layout", interrupted)
+    monkeypatch.setattr("byoc_hw.plan.tune.rounds.own_layout", interrupted)
     with pytest.raises(KeyboardInterrupt) as stopped:
         byoc_hw.tune(network(), TIGHT, budget=10, progress=False)
     assert type(stopped.value) is KeyboardInterrupt

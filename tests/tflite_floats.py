@@ -4,27 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 import tflite
-from tflite_samples import NONE, Node, TensorSample, network_bytes
+from tflite_samples import NONE, GrowingFile, Node, TensorSample
 
 SAME = tflite.Padding.SAME
 STORED = ("float32", "int8", "float16")
 """How weights are stored: "int8" as of dynamic range quantization, "float16" behind DEQUANTIZE."""
 
 
-class FloatSample:
-    """A float network that grows by one operator at a call; a value is the number of its tensor."""
+class FloatSample(GrowingFile):
+    """A float network."""
 
     def __init__(self, stored: str = "float32", seed: int = 0) -> None:
-        self.stored, self.rng = stored, np.random.default_rng(seed)
-        self.tensors: list[TensorSample] = []
-        self.nodes: list[Node] = []
-        self.inputs: list[int] = []
-
-    def file(self, *outputs: int) -> bytes:
-        return network_bytes(self.tensors, self.nodes, self.inputs, outputs)
-
-    def shape(self, value: int) -> tuple[int, ...]:
-        return self.tensors[value].shape
+        super().__init__(seed)
+        self.stored = stored
 
     def input(self, *shape: int) -> int:
         self.inputs.append(self._tensor(shape, f"input_{len(self.inputs)}"))

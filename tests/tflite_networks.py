@@ -10,27 +10,18 @@ from dataclasses import replace
 
 import numpy as np
 import tflite
-from tflite_samples import NONE, RELU, Node, TensorSample, network_bytes
+from tflite_samples import NONE, RELU, GrowingFile, Node, TensorSample
 
 RELU6 = tflite.ActivationFunctionType.RELU6
 SAME = tflite.Padding.SAME
 
 
-class NetworkSample:
-    """A network that grows by one operator at a call; a value is the number of its tensor."""
+class NetworkSample(GrowingFile):
+    """A quantized network."""
 
     def __init__(self, dtype: str = "int8", seed: int = 0) -> None:
-        self.dtype, self.rng = dtype, np.random.default_rng(seed)
-        self.offset = 128 if dtype == "uint8" else 0
-        self.tensors: list[TensorSample] = []
-        self.nodes: list[Node] = []
-        self.inputs: list[int] = []
-
-    def file(self, *outputs: int) -> bytes:
-        return network_bytes(self.tensors, self.nodes, self.inputs, outputs)
-
-    def shape(self, value: int) -> tuple[int, ...]:
-        return self.tensors[value].shape
+        super().__init__(seed)
+        self.dtype, self.offset = dtype, 128 if dtype == "uint8" else 0
 
     def input(self, *shape: int) -> int:
         self.inputs.append(self._tensor(shape, 2 / 255, -1, f"input_{len(self.inputs)}"))

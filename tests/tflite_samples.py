@@ -118,6 +118,22 @@ class Node:
     version: int | None = None
 
 
+class GrowingFile:
+    """A file that grows by one operator at a call; a value is the number of its tensor."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.tensors: list[TensorSample] = []
+        self.nodes: list[Node] = []
+        self.inputs: list[int] = []
+
+    def file(self, *outputs: int) -> bytes:
+        return network_bytes(self.tensors, self.nodes, self.inputs, outputs)
+
+    def shape(self, value: int) -> tuple[int, ...]:
+        return self.tensors[value].shape
+
+
 def network_bytes(tensors, nodes, inputs, outputs, *, subgraphs=1, version=3) -> bytes:
     """A file of several operators; every sub-graph is the same one."""
     builder = flatbuffers.Builder(1024)

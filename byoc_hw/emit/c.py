@@ -158,18 +158,44 @@ def exact_number(value: Any, dtype: npt.DTypeLike = "int32") -> str:
 
 def array_rows(values: Array, indent: int = 2) -> str:
     """The values of an array in rows of at most `WIDTH` columns, each value followed by a comma."""
-    flat = values.reshape(-1)
-    distinct, places = np.unique(flat, return_inverse=True)
-    if flat.dtype.kind == "f":  # handles -0.0, which numpy compares equal to 0.0
-        spelt = [f"{exact_number(value, flat.dtype)}," for value in flat]
-    else:
-        table = [f"{exact_number(value, flat.dtype)}," for value in distinct]
-        spelt = [table[place] for place in places.reshape(-1)]
-    longest = max(map(len, spelt), default=1)
-    spelt = [text.rjust(longest) for text in spelt]
+    flat = np.ascontiguousarray(values, values.dtype.newbyteorder("=")).reshape(-1)
+    distinct, places = _places(flat)
+    table = [f"{exact_number(value, flat.dtype)}," for value in distinct]
+    longest = max(map(len, table), default=1)
     columns = max(1, (WIDTH - indent) // (longest + 1))
-    margin = " " * indent
-    return "\n".join(margin + " ".join(spelt[at : at + columns]) for at in range(0, len(spelt), columns))
+    cells = np.array([text.rjust(longest) for text in table], f"S{longest}").view(np.uint8).reshape(-1, longest)
+    whole = len(flat) // columns
+    rows = places[: whole * columns].reshape(whole, columns)
+    parts = [_rows(cells, rows[at : at + _ROWS], indent) for at in range(0, whole, _ROWS)]
+    if whole * columns < len(flat):
+        parts.append(_rows(cells, places[None, whole * columns :], indent))
+    return b"".join(parts)[:-1].decode("ascii")
+
+
+_ROWS = 1 << 12
+"""Rows that are spelt at a time: text takes several times the memory of its values."""
+
+
+def _places(flat: Array) -> tuple[Array, Array]:
+    """The distinct values of an array, and for each of its elements the place among them."""
+    bits = flat.view(f"u{flat.dtype.itemsize}")  # which tell -0.0 from 0.0
+    if bits.dtype != np.uint8:
+        distinct, places = np.unique(bits, return_inverse=True)
+        return distinct.view(flat.dtype), places.reshape(-1)
+    present = np.zeros(256, bool)
+    present[bits] = True
+    places = (np.cumsum(present) - 1).astype(np.uint8)
+    return np.flatnonzero(present).astype(np.uint8).view(flat.dtype), places[bits]
+
+
+def _rows(cells: Array, places: Array, indent: int) -> bytes:
+    """Rows of cells with a margin before and an end of line behind each."""
+    count, columns = places.shape
+    text = np.full((count, columns, cells.shape[1] + 1), ord(" "), np.uint8)
+    text[:, :, :-1] = cells[places]
+    text[:, -1, -1] = ord("\n")
+    margin = np.full((count, indent), ord(" "), np.uint8)
+    return np.concatenate([margin, text.reshape(count, -1)], axis=1).tobytes()
 
 
 def array(name: str, values: Array, alignment: int = 16, qualifier: str = "const") -> str:

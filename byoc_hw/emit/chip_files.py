@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from byoc_hw.accelerator import Accelerator, Library
+from byoc_hw.accelerator import NO_INSTRUCTIONS, Accelerator, HalInstructions, Library
 from byoc_hw.errors import InvalidInput
 from byoc_hw.hwlib.accelerator_header import ACCELERATOR_HEADER, accelerator_header
 from byoc_hw.hwlib.library_header import LIBRARY_HEADER, library_header, library_sim_config
@@ -64,16 +64,22 @@ def _local(accelerator: Accelerator) -> tuple[int, int]:
     return accelerator.activation_memory, accelerator.weight_memory
 
 
-def chip_context(chip: Soc | None) -> dict[str, object]:
-    """The template values that depend on whether there are several accelerators; `chip` is None for a single one.
+def chip_context(chip: Soc | None, each: HalInstructions = NO_INSTRUCTIONS) -> dict[str, object]:
+    """The template values that depend on whether there are several accelerators; `chip` is None for a single one,
+    whose HAL takes the core `each`.
 
     `own` has the names by which the program around the model calls HAL and simulators.
     """
     if chip is None:
         own = {"sim": "hwlib_sim", "hal": "hwlib_hal_", "cycles": "hwlib_hal_cycles"}
-        return {"chip": [], "own": own, "sim": "hwlib_sim", "hal_functions": hal_functions()}
+        return {
+            "chip": [],
+            "own": own,
+            "sim": "hwlib_sim",
+            "hal_functions": [one.costing(each) for one in hal_functions()],
+        }
     functions = [
-        function.of(one.name)
+        function.costing(one.hal_instructions).of(one.name)
         for lane, one in enumerate(chip.accelerators)
         for function in hal_functions(of_chips=True, events=chip.has_events(lane))
     ]

@@ -3,7 +3,7 @@
 include/<mod_name>.h            interface: inputs, outputs, run, sizes
 src/<mod_name>_main.c           the calls in order, the arena
 src/<mod_name>_hwlib.c, .h      the regions (named after the accelerator)
-src/<mod_name>_weights.h        their constant data
+src/<mod_name>_weights.h        their constant data; the bytes of much of it are in <mod_name>_weights.h.bin
 src/<mod_name>_host.c           what TVM generated
 src/<mod_name>_math.c           an exponential or a softmax, where the host functions call one
 src/<mod_name>_kernels.c        functions of ours for the host: layers in TFLite's arithmetic, orders, suppressions
@@ -42,17 +42,17 @@ from byoc_hw.emit.region import (
     alignment_of,
     cannot_read_flash,
     code,
-    constant_data,
+    constant_arrays,
     polled_code,
     preamble,
     prototype,
-    ram_macro,
     start_prototype,
     wait_prototype,
 )
 from byoc_hw.emit.rendering import render
 from byoc_hw.emit.schedule_rows import schedule_rows, spans
 from byoc_hw.emit.trace import trace_entries
+from byoc_hw.emit.weight_file import bytes_of_arrays, is_binary, ram_macro, text_of_arrays
 from byoc_hw.emit.whole_source import WHOLE_SOURCE, whole_source
 from byoc_hw.errors import InvalidInput
 from byoc_hw.hwlib.accelerator_header import ACCELERATOR_HEADER, accelerator_header
@@ -94,8 +94,8 @@ class Parts:
     of TVM's own planner for the same module. With `io_in_arena` inputs and outputs are in the arena,
     too. A `polled` model can be run in steps. `host_source` is C text that defines the functions of the
     program's host calls, `host_flash` the bytes of its constants. `optimize` is the objective of the plans.
-    `tuning` has the result for each tuned region; it and `report` are JSON values. `versions` has the
-    versions of the tools.
+    `weights` is the form of the regions' constant data. `tuning` has the result for each tuned region; it and `report`
+    are JSON values. `versions` has the versions of the tools.
     """
 
     program: Program
@@ -108,6 +108,7 @@ class Parts:
     host_source: str = ""
     host_flash: int = 0
     optimize: str = "speed"
+    weights: str = "auto"
     numerics: str = "relay"
     tuning: Mapping[str, Any] = field(default_factory=dict)
     report: Any = None
@@ -193,7 +194,7 @@ def _interface(parts: Parts) -> Files:
         "library": _has_library(parts),
         "whole": _has_library(parts) or bool(_whole(parts)),
         "activation_memory": 0 if isinstance(parts.accelerator, Soc) else parts.accelerator.activation_memory,
-        **chip_context(parts.lanes),
+        **chip_context(parts.lanes, accelerators_of(parts.accelerator)[0].hal_instructions),
         "flash_apart": parts.tiled and cannot_read_flash(parts.accelerator),
     }
     return {
@@ -251,18 +252,37 @@ def _regions(parts: Parts) -> Files:
             for region, first in planned
         ),
     ]
-    guard, hardware, word = f"{mod_name}_weights_H".upper(), parts.accelerator, alignment_of(parts.accelerator)
-    weights = [
-        _banner(parts, "constant data of the regions: weights, parameters, constant activations."),
-        f"#ifndef {guard}\n#define {guard}\n\n#include <stdbool.h>\n#include <stdint.h>\n",
-        *filter(None, [ram_macro(hardware), *(constant_data(region, word, hardware) for region, _ in planned)]),
-        "#endif\n",
-    ]
     return {
         f"src/{name}.h": "\n".join(header),
         f"src/{name}.c": "\n".join(source),
-        f"src/{mod_name}_weights.h": "\n".join(weights),
+        **_weights(parts, [region for region, _ in planned]),
     }
+
+
+def _weights(parts: Parts, regions: Sequence[PlannedRegion]) -> Files:
+    """The header with the constant data of the regions, and the file of bytes that it includes, if any."""
+    hardware, alignment = parts.accelerator, alignment_of(parts.accelerator)
+    header = f"{parts.mod_name}_weights"
+    guard = f"{header}_H".upper()
+    arrays = [array for region in regions for array in constant_arrays(region, hardware)]
+    included: Files = {}
+    if is_binary(arrays, parts.weights):
+        definitions, contents = bytes_of_arrays(arrays, alignment, f"{header}_FILE".upper())
+        included = {weights_file(parts.mod_name): contents}
+    else:
+        definitions = [*([ram_macro()] if cannot_read_flash(hardware) else []), *text_of_arrays(arrays, alignment)]
+    text = [
+        _banner(parts, "constant data of the regions: weights, parameters, constant activations."),
+        f"#ifndef {guard}\n#define {guard}\n\n#include <stdbool.h>\n#include <stdint.h>\n",
+        *definitions,
+        "#endif\n",
+    ]
+    return {f"src/{header}.h": "\n".join(text), **included}
+
+
+def weights_file(mod_name: str) -> str:
+    """The file of the bytes that the header with the constant data includes."""
+    return f"src/{mod_name}_weights.h.bin"
 
 
 def _in_lanes(parts: Parts, region: PlannedRegion) -> PlannedRegion:
@@ -372,6 +392,8 @@ def _makefile(parts: Parts, files: Files) -> str:
         "Makefile.j2",
         mod_name=parts.mod_name,
         model_sources=model,
+        region_object=f"src/{parts.mod_name}_{parts.accelerator.name}.o",
+        weights_file=next((name for name in files if name == weights_file(parts.mod_name)), None),
         hal=parts.tiled,
         library=_has_library(parts),
         flash_apart=parts.tiled and cannot_read_flash(parts.accelerator),

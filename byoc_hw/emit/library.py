@@ -9,15 +9,11 @@ import numpy as np
 from byoc_hw.accelerator import Library, Operands
 from byoc_hw.emit import c
 from byoc_hw.emit.numbering import number_region
+from byoc_hw.emit.weight_file import ConstantArray
 from byoc_hw.graph import Graph
 from byoc_hw.plan.library import LibraryPlan
 from byoc_hw.plan.library_layer import LibraryLayer
-from byoc_hw.tensor import Array, Tensor
-
-
-def library_arrays(graph: Graph, layers: Sequence[LibraryLayer], alignment: int) -> str:
-    """Definitions of the constant arrays of a region, or of a part of one."""
-    return "\n".join(c.array(name, values, alignment) for name, values in _arrays(graph, layers).items())
+from byoc_hw.tensor import Tensor
 
 
 def library_body(plan: LibraryPlan, first_layer: int) -> str:
@@ -192,15 +188,13 @@ def constant_names(graph: Graph) -> dict[str, Tensor]:
     return {f"{graph.name}_constant_{index}": tensor for index, tensor in enumerate(constants)}
 
 
-def _arrays(graph: Graph, layers: Sequence[LibraryLayer]) -> dict[str, Array]:
-    """All constant arrays by C name."""
-    found: dict[str, Array] = {}
+def library_arrays(graph: Graph, layers: Sequence[LibraryLayer]) -> Iterator[ConstantArray]:
+    """The constant arrays of a region, or of a part of one."""
     for index, prepared in enumerate(layers):
         if prepared.weights is not None:
-            found[weights_name(graph, index)] = prepared.weights
+            yield ConstantArray(weights_name(graph, index), prepared.weights)
         for name, identifier in parameter_names(graph, index, prepared).items():
-            found[identifier] = np.asarray(prepared.parameters[name])
+            yield ConstantArray(identifier, np.asarray(prepared.parameters[name]))
     for name, tensor in constant_names(graph).items():
         assert tensor.data is not None
-        found[name] = tensor.data
-    return found
+        yield ConstantArray(name, tensor.data)

@@ -13,16 +13,14 @@ from byoc_hw.emit.call_titles import call_titles
 from byoc_hw.emit.lanes import lanes_declarations, lanes_early_return, lanes_start, lanes_tables_and_body
 from byoc_hw.emit.library import library_arrays, library_body, library_early_return, library_macros
 from byoc_hw.emit.region_tables import RegionTables, descriptor_name, descriptors, flash_name
+from byoc_hw.emit.weight_file import ConstantArray, ram_macro, text_of_arrays
 from byoc_hw.graph import Graph
 from byoc_hw.integers import round_up
-from byoc_hw.plan.chip_plan import ChipPlan, Part
+from byoc_hw.plan.chip_plan import ChipPlan
 from byoc_hw.plan.library import LibraryPlan
 from byoc_hw.plan.planned import PlannedRegion
 from byoc_hw.plan.steps import Job, RegionPlan
 from byoc_hw.soc import Hardware, Soc, accelerators_of
-
-_IN_RAM = "HWLIB_IN_RAM"
-"""The macro before constants that lie in RAM."""
 
 
 def alignment_of(accelerator: Hardware) -> int:
@@ -60,34 +58,20 @@ def cannot_read_flash(hardware: Hardware) -> bool:
     return any(not one.dma_reads_flash and one.library is None for one in accelerators_of(hardware))
 
 
-def ram_macro(hardware: Hardware) -> str:
-    """The definition that `constant_data` needs where a DMA cannot read flash, else ""."""
-    if not cannot_read_flash(hardware):
-        return ""
-    text = (
-        "Constants that a DMA reads which cannot read flash: start-up code copies them to RAM, as any initialised data."
-    )
-    place = '__attribute__((section(".data.hwlib_weights")))'
-    return f"{c.comment([text])}\n#ifndef {_IN_RAM}\n#define {_IN_RAM} {place}\n#endif\n"
-
-
-def constant_data(region: PlannedRegion, alignment: int, hardware: Hardware) -> str:
+def constant_arrays(region: PlannedRegion, hardware: Hardware) -> Iterator[ConstantArray]:
     """The region's constant data, for `<mod_name>_weights.h`."""
     if isinstance(region, LibraryPlan):
-        return library_arrays(region.graph, region.layers, alignment)
-    if isinstance(region, ChipPlan):
-        return "\n".join(filter(None, (_part_data(part, alignment, region.chip) for part in region.parts)))
-    if not region.flash:
-        return ""
-    assert isinstance(hardware, Accelerator)
-    qualifier = "const" if hardware.dma_reads_flash else _IN_RAM
-    return c.array(flash_name(region.graph), np.frombuffer(region.flash, np.uint8), alignment, qualifier)
-
-
-def _part_data(part: Part, alignment: int, chip: Soc) -> str:
-    if part.prepared:
-        return library_arrays(part.plan.graph, part.prepared, alignment)
-    return constant_data(part.plan, alignment, chip.accelerators[part.lane])
+        yield from library_arrays(region.graph, region.layers)
+    elif isinstance(region, ChipPlan):
+        for part in region.parts:
+            if part.prepared:
+                yield from library_arrays(part.plan.graph, part.prepared)
+            else:
+                yield from constant_arrays(part.plan, region.chip.accelerators[part.lane])
+    elif region.flash:
+        assert isinstance(hardware, Accelerator)
+        values = np.frombuffer(region.flash, np.uint8)
+        yield ConstantArray(flash_name(region.graph), values, in_ram=not hardware.dma_reads_flash)
 
 
 def region_source(region: PlannedRegion, accelerator: Hardware, first_layer: int = 0) -> str:
@@ -102,7 +86,9 @@ def region_source(region: PlannedRegion, accelerator: Hardware, first_layer: int
         tables += _own_scratch(region, alignment)
         body = f"  uint8_t *const scratch = {_scratch_macro(region.graph)};\n{body}"
     function = _padded_function(region.graph, body, accelerator)
-    data = ram_macro(accelerator) + constant_data(region, alignment, accelerator)
+    data = "\n".join(text_of_arrays(list(constant_arrays(region, accelerator)), alignment))
+    if cannot_read_flash(accelerator):
+        data = ram_macro() + data
     parts = (c.comment([banner]), preamble(accelerator), data, tables, function)
     return "\n".join(part for part in parts if part)
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from byoc_hw.emit.numbering import number_calls
+from byoc_hw.plan.bound.prices import cycles_bound
 from byoc_hw.plan.chip_plan import ChipPlan
 from byoc_hw.plan.lanes.lanes_clock import lanes_timeline
 from byoc_hw.plan.order.timeline import Event, Wait, timeline
@@ -35,8 +36,9 @@ def schedule_rows(program: Program, regions: Mapping[str, PlannedRegion], hardwa
     """Each tiled region, in order. Regions of library calls have no schedule, and are not listed.
 
     Rows of `work`: engine, start, end, layer, bytes (0 for a job); of `waits`: reason, start, end,
-    layer; of `local`: index in `names`, memory, offset, bytes, start, end. On a chip a region has an entry for each
-    of its parts, with the name of its `accelerator`; all of them start and end with the region.
+    layer; of `local`: index in `names`, memory, offset, bytes, start, end. `bound` are cycles that no plan of the
+    region goes below. On a chip a region has an entry for each of its parts, with the name of its `accelerator`; all of
+    them start and end with the region.
     """
     rows: list[dict[str, Any]] = []
     for call, layers in number_calls(program):
@@ -49,7 +51,8 @@ def schedule_rows(program: Program, regions: Mapping[str, PlannedRegion], hardwa
             assert not isinstance(hardware, Soc)
             timed = timeline(plan, hardware)
             numbers = range(first, first + len(layers))
-            rows.append(_Written(plan, numbers, start, timed.events, timed.waits).region(timed.total))
+            entry = _Written(plan, numbers, start, timed.events, timed.waits).region(timed.total)
+            rows.append({**entry, "bound": cycles_bound(plan.graph, hardware)})
     if isinstance(hardware, Soc):
         sizes = [(one.activation_memory, one.weight_memory) for one in hardware.accelerators if one.library is None]
     else:
@@ -65,7 +68,8 @@ def _chip_rows(plan: ChipPlan, first: int, start: int) -> Iterator[dict[str, Any
         numbers = [first + place for place in part.layers]
         between = [space for space, address in enumerate(part.arguments, ARGUMENT) if address.space == SCRATCH]
         entry = _Written(part.plan, numbers, start, one.events, one.waits).region(timed.total)
-        yield {**entry, "name": plan.graph.name, "accelerator": on.name, "moved": part.plan.moved_in(between)}
+        moved = part.plan.moved_in(between)
+        yield {**entry, "name": plan.graph.name, "accelerator": on.name, "moved": moved, "bound": plan.bound}
 
 
 def spans(places: Iterable[int]) -> list[list[int]]:

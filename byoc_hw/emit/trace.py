@@ -1,8 +1,9 @@
 """The trace entries of `metadata.json`: how each layer's output is assembled from a trace.
 
 A tiled layer's jobs are traced one by one. "jobs" has one box of the output for each job, in order:
-offset, height, width, channels, and the strides of height and width. A layer that only moves bytes has
-no jobs. Its "from" names what it reads, a layer or an input of the model, with an offset in bytes, and
+offset, height, width, channels, and the strides of height and width; of a job over packed rows then the pixels from
+one row to the next, and the number of the first pixel: its record has those between rows, too. A layer that only moves
+bytes has no jobs. Its "from" names what it reads, a layer or an input of the model, with an offset in bytes, and
 "axes" is the permutation of a transpose. Of other such layers "parts" lists what they read, and "boxes" what
 comes from where: the place in that list (-1 for "fill", a constant), the first element there, the first in the
 output, and for each dimension the number of elements and the distances from one to the next, there and in the
@@ -123,4 +124,5 @@ def _boxes(layer: Layer, jobs: list[Job]) -> Iterator[str]:
 def _box(layer: Layer, image: Image | None) -> str:
     if image is None:
         raise PlanError(f"{layer.name}: each job that writes outputs says where they lie: one does not")
-    return " ".join(map(str, (image.offset, *image.shape, *image.strides)))
+    packed = (image.pitch, image.first) if image.pitch else ()
+    return " ".join(map(str, (image.offset, *image.shape, *image.strides, *packed)))

@@ -67,6 +67,7 @@ def header_text(name: str, prefix: str, purpose: str, macros: Iterable[Macro], i
 def _machine(accelerator: Accelerator) -> Iterator[Macro]:
     yield "ARRAY_ROWS", f"{accelerator.array_rows}u", "output channels computed at a time"
     yield "ARRAY_COLUMNS", f"{accelerator.array_columns}u", "output columns computed at a time"
+    yield "PACKED_ROWS", f"{int(accelerator.packed_rows)}u", "a job's input rows may overlap"
     yield "ACTIVATION_MEMORY", f"{accelerator.activation_memory}u", "bytes of local activations"
     yield "WEIGHT_MEMORY", f"{accelerator.weight_memory}u", "bytes of local weights and parameters"
     yield (

@@ -6,8 +6,10 @@ On a chip the sources of a HAL are compiled for each accelerator with that heade
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+from byoc_hw.accelerator import HalInstructions
 
 NAMES_HEADER = "hwlib_names.h"
 
@@ -22,16 +24,36 @@ _EXTERNAL = re.compile(r"^(?:extern )?(?:const )?\w+ \*?(hwlib_(?:hal|sim)_\w+)[
 
 @dataclass(frozen=True)
 class HalFunction:
-    """A function of `hwlib_hal.h`: its type, name and parameters as in C, and the parameters' names."""
+    """A function of `hwlib_hal.h`: its type, name and parameters as in C, and the parameters' names.
+
+    A call of it takes the core so many `instructions` on the chip.
+    """
 
     type: str
     name: str
     parameters: str
     arguments: str
+    instructions: int = 0
+
+    @property
+    def starts(self) -> bool:
+        """Whether an engine is given something by it."""
+        return self.name.endswith(("_copy_1d", "_copy_2d", "_job_start", "_signal", "_await"))
 
     def of(self, accelerator: str) -> HalFunction:
         """The function with the name that it has for one accelerator of a chip."""
-        return HalFunction(self.type, renamed(self.name, accelerator), self.parameters, self.arguments)
+        return replace(self, name=renamed(self.name, accelerator))
+
+    def costing(self, each: HalInstructions) -> HalFunction:
+        """The function with what it takes the core."""
+        found = {
+            "copy_1d": each.copy,
+            "copy_2d": each.copy + each.rows,
+            "job_start": each.job,
+            **dict.fromkeys(("copy_wait", "copy_done", "job_wait", "job_done"), each.wait),
+            **dict.fromkeys(("signal", "await"), each.event),
+        }
+        return replace(self, instructions=found.get(self.name.removeprefix("hwlib_hal_"), 0))
 
 
 def hal_functions(*, of_chips: bool = False, events: bool = False) -> list[HalFunction]:

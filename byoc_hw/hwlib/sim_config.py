@@ -18,6 +18,7 @@ def sim_config(accelerator: Accelerator, shared_by: Accelerator | None = None, c
     accelerator_macros(accelerator)
     costs: list[Macro] = [
         ("DEPTHWISE_ROWS", f"{accelerator.depthwise_rows}u", "channels that a depthwise job computes at a time"),
+        ("JOB_SETUP", f"{accelerator.job_setup}u", "cycles to start a job, before its groups"),
         ("JOB_OVERHEAD", f"{accelerator.job_overhead}u", "cycles for each group of rows x columns"),
         (
             "ELEMENTWISE_WIDTH",
@@ -26,6 +27,7 @@ def sim_config(accelerator: Accelerator, shared_by: Accelerator | None = None, c
         ),
         ("DMA_SETUP", f"{accelerator.dma_setup}u", "cycles a transfer"),
         ("DMA_WIDTH", f"{accelerator.dma_width}u", "bytes a cycle, each row rounded up"),
+        ("DMA_ROW_SETUP", f"{accelerator.dma_row_setup}u", "cycles for each further row of a transfer"),
     ]
     if not accelerator.dma_reads_flash:
         costs.append(("FLASH_APART", "1u", "the DMA cannot read flash"))

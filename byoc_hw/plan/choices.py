@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 from typing import Any
 
 from byoc_hw.errors import PlanError
@@ -92,7 +93,7 @@ class Choices:
     With `copies_transpose` the copies of the region's arguments do the transpositions at its border; without it
     those are layers. `placed` are the concatenations whose inputs are written into their output in local memory,
     and the slices that are read in place, by index of the layer; `stored` the concatenations whose inputs are stored
-    into their output in main memory. The others are copies.
+    into their output in main memory. The others are copies. `packed` are the bands of layers whose rows are packed.
     """
 
     swapped: tuple[bool, ...]
@@ -101,6 +102,13 @@ class Choices:
     copies_transpose: bool = True
     placed: frozenset[int] = frozenset()
     stored: frozenset[int] = frozenset()
+    packed: frozenset[int] = frozenset()
+
+    @property
+    def spans(self) -> list[tuple[int, int]]:
+        """The first layer of each group, and the first after it."""
+        stops = list(accumulate((group.layers for group in self.groups), initial=0))
+        return list(pairwise(stops))
 
     def with_group(self, index: int, *groups: Group) -> Choices:
         """The same choices with one group replaced by others."""
@@ -114,7 +122,7 @@ class Choices:
             "direct": self.copies_transpose,
             "blocks": [None if cut is None else [cut.channels, cut.depth] for cut in self.blocks],
         }
-        for name in ("placed", "stored"):
+        for name in ("placed", "stored", "packed"):
             if getattr(self, name):
                 plain[name] = sorted(getattr(self, name))
         return plain
@@ -128,10 +136,10 @@ class Choices:
             for name in ("placed", "stored")
             if getattr(self, name)
         )
+        if self.packed:
+            placed += f"; packed bands: {', '.join(map(str, sorted(self.packed)))}"
         lines = [f"swapped components: {', '.join(swapped) or 'none'}; at the border {border}{placed}"]
-        first = 0
-        for number, group in enumerate(self.groups):
-            stop = first + group.layers
+        for number, (group, (first, stop)) in enumerate(zip(self.groups, self.spans, strict=True)):
             layers = f"%{first}" if group.layers == 1 else f"%{first}..%{stop - 1}"
             cuts = [
                 str(cut) if group.layers == 1 else f"%{index} {cut}"
@@ -140,7 +148,6 @@ class Choices:
             ]
             weights = f"  weights in blocks {', '.join(cuts)}" if cuts else ""
             lines.append(f"group {number:<3} {layers:<10} {group}{weights}")
-            first = stop
         return "\n".join(lines)
 
 
@@ -154,6 +161,7 @@ def from_plain(plain: Mapping[str, Any]) -> Choices:
             bool(plain["direct"]),
             frozenset(map(int, plain.get("placed", ()))),
             frozenset(map(int, plain.get("stored", ()))),
+            frozenset(map(int, plain.get("packed", ()))),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise PlanError(f"choices of a plan are as byoc_hw wrote them: {type(error).__name__}: {error}") from error

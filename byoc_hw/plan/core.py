@@ -1,7 +1,7 @@
 """What a planned region costs with the core that drives it: the core's instructions, the time of both, energy.
 
 The core's instructions for each step are counted under QEMU, as those of the layers on the host, and fitted by
-`benchmarks/host_costs.py`.
+`benchmarks/host_costs.py`. Those in the HAL are the accelerator's `hal_instructions`.
 """
 
 from __future__ import annotations
@@ -10,13 +10,24 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from byoc_hw.accelerator import Accelerator
+from byoc_hw.accelerator import Accelerator, HalInstructions
 from byoc_hw.host_cost_table import REGIONS
 from byoc_hw.objective import Energy
 from byoc_hw.plan.array.kinds import job_cycles
 from byoc_hw.plan.chip_plan import ChipPlan
 from byoc_hw.plan.order.timeline import timeline
-from byoc_hw.plan.steps import Copy, CopyWait, EngineAwait, EngineSignal, Job, JobWait, RegionPlan, Turn, WholeLayer
+from byoc_hw.plan.steps import (
+    Await,
+    Copy,
+    CopyWait,
+    EngineAwait,
+    EngineSignal,
+    Job,
+    JobWait,
+    RegionPlan,
+    Turn,
+    WholeLayer,
+)
 from byoc_hw.soc import Hardware, Soc, accelerators_of
 
 TiledPlan = RegionPlan | ChipPlan
@@ -43,10 +54,25 @@ def core_work(plan: TiledPlan) -> Mapping[str, int]:
     return work | {"event": steps[EngineSignal] + steps[EngineAwait], "turn": steps[Turn]}
 
 
-def core_instructions(plan: TiledPlan) -> int:
-    """About how many instructions the core takes to drive a region."""
+def core_instructions(plan: TiledPlan, hardware: Hardware) -> int:
+    """About how many instructions the core takes to drive a region, with those in the HAL."""
     costs = REGIONS[core_driver(plan)]
-    return round(sum(costs.get(unit, 0.0) * amount for unit, amount in core_work(plan).items()))
+    driving = sum(costs.get(unit, 0.0) * amount for unit, amount in core_work(plan).items())
+    engines = accelerators_of(hardware)
+    return round(driving) + sum(_in_the_hal(part, one.hal_instructions) for part, one in _parts(plan, engines))
+
+
+def _in_the_hal(plan: RegionPlan, each: HalInstructions) -> int:
+    """The core's instructions in the HAL: each start, and each wait or await once."""
+    steps = Counter(type(step) for step in plan.steps)
+    rows = sum(isinstance(step, Copy) and step.rows > 1 for step in plan.steps)
+    return (
+        each.copy * steps[Copy]
+        + each.rows * rows
+        + each.job * (steps[Job] + steps[WholeLayer])
+        + each.wait * (steps[CopyWait] + steps[JobWait] + steps[Await])
+        + each.event * (steps[EngineSignal] + steps[EngineAwait])
+    )
 
 
 _EVENTS_OF_AN_ACTION = 1.3
@@ -57,8 +83,11 @@ def instructions_of_an_action(chip: Soc) -> float:
     """About how many instructions the core of a chip takes to start a copy or a job and to wait for it, or to have the
     engines wait."""
     costs = REGIONS["chip with events" if chip.events else "chip"]
-    ordered = _EVENTS_OF_AN_ACTION * costs.get("event", 0.0) if chip.events else costs.get("wait", 0.0)
-    return sum(costs.get(unit, 0.0) for unit in ("copy", "job")) / 2 + ordered
+    hals = [one.hal_instructions for one in chip.accelerators]
+    events = _EVENTS_OF_AN_ACTION * (costs.get("event", 0.0) + sum(hal.event for hal in hals) / len(hals))
+    waits = costs.get("wait", 0.0) + sum(hal.wait for hal in hals) / len(hals)
+    started = sum(hal.copy + hal.job for hal in hals) / len(hals)
+    return (sum(costs.get(unit, 0.0) for unit in ("copy", "job")) + started) / 2 + (events if chip.events else waits)
 
 
 def plan_cycles(plan: TiledPlan, hardware: Hardware) -> int:
@@ -73,7 +102,7 @@ def region_cycles(plan: TiledPlan, hardware: Hardware) -> int:
     """About how many cycles a region takes from call to return: those of the engines and a part of the core's, as these
     wait for each other now and then, or the core's if these are more."""
     costs = REGIONS[core_driver(plan)]
-    core = core_instructions(plan)
+    core = core_instructions(plan, hardware)
     beyond = costs.get("alone", 0.0) + costs.get("shared", 0.0) * core
     rate = hardware.host_cycles_per_instruction
     return round(max(plan_cycles(plan, hardware) + beyond * rate, core * rate))
@@ -115,7 +144,7 @@ def region_energy(plan: TiledPlan, hardware: Hardware, energy: Energy) -> Spent:
     for part, accelerator in _parts(plan, engines):
         array[accelerator.name] += array_cycles(part, accelerator) * energy.array[accelerator.name]
         copied += sum(step.nbytes * step.rows for step in part.steps if isinstance(step, Copy))
-    return Spent(array, copied * energy.copied, core_instructions(plan) * energy.host)
+    return Spent(array, copied * energy.copied, core_instructions(plan, hardware) * energy.host)
 
 
 def array_cycles(plan: RegionPlan, accelerator: Accelerator) -> int:

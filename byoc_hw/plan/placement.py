@@ -104,7 +104,7 @@ class _Region:
         costs = REGIONS["chip" if isinstance(self._hardware, Soc) else "accelerator"]
         core = sum(amount * costs.get(unit, 0.0) for unit, amount in _FEW.items())
         engines = self._hardware.supporting(layer) if isinstance(self._hardware, Soc) else (self._hardware,)
-        return max(self._most_on(layer, one, core) for one in engines)
+        return max(self._most_on(layer, one, core + _few_in_the_hal(one)) for one in engines)
 
     def _most_on(self, layer: Layer, accelerator: Accelerator, core: float) -> float:
         if isinstance(geometry(layer), CopiesOnly):  # of which there may be one for each element
@@ -149,6 +149,11 @@ class _Region:
 
 _FEW = {"layer": 1, "copy": 4, "job": 2, "wait": 6}
 """More than a small layer needs of the core."""
+
+
+def _few_in_the_hal(accelerator: Accelerator) -> int:
+    each = accelerator.hal_instructions
+    return _FEW["copy"] * (each.copy + each.rows) + _FEW["job"] * each.job + _FEW["wait"] * each.wait
 
 
 def without(graph: Graph, gone: set[str]) -> Graph | None:

@@ -1,7 +1,7 @@
 """The stages of planning, in order: choices in, plan out.
 
     stage      room                          what it decides
-    mapping    array/mapping.py, storage.py  which layers have height and width swapped, which tensors share bytes
+    mapping    array/mapping.py, storage.py  which layers are swapped or packed, which tensors share bytes
     choices    search/ or tune/              groups, stripes, what stays in local memory, blocks of weights
     work       work/                         the copies and jobs of each stripe or tile, on buffers without addresses
     places     place/local.py                an address in local memory for each buffer
@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 
 from byoc_hw.errors import PlanError
 from byoc_hw.plan.array.mapped import MappedGraph
+from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.array.window import dense_place
 from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.order.calls import calls_of
@@ -33,6 +34,7 @@ from byoc_hw.plan.work.flash import FlashImage
 from byoc_hw.plan.work.groups import region_work
 from byoc_hw.plan.work.ops import LocalBuffer
 from byoc_hw.plan.work.units import Work
+from byoc_hw.tensor import Tensor
 
 
 @dataclass(frozen=True)
@@ -85,13 +87,13 @@ def without_constants(layout: Layout) -> RegionPlan:
     """The plan of a region that is laid out, but for its constant data: quick, to learn its sizes."""
     mapped, work, places = layout.mapped, layout.work, layout.places
     graph, storages = mapped.graph, mapped.storages
-    steps = with_waits(work.ops, places, layout.order)
+    steps = with_waits(work.ops, places, layout.order, mapped.accelerator.queue)
     calls, tail = calls_of(steps, len(graph.layers))
     memory = scratch_memory(mapped, work, calls, tail)
     if not mapped.accelerator.dma_reads_flash:
         memory = replace(memory, constants=layout.flash.nbytes)
     arena = place(blocks_from_lifetimes(memory.scratch, memory.alignment), largest_sum(memory.scratch))
-    whole = [tensor for tensor in graph.tensors if storages.of[tensor].place(tensor) == dense_place(tensor)]
+    whole = [tensor for tensor in graph.tensors if _is_whole(storages.of[tensor], tensor)]
     homes = {tensor: work.homes[storages.of[tensor]] for tensor in whole if storages.of[tensor] in work.homes}
     plan = RegionPlan(
         graph=graph,
@@ -107,7 +109,12 @@ def without_constants(layout: Layout) -> RegionPlan:
             ARGUMENT + argument.index
             for storage in storages.all
             for argument in (storage.source, *storage.sinks)
-            if argument is not None and argument.strides is not None
+            if argument is not None and argument.strides != (storage.strides if not storage.swapped else None)
         ),
     )
     return plan.placed(arena.offsets)
+
+
+def _is_whole(storage: Storage, tensor: Tensor) -> bool:
+    """Whether a tensor is all of a storage in main memory."""
+    return storage.packing is not None or storage.place(tensor) == dense_place(tensor)

@@ -40,12 +40,15 @@ class Image:
     """The position of a job's output in its layer's ofm of the model: dense, height before width.
 
     `shape` is (height, width, channels) of the box in the order of the job's bytes,
-    `offset` and `strides` (of height and width) are in elements of the ofm.
+    `offset` and `strides` (of height and width) are in elements of the ofm. Of a job over packed rows, which lie
+    `pitch` pixels apart, the output has a part of that box: the pixels from number `first` on, with those between rows.
     """
 
     offset: int
     shape: tuple[int, int, int]
     strides: tuple[int, int]
+    pitch: int = 0
+    first: int = 0
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ def within(choices: Mapping[int, tuple[Choice, ...]], budget: int) -> Widths | N
     """The widths with the least loss whose cost is at most `budget`, and of these the cheapest; None without any."""
     if not choices:
         return Widths({}, 0, 0.0)
-    from ortools.sat.python import cp_model  # takes a second to import, and nothing else of the package needs it
+    from ortools.sat.python import cp_model  # takes a second to import, and little else of the package needs it
 
     model = cp_model.CpModel()
     picks = {

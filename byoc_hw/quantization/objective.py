@@ -28,11 +28,7 @@ def goal(objective: object) -> Goal | None:
     )
     if objective == "accuracy":
         return None
-    parts = (
-        re.fullmatch(r"\s*([a-z]+)\s*(?:<=\s*(\d+)\s*([A-Za-z]*)\s*)?", objective)
-        if isinstance(objective, str)
-        else None
-    )
+    parts = _FORM.fullmatch(objective) if isinstance(objective, str) else None
     if parts is None or parts[1] not in COSTS:
         raise InvalidInput(f"{rule}: got {shown(objective)}")
     cost, most, unit = parts[1], parts[2], (parts[3] or "").lower()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import html
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from byoc_hw.pattern import Outcome
-from byoc_hw.report.line import counted, line
+from byoc_hw.report.line import counted, line, times_bound
 
 _NAME_WIDTH = 60
 
@@ -27,7 +27,8 @@ class Report:
     `str()` is for people, `to_json()` for programs; a notebook shows it as a table. `accelerator` is
     None for a module that was never partitioned. `tuning` says how many regions are tuned, `planning` what
     the plans are for where it is not speed alone; they are empty otherwise. On a chip of several accelerators `engines`
-    says by operator which of them run it, and what it takes on each.
+    says by operator which of them run it, and what it takes on each. `cycles` are those of the planned regions, None
+    where nothing is planned yet; no plan takes fewer than `bound`.
     """
 
     mod_name: str
@@ -37,6 +38,8 @@ class Report:
     tuning: str = ""
     planning: str = ""
     engines: Mapping[str, str] = field(default_factory=dict)
+    cycles: int | None = None
+    bound: int | None = None
 
     @property
     def offloaded(self) -> tuple[Outcome, ...]:
@@ -67,11 +70,11 @@ class Report:
 
     def to_json(self) -> str:
         """The report as JSON: the fields of `Outcome`, `Rejection` and `BrokenRule` by name."""
-        return json.dumps(asdict(self), indent=2)
+        return json.dumps(vars(self), default=vars, indent=2)
 
     def plain(self) -> dict[str, Any]:
         """The report as plain data, for `from_plain`."""
-        return json.loads(self.to_json())  # type: ignore[no-any-return]
+        return json.loads(json.dumps(vars(self), default=vars))  # type: ignore[no-any-return]
 
     @classmethod
     def from_plain(cls, plain: dict[str, Any]) -> Report:
@@ -136,6 +139,9 @@ class Report:
             )
 
     def _legend(self) -> Iterator[str]:
+        if self.bound:
+            planned = self.cycles and f"regions take {self.cycles:,} cycles, {times_bound(self.cycles, self.bound)}: "
+            yield f"  {planned or ''}no plan takes fewer than {self.bound:,} cycles"
         if self.tvm_arithmetic:
             yield f"  * {following_tvm(len(self.tvm_arithmetic))}"
 

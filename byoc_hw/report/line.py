@@ -17,3 +17,8 @@ def line(of: object, name: str, text: str) -> str:
 def counted(number: int, noun: str) -> str:
     """A number and its noun: "1 region", "2 regions"."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def times_bound(cycles: int, bound: int) -> str:
+    """Planned cycles over those that no plan goes below, in a sentence."""
+    return f"{cycles / bound:.2f} of the bound" if bound else "the least"

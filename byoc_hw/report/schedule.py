@@ -16,7 +16,7 @@ from byoc_hw.emit.schedule_rows import ENGINES, NO_LAYER, REASONS, REASONS_OF_ON
 from byoc_hw.errors import InvalidInput, ToolchainMissing
 from byoc_hw.plan.steps import ACTIVATIONS, WEIGHTS
 from byoc_hw.report.cycles import short_name
-from byoc_hw.report.line import counted, line
+from byoc_hw.report.line import counted, line, times_bound
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -77,7 +77,8 @@ class Occupancy:
 class RegionSchedule:
     """One region: its copies and jobs and the core's waits, in order, and what its local memories hold.
 
-    `start` and `end` are cycles. `moved` has the bytes that its DMA moves, by kind (see `Schedule.moved`).
+    `start` and `end` are cycles. `moved` has the bytes that its DMA moves, by kind (see `Schedule.moved`). No plan of
+    the region takes fewer cycles than `bound`.
     On a chip of several accelerators it is what one of them does of the region, and `accelerator` is its name.
     """
 
@@ -89,6 +90,7 @@ class RegionSchedule:
     activations: tuple[Occupancy, ...]
     weights: tuple[Occupancy, ...]
     moved: Mapping[str, int]
+    bound: int
     accelerator: str = ""
 
     def __repr__(self) -> str:
@@ -172,6 +174,11 @@ class Schedule:
         return self.regions[-1].end if self.regions else 0
 
     @property
+    def bound(self) -> int:
+        """Cycles that no plan of these regions goes below. What the bound leaves out says docs/planning.md."""
+        return sum({region.name: region.bound for region in self.regions}.values())
+
+    @property
     def busy(self) -> dict[str, float]:
         """The share of the cycles in which the "dma" and the "array" work; of a chip all of them together."""
         return {"dma": self._share(self._worked("in", "out")), "array": self._share(self._worked("array"))}
@@ -247,7 +254,8 @@ class Schedule:
         waiting = ", ".join(f"for {_FOR[reason]} {share:.0%}" for reason, share in self.waiting.items() if share)
         busy = self.busy
         return (
-            f"{self.cycles:,} cycles: array busy {busy['array']:.0%}, DMA busy {busy['dma']:.0%}"
+            f"{self.cycles:,} cycles, {times_bound(self.cycles, self.bound)}: "
+            f"array busy {busy['array']:.0%}, DMA busy {busy['dma']:.0%}"
             f"{f'; {self._waiter} ' if waiting else ''}{waiting}"
         )
 
@@ -376,6 +384,7 @@ def _region(entry: Mapping[str, Any]) -> RegionSchedule:
         tuple(_local(entry, ACTIVATIONS)),
         tuple(_local(entry, WEIGHTS)),
         dict(entry["moved"]),
+        entry["bound"],
         entry.get("accelerator", ""),
     )
 

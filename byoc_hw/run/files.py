@@ -146,7 +146,8 @@ def read_results(
 ) -> list[Result]:
     """The results that the program wrote, one for each inference.
 
-    `timed` says whether the profile's times hold how long the host waited for the accelerator.
+    `timed` says whether the profile's times hold how long the host waited for the accelerator, as they also do where a
+    simulator has a profile by layer.
     """
     count = len(inferences)
     arrays = _outputs(model, count, outputs.read_bytes())
@@ -218,7 +219,7 @@ def _counts(
     instructions = HostInstructions(
         host + regions + main["instructions"], regions, host, main["instructions"], executed
     )
-    if not timed:
+    if not timed and not any("layer" in record for record in records):
         return instructions, None
     return instructions, EndToEnd(sum(layer.count for layer in times) + main["time"], main["time"], times)
 

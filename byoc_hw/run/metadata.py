@@ -79,7 +79,7 @@ _layer = structure(
     {"id": _count, "name": text, "kind": text, "region": nullable(text), "source": list_of(text)},
     {"weights": structure({"bits": integer(2, 4), "saved": _count})},
 )
-_jobs = list_of(matching(r"\d{1,9}( \d{1,9}){5}", "six numbers below 1000000000"))
+_jobs = list_of(matching(r"\d{1,9}( \d{1,9}){5}(( \d{1,9}){2})?", "six or eight numbers below 1000000000"))
 _moved_box = matching(r"(-1|\d{1,9})( \d{1,9}){2}(( \d{1,9}){3})*", "numbers below 1000000000")
 _assembly = structure(
     {"bytes": _count},
@@ -108,6 +108,7 @@ _region = structure(
         "start": _cycle,
         "end": _cycle,
         "work": list_of(row(integer(high=len(ENGINES) - 1), _cycle, _cycle, integer(NO_LAYER, _MOST), _cycle)),
+        "bound": _cycle,
         "moved": structure(dict.fromkeys(("weights", "inputs", "outputs", "spilled", "reordered"), _cycle)),
         "waits": list_of(row(integer(high=len(REASONS) - 1), _cycle, _cycle, integer(NO_LAYER, _MOST))),
         "names": list_of(text),

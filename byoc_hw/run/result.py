@@ -54,7 +54,8 @@ class HostInstructions:
     """Instructions that the host core executed in one inference: exact, and the same in every run.
 
     `regions` are the instructions of regions, with HWlib or the vendor's library; `host_operators` those
-    of the functions that TVM made; `main` those between the calls. The simulator's are not counted.
+    of the functions that TVM made; `main` those between the calls. The simulator's are not counted: in the HAL they are
+    the accelerator's `hal_instructions`.
     """
 
     total: int
@@ -72,7 +73,7 @@ class HostInstructions:
 class EndToEnd:
     """An estimate of one inference's cycles, with host and accelerator working at the same time.
 
-    Between its calls of the HAL the host takes one cycle for each instruction. The engines start an
+    The host takes one cycle for each instruction, in the HAL for those of `hal_instructions`. The engines start an
     operation when the host has given it to them, and a wait lasts until the operation is done. `main`
     and the layers, in order, add up to `total`. A layer's share is the time that the host spends in it,
     waits included.

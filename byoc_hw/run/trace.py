@@ -22,17 +22,34 @@ Records = Mapping[int, Sequence[bytes]]
 class OutputBox:
     """The bytes of a layer's output that one job writes: `shape` (height, width, channels) from `offset` on.
 
-    `strides` are the distances in bytes between rows, pixels and channels.
+    `strides` are the distances in bytes between rows, pixels and channels. A job over packed rows writes pixels from
+    number `first` on of rows that are `pitch` pixels apart; what lies between the rows is none of the output.
     """
 
     offset: int
     shape: tuple[int, int, int]
     strides: tuple[int, int, int]
+    pitch: int = 0
+    first: int = 0
 
     @property
     def stop(self) -> int:
         """The end of the last element."""
         return self.offset + sum((n - 1) * stride for n, stride in zip(self.shape, self.strides, strict=True)) + 1
+
+    def places(self, count: int) -> npt.NDArray[np.int64] | None:
+        """The place in the output of each byte of a record of `count`, -1 for those between rows; None where they are
+        not those of the box."""
+        height, width, channels = self.shape
+        if not count or (count != height * width * channels if not self.pitch else count % max(channels, 1)):
+            return None
+        row, column = np.divmod(self.first + np.arange(count // channels), self.pitch or width)
+        if row[-1] >= height:
+            return None
+        pixels = self.offset + row * self.strides[0] + column * self.strides[1]
+        places: npt.NDArray[np.int64] = pixels[:, np.newaxis] + np.arange(channels)
+        places[column >= width] = -1
+        return places.ravel()
 
 
 @dataclass(frozen=True)
@@ -48,25 +65,20 @@ class Jobs:
             raise RunError(f"trace of {name}: {len(self.boxes)} jobs write its output: got {len(records)} records")
         whole, written = np.zeros(self.nbytes, np.uint8), np.zeros(self.nbytes, np.bool_)
         for number, (box, record) in enumerate(zip(self.boxes, records, strict=True)):
-            values = np.frombuffer(record, np.uint8)
-            if values.size != np.prod(box.shape) or box.stop > self.nbytes:
+            places = box.places(len(record)) if box.stop <= self.nbytes else None
+            if places is None:
                 raise RunError(
                     f"trace of {name}: job {number} writes {box.shape} bytes of {self.nbytes} from {box.offset} on: "
-                    f"got {values.size}"
+                    f"got {len(record)}"
                 )
-            target, seen = (_view(array, box) for array in (whole, written))
-            values = values.reshape(box.shape)
-            if (seen & (target != values)).any():
+            inside = places >= 0
+            target, values = places[inside], np.frombuffer(record, np.uint8)[inside]
+            if (written[target] & (whole[target] != values)).any():
                 raise RunError(f"trace of {name}: job {number} and one before it differ in bytes that both write")
-            target[...], seen[...] = values, True
+            whole[target], written[target] = values, True
         if not written.all():
             raise RunError(f"trace of {name}: {np.count_nonzero(~written)} bytes of {self.nbytes} that no job writes")
         return whole.tobytes()
-
-
-def _view(array: npt.NDArray[Any], box: OutputBox) -> npt.NDArray[Any]:
-    strides = tuple(stride * array.itemsize for stride in box.strides)
-    return np.lib.stride_tricks.as_strided(array[box.offset :], box.shape, strides)
 
 
 @dataclass(frozen=True)
@@ -225,8 +237,10 @@ def _traced_box(text: str) -> TracedBox:
     return TracedBox(None if source < 0 else source, start, target, *dimensions)
 
 
-def _box(offset: int, height: int, width: int, channels: int, row: int, pixel: int) -> OutputBox:
-    return OutputBox(offset, (height, width, channels), (row, pixel, 1))
+def _box(
+    offset: int, height: int, width: int, channels: int, row: int, pixel: int, pitch: int = 0, first: int = 0
+) -> OutputBox:
+    return OutputBox(offset, (height, width, channels), (row, pixel, 1), pitch, first)
 
 
 def layer_outputs(

@@ -10,7 +10,7 @@ import byoc_hw
 from byoc_hw.frontend.relay.qdq.values import Grid
 from byoc_hw.frontend.relay.reference import Reference
 
-onnxruntime = pytest.importorskip("onnxruntime")
+onnxruntime = pytest.importorskip("onnxruntime", reason="the quantizer of these files: install the package onnxruntime")
 
 
 def test_a_grid_takes_the_nearest_level():

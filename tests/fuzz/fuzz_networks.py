@@ -43,7 +43,10 @@ def accelerator(rng: Random) -> Accelerator:
         local_alignment=rng.choice([4, 4, 8, 16, 64]),
         dma_alignment=rng.choice([1, 1, 1, 2, 4, 8]),
         dma_width=rng.choice([1, 3, 4, 16]),
+        dma_row_setup=rng.choice([0, 0, 3, 20]),
+        job_setup=rng.choice([0, 0, 50, 200]),
         queue=rng.choice([1, 2, 3, 64]),
+        packed_rows=rng.random() < 0.5,
         tuning=space if rng.random() < 0.5 else TuningSpace(),
     )
 

@@ -284,6 +284,11 @@ COPIES = {
 
 _SUMS = "  int8_t *psum = chip_activations + tile->psum;"
 JOBS_OF_REFERENCE = {
+    "rows that never overlap": _job(
+        "+ row * tile->ifm_row +",
+        "+ row * (tile->ifm_row < tile->ifm_w * tile->ifm_pixel ? tile->ifm_w * tile->ifm_pixel : tile->ifm_row) +",
+        "conv2d, upward, rows that overlap",
+    ),
     "padding that reads as 0": _job(
         "ifm == NULL ? layer->ifm_zero_point", "ifm == NULL ? 0", "conv2d, upward, the most padding"
     ),

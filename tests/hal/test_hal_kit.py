@@ -61,6 +61,7 @@ def test_simulator_passes_with_its_error_returns():
     assert not [line for line in report.lines if line.startswith("skipped")]
 
 
+@pytest.mark.slow
 def test_template_passes_without_error_returns(template):
     report = hal_test(template, cflags=SANITIZED)
     assert report.passed, str(report)
@@ -72,6 +73,7 @@ def test_template_passes_without_error_returns(template):
     ]
 
 
+@pytest.mark.slow
 def test_every_function_of_the_hal_is_checked():
     ok = {line.split()[1].rstrip(":") for line in hal_test(cflags="-O0").lines if line.startswith("ok")}
     names = ["init", "copy_1d", "copy_2d", "copy_wait", "job_start", "job_wait", "cycles", "mark"]
@@ -82,7 +84,7 @@ def test_every_function_of_the_hal_is_checked():
 @pytest.mark.parametrize(
     "accelerator",
     [
-        pytest.param(SMALL, id="SMALL"),
+        pytest.param(SMALL, id="SMALL", marks=pytest.mark.slow),
         pytest.param(replace(REFERENCE, activation_memory=5003, weight_memory=3001), id="odd sizes"),
         pytest.param(
             replace(REFERENCE, limits={"conv2d": Limits(max_kernel=(1, 3), strides=(2, 3), weight_bits=(4,))}),
@@ -225,6 +227,7 @@ def test_planted_fault_of_a_layer_without_tiles_is_named(name, tmp_path):
     assert failures(report, fault), str(report)
 
 
+@pytest.mark.slow
 def test_a_core_that_is_idle_for_ever_is_named(tmp_path):
     report = planted(planted_faults.NEVER_IDLE, tmp_path, timeout=1.0)
     assert report.lines[-1].endswith("where nothing was asked for: it did not end within 1 seconds")

@@ -248,6 +248,22 @@ def test_refuses_parts_of_kernels_that_the_array_lacks(simulator_of, layer, job,
     assert refusal(simulator_of(DIANA_DIGITAL).job, layer, job) == (LIMIT, text)
 
 
+def test_takes_rows_that_overlap_where_they_may(simulator_of):
+    layer, job = conv2d(CONV2D, (2, 1)), tile((2, 6, 1), (1, 6, 1), ofm=OFM, params=PARAMS, ifm_row=3)
+    for accelerator in (REFERENCE, DIANA_DIGITAL):
+        simulator = simulator_of(accelerator)
+        simulator.load(ACTIVATIONS, 0, bytes(64))
+        simulator.load(WEIGHTS, 0, bytes(64))
+        simulator.load(WEIGHTS, PARAMS, params([0], [IDENTITY]))
+        if accelerator.packed_rows:
+            simulator.job(layer, job)
+        else:
+            assert refusal(simulator.job, layer, job) == (LIMIT, "ifm: rows of 6 bytes that are 3 apart overlap")
+        job.ifm_row = 6
+        simulator.job(layer, job)
+        job.ifm_row = 3
+
+
 def test_refuses_scale_of_any_channel_outside_its_range(loaded: Simulator):
     loaded.load(WEIGHTS, PARAMS, params([0, 0], [IDENTITY, (2**30, 0, 0)]))
     status, text = refusal(loaded.job, conv2d(), tile((1, 1, 1), (1, 1, 2), ofm=OFM, params=PARAMS))

@@ -220,3 +220,14 @@ def test_other_figures_of_the_accelerator_reach_the_simulator(simulator_of):
     fill(simulator)
     assert job_cycles(simulator, conv2d(CONV2D, (1, 1)), (1, 3, 1), (1, 3, 5)) == 2 * 2 * (1 + 2 + 5)
     assert job_cycles(simulator, pool2d(MAX, (1, 1)), (1, 1, 9), (1, 1, 9)) == 2
+
+
+def test_what_it_costs_to_start_a_job_and_a_row_reaches_the_simulator(simulator_of):
+    simulator = simulator_of(replace(REFERENCE, job_setup=150, dma_row_setup=7))
+    simulator.copy((ACTIVATIONS, 0), (MAIN, 0), 16)
+    assert simulator.cycles == 70 + 1
+    simulator.copy_rows((ACTIVATIONS, 0), (MAIN, 0), 5, rows=4, target_stride=5, source_stride=9)
+    assert simulator.cycles == 71 + 70 + 3 * 7 + 4
+    fill(simulator)
+    assert job_cycles(simulator, conv2d(CONV2D, (1, 1)), (1, 3, 1), (1, 3, 5)) == 150 + 1 + 2 + 23
+    assert job_cycles(simulator, pool2d(MAX, (1, 1)), (1, 1, 9), (1, 1, 9)) == 150 + 1

@@ -223,7 +223,7 @@ def convolutions(draw):
     )
 
 
-@settings(max_examples=7)
+@settings(max_examples=4)
 @given(st.lists(convolutions(), min_size=3, max_size=3), ACCELERATORS, SEEDS)
 def test_gives_tvms_results_bit_for_bit(samples, accelerator, seed):
     check_bit_exact(samples, COMPOSITE, accelerator, seed)

@@ -10,15 +10,18 @@ from plan_reference import run_graph
 
 from byoc_hw.graph import Add, MatMul, Moving, Mul, Pool2d
 from byoc_hw.params import requantize
+from byoc_hw.plan.bound.prices import cycles_bound
 from byoc_hw.plan.order.timeline import timeline
-from byoc_hw.plan.region import plan_region
+from byoc_hw.plan.region import lay_out_region
+from byoc_hw.plan.stages import written
 
 
 def check(graph, accelerator, seed=0, choices=None):
     """The plan: it gives the reference's values in every layer and output, in the cycles that were foreseen."""
     random = np.random.default_rng(seed)
     inputs = [random.integers(-128, 128, tensor.shape).astype(tensor.dtype) for tensor in graph.inputs]
-    plan = plan_region(graph, accelerator, choices)
+    layout = lay_out_region(graph, accelerator, choices)
+    plan = written(layout)
     machine = Machine(plan, accelerator, inputs)
     outputs = machine.run()
     expected = run_graph(graph, inputs)
@@ -31,7 +34,8 @@ def check(graph, accelerator, seed=0, choices=None):
         np.testing.assert_array_equal(values, expected[layer.ofm].ravel(), err_msg=layer.name)
     for tensor, value in zip(graph.outputs, outputs, strict=True):
         np.testing.assert_array_equal(value, expected[tensor], err_msg=tensor.name)
-    assert timeline(plan, accelerator).total == run_time(plan, accelerator)
+    assert layout.cycles == timeline(plan, accelerator).total == run_time(plan, accelerator)
+    assert layout.cycles >= cycles_bound(graph, accelerator)
     return plan
 
 

@@ -48,7 +48,12 @@ def _host_goes_on(step, queues, slots, accelerator):
 
 def _cycles(step, layer, accelerator):
     if isinstance(step, Copy):
-        return accelerator.dma_setup + step.rows * _up(step.nbytes, accelerator.dma_width)
+        further = (step.rows - 1) * accelerator.dma_row_setup
+        return accelerator.dma_setup + further + step.rows * _up(step.nbytes, accelerator.dma_width)
+    return accelerator.job_setup + _array_cycles(step, layer, accelerator)
+
+
+def _array_cycles(step, layer, accelerator):
     height, width, channels = step.ofm_shape
     if isinstance(layer, Lookup):
         return _up(height * width * channels, accelerator.elementwise_width)

@@ -10,6 +10,7 @@ from plan_samples import Samples, accelerator, graph_of, single
 from byoc_hw.errors import PlanError
 from byoc_hw.integers import ceil_div
 from byoc_hw.plan.array.mapping import map_layers
+from byoc_hw.plan.array.packing import bands
 from byoc_hw.plan.array.storage import storages
 from byoc_hw.plan.choices import Blocks, Choices, Group, Tiling
 
@@ -43,7 +44,10 @@ def accelerators(draw):
         dma_alignment=draw(st.sampled_from([1, 1, 1, 2, 4, 8])),
         dma_width=draw(st.sampled_from([1, 2, 4, 8, 16])),
         dma_setup=draw(st.sampled_from([0, 10, 70])),
-        queue=draw(st.sampled_from([1, 2, 3, 64])),
+        dma_row_setup=draw(st.sampled_from([0, 0, 1, 12])),
+        job_setup=draw(st.sampled_from([0, 0, 60, 200])),
+        queue=draw(st.sampled_from([1, 2, 3, 4, 8, 64])),
+        packed_rows=draw(st.booleans()),
     )
 
 
@@ -275,6 +279,8 @@ def choices(draw, graph, hardware):
         placed = frozenset(index for index in joins if draw(st.booleans()))
         joins = [index for index in joins if graph.layers[index].kind == "concat" and index not in placed]
         stored = frozenset(index for index in joins if draw(st.booleans()))
+    numbers = {number for number in bands(graph.layers) if number is not None} if hardware.packed_rows else ()
+    packed = frozenset(number for number in numbers if draw(st.booleans()))
     count = len(storages(graph, mapping).all)
     groups = []
     left = len(graph.layers)
@@ -289,7 +295,7 @@ def choices(draw, graph, hardware):
         tiling = draw(st.none() | tilings) if layers == 1 and draw(st.integers(0, 3)) == 0 else None
         groups.append(Group(layers, draw(st.integers(1, 16)), whole, draw(st.booleans()), draw(st.booleans()), tiling))
     blocks = tuple(draw(st.none() | st.builds(Blocks, st.integers(1, 26), st.integers(1, 26))) for _ in graph.layers)
-    return Choices(swapped, tuple(groups), blocks, direct, placed, stored)
+    return Choices(swapped, tuple(groups), blocks, direct, placed, stored, packed)
 
 
 tilings = st.builds(

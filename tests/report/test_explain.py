@@ -59,8 +59,20 @@ def test_html_escapes_the_models_names():
 
 
 def test_module_and_project_tell_the_same():
-    mod = byoc_hw.partition_for_hwlib(Conv(strides=(3, 3)).module())
-    assert byoc_hw.explain(mod) == byoc_hw.explain(byoc_hw.build(mod))
+    for mod in (byoc_hw.partition_for_hwlib(Conv(strides=(stride, stride)).module()) for stride in (1, 3)):
+        project = byoc_hw.explain(byoc_hw.build(mod))
+        assert byoc_hw.explain(mod) == replace(project, cycles=None)
+
+
+def test_a_plan_is_compared_with_the_bound():
+    mod = byoc_hw.partition_for_hwlib(Conv().module())
+    project = byoc_hw.build(mod)
+    cycles, bound = project.schedule.cycles, project.schedule.bound
+    assert 0 < bound <= cycles
+    assert f"  no plan takes fewer than {bound:,} cycles\n" in str(byoc_hw.explain(mod))
+    assert f"  regions take {cycles:,} cycles, {cycles / bound:.2f} of the bound: no plan" in str(
+        byoc_hw.explain(project)
+    )
 
 
 def test_refuses_a_module_that_was_not_partitioned():

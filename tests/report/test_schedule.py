@@ -44,13 +44,14 @@ def project(tmp_path_factory):
 
 
 SMALL_QUEUE = replace(SMALL, label="NARROW", activation_memory=2048, weight_memory=1024, queue=1)
+COSTLY = replace(SMALL_QUEUE, label="COSTLY", job_setup=150, dma_row_setup=9, queue=3)
 
 
 # ---------------------------------------------------------------- the numbers
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("accelerator", [REFERENCE, SMALL, SMALL_QUEUE], ids=lambda preset: preset.label)
+@pytest.mark.parametrize("accelerator", [REFERENCE, SMALL, SMALL_QUEUE, COSTLY], ids=lambda preset: preset.label)
 def test_cycles_are_the_simulators(accelerator):
     project = digits(accelerator)
     cycles = project.run(heldout().images[:1], toolchain=QUICK).cycles
@@ -174,6 +175,7 @@ def sample():
         ),
         (Occupancy(LONG, 0, 64, 0, 1000), Occupancy("model/fc", 64, 64, 100, 1900)),
         {"weights": 128, "inputs": 64, "outputs": 32, "spilled": 0, "reordered": 64},
+        1600,
     )
     main = MainMemory(
         96,
@@ -190,7 +192,8 @@ def sample():
 def test_text_has_a_row_for_each_layer():
     lines = str(sample()).splitlines()
     assert (
-        lines[0] == "net on TINY: 2,000 cycles: array busy 90%, DMA busy 20%; core waits for copies 10%, for jobs 90%"
+        lines[0] == "net on TINY: 2,000 cycles, 1.25 of the bound: array busy 90%, DMA busy 20%; "
+        "core waits for copies 10%, for jobs 90%"
     )
     assert lines[1] == "  bytes moved: weights 128, inputs 64, outputs 32 (reordered on the way 64)"
     rows = [line.split() for line in lines[2:]]

@@ -62,7 +62,11 @@ ALONE = {"name": "a", "label": "A", "activations": 64, "weights": 64}
         (["layers", 2, "id"], 7, r"layers\[2\]\.id is a whole number from 2 to 2: got 7"),
         (["layers", 2, "name"], 7, r"layers\[2\]\.name is a text: got 7"),
         (["accelerator", "simulated"], 1, r"accelerator\.simulated is true or false: got 1"),
-        (["trace", "1", "jobs", 0], "-9 1 6 8 48 8", r"trace\.1\.jobs\[0\] is six numbers .*: got '-9 1 6 8 48 8'"),
+        (
+            ["trace", "1", "jobs", 0],
+            "-9 1 6 8 48 8",
+            r"trace\.1\.jobs\[0\] is six or eight numbers .*: got '-9 1 6 8 48 8'",
+        ),
         (["trace", "4", "from", "layer"], 4, r"trace\.4\.from\.layer is a whole number from 0 to 3: got 4"),
         (["trace", "x"], {"bytes": 1}, r"a name in trace is the number of a layer: got 'x'"),
         (["schedule", "regions", 0, "work", 0, 0], 3, r"work\[0\]\[0\] is a whole number from 0 to 2: got 3"),

@@ -1,5 +1,6 @@
 """Building a project on the host and running it there."""
 
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -150,6 +151,28 @@ def test_a_failing_host_function_is_named(project: Path) -> None:
     x[0, 0, 0, 0] = 99  # the sample's function fails on it
     with pytest.raises(RunError, match=r"layer 0 failed:\n.*tvmgen_demo_fused_halve\n.*status 255"):
         run_on_host(project, [x])
+
+
+def test_without_names_a_failing_layer_has_its_number(project: Path, tmp_path: Path) -> None:
+    x = random_input(0)
+    x[0, 0, 0, 0] = 99
+    (tmp_path / "in.bin").write_bytes(x.tobytes())
+    programs = []
+    for names in (1, 0):
+        build = tmp_path / f"names_{names}"
+        made = ["make", "-s", "-C", str(project), f"BUILD={build}", f"NAMES={names}", "WERROR=1"]
+        subprocess.run(made, check=True, capture_output=True)
+        ran = subprocess.run(
+            [build / "demo", tmp_path / "in.bin", build / "out", build / "profile"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert "layer 0 failed:\n" in ran.stderr
+        assert "status 255" in ran.stderr
+        assert ("tvmgen_demo_fused_halve" in ran.stderr) == bool(names)
+        programs.append((build / "demo").read_bytes())
+    assert [b"conv/Relu;conv/BiasAdd" in program for program in programs] == [True, False]
 
 
 def test_a_failing_layer_is_named_with_the_reason(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from byoc_hw.accelerator import DIANA_DIGITAL, REFERENCE, SMALL
 from byoc_hw.errors import InvalidInput
+from byoc_hw.frontend.relay.opaque import Bodies
 from byoc_hw.frontend.seam import TFLiteArithmetic
 from byoc_hw.graph import Layer
 from byoc_hw.pattern import Recorder
@@ -72,6 +73,7 @@ class Session:
     """The state of one partitioning, for pattern checks and the optimize hook (TVM passes the hook only a module).
 
     `why_no_plan` is `Backend.why_no_plan`. `no_nchw` is the reason why NCHW operators stay on the host, or "".
+    `bodies` has the bodies of composites that TVM's passes do not see.
     """
 
     accelerator: Hardware
@@ -81,6 +83,7 @@ class Session:
     no_nchw: str = ""
     recorder: Recorder = field(default_factory=Recorder)
     arithmetic: TFLiteArithmetic | None = None
+    bodies: Bodies = field(default_factory=Bodies)
 
     @property
     def nchw_problem(self) -> str:

@@ -13,9 +13,10 @@ from tvm import relay
 from byoc_hw.arguments import check_type, shown
 from byoc_hw.errors import InvalidInput, Unsupported
 from byoc_hw.frontend.relay.failures import TvmFailed, tvm_errors
+from byoc_hw.frontend.relay.opaque import is_type_checked, without_body
 from byoc_hw.frontend.relay.record import regions
 from byoc_hw.frontend.relay.rewrite.normal_form import in_normal_form
-from byoc_hw.frontend.relay.sources import NameSources, calls_in_order, described, operator_name
+from byoc_hw.frontend.relay.sources import calls_in_order, described, operator_name, with_source_names
 from byoc_hw.tensor import Array
 
 HOST_TYPES = (
@@ -55,18 +56,23 @@ def checked(mod: tvm.IRModule) -> tvm.IRModule:
     _check_parameters(mod["main"])
     main = in_normal_form(mod)
     _check_dataflow(main, {variable.name_hint for variable in called})
-    functions = {mod.get_global_var("main"): main, **called}
+    known = {variable.name_hint: function for variable, function in called.items() if is_type_checked(function)}
+    empty = {variable: without_body(called[variable]) for variable in called if variable.name_hint in known}
+    functions = {mod.get_global_var("main"): with_source_names(main), **called, **empty}
     mod = tvm.IRModule(functions, mod.type_definitions, attrs=mod.attrs)
     try:
         with tvm_errors():
-            mod = tvm.transform.Sequential([NameSources(), relay.transform.InferType()])(mod)
+            mod = relay.transform.InferType()(mod)
     except TvmFailed as error:
-        operator = error.operator or _first_ill_typed(mod["main"])
+        operator = error.operator or _first_ill_typed(main)
         where = f"{operator}: " if operator else ""
         raise InvalidInput(f"{where}types of the model agree: {error.said}") from error.__cause__
     _check_operands(mod["main"])
     _check_divisions(mod)
-    return mod
+    if not known:
+        return mod
+    functions = {variable: known.get(variable.name_hint, function) for variable, function in mod.functions.items()}
+    return tvm.IRModule(functions, mod.type_definitions, attrs=mod.attrs)
 
 
 # ---------------------------------------------------------------- weights by name

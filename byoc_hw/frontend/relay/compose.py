@@ -30,18 +30,32 @@ def rebuilt_values(
 ) -> dict[relay.Expr, relay.Expr]:
     """Every expression of a function's body, rebuilt with these arguments for its parameters."""
     new: dict[relay.Expr, relay.Expr] = dict(zip(function.params, arguments, strict=True))
+    unchanged = _same(list(arguments), function.params)
 
     def visit(node: relay.Expr) -> None:
+        nonlocal unchanged
         if node not in new:
-            new[node] = _rebuilt(node, new, rebuild)
+            new[node] = _rebuilt(node, new, rebuild, unchanged)
+            unchanged = unchanged and new[node] is node
 
     relay.analysis.post_order_visit(function.body, visit)
     return new
 
 
-def _rebuilt(node: relay.Expr, new: dict[relay.Expr, relay.Expr], rebuild: Rebuild) -> relay.Expr:
+class _OwnArguments(list[relay.Expr]):
+    """The arguments of a call as they were: most passes change few calls, and comparing takes most of their time."""
+
+    def __init__(self, call: relay.Call) -> None:
+        super().__init__(call.args)
+        self.call = call
+
+
+def _rebuilt(node: relay.Expr, new: dict[relay.Expr, relay.Expr], rebuild: Rebuild, unchanged: bool) -> relay.Expr:
+    """The new form of an expression whose parts are in `new`; `unchanged` if they all are as they were."""
+    if unchanged and not isinstance(node, relay.Call | relay.TupleGetItem):
+        return _checked(node)
     if isinstance(node, relay.Call):
-        return rebuild(node, [new[argument] for argument in node.args])
+        return rebuild(node, _OwnArguments(node) if unchanged else [new[argument] for argument in node.args])
     if isinstance(node, relay.Tuple):
         fields = [new[field] for field in node.fields]
         return node if _same(fields, node.fields) else relay.Tuple(fields, node.span)
@@ -50,24 +64,44 @@ def _rebuilt(node: relay.Expr, new: dict[relay.Expr, relay.Expr], rebuild: Rebui
         if isinstance(value, relay.Tuple) and not isinstance(node.tuple_value, relay.Tuple):
             return value.fields[node.index]
         return node if value.same_as(node.tuple_value) else relay.TupleGetItem(value, node.index, node.span)
-    if isinstance(node, (relay.Var, relay.Constant, relay.GlobalVar, relay.Function, tvm.ir.Op)):
+    return _checked(node)
+
+
+def _checked(node: relay.Expr) -> relay.Expr:
+    if isinstance(node, relay.Var | relay.Constant | relay.GlobalVar | relay.Function | relay.Tuple | tvm.ir.Op):
         return node
     raise Unsupported(f"a model is a dataflow graph of calls and tuples: got {type(node).__name__}")
 
 
-def each_call(rebuild: Rebuild, name: str) -> tvm.transform.Pass:
-    """A pass that rebuilds each call of a function."""
+def with_main(mod: tvm.IRModule, main: relay.Function) -> tvm.IRModule:
+    """The module with another `main`, type-checked; the module itself for its own."""
+    if main.same_as(mod["main"]):
+        return mod
+    functions = {**mod.functions, mod.get_global_var("main"): main}
+    return relay.transform.InferType()(tvm.IRModule(functions, mod.type_definitions, attrs=mod.attrs))
 
-    @relay.transform.function_pass(opt_level=0, name=f"byoc_hw.{name}")  # type: ignore[untyped-decorator]
-    def apply(function: relay.Function, mod: tvm.IRModule, context: tvm.transform.PassContext) -> relay.Function:
-        return rebuild_calls(function, rebuild)
+
+def on_main(rewrite: Callable[[relay.Function], relay.Function], name: str) -> tvm.transform.Pass:
+    """A pass that rewrites `main` of a type-checked module, and type-checks it if it has changed.
+
+    TVM's function passes type-check in any case, which takes longer than most rewriting.
+    """
+
+    @tvm.transform.module_pass(opt_level=0, name=f"byoc_hw.{name}")  # type: ignore[untyped-decorator]
+    def apply(mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
+        return with_main(mod, rewrite(mod["main"]))
 
     return apply
 
 
+def each_call(rebuild: Rebuild, name: str) -> tvm.transform.Pass:
+    """A pass that rebuilds each call of `main`."""
+    return on_main(lambda main: rebuild_calls(main, rebuild), name)
+
+
 def called_with(call: relay.Call, arguments: list[relay.Expr]) -> relay.Call:
     """The call with these arguments; the call itself if they are unchanged."""
-    if _same(arguments, call.args):
+    if (isinstance(arguments, _OwnArguments) and arguments.call is call) or _same(arguments, call.args):
         return call
     return relay.Call(call.op, arguments, call.attrs, call.type_args, call.span)
 

@@ -21,7 +21,7 @@ from tvm.ir.memory_pools import WorkspaceMemoryPools, WorkspacePoolInfo
 from tvm.tir.usmp.utils import BufferInfo, PoolAllocation
 
 from byoc_hw.errors import InvalidInput, Unsupported
-from byoc_hw.frontend.relay.compose import called_with, rebuild_calls
+from byoc_hw.frontend.relay.compose import called_with, rebuild_calls, with_main
 from byoc_hw.frontend.relay.ends import End, Ends
 from byoc_hw.frontend.relay.host_check import check_functions, check_scales, check_source
 from byoc_hw.frontend.relay.host_constants import MarkConstants, with_constants
@@ -35,7 +35,7 @@ from byoc_hw.frontend.relay.host_outputs import (
 )
 from byoc_hw.frontend.relay.host_softmax import integer_softmax
 from byoc_hw.frontend.relay.host_source import bodies, host_source
-from byoc_hw.frontend.relay.interface import output_values, with_main, with_numbered_inputs
+from byoc_hw.frontend.relay.interface import output_values, with_numbered_inputs
 from byoc_hw.frontend.relay.record import without_bodies
 from byoc_hw.frontend.relay.serial import serial
 from byoc_hw.frontend.seam import CompiledHost, Placer

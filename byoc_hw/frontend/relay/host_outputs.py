@@ -9,8 +9,9 @@ import numpy as np
 import tvm
 from tvm import relay
 
+from byoc_hw.frontend.relay.compose import with_main
 from byoc_hw.frontend.relay.host_source import HOST_INCLUDES
-from byoc_hw.frontend.relay.interface import output_values, with_main
+from byoc_hw.frontend.relay.interface import output_values
 from byoc_hw.names import distinct
 from byoc_hw.program import Buffer, HostCall, Program
 from byoc_hw.tensor import Array

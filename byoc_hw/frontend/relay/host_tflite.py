@@ -15,11 +15,11 @@ from tvm import relay
 
 from byoc_hw.accelerator import ROUNDINGS, Accelerator, Limits
 from byoc_hw.frontend.relay.accelerators import Session
-from byoc_hw.frontend.relay.compose import applied, called_with, rebuild_calls
+from byoc_hw.frontend.relay.compose import applied, called_with, rebuild_calls, with_main
 from byoc_hw.frontend.relay.host_bilinear import bilinear
 from byoc_hw.frontend.relay.host_operators import Kernel, kernel_called
-from byoc_hw.frontend.relay.interface import with_main
 from byoc_hw.frontend.relay.match import Match
+from byoc_hw.frontend.relay.opaque import merge_composites, show_bodies
 from byoc_hw.frontend.relay.read import constant
 from byoc_hw.frontend.relay.sources import calls_outside_composites, operator_name, source_names
 from byoc_hw.frontend.relay.table import entries, parse_composite
@@ -72,7 +72,7 @@ def _composed(mod: tvm.IRModule) -> relay.Function:
     session = Session(
         _HOST, lambda layer, accelerator: None, numerics="tflite", no_nchw="the host's functions are for NHWC"
     )
-    passes = [relay.transform.MergeComposite(entries(session, mod["main"])), relay.transform.InferType()]
+    passes = [merge_composites(entries(session, mod["main"]), session.bodies), show_bodies(session.bodies)]
 
     def rebuild(call: relay.Call, arguments: list[relay.Expr]) -> relay.Expr:
         if isinstance(call.op, relay.Function) and not _has_kernel(_layer(call.op)[0]):

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import tvm
 from tvm import relay
 
-from byoc_hw.frontend.relay.compose import called_with, rebuilt_values
+from byoc_hw.frontend.relay.compose import called_with, rebuilt_values, with_main
 from byoc_hw.names import distinct
 
 
@@ -36,12 +36,6 @@ def with_numbered_inputs(mod: tvm.IRModule) -> tvm.IRModule:
     """The module with inputs called `input_0`, `input_1` ..., which no name of TVM's own can equal."""
     main = mod["main"]
     return with_main(mod, _renamed(main, [f"input_{index}" for index in range(len(main.params))]))
-
-
-def with_main(mod: tvm.IRModule, main: relay.Function) -> tvm.IRModule:
-    """The module with another `main`, type-checked."""
-    functions = {**mod.functions, mod.get_global_var("main"): main}
-    return relay.transform.InferType()(tvm.IRModule(functions, mod.type_definitions, attrs=mod.attrs))
 
 
 def output_values(body: relay.Expr) -> list[relay.Expr]:

@@ -183,8 +183,9 @@ def anchor_of(form: Form) -> str:
 
 def pattern_operator(pattern: dfp.CallPattern) -> str:
     """The name of the operator that a call pattern matches."""
-    expr = getattr(pattern.op, "expr", None)
-    return str(expr.name) if isinstance(expr, tvm.ir.Op) else "an operator"
+    op = pattern.op
+    known = isinstance(op, dfp.ExprPattern) and isinstance(op.expr, tvm.ir.Op)
+    return str(op.expr.name) if known else "an operator"
 
 
 # ---------------------------------------------------------------- near misses

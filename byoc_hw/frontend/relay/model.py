@@ -13,7 +13,7 @@ from byoc_hw.errors import ByocHwError, InvalidInput
 from byoc_hw.frontend.relay.accelerators import by_digest
 from byoc_hw.frontend.relay.checks import check_module, check_values, module_of
 from byoc_hw.frontend.relay.codegen import lowered
-from byoc_hw.frontend.relay.compose import called_with, rebuild_calls
+from byoc_hw.frontend.relay.compose import called_with, rebuild_calls, with_main
 from byoc_hw.frontend.relay.ends import ends_of
 from byoc_hw.frontend.relay.failures import TvmFailed
 from byoc_hw.frontend.relay.host import compile_module
@@ -21,7 +21,6 @@ from byoc_hw.frontend.relay.host_operators import Kernel
 from byoc_hw.frontend.relay.host_order import ordered
 from byoc_hw.frontend.relay.host_suppress import suppressed
 from byoc_hw.frontend.relay.host_tflite import with_kernels
-from byoc_hw.frontend.relay.interface import with_main
 from byoc_hw.frontend.relay.partition import folding, prepare
 from byoc_hw.frontend.relay.record import Record, record_of, regions
 from byoc_hw.frontend.relay.serial import serial

@@ -14,8 +14,7 @@ from tvm import relay
 
 from byoc_hw.arguments import check_type, shown
 from byoc_hw.errors import InvalidInput
-from byoc_hw.frontend.relay.compose import called_with, rebuild_calls
-from byoc_hw.frontend.relay.interface import with_main
+from byoc_hw.frontend.relay.compose import called_with, rebuild_calls, with_main
 from byoc_hw.frontend.relay.onnx_form import importable_form, node_text
 from byoc_hw.frontend.relay.qdq.integers import integer_form
 from byoc_hw.frontend.relay.sources import source_names, span_of

@@ -14,8 +14,9 @@ from tvm import relay
 from byoc_hw.errors import Unsupported
 from byoc_hw.frontend.relay import read
 from byoc_hw.frontend.relay.accelerators import Session, by_name, session
-from byoc_hw.frontend.relay.compose import called_with, each_call, rebuild_calls, without_composite
+from byoc_hw.frontend.relay.compose import called_with, each_call, rebuild_calls, with_main, without_composite
 from byoc_hw.frontend.relay.lower import lower_region, region_layout
+from byoc_hw.frontend.relay.opaque import merge_composites, show_bodies
 from byoc_hw.frontend.relay.sources import operator_name, source_names, span_of_all, with_span
 from byoc_hw.frontend.relay.table import Planner, entries, parse_composite
 from byoc_hw.graph import Convolution, Transpose
@@ -45,25 +46,25 @@ def optimize(mod: tvm.IRModule, compiler: str, why_no_plan: Planner) -> tvm.IRMo
     remain as `layout_transform` calls, which `lower_region` reads. Raises `NoNHWC`, with operator and
     reason, where any other layout change remains.
     """
-    if region_layout(mod["main"]) == "NHWC":
-        return mod
     current = session.get()
     if current is None or current.accelerator.name != compiler:
         current = Session(by_name(compiler), why_no_plan)
+    shown = current.bodies.shown(mod["main"])
+    if region_layout(shown) == "NHWC":
+        return mod
+    mod = with_main(mod, shown)
     spans: dict[tuple[str, ...], tvm.ir.Span] = {}
     with tvm.transform.PassContext(opt_level=3):  # ConvertLayout does nothing below 3
         mod = tvm.transform.Sequential(
             [
                 each_call(_inlined, "InlineComposites"),  # also folds pads: ConvertLayout would leave them in NCHW
-                relay.transform.InferType(),
                 each_call(_remembering(spans), "RememberBiases"),
                 relay.transform.ConvertLayout(DESIRED_LAYOUTS),
                 each_call(_tidied, "TidyLayouts"),
                 each_call(_restoring(spans), "RestoreBiases"),
                 relay.transform.FoldConstant(),
-                relay.transform.InferType(),
-                relay.transform.MergeComposite(entries(replace(current, recorder=Recorder()))),
-                relay.transform.InferType(),
+                merge_composites(entries(replace(current, recorder=Recorder())), current.bodies),
+                show_bodies(current.bodies),
             ]
         )(mod)
     try:

@@ -16,20 +16,22 @@ from byoc_hw.frontend.relay.accelerators import Session, remember, session
 from byoc_hw.frontend.relay.checks import bound, check_module, checked
 from byoc_hw.frontend.relay.codegen import register
 from byoc_hw.frontend.relay.compose import inline_regions
+from byoc_hw.frontend.relay.constant_folding import fold_constants
 from byoc_hw.frontend.relay.dead import zero_dead_channels
 from byoc_hw.frontend.relay.ends import ends_of
 from byoc_hw.frontend.relay.host_tflite import tvm_arithmetic
 from byoc_hw.frontend.relay.interface import plain_interface
+from byoc_hw.frontend.relay.opaque import merge_composites, show_bodies
 from byoc_hw.frontend.relay.optimize import NoNHWC
 from byoc_hw.frontend.relay.outcome import outcomes
 from byoc_hw.frontend.relay.record import Record, record_of, regions
 from byoc_hw.frontend.relay.rewrite.adaptive_pools import global_pools
 from byoc_hw.frontend.relay.rewrite.moves import plain_moves
 from byoc_hw.frontend.relay.rewrite.orders import with_orders
-from byoc_hw.frontend.relay.rewrite.shifts import ShiftedSums
+from byoc_hw.frontend.relay.rewrite.shifts import shifted_sums
 from byoc_hw.frontend.relay.rewrite.tables import with_tables
-from byoc_hw.frontend.relay.rewrite.transposed_convolution import BlockwiseConvolutions
-from byoc_hw.frontend.relay.rewrite.unsigned import SignUnsigned
+from byoc_hw.frontend.relay.rewrite.transposed_convolution import blockwise_convolutions
+from byoc_hw.frontend.relay.rewrite.unsigned import sign_unsigned
 from byoc_hw.frontend.relay.serial import serial
 from byoc_hw.frontend.relay.sources import calls_in_order, source_operators
 from byoc_hw.frontend.relay.table import entries, load_patterns
@@ -103,45 +105,38 @@ def signing(job: Session) -> list[tvm.transform.Pass]:
     """The passes that bring uint8 to int8."""
     limits = job.accelerator.limits.get("depthwise_conv2d")
     window = (0, 0) if limits is None else limits.max_kernel or (255, 255)
-    sign = SignUnsigned(job.numerics, window)
-    return [relay.transform.FoldConstant(), relay.transform.InferType(), sign, relay.transform.InferType()]
+    return [fold_constants(), sign_unsigned(job.numerics, window)]
 
 
 def folding() -> list[tvm.transform.Pass]:
-    """The passes that run on every model, partitioned or not, before its constants are read."""
+    """The passes that run on every type-checked model, partitioned or not, before its constants are read."""
     return [
-        relay.transform.FoldConstant(),
-        relay.transform.InferType(),
+        fold_constants(),
         global_pools(),
         plain_moves(),
-        relay.transform.InferType(),
         zero_dead_channels(),  # after folding: weights and scales must be constants
-        relay.transform.InferType(),
     ]
 
 
 def rewriting(job: Session) -> list[tvm.transform.Pass]:
     """The passes that run where the accelerator then takes what they make."""
     return [
-        ShiftedSums(job),
-        relay.transform.InferType(),
-        BlockwiseConvolutions(job),
-        relay.transform.InferType(),
+        shifted_sums(job),
+        blockwise_convolutions(job),
         with_orders(job),
-        relay.transform.InferType(),
     ]
 
 
 def partitioning(main: relay.Function, job: Session, mod_name: str) -> list[tvm.transform.Pass]:
     """The partitioning passes, in order, for a model whose function is `main`."""
     return [
-        relay.transform.MergeComposite(entries(job, main)),
+        merge_composites(entries(job, main), job.bodies),
         *with_tables(job),
         # Tuples are not annotated: they would become external functions that do nothing.
         relay.transform.AnnotateTarget(job.accelerator.name, include_non_call_ops=False),
         relay.transform.MergeCompilerRegions(),
         relay.transform.PartitionGraph(mod_name),  # runs relay.ext.<accelerator>.optimize on each region
-        relay.transform.InferType(),
+        show_bodies(job.bodies),
     ]
 
 

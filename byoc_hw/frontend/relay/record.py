@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import tvm
 from tvm import relay
 
 from byoc_hw.errors import InvalidInput
 from byoc_hw.frontend.relay.ends import Ends
+from byoc_hw.frontend.relay.opaque import without_body
 from byoc_hw.pattern import Outcome
 
 MODULE_ATTRIBUTE = "byoc_hw"
@@ -33,7 +34,7 @@ class Record:
 
     def attach(self, mod: tvm.IRModule) -> tvm.IRModule:
         """The module with this record; accelerator and numerics also as attributes of each region, for the codegen."""
-        mod = mod.with_attr(MODULE_ATTRIBUTE, tvm.runtime.String(json.dumps(asdict(self))))
+        mod = mod.with_attr(MODULE_ATTRIBUTE, tvm.runtime.String(json.dumps(vars(self), default=vars)))
         for variable, function in regions(mod).items():
             marks = {ACCELERATOR_ATTRIBUTE: self.accelerator, NUMERICS_ATTRIBUTE: self.numerics}
             for name, value in marks.items():
@@ -78,20 +79,12 @@ def without_bodies(mod: tvm.IRModule) -> tvm.IRModule:
 
     TVM needs the types of a region only, and spends most of its time on the weights in a body.
     """
-    functions = {variable: _without_body(function) for variable, function in regions(mod).items()}
+    planned = tvm.runtime.String("yes")
+    functions = {
+        variable: without_body(function).with_attr(PLANNED_ATTRIBUTE, planned)
+        for variable, function in regions(mod).items()
+    }
     return tvm.IRModule({**mod.functions, **functions}, mod.type_definitions, attrs=mod.attrs)
-
-
-def _without_body(region: relay.Function) -> relay.Function:
-    result = region.checked_type.ret_type
-    empty = relay.Function(region.params, _zeros(result), result, region.type_params, region.attrs, region.span)
-    return empty.with_attr(PLANNED_ATTRIBUTE, tvm.runtime.String("yes"))
-
-
-def _zeros(of: tvm.ir.Type) -> relay.Expr:
-    if isinstance(of, tvm.ir.TupleType):
-        return relay.Tuple([_zeros(field) for field in of.fields])
-    return relay.zeros(of.shape, of.dtype)
 
 
 def numerics_of(region: relay.Function) -> str:

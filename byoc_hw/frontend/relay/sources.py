@@ -28,9 +28,8 @@ def source_names(span: object) -> tuple[str, ...]:
     """The source operators that a span names, each once."""
     if span is None:
         return ()
-    parts = getattr(span, "spans", None)  # tvm.ir.SequentialSpan, where passes merged several
-    if parts is not None:
-        return tuple(dict.fromkeys(name for part in parts for name in source_names(part)))
+    if isinstance(span, tvm.ir.SequentialSpan):  # where passes merged several
+        return tuple(dict.fromkeys(name for part in span.spans for name in source_names(part)))
     return tuple(dict.fromkeys(str(span.source_name.name).split(_SEPARATOR)))  # type: ignore[attr-defined]
 
 
@@ -49,6 +48,12 @@ def operator_name(call: relay.Call) -> str:
     return "function"
 
 
+def operands_of(call: relay.Call) -> list[relay.Expr]:
+    """The operands of a call, with those in its tuples."""
+    fields = (argument.fields if isinstance(argument, relay.Tuple) else [argument] for argument in call.args)
+    return [field for several in fields for field in several]
+
+
 def described(call: relay.Call) -> str:
     """A call in messages: its operator, and the names that the model has for it."""
     names = source_names(call.span)
@@ -65,24 +70,18 @@ def with_span(call: relay.Call, span: object) -> relay.Call:
     return relay.Call(call.op, call.args, call.attrs, call.type_args, span)
 
 
-@relay.transform.function_pass(opt_level=0, name="byoc_hw.NameSources")
-class NameSources:
-    """Give every operator without a span a source name. Models built by hand have no spans."""
+def with_source_names(function: relay.Function) -> relay.Function:
+    """The function with a source name for every operator without a span. Models built by hand have no spans."""
+    count: Counter[str] = Counter()
 
-    def transform_function(
-        self, function: relay.Function, mod: tvm.IRModule, context: tvm.transform.PassContext
-    ) -> relay.Function:
-        """One function; see `tvm.relay.transform.function_pass`."""
-        count: Counter[str] = Counter()
+    def named(call: relay.Call, arguments: list[relay.Expr]) -> relay.Call:
+        if source_names(call.span):
+            return called_with(call, arguments)
+        name = operator_name(call)
+        count[name] += 1
+        return relay.Call(call.op, arguments, call.attrs, call.type_args, span_of(f"{name}_{count[name]}"))
 
-        def named(call: relay.Call, arguments: list[relay.Expr]) -> relay.Call:
-            if source_names(call.span):
-                return called_with(call, arguments)
-            name = operator_name(call)
-            count[name] += 1
-            return relay.Call(call.op, arguments, call.attrs, call.type_args, span_of(f"{name}_{count[name]}"))
-
-        return rebuild_calls(function, named)
+    return rebuild_calls(function, named)
 
 
 def calls_in_order(expr: relay.Expr) -> list[relay.Call]:
@@ -95,6 +94,11 @@ def calls_in_order(expr: relay.Expr) -> list[relay.Call]:
 
     relay.analysis.post_order_visit(expr, visit)
     return calls
+
+
+def operator_names(function: relay.Function) -> set[str]:
+    """The operators that a function calls."""
+    return {operator_name(call) for call in calls_in_order(function)}
 
 
 def calls_outside_composites(function: relay.Function) -> list[relay.Call]:

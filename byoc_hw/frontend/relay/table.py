@@ -11,6 +11,7 @@ from dataclasses import replace
 from importlib.metadata import entry_points
 from typing import Any
 
+import tvm
 from tvm import relay
 from tvm.relay import dataflow_pattern as dfp
 from tvm.relay.op.contrib.register import get_pattern_table, register_pattern_table
@@ -20,7 +21,7 @@ from byoc_hw.errors import InvalidInput, PatternError
 from byoc_hw.frontend.relay.accelerators import Session, by_name
 from byoc_hw.frontend.relay.match import Match, call_patterns, match, pattern_operator, required_operators
 from byoc_hw.frontend.relay.read import layout_of
-from byoc_hw.frontend.relay.sources import calls_in_order, operator_name
+from byoc_hw.frontend.relay.sources import operator_names
 from byoc_hw.graph import Layer, Weighted
 from byoc_hw.pattern import BrokenRule, Form, NotALayer, Pattern, Rejection, broken_rules, patterns
 from byoc_hw.soc import Hardware
@@ -89,12 +90,20 @@ def entries(session: Session, function: relay.Function | None = None) -> list[En
 
     With a `function`, leaves out forms that cannot match in it: TVM traverses the function once per entry.
     """
-    there = None if function is None else {operator_name(call) for call in calls_in_order(function)}
+    there = None if function is None else operator_names(function)
     return [
         (f"{session.accelerator.name}.{pattern.name}", form.pattern, _check(pattern, form, session))
         for pattern, form in ordered_forms()
         if there is None or required_operators(form.pattern) <= there
     ]
+
+
+def offloads(session: Session, ifm: relay.Expr, written: Callable[[relay.Expr], relay.Expr]) -> bool:
+    """Whether a session takes what a rewriting writes of an input. Why not is reported to its recorder."""
+    variable = relay.Var("ifm", ifm.checked_type)
+    trial = tvm.IRModule.from_expr(relay.Function([variable], written(variable)))
+    body = relay.transform.InferType()(trial)["main"].body
+    return any(pattern.match(body) and check(body) for _, pattern, check in entries(session))
 
 
 def _check(pattern: Pattern, form: Form, session: Session) -> Callable[[relay.Expr], bool]:

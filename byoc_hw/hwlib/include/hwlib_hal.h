@@ -246,6 +246,10 @@ typedef struct {
  * kernel_h x kernel_w are the rows and columns of the kernel that a job of conv2d, depthwise_conv2d or dense sums
  * over: all of the layer's, or a part of them. For a part, ifm, ifm_h, ifm_w and pad_* are those of a layer with this
  * kernel, and weights are the part's alone: the job does not know where in the kernel it lies.
+ * Where the accelerator has PACKED_ROWS, the rows of a window's input may overlap: ifm_row is smaller than what ifm_w
+ * pixels take, and a row begins inside the one above it. So a job takes all rows of an image as one, with what lies
+ * between them: output q reads pixel q + k * (ifm_row / ifm_pixel) + l at the place (k, l) of its window.
+ * Elsewhere they never do.
  * For add, mul and lookup, ifm_* give one linear run: ifm_h = 1, ifm_w elements of 1 channel; ifm2 and ofm are
  * as long, and the strides and ofm_* are not read. For lookup with by_channel, ifm_w pixels of all ifm_c channels,
  * and for softmax ifm_w rows of ifm_c values, all dense: ifm_h = 1, ofm_* as ifm_*. For add and mul with broadcast

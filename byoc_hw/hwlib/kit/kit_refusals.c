@@ -229,6 +229,9 @@ static void check_conv2d(void)
 #if !HWLIB_ACCELERATOR_CONV2D_WIDE_PADDING
   CHECK_REFUSED(kind, "padding as large as the kernel", (layer.pad_top = tile.pad_top = 1, tile.ofm_h = 3));
 #endif
+#if !HWLIB_ACCELERATOR_PACKED_ROWS
+  CHECK_REFUSED(kind, "rows that overlap", tile.ifm_row = 3);
+#endif
   CHECK_REFUSED(kind, "more outputs than its window has places", tile.ofm_h = 3);
   CHECK_REFUSED(kind, "no channels", tile.ifm_c = 0);
   CHECK_REFUSED(kind, "act_min above act_max", (layer.act_min = 1, layer.act_max = 0));

@@ -14,6 +14,7 @@ typedef struct {
   uint8_t windowed;                   /* about the window: not for dense layers */
   uint8_t dilation_h, dilation_w;     /* 0: the least */
   uint8_t unreached_h, unreached_w;   /* places of the window behind the last output, which reach the input */
+  uint8_t pitch;                      /* pixels from one row to the next, of rows that overlap; 0: they do not */
 } case_t;
 
 kit_limits_t kit_limits(unsigned kind)
@@ -124,9 +125,10 @@ static hwlib_tile_t tile_of(const case_t *from)
       .kernel_w = from->kernel_w,
       .flags = HWLIB_TILE_FIRST | HWLIB_TILE_LAST,
   };
-  tile.ifm_row = tile.ifm_w * tile.ifm_pixel + from->row_gap;
+  uint32_t row = tile.ifm_w * tile.ifm_pixel + from->row_gap;
+  tile.ifm_row = from->pitch != 0 ? from->pitch * tile.ifm_pixel : row;
   tile.ofm_row = tile.ofm_w * tile.ofm_pixel + from->row_gap;
-  tile.ofm = (tile.ifm + tile.ifm_h * tile.ifm_row + 7) / 4 * 4 + from->offset;
+  tile.ofm = (tile.ifm + (tile.ifm_h - 1) * tile.ifm_row + row + 7) / 4 * 4 + from->offset;
   tile.psum = (tile.ofm + tile.ofm_h * tile.ofm_row + 7) / 4 * 4;
   return tile;
 }
@@ -636,6 +638,23 @@ static void check_wide_padding(unsigned kind, unsigned rounding, unsigned bits)
   }
 }
 
+/* Images of rows that lie a few pixels apart, as one row each: all rows of the window begin inside the one above. */
+static void check_packed_rows(unsigned kind, unsigned rounding, unsigned bits)
+{
+  static const case_t packed[] = {
+      {"rows that overlap", 3, 3, 1, 1, {0}, 3, 24, 3, 4, FULL, .ifm_zero_point = -4, .pitch = 6},
+      {"rows that overlap, of pixels that lie apart", 3, 2, 1, 1, {0}, 3, 17, 2, 3, FULL, .pixel_gap = 3, .offset = 1,
+       .pitch = 4},
+  };
+  for (size_t i = 0; i < sizeof packed / sizeof packed[0]; ++i) {
+    case_t from = adapted(&packed[i], kind);
+    from.ifm_h = rows_of(&from); /* a single row of outputs */
+    if (fits_window(&from, kind) && from.ifm_h > 1 && from.ifm_w > from.pitch) {
+      check_adapted(&from, kind, rounding, bits);
+    }
+  }
+}
+
 static void check_kind(unsigned kind, unsigned rounding)
 {
   unsigned bits = kind == HWLIB_POOL2D ? 0 : kit_widest_weights(kind);
@@ -650,6 +669,9 @@ static void check_kind(unsigned kind, unsigned rounding)
     check_dilations(kind, rounding, bits);
     if (kit_limits(kind).wide_padding) {
       check_wide_padding(kind, rounding, bits);
+    }
+    if (HWLIB_ACCELERATOR_PACKED_ROWS) {
+      check_packed_rows(kind, rounding, bits);
     }
   }
   if (kind == HWLIB_POOL2D) {

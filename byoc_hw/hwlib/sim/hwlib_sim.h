@@ -37,6 +37,13 @@ uint64_t hwlib_sim_cycles(void);
 void hwlib_sim_host_advance(uint64_t cycles);
 uint64_t hwlib_sim_host_time(void);
 
+/* For the model of a device whose registers the host reads: how many operations of an engine have ended since the init, on
+ * the second clock; the host then knows it. With events, signals and awaits are operations. */
+uint32_t hwlib_sim_ended(uint8_t engine);
+
+/* And the host sleeps until one more operation of the engine ends, if there is one. */
+void hwlib_sim_sleep(uint8_t engine);
+
 /* A layer's share of hwlib_sim_cycles. Whenever a job, or a copy to main memory, ends later than all of them
  * before it, the difference goes to the layer that hwlib_hal_mark named, so the shares add up to the end of
  * the last. A copy to local memory counts when the job that it is for has ended: it may come long before. */

@@ -67,13 +67,14 @@ hwlib_status_t hwlib_sim_check_copy(const hwlib_sim_copy_t *copy)
 }
 
 /* A tensor may end inside the last word of a copy out.
- * Cycles: setup + rows * ceil(bytes / width). */
+ * Cycles: setup + (rows - 1) * row setup + rows * ceil(bytes / width). */
 hwlib_sim_work_t hwlib_sim_copy_work(const hwlib_sim_copy_t *copy)
 {
   int inward = copy->source.memory == HWLIB_MAIN;
   hwlib_place_t local = inward ? copy->target : copy->source, main = inward ? copy->source : copy->target;
   return (hwlib_sim_work_t){
-      .cycles = HWLIB_SIM_DMA_SETUP + copy->rows * hwlib_sim_divide_up(copy->bytes, HWLIB_SIM_DMA_WIDTH),
+      .cycles = HWLIB_SIM_DMA_SETUP + (copy->rows - 1) * (uint64_t)HWLIB_SIM_DMA_ROW_SETUP +
+                copy->rows * hwlib_sim_divide_up(copy->bytes, HWLIB_SIM_DMA_WIDTH),
       .main = {.address = main.address,
                .rows = copy->rows,
                .stride = inward ? copy->source_stride : copy->target_stride,

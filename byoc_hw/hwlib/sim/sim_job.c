@@ -1,6 +1,6 @@
 /* The array: which jobs it takes, what they touch and cost, and what they compute, by family of layer kinds.
  *
- * The cycles of a job are said in the file of its family and nowhere else; a cost model mirrors them.
+ * The cycles of a job are said in the file of its family, without those to start it; a cost model mirrors them.
  * Divisions round up where it says ceil. Padding, strides, psum and the clamp cost nothing. */
 #include "sim_internal.h"
 
@@ -63,7 +63,9 @@ hwlib_status_t hwlib_sim_check_job(const hwlib_job_t *job)
 
 hwlib_status_t hwlib_sim_job_work(const hwlib_job_t *job, hwlib_sim_work_t *work)
 {
-  return family_of(job)->work(job, work);
+  hwlib_status_t status = family_of(job)->work(job, work);
+  work->cycles += HWLIB_SIM_JOB_SETUP;
+  return status;
 }
 
 hwlib_status_t hwlib_sim_check_scales(const hwlib_job_t *job) { return family_of(job)->check_scales(job); }

@@ -309,6 +309,32 @@ hwlib_status_t hwlib_sim_done(uint8_t engine_number, hwlib_token_t token, uint8_
   return HWLIB_OK;
 }
 
+/* The first operation that the host does not know to have ended; or NULL. */
+static const operation_t *next_end(const engine_t *engine)
+{
+  return engine->ended == engine->started ? NULL : &engine->queue[(engine->ended + 1) % HWLIB_ACCELERATOR_QUEUE];
+}
+
+uint32_t hwlib_sim_ended(uint8_t engine_number)
+{
+  engine_t *engine = &sim.engines[engine_number];
+  const operation_t *next;
+  while ((next = next_end(engine)) != NULL &&
+         next->end[SIM_CLOCK_END_TO_END] <= sim_clock.host[SIM_CLOCK_END_TO_END]) {
+    wait_until(engine, engine->ended + 1, next->end);
+    hwlib_sim_tell_host(&next->known);
+  }
+  return engine->ended - engine->forgotten;
+}
+
+void hwlib_sim_sleep(uint8_t engine_number)
+{
+  const operation_t *next = next_end(&sim.engines[engine_number]);
+  if (next != NULL && next->end[SIM_CLOCK_END_TO_END] > sim_clock.host[SIM_CLOCK_END_TO_END]) {
+    sim_clock.host[SIM_CLOCK_END_TO_END] = next->end[SIM_CLOCK_END_TO_END];
+  }
+}
+
 void hwlib_sim_idle(void)
 {
   for (uint8_t i = 0; i < HWLIB_SIM_ENGINES; ++i) {

@@ -44,6 +44,16 @@ static hwlib_status_t check_extent(const char *name, uint32_t ifm, uint32_t befo
   return HWLIB_OK;
 }
 
+/* Rows that overlap hold several rows of an image as one. */
+static hwlib_status_t check_rows(const hwlib_tile_t *tile)
+{
+  uint64_t row = (uint64_t)(tile->ifm_w - 1) * tile->ifm_pixel + tile->ifm_c;
+  if (!HWLIB_ACCELERATOR_PACKED_ROWS && tile->ifm_h > 1 && tile->ifm_row < row) {
+    return HWLIB_SIM_REFUSE(HWLIB_ERROR_LIMIT, "ifm", "rows of # bytes that are # apart overlap", row, tile->ifm_row);
+  }
+  return HWLIB_OK;
+}
+
 /* Rows or columns from the first to the last of a window. */
 static uint32_t reach(uint32_t kernel, uint32_t dilation) { return (kernel - 1) * dilation + 1; }
 
@@ -60,7 +70,7 @@ hwlib_status_t hwlib_sim_check_tile(const hwlib_tile_t *tile, hwlib_sim_window_t
     status = HWLIB_SIM_REFUSE(HWLIB_ERROR_LIMIT, "tile channels", "# in and # out are nothing to compute",
                               tile->ifm_c, tile->ofm_c);
   }
-  return status;
+  return status == HWLIB_OK ? check_rows(tile) : status;
 }
 
 hwlib_status_t hwlib_sim_check_same_channels(const hwlib_tile_t *tile)

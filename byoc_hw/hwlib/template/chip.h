@@ -1,4 +1,4 @@
-/* What the files of this HAL share: local memories, and the array's arithmetic in scalar loops. */
+/* What a model was compiled for, compared with what the chip has. */
 #ifndef CHIP_H
 #define CHIP_H
 
@@ -19,7 +19,7 @@
     HWLIB_ACCELERATOR_POOL2D_KERNEL_W > CHIP_POOL2D_KERNEL_W || \
     HWLIB_ACCELERATOR_CONV2D_KERNEL_PARTS > CHIP_CONV2D_KERNEL_PARTS || \
     HWLIB_ACCELERATOR_DEPTHWISE_CONV2D_KERNEL_PARTS > CHIP_DEPTHWISE_CONV2D_KERNEL_PARTS || \
-    HWLIB_ACCELERATOR_DENSE_PIXELS > CHIP_DENSE_PIXELS || \
+    HWLIB_ACCELERATOR_PACKED_ROWS > CHIP_PACKED_ROWS || HWLIB_ACCELERATOR_DENSE_PIXELS > CHIP_DENSE_PIXELS || \
     HWLIB_ACCELERATOR_ADD_BROADCAST > CHIP_ADD_BROADCAST || \
     HWLIB_ACCELERATOR_MUL_BROADCAST > CHIP_MUL_BROADCAST || \
     HWLIB_ACCELERATOR_CONV2D_WIDE_PADDING > CHIP_CONV2D_WIDE_PADDING || \
@@ -41,12 +41,5 @@
 
 /* The kinds without tiles, as a mask (an enumerator is 0 in #if). */
 #define CHIP_WHOLE_KINDS 0x38000u
-
-extern int8_t chip_activations[CHIP_ACTIVATION_MEMORY], chip_weights[CHIP_WEIGHT_MEMORY];
-
-void chip_run(const hwlib_job_t *job);
-int64_t chip_scale(int rounding, int32_t value, hwlib_scale_t by);
-int64_t chip_nearest(int64_t value, unsigned bits);
-void chip_softmax(const hwlib_softmax_t *layer, const int8_t *ifm, int8_t *ofm, uint32_t channels);
 
 #endif

@@ -1,7 +1,7 @@
 /* A HAL to start from, as simple as can be: static arrays for local memories, memcpy for the DMA, scalar loops for
  * the array. Every copy and job is done when its start returns. It trusts its caller, and so checks nothing. Replace
  * one part after the other by what your chip has, and keep `python -m byoc_hw hal-test` passing. */
-#include "chip.h"
+#include "software.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* The array: one output after another. */
-#include "chip.h"
+#include "software.h"
 
 #include <stddef.h>
 #include <string.h>

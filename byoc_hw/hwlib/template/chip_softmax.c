@@ -1,5 +1,5 @@
 /* Softmax in fixed point: the formulas of hwlib_hal.h. */
-#include "chip.h"
+#include "software.h"
 
 static int64_t times(int64_t x, int64_t y) { return (x * y + (1 << 30)) >> 31; }
 

@@ -11,7 +11,8 @@ from byoc_hw.plan.array.window import Extents, extents
 
 def copy_cycles(nbytes: int, rows: int, accelerator: Accelerator) -> int:
     """Cycles of one transfer of `rows` rows of `nbytes` bytes."""
-    return accelerator.dma_setup + rows * ceil_div(nbytes, accelerator.dma_width)
+    beats = rows * ceil_div(nbytes, accelerator.dma_width)
+    return accelerator.dma_setup + (rows - 1) * accelerator.dma_row_setup + beats
 
 
 def best_cycles(layer: Layer, accelerator: Accelerator) -> int:

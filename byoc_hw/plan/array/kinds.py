@@ -207,15 +207,17 @@ def job_cycles(layer: Layer, ifm: Extents, ofm: Extents, accelerator: Accelerato
         channels = ifm[2] if sums_channels(layer) else 1
         kernels = [part.size for part in parts_of_kernel(layer, accelerator)] if kernel is None else [kernel]
         bits = accelerator.weight_width(layer)
-        return groups * sum(_group_cycles(one, channels, bits, accelerator) for one in kernels)
+        each = sum(_group_cycles(one, channels, bits, accelerator) for one in kernels)
+        return len(kernels) * accelerator.job_setup + groups * each
     form = geometry(layer)
     if isinstance(form, Run):
-        return ceil_div(form.reads * prod(ofm), accelerator.elementwise_width)
+        return accelerator.job_setup + ceil_div(form.reads * prod(ofm), accelerator.elementwise_width)
     if isinstance(form, Window):
         window = form.rows.kernel * form.columns.kernel
-        return ceil_div(prod(ofm) * window, accelerator.elementwise_width)
+        return accelerator.job_setup + ceil_div(prod(ofm) * window, accelerator.elementwise_width)
     if isinstance(form, Product):  # as a dense layer's, with weights of 8 bits
-        return _groups(ofm, accelerator.array_rows, accelerator) * _group_cycles((1, 1), ifm[2], 8, accelerator)
+        groups = _groups(ofm, accelerator.array_rows, accelerator)
+        return accelerator.job_setup + groups * _group_cycles((1, 1), ifm[2], 8, accelerator)
     raise PlanError(f"{layer.name}: a {layer.kind} layer has no jobs")
 
 

@@ -10,7 +10,8 @@ from byoc_hw.graph import Graph
 from byoc_hw.graph_text import shape_text, value_names
 from byoc_hw.plan.array.cost import best_cycles
 from byoc_hw.plan.array.mapping import Mapping, map_layers
-from byoc_hw.plan.array.storage import NOWHERE_ELSE, Lies, Storages, storages
+from byoc_hw.plan.array.packing import packed_cycles
+from byoc_hw.plan.array.storage import NOWHERE_ELSE, Lies, Storage, Storages, storages
 from byoc_hw.plan.array.window import extents
 
 
@@ -42,7 +43,8 @@ class MappedGraph:
         mapping = self.mapping
         for index, layer in enumerate(mapping.layers):
             lies = "swapped" if mapping.swapped[mapping.component[index]] else "as it stands"
-            work = f"{best_cycles(layer, self.accelerator)} cycles" if mapping.works(index) else "no work"
+            lies += ", packed" if index in mapping.rows.layers else ""
+            work = f"{self._cycles(index)} cycles" if mapping.works(index) else "no work"
             if index in mapping.copied:
                 work = "done by copies"
             elif index in mapping.placed:
@@ -52,6 +54,12 @@ class MappedGraph:
             shapes = f"{shape_text(extents(layer.ifm))} -> {shape_text(extents(layer.ofm))}"
             yield f"%{index:<4} component {mapping.component[index]:<3} {lies:<13} {layer.kind} {shapes}, {work}"
 
+    def _cycles(self, index: int) -> int:
+        layer, packing = self.mapping.layers[index], self.mapping.packing(self.mapping.layers[index].ofm)
+        if packing is None or index not in self.mapping.rows.layers:
+            return best_cycles(layer, self.accelerator)
+        return packed_cycles(layer, packing.pitch, self.accelerator)
+
     def _storages(self) -> Iterator[str]:
         names = value_names(self.graph)
         for storage in self.storages.all:
@@ -60,8 +68,12 @@ class MappedGraph:
             made = f"of {_values(storage.makers)}"
             origin = "constant" if storage.constant else "input" if storage.maker is None else made
             parts = [f"{storage.nbytes} bytes", origin, f"read by {_values(storage.readers) or 'nobody'}"]
-            parts += [f"argument {one.index}{' in another order' if one.strides else ''}" for one in arguments]
+            parts += [f"argument {one.index}{_order(storage) if one.strides else ''}" for one in arguments]
             yield f"s{storage.index:<4} {' = '.join(values)}: {', '.join(parts)}"
+
+
+def _order(storage: Storage) -> str:
+    return " in other rows" if storage.packing is not None and not storage.swapped else " in another order"
 
 
 def _values(layers: Sequence[int]) -> str:
@@ -75,9 +87,11 @@ def map_graph(
     copies_transpose: bool = True,
     placed: Iterable[int] = (),
     stored: Iterable[int] = (),
+    packed: Iterable[int] = (),
     lies: Lies = NOWHERE_ELSE,
 ) -> MappedGraph:
-    """The graph as `map_layers` maps it. Raises `PlanError` for a component in `swapped` that cannot be swapped, and
-    for a layer in `placed` or `stored` whose tensors cannot lie inside one another."""
-    mapping = map_layers(graph, accelerator, swapped, copies_transpose, placed, stored)
+    """The graph as `map_layers` maps it. Raises `PlanError` for a component in `swapped` that cannot be swapped, for
+    bands in `packed` that cannot be packed, and for a layer in `placed` or `stored` whose tensors cannot lie inside one
+    another."""
+    mapping = map_layers(graph, accelerator, swapped, copies_transpose, placed, stored, packed)
     return MappedGraph(graph, accelerator, mapping, storages(graph, mapping, lies), copies_transpose, lies)

@@ -1,9 +1,9 @@
-"""The mapping of a region's layers to the array: unchanged, or with height and width swapped.
+"""The mapping of a region's layers to the array: unchanged, with height and width swapped, or with packed rows.
 
 The array computes `array_columns` outputs of one row at a time, so the longer side should lie along
 the row. A layer is swapped by exchanging height and width of its geometry and weights, at compile
 time; its tensors then lie transposed in local memory. Layers that share a tensor are swapped
-together, and the DMA transposes the arguments of the region.
+together, and the DMA transposes the arguments of the region. Packed rows: see packing.py.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ import numpy as np
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Graph, Layer, Transpose, Weighted
+from byoc_hw.plan.array.connected import connected
 from byoc_hw.plan.array.cost import best_cycles, copy_cycles
 from byoc_hw.plan.array.kinds import Alias, Run, Window, geometry
-from byoc_hw.plan.array.window import extents
+from byoc_hw.plan.array.packing import NOT_PACKED, Packed, Packing, bands, pack_rows, worth_packing
+from byoc_hw.plan.array.window import Extents, extents
 from byoc_hw.tensor import Tensor
 
 
@@ -31,7 +33,8 @@ class Mapping:
     `origin` gives the graph's tensor for each tensor of a mapped layer. `copied` are the transpositions, by
     index of the layer, that the copies of the region's arguments do. `placed` are the concatenations whose inputs
     are written into their output in local memory, and the slices that are read in place; `stored` the concatenations
-    whose inputs are stored into their output in main memory.
+    whose inputs are stored into their output in main memory. `packed` are the bands whose rows are packed, and `rows`
+    what comes of that.
     """
 
     layers: tuple[Layer, ...]
@@ -41,10 +44,23 @@ class Mapping:
     copied: frozenset[int]
     placed: frozenset[int] = frozenset()
     stored: frozenset[int] = frozenset()
+    packed: frozenset[int] = frozenset()
+    rows: Packed = NOT_PACKED
 
     def is_swapped(self, tensor: Tensor) -> bool:
         """Whether height and width of a mapped layer's tensor are swapped, which changes the order of its bytes."""
         return tensor is not self.origin[tensor] and not is_line(tensor)
+
+    def packing(self, tensor: Tensor) -> Packing | None:
+        """How the rows of a tensor, of the graph or of a mapped layer, are packed; None where they are not."""
+        return self.rows.images.get(self.origin.get(tensor, tensor))
+
+    def outputs(self, index: int, rows: int) -> Extents:
+        """What a layer's jobs over some rows of its output compute: of packed rows a single one."""
+        layer = self.layers[index]
+        _, width, channels = extents(layer.ofm)
+        packing = self.packing(layer.ofm) if index in self.rows.layers else None
+        return (rows, width, channels) if packing is None else (1, (rows - 1) * packing.pitch + width, channels)
 
     def works(self, index: int) -> bool:
         """Whether a layer has jobs or copies of its own."""
@@ -64,13 +80,15 @@ def map_layers(
     copies_transpose: bool = True,
     placed: Iterable[int] = (),
     stored: Iterable[int] = (),
+    packed: Iterable[int] = (),
 ) -> Mapping:
     """Swap each component that takes fewer cycles swapped, or those that `swapped` names, one value a component.
 
     With `copies_transpose` the copies of arguments do the transpositions at the region's border; without it
-    nothing is swapped unless `swapped` says so.
+    nothing is swapped unless `swapped` says so. `packed` are the bands whose rows are packed.
 
-    Raises `PlanError` where `swapped` names a component that cannot be swapped.
+    Raises `PlanError` where `swapped` names a component that cannot be swapped, or `packed` no band or an accelerator
+    that does not read packed rows.
     """
     component = components(graph)
     members = _members(component)
@@ -89,6 +107,11 @@ def map_layers(
         for layer, other in zip(graph.layers, turned, strict=True)
         for tensor, there in zip((*layer.inputs, layer.ofm), (*other.inputs, other.ofm), strict=True)
     }
+    packed, numbers = frozenset(packed), bands(graph.layers)
+    if packed and not accelerator.packed_rows:
+        raise PlanError(f"{graph.name}: accelerator {accelerator.name} has no packed_rows")
+    if not packed <= set(numbers):
+        raise PlanError(f"{graph.name}: bands whose rows are packed are some of its own: got {sorted(packed)}")
     return Mapping(
         tuple(turned),
         component,
@@ -97,7 +120,14 @@ def map_layers(
         _transposed_by_copies(graph) if copies_transpose else frozenset(),
         frozenset(placed),
         frozenset(stored),
+        packed,
+        pack_rows(graph, turned, numbers, packed, accelerator),
     )
+
+
+def bands_worth_packing(mapping: Mapping, graph: Graph, accelerator: Accelerator) -> frozenset[int]:
+    """The bands of a mapped graph that take the array fewer cycles with packed rows."""
+    return worth_packing(graph, mapping.layers, bands(graph.layers), accelerator)
 
 
 def _in_width_of(layer: Layer, accelerator: Accelerator) -> Layer:
@@ -149,22 +179,7 @@ def _transposed_by_copies(graph: Graph) -> frozenset[int]:
 
 def components(graph: Graph) -> tuple[int, ...]:
     """The component of each layer, numbered in order. Layers that share a tensor with height and width share it."""
-    leader: dict[Tensor, int] = {}
-    parent = list(range(len(graph.layers)))
-
-    def root(index: int) -> int:
-        while parent[index] != index:
-            parent[index] = parent[parent[index]]
-            index = parent[index]
-        return index
-
-    for index, layer in enumerate(graph.layers):
-        for tensor in (*layer.inputs, layer.ofm):
-            if not is_line(tensor):
-                one, other = sorted((root(leader.setdefault(tensor, index)), root(index)))
-                parent[other] = one
-    numbers: dict[int, int] = {}
-    return tuple(numbers.setdefault(root(index), len(numbers)) for index in range(len(graph.layers)))
+    return connected([[one for one in (*layer.inputs, layer.ofm) if not is_line(one)] for layer in graph.layers])
 
 
 def _can_swap(layers: Sequence[Layer]) -> bool:

@@ -12,6 +12,7 @@ from byoc_hw.errors import PlanError
 from byoc_hw.graph import Concat, Graph, Layer, Slice, Transpose
 from byoc_hw.plan.array.kinds import Alias, CopiesOnly, Product, Run, geometry
 from byoc_hw.plan.array.mapping import Mapping
+from byoc_hw.plan.array.packing import Packing
 from byoc_hw.plan.array.transfers import dense_strides
 from byoc_hw.plan.array.window import Extents, Place, dense_place, extents
 from byoc_hw.tensor import Tensor
@@ -51,6 +52,8 @@ class Storage:
 
     A storage that is put together in main memory has no maker: its `parts` have, and each is stored where its
     `joins` say.
+
+    With a `packing` its rows lie apart in local memory, in main memory as ever.
     """
 
     index: int
@@ -65,10 +68,16 @@ class Storage:
     places: dict[Tensor, Place] = field(default_factory=dict)
     parts: list[Storage] = field(default_factory=list)
     joins: list[Join] = field(default_factory=list)
+    packing: Packing | None = None
 
     def place(self, tensor: Tensor) -> Place:
-        """Where one of its tensors lies in it."""
-        return self.places.get(tensor) or dense_place(tensor)
+        """Where one of its tensors lies in it in local memory."""
+        return self.places.get(tensor) or (dense_place(tensor) if self.packing is None else self._packed_place)
+
+    @cached_property
+    def _packed_place(self) -> Place:
+        assert self.packing is not None, "it is asked for packed rows alone"
+        return self.packing.place(self.extents)
 
     @property
     def maker(self) -> int | None:
@@ -82,7 +91,21 @@ class Storage:
 
     @cached_property
     def nbytes(self) -> int:
+        """Its bytes in main memory."""
         return self.tensor.nbytes
+
+    @cached_property
+    def local_bytes(self) -> int:
+        """Its bytes in local memory."""
+        return self.nbytes if self.packing is None else self.packing.nbytes(self.extents)
+
+    @property
+    def strides(self) -> tuple[int, int, int] | None:
+        """The strides in main memory of a tensor of the model; None where it has the same bytes in local memory."""
+        height, width, channels = self.extents
+        if self.swapped:
+            return channels, height * channels, 1
+        return None if self.packing is None else (width * channels, channels, 1)
 
     @property
     def name(self) -> str:
@@ -90,7 +113,7 @@ class Storage:
 
     @property
     def reordered(self) -> bool:
-        """Whether an argument has the bytes in another order."""
+        """Whether an argument has the bytes in another order, or in rows that lie otherwise."""
         arguments = self.sinks if self.source is None else (self.source, *self.sinks)
         return any(argument.strides is not None for argument in arguments)
 
@@ -113,10 +136,10 @@ class Storages:
 
 
 def can_tile(layer: Layer, of: dict[Tensor, Storage]) -> bool:
-    """Whether a layer can be tiled: not if an argument is reordered, for parts of others, nor for runs over swapped
-    tensors."""
+    """Whether a layer can be tiled: not if an argument is reordered or rows are packed, for parts of others, nor for
+    runs over swapped tensors."""
     touched = {tensor: of[tensor] for tensor in (*layer.inputs, layer.ofm)}
-    if any(one.joined or one.joins or tensor in one.places for tensor, one in touched.items()):
+    if any(one.joined or one.joins or one.packing or tensor in one.places for tensor, one in touched.items()):
         return False
     return not any(one.reordered or (one.swapped and isinstance(geometry(layer), Run)) for one in touched.values())
 
@@ -130,7 +153,7 @@ def storages(graph: Graph, mapping: Mapping, lies: Lies = NOWHERE_ELSE) -> Stora
         if tensor not in of:
             block = f"{graph.name}: {len(found):05} {tensor.name}"
             swapped = mapped in mapping.origin and mapping.is_swapped(mapped)
-            of[tensor] = Storage(len(found), block, mapped, extents(mapped), swapped)
+            of[tensor] = Storage(len(found), block, mapped, extents(mapped), swapped, packing=mapping.packing(tensor))
             found.append(of[tensor])
         of[mapped] = of[tensor]
         return of[tensor]
@@ -138,7 +161,7 @@ def storages(graph: Graph, mapping: Mapping, lies: Lies = NOWHERE_ELSE) -> Stora
     first = {mapping.origin[there]: there for there in reversed(list(mapping.origin))}
     for index, tensor in enumerate(graph.inputs):
         one = storage(tensor, first.get(tensor, tensor))
-        one.source = one.source or Argument(index, lies[tensor] if tensor in lies else _swapped_strides(one))
+        one.source = one.source or Argument(index, lies.get(tensor, one.strides))
     outputs: dict[Tensor, tuple[int, int, int]] = {}
     for index, (layer, mapped) in enumerate(zip(graph.layers, mapping.layers, strict=True)):
         if isinstance(geometry(layer), Alias):
@@ -167,7 +190,7 @@ def storages(graph: Graph, mapping: Mapping, lies: Lies = NOWHERE_ELSE) -> Stora
                     one.readers.append(index)
             storage(layer.ofm, mapped.ofm).makers.append(index)
     for index, tensor in enumerate(graph.outputs):
-        strides = outputs[tensor] if tensor in outputs else _swapped_strides(of[tensor])
+        strides = outputs[tensor] if tensor in outputs else of[tensor].strides
         strides = lies[tensor] if tensor in lies and tensor not in outputs else strides
         of[tensor].sinks.append(Argument(len(graph.inputs) + index, strides))
     for index, one in enumerate(found):
@@ -256,8 +279,8 @@ def _scattered(layer: Layer) -> bool:
 
 def needs_all_of(whole: Storage, indices: Sequence[int]) -> bool:
     """Whether some of these layers read what others of them write, by way of main memory: they cannot be one group."""
-    return any(reader in indices for reader in whole.readers) and any(
-        maker in indices for part in whole.parts for maker in part.makers
+    return any(maker in indices for part in whole.parts for maker in part.makers) and any(
+        reader in indices for reader in whole.readers
     )
 
 
@@ -317,12 +340,6 @@ def _placing(graph: Graph, mapping: Mapping, tensor: Tensor, of: dict[Tensor, St
     placed = {index: graph.layers[index] for index in sorted(mapping.placed | mapping.stored)}
     direct = [index for index, layer in placed.items() if tensor is layer.ofm or tensor in layer.inputs]
     yield from direct or [index for index, layer in placed.items() if of[layer.ofm] is of[tensor]]
-
-
-def _swapped_strides(storage: Storage) -> tuple[int, int, int] | None:
-    """The strides of an argument whose height and width are not swapped."""
-    height, _, channels = storage.extents
-    return (channels, height * channels, 1) if storage.swapped else None
 
 
 def _read_strides(layer: Transpose) -> tuple[int, int, int]:

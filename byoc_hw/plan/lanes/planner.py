@@ -11,15 +11,15 @@ from byoc_hw.errors import InvalidInput, PlanError
 from byoc_hw.graph import Graph, Layer
 from byoc_hw.objective import Energy, Objective, wished
 from byoc_hw.plan.array.cost import best_cycles
+from byoc_hw.plan.bound.prices import cycles_bound
+from byoc_hw.plan.bound.ways import least_alone
 from byoc_hw.plan.chip_plan import ChipPlan
-from byoc_hw.plan.lanes.bound import chip_bound
 from byoc_hw.plan.lanes.compose import chip_plan
 from byoc_hw.plan.lanes.cut import Region
 from byoc_hw.plan.lanes.joint import PlacedPart, side_by_side
 from byoc_hw.plan.lanes.lanes_clock import lanes_timeline
 from byoc_hw.plan.lanes.price import Price, judge, prices
 from byoc_hw.plan.lanes.search import best_parts, part_of_all, parts_alone
-from byoc_hw.plan.lanes.ways import least_alone
 from byoc_hw.plan.stages import Layout
 from byoc_hw.soc import Soc
 
@@ -59,7 +59,7 @@ class ChipPlanner:
                 raise PlanError(f"{layer.name}: an accelerator of {chip.name} can run it: none can")
         rows = zip(graph.layers, self._costs, strict=True)
         self._wanted = [_wished(layer, cost, chip, place) for layer, cost in rows]
-        self._chip, self._region, self._bound = chip, Region(graph), chip_bound(graph, chip)
+        self._chip, self._region, self._bound = chip, Region(graph), cycles_bound(graph, chip)
 
     def best(self, objective: Objective | None) -> ChipPlan:
         """The best plan that was found: never worse than that of any of the accelerators by itself."""
@@ -91,7 +91,7 @@ class ChipPlanner:
 
     def _planned(self, parts: Sequence[PlacedPart]) -> ChipPlan:
         plan = chip_plan(self._region, self._chip, parts)
-        cycles = lanes_timeline(plan).total  # a full queue holds the core, which the search leaves out
+        cycles = lanes_timeline(plan).total  # as the core goes round, which the search leaves out
         return replace(plan, cycles=cycles, bound=self._bound, costs=self._costs)
 
 

@@ -19,6 +19,7 @@ from byoc_hw.errors import PlanError
 from byoc_hw.graph import Dense, Reshape
 from byoc_hw.plan.array.cost import best_cycles
 from byoc_hw.plan.array.mapping import worth_swapping
+from byoc_hw.plan.bound.ways import least_alone
 from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.lanes.cut import PartCut, Region
 from byoc_hw.plan.lanes.every import EveryPlan, FormOfLayers, few
@@ -29,9 +30,8 @@ from byoc_hw.plan.lanes.oriented import Oriented, OrientedPart, part_structure
 from byoc_hw.plan.lanes.price import Price
 from byoc_hw.plan.lanes.profile import Engines, Option, Profile, profile_of
 from byoc_hw.plan.lanes.together import Together
-from byoc_hw.plan.lanes.ways import least_alone
-from byoc_hw.plan.search.planner import best_layout
 from byoc_hw.plan.stages import Layout, lay_out
+from byoc_hw.plan.tune.nearby import own_layout
 from byoc_hw.soc import Soc
 
 _BEAM = 6
@@ -535,7 +535,7 @@ class _Search:
         (accelerator,) = self._chip.accelerators
         if self.price.cycle * least_alone(self._graph.layers, accelerator) < most:
             with suppress(PlanError):  # then the layers fit one by one
-                yield [part_of_all(self._region, 0, best_layout(self._graph, accelerator))]
+                yield [part_of_all(self._region, 0, own_layout(self._graph, accelerator))]
 
 
 def _by_itself(option: Option) -> int:

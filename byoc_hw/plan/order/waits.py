@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -22,10 +23,26 @@ class Owned:
     op: int | None = None
 
 
-def with_waits(ops: Sequence[Op], offsets: Mapping[LocalBuffer, int], found: Order) -> tuple[Owned, ...]:
-    """The steps: copies and jobs in that order, with the waits that they need."""
-    sequence = list(_events(_merged(found), ops, found.before, _places(found)))
-    return tuple(with_slots(sequence, ops, offsets, found))
+def with_waits(ops: Sequence[Op], offsets: Mapping[LocalBuffer, int], found: Order, queue: int) -> tuple[Owned, ...]:
+    """The steps: copies and jobs in that order, with the waits that they need.
+
+    Each engine holds `queue` operations. They take the cycles of the order for every queue.
+    """
+    return tuple(with_slots(_sequence(ops, found, queue, len(ops)), ops, offsets, found))
+
+
+def with_waits_for_room(
+    ops: Sequence[Op], offsets: Mapping[LocalBuffer, int], found: Order, queue: int
+) -> tuple[Owned, ...]:
+    """As `with_waits`, for one of several accelerators: the host also waits before a start into a full queue, as others
+    go on during a wait, and a start would hold them back."""
+    return tuple(with_slots(_sequence(ops, found, queue, queue), ops, offsets, found))
+
+
+def _sequence(ops: Sequence[Op], found: Order, queue: int, flying: int) -> list[Awaited]:
+    """Starts and waits, with at most `flying` operations of an engine that the host has not seen to end."""
+    place = _places(found)
+    return list(_events(_merged(ops, found, place, queue, flying), ops, found, place, flying))
 
 
 def _places(times: Order) -> dict[int, int]:
@@ -33,15 +50,64 @@ def _places(times: Order) -> dict[int, int]:
     return {index: at for engine in (times.copies, times.jobs) for at, index in enumerate(engine)}
 
 
-def _merged(times: Order) -> list[int]:
-    """All operations in the order in which the host starts them; each engine keeps its order."""
-    keyed = []
-    for engine in (times.copies, times.jobs):
-        at = 0
-        for index in engine:
-            at = max(at, times.ready[index], times.start[index] - EARLY)
-            keyed.append((at, index))
-    return [index for _, index in sorted(keyed, key=lambda item: (item[0], times.start[item[1]], item[1]))]
+def _merged(ops: Sequence[Op], times: Order, place: Mapping[int, int], queue: int, flying: int) -> list[int]:
+    """All operations in the order in which the host starts them; each engine keeps its order.
+
+    The host starts one when what it waits for has ended, and its engine's queue and the tokens have room for it. That
+    is never later than the engine is free for it, and all that comes before was started by then: so no start and no
+    wait holds an operation of the other engine back.
+    """
+    awaited = _ever_awaited(ops, times, place, flying)
+    coming = [deque(engine) for engine in (times.copies, times.jobs)]
+    ended: list[deque[int]] = [deque(), deque()]  # the ends of operations with a token, which the host may wait for
+    order: list[int] = []
+    now = 0
+
+    def starts(engine: int) -> tuple[int, int, int]:
+        index = coming[engine][0]
+        at = max(now, times.ready[index], times.start[index] - EARLY)
+        if place[index] >= queue:
+            at = max(at, times.end[(times.copies, times.jobs)[engine][place[index] - queue]])
+        return (_with_token(at, ended, engine) if index in awaited else at), times.start[index], index
+
+    while coming[0] or coming[1]:
+        now, _, index = min(starts(engine) for engine in (0, 1) if coming[engine])
+        engine = int(ops[index].is_job)
+        coming[engine].popleft()
+        order.append(index)
+        for ends in ended:
+            while ends and ends[0] <= now:
+                ends.popleft()
+        if index in awaited:
+            ended[engine].append(times.end[index])
+    return order
+
+
+def _with_token(at: int, ended: Sequence[Sequence[int]], engine: int) -> int:
+    """The cycle from `at` on at which there is a token for one more operation of an engine.
+
+    An engine leaves one to the other engine: where none is left, it has operations under way itself, and the first of
+    them ends before the next one starts.
+    """
+    under_way = [[end for end in ends if end > at] for ends in ended]
+    mine = under_way[engine]
+    if len(mine) == SLOTS - 2:
+        return mine[0]
+    if len(mine) + len(under_way[1 - engine]) == SLOTS - 1:
+        return min(ends[0] for ends in under_way)
+    return at
+
+
+def _ever_awaited(ops: Sequence[Op], times: Order, place: Mapping[int, int], flying: int) -> set[int]:
+    """The operations that the host may have to wait for: the last that one of the other engine needs, the last of all,
+    and those that have to end before there is room for another one."""
+    engines = times.copies, times.jobs
+    found = {index for engine in engines for index in (*engine[-1:], *engine[:-flying])}
+    for index, before in enumerate(times.before):
+        others = [other for other in before if ops[other].is_job is not ops[index].is_job]
+        if others:
+            found.add(max(others, key=lambda other: place[other]))
+    return found
 
 
 Awaited = tuple[int, int | None]
@@ -49,20 +115,23 @@ Awaited = tuple[int, int | None]
 
 
 def _events(
-    order: Sequence[int], ops: Sequence[Op], before: Sequence[set[int]], place: Mapping[int, int]
+    order: Sequence[int], ops: Sequence[Op], times: Order, place: Mapping[int, int], flying: int
 ) -> Iterator[Awaited]:
     """Starts and waits. After a wait, everything that the engine began earlier has ended, too."""
     shown = {True: -1, False: -1}  # of the jobs, of all others
     last: dict[bool, int] = {}
     for index in order:
         mine = ops[index].is_job
-        others = [other for other in before[index] if ops[other].is_job is not mine]
+        others = [other for other in times.before[index] if ops[other].is_job is not mine]
         if others:
             latest = max(others, key=lambda other: place[other])
             engine = ops[latest].is_job
             if place[latest] > shown[engine]:
                 yield latest, index
                 shown[engine] = place[latest]
+        if place[index] - flying > shown[mine]:
+            shown[mine] = place[index] - flying
+            yield (times.jobs if mine else times.copies)[shown[mine]], index
         yield index, None
         last[mine] = index
     for engine, index in sorted(last.items(), key=lambda item: item[1]):

@@ -84,14 +84,16 @@ def place_model(
     blocks = moments.blocks()
     lower_bound, peak = moments.peak(blocks)
     proven = max((aligned_sum(alive) for alive in moments.alive(blocks)), default=0)
-    arena = improved(place(blocks, lower_bound, proven), blocks)
+    live = tuple(
+        (where, frozenset(block.name for block in moment))
+        for where, moment in zip(moments.where, moments.alive(blocks), strict=True)
+    )
+    arena = improved(place(blocks, lower_bound, proven), blocks, [names for _, names in live])
     scratch = {}
     for symbol, memory in regions.items():
         offsets = {life.name: arena.offsets[life.name] for life in memory.scratch}
         base = min(offsets.values(), default=0)
         scratch[symbol] = base, {name: offset - base for name, offset in offsets.items()}
-    alive = (frozenset(block.name for block in moment) for moment in moments.alive(blocks))
-    live = tuple(zip(moments.where, alive, strict=True))
     constants = sum(memory.constants for memory in regions.values())
     return ModelMemory(arena, blocks, peak, scratch, live, moments.during, constants)
 

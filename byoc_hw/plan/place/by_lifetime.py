@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import gcd
 
+import numpy as np
+
 from byoc_hw.errors import PlanError
-from byoc_hw.integers import round_up
 from byoc_hw.plan.region_memory import Lifetime
 
 _PROMOTIONS = 32
@@ -51,16 +52,23 @@ class Arena:
 
 def blocks_from_lifetimes(lifetimes: Sequence[Lifetime], alignment: int) -> tuple[Block, ...]:
     """A block for each lifetime; two conflict where they share a step."""
+    names = np.array([life.name for life in lifetimes], object)
+    first, last = (np.array([getattr(life, end) for life in lifetimes], np.int64) for end in ("first", "last"))
+
+    def conflicts(index: int) -> frozenset[str]:
+        others = (first <= last[index]) & (last >= first[index])
+        others[index] = False
+        return frozenset(names[others].tolist())
+
     return tuple(
-        Block(
-            one.name,
-            one.nbytes,
-            alignment,
-            frozenset(other.name for other in lifetimes if other is not one and _overlap(one, other)),
-            one.owner,
-        )
-        for one in lifetimes
+        Block(one.name, one.nbytes, alignment, conflicts(index), one.owner) for index, one in enumerate(lifetimes)
     )
+
+
+def live_together(lifetimes: Sequence[Lifetime]) -> list[list[str]]:
+    """The names of what is live at each step at which something starts."""
+    steps = sorted({life.first for life in lifetimes})
+    return [[life.name for life in lifetimes if life.first <= step <= life.last] for step in steps]
 
 
 def largest_sum(lifetimes: Iterable[Lifetime]) -> int:
@@ -104,18 +112,20 @@ def place(blocks: Sequence[Block], lower_bound: int, proven: int = 0) -> Arena:
     return Arena(best.offsets if best else {}, best.nbytes if best else 0, lower_bound, proven)
 
 
-def _overlap(one: Lifetime, other: Lifetime) -> bool:
-    return one.first <= other.last and other.first <= one.last
-
-
 def _check(blocks: Sequence[Block], by_name: Mapping[str, Block]) -> None:
     if len(by_name) != len(blocks):
         names = [block.name for block in blocks]
         raise PlanError(f"two blocks of memory are named {next(name for name in names if names.count(name) > 1)}")
     for block in by_name.values():
+        if all(name != block.name and block.name in _conflicts(by_name, name) for name in block.conflicts):
+            continue
         for name in sorted(block.conflicts):
             if name not in by_name or name == block.name or block.name not in by_name[name].conflicts:
                 raise PlanError(f"conflicts are mutual: {block.name} names {name}, which does not name it back")
+
+
+def _conflicts(blocks: Mapping[str, Block], name: str) -> frozenset[str]:
+    return blocks[name].conflicts if name in blocks else frozenset()
 
 
 def _orders(blocks: Mapping[str, Block]) -> list[list[str]]:
@@ -135,32 +145,47 @@ def _orders(blocks: Mapping[str, Block]) -> list[list[str]]:
 
 def _improve(order: list[str], blocks: Mapping[str, Block], lower_bound: int) -> Arena:
     """Place greedily; then move the block that ends highest to the front and repeat, while that helps."""
-    best = _greedy(order, blocks, lower_bound)
-    arena = best
+    numbers = {name: number for number, name in enumerate(blocks)}
+    greedy = _Greedy(blocks, numbers)
+    left = [numbers[name] for name in order]
+    best = spans = greedy.placed(left)
+    fewest = top = _top(spans)
     for _ in range(_PROMOTIONS):
-        if best.nbytes <= lower_bound:
+        if fewest <= lower_bound:
             break
-        highest = max(order, key=lambda name: arena.offsets[name] + blocks[name].nbytes)
-        if highest == order[0]:
+        highest = next(number for number in left if spans[number][1] == top)
+        if highest == left[0]:
             break
-        order = [highest, *(name for name in order if name != highest)]
-        arena = _greedy(order, blocks, lower_bound)
-        if arena.nbytes < best.nbytes:
-            best = arena
-    return best
+        left.remove(highest)
+        left.insert(0, highest)
+        spans = greedy.placed(left)
+        top = _top(spans)
+        if top < fewest:
+            best, fewest = spans, top
+    return Arena({name: best[number][0] for name, number in numbers.items()}, fewest, lower_bound)
 
 
-def _greedy(order: Sequence[str], blocks: Mapping[str, Block], lower_bound: int) -> Arena:
-    """Each block in turn at the lowest offset that is free of those placed before it."""
-    offsets: dict[str, int] = {}
-    for name in order:
-        block = blocks[name]
-        taken = sorted((offsets[other], blocks[other].nbytes) for other in block.conflicts if other in offsets)
-        offset = 0
-        for start, nbytes in taken:
-            if offset + block.nbytes <= start:
-                break
-            offset = max(offset, round_up(start + nbytes, block.alignment))
-        offsets[name] = offset
-    top = max((offset + blocks[name].nbytes for name, offset in offsets.items()), default=0)
-    return Arena(dict(sorted(offsets.items())), top, lower_bound)
+def _top(spans: Sequence[tuple[int, int]]) -> int:
+    return max((stop for _, stop in spans), default=0)
+
+
+class _Greedy:
+    """Greedy placement of blocks in any order. Blocks are numbers, as it runs a hundred times for one arena."""
+
+    def __init__(self, blocks: Mapping[str, Block], numbers: Mapping[str, int]) -> None:
+        self._sizes = [(block.nbytes, block.alignment) for block in blocks.values()]
+        self._conflicts = [[numbers[name] for name in block.conflicts] for block in blocks.values()]
+
+    def placed(self, order: Sequence[int]) -> list[tuple[int, int]]:
+        """Start and end of each block: each in turn at the lowest offset that is free of those placed before it."""
+        spans: list[tuple[int, int]] = [(-1, -1)] * len(order)
+        for number in order:
+            nbytes, alignment = self._sizes[number]
+            offset = 0
+            for start, stop in sorted([spans[other] for other in self._conflicts[number]]):
+                if offset + nbytes <= start:
+                    break
+                if stop > offset:
+                    offset = -(-stop // alignment) * alignment
+            spans[number] = offset, offset + nbytes
+        return spans

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
 from byoc_hw.integers import round_up
-from byoc_hw.plan.place.by_lifetime import blocks_from_lifetimes, largest_sum, place
+from byoc_hw.plan.place.by_lifetime import blocks_from_lifetimes, largest_sum, live_together, place
 from byoc_hw.plan.place.exact import improved
 from byoc_hw.plan.region_memory import Lifetime
 from byoc_hw.plan.steps import ACTIVATIONS, WEIGHTS
@@ -120,7 +120,7 @@ class _Taken:
 
     def edges(self, unit: int) -> list[int]:
         """The candidate offsets of a buffer."""
-        return sorted({0, *(round_up(edge, unit) for edge in (*self.starts, *self.stops))})
+        return sorted({0, *[-(-edge // unit) * unit for edge in (*self.starts, *self.stops)]})
 
     def last(self, start: int, stop: int) -> int:
         """The last operation that touches any of these bytes, -1 if none does."""
@@ -147,8 +147,8 @@ _MANY = 2500
 """Number of buffers beyond which placement by size takes too long."""
 
 
-_WORK = 0.5
-"""The limit of the exact search, in the solver's deterministic time. A tuner runs many searches."""
+_SHARE = 1 / 8
+"""Part of the limits of the exact search. A tuner runs many searches."""
 
 
 def _by_size(alive: Sequence[Lifetime], size: int, unit: int, exact: bool) -> dict[str, int] | None:
@@ -158,5 +158,6 @@ def _by_size(alive: Sequence[Lifetime], size: int, unit: int, exact: bool) -> di
     blocks = blocks_from_lifetimes(alive, unit)
     arena = place(blocks, largest_sum(alive))
     if arena.nbytes > size and exact:
-        arena = improved(replace(arena, proven=size), blocks, _WORK)  # as small as needed, not as possible
+        # As small as needed, not as possible.
+        arena = improved(replace(arena, proven=size), blocks, live_together(alive), _SHARE)
     return arena.offsets if arena.nbytes <= size else None

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
+from math import prod
 
+from byoc_hw.graph import Layer
 from byoc_hw.integers import round_up
 from byoc_hw.plan.array.cost import copy_cycles
 from byoc_hw.plan.array.mapped import MappedGraph
@@ -12,8 +14,8 @@ from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.array.weight_blocks import all_bytes, load_cycles, psum_bytes, tile_cycles
 from byoc_hw.plan.array.window import extents, row_bytes
 from byoc_hw.plan.choices import Blocks
-from byoc_hw.plan.work.builder import argument_home, moves
-from byoc_hw.plan.work.rows_needed import Stripe, stripes_of
+from byoc_hw.plan.work.builder import argument_home, moves, scratch_home
+from byoc_hw.plan.work.rows_needed import Span, Stripe, stripes_of
 
 HeldSet = frozenset[int]
 """Indices of the storages that are in local memory in full."""
@@ -39,9 +41,10 @@ class Estimates:
         mapping, accelerator = mapped.mapping, mapped.accelerator
         self.accelerator, self.layers, self.blocks = accelerator, mapping.layers, blocks
         self.all, self.of = mapped.storages.all, mapped.storages.of
+        self.mapping = mapping
         self.unit = accelerator.buffer_alignment
         self.order = [index for index in range(len(self.layers)) if mapping.works(index)]
-        self.size = [round_up(storage.nbytes, self.unit) for storage in self.all]
+        self.size = [round_up(storage.local_bytes, self.unit) for storage in self.all]
         cuts = list(zip(self.layers, blocks, strict=True))
         self.load = [load_cycles(layer, cut, accelerator) for layer, cut in cuts]
         self.weight_bytes = [all_bytes(layer, cut, accelerator) for layer, cut in cuts]
@@ -52,6 +55,7 @@ class Estimates:
         ]
         self._touched: dict[tuple[int, int], HeldSet] = {}
         self._shapes: dict[tuple[int, int, HeldSet, HeldSet, HeldSet, int], Shape] = {}
+        self._stripes: dict[tuple[int, int, HeldSet, int], list[Stripe]] = {}
         self._tiles: dict[tuple[int, int], int] = {}
 
     def touched(self, at: int, stop: int) -> HeldSet:
@@ -112,11 +116,14 @@ class Estimates:
         stored = {
             one for one in made if one.sinks or one.joins or (self.ends[one.index] >= stop and one.index not in after)
         }
-        loaded = {one: self.all[one].nbytes for one in held}
+        loaded = {one: self.all[one].local_bytes for one in held}
         finished = dict.fromkeys(stored, 0)
         jobs = copied = first = last = 0
         inside: list[tuple[int, int, int]] = []  # of each stripe: tiles that are loaded, computed, stored
-        for stripe in stripes_of(self.layers, self.of, indices, count, full):
+        if (at, stop, full, count) not in self._stripes:
+            packed = self.mapping.rows.layers
+            self._stripes[at, stop, full, count] = list(stripes_of(self.layers, self.of, indices, count, full, packed))
+        for stripe in self._stripes[at, stop, full, count]:
             tiles_in = load = store = 0
             for storage, (start, end) in stripe.needs.items():
                 if storage in made:
@@ -125,15 +132,16 @@ class Estimates:
                     load += self.copy(storage, end - start)
                     tiles_in += round_up(end - start, self.unit)
                     continue
-                end = storage.nbytes if storage.index in after else end
+                end = storage.local_bytes if storage.index in after else end
                 load += self.copy(storage, end - loaded.get(storage.index, 0))
                 loaded[storage.index] = max(end, loaded.get(storage.index, 0))
             for storage in stored:
                 index = made[storage]
                 if index in stripe.rows:
-                    end = stripe.rows[index][1] * row_bytes(self.layers[index].ofm)
+                    end = storage.place(self.layers[index].ofm).span(*stripe.rows[index])[1]
                     if storage.joined:  # stored at once, when all of it is there
-                        end = storage.nbytes if end == self.layers[index].ofm.nbytes and index == storage.maker else 0
+                        whole = stripe.rows[index][1] == extents(self.layers[index].ofm)[0]
+                        end = storage.nbytes if whole and index == storage.maker else 0
                     store += self.store(storage, end - finished[storage])
                     finished[storage] = end
             jobs += sum(self.tile(index, rows[1] - rows[0]) for index, rows in stripe.rows.items())
@@ -158,24 +166,31 @@ class Estimates:
             layer, count = self.layers[index], rows[1] - rows[0]
             storage = self.of[layer.ofm]
             if storage.index not in full:
-                size = round_up(count * row_bytes(layer.ofm), self.unit)
+                size = round_up(self._tile_bytes(storage, layer, rows, stripe), self.unit)
                 alive += size
                 if storage in stored:
                     out += size
                 else:
                     end = users.get(storage, index)
                     ending[end] = ending.get(end, 0) + size
-            pixels = count * extents(layer.ofm)[1]
+            pixels = prod(self.mapping.outputs(index, count)[:2])
             most = max(most, alive + psum_bytes(layer, self.blocks[index], pixels, self.accelerator))
             alive -= ending.pop(index, 0)
         return most, out
 
+    @staticmethod
+    def _tile_bytes(storage: Storage, layer: Layer, rows: Span, stripe: Stripe) -> int:
+        """Bytes of a tile that a layer writes: of packed rows with those around them that are read."""
+        if storage.packing is None:
+            return (rows[1] - rows[0]) * row_bytes(layer.ofm)
+        start, stop = stripe.written(storage, layer.ofm, rows)
+        return stop - start
+
     def tile(self, index: int, rows: int) -> int:
         """Cycles of the jobs over some rows of a layer."""
         if (index, rows) not in self._tiles:
-            layer = self.layers[index]
-            _, width, channels = extents(layer.ofm)
-            self._tiles[index, rows] = tile_cycles(layer, self.blocks[index], (rows, width, channels), self.accelerator)
+            shape = self.mapping.outputs(index, rows)
+            self._tiles[index, rows] = tile_cycles(self.layers[index], self.blocks[index], shape, self.accelerator)
         return self._tiles[index, rows]
 
     def store(self, storage: Storage, nbytes: int) -> int:
@@ -195,7 +210,8 @@ class Estimates:
         if nbytes <= 0:
             return 0
         argument = storage.source or (storage.sinks[0] if storage.sinks else None)
-        if argument is None or argument.strides is None:
+        home = scratch_home(storage) if argument is None else argument_home(storage, argument)
+        if home.strides is None:
             return copy_cycles(nbytes, 1, self.accelerator)
-        transfers = moves(argument_home(storage, argument), 0, nbytes)
+        transfers = moves(home, 0, nbytes)
         return sum(copy_cycles(one.nbytes, one.rows, self.accelerator) for one in transfers)

@@ -5,11 +5,12 @@ After each layer, the cheapest groups so far are kept for each set of storages i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import accumulate, combinations
 
 from byoc_hw.errors import PlanError
+from byoc_hw.integers import ceil_div
 from byoc_hw.plan.array.cost import copy_cycles
 from byoc_hw.plan.array.kinds import CopiesOnly, geometry
 from byoc_hw.plan.array.mapped import MappedGraph
@@ -24,7 +25,7 @@ from byoc_hw.plan.search.single_layer import single_tiling
 _LONGEST = 4
 """The most layers of a group in the planner; the tuner's limit is in the accelerator's `TuningSpace`."""
 
-_BORDER_STRIPES = (1, 2, 4, 6, 8)
+_BORDER_STRIPES = (1, 2, 4, 6, 8, 16, 24)
 """Numbers of stripes that are tried for the first and last layer where everything else stays in local memory."""
 
 _FIRST_SHARES = (6, 12)
@@ -99,11 +100,11 @@ class Grouping:
             first, last = self._span(storage)
             changes[first] += self.estimates.size[storage.index]
             changes[last + 1] -= self.estimates.size[storage.index]
-        height_width = (extents(layer.ofm)[:2] for layer in self.layers)
+        outputs = (self.mapping.outputs(index, extents(layer.ofm)[0]) for index, layer in enumerate(self.layers))
         return [
             alive + psum_bytes(layer, blocks, height * width, self.accelerator)
-            for alive, layer, blocks, (height, width) in zip(
-                accumulate(changes), self.layers, self.blocks, height_width, strict=False
+            for alive, layer, blocks, (height, width, _) in zip(
+                accumulate(changes), self.layers, self.blocks, outputs, strict=False
             )
         ]
 
@@ -124,9 +125,18 @@ class Grouping:
             groups.append(Group(1, 1, frozenset(held), self.allowed.overlap, self.allowed.resident))
         border = [index for index in self.order if self._at_border(index)]
         for blocks in self._first_blocks():
-            for stripes in [count for count in _BORDER_STRIPES if count in self.allowed.stripes] if border else (1,):
+            for stripes in self._border_stripes(border):
                 striped = [replace(group, stripes=stripes) if i in border else group for i, group in enumerate(groups)]
                 yield self._choices(tuple(striped), blocks)
+
+    def _border_stripes(self, border: Sequence[int]) -> Iterable[int]:
+        """Numbers of stripes that cut the layers at the border differently."""
+        heights = [extents(self.layers[index].ofm)[0] for index in border]
+        found: dict[tuple[int, ...], int] = {}
+        for count in _BORDER_STRIPES if border else (1,):
+            if count in self.allowed.stripes:
+                found.setdefault(tuple(ceil_div(height, count) for height in heights), count)
+        return found.values()
 
     def _first_blocks(self) -> Iterator[tuple[Blocks | None, ...]]:
         """The blocks, also with smaller ones for a first layer with large weights: no job hides its first load."""
@@ -181,7 +191,13 @@ class Grouping:
 
     def _choices(self, groups: tuple[Group, ...], blocks: tuple[Blocks | None, ...]) -> Choices:
         return Choices(
-            self.mapping.swapped, groups, blocks, self.copies_transpose, self.mapping.placed, self.mapping.stored
+            self.mapping.swapped,
+            groups,
+            blocks,
+            self.copies_transpose,
+            self.mapping.placed,
+            self.mapping.stored,
+            self.mapping.packed,
         )
 
     def _search(

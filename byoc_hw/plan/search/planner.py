@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
 
@@ -10,6 +10,7 @@ from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Concat, Graph, Slice
 from byoc_hw.plan.array.mapped import MappedGraph, map_graph
+from byoc_hw.plan.array.mapping import bands_worth_packing
 from byoc_hw.plan.array.storage import NOWHERE_ELSE, Lies, NotInPlace
 from byoc_hw.plan.choices import Choices, Group
 from byoc_hw.plan.search.grouping import Grouping
@@ -28,20 +29,26 @@ def best_layout(graph: Graph, accelerator: Accelerator) -> Layout:
     plain = map_graph(graph, accelerator, copies_transpose=False)
     if plain.whole:
         return whole_layout(plain)
-    for mapped, choices in candidates(graph, accelerator):
-        found: Layout | None = None
-        for candidate in choices:
-            try:
-                tried = lay_out(mapped_as(mapped, candidate), candidate)
-            except PlanError:
-                continue  # the estimate was too bold: another candidate is more careful
-            if found is None or tried.cycles < found.cycles:
-                found = tried
-            if len(found.work.ops) > ENOUGH:
-                break
-        if found is not None:
-            return found
+    for mapped, forms in candidates(graph, accelerator):
+        found = [one for choices in forms if (one := _fastest(mapped, choices)) is not None]
+        if found:
+            return min(found, key=lambda one: one.cycles)
     return layer_by_layer(graph, accelerator)
+
+
+def _fastest(mapped: MappedGraph, choices: Iterable[Choices]) -> Layout | None:
+    """The fastest of some choices, None where none can be carried out."""
+    found: Layout | None = None
+    for candidate in choices:
+        try:
+            tried = lay_out(mapped_as(mapped, candidate), candidate)
+        except PlanError:
+            continue  # the estimate was too bold: another candidate is more careful
+        if found is None or tried.cycles < found.cycles:
+            found = tried
+        if len(found.work.ops) > ENOUGH:
+            break
+    return found
 
 
 def whole_layout(mapped: MappedGraph) -> Layout:
@@ -70,27 +77,28 @@ def one_by_one(plain: MappedGraph) -> Choices:
 def mapped_as(mapped: MappedGraph, choices: Choices) -> MappedGraph:
     """The graph as choices map it; often equal to the mapping at hand."""
     mapping = mapped.mapping
-    same = (choices.swapped, choices.placed, choices.stored) == (mapping.swapped, mapping.placed, mapping.stored)
-    if same and choices.copies_transpose == mapped.copies_transpose:
+    one, other = ((by.swapped, by.placed, by.stored, by.packed) for by in (choices, mapping))
+    if one == other and choices.copies_transpose == mapped.copies_transpose:
         return mapped
     return map_choices(mapped.graph, mapped.accelerator, choices, mapped.lies)
 
 
 def map_choices(graph: Graph, accelerator: Accelerator, choices: Choices, lies: Lies = NOWHERE_ELSE) -> MappedGraph:
     """The graph as choices map it. Raises `PlanError` where they do not fit it."""
-    placing = choices.placed, choices.stored
+    placing = choices.placed, choices.stored, choices.packed
     return map_graph(graph, accelerator, choices.swapped, choices.copies_transpose, *placing, lies)
 
 
-def candidates(graph: Graph, accelerator: Accelerator) -> Iterator[tuple[MappedGraph, Iterator[Choices]]]:
-    """Choices to try, the best ones first; each kind only if the kind before gave none."""
+def candidates(graph: Graph, accelerator: Accelerator) -> Iterator[tuple[MappedGraph, list[Iterator[Choices]]]]:
+    """Choices to try, the best ones first; each kind only if the kind before gave none. Those of a kind are by form:
+    with packed rows, and without."""
     plain = map_graph(graph, accelerator, copies_transpose=False)
     for one in mappings(graph, accelerator):
-        groupings = [Grouping(variant) for variant in placements(one)]
-        whole = [grouping.resident() for grouping in groupings if grouping.fits_whole()]
-        if whole:
-            yield one, chain.from_iterable(whole)
-        yield one, _in_parts(groupings, plain)
+        forms = [[Grouping(variant) for variant in placements(form)] for form in packings(one)]
+        whole = [[each.resident() for each in groupings if each.fits_whole()] for groupings in forms]
+        if any(whole):
+            yield one, [chain.from_iterable(found) for found in whole]
+        yield one, [*map(_in_parts, forms[:-1]), chain(_in_parts(forms[-1]), _by_themselves(plain))]
 
 
 def mappings(graph: Graph, accelerator: Accelerator) -> tuple[MappedGraph, ...]:
@@ -101,12 +109,25 @@ def mappings(graph: Graph, accelerator: Accelerator) -> tuple[MappedGraph, ...]:
     return (mapped,)
 
 
-def _in_parts(groupings: Sequence[Grouping], plain: MappedGraph) -> Iterator[Choices]:
-    """The best grouping for each part of local memory, and each layer by itself, which is as good in a tiny memory."""
+def _in_parts(groupings: Sequence[Grouping]) -> Iterator[Choices]:
+    """The best grouping for each part of local memory."""
     for grouping in groupings:
         yield from (choices for room in ROOM if (choices := grouping.best(room)) is not None)
+
+
+def _by_themselves(plain: MappedGraph) -> Iterator[Choices]:
+    """Each layer by itself, which is as good in a tiny memory."""
     with suppress(PlanError):  # then nothing is lost
         yield one_by_one(plain)
+
+
+def packings(mapped: MappedGraph) -> Iterator[MappedGraph]:
+    """The region with packed rows, where the array takes fewer cycles for them, and last without."""
+    packed = bands_worth_packing(mapped.mapping, mapped.graph, mapped.accelerator)
+    if packed:
+        swapped, copies_transpose = mapped.mapping.swapped, mapped.copies_transpose
+        yield map_graph(mapped.graph, mapped.accelerator, swapped, copies_transpose, packed=packed, lies=mapped.lies)
+    yield mapped
 
 
 _SHARES = (1.0, 0.5, 0.25, 0.0)
@@ -132,10 +153,11 @@ def placements(mapped: MappedGraph) -> Iterator[MappedGraph]:
 
 def _placed(mapped: MappedGraph, placed: frozenset[int], stored: frozenset[int]) -> MappedGraph:
     """The region with as many of these layers placed as can be; of the others the concatenations are stored."""
-    swapped, copies_transpose = mapped.mapping.swapped, mapped.copies_transpose
+    mapping, lies = mapped.mapping, mapped.lies
+    fixed = mapped.graph, mapped.accelerator, mapping.swapped, mapped.copies_transpose
     while True:
         try:
-            return map_graph(mapped.graph, mapped.accelerator, swapped, copies_transpose, placed, stored, mapped.lies)
+            return map_graph(*fixed, placed, stored, mapping.packed, lies)
         except NotInPlace as error:
             failed = error.layers & (placed | stored) or placed | stored
             again = frozenset(index for index in failed & placed if isinstance(mapped.graph.layers[index], Concat))

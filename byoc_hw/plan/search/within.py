@@ -14,7 +14,16 @@ from byoc_hw.plan.array.mapped import MappedGraph
 from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.planned import table_bytes
 from byoc_hw.plan.search.grouping import Grouping
-from byoc_hw.plan.search.planner import ENOUGH, ROOM, candidates, layer_by_layer, mapped_as, mappings, placements
+from byoc_hw.plan.search.planner import (
+    ENOUGH,
+    ROOM,
+    candidates,
+    layer_by_layer,
+    mapped_as,
+    mappings,
+    packings,
+    placements,
+)
 from byoc_hw.plan.stages import Layout, lay_out, without_constants, written
 from byoc_hw.plan.steps import RegionPlan
 
@@ -106,14 +115,18 @@ class SizedPlans:
         self._graph, self._accelerator, self._border = graph, accelerator, border
         counted = {*border.inputs, *border.outputs}
         self._groupings = [
-            Grouping(placed, counted) for mapped in mappings(graph, accelerator) for placed in placements(mapped)
+            Grouping(placed, counted)
+            for mapped in mappings(graph, accelerator)
+            for form in packings(mapped)
+            for placed in placements(form)
         ]
         self._found: dict[Choices, Sized | None] = {}
-        for mapped, tried in candidates(graph, accelerator):
-            for choices in tried:
-                made = self._try(mapped, choices)
-                if made is not None and len(made.layout.work.ops) > ENOUGH:
-                    break
+        for mapped, forms in candidates(graph, accelerator):
+            for tried in forms:
+                for choices in tried:
+                    made = self._try(mapped, choices)
+                    if made is not None and len(made.layout.work.ops) > ENOUGH:
+                        break
 
     def within(self, ram: int) -> Sized | None:
         """The fastest plan with at most so many bytes of main memory; None where none is found."""

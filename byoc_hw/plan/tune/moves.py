@@ -12,20 +12,12 @@ from byoc_hw.plan.tune.space import SearchSpace
 
 def step(space: SearchSpace, choices: Choices, random: Random) -> Choices:
     """Choices after one random move; the same choices where the move is impossible."""
-    move = random.choices(_MOVES, _WEIGHTS)[0]
+    moves, weights = (_MOVES_AND_PACK, _WEIGHTS_AND_PACK) if space.packable else (_MOVES, _WEIGHTS)
+    move = random.choices(moves, weights)[0]
     return space.canonical(move(space, choices, random) or choices)
 
 
 Move = Callable[[SearchSpace, Choices, Random], "Choices | None"]
-
-
-def _spans(choices: Choices) -> list[tuple[int, int]]:
-    """The first layer of each group, and the first after it."""
-    spans, first = [], 0
-    for group in choices.groups:
-        spans.append((first, first + group.layers))
-        first += group.layers
-    return spans
 
 
 def _merge(space: SearchSpace, choices: Choices, random: Random) -> Choices | None:
@@ -33,7 +25,7 @@ def _merge(space: SearchSpace, choices: Choices, random: Random) -> Choices | No
     if len(choices.groups) < 2:
         return None
     at = random.randrange(len(choices.groups) - 1)
-    spans, (one, other) = _spans(choices), choices.groups[at : at + 2]
+    spans, (one, other) = choices.spans, choices.groups[at : at + 2]
     first, stop = spans[at][0], spans[at + 1][1]
     within = space.groups_of(choices)
     if not within.may_group(first, stop):
@@ -47,7 +39,7 @@ def _merge(space: SearchSpace, choices: Choices, random: Random) -> Choices | No
 def _split(space: SearchSpace, choices: Choices, random: Random) -> Choices | None:
     """Split a group in two; the storages between them are held, or not."""
     at = random.randrange(len(choices.groups))
-    group, (first, stop) = choices.groups[at], _spans(choices)[at]
+    group, (first, stop) = choices.groups[at], choices.spans[at]
     if group.layers < 2:
         return None
     middle = random.randrange(first + 1, stop)
@@ -67,7 +59,7 @@ def _shift(space: SearchSpace, choices: Choices, random: Random) -> Choices | No
     by = random.choice((-1, 1))
     one, other = choices.groups[at : at + 2]
     moved = replace(one, layers=one.layers + by, tiling=None), replace(other, layers=other.layers - by, tiling=None)
-    first, middle, stop = _spans(choices)[at][0], _spans(choices)[at][1] + by, _spans(choices)[at + 1][1]
+    first, middle, stop = choices.spans[at][0], choices.spans[at][1] + by, choices.spans[at + 1][1]
     within = space.groups_of(choices)
     if first == middle or middle == stop or not (within.may_group(first, middle) and within.may_group(middle, stop)):
         return None
@@ -77,7 +69,7 @@ def _shift(space: SearchSpace, choices: Choices, random: Random) -> Choices | No
 def _restripe(space: SearchSpace, choices: Choices, random: Random) -> Choices | None:
     """Give a group more or fewer stripes."""
     at = random.randrange(len(choices.groups))
-    options = space.groups_of(choices).stripes(*_spans(choices)[at])
+    options = space.groups_of(choices).stripes(*choices.spans[at])
     stripes = _other(options, choices.groups[at].stripes, random)
     return choices.with_group(at, replace(choices.groups[at], stripes=stripes, tiling=None))
 
@@ -85,7 +77,7 @@ def _restripe(space: SearchSpace, choices: Choices, random: Random) -> Choices |
 def _hold(space: SearchSpace, choices: Choices, random: Random) -> Choices | None:
     """Toggle whether a group holds a storage."""
     at = random.randrange(len(choices.groups))
-    live = sorted(space.groups_of(choices).live(*_spans(choices)[at]))
+    live = sorted(space.groups_of(choices).live(*choices.spans[at]))
     if not live:
         return None
     group = choices.groups[at]
@@ -98,7 +90,7 @@ def _hold_long(space: SearchSpace, choices: Choices, random: Random) -> Choices 
     storage = random.choice(within.storages.all).index
     everywhere = random.random() < 0.6
     groups = []
-    for group, span in zip(choices.groups, _spans(choices), strict=True):
+    for group, span in zip(choices.groups, choices.spans, strict=True):
         held = everywhere and storage in within.live(*span)
         groups.append(replace(group, held=group.held | {storage} if held else group.held - {storage}))
     return replace(choices, groups=tuple(groups))
@@ -123,7 +115,7 @@ def _recut(space: SearchSpace, choices: Choices, random: Random) -> Choices | No
 def _retile(space: SearchSpace, choices: Choices, random: Random) -> Choices | None:
     """Give a single layer another tiling."""
     at = random.randrange(len(choices.groups))
-    options = space.groups_of(choices).tilings(*_spans(choices)[at])
+    options = space.groups_of(choices).tilings(*choices.spans[at])
     return choices.with_group(at, replace(choices.groups[at], tiling=random.choice(options))) if options else None
 
 
@@ -139,6 +131,14 @@ def _swap(space: SearchSpace, choices: Choices, random: Random) -> Choices | Non
     return replace(choices, swapped=swapped, groups=groups)
 
 
+def _pack(space: SearchSpace, choices: Choices, random: Random) -> Choices | None:
+    """Toggle whether the rows of a band are packed."""
+    if not space.packable:
+        return None
+    packed = choices.packed ^ {random.choice(space.packable)}
+    return replace(choices, packed=packed, groups=tuple(replace(group, tiling=None) for group in choices.groups))
+
+
 def _other(options: Sequence[int], value: int, random: Random) -> int:
     """Usually a neighbour of a value among the options, else any of them."""
     if random.random() < 0.3:
@@ -148,4 +148,5 @@ def _other(options: Sequence[int], value: int, random: Random) -> int:
 
 
 _MOVES: tuple[Move, ...] = (_merge, _split, _shift, _restripe, _hold, _hold_long, _flag, _recut, _retile, _swap)
-_WEIGHTS = (3, 3, 3, 4, 4, 2, 2, 4, 1, 1)
+_WEIGHTS: tuple[int, ...] = (3, 3, 3, 4, 4, 2, 2, 4, 1, 1)
+_MOVES_AND_PACK, _WEIGHTS_AND_PACK = (*_MOVES, _pack), (*_WEIGHTS, 1)

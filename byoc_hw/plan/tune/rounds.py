@@ -21,11 +21,11 @@ from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Graph, Layer
 from byoc_hw.plan.choices import Choices
-from byoc_hw.plan.search.planner import best_layout
 from byoc_hw.plan.search.within import Room
 from byoc_hw.plan.stages import lay_out
 from byoc_hw.plan.steps import SCRATCH
 from byoc_hw.plan.tune.moves import step
+from byoc_hw.plan.tune.nearby import own_layout
 from byoc_hw.plan.tune.space import SearchSpace
 from byoc_hw.tensor import Tensor
 
@@ -142,7 +142,8 @@ def _without_data(graph: Graph) -> Graph:
     bare: dict[Tensor, Tensor] = {}
 
     def strip(tensor: Tensor) -> Tensor:
-        return bare.setdefault(tensor, replace(tensor, name=str(len(bare)), quantization=None, data=None))
+        known = tensor.quantization if tensor.data is None else None  # what lies around packed rows
+        return bare.setdefault(tensor, replace(tensor, name=str(len(bare)), quantization=known, data=None))
 
     def stripped(layer: Layer) -> Layer:
         tensors: dict[str, Any] = {
@@ -213,7 +214,7 @@ class _Search:
         self.score = partial(evaluated, packed(graph, accelerator, room))
         self.map = map if executor is None else executor.map
         fitting = None if room is None else room.choices
-        own = best_layout(graph, accelerator).choices if fitting is None else fitting
+        own = own_layout(graph, accelerator).choices if fitting is None else fitting
         start = self.space.canonical(own)
         before, score = self.score(own), self.score(start)
         if before is None or score is None:

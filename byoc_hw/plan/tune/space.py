@@ -15,6 +15,7 @@ from byoc_hw.integers import ceil_div, round_up
 from byoc_hw.plan.array.kinds import CopiesOnly, geometry
 from byoc_hw.plan.array.mapped import MappedGraph, map_graph
 from byoc_hw.plan.array.mapping import map_layers
+from byoc_hw.plan.array.packing import bands
 from byoc_hw.plan.array.storage import Storage, can_tile
 from byoc_hw.plan.array.weight_blocks import cut, fits
 from byoc_hw.plan.array.window import extents
@@ -105,17 +106,20 @@ class SearchSpace:
 
     def __init__(self, graph: Graph, accelerator: Accelerator) -> None:
         self.graph, self.accelerator, self.limits = graph, accelerator, accelerator.tuning
-        self._mapped: dict[tuple[tuple[bool, ...], bool, frozenset[int], frozenset[int]], GroupSpace] = {}
+        self._mapped: dict[tuple[object, ...], GroupSpace] = {}
         self._blocks: dict[Layer, tuple[Blocks | None, ...]] = {}
         mapping = map_layers(graph, accelerator)
         count = len(mapping.swapped)
         self.swappable = [number for number in range(count) if self.limits.swap and self._can_swap(number, count)]
         self.unswapped = (False,) * count
         self.has_borders = bool(mapping.copied)
+        numbers = bands(graph.layers) if accelerator.packed_rows else ()
+        self.packable = sorted({number for number in numbers if number is not None and self._packs(number)})
 
     def groups_of(self, choices: Choices) -> GroupSpace:
         """The choices of groups, for the region as these choices map it."""
-        return self._groups_of(choices.swapped, choices.copies_transpose, choices.placed, choices.stored)
+        placing = choices.placed, choices.stored, choices.packed
+        return self._groups_of(choices.swapped, choices.copies_transpose, *placing)
 
     def _groups_of(
         self,
@@ -123,8 +127,9 @@ class SearchSpace:
         copies_transpose: bool,
         placed: frozenset[int] = frozenset(),
         stored: frozenset[int] = frozenset(),
+        packed: frozenset[int] = frozenset(),
     ) -> GroupSpace:
-        key = swapped, copies_transpose, placed, stored
+        key = swapped, copies_transpose, placed, stored, packed
         if key not in self._mapped:
             self._mapped[key] = GroupSpace(map_graph(self.graph, self.accelerator, *key))
         return self._mapped[key]
@@ -136,6 +141,10 @@ class SearchSpace:
             return False
         return True
 
+    def _packs(self, number: int) -> bool:
+        """Whether a job takes many rows of a band as one."""
+        return bool(map_layers(self.graph, self.accelerator, packed=[number]).rows.layers)
+
     # ------------------------------------------------------------ what there is
 
     def at_least(self) -> int:
@@ -144,7 +153,7 @@ class SearchSpace:
         blocks: int = prod(len(self.blocks(layer)) for layer in within.layers)
         longest = min(len(self.graph.layers), self.limits.longest_group)
         groups = 1 << longest - 1 if within.may_group(0, longest) else 1
-        return (1 << len(self.swappable)) * blocks * groups
+        return (1 << len(self.swappable) + len(self.packable)) * blocks * groups
 
     def everything(self) -> Iterator[Choices]:
         """All choices, some of them several times."""
@@ -152,10 +161,11 @@ class SearchSpace:
             chosen = dict(zip(self.swappable, values, strict=True))
             swapped = tuple(chosen.get(number, False) for number in range(len(self.unswapped)))
             for copies_transpose in (True, False) if self.has_borders else (True,):
-                within = self._groups_of(swapped, copies_transpose)
-                for blocks in product(*map(self.blocks, within.layers)):
-                    for groups in self._sequences(within, 0):
-                        yield self.canonical(Choices(swapped, groups, blocks, copies_transpose))
+                for packed in map(frozenset, _subsets(self.packable)):
+                    within = self._groups_of(swapped, copies_transpose, packed=packed)
+                    for blocks in product(*map(self.blocks, within.layers)):
+                        for groups in self._sequences(within, 0):
+                            yield self.canonical(Choices(swapped, groups, blocks, copies_transpose, packed=packed))
 
     def _sequences(self, within: GroupSpace, first: int) -> Iterator[tuple[Group, ...]]:
         if first == len(within.layers):
@@ -172,7 +182,7 @@ class SearchSpace:
         count = stop - first
         live = sorted(within.live(first, stop))
         flags = (True, False)
-        for held in chain.from_iterable(combinations(live, size) for size in range(len(live) + 1)):
+        for held in _subsets(live):
             full = frozenset(held)
             for stripes, overlap, resident in product(within.stripes(first, stop), flags, flags):
                 yield Group(count, stripes, full, overlap, resident)
@@ -225,6 +235,10 @@ class SearchSpace:
         once = group.stripes == 1 and group.tiling is None
         overlap = once or (group.overlap and self.limits.overlap)
         return replace(group, overlap=overlap, resident=once or (group.resident and self.limits.resident))
+
+
+def _subsets(members: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    return chain.from_iterable(combinations(members, size) for size in range(len(members) + 1))
 
 
 def _parts(within: GroupSpace, group: Group, first: int) -> Iterator[Group]:

@@ -8,7 +8,6 @@ from math import lcm, prod
 
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Layer, Transpose, Weighted
-from byoc_hw.integers import ceil_div
 from byoc_hw.params.pack import PARAMS_BYTES
 from byoc_hw.plan.array.mapped import MappedGraph
 from byoc_hw.plan.array.storage import Argument, Join, Storage
@@ -31,6 +30,7 @@ class WorkBuilder:
     def __init__(self, mapped: MappedGraph, choices: Choices) -> None:
         self.mapping, self.storages, self.accelerator = mapped.mapping, mapped.storages, mapped.accelerator
         self.layers: tuple[Layer, ...] = mapped.mapping.layers
+        self.packed = mapped.mapping.rows.layers
         self.choices = choices
         accelerator = mapped.accelerator
         flash_alignment = lcm(FLASH_ALIGNMENT, accelerator.dma_alignment)
@@ -72,7 +72,7 @@ class WorkBuilder:
             return Home(storage, self.flash.constant(storage.tensor))
         if storage.sinks:
             return argument_home(storage, storage.sinks[0])
-        return Home(storage, Address(SCRATCH, 0, storage.block)) if storage in self.in_main else None
+        return scratch_home(storage) if storage in self.in_main else None
 
     def targets(self, storage: Storage) -> list[Home]:
         """The places in main memory for a storage that a layer writes."""
@@ -166,6 +166,13 @@ def argument_home(storage: Storage, argument: Argument) -> Home:
     return Home(storage, Address(ARGUMENT + argument.index), argument.strides)
 
 
+def scratch_home(storage: Storage) -> Home:
+    """The place of a storage in scratch: its bytes as they lie in local memory, but for the room around packed rows."""
+    _, width, channels = storage.extents
+    strides = None if storage.packing is None else (width * channels, channels, 1)
+    return Home(storage, Address(SCRATCH, 0, storage.block), strides)
+
+
 def moves(home: Home, start: int, stop: int) -> Iterator[Transfer]:
     """The transfers of bytes `start` to `stop`: whole rows where the home has another order.
 
@@ -175,9 +182,9 @@ def moves(home: Home, start: int, stop: int) -> Iterator[Transfer]:
         yield Transfer(start, start, stop - start)
         return
     _, width, channels = home.shape.extents
-    row = row_bytes(home.shape.tensor)
-    first, last = start // row, ceil_div(stop, row)
-    counts, local = (last - first, width, channels), (row, channels, 1)
-    for transfer in strided(counts, home.strides, local):
+    place = home.shape.place(home.shape.tensor)
+    first, last = place.rows(start, stop)
+    counts, local = (last - first, width, channels), (place.row, channels, 1)
+    for transfer in strided(counts, home.strides, local) if first < last else ():
         main = home.offset + transfer.main + first * home.strides[0]
-        yield replace(transfer, main=main, local=transfer.local + first * row)
+        yield replace(transfer, main=main, local=transfer.local + place.offset + first * place.row)

@@ -43,7 +43,7 @@ class FlashImage:
         self._nbytes = 0
         self._blocks: dict[WeightBlock, int] = {}
         self._constants: dict[Tensor, int] = {}
-        self._fills: dict[int, Tensor] = {}
+        self._fills: list[tuple[int, Tensor]] = []
 
     def constant(self, tensor: Tensor) -> Address:
         """The address of a constant activation tensor, dense."""
@@ -52,10 +52,13 @@ class FlashImage:
         return Address(FLASH, self._constants[tensor])
 
     def filled(self, value: int, nbytes: int) -> tuple[Tensor, Address]:
-        """A run of `nbytes` bytes of one int8 value, and its address."""
-        if value not in self._fills:
-            self._fills[value] = Tensor(f"fill {value}", (nbytes,), data=np.full(nbytes, value, np.int8))
-        return self._fills[value], self.constant(self._fills[value])
+        """A run of at least `nbytes` bytes of one int8 value, and its address."""
+        for other, tensor in self._fills:
+            if other == value and tensor.nbytes >= nbytes:
+                return tensor, self.constant(tensor)
+        tensor = Tensor(f"fill {value}", (nbytes,), data=np.full(nbytes, value, np.int8))
+        self._fills.append((value, tensor))
+        return tensor, self.constant(tensor)
 
     def block(self, block: WeightBlock, layer: Weighted) -> tuple[Address, int]:
         """The address of a block, and its bytes."""

@@ -24,10 +24,8 @@ def region_work(mapped: MappedGraph, choices: Choices) -> tuple[Work, FlashImage
     if mapped.whole:
         return whole_layers(mapped)
     region = WorkBuilder(mapped, choices)
-    first = 0
-    for number, group in enumerate(choices.groups):
-        indices = [i for i in range(first, first + group.layers) if region.mapping.works(i)]
-        first += group.layers
+    for number, (group, span) in enumerate(zip(choices.groups, choices.spans, strict=True)):
+        indices = [i for i in range(*span) if region.mapping.works(i)]
         for storage in [one for one in region.held if one.index not in group.held]:
             del region.held[storage], region.loaded[storage]
         if not indices:

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
+from math import ceil
 
 from byoc_hw.graph import Layer
 from byoc_hw.integers import ceil_div
 from byoc_hw.plan.array.kinds import Product, Run, Window, geometry
+from byoc_hw.plan.array.packing import operands
 from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.array.transfers import linear_chunks
 from byoc_hw.plan.array.window import extents
@@ -28,6 +31,15 @@ class Stripe:
 
     needs: dict[Storage, Span]
     rows: dict[int, Span]
+
+    def written(self, storage: Storage, tensor: Tensor, rows: Span) -> Span:
+        """The bytes of a storage that a tile has which is written by rows of a tensor: of packed rows with the bytes
+        around them that are read."""
+        start, stop = storage.place(tensor).span(*rows)
+        if storage.packing is None:
+            return start, stop
+        first, end = self.needs.get(storage, (start, stop))
+        return min(start, first), max(stop, end)
 
 
 @lru_cache(maxsize=1 << 16)
@@ -50,18 +62,20 @@ def stripes_of(
     indices: Sequence[int],
     count: int,
     held: Set[int],
+    packed: Set[int] = frozenset(),
 ) -> Iterator[Stripe]:
     """The stripes of a group of layers `indices`, `count` or fewer of them.
 
-    `held` are the indices of the storages that are in local memory in full. Every layer computes all of
-    its rows in the end, also those that no layer reads.
+    `held` are the indices of the storages that are in local memory in full, `packed` the layers whose jobs are over
+    packed rows. Every layer computes all of its rows in the end, also those that no layer reads: of a layer that no
+    other one of the group reads, each stripe has the same share of the rows.
     """
     ofm = layers[indices[-1]].ofm
     height, place = extents(ofm)[0], of[ofm].place(ofm)
     done = dict.fromkeys(indices, 0)  # rows
     for first, rows in linear_chunks(height, ceil_div(height, count)):
-        last = first + rows == height
-        stripe = _stripe(layers, of, indices, held, done, place.span(first, first + rows), last)
+        share = Fraction(first + rows, height)
+        stripe = _stripe(layers, of, indices, held, packed, done, place.span(first, first + rows), share)
         for index, (_, stop) in stripe.rows.items():
             done[index] = max(done[index], stop)
         yield stripe
@@ -72,9 +86,10 @@ def _stripe(
     of: Mapping[Tensor, Storage],
     indices: Sequence[int],
     held: Set[int],
+    packed: Set[int],
     done: Mapping[int, int],
     wanted: Span,
-    last: bool,
+    share: Fraction,
 ) -> Stripe:
     needs: dict[Storage, Span] = {of[layers[indices[-1]].ofm]: wanted}
     rows: dict[int, Span] = {}
@@ -82,16 +97,19 @@ def _stripe(
         layer = layers[index]
         storage = of[layer.ofm]
         place = storage.place(layer.ofm)
-        start, stop = place.rows(*needs.get(storage, (storage.nbytes, 0)))
-        if last:
-            stop = place.height
+        start, stop = place.rows(*needs.get(storage, (storage.local_bytes, 0)))
+        if share == 1 or storage not in needs:
+            stop = ceil(place.height * share)
         start = done[index] if storage.index in held else min(start, done[index])
         if start >= stop:
             continue
         rows[index] = (start, stop)
         for operand, tensor in enumerate(layer.inputs):
             read = of[tensor]
-            first, end = read.place(tensor).span(*rows_read(layer, rows[index], operand))
+            if index in packed and read.packing is not None and tensor in operands(layer):
+                first, end = read.packing.read(layer, rows[index], read.extents)
+            else:
+                first, end = read.place(tensor).span(*rows_read(layer, rows[index], operand))
             low, high = needs.get(read, (first, end))
             needs[read] = min(low, first), max(high, end)
     return Stripe(needs, rows)

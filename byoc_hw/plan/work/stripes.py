@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import prod
 
 from byoc_hw.accelerator import KernelPart
 from byoc_hw.errors import PlanError
@@ -11,6 +13,7 @@ from byoc_hw.graph import Layer, Weighted
 from byoc_hw.integers import round_up
 from byoc_hw.plan.array.cost import flat, is_pointwise
 from byoc_hw.plan.array.kinds import PSUM_BYTES, Product, Run, Window, geometry, job_cycles, parts_of_kernel
+from byoc_hw.plan.array.packing import operands
 from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.array.transfers import linear_chunks
 from byoc_hw.plan.array.weight_blocks import channel_blocks, part_bytes
@@ -19,7 +22,8 @@ from byoc_hw.plan.choices import Blocks
 from byoc_hw.plan.steps import Job
 from byoc_hw.plan.work.builder import WorkBuilder
 from byoc_hw.plan.work.flash import WeightBlock
-from byoc_hw.plan.work.ops import LocalBuffer, activations, job_op, product_job, run_job
+from byoc_hw.plan.work.ops import LocalBuffer, Op, activations, job_op, product_job, run_job
+from byoc_hw.plan.work.row_room import RowRoom
 from byoc_hw.plan.work.rows_needed import Span, Stripe, rows_read, stripes_of
 from byoc_hw.plan.work.units import Unit
 
@@ -53,7 +57,7 @@ def stripes(region: WorkBuilder, number: int, indices: Sequence[int]) -> None:
     """Append the units of a group. `indices` are its layers, without reshapes."""
     group = region.choices.groups[number]
     run = _Stripes(region, number, indices)
-    for stripe in stripes_of(region.layers, region.storages.of, indices, group.stripes, group.held):
+    for stripe in stripes_of(region.layers, region.storages.of, indices, group.stripes, group.held, region.packed):
         run.stripe(stripe)
 
 
@@ -80,14 +84,17 @@ class _Stripes:
             layer = region.layers[index]
             storage = region.storages.of[layer.ofm]
             span = storage.place(layer.ofm).span(*rows)
-            views[storage] = self._output(storage, span)
+            views[storage] = self._output(storage, stripe.written(storage, layer.ofm, rows))
+            room = RowRoom(region, storage, views[storage].buffer, views[storage].first, index)
+            unit.jobs += self._before(room, index, storage, rows)
             self._compute(index, layer, rows, views, unit)
+            unit.jobs += self._behind(room, index, storage, rows)
             if len(storage.makers) > 1:  # stored at once, when all of them are done
                 whole = index == storage.maker and rows[1] == extents(layer.ofm)[0]
-                span = 0, storage.nbytes if whole else 0
+                span = 0, storage.local_bytes if whole else 0
             if span[1] > self.done[storage]:
                 for home in region.targets(storage):
-                    view, done = views[storage], self.done[storage]
+                    view, done = views[storage], max(self.done[storage], views[storage].first)
                     unit.stores += region.part(index, home, view.buffer, view.first, done, span[1], False)
                 self.done[storage] = span[1]
         region.units.append(unit)
@@ -103,10 +110,11 @@ class _Stripes:
         layer = self.indices[0]
         if self._held(storage):
             if storage not in region.held:
-                region.held[storage] = activations(storage.name, storage.nbytes)
+                region.held[storage] = activations(storage.name, storage.local_bytes)
                 region.loaded[storage] = 0
+                unit.loads += RowRoom(region, storage, region.held[storage], 0, layer).everywhere()
             buffer, loaded = region.held[storage], region.loaded[storage]
-            stop = storage.nbytes if region.held_until(storage, self.number) > self.number else span[1]
+            stop = storage.local_bytes if region.held_until(storage, self.number) > self.number else span[1]
             stop = self._rounded(stop, storage)
             if loaded < stop:
                 assert home is not None, "what is not held lies in main memory"
@@ -118,12 +126,13 @@ class _Stripes:
         first, stop = span[0] // alignment * alignment, self._rounded(span[1], storage)
         buffer = activations(storage.name, stop - first)
         unit.loads += region.part(layer, home, buffer, first, first, stop, True)
+        unit.loads += RowRoom(region, storage, buffer, first, layer).everywhere()
         return View(buffer, first)
 
     def _rounded(self, stop: int, storage: Storage) -> int:
         """The next offset at which a copy may end."""
         alignment = self.region.accelerator.dma_alignment
-        return min(round_up(stop, alignment), storage.nbytes)
+        return min(round_up(stop, alignment), storage.local_bytes)
 
     def _output(self, storage: Storage, span: Span) -> View:
         region = self.region
@@ -132,9 +141,36 @@ class _Stripes:
                 raise PlanError(f"{storage.name}: what several layers write is held in local memory")
             return View(activations(storage.name, span[1] - span[0]), span[0])
         if storage not in region.held:
-            region.held[storage] = activations(storage.name, storage.nbytes)
-            region.loaded[storage] = storage.nbytes
+            region.held[storage] = activations(storage.name, storage.local_bytes)
+            region.loaded[storage] = storage.local_bytes
         return View(region.held[storage], 0)
+
+    # ------------------------------------------------------------ room around packed rows
+
+    def _before(self, room: RowRoom, index: int, storage: Storage, rows: Span) -> Iterator[Op]:
+        """The copies that fill what no job of a layer writes, before it computes some rows."""
+        if rows[0] == 0 or not self._held(storage):
+            yield from room.outside()
+        if index not in self.region.packed:
+            yield from room.gaps(*self._gaps(storage, rows))
+
+    def _behind(self, room: RowRoom, index: int, storage: Storage, rows: Span) -> Iterator[Op]:
+        """The copies that fill what the jobs over packed rows have written between them."""
+        packing = storage.packing
+        if packing is None or index not in self.region.packed:
+            return
+        low, high = self._gaps(storage, rows)
+        if not packing.padded:  # between rows there is something: only behind the last is nothing
+            yield from room.gaps(max(low, rows[1]), high)
+            return
+        outputs = self.region.mapping.outputs(index, rows[1] - rows[0])[1]
+        gap = rows[0] + packing.last_cut(outputs, self.region.accelerator) // packing.pitch
+        yield from room.gaps(low, gap)
+        yield from room.gaps(gap + 1, high)
+
+    def _gaps(self, storage: Storage, rows: Span) -> Span:
+        """The gaps around some rows. Where all rows stay, an earlier stripe has filled the first."""
+        return rows[0] + self._held(storage), rows[1]
 
     # ------------------------------------------------------------ jobs
 
@@ -151,6 +187,9 @@ class _Stripes:
             return
         if not isinstance(form, Window):
             raise PlanError(f"{layer.name}: a {layer.kind} layer has no stripes")
+        if index in region.packed:
+            self._over_rows(index, layer, form, rows, inputs[0], ofm, unit)
+            return
         height, width = rows[1] - rows[0], form.columns.ofm
         local = {"ifm": inputs[0].buffer, "ofm": ofm.buffer}
         source, target = (region.storages.of[tensor].place(tensor) for tensor in (layer.ifm, layer.ofm))
@@ -185,6 +224,64 @@ class _Stripes:
                 image=region.image(layer, (rows[0], 0, cut.channel), (height, width, cut.channels)),
             )
             unit.jobs.append(job_op(index, layer, job, local | cut.local, region.accelerator))
+
+    def _over_rows(self, index: int, layer: Layer, form: Window, rows: Span, ifm: View, ofm: View, unit: Unit) -> None:
+        """The jobs of a window of stride 1 over packed rows as a single one: its outputs in a few pieces."""
+        region = self.region
+        source, target = (region.storages.of[tensor] for tensor in (layer.ifm, layer.ofm))
+        packing, read, written = source.packing, source.place(layer.ifm), target.place(layer.ofm)
+        assert packing is not None, "its images are packed"
+        _, outputs, channels = region.mapping.outputs(index, rows[1] - rows[0])
+        image = region.image(layer, (rows[0], 0, 0), (rows[1] - rows[0], form.columns.ofm, channels))
+        for cut in self._cuts(index, layer, form, unit, (1, outputs)):
+            height = form.rows.part(cut.part.row, cut.part.height)
+            width = form.columns.part(cut.part.column, cut.part.width)
+            ifm_start = read.span(rows[0] - height.before, 0)[0] - width.before * read.pixel - ifm.first
+            ofm_start = written.span(rows[0], 0)[0] - ofm.first
+            for first, count in self._pieces(layer, form, rows, outputs):
+                job = Job(
+                    ifm=ifm_start + first * read.pixel + cut.depth,
+                    ofm=ofm_start + first * written.pixel + cut.channel,
+                    ifm_shape=(height.reach, count + width.reach - 1, cut.depths),
+                    ofm_shape=(1, count, cut.channels),
+                    ifm_row=read.row,
+                    ofm_row=count * written.pixel,
+                    ifm_pixel=read.pixel,
+                    ofm_pixel=written.pixel,
+                    psum=first * cut.channels * PSUM_BYTES if "psum" in cut.local else 0,
+                    weights=cut.weights,
+                    params=cut.params,
+                    kernel=cut.part.size,
+                    first=cut.first,
+                    last=cut.last,
+                    image=replace(
+                        image,
+                        offset=image.offset + cut.channel,
+                        shape=(*image.shape[:2], cut.channels),
+                        pitch=packing.pitch,
+                        first=first,
+                    ),
+                )
+                local = {"ifm": ifm.buffer, "ofm": ofm.buffer} | cut.local
+                unit.jobs.append(job_op(index, layer, job, local, region.accelerator))
+
+    def _pieces(self, layer: Layer, form: Window, rows: Span, outputs: int) -> Iterator[Span]:
+        """The outputs of a job over packed rows in pieces: while one is computed, what lies between the rows of
+        another is filled. The first of each, and their number."""
+        region, columns = self.region, self.region.accelerator.array_columns
+        cuts = {0, outputs}
+        source, target = (region.storages.of[tensor] for tensor in (layer.ifm, layer.ofm))
+        if target.packing is not None and target.packing.padded:
+            cuts.add(target.packing.last_cut(outputs, region.accelerator))
+        if source.packing is not None and source.packing.padded and source.maker in region.packed:
+            late = source.packing.first_late(source.extents, region.accelerator)
+            behind = (form.rows.reach - 1 - form.rows.before) * source.packing.pitch
+            behind += form.columns.reach - 1 - form.columns.before
+            if late is not None and rows[0] == 0:
+                cuts.add(min(max(late - behind, 0) // columns * columns, outputs))
+        edges = sorted(cuts)
+        for start, stop in pairwise(edges):
+            yield start, stop - start
 
     def _cuts(self, index: int, layer: Layer, form: Window, unit: Unit, pixels: Span) -> Iterator[Cut]:
         """The jobs over one tile, each once its weights are there."""
@@ -244,18 +341,26 @@ class _Stripes:
     def _run(
         self, index: int, layer: Layer, form: Run, rows: Span, inputs: Sequence[View], ofm: View, unit: Unit
     ) -> None:
-        """The job of an element-wise layer, whose rows are one run of bytes."""
+        """The job of an element-wise layer, whose rows are one run of bytes; where they lie apart, one for each row."""
         _, width, channels = extents(layer.ofm)
         of = self.region.storages.of
-        operands = []
+        together = index in self.region.packed
+        if not together and rows[1] - rows[0] > 1 and any(of[one].packing is not None for one in operands(layer)):
+            for row in range(*rows):
+                self._run(index, layer, form, (row, row + 1), inputs, ofm, unit)
+            return
+        read = []
         for operand, (tensor, view) in enumerate(zip(layer.inputs, inputs, strict=True)):
             first, stop = rows_read(layer, rows, operand)
-            operands.append((view.buffer, of[tensor].place(tensor).span(first, stop)[0] - view.first))
+            read.append((view.buffer, of[tensor].place(tensor).span(first, stop)[0] - view.first))
         start = of[layer.ofm].place(layer.ofm).span(*rows)[0]
         image = self.region.image(layer, (rows[0], 0, 0), (rows[1] - rows[0], width, channels))
-        elements = (rows[1] - rows[0]) * width * channels
+        elements = prod(self.region.mapping.outputs(index, rows[1] - rows[0]))
+        packing = of[layer.ofm].packing
+        if together and packing is not None:
+            image = replace(image, pitch=packing.pitch)
         target = ofm.buffer, start - ofm.first
-        unit.jobs.append(run_job(index, layer, form, operands, target, elements, image, self.region.accelerator))
+        unit.jobs.append(run_job(index, layer, form, read, target, elements, image, self.region.accelerator))
 
     def _product(
         self, index: int, layer: Layer, form: Product, rows: Span, inputs: Sequence[View], ofm: View, unit: Unit

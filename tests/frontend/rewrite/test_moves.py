@@ -6,9 +6,10 @@ import tvm
 from relay_samples import const, module, variable
 from tvm import relay
 
+from byoc_hw.frontend.relay.compose import with_main
 from byoc_hw.frontend.relay.golden import golden_executor
 from byoc_hw.frontend.relay.rewrite.moves import plain_moves
-from byoc_hw.frontend.relay.sources import NameSources, calls_in_order, operator_name, source_names
+from byoc_hw.frontend.relay.sources import calls_in_order, operator_name, source_names, with_source_names
 
 
 def results(mod, inputs):
@@ -54,7 +55,8 @@ def both():
     made = [rewritten(x, y) for rewritten in REWRITTEN.values()]
     counts = [len(one.fields) if isinstance(one, relay.Tuple) else 1 for one in made]
     flat = [field for one in made for field in (one.fields if isinstance(one, relay.Tuple) else (one,))]
-    mod = NameSources()(module(relay.Tuple(flat), x, y))
+    mod = module(relay.Tuple(flat), x, y)
+    mod = with_main(mod, with_source_names(mod["main"]))
     after = relay.transform.InferType()(plain_moves()(relay.transform.InferType()(mod)))
     random = np.random.default_rng(0)
     inputs = {name: random.integers(-128, 128, (1, 4, 6, 8)).astype(np.int8) for name in ("x", "y")}

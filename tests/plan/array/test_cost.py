@@ -5,7 +5,7 @@ from plan_samples import Samples, graph_of, single
 
 from byoc_hw.accelerator import DIANA_DIGITAL, REFERENCE, SMALL
 from byoc_hw.errors import PlanError
-from byoc_hw.plan.array.cost import copy_cycles
+from byoc_hw.plan.array.cost import best_cycles, copy_cycles
 from byoc_hw.plan.array.kinds import job_cycles
 from byoc_hw.plan.order.timeline import timeline
 from byoc_hw.plan.region import plan_region
@@ -61,6 +61,24 @@ def test_copies_only_layers_have_no_jobs():
     layer = Samples().reshape(Samples().tensor((1, 4)), (1, 2, 2))
     with pytest.raises(PlanError, match="a reshape layer has no jobs"):
         job_cycles(layer, (1, 1, 1), (1, 1, 1), REFERENCE)
+
+
+def test_each_job_and_each_further_row_of_a_copy_has_a_start():
+    samples = Samples()
+    ifm = samples.tensor((1, 9, 9, 8))
+    hardware = replace(REFERENCE, job_setup=150, dma_row_setup=7)
+    assert copy_cycles(17, 1, hardware) == 70 + 2
+    assert copy_cycles(17, 3, hardware) == 70 + 2 * 7 + 3 * 2
+    layers = samples.conv2d(ifm, 4), samples.add(ifm, ifm), samples.pool(ifm), samples.softmax(ifm)
+    for layer in layers:
+        shapes = (3, 3, 8), (1, 1, 4)
+        assert job_cycles(layer, *shapes, hardware) == 150 + job_cycles(layer, *shapes, REFERENCE)
+    narrow = {**REFERENCE.limits, "conv2d": replace(REFERENCE.limits["conv2d"], max_kernel=(2, 3))}
+    parts = [replace(one, limits=narrow) for one in (hardware, REFERENCE)]  # of 3 rows: two jobs
+    assert job_cycles(layers[0], *shapes, parts[0]) == 2 * 150 + job_cycles(layers[0], *shapes, parts[1])
+    assert best_cycles(samples.conv2d(ifm, 4, groups=2), hardware) == 2 * 150 + best_cycles(
+        samples.conv2d(ifm, 4, groups=2), REFERENCE
+    )
 
 
 # ---------------------------------------------------------------- the timeline

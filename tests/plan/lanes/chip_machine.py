@@ -1,15 +1,13 @@
 """A chip in Python that runs a `ChipPlan`: one machine for each lane, on one main memory, in any order of the lanes."""
 
 import numpy as np
+from plan_chips import WORKSPACE
 from plan_machine import Access, Machine, Memory, RefusedError
 from plan_reference import run_layer
 
 from byoc_hw.graph import Whole
 from byoc_hw.params.whole_layers import workspace_bytes
 from byoc_hw.plan.steps import ACTIVATIONS, ARGUMENT, FLASH, SCRATCH, Await, Copy, Job, Signal, WholeLayer
-
-WORKSPACE = 24
-"""Bytes of scratch of every call of a library."""
 
 
 class Window(Memory):

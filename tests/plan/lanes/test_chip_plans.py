@@ -2,19 +2,19 @@
 
 from dataclasses import replace
 from itertools import permutations
-from pathlib import Path
 
 import numpy as np
 import pytest
-from chip_machine import WORKSPACE, check_chip_plan
+from chip_machine import check_chip_plan
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from plan_chips import DLA, PAIR, VECTOR, elements, with_library
 from plan_graphs import accelerators, graphs
 from plan_machine import RefusedError
 from plan_reference import run_graph
 from plan_samples import Samples, graph_of
 
-from byoc_hw.accelerator import DIANA_DIGITAL, DSP, REFERENCE, Library, LibraryCall
+from byoc_hw.accelerator import DSP, REFERENCE
 from byoc_hw.errors import InvalidInput, PlanError
 from byoc_hw.plan.lanes.lanes_clock import lanes_timeline
 from byoc_hw.plan.region import plan_region
@@ -25,37 +25,15 @@ from byoc_hw.tensor import Tensor
 EXAMPLES = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large], deadline=None
 )
-DLA = replace(DIANA_DIGITAL, name="dla", label="DLA")
-PAIR = Soc((DLA, DSP))
-
-
-def with_library(accelerator, kinds, each=2):
-    """The accelerator as a library that has calls for some kinds of layers, which take `each` cycles an element."""
-    call = LibraryCall(
-        "call",
-        lambda layer, operands: [],
-        workspace=lambda layer: WORKSPACE,
-        cycles=lambda layer: each * elements(layer),
-    )
-    limits = {kind: accelerator.limits[kind] for kind in (*kinds, "reshape")}
-    library = Library(Path("vendor.h"), (), dict.fromkeys(kinds, call), wait="ended")
-    return replace(accelerator, limits=limits, library=library)
-
-
-def elements(layer):
-    return max(tensor.elements for tensor in (*layer.inputs, layer.ofm))
-
-
-VECTOR = Soc((DLA, with_library(DSP, ["depthwise_conv2d"])))
 KINDS = ["conv2d", "depthwise_conv2d", "dense", "add", "mul", "pool2d", "softmax", "lookup", "concat", "slice", "pad"]
 
 
 @st.composite
 def chip_regions(draw, most=6):
     """A chip of two or three accelerators, and a graph that the first of them can plan."""
-    one = replace(draw(accelerators()), name="one", label="ONE", queue=64)
+    one = replace(draw(accelerators()), name="one", label="ONE")
     others = [
-        replace(draw(accelerators()), name=f"other{at}", dma_alignment=one.dma_alignment, queue=64)
+        replace(draw(accelerators()), name=f"other{at}", dma_alignment=one.dma_alignment)
         for at in range(draw(st.sampled_from([1, 1, 1, 2])))
     ]
     if draw(st.booleans()):

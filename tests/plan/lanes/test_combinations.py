@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from exhaustive import Exhaustive
 from hypothesis import assume, given, settings
+from plan_chips import PAIR
 from plan_samples import Samples, graph_of
-from test_chip_plans import EXAMPLES, PAIR, chip_regions
+from test_chip_plans import EXAMPLES, chip_regions
 
 from byoc_hw.plan.chip_plan import ElementBox
 from byoc_hw.plan.lanes.cut import Piece, Region, boxes_of_piece

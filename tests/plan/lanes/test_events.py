@@ -7,8 +7,9 @@ import pytest
 from engine_machine import check_engines
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plan_chips import DLA, PAIR, VECTOR
 from plan_machine import RefusedError
-from test_chip_plans import DLA, EXAMPLES, PAIR, VECTOR, chip_regions, ordered_regions, separable, values_of, without
+from test_chip_plans import EXAMPLES, chip_regions, ordered_regions, separable, values_of, without
 from test_shared_memory import SHARED, shared_chips
 
 from byoc_hw.accelerator import DSP
@@ -52,6 +53,7 @@ def with_events(draw, regions):
     return replace(chip, events=draw(st.sampled_from([1, 2, 3, 8])), with_events=reached), graph
 
 
+@pytest.mark.slow
 @given(with_events(st.one_of(chip_regions(), ordered_regions(), shared_chips())))
 @settings(EXAMPLES, max_examples=8)
 def test_any_graph_is_exact_in_the_cycles_foreseen(region):
@@ -79,6 +81,7 @@ def test_the_core_only_waits_for_the_end():
     assert not {EngineAwait, EngineSignal, Turn} & kinds(before).keys()
 
 
+@pytest.mark.slow
 def test_the_core_does_what_events_are_too_few_for():
     graph = separable(blocks=2, size=8)
     plans = [check_with_events(replace(PAIR, events=events), graph) for events in (1, 2, 3, 4, 64)]

@@ -8,10 +8,11 @@ import pytest
 from chip_machine import check_chip_plan
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from plan_chips import DLA, PAIR, VECTOR
 from plan_graphs import accelerators, graphs
 from plan_machine import RefusedError
 from plan_samples import Samples, graph_of
-from test_chip_plans import DLA, EXAMPLES, PAIR, VECTOR, check_on_chip, separable, values_of, without
+from test_chip_plans import EXAMPLES, check_on_chip, separable, values_of, without
 
 from byoc_hw.accelerator import DSP
 from byoc_hw.errors import InvalidInput

@@ -1,9 +1,13 @@
 """What waits for what, the order of copies, and the waits in the steps."""
 
 from dataclasses import replace
+from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from plan_check import check
+from plan_choices import estimated
 from plan_samples import Samples, accelerator, graph_of
 
 from byoc_hw.accelerator import REFERENCE
@@ -11,10 +15,12 @@ from byoc_hw.plan.order.copies import order
 from byoc_hw.plan.order.dependencies import dependencies
 from byoc_hw.plan.order.timeline import timeline
 from byoc_hw.plan.order.waits import with_waits
-from byoc_hw.plan.region import plan_region
-from byoc_hw.plan.search.planner import best_layout
+from byoc_hw.plan.region import lay_out_region, plan_region
 from byoc_hw.plan.steps import ACTIVATIONS, SLOTS, WEIGHTS, Address, Copy, CopyWait, Job, JobWait
 from byoc_hw.plan.work.ops import Access, LocalBuffer, Op
+
+UNPACKED = replace(REFERENCE, packed_rows=False)
+"""Where no copy fills what a job has left between rows, and so waits for it."""
 
 
 def buffer(nbytes=16):
@@ -38,8 +44,8 @@ def job(reads, writes, cycles=10):
     return op(Job(0, 0, (1, 1, 1), (1, 1, 1), 1, 1, 1, 1), reads, writes, cycles)
 
 
-def steps_of(ops, offsets):
-    return [owned.step for owned in with_waits(ops, offsets, order(ops, offsets))]
+def steps_of(ops, offsets, queue=64):
+    return [owned.step for owned in with_waits(ops, offsets, order(ops, offsets), queue)]
 
 
 def kinds(steps):
@@ -103,10 +109,20 @@ def deep(layers=40):
 
 
 def test_job_waits_for_its_weights_but_not_for_the_job_before():
-    plan = plan_region(deep(3), REFERENCE)
+    graph = deep(3)
+    plan = plan_region(graph, UNPACKED, estimated(graph, UNPACKED))
     waits = [step for step in plan.steps if isinstance(step, JobWait)]
     stores = [step for step in plan.steps if isinstance(step, Copy) and step.source.space == ACTIVATIONS]
     assert 0 < len(waits) == len(stores)
+
+
+def test_a_long_copy_waits_for_a_short_one_that_is_needed_earlier():
+    first, second, result, late = buffer(), buffer(), buffer(), buffer()
+    ops = [load(first), job((first,), (result,), 12), store(result), load(late, 500)]
+    ops += [job((), (result,), 300), job((late,), (second,), 10)]
+    found = order(ops, apart(first, second, result, late))
+    assert found.copies == [0, 2, 3]
+    assert (found.start[2], found.start[4], found.start[3]) == (22, 32, 32)
 
 
 def test_where_tokens_run_out_the_host_waits_earlier():
@@ -126,8 +142,39 @@ def test_where_tokens_run_out_the_host_waits_earlier():
     assert kinds(steps).count("Job") == 40
 
 
+def replayed(ops, offsets, queue):
+    """The cycles of the steps: the host takes none, and waits for room in a queue too."""
+    owned, now, ends, slots = with_waits(ops, offsets, order(ops, offsets), queue), 0, {True: [], False: []}, {}
+    for one in owned:
+        if one.op is None:
+            now = max(now, slots[one.step.slot])
+            continue
+        mine = ends[ops[one.op].is_job]
+        now = max(now, mine[-queue] if len(mine) >= queue else 0)
+        mine.append(max(now, *mine[-1:], 0) + ops[one.op].cycles)
+        slots[one.step.slot] = mine[-1]
+    return max(map(max, filter(None, ends.values())), default=0)
+
+
+@given(st.integers(0, 10**6), st.sampled_from([1, 2, 3, 4, 8, 64]))
+def test_no_queue_and_no_number_of_tokens_costs_cycles(seed, queue):
+    """No start and no wait of the host holds the other engine back."""
+    rng = Random(seed)
+    buffers = [buffer() for _ in range(rng.choice([3, 10, 40]))]
+    longest = rng.choice([5, 50, 3000])
+    ops = [
+        rng.choice([load, store, lambda one, cycles: job((one,), (rng.choice(buffers),), cycles)])(
+            rng.choice(buffers), rng.randint(0, longest)
+        )
+        for _ in range(rng.choice([5, 60, 200]))
+    ]
+    offsets = apart(*buffers)
+    assert replayed(ops, offsets, queue) == order(ops, offsets).cycles
+
+
 def test_plan_with_more_copies_under_way_than_tokens_runs():
-    plan = check(deep(), REFERENCE)
+    graph = deep()
+    plan = check(graph, UNPACKED, choices=estimated(graph, UNPACKED))
     assert {step.slot for step in plan.steps} == set(range(SLOTS))
 
 
@@ -141,7 +188,7 @@ def where(step):
 @pytest.mark.parametrize("hardware", [REFERENCE, accelerator(900, 1200)], ids=["reference", "tiny"])
 def test_steps_take_the_cycles_of_the_order_and_keep_it(hardware):
     graph = deep(6)
-    laid = best_layout(graph, hardware)
+    laid = lay_out_region(graph, hardware)
     plan = plan_region(graph, hardware)
     assert laid.cycles == timeline(plan, hardware).total
     for kind, indices in ((Copy, laid.order.copies), (Job, laid.order.jobs)):

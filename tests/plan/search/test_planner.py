@@ -1,5 +1,7 @@
 """What the planner chooses by itself."""
 
+from dataclasses import replace
+
 import pytest
 from plan_check import check
 from plan_choices import choose, evaluate, lay_out, layer_by_layer
@@ -8,10 +10,11 @@ from plan_samples import Samples, accelerator, graph_of, single
 from byoc_hw.accelerator import REFERENCE, TuningSpace
 from byoc_hw.errors import PlanError
 from byoc_hw.plan.array.mapped import map_graph
+from byoc_hw.plan.order.timeline import timeline
 from byoc_hw.plan.region import plan_region
 from byoc_hw.plan.search.grouping import Grouping
 from byoc_hw.plan.search.planner import best_layout
-from byoc_hw.plan.steps import SCRATCH
+from byoc_hw.plan.steps import SCRATCH, Copy, Job
 
 SAME = (1, 1, 1, 1)
 
@@ -94,3 +97,19 @@ def test_the_planner_s_own_cycles_are_those_of_its_choices():
     found = best_layout(graph, hardware)
     choices = found.choices
     assert found.cycles == evaluate(graph, choices, hardware) == lay_out(graph, choices, hardware).cycles
+
+
+def test_jobs_and_rows_that_cost_much_to_start_are_fewer():
+    """The plan that knows what they cost is faster there than the plan that takes them for nothing."""
+    samples = Samples()
+    layer = samples.conv2d(samples.tensor((1, 12, 40, 16)), 32, padding=SAME)
+    graph, cheap = single(layer), accelerator(2500)
+    unaware = plan_region(graph, cheap)
+    for cost, number in (
+        ("job_setup", lambda plan: sum(isinstance(step, Job) for step in plan.steps)),
+        ("dma_row_setup", lambda plan: sum(step.rows for step in plan.steps if isinstance(step, Copy))),
+    ):
+        dear = replace(cheap, **{cost: 300})
+        plan = check(graph, dear)
+        assert number(plan) < 0.5 * number(unaware)
+        assert timeline(plan, dear).total < timeline(unaware, dear).total

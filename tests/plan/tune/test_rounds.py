@@ -68,12 +68,12 @@ def test_finds_the_same_whoever_evaluates():
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_finds_a_better_plan_that_is_right_and_takes_the_cycles_it_says(seed):
-    graph = residual()
-    tuned = tune_region(graph, HARDWARE, budget=150, seed=seed)
-    assert tuned.before == evaluate(graph, choose(graph, HARDWARE), HARDWARE)
+    graph, tight = residual(), accelerator(2500, 1500, dma_width=4)
+    tuned = tune_region(graph, tight, budget=150, seed=seed)
+    assert tuned.before == evaluate(graph, choose(graph, tight), tight)
     assert tuned.after < tuned.before
-    plan = check(graph, HARDWARE, choices=from_plain(tuned.choices.plain()))
-    assert timeline(plan, HARDWARE).total == tuned.after
+    plan = check(graph, tight, choices=from_plain(tuned.choices.plain()))
+    assert timeline(plan, tight).total == tuned.after
 
 
 @pytest.mark.slow
@@ -280,3 +280,20 @@ def test_what_fits_only_in_an_exact_packing_is_a_plan():
         spans = sorted((offsets[buffer], offsets[buffer] + buffer.nbytes) for buffer in now)
         assert all(one[1] <= other[0] for one, other in pairwise(spans))
         assert spans[-1][1] <= hardware.activation_memory
+
+
+def test_the_tuner_packs_rows_and_leaves_them():
+    samples = Samples()
+    layer = samples.conv2d(samples.tensor((1, 6, 6, 16)), 16, padding=(1, 1, 1, 1))
+    space = SearchSpace(single(layer), HARDWARE)
+    assert space.packable == [0]
+    assert SearchSpace(single(layer), replace(HARDWARE, packed_rows=False)).packable == []
+    start = choose(space.graph, HARDWARE)
+    random, found = Random(0), set()
+    for _ in range(200):
+        start = step(space, start, random)
+        found.add(start.packed)
+    assert found == {frozenset(), frozenset({0})}
+    tuned = tune_region(space.graph, HARDWARE, budget=60)
+    check(space.graph, HARDWARE, choices=tuned.choices)
+    assert tuned.after < tune_region(space.graph, replace(HARDWARE, packed_rows=False), budget=60).after

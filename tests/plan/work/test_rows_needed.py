@@ -55,11 +55,11 @@ def test_rows_that_nothing_reads_are_computed_once_all_the_same():
     assert rows_of([first, strided], 3) == [{1: (0, 2), 0: (0, 3)}, {1: (2, 4), 0: (3, 7)}, {1: (4, 6), 0: (7, 12)}]
 
 
-def test_layer_that_only_a_later_group_reads_is_computed_in_the_last_stripe():
+def test_layer_that_only_a_later_group_reads_is_computed_in_equal_shares():
     samples = Samples()
     ifm = samples.tensor((1, 4, 4, 2))
     aside, last = samples.pool(ifm, strides=(1, 1)), samples.conv2d(ifm, 2)
-    assert rows_of([aside, last], 2) == [{1: (0, 1)}, {1: (1, 2), 0: (0, 3)}]
+    assert rows_of([aside, last], 2) == [{1: (0, 1), 0: (0, 2)}, {1: (1, 2), 0: (2, 3)}]
 
 
 def test_there_are_no_more_stripes_than_rows_and_none_is_empty():

@@ -9,11 +9,11 @@ import numpy as np
 import tvm
 from tvm import relay
 
-from byoc_hw.frontend.relay.floats.products import operands_of, static_shape
+from byoc_hw.frontend.relay.floats.products import static_shape
 from byoc_hw.frontend.relay.golden import golden_executor
 from byoc_hw.frontend.relay.read import padding, pair
 from byoc_hw.frontend.relay.serial import serial
-from byoc_hw.frontend.relay.sources import operator_name
+from byoc_hw.frontend.relay.sources import operands_of, operator_name
 from byoc_hw.quantization import kernels
 from byoc_hw.quantization.network import Compute
 from byoc_hw.tensor import Array

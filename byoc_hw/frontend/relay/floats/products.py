@@ -74,12 +74,6 @@ def convolution_kind(product: FloatProduct) -> str:
     return "depthwise_conv2d" if depthwise else "conv2d"
 
 
-def operands_of(call: relay.Call) -> list[relay.Expr]:
-    """The operands of a call, with those in its tuples."""
-    fields = (argument.fields if isinstance(argument, relay.Tuple) else [argument] for argument in call.args)
-    return [field for several in fields for field in several]
-
-
 def static_shape(expr: relay.Expr) -> tuple[int, ...]:
     """The static shape of an expression, () of a tuple; `InvalidInput` for another one."""
     kind = expr.checked_type

@@ -10,20 +10,15 @@ from tvm import relay
 
 from byoc_hw.errors import InvalidInput
 from byoc_hw.frontend.relay.floats.computed import PAIRS, UNARY, run_of
-from byoc_hw.frontend.relay.floats.products import Written, convolution_kind, operands_of, product_of, static_shape
+from byoc_hw.frontend.relay.floats.products import Written, convolution_kind, product_of, static_shape
 from byoc_hw.frontend.relay.interface import output_values
-from byoc_hw.frontend.relay.sources import calls_in_order, described, operator_name, source_names
+from byoc_hw.frontend.relay.qdq.operators import MOVES
+from byoc_hw.frontend.relay.sources import calls_in_order, described, operands_of, operator_name, source_names
 from byoc_hw.names import distinct
 from byoc_hw.quantization.grids import Int8Grid
 from byoc_hw.quantization.network import FloatDense, Network, NetworkValue, Role
 
-_MOVED = frozenset(
-    (
-        *("reshape", "squeeze", "expand_dims", "nn.batch_flatten", "transpose", "strided_slice", "copy"),
-        *("nn.depth_to_space", "nn.space_to_depth", "broadcast_to", "layout_transform"),
-        *("nn.max_pool2d", "nn.global_max_pool2d", "max", "min", "nn.avg_pool2d"),
-    )
-)
+_MOVED = frozenset((*MOVES, "nn.avg_pool2d"))
 """Operators whose integer form is on the grid of what they read."""
 
 _ELEMENTS = frozenset((*UNARY, "erf", "fast_erf", "fast_exp", "fast_tanh", "nn.leaky_relu", "atan", "cos", "sin"))

@@ -16,7 +16,7 @@ from tvm import relay
 from byoc_hw.frontend.relay.compose import called_with
 from byoc_hw.frontend.relay.qdq.operators import PRODUCTS, RULES, concatenated
 from byoc_hw.frontend.relay.qdq.values import Grid, Quantizable, Stored
-from byoc_hw.frontend.relay.sources import calls_in_order, operator_name, with_span
+from byoc_hw.frontend.relay.sources import calls_in_order, operands_of, operator_name, with_span
 from byoc_hw.tensor import Array
 
 _INTEGERS = ("int8", "uint8", "int16", "int32")
@@ -77,7 +77,7 @@ class _Integers:
             self._new[call] = self._quantized(call, arguments)
             return
         value = self._value(call, name)
-        depth = 1 + max((self._depth.get(operand, 0) for operand in _operands(call)), default=0)
+        depth = 1 + max((self._depth.get(operand, 0) for operand in operands_of(call)), default=0)
         if value is not None and depth <= _DEEPEST:
             self._values[call], self._depth[call] = value, 0 if name == "qnn.dequantize" else depth
 
@@ -131,11 +131,6 @@ def _at(expr: relay.Expr, reader: relay.Call) -> relay.Expr:
 
 def _dequantizes(expr: relay.Expr) -> bool:
     return isinstance(expr, relay.Call) and operator_name(expr) == "qnn.dequantize"
-
-
-def _operands(call: relay.Call) -> list[relay.Expr]:
-    fields = (argument.fields if isinstance(argument, relay.Tuple) else [argument] for argument in call.args)
-    return [field for several in fields for field in several]
 
 
 def _constant(expr: relay.Expr) -> bool:

@@ -411,6 +411,13 @@ def _with_border(call: relay.Call, expr: relay.Expr, grid: Grid) -> relay.Expr:
 PRODUCTS = ("nn.conv2d", "nn.conv2d_transpose", "nn.dense", "nn.batch_matmul")
 """The operators that sum products: those that a model is quantized for."""
 
+MOVES = (
+    *("reshape", "squeeze", "expand_dims", "nn.batch_flatten", "transpose", "strided_slice", "copy"),
+    *("nn.depth_to_space", "nn.space_to_depth", "broadcast_to", "layout_transform"),
+    *("nn.max_pool2d", "nn.global_max_pool2d", "max", "min"),
+)
+"""The operators that pick among their input's elements."""
+
 RULES: dict[str, _Rule] = {
     "nn.conv2d": _conv2d,
     "nn.conv2d_transpose": _conv2d_transpose,
@@ -429,12 +436,5 @@ RULES: dict[str, _Rule] = {
     "mean": _mean,
     "nn.global_avg_pool2d": _global_average,
     "nn.avg_pool2d": _average_pool,
-    **dict.fromkeys(
-        (
-            *("reshape", "squeeze", "expand_dims", "nn.batch_flatten", "transpose", "strided_slice", "copy"),
-            *("nn.depth_to_space", "nn.space_to_depth", "broadcast_to", "layout_transform"),
-            *("nn.max_pool2d", "nn.global_max_pool2d", "max", "min"),
-        ),
-        _moved,
-    ),
+    **dict.fromkeys(MOVES, _moved),
 }

@@ -111,7 +111,7 @@ def _candidates(call: relay.Call, origins: Origins, order: Sequence[relay.Call])
 
 
 def _origins(call: relay.Call, origins: Origins) -> tuple[relay.Expr, ...]:
-    if not _is_element_wise(call):
+    if not is_element_wise(call):
         return ()
     common: list[relay.Expr] | None = None
     for argument in call.args:
@@ -142,11 +142,11 @@ def _plain(call: relay.Call) -> list[relay.Call]:
     return calls_in_order(call.op.body) if isinstance(call.op, relay.Function) else [call]
 
 
-def _is_element_wise(call: relay.Call) -> bool:
+def is_element_wise(call: relay.Call) -> bool:
     """Whether each value of the result depends on the values at its place alone, and on constants by channel."""
     if isinstance(call.op, relay.Function):
         composite = str(call.op.attrs["Composite"]).partition(".")[2]
-        return composite == "lookup" or all(map(_is_element_wise, _plain(call)))
+        return composite == "lookup" or all(map(is_element_wise, _plain(call)))
     name = operator_name(call)
     kind = getattr(call.op, "get_attr", lambda _: None)("TOpPattern")
     element_wise = name in _QNN or (kind is not None and kind <= _BROADCAST and name not in _OF_ANOTHER_SHAPE)

@@ -30,28 +30,23 @@ import tvm
 from tvm import relay
 
 from byoc_hw.frontend.relay.accelerators import Session
-from byoc_hw.frontend.relay.compose import called_with, rebuild_calls
+from byoc_hw.frontend.relay.compose import called_with, on_main, rebuild_calls
 from byoc_hw.frontend.relay.match import users_of
 from byoc_hw.frontend.relay.read import constant, is_static
-from byoc_hw.frontend.relay.sources import operator_name, span_of_all, with_span
-from byoc_hw.frontend.relay.table import entries
+from byoc_hw.frontend.relay.sources import operator_name, operator_names, span_of_all, with_span
+from byoc_hw.frontend.relay.table import offloads
 from byoc_hw.tensor import Array
 
 _SUMS = {"nn.conv2d": relay.qnn.op.conv2d, "nn.dense": relay.qnn.op.dense}
 _INT8 = -128, 127
 
 
-@relay.transform.function_pass(opt_level=0, name="byoc_hw.ShiftedSums")
-class ShiftedSums:
+def shifted_sums(session: Session) -> tvm.transform.Pass:
     """Rewrite each shifted sum that is then offloaded in a session. Why another one is not is recorded there."""
 
-    def __init__(self, session: Session) -> None:
-        self.session = session
-
-    def transform_function(
-        self, function: relay.Function, mod: tvm.IRModule, context: tvm.transform.PassContext
-    ) -> relay.Function:
-        """One function; see `tvm.relay.transform.function_pass`."""
+    def rewritten(function: relay.Function) -> relay.Function:
+        if "cast" not in operator_names(function):
+            return function
         users = users_of(function)
         made: dict[relay.Expr, relay.Expr] = {}
 
@@ -60,23 +55,21 @@ class ShiftedSums:
             if stops or _changes_nothing(call):
                 return arguments[0]
             # With "tflite" a layer rounds twice, and a shift does not.
-            if self.session.numerics == "tflite" or not _is_cast(call) or not isinstance(call.args[0], relay.Call):
+            if session.numerics == "tflite" or not _is_cast(call) or not isinstance(call.args[0], relay.Call):
                 return called_with(call, arguments)
             clip = call.args[0]
             if clip not in made:
                 found = _read(call)
-                if found is None or not _alone(found, users) or not self._offloaded(found):
+                if found is None or not _alone(found, users):
+                    return called_with(call, arguments)
+                if not offloads(session, found.total.args[0], found.requantized):
                     return called_with(call, arguments)
                 made[clip] = found.requantized(_below(arguments[0], found.places))
             return made[clip]  # the cast of a clip with several readers may stand there more than once
 
         return rebuild_calls(function, rebuild)
 
-    def _offloaded(self, found: _Shifted) -> bool:
-        ifm = relay.Var("ifm", found.total.args[0].checked_type)
-        trial = tvm.IRModule.from_expr(relay.Function([ifm], found.requantized(ifm)))
-        body = relay.transform.InferType()(trial)["main"].body
-        return any(pattern.match(body) and check(body) for _, pattern, check in entries(self.session))
+    return on_main(rewritten, "ShiftedSums")
 
 
 @dataclass(frozen=True)

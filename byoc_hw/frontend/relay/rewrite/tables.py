@@ -13,11 +13,12 @@ import tvm
 from tvm import relay
 
 from byoc_hw.frontend.relay.accelerators import Session
-from byoc_hw.frontend.relay.compose import called_with, rebuild_calls
-from byoc_hw.frontend.relay.rewrite.chains import Chain, chains
+from byoc_hw.frontend.relay.compose import called_with, rebuild_calls, with_main
+from byoc_hw.frontend.relay.opaque import merge_composites, show_bodies
+from byoc_hw.frontend.relay.rewrite.chains import Chain, chains, is_element_wise
 from byoc_hw.frontend.relay.rewrite.table_values import tvm_tables
 from byoc_hw.frontend.relay.rewrite.tflite_tables import tflite_tables
-from byoc_hw.frontend.relay.sources import span_of_all, with_span
+from byoc_hw.frontend.relay.sources import calls_outside_composites, span_of_all, with_span
 from byoc_hw.frontend.relay.table import entries
 from byoc_hw.pattern import Rejection
 from byoc_hw.soc import Hardware
@@ -35,16 +36,19 @@ def with_tables(job: Session) -> list[tvm.transform.Pass]:
     if not check:
         return []
 
-    @relay.transform.function_pass(opt_level=0, name="byoc_hw.Tables")  # type: ignore[untyped-decorator]
-    def apply(function: relay.Function, mod: tvm.IRModule, context: tvm.transform.PassContext) -> relay.Function:
-        return _tabled(function, job, lambda expr: any(allowed(expr) for _, _, allowed in check))
+    @tvm.transform.module_pass(opt_level=0, name="byoc_hw.Tables")  # type: ignore[untyped-decorator]
+    def apply(mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
+        calls = calls_outside_composites(mod["main"])
+        if not any(is_element_wise(job.bodies.shown_call(call, call.args)) for call in calls):
+            return mod
+        mod = show_bodies(job.bodies)(mod)
+        tabled = _tabled(mod["main"], job, lambda expr: any(allowed(expr) for _, _, allowed in check))
+        return merge_composites(check, job.bodies)(with_main(mod, tabled))
 
-    return [relay.transform.InferType(), apply, relay.transform.InferType(), relay.transform.MergeComposite(check)]
+    return [apply]
 
 
 def _tabled(function: relay.Function, job: Session, allowed: Callable[[relay.Expr], bool]) -> relay.Function:
-    if "Composite" in (function.attrs or {}):
-        return function
     made: dict[relay.Expr, tuple[Chain, Array]] = {}
 
     def accepted(chain: Chain) -> bool:

@@ -28,32 +28,27 @@ import tvm
 from tvm import relay
 
 from byoc_hw.frontend.relay.accelerators import Session
-from byoc_hw.frontend.relay.compose import called_with, rebuild_calls
+from byoc_hw.frontend.relay.compose import called_with, on_main, rebuild_calls
 from byoc_hw.frontend.relay.dead import dead_channels
 from byoc_hw.frontend.relay.match import users_of
 from byoc_hw.frontend.relay.read import constant, is_static, padding, pair
-from byoc_hw.frontend.relay.sources import operator_name, with_span
-from byoc_hw.frontend.relay.table import entries
+from byoc_hw.frontend.relay.sources import operator_name, operator_names, with_span
+from byoc_hw.frontend.relay.table import offloads
 from byoc_hw.integers import ceil_div
 from byoc_hw.tensor import Array
 
 _Moved = Callable[[relay.Expr], relay.Expr]
 
 
-@relay.transform.function_pass(opt_level=0, name="byoc_hw.BlockwiseConvolutions")
-class BlockwiseConvolutions:
+def blockwise_convolutions(session: Session) -> tvm.transform.Pass:
     """Rewrite each transposed convolution whose convolution is then offloaded in a session.
 
     Why another one is not is recorded there.
     """
 
-    def __init__(self, session: Session) -> None:
-        self.session = session
-
-    def transform_function(
-        self, function: relay.Function, mod: tvm.IRModule, context: tvm.transform.PassContext
-    ) -> relay.Function:
-        """One function; see `tvm.relay.transform.function_pass`."""
+    def rewritten(function: relay.Function) -> relay.Function:
+        if "qnn.conv2d_transpose" not in operator_names(function):
+            return function
         users = users_of(function)
         made: dict[relay.Expr, tuple[relay.Expr, _Moved]] = {}
 
@@ -62,7 +57,9 @@ class BlockwiseConvolutions:
                 blocks, moved = made[arguments[0]]
                 return moved(called_with(call, [blocks]))
             found = _read(call)
-            if found is None or any(len(users[inner]) > 1 for inner in found.inside) or not self._offloaded(found):
+            if found is None or any(len(users[inner]) > 1 for inner in found.inside):
+                return called_with(call, arguments)
+            if not offloads(session, found.conv.args[0], found.blocks):
                 return called_with(call, arguments)
             ifm = arguments[0]
             for _ in found.inside:
@@ -74,11 +71,7 @@ class BlockwiseConvolutions:
 
         return rebuild_calls(function, rebuild)
 
-    def _offloaded(self, found: _Transposed) -> bool:
-        ifm = relay.Var("ifm", found.conv.args[0].checked_type)
-        trial = tvm.IRModule.from_expr(relay.Function([ifm], found.blocks(ifm)))
-        body = relay.transform.InferType()(trial)["main"].body
-        return any(pattern.match(body) and check(body) for _, pattern, check in entries(self.session))
+    return on_main(rewritten, "BlockwiseConvolutions")
 
 
 @dataclass(frozen=True)

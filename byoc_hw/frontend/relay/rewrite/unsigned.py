@@ -16,7 +16,7 @@ import numpy as np
 import tvm
 from tvm import relay
 
-from byoc_hw.frontend.relay.compose import called_with
+from byoc_hw.frontend.relay.compose import called_with, on_main
 from byoc_hw.frontend.relay.read import constant, equal_constants
 from byoc_hw.frontend.relay.sources import operator_name, with_span
 from byoc_hw.tensor import Pair
@@ -27,25 +27,20 @@ SHIFT = 128
 _Signed = Callable[[relay.Expr], relay.Expr]
 
 
-@relay.transform.function_pass(opt_level=0, name="byoc_hw.SignUnsigned")
-class SignUnsigned:
+def sign_unsigned(numerics: str, window: Pair) -> tvm.transform.Pass:
     """Rewrite quantized operators of uint8 to int8, exactly; the function's inputs and outputs keep their types.
 
     `window` are the most rows and columns of a depthwise convolution on the accelerator.
     """
 
-    def __init__(self, numerics: str, window: Pair) -> None:
-        self._numerics, self._window = numerics, window
-
-    def transform_function(
-        self, function: relay.Function, mod: tvm.IRModule, context: tvm.transform.PassContext
-    ) -> relay.Function:
-        """One function; see `tvm.relay.transform.function_pass`."""
-        body = _Rewriter(self._numerics, self._window).of(function.body)
+    def rewritten(function: relay.Function) -> relay.Function:
+        body = _Rewriter(numerics, window).of(function.body)
         if body.same_as(function.body):
             return function
         kept = function.ret_type, function.type_params, function.attrs, function.span
         return relay.Function(function.params, body, *kept)
+
+    return on_main(rewritten, "SignUnsigned")
 
 
 class _Rewriter:

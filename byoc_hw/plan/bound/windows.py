@@ -1,4 +1,5 @@
-"""Raises the earliest beginning of layers: what they need has to be computed between earlier beginnings and theirs.
+"""Raises the earliest beginning of layers: what they need has to be computed between earlier beginnings and theirs, and
+loaded before.
 
 Any job of a layer needs some of what earlier layers make (`needs.py`): the same amount, wherever it lies. All of it is
 computed before the job begins, and after the first jobs of these layers can begin; from the last of them to the job
@@ -16,16 +17,11 @@ from math import ceil, comb
 
 import numpy as np
 
-from byoc_hw.graph import Graph, Whole
-from byoc_hw.plan.array.kinds import Window, geometry, parts_of_kernel
+from byoc_hw.graph import Graph, Weighted, Whole
 from byoc_hw.plan.array.window import Extents
-from byoc_hw.plan.lanes.needs import Need, begun, read
-from byoc_hw.plan.lanes.ways import Floats, LayerWork
+from byoc_hw.plan.bound.needs import Need, Needed, needed_before
+from byoc_hw.plan.bound.ways import Floats, LayerWork, able, weight_bytes
 from byoc_hw.soc import Soc
-from byoc_hw.tensor import Tensor
-
-_LAYERS = 12
-"""The layers before one that are looked at."""
 
 _PRICES = 40
 """The most prices of all arrays that are tried."""
@@ -59,40 +55,32 @@ class Windows:
         layer = self._graph.layers[index]
         whole = {lane: self._chip.accelerators[lane].runs_whole(layer) or isinstance(layer, Whole) for lane in starts}
         for at_once in sorted(set(whole.values())):
-            needs = self._needs(index, whole=at_once)
+            before = needed_before(self._graph, index, able(self._chip, layer), whole=at_once)
+            needs = {self._made[tensor]: need for tensor, need in before.items() if tensor in self._made}
             for lane in starts:
-                if whole[lane] is at_once and needs:
-                    found[lane] = self._raised(index, lane, needs, found[lane])
+                if whole[lane] is at_once:
+                    known = max(found[lane], self._loaded(index, before))
+                    found[lane] = self._raised(index, lane, needs, known) if needs else known
         self.starts.append(found)
         return found
 
-    def _needs(self, index: int, *, whole: bool) -> dict[int, tuple[int, Need]]:
-        """What the first job of a layer needs of those before it, and the reader that needs so much."""
-        layers = self._graph.layers
-        layer = layers[index]
-        window = isinstance(geometry(layer), Window)
-        parts = window and any(len(parts_of_kernel(layer, one)) > 1 for one in self._chip.supporting(layer))
-        found: dict[int, tuple[int, Need]] = {}
-        for tensor in dict.fromkeys(layer.inputs):
-            self._add(found, index, tensor, begun(layer, tensor, whole=whole, parts=parts))
-        for reader in range(index - 1, max(index - _LAYERS, 0), -1):
-            if reader in found:
-                for tensor in dict.fromkeys(layers[reader].inputs):
-                    if tensor in self._made:
-                        self._add(found, reader, tensor, read(layers[reader], found[reader][1], tensor))
-        return found
+    def _loaded(self, index: int, before: Needed) -> float:
+        """Cycles in which a DMA that is the only one loads what has to be there before the first job of a layer."""
+        (one, *others), layers = self._chip.accelerators, self._graph.layers
+        if others or one.library is not None or isinstance(layers[index], Whole):
+            return 0.0
+        sizes = [1.0] if isinstance(layers[index], Weighted) else []  # of its own weights something
+        for tensor, (_, need) in before.items():
+            if tensor not in self._made:
+                sizes.append(tensor.bytes_of(need.elements))
+            elif isinstance(made := layers[self._made[tensor]], Weighted):
+                sizes.append(weight_bytes(made) * need.channels / made.out_channels)
+        return sum(one.dma_setup + nbytes / one.dma_width for nbytes in sizes)
 
-    def _add(self, found: dict[int, tuple[int, Need]], reader: int, tensor: Tensor, need: Need | None) -> None:
-        """Keep what a reader needs of a layer's output, if no other one is known that needs more."""
-        index = self._made.get(tensor)
-        if index is None or need is None or not need.elements:
-            return
-        if index not in found or (found[index][1].elements, -found[index][0]) < (need.elements, -reader):
-            found[index] = reader, need
-
-    def end(self, behind: Sequence[Mapping[int, float]], known: float) -> float:
-        """The earliest end of all layers, that is no earlier than is known; `behind` are the shortest ways to it."""
-        every = {index: work.extents for index, work in enumerate(self._works)}
+    def end(self, behind: Sequence[Mapping[int, float]], known: float, counted: Sequence[bool]) -> float:
+        """The earliest end of all layers that are `counted`, no earlier than is known; `behind` are the shortest ways
+        to it."""
+        every = {index: work.extents for index, work in enumerate(self._works) if counted[index]}
         return self._after(every, dict(enumerate(behind)), known, _TIMES_OF_ALL)
 
     def _raised(self, index: int, lane: int, needs: Mapping[int, tuple[int, Need]], known: float) -> float:

@@ -23,12 +23,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
 from byoc_hw.accelerator import Accelerator
-from byoc_hw.graph import Concat, Graph, Layer, Pad, Reshape, Transpose, Weighted, Whole
+from byoc_hw.graph import Concat, Graph, Layer, Pad, Reshape, Slice, Transpose, Weighted, Whole
 from byoc_hw.plan.array.cost import best_cycles
 from byoc_hw.plan.array.kinds import Product, Run, Window, geometry, parts_of_kernel
-from byoc_hw.plan.lanes.ways import LayerWork
-from byoc_hw.plan.lanes.windows import Windows
+from byoc_hw.plan.bound.ways import LayerWork, able
+from byoc_hw.plan.bound.windows import Windows
 from byoc_hw.soc import Soc
 from byoc_hw.tensor import Tensor
 
@@ -45,10 +48,11 @@ class Latencies:
     least: float
 
 
-def latencies(graph: Graph, chip: Soc, works: Sequence[LayerWork]) -> Latencies:
-    """The latencies of a region on a chip; `works` has the work of each layer."""
+def latencies(graph: Graph, chip: Soc, works: Sequence[LayerWork], counted: Sequence[bool]) -> Latencies:
+    """The latencies of a region on a chip; `works` has the work of each layer, all of which is done of those that are
+    `counted`."""
     jobs = [
-        {lane: _least_job(layer, one) for lane, one in enumerate(chip.accelerators) if one in chip.supporting(layer)}
+        {lane: _least_job(layer, one) for lane, one in enumerate(chip.accelerators) if one in able(chip, layer)}
         for layer in graph.layers
     ]
     there, between = _Arrivals(graph, chip), _Between(graph, chip)
@@ -57,7 +61,7 @@ def latencies(graph: Graph, chip: Soc, works: Sequence[LayerWork]) -> Latencies:
         there.put(layer, times, windows.raised(there.starts(layer, times)))
     behind = _behind(graph, jobs, between)
     least = max((there.in_main(tensor) for tensor in graph.outputs), default=0.0)
-    return Latencies(windows.starts, behind, windows.end(behind, least))
+    return Latencies(windows.starts, behind, windows.end(behind, least, counted))
 
 
 def _copies(chip: Soc) -> list[int]:
@@ -165,6 +169,23 @@ def _behind(graph: Graph, jobs: Sequence[Mapping[int, float]], between: _Between
     return found
 
 
+def made_in_full(graph: Graph) -> list[bool]:
+    """For each layer whether every element of its output is needed for the region's outputs. Plans on a chip may leave
+    out the others."""
+    needed: dict[Tensor, npt.NDArray[np.bool_]] = {tensor: np.array(True) for tensor in graph.outputs}
+    for layer in reversed(graph.layers):
+        if layer.ofm not in needed or not needed[layer.ofm].all():
+            continue
+        for tensor in layer.inputs:
+            if isinstance(layer, Slice):
+                needed[tensor] = needed.get(tensor, np.array(False)) | np.zeros(tensor.shape, np.bool_)
+                places = zip(layer.begin, layer.ofm.shape, layer.steps, strict=True)
+                needed[tensor][tuple(slice(first, first + count * step, step) for first, count, step in places)] = True
+            elif reads_all(layer) or isinstance(layer, Whole):
+                needed[tensor] = np.array(True)
+    return [layer.ofm in needed and bool(needed[layer.ofm].all()) for layer in graph.layers]
+
+
 def has_jobs(layer: Layer) -> bool:
     """Whether a layer has jobs on an accelerator with tiles."""
     return isinstance(geometry(layer), Window | Run | Product)
@@ -191,7 +212,7 @@ def _least_job(layer: Layer, accelerator: Accelerator) -> float:
             part.height * part.width * layer.weights.bits / 8 + 2 * min(part.height, part.width)
             for part in parts_of_kernel(layer, accelerator)
         )
-        return least + accelerator.job_overhead
+        return least + accelerator.job_setup + accelerator.job_overhead
     if isinstance(form, Product):
-        return 3.0 + accelerator.job_overhead
-    return 1.0 if isinstance(form, Run | Window) else 0.0
+        return 3.0 + accelerator.job_setup + accelerator.job_overhead
+    return 1.0 + accelerator.job_setup if isinstance(form, Run | Window) else 0.0

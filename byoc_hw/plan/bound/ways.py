@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import product
 from math import prod
 
@@ -21,6 +22,7 @@ import numpy.typing as npt
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Layer, Weighted
 from byoc_hw.integers import ceil_div
+from byoc_hw.params.pack import PARAMS_BYTES
 from byoc_hw.plan.array.cost import is_pointwise
 from byoc_hw.plan.array.kinds import Product, Run, Window, geometry, rows_at_a_time, sums_channels
 from byoc_hw.plan.array.window import Extents, extents
@@ -38,17 +40,18 @@ class LayerWork:
     """The work of a layer: how many cycles it is at least, however it is shared."""
 
     def __init__(self, layer: Layer, chip: Soc) -> None:
-        able = [(lane, one) for lane, one in enumerate(chip.accelerators) if one in chip.supporting(layer)]
+        mine = able(chip, layer)
+        runs = [(lane, one) for lane, one in enumerate(chip.accelerators) if one in mine]
         self._lanes = len(chip.accelerators)
-        self._whole = {lane: float(one.cycles_of_whole(layer)) for lane, one in able if one.runs_whole(layer)}
-        tiled = [(lane, one) for lane, one in able if lane not in self._whole]
+        self._whole = {lane: float(one.cycles_of_whole(layer)) for lane, one in runs if one.runs_whole(layer)}
+        tiled = [(lane, one) for lane, one in runs if lane not in self._whole]
         self._tiled = [lane for lane, _ in tiled]
         self.extents = extents(layer.ofm)
-        self._flat = is_pointwise(layer)
+        self._flat = is_pointwise(layer) or any(one.packed_rows for _, one in tiled)
         self._groups: list[list[Groups]] = []
         if isinstance(layer, Weighted) and tiled:
             self._groups = [[groups(layer, one, turned) for _, one in tiled] for turned in (False, True)]
-        self._rates = [least_cycles(layer, one) / prod(self.extents) for _, one in tiled]
+        self._rates = [_least_cycles(layer, one) / prod(self.extents) for _, one in tiled]
 
     def ways(self, outputs: Extents) -> Floats:
         """The ways to share the work of some rows, columns and channels of the output, as cycles of the arrays of all
@@ -119,6 +122,11 @@ class LayerWork:
         return np.array(each), np.array(least)
 
 
+def able(chip: Soc, layer: Layer) -> tuple[Accelerator, ...]:
+    """The accelerators that can run a layer: a plan of a layer that none supports may be on any."""
+    return chip.supporting(layer) or chip.accelerators
+
+
 @dataclass(frozen=True)
 class Groups:
     """Groups of outputs on an array: the most channels and pixels of one, its cycles, and their number for a layer."""
@@ -132,11 +140,36 @@ class Groups:
 def groups(layer: Weighted, accelerator: Accelerator, turned: bool) -> Groups:
     """The groups of a layer with a window. Rows of one that is `turned` are columns of the array's image."""
     height, width, _ = extents(layer.ofm)
-    lines, length = (1, height * width) if is_pointwise(layer) else (width, height) if turned else (height, width)
     rows = min(rows_at_a_time(layer, accelerator), layer.group_channels)
+    lines, length = (width, height) if turned else (height, width)
+    if is_pointwise(layer) or accelerator.packed_rows:
+        lines, length = 1, height * width
     columns = min(accelerator.array_columns, length)
-    count = lines * ceil_div(length, columns) * ceil_div(layer.group_channels, rows) * layer.groups
+    in_line = lines * ceil_div(length, columns)
+    if accelerator.packed_rows and not is_pointwise(layer):
+        in_line = _fewest_in_line(layer, accelerator, turned)
+    count = in_line * ceil_div(layer.group_channels, rows) * layer.groups
     return Groups(rows, columns, _group_cycles(layer, layer.filter[turned], accelerator), count)
+
+
+def _fewest_in_line(layer: Weighted, accelerator: Accelerator, turned: bool) -> int:
+    """The fewest groups of a channel, where rows of the image may lie in one line, the padding between them."""
+    form = geometry(layer)
+    assert isinstance(form, Window), "layers with weights have one"
+    rows, columns = (form.columns, form.rows) if turned else (form.rows, form.columns)
+    apart = ceil_div((columns.ifm + max(columns.before, columns.after, 0)) * rows.stride, columns.stride)
+    return _cover(rows.ofm, columns.ofm, max(apart, columns.ofm), accelerator.array_columns)
+
+
+@lru_cache(maxsize=1024)
+def _cover(rows: int, length: int, apart: int, columns: int) -> int:
+    """How many runs of so many places cover rows of outputs that lie apart: each begins at an output that is left."""
+    count = place = 0
+    while place < (rows - 1) * apart + length:
+        count, place = count + 1, place + columns
+        if place % apart >= length:
+            place += apart - place % apart
+    return count
 
 
 def _group_cycles(layer: Weighted, kernel_rows: int, accelerator: Accelerator) -> float:
@@ -146,7 +179,7 @@ def _group_cycles(layer: Weighted, kernel_rows: int, accelerator: Accelerator) -
     return weights + 2 * inputs * kernel_rows + accelerator.job_overhead
 
 
-def least_cycles(layer: Layer, accelerator: Accelerator) -> float:
+def _least_cycles(layer: Layer, accelerator: Accelerator) -> float:
     """Array cycles of a whole layer without weights, if each group has as many rows and columns as there can be."""
     form = geometry(layer)
     height, width, channels = extents(layer.ofm)
@@ -170,5 +203,12 @@ def _array_cycles(layer: Layer, accelerator: Accelerator) -> float:
     if accelerator.runs_whole(layer):
         return accelerator.cycles_of_whole(layer)
     if not isinstance(layer, Weighted):
-        return least_cycles(layer, accelerator)
+        return _least_cycles(layer, accelerator)
     return min(one.cycles * one.count for one in (groups(layer, accelerator, turned) for turned in (False, True)))
+
+
+def weight_bytes(layer: Layer) -> float:
+    """Bytes of a layer's weights as they are packed, with the parameters of each channel."""
+    if not isinstance(layer, Weighted):
+        return 0.0
+    return prod(layer.weights.shape) * layer.weights.bits / 8 + PARAMS_BYTES * layer.out_channels

@@ -1,4 +1,4 @@
-"""A lower bound on the cycles of any plan of a region on a chip.
+"""A lower bound on the cycles of any plan of a region, on one accelerator or on a chip of several.
 
 Each layer's work is shared by the accelerators that can run it, in any parts: by rows, columns or channels. What they
 compute it in, and how much of that they need at least, says `ways.py`. Inputs that a layer reads all of and outputs of
@@ -14,16 +14,17 @@ much behind them. The bound leaves out copies between parts, but for the shortes
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
-from math import ceil, prod
+from math import ceil
 
 import numpy as np
 
-from byoc_hw.graph import Graph, Layer, Weighted, Whole
-from byoc_hw.params.pack import PARAMS_BYTES
-from byoc_hw.plan.lanes.latency import Latencies, has_jobs, latencies, reads_all
-from byoc_hw.plan.lanes.ways import Floats, LayerWork
-from byoc_hw.soc import Soc
+from byoc_hw.graph import Graph, Layer, Whole
+from byoc_hw.plan.bound.latency import Latencies, has_jobs, latencies, made_in_full, reads_all
+from byoc_hw.plan.bound.spills import spills
+from byoc_hw.plan.bound.ways import Floats, LayerWork, least_alone, weight_bytes
+from byoc_hw.soc import Hardware, Soc
 
 _ROUNDS = 500
 """Prices that are tried: more of them raise the bound by less than a percent."""
@@ -32,25 +33,31 @@ _ROUNDING = 1e-9
 """The relative error of the sums."""
 
 
-def chip_bound(graph: Graph, chip: Soc) -> int:
-    """Cycles that no plan of a region on a chip goes below.
+def cycles_bound(graph: Graph, hardware: Hardware) -> int:
+    """Cycles that no plan of a region goes below.
 
     By the duality of linear programs, any prices of the engines' cycles that add up to 1 give a bound: what all
     work costs if each piece of it is done in the cheapest way. Prices of engines with much work are raised.
     """
+    # A chip forbids some names of accelerators.
+    chip = hardware if isinstance(hardware, Soc) else Soc((replace(hardware, name="alone"),))
     works = [LayerWork(layer, chip) for layer in graph.layers]
-    work = [_ways(layer, one, chip) for layer, one in zip(graph.layers, works, strict=True)]
-    lanes = range(len(chip.accelerators))
+    counted = made_in_full(graph) if len(chip.accelerators) > 1 else [True] * len(works)
+    work = [_ways(*one, chip) for one in zip(graph.layers, works, counted, strict=True)]
+    lanes, local = range(len(chip.accelerators)), sum(one.activation_memory for one in chip.accelerators)
     whole = {tensor for layer in graph.layers if isinstance(layer, Whole) for tensor in (*layer.inputs, layer.ofm)}
     loaded = {tensor for layer in graph.layers if has_jobs(layer) and reads_all(layer) for tensor in layer.inputs}
     for tensor in dict.fromkeys((*(one for one in graph.inputs if one in loaded), *graph.outputs)):
         if tensor in whole:
             continue  # it may never be in local memory
-        work.append(np.concatenate([np.zeros((len(lanes), len(lanes))), np.diag(_copies(chip, tensor.nbytes))], axis=1))
+        work.append(_of_dma(chip, tensor.nbytes, local))
+    for spill in spills(graph, chip):
+        for nbytes in (spill.loaded, spill.stored):
+            work.append(_of_dma(chip, nbytes, local))
     ways = np.concatenate(work)
     starts = np.cumsum([0, *map(len, work)])[:-1]
     prices = np.full(2 * len(lanes), 0.5 / len(lanes))
-    times = latencies(graph, chip, works)
+    times = latencies(graph, chip, works, counted)
     chosen, around = _sets(times, [bool(one[:, : len(lanes)].any()) for one in work], len(lanes))
     best = times.least
     for turn in range(_ROUNDS):
@@ -99,22 +106,32 @@ def _some(values: Sequence[float]) -> list[float]:
     return found[:: ceil(len(found) / _MOST_TIMES)]
 
 
-def _copies(chip: Soc, nbytes: float) -> Floats:
-    """Cycles of each DMA that copies so many bytes at least once; none where a library copies nothing."""
+def _of_dma(chip: Soc, nbytes: int, memory: int) -> Floats:
+    """A copy of so many bytes as work that any of the DMAs does: a row for each."""
+    lanes = len(chip.accelerators)
+    return np.concatenate([np.zeros((lanes, lanes)), np.diag(_copies(chip, nbytes, memory))], axis=1)
+
+
+def _copies(chip: Soc, nbytes: float, memory: int) -> Floats:
+    """Cycles of each DMA that copies so many bytes at least once, in copies that a memory has room for; none where a
+    library copies nothing."""
     return np.array(
-        [0 if one.library or not nbytes else one.dma_setup + nbytes / one.dma_width for one in chip.accelerators]
+        [
+            0 if one.library or not nbytes else max(1, nbytes / memory) * one.dma_setup + nbytes / one.dma_width
+            for one in chip.accelerators
+        ]
     )
 
 
-def _ways(layer: Layer, work: LayerWork, chip: Soc) -> Floats:
+def _ways(layer: Layer, work: LayerWork, counted: bool, chip: Soc) -> Floats:
     """The ways to share a layer, as cycles of all arrays and all DMAs, which copy weights for each share of a channel:
-    a plan has no fewer than a mixture of them."""
+    a plan has no fewer than a mixture of them. Of a layer that is not counted there may be nothing."""
+    if not counted:
+        return np.zeros((1, 2 * len(chip.accelerators)))
     arrays = work.ways_of_channels()
-    return np.concatenate([arrays, (arrays > 0) * _copies(chip, weight_bytes(layer))], axis=1)
-
-
-def weight_bytes(layer: Layer) -> float:
-    """Bytes of a layer's weights as they are packed, with the parameters of each channel."""
-    if not isinstance(layer, Weighted):
-        return 0.0
-    return prod(layer.weights.shape) * layer.weights.bits / 8 + PARAMS_BYTES * layer.out_channels
+    if len(chip.accelerators) == 1:
+        arrays = np.maximum(arrays, least_alone([layer], chip.accelerators[0]))
+    setups = [0 if one.runs_whole(layer) else one.job_setup for one in chip.accelerators]
+    arrays = arrays + (arrays > 0) * np.array(setups)
+    memory = max(one.weight_memory for one in chip.accelerators)
+    return np.concatenate([arrays, (arrays > 0) * _copies(chip, weight_bytes(layer), memory)], axis=1)

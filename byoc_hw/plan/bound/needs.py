@@ -8,14 +8,16 @@ complete, of all channels that were to be summed. Of several readers of a tensor
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 import numpy.typing as npt
 
-from byoc_hw.graph import Concat, Layer, Pad, Reshape, Transpose, Whole
-from byoc_hw.plan.array.kinds import Run, Window, geometry
+from byoc_hw.accelerator import Accelerator
+from byoc_hw.graph import Concat, Graph, Layer, Pad, Reshape, Transpose, Whole
+from byoc_hw.plan.array.kinds import Run, Window, geometry, parts_of_kernel
 from byoc_hw.plan.array.window import Axis, Extents, extents
 from byoc_hw.tensor import Tensor
 
@@ -94,6 +96,36 @@ def read(layer: Layer, need: Need, tensor: Tensor) -> Need | None:
     if need.all and isinstance(layer, Reshape | Transpose | Concat | Pad):
         return all_of(tensor)
     return any_of(tensor) if isinstance(layer, Reshape | Transpose) else None
+
+
+_LAYERS = 12
+"""The layers before one that are looked at."""
+
+Needed = dict[Tensor, tuple[int, Need]]
+"""What is needed of tensors, and the layer that reads so much of each."""
+
+
+def needed_before(graph: Graph, index: int, able: Iterable[Accelerator], *, whole: bool) -> Needed:
+    """What the first job of a layer needs of the region's inputs and of what other layers make, on any of the
+    accelerators that are able to run it; of a `whole` layer what it reads."""
+    layer = graph.layers[index]
+    parts = isinstance(geometry(layer), Window) and any(len(parts_of_kernel(layer, one)) > 1 for one in able)
+    found: Needed = {}
+
+    def add(reader: int, tensor: Tensor, need: Need | None) -> None:
+        if tensor.data is not None or need is None or not need.elements:
+            return
+        if tensor not in found or (found[tensor][1].elements, -found[tensor][0]) < (need.elements, -reader):
+            found[tensor] = reader, need
+
+    for tensor in dict.fromkeys(layer.inputs):
+        add(index, tensor, begun(layer, tensor, whole=whole, parts=parts))
+    for reader in range(index - 1, max(index - _LAYERS, -1), -1):
+        ofm = graph.layers[reader].ofm
+        if ofm in found:
+            for tensor in dict.fromkeys(graph.layers[reader].inputs):
+                add(reader, tensor, read(graph.layers[reader], found[ofm][1], tensor))
+    return found
 
 
 def _seen(axis: Axis, spans: Spans) -> Spans:

@@ -4,14 +4,17 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
+from plan_chips import DLA, PAIR, with_library
 from plan_samples import Samples, graph_of
-from test_chip_plans import DLA, PAIR, with_library
 
 from byoc_hw.accelerator import DSP, REFERENCE
-from byoc_hw.plan.lanes import latency
-from byoc_hw.plan.lanes.bound import chip_bound
-from byoc_hw.plan.lanes.needs import begun, read
-from byoc_hw.plan.lanes.ways import LayerWork
+from byoc_hw.plan.bound import latency
+from byoc_hw.plan.bound.latency import made_in_full
+from byoc_hw.plan.bound.needs import begun, read
+from byoc_hw.plan.bound.prices import cycles_bound
+from byoc_hw.plan.bound.spills import Spill, spills
+from byoc_hw.plan.bound.ways import LayerWork, _cover
+from byoc_hw.plan.order.timeline import timeline
 from byoc_hw.plan.region import plan_region
 from byoc_hw.soc import Soc
 
@@ -25,7 +28,8 @@ def only(accelerator, *kinds):
 
 
 def latencies(graph, chip):
-    return latency.latencies(graph, chip, [LayerWork(layer, chip) for layer in graph.layers])
+    works = [LayerWork(layer, chip) for layer in graph.layers]
+    return latency.latencies(graph, chip, works, [True] * len(works))
 
 
 def pixel(layers):
@@ -43,7 +47,7 @@ def test_one_job_takes_its_copies_and_itself():
     """The input and the weights are copied in, the output out: the bound is the plan."""
     graph = pixel(["conv2d"])
     job = 1 + 2 + DLA.job_overhead
-    assert chip_bound(graph, PAIR) == plan_region(graph, PAIR).cycles == 3 * COPY + job
+    assert cycles_bound(graph, PAIR) == plan_region(graph, PAIR).cycles == 3 * COPY + job
 
 
 def test_a_layer_on_another_lane_waits_for_a_copy_out_and_a_copy_in():
@@ -53,7 +57,7 @@ def test_a_layer_on_another_lane_waits_for_a_copy_out_and_a_copy_in():
     job = 1 + 2 + DLA.job_overhead
     assert times.before == [{0: 2 * COPY}, {1: 2 * COPY + job + 2 * COPY}]
     assert times.behind == [{0: 2 * COPY + 1 + COPY}, {1: COPY}]
-    assert chip_bound(graph, chip) == times.least == 2 * COPY + job + 2 * COPY + 1 + COPY
+    assert cycles_bound(graph, chip) == times.least == 2 * COPY + job + 2 * COPY + 1 + COPY
     assert plan_region(graph, chip).cycles == times.least
 
 
@@ -78,8 +82,8 @@ def test_work_behind_a_late_layer_is_bounded_by_what_is_before_it():
     graph = graph_of([image], layers, [layers[-1].ofm])
     chip = Soc((only(DLA, "conv2d"), only(DSP, "add")))
     jobs = 16 * 4 * (16 * 9 + 2 * 16 * 3 + DLA.job_overhead)
-    assert chip_bound(graph, chip) == pytest.approx(COPY + 1 + 2 * COPY + jobs + COPY, abs=2)
-    assert plan_region(graph, chip).cycles >= chip_bound(graph, chip)
+    assert cycles_bound(graph, chip) == pytest.approx(COPY + 1 + 2 * COPY + jobs + COPY, abs=2)
+    assert plan_region(graph, chip).cycles >= cycles_bound(graph, chip)
 
 
 def test_an_input_that_no_layer_reads_is_not_copied():
@@ -87,7 +91,96 @@ def test_an_input_that_no_layer_reads_is_not_copied():
     image, unread = samples.tensor((1, 1, 1, 8)), samples.tensor((1, 1, 1, 800))
     layer = samples.add(image, image)
     graph = graph_of([image, unread], [layer], [layer.ofm])
-    assert chip_bound(graph, PAIR) <= plan_region(graph, PAIR).cycles
+    assert cycles_bound(graph, PAIR) <= plan_region(graph, PAIR).cycles
+
+
+# ---------------------------------------------------------------- what is copied
+
+
+def excited(size=16, channels=8):
+    """A tensor by its own averages: the product needs all of it before it can begin."""
+    samples = Samples(1)
+    image = samples.tensor((1, size, size, channels))
+    first = samples.depthwise(image, (3, 3), padding=(1, 1, 1, 1))
+    pool = samples.pool(first.ofm, kernel=(size, size))
+    scale = samples.conv2d(pool.ofm, channels, (1, 1))
+    product = samples.mul(first.ofm, scale.ofm)
+    return graph_of([image], [first, pool, scale, product], [product.ofm])
+
+
+def test_what_local_memory_has_no_room_for_is_stored_and_loaded_again():
+    graph = excited()
+    nbytes = graph.layers[0].ofm.nbytes
+    for room in (nbytes, nbytes - 1, 700):
+        found = list(spills(graph, Soc((replace(REFERENCE, activation_memory=room),))))
+        beyond = nbytes - room
+        assert found == ([Spill(beyond, beyond)] if beyond else [])
+
+
+def test_an_input_that_is_read_twice_is_loaded_again_and_not_stored():
+    samples = Samples(1)
+    image = samples.tensor((1, 16, 16, 8))
+    pool = samples.pool(image, kernel=(16, 16))
+    scale = samples.conv2d(pool.ofm, 8, (1, 1))
+    product = samples.mul(image, scale.ofm)
+    graph = graph_of([image], [pool, scale, product], [product.ofm])
+    hardware = replace(REFERENCE, activation_memory=1000, dma_width=1)
+    assert list(spills(graph, Soc((hardware,)))) == [Spill(2048 - 1000, 0)]
+    assert plan_region(graph, hardware).moved["inputs"] >= 2 * 2048 - 1000
+    assert timeline(plan_region(graph, hardware), hardware).total >= cycles_bound(graph, hardware) >= 2048 + 1048 + 2048
+
+
+def test_weights_take_as_many_copies_as_weight_memory_needs():
+    samples = Samples(1)
+    layer = samples.dense(samples.tensor((1, 64)), 64)
+    graph = graph_of([layer.ifm], [layer], [layer.ofm])
+    slow = replace(REFERENCE, weight_memory=1024, dma_width=1)
+    nbytes = 64 * (64 + 12)
+    assert cycles_bound(graph, slow) >= nbytes + nbytes / 1024 * 70 + 2 * (70 + 64) - 1
+
+
+def test_a_late_layer_waits_for_the_weights_of_those_before():
+    """A job of the third layer reads one channel of the second at least, which sums over all of the first."""
+    samples = Samples(1)
+    image = samples.tensor((1, 1, 1, 32))
+    layers = [samples.conv2d(image, 32, (1, 1))]
+    for _ in range(2):
+        layers.append(samples.conv2d(layers[-1].ofm, 32, (1, 1)))
+    graph = graph_of([image], layers, [layers[-1].ofm])
+    slow = replace(REFERENCE, dma_width=1)
+    channel = 32 + 12
+    loads = 70 + 32, 70 + 32 * channel, 70 + channel, 70 + 1
+    assert min(latencies(graph, Soc((slow,))).before[2].values()) >= sum(loads)
+
+
+def test_rows_that_no_reader_needs_are_not_counted_on_a_chip():
+    samples = Samples(1)
+    image = samples.tensor((1, 8, 8, 16))
+    first = samples.conv2d(image, 16, (1, 1))
+    last = samples.conv2d(first.ofm, 16, (1, 1), strides=(2, 2))
+    half = samples.slice(first.ofm, (0, 0, 0, 0), (1, 8, 8, 8), (1, 1, 1, 1))
+    other = samples.slice(first.ofm, (0, 0, 0, 8), (1, 8, 8, 8), (1, 1, 1, 1))
+    assert made_in_full(graph_of([image], [first, last], [last.ofm])) == [False, True]
+    assert made_in_full(graph_of([image], [first, half], [half.ofm])) == [False, True]
+    assert made_in_full(graph_of([image], [first, half, other], [half.ofm, other.ofm])) == [True, True, True]
+
+
+@pytest.mark.parametrize(
+    ("rows", "length", "apart", "columns"), [(8, 8, 9, 16), (3, 5, 7, 4), (2, 2, 9, 4), (1, 7, 7, 4)]
+)
+def test_no_fewer_runs_cover_the_rows(rows, length, apart, columns):
+    wanted = {row * apart + place for row in range(rows) for place in range(length)}
+    runs, left = 0, set(wanted)
+    while left:  # each run begins at the first output that is left: any other cover has one there or before
+        left -= set(range(min(left), min(left) + columns))
+        runs += 1
+    assert _cover(rows, length, apart, columns) == runs
+
+
+def test_rows_in_one_line_fill_the_array():
+    assert _cover(8, 8, 9, 16) == 5
+    assert _cover(18, 24, 25, 16) == 28  # 9 rows of 25 are 224 columns
+    assert _cover(3, 16, 17, 16) == 3
 
 
 # ---------------------------------------------------------------- ways to share a layer
@@ -150,7 +243,7 @@ def test_whole_groups_are_shared():
     graph = graph_of([image], layers, [layers[-1].ofm])
     group = 16 * 9 + 2 * 16 * 3 + REFERENCE.job_overhead
     twins = Soc(tuple(replace(REFERENCE, name=name) for name in ("one", "two")))
-    assert 2 * group + 3 * COPY <= chip_bound(graph, twins) < 2.2 * group + 3 * COPY
+    assert 2 * group + 3 * COPY <= cycles_bound(graph, twins) < 2.2 * group + 3 * COPY
 
 
 # ---------------------------------------------------------------- what is needed first
@@ -192,7 +285,7 @@ def test_a_layer_begins_after_the_work_that_it_needs():
     """Both arrays share the first two layers. The last one needs all pixels of one channel of the second, and with that
     all of the first."""
     graph = chain(8)
-    twins = Soc(tuple(replace(REFERENCE, name=name) for name in ("one", "two")))
+    twins = Soc(tuple(replace(REFERENCE, name=name, packed_rows=False) for name in ("one", "two")))
     pointwise = 4 * 2 * (16 + 2 * 16 + REFERENCE.job_overhead)
     times = latencies(graph, twins)
     assert min(times.before[2].values()) >= 2 * COPY + pointwise / 2

@@ -1,0 +1,43 @@
+"""TVM's folding of constants, where there is anything to fold: the pass itself type-checks the module."""
+
+from __future__ import annotations
+
+import tvm
+from tvm import relay
+
+_OF_SHAPES = ("shape_of", "vm.shape_of", "ndarray_size")
+"""Operators that TVM folds whatever their operands are."""
+
+
+def fold_constants() -> tvm.transform.Pass:
+    """As TVM's FoldConstant on `main` of a type-checked module."""
+
+    @tvm.transform.module_pass(opt_level=0, name="byoc_hw.FoldConstants")  # type: ignore[untyped-decorator]
+    def apply(mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
+        return relay.transform.FoldConstant()(mod) if _foldable(mod["main"]) else mod
+
+    return apply
+
+
+def _foldable(main: relay.Function) -> bool:
+    """Whether an operator of a dataflow graph may be folded."""
+    found: list[relay.Expr] = []
+
+    def visit(node: relay.Expr) -> None:
+        if isinstance(node, relay.TupleGetItem) or (isinstance(node, relay.Call) and _is_foldable(node)):
+            found.append(node)
+
+    relay.analysis.post_order_visit(main.body, visit)
+    return bool(found)
+
+
+def _is_foldable(call: relay.Call) -> bool:
+    if not isinstance(call.op, tvm.ir.Op) or call.op.name in _OF_SHAPES:
+        return True
+    return all(map(_is_constant, call.args))
+
+
+def _is_constant(expr: relay.Expr) -> bool:
+    if isinstance(expr, relay.Tuple):
+        return all(map(_is_constant, expr.fields))
+    return isinstance(expr, relay.Constant)

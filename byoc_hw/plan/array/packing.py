@@ -1,0 +1,233 @@
+"""Packed rows: images in local memory with room between their rows, so that one job takes all rows as a single one.
+
+The array computes `array_columns` outputs of one row at a time, and a narrow image leaves a part of it idle. Where
+a job's input rows may overlap, the rows of an image lie `pitch` pixels apart, and what lies between them are the
+padding on the right of a row and on the left of the next. A window of stride 1 then slides over all rows as over one:
+output `row * pitch + column` reads the pixels that lie around the input at the same place. The outputs between the
+rows mean nothing.
+
+A band are layers of stride 1 that share images, whose rows are packed together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, field, replace
+
+from byoc_hw.accelerator import Accelerator
+from byoc_hw.graph import Convolution, Graph, Layer, Weighted
+from byoc_hw.plan.array.connected import connected
+from byoc_hw.plan.array.cost import best_cycles
+from byoc_hw.plan.array.kinds import Run, Window, geometry, job_cycles
+from byoc_hw.plan.array.window import Extents, Place, extents
+from byoc_hw.tensor import Tensor
+
+
+@dataclass(frozen=True)
+class Packing:
+    """How an image lies in local memory: rows `pitch` pixels apart, `head` pixels before the first of them and `tail`
+    behind the last. With `padded` windows read padding between rows, above and below where there is room. Jobs that
+    read over the ends of rows are there if it is `crossed`."""
+
+    pitch: int
+    head: int = 0
+    tail: int = 0
+    padded: bool = False
+    crossed: bool = False
+
+    def place(self, shape: Extents) -> Place:
+        """Where an image of this shape lies in its bytes."""
+        height, width, pixel = shape
+        return Place(self.head * pixel, self.pitch * pixel, pixel, height, width * pixel)
+
+    def nbytes(self, shape: Extents) -> int:
+        """Bytes of an image of this shape with all that lies around its rows."""
+        height, width, pixel = shape
+        return (self.head + (height - 1) * self.pitch + width + self.tail) * pixel
+
+    def read(self, layer: Layer, rows: tuple[int, int], shape: Extents) -> tuple[int, int]:
+        """The bytes of an image that a job over packed rows of outputs reads, with the pixels around its rows."""
+        form, place = geometry(layer), self.place(shape)
+        first, last = rows[0], rows[1] - 1
+        if isinstance(form, Window):
+            first -= form.rows.before
+            last += form.rows.reach - 1 - form.rows.before
+        around = (self.pitch - shape[1]) * place.pixel if self.padded else 0
+        start, stop = place.span(first, last + 1)
+        return max(start - around, 0), min(stop + around, self.nbytes(shape))
+
+    def last_cut(self, outputs: int, accelerator: Accelerator) -> int:
+        """The first of the last outputs that the array computes together."""
+        columns = accelerator.array_columns
+        return (outputs - 1) // columns * columns
+
+    def first_late(self, shape: Extents, accelerator: Accelerator) -> int | None:
+        """The first pixel between two rows that is written with the last outputs, if one is."""
+        height, width, _ = shape
+        row = self.last_cut((height - 1) * self.pitch + width, accelerator) // self.pitch
+        return row * self.pitch + width if row + 1 < height else None
+
+
+@dataclass(frozen=True)
+class Packed:
+    """The images that are packed, by tensor of the graph, and the layers that take many rows as one, by index."""
+
+    images: dict[Tensor, Packing] = field(default_factory=dict)
+    layers: frozenset[int] = frozenset()
+
+
+NOT_PACKED = Packed()
+
+
+def bands(layers: Sequence[Layer]) -> tuple[int | None, ...]:
+    """The band of each layer, numbered in order; None for a layer that is in none."""
+    members = [index for index, layer in enumerate(layers) if _may_pack(layer)]
+    numbers = connected([operands(layers[index]) for index in members])
+    found = dict(zip(members, numbers, strict=True))
+    return tuple(found.get(index) for index in range(len(layers)))
+
+
+def operands(layer: Layer) -> tuple[Tensor, ...]:
+    """The tensors whose rows a job takes together: not a second input that each job reads again."""
+    form = geometry(layer)
+    inputs = layer.inputs[:1] if isinstance(form, Run) and form.repeats else layer.inputs
+    return (*inputs, layer.ofm)
+
+
+def _may_pack(layer: Layer) -> bool:
+    form = geometry(layer)
+    if isinstance(form, Window):
+        fits = isinstance(layer, Convolution) and (form.rows.stride, form.columns.stride) == (1, 1)
+    else:
+        fits = isinstance(form, Run)
+    return fits and all(_is_image(tensor) for tensor in operands(layer))
+
+
+def _is_image(tensor: Tensor) -> bool:
+    return len(tensor.shape) == 4 and tensor.shape[0] == 1 and min(tensor.shape[1:3]) > 1
+
+
+def pack_rows(
+    graph: Graph, layers: Sequence[Layer], numbers: Sequence[int | None], packed: Set[int], accelerator: Accelerator
+) -> Packed:
+    """The packed images of some bands. `layers` are the graph's as they are mapped, `numbers` their bands."""
+    free = _free(graph, accelerator) if packed else frozenset()
+    found = NOT_PACKED
+    for number in sorted(packed):
+        one = _band([index for index, other in enumerate(numbers) if other == number], graph, layers, free, accelerator)
+        found = Packed(found.images | one.images, found.layers | one.layers)
+    return found
+
+
+def worth_packing(
+    graph: Graph, layers: Sequence[Layer], numbers: Sequence[int | None], accelerator: Accelerator
+) -> frozenset[int]:
+    """The bands that take the array fewer cycles packed, without the copies that this costs."""
+    if not accelerator.packed_rows:
+        return frozenset()
+    free, found = _free(graph, accelerator), set()
+    for number in {one for one in numbers if one is not None}:
+        members = [index for index, other in enumerate(numbers) if other == number]
+        band = _band(members, graph, layers, free, accelerator)
+        before = sum(best_cycles(layers[index], accelerator) for index in members)
+        if sum(_cycles(index, graph, layers[index], band, accelerator) for index in members) < before:
+            found.add(number)
+    return frozenset(found)
+
+
+def _free(graph: Graph, accelerator: Accelerator) -> frozenset[Tensor]:
+    """The images that may be packed: all that touches them are windows and runs, and copies of whole words."""
+    bound = {tensor for tensor in graph.outputs if tensor in graph.inputs}
+    touched: set[Tensor] = set()
+    for layer in graph.layers:
+        tensors = {*layer.inputs, layer.ofm}
+        touched |= tensors
+        if not isinstance(geometry(layer), Window | Run):
+            bound |= tensors
+    return frozenset(
+        tensor
+        for tensor in touched - bound
+        if _is_image(tensor)
+        and tensor.data is None
+        and tensor.dtype == "int8"
+        and tensor.shape[-1] % accelerator.dma_alignment == 0
+    )
+
+
+def _band(
+    members: Sequence[int], graph: Graph, layers: Sequence[Layer], free: Set[Tensor], accelerator: Accelerator
+) -> Packed:
+    """One band packed: each layer of it over many rows at once where all of its images are packed and it is cheaper."""
+    together = [index for index in members if free >= {*operands(graph.layers[index])}]
+    pitch = max((_pitch(layers[index]) for index in together), default=0)
+    whole = frozenset(index for index in together if _takes_rows_as_one(layers[index], pitch, accelerator))
+    images: dict[Tensor, Packing] = {}
+    for index in whole:
+        for tensor in operands(graph.layers[index]):
+            images.setdefault(tensor, Packing(pitch))
+    for index in whole:
+        for tensor, there in zip(graph.layers[index].inputs, layers[index].inputs, strict=True):
+            if tensor in images:
+                images[tensor] = _with_room(images[tensor], layers[index], extents(there)[1])
+    return Packed(images, whole)
+
+
+def _takes_rows_as_one(layer: Layer, pitch: int, accelerator: Accelerator) -> bool:
+    """Whether that is the better way: always for runs, which would be a job for each row."""
+    if isinstance(geometry(layer), Run):
+        return True
+    return packed_cycles(layer, pitch, accelerator) <= _by_rows(layer, accelerator)
+
+
+def _pitch(layer: Layer) -> int:
+    """The least pixels from one row to the next for a layer by itself."""
+    width = max(extents(tensor)[1] for tensor in operands(layer))
+    form = geometry(layer)
+    if not isinstance(form, Window):
+        return width
+    return max(width, extents(layer.ifm)[1] + max(form.columns.before, form.columns.after))
+
+
+def _with_room(packing: Packing, layer: Layer, width: int) -> Packing:
+    """The packing of an image that a job over its packed rows reads as well."""
+    form = geometry(layer)
+    if not isinstance(form, Window):
+        return replace(packing, crossed=True)
+    padded = packing.padded or max(form.columns.before, form.columns.after) > 0
+    above, below = (
+        max(rows, pixels // packing.pitch)
+        for rows, pixels in ((form.rows.before, packing.head), (form.rows.after, packing.tail))
+    )
+    around = packing.pitch - width if padded else 0
+    return Packing(packing.pitch, above * packing.pitch + around, below * packing.pitch + around, padded, crossed=True)
+
+
+def packed_cycles(layer: Layer, pitch: int, accelerator: Accelerator) -> int:
+    """Cycles of the jobs over all rows of a layer as one, with rows so many pixels apart."""
+    height, width, channels = extents(layer.ofm)
+    return _row_cycles(layer, (1, (height - 1) * pitch + width, channels), accelerator)
+
+
+def _by_rows(layer: Layer, accelerator: Accelerator) -> int:
+    """Cycles of the jobs of a layer, row by row."""
+    height, width, channels = extents(layer.ofm)
+    if isinstance(geometry(layer), Run):
+        return height * _row_cycles(layer, (1, width, channels), accelerator)
+    return _row_cycles(layer, (height, width, channels), accelerator)
+
+
+def _row_cycles(layer: Layer, ofm: Extents, accelerator: Accelerator) -> int:
+    groups = layer.groups if isinstance(layer, Weighted) else 1
+    height, width, channels = ofm
+    depth = extents(layer.ifm)[2] // groups
+    return groups * job_cycles(layer, (height, width, depth), (height, width, channels // groups), accelerator)
+
+
+def _cycles(index: int, graph: Graph, layer: Layer, band: Packed, accelerator: Accelerator) -> int:
+    """Cycles of a layer in its band: row by row where only some of its images are packed."""
+    packings = [band.images.get(tensor) for tensor in operands(graph.layers[index])]
+    if index in band.layers:
+        return packed_cycles(layer, next(one.pitch for one in packings if one is not None), accelerator)
+    if any(one is not None for one in packings):
+        return _by_rows(layer, accelerator)
+    return best_cycles(layer, accelerator)

@@ -1,0 +1,163 @@
+"""The planner's own plan, made better by a few choices near it: first where the array waits the longest.
+
+What the planner estimates leaves out when exactly a copy has to be there. Here the plan is laid out, and for the
+layers at which the array waits other blocks of weights, numbers of stripes, neighbours in a group and tensors that
+stay are tried. The first choices that take fewer cycles are where the next ones start. The work is limited by the
+copies and jobs that are laid out, so that the outcome is the same on every machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from byoc_hw.accelerator import Accelerator
+from byoc_hw.errors import PlanError
+from byoc_hw.graph import Graph
+from byoc_hw.plan.bound.prices import cycles_bound
+from byoc_hw.plan.choices import Blocks, Choices, Group
+from byoc_hw.plan.search.planner import best_layout
+from byoc_hw.plan.stages import Layout, lay_out
+from byoc_hw.plan.tune.space import SearchSpace
+
+MOST_WORK = 3000
+"""The copies and jobs that are laid out in all."""
+
+NEAR = 1.01
+"""How near the bound a plan is good enough."""
+
+
+def own_layout(graph: Graph, accelerator: Accelerator) -> Layout:
+    """A region with the choices that it has by default. Raises `PlanError` naming a layer that does not fit."""
+    return better_nearby(best_layout(graph, accelerator), cycles_bound(graph, accelerator))
+
+
+def better_nearby(found: Layout, bound: int) -> Layout:
+    """The best plan near one that was found, or that one. No plan takes fewer cycles than `bound`."""
+    if not found.order.jobs or found.cycles <= NEAR * bound or 2 * len(found.work.ops) > MOST_WORK:
+        return found
+    space = SearchSpace(found.mapped.graph, found.mapped.accelerator)
+    left, tried = MOST_WORK, {space.canonical(found.choices)}
+    improved = True
+    while improved:
+        improved = False
+        for moved in _moves(space, found):
+            choices = space.canonical(moved)
+            if choices in tried:
+                continue
+            tried.add(choices)
+            left -= len(found.work.ops)
+            if left < 0:
+                return found
+            try:
+                other = lay_out(space.groups_of(choices).mapped, choices, most=2 * len(found.work.ops) + 100)
+            except PlanError:
+                continue  # it does not fit
+            if other.cycles < found.cycles and _cost(other) < _cost(found):
+                found, improved = other, True
+                if found.cycles <= NEAR * bound:
+                    return found
+                break
+    return found
+
+
+_COPYING = 16
+"""Cycles of the DMA that are worth one of the region: copies cost energy, and what gains little is not worth many."""
+
+
+_OPERATION = 5
+"""Cycles of the region that a copy or job more is worth: it is a row of tables in flash, and the core starts it."""
+
+
+def _cost(layout: Layout) -> float:
+    copying = sum(layout.work.ops[index].cycles for index in layout.order.copies)
+    return layout.cycles + copying / _COPYING + _OPERATION * len(layout.work.ops)
+
+
+def _moves(space: SearchSpace, found: Layout) -> Iterator[Choices]:
+    """Choices near those of a plan: those of the groups at which the array waits the longest come first."""
+    spans, waits = found.choices.spans, _waits(found)
+    order = sorted(range(len(spans)), key=lambda at: -sum(waits[slice(*spans[at])]))
+    for at in order:
+        if sum(waits[slice(*spans[at])]):
+            yield from _cuts(space, found, *spans[at])
+            yield from _stripes(space, found.choices, at, *spans[at])
+            yield from _joins(space, found.choices, at)
+            yield from _holds(space, found.choices, at, *spans[at])
+
+
+def _waits(found: Layout) -> list[int]:
+    """Cycles in which the array has nothing to do, by the layer of the job before which, or behind which, it has."""
+    waits = [0] * len(found.mapped.mapping.layers)
+    ops, order = found.work.ops, found.order
+    now = 0
+    for index in order.jobs:
+        waits[ops[index].layer] += order.start[index] - now
+        now = order.end[index]
+    if order.copies:
+        waits[min(ops[order.copies[-1]].layer, len(waits) - 1)] += order.cycles - now  # also one behind all layers
+    return waits
+
+
+def _cuts(space: SearchSpace, found: Layout, first: int, stop: int) -> Iterator[Choices]:
+    """Other blocks of weights for a layer of a group: the next larger and smaller ones."""
+    for index in range(first, stop):
+        layer = found.mapped.mapping.layers[index]
+        options = sorted({*space.blocks(layer), found.choices.blocks[index]}, key=_size)
+        at = options.index(found.choices.blocks[index])
+        for other in (at - 1, at + 1, at - 2):
+            if 0 <= other < len(options):
+                blocks = (*found.choices.blocks[:index], options[other], *found.choices.blocks[index + 1 :])
+                yield replace(found.choices, blocks=blocks)
+
+
+def _size(blocks: Blocks | None) -> float:
+    return float("inf") if blocks is None else blocks.channels * blocks.depth
+
+
+def _stripes(space: SearchSpace, choices: Choices, at: int, first: int, stop: int) -> Iterator[Choices]:
+    """A group in a few more or fewer stripes, and with its copies beside its jobs, or not."""
+    group, options = choices.groups[at], space.groups_of(choices).stripes(first, stop)
+    here = min(range(len(options)), key=lambda one: abs(options[one] - group.stripes))
+    for other in (here + 1, here - 1, here + 2, here + 4):
+        if 0 <= other < len(options):
+            yield choices.with_group(at, replace(group, stripes=options[other], tiling=None))
+    if group.stripes > 1 or group.tiling is not None:
+        yield choices.with_group(at, replace(group, overlap=not group.overlap))
+        yield choices.with_group(at, replace(group, resident=not group.resident))
+
+
+def _joins(space: SearchSpace, choices: Choices, at: int) -> Iterator[Choices]:
+    """A group together with some of its neighbours, or in two."""
+    within, spans = space.groups_of(choices), choices.spans
+    for one, other in _around(at, len(spans), space.limits.longest_group):
+        (first, _), (_, stop) = spans[one], spans[other]
+        groups = choices.groups[one : other + 1]
+        if not within.may_group(first, stop):
+            continue
+        least = max(2, *(group.stripes for group in groups))
+        passing = frozenset.intersection(*(group.held for group in groups))
+        for stripes in [count for count in within.stripes(first, stop) if count >= least][:3]:
+            for held in (passing, frozenset().union(*(group.held for group in groups))):
+                joined = Group(stop - first, stripes, held, overlap=True, resident=True)
+                yield replace(choices, groups=(*choices.groups[:one], joined, *choices.groups[other + 1 :]))
+    group, (first, stop) = choices.groups[at], spans[at]
+    for middle in range(first + 1, stop):
+        passing = within.touched(first, middle) & within.live(middle, stop)
+        held = group.held | passing if space.limits.hold else group.held
+        pieces = (replace(group, layers=middle - first, held=held), replace(group, layers=stop - middle, held=held))
+        yield choices.with_group(at, *pieces)
+
+
+def _around(at: int, groups: int, most: int) -> Iterator[tuple[int, int]]:
+    """The first and last of some groups with one of them among them: the fewest groups first."""
+    for count in range(2, min(most, groups) + 1):
+        for first in range(max(at - count + 1, 0), min(at, groups - count) + 1):
+            yield first, first + count - 1
+
+
+def _holds(space: SearchSpace, choices: Choices, at: int, first: int, stop: int) -> Iterator[Choices]:
+    """A group with one tensor more or less that stays in local memory."""
+    group = choices.groups[at]
+    for storage in sorted(space.groups_of(choices).live(first, stop)) if space.limits.hold else ():
+        yield choices.with_group(at, replace(group, held=group.held ^ {storage}))

@@ -1,0 +1,74 @@
+"""The room around the rows of packed images in local memory: the copies that fill it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from byoc_hw.plan.array.storage import Storage
+from byoc_hw.plan.array.transfers import Transfer
+from byoc_hw.plan.work.builder import WorkBuilder
+from byoc_hw.plan.work.ops import Home, LocalBuffer, Op, copy_op
+
+_ANYTHING = -128
+"""What fills room of which nothing comes, though jobs read it: often the zero point of other images."""
+
+
+class RowRoom:
+    """The room of a packed storage that a buffer has, which holds it from byte `first` on; none of another storage.
+
+    Gap `n` lies before row `n`. Copies are those of a layer.
+    """
+
+    def __init__(self, region: WorkBuilder, storage: Storage, buffer: LocalBuffer, first: int, layer: int) -> None:
+        self._region, self._storage, self._buffer, self._layer = region, storage, buffer, layer
+        self._first, self._end = first, first + buffer.nbytes
+        self._place = storage.place(storage.tensor)
+        self._gap = self._place.row - self._place.reach
+        self._there = storage.packing is not None and storage.packing.crossed
+
+    def everywhere(self) -> Iterator[Op]:
+        """Fill all of it."""
+        yield from self.outside()
+        yield from self.gaps(1, self._place.height - 1)
+
+    def outside(self) -> Iterator[Op]:
+        """Fill what lies above and below all rows."""
+        if not self._there:
+            return
+        for start, stop in (
+            (0, self._place.offset),
+            (self._place.span(0, self._place.height)[1], self._storage.local_bytes),
+        ):
+            start, stop = max(start, self._first), min(stop, self._end)
+            if start < stop:
+                yield self._fill(Transfer(0, start - self._first, stop - start))
+
+    def gaps(self, low: int, high: int) -> Iterator[Op]:
+        """Fill the gaps `low` to `high`, of those that lie between two rows and in the buffer."""
+        if not self._there or not self._gap:
+            return
+        inside = [
+            number
+            for number in range(max(low, 1), min(high, self._place.height - 1) + 1)
+            if self._start(number) - self._gap >= self._first and self._start(number) <= self._end
+        ]
+        if inside:
+            start = self._start(inside[0]) - self._gap - self._first
+            yield self._fill(Transfer(0, start, self._gap, len(inside), self._gap, self._place.row))
+
+    def _start(self, row: int) -> int:
+        return self._place.offset + row * self._place.row
+
+    def _fill(self, move: Transfer) -> Op:
+        region, storage = self._region, self._storage
+        _, address = region.flash.filled(_value(storage), move.rows * move.nbytes)
+        return copy_op(self._layer, move, Home(storage, address), self._buffer, True, region.accelerator)
+
+
+def _value(storage: Storage) -> int:
+    """What the room holds: the zero point, where windows read it as padding."""
+    quantization = storage.tensor.quantization
+    assert storage.packing is not None, "another storage has no room"
+    if not storage.packing.padded and storage.packing.head == storage.packing.tail == 0:
+        return _ANYTHING
+    return 0 if quantization is None else int(quantization.zero_point[0])
