@@ -27,7 +27,7 @@ from byoc_hw.quantization.front import Choice, front, within
 from byoc_hw.quantization.grids import RANGES, Int8Grid, Ranges
 from byoc_hw.quantization.layers import QuantizedNetwork, Settings, quantized, values_of
 from byoc_hw.quantization.network import Network
-from byoc_hw.quantization.objective import Goal, goal
+from byoc_hw.quantization.objective import COSTS, Goal, goal
 from byoc_hw.quantization.sensitivity import agreement, divergence, losses
 from byoc_hw.report.quantization import LAYERS, Front, FrontPoint, QuantizedLayer, as_html, as_text, layer_row
 from byoc_hw.soc import Hardware, accelerators_of
@@ -339,7 +339,7 @@ class Quantized:
 
     @cached_property
     def _costs(self) -> _Costs:
-        return _Costs(self._work, self.mod)
+        return _Costs(self._work, self.mod, {number: one.bits for number, one in self._made.products.items()})
 
     @cached_property
     def front(self) -> Front:
@@ -375,7 +375,7 @@ class Quantized:
 
     def _point(self, widths: Mapping[int, int], loss: float) -> FrontPoint:
         costs, products = self._costs, self._work.network.products
-        sums = {cost: costs.rest[cost] + sum(costs.of(cost, n, widths[n]) for n in products) for cost in costs.rest}
+        sums = {cost: costs.project(cost, sum(costs.of(cost, n, widths[n]) for n in products)) for cost in COSTS}
         weights = sum(costs.nbytes(number, widths[number]) for number in products)
         return FrontPoint(
             tuple(widths[number] for number in products), loss, sums["flash"], sums["ram"], sums["cycles"], weights
@@ -408,23 +408,55 @@ class Quantized:
 
 
 class _Costs:
-    """What the width of each layer costs in a project for the accelerator, and the rest of the project."""
+    """What the width of each layer costs in a project for the accelerator, and what the project does."""
 
-    def __init__(self, work: _Work, mod: tvm.IRModule) -> None:
+    def __init__(self, work: _Work, mod: tvm.IRModule, bits: dict[int, int]) -> None:
         partitioned = partition_for_hwlib(mod, accelerator=work.accelerator)
-        self._work = work
+        self._work, self._bits = work, bits
         self._layers = _matched(work.network, front_end().partitioned(partitioned).graphs)  # type: ignore[union-attr]
         self._partitioned = partitioned
-        self._made = {number: product.weights.bits for number, product in self._layers.items()}
 
     @cached_property
-    def rest(self) -> dict[str, int]:
-        """By cost: what a project takes beside the layers with weights."""
-        return {
-            cost: whole
-            - sum(self.of(cost, number, self._made.get(number, 8)) for number in self._work.network.products)
-            for cost, whole in measured(self._partitioned).items()
-        }
+    def _ends(self) -> tuple[dict[int, int], dict[int, int]]:
+        """The widths of all layers, as narrow as they can be and 8."""
+        products = self._work.network.products
+        return {number: self.widths(number)[-1] for number in products}, dict.fromkeys(products, 8)
+
+    @cached_property
+    def _measured(self) -> tuple[dict[str, int], dict[str, int]]:
+        """By cost: what the projects with these widths take."""
+        narrowest, widest = self._ends
+        wide = self._project(widest)
+        return (wide if narrowest == widest else self._project(narrowest)), wide
+
+    def _project(self, bits: dict[int, int]) -> dict[str, int]:
+        if bits == self._bits:
+            return measured(self._partitioned)
+        return measured(partition_for_hwlib(self._work.quantized(bits).mod, accelerator=self._work.accelerator))
+
+    def project(self, cost: str, layers: int) -> int:
+        """What a project takes whose layers with weights take so much: by measure for the narrowest and the widest
+        weights, and in proportion between them."""
+        low, high = self._weighted(cost)
+        narrow, wide = self.least(cost), self._measured[1][cost]
+        return wide if low >= high else narrow + round((wide - narrow) * (layers - low) / (high - low))
+
+    def room(self, cost: str, most: int) -> int:
+        """What layers with weights may take in a project that takes so much."""
+        low, high = self._weighted(cost)
+        narrow, wide = self.least(cost), self._measured[1][cost]
+        if low >= high or narrow >= wide:
+            return high if most >= wide else low - 1
+        return low + (most - narrow) * (high - low) // (wide - narrow)
+
+    def least(self, cost: str) -> int:
+        """What a project takes with the narrowest weights."""
+        return self._measured[0][cost]
+
+    def _weighted(self, cost: str) -> tuple[int, int]:
+        """What the layers with weights take, as narrow as they can be and with 8 bits."""
+        narrow, wide = (sum(self.of(cost, number, bits) for number, bits in widths.items()) for widths in self._ends)
+        return narrow, wide
 
     def widths(self, number: int) -> tuple[int, ...]:
         """The widths that a layer can have, 8 first."""
@@ -505,8 +537,8 @@ _TRIES = 6
 
 def _best(first: Quantized, cost: str, most: int) -> Quantized:
     """The model that loses least within a limit, of the whole project."""
-    choices, rest = first._choices(cost), first._costs.rest[cost]
-    room = most - rest
+    choices, costs = first._choices(cost), first._costs
+    room = costs.room(cost, most)
     for _ in range(_TRIES):
         point = within(choices, room)
         if point is None:
@@ -516,7 +548,7 @@ def _best(first: Quantized, cost: str, most: int) -> Quantized:
         if needed <= most:
             return found
         room = point.cost - max(needed - most, 1)
-    least = rest + sum(min(choice.cost for choice in layer) for layer in choices.values())
+    least = costs.least(cost)
     raise InvalidInput(f"objective {cost}<={most}: the least that can be reached is about {least:,}: got {most:,}")
 
 
