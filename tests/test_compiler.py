@@ -249,3 +249,10 @@ def test_a_region_whose_output_is_also_doubled_is_called_once(twice):
     doubled = relay.add(y, y) if twice == "add" else relay.qnn.op.add(y, y, *quantization * 3)
     project = assert_bit_exact(module(relay.Tuple([y, doubled]), x), deny=["qnn_add", "lookup"])
     assert [layer["kind"] for layer in project.layers] == ["conv2d", "host"]
+
+
+def test_a_model_without_inputs_runs_as_often_as_it_is_asked():
+    pixels = relay.const(np.arange(-8, 8, dtype=np.int8).reshape(1, 4, 4, 1))
+    mod = tvm.IRModule.from_expr(relay.Function([], relay.nn.max_pool2d(pixels, (2, 2), (2, 2), layout="NHWC")))
+    results = byoc_hw.build(byoc_hw.partition_for_hwlib(mod)).run_batch([{}, {}, {}])
+    assert [result.outputs[0].ravel().tolist() for result in results] == [[-3, -1, 5, 7]] * 3

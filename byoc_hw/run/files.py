@@ -129,10 +129,13 @@ def _header(file: BinaryIO) -> tuple[tuple[int, ...], np.dtype[Any]]:
 
 
 def write_inputs(path: Path, inferences: Sequence[Sequence[Array]]) -> None:
-    """Write the inputs of all inferences, little endian, as the program reads them."""
+    """Write the inputs of all inferences, little endian, as the program reads them: of a model without any, a byte."""
     with path.open("wb") as file:
-        for array in (array for inference in inferences for array in inference):
-            file.write(np.ascontiguousarray(array, array.dtype.newbyteorder("<")).tobytes())
+        for inference in inferences:
+            if not inference:
+                file.write(b"\0")
+            for array in inference:
+                file.write(np.ascontiguousarray(array, array.dtype.newbyteorder("<")).tobytes())
 
 
 def read_results(
