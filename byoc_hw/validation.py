@@ -18,6 +18,7 @@ from byoc_hw.frontend.tflite_file import TfliteFile, read_tflite
 from byoc_hw.project import Project
 from byoc_hw.report.explain import following_tvm
 from byoc_hw.run.files import Inputs
+from byoc_hw.run.result import Result
 from byoc_hw.run.toolchain import Toolchain
 from byoc_hw.tensor import Array
 
@@ -140,7 +141,7 @@ def validate(
     compared: dict[str, None] = {}
     for number, (arrays, result) in enumerate(zip(inferences, results, strict=True)):
         outputs = answers.run(arrays)
-        for what, here, there in _pairs(project, result.trace or {}, result.outputs, outputs, answers.layers()):
+        for what, here, there in _pairs(project, result, outputs, answers.layers()):
             compared[what.name] = None
             _note(found, replace(what, inference=number), here, there, tolerance)
     layers = [layer["name"] for layer in project.layers if layer["region"]]
@@ -161,13 +162,13 @@ def _reference(reference: object) -> LayerReference:
 
 
 def _pairs(
-    project: Project,
-    trace: Mapping[int, bytes],
-    outputs: Sequence[Array],
-    expected: Sequence[Array],
-    layers: Mapping[str, Array],
+    project: Project, result: Result, expected: Sequence[Array], layers: Mapping[str, Array]
 ) -> Iterator[tuple[Difference, Array, Array]]:
-    """Values of the project and of the reference: the layers in order, then the outputs."""
+    """Values of the project and of the reference: the layers in order, then the outputs.
+
+    Values that the project does not compute, as nobody reads them, are those of the reference.
+    """
+    trace, outputs = result.trace or {}, result.outputs
     owners = {name: layer["id"] for layer in project.layers for name in _names(layer)}  # of several, the last
     for layer in project.layers:
         name = layer["name"]
@@ -180,7 +181,11 @@ def _pairs(
             raise InvalidInput(f"layer {name}: the reference has {there.nbytes} bytes: the project {len(data)}")
         if there.dtype == np.uint8 and layer["kind"] != "lookup":  # a region computes it as int8, 128 less
             there = (there.astype(np.int16) - 128).astype(np.int8)
-        yield _nothing(name, layer["id"], layer["kind"]), np.frombuffer(data, there.dtype).reshape(there.shape), there
+        here = np.frombuffer(data, there.dtype).reshape(there.shape)
+        if layer["id"] in result.computed:
+            computed = result.computed[layer["id"]].reshape(*there.shape, there.itemsize).all(-1)
+            here = np.where(computed, here, there)
+        yield _nothing(name, layer["id"], layer["kind"]), here, there
     if len(outputs) != len(expected):
         raise InvalidInput(f"the reference has {len(expected)} outputs: the project {len(outputs)}")
     for index, (here, there) in enumerate(zip(outputs, expected, strict=True)):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from relay_samples import module, variable
+from relay_samples import Conv, Pool, module, variable
 from riscv32_tools import needs_riscv32
 from tvm import relay
 
@@ -177,3 +177,17 @@ def test_larger_models_have_tvms_or_tflites_bits(mlperf_model, numerics):
     values = np.random.default_rng(1).integers(-128, 128, entry.shape).astype(np.int8)
     against = partitioned if numerics == "relay" else mlperf_model
     assert not byoc_hw.validate(project, values, against).differences
+
+
+def test_what_nobody_reads_is_not_compared():
+    """The pooling does not read the last of 25 rows, so a chip does not compute it."""
+    x = variable((1, 25, 16, 8))
+    y = Pool("nn.max_pool2d").expr(Conv(height=25, width=16, channels=8, filters=32).expr(x))
+    chip = byoc_hw.Soc((byoc_hw.REFERENCE, replace(byoc_hw.REFERENCE, name="second")))
+    partitioned = byoc_hw.partition_for_hwlib(module(y, x), accelerator=chip)
+    project = byoc_hw.build(partitioned)
+    image = np.random.default_rng(0).integers(-128, 128, (1, 25, 16, 8)).astype(np.int8)
+    validation = byoc_hw.validate(project, image, partitioned)
+    assert (len(validation.compared), validation.differences) == (3, ())
+    (computed,) = project.run(image, trace=True).computed.values()
+    assert computed.reshape(25, 16 * 32).all(1).tolist() == [True] * 24 + [False]

@@ -16,7 +16,7 @@ from byoc_hw.errors import InvalidInput, RunError
 from byoc_hw.run.metadata import read_metadata
 from byoc_hw.run.real_values import Interface
 from byoc_hw.run.result import Cycles, EndToEnd, HostInstructions, LayerCount, LayerCycles, Polls, Result
-from byoc_hw.run.trace import Assembly, layer_outputs, read_assemblies, read_records
+from byoc_hw.run.trace import Assembly, Traced, layer_outputs, read_assemblies, read_records
 from byoc_hw.tensor import Array
 
 Inputs = Array | Sequence[Array] | Mapping[str, Array]
@@ -154,13 +154,20 @@ def read_results(
     """
     count = len(inferences)
     arrays = _outputs(model, count, outputs.read_bytes())
-    traces = [None] * count if trace is None else _traces(model, inferences, trace.read_bytes())
+    traces = [_UNTRACED] * count if trace is None else _traces(model, inferences, trace.read_bytes())
     records: list[list[dict[str, Any]]] = [[] for _ in range(count)]
     for line in profile.read_text(encoding="utf-8").splitlines():
         record = json.loads(line)
         records[record.pop("inference")].append(record)
     return [
-        Result(values, _cycles(model, profiled), traced, *_counts(model, profiled, timed), _polls(model, profiled))
+        Result(
+            values,
+            _cycles(model, profiled),
+            None if trace is None else traced.outputs,
+            *_counts(model, profiled, timed),
+            _polls(model, profiled),
+            computed=traced.computed,
+        )
         for values, profiled, traced in zip(arrays, records, traces, strict=True)
     ]
 
@@ -227,9 +234,10 @@ def _counts(
     return instructions, EndToEnd(sum(layer.count for layer in times) + main["time"], main["time"], times)
 
 
-def _traces(
-    model: ProjectModel, inferences: Sequence[Sequence[Array]], data: bytes
-) -> list[Mapping[int, bytes] | None]:
+_UNTRACED = Traced({}, {})
+
+
+def _traces(model: ProjectModel, inferences: Sequence[Sequence[Array]], data: bytes) -> list[Traced]:
     names = {layer.id: layer.name for layer in model.layers}
     return [
         layer_outputs(names, model.trace, records, [array.tobytes() for array in inputs])

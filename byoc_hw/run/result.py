@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from byoc_hw.tensor import Array
 
@@ -115,8 +115,9 @@ class Result:
     `cycles` is None if no accelerator was simulated. `trace` has each layer's output bytes by the
     layer's number; it is None if the run was not traced. `host_instructions` and `end_to_end` are None
     for a run on the host, which cannot count them; `end_to_end` is also None with your own HAL. `polls` is None for a
-    model that was not built with `poll`. `changed` has
-    the files of the project that were not as `build` wrote them, as `Project.changed`.
+    model that was not built with `poll`. `changed` has the files of the project that were not as `build` wrote them, as
+    `Project.changed`. `computed` says of layers that a chip does not compute in full, by number, which bytes of the
+    trace it does: the others nobody reads.
     """
 
     outputs: list[Array]
@@ -126,6 +127,7 @@ class Result:
     end_to_end: EndToEnd | None = None
     polls: Polls | None = None
     changed: tuple[str, ...] = ()
+    computed: Mapping[int, Array] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         parts = [f"{len(self.outputs)} output{'' if len(self.outputs) == 1 else 's'}"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,9 @@ from byoc_hw.errors import RunError
 
 _INFERENCE = 0xFFFFFFFF
 """Stands in place of a layer's number in the record that marks the start of an inference."""
+
+Bytes = npt.NDArray[np.uint8]
+Mask = npt.NDArray[np.bool_]
 
 Records = Mapping[int, Sequence[bytes]]
 """The records of one inference by the layer's number, in the order of the trace."""
@@ -60,7 +63,14 @@ class Jobs:
     boxes: tuple[OutputBox, ...]
 
     def output(self, name: str, records: Sequence[bytes]) -> bytes:
-        """The whole output. `RunError` if the records do not fit the boxes, or contradict each other."""
+        """The whole output. `RunError` if the records do not fit the boxes, leave bytes out, or contradict."""
+        whole, written = self.assembled(name, records)
+        if not written.all():
+            raise RunError(f"trace of {name}: {np.count_nonzero(~written)} bytes of {self.nbytes} that no job writes")
+        return whole.tobytes()
+
+    def assembled(self, name: str, records: Sequence[bytes]) -> tuple[Bytes, Mask]:
+        """The output, and which bytes of it jobs write. `RunError` if records do not fit, or contradict each other."""
         if len(records) != len(self.boxes):
             raise RunError(f"trace of {name}: {len(self.boxes)} jobs write its output: got {len(records)} records")
         whole, written = np.zeros(self.nbytes, np.uint8), np.zeros(self.nbytes, np.bool_)
@@ -76,9 +86,7 @@ class Jobs:
             if (written[target] & (whole[target] != values)).any():
                 raise RunError(f"trace of {name}: job {number} and one before it differ in bytes that both write")
             whole[target], written[target] = values, True
-        if not written.all():
-            raise RunError(f"trace of {name}: {np.count_nonzero(~written)} bytes of {self.nbytes} that no job writes")
-        return whole.tobytes()
+        return whole, written
 
 
 @dataclass(frozen=True)
@@ -181,20 +189,18 @@ class TracedPieces:
     nbytes: int
     pieces: tuple[TracedPiece, ...]
 
-    def output(self, number: int, name: str, records: Records) -> bytes:
-        """The whole output of layer `number`. `RunError` if pieces do not fit, or contradict each other."""
+    def assembled(self, number: int, name: str, records: Records) -> tuple[Bytes, Mask]:
+        """The output of layer `number`, and which bytes of it are computed: plans for a chip leave out what nobody
+        reads. `RunError` if pieces do not fit, or contradict each other."""
         whole, written = np.zeros(self.nbytes, np.uint8), np.zeros(self.nbytes, np.bool_)
         for piece in self.pieces:
-            own = records.get(number | piece.accelerator << 16, ())
-            values = np.frombuffer(piece.jobs.output(name, own), np.uint8)
+            values, computed = piece.jobs.assembled(name, records.get(number | piece.accelerator << 16, ()))
             places = [_places(box.target, box.counts, box.target_strides).ravel() for box in piece.boxes]
-            target = np.concatenate(places)
+            target, values = np.concatenate(places)[computed], values[computed]
             if (written[target] & (whole[target] != values)).any():
                 raise RunError(f"trace of {name}: two accelerators differ in bytes that both write")
             whole[target], written[target] = values, True
-        if not written.all():
-            raise RunError(f"trace of {name}: {np.count_nonzero(~written)} bytes of {self.nbytes} that no job writes")
-        return whole.tobytes()
+        return whole, written
 
 
 Assembly = Jobs | TracedPieces | Moved | Gathered
@@ -243,17 +249,30 @@ def _box(
     return OutputBox(offset, (height, width, channels), (row, pixel, 1), pitch, first)
 
 
+@dataclass(frozen=True)
+class Traced:
+    """Every layer's output bytes in one inference, by the layer's number; of those that are not computed in full also
+    which bytes are: the others nobody reads."""
+
+    outputs: Mapping[int, bytes]
+    computed: Mapping[int, Mask]
+
+
 def layer_outputs(
     names: Mapping[int, str], assemblies: Mapping[int, Assembly], records: Records, inputs: Sequence[bytes]
-) -> dict[int, bytes]:
-    """Every layer's output bytes in one inference; `names` are the layers', in the order in which they run."""
+) -> Traced:
+    """Every layer's output in one inference; `names` are the layers', in the order in which they run."""
     outputs: dict[int, bytes] = {}
+    computed: dict[int, Mask] = {}
     for number, name in names.items():
         assembly = assemblies.get(number)
         if isinstance(assembly, Jobs):
             outputs[number] = assembly.output(name, records.get(number, ()))
         elif isinstance(assembly, TracedPieces):
-            outputs[number] = assembly.output(number, name, records)
+            whole, written = assembly.assembled(number, name, records)
+            outputs[number] = whole.tobytes()
+            if not written.all():
+                computed[number] = written
         elif number in records:  # a host function may have several outputs
             outputs[number] = b"".join(records[number])
         elif assembly is not None:
@@ -261,7 +280,27 @@ def layer_outputs(
                 outputs[number] = assembly.output(outputs, inputs)
             except IndexError as error:
                 raise RunError(f"trace of {name}: what it is made of is there: {error}") from error
-    return outputs
+            if computed:
+                computed |= _computed(number, assembly, outputs, computed, inputs)
+    return Traced(outputs, computed)
+
+
+def _computed(
+    number: int,
+    assembly: Moved | Gathered,
+    outputs: Mapping[int, bytes],
+    computed: Mapping[int, Mask],
+    inputs: Sequence[bytes],
+) -> dict[int, Mask]:
+    """Which bytes of a layer that only moves bytes are computed, if not all: it moves ones for bytes that are."""
+    made = {
+        layer: computed[layer].tobytes() if layer in computed else b"\1" * len(data) for layer, data in outputs.items()
+    }
+    if isinstance(assembly, Gathered):
+        parts = (replace(part, constant="01" * (len(part.constant) // 2)) for part in assembly.parts)
+        assembly = replace(assembly, fill=1, parts=tuple(parts))
+    mask = np.frombuffer(assembly.output(made, [b"\1" * len(data) for data in inputs]), np.bool_)
+    return {} if mask.all() else {number: mask}
 
 
 def read_records(data: bytes, count: int, name: str) -> list[Records]:

@@ -63,7 +63,7 @@ def gathered(*boxes: str) -> dict[int, Assembly]:
 def test_boxes_of_several_sources_become_an_output() -> None:
     """Every second byte of the first, the bytes of a constant between them, and two bytes that are filled."""
     made = layer_outputs({0: "a", 1: "b"}, gathered("0 0 0 2 2 2", "1 0 1 2 1 2", "-1 0 4 2 0 1"), {0: [b"xABC"]}, [])
-    assert made[1] == b"A\x07C\x08\xff\xff"
+    assert made.outputs[1] == b"A\x07C\x08\xff\xff"
 
 
 def test_refuses_boxes_of_bytes_that_are_not_there() -> None:
