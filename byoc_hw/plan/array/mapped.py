@@ -54,6 +54,11 @@ class MappedGraph:
             shapes = f"{shape_text(extents(layer.ifm))} -> {shape_text(extents(layer.ofm))}"
             yield f"%{index:<4} component {mapping.component[index]:<3} {lies:<13} {layer.kind} {shapes}, {work}"
 
+    @property
+    def array_cycles(self) -> int:
+        """Cycles of all jobs, at best."""
+        return sum(map(self._cycles, range(len(self.mapping.layers))))
+
     def _cycles(self, index: int) -> int:
         layer, packing = self.mapping.layers[index], self.mapping.packing(self.mapping.layers[index].ofm)
         if packing is None or index not in self.mapping.rows.layers:

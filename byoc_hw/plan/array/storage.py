@@ -102,10 +102,19 @@ class Storage:
     @property
     def strides(self) -> tuple[int, int, int] | None:
         """The strides in main memory of a tensor of the model; None where it has the same bytes in local memory."""
-        height, width, channels = self.extents
-        if self.swapped:
-            return channels, height * channels, 1
+        height, _, channels = self.extents
+        return (channels, height * channels, 1) if self.swapped else self.strides_as_mapped
+
+    @property
+    def strides_as_mapped(self) -> tuple[int, int, int] | None:
+        """The strides in main memory of a tensor that lies there as the array has it, row after row; None where it has
+        the same bytes in local memory."""
+        _, width, channels = self.extents
         return None if self.packing is None else (width * channels, channels, 1)
+
+    def strides_of(self, argument: Tensor, lies: Lies) -> tuple[int, int, int] | None:
+        """The strides in main memory of an argument, which may lie otherwise than a tensor of the model."""
+        return lies[argument] or self.strides_as_mapped if argument in lies else self.strides
 
     @property
     def name(self) -> str:
@@ -161,7 +170,7 @@ def storages(graph: Graph, mapping: Mapping, lies: Lies = NOWHERE_ELSE) -> Stora
     first = {mapping.origin[there]: there for there in reversed(list(mapping.origin))}
     for index, tensor in enumerate(graph.inputs):
         one = storage(tensor, first.get(tensor, tensor))
-        one.source = one.source or Argument(index, lies.get(tensor, one.strides))
+        one.source = one.source or Argument(index, one.strides_of(tensor, lies))
     outputs: dict[Tensor, tuple[int, int, int]] = {}
     for index, (layer, mapped) in enumerate(zip(graph.layers, mapping.layers, strict=True)):
         if isinstance(geometry(layer), Alias):
@@ -190,8 +199,7 @@ def storages(graph: Graph, mapping: Mapping, lies: Lies = NOWHERE_ELSE) -> Stora
                     one.readers.append(index)
             storage(layer.ofm, mapped.ofm).makers.append(index)
     for index, tensor in enumerate(graph.outputs):
-        strides = outputs[tensor] if tensor in outputs else of[tensor].strides
-        strides = lies[tensor] if tensor in lies and tensor not in outputs else strides
+        strides = outputs[tensor] if tensor in outputs else of[tensor].strides_of(tensor, lies)
         of[tensor].sinks.append(Argument(len(graph.inputs) + index, strides))
     for index, one in enumerate(found):
         one.index = index

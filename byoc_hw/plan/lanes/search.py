@@ -10,14 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import chain, combinations, groupby, islice, pairwise, product, starmap
 from math import prod
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Dense, Reshape
-from byoc_hw.plan.array.cost import best_cycles
+from byoc_hw.plan.array.mapped import MappedGraph
 from byoc_hw.plan.array.mapping import worth_swapping
 from byoc_hw.plan.bound.ways import least_alone
 from byoc_hw.plan.choices import Choices
@@ -30,6 +31,7 @@ from byoc_hw.plan.lanes.oriented import Oriented, OrientedPart, part_structure
 from byoc_hw.plan.lanes.price import Price
 from byoc_hw.plan.lanes.profile import Engines, Option, Profile, profile_of
 from byoc_hw.plan.lanes.together import Together
+from byoc_hw.plan.search.planner import packings
 from byoc_hw.plan.stages import Layout, lay_out
 from byoc_hw.plan.tune.nearby import own_layout
 from byoc_hw.soc import Soc
@@ -140,6 +142,19 @@ def _best(plans: Sequence[_Found]) -> _Found | None:
     return min(plans, key=lambda one: one.cost, default=None)
 
 
+@dataclass
+class _Known:
+    """A part, and its layouts that were asked for: by form, without packed rows and with them."""
+
+    part: OrientedPart | None
+    options: tuple[list[Option], list[Option]] = field(default_factory=lambda: ([], []))
+
+    @cached_property
+    def packed(self) -> list[MappedGraph]:
+        """The part with packed rows, where these are worth it."""
+        return [] if self.part is None else list(packings(self.part.mapped))[:-1]
+
+
 class _Search:
     """With `in_place` it is as if parts handed over all that they can in local memory that accelerators share."""
 
@@ -170,7 +185,8 @@ class _Search:
         self._often, self._seldom = kinds[:often], kinds[often:]
         self._together = Together()
         self.price = Price()
-        self._known: dict[PartCut, tuple[OrientedPart | None, list[Option]]] = {}
+        self._known: dict[PartCut, _Known] = {}
+        self._packs = False
         self._profiles: dict[object, tuple[list[Profile], Iterator[Profile]]] = {}
 
     def best(self, price: Price) -> _Found | None:
@@ -199,6 +215,7 @@ class _Search:
     def _searched(self) -> list[FormOfLayers]:
         """The best of a few plans that were improved step by step, and of what is put together of two of them; empty
         if there is none."""
+        self._packs = False
         starts = {self.cost(plan): plan for plan in [*self.found(), *self._plain()]}
         layers = len(self._graph.layers)
         most = self._together.work + _WORK + _EACH * layers + (_MORE if layers <= _SMALL else 0)
@@ -213,7 +230,9 @@ class _Search:
         best = self._improved(best, most)
         every = EveryPlan(self.borders, self.forms, self.cost, self.price.cycle, len(self._chip.accelerators))
         found = every.cheaper_than(self.cost(best))
-        return self._improved(found, self._together.work + _MORE) if found else best
+        best = self._improved(found, self._together.work + _MORE) if found else best
+        self._packs = any(one.packed_rows for one in self._chip.accelerators)
+        return self._improved(best, self._together.work + _MORE + _EACH * layers) if self._packs else best
 
     def _spliced(self, one: list[FormOfLayers], other: list[FormOfLayers]) -> list[FormOfLayers]:
         """The best of two plans, and of one with the beginning or the end of the other; in small regions also with some
@@ -496,32 +515,40 @@ class _Search:
 
     def _least(self, cut: PartCut) -> int:
         """Cycles that the jobs of a part take at least, in any layout."""
-        part = self._part(cut)
-        if part is None:
-            return 0
-        mapped = part.mapped
-        return sum(best_cycles(layer, mapped.accelerator) for layer in mapped.mapping.layers)
+        return min((form.array_cycles for form in self._forms(cut)), default=0)
 
     def _part(self, cut: PartCut) -> OrientedPart | None:
+        return self._known_of(cut).part
+
+    def _known_of(self, cut: PartCut) -> _Known:
         if cut not in self._known:
-            self._known[cut] = self._oriented.part(cut), []
-        return self._known[cut][0]
+            self._known[cut] = _Known(self._oriented.part(cut))
+        return self._known[cut]
+
+    def _forms(self, cut: PartCut) -> Iterator[MappedGraph]:
+        """A part as it is mapped, and with packed rows if these are tried."""
+        known = self._known_of(cut)
+        if known.part is not None:
+            yield known.part.mapped
+            if self._packs:
+                yield from known.packed
 
     def _options(self, cut: PartCut, most: int | None = _FIRST) -> list[Option]:
-        """A part in its layouts, or in the first ones."""
-        part = self._part(cut)
-        known = self._known[cut][1]
-        if part is not None:
-            known += [Option(part, one) for one in self._profiles_of(part, most)[len(known) :]]
-        return known[:most]
+        """A part in its layouts, or in the first ones of each form."""
+        known, found = self._known_of(cut), []
+        for form, options in zip(self._forms(cut), known.options, strict=False):
+            assert known.part is not None, "it has forms"
+            options += [Option(known.part, one) for one in self._profiles_of(known.part, form, most)[len(options) :]]
+            found += options[:most]
+        return found
 
-    def _profiles_of(self, part: OrientedPart, most: int | None) -> list[Profile]:
+    def _profiles_of(self, part: OrientedPart, form: MappedGraph, most: int | None) -> list[Profile]:
         outside = self._region.arguments
         in_place = self._in_place and bool(self._chip.group_of(part.cut.lane))
         border = tuple(tensor in outside for tensor, _ in part.arguments) if in_place else ()
-        key = self._kinds[part.cut.lane], part_structure(part.mapped), border
+        key = self._kinds[part.cut.lane], part_structure(form), form.mapping.packed, border
         if key not in self._profiles:
-            found = layouts(part.mapped)
+            found = layouts(form)
             if in_place:
                 found = ((as_handed_over(PlacedPart(part, one), outside), pieces) for one, pieces in found)
             self._profiles[key] = [], starmap(profile_of, found)
