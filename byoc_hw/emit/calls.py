@@ -204,9 +204,6 @@ def _descriptor(name: str, layer: Tiled) -> tuple[str, Fields]:
             assert_never(layer)
 
 
-# ---------------------------------------------------------------- calls
-
-
 def descriptor(name: str, layer: Tiled, layer_id: int) -> str:
     """The `static const` descriptor of a layer, after the tables that it points to."""
     c_type, own = _descriptor(name, layer)
@@ -214,16 +211,6 @@ def descriptor(name: str, layer: Tiled, layer_id: int) -> str:
     values: Mapping[str, Value] = {"layer": head, **own} if own else head
     text = "\n".join([f"static const {c_type} {name} = {{", *c.fields(values), "};\n"])
     return f"{c.array(_tables_name(name), layer.tables)}\n{text}" if isinstance(layer, Lookup) else text
-
-
-def call(layer: Layer, running: str, descriptor_name: str, planned: tuple[int, int]) -> str:
-    """The call of the layer's wrapper, as an expression of type `hwlib_status_t`."""
-    return f"hwlib_{layer.kind}({running}, &{descriptor_name}, {steps(planned)})"
-
-
-def steps(planned: tuple[int, int]) -> str:
-    """A range of steps: the first one and their number."""
-    return f"(hwlib_steps_t){{{planned[0]}, {planned[1]}}}"
 
 
 def address(place: Address) -> str:

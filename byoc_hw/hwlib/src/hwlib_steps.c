@@ -1,20 +1,34 @@
-/* The begin of a region and of its layers, and the interpreter of their steps. */
+/* The begin of a region, and the interpreter of its steps. */
 #include "hwlib_steps.h"
 
 #include <stddef.h>
 
-static inline hwlib_place_t place(const hwlib_place_t *spaces, const hwlib_address_t *address)
+_Static_assert(sizeof(hwlib_tile_t) == 72 && offsetof(hwlib_tile_t, pad_top) == 64, "hwlib_form_t ends as a tile does");
+
+enum { OUT = 2 << 6, OTHER = 3 << 6, ROWS = 1 << 8 };
+enum { WAIT = 1, COPY = 2, JOB = 3 }; /* kinds of steps; 0 is a layer or the end */
+
+/* So many bits are offsets in local and in main memory shifted. */
+typedef struct {
+  uint8_t local, main;
+} units_t;
+
+/* ---------------------------------------------------------------- copies */
+
+static inline hwlib_place_t place(const uintptr_t *starts, const hwlib_address_t *address)
 {
-  hwlib_place_t found = spaces[address->space];
-  found.address += address->offset;
-  return found;
+  if (address->space < HWLIB_SPACE_FLASH) {
+    return (hwlib_place_t){(uint8_t)address->space, address->offset};
+  }
+  return (hwlib_place_t){HWLIB_MAIN, starts[address->space - HWLIB_SPACE_FLASH] + address->offset};
 }
 
-static inline hwlib_status_t start_copy(const hwlib_place_t *spaces, const hwlib_copy_t *copy,
-                                        hwlib_token_t *token)
+/* A copy that the numbers of a step do not hold. */
+static hwlib_status_t start_other_copy(const hwlib_region_t *region, unsigned index, hwlib_token_t *token)
 {
-  hwlib_place_t target = place(spaces, &copy->target);
-  hwlib_place_t source = place(spaces, &copy->source);
+  const hwlib_copy_t *copy = &region->plan->copies[index];
+  hwlib_place_t target = place(region->starts, &copy->target);
+  hwlib_place_t source = place(region->starts, &copy->source);
   if (copy->rows == 1) {
     return hwlib_hal_copy_1d(target, source, copy->bytes, token);
   }
@@ -22,11 +36,78 @@ static inline hwlib_status_t start_copy(const hwlib_place_t *spaces, const hwlib
                            copy->rows, token);
 }
 
+/* Starts a copy, of whose numbers the first is `step`; *next is set behind it. */
+static inline hwlib_status_t start_copy(hwlib_region_t *region, const units_t *units, unsigned step, const uint16_t **next,
+                                        hwlib_token_t *token)
+{
+  const uint16_t *at = *next;
+  if ((step & ROWS) != 0 && (step & OTHER) == OTHER) {
+    *next = at + 1;
+    return start_other_copy(region, at[0], token);
+  }
+  hwlib_place_t *target = &region->places[step >> 6 & 1], *source = &region->places[HWLIB_MAIN];
+  target->address = (uintptr_t)at[0] << units->local;
+  source->address = region->starts[step >> 9 & 7] + ((uintptr_t)at[1] << units->main);
+  if ((step & OUT) != 0) {
+    hwlib_place_t *local = target;
+    target = source;
+    source = local;
+  }
+  if ((step & ROWS) == 0) {
+    *next = at + 3;
+    return hwlib_hal_copy_1d(*target, *source, at[2], token);
+  }
+  *next = at + 6;
+  return hwlib_hal_copy_2d(*target, at[4], *source, at[5], at[2], at[3], token);
+}
+
+/* ---------------------------------------------------------------- jobs */
+
+/* All of a tile but its addresses. */
+static inline void put_form(hwlib_made_tile_t *made, const hwlib_form_t *form)
+{
+  made->tile.ifm_row = form->fields.ifm_row;
+  made->tile.ofm_row = form->fields.ofm_row;
+  made->tile.ifm_pixel = form->fields.ifm_pixel;
+  made->tile.ofm_pixel = form->fields.ofm_pixel;
+  made->tile.ifm_h = form->fields.ifm_h;
+  made->tile.ifm_w = form->fields.ifm_w;
+  made->tile.ifm_c = form->fields.ifm_c;
+  made->tile.ofm_h = form->fields.ofm_h;
+  made->tile.ofm_w = form->fields.ofm_w;
+  made->tile.ofm_c = form->fields.ofm_c;
+  made->words[16] = form->words[5];
+  made->words[17] = form->words[6];
+}
+
+/* The tile of a job, of whose numbers the first is `step`; *next is set behind it. */
+static inline const hwlib_tile_t *tile_of(const hwlib_region_t *region, unsigned unit, unsigned step,
+                                          const uint16_t **next)
+{
+  const uint16_t *at = *next;
+  hwlib_made_tile_t *made = &region->tiles[step >> 8 & 15];
+  if ((step & OTHER) != 0) {
+    if ((step & OTHER) == OUT) {
+      *next = at + 1;
+      return &region->plan->tiles[at[0]];
+    }
+    if ((step & OTHER) != OTHER) {
+      put_form(made, &region->plan->forms[*at++]);
+    }
+    made->tile.ifm2 = (uint32_t)at[0] << unit;
+    made->tile.psum = (uint32_t)at[1] << unit;
+    at += 2;
+  }
+  made->tile.ifm = (uint32_t)at[0] << unit;
+  made->tile.ofm = (uint32_t)at[1] << unit;
+  made->tile.weights = at[2];
+  made->tile.params = at[3];
+  *next = at + 4;
+  return &made->tile;
+}
+
 static inline hwlib_status_t start_job(const hwlib_job_t *job, hwlib_token_t *token)
 {
-  if (job->layer == NULL) {
-    return HWLIB_ERROR_STEP;
-  }
   hwlib_status_t status = hwlib_hal_job_start(job, token);
 #ifdef HWLIB_TRACE
   if (status == HWLIB_OK && (job->tile->flags & HWLIB_TILE_LAST) != 0) {
@@ -46,6 +127,8 @@ static inline hwlib_status_t wait_for_job(hwlib_token_t token)
   return hwlib_hal_job_wait(token);
 }
 
+/* ---------------------------------------------------------------- steps */
+
 static inline void begin_layer(hwlib_region_t *region, const hwlib_layer_t *layer)
 {
   region->layer = layer->id;
@@ -55,64 +138,63 @@ static inline void begin_layer(hwlib_region_t *region, const hwlib_layer_t *laye
   hwlib_hal_mark(layer->id);
 }
 
-hwlib_status_t hwlib_run_layer(hwlib_region_t *region, const hwlib_layer_t *layer, hwlib_steps_t steps,
-                               hwlib_kind_t kind)
+static inline hwlib_token_t *slot_of(hwlib_region_t *region, unsigned step)
 {
-  if (layer->kind != kind) {
-    begin_layer(region, layer); /* which the region then names as the one that failed */
-    return hwlib_failed(HWLIB_ERROR_STEP);
-  }
-  return hwlib_run_steps(region, layer, steps);
+  return &region->tokens[step >> 2 & 15];
 }
 
-hwlib_status_t hwlib_run_steps(hwlib_region_t *region, const hwlib_layer_t *layer, hwlib_steps_t steps)
+hwlib_status_t hwlib_wait(hwlib_region_t *region)
 {
-  if (layer != NULL) {
-    begin_layer(region, layer);
-  }
+  const uint16_t *next = region->next;
+  const units_t units = {region->plan->local_unit, region->plan->main_unit};
+  hwlib_job_t job = {NULL, NULL};
+  hwlib_status_t status;
 
-  const hwlib_plan_t *plan = region->plan;
-  const hwlib_step_t *step = plan->steps + steps.first;
-  const hwlib_step_t *end = step + steps.count;
-  hwlib_job_t job = {layer, NULL};
-  hwlib_status_t status = HWLIB_OK;
-
-  for (; step != end; ++step) {
-    if (step->slot >= HWLIB_SLOTS) {
-      return hwlib_failed(HWLIB_ERROR_STEP);
-    }
-    hwlib_token_t *token = &region->tokens[step->slot];
-    switch (step->kind) {
-    case HWLIB_STEP_COPY:
-      status = start_copy(region->spaces, &plan->copies[step->index], token);
-      break;
-    case HWLIB_STEP_JOB:
-      job.tile = &plan->tiles[step->index];
-      status = start_job(&job, token);
-      break;
-    case HWLIB_STEP_COPY_WAIT:
-      status = hwlib_hal_copy_wait(*token);
-      break;
-    case HWLIB_STEP_JOB_WAIT:
-      status = wait_for_job(*token);
-      break;
-    default:
-      return hwlib_failed(HWLIB_ERROR_STEP);
+  for (;;) {
+    const unsigned step = *next++, after = step >> 12;
+    if ((step & 3) == COPY) {
+      if (after != 0 && (status = wait_for_job(region->tokens[after])) != HWLIB_OK) {
+        break;
+      }
+      status = start_copy(region, &units, step, &next, slot_of(region, step));
+    } else if ((step & 3) == JOB) {
+      if (after != 0 && (status = hwlib_hal_copy_wait(region->tokens[after])) != HWLIB_OK) {
+        break;
+      }
+      job.tile = tile_of(region, units.local, step, &next);
+      status = start_job(&job, slot_of(region, step));
+    } else if ((step & 3) == WAIT) {
+      hwlib_token_t token = *slot_of(region, step);
+      status = after == 0 ? hwlib_hal_copy_wait(token) : wait_for_job(token);
+    } else if (step != HWLIB_END) {
+      job.layer = region->plan->layers[step >> 2];
+      begin_layer(region, job.layer);
+      continue;
+    } else {
+      region->next = next;
+      return HWLIB_OK;
     }
     if (status != HWLIB_OK) {
-      return hwlib_failed(status);
+      break;
     }
   }
-  return HWLIB_OK;
+  return hwlib_failed(status);
 }
 
-hwlib_status_t hwlib_begin(hwlib_region_t *region, const hwlib_plan_t *plan, const hwlib_place_t *spaces)
+hwlib_status_t hwlib_start(hwlib_region_t *region, const hwlib_plan_t *plan, const uintptr_t *starts,
+                           hwlib_made_tile_t *tiles)
 {
   region->plan = plan;
-  region->spaces = spaces;
+  region->next = plan->steps;
+  region->starts = starts;
+  region->tiles = tiles;
   region->layer = plan->layer; /* if init fails */
   for (unsigned slot = 0; slot < HWLIB_SLOTS; ++slot) {
     region->tokens[slot] = 0;
   }
-  return hwlib_hal_init();
+  for (uint8_t memory = 0; memory <= HWLIB_MAIN; ++memory) {
+    region->places[memory].memory = memory;
+  }
+  hwlib_status_t status = hwlib_hal_init();
+  return status == HWLIB_OK ? hwlib_wait(region) : status;
 }
