@@ -31,7 +31,8 @@ _STEP_COLUMNS = {
     **dict.fromkeys(("ROWS_IN", "ROWS_WEIGHTS", "ROWS_OUT"), _ROWS_STEP),
     "COPY_OTHER": "slot, after, index",
     "JOB": f"slot, after, place, {_ADDRESSES}",
-    "JOB_FORM": f"slot, after, place, form, ifm2, psum, {_ADDRESSES}",
+    "JOB_FORM": f"slot, after, place, form, {_ADDRESSES}",
+    "JOB_FORM_2": f"slot, after, place, form, ifm2, psum, {_ADDRESSES}",
     "JOB_TILE": "slot, after, index",
     "JOB_2": f"slot, after, place, ifm2, psum, {_ADDRESSES}",
 }
@@ -53,7 +54,8 @@ def compact_tables(region: RegionPlan, plan: CompactPlan, first_layer: int) -> s
     }
     names = {name: f"{prefix}_{name}" if text else "0" for name, text in parts.items()}
     fields: Mapping[str, str] = {
-        **{name: names[name] for name in ("layers", "steps", "forms", "copies", "tiles")},
+        **names,
+        **({"start_copy": "hwlib_start_copy"} if plan.copies else {}),
         "layer": str(begins),
         "local_unit": str(plan.local_unit),
         "main_unit": str(plan.main_unit),
@@ -125,11 +127,9 @@ def _job(step: JobStep, unit: int) -> str:
         return _call("JOB_TILE", job.slot, step.after, step.row)
     more = (job.ifm2 >> unit, job.psum >> unit)
     places = (job.ifm >> unit, job.ofm >> unit, job.weights, job.params)
-    if step.form is not None:
-        return _call("JOB_FORM", job.slot, step.after, step.place, step.form, *more, *places)
-    if step.more:
-        return _call("JOB_2", job.slot, step.after, step.place, *more, *places)
-    return _call("JOB", job.slot, step.after, step.place, *places)
+    form = () if step.form is None else (step.form,)
+    name = f"JOB{'_FORM' if form else ''}{'_2' if step.more else ''}"
+    return _call(name, job.slot, step.after, step.place, *form, *(more if step.more else ()), *places)
 
 
 def _call(name: str, *values: object) -> str:

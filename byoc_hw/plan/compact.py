@@ -21,6 +21,9 @@ MOST_ROWS = 1 << 16
 MOST_LAYERS = (1 << 14) - 1
 """What a step's fields hold."""
 
+STEPS_A_FORM = 4
+"""The steps of a region for each form that is put in a place: this takes the core about as long as a step."""
+
 _NUMBER = 1 << 16
 _BYTE = 1 << 8
 _SPACES = 8
@@ -95,7 +98,7 @@ class CopyStep:
 @dataclass(frozen=True)
 class JobStep:
     """A job, after the copy whose token is in slot `after`. Its tile is a `row`, or made in `place`: from `form`, or of
-    the form that is there, and then with ifm2 and psum only if these are to be `more`."""
+    the form that is there. With `more` it says ifm2 and psum, too."""
 
     job: Job
     after: int
@@ -107,7 +110,7 @@ class JobStep:
     @property
     def numbers(self) -> int:
         """The numbers that it takes."""
-        return 2 if self.row is not None else 8 if self.form is not None else 7 if self.more else 5
+        return 2 if self.row is not None else 5 + (self.form is not None) + 2 * self.more
 
 
 CompactStep = LayerStep | EndStep | WaitStep | CopyStep | JobStep
@@ -145,7 +148,12 @@ def compact(region: RegionPlan, *, returns_early: bool = False) -> CompactPlan:
 
     Raises `PlanError` for more layers, or more rows, than a step can name.
     """
-    return _Compacting(region).plan(returns_early)
+    steps = sum(map(len, (*(call.steps for call in region.calls), region.tail)))
+    alike = _Compacting(region, steps // STEPS_A_FORM, single=0)
+    plan = alike.plan(returns_early)
+    if not plan.tiles or not alike.left:
+        return plan
+    return _Compacting(region, steps // STEPS_A_FORM, single=alike.left).plan(returns_early)
 
 
 @dataclass
@@ -172,7 +180,10 @@ class _Rows:
 
 
 class _Compacting:
-    def __init__(self, region: RegionPlan) -> None:
+    """Puts at most `most` forms, and no more than `single` that are a single tile's."""
+
+    def __init__(self, region: RegionPlan, most: int, single: int) -> None:
+        self._most, self._single, self._put = most, single, 0
         jobs = [step for step in region.steps if isinstance(step, Job)]
         self._region = region
         copies = [step for step in region.steps if isinstance(step, Copy)]
@@ -185,6 +196,11 @@ class _Compacting:
         self._places: list[_Place] = []
         self._in_slot: dict[int, int] = {}  # the number of the job whose token is there
         self._jobs = self._ended = 0
+
+    @property
+    def left(self) -> int:
+        """The forms that it could put beside those that it has put."""
+        return self._most - self._put
 
     def plan(self, returns_early: bool) -> CompactPlan:
         steps: list[CompactStep] = []
@@ -245,14 +261,17 @@ class _Compacting:
             and all(_fits(offset, self._local_unit) for offset in _local(job))
             and max(job.weights, job.params) < _NUMBER
         )
-        at = self._place(form) if fits and self._alike[form] > 1 else None
+        single = self._alike[form] == 1
+        at = self._place(form) if fits and (self._single or not single) else None
         if at is None:
             return JobStep(job, after, row=self._tiles.index(replace(job, slot=0, image=None)))
+        self._single -= single
         before = self._places[at] if at < len(self._places) else None
         more = (job.ifm2, job.psum)
         self._places[at : at + 1] = [_Place(form, more, self._jobs)]
         if before is None or before.form != form:
-            return JobStep(job, after, place=at, form=self._forms.index(form))
+            self._put += 1
+            return JobStep(job, after, place=at, form=self._forms.index(form), more=any(more))
         return JobStep(job, after, place=at, more=before.more != more)
 
     def _place(self, form: Form) -> int | None:
@@ -261,6 +280,8 @@ class _Compacting:
         having = [at for at in free if self._places[at].form == form]
         if having:
             return having[0]
+        if not self.left:
+            return None
         if len(self._places) < MOST_PLACES:
             return len(self._places)
         return free[0] if free else None

@@ -59,7 +59,8 @@ typedef struct {
  *
  * The tile of a job is made in the region's tiles[place], where it stays until the job was waited for. Behind the step
  * are ifm, ofm, weights and params; the rest is as the last tile in this place had it. With two inputs ifm2 and psum
- * are before them. With a form all of the tile is made anew: before ifm2 and psum is the index of its row in `forms`.
+ * are before them. With a form all of the tile is made anew: first is twice the index of its row in `forms`, and 1 more
+ * if ifm2 and psum follow; else these are 0.
  * Or the tile is a row of `tiles`, and its index is behind the step.
  *
  * Offsets in local memory are counted in units of 2^local_unit bytes, weights and params of a job in bytes; offsets in
@@ -103,9 +104,11 @@ enum { HWLIB_SLOTS = 16 };
 
 #define HWLIB_JOB(slot, after, place, ifm, ofm, weights, params) \
   HWLIB_STARTED_JOB(slot, after, 0u, place), HWLIB_ADDRESSES(ifm, ofm, weights, params)
-#define HWLIB_JOB_FORM(slot, after, place, form, ifm2, psum, ifm, ofm, weights, params) \
-  HWLIB_STARTED_JOB(slot, after, 1u, place), HWLIB_FIT(form, 16), HWLIB_FIT(ifm2, 16), HWLIB_FIT(psum, 16), \
-      HWLIB_ADDRESSES(ifm, ofm, weights, params)
+#define HWLIB_JOB_FORM(slot, after, place, form, ifm, ofm, weights, params) \
+  HWLIB_STARTED_JOB(slot, after, 1u, place), HWLIB_FIT(form, 15) << 1, HWLIB_ADDRESSES(ifm, ofm, weights, params)
+#define HWLIB_JOB_FORM_2(slot, after, place, form, ifm2, psum, ifm, ofm, weights, params) \
+  HWLIB_STARTED_JOB(slot, after, 1u, place), HWLIB_FIT(form, 15) << 1 | 1u, \
+      HWLIB_FIT(ifm2, 16), HWLIB_FIT(psum, 16), HWLIB_ADDRESSES(ifm, ofm, weights, params)
 #define HWLIB_JOB_TILE(slot, after, index) HWLIB_STARTED_JOB(slot, after, 2u, 0), HWLIB_FIT(index, 16)
 #define HWLIB_JOB_2(slot, after, place, ifm2, psum, ifm, ofm, weights, params) \
   HWLIB_STARTED_JOB(slot, after, 3u, place), HWLIB_FIT(ifm2, 16), HWLIB_FIT(psum, 16), \
@@ -133,6 +136,7 @@ typedef struct {
   const uint16_t *steps;
   const hwlib_form_t *forms;
   const hwlib_copy_t *copies;
+  hwlib_status_t (*start_copy)(const hwlib_copy_t *copy, const uintptr_t *starts, hwlib_token_t *token);
   const hwlib_tile_t *tiles;
   uint16_t layer; /* the first one of the region */
   uint8_t local_unit, main_unit;
@@ -141,7 +145,6 @@ typedef struct {
 /* A running region. */
 typedef struct {
   hwlib_token_t tokens[HWLIB_SLOTS];
-  hwlib_place_t places[HWLIB_MAIN + 1]; /* one in each memory: the last copy's */
   const hwlib_plan_t *plan;
   const uint16_t *next;     /* the steps from here on are left */
   const uintptr_t *starts;  /* of each space from HWLIB_SPACE_FLASH on */
@@ -152,6 +155,9 @@ typedef struct {
 /* Begins a region, and runs its steps up to the first HWLIB_END. */
 hwlib_status_t hwlib_start(hwlib_region_t *region, const hwlib_plan_t *plan, const uintptr_t *starts,
                            hwlib_made_tile_t *tiles);
+
+/* What `start_copy` of a plan with `copies` is. */
+hwlib_status_t hwlib_start_copy(const hwlib_copy_t *copy, const uintptr_t *starts, hwlib_token_t *token);
 
 /* Runs the steps up to the next HWLIB_END, of a region that returned before its end. */
 hwlib_status_t hwlib_wait(hwlib_region_t *region);

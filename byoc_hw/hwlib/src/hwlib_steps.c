@@ -15,50 +15,37 @@ typedef struct {
 
 /* ---------------------------------------------------------------- copies */
 
-static inline hwlib_place_t place(const uintptr_t *starts, const hwlib_address_t *address)
-{
-  if (address->space < HWLIB_SPACE_FLASH) {
-    return (hwlib_place_t){(uint8_t)address->space, address->offset};
-  }
-  return (hwlib_place_t){HWLIB_MAIN, starts[address->space - HWLIB_SPACE_FLASH] + address->offset};
-}
-
-/* A copy that the numbers of a step do not hold. */
-static hwlib_status_t start_other_copy(const hwlib_region_t *region, unsigned index, hwlib_token_t *token)
-{
-  const hwlib_copy_t *copy = &region->plan->copies[index];
-  hwlib_place_t target = place(region->starts, &copy->target);
-  hwlib_place_t source = place(region->starts, &copy->source);
-  if (copy->rows == 1) {
-    return hwlib_hal_copy_1d(target, source, copy->bytes, token);
-  }
-  return hwlib_hal_copy_2d(target, copy->target_stride, source, copy->source_stride, copy->bytes,
-                           copy->rows, token);
-}
-
-/* Starts a copy, of whose numbers the first is `step`; *next is set behind it. */
-static inline hwlib_status_t start_copy(hwlib_region_t *region, const units_t *units, unsigned step, const uint16_t **next,
-                                        hwlib_token_t *token)
+/* A copy of rows, or one in a row of the plan's copies. */
+static inline hwlib_status_t start_rows(const hwlib_plan_t *plan, const uintptr_t *starts, hwlib_place_t local,
+                                        hwlib_place_t distant, const uint16_t **next, hwlib_token_t *token)
 {
   const uint16_t *at = *next;
-  if ((step & ROWS) != 0 && (step & OTHER) == OTHER) {
-    *next = at + 1;
-    return start_other_copy(region, at[0], token);
+  if ((at[0] & OTHER) == OTHER) {
+    *next = at + 2;
+    return plan->start_copy(&plan->copies[at[1]], starts, token);
   }
-  hwlib_place_t *target = &region->places[step >> 6 & 1], *source = &region->places[HWLIB_MAIN];
-  target->address = (uintptr_t)at[0] << units->local;
-  source->address = region->starts[step >> 9 & 7] + ((uintptr_t)at[1] << units->main);
+  *next = at + 7;
+  if ((at[0] & OUT) != 0) {
+    return hwlib_hal_copy_2d(distant, at[5], local, at[6], at[3], at[4], token);
+  }
+  return hwlib_hal_copy_2d(local, at[5], distant, at[6], at[3], at[4], token);
+}
+
+/* Starts the copy at *next, which is set behind it. */
+static inline hwlib_status_t start_copy(const hwlib_plan_t *plan, const uintptr_t *starts, const units_t *units,
+                                        unsigned step, const uint16_t **next, hwlib_token_t *token)
+{
+  const uint16_t *at = *next;
+  hwlib_place_t local = {step >> 6 & 1, (uintptr_t)at[1] << units->local};
+  hwlib_place_t distant = {HWLIB_MAIN, starts[step >> 9 & 7] + ((uintptr_t)at[2] << units->main)};
+  if ((step & ROWS) != 0) {
+    return start_rows(plan, starts, local, distant, next, token);
+  }
+  *next = at + 4;
   if ((step & OUT) != 0) {
-    hwlib_place_t *local = target;
-    target = source;
-    source = local;
+    return hwlib_hal_copy_1d(distant, local, at[3], token);
   }
-  if ((step & ROWS) == 0) {
-    *next = at + 3;
-    return hwlib_hal_copy_1d(*target, *source, at[2], token);
-  }
-  *next = at + 6;
-  return hwlib_hal_copy_2d(*target, at[4], *source, at[5], at[2], at[3], token);
+  return hwlib_hal_copy_1d(local, distant, at[3], token);
 }
 
 /* ---------------------------------------------------------------- jobs */
@@ -80,23 +67,29 @@ static inline void put_form(hwlib_made_tile_t *made, const hwlib_form_t *form)
   made->words[17] = form->words[6];
 }
 
-/* The tile of a job, of whose numbers the first is `step`; *next is set behind it. */
+/* The tile of the job at *next, which is set behind it. */
 static inline const hwlib_tile_t *tile_of(const hwlib_region_t *region, unsigned unit, unsigned step,
                                           const uint16_t **next)
 {
-  const uint16_t *at = *next;
+  const uint16_t *at = *next + 1;
   hwlib_made_tile_t *made = &region->tiles[step >> 8 & 15];
   if ((step & OTHER) != 0) {
     if ((step & OTHER) == OUT) {
       *next = at + 1;
       return &region->plan->tiles[at[0]];
     }
+    unsigned two = 1;
     if ((step & OTHER) != OTHER) {
-      put_form(made, &region->plan->forms[*at++]);
+      unsigned form = *at++;
+      two = form & 1;
+      put_form(made, &region->plan->forms[form >> 1]);
     }
-    made->tile.ifm2 = (uint32_t)at[0] << unit;
-    made->tile.psum = (uint32_t)at[1] << unit;
-    at += 2;
+    made->tile.ifm2 = made->tile.psum = 0;
+    if (two != 0) {
+      made->tile.ifm2 = (uint32_t)at[0] << unit;
+      made->tile.psum = (uint32_t)at[1] << unit;
+      at += 2;
+    }
   }
   made->tile.ifm = (uint32_t)at[0] << unit;
   made->tile.ofm = (uint32_t)at[1] << unit;
@@ -146,17 +139,18 @@ static inline hwlib_token_t *slot_of(hwlib_region_t *region, unsigned step)
 hwlib_status_t hwlib_wait(hwlib_region_t *region)
 {
   const uint16_t *next = region->next;
-  const units_t units = {region->plan->local_unit, region->plan->main_unit};
+  const hwlib_plan_t *plan = region->plan;
+  const units_t units = {plan->local_unit, plan->main_unit};
   hwlib_job_t job = {NULL, NULL};
   hwlib_status_t status;
 
   for (;;) {
-    const unsigned step = *next++, after = step >> 12;
+    const unsigned step = *next, after = step >> 12;
     if ((step & 3) == COPY) {
       if (after != 0 && (status = wait_for_job(region->tokens[after])) != HWLIB_OK) {
         break;
       }
-      status = start_copy(region, &units, step, &next, slot_of(region, step));
+      status = start_copy(plan, region->starts, &units, step, &next, slot_of(region, step));
     } else if ((step & 3) == JOB) {
       if (after != 0 && (status = hwlib_hal_copy_wait(region->tokens[after])) != HWLIB_OK) {
         break;
@@ -165,13 +159,15 @@ hwlib_status_t hwlib_wait(hwlib_region_t *region)
       status = start_job(&job, slot_of(region, step));
     } else if ((step & 3) == WAIT) {
       hwlib_token_t token = *slot_of(region, step);
+      ++next;
       status = after == 0 ? hwlib_hal_copy_wait(token) : wait_for_job(token);
     } else if (step != HWLIB_END) {
-      job.layer = region->plan->layers[step >> 2];
+      job.layer = plan->layers[step >> 2];
+      ++next;
       begin_layer(region, job.layer);
       continue;
     } else {
-      region->next = next;
+      region->next = next + 1;
       return HWLIB_OK;
     }
     if (status != HWLIB_OK) {
@@ -191,9 +187,6 @@ hwlib_status_t hwlib_start(hwlib_region_t *region, const hwlib_plan_t *plan, con
   region->layer = plan->layer; /* if init fails */
   for (unsigned slot = 0; slot < HWLIB_SLOTS; ++slot) {
     region->tokens[slot] = 0;
-  }
-  for (uint8_t memory = 0; memory <= HWLIB_MAIN; ++memory) {
-    region->places[memory].memory = memory;
   }
   hwlib_status_t status = hwlib_hal_init();
   return status == HWLIB_OK ? hwlib_wait(region) : status;
