@@ -204,13 +204,20 @@ def _descriptor(name: str, layer: Tiled) -> tuple[str, Fields]:
             assert_never(layer)
 
 
-def descriptor(name: str, layer: Tiled, layer_id: int) -> str:
-    """The `static const` descriptor of a layer, after the tables that it points to."""
+def descriptor_fields(name: str, layer: Tiled, layer_id: int) -> tuple[str, str, list[str]]:
+    """The tables that the descriptor of a layer points to, its C type, and the lines of its fields."""
     c_type, own = _descriptor(name, layer)
     head = layer_head(layer, layer_id)
     values: Mapping[str, Value] = {"layer": head, **own} if own else head
-    text = "\n".join([f"static const {c_type} {name} = {{", *c.fields(values), "};\n"])
-    return f"{c.array(_tables_name(name), layer.tables)}\n{text}" if isinstance(layer, Lookup) else text
+    tables = c.array(_tables_name(name), layer.tables) if isinstance(layer, Lookup) else ""
+    return tables, c_type, list(c.fields(values))
+
+
+def descriptor(name: str, layer: Tiled, layer_id: int) -> str:
+    """The `static const` descriptor of a layer, after the tables that it points to."""
+    tables, c_type, fields = descriptor_fields(name, layer, layer_id)
+    text = "\n".join([f"static const {c_type} {name} = {{", *fields, "};\n"])
+    return f"{tables}\n{text}" if tables else text
 
 
 def address(place: Address) -> str:

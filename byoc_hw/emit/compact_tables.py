@@ -12,11 +12,11 @@ from byoc_hw.emit.region_tables import (
     aligned_rows,
     constant_table,
     copy_row,
+    described,
     descriptor_name,
     flags_of,
     tile_row,
 )
-from byoc_hw.graph import Moving
 from byoc_hw.plan.compact import CompactPlan, CompactStep, CopyStep, EndStep, Form, JobStep, LayerStep, WaitStep
 from byoc_hw.plan.steps import WEIGHTS, RegionPlan
 
@@ -44,7 +44,7 @@ def compact_tables(region: RegionPlan, plan: CompactPlan, first_layer: int) -> s
     begins = first_layer + (region.calls[0].index if region.calls else 0)
     tiles = aligned_rows(map(tile_row, plan.tiles))
     parts = {
-        "layers": _layers(region, plan),
+        "layers": _layers(region, first_layer),
         "forms": constant_table("hwlib_form_t", f"{prefix}_forms", _FORM_COLUMNS, _forms(plan.forms)),
         "copies": constant_table(
             "hwlib_copy_t", f"{prefix}_copies", COPY_COLUMNS, aligned_rows(map(copy_row, plan.copies))
@@ -52,7 +52,7 @@ def compact_tables(region: RegionPlan, plan: CompactPlan, first_layer: int) -> s
         "tiles": constant_table("hwlib_tile_t", f"{prefix}_tiles", TILE_COLUMNS, tiles),
         "steps": _steps(region, plan, first_layer),
     }
-    names = {name: f"{prefix}_{name}" if text else "0" for name, text in parts.items()}
+    names = {name: f"{'&' if name == 'layers' else ''}{prefix}_{name}" if text else "0" for name, text in parts.items()}
     fields: Mapping[str, str] = {
         **names,
         **({"start_copy": "hwlib_start_copy"} if plan.copies else {}),
@@ -64,12 +64,25 @@ def compact_tables(region: RegionPlan, plan: CompactPlan, first_layer: int) -> s
     return "\n".join([*filter(None, parts.values()), text])
 
 
-def _layers(region: RegionPlan, plan: CompactPlan) -> str:
-    rows = []
-    for index in plan.layers:
-        head = "" if isinstance(region.layers[index], Moving) else ".layer"
-        rows.append(f"  &{descriptor_name(region, index)}{head},")
-    return constant_table("hwlib_layer_t *const", f"{region.graph.name}_layers", "the layers that begin", rows)
+def _layers(region: RegionPlan, first_layer: int) -> str:
+    """The descriptors of the layers that begin, in one struct: a step has the offset in it."""
+    before, types, values = [], [], []
+    for index, layer, title in described(region):
+        tables, c_type, fields = calls.descriptor_fields(descriptor_name(region, index), layer, first_layer + index)
+        before += [tables] if tables else []
+        types.append(f"  {c_type} {_member(region, index)};")
+        values += [_indented(title), f"  .{_member(region, index)} = {{", *map(_indented, fields), "  },"]
+    name = f"{region.graph.name}_layers"
+    struct = [f"static const struct {name} {{", *types, f"}} {name} = {{", *values, "};\n"]
+    return "\n".join([*before, *struct])
+
+
+def _member(region: RegionPlan, index: int) -> str:
+    return f"{region.graph.layers[index].kind}_{index}"
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.splitlines())
 
 
 def _forms(forms: Iterable[Form]) -> list[str]:
@@ -86,7 +99,7 @@ def _steps(region: RegionPlan, plan: CompactPlan, first_layer: int) -> str:
     for step in plan.steps:
         if isinstance(step, LayerStep):
             lines += ["", next(titles)] if lines else [next(titles)]
-        lines.append(f"  {_step(step, plan)},")
+        lines.append(f"  {_step(step, region, plan)},")
     used = {line.split("(")[0].strip().removeprefix("HWLIB_") for line in lines}
     explained = [f"{name}({columns})" for name, columns in _STEP_COLUMNS.items() if name in used]
     if plan.local_unit:
@@ -98,9 +111,9 @@ def _steps(region: RegionPlan, plan: CompactPlan, first_layer: int) -> str:
     return "\n".join([*head, f"static const uint16_t {name}[] = {{", *lines, "};\n"])
 
 
-def _step(step: CompactStep, plan: CompactPlan) -> str:
+def _step(step: CompactStep, region: RegionPlan, plan: CompactPlan) -> str:
     if isinstance(step, LayerStep):
-        return f"HWLIB_LAYER({step.index})"
+        return f"HWLIB_LAYER(struct {region.graph.name}_layers, {_member(region, step.index)})"
     if isinstance(step, EndStep):
         return "HWLIB_END"
     if isinstance(step, WaitStep):

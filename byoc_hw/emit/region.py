@@ -12,7 +12,7 @@ from byoc_hw.emit import c
 from byoc_hw.emit.compact_tables import compact_tables, made_tiles
 from byoc_hw.emit.lanes import lanes_declarations, lanes_early_return, lanes_start, lanes_tables_and_body
 from byoc_hw.emit.library import library_arrays, library_body, library_early_return, library_macros
-from byoc_hw.emit.region_tables import descriptors, flash_name
+from byoc_hw.emit.region_tables import flash_name
 from byoc_hw.emit.weight_file import ConstantArray, ram_macro, text_of_arrays
 from byoc_hw.graph import Graph
 from byoc_hw.integers import round_up
@@ -169,7 +169,7 @@ def _tables_and_body(region: PlannedRegion, first_layer: int) -> tuple[str, str]
         f"  return {_RESULT.format('region.layer')};",
         "",
     ]
-    return _constants(region, plan, first_layer), "\n".join(lines)
+    return compact_tables(region, plan, first_layer), "\n".join(lines)
 
 
 def _early_return(region: RegionPlan, first_layer: int) -> tuple[str, str, str]:
@@ -199,7 +199,7 @@ def _early_return(region: RegionPlan, first_layer: int) -> tuple[str, str, str]:
         f"  return {_RESULT.format('region->layer')};",
         "}\n",
     ]
-    return f"{_constants(region, plan, first_layer)}\n{state}", "\n".join(lines), "\n".join(wait)
+    return f"{compact_tables(region, plan, first_layer)}\n{state}", "\n".join(lines), "\n".join(wait)
 
 
 def _until_last_job(region: RegionPlan) -> RegionPlan:
@@ -210,11 +210,6 @@ def _until_last_job(region: RegionPlan) -> RegionPlan:
     count = max((at for at, step in enumerate(last.steps, 1) if isinstance(step, Job)), default=0)
     calls = (*others, replace(last, steps=last.steps[:count]))
     return replace(region, calls=calls, tail=(*last.steps[count:], *region.tail))
-
-
-def _constants(region: RegionPlan, plan: CompactPlan, first_layer: int) -> str:
-    ids = range(first_layer, first_layer + len(region.layers))
-    return "\n".join([*descriptors(region, ids), compact_tables(region, plan, first_layer)])
 
 
 def preamble(accelerator: Hardware, headers: Iterable[str] = ()) -> str:

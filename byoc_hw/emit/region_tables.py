@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from byoc_hw.emit import c, calls
 from byoc_hw.errors import PlanError
-from byoc_hw.graph import Graph, Whole
+from byoc_hw.graph import Graph, Tiled, Whole
 from byoc_hw.plan.steps import (
     Await,
     Copy,
@@ -31,6 +31,13 @@ def flash_name(graph: Graph) -> str:
 
 def descriptors(region: RegionPlan, ids: Sequence[int]) -> Iterator[str]:
     """The descriptor of each layer with tiles that is called, with the layer's number."""
+    for index, layer, title in described(region):
+        yield title
+        yield calls.descriptor(descriptor_name(region, index), layer, ids[index])
+
+
+def described(region: RegionPlan) -> Iterator[tuple[int, Tiled, str]]:
+    """Each layer with tiles that is called: its index, itself as it is mapped, and a comment."""
     called = {call.index for call in region.calls}  # a reshape without copies has no call
     for index, layer in enumerate(region.layers):
         if index not in called or isinstance(layer, Whole):
@@ -38,8 +45,7 @@ def descriptors(region: RegionPlan, ids: Sequence[int]) -> Iterator[str]:
         swapped = (
             [] if layer is region.graph.layers[index] else ["Height and width are swapped, here and in local memory."]
         )
-        yield c.comment([layer.name, *swapped])
-        yield calls.descriptor(descriptor_name(region, index), layer, ids[index])
+        yield index, layer, c.comment([layer.name, *swapped])
 
 
 def descriptor_name(region: RegionPlan, index: int) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Generic, TypeVar
 
 from byoc_hw.errors import PlanError
 from byoc_hw.plan.steps import ACTIVATIONS, FLASH, WEIGHTS, Copy, CopyWait, Job, JobWait, RegionPlan, Step
@@ -18,17 +19,16 @@ from byoc_hw.plan.steps import ACTIVATIONS, FLASH, WEIGHTS, Copy, CopyWait, Job,
 MOST_PLACES = 16
 MOST_FORMS = 1 << 15
 MOST_ROWS = 1 << 16
-MOST_LAYERS = (1 << 14) - 1
 """What a step's fields hold."""
 
-STEPS_A_FORM = 4
+STEPS_A_FORM = 3
 """The steps of a region for each form that is put in a place: this takes the core about as long as a step."""
 
 _NUMBER = 1 << 16
 _BYTE = 1 << 8
 _SPACES = 8
 _MOST_UNIT = 8
-_BYTES_OF_ROW = {"steps": 2, "forms": 28, "copies": 32, "tiles": 72, "layers": 4}
+_BYTES_OF_ROW = {"steps": 2, "forms": 28, "copies": 32, "tiles": 72}
 """On a core of 32 bits."""
 
 
@@ -59,7 +59,7 @@ class Form:
 
 @dataclass(frozen=True)
 class LayerStep:
-    """The layer with this index in the table of layers begins. 1 number."""
+    """The region's layer with this index begins. 1 number."""
 
     index: int
     numbers = 1
@@ -120,12 +120,10 @@ CompactStep = LayerStep | EndStep | WaitStep | CopyStep | JobStep
 class CompactPlan:
     """A region's plan. Offsets are counted in units of `1 << local_unit` and `1 << main_unit` bytes.
 
-    `layers` are the indices of those that are called, in order; `forms`, `copies` and `tiles` are the rows of the
-    tables. The tiles that are made take as many `places` in RAM.
+    `forms`, `copies` and `tiles` are the rows of the tables. The tiles that are made take as many `places` in RAM.
     """
 
     steps: tuple[CompactStep, ...]
-    layers: tuple[int, ...]
     forms: tuple[Form, ...]
     copies: tuple[Copy, ...]
     tiles: tuple[Job, ...]
@@ -138,7 +136,7 @@ class CompactPlan:
         """Bytes of flash of all tables, on a core of 32 bits."""
         rows = {
             "steps": sum(step.numbers for step in self.steps),
-            **{name: len(getattr(self, name)) for name in ("forms", "copies", "tiles", "layers")},
+            **{name: len(getattr(self, name)) for name in ("forms", "copies", "tiles")},
         }
         return sum(_BYTES_OF_ROW[name] * count for name, count in rows.items())
 
@@ -165,15 +163,18 @@ class _Place:
     job: int
 
 
+Row = TypeVar("Row", Form, Copy, Job)
+
+
 @dataclass
-class _Rows:
+class _Rows(Generic[Row]):
     """The rows of a table, without duplicates."""
 
     name: str
     most: int = MOST_ROWS
-    rows: dict[object, int] = field(default_factory=dict)
+    rows: dict[Row, int] = field(default_factory=dict)
 
-    def index(self, row: object) -> int:
+    def index(self, row: Row) -> int:
         if row not in self.rows and len(self.rows) == self.most:
             raise PlanError(f"a region has at most {self.most} different {self.name}")
         return self.rows.setdefault(row, len(self.rows))
@@ -190,9 +191,8 @@ class _Compacting:
         self._local_unit = _unit([*(one.local.offset for one in copies), *(at for job in jobs for at in _local(job))])
         self._main_unit = _unit([one.main.offset for one in copies])
         self._alike = Counter(map(Form.of, jobs))
-        self._layers = _Rows("layers", MOST_LAYERS)
-        self._forms = _Rows("forms of tiles", MOST_FORMS)
-        self._copies, self._tiles = _Rows("copies"), _Rows("tiles")
+        self._forms = _Rows[Form]("forms of tiles", MOST_FORMS)
+        self._copies, self._tiles = _Rows[Copy]("copies"), _Rows[Job]("tiles")
         self._places: list[_Place] = []
         self._in_slot: dict[int, int] = {}  # the number of the job whose token is there
         self._jobs = self._ended = 0
@@ -205,15 +205,19 @@ class _Compacting:
     def plan(self, returns_early: bool) -> CompactPlan:
         steps: list[CompactStep] = []
         for call in self._region.calls:
-            steps.append(LayerStep(self._layers.index(call.index)))
+            steps.append(LayerStep(call.index))
             steps += self._steps(call.steps)
         steps += [EndStep()] if returns_early else []
         steps += [*self._steps(self._region.tail), EndStep()]
-        tables = (self._layers, self._forms, self._copies, self._tiles)
-        layers, forms, copies, tiles = (tuple(table.rows) for table in tables)
         return CompactPlan(
-            tuple(steps), layers, forms, copies, tiles, len(self._places), self._local_unit, self._main_unit
-        )  # type: ignore[arg-type]
+            steps=tuple(steps),
+            forms=tuple(self._forms.rows),
+            copies=tuple(self._copies.rows),
+            tiles=tuple(self._tiles.rows),
+            places=len(self._places),
+            local_unit=self._local_unit,
+            main_unit=self._main_unit,
+        )
 
     def _steps(self, steps: Sequence[Step]) -> Iterator[CompactStep]:
         """The steps of one call: waits become part of what follows them."""

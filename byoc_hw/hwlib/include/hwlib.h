@@ -12,6 +12,8 @@
 #ifndef HWLIB_H
 #define HWLIB_H
 
+#include <stddef.h>
+
 #include "hwlib_hal.h"
 
 #ifdef __cplusplus
@@ -45,7 +47,8 @@ typedef struct {
  * the numbers of one step each; a value that does not fit its field is an error of the compiler. The first number of a
  * step, from its lowest bit:
  *
- *   layer  0:2  index:14                              the layer begins: layers[index]; 0x3fff is the end
+ *   layer  0:2  at:14                                 the layer begins whose descriptor is 4 * (at - 1) bytes
+ *                                                     from the start of `layers`; 0 is the end
  *   wait   1:2  slot:4 0:6 job:4                      wait for the copy, or unless `job` is 0 the job, of the slot
  *   copy   2:2  slot:4 way:2 rows:1 space:3 after:4   way: into activations, into weights, out of activations, other
  *   job    3:2  slot:4 tile:2 place:4 after:4         tile: addresses, a form and addresses, a row, two inputs
@@ -79,8 +82,8 @@ enum { HWLIB_SLOTS = 16 };
 #define HWLIB_ADDRESSES(ifm, ofm, weights, params) \
   HWLIB_FIT(ifm, 16), HWLIB_FIT(ofm, 16), HWLIB_FIT(weights, 16), HWLIB_FIT(params, 16)
 
-#define HWLIB_LAYER(index) (HWLIB_FIT(index, 14) << 2)
-#define HWLIB_END 0xfffcu
+#define HWLIB_LAYER(layers, layer) HWLIB_FIT(offsetof(layers, layer) + 4, 16)
+#define HWLIB_END 0u
 #define HWLIB_COPY_WAIT(slot) (1u | HWLIB_FIT(slot, 4) << 2)
 #define HWLIB_JOB_WAIT(slot) (1u | HWLIB_FIT(slot, 4) << 2 | 1u << 12)
 
@@ -132,7 +135,7 @@ typedef union {
 } hwlib_made_tile_t;
 
 typedef struct {
-  const hwlib_layer_t *const *layers; /* their descriptors */
+  const void *layers; /* a struct of their descriptors */
   const uint16_t *steps;
   const hwlib_form_t *forms;
   const hwlib_copy_t *copies;

@@ -25,10 +25,12 @@ static inline hwlib_status_t start_rows(const hwlib_plan_t *plan, const uintptr_
     return plan->start_copy(&plan->copies[at[1]], starts, token);
   }
   *next = at + 7;
+  const hwlib_place_t *target = &local, *source = &distant;
   if ((at[0] & OUT) != 0) {
-    return hwlib_hal_copy_2d(distant, at[5], local, at[6], at[3], at[4], token);
+    target = &distant;
+    source = &local;
   }
-  return hwlib_hal_copy_2d(local, at[5], distant, at[6], at[3], at[4], token);
+  return hwlib_hal_copy_2d(*target, at[5], *source, at[6], at[3], at[4], token);
 }
 
 /* Starts the copy at *next, which is set behind it. */
@@ -162,7 +164,7 @@ hwlib_status_t hwlib_wait(hwlib_region_t *region)
       ++next;
       status = after == 0 ? hwlib_hal_copy_wait(token) : wait_for_job(token);
     } else if (step != HWLIB_END) {
-      job.layer = plan->layers[step >> 2];
+      job.layer = (const void *)((const uint8_t *)plan->layers + step - 4);
       ++next;
       begin_layer(region, job.layer);
       continue;
