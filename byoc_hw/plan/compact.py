@@ -17,12 +17,15 @@ from byoc_hw.errors import PlanError
 from byoc_hw.plan.steps import ACTIVATIONS, FLASH, WEIGHTS, Copy, CopyWait, Job, JobWait, RegionPlan, Step
 
 MOST_PLACES = 16
-MOST_FORMS = 1 << 15
+MOST_FORMS = (1 << 16) // 28
 MOST_ROWS = 1 << 16
 """What a step's fields hold."""
 
 STEPS_A_FORM = 3
 """The steps of a region for each form that is put in a place: this takes the core about as long as a step."""
+
+PLACES_OF_SINGLES = 2
+"""Places in RAM for tiles that no other one is like, beside those that the others take."""
 
 _NUMBER = 1 << 16
 _BYTE = 1 << 8
@@ -147,11 +150,12 @@ def compact(region: RegionPlan, *, returns_early: bool = False) -> CompactPlan:
     Raises `PlanError` for more layers, or more rows, than a step can name.
     """
     steps = sum(map(len, (*(call.steps for call in region.calls), region.tail)))
-    alike = _Compacting(region, steps // STEPS_A_FORM, single=0)
+    alike = _Compacting(region, steps // STEPS_A_FORM, single=0, new=0)
     plan = alike.plan(returns_early)
     if not plan.tiles or not alike.left:
         return plan
-    return _Compacting(region, steps // STEPS_A_FORM, single=alike.left).plan(returns_early)
+    new = min(PLACES_OF_SINGLES, MOST_PLACES - plan.places)
+    return _Compacting(region, steps // STEPS_A_FORM, single=alike.left, new=new).plan(returns_early)
 
 
 @dataclass
@@ -181,10 +185,10 @@ class _Rows(Generic[Row]):
 
 
 class _Compacting:
-    """Puts at most `most` forms, and no more than `single` that are a single tile's."""
+    """Puts at most `most` forms, and no more than `single` that are a single tile's: `new` of them in new places."""
 
-    def __init__(self, region: RegionPlan, most: int, single: int) -> None:
-        self._most, self._single, self._put = most, single, 0
+    def __init__(self, region: RegionPlan, most: int, single: int, new: int) -> None:
+        self._most, self._single, self._new, self._put = most, single, new, 0
         jobs = [step for step in region.steps if isinstance(step, Job)]
         self._region = region
         copies = [step for step in region.steps if isinstance(step, Copy)]
@@ -266,7 +270,7 @@ class _Compacting:
             and max(job.weights, job.params) < _NUMBER
         )
         single = self._alike[form] == 1
-        at = self._place(form) if fits and (self._single or not single) else None
+        at = self._place(form, single) if fits and (self._single or not single) else None
         if at is None:
             return JobStep(job, after, row=self._tiles.index(replace(job, slot=0, image=None)))
         self._single -= single
@@ -278,15 +282,18 @@ class _Compacting:
             return JobStep(job, after, place=at, form=self._forms.index(form), more=any(more))
         return JobStep(job, after, place=at, more=before.more != more)
 
-    def _place(self, form: Form) -> int | None:
-        """A free place: one that has the form, else a new one while there are some."""
+    def _place(self, form: Form, single: bool) -> int | None:
+        """A free place: one that has the form, else a new one while there are some; for a single tile a used one."""
         free = [at for at, place in enumerate(self._places) if place.job <= self._ended]
         having = [at for at in free if self._places[at].form == form]
         if having:
             return having[0]
         if not self.left:
             return None
-        if len(self._places) < MOST_PLACES:
+        if single and free:
+            return free[0]
+        if len(self._places) < MOST_PLACES and (self._new or not single):
+            self._new -= single
             return len(self._places)
         return free[0] if free else None
 

@@ -62,8 +62,8 @@ typedef struct {
  *
  * The tile of a job is made in the region's tiles[place], where it stays until the job was waited for. Behind the step
  * are ifm, ofm, weights and params; the rest is as the last tile in this place had it. With two inputs ifm2 and psum
- * are before them. With a form all of the tile is made anew: first is twice the index of its row in `forms`, and 1 more
- * if ifm2 and psum follow; else these are 0.
+ * are before them. With a form all of the tile is made anew: first is the offset of the form in `forms` in bytes, and 1
+ * more if ifm2 and psum follow; else these are 0.
  * Or the tile is a row of `tiles`, and its index is behind the step.
  *
  * Offsets in local memory are counted in units of 2^local_unit bytes, weights and params of a job in bytes; offsets in
@@ -108,9 +108,9 @@ enum { HWLIB_SLOTS = 16 };
 #define HWLIB_JOB(slot, after, place, ifm, ofm, weights, params) \
   HWLIB_STARTED_JOB(slot, after, 0u, place), HWLIB_ADDRESSES(ifm, ofm, weights, params)
 #define HWLIB_JOB_FORM(slot, after, place, form, ifm, ofm, weights, params) \
-  HWLIB_STARTED_JOB(slot, after, 1u, place), HWLIB_FIT(form, 15) << 1, HWLIB_ADDRESSES(ifm, ofm, weights, params)
+  HWLIB_STARTED_JOB(slot, after, 1u, place), HWLIB_FIT((form)*28u, 16), HWLIB_ADDRESSES(ifm, ofm, weights, params)
 #define HWLIB_JOB_FORM_2(slot, after, place, form, ifm2, psum, ifm, ofm, weights, params) \
-  HWLIB_STARTED_JOB(slot, after, 1u, place), HWLIB_FIT(form, 15) << 1 | 1u, \
+  HWLIB_STARTED_JOB(slot, after, 1u, place), HWLIB_FIT((form)*28u, 16) | 1u, \
       HWLIB_FIT(ifm2, 16), HWLIB_FIT(psum, 16), HWLIB_ADDRESSES(ifm, ofm, weights, params)
 #define HWLIB_JOB_TILE(slot, after, index) HWLIB_STARTED_JOB(slot, after, 2u, 0), HWLIB_FIT(index, 16)
 #define HWLIB_JOB_2(slot, after, place, ifm2, psum, ifm, ofm, weights, params) \

@@ -4,8 +4,9 @@
 #include <stddef.h>
 
 _Static_assert(sizeof(hwlib_tile_t) == 72 && offsetof(hwlib_tile_t, pad_top) == 64, "hwlib_form_t ends as a tile does");
+_Static_assert(sizeof(hwlib_form_t) == 28, "HWLIB_JOB_FORM counts so");
 
-enum { OUT = 2 << 6, OTHER = 3 << 6, ROWS = 1 << 8 };
+enum { OUT = 2 << 6, ROW = 2 << 6, OTHER = 3 << 6, ROWS = 1 << 8 };
 enum { WAIT = 1, COPY = 2, JOB = 3 }; /* kinds of steps; 0 is a layer or the end */
 
 /* So many bits are offsets in local and in main memory shifted. */
@@ -17,16 +18,17 @@ typedef struct {
 
 /* A copy of rows, or one in a row of the plan's copies. */
 static inline hwlib_status_t start_rows(const hwlib_plan_t *plan, const uintptr_t *starts, hwlib_place_t local,
-                                        hwlib_place_t distant, const uint16_t **next, hwlib_token_t *token)
+                                        hwlib_place_t distant, unsigned step, const uint16_t **next,
+                                        hwlib_token_t *token)
 {
   const uint16_t *at = *next;
-  if ((at[0] & OTHER) == OTHER) {
+  if ((step & OTHER) == OTHER) {
     *next = at + 2;
     return plan->start_copy(&plan->copies[at[1]], starts, token);
   }
   *next = at + 7;
   const hwlib_place_t *target = &local, *source = &distant;
-  if ((at[0] & OUT) != 0) {
+  if ((step & OUT) != 0) {
     target = &distant;
     source = &local;
   }
@@ -41,7 +43,7 @@ static inline hwlib_status_t start_copy(const hwlib_plan_t *plan, const uintptr_
   hwlib_place_t local = {step >> 6 & 1, (uintptr_t)at[1] << units->local};
   hwlib_place_t distant = {HWLIB_MAIN, starts[step >> 9 & 7] + ((uintptr_t)at[2] << units->main)};
   if ((step & ROWS) != 0) {
-    return start_rows(plan, starts, local, distant, next, token);
+    return start_rows(plan, starts, local, distant, step, next, token);
   }
   *next = at + 4;
   if ((step & OUT) != 0) {
@@ -76,15 +78,14 @@ static inline const hwlib_tile_t *tile_of(const hwlib_region_t *region, unsigned
   const uint16_t *at = *next + 1;
   hwlib_made_tile_t *made = &region->tiles[step >> 8 & 15];
   if ((step & OTHER) != 0) {
-    if ((step & OTHER) == OUT) {
-      *next = at + 1;
-      return &region->plan->tiles[at[0]];
-    }
     unsigned two = 1;
-    if ((step & OTHER) != OTHER) {
+    if ((step & ROW) == 0) {
       unsigned form = *at++;
       two = form & 1;
-      put_form(made, &region->plan->forms[form >> 1]);
+      put_form(made, (const void *)((const uint8_t *)region->plan->forms + (form & ~1u)));
+    } else if ((step & OTHER) == ROW) {
+      *next = at + 1;
+      return &region->plan->tiles[at[0]];
     }
     made->tile.ifm2 = made->tile.psum = 0;
     if (two != 0) {
@@ -143,7 +144,7 @@ hwlib_status_t hwlib_wait(hwlib_region_t *region)
   const uint16_t *next = region->next;
   const hwlib_plan_t *plan = region->plan;
   const units_t units = {plan->local_unit, plan->main_unit};
-  hwlib_job_t job = {NULL, NULL};
+  hwlib_job_t job;
   hwlib_status_t status;
 
   for (;;) {
