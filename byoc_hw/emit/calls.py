@@ -204,26 +204,20 @@ def _descriptor(name: str, layer: Tiled) -> tuple[str, Fields]:
             assert_never(layer)
 
 
-# ---------------------------------------------------------------- calls
+def descriptor_fields(name: str, layer: Tiled, layer_id: int) -> tuple[str, str, list[str]]:
+    """The tables that the descriptor of a layer points to, its C type, and the lines of its fields."""
+    c_type, own = _descriptor(name, layer)
+    head = layer_head(layer, layer_id)
+    values: Mapping[str, Value] = {"layer": head, **own} if own else head
+    tables = c.array(_tables_name(name), layer.tables) if isinstance(layer, Lookup) else ""
+    return tables, c_type, list(c.fields(values))
 
 
 def descriptor(name: str, layer: Tiled, layer_id: int) -> str:
     """The `static const` descriptor of a layer, after the tables that it points to."""
-    c_type, own = _descriptor(name, layer)
-    head = layer_head(layer, layer_id)
-    values: Mapping[str, Value] = {"layer": head, **own} if own else head
-    text = "\n".join([f"static const {c_type} {name} = {{", *c.fields(values), "};\n"])
-    return f"{c.array(_tables_name(name), layer.tables)}\n{text}" if isinstance(layer, Lookup) else text
-
-
-def call(layer: Layer, running: str, descriptor_name: str, planned: tuple[int, int]) -> str:
-    """The call of the layer's wrapper, as an expression of type `hwlib_status_t`."""
-    return f"hwlib_{layer.kind}({running}, &{descriptor_name}, {steps(planned)})"
-
-
-def steps(planned: tuple[int, int]) -> str:
-    """A range of steps: the first one and their number."""
-    return f"(hwlib_steps_t){{{planned[0]}, {planned[1]}}}"
+    tables, c_type, fields = descriptor_fields(name, layer, layer_id)
+    text = "\n".join([f"static const {c_type} {name} = {{", *fields, "};\n"])
+    return f"{tables}\n{text}" if tables else text
 
 
 def address(place: Address) -> str:

@@ -83,7 +83,7 @@ _HWLIB_FOLDERS = ("include", "src", "sim")
 _LIBRARY_FOLDERS = ("library", "sim/library")
 _OF_CHIPS = ("hwlib_lanes.h", "hwlib_lanes.c", TABLE_SOURCE)
 _OF_EVENTS = ("sim_events.c", "sim_signal.c")
-_OF_ONE = ("hwlib.c", "hwlib_failed.c", "hwlib_steps.c", "hwlib_steps.h")
+_OF_ONE = ("hwlib_copy.c", "hwlib_failed.c", "hwlib_steps.c", "hwlib_steps.h")
 
 
 @dataclass(frozen=True)

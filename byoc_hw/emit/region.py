@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from byoc_hw.accelerator import Accelerator
-from byoc_hw.emit import c, calls
-from byoc_hw.emit.call_titles import call_titles
+from byoc_hw.emit import c
+from byoc_hw.emit.compact_tables import compact_tables, made_tiles
 from byoc_hw.emit.lanes import lanes_declarations, lanes_early_return, lanes_start, lanes_tables_and_body
 from byoc_hw.emit.library import library_arrays, library_body, library_early_return, library_macros
-from byoc_hw.emit.region_tables import RegionTables, descriptor_name, descriptors, flash_name
+from byoc_hw.emit.region_tables import flash_name
 from byoc_hw.emit.weight_file import ConstantArray, ram_macro, text_of_arrays
 from byoc_hw.graph import Graph
 from byoc_hw.integers import round_up
 from byoc_hw.plan.chip_plan import ChipPlan
+from byoc_hw.plan.compact import CompactPlan, compact
 from byoc_hw.plan.library import LibraryPlan
 from byoc_hw.plan.planned import PlannedRegion
 from byoc_hw.plan.steps import Job, RegionPlan
@@ -158,18 +159,17 @@ def _tables_and_body(region: PlannedRegion, first_layer: int) -> tuple[str, str]
         return "", library_body(region, first_layer)
     if isinstance(region, ChipPlan):
         return lanes_tables_and_body(region, first_layer)
-    tables = RegionTables.of(region)
+    plan = compact(region)
+    starts = _starts(region)
     lines = [
-        "  const hwlib_place_t spaces[] = {",
-        *(f"    {space}," for space in _spaces(region)),
-        "  };",
+        *_local_starts(starts),
+        *(f"  {line}" for line in made_tiles(plan, "tiles")),
         "  hwlib_region_t region;",
-        *_begin_and_calls(region, tables, first_layer, "&region"),
-        *_checked(_wait("&region", tables)),
+        f"  hwlib_status_t status = {_start(region, plan, '&region')};",
         f"  return {_RESULT.format('region.layer')};",
         "",
     ]
-    return _constants(region, tables, first_layer), "\n".join(lines)
+    return compact_tables(region, plan, first_layer), "\n".join(lines)
 
 
 def _early_return(region: RegionPlan, first_layer: int) -> tuple[str, str, str]:
@@ -178,27 +178,28 @@ def _early_return(region: RegionPlan, first_layer: int) -> tuple[str, str, str]:
     Every step after the start of the last job is left to the wait.
     """
     region = _until_last_job(region)
-    tables = RegionTables.of(region)
-    spaces = _spaces(region)
+    plan = compact(region, returns_early=True)
+    starts = _starts(region)
     running = f"{region.graph.name}_running"
     state = f"/* The region between its start and its wait. */\nstatic hwlib_region_t {running};\n"
     here = f"  hwlib_region_t *const region = &{running};"
     lines = [
-        f"  static hwlib_place_t spaces[{len(spaces)}];",
+        f"  static uintptr_t starts[{len(starts)}];",
+        *(f"  static {line}" for line in made_tiles(plan, "tiles")),
         here,
-        *(f"  spaces[{index}] = (hwlib_place_t){space};" for index, space in enumerate(spaces)),
-        *_begin_and_calls(region, tables, first_layer, "region"),
+        *(f"  starts[{index}] = {start};" for index, start in enumerate(starts)),
+        f"  hwlib_status_t status = {_start(region, plan, 'region')};",
         f"  return {_RESULT.format('region->layer')};",
         "",
     ]
     wait = [
         f"{wait_prototype(region.graph)}\n{{",
         here,
-        f"  hwlib_status_t status = {_wait('region', tables)};",
+        "  hwlib_status_t status = hwlib_wait(region);",
         f"  return {_RESULT.format('region->layer')};",
         "}\n",
     ]
-    return f"{_constants(region, tables, first_layer)}\n{state}", "\n".join(lines), "\n".join(wait)
+    return f"{compact_tables(region, plan, first_layer)}\n{state}", "\n".join(lines), "\n".join(wait)
 
 
 def _until_last_job(region: RegionPlan) -> RegionPlan:
@@ -209,12 +210,6 @@ def _until_last_job(region: RegionPlan) -> RegionPlan:
     count = max((at for at, step in enumerate(last.steps, 1) if isinstance(step, Job)), default=0)
     calls = (*others, replace(last, steps=last.steps[:count]))
     return replace(region, calls=calls, tail=(*last.steps[count:], *region.tail))
-
-
-def _constants(region: RegionPlan, tables: RegionTables, first_layer: int) -> str:
-    begins = first_layer + (region.calls[0].index if region.calls else 0)
-    ids = range(first_layer, first_layer + len(region.layers))
-    return "\n".join([*descriptors(region, ids), tables.text(region.graph.name, begins)])
 
 
 def preamble(accelerator: Hardware, headers: Iterable[str] = ()) -> str:
@@ -280,8 +275,8 @@ static uint8_t {region.graph.name}_scratch[{region.scratch_bytes}] __attribute__
 # ---------------------------------------------------------------- the function
 
 
-def _spaces(region: RegionPlan) -> list[str]:
-    """The start of each address space: the local memories, flash, scratch, and the arguments."""
+def _starts(region: RegionPlan) -> list[str]:
+    """The start of each address space in main memory: flash, scratch, and the arguments."""
     graph = region.graph
     pointers = [
         flash_name(graph) if region.flash else "0",
@@ -289,28 +284,17 @@ def _spaces(region: RegionPlan) -> list[str]:
         *(f"in{index}" for index in range(len(graph.inputs))),
         *(f"out{index}" for index in range(len(graph.outputs))),
     ]
-    local = ["{HWLIB_LOCAL_ACTIVATIONS, 0}", "{HWLIB_LOCAL_WEIGHTS, 0}"]
-    return [*local, *(f"{{HWLIB_MAIN, {'' if name == '0' else '(uintptr_t)'}{name}}}" for name in pointers)]
+    return ["0" if name == "0" else f"(uintptr_t){name}" for name in pointers]
 
 
-def _begin_and_calls(region: RegionPlan, tables: RegionTables, first_layer: int, running: str) -> Iterator[str]:
-    """Lines that begin the region and call its layers' wrappers, each only if those before it succeeded."""
-    yield f"  hwlib_status_t status = hwlib_begin({running}, &{region.graph.name}_plan, spaces);"
-    yield ""
-    titles = call_titles(region.graph, [call.index for call in region.calls], first_layer)
-    for comment, planned, steps in zip(titles, region.calls, tables.ranges(), strict=False):
-        descriptor = descriptor_name(region, planned.index)
-        yield comment
-        yield from _checked(calls.call(region.layers[planned.index], running, descriptor, steps))
-        yield ""
+def _local_starts(starts: Sequence[str]) -> list[str]:
+    return ["  const uintptr_t starts[] = {", *(f"    {start}," for start in starts), "  };"]
 
 
-def _wait(running: str, tables: RegionTables) -> str:
-    return f"hwlib_wait({running}, {calls.steps(tables.ranges()[-1])})"
+def _start(region: RegionPlan, plan: CompactPlan, running: str) -> str:
+    """The call that begins a region."""
+    tiles = "tiles" if plan.places else "0"
+    return f"hwlib_start({running}, &{region.graph.name}_plan, starts, {tiles})"
 
 
 _RESULT = "status == HWLIB_OK ? 0 : HWLIB_RESULT(status, {})"
-
-
-def _checked(call: str) -> list[str]:
-    return ["  if (status == HWLIB_OK) {", f"    status = {call};", "  }"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from byoc_hw.emit import c, calls
 from byoc_hw.errors import PlanError
-from byoc_hw.graph import Graph, Whole
+from byoc_hw.graph import Graph, Tiled, Whole
 from byoc_hw.plan.steps import (
     Await,
     Copy,
@@ -31,6 +31,13 @@ def flash_name(graph: Graph) -> str:
 
 def descriptors(region: RegionPlan, ids: Sequence[int]) -> Iterator[str]:
     """The descriptor of each layer with tiles that is called, with the layer's number."""
+    for index, layer, title in described(region):
+        yield title
+        yield calls.descriptor(descriptor_name(region, index), layer, ids[index])
+
+
+def described(region: RegionPlan) -> Iterator[tuple[int, Tiled, str]]:
+    """Each layer with tiles that is called: its index, itself as it is mapped, and a comment."""
     called = {call.index for call in region.calls}  # a reshape without copies has no call
     for index, layer in enumerate(region.layers):
         if index not in called or isinstance(layer, Whole):
@@ -38,8 +45,7 @@ def descriptors(region: RegionPlan, ids: Sequence[int]) -> Iterator[str]:
         swapped = (
             [] if layer is region.graph.layers[index] else ["Height and width are swapped, here and in local memory."]
         )
-        yield c.comment([layer.name, *swapped])
-        yield calls.descriptor(descriptor_name(region, index), layer, ids[index])
+        yield index, layer, c.comment([layer.name, *swapped])
 
 
 def descriptor_name(region: RegionPlan, index: int) -> str:
@@ -86,9 +92,9 @@ class RegionTables:
 
     def _row(self, step: Step) -> tuple[str, int, int]:
         if isinstance(step, Copy):
-            return "HWLIB_STEP_COPY", step.slot, self.copies.index(_copy(step))
+            return "HWLIB_STEP_COPY", step.slot, self.copies.index(copy_row(step))
         if isinstance(step, Job):
-            return "HWLIB_STEP_JOB", step.slot, self.tiles.index(_tile(step))
+            return "HWLIB_STEP_JOB", step.slot, self.tiles.index(tile_row(step))
         if isinstance(step, WholeLayer):
             return "HWLIB_STEP_LAYER", step.slot, 0
         if isinstance(step, CopyWait):
@@ -115,11 +121,11 @@ class RegionTables:
         return found
 
     def text(self, prefix: str, layer: int) -> str:
-        """The three tables and the `hwlib_plan_t` over them; `layer` is the first. C has no empty arrays: NULL."""
+        """The three tables and the `hwlib_part_plan_t` over them; `layer` is the first. C has no empty arrays: NULL."""
         steps = list(_step_lines(self.steps))
         parts = [
-            constant_table("hwlib_copy_t", f"{prefix}_copies", _COPY_COLUMNS, aligned_rows(self.copies.rows)),
-            constant_table("hwlib_tile_t", f"{prefix}_tiles", _TILE_COLUMNS, aligned_rows(self.tiles.rows)),
+            constant_table("hwlib_copy_t", f"{prefix}_copies", COPY_COLUMNS, aligned_rows(self.copies.rows)),
+            constant_table("hwlib_tile_t", f"{prefix}_tiles", TILE_COLUMNS, aligned_rows(self.tiles.rows)),
             constant_table("hwlib_step_t", f"{prefix}_steps", "kind, slot, index", steps),
         ]
         names = {
@@ -128,28 +134,34 @@ class RegionTables:
             "tiles": f"{prefix}_tiles" if self.tiles.rows else "0",
             "layer": str(layer),
         }
-        plan = "\n".join([f"static const hwlib_plan_t {prefix}_plan = {{", *c.fields(names), "};\n"])
+        plan = "\n".join([f"static const hwlib_part_plan_t {prefix}_plan = {{", *c.fields(names), "};\n"])
         return "\n".join([*filter(None, parts), plan])
 
 
-_COPY_COLUMNS = "target, source, bytes, rows, target_stride, source_stride"
-_TILE_COLUMNS = (
+COPY_COLUMNS = "target, source, bytes, rows, target_stride, source_stride"
+TILE_COLUMNS = (
     "ifm, ifm2, ofm, psum, weights, params, ifm_row, ofm_row, ifm_pixel, ofm_pixel, "
     "ifm_h, ifm_w, ifm_c, ofm_h, ofm_w, ofm_c, pad_top, pad_left, pad_bottom, pad_right, kernel_h, kernel_w, flags"
 )
 
 
-def _copy(step: Copy) -> tuple[object, ...]:
+def copy_row(step: Copy) -> tuple[object, ...]:
+    """The fields of a `hwlib_copy_t`."""
     target, source = calls.address(step.target), calls.address(step.source)
     strides = (step.target_stride, step.source_stride) if step.rows > 1 else (0, 0)
     return target, source, step.nbytes, step.rows, *strides
 
 
-def _tile(job: Job) -> tuple[object, ...]:
-    flags = " | ".join(name for name, on in (("HWLIB_TILE_FIRST", job.first), ("HWLIB_TILE_LAST", job.last)) if on)
+def flags_of(first: bool, last: bool) -> str:
+    """The flags of a tile."""
+    return " | ".join(name for name, on in (("HWLIB_TILE_FIRST", first), ("HWLIB_TILE_LAST", last)) if on) or "0"
+
+
+def tile_row(job: Job) -> tuple[object, ...]:
+    """The fields of a `hwlib_tile_t`."""
     local = (job.ifm, job.ifm2, job.ofm, job.psum, job.weights, job.params)
     strides = (job.ifm_row, job.ofm_row, job.ifm_pixel, job.ofm_pixel)
-    return (*local, *strides, *job.ifm_shape, *job.ofm_shape, *job.padding, *job.kernel, flags or "0")
+    return (*local, *strides, *job.ifm_shape, *job.ofm_shape, *job.padding, *job.kernel, flags_of(job.first, job.last))
 
 
 def aligned_rows(rows: Iterable[tuple[object, ...]]) -> list[str]:

@@ -76,6 +76,11 @@ class Copy:
         """Its side in main memory."""
         return self.source if self.inward else self.target
 
+    @property
+    def local(self) -> Address:
+        """Its side in local memory."""
+        return self.target if self.inward else self.source
+
 
 @dataclass(frozen=True)
 class Job:

@@ -1,18 +1,18 @@
-/* HWlib: one wrapper for each layer kind, called by generated code, over the HAL of hwlib_hal.h.
+/* HWlib: runs the regions of generated code, over the HAL of hwlib_hal.h.
  *
  * A region is a chain of layers that runs on the accelerator. The compiler planned it: a list of
- * steps (start a copy, start a job, wait for one), which the wrappers carry out in order. A wrapper
- * runs the range of steps that it is given: the jobs among them are its layer's, a copy may already
- * serve another one. A layer may be called several times, a few tiles at a time, between calls of
- * other layers. Its last jobs and copies may still run when its wrapper returns: the steps wait where
- * the plan needs it, and hwlib_wait for what is left. HWlib moves no activation byte itself: every byte
- * moves by a copy or a job.
+ * steps (a layer begins, start a copy, start a job, wait for one), which HWlib carries out in order. The jobs behind
+ * the begin of a layer are the layer's, a copy may already serve another one. A layer may begin several times, a few
+ * tiles at a time, between others. Its last jobs and copies may still run when the next layer begins: the steps wait
+ * where the plan needs it. HWlib moves no activation byte itself: every byte moves by a copy or a job.
  *
- * A wrapper, or hwlib_wait, that fails has called hwlib_hal_init before it returns: nothing of the region is
- * in flight then, and nothing is written any more. The region is over; the next hwlib_begin may follow.
+ * A region that fails has called hwlib_hal_init before it returns: nothing of it is in flight then, and nothing is
+ * written any more. It is over; the next hwlib_start may follow.
  */
 #ifndef HWLIB_H
 #define HWLIB_H
+
+#include <stddef.h>
 
 #include "hwlib_hal.h"
 
@@ -41,62 +41,129 @@ typedef struct {
   uint32_t target_stride, source_stride; /* bytes from row to row */
 } hwlib_copy_t;
 
-enum {
-  HWLIB_STEP_COPY = 0,      /* start copies[index], keep its token in slot */
-  HWLIB_STEP_JOB = 1,       /* start a job on tiles[index], keep its token in slot */
-  HWLIB_STEP_COPY_WAIT = 2, /* wait for the copy whose token is in slot */
-  HWLIB_STEP_JOB_WAIT = 3,  /* wait for the job whose token is in slot */
-};
+/* ---------------------------------------------------------------- steps
+ *
+ * Steps are numbers of 16 bits. A plan is written with the macros from HWLIB_LAYER to HWLIB_JOB_TILE below, which have
+ * the numbers of one step each; a value that does not fit its field is an error of the compiler. The first number of a
+ * step, from its lowest bit:
+ *
+ *   layer  0:2  at:14                                 the layer begins whose descriptor is 4 * (at - 1) bytes
+ *                                                     from the start of `layers`; 0 is the end
+ *   wait   1:2  slot:4 0:6 job:4                      wait for the copy, or unless `job` is 0 the job, of the slot
+ *   copy   2:2  slot:4 way:2 rows:1 space:3 after:4   way: into activations, into weights, out of activations, other
+ *   job    3:2  slot:4 tile:2 place:4 after:4         tile: addresses, a form and addresses, a row, two inputs
+ *
+ * A copy first waits for the job whose token is in slot `after`, a job for the copy; 0 is for none. Their own token is
+ * kept in `slot`, and nobody waits so for what is in slot 0.
+ *
+ * Behind a copy are the offset in its local memory, the offset in main memory and the bytes, or bytes of a row; with
+ * `rows` also the rows, the stride of the target and of the source. `space` counts from HWLIB_SPACE_FLASH. A copy that
+ * does not fit these fields is in a row of `copies`: its index is behind the step (`way` 3, and `rows` is set).
+ *
+ * The tile of a job is made in the region's tiles[place], where it stays until the job was waited for. Behind the step
+ * are ifm, ofm, weights and params; the rest is as the last tile in this place had it. With two inputs ifm2 and psum
+ * are before them. With a form all of the tile is made anew: first is the offset of the form in `forms` in bytes, and 1
+ * more if ifm2 and psum follow; else these are 0.
+ * Or the tile is a row of `tiles`, and its index is behind the step.
+ *
+ * Offsets in local memory are counted in units of 2^local_unit bytes, weights and params of a job in bytes; offsets in
+ * main memory in units of 2^main_unit bytes. */
 
 enum { HWLIB_SLOTS = 16 };
 
-typedef struct {
-  uint8_t kind, slot;
-  uint16_t index;
-} hwlib_step_t;
+#define HWLIB_FIT(value, bits) \
+  ((uint32_t)(value) + 0u * (uint32_t)sizeof(char[(uint32_t)(value) >> (bits) == 0 ? 1 : -1]))
+#define HWLIB_STARTED(kind, slot, after) ((kind) | HWLIB_FIT(slot, 4) << 2 | HWLIB_FIT(after, 4) << 12)
+#define HWLIB_COPIED(slot, after, way, rows, at, space, offset, bytes) \
+  (HWLIB_STARTED(2u, slot, after) | (way) << 6 | (rows) << 8 | HWLIB_FIT((space)-HWLIB_SPACE_FLASH, 3) << 9), \
+      HWLIB_FIT(at, 16), HWLIB_FIT(offset, 16), HWLIB_FIT(bytes, 16)
+#define HWLIB_STARTED_JOB(slot, after, tile, place) \
+  (HWLIB_STARTED(3u, slot, after) | (tile) << 6 | HWLIB_FIT(place, 4) << 8)
+#define HWLIB_ADDRESSES(ifm, ofm, weights, params) \
+  HWLIB_FIT(ifm, 16), HWLIB_FIT(ofm, 16), HWLIB_FIT(weights, 16), HWLIB_FIT(params, 16)
+
+#define HWLIB_LAYER(layers, layer) HWLIB_FIT(offsetof(layers, layer) + 4, 16)
+#define HWLIB_END 0u
+#define HWLIB_COPY_WAIT(slot) (1u | HWLIB_FIT(slot, 4) << 2)
+#define HWLIB_JOB_WAIT(slot) (1u | HWLIB_FIT(slot, 4) << 2 | 1u << 12)
+
+/* `at` is the offset in local activations or weights, `space` and `offset` are the place in main memory. */
+#define HWLIB_COPY_IN(slot, after, at, space, offset, bytes) \
+  HWLIB_COPIED(slot, after, 0u, 0u, at, space, offset, bytes)
+#define HWLIB_COPY_WEIGHTS(slot, after, at, space, offset, bytes) \
+  HWLIB_COPIED(slot, after, 1u, 0u, at, space, offset, bytes)
+#define HWLIB_COPY_OUT(slot, after, at, space, offset, bytes) \
+  HWLIB_COPIED(slot, after, 2u, 0u, at, space, offset, bytes)
+#define HWLIB_ROWS_IN(slot, after, at, space, offset, bytes, rows, target_stride, source_stride) \
+  HWLIB_COPIED(slot, after, 0u, 1u, at, space, offset, bytes), \
+      HWLIB_FIT(rows, 16), HWLIB_FIT(target_stride, 16), HWLIB_FIT(source_stride, 16)
+#define HWLIB_ROWS_WEIGHTS(slot, after, at, space, offset, bytes, rows, target_stride, source_stride) \
+  HWLIB_COPIED(slot, after, 1u, 1u, at, space, offset, bytes), \
+      HWLIB_FIT(rows, 16), HWLIB_FIT(target_stride, 16), HWLIB_FIT(source_stride, 16)
+#define HWLIB_ROWS_OUT(slot, after, at, space, offset, bytes, rows, target_stride, source_stride) \
+  HWLIB_COPIED(slot, after, 2u, 1u, at, space, offset, bytes), \
+      HWLIB_FIT(rows, 16), HWLIB_FIT(target_stride, 16), HWLIB_FIT(source_stride, 16)
+#define HWLIB_COPY_OTHER(slot, after, index) (HWLIB_STARTED(2u, slot, after) | 7u << 6), HWLIB_FIT(index, 16)
+
+#define HWLIB_JOB(slot, after, place, ifm, ofm, weights, params) \
+  HWLIB_STARTED_JOB(slot, after, 0u, place), HWLIB_ADDRESSES(ifm, ofm, weights, params)
+#define HWLIB_JOB_FORM(slot, after, place, form, ifm, ofm, weights, params) \
+  HWLIB_STARTED_JOB(slot, after, 1u, place), HWLIB_FIT((form)*28u, 16), HWLIB_ADDRESSES(ifm, ofm, weights, params)
+#define HWLIB_JOB_FORM_2(slot, after, place, form, ifm2, psum, ifm, ofm, weights, params) \
+  HWLIB_STARTED_JOB(slot, after, 1u, place), HWLIB_FIT((form)*28u, 16) | 1u, \
+      HWLIB_FIT(ifm2, 16), HWLIB_FIT(psum, 16), HWLIB_ADDRESSES(ifm, ofm, weights, params)
+#define HWLIB_JOB_TILE(slot, after, index) HWLIB_STARTED_JOB(slot, after, 2u, 0), HWLIB_FIT(index, 16)
+#define HWLIB_JOB_2(slot, after, place, ifm2, psum, ifm, ofm, weights, params) \
+  HWLIB_STARTED_JOB(slot, after, 3u, place), HWLIB_FIT(ifm2, 16), HWLIB_FIT(psum, 16), \
+      HWLIB_ADDRESSES(ifm, ofm, weights, params)
+
+/* What tiles have in common that differ in their addresses alone: the other fields of hwlib_tile_t. */
+typedef union {
+  struct {
+    uint16_t ifm_row, ofm_row, ifm_pixel, ofm_pixel;
+    uint16_t ifm_h, ifm_w, ifm_c, ofm_h, ofm_w, ofm_c;
+    uint8_t pad_top, pad_left, pad_bottom, pad_right;
+    uint8_t kernel_h, kernel_w, flags, unused;
+  } fields;
+  uint32_t words[7];
+} hwlib_form_t;
+
+/* A tile that is made while the region runs. */
+typedef union {
+  hwlib_tile_t tile;
+  uint32_t words[18];
+} hwlib_made_tile_t;
 
 typedef struct {
-  const hwlib_step_t *steps;
+  const void *layers; /* a struct of their descriptors */
+  const uint16_t *steps;
+  const hwlib_form_t *forms;
   const hwlib_copy_t *copies;
+  hwlib_status_t (*start_copy)(const hwlib_copy_t *copy, const uintptr_t *starts, hwlib_token_t *token);
   const hwlib_tile_t *tiles;
   uint16_t layer; /* the first one of the region */
+  uint8_t local_unit, main_unit;
 } hwlib_plan_t;
 
 /* A running region. */
 typedef struct {
-  const hwlib_plan_t *plan;
-  const hwlib_place_t *spaces; /* where each space starts */
-  uint16_t layer;              /* the layer that runs, or that failed */
   hwlib_token_t tokens[HWLIB_SLOTS];
+  const hwlib_plan_t *plan;
+  const uint16_t *next;     /* the steps from here on are left */
+  const uintptr_t *starts;  /* of each space from HWLIB_SPACE_FLASH on */
+  hwlib_made_tile_t *tiles; /* as many places as the steps name */
+  uint16_t layer;           /* the layer that runs, or that failed */
 } hwlib_region_t;
 
-/* A range of the plan's steps. */
-typedef struct {
-  uint32_t first, count;
-} hwlib_steps_t;
+/* Begins a region, and runs its steps up to the first HWLIB_END. */
+hwlib_status_t hwlib_start(hwlib_region_t *region, const hwlib_plan_t *plan, const uintptr_t *starts,
+                           hwlib_made_tile_t *tiles);
 
-hwlib_status_t hwlib_begin(hwlib_region_t *region, const hwlib_plan_t *plan, const hwlib_place_t *spaces);
+/* What `start_copy` of a plan with `copies` is. */
+hwlib_status_t hwlib_start_copy(const hwlib_copy_t *copy, const uintptr_t *starts, hwlib_token_t *token);
 
-hwlib_status_t hwlib_conv2d(hwlib_region_t *region, const hwlib_conv2d_t *layer, hwlib_steps_t steps);
-hwlib_status_t hwlib_depthwise_conv2d(hwlib_region_t *region, const hwlib_conv2d_t *layer,
-                                      hwlib_steps_t steps);
-hwlib_status_t hwlib_dense(hwlib_region_t *region, const hwlib_conv2d_t *layer, hwlib_steps_t steps);
-hwlib_status_t hwlib_add(hwlib_region_t *region, const hwlib_add_t *layer, hwlib_steps_t steps);
-hwlib_status_t hwlib_mul(hwlib_region_t *region, const hwlib_mul_t *layer, hwlib_steps_t steps);
-hwlib_status_t hwlib_matmul(hwlib_region_t *region, const hwlib_matmul_t *layer, hwlib_steps_t steps);
-hwlib_status_t hwlib_pool2d(hwlib_region_t *region, const hwlib_pool2d_t *layer, hwlib_steps_t steps);
-hwlib_status_t hwlib_softmax(hwlib_region_t *region, const hwlib_softmax_t *layer, hwlib_steps_t steps);
-hwlib_status_t hwlib_lookup(hwlib_region_t *region, const hwlib_lookup_t *layer, hwlib_steps_t steps);
-/* Copies only. A reshape has steps only where its output must lie elsewhere (a region's output). */
-hwlib_status_t hwlib_reshape(hwlib_region_t *region, const hwlib_layer_t *layer, hwlib_steps_t steps);
-hwlib_status_t hwlib_transpose(hwlib_region_t *region, const hwlib_layer_t *layer, hwlib_steps_t steps);
-hwlib_status_t hwlib_concat(hwlib_region_t *region, const hwlib_layer_t *layer, hwlib_steps_t steps);
-hwlib_status_t hwlib_slice(hwlib_region_t *region, const hwlib_layer_t *layer, hwlib_steps_t steps);
-hwlib_status_t hwlib_pad(hwlib_region_t *region, const hwlib_layer_t *layer, hwlib_steps_t steps);
-hwlib_status_t hwlib_resize(hwlib_region_t *region, const hwlib_layer_t *layer, hwlib_steps_t steps);
-
-/* Runs the last steps (waits, as a rule) and ends the region. */
-hwlib_status_t hwlib_wait(hwlib_region_t *region, hwlib_steps_t steps);
+/* Runs the steps up to the next HWLIB_END, of a region that returned before its end. */
+hwlib_status_t hwlib_wait(hwlib_region_t *region);
 
 /* What a region and <mod_name>_run return: 0, or the status with the layer that failed. */
 #define HWLIB_RESULT(status, layer) ((int32_t)(((uint32_t)(layer) << 8) | (uint32_t)(status)))

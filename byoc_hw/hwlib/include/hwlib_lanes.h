@@ -2,7 +2,7 @@
  * accelerator, where the program polls the model.
  *
  * A region has lanes, one for each accelerator that gets work. A lane has parts, which run one after the other. A part
- * is planned for its accelerator alone, with steps as in hwlib.h; where it touches memory that another lane writes
+ * is planned for its accelerator alone; where it touches memory that another lane writes
  * or reads, it awaits an event: the end of a copy or a job of that lane. The core goes round the lanes, and in each it carries
  * out steps up to one that has to wait for something that is not done. When no lane can go on, it is idle until an
  * operation ends that it has asked for, and goes round again.
@@ -40,9 +40,13 @@ typedef struct {
   hwlib_status_t (*await)(uint8_t engine, uint8_t event, uint16_t value);
 } hwlib_hal_t;
 
-/* More kinds of hwlib_step_t. An operation is one event at most, and an event is signalled once; those of the hardware
+/* Kinds of hwlib_step_t. An operation is one event at most, and an event is signalled once; those of the hardware
  * are counters. */
 enum {
+  HWLIB_STEP_COPY = 0,      /* start copies[index], keep its token in slot */
+  HWLIB_STEP_JOB = 1,       /* start a job on tiles[index], keep its token in slot */
+  HWLIB_STEP_COPY_WAIT = 2, /* wait for the copy whose token is in slot */
+  HWLIB_STEP_JOB_WAIT = 3,  /* wait for the job whose token is in slot */
   HWLIB_STEP_SIGNAL = 4,     /* the copy whose token is in slot is event index */
   HWLIB_STEP_AWAIT = 5,      /* go on when event index, an operation of lane slot, has ended */
   HWLIB_STEP_LAYER = 6,      /* start the layer as a whole, keep its token in slot: a job without a tile */
@@ -54,6 +58,23 @@ enum {
   HWLIB_STEP_TURN = 12,       /* go on with the next lane */
 };
 
+typedef struct {
+  uint8_t kind, slot;
+  uint16_t index;
+} hwlib_step_t;
+
+typedef struct {
+  const hwlib_step_t *steps;
+  const hwlib_copy_t *copies;
+  const hwlib_tile_t *tiles;
+  uint16_t layer; /* the first one of the part */
+} hwlib_part_plan_t;
+
+/* A range of the part's steps. */
+typedef struct {
+  uint32_t first, count;
+} hwlib_steps_t;
+
 /* Steps of a layer that begins or goes on; of no layer after the last. */
 typedef struct {
   const hwlib_layer_t *layer;
@@ -61,7 +82,7 @@ typedef struct {
 } hwlib_call_t;
 
 typedef struct {
-  const hwlib_plan_t *plan;
+  const hwlib_part_plan_t *plan;
   const hwlib_call_t *calls;
   uint16_t call_count;
   uint16_t spaces; /* the first of its spaces among those of the region */

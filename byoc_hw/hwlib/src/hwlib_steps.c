@@ -1,32 +1,109 @@
-/* The begin of a region and of its layers, and the interpreter of their steps. */
+/* The begin of a region, and the interpreter of its steps. */
 #include "hwlib_steps.h"
 
 #include <stddef.h>
 
-static inline hwlib_place_t place(const hwlib_place_t *spaces, const hwlib_address_t *address)
-{
-  hwlib_place_t found = spaces[address->space];
-  found.address += address->offset;
-  return found;
-}
+_Static_assert(sizeof(hwlib_tile_t) == 72 && offsetof(hwlib_tile_t, pad_top) == 64, "hwlib_form_t ends as a tile does");
+_Static_assert(sizeof(hwlib_form_t) == 28, "HWLIB_JOB_FORM counts so");
 
-static inline hwlib_status_t start_copy(const hwlib_place_t *spaces, const hwlib_copy_t *copy,
+enum { OUT = 2 << 6, ROW = 2 << 6, OTHER = 3 << 6, ROWS = 1 << 8 };
+enum { WAIT = 1, COPY = 2, JOB = 3 }; /* kinds of steps; 0 is a layer or the end */
+
+/* So many bits are offsets in local and in main memory shifted. */
+typedef struct {
+  uint8_t local, main;
+} units_t;
+
+/* ---------------------------------------------------------------- copies */
+
+/* A copy of rows, or one in a row of the plan's copies. */
+static inline hwlib_status_t start_rows(const hwlib_plan_t *plan, const uintptr_t *starts, hwlib_place_t local,
+                                        hwlib_place_t distant, unsigned step, const uint16_t **next,
                                         hwlib_token_t *token)
 {
-  hwlib_place_t target = place(spaces, &copy->target);
-  hwlib_place_t source = place(spaces, &copy->source);
-  if (copy->rows == 1) {
-    return hwlib_hal_copy_1d(target, source, copy->bytes, token);
+  const uint16_t *at = *next;
+  if ((step & OTHER) == OTHER) {
+    *next = at + 2;
+    return plan->start_copy(&plan->copies[at[1]], starts, token);
   }
-  return hwlib_hal_copy_2d(target, copy->target_stride, source, copy->source_stride, copy->bytes,
-                           copy->rows, token);
+  *next = at + 7;
+  const hwlib_place_t *target = &local, *source = &distant;
+  if ((step & OUT) != 0) {
+    target = &distant;
+    source = &local;
+  }
+  return hwlib_hal_copy_2d(*target, at[5], *source, at[6], at[3], at[4], token);
+}
+
+/* Starts the copy at *next, which is set behind it. */
+static inline hwlib_status_t start_copy(const hwlib_plan_t *plan, const uintptr_t *starts, const units_t *units,
+                                        unsigned step, const uint16_t **next, hwlib_token_t *token)
+{
+  const uint16_t *at = *next;
+  hwlib_place_t local = {step >> 6 & 1, (uintptr_t)at[1] << units->local};
+  hwlib_place_t distant = {HWLIB_MAIN, starts[step >> 9 & 7] + ((uintptr_t)at[2] << units->main)};
+  if ((step & ROWS) != 0) {
+    return start_rows(plan, starts, local, distant, step, next, token);
+  }
+  *next = at + 4;
+  if ((step & OUT) != 0) {
+    return hwlib_hal_copy_1d(distant, local, at[3], token);
+  }
+  return hwlib_hal_copy_1d(local, distant, at[3], token);
+}
+
+/* ---------------------------------------------------------------- jobs */
+
+/* All of a tile but its addresses. */
+static inline void put_form(hwlib_made_tile_t *made, const hwlib_form_t *form)
+{
+  made->tile.ifm_row = form->fields.ifm_row;
+  made->tile.ofm_row = form->fields.ofm_row;
+  made->tile.ifm_pixel = form->fields.ifm_pixel;
+  made->tile.ofm_pixel = form->fields.ofm_pixel;
+  made->tile.ifm_h = form->fields.ifm_h;
+  made->tile.ifm_w = form->fields.ifm_w;
+  made->tile.ifm_c = form->fields.ifm_c;
+  made->tile.ofm_h = form->fields.ofm_h;
+  made->tile.ofm_w = form->fields.ofm_w;
+  made->tile.ofm_c = form->fields.ofm_c;
+  made->words[16] = form->words[5];
+  made->words[17] = form->words[6];
+}
+
+/* The tile of the job at *next, which is set behind it. */
+static inline const hwlib_tile_t *tile_of(const hwlib_region_t *region, unsigned unit, unsigned step,
+                                          const uint16_t **next)
+{
+  const uint16_t *at = *next + 1;
+  hwlib_made_tile_t *made = &region->tiles[step >> 8 & 15];
+  if ((step & OTHER) != 0) {
+    unsigned two = 1;
+    if ((step & ROW) == 0) {
+      unsigned form = *at++;
+      two = form & 1;
+      put_form(made, (const void *)((const uint8_t *)region->plan->forms + (form & ~1u)));
+    } else if ((step & OTHER) == ROW) {
+      *next = at + 1;
+      return &region->plan->tiles[at[0]];
+    }
+    made->tile.ifm2 = made->tile.psum = 0;
+    if (two != 0) {
+      made->tile.ifm2 = (uint32_t)at[0] << unit;
+      made->tile.psum = (uint32_t)at[1] << unit;
+      at += 2;
+    }
+  }
+  made->tile.ifm = (uint32_t)at[0] << unit;
+  made->tile.ofm = (uint32_t)at[1] << unit;
+  made->tile.weights = at[2];
+  made->tile.params = at[3];
+  *next = at + 4;
+  return &made->tile;
 }
 
 static inline hwlib_status_t start_job(const hwlib_job_t *job, hwlib_token_t *token)
 {
-  if (job->layer == NULL) {
-    return HWLIB_ERROR_STEP;
-  }
   hwlib_status_t status = hwlib_hal_job_start(job, token);
 #ifdef HWLIB_TRACE
   if (status == HWLIB_OK && (job->tile->flags & HWLIB_TILE_LAST) != 0) {
@@ -46,6 +123,8 @@ static inline hwlib_status_t wait_for_job(hwlib_token_t token)
   return hwlib_hal_job_wait(token);
 }
 
+/* ---------------------------------------------------------------- steps */
+
 static inline void begin_layer(hwlib_region_t *region, const hwlib_layer_t *layer)
 {
   region->layer = layer->id;
@@ -55,64 +134,63 @@ static inline void begin_layer(hwlib_region_t *region, const hwlib_layer_t *laye
   hwlib_hal_mark(layer->id);
 }
 
-hwlib_status_t hwlib_run_layer(hwlib_region_t *region, const hwlib_layer_t *layer, hwlib_steps_t steps,
-                               hwlib_kind_t kind)
+static inline hwlib_token_t *slot_of(hwlib_region_t *region, unsigned step)
 {
-  if (layer->kind != kind) {
-    begin_layer(region, layer); /* which the region then names as the one that failed */
-    return hwlib_failed(HWLIB_ERROR_STEP);
-  }
-  return hwlib_run_steps(region, layer, steps);
+  return &region->tokens[step >> 2 & 15];
 }
 
-hwlib_status_t hwlib_run_steps(hwlib_region_t *region, const hwlib_layer_t *layer, hwlib_steps_t steps)
+hwlib_status_t hwlib_wait(hwlib_region_t *region)
 {
-  if (layer != NULL) {
-    begin_layer(region, layer);
-  }
-
+  const uint16_t *next = region->next;
   const hwlib_plan_t *plan = region->plan;
-  const hwlib_step_t *step = plan->steps + steps.first;
-  const hwlib_step_t *end = step + steps.count;
-  hwlib_job_t job = {layer, NULL};
-  hwlib_status_t status = HWLIB_OK;
+  const units_t units = {plan->local_unit, plan->main_unit};
+  hwlib_job_t job;
+  hwlib_status_t status;
 
-  for (; step != end; ++step) {
-    if (step->slot >= HWLIB_SLOTS) {
-      return hwlib_failed(HWLIB_ERROR_STEP);
-    }
-    hwlib_token_t *token = &region->tokens[step->slot];
-    switch (step->kind) {
-    case HWLIB_STEP_COPY:
-      status = start_copy(region->spaces, &plan->copies[step->index], token);
-      break;
-    case HWLIB_STEP_JOB:
-      job.tile = &plan->tiles[step->index];
-      status = start_job(&job, token);
-      break;
-    case HWLIB_STEP_COPY_WAIT:
-      status = hwlib_hal_copy_wait(*token);
-      break;
-    case HWLIB_STEP_JOB_WAIT:
-      status = wait_for_job(*token);
-      break;
-    default:
-      return hwlib_failed(HWLIB_ERROR_STEP);
+  for (;;) {
+    const unsigned step = *next, after = step >> 12;
+    if ((step & 3) == COPY) {
+      if (after != 0 && (status = wait_for_job(region->tokens[after])) != HWLIB_OK) {
+        break;
+      }
+      status = start_copy(plan, region->starts, &units, step, &next, slot_of(region, step));
+    } else if ((step & 3) == JOB) {
+      if (after != 0 && (status = hwlib_hal_copy_wait(region->tokens[after])) != HWLIB_OK) {
+        break;
+      }
+      job.tile = tile_of(region, units.local, step, &next);
+      status = start_job(&job, slot_of(region, step));
+    } else if ((step & 3) == WAIT) {
+      hwlib_token_t token = *slot_of(region, step);
+      ++next;
+      status = after == 0 ? hwlib_hal_copy_wait(token) : wait_for_job(token);
+    } else if (step != HWLIB_END) {
+      job.layer = (const void *)((const uint8_t *)plan->layers + step - 4);
+      ++next;
+      begin_layer(region, job.layer);
+      continue;
+    } else {
+      region->next = next + 1;
+      return HWLIB_OK;
     }
     if (status != HWLIB_OK) {
-      return hwlib_failed(status);
+      break;
     }
   }
-  return HWLIB_OK;
+  return hwlib_failed(status);
 }
 
-hwlib_status_t hwlib_begin(hwlib_region_t *region, const hwlib_plan_t *plan, const hwlib_place_t *spaces)
+hwlib_status_t hwlib_start(hwlib_region_t *region, const hwlib_plan_t *plan, const uintptr_t *starts,
+                           hwlib_made_tile_t *tiles)
 {
   region->plan = plan;
-  region->spaces = spaces;
+  region->next = plan->steps;
+  region->starts = starts;
+  region->tiles = tiles;
   region->layer = plan->layer; /* if init fails */
   for (unsigned slot = 0; slot < HWLIB_SLOTS; ++slot) {
     region->tokens[slot] = 0;
   }
-  return hwlib_hal_init();
+  hwlib_status_t status = hwlib_hal_init();
+  return status == HWLIB_OK ? hwlib_wait(region) : status;
 }
