@@ -12,6 +12,7 @@ from byoc_hw.accelerator import (
     Operands,
     TuningSpace,
 )
+from byoc_hw.accelerator_file import load_accelerator, save_accelerator
 from byoc_hw.compiler import (
     build,
     explain,
@@ -96,11 +97,13 @@ __all__ = [
     "explain_tflite",
     "limit",
     "load",
+    "load_accelerator",
     "load_tflite",
     "partition_for_hwlib",
     "pattern_table",
     "quantize",
     "register_pattern",
+    "save_accelerator",
     "to_integers",
     "tune",
     "validate",
