@@ -41,6 +41,7 @@ from byoc_hw.plan.tune.rounds import TunedRegion
 from byoc_hw.project import Memory, Project
 from byoc_hw.quantizer import Quantized, quantize
 from byoc_hw.report.explain import Report
+from byoc_hw.report.summary import LayerFigures, Summary
 from byoc_hw.run.real_values import Interface
 from byoc_hw.run.result import Cycles, LayerCycles, Result
 from byoc_hw.run.toolchain import Toolchain
@@ -66,6 +67,7 @@ __all__ = [
     "Interface",
     "InvalidInput",
     "LayerCycles",
+    "LayerFigures",
     "Library",
     "LibraryCall",
     "Limits",
@@ -80,6 +82,7 @@ __all__ = [
     "Result",
     "RunError",
     "Soc",
+    "Summary",
     "TfliteReference",
     "Toolchain",
     "ToolchainMissing",

@@ -1,5 +1,6 @@
 """The command line: what each command prints, and how it ends for a script."""
 
+import csv
 import io
 import json
 import os
@@ -256,8 +257,36 @@ def test_a_picture_without_matplotlib_says_what_to_install(built, ended, monkeyp
     assert "a picture needs matplotlib: pip install 'byoc-hw[notebooks]'" in error
 
 
+def test_report_is_one_page_of_a_model_or_a_project(built, capfd):
+    assert cli.main(["report", MODEL, "--clock", "200MHz"]) == 0
+    page = capfd.readouterr().out
+    assert "13 of 14 (93%) offloaded" in page
+    assert re.search(r"accelerator  [\d,]+ cycles, 0\.\d{3} ms", page)
+    assert "the 5 costliest layers:" in page
+    assert cli.main(["report", str(built), "--clock", "0.2G"]) == 0
+    assert capfd.readouterr().out == page.replace("digits_int8 on", "digits on")
+
+
+def test_report_for_tables_and_programs(built, capfd):
+    assert cli.main(["report", str(built), "--csv"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capfd.readouterr().out)))
+    assert cli.main(["report", str(built), "--json"]) == 0
+    plain = json.loads(capfd.readouterr().out)
+    assert len(rows) == len(plain["layers"])
+    assert sum(int(row["cycles"]) for row in rows if row["bound"] != "host") == plain["cycles"]
+    assert [row["name"] for row in rows] == [layer["name"] for layer in plain["layers"]]
+
+
+def test_report_refuses_what_it_cannot_do(built, ended, capfd):
+    code, error = ended("report", built, "--ram", "64k")
+    assert (code, f"--ram is for a model: {built} is a project that was built" in error) == (2, True)
+    with pytest.raises(SystemExit, match=r"^2$"):
+        cli.main(["report", MODEL, "--clock", "0"])
+    assert "a clock is above 0, in Hz, as in 200000000, 200M, 1.5GHz: got '0'" in capfd.readouterr().err
+
+
 @pytest.mark.parametrize(
-    "command", ["build", "tune", "run", "schedule", "explain", "accelerator", "hal-test", "new-hal"]
+    "command", ["build", "tune", "run", "schedule", "explain", "report", "accelerator", "hal-test", "new-hal"]
 )
 def test_help_has_an_example_and_the_exit_codes(command, capfd):
     with pytest.raises(SystemExit, match=r"^0$"):
@@ -269,7 +298,7 @@ def test_help_has_an_example_and_the_exit_codes(command, capfd):
 
 def test_examples_in_the_help_are_commands(capfd):
     seen = []
-    for command in ("build", "tune", "run", "explain", "accelerator", "hal-test", "new-hal"):
+    for command in ("build", "tune", "run", "explain", "report", "accelerator", "hal-test", "new-hal"):
         with pytest.raises(SystemExit):
             cli.main([command, "--help"])
         seen.append(capfd.readouterr().out.split("example:\n  python -m byoc_hw ")[1].splitlines()[0])

@@ -1,8 +1,10 @@
-"""Commands that say what becomes of a model: explain, plan."""
+"""Commands that say what becomes of a model: explain, report, plan."""
 
 from __future__ import annotations
 
 import argparse
+import re
+from pathlib import Path
 
 import byoc_hw
 from byoc_hw.commands.options import (
@@ -13,6 +15,7 @@ from byoc_hw.commands.options import (
     add_limits,
     add_model,
     add_optimize,
+    add_shapes,
     hardware_named,
     name_of_model,
     partitioned_model,
@@ -24,12 +27,31 @@ from byoc_hw.plan.stages import STAGES
 
 
 def add_explaining(commands: Commands) -> None:
-    """Add `explain` and `plan`."""
+    """Add `explain`, `report` and `plan`."""
     explain = add_command(commands, "explain", "say what is offloaded, and why the rest is not", "model.tflite --json")
     add_model(explain)
     explain.add_argument("--json", action="store_true", help="for programs")
     add_accelerator(explain, explain)
     explain.set_defaults(command=_explain)
+
+    report = add_command(
+        commands,
+        "report",
+        "one page: what is offloaded, cycles, memory, and the costliest layers",
+        "model.tflite --clock 200M",
+    )
+    text = "a model, as for build, or the directory of a project (needs no TVM)"
+    report.add_argument("model", type=Path, metavar="MODEL", help=text)
+    add_shapes(report)
+    add_accelerator(report, report)
+    add_limits(report)
+    report.add_argument(
+        "--clock", type=_frequency, metavar="HZ", help="of the accelerator, as in 200M: for milliseconds"
+    )
+    form = report.add_mutually_exclusive_group()
+    form.add_argument("--csv", action="store_true", help="the layers as a table")
+    form.add_argument("--json", action="store_true", help="for programs")
+    report.set_defaults(command=_report)
 
     plan = add_command(
         commands, "plan", "show a stage of planning as text", "model.tflite --stage choices --accelerator SMALL"
@@ -54,6 +76,33 @@ def _explain(options: argparse.Namespace) -> None:
     else:
         report = byoc_hw.explain(partitioned_model(options))
     print(report.to_json() if options.json else report)
+
+
+def _report(options: argparse.Namespace) -> None:
+    if options.model.is_dir():
+        given = {"ram": options.ram, "flash": options.flash, "deny": options.deny or None}
+        for name, value in given.items():
+            if value is not None:
+                raise InvalidInput(f"--{name} is for a model: {options.model} is a project that was built")
+        project = byoc_hw.Project(options.model)
+    else:
+        project = byoc_hw.build(partitioned_model(options))
+    summary = project.summary(options.clock)
+    if options.csv:
+        print(summary.to_csv(), end="")
+    else:
+        print(summary.to_json() if options.json else summary)
+
+
+_FREQUENCY = re.compile(r"(\d+(?:\.\d+)?)\s*([kMG]?)(?:Hz)?", re.ASCII)
+
+
+def _frequency(text: str) -> float:
+    """A clock such as 200M, 200MHz or 1.5G."""
+    found = _FREQUENCY.fullmatch(text)
+    if found is None or not float(found[1]):
+        raise argparse.ArgumentTypeError(f"a clock is above 0, in Hz, as in 200000000, 200M, 1.5GHz: got {text!r}")
+    return float(found[1]) * {"": 1, "k": 1e3, "M": 1e6, "G": 1e9}[found[2]]
 
 
 def _plan(options: argparse.Namespace) -> None:

@@ -56,6 +56,11 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "model", type=Path, metavar="MODEL", help="a .tflite or .onnx file, or Relay as .relay, .txt or .json"
     )
+    add_shapes(parser)
+
+
+def add_shapes(parser: argparse.ArgumentParser) -> None:
+    """Add the shapes that an ONNX file leaves open."""
     parser.add_argument(
         "--shape",
         action="append",

@@ -60,7 +60,7 @@ from byoc_hw.hwlib.sim_config import sim_config
 from byoc_hw.params.host_kernels import KERNEL_PARTS, KERNELS
 from byoc_hw.plan.chip_plan import ChipPlan
 from byoc_hw.plan.place.arena import ModelMemory
-from byoc_hw.plan.planned import TABLES, PlannedRegion, flash_bytes, narrow_weights, table_bytes
+from byoc_hw.plan.planned import TABLES, PlannedRegion, constants_by_layer, flash_bytes, narrow_weights, table_bytes
 from byoc_hw.plan.steps import RegionPlan
 from byoc_hw.program import ORDERED_TYPES, Buffer, Program, RegionCall, check_mod_name
 from byoc_hw.soc import Hardware, Soc, accelerators_of
@@ -420,6 +420,8 @@ def metadata(parts: Parts, files: Files) -> dict[str, Any]:
             "name": parts.accelerator.name,
             "label": parts.accelerator.label,
             "simulated": parts.tiled,
+            "macs_per_cycle": sum(one.array_rows * one.array_columns for one in accelerators_of(parts.accelerator)),
+            "host_cycles_per_instruction": float(parts.accelerator.host_cycles_per_instruction),
         },
         **({} if parts.chip is None else {"accelerators": chip_entries(parts.chip)}),
         "numerics": parts.numerics,
@@ -472,6 +474,8 @@ def _interface_entry(buffer: Buffer) -> dict[str, Any]:
 
 def _layer_entries(program: Program, regions: Mapping[str, PlannedRegion]) -> Iterator[dict[str, Any]]:
     narrow = {name: narrow_weights(region) for name, region in regions.items()}
+    macs = {(name, layer.name): layer.macs for name, region in regions.items() for layer in region.graph.layers}
+    constants = {name: constants_by_layer(region) for name, region in regions.items()}
     for layer in number_layers(program):
         bits, saved = narrow.get(layer.region or "", {}).get(layer.name, (8, 0))
         yield {
@@ -481,6 +485,11 @@ def _layer_entries(program: Program, regions: Mapping[str, PlannedRegion]) -> It
             "region": layer.region,
             "source": list(layer.source),
             **({"weights": {"bits": bits, "saved": saved}} if bits < 8 else {}),
+            **(
+                {}
+                if layer.region is None
+                else {"macs": macs[layer.region, layer.name], "constants": constants[layer.region].get(layer.name, 0)}
+            ),
         }
 
 
