@@ -34,6 +34,7 @@ from byoc_hw.errors import (
     ToolchainMissing,
     Unsupported,
 )
+from byoc_hw.exploration import what_if
 from byoc_hw.objective import Energy
 from byoc_hw.operator_check import OperatorCheck, check_operator
 from byoc_hw.pattern import Check, Form, limit, register_pattern
@@ -42,6 +43,7 @@ from byoc_hw.project import Memory, Project
 from byoc_hw.quantizer import Quantized, quantize
 from byoc_hw.report.explain import Report
 from byoc_hw.report.summary import LayerFigures, Summary
+from byoc_hw.report.variations import Exploration, Variation
 from byoc_hw.run.real_values import Interface
 from byoc_hw.run.result import Cycles, LayerCycles, Result
 from byoc_hw.run.toolchain import Toolchain
@@ -62,6 +64,7 @@ __all__ = [
     "Cycles",
     "Difference",
     "Energy",
+    "Exploration",
     "Form",
     "GraphError",
     "Interface",
@@ -93,6 +96,7 @@ __all__ = [
     "TuningSpace",
     "Unsupported",
     "Validation",
+    "Variation",
     "__version__",
     "build",
     "check_operator",
@@ -110,6 +114,7 @@ __all__ = [
     "to_integers",
     "tune",
     "validate",
+    "what_if",
 ]
 
 # TVM knows the compiler `hwlib` from here on: who has imported this package may ask TVM for its pattern table.

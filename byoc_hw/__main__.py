@@ -13,6 +13,7 @@ import byoc_hw
 from byoc_hw.commands.building import add_building
 from byoc_hw.commands.describing import add_describing
 from byoc_hw.commands.explaining import add_explaining
+from byoc_hw.commands.exploring import add_exploring
 from byoc_hw.commands.hals import add_hals
 from byoc_hw.commands.options import EXIT_CODES
 from byoc_hw.commands.running import add_running
@@ -77,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"byoc_hw {byoc_hw.__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for add in (add_building, add_running, add_explaining, add_describing, add_hals):
+    for add in (add_building, add_running, add_explaining, add_exploring, add_describing, add_hals):
         add(commands)
     return parser
 

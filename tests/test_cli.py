@@ -257,6 +257,40 @@ def test_a_picture_without_matplotlib_says_what_to_install(built, ended, monkeyp
     assert "a picture needs matplotlib: pip install 'byoc-hw[notebooks]'" in error
 
 
+def test_explore_prints_and_draws_the_front(tmp_path, capfd):
+    pytest.importorskip("matplotlib", reason="pip install byoc-hw[notebooks]")
+    vary = ["--vary", "activation_memory=16K", "--vary", "array=8x8,16x16", "--vary", "packed_rows=true"]
+    options = ["--accelerator", "SMALL", "--jobs", "2", "--picture", str(tmp_path / "front.svg")]
+    assert cli.main(["explore", MODEL, *vary, *options]) == 0
+    out, error = capfd.readouterr()
+    assert out.startswith("3 variations of SMALL, ")
+    assert "digits_int8" in out.splitlines()[1]
+    assert error.splitlines()[1].startswith("2 of 3: activation_memory 16K, array 8x8, packed_rows True: digits_int8 ")
+    assert "<svg" in (tmp_path / "front.svg").read_text()
+    assert cli.main(["explore", MODEL, "--vary", "host_cycles_per_instruction=0.5", "--json"]) == 0
+    plain = json.loads(capfd.readouterr().out)
+    assert [entry["changes"] for entry in plain["variations"]] == [{}, {"host_cycles_per_instruction": 0.5}]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--vary", "dma_width"], "--vary is FIELD=VALUE,..., as in dma_width=4,8: got 'dma_width'"),
+        (["--vary", "dma_width=4,x"], "--vary dma_width has values that the field can have: got '4,x'"),
+        (["--vary", "array=16"], "--vary array has values that the field can have: got '16'"),
+        (["--vary", "packed_rows=yes"], "--vary packed_rows has values that the field can have: got 'yes'"),
+        (["--vary", "limits=1"], "limits is no number"),
+        (["--vary", "speed=1"], "variations are of fields of"),
+        (["--vary", "dma_width=1", "--vary", "dma_width=2"], "--vary has each field once: got dma_width twice"),
+        (["--vary", "dma_width=1", "--jobs", "0"], "--jobs is at least 1: got 0"),
+        (["--vary", "dma_width=1", "--objective", "joy"], "objective is some of cycles, memory"),
+    ],
+)
+def test_explore_refuses_what_it_cannot_vary(options, message, ended):
+    code, error = ended("explore", MODEL, *options)
+    assert (code, message in error) == (2, True), error
+
+
 def test_report_is_one_page_of_a_model_or_a_project(built, capfd):
     assert cli.main(["report", MODEL, "--clock", "200MHz"]) == 0
     page = capfd.readouterr().out
@@ -286,7 +320,8 @@ def test_report_refuses_what_it_cannot_do(built, ended, capfd):
 
 
 @pytest.mark.parametrize(
-    "command", ["build", "tune", "run", "schedule", "explain", "report", "accelerator", "hal-test", "new-hal"]
+    "command",
+    ["build", "tune", "run", "schedule", "explain", "report", "explore", "accelerator", "hal-test", "new-hal"],
 )
 def test_help_has_an_example_and_the_exit_codes(command, capfd):
     with pytest.raises(SystemExit, match=r"^0$"):
@@ -298,7 +333,7 @@ def test_help_has_an_example_and_the_exit_codes(command, capfd):
 
 def test_examples_in_the_help_are_commands(capfd):
     seen = []
-    for command in ("build", "tune", "run", "explain", "report", "accelerator", "hal-test", "new-hal"):
+    for command in ("build", "tune", "run", "explain", "report", "explore", "accelerator", "hal-test", "new-hal"):
         with pytest.raises(SystemExit):
             cli.main([command, "--help"])
         seen.append(capfd.readouterr().out.split("example:\n  python -m byoc_hw ")[1].splitlines()[0])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import signal
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
@@ -21,6 +20,7 @@ from byoc_hw.commands.options import (
     add_model,
     add_optimize,
     hardware_named,
+    ignore_interrupts,
     loaded_model,
     name_of_model,
     partitioned_model,
@@ -161,7 +161,7 @@ def _tune(options: argparse.Namespace) -> None:
     check_file(options.output)
     mod = partitioned_model(options)
     try:
-        with ProcessPoolExecutor(options.jobs, None, _ignore_interrupts) if options.jobs > 1 else nullcontext() as pool:
+        with ProcessPoolExecutor(options.jobs, None, ignore_interrupts) if options.jobs > 1 else nullcontext() as pool:
             tuning = byoc_hw.tune(mod, executor=pool, budget=options.budget, seed=options.seed)
     except TuningInterrupted as stopped:
         stopped.tuning.save(options.output)
@@ -171,11 +171,6 @@ def _tune(options: argparse.Namespace) -> None:
     print(tuning)
     quoted = shlex.quote(str(options.output))
     print(f"The tuning is in {options.output}: python -m byoc_hw build --tuning {quoted}")
-
-
-def _ignore_interrupts() -> None:
-    """In a worker: the search ends in the process that the interrupt is meant for."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 _QUANTIZED = (".tflite", ".json")

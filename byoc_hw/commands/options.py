@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -183,3 +184,8 @@ def hardware_named(text: str) -> Hardware:
 def print_note(text: str) -> None:
     """Print a line beside the output."""
     print(f"byoc_hw: note: {text}", file=sys.stderr)
+
+
+def ignore_interrupts() -> None:
+    """In a worker: the search ends in the process that the interrupt is meant for."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
