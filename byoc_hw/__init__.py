@@ -50,7 +50,7 @@ from byoc_hw.run.toolchain import Toolchain
 from byoc_hw.soc import Soc
 from byoc_hw.tuner import TuningInterrupted, TuningProgress, tune
 from byoc_hw.tuning import Tuning
-from byoc_hw.validation import Difference, TfliteReference, Validation, validate
+from byoc_hw.validation import Comparison, Difference, TfliteReference, Validation, validate
 from byoc_hw.version import __version__
 
 __all__ = [
@@ -61,6 +61,7 @@ __all__ = [
     "Accelerator",
     "ByocHwError",
     "Check",
+    "Comparison",
     "Cycles",
     "Difference",
     "Energy",

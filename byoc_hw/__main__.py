@@ -17,6 +17,7 @@ from byoc_hw.commands.exploring import add_exploring
 from byoc_hw.commands.hals import add_hals
 from byoc_hw.commands.options import EXIT_CODES
 from byoc_hw.commands.running import add_running
+from byoc_hw.commands.validating import add_validating
 from byoc_hw.errors import ByocHwError, RunError, ToolchainMissing
 
 
@@ -78,7 +79,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"byoc_hw {byoc_hw.__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for add in (add_building, add_running, add_explaining, add_exploring, add_describing, add_hals):
+    for add in (
+        add_building,
+        add_running,
+        add_validating,
+        add_explaining,
+        add_exploring,
+        add_describing,
+        add_hals,
+    ):
         add(commands)
     return parser
 

@@ -6,6 +6,7 @@ import io
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -34,6 +35,56 @@ def given_inputs(
             random = {one: values if one.scale is None else one.dequantize(values) for one, values in random.items()}
         arrays = {interface.name: values for interface, values in random.items()} | arrays
     return arrays
+
+
+def given_samples(expected: Sequence[Interface], path: Path) -> list[dict[str, Array]]:
+    """The inferences in a file: an .npy file for the only input, or an .npz file with an array for each by name.
+
+    Each array is of one inference, as the input is, or of several one after the other, along a further first axis or
+    along the input's own if that has an extent of 1.
+    """
+    what = "--samples is an .npy file of the only input, or an .npz file with an array for each"
+    try:
+        found = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError, BadZipFile) as error:
+        raise InvalidInput(f"{what}: {path}: {error}") from error
+    if isinstance(found, np.ndarray):
+        if len(expected) != 1:
+            raise InvalidInput(f"{what}: the model has {len(expected)} inputs: got one array")
+        arrays = {expected[0].name: found}
+    else:
+        with found:
+            arrays = {name: found[name] for name in found.files}
+    samples: dict[str, list[Array]] = {}
+    for interface in expected:
+        if interface.name not in arrays:
+            raise InvalidInput(f"{what}: none for {interface.name}: got {', '.join(arrays) or 'nothing'}")
+        samples[interface.name] = list(_inferences(arrays[interface.name], interface))
+    counts = {name: len(several) for name, several in samples.items()}
+    if len(set(counts.values())) > 1:
+        text = ", ".join(f"{name} {count}" for name, count in counts.items())
+        raise InvalidInput(f"--samples has as many inferences for each input: got {text}")
+    return [dict(zip(samples, one, strict=True)) for one in zip(*samples.values(), strict=True)]
+
+
+def random_samples(expected: Sequence[Interface], seed: int, count: int) -> list[dict[str, Array]]:
+    """Random inputs of several inferences."""
+    rng = np.random.default_rng(seed)
+    return [{interface.name: _random(interface, rng) for interface in expected} for _ in range(count)]
+
+
+def _inferences(array: Array, interface: Interface) -> Array:
+    """An array with a further first axis, of inferences."""
+    place, shape = f"--samples: input {interface.name}", interface.shape
+    if array.dtype != np.dtype(interface.dtype):
+        raise InvalidInput(f"{place}: dtype is {interface.dtype}: got {array.dtype}")
+    if array.shape == shape:
+        return array[np.newaxis]
+    if array.shape[1:] == shape and len(array):
+        return array
+    if shape[:1] == (1,) and array.shape[1:] == shape[1:] and len(array):
+        return array[:, np.newaxis]
+    raise InvalidInput(f"{place}: shape is {shape}, or that of several: got {array.shape}")
 
 
 def save_outputs(interfaces: Sequence[Interface], result: Result, directory: Path) -> None:
