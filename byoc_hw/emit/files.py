@@ -154,7 +154,7 @@ def project_files(parts: Parts) -> Files:
         **(_host(parts) if parts.host_source else {}),
         **_runtime(parts),
     }
-    files["Makefile"] = _makefile(parts, files)
+    files |= _builds(parts, files)
     files[METADATA] = _json(metadata(parts, files))
     return files
 
@@ -380,7 +380,32 @@ def _hwlib_copies(without: Collection[str], folders: Sequence[str] = _HWLIB_FOLD
     }
 
 
-def _makefile(parts: Parts, files: Files) -> str:
+_BUILDS = {
+    "Makefile": "Makefile.j2",
+    "CMakeLists.txt": "CMakeLists.txt.j2",
+    "zephyr/module.yml": "zephyr_module.yml.j2",
+    "zephyr/Kconfig": "zephyr_kconfig.j2",
+    "zephyr/CMakeLists.txt": "zephyr_CMakeLists.txt.j2",
+}
+"""The files from which the project is built, and their templates."""
+
+
+_CMAKE_TARGETS = (
+    "all",
+    "clean",
+    "depend",
+    "edit_cache",
+    "help",
+    "install",
+    "package",
+    "preinstall",
+    "rebuild_cache",
+    "test",
+)
+"""Names of targets that CMake has itself."""
+
+
+def _builds(parts: Parts, files: Files) -> Files:
     model = [
         name
         for name in sorted(files)
@@ -388,17 +413,23 @@ def _makefile(parts: Parts, files: Files) -> str:
         and name.startswith(("src/", "hwlib/src/", "library/"))
         and not (parts.chip and name.endswith(f"/{TABLE_SOURCE}"))
     ]
-    return render(
-        "Makefile.j2",
-        mod_name=parts.mod_name,
-        model_sources=model,
-        region_object=f"src/{parts.mod_name}_{parts.accelerator.name}.o",
-        weights_file=next((name for name in files if name == weights_file(parts.mod_name)), None),
-        hal=parts.tiled,
-        library=_has_library(parts),
-        flash_apart=parts.tiled and cannot_read_flash(parts.accelerator),
-        **chip_context(parts.chip) | {"hal_functions": chip_context(parts.lanes)["hal_functions"]},
-    )
+    region = f"src/{parts.mod_name}_{parts.accelerator.name}"
+    context = {
+        "mod_name": parts.mod_name,
+        "target": f"{parts.mod_name}_model" if parts.mod_name in _CMAKE_TARGETS else parts.mod_name,
+        "upper": parts.mod_name.upper(),
+        "model_sources": model,
+        "region_object": f"{region}.o",
+        "region_source": f"{region}.c",
+        "weights_file": next((name for name in files if name == weights_file(parts.mod_name)), None),
+        "hal": parts.tiled,
+        "host": bool(parts.host_source),
+        "library": _has_library(parts),
+        "flash_apart": parts.tiled and cannot_read_flash(parts.accelerator),
+        **chip_context(parts.chip),
+        "hal_functions": chip_context(parts.lanes)["hal_functions"],
+    }
+    return {name: render(template, **context) for name, template in _BUILDS.items()}
 
 
 # ---------------------------------------------------------------- metadata
