@@ -12,6 +12,7 @@ from byoc_hw.accelerator import (
     Operands,
     TuningSpace,
 )
+from byoc_hw.accelerator_file import load_accelerator, save_accelerator
 from byoc_hw.compiler import (
     build,
     explain,
@@ -33,6 +34,7 @@ from byoc_hw.errors import (
     ToolchainMissing,
     Unsupported,
 )
+from byoc_hw.exploration import what_if
 from byoc_hw.objective import Energy
 from byoc_hw.operator_check import OperatorCheck, check_operator
 from byoc_hw.pattern import Check, Form, limit, register_pattern
@@ -40,13 +42,15 @@ from byoc_hw.plan.tune.rounds import TunedRegion
 from byoc_hw.project import Memory, Project
 from byoc_hw.quantizer import Quantized, quantize
 from byoc_hw.report.explain import Report
+from byoc_hw.report.summary import LayerFigures, Summary
+from byoc_hw.report.variations import Exploration, Variation
 from byoc_hw.run.real_values import Interface
 from byoc_hw.run.result import Cycles, LayerCycles, Result
 from byoc_hw.run.toolchain import Toolchain
 from byoc_hw.soc import Soc
 from byoc_hw.tuner import TuningInterrupted, TuningProgress, tune
 from byoc_hw.tuning import Tuning
-from byoc_hw.validation import Difference, TfliteReference, Validation, validate
+from byoc_hw.validation import Comparison, Difference, TfliteReference, Validation, validate
 from byoc_hw.version import __version__
 
 __all__ = [
@@ -57,14 +61,17 @@ __all__ = [
     "Accelerator",
     "ByocHwError",
     "Check",
+    "Comparison",
     "Cycles",
     "Difference",
     "Energy",
+    "Exploration",
     "Form",
     "GraphError",
     "Interface",
     "InvalidInput",
     "LayerCycles",
+    "LayerFigures",
     "Library",
     "LibraryCall",
     "Limits",
@@ -79,6 +86,7 @@ __all__ = [
     "Result",
     "RunError",
     "Soc",
+    "Summary",
     "TfliteReference",
     "Toolchain",
     "ToolchainMissing",
@@ -89,6 +97,7 @@ __all__ = [
     "TuningSpace",
     "Unsupported",
     "Validation",
+    "Variation",
     "__version__",
     "build",
     "check_operator",
@@ -96,14 +105,17 @@ __all__ = [
     "explain_tflite",
     "limit",
     "load",
+    "load_accelerator",
     "load_tflite",
     "partition_for_hwlib",
     "pattern_table",
     "quantize",
     "register_pattern",
+    "save_accelerator",
     "to_integers",
     "tune",
     "validate",
+    "what_if",
 ]
 
 # TVM knows the compiler `hwlib` from here on: who has imported this package may ask TVM for its pattern table.

@@ -91,17 +91,29 @@ class Limits:
     """
 
     max_kernel: tuple[int, int] | None = None
+    """The most rows and columns of a kernel."""
     strides: tuple[int, ...] | None = None
+    """The strides that it takes."""
     dilations: tuple[int, ...] | None = (1,)
+    """The dilations that it takes."""
     batches: tuple[int, ...] | None = (1,)
+    """The batch sizes; of a dense layer the numbers of its rows."""
     activation_types: tuple[str, ...] = ("int8",)
+    """The types of inputs and output."""
     weight_bits: tuple[int, ...] | None = None
+    """The widths in which weights can be packed."""
     accumulator_bits: int | None = None
+    """Bits of a sum."""
     channel_multipliers: tuple[int, ...] | None = None
+    """Of a depthwise layer, output channels for each input channel."""
     groups: bool = False
+    """Whether a convolution may have several groups."""
     wide_padding: bool = False
+    """Whether a window may lie in padding only."""
     broadcast: bool = False
+    """Whether the second input of an element-wise layer may be one value for each channel, or one value."""
     kernel_parts: bool = False
+    """Whether several jobs, each over a part of a kernel, compute a convolution of more than `max_kernel`."""
 
     def check(self, prefix: str) -> None:
         """Raise `InvalidInput` for a limit that is none: of the wrong type, empty or below 1."""
@@ -315,11 +327,17 @@ class LibraryCall:
     """
 
     function: str
+    """The C function."""
     arguments: Callable[[Any, Operands], Sequence[str]]
+    """Of the layer and its operands: the C arguments, in the function's order."""
     pack: Callable[[Any], Array] | None = None
+    """Of the layer: its weights in the library's layout."""
     parameters: Callable[[Any], Mapping[str, Array]] = field(default=lambda layer: {})
+    """Of the layer: constant arrays that depend on its weights, by name."""
     workspace: Callable[[Any], int] = field(default=lambda layer: 0)
+    """Of the layer: bytes of scratch."""
     cycles: Callable[[Any], int] | None = None
+    """Of the layer: the cycles of the call on the library's engine."""
 
 
 @dataclass(frozen=True)
@@ -336,10 +354,15 @@ class Library:
     """
 
     header: Path
+    """The header, which is included by name."""
     sources: tuple[Path, ...]
+    """The C sources, copied into the project with the header."""
     calls: Mapping[str, LibraryCall]
+    """The call of each layer kind."""
     wait: str | None = None
+    """The C function that waits for a layer that a call has started, or None."""
     done: str | None = None
+    """The C function that says whether such a layer is done, or None."""
 
     def __post_init__(self) -> None:
         check_type("library: header", self.header, Path, "a Path")
@@ -384,13 +407,21 @@ class TuningSpace:
     """
 
     longest_group: int = 8
+    """The most layers that take turns, stripe by stripe."""
     stripes: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128)
+    """The numbers of stripes that are tried."""
     weight_shares: tuple[int, ...] = (1, 2, 3, 4, 6, 8, 12)
+    """How many of a layer's blocks of weights fit weight memory at once."""
     swap: bool = True
+    """Whether height and width may be swapped."""
     hold: bool = True
+    """Whether tensors may stay in local memory from one group to the next."""
     overlap: bool = True
+    """Whether copies may overlap with the jobs of the stripe before."""
     resident: bool = True
+    """Whether weights may be kept for all stripes."""
     tile: bool = True
+    """Whether a layer may be tiled by itself along every axis."""
 
     def __post_init__(self) -> None:
         check_whole("tuning space: longest_group", self.longest_group, 1)
@@ -411,10 +442,15 @@ class HalInstructions:
     start a job, to wait for one of them or to ask whether it is done, to have an engine signal or await an event."""
 
     copy: int = 0
+    """To start a copy."""
     rows: int = 0
+    """More for a copy of several rows."""
     job: int = 0
+    """To start a job."""
     wait: int = 0
+    """To wait for one of them, or to ask whether it is done."""
     event: int = 0
+    """To have an engine signal or await an event."""
 
     def check(self, prefix: str) -> None:
         """Raise `InvalidInput` for a number that none of them can be."""
@@ -474,39 +510,67 @@ class Accelerator:
     """
 
     name: str = "hwlib"
+    """The compiler's name (`relay.ext.<name>`), a C identifier, and the prefix of the composites."""
     label: str = "REFERENCE"
+    """For reports."""
     limits: Mapping[str, Limits] = field(default_factory=lambda: DEFAULT_LIMITS, hash=False)
+    """The limits of each layer kind that the hardware supports; all other kinds run on the host."""
     library: Library | None = field(default=None, hash=False)
+    """Whole-layer calls that drive the accelerator in place of a HAL, or None."""
     whole_cycles: Mapping[str, Callable[[Any], int]] = field(default_factory=dict, hash=False)
+    """The layer kinds that a HAL takes without tiles, each with a function of the layer for its cycles."""
 
-    array_rows: int = 16  # output channels computed at a time
-    array_columns: int = 16  # output columns computed at a time
-    depthwise_rows: int = 16  # channels that a depthwise job computes at a time
-    job_setup: int = 0  # cycles to start a job, before its groups; `whole_cycles` have their own
-    job_overhead: int = 23  # cycles for each group of rows x columns in an output row
-    elementwise_width: int = 16  # elements that element-wise layers and pooling read per cycle
-    packed_rows: bool = False  # a job's input rows may overlap: it takes many rows of an image as one
+    array_rows: int = 16
+    """Output channels computed at a time."""
+    array_columns: int = 16
+    """Output columns computed at a time."""
+    depthwise_rows: int = 16
+    """Channels that a depthwise job computes at a time."""
+    job_setup: int = 0
+    """Cycles to start a job, before its groups; `whole_cycles` have their own."""
+    job_overhead: int = 23
+    """Cycles for each group of rows x columns in an output row."""
+    elementwise_width: int = 16
+    """Elements that element-wise layers and pooling read per cycle."""
+    packed_rows: bool = False
+    """Whether a job's input rows may overlap: it takes many rows of an image as one."""
 
     activation_memory: int = 256 * KIB
+    """Bytes of local memory for activations."""
     weight_memory: int = 64 * KIB
-    local_alignment: int = 4  # of a tensor in local memory; int32 sums and parameters need 4
+    """Bytes of local memory for weights."""
+    local_alignment: int = 4
+    """Bytes, of a tensor in local memory; int32 sums and parameters need 4."""
     dma_alignment: int = 1
-    dma_setup: int = 70  # cycles per transfer
-    dma_width: int = 16  # bytes per cycle, each row rounded up
-    dma_row_setup: int = 0  # cycles for each further row of a strided transfer, as where it is a burst of its own
-    dma_reads_flash: bool = True  # else start-up code copies the constants of its regions to RAM
-    queue: int = 64  # operations that each engine holds, running or waiting; starting one more waits for the oldest
+    """Bytes, of each address, length and stride of a copy."""
+    dma_setup: int = 70
+    """Cycles for each transfer."""
+    dma_width: int = 16
+    """Bytes per cycle, each row rounded up."""
+    dma_row_setup: int = 0
+    """Cycles for each further row of a strided transfer, as where it is a burst of its own."""
+    dma_reads_flash: bool = True
+    """Whether the DMA reads flash; else start-up code copies the constants of its regions to RAM."""
+    queue: int = 64
+    """Operations that each engine holds, running or waiting; starting one more waits for the oldest."""
 
     ram: int = 512 * KIB
+    """Bytes of main memory for all that is written."""
     flash: int = 2048 * KIB
+    """Bytes of main memory for constant data."""
 
-    host_cycles_per_instruction: float = 1.0  # of the core beside it, in accelerator cycles
-    hal_instructions: HalInstructions = NO_INSTRUCTIONS  # of that core in the HAL; `REGISTERS` for memory-mapped ones
+    host_cycles_per_instruction: float = 1.0
+    """Accelerator cycles for each instruction of the core beside it."""
+    hal_instructions: HalInstructions = NO_INSTRUCTIONS
+    """Instructions of that core in the HAL; `REGISTERS` for memory-mapped ones."""
 
-    roundings: tuple[Rounding, ...] = ("upward",)  # see `ROUNDINGS`
-    shift_only: bool = False  # the array scales by powers of two: it has shifts and no multiplier
+    roundings: tuple[Rounding, ...] = ("upward",)
+    """How the hardware rounds when it scales, see `ROUNDINGS`."""
+    shift_only: bool = False
+    """Whether the array scales by powers of two alone: it has shifts and no multiplier."""
 
     tuning: TuningSpace = field(default_factory=TuningSpace)
+    """The choices of the planner and the tuner."""
 
     def __post_init__(self) -> None:
         check_compiler_name(self.name)
@@ -708,16 +772,18 @@ def _ordered_cycles(rows: int, extent: int, count: int) -> int:
     return rows * ceil_div(extent * (count.bit_length() + 1), _DSP_ELEMENTS)
 
 
-def _order_cycles(layer: Ordering) -> int:
+def order_cycles(layer: Ordering) -> int:
+    """The cycles in which the DSP puts elements in order."""
     return _ordered_cycles(layer.rows, layer.extent, layer.ofm.shape[layer.axis])
 
 
-def _gather_cycles(layer: Gather) -> int:
+def gather_cycles(layer: Gather) -> int:
+    """The cycles in which the DSP gathers elements."""
     return ceil_div(layer.ofm.elements, _DSP_ELEMENTS)
 
 
-def _suppression_cycles(layer: Suppression) -> int:
-    """The order of the boxes; then each that is looked at is compared with those that are kept."""
+def suppression_cycles(layer: Suppression) -> int:
+    """The cycles of the DSP: the order of the boxes; then each of them is compared with those that are kept."""
     batches, boxes, values = layer.ifm.shape
     seen, kept = layer.seen_and_kept
     moved = ceil_div(layer.ofm.elements, _DSP_ELEMENTS)
@@ -737,7 +803,7 @@ DSP = replace(
         "gather": Limits(batches=None, activation_types=ORDERED_TYPES),
         "suppression": Limits(batches=None, activation_types=("float32", "int32")),
     },
-    whole_cycles={"order": _order_cycles, "gather": _gather_cycles, "suppression": _suppression_cycles},
+    whole_cycles={"order": order_cycles, "gather": gather_cycles, "suppression": suppression_cycles},
     dma_width=8,
     packed_rows=False,
 )

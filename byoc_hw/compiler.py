@@ -190,12 +190,17 @@ def explain(mod_or_project: tvm.IRModule | Project) -> Report:
 
 
 def explain_tflite(
-    path: str | Path, *, accelerator: Hardware = REFERENCE, numerics: str = "relay", deny: Iterable[str] = ()
+    path: str | Path,
+    mod_name: str = "default",
+    *,
+    accelerator: Hardware = REFERENCE,
+    numerics: str = "relay",
+    deny: Iterable[str] = (),
 ) -> Report:
     """Where each operator of a .tflite file runs, also of a file that cannot be imported as a whole.
 
     For each operator that stops TVM's importer, the report has the reason, in place of a run; the others are
-    reported as for a model that ends where such an operator begins and goes on behind it. `accelerator`,
+    reported as for a model that ends where such an operator begins and goes on behind it. `mod_name`, `accelerator`,
     `numerics` and `deny` are those of `partition_for_hwlib`. Raises `InvalidInput` for a file that cannot be read
     or is damaged.
     """
@@ -203,13 +208,13 @@ def explain_tflite(
     found: tuple[Outcome, ...] = ()
     if imported is not None:
         here = [name for name in deny if name not in {stop.name for stop in stops}]
-        mod = partition_for_hwlib(*imported, accelerator=accelerator, numerics=numerics, deny=here)
+        mod = partition_for_hwlib(*imported, mod_name, accelerator=accelerator, numerics=numerics, deny=here)
         if not stops:
             return explain(mod)
         found = explain(mod).outcomes
     place = {name: number for number, name in enumerate(operators)}
     outcomes = sorted([*found, *stops], key=lambda outcome: place.get(outcome.name, len(place)))
-    return Report("default", accelerator.label, numerics, tuple(outcomes))
+    return Report(mod_name, accelerator.label, numerics, tuple(outcomes))
 
 
 def region_graphs(mod: tvm.IRModule) -> dict[str, Graph]:

@@ -7,10 +7,10 @@ layer (`parse`), and its own limits (`limits`). Limits of the hardware are data 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from byoc_hw.accelerator import Check, Rule
+from byoc_hw.accelerator import ROUNDINGS, Check, Rule
 from byoc_hw.errors import PatternError
 from byoc_hw.graph import Layer
 from byoc_hw.host_costs import host_instructions
@@ -154,13 +154,19 @@ class Recorder:
 
     def reject(self, sources: Iterable[str], rejection: Rejection, layer: Layer | None = None) -> None:
         """Record, without duplicates, that a composite does not cover these source operators, and the layer it is."""
-        sound = layer is not None and not any(layer.unsound()) and not any(layer.problems())
         for source in sources:
             known = self.rejections.setdefault(source, [])
             if rejection not in known:
                 known.append(rejection)
-            if layer is not None and sound:
+            if layer is not None and _is_computable(layer):
                 self.instructions.setdefault(source, host_instructions(layer))
+
+
+def _is_computable(layer: Layer) -> bool:
+    """Whether the host can compute a layer, in one rounding or the other."""
+    return not any(layer.unsound()) and not all(
+        any(replace(layer, rounding=rounding).problems()) for rounding in ROUNDINGS.values()
+    )
 
 
 @dataclass(frozen=True)
@@ -172,8 +178,9 @@ class Outcome:
     operator, and so not the model; `rejections` say why). `composites` and `regions` name
     the composites and regions that contain it. `rejections` say why operators stayed on the host, and
     `uncovered` lists its Relay operators that are in no pattern. `host_instructions` is about what the host takes
-    for the layer that was rejected, 0 if there is none. With numerics "tflite", `tvm_arithmetic` lists those on the
-    host whose results are TVM's, and may not be TFLite's.
+    for the layer that was rejected, 0 if there is none. `macs` are its multiplications with additions, and `nbytes` the
+    bytes of the tensors that it reads and writes; both are 0 where they are not known. With numerics "tflite",
+    `tvm_arithmetic` lists those on the host whose results are TVM's, and may not be TFLite's.
     """
 
     name: str
@@ -185,6 +192,8 @@ class Outcome:
     uncovered: tuple[str, ...] = ()
     tvm_arithmetic: tuple[str, ...] = ()
     host_instructions: int = 0
+    macs: int = 0
+    nbytes: int = 0
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Outcome:

@@ -208,6 +208,19 @@ stdbool stddef stdint stdio stdlib stdnoreturn string tgmath threads time uchar 
 _C_HEADERS = frozenset(_C_HEADERS_TEXT.split())
 
 
+def mod_name_of(text: str) -> str:
+    """The `mod_name` of a model that is called `text`, as its file is: with _ for what C does not take.
+
+    A name that cannot be one even so has "model_" in front.
+    """
+    plain = "".join(one if one.isascii() and one.isalnum() else "_" for one in text)
+    try:
+        check_mod_name(plain)
+    except InvalidInput:
+        plain = f"model_{plain}"[:_LONGEST_MOD_NAME]
+    return plain
+
+
 def check_mod_name(mod_name: object) -> None:
     """Raise `InvalidInput` unless `mod_name` can be the prefix of the C names of a project, and name its files."""
     if not isinstance(mod_name, str):

@@ -17,6 +17,7 @@ from byoc_hw.plan.place.arena import CONSTANTS
 from byoc_hw.report import schedule
 from byoc_hw.report.cycles import short_name
 from byoc_hw.report.explain import Report
+from byoc_hw.report.summary import Summary, summary_of
 from byoc_hw.run.files import Inputs, stored_inputs
 from byoc_hw.run.host import run_on_host
 from byoc_hw.run.metadata import read_metadata, read_report
@@ -159,6 +160,16 @@ class Project:
     def schedule(self) -> schedule.Schedule:
         """The planned times: when the engines work, and what memory holds; as a table and as pictures."""
         return schedule.from_metadata(self._metadata)
+
+    def summary(self, clock: float | None = None) -> Summary:
+        """One page: what is offloaded, cycles, memory, bytes moved, and the costliest layers.
+
+        With the `clock` of the accelerator, in Hz, it has times. `InvalidInput` for a clock that is none.
+        """
+        if clock is not None:
+            check_number("clock", clock, positive=True)
+        ram, flash = self.memory.ram_bytes, self.memory.flash_bytes
+        return summary_of(self._metadata, self.report, self.schedule, ram, flash, clock)
 
     @property
     def layers(self) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Reads JSON files that a person or a damaged disk may have changed: every value is checked before it is used.
+"""Reads JSON and TOML files that a person or a damaged disk may have changed: every value is checked before it is used.
 
 A schema is a function that checks a value, made from those below. `accepted` names the file, the field, the
 rule and the value. Members of a record that its schema does not have are ignored.
@@ -25,6 +25,11 @@ LARGEST_COUNT = 2**48
 
 def read_json(path: Path, most: int) -> Any:
     """The value in a JSON file of at most `most` bytes. `InvalidInput` for any other file, with what is wrong."""
+    return parsed_file(path, most, "JSON", lambda text: json.loads(text, parse_constant=_no_number))
+
+
+def parsed_file(path: Path, most: int, language: str, parse: Callable[[str], Any]) -> Any:
+    """What `parse` makes of a file in UTF-8 of at most `most` bytes. `InvalidInput` for any other file."""
     try:
         status = os.stat(path)
         if not stat.S_ISREG(status.st_mode):
@@ -35,9 +40,9 @@ def read_json(path: Path, most: int) -> Any:
     except OSError as error:
         raise InvalidInput(f"{path}: {error}") from error
     try:
-        return json.loads(data.decode("utf-8"), parse_constant=_no_number)
+        return parse(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"{path} is JSON in UTF-8: {error}") from error
+        raise InvalidInput(f"{path} is {language} in UTF-8: {error}") from error
 
 
 def accepted(path: Path, value: Any, schema: Schema, field: str = "") -> Any:

@@ -36,14 +36,23 @@ class Soc:
     """
 
     accelerators: tuple[Accelerator, ...]
+    """The accelerators, each with a name of its own."""
     name: str = "soc"
+    """The compiler's name (`relay.ext.<name>`), a C identifier, and the prefix of the composites."""
     label: str = "SOC"
+    """For reports."""
     ram: int = 512 * KIB
+    """Bytes of main memory for all that is written."""
     flash: int = 2048 * KIB
+    """Bytes of main memory for constant data."""
     host_cycles_per_instruction: float = 1.0
+    """Accelerator cycles for each instruction of the core."""
     shared: tuple[tuple[str, ...], ...] = ()
+    """Groups of accelerators, by name, that have one local activation memory."""
     events: int = 0
+    """Counters by which engines order each other without the core."""
     with_events: tuple[str, ...] = ()
+    """The accelerators, by name, whose engines reach the events; all with a HAL where it is empty."""
 
     def __post_init__(self) -> None:
         check_compiler_name(self.name)

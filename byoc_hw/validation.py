@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import csv
+import html
+import io
+import json
+import math
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +21,7 @@ from byoc_hw.errors import InvalidInput, ToolchainMissing
 from byoc_hw.frontend.seam import LayerReference
 from byoc_hw.frontend.tflite_file import TfliteFile, read_tflite
 from byoc_hw.project import Project
+from byoc_hw.report.cycles import short_name
 from byoc_hw.report.explain import following_tvm
 from byoc_hw.run.files import Inputs
 from byoc_hw.run.result import Result
@@ -57,6 +63,30 @@ class Difference:
 
 
 @dataclass(frozen=True)
+class Comparison:
+    """How near one layer or model output is to the reference, over all inferences.
+
+    `differing` of `elements` elements are not equal, by more than the tolerance, `largest` is the largest absolute
+    difference, `rms` the root of the mean of the squared differences. `cosine` is that of the angle between both as
+    vectors: 1 for the same direction; None where one of them is all zeros and the other is not.
+    """
+
+    name: str
+    id: int | None
+    kind: str
+    differing: int
+    elements: int
+    largest: float
+    rms: float
+    cosine: float | None
+
+    @property
+    def exact(self) -> bool:
+        """Whether all elements are equal."""
+        return self.largest == 0 and not self.differing
+
+
+@dataclass(frozen=True)
 class Validation:
     """The outcome of a comparison: true if nothing differs.
 
@@ -64,7 +94,7 @@ class Validation:
     `compared` has the names of what was compared, `unseen` those of the accelerator's layers that could
     not be compared, because the run or the reference does not show their output. `tvm_arithmetic` has the operators
     of a project with numerics "tflite" that follow TVM's arithmetic on the host: there, results may differ from
-    TFLite's.
+    TFLite's. `comparisons` has the figures of each layer and output that was compared; `table()` shows them.
     """
 
     inferences: int
@@ -72,6 +102,7 @@ class Validation:
     unseen: tuple[str, ...]
     differences: tuple[Difference, ...]
     tvm_arithmetic: tuple[str, ...] = ()
+    comparisons: tuple[Comparison, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -96,15 +127,86 @@ class Validation:
         return f"<Validation {self.headline()}{unseen}>"
 
     def __str__(self) -> str:
+        return "\n".join([self.summary(), *(f"  then {difference}" for difference in self.differences[1:])])
+
+    def summary(self) -> str:
+        """The headline, and the first difference."""
         unseen = f" ({len(self.unseen)} layers could not be compared)" if self.unseen else ""
         first = [f"first {self.first}"] if self.first else []
-        others = [f"  then {difference}" for difference in self.differences[1:]]
-        return "\n".join([*self._before(), f"{self.headline()}{unseen}", *first, *others])
+        return "\n".join([*self._before(), f"{self.headline()}{unseen}", *first])
+
+    def table(self) -> str:
+        """A row for each layer and output: how near it is to the reference."""
+        rows = [_HEADINGS, *map(_cells, self.comparisons)]
+        return "\n".join(_ROW.format(*row).rstrip() for row in rows)
+
+    def to_csv(self) -> str:
+        """The comparisons as a table: a line of headings, and one for each layer and output."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(one.name for one in fields(Comparison))
+        writer.writerows(vars(one).values() for one in self.comparisons)
+        return text.getvalue()
+
+    def to_json(self) -> str:
+        """All of it as JSON, by the names of the fields."""
+        return json.dumps(asdict(self), indent=2)
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{heading}</th>" for heading in _HEADINGS)
+        rows = (
+            f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in _cells(one))}</tr>" for one in self.comparisons
+        )
+        said = "<br>".join(map(html.escape, str(self).splitlines()))
+        return f"<p>{said}</p><table><tr>{head}</tr>{''.join(rows)}</table>"
 
     def _before(self) -> Iterator[str]:
         """What is known before anything is compared."""
         if self.tvm_arithmetic:
             yield f"{following_tvm(len(self.tvm_arithmetic))}: {', '.join(self.tvm_arithmetic)}"
+
+
+_ROW = "  {:<36}  {:<16}  {:>10}  {:>10}  {:>10}  {:>10}  {:>9}"
+_HEADINGS = ("layer", "kind", "elements", "differing", "largest", "RMS", "cosine")
+
+
+def _cells(one: Comparison) -> tuple[str, ...]:
+    numbers = (
+        ("exact", "", "", "")
+        if one.exact
+        else (
+            f"{one.differing:,}",
+            f"{one.largest:g}",
+            f"{one.rms:.4g}",
+            "-" if one.cosine is None else f"{one.cosine:.6f}",
+        )
+    )
+    return (short_name(one.name), one.kind, f"{one.elements:,}", *numbers)
+
+
+class _Sums:
+    """Sums over the elements of one layer, from which its figures follow."""
+
+    def __init__(self, what: Difference) -> None:
+        self.what, self.elements, self.largest = what, 0, 0.0
+        self.squares = self.product = self.here = self.there = 0.0
+
+    def add(self, here: Array, there: Array) -> None:
+        found, expected = (values.astype(np.float64).ravel() for values in (here, there))
+        apart = found - expected
+        self.elements += apart.size
+        self.largest = max(self.largest, float(np.abs(apart).max(initial=0)))
+        self.squares += float(apart @ apart)
+        self.product += float(found @ expected)
+        self.here += float(found @ found)
+        self.there += float(expected @ expected)
+
+    def comparison(self, differing: int) -> Comparison:
+        norms = math.sqrt(self.here) * math.sqrt(self.there)
+        cosine = self.product / norms if norms else 1.0 if self.here == self.there else None
+        rms = math.sqrt(self.squares / self.elements) if self.elements else 0.0
+        figures = (differing, self.elements, self.largest, rms, cosine)
+        return Comparison(self.what.name, self.what.id, self.what.kind, *figures)
 
 
 def validate(
@@ -138,17 +240,18 @@ def validate(
     answers = _reference(reference)
     results = project.run_batch(inferences, on, trace=True, timeout=timeout, toolchain=toolchain)
     found: dict[str, Difference] = {}
-    compared: dict[str, None] = {}
+    compared: dict[str, _Sums] = {}
     for number, (arrays, result) in enumerate(zip(inferences, results, strict=True)):
         outputs = answers.run(arrays)
         for what, here, there in _pairs(project, result, outputs, answers.layers()):
-            compared[what.name] = None
+            compared.setdefault(what.name, _Sums(what)).add(here, there)
             _note(found, replace(what, inference=number), here, there, tolerance)
     layers = [layer["name"] for layer in project.layers if layer["region"]]
     unseen = tuple(name for name in layers if name not in compared)
     differing = tuple(found[name] for name in compared if name in found and found[name].count)
     marked = tuple(outcome.name for outcome in project.report.tvm_arithmetic)
-    return Validation(len(inferences), tuple(compared), unseen, differing, marked)
+    comparisons = tuple(sums.comparison(found[name].count) for name, sums in compared.items())
+    return Validation(len(inferences), tuple(compared), unseen, differing, marked, comparisons)
 
 
 def _reference(reference: object) -> LayerReference:

@@ -1,5 +1,6 @@
 """The command line: what each command prints, and how it ends for a script."""
 
+import csv
 import io
 import json
 import os
@@ -20,6 +21,7 @@ from tvm import relay
 
 import byoc_hw
 from byoc_hw import __main__ as cli
+from byoc_hw.commands.options import ACCELERATORS
 from byoc_hw.demo import heldout, model_path
 from byoc_hw.pattern import patterns
 from byoc_hw.run.new_hal import new_hal
@@ -84,6 +86,45 @@ def test_build_for_the_host_alone(tmp_path, capfd):
     assert cli.main(["build", MODEL, "--output-dir", str(tmp_path / "p"), "--cpu-only"]) == 0
     assert "not partitioned" in capfd.readouterr().out
     assert not list((tmp_path / "p").rglob("hwlib*"))
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [("digits.tflite", "digits"), ("8 bit-v1.2.tflite", "model_8_bit_v1_2"), ("stdio.tflite", "model_stdio")],
+)
+def test_a_model_is_called_after_its_file(file, name, tmp_path, capfd):
+    shutil.copy(MODEL, tmp_path / file)
+    assert cli.main(["explain", str(tmp_path / file)]) == 0
+    assert capfd.readouterr().out.startswith(f"{name} on REFERENCE")
+    assert cli.main(["build", str(tmp_path / file), "--output-dir", str(tmp_path / "p"), "--cpu-only"]) == 0
+    assert (tmp_path / f"p/include/{name}.h").exists()
+
+
+def test_every_command_takes_a_file_for_the_accelerator(tmp_path, capfd):
+    chip, tuning = tmp_path / "chip.toml", tmp_path / "x.tuning"
+    assert cli.main(["accelerator", "--accelerator", "SMALL", "--write", str(chip)]) == 0
+    assert f"--accelerator {chip}" in capfd.readouterr().out
+    chip.write_text(chip.read_text().replace('"SMALL"', '"MINE"').replace("dma_width = 4 ", "dma_width = 3 "))
+    mine = ["--accelerator", str(chip)]
+    for command in ("explain", "plan"):
+        assert cli.main([command, MODEL, *mine]) == 0
+    assert cli.main(["build", MODEL, "--output-dir", str(tmp_path / "p"), *mine]) == 0
+    assert "on MINE" in capfd.readouterr().out
+    assert cli.main(["tune", MODEL, "-o", str(tuning), "--budget", "2", *mine]) == 0
+    assert cli.main(["new-hal", str(tmp_path / "hal"), *mine]) == 0
+    assert cli.main(["hal-test", "--write", str(tmp_path / "kit"), *mine]) == 0
+    assert cli.main(["accelerator", *mine]) == 0
+    assert "dma_width = 3 " in capfd.readouterr().out
+
+
+def test_a_file_that_describes_no_accelerator(ended, tmp_path):
+    chip = tmp_path / "chip.toml"
+    chip.write_text("dma_width = 0\n")
+    code, error = ended("build", MODEL, "--output-dir", tmp_path / "p", "--accelerator", chip)
+    assert (code, error) == (2, f"byoc_hw: error: {chip}: accelerator hwlib: dma_width is at least 1: got 0\n")
+    code, error = ended("explain", MODEL, "--accelerator", "LARGE")
+    assert (code, "or a file that ends in .toml, .json, .py: got 'LARGE'" in error) == (2, True)
+    assert list(tmp_path.iterdir()) == [chip]
 
 
 def test_tune_finds_plans_that_build_takes(tmp_path, capfd):
@@ -216,7 +257,72 @@ def test_a_picture_without_matplotlib_says_what_to_install(built, ended, monkeyp
     assert "a picture needs matplotlib: pip install 'byoc-hw[notebooks]'" in error
 
 
-@pytest.mark.parametrize("command", ["build", "tune", "run", "schedule", "explain", "hal-test", "new-hal"])
+def test_explore_prints_and_draws_the_front(tmp_path, capfd):
+    pytest.importorskip("matplotlib", reason="pip install byoc-hw[notebooks]")
+    vary = ["--vary", "activation_memory=16K", "--vary", "array=8x8,16x16", "--vary", "packed_rows=true"]
+    options = ["--accelerator", "SMALL", "--jobs", "2", "--picture", str(tmp_path / "front.svg")]
+    assert cli.main(["explore", MODEL, *vary, *options]) == 0
+    out, error = capfd.readouterr()
+    assert out.startswith("3 variations of SMALL, ")
+    assert "digits_int8" in out.splitlines()[1]
+    assert error.splitlines()[1].startswith("2 of 3: activation_memory 16K, array 8x8, packed_rows True: digits_int8 ")
+    assert "<svg" in (tmp_path / "front.svg").read_text()
+    assert cli.main(["explore", MODEL, "--vary", "host_cycles_per_instruction=0.5", "--json"]) == 0
+    plain = json.loads(capfd.readouterr().out)
+    assert [entry["changes"] for entry in plain["variations"]] == [{}, {"host_cycles_per_instruction": 0.5}]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--vary", "dma_width"], "--vary is FIELD=VALUE,..., as in dma_width=4,8: got 'dma_width'"),
+        (["--vary", "dma_width=4,x"], "--vary dma_width has values that the field can have: got '4,x'"),
+        (["--vary", "array=16"], "--vary array has values that the field can have: got '16'"),
+        (["--vary", "packed_rows=yes"], "--vary packed_rows has values that the field can have: got 'yes'"),
+        (["--vary", "limits=1"], "limits is no number"),
+        (["--vary", "speed=1"], "variations are of fields of"),
+        (["--vary", "dma_width=1", "--vary", "dma_width=2"], "--vary has each field once: got dma_width twice"),
+        (["--vary", "dma_width=1", "--jobs", "0"], "--jobs is at least 1: got 0"),
+        (["--vary", "dma_width=1", "--objective", "joy"], "objective is some of cycles, memory"),
+    ],
+)
+def test_explore_refuses_what_it_cannot_vary(options, message, ended):
+    code, error = ended("explore", MODEL, *options)
+    assert (code, message in error) == (2, True), error
+
+
+def test_report_is_one_page_of_a_model_or_a_project(built, capfd):
+    assert cli.main(["report", MODEL, "--clock", "200MHz"]) == 0
+    page = capfd.readouterr().out
+    assert "13 of 14 (93%) offloaded" in page
+    assert re.search(r"accelerator  [\d,]+ cycles, 0\.\d{3} ms", page)
+    assert "the 5 costliest layers:" in page
+    assert cli.main(["report", str(built), "--clock", "0.2G"]) == 0
+    assert capfd.readouterr().out == page.replace("digits_int8 on", "digits on")
+
+
+def test_report_for_tables_and_programs(built, capfd):
+    assert cli.main(["report", str(built), "--csv"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capfd.readouterr().out)))
+    assert cli.main(["report", str(built), "--json"]) == 0
+    plain = json.loads(capfd.readouterr().out)
+    assert len(rows) == len(plain["layers"])
+    assert sum(int(row["cycles"]) for row in rows if row["bound"] != "host") == plain["cycles"]
+    assert [row["name"] for row in rows] == [layer["name"] for layer in plain["layers"]]
+
+
+def test_report_refuses_what_it_cannot_do(built, ended, capfd):
+    code, error = ended("report", built, "--ram", "64k")
+    assert (code, f"--ram is for a model: {built} is a project that was built" in error) == (2, True)
+    with pytest.raises(SystemExit, match=r"^2$"):
+        cli.main(["report", MODEL, "--clock", "0"])
+    assert "a clock is above 0, in Hz, as in 200000000, 200M, 1.5GHz: got '0'" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["build", "tune", "run", "schedule", "explain", "report", "explore", "accelerator", "hal-test", "new-hal"],
+)
 def test_help_has_an_example_and_the_exit_codes(command, capfd):
     with pytest.raises(SystemExit, match=r"^0$"):
         cli.main([command, "--help"])
@@ -227,7 +333,7 @@ def test_help_has_an_example_and_the_exit_codes(command, capfd):
 
 def test_examples_in_the_help_are_commands(capfd):
     seen = []
-    for command in ("build", "tune", "run", "explain", "hal-test", "new-hal"):
+    for command in ("build", "tune", "run", "explain", "report", "explore", "accelerator", "hal-test", "new-hal"):
         with pytest.raises(SystemExit):
             cli.main([command, "--help"])
         seen.append(capfd.readouterr().out.split("example:\n  python -m byoc_hw ")[1].splitlines()[0])
@@ -391,7 +497,7 @@ def test_a_directory_with_other_files_is_left_alone(ended, tmp_path):
 
 
 def test_a_model_that_does_not_fit(tmp_path, monkeypatch, capfd):
-    monkeypatch.setitem(cli.ACCELERATORS, "SMALL", replace(byoc_hw.SMALL, flash=1000))
+    monkeypatch.setitem(ACCELERATORS, "SMALL", replace(byoc_hw.SMALL, flash=1000))
     assert cli.main(["build", MODEL, "--output-dir", str(tmp_path / "p"), "--accelerator", "SMALL"]) == 2
     assert "flash" in capfd.readouterr().err  # with a line for each of the largest owners
     assert list(tmp_path.iterdir()) == []
@@ -666,7 +772,11 @@ def test_a_place_that_there_is_not(options, message, ended, tmp_path):
 
 NOT_A_CHIP = {
     "unknown": (["explain", MODEL], "NPU", "--accelerator is one of REFERENCE, SMALL, DIANA_DIGITAL, DSP, or several"),
-    "half of one": (["explain", MODEL], "DSP+", "as in DIANA_DIGITAL+DSP: got 'DSP+'"),
+    "half of one": (
+        ["explain", MODEL],
+        "DSP+",
+        "as in DIANA_DIGITAL+DSP, or a file that ends in .toml, .json, .py: got 'DSP+'",
+    ),
     "too many": (["explain", MODEL], "+".join(["DSP"] * 17), "accelerators are 1 to 16: got 17"),
     "tune": (["tune", MODEL, "-o", "x"], "SMALL+DSP", "tuning is for one accelerator: SMALL+DSP has several"),
     "plan": (["plan", MODEL], "SMALL+DSP", "the stages of planning are those of one accelerator: got SMALL+DSP"),

@@ -115,7 +115,7 @@ def test_readme_commands_run(tmp_path, monkeypatch):
     pytest.importorskip("matplotlib", reason="pip install byoc-hw[notebooks]")
     text = (ROOT / "README.md").read_text(encoding="utf-8").split("## From a shell\n")[1].split("\n## ")[0]
     commands = re.findall(r"^    python -m byoc_hw (.*)$", text, re.M)
-    assert len(commands) == 5
+    assert len(commands) == 10
     monkeypatch.chdir(tmp_path)
     np.save("image.npy", heldout().images[:1])
     for command in commands:

@@ -12,12 +12,12 @@ PATTERNS = PACKAGE.parent / "patterns"
 ROOMS = ["quantization", "frontend", "params", "plan", "hwlib", "emit", "run", "report"]
 FOR_ALL = {
     *("errors", "arguments", "schema", "whole_file", "integers", "names"),
-    *("tensor", "accelerator", "soc", "graph", "graph_text", "ratios", "program", "version"),
+    *("tensor", "accelerator", "accelerator_file", "soc", "graph", "graph_text", "ratios", "program", "version"),
     *("objective", "host_costs", "host_cost_table"),
 }
 WIRING = {
-    *("__init__", "__main__", "demo"),
-    *("compiler", "project", "operator_check", "validation", "tuner", "tuning", "quantizer"),
+    *("__init__", "__main__", "commands", "demo"),
+    *("compiler", "project", "operator_check", "validation", "tuner", "tuning", "quantizer", "exploration"),
 }
 EXTRA = {
     "frontend": {"pattern"},

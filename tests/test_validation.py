@@ -1,7 +1,10 @@
 """Validation: the first layer that differs, where, and by how much."""
 
+import csv
 import importlib
 import inspect
+import io
+import json
 import re
 
 import numpy as np
@@ -13,6 +16,7 @@ import byoc_hw
 from byoc_hw.demo import heldout, model_path
 from byoc_hw.errors import InvalidInput
 from byoc_hw.run.new_hal import new_hal
+from byoc_hw.validation import Difference, _Sums
 
 
 @pytest.fixture(scope="module")
@@ -257,3 +261,53 @@ def test_values_that_tflite_refuses(flattened):
 def test_the_module_and_the_function_have_names_of_their_own():
     assert inspect.ismodule(importlib.import_module("byoc_hw.validation"))
     assert byoc_hw.validate is byoc_hw.validation.validate
+
+
+# ---------------------------------------------------------------- figures of each layer
+
+
+def test_figures_of_a_layer_are_those_of_all_inferences(chain):
+    _, project = chain
+    wrong = seen(project)[0]
+    found = byoc_hw.validate(project, images(), Altered(project, [wrong], bumped))
+    figures = {one.name: one for one in found.comparisons}
+    assert list(figures) == list(found.compared)
+    one = figures[wrong]
+    assert (one.differing, one.elements, one.largest) == (9, found.first.elements, 3)
+    assert one.rms == pytest.approx(np.sqrt(9 * 3**2 / one.elements))
+    here = np.concatenate([np.frombuffer(r.trace[one.id], np.int8) for r in project.run_batch(images(), trace=True)])
+    there = here.reshape(3, -1).copy()
+    for row in there:
+        bumped(row)
+    a, b = here.astype(float), there.ravel().astype(float)
+    assert one.cosine == pytest.approx(a @ b / np.sqrt((a @ a) * (b @ b)))
+    assert all(other.exact and other.rms == 0 for name, other in figures.items() if name != wrong)
+
+
+def test_a_tolerance_leaves_the_largest_difference_visible(chain):
+    _, project = chain
+    found = byoc_hw.validate(project, images(), Altered(project, seen(project)[:1], bumped), tolerance=3)
+    assert found.ok
+    assert (found.comparisons[0].differing, found.comparisons[0].largest) == (0, 3)
+    assert not found.comparisons[0].exact
+
+
+def test_figures_as_text_table_json_and_html(chain):
+    _, project = chain
+    found = byoc_hw.validate(project, images(), Altered(project, seen(project)[:1], bumped))
+    heading, first, *others = found.table().splitlines()
+    assert heading.split() == ["layer", "kind", "elements", "differing", "largest", "RMS", "cosine"]
+    assert first.split()[3:5] == ["9", "3"]
+    assert all(line.endswith("exact") for line in others)
+    (row, *_) = csv.DictReader(io.StringIO(found.to_csv()))
+    assert (row["differing"], float(row["largest"])) == ("9", 3)
+    assert json.loads(found.to_json())["comparisons"][0]["differing"] == 9
+    assert "<table>" in found._repr_html_()
+
+
+def test_zeros_have_the_same_direction_as_zeros_only():
+    sums = _Sums(Difference("x", 0, "add", 0, (), 0, 0, 0, 0, 0))
+    sums.add(np.zeros(4, np.int8), np.zeros(4, np.int8))
+    assert sums.comparison(0).cosine == 1
+    sums.add(np.zeros(4, np.int8), np.ones(4, np.int8))
+    assert sums.comparison(4).cosine is None

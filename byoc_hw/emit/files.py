@@ -60,7 +60,7 @@ from byoc_hw.hwlib.sim_config import sim_config
 from byoc_hw.params.host_kernels import KERNEL_PARTS, KERNELS
 from byoc_hw.plan.chip_plan import ChipPlan
 from byoc_hw.plan.place.arena import ModelMemory
-from byoc_hw.plan.planned import TABLES, PlannedRegion, flash_bytes, narrow_weights, table_bytes
+from byoc_hw.plan.planned import TABLES, PlannedRegion, constants_by_layer, flash_bytes, narrow_weights, table_bytes
 from byoc_hw.plan.steps import RegionPlan
 from byoc_hw.program import ORDERED_TYPES, Buffer, Program, RegionCall, check_mod_name
 from byoc_hw.soc import Hardware, Soc, accelerators_of
@@ -154,7 +154,7 @@ def project_files(parts: Parts) -> Files:
         **(_host(parts) if parts.host_source else {}),
         **_runtime(parts),
     }
-    files["Makefile"] = _makefile(parts, files)
+    files |= _builds(parts, files)
     files[METADATA] = _json(metadata(parts, files))
     return files
 
@@ -380,7 +380,32 @@ def _hwlib_copies(without: Collection[str], folders: Sequence[str] = _HWLIB_FOLD
     }
 
 
-def _makefile(parts: Parts, files: Files) -> str:
+_BUILDS = {
+    "Makefile": "Makefile.j2",
+    "CMakeLists.txt": "CMakeLists.txt.j2",
+    "zephyr/module.yml": "zephyr_module.yml.j2",
+    "zephyr/Kconfig": "zephyr_kconfig.j2",
+    "zephyr/CMakeLists.txt": "zephyr_CMakeLists.txt.j2",
+}
+"""The files from which the project is built, and their templates."""
+
+
+_CMAKE_TARGETS = (
+    "all",
+    "clean",
+    "depend",
+    "edit_cache",
+    "help",
+    "install",
+    "package",
+    "preinstall",
+    "rebuild_cache",
+    "test",
+)
+"""Names of targets that CMake has itself."""
+
+
+def _builds(parts: Parts, files: Files) -> Files:
     model = [
         name
         for name in sorted(files)
@@ -388,17 +413,23 @@ def _makefile(parts: Parts, files: Files) -> str:
         and name.startswith(("src/", "hwlib/src/", "library/"))
         and not (parts.chip and name.endswith(f"/{TABLE_SOURCE}"))
     ]
-    return render(
-        "Makefile.j2",
-        mod_name=parts.mod_name,
-        model_sources=model,
-        region_object=f"src/{parts.mod_name}_{parts.accelerator.name}.o",
-        weights_file=next((name for name in files if name == weights_file(parts.mod_name)), None),
-        hal=parts.tiled,
-        library=_has_library(parts),
-        flash_apart=parts.tiled and cannot_read_flash(parts.accelerator),
-        **chip_context(parts.chip) | {"hal_functions": chip_context(parts.lanes)["hal_functions"]},
-    )
+    region = f"src/{parts.mod_name}_{parts.accelerator.name}"
+    context = {
+        "mod_name": parts.mod_name,
+        "target": f"{parts.mod_name}_model" if parts.mod_name in _CMAKE_TARGETS else parts.mod_name,
+        "upper": parts.mod_name.upper(),
+        "model_sources": model,
+        "region_object": f"{region}.o",
+        "region_source": f"{region}.c",
+        "weights_file": next((name for name in files if name == weights_file(parts.mod_name)), None),
+        "hal": parts.tiled,
+        "host": bool(parts.host_source),
+        "library": _has_library(parts),
+        "flash_apart": parts.tiled and cannot_read_flash(parts.accelerator),
+        **chip_context(parts.chip),
+        "hal_functions": chip_context(parts.lanes)["hal_functions"],
+    }
+    return {name: render(template, **context) for name, template in _BUILDS.items()}
 
 
 # ---------------------------------------------------------------- metadata
@@ -420,6 +451,8 @@ def metadata(parts: Parts, files: Files) -> dict[str, Any]:
             "name": parts.accelerator.name,
             "label": parts.accelerator.label,
             "simulated": parts.tiled,
+            "macs_per_cycle": sum(one.array_rows * one.array_columns for one in accelerators_of(parts.accelerator)),
+            "host_cycles_per_instruction": float(parts.accelerator.host_cycles_per_instruction),
         },
         **({} if parts.chip is None else {"accelerators": chip_entries(parts.chip)}),
         "numerics": parts.numerics,
@@ -472,6 +505,8 @@ def _interface_entry(buffer: Buffer) -> dict[str, Any]:
 
 def _layer_entries(program: Program, regions: Mapping[str, PlannedRegion]) -> Iterator[dict[str, Any]]:
     narrow = {name: narrow_weights(region) for name, region in regions.items()}
+    macs = {(name, layer.name): layer.macs for name, region in regions.items() for layer in region.graph.layers}
+    constants = {name: constants_by_layer(region) for name, region in regions.items()}
     for layer in number_layers(program):
         bits, saved = narrow.get(layer.region or "", {}).get(layer.name, (8, 0))
         yield {
@@ -481,6 +516,11 @@ def _layer_entries(program: Program, regions: Mapping[str, PlannedRegion]) -> It
             "region": layer.region,
             "source": list(layer.source),
             **({"weights": {"bits": bits, "saved": saved}} if bits < 8 else {}),
+            **(
+                {}
+                if layer.region is None
+                else {"macs": macs[layer.region, layer.name], "constants": constants[layer.region].get(layer.name, 0)}
+            ),
         }
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from byoc_hw.graph import Layer, Lookup, Weighted
-from byoc_hw.params.pack import packed_channel_bytes
+from byoc_hw.params.pack import PARAMS_BYTES, packed_channel_bytes
 from byoc_hw.plan.chip_plan import ChipPlan, Part
 from byoc_hw.plan.library import LibraryPlan
 from byoc_hw.plan.steps import FLASH, Copy, Job, RegionPlan
@@ -78,6 +78,20 @@ def flash_by_layer(region: PlannedRegion) -> Iterator[tuple[str, int]]:
         nbytes = sum(nbytes for _, nbytes in blocks) + tables.pop(call.index, 0)
         if nbytes:
             yield region.layers[call.index].name, nbytes
+
+
+def constants_by_layer(region: PlannedRegion) -> dict[str, int]:
+    """Bytes of packed weights and parameters, and of tables, that each layer of a region has in flash once."""
+    if isinstance(region, LibraryPlan):
+        return dict(region.flash_by_layer())
+    found: dict[str, int] = {}
+    for layer in _tiled_layers(region):
+        nbytes = _tables_bytes(layer)
+        if isinstance(layer, Weighted):
+            channel = packed_channel_bytes(layer.weights.elements // layer.out_channels, layer.weights.bits)
+            nbytes += layer.out_channels * (channel + PARAMS_BYTES)
+        found[layer.name] = found.get(layer.name, 0) + nbytes
+    return found
 
 
 def narrow_weights(region: PlannedRegion) -> dict[str, tuple[int, int]]:

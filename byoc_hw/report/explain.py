@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from byoc_hw.pattern import Outcome
-from byoc_hw.report.line import counted, line, times_bound
+from byoc_hw.report.line import counted, line, share_of, times_bound
 
 _NAME_WIDTH = 60
 
@@ -50,6 +50,16 @@ class Report:
     def host(self) -> tuple[Outcome, ...]:
         """Operators that run on the host, as a whole or in part."""
         return tuple(outcome for outcome in self.outcomes if outcome.placement in ("host", "split"))
+
+    @property
+    def macs(self) -> int:
+        """Multiplications with additions of all operators."""
+        return sum(outcome.macs for outcome in self.outcomes)
+
+    @property
+    def offloaded_macs(self) -> int:
+        """Those of the operators that run on the accelerator as a whole."""
+        return sum(outcome.macs for outcome in self.offloaded)
 
     @property
     def tvm_arithmetic(self) -> tuple[Outcome, ...]:
@@ -139,6 +149,8 @@ class Report:
             )
 
     def _legend(self) -> Iterator[str]:
+        if self.macs and self.accelerator is not None:
+            yield f"  {share_of(self.offloaded_macs, self.macs)} MACs offloaded"
         if self.bound:
             planned = self.cycles and f"regions take {self.cycles:,} cycles, {times_bound(self.cycles, self.bound)}: "
             yield f"  {planned or ''}no plan takes fewer than {self.bound:,} cycles"
@@ -154,8 +166,11 @@ class Report:
                 yield f"               {said}"
 
     def _said(self, outcome: Outcome) -> Iterator[str]:
-        if outcome.name in self.engines:
-            yield self.engines[outcome.name]
+        work = f"{outcome.macs:,} MACs, " if outcome.macs else ""
+        amounts = [f"{work}{outcome.nbytes:,} bytes"] if outcome.macs or outcome.nbytes else []
+        engines = [self.engines[outcome.name]] if outcome.name in self.engines else []
+        if amounts or engines:
+            yield "; ".join([*amounts, *engines])
         yield from _reasons(outcome)
 
 

@@ -22,3 +22,12 @@ def counted(number: int, noun: str) -> str:
 def times_bound(cycles: int, bound: int) -> str:
     """Planned cycles over those that no plan goes below, in a sentence."""
     return f"{cycles / bound:.2f} of the bound" if bound else "the least"
+
+
+def share_of(part: int, whole: int) -> str:
+    """A number, the whole, and the share: "13 of 14 (93%)"; below 100% where anything is missing."""
+    if not whole:
+        return f"{part:,} of {whole:,}"
+    share = part / whole
+    digits = 0 if share == 1 or share <= 0.99 else 2 if share < 0.9999 else 4
+    return f"{part:,} of {whole:,} ({share:.{digits}%})"

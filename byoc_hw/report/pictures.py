@@ -34,7 +34,7 @@ _NAME = 36  # letters of a name, at most
 _LISTED = 24  # layers in a legend
 _TICKS = 40  # moments with a name
 
-_PALETTE = (
+PALETTE = (
     "#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#edc948",
     "#76b7b2", "#e15759", "#9c755f", "#ff9da7", "#a0cbe8",
 )  # fmt: skip
@@ -229,7 +229,7 @@ class _Style:
         first = {number: name.split(";")[0] for number, name, _ in schedule.layers}
         self._shared = _shared_folder(list(first.values()))
         self.names = {number: name.removeprefix(self._shared) for number, name in first.items()}
-        self._colours = {number: _PALETTE[at % len(_PALETTE)] for at, number in enumerate(self.names)}
+        self._colours = {number: PALETTE[at % len(PALETTE)] for at, number in enumerate(self.names)}
         self._numbers = {name: number for number, name, _ in schedule.layers}
 
     def colour(self, layer: int | None) -> str:

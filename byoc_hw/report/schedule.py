@@ -236,7 +236,7 @@ class Schedule:
         """
         if self.missing is not None:
             raise InvalidInput(f"{self.mod_name}: {self.missing}")
-        with _needs_matplotlib():
+        with needs_matplotlib():
             from byoc_hw.report.pictures import draw_timeline
         return draw_timeline(self)
 
@@ -245,7 +245,7 @@ class Schedule:
 
         `ToolchainMissing` without matplotlib.
         """
-        with _needs_matplotlib():
+        with needs_matplotlib():
             from byoc_hw.report.pictures import draw_memory
         return draw_memory(self)
 
@@ -328,7 +328,8 @@ def _cell(value: str | int) -> str:
 
 
 @contextmanager
-def _needs_matplotlib() -> Iterator[None]:
+def needs_matplotlib() -> Iterator[None]:
+    """`ToolchainMissing` with what to install, where matplotlib is imported and is not there."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -77,7 +77,7 @@ def _interface(value: Any, field: str) -> None:
 
 _layer = structure(
     {"id": _count, "name": text, "kind": text, "region": nullable(text), "source": list_of(text)},
-    {"weights": structure({"bits": integer(2, 4), "saved": _count})},
+    {"weights": structure({"bits": integer(2, 4), "saved": _count}), "macs": integer(), "constants": _count},
 )
 _jobs = list_of(matching(r"\d{1,9}( \d{1,9}){5}(( \d{1,9}){2})?", "six or eight numbers below 1000000000"))
 _moved_box = matching(r"(-1|\d{1,9})( \d{1,9}){2}(( \d{1,9}){3})*", "numbers below 1000000000")
@@ -132,7 +132,10 @@ _ram = structure(
 _METADATA = structure(
     {
         "model": structure({"name": _name, "inputs": list_of(_interface), "outputs": list_of(_interface)}),
-        "accelerator": structure({"name": text, "label": text, "simulated": boolean}),
+        "accelerator": structure(
+            {"name": text, "label": text, "simulated": boolean},
+            {"macs_per_cycle": integer(), "host_cycles_per_instruction": number_from(0, 2.0**48)},
+        ),
         "memory": structure({"ram": _ram, "flash": table_of(_count)}),
         "layers": list_of(_layer),
         "schedule": structure({"activations": _count, "weights": _count, "regions": list_of(_region)}),
@@ -167,7 +170,7 @@ _REPORT = structure(
                     **dict.fromkeys(("relay", "composites", "regions", "uncovered", "tvm_arithmetic"), list_of(text)),
                     "rejections": list_of(_rejection),
                 },
-                {"host_instructions": integer()},
+                dict.fromkeys(("host_instructions", "macs", "nbytes"), integer()),
             )
         ),
     },

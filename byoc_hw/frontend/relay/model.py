@@ -21,6 +21,7 @@ from byoc_hw.frontend.relay.host_operators import Kernel
 from byoc_hw.frontend.relay.host_order import ordered
 from byoc_hw.frontend.relay.host_suppress import suppressed
 from byoc_hw.frontend.relay.host_tflite import with_kernels
+from byoc_hw.frontend.relay.operator_work import operator_work
 from byoc_hw.frontend.relay.partition import folding, prepare
 from byoc_hw.frontend.relay.record import Record, record_of, regions
 from byoc_hw.frontend.relay.serial import serial
@@ -50,8 +51,11 @@ class RelayModel:
         self.outcomes: tuple[Outcome, ...]
         self._ends = ends_of(mod) if record is None else record.ends
         if record is None:
-            operators = source_operators(mod["main"])
-            self.outcomes = tuple(Outcome(operator.name, operator.relay, "host") for operator in operators)
+            operators, work = source_operators(mod["main"]), operator_work(mod["main"])
+            self.outcomes = tuple(
+                Outcome(one.name, one.relay, "host", macs=work[one.name].macs, nbytes=work[one.name].nbytes)
+                for one in operators
+            )
             mod = tvm.transform.Sequential(folding())(mod)
         else:
             self.accelerator, self.numerics = by_digest(record.accelerator, record.label), record.numerics

@@ -22,6 +22,7 @@ from byoc_hw.frontend.relay.ends import ends_of
 from byoc_hw.frontend.relay.host_tflite import tvm_arithmetic
 from byoc_hw.frontend.relay.interface import plain_interface
 from byoc_hw.frontend.relay.opaque import merge_composites, show_bodies
+from byoc_hw.frontend.relay.operator_work import operator_work
 from byoc_hw.frontend.relay.optimize import NoNHWC
 from byoc_hw.frontend.relay.outcome import outcomes
 from byoc_hw.frontend.relay.record import Record, record_of, regions
@@ -59,7 +60,7 @@ def partition(
     _check_arguments(mod, mod_name, accelerator, numerics)
     register(accelerator.name, backend)
     mod = prepare(mod, params)
-    operators = source_operators(mod["main"])
+    operators, work = source_operators(mod["main"]), operator_work(mod["main"])
     _check_denied(deny, [operator.name for operator in operators])
     job = Session(accelerator, backend.why_no_plan, deny, numerics, arithmetic=backend.arithmetic)
     folded = tvm.transform.Sequential([*signing(job), *folding(), *rewriting(job)])(mod)
@@ -68,7 +69,10 @@ def partition(
     except NoNHWC as error:  # then all NCHW operators stay on the host, and the report says why
         job = replace(job, no_nchw=str(error), recorder=Recorder())
         partitioned = _partitioned(folded, mod_name, job)
-    found = outcomes(operators, folded["main"], partitioned, job.recorder)
+    found = tuple(
+        replace(outcome, macs=work[outcome.name].macs, nbytes=work[outcome.name].nbytes)
+        for outcome in outcomes(operators, folded["main"], partitioned, job.recorder)
+    )
     if numerics == "tflite":
         marks = tvm_arithmetic(partitioned)
         found = tuple(replace(outcome, tvm_arithmetic=marks.get(outcome.name, ())) for outcome in found)

@@ -1,0 +1,89 @@
+"""What each source operator of a model has to do: multiplications with additions, and bytes read and written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+import tvm
+from tvm import relay
+
+from byoc_hw.frontend.relay.match import users_of
+from byoc_hw.frontend.relay.sources import calls_in_order, operands_of, operator_name, source_names
+
+
+@dataclass
+class OperatorWork:
+    """Of one operator: multiply-accumulates, and bytes of the tensors that it reads and writes. A scale of one value
+    is no tensor."""
+
+    macs: int = 0
+    nbytes: int = 0
+
+
+def operator_work(main: relay.Function) -> dict[str, OperatorWork]:
+    """The work of each source operator of a typed function, by name. A call of several belongs to the first."""
+    owners = {call: names[0] for call in calls_in_order(main) if (names := source_names(call.span))}
+    users, found = users_of(main), {name: OperatorWork() for name in owners.values()}
+    read: set[tuple[str, relay.Expr]] = set()
+    for call, name in owners.items():
+        found[name].macs += multiplications(call)
+        for operand in operands_of(call):
+            if owners.get(operand) != name and (name, operand) not in read:
+                read.add((name, operand))
+                found[name].nbytes += _nbytes(operand)
+        readers = [owners.get(user) for user in _calls_that_read(call, users)]
+        if not readers or any(reader != name for reader in readers):
+            found[name].nbytes += _nbytes(call)
+    return found
+
+
+def multiplications(call: relay.Call) -> int:
+    """The multiply-accumulates of a call: those of convolutions and matrix products; 0 for other operators."""
+    name = operator_name(call).removeprefix("qnn.").removeprefix("nn.")
+    if name in ("conv1d", "conv2d", "conv3d"):
+        layout = call.attrs.out_layout or call.attrs.data_layout
+        channels = _shape(call)[str(layout).index("C")]
+        return prod(_shape(call)) * prod(_shape(call.args[1])) // max(channels, 1)
+    if name in ("conv1d_transpose", "conv2d_transpose", "conv3d_transpose"):
+        channels = _shape(call.args[0])[str(call.attrs.data_layout).index("C")]
+        return prod(_shape(call.args[0])) * prod(_shape(call.args[1])) // max(channels, 1)
+    if name in ("dense", "matmul", "batch_matmul"):
+        summed = -2 if getattr(call.attrs, "transpose_a", False) else -1
+        return prod(_shape(call)) * _shape(call.args[0])[summed]
+    return 0
+
+
+def _shape(expr: relay.Expr) -> tuple[int, ...]:
+    return _extents(expr.checked_type)
+
+
+def _extents(of: tvm.ir.Type) -> tuple[int, ...]:
+    """The extents of a tensor; 1 for one that is not known."""
+    return tuple(int(extent) if isinstance(extent, tvm.tir.IntImm) else 1 for extent in of.shape)
+
+
+def _calls_that_read(expr: relay.Expr, users: dict[relay.Expr, list[relay.Expr]]) -> Iterator[relay.Expr]:
+    """The calls that read a value, also through tuples; the function itself where it returns it."""
+    for user in users.get(expr, ()):
+        if isinstance(user, relay.Tuple | relay.TupleGetItem):
+            readers = list(_calls_that_read(user, users))
+            yield from readers or [user]
+        else:
+            yield user
+
+
+def _nbytes(expr: relay.Expr) -> int:
+    """The bytes of a value; of a constant only if it has dimensions."""
+    if isinstance(expr, relay.Constant) and not expr.data.shape:
+        return 0
+    types = [expr.checked_type]
+    while any(hasattr(one, "fields") for one in types):
+        types = [inner for one in types for inner in getattr(one, "fields", [one])]
+    return sum(prod(_extents(one)) * _itemsize(str(one.dtype)) for one in types)
+
+
+def _itemsize(dtype: str) -> int:
+    return 1 if dtype in ("bool", "int4", "uint4") else np.dtype(dtype).itemsize
