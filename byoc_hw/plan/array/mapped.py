@@ -44,7 +44,7 @@ class MappedGraph:
         for index, layer in enumerate(mapping.layers):
             lies = "swapped" if mapping.swapped[mapping.component[index]] else "as it stands"
             lies += ", packed" if index in mapping.rows.layers else ""
-            work = f"{self._cycles(index)} cycles" if mapping.works(index) else "no work"
+            work = f"{self.cycles_of(index)} cycles" if mapping.works(index) else "no work"
             if index in mapping.copied:
                 work = "done by copies"
             elif index in mapping.placed:
@@ -54,7 +54,8 @@ class MappedGraph:
             shapes = f"{shape_text(extents(layer.ifm))} -> {shape_text(extents(layer.ofm))}"
             yield f"%{index:<4} component {mapping.component[index]:<3} {lies:<13} {layer.kind} {shapes}, {work}"
 
-    def _cycles(self, index: int) -> int:
+    def cycles_of(self, index: int) -> int:
+        """Cycles of the jobs of a layer, as few as there can be in this mapping."""
         layer, packing = self.mapping.layers[index], self.mapping.packing(self.mapping.layers[index].ofm)
         if packing is None or index not in self.mapping.rows.layers:
             return best_cycles(layer, self.accelerator)

@@ -13,15 +13,20 @@ from dataclasses import replace
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
-from byoc_hw.graph import Graph
+from byoc_hw.graph import Concat, Graph, Layer, Slice, Whole
+from byoc_hw.plan.array.mapped import MappedGraph, map_graph
 from byoc_hw.plan.bound.prices import cycles_bound
 from byoc_hw.plan.choices import Blocks, Choices, Group
-from byoc_hw.plan.search.planner import best_layout
+from byoc_hw.plan.search.measured import Alone, MeasuredRuns, least_alone
+from byoc_hw.plan.search.planner import ENOUGH, best_layout, mappings, packings
 from byoc_hw.plan.stages import Layout, lay_out
 from byoc_hw.plan.tune.space import SearchSpace
 
 MOST_WORK = 3000
 """The copies and jobs that are laid out in all."""
+
+_WORK_ALONE = 1000
+"""The same for a single layer, of which a region may have many."""
 
 NEAR = 1.01
 """How near the bound a plan is good enough."""
@@ -29,15 +34,98 @@ NEAR = 1.01
 
 def own_layout(graph: Graph, accelerator: Accelerator) -> Layout:
     """A region with the choices that it has by default. Raises `PlanError` naming a layer that does not fit."""
-    return better_nearby(best_layout(graph, accelerator), cycles_bound(graph, accelerator))
+    bound = cycles_bound(graph, accelerator)
+    if len(graph.layers) == 1:
+        return better_nearby(best_layout(graph, accelerator, NEAR * bound), bound, _WORK_ALONE)
+    found = _long_layout(graph, accelerator)
+    if found is None:
+        found = better_nearby(best_layout(graph, accelerator), bound)
+        return found if found.cycles <= NEAR * bound else better_in_runs(found)
+    return better_in_runs(found, known=found.mapped)
 
 
-def better_nearby(found: Layout, bound: int) -> Layout:
-    """The best plan near one that was found, or that one. No plan takes fewer cycles than `bound`."""
-    if not found.order.jobs or found.cycles <= NEAR * bound or 2 * len(found.work.ops) > MOST_WORK:
+def _long_layout(graph: Graph, accelerator: Accelerator) -> Layout | None:
+    """The plan of a region whose plan as a whole takes long to make: of measured runs. None for another region, or
+    where it does not fit."""
+    if accelerator.library is not None or any(isinstance(layer, Concat | Slice | Whole) for layer in graph.layers):
+        return None
+    found: Layout | None = None
+    for mapped in packings(mappings(graph, accelerator)[0]):
+        runs = MeasuredRuns(mapped, _alone(accelerator))
+        other = _joined(mapped, runs.best(None)) if runs.long else None
+        found = min(filter(None, (found, other)), key=lambda layout: layout.cycles, default=None)
+    return found
+
+
+def better_in_runs(found: Layout, known: MappedGraph | None = None) -> Layout:
+    """The best plan of runs of groups that are measured, or the one that was found, which is the best one of a mapping
+    that is `known`. It is not slower than each layer alone, with height and width as in the model, and rows not packed.
+    """
+    mapped = found.mapped
+    if mapped.whole:
+        return found
+    plain = map_graph(mapped.graph, mapped.accelerator, copies_transpose=False)
+    for one in (mapped, plain) if _differs(mapped) else (mapped,):
+        if one is known or found.cycles <= least_alone(one) or _working(one) < 2:
+            continue
+        start = found.choices if one is found.mapped else None
+        other = _joined(one, MeasuredRuns(one, _alone(one.accelerator)).best(start))
+        found = found if other is None else min(found, other, key=lambda layout: layout.cycles)
+    return found
+
+
+def _differs(mapped: MappedGraph) -> bool:
+    """Whether anything lies otherwise than in the model."""
+    mapping = mapped.mapping
+    return any((*mapping.swapped, mapping.copied, mapping.packed, mapping.placed, mapping.stored))
+
+
+def _working(mapped: MappedGraph) -> int:
+    return sum(map(mapped.mapping.works, range(len(mapped.mapping.layers))))
+
+
+def _joined(mapped: MappedGraph, runs: tuple[Choices, float] | None) -> Layout | None:
+    """Measured runs as one plan: all of it is ordered, or else one run after the other. That one has no more cycles
+    than the runs by themselves, and of a long plan it is good enough."""
+    if runs is None:
+        return None
+    choices, _ = runs
+    try:
+        apart = lay_out(mapped, replace(choices, apart=True))
+    except PlanError:
+        return None  # the same layers elsewhere were measured, at the border of the region
+    if len(apart.work.ops) > ENOUGH:
+        return apart
+    try:
+        return min(apart, lay_out(mapped, choices), key=lambda layout: layout.cycles)
+    except PlanError:
+        return apart  # together they do not fit
+
+
+def _alone(accelerator: Accelerator) -> Alone:
+    """The best groups of layers by themselves: nothing is left in local memory, or lies otherwise than in the model."""
+    space = replace(accelerator.tuning, swap=False, hold=False)
+    plainer = replace(accelerator, tuning=space, packed_rows=False)
+
+    def alone(layer: Layer) -> tuple[Group, Blocks | None] | None:
+        inputs = dict.fromkeys(tensor for tensor in layer.inputs if tensor.data is None)
+        graph = Graph(layer.name, tuple(inputs), (layer.ofm,), (layer,))
+        try:
+            choices = own_layout(graph, plainer).choices
+        except PlanError:
+            return None
+        return choices.groups[0], choices.blocks[0]
+
+    return alone
+
+
+def better_nearby(found: Layout, bound: int, work: int = MOST_WORK) -> Layout:
+    """The best plan near one that was found, or that one, after so many copies and jobs. No plan takes fewer cycles
+    than `bound`."""
+    if not found.order.jobs or found.cycles <= NEAR * bound or 2 * len(found.work.ops) > work:
         return found
     space = SearchSpace(found.mapped.graph, found.mapped.accelerator)
-    left, tried = MOST_WORK, {space.canonical(found.choices)}
+    left, tried = work, {space.canonical(found.choices)}
     improved = True
     while improved:
         improved = False
