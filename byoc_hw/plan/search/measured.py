@@ -30,9 +30,6 @@ Alone = Callable[[Layer], "tuple[Group, Blocks | None] | None"]
 _ROUNDS = 4
 """How often the estimates are corrected."""
 
-_LONG = 700
-"""The number of stripes, each counted for each of its layers, beyond which a plan is long."""
-
 _TOO_BOLD = 1.5
 """What is put on the estimate of groups that turn out not to fit."""
 
@@ -52,22 +49,22 @@ class MeasuredRuns:
     """The runs of a mapped region that have been measured."""
 
     def __init__(self, mapped: MappedGraph, alone: Alone) -> None:
-        self._mapped, self._alone, self._grouping = mapped, alone, Grouping(mapped)
+        self.mapped, self._alone, self._grouping = mapped, alone, Grouping(mapped)
         self._layers, self._of = mapped.mapping.layers, mapped.storages.of
         order = self._grouping.order
         self._starts = [0, *order[1:], len(self._layers)]
         self._fastest: dict[tuple[int, int], Run] = {}
         self._measured: dict[Hashable, int | None] = {}
-        self._single: dict[Hashable, tuple[Group, Blocks | None] | None] = {}
         self._bounds = dict(enumerate(_least_alone(index, mapped) for index in order))
 
     @property
-    def long(self) -> bool:
-        """Whether a plan has so many copies and jobs that it takes long to lay it out as a whole."""
-        return sum(one.group.stripes * one.group.layers for one in self._grouping.path()) > _LONG
+    def estimated(self) -> bool:
+        """Whether any groups fit by estimate."""
+        return bool(self._grouping.path())
 
     def best(self, start: Choices | None) -> tuple[Choices, float] | None:
-        """The fastest choices, and the sum of the cycles of their runs. `start` are choices to begin with."""
+        """The fastest choices, and the sum of the cycles of their runs; None where none fit. `start` are choices to
+        begin with."""
         if start is not None:
             for first, stop in _runs(start):
                 self._run(start, first, stop)
@@ -116,7 +113,7 @@ class MeasuredRuns:
         key = self._alike(start, end, groups, blocks)
         if key not in self._measured:
             try:
-                self._measured[key] = cycles_of_groups(self._mapped, choices, first, stop)
+                self._measured[key] = cycles_of_groups(self.mapped, choices, first, stop)
             except PlanError:
                 self._measured[key] = None
         cycles = self._measured[key]
@@ -142,10 +139,7 @@ class MeasuredRuns:
         """Measure a layer alone."""
         index, start, stop = self._grouping.order[at], self._starts[at], self._starts[at + 1]
         key, layer = self._grouping.key_alone(at), self._layers[index]
-        shape = _shape(layer)
-        if key is not None and shape not in self._single:
-            self._single[shape] = self._alone(layer)
-        found = None if key is None else self._single[shape]
+        found = None if key is None else self._alone(layer)
         if found is None:
             return
         group = replace(found[0], layers=stop - start, held=frozenset())
@@ -170,7 +164,7 @@ class MeasuredRuns:
                 if one not in names:
                     names[one] = len(names)
                     parts.append(self._lies(one, stop))
-            parts.append((_shape(layer), *(names[one] for one in tensors)))
+            parts.append((shape_of(layer), *(names[one] for one in tensors)))
         held = [frozenset(at for one, at in names.items() if one.index in group.held) for group in groups]
         return (*parts, *(replace(group, held=some) for group, some in zip(groups, held, strict=True)), *blocks)
 
@@ -223,7 +217,7 @@ def _least_alone(index: int, mapped: MappedGraph) -> float:
     return max(mapped.cycles_of(index), nbytes / accelerator.dma_width)
 
 
-def _shape(layer: Layer) -> tuple[object, ...]:
+def shape_of(layer: Layer) -> Hashable:
     """A layer without its names and values: what its jobs and copies depend on."""
     return (type(layer), *(_plain(getattr(layer, field.name)) for field in fields(layer) if field.name not in _NAMES))
 

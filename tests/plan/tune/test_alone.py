@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from plan_graphs import regions
-from plan_samples import Samples, accelerator, graph_of, single
+from plan_samples import single
 
 from byoc_hw.graph import Reshape
 from byoc_hw.plan.tune.nearby import own_layout
