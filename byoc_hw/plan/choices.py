@@ -94,6 +94,8 @@ class Choices:
     those are layers. `placed` are the concatenations whose inputs are written into their output in local memory,
     and the slices that are read in place, by index of the layer; `stored` the concatenations whose inputs are stored
     into their output in main memory. The others are copies. `packed` are the bands of layers whose rows are packed.
+    With `apart`, groups that hand nothing over in local memory are placed and ordered each by itself, and then joined:
+    together they take no more cycles than one after the other.
     """
 
     swapped: tuple[bool, ...]
@@ -103,6 +105,7 @@ class Choices:
     placed: frozenset[int] = frozenset()
     stored: frozenset[int] = frozenset()
     packed: frozenset[int] = frozenset()
+    apart: bool = False
 
     @property
     def spans(self) -> list[tuple[int, int]]:
@@ -125,6 +128,8 @@ class Choices:
         for name in ("placed", "stored", "packed"):
             if getattr(self, name):
                 plain[name] = sorted(getattr(self, name))
+        if self.apart:
+            plain["apart"] = True
         return plain
 
     def __str__(self) -> str:
@@ -138,6 +143,8 @@ class Choices:
         )
         if self.packed:
             placed += f"; packed bands: {', '.join(map(str, sorted(self.packed)))}"
+        if self.apart:
+            placed += "; groups apart"
         lines = [f"swapped components: {', '.join(swapped) or 'none'}; at the border {border}{placed}"]
         for number, (group, (first, stop)) in enumerate(zip(self.groups, self.spans, strict=True)):
             layers = f"%{first}" if group.layers == 1 else f"%{first}..%{stop - 1}"
@@ -162,6 +169,7 @@ def from_plain(plain: Mapping[str, Any]) -> Choices:
             frozenset(map(int, plain.get("placed", ()))),
             frozenset(map(int, plain.get("stored", ()))),
             frozenset(map(int, plain.get("packed", ()))),
+            bool(plain.get("apart", False)),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise PlanError(f"choices of a plan are as byoc_hw wrote them: {type(error).__name__}: {error}") from error

@@ -23,12 +23,13 @@ from byoc_hw.plan.array.mapped import MappedGraph
 from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.array.window import dense_place
 from byoc_hw.plan.choices import Choices
+from byoc_hw.plan.order.apart import order_apart
 from byoc_hw.plan.order.calls import calls_of
 from byoc_hw.plan.order.copies import Order, order
 from byoc_hw.plan.order.memory_map import local_map, scratch_memory
 from byoc_hw.plan.order.waits import with_waits
 from byoc_hw.plan.place.by_lifetime import blocks_from_lifetimes, largest_sum, place
-from byoc_hw.plan.place.local import place_local
+from byoc_hw.plan.place.local import apart, place_apart, place_local
 from byoc_hw.plan.steps import ARGUMENT, RegionPlan
 from byoc_hw.plan.work.flash import FlashImage
 from byoc_hw.plan.work.groups import region_work
@@ -73,8 +74,19 @@ def lay_out(mapped: MappedGraph, choices: Choices, *, exact: bool = False, most:
     work, flash = region_work(mapped, choices)  # in a valid order, not yet a good one
     if most is not None and len(work.ops) > most:
         raise PlanError(f"{mapped.graph.name}: at most {most} jobs and copies are wanted: got {len(work.ops)}")
+    if choices.apart:
+        pieces = apart(work.ops, work.starts)
+        places = place_apart(pieces, mapped.accelerator, exact=exact)
+        return Layout(mapped, choices, work, flash, places, order_apart(pieces, places))
     places = place_local(work.ops, mapped.accelerator, exact=exact)  # by lifetime in that order
     return Layout(mapped, choices, work, flash, places, order(work.ops, places))  # copies as early as places allow
+
+
+def cycles_of_groups(mapped: MappedGraph, choices: Choices, first: int, stop: int) -> int:
+    """Cycles of the groups `first` to `stop` (not included) by themselves: no group before them, and none behind,
+    shares local memory with them. Raises `PlanError` as `lay_out`."""
+    work, _ = region_work(mapped, choices, range(first, stop))
+    return order(work.ops, place_local(work.ops, mapped.accelerator)).cycles
 
 
 def written(layout: Layout) -> RegionPlan:

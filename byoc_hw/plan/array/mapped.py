@@ -44,7 +44,7 @@ class MappedGraph:
         for index, layer in enumerate(mapping.layers):
             lies = "swapped" if mapping.swapped[mapping.component[index]] else "as it stands"
             lies += ", packed" if index in mapping.rows.layers else ""
-            work = f"{self._cycles(index)} cycles" if mapping.works(index) else "no work"
+            work = f"{self.cycles_of(index)} cycles" if mapping.works(index) else "no work"
             if index in mapping.copied:
                 work = "done by copies"
             elif index in mapping.placed:
@@ -57,9 +57,10 @@ class MappedGraph:
     @property
     def array_cycles(self) -> int:
         """Cycles of all jobs, at best."""
-        return sum(map(self._cycles, range(len(self.mapping.layers))))
+        return sum(map(self.cycles_of, range(len(self.mapping.layers))))
 
-    def _cycles(self, index: int) -> int:
+    def cycles_of(self, index: int) -> int:
+        """Cycles of the jobs of a layer, as few as there can be in this mapping."""
         layer, packing = self.mapping.layers[index], self.mapping.packing(self.mapping.layers[index].ofm)
         if packing is None or index not in self.mapping.rows.layers:
             return best_cycles(layer, self.accelerator)

@@ -14,7 +14,7 @@ from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Layer, Weighted
 from byoc_hw.integers import ceil_div, piece_sizes, round_up
 from byoc_hw.params.pack import PARAMS_BYTES
-from byoc_hw.plan.array.cost import copy_cycles
+from byoc_hw.plan.array.cost import copy_cycles, flat, is_pointwise
 from byoc_hw.plan.array.kinds import PSUM_BYTES, Window, job_cycles, parts_of_kernel
 from byoc_hw.plan.array.transfers import tile_pieces
 from byoc_hw.plan.array.weight_blocks import weights_bytes
@@ -99,6 +99,10 @@ class Tiler:
         """Cycles of all copies and jobs, one after the other."""
         return self._array_cycles(tiling) + self._weight_cycles(tiling) + self._activation_cycles(tiling)
 
+    def busiest(self, tiling: Tiling) -> int:
+        """Cycles of all copies or of all jobs, whichever take more."""
+        return max(self._array_cycles(tiling), self._weight_cycles(tiling) + self._activation_cycles(tiling))
+
     # Tiles of one size cost the same: only the few sizes are counted, not every tile.
 
     def _spatial(self, tiling: Tiling) -> list[tuple[int, Extent, Extent]]:
@@ -124,8 +128,11 @@ class Tiler:
         )
 
     def _job_cycles(self, row: Extent, column: Extent, channels: int, depth: int) -> int:
-        ifm = (row.ifm_size, column.ifm_size, depth)
-        return job_cycles(self.layer, ifm, (row.size, column.size, channels), self.accelerator)
+        ifm, ofm = (row.ifm_size, column.ifm_size, depth), (row.size, column.size, channels)
+        cycles = job_cycles(self.layer, ifm, ofm, self.accelerator)
+        if is_pointwise(self.layer):
+            return min(cycles, job_cycles(self.layer, flat(ifm), flat(ofm), self.accelerator))
+        return cycles
 
     def _weight_cycles(self, tiling: Tiling) -> int:
         if not isinstance(self.layer, Weighted):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
@@ -48,12 +49,35 @@ def place_local(ops: Sequence[Op], accelerator: Accelerator, *, exact: bool = Fa
         size, needed = accelerator.whole_words(sizes[space]), largest_sum(alive)
         found = None
         if needed <= size:
-            found = place_in_time(alive, size, unit) or _by_size(alive, size, unit, exact)
+            found = place_in_time(alive, size, unit) or _in_pieces(alive, size, unit, exact)
         if found is None:
             raise PlanError(
                 f"what is live at once fits local {names[space]} memory: {needed} bytes needed, {size} bytes there"
             )
         offsets |= {buffer: found[life.name] for buffer, life in buffers.items()}
+    return offsets
+
+
+def apart(ops: Sequence[Op], starts: Sequence[int]) -> list[Sequence[Op]]:
+    """The work cut at those of `starts` at which nothing is in local memory."""
+    last: dict[LocalBuffer, int] = {}
+    for index, op in enumerate(ops):
+        last.update((access.place, index) for access in op.accesses if isinstance(access.place, LocalBuffer))
+    cuts, end, coming = [0], -1, set(starts)
+    for index, op in enumerate(ops):
+        if index in coming and end < index:
+            cuts.append(index)
+        end = max([end, *(last[access.place] for access in op.accesses if isinstance(access.place, LocalBuffer))])
+    return [ops[start:stop] for start, stop in pairwise([*cuts, len(ops)])]
+
+
+def place_apart(
+    pieces: Sequence[Sequence[Op]], accelerator: Accelerator, *, exact: bool = False
+) -> dict[LocalBuffer, int]:
+    """The offset of each buffer, as `place_local` finds it in its piece of the work."""
+    offsets: dict[LocalBuffer, int] = {}
+    for piece in pieces:
+        offsets |= place_local(piece, accelerator, exact=exact)
     return offsets
 
 
@@ -141,6 +165,25 @@ class _Taken:
         if first < end and self.stops[end - 1] > stop:
             pieces.append((stop, self.stops[end - 1], self.lasts[end - 1]))
         self.starts[first:end], self.stops[first:end], self.lasts[first:end] = map(list, zip(*pieces, strict=True))
+
+
+def _in_pieces(alive: Sequence[Lifetime], size: int, unit: int, exact: bool) -> dict[str, int] | None:
+    """Place the buffers between two times at which there is none by themselves: in time, or else by size."""
+    pieces: list[list[Lifetime]] = []
+    end = -1
+    for life in alive:
+        if life.first > end:
+            pieces.append([])
+        pieces[-1].append(life)
+        end = max(end, life.last)
+    offsets: dict[str, int] = {}
+    for piece in pieces:
+        found = place_in_time(piece, size, unit) if len(pieces) > 1 else None
+        found = found or _by_size(piece, size, unit, exact)
+        if found is None:
+            return None
+        offsets |= found
+    return offsets
 
 
 _MANY = 2500

@@ -5,7 +5,7 @@ After each layer, the cheapest groups so far are kept for each set of storages i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import accumulate, combinations
 
@@ -43,20 +43,37 @@ _FURTHER = 3
 
 @dataclass(frozen=True)
 class _Split:
-    """Groups so far, and their rank: the lowest is the best. It is their estimated cycles, or bytes of main memory."""
+    """Groups so far, and their rank: the lowest is the best. It is their estimated cycles, or bytes of main memory.
+
+    `key` says what the estimate of the last group is for.
+    """
 
     rank: float
     group: Group | None = None
     before: _Split | None = None
+    key: Hashable = None
 
     def groups(self) -> tuple[Group, ...]:
         """All groups in order."""
-        found: list[Group] = []
+        return tuple(split.group for split in self.splits() if split.group is not None)
+
+    def splits(self) -> list[_Split]:
+        """One for each group, in order."""
+        found: list[_Split] = []
         split: _Split | None = self
         while split is not None and split.group is not None:
-            found.append(split.group)
+            found.append(split)
             split = split.before
-        return tuple(reversed(found))
+        return found[::-1]
+
+
+@dataclass(frozen=True)
+class Estimated:
+    """A group, its estimated cycles, and what the estimate is for."""
+
+    group: Group
+    key: Hashable
+    cycles: float
 
 
 class Grouping:
@@ -76,7 +93,8 @@ class Grouping:
         alive = self._alive()
         self.tight = [alive[index] > accelerator.activation_memory for index in self.order]
         self.room = accelerator.activation_memory
-        self.groups: dict[object, tuple[float, Group] | None] = {}
+        self.groups: dict[Hashable, tuple[float, Group] | None] = {}
+        self._used: dict[tuple[int, int], tuple[HeldSet, HeldSet]] = {}
         self.step_price = 0.0
         self.known = (self.room, self.step_price, False)
         self.main = MainMemoryUse(mapped, self.order, counted)
@@ -127,7 +145,7 @@ class Grouping:
         for blocks in self._first_blocks():
             for stripes in self._border_stripes(border):
                 striped = [replace(group, stripes=stripes) if i in border else group for i, group in enumerate(groups)]
-                yield self._choices(tuple(striped), blocks)
+                yield self.choices(tuple(striped), blocks)
 
     def _border_stripes(self, border: Sequence[int]) -> Iterable[int]:
         """Numbers of stripes that cut the layers at the border differently."""
@@ -175,6 +193,25 @@ class Grouping:
 
         return self._choices_of(self._search(room, _KEPT_WITHIN, within, longest))
 
+    def path(self) -> list[Estimated]:
+        """The groups of `best` in all of local memory, with their estimates; none where nothing fits."""
+        found = self._search(1.0, _KEPT, lambda before, cost, nbytes: before + cost)
+        splits = [] if found is None else found.splits()
+        return [
+            Estimated(split.group, split.key, self.groups[split.key][0])  # type: ignore[index]
+            for split in splits
+            if split.group is not None
+        ]
+
+    def correct(self, key: Hashable, cycles: float, group: Group) -> None:
+        """Take a group, with these cycles, for the cheapest one that an estimate is for."""
+        self.groups[key] = cycles, group
+
+    def key_alone(self, at: int) -> Hashable | None:
+        """What the estimate is for of a layer by itself, from main memory to main memory. None where that cannot be."""
+        nothing: HeldSet = frozenset()
+        return None if self._full(at, at + 1, nothing, nothing) else self._key(at, at + 1, nothing, nothing)
+
     def least(self, room: float) -> int | None:
         """The fewest bytes that groups in this part of local memory have in main memory at their peak."""
 
@@ -187,9 +224,10 @@ class Grouping:
     def _choices_of(self, split: _Split | None) -> Choices | None:
         if split is None:
             return None
-        return self._choices(split.groups() or (Group(len(self.layers)),), self.blocks)
+        return self.choices(split.groups() or (Group(len(self.layers)),), self.blocks)
 
-    def _choices(self, groups: tuple[Group, ...], blocks: tuple[Blocks | None, ...]) -> Choices:
+    def choices(self, groups: tuple[Group, ...], blocks: tuple[Blocks | None, ...]) -> Choices:
+        """Groups and blocks as choices of the mapped region."""
         return Choices(
             self.mapping.swapped,
             groups,
@@ -220,7 +258,7 @@ class Grouping:
                     ranked = None if main is None else rank(split.rank, cost, main)
                     other = splits[stop].get(after)
                     if ranked is not None and (other is None or ranked < other.rank):
-                        splits[stop][after] = _Split(ranked, group, split)
+                        splits[stop][after] = _Split(ranked, group, split, self._key(at, stop, held, after))
         return min(splits[-1].values(), key=lambda split: split.rank, default=None)
 
     def _following(self, at: int, held: HeldSet, longest: int) -> Iterator[tuple[int, HeldSet, float, Group]]:
@@ -277,17 +315,27 @@ class Grouping:
 
     def _estimate(self, at: int, stop: int, held: HeldSet, after: HeldSet) -> tuple[float, Group] | None:
         """The cheapest form of a group and its cycles; None where nothing fits."""
-        indices = self.order[at:stop]
-        read = {self.of[tensor].index for index in indices for tensor in self.layers[index].inputs}
-        joined = frozenset(one for one in self.estimates.touched(at, stop) if self.all[one].joined)
-        full = (held & read) | after | joined
-        touched = self.estimates.touched(at, stop)
-        passing = self.estimates.bytes_of(full - touched)
-        key = (at, stop, full & touched, held & touched, after & touched, passing)
+        key, full = self._key(at, stop, held, after), self._full(at, stop, held, after)
         if key not in self.groups:
             self.groups[key] = self._cheapest(at, stop, held, after, full)
         found = self.groups[key]
         return None if found is None else (found[0], replace(found[1], held=full))
+
+    def _full(self, at: int, stop: int, held: HeldSet, after: HeldSet) -> HeldSet:
+        """The storages that are in local memory in full during a group."""
+        if (at, stop) not in self._used:
+            layers = [self.layers[index] for index in self.order[at:stop]]
+            read = frozenset(self.of[tensor].index for layer in layers for tensor in layer.inputs)
+            joined = frozenset(one for one in self.estimates.touched(at, stop) if self.all[one].joined)
+            self._used[at, stop] = read, joined
+        read, joined = self._used[at, stop]
+        return (held & read) | after | joined
+
+    def _key(self, at: int, stop: int, held: HeldSet, after: HeldSet) -> Hashable:
+        """What the cycles of a group depend on."""
+        full, touched = self._full(at, stop, held, after), self.estimates.touched(at, stop)
+        passing = self.estimates.bytes_of(full - touched)
+        return at, stop, full & touched, held & touched, after & touched, passing
 
     def _cheapest(self, at: int, stop: int, held: HeldSet, after: HeldSet, full: HeldSet) -> tuple[float, Group] | None:
         indices = self.order[at:stop]

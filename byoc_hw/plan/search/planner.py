@@ -9,12 +9,15 @@ from itertools import chain
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Concat, Graph, Slice
+from byoc_hw.plan.array.kinds import Window, geometry
 from byoc_hw.plan.array.mapped import MappedGraph, map_graph
 from byoc_hw.plan.array.mapping import bands_worth_packing
-from byoc_hw.plan.array.storage import NOWHERE_ELSE, Lies, NotInPlace
+from byoc_hw.plan.array.storage import NOWHERE_ELSE, Lies, NotInPlace, can_tile
+from byoc_hw.plan.array.tiling import Tiler
+from byoc_hw.plan.array.weight_blocks import all_bytes
 from byoc_hw.plan.choices import Choices, Group
 from byoc_hw.plan.search.grouping import Grouping
-from byoc_hw.plan.search.single_layer import single_tiling
+from byoc_hw.plan.search.single_layer import single_tiling, tilings
 from byoc_hw.plan.stages import Layout, lay_out
 
 ROOM = (1.0, 0.94, 0.86, 0.75)
@@ -24,29 +27,36 @@ ENOUGH = 3000
 """Number of copies and jobs beyond which the first plan that fits is taken, to limit the planning time."""
 
 
-def best_layout(graph: Graph, accelerator: Accelerator) -> Layout:
-    """A region with the planner's own choices. Raises `PlanError` naming a layer that does not fit."""
+def best_layout(graph: Graph, accelerator: Accelerator, near: float = 0) -> Layout:
+    """A region with the planner's own choices. Raises `PlanError` naming a layer that does not fit.
+
+    A plan of at most `near` cycles is taken at once.
+    """
     plain = map_graph(graph, accelerator, copies_transpose=False)
     if plain.whole:
         return whole_layout(plain)
     for mapped, forms in candidates(graph, accelerator):
-        found = [one for choices in forms if (one := _fastest(mapped, choices)) is not None]
+        found = [one for choices in forms if (one := _fastest(mapped, choices, near)) is not None]
         if found:
             return min(found, key=lambda one: one.cycles)
     return layer_by_layer(graph, accelerator)
 
 
-def _fastest(mapped: MappedGraph, choices: Iterable[Choices]) -> Layout | None:
-    """The fastest of some choices, None where none can be carried out."""
+def _fastest(mapped: MappedGraph, choices: Iterable[Choices], near: float) -> Layout | None:
+    """The fastest of some choices, or the first of at most `near` cycles; None where none can be carried out."""
     found: Layout | None = None
+    seen: set[Choices] = set()
     for candidate in choices:
+        if candidate in seen:
+            continue
+        seen.add(candidate)
         try:
             tried = lay_out(mapped_as(mapped, candidate), candidate)
         except PlanError:
             continue  # the estimate was too bold: another candidate is more careful
         if found is None or tried.cycles < found.cycles:
             found = tried
-        if len(found.work.ops) > ENOUGH:
+        if found.cycles <= near or len(found.work.ops) > ENOUGH:
             break
     return found
 
@@ -98,7 +108,7 @@ def candidates(graph: Graph, accelerator: Accelerator) -> Iterator[tuple[MappedG
         whole = [[each.resident() for each in groupings if each.fits_whole()] for groupings in forms]
         if any(whole):
             yield one, [chain.from_iterable(found) for found in whole]
-        yield one, [*map(_in_parts, forms[:-1]), chain(_in_parts(forms[-1]), _by_themselves(plain))]
+        yield one, [*map(_in_parts, forms[:-1]), chain(_in_parts(forms[-1]), _by_themselves(plain), _in_tiles(plain))]
 
 
 def mappings(graph: Graph, accelerator: Accelerator) -> tuple[MappedGraph, ...]:
@@ -119,6 +129,28 @@ def _by_themselves(plain: MappedGraph) -> Iterator[Choices]:
     """Each layer by itself, which is as good in a tiny memory."""
     with suppress(PlanError):  # then nothing is lost
         yield one_by_one(plain)
+
+
+_TILES = ((1, 1), (2, 2), (2, 1), (1, 2), (3, 2))
+"""Tiles, and blocks of weights, that have room at a time."""
+
+_MOST_TILINGS = 3
+"""The most tilings of one layer that are laid out: those with the fewest cycles of the busier engine."""
+
+
+def _in_tiles(plain: MappedGraph) -> Iterator[Choices]:
+    """A region of one layer in tiles that are computed while others are copied."""
+    layers, allowed = plain.mapping.layers, plain.accelerator.tuning
+    if len(layers) != 1 or not (allowed.tile and allowed.overlap) or not can_tile(layers[0], plain.storages.of):
+        return
+    stays = all_bytes(layers[0], None, plain.accelerator) <= plain.accelerator.weight_memory
+    found = list(tilings(layers[0], plain.accelerator, _TILES))
+    form = geometry(layers[0])
+    if isinstance(form, Window):
+        found.sort(key=Tiler(layers[0], form, plain.accelerator).busiest)
+    for tiling in found[:_MOST_TILINGS]:
+        group = Group(1, resident=allowed.resident and stays, tiling=tiling)
+        yield Choices(plain.mapping.swapped, (group,), (None,), copies_transpose=False)
 
 
 def packings(mapped: MappedGraph) -> Iterator[MappedGraph]:

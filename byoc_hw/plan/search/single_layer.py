@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from math import lcm, prod
 
@@ -41,6 +41,25 @@ def single_tiling(layer: Layer, accelerator: Accelerator) -> Tiling | None:
         if _dma_problem(tiler, tiling) is None:
             return tiling
     raise PlanError(f"{layer.name}: {_dma_problem(tiler, ranked[0])}")
+
+
+def tilings(layer: Layer, accelerator: Accelerator, parts: Iterable[tuple[int, int]]) -> Iterator[Tiling]:
+    """Tilings of a layer that are sized for parts of the local memories: for so many tiles, and so many blocks of
+    weights, at a time."""
+    seen: set[Tiling | None] = {None}
+    for activations, weights in parts:
+        part = replace(
+            accelerator,
+            activation_memory=max(accelerator.activation_memory // activations, 1),
+            weight_memory=max(accelerator.weight_memory // weights, 1),
+        )
+        try:
+            tiling = single_tiling(layer, part)
+        except PlanError:
+            continue  # a larger part may do
+        if tiling is not None and tiling not in seen:
+            seen.add(tiling)
+            yield tiling
 
 
 MOST_STEPS = 1 << 13

@@ -8,20 +8,25 @@ copies and jobs that are laid out, so that the outcome is the same on every mach
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import replace
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
-from byoc_hw.graph import Graph
+from byoc_hw.graph import Concat, Graph, Layer, Slice, Whole
+from byoc_hw.plan.array.mapped import MappedGraph, map_graph
 from byoc_hw.plan.bound.prices import cycles_bound
 from byoc_hw.plan.choices import Blocks, Choices, Group
-from byoc_hw.plan.search.planner import best_layout
+from byoc_hw.plan.search.measured import Alone, MeasuredRuns, least_alone, shape_of
+from byoc_hw.plan.search.planner import ENOUGH, best_layout, mappings, packings
 from byoc_hw.plan.stages import Layout, lay_out
 from byoc_hw.plan.tune.space import SearchSpace
 
 MOST_WORK = 3000
 """The copies and jobs that are laid out in all."""
+
+_WORK_ALONE = 1000
+"""The same for a single layer, of which a region may have many."""
 
 NEAR = 1.01
 """How near the bound a plan is good enough."""
@@ -29,15 +34,114 @@ NEAR = 1.01
 
 def own_layout(graph: Graph, accelerator: Accelerator) -> Layout:
     """A region with the choices that it has by default. Raises `PlanError` naming a layer that does not fit."""
-    return better_nearby(best_layout(graph, accelerator), cycles_bound(graph, accelerator))
+    found = _long_layout(graph, accelerator)
+    if found is not None:
+        return better_in_runs(found, known=found.mapped)
+    bound = cycles_bound(graph, accelerator)
+    found = _by_estimates(graph, accelerator, bound)
+    return found if found.cycles <= NEAR * bound else better_in_runs(found)
 
 
-def better_nearby(found: Layout, bound: int) -> Layout:
-    """The best plan near one that was found, or that one. No plan takes fewer cycles than `bound`."""
-    if not found.order.jobs or found.cycles <= NEAR * bound or 2 * len(found.work.ops) > MOST_WORK:
+def _by_estimates(graph: Graph, accelerator: Accelerator, bound: int) -> Layout:
+    """The plan by estimates, and what is better near it. Of single layers a region may have many."""
+    if len(graph.layers) == 1:
+        return better_nearby(best_layout(graph, accelerator, NEAR * bound), bound, _WORK_ALONE)
+    return better_nearby(best_layout(graph, accelerator), bound)
+
+
+_LONG = 150
+"""How many times local memory is written by the tensors that the layers of a region read and write, beyond which its
+plan as a whole takes long to make."""
+
+
+def _long_layout(graph: Graph, accelerator: Accelerator) -> Layout | None:
+    """The plan of a region whose plan as a whole takes long to make: of measured runs. None for another region, or
+    where it does not fit."""
+    nbytes = sum(tensor.nbytes for layer in graph.layers for tensor in (*layer.inputs, layer.ofm))
+    if accelerator.library is not None or nbytes <= _LONG * accelerator.activation_memory or len(graph.layers) == 1:
+        return None
+    if any(isinstance(layer, Concat | Slice | Whole) for layer in graph.layers):
+        return None
+    alone = _alone(accelerator)
+    runs = [MeasuredRuns(one, alone) for one in packings(mappings(graph, accelerator)[0])]
+    found = [_joined(one.mapped, one.best(None)) for one in runs if one.estimated]
+    return min(filter(None, found), key=lambda layout: layout.cycles, default=None)
+
+
+def better_in_runs(found: Layout, known: MappedGraph | None = None) -> Layout:
+    """The best plan of runs of groups that are measured, or the one that was found, which is the best one of a mapping
+    that is `known`. It is not slower than each layer alone, with height and width as in the model, and rows not packed.
+    """
+    mapped = found.mapped
+    if mapped.whole:
+        return found
+    plain = map_graph(mapped.graph, mapped.accelerator, copies_transpose=False)
+    alone = _alone(mapped.accelerator)
+    for one in (mapped, plain) if _differs(mapped) else (mapped,):
+        if one is known or found.cycles <= least_alone(one):
+            continue
+        start = found.choices if one is found.mapped else None
+        other = _joined(one, MeasuredRuns(one, alone).best(start))
+        found = found if other is None else min(found, other, key=lambda layout: layout.cycles)
+    return found
+
+
+def _differs(mapped: MappedGraph) -> bool:
+    """Whether anything lies otherwise than in the model."""
+    mapping = mapped.mapping
+    return any((*mapping.swapped, mapping.copied, mapping.packed, mapping.placed, mapping.stored))
+
+
+def _joined(mapped: MappedGraph, runs: tuple[Choices, float] | None) -> Layout | None:
+    """Measured runs as one plan: all of it is ordered, or else one run after the other. That one has no more cycles
+    than the runs by themselves, and of a long plan it is good enough."""
+    if runs is None:
+        return None
+    choices, _ = runs
+    try:
+        apart = lay_out(mapped, replace(choices, apart=True))
+    except PlanError:
+        return None  # the same layers elsewhere were measured, at the border of the region
+    if len(apart.work.ops) > ENOUGH:
+        return apart
+    try:
+        return min(lay_out(mapped, choices), apart, key=lambda layout: layout.cycles)
+    except PlanError:
+        return apart  # together they do not fit
+
+
+def _alone(accelerator: Accelerator) -> Alone:
+    """The best groups of layers by themselves: nothing is left in local memory, or lies otherwise than in the model."""
+    space = replace(accelerator.tuning, swap=False, hold=False)
+    plainer = replace(accelerator, tuning=space, packed_rows=False)
+
+    known: dict[Hashable, tuple[Group, Blocks | None] | None] = {}
+
+    def alone(layer: Layer) -> tuple[Group, Blocks | None] | None:
+        shape = shape_of(layer)
+        if shape not in known:
+            known[shape] = planned(layer)
+        return known[shape]
+
+    def planned(layer: Layer) -> tuple[Group, Blocks | None] | None:
+        inputs = dict.fromkeys(tensor for tensor in layer.inputs if tensor.data is None)
+        graph = Graph(layer.name, tuple(inputs), (layer.ofm,), (layer,))
+        try:
+            choices = _by_estimates(graph, plainer, cycles_bound(graph, plainer)).choices
+        except PlanError:
+            return None
+        return choices.groups[0], choices.blocks[0]
+
+    return alone
+
+
+def better_nearby(found: Layout, bound: int, work: int = MOST_WORK) -> Layout:
+    """The best plan near one that was found, or that one, after so many copies and jobs. No plan takes fewer cycles
+    than `bound`."""
+    if not found.order.jobs or found.cycles <= NEAR * bound or 2 * len(found.work.ops) > work:
         return found
     space = SearchSpace(found.mapped.graph, found.mapped.accelerator)
-    left, tried = MOST_WORK, {space.canonical(found.choices)}
+    left, tried = work, {space.canonical(found.choices)}
     improved = True
     while improved:
         improved = False

@@ -20,7 +20,7 @@ from byoc_hw.plan.array.storage import Storage, can_tile
 from byoc_hw.plan.array.weight_blocks import cut, fits
 from byoc_hw.plan.array.window import extents
 from byoc_hw.plan.choices import Blocks, Choices, Group, Tiling
-from byoc_hw.plan.search.single_layer import single_tiling
+from byoc_hw.plan.search.single_layer import tilings
 
 _PARTS = (1, 2, 3, 4)
 """Fractions of the local memories that a single layer's tiles are sized for: with one half, the next tile has room."""
@@ -74,21 +74,9 @@ class GroupSpace:
         if not self.limits.tile or len(work) != 1:
             return ()
         layer = self.layers[work[0]]
-        return tuple(dict.fromkeys(self._tiled(layer))) if can_tile(layer, self.storages.of) else ()
-
-    def _tiled(self, layer: Layer) -> Iterator[Tiling]:
-        for activations, weights in product(_PARTS, _PARTS):
-            part = replace(
-                self.accelerator,
-                activation_memory=self.accelerator.activation_memory // activations,
-                weight_memory=self.accelerator.weight_memory // weights,
-            )
-            try:
-                tiling = single_tiling(layer, part)
-            except PlanError:
-                continue
-            if tiling is not None:
-                yield tiling
+        if not can_tile(layer, self.storages.of):
+            return ()
+        return tuple(tilings(layer, self.accelerator, product(_PARTS, _PARTS)))
 
     def _transposes(self, work: Sequence[int]) -> bool:
         return any(isinstance(geometry(self.layers[index]), CopiesOnly) for index in work)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Moving, Transpose
@@ -14,13 +14,13 @@ from byoc_hw.plan.work.flash import FlashImage
 from byoc_hw.plan.work.moved import moved
 from byoc_hw.plan.work.stripes import stripes
 from byoc_hw.plan.work.tiles import tiled
-from byoc_hw.plan.work.units import Work, in_order
+from byoc_hw.plan.work.units import Work, in_order, starts_of
 from byoc_hw.plan.work.whole import whole_layers
 
 
-def region_work(mapped: MappedGraph, choices: Choices) -> tuple[Work, FlashImage]:
-    """All copies and jobs of a region, and its constant data. Raises `PlanError` where its choices cannot be
-    carried out."""
+def region_work(mapped: MappedGraph, choices: Choices, some: Container[int] | None = None) -> tuple[Work, FlashImage]:
+    """All copies and jobs of a region, or those of `some` of its groups, and its constant data. Raises `PlanError`
+    where its choices cannot be carried out."""
     if mapped.whole:
         return whole_layers(mapped)
     region = WorkBuilder(mapped, choices)
@@ -28,7 +28,7 @@ def region_work(mapped: MappedGraph, choices: Choices) -> tuple[Work, FlashImage
         indices = [i for i in range(*span) if region.mapping.works(i)]
         for storage in [one for one in region.held if one.index not in group.held]:
             del region.held[storage], region.loaded[storage]
-        if not indices:
+        if not indices or (some is not None and number not in some):
             continue
         for storage in region.storages.all:
             if needs_all_of(storage, indices):
@@ -42,8 +42,11 @@ def region_work(mapped: MappedGraph, choices: Choices) -> tuple[Work, FlashImage
             tiled(region, number, indices[0], group.tiling)
         else:
             stripes(region, number, indices)
-    region.pass_through()
-    return Work(tuple(in_order(region.units)), region.homes, region.accelerator.dma_alignment), region.flash
+    if some is None:
+        region.pass_through()
+    units = region.units
+    alignment = region.accelerator.dma_alignment
+    return Work(tuple(in_order(units)), region.homes, alignment, starts_of(units)), region.flash
 
 
 def _check_alone(region: WorkBuilder, indices: Sequence[int], held: frozenset[int]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 
 from byoc_hw.graph_text import shape_text
 from byoc_hw.plan.array.storage import Storage
@@ -31,12 +32,13 @@ class Work:
     """All copies and jobs, in a valid sequential order.
 
     `homes` has the places of storages in main memory: in scratch as an offset in their own block. `alignment`
-    is the DMA's, in bytes.
+    is the DMA's, in bytes. `starts` are the places at which groups begin, the first one left out.
     """
 
     ops: tuple[Op, ...]
     homes: dict[Storage, Home]
     alignment: int
+    starts: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         """One line a copy or job: the layer, the bytes that it accesses, its cycles.
@@ -68,6 +70,12 @@ def _place(access: Access, names: Mapping[LocalBuffer, str]) -> str:
     place = access.place
     assert not isinstance(place, SharedMemory), "a region by itself shares no memory"
     return f"{names[place] if isinstance(place, LocalBuffer) else f's{place.index}'}[{access.start}:{access.stop}]"
+
+
+def starts_of(units: Sequence[Unit]) -> tuple[int, ...]:
+    """The places in the work at which the groups of these units begin, the first one left out."""
+    sizes = accumulate(len(unit.loads) + len(unit.jobs) + len(unit.stores) for unit in units)
+    return tuple(at for at, (one, other) in zip(sizes, pairwise(units), strict=False) if one.group != other.group)
 
 
 def in_order(units: Sequence[Unit]) -> Iterator[Op]:

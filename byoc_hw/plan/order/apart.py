@@ -1,0 +1,47 @@
+"""The order of work in pieces that share nothing in local memory: each as if it were all, one behind the other.
+
+With these orders of both engines every operation begins as early as it can, so copies of a piece are done while the
+array computes the one before, where their bytes are free. Nothing begins later than it would with the pieces one after
+the other: an operation waits only for what comes before it there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import chain
+
+from byoc_hw.plan.order.copies import Order, order
+from byoc_hw.plan.order.dependencies import dependencies
+from byoc_hw.plan.work.ops import LocalBuffer, Op
+
+
+def order_apart(pieces: Sequence[Sequence[Op]], offsets: Mapping[LocalBuffer, int]) -> Order:
+    """Order the copies of each piece. Jobs keep their order."""
+    copies: list[int] = []
+    jobs: list[int] = []
+    first = 0
+    for piece in pieces:
+        found = order(piece, offsets)
+        copies += [first + index for index in found.copies]
+        jobs += [first + index for index in found.jobs]
+        first += len(piece)
+    return _timed(list(chain.from_iterable(pieces)), offsets, copies, jobs)
+
+
+def _timed(ops: Sequence[Op], offsets: Mapping[LocalBuffer, int], copies: list[int], jobs: list[int]) -> Order:
+    """The times of operations that both engines do in these orders, each as early as possible."""
+    before = dependencies(ops, offsets)
+    start, end, ready = ([0] * len(ops) for _ in range(3))
+    done = [False] * len(ops)
+    following, free = [0, 0], [0, 0]
+    while any(at < len(engine) for at, engine in zip(following, (copies, jobs), strict=True)):
+        for number, engine in enumerate((copies, jobs)):
+            while following[number] < len(engine) and all(done[one] for one in before[engine[following[number]]]):
+                index = engine[following[number]]
+                other = [end[one] for one in before[index] if ops[one].is_job != ops[index].is_job]
+                ready[index] = max(other, default=0)
+                start[index] = max(free[number], ready[index])
+                free[number] = end[index] = start[index] + ops[index].cycles
+                done[index] = True
+                following[number] += 1
+    return Order(before, copies, jobs, start, end, ready)

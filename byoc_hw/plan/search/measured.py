@@ -1,0 +1,233 @@
+"""Groups that are measured by themselves: the best way through the layers, of exact cycles.
+
+Between some groups nothing stays in local memory. The groups between two such borders are a run: laid out by itself it
+takes a number of cycles, and runs that are joined take no more than the sum of theirs (`Choices.apart`). So the fastest
+runs from the first layer to the last are a shortest path. Measured are the runs of the cheapest groups by estimate,
+which the measurements correct, and each layer alone where that could be faster: what is found is not slower than each
+layer alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from itertools import pairwise
+
+from byoc_hw.errors import PlanError
+from byoc_hw.graph import Layer
+from byoc_hw.plan.array.mapped import MappedGraph
+from byoc_hw.plan.array.storage import Storage
+from byoc_hw.plan.array.weight_blocks import all_bytes
+from byoc_hw.plan.bound.latency import reads_all
+from byoc_hw.plan.choices import Blocks, Choices, Group
+from byoc_hw.plan.search.grouping import Grouping
+from byoc_hw.plan.stages import cycles_of_groups
+from byoc_hw.tensor import Tensor
+
+Alone = Callable[[Layer], "tuple[Group, Blocks | None] | None"]
+"""The best group of a layer by itself, and the blocks of its weights; None where it cannot be planned so."""
+
+_ROUNDS = 4
+"""How often the estimates are corrected."""
+
+_TOO_BOLD = 1.5
+"""What is put on the estimate of groups that turn out not to fit."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """Groups of layers `first` to `stop` (not included) that share local memory with no others, and their cycles."""
+
+    first: int
+    stop: int
+    groups: tuple[Group, ...]
+    blocks: tuple[Blocks | None, ...]
+    cycles: float
+
+
+class MeasuredRuns:
+    """The runs of a mapped region that have been measured."""
+
+    def __init__(self, mapped: MappedGraph, alone: Alone) -> None:
+        self.mapped, self._alone, self._grouping = mapped, alone, Grouping(mapped)
+        self._layers, self._of = mapped.mapping.layers, mapped.storages.of
+        order = self._grouping.order
+        self._starts = [0, *order[1:], len(self._layers)]
+        self._fastest: dict[tuple[int, int], Run] = {}
+        self._measured: dict[Hashable, int | None] = {}
+        self._bounds = dict(enumerate(_least_alone(index, mapped) for index in order))
+
+    @property
+    def estimated(self) -> bool:
+        """Whether any groups fit by estimate."""
+        return bool(self._grouping.path())
+
+    def best(self, start: Choices | None) -> tuple[Choices, float] | None:
+        """The fastest choices, and the sum of the cycles of their runs; None where none fit. `start` are choices to
+        begin with."""
+        if start is not None:
+            for first, stop in _runs(start):
+                self._run(start, first, stop)
+        for _ in range(_ROUNDS):
+            measured = self._estimated()
+            alone = self._shortest_with_bounds()
+            while alone and self._shortest_with_bounds():
+                pass
+            if not measured and not alone:
+                break
+        runs = self._shortest({})
+        if runs is None:
+            return None
+        groups = tuple(group for run in runs for group in run.groups)
+        blocks = tuple(cut for run in runs for cut in run.blocks)
+        return self._grouping.choices(groups, blocks), sum(run.cycles for run in runs)
+
+    # ------------------------------------------------------------ what is measured
+
+    def _estimated(self) -> bool:
+        """Measure the runs of the cheapest groups by estimate, and correct the estimates. False if all are known."""
+        path = self._grouping.path()
+        if not path:
+            return False
+        blocks = list(self._grouping.blocks)
+        choices = self._grouping.choices(tuple(one.group for one in path), tuple(blocks))
+        for at, (first, stop) in enumerate(choices.spans):
+            fastest = self._fastest.get((first, stop))
+            if fastest is not None and fastest.groups == (path[at].group,):
+                blocks[first:stop] = fastest.blocks
+        choices = self._grouping.choices(choices.groups, tuple(blocks))
+        before = len(self._measured)
+        for first, stop in _runs(choices):
+            cycles = self._run(choices, first, stop)
+            some = path[first:stop]
+            factor = _TOO_BOLD if cycles is None else cycles / sum(one.cycles for one in some)
+            for one in some:
+                self._grouping.correct(one.key, one.cycles * factor, one.group)
+        return len(self._measured) > before
+
+    def _run(self, choices: Choices, first: int, stop: int) -> int | None:
+        """Cycles of the groups `first` to `stop` (not included) of some choices; None where they do not fit."""
+        spans = choices.spans
+        start, end = spans[first][0], spans[stop - 1][1]
+        groups, blocks = choices.groups[first:stop], choices.blocks[start:end]
+        key = self._alike(start, end, groups, blocks)
+        if key not in self._measured:
+            try:
+                self._measured[key] = cycles_of_groups(self.mapped, choices, first, stop)
+            except PlanError:
+                self._measured[key] = None
+        cycles = self._measured[key]
+        if cycles is not None:
+            known = self._fastest.get((start, end))
+            if known is None or cycles < known.cycles:
+                self._fastest[start, end] = Run(start, end, groups, blocks, cycles)
+        return cycles
+
+    def _shortest_with_bounds(self) -> bool:
+        """Measure the layers that are alone on the shortest path if their bounds are taken for their cycles. False if
+        there are none."""
+        spans = {(self._starts[at], self._starts[at + 1]): at for at in self._bounds}
+        bounds = {span: bound for span, at in spans.items() if (bound := self._bounds.get(at)) is not None}
+        path = self._shortest(bounds)
+        taken = [spans[run.first, run.stop] for run in path or () if not run.groups]
+        for at in taken:
+            del self._bounds[at]
+            self._by_itself(at)
+        return bool(taken)
+
+    def _by_itself(self, at: int) -> None:
+        """Measure a layer alone."""
+        index, start, stop = self._grouping.order[at], self._starts[at], self._starts[at + 1]
+        key, layer = self._grouping.key_alone(at), self._layers[index]
+        found = None if key is None else self._alone(layer)
+        if found is None:
+            return
+        group = replace(found[0], layers=stop - start, held=frozenset())
+        rest = [Group(count) for count in (start, len(self._layers) - stop)]
+        groups = (*rest[: start > 0], group, *rest[1 : 1 + (stop < len(self._layers))])
+        blocks = (*self._grouping.blocks[:index], found[1], *self._grouping.blocks[index + 1 :])
+        number = int(start > 0)
+        if self._run(self._grouping.choices(groups, blocks), number, number + 1) is not None:
+            best = self._fastest[start, stop]
+            if len(best.groups) == 1:
+                self._grouping.correct(key, best.cycles, best.groups[0])
+
+    def _alike(
+        self, start: int, stop: int, groups: Sequence[Group], blocks: Sequence[Blocks | None]
+    ) -> tuple[object, ...]:
+        """What the cycles of a run depend on: equal for runs of layers that are alike."""
+        names: dict[Storage, int] = {}
+        parts: list[object] = []
+        for layer in self._layers[start:stop]:
+            tensors = [self._of[tensor] for tensor in (*layer.inputs, layer.ofm)]
+            for one in tensors:
+                if one not in names:
+                    names[one] = len(names)
+                    parts.append(self._lies(one, stop))
+            parts.append((shape_of(layer), *(names[one] for one in tensors)))
+        held = [frozenset(at for one, at in names.items() if one.index in group.held) for group in groups]
+        return (*parts, *(replace(group, held=some) for group, some in zip(groups, held, strict=True)), *blocks)
+
+    def _lies(self, storage: Storage, stop: int) -> object:
+        """What copies of a storage depend on, where layers before `stop` use it."""
+        if storage.joined or storage.joins or storage.parts or storage.places:
+            return storage.index  # not alike any other
+        arguments = (storage.source, *storage.sinks)
+        later = any(reader >= stop for reader in storage.readers)
+        strides = tuple(None if one is None else (one.strides or True) for one in arguments)
+        return storage.local_bytes, storage.extents, storage.packing, storage.constant, strides, later
+
+    # ------------------------------------------------------------ the way through the layers
+
+    def _shortest(self, bounds: Mapping[tuple[int, int], float]) -> list[Run] | None:
+        """The fastest runs from the first layer to the last, None if there is no way; `bounds` are cycles of runs
+        without groups."""
+        edges = [*self._fastest.values(), *(Run(*span, (), (), bound) for span, bound in bounds.items())]
+        ways: dict[int, tuple[float, Run | None]] = {0: (0, None)}
+        for run in sorted(edges, key=lambda run: (run.first, run.stop)):
+            if run.first in ways:
+                cycles = ways[run.first][0] + run.cycles
+                if run.stop not in ways or cycles < ways[run.stop][0]:
+                    ways[run.stop] = cycles, run
+        at, path = len(self._layers), list[Run]()
+        while at in ways and (last := ways[at][1]) is not None:
+            path.append(last)
+            at = last.first
+        return path[::-1] or None
+
+
+def least_alone(mapped: MappedGraph) -> float:
+    """Cycles that no plan of each layer alone goes below."""
+    layers, works = mapped.mapping.layers, mapped.mapping.works
+    return sum(_least_alone(index, mapped) for index in range(len(layers)) if works(index))
+
+
+def _runs(choices: Choices) -> list[tuple[int, int]]:
+    """The first group of each run, and the first behind it."""
+    groups = choices.groups
+    cuts = [at for at in range(1, len(groups)) if not groups[at - 1].held & groups[at].held]
+    return list(pairwise([0, *cuts, len(groups)]))
+
+
+def _least_alone(index: int, mapped: MappedGraph) -> float:
+    """Cycles that no plan of a layer alone goes below: of its jobs, and of its copies."""
+    layer, accelerator = mapped.mapping.layers[index], mapped.accelerator
+    copied = {layer.ofm, *(layer.inputs if reads_all(layer) else ())}
+    nbytes = sum(tensor.nbytes for tensor in copied) + all_bytes(layer, None, accelerator)
+    return max(mapped.cycles_of(index), nbytes / accelerator.dma_width)
+
+
+def shape_of(layer: Layer) -> Hashable:
+    """A layer without its names and values: what its jobs and copies depend on."""
+    return (type(layer), *(_plain(getattr(layer, field.name)) for field in fields(layer) if field.name not in _NAMES))
+
+
+_NAMES = ("name", "source")
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Tensor):
+        return value.shape, value.dtype, value.bits, value.data is None
+    if isinstance(value, tuple):
+        return tuple(map(_plain, value))
+    return value if isinstance(value, int | str | bool) else None
