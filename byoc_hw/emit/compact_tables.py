@@ -10,14 +10,14 @@ from byoc_hw.emit.region_tables import (
     COPY_COLUMNS,
     TILE_COLUMNS,
     aligned_rows,
+    called_layers,
     constant_table,
     copy_row,
-    described,
     descriptor_name,
     flags_of,
     tile_row,
 )
-from byoc_hw.plan.compact import CompactPlan, CompactStep, CopyStep, EndStep, Form, JobStep, LayerStep, WaitStep
+from byoc_hw.plan.compact import CompactPlan, CompactStep, CopyStep, EndStep, JobStep, LayerStep, TileForm, WaitStep
 from byoc_hw.plan.steps import WEIGHTS, RegionPlan
 
 _FORM_COLUMNS = (
@@ -67,7 +67,7 @@ def compact_tables(region: RegionPlan, plan: CompactPlan, first_layer: int) -> s
 def _layers(region: RegionPlan, first_layer: int) -> str:
     """The descriptors of the layers that begin, in one struct: a step has the offset in it."""
     before, types, values = [], [], []
-    for index, layer, title in described(region):
+    for index, layer, title in called_layers(region):
         tables, c_type, fields = calls.descriptor_fields(descriptor_name(region, index), layer, first_layer + index)
         before += [tables] if tables else []
         types.append(f"  {c_type} {_member(region, index)};")
@@ -85,7 +85,7 @@ def _indented(text: str) -> str:
     return "\n".join(f"  {line}" for line in text.splitlines())
 
 
-def _forms(forms: Iterable[Form]) -> list[str]:
+def _forms(forms: Iterable[TileForm]) -> list[str]:
     rows = [
         (*form.strides, *form.ifm_shape, *form.ofm_shape, *form.padding, *form.kernel, flags_of(form.first, form.last))
         for form in forms
