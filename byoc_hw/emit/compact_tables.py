@@ -17,6 +17,7 @@ from byoc_hw.emit.region_tables import (
     flags_of,
     tile_row,
 )
+from byoc_hw.errors import PlanError
 from byoc_hw.plan.compact import CompactPlan, CompactStep, CopyStep, EndStep, JobStep, LayerStep, TileForm, WaitStep
 from byoc_hw.plan.steps import WEIGHTS, RegionPlan
 
@@ -36,6 +37,22 @@ _STEP_COLUMNS = {
     "JOB_TILE": "slot, after, index",
     "JOB_2": f"slot, after, place, ifm2, psum, {_ADDRESSES}",
 }
+
+
+_DESCRIPTOR_BYTES = {
+    "hwlib_conv2d_t": 44,
+    "hwlib_add_t": 48,
+    "hwlib_mul_t": 32,
+    "hwlib_matmul_t": 56,
+    "hwlib_pool2d_t": 56,
+    "hwlib_softmax_t": 28,
+    "hwlib_lookup_t": 32,
+    "hwlib_layer_t": 4,
+}
+"""On a core of 32 or 64 bits, the larger."""
+
+_MOST_DESCRIPTORS = 65528
+"""Bytes of descriptors that a step can reach."""
 
 
 def compact_tables(region: RegionPlan, plan: CompactPlan, first_layer: int) -> str:
@@ -66,12 +83,20 @@ def compact_tables(region: RegionPlan, plan: CompactPlan, first_layer: int) -> s
 
 def _layers(region: RegionPlan, first_layer: int) -> str:
     """The descriptors of the layers that begin, in one struct: a step has the offset in it."""
-    before, types, values = [], [], []
+    before, types, values, nbytes = [], [], [], 0
     for index, layer, title in called_layers(region):
-        tables, c_type, fields = calls.descriptor_fields(descriptor_name(region, index), layer, first_layer + index)
+        name = descriptor_name(region, index)
+        tables, c_type, fields = calls.descriptor_fields(name, layer, first_layer + index)
         before += [tables] if tables else []
         types.append(f"  {c_type} {_member(region, index)};")
         values += [_indented(title), f"  .{_member(region, index)} = {{", *map(_indented, fields), "  },"]
+        nbytes += _DESCRIPTOR_BYTES[c_type]
+    if nbytes > _MOST_DESCRIPTORS:
+        raise PlanError(
+            f"{region.graph.name}: the descriptors of a region have at most {_MOST_DESCRIPTORS} bytes: got {nbytes}"
+        )
+    if not types:
+        return ""
     name = f"{region.graph.name}_layers"
     struct = [f"static const struct {name} {{", *types, f"}} {name} = {{", *values, "};\n"]
     return "\n".join([*before, *struct])
