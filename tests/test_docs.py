@@ -127,7 +127,7 @@ def test_readme_commands_run(tmp_path, monkeypatch):
 
 def test_readme_settings_for_tvm_alone_give_the_regions():
     sources = execute(code_blocks("README.md")[1])["sources"]
-    assert any("hwlib_conv2d(" in source for source in sources)
+    assert any("hwlib_start(" in source for source in sources)
     assert any("tvmgen_default___tvm_main__(" in source for source in sources)
 
 
