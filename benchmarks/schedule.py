@@ -148,11 +148,12 @@ def measure(path: Path, accelerator: Accelerator) -> Measured:
     )
 
 
-def code_bytes(project: Path) -> int | None:
-    """Flash bytes of HWlib and the regions without weights; None if they cannot be compiled."""
+def code_bytes(project: Path, names: bool = True) -> int | None:
+    """Flash bytes of HWlib and the regions without weights, with the names of layers or without; None if they cannot
+    be compiled."""
     if not all(map(shutil.which, ("make", "awk", "riscv64-unknown-elf-gcc"))):
         return None
-    command = ["make", "-s", "-C", str(project), "TARGET=riscv32", "size"]
+    command = ["make", "-s", "-C", str(project), "TARGET=riscv32", f"NAMES={int(names)}", "size"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         return None

@@ -29,7 +29,7 @@ assert installed in Path(sys.modules["byoc_hw.patterns"].__file__).parents
 headers = ("include/hwlib.h", "include/hwlib_hal.h", "src/hwlib_steps.h")
 regs = ("regs/regs_hal.c", "regs/regs.h", "regs/model/regs_model.c", "regs/model/regs_model.h")
 libraries = ("library/library_hal.c", "sim/library/library_sim.c")
-for name in (*headers, "src/hwlib.c", "sim/sim_job.c", "kit/kit_run.c", "template/chip_hal.c", *regs, *libraries):
+for name in (*headers, "src/hwlib_copy.c", "sim/sim_job.c", "kit/kit_run.c", "template/chip_hal.c", *regs, *libraries):
     assert (Path(byoc_hw.hwlib.__file__).parent / name).exists(), name
 
 mod, params = byoc_hw.load_tflite(model_path())

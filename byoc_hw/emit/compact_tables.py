@@ -10,14 +10,15 @@ from byoc_hw.emit.region_tables import (
     COPY_COLUMNS,
     TILE_COLUMNS,
     aligned_rows,
+    called_layers,
     constant_table,
     copy_row,
-    described,
     descriptor_name,
     flags_of,
     tile_row,
 )
-from byoc_hw.plan.compact import CompactPlan, CompactStep, CopyStep, EndStep, Form, JobStep, LayerStep, WaitStep
+from byoc_hw.errors import PlanError
+from byoc_hw.plan.compact import CompactPlan, CompactStep, CopyStep, EndStep, JobStep, LayerStep, TileForm, WaitStep
 from byoc_hw.plan.steps import WEIGHTS, RegionPlan
 
 _FORM_COLUMNS = (
@@ -36,6 +37,22 @@ _STEP_COLUMNS = {
     "JOB_TILE": "slot, after, index",
     "JOB_2": f"slot, after, place, ifm2, psum, {_ADDRESSES}",
 }
+
+
+_DESCRIPTOR_BYTES = {
+    "hwlib_conv2d_t": 44,
+    "hwlib_add_t": 48,
+    "hwlib_mul_t": 32,
+    "hwlib_matmul_t": 56,
+    "hwlib_pool2d_t": 56,
+    "hwlib_softmax_t": 28,
+    "hwlib_lookup_t": 32,
+    "hwlib_layer_t": 4,
+}
+"""On a core of 32 or 64 bits, the larger."""
+
+_MOST_DESCRIPTORS = 65528
+"""Bytes of descriptors that a step can reach."""
 
 
 def compact_tables(region: RegionPlan, plan: CompactPlan, first_layer: int) -> str:
@@ -66,12 +83,20 @@ def compact_tables(region: RegionPlan, plan: CompactPlan, first_layer: int) -> s
 
 def _layers(region: RegionPlan, first_layer: int) -> str:
     """The descriptors of the layers that begin, in one struct: a step has the offset in it."""
-    before, types, values = [], [], []
-    for index, layer, title in described(region):
-        tables, c_type, fields = calls.descriptor_fields(descriptor_name(region, index), layer, first_layer + index)
+    before, types, values, nbytes = [], [], [], 0
+    for index, layer, title in called_layers(region):
+        name = descriptor_name(region, index)
+        tables, c_type, fields = calls.descriptor_fields(name, layer, first_layer + index)
         before += [tables] if tables else []
         types.append(f"  {c_type} {_member(region, index)};")
         values += [_indented(title), f"  .{_member(region, index)} = {{", *map(_indented, fields), "  },"]
+        nbytes += _DESCRIPTOR_BYTES[c_type]
+    if nbytes > _MOST_DESCRIPTORS:
+        raise PlanError(
+            f"{region.graph.name}: the descriptors of a region have at most {_MOST_DESCRIPTORS} bytes: got {nbytes}"
+        )
+    if not types:
+        return ""
     name = f"{region.graph.name}_layers"
     struct = [f"static const struct {name} {{", *types, f"}} {name} = {{", *values, "};\n"]
     return "\n".join([*before, *struct])
@@ -85,7 +110,7 @@ def _indented(text: str) -> str:
     return "\n".join(f"  {line}" for line in text.splitlines())
 
 
-def _forms(forms: Iterable[Form]) -> list[str]:
+def _forms(forms: Iterable[TileForm]) -> list[str]:
     rows = [
         (*form.strides, *form.ifm_shape, *form.ofm_shape, *form.padding, *form.kernel, flags_of(form.first, form.last))
         for form in forms

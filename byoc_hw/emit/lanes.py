@@ -10,7 +10,6 @@ from byoc_hw.emit import c
 from byoc_hw.emit.call_titles import call_titles
 from byoc_hw.emit.library_lane import whole_descriptors
 from byoc_hw.emit.region_tables import (
-    MOST_ROWS,
     RegionTables,
     aligned_rows,
     constant_table,
@@ -21,6 +20,7 @@ from byoc_hw.emit.region_tables import (
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Moving
 from byoc_hw.plan.chip_plan import ChipPlan, Part
+from byoc_hw.plan.compact import MOST_ROWS
 from byoc_hw.plan.steps import (
     ARGUMENT,
     SCRATCH,

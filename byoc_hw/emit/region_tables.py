@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from byoc_hw.emit import c, calls
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Graph, Tiled, Whole
+from byoc_hw.plan.compact import MOST_ROWS
 from byoc_hw.plan.steps import (
     Await,
     Copy,
@@ -31,12 +32,12 @@ def flash_name(graph: Graph) -> str:
 
 def descriptors(region: RegionPlan, ids: Sequence[int]) -> Iterator[str]:
     """The descriptor of each layer with tiles that is called, with the layer's number."""
-    for index, layer, title in described(region):
+    for index, layer, title in called_layers(region):
         yield title
         yield calls.descriptor(descriptor_name(region, index), layer, ids[index])
 
 
-def described(region: RegionPlan) -> Iterator[tuple[int, Tiled, str]]:
+def called_layers(region: RegionPlan) -> Iterator[tuple[int, Tiled, str]]:
     """Each layer with tiles that is called: its index, itself as it is mapped, and a comment."""
     called = {call.index for call in region.calls}  # a reshape without copies has no call
     for index, layer in enumerate(region.layers):
@@ -51,10 +52,6 @@ def described(region: RegionPlan) -> Iterator[tuple[int, Tiled, str]]:
 def descriptor_name(region: RegionPlan, index: int) -> str:
     """The C name of a layer's descriptor."""
     return f"{region.graph.name}_{region.graph.layers[index].kind}_{index}"
-
-
-MOST_ROWS = 1 << 16
-"""A step's index has 16 bits."""
 
 
 @dataclass

@@ -1,7 +1,7 @@
 """A region's plan in the numbers that HWlib reads: steps of 16 bits, with rows for what does not fit them.
 
 `hwlib.h` documents each step. A wait in front of a copy or a job becomes part of it. The tiles of jobs are made in RAM
-while the region runs, in `places`, from a `Form` that several tiles share; a tile that no other one is like, or for
+while the region runs, in `places`, from a `TileForm` that several tiles share; a tile that no other one is like, or for
 which no place is free, is a row of its own. A HAL may read a tile until its job was waited for: until then no other
 tile is made in its place.
 """
@@ -36,7 +36,7 @@ _BYTES_OF_ROW = {"steps": 2, "forms": 28, "copies": 32, "tiles": 72}
 
 
 @dataclass(frozen=True)
-class Form:
+class TileForm:
     """What tiles have in common that differ in their addresses alone."""
 
     strides: tuple[int, int, int, int]
@@ -48,7 +48,7 @@ class Form:
     last: bool
 
     @classmethod
-    def of(cls, job: Job) -> Form:
+    def of(cls, job: Job) -> TileForm:
         """The form of a job's tile."""
         strides = (job.ifm_row, job.ofm_row, job.ifm_pixel, job.ofm_pixel)
         return cls(strides, job.ifm_shape, job.ofm_shape, job.padding, job.kernel, job.first, job.last)
@@ -127,7 +127,7 @@ class CompactPlan:
     """
 
     steps: tuple[CompactStep, ...]
-    forms: tuple[Form, ...]
+    forms: tuple[TileForm, ...]
     copies: tuple[Copy, ...]
     tiles: tuple[Job, ...]
     places: int
@@ -162,12 +162,12 @@ def compact(region: RegionPlan, *, returns_early: bool = False) -> CompactPlan:
 class _Place:
     """A place in RAM: the form that is there, ifm2 and psum, and the number of the job whose tile it has."""
 
-    form: Form
+    form: TileForm
     more: tuple[int, int]
     job: int
 
 
-Row = TypeVar("Row", Form, Copy, Job)
+Row = TypeVar("Row", TileForm, Copy, Job)
 
 
 @dataclass
@@ -194,8 +194,8 @@ class _Compacting:
         copies = [step for step in region.steps if isinstance(step, Copy)]
         self._local_unit = _unit([*(one.local.offset for one in copies), *(at for job in jobs for at in _local(job))])
         self._main_unit = _unit([one.main.offset for one in copies])
-        self._alike = Counter(map(Form.of, jobs))
-        self._forms = _Rows[Form]("forms of tiles", MOST_FORMS)
+        self._alike = Counter(map(TileForm.of, jobs))
+        self._forms = _Rows[TileForm]("forms of tiles", MOST_FORMS)
         self._copies, self._tiles = _Rows[Copy]("copies"), _Rows[Job]("tiles")
         self._places: list[_Place] = []
         self._in_slot: dict[int, int] = {}  # the number of the job whose token is there
@@ -257,13 +257,13 @@ class _Compacting:
         )
         if fits:
             return CopyStep(copy, after)
-        alike = replace(copy, slot=0, **({} if strides else {"target_stride": 0, "source_stride": 0}))
-        return CopyStep(copy, after, row=self._copies.index(alike))
+        row = replace(copy, slot=0) if strides else replace(copy, slot=0, target_stride=0, source_stride=0)
+        return CopyStep(copy, after, row=self._copies.index(row))
 
     def _job(self, job: Job, after: int) -> JobStep:
         self._jobs += 1
         self._in_slot[job.slot] = self._jobs
-        form = Form.of(job)
+        form = TileForm.of(job)
         fits = (
             form.fits
             and all(_fits(offset, self._local_unit) for offset in _local(job))
@@ -282,7 +282,7 @@ class _Compacting:
             return JobStep(job, after, place=at, form=self._forms.index(form), more=any(more))
         return JobStep(job, after, place=at, more=before.more != more)
 
-    def _place(self, form: Form, single: bool) -> int | None:
+    def _place(self, form: TileForm, single: bool) -> int | None:
         """A free place: one that has the form, else a new one while there are some; for a single tile a used one."""
         free = [at for at, place in enumerate(self._places) if place.job <= self._ended]
         having = [at for at in free if self._places[at].form == form]

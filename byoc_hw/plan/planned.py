@@ -8,6 +8,7 @@ from dataclasses import replace
 from byoc_hw.graph import Layer, Lookup, Weighted
 from byoc_hw.params.pack import PARAMS_BYTES, packed_channel_bytes
 from byoc_hw.plan.chip_plan import ChipPlan, Part
+from byoc_hw.plan.compact import compact
 from byoc_hw.plan.library import LibraryPlan
 from byoc_hw.plan.steps import FLASH, Copy, Job, RegionPlan
 
@@ -27,15 +28,20 @@ def table_bytes(region: PlannedRegion) -> int:
     if isinstance(region, LibraryPlan):
         return 0
     if isinstance(region, ChipPlan):
-        return sum(table_bytes(part.plan) for part in region.parts)
+        return sum(_wide_bytes(part.plan) for part in region.parts)
+    return compact(region).nbytes
+
+
+def _wide_bytes(plan: RegionPlan) -> int:
+    """Bytes of the tables of a part on a chip: all copies and tiles are rows."""
     copies, tiles = set(), set()
-    for step in region.steps:
+    for step in plan.steps:
         if isinstance(step, Copy):
             strides = (step.target_stride, step.source_stride) if step.rows > 1 else (0, 0)
             copies.add((step.target, step.source, step.nbytes, step.rows, *strides))
         elif isinstance(step, Job):
             tiles.add(replace(step, slot=0, image=None))
-    return _COPY_BYTES * len(copies) + _TILE_BYTES * len(tiles) + _STEP_BYTES * len(region.steps)
+    return _COPY_BYTES * len(copies) + _TILE_BYTES * len(tiles) + _STEP_BYTES * len(plan.steps)
 
 
 def flash_bytes(region: PlannedRegion) -> int:

@@ -124,7 +124,7 @@ def test_two_models_link_into_one_program(tmp_path: Path) -> None:
         make(tmp_path / name, "lib")
         libraries.append(str(tmp_path / name / "build" / f"lib{name}.a"))
     # One HWlib and one simulator serve both: those of the first.
-    subprocess.run(["ar", "d", libraries[1], "hwlib.o", "hwlib_failed.o", "hwlib_steps.o"], check=True)
+    subprocess.run(["ar", "d", libraries[1], "hwlib_copy.o", "hwlib_failed.o", "hwlib_steps.o"], check=True)
     source = tmp_path / "main.c"
     source.write_text(TWO_MODELS)
     simulator = [str(path) for path in sorted((tmp_path / "alpha/build/hal").glob("*.o"))]

@@ -62,15 +62,21 @@ def test_region_reads_as_the_golden_file(tmp_path: Path) -> None:
 
 def test_refuses_more_copies_than_a_step_can_number() -> None:
     plan = two_adds()
-    copies = tuple(Copy(Address(ACTIVATIONS), Address(ARGUMENT, offset), 1) for offset in range(65537))
+    copies = tuple(Copy(Address(ACTIVATIONS), Address(ARGUMENT, offset), 65536) for offset in range(65537))
     with pytest.raises(PlanError, match="at most 65536 different copies"):
         code(replace(plan, calls=(LayerCall(0, copies),)), first_layer=0)
 
 
 def test_identical_copies_and_tiles_are_stored_once() -> None:
-    text = code(two_adds(), first_layer=0)
-    assert text.count("{HWLIB_STEP_COPY, 0, 0}") == 2
-    assert text.count("{HWLIB_STEP_JOB, 0, 0}") == 3
+    plan = two_adds()
+    calls = tuple(
+        replace(call, steps=tuple(replace(step, nbytes=1 << 16) if isinstance(step, Copy) else step for step in steps))
+        for call in plan.calls
+        for steps in [call.steps]
+    )
+    text = code(replace(plan, calls=calls, tail=()), first_layer=0)
+    assert text.count("HWLIB_COPY_OTHER(0, 0, 0)") == 2
+    assert text.count("HWLIB_JOB(") + text.count("HWLIB_JOB_FORM(0, 0, 0, 0,") == 3
     assert text.count("HWLIB_TILE_FIRST | HWLIB_TILE_LAST") == 1
 
 

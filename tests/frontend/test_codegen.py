@@ -105,7 +105,7 @@ def test_tvm_keeps_no_second_copy_of_the_weights():
 def test_the_scratch_of_a_region_is_a_buffer_that_a_macro_replaces():
     layerwise = replace(REFERENCE, label="LAYERWISE", tuning=TuningSpace(longest_group=1, hold=False))
     mod = byoc_hw.partition_for_hwlib(network(), mod_name="plain", accelerator=layerwise)
-    (region,) = (source for source in sources_of(plain_build(mod)) if "hwlib_begin" in source)
+    (region,) = (source for source in sources_of(plain_build(mod)) if "hwlib_start" in source)
     assert "#ifdef TVMGEN_PLAIN_HWLIB_MAIN_0_SCRATCH\n" in region
 
 

@@ -22,7 +22,7 @@ _PLAIN = """
 x y in out a.b a_b a:b in:0 in_0 x_2 x_1 serving_default_x:0 data input output inputs outputs arena result status layer
 run default int while class template bool NULL INT8_MIN UINT32_MAX SIZE_MAX M_ARENA_SIZE EOF errno main linux unix
 printf malloc exit string stdint flags map app src hal hwlib io count math host weights lib build all clean size
-HWLIB_OK hwlib_begin hwlib_hal_init hwlib_kind_t uint8_t int8_t TRACE COUNT expf softmax_int8 memcpy abs y0 j1 gamma
+HWLIB_OK hwlib_start hwlib_hal_init hwlib_kind_t uint8_t int8_t TRACE COUNT expf softmax_int8 memcpy abs y0 j1 gamma
 DEFAULT default_run default_inputs default_host input_0 output_0 tvmgen_default tvmgen_default_run _ __ _x __x E 0 9x
 CON nul signal time time_t I complex _Bool true false std operator not_eq asm typeof register environ stdout
 """

@@ -122,7 +122,7 @@ static hwlib_lanes_t lanes;
 /* A lane with one part: a call of a layer, and a tail. */
 #define LANE(x, number, count, ...)                                                                      \
   static const hwlib_step_t x##_steps[] = {__VA_ARGS__};                                                 \
-  static const hwlib_plan_t x##_plan = {x##_steps, copies, tiles, number};                               \
+  static const hwlib_part_plan_t x##_plan = {x##_steps, copies, tiles, number};                               \
   static const hwlib_call_t x##_calls[] = {                                                              \
       {&layer_##number, {0, count}}, {NULL, {count, sizeof x##_steps / sizeof x##_steps[0] - (count)}}}; \
   static const hwlib_part_t x##_part = {&x##_plan, x##_calls, 2, 1};                                     \
@@ -256,7 +256,7 @@ static void parts_of_a_lane_follow_each_other(void)
   lasts[1] = 1;
   LANE(a, 1, 1, COPY(1), COPY_WAIT(1));
   static const hwlib_step_t steps[] = {COPY_WAIT(1), COPY(3)};
-  static const hwlib_plan_t plan = {steps, copies, tiles, 3};
+  static const hwlib_part_plan_t plan = {steps, copies, tiles, 3};
   static const hwlib_call_t second[] = {{&layer_2, {0, 0}}, {&layer_3, {1, 1}}, {NULL, {0, 1}}};
   const hwlib_part_t parts[] = {a_part, {&plan, second, 3, 1}};
   const hwlib_lane_t lane = {&a, parts, 2};

@@ -80,7 +80,7 @@ def test_sees_calls_through_macros_inline_functions_and_tables():
     assert calls["sim_pool2d.c"]["sim_memory.c"] == "hwlib_sim_local"  # by hwlib_sim_ifm_at
     assert calls["sim_job.c"]["sim_elementwise.c"] == "hwlib_sim_elementwise"
     assert calls_of(HWLIB / "src") == {
-        "hwlib.c": {"hwlib_steps.c": "hwlib_run_steps"},
+        "hwlib_copy.c": {},
         "hwlib_failed.c": {},
         "hwlib_lanes.c": {},
         "hwlib_steps.c": {"hwlib_failed.c": "hwlib_failed"},

@@ -44,7 +44,7 @@ static const hwlib_step_t tvmgen_two_twin_main_0_0_steps[] = {
   {HWLIB_STEP_COPY_WAIT, 1, 0},
 };
 
-static const hwlib_plan_t tvmgen_two_twin_main_0_0_plan = {
+static const hwlib_part_plan_t tvmgen_two_twin_main_0_0_plan = {
   .steps  = tvmgen_two_twin_main_0_0_steps,
   .copies = tvmgen_two_twin_main_0_0_copies,
   .tiles  = tvmgen_two_twin_main_0_0_tiles,
@@ -108,7 +108,7 @@ static const hwlib_step_t tvmgen_two_twin_main_0_1_steps[] = {
   {HWLIB_STEP_COPY_WAIT, 1, 0},
 };
 
-static const hwlib_plan_t tvmgen_two_twin_main_0_1_plan = {
+static const hwlib_part_plan_t tvmgen_two_twin_main_0_1_plan = {
   .steps  = tvmgen_two_twin_main_0_1_steps,
   .copies = tvmgen_two_twin_main_0_1_copies,
   .tiles  = tvmgen_two_twin_main_0_1_tiles,

@@ -47,7 +47,7 @@ static const hwlib_step_t tvmgen_two_twin_main_0_npu_steps[] = {
   {HWLIB_STEP_COPY_WAIT, 1, 0},
 };
 
-static const hwlib_plan_t tvmgen_two_twin_main_0_npu_plan = {
+static const hwlib_part_plan_t tvmgen_two_twin_main_0_npu_plan = {
   .steps  = tvmgen_two_twin_main_0_npu_steps,
   .copies = tvmgen_two_twin_main_0_npu_copies,
   .tiles  = tvmgen_two_twin_main_0_npu_tiles,
@@ -102,7 +102,7 @@ static const hwlib_step_t tvmgen_two_twin_main_0_vec_steps[] = {
   {HWLIB_STEP_JOB_WAIT, 1, 0},
 };
 
-static const hwlib_plan_t tvmgen_two_twin_main_0_vec_plan = {
+static const hwlib_part_plan_t tvmgen_two_twin_main_0_vec_plan = {
   .steps  = tvmgen_two_twin_main_0_vec_steps,
   .copies = 0,
   .tiles  = 0,

@@ -7,75 +7,44 @@
 
 /* tvmgen_avg_pool2d_hwlib_main_0: 1 layers, 0 bytes of scratch. */
 
-/* mean_1 */
-static const hwlib_pool2d_t tvmgen_avg_pool2d_hwlib_main_0_pool2d_0 = {
-  .layer             = {.id = 0, .kind = HWLIB_POOL2D, .rounding = HWLIB_ROUND_UPWARD},
-  .ifm               = {.height = 5, .width = 4, .channels = 6},
-  .ofm               = {.height = 1, .width = 1, .channels = 6},
-  .kernel_h          = 5,
-  .kernel_w          = 4,
-  .stride_h          = 1,
-  .stride_w          = 1,
-  .pad_top           = 0,
-  .pad_left          = 0,
-  .pad_bottom        = 0,
-  .pad_right         = 0,
-  .mode              = HWLIB_POOL_AVG,
-  .count_include_pad = 0,
-  .ifm_zero_point    = -3,
-  .ofm_zero_point    = 4,
-  .scale             = {.multiplier = 1533916908, .left = 1, .right = 31},
-  .act_min           = -100,
-  .act_max           = 127,
-};
-
-/* target, source, bytes, rows, target_stride, source_stride */
-static const hwlib_copy_t tvmgen_avg_pool2d_hwlib_main_0_copies[] = {
-  { {HWLIB_SPACE_ACTIVATIONS, 0},      {HWLIB_SPACE_ARGUMENT, 0}, 120, 1, 0, 0},
-  {{HWLIB_SPACE_ARGUMENT + 1, 0}, {HWLIB_SPACE_ACTIVATIONS, 120},   6, 1, 0, 0},
-};
-
-/* ifm, ifm2, ofm, psum, weights, params, ifm_row, ofm_row, ifm_pixel, ofm_pixel, ifm_h, ifm_w,
- *   ifm_c, ofm_h, ofm_w, ofm_c, pad_top, pad_left, pad_bottom, pad_right, kernel_h, kernel_w,
- *   flags
- */
-static const hwlib_tile_t tvmgen_avg_pool2d_hwlib_main_0_tiles[] = {
-  {0, 0, 120, 0, 0, 0, 24, 6, 6, 6, 5, 4, 6, 1, 1, 6, 0, 0, 0, 0, 0, 0, HWLIB_TILE_FIRST | HWLIB_TILE_LAST},
-};
-
-/* kind, slot, index */
-static const hwlib_step_t tvmgen_avg_pool2d_hwlib_main_0_steps[] = {
+static const struct tvmgen_avg_pool2d_hwlib_main_0_layers {
+  hwlib_pool2d_t pool2d_0;
+} tvmgen_avg_pool2d_hwlib_main_0_layers = {
   /* mean_1 */
-  {HWLIB_STEP_COPY, 1, 0},
-  {HWLIB_STEP_COPY_WAIT, 1, 0},
-  {HWLIB_STEP_JOB, 1, 0},
-  {HWLIB_STEP_JOB_WAIT, 1, 0},
-  {HWLIB_STEP_COPY, 1, 1},
-  /* the end of the region */
-  {HWLIB_STEP_COPY_WAIT, 1, 0},
+  .pool2d_0 = {
+    .layer             = {.id = 0, .kind = HWLIB_POOL2D, .rounding = HWLIB_ROUND_UPWARD},
+    .ifm               = {.height = 5, .width = 4, .channels = 6},
+    .ofm               = {.height = 1, .width = 1, .channels = 6},
+    .kernel_h          = 5,
+    .kernel_w          = 4,
+    .stride_h          = 1,
+    .stride_w          = 1,
+    .pad_top           = 0,
+    .pad_left          = 0,
+    .pad_bottom        = 0,
+    .pad_right         = 0,
+    .mode              = HWLIB_POOL_AVG,
+    .count_include_pad = 0,
+    .ifm_zero_point    = -3,
+    .ofm_zero_point    = 4,
+    .scale             = {.multiplier = 1533916908, .left = 1, .right = 31},
+    .act_min           = -100,
+    .act_max           = 127,
+  },
 };
 
-static const hwlib_plan_t tvmgen_avg_pool2d_hwlib_main_0_plan = {
-  .steps  = tvmgen_avg_pool2d_hwlib_main_0_steps,
-  .copies = tvmgen_avg_pool2d_hwlib_main_0_copies,
-  .tiles  = tvmgen_avg_pool2d_hwlib_main_0_tiles,
-  .layer  = 0,
+/* ifm_row, ofm_row, ifm_pixel, ofm_pixel, ifm_h, ifm_w, ifm_c, ofm_h, ofm_w, ofm_c, pad_top,
+ *   pad_left, pad_bottom, pad_right, kernel_h, kernel_w, flags
+ */
+static const hwlib_form_t tvmgen_avg_pool2d_hwlib_main_0_forms[] = {
+  {{24, 6, 6, 6, 5, 4, 6, 1, 1, 6, 0, 0, 0, 0, 0, 0, HWLIB_TILE_FIRST | HWLIB_TILE_LAST, 0}},
 };
 
-int32_t tvmgen_avg_pool2d_hwlib_main_0(const int8_t *in0, int8_t *out0, uint8_t *scratch)
-{
-  (void)scratch;
-  const hwlib_place_t spaces[] = {
-    {HWLIB_LOCAL_ACTIVATIONS, 0},
-    {HWLIB_LOCAL_WEIGHTS, 0},
-    {HWLIB_MAIN, 0},
-    {HWLIB_MAIN, 0},
-    {HWLIB_MAIN, (uintptr_t)in0},
-    {HWLIB_MAIN, (uintptr_t)out0},
-  };
-  hwlib_region_t region;
-  hwlib_status_t status = hwlib_begin(&region, &tvmgen_avg_pool2d_hwlib_main_0_plan, spaces);
-
+/* COPY_IN(slot, after, at, space, offset, bytes)
+ * COPY_OUT(slot, after, at, space, offset, bytes)
+ * JOB_FORM(slot, after, place, form, ifm, ofm, weights, params)
+ */
+static const uint16_t tvmgen_avg_pool2d_hwlib_main_0_steps[] = {
   /* 0: pool2d mean_1
    * cast_1
    * mean_1
@@ -83,12 +52,36 @@ int32_t tvmgen_avg_pool2d_hwlib_main_0(const int8_t *in0, int8_t *out0, uint8_t 
    * clip_1
    * in0 [1x5x4x6] -> [1x1x1x6]
    */
-  if (status == HWLIB_OK) {
-    status = hwlib_pool2d(&region, &tvmgen_avg_pool2d_hwlib_main_0_pool2d_0, (hwlib_steps_t){0, 5});
-  }
+  HWLIB_LAYER(struct tvmgen_avg_pool2d_hwlib_main_0_layers, pool2d_0),
+  HWLIB_COPY_IN(1, 0, 0, HWLIB_SPACE_ARGUMENT, 0, 120),
+  HWLIB_JOB_FORM(1, 1, 0, 0, 0, 120, 0, 0),
+  HWLIB_COPY_OUT(1, 1, 120, HWLIB_SPACE_ARGUMENT + 1, 0, 6),
+  HWLIB_COPY_WAIT(1),
+  HWLIB_END,
+};
 
-  if (status == HWLIB_OK) {
-    status = hwlib_wait(&region, (hwlib_steps_t){5, 1});
-  }
+static const hwlib_plan_t tvmgen_avg_pool2d_hwlib_main_0_plan = {
+  .layers     = &tvmgen_avg_pool2d_hwlib_main_0_layers,
+  .forms      = tvmgen_avg_pool2d_hwlib_main_0_forms,
+  .copies     = 0,
+  .tiles      = 0,
+  .steps      = tvmgen_avg_pool2d_hwlib_main_0_steps,
+  .layer      = 0,
+  .local_unit = 0,
+  .main_unit  = 0,
+};
+
+int32_t tvmgen_avg_pool2d_hwlib_main_0(const int8_t *in0, int8_t *out0, uint8_t *scratch)
+{
+  (void)scratch;
+  const uintptr_t starts[] = {
+    0,
+    0,
+    (uintptr_t)in0,
+    (uintptr_t)out0,
+  };
+  hwlib_made_tile_t tiles[1];
+  hwlib_region_t region;
+  hwlib_status_t status = hwlib_start(&region, &tvmgen_avg_pool2d_hwlib_main_0_plan, starts, tiles);
   return status == HWLIB_OK ? 0 : HWLIB_RESULT(status, region.layer);
 }

@@ -7,82 +7,85 @@
 
 /* tvmgen_concatenate_hwlib_main_0: 4 layers, 0 bytes of scratch. */
 
-/* qnn.conv2d_1 */
-static const hwlib_conv2d_t tvmgen_concatenate_hwlib_main_0_conv2d_0 = {
-  .layer             = {.id = 0, .kind = HWLIB_CONV2D, .rounding = HWLIB_ROUND_UPWARD},
-  .ifm               = {.height = 3, .width = 4, .channels = 2},
-  .ofm               = {.height = 3, .width = 4, .channels = 3},
-  .kernel_h          = 3,
-  .kernel_w          = 3,
-  .stride_h          = 1,
-  .stride_w          = 1,
-  .dilation_h        = 1,
-  .dilation_w        = 1,
-  .pad_top           = 1,
-  .pad_left          = 1,
-  .pad_bottom        = 1,
-  .pad_right         = 1,
-  .weight_bits       = 8,
-  .ifm_zero_point    = -3,
-  .weight_zero_point = 0,
-  .ofm_zero_point    = 5,
-  .act_min           = -128,
-  .act_max           = 127,
+static const struct tvmgen_concatenate_hwlib_main_0_layers {
+  hwlib_conv2d_t conv2d_0;
+  hwlib_conv2d_t conv2d_1;
+  hwlib_conv2d_t conv2d_3;
+} tvmgen_concatenate_hwlib_main_0_layers = {
+  /* qnn.conv2d_1 */
+  .conv2d_0 = {
+    .layer             = {.id = 0, .kind = HWLIB_CONV2D, .rounding = HWLIB_ROUND_UPWARD},
+    .ifm               = {.height = 3, .width = 4, .channels = 2},
+    .ofm               = {.height = 3, .width = 4, .channels = 3},
+    .kernel_h          = 3,
+    .kernel_w          = 3,
+    .stride_h          = 1,
+    .stride_w          = 1,
+    .dilation_h        = 1,
+    .dilation_w        = 1,
+    .pad_top           = 1,
+    .pad_left          = 1,
+    .pad_bottom        = 1,
+    .pad_right         = 1,
+    .weight_bits       = 8,
+    .ifm_zero_point    = -3,
+    .weight_zero_point = 0,
+    .ofm_zero_point    = 5,
+    .act_min           = -128,
+    .act_max           = 127,
+  },
+  /* qnn.conv2d_2 */
+  .conv2d_1 = {
+    .layer             = {.id = 1, .kind = HWLIB_CONV2D, .rounding = HWLIB_ROUND_UPWARD},
+    .ifm               = {.height = 3, .width = 4, .channels = 2},
+    .ofm               = {.height = 3, .width = 4, .channels = 5},
+    .kernel_h          = 3,
+    .kernel_w          = 3,
+    .stride_h          = 1,
+    .stride_w          = 1,
+    .dilation_h        = 1,
+    .dilation_w        = 1,
+    .pad_top           = 1,
+    .pad_left          = 1,
+    .pad_bottom        = 1,
+    .pad_right         = 1,
+    .weight_bits       = 8,
+    .ifm_zero_point    = -3,
+    .weight_zero_point = 0,
+    .ofm_zero_point    = 5,
+    .act_min           = -128,
+    .act_max           = 127,
+  },
+  /* qnn.conv2d_3 */
+  .conv2d_3 = {
+    .layer             = {.id = 3, .kind = HWLIB_CONV2D, .rounding = HWLIB_ROUND_UPWARD},
+    .ifm               = {.height = 3, .width = 4, .channels = 8},
+    .ofm               = {.height = 3, .width = 4, .channels = 2},
+    .kernel_h          = 1,
+    .kernel_w          = 1,
+    .stride_h          = 1,
+    .stride_w          = 1,
+    .dilation_h        = 1,
+    .dilation_w        = 1,
+    .pad_top           = 0,
+    .pad_left          = 0,
+    .pad_bottom        = 0,
+    .pad_right         = 0,
+    .weight_bits       = 8,
+    .ifm_zero_point    = -3,
+    .weight_zero_point = 0,
+    .ofm_zero_point    = 5,
+    .act_min           = -128,
+    .act_max           = 127,
+  },
 };
 
-/* qnn.conv2d_2 */
-static const hwlib_conv2d_t tvmgen_concatenate_hwlib_main_0_conv2d_1 = {
-  .layer             = {.id = 1, .kind = HWLIB_CONV2D, .rounding = HWLIB_ROUND_UPWARD},
-  .ifm               = {.height = 3, .width = 4, .channels = 2},
-  .ofm               = {.height = 3, .width = 4, .channels = 5},
-  .kernel_h          = 3,
-  .kernel_w          = 3,
-  .stride_h          = 1,
-  .stride_w          = 1,
-  .dilation_h        = 1,
-  .dilation_w        = 1,
-  .pad_top           = 1,
-  .pad_left          = 1,
-  .pad_bottom        = 1,
-  .pad_right         = 1,
-  .weight_bits       = 8,
-  .ifm_zero_point    = -3,
-  .weight_zero_point = 0,
-  .ofm_zero_point    = 5,
-  .act_min           = -128,
-  .act_max           = 127,
-};
-
-/* qnn.conv2d_3 */
-static const hwlib_conv2d_t tvmgen_concatenate_hwlib_main_0_conv2d_3 = {
-  .layer             = {.id = 3, .kind = HWLIB_CONV2D, .rounding = HWLIB_ROUND_UPWARD},
-  .ifm               = {.height = 3, .width = 4, .channels = 8},
-  .ofm               = {.height = 3, .width = 4, .channels = 2},
-  .kernel_h          = 1,
-  .kernel_w          = 1,
-  .stride_h          = 1,
-  .stride_w          = 1,
-  .dilation_h        = 1,
-  .dilation_w        = 1,
-  .pad_top           = 0,
-  .pad_left          = 0,
-  .pad_bottom        = 0,
-  .pad_right         = 0,
-  .weight_bits       = 8,
-  .ifm_zero_point    = -3,
-  .weight_zero_point = 0,
-  .ofm_zero_point    = 5,
-  .act_min           = -128,
-  .act_max           = 127,
-};
-
-/* target, source, bytes, rows, target_stride, source_stride */
-static const hwlib_copy_t tvmgen_concatenate_hwlib_main_0_copies[] = {
-  { {HWLIB_SPACE_ACTIVATIONS, 0},      {HWLIB_SPACE_ARGUMENT, 0},  24, 1, 0, 0},
-  {     {HWLIB_SPACE_WEIGHTS, 0},         {HWLIB_SPACE_FLASH, 0},  90, 1, 0, 0},
-  {    {HWLIB_SPACE_WEIGHTS, 92},        {HWLIB_SPACE_FLASH, 92}, 150, 1, 0, 0},
-  {   {HWLIB_SPACE_WEIGHTS, 244},       {HWLIB_SPACE_FLASH, 244},  40, 1, 0, 0},
-  {{HWLIB_SPACE_ARGUMENT + 1, 0}, {HWLIB_SPACE_ACTIVATIONS, 120},  24, 1, 0, 0},
+/* ifm_row, ofm_row, ifm_pixel, ofm_pixel, ifm_h, ifm_w, ifm_c, ofm_h, ofm_w, ofm_c, pad_top,
+ *   pad_left, pad_bottom, pad_right, kernel_h, kernel_w, flags
+ */
+static const hwlib_form_t tvmgen_concatenate_hwlib_main_0_forms[] = {
+  {{8, 32, 2, 8, 3, 4, 2, 3, 4, 3, 1, 1, 1, 1, 3, 3, HWLIB_TILE_FIRST | HWLIB_TILE_LAST, 0}},
+  {{8, 32, 2, 8, 3, 4, 2, 3, 4, 5, 1, 1, 1, 1, 3, 3, HWLIB_TILE_FIRST | HWLIB_TILE_LAST, 0}},
 };
 
 /* ifm, ifm2, ofm, psum, weights, params, ifm_row, ofm_row, ifm_pixel, ofm_pixel, ifm_h, ifm_w,
@@ -90,62 +93,28 @@ static const hwlib_copy_t tvmgen_concatenate_hwlib_main_0_copies[] = {
  *   flags
  */
 static const hwlib_tile_t tvmgen_concatenate_hwlib_main_0_tiles[] = {
-  { 0, 0,  24, 0,  36,   0,  8, 32, 2, 8, 3,  4, 2, 3,  4, 3, 1, 1, 1, 1, 3, 3, HWLIB_TILE_FIRST | HWLIB_TILE_LAST},
-  { 0, 0,  27, 0, 152,  92,  8, 32, 2, 8, 3,  4, 2, 3,  4, 5, 1, 1, 1, 1, 3, 3, HWLIB_TILE_FIRST | HWLIB_TILE_LAST},
   {24, 0, 120, 0, 268, 244, 96, 24, 8, 2, 1, 12, 8, 1, 12, 2, 0, 0, 0, 0, 1, 1, HWLIB_TILE_FIRST | HWLIB_TILE_LAST},
 };
 
-/* kind, slot, index */
-static const hwlib_step_t tvmgen_concatenate_hwlib_main_0_steps[] = {
-  /* qnn.conv2d_1 */
-  {HWLIB_STEP_COPY, 0, 0},
-  {HWLIB_STEP_COPY, 1, 1},
-  {HWLIB_STEP_COPY, 2, 2},
-  {HWLIB_STEP_COPY, 3, 3},
-  {HWLIB_STEP_COPY_WAIT, 1, 0},
-  {HWLIB_STEP_JOB, 0, 0},
-  /* qnn.conv2d_2 */
-  {HWLIB_STEP_COPY_WAIT, 2, 0},
-  {HWLIB_STEP_JOB, 0, 1},
-  /* qnn.conv2d_3 */
-  {HWLIB_STEP_COPY_WAIT, 3, 0},
-  {HWLIB_STEP_JOB, 3, 2},
-  {HWLIB_STEP_JOB_WAIT, 3, 0},
-  {HWLIB_STEP_COPY, 3, 4},
-  /* the end of the region */
-  {HWLIB_STEP_COPY_WAIT, 3, 0},
-};
-
-static const hwlib_plan_t tvmgen_concatenate_hwlib_main_0_plan = {
-  .steps  = tvmgen_concatenate_hwlib_main_0_steps,
-  .copies = tvmgen_concatenate_hwlib_main_0_copies,
-  .tiles  = tvmgen_concatenate_hwlib_main_0_tiles,
-  .layer  = 0,
-};
-
-int32_t tvmgen_concatenate_hwlib_main_0(const int8_t *in0, int8_t *out0, uint8_t *scratch)
-{
-  (void)scratch;
-  const hwlib_place_t spaces[] = {
-    {HWLIB_LOCAL_ACTIVATIONS, 0},
-    {HWLIB_LOCAL_WEIGHTS, 0},
-    {HWLIB_MAIN, (uintptr_t)tvmgen_concatenate_hwlib_main_0_flash},
-    {HWLIB_MAIN, 0},
-    {HWLIB_MAIN, (uintptr_t)in0},
-    {HWLIB_MAIN, (uintptr_t)out0},
-  };
-  hwlib_region_t region;
-  hwlib_status_t status = hwlib_begin(&region, &tvmgen_concatenate_hwlib_main_0_plan, spaces);
-
+/* COPY_IN(slot, after, at, space, offset, bytes)
+ * COPY_WEIGHTS(slot, after, at, space, offset, bytes)
+ * COPY_OUT(slot, after, at, space, offset, bytes)
+ * JOB_FORM(slot, after, place, form, ifm, ofm, weights, params)
+ * JOB_TILE(slot, after, index)
+ */
+static const uint16_t tvmgen_concatenate_hwlib_main_0_steps[] = {
   /* 0: conv2d qnn.conv2d_1
    * qnn.conv2d_1
    * nn.bias_add_1
    * qnn.requantize_1
    * in0 [1x3x4x2] -> [1x3x4x3]
    */
-  if (status == HWLIB_OK) {
-    status = hwlib_conv2d(&region, &tvmgen_concatenate_hwlib_main_0_conv2d_0, (hwlib_steps_t){0, 6});
-  }
+  HWLIB_LAYER(struct tvmgen_concatenate_hwlib_main_0_layers, conv2d_0),
+  HWLIB_COPY_IN(0, 0, 0, HWLIB_SPACE_ARGUMENT, 0, 24),
+  HWLIB_COPY_WEIGHTS(1, 0, 0, HWLIB_SPACE_FLASH, 0, 90),
+  HWLIB_COPY_WEIGHTS(2, 0, 92, HWLIB_SPACE_FLASH, 92, 150),
+  HWLIB_COPY_WEIGHTS(3, 0, 244, HWLIB_SPACE_FLASH, 244, 40),
+  HWLIB_JOB_FORM(0, 1, 0, 0, 0, 24, 36, 0),
 
   /* 1: conv2d qnn.conv2d_2
    * qnn.conv2d_2
@@ -153,9 +122,8 @@ int32_t tvmgen_concatenate_hwlib_main_0(const int8_t *in0, int8_t *out0, uint8_t
    * qnn.requantize_2
    * in0 [1x3x4x2] -> [1x3x4x5]
    */
-  if (status == HWLIB_OK) {
-    status = hwlib_conv2d(&region, &tvmgen_concatenate_hwlib_main_0_conv2d_1, (hwlib_steps_t){6, 2});
-  }
+  HWLIB_LAYER(struct tvmgen_concatenate_hwlib_main_0_layers, conv2d_1),
+  HWLIB_JOB_FORM(0, 2, 1, 1, 0, 27, 152, 92),
 
   /* 3: conv2d qnn.conv2d_3
    * qnn.conv2d_3
@@ -163,12 +131,35 @@ int32_t tvmgen_concatenate_hwlib_main_0(const int8_t *in0, int8_t *out0, uint8_t
    * qnn.requantize_3
    * layer 2 [1x3x4x8] -> [1x3x4x2]
    */
-  if (status == HWLIB_OK) {
-    status = hwlib_conv2d(&region, &tvmgen_concatenate_hwlib_main_0_conv2d_3, (hwlib_steps_t){8, 4});
-  }
+  HWLIB_LAYER(struct tvmgen_concatenate_hwlib_main_0_layers, conv2d_3),
+  HWLIB_JOB_TILE(3, 3, 0),
+  HWLIB_COPY_OUT(3, 3, 120, HWLIB_SPACE_ARGUMENT + 1, 0, 24),
+  HWLIB_COPY_WAIT(3),
+  HWLIB_END,
+};
 
-  if (status == HWLIB_OK) {
-    status = hwlib_wait(&region, (hwlib_steps_t){12, 1});
-  }
+static const hwlib_plan_t tvmgen_concatenate_hwlib_main_0_plan = {
+  .layers     = &tvmgen_concatenate_hwlib_main_0_layers,
+  .forms      = tvmgen_concatenate_hwlib_main_0_forms,
+  .copies     = 0,
+  .tiles      = tvmgen_concatenate_hwlib_main_0_tiles,
+  .steps      = tvmgen_concatenate_hwlib_main_0_steps,
+  .layer      = 0,
+  .local_unit = 0,
+  .main_unit  = 0,
+};
+
+int32_t tvmgen_concatenate_hwlib_main_0(const int8_t *in0, int8_t *out0, uint8_t *scratch)
+{
+  (void)scratch;
+  const uintptr_t starts[] = {
+    (uintptr_t)tvmgen_concatenate_hwlib_main_0_flash,
+    0,
+    (uintptr_t)in0,
+    (uintptr_t)out0,
+  };
+  hwlib_made_tile_t tiles[2];
+  hwlib_region_t region;
+  hwlib_status_t status = hwlib_start(&region, &tvmgen_concatenate_hwlib_main_0_plan, starts, tiles);
   return status == HWLIB_OK ? 0 : HWLIB_RESULT(status, region.layer);
 }

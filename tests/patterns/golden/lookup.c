@@ -7,7 +7,6 @@
 
 /* tvmgen_lookup_hwlib_main_0: 2 layers, 0 bytes of scratch. */
 
-/* take_1 */
 static const uint8_t tvmgen_lookup_hwlib_main_0_lookup_0_tables[256] __attribute__((aligned(16))) = {
   217, 163, 130,  69,  78,  10,  19,   4,  44, 208, 166, 233, 128, 155, 248, 186, 161, 139, 143,
   239,  71, 208, 171,   0, 100, 219, 141,   8, 195, 186, 216,  44,  22, 220,   5, 138,  20,  76,
@@ -25,14 +24,6 @@ static const uint8_t tvmgen_lookup_hwlib_main_0_lookup_0_tables[256] __attribute
   143, 194,  66,  69,  61,  53, 227,  55,  57,
 };
 
-static const hwlib_lookup_t tvmgen_lookup_hwlib_main_0_lookup_0 = {
-  .layer      = {.id = 0, .kind = HWLIB_LOOKUP, .rounding = HWLIB_ROUND_UPWARD},
-  .shape      = {.height = 4, .width = 5, .channels = 3},
-  .tables     = tvmgen_lookup_hwlib_main_0_lookup_0_tables,
-  .by_channel = 0,
-};
-
-/* take_2 */
 static const uint8_t tvmgen_lookup_hwlib_main_0_lookup_1_tables[768] __attribute__((aligned(16))) = {
   230,  76, 230, 172, 227,  51, 194, 241,  12,  93, 162,  27, 130, 161, 195, 237, 104, 112, 121,
   244,  50, 127,  12, 108, 242, 158,  89, 254, 154, 242,   4, 117, 213, 193, 104, 127, 107, 135,
@@ -77,71 +68,47 @@ static const uint8_t tvmgen_lookup_hwlib_main_0_lookup_1_tables[768] __attribute
    81, 185,  51,  71, 250,  48, 255, 220,
 };
 
-static const hwlib_lookup_t tvmgen_lookup_hwlib_main_0_lookup_1 = {
-  .layer      = {.id = 1, .kind = HWLIB_LOOKUP, .rounding = HWLIB_ROUND_UPWARD},
-  .shape      = {.height = 4, .width = 5, .channels = 3},
-  .tables     = tvmgen_lookup_hwlib_main_0_lookup_1_tables,
-  .by_channel = 1,
-};
-
-/* target, source, bytes, rows, target_stride, source_stride */
-static const hwlib_copy_t tvmgen_lookup_hwlib_main_0_copies[] = {
-  { {HWLIB_SPACE_ACTIVATIONS, 0},      {HWLIB_SPACE_ARGUMENT, 0}, 60, 1, 0, 0},
-  {{HWLIB_SPACE_ARGUMENT + 1, 0}, {HWLIB_SPACE_ACTIVATIONS, 120}, 60, 1, 0, 0},
-};
-
-/* ifm, ifm2, ofm, psum, weights, params, ifm_row, ofm_row, ifm_pixel, ofm_pixel, ifm_h, ifm_w,
- *   ifm_c, ofm_h, ofm_w, ofm_c, pad_top, pad_left, pad_bottom, pad_right, kernel_h, kernel_w,
- *   flags
- */
-static const hwlib_tile_t tvmgen_lookup_hwlib_main_0_tiles[] = {
-  { 0, 0,  60, 0, 0, 0, 60, 60, 1, 1, 1, 60, 1, 1, 60, 1, 0, 0, 0, 0, 0, 0, HWLIB_TILE_FIRST | HWLIB_TILE_LAST},
-  {60, 0, 120, 0, 0, 0, 60, 60, 3, 3, 1, 20, 3, 1, 20, 3, 0, 0, 0, 0, 0, 0, HWLIB_TILE_FIRST | HWLIB_TILE_LAST},
-};
-
-/* kind, slot, index */
-static const hwlib_step_t tvmgen_lookup_hwlib_main_0_steps[] = {
+static const struct tvmgen_lookup_hwlib_main_0_layers {
+  hwlib_lookup_t lookup_0;
+  hwlib_lookup_t lookup_1;
+} tvmgen_lookup_hwlib_main_0_layers = {
   /* take_1 */
-  {HWLIB_STEP_COPY, 1, 0},
-  {HWLIB_STEP_COPY_WAIT, 1, 0},
-  {HWLIB_STEP_JOB, 0, 0},
+  .lookup_0 = {
+    .layer      = {.id = 0, .kind = HWLIB_LOOKUP, .rounding = HWLIB_ROUND_UPWARD},
+    .shape      = {.height = 4, .width = 5, .channels = 3},
+    .tables     = tvmgen_lookup_hwlib_main_0_lookup_0_tables,
+    .by_channel = 0,
+  },
   /* take_2 */
-  {HWLIB_STEP_JOB, 1, 1},
-  {HWLIB_STEP_JOB_WAIT, 1, 0},
-  {HWLIB_STEP_COPY, 1, 1},
-  /* the end of the region */
-  {HWLIB_STEP_COPY_WAIT, 1, 0},
+  .lookup_1 = {
+    .layer      = {.id = 1, .kind = HWLIB_LOOKUP, .rounding = HWLIB_ROUND_UPWARD},
+    .shape      = {.height = 4, .width = 5, .channels = 3},
+    .tables     = tvmgen_lookup_hwlib_main_0_lookup_1_tables,
+    .by_channel = 1,
+  },
 };
 
-static const hwlib_plan_t tvmgen_lookup_hwlib_main_0_plan = {
-  .steps  = tvmgen_lookup_hwlib_main_0_steps,
-  .copies = tvmgen_lookup_hwlib_main_0_copies,
-  .tiles  = tvmgen_lookup_hwlib_main_0_tiles,
-  .layer  = 0,
+/* ifm_row, ofm_row, ifm_pixel, ofm_pixel, ifm_h, ifm_w, ifm_c, ofm_h, ofm_w, ofm_c, pad_top,
+ *   pad_left, pad_bottom, pad_right, kernel_h, kernel_w, flags
+ */
+static const hwlib_form_t tvmgen_lookup_hwlib_main_0_forms[] = {
+  {{60, 60, 1, 1, 1, 60, 1, 1, 60, 1, 0, 0, 0, 0, 0, 0, HWLIB_TILE_FIRST | HWLIB_TILE_LAST, 0}},
+  {{60, 60, 3, 3, 1, 20, 3, 1, 20, 3, 0, 0, 0, 0, 0, 0, HWLIB_TILE_FIRST | HWLIB_TILE_LAST, 0}},
 };
 
-int32_t tvmgen_lookup_hwlib_main_0(const uint8_t *in0, int8_t *out0, uint8_t *scratch)
-{
-  (void)scratch;
-  const hwlib_place_t spaces[] = {
-    {HWLIB_LOCAL_ACTIVATIONS, 0},
-    {HWLIB_LOCAL_WEIGHTS, 0},
-    {HWLIB_MAIN, 0},
-    {HWLIB_MAIN, 0},
-    {HWLIB_MAIN, (uintptr_t)in0},
-    {HWLIB_MAIN, (uintptr_t)out0},
-  };
-  hwlib_region_t region;
-  hwlib_status_t status = hwlib_begin(&region, &tvmgen_lookup_hwlib_main_0_plan, spaces);
-
+/* COPY_IN(slot, after, at, space, offset, bytes)
+ * COPY_OUT(slot, after, at, space, offset, bytes)
+ * JOB_FORM(slot, after, place, form, ifm, ofm, weights, params)
+ */
+static const uint16_t tvmgen_lookup_hwlib_main_0_steps[] = {
   /* 0: lookup take_1
    * cast_1
    * take_1
    * in0 [1x4x5x3] -> [1x4x5x3]
    */
-  if (status == HWLIB_OK) {
-    status = hwlib_lookup(&region, &tvmgen_lookup_hwlib_main_0_lookup_0, (hwlib_steps_t){0, 3});
-  }
+  HWLIB_LAYER(struct tvmgen_lookup_hwlib_main_0_layers, lookup_0),
+  HWLIB_COPY_IN(1, 0, 0, HWLIB_SPACE_ARGUMENT, 0, 60),
+  HWLIB_JOB_FORM(0, 1, 0, 0, 0, 60, 0, 0),
 
   /* 1: lookup take_2
    * cast_2
@@ -149,12 +116,35 @@ int32_t tvmgen_lookup_hwlib_main_0(const uint8_t *in0, int8_t *out0, uint8_t *sc
    * take_2
    * layer 0 [1x4x5x3] -> [1x4x5x3]
    */
-  if (status == HWLIB_OK) {
-    status = hwlib_lookup(&region, &tvmgen_lookup_hwlib_main_0_lookup_1, (hwlib_steps_t){3, 3});
-  }
+  HWLIB_LAYER(struct tvmgen_lookup_hwlib_main_0_layers, lookup_1),
+  HWLIB_JOB_FORM(1, 0, 1, 1, 60, 120, 0, 0),
+  HWLIB_COPY_OUT(1, 1, 120, HWLIB_SPACE_ARGUMENT + 1, 0, 60),
+  HWLIB_COPY_WAIT(1),
+  HWLIB_END,
+};
 
-  if (status == HWLIB_OK) {
-    status = hwlib_wait(&region, (hwlib_steps_t){6, 1});
-  }
+static const hwlib_plan_t tvmgen_lookup_hwlib_main_0_plan = {
+  .layers     = &tvmgen_lookup_hwlib_main_0_layers,
+  .forms      = tvmgen_lookup_hwlib_main_0_forms,
+  .copies     = 0,
+  .tiles      = 0,
+  .steps      = tvmgen_lookup_hwlib_main_0_steps,
+  .layer      = 0,
+  .local_unit = 0,
+  .main_unit  = 0,
+};
+
+int32_t tvmgen_lookup_hwlib_main_0(const uint8_t *in0, int8_t *out0, uint8_t *scratch)
+{
+  (void)scratch;
+  const uintptr_t starts[] = {
+    0,
+    0,
+    (uintptr_t)in0,
+    (uintptr_t)out0,
+  };
+  hwlib_made_tile_t tiles[2];
+  hwlib_region_t region;
+  hwlib_status_t status = hwlib_start(&region, &tvmgen_lookup_hwlib_main_0_plan, starts, tiles);
   return status == HWLIB_OK ? 0 : HWLIB_RESULT(status, region.layer);
 }

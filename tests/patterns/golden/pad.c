@@ -7,65 +7,57 @@
 
 /* tvmgen_pad_hwlib_main_0: 1 layers, 0 bytes of scratch. */
 
-/* nn.pad_1 */
-static const hwlib_layer_t tvmgen_pad_hwlib_main_0_pad_0 = {
-  .id       = 0,
-  .kind     = HWLIB_PAD,
-  .rounding = HWLIB_ROUND_UPWARD,
-};
-
-/* target, source, bytes, rows, target_stride, source_stride */
-static const hwlib_copy_t tvmgen_pad_hwlib_main_0_copies[] = {
-  {   {HWLIB_SPACE_ACTIVATIONS, 0},     {HWLIB_SPACE_ARGUMENT, 0}, 90, 1,  0,  0},
-  { {HWLIB_SPACE_ARGUMENT + 1, 27},  {HWLIB_SPACE_ACTIVATIONS, 0}, 18, 5, 27, 18},
-  {  {HWLIB_SPACE_ACTIVATIONS, 92},        {HWLIB_SPACE_FLASH, 0}, 54, 1,  0,  0},
-  {  {HWLIB_SPACE_ARGUMENT + 1, 0}, {HWLIB_SPACE_ACTIVATIONS, 92}, 27, 1,  0,  0},
-  {{HWLIB_SPACE_ARGUMENT + 1, 162}, {HWLIB_SPACE_ACTIVATIONS, 92}, 54, 1,  0,  0},
-  { {HWLIB_SPACE_ARGUMENT + 1, 45}, {HWLIB_SPACE_ACTIVATIONS, 92},  9, 5, 27,  9},
-};
-
-/* kind, slot, index */
-static const hwlib_step_t tvmgen_pad_hwlib_main_0_steps[] = {
+static const struct tvmgen_pad_hwlib_main_0_layers {
+  hwlib_layer_t pad_0;
+} tvmgen_pad_hwlib_main_0_layers = {
   /* nn.pad_1 */
-  {HWLIB_STEP_COPY, 0, 0},
-  {HWLIB_STEP_COPY, 0, 1},
-  {HWLIB_STEP_COPY, 0, 2},
-  {HWLIB_STEP_COPY, 0, 3},
-  {HWLIB_STEP_COPY, 0, 4},
-  {HWLIB_STEP_COPY, 1, 5},
-  {HWLIB_STEP_COPY_WAIT, 1, 0},
+  .pad_0 = {
+    .id       = 0,
+    .kind     = HWLIB_PAD,
+    .rounding = HWLIB_ROUND_UPWARD,
+  },
+};
+
+/* COPY_IN(slot, after, at, space, offset, bytes)
+ * COPY_OUT(slot, after, at, space, offset, bytes)
+ * ROWS_OUT(slot, after, at, space, offset, bytes, rows, target_stride, source_stride)
+ */
+static const uint16_t tvmgen_pad_hwlib_main_0_steps[] = {
+  /* 0: pad nn.pad_1
+   * in0 [1x5x6x3] -> [1x8x9x3]
+   */
+  HWLIB_LAYER(struct tvmgen_pad_hwlib_main_0_layers, pad_0),
+  HWLIB_COPY_IN(0, 0, 0, HWLIB_SPACE_ARGUMENT, 0, 90),
+  HWLIB_ROWS_OUT(0, 0, 0, HWLIB_SPACE_ARGUMENT + 1, 27, 18, 5, 27, 18),
+  HWLIB_COPY_IN(0, 0, 92, HWLIB_SPACE_FLASH, 0, 54),
+  HWLIB_COPY_OUT(0, 0, 92, HWLIB_SPACE_ARGUMENT + 1, 0, 27),
+  HWLIB_COPY_OUT(0, 0, 92, HWLIB_SPACE_ARGUMENT + 1, 162, 54),
+  HWLIB_ROWS_OUT(1, 0, 92, HWLIB_SPACE_ARGUMENT + 1, 45, 9, 5, 27, 9),
+  HWLIB_COPY_WAIT(1),
+  HWLIB_END,
 };
 
 static const hwlib_plan_t tvmgen_pad_hwlib_main_0_plan = {
-  .steps  = tvmgen_pad_hwlib_main_0_steps,
-  .copies = tvmgen_pad_hwlib_main_0_copies,
-  .tiles  = 0,
-  .layer  = 0,
+  .layers     = &tvmgen_pad_hwlib_main_0_layers,
+  .forms      = 0,
+  .copies     = 0,
+  .tiles      = 0,
+  .steps      = tvmgen_pad_hwlib_main_0_steps,
+  .layer      = 0,
+  .local_unit = 0,
+  .main_unit  = 0,
 };
 
 int32_t tvmgen_pad_hwlib_main_0(const int8_t *in0, int8_t *out0, uint8_t *scratch)
 {
   (void)scratch;
-  const hwlib_place_t spaces[] = {
-    {HWLIB_LOCAL_ACTIVATIONS, 0},
-    {HWLIB_LOCAL_WEIGHTS, 0},
-    {HWLIB_MAIN, (uintptr_t)tvmgen_pad_hwlib_main_0_flash},
-    {HWLIB_MAIN, 0},
-    {HWLIB_MAIN, (uintptr_t)in0},
-    {HWLIB_MAIN, (uintptr_t)out0},
+  const uintptr_t starts[] = {
+    (uintptr_t)tvmgen_pad_hwlib_main_0_flash,
+    0,
+    (uintptr_t)in0,
+    (uintptr_t)out0,
   };
   hwlib_region_t region;
-  hwlib_status_t status = hwlib_begin(&region, &tvmgen_pad_hwlib_main_0_plan, spaces);
-
-  /* 0: pad nn.pad_1
-   * in0 [1x5x6x3] -> [1x8x9x3]
-   */
-  if (status == HWLIB_OK) {
-    status = hwlib_pad(&region, &tvmgen_pad_hwlib_main_0_pad_0, (hwlib_steps_t){0, 7});
-  }
-
-  if (status == HWLIB_OK) {
-    status = hwlib_wait(&region, (hwlib_steps_t){7, 0});
-  }
+  hwlib_status_t status = hwlib_start(&region, &tvmgen_pad_hwlib_main_0_plan, starts, 0);
   return status == HWLIB_OK ? 0 : HWLIB_RESULT(status, region.layer);
 }

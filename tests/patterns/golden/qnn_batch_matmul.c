@@ -7,55 +7,60 @@
 
 /* tvmgen_qnn_batch_matmul_hwlib_main_0: 2 layers, 0 bytes of scratch. */
 
-/* qnn.batch_matmul_1 */
-static const hwlib_matmul_t tvmgen_qnn_batch_matmul_hwlib_main_0_matmul_1 = {
-  .layer           = {.id = 1, .kind = HWLIB_MATMUL, .rounding = HWLIB_ROUND_UPWARD},
-  .ifm             = {.height = 10, .width = 1, .channels = 7},
-  .ifm2            = {.height = 2, .width = 3, .channels = 7},
-  .ofm             = {.height = 10, .width = 1, .channels = 3},
-  .scale           = {.multiplier = 1145324541, .left = 0, .right = 37},
-  .ifm_zero_point  = -3,
-  .ifm2_zero_point = 9,
-  .ofm_zero_point  = 4,
-  .act_min         = -128,
-  .act_max         = 127,
-};
-
-/* target, source, bytes, rows, target_stride, source_stride */
-static const hwlib_copy_t tvmgen_qnn_batch_matmul_hwlib_main_0_copies[] = {
-  { {HWLIB_SPACE_ACTIVATIONS, 0},      {HWLIB_SPACE_ARGUMENT, 0}, 70, 1, 0, 0},
-  {{HWLIB_SPACE_ACTIVATIONS, 72},  {HWLIB_SPACE_ARGUMENT + 1, 0}, 42, 1, 0, 0},
-  {{HWLIB_SPACE_ARGUMENT + 2, 0}, {HWLIB_SPACE_ACTIVATIONS, 116}, 30, 1, 0, 0},
-};
-
-/* ifm, ifm2, ofm, psum, weights, params, ifm_row, ofm_row, ifm_pixel, ofm_pixel, ifm_h, ifm_w,
- *   ifm_c, ofm_h, ofm_w, ofm_c, pad_top, pad_left, pad_bottom, pad_right, kernel_h, kernel_w,
- *   flags
- */
-static const hwlib_tile_t tvmgen_qnn_batch_matmul_hwlib_main_0_tiles[] = {
-  { 0, 72, 116, 0, 0, 0, 35, 15, 7, 3, 1, 5, 7, 1, 5, 3, 0, 0, 0, 0, 0, 0, HWLIB_TILE_FIRST | HWLIB_TILE_LAST},
-  {35, 93, 131, 0, 0, 0, 35, 15, 7, 3, 1, 5, 7, 1, 5, 3, 0, 0, 0, 0, 0, 0, HWLIB_TILE_FIRST | HWLIB_TILE_LAST},
-};
-
-/* kind, slot, index */
-static const hwlib_step_t tvmgen_qnn_batch_matmul_hwlib_main_0_steps[] = {
+static const struct tvmgen_qnn_batch_matmul_hwlib_main_0_layers {
+  hwlib_matmul_t matmul_1;
+} tvmgen_qnn_batch_matmul_hwlib_main_0_layers = {
   /* qnn.batch_matmul_1 */
-  {HWLIB_STEP_COPY, 0, 0},
-  {HWLIB_STEP_COPY, 1, 1},
-  {HWLIB_STEP_COPY_WAIT, 1, 0},
-  {HWLIB_STEP_JOB, 0, 0},
-  {HWLIB_STEP_JOB, 1, 1},
-  {HWLIB_STEP_JOB_WAIT, 1, 0},
-  {HWLIB_STEP_COPY, 1, 2},
-  /* the end of the region */
-  {HWLIB_STEP_COPY_WAIT, 1, 0},
+  .matmul_1 = {
+    .layer           = {.id = 1, .kind = HWLIB_MATMUL, .rounding = HWLIB_ROUND_UPWARD},
+    .ifm             = {.height = 10, .width = 1, .channels = 7},
+    .ifm2            = {.height = 2, .width = 3, .channels = 7},
+    .ofm             = {.height = 10, .width = 1, .channels = 3},
+    .scale           = {.multiplier = 1145324541, .left = 0, .right = 37},
+    .ifm_zero_point  = -3,
+    .ifm2_zero_point = 9,
+    .ofm_zero_point  = 4,
+    .act_min         = -128,
+    .act_max         = 127,
+  },
+};
+
+/* ifm_row, ofm_row, ifm_pixel, ofm_pixel, ifm_h, ifm_w, ifm_c, ofm_h, ofm_w, ofm_c, pad_top,
+ *   pad_left, pad_bottom, pad_right, kernel_h, kernel_w, flags
+ */
+static const hwlib_form_t tvmgen_qnn_batch_matmul_hwlib_main_0_forms[] = {
+  {{35, 15, 7, 3, 1, 5, 7, 1, 5, 3, 0, 0, 0, 0, 0, 0, HWLIB_TILE_FIRST | HWLIB_TILE_LAST, 0}},
+};
+
+/* COPY_IN(slot, after, at, space, offset, bytes)
+ * COPY_OUT(slot, after, at, space, offset, bytes)
+ * JOB_FORM_2(slot, after, place, form, ifm2, psum, ifm, ofm, weights, params)
+ */
+static const uint16_t tvmgen_qnn_batch_matmul_hwlib_main_0_steps[] = {
+  /* 1: matmul qnn.batch_matmul_1
+   * qnn.batch_matmul_1
+   * qnn.requantize_1
+   * layer 0 [2x5x1x7], in1 [2x3x7] -> [2x5x1x3]
+   */
+  HWLIB_LAYER(struct tvmgen_qnn_batch_matmul_hwlib_main_0_layers, matmul_1),
+  HWLIB_COPY_IN(0, 0, 0, HWLIB_SPACE_ARGUMENT, 0, 70),
+  HWLIB_COPY_IN(1, 0, 72, HWLIB_SPACE_ARGUMENT + 1, 0, 42),
+  HWLIB_JOB_FORM_2(0, 1, 0, 0, 72, 0, 0, 116, 0, 0),
+  HWLIB_JOB_FORM_2(1, 0, 1, 0, 93, 0, 35, 131, 0, 0),
+  HWLIB_COPY_OUT(1, 1, 116, HWLIB_SPACE_ARGUMENT + 2, 0, 30),
+  HWLIB_COPY_WAIT(1),
+  HWLIB_END,
 };
 
 static const hwlib_plan_t tvmgen_qnn_batch_matmul_hwlib_main_0_plan = {
-  .steps  = tvmgen_qnn_batch_matmul_hwlib_main_0_steps,
-  .copies = tvmgen_qnn_batch_matmul_hwlib_main_0_copies,
-  .tiles  = tvmgen_qnn_batch_matmul_hwlib_main_0_tiles,
-  .layer  = 1,
+  .layers     = &tvmgen_qnn_batch_matmul_hwlib_main_0_layers,
+  .forms      = tvmgen_qnn_batch_matmul_hwlib_main_0_forms,
+  .copies     = 0,
+  .tiles      = 0,
+  .steps      = tvmgen_qnn_batch_matmul_hwlib_main_0_steps,
+  .layer      = 1,
+  .local_unit = 0,
+  .main_unit  = 0,
 };
 
 int32_t tvmgen_qnn_batch_matmul_hwlib_main_0(
@@ -65,29 +70,15 @@ int32_t tvmgen_qnn_batch_matmul_hwlib_main_0(
     uint8_t *scratch)
 {
   (void)scratch;
-  const hwlib_place_t spaces[] = {
-    {HWLIB_LOCAL_ACTIVATIONS, 0},
-    {HWLIB_LOCAL_WEIGHTS, 0},
-    {HWLIB_MAIN, 0},
-    {HWLIB_MAIN, 0},
-    {HWLIB_MAIN, (uintptr_t)in0},
-    {HWLIB_MAIN, (uintptr_t)in1},
-    {HWLIB_MAIN, (uintptr_t)out0},
+  const uintptr_t starts[] = {
+    0,
+    0,
+    (uintptr_t)in0,
+    (uintptr_t)in1,
+    (uintptr_t)out0,
   };
+  hwlib_made_tile_t tiles[2];
   hwlib_region_t region;
-  hwlib_status_t status = hwlib_begin(&region, &tvmgen_qnn_batch_matmul_hwlib_main_0_plan, spaces);
-
-  /* 1: matmul qnn.batch_matmul_1
-   * qnn.batch_matmul_1
-   * qnn.requantize_1
-   * layer 0 [2x5x1x7], in1 [2x3x7] -> [2x5x1x3]
-   */
-  if (status == HWLIB_OK) {
-    status = hwlib_matmul(&region, &tvmgen_qnn_batch_matmul_hwlib_main_0_matmul_1, (hwlib_steps_t){0, 7});
-  }
-
-  if (status == HWLIB_OK) {
-    status = hwlib_wait(&region, (hwlib_steps_t){7, 1});
-  }
+  hwlib_status_t status = hwlib_start(&region, &tvmgen_qnn_batch_matmul_hwlib_main_0_plan, starts, tiles);
   return status == HWLIB_OK ? 0 : HWLIB_RESULT(status, region.layer);
 }

@@ -7,78 +7,46 @@
 
 /* tvmgen_qnn_conv2d_hwlib_main_0: 1 layers, 0 bytes of scratch. */
 
-/* qnn.conv2d_1 */
-static const hwlib_conv2d_t tvmgen_qnn_conv2d_hwlib_main_0_conv2d_0 = {
-  .layer             = {.id = 0, .kind = HWLIB_CONV2D, .rounding = HWLIB_ROUND_UPWARD},
-  .ifm               = {.height = 5, .width = 6, .channels = 3},
-  .ofm               = {.height = 4, .width = 5, .channels = 4},
-  .kernel_h          = 3,
-  .kernel_w          = 3,
-  .stride_h          = 1,
-  .stride_w          = 1,
-  .dilation_h        = 1,
-  .dilation_w        = 1,
-  .pad_top           = 0,
-  .pad_left          = 1,
-  .pad_bottom        = 1,
-  .pad_right         = 0,
-  .weight_bits       = 8,
-  .ifm_zero_point    = -3,
-  .weight_zero_point = 0,
-  .ofm_zero_point    = 5,
-  .act_min           = -128,
-  .act_max           = 127,
-};
-
-/* target, source, bytes, rows, target_stride, source_stride */
-static const hwlib_copy_t tvmgen_qnn_conv2d_hwlib_main_0_copies[] = {
-  { {HWLIB_SPACE_ACTIVATIONS, 0},     {HWLIB_SPACE_ARGUMENT, 0},  90, 1, 0, 0},
-  {     {HWLIB_SPACE_WEIGHTS, 0},        {HWLIB_SPACE_FLASH, 0}, 156, 1, 0, 0},
-  {{HWLIB_SPACE_ARGUMENT + 1, 0}, {HWLIB_SPACE_ACTIVATIONS, 92},  80, 1, 0, 0},
-};
-
-/* ifm, ifm2, ofm, psum, weights, params, ifm_row, ofm_row, ifm_pixel, ofm_pixel, ifm_h, ifm_w,
- *   ifm_c, ofm_h, ofm_w, ofm_c, pad_top, pad_left, pad_bottom, pad_right, kernel_h, kernel_w,
- *   flags
- */
-static const hwlib_tile_t tvmgen_qnn_conv2d_hwlib_main_0_tiles[] = {
-  {0, 0, 92, 0, 48, 0, 18, 20, 3, 4, 5, 6, 3, 4, 5, 4, 0, 1, 1, 0, 3, 3, HWLIB_TILE_FIRST | HWLIB_TILE_LAST},
-};
-
-/* kind, slot, index */
-static const hwlib_step_t tvmgen_qnn_conv2d_hwlib_main_0_steps[] = {
+static const struct tvmgen_qnn_conv2d_hwlib_main_0_layers {
+  hwlib_conv2d_t conv2d_0;
+} tvmgen_qnn_conv2d_hwlib_main_0_layers = {
   /* qnn.conv2d_1 */
-  {HWLIB_STEP_COPY, 0, 0},
-  {HWLIB_STEP_COPY, 1, 1},
-  {HWLIB_STEP_COPY_WAIT, 1, 0},
-  {HWLIB_STEP_JOB, 1, 0},
-  {HWLIB_STEP_JOB_WAIT, 1, 0},
-  {HWLIB_STEP_COPY, 1, 2},
-  /* the end of the region */
-  {HWLIB_STEP_COPY_WAIT, 1, 0},
+  .conv2d_0 = {
+    .layer             = {.id = 0, .kind = HWLIB_CONV2D, .rounding = HWLIB_ROUND_UPWARD},
+    .ifm               = {.height = 5, .width = 6, .channels = 3},
+    .ofm               = {.height = 4, .width = 5, .channels = 4},
+    .kernel_h          = 3,
+    .kernel_w          = 3,
+    .stride_h          = 1,
+    .stride_w          = 1,
+    .dilation_h        = 1,
+    .dilation_w        = 1,
+    .pad_top           = 0,
+    .pad_left          = 1,
+    .pad_bottom        = 1,
+    .pad_right         = 0,
+    .weight_bits       = 8,
+    .ifm_zero_point    = -3,
+    .weight_zero_point = 0,
+    .ofm_zero_point    = 5,
+    .act_min           = -128,
+    .act_max           = 127,
+  },
 };
 
-static const hwlib_plan_t tvmgen_qnn_conv2d_hwlib_main_0_plan = {
-  .steps  = tvmgen_qnn_conv2d_hwlib_main_0_steps,
-  .copies = tvmgen_qnn_conv2d_hwlib_main_0_copies,
-  .tiles  = tvmgen_qnn_conv2d_hwlib_main_0_tiles,
-  .layer  = 0,
+/* ifm_row, ofm_row, ifm_pixel, ofm_pixel, ifm_h, ifm_w, ifm_c, ofm_h, ofm_w, ofm_c, pad_top,
+ *   pad_left, pad_bottom, pad_right, kernel_h, kernel_w, flags
+ */
+static const hwlib_form_t tvmgen_qnn_conv2d_hwlib_main_0_forms[] = {
+  {{18, 20, 3, 4, 5, 6, 3, 4, 5, 4, 0, 1, 1, 0, 3, 3, HWLIB_TILE_FIRST | HWLIB_TILE_LAST, 0}},
 };
 
-int32_t tvmgen_qnn_conv2d_hwlib_main_0(const int8_t *in0, int8_t *out0, uint8_t *scratch)
-{
-  (void)scratch;
-  const hwlib_place_t spaces[] = {
-    {HWLIB_LOCAL_ACTIVATIONS, 0},
-    {HWLIB_LOCAL_WEIGHTS, 0},
-    {HWLIB_MAIN, (uintptr_t)tvmgen_qnn_conv2d_hwlib_main_0_flash},
-    {HWLIB_MAIN, 0},
-    {HWLIB_MAIN, (uintptr_t)in0},
-    {HWLIB_MAIN, (uintptr_t)out0},
-  };
-  hwlib_region_t region;
-  hwlib_status_t status = hwlib_begin(&region, &tvmgen_qnn_conv2d_hwlib_main_0_plan, spaces);
-
+/* COPY_IN(slot, after, at, space, offset, bytes)
+ * COPY_WEIGHTS(slot, after, at, space, offset, bytes)
+ * COPY_OUT(slot, after, at, space, offset, bytes)
+ * JOB_FORM(slot, after, place, form, ifm, ofm, weights, params)
+ */
+static const uint16_t tvmgen_qnn_conv2d_hwlib_main_0_steps[] = {
   /* 0: conv2d qnn.conv2d_1
    * nn.pad_1
    * qnn.conv2d_1
@@ -86,12 +54,37 @@ int32_t tvmgen_qnn_conv2d_hwlib_main_0(const int8_t *in0, int8_t *out0, uint8_t 
    * qnn.requantize_1
    * in0 [1x5x6x3] -> [1x4x5x4]
    */
-  if (status == HWLIB_OK) {
-    status = hwlib_conv2d(&region, &tvmgen_qnn_conv2d_hwlib_main_0_conv2d_0, (hwlib_steps_t){0, 6});
-  }
+  HWLIB_LAYER(struct tvmgen_qnn_conv2d_hwlib_main_0_layers, conv2d_0),
+  HWLIB_COPY_IN(0, 0, 0, HWLIB_SPACE_ARGUMENT, 0, 90),
+  HWLIB_COPY_WEIGHTS(1, 0, 0, HWLIB_SPACE_FLASH, 0, 156),
+  HWLIB_JOB_FORM(1, 1, 0, 0, 0, 92, 48, 0),
+  HWLIB_COPY_OUT(1, 1, 92, HWLIB_SPACE_ARGUMENT + 1, 0, 80),
+  HWLIB_COPY_WAIT(1),
+  HWLIB_END,
+};
 
-  if (status == HWLIB_OK) {
-    status = hwlib_wait(&region, (hwlib_steps_t){6, 1});
-  }
+static const hwlib_plan_t tvmgen_qnn_conv2d_hwlib_main_0_plan = {
+  .layers     = &tvmgen_qnn_conv2d_hwlib_main_0_layers,
+  .forms      = tvmgen_qnn_conv2d_hwlib_main_0_forms,
+  .copies     = 0,
+  .tiles      = 0,
+  .steps      = tvmgen_qnn_conv2d_hwlib_main_0_steps,
+  .layer      = 0,
+  .local_unit = 0,
+  .main_unit  = 0,
+};
+
+int32_t tvmgen_qnn_conv2d_hwlib_main_0(const int8_t *in0, int8_t *out0, uint8_t *scratch)
+{
+  (void)scratch;
+  const uintptr_t starts[] = {
+    (uintptr_t)tvmgen_qnn_conv2d_hwlib_main_0_flash,
+    0,
+    (uintptr_t)in0,
+    (uintptr_t)out0,
+  };
+  hwlib_made_tile_t tiles[1];
+  hwlib_region_t region;
+  hwlib_status_t status = hwlib_start(&region, &tvmgen_qnn_conv2d_hwlib_main_0_plan, starts, tiles);
   return status == HWLIB_OK ? 0 : HWLIB_RESULT(status, region.layer);
 }

@@ -7,78 +7,46 @@
 
 /* tvmgen_qnn_dense_hwlib_main_0: 1 layers, 0 bytes of scratch. */
 
-/* qnn.dense_1 */
-static const hwlib_conv2d_t tvmgen_qnn_dense_hwlib_main_0_dense_0 = {
-  .layer             = {.id = 0, .kind = HWLIB_DENSE, .rounding = HWLIB_ROUND_UPWARD},
-  .ifm               = {.height = 1, .width = 1, .channels = 5},
-  .ofm               = {.height = 1, .width = 1, .channels = 3},
-  .kernel_h          = 1,
-  .kernel_w          = 1,
-  .stride_h          = 1,
-  .stride_w          = 1,
-  .dilation_h        = 1,
-  .dilation_w        = 1,
-  .pad_top           = 0,
-  .pad_left          = 0,
-  .pad_bottom        = 0,
-  .pad_right         = 0,
-  .weight_bits       = 8,
-  .ifm_zero_point    = -3,
-  .weight_zero_point = 0,
-  .ofm_zero_point    = 5,
-  .act_min           = -20,
-  .act_max           = 100,
-};
-
-/* target, source, bytes, rows, target_stride, source_stride */
-static const hwlib_copy_t tvmgen_qnn_dense_hwlib_main_0_copies[] = {
-  { {HWLIB_SPACE_ACTIVATIONS, 0},    {HWLIB_SPACE_ARGUMENT, 0},  5, 1, 0, 0},
-  {     {HWLIB_SPACE_WEIGHTS, 0},       {HWLIB_SPACE_FLASH, 0}, 51, 1, 0, 0},
-  {{HWLIB_SPACE_ARGUMENT + 1, 0}, {HWLIB_SPACE_ACTIVATIONS, 8},  3, 1, 0, 0},
-};
-
-/* ifm, ifm2, ofm, psum, weights, params, ifm_row, ofm_row, ifm_pixel, ofm_pixel, ifm_h, ifm_w,
- *   ifm_c, ofm_h, ofm_w, ofm_c, pad_top, pad_left, pad_bottom, pad_right, kernel_h, kernel_w,
- *   flags
- */
-static const hwlib_tile_t tvmgen_qnn_dense_hwlib_main_0_tiles[] = {
-  {0, 0, 8, 0, 36, 0, 5, 3, 5, 3, 1, 1, 5, 1, 1, 3, 0, 0, 0, 0, 1, 1, HWLIB_TILE_FIRST | HWLIB_TILE_LAST},
-};
-
-/* kind, slot, index */
-static const hwlib_step_t tvmgen_qnn_dense_hwlib_main_0_steps[] = {
+static const struct tvmgen_qnn_dense_hwlib_main_0_layers {
+  hwlib_conv2d_t dense_0;
+} tvmgen_qnn_dense_hwlib_main_0_layers = {
   /* qnn.dense_1 */
-  {HWLIB_STEP_COPY, 0, 0},
-  {HWLIB_STEP_COPY, 1, 1},
-  {HWLIB_STEP_COPY_WAIT, 1, 0},
-  {HWLIB_STEP_JOB, 1, 0},
-  {HWLIB_STEP_JOB_WAIT, 1, 0},
-  {HWLIB_STEP_COPY, 1, 2},
-  /* the end of the region */
-  {HWLIB_STEP_COPY_WAIT, 1, 0},
+  .dense_0 = {
+    .layer             = {.id = 0, .kind = HWLIB_DENSE, .rounding = HWLIB_ROUND_UPWARD},
+    .ifm               = {.height = 1, .width = 1, .channels = 5},
+    .ofm               = {.height = 1, .width = 1, .channels = 3},
+    .kernel_h          = 1,
+    .kernel_w          = 1,
+    .stride_h          = 1,
+    .stride_w          = 1,
+    .dilation_h        = 1,
+    .dilation_w        = 1,
+    .pad_top           = 0,
+    .pad_left          = 0,
+    .pad_bottom        = 0,
+    .pad_right         = 0,
+    .weight_bits       = 8,
+    .ifm_zero_point    = -3,
+    .weight_zero_point = 0,
+    .ofm_zero_point    = 5,
+    .act_min           = -20,
+    .act_max           = 100,
+  },
 };
 
-static const hwlib_plan_t tvmgen_qnn_dense_hwlib_main_0_plan = {
-  .steps  = tvmgen_qnn_dense_hwlib_main_0_steps,
-  .copies = tvmgen_qnn_dense_hwlib_main_0_copies,
-  .tiles  = tvmgen_qnn_dense_hwlib_main_0_tiles,
-  .layer  = 0,
+/* ifm_row, ofm_row, ifm_pixel, ofm_pixel, ifm_h, ifm_w, ifm_c, ofm_h, ofm_w, ofm_c, pad_top,
+ *   pad_left, pad_bottom, pad_right, kernel_h, kernel_w, flags
+ */
+static const hwlib_form_t tvmgen_qnn_dense_hwlib_main_0_forms[] = {
+  {{5, 3, 5, 3, 1, 1, 5, 1, 1, 3, 0, 0, 0, 0, 1, 1, HWLIB_TILE_FIRST | HWLIB_TILE_LAST, 0}},
 };
 
-int32_t tvmgen_qnn_dense_hwlib_main_0(const int8_t *in0, int8_t *out0, uint8_t *scratch)
-{
-  (void)scratch;
-  const hwlib_place_t spaces[] = {
-    {HWLIB_LOCAL_ACTIVATIONS, 0},
-    {HWLIB_LOCAL_WEIGHTS, 0},
-    {HWLIB_MAIN, (uintptr_t)tvmgen_qnn_dense_hwlib_main_0_flash},
-    {HWLIB_MAIN, 0},
-    {HWLIB_MAIN, (uintptr_t)in0},
-    {HWLIB_MAIN, (uintptr_t)out0},
-  };
-  hwlib_region_t region;
-  hwlib_status_t status = hwlib_begin(&region, &tvmgen_qnn_dense_hwlib_main_0_plan, spaces);
-
+/* COPY_IN(slot, after, at, space, offset, bytes)
+ * COPY_WEIGHTS(slot, after, at, space, offset, bytes)
+ * COPY_OUT(slot, after, at, space, offset, bytes)
+ * JOB_FORM(slot, after, place, form, ifm, ofm, weights, params)
+ */
+static const uint16_t tvmgen_qnn_dense_hwlib_main_0_steps[] = {
   /* 0: dense qnn.dense_1
    * qnn.dense_1
    * nn.bias_add_1
@@ -86,12 +54,37 @@ int32_t tvmgen_qnn_dense_hwlib_main_0(const int8_t *in0, int8_t *out0, uint8_t *
    * clip_1
    * in0 [1x5] -> [1x3]
    */
-  if (status == HWLIB_OK) {
-    status = hwlib_dense(&region, &tvmgen_qnn_dense_hwlib_main_0_dense_0, (hwlib_steps_t){0, 6});
-  }
+  HWLIB_LAYER(struct tvmgen_qnn_dense_hwlib_main_0_layers, dense_0),
+  HWLIB_COPY_IN(0, 0, 0, HWLIB_SPACE_ARGUMENT, 0, 5),
+  HWLIB_COPY_WEIGHTS(1, 0, 0, HWLIB_SPACE_FLASH, 0, 51),
+  HWLIB_JOB_FORM(1, 1, 0, 0, 0, 8, 36, 0),
+  HWLIB_COPY_OUT(1, 1, 8, HWLIB_SPACE_ARGUMENT + 1, 0, 3),
+  HWLIB_COPY_WAIT(1),
+  HWLIB_END,
+};
 
-  if (status == HWLIB_OK) {
-    status = hwlib_wait(&region, (hwlib_steps_t){6, 1});
-  }
+static const hwlib_plan_t tvmgen_qnn_dense_hwlib_main_0_plan = {
+  .layers     = &tvmgen_qnn_dense_hwlib_main_0_layers,
+  .forms      = tvmgen_qnn_dense_hwlib_main_0_forms,
+  .copies     = 0,
+  .tiles      = 0,
+  .steps      = tvmgen_qnn_dense_hwlib_main_0_steps,
+  .layer      = 0,
+  .local_unit = 0,
+  .main_unit  = 0,
+};
+
+int32_t tvmgen_qnn_dense_hwlib_main_0(const int8_t *in0, int8_t *out0, uint8_t *scratch)
+{
+  (void)scratch;
+  const uintptr_t starts[] = {
+    (uintptr_t)tvmgen_qnn_dense_hwlib_main_0_flash,
+    0,
+    (uintptr_t)in0,
+    (uintptr_t)out0,
+  };
+  hwlib_made_tile_t tiles[1];
+  hwlib_region_t region;
+  hwlib_status_t status = hwlib_start(&region, &tvmgen_qnn_dense_hwlib_main_0_plan, starts, tiles);
   return status == HWLIB_OK ? 0 : HWLIB_RESULT(status, region.layer);
 }

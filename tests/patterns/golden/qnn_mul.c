@@ -7,51 +7,57 @@
 
 /* tvmgen_qnn_mul_hwlib_main_0: 1 layers, 0 bytes of scratch. */
 
-/* qnn.mul_1 */
-static const hwlib_mul_t tvmgen_qnn_mul_hwlib_main_0_mul_0 = {
-  .layer           = {.id = 0, .kind = HWLIB_MUL, .rounding = HWLIB_ROUND_UPWARD},
-  .shape           = {.height = 4, .width = 5, .channels = 6},
-  .scale           = {.multiplier = 1603454443, .left = 0, .right = 35},
-  .ifm_zero_point  = -3,
-  .ifm2_zero_point = 4,
-  .ofm_zero_point  = 1,
-  .act_min         = -100,
-  .act_max         = 127,
-};
-
-/* target, source, bytes, rows, target_stride, source_stride */
-static const hwlib_copy_t tvmgen_qnn_mul_hwlib_main_0_copies[] = {
-  {  {HWLIB_SPACE_ACTIVATIONS, 0},      {HWLIB_SPACE_ARGUMENT, 0}, 120, 1, 0, 0},
-  {{HWLIB_SPACE_ACTIVATIONS, 120},  {HWLIB_SPACE_ARGUMENT + 1, 0}, 120, 1, 0, 0},
-  { {HWLIB_SPACE_ARGUMENT + 2, 0}, {HWLIB_SPACE_ACTIVATIONS, 240}, 120, 1, 0, 0},
-};
-
-/* ifm, ifm2, ofm, psum, weights, params, ifm_row, ofm_row, ifm_pixel, ofm_pixel, ifm_h, ifm_w,
- *   ifm_c, ofm_h, ofm_w, ofm_c, pad_top, pad_left, pad_bottom, pad_right, kernel_h, kernel_w,
- *   flags
- */
-static const hwlib_tile_t tvmgen_qnn_mul_hwlib_main_0_tiles[] = {
-  {0, 120, 240, 0, 0, 0, 120, 120, 1, 1, 1, 120, 1, 1, 120, 1, 0, 0, 0, 0, 0, 0, HWLIB_TILE_FIRST | HWLIB_TILE_LAST},
-};
-
-/* kind, slot, index */
-static const hwlib_step_t tvmgen_qnn_mul_hwlib_main_0_steps[] = {
+static const struct tvmgen_qnn_mul_hwlib_main_0_layers {
+  hwlib_mul_t mul_0;
+} tvmgen_qnn_mul_hwlib_main_0_layers = {
   /* qnn.mul_1 */
-  {HWLIB_STEP_COPY, 0, 0},
-  {HWLIB_STEP_COPY, 1, 1},
-  {HWLIB_STEP_COPY_WAIT, 1, 0},
-  {HWLIB_STEP_JOB, 1, 0},
-  {HWLIB_STEP_JOB_WAIT, 1, 0},
-  {HWLIB_STEP_COPY, 1, 2},
-  /* the end of the region */
-  {HWLIB_STEP_COPY_WAIT, 1, 0},
+  .mul_0 = {
+    .layer           = {.id = 0, .kind = HWLIB_MUL, .rounding = HWLIB_ROUND_UPWARD},
+    .shape           = {.height = 4, .width = 5, .channels = 6},
+    .scale           = {.multiplier = 1603454443, .left = 0, .right = 35},
+    .ifm_zero_point  = -3,
+    .ifm2_zero_point = 4,
+    .ofm_zero_point  = 1,
+    .act_min         = -100,
+    .act_max         = 127,
+  },
+};
+
+/* ifm_row, ofm_row, ifm_pixel, ofm_pixel, ifm_h, ifm_w, ifm_c, ofm_h, ofm_w, ofm_c, pad_top,
+ *   pad_left, pad_bottom, pad_right, kernel_h, kernel_w, flags
+ */
+static const hwlib_form_t tvmgen_qnn_mul_hwlib_main_0_forms[] = {
+  {{120, 120, 1, 1, 1, 120, 1, 1, 120, 1, 0, 0, 0, 0, 0, 0, HWLIB_TILE_FIRST | HWLIB_TILE_LAST, 0}},
+};
+
+/* COPY_IN(slot, after, at, space, offset, bytes)
+ * COPY_OUT(slot, after, at, space, offset, bytes)
+ * JOB_FORM_2(slot, after, place, form, ifm2, psum, ifm, ofm, weights, params)
+ */
+static const uint16_t tvmgen_qnn_mul_hwlib_main_0_steps[] = {
+  /* 0: mul qnn.mul_1
+   * qnn.mul_1
+   * clip_1
+   * in0 [1x4x5x6], in1 [1x4x5x6] -> [1x4x5x6]
+   */
+  HWLIB_LAYER(struct tvmgen_qnn_mul_hwlib_main_0_layers, mul_0),
+  HWLIB_COPY_IN(0, 0, 0, HWLIB_SPACE_ARGUMENT, 0, 120),
+  HWLIB_COPY_IN(1, 0, 120, HWLIB_SPACE_ARGUMENT + 1, 0, 120),
+  HWLIB_JOB_FORM_2(1, 1, 0, 0, 120, 0, 0, 240, 0, 0),
+  HWLIB_COPY_OUT(1, 1, 240, HWLIB_SPACE_ARGUMENT + 2, 0, 120),
+  HWLIB_COPY_WAIT(1),
+  HWLIB_END,
 };
 
 static const hwlib_plan_t tvmgen_qnn_mul_hwlib_main_0_plan = {
-  .steps  = tvmgen_qnn_mul_hwlib_main_0_steps,
-  .copies = tvmgen_qnn_mul_hwlib_main_0_copies,
-  .tiles  = tvmgen_qnn_mul_hwlib_main_0_tiles,
-  .layer  = 0,
+  .layers     = &tvmgen_qnn_mul_hwlib_main_0_layers,
+  .forms      = tvmgen_qnn_mul_hwlib_main_0_forms,
+  .copies     = 0,
+  .tiles      = 0,
+  .steps      = tvmgen_qnn_mul_hwlib_main_0_steps,
+  .layer      = 0,
+  .local_unit = 0,
+  .main_unit  = 0,
 };
 
 int32_t tvmgen_qnn_mul_hwlib_main_0(
@@ -61,29 +67,15 @@ int32_t tvmgen_qnn_mul_hwlib_main_0(
     uint8_t *scratch)
 {
   (void)scratch;
-  const hwlib_place_t spaces[] = {
-    {HWLIB_LOCAL_ACTIVATIONS, 0},
-    {HWLIB_LOCAL_WEIGHTS, 0},
-    {HWLIB_MAIN, 0},
-    {HWLIB_MAIN, 0},
-    {HWLIB_MAIN, (uintptr_t)in0},
-    {HWLIB_MAIN, (uintptr_t)in1},
-    {HWLIB_MAIN, (uintptr_t)out0},
+  const uintptr_t starts[] = {
+    0,
+    0,
+    (uintptr_t)in0,
+    (uintptr_t)in1,
+    (uintptr_t)out0,
   };
+  hwlib_made_tile_t tiles[1];
   hwlib_region_t region;
-  hwlib_status_t status = hwlib_begin(&region, &tvmgen_qnn_mul_hwlib_main_0_plan, spaces);
-
-  /* 0: mul qnn.mul_1
-   * qnn.mul_1
-   * clip_1
-   * in0 [1x4x5x6], in1 [1x4x5x6] -> [1x4x5x6]
-   */
-  if (status == HWLIB_OK) {
-    status = hwlib_mul(&region, &tvmgen_qnn_mul_hwlib_main_0_mul_0, (hwlib_steps_t){0, 6});
-  }
-
-  if (status == HWLIB_OK) {
-    status = hwlib_wait(&region, (hwlib_steps_t){6, 1});
-  }
+  hwlib_status_t status = hwlib_start(&region, &tvmgen_qnn_mul_hwlib_main_0_plan, starts, tiles);
   return status == HWLIB_OK ? 0 : HWLIB_RESULT(status, region.layer);
 }

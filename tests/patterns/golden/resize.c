@@ -7,61 +7,54 @@
 
 /* tvmgen_resize_hwlib_main_0: 1 layers, 0 bytes of scratch. */
 
-/* image.resize2d_1 */
-static const hwlib_layer_t tvmgen_resize_hwlib_main_0_resize_0 = {
-  .id       = 0,
-  .kind     = HWLIB_RESIZE,
-  .rounding = HWLIB_ROUND_UPWARD,
-};
-
-/* target, source, bytes, rows, target_stride, source_stride */
-static const hwlib_copy_t tvmgen_resize_hwlib_main_0_copies[] = {
-  {  {HWLIB_SPACE_ACTIVATIONS, 0},    {HWLIB_SPACE_ARGUMENT, 0},  5, 12, 10,  5},
-  {  {HWLIB_SPACE_ACTIVATIONS, 5},    {HWLIB_SPACE_ARGUMENT, 0},  5, 12, 10,  5},
-  { {HWLIB_SPACE_ARGUMENT + 1, 0}, {HWLIB_SPACE_ACTIVATIONS, 0}, 40,  3, 80, 40},
-  {{HWLIB_SPACE_ARGUMENT + 1, 40}, {HWLIB_SPACE_ACTIVATIONS, 0}, 40,  3, 80, 40},
-};
-
-/* kind, slot, index */
-static const hwlib_step_t tvmgen_resize_hwlib_main_0_steps[] = {
+static const struct tvmgen_resize_hwlib_main_0_layers {
+  hwlib_layer_t resize_0;
+} tvmgen_resize_hwlib_main_0_layers = {
   /* image.resize2d_1 */
-  {HWLIB_STEP_COPY, 0, 0},
-  {HWLIB_STEP_COPY, 0, 1},
-  {HWLIB_STEP_COPY, 0, 2},
-  {HWLIB_STEP_COPY, 1, 3},
-  {HWLIB_STEP_COPY_WAIT, 1, 0},
+  .resize_0 = {
+    .id       = 0,
+    .kind     = HWLIB_RESIZE,
+    .rounding = HWLIB_ROUND_UPWARD,
+  },
+};
+
+/* ROWS_IN(slot, after, at, space, offset, bytes, rows, target_stride, source_stride)
+ * ROWS_OUT(slot, after, at, space, offset, bytes, rows, target_stride, source_stride)
+ */
+static const uint16_t tvmgen_resize_hwlib_main_0_steps[] = {
+  /* 0: resize image.resize2d_1
+   * in0 [1x3x4x5] -> [1x6x8x5]
+   */
+  HWLIB_LAYER(struct tvmgen_resize_hwlib_main_0_layers, resize_0),
+  HWLIB_ROWS_IN(0, 0, 0, HWLIB_SPACE_ARGUMENT, 0, 5, 12, 10, 5),
+  HWLIB_ROWS_IN(0, 0, 5, HWLIB_SPACE_ARGUMENT, 0, 5, 12, 10, 5),
+  HWLIB_ROWS_OUT(0, 0, 0, HWLIB_SPACE_ARGUMENT + 1, 0, 40, 3, 80, 40),
+  HWLIB_ROWS_OUT(1, 0, 0, HWLIB_SPACE_ARGUMENT + 1, 40, 40, 3, 80, 40),
+  HWLIB_COPY_WAIT(1),
+  HWLIB_END,
 };
 
 static const hwlib_plan_t tvmgen_resize_hwlib_main_0_plan = {
-  .steps  = tvmgen_resize_hwlib_main_0_steps,
-  .copies = tvmgen_resize_hwlib_main_0_copies,
-  .tiles  = 0,
-  .layer  = 0,
+  .layers     = &tvmgen_resize_hwlib_main_0_layers,
+  .forms      = 0,
+  .copies     = 0,
+  .tiles      = 0,
+  .steps      = tvmgen_resize_hwlib_main_0_steps,
+  .layer      = 0,
+  .local_unit = 0,
+  .main_unit  = 0,
 };
 
 int32_t tvmgen_resize_hwlib_main_0(const int8_t *in0, int8_t *out0, uint8_t *scratch)
 {
   (void)scratch;
-  const hwlib_place_t spaces[] = {
-    {HWLIB_LOCAL_ACTIVATIONS, 0},
-    {HWLIB_LOCAL_WEIGHTS, 0},
-    {HWLIB_MAIN, 0},
-    {HWLIB_MAIN, 0},
-    {HWLIB_MAIN, (uintptr_t)in0},
-    {HWLIB_MAIN, (uintptr_t)out0},
+  const uintptr_t starts[] = {
+    0,
+    0,
+    (uintptr_t)in0,
+    (uintptr_t)out0,
   };
   hwlib_region_t region;
-  hwlib_status_t status = hwlib_begin(&region, &tvmgen_resize_hwlib_main_0_plan, spaces);
-
-  /* 0: resize image.resize2d_1
-   * in0 [1x3x4x5] -> [1x6x8x5]
-   */
-  if (status == HWLIB_OK) {
-    status = hwlib_resize(&region, &tvmgen_resize_hwlib_main_0_resize_0, (hwlib_steps_t){0, 5});
-  }
-
-  if (status == HWLIB_OK) {
-    status = hwlib_wait(&region, (hwlib_steps_t){5, 0});
-  }
+  hwlib_status_t status = hwlib_start(&region, &tvmgen_resize_hwlib_main_0_plan, starts, 0);
   return status == HWLIB_OK ? 0 : HWLIB_RESULT(status, region.layer);
 }

@@ -64,7 +64,7 @@ static const hwlib_step_t tvmgen_topk_soc_main_0_dsp_steps[] = {
   {HWLIB_STEP_JOB_WAIT, 1, 0},
 };
 
-static const hwlib_plan_t tvmgen_topk_soc_main_0_dsp_plan = {
+static const hwlib_part_plan_t tvmgen_topk_soc_main_0_dsp_plan = {
   .steps  = tvmgen_topk_soc_main_0_dsp_steps,
   .copies = 0,
   .tiles  = 0,

@@ -1,4 +1,4 @@
-"""hwlib/src: what the wrappers ask of the HAL (steps.c), and a region on the simulator (region.c)."""
+"""hwlib/src: what the steps of a region ask of the HAL (steps.c), and a region on the simulator (region.c)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def steps_program(request, tmp_path_factory) -> Path:
 
 
 @pytest.mark.parametrize("name", [name for name in TESTS if not name.startswith("traces_")])
-def test_wrapper(steps_program: Path, name: str):
+def test_steps(steps_program: Path, name: str):
     """Each also shows that HWlib touches no activation byte: every space is a page without access."""
     result = subprocess.run([steps_program, name], capture_output=True, text=True)
     assert (result.returncode, result.stderr) == (0, "")
@@ -41,7 +41,7 @@ def test_hwlib_needs_nothing_but_the_hal(tmp_path: Path, optimization: str):
         compiled = tmp_path / f"{source.stem}.o"
         run_gcc(*STRICT, "-ffreestanding", optimization, f"-I{HWLIB / 'include'}", "-c", source, "-o", compiled)
         undefined = subprocess.run(["nm", "-u", compiled], capture_output=True, text=True, check=True).stdout.split()
-        expected = ("hwlib_hal_", "hwlib_run_", "hwlib_failed")
+        expected = ("hwlib_hal_", "hwlib_failed")
         assert {symbol for symbol in undefined if symbol not in ("U", "w") and not symbol.startswith(expected)} == set()
 
 
@@ -50,6 +50,34 @@ def test_hwlib_includes_freestanding_headers_only():
     for source in [*HWLIB.glob("src/*"), *HWLIB.glob("include/*")]:
         included |= set(re.findall(r"#include (<.*>)", source.read_text()))
     assert included <= {"<stdint.h>", "<stddef.h>"}
+
+
+TOO_LARGE = {
+    "slot": "HWLIB_COPY_WAIT(16)",
+    "after": "HWLIB_JOB_TILE(0, 16, 0)",
+    "place": "HWLIB_JOB(0, 0, 16, 0, 0, 0, 0)",
+    "form": "HWLIB_JOB_FORM(0, 0, 0, 2341, 0, 0, 0, 0)",
+    "row": "HWLIB_JOB_TILE(0, 0, 65536)",
+    "psum": "HWLIB_JOB_2(0, 0, 0, 0, 65536, 0, 0, 0, 0)",
+    "ifm": "HWLIB_JOB(0, 0, 0, 65536, 0, 0, 0)",
+    "params": "HWLIB_JOB(0, 0, 0, 0, 0, 0, 65536)",
+    "local": "HWLIB_COPY_IN(0, 0, 65536, HWLIB_SPACE_FLASH, 0, 1)",
+    "main": "HWLIB_COPY_OUT(0, 0, 0, HWLIB_SPACE_FLASH, 65536, 1)",
+    "bytes": "HWLIB_COPY_WEIGHTS(0, 0, 0, HWLIB_SPACE_FLASH, 0, 65536)",
+    "space": "HWLIB_COPY_IN(0, 0, 0, HWLIB_SPACE_FLASH + 8, 0, 1)",
+    "no main memory": "HWLIB_COPY_IN(0, 0, 0, HWLIB_SPACE_WEIGHTS, 0, 1)",
+    "stride": "HWLIB_ROWS_IN(0, 0, 0, HWLIB_SPACE_FLASH, 0, 1, 2, 1, 65536)",
+}
+
+
+@pytest.mark.parametrize("step", TOO_LARGE.values(), ids=TOO_LARGE)
+def test_a_value_that_does_not_fit_its_field_is_an_error_of_the_compiler(tmp_path: Path, step: str):
+    source = tmp_path / "steps.c"
+    source.write_text(f'#include "hwlib.h"\nconst uint16_t steps[] = {{{step}, HWLIB_END}};\n')
+    command = ["gcc", "-std=c11", f"-I{HWLIB / 'include'}", "-fsyntax-only", source]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode != 0
+    assert "negative" in result.stderr
 
 
 def test_headers_compile_as_cpp(tmp_path: Path):
@@ -72,7 +100,7 @@ def test_region_overlaps_copies_and_jobs(tmp_path: Path):
 def test_simulator_finds_the_missing_wait_of_a_region(tmp_path: Path):
     """The same region, its addition started without waiting for the constant."""
     text = (HERE / "region.c").read_text()
-    broken = text.replace("(hwlib_steps_t){4, 4}", "(hwlib_steps_t){5, 3}")
+    broken = text.replace("HWLIB_JOB_FORM_2(3, 2,", "HWLIB_JOB_FORM_2(3, 0,")
     assert broken != text
     (tmp_path / "broken.c").write_text(broken)
     program = build_program(tmp_path / "build", REFERENCE, str(tmp_path / "broken.c"))
