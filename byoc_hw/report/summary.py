@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import html
 import io
 import json
 from collections import Counter, defaultdict
@@ -11,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from byoc_hw.html_tables import table_html
 from byoc_hw.objective import HOST
 from byoc_hw.report.cycles import short_name
 from byoc_hw.report.explain import Report
@@ -108,10 +108,7 @@ class Summary:
 
     def _repr_html_(self) -> str:
         headings, *rows = self._rows()
-        head = "".join(f"<th>{heading}</th>" for heading in headings)
-        body = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
-        above = "<br>".join(map(html.escape, self._lines()))
-        return f"<p>{above}</p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        return table_html("\n".join(self._lines()), headings, rows)
 
     def _total(self) -> str:
         return "cycles not known" if self.cycles is None else f"{self.cycles:,} accelerator cycles"
