@@ -19,6 +19,7 @@ from byoc_hw.commands.options import (
     hardware_named,
     name_of_model,
     partitioned_model,
+    picture_path,
 )
 from byoc_hw.compiler import OBJECTIVES, region_graphs, region_rooms
 from byoc_hw.errors import InvalidInput
@@ -48,6 +49,8 @@ def add_explaining(commands: Commands) -> None:
     report.add_argument(
         "--clock", type=_frequency, metavar="HZ", help="of the accelerator, as in 200M: for milliseconds"
     )
+    text = "draw the layers' rates below what array and DMA allow: .svg, .png, .pdf"
+    report.add_argument("--roofline", type=picture_path, metavar="FILE", help=text)
     form = report.add_mutually_exclusive_group()
     form.add_argument("--csv", action="store_true", help="the layers as a table")
     form.add_argument("--json", action="store_true", help="for programs")
@@ -88,6 +91,8 @@ def _report(options: argparse.Namespace) -> None:
     else:
         project = byoc_hw.build(partitioned_model(options))
     summary = project.summary(options.clock)
+    if options.roofline is not None:
+        summary.roofline().savefig(options.roofline)
     if options.csv:
         print(summary.to_csv(), end="")
     else:
