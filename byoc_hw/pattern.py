@@ -179,7 +179,8 @@ class Outcome:
     the composites and regions that contain it. `rejections` say why operators stayed on the host, and
     `uncovered` lists its Relay operators that are in no pattern. `host_instructions` is about what the host takes
     for the layer that was rejected, 0 if there is none. `macs` are its multiplications with additions, and `nbytes` the
-    bytes of the tensors that it reads and writes; both are 0 where they are not known. With numerics "tflite",
+    bytes of the tensors that it reads and writes; both are 0 where they are not known. `reads` are the operators whose
+    results it reads. With numerics "tflite",
     `tvm_arithmetic` lists those on the host whose results are TVM's, and may not be TFLite's.
     """
 
@@ -194,6 +195,7 @@ class Outcome:
     host_instructions: int = 0
     macs: int = 0
     nbytes: int = 0
+    reads: tuple[str, ...] = ()
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Outcome:

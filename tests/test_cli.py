@@ -248,6 +248,18 @@ def test_schedule_prints_the_table_and_draws(built, tmp_path, capfd):
     assert (tmp_path / "memory.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_explain_draws_the_graph(tmp_path, capfd, monkeypatch):
+    assert cli.main(["explain", MODEL, "--graph", str(tmp_path / "graph.dot")]) == 0
+    text = (tmp_path / "graph.dot").read_text()
+    assert text.count("[label=") == 14 + 2  # and the keys of two places
+    assert text.count(" -> ") == 14  # a chain of 14 with one branch
+    assert "13 of 14 operators offloaded" in text
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert cli.main(["explain", MODEL, "--graph", str(tmp_path / "graph.svg")]) == 3
+    assert "dot is not installed: install the package graphviz" in capfd.readouterr().err
+    assert not (tmp_path / "graph.svg").exists()
+
+
 def test_schedule_draws_some_layers_or_two_projects(built, tmp_path, ended, capfd):
     pytest.importorskip("matplotlib", reason="pip install byoc-hw[notebooks]")
     timeline = ["--timeline", str(tmp_path / "timeline.svg")]

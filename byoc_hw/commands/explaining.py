@@ -25,6 +25,7 @@ from byoc_hw.compiler import OBJECTIVES, region_graphs, region_rooms
 from byoc_hw.errors import InvalidInput
 from byoc_hw.plan.region import lay_out_region
 from byoc_hw.plan.stages import STAGES
+from byoc_hw.report.offload_graph import write_graph
 
 
 def add_explaining(commands: Commands) -> None:
@@ -32,6 +33,8 @@ def add_explaining(commands: Commands) -> None:
     explain = add_command(commands, "explain", "say what is offloaded, and why the rest is not", "model.tflite --json")
     add_model(explain)
     explain.add_argument("--json", action="store_true", help="for programs")
+    text = "draw the operators by where they run: .svg, .png, .pdf by Graphviz, or .dot"
+    explain.add_argument("--graph", type=_graph_path, metavar="FILE", help=text)
     add_accelerator(explain, explain)
     explain.set_defaults(command=_explain)
 
@@ -78,7 +81,13 @@ def _explain(options: argparse.Namespace) -> None:
         )
     else:
         report = byoc_hw.explain(partitioned_model(options))
+    if options.graph is not None:
+        write_graph(report, options.graph)
     print(report.to_json() if options.json else report)
+
+
+def _graph_path(text: str) -> Path:
+    return Path(text) if text.endswith(".dot") else picture_path(text)
 
 
 def _report(options: argparse.Namespace) -> None:

@@ -174,7 +174,7 @@ _REPORT = structure(
                     **dict.fromkeys(("relay", "composites", "regions", "uncovered", "tvm_arithmetic"), list_of(text)),
                     "rejections": list_of(_rejection),
                 },
-                dict.fromkeys(("host_instructions", "macs", "nbytes"), integer()),
+                {**dict.fromkeys(("host_instructions", "macs", "nbytes"), integer()), "reads": list_of(text)},
             )
         ),
     },

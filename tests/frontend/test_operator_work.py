@@ -58,6 +58,15 @@ def test_bytes_of_several_outputs_and_inputs():
     assert work_of(joined)["concatenate_1"][0] == 0
 
 
+def test_says_whose_results_are_read():
+    x = var("x", 4, 6, dtype="int16")
+    halves = relay.split(x, 2, axis=1)
+    joined = relay.concatenate([halves[0], relay.nn.relu(halves[1])], axis=0)
+    main = relay.transform.InferType()(tvm.IRModule.from_expr(with_source_names(typed(joined)["main"])))["main"]
+    reads = {name: one.reads for name, one in operator_work(main).items()}
+    assert reads == {"split_1": (), "nn.relu_1": ("split_1",), "concatenate_1": ("split_1", "nn.relu_1")}
+
+
 def test_an_extent_that_is_not_known_counts_as_one():
     x = relay.var("x", shape=(relay.Any(), 10), dtype="int8")
     assert work_of(relay.nn.relu(x)) == {"nn.relu_1": (0, 20)}

@@ -16,11 +16,12 @@ from byoc_hw.frontend.relay.sources import calls_in_order, operands_of, operator
 
 @dataclass
 class OperatorWork:
-    """Of one operator: multiply-accumulates, and bytes of the tensors that it reads and writes. A scale of one value
-    is no tensor."""
+    """Of one operator: multiply-accumulates, bytes of the tensors that it reads and writes, and the operators whose
+    results it reads. A scale of one value is no tensor."""
 
     macs: int = 0
     nbytes: int = 0
+    reads: tuple[str, ...] = ()
 
 
 def operator_work(main: relay.Function) -> dict[str, OperatorWork]:
@@ -30,6 +31,9 @@ def operator_work(main: relay.Function) -> dict[str, OperatorWork]:
     read: set[tuple[str, relay.Expr]] = set()
     for call, name in owners.items():
         found[name].macs += multiplications(call)
+        before = [owners.get(one) for operand in operands_of(call) for one in _producers(operand)]
+        others = (one for one in before if one is not None and one != name)
+        found[name].reads = tuple(dict.fromkeys((*found[name].reads, *others)))
         for operand in operands_of(call):
             if owners.get(operand) != name and (name, operand) not in read:
                 read.add((name, operand))
@@ -73,6 +77,17 @@ def _calls_that_read(expr: relay.Expr, users: dict[relay.Expr, list[relay.Expr]]
             yield from readers or [user]
         else:
             yield user
+
+
+def _producers(expr: relay.Expr) -> Iterator[relay.Expr]:
+    """The calls that compute a value, also through tuples."""
+    if isinstance(expr, relay.TupleGetItem):
+        yield from _producers(expr.tuple_value)
+    elif isinstance(expr, relay.Tuple):
+        for field in expr.fields:
+            yield from _producers(field)
+    else:
+        yield expr
 
 
 def _nbytes(expr: relay.Expr) -> int:
