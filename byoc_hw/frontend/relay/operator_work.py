@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
-import numpy as np
 import tvm
 from tvm import relay
 
 from byoc_hw.frontend.relay.match import users_of
 from byoc_hw.frontend.relay.sources import calls_in_order, operands_of, operator_name, source_names
+from byoc_hw.integers import ceil_div
 
 
 @dataclass
@@ -26,8 +26,9 @@ class OperatorWork:
 
 def operator_work(main: relay.Function) -> dict[str, OperatorWork]:
     """The work of each source operator of a typed function, by name. A call of several belongs to the first."""
-    owners = {call: names[0] for call in calls_in_order(main) if (names := source_names(call.span))}
-    users, found = users_of(main), {name: OperatorWork() for name in owners.values()}
+    named = {call: source_names(call.span) for call in calls_in_order(main)}
+    owners = {call: names[0] for call, names in named.items() if names}
+    users, found = users_of(main), {name: OperatorWork() for names in named.values() for name in names}
     read: set[tuple[str, relay.Expr]] = set()
     for call, name in owners.items():
         found[name].macs += multiplications(call)
@@ -97,8 +98,5 @@ def _nbytes(expr: relay.Expr) -> int:
     types = [expr.checked_type]
     while any(hasattr(one, "fields") for one in types):
         types = [inner for one in types for inner in getattr(one, "fields", [one])]
-    return sum(prod(_extents(one)) * _itemsize(str(one.dtype)) for one in types)
-
-
-def _itemsize(dtype: str) -> int:
-    return 1 if dtype in ("bool", "int4", "uint4") else np.dtype(dtype).itemsize
+    tensors = [one for one in types if isinstance(one, relay.TensorType)]
+    return sum(prod(_extents(one)) * ceil_div(tvm.DataType(str(one.dtype)).bits, 8) for one in tensors)
