@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from math import lcm
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any, get_args
 from byoc_hw.arguments import check_flag, check_number, check_type, check_whole, shown
 from byoc_hw.errors import InvalidInput
 from byoc_hw.graph import LAYER_KINDS, Convolution, Gather, Layer, Ordering, Suppression, Weighted, Whole
+from byoc_hw.html_tables import table_html
 from byoc_hw.integers import ceil_div
 from byoc_hw.program import ORDERED_TYPES
 from byoc_hw.ratios import is_shift, ratios
@@ -616,6 +617,10 @@ class Accelerator:
             f"{_size(self.activation_memory)} + {_size(self.weight_memory)}, DMA {self.dma_width} bytes a cycle>"
         )
 
+    def _repr_html_(self) -> str:
+        kinds = ", ".join(self.limits) or "none"
+        return table_html(repr(self).strip("<>"), ("field", "value"), [*_plain_fields(self), ("layer kinds", kinds)])
+
     def _check_whole(self, prefix: str) -> None:
         check_type(f"{prefix} whole_cycles", self.whole_cycles, Mapping, "a mapping of layer kinds to functions")
         for kind, cycles in self.whole_cycles.items():
@@ -687,6 +692,14 @@ class Accelerator:
 
 _ALWAYS = {"reshape": Limits(batches=None)}
 """The layer kinds that need no hardware: a reshape is its input's bytes, with or without limits of its own."""
+
+
+def _plain_fields(accelerator: Accelerator) -> Iterator[tuple[str, object]]:
+    """The fields that are a number, a text or several of them."""
+    for one in fields(accelerator):
+        value = getattr(accelerator, one.name)
+        if isinstance(value, int | float | str | tuple):
+            yield one.name, ", ".join(map(str, value)) if isinstance(value, tuple) else value
 
 
 def _size(nbytes: int) -> str:

@@ -64,10 +64,13 @@ def what_if(
     Raises `InvalidInput` before any plan for a field or a value that hardware cannot have, for an objective that is
     none, and for accelerators that are driven by a library; and what `partition_for_hwlib` raises.
     """
-    models = {str(name): tuple(one) for name, one in mod.items()} if isinstance(mod, Mapping) else {"": (mod, params)}
+    models = dict(mod) if isinstance(mod, Mapping) else {"": (mod, params)}
     check_type("accelerator", accelerator, Hardware, "an Accelerator or a Soc")
     if not models:
         raise InvalidInput("mod is a module, or several by name: got none")
+    for name, pair in models.items():
+        if not isinstance(pair, tuple) or len(pair) != 2:
+            raise InvalidInput(f"mod has a module and its params for each name: got {shown(pair)} for {name}")
     if accelerator.library is not None:
         raise InvalidInput(f"variations are of accelerators with plans: {accelerator.name} is driven by a library")
     if isinstance(objective, str) or not objective or any(name not in METRICS for name in objective):

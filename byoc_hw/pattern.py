@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from byoc_hw.accelerator import ROUNDINGS, Check, Rule
+from byoc_hw.accelerator import Check, Rule
 from byoc_hw.errors import PatternError
-from byoc_hw.graph import Layer
+from byoc_hw.graph import Layer, Softmax
 from byoc_hw.host_costs import host_instructions
 from byoc_hw.soc import Hardware
 
@@ -163,10 +163,10 @@ class Recorder:
 
 
 def _is_computable(layer: Layer) -> bool:
-    """Whether the host can compute a layer, in one rounding or the other."""
-    return not any(layer.unsound()) and not all(
-        any(replace(layer, rounding=rounding).problems()) for rounding in ROUNDINGS.values()
-    )
+    """Whether the host can compute a layer: a softmax also in TVM's arithmetic, which is none of the layer's."""
+    if any(layer.unsound()):
+        return False
+    return not any((replace(layer, rounding="tflite") if isinstance(layer, Softmax) else layer).problems())
 
 
 @dataclass(frozen=True)
@@ -179,8 +179,9 @@ class Outcome:
     the composites and regions that contain it. `rejections` say why operators stayed on the host, and
     `uncovered` lists its Relay operators that are in no pattern. `host_instructions` is about what the host takes
     for the layer that was rejected, 0 if there is none. `macs` are its multiplications with additions, and `nbytes` the
-    bytes of the tensors that it reads and writes; both are 0 where they are not known. With numerics "tflite",
-    `tvm_arithmetic` lists those on the host whose results are TVM's, and may not be TFLite's.
+    bytes of the tensors that it reads and writes; both are 0 where they are not known. `reads` are the operators whose
+    results it reads. With numerics "tflite", `tvm_arithmetic` lists those on the host whose results are TVM's, and may
+    not be TFLite's.
     """
 
     name: str
@@ -194,6 +195,7 @@ class Outcome:
     host_instructions: int = 0
     macs: int = 0
     nbytes: int = 0
+    reads: tuple[str, ...] = ()
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Outcome:

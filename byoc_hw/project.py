@@ -13,10 +13,12 @@ from typing import Any
 from byoc_hw.arguments import check_flag, check_number, check_type
 from byoc_hw.emit.directory import changed_files
 from byoc_hw.errors import InvalidInput
+from byoc_hw.html_tables import table_html
 from byoc_hw.plan.place.arena import CONSTANTS
 from byoc_hw.report import schedule
 from byoc_hw.report.cycles import short_name
 from byoc_hw.report.explain import Report
+from byoc_hw.report.line import share_of
 from byoc_hw.report.summary import Summary, summary_of
 from byoc_hw.run.files import Inputs, stored_inputs
 from byoc_hw.run.host import run_on_host
@@ -79,6 +81,16 @@ class Memory:
         constants = f", constants in RAM {self.constants:,} bytes" if self.constants else ""
         return f"<Memory: {arena}{constants}, flash {self.flash_bytes:,} bytes>"
 
+    def _repr_html_(self) -> str:
+        rows = [
+            ("RAM", f"arena, most at {self.peak}", self.arena),
+            *(("", f"there: {owner}", nbytes) for owner, nbytes in self.owners.items()),
+            *([("RAM", CONSTANTS, self.constants)] if self.constants else []),
+            ("flash", "constants", self.flash_bytes),
+            *(("", owner, nbytes) for owner, nbytes in self.flash.items() if nbytes),
+        ]
+        return table_html(repr(self).strip("<>"), ("memory", "owner", "bytes"), rows)
+
     def __str__(self) -> str:
         bounds = f"lower bound {self.lower_bound}, gap at most {self.gap}, TVM's planner {self.tvm}"
         lines = [f"RAM   {self.arena:>12}  arena ({bounds}); at its peak:"]
@@ -110,6 +122,24 @@ class Project:
 
     def __repr__(self) -> str:
         return f"Project({str(self.directory)!r})"
+
+    def _repr_html_(self) -> str:
+        ends = [
+            (what, one.name, f"{one.dtype} {' x '.join(map(str, one.shape))}")
+            for what, several in (("input", self.inputs), ("output", self.outputs))
+            for one in several
+        ]
+        found, memory = self.summary(), self.memory
+        cycles = "not known" if found.cycles is None else f"{found.cycles:,}"
+        rows = [
+            *ends,
+            ("operators", "offloaded", share_of(found.offloaded, found.operators)),
+            ("cycles", "accelerator", cycles),
+            ("bytes", "RAM", memory.ram_bytes),
+            ("bytes", "flash", memory.flash_bytes),
+        ]
+        place = "" if found.accelerator is None else f" on {found.accelerator}"
+        return table_html(f"{self.mod_name}{place} in {self.directory}", ("", "", ""), rows)
 
     @property
     def mod_name(self) -> str:

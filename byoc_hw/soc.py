@@ -9,6 +9,7 @@ from byoc_hw.accelerator import KIB, Accelerator, Check, Library, Limits, Rule, 
 from byoc_hw.arguments import check_number, check_type, check_whole, shown
 from byoc_hw.errors import InvalidInput
 from byoc_hw.graph import Layer
+from byoc_hw.html_tables import table_html
 from byoc_hw.objective import HOST
 
 _MOST_ACCELERATORS = 16
@@ -128,6 +129,14 @@ class Soc:
 
     def __repr__(self) -> str:
         return f"<Soc {self.name} ({self.label}): {', '.join(one.name for one in self.accelerators)}>"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (one.name, one.label, f"{one.array_rows} x {one.array_columns}", one.activation_memory, one.weight_memory)
+            for one in self.accelerators
+        ]
+        headings = ("accelerator", "label", "array", "activation memory", "weight memory")
+        return table_html(repr(self).strip("<>"), headings, rows)
 
     @property
     def limits(self) -> Mapping[str, Limits]:

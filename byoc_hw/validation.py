@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import html
 import io
 import json
 import math
@@ -20,6 +19,7 @@ from byoc_hw.compiler import front_end
 from byoc_hw.errors import InvalidInput, ToolchainMissing
 from byoc_hw.frontend.seam import LayerReference
 from byoc_hw.frontend.tflite_file import TfliteFile, read_tflite
+from byoc_hw.html_tables import table_html
 from byoc_hw.project import Project
 from byoc_hw.report.cycles import short_name
 from byoc_hw.report.explain import following_tvm
@@ -153,12 +153,7 @@ class Validation:
         return json.dumps(asdict(self), indent=2)
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{heading}</th>" for heading in _HEADINGS)
-        rows = (
-            f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in _cells(one))}</tr>" for one in self.comparisons
-        )
-        said = "<br>".join(map(html.escape, str(self).splitlines()))
-        return f"<p>{said}</p><table><tr>{head}</tr>{''.join(rows)}</table>"
+        return table_html(self.summary(), _HEADINGS, map(_cells, self.comparisons))
 
     def _before(self) -> Iterator[str]:
         """What is known before anything is compared."""

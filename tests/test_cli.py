@@ -248,6 +248,35 @@ def test_schedule_prints_the_table_and_draws(built, tmp_path, capfd):
     assert (tmp_path / "memory.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_explain_draws_the_graph(tmp_path, capfd, monkeypatch):
+    assert cli.main(["explain", MODEL, "--graph", str(tmp_path / "graph.dot")]) == 0
+    text = (tmp_path / "graph.dot").read_text()
+    assert text.count("[label=") == 14 + 2  # and the keys of two places
+    assert text.count(" -> ") == 14  # a chain of 14 with one branch
+    assert "13 of 14 operators offloaded" in text
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert cli.main(["explain", MODEL, "--graph", str(tmp_path / "graph.svg")]) == 3
+    assert "dot is not installed: install the package graphviz" in capfd.readouterr().err
+    assert not (tmp_path / "graph.svg").exists()
+
+
+def test_schedule_draws_some_layers_or_two_projects(built, tmp_path, ended, capfd):
+    pytest.importorskip("matplotlib", reason="pip install byoc-hw[notebooks]")
+    timeline = ["--timeline", str(tmp_path / "timeline.svg")]
+    assert cli.main(["schedule", str(built), *timeline, "--layers", "2-4"]) == 0
+    some = (tmp_path / "timeline.svg").read_text()
+    assert cli.main(["schedule", str(built), *timeline, "--before", str(built)]) == 0
+    assert (tmp_path / "timeline.svg").read_text() != some
+    assert cli.main(["report", str(built), "--roofline", str(tmp_path / "roofline.png")]) == 0
+    assert (tmp_path / "roofline.png").read_bytes().startswith(b"\x89PNG")
+    capfd.readouterr()
+    assert "--layers is for a picture" in ended("schedule", built, "--layers", "2")[1]
+    both = ended("schedule", built, *timeline, "--layers", "2", "--before", built)[1]
+    assert "--before is for whole timelines" in both
+    with pytest.raises(SystemExit, match=r"^2$"):
+        cli.main(["schedule", str(built), "--layers", "4-2"])
+
+
 def test_a_picture_without_matplotlib_says_what_to_install(built, ended, monkeypatch, tmp_path):
     for name in ("matplotlib", *(name for name in sys.modules if name.startswith("matplotlib."))):
         monkeypatch.setitem(sys.modules, name, None)  # importing it fails as if it were not there

@@ -265,3 +265,5 @@ def test_refuses_before_any_plan(accelerator, variations, options, message, monk
 def test_refuses_no_model_at_all():
     with pytest.raises(InvalidInput, match="mod is a module, or several by name: got none"):
         quiet({})
+    with pytest.raises(InvalidInput, match="mod has a module and its params for each name: got 3 for net"):
+        quiet({"net": 3})

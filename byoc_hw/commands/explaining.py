@@ -19,11 +19,13 @@ from byoc_hw.commands.options import (
     hardware_named,
     name_of_model,
     partitioned_model,
+    picture_path,
 )
 from byoc_hw.compiler import OBJECTIVES, region_graphs, region_rooms
 from byoc_hw.errors import InvalidInput
 from byoc_hw.plan.region import lay_out_region
 from byoc_hw.plan.stages import STAGES
+from byoc_hw.report.offload_graph import write_graph
 
 
 def add_explaining(commands: Commands) -> None:
@@ -31,6 +33,8 @@ def add_explaining(commands: Commands) -> None:
     explain = add_command(commands, "explain", "say what is offloaded, and why the rest is not", "model.tflite --json")
     add_model(explain)
     explain.add_argument("--json", action="store_true", help="for programs")
+    text = "draw the operators by where they run: .svg, .png, .pdf by Graphviz, or .dot"
+    explain.add_argument("--graph", type=_graph_path, metavar="FILE", help=text)
     add_accelerator(explain, explain)
     explain.set_defaults(command=_explain)
 
@@ -48,6 +52,8 @@ def add_explaining(commands: Commands) -> None:
     report.add_argument(
         "--clock", type=_frequency, metavar="HZ", help="of the accelerator, as in 200M: for milliseconds"
     )
+    text = "draw the layers' rates below what array and DMA allow: .svg, .png, .pdf"
+    report.add_argument("--roofline", type=picture_path, metavar="FILE", help=text)
     form = report.add_mutually_exclusive_group()
     form.add_argument("--csv", action="store_true", help="the layers as a table")
     form.add_argument("--json", action="store_true", help="for programs")
@@ -75,7 +81,13 @@ def _explain(options: argparse.Namespace) -> None:
         )
     else:
         report = byoc_hw.explain(partitioned_model(options))
+    if options.graph is not None:
+        write_graph(report, options.graph)
     print(report.to_json() if options.json else report)
+
+
+def _graph_path(text: str) -> Path:
+    return Path(text) if text.endswith(".dot") else picture_path(text)
 
 
 def _report(options: argparse.Namespace) -> None:
@@ -88,6 +100,8 @@ def _report(options: argparse.Namespace) -> None:
     else:
         project = byoc_hw.build(partitioned_model(options))
     summary = project.summary(options.clock)
+    if options.roofline is not None:
+        summary.roofline().savefig(options.roofline)
     if options.csv:
         print(summary.to_csv(), end="")
     else:

@@ -27,6 +27,7 @@ from byoc_hw.exploration import ARRAY, OBJECTIVE
 from byoc_hw.names import distinct
 from byoc_hw.report.variations import METRICS
 from byoc_hw.soc import Soc
+from byoc_hw.whole_file import check_file
 
 
 def add_exploring(commands: Commands) -> None:
@@ -61,6 +62,8 @@ def _explore(options: argparse.Namespace) -> None:
         if name in variations:
             raise InvalidInput(f"--vary has each field once: got {name} twice")
         variations[name] = values
+    if options.picture is not None:
+        check_file(options.picture)
     shapes = dict(map(shape_of_option, options.shape))
     names = distinct(path.stem for path in options.models)
     models = {name: byoc_hw.load(path, shapes=shapes) for name, path in zip(names, options.models, strict=True)}

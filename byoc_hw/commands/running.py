@@ -9,6 +9,7 @@ import numpy as np
 
 from byoc_hw.commands.arrays import given_inputs, save_outputs
 from byoc_hw.commands.options import Commands, add_command, picture_path, print_note
+from byoc_hw.errors import InvalidInput
 from byoc_hw.project import RUNNERS, Project
 from byoc_hw.report.cycles import profile
 from byoc_hw.whole_file import check_directory
@@ -41,6 +42,10 @@ def add_running(commands: Commands) -> None:
         "--timeline", type=picture_path, metavar="FILE", help="draw DMA, array and core: .svg, .png, .pdf"
     )
     schedule.add_argument("--memory", type=picture_path, metavar="FILE", help="draw what lies in memory, and when")
+    text = "the numbers of the layers whose time the timeline shows, as 10-19"
+    schedule.add_argument("--layers", type=_numbers, metavar="FIRST-LAST", help=text)
+    text = "another project of the model: its timeline is drawn above, as before a tuning"
+    schedule.add_argument("--before", type=Path, metavar="DIR", help=text)
     schedule.set_defaults(command=_schedule)
 
 
@@ -64,7 +69,22 @@ def _run(options: argparse.Namespace) -> None:
 
 def _schedule(options: argparse.Namespace) -> None:
     schedule = Project(options.directory).schedule
-    for file, picture in ((options.timeline, schedule.timeline), (options.memory, schedule.memory)):
-        if file is not None:
-            picture().savefig(file)
+    for name in ("layers", "before"):
+        if getattr(options, name) is not None and options.timeline is None:
+            raise InvalidInput(f"--{name} is for a picture: --timeline says where it goes")
+    if options.layers is not None and options.before is not None:
+        raise InvalidInput("--before is for whole timelines: it stands without --layers")
+    if options.timeline is not None:
+        before = None if options.before is None else Project(options.before).schedule
+        drawn = schedule.timeline(options.layers) if before is None else before.beside(schedule)
+        drawn.savefig(options.timeline)
+    if options.memory is not None:
+        schedule.memory().savefig(options.memory)
     print(schedule)
+
+
+def _numbers(text: str) -> range:
+    first, dash, last = text.partition("-")
+    if not (first.isdecimal() and (last.isdecimal() if dash else True)) or int(last or first) < int(first):
+        raise argparse.ArgumentTypeError(f"is a number, or a first and a last one, as in 10-19: got {text!r}")
+    return range(int(first), int(last or first) + 1)

@@ -452,6 +452,7 @@ def metadata(parts: Parts, files: Files) -> dict[str, Any]:
             "label": parts.accelerator.label,
             "simulated": parts.tiled,
             "macs_per_cycle": sum(one.array_rows * one.array_columns for one in accelerators_of(parts.accelerator)),
+            "dma_bytes_per_cycle": sum(one.dma_width for one in accelerators_of(parts.accelerator)),
             "host_cycles_per_instruction": float(parts.accelerator.host_cycles_per_instruction),
         },
         **({} if parts.chip is None else {"accelerators": chip_entries(parts.chip)}),

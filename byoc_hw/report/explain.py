@@ -113,6 +113,11 @@ class Report:
         above = "<br>".join(map(html.escape, [*self._warning(), self._headline(), *self._legend()]))
         return f"<p>{above}</p><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
 
+    @property
+    def title(self) -> str:
+        """The model, its accelerator, and how much is offloaded."""
+        return self._headline()
+
     def _headline(self) -> str:
         where = f" on {self.accelerator} (numerics {self.numerics})" if self.accelerator is not None else ""
         made = "; ".join(filter(None, (self.tuning, self.planning)))

@@ -79,36 +79,72 @@ class _Rectangle(NamedTuple):
 # ---------------------------------------------------------------- the timeline
 
 
-def draw_timeline(schedule: Schedule) -> Figure:
-    """Three lanes for each accelerator: DMA (copies to local memory above, out of it below), array and core."""
+def draw_timeline(schedule: Schedule, shown: Collection[int] | None = None) -> Figure:
+    """Three lanes for each accelerator: DMA (copies to local memory above, out of it below), array and core. With
+    `shown` it is the time in which these layers, by number, have copies and jobs."""
     style = _Style(schedule)
-    layers = _legend(schedule, style)
+    window = _window(schedule, shown)
+    layers = _legend(schedule, style, window)
     columns = 4
     rows = schedule.accelerators or ("",)
     figure = _picture(schedule, 0.9 + 2.6 * len(rows) + _LINE * ceil_div(len(layers), columns))
     all_axes = figure.subplots(len(rows), squeeze=False)[:, 0]
     for accelerator, axes in zip(rows, all_axes, strict=True):
-        _lanes(axes, schedule, accelerator, style)
+        _lanes(axes, schedule, accelerator, style, window)
     headline = schedule.headline().replace("; ", ";\n") if schedule.accelerators else schedule.headline()
     all_axes[0].set_title(headline, loc="left", fontsize=_FONT + 2)  # the legend stands beside it
     figure.legend(handles=layers, loc="outside lower left", ncols=columns, frameon=False, fontsize=_FONT)
     return figure
 
 
-def _lanes(axes: Axes, schedule: Schedule, accelerator: str, style: _Style) -> None:
+def draw_beside(before: Schedule, after: Schedule) -> Figure:
+    """The timelines of two plans of one model on one axis of time, the first above the second."""
+    columns, lanes = 4, [(one, name) for one in (before, after) for name in one.accelerators or ("",)]
+    style = _Style(after)
+    window = _Window(0, max(before.cycles, after.cycles))
+    layers = _legend(after, style, window)
+    figure = _picture(after, 0.9 + 2.6 * len(lanes) + _LINE * ceil_div(len(layers), columns))
+    all_axes = figure.subplots(len(lanes), squeeze=False)[:, 0]
+    for (schedule, accelerator), axes in zip(lanes, all_axes, strict=True):
+        _lanes(axes, schedule, accelerator, _Style(schedule), window)
+        text = "before" if schedule is before else f"after, {after.cycles / max(before.cycles, 1):.3f} of it"
+        axes.set_title(f"{text}: {schedule.cycles:,} cycles", loc="left", fontsize=_FONT + 2)
+    figure.legend(handles=layers, loc="outside lower left", ncols=columns, frameon=False, fontsize=_FONT)
+    return figure
+
+
+class _Window(NamedTuple):
+    """The cycles that a timeline shows."""
+
+    start: int
+    stop: int
+
+    @property
+    def span(self) -> int:
+        return self.stop - self.start
+
+
+def _window(schedule: Schedule, shown: Collection[int] | None) -> _Window:
+    if shown is None:
+        return _Window(0, schedule.cycles)
+    work = [one for region in schedule.regions for one in region.work if one.layer in shown]
+    return _Window(min((one.start for one in work), default=0), max((one.end for one in work), default=0))
+
+
+def _lanes(axes: Axes, schedule: Schedule, accelerator: str, style: _Style, window: _Window) -> None:
     """The lanes of one accelerator, by its name on a chip."""
     regions = [region for region in schedule.regions if region.accelerator == accelerator]
-    work = [one for region in regions for one in region.work]
-    waits = [wait for region in regions for wait in region.waits]
+    work = [one for region in regions for one in region.work if one.end > window.start and one.start < window.stop]
+    waits = [one for region in regions for one in region.waits if one.end > window.start and one.start < window.stop]
     boxes = [_Rectangle(one.start, one.end, *_LANES[one.engine], style.colour(one.layer)) for one in work]
     boxes += [_Rectangle(wait.start, wait.end, *_LANES["core"], _WAITS[wait.reason]) for wait in waits]
-    _draw(axes, boxes, schedule.cycles)
+    _draw(axes, boxes, window.span)
     narrow = {bits: {layer for layer, found in schedule.narrow.items() if found == bits} for bits in _HATCHES}
     for bits, hatch in _HATCHES.items():
         jobs = [one for one in work if one.engine == "array" and one.layer in narrow[bits]]
         _hatch(axes, [_Rectangle(one.start, one.end, *_LANES["array"], style.colour(one.layer)) for one in jobs], hatch)
-    _label_jobs(axes, work, schedule.cycles, style)
-    _cycle_axis(axes, schedule.cycles)
+    _label_jobs(axes, work, window.span, style)
+    _cycle_axis(axes, window.stop, window.start)
     axes.set_ylim(0, 3)
     axes.set_yticks([2.7, 2.5, 2.3, 1.5, 0.5], ["in", "DMA    ", "out", "array", "core"])
     axes.set_ylabel(accelerator, fontsize=_FONT)
@@ -118,9 +154,11 @@ def _lanes(axes: Axes, schedule: Schedule, accelerator: str, style: _Style) -> N
     _patches(axes, {_WAITS_FOR[reason]: _WAITS[reason] for reason in reasons})
 
 
-def _legend(schedule: Schedule, style: _Style) -> list[Patch]:
+def _legend(schedule: Schedule, style: _Style, window: _Window) -> list[Patch]:
     """Number and name of each layer that works, or of those that keep the engines busy longest."""
-    times = [(layer.array + layer.dma, layer.id) for layer in schedule.by_layer if layer.id is not None]
+    within = [one for one in schedule.by_layer if one.start is not None and one.end is not None]
+    within = [one for one in within if (one.end or 0) > window.start and (one.start or 0) < window.stop]
+    times = [(layer.array + layer.dma, layer.id) for layer in within if layer.id is not None]
     longest = sorted((-cycles, number) for cycles, number in times if cycles)
     listed = sorted(number for _, number in longest[:_LISTED])
     patches = [
@@ -229,7 +267,9 @@ class _Style:
         first = {number: name.split(";")[0] for number, name, _ in schedule.layers}
         self._shared = _shared_folder(list(first.values()))
         self.names = {number: name.removeprefix(self._shared) for number, name in first.items()}
-        self._colours = {number: PALETTE[at % len(PALETTE)] for at, number in enumerate(self.names)}
+        working = {one.id for one in schedule.by_layer if one.start is not None}
+        order = sorted(self.names, key=lambda number: (number not in working, number))
+        self._colours = {number: PALETTE[at % len(PALETTE)] for at, number in enumerate(order)}
         self._numbers = {name: number for number, name, _ in schedule.layers}
 
     def colour(self, layer: int | None) -> str:
@@ -298,8 +338,8 @@ def _draw(axes: Axes, boxes: Sequence[_Rectangle], span: int) -> None:
     axes.tick_params(labelsize=_FONT)
 
 
-def _cycle_axis(axes: Axes, cycles: int) -> None:
-    axes.set_xlim(0, max(1, cycles))
+def _cycle_axis(axes: Axes, cycles: int, start: int = 0) -> None:
+    axes.set_xlim(start, max(start + 1, cycles))
     axes.xaxis.set_major_locator(MaxNLocator(10, integer=True))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     axes.set_xlabel("accelerator cycles", fontsize=_FONT)

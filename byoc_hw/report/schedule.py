@@ -7,11 +7,12 @@ here: functions of the host are left out, and within a region the core only star
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from byoc_hw.arguments import check_type, shown
 from byoc_hw.emit.schedule_rows import ENGINES, NO_LAYER, REASONS, REASONS_OF_ONE
 from byoc_hw.errors import InvalidInput, ToolchainMissing
 from byoc_hw.plan.steps import ACTIVATIONS, WEIGHTS
@@ -229,16 +230,38 @@ class Schedule:
             for layer, name, kind in rows
         )
 
-    def timeline(self) -> Figure:
+    def timeline(self, layers: Collection[int] | None = None) -> Figure:
         """A picture of the three lanes: DMA, array and core, coloured by layer.
 
-        `InvalidInput` where there is no schedule, `ToolchainMissing` without matplotlib.
+        With `layers`, numbers such as `range(10, 20)`, it is the time in which these have copies and jobs.
+        `InvalidInput` where there is no schedule, or none of these layers, `ToolchainMissing` without matplotlib.
         """
-        if self.missing is not None:
-            raise InvalidInput(f"{self.mod_name}: {self.missing}")
+        self._check_drawn()
+        numbers = [number for number, *_ in self.layers]
+        if layers is not None and not any(number in layers for number in numbers):
+            raise InvalidInput(
+                f"{self.mod_name}: layers are some of those in regions, {min(numbers)} to {max(numbers)}: "
+                f"got {shown(layers)}"
+            )
         with needs_matplotlib():
             from byoc_hw.report.pictures import draw_timeline
-        return draw_timeline(self)
+        return draw_timeline(self, layers)
+
+    def beside(self, other: Schedule) -> Figure:
+        """A picture of both timelines on one axis of time: `self` above, as before a tuning, and `other` below.
+
+        `InvalidInput` where one of them has no schedule, `ToolchainMissing` without matplotlib.
+        """
+        check_type("other", other, Schedule, "a Schedule")
+        self._check_drawn()
+        other._check_drawn()
+        with needs_matplotlib():
+            from byoc_hw.report.pictures import draw_beside
+        return draw_beside(self, other)
+
+    def _check_drawn(self) -> None:
+        if self.missing is not None:
+            raise InvalidInput(f"{self.mod_name}: {self.missing}")
 
     def memory(self) -> Figure:
         """A picture of addresses over time: the local memories, if the plan has a map of them, and the arena.

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import csv
-import html
 import io
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from byoc_hw.errors import InvalidInput
+from byoc_hw.html_tables import table_html
 from byoc_hw.objective import HOST
 from byoc_hw.report.cycles import short_name
 from byoc_hw.report.explain import Report
 from byoc_hw.report.line import counted, line, share_of
-from byoc_hw.report.schedule import Activity, Schedule
+from byoc_hw.report.schedule import Activity, Schedule, needs_matplotlib
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 COSTLIEST = 5
 """The layers that the page names."""
@@ -35,7 +39,8 @@ class LayerFigures:
     `instructions`, times the accelerator's cycles for each; None where there is none. `nbytes` are moved by the copies
     that it starts, also those of what a later layer reads; on the host they are the bytes of its tensors. `constants`
     are its weights, parameters and tables in flash. `utilization` is the share of the array's multipliers that work in
-    these cycles. `bound` is "array" or "DMA", whichever most of the cycles are spent for, or "host".
+    these cycles. `array_cycles` and `dma_cycles` are those of its jobs and of the copies that it starts, which may run
+    at the same time. `bound` is "array" or "DMA", whichever most of the cycles are spent for, or "host".
     """
 
     id: int | None
@@ -48,6 +53,8 @@ class LayerFigures:
     utilization: float | None = None
     bound: str = HOST
     instructions: int | None = None
+    array_cycles: int = 0
+    dma_cycles: int = 0
 
 
 @dataclass(frozen=True)
@@ -58,7 +65,8 @@ class Summary:
     multiplications with additions. `cycles` are those of the accelerator, None where these are not known,
     `host_cycles` the estimate for the host, in accelerator cycles, without `unknown` operators. `ram`, `flash` and
     `weights`, the part of the flash that belongs to layers, are bytes; `moved` are the bytes that the DMA moves, by
-    kind. `clock` is in Hz, of the accelerator, or None.
+    kind. `clock` is in Hz, of the accelerator, or None. `macs_per_cycle`, of weights of 8 bits, and
+    `dma_bytes_per_cycle` are the most of all accelerators.
     """
 
     mod_name: str
@@ -76,6 +84,8 @@ class Summary:
     moved: Mapping[str, int]
     layers: tuple[LayerFigures, ...]
     clock: float | None = None
+    macs_per_cycle: int = 0
+    dma_bytes_per_cycle: int = 0
 
     @property
     def costliest(self) -> tuple[LayerFigures, ...]:
@@ -86,6 +96,19 @@ class Summary:
     def milliseconds(self, cycles: int) -> float | None:
         """The time of accelerator cycles; None without a clock."""
         return None if self.clock is None else cycles / self.clock * 1000
+
+    def roofline(self) -> Figure:
+        """A picture of each layer's rate in MACs a cycle over its MACs for each byte that its copies move, below what
+        the array and the DMA allow. The cycles are those of its jobs, or of its copies if these take longer. A layer
+        that moves nothing stands at the right.
+
+        `InvalidInput` where no layer has MACs and cycles on an accelerator, `ToolchainMissing` without matplotlib.
+        """
+        if not any(one.macs and one.cycles and one.bound != HOST for one in self.layers):
+            raise InvalidInput(f"{self.mod_name}: a roofline is of layers with MACs on an accelerator: it has none")
+        with needs_matplotlib():
+            from byoc_hw.report.roofline import draw_roofline
+        return draw_roofline(self)
 
     def to_csv(self) -> str:
         """The layers as a table: a line of headings, and one for each layer, in the order of execution."""
@@ -108,10 +131,7 @@ class Summary:
 
     def _repr_html_(self) -> str:
         headings, *rows = self._rows()
-        head = "".join(f"<th>{heading}</th>" for heading in headings)
-        body = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
-        above = "<br>".join(map(html.escape, self._lines()))
-        return f"<p>{above}</p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        return table_html("\n".join(self._lines()), headings, rows)
 
     def _total(self) -> str:
         return "cycles not known" if self.cycles is None else f"{self.cycles:,} accelerator cycles"
@@ -171,13 +191,15 @@ def summary_of(
         moved=schedule.moved,
         layers=layers,
         clock=clock,
+        macs_per_cycle=metadata["accelerator"].get("macs_per_cycle", 0),
+        dma_bytes_per_cycle=metadata["accelerator"].get("dma_bytes_per_cycle", 0),
     )
 
 
 def _figures(metadata: Mapping[str, Any], report: Report, schedule: Schedule) -> Iterator[LayerFigures]:
     """The layers of regions in the order of execution, then the operators on the host."""
     accelerator = metadata["accelerator"]
-    costs = costs_by_layer(schedule)
+    costs, times = costs_by_layer(schedule), {one.id: one for one in schedule.by_layer}
     moved: Counter[int | None] = Counter()
     for region in schedule.regions:
         for one in region.work:
@@ -196,6 +218,8 @@ def _figures(metadata: Mapping[str, Any], report: Report, schedule: Schedule) ->
                 nbytes=moved[number],
                 constants=layer.get("constants", 0),
                 utilization=macs / (cost.cycles * peak) if cost and cost.cycles and peak and macs else None,
+                array_cycles=times[number].array if cost is not None else 0,
+                dma_cycles=times[number].dma if cost is not None else 0,
                 bound="DMA" if cost is not None and 2 * cost.waits > cost.cycles else "array",
             )
     rate = accelerator.get("host_cycles_per_instruction", 1.0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from math import exp, log
 from typing import TYPE_CHECKING, Any
 
 from byoc_hw.accelerator import KIB
+from byoc_hw.html_tables import table_html
 from byoc_hw.report.line import counted, line, share_of
 from byoc_hw.report.schedule import needs_matplotlib
 from byoc_hw.soc import Hardware, accelerators_of
@@ -129,10 +129,8 @@ class Exploration:
         return "\n".join([self._headline(), *(f"  {text}" for text in lines)])
 
     def _repr_html_(self) -> str:
-        head, *rows = self._rows()
-        titles = "".join(f"<th>{html.escape(str(title))}</th>" for title in head)
-        body = "".join(f"<tr>{''.join(f'<td>{html.escape(str(cell))}</td>' for cell in row)}</tr>" for row in rows)
-        return f"<p>{html.escape(self._headline())}</p><table><tr>{titles}</tr>{body}</table>"
+        headings, *rows = self._rows()
+        return table_html(self._headline(), list(map(str, headings)), rows)
 
     def _headline(self) -> str:
         return (

@@ -134,7 +134,11 @@ _METADATA = structure(
         "model": structure({"name": _name, "inputs": list_of(_interface), "outputs": list_of(_interface)}),
         "accelerator": structure(
             {"name": text, "label": text, "simulated": boolean},
-            {"macs_per_cycle": integer(), "host_cycles_per_instruction": number_from(0, 2.0**48)},
+            {
+                "macs_per_cycle": integer(),
+                "dma_bytes_per_cycle": integer(),
+                "host_cycles_per_instruction": number_from(0, 2.0**48),
+            },
         ),
         "memory": structure({"ram": _ram, "flash": table_of(_count)}),
         "layers": list_of(_layer),
@@ -170,7 +174,7 @@ _REPORT = structure(
                     **dict.fromkeys(("relay", "composites", "regions", "uncovered", "tvm_arithmetic"), list_of(text)),
                     "rejections": list_of(_rejection),
                 },
-                dict.fromkeys(("host_instructions", "macs", "nbytes"), integer()),
+                {**dict.fromkeys(("host_instructions", "macs", "nbytes"), integer()), "reads": list_of(text)},
             )
         ),
     },

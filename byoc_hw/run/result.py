@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+
+from byoc_hw.html_tables import table_html
 from byoc_hw.tensor import Array
 
 
@@ -37,6 +40,13 @@ class Cycles:
 
     def __repr__(self) -> str:
         return f"<Cycles: {self.total:,} in {len(self.by_layer)} layers>"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (one.name, one.kind, one.cycles, one.array_cycles, one.dma_cycles, one.dma_bytes) for one in self.by_layer
+        ]
+        headings = ("layer", "kind", "cycles", "array", "DMA", "DMA bytes")
+        return table_html(f"{self.total:,} accelerator cycles", headings, rows)
 
 
 @dataclass(frozen=True)
@@ -142,3 +152,11 @@ class Result:
         if self.changed:
             parts.append("of a changed project")
         return f"<Result: {', '.join(parts)}>"
+
+    def _repr_html_(self) -> str:
+        with np.printoptions(precision=4, threshold=8, edgeitems=4, linewidth=10**6):
+            rows = [
+                (f"output {index}", str(one.dtype), " x ".join(map(str, one.shape)), str(one.ravel()))
+                for index, one in enumerate(self.outputs)
+            ]
+        return table_html(repr(self).strip("<>"), ("", "type", "shape", "values"), rows)

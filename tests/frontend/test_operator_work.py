@@ -5,7 +5,7 @@ import tvm
 from tvm import relay
 
 from byoc_hw.frontend.relay.operator_work import multiplications, operator_work
-from byoc_hw.frontend.relay.sources import with_source_names
+from byoc_hw.frontend.relay.sources import span_of, span_of_all, with_source_names
 
 
 def typed(expr):
@@ -56,6 +56,28 @@ def test_bytes_of_several_outputs_and_inputs():
     joined = relay.concatenate([halves[0], halves[1]], axis=0)
     assert work_of(joined)["split_1"] == (0, 96)
     assert work_of(joined)["concatenate_1"][0] == 0
+
+
+def test_says_whose_results_are_read():
+    x = var("x", 4, 6, dtype="int16")
+    halves = relay.split(x, 2, axis=1)
+    joined = relay.concatenate([halves[0], relay.nn.relu(halves[1])], axis=0)
+    main = relay.transform.InferType()(tvm.IRModule.from_expr(with_source_names(typed(joined)["main"])))["main"]
+    reads = {name: one.reads for name, one in operator_work(main).items()}
+    assert reads == {"split_1": (), "nn.relu_1": ("split_1",), "concatenate_1": ("split_1", "nn.relu_1")}
+
+
+def test_a_call_of_several_operators_counts_once():
+    x = var("x", 10, dtype="int8")
+    call = relay.add(x, x)
+    call = relay.Call(call.op, call.args, call.attrs, call.type_args, span_of_all([span_of("a"), span_of("b")]))
+    found = operator_work(typed(call)["main"])
+    assert [(name, one.nbytes) for name, one in found.items()] == [("a", 20), ("b", 0)]
+
+
+@pytest.mark.parametrize(("dtype", "nbytes"), [("bool", 20), ("float16", 40), ("bfloat16", 40), ("int64", 160)])
+def test_bytes_of_each_type(dtype, nbytes):
+    assert work_of(relay.reverse(var("x", 10, dtype=dtype), 0))["reverse_1"] == (0, nbytes)
 
 
 def test_an_extent_that_is_not_known_counts_as_one():

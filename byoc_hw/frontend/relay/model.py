@@ -52,10 +52,7 @@ class RelayModel:
         self._ends = ends_of(mod) if record is None else record.ends
         if record is None:
             operators, work = source_operators(mod["main"]), operator_work(mod["main"])
-            self.outcomes = tuple(
-                Outcome(one.name, one.relay, "host", macs=work[one.name].macs, nbytes=work[one.name].nbytes)
-                for one in operators
-            )
+            self.outcomes = tuple(Outcome(one.name, one.relay, "host", **vars(work[one.name])) for one in operators)
             mod = tvm.transform.Sequential(folding())(mod)
         else:
             self.accelerator, self.numerics = by_digest(record.accelerator, record.label), record.numerics

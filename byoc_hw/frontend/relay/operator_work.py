@@ -6,30 +6,35 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
-import numpy as np
 import tvm
 from tvm import relay
 
 from byoc_hw.frontend.relay.match import users_of
 from byoc_hw.frontend.relay.sources import calls_in_order, operands_of, operator_name, source_names
+from byoc_hw.integers import ceil_div
 
 
 @dataclass
 class OperatorWork:
-    """Of one operator: multiply-accumulates, and bytes of the tensors that it reads and writes. A scale of one value
-    is no tensor."""
+    """Of one operator: multiply-accumulates, bytes of the tensors that it reads and writes, and the operators whose
+    results it reads. A scale of one value is no tensor."""
 
     macs: int = 0
     nbytes: int = 0
+    reads: tuple[str, ...] = ()
 
 
 def operator_work(main: relay.Function) -> dict[str, OperatorWork]:
     """The work of each source operator of a typed function, by name. A call of several belongs to the first."""
-    owners = {call: names[0] for call in calls_in_order(main) if (names := source_names(call.span))}
-    users, found = users_of(main), {name: OperatorWork() for name in owners.values()}
+    named = {call: source_names(call.span) for call in calls_in_order(main)}
+    owners = {call: names[0] for call, names in named.items() if names}
+    users, found = users_of(main), {name: OperatorWork() for names in named.values() for name in names}
     read: set[tuple[str, relay.Expr]] = set()
     for call, name in owners.items():
         found[name].macs += multiplications(call)
+        before = [owners.get(one) for operand in operands_of(call) for one in _producers(operand)]
+        others = (one for one in before if one is not None and one != name)
+        found[name].reads = tuple(dict.fromkeys((*found[name].reads, *others)))
         for operand in operands_of(call):
             if owners.get(operand) != name and (name, operand) not in read:
                 read.add((name, operand))
@@ -75,6 +80,17 @@ def _calls_that_read(expr: relay.Expr, users: dict[relay.Expr, list[relay.Expr]]
             yield user
 
 
+def _producers(expr: relay.Expr) -> Iterator[relay.Expr]:
+    """The calls that compute a value, also through tuples."""
+    if isinstance(expr, relay.TupleGetItem):
+        yield from _producers(expr.tuple_value)
+    elif isinstance(expr, relay.Tuple):
+        for field in expr.fields:
+            yield from _producers(field)
+    else:
+        yield expr
+
+
 def _nbytes(expr: relay.Expr) -> int:
     """The bytes of a value; of a constant only if it has dimensions."""
     if isinstance(expr, relay.Constant) and not expr.data.shape:
@@ -82,8 +98,5 @@ def _nbytes(expr: relay.Expr) -> int:
     types = [expr.checked_type]
     while any(hasattr(one, "fields") for one in types):
         types = [inner for one in types for inner in getattr(one, "fields", [one])]
-    return sum(prod(_extents(one)) * _itemsize(str(one.dtype)) for one in types)
-
-
-def _itemsize(dtype: str) -> int:
-    return 1 if dtype in ("bool", "int4", "uint4") else np.dtype(dtype).itemsize
+    tensors = [one for one in types if isinstance(one, relay.TensorType)]
+    return sum(prod(_extents(one)) * ceil_div(tvm.DataType(str(one.dtype)).bits, 8) for one in tensors)

@@ -70,7 +70,7 @@ def partition(
         job = replace(job, no_nchw=str(error), recorder=Recorder())
         partitioned = _partitioned(folded, mod_name, job)
     found = tuple(
-        replace(outcome, macs=work[outcome.name].macs, nbytes=work[outcome.name].nbytes)
+        replace(outcome, **vars(work[outcome.name]))
         for outcome in outcomes(operators, folded["main"], partitioned, job.recorder)
     )
     if numerics == "tflite":
