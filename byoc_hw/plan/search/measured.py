@@ -213,8 +213,14 @@ def _least_alone(index: int, mapped: MappedGraph) -> float:
     """Cycles that no plan of a layer alone goes below: of its jobs, and of its copies."""
     layer, accelerator = mapped.mapping.layers[index], mapped.accelerator
     copied = {layer.ofm, *(layer.inputs if reads_all(layer) else ())}
-    nbytes = sum(tensor.nbytes for tensor in copied) + all_bytes(layer, None, accelerator)
-    return max(mapped.cycles_of(index), nbytes / accelerator.dma_width)
+    weights = all_bytes(layer, None, accelerator)
+    copies = accelerator.dma_setup * (len(copied) + (weights > 0))
+    moved = (sum(tensor.nbytes for tensor in copied) + weights) / accelerator.dma_width
+    jobs = mapped.cycles_of(
+        index
+    )  # an input, and weights, come before the first one, and an output goes behind the last
+    around = accelerator.dma_setup * (2 + (weights > 0)) if jobs else 0
+    return max(jobs + around, moved + copies)
 
 
 def layer_sizes(layer: Layer) -> Hashable:
