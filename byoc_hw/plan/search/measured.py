@@ -35,7 +35,7 @@ _TOO_BOLD = 1.5
 
 
 @dataclass(frozen=True)
-class Run:
+class MeasuredRun:
     """Groups of layers `first` to `stop` (not included) that share local memory with no others, and their cycles."""
 
     first: int
@@ -53,7 +53,7 @@ class MeasuredRuns:
         self._layers, self._of = mapped.mapping.layers, mapped.storages.of
         order = self._grouping.order
         self._starts = [0, *order[1:], len(self._layers)]
-        self._fastest: dict[tuple[int, int], Run] = {}
+        self._fastest: dict[tuple[int, int], MeasuredRun] = {}
         self._measured: dict[Hashable, int | None] = {}
         self._bounds = dict(enumerate(_least_alone(index, mapped) for index in order))
 
@@ -120,7 +120,7 @@ class MeasuredRuns:
         if cycles is not None:
             known = self._fastest.get((start, end))
             if known is None or cycles < known.cycles:
-                self._fastest[start, end] = Run(start, end, groups, blocks, cycles)
+                self._fastest[start, end] = MeasuredRun(start, end, groups, blocks, cycles)
         return cycles
 
     def _shortest_with_bounds(self) -> bool:
@@ -164,7 +164,7 @@ class MeasuredRuns:
                 if one not in names:
                     names[one] = len(names)
                     parts.append(self._lies(one, stop))
-            parts.append((shape_of(layer), *(names[one] for one in tensors)))
+            parts.append((layer_sizes(layer), *(names[one] for one in tensors)))
         held = [frozenset(at for one, at in names.items() if one.index in group.held) for group in groups]
         return (*parts, *(replace(group, held=some) for group, some in zip(groups, held, strict=True)), *blocks)
 
@@ -179,24 +179,24 @@ class MeasuredRuns:
 
     # ------------------------------------------------------------ the way through the layers
 
-    def _shortest(self, bounds: Mapping[tuple[int, int], float]) -> list[Run] | None:
+    def _shortest(self, bounds: Mapping[tuple[int, int], float]) -> list[MeasuredRun] | None:
         """The fastest runs from the first layer to the last, None if there is no way; `bounds` are cycles of runs
         without groups."""
-        edges = [*self._fastest.values(), *(Run(*span, (), (), bound) for span, bound in bounds.items())]
-        ways: dict[int, tuple[float, Run | None]] = {0: (0, None)}
+        edges = [*self._fastest.values(), *(MeasuredRun(*span, (), (), bound) for span, bound in bounds.items())]
+        ways: dict[int, tuple[float, MeasuredRun | None]] = {0: (0, None)}
         for run in sorted(edges, key=lambda run: (run.first, run.stop)):
             if run.first in ways:
                 cycles = ways[run.first][0] + run.cycles
                 if run.stop not in ways or cycles < ways[run.stop][0]:
                     ways[run.stop] = cycles, run
-        at, path = len(self._layers), list[Run]()
+        at, path = len(self._layers), list[MeasuredRun]()
         while at in ways and (last := ways[at][1]) is not None:
             path.append(last)
             at = last.first
         return path[::-1] or None
 
 
-def least_alone(mapped: MappedGraph) -> float:
+def least_one_by_one(mapped: MappedGraph) -> float:
     """Cycles that no plan of each layer alone goes below."""
     layers, works = mapped.mapping.layers, mapped.mapping.works
     return sum(_least_alone(index, mapped) for index in range(len(layers)) if works(index))
@@ -213,11 +213,17 @@ def _least_alone(index: int, mapped: MappedGraph) -> float:
     """Cycles that no plan of a layer alone goes below: of its jobs, and of its copies."""
     layer, accelerator = mapped.mapping.layers[index], mapped.accelerator
     copied = {layer.ofm, *(layer.inputs if reads_all(layer) else ())}
-    nbytes = sum(tensor.nbytes for tensor in copied) + all_bytes(layer, None, accelerator)
-    return max(mapped.cycles_of(index), nbytes / accelerator.dma_width)
+    weights = all_bytes(layer, None, accelerator)
+    copies = accelerator.dma_setup * (len(copied) + (weights > 0))
+    moved = (sum(tensor.nbytes for tensor in copied) + weights) / accelerator.dma_width
+    jobs = mapped.cycles_of(
+        index
+    )  # an input, and weights, come before the first one, and an output goes behind the last
+    around = accelerator.dma_setup * (2 + (weights > 0)) if jobs else 0
+    return max(jobs + around, moved + copies)
 
 
-def shape_of(layer: Layer) -> Hashable:
+def layer_sizes(layer: Layer) -> Hashable:
     """A layer without its names and values: what its jobs and copies depend on."""
     return (type(layer), *(_plain(getattr(layer, field.name)) for field in fields(layer) if field.name not in _NAMES))
 

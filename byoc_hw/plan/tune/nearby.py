@@ -9,6 +9,7 @@ copies and jobs that are laid out, so that the outcome is the same on every mach
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 
 from byoc_hw.accelerator import Accelerator
@@ -17,8 +18,8 @@ from byoc_hw.graph import Concat, Graph, Layer, Slice, Whole
 from byoc_hw.plan.array.mapped import MappedGraph, map_graph
 from byoc_hw.plan.bound.prices import cycles_bound
 from byoc_hw.plan.choices import Blocks, Choices, Group
-from byoc_hw.plan.search.measured import Alone, MeasuredRuns, least_alone, shape_of
-from byoc_hw.plan.search.planner import ENOUGH, best_layout, mappings, packings
+from byoc_hw.plan.search.measured import Alone, MeasuredRuns, layer_sizes, least_one_by_one
+from byoc_hw.plan.search.planner import best_layout, mappings, packings
 from byoc_hw.plan.stages import Layout, lay_out
 from byoc_hw.plan.tune.space import SearchSpace
 
@@ -78,7 +79,7 @@ def better_in_runs(found: Layout, known: MappedGraph | None = None) -> Layout:
     plain = map_graph(mapped.graph, mapped.accelerator, copies_transpose=False)
     alone = _alone(mapped.accelerator)
     for one in (mapped, plain) if _differs(mapped) else (mapped,):
-        if one is known or found.cycles <= least_alone(one):
+        if one is known or found.cycles <= least_one_by_one(one):
             continue
         start = found.choices if one is found.mapped else None
         other = _joined(one, MeasuredRuns(one, alone).best(start))
@@ -93,21 +94,12 @@ def _differs(mapped: MappedGraph) -> bool:
 
 
 def _joined(mapped: MappedGraph, runs: tuple[Choices, float] | None) -> Layout | None:
-    """Measured runs as one plan: all of it is ordered, or else one run after the other. That one has no more cycles
-    than the runs by themselves, and of a long plan it is good enough."""
-    if runs is None:
-        return None
-    choices, _ = runs
-    try:
-        apart = lay_out(mapped, replace(choices, apart=True))
-    except PlanError:
-        return None  # the same layers elsewhere were measured, at the border of the region
-    if len(apart.work.ops) > ENOUGH:
-        return apart
-    try:
-        return min(lay_out(mapped, choices), apart, key=lambda layout: layout.cycles)
-    except PlanError:
-        return apart  # together they do not fit
+    """Measured runs as one plan: placed and ordered together, or apart, where that takes fewer cycles."""
+    found: list[Layout] = []
+    for choices in (runs[0], replace(runs[0], apart=True)) if runs is not None else ():
+        with suppress(PlanError):  # together they may not fit
+            found.append(lay_out(mapped, choices))
+    return min(found, key=lambda layout: layout.cycles, default=None)
 
 
 def _alone(accelerator: Accelerator) -> Alone:
@@ -118,7 +110,7 @@ def _alone(accelerator: Accelerator) -> Alone:
     known: dict[Hashable, tuple[Group, Blocks | None] | None] = {}
 
     def alone(layer: Layer) -> tuple[Group, Blocks | None] | None:
-        shape = shape_of(layer)
+        shape = layer_sizes(layer)
         if shape not in known:
             known[shape] = planned(layer)
         return known[shape]

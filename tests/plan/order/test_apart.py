@@ -1,0 +1,55 @@
+"""Work in pieces that share nothing in local memory: joined, it takes no more cycles than one piece after the other."""
+
+from dataclasses import replace
+
+from hypothesis import HealthCheck, given, settings
+from plan_check import check
+from plan_choices import lay_out, layer_by_layer
+from plan_graphs import regions
+from plan_samples import Samples, accelerator, graph_of, single
+
+from byoc_hw.plan.search.planner import map_choices
+from byoc_hw.plan.stages import cycles_of_groups
+from byoc_hw.plan.work.ops import LocalBuffer
+
+
+def by_themselves(graph, choices, hardware):
+    """Cycles of each group by itself."""
+    mapped = map_choices(graph, hardware, choices)
+    return [cycles_of_groups(mapped, choices, at, at + 1) for at in range(len(choices.groups))]
+
+
+@given(regions(most=6))
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+def test_groups_apart_take_no_more_cycles_than_one_after_the_other(region):
+    hardware, graph = region
+    made = {layer.ofm for layer in graph.layers if layer.kind != "reshape"}
+    graph = replace(graph, outputs=tuple(dict.fromkeys(one for one in graph.outputs if one in made)))
+    choices = replace(layer_by_layer(graph, hardware), apart=True)
+    assert lay_out(graph, choices, hardware).cycles <= sum(by_themselves(graph, choices, hardware))
+
+
+def test_the_order_of_a_group_apart_is_its_own():
+    """The jobs and copies of either convolution take turns as they do alone, on the same bytes."""
+    samples = Samples()
+    first = samples.conv2d(samples.tensor((1, 16, 16, 16)), 16)
+    second = samples.conv2d(first.ofm, 16)
+    graph, hardware = graph_of([first.ifm], [first, second], [second.ofm]), accelerator(5000)
+    choices = replace(layer_by_layer(graph, hardware), apart=True)
+    together = lay_out(graph, choices, hardware)
+    for number, layer in enumerate(graph.layers):
+        alone = lay_out(single(layer), layer_by_layer(single(layer), hardware), hardware)
+        mine = [index for index, op in enumerate(together.work.ops) if op.layer == number]
+        for engine in ("copies", "jobs"):
+            order = [mine.index(index) for index in getattr(together.order, engine) if index in mine]
+            assert order == getattr(alone.order, engine)
+        assert [place for buffer, place in alone.places.items()] == [
+            together.places[buffer] for buffer in dict.fromkeys(_buffers(together, mine)) if buffer in together.places
+        ]
+    check(graph, hardware, choices=choices)
+
+
+def _buffers(layout, operations):
+    """The local buffers of some operations, those in activation memory first, each in order of its first use."""
+    found = [access.place for index in operations for access in layout.work.ops[index].accesses]
+    return sorted((one for one in found if isinstance(one, LocalBuffer)), key=lambda one: one.space)
