@@ -15,7 +15,7 @@ from byoc_hw.tensor import Tensor
 
 
 @dataclass(frozen=True)
-class Form:
+class TensorForm:
     """A tensor as rows of pixels of channels, in memory in this order."""
 
     rows: int
@@ -28,19 +28,19 @@ class Form:
 
 
 @dataclass(frozen=True)
-class Need:
+class PatchNeed:
     """A patch of a tensor that a stage reads and that comes from other stages or from outside."""
 
     tensor: str
     patch: Patch
 
 
-def form_of(tensor: Tensor) -> Form:
+def form_of(tensor: Tensor) -> TensorForm:
     """Rows, pixels of a row, channels of a tensor. What has no rows has one."""
     shape = tensor.shape or (1,)
     if len(shape) == 4 and shape[0] == 1:
-        return Form(shape[1], shape[2], shape[3])
-    return Form(1, prod(shape[:-1]), shape[-1])
+        return TensorForm(shape[1], shape[2], shape[3])
+    return TensorForm(1, prod(shape[:-1]), shape[-1])
 
 
 def patch_of(tensor: Tensor, box: PieceBox) -> Patch:
@@ -76,19 +76,19 @@ def hull(patches: Sequence[Patch]) -> Patch:
     return Patch(_around([patch.rows for patch in patches]), _around([patch.channels for patch in patches]))
 
 
-def reads_of(network: MeshNetwork, piece: NodePiece) -> list[Need]:
+def reads_of(network: MeshNetwork, piece: NodePiece) -> list[PatchNeed]:
     """What a piece reads, one for each of its node's inputs."""
     node = network.nodes[piece.node]
     boxes = input_boxes(node, piece.box)
-    return [Need(name, patch_of(network.tensors[name], box)) for name, box in zip(node.inputs, boxes, strict=True)]
+    return [PatchNeed(name, patch_of(network.tensors[name], box)) for name, box in zip(node.inputs, boxes, strict=True)]
 
 
-def writes_of(network: MeshNetwork, piece: NodePiece) -> list[Need]:
+def writes_of(network: MeshNetwork, piece: NodePiece) -> list[PatchNeed]:
     """What a piece writes, one for each of its node's outputs."""
-    return [Need(name, patch_of(network.tensors[name], piece.box)) for name in network.nodes[piece.node].outputs]
+    return [PatchNeed(name, patch_of(network.tensors[name], piece.box)) for name in network.nodes[piece.node].outputs]
 
 
-def needs_of(network: MeshNetwork, stage: Stage) -> tuple[Need, ...]:
+def stage_needs(network: MeshNetwork, stage: Stage) -> tuple[PatchNeed, ...]:
     """What comes into a stage, in the order in which its pieces read it.
 
     Of a tensor that the stage makes no piece of, this is one patch with all that it reads. Where it makes some of the
@@ -102,14 +102,14 @@ def needs_of(network: MeshNetwork, stage: Stage) -> tuple[Need, ...]:
     for piece in stage.pieces:
         for need in reads_of(network, piece):
             wanted.setdefault(need.tensor, []).append(need.patch)
-    needs: list[Need] = []
+    needs: list[PatchNeed] = []
     for tensor, patches in wanted.items():
         if tensor not in made:
-            needs.append(Need(tensor, hull(patches)))
+            needs.append(PatchNeed(tensor, hull(patches)))
             continue
         lacking = [patch for patch in patches if not any(contains(own, patch) for own in made[tensor])]
         bands = dict.fromkeys(band for patch in lacking for band in _bands(network, tensor, patch, made[tensor]))
-        needs += [Need(tensor, band) for band in bands]
+        needs += [PatchNeed(tensor, band) for band in bands]
     return tuple(needs)
 
 
@@ -156,8 +156,8 @@ def channels_of(network: MeshNetwork, stages: Sequence[Stage], credits: int = 2)
     """
     made = _made(network, stages)
     found: list[Channel] = []
-    targets = [(number, need) for number, stage in enumerate(stages) for need in needs_of(network, stage)]
-    outputs = [Need(name, form_of(network.tensors[name]).whole) for name in network.outputs]
+    targets = [(number, need) for number, stage in enumerate(stages) for need in stage_needs(network, stage)]
+    outputs = [PatchNeed(name, form_of(network.tensors[name]).whole) for name in network.outputs]
     for target, need in [*targets, *((OUTSIDE, need) for need in outputs)]:
         tensor = network.tensors[need.tensor]
         for source, patch in made[need.tensor]:
