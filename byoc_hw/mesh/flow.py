@@ -8,7 +8,7 @@ from functools import cached_property
 
 from byoc_hw.arguments import check_whole
 from byoc_hw.errors import InvalidInput
-from byoc_hw.mesh.machine import Mesh, Place
+from byoc_hw.mesh.machine import Coordinates, Mesh
 
 OUTPUT_BUFFERS = 2
 """Frames of its outputs that a step holds: it computes one while the one before is being sent."""
@@ -24,7 +24,7 @@ class Step:
     """
 
     name: str
-    pe: Place
+    pe: Coordinates
     cycles: int
     lag: int = 0
     group: int = 0
@@ -61,9 +61,9 @@ class Flow:
             check_whole(f"channel {number}: credits", lane.credits)
 
     @cached_property
-    def turns(self) -> Mapping[Place, tuple[int, ...]]:
+    def turns(self) -> Mapping[Coordinates, tuple[int, ...]]:
         """The steps of each PE, in order."""
-        found: dict[Place, list[int]] = {}
+        found: dict[Coordinates, list[int]] = {}
         for index, step in enumerate(self.steps):
             found.setdefault(step.pe, []).append(index)
         return {place: tuple(indices) for place, indices in found.items()}

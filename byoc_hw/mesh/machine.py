@@ -11,8 +11,8 @@ from byoc_hw.arguments import check_type, check_whole, shown
 from byoc_hw.errors import InvalidInput
 from byoc_hw.integers import ceil_div
 
-Place = tuple[int, int]
-"""Column and row of a processing element, from 0."""
+Coordinates = tuple[int, int]
+"""Column and row of a PE, from 0."""
 
 _MOST_SIDE = 4096
 
@@ -51,7 +51,7 @@ class Mesh:
     code: int = 24 * KIB
     chips: tuple[int, int] = (1, 1)
     between_chips: Link | None = None
-    dead: frozenset[Place] = frozenset()
+    dead: frozenset[Coordinates] = frozenset()
     label: str = "MESH"
 
     def __post_init__(self) -> None:
@@ -103,11 +103,11 @@ class Mesh:
         return 0 if self.pe.library is not None else self.pe.activation_memory + self.pe.weight_memory
 
     @cached_property
-    def alive(self) -> tuple[Place, ...]:
+    def alive(self) -> tuple[Coordinates, ...]:
         """The PEs that can be used, chip by chip in a snake of chips and of PEs: neighbours here are near in the mesh."""
         return tuple(place for place in self._snake() if place not in self.dead)
 
-    def _snake(self) -> Iterator[Place]:
+    def _snake(self) -> Iterator[Coordinates]:
         columns, rows = self.chips
         wide, high = self.width // columns, self.height // rows
         for down in range(rows):
@@ -119,7 +119,7 @@ class Mesh:
                     for y in range(high) if (at * wide + step) % 2 == 0 else reversed(range(high)):
                         yield across * wide + x, down * high + y
 
-    def link_of(self, source: Place, target: Place) -> Link:
+    def link_of(self, source: Coordinates, target: Coordinates) -> Link:
         """The link from a PE to its neighbour."""
         wide, high = self.width // self.chips[0], self.height // self.chips[1]
         one, other = ((x // wide, y // high) for x, y in (source, target))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from byoc_hw.mesh.machine import Mesh, Place
+from byoc_hw.mesh.machine import Coordinates, Mesh
 
-Way = tuple[Place, Place]
+Way = tuple[Coordinates, Coordinates]
 """A link: from a PE to its neighbour. From a PE to itself it is the port between PE and router, see `route`."""
 
 PORT = (-1, -1)
@@ -18,17 +18,17 @@ PORT = (-1, -1)
 class Transfer:
     """Bytes that go from one PE to another for each frame."""
 
-    source: Place
-    target: Place
+    source: Coordinates
+    target: Coordinates
     nbytes: int
 
 
-def hops(source: Place, target: Place) -> int:
+def hops(source: Coordinates, target: Coordinates) -> int:
     """The links between two PEs."""
     return abs(source[0] - target[0]) + abs(source[1] - target[1])
 
 
-def route(source: Place, target: Place) -> tuple[Way, ...]:
+def route(source: Coordinates, target: Coordinates) -> tuple[Way, ...]:
     """The links of a message, in order: out of the PE, along the row, along the column, into the PE. None for one that
     stays where it is."""
     if source == target:
@@ -60,12 +60,12 @@ def link_loads(mesh: Mesh, transfers: Iterable[Transfer]) -> dict[Way, int]:
     return found
 
 
-def flight_cycles(mesh: Mesh, source: Place, target: Place, nbytes: int) -> int:
+def flight_cycles(mesh: Mesh, source: Coordinates, target: Coordinates, nbytes: int) -> int:
     """The cycles from sending a message to its arrival, if no other is in the way."""
     ways = route(source, target)
     return sum(delay(mesh, way) for way in ways) + max((beats(mesh, way, nbytes) for way in ways), default=0)
 
 
-def credit_cycles(mesh: Mesh, source: Place, target: Place) -> int:
+def credit_cycles(mesh: Mesh, source: Coordinates, target: Coordinates) -> int:
     """The cycles that a credit takes back from `target` to `source`: it has no bytes to speak of."""
     return sum(delay(mesh, way) for way in route(target, source))
