@@ -48,7 +48,7 @@ class Mesh:
     height: int
     link: Link = field(default_factory=Link)
     memory: int = 128 * KIB
-    code: int = 24 * KIB
+    code: int = 16 * KIB
     chips: tuple[int, int] = (1, 1)
     between_chips: Link | None = None
     dead: frozenset[Coordinates] = frozenset()
@@ -137,7 +137,7 @@ _PE_7296 = replace(
     array_rows=4,
     array_columns=16,
     depthwise_rows=4,
-    activation_memory=24 * KIB,
+    activation_memory=16 * KIB,
     weight_memory=8 * KIB,
     packed_rows=False,
 )
@@ -152,8 +152,8 @@ MESH_7296 = Mesh(
 )
 """48 chips of 152 PEs, with 128 KiB for code and data and an array of 4 x 16 MACs each: so published for SpiNNaker2.
 
-All else is an assumption: a chip's PEs lie in 8 columns and 19 rows, the chips in 8 columns and 6 rows; 24 KiB of a PE are
-code, stack and tables, and 24 + 8 KiB of it are the local memories that the array works on; costs of jobs and copies
+All else is an assumption: a chip's PEs lie in 8 columns and 19 rows, the chips in 8 columns and 6 rows; 16 KiB of a PE are
+code, stack and tables, and 16 + 8 KiB of it are the local memories that the array works on; costs of jobs and copies
 are those of `REFERENCE`, depthwise jobs compute 4 channels at a time; links carry 16 bytes a cycle inside a chip with 5
 cycles a hop, and 8 bytes a cycle with 40 between chips; and each pipeline's inputs are there when its first PE asks.
 """

@@ -20,7 +20,7 @@ from byoc_hw.mesh.pieces import ALL, CutAxis, NodePiece, PieceBox, axes_of
 _SHARE = 12
 """About the number of units in a stage."""
 
-_BYTES_SHARE = 32
+_BYTES_SHARE = 24
 """At least about the number of units whose weights, inputs and outputs fill a PE."""
 
 _MAY_LOSE = 1.05
@@ -103,6 +103,15 @@ class Units:
         form = form_of(self._costs.network.tensors[self._nodes[number].outputs[0]])
         return form.rows if axis == "rows" else form.channels
 
+    def parts_of(self, number: int, most: int) -> list[NodePiece]:
+        """A node in at most `most` parts of about the same size, none smaller than what the array computes at a time."""
+        axis = self.axes[number]
+        if axis is None or most < 2:
+            return [NodePiece(number, ALL)]
+        grains = ceil_div(self._extent(number, axis), self._costs.granule(number, axis))
+        boxes = self._boxes(number, axis, min(grains, most))
+        return [NodePiece(number, box if len(boxes) > 1 else ALL) for box in boxes]
+
     # ------------------------------------------------------------ the order
 
     def _groups(self) -> Iterator[list[int]]:
@@ -124,12 +133,7 @@ class Units:
             yield from _GroupOrder(group, {number: self._cut(number) for number in group}, self._costs, self._makers)
 
     def _cut(self, number: int) -> list[NodePiece]:
-        axis = self.axes[number]
-        parts = self._parts(number)
-        if axis is None or parts < 2:
-            return [NodePiece(number, ALL)]
-        grains = ceil_div(self._extent(number, axis), self._costs.granule(number, axis))
-        return [NodePiece(number, box) for box in self._boxes(number, axis, min(grains, parts))]
+        return self.parts_of(number, self._parts(number))
 
 
 class _GroupOrder:
