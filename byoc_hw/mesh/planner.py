@@ -22,7 +22,10 @@ PIPELINE_OBJECTIVES = ("throughput", "latency")
 _WAYS = (UnitWays(), UnitWays(group=8 * 1024))
 """The ways to make units that are tried."""
 
-_ENOUGH = 0.985
+_USED = 0.98
+"""The share of the PEs that pipelines of a length are to use."""
+
+_ENOUGH = 0.965
 """Found over bound at which no other length of the pipelines is tried."""
 
 _LENGTHS = 5
@@ -87,17 +90,16 @@ class _Planner:
         return best
 
     def _lengths(self) -> Iterator[int]:
-        """Lengths that leave few PEs over: from what all weights need on, each at least a tenth longer than the last."""
+        """Lengths that leave few PEs over: from what the bytes need on, each at least a tenth longer than the last."""
         count = len(self._mesh.alive)
         weights = sum(self._costs.weights(piece) for piece in Units(self._costs, _WAYS[0], self._work, 1 << 62).pieces)
         least = min(count, max(1, ceil_div(weights, max(1, self._mesh.data))))
         fitting = self._fewest(least)
         at = least if fitting is None else max(least, min(count, fitting))
-        while at < count:
-            near = range(at, min(count, max(at + 1, at * 11 // 10)) + 1)
-            at = max(near, key=lambda length: (count // length * length, -length))
-            yield at
-            at = max(at + 1, at * 11 // 10)
+        for length in range(at, count):
+            if length >= at and count // length * length >= _USED * count:
+                yield length
+                at = ceil_div(length * 11, 10)
         yield count
 
     def _fewest(self, length: int) -> int | None:

@@ -14,7 +14,7 @@ from byoc_hw.mesh.pieces import NodePiece
 from byoc_hw.mesh.plan import Patch
 from byoc_hw.mesh.units import merged
 
-_EXACT_UNITS = 200
+_EXACT_UNITS = 48
 """Up to so many units every cut is looked at; of more, each stage takes as many units as it can."""
 
 _CLOSE = 0.001
@@ -108,9 +108,7 @@ class StageCutter:
     def _greedy(self, limit: int) -> tuple[tuple[int, int], ...] | None:
         found, first = [], 0
         while first < len(self.units):
-            stop = self._reach(first, limit)
-            while stop > first and not self.fits(first, stop):
-                stop -= 1
+            stop = self._fitting_part(first, self._reach(first, limit))
             if stop == first:
                 return None
             found.append((first, stop))
@@ -127,6 +125,16 @@ class StageCutter:
             else:
                 step //= 2
         return stop
+
+    def _fitting_part(self, first: int, stop: int) -> int:
+        """The last end of a stage that fits a PE: bytes grow with the units, but for steps that a later one takes back."""
+        if stop == first or self.fits(first, stop):
+            return stop
+        low, high = first, stop
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self.fits(first, middle) else (low, middle)
+        return low
 
     def _every(self, limit: int) -> tuple[tuple[int, int], ...] | None:
         count = len(self.units)
