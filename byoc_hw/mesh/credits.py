@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Sequence
 
 from byoc_hw.errors import PlanError
-from byoc_hw.integers import ceil_div
 from byoc_hw.mesh.flow import Flow
 from byoc_hw.mesh.routes import credit_cycles
 
@@ -53,18 +52,19 @@ def _one_less(credits: Sequence[int], lane: int) -> list[int]:
     return [count - (number == lane) for number, count in enumerate(credits)]
 
 
-def full_rate_credits(flow: Flow, starts: Sequence[int], period: int) -> tuple[int, ...]:
-    """The credits of each lane with which a frame can start every `period` cycles.
+def held_cycles(flow: Flow, starts: Sequence[int]) -> tuple[int, ...]:
+    """The cycles for which a credit of each lane is away for one frame.
 
     `starts` has the cycle in which each step starts the first frame. A credit is gone from the moment that the source
-    sends to the one that the target, which is then done, has given it back: so many frames fall into that time.
+    sends to the one in which the target, which is then done, has given it back. So with a frame every `period` cycles, a
+    lane needs one credit for each period that begins in this time.
     """
     found = []
     for lane in flow.lanes:
         source, target = flow.steps[lane.source], flow.steps[lane.target]
         sent = starts[lane.source] + source.cycles
         back = starts[lane.target] + target.cycles + credit_cycles(flow.mesh, source.pe, target.pe)
-        found.append(max(1, ceil_div(back - sent, max(1, period))))
+        found.append(back - sent)
     return tuple(found)
 
 

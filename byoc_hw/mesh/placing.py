@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from byoc_hw.mesh.credits import full_rate_credits, least_credits
+from byoc_hw.integers import ceil_div
+from byoc_hw.mesh.credits import held_cycles, least_credits
 from byoc_hw.mesh.machine import Coordinates, Mesh
 from byoc_hw.mesh.network import MeshNetwork
 from byoc_hw.mesh.patches import channels_of
@@ -30,7 +31,7 @@ def with_credits(
     """The plan of stages on the PEs of `replicas`; None where a PE has too few bytes even with the least credits.
 
     `cycles` and `fixed`, the bytes without channels, are by stage. Each channel gets the credits for a frame every
-    period; on a PE with too few bytes for them the largest channels get fewer.
+    period, or where a PE has too few bytes for them, those for the shortest period that it has room for.
     """
     stages = tuple(replace(stage, pe=place) for stage, place in zip(stages, replicas[0], strict=True))
     channels = tuple(_with_hops(channel, stages) for channel in channels_of(network, stages))
@@ -40,12 +41,10 @@ def with_credits(
     inner = iter(least_credits(flow))
     least = [0 if _is_outer(channel) else next(inner) for channel in channels]
     period = max(busiest_pe(flow), busiest_link(flow), 1)
-    wanted = iter(full_rate_credits(flow, first_starts(flow), period))
-    credits = [
-        _OUTSIDE_CREDITS if _is_outer(channel) else max(fewest, next(wanted))
-        for channel, fewest in zip(channels, least, strict=True)
-    ]
-    if not _shrink(mesh, stages, channels, fixed, least, credits):
+    held = iter(held_cycles(flow, first_starts(flow)))
+    cycles_held = [_OUTSIDE_CREDITS * period if _is_outer(channel) else next(held) for channel in channels]
+    credits = _credits(mesh, stages, channels, fixed, least, cycles_held, period)
+    if credits is None:
         return None
     channels = tuple(replace(channel, credits=count) for channel, count in zip(channels, credits, strict=True))
     nbytes = tuple(_stage_bytes(number, channels, credits, fixed) for number in range(len(stages)))
@@ -70,16 +69,17 @@ def _stage_bytes(stage: int, channels: Sequence[Channel], credits: Sequence[int]
     return fixed[stage] + sum(held)
 
 
-def _shrink(
+def _credits(
     mesh: Mesh,
     stages: Sequence[Stage],
     channels: Sequence[Channel],
     fixed: Sequence[int],
     least: Sequence[int],
-    credits: list[int],
-) -> bool:
-    """Take credits away on PEs that have too few bytes for them: of the channel with the most bytes first. Whether all
-    of them fit now."""
+    held: Sequence[int],
+    period: int,
+) -> list[int] | None:
+    """The credits of each channel: on each PE those for the shortest period, not below `period`, that it has room for.
+    None where even the least credits are too many."""
     by_place: dict[Coordinates, list[int]] = {}
     for number, stage in enumerate(stages):
         assert stage.pe is not None
@@ -88,14 +88,23 @@ def _shrink(
     for number, channel in enumerate(channels):
         if channel.target != OUTSIDE:
             incoming[channel.target].append(number)
+    credits = [_OUTSIDE_CREDITS] * len(channels)
     for here in by_place.values():
         lanes = [lane for stage in here for lane in incoming[stage]]
-        total = sum(fixed[stage] for stage in here) + sum(channels[lane].nbytes * credits[lane] for lane in lanes)
-        while total > mesh.data:
-            spare = [lane for lane in lanes if credits[lane] > max(1, least[lane]) and channels[lane].nbytes]
-            if not spare:
-                return False
-            lane = max(spare, key=lambda lane: (channels[lane].nbytes * credits[lane], -lane))
-            credits[lane] -= 1
-            total -= channels[lane].nbytes
-    return True
+        room = mesh.data - sum(fixed[stage] for stage in here)
+
+        def wanted(period: int, lanes: Sequence[int] = lanes) -> dict[int, int]:
+            return {lane: max(1, least[lane], ceil_div(held[lane], period)) for lane in lanes}
+
+        def fits(period: int, room: int = room, wanted: Callable[[int], dict[int, int]] = wanted) -> bool:
+            return sum(channels[lane].nbytes * count for lane, count in wanted(period).items()) <= room
+
+        low, high = period - 1, max([period, *(held[lane] for lane in lanes)])
+        if not fits(high):
+            return None
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if fits(middle) else (middle, high)
+        for lane, count in wanted(high).items():
+            credits[lane] = count
+    return credits

@@ -28,7 +28,7 @@ _USED = 0.98
 _ENOUGH = 0.965
 """Found over bound at which no other length of the pipelines is tried."""
 
-_LENGTHS = 5
+_LENGTHS = 4
 """The most lengths of pipelines for which stages are found and compared."""
 
 _BARELY = 1.005
@@ -90,7 +90,7 @@ class _Planner:
         return best
 
     def _lengths(self) -> Iterator[int]:
-        """Lengths that leave few PEs over: from what the bytes need on, each at least a tenth longer than the last."""
+        """Lengths that leave few PEs over: from what the bytes need on, each at least a quarter longer than the last."""
         count = len(self._mesh.alive)
         weights = sum(self._costs.weights(piece) for piece in Units(self._costs, _WAYS[0], self._work, 1 << 62).pieces)
         least = min(count, max(1, ceil_div(weights, max(1, self._mesh.data))))
@@ -99,7 +99,7 @@ class _Planner:
         for length in range(at, count):
             if length >= at and count // length * length >= _USED * count:
                 yield length
-                at = ceil_div(length * 11, 10)
+                at = ceil_div(length * 5, 4)
         yield count
 
     def _fewest(self, length: int) -> int | None:

@@ -26,20 +26,18 @@ _BYTES_SHARE = 24
 _MAY_LOSE = 1.05
 """Cycles of all pieces over those of the whole, up to which an axis counts as good as any."""
 
-_COARSE = 0.25
-"""Cycles of a unit over those of a stage, up to which it counts as small."""
-
-
 @dataclass(frozen=True)
 class UnitWays:
     """How a network is made into units: what a layer may be cut by rows for.
 
     A layer is cut by rows, if it has some, where its input has `lean` times as many bytes as its weights, which each PE
-    then needs as a whole; else by channels. `group` is the bytes of weights of a group of layers that are cut by rows.
+    then needs as a whole; else by channels. An axis along which the smallest units take more than `coarse` of a stage's
+    cycles is left for the other one. `group` is the bytes of weights of a group of layers that are cut by rows.
     """
 
     lean: float = 1.0
     group: int = 24 * 1024
+    coarse: float = 0.25
 
 
 class Units:
@@ -80,7 +78,7 @@ class Units:
         prices = {}
         for axis in allowed:
             cycles = [self._costs.cycles(NodePiece(number, box)) for box in self._boxes(number, axis, parts)]
-            prices[axis] = max(_MAY_LOSE, sum(cycles) / max(1, whole)) + max(_COARSE, max(cycles) / self._target)
+            prices[axis] = max(_MAY_LOSE, sum(cycles) / max(1, whole)) + max(self._ways.coarse, max(cycles) / self._target)
         least = min(prices.values())
         return tuple(axis for axis in allowed if prices[axis] <= least)
 
