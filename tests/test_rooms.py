@@ -17,7 +17,7 @@ FOR_ALL = {
 }
 WIRING = {
     *("__init__", "__main__", "demo"),
-    *("compiler", "project", "operator_check", "validation", "tuner", "tuning", "quantizer"),
+    *("compiler", "project", "operator_check", "validation", "tuner", "tuning", "quantizer", "mesh_builder"),
 }
 EXTRA = {
     "frontend": {"pattern"},
