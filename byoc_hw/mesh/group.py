@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,11 +15,11 @@ from byoc_hw.errors import RunError
 from byoc_hw.mesh.libraries import library_of, rings_library
 from byoc_hw.mesh.manifest import Manifest
 from byoc_hw.mesh.plan import OUTSIDE
-from byoc_hw.mesh.rings import LINE, VIEW_BYTES, LoadedPe, Memory, Rings, Views
+from byoc_hw.mesh.rings import LINE, VIEW_BYTES, LoadedPe, RingEnd, Rings, Views, private_bytes, ring_end
 from byoc_hw.tensor import Array
 
-_SLICE = 20_000_000
-"""Nanoseconds that a PE's loop stays in C, before it looks for failures of others."""
+SLICE = 20_000_000
+"""Nanoseconds that a loop stays in C, before it looks for failures of others."""
 
 
 @dataclass(frozen=True)
@@ -52,18 +52,21 @@ def own_copy(library: Path, folder: str, pe: int) -> Path:
 
 
 class SharedFrames:
-    """All rings of a run of some frames, in a file that its ranks share, or without one in this process."""
+    """All rings of a run of some frames. `memory` makes the bytes that they lie in; by default of this process."""
 
     def __init__(
-        self, directory: Path, manifest: Manifest, frames: int, path: Path | None = None, slots: int | None = None
+        self,
+        directory: Path,
+        manifest: Manifest,
+        frames: int,
+        memory: Callable[[int], Array] = private_bytes,
+        slots: int | None = None,
     ) -> None:
         self.manifest, self.frames, self.rings = manifest, frames, Rings(rings_library(directory))
         self.layout = layout_of(manifest, self.rings, slots)
-        if path is None:
-            self._memory = Memory.private(self.layout.nbytes)
-        else:
-            self._memory = Memory(np.memmap(path, np.uint8, "w+", shape=(self.layout.nbytes,)))
-        self.views = Views(self._memory.address, len(manifest.pes))
+        self._memory = memory(self.layout.nbytes)
+        self._start = int(self._memory.ctypes.data)
+        self.views = Views(self._start, len(manifest.pes))
 
     def start(self) -> None:
         """Make all rings, empty."""
@@ -73,7 +76,7 @@ class SharedFrames:
     @property
     def addresses(self) -> list[int]:
         """The address of each channel's ring."""
-        return [self._memory.address + at for at, _ in self.layout.rings]
+        return [self._start + at for at, _ in self.layout.rings]
 
 
 class PeGroup:
@@ -108,7 +111,7 @@ class PeGroup:
             mine = share(self._shared.frames, pe.replica, self._manifest.replicas)
             try:
                 while True:
-                    ran = self._loaded[number].run(mine, _SLICE)
+                    ran = self._loaded[number].run(mine, SLICE)
                     if ran.done or ran.stopped:
                         return
             except RunError as error:
@@ -123,15 +126,6 @@ class PeGroup:
         for number in sorted(failures):
             raise failures[number]
 
-    def step(self) -> tuple[bool, bool]:
-        """Run every PE until it has to wait: whether all are done, and whether any did something."""
-        done, progress = True, False
-        for number, one in self._loaded.items():
-            mine = share(self._shared.frames, self._manifest.pes[number].replica, self._manifest.replicas)
-            ran = one.run(mine, 0)
-            done, progress = done and ran.done, progress or ran.progress
-        return done, progress
-
 
 class Outside:
     """The host of a mesh: it feeds frames to the inputs, and collects the outputs."""
@@ -140,19 +134,26 @@ class Outside:
         """`inputs` has for each frame the model's inputs in order."""
         self._shared, self.count = shared, len(inputs)
         manifest = shared.manifest
-        self._feeds: list[tuple[int, Array]] = []
         self._taken: dict[int, Array] = {}
-        self._at: dict[int, int] = {}
+        self._frames: list[Array] = []
+        self._numbers: list[int] = []
         for number, channel in enumerate(manifest.channels):
             if channel.source == OUTSIDE:
-                self._at[number] = 0
                 source = manifest.inputs.index(channel.tensor)
                 own = inputs[channel.replica :: manifest.replicas]
-                self._feeds.append((number, self._rows(number, [frame[source] for frame in own])))
-            if channel.target == OUTSIDE:
+                self._frames.append(self._rows(number, [frame[source] for frame in own]))
+            elif channel.target == OUTSIDE:
                 mine = share(self.count, channel.replica, manifest.replicas)
-                self._taken[number] = np.zeros((mine, channel.nbytes), np.uint8)
-                self._at[number] = 0
+                self._frames.append(np.zeros((mine, channel.nbytes), np.uint8))
+                self._taken[number] = self._frames[-1]
+            else:
+                continue
+            self._numbers.append(number)
+        ends = [
+            ring_end(shared.addresses[number], rows, number not in self._taken)
+            for number, rows in zip(self._numbers, self._frames, strict=True)
+        ]
+        self._ends = (RingEnd * len(ends))(*ends)
 
     def _rows(self, number: int, frames: Sequence[Array]) -> Array:
         """The bytes of a channel's patch in each frame."""
@@ -164,32 +165,22 @@ class Outside:
         return np.ascontiguousarray(patch).reshape(len(frames), -1).view(np.uint8)
 
     @property
-    def received(self) -> int:
-        """Patches of outputs that have arrived."""
-        return sum(self._at[number] for number in self._taken)
-
-    @property
     def done(self) -> bool:
         """Whether all outputs of all frames have arrived."""
-        return all(self._at[number] == len(rows) for number, rows in self._taken.items())
+        return all(end.at == end.count for end in self._ends)
 
-    def step(self) -> bool:
-        """Feed and collect what can be: whether that was anything. Raises `RunError` for a damaged frame."""
-        progress = False
-        for number, rows in self._feeds:
-            moved = self._shared.rings.put(self._shared.addresses[number], rows[self._at[number] :])
-            self._at[number] += moved
-            progress = progress or moved > 0
-        for number, rows in self._taken.items():
-            left = rows[self._at[number] :]
-            moved = self._shared.rings.take(self._shared.addresses[number], left)
-            if moved < 0:
-                channel = self._shared.manifest.channels[number]
-                label = self._shared.manifest.pes[channel.source].label
-                raise RunError(f"{label} sent a damaged frame of {channel.tensor}: none of its outputs is good")
-            self._at[number] += moved
-            progress = progress or moved > 0
-        return progress
+    def step(self, nanoseconds: int) -> bool:
+        """Feed and collect for a while, or with 0 what can be at once: whether that was anything.
+
+        Raises `RunError` for a damaged frame.
+        """
+        before = [end.at for end in self._ends]
+        result = self._shared.rings.move_all(self._ends, nanoseconds)
+        if result < 0:
+            channel = self._shared.manifest.channels[self._numbers[-1 - result]]
+            label = self._shared.manifest.pes[channel.source].label
+            raise RunError(f"{label} sent a damaged frame of {channel.tensor}: none of its outputs is good")
+        return before != [end.at for end in self._ends]
 
     def outputs(self) -> list[list[Array]]:
         """The model's outputs in order, for each frame."""

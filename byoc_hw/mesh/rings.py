@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,18 +17,27 @@ LINE = 64
 _LINK_ERRORS = {1: "a frame that is damaged, or not the next one", 2: "no such port", 3: "the other end is lost"}
 
 
-class Memory:
-    """Bytes that rings and views lie in: those of `buffer`, which others may share."""
+def private_bytes(nbytes: int) -> Array:
+    """Bytes of this process for rings and views, zero."""
+    room = np.zeros(nbytes + LINE, np.uint8)
+    return room[-room.ctypes.data % LINE :][:nbytes]
 
-    def __init__(self, buffer: Array) -> None:
-        self._buffer = buffer
-        self.address = int(buffer.ctypes.data)
 
-    @classmethod
-    def private(cls, nbytes: int) -> Memory:
-        """Bytes of this process, zero."""
-        room = np.zeros(nbytes + LINE, np.uint8)
-        return cls(room[-room.ctypes.data % LINE :][:nbytes])
+class RingEnd(ctypes.Structure):
+    """One end of a ring, and rows of uint8 that go into it or come out of it: `at` of `count` have been moved."""
+
+    _fields_ = (
+        ("ring", ctypes.c_void_p),
+        ("frames", ctypes.c_void_p),
+        ("count", ctypes.c_uint64),
+        ("at", ctypes.c_uint64),
+        ("sending", ctypes.c_bool),
+    )
+
+
+def ring_end(ring: int, frames: Array, sending: bool) -> RingEnd:
+    """The end of the ring at an address. The rows must stay."""
+    return RingEnd(ring, frames.ctypes.data, len(frames), 0, sending)
 
 
 class Rings:
@@ -41,10 +49,10 @@ class Rings:
         self._library.link_ring_bytes.argtypes = [ctypes.c_uint32, ctypes.c_uint32]
         self._library.link_ring_start.restype = None
         self._library.link_ring_start.argtypes = [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint32]
-        for name in ("link_put_frames", "link_take_frames"):
-            function = getattr(self._library, name)
-            function.restype = ctypes.c_int64
-            function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64]
+        self._library.link_move.restype = ctypes.c_int32
+        self._library.link_move.argtypes = [ctypes.c_void_p]
+        self._library.link_move_all.restype = ctypes.c_int32
+        self._library.link_move_all.argtypes = [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64]
 
     def nbytes(self, slots: int, frame: int) -> int:
         """Bytes of a ring of `slots` frames."""
@@ -54,13 +62,13 @@ class Rings:
         """Make an empty ring at an address."""
         self._library.link_ring_start(ring, slots, frame)
 
-    def put(self, ring: int, frames: Array) -> int:
-        """Move as many frames, rows of uint8, into a ring as there is room for: their number."""
-        return int(self._library.link_put_frames(ring, frames.ctypes.data, len(frames)))
+    def move(self, end: RingEnd) -> int:
+        """Move as many frames as can be moved at an end: above 0 if there were any, below for a damaged one."""
+        return int(self._library.link_move(ctypes.byref(end)))
 
-    def take(self, ring: int, frames: Array) -> int:
-        """Fill rows with the next frames of a ring, as far as there are any: their number, or -1 for a damaged one."""
-        return int(self._library.link_take_frames(ring, frames.ctypes.data, len(frames)))
+    def move_all(self, ends: ctypes.Array[RingEnd], nanoseconds: int) -> int:
+        """Move frames at all ends for a while: 1 when all are done, else 0; -1 - index for a damaged frame."""
+        return int(self._library.link_move_all(ends, len(ends), nanoseconds))
 
 
 @dataclass(frozen=True)
@@ -125,7 +133,7 @@ class Views:
     def __init__(self, address: int, count: int) -> None:
         self.address = address
         self._bytes = np.ctypeslib.as_array((ctypes.c_uint8 * (VIEW_BYTES * count)).from_address(address))
-        self._rows = self._bytes.reshape(count, VIEW_BYTES)
+        self.rows = self._bytes.reshape(count, VIEW_BYTES)
 
     def place(self, index: int) -> int:
         """The address of one view."""
@@ -148,12 +156,7 @@ class Views:
 
     def stop(self) -> None:
         """Ask every PE to end."""
-        self._rows[:, 20] = 1
+        self.rows[:, 20] = 1
 
     def _column(self, place: slice, dtype: type) -> Array:
-        return np.ascontiguousarray(self._rows[:, place]).view(dtype)[:, 0]
-
-
-def packed(frames: Sequence[Array]) -> Array:
-    """Some frames of one shape as rows of bytes."""
-    return np.ascontiguousarray(np.stack(frames)).view(np.uint8).reshape(len(frames), -1)
+        return np.ascontiguousarray(self.rows[:, place]).view(dtype)[:, 0]

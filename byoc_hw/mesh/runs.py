@@ -8,10 +8,13 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
+import numpy as np
+
 from byoc_hw.errors import InvalidInput, RunError
-from byoc_hw.mesh.group import Outside, PeGroup, SharedFrames, own_copy, share
+from byoc_hw.mesh.group import SLICE, Outside, PeGroup, SharedFrames, own_copy, share
 from byoc_hw.mesh.libraries import library_of, rank_program
 from byoc_hw.mesh.manifest import Manifest
 from byoc_hw.mesh.rings import VIEW_BYTES, described_failure
@@ -70,7 +73,7 @@ def run_in_processes(
     groups = ranks_of(len(manifest.pes), ranks)
     with tempfile.TemporaryDirectory(prefix="byoc_hw_", dir=_SHARED if _SHARED.is_dir() else None) as name:
         path = Path(name, "frames")
-        shared = SharedFrames(directory, manifest, len(inputs), path)
+        shared = SharedFrames(directory, manifest, len(inputs), partial(_in_file, path))
         shared.start()
         outside = Outside(shared, inputs)
         workers: list[_Worker] = []
@@ -99,6 +102,10 @@ def run_in_processes(
             shared.views.stop()
             for worker in workers:
                 worker.close()
+
+
+def _in_file(path: Path, nbytes: int) -> Array:
+    return np.memmap(path, np.uint8, "w+", shape=(nbytes,))
 
 
 class _Worker:
@@ -200,12 +207,10 @@ def _collect(
     """Feed and collect until all frames are there. `check` raises what has gone wrong elsewhere."""
     watch = Watch(shared, name, timeout)
     while not outside.done:
-        if outside.step():
+        if outside.step(SLICE):
             watch.note()
-            continue
         check()
         watch.check()
-        time.sleep(_PAUSE)
     check()
     return outside.outputs()
 

@@ -1,9 +1,6 @@
-#define _POSIX_C_SOURCE 200809L
 #include "link_pe.h"
 
-#include <sched.h>
 #include <string.h>
-#include <time.h>
 
 extern const hwlib_pe_t hwlib_pe;
 
@@ -77,27 +74,9 @@ void link_start(link_view_t *view)
   shown = view;
 }
 
-static uint64_t now(void)
-{
-  struct timespec time;
-  (void)clock_gettime(CLOCK_MONOTONIC, &time);
-  return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
-}
-
-/* The core is for other PEs: first for those that are ready, then for a while. */
-static void let_others(uint32_t round)
-{
-  const struct timespec pause = {0, 20000};
-  if (round < 4) {
-    (void)sched_yield();
-  } else {
-    (void)nanosleep(&pause, NULL);
-  }
-}
-
 int32_t link_run(uint64_t frames, uint64_t nanoseconds, bool *progress)
 {
-  const uint64_t end = now() + nanoseconds;
+  const uint64_t end = link_now() + nanoseconds;
   uint32_t idle = 0;
   *progress = false;
   while (result == 0) {
@@ -119,9 +98,9 @@ int32_t link_run(uint64_t frames, uint64_t nanoseconds, bool *progress)
     *progress = *progress || moved;
     idle = moved ? 0 : idle + 1;
     if (!moved && nanoseconds != 0) {
-      let_others(idle);
+      link_rest(idle);
     }
-    if (nanoseconds != 0 ? now() >= end : !moved) {
+    if (nanoseconds != 0 ? link_now() >= end : !moved) {
       return 0;
     }
   }

@@ -1,6 +1,9 @@
+#define _POSIX_C_SOURCE 200809L
 #include "link_rings.h"
 
+#include <sched.h>
 #include <string.h>
+#include <time.h>
 
 typedef struct {
   uint64_t frame, check;
@@ -85,28 +88,59 @@ int32_t link_take(link_ring_t *ring, const hwlib_link_block_t *block, bool *done
   return HWLIB_LINK_OK;
 }
 
-static int64_t several(link_ring_t *ring, uint8_t *frames, uint64_t count,
-                       int32_t (*move)(link_ring_t *, const hwlib_link_block_t *, bool *))
+int32_t link_move(link_end_t *end)
 {
-  for (uint64_t index = 0; index < count; ++index) {
-    const hwlib_link_block_t block = {frames + index * ring->bytes, ring->bytes, 1, ring->bytes};
+  const uint64_t before = end->at;
+  for (; end->at < end->count; ++end->at) {
+    const uint32_t bytes = end->ring->bytes;
+    const hwlib_link_block_t block = {end->frames + end->at * bytes, bytes, 1, bytes};
     bool done;
-    if (move(ring, &block, &done) != HWLIB_LINK_OK) {
+    if ((end->sending ? link_put : link_take)(end->ring, &block, &done) != HWLIB_LINK_OK) {
       return -1;
     }
     if (!done) {
-      return (int64_t)index;
+      break;
     }
   }
-  return (int64_t)count;
+  return end->at != before;
 }
 
-int64_t link_put_frames(link_ring_t *ring, uint8_t *frames, uint64_t count)
+int32_t link_move_all(link_end_t *ends, uint32_t count, uint64_t nanoseconds)
 {
-  return several(ring, frames, count, link_put);
+  const uint64_t stop = link_now() + nanoseconds;
+  for (uint32_t idle = 0;;) {
+    bool all = true, moved = false;
+    for (uint32_t index = 0; index < count; ++index) {
+      int32_t result = link_move(&ends[index]);
+      if (result < 0) {
+        return -1 - (int32_t)index;
+      }
+      moved = moved || result > 0;
+      all = all && ends[index].at == ends[index].count;
+    }
+    if (all || link_now() >= stop) {
+      return all;
+    }
+    idle = moved ? 0 : idle + 1;
+    if (!moved) {
+      link_rest(idle);
+    }
+  }
 }
 
-int64_t link_take_frames(link_ring_t *ring, uint8_t *frames, uint64_t count)
+uint64_t link_now(void)
 {
-  return several(ring, frames, count, link_take);
+  struct timespec time;
+  (void)clock_gettime(CLOCK_MONOTONIC, &time);
+  return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+}
+
+void link_rest(uint32_t round)
+{
+  const struct timespec pause = {0, 20000};
+  if (round < 4) {
+    (void)sched_yield();
+  } else {
+    (void)nanosleep(&pause, NULL);
+  }
 }

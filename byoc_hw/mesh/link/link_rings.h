@@ -26,8 +26,23 @@ void link_ring_start(link_ring_t *ring, uint32_t slots, uint32_t bytes);
 int32_t link_put(link_ring_t *ring, const hwlib_link_block_t *block, bool *done);
 int32_t link_take(link_ring_t *ring, const hwlib_link_block_t *block, bool *done);
 
-/* The same for up to `count` frames, one behind the other in memory: the number of frames, or -1 for a damaged one. */
-int64_t link_put_frames(link_ring_t *ring, uint8_t *frames, uint64_t count);
-int64_t link_take_frames(link_ring_t *ring, uint8_t *frames, uint64_t count);
+/* One end of a ring, and `count` frames, one behind the other in memory, of which `at` have been moved. */
+typedef struct {
+  link_ring_t *ring;
+  uint8_t *frames;
+  uint64_t count, at;
+  bool sending;
+} link_end_t;
+
+/* Moves as many frames as can be moved: whether there were any, or -1 for a damaged frame. */
+int32_t link_move(link_end_t *end);
+
+/* Moves frames for so many nanoseconds, and lets others work while there are none. Returns 1 when all of them have been
+ * moved, 0 when the time is over, -1 - index for a damaged frame. */
+int32_t link_move_all(link_end_t *ends, uint32_t count, uint64_t nanoseconds);
+
+/* A clock, in nanoseconds; and a rest in the `round`-th turn without work, for those that have some. */
+uint64_t link_now(void);
+void link_rest(uint32_t round);
 
 #endif
