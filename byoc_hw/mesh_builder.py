@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.arguments import check_type, check_whole
-from byoc_hw.compiler import front_end
+from byoc_hw.compiler import build, front_end
 from byoc_hw.emit.files import Parts, project_files, write_project
 from byoc_hw.errors import InvalidInput, PlanError, Unsupported
 from byoc_hw.frontend.seam import CompiledHost, Model
@@ -22,6 +22,7 @@ from byoc_hw.mesh.patches import channels_of
 from byoc_hw.mesh.pe_source import channel_buffer_bytes, pe_files
 from byoc_hw.mesh.pieces import NodePiece
 from byoc_hw.mesh.plan import Channel, Coordinates, Stage
+from byoc_hw.mesh.stage_check import REFERENCE_PROJECT
 from byoc_hw.mesh.stage_program import StageProgram, stage_program
 from byoc_hw.padding import padded
 from byoc_hw.params.host_kernels import kernel_call
@@ -110,7 +111,15 @@ def build_mesh(
         parts = _parts(model, one, host)
         _check_memory(one, parts.host_flash, data)
         projects.append(project_files(parts, pe_files(network, one.stage, number, joined, parts.tiled)))
-    return _written(Path(output_dir), manifest, projects, progress, force)
+    directory = Path(output_dir)
+    check_directory(directory)
+    progress("plan the whole model, for comparisons")
+    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        build(mod, params, output_dir=directory / REFERENCE_PROJECT, force=force)
+    except PlanError as error:
+        progress(f"the whole model does not fit one accelerator, so there are no comparisons: {error}")
+    return _written(directory, manifest, projects, progress, force)
 
 
 def _open(mod: Any, params: Mapping[str, Any] | None) -> Model:
@@ -303,8 +312,6 @@ def _written(
     progress: Progress,
     force: bool,
 ) -> MeshProject:
-    check_directory(directory)
-    directory.mkdir(parents=True, exist_ok=True)
     for entry, files in zip(manifest.programs, projects, strict=True):
         place = directory / entry.directory
         if not _is_there(place, files):

@@ -12,13 +12,18 @@ from byoc_hw.arguments import check_number, check_type
 from byoc_hw.errors import InvalidInput
 from byoc_hw.mesh.libraries import build_libraries, check_libraries
 from byoc_hw.mesh.manifest import Manifest, read_manifest
-from byoc_hw.mesh.runs import run_in_processes, run_in_threads
+from byoc_hw.mesh.mpi_ranks import run_on_ranks
+from byoc_hw.mesh.runs import Look, Outputs, run_in_processes, run_in_threads
+from byoc_hw.mesh.stage_check import StageValidation, compare_stages, reference_layers
 from byoc_hw.tensor import Array
 
 FrameInputs = Mapping[str, Array] | Sequence[Array] | Array
 """The inputs of one frame: by name, as a list in the model's order, or as one array."""
 
 _RUNS = {"threads": run_in_threads, "processes": run_in_processes}
+
+_RANKS = 8
+"""The most processes of a run, unless it asks for more."""
 
 MESH_RUNNERS = tuple(_RUNS)
 """How the PEs of a mesh can run on this computer."""
@@ -63,14 +68,56 @@ class MeshProject:
         many PEs each (by default one each, but at most 8). If nothing comes out for `timeout` seconds, or a process
         ends, or a PE fails, the run ends with a `RunError` that names it, and there is no result.
         """
+        return MeshResult(*self._run(self.checked(frames), on, ranks, timeout, None))
+
+    def _run(
+        self, inputs: Sequence[Sequence[Array]], on: str, ranks: int | None, timeout: float, look: Look | None
+    ) -> Outputs:
         if not isinstance(on, str) or on not in _RUNS:
             raise InvalidInput(f"on is one of {', '.join(MESH_RUNNERS)}: got {on!r}")
         check_number("timeout", timeout, positive=True)
-        inputs = self.checked(frames)
         check_libraries(self.directory, self.manifest.programs)
-        count = min(len(self.manifest.pes), 8) if ranks is None else ranks
-        outputs, seconds = _RUNS[on](self.directory, self.manifest, inputs, count, timeout)
-        return MeshResult(outputs, seconds)
+        count = min(len(self.manifest.pes), _RANKS) if ranks is None else ranks
+        return _RUNS[on](self.directory, self.manifest, inputs, count, timeout, look)
+
+    def run_on_mpi(
+        self,
+        frames: Sequence[FrameInputs],
+        *,
+        timeout: float = 10.0,
+        messages: bool = False,
+        validate: bool = False,
+    ) -> tuple[MeshResult | None, StageValidation | None]:
+        """The part of this rank of MPI in a run that all ranks call with the same frames.
+
+        Rank 0 has the result, and with `validate` the comparison, which needs all ranks on one machine; the others have
+        neither. With `messages` ranks on one machine send messages too, as between machines. A rank that fails, or
+        stands still for `timeout` seconds, is named, and ends all of them.
+        """
+        inputs = self.checked(frames)
+        if validate and messages:
+            raise InvalidInput("validate looks into memory that all ranks share: with messages there is none")
+        check_libraries(self.directory, self.manifest.programs)
+        slots = len(inputs) if validate else None
+        shared, found = run_on_ranks(self.directory, self.manifest, inputs, timeout, messages=messages, slots=slots)
+        if found is None:
+            return None, None
+        if not validate:
+            return MeshResult(*found), None
+        return MeshResult(*found), compare_stages(shared, reference_layers(self.directory, self.manifest, inputs))
+
+    def validate(
+        self, frames: Sequence[FrameInputs], on: str = "processes", *, ranks: int | None = None, timeout: float = 10.0
+    ) -> StageValidation:
+        """Send frames through the mesh, and compare what every PE sends with the project of the whole model.
+
+        That project is in the mesh's directory, in `reference/`. Channels hold all frames meanwhile.
+        """
+        inputs = self.checked(frames)
+        layers = reference_layers(self.directory, self.manifest, inputs)
+        found: list[StageValidation] = []
+        self._run(inputs, on, ranks, timeout, lambda shared: found.append(compare_stages(shared, layers)))
+        return found[0]
 
     def checked(self, frames: Sequence[FrameInputs]) -> list[list[Array]]:
         """The inputs of each frame in the model's order. `InvalidInput` for what does not fit the model."""

@@ -23,14 +23,14 @@ SLICE = 20_000_000
 
 
 @dataclass(frozen=True)
-class Layout:
+class RingPlaces:
     """Where rings and views lie in memory: `rings` has the offset and slots of each channel."""
 
     rings: tuple[tuple[int, int], ...]
     nbytes: int
 
 
-def layout_of(manifest: Manifest, rings: Rings, slots: int | None = None) -> Layout:
+def places_of(manifest: Manifest, rings: Rings, slots: int | None = None) -> RingPlaces:
     """Views of all PEs, then a ring for each channel, of as many slots as it has credits, or of `slots`."""
     at = VIEW_BYTES * len(manifest.pes)
     places = []
@@ -38,7 +38,7 @@ def layout_of(manifest: Manifest, rings: Rings, slots: int | None = None) -> Lay
         count = channel.credits if slots is None else slots
         places.append((at, count))
         at += -(-rings.nbytes(count, channel.nbytes) // LINE) * LINE
-    return Layout(tuple(places), at)
+    return RingPlaces(tuple(places), at)
 
 
 def share(frames: int, replica: int, replicas: int) -> int:
@@ -63,7 +63,7 @@ class SharedFrames:
         slots: int | None = None,
     ) -> None:
         self.manifest, self.frames, self.rings = manifest, frames, Rings(rings_library(directory))
-        self.layout = layout_of(manifest, self.rings, slots)
+        self.layout = places_of(manifest, self.rings, slots)
         self._memory = memory(self.layout.nbytes)
         self._start = int(self._memory.ctypes.data)
         self.views = Views(self._start, len(manifest.pes))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from byoc_hw.errors import InvalidInput
-from byoc_hw.mesh.network import MeshNetwork
+from byoc_hw.mesh.network import MeshNetwork, Node
 from byoc_hw.mesh.patches import form_of
 from byoc_hw.mesh.pe_source import ports_of
 from byoc_hw.mesh.plan import OUTSIDE, Channel, Coordinates, Patch, Stage
@@ -63,11 +63,19 @@ class ChannelEntry:
 
 @dataclass(frozen=True)
 class TensorEntry:
-    """A tensor that enters, leaves, or goes from PE to PE."""
+    """A tensor that enters, leaves, or goes from PE to PE.
+
+    `made_by` is the layer of the model that makes it, as "region:layer", or the function of the host; "" for inputs.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
+    made_by: str = ""
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {"shape": list(self.shape), "dtype": self.dtype, "made_by": self.made_by}
 
     def spread(self, frames: Array) -> Array:
         """The values of some frames as frames of rows of pixels of channels, without a copy."""
@@ -116,7 +124,7 @@ class Manifest:
             "model": self.model,
             "inputs": list(self.inputs),
             "outputs": list(self.outputs),
-            "tensors": {one.name: {"shape": list(one.shape), "dtype": one.dtype} for one in self.tensors.values()},
+            "tensors": {one.name: one.plain() for one in self.tensors.values()},
             "programs": [vars(one) | {"nodes": list(one.nodes)} for one in self.programs],
             "pes": [vars(one) for one in self.pes],
             "channels": channels,
@@ -158,8 +166,18 @@ def manifest_of(
                 )
             )
     names = dict.fromkeys((*network.inputs, *network.outputs, *(one.tensor for one in channels)))
-    tensors = {name: TensorEntry(name, network.tensors[name].shape, network.tensors[name].dtype) for name in names}
+    makers = network.makers
+    tensors = {}
+    for name in names:
+        made_by = _maker(network.nodes[makers[name]]) if name in makers else ""
+        tensors[name] = TensorEntry(name, network.tensors[name].shape, network.tensors[name].dtype, made_by)
     return Manifest(network.name, network.inputs, network.outputs, tensors, tuple(programs), tuple(pes), tuple(entries))
+
+
+def _maker(node: Node) -> str:
+    if node.call is not None:
+        return node.call.symbol
+    return f"{node.region}:{node.layer.name}" if node.region and node.layer is not None else ""
 
 
 def read_manifest(directory: Path) -> Manifest:
@@ -178,7 +196,7 @@ def read_manifest(directory: Path) -> Manifest:
 
 def _read(plain: dict[str, Any]) -> Manifest:
     tensors = {
-        name: TensorEntry(name, tuple(map(int, one["shape"])), str(one["dtype"]))
+        name: TensorEntry(name, tuple(map(int, one["shape"])), str(one["dtype"]), str(one["made_by"]))
         for name, one in plain["tensors"].items()
     }
     programs = tuple(ProgramEntry(one["name"], one["directory"], tuple(one["nodes"])) for one in plain["programs"])

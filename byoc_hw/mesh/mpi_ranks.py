@@ -23,7 +23,7 @@ from byoc_hw.mesh.group import SLICE, Outside, PeGroup, SharedFrames, share
 from byoc_hw.mesh.manifest import Manifest
 from byoc_hw.mesh.plan import OUTSIDE
 from byoc_hw.mesh.rings import VIEW_BYTES, ring_end
-from byoc_hw.mesh.runs import Outputs, Watch, ranks_of
+from byoc_hw.mesh.runs import Outputs, StandstillWatch, ranks_of
 from byoc_hw.tensor import Array
 
 _PAUSE, _LONG_PAUSE = 0.0002, 0.01
@@ -126,7 +126,9 @@ class _Rank:
         start = time.monotonic()
         thread = threading.Thread(target=self._compute, daemon=True)
         thread.start()
-        watch = Watch(self.shared, lambda pe: f"rank {self._owner[pe]}, {self._manifest.pes[pe].label}", self._timeout)
+        watch = StandstillWatch(
+            self.shared, lambda pe: f"rank {self._owner[pe]}, {self._manifest.pes[pe].label}", self._timeout
+        )
         health = start
         ended: Any = None
         while True:
@@ -150,6 +152,9 @@ class _Rank:
             if not progress:
                 time.sleep(_PAUSE if self._moves.any else _LONG_PAUSE)
         return None if self._outside is None else (self._outside.outputs(), seconds)
+
+    def _named(self, pe: int) -> str:
+        return f"rank {self._owner[pe]}, {self._manifest.pes[pe].label}"
 
     def _done(self, thread: threading.Thread) -> bool:
         return not thread.is_alive() and self._moves.done and (self._outside is None or self._outside.done)

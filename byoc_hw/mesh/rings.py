@@ -49,10 +49,17 @@ class Rings:
         self._library.link_ring_bytes.argtypes = [ctypes.c_uint32, ctypes.c_uint32]
         self._library.link_ring_start.restype = None
         self._library.link_ring_start.argtypes = [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint32]
+        self._library.link_frame.restype = ctypes.c_void_p
+        self._library.link_frame.argtypes = [ctypes.c_void_p, ctypes.c_uint64]
         self._library.link_move.restype = ctypes.c_int32
         self._library.link_move.argtypes = [ctypes.c_void_p]
         self._library.link_move_all.restype = ctypes.c_int32
         self._library.link_move_all.argtypes = [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64]
+
+    def frame(self, ring: int, number: int, nbytes: int) -> Array:
+        """A copy of the bytes of one of the last frames that a ring held."""
+        address = self._library.link_frame(ring, number)
+        return np.array((ctypes.c_uint8 * nbytes).from_address(address), np.uint8)
 
     def nbytes(self, slots: int, frame: int) -> int:
         """Bytes of a ring of `slots` frames."""

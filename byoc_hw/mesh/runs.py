@@ -23,6 +23,9 @@ from byoc_hw.tensor import Array
 _PAUSE = 0.0002
 _SHARED = Path("/dev/shm")
 Outputs = tuple[list[list[Array]], float]
+"""The outputs of each frame, and the seconds that they took."""
+
+Look = Callable[[SharedFrames], None]
 
 
 def ranks_of(pes: int, ranks: int) -> list[range]:
@@ -34,10 +37,15 @@ def ranks_of(pes: int, ranks: int) -> list[range]:
 
 
 def run_in_threads(
-    directory: Path, manifest: Manifest, inputs: Sequence[Sequence[Array]], ranks: int, timeout: float
+    directory: Path,
+    manifest: Manifest,
+    inputs: Sequence[Sequence[Array]],
+    ranks: int,
+    timeout: float,
+    look: Look | None = None,
 ) -> Outputs:
-    """A thread for each PE, in this process."""
-    shared = SharedFrames(directory, manifest, len(inputs))
+    """A thread for each PE, in this process. With `look` rings hold all frames, and it is shown them at the end."""
+    shared = SharedFrames(directory, manifest, len(inputs), slots=len(inputs) if look else None)
     shared.start()
     group = PeGroup(directory, shared, range(len(manifest.pes)))
     failure: list[RunError] = []
@@ -63,17 +71,26 @@ def run_in_threads(
         shared.views.stop()
     thread.join()
     check()
-    return outputs, time.monotonic() - start
+    seconds = time.monotonic() - start
+    if look:
+        look(shared)
+    return outputs, seconds
 
 
 def run_in_processes(
-    directory: Path, manifest: Manifest, inputs: Sequence[Sequence[Array]], ranks: int, timeout: float
+    directory: Path,
+    manifest: Manifest,
+    inputs: Sequence[Sequence[Array]],
+    ranks: int,
+    timeout: float,
+    look: Look | None = None,
 ) -> Outputs:
-    """Processes with some PEs each, and rings in memory that they share."""
+    """Processes with some PEs each, and rings in memory that they share. `look` is as for threads."""
     groups = ranks_of(len(manifest.pes), ranks)
     with tempfile.TemporaryDirectory(prefix="byoc_hw_", dir=_SHARED if _SHARED.is_dir() else None) as name:
         path = Path(name, "frames")
-        shared = SharedFrames(directory, manifest, len(inputs), partial(_in_file, path))
+        slots = len(inputs) if look else None
+        shared = SharedFrames(directory, manifest, len(inputs), partial(_in_file, path), slots)
         shared.start()
         outside = Outside(shared, inputs)
         workers: list[_Worker] = []
@@ -97,6 +114,8 @@ def run_in_processes(
             seconds = time.monotonic() - start
             for worker in workers:
                 worker.end(timeout)
+            if look:
+                look(shared)
             return outputs, seconds
         finally:
             shared.views.stop()
@@ -205,7 +224,7 @@ def _collect(
     shared: SharedFrames, outside: Outside, timeout: float, check: Callable[[], None], name: Callable[[int], str]
 ) -> list[list[Array]]:
     """Feed and collect until all frames are there. `check` raises what has gone wrong elsewhere."""
-    watch = Watch(shared, name, timeout)
+    watch = StandstillWatch(shared, name, timeout)
     while not outside.done:
         if outside.step(SLICE):
             watch.note()
@@ -215,7 +234,7 @@ def _collect(
     return outside.outputs()
 
 
-class Watch:
+class StandstillWatch:
     """Notices that a mesh stands still, and finds who does."""
 
     def __init__(self, shared: SharedFrames, name: Callable[[int], str], timeout: float) -> None:

@@ -128,6 +128,11 @@ int32_t link_move_all(link_end_t *ends, uint32_t count, uint64_t nanoseconds)
   }
 }
 
+const uint8_t *link_frame(link_ring_t *ring, uint64_t frame)
+{
+  return slot_of(ring, frame) + sizeof(slot_t);
+}
+
 uint64_t link_now(void)
 {
   struct timespec time;

@@ -41,6 +41,9 @@ int32_t link_move(link_end_t *end);
  * moved, 0 when the time is over, -1 - index for a damaged frame. */
 int32_t link_move_all(link_end_t *ends, uint32_t count, uint64_t nanoseconds);
 
+/* The bytes of one of the last frames that a ring held, if no later one is in its slot. */
+const uint8_t *link_frame(link_ring_t *ring, uint64_t frame);
+
 /* A clock, in nanoseconds; and a rest in the `round`-th turn without work, for those that have some. */
 uint64_t link_now(void);
 void link_rest(uint32_t round);
