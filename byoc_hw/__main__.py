@@ -1,4 +1,4 @@
-"""The command line, `python -m byoc_hw`: build, quantize, tune, run, schedule, explain, plan, new-hal, hal-test."""
+"""The command line, `python -m byoc_hw`: from a model to a project, its runs and its figures."""
 
 from __future__ import annotations
 
@@ -23,6 +23,9 @@ from byoc_hw.accelerator import KIB, ROUNDINGS
 from byoc_hw.compiler import OBJECTIVES, region_graphs, region_rooms
 from byoc_hw.emit.weight_file import WEIGHTS
 from byoc_hw.errors import ByocHwError, InvalidInput, RunError, ToolchainMissing
+from byoc_hw.mesh.stage_file import read_stages
+from byoc_hw.mesh_builder import build_mesh, mesh_network
+from byoc_hw.mesh_commands import add_run, nodes_text, run_mesh
 from byoc_hw.names import distinct
 from byoc_hw.objective import Objective
 from byoc_hw.plan.region import lay_out_region
@@ -196,6 +199,25 @@ def _run(options: argparse.Namespace) -> None:
         print(np.array2string(output, threshold=64))
     if options.profile:
         print(profile(result))
+
+
+def _mesh_nodes(options: argparse.Namespace) -> None:
+    print(nodes_text(mesh_network(_partitioned_for_mesh(options))))
+
+
+def _mesh_build(options: argparse.Namespace) -> None:
+    stages = read_stages(options.stages)
+    mod = _partitioned_for_mesh(options)
+    mesh = build_mesh(mod, stages, output_dir=options.output_dir, data=options.data, progress=_note)
+    print(f"{mesh.directory}: {len(mesh.manifest.programs)} programs, {len(mesh.manifest.channels)} channels")
+
+
+def _partitioned_for_mesh(options: argparse.Namespace) -> tvm.IRModule:
+    mod, params = _loaded(options)
+    accelerator, name = _accelerator(options), options.mod_name
+    return byoc_hw.partition_for_hwlib(
+        mod, params, name, accelerator=accelerator, numerics=options.numerics, deny=options.deny
+    )
 
 
 def _schedule(options: argparse.Namespace) -> None:
@@ -575,17 +597,43 @@ def _parser() -> argparse.ArgumentParser:
     )
     _add_preset(new, "")
     new.set_defaults(command=_new_hal)
+    _add_mesh(commands)
     return parser
 
 
+def _add_mesh(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    mesh = _command(commands, "mesh", "run a model on many PEs", "run out/mesh --random 100")
+    steps = mesh.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    nodes = _command(steps, "nodes", "list the nodes of a model, which stages are made of", "model.tflite", "mesh ")
+    example = "model.tflite --stages stages.json --output-dir out/mesh"
+    make = _command(steps, "build", "write and compile the programs of a mesh", example, "mesh ")
+    for parser in (nodes, make):
+        _add_model(parser)
+        _add_accelerator(parser, parser)
+        parser.add_argument("--mod-name", default="default", help="what every C name starts with (%(default)s)")
+    nodes.set_defaults(command=_mesh_nodes)
+    make.add_argument("--stages", type=Path, required=True, metavar="FILE", help="JSON of the pieces of each PE")
+    make.add_argument("--output-dir", type=Path, required=True, help="a new or empty directory, or an earlier mesh")
+    text = "room of a PE for weights, activations and channels, such as 96k"
+    make.add_argument("--data", type=_nbytes, metavar="BYTES", help=text)
+    make.set_defaults(command=_mesh_build)
+    run = _command(steps, "run", "send frames through a mesh", "out/mesh --random 100", "mesh ")
+    add_run(run)
+    run.set_defaults(command=run_mesh)
+
+
 def _command(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, summary: str, example: str
+    commands: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    summary: str,
+    example: str,
+    above: str = "",
 ) -> argparse.ArgumentParser:
     return commands.add_parser(
         name,
         help=summary,
         description=f"{summary[0].upper()}{summary[1:]}.",
-        epilog=f"example:\n  python -m byoc_hw {name} {example}\n\n{EXIT_CODES}",
+        epilog=f"example:\n  python -m byoc_hw {above}{name} {example}\n\n{EXIT_CODES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
 
