@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from byoc_hw.graph import Conv2d, Dense, MatMul
 from byoc_hw.integers import ceil_div
@@ -25,6 +26,7 @@ _BYTES_SHARE = 24
 
 _MAY_LOSE = 1.05
 """Cycles of all pieces over those of the whole, up to which an axis counts as good as any."""
+
 
 @dataclass(frozen=True)
 class UnitWays:
@@ -78,7 +80,9 @@ class Units:
         prices = {}
         for axis in allowed:
             cycles = [self._costs.cycles(NodePiece(number, box)) for box in self._boxes(number, axis, parts)]
-            prices[axis] = max(_MAY_LOSE, sum(cycles) / max(1, whole)) + max(self._ways.coarse, max(cycles) / self._target)
+            prices[axis] = max(_MAY_LOSE, sum(cycles) / max(1, whole)) + max(
+                self._ways.coarse, max(cycles) / self._target
+            )
         least = min(prices.values())
         return tuple(axis for axis in allowed if prices[axis] <= least)
 
@@ -95,14 +99,14 @@ class Units:
         extent, granule = self._extent(number, axis), self._costs.granule(number, axis)
         grains = ceil_div(extent, granule)
         ends = [min(extent, granule * (grains * part // parts)) for part in range(parts)] + [extent]
-        return [PieceBox(axis, start, stop) for start, stop in zip(ends, ends[1:], strict=False) if start < stop]
+        return [PieceBox(axis, start, stop) for start, stop in pairwise(ends) if start < stop]
 
     def _extent(self, number: int, axis: CutAxis) -> int:
         form = form_of(self._costs.network.tensors[self._nodes[number].outputs[0]])
         return form.rows if axis == "rows" else form.channels
 
     def parts_of(self, number: int, most: int) -> list[NodePiece]:
-        """A node in at most `most` parts of about the same size, none smaller than what the array computes at a time."""
+        """A node in at most `most` parts of about the same size, none smaller than what the array takes at a time."""
         axis = self.axes[number]
         if axis is None or most < 2:
             return [NodePiece(number, ALL)]
