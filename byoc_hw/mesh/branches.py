@@ -16,7 +16,7 @@ UnitSet = int
 def closed_sets(before: Sequence[Sequence[int]], most: int = MOST_CLOSED_SETS) -> list[UnitSet] | None:
     """The sets of units that hold, with each unit, all that must come before it, smaller ones first; None if there are
     more than `most`. `before` has for each unit those that it reads, all of which have lower numbers."""
-    needed = [sum(1 << other for other in others) for others in before]
+    needed = [sum(1 << other for other in set(others)) for others in before]
     found, edge = [0], {0}
     while edge:
         edge = {
