@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
 
+from byoc_hw.mesh.flow import Flow, Lane, Step
+from byoc_hw.mesh.machine import Coordinates, Mesh
 from byoc_hw.mesh.network import MeshNetwork
 from byoc_hw.mesh.pieces import NodePiece
+from byoc_hw.mesh.predict import busiest_link, first_starts, period_of
 from byoc_hw.plan.lanes.cut import Range
 
 OUTSIDE = -1
 """The source of the model's inputs and the target of its outputs: the host of the mesh."""
-
-Coordinates = tuple[int, int]
-"""Column and row of a PE."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +53,110 @@ class Channel:
 
 
 @dataclass(frozen=True)
+class PlanFigures:
+    """What is known of each stage, by its number: cycles of a frame, and bytes of its PE's memory for data.
+
+    `work` is the cycles of the whole network on one PE whose memory has no end. `least` has the credits of each channel
+    without which stages would block each other; of channels from or to outside it is 0.
+    """
+
+    work: int
+    cycles: tuple[int, ...]
+    nbytes: tuple[int, ...]
+    least: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class MeshPlan:
-    """Stages and channels of one pipeline, and how often it is there: `replicas` has the PEs of each copy, by stage."""
+    """Stages and channels of one pipeline, and how often it is there: `replicas` has the PEs of each copy, by stage.
+
+    Times are in accelerator cycles. `objective` is "throughput" or "latency". Stages of one PE take turns in their order.
+    """
 
     network: MeshNetwork
     stages: tuple[Stage, ...]
     channels: tuple[Channel, ...]
     replicas: tuple[tuple[Coordinates, ...], ...] = ()
-    figures: Mapping[str, float] = field(default_factory=dict)
+    mesh: Mesh | None = None
+    figures: PlanFigures | None = None
+    objective: str = "throughput"
+
+    def flow(self, replicas: int | None = None) -> Flow:
+        """What runs on the mesh for each frame, of the first `replicas` pipelines; by default of all."""
+        assert self.mesh is not None and self.figures is not None, "the plan has been placed"
+        steps, lanes = [], []
+        count = len(self.stages)
+        for group, places in enumerate(self.replicas[:replicas]):
+            name = "stage {}" if len(self.replicas[:replicas]) == 1 else f"pipeline {group} stage {{}}"
+            steps += [
+                Step(name.format(stage), place, cycles, 0, group)
+                for stage, (place, cycles) in enumerate(zip(places, self.figures.cycles, strict=True))
+            ]
+            lanes += [
+                Lane(channel.source + group * count, channel.target + group * count, channel.nbytes, channel.credits)
+                for channel in self.inner_channels
+            ]
+        return Flow(self.mesh, tuple(steps), tuple(lanes))
+
+    @cached_property
+    def inner_channels(self) -> tuple[Channel, ...]:
+        """The channels between stages, in the order of a pipeline's lanes in `flow`."""
+        return tuple(channel for channel in self.channels if OUTSIDE not in (channel.source, channel.target))
+
+    @cached_property
+    def period(self) -> int:
+        """Cycles between two frames of one pipeline: of its PEs, of links that all pipelines share, and of credits."""
+        return max(period_of(self.flow(1)), self.link_load)
+
+    @cached_property
+    def link_load(self) -> int:
+        """Cycles that the busiest link is busy while each pipeline has one frame."""
+        return busiest_link(self.flow())
+
+    @property
+    def throughput(self) -> float:
+        """Frames a million cycles, of all pipelines."""
+        return 1e6 * len(self.replicas) / self.period
+
+    @cached_property
+    def latency(self) -> int:
+        """Cycles from the start of a frame to its end, if no other is in its way."""
+        flow = self.flow(1)
+        return max(start + step.cycles for start, step in zip(first_starts(flow), flow.steps, strict=True))
+
+    @property
+    def pes(self) -> int:
+        """PEs that compute something."""
+        return len({place for places in self.replicas for place in places})
+
+    @property
+    def bound(self) -> float:
+        """Frames a million cycles that no plan goes beyond: with all the mesh's PEs at work all the time."""
+        assert self.mesh is not None and self.figures is not None, "the plan has been placed"
+        return 1e6 * len(self.mesh.alive) / self.figures.work
+
+    @property
+    def efficiency(self) -> float:
+        """What is found over the bound."""
+        return self.throughput / self.bound
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        assert self.mesh is not None and self.figures is not None, "the plan has been placed"
+        yield (
+            f"{self.network.name} on {self.mesh.label}: {len(self.replicas)} pipelines of {len(self.stages)} stages, "
+            f"{self.pes} of {len(self.mesh.alive)} PEs"
+        )
+        yield (
+            f"a frame every {self.period} cycles of a pipeline, {self.throughput:.4g} frames a million cycles; bound "
+            f"{self.bound:.4g}, found / bound {self.efficiency:.3f}; latency {self.latency} cycles"
+        )
+        hops = max((channel.hops for channel in self.inner_channels), default=0)
+        yield f"busiest link {self.link_load} cycles a frame, at most {hops} hops"
+        for number, stage in enumerate(self.stages):
+            names = ", ".join(f"{self.network.nodes[piece.node].name} {piece.box}" for piece in stage.pieces[:3])
+            more = f" and {len(stage.pieces) - 3} more" if len(stage.pieces) > 3 else ""
+            cycles, nbytes = self.figures.cycles[number], self.figures.nbytes[number]
+            yield f"{number:4} {self.replicas[0][number]}: {cycles} cycles, {nbytes} bytes: {names}{more}"
