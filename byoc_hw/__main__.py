@@ -23,6 +23,9 @@ from byoc_hw.accelerator import KIB, ROUNDINGS
 from byoc_hw.compiler import OBJECTIVES, region_graphs, region_rooms
 from byoc_hw.emit.weight_file import WEIGHTS
 from byoc_hw.errors import ByocHwError, InvalidInput, RunError, ToolchainMissing
+from byoc_hw.mesh.machine import MESH_7296
+from byoc_hw.mesh.plan import MeshPlan, Stage
+from byoc_hw.mesh.planner import plan_network
 from byoc_hw.mesh.stage_file import read_stages
 from byoc_hw.mesh_builder import build_mesh, mesh_network
 from byoc_hw.mesh_commands import add_run, nodes_text, run_mesh
@@ -202,21 +205,29 @@ def _run(options: argparse.Namespace) -> None:
 
 
 def _mesh_nodes(options: argparse.Namespace) -> None:
-    print(nodes_text(mesh_network(_partitioned_for_mesh(options))))
+    print(nodes_text(mesh_network(_partitioned_for_mesh(options, _accelerator(options)))))
 
 
 def _mesh_build(options: argparse.Namespace) -> None:
-    stages = read_stages(options.stages)
-    mod = _partitioned_for_mesh(options)
-    mesh = build_mesh(mod, stages, output_dir=options.output_dir, data=options.data, progress=_note)
+    plan: MeshPlan | list[Stage]
+    if options.pes is None:
+        if options.pipelines is not None:
+            raise InvalidInput("--pipelines is for a plan: with --stages there is one")
+        plan = read_stages(options.stages)
+        mod = _partitioned_for_mesh(options, _accelerator(options))
+    else:
+        pes = MESH_7296.of(options.pes)
+        mod = _partitioned_for_mesh(options, pes.pe)
+        plan = plan_network(mesh_network(mod), pes, pipelines=options.pipelines)
+        print(plan)
+    mesh = build_mesh(mod, plan, output_dir=options.output_dir, data=options.data, progress=_note)
     print(f"{mesh.directory}: {len(mesh.manifest.programs)} programs, {len(mesh.manifest.channels)} channels")
 
 
-def _partitioned_for_mesh(options: argparse.Namespace) -> tvm.IRModule:
+def _partitioned_for_mesh(options: argparse.Namespace, accelerator: Hardware) -> tvm.IRModule:
     mod, params = _loaded(options)
-    accelerator, name = _accelerator(options), options.mod_name
     return byoc_hw.partition_for_hwlib(
-        mod, params, name, accelerator=accelerator, numerics=options.numerics, deny=options.deny
+        mod, params, options.mod_name, accelerator=accelerator, numerics=options.numerics, deny=options.deny
     )
 
 
@@ -612,7 +623,12 @@ def _add_mesh(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         _add_accelerator(parser, parser)
         parser.add_argument("--mod-name", default="default", help="what every C name starts with (%(default)s)")
     nodes.set_defaults(command=_mesh_nodes)
-    make.add_argument("--stages", type=Path, required=True, metavar="FILE", help="JSON of the pieces of each PE")
+    what = make.add_mutually_exclusive_group(required=True)
+    what.add_argument("--stages", type=Path, metavar="FILE", help="JSON of the pieces of each PE")
+    text = "plan the model for so many PEs of MESH_7296, in place of --accelerator"
+    what.add_argument("--pes", type=int, metavar="N", help=text)
+    text = "with --pes: of how many copies of one pipeline (as many as give the most frames)"
+    make.add_argument("--pipelines", type=int, metavar="N", help=text)
     make.add_argument("--output-dir", type=Path, required=True, help="a new or empty directory, or an earlier mesh")
     text = "room of a PE for weights, activations and channels, such as 96k"
     make.add_argument("--data", type=_nbytes, metavar="BYTES", help=text)

@@ -146,4 +146,3 @@ class _Run:
         lane = next(lane for lane in flow.incoming[index] if not self._arrived[lane])
         source = flow.steps[flow.lanes[lane].source]
         return (f"{name} waits for a message of {source.name}", None), source.pe
-

@@ -125,7 +125,9 @@ class _Simulator:
         while not self._computing[place]:
             index = indices[at[1]]
             state, frame = self._steps[index], at[0] - flow.steps[index].lag
-            if frame >= self._frames and all(len(one.starts) >= self._frames for one in map(self._steps.__getitem__, indices)):
+            if frame >= self._frames and all(
+                len(one.starts) >= self._frames for one in map(self._steps.__getitem__, indices)
+            ):
                 return
             if 0 <= frame < self._frames:
                 if not self._ready(index):
@@ -139,7 +141,9 @@ class _Simulator:
 
     def _ready(self, index: int) -> bool:
         """Whether all messages of a step are there, and a buffer for its outputs."""
-        unsent = len(self._steps[index].starts) - min((self._lanes[lane].sent for lane in self._flow.outgoing[index]), default=0)
+        unsent = len(self._steps[index].starts) - min(
+            (self._lanes[lane].sent for lane in self._flow.outgoing[index]), default=0
+        )
         if self._flow.outgoing[index] and unsent >= OUTPUT_BUFFERS:
             return False
         return all(self._lanes[lane].arrived for lane in self._flow.incoming[index])

@@ -73,7 +73,9 @@ class Mesh:
         if len(self.dead) == self.width * self.height:
             raise InvalidInput("mesh: at least one PE is not dead: all of them are")
         if self.data < 0:
-            what = f"{self.memory} bytes a PE, {self.code} of code, and {self._local} of the accelerator's local memories"
+            what = (
+                f"{self.memory} bytes a PE, {self.code} of code, and {self._local} of the accelerator's local memories"
+            )
             raise InvalidInput(f"mesh: memory has room for code and the accelerator's local memories: got {what}")
 
     def _check_chips(self) -> None:

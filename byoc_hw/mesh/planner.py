@@ -152,4 +152,3 @@ class _Planner:
         places = self._mesh.alive
         replicas = tuple(places[at * len(stages) : (at + 1) * len(stages)] for at in range(pipelines))
         return with_credits(self._network, self._mesh, stages, replicas, cycles, fixed, self._work)
-

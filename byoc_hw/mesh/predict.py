@@ -77,9 +77,7 @@ def busiest_pe(flow: Flow) -> int:
 
 def busiest_link(flow: Flow) -> int:
     """The most cycles that a link or port is busy for a frame of all pipelines."""
-    transfers = (
-        Transfer(flow.steps[lane.source].pe, flow.steps[lane.target].pe, lane.nbytes) for lane in flow.lanes
-    )
+    transfers = (Transfer(flow.steps[lane.source].pe, flow.steps[lane.target].pe, lane.nbytes) for lane in flow.lanes)
     return max(link_loads(flow.mesh, transfers).values(), default=0)
 
 

@@ -26,6 +26,7 @@ _BYTES_SHARE = 24
 _MAY_LOSE = 1.05
 """Cycles of all pieces over those of the whole, up to which an axis counts as good as any."""
 
+
 @dataclass(frozen=True)
 class UnitWays:
     """How a network is made into units: what a layer may be cut by rows for.
@@ -78,7 +79,9 @@ class Units:
         prices = {}
         for axis in allowed:
             cycles = [self._costs.cycles(NodePiece(number, box)) for box in self._boxes(number, axis, parts)]
-            prices[axis] = max(_MAY_LOSE, sum(cycles) / max(1, whole)) + max(self._ways.coarse, max(cycles) / self._target)
+            prices[axis] = max(_MAY_LOSE, sum(cycles) / max(1, whole)) + max(
+                self._ways.coarse, max(cycles) / self._target
+            )
         least = min(prices.values())
         return tuple(axis for axis in allowed if prices[axis] <= least)
 

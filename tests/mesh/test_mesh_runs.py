@@ -19,7 +19,7 @@ from byoc_hw.mesh.group import Outside
 from byoc_hw.mesh.libraries import library_of
 from byoc_hw.mesh.patches import channels_of
 from byoc_hw.mesh.pieces import NodePiece, PieceBox
-from byoc_hw.mesh.plan import Stage
+from byoc_hw.mesh.plan import MeshPlan, Stage
 from byoc_hw.mesh_builder import build_mesh, mesh_network
 
 
@@ -86,7 +86,9 @@ def test_every_pe_sends_what_the_whole_model_computes(mesh):
 def test_two_pipelines_share_the_programs(digits, tmp_path):
     stages = [Stage(tuple(NodePiece(number) for number in range(5))), Stage(tuple(map(NodePiece, range(5, 14))))]
     places = [[(0, 0), (1, 0)], [(0, 1), (1, 1)]]
-    mesh = build_mesh(digits, stages, output_dir=tmp_path / "two", replicas=places)
+    network = mesh_network(digits)
+    plan = MeshPlan(network, tuple(stages), channels_of(network, stages, credits=3), places)
+    mesh = build_mesh(digits, plan, output_dir=tmp_path / "two")
     assert len(mesh.manifest.programs) == 2
     assert len(mesh.manifest.pes) == 4
     given = frames(21)
