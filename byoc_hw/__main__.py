@@ -25,7 +25,7 @@ from byoc_hw.emit.weight_file import WEIGHTS
 from byoc_hw.errors import ByocHwError, InvalidInput, RunError, ToolchainMissing
 from byoc_hw.mesh.machine import MESH_7296
 from byoc_hw.mesh.plan import MeshPlan, Stage
-from byoc_hw.mesh.planner import plan_network
+from byoc_hw.mesh.pipelines import plan_network
 from byoc_hw.mesh.stage_file import read_stages
 from byoc_hw.mesh_builder import build_mesh, mesh_network
 from byoc_hw.mesh_commands import add_run, nodes_text, run_mesh

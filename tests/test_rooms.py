@@ -18,7 +18,7 @@ FOR_ALL = {
 WIRING = {
     *("__init__", "__main__", "demo"),
     *("compiler", "project", "operator_check", "validation", "tuner", "tuning", "quantizer"),
-    *("mesh_builder", "mesh_commands"),
+    *("mesh_builder", "mesh_commands", "mesh_pipeline"),
 }
 EXTRA = {
     "frontend": {"pattern"},

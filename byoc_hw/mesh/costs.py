@@ -89,10 +89,11 @@ class PieceCosts:
         if is_pointwise(layer):
             found.append(job_cycles(layer, flat(ifm), flat(ofm), self.accelerator))
         form = geometry(layer)
-        if isinstance(layer, Weighted) and isinstance(form, Window) and self.accelerator.tuning.swap:
-            if len(parts_of_kernel(layer, self.accelerator)) == 1:
-                kernel = form.columns.kernel, form.rows.kernel
-                found.append(job_cycles(layer, _swapped(ifm), _swapped(ofm), self.accelerator, kernel))
+        swaps = self.accelerator.tuning.swap and isinstance(layer, Weighted) and isinstance(form, Window)
+        if swaps and len(parts_of_kernel(layer, self.accelerator)) == 1:
+            assert isinstance(form, Window)
+            kernel = form.columns.kernel, form.rows.kernel
+            found.append(job_cycles(layer, _swapped(ifm), _swapped(ofm), self.accelerator, kernel))
         return groups * min(found)
 
     def granule(self, node: int, axis: str) -> int:

@@ -56,8 +56,8 @@ def held_cycles(flow: Flow, starts: Sequence[int]) -> tuple[int, ...]:
     """The cycles for which a credit of each lane is away for one frame.
 
     `starts` has the cycle in which each step starts the first frame. A credit is gone from the moment that the source
-    sends to the one in which the target, which is then done, has given it back. So with a frame every `period` cycles, a
-    lane needs one credit for each period that begins in this time.
+    sends to the one in which the target, which is then done, has given it back. So with a frame every `period` cycles,
+    a lane needs one credit for each period that begins in this time.
     """
     found = []
     for lane in flow.lanes:

@@ -9,7 +9,7 @@ from byoc_hw.arguments import check_whole
 from byoc_hw.errors import PlanError
 from byoc_hw.mesh.credits import blocking_cycle
 from byoc_hw.mesh.flow import OUTPUT_BUFFERS, Flow
-from byoc_hw.mesh.routes import Way, beats, credit_cycles, delay, route
+from byoc_hw.mesh.routes import MeshLink, beats, credit_cycles, delay, route
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Simulation:
     frames: int
     starts: tuple[tuple[int, ...], ...]
     ends: tuple[tuple[int, ...], ...]
-    busy: dict[Way, int]
+    busy: dict[MeshLink, int]
     queues: tuple[int, ...]
 
     @property
@@ -41,7 +41,7 @@ class Simulation:
         first = self.frames // 2
         found = zip(self.flow.steps, self.ends, strict=True)
         done = [max(ends) for ends in zip(*(ends for step, ends in found if step.group == group), strict=True)]
-        return (done[-1] - done[first]) / max(1, self.frames - 1 - first)
+        return float(done[-1] - done[first]) / max(1, self.frames - 1 - first)
 
     @property
     def rate(self) -> float:
@@ -92,8 +92,8 @@ class _Simulator:
         self._lanes = [_LaneState(lane.credits) for lane in flow.lanes]
         self._turn = {place: [0, 0] for place in flow.turns}
         self._computing = dict.fromkeys(flow.turns, False)
-        self._free: dict[Way, int] = {}
-        self._busy: dict[Way, int] = {}
+        self._free: dict[MeshLink, int] = {}
+        self._busy: dict[MeshLink, int] = {}
         self._events: list[tuple[int, int, int, int]] = []  # cycle, number, kind, index
         self._number = 0
         places = [(flow.steps[lane.source].pe, flow.steps[lane.target].pe) for lane in flow.lanes]

@@ -15,12 +15,12 @@ OUTPUT_BUFFERS = 2
 
 
 @dataclass(frozen=True)
-class Step:
+class FlowStep:
     """What a PE computes for a frame in one go: it needs all its messages first, and sends its own afterwards.
 
-    In its n-th turn a PE goes through its steps in order, each with frame n - `lag`: steps with a lag leave earlier ones
-    time for what lies between them on other PEs. `group` is the pipeline that the step belongs to: its frames are counted
-    by themselves.
+    In its n-th turn a PE goes through its steps in order, each with frame n - `lag`: steps with a lag leave earlier
+    ones time for what lies between them on other PEs. `group` is the pipeline that the step belongs to: its frames are
+    counted by themselves.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Flow:
     """The steps of all PEs and the messages between them. Steps of one PE are in the order of its turn."""
 
     mesh: Mesh
-    steps: tuple[Step, ...]
+    steps: tuple[FlowStep, ...]
     lanes: tuple[Lane, ...]
 
     def __post_init__(self) -> None:

@@ -1,11 +1,11 @@
-"""One inference as early as possible: every layer is cut over many PEs, which take turns with one layer after another."""
+"""One inference as early as possible: every layer is cut over many PEs, which take one layer after the other."""
 
 from __future__ import annotations
 
 from byoc_hw.errors import PlanError
 from byoc_hw.integers import ceil_div
 from byoc_hw.mesh.costs import PieceCosts
-from byoc_hw.mesh.machine import Mesh
+from byoc_hw.mesh.machine import Coordinates, Mesh
 from byoc_hw.mesh.network import MeshNetwork
 from byoc_hw.mesh.pieces import NodePiece
 from byoc_hw.mesh.placing import with_credits
@@ -30,8 +30,8 @@ def latency_plan(network: MeshNetwork, mesh: Mesh) -> MeshPlan:
         count = ceil_div(count * 4, 3) if count % 3 == 0 else ceil_div(count * 3, 2)
     if best is None:
         raise PlanError(
-            f"{network.name}: weights, activations and buffers of its layers, cut over at most {len(mesh.alive)} PEs, fit "
-            f"{mesh.data} bytes of each: they do not"
+            f"{network.name}: weights, activations and buffers of its layers, cut over at most {len(mesh.alive)} PEs, "
+            f"fit {mesh.data} bytes of each: they do not"
         )
     return best
 
@@ -40,7 +40,7 @@ def _over(costs: PieceCosts, mesh: Mesh, count: int) -> MeshPlan | None:
     """The plan with each layer over at most `count` PEs; None if it does not fit."""
     network = costs.network
     units: list[NodePiece] = []
-    places = []
+    places: list[Coordinates] = []
     cut = Units(costs, UnitWays(), 1, mesh.data)
     for number in range(len(network.nodes)):
         parts = cut.parts_of(number, count)

@@ -35,12 +35,12 @@ class Link:
 
 @dataclass(frozen=True)
 class Mesh:
-    """`width` x `height` processing elements (PEs), each a core with the accelerator `pe`, and links between neighbours.
+    """`width` x `height` processing elements (PEs), each a core with the accelerator `pe`, and links to neighbours.
 
-    `memory` is the bytes of a PE for code and data. The local memories of `pe` lie in it, and `code` bytes of it are for
-    code, stack and tables; the rest is for weights, activations and the buffers of channels. `ram` and `flash` of `pe`
-    do not count. The PEs are on `chips`, columns x rows of them, each with as many PEs; a link from one chip to another
-    is `between_chips` if that is given. PEs in `dead` are not used; messages pass their routers.
+    `memory` is the bytes of a PE for code and data. The local memories of `pe` lie in it, and `code` bytes of it are
+    for code, stack and tables; the rest is for weights, activations and the buffers of channels. `ram` and `flash` of
+    `pe` do not count. The PEs are on `chips`, columns x rows of them, each with as many PEs; a link from one chip to
+    another is `between_chips` if that is given. PEs in `dead` are not used; messages pass their routers.
     """
 
     pe: Accelerator
@@ -89,7 +89,8 @@ class Mesh:
     def __contains__(self, place: object) -> bool:
         if not isinstance(place, tuple) or len(place) != 2 or not all(type(one) is int for one in place):
             return False
-        return 0 <= place[0] < self.width and 0 <= place[1] < self.height
+        x, y = place
+        return bool(0 <= x < self.width and 0 <= y < self.height)
 
     def __repr__(self) -> str:
         dead = f", {len(self.dead)} dead" if self.dead else ""
@@ -106,7 +107,7 @@ class Mesh:
 
     @cached_property
     def alive(self) -> tuple[Coordinates, ...]:
-        """The PEs that can be used, chip by chip in a snake of chips and of PEs: neighbours here are near in the mesh."""
+        """The PEs that can be used, in a snake of chips and of their PEs: neighbours here are near in the mesh."""
         return tuple(place for place in self._snake() if place not in self.dead)
 
     def _snake(self) -> Iterator[Coordinates]:
@@ -154,8 +155,9 @@ MESH_7296 = Mesh(
 )
 """48 chips of 152 PEs, with 128 KiB for code and data and an array of 4 x 16 MACs each: so published for SpiNNaker2.
 
-All else is an assumption: a chip's PEs lie in 8 columns and 19 rows, the chips in 8 columns and 6 rows; 16 KiB of a PE are
-code, stack and tables, and 16 + 8 KiB of it are the local memories that the array works on; costs of jobs and copies
-are those of `REFERENCE`, depthwise jobs compute 4 channels at a time; links carry 16 bytes a cycle inside a chip with 5
-cycles a hop, and 8 bytes a cycle with 40 between chips; and each pipeline's inputs are there when its first PE asks.
+All else is an assumption: a chip's PEs lie in 8 columns and 19 rows, the chips in 8 columns and 6 rows; 16 KiB of a
+PE are code, stack and tables, and 16 + 8 KiB of it are the local memories that the array works on; costs of jobs and
+copies are those of `REFERENCE`, depthwise jobs compute 4 channels at a time; links carry 16 bytes a cycle inside a chip
+with 5 cycles a hop, and 8 bytes a cycle with 40 between chips; and each pipeline's inputs are there when its first PE
+asks.
 """

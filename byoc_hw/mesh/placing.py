@@ -60,7 +60,8 @@ def _with_hops(channel: Channel, stages: Sequence[Stage]) -> Channel:
     if _is_outer(channel):
         return channel
     source, target = stages[channel.source].pe, stages[channel.target].pe
-    assert source is not None and target is not None
+    assert source is not None
+    assert target is not None
     return replace(channel, hops=hops(source, target))
 
 

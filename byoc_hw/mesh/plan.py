@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from byoc_hw.mesh.flow import Flow, Lane, Step
-from byoc_hw.mesh.machine import Coordinates, Mesh
+from byoc_hw.mesh.flow import Flow, Lane, FlowStep
+from byoc_hw.mesh.machine import Coordinates as Coordinates
+from byoc_hw.mesh.machine import Mesh
 from byoc_hw.mesh.network import MeshNetwork
 from byoc_hw.mesh.pieces import NodePiece
 from byoc_hw.mesh.predict import busiest_link, first_starts, period_of
@@ -70,7 +71,7 @@ class PlanFigures:
 class MeshPlan:
     """Stages and channels of one pipeline, and how often it is there: `replicas` has the PEs of each copy, by stage.
 
-    Times are in accelerator cycles. `objective` is "throughput" or "latency". Stages of one PE take turns in their order.
+    Times are in accelerator cycles. `objective` is "throughput" or "latency". Stages of one PE take turns in order.
     """
 
     network: MeshNetwork
@@ -81,22 +82,30 @@ class MeshPlan:
     figures: PlanFigures | None = None
     objective: str = "throughput"
 
+    @property
+    def placed(self) -> tuple[Mesh, PlanFigures]:
+        """The mesh and the figures of a plan whose stages have PEs."""
+        assert self.mesh is not None, "the plan has been placed"
+        assert self.figures is not None, "the plan has been placed"
+        return self.mesh, self.figures
+
     def flow(self, replicas: int | None = None) -> Flow:
         """What runs on the mesh for each frame, of the first `replicas` pipelines; by default of all."""
-        assert self.mesh is not None and self.figures is not None, "the plan has been placed"
-        steps, lanes = [], []
+        mesh, figures = self.placed
+        steps: list[FlowStep] = []
+        lanes: list[Lane] = []
         count = len(self.stages)
         for group, places in enumerate(self.replicas[:replicas]):
             name = "stage {}" if len(self.replicas[:replicas]) == 1 else f"pipeline {group} stage {{}}"
             steps += [
-                Step(name.format(stage), place, cycles, 0, group)
-                for stage, (place, cycles) in enumerate(zip(places, self.figures.cycles, strict=True))
+                FlowStep(name.format(stage), place, cycles, 0, group)
+                for stage, (place, cycles) in enumerate(zip(places, figures.cycles, strict=True))
             ]
             lanes += [
                 Lane(channel.source + group * count, channel.target + group * count, channel.nbytes, channel.credits)
                 for channel in self.inner_channels
             ]
-        return Flow(self.mesh, tuple(steps), tuple(lanes))
+        return Flow(mesh, tuple(steps), tuple(lanes))
 
     @cached_property
     def inner_channels(self) -> tuple[Channel, ...]:
@@ -132,8 +141,8 @@ class MeshPlan:
     @property
     def bound(self) -> float:
         """Frames a million cycles that no plan goes beyond: with all the mesh's PEs at work all the time."""
-        assert self.mesh is not None and self.figures is not None, "the plan has been placed"
-        return 1e6 * len(self.mesh.alive) / self.figures.work
+        mesh, figures = self.placed
+        return 1e6 * len(mesh.alive) / figures.work
 
     @property
     def efficiency(self) -> float:
@@ -144,10 +153,10 @@ class MeshPlan:
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterator[str]:
-        assert self.mesh is not None and self.figures is not None, "the plan has been placed"
+        mesh, figures = self.placed
         yield (
-            f"{self.network.name} on {self.mesh.label}: {len(self.replicas)} pipelines of {len(self.stages)} stages, "
-            f"{self.pes} of {len(self.mesh.alive)} PEs"
+            f"{self.network.name} on {mesh.label}: {len(self.replicas)} pipelines of {len(self.stages)} stages, "
+            f"{self.pes} of {len(mesh.alive)} PEs"
         )
         yield (
             f"a frame every {self.period} cycles of a pipeline, {self.throughput:.4g} frames a million cycles; bound "
@@ -158,5 +167,5 @@ class MeshPlan:
         for number, stage in enumerate(self.stages):
             names = ", ".join(f"{self.network.nodes[piece.node].name} {piece.box}" for piece in stage.pieces[:3])
             more = f" and {len(stage.pieces) - 3} more" if len(stage.pieces) > 3 else ""
-            cycles, nbytes = self.figures.cycles[number], self.figures.nbytes[number]
+            cycles, nbytes = figures.cycles[number], figures.nbytes[number]
             yield f"{number:4} {self.replicas[0][number]}: {cycles} cycles, {nbytes} bytes: {names}{more}"

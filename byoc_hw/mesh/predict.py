@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 
 from byoc_hw.integers import ceil_div
 from byoc_hw.mesh.flow import OUTPUT_BUFFERS, Flow
-from byoc_hw.mesh.routes import Transfer, beats, credit_cycles, flight_cycles, link_loads, route
+from byoc_hw.mesh.routes import Traffic, beats, credit_cycles, flight_cycles, link_loads, route
 
 
 def first_starts(flow: Flow) -> tuple[int, ...]:
@@ -50,7 +51,7 @@ def dependency_order(flow: Flow) -> tuple[int, ...]:
     """The steps in an order in which those that send, and those before on the same PE, come first."""
     before: list[set[int]] = [{flow.lanes[lane].source for lane in lanes} for lanes in flow.incoming]
     for indices in flow.turns.values():
-        for one, other in zip(indices, indices[1:], strict=False):
+        for one, other in pairwise(indices):
             before[other].add(one)
     after: list[list[int]] = [[] for _ in flow.steps]
     for index, sources in enumerate(before):
@@ -77,7 +78,7 @@ def busiest_pe(flow: Flow) -> int:
 
 def busiest_link(flow: Flow) -> int:
     """The most cycles that a link or port is busy for a frame of all pipelines."""
-    transfers = (Transfer(flow.steps[lane.source].pe, flow.steps[lane.target].pe, lane.nbytes) for lane in flow.lanes)
+    transfers = (Traffic(flow.steps[lane.source].pe, flow.steps[lane.target].pe, lane.nbytes) for lane in flow.lanes)
     return max(link_loads(flow.mesh, transfers).values(), default=0)
 
 
@@ -115,7 +116,7 @@ def _waits(flow: Flow) -> Iterator[_Wait]:
         yield lane.target, lane.target, back + flight, lane.credits
         yield lane.target, lane.source, back + port_cycles(flow, number), lane.credits + OUTPUT_BUFFERS
     for indices in flow.turns.values():
-        for one, other in zip(indices, indices[1:], strict=False):
+        for one, other in pairwise(indices):
             yield one, other, flow.steps[one].cycles, flow.steps[other].lag - flow.steps[one].lag
         last, first = flow.steps[indices[-1]], flow.steps[indices[0]]
         yield indices[-1], indices[0], last.cycles, 1 + first.lag - last.lag

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 
 from byoc_hw.mesh.machine import Coordinates, Mesh
 
-Way = tuple[Coordinates, Coordinates]
+MeshLink = tuple[Coordinates, Coordinates]
 """A link: from a PE to its neighbour. From a PE to itself it is the port between PE and router, see `route`."""
 
 PORT = (-1, -1)
@@ -15,7 +16,7 @@ PORT = (-1, -1)
 
 
 @dataclass(frozen=True)
-class Transfer:
+class Traffic:
     """Bytes that go from one PE to another for each frame."""
 
     source: Coordinates
@@ -28,7 +29,7 @@ def hops(source: Coordinates, target: Coordinates) -> int:
     return abs(source[0] - target[0]) + abs(source[1] - target[1])
 
 
-def route(source: Coordinates, target: Coordinates) -> tuple[Way, ...]:
+def route(source: Coordinates, target: Coordinates) -> tuple[MeshLink, ...]:
     """The links of a message, in order: out of the PE, along the row, along the column, into the PE. None for one that
     stays where it is."""
     if source == target:
@@ -37,23 +38,23 @@ def route(source: Coordinates, target: Coordinates) -> tuple[Way, ...]:
     places = [(at, y) for at in range(x, there, 1 if there > x else -1)]
     places += [(there, at) for at in range(y, down, 1 if down > y else -1)]
     places.append(target)
-    return ((PORT, source), *zip(places, places[1:], strict=False), (target, PORT))
+    return ((PORT, source), *pairwise(places), (target, PORT))
 
 
-def beats(mesh: Mesh, way: Way, nbytes: int) -> int:
+def beats(mesh: Mesh, way: MeshLink, nbytes: int) -> int:
     """The cycles that a message keeps a link or a port busy; ports are as fast as links inside a chip."""
     link = mesh.link if PORT in way else mesh.link_of(*way)
     return link.beats(nbytes)
 
 
-def delay(mesh: Mesh, way: Way) -> int:
+def delay(mesh: Mesh, way: MeshLink) -> int:
     """The cycles from a message's start on a link to its start on the next one; 0 for a port."""
     return 0 if PORT in way else mesh.link_of(*way).hop_cycles
 
 
-def link_loads(mesh: Mesh, transfers: Iterable[Transfer]) -> dict[Way, int]:
+def link_loads(mesh: Mesh, transfers: Iterable[Traffic]) -> dict[MeshLink, int]:
     """The cycles that each link is busy for a frame of each of the transfers, ports among them."""
-    found: dict[Way, int] = {}
+    found: dict[MeshLink, int] = {}
     for transfer in transfers:
         for way in route(transfer.source, transfer.target):
             found[way] = found.get(way, 0) + beats(mesh, way, transfer.nbytes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from byoc_hw.mesh.costs import PieceCosts
@@ -97,8 +97,8 @@ class StageCutter:
     def within(self, limit: int, most: int | None = None) -> tuple[tuple[int, int], ...] | None:
         """The fewest stages of at most `limit` cycles that fit a PE each; None if there are none, or more than `most`.
 
-        Where memory does not stop it, a stage that takes all that it can is part of the fewest. Where it does, a shorter
-        one may be: what it would make itself a later one must receive. Then few units are tried in every way.
+        Where memory does not stop it, a stage that takes all that it can is part of the fewest. Where it does, a
+        shorter one may be: what it would make itself a later one must receive. Then few units are tried in every way.
         """
         found = self._greedy(limit)
         if len(self.units) <= _EXACT_UNITS and (found is None or (most is not None and len(found) > most)):
@@ -127,7 +127,7 @@ class StageCutter:
         return stop
 
     def _fitting_part(self, first: int, stop: int) -> int:
-        """The last end of a stage that fits a PE: bytes grow with the units, but for steps that a later one takes back."""
+        """The last end of a stage that fits a PE, as if bytes always grew with the units."""
         if stop == first or self.fits(first, stop):
             return stop
         low, high = first, stop
@@ -162,37 +162,8 @@ class StageCutter:
         return known
 
     def nbytes(self, first: int, stop: int) -> StageBytes:
-        """The bytes of a stage.
-
-        Of a tensor that it makes only a part of, for pieces of its own, it puts together what comes and what it makes.
-        """
-        network, pieces = self._network, self.pieces(first, stop)
-        made: dict[str, Patch] = {}
-        wanted: dict[str, list[Patch]] = {}
-        last: dict[str, int] = {}
-        for at, piece in enumerate(pieces):
-            node = network.nodes[piece.node]
-            made |= {name: patch_of(network.tensors[name], piece.box) for name in node.outputs}
-            for name, box in zip(node.inputs, self._costs.reads(piece), strict=True):
-                wanted.setdefault(name, []).append(patch_of(network.tensors[name], box))
-                last[name] = at
-        received = sent = 0
-        inner: list[tuple[int, int, int]] = []  # bytes, first and last piece
-        for name, patches in wanted.items():
-            tensor, whole = network.tensors[name], hull(patches)
-            own = intersection(made[name], whole) if name in made else None
-            lacking = patch_bytes(tensor, whole) - (0 if own is None else patch_bytes(tensor, own))
-            received += lacking
-            if lacking and own is not None:
-                inner.append((patch_bytes(tensor, whole), 0, last[name]))
-        for at, piece in enumerate(pieces):
-            for name in network.nodes[piece.node].outputs:
-                leaving = self._leaving(name, made[name], stop)
-                sent += leaving
-                end = len(pieces) - 1 if leaving else last.get(name, at)
-                inner.append((patch_bytes(network.tensors[name], made[name]), at, end))
-        peak = max(sum(nbytes for nbytes, start, end in inner if start <= at <= end) for at in range(len(pieces)))
-        return StageBytes(sum(map(self._costs.weights, pieces)), received, sent, peak)
+        """The bytes of a stage."""
+        return stage_bytes(self._costs, self.pieces(first, stop), lambda name, made: self._leaving(name, made, stop))
 
     def _leaving(self, name: str, made: Patch, stop: int) -> int:
         """Bytes of a patch that units from `stop` on read, or whoever reads the model's outputs."""
@@ -208,3 +179,39 @@ class StageCutter:
                 found += [patch_of(tensor, box) for read, box in boxes if read == name]
         shared = intersection(hull(found), made) if found else None
         return 0 if shared is None else patch_bytes(tensor, shared)
+
+
+def stage_bytes(
+    costs: PieceCosts, pieces: Sequence[NodePiece], leaving_bytes: Callable[[str, Patch], int]
+) -> StageBytes:
+    """The bytes of a stage of these pieces, each of another node. `leaving_bytes` has how many of a patch it sends.
+
+    Of a tensor that it makes only a part of, for pieces of its own, it puts together what comes and what it makes.
+    """
+    network = costs.network
+    made: dict[str, Patch] = {}
+    wanted: dict[str, list[Patch]] = {}
+    last: dict[str, int] = {}
+    for at, piece in enumerate(pieces):
+        node = network.nodes[piece.node]
+        made |= {name: patch_of(network.tensors[name], piece.box) for name in node.outputs}
+        for name, box in zip(node.inputs, costs.reads(piece), strict=True):
+            wanted.setdefault(name, []).append(patch_of(network.tensors[name], box))
+            last[name] = at
+    received = sent = 0
+    inner: list[tuple[int, int, int]] = []  # bytes, first and last piece
+    for name, patches in wanted.items():
+        tensor, whole = network.tensors[name], hull(patches)
+        own = intersection(made[name], whole) if name in made else None
+        lacking = patch_bytes(tensor, whole) - (0 if own is None else patch_bytes(tensor, own))
+        received += lacking
+        if lacking and own is not None:
+            inner.append((patch_bytes(tensor, whole), 0, last[name]))
+    for at, piece in enumerate(pieces):
+        for name in network.nodes[piece.node].outputs:
+            leaving = leaving_bytes(name, made[name])
+            sent += leaving
+            end = len(pieces) - 1 if leaving else last.get(name, at)
+            inner.append((patch_bytes(network.tensors[name], made[name]), at, end))
+    peak = max(sum(nbytes for nbytes, start, end in inner if start <= at <= end) for at in range(len(pieces)))
+    return StageBytes(sum(map(costs.weights, pieces)), received, sent, peak)

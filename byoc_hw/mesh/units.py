@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from byoc_hw.graph import Conv2d, Dense, MatMul
 from byoc_hw.integers import ceil_div
@@ -98,14 +99,14 @@ class Units:
         extent, granule = self._extent(number, axis), self._costs.granule(number, axis)
         grains = ceil_div(extent, granule)
         ends = [min(extent, granule * (grains * part // parts)) for part in range(parts)] + [extent]
-        return [PieceBox(axis, start, stop) for start, stop in zip(ends, ends[1:], strict=False) if start < stop]
+        return [PieceBox(axis, start, stop) for start, stop in pairwise(ends) if start < stop]
 
     def _extent(self, number: int, axis: CutAxis) -> int:
         form = form_of(self._costs.network.tensors[self._nodes[number].outputs[0]])
         return form.rows if axis == "rows" else form.channels
 
     def parts_of(self, number: int, most: int) -> list[NodePiece]:
-        """A node in at most `most` parts of about the same size, none smaller than what the array computes at a time."""
+        """A node in at most `most` parts of about the same size, none smaller than what the array takes at a time."""
         axis = self.axes[number]
         if axis is None or most < 2:
             return [NodePiece(number, ALL)]

@@ -90,7 +90,7 @@ class _Planner:
         return best
 
     def _lengths(self) -> Iterator[int]:
-        """Lengths that leave few PEs over: from what the bytes need on, each at least a quarter longer than the last."""
+        """Lengths that leave few PEs over: from what the bytes need on, each a quarter longer than the last."""
         count = len(self._mesh.alive)
         weights = sum(self._costs.weights(piece) for piece in Units(self._costs, _WAYS[0], self._work, 1 << 62).pieces)
         least = min(count, max(1, ceil_div(weights, max(1, self._mesh.data))))
@@ -113,10 +113,11 @@ class _Planner:
             for at, unit in enumerate(cutter.units):
                 if not cutter.fits(at, at + 1):
                     nbytes = cutter.nbytes(at, at + 1)
+                    name = self._network.nodes[unit.node].name
                     return (
-                        f"{self._network.nodes[unit.node].name}: its smallest piece fits a PE's {self._mesh.data} bytes "
-                        f"for data: {nbytes.weights} bytes of weights, {nbytes.received} received, {nbytes.sent} sent "
-                        f"and {nbytes.inner} inside are {nbytes.total(1)}"
+                        f"{name}: its smallest piece fits the {self._mesh.data} bytes of a PE for data: it has "
+                        f"{nbytes.weights} of weights, {nbytes.received} that it receives, {nbytes.sent} that it sends "
+                        f"and {nbytes.inner} inside"
                     )
         fewest = self._fewest(max(length, 64))
         return (
@@ -135,8 +136,7 @@ class _Planner:
         """The best plan with stages on at most `length` PEs; None if none fit."""
         best: MeshPlan | None = None
         for cutter in self._cutters(length):
-            limit = None if best is None else int(max(best.figures.cycles) / _BARELY) if best.figures else None
-            if limit is not None and cutter.within(limit, length) is None:
+            if best is not None and cutter.within(int(max(best.placed[1].cycles) / _BARELY), length) is None:
                 continue
             cuts = cutter.best(length)
             plan = None if cuts is None else self._placed(cutter, cuts, pipelines)
