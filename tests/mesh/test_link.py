@@ -6,13 +6,11 @@ from pathlib import Path
 import pytest
 
 import byoc_hw.mesh
-from byoc_hw import InvalidInput
 from byoc_hw.mesh.host_part import host_part
 from byoc_hw.mesh.patches import form_of, patch_of
 from byoc_hw.mesh.pe_source import PortBlock, port_block
 from byoc_hw.mesh.pieces import PieceBox
 from byoc_hw.mesh.plan import Patch
-from byoc_hw.mesh.stage_file import read_stages, stages_text
 from byoc_hw.tensor import Tensor
 
 LINK = Path(byoc_hw.mesh.__file__).parent / "link"
@@ -73,31 +71,3 @@ def test_a_pe_has_the_host_functions_that_it_calls_and_their_constants():
     assert text.startswith("#include <stdint.h>\n")
     assert host_part(SOURCE, {"first", "second"}) == (SOURCE, 16)
     assert host_part(SOURCE, set()) == ("", 0)
-
-
-def test_stages_are_read_as_they_were_written(tmp_path):
-    first = '{"pe": [3, 4], "pieces": [{"node": 0}, {"node": 1, "rows": [0, 4]}]}'
-    text = f'[{first}, {{"pieces": [{{"node": 2, "channels": [1, 2]}}]}}]\n'
-    path = tmp_path / "stages.json"
-    path.write_text(text)
-    stages = read_stages(path)
-    assert stages[0].pe == (3, 4)
-    assert stages_text(stages) == text
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    {
-        "empty": ("[]", "is a list of stages"),
-        "no pieces": ('[{"pe": [0, 0]}]', "stage 0 has pieces, a list, and may have pe"),
-        "place": ('[{"pe": [0], "pieces": []}]', r"stage 0: pe is a column and a row: got \[0\]"),
-        "range": ('[{"pieces": [{"node": 1, "rows": [4, 4]}]}]', "stage 0: a piece has a node, and may have rows or"),
-        "two": ('[{"pieces": [{"node": 1, "rows": [0, 4], "channels": [0, 1]}]}]', "stage 0: a piece has a node"),
-        "node": ('[{"pieces": [{"node": -1}]}]', "stage 0: a piece has a node"),
-    }.values(),
-)
-def test_what_is_no_stage_is_refused(text, message, tmp_path):
-    path = tmp_path / "stages.json"
-    path.write_text(text)
-    with pytest.raises(InvalidInput, match=message):
-        read_stages(path)

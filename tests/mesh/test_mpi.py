@@ -1,7 +1,6 @@
 """A mesh on ranks of MPI, with the commands that a user types."""
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -24,14 +23,9 @@ MPIRUN = Path(sys.executable).with_name("mpirun")
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory):
     """A mesh of 8 PEs that the command line built."""
-    place = tmp_path_factory.mktemp("mpi")
-    halves = [{"node": 1, "rows": [0, 4]}, {"node": 2, "rows": [0, 4]}], [{"node": 1, "rows": [4, 8]}]
-    pieces = [[{"node": 0}], *halves, [{"node": 2, "rows": [4, 8]}], *([{"node": at}] for at in range(3, 6))]
-    stages = [{"pieces": one} for one in [*pieces, [{"node": at} for at in range(6, 14)]]]
-    file = place / "stages.json"
-    file.write_text(json.dumps(stages))
-    mesh = place / "mesh"
-    assert main(["mesh", "build", str(model_path()), "--stages", str(file), "--output-dir", str(mesh)]) == 0
+    mesh = tmp_path_factory.mktemp("mpi") / "mesh"
+    options = ["--pes", "8", "--pipelines", "1", "--output-dir", str(mesh)]
+    assert main(["mesh", "build", str(model_path()), *options]) == 0
     assert len(MeshProject(mesh).manifest.pes) == 8
     return mesh
 
@@ -101,4 +95,4 @@ def test_a_rank_that_dies_ends_the_run_without_a_result(directory, tmp_path):
 def test_a_rank_that_stands_still_is_named(directory, tmp_path, options):
     code, said, _ = signalled(directory, tmp_path, 2, signal.SIGSTOP, *options)
     assert code != 0
-    assert "rank 0: no frame for 2 seconds: slow, or stuck, is rank 1, PE (4, 0)" in said
+    assert "rank 0: no frame for 2 seconds: slow, or stuck, is rank 1, PE (0, 4)" in said
