@@ -33,6 +33,9 @@ from byoc_hw.errors import (
     ToolchainMissing,
     Unsupported,
 )
+from byoc_hw.mesh.built_mesh import MeshProject, MeshResult
+from byoc_hw.mesh.stage_check import StageDifference, StageValidation
+from byoc_hw.mesh_builder import build_mesh, mesh_network
 from byoc_hw.objective import Energy
 from byoc_hw.operator_check import OperatorCheck, check_operator
 from byoc_hw.pattern import Check, Form, limit, register_pattern
@@ -69,6 +72,8 @@ __all__ = [
     "LibraryCall",
     "Limits",
     "Memory",
+    "MeshProject",
+    "MeshResult",
     "Operands",
     "OperatorCheck",
     "PatternError",
@@ -79,6 +84,8 @@ __all__ = [
     "Result",
     "RunError",
     "Soc",
+    "StageDifference",
+    "StageValidation",
     "TfliteReference",
     "Toolchain",
     "ToolchainMissing",
@@ -91,12 +98,14 @@ __all__ = [
     "Validation",
     "__version__",
     "build",
+    "build_mesh",
     "check_operator",
     "explain",
     "explain_tflite",
     "limit",
     "load",
     "load_tflite",
+    "mesh_network",
     "partition_for_hwlib",
     "pattern_table",
     "quantize",

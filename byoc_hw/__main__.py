@@ -23,9 +23,13 @@ from byoc_hw.accelerator import KIB, ROUNDINGS
 from byoc_hw.compiler import OBJECTIVES, region_graphs, region_rooms
 from byoc_hw.emit.weight_file import WEIGHTS
 from byoc_hw.errors import ByocHwError, InvalidInput, RunError, ToolchainMissing
-from byoc_hw.mesh.stage_file import read_stages
+from byoc_hw.mesh.machine import MESH_7296
+from byoc_hw.mesh.pipelines import PIPELINE_OBJECTIVES
+from byoc_hw.mesh.plan import MeshPlan
+from byoc_hw.mesh.plan_file import plan_json
 from byoc_hw.mesh_builder import build_mesh, mesh_network
 from byoc_hw.mesh_commands import add_run, nodes_text, run_mesh
+from byoc_hw.mesh_pipeline import pipeline
 from byoc_hw.names import distinct
 from byoc_hw.objective import Objective
 from byoc_hw.plan.region import lay_out_region
@@ -202,21 +206,35 @@ def _run(options: argparse.Namespace) -> None:
 
 
 def _mesh_nodes(options: argparse.Namespace) -> None:
-    print(nodes_text(mesh_network(_partitioned_for_mesh(options))))
+    print(nodes_text(mesh_network(_partitioned_for_mesh(options, MESH_7296.pe))))
+
+
+def _mesh_plan(options: argparse.Namespace) -> None:
+    if options.output is not None:
+        check_file(options.output)
+    plan = _planned_mesh(options)[1]
+    if options.output is not None:
+        write_whole(options.output, plan_json(plan).encode())
+    print(plan)
 
 
 def _mesh_build(options: argparse.Namespace) -> None:
-    stages = read_stages(options.stages)
-    mod = _partitioned_for_mesh(options)
-    mesh = build_mesh(mod, stages, output_dir=options.output_dir, data=options.data, progress=_note)
-    print(f"{mesh.directory}: {len(mesh.manifest.programs)} programs, {len(mesh.manifest.channels)} channels")
+    mod, plan = _planned_mesh(options)
+    mesh = build_mesh(mod, plan, output_dir=options.output_dir, progress=_note)
+    print(f"{mesh.directory}: {len(mesh.manifest.programs)} programs, {len(mesh.manifest.pes)} PEs")
 
 
-def _partitioned_for_mesh(options: argparse.Namespace) -> tvm.IRModule:
+def _planned_mesh(options: argparse.Namespace) -> tuple[tvm.IRModule, MeshPlan]:
+    mesh = MESH_7296.of(options.pes)
+    mod = _partitioned_for_mesh(options, mesh.pe)
+    objective, count = options.objective, options.pipelines
+    return mod, pipeline(mod, None, mesh, objective=objective, pipelines=count, mapping=options.mapping)
+
+
+def _partitioned_for_mesh(options: argparse.Namespace, accelerator: Hardware) -> tvm.IRModule:
     mod, params = _loaded(options)
-    accelerator, name = _accelerator(options), options.mod_name
     return byoc_hw.partition_for_hwlib(
-        mod, params, name, accelerator=accelerator, numerics=options.numerics, deny=options.deny
+        mod, params, options.mod_name, accelerator=accelerator, numerics=options.numerics, deny=options.deny
     )
 
 
@@ -605,17 +623,24 @@ def _add_mesh(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     mesh = _command(commands, "mesh", "run a model on many PEs", "run out/mesh --random 100")
     steps = mesh.add_subparsers(title="commands", required=True, metavar="COMMAND")
     nodes = _command(steps, "nodes", "list the nodes of a model, which stages are made of", "model.tflite", "mesh ")
-    example = "model.tflite --stages stages.json --output-dir out/mesh"
+    plan = _command(steps, "plan", "plan a model for PEs of MESH_7296", "model.tflite --pes 8", "mesh ")
+    example = "model.tflite --pes 8 --output-dir out/mesh"
     make = _command(steps, "build", "write and compile the programs of a mesh", example, "mesh ")
-    for parser in (nodes, make):
+    for parser in (nodes, plan, make):
         _add_model(parser)
-        _add_accelerator(parser, parser)
+        _add_numerics(parser)
         parser.add_argument("--mod-name", default="default", help="what every C name starts with (%(default)s)")
     nodes.set_defaults(command=_mesh_nodes)
-    make.add_argument("--stages", type=Path, required=True, metavar="FILE", help="JSON of the pieces of each PE")
+    for parser in (plan, make):
+        parser.add_argument("--pes", type=int, required=True, metavar="N", help="the number of PEs")
+        text = "most frames, or one inference as early as possible (%(default)s)"
+        parser.add_argument("--objective", choices=PIPELINE_OBJECTIVES, default=PIPELINE_OBJECTIVES[0], help=text)
+        text = "the copies of one pipeline (as many as give the most frames)"
+        parser.add_argument("--pipelines", type=int, metavar="N", help=text)
+        parser.add_argument("--mapping", type=Path, metavar="FILE", help="a plan that another mapper made")
+    plan.add_argument("--output", type=Path, metavar="FILE", help="where the plan goes, as JSON")
+    plan.set_defaults(command=_mesh_plan)
     make.add_argument("--output-dir", type=Path, required=True, help="a new or empty directory, or an earlier mesh")
-    text = "room of a PE for weights, activations and channels, such as 96k"
-    make.add_argument("--data", type=_nbytes, metavar="BYTES", help=text)
     make.set_defaults(command=_mesh_build)
     run = _command(steps, "run", "send frames through a mesh", "out/mesh --random 100", "mesh ")
     add_run(run)
@@ -671,6 +696,10 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
 
 def _add_accelerator(parser: argparse.ArgumentParser, group: argparse._ActionsContainer) -> None:
     _add_preset(group, ", or a chip of several, as in DIANA_DIGITAL+DSP")
+    _add_numerics(parser)
+
+
+def _add_numerics(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--numerics",
         choices=ROUNDINGS,

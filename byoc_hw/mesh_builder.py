@@ -16,12 +16,13 @@ from byoc_hw.frontend.seam import CompiledHost, Model
 from byoc_hw.garbage import seldom_collected
 from byoc_hw.mesh.built_mesh import MeshProject
 from byoc_hw.mesh.host_part import host_part
+from byoc_hw.mesh.machine import Coordinates
 from byoc_hw.mesh.manifest import MANIFEST, Manifest, ProgramEntry, manifest_of
 from byoc_hw.mesh.network import MeshNetwork, network_of
 from byoc_hw.mesh.patches import channels_of
 from byoc_hw.mesh.pe_source import channel_buffer_bytes, pe_files
 from byoc_hw.mesh.pieces import NodePiece
-from byoc_hw.mesh.plan import Channel, Coordinates, Stage
+from byoc_hw.mesh.plan import Channel, MeshPlan, Stage
 from byoc_hw.mesh.stage_check import REFERENCE_PROJECT
 from byoc_hw.mesh.stage_program import StageProgram, stage_program
 from byoc_hw.padding import padded
@@ -59,67 +60,85 @@ def mesh_network(mod: tvm.IRModule, params: Mapping[str, Any] | None = None) -> 
     Raises `InvalidInput` for a module that was not partitioned, or was for several accelerators.
     """
     model = _open(mod, params)
-    return network_of(_compiled_host(model, None).compiled.program)
+    return network_of(_compiled_host(model, ()).compiled.program)
 
 
 @seldom_collected()
 def build_mesh(
     mod: tvm.IRModule,
-    stages: Sequence[Stage],
+    plan: MeshPlan | Sequence[Stage],
     params: Mapping[str, Any] | None = None,
     *,
     output_dir: str | Path,
-    channels: Sequence[Channel] | None = None,
-    replicas: Sequence[Sequence[Coordinates]] = (),
     data: int | None = None,
     progress: Progress = lambda line: None,
     force: bool = False,
 ) -> MeshProject:
     """Write the C project of each stage, and the manifest, to a directory; and compile what has changed.
 
-    `stages` are over the nodes of `mesh_network(mod, params)`. `channels` are those of `channels_of` with other credits
-    and hops, if they are given. `replicas` has for each copy of the pipeline the PE of each stage; by default there is
-    one, at the stages' own places, or in a row. `data` is the room of a PE in bytes for weights, activations and the
-    buffers of channels.
+    `plan` is what `pipeline` gives, or stages over the nodes of `mesh_network(mod, params)`: then there is one
+    pipeline, at the stages' own places or in a row, and channels hold two frames. `data` is the room of a PE in bytes
+    for weights, activations and the buffers of channels: by default that of the plan's mesh.
 
     Raises `PlanError` for stages that do not compute the model once, and for programs that do not fit `data`: before
     any file is written.
     """
     check_type("output_dir", output_dir, str | Path, "a path")
-    if data is not None:
-        check_whole("data", data, 1)
-    if not stages:
-        raise InvalidInput("a mesh has at least one stage: got none")
     model = _open(mod, params)
-    host = _compiled_host(model, None)
-    network = network_of(host.compiled.program)
-    joined = _channels(network, stages, channels)
-    places = _places(stages, replicas)
-    names = [f"{model.mod_name}_pe{number}" for number in range(len(stages))]
+    wanted = _wanted(plan, data, model)
+    stages, names = wanted.stages, [f"{model.mod_name}_pe{number}" for number in range(len(wanted.stages))]
     for name in names:
         check_mod_name(name)
-    programs = [stage_program(network, stages, at, joined, name) for at, name in enumerate(names)]
+    host = _compiled_host(model, ())
+    network = network_of(host.compiled.program)
+    channels = _channels(network, stages, wanted.channels)
     planned = []
-    for number, program in enumerate(programs):
-        progress(f"plan {number + 1} of {len(programs)}: {program.program.name}")
-        planned.append(_planned(model, program, host.workspaces, data))
+    for number, name in enumerate(names):
+        progress(f"plan {number + 1} of {len(names)}: {name}")
+        program = stage_program(network, stages, number, channels, name)
+        planned.append(_planned(model, program, host.workspaces, wanted.data))
     if host.workspaces:  # the functions of the host have the offsets of their workspaces in their code
         host = _compiled_host(model, planned)
-    manifest = _manifest(network, stages, joined, names, places)
     projects = []
     for number, one in enumerate(planned):
         parts = _parts(model, one, host)
-        _check_memory(one, parts.host_flash, data)
-        projects.append(project_files(parts, pe_files(network, one.stage, number, joined, parts.tiled)))
+        _check_memory(one, parts.host_flash, wanted.data)
+        projects.append(project_files(parts, pe_files(network, one.stage, number, channels, parts.tiled)))
+    manifest = _manifest(network, stages, channels, names, wanted.places)
     directory = Path(output_dir)
     check_directory(directory)
-    progress("plan the whole model, for comparisons")
     directory.mkdir(parents=True, exist_ok=True)
+    progress("plan the whole model, for comparisons")
     try:
         build(mod, params, output_dir=directory / REFERENCE_PROJECT, force=force)
     except PlanError as error:
         progress(f"the whole model does not fit one accelerator, so there are no comparisons: {error}")
     return _written(directory, manifest, projects, progress, force)
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """What is to be built: stages, their channels if they are known, the PEs of each pipeline, the room of a PE."""
+
+    stages: tuple[Stage, ...]
+    channels: tuple[Channel, ...]
+    places: list[list[Coordinates]]
+    data: int | None
+
+
+def _wanted(plan: MeshPlan | Sequence[Stage], data: int | None, model: Model) -> _Wanted:
+    if data is not None:
+        check_whole("data", data, 1)
+    if not isinstance(plan, MeshPlan):
+        check_type("plan", plan, Sequence, "a MeshPlan, or a list of stages")
+        stages = tuple(plan)
+        return _Wanted(stages, (), _places(stages, ()), data)
+    if plan.mesh is not None and plan.mesh.pe != model.accelerator:
+        label = model.accelerator.label if model.accelerator else "none"
+        raise InvalidInput(f"the module is partitioned for the PE of the plan, {plan.mesh.pe.label}: it is for {label}")
+    if data is None and plan.mesh is not None:
+        data = plan.mesh.data
+    return _Wanted(plan.stages, plan.channels, _places(plan.stages, plan.replicas), data)
 
 
 def _open(mod: Any, params: Mapping[str, Any] | None) -> Model:
@@ -130,9 +149,9 @@ def _open(mod: Any, params: Mapping[str, Any] | None) -> Model:
     return model
 
 
-def _channels(network: MeshNetwork, stages: Sequence[Stage], given: Sequence[Channel] | None) -> tuple[Channel, ...]:
+def _channels(network: MeshNetwork, stages: Sequence[Stage], given: Sequence[Channel]) -> tuple[Channel, ...]:
     needed = channels_of(network, stages)
-    if given is None:
+    if not given:
         return needed
     plain = [replace(one, credits=2, hops=0) for one in given]
     if sorted(map(repr, plain)) != sorted(map(repr, needed)):
@@ -141,16 +160,17 @@ def _channels(network: MeshNetwork, stages: Sequence[Stage], given: Sequence[Cha
 
 
 def _places(stages: Sequence[Stage], replicas: Sequence[Sequence[Coordinates]]) -> list[list[Coordinates]]:
+    if not stages:
+        raise InvalidInput("a mesh has at least one stage: got none")
     default = [stage.pe or (number, 0) for number, stage in enumerate(stages)]
     places = [list(one) for one in replicas] or [default]
-    used: set[Coordinates] = set()
+    used: dict[Coordinates, int] = {}
     for number, row in enumerate(places):
         if len(row) != len(stages):
             raise InvalidInput(f"pipeline {number} has a PE for each of {len(stages)} stages: got {len(row)}")
         for place in row:
-            if place in used:
-                raise InvalidInput(f"a PE runs one program: PE {place} has two")
-            used.add(place)
+            if used.setdefault(place, number) != number:
+                raise InvalidInput(f"a PE is of one pipeline: PE {place} is of {used[place]} and {number}")
     return places
 
 
@@ -229,7 +249,7 @@ def _check_memory(planned: _Planned, host_flash: int, data: int | None) -> None:
 # ---------------------------------------------------------------- the host's functions
 
 
-def _compiled_host(model: Model, planned: Sequence[_Planned] | None) -> _Host:
+def _compiled_host(model: Model, planned: Sequence[_Planned]) -> _Host:
     """The host with its workspaces where the PEs that call its functions have them; anywhere apart without PEs."""
     workspaces: list[Workspace] = []
 
@@ -244,8 +264,8 @@ def _compiled_host(model: Model, planned: Sequence[_Planned] | None) -> _Host:
         for space in spaces:
             offsets[space.name] = at
             at += -(-space.nbytes // ALIGNMENT) * ALIGNMENT
-        for one in planned or ():
-            offsets |= _offsets_of(one, spaces, [other for other in planned or () if other is not one])
+        for one in planned:
+            offsets |= _offsets_of(one, spaces, [other for other in planned if other is not one])
         return offsets
 
     compiled = model.compile_host(model.graphs(), place, kernel_call)

@@ -35,7 +35,7 @@ def places_of(manifest: Manifest, rings: Rings, slots: int | None = None) -> Rin
     at = VIEW_BYTES * len(manifest.pes)
     places = []
     for channel in manifest.channels:
-        count = channel.credits if slots is None else slots
+        count = max(channel.credits, 1) if slots is None else slots
         places.append((at, count))
         at += -(-rings.nbytes(count, channel.nbytes) // LINE) * LINE
     return RingPlaces(tuple(places), at)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -51,11 +52,14 @@ def build_libraries(directory: Path, programs: Sequence[ProgramEntry], progress:
     _build_tools(directory)
     if missing:
         progress(f"{len(programs) - len(missing)} of {len(programs)} programs are built already")
+    first = {_hwlib_of(directory, one): one for one in reversed(missing)}
     done = 0
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        for one in pool.map(lambda one: _built(directory, one, wanted[one.name]), missing):
-            done += 1
-            progress(f"built {done} of {len(missing)}: {one}")
+        for group in ([*first.values()], [one for one in missing if one not in first.values()]):
+            same = [first[_hwlib_of(directory, one)] for one in group]
+            for name in pool.map(lambda one, like: _built(directory, one, wanted[one.name], like), group, same):
+                done += 1
+                progress(f"built {done} of {len(missing)}: {name}")
     return [one.name for one in missing]
 
 
@@ -84,11 +88,33 @@ def _is_built(directory: Path, program: ProgramEntry, made_from: str) -> bool:
     return bool(read_json(record, 10_000) == {"made_of": made_from, "library": digest(library.read_bytes())})
 
 
-def _built(directory: Path, program: ProgramEntry, made_from: str) -> str:
+def _hwlib_of(directory: Path, program: ProgramEntry) -> str:
+    """The hash of a program's HWlib: its objects are the same for all programs with the same one."""
+    return _made_of_folder(directory / program.directory / "hwlib")
+
+
+def _made_of_folder(folder: Path) -> str:
+    """The hash of the files in a folder, with their names."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return digest("".join(f"{path.relative_to(folder)} {digest(path.read_bytes())}\n" for path in files).encode())
+
+
+def _take_objects(source: Path, target: Path) -> None:
+    """Copy HWlib's objects, with the flags that they were compiled with, so that make has them already."""
+    target.mkdir(exist_ok=True)
+    shutil.copyfile(source / "flags", target / "flags")
+    for folder in ("hal", "hwlib"):
+        if (source / folder).is_dir():
+            shutil.copytree(source / folder, target / folder, copy_function=shutil.copyfile, dirs_exist_ok=True)
+
+
+def _built(directory: Path, program: ProgramEntry, made_from: str, like: ProgramEntry) -> str:
     place, library = directory / program.directory, library_of(directory, program)
     _record(directory, program).unlink(missing_ok=True)
     what = f"{program.name} does not build"
     folder = f"{_BUILD}-library"
+    if like is not program:
+        _take_objects(directory / like.directory / folder, place / folder)
     variables = [f"BUILD={folder}", f"CFLAGS={CFLAGS}", "CC=gcc", "WERROR=1"]
     run_command(["make", "-s", "-C", place, "-f", "Makefile", "lib", *variables], BUILD_TIMEOUT, what)
     sources = sorted((place / LINK_FOLDER).glob("*.c"))

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from byoc_hw.errors import InvalidInput
+from byoc_hw.mesh.machine import Coordinates
 from byoc_hw.mesh.network import MeshNetwork, Node
 from byoc_hw.mesh.patches import form_of
 from byoc_hw.mesh.pe_source import ports_of
-from byoc_hw.mesh.plan import OUTSIDE, Channel, Coordinates, Patch, Stage
+from byoc_hw.mesh.plan import OUTSIDE, Channel, Patch, Stage
 from byoc_hw.schema import read_json
 from byoc_hw.tensor import Array, Tensor
 

@@ -92,7 +92,7 @@ def stage_needs(network: MeshNetwork, stage: Stage) -> tuple[PatchNeed, ...]:
     """What comes into a stage, in the order in which its pieces read it.
 
     Of a tensor that the stage makes no piece of, this is one patch with all that it reads. Where it makes some of the
-    tensor, these are the bands on both sides of that.
+    tensor, these are the bands beside that. No two of them overlap.
     """
     made: dict[str, list[Patch]] = {}
     wanted: dict[str, list[Patch]] = {}
@@ -108,8 +108,8 @@ def stage_needs(network: MeshNetwork, stage: Stage) -> tuple[PatchNeed, ...]:
             needs.append(PatchNeed(tensor, hull(patches)))
             continue
         lacking = [patch for patch in patches if not any(contains(own, patch) for own in made[tensor])]
-        bands = dict.fromkeys(band for patch in lacking for band in _bands(network, tensor, patch, made[tensor]))
-        needs += [PatchNeed(tensor, band) for band in bands]
+        if lacking:
+            needs += [PatchNeed(tensor, band) for band in _bands(network, tensor, hull(lacking), made[tensor])]
     return tuple(needs)
 
 

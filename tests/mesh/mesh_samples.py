@@ -5,7 +5,7 @@ from plan_reference import run_graph, run_layer
 
 from byoc_hw.graph import Graph
 from byoc_hw.mesh.network import network_of
-from byoc_hw.mesh.patches import channels_of, form_of
+from byoc_hw.mesh.patches import channels_of, contains, form_of
 from byoc_hw.mesh.pieces import ALL, NodePiece, PieceBox, axes_of
 from byoc_hw.mesh.plan import OUTSIDE, Stage
 from byoc_hw.mesh.stage_program import stage_program
@@ -101,6 +101,8 @@ def _run_program(network, program, arriving, known, sent):
                 taken(whole, tensor, channel.patch)[...] = _carried(network, channel, known, sent)
                 taken(filled, tensor, channel.patch)[...] = True
         assert taken(filled, tensor, need.patch).all(), "every byte of an input arrives"
+        inside = [c for c in arriving if c.tensor == need.tensor and contains(need.patch, c.patch)]
+        assert sum(c.nbytes for c in inside) == buffer.nbytes, "and only once"
         values[buffer.name] = taken(whole, tensor, need.patch).reshape(buffer.shape)
     for call in program.program.calls:
         call.graph.verify()
