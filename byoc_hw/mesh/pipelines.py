@@ -12,8 +12,8 @@ from byoc_hw.mesh.costs import PieceCosts
 from byoc_hw.mesh.latency import latency_plan
 from byoc_hw.mesh.machine import Mesh
 from byoc_hw.mesh.network import MeshNetwork
-from byoc_hw.mesh.placing import with_credits
 from byoc_hw.mesh.pieces import NodePiece
+from byoc_hw.mesh.placing import with_credits
 from byoc_hw.mesh.plan import MeshPlan, Patch, Stage
 from byoc_hw.mesh.stages import StageBytes, StageCutter, stage_bytes
 from byoc_hw.mesh.units import Units, UnitWays

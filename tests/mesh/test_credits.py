@@ -30,7 +30,7 @@ def test_one_credit_less_on_any_channel_blocks_and_is_refused_with_the_circle(la
     for lane in range(3):
         flow = folded_flow(lag, one_less(least, lane))
         assert blocking_cycle(flow)
-        with pytest.raises(PlanError, match="too few credits: .*waits for a credit of"):
+        with pytest.raises(PlanError, match=r"too few credits: .*waits for a credit of"):
             check_credits(flow)
         with pytest.raises(PlanError, match="block each other"):
             simulate(flow)

@@ -1,6 +1,7 @@
 """A mesh as data: its PEs in order, its links, and what it refuses."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from flows import PE, small_mesh
@@ -24,7 +25,7 @@ def test_the_first_152_pes_are_one_chip():
 
 def test_consecutive_pes_are_neighbours_inside_a_row_of_chips():
     row = MESH_7296.alive[: 8 * 152]
-    assert {hops(one, other) for one, other in zip(row, row[1:])} == {1}
+    assert {hops(one, other) for one, other in pairwise(row)} == {1}
 
 
 def test_dead_pes_are_not_used():

@@ -14,6 +14,7 @@ from plan_samples import Samples, activation, graph_of
 
 from byoc_hw.accelerator import REFERENCE
 from byoc_hw.errors import InvalidInput, PlanError
+from byoc_hw.mesh.costs import PieceCosts
 from byoc_hw.mesh.events import simulate
 from byoc_hw.mesh.machine import Mesh
 from byoc_hw.mesh.pipelines import plan_network
@@ -57,11 +58,12 @@ def check_fits(plan):
 def test_planned_stages_give_the_outputs_of_the_whole_network(graph, pes, objective):
     random = np.random.default_rng(pes)
     network = network_of(program_of(graph))
-    try:
-        plan = plan_network(network, Mesh(REFERENCE, pes, 1, memory=2 << 20), objective, 1)
-    except InvalidInput as error:
-        assert "has work to do: it has none" in str(error)
+    mesh = Mesh(REFERENCE, pes, 1, memory=2 << 20)
+    if not PieceCosts(network, REFERENCE).work():
+        with pytest.raises(InvalidInput, match="has work to do: it has none"):
+            plan_network(network, mesh)
         return
+    plan = plan_network(network, mesh, objective, 1)
     inputs = [random_values(tensor, random) for tensor in graph.inputs]
     found = run_graph(graph, inputs)
     for tensor, output in zip(graph.outputs, run_stages(network, plan.stages, inputs), strict=True):
@@ -103,30 +105,20 @@ def test_dead_pes_are_planned_around():
     assert max(one.hops for one in plan.inner_channels) >= 2
 
 
-def test_a_byte_less_than_a_plan_needs_is_another_plan_or_an_error_with_what_would_do():
+def test_a_network_that_does_not_fit_is_refused_with_how_many_pes_would_do():
     network = skip_network(blocks=1, size=8, channels=32)
     mesh = small_mesh(2, 1, code=0)
-    local = mesh.memory - mesh.data
-    sizes = [size for size in range(8000, 40000, 500) if planned(network, mesh, local + size)]
-    low, high = sizes[0] - 500, sizes[0]
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if planned(network, mesh, local + middle) else (middle, high)
-    plan = plan_network(network, replace(mesh, memory=local + high), pipelines=1)
-    check_fits(plan)
-    with pytest.raises(PlanError, match=rf"a pipeline of 2 PEs with {low} bytes each for data .* \d+ PEs would do"):
-        plan_network(network, replace(mesh, memory=local + low), pipelines=1)
-
-
-def planned(network, mesh, memory):
-    try:
-        return plan_network(network, replace(mesh, memory=memory), pipelines=1)
-    except PlanError:
-        return None
+    small = replace(mesh, memory=mesh.memory - mesh.data + 9000)
+    with pytest.raises(
+        PlanError, match=r"a pipeline of 2 PEs with 9000 bytes each .* does not, \d+ PEs would do"
+    ) as error:
+        plan_network(network, small, pipelines=1)
+    enough = int(str(error.value).split()[-4])
+    check_fits(plan_network(network, replace(small, width=enough), pipelines=1))
 
 
 def test_a_layer_that_is_too_large_in_any_piece_is_named():
-    with pytest.raises(PlanError, match="layer_.*: its smallest piece fits the 100 bytes of a PE for data: it has"):
+    with pytest.raises(PlanError, match=r"layer_.*: its smallest piece fits the 100 bytes of a PE for data: it has"):
         plan_network(skip_network(), small_mesh(memory=24 * 1024 + 100, code=0))
 
 
@@ -180,6 +172,15 @@ def written(tmp_path, change=lambda plain: None, network=None):
 def test_a_plan_that_is_written_and_read_is_the_same(tmp_path):
     path, network, plan = written(tmp_path)
     assert plan_json(read_plan(path, network, small_mesh(8, 1))) == plan_json(plan)
+
+
+def test_a_plan_fits_to_the_byte_and_one_less_is_refused(tmp_path):
+    path, network, plan = written(tmp_path)
+    mesh, figures = plan.placed
+    fitting = replace(mesh, memory=mesh.memory - mesh.data + max(figures.nbytes))
+    assert read_plan(path, network, fitting).channels == plan.channels
+    with pytest.raises(PlanError, match=rf"PE .* has {max(figures.nbytes) - 1} bytes for data: its stages need"):
+        read_plan(path, network, replace(fitting, memory=fitting.memory - 1))
 
 
 def test_a_plan_without_channels_gets_those_that_it_needs(tmp_path):

@@ -42,7 +42,7 @@ def _map(axes: Axes, plan: MeshPlan, values: dict[tuple[int, int], float], scale
     mesh, _ = plan.placed
     places = [(x, y) for y in range(mesh.height) for x in range(mesh.width)]
     unused = {place: _DEAD if place in mesh.dead else _FREE for place in places if place not in values}
-    colours = [unused[place] if place in unused else scale.to_rgba(values[place]) for place in places]
+    colours = [unused[place] if place in unused else _colour(scale, values[place]) for place in places]
     squares = [[(x, y), (x + 1, y), (x + 1, y + 1), (x, y + 1)] for x, y in places]
     edge = 0.5 if mesh.width <= 64 else 0.0
     axes.add_collection(PolyCollection(squares, facecolors=colours, edgecolors="white", linewidths=edge))
@@ -53,13 +53,17 @@ def _map(axes: Axes, plan: MeshPlan, values: dict[tuple[int, int], float], scale
     if mesh.width * mesh.height <= 256:
         for (x, y), value in values.items():
             text = f"{value:.0f}" if title == "stage" else f"{value:.2f}"
-            axes.text(x + 0.5, y + 0.5, text, ha="center", va="center", fontsize=7, color=_ink(scale.to_rgba(value)))
+            axes.text(x + 0.5, y + 0.5, text, ha="center", va="center", fontsize=7, color=_ink(_colour(scale, value)))
     axes.set_xlim(0, mesh.width)
     axes.set_ylim(mesh.height, 0)
     axes.set_aspect("equal")
     axes.set_title(f"{title}; grey is free, black is dead", loc="left", fontsize=9)
     axes.tick_params(length=0, labelsize=7)
     axes.figure.colorbar(scale, ax=axes, shrink=0.7)
+
+
+def _colour(scale: ScalarMappable, value: float) -> tuple[float, ...]:
+    return scale.cmap(float(scale.norm(value)))
 
 
 def _ink(background: tuple[float, ...]) -> str:
