@@ -1,8 +1,9 @@
 """How near plans for a mesh come to what its PEs can do: each figure, its goal, and whether it is met.
 
 `work` is the cycles of a network on one PE whose memory has no end, so work / PEs is the fewest cycles a frame that any
-plan can have. Figures of throughput are this bound over what was found, with halo, links and credits counted. Each plan
-is also run by the simulator. With --check the exit code is 1 if a goal is missed, and the rows are named.
+plan can have. Figures of throughput are this bound over what was found, with halo, links and credits counted, by the
+cycles of jobs; with "stages planned" by those of the planner, copies that jobs do not hide among them. Plans are also
+run by the simulator. With --check the exit code is 1 if a goal is missed, and the rows are named.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from byoc_hw.mesh.network import MeshNetwork
 from byoc_hw.mesh.pipelines import plan_network
 from byoc_hw.mesh.plan import MeshPlan
 from byoc_hw.mesh.predict import frames_to_fill
+from byoc_hw.mesh.stage_cycles import with_planned_cycles
 from byoc_hw.mesh_pipeline import partitioned_network
 
 COLUMNS = ("network", "figure", "PEs", "pipelines", "found", "goal", "met")
@@ -58,6 +60,9 @@ def rows(paths: list[Path]) -> Iterator[Row]:
         for count, goal in ((8, 0.93), (16, 0.88)):
             plan = plan_network(network, MESH_7296.of(count), pipelines=1)
             yield at_least(name, "one pipeline", plan, plan.efficiency, goal)
+            if count == 8:
+                planned = with_planned_cycles(plan)
+                yield at_least(name, "one pipeline, stages planned", planned, planned.efficiency, goal)
         yield from simulated(name, plan)
         plan = plan_network(network, MESH_7296.of(64))
         yield at_least(name, "found / bound", plan, plan.efficiency, 0.95)

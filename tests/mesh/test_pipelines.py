@@ -20,6 +20,7 @@ from byoc_hw.mesh.machine import Mesh
 from byoc_hw.mesh.pipelines import plan_network
 from byoc_hw.mesh.plan import OUTSIDE
 from byoc_hw.mesh.plan_file import plan_json, read_plan
+from byoc_hw.mesh.stage_cycles import with_planned_cycles
 
 
 def skip_graph(blocks=2, size=16, channels=16):
@@ -235,3 +236,12 @@ def test_channels_from_outside_have_the_whole_input():
     rows = {row for one in plan.channels if one.source == OUTSIDE for row in range(*one.patch.rows)}
     assert rows == set(range(16))
     assert PE.activation_memory == plan.placed[0].pe.activation_memory
+
+
+def test_stages_that_are_planned_have_the_cycles_of_their_programs():
+    plan = plan_network(skip_network(blocks=1, size=8), small_mesh(3, 1), pipelines=1)
+    planned = with_planned_cycles(plan)
+    assert planned.channels == plan.channels
+    for quick, whole in zip(plan.placed[1].cycles, planned.placed[1].cycles, strict=True):
+        assert quick <= whole <= 2 * quick + 2000
+    assert simulate(planned.flow(), 60).period() == pytest.approx(planned.period, rel=0.01)
