@@ -34,8 +34,12 @@ from byoc_hw.errors import (
     Unsupported,
 )
 from byoc_hw.mesh.built_mesh import MeshProject, MeshResult
+from byoc_hw.mesh.events import Simulation, simulate
+from byoc_hw.mesh.machine import MESH_7296, Link, Mesh
+from byoc_hw.mesh.plan import MeshPlan
 from byoc_hw.mesh.stage_check import StageDifference, StageValidation
 from byoc_hw.mesh_builder import build_mesh, mesh_network
+from byoc_hw.mesh_pipeline import pipeline
 from byoc_hw.objective import Energy
 from byoc_hw.operator_check import OperatorCheck, check_operator
 from byoc_hw.pattern import Check, Form, limit, register_pattern
@@ -55,6 +59,7 @@ from byoc_hw.version import __version__
 __all__ = [
     "DIANA_DIGITAL",
     "DSP",
+    "MESH_7296",
     "REFERENCE",
     "SMALL",
     "Accelerator",
@@ -71,7 +76,10 @@ __all__ = [
     "Library",
     "LibraryCall",
     "Limits",
+    "Link",
     "Memory",
+    "Mesh",
+    "MeshPlan",
     "MeshProject",
     "MeshResult",
     "Operands",
@@ -83,6 +91,7 @@ __all__ = [
     "Report",
     "Result",
     "RunError",
+    "Simulation",
     "Soc",
     "StageDifference",
     "StageValidation",
@@ -108,8 +117,10 @@ __all__ = [
     "mesh_network",
     "partition_for_hwlib",
     "pattern_table",
+    "pipeline",
     "quantize",
     "register_pattern",
+    "simulate",
     "to_integers",
     "tune",
     "validate",

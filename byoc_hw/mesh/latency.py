@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from byoc_hw.errors import PlanError
-from byoc_hw.integers import ceil_div
 from byoc_hw.mesh.costs import PieceCosts
 from byoc_hw.mesh.machine import Coordinates, Mesh
 from byoc_hw.mesh.network import MeshNetwork
@@ -15,19 +14,22 @@ from byoc_hw.mesh.units import Units, UnitWays
 
 
 def latency_plan(network: MeshNetwork, mesh: Mesh) -> MeshPlan:
-    """The plan whose single inference ends first, of those with each layer over 1, 2, 3, 4, 6, 8 ... PEs.
+    """The plan whose single inference ends first, of those with each layer over at most 1, 2, 4, 8 ... PEs.
 
-    A PE has a stage for each layer that it computes a part of: they take turns. Where parts would be smaller than what
+    More PEs are tried until twice in a row they do not help. A PE has a stage for each layer that it computes a part
+    of: they take turns. Where parts would be smaller than what
     the array computes at a time, a layer is on fewer PEs. Raises `PlanError` where no number of PEs holds the network.
     """
     costs = PieceCosts(network, mesh.pe)
     best: MeshPlan | None = None
-    count = 1
-    while count <= len(mesh.alive):
+    worse, count = 0, 1
+    while count <= len(mesh.alive) and worse < 2:
         plan = _over(costs, mesh, count)
         if plan is not None and (best is None or plan.latency < best.latency):
-            best = plan
-        count = ceil_div(count * 4, 3) if count % 3 == 0 else ceil_div(count * 3, 2)
+            best, worse = plan, 0
+        elif best is not None:
+            worse += 1
+        count *= 2
     if best is None:
         raise PlanError(
             f"{network.name}: weights, activations and buffers of its layers, cut over at most {len(mesh.alive)} PEs, "

@@ -7,20 +7,25 @@ from collections.abc import Iterator, Sequence
 from byoc_hw.arguments import check_whole, shown
 from byoc_hw.errors import InvalidInput, PlanError
 from byoc_hw.integers import ceil_div
+from byoc_hw.mesh.branches import closed_sets, exact_stages
 from byoc_hw.mesh.costs import PieceCosts
 from byoc_hw.mesh.latency import latency_plan
 from byoc_hw.mesh.machine import Mesh
 from byoc_hw.mesh.network import MeshNetwork
+from byoc_hw.mesh.pieces import NodePiece
 from byoc_hw.mesh.placing import with_credits
-from byoc_hw.mesh.plan import MeshPlan, Stage
-from byoc_hw.mesh.stages import StageCutter
+from byoc_hw.mesh.plan import MeshPlan, Patch, Stage
+from byoc_hw.mesh.stages import StageBytes, StageCutter, stage_bytes
 from byoc_hw.mesh.units import Units, UnitWays
 
 PIPELINE_OBJECTIVES = ("throughput", "latency")
 """What a network can be planned for on a mesh."""
 
 _WAYS = (UnitWays(), UnitWays(group=8 * 1024))
-"""The ways to make units that are tried."""
+"""The ways to make units that are tried for each length of the pipelines."""
+
+_MORE_WAYS = (*_WAYS, UnitWays(lean=16.0, group=4 * 1024, finest=96))
+"""Those that are tried if the number of pipelines is given, so that they have one length."""
 
 _USED = 0.98
 """The share of the PEs that pipelines of a length are to use."""
@@ -30,6 +35,9 @@ _ENOUGH = 0.965
 
 _LENGTHS = 4
 """The most lengths of pipelines for which stages are found and compared."""
+
+_SMALL, _FEW = 64, 8
+"""The most closed sets of nodes, and PEs of a pipeline, for which all orders of whole nodes are looked at."""
 
 _BARELY = 1.005
 """A cut is looked at further if its stages are shorter than those of the best one so many times."""
@@ -67,7 +75,7 @@ class _Planner:
     def of(self, pipelines: int) -> MeshPlan:
         """The best plan with so many pipelines."""
         length = len(self._mesh.alive) // pipelines
-        plan = self._plan(length, pipelines)
+        plan = self._plan(length, pipelines, _MORE_WAYS)
         if plan is None:
             raise PlanError(self._why_not(length))
         return plan
@@ -125,30 +133,69 @@ class _Planner:
             f"weights, activations and buffers: it does not, {fewest} PEs would do"
         )
 
-    def _cutters(self, length: int, slots: Sequence[int] = (2, 1)) -> Iterator[StageCutter]:
+    def _cutters(
+        self, length: int, slots: Sequence[int] = (2, 1), ways: Sequence[UnitWays] = _WAYS
+    ) -> Iterator[StageCutter]:
         target = max(1, self._work // length)
-        for ways in _WAYS:
-            units = Units(self._costs, ways, target, self._mesh.data).pieces
+        for way in ways:
+            units = Units(self._costs, way, target, self._mesh.data).pieces
             for count in slots:
                 yield StageCutter(self._costs, units, self._mesh, count)
 
-    def _plan(self, length: int, pipelines: int) -> MeshPlan | None:
+    def _plan(self, length: int, pipelines: int, ways: Sequence[UnitWays] = _WAYS) -> MeshPlan | None:
         """The best plan with stages on at most `length` PEs; None if none fit."""
         best: MeshPlan | None = None
-        for cutter in self._cutters(length):
+        for cutter in self._cutters(length, ways=ways):
             if best is not None and cutter.within(int(max(best.placed[1].cycles) / _BARELY), length) is None:
                 continue
             cuts = cutter.best(length)
             plan = None if cuts is None else self._placed(cutter, cuts, pipelines)
             if plan is not None and (best is None or plan.period < best.period):
                 best = plan
-        return best
+        branched = self._over_branches(length, pipelines)
+        return branched if branched is not None and (best is None or branched.period < best.period) else best
+
+    def _over_branches(self, length: int, pipelines: int) -> MeshPlan | None:
+        """The best plan of whole nodes over all their orders, of a small network on few PEs; None for any other."""
+        nodes, makers = self._network.nodes, self._network.makers
+        before = [[makers[name] for name in node.inputs if name in makers] for node in nodes]
+        sets = closed_sets(before, _SMALL) if length <= _FEW else None
+        if sets is None or len(sets) == len(nodes) + 1:  # large, or of one order alone
+            return None
+        readers: dict[str, list[int]] = {}
+        for number, node in enumerate(nodes):
+            for name in node.inputs:
+                readers.setdefault(name, []).append(number)
+
+        def pieces(units: int) -> tuple[NodePiece, ...]:
+            return tuple(NodePiece(number) for number in range(len(nodes)) if units >> number & 1)
+
+        def nbytes(units: int) -> StageBytes:
+            def leaving(name: str, made: Patch) -> int:
+                inside = all(units >> reader & 1 for reader in readers.get(name, ()))
+                return 0 if inside and name not in self._network.outputs else self._network.tensors[name].nbytes
+
+            return stage_bytes(self._costs, pieces(units), leaving)
+
+        def cycles(units: int) -> int:
+            return sum(map(self._costs.cycles, pieces(units)))
+
+        found = exact_stages(before, length, cycles, lambda units: nbytes(units).total(1) <= self._mesh.data)
+        if found is None:
+            return None
+        stages = [Stage(pieces(units)) for units in found]
+        fixed = [nbytes(units).total(0) for units in found]
+        return self._on_pes(stages, [cycles(units) for units in found], fixed, pipelines)
 
     def _placed(self, cutter: StageCutter, cuts: Sequence[tuple[int, int]], pipelines: int) -> MeshPlan | None:
         """The plan of some stages, with places and credits; None if it does not fit with one credit each."""
-        stages = tuple(Stage(cutter.pieces(*cut)) for cut in cuts)
+        stages = [Stage(cutter.pieces(*cut)) for cut in cuts]
         fixed = [cutter.nbytes(*cut).total(0) for cut in cuts]
-        cycles = tuple(cutter.cycles(*cut) for cut in cuts)
+        return self._on_pes(stages, [cutter.cycles(*cut) for cut in cuts], fixed, pipelines)
+
+    def _on_pes(
+        self, stages: Sequence[Stage], cycles: Sequence[int], fixed: Sequence[int], pipelines: int
+    ) -> MeshPlan | None:
         places = self._mesh.alive
         replicas = tuple(places[at * len(stages) : (at + 1) * len(stages)] for at in range(pipelines))
         return with_credits(self._network, self._mesh, stages, replicas, cycles, fixed, self._work)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from byoc_hw.mesh.flow import Flow, Lane, FlowStep
+from byoc_hw.mesh.flow import Flow, FlowStep, Lane
 from byoc_hw.mesh.machine import Coordinates as Coordinates
 from byoc_hw.mesh.machine import Mesh
 from byoc_hw.mesh.network import MeshNetwork

@@ -112,8 +112,7 @@ def _waits(flow: Flow) -> Iterator[_Wait]:
         source, target = flow.steps[lane.source], flow.steps[lane.target]
         yield lane.source, lane.target, source.cycles + flights[number], 0
         back = target.cycles + credit_cycles(flow.mesh, source.pe, target.pe)
-        flight = flight_cycles(flow.mesh, source.pe, target.pe, lane.nbytes)
-        yield lane.target, lane.target, back + flight, lane.credits
+        yield lane.target, lane.target, back + flights[number], lane.credits
         yield lane.target, lane.source, back + port_cycles(flow, number), lane.credits + OUTPUT_BUFFERS
     for indices in flow.turns.values():
         for one, other in pairwise(indices):

@@ -21,9 +21,6 @@ from byoc_hw.mesh.pieces import ALL, CutAxis, NodePiece, PieceBox, axes_of
 _SHARE = 12
 """About the number of units in a stage."""
 
-_BYTES_SHARE = 24
-"""At least about the number of units whose weights, inputs and outputs fill a PE."""
-
 _MAY_LOSE = 1.05
 """Cycles of all pieces over those of the whole, up to which an axis counts as good as any."""
 
@@ -34,12 +31,14 @@ class UnitWays:
 
     A layer is cut by rows, if it has some, where its input has `lean` times as many bytes as its weights, which each PE
     then needs as a whole; else by channels. An axis along which the smallest units take more than `coarse` of a stage's
-    cycles is left for the other one. `group` is the bytes of weights of a group of layers that are cut by rows.
+    cycles is left for the other one. About `finest` units have weights, inputs and outputs that fill a PE, or more.
+    `group` is the bytes of weights of a group of layers that are cut by rows.
     """
 
     lean: float = 1.0
     group: int = 24 * 1024
     coarse: float = 0.25
+    finest: int = 24
 
 
 class Units:
@@ -93,7 +92,7 @@ class Units:
         nbytes = sum(network.tensors[name].nbytes for name in (*node.inputs, *node.outputs))
         whole = NodePiece(number)
         by_cycles = ceil_div(self._costs.cycles(whole) * _SHARE, self._target)
-        return max(by_cycles, ceil_div(_BYTES_SHARE * (nbytes + self._costs.weights(whole)), max(1, self._room)))
+        return max(by_cycles, ceil_div(self._ways.finest * (nbytes + self._costs.weights(whole)), max(1, self._room)))
 
     def _boxes(self, number: int, axis: CutAxis, parts: int) -> list[PieceBox]:
         extent, granule = self._extent(number, axis), self._costs.granule(number, axis)
