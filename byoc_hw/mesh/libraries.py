@@ -17,7 +17,7 @@ from byoc_hw.run.built import made_of
 from byoc_hw.run.toolchain import BUILD_TIMEOUT, require, run_command
 from byoc_hw.schema import read_json
 
-CFLAGS = "-O2 -fPIC"
+CFLAGS = "-O3 -fPIC -fno-semantic-interposition"
 _BUILD = "build"
 _LINK, _RANK = (Path(__file__).parent / name for name in (LINK_FOLDER, "rank"))
 _STRICT = ("-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Werror")

@@ -84,7 +84,6 @@ class Ran:
 
     done: bool
     stopped: bool
-    progress: bool
 
 
 class LoadedPe:
@@ -110,11 +109,11 @@ class LoadedPe:
         self._library.link_start(view)
 
     def run(self, frames: int, nanoseconds: int) -> Ran:
-        """Go on for a while, or with 0 until the PE has to wait. Raises `RunError` for a failure, with the frame."""
+        """Go on for a while. Raises `RunError` for a failure, with the frame."""
         result = int(self._library.link_run(frames, nanoseconds, ctypes.byref(self._moved)))
         if result < 0:
             raise RunError(self._failure())
-        return Ran(result == 1, result == 2, self._moved.value)
+        return Ran(result == 1, result == 2)
 
     def _failure(self) -> str:
         result, error, port, frame = ctypes.c_int32(), ctypes.c_int32(), ctypes.c_uint32(), ctypes.c_uint64()
@@ -131,7 +130,7 @@ def described_failure(result: int, error: int, port: int, frame: int) -> str:
 
 
 VIEW_BYTES = 64
-_STEPS, _COMPUTED = slice(0, 8), slice(8, 16)
+_STEPS, _COMPUTED, _STOP = slice(0, 8), slice(8, 16), 16  # of link_view_t
 
 
 class Views:
@@ -156,14 +155,9 @@ class Views:
         """Frames that each PE has computed."""
         return [int(value) for value in self._column(_COMPUTED, np.uint64)]
 
-    @property
-    def computing(self) -> list[bool]:
-        """Whether each PE is in its step now."""
-        return [bool(value) for value in self._column(slice(16, 20), np.uint32)]
-
     def stop(self) -> None:
         """Ask every PE to end."""
-        self.rows[:, 20] = 1
+        self.rows[:, _STOP] = 1
 
     def _column(self, place: slice, dtype: type) -> Array:
         return np.ascontiguousarray(self.rows[:, place]).view(dtype)[:, 0]

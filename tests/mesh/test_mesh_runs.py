@@ -12,6 +12,7 @@ import pytest
 
 import byoc_hw
 from byoc_hw import InvalidInput, PlanError, Project, RunError
+from byoc_hw.__main__ import main
 from byoc_hw.demo import heldout, model_path
 from byoc_hw.mesh import runs
 from byoc_hw.mesh.built_mesh import MeshProject
@@ -245,3 +246,33 @@ def test_inputs_that_do_not_fit_are_refused(mesh):
         mesh.run(frames(1), "gpu")
     with pytest.raises(InvalidInput, match="ranks are from 1 to the 7 PEs of the mesh: got 8"):
         mesh.run(frames(1), ranks=8)
+
+
+def test_the_commands_of_a_mesh(mesh, tmp_path, capsys):
+    images = np.stack(frames(6))
+    np.save(tmp_path / "frames.npy", images)
+    given = ["--input", str(tmp_path / "frames.npy"), "--output", str(tmp_path / "out.npz")]
+    assert main(["mesh", "run", str(mesh.directory), *given, "--on", "threads"]) == 0
+    assert capsys.readouterr().out.startswith("6 frames in ")
+    (outputs,) = dict(np.load(tmp_path / "out.npz")).values()
+    assert np.array_equal(outputs, [one[0] for one in expected(mesh, list(images))])
+    assert main(["mesh", "run", str(mesh.directory), "--random", "2", "--validate"]) == 0
+    assert capsys.readouterr().out == "equal: 9 channels in 2 frames\n"
+    np.savez(tmp_path / "other.npz", x=images)
+    assert main(["mesh", "run", str(mesh.directory), "--input", str(tmp_path / "other.npz")]) == 2
+    assert "has the inputs serving_default_image:0: got x" in capsys.readouterr().err
+    assert main(["mesh", "run", str(tmp_path), "--random", "1"]) == 2
+
+
+def test_nodes_and_plans_are_shown(tmp_path, capsys):
+    assert main(["mesh", "nodes", str(model_path())]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2].split() == ["1", "depthwise_conv2d", "1x8x8x16", "9,216", "336", "1,024", "rows,", "channels"]
+    assert lines[-1].split()[1:3] == ["host", "function"]
+    plan = tmp_path / "plan.json"
+    assert main(["mesh", "plan", str(model_path()), "--pes", "4", "--pipelines", "1", "--output", str(plan)]) == 0
+    assert capsys.readouterr().out.startswith("default on MESH_7296: 1 pipelines of 4 stages, 4 of 4 PEs")
+    directory = tmp_path / "mesh"
+    options = ["--pes", "4", "--mapping", str(plan), "--output-dir", str(directory)]
+    assert main(["mesh", "build", str(model_path()), *options]) == 0
+    assert MeshProject(directory).validate(frames(3)).ok

@@ -82,9 +82,7 @@ int32_t link_run(uint64_t frames, uint64_t nanoseconds, bool *progress)
   while (result == 0) {
     bool moved;
     atomic_fetch_add_explicit(&shown->steps, 1, memory_order_relaxed);
-    atomic_store_explicit(&shown->computing, 1, memory_order_relaxed);
     result = hwlib_pe_step(&hwlib_pe, &state, frames, &moved);
-    atomic_store_explicit(&shown->computing, 0, memory_order_relaxed);
     atomic_store_explicit(&shown->computed, state.computed, memory_order_relaxed);
     if (result != 0) {
       break;

@@ -9,7 +9,6 @@
 typedef struct {
   _Alignas(LINK_LINE) _Atomic uint64_t steps; /* rises as long as the PE's loop goes round */
   _Atomic uint64_t computed;                  /* frames */
-  _Atomic uint32_t computing;                 /* whether it computes a frame now */
   _Atomic uint32_t stop;                      /* others ask it to end */
 } link_view_t;
 
