@@ -35,6 +35,13 @@ from byoc_hw.errors import (
     Unsupported,
 )
 from byoc_hw.exploration import what_if
+from byoc_hw.mesh.built_mesh import MeshProject, MeshResult
+from byoc_hw.mesh.events import Simulation, simulate
+from byoc_hw.mesh.machine import MESH_7296, Link, Mesh
+from byoc_hw.mesh.plan import MeshPlan
+from byoc_hw.mesh.stage_check import StageDifference, StageValidation
+from byoc_hw.mesh_builder import build_mesh, mesh_network
+from byoc_hw.mesh_pipeline import pipeline
 from byoc_hw.objective import Energy
 from byoc_hw.operator_check import OperatorCheck, check_operator
 from byoc_hw.pattern import Check, Form, limit, register_pattern
@@ -56,6 +63,7 @@ from byoc_hw.version import __version__
 __all__ = [
     "DIANA_DIGITAL",
     "DSP",
+    "MESH_7296",
     "REFERENCE",
     "SMALL",
     "Accelerator",
@@ -75,7 +83,12 @@ __all__ = [
     "Library",
     "LibraryCall",
     "Limits",
+    "Link",
     "Memory",
+    "Mesh",
+    "MeshPlan",
+    "MeshProject",
+    "MeshResult",
     "Operands",
     "OperatorCheck",
     "PatternError",
@@ -85,7 +98,10 @@ __all__ = [
     "Report",
     "Result",
     "RunError",
+    "Simulation",
     "Soc",
+    "StageDifference",
+    "StageValidation",
     "Summary",
     "TfliteReference",
     "Toolchain",
@@ -100,6 +116,7 @@ __all__ = [
     "Variation",
     "__version__",
     "build",
+    "build_mesh",
     "check_operator",
     "explain",
     "explain_tflite",
@@ -107,11 +124,14 @@ __all__ = [
     "load",
     "load_accelerator",
     "load_tflite",
+    "mesh_network",
     "partition_for_hwlib",
     "pattern_table",
+    "pipeline",
     "quantize",
     "register_pattern",
     "save_accelerator",
+    "simulate",
     "to_integers",
     "tune",
     "validate",

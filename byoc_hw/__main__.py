@@ -15,6 +15,7 @@ from byoc_hw.commands.describing import add_describing
 from byoc_hw.commands.explaining import add_explaining
 from byoc_hw.commands.exploring import add_exploring
 from byoc_hw.commands.hals import add_hals
+from byoc_hw.commands.meshing import add_meshing
 from byoc_hw.commands.options import EXIT_CODES
 from byoc_hw.commands.running import add_running
 from byoc_hw.commands.validating import add_validating
@@ -86,6 +87,7 @@ def _parser() -> argparse.ArgumentParser:
         add_explaining,
         add_exploring,
         add_describing,
+        add_meshing,
         add_hals,
     ):
         add(commands)

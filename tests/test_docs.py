@@ -30,7 +30,7 @@ from byoc_hw.run.new_hal import new_hal
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = (
     *("README.md", "CONTRIBUTING.md", "CHANGELOG.md"),
-    *("docs/integration.md", "docs/models.md", "docs/planning.md", "docs/tuning.md"),
+    *("docs/integration.md", "docs/mesh.md", "docs/models.md", "docs/planning.md", "docs/tuning.md"),
 )
 
 
@@ -97,6 +97,11 @@ def test_the_stages_of_planning_print_as_the_document_says(capsys):
     out = capsys.readouterr().out
     assert "%7 = add(%4, %6) -> 1x4x4x48  # model_1/re_lu_14/Relu" in out
     assert "%7         whole  held [5, 7, 8]" in out
+
+
+def test_the_example_of_a_mesh_runs():
+    plan = execute(code_blocks("docs/mesh.md")[0])["plan"]
+    assert plan.pes == 8
 
 
 # ---------------------------------------------------------------- README

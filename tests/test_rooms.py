@@ -9,7 +9,7 @@ PACKAGE = Path(__file__).parents[1] / "byoc_hw"
 PATTERNS = PACKAGE.parent / "patterns"
 
 # From left to right. A room imports what every room may, and rooms to its left but for the front ends.
-ROOMS = ["quantization", "frontend", "params", "plan", "hwlib", "emit", "run", "report"]
+ROOMS = ["quantization", "frontend", "params", "plan", "hwlib", "emit", "run", "report", "mesh"]
 FOR_ALL = {
     *("errors", "arguments", "schema", "whole_file", "integers", "names"),
     *("tensor", "accelerator", "accelerator_file", "soc", "graph", "graph_text", "ratios", "program", "version"),
@@ -18,6 +18,7 @@ FOR_ALL = {
 WIRING = {
     *("__init__", "__main__", "commands", "demo"),
     *("compiler", "project", "operator_check", "validation", "tuner", "tuning", "quantizer", "exploration"),
+    *("mesh_builder", "mesh_pipeline"),
 }
 EXTRA = {
     "frontend": {"pattern"},

@@ -41,13 +41,13 @@ exit codes:
 """
 
 
-def add_command(commands: Commands, name: str, summary: str, example: str) -> argparse.ArgumentParser:
-    """The parser of a command, with its example and the exit codes in its help."""
+def add_command(commands: Commands, name: str, summary: str, example: str, above: str = "") -> argparse.ArgumentParser:
+    """The parser of a command, with its example and the exit codes in its help; `above` is the command it is part of."""
     return commands.add_parser(
         name,
         help=summary,
         description=f"{summary[0].upper()}{summary[1:]}.",
-        epilog=f"example:\n  python -m byoc_hw {name} {example}\n\n{EXIT_CODES}",
+        epilog=f"example:\n  python -m byoc_hw {above}{name} {example}\n\n{EXIT_CODES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
 
@@ -74,6 +74,11 @@ def add_shapes(parser: argparse.ArgumentParser) -> None:
 def add_accelerator(parser: argparse.ArgumentParser, group: argparse._ActionsContainer) -> None:
     """Add what a model is partitioned for. `--accelerator` may be in a group of its own."""
     add_preset(group, ", or a chip of several, as in DIANA_DIGITAL+DSP")
+    add_numerics(parser)
+
+
+def add_numerics(parser: argparse.ArgumentParser) -> None:
+    """Add the arithmetic of what is offloaded, and what is not offloaded."""
     parser.add_argument(
         "--numerics",
         choices=ROUNDINGS,

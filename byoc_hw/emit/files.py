@@ -21,6 +21,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import byoc_hw.hwlib
@@ -137,8 +138,11 @@ class Parts:
         return self.chip
 
 
-def project_files(parts: Parts) -> Files:
-    """Every file of the project by its path in the directory. Deterministic; writes nothing."""
+def project_files(parts: Parts, added: Mapping[str, str] = MappingProxyType({})) -> Files:
+    """Every file of the project by its path in the directory. Deterministic; writes nothing.
+
+    `added` are files of the caller's, by path, in folders of their own.
+    """
     check_mod_name(parts.mod_name)
     if parts.accelerator.name in _OTHER_SOURCES:
         raise InvalidInput(
@@ -153,6 +157,7 @@ def project_files(parts: Parts) -> Files:
         **(_regions(parts) if parts.regions else {}),
         **(_host(parts) if parts.host_source else {}),
         **_runtime(parts),
+        **added,
     }
     files |= _builds(parts, files)
     files[METADATA] = _json(metadata(parts, files))

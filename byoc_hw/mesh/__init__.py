@@ -1,0 +1,1 @@
+"""One network over many processing elements (PEs): its pieces, their programs, and runs of all of them."""

@@ -1,0 +1,120 @@
+"""The cycles of a piece of a node on a PE, by the cost model of the planner: without slicing any weights."""
+
+from __future__ import annotations
+
+from math import gcd
+
+from byoc_hw.accelerator import Accelerator
+from byoc_hw.graph import Layer, Weighted
+from byoc_hw.mesh.network import MeshNetwork
+from byoc_hw.mesh.pieces import ALL, NodePiece, PieceBox, input_boxes, piece_bytes, piece_layer
+from byoc_hw.plan.array.cost import flat, is_pointwise
+from byoc_hw.plan.array.kinds import (
+    Product,
+    Run,
+    Window,
+    geometry,
+    job_cycles,
+    parts_of_kernel,
+    product_cycles,
+    sums_channels,
+)
+from byoc_hw.plan.array.window import Extents, extents
+
+HOST_CYCLES_PER_BYTE = 40
+"""What a function of the host is taken to need for each byte of its arguments: about what a softmax does."""
+
+
+class PieceCosts:
+    """Cycles and bytes of the pieces of a network on one kind of PE; each is worked out once."""
+
+    def __init__(self, network: MeshNetwork, accelerator: Accelerator) -> None:
+        self.network = network
+        self.accelerator = accelerator
+        self._cycles: dict[NodePiece, int] = {}
+        self._reads: dict[NodePiece, tuple[PieceBox, ...]] = {}
+        self._weights: dict[NodePiece, int] = {}
+
+    def cycles(self, piece: NodePiece) -> int:
+        """The cycles of a piece: those of its jobs in their cheapest mapping, or of the core."""
+        found = self._cycles.get(piece)
+        if found is None:
+            found = self._cycles[piece] = self._cycles_of(piece)
+        return found
+
+    def reads(self, piece: NodePiece) -> tuple[PieceBox, ...]:
+        """The boxes that a piece reads of its node's inputs."""
+        found = self._reads.get(piece)
+        if found is None:
+            found = self._reads[piece] = input_boxes(self.network.nodes[piece.node], piece.box)
+        return found
+
+    def weights(self, piece: NodePiece) -> int:
+        """Bytes of a piece's constants."""
+        found = self._weights.get(piece)
+        if found is None:
+            found = self._weights[piece] = piece_bytes(self.network.nodes[piece.node], piece.box).weights
+        return found
+
+    def work(self) -> int:
+        """The cycles of the whole network on one PE whose memory has no end."""
+        return sum(self.cycles(NodePiece(number)) for number in range(len(self.network.nodes)))
+
+    def _cycles_of(self, piece: NodePiece) -> int:
+        node = self.network.nodes[piece.node]
+        if node.layer is None:
+            assert node.call is not None
+            nbytes = sum(buffer.nbytes for buffer in node.call.arguments)
+            return round(nbytes * HOST_CYCLES_PER_BYTE * self.accelerator.host_cycles_per_instruction)
+        layer, box = node.layer, piece.box
+        if self.accelerator.runs_whole(layer):
+            return self.accelerator.cycles_of_whole(piece_layer(node, box))
+        form = geometry(layer)
+        if isinstance(form, Product):
+            rows = form.items * form.rows if box.axis == "all" else box.stop - box.start
+            return product_cycles(layer, form, rows, self.accelerator)
+        if not isinstance(form, Window | Run):
+            return 0
+        return self._jobs(layer, _part(extents(layer.ifm), self._read(piece)), _part(extents(layer.ofm), box))
+
+    def _read(self, piece: NodePiece) -> PieceBox:
+        """What a piece reads of the first input that is no constant, or all."""
+        return next(iter(self.reads(piece)), ALL)
+
+    def _jobs(self, layer: Layer, ifm: Extents, ofm: Extents) -> int:
+        """Cycles of the jobs: of a layer as it stands, with height and width swapped, or with all pixels in a row."""
+        groups = layer.groups if isinstance(layer, Weighted) else 1
+        ifm, ofm = ((height, width, channels // groups) for height, width, channels in (ifm, ofm))
+        found = [job_cycles(layer, ifm, ofm, self.accelerator)]
+        if is_pointwise(layer):
+            found.append(job_cycles(layer, flat(ifm), flat(ofm), self.accelerator))
+        form = geometry(layer)
+        swaps = self.accelerator.tuning.swap and isinstance(layer, Weighted) and isinstance(form, Window)
+        if swaps and len(parts_of_kernel(layer, self.accelerator)) == 1:
+            assert isinstance(form, Window)
+            kernel = form.columns.kernel, form.rows.kernel
+            found.append(job_cycles(layer, _swapped(ifm), _swapped(ofm), self.accelerator, kernel))
+        return groups * min(found)
+
+    def granule(self, node: int, axis: str) -> int:
+        """The fewest rows or channels of a piece for which its jobs have no idle rows or columns of the array."""
+        layer = self.network.nodes[node].layer
+        if layer is None or self.accelerator.runs_whole(layer):
+            return 1
+        if axis == "channels" and isinstance(layer, Weighted):
+            return self.accelerator.array_rows if sums_channels(layer) else self.accelerator.depthwise_rows
+        columns, (height, width, _) = self.accelerator.array_columns, extents(layer.ofm)
+        return min(height, columns // gcd(columns, width)) if axis == "rows" and is_pointwise(layer) else 1
+
+
+def _part(whole: Extents, box: PieceBox) -> Extents:
+    height, width, channels = whole
+    count = box.stop - box.start
+    if box.axis == "rows":
+        return count, width, channels
+    return (height, width, count) if box.axis == "channels" else whole
+
+
+def _swapped(whole: Extents) -> Extents:
+    height, width, channels = whole
+    return width, height, channels

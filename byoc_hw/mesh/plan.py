@@ -1,0 +1,171 @@
+"""A plan for a mesh: which PE computes which pieces of a network, and the channels between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from byoc_hw.mesh.flow import Flow, FlowStep, Lane
+from byoc_hw.mesh.machine import Coordinates as Coordinates
+from byoc_hw.mesh.machine import Mesh
+from byoc_hw.mesh.network import MeshNetwork
+from byoc_hw.mesh.pieces import NodePiece
+from byoc_hw.mesh.predict import busiest_link, first_starts, period_of
+from byoc_hw.plan.lanes.cut import Range
+
+OUTSIDE = -1
+"""The source of the model's inputs and the target of its outputs: the host of the mesh."""
+
+
+@dataclass(frozen=True)
+class Patch:
+    """A rectangle of a tensor: a range of rows (dimension 1 of NHWC) and a range of channels (the last dimension).
+
+    A tensor of other than 4 dimensions, or of a batch, has one row.
+    """
+
+    rows: Range
+    channels: Range
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What one PE computes for each frame, in this order. `pe` is None before PEs are placed."""
+
+    pieces: tuple[NodePiece, ...]
+    pe: Coordinates | None = None
+
+
+@dataclass(frozen=True)
+class Channel:
+    """A patch of a tensor that stage `source` sends to stage `target` in each frame.
+
+    `credits` is the number of frames that it holds, `hops` the links on its way.
+    """
+
+    source: int
+    target: int
+    tensor: str
+    patch: Patch
+    nbytes: int
+    credits: int = 2
+    hops: int = 0
+
+
+@dataclass(frozen=True)
+class PlanFigures:
+    """What is known of each stage, by its number: cycles of a frame, and bytes of its PE's memory for data.
+
+    `work` is the cycles of the whole network on one PE whose memory has no end. `least` has the credits of each channel
+    without which stages would block each other; of channels from or to outside it is 0.
+    """
+
+    work: int
+    cycles: tuple[int, ...]
+    nbytes: tuple[int, ...]
+    least: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class MeshPlan:
+    """Stages and channels of one pipeline, and how often it is there: `replicas` has the PEs of each copy, by stage.
+
+    Times are in accelerator cycles. `objective` is "throughput" or "latency". Stages of one PE take turns in order.
+    """
+
+    network: MeshNetwork
+    stages: tuple[Stage, ...]
+    channels: tuple[Channel, ...]
+    replicas: tuple[tuple[Coordinates, ...], ...] = ()
+    mesh: Mesh | None = None
+    figures: PlanFigures | None = None
+    objective: str = "throughput"
+
+    @property
+    def placed(self) -> tuple[Mesh, PlanFigures]:
+        """The mesh and the figures of a plan whose stages have PEs."""
+        assert self.mesh is not None, "the plan has been placed"
+        assert self.figures is not None, "the plan has been placed"
+        return self.mesh, self.figures
+
+    def flow(self, replicas: int | None = None) -> Flow:
+        """What runs on the mesh for each frame, of the first `replicas` pipelines; by default of all."""
+        mesh, figures = self.placed
+        steps: list[FlowStep] = []
+        lanes: list[Lane] = []
+        count = len(self.stages)
+        for group, places in enumerate(self.replicas[:replicas]):
+            name = "stage {}" if len(self.replicas[:replicas]) == 1 else f"pipeline {group} stage {{}}"
+            steps += [
+                FlowStep(name.format(stage), place, cycles, 0, group)
+                for stage, (place, cycles) in enumerate(zip(places, figures.cycles, strict=True))
+            ]
+            lanes += [
+                Lane(channel.source + group * count, channel.target + group * count, channel.nbytes, channel.credits)
+                for channel in self.inner_channels
+            ]
+        return Flow(mesh, tuple(steps), tuple(lanes))
+
+    @cached_property
+    def inner_channels(self) -> tuple[Channel, ...]:
+        """The channels between stages, in the order of a pipeline's lanes in `flow`."""
+        return tuple(channel for channel in self.channels if OUTSIDE not in (channel.source, channel.target))
+
+    @cached_property
+    def period(self) -> int:
+        """Cycles between two frames of one pipeline: of its PEs, of links that all pipelines share, and of credits."""
+        return max(period_of(self.flow(1)), self.link_load)
+
+    @cached_property
+    def link_load(self) -> int:
+        """Cycles that the busiest link is busy while each pipeline has one frame."""
+        return busiest_link(self.flow())
+
+    @property
+    def throughput(self) -> float:
+        """Frames a million cycles, of all pipelines."""
+        return 1e6 * len(self.replicas) / self.period
+
+    @cached_property
+    def latency(self) -> int:
+        """Cycles from the start of a frame to its end, if no other is in its way."""
+        flow = self.flow(1)
+        return max(start + step.cycles for start, step in zip(first_starts(flow), flow.steps, strict=True))
+
+    @property
+    def pes(self) -> int:
+        """PEs that compute something."""
+        return len({place for places in self.replicas for place in places})
+
+    @property
+    def bound(self) -> float:
+        """Frames a million cycles that no plan goes beyond: with all the mesh's PEs at work all the time."""
+        mesh, figures = self.placed
+        return 1e6 * len(mesh.alive) / figures.work
+
+    @property
+    def efficiency(self) -> float:
+        """What is found over the bound."""
+        return self.throughput / self.bound
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        mesh, figures = self.placed
+        yield (
+            f"{self.network.name} on {mesh.label}: {len(self.replicas)} pipelines of {len(self.stages)} stages, "
+            f"{self.pes} of {len(mesh.alive)} PEs"
+        )
+        yield (
+            f"a frame every {self.period} cycles of a pipeline, {self.throughput:.4g} frames a million cycles; bound "
+            f"{self.bound:.4g}, found / bound {self.efficiency:.3f}; latency {self.latency} cycles"
+        )
+        hops = max((channel.hops for channel in self.inner_channels), default=0)
+        yield f"busiest link {self.link_load} cycles a frame, at most {hops} hops"
+        for number, stage in enumerate(self.stages):
+            names = ", ".join(f"{self.network.nodes[piece.node].name} {piece.box}" for piece in stage.pieces[:3])
+            more = f" and {len(stage.pieces) - 3} more" if len(stage.pieces) > 3 else ""
+            cycles, nbytes = figures.cycles[number], figures.nbytes[number]
+            yield f"{number:4} {self.replicas[0][number]}: {cycles} cycles, {nbytes} bytes: {names}{more}"

@@ -1,0 +1,217 @@
+"""Plans as JSON files: to hand to other tools, and to take from another mapper. docs/mesh.md describes them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from byoc_hw.errors import InvalidInput, PlanError
+from byoc_hw.mesh.costs import PieceCosts
+from byoc_hw.mesh.credits import check_credits
+from byoc_hw.mesh.machine import Coordinates, Mesh
+from byoc_hw.mesh.network import MeshNetwork
+from byoc_hw.mesh.patches import channels_of, hull, patch_bytes
+from byoc_hw.mesh.pieces import ALL, NodePiece, PieceBox, axes_of
+from byoc_hw.mesh.placing import with_credits
+from byoc_hw.mesh.plan import OUTSIDE, Channel, MeshPlan, Patch, Stage
+from byoc_hw.mesh.stages import stage_bytes
+from byoc_hw.schema import accepted, integer, list_of, nullable, one_of, read_json, row, structure, text
+
+PLAN_FORMAT = 1
+_GENERATOR = "byoc_hw mesh plan"
+_LARGEST = 2**28
+
+_PAIR = row(integer(), integer())
+_PIECE = structure({"node": text, "axis": one_of("rows", "channels", "all")}, {"start": integer(), "stop": integer()})
+_CHANNEL = structure(
+    {
+        "source": nullable(integer()),
+        "target": nullable(integer()),
+        "tensor": text,
+        "rows": _PAIR,
+        "channels": _PAIR,
+        "credits": integer(0, 1 << 20),
+    }
+)
+_SCHEMA = structure(
+    {
+        "generator": text,
+        "format": integer(PLAN_FORMAT, PLAN_FORMAT),
+        "stages": list_of(structure({"pes": list_of(_PAIR), "pieces": list_of(_PIECE)})),
+    },
+    {"channels": list_of(_CHANNEL), "objective": one_of("throughput", "latency")},
+)
+
+
+def plan_json(plan: MeshPlan) -> str:
+    """The text of a plan: the same bytes for the same plan."""
+    mesh, _ = plan.placed
+    plain = {
+        "generator": _GENERATOR,
+        "format": PLAN_FORMAT,
+        "model": plan.network.name,
+        "objective": plan.objective,
+        "mesh": {"label": mesh.label, "width": mesh.width, "height": mesh.height},
+        "period": plan.period,
+        "latency": plan.latency,
+        "stages": [_stage(plan, number) for number in range(len(plan.stages))],
+        "channels": [_channel(plan, channel) for channel in plan.channels],
+    }
+    return json.dumps(plain, indent=1) + "\n"
+
+
+def _stage(plan: MeshPlan, number: int) -> dict[str, Any]:
+    _, figures = plan.placed
+    ends = [(at, channel.source, channel.target) for at, channel in enumerate(plan.channels)]
+    return {
+        "program": f"{plan.network.name}_pe{number}",
+        "pes": [list(places[number]) for places in plan.replicas],
+        "cycles": figures.cycles[number],
+        "bytes": figures.nbytes[number],
+        "pieces": [
+            {
+                "node": plan.network.nodes[piece.node].name,
+                "axis": piece.box.axis,
+                "start": piece.box.start,
+                "stop": piece.box.stop,
+            }
+            for piece in plan.stages[number].pieces
+        ],
+        "inputs": [at for at, _, target in ends if target == number],
+        "outputs": [at for at, source, _ in ends if source == number],
+    }
+
+
+def _channel(plan: MeshPlan, channel: Channel) -> dict[str, Any]:
+    return {
+        "source": None if channel.source == OUTSIDE else channel.source,
+        "target": None if channel.target == OUTSIDE else channel.target,
+        "tensor": channel.tensor,
+        "rows": list(channel.patch.rows),
+        "channels": list(channel.patch.channels),
+        "bytes": channel.nbytes,
+        "bytes_per_cycle": round(channel.nbytes / plan.period, 6),
+        "credits": channel.credits,
+        "hops": channel.hops,
+    }
+
+
+def read_plan(path: Path, network: MeshNetwork, mesh: Mesh) -> MeshPlan:
+    """The plan in a file, for a network on a mesh. Cycles, bytes and, where the file has none, credits are worked out.
+
+    Raises `InvalidInput` for a file that is no plan, or names nodes, PEs or channels that are not there; `PlanError`
+    for stages that do not compute the network once, do not fit their PEs, or block each other: with those that would.
+    """
+    plain = accepted(path, read_json(path, _LARGEST), _SCHEMA)
+    if plain["generator"] != _GENERATOR:
+        raise InvalidInput(f"{path} is a plan for a mesh, generator {_GENERATOR!r}: got {plain['generator']!r}")
+    stages = tuple(_read_stage(path, number, one, network) for number, one in enumerate(plain["stages"]))
+    replicas = _read_places(path, plain["stages"], mesh)
+    costs = PieceCosts(network, mesh.pe)
+    sent = _sent(network, channels_of(network, stages))
+    cycles, fixed = [], []
+    for number, stage in enumerate(stages):
+        nbytes = stage_bytes(costs, stage.pieces, _looked_up(sent.get(number, {})))
+        fixed.append(nbytes.total(0))
+        cycles.append(sum(map(costs.cycles, stage.pieces)))
+    objective = plain.get("objective", "throughput")
+    plan = with_credits(network, mesh, stages, replicas, cycles, fixed, costs.work(), objective)
+    if plan is None:
+        largest = max(range(len(stages)), key=lambda number: fixed[number])
+        raise PlanError(
+            f"{path}: each PE's stages fit its {mesh.data} bytes for data with one credit a channel: they do not; "
+            f"stage {largest} has {fixed[largest]} bytes without channels"
+        )
+    return plan if "channels" not in plain else _with_given(path, plan, plain["channels"], fixed)
+
+
+def _looked_up(sent: Mapping[str, int]) -> Callable[[str, Patch], int]:
+    return lambda name, _: sent.get(name, 0)
+
+
+def _read_stage(path: Path, number: int, plain: Mapping[str, Any], network: MeshNetwork) -> Stage:
+    numbers = {node.name: at for at, node in enumerate(network.nodes)}
+    pieces: list[NodePiece] = []
+    for one in plain["pieces"]:
+        if one["node"] not in numbers:
+            raise InvalidInput(f"{path}: stage {number}: node is one of the network's: got {one['node']!r}")
+        node = numbers[one["node"]]
+        if any(piece.node == node for piece in pieces):
+            raise InvalidInput(f"{path}: stage {number}: each node is in one piece of a stage: {one['node']} is in two")
+        axis = one["axis"]
+        if axis != "all" and axis not in axes_of(network.nodes[node]):
+            axes = ", ".join((*axes_of(network.nodes[node]), "all"))
+            raise InvalidInput(f"{path}: stage {number}: axis of {one['node']} is one of {axes}: got {axis}")
+        box = ALL if axis == "all" else PieceBox(axis, one.get("start", 0), one.get("stop", 0))
+        pieces.append(NodePiece(node, box))
+    if not pieces:
+        raise InvalidInput(f"{path}: stage {number}: a stage has at least one piece: got none")
+    return Stage(tuple(sorted(pieces, key=lambda piece: piece.node)))
+
+
+def _read_places(path: Path, stages: Sequence[Mapping[str, Any]], mesh: Mesh) -> list[tuple[Coordinates, ...]]:
+    counts = {len(one["pes"]) for one in stages}
+    if len(counts) != 1 or 0 in counts:
+        raise InvalidInput(f"{path}: each stage has a PE for each pipeline, at least one: got {sorted(counts)} PEs")
+    alive = set(mesh.alive)
+    taken: dict[Coordinates, int] = {}
+    for number, one in enumerate(stages):
+        for replica, pair in enumerate(one["pes"]):
+            place = pair[0], pair[1]
+            if place not in alive:
+                what = "dead" if place in mesh.dead else f"not of {mesh.width} x {mesh.height} PEs"
+                raise InvalidInput(f"{path}: stage {number}: PE {place} can be used: it is {what}")
+            if taken.setdefault(place, replica) != replica:
+                raise InvalidInput(f"{path}: stage {number}: PE {place} is of one pipeline: it is of two")
+    return [tuple((one["pes"][at][0], one["pes"][at][1]) for one in stages) for at in range(counts.pop())]
+
+
+def _sent(network: MeshNetwork, channels: Sequence[Channel]) -> dict[int, dict[str, int]]:
+    """Bytes that each stage sends of each tensor: what is sent to several counts once."""
+    patches: dict[int, dict[str, list[Patch]]] = {}
+    for channel in channels:
+        patches.setdefault(channel.source, {}).setdefault(channel.tensor, []).append(channel.patch)
+    return {
+        stage: {name: patch_bytes(network.tensors[name], hull(each)) for name, each in found.items()}
+        for stage, found in patches.items()
+    }
+
+
+def _with_given(path: Path, plan: MeshPlan, given: Sequence[Mapping[str, Any]], fixed: Sequence[int]) -> MeshPlan:
+    """The plan with the credits of the file."""
+    mesh, figures = plan.placed
+    credits: dict[tuple[int, int, str, Patch], int] = {}
+    for one in given:
+        ends = (OUTSIDE if one[end] is None else one[end] for end in ("source", "target"))
+        source, target = ends
+        patch = Patch((one["rows"][0], one["rows"][1]), (one["channels"][0], one["channels"][1]))
+        credits[source, target, one["tensor"], patch] = one["credits"]
+    channels = []
+    for channel in plan.channels:
+        count = credits.pop((channel.source, channel.target, channel.tensor, channel.patch), None)
+        if count is None:
+            raise InvalidInput(f"{path}: channels are those that the stages need: none for {_named(channel)}")
+        channels.append(replace(channel, credits=count))
+    for source, target, tensor, patch in credits:
+        what = f"{tensor} rows {patch.rows} channels {patch.channels} from {source} to {target}"
+        raise InvalidInput(f"{path}: channels are those that the stages need: {what} is not one")
+    nbytes = list(fixed)
+    for channel in channels:
+        if channel.target != OUTSIDE:
+            nbytes[channel.target] += channel.nbytes * channel.credits
+    by_place: dict[Coordinates, int] = {}
+    for place, count in zip(plan.replicas[0], nbytes, strict=True):
+        by_place[place] = by_place.get(place, 0) + count
+    for place, count in by_place.items():
+        if count > mesh.data:
+            raise PlanError(f"{path}: PE {place} has {mesh.data} bytes for data: its stages need {count}")
+    plan = replace(plan, channels=tuple(channels), figures=replace(figures, nbytes=tuple(nbytes)))
+    check_credits(plan.flow(1))
+    return plan
+
+
+def _named(channel: Channel) -> str:
+    return f"{channel.tensor} from {channel.source} to {channel.target}, {channel.patch.rows}, {channel.patch.channels}"

@@ -1,0 +1,217 @@
+"""Cuts the units of a network into stages: runs of consecutive units that fit a PE, the longest as short as can be."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from byoc_hw.mesh.costs import PieceCosts
+from byoc_hw.mesh.flow import OUTPUT_BUFFERS
+from byoc_hw.mesh.machine import Mesh
+from byoc_hw.mesh.patches import form_of, hull, intersection, patch_bytes, patch_of
+from byoc_hw.mesh.pieces import NodePiece
+from byoc_hw.mesh.plan import Patch
+from byoc_hw.mesh.units import merged
+
+_EXACT_UNITS = 48
+"""Up to so many units every cut is looked at; of more, each stage takes as many units as it can."""
+
+_CLOSE = 0.001
+"""The search ends where the cycles of the longest stage are known up to this share."""
+
+
+@dataclass(frozen=True)
+class StageBytes:
+    """Bytes of a stage on its PE: constants, what it receives and sends of a frame, and the tensors that it makes.
+
+    What it sends lies apart from what it makes, so that it can compute the next frame meanwhile.
+    """
+
+    weights: int
+    received: int
+    sent: int
+    inner: int
+
+    def total(self, slots: int) -> int:
+        """With `slots` frames of what is received."""
+        return self.weights + slots * self.received + (OUTPUT_BUFFERS - 1) * self.sent + self.inner
+
+
+class StageCutter:
+    """The units of a network in an order, and the stages that they can be cut into.
+
+    `slots` is the frames that a stage's buffers for what it receives hold.
+    """
+
+    def __init__(self, costs: PieceCosts, units: Sequence[NodePiece], mesh: Mesh, slots: int = 2) -> None:
+        self._costs, self._mesh, self._slots = costs, mesh, slots
+        self._network = costs.network
+        self.units = tuple(units)
+        self._extents = self._whole_extents()
+        self._places: dict[int, list[int]] = {}
+        for at, unit in enumerate(units):
+            self._places.setdefault(unit.node, []).append(at)
+        self._readers: dict[str, list[int]] = {}
+        for number, node in enumerate(self._network.nodes):
+            for name in node.inputs:
+                self._readers.setdefault(name, []).append(number)
+        self._fitting: dict[tuple[int, int], bool] = {}
+
+    def _whole_extents(self) -> dict[int, int]:
+        found = {}
+        for unit in self.units:
+            form = form_of(self._network.tensors[self._network.nodes[unit.node].outputs[0]])
+            found[unit.node] = form.rows if unit.box.axis == "rows" else form.channels
+        return found
+
+    def pieces(self, first: int, stop: int) -> tuple[NodePiece, ...]:
+        """The pieces of a stage of units `first` to `stop`."""
+        return merged(self.units[first:stop], self._extents)
+
+    def cycles(self, first: int, stop: int) -> int:
+        """The cycles of a stage."""
+        return sum(map(self._costs.cycles, self.pieces(first, stop)))
+
+    def best(self, most: int) -> tuple[tuple[int, int], ...] | None:
+        """At most `most` stages, the longest as short as can be; None if so few do not fit."""
+        if not self.units:
+            return ()
+        alone = [self._costs.cycles(unit) for unit in self.units]
+        found = self.within(sum(alone), most)
+        if found is None:
+            return None
+        low, high = max(max(alone), sum(alone) // most) - 1, self._longest(found)
+        while high - low > max(1, _CLOSE * high):
+            middle = (low + high) // 2
+            better = self.within(middle, most)
+            if better is None:
+                low = middle
+            else:
+                found, high = better, self._longest(better)
+        return found
+
+    def _longest(self, cuts: Sequence[tuple[int, int]]) -> int:
+        return max(self.cycles(*cut) for cut in cuts)
+
+    def within(self, limit: int, most: int | None = None) -> tuple[tuple[int, int], ...] | None:
+        """The fewest stages of at most `limit` cycles that fit a PE each; None if there are none, or more than `most`.
+
+        Where memory does not stop it, a stage that takes all that it can is part of the fewest. Where it does, a
+        shorter one may be: what it would make itself a later one must receive. Then few units are tried in every way.
+        """
+        found = self._greedy(limit)
+        if len(self.units) <= _EXACT_UNITS and (found is None or (most is not None and len(found) > most)):
+            found = self._every(limit)
+        return found if found is not None and (most is None or len(found) <= most) else None
+
+    def _greedy(self, limit: int) -> tuple[tuple[int, int], ...] | None:
+        found, first = [], 0
+        while first < len(self.units):
+            stop = self._fitting_part(first, self._reach(first, limit))
+            if stop == first:
+                return None
+            found.append((first, stop))
+            first = stop
+        return tuple(found)
+
+    def _reach(self, first: int, limit: int) -> int:
+        """The last end of a stage of at most `limit` cycles."""
+        step, stop = 1, first
+        while step:  # doubles the units, then halves: cycles grow with them
+            if stop + step <= len(self.units) and self.cycles(first, stop + step) <= limit:
+                stop += step
+                step *= 2
+            else:
+                step //= 2
+        return stop
+
+    def _fitting_part(self, first: int, stop: int) -> int:
+        """The last end of a stage that fits a PE, as if bytes always grew with the units."""
+        if stop == first or self.fits(first, stop):
+            return stop
+        low, high = first, stop
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self.fits(first, middle) else (low, middle)
+        return low
+
+    def _every(self, limit: int) -> tuple[tuple[int, int], ...] | None:
+        count = len(self.units)
+        fewest: list[tuple[int, int]] = [(0, 0)] + [(count + 1, 0)] * count  # stages up to here, start of the last one
+        for first in range(count):
+            if fewest[first][0] > count:
+                continue
+            for stop in range(first + 1, self._reach(first, limit) + 1):
+                if fewest[first][0] + 1 < fewest[stop][0] and self.fits(first, stop):
+                    fewest[stop] = fewest[first][0] + 1, first
+        if fewest[count][0] > count:
+            return None
+        found, stop = [], count
+        while stop:
+            found.append((fewest[stop][1], stop))
+            stop = fewest[stop][1]
+        return tuple(reversed(found))
+
+    def fits(self, first: int, stop: int) -> bool:
+        """Whether a stage fits the memory of a PE."""
+        known = self._fitting.get((first, stop))
+        if known is None:
+            known = self.nbytes(first, stop).total(self._slots) <= self._mesh.data
+            self._fitting[first, stop] = known
+        return known
+
+    def nbytes(self, first: int, stop: int) -> StageBytes:
+        """The bytes of a stage."""
+        return stage_bytes(self._costs, self.pieces(first, stop), lambda name, made: self._leaving(name, made, stop))
+
+    def _leaving(self, name: str, made: Patch, stop: int) -> int:
+        """Bytes of a patch that units from `stop` on read, or whoever reads the model's outputs."""
+        tensor = self._network.tensors[name]
+        if name in self._network.outputs:
+            return patch_bytes(tensor, made)
+        found: list[Patch] = []
+        for reader in self._readers.get(name, ()):
+            places = self._places[reader]
+            later = places[bisect_left(places, stop) :]
+            for at in {later[0], later[-1]} if later else ():
+                boxes = zip(self._network.nodes[reader].inputs, self._costs.reads(self.units[at]), strict=True)
+                found += [patch_of(tensor, box) for read, box in boxes if read == name]
+        shared = intersection(hull(found), made) if found else None
+        return 0 if shared is None else patch_bytes(tensor, shared)
+
+
+def stage_bytes(
+    costs: PieceCosts, pieces: Sequence[NodePiece], leaving_bytes: Callable[[str, Patch], int]
+) -> StageBytes:
+    """The bytes of a stage of these pieces, each of another node. `leaving_bytes` has how many of a patch it sends.
+
+    Of a tensor that it makes only a part of, for pieces of its own, it puts together what comes and what it makes.
+    """
+    network = costs.network
+    made: dict[str, Patch] = {}
+    wanted: dict[str, list[Patch]] = {}
+    last: dict[str, int] = {}
+    for at, piece in enumerate(pieces):
+        node = network.nodes[piece.node]
+        made |= {name: patch_of(network.tensors[name], piece.box) for name in node.outputs}
+        for name, box in zip(node.inputs, costs.reads(piece), strict=True):
+            wanted.setdefault(name, []).append(patch_of(network.tensors[name], box))
+            last[name] = at
+    received = sent = 0
+    inner: list[tuple[int, int, int]] = []  # bytes, first and last piece
+    for name, patches in wanted.items():
+        tensor, whole = network.tensors[name], hull(patches)
+        own = intersection(made[name], whole) if name in made else None
+        lacking = patch_bytes(tensor, whole) - (0 if own is None else patch_bytes(tensor, own))
+        received += lacking
+        if lacking and own is not None:
+            inner.append((patch_bytes(tensor, whole), 0, last[name]))
+    for at, piece in enumerate(pieces):
+        for name in network.nodes[piece.node].outputs:
+            leaving = leaving_bytes(name, made[name])
+            sent += leaving
+            end = len(pieces) - 1 if leaving else last.get(name, at)
+            inner.append((patch_bytes(network.tensors[name], made[name]), at, end))
+    peak = max(sum(nbytes for nbytes, start, end in inner if start <= at <= end) for at in range(len(pieces)))
+    return StageBytes(sum(map(costs.weights, pieces)), received, sent, peak)

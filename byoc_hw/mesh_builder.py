@@ -1,0 +1,352 @@
+"""Builds the programs of a mesh: one C project for each stage of a plan, and the manifest that joins them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from byoc_hw.accelerator import Accelerator
+from byoc_hw.arguments import check_type, check_whole
+from byoc_hw.compiler import build, front_end
+from byoc_hw.emit.files import Parts, project_files, write_project
+from byoc_hw.errors import InvalidInput, PlanError, Unsupported
+from byoc_hw.frontend.seam import CompiledHost, Model
+from byoc_hw.garbage import seldom_collected
+from byoc_hw.mesh.built_mesh import MeshProject
+from byoc_hw.mesh.host_part import host_part
+from byoc_hw.mesh.machine import Coordinates
+from byoc_hw.mesh.manifest import MANIFEST, Manifest, ProgramEntry, manifest_of
+from byoc_hw.mesh.network import MeshNetwork, network_of
+from byoc_hw.mesh.patches import channels_of
+from byoc_hw.mesh.pe_source import channel_buffer_bytes, pe_files
+from byoc_hw.mesh.pieces import NodePiece
+from byoc_hw.mesh.plan import Channel, MeshPlan, Stage
+from byoc_hw.mesh.stage_check import REFERENCE_PROJECT
+from byoc_hw.mesh.stage_program import StageProgram, stage_program
+from byoc_hw.padding import padded
+from byoc_hw.params.host_kernels import kernel_call
+from byoc_hw.plan.fitting import Fitted, Fitting
+from byoc_hw.plan.place.arena import ModelMemory, place_model
+from byoc_hw.plan.planned import PlannedRegion, flash_bytes, table_bytes
+from byoc_hw.plan.region import plan_region
+from byoc_hw.program import ALIGNMENT, HostCall, Program, Workspace, check_mod_name
+from byoc_hw.report.explain import Report
+from byoc_hw.whole_file import check_directory, write_whole
+
+if TYPE_CHECKING:
+    import tvm
+
+Progress = Callable[[str], None]
+"""Is told what is being built, a line at a time."""
+
+PROGRAMS = "programs"
+_FAR = 1 << 28
+"""Where buffers lie that no function of a PE addresses."""
+
+
+@dataclass(frozen=True)
+class _Host:
+    """The host of a model: all its functions, and their workspaces."""
+
+    compiled: CompiledHost
+    workspaces: tuple[Workspace, ...]
+
+
+def mesh_network(mod: tvm.IRModule, params: Mapping[str, Any] | None = None) -> MeshNetwork:
+    """The nodes of a partitioned module: what a plan for a mesh divides. It compiles the functions of the host.
+
+    Raises `InvalidInput` for a module that was not partitioned, or was for several accelerators.
+    """
+    model = _open(mod, params)
+    return network_of(_compiled_host(model, ()).compiled.program)
+
+
+@seldom_collected()
+def build_mesh(
+    mod: tvm.IRModule,
+    plan: MeshPlan | Sequence[Stage],
+    params: Mapping[str, Any] | None = None,
+    *,
+    output_dir: str | Path,
+    data: int | None = None,
+    progress: Progress = lambda line: None,
+    force: bool = False,
+) -> MeshProject:
+    """Write the C project of each stage, and the manifest, to a directory; and compile what has changed.
+
+    `plan` is what `pipeline` gives, or stages over the nodes of `mesh_network(mod, params)`: then there is one
+    pipeline, at the stages' own places or in a row, and channels hold two frames. `data` is the room of a PE in bytes
+    for weights, activations and the buffers of channels: by default that of the plan's mesh.
+
+    Raises `PlanError` for stages that do not compute the model once, and for programs that do not fit `data`: before
+    any file is written.
+    """
+    check_type("output_dir", output_dir, str | Path, "a path")
+    model = _open(mod, params)
+    wanted = _wanted(plan, data, model)
+    stages, names = wanted.stages, [f"{model.mod_name}_pe{number}" for number in range(len(wanted.stages))]
+    for name in names:
+        check_mod_name(name)
+    host = _compiled_host(model, ())
+    network = network_of(host.compiled.program)
+    channels = _channels(network, stages, wanted.channels)
+    planned = []
+    for number, name in enumerate(names):
+        progress(f"plan {number + 1} of {len(names)}: {name}")
+        program = stage_program(network, stages, number, channels, name)
+        planned.append(_planned(model, program, host.workspaces, wanted.data))
+    if host.workspaces:  # the functions of the host have the offsets of their workspaces in their code
+        host = _compiled_host(model, planned)
+    projects = []
+    for number, one in enumerate(planned):
+        parts = _parts(model, one, host)
+        _check_memory(one, parts.host_flash, wanted.data)
+        projects.append(project_files(parts, pe_files(network, one.stage, number, channels, parts.tiled)))
+    manifest = _manifest(network, stages, channels, names, wanted.places)
+    directory = Path(output_dir)
+    check_directory(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    progress("plan the whole model, for comparisons")
+    try:
+        build(mod, params, output_dir=directory / REFERENCE_PROJECT, force=force)
+    except PlanError as error:
+        progress(f"the whole model does not fit one accelerator, so there are no comparisons: {error}")
+    return _written(directory, manifest, projects, progress, force)
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """What is to be built: stages, their channels if they are known, the PEs of each pipeline, the room of a PE."""
+
+    stages: tuple[Stage, ...]
+    channels: tuple[Channel, ...]
+    places: list[list[Coordinates]]
+    data: int | None
+
+
+def _wanted(plan: MeshPlan | Sequence[Stage], data: int | None, model: Model) -> _Wanted:
+    if data is not None:
+        check_whole("data", data, 1)
+    if not isinstance(plan, MeshPlan):
+        check_type("plan", plan, Sequence, "a MeshPlan, or a list of stages")
+        stages = tuple(plan)
+        return _Wanted(stages, (), _places(stages, ()), data)
+    if plan.mesh is not None and plan.mesh.pe != model.accelerator:
+        label = model.accelerator.label if model.accelerator else "none"
+        raise InvalidInput(f"the module is partitioned for the PE of the plan, {plan.mesh.pe.label}: it is for {label}")
+    if data is None and plan.mesh is not None:
+        data = plan.mesh.data
+    return _Wanted(plan.stages, plan.channels, _places(plan.stages, plan.replicas), data)
+
+
+def _open(mod: Any, params: Mapping[str, Any] | None) -> Model:
+    model = front_end().open_model(mod, params, None)
+    if not isinstance(model.accelerator, Accelerator) or model.accelerator.library is not None:
+        what = "none" if model.accelerator is None else model.accelerator.label
+        raise InvalidInput(f"a mesh is of PEs with one accelerator and a HAL each: the module is for {what}")
+    return model
+
+
+def _channels(network: MeshNetwork, stages: Sequence[Stage], given: Sequence[Channel]) -> tuple[Channel, ...]:
+    needed = channels_of(network, stages)
+    if not given:
+        return needed
+    plain = [replace(one, credits=2, hops=0) for one in given]
+    if sorted(map(repr, plain)) != sorted(map(repr, needed)):
+        raise PlanError("the channels are those that the stages need, with credits and hops of their own: they differ")
+    return tuple(given)
+
+
+def _places(stages: Sequence[Stage], replicas: Sequence[Sequence[Coordinates]]) -> list[list[Coordinates]]:
+    if not stages:
+        raise InvalidInput("a mesh has at least one stage: got none")
+    default = [stage.pe or (number, 0) for number, stage in enumerate(stages)]
+    places = [list(one) for one in replicas] or [default]
+    used: dict[Coordinates, int] = {}
+    for number, row in enumerate(places):
+        if len(row) != len(stages):
+            raise InvalidInput(f"pipeline {number} has a PE for each of {len(stages)} stages: got {len(row)}")
+        for place in row:
+            if used.setdefault(place, number) != number:
+                raise InvalidInput(f"a PE is of one pipeline: PE {place} is of {used[place]} and {number}")
+    return places
+
+
+# ---------------------------------------------------------------- one PE
+
+
+@dataclass(frozen=True, eq=False)
+class _Planned:
+    """A stage with its plans and its arena."""
+
+    stage: StageProgram
+    program: Program
+    regions: Mapping[str, PlannedRegion]
+    memory: ModelMemory
+
+
+def _planned(model: Model, stage: StageProgram, workspaces: Sequence[Workspace], data: int | None) -> _Planned:
+    accelerator = model.accelerator
+    assert isinstance(accelerator, Accelerator)
+    own = _workspaces_of(stage.program, workspaces)
+    program = padded(stage.program, accelerator)
+
+    def placed(plans: Mapping[str, PlannedRegion]) -> ModelMemory:
+        return place_model(program, own, {name: plan.memory for name, plan in plans.items()}, ALIGNMENT, False)
+
+    plans: Mapping[str, PlannedRegion] = {
+        graph.name: plan_region(graph, accelerator) for graph in stage.program.regions
+    }
+    memory = placed(plans)
+    if data is not None and plans and memory.ram + _constants(plans) + channel_buffer_bytes(stage) > data:
+        fitting = Fitting(program, plans, accelerator, placed, False, {})
+        fitted = _fitted(fitting, data - channel_buffer_bytes(stage))
+        plans, memory = fitted.plans, fitted.memory
+    return _Planned(stage, program, plans, memory)
+
+
+def _fitted(fitting: Fitting, room: int) -> Fitted:
+    """The fastest plans found whose arena and constants fit together; where none do, those with the smallest arena."""
+    for flash in (_constants(fitting.fastest.plans), None):
+        smallest = fitting.smallest()
+        constants = flash if flash is not None else _constants(smallest.plans)
+        found = fitting.within(room - constants, constants) if room > constants else None
+        if found is not None:
+            return found
+    return fitting.smallest()
+
+
+def _constants(plans: Mapping[str, PlannedRegion]) -> int:
+    return sum(flash_bytes(plan) + table_bytes(plan) for plan in plans.values())
+
+
+def _workspaces_of(program: Program, workspaces: Sequence[Workspace]) -> list[Workspace]:
+    """Those of the host functions that a program calls."""
+    used = {name for call in program.calls if isinstance(call, HostCall) for moment in call.moments for name in moment}
+    return [space for space in workspaces if space.name in used]
+
+
+def _check_memory(planned: _Planned, host_flash: int, data: int | None) -> None:
+    if data is None:
+        return
+    owners = {
+        "constants of regions": _constants(planned.regions),
+        "constants of host functions": host_flash,
+        "activations": planned.memory.ram,
+        "buffers of channels": channel_buffer_bytes(planned.stage),
+    }
+    if sum(owners.values()) > data:
+        listed = ", ".join(f"{nbytes} of {owner}" for owner, nbytes in owners.items() if nbytes)
+        layers = [layer.name for graph in planned.stage.program.regions for layer in graph.layers]
+        raise PlanError(
+            f"{planned.stage.program.name} does not fit its PE: {sum(owners.values())} bytes of {data}: {listed}; "
+            f"it computes {', '.join(layers)}"
+        )
+
+
+# ---------------------------------------------------------------- the host's functions
+
+
+def _compiled_host(model: Model, planned: Sequence[_Planned]) -> _Host:
+    """The host with its workspaces where the PEs that call its functions have them; anywhere apart without PEs."""
+    workspaces: list[Workspace] = []
+
+    def place(program: Program, spaces: Sequence[Workspace]) -> Mapping[str, int]:
+        workspaces.extend(spaces)
+        offsets, at = {}, _FAR
+        for call in program.calls:
+            for buffer in getattr(call, "arguments", ()):
+                if buffer.role == "intermediate" and buffer.name not in offsets:
+                    offsets[buffer.name] = at
+                    at += -(-buffer.nbytes // ALIGNMENT) * ALIGNMENT
+        for space in spaces:
+            offsets[space.name] = at
+            at += -(-space.nbytes // ALIGNMENT) * ALIGNMENT
+        for one in planned:
+            offsets |= _offsets_of(one, spaces, [other for other in planned if other is not one])
+        return offsets
+
+    compiled = model.compile_host(model.graphs(), place, kernel_call)
+    return _Host(compiled, tuple(workspaces))
+
+
+def _offsets_of(planned: _Planned, spaces: Sequence[Workspace], others: Sequence[_Planned]) -> dict[str, int]:
+    """Where a PE has the workspaces of its host functions, and the buffers between its calls."""
+    own = _workspaces_of(planned.stage.program, spaces)
+    for other in others:
+        for space in _workspaces_of(other.stage.program, own):
+            both = f"{planned.stage.program.name} and {other.stage.program.name}"
+            raise Unsupported(f"{both} call functions of the host that share the workspace {space.name}: join them")
+    placed = planned.memory.arena.offsets
+    return {space.name: placed[space.name] for space in own}
+
+
+# ---------------------------------------------------------------- the files
+
+
+def _manifest(
+    network: MeshNetwork,
+    stages: Sequence[Stage],
+    channels: Sequence[Channel],
+    names: Sequence[str],
+    places: Sequence[Sequence[Coordinates]],
+) -> Manifest:
+    programs = [
+        ProgramEntry(
+            name, f"{PROGRAMS}/{name}", tuple(f"{network.nodes[one.node].name} {one.box}" for one in stage.pieces)
+        )
+        for name, stage in zip(names, stages, strict=True)
+    ]
+    return manifest_of(network, stages, channels, programs, places)
+
+
+def _described(network: MeshNetwork, piece: NodePiece) -> str:
+    return f"{network.nodes[piece.node].name}: {piece.box}"
+
+
+def _parts(model: Model, planned: _Planned, host: _Host) -> Parts:
+    symbols = {call.symbol for call in planned.program.calls if isinstance(call, HostCall)}
+    source, flash = host_part(host.compiled.source, symbols)
+    assert isinstance(model.accelerator, Accelerator)
+    numerics = model.numerics or "relay"
+    return Parts(
+        program=planned.program,
+        accelerator=model.accelerator,
+        regions={name: plan.placed(planned.memory.scratch[name][1]) for name, plan in planned.regions.items()},
+        memory=planned.memory,
+        tvm_arena=planned.memory.arena.nbytes,
+        host_source=source,
+        host_flash=flash,
+        numerics=numerics,
+        report=Report(planned.program.name, model.accelerator.label, numerics, ()).plain(),
+        versions=model.versions,
+    )
+
+
+def _written(
+    directory: Path,
+    manifest: Manifest,
+    projects: Sequence[Mapping[str, str | bytes]],
+    progress: Progress,
+    force: bool,
+) -> MeshProject:
+    for entry, files in zip(manifest.programs, projects, strict=True):
+        place = directory / entry.directory
+        if not _is_there(place, files):
+            write_project(place, dict(files), force)
+    write_whole(directory / MANIFEST, manifest.to_json().encode())
+    project = MeshProject(directory)
+    project.build(progress=progress)
+    return project
+
+
+def _is_there(directory: Path, files: Mapping[str, str | bytes]) -> bool:
+    """Whether a project is there as it would be written."""
+    for name, contents in files.items():
+        path = directory / name
+        wanted = contents.encode() if isinstance(contents, str) else contents
+        if not path.is_file() or path.read_bytes() != wanted:
+            return False
+    return True

@@ -1,0 +1,278 @@
+"""PE projects of a model: they compute what one project does, in threads and processes, and failures have names."""
+
+import os
+import shutil
+import signal
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import byoc_hw
+from byoc_hw import InvalidInput, PlanError, Project, RunError
+from byoc_hw.__main__ import main
+from byoc_hw.demo import heldout, model_path
+from byoc_hw.mesh import runs
+from byoc_hw.mesh.built_mesh import MeshProject
+from byoc_hw.mesh.group import Outside
+from byoc_hw.mesh.libraries import library_of
+from byoc_hw.mesh.patches import channels_of
+from byoc_hw.mesh.pieces import NodePiece, PieceBox
+from byoc_hw.mesh.plan import MeshPlan, Stage
+from byoc_hw.mesh_builder import build_mesh, mesh_network
+
+
+def rows(node, start, stop):
+    return NodePiece(node, PieceBox("rows", start, stop))
+
+
+# A layer in two halves, a residual connection over two PEs, and a host function on a PE of its own.
+STAGES = [
+    Stage((NodePiece(0),)),
+    Stage((rows(1, 0, 4), rows(2, 0, 4))),
+    Stage((rows(1, 4, 8), rows(2, 4, 8))),
+    Stage((NodePiece(3), NodePiece(4))),
+    Stage((NodePiece(5), NodePiece(6))),
+    Stage(tuple(NodePiece(number) for number in range(7, 13))),
+    Stage((NodePiece(13),)),
+]
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return byoc_hw.partition_for_hwlib(*byoc_hw.load_tflite(model_path()), "digits")
+
+
+@pytest.fixture(scope="module")
+def mesh(digits, tmp_path_factory):
+    return build_mesh(digits, STAGES, output_dir=tmp_path_factory.mktemp("mesh") / "digits")
+
+
+@pytest.fixture
+def own_mesh(mesh, tmp_path):
+    """A copy that a test may change."""
+    return MeshProject(shutil.copytree(mesh.directory, tmp_path / "mesh"))
+
+
+def frames(count):
+    images = heldout().images
+    return [images[at % len(images)][None] for at in range(count)]
+
+
+def expected(mesh, given):
+    return [result.outputs for result in Project(mesh.directory / "reference").run_batch(given)]
+
+
+def check_equal(found, wanted):
+    assert len(found) == len(wanted)
+    for one, other in zip(found, wanted, strict=True):
+        assert all(np.array_equal(here, there) for here, there in zip(one, other, strict=True))
+
+
+@pytest.mark.parametrize(("on", "ranks"), [("threads", None), ("processes", None), ("processes", 2)])
+def test_a_hundred_frames_give_the_bytes_of_the_single_project(mesh, on, ranks):
+    given = frames(100)
+    check_equal(mesh.run(given, on, ranks=ranks).outputs, expected(mesh, given))
+
+
+def test_every_pe_sends_what_the_whole_model_computes(mesh):
+    found = mesh.validate(frames(20))
+    assert found.ok
+    assert found.unseen == 0
+    assert found.compared == len([one for one in mesh.manifest.channels if one.source >= 0])
+
+
+def test_two_pipelines_share_the_programs(digits, tmp_path):
+    stages = [Stage(tuple(NodePiece(number) for number in range(5))), Stage(tuple(map(NodePiece, range(5, 14))))]
+    places = [[(0, 0), (1, 0)], [(0, 1), (1, 1)]]
+    network = mesh_network(digits)
+    plan = MeshPlan(network, tuple(stages), channels_of(network, stages, credits=3), places)
+    mesh = build_mesh(digits, plan, output_dir=tmp_path / "two")
+    assert len(mesh.manifest.programs) == 2
+    assert len(mesh.manifest.pes) == 4
+    given = frames(21)
+    check_equal(mesh.run(given, "processes", ranks=1).outputs, expected(mesh, given))
+    assert mesh.validate(given[:5], "threads").ok
+
+
+def test_a_program_that_answers_wrongly_is_named(own_mesh):
+    program = own_mesh.manifest.programs[4]
+    weights = own_mesh.directory / program.directory / "src" / f"{program.name}_weights.h"
+    weights.write_text(weights.read_text().replace(" 3,", " 4,"))
+    assert own_mesh.build() == [program.name]
+    found = own_mesh.validate(frames(3))
+    assert not found.ok
+    assert str(found.differences[0]).startswith("PE (4, 0) answers wrongly: ")
+
+
+def rank_process(library, own):
+    """The process of this test that has loaded a program."""
+    for entry in Path("/proc").iterdir():
+        try:
+            parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
+            if entry.name.isdigit() and parent == own and library in (entry / "maps").read_text():
+                return int(entry.name)
+        except (OSError, IndexError, ValueError):
+            continue
+    return None
+
+
+def failing(mesh, number, how):
+    """The error of a run in which the rank of one PE gets a signal."""
+    failure = []
+
+    def run():
+        try:
+            mesh.run(frames(60_000), "processes", timeout=1.0)
+        except RunError as error:
+            failure.append(str(error))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    process, end = None, time.monotonic() + 20
+    while process is None and thread.is_alive() and time.monotonic() < end:
+        process = rank_process(f"pe{number}.so", os.getpid())
+    assert process is not None
+    time.sleep(0.2)
+    os.kill(process, how)
+    thread.join(60)
+    assert not thread.is_alive()
+    return failure
+
+
+def test_a_rank_that_dies_is_named(mesh):
+    (failure,) = failing(mesh, 2, signal.SIGKILL)
+    assert failure.startswith("rank 2 has ended (signal 9)")
+
+
+def test_a_rank_that_stands_still_is_named(mesh):
+    (failure,) = failing(mesh, 3, signal.SIGSTOP)
+    assert failure.startswith("no frame for 1 seconds: slow, or stuck, is rank 3, PE (3, 0) at frame ")
+    assert "rank 2" not in failure
+    assert "rank 4" not in failure
+
+
+class Scribbling(Outside):
+    """A host that damages what PE 0 sends to PE 1."""
+
+    def step(self, nanoseconds):
+        shared = self._shared
+        number = next(at for at, one in enumerate(shared.manifest.channels) if (one.source, one.target) == (0, 1))
+        place, slots = shared.layout.rings[number]
+        ring = shared._memory[place : place + shared.rings.nbytes(slots, shared.manifest.channels[number].nbytes)]
+        ring[192 + 16 + 5] ^= 0x40  # in the first slot, behind the ring's head and the slot's
+        return super().step(100_000)
+
+
+def test_a_damaged_frame_is_noticed_by_the_pe_that_receives_it(mesh, monkeypatch):
+    monkeypatch.setattr(runs, "Outside", Scribbling)
+    with pytest.raises(RunError, match=r"PE \(1, 0\) failed at frame \d+: receive 0: a frame that is damaged"):
+        mesh.run(frames(5000), "threads")
+    with pytest.raises(RunError, match=r"rank 1 has ended .*PE \(1, 0\) failed at frame \d+: receive 0"):
+        mesh.run(frames(5000), "processes")
+
+
+def test_a_library_that_was_not_built_of_the_project_is_not_run(own_mesh):
+    library = library_of(own_mesh.directory, own_mesh.manifest.programs[1])
+    shutil.copyfile(library_of(own_mesh.directory, own_mesh.manifest.programs[0]), library)
+    with pytest.raises(RunError, match="digits_pe1: its library is not the one that was built of programs/digits_pe1"):
+        own_mesh.run(frames(1))
+    own_mesh.build()
+    own_mesh.run(frames(1))
+
+
+def test_unchanged_programs_are_not_built_again(digits, own_mesh):
+    assert own_mesh.build() == []
+    before = {path: path.stat().st_mtime_ns for path in own_mesh.directory.glob("programs/*/metadata.json")}
+    lines = []
+    build_mesh(digits, STAGES, output_dir=own_mesh.directory, progress=lines.append)
+    assert not [line for line in lines if line.startswith("built")]
+    assert before == {path: path.stat().st_mtime_ns for path in before}
+    other = [*STAGES[:4], Stage((NodePiece(5),)), Stage((NodePiece(6), *STAGES[5].pieces)), STAGES[6]]
+    build_mesh(digits, other, output_dir=own_mesh.directory, progress=lines.append)
+    built = [line.split(": ")[1] for line in lines if line.startswith("built")]
+    assert sorted(built) == ["digits_pe4", "digits_pe5"]
+
+
+def test_the_same_stages_give_the_same_files(digits, mesh, tmp_path):
+    other = build_mesh(digits, STAGES, output_dir=tmp_path / "again")
+    for name in ("manifest.json", "programs/digits_pe1/link/digits_pe1_pe.c", "programs/digits_pe1/metadata.json"):
+        assert (other.directory / name).read_bytes() == (mesh.directory / name).read_bytes()
+
+
+def test_a_program_that_does_not_fit_its_pe_is_named_before_anything_is_written(digits, tmp_path):
+    with pytest.raises(
+        PlanError, match=r"digits_pe5 does not fit its PE: \d+ bytes of 16384: \d+ of constants"
+    ) as error:
+        build_mesh(digits, STAGES, output_dir=tmp_path / "small", data=16384)
+    assert "buffers of channels" in str(error.value)
+    assert not (tmp_path / "small").exists()
+    needed = int(str(error.value).split(": ")[1].split()[0])
+    with pytest.raises(PlanError):
+        build_mesh(digits, STAGES, output_dir=tmp_path / "small", data=needed - 1)
+    mesh = build_mesh(digits, STAGES, output_dir=tmp_path / "small", data=needed)
+    given = frames(5)
+    check_equal(mesh.run(given, "threads").outputs, expected(mesh, given))
+
+
+@pytest.mark.slow
+def test_a_pe_runs_alone_on_riscv32(mesh):
+    image = frames(1)[0]
+    alone = Project(mesh.directory / "programs" / "digits_pe0")
+    assert np.array_equal(alone.run([image], on="riscv32").outputs[0], alone.run([image]).outputs[0])
+
+
+def test_stages_that_do_not_compute_the_model_once_are_refused(digits):
+    network = mesh_network(digits)
+    whole = [Stage((NodePiece(number),)) for number in range(len(network.nodes))]
+    twice = [*whole, Stage((rows(2, 0, 1),))]
+    with pytest.raises(PlanError, match="rows 0 to 0 is computed twice"):
+        channels_of(network, twice)
+    with pytest.raises(PlanError, match="the stages compute 1536 of 2048 bytes of its output"):
+        channels_of(network, [*whole[:2], Stage((rows(2, 0, 6),)), *whole[3:]])
+    knot = [Stage((NodePiece(0), NodePiece(2))), Stage((NodePiece(1), *map(NodePiece, range(3, 14))))]
+    with pytest.raises(PlanError, match="stages 0, 1 wait for each other within a frame"):
+        channels_of(network, knot)
+
+
+def test_inputs_that_do_not_fit_are_refused(mesh):
+    with pytest.raises(InvalidInput, match="at least one frame: got none"):
+        mesh.run([])
+    with pytest.raises(InvalidInput, match=r"frame 1: input serving_default_image:0 is int8 \(1, 8, 8, 1\): got float"):
+        mesh.run([frames(1)[0], np.zeros((1, 8, 8, 1))])
+    with pytest.raises(InvalidInput, match="on is one of threads, processes: got 'gpu'"):
+        mesh.run(frames(1), "gpu")
+    with pytest.raises(InvalidInput, match="ranks are from 1 to the 7 PEs of the mesh: got 8"):
+        mesh.run(frames(1), ranks=8)
+
+
+def test_the_commands_of_a_mesh(mesh, tmp_path, capsys):
+    images = np.stack(frames(6))
+    np.save(tmp_path / "frames.npy", images)
+    given = ["--input", str(tmp_path / "frames.npy"), "--output", str(tmp_path / "out.npz")]
+    assert main(["mesh", "run", str(mesh.directory), *given, "--on", "threads"]) == 0
+    assert capsys.readouterr().out.startswith("6 frames in ")
+    (outputs,) = dict(np.load(tmp_path / "out.npz")).values()
+    assert np.array_equal(outputs, [one[0] for one in expected(mesh, list(images))])
+    assert main(["mesh", "run", str(mesh.directory), "--random", "2", "--validate"]) == 0
+    assert capsys.readouterr().out == "equal: 9 channels in 2 frames\n"
+    np.savez(tmp_path / "other.npz", x=images)
+    assert main(["mesh", "run", str(mesh.directory), "--input", str(tmp_path / "other.npz")]) == 2
+    assert "has the inputs serving_default_image:0: got x" in capsys.readouterr().err
+    assert main(["mesh", "run", str(tmp_path), "--random", "1"]) == 2
+
+
+def test_nodes_and_plans_are_shown(tmp_path, capsys):
+    assert main(["mesh", "nodes", str(model_path())]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2].split() == ["1", "depthwise_conv2d", "1x8x8x16", "9,216", "336", "1,024", "rows,", "channels"]
+    assert lines[-1].split()[1:3] == ["host", "function"]
+    plan = tmp_path / "plan.json"
+    assert main(["mesh", "plan", str(model_path()), "--pes", "4", "--pipelines", "1", "--output", str(plan)]) == 0
+    assert capsys.readouterr().out.startswith("default on MESH_7296: 1 pipelines of 4 stages, 4 of 4 PEs")
+    directory = tmp_path / "mesh"
+    options = ["--pes", "4", "--mapping", str(plan), "--output-dir", str(directory)]
+    assert main(["mesh", "build", str(model_path()), *options]) == 0
+    assert MeshProject(directory).validate(frames(3)).ok

@@ -1,0 +1,98 @@
+"""A mesh on ranks of MPI, with the commands that a user types."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from byoc_hw import Project
+from byoc_hw.__main__ import main
+from byoc_hw.demo import heldout, model_path
+from byoc_hw.mesh.built_mesh import MeshProject
+
+pytestmark = pytest.mark.slow
+MPIRUN = Path(sys.executable).with_name("mpirun")
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    """A mesh of 8 PEs that the command line built."""
+    mesh = tmp_path_factory.mktemp("mpi") / "mesh"
+    options = ["--pes", "8", "--pipelines", "1", "--output-dir", str(mesh)]
+    assert main(["mesh", "build", str(model_path()), *options]) == 0
+    assert len(MeshProject(mesh).manifest.pes) == 8
+    return mesh
+
+
+def command(directory, ranks, *options):
+    return [str(MPIRUN), "-n", str(ranks), sys.executable, "-m", "byoc_hw", "mesh", "run", str(directory), *options]
+
+
+def run(*arguments):
+    return subprocess.run(command(*arguments), capture_output=True, text=True, timeout=240, check=False)
+
+
+def written_frames(tmp_path, count):
+    images = heldout().images[:, None]
+    given = np.concatenate([images] * (count // len(images) + 1))[:count]
+    np.save(tmp_path / "frames.npy", given)
+    return given
+
+
+@pytest.mark.parametrize(("ranks", "options"), [(8, ()), (3, ("--messages",))])
+def test_ranks_give_the_bytes_of_the_single_project(directory, tmp_path, ranks, options):
+    given = written_frames(tmp_path, 100)
+    files = ("--input", str(tmp_path / "frames.npy"), "--output", str(tmp_path / "out.npz"))
+    done = run(directory, ranks, *files, *options)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("100 frames in ")
+    outputs = np.load(tmp_path / "out.npz")
+    expected = Project(directory / "reference").run_batch(list(given))
+    (name,) = outputs
+    assert np.array_equal(outputs[name], np.stack([one.outputs[0] for one in expected]))
+
+
+def test_ranks_compare_what_every_pe_sends(directory):
+    done = run(directory, 4, "--random", "10", "--validate")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("equal: ")
+
+
+def signalled(directory, tmp_path, ranks, how, *options):
+    """The end of a run of which one rank got a signal: exit code, and what was said; and that rank's line."""
+    output = tmp_path / "out.npz"
+    arguments = command(directory, ranks, "--random", "40000", "--timeout", "2", "--output", str(output), *options)
+    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    lines = [process.stderr.readline() for _ in range(ranks)]  # which process each rank is
+    line = next(one for one in lines if one.startswith("rank 1: process "))
+    number = int(line.split()[3])
+    time.sleep(3)
+    os.kill(number, how)
+    try:
+        out, errors = process.communicate(timeout=120)
+    finally:
+        if how == signal.SIGSTOP:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(number, signal.SIGKILL)
+    assert not output.exists()
+    assert "frames in" not in out
+    return process.returncode, out + errors, number
+
+
+def test_a_rank_that_dies_ends_the_run_without_a_result(directory, tmp_path):
+    code, said, number = signalled(directory, tmp_path, 2, signal.SIGKILL)
+    assert code != 0
+    assert f"PID {number} RUNNING AT" in said  # the launcher names the process, of which the rank's line says the PEs
+
+
+@pytest.mark.parametrize("options", [(), ("--messages",)])
+def test_a_rank_that_stands_still_is_named(directory, tmp_path, options):
+    code, said, _ = signalled(directory, tmp_path, 2, signal.SIGSTOP, *options)
+    assert code != 0
+    assert "rank 0: no frame for 2 seconds: slow, or stuck, is rank 1, PE (0, 4)" in said

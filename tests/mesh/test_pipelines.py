@@ -1,0 +1,247 @@
+"""Plans of networks on a mesh: all is computed once, all fits, and figures are those of the simulator."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from flows import PE, small_mesh
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mesh_samples import network_of, program_of, random_values, run_graph, run_stages
+from plan_graphs import graphs
+from plan_samples import Samples, activation, graph_of
+
+from byoc_hw.accelerator import REFERENCE
+from byoc_hw.errors import InvalidInput, PlanError
+from byoc_hw.mesh.costs import PieceCosts
+from byoc_hw.mesh.events import simulate
+from byoc_hw.mesh.machine import Mesh
+from byoc_hw.mesh.pipelines import plan_network
+from byoc_hw.mesh.plan import OUTSIDE
+from byoc_hw.mesh.plan_file import plan_json, read_plan
+from byoc_hw.mesh.stage_cycles import with_planned_cycles
+
+
+def skip_graph(blocks=2, size=16, channels=16):
+    """Convolutions with skips over two of them."""
+    sample = Samples()
+    ifm = activation("x", (1, size, size, channels))
+    layers, out = [], ifm
+    for _ in range(blocks):
+        one = sample.conv2d(out, channels, (3, 3), padding=(1, 1, 1, 1))
+        two = sample.conv2d(one.ofm, channels, (3, 3), padding=(1, 1, 1, 1))
+        layers += [one, two, sample.add(two.ofm, out)]
+        out = layers[-1].ofm
+    return graph_of([ifm], layers, [out])
+
+
+def skip_network(**sizes):
+    return network_of(program_of(skip_graph(**sizes)))
+
+
+def check_fits(plan):
+    """Each PE's bytes, with the buffers of its channels, are within the mesh's."""
+    mesh, figures = plan.placed
+    for number, nbytes in enumerate(figures.nbytes):
+        held = sum(one.nbytes * one.credits for one in plan.channels if one.target == number)
+        assert held <= nbytes
+    for places in plan.replicas:
+        used = {}
+        for place, nbytes in zip(places, figures.nbytes, strict=True):
+            used[place] = used.get(place, 0) + nbytes
+        assert max(used.values()) <= mesh.data
+    assert not {place for places in plan.replicas for place in places} & mesh.dead
+
+
+@settings(max_examples=15, deadline=None)
+@given(graphs(REFERENCE, 6), st.integers(1, 6), st.sampled_from(["throughput", "latency"]))
+def test_planned_stages_give_the_outputs_of_the_whole_network(graph, pes, objective):
+    random = np.random.default_rng(pes)
+    network = network_of(program_of(graph))
+    mesh = Mesh(REFERENCE, pes, 1, memory=2 << 20)
+    if not PieceCosts(network, REFERENCE).work():
+        with pytest.raises(InvalidInput, match="has work to do: it has none"):
+            plan_network(network, mesh)
+        return
+    plan = plan_network(network, mesh, objective, 1)
+    inputs = [random_values(tensor, random) for tensor in graph.inputs]
+    found = run_graph(graph, inputs)
+    for tensor, output in zip(graph.outputs, run_stages(network, plan.stages, inputs), strict=True):
+        assert np.array_equal(found[tensor], output)
+    check_fits(plan)
+
+
+def test_eight_pes_are_nearly_eight_times_as_fast():
+    plan = plan_network(skip_network(), small_mesh(8, 1), pipelines=1)
+    assert plan.efficiency > 0.93
+    assert plan.pes == 8
+    check_fits(plan)
+    run = simulate(plan.flow(), 200)
+    assert run.period() == pytest.approx(plan.period, rel=0.01)
+    assert run.latency() == pytest.approx(plan.latency, rel=0.01)
+
+
+def test_a_network_that_fits_one_pe_is_there_once_a_pe():
+    plan = plan_network(skip_network(size=8), small_mesh())
+    assert (len(plan.stages), len(plan.replicas)) == (1, 16)
+    assert plan.efficiency == 1
+    assert simulate(plan.flow(), 5).rate * 1e6 == pytest.approx(plan.throughput)
+
+
+def test_latency_is_that_of_the_simulator_and_below_that_of_one_pe():
+    network = skip_network(blocks=1, size=8)
+    plan = plan_network(network, small_mesh(3, 3), "latency")
+    assert simulate(plan.flow(), 1).latency() == pytest.approx(plan.latency, rel=0.05)
+    assert plan.latency < plan.placed[1].work / 3
+    check_fits(plan)
+
+
+def test_dead_pes_are_planned_around():
+    network = skip_network()
+    dead = {(1, 0), (2, 2), (3, 3)}
+    plan = plan_network(network, small_mesh(dead=dead), pipelines=1)
+    check_fits(plan)
+    assert plan.pes == 13
+    assert max(one.hops for one in plan.inner_channels) >= 2
+
+
+def test_a_network_that_does_not_fit_is_refused_with_how_many_pes_would_do():
+    network = skip_network(blocks=1, size=8, channels=32)
+    mesh = small_mesh(2, 1, code=0)
+    small = replace(mesh, memory=mesh.memory - mesh.data + 9000)
+    with pytest.raises(
+        PlanError, match=r"a pipeline of 2 PEs with 9000 bytes each .* does not, \d+ PEs would do"
+    ) as error:
+        plan_network(network, small, pipelines=1)
+    enough = int(str(error.value).split()[-4])
+    check_fits(plan_network(network, replace(small, width=enough), pipelines=1))
+
+
+def test_a_layer_that_is_too_large_in_any_piece_is_named():
+    with pytest.raises(PlanError, match=r"layer_.*: its smallest piece fits the 100 bytes of a PE for data: it has"):
+        plan_network(skip_network(), small_mesh(memory=24 * 1024 + 100, code=0))
+
+
+def test_the_same_network_has_the_same_plan():
+    texts = {plan_json(plan_network(skip_network(), small_mesh(), pipelines=2)) for _ in range(2)}
+    assert len(texts) == 1
+
+
+def test_a_tensor_that_is_read_twice_by_a_node_is_needed_once():
+    sample = Samples()
+    conv = sample.conv2d(activation("x", (1, 1, 1, 1)), 1, (1, 1))
+    twice = sample.add(conv.ofm, conv.ofm)
+    network = network_of(program_of(graph_of([conv.ifm], [conv, twice], [twice.ofm])))
+    plan = plan_network(network, small_mesh(1, 1), pipelines=1)
+    assert sorted(piece.node for stage in plan.stages for piece in stage.pieces) == [0, 1]
+
+
+def test_a_plan_says_what_it_found_and_its_bound():
+    text = str(plan_network(skip_network(), small_mesh(8, 1), pipelines=1))
+    for part in ("1 pipelines of 8 stages, 8 of 8 PEs", "found / bound 0.9", "busiest link", "latency"):
+        assert part in text
+
+
+REFUSED = {
+    "objective": ({"objective": "speed"}, "objective is one of throughput, latency: got 'speed'"),
+    "pipelines": ({"pipelines": 0}, "pipelines is at least 1: got 0"),
+    "too many": ({"pipelines": 17}, "pipelines is at most 16: got 17"),
+    "latency": ({"objective": "latency", "pipelines": 2}, "pipelines is 1 with the objective latency: got 2"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), REFUSED.values(), ids=REFUSED)
+def test_refuses_with_the_rule_and_the_value(arguments, message):
+    with pytest.raises(InvalidInput, match=message):
+        plan_network(skip_network(), small_mesh(), **arguments)
+
+
+# ---------------------------------------------------------------- plans as files
+
+
+def written(tmp_path, change=lambda plain: None, network=None):
+    network = network or skip_network()
+    plan = plan_network(network, small_mesh(8, 1), pipelines=1)
+    plain = json.loads(plan_json(plan))
+    change(plain)
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(plain))
+    return path, network, plan
+
+
+def test_a_plan_that_is_written_and_read_is_the_same(tmp_path):
+    path, network, plan = written(tmp_path)
+    assert plan_json(read_plan(path, network, small_mesh(8, 1))) == plan_json(plan)
+
+
+def test_a_plan_fits_to_the_byte_and_one_less_is_refused(tmp_path):
+    path, network, plan = written(tmp_path)
+    mesh, figures = plan.placed
+    fitting = replace(mesh, memory=mesh.memory - mesh.data + max(figures.nbytes))
+    assert read_plan(path, network, fitting).channels == plan.channels
+    with pytest.raises(PlanError, match=rf"PE .* has {max(figures.nbytes) - 1} bytes for data: its stages need"):
+        read_plan(path, network, replace(fitting, memory=fitting.memory - 1))
+
+
+def test_a_plan_without_channels_gets_those_that_it_needs(tmp_path):
+    path, network, plan = written(tmp_path, lambda plain: plain.pop("channels"))
+    again = read_plan(path, network, small_mesh(8, 1))
+    assert again.channels == plan.channels
+
+
+def starve(plain):
+    inner = next(one for one in plain["channels"] if None not in (one["source"], one["target"]))
+    inner["credits"] = 0
+
+
+def doubled(plain):
+    plain["stages"][-1]["pieces"].append(plain["stages"][0]["pieces"][0])
+
+
+DAMAGED = {
+    "format": (lambda plain: plain.update(format=9), InvalidInput, "format is a whole number from 1 to 1: got 9"),
+    "generator": (lambda plain: plain.update(generator="x"), InvalidInput, "is a plan for a mesh"),
+    "no stages": (lambda plain: plain.pop("stages"), InvalidInput, "stages is missing"),
+    "other node": (
+        lambda plain: plain["stages"][0]["pieces"][0].update(node="n"),
+        InvalidInput,
+        "stage 0: node is one of the network's: got 'n'",
+    ),
+    "no PE": (
+        lambda plain: plain["stages"][2].update(pes=[[9, 0]]),
+        InvalidInput,
+        r"stage 2: PE \(9, 0\) can be used: it is not of 8 x 1 PEs",
+    ),
+    "credits": (starve, PlanError, "too few credits: .* waits for a credit of stage"),
+    "channel": (lambda plain: plain["channels"].pop(0), InvalidInput, "channels are those that the stages need: none"),
+    "twice": (doubled, PlanError, "computed twice"),
+    "too many credits": (
+        lambda plain: plain["channels"][0].update(credits=10000),
+        PlanError,
+        r"PE \(0, 0\) has \d+ bytes for data: its stages need",
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "error", "message"), DAMAGED.values(), ids=DAMAGED)
+def test_a_file_that_is_no_plan_of_the_network_is_refused_with_what_is_wrong(tmp_path, change, error, message):
+    path, network, _ = written(tmp_path, change)
+    with pytest.raises(error, match=message):
+        read_plan(path, network, small_mesh(8, 1))
+
+
+def test_channels_from_outside_have_the_whole_input():
+    plan = plan_network(skip_network(), small_mesh(8, 1), pipelines=1)
+    rows = {row for one in plan.channels if one.source == OUTSIDE for row in range(*one.patch.rows)}
+    assert rows == set(range(16))
+    assert PE.activation_memory == plan.placed[0].pe.activation_memory
+
+
+def test_stages_that_are_planned_have_the_cycles_of_their_programs():
+    plan = plan_network(skip_network(blocks=1, size=8), small_mesh(3, 1), pipelines=1)
+    planned = with_planned_cycles(plan)
+    assert planned.channels == plan.channels
+    for quick, whole in zip(plan.placed[1].cycles, planned.placed[1].cycles, strict=True):
+        assert quick <= whole <= 2 * quick + 2000
+    assert simulate(planned.flow(), 60).period() == pytest.approx(planned.period, rel=0.01)
