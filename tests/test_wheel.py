@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import byoc_hw
+
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = ("byoc_hw", "patterns", "setup.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE")
 
@@ -78,6 +80,8 @@ def test_compiles_and_runs_the_demo_from_a_wheel(wheel, tmp_path):
         sys.executable, "-m", "byoc_hw", "run", "digits", "--random", "0", cwd=elsewhere, PYTHONPATH=str(installed)
     )
     assert "int8[1, 10]" in shown
+    console = run(installed / "bin" / "byoc-hw", "--version", cwd=elsewhere, PYTHONPATH=str(installed))
+    assert console == f"byoc_hw {byoc_hw.__version__}\n"
 
 
 def test_the_wheel_holds_no_tests_and_no_strays(wheel, tmp_path):
