@@ -62,9 +62,8 @@ class MeasuredRuns:
         """Whether any groups fit by estimate."""
         return bool(self._grouping.path())
 
-    def best(self, start: Choices | None) -> tuple[Choices, float] | None:
-        """The fastest choices, and the sum of the cycles of their runs; None where none fit. `start` are choices to
-        begin with."""
+    def best(self, start: Choices | None) -> Choices | None:
+        """The choices of the fastest runs; None where none fit. `start` are choices to begin with."""
         if start is not None:
             for first, stop in _runs(start):
                 self._run(start, first, stop)
@@ -80,7 +79,7 @@ class MeasuredRuns:
             return None
         groups = tuple(group for run in runs for group in run.groups)
         blocks = tuple(cut for run in runs for cut in run.blocks)
-        return self._grouping.choices(groups, blocks), sum(run.cycles for run in runs)
+        return self._grouping.choices(groups, blocks)
 
     # ------------------------------------------------------------ what is measured
 

@@ -93,10 +93,10 @@ def _differs(mapped: MappedGraph) -> bool:
     return any((*mapping.swapped, mapping.copied, mapping.packed, mapping.placed, mapping.stored))
 
 
-def _joined(mapped: MappedGraph, runs: tuple[Choices, float] | None) -> Layout | None:
+def _joined(mapped: MappedGraph, runs: Choices | None) -> Layout | None:
     """Measured runs as one plan: placed and ordered together, or apart, where that takes fewer cycles."""
     found: list[Layout] = []
-    for choices in (runs[0], replace(runs[0], apart=True)) if runs is not None else ():
+    for choices in (runs, replace(runs, apart=True)) if runs is not None else ():
         with suppress(PlanError):  # together they may not fit
             found.append(lay_out(mapped, choices))
     return min(found, key=lambda layout: layout.cycles, default=None)
