@@ -16,6 +16,7 @@ from byoc_hw.__main__ import main
 from byoc_hw.demo import heldout, model_path
 from byoc_hw.mesh.built_mesh import MeshProject
 
+pytest.importorskip("mpi4py", reason="pip install byoc-hw[mesh]")
 pytestmark = pytest.mark.slow
 MPIRUN = Path(sys.executable).with_name("mpirun")
 
