@@ -1,4 +1,4 @@
-"""Layer descriptors and calls of HWlib wrappers: the only code in `emit/` that depends on the layer kind."""
+"""Layer descriptors: the only code in `emit/` that depends on the layer kind."""
 
 from __future__ import annotations
 

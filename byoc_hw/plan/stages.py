@@ -6,7 +6,7 @@
     work       work/                         the copies and jobs of each stripe or tile, on buffers without addresses
     places     place/local.py                an address in local memory for each buffer
     order      order/copies.py               when the DMA does each copy
-    steps      order/waits.py, calls.py      the waits that this needs, and the wrapper call of each step
+    steps      order/waits.py, calls.py      the waits that this needs, and the layer of each step
     memory     place/by_lifetime.py          an address in scratch for what goes to main memory and comes back
     flash      work/flash.py                 packed weights and parameters, as the steps read them
 

@@ -202,7 +202,7 @@ def engine_of(step: Queued) -> str:
 
 @dataclass(frozen=True)
 class LayerCall:
-    """One call of a layer's wrapper: the steps that it runs. Its jobs are the layer's; its copies may be for any layer.
+    """The steps that run when a layer begins or goes on. Its jobs are the layer's; its copies may be for any layer.
 
     `index` is the layer's place in the graph. A layer whose tiles alternate with other layers' has a
     call for each tile.

@@ -76,6 +76,10 @@ static inline const hwlib_tile_t *tile_of(const hwlib_region_t *region, unsigned
                                           const uint16_t **next)
 {
   const uint16_t *at = *next + 1;
+  if ((step & OTHER) == ROW) {
+    *next = at + 1;
+    return &region->plan->tiles[at[0]];
+  }
   hwlib_made_tile_t *made = &region->tiles[step >> 8 & 15];
   if ((step & OTHER) != 0) {
     unsigned two = 1;
@@ -83,9 +87,6 @@ static inline const hwlib_tile_t *tile_of(const hwlib_region_t *region, unsigned
       unsigned form = *at++;
       two = form & 1;
       put_form(made, (const void *)((const uint8_t *)region->plan->forms + (form & ~1u)));
-    } else if ((step & OTHER) == ROW) {
-      *next = at + 1;
-      return &region->plan->tiles[at[0]];
     }
     made->tile.ifm2 = made->tile.psum = 0;
     if (two != 0) {

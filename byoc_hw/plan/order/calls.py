@@ -1,4 +1,4 @@
-"""Splits the steps into wrapper calls: each job in a call of its layer, copies and waits with the neighbouring jobs."""
+"""Splits the steps into calls: each job in a call of its layer, copies and waits with the neighbouring jobs."""
 
 from __future__ import annotations
 
