@@ -42,7 +42,7 @@ exit codes:
 
 
 def add_command(commands: Commands, name: str, summary: str, example: str, above: str = "") -> argparse.ArgumentParser:
-    """The parser of a command, with its example and the exit codes in its help; `above` is the command it is part of."""
+    """The parser of a command, with its example and the exit codes in its help; `above` is that it is part of."""
     return commands.add_parser(
         name,
         help=summary,
