@@ -37,11 +37,11 @@ static const struct tvmgen_max_pool2d_hwlib_main_0_layers {
  *   pad_left, pad_bottom, pad_right, kernel_h, kernel_w, flags
  */
 static const hwlib_form_t tvmgen_max_pool2d_hwlib_main_0_forms[] = {
-  {{18, 9, 3, 3, 5, 5, 3, 3, 3, 3, 0, 1, 1, 0, 0, 0, HWLIB_TILE_FIRST | HWLIB_TILE_LAST, 0}},
+  {{15, 9, 3, 3, 5, 5, 3, 3, 3, 3, 0, 1, 1, 0, 0, 0, HWLIB_TILE_FIRST | HWLIB_TILE_LAST, 0}},
 };
 
-/* COPY_IN(slot, after, at, space, offset, bytes)
- * COPY_OUT(slot, after, at, space, offset, bytes)
+/* COPY_OUT(slot, after, at, space, offset, bytes)
+ * ROWS_IN(slot, after, at, space, offset, bytes, rows, target_stride, source_stride)
  * JOB_FORM(slot, after, place, form, ifm, ofm, weights, params)
  */
 static const uint16_t tvmgen_max_pool2d_hwlib_main_0_steps[] = {
@@ -51,9 +51,9 @@ static const uint16_t tvmgen_max_pool2d_hwlib_main_0_steps[] = {
    * in0 [1x5x6x3] -> [1x3x3x3]
    */
   HWLIB_LAYER(struct tvmgen_max_pool2d_hwlib_main_0_layers, pool2d_0),
-  HWLIB_COPY_IN(1, 0, 0, HWLIB_SPACE_ARGUMENT, 0, 90),
-  HWLIB_JOB_FORM(1, 1, 0, 0, 0, 92, 0, 0),
-  HWLIB_COPY_OUT(1, 1, 92, HWLIB_SPACE_ARGUMENT + 1, 0, 27),
+  HWLIB_ROWS_IN(1, 0, 0, HWLIB_SPACE_ARGUMENT, 0, 15, 5, 15, 18),
+  HWLIB_JOB_FORM(1, 1, 0, 0, 0, 76, 0, 0),
+  HWLIB_COPY_OUT(1, 1, 76, HWLIB_SPACE_ARGUMENT + 1, 0, 27),
   HWLIB_COPY_WAIT(1),
   HWLIB_END,
 };
