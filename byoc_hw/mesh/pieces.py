@@ -49,7 +49,10 @@ class PieceBox:
     stop: int = 0
 
     def __str__(self) -> str:
-        return "all" if self.axis == "all" else f"{self.axis} {self.start} to {self.stop - 1}"
+        if self.axis == "all":
+            return "all"
+        last = self.stop - 1
+        return f"{self.axis[:-1]} {last}" if self.start == last else f"{self.axis} {self.start} to {last}"
 
 
 ALL = PieceBox("all")

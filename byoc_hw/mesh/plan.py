@@ -13,6 +13,10 @@ from byoc_hw.mesh.network import MeshNetwork
 from byoc_hw.mesh.pieces import NodePiece
 from byoc_hw.mesh.predict import busiest_link, first_starts, period_of
 from byoc_hw.plan.lanes.cut import Range
+from byoc_hw.report.cycles import short_name
+
+_SHOWN = 24
+"""The stages that a plan prints."""
 
 OUTSIDE = -1
 """The source of the model's inputs and the target of its outputs: the host of the mesh."""
@@ -155,17 +159,23 @@ class MeshPlan:
     def _lines(self) -> Iterator[str]:
         mesh, figures = self.placed
         yield (
-            f"{self.network.name} on {mesh.label}: {len(self.replicas)} pipelines of {len(self.stages)} stages, "
-            f"{self.pes} of {len(mesh.alive)} PEs"
+            f"{self.network.name} on {mesh.label}: {_counted(len(self.replicas), 'pipeline')} of "
+            f"{_counted(len(self.stages), 'stage')}, {self.pes:,} of {len(mesh.alive):,} PEs"
         )
         yield (
-            f"a frame every {self.period} cycles of a pipeline, {self.throughput:.4g} frames a million cycles; bound "
-            f"{self.bound:.4g}, found / bound {self.efficiency:.3f}; latency {self.latency} cycles"
+            f"a frame every {self.period:,} cycles of a pipeline, {self.throughput:.4g} frames a million cycles; bound "
+            f"{self.bound:.4g}, found / bound {self.efficiency:.3f}; latency {self.latency:,} cycles"
         )
         hops = max((channel.hops for channel in self.inner_channels), default=0)
-        yield f"busiest link {self.link_load} cycles a frame, at most {hops} hops"
-        for number, stage in enumerate(self.stages):
-            names = ", ".join(f"{self.network.nodes[piece.node].name} {piece.box}" for piece in stage.pieces[:3])
+        yield f"busiest link {self.link_load:,} cycles a frame, at most {_counted(hops, 'hop')}"
+        for number, stage in enumerate(self.stages[:_SHOWN]):
+            names = ", ".join(f"{short_name(self.network.nodes[one.node].name)} {one.box}" for one in stage.pieces[:3])
             more = f" and {len(stage.pieces) - 3} more" if len(stage.pieces) > 3 else ""
             cycles, nbytes = figures.cycles[number], figures.nbytes[number]
-            yield f"{number:4} {self.replicas[0][number]}: {cycles} cycles, {nbytes} bytes: {names}{more}"
+            yield f"{number:4} {self.replicas[0][number]}: {cycles:,} cycles, {nbytes:,} bytes: {names}{more}"
+        if len(self.stages) > _SHOWN:
+            yield f"and {_counted(len(self.stages) - _SHOWN, 'stage')} more"
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

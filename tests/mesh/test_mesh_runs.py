@@ -271,7 +271,7 @@ def test_nodes_and_plans_are_shown(tmp_path, capsys):
     assert lines[-1].split()[1:3] == ["host", "function"]
     plan = tmp_path / "plan.json"
     assert main(["mesh", "plan", str(model_path()), "--pes", "4", "--pipelines", "1", "--output", str(plan)]) == 0
-    assert capsys.readouterr().out.startswith("digits_int8 on MESH_7296: 1 pipelines of 4 stages, 4 of 4 PEs")
+    assert capsys.readouterr().out.startswith("digits_int8 on MESH_7296: 1 pipeline of 4 stages, 4 of 4 PEs")
     directory = tmp_path / "mesh"
     options = ["--pes", "4", "--mapping", str(plan), "--output-dir", str(directory)]
     assert main(["mesh", "build", str(model_path()), *options]) == 0

@@ -139,7 +139,7 @@ def test_a_tensor_that_is_read_twice_by_a_node_is_needed_once():
 
 def test_a_plan_says_what_it_found_and_its_bound():
     text = str(plan_network(skip_network(), small_mesh(8, 1), pipelines=1))
-    for part in ("1 pipelines of 8 stages, 8 of 8 PEs", "found / bound 0.9", "busiest link", "latency"):
+    for part in ("1 pipeline of 8 stages, 8 of 8 PEs", "found / bound 0.9", "busiest link", "latency"):
         assert part in text
 
 
