@@ -10,9 +10,8 @@ from byoc_hw.mesh.costs import PieceCosts
 from byoc_hw.mesh.flow import OUTPUT_BUFFERS
 from byoc_hw.mesh.machine import Mesh
 from byoc_hw.mesh.patches import form_of, hull, intersection, patch_bytes, patch_of
-from byoc_hw.mesh.pieces import NodePiece
+from byoc_hw.mesh.pieces import ALL, NodePiece, PieceBox
 from byoc_hw.mesh.plan import Patch
-from byoc_hw.mesh.units import merged
 
 _EXACT_UNITS = 48
 """Up to so many units every cut is looked at; of more, each stage takes as many units as it can."""
@@ -52,6 +51,10 @@ class StageCutter:
         self._places: dict[int, list[int]] = {}
         for at, unit in enumerate(units):
             self._places.setdefault(unit.node, []).append(at)
+        self._starts = sorted((places[0], node) for node, places in self._places.items())
+        self._opened: dict[int, tuple[int, ...]] = {}
+        self._pieces: dict[tuple[int, int], NodePiece] = {}
+        self._cycles: dict[tuple[int, int], int] = {}
         self._readers: dict[str, list[int]] = {}
         for number, node in enumerate(self._network.nodes):
             for name in node.inputs:
@@ -66,12 +69,38 @@ class StageCutter:
         return found
 
     def pieces(self, first: int, stop: int) -> tuple[NodePiece, ...]:
-        """The pieces of a stage of units `first` to `stop`."""
-        return merged(self.units[first:stop], self._extents)
+        """The pieces of a stage of units `first` to `stop`, one of each node, in the order of nodes."""
+        begun = self._starts[bisect_left(self._starts, (first + 1,)) : bisect_left(self._starts, (stop,))]
+        found = []
+        for node in sorted((*self._open(first), *(node for _, node in begun))):
+            places = self._places[node]
+            low, high = bisect_left(places, first), bisect_left(places, stop)
+            if low < high:
+                found.append(self._joined(node, places[low], places[high - 1]))
+        return tuple(found)
+
+    def _open(self, at: int) -> tuple[int, ...]:
+        """The nodes that have units up to unit `at`, and from it on."""
+        if at not in self._opened:
+            spans = ((node, places[0], places[-1]) for node, places in self._places.items())
+            self._opened[at] = tuple(node for node, begin, end in spans if begin <= at <= end)
+        return self._opened[at]
+
+    def _joined(self, node: int, first: int, last: int) -> NodePiece:
+        """The units of a node from one to another as a piece."""
+        key = first, last
+        if key not in self._pieces:
+            one, other = self.units[first].box, self.units[last].box
+            whole = one.axis == "all" or (one.start, other.stop) == (0, self._extents[node])
+            self._pieces[key] = NodePiece(node, ALL if whole else PieceBox(one.axis, one.start, other.stop))
+        return self._pieces[key]
 
     def cycles(self, first: int, stop: int) -> int:
         """The cycles of a stage."""
-        return sum(map(self._costs.cycles, self.pieces(first, stop)))
+        key = first, stop
+        if key not in self._cycles:
+            self._cycles[key] = sum(map(self._costs.cycles, self.pieces(first, stop)))
+        return self._cycles[key]
 
     def best(self, most: int) -> tuple[tuple[int, int], ...] | None:
         """At most `most` stages, the longest as short as can be; None if so few do not fit."""

@@ -178,15 +178,3 @@ class _GroupOrder:
         if box.axis == "all" or box.axis != cut[0].box.axis:
             return len(cut)
         return next((count for count, piece in enumerate(cut, 1) if piece.box.stop >= box.stop), len(cut))
-
-
-def merged(pieces: Sequence[NodePiece], extents: Mapping[int, int]) -> tuple[NodePiece, ...]:
-    """Consecutive units as pieces, one of each node, in the order of nodes. `extents` has what "all" of a node is."""
-    boxes: dict[int, PieceBox] = {}
-    for piece in pieces:
-        box = boxes.get(piece.node)
-        boxes[piece.node] = piece.box if box is None else PieceBox(box.axis, box.start, piece.box.stop)
-    return tuple(
-        NodePiece(node, ALL if box.axis == "all" or (box.start, box.stop) == (0, extents[node]) else box)
-        for node, box in sorted(boxes.items())
-    )
