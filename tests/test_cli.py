@@ -757,7 +757,8 @@ def test_a_chip_of_two_equal_presets_is_built_polled_and_run(tmp_path, capfd):
     assert cli.main(["build", MODEL, "--output-dir", project, *chip, "--poll", "--flash", "200k"]) == 0
     assert "on REFERENCE+REFERENCE" in capfd.readouterr().out
     assert (tmp_path / "p" / "hwlib" / "reference_2").is_dir()
-    assert "int32_t default_poll(bool *done);" in (tmp_path / "p" / "include" / "default.h").read_text()
+    header = (tmp_path / "p" / "include" / "digits_int8.h").read_text()
+    assert "int32_t digits_int8_poll(bool *done);" in header
     assert cli.main(["run", project, "--random", "0", "--profile"]) == 0
     assert re.fullmatch(r"\d+ polls", capfd.readouterr().out.splitlines()[-1])
 

@@ -76,9 +76,13 @@ def better_in_runs(found: Layout, known: MappedGraph | None = None) -> Layout:
     mapped = found.mapped
     if mapped.whole:
         return found
-    plain = map_graph(mapped.graph, mapped.accelerator, copies_transpose=False)
+    others = []
+    if _differs(mapped):
+        others = [map_graph(mapped.graph, mapped.accelerator, copies_transpose=False)]
+    if mapped.mapping.packed and any(mapped.mapping.swapped):
+        others.append(map_graph(mapped.graph, mapped.accelerator, mapped.mapping.swapped, mapped.copies_transpose))
     alone = _alone(mapped.accelerator)
-    for one in (mapped, plain) if _differs(mapped) else (mapped,):
+    for one in (mapped, *others):
         if one is known or found.cycles <= least_one_by_one(one):
             continue
         start = found.choices if one is found.mapped else None
