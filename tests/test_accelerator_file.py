@@ -116,6 +116,7 @@ def accelerators(draw, name=NAMES):
 chips = st.tuples(accelerators(st.just("first")), accelerators(st.just("second"))).map(Soc)
 
 
+@pytest.mark.slow
 @given(hardware=accelerators() | chips)
 @pytest.mark.parametrize("suffix", [".toml", ".json"])
 def test_any_description_is_read_as_it_was(hardware, suffix, tmp_path_factory):

@@ -90,7 +90,7 @@ def test_build_for_the_host_alone(tmp_path, capfd):
 
 @pytest.mark.parametrize(
     ("file", "name"),
-    [("digits.tflite", "digits"), ("8 bit-v1.2.tflite", "model_8_bit_v1_2"), ("stdio.tflite", "model_stdio")],
+    [("8 bit-v1.2.tflite", "model_8_bit_v1_2"), ("stdio.tflite", "model_stdio")],
 )
 def test_a_model_is_called_after_its_file(file, name, tmp_path, capfd):
     shutil.copy(MODEL, tmp_path / file)
@@ -643,6 +643,7 @@ def test_an_edited_program_is_kept_and_named_or_replaced_with_force(built, tmp_p
     assert (main.read_text(), capfd.readouterr().err) == (generated, "")
 
 
+@pytest.mark.slow
 def test_commands_that_are_suggested_can_be_pasted(tmp_path, capfd):
     directory, tuning = tmp_path / "two words; $(x) 'q'", tmp_path / "a tuning"
     assert cli.main(["build", MODEL, "--output-dir", str(directory), "--cpu-only"]) == 0
@@ -714,6 +715,7 @@ def test_output_that_cannot_be_written_is_an_error(monkeypatch, capfd):
     assert error == "byoc_hw: error: the output can be written: [Errno 28] No space left on device\n"
 
 
+@pytest.mark.slow
 def test_names_that_the_terminal_cannot_show_are_shown_otherwise(tmp_path, monkeypatch):
     directory = tmp_path / "größe\udcff"
     shown = io.BytesIO()

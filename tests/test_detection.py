@@ -61,6 +61,7 @@ def assert_equals_tvm(project, reference, inputs, on="host"):
     return [result.outputs for result in results]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("regular", "numerics"), [(False, "relay"), (False, "tflite"), (True, "tflite")])
 def test_postprocessing_of_a_tflite_file_has_tvms_results(tmp_path, regular, numerics):
     path = tmp_path / "detections.tflite"

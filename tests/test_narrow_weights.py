@@ -59,6 +59,7 @@ def layer_of(mod, accelerator=byoc_hw.REFERENCE):
 MODELS = {"conv2d": conv, "depthwise": lambda bits: conv(bits, depthwise=True), "dense": dense}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bits", [4, 2])
 @pytest.mark.parametrize("kind", MODELS)
 def test_narrow_weights_take_less_of_all_and_give_the_same_bits(kind, bits):
@@ -77,6 +78,7 @@ def test_one_value_beyond_a_width_makes_the_next_one(value):
     assert layer_of(Conv(11, 9, 10, 12, weights=values).module()).weights.bits == 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("preset", [byoc_hw.SMALL, byoc_hw.DIANA_DIGITAL, byoc_hw.DSP], ids=lambda one: one.label)
 def test_every_preset_reads_narrow_weights(preset):
     tiny = replace(preset, activation_memory=1024, weight_memory=256)

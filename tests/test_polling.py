@@ -108,6 +108,7 @@ def steps_of(project):
     return len(re.findall(r"HWLIB_STEP_(?:COPY|JOB)(?:_WAIT)?,", regions.read_text()))
 
 
+@pytest.mark.slow
 def test_a_poll_waits_for_room_in_a_queue_once():
     mod, params, inputs = digits()
     counts = {}

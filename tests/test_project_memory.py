@@ -153,6 +153,7 @@ def test_ram_is_a_limit_on_a_chip():
         byoc_hw.build(byoc_hw.partition_for_hwlib(wide(), accelerator=impossible))
 
 
+@pytest.mark.slow
 def test_flash_is_a_limit_of_the_search():
     """Plans with fewer copies and jobs have smaller tables."""
     fast = byoc_hw.build(byoc_hw.partition_for_hwlib(wide(), accelerator=WIDE))
@@ -279,6 +280,7 @@ int main(void) {{
     np.testing.assert_array_equal(results, np.tile(expected, (len(results), 1)))
 
 
+@pytest.mark.slow
 def test_two_models_share_one_arena(tmp_path, digits):
     image = heldout().images[5]
     expected = [project.run(image[None], toolchain=QUICK).outputs[0] for project in digits.values()]

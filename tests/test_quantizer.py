@@ -40,12 +40,14 @@ def test_generated_c_equals_relay_on_the_same_integers(bits):
 PRESETS = [byoc_hw.SMALL, *(pytest.param(one, marks=pytest.mark.slow) for one in (byoc_hw.DIANA_DIGITAL, byoc_hw.DSP))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("accelerator", PRESETS, ids=lambda one: one.label)
 def test_mixed_widths_are_exact_on_every_preset(accelerator):
     widths = dict(zip(NAMES, (2, 8, 4, 2, 8), strict=True))
     assert_bit_exact(made(bits=widths, accelerator=accelerator).mod, accelerator=accelerator)
 
 
+@pytest.mark.slow
 @needs_riscv32
 def test_mixed_widths_are_exact_on_riscv32():
     quantized = made(bits={NAMES[0]: 4, NAMES[1]: 2, NAMES[4]: 2})
@@ -67,6 +69,7 @@ def test_layers_of_the_region_have_the_wished_widths():
     assert [layer.weights.bits for layer in graph.layers if hasattr(layer, "weights")] == list(widths.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "make", [residual, lambda: residual(layout="NCHW"), branches], ids=["nhwc", "nchw", "branches"]
 )

@@ -63,6 +63,7 @@ def test_takes_powers_of_two_and_declines_other_ratios_with_their_value(fitting,
     assert region_graphs(byoc_hw.partition_for_hwlib(other))  # the scales are all that keeps it
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["conv2d", "add", "mul", "average"])
 def test_tflites_rounding_takes_them_too(kind):
     outputs = []

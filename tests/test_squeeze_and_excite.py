@@ -41,6 +41,7 @@ def network(layout):
     return module(Conv(16, 16, 24, 8, strides=(2, 2), layout=layout, seed=4).expr(less), x)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("layout", "accelerator"),
     [

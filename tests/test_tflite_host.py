@@ -111,6 +111,7 @@ def test_layers_beyond_the_accelerator_have_tflites_results(tmp_path):
 # ---------------------------------------------------------------- networks
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("deny", ["all", "some"])
 def test_a_network_has_tflites_results_wherever_its_operators_run(tmp_path, deny):
     path = tmp_path / "mobile.tflite"

@@ -58,6 +58,7 @@ def test_mlperf_tiny_equals_tflite_layer_by_layer(mlperf_model):
     assert len(validation.compared) > len(validation.unseen)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("accelerator", [REFERENCE, byoc_hw.SMALL], ids=lambda preset: preset.label)
 def test_digits_equal_tflite_on_what_they_were_not_trained_on(accelerator):
     images = [image[None] for image in heldout().images]
@@ -606,6 +607,7 @@ UNSIGNED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("made", UNSIGNED.values(), ids=UNSIGNED)
 def test_an_operator_of_uint8_equals_tflite_as_one_of_int8(tmp_path, made):
     rng, path = np.random.default_rng(3), tmp_path / "one.tflite"

@@ -48,6 +48,7 @@ def tuning():
 # ---------------------------------------------------------------- found, saved, applied
 
 
+@pytest.mark.slow
 def test_a_tuned_build_takes_the_cycles_that_were_found_and_gives_the_same_values(tuning, tmp_path):
     tuning.save(tmp_path / "model.tuning")
     plain = byoc_hw.build(partitioned(network()))

@@ -130,6 +130,7 @@ def test_a_missing_event_is_a_race(tmp_path: Path, plan: ChipPlan):
         project.run([IMAGE])
 
 
+@pytest.mark.slow
 def test_runs_on_riscv32_and_counts_what_the_core_executes(project: Project, plan: ChipPlan, expected):
     found = project.run([IMAGE], on="riscv32", trace=True)
     np.testing.assert_array_equal(found.outputs[0], expected.outputs[0])

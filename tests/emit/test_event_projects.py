@@ -42,6 +42,7 @@ def project(tmp_path_factory, plan) -> Project:
     return project_of(tmp_path_factory.mktemp("events") / "project", plan, EVENTS)
 
 
+@pytest.mark.slow
 def test_every_layer_is_exact_in_the_planned_cycles(project, plan, expected):  # noqa: F811
     assert len(plan.parts) == 2
     assert plan.counters > 1

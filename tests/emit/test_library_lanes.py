@@ -99,6 +99,7 @@ def test_runs_on_riscv32(project: Project, plan: ChipPlan, expected):
     assert found.cycles.total == plan.cycles
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trace", [False, True])
 def test_the_librarys_own_engine_takes_the_place_of_its_simulator(project: Project, expected, trace: bool):
     found = project.run([IMAGE], trace=trace, toolchain=on_the_chip(project))

@@ -63,6 +63,7 @@ def test_a_residual_block_is_bit_exact():
     assert_bit_exact(mod)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keepdims", [False, True])
 @pytest.mark.parametrize("before", ["conv", "pool", "mean"])
 def test_a_mean_behind_another_layer_is_bit_exact(before, keepdims):

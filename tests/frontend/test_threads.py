@@ -2,6 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
 from relay_samples import Add, Conv
 
 import byoc_hw
@@ -18,6 +19,7 @@ def files(mod):
     return {path.relative_to(root): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
 
 
+@pytest.mark.slow
 def test_builds_in_threads_write_what_they_write_one_by_one():
     alone = [files(mod) for mod in NETWORKS]
     with ThreadPoolExecutor(4) as pool:

@@ -244,6 +244,7 @@ def test_planted_fault_is_named(name, kit, tmp_path):
     assert set(report.failed) <= (copies if fault.function in copies else {fault.function})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", ["copy_1d", "copy_wait"])
 def test_a_hang_is_one_of_the_function_that_was_checked(function, tmp_path):
     body = {"copy_1d": "  return hwlib_hal_copy_2d(", "copy_wait": f"{planted_faults.COPY_WAIT}  (void)token;\n"}[

@@ -63,6 +63,7 @@ def test_a_model_with_multipliers_does_not_compile_for_a_chip_of_shifts(tmp_path
         hal_test(tmp_path, accelerator=CHIP, cflags="-O0")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", LARGER.values(), ids=LARGER)
 def test_whatever_the_chip_lacks_does_not_compile(change, tmp_path):
     new_hal(tmp_path, CHIP)

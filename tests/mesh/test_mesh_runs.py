@@ -202,6 +202,7 @@ def test_the_same_stages_give_the_same_files(digits, mesh, tmp_path):
         assert (other.directory / name).read_bytes() == (mesh.directory / name).read_bytes()
 
 
+@pytest.mark.slow
 def test_a_program_that_does_not_fit_its_pe_is_named_before_anything_is_written(digits, tmp_path):
     with pytest.raises(
         PlanError, match=r"digits_pe5 does not fit its PE: \d+ bytes of 16384: \d+ of constants"
@@ -264,6 +265,7 @@ def test_the_commands_of_a_mesh(mesh, tmp_path, capsys):
     assert main(["mesh", "run", str(tmp_path), "--random", "1"]) == 2
 
 
+@pytest.mark.slow
 def test_nodes_and_plans_are_shown(tmp_path, capsys):
     assert main(["mesh", "nodes", str(model_path())]) == 0
     lines = capsys.readouterr().out.splitlines()

@@ -101,6 +101,7 @@ def test_energy_is_counted_by_array_copy_and_core():
     assert spent.total == sum(spent.array.values()) + spent.copies + spent.core
 
 
+@pytest.mark.slow
 def test_all_layers_go_where_a_cycle_costs_nothing():
     graph = without(two_branches(size=8), {"left", "pooled", "flat", "out"})
     for one, other in ((NPU, DSP), (DSP, NPU)):

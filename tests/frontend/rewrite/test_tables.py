@@ -59,6 +59,7 @@ def lowered(mod):
     return [lower_region(function, variable.name_hint) for variable, function in regions(mod).items()]
 
 
+@pytest.mark.slow
 def test_a_chain_is_one_table_that_has_tvms_values_for_all_256():
     """Values are read by several chains, each of which begins at the model's input."""
     x = variable(SHAPE)

@@ -64,7 +64,7 @@ def test_convolution_in_tiles_is_the_convolution(window, in_channels, channels, 
 
 
 @given(windows(), st.integers(1, 40), st.sampled_from([8, 4, 2]), SMALL_ACCELERATORS, SEEDS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_depthwise_in_tiles_is_the_depthwise(window, channels, bits, hardware, seed):
     geometry, height, width = window
     samples = Samples(seed)
@@ -134,6 +134,7 @@ def test_pooling_in_tiles_is_the_pooling(window, channels, mode, rescaled, inclu
     check_or_refused(single(samples.pool(ifm, mode, rescaled=rescaled, include=include, **geometry)), hardware)
 
 
+@pytest.mark.slow
 @given(
     windows(largest_kernel=7, dilated=False),
     st.integers(1, 20),
@@ -160,6 +161,7 @@ def test_addition_in_runs_is_the_addition(extents, second, hardware, seed):
     check(single(samples.add(ifm, others[second])), hardware)
 
 
+@pytest.mark.slow
 @given(st.integers(1, 30), st.integers(1, 60), SMALL_ACCELERATORS, st.sampled_from([1, 2, 4]), SEEDS)
 @settings(max_examples=60, deadline=None)
 def test_softmax_and_tables_by_channel_in_tiles_of_whole_rows(rows, channels, hardware, dma_alignment, seed):
@@ -360,6 +362,7 @@ def test_a_matrix_product_of_few_rows_at_a_time_keeps_its_second_input():
         plan_region(single(layer), accelerator(1600, 64))
 
 
+@pytest.mark.slow
 @given(
     st.tuples(st.integers(1, 9), st.integers(1, 20), st.integers(2, 24)),
     st.booleans(),
