@@ -14,6 +14,7 @@ from byoc_hw.emit.files import Parts, project_files, write_project
 from byoc_hw.errors import InvalidInput, PlanError, Unsupported
 from byoc_hw.frontend.seam import CompiledHost, Model
 from byoc_hw.garbage import seldom_collected
+from byoc_hw.integers import round_up
 from byoc_hw.mesh.built_mesh import MeshProject
 from byoc_hw.mesh.host_part import host_part
 from byoc_hw.mesh.machine import Coordinates
@@ -21,7 +22,6 @@ from byoc_hw.mesh.manifest import MANIFEST, Manifest, ProgramEntry, manifest_of
 from byoc_hw.mesh.network import MeshNetwork, network_of
 from byoc_hw.mesh.patches import channels_of
 from byoc_hw.mesh.pe_source import channel_buffer_bytes, pe_files
-from byoc_hw.mesh.pieces import NodePiece
 from byoc_hw.mesh.plan import Channel, MeshPlan, Stage
 from byoc_hw.mesh.stage_check import REFERENCE_PROJECT
 from byoc_hw.mesh.stage_program import StageProgram, stage_program
@@ -209,13 +209,12 @@ def _planned(model: Model, stage: StageProgram, workspaces: Sequence[Workspace],
 
 def _fitted(fitting: Fitting, room: int) -> Fitted:
     """The fastest plans found whose arena and constants fit together; where none do, those with the smallest arena."""
-    for flash in (_constants(fitting.fastest.plans), None):
-        smallest = fitting.smallest()
-        constants = flash if flash is not None else _constants(smallest.plans)
+    smallest = fitting.smallest()
+    for constants in (_constants(fitting.fastest.plans), _constants(smallest.plans)):
         found = fitting.within(room - constants, constants) if room > constants else None
         if found is not None:
             return found
-    return fitting.smallest()
+    return smallest
 
 
 def _constants(plans: Mapping[str, PlannedRegion]) -> int:
@@ -260,10 +259,10 @@ def _compiled_host(model: Model, planned: Sequence[_Planned]) -> _Host:
             for buffer in getattr(call, "arguments", ()):
                 if buffer.role == "intermediate" and buffer.name not in offsets:
                     offsets[buffer.name] = at
-                    at += -(-buffer.nbytes // ALIGNMENT) * ALIGNMENT
+                    at += round_up(buffer.nbytes, ALIGNMENT)
         for space in spaces:
             offsets[space.name] = at
-            at += -(-space.nbytes // ALIGNMENT) * ALIGNMENT
+            at += round_up(space.nbytes, ALIGNMENT)
         for one in planned:
             offsets |= _offsets_of(one, spaces, [other for other in planned if other is not one])
         return offsets
@@ -300,10 +299,6 @@ def _manifest(
         for name, stage in zip(names, stages, strict=True)
     ]
     return manifest_of(network, stages, channels, programs, places)
-
-
-def _described(network: MeshNetwork, piece: NodePiece) -> str:
-    return f"{network.nodes[piece.node].name}: {piece.box}"
 
 
 def _parts(model: Model, planned: _Planned, host: _Host) -> Parts:

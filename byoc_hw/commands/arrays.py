@@ -6,6 +6,7 @@ import io
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 from zipfile import BadZipFile
 
 import numpy as np
@@ -17,6 +18,18 @@ from byoc_hw.run.real_values import Interface
 from byoc_hw.run.result import Result
 from byoc_hw.tensor import Array
 from byoc_hw.whole_file import write_whole
+
+
+class Stored(Protocol):
+    """What the values of a tensor are like."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> str: ...
+
 
 _LONGEST_NAME = 200
 """Characters of an output's name that are used for its file: file systems take 255 bytes."""
@@ -44,17 +57,11 @@ def given_samples(expected: Sequence[Interface], path: Path) -> list[dict[str, A
     along the input's own if that has an extent of 1.
     """
     what = "--samples is an .npy file of the only input, or an .npz file with an array for each"
-    try:
-        found = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError, BadZipFile) as error:
-        raise InvalidInput(f"{what}: {path}: {error}") from error
-    if isinstance(found, np.ndarray):
+    arrays = loaded_arrays(path, what)
+    if isinstance(arrays, np.ndarray):
         if len(expected) != 1:
             raise InvalidInput(f"{what}: the model has {len(expected)} inputs: got one array")
-        arrays = {expected[0].name: found}
-    else:
-        with found:
-            arrays = {name: found[name] for name in found.files}
+        arrays = {expected[0].name: arrays}
     samples: dict[str, list[Array]] = {}
     for interface in expected:
         if interface.name not in arrays:
@@ -67,7 +74,19 @@ def given_samples(expected: Sequence[Interface], path: Path) -> list[dict[str, A
     return [dict(zip(samples, one, strict=True)) for one in zip(*samples.values(), strict=True)]
 
 
-def random_samples(expected: Sequence[Interface], seed: int, count: int) -> list[dict[str, Array]]:
+def loaded_arrays(path: Path, what: str) -> Array | dict[str, Array]:
+    """The array of an .npy file, or those of an .npz file by name. Raises `InvalidInput`: `what` is the rule."""
+    try:
+        found = np.load(path, allow_pickle=False)
+        if isinstance(found, np.ndarray):
+            return found
+        with found:
+            return {name: found[name] for name in found.files}
+    except (OSError, ValueError, EOFError, BadZipFile) as error:
+        raise InvalidInput(f"{what}: {path}: {error}") from error
+
+
+def random_samples(expected: Sequence[Stored], seed: int, count: int) -> list[dict[str, Array]]:
     """Random inputs of several inferences."""
     rng = np.random.default_rng(seed)
     return [{interface.name: _random(interface, rng) for interface in expected} for _ in range(count)]
@@ -107,7 +126,7 @@ def _read(text: str, expected: Sequence[Interface]) -> tuple[str, Array]:
     return interface.name, read_array(Path(text[len(interface.name) + 1 :]), interface)
 
 
-def _random(interface: Interface, rng: np.random.Generator) -> Array:
+def _random(interface: Stored, rng: np.random.Generator) -> Array:
     dtype = np.dtype(interface.dtype)
     if dtype.kind == "f":
         return rng.standard_normal(interface.shape).astype(dtype)

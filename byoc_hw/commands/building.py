@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 import byoc_hw
+from byoc_hw.commands.arrays import loaded_arrays
 from byoc_hw.commands.options import (
     Commands,
     accelerator_of_options,
@@ -178,17 +179,10 @@ _QUANTIZED = (".tflite", ".json")
 
 def _calibration(path: Path) -> Array | dict[str, Array]:
     """The samples of a file: of the only input, or of each by name."""
-    try:
-        found = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise InvalidInput(
-            f"--calibration is an .npy file, or an .npz file with an array for each input: {error}"
-        ) from error
-    if isinstance(found, np.ndarray):
-        return found
-    with found:
-        arrays = {name: found[name] for name in found.files}
-    return next(iter(arrays.values())) if len(arrays) == 1 else arrays
+    arrays = loaded_arrays(path, "--calibration is an .npy file, or an .npz file with an array for each input")
+    if isinstance(arrays, np.ndarray) or len(arrays) != 1:
+        return arrays
+    return next(iter(arrays.values()))
 
 
 def _grid(text: str) -> tuple[str, tuple[float, int]]:

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-import byoc_hw
+from byoc_hw.commands.arrays import loaded_arrays, random_samples
 from byoc_hw.commands.options import (
     Commands,
     add_command,
     add_model,
     add_numerics,
-    loaded_model,
-    name_of_model,
+    partitioned_model,
     print_note,
 )
 from byoc_hw.errors import InvalidInput, RunError
@@ -31,7 +30,6 @@ from byoc_hw.mesh.plan_file import plan_json
 from byoc_hw.mesh.stage_check import StageValidation
 from byoc_hw.mesh_builder import build_mesh, mesh_network
 from byoc_hw.mesh_pipeline import pipeline
-from byoc_hw.soc import Hardware
 from byoc_hw.tensor import Array
 from byoc_hw.whole_file import check_file, write_whole
 
@@ -69,7 +67,7 @@ def add_meshing(commands: Commands) -> None:
 
 
 def _nodes(options: argparse.Namespace) -> None:
-    print(nodes_text(mesh_network(_partitioned(options, MESH_7296.pe))))
+    print(nodes_text(mesh_network(partitioned_model(options, MESH_7296.pe))))
 
 
 def _plan(options: argparse.Namespace) -> None:
@@ -89,17 +87,9 @@ def _build(options: argparse.Namespace) -> None:
 
 def _planned(options: argparse.Namespace) -> tuple[tvm.IRModule, MeshPlan]:
     mesh = MESH_7296.of(options.pes)
-    mod = _partitioned(options, mesh.pe)
+    mod = partitioned_model(options, mesh.pe)
     objective, count = options.objective, options.pipelines
     return mod, pipeline(mod, None, mesh, objective=objective, pipelines=count, mapping=options.mapping)
-
-
-def _partitioned(options: argparse.Namespace, accelerator: Hardware) -> tvm.IRModule:
-    mod, params = loaded_model(options)
-    name = name_of_model(options)
-    return byoc_hw.partition_for_hwlib(
-        mod, params, name, accelerator=accelerator, numerics=options.numerics, deny=options.deny
-    )
 
 
 def _add_run(parser: argparse.ArgumentParser) -> None:
@@ -160,26 +150,16 @@ def _frames(mesh: MeshProject, options: argparse.Namespace) -> list[dict[str, Ar
     if options.random is not None:
         if options.random < 1:
             raise InvalidInput(f"--random is at least one frame: got {options.random}")
-        random = np.random.default_rng(0)
-        return [
-            {name: _random_values(tensors[name].shape, tensors[name].dtype, random) for name in names}
-            for _ in range(options.random)
-        ]
-    loaded = np.load(options.input, allow_pickle=False)
-    arrays = dict(loaded) if isinstance(loaded, np.lib.npyio.NpzFile) else dict.fromkeys(names[:1], loaded)
+        return random_samples([tensors[name] for name in names], 0, options.random)
+    arrays = loaded_arrays(options.input, "--input is an .npz file with each input, or the .npy file of the only one")
+    if isinstance(arrays, np.ndarray):
+        arrays = dict.fromkeys(names[:1], arrays)
     if set(arrays) != set(names):
         raise InvalidInput(f"{options.input} has the inputs {', '.join(names)}: got {', '.join(arrays)}")
     counts = {len(array) for array in arrays.values()}
     if len(counts) != 1:
         raise InvalidInput(f"{options.input} has as many frames of each input: got {sorted(counts)}")
     return [{name: array[frame] for name, array in arrays.items()} for frame in range(counts.pop())]
-
-
-def _random_values(shape: tuple[int, ...], dtype: str, random: np.random.Generator) -> Array:
-    kind = np.dtype(dtype)
-    if kind.kind == "f":
-        return random.standard_normal(shape).astype(kind)
-    return random.integers(np.iinfo(kind).min, np.iinfo(kind).max, shape, kind, endpoint=True)
 
 
 def nodes_text(network: MeshNetwork) -> str:

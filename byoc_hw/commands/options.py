@@ -147,10 +147,10 @@ def loaded_model(options: argparse.Namespace) -> tuple[tvm.IRModule, dict[str, t
     return byoc_hw.load(options.model, shapes=dict(map(shape_of_option, options.shape)))
 
 
-def partitioned_model(options: argparse.Namespace) -> tvm.IRModule:
-    """The model of the options, partitioned for their accelerator."""
+def partitioned_model(options: argparse.Namespace, accelerator: Hardware | None = None) -> tvm.IRModule:
+    """The model of the options, partitioned for their accelerator, or for another one."""
     mod, params = loaded_model(options)
-    accelerator = accelerator_of_options(options)
+    accelerator = accelerator_of_options(options) if accelerator is None else accelerator
     return byoc_hw.partition_for_hwlib(
         mod, params, name_of_model(options), accelerator=accelerator, numerics=options.numerics, deny=options.deny
     )

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from byoc_hw.errors import RunError
+from byoc_hw.integers import ceil_div, round_up
 from byoc_hw.mesh.libraries import library_of, rings_library
 from byoc_hw.mesh.manifest import Manifest
 from byoc_hw.mesh.plan import OUTSIDE
@@ -37,13 +38,13 @@ def places_of(manifest: Manifest, rings: Rings, slots: int | None = None) -> Rin
     for channel in manifest.channels:
         count = max(channel.credits, 1) if slots is None else slots
         places.append((at, count))
-        at += -(-rings.nbytes(count, channel.nbytes) // LINE) * LINE
+        at += round_up(rings.nbytes(count, channel.nbytes), LINE)
     return RingPlaces(tuple(places), at)
 
 
 def share(frames: int, replica: int, replicas: int) -> int:
     """The frames of a pipeline: frame n goes to pipeline n modulo their number."""
-    return (frames - replica + replicas - 1) // replicas
+    return ceil_div(frames - replica, replicas)
 
 
 def own_copy(library: Path, folder: str, pe: int) -> Path:

@@ -17,8 +17,8 @@ def latency_plan(network: MeshNetwork, mesh: Mesh) -> MeshPlan:
     """The plan whose single inference ends first, of those with each layer over at most 1, 2, 4, 8 ... PEs.
 
     More PEs are tried until twice in a row they do not help. A PE has a stage for each layer that it computes a part
-    of: they take turns. Where parts would be smaller than what
-    the array computes at a time, a layer is on fewer PEs. Raises `PlanError` where no number of PEs holds the network.
+    of: they take turns. Where parts would be smaller than what the array computes at a time, a layer is on fewer PEs.
+    Raises `PlanError` where no number of PEs holds the network.
     """
     costs = PieceCosts(network, mesh.pe)
     best: MeshPlan | None = None

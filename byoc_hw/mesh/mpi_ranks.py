@@ -153,9 +153,6 @@ class _Rank:
                 time.sleep(_PAUSE if self._moves.any else _LONG_PAUSE)
         return None if self._outside is None else (self._outside.outputs(), seconds)
 
-    def _named(self, pe: int) -> str:
-        return f"rank {self._owner[pe]}, {self._manifest.pes[pe].label}"
-
     def _done(self, thread: threading.Thread) -> bool:
         return not thread.is_alive() and self._moves.done and (self._outside is None or self._outside.done)
 

@@ -48,6 +48,15 @@ class MeshNetwork:
         """The number of the node that writes each tensor; inputs have none."""
         return {tensor: number for number, node in enumerate(self.nodes) for tensor in node.outputs}
 
+    @property
+    def readers(self) -> dict[str, list[int]]:
+        """The numbers of the nodes that read each tensor that is read."""
+        found: dict[str, list[int]] = {}
+        for number, node in enumerate(self.nodes):
+            for name in node.inputs:
+                found.setdefault(name, []).append(number)
+        return found
+
 
 def network_of(program: Program) -> MeshNetwork:
     """The nodes of a compiled model: the calls of one inference, with the layers of each region in its place.

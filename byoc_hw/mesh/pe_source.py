@@ -8,6 +8,7 @@ from pathlib import Path
 
 from byoc_hw.emit import c
 from byoc_hw.errors import PlanError
+from byoc_hw.integers import round_up
 from byoc_hw.mesh.network import MeshNetwork
 from byoc_hw.mesh.patches import PatchNeed, contains, form_of
 from byoc_hw.mesh.plan import Channel, Patch
@@ -53,7 +54,7 @@ def ports_of(number: int, channels: Sequence[Channel]) -> tuple[list[Channel], l
 def channel_buffer_bytes(stage: StageProgram) -> int:
     """Bytes of the buffers of two frames."""
     program = stage.program
-    return 2 * sum(-(-buffer.nbytes // _ALIGNMENT) * _ALIGNMENT for buffer in (*program.inputs, *program.outputs))
+    return 2 * sum(_room(buffer) for buffer in (*program.inputs, *program.outputs))
 
 
 def pe_files(
@@ -102,7 +103,7 @@ def _source(
 
 
 def _room(buffer: Buffer) -> int:
-    return -(-buffer.nbytes // _ALIGNMENT) * _ALIGNMENT
+    return round_up(buffer.nbytes, _ALIGNMENT)
 
 
 def _run(name: str, inputs: Sequence[Buffer], outputs: Sequence[Buffer], simulated: bool) -> Iterator[str]:

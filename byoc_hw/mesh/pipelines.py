@@ -162,10 +162,7 @@ class _Planner:
         sets = closed_sets(before, _SMALL) if length <= _FEW else None
         if sets is None or len(sets) == len(nodes) + 1:  # large, or of one order alone
             return None
-        readers: dict[str, list[int]] = {}
-        for number, node in enumerate(nodes):
-            for name in node.inputs:
-                readers.setdefault(name, []).append(number)
+        readers = self._network.readers
 
         def pieces(units: int) -> tuple[NodePiece, ...]:
             return tuple(NodePiece(number) for number in range(len(nodes)) if units >> number & 1)

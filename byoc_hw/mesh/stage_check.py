@@ -73,9 +73,7 @@ def reference_layers(directory: Path, manifest: Manifest, inputs: Sequence[Seque
     if not project.is_dir():
         raise RunError(f"{directory} has the project of the whole model in {REFERENCE_PROJECT}/: it has none")
     layers = read_metadata(project)["layers"]
-    numbers: dict[str, int] = {
-        f"{one['region']}:{one['name']}" if one["region"] else one["name"]: one["id"] for one in layers
-    }
+    numbers: dict[str, int] = {_name(one): one["id"] for one in layers}
     found: Layers = []
     for frame, result in zip(inputs, run_on_host(project, inputs, trace=True), strict=True):
         trace = result.trace or {}

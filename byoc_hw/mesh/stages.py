@@ -55,10 +55,7 @@ class StageCutter:
         self._opened: dict[int, tuple[int, ...]] = {}
         self._pieces: dict[tuple[int, int], NodePiece] = {}
         self._cycles: dict[tuple[int, int], int] = {}
-        self._readers: dict[str, list[int]] = {}
-        for number, node in enumerate(self._network.nodes):
-            for name in node.inputs:
-                self._readers.setdefault(name, []).append(number)
+        self._readers = self._network.readers
         self._fitting: dict[tuple[int, int], bool] = {}
 
     def _whole_extents(self) -> dict[int, int]:

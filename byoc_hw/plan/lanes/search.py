@@ -465,9 +465,7 @@ class _Search:
         for form in cuts:
             if found and len(form) == 1 and form[0].lane in slow:
                 continue  # a share of the layers at most
-            if near is not None and any(
-                self.price.cycle * (near.loads[cut.lane] + self._least(cut)) >= near.cost for cut in form
-            ):
+            if near is not None and any(self._cannot_win(cut, near) for cut in form):
                 found = True
                 continue
             parts = [self._options(cut, _FIRST if near is not None or more or styles else _BEGIN) for cut in form]
@@ -516,9 +514,6 @@ class _Search:
     def _least(self, cut: PartCut) -> int:
         """Cycles that the jobs of a part take at least, in any layout."""
         return min((form.array_cycles for form in self._forms(cut)), default=0)
-
-    def _part(self, cut: PartCut) -> OrientedPart | None:
-        return self._known_of(cut).part
 
     def _known_of(self, cut: PartCut) -> _Known:
         if cut not in self._known:

@@ -215,9 +215,8 @@ def _least_alone(index: int, mapped: MappedGraph) -> float:
     weights = all_bytes(layer, None, accelerator)
     copies = accelerator.dma_setup * (len(copied) + (weights > 0))
     moved = (sum(tensor.nbytes for tensor in copied) + weights) / accelerator.dma_width
-    jobs = mapped.cycles_of(
-        index
-    )  # an input, and weights, come before the first one, and an output goes behind the last
+    jobs = mapped.cycles_of(index)
+    # An input, and weights, come before the first one, and an output goes behind the last.
     around = accelerator.dma_setup * (2 + (weights > 0)) if jobs else 0
     return max(jobs + around, moved + copies)
 
