@@ -22,6 +22,7 @@ import numpy as np
 
 from byoc_hw.graph import Graph, Layer, Whole
 from byoc_hw.plan.bound.latency import Latencies, has_jobs, latencies, made_in_full, reads_all
+from byoc_hw.plan.bound.prefetch import loaded_after_work
 from byoc_hw.plan.bound.spills import spills
 from byoc_hw.plan.bound.ways import Floats, LayerWork, least_alone, weight_bytes
 from byoc_hw.soc import Hardware, Soc
@@ -59,7 +60,7 @@ def cycles_bound(graph: Graph, hardware: Hardware) -> int:
     prices = np.full(2 * len(lanes), 0.5 / len(lanes))
     times = latencies(graph, chip, works, counted)
     chosen, around = _sets(times, [bool(one[:, : len(lanes)].any()) for one in work], len(lanes))
-    best = times.least
+    best = max(times.least, _late(graph, chip, work, works, times))
     for turn in range(_ROUNDS):
         costs = ways @ prices
         cheapest = np.minimum.reduceat(costs, starts)
@@ -72,6 +73,18 @@ def cycles_bound(graph: Graph, hardware: Hardware) -> int:
         prices *= np.exp(loads / max(loads.max(), 1) / np.sqrt(turn + 1))
         prices /= prices.sum()
     return ceil(best * (1 - _ROUNDING))
+
+
+def _late(graph: Graph, chip: Soc, work: Sequence[Floats], works: Sequence[LayerWork], times: Latencies) -> float:
+    """Cycles of a plan on a single accelerator, whose weights cannot come long before they are used."""
+    (one, *others), layers = chip.accelerators, graph.layers
+    if others or one.library is not None or not layers:
+        return 0.0
+    least = [float(some[:, 0].min()) for some in work[: len(layers)]]
+    partly = [float(each.ways_of_channels()[:, 0].min()) for each in works]
+    jobs = [at for at, layer in enumerate(layers) if has_jobs(layer)]
+    around = [min((some[at][0] for at in jobs if 0 in some[at]), default=0.0) for some in (times.before, times.behind)]
+    return sum(around) + loaded_after_work(graph, one, least, partly)
 
 
 _MOST_TIMES = 16

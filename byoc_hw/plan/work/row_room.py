@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.array.transfers import Transfer
 from byoc_hw.plan.work.builder import WorkBuilder
-from byoc_hw.plan.work.ops import Home, LocalBuffer, Op, copy_op
+from byoc_hw.plan.work.ops import Access, Home, LocalBuffer, Op, copy_op
 
 _ANYTHING = -128
 """What fills room of which nothing comes, though jobs read it: often the zero point of other images."""
@@ -35,13 +36,14 @@ class RowRoom:
         """Fill what lies above and below all rows."""
         if not self._there:
             return
-        for start, stop in (
-            (0, self._place.offset),
-            (self._place.span(0, self._place.height)[1], self._storage.local_bytes),
-        ):
-            start, stop = max(start, self._first), min(stop, self._end)
-            if start < stop:
-                yield self._fill(Transfer(0, start - self._first, stop - start))
+        above = 0, self._place.offset
+        below = self._place.span(0, self._place.height)[1], self._storage.local_bytes
+        spans = [(max(start, self._first), min(stop, self._end)) for start, stop in (above, below)]
+        moves = [Transfer(0, start - self._first, stop - start) for start, stop in spans if start < stop]
+        if len(moves) == 2 and moves[0].nbytes == moves[1].nbytes:
+            yield self._both(*moves)
+        else:
+            yield from map(self._fill, moves)
 
     def gaps(self, low: int, high: int) -> Iterator[Op]:
         """Fill the gaps `low` to `high`, of those that lie between two rows and in the buffer."""
@@ -55,6 +57,13 @@ class RowRoom:
         if inside:
             start = self._start(inside[0]) - self._gap - self._first
             yield self._fill(Transfer(0, start, self._gap, len(inside), self._gap, self._place.row))
+
+    def _both(self, above: Transfer, below: Transfer) -> Op:
+        """One copy of two rows. It touches nothing between them."""
+        nbytes, apart = above.nbytes, below.local - above.local
+        op = self._fill(Transfer(0, above.local, nbytes, 2, nbytes, apart))
+        accesses = [Access(self._buffer, one.local, one.local + nbytes, True) for one in (above, below)]
+        return replace(op, accesses=tuple(accesses))
 
     def _start(self, row: int) -> int:
         return self._place.offset + row * self._place.row

@@ -3,17 +3,18 @@
 from dataclasses import replace
 from itertools import product
 
+import numpy as np
 import pytest
 from plan_chips import DLA, PAIR, with_library
 from plan_samples import Samples, graph_of
 
 from byoc_hw.accelerator import DSP, REFERENCE
-from byoc_hw.plan.bound import latency
+from byoc_hw.plan.bound import latency, prefetch
 from byoc_hw.plan.bound.latency import made_in_full
 from byoc_hw.plan.bound.needs import begun, read
 from byoc_hw.plan.bound.prices import cycles_bound
 from byoc_hw.plan.bound.spills import Spill, spills
-from byoc_hw.plan.bound.ways import LayerWork, _cover
+from byoc_hw.plan.bound.ways import LayerWork, _cover, least_alone
 from byoc_hw.plan.order.timeline import timeline
 from byoc_hw.plan.region import plan_region
 from byoc_hw.soc import Soc
@@ -128,6 +129,36 @@ def test_an_input_that_is_read_twice_is_loaded_again_and_not_stored():
     assert list(spills(graph, Soc((hardware,)))) == [Spill(2048 - 1000, 0)]
     assert plan_region(graph, hardware).moved["inputs"] >= 2 * 2048 - 1000
     assert timeline(plan_region(graph, hardware), hardware).total >= cycles_bound(graph, hardware) >= 2048 + 1048 + 2048
+
+
+def heavy_end():
+    """Much work on few weights, and behind all of it many weights with little work."""
+    samples = Samples(1)
+    image = samples.tensor((1, 16, 16, 1))
+    layers = [samples.conv2d(image, 16, (3, 3), padding=(1, 1, 1, 1))]
+    layers += [samples.conv2d(layers[-1].ofm, 16, (3, 3), padding=(1, 1, 1, 1))]
+    layers += [samples.pool(layers[-1].ofm, kernel=(16, 16))]
+    layers += [samples.conv2d(layers[-1].ofm, 16, (1, 1))]
+    layers += [samples.conv2d(layers[-1].ofm, 512, (1, 1))]
+    return graph_of([image], layers, [layers[-1].ofm])
+
+
+@pytest.mark.parametrize("room", [2500, 4096])
+def test_what_weight_memory_has_no_room_for_is_loaded_behind_the_work(room):
+    graph = heavy_end()
+    slow = replace(REFERENCE, weight_memory=room, dma_width=2)
+    before = least_alone(graph.layers[:3], slow)
+    behind = (512 * (16 + 12) - room) / 2
+    assert before + behind < cycles_bound(graph, slow) <= timeline(plan_region(graph, slow), slow).total
+    assert cycles_bound(graph, replace(slow, weight_memory=1 << 16)) < before + behind
+
+
+def test_weights_are_finished_behind_what_they_need_in_full_or_by_channel():
+    graph = heavy_end()
+    needed = [[np.flatnonzero(flags).tolist() for flags in one] for one in prefetch._needed(graph, REFERENCE)]
+    full = [[], [], [], [0], [0, 1, 2]]  # a channel of a sum needs all channels of its input
+    linked = [[], [0], [], [1, 2], [3]]  # the sum itself is needed channel by channel
+    assert needed == [list(one) for one in zip(full, linked, strict=True)]
 
 
 def test_weights_take_as_many_copies_as_weight_memory_needs():
