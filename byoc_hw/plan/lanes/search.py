@@ -25,7 +25,7 @@ from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.lanes.cut import PartCut, Region
 from byoc_hw.plan.lanes.every import EveryPlan, FormOfLayers, few
 from byoc_hw.plan.lanes.handover import arranged, as_handed_over
-from byoc_hw.plan.lanes.joint import PlacedPart, joint_order, joint_work
+from byoc_hw.plan.lanes.joint import PlacedPart, joint_work, patient_order
 from byoc_hw.plan.lanes.layouts import layouts
 from byoc_hw.plan.lanes.oriented import Oriented, OrientedPart, part_structure
 from byoc_hw.plan.lanes.price import Price
@@ -212,7 +212,7 @@ class _Search:
         """Parts with their addresses, and what they cost."""
         placed = arranged(parts, self._chip, self._region.arguments)
         spent = sum(self.price.of(Option(one.part, profile_of(one.layout, pieces=False))) for one in placed)
-        cycles = joint_order(joint_work(placed, self._chip)).cycles
+        cycles = patient_order(joint_work(placed, self._chip)).cycles
         return _Found(placed, spent + self.price.cycle * cycles)
 
     def _searched(self) -> list[FormOfLayers]:
