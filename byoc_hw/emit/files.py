@@ -127,8 +127,11 @@ class Parts:
 
     @property
     def chip(self) -> Soc | None:
-        """The chip, if regions run on one of several accelerators."""
-        return self.accelerator if self.tiled and isinstance(self.accelerator, Soc) else None
+        """The chip, if regions run on one of several accelerators: with those that have work."""
+        if not self.tiled or not isinstance(self.accelerator, Soc):
+            return None
+        plans = [plan for plan in self.regions.values() if isinstance(plan, ChipPlan)]
+        return self.accelerator.only({part.lane for plan in plans for part in plan.parts})
 
     @property
     def lanes(self) -> Soc | None:
@@ -372,7 +375,7 @@ def _has_library(parts: Parts) -> bool:
 
 def _whole(parts: Parts) -> Files:
     """What HALs may run layers without tiles with, if they have any."""
-    has_whole = any(one.has_whole for one in accelerators_of(parts.accelerator))
+    has_whole = any(one.has_whole for one in accelerators_of(parts.chip or parts.accelerator))
     return {f"hwlib/src/{WHOLE_SOURCE}": whole_source()} if has_whole else {}
 
 
@@ -460,7 +463,7 @@ def metadata(parts: Parts, files: Files) -> dict[str, Any]:
             "dma_bytes_per_cycle": sum(one.dma_width for one in accelerators_of(parts.accelerator)),
             "host_cycles_per_instruction": float(parts.accelerator.host_cycles_per_instruction),
         },
-        **({} if parts.chip is None else {"accelerators": chip_entries(parts.chip)}),
+        **({"accelerators": chip_entries(parts.accelerator)} if isinstance(parts.accelerator, Soc) and parts.tiled else {}),
         "numerics": parts.numerics,
         "tuning": dict(parts.tuning),
         "optimize": parts.optimize,
