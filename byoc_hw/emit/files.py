@@ -59,7 +59,7 @@ from byoc_hw.errors import InvalidInput
 from byoc_hw.hwlib.accelerator_header import ACCELERATOR_HEADER, accelerator_header
 from byoc_hw.hwlib.sim_config import sim_config
 from byoc_hw.params.host_kernels import KERNEL_PARTS, KERNELS
-from byoc_hw.plan.chip_plan import ChipPlan
+from byoc_hw.plan.chip_plan import ChipPlan, busy_lanes
 from byoc_hw.plan.place.arena import ModelMemory
 from byoc_hw.plan.planned import TABLES, PlannedRegion, constants_by_layer, flash_bytes, narrow_weights, table_bytes
 from byoc_hw.plan.steps import RegionPlan
@@ -130,8 +130,7 @@ class Parts:
         """The chip, if regions run on one of several accelerators: with those that have work."""
         if not self.tiled or not isinstance(self.accelerator, Soc):
             return None
-        plans = [plan for plan in self.regions.values() if isinstance(plan, ChipPlan)]
-        return self.accelerator.only({part.lane for plan in plans for part in plan.parts})
+        return self.accelerator.only(busy_lanes(self.regions.values()))
 
     @property
     def lanes(self) -> Soc | None:
@@ -445,7 +444,7 @@ def _builds(parts: Parts, files: Files) -> Files:
 
 def metadata(parts: Parts, files: Files) -> dict[str, Any]:
     """The contents of metadata.json: interface, memory map, layers, schedule, report; and the other files' hashes."""
-    program, regions = parts.program, parts.regions
+    program, regions, chip = parts.program, parts.regions, parts.accelerator
     return {
         "generator": GENERATOR,
         "format": METADATA_FORMAT,
@@ -463,7 +462,7 @@ def metadata(parts: Parts, files: Files) -> dict[str, Any]:
             "dma_bytes_per_cycle": sum(one.dma_width for one in accelerators_of(parts.accelerator)),
             "host_cycles_per_instruction": float(parts.accelerator.host_cycles_per_instruction),
         },
-        **({"accelerators": chip_entries(parts.accelerator)} if isinstance(parts.accelerator, Soc) and parts.tiled else {}),
+        **({"accelerators": chip_entries(chip)} if isinstance(chip, Soc) and parts.tiled else {}),
         "numerics": parts.numerics,
         "tuning": dict(parts.tuning),
         "optimize": parts.optimize,
