@@ -306,7 +306,8 @@ def build(
     if host:
         model = front_end().open_model(front_end().host_again(mod, host), params, mod_name)
     parts, _ = _compiled(model, chosen, io_in_arena, optimize, on_accelerators(place or {}), objective)
-    files = project_files(replace(parts, polled=poll, weights=weights))
+    report = {**parts.report, "polled": poll}
+    files = project_files(replace(parts, polled=poll, weights=weights, report=report))
     directory = Path(output_dir) if output_dir is not None else Path(tempfile.mkdtemp(prefix="byoc_hw_"))
     write_project(directory, files, force)
     return Project(directory, temporary=output_dir is None)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from byoc_hw.accelerator import KIB, Accelerator, Check, Library, Limits, Rule, check_compiler_name
 from byoc_hw.arguments import check_number, check_type, check_whole, shown
@@ -155,6 +155,20 @@ class Soc:
     def dma_alignment(self) -> int:
         """The largest alignment of any DMA, in bytes."""
         return max(one.dma_alignment for one in self.accelerators)
+
+    def only(self, lanes: Collection[int]) -> Soc:
+        """The chip with some of its accelerators, by index: without the memories and events that nobody shares then."""
+        kept = [one for lane, one in enumerate(self.accelerators) if lane in lanes]
+        names = [one.name for one in kept]
+        groups = (tuple(name for name in group if name in names) for group in self.shared)
+        reached = any(self.has_events(lane) for lane in lanes)
+        return replace(
+            self,
+            accelerators=tuple(kept),
+            shared=tuple(group for group in groups if len(group) > 1),
+            events=self.events if reached else 0,
+            with_events=tuple(name for name in self.with_events if name in names) if reached else (),
+        )
 
     def memory_of(self, lane: int) -> int:
         """The accelerator, by index, that an activation memory goes by: of `lane` itself, or the first of its group."""

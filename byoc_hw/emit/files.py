@@ -59,7 +59,7 @@ from byoc_hw.errors import InvalidInput
 from byoc_hw.hwlib.accelerator_header import ACCELERATOR_HEADER, accelerator_header
 from byoc_hw.hwlib.sim_config import sim_config
 from byoc_hw.params.host_kernels import KERNEL_PARTS, KERNELS
-from byoc_hw.plan.chip_plan import ChipPlan
+from byoc_hw.plan.chip_plan import ChipPlan, busy_lanes
 from byoc_hw.plan.place.arena import ModelMemory
 from byoc_hw.plan.planned import TABLES, PlannedRegion, constants_by_layer, flash_bytes, narrow_weights, table_bytes
 from byoc_hw.plan.steps import RegionPlan
@@ -127,8 +127,10 @@ class Parts:
 
     @property
     def chip(self) -> Soc | None:
-        """The chip, if regions run on one of several accelerators."""
-        return self.accelerator if self.tiled and isinstance(self.accelerator, Soc) else None
+        """The chip, if regions run on one of several accelerators: with those that have work."""
+        if not self.tiled or not isinstance(self.accelerator, Soc):
+            return None
+        return self.accelerator.only(busy_lanes(self.regions.values()))
 
     @property
     def lanes(self) -> Soc | None:
@@ -372,7 +374,7 @@ def _has_library(parts: Parts) -> bool:
 
 def _whole(parts: Parts) -> Files:
     """What HALs may run layers without tiles with, if they have any."""
-    has_whole = any(one.has_whole for one in accelerators_of(parts.accelerator))
+    has_whole = any(one.has_whole for one in accelerators_of(parts.chip or parts.accelerator))
     return {f"hwlib/src/{WHOLE_SOURCE}": whole_source()} if has_whole else {}
 
 
@@ -442,7 +444,7 @@ def _builds(parts: Parts, files: Files) -> Files:
 
 def metadata(parts: Parts, files: Files) -> dict[str, Any]:
     """The contents of metadata.json: interface, memory map, layers, schedule, report; and the other files' hashes."""
-    program, regions = parts.program, parts.regions
+    program, regions, chip = parts.program, parts.regions, parts.accelerator
     return {
         "generator": GENERATOR,
         "format": METADATA_FORMAT,
@@ -460,7 +462,7 @@ def metadata(parts: Parts, files: Files) -> dict[str, Any]:
             "dma_bytes_per_cycle": sum(one.dma_width for one in accelerators_of(parts.accelerator)),
             "host_cycles_per_instruction": float(parts.accelerator.host_cycles_per_instruction),
         },
-        **({} if parts.chip is None else {"accelerators": chip_entries(parts.chip)}),
+        **({"accelerators": chip_entries(chip)} if isinstance(chip, Soc) and parts.tiled else {}),
         "numerics": parts.numerics,
         "tuning": dict(parts.tuning),
         "optimize": parts.optimize,

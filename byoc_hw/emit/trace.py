@@ -23,7 +23,7 @@ from byoc_hw.errors import PlanError
 from byoc_hw.graph import Layer, Moving, Reshape, Transpose, Whole
 from byoc_hw.plan.array.parcels import Parcel, parcels
 from byoc_hw.plan.array.transfers import dense_strides
-from byoc_hw.plan.chip_plan import ChipPlan, ElementBox
+from byoc_hw.plan.chip_plan import ChipPlan, ElementBox, busy_lanes
 from byoc_hw.plan.library import LibraryPlan
 from byoc_hw.plan.planned import PlannedRegion
 from byoc_hw.plan.steps import Image, Job, RegionPlan
@@ -38,6 +38,7 @@ its bytes in hexadecimal digits, {"constant": ..., "offset": 0}."""
 def trace_entries(program: Program, regions: Mapping[str, PlannedRegion]) -> dict[str, dict[str, Any]]:
     """The entries of the layers of all regions, by the layer's number."""
     entries: dict[str, dict[str, Any]] = {}
+    numbers = {lane: number for number, lane in enumerate(busy_lanes(regions.values()))}
     made: dict[Buffer, TraceSource] = {buffer: {"input": at, "offset": 0} for at, buffer in enumerate(program.inputs)}
     for call, layers in number_calls(program):
         if isinstance(call, CopyCall):
@@ -53,7 +54,7 @@ def trace_entries(program: Program, regions: Mapping[str, PlannedRegion]) -> dic
             for tensor, buffer in zip(graph.inputs, call.arguments, strict=False):
                 inside[tensor] = made[buffer]
             for index, (layer, numbered) in enumerate(zip(graph.layers, layers, strict=True)):
-                entry = _entry(layer, index, region, inside)
+                entry = _entry(layer, index, region, inside, numbers)
                 if entry:
                     entries[str(numbered.id)] = entry
                 inside[layer.ofm] = {"layer": numbered.id, "offset": 0}
@@ -62,7 +63,13 @@ def trace_entries(program: Program, regions: Mapping[str, PlannedRegion]) -> dic
     return entries
 
 
-def _entry(layer: Layer, index: int, region: PlannedRegion, made: Mapping[Tensor, TraceSource]) -> dict[str, Any]:
+def _entry(
+    layer: Layer,
+    index: int,
+    region: PlannedRegion,
+    made: Mapping[Tensor, TraceSource],
+    numbers: Mapping[int, int],
+) -> dict[str, Any]:
     if isinstance(layer, (Reshape, Transpose)) and layer.ifm in made:
         moved: dict[str, Any] = {"from": made[layer.ifm], "bytes": layer.ofm.nbytes}
         if isinstance(layer, Transpose):
@@ -76,7 +83,7 @@ def _entry(layer: Layer, index: int, region: PlannedRegion, made: Mapping[Tensor
         boxes = [_parcel(parcel) for parcel in parcels(layer)]
         return {"bytes": layer.ofm.nbytes, "parts": origins, "fill": getattr(layer, "value", 0), "boxes": boxes}
     if isinstance(region, ChipPlan):
-        return {"bytes": layer.ofm.nbytes, "pieces": list(_pieces(layer, index, region))}
+        return {"bytes": layer.ofm.nbytes, "pieces": list(_pieces(layer, index, region, numbers))}
     return {"bytes": layer.ofm.nbytes, "jobs": list(_boxes(layer, _jobs(region, index)))}
 
 
@@ -84,8 +91,8 @@ def _jobs(plan: RegionPlan, index: int) -> list[Job]:
     return [step for call in plan.calls if call.index == index for step in call.steps if isinstance(step, Job)]
 
 
-def _pieces(layer: Layer, index: int, region: ChipPlan) -> Iterator[dict[str, Any]]:
-    """What each accelerator computes of a layer's output, and where it belongs."""
+def _pieces(layer: Layer, index: int, region: ChipPlan, numbers: Mapping[int, int]) -> Iterator[dict[str, Any]]:
+    """What each accelerator computes of a layer's output, and where it belongs. `numbers` are theirs, by lane."""
     whole = (ElementBox(0, (layer.ofm.nbytes,), (1,)),)
     for part in region.parts:
         for place in (at for at, other in enumerate(part.layers) if other == index):
@@ -94,7 +101,7 @@ def _pieces(layer: Layer, index: int, region: ChipPlan) -> Iterator[dict[str, An
             whole_layer = f"0 1 1 {piece.ofm.nbytes} {piece.ofm.nbytes} {piece.ofm.nbytes}"
             at_once = part.prepared or isinstance(piece, Whole)
             jobs = [whole_layer] if at_once else list(_boxes(piece, _jobs(part.plan, place)))
-            yield {"accelerator": part.lane, "bytes": piece.ofm.nbytes, "jobs": jobs, "boxes": boxes}
+            yield {"accelerator": numbers[part.lane], "bytes": piece.ofm.nbytes, "jobs": jobs, "boxes": boxes}
 
 
 def _constant(tensor: Tensor) -> TraceSource:

@@ -8,7 +8,7 @@ an event: the end of that lane's copy or job. So a part starts as soon as the fi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from byoc_hw.graph import Graph
@@ -90,3 +90,8 @@ class ChipPlan:
         ends = (offsets[life.name] + life.nbytes for life in self.memory.scratch)
         blocks = {name: offsets[name] for name in self.blocks}
         return replace(self, blocks=blocks, scratch_bytes=max(ends, default=0))
+
+
+def busy_lanes(plans: Iterable[object]) -> list[int]:
+    """The accelerators of a chip, by index, that have work in any of these regions."""
+    return sorted({part.lane for plan in plans if isinstance(plan, ChipPlan) for part in plan.parts})

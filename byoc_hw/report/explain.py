@@ -28,7 +28,7 @@ class Report:
     None for a module that was never partitioned. `tuning` says how many regions are tuned, `planning` what
     the plans are for where it is not speed alone; they are empty otherwise. On a chip of several accelerators `engines`
     says by operator which of them run it, and what it takes on each. `cycles` are those of the planned regions, None
-    where nothing is planned yet; no plan takes fewer than `bound`.
+    where nothing is planned yet; no plan takes fewer than `bound`. `polled` says whether the model can be run in steps.
     """
 
     mod_name: str
@@ -40,6 +40,7 @@ class Report:
     engines: Mapping[str, str] = field(default_factory=dict)
     cycles: int | None = None
     bound: int | None = None
+    polled: bool = False
 
     @property
     def offloaded(self) -> tuple[Outcome, ...]:
@@ -91,7 +92,8 @@ class Report:
         """The report that `plain` gave, out of a project's metadata."""
         outcomes = tuple(Outcome.from_plain(entry) for entry in plain["outcomes"])
         said = plain["tuning"], plain.get("planning", ""), plain.get("engines", {})
-        return cls(plain["mod_name"], plain["accelerator"], plain["numerics"], outcomes, *said)
+        named = plain["mod_name"], plain["accelerator"], plain["numerics"]
+        return cls(*named, outcomes, *said, polled=plain.get("polled", False))
 
     def _repr_html_(self) -> str:
         head = "".join(f"<th>{title}</th>" for title in ("operator", "Relay", "where", "composite", "why not"))
@@ -159,8 +161,24 @@ class Report:
         if self.bound:
             planned = self.cycles and f"regions take {self.cycles:,} cycles, {times_bound(self.cycles, self.bound)}: "
             yield f"  {planned or ''}no plan takes fewer than {self.bound:,} cycles"
+        if self.polled:
+            yield f"  {self._longest_poll()}"
         if self.tvm_arithmetic:
             yield f"  * {following_tvm(len(self.tvm_arithmetic))}"
+
+    def _longest_poll(self) -> str:
+        """The longest time between two returns, as far as it is known: a poll computes at most one function of the
+        host."""
+        if not self.host:
+            return "polls compute nothing: they start copies and jobs"
+        slowest = max(self.host, key=lambda outcome: outcome.host_instructions)
+        unknown = sum(not outcome.host_instructions for outcome in self.host)
+        figures = []
+        if slowest.host_instructions:
+            figures.append(f"about {slowest.host_instructions:,} instructions, in {_short(slowest.name)}")
+        if unknown:
+            figures.append(f"no estimate for {counted(unknown, 'operator')} on the host")
+        return f"longest time between two returns of a poll: {'; '.join(figures)}"
 
     def _rows(self) -> Iterator[str]:
         width = max((len(", ".join(outcome.composites)) for outcome in self.outcomes), default=0)

@@ -210,7 +210,8 @@ def test_a_status_of_the_library_reaches_the_caller(tmp_path: Path):
 
 def test_the_project_has_the_library_once_and_both_ways_to_run_it():
     twins = Soc((NPU, VEC, replace(VEC, name="twin")), name="three")
-    files = project_files(parts_of(plan_region(two_branches(), twins), twins))
+    both = plan_region(two_branches(), twins, place={"conv2d": "vec", "dense": "twin"})
+    files = project_files(parts_of(both, twins))
     assert {"library/vendor_queue.h", "library/vendor_nn.c", "hwlib/library/library_hal.c"} <= set(files)
     assert {"hwlib/sim/library/library_sim.c", "hwlib/vec/hwlib_library.h", "hwlib/twin/hwlib_names.h"} <= set(files)
     assert "hwlib/vec/hwlib_accelerator.h" not in files
@@ -222,7 +223,7 @@ def test_refuses_libraries_whose_files_have_one_name(tmp_path: Path):
     other = replace(VEC, name="other", library=replace(VEC.library, sources=(tmp_path / "vendor_nn.c",)))
     chip = Soc((NPU, VEC, other), name="three")
     with pytest.raises(InvalidInput, match="the files of a library have names of their own"):
-        project_files(parts_of(plan_region(two_branches(), chip), chip))
+        project_files(parts_of(plan_region(two_branches(), chip, place={"conv2d": "vec", "dense": "other"}), chip))
 
 
 def test_the_schedule_has_the_calls_of_the_library(project: Project, plan: ChipPlan):

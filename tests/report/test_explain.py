@@ -42,6 +42,28 @@ def test_text_names_each_operator_its_place_and_its_reasons():
     ]
 
 
+POLLS = {
+    "nothing on the host": (REPORT.outcomes[:1], "polls compute nothing: they start copies and jobs"),
+    "no estimate": (
+        REPORT.outcomes,
+        "longest time between two returns of a poll: no estimate for 2 operators on the host",
+    ),
+    "the slowest operator": (
+        (*REPORT.outcomes, *(Outcome(f"on_{n}", ("add",), "host", host_instructions=n) for n in (70, 1900, 400))),
+        "longest time between two returns of a poll: about 1,900 instructions, in on_1900; "
+        "no estimate for 2 operators on the host",
+    ),
+}
+
+
+@pytest.mark.parametrize(("outcomes", "said"), POLLS.values(), ids=POLLS)
+def test_a_polled_model_says_how_long_a_poll_takes(outcomes, said):
+    report = replace(REPORT, outcomes=outcomes, polled=True)
+    assert str(report).splitlines()[1] == f"  {said}"
+    assert Report.from_plain(report.plain()) == report
+    assert "poll" not in str(replace(report, polled=False))
+
+
 def test_json_holds_whole_names_rules_and_values():
     plain = json.loads(REPORT.to_json())
     assert plain["outcomes"][1]["rejections"][0]["broken"] == [{"rule": "stride is one of 1, 2", "found": "3"}]

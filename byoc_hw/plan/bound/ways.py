@@ -117,7 +117,8 @@ class LayerWork:
             seen = length
             if self._flat and wide > 1 and length < prod(self.extents[:2]):
                 seen = 1  # the others may be anywhere in the line
-            each.append([ceil_div(one.channels, far) * ceil_div(one.pixels, wide) for one in some])
+            pixels = [one.outputs if wide == 1 else ceil_div(one.pixels, wide) for one in some]
+            each.append([ceil_div(one.channels, far) * many for one, many in zip(some, pixels, strict=True)])
             least.append(lines * ceil_div(channels, far) * ceil_div(seen, wide))
         return np.array(each), np.array(least)
 
@@ -129,10 +130,12 @@ def able(chip: Soc, layer: Layer) -> tuple[Accelerator, ...]:
 
 @dataclass(frozen=True)
 class Groups:
-    """Groups of outputs on an array: the most channels and pixels of one, its cycles, and their number for a layer."""
+    """Groups of outputs on an array: the most channels of one, the most places in a line and how many of them are
+    outputs, its cycles, and their number for a layer."""
 
     channels: int
     pixels: int
+    outputs: int
     cycles: float
     count: int
 
@@ -145,11 +148,12 @@ def groups(layer: Weighted, accelerator: Accelerator, turned: bool) -> Groups:
     if is_pointwise(layer) or accelerator.packed_rows:
         lines, length = 1, height * width
     columns = min(accelerator.array_columns, length)
-    in_line = lines * ceil_div(length, columns)
+    in_line, outputs = lines * ceil_div(length, columns), columns
     if accelerator.packed_rows and not is_pointwise(layer):
         in_line = _fewest_in_line(layer, accelerator, turned)
+        outputs = _most_outputs(layer, accelerator.array_columns, turned)
     count = in_line * ceil_div(layer.group_channels, rows) * layer.groups
-    return Groups(rows, columns, _group_cycles(layer, layer.filter[turned], accelerator), count)
+    return Groups(rows, columns, outputs, _group_cycles(layer, layer.filter[turned], accelerator), count)
 
 
 def _fewest_in_line(layer: Weighted, accelerator: Accelerator, turned: bool) -> int:
@@ -159,6 +163,21 @@ def _fewest_in_line(layer: Weighted, accelerator: Accelerator, turned: bool) -> 
     rows, columns = (form.columns, form.rows) if turned else (form.rows, form.columns)
     apart = ceil_div((columns.ifm + max(columns.before, columns.after, 0)) * rows.stride, columns.stride)
     return _cover(rows.ofm, columns.ofm, max(apart, columns.ofm), accelerator.array_columns)
+
+
+def _most_outputs(layer: Weighted, places: int, turned: bool) -> int:
+    """The most outputs of a channel at so many places in a line that packed rows lie in.
+
+    Between two rows is what the window reaches beyond its first pixel, but for the padding that they share: also where
+    rows are cut, as that makes them shorter and never brings them closer. Rows of other strides may lie in any way.
+    """
+    form = geometry(layer)
+    assert isinstance(form, Window), "layers with weights have one"
+    columns = form.rows if turned else form.columns
+    if form.rows.stride != 1 or form.columns.stride != 1:
+        return places
+    apart = columns.ofm + max(columns.reach - 1 - max(min(columns.before, columns.after), 0), 0)
+    return places // apart * columns.ofm + min(places % apart, columns.ofm)
 
 
 @lru_cache(maxsize=1024)

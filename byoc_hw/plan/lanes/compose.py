@@ -10,7 +10,7 @@ from byoc_hw.graph import Graph
 from byoc_hw.integers import round_up
 from byoc_hw.plan.chip_plan import ChipPlan, Part
 from byoc_hw.plan.lanes.cut import Region
-from byoc_hw.plan.lanes.joint import JointWork, PlacedPart, handed_over, joint_order, joint_work
+from byoc_hw.plan.lanes.joint import JointWork, PlacedPart, handed_over, joint_work, patient_order
 from byoc_hw.plan.lanes.reach import Reach
 from byoc_hw.plan.lanes.sync import Sync, synchronized
 from byoc_hw.plan.library_layer import library_layer
@@ -47,7 +47,7 @@ def chip_plan(region: Region, chip: Soc, parts: Sequence[PlacedPart]) -> ChipPla
     """The plan of parts in a possible order."""
     graph = region.graph
     work = joint_work(parts, chip)
-    order = joint_order(work)
+    order = patient_order(work)
     memory = _Memory(region, chip, parts)
     sync = synchronized(work, order, chip)
     events = _Events(work, order, sync)

@@ -25,7 +25,7 @@ from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.lanes.cut import PartCut, Region
 from byoc_hw.plan.lanes.every import EveryPlan, FormOfLayers, few
 from byoc_hw.plan.lanes.handover import arranged, as_handed_over
-from byoc_hw.plan.lanes.joint import PlacedPart, joint_order, joint_work
+from byoc_hw.plan.lanes.joint import PlacedPart, joint_work, patient_order
 from byoc_hw.plan.lanes.layouts import layouts
 from byoc_hw.plan.lanes.oriented import Oriented, OrientedPart, part_structure
 from byoc_hw.plan.lanes.price import Price
@@ -48,9 +48,10 @@ _SMALL = 16
 them."""
 
 _KEPT = 4
-_BEGIN = 4
 _FIRST = 4
-"""The layouts of a part that are tried everywhere: the others are tried for parts of the best plan so far."""
+_FIRST_OF_MANY = 3
+"""The layouts of a part that are tried everywhere, in small regions and in larger ones, whose many parts take long to
+lay out: the others are tried for parts of the best plan so far."""
 
 _SLOW = 3
 """Layers are not as a whole where they take more than so many times the cycles of the fastest accelerator, unless they
@@ -59,9 +60,10 @@ fit nowhere else."""
 _NEAR = 3
 """The forms before and behind a change with which it is tried first."""
 
-_WORK = 120_000
+_WORK = 90_000
 _EACH = 500
 _MORE = 40_000
+_STARTS = 70_000
 """The most copies and jobs that the improvement schedules, over all that it tries; more for each layer, and more for
 small regions, which have more starts."""
 
@@ -71,7 +73,7 @@ _Style = tuple[tuple[int, ...], int]
 """The accelerators that share layers, and the dimension that is cut; 0 for layers that are whole."""
 
 
-_Changes = Callable[[Sequence[FormOfLayers], int], Iterator[tuple[Sequence[FormOfLayers], "_Near"]]]
+_Changes = Callable[["_Search", Sequence[FormOfLayers], int], Iterator[tuple[Sequence[FormOfLayers], "_Near"]]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,9 +182,10 @@ class _Search:
         self._kinds = [alike.index(one) for one in alike]  # the first accelerator that has the same layouts
         self.borders = [0, *(stop for stop in range(1, len(graph.layers) + 1) if self.may_stop(stop))]
         self._alone = {((lane,), 0) for lane in range(len(chip.accelerators))}
-        kinds = [self._changes, self._pairs, self._splits]
-        often = 2 if len(graph.layers) <= _SMALL else 1
-        self._often, self._seldom = kinds[:often], kinds[often:]
+        self._small = len(graph.layers) <= _SMALL
+        self._first = _FIRST if self._small else _FIRST_OF_MANY
+        often = 2 if self._small else 1
+        self._often, self._seldom = _KINDS[:often], _KINDS[often:]
         self._together = Together()
         self.price = Price()
         self._known: dict[PartCut, _Known] = {}
@@ -209,7 +212,7 @@ class _Search:
         """Parts with their addresses, and what they cost."""
         placed = arranged(parts, self._chip, self._region.arguments)
         spent = sum(self.price.of(Option(one.part, profile_of(one.layout, pieces=False))) for one in placed)
-        cycles = joint_order(joint_work(placed, self._chip)).cycles
+        cycles = patient_order(joint_work(placed, self._chip)).cycles
         return _Found(placed, spent + self.price.cycle * cycles)
 
     def _searched(self) -> list[FormOfLayers]:
@@ -218,7 +221,7 @@ class _Search:
         self._packs = False
         starts = {self.cost(plan): plan for plan in [*self.found(), *self._plain()]}
         layers = len(self._graph.layers)
-        most = self._together.work + _WORK + _EACH * layers + (_MORE if layers <= _SMALL else 0)
+        most = self._together.work + _WORK + _EACH * layers + (_STARTS if self._small else 0)
         best: list[FormOfLayers] = []
         for _, start in sorted(starts.items(), key=lambda item: item[0]):
             if best and self._together.work > most:
@@ -241,9 +244,8 @@ class _Search:
         least = self.cost(best)
         ends = [[0, *(form[0].span[1] for form in plan)] for plan in (one, other)]
         common = sorted(set(ends[0]) & set(ends[1]))
-        small = len(self._graph.layers) <= _SMALL
         for first, stop in combinations(common, 2):
-            if small or first == 0 or stop == common[-1]:
+            if self._small or first == 0 or stop == common[-1]:
                 (a, b), (c, d) = ((end.index(first), end.index(stop)) for end in ends)
                 for plan in ([*one[:a], *other[c:d], *one[b:]], [*other[:c], *one[a:b], *other[d:]]):
                     cost = self.cost(plan, least)
@@ -261,7 +263,7 @@ class _Search:
     def _plain(self) -> Iterator[list[FormOfLayers]]:
         """Every layer where it is fastest, and every layer cut over all accelerators that can run it, along each axis;
         each with layouts of one kind. And small regions as a whole, in all forms."""
-        if len(self._graph.layers) <= _SMALL:
+        if self._small:
             yield from ([next(few(options))] for options in self.forms(0, len(self._graph.layers)))
         forms = [list(self.forms(*span)) for span in pairwise(self.borders)]
         alone = [[form[0] for form in some if len(form) == 1] for some in forms]
@@ -273,7 +275,7 @@ class _Search:
         for which in (0, -1):
             chosen.append([some[which] if some else best for some, best in zip(cut, fastest, strict=True)])
         for plan in chosen:
-            for number in range(_BEGIN):
+            for number in range(self._first):
                 yield [tuple(options[min(number, len(options) - 1)] for options in form) for form in plan]
 
     # ------------------------------------------------------------ improvement
@@ -295,7 +297,7 @@ class _Search:
             better = False
             at = 0
             while at < len(plan):
-                for forms, near in chain.from_iterable(changes(plan, at) for changes in kinds):
+                for forms, near in chain.from_iterable(changes(self, plan, at) for changes in kinds):
                     if self._together.work > most:
                         return plan
                     if self.cost([*near.before, *forms, *near.behind], near.cost) >= near.cost:
@@ -377,14 +379,13 @@ class _Search:
     def found(self) -> Iterator[list[FormOfLayers]]:
         """A few plans that promise to be fast."""
         zero = (0,) * len(self._chip.accelerators)
-        joins = len(self._graph.layers) <= _SMALL
         kept = {0: [_State(Engines(zero, zero, zero, {}), (), 0, 0, 0)]}
         for stop in range(1, len(self._graph.layers) + 1):
             if self.may_stop(stop):
                 states: list[_State] = []
                 last = max(kept)
                 for at in kept:
-                    if at == last or (joins and stop - at <= _LONGEST):
+                    if at == last or (self._small and stop - at <= _LONGEST):
                         for parts in self.forms(at, stop, whole=at < last):
                             for state in kept[at]:
                                 self._extend(states, state, parts, stop)
@@ -468,10 +469,10 @@ class _Search:
             if near is not None and any(self._cannot_win(cut, near) for cut in form):
                 found = True
                 continue
-            parts = [self._options(cut, _FIRST if near is not None or more or styles else _BEGIN) for cut in form]
+            parts = [self._options(cut, self._first) for cut in form]
             if all(parts):
                 found = True
-                yield parts if near is not None or more or styles else [one[:_BEGIN] for one in parts]
+                yield parts if near is not None or more or styles else [one[: self._first] for one in parts]
 
     def _axes(self, index: int) -> tuple[int, ...]:
         layer = self._graph.layers[index]
@@ -528,7 +529,7 @@ class _Search:
             if self._packs:
                 yield from known.packed
 
-    def _options(self, cut: PartCut, most: int | None = _FIRST) -> list[Option]:
+    def _options(self, cut: PartCut, most: int | None) -> list[Option]:
         """A part in its layouts, or in the first ones of each form."""
         known, found = self._known_of(cut), []
         for form, options in zip(self._forms(cut), known.options, strict=False):
@@ -558,6 +559,10 @@ class _Search:
         if self.price.cycle * least_alone(self._graph.layers, accelerator) < most:
             with suppress(PlanError):  # then the layers fit one by one
                 yield [part_of_all(self._region, 0, own_layout(self._graph, accelerator))]
+
+
+_KINDS: Sequence[_Changes] = (_Search._changes, _Search._pairs, _Search._splits)
+"""What a plan is changed by, in the order in which it is tried. No search has them: it would refer to itself."""
 
 
 def _by_itself(option: Option) -> int:

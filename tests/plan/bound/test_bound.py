@@ -9,12 +9,13 @@ from plan_chips import DLA, PAIR, with_library
 from plan_samples import Samples, graph_of
 
 from byoc_hw.accelerator import DSP, REFERENCE
+from byoc_hw.plan.array.window import extents
 from byoc_hw.plan.bound import latency, prefetch
 from byoc_hw.plan.bound.latency import made_in_full
 from byoc_hw.plan.bound.needs import begun, read
 from byoc_hw.plan.bound.prices import cycles_bound
 from byoc_hw.plan.bound.spills import Spill, spills
-from byoc_hw.plan.bound.ways import LayerWork, _cover, least_alone
+from byoc_hw.plan.bound.ways import LayerWork, _cover, _most_outputs, least_alone
 from byoc_hw.plan.order.timeline import timeline
 from byoc_hw.plan.region import plan_region
 from byoc_hw.soc import Soc
@@ -206,6 +207,36 @@ def test_no_fewer_runs_cover_the_rows(rows, length, apart, columns):
         left -= set(range(min(left), min(left) + columns))
         runs += 1
     assert _cover(rows, length, apart, columns) == runs
+
+
+@pytest.mark.parametrize("before", [0, 1, 2])
+@pytest.mark.parametrize("after", [0, 1, 2])
+@pytest.mark.parametrize("size", [2, 4, 7, 8, 16])
+def test_no_packing_has_more_outputs_in_a_run(size, before, after):
+    """Of whole rows or of some columns of them: between two rows is what the padding that they share leaves."""
+    samples, reach = Samples(1), 3
+    image = samples.tensor((1, size, size, 4))
+    layer = samples.conv2d(image, 4, (reach, reach), padding=(before, before, after, after))
+    height, width, _ = extents(layer.ofm)
+    for first in range(width):
+        for stop in range(first + 1, width + 1):
+            left, right = max(before - first, 0), max(stop + reach - 1 - before - size, 0)
+            apart = stop - first + reach - 1 - min(left, right)
+            line = [place % apart < stop - first for place in range(height * apart)]
+            for places in (4, 16):
+                most = max(sum(line[start : start + places]) for start in range(len(line)))
+                assert most <= _most_outputs(layer, places, False)
+
+
+def test_a_packed_layer_is_shared_in_whole_groups():
+    """16 outputs of 4 rows do not fit one group of 16 columns: there is one place between two rows."""
+    samples = Samples(1)
+    image = samples.tensor((1, 4, 4, 8))
+    layer = samples.conv2d(image, 16, (3, 3), padding=(1, 1, 1, 1))
+    twins = Soc(tuple(replace(REFERENCE, name=name) for name in ("one", "two")))
+    group = 8 * 9 + 2 * 8 * 3 + REFERENCE.job_overhead
+    ways = LayerWork(layer, twins).ways_of_channels()
+    assert {tuple(way) for way in ways.tolist()} == {(0, 2 * group), (group, group), (2 * group, 0)}
 
 
 def test_rows_in_one_line_fill_the_array():

@@ -5,7 +5,7 @@ from itertools import islice
 from byoc_hw.plan.array.cost import best_cycles
 from byoc_hw.plan.lanes.cut import Region
 from byoc_hw.plan.lanes.every import few
-from byoc_hw.plan.lanes.joint import joint_order, joint_work, side_by_side
+from byoc_hw.plan.lanes.joint import joint_work, patient_order, side_by_side
 from byoc_hw.plan.lanes.search import _Search
 
 KINDS = ((3, 4), (3, 2), (3, 1), (2, 1), (1, 2), (1, 1))
@@ -72,7 +72,7 @@ class Exhaustive:
         if at == self.stops[-1]:
             if self.search.cost(plan, self.best) < self.best:
                 parts = side_by_side([option.placed for form in plan for option in form])
-                cycles = joint_order(joint_work(parts, self.chip)).cycles
+                cycles = patient_order(joint_work(parts, self.chip)).cycles
                 if cycles < self.best:
                     self.best, self.plan = cycles, plan
             return
