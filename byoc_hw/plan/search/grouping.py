@@ -20,6 +20,7 @@ from byoc_hw.plan.array.window import extents
 from byoc_hw.plan.choices import Blocks, Choices, Group
 from byoc_hw.plan.search.estimate import Estimates, HeldSet
 from byoc_hw.plan.search.main_memory import MainMemoryUse
+from byoc_hw.plan.search.patch_estimate import PatchedGroup
 from byoc_hw.plan.search.single_layer import single_tiling
 
 _LONGEST = 4
@@ -39,6 +40,10 @@ _KEPT_WITHIN = 48
 
 _FURTHER = 3
 """How many numbers of stripes are tried beyond the smallest that fits."""
+
+
+_NEAR = 1.02
+"""How near the array's cycles a group is in stripes for which no patches are tried."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +79,10 @@ class Estimated:
     group: Group
     key: Hashable
     cycles: float
+
+
+def _cycles(found: tuple[float, Group]) -> float:
+    return found[0]
 
 
 class Grouping:
@@ -369,6 +378,39 @@ class Grouping:
                 break
         if best is None and len(indices) == 1 and not full & self.estimates.touched(at, stop):
             return self._tiled(indices[0], count, full)
+        if len(indices) == 1 or not any(self.tight[at:stop]):
+            return best
+        if best is not None and best[0] <= _NEAR * sum(map(self.mapped.cycles_of, indices)):
+            return best
+        return min(
+            filter(None, (best, self._in_patches(at, stop, held, after, full, count))), key=_cycles, default=None
+        )
+
+    def _in_patches(
+        self, at: int, stop: int, held: HeldSet, after: HeldSet, full: HeldSet, count: int
+    ) -> tuple[float, Group] | None:
+        """The cheapest patches and slices of a group; None where nothing fits."""
+        patched = PatchedGroup(self.estimates, at, stop, held, after, full)
+        if not patched.possible():
+            return None
+        best: tuple[float, Group] | None = None
+        height = extents(self.layers[self.order[stop - 1]].ofm)[0]
+        options = sorted({ceil_div(height, ceil_div(height, one)) for one in self.allowed.stripes})
+        for columns, slices in patched.forms():
+            fitting = 0
+            for stripes in options:
+                if fitting > _FURTHER:
+                    break
+                for overlap in (True, False) if self.allowed.overlap else (False,):
+                    cost = patched.cycles(stripes, columns, slices, overlap, self.room)
+                    if cost is None:
+                        continue
+                    cost += self.step_price * stripes * columns * slices * (stop - at)
+                    fitting += 1
+                    resident = self.allowed.resident and self.estimates.weights_stay(at, stop)
+                    if best is None or cost < best[0]:
+                        best = cost, Group(count, stripes, full, overlap, resident, columns=columns, slices=slices)
+                    break
         return best
 
     def _transposed(self, at: int, count: int, full: HeldSet) -> tuple[float, Group] | None:

@@ -1,0 +1,265 @@
+"""Estimates of the cycles and local memory of a group of layers in patches and slices of channels."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from byoc_hw.errors import PlanError
+from byoc_hw.graph import Layer, Weighted
+from byoc_hw.integers import ceil_div, piece_sizes, round_up
+from byoc_hw.params.pack import PARAMS_BYTES
+from byoc_hw.plan.array.cost import copy_cycles, flat, is_pointwise
+from byoc_hw.plan.array.kinds import PSUM_BYTES, Window, geometry, job_cycles, parts_of_kernel, rows_at_a_time
+from byoc_hw.plan.array.storage import Storage
+from byoc_hw.plan.array.transfers import strided
+from byoc_hw.plan.array.weight_blocks import tile_cycles, weights_bytes
+from byoc_hw.plan.array.window import Extents, extents
+from byoc_hw.plan.choices import Blocks
+from byoc_hw.plan.search.estimate import Estimates, HeldSet
+from byoc_hw.plan.work.builder import argument_home, scratch_home
+from byoc_hw.plan.work.patch_boxes import Piece, channel_slices, check_patches, pieces, runs_of_channels
+
+_CUTS = (2, 3, 4, 6, 8, 12)
+"""Numbers of patches side by side that are tried, and the same in whole columns of the array."""
+
+_SLICES = (1, 2, 4)
+"""Sizes of slices that are tried, in rows of the array."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The sizes of a piece along one axis: what each layer makes of it, and what is read of each storage."""
+
+    made: tuple[int, ...]
+    read: tuple[int, ...]
+
+
+class PatchedGroup:
+    """Estimates for one group, the layers `at` to `stop` (not included) in the order of `estimates`.
+
+    The storages `held` are in local memory before the group, `after` after it, `full` during it.
+    """
+
+    def __init__(self, estimates: Estimates, at: int, stop: int, held: HeldSet, after: HeldSet, full: HeldSet) -> None:
+        self._estimates, self._accelerator = estimates, estimates.accelerator
+        self._indices = estimates.order[at:stop]
+        self._layers = [estimates.layers[index] for index in self._indices]
+        self._of, self._full = estimates.of, full
+        made = [self._of[layer.ofm] for layer in self._layers]
+        self._last = made[-1]
+        self._stored = {
+            one
+            for one in made
+            if one.sinks or one.joins or (estimates.ends[one.index] >= stop and one.index not in after)
+        }
+        read = dict.fromkeys(self._of[tensor] for layer in self._layers for tensor in layer.inputs)
+        self._inputs = [one for one in read if one not in made]
+        self._once = sum(estimates.copy(one, one.local_bytes) for one in self._inputs if one.index in full - held)
+        self._kept = estimates.bytes_of(full)
+        self._stay = estimates.weights_stay(at, stop)
+        self._axes: dict[tuple[int, int], list[tuple[Sizes, int]]] = {}
+        self._jobs: dict[tuple[int, int, int, int], int] = {}
+
+    def possible(self) -> bool:
+        """Whether it can be computed in patches."""
+        layers, of = self._estimates.layers, self._of
+        try:
+            check_patches(layers, of, self._indices, self._full, self._stored)
+        except PlanError:
+            return False
+        return True
+
+    def forms(self) -> Iterator[tuple[int, int]]:
+        """Numbers of columns and slices to try: first those without a halo between columns."""
+        width, unit = extents(self._layers[-1].ofm)[1], self._accelerator.array_columns
+        sizes = {ceil_div(width, count) for count in _CUTS if count <= width}
+        sizes |= {round_up(size, unit) for size in sizes}
+        columns = sorted({ceil_div(width, size) for size in sizes if unit // 2 <= size < width})
+        slices = self._slices()
+        yield from ((1, count) for count in slices)
+        yield from ((count, slices[-1] if slices else 1) for count in columns)
+
+    def _slices(self) -> list[int]:
+        found: set[int] = set()
+        for run in runs_of_channels(self._estimates.layers, self._of, self._indices, 2):
+            if len(run) > 1:
+                layers = [self._estimates.layers[index] for index in run]
+                rows = max(rows_at_a_time(one, self._accelerator) for one in layers if isinstance(one, Weighted))
+                found |= {ceil_div(layers[-1].ofm.shape[-1], rows * size) for size in _SLICES}
+        return sorted(found - {1})
+
+    def cycles(self, stripes: int, columns: int, slices: int, overlap: bool, room: int) -> float | None:
+        """Cycles of the group; None where it does not fit into `room` bytes."""
+        rows, across = self._sizes(0, stripes), self._sizes(1, columns)
+        runs = runs_of_channels(self._estimates.layers, self._of, self._indices, slices)
+        if self._kept + self._most_bytes(runs, rows, across, slices, overlap) > room:
+            return None
+        jobs, copied = 0, self._once
+        for (one, many), (other, times) in ((row, column) for row in rows for column in across):
+            boxes = list(zip(one.made, other.made, strict=True))
+            patch = sum(self._run_cycles(run, boxes, slices) for run in runs)
+            copies = sum(
+                self._copy(storage, (height, width, storage.extents[2]))
+                for storage, height, width in zip(self._inputs, one.read, other.read, strict=True)
+                if storage.index not in self._full
+            )
+            if self._last in self._stored:
+                copies += sum(self._copy(self._last, (*boxes[-1], size)) for size in self._out(runs[-1], slices))
+            jobs += many * times * patch
+            copied += many * times * copies
+        patches = sum(many for _, many in rows) * sum(many for _, many in across)
+        once = patches == 1 or (self._accelerator.tuning.resident and self._stay)
+        weights = sum(self._load(run, slices) for run in runs) * (1 if once else patches)
+        exposed = copied / patches / 2
+        if overlap:
+            return max(jobs, copied + weights) + exposed
+        return max(jobs + copied, copied + weights)
+
+    # ------------------------------------------------------------ sizes
+
+    def _sizes(self, axis: int, count: int) -> list[tuple[Sizes, int]]:
+        """The sizes of the pieces along an axis, and how often each occurs."""
+        if (axis, count) not in self._axes:
+            layers, of = self._estimates.layers, self._of
+            found = Counter(map(self._plain, pieces(layers, of, self._indices, count, axis)))
+            self._axes[axis, count] = list(found.items())
+        return self._axes[axis, count]
+
+    def _plain(self, piece: Piece) -> Sizes:
+        made, read = (piece.made[index] for index in self._indices), (piece.read[one] for one in self._inputs)
+        return Sizes(*(tuple(stop - start for start, stop in spans) for spans in (made, read)))
+
+    def _run_slices(self, run: Sequence[int], slices: int) -> list[int]:
+        """The sizes of the slices of a run of layers: all channels of a layer by itself."""
+        layers = [self._estimates.layers[index] for index in run]
+        if len(run) == 1:
+            return [layers[0].ofm.shape[-1]]
+        return [stop - start for start, stop in channel_slices(layers, slices, self._accelerator)]
+
+    def _out(self, run: Sequence[int], slices: int) -> list[int]:
+        """The sizes of the slices in which the last output is stored."""
+        return self._run_slices(run, slices)
+
+    def _most_bytes(
+        self,
+        runs: Sequence[Sequence[int]],
+        rows: Sequence[tuple[Sizes, int]],
+        across: Sequence[tuple[Sizes, int]],
+        slices: int,
+        overlap: bool,
+    ) -> int:
+        """The most bytes that are live at once of tiles of the largest patch, and of its neighbours with overlap."""
+        unit = self._accelerator.buffer_alignment
+        made = [
+            [max(sizes.made[at] for sizes, _ in axis) for at in range(len(self._indices))] for axis in (rows, across)
+        ]
+        read = [
+            [max(sizes.read[at] for sizes, _ in axis) for at in range(len(self._inputs))] for axis in (rows, across)
+        ]
+        place = {index: at for at, index in enumerate(self._indices)}
+
+        def tile(index: int, channels: int) -> int:
+            at = place[index]
+            return round_up(made[0][at] * made[1][at] * channels, unit)
+
+        inputs = sum(
+            round_up(height * width * one.extents[2], unit)
+            for one, height, width in zip(self._inputs, *read, strict=True)
+            if one.index not in self._full
+        )
+        users = {self._of[tensor]: index for index in self._indices for tensor in self._estimates.layers[index].inputs}
+        ending: dict[int, int] = {}
+        alive, most, out = inputs, inputs, 0
+        for run in runs:
+            size = max(self._run_slices(run, slices))
+            index, storage = run[-1], self._of[self._estimates.layers[run[-1]].ofm]
+            stored = storage is self._last
+            if storage.index not in self._full:
+                nbytes = tile(index, size if stored else self._estimates.layers[index].ofm.shape[-1])
+                alive += nbytes
+                if stored:
+                    out = nbytes
+                else:
+                    end = users[storage]
+                    ending[end] = ending.get(end, 0) + nbytes
+            between = [tile(one, size) for one in run[:-1]]
+            pairs = [one + other for one, other in zip([0, *between], [*between, 0], strict=True)]
+            sums = max(self._psum(one, made[0][place[one]] * made[1][place[one]], size) for one in run)
+            most = max(most, alive + max(pairs) + sums)
+            for one in run:
+                alive -= ending.pop(one, 0)
+        if not overlap:
+            return most
+        return most + out + (inputs if len(rows) * len(across) > 1 else 0)
+
+    def _psum(self, index: int, pixels: int, channels: int) -> int:
+        """Bytes of partial sums of a job."""
+        layer, blocks = self._estimates.layers[index], self._estimates.blocks[index]
+        if not isinstance(layer, Weighted):
+            return 0
+        partial = blocks is not None and blocks.depth < layer.in_channels
+        if not partial and len(parts_of_kernel(layer, self._accelerator)) == 1:
+            return 0
+        return PSUM_BYTES * pixels * min(channels, blocks.channels if blocks is not None else channels)
+
+    # ------------------------------------------------------------ cycles
+
+    def _run_cycles(self, run: Sequence[int], boxes: Sequence[tuple[int, int]], slices: int) -> int:
+        sizes = Counter(self._run_slices(run, slices))
+        first = self._indices.index(run[0])
+        return sum(
+            many * self._tile(index, height, width, channels)
+            for index, (height, width) in zip(run, boxes[first:], strict=False)
+            for channels, many in sizes.items()
+        )
+
+    def _tile(self, index: int, height: int, width: int, channels: int) -> int:
+        """Cycles of the jobs over a tile of some channels of a layer."""
+        key = index, height, width, channels
+        if key not in self._jobs:
+            layer, blocks = self._estimates.layers[index], self._estimates.blocks[index]
+            self._jobs[key] = _cycles(layer, blocks, (height, width, channels), self._estimates)
+        return self._jobs[key]
+
+    def _load(self, run: Sequence[int], slices: int) -> int:
+        """Cycles of the copies of the weights of a run of layers."""
+        if len(run) == 1:
+            return self._estimates.load[run[0]]
+        unit, found = self._accelerator.buffer_alignment, 0
+        for layer in (self._estimates.layers[index] for index in run):
+            if isinstance(layer, Weighted):
+                for channels in self._run_slices(run, slices):
+                    nbytes = weights_bytes(layer, channels, layer.in_channels, self._accelerator)
+                    found += copy_cycles(round_up(PARAMS_BYTES * channels, unit) + nbytes, 1, self._accelerator)
+        return found
+
+    def _copy(self, storage: Storage, box: Extents) -> int:
+        """Cycles to copy a box of a storage between a tile and main memory."""
+        argument = storage.source or (storage.sinks[0] if storage.sinks else None)
+        home = scratch_home(storage) if argument is None else argument_home(storage, argument)
+        _, width, channels = storage.extents
+        strides = home.strides or (width * channels, channels, 1)
+        local = (box[1] * box[2], box[2], 1)
+        moves = strided(box, strides, local)
+        return sum(copy_cycles(one.nbytes, one.rows, self._accelerator) for one in moves)
+
+
+def _cycles(layer: Layer, blocks: Blocks | None, tile: Extents, estimates: Estimates) -> int:
+    """Cycles of the jobs over a tile of a layer, whose blocks of weights are cut at its channels."""
+    height, width, channels = tile
+    accelerator = estimates.accelerator
+    if not isinstance(layer, Weighted) or not isinstance(geometry(layer), Window):
+        return tile_cycles(layer, None, tile, accelerator)
+    most = channels if blocks is None else blocks.channels
+    depth = layer.in_channels if blocks is None else blocks.depth
+    cycles = 0
+    for many, count in piece_sizes(channels, min(most, layer.group_channels)):
+        for times, depths in piece_sizes(layer.in_channels, depth):
+            ifm, ofm = (height, width, depths), (height, width, count)
+            one = job_cycles(layer, ifm, ofm, accelerator)
+            if is_pointwise(layer):
+                one = min(one, job_cycles(layer, flat(ifm), flat(ofm), accelerator))
+            cycles += many * times * one
+    return cycles
