@@ -103,6 +103,7 @@ class Grouping:
         self.tight = [alive[index] > accelerator.activation_memory for index in self.order]
         self.room = accelerator.activation_memory
         self.groups: dict[Hashable, tuple[float, Group] | None] = {}
+        self._in_turns: dict[tuple[int, int, HeldSet, HeldSet, HeldSet], PatchedGroup | None] = {}
         self._used: dict[tuple[int, int], tuple[HeldSet, HeldSet]] = {}
         self.step_price = 0.0
         self.known = (self.room, self.step_price, False)
@@ -390,19 +391,20 @@ class Grouping:
         self, at: int, stop: int, held: HeldSet, after: HeldSet, full: HeldSet, count: int
     ) -> tuple[float, Group] | None:
         """The cheapest patches and slices of a group; None where nothing fits."""
-        patched = PatchedGroup(self.estimates, at, stop, held, after, full)
-        if not patched.possible():
+        patched = self._patched(at, stop, held, after, full)
+        if patched is None:
             return None
         best: tuple[float, Group] | None = None
+        kept = self.estimates.bytes_of(full - self.estimates.touched(at, stop))
         height = extents(self.layers[self.order[stop - 1]].ofm)[0]
         options = sorted({ceil_div(height, ceil_div(height, one)) for one in self.allowed.stripes})
         for columns, slices in patched.forms():
             fitting = 0
-            for stripes in options:
+            for stripes in options[patched.first_fitting(options, columns, slices, self.room - kept) :]:
                 if fitting > _FURTHER:
                     break
                 for overlap in (True, False) if self.allowed.overlap else (False,):
-                    cost = patched.cycles(stripes, columns, slices, overlap, self.room)
+                    cost = patched.cycles(stripes, columns, slices, overlap, self.room - kept)
                     if cost is None:
                         continue
                     cost += self.step_price * stripes * columns * slices * (stop - at)
@@ -412,6 +414,15 @@ class Grouping:
                         best = cost, Group(count, stripes, full, overlap, resident, columns=columns, slices=slices)
                     break
         return best
+
+    def _patched(self, at: int, stop: int, held: HeldSet, after: HeldSet, full: HeldSet) -> PatchedGroup | None:
+        """The estimates for patches of a group, None where it cannot be computed so."""
+        touched = self.estimates.touched(at, stop)
+        key = at, stop, held & touched, after & touched, full & touched
+        if key not in self._in_turns:
+            patched = PatchedGroup(self.estimates, *key)
+            self._in_turns[key] = patched if patched.possible() else None
+        return self._in_turns[key]
 
     def _transposed(self, at: int, count: int, full: HeldSet) -> tuple[float, Group] | None:
         layer = self.layers[self.order[at]]

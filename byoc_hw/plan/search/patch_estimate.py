@@ -36,6 +36,19 @@ class Sizes:
     read: tuple[int, ...]
 
 
+@dataclass(frozen=True)
+class _Run:
+    """Layers that are computed together, and the sizes of their slices of channels, the largest first."""
+
+    layers: tuple[int, ...]
+    slices: tuple[int, ...]
+
+
+def _most(axis: Sequence[tuple[Sizes, int]], what: str) -> list[int]:
+    """The largest sizes along an axis, of each layer or storage by itself."""
+    return [max(found) for found in zip(*(getattr(sizes, what) for sizes, _ in axis), strict=True)]
+
+
 class PatchedGroup:
     """Estimates for one group, the layers `at` to `stop` (not included) in the order of `estimates`.
 
@@ -57,10 +70,15 @@ class PatchedGroup:
         read = dict.fromkeys(self._of[tensor] for layer in self._layers for tensor in layer.inputs)
         self._inputs = [one for one in read if one not in made]
         self._once = sum(estimates.copy(one, one.local_bytes) for one in self._inputs if one.index in full - held)
-        self._kept = estimates.bytes_of(full)
+        self._kept = estimates.bytes_of(full & estimates.touched(at, stop))
         self._stay = estimates.weights_stay(at, stop)
         self._axes: dict[tuple[int, int], list[tuple[Sizes, int]]] = {}
         self._jobs: dict[tuple[int, int, int, int], int] = {}
+        self._copies: dict[tuple[int, Extents], int] = {}
+        self._loads: dict[int, int] = {}
+        self._in_runs: dict[int, list[_Run]] = {}
+        self._live: dict[tuple[int, int, int], tuple[int, int]] = {}
+        self._work: dict[tuple[int, int, int], tuple[int, int, int]] = {}
 
     def possible(self) -> bool:
         """Whether it can be computed in patches."""
@@ -90,32 +108,49 @@ class PatchedGroup:
                 found |= {ceil_div(layers[-1].ofm.shape[-1], rows * size) for size in _SLICES}
         return sorted(found - {1})
 
+    def first_fitting(self, options: Sequence[int], columns: int, slices: int, room: int) -> int:
+        """The place of the fewest stripes, of growing numbers of them, that fit into `room` bytes without overlap."""
+        low, high = 0, len(options)
+        while low < high:
+            middle = (low + high) // 2
+            if self._bytes(options[middle], columns, slices)[0] > room:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
     def cycles(self, stripes: int, columns: int, slices: int, overlap: bool, room: int) -> float | None:
         """Cycles of the group; None where it does not fit into `room` bytes."""
-        rows, across = self._sizes(0, stripes), self._sizes(1, columns)
-        runs = runs_of_channels(self._estimates.layers, self._of, self._indices, slices)
-        if self._kept + self._most_bytes(runs, rows, across, slices, overlap) > room:
+        if self._bytes(stripes, columns, slices)[overlap] > room:
             return None
-        jobs, copied = 0, self._once
+        key = stripes, columns, slices
+        if key not in self._work:
+            self._work[key] = self._worked(*key)
+        jobs, copied, patches = self._work[key]
+        once = patches == 1 or (self._accelerator.tuning.resident and self._stay)
+        weights = self._load(slices) * (1 if once else patches)
+        exposed = copied / patches / 2
+        if overlap:
+            return max(jobs, copied + weights) + exposed
+        return max(jobs + copied, copied + weights)
+
+    def _worked(self, stripes: int, columns: int, slices: int) -> tuple[int, int, int]:
+        """Cycles of the jobs and of the copies of activations, and the number of patches."""
+        rows, across = self._sizes(0, stripes), self._sizes(1, columns)
+        runs, jobs, copied = self._runs(slices), 0, self._once
         for (one, many), (other, times) in ((row, column) for row in rows for column in across):
             boxes = list(zip(one.made, other.made, strict=True))
-            patch = sum(self._run_cycles(run, boxes, slices) for run in runs)
+            patch = sum(self._run_cycles(run, boxes) for run in runs)
             copies = sum(
                 self._copy(storage, (height, width, storage.extents[2]))
                 for storage, height, width in zip(self._inputs, one.read, other.read, strict=True)
                 if storage.index not in self._full
             )
             if self._last in self._stored:
-                copies += sum(self._copy(self._last, (*boxes[-1], size)) for size in self._out(runs[-1], slices))
+                copies += sum(self._copy(self._last, (*boxes[-1], size)) for size in runs[-1].slices)
             jobs += many * times * patch
             copied += many * times * copies
-        patches = sum(many for _, many in rows) * sum(many for _, many in across)
-        once = patches == 1 or (self._accelerator.tuning.resident and self._stay)
-        weights = sum(self._load(run, slices) for run in runs) * (1 if once else patches)
-        exposed = copied / patches / 2
-        if overlap:
-            return max(jobs, copied + weights) + exposed
-        return max(jobs + copied, copied + weights)
+        return jobs, copied, sum(many for _, many in rows) * sum(many for _, many in across)
 
     # ------------------------------------------------------------ sizes
 
@@ -131,68 +166,61 @@ class PatchedGroup:
         made, read = (piece.made[index] for index in self._indices), (piece.read[one] for one in self._inputs)
         return Sizes(*(tuple(stop - start for start, stop in spans) for spans in (made, read)))
 
-    def _run_slices(self, run: Sequence[int], slices: int) -> list[int]:
-        """The sizes of the slices of a run of layers: all channels of a layer by itself."""
-        layers = [self._estimates.layers[index] for index in run]
-        if len(run) == 1:
-            return [layers[0].ofm.shape[-1]]
-        return [stop - start for start, stop in channel_slices(layers, slices, self._accelerator)]
+    def _runs(self, slices: int) -> list[_Run]:
+        """The layers in runs, with the sizes of their slices: all channels of a layer by itself."""
+        if slices not in self._in_runs:
+            found = []
+            for run in runs_of_channels(self._estimates.layers, self._of, self._indices, slices):
+                layers = [self._estimates.layers[index] for index in run]
+                spans = channel_slices(layers, slices, self._accelerator) if len(run) > 1 else []
+                sizes = [stop - start for start, stop in spans] or [layers[0].ofm.shape[-1]]
+                found.append(_Run(tuple(run), tuple(sizes)))
+            self._in_runs[slices] = found
+        return self._in_runs[slices]
 
-    def _out(self, run: Sequence[int], slices: int) -> list[int]:
-        """The sizes of the slices in which the last output is stored."""
-        return self._run_slices(run, slices)
+    def _bytes(self, stripes: int, columns: int, slices: int) -> tuple[int, int]:
+        """The most bytes of local memory that are live at once: of the largest patch by itself, and of its neighbours
+        with overlap."""
+        key = stripes, columns, slices
+        if key not in self._live:
+            self._live[key] = self._most_bytes(*key)
+        return self._live[key]
 
-    def _most_bytes(
-        self,
-        runs: Sequence[Sequence[int]],
-        rows: Sequence[tuple[Sizes, int]],
-        across: Sequence[tuple[Sizes, int]],
-        slices: int,
-        overlap: bool,
-    ) -> int:
-        """The most bytes that are live at once of tiles of the largest patch, and of its neighbours with overlap."""
-        unit = self._accelerator.buffer_alignment
-        made = [
-            [max(sizes.made[at] for sizes, _ in axis) for at in range(len(self._indices))] for axis in (rows, across)
+    def _most_bytes(self, stripes: int, columns: int, slices: int) -> tuple[int, int]:
+        unit, layers = self._accelerator.buffer_alignment, self._estimates.layers
+        rows, across = self._sizes(0, stripes), self._sizes(1, columns)
+        pixels = [
+            height * width for height, width in zip(*(_most(axis, "made") for axis in (rows, across)), strict=True)
         ]
-        read = [
-            [max(sizes.read[at] for sizes, _ in axis) for at in range(len(self._inputs))] for axis in (rows, across)
-        ]
-        place = {index: at for at, index in enumerate(self._indices)}
-
-        def tile(index: int, channels: int) -> int:
-            at = place[index]
-            return round_up(made[0][at] * made[1][at] * channels, unit)
-
+        made = dict(zip(self._indices, pixels, strict=True))
+        read = zip(self._inputs, *(_most(axis, "read") for axis in (rows, across)), strict=True)
         inputs = sum(
             round_up(height * width * one.extents[2], unit)
-            for one, height, width in zip(self._inputs, *read, strict=True)
+            for one, height, width in read
             if one.index not in self._full
         )
-        users = {self._of[tensor]: index for index in self._indices for tensor in self._estimates.layers[index].inputs}
+        users = {self._of[tensor]: index for index in self._indices for tensor in layers[index].inputs}
         ending: dict[int, int] = {}
-        alive, most, out = inputs, inputs, 0
-        for run in runs:
-            size = max(self._run_slices(run, slices))
-            index, storage = run[-1], self._of[self._estimates.layers[run[-1]].ofm]
-            stored = storage is self._last
+        alive, most, out = self._kept + inputs, self._kept + inputs, 0
+        for run in self._runs(slices):
+            size, index = run.slices[0], run.layers[-1]
+            storage = self._of[layers[index].ofm]
             if storage.index not in self._full:
-                nbytes = tile(index, size if stored else self._estimates.layers[index].ofm.shape[-1])
+                last = storage is self._last
+                nbytes = round_up(made[index] * (size if last else layers[index].ofm.shape[-1]), unit)
                 alive += nbytes
-                if stored:
+                if last:
                     out = nbytes
                 else:
-                    end = users[storage]
-                    ending[end] = ending.get(end, 0) + nbytes
-            between = [tile(one, size) for one in run[:-1]]
+                    ending[users[storage]] = ending.get(users[storage], 0) + nbytes
+            between = [round_up(made[one] * size, unit) for one in run.layers[:-1]]
             pairs = [one + other for one, other in zip([0, *between], [*between, 0], strict=True)]
-            sums = max(self._psum(one, made[0][place[one]] * made[1][place[one]], size) for one in run)
+            sums = max(self._psum(one, made[one], size) for one in run.layers)
             most = max(most, alive + max(pairs) + sums)
-            for one in run:
+            for one in run.layers:
                 alive -= ending.pop(one, 0)
-        if not overlap:
-            return most
-        return most + out + (inputs if len(rows) * len(across) > 1 else 0)
+        several = sum(many for _, many in rows) * sum(many for _, many in across) > 1
+        return most, most + out + (inputs if several else 0)
 
     def _psum(self, index: int, pixels: int, channels: int) -> int:
         """Bytes of partial sums of a job."""
@@ -206,12 +234,12 @@ class PatchedGroup:
 
     # ------------------------------------------------------------ cycles
 
-    def _run_cycles(self, run: Sequence[int], boxes: Sequence[tuple[int, int]], slices: int) -> int:
-        sizes = Counter(self._run_slices(run, slices))
-        first = self._indices.index(run[0])
+    def _run_cycles(self, run: _Run, boxes: Sequence[tuple[int, int]]) -> int:
+        sizes = Counter(run.slices)
+        first = self._indices.index(run.layers[0])
         return sum(
             many * self._tile(index, height, width, channels)
-            for index, (height, width) in zip(run, boxes[first:], strict=False)
+            for index, (height, width) in zip(run.layers, boxes[first:], strict=False)
             for channels, many in sizes.items()
         )
 
@@ -223,16 +251,21 @@ class PatchedGroup:
             self._jobs[key] = _cycles(layer, blocks, (height, width, channels), self._estimates)
         return self._jobs[key]
 
-    def _load(self, run: Sequence[int], slices: int) -> int:
-        """Cycles of the copies of the weights of a run of layers."""
-        if len(run) == 1:
-            return self._estimates.load[run[0]]
+    def _load(self, slices: int) -> int:
+        """Cycles of the copies of all weights."""
+        if slices not in self._loads:
+            self._loads[slices] = sum(map(self._load_run, self._runs(slices)))
+        return self._loads[slices]
+
+    def _load_run(self, run: _Run) -> int:
+        if len(run.layers) == 1:
+            return self._estimates.load[run.layers[0]]
         unit, found = self._accelerator.buffer_alignment, 0
-        for layer in (self._estimates.layers[index] for index in run):
+        for layer in (self._estimates.layers[index] for index in run.layers):
             if isinstance(layer, Weighted):
-                for channels in self._run_slices(run, slices):
+                for channels, many in Counter(run.slices).items():
                     nbytes = weights_bytes(layer, channels, layer.in_channels, self._accelerator)
-                    found += copy_cycles(round_up(PARAMS_BYTES * channels, unit) + nbytes, 1, self._accelerator)
+                    found += many * copy_cycles(round_up(PARAMS_BYTES * channels, unit) + nbytes, 1, self._accelerator)
         return found
 
     def _copy(self, storage: Storage, box: Extents) -> int:
@@ -240,10 +273,12 @@ class PatchedGroup:
         argument = storage.source or (storage.sinks[0] if storage.sinks else None)
         home = scratch_home(storage) if argument is None else argument_home(storage, argument)
         _, width, channels = storage.extents
-        strides = home.strides or (width * channels, channels, 1)
-        local = (box[1] * box[2], box[2], 1)
-        moves = strided(box, strides, local)
-        return sum(copy_cycles(one.nbytes, one.rows, self._accelerator) for one in moves)
+        key = storage.index, box
+        if key not in self._copies:
+            strides = home.strides or (width * channels, channels, 1)
+            moves = strided(box, strides, (box[1] * box[2], box[2], 1))
+            self._copies[key] = sum(copy_cycles(one.nbytes, one.rows, self._accelerator) for one in moves)
+        return self._copies[key]
 
 
 def _cycles(layer: Layer, blocks: Blocks | None, tile: Extents, estimates: Estimates) -> int:
