@@ -89,9 +89,10 @@ class Grouping:
     """Groups for the layers of a mapped region. `counted` are the arguments that count as main memory.
 
     `step_price` are cycles that are added for each layer in each stripe: its copies and jobs are rows of tables.
+    With `patches`, groups in patches and slices of channels are among them.
     """
 
-    def __init__(self, mapped: MappedGraph, counted: Set[int] = frozenset()) -> None:
+    def __init__(self, mapped: MappedGraph, counted: Set[int] = frozenset(), *, patches: bool = False) -> None:
         accelerator, self.mapped = mapped.accelerator, mapped
         self.mapping, self.accelerator, self.copies_transpose = mapped.mapping, accelerator, mapped.copies_transpose
         self.layers, self.allowed = mapped.mapping.layers, accelerator.tuning
@@ -105,7 +106,7 @@ class Grouping:
         self.groups: dict[Hashable, tuple[float, Group] | None] = {}
         self._in_turns: dict[tuple[int, int, HeldSet, HeldSet, HeldSet], PatchedGroup | None] = {}
         self._used: dict[tuple[int, int], tuple[HeldSet, HeldSet]] = {}
-        self.step_price = 0.0
+        self.step_price, self.patches = 0.0, patches
         self.known = (self.room, self.step_price, False)
         self.main = MainMemoryUse(mapped, self.order, counted)
 
@@ -379,21 +380,17 @@ class Grouping:
                 break
         if best is None and len(indices) == 1 and not full & self.estimates.touched(at, stop):
             return self._tiled(indices[0], count, full)
-        if len(indices) == 1 or not any(self.tight[at:stop]):
+        if len(indices) == 1 or not self.patches or not any(self.tight[at:stop]):
             return best
-        if best is not None and best[0] <= _NEAR * sum(map(self.mapped.cycles_of, indices)):
+        patched = self._patched(at, stop, held, after, full)
+        if patched is None or (best is not None and best[0] <= _NEAR * patched.least):
             return best
-        return min(
-            filter(None, (best, self._in_patches(at, stop, held, after, full, count))), key=_cycles, default=None
-        )
+        return min(filter(None, (best, self._in_patches(patched, at, stop, full, count))), key=_cycles, default=None)
 
     def _in_patches(
-        self, at: int, stop: int, held: HeldSet, after: HeldSet, full: HeldSet, count: int
+        self, patched: PatchedGroup, at: int, stop: int, full: HeldSet, count: int
     ) -> tuple[float, Group] | None:
         """The cheapest patches and slices of a group; None where nothing fits."""
-        patched = self._patched(at, stop, held, after, full)
-        if patched is None:
-            return None
         best: tuple[float, Group] | None = None
         kept = self.estimates.bytes_of(full - self.estimates.touched(at, stop))
         height = extents(self.layers[self.order[stop - 1]].ofm)[0]

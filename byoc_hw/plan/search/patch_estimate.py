@@ -57,6 +57,10 @@ class PatchedGroup:
 
     def __init__(self, estimates: Estimates, at: int, stop: int, held: HeldSet, after: HeldSet, full: HeldSet) -> None:
         self._estimates, self._accelerator = estimates, estimates.accelerator
+
+        def array_cycles(index: int) -> int:
+            return estimates.tile(index, extents(estimates.layers[index].ofm)[0])
+
         self._indices = estimates.order[at:stop]
         self._layers = [estimates.layers[index] for index in self._indices]
         self._of, self._full = estimates.of, full
@@ -72,6 +76,11 @@ class PatchedGroup:
         self._once = sum(estimates.copy(one, one.local_bytes) for one in self._inputs if one.index in full - held)
         self._kept = estimates.bytes_of(full & estimates.touched(at, stop))
         self._stay = estimates.weights_stay(at, stop)
+        copied = [one for one in self._inputs if one.index not in full]
+        copied += [self._last] * (self._last in self._stored)
+        copies = self._once + sum(estimates.copy(one, one.nbytes) for one in copied)
+        copies += sum(estimates.load[index] for index in self._indices)
+        self.least = max(sum(map(array_cycles, self._indices)), copies)
         self._axes: dict[tuple[int, int], list[tuple[Sizes, int]]] = {}
         self._jobs: dict[tuple[int, int, int, int], int] = {}
         self._copies: dict[tuple[int, Extents], int] = {}

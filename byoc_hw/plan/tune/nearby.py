@@ -33,6 +33,10 @@ NEAR = 1.01
 """How near the bound a plan is good enough."""
 
 
+_FAR = 1.1
+"""How far from the bound a plan is for which patches and slices of channels are tried."""
+
+
 def own_layout(graph: Graph, accelerator: Accelerator) -> Layout:
     """A region with the choices that it has by default. Raises `PlanError` naming a layer that does not fit."""
     found = _long_layout(graph, accelerator)
@@ -47,7 +51,7 @@ def _by_estimates(graph: Graph, accelerator: Accelerator, bound: int) -> Layout:
     """The plan by estimates, and what is better near it. Of single layers a region may have many."""
     if len(graph.layers) == 1:
         return better_nearby(best_layout(graph, accelerator, NEAR * bound), bound, _WORK_ALONE)
-    return better_nearby(best_layout(graph, accelerator), bound)
+    return better_nearby(best_layout(graph, accelerator, far=_FAR * bound), bound)
 
 
 _LONG = 150
