@@ -106,7 +106,7 @@ class Grouping:
         self.groups: dict[Hashable, tuple[float, Group] | None] = {}
         self._in_turns: dict[tuple[int, int, HeldSet, HeldSet, HeldSet], PatchedGroup | None] = {}
         self._used: dict[tuple[int, int], tuple[HeldSet, HeldSet]] = {}
-        self.step_price, self.patches = 0.0, patches
+        self.step_price, self.patches = 0.0, patches and self.allowed.patches
         self.known = (self.room, self.step_price, False)
         self.main = MainMemoryUse(mapped, self.order, counted)
 

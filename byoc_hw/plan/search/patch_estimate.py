@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Layer, Weighted
 from byoc_hw.integers import ceil_div, piece_sizes, round_up
@@ -20,12 +21,34 @@ from byoc_hw.plan.choices import Blocks
 from byoc_hw.plan.search.estimate import Estimates, HeldSet
 from byoc_hw.plan.work.builder import argument_home, scratch_home
 from byoc_hw.plan.work.patch_boxes import Piece, channel_slices, check_patches, pieces, runs_of_channels
+from byoc_hw.tensor import Tensor
 
 _CUTS = (2, 3, 4, 6, 8, 12)
 """Numbers of patches side by side that are tried, and the same in whole columns of the array."""
 
 _SLICES = (1, 2, 4)
 """Sizes of slices that are tried, in rows of the array."""
+
+
+def column_counts(layer: Layer, accelerator: Accelerator) -> list[int]:
+    """Numbers of patches side by side, more than one, that are tried for the output of a layer."""
+    width, unit = extents(layer.ofm)[1], accelerator.array_columns
+    sizes = {ceil_div(width, count) for count in _CUTS if count <= width}
+    sizes |= {round_up(size, unit) for size in sizes}
+    return sorted({ceil_div(width, size) for size in sizes if unit // 2 <= size < width})
+
+
+def slice_counts(
+    layers: Sequence[Layer], of: Mapping[Tensor, Storage], indices: Sequence[int], accelerator: Accelerator
+) -> list[int]:
+    """Numbers of slices of channels, more than one, that are tried for some layers in a group; none where nothing is
+    computed in slices."""
+    found: set[int] = set()
+    for run in (run for run in runs_of_channels(layers, of, indices, 2) if len(run) > 1):
+        weighted = [layer for index in run if isinstance(layer := layers[index], Weighted)]
+        rows = max((rows_at_a_time(one, accelerator) for one in weighted), default=1)
+        found |= {ceil_div(layers[run[-1]].ofm.shape[-1], rows * size) for size in _SLICES}
+    return sorted(found - {1})
 
 
 @dataclass(frozen=True)
@@ -100,22 +123,10 @@ class PatchedGroup:
 
     def forms(self) -> Iterator[tuple[int, int]]:
         """Numbers of columns and slices to try: first those without a halo between columns."""
-        width, unit = extents(self._layers[-1].ofm)[1], self._accelerator.array_columns
-        sizes = {ceil_div(width, count) for count in _CUTS if count <= width}
-        sizes |= {round_up(size, unit) for size in sizes}
-        columns = sorted({ceil_div(width, size) for size in sizes if unit // 2 <= size < width})
-        slices = self._slices()
+        slices = slice_counts(self._estimates.layers, self._of, self._indices, self._accelerator)
         yield from ((1, count) for count in slices)
-        yield from ((count, slices[-1] if slices else 1) for count in columns)
-
-    def _slices(self) -> list[int]:
-        found: set[int] = set()
-        for run in runs_of_channels(self._estimates.layers, self._of, self._indices, 2):
-            if len(run) > 1:
-                layers = [self._estimates.layers[index] for index in run]
-                rows = max(rows_at_a_time(one, self._accelerator) for one in layers if isinstance(one, Weighted))
-                found |= {ceil_div(layers[-1].ofm.shape[-1], rows * size) for size in _SLICES}
-        return sorted(found - {1})
+        for columns in column_counts(self._layers[-1], self._accelerator):
+            yield columns, slices[-1] if slices else 1
 
     def first_fitting(self, options: Sequence[int], columns: int, slices: int, room: int) -> int:
         """The place of the fewest stripes, of growing numbers of them, that fit into `room` bytes without overlap."""

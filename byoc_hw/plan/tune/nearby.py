@@ -8,7 +8,7 @@ copies and jobs that are laid out, so that the outcome is the same on every mach
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -226,9 +226,21 @@ def _stripes(space: SearchSpace, choices: Choices, at: int, first: int, stop: in
     for other in (here + 1, here - 1, here + 2, here + 4):
         if 0 <= other < len(options):
             yield choices.with_group(at, replace(group, stripes=options[other], tiling=None))
-    if group.stripes > 1 or group.tiling is not None:
+    if group.patched:
+        within = space.groups_of(choices)
+        for count in _next_to(within.columns(first, stop), group.columns):
+            yield choices.with_group(at, replace(group, columns=count))
+        for count in _next_to(within.slices(first, stop), group.slices):
+            yield choices.with_group(at, replace(group, slices=count))
+    if group.stripes > 1 or group.patched or group.tiling is not None:
         yield choices.with_group(at, replace(group, overlap=not group.overlap))
         yield choices.with_group(at, replace(group, resident=not group.resident))
+
+
+def _next_to(options: Sequence[int], value: int) -> list[int]:
+    """The neighbours among growing options of the one that is nearest to a value."""
+    here = min(range(len(options)), key=lambda at: abs(options[at] - value))
+    return [options[at] for at in (here + 1, here - 1) if 0 <= at < len(options)]
 
 
 def _joins(space: SearchSpace, choices: Choices, at: int) -> Iterator[Choices]:
