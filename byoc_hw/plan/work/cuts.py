@@ -9,7 +9,7 @@ from byoc_hw.accelerator import KernelPart
 from byoc_hw.graph import Layer, Weighted
 from byoc_hw.plan.array.kinds import PSUM_BYTES, Window, parts_of_kernel
 from byoc_hw.plan.array.transfers import linear_chunks
-from byoc_hw.plan.array.weight_blocks import channel_blocks, part_bytes
+from byoc_hw.plan.array.weight_blocks import channel_blocks, params_together, part_bytes
 from byoc_hw.plan.choices import Blocks
 from byoc_hw.plan.work.builder import WorkBuilder
 from byoc_hw.plan.work.flash import WeightBlock
@@ -61,13 +61,15 @@ class JobCuts:
         blocks = region.choices.blocks[index] or Blocks(layer.out_channels, total)
         sliced = blocks.depth < total
         partial = sliced or len(parts) > 1
-        shared = WeightBlock(index, 0, layer.out_channels, 0, 0, True)
+        once = params_together(layer, blocks, region.accelerator) == layer.out_channels
         for start, together, channel, count in self._channels(index, layer, blocks, some):
+            behind, many = (0, layer.out_channels) if sliced and once else (start, together)
+            params = WeightBlock(index, behind, many, 0, 0, True)
             psum = activations(layer.name, PSUM_BYTES * pixels[0] * pixels[1] * count) if partial else None
             for first, depths in linear_chunks(total, blocks.depth):
                 block = WeightBlock(index, start, together, first, depths, not sliced)
                 local = {"weights": self._weights(index, layer, block, unit)}
-                local["params"] = self._weights(index, layer, shared, unit) if sliced else local["weights"]
+                local["params"] = self._weights(index, layer, params, unit) if sliced else local["weights"]
                 if psum is not None:
                     local["psum"] = psum
                 weights = region.flash.weights_at(block)
@@ -81,7 +83,7 @@ class JobCuts:
                         first == 0 and part is parts[0],
                         first + depths == total and part is parts[-1],
                         weights + part_bytes(layer, part, channel - start, depths),
-                        region.params_at(channel if sliced else channel - start),
+                        region.params_at(channel - behind),
                         local,
                     )
                     weights += part_bytes(layer, part, together, depths)
