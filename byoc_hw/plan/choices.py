@@ -43,6 +43,11 @@ class Group:
     for each stripe, and main memory the bytes that another group reads. With `overlap` a stripe is loaded, and the one
     before it stored, while the array computes. With `resident` the weights of all layers of the group stay
     until its end. A `tiling` cuts a single layer along every axis, from main memory to main memory.
+
+    With several `columns` each stripe is cut into so many patches, from left to right, and every layer computes what a
+    patch takes, with its halo in both directions. With several `slices`, layers that work channel by channel are
+    computed together with the one before them, so many slices of their channels one after the other: what lies between
+    them is never in local memory with all of its channels.
     """
 
     layers: int
@@ -51,6 +56,13 @@ class Group:
     overlap: bool = True
     resident: bool = True
     tiling: Tiling | None = None
+    columns: int = 1
+    slices: int = 1
+
+    @property
+    def patched(self) -> bool:
+        """Whether a stripe is more than rows of all columns and channels."""
+        return self.columns > 1 or self.slices > 1
 
     def plain(self) -> dict[str, Any]:
         """As a JSON value. Tuning files call `held` "whole"."""
@@ -63,14 +75,21 @@ class Group:
         }
         if self.tiling is not None:
             plain["tiling"] = vars(self.tiling)
+        for name in ("columns", "slices"):
+            if getattr(self, name) > 1:
+                plain[name] = getattr(self, name)
         return plain
 
     def __str__(self) -> str:
         shape = "whole" if self.stripes == 1 else f"{self.stripes} stripes"
+        if self.columns > 1:
+            shape = f"{self.stripes}x{self.columns} patches"
+        if self.slices > 1:
+            shape += f" in {self.slices} slices of channels"
         parts = [shape if self.tiling is None else f"tiles of {self.tiling}"]
         if self.held:
             parts.append(f"held {sorted(self.held)}")
-        if self.stripes > 1 or self.tiling is not None:
+        if self.stripes > 1 or self.patched or self.tiling is not None:
             parts += ["overlap"] * self.overlap + ["resident weights"] * self.resident
         return "  ".join(parts)
 
@@ -184,6 +203,8 @@ def _group(plain: Mapping[str, Any]) -> Group:
         bool(plain["overlap"]),
         bool(plain["resident"]),
         None if tiling is None else _tiling(**tiling),
+        _positive(plain.get("columns", 1)),
+        _positive(plain.get("slices", 1)),
     )
 
 

@@ -293,7 +293,11 @@ def choices(draw, graph, hardware):
                 draw(st.sets(st.integers(0, count - 1)))
             )
         tiling = draw(st.none() | tilings) if layers == 1 and draw(st.integers(0, 3)) == 0 else None
-        groups.append(Group(layers, draw(st.integers(1, 16)), whole, draw(st.booleans()), draw(st.booleans()), tiling))
+        columns, slices = (draw(st.integers(2, 6)) if draw(st.integers(0, 2)) == 0 else 1 for _ in range(2))
+        if columns > 1 or slices > 1:  # more often those that can be
+            whole = draw(st.sampled_from([whole, frozenset(), frozenset()]))
+        flags = draw(st.booleans()), draw(st.booleans())
+        groups.append(Group(layers, draw(st.integers(1, 16)), whole, *flags, tiling, columns, slices))
     blocks = tuple(draw(st.none() | st.builds(Blocks, st.integers(1, 26), st.integers(1, 26))) for _ in graph.layers)
     return Choices(swapped, tuple(groups), blocks, direct, placed, stored, packed, draw(st.booleans()))
 

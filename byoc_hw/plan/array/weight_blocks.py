@@ -27,6 +27,9 @@ from byoc_hw.plan.array.transfers import linear_chunks
 from byoc_hw.plan.array.window import Extents, extents
 from byoc_hw.plan.choices import Blocks
 
+_PARAMS_SHARE = 4
+"""The part of the weight memory that the parameters of all channels of a layer may take: one of so many."""
+
 SHARES = (3, 2, 1)
 """Numbers of blocks in the weight memory at once, the preferred one first: one in use, the others being loaded."""
 
@@ -125,8 +128,17 @@ def most_bytes(layer: Weighted, blocks: Blocks, accelerator: Accelerator) -> tup
     unit, step = accelerator.buffer_alignment, accelerator.dma_alignment
     weights = weights_bytes(layer, blocks.channels, blocks.depth, accelerator)
     if blocks.depth < layer.in_channels:
-        return round_up(weights, step), round_up(round_up(PARAMS_BYTES * layer.out_channels, step), unit)
+        channels = params_together(layer, blocks, accelerator)
+        return round_up(weights, step), round_up(round_up(PARAMS_BYTES * channels, step), unit)
     return round_up(round_up(PARAMS_BYTES * blocks.channels, unit) + weights, step), 0
+
+
+def params_together(layer: Weighted, blocks: Blocks, accelerator: Accelerator) -> int:
+    """The most output channels whose parameters are loaded at once, where blocks are slices of input channels: all, but
+    for those of a block where that would leave too little of the weight memory to the weights."""
+    if PARAMS_BYTES * layer.out_channels * _PARAMS_SHARE <= accelerator.weight_memory:
+        return layer.out_channels
+    return min(blocks.channels, layer.group_channels)
 
 
 def fits(layer: Weighted, blocks: Blocks, part: int, accelerator: Accelerator) -> bool:
@@ -157,8 +169,12 @@ def block_sizes(layer: Weighted, blocks: Blocks | None, accelerator: Accelerator
     total = layer.in_channels
     blocks = blocks or Blocks(layer.out_channels, total)
     sliced = blocks.depth < total
-    found = [(round_up(PARAMS_BYTES * layer.out_channels, step), 1)] if sliced else []
+    together = params_together(layer, blocks, accelerator)
+    once = sliced and together == layer.out_channels
+    found = [(round_up(PARAMS_BYTES * layer.out_channels, step), 1)] if once else []
     for many, channels in _pieces(layer, blocks):
+        if sliced and not once:
+            found.append((round_up(PARAMS_BYTES * channels, step), many))
         params = 0 if sliced else round_up(PARAMS_BYTES * channels, unit)
         for times, depths in piece_sizes(total, blocks.depth):
             found.append((round_up(params + weights_bytes(layer, channels, depths, accelerator), step), many * times))

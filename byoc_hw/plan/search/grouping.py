@@ -20,6 +20,7 @@ from byoc_hw.plan.array.window import extents
 from byoc_hw.plan.choices import Blocks, Choices, Group
 from byoc_hw.plan.search.estimate import Estimates, HeldSet
 from byoc_hw.plan.search.main_memory import MainMemoryUse
+from byoc_hw.plan.search.patch_estimate import PatchedGroup
 from byoc_hw.plan.search.single_layer import single_tiling
 
 _LONGEST = 4
@@ -39,6 +40,10 @@ _KEPT_WITHIN = 48
 
 _FURTHER = 3
 """How many numbers of stripes are tried beyond the smallest that fits."""
+
+
+_NEAR = 1.02
+"""How near the array's cycles a group is in stripes for which no patches are tried."""
 
 
 @dataclass(frozen=True)
@@ -76,13 +81,18 @@ class Estimated:
     cycles: float
 
 
+def _cycles(found: tuple[float, Group]) -> float:
+    return found[0]
+
+
 class Grouping:
     """Groups for the layers of a mapped region. `counted` are the arguments that count as main memory.
 
     `step_price` are cycles that are added for each layer in each stripe: its copies and jobs are rows of tables.
+    With `patches`, groups in patches and slices of channels are among them.
     """
 
-    def __init__(self, mapped: MappedGraph, counted: Set[int] = frozenset()) -> None:
+    def __init__(self, mapped: MappedGraph, counted: Set[int] = frozenset(), *, patches: bool = False) -> None:
         accelerator, self.mapped = mapped.accelerator, mapped
         self.mapping, self.accelerator, self.copies_transpose = mapped.mapping, accelerator, mapped.copies_transpose
         self.layers, self.allowed = mapped.mapping.layers, accelerator.tuning
@@ -94,8 +104,9 @@ class Grouping:
         self.tight = [alive[index] > accelerator.activation_memory for index in self.order]
         self.room = accelerator.activation_memory
         self.groups: dict[Hashable, tuple[float, Group] | None] = {}
+        self._in_turns: dict[tuple[int, int, HeldSet, HeldSet, HeldSet], PatchedGroup | None] = {}
         self._used: dict[tuple[int, int], tuple[HeldSet, HeldSet]] = {}
-        self.step_price = 0.0
+        self.step_price, self.patches = 0.0, patches and self.allowed.patches
         self.known = (self.room, self.step_price, False)
         self.main = MainMemoryUse(mapped, self.order, counted)
 
@@ -369,7 +380,46 @@ class Grouping:
                 break
         if best is None and len(indices) == 1 and not full & self.estimates.touched(at, stop):
             return self._tiled(indices[0], count, full)
+        if len(indices) == 1 or not self.patches or not any(self.tight[at:stop]):
+            return best
+        patched = self._patched(at, stop, held, after, full)
+        if patched is None or (best is not None and best[0] <= _NEAR * patched.least):
+            return best
+        return min(filter(None, (best, self._in_patches(patched, at, stop, full, count))), key=_cycles, default=None)
+
+    def _in_patches(
+        self, patched: PatchedGroup, at: int, stop: int, full: HeldSet, count: int
+    ) -> tuple[float, Group] | None:
+        """The cheapest patches and slices of a group; None where nothing fits."""
+        best: tuple[float, Group] | None = None
+        kept = self.estimates.bytes_of(full - self.estimates.touched(at, stop))
+        height = extents(self.layers[self.order[stop - 1]].ofm)[0]
+        options = sorted({ceil_div(height, ceil_div(height, one)) for one in self.allowed.stripes})
+        for columns, slices in patched.forms():
+            fitting = 0
+            for stripes in options[patched.first_fitting(options, columns, slices, self.room - kept) :]:
+                if fitting > _FURTHER:
+                    break
+                for overlap in (True, False) if self.allowed.overlap else (False,):
+                    cost = patched.cycles(stripes, columns, slices, overlap, self.room - kept)
+                    if cost is None:
+                        continue
+                    cost += self.step_price * stripes * columns * slices * (stop - at)
+                    fitting += 1
+                    resident = self.allowed.resident and self.estimates.weights_stay(at, stop)
+                    if best is None or cost < best[0]:
+                        best = cost, Group(count, stripes, full, overlap, resident, columns=columns, slices=slices)
+                    break
         return best
+
+    def _patched(self, at: int, stop: int, held: HeldSet, after: HeldSet, full: HeldSet) -> PatchedGroup | None:
+        """The estimates for patches of a group, None where it cannot be computed so."""
+        touched = self.estimates.touched(at, stop)
+        key = at, stop, held & touched, after & touched, full & touched
+        if key not in self._in_turns:
+            patched = PatchedGroup(self.estimates, *key)
+            self._in_turns[key] = patched if patched.possible() else None
+        return self._in_turns[key]
 
     def _transposed(self, at: int, count: int, full: HeldSet) -> tuple[float, Group] | None:
         layer = self.layers[self.order[at]]

@@ -27,16 +27,20 @@ ENOUGH = 3000
 """Number of copies and jobs beyond which the first plan that fits is taken, to limit the planning time."""
 
 
-def best_layout(graph: Graph, accelerator: Accelerator, near: float = 0) -> Layout:
+def best_layout(graph: Graph, accelerator: Accelerator, near: float = 0, far: float = 0) -> Layout:
     """A region with the planner's own choices. Raises `PlanError` naming a layer that does not fit.
 
-    A plan of at most `near` cycles is taken at once.
+    A plan of at most `near` cycles is taken at once. Patches and slices of channels are tried where none has at most
+    `far` cycles.
     """
     plain = map_graph(graph, accelerator, copies_transpose=False)
     if plain.whole:
         return whole_layout(plain)
     for mapped, forms in candidates(graph, accelerator):
         found = [one for choices in forms if (one := _fastest(mapped, choices, near)) is not None]
+        if found and min(one.cycles for one in found) > far and len(graph.layers) > 1:
+            patched = (_fastest(form, _in_parts([Grouping(form, patches=True)]), near) for form in packings(mapped))
+            found += [one for one in patched if one is not None]
         if found:
             return min(found, key=lambda one: one.cycles)
     return layer_by_layer(graph, accelerator)

@@ -74,6 +74,16 @@ def _restripe(space: SearchSpace, choices: Choices, random: Random) -> Choices |
     return choices.with_group(at, replace(choices.groups[at], stripes=stripes, tiling=None))
 
 
+def _recut_patches(space: SearchSpace, choices: Choices, random: Random) -> Choices | None:
+    """Give a group more or fewer columns, or slices of channels."""
+    at = random.randrange(len(choices.groups))
+    within, span, group = space.groups_of(choices), choices.spans[at], choices.groups[at]
+    columns, slices = within.columns(*span), within.slices(*span)
+    if random.random() < 0.5:
+        return choices.with_group(at, replace(group, columns=_other(columns, group.columns, random)))
+    return choices.with_group(at, replace(group, slices=_other(slices, group.slices, random)))
+
+
 def _hold(space: SearchSpace, choices: Choices, random: Random) -> Choices | None:
     """Toggle whether a group holds a storage."""
     at = random.randrange(len(choices.groups))
@@ -147,6 +157,18 @@ def _other(options: Sequence[int], value: int, random: Random) -> int:
     return options[min(max(at + random.choice((-1, 1)), 0), len(options) - 1)]
 
 
-_MOVES: tuple[Move, ...] = (_merge, _split, _shift, _restripe, _hold, _hold_long, _flag, _recut, _retile, _swap)
-_WEIGHTS: tuple[int, ...] = (3, 3, 3, 4, 4, 2, 2, 4, 1, 1)
+_MOVES: tuple[Move, ...] = (
+    _merge,
+    _split,
+    _shift,
+    _restripe,
+    _recut_patches,
+    _hold,
+    _hold_long,
+    _flag,
+    _recut,
+    _retile,
+    _swap,
+)
+_WEIGHTS: tuple[int, ...] = (3, 3, 3, 4, 2, 4, 2, 2, 4, 1, 1)
 _MOVES_AND_PACK, _WEIGHTS_AND_PACK = (*_MOVES, _pack), (*_WEIGHTS, 1)

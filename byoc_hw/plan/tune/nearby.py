@@ -8,7 +8,7 @@ copies and jobs that are laid out, so that the outcome is the same on every mach
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -33,6 +33,10 @@ NEAR = 1.01
 """How near the bound a plan is good enough."""
 
 
+_FAR = 1.1
+"""How far from the bound a plan is for which patches and slices of channels are tried."""
+
+
 def own_layout(graph: Graph, accelerator: Accelerator) -> Layout:
     """A region with the choices that it has by default. Raises `PlanError` naming a layer that does not fit."""
     found = _long_layout(graph, accelerator)
@@ -47,7 +51,7 @@ def _by_estimates(graph: Graph, accelerator: Accelerator, bound: int) -> Layout:
     """The plan by estimates, and what is better near it. Of single layers a region may have many."""
     if len(graph.layers) == 1:
         return better_nearby(best_layout(graph, accelerator, NEAR * bound), bound, _WORK_ALONE)
-    return better_nearby(best_layout(graph, accelerator), bound)
+    return better_nearby(best_layout(graph, accelerator, far=_FAR * bound), bound)
 
 
 _LONG = 150
@@ -222,9 +226,21 @@ def _stripes(space: SearchSpace, choices: Choices, at: int, first: int, stop: in
     for other in (here + 1, here - 1, here + 2, here + 4):
         if 0 <= other < len(options):
             yield choices.with_group(at, replace(group, stripes=options[other], tiling=None))
-    if group.stripes > 1 or group.tiling is not None:
+    if group.patched:
+        within = space.groups_of(choices)
+        for count in _next_to(within.columns(first, stop), group.columns):
+            yield choices.with_group(at, replace(group, columns=count))
+        for count in _next_to(within.slices(first, stop), group.slices):
+            yield choices.with_group(at, replace(group, slices=count))
+    if group.stripes > 1 or group.patched or group.tiling is not None:
         yield choices.with_group(at, replace(group, overlap=not group.overlap))
         yield choices.with_group(at, replace(group, resident=not group.resident))
+
+
+def _next_to(options: Sequence[int], value: int) -> list[int]:
+    """The neighbours among growing options of the one that is nearest to a value."""
+    here = min(range(len(options)), key=lambda at: abs(options[at] - value))
+    return [options[at] for at in (here + 1, here - 1) if 0 <= at < len(options)]
 
 
 def _joins(space: SearchSpace, choices: Choices, at: int) -> Iterator[Choices]:

@@ -20,6 +20,7 @@ from byoc_hw.plan.array.storage import Storage, can_tile
 from byoc_hw.plan.array.weight_blocks import cut, fits
 from byoc_hw.plan.array.window import extents
 from byoc_hw.plan.choices import Blocks, Choices, Group, Tiling
+from byoc_hw.plan.search.patch_estimate import column_counts, slice_counts
 from byoc_hw.plan.search.single_layer import tilings
 
 _PARTS = (1, 2, 3, 4)
@@ -38,6 +39,8 @@ class GroupSpace:
         self.live = cache(self._live)
         self.stripes = cache(self._stripes)
         self.tilings = cache(self._tilings)
+        self.columns = cache(self._columns)
+        self.slices = cache(self._slices)
 
     def work(self, first: int, stop: int) -> list[int]:
         """The layers of a group with jobs or copies."""
@@ -77,6 +80,20 @@ class GroupSpace:
         if not can_tile(layer, self.storages.of):
             return ()
         return tuple(tilings(layer, self.accelerator, product(_PARTS, _PARTS)))
+
+    def _columns(self, first: int, stop: int) -> tuple[int, ...]:
+        """The numbers of patches side by side that a group can have."""
+        work = self.work(first, stop)
+        return (1, *(column_counts(self.layers[work[-1]], self.accelerator) if self._patched(work) else ()))
+
+    def _slices(self, first: int, stop: int) -> tuple[int, ...]:
+        """The numbers of slices of channels that a group can have."""
+        work = self.work(first, stop)
+        found = slice_counts(self.layers, self.storages.of, work, self.accelerator) if self._patched(work) else ()
+        return (1, *found)
+
+    def _patched(self, work: Sequence[int]) -> bool:
+        return self.limits.patches and len(work) > 1
 
     def _transposes(self, work: Sequence[int]) -> bool:
         return any(isinstance(geometry(self.layers[index]), CopiesOnly) for index in work)
@@ -172,8 +189,9 @@ class SearchSpace:
         flags = (True, False)
         for held in _subsets(live):
             full = frozenset(held)
-            for stripes, overlap, resident in product(within.stripes(first, stop), flags, flags):
-                yield Group(count, stripes, full, overlap, resident)
+            patches = product(within.stripes(first, stop), within.columns(first, stop), within.slices(first, stop))
+            for (stripes, columns, slices), overlap, resident in product(patches, flags, flags):
+                yield Group(count, stripes, full, overlap, resident, columns=columns, slices=slices)
             for tiling, overlap, resident in product(within.tilings(first, stop), flags, flags):
                 yield Group(count, 1, full, overlap, resident, tiling)
 
@@ -216,13 +234,22 @@ class SearchSpace:
         if not self.limits.hold and before is not None:
             held -= before.held
         if within.alone(group, first, stop):
-            group = replace(group, stripes=1, held=held - within.touched(first, stop))
+            group = replace(group, stripes=1, columns=1, slices=1, held=held - within.touched(first, stop))
         else:
-            options = within.stripes(first, stop)
-            group = replace(group, stripes=min(options, key=lambda count: abs(count - group.stripes)), held=held)
-        once = group.stripes == 1 and group.tiling is None
+            group = replace(
+                group,
+                stripes=_nearest(within.stripes(first, stop), group.stripes),
+                columns=_nearest(within.columns(first, stop), group.columns),
+                slices=_nearest(within.slices(first, stop), group.slices),
+                held=held,
+            )
+        once = group.stripes == 1 and group.tiling is None and not group.patched
         overlap = once or (group.overlap and self.limits.overlap)
         return replace(group, overlap=overlap, resident=once or (group.resident and self.limits.resident))
+
+
+def _nearest(options: Sequence[int], value: int) -> int:
+    return min(options, key=lambda count: abs(count - value))
 
 
 def _subsets(members: Sequence[int]) -> Iterator[tuple[int, ...]]:

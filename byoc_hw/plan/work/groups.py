@@ -12,6 +12,7 @@ from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.work.builder import WorkBuilder
 from byoc_hw.plan.work.flash import FlashImage
 from byoc_hw.plan.work.moved import moved
+from byoc_hw.plan.work.patches import patches
 from byoc_hw.plan.work.stripes import stripes
 from byoc_hw.plan.work.tiles import tiled
 from byoc_hw.plan.work.units import Work, in_order, starts_of
@@ -40,6 +41,8 @@ def region_work(mapped: MappedGraph, choices: Choices, some: Container[int] | No
             moved(region, number, indices[0], copied)
         elif group.tiling is not None:
             tiled(region, number, indices[0], group.tiling)
+        elif group.patched:
+            patches(region, number, indices)
         else:
             stripes(region, number, indices)
     if some is None:

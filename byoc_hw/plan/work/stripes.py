@@ -7,21 +7,17 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import prod
 
-from byoc_hw.accelerator import KernelPart
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Layer, Weighted
 from byoc_hw.integers import round_up
 from byoc_hw.plan.array.cost import flat, is_pointwise
-from byoc_hw.plan.array.kinds import PSUM_BYTES, Product, Run, Window, geometry, job_cycles, parts_of_kernel
+from byoc_hw.plan.array.kinds import PSUM_BYTES, Product, Run, Window, geometry, job_cycles
 from byoc_hw.plan.array.packing import operands
 from byoc_hw.plan.array.storage import Storage
-from byoc_hw.plan.array.transfers import linear_chunks
-from byoc_hw.plan.array.weight_blocks import channel_blocks, part_bytes
 from byoc_hw.plan.array.window import Place, extents
-from byoc_hw.plan.choices import Blocks
 from byoc_hw.plan.steps import Job
 from byoc_hw.plan.work.builder import WorkBuilder
-from byoc_hw.plan.work.flash import WeightBlock
+from byoc_hw.plan.work.cuts import JobCuts
 from byoc_hw.plan.work.ops import LocalBuffer, Op, activations, job_op, product_job, run_job
 from byoc_hw.plan.work.row_room import RowRoom
 from byoc_hw.plan.work.rows_needed import Span, Stripe, rows_read, stripes_of
@@ -34,23 +30,6 @@ class View:
 
     buffer: LocalBuffer
     first: int
-
-
-@dataclass(frozen=True)
-class Cut:
-    """What a job computes: output channels, the input channels and the part of the kernel that they sum over, and
-    their weights."""
-
-    channel: int
-    channels: int
-    depth: int
-    depths: int
-    part: KernelPart
-    first: bool
-    last: bool
-    weights: int
-    params: int
-    local: dict[str, LocalBuffer]
 
 
 def stripes(region: WorkBuilder, number: int, indices: Sequence[int]) -> None:
@@ -67,8 +46,7 @@ class _Stripes:
         self.group = region.choices.groups[number]
         # The number of bytes of each storage that are stored so far.
         self.done = {region.storages.of[region.layers[index].ofm]: 0 for index in indices}
-        self.kept: dict[WeightBlock, LocalBuffer] = {}
-        self.blocks: dict[int, list[tuple[int, int, int, int]]] = {}  # of each layer; see `_blocks`
+        self.cuts = JobCuts(region, self.group.resident)
 
     def stripe(self, stripe: Stripe) -> None:
         """The unit of one stripe."""
@@ -194,7 +172,7 @@ class _Stripes:
         local = {"ifm": inputs[0].buffer, "ofm": ofm.buffer}
         source, target = (region.storages.of[tensor].place(tensor) for tensor in (layer.ifm, layer.ofm))
         ofm_start = target.span(rows[0], rows[0])[0] - ofm.first
-        for cut in self._cuts(index, layer, form, unit, (height, width)):
+        for cut in self.cuts.of_tile(index, layer, form, unit, (height, width)):
             row = form.rows.part(cut.part.row, cut.part.height).extent(rows[0], height)
             column = form.columns.part(cut.part.column, cut.part.width).extent(0, width)
             ifm_start = source.span(row.ifm_start, row.ifm_start)[0] - inputs[0].first
@@ -233,7 +211,7 @@ class _Stripes:
         assert packing is not None, "its images are packed"
         _, outputs, channels = region.mapping.outputs(index, rows[1] - rows[0])
         image = region.image(layer, (rows[0], 0, 0), (rows[1] - rows[0], form.columns.ofm, channels))
-        for cut in self._cuts(index, layer, form, unit, (1, outputs)):
+        for cut in self.cuts.of_tile(index, layer, form, unit, (1, outputs)):
             height = form.rows.part(cut.part.row, cut.part.height)
             width = form.columns.part(cut.part.column, cut.part.width)
             ifm_start = read.span(rows[0] - height.before, 0)[0] - width.before * read.pixel - ifm.first
@@ -282,61 +260,6 @@ class _Stripes:
         edges = sorted(cuts)
         for start, stop in pairwise(edges):
             yield start, stop - start
-
-    def _cuts(self, index: int, layer: Layer, form: Window, unit: Unit, pixels: Span) -> Iterator[Cut]:
-        """The jobs over one tile, each once its weights are there."""
-        parts = parts_of_kernel(layer, self.region.accelerator)
-        if not isinstance(layer, Weighted):
-            channels = layer.ofm.shape[-1]
-            yield Cut(0, channels, 0, channels, parts[0], True, True, 0, 0, {})
-            return
-        region = self.region
-        total = layer.in_channels
-        blocks = region.choices.blocks[index] or Blocks(layer.out_channels, total)
-        sliced = blocks.depth < total
-        partial = sliced or len(parts) > 1
-        shared = WeightBlock(index, 0, layer.out_channels, 0, 0, True)
-        for start, together, channel, count in self._blocks(index, layer, blocks):
-            psum = activations(layer.name, PSUM_BYTES * pixels[0] * pixels[1] * count) if partial else None
-            for first, depths in linear_chunks(total, blocks.depth):
-                block = WeightBlock(index, start, together, first, depths, not sliced)
-                local = {"weights": self._weights(index, layer, block, unit)}
-                local["params"] = self._weights(index, layer, shared, unit) if sliced else local["weights"]
-                if psum is not None:
-                    local["psum"] = psum
-                weights = region.flash.weights_at(block)
-                for part in parts:
-                    yield Cut(
-                        channel,
-                        count,
-                        form.first_input(channel) + first if form.sums else channel,
-                        depths if form.sums else count,
-                        part,
-                        first == 0 and part is parts[0],
-                        first + depths == total and part is parts[-1],
-                        weights + part_bytes(layer, part, channel - start, depths),
-                        region.params_at(channel if sliced else channel - start),
-                        local,
-                    )
-                    weights += part_bytes(layer, part, together, depths)
-        if not self.group.resident:
-            self.kept.clear()
-
-    def _blocks(self, index: int, layer: Weighted, blocks: Blocks) -> list[tuple[int, int, int, int]]:
-        """The channels of each job: those of its block, and its own."""
-        if index not in self.blocks:
-            self.blocks[index] = [
-                (start, together, start + first, count)
-                for start, together in channel_blocks(layer, blocks)
-                for first, count in linear_chunks(together, layer.group_channels)
-            ]
-        return self.blocks[index]
-
-    def _weights(self, index: int, layer: Weighted, block: WeightBlock, unit: Unit) -> LocalBuffer:
-        if block not in self.kept:
-            self.kept[block], load = self.region.weights(index, layer, block)
-            unit.jobs.append(load)
-        return self.kept[block]
 
     def _run(
         self, index: int, layer: Layer, form: Run, rows: Span, inputs: Sequence[View], ofm: View, unit: Unit

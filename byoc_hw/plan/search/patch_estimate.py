@@ -1,0 +1,320 @@
+"""Estimates of the cycles and local memory of a group of layers in patches and slices of channels."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from byoc_hw.accelerator import Accelerator
+from byoc_hw.errors import PlanError
+from byoc_hw.graph import Layer, Weighted
+from byoc_hw.integers import ceil_div, piece_sizes, round_up
+from byoc_hw.params.pack import PARAMS_BYTES
+from byoc_hw.plan.array.cost import copy_cycles, flat, is_pointwise
+from byoc_hw.plan.array.kinds import PSUM_BYTES, Window, geometry, job_cycles, parts_of_kernel, rows_at_a_time
+from byoc_hw.plan.array.storage import Storage
+from byoc_hw.plan.array.transfers import strided
+from byoc_hw.plan.array.weight_blocks import tile_cycles, weights_bytes
+from byoc_hw.plan.array.window import Extents, extents
+from byoc_hw.plan.choices import Blocks
+from byoc_hw.plan.search.estimate import Estimates, HeldSet
+from byoc_hw.plan.work.builder import argument_home, scratch_home
+from byoc_hw.plan.work.patch_boxes import Piece, channel_slices, check_patches, pieces, runs_of_channels
+from byoc_hw.tensor import Tensor
+
+_CUTS = (2, 3, 4, 6, 8, 12)
+"""Numbers of patches side by side that are tried, and the same in whole columns of the array."""
+
+_SLICES = (1, 2, 4)
+"""Sizes of slices that are tried, in rows of the array."""
+
+
+def column_counts(layer: Layer, accelerator: Accelerator) -> list[int]:
+    """Numbers of patches side by side, more than one, that are tried for the output of a layer."""
+    width, unit = extents(layer.ofm)[1], accelerator.array_columns
+    sizes = {ceil_div(width, count) for count in _CUTS if count <= width}
+    sizes |= {round_up(size, unit) for size in sizes}
+    return sorted({ceil_div(width, size) for size in sizes if unit // 2 <= size < width})
+
+
+def slice_counts(
+    layers: Sequence[Layer], of: Mapping[Tensor, Storage], indices: Sequence[int], accelerator: Accelerator
+) -> list[int]:
+    """Numbers of slices of channels, more than one, that are tried for some layers in a group; none where nothing is
+    computed in slices."""
+    found: set[int] = set()
+    for run in (run for run in runs_of_channels(layers, of, indices, 2) if len(run) > 1):
+        weighted = [layer for index in run if isinstance(layer := layers[index], Weighted)]
+        rows = max((rows_at_a_time(one, accelerator) for one in weighted), default=1)
+        found |= {ceil_div(layers[run[-1]].ofm.shape[-1], rows * size) for size in _SLICES}
+    return sorted(found - {1})
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The sizes of a piece along one axis: what each layer makes of it, and what is read of each storage."""
+
+    made: tuple[int, ...]
+    read: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Layers that are computed together, and the sizes of their slices of channels, the largest first."""
+
+    layers: tuple[int, ...]
+    slices: tuple[int, ...]
+
+
+def _most(axis: Sequence[tuple[Sizes, int]], what: str) -> list[int]:
+    """The largest sizes along an axis, of each layer or storage by itself."""
+    return [max(found) for found in zip(*(getattr(sizes, what) for sizes, _ in axis), strict=True)]
+
+
+class PatchedGroup:
+    """Estimates for one group, the layers `at` to `stop` (not included) in the order of `estimates`.
+
+    The storages `held` are in local memory before the group, `after` after it, `full` during it.
+    """
+
+    def __init__(self, estimates: Estimates, at: int, stop: int, held: HeldSet, after: HeldSet, full: HeldSet) -> None:
+        self._estimates, self._accelerator = estimates, estimates.accelerator
+
+        def array_cycles(index: int) -> int:
+            return estimates.tile(index, extents(estimates.layers[index].ofm)[0])
+
+        self._indices = estimates.order[at:stop]
+        self._layers = [estimates.layers[index] for index in self._indices]
+        self._of, self._full = estimates.of, full
+        made = [self._of[layer.ofm] for layer in self._layers]
+        self._last = made[-1]
+        self._stored = {
+            one
+            for one in made
+            if one.sinks or one.joins or (estimates.ends[one.index] >= stop and one.index not in after)
+        }
+        read = dict.fromkeys(self._of[tensor] for layer in self._layers for tensor in layer.inputs)
+        self._inputs = [one for one in read if one not in made]
+        self._once = sum(estimates.copy(one, one.local_bytes) for one in self._inputs if one.index in full - held)
+        self._kept = estimates.bytes_of(full & estimates.touched(at, stop))
+        self._stay = estimates.weights_stay(at, stop)
+        copied = [one for one in self._inputs if one.index not in full]
+        copied += [self._last] * (self._last in self._stored)
+        copies = self._once + sum(estimates.copy(one, one.nbytes) for one in copied)
+        copies += sum(estimates.load[index] for index in self._indices)
+        self.least = max(sum(map(array_cycles, self._indices)), copies)
+        self._axes: dict[tuple[int, int], list[tuple[Sizes, int]]] = {}
+        self._jobs: dict[tuple[int, int, int, int], int] = {}
+        self._copies: dict[tuple[int, Extents], int] = {}
+        self._loads: dict[int, int] = {}
+        self._in_runs: dict[int, list[_Run]] = {}
+        self._live: dict[tuple[int, int, int], tuple[int, int]] = {}
+        self._work: dict[tuple[int, int, int], tuple[int, int, int]] = {}
+
+    def possible(self) -> bool:
+        """Whether it can be computed in patches."""
+        layers, of = self._estimates.layers, self._of
+        try:
+            check_patches(layers, of, self._indices, self._full, self._stored)
+        except PlanError:
+            return False
+        return True
+
+    def forms(self) -> Iterator[tuple[int, int]]:
+        """Numbers of columns and slices to try: first those without a halo between columns."""
+        slices = slice_counts(self._estimates.layers, self._of, self._indices, self._accelerator)
+        yield from ((1, count) for count in slices)
+        for columns in column_counts(self._layers[-1], self._accelerator):
+            yield columns, slices[-1] if slices else 1
+
+    def first_fitting(self, options: Sequence[int], columns: int, slices: int, room: int) -> int:
+        """The place of the fewest stripes, of growing numbers of them, that fit into `room` bytes without overlap."""
+        low, high = 0, len(options)
+        while low < high:
+            middle = (low + high) // 2
+            if self._bytes(options[middle], columns, slices)[0] > room:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def cycles(self, stripes: int, columns: int, slices: int, overlap: bool, room: int) -> float | None:
+        """Cycles of the group; None where it does not fit into `room` bytes."""
+        if self._bytes(stripes, columns, slices)[overlap] > room:
+            return None
+        key = stripes, columns, slices
+        if key not in self._work:
+            self._work[key] = self._worked(*key)
+        jobs, copied, patches = self._work[key]
+        once = patches == 1 or (self._accelerator.tuning.resident and self._stay)
+        weights = self._load(slices) * (1 if once else patches)
+        exposed = copied / patches / 2
+        if overlap:
+            return max(jobs, copied + weights) + exposed
+        return max(jobs + copied, copied + weights)
+
+    def _worked(self, stripes: int, columns: int, slices: int) -> tuple[int, int, int]:
+        """Cycles of the jobs and of the copies of activations, and the number of patches."""
+        rows, across = self._sizes(0, stripes), self._sizes(1, columns)
+        runs, jobs, copied = self._runs(slices), 0, self._once
+        for (one, many), (other, times) in ((row, column) for row in rows for column in across):
+            boxes = list(zip(one.made, other.made, strict=True))
+            patch = sum(self._run_cycles(run, boxes) for run in runs)
+            copies = sum(
+                self._copy(storage, (height, width, storage.extents[2]))
+                for storage, height, width in zip(self._inputs, one.read, other.read, strict=True)
+                if storage.index not in self._full
+            )
+            if self._last in self._stored:
+                copies += sum(self._copy(self._last, (*boxes[-1], size)) for size in runs[-1].slices)
+            jobs += many * times * patch
+            copied += many * times * copies
+        return jobs, copied, sum(many for _, many in rows) * sum(many for _, many in across)
+
+    # ------------------------------------------------------------ sizes
+
+    def _sizes(self, axis: int, count: int) -> list[tuple[Sizes, int]]:
+        """The sizes of the pieces along an axis, and how often each occurs."""
+        if (axis, count) not in self._axes:
+            layers, of = self._estimates.layers, self._of
+            found = Counter(map(self._plain, pieces(layers, of, self._indices, count, axis)))
+            self._axes[axis, count] = list(found.items())
+        return self._axes[axis, count]
+
+    def _plain(self, piece: Piece) -> Sizes:
+        made, read = (piece.made[index] for index in self._indices), (piece.read[one] for one in self._inputs)
+        return Sizes(*(tuple(stop - start for start, stop in spans) for spans in (made, read)))
+
+    def _runs(self, slices: int) -> list[_Run]:
+        """The layers in runs, with the sizes of their slices: all channels of a layer by itself."""
+        if slices not in self._in_runs:
+            found = []
+            for run in runs_of_channels(self._estimates.layers, self._of, self._indices, slices):
+                layers = [self._estimates.layers[index] for index in run]
+                spans = channel_slices(layers, slices, self._accelerator) if len(run) > 1 else []
+                sizes = [stop - start for start, stop in spans] or [layers[0].ofm.shape[-1]]
+                found.append(_Run(tuple(run), tuple(sizes)))
+            self._in_runs[slices] = found
+        return self._in_runs[slices]
+
+    def _bytes(self, stripes: int, columns: int, slices: int) -> tuple[int, int]:
+        """The most bytes of local memory that are live at once: of the largest patch by itself, and of its neighbours
+        with overlap."""
+        key = stripes, columns, slices
+        if key not in self._live:
+            self._live[key] = self._most_bytes(*key)
+        return self._live[key]
+
+    def _most_bytes(self, stripes: int, columns: int, slices: int) -> tuple[int, int]:
+        unit, layers = self._accelerator.buffer_alignment, self._estimates.layers
+        rows, across = self._sizes(0, stripes), self._sizes(1, columns)
+        pixels = [
+            height * width for height, width in zip(*(_most(axis, "made") for axis in (rows, across)), strict=True)
+        ]
+        made = dict(zip(self._indices, pixels, strict=True))
+        read = zip(self._inputs, *(_most(axis, "read") for axis in (rows, across)), strict=True)
+        inputs = sum(
+            round_up(height * width * one.extents[2], unit)
+            for one, height, width in read
+            if one.index not in self._full
+        )
+        users = {self._of[tensor]: index for index in self._indices for tensor in layers[index].inputs}
+        ending: dict[int, int] = {}
+        alive, most, out = self._kept + inputs, self._kept + inputs, 0
+        for run in self._runs(slices):
+            size, index = run.slices[0], run.layers[-1]
+            storage = self._of[layers[index].ofm]
+            if storage.index not in self._full:
+                last = storage is self._last
+                nbytes = round_up(made[index] * (size if last else layers[index].ofm.shape[-1]), unit)
+                alive += nbytes
+                if last:
+                    out = nbytes
+                else:
+                    ending[users[storage]] = ending.get(users[storage], 0) + nbytes
+            between = [round_up(made[one] * size, unit) for one in run.layers[:-1]]
+            pairs = [one + other for one, other in zip([0, *between], [*between, 0], strict=True)]
+            sums = max(self._psum(one, made[one], size) for one in run.layers)
+            most = max(most, alive + max(pairs) + sums)
+            for one in run.layers:
+                alive -= ending.pop(one, 0)
+        several = sum(many for _, many in rows) * sum(many for _, many in across) > 1
+        return most, most + out + (inputs if several else 0)
+
+    def _psum(self, index: int, pixels: int, channels: int) -> int:
+        """Bytes of partial sums of a job."""
+        layer, blocks = self._estimates.layers[index], self._estimates.blocks[index]
+        if not isinstance(layer, Weighted):
+            return 0
+        partial = blocks is not None and blocks.depth < layer.in_channels
+        if not partial and len(parts_of_kernel(layer, self._accelerator)) == 1:
+            return 0
+        return PSUM_BYTES * pixels * min(channels, blocks.channels if blocks is not None else channels)
+
+    # ------------------------------------------------------------ cycles
+
+    def _run_cycles(self, run: _Run, boxes: Sequence[tuple[int, int]]) -> int:
+        sizes = Counter(run.slices)
+        first = self._indices.index(run.layers[0])
+        return sum(
+            many * self._tile(index, height, width, channels)
+            for index, (height, width) in zip(run.layers, boxes[first:], strict=False)
+            for channels, many in sizes.items()
+        )
+
+    def _tile(self, index: int, height: int, width: int, channels: int) -> int:
+        """Cycles of the jobs over a tile of some channels of a layer."""
+        key = index, height, width, channels
+        if key not in self._jobs:
+            layer, blocks = self._estimates.layers[index], self._estimates.blocks[index]
+            self._jobs[key] = _cycles(layer, blocks, (height, width, channels), self._estimates)
+        return self._jobs[key]
+
+    def _load(self, slices: int) -> int:
+        """Cycles of the copies of all weights."""
+        if slices not in self._loads:
+            self._loads[slices] = sum(map(self._load_run, self._runs(slices)))
+        return self._loads[slices]
+
+    def _load_run(self, run: _Run) -> int:
+        if len(run.layers) == 1:
+            return self._estimates.load[run.layers[0]]
+        unit, found = self._accelerator.buffer_alignment, 0
+        for layer in (self._estimates.layers[index] for index in run.layers):
+            if isinstance(layer, Weighted):
+                for channels, many in Counter(run.slices).items():
+                    nbytes = weights_bytes(layer, channels, layer.in_channels, self._accelerator)
+                    found += many * copy_cycles(round_up(PARAMS_BYTES * channels, unit) + nbytes, 1, self._accelerator)
+        return found
+
+    def _copy(self, storage: Storage, box: Extents) -> int:
+        """Cycles to copy a box of a storage between a tile and main memory."""
+        argument = storage.source or (storage.sinks[0] if storage.sinks else None)
+        home = scratch_home(storage) if argument is None else argument_home(storage, argument)
+        _, width, channels = storage.extents
+        key = storage.index, box
+        if key not in self._copies:
+            strides = home.strides or (width * channels, channels, 1)
+            moves = strided(box, strides, (box[1] * box[2], box[2], 1))
+            self._copies[key] = sum(copy_cycles(one.nbytes, one.rows, self._accelerator) for one in moves)
+        return self._copies[key]
+
+
+def _cycles(layer: Layer, blocks: Blocks | None, tile: Extents, estimates: Estimates) -> int:
+    """Cycles of the jobs over a tile of a layer, whose blocks of weights are cut at its channels."""
+    height, width, channels = tile
+    accelerator = estimates.accelerator
+    if not isinstance(layer, Weighted) or not isinstance(geometry(layer), Window):
+        return tile_cycles(layer, None, tile, accelerator)
+    most = channels if blocks is None else blocks.channels
+    depth = layer.in_channels if blocks is None else blocks.depth
+    cycles = 0
+    for many, count in piece_sizes(channels, min(most, layer.group_channels)):
+        for times, depths in piece_sizes(layer.in_channels, depth):
+            ifm, ofm = (height, width, depths), (height, width, count)
+            one = job_cycles(layer, ifm, ofm, accelerator)
+            if is_pointwise(layer):
+                one = min(one, job_cycles(layer, flat(ifm), flat(ofm), accelerator))
+            cycles += many * times * one
+    return cycles

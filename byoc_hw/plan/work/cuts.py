@@ -1,0 +1,114 @@
+"""The jobs over one tile of a layer with a window: its blocks of weights, one after the other, and their copies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from byoc_hw.accelerator import KernelPart
+from byoc_hw.graph import Layer, Weighted
+from byoc_hw.plan.array.kinds import PSUM_BYTES, Window, parts_of_kernel
+from byoc_hw.plan.array.transfers import linear_chunks
+from byoc_hw.plan.array.weight_blocks import channel_blocks, params_together, part_bytes
+from byoc_hw.plan.choices import Blocks
+from byoc_hw.plan.work.builder import WorkBuilder
+from byoc_hw.plan.work.flash import WeightBlock
+from byoc_hw.plan.work.ops import LocalBuffer, activations
+from byoc_hw.plan.work.rows_needed import Span
+from byoc_hw.plan.work.units import Unit
+
+
+@dataclass(frozen=True)
+class Cut:
+    """What a job computes: output channels, the input channels and the part of the kernel that they sum over, and
+    their weights."""
+
+    channel: int
+    channels: int
+    depth: int
+    depths: int
+    part: KernelPart
+    first: bool
+    last: bool
+    weights: int
+    params: int
+    local: dict[str, LocalBuffer]
+
+
+class JobCuts:
+    """The cuts of the layers of a group. With `resident` the weights stay once they are there, else until the last
+    tile's job that uses them."""
+
+    def __init__(self, region: WorkBuilder, resident: bool) -> None:
+        self._region, self._resident = region, resident
+        self._kept: dict[WeightBlock, LocalBuffer] = {}
+        self._blocks: dict[tuple[int, Span | None], list[tuple[int, int, int, int]]] = {}  # of each layer
+
+    def of_tile(
+        self, index: int, layer: Layer, form: Window, unit: Unit, pixels: Span, some: Span | None = None
+    ) -> Iterator[Cut]:
+        """The jobs over one tile of so many rows and columns, each once its weights are there.
+
+        Of all output channels, or of `some` from the first one on to one that is not included.
+        """
+        parts = parts_of_kernel(layer, self._region.accelerator)
+        low, high = some or (0, layer.ofm.shape[-1])
+        if not isinstance(layer, Weighted):
+            yield Cut(low, high - low, low, high - low, parts[0], True, True, 0, 0, {})
+            return
+        region = self._region
+        total = layer.in_channels
+        blocks = region.choices.blocks[index] or Blocks(layer.out_channels, total)
+        sliced = blocks.depth < total
+        partial = sliced or len(parts) > 1
+        once = params_together(layer, blocks, region.accelerator) == layer.out_channels
+        for start, together, channel, count in self._channels(index, layer, blocks, some):
+            behind, many = (0, layer.out_channels) if sliced and once else (start, together)
+            params = WeightBlock(index, behind, many, 0, 0, True)
+            psum = activations(layer.name, PSUM_BYTES * pixels[0] * pixels[1] * count) if partial else None
+            for first, depths in linear_chunks(total, blocks.depth):
+                block = WeightBlock(index, start, together, first, depths, not sliced)
+                local = {"weights": self._weights(index, layer, block, unit)}
+                local["params"] = self._weights(index, layer, params, unit) if sliced else local["weights"]
+                if psum is not None:
+                    local["psum"] = psum
+                weights = region.flash.weights_at(block)
+                for part in parts:
+                    yield Cut(
+                        channel,
+                        count,
+                        form.first_input(channel) + first if form.sums else channel,
+                        depths if form.sums else count,
+                        part,
+                        first == 0 and part is parts[0],
+                        first + depths == total and part is parts[-1],
+                        weights + part_bytes(layer, part, channel - start, depths),
+                        region.params_at(channel - behind),
+                        local,
+                    )
+                    weights += part_bytes(layer, part, together, depths)
+        if not self._resident:
+            done = [one for one in self._kept if one.layer == index and one.channel + one.channels <= high]
+            for one in done:
+                del self._kept[one]
+
+    def _channels(
+        self, index: int, layer: Weighted, blocks: Blocks, some: Span | None
+    ) -> list[tuple[int, int, int, int]]:
+        """The channels of each job: those of its block, and its own."""
+        if (index, some) not in self._blocks:
+            whole = channel_blocks(layer, blocks)
+            if some is not None:
+                whole = [(some[0] + at, count) for at, count in linear_chunks(some[1] - some[0], blocks.channels)]
+            self._blocks[index, some] = [
+                (start, together, start + first, count)
+                for start, together in whole
+                for first, count in linear_chunks(together, layer.group_channels)
+            ]
+        return self._blocks[index, some]
+
+    def _weights(self, index: int, layer: Weighted, block: WeightBlock, unit: Unit) -> LocalBuffer:
+        if block not in self._kept:
+            self._kept[block], load = self._region.weights(index, layer, block)
+            unit.jobs.append(load)
+        return self._kept[block]

@@ -1,0 +1,138 @@
+"""Propagates each patch of a group's last output back to what every earlier layer must compute, along one axis.
+
+A patch is rows times columns, and what a layer computes of it depends on rows and columns independently. Neighbouring
+patches compute the halo between them twice. Slices of channels are cut here as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+
+from byoc_hw.accelerator import Accelerator
+from byoc_hw.errors import PlanError
+from byoc_hw.graph import Layer, Weighted
+from byoc_hw.integers import ceil_div, round_up
+from byoc_hw.plan.array.kinds import Run, Window, geometry, rows_at_a_time
+from byoc_hw.plan.array.storage import Storage
+from byoc_hw.plan.array.transfers import linear_chunks
+from byoc_hw.plan.array.window import dense_place, extents
+from byoc_hw.plan.work.rows_needed import Span
+from byoc_hw.tensor import Tensor
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A piece of the last output along one axis: the outputs that each layer computes of it, last layer first, and the
+    elements that are read of each storage."""
+
+    made: dict[int, Span]
+    read: dict[Storage, Span]
+
+
+def pieces(
+    layers: Sequence[Layer], of: Mapping[Tensor, Storage], indices: Sequence[int], count: int, axis: int
+) -> Iterator[Piece]:
+    """The pieces of a group of layers `indices` along rows (`axis` 0) or columns (1), `count` or fewer of them.
+
+    Every layer computes all of its outputs in the end, also those that no layer reads.
+    """
+    total = extents(layers[indices[-1]].ofm)[axis]
+    done = dict.fromkeys(indices, 0)
+    for first, size in linear_chunks(total, ceil_div(total, count)):
+        last = first + size == total
+        piece = _piece(layers, of, indices, axis, done, (first, first + size), last)
+        for index, (_, stop) in piece.made.items():
+            done[index] = stop
+        yield piece
+
+
+def _piece(
+    layers: Sequence[Layer],
+    of: Mapping[Tensor, Storage],
+    indices: Sequence[int],
+    axis: int,
+    done: Mapping[int, int],
+    wanted: Span,
+    last: bool,
+) -> Piece:
+    made: dict[int, Span] = {}
+    needs: dict[Storage, Span] = {of[layers[indices[-1]].ofm]: wanted}
+    for index in reversed(indices):
+        layer = layers[index]
+        start, stop = needs[of[layer.ofm]]
+        made[index] = min(start, done[index]), extents(layer.ofm)[axis] if last else max(stop, done[index])
+        for operand, tensor in enumerate(layer.inputs):
+            first, end = _read(layer, made[index], operand, axis)
+            low, high = needs.get(of[tensor], (first, end))
+            needs[of[tensor]] = min(low, first), max(high, end)
+    return Piece(made, needs)
+
+
+def _read(layer: Layer, outputs: Span, operand: int, axis: int) -> Span:
+    """What a layer reads of an input for some of its outputs, along one axis."""
+    form = geometry(layer)
+    if isinstance(form, Run):
+        return (0, 1) if form.repeats and operand == 1 else outputs
+    assert isinstance(form, Window), "another layer is in no patches"
+    extent = (form.rows, form.columns)[axis].extent(outputs[0], outputs[1] - outputs[0])
+    return extent.ifm_start, extent.ifm_start + extent.ifm_size
+
+
+def check_patches(
+    layers: Sequence[Layer],
+    of: Mapping[Tensor, Storage],
+    indices: Sequence[int],
+    held: Set[int],
+    needs_main: Set[Storage],
+) -> None:
+    """Check that a group can be computed in patches. Raises `PlanError` naming the layer or tensor that cannot."""
+    read = {of[tensor] for index in indices for tensor in layers[index].inputs}
+    made = [of[layers[index].ofm] for index in indices]
+    for index in indices:
+        layer = layers[index]
+        if not isinstance(geometry(layer), Window | Run):
+            raise PlanError(f"{layer.name}: a {layer.kind} layer has no patches")
+        for tensor in (*layer.inputs, layer.ofm):
+            one = of[tensor]
+            plain = one.packing is None and one.place(tensor) == dense_place(tensor) and not one.joined
+            if not plain or extents(tensor) != one.extents or tensor.bytes_of(1) != 1:
+                raise PlanError(f"{tensor.name}: patches are of tensors that lie by themselves, pixel by pixel")
+    for one in made[:-1]:
+        if one not in read or one.index in held or one in needs_main or one.joins:
+            raise PlanError(f"{one.name}: what lies between layers in patches is read by them alone")
+
+
+def runs_of_channels(
+    layers: Sequence[Layer], of: Mapping[Tensor, Storage], indices: Sequence[int], slices: int
+) -> list[list[int]]:
+    """The layers of a group in runs: those of several layers are computed in slices of channels.
+
+    A run begins with a layer that has a window. The others work channel by channel, each on the output of the one
+    before it, which nothing else reads.
+    """
+    found: list[list[int]] = []
+    for index in indices:
+        before = found[-1][-1] if found and slices > 1 else None
+        if before is not None and _continues(layers[before], layers[index], of):
+            found[-1].append(index)
+        else:
+            found.append([index])
+    return found
+
+
+def _continues(before: Layer, layer: Layer, of: Mapping[Tensor, Storage]) -> bool:
+    one, other = geometry(before), geometry(layer)
+    if not isinstance(one, Window) or not isinstance(other, Window):
+        return False
+    between = of[before.ofm]
+    return one.groups == 1 and not other.sums and of[layer.ifm] is between and len(between.readers) == 1
+
+
+def channel_slices(run: Sequence[Layer], slices: int, accelerator: Accelerator) -> list[Span]:
+    """The slices of the channels of a run of layers, as whole rows of the array where these are not too many."""
+    channels = run[-1].ofm.shape[-1]
+    rows = max((rows_at_a_time(layer, accelerator) for layer in run if isinstance(layer, Weighted)), default=1)
+    size = ceil_div(channels, slices)
+    size = round_up(size, rows if size > rows else accelerator.dma_alignment)
+    return [(start, start + count) for start, count in linear_chunks(channels, size)]

@@ -1,0 +1,221 @@
+"""A group of layers in patches of rows and columns, and in slices of channels: the loads, jobs and stores of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from math import prod
+
+from byoc_hw.graph import Layer, Weighted
+from byoc_hw.plan.array.cost import flat, is_pointwise
+from byoc_hw.plan.array.kinds import Run, Window, geometry, job_cycles
+from byoc_hw.plan.array.storage import Storage
+from byoc_hw.plan.array.transfers import Box, Transfer, strided
+from byoc_hw.plan.array.window import Extents
+from byoc_hw.plan.steps import Job
+from byoc_hw.plan.work.builder import WorkBuilder
+from byoc_hw.plan.work.cuts import JobCuts
+from byoc_hw.plan.work.ops import Home, LocalBuffer, activations, copy_op, job_op, run_job
+from byoc_hw.plan.work.patch_boxes import Piece, channel_slices, check_patches, pieces, runs_of_channels
+from byoc_hw.plan.work.rows_needed import Span
+from byoc_hw.plan.work.units import Unit
+
+
+@dataclass(frozen=True)
+class Patch:
+    """A buffer that holds a box of a storage, dense."""
+
+    buffer: LocalBuffer
+    box: Box
+
+    @property
+    def pixel(self) -> int:
+        """Bytes from one pixel to the next."""
+        return self.box.extents[2]
+
+    @property
+    def row(self) -> int:
+        """Bytes from one row to the next."""
+        return self.box.extents[1] * self.pixel
+
+    def at(self, row: int, column: int, channel: int) -> int:
+        """The byte of an element, by its place in the storage."""
+        top, left, first = self.box.origin
+        return (row - top) * self.row + (column - left) * self.pixel + channel - first
+
+
+def patches(region: WorkBuilder, number: int, indices: Sequence[int]) -> None:
+    """Append the units of a group. `indices` are its layers, without reshapes. Raises `PlanError` for layers that
+    cannot be computed in patches."""
+    group = region.choices.groups[number]
+    layers, of = region.layers, region.storages.of
+    check_patches(layers, of, indices, group.held, region.in_main)
+    run = _Patches(region, number, indices)
+    rows = list(pieces(layers, of, indices, group.stripes, 0))
+    columns = list(pieces(layers, of, indices, group.columns, 1))
+    for row, column in product(rows, columns):
+        run.patch(row, column)
+
+
+class _Patches:
+    def __init__(self, region: WorkBuilder, number: int, indices: Sequence[int]) -> None:
+        self.region, self.number, self.indices = region, number, indices
+        self.group = region.choices.groups[number]
+        self.of = region.storages.of
+        self.made = {self.of[region.layers[index].ofm] for index in indices}
+        self.last = self.of[region.layers[indices[-1]].ofm]
+        self.runs = runs_of_channels(region.layers, self.of, indices, self.group.slices)
+        self.cuts = JobCuts(region, self.group.resident)
+
+    def patch(self, rows: Piece, columns: Piece) -> None:
+        """The units of one patch: one for each slice of channels that is stored by itself, and of the rest one."""
+        unit = Unit(self.number, self.group.overlap)
+        views = {
+            one: self._input(one, rows.read[one], columns.read[one], unit) for one in rows.read if one not in self.made
+        }
+        for run in self.runs:
+            unit = self._run(run, rows, columns, views, unit)
+        self.region.units.append(unit)
+
+    def _run(self, run: Sequence[int], rows: Piece, columns: Piece, views: dict[Storage, Patch], unit: Unit) -> Unit:
+        """Compute layers, slice by slice. The unit that comes of it is not yet appended."""
+        region = self.region
+        layers = [region.layers[index] for index in run]
+        channels = layers[-1].ofm.shape[-1]
+        sliced = len(run) > 1
+        several = channel_slices(layers, self.group.slices, region.accelerator) if sliced else [(0, channels)]
+        for number, some in enumerate(several):
+            if number and run[-1] == self.indices[-1]:
+                region.units.append(unit)
+                unit = Unit(self.number, self.group.overlap)
+            for index in run:
+                layer, storage = region.layers[index], self.of[region.layers[index].ofm]
+                box = _box(rows.made[index], columns.made[index], some)
+                if index != run[-1] or self._by_slice(storage, sliced):
+                    views[storage] = self._output(storage, box)
+                elif number == 0:
+                    views[storage] = self._output(storage, _box(rows.made[index], columns.made[index], (0, channels)))
+                self._compute(index, layer, box, views, unit)
+                if storage is self.last:
+                    self._store(index, storage, box, views[storage], unit)
+        return unit
+
+    def _by_slice(self, storage: Storage, sliced: bool) -> bool:
+        """Whether each slice of an output of a run has a buffer of its own: nothing in local memory reads all of it."""
+        return sliced and storage is self.last and storage.index not in self.group.held
+
+    # ------------------------------------------------------------ inputs and outputs
+
+    def _input(self, storage: Storage, rows: Span, columns: Span, unit: Unit) -> Patch:
+        region, layer = self.region, self.indices[0]
+        if storage.index in self.group.held:
+            if storage not in region.held:
+                region.held[storage] = activations(storage.name, storage.local_bytes)
+                region.loaded[storage] = 0
+            buffer, loaded = region.held[storage], region.loaded[storage]
+            if loaded < storage.local_bytes:
+                home = region.homes[storage]
+                unit.loads += region.part(layer, home, buffer, 0, loaded, storage.local_bytes, True)
+                region.loaded[storage] = storage.local_bytes
+            return Patch(buffer, _whole(storage))
+        box = _box(rows, columns, (0, storage.extents[2]))
+        patch = Patch(activations(storage.name, prod(box.extents)), box)
+        for move in _moves(region.homes[storage], box, patch):
+            unit.loads.append(copy_op(layer, move, region.homes[storage], patch.buffer, True, region.accelerator))
+        return patch
+
+    def _output(self, storage: Storage, box: Box) -> Patch:
+        region = self.region
+        if storage.index not in self.group.held:
+            return Patch(activations(storage.name, prod(box.extents)), box)
+        if storage not in region.held:
+            region.held[storage] = activations(storage.name, storage.local_bytes)
+            region.loaded[storage] = storage.local_bytes
+        return Patch(region.held[storage], _whole(storage))
+
+    def _store(self, index: int, storage: Storage, box: Box, patch: Patch, unit: Unit) -> None:
+        region = self.region
+        for home in region.targets(storage):
+            for move in _moves(home, box, patch):
+                unit.stores.append(copy_op(index, move, home, patch.buffer, False, region.accelerator))
+
+    # ------------------------------------------------------------ jobs
+
+    def _compute(self, index: int, layer: Layer, box: Box, views: Mapping[Storage, Patch], unit: Unit) -> None:
+        form = geometry(layer)
+        ofm, inputs = views[self.of[layer.ofm]], [views[self.of[tensor]] for tensor in layer.inputs]
+        if isinstance(form, Run):
+            self._elements(index, layer, form, box, inputs, ofm, unit)
+            return
+        assert isinstance(form, Window), "`check_patches` has seen to it"
+        region, ifm = self.region, inputs[0]
+        (top, left, first), (height, width, channels) = box.origin, box.extents
+        local = {"ifm": ifm.buffer, "ofm": ofm.buffer}
+        for cut in self.cuts.of_tile(index, layer, form, unit, (height, width), (first, first + channels)):
+            row = form.rows.part(cut.part.row, cut.part.height).extent(top, height)
+            column = form.columns.part(cut.part.column, cut.part.width).extent(left, width)
+            ifm_shape, ofm_shape = (row.ifm_size, column.ifm_size, cut.depths), (height, width, cut.channels)
+            if is_pointwise(layer) and ifm.box.extents[1] == ofm.box.extents[1] == width:
+                ifm_shape, ofm_shape = self._cheaper(layer, (ifm_shape, ofm_shape))
+            job = Job(
+                ifm=ifm.at(row.ifm_start, column.ifm_start, cut.depth),
+                ofm=ofm.at(top, left, cut.channel),
+                ifm_shape=ifm_shape,
+                ofm_shape=ofm_shape,
+                ifm_row=ifm_shape[1] * ifm.pixel if ifm_shape[0] == 1 else ifm.row,
+                ofm_row=ofm.row * (height if ofm_shape[0] == 1 else 1),
+                ifm_pixel=ifm.pixel,
+                ofm_pixel=ofm.pixel,
+                weights=cut.weights,
+                params=cut.params,
+                padding=(row.pad_before, column.pad_before, row.pad_after, column.pad_after),
+                kernel=cut.part.size if isinstance(layer, Weighted) else (0, 0),
+                first=cut.first,
+                last=cut.last,
+                image=region.image(layer, (top, left, cut.channel), (height, width, cut.channels)),
+            )
+            unit.jobs.append(job_op(index, layer, job, local | cut.local, region.accelerator))
+
+    def _cheaper(self, layer: Layer, shapes: tuple[Extents, Extents]) -> tuple[Extents, Extents]:
+        """The shapes of a job, or all of its pixels as one row."""
+        as_row = flat(shapes[0]), flat(shapes[1])
+        return min(shapes, as_row, key=lambda one: job_cycles(layer, one[0], one[1], self.region.accelerator))
+
+    def _elements(
+        self, index: int, layer: Layer, form: Run, box: Box, inputs: Sequence[Patch], ofm: Patch, unit: Unit
+    ) -> None:
+        """The job of an element-wise layer; where rows of a tensor lie apart, one for each."""
+        (top, left, first), (height, width, channels) = box.origin, box.extents
+        runs = [ofm, *(inputs[:1] if form.repeats else inputs)]
+        rows = [(top, height)] if all(one.box.extents[1] == width for one in runs) else _each(top, height)
+        for row, count in rows:
+            read = [(one.buffer, one.at(row, left, first)) for one in runs[1:]]
+            read += [(one.buffer, 0) for one in inputs[len(read) :]]
+            image = self.region.image(layer, (row, left, first), (count, width, channels))
+            elements = count * width * channels
+            target = ofm.buffer, ofm.at(row, left, first)
+            unit.jobs.append(run_job(index, layer, form, read, target, elements, image, self.region.accelerator))
+
+
+def _each(first: int, count: int) -> list[tuple[int, int]]:
+    return [(row, 1) for row in range(first, first + count)]
+
+
+def _box(rows: Span, columns: Span, channels: Span) -> Box:
+    spans = rows, columns, channels
+    return Box((rows[0], columns[0], channels[0]), tuple(stop - start for start, stop in spans))  # type: ignore[arg-type]
+
+
+def _whole(storage: Storage) -> Box:
+    return Box((0, 0, 0), storage.extents)
+
+
+def _moves(home: Home, box: Box, patch: Patch) -> Iterator[Transfer]:
+    """The transfers of a box between its place in main memory and a patch that holds it."""
+    _, width, channels = home.storage.extents
+    strides = home.strides or (width * channels, channels, 1)
+    main = home.offset + sum(place * stride for place, stride in zip(box.origin, strides, strict=True))
+    local = patch.at(*box.origin)
+    for move in strided(box.extents, strides, (patch.row, patch.pixel, 1)):
+        yield replace(move, main=main + move.main, local=local + move.local)

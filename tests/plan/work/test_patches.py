@@ -1,0 +1,112 @@
+"""Groups in patches of rows and columns, and in slices of channels."""
+
+import random
+from math import prod
+
+import pytest
+from plan_check import check
+from plan_samples import Samples, accelerator, graph_of
+
+from byoc_hw.errors import PlanError
+from byoc_hw.plan.choices import Blocks, Choices, Group
+from byoc_hw.plan.region import plan_region
+from byoc_hw.plan.steps import SCRATCH, Copy, Job
+
+
+def inverted(seed, *, add=False):
+    """Expand, depthwise, project, as MobileNetV2 has them, of random sizes, strides and paddings; with a sum behind."""
+    drawn, samples = random.Random(seed), Samples(seed)
+    ifm = samples.tensor((1, drawn.randint(3, 15), drawn.randint(3, 15), drawn.randint(1, 12)))
+    wide = samples.conv2d(ifm, drawn.randint(2, 40), (1, 1), bits=drawn.choice((8, 4)))
+    kernel = drawn.choice(((3, 3), (3, 1), (2, 3)))
+    padding = tuple(drawn.randint(0, kernel[side % 2] - 1) for side in range(4))
+    strides = (1, 1) if add else drawn.choice(((1, 1), (2, 2), (1, 2)))
+    deep = samples.depthwise(wide.ofm, (3, 3) if add else kernel, strides, (1, 1, 1, 1) if add else padding)
+    narrow = samples.conv2d(deep.ofm, ifm.shape[3] if add else drawn.randint(1, 20), (1, 1))
+    layers = [wide, deep, narrow]
+    if add:
+        layers.append(samples.add(narrow.ofm, ifm))
+    return graph_of([ifm], layers, [layers[-1].ofm])
+
+
+def alone(graph, *groups, blocks=None):
+    layers = len(graph.layers)
+    return Choices((False,), groups, blocks or (None,) * layers)
+
+
+def array(**changes):
+    return accelerator(array_rows=4, array_columns=4, depthwise_rows=2, **changes)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_inverted_bottleneck_in_patches_and_slices_is_exact(seed):
+    drawn, graph = random.Random(seed + 100), inverted(seed, add=seed % 3 == 0)
+    group = Group(
+        len(graph.layers),
+        drawn.randint(1, 5),
+        overlap=drawn.random() < 0.5,
+        resident=drawn.random() < 0.5,
+        columns=drawn.randint(1, 4),
+        slices=drawn.randint(2, 9),
+    )
+    blocks = [drawn.choice((None, Blocks(3, 5), Blocks(8, 2))) for _ in graph.layers]
+    check(graph, array(), seed, alone(graph, group, blocks=tuple(blocks)))
+
+
+@pytest.mark.parametrize("stripes", [1, 3])
+def test_depthwise_output_is_stored_slice_by_slice(stripes):
+    graph = inverted(1)
+    groups = Group(2, stripes, slices=100), Group(1)
+    plan = check(graph, array(), choices=alone(graph, *groups))
+    channels = graph.layers[1].ofm.shape[-1]
+    jobs = [step for step in plan.steps if isinstance(step, Job)]
+    stores = [step for step in plan.steps if isinstance(step, Copy) and step.target.space == SCRATCH]
+    assert {job.ofm_shape[2] for job in jobs[:-1]} == {1}
+    assert len(jobs) - 1 == 2 * len(stores) == 2 * stripes * channels
+    assert sum(step.rows * step.nbytes for step in stores) == graph.layers[1].ofm.nbytes
+
+
+def test_what_lies_between_layers_has_a_slice_of_its_channels_in_local_memory():
+    samples = Samples()
+    wide = samples.conv2d(samples.tensor((1, 8, 8, 4)), 64, (1, 1))
+    deep = samples.depthwise(wide.ofm, padding=(1, 1, 1, 1))
+    graph = graph_of([wide.ifm], [wide, deep], [deep.ofm])
+    tiny = array(activations=2048)
+    with pytest.raises(PlanError, match=r"local activation memory: \d+ bytes needed, 2048 bytes there"):
+        plan_region(graph, tiny, alone(graph, Group(2)))
+    check(graph, tiny, choices=alone(graph, Group(2, slices=16)))
+
+
+def test_patch_is_rows_and_columns_with_a_halo_in_both_directions():
+    samples = Samples()
+    one = samples.conv2d(samples.tensor((1, 8, 8, 4)), 4, (1, 1))
+    other = samples.conv2d(one.ofm, 4, padding=(1, 1, 1, 1))
+    graph = graph_of([one.ifm], [one, other], [other.ofm])
+    plan = check(graph, array(), choices=alone(graph, Group(2, 2, columns=2)))
+    jobs = [step for step in plan.steps if isinstance(step, Job)]
+    assert [prod(job.ofm_shape) for job in jobs] == [5 * 5 * 4, 4 * 4 * 4] * 4
+    assert [job.padding for job in jobs[1::2]] == [(1, 1, 0, 0), (1, 0, 0, 1), (0, 1, 1, 0), (0, 0, 1, 1)]
+
+
+@pytest.mark.parametrize("held", [{0}, {4}, {0, 4}])
+def test_input_and_output_of_patches_may_stay_in_local_memory(held):
+    graph = inverted(4, add=True)
+    group = Group(4, 2, frozenset(held), columns=3, slices=2)
+    check(graph, array(), choices=alone(graph, group))
+
+
+def test_what_a_later_group_reads_is_not_computed_in_patches():
+    samples = Samples()
+    wide = samples.conv2d(samples.tensor((1, 8, 8, 4)), 8, (1, 1))
+    deep = samples.depthwise(wide.ofm)
+    graph = graph_of([wide.ifm], [wide, deep], [wide.ofm, deep.ofm])
+    with pytest.raises(PlanError, match="what lies between layers in patches is read by them alone"):
+        plan_region(graph, array(), alone(graph, Group(2, slices=2)))
+
+
+def test_product_has_no_patches():
+    samples = Samples()
+    product = samples.matmul(samples.tensor((1, 6, 1, 4)), samples.tensor((1, 5, 4)))
+    graph = graph_of([product.ifm, product.ifm2], [product], [product.ofm])
+    with pytest.raises(PlanError, match="a matmul layer has no patches"):
+        plan_region(graph, array(), alone(graph, Group(1, 2, columns=2)))
