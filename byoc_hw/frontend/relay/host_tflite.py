@@ -14,13 +14,13 @@ import tvm
 from tvm import relay
 
 from byoc_hw.accelerator import ROUNDINGS, Accelerator, Limits
-from byoc_hw.frontend.relay.accelerators import Session
 from byoc_hw.frontend.relay.compose import applied, called_with, rebuild_calls, with_main
 from byoc_hw.frontend.relay.host_bilinear import bilinear
 from byoc_hw.frontend.relay.host_operators import Kernel, kernel_called
 from byoc_hw.frontend.relay.match import Match
 from byoc_hw.frontend.relay.opaque import merge_composites, show_bodies
 from byoc_hw.frontend.relay.read import constant
+from byoc_hw.frontend.relay.session import Session
 from byoc_hw.frontend.relay.sources import calls_outside_composites, operator_name, source_names
 from byoc_hw.frontend.relay.table import entries, parse_composite
 from byoc_hw.graph import Layer, Pool2d
