@@ -10,6 +10,7 @@ import functools
 import importlib
 import itertools
 import pkgutil
+import re
 from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import entry_points
 from typing import Any
@@ -27,8 +28,8 @@ def load_patterns() -> None:
     for load in _files():
         try:
             load()
-        except ModuleNotFoundError as error:
-            if not _is_of_the_other_tvm(error.name or ""):
+        except ImportError as error:
+            if not _is_of_the_other_tvm(error):
                 raise
 
 
@@ -40,10 +41,16 @@ def _files() -> Iterator[Callable[[], Any]]:
         yield entry.load
 
 
-def _is_of_the_other_tvm(module: str) -> bool:
+_NAME = re.compile(r"cannot import name '(\w+)'")
+
+
+def _is_of_the_other_tvm(error: ImportError) -> bool:
     """Whether a module that is missing is one of Relay where there is none, or of Relax where that is old."""
     missing = (*(() if HAS_RELAY else ("tvm.relay",)), *(() if HAS_RELAX else ("tvm.relax",)))
-    return any(module == name or module.startswith(f"{name}.") for name in missing)
+    name = error.name or ""
+    found = _NAME.match(error.msg)  # `from tvm import relay` names tvm alone
+    wanted = f"{name}.{found[1]}" if found else name
+    return any(wanted == one or wanted.startswith(f"{one}.") for one in missing)
 
 
 def forms_in_order(
