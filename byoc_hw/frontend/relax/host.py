@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
@@ -18,6 +18,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from byoc_hw.accelerator import ROUNDINGS
 from byoc_hw.errors import Unsupported
 from byoc_hw.frontend.host_layers import HOST_FUNCTIONS, has_kernel
 from byoc_hw.frontend.model_ends import Ends
@@ -132,7 +133,7 @@ def _work(function: Any, numerics: str, kernel: Kernels) -> _Work:
     inner = dict(steps_of(composite))
     parsed = composite_layer(composite_name(composite), inner[composite.body.body], inner)
     assert parsed is not None, "the table has matched it"
-    layer, match = parsed
+    layer, match = replace(parsed[0], rounding=ROUNDINGS["tflite"]), parsed[1]
     within = dict(zip(composite.params, call.args, strict=True))
     outer = list(function.params)
     inputs = tuple(next(place for place, one in enumerate(outer) if one.same_as(within[read])) for read in match.inputs)
@@ -204,13 +205,14 @@ class _Host:
         steps = steps_of(main)
         inputs = tuple(
             self._end(value, name, "input", end.quantization)
-            for value, name, end in zip(main.params, self._c_names(), self.ends.inputs, strict=False)
+            for value, name, end in zip(main.params, self.names, self.ends.inputs, strict=False)
         )
         self.buffers |= {parameter: (buffer,) for parameter, buffer in zip(main.params, inputs, strict=True)}
         results = [self._first_name(result, steps) for result in results_of(self._result(main, steps))]
+        names = _output_names(self.names[len(inputs) :])
         outputs = tuple(
             self._end(value, name, "output", end.quantization)
-            for value, name, end in zip(results, self._c_names()[len(inputs) :], self.ends.outputs, strict=True)
+            for value, name, end in zip(results, names, self.ends.outputs, strict=True)
         )
         last: list[CopyCall] = []
         for result, buffer in zip(results, outputs, strict=True):
@@ -225,9 +227,6 @@ class _Host:
         program = Program(self.mod_name, inputs, outputs, (*self.calls, *last))
         source = "\n".join([_INCLUDES, *self.texts]) if self.texts else ""
         return program, source, self.constant_bytes
-
-    def _c_names(self) -> list[str]:
-        return distinct(re.sub(r"\W", "_", name) for name in self.names)
 
     def _end(self, value: Any, name: str, role: Any, quantization: Any) -> Buffer:
         shape, dtype = extents_of(value), dtype_of(value)
@@ -353,6 +352,11 @@ class _Host:
         }
         written |= {call.target for call in (*self.calls, *last) if isinstance(call, CopyCall)}
         assert written.issuperset(outputs), "every output is written by a call"
+
+
+def _output_names(names: Sequence[str]) -> list[str]:
+    """Names of outputs as the Relay path has them, where TVM makes C identifiers of them."""
+    return distinct(re.sub(r"\W", "_", name) for name in names)
 
 
 def _types(of: Any) -> list[Any]:

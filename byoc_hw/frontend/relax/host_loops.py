@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import tvm
+from tvm_ffi import structural
 
 from byoc_hw.errors import Unsupported
 from byoc_hw.frontend.relax.versions import blocks, tir
@@ -59,7 +60,8 @@ def lowered_loops(functions: Mapping[str, tuple[Any, int]], operators: Mapping[s
         explicit, own[name] = _with_buffers_outside(_inlined_blocks(function), results)
         prepared[name] = explicit.with_attr("global_symbol", name).with_attr("target", target)
     lowered = tvm.transform.Sequential(_passes())(tvm.IRModule(prepared))
-    plain = {variable.name_hint: _with_pointers(function) for variable, function in lowered.functions.items()}
+    literals = _Literals()
+    plain = {variable.name_hint: literals.with_pointers(function) for variable, function in lowered.functions.items()}
     module = tir.transform.LowerIntrin()(tvm.IRModule(plain))
     text = tvm.get_global_func("target.build.c")(module, target).inspect_source()
     found = {match["name"]: match for match in _FUNCTION.finditer(text)}
@@ -67,7 +69,7 @@ def lowered_loops(functions: Mapping[str, tuple[Any, int]], operators: Mapping[s
         problem = _problem(found[name]["body"]) if name in found else "TVM's C target wrote none of it"
         if problem:
             raise Unsupported(f"{operators[name]} on the host: {problem}")
-    return {name: _loops(found[name], own[name], functions[name][1]) for name in functions}
+    return {name: _loops(found[name], literals, own[name], functions[name][1]) for name in functions}
 
 
 def short_name(name: str) -> str:
@@ -132,33 +134,36 @@ def _with_buffers_outside(function: Any, results: int) -> tuple[Any, tuple[tuple
     return tir.PrimFunc(parameters, body, function.ret_type, function.attrs), own
 
 
-def _with_pointers(function: Any) -> Any:
-    """The function with pointers for its buffers, and with literals that C reads as the same numbers."""
-    pointers, declared = [], []
-    for buffer in function.params:
-        of = tvm.ir.PointerType(tvm.ir.PrimType(str(buffer.dtype)))
-        pointers.append(tir.Var(buffer.name, of))
-        declared.append(tir.DeclBuffer(buffer, data=pointers[-1]))
-    body = tir.stmt_functor.ir_transform(function.body, None, _marked, ["ir.FloatImm"])
-    return tir.PrimFunc(pointers, tir.SeqStmt([*declared, body]), function.ret_type, function.attrs)
+class _Literals:
+    """The numbers that TVM's C target writes with too few digits, as calls that stand for them until C is written."""
 
+    def __init__(self) -> None:
+        self._texts: dict[str, int] = {}
 
-def _marked(literal: Any) -> Any | None:
-    """A call, which TVM's C target writes as it stands, in place of a number that it writes with too few digits."""
-    dtype, value = str(literal.dtype), float(literal.value)
-    if dtype not in _FORMATS:
-        return None
-    form, infinity, nan = _FORMATS[dtype]
-    if np.isnan(value):
-        text = nan
-    elif np.isinf(value):
-        text = infinity if value > 0 else f"(-{infinity})"
-    else:
+    def with_pointers(self, function: Any) -> Any:
+        """The function with pointers for its buffers, and with calls for such numbers."""
+        pointers, declared = [], []
+        for buffer in function.params:
+            of = tvm.ir.PointerType(tvm.ir.PrimType(str(buffer.dtype)))
+            pointers.append(tir.Var(buffer.name, of))
+            declared.append(tir.DeclBuffer(buffer, data=pointers[-1]))
+        body = structural.structural_map(function.body, [(tir.FloatImm, self._marked)], order="post")
+        return tir.PrimFunc(pointers, tir.SeqStmt([*declared, body]), function.ret_type, function.attrs)
+
+    def _marked(self, literal: Any) -> Any:
+        dtype, value = str(literal.ty.dtype), float(literal.value)
+        if dtype not in _FORMATS:
+            return literal
         rounded = np.dtype(dtype).type
-        if rounded(f"{value:e}") == rounded(value):
-            return None
-        text = form.format(value)
-    return tir.call_pure_extern(dtype, _MARK, tir.StringImm(text))
+        if np.isfinite(value) and rounded(f"{value:e}") == rounded(value):
+            return literal
+        number = self._texts.setdefault(_word(value, dtype), len(self._texts))
+        return tir.call_pure_extern(dtype, _MARK, number)
+
+    def spelt(self, body: str) -> str:
+        """C with the numbers in place of the calls."""
+        texts = list(self._texts)
+        return re.sub(rf"\b{_MARK}\((\d+)\)", lambda found: texts[int(found[1])], body)
 
 
 def _problem(body: str) -> str:
@@ -172,10 +177,12 @@ def _problem(body: str) -> str:
     return ""
 
 
-def _loops(found: re.Match[str], own: tuple[tuple[str, tuple[int, ...]], ...], results: int) -> Loops:
+def _loops(
+    found: re.Match[str], literals: _Literals, own: tuple[tuple[str, tuple[int, ...]], ...], results: int
+) -> Loops:
     arguments = [one.strip().rpartition(" ") for one in found["arguments"].split(",")]
-    body = re.sub(rf'\b{_MARK}\("([^"]*)"\)', r"\1", found["body"])
-    return Loops(body, tuple((of.replace(" ", ""), name) for of, _, name in arguments), own, results)
+    parameters = tuple((of.replace(" ", ""), name) for of, _, name in arguments)
+    return Loops(literals.spelt(found["body"]), parameters, own, results)
 
 
 # ---------------------------------------------------------------- C

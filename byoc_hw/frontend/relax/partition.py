@@ -19,6 +19,7 @@ from byoc_hw.frontend.pattern_files import load_patterns
 from byoc_hw.frontend.relax.bindings import (
     each_its_own_dequantize,
     file_sources,
+    in_order_of_use,
     names_in,
     results_of,
     steps_of,
@@ -149,13 +150,12 @@ def _bound(mod: tvm.IRModule, params: Mapping[str, Any]) -> tvm.IRModule:
 
 
 def _flat(main: Any) -> Any:
-    """The function without tuples of its results in a variable: they are its result."""
-    steps = steps_of(main)
-    values = dict(steps)
+    """The function without a variable for a tuple of its results, with operands before what reads them, in order."""
+    values = dict(steps_of(main))
     result = values.get(main.body.body)
-    if isinstance(result, relax.Tuple):
-        return with_steps(main, [step for step in steps if step[0] is not main.body.body], result)
-    return with_steps(main, steps)
+    result = result if isinstance(result, relax.Tuple) else main.body.body
+    steps = [(variable, values[variable]) for variable in in_order_of_use(values, results_of(result))]
+    return with_steps(main, steps, result)
 
 
 def stated_ends(mod: tvm.IRModule) -> tuple[Ends, tuple[str, ...]]:
