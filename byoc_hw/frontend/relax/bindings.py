@@ -50,7 +50,7 @@ def with_steps(function: Any, steps: Sequence[Step], result: Any = None) -> Any:
     for variable, value in steps:
         value = replaced(value, renamed)
         if isinstance(variable, relax.DataflowVar) and variable in outputs:
-            outer = relax.Var(variable.name_hint, variable.ty)
+            outer = relax.Var(variable.name, variable.ty)
             renamed[variable] = outer
             variable = outer
         bindings.append(relax.VarBinding(variable, value))
@@ -177,7 +177,7 @@ def each_its_own_dequantize(function: Any) -> Any:
         for operand in dict.fromkeys(operands_in(value)):
             if isinstance(operand, relax.Var) and operand in shared:
                 if operand in taken:
-                    copies[operand] = relax.DataflowVar(f"{operand.name_hint}_again", operand.ty)
+                    copies[operand] = relax.DataflowVar(f"{operand.name}_again", operand.ty)
                     steps.append((copies[operand], values[operand]))
                 taken.add(operand)
         steps.append((variable, replaced(value, copies)))

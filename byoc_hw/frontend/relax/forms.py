@@ -21,6 +21,9 @@ from byoc_hw.soc import Hardware
 Fusion = tuple[str, Any, dict[str, Any], Callable[[Any], bool]]
 
 
+_IDLE = Rejection("reshape", near_miss="matches, but a region of nothing but reshapes is not worth a call")
+
+
 @dataclass(frozen=True)
 class QdqJob:
     """The state of one partitioning. `why_no_plan` is `Backend.why_no_plan`.
@@ -62,7 +65,10 @@ def fusions(job: QdqJob) -> list[Fusion]:
 
 def _check(pattern: Pattern, form: Form, job: QdqJob, context: Any) -> bool:
     found = QdqMatch.of(form, context.matched_expr, dict(context.matched_bindings.items()))
-    if found is None or (pattern.name == "reshape" and job.idle.intersection(found.sources)):
+    if found is None:
+        return False
+    if pattern.name == "reshape" and job.idle.intersection(found.sources):
+        job.recorder.reject(found.sources, _IDLE)
         return False
     layer = None
     try:

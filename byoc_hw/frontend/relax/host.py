@@ -7,10 +7,9 @@ quantize, and becomes loops of TVM. All buffers are placed in our arena.
 
 from __future__ import annotations
 
-import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
@@ -18,12 +17,9 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from byoc_hw.accelerator import ROUNDINGS
 from byoc_hw.errors import Unsupported
-from byoc_hw.frontend.host_layers import HOST_FUNCTIONS, has_kernel
 from byoc_hw.frontend.model_ends import Ends
-from byoc_hw.frontend.relax.bindings import names_in, results_of, steps_of, with_steps
-from byoc_hw.frontend.relax.forms import QdqJob, composite_layer, fusions
+from byoc_hw.frontend.relax.bindings import names_in, results_of, steps_of
 from byoc_hw.frontend.relax.host_loops import (
     Loops,
     c_constant,
@@ -32,29 +28,15 @@ from byoc_hw.frontend.relax.host_loops import (
     lowered_loops,
     short_name,
 )
-from byoc_hw.frontend.relax.regions import composite_name, external
+from byoc_hw.frontend.relax.host_works import HostLayer, Kernels, with_works
 from byoc_hw.frontend.relax.versions import Literal, array_of, dtype_of, extents_of, name_of, type_of
 from byoc_hw.frontend.seam import CompiledHost, Placer
-from byoc_hw.graph import Graph, Layer, Softmax
+from byoc_hw.graph import Graph, Softmax
 from byoc_hw.names import distinct
-from byoc_hw.program import Buffer, Call, CopyCall, HostCall, HostWork, KernelCall, Program, RegionCall
+from byoc_hw.program import Buffer, Call, CopyCall, HostCall, Program, RegionCall
 from byoc_hw.tensor import Array
 
-Kernels = Callable[[Layer | HostWork], KernelCall]
-
 _INCLUDES = "#include <math.h>\n#include <stdbool.h>\n#include <stdint.h>\n#include <string.h>\n"
-_SOFTMAX_SCALES = 2.0**-25, 2.0**7
-"""Lower bound, and upper bound that is outside: what fits the fixed point of `softmax_int8`."""
-
-
-@dataclass(frozen=True)
-class _Work:
-    """What a host function of ours computes: its C, without the first line, and the constants that it reads."""
-
-    layer: Layer
-    made: KernelCall | None
-    inputs: tuple[int, ...]
-    """The arguments of the call that the layer reads, in its order."""
 
 
 def compiled_host(
@@ -71,7 +53,7 @@ def compiled_host(
 
     `place` is called once, when all buffers are known. `Unsupported` for an operator that C alone cannot compute.
     """
-    mod, works = _with_work(mod, numerics, kernel)
+    mod, works = with_works(mod, numerics, kernel)
     lowered = _lowered(mod)
     program, source, nbytes = _Host(lowered, mod_name, graphs, works, ends, names).compiled()
     place(program, ())
@@ -81,74 +63,6 @@ def compiled_host(
 def _intermediates(program: Program) -> list[Buffer]:
     buffers = (buffer for call in program.calls if isinstance(call, HostCall | RegionCall) for buffer in call.arguments)
     return list(dict.fromkeys(buffer for buffer in buffers if buffer.role == "intermediate"))
-
-
-# ---------------------------------------------------------------- what functions of ours compute
-
-
-def _with_work(mod: tvm.IRModule, numerics: str, kernel: Kernels) -> tuple[tvm.IRModule, dict[str, _Work]]:
-    """The module with a call by symbol for each region and each layer that a function of ours computes; and these."""
-    regions = {variable: variable.name_hint for variable in external(mod)}
-    job = QdqJob(HOST_FUNCTIONS, lambda layer, accelerator: None, numerics="tflite")
-    wanted = has_kernel if numerics == "tflite" else _is_integer_softmax
-    table = [
-        (name, pattern, annotations, functools.partial(_wanted, check, name, wanted))
-        for name, pattern, annotations, check in fusions(job)
-    ]
-    main = tvm.IRModule({mod.get_global_var("main"): mod["main"], **{one: mod[one] for one in regions}})
-    fused = relax.transform.FuseOpsByPattern(table, bind_constants=True, annotate_codegen=True)(main)
-    works: dict[str, _Work] = {}
-    called: dict[Any, str] = dict(regions)
-    for number, (variable, function) in enumerate(external(fused, HOST_FUNCTIONS.name).items()):
-        called[variable] = f"host_{number}"
-        works[called[variable]] = _work(function, numerics, kernel)
-    steps = [(variable, _by_symbol(value, called)) for variable, value in steps_of(fused["main"])]
-    return tvm.IRModule({"main": with_steps(fused["main"], steps)}), works
-
-
-def _wanted(check: Callable[[Any], bool], name: str, wanted: Callable[[Layer], bool], context: Any) -> bool:
-    if not check(context):
-        return False
-    composite = name.partition(".")[2]
-    parsed = composite_layer(composite, context.matched_expr, dict(context.matched_bindings.items()))
-    return parsed is not None and wanted(parsed[0])
-
-
-def _is_integer_softmax(layer: Layer) -> bool:
-    """Whether `softmax_int8` computes a layer: its bits are those of TVM's float operators on the Relay path."""
-    if not isinstance(layer, Softmax):
-        return False
-    ifm, ofm = layer.ifm.quantization, layer.ofm.quantization
-    assert ifm is not None, "a softmax states its scales"
-    assert ofm is not None, "a softmax states its scales"
-    least, limit = _SOFTMAX_SCALES
-    types = (layer.ifm.dtype, layer.ofm.dtype) == ("int8", "int8")
-    return types and (ofm.scale, ofm.zero_point) == ((1 / 256,), (-128,)) and least <= ifm.scale[0] < limit
-
-
-def _work(function: Any, numerics: str, kernel: Kernels) -> _Work:
-    """What a function with one composite computes."""
-    composite = next(value for _, value in steps_of(function) if isinstance(value, relax.Function))
-    call = next(value for _, value in steps_of(function) if isinstance(value, relax.Call))
-    inner = dict(steps_of(composite))
-    parsed = composite_layer(composite_name(composite), inner[composite.body.body], inner)
-    assert parsed is not None, "the table has matched it"
-    layer, match = replace(parsed[0], rounding=ROUNDINGS["tflite"]), parsed[1]
-    within = dict(zip(composite.params, call.args, strict=True))
-    outer = list(function.params)
-    inputs = tuple(next(place for place, one in enumerate(outer) if one.same_as(within[read])) for read in match.inputs)
-    return _Work(layer, kernel(layer) if numerics == "tflite" else None, inputs)
-
-
-def _by_symbol(value: Any, symbols: Mapping[Any, str]) -> Any:
-    """A call of an external function as a call of its symbol, which TVM's passes leave alone."""
-    if not isinstance(value, relax.Call) or value.op not in symbols:
-        return value
-    of = type_of(value)
-    types = list(of.fields) if isinstance(of, relax.TupleType) else of
-    call = relax.call_dps_packed(symbols[value.op], relax.Tuple(list(value.args)), types)
-    relax.expr._update_type(call, of)
-    return call
 
 
 # ---------------------------------------------------------------- what TVM computes
@@ -191,7 +105,7 @@ class _Host:
     mod: tvm.IRModule
     mod_name: str
     graphs: Mapping[str, Graph]
-    works: Mapping[str, _Work]
+    works: Mapping[str, HostLayer]
     ends: Ends
     names: Sequence[str]
     buffers: dict[Any, tuple[Buffer, ...]] = field(default_factory=dict)

@@ -27,6 +27,7 @@ from byoc_hw.frontend.relax.bindings import (
     with_steps,
 )
 from byoc_hw.frontend.relax.forms import QdqJob, fusions
+from byoc_hw.frontend.relax.host_works import tvm_marks
 from byoc_hw.frontend.relax.outcomes import outcomes_of
 from byoc_hw.frontend.relax.regions import (
     QdqRecord,
@@ -75,6 +76,9 @@ def partition_relax(
         job = replace(job, idle=frozenset(idle), recorder=Recorder())
         done = _regions_made(mod, job, mod_name)
     found = outcomes_of(sources, main, done, job.recorder, work)
+    if numerics == "tflite":
+        marks = tvm_marks(done)
+        found = tuple(replace(outcome, tvm_arithmetic=marks.get(outcome.name, ())) for outcome in found)
     ends, names = stated_ends(mod)
     digest = remember(accelerator)
     record = QdqRecord(digest, accelerator.name, accelerator.label, numerics, mod_name, found, ends, names)
@@ -142,7 +146,7 @@ def prepared(mod: Any, params: Mapping[str, Any] | None) -> tvm.IRModule:
 
 
 def _bound(mod: tvm.IRModule, params: Mapping[str, Any]) -> tvm.IRModule:
-    known = {parameter.name_hint for parameter in mod["main"].params}
+    known = {parameter.name for parameter in mod["main"].params}
     for name in params:
         if name not in known:
             raise InvalidInput(f"params are inputs of main by name: got {shown(name)}")
@@ -169,7 +173,7 @@ def stated_ends(mod: tvm.IRModule) -> tuple[Ends, tuple[str, ...]]:
         if types == stated["types"]:
             return Ends.from_plain(stated["ends"]), tuple(distinct(stated["names"]))
     steps = dict(steps_of(main))
-    names = [parameter.name_hint for parameter in main.params]
+    names = [parameter.name for parameter in main.params]
     for place, value in enumerate(values[inputs:]):
         call = steps.get(value)
         sources = names_in(call.span) if isinstance(call, relax.Call) else ()

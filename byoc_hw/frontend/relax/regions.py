@@ -147,7 +147,7 @@ def _node(variable: Any, call: Any, composites: Mapping[Any, Any]) -> LayerNode:
     name, inner = composite_name(composite), dict(steps_of(composite))
     parsed = composite_layer(name, inner[composite.body.body], inner)
     if parsed is None:
-        raise Unsupported(f"composite {name} at {variable.name_hint} cannot be lowered: no pattern {name!r} reads it")
+        raise Unsupported(f"composite {name} at {variable.name} cannot be lowered: no pattern {name!r} reads it")
     layer, match = parsed
     if len(match.inputs) != len(layer.inputs):
         raise PatternError(
