@@ -149,12 +149,13 @@ def _typed_as(call: Any, other: Any) -> Any:
 
 
 def file_sources(function: Any) -> list[FileSource]:
-    """The operators of the model file, in the order in which they are first computed."""
+    """The operators of the model file, in the order in which they are done: one may begin long before, with the
+    dequantize of its first operand."""
     operators: dict[str, list[str]] = {}
     for _, value in steps_of(function):
         if isinstance(value, relax.Call):
             for name in names_in(value.span):
-                operators.setdefault(name, []).append(name_of(value))
+                operators[name] = [*operators.pop(name, []), name_of(value)]
     return [FileSource(name, tuple(each)) for name, each in operators.items()]
 
 
