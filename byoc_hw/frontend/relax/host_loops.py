@@ -29,6 +29,7 @@ _MATH_TEXT = """
 acos acosh asin asinh atan atan2 atanh ceil cos cosh erf exp exp2 fabs floor fmod log log10 log1p log2 nearbyint pow
 round sin sinh sqrt tan tanh trunc
 """
+_LIBRARY = ("exp2", "fabs", "trunc")
 _MATH = frozenset(_MATH_TEXT.split())
 _MOST_LETTERS = 60
 """Of a name that TVM makes of the operators in a function."""
@@ -62,13 +63,20 @@ def lowered_loops(functions: Mapping[str, tuple[Any, int]], operators: Mapping[s
     lowered = tvm.transform.Sequential(_passes())(tvm.IRModule(prepared))
     literals = _Literals()
     plain = {variable.name_hint: literals.with_pointers(function) for variable, function in lowered.functions.items()}
-    module = tir.transform.LowerIntrin()(tvm.IRModule(plain))
-    text = tvm.get_global_func("target.build.c")(module, target).inspect_source()
-    found = {match["name"]: match for match in _FUNCTION.finditer(text)}
-    for name in functions:
-        problem = _problem(found[name]["body"]) if name in found else "TVM's C target wrote none of it"
+    found = {}
+    for name in functions:  # one by one, so that an error has the name of its operator
+        module = tir.transform.LowerIntrin()(tvm.IRModule({name: plain[name]}))
+        try:
+            text = tvm.get_global_func("target.build.c")(module, target).inspect_source()
+        except tvm.error.InternalError as error:
+            said = str(error).strip().splitlines()[-1]
+            raise Unsupported(f"{operators[name]} on the host: TVM's C target cannot write it: {said}") from error
+        match = _FUNCTION.search(text)
+        assert match is not None, f"TVM's C target writes {name}"
+        problem = _problem(match["body"])
         if problem:
             raise Unsupported(f"{operators[name]} on the host: {problem}")
+        found[name] = match
     return {name: _loops(found[name], literals, own[name], functions[name][1]) for name in functions}
 
 
@@ -147,7 +155,8 @@ class _Literals:
             of = tvm.ir.PointerType(tvm.ir.PrimType(str(buffer.dtype)))
             pointers.append(tir.Var(buffer.name, of))
             declared.append(tir.DeclBuffer(buffer, data=pointers[-1]))
-        body = structural.structural_map(function.body, [(tir.FloatImm, self._marked)], order="post")
+        rules = [(tir.FloatImm, self._marked), (tvm.ir.Call, _of_the_library)]
+        body = structural.structural_map(function.body, rules, order="post")
         return tir.PrimFunc(pointers, tir.SeqStmt([*declared, body]), function.ret_type, function.attrs)
 
     def _marked(self, literal: Any) -> Any:
@@ -164,6 +173,14 @@ class _Literals:
         """C with the numbers in place of the calls."""
         texts = list(self._texts)
         return re.sub(rf"\b{_MARK}\((\d+)\)", lambda found: texts[int(found[1])], body)
+
+
+def _of_the_library(call: Any) -> Any:
+    """The C library's function where TVM's C target has none."""
+    name, dtype = str(getattr(call.op, "name", "")).removeprefix("tirx."), str(getattr(call.ty, "dtype", ""))
+    if name not in _LIBRARY or dtype not in _FORMATS:
+        return call
+    return tir.call_pure_extern(dtype, f"{name}f" if dtype == "float32" else name, *call.args)
 
 
 def _problem(body: str) -> str:

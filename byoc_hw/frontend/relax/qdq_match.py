@@ -41,12 +41,12 @@ class Stored:
 class QdqMatch:
     """A matched expression: `calls` from the innermost to the outermost, `inputs` what the wildcards matched, in order.
 
-    `values` are those of the variables that are bound before it.
+    An input that is read twice is there twice. `values` are those of the variables that are bound before it.
     """
 
     root: Any
     calls: tuple[Any, ...]
-    inputs: tuple[Any, ...]
+    inputs: list[Any]
     values: Mapping[Any, Any]
 
     @classmethod
@@ -58,7 +58,7 @@ class QdqMatch:
         inside = [one for pattern, one in found.items() if isinstance(pattern, dpl.pattern.CallPattern)]
         free = [one for pattern, one in found.items() if isinstance(pattern, dpl.pattern.WildcardPattern)]
         calls: dict[Any, None] = {}
-        inputs: dict[Any, None] = {}
+        inputs: list[Any] = []
 
         def visit(expr: Any) -> None:
             value = values.get(expr, expr) if isinstance(expr, relax.Var) else expr
@@ -67,10 +67,10 @@ class QdqMatch:
                     visit(argument)
                 calls[value] = None
             elif dtype_of(expr) and any(one.same_as(expr) or one.same_as(value) for one in free):
-                inputs[expr] = None
+                inputs.append(expr)
 
         visit(root)
-        return cls(root, tuple(calls), tuple(inputs), values)
+        return cls(root, tuple(calls), inputs, values)
 
     @cached_property
     def sources(self) -> tuple[str, ...]:
@@ -161,11 +161,15 @@ class QdqMatch:
     # ---------------------------------------------------------------- layers of two operands
 
     def pairwise(self, operator: str) -> dict[str, Any]:
-        """The fields of an element-wise layer of two tensors; the operand that is broadcast is the second."""
+        """The fields of an element-wise layer of two tensors.
+
+        The operand that is broadcast becomes the second input, also of the match.
+        """
         call, name = self[operator], self.name
         operands = [self.stored(argument) for argument in call.args[:2]]
         if math.prod(extents_of(operands[0].expr)) < math.prod(extents_of(operands[1].expr)):
             operands.reverse()
+        self.inputs[:] = [one.expr for one in operands]
         for one in operands:
             if isinstance(self.value(one.expr), Literal) and math.prod(extents_of(one.expr)) == 1:
                 raise NotALayer("a constant operand has several values: with one the layer is a table", "1")
@@ -184,10 +188,6 @@ class QdqMatch:
             "act_min": act_min,
             "act_max": act_max,
         }
-
-    def with_inputs(self, inputs: Sequence[Any]) -> QdqMatch:
-        """The match with its inputs in another order."""
-        return replace(self, inputs=tuple(inputs))
 
     # ---------------------------------------------------------------- sums of products
 
