@@ -16,7 +16,7 @@ from tvm import relax
 from byoc_hw.errors import Unsupported
 from byoc_hw.frontend.relax.versions import name_of
 
-Step = tuple[Any, Any]
+Assignment = tuple[Any, Any]
 """A variable, and the expression that it is bound to."""
 
 _SEPARATOR = "\N{SYMBOL FOR UNIT SEPARATOR}"
@@ -30,7 +30,7 @@ class FileSource:
     operators: tuple[str, ...]
 
 
-def steps_of(function: Any) -> list[Step]:
+def steps_of(function: Any) -> list[Assignment]:
     """The bindings of a function without control flow, in order."""
     steps = []
     for block in function.body.blocks:
@@ -41,20 +41,20 @@ def steps_of(function: Any) -> list[Step]:
     return steps
 
 
-def with_steps(function: Any, steps: Sequence[Step], result: Any = None) -> Any:
+def with_steps(function: Any, steps: Sequence[Assignment], result: Any = None) -> Any:
     """The function with these bindings, in one dataflow block, and perhaps another result."""
     result = function.body.body if result is None else result
     outputs = set(results_of(result))
     bindings = []
     renamed: dict[Any, Any] = {}
     for variable, value in steps:
-        value = replaced(value, renamed)
+        value = with_operands(value, renamed)
         if isinstance(variable, relax.DataflowVar) and variable in outputs:
             outer = relax.Var(variable.name, variable.ty)
             renamed[variable] = outer
             variable = outer
         bindings.append(relax.VarBinding(variable, value))
-    body = relax.SeqExpr([relax.DataflowBlock(bindings)], replaced(result, renamed))
+    body = relax.SeqExpr([relax.DataflowBlock(bindings)], with_operands(result, renamed))
     return relax.Function(function.params, body, function.ret_ty, function.is_pure, function.attrs, function.span)
 
 
@@ -63,18 +63,18 @@ def results_of(result: Any) -> list[Any]:
     return list(result.fields) if isinstance(result, relax.Tuple) else [result]
 
 
-def replaced(value: Any, by: dict[Any, Any]) -> Any:
+def with_operands(value: Any, by: dict[Any, Any]) -> Any:
     """An expression whose operands are variables, with some of them replaced."""
     if isinstance(value, relax.Var):
         return by.get(value, value)
     if isinstance(value, relax.Tuple):
-        fields = [replaced(field, by) for field in value.fields]
+        fields = [with_operands(field, by) for field in value.fields]
         return relax.Tuple(fields, value.span) if _differ(fields, value.fields) else value
     if isinstance(value, relax.TupleGetItem):
-        inner = replaced(value.tuple_value, by)
+        inner = with_operands(value.tuple_value, by)
         return value if inner is value.tuple_value else relax.TupleGetItem(inner, value.index)
     if isinstance(value, relax.Call):
-        operands = [replaced(argument, by) for argument in value.args]
+        operands = [with_operands(argument, by) for argument in value.args]
         if _differ(operands, value.args):
             return relax.Call(value.op, operands, value.attrs, value.ty_args, value.span)
     return value
@@ -172,7 +172,7 @@ def each_its_own_dequantize(function: Any) -> Any:
         if isinstance(value, relax.Call) and name_of(value) == "dequantize" and len(users.get(variable, ())) > 1
     }
     taken: set[Any] = set()
-    steps: list[Step] = []
+    steps: list[Assignment] = []
     for variable, value in steps_of(function):
         copies = {}
         for operand in dict.fromkeys(operands_in(value)):
@@ -181,7 +181,7 @@ def each_its_own_dequantize(function: Any) -> Any:
                     copies[operand] = relax.DataflowVar(f"{operand.name}_again", operand.ty)
                     steps.append((copies[operand], values[operand]))
                 taken.add(operand)
-        steps.append((variable, replaced(value, copies)))
+        steps.append((variable, with_operands(value, copies)))
     return with_steps(function, steps)
 
 

@@ -14,12 +14,12 @@ import tvm
 
 from byoc_hw.errors import InvalidInput, Unsupported
 from byoc_hw.frontend.accelerators import by_name, known
-from byoc_hw.frontend.relax.alone import alone
 from byoc_hw.frontend.relax.forms import LiveFusions
-from byoc_hw.frontend.relax.model import RelaxModel, graphs_in
 from byoc_hw.frontend.relax.partition import check_relax_module, partition_relax
 from byoc_hw.frontend.relax.regions import QdqRecord, region_graph
+from byoc_hw.frontend.relax.relax_model import RelaxModel, graphs_in
 from byoc_hw.frontend.relax.tflite import importable_parts, load_tflite
+from byoc_hw.frontend.relax.turns import one_at_a_time
 from byoc_hw.frontend.seam import Backend, Partitioned
 from byoc_hw.pattern import Outcome
 from byoc_hw.soc import Hardware
@@ -37,7 +37,7 @@ class RelaxFrontEnd:
     def __init__(self) -> None:
         self._tables: dict[str, LiveFusions] = {}
 
-    @alone
+    @one_at_a_time
     def register(self, compiler: str, backend: Backend) -> None:
         """Register a compiler name with TVM, for `relax.transform.RunCodegen`."""
         self._tables[compiler] = LiveFusions(compiler, backend.why_no_plan)
@@ -45,7 +45,7 @@ class RelaxFrontEnd:
             f"relax.ext.{compiler}", functools.partial(_generated, compiler, backend), override=True
         )
 
-    @alone
+    @one_at_a_time
     def load(self, path: str | Path, shapes: Mapping[str, Sequence[int]]) -> tuple[Any, dict[str, Any]]:
         """A module and its weights by name, from a TFLite file."""
         suffix = Path(path).suffix.lower()
@@ -63,7 +63,7 @@ class RelaxFrontEnd:
         """Refused: modules stay in QDQ form here."""
         _needs_relay("to_integers")
 
-    @alone
+    @one_at_a_time
     def load_tflite(self, path: str | Path) -> tuple[Any, dict[str, Any]]:
         """A module, and no weights by name, from a TFLite file."""
         return load_tflite(path)
@@ -76,14 +76,14 @@ class RelaxFrontEnd:
         """Refused."""
         _needs_relay("quantize")
 
-    @alone
+    @one_at_a_time
     def importable_tflite(
         self, path: str | Path
     ) -> tuple[tuple[Any, dict[str, Any]] | None, tuple[str, ...], tuple[Outcome, ...]]:
         """A module of the operators that can be imported, the names of all, what stops the import."""
         return importable_parts(path)
 
-    @alone
+    @one_at_a_time
     def partition(
         self,
         mod: Any,
@@ -106,7 +106,7 @@ class RelaxFrontEnd:
         """Refused: `deny` of the partitioning does it."""
         _needs_relay("moving layers of a partitioned module to the host (place, objective)")
 
-    @alone
+    @one_at_a_time
     def partitioned(self, mod: Any) -> Partitioned | None:
         """What a module that `partition` made records; None for another one."""
         check_relax_module(mod)

@@ -80,7 +80,7 @@ def lowered_loops(functions: Mapping[str, tuple[Any, int]], operators: Mapping[s
     return {name: _loops(found[name], literals, own[name], functions[name][1]) for name in functions}
 
 
-def short_name(name: str) -> str:
+def short_symbol(name: str) -> str:
     """The name of a function, no longer than a C compiler must tell apart."""
     return name[:_MOST_LETTERS].rstrip("_")
 
@@ -208,7 +208,7 @@ def _loops(
 _C_TYPES = {"bool": "bool", "float32": "float", "float64": "double"}
 
 
-def c_type(dtype: str) -> str:
+def loop_type(dtype: str) -> str:
     """The C type of elements."""
     return _C_TYPES.get(dtype, f"{dtype}_t")
 
@@ -218,7 +218,9 @@ def c_constant(name: str, values: Array) -> str:
     flat = np.ascontiguousarray(values).reshape(-1)
     words = [_word(value, str(flat.dtype)) for value in flat.tolist()]
     rows = "".join(f"  {', '.join(words[start : start + 8])},\n" for start in range(0, len(words), 8))
-    return f"static const {c_type(str(flat.dtype))} {name}[{len(words)}] __attribute__((aligned(16))) = {{\n{rows}}};\n"
+    return (
+        f"static const {loop_type(str(flat.dtype))} {name}[{len(words)}] __attribute__((aligned(16))) = {{\n{rows}}};\n"
+    )
 
 
 def _word(value: Any, dtype: str) -> str:

@@ -23,7 +23,7 @@ from byoc_hw.tensor import Array, Padding, Pair, Quantization, Tensor
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredTensor:
     """A quantized tensor where it becomes real: what is stored, its scales and zero points, and their axis."""
 
     expr: Any
@@ -110,7 +110,7 @@ class QdqMatch:
         data = array_of(value) if isinstance(value, Literal) else None
         return Tensor(name, extents_of(expr), dtype_of(expr), quantization=quantization, data=data)
 
-    def stored(self, expr: Any) -> Stored:
+    def stored(self, expr: Any) -> StoredTensor:
         """What a dequantize, perhaps under another shape, makes real; `NotALayer` for anything else."""
         call = self.value(expr)
         if isinstance(call, relax.Call) and name_of(call) == "reshape":
@@ -118,7 +118,7 @@ class QdqMatch:
         if not isinstance(call, relax.Call) or name_of(call) != "dequantize":
             raise NotALayer("operands are quantized", dtype_of(expr))
         source, scale, zero_point = call.args
-        return Stored(source, array_of(scale), array_of(zero_point), int(call.attrs.axis))
+        return StoredTensor(source, array_of(scale), array_of(zero_point), int(call.attrs.axis))
 
     def constant(self, expr: Any) -> Array:
         """The values of a constant, which may be in another order."""
@@ -224,7 +224,9 @@ class QdqMatch:
             "act_max": act_max,
         }
 
-    def _scales(self, ifm: Stored, kernel: Stored, channels: int, axis: int) -> tuple[Quantization, tuple[float, ...]]:
+    def _scales(
+        self, ifm: StoredTensor, kernel: StoredTensor, channels: int, axis: int
+    ) -> tuple[Quantization, tuple[float, ...]]:
         """The quantization of the weights, and the scales of the sums: one, or one for each output channel."""
         scales = kernel.scales.astype(np.float32).ravel()
         if scales.size > 1 and kernel.axis != axis:

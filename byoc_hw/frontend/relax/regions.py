@@ -14,7 +14,12 @@ from byoc_hw.accelerator import ROUNDINGS
 from byoc_hw.errors import PatternError, Unsupported
 from byoc_hw.frontend.connect import LayerNode, RegionValues, connected_graph
 from byoc_hw.frontend.model_ends import Ends
-from byoc_hw.frontend.relax.bindings import in_order_of_use, operands_in, replaced, results_of, steps_of, with_steps
+from byoc_hw.frontend.relax.bindings import (
+    in_order_of_use,
+    results_of,
+    steps_of,
+    with_steps,
+)
 from byoc_hw.frontend.relax.forms import composite_layer
 from byoc_hw.frontend.relax.versions import Literal, array_of, dtype_of, extents_of
 from byoc_hw.graph import Graph
@@ -156,29 +161,3 @@ def _node(variable: Any, call: Any, composites: Mapping[Any, Any]) -> LayerNode:
         )
     arguments = dict(zip(composite.params, call.args, strict=True))
     return LayerNode(variable, layer, tuple(arguments.get(read, read) for read in match.inputs))
-
-
-def inlined(call: Any, function: Any, prefix: str) -> tuple[list[tuple[Any, Any]], Any]:
-    """The steps of a call of an external function as steps of its caller, and what the call is then: its result."""
-    new = dict(zip(function.params, call.args, strict=True))
-    composites = composites_of(function)
-    steps: list[tuple[Any, Any]] = []
-    for variable, value in steps_of(function):
-        if variable in composites:
-            continue
-        if isinstance(value, relax.Call) and value.op in composites:
-            inner = composites[value.op]
-            within = dict(zip(inner.params, [new.get(one, one) for one in value.args], strict=True))
-            for local, expr in steps_of(inner):
-                within[local] = relax.DataflowVar(f"{prefix}{len(steps)}", local.ty)
-                steps.append((within[local], replaced(expr, within)))
-            new[variable] = within[inner.body.body]
-        else:
-            new[variable] = relax.DataflowVar(f"{prefix}{len(steps)}", variable.ty)
-            steps.append((new[variable], replaced(value, new)))
-    return steps, replaced(function.body.body, new)
-
-
-def reads_of(value: Any) -> list[Any]:
-    """The variables that an expression reads."""
-    return [operand for operand in operands_in(value) if isinstance(operand, relax.Var)]

@@ -17,7 +17,7 @@ _Result = TypeVar("_Result")
 _TVM = threading.RLock()
 
 
-def alone(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
+def one_at_a_time(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
     """Makes threads take turns to call the function, and says of TVM's own errors that they are."""
 
     @functools.wraps(function)

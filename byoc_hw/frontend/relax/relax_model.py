@@ -9,11 +9,11 @@ import tvm
 
 from byoc_hw.errors import InvalidInput
 from byoc_hw.frontend.accelerators import by_digest
-from byoc_hw.frontend.relax.alone import alone
 from byoc_hw.frontend.relax.bindings import file_sources
-from byoc_hw.frontend.relax.host import compiled_host
+from byoc_hw.frontend.relax.host_calls import compiled_host
 from byoc_hw.frontend.relax.partition import check_relax_module, prepared, stated_ends
 from byoc_hw.frontend.relax.regions import QdqRecord, calls_of_regions, region_graph
+from byoc_hw.frontend.relax.turns import one_at_a_time
 from byoc_hw.frontend.relax.work import work_of
 from byoc_hw.frontend.seam import CompiledHost, Placer
 from byoc_hw.graph import Graph, Layer
@@ -25,7 +25,7 @@ from byoc_hw.soc import Hardware
 class RelaxModel:
     """A module, partitioned or not. See `byoc_hw.frontend.seam.Model`."""
 
-    @alone
+    @one_at_a_time
     def __init__(self, mod: Any, params: Mapping[str, Any] | None, mod_name: str | None) -> None:
         check_relax_module(mod)
         if mod_name is not None:
@@ -48,12 +48,12 @@ class RelaxModel:
         self.accelerator, self.numerics = by_digest(record.accelerator, record.label), record.numerics
         self.outcomes, self._ends, self._names = record.outcomes, record.ends, record.names
 
-    @alone
+    @one_at_a_time
     def graphs(self) -> dict[str, Graph]:
         """The graphs of the regions that main calls. `Unsupported` for one that cannot be lowered."""
         return graphs_in(self._mod, self.numerics or "relay")
 
-    @alone
+    @one_at_a_time
     def compile_host(
         self, graphs: Mapping[str, Graph], place: Placer, kernel: Callable[[Layer | HostWork], KernelCall]
     ) -> CompiledHost:

@@ -24,9 +24,9 @@ from byoc_hw.frontend.relax.host_loops import (
     Loops,
     c_constant,
     c_function,
-    c_type,
+    loop_type,
     lowered_loops,
-    short_name,
+    short_symbol,
 )
 from byoc_hw.frontend.relax.host_works import HostLayer, Kernels, with_works
 from byoc_hw.frontend.relax.versions import Literal, array_of, dtype_of, extents_of, name_of, type_of
@@ -221,9 +221,9 @@ class _Host:
                 own = (Buffer(f"{symbol}_{number}_own", 4 * work.made.workspace, dtype="int32"),)
             arguments_of = [*(f"in{place}" for place in range(len(inputs))), *constants, *(["own"] if own else [])]
             body = f"  {work.made.function}({', '.join([*arguments_of, 'out'])});\n"
-        parameters = [(f"{c_type(one.dtype)}*", f"in{place}") for place, one in enumerate(inputs)]
-        parameters += [(f"{c_type(one.dtype)}*", "own") for one in own]
-        parameters += [(f"{c_type(outputs[0].dtype)}*", "out")]
+        parameters = [(f"{loop_type(one.dtype)}*", f"in{place}") for place, one in enumerate(inputs)]
+        parameters += [(f"{loop_type(one.dtype)}*", "own") for one in own]
+        parameters += [(f"{loop_type(outputs[0].dtype)}*", "out")]
         self.texts.append(c_function(name, parameters, body))
         self.calls.append(HostCall(name, (*inputs, *own, *outputs)))
 
@@ -236,7 +236,7 @@ class _Host:
         number: int,
     ) -> None:
         found = loops[function]
-        symbol = f"tvmgen_{self.mod_name}_{number}_{short_name(function)}"
+        symbol = f"tvmgen_{self.mod_name}_{number}_{short_symbol(function)}"
         own = tuple(
             Buffer(f"sid_{number}_own{place}", _bytes_of(shape, dtype), shape=shape, dtype=dtype)
             for place, (dtype, shape) in enumerate(found.own)
