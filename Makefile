@@ -8,19 +8,22 @@
 #   make format      let ruff format the sources and fix what it can
 #   make bench       compile time, memory, schedules, tuning, cycles end to end: the tables of the README
 #   make notebooks   run the notebooks; with their outputs in out/notebooks
+#   make demo-relax  the demo with the current TVM, Relax, in an environment of CPython 3.11, 3.12 or 3.13
+#   make test-relax  the tests that need no Relay, in that environment
 #   make wheel       dist/byoc_hw-*.whl
-#   make clean       remove .venv and everything else that was generated
+#   make clean       remove .venv, .venv-relax and everything else that was generated
 #
-# PYTHON=/path/to/python3.10 makes .venv from that one.
+# PYTHON=/path/to/python3.10 makes .venv from that one, and PYTHON_RELAX=/path/to/python3.12 .venv-relax.
 
 PYTHON ?=
+PYTHON_RELAX ?=
 ARGS ?=
 SECONDS := 60
 SEED := 0
 JOBS := $(shell nproc)
 BIN := .venv/bin
 
-.PHONY: demo test test-slow fuzz lint format bench notebooks wheel clean compiler
+.PHONY: demo demo-relax test test-relax test-slow fuzz lint format bench notebooks wheel clean compiler
 .DEFAULT_GOAL := demo
 
 demo: .venv/ready compiler
@@ -31,6 +34,15 @@ test: .venv/ready compiler
 
 test-slow: .venv/ready compiler
 	$(BIN)/python -m pytest -n auto --dist worksteal -m slow $(ARGS)
+
+demo-relax: .venv-relax/ready compiler
+	.venv-relax/bin/python -m byoc_hw.demo --output-dir out/digits-relax $(ARGS)
+
+# The rooms behind the seam, and what both front ends make of a model.
+RELAX_TESTS := tests/frontend/relax tests/frontend/test_same_graphs.py tests/test_rooms.py tests/params tests/emit \
+    tests/quantization tests/run/test_metadata.py tests/plan/test_texts.py tests/plan/work tests/hwlib/test_arithmetic.py
+test-relax: .venv-relax/ready compiler
+	.venv-relax/bin/python -m pytest -m 'not slow' $(RELAX_TESTS) $(ARGS)
 
 fuzz: .venv/fuzz compiler
 	$(BIN)/python tests/fuzz --seconds $(SECONDS) --seed $(SEED) --jobs $(JOBS) $(ARGS)
@@ -54,13 +66,18 @@ wheel: .venv/ready
 	$(BIN)/python -m build --wheel
 
 clean:
-	rm -rf .venv out build dist *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache .pkl_memoize_py3
+	rm -rf .venv .venv-relax out build dist *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache .pkl_memoize_py3
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # New when the dependencies change. A failed install leaves no .venv/ready behind.
 .venv/ready: setup.cfg pyproject.toml
 	@$(find_python); echo "making .venv with $$python"; rm -rf .venv; "$$python" -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,notebooks]'
+	@touch $@
+
+.venv-relax/ready: setup.cfg pyproject.toml
+	@$(find_newer_python); echo "making .venv-relax with $$python"; rm -rf .venv-relax; "$$python" -m venv .venv-relax
+	.venv-relax/bin/python -m pip install --quiet --disable-pip-version-check -e '.[relax,test-relax]'
 	@touch $@
 
 .venv/fuzz: .venv/ready
@@ -87,6 +104,27 @@ if [ -z "$$python" ]; then \
     echo "  pyenv install 3.10"; \
     echo "  sudo apt install python3.10 python3.10-venv     (Ubuntu 22.04)"; \
     echo "and run make again, or make PYTHON=/path/to/python3.10"; } >&2; \
+  exit 1; \
+fi
+endef
+
+# The first CPython of 3.11, 3.12 and 3.13; says which of them are not there.
+define find_newer_python
+python=; missing=; \
+for version in $(if $(PYTHON_RELAX),given,3.11 3.12 3.13); do \
+  found=; \
+  for candidate in $(if $(PYTHON_RELAX),'$(PYTHON_RELAX)',"python$$version" "$$(uv python find "$$version" 2> /dev/null)" \
+      "$$HOME"/.pyenv/versions/"$$version".*/bin/python); do \
+    if "$$candidate" -c 'import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' \
+        > /dev/null 2>&1; then found=$$candidate; break; fi; \
+  done; \
+  if [ -z "$$found" ]; then missing="$$missing $$version"; elif [ -z "$$python" ]; then python=$$found; fi; \
+done; \
+if [ -n "$$missing" ]; then echo "not there: CPython$$missing" >&2; fi; \
+if [ -z "$$python" ]; then \
+  { echo "CPython 3.11, 3.12 or 3.13 with venv is missing: current TVM is for those. Install one with"; \
+    echo "  uv python install 3.12     or     pyenv install 3.12"; \
+    echo "and run make again, or make PYTHON_RELAX=/path/to/python3.12"; } >&2; \
   exit 1; \
 fi
 endef

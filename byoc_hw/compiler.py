@@ -5,7 +5,7 @@ It does not import TVM: the front end does, at its first use. A built project th
 
 from __future__ import annotations
 
-import importlib.util
+import functools
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +18,7 @@ from byoc_hw.emit.files import Parts, project_files, write_project
 from byoc_hw.emit.region import region_source
 from byoc_hw.emit.weight_file import WEIGHTS
 from byoc_hw.errors import InvalidInput, PlanError, Unsupported
+from byoc_hw.frontend.installed import HAS_RELAX, HAS_RELAY
 from byoc_hw.frontend.seam import Backend, CompiledHost, FrontEnd, Model, TFLiteArithmetic
 from byoc_hw.garbage import seldom_collected
 from byoc_hw.graph import Graph
@@ -53,16 +54,25 @@ if TYPE_CHECKING:
 # ---------------------------------------------------------------- front ends
 
 
+@functools.cache
 def front_end() -> FrontEnd:
-    """The front end: Relay's."""
-    from byoc_hw.frontend.relay import front_end as relay
+    """The front end of the TVM that is installed. `Unsupported` without one that there is a front end for."""
+    if HAS_RELAY:
+        from byoc_hw.frontend.relay import front_end as relay
 
-    return relay
+        return relay
+    if HAS_RELAX:
+        from byoc_hw.frontend.relax.front_end import RelaxFrontEnd
+
+        return RelaxFrontEnd()
+    raise Unsupported(
+        "this needs TVM: pip install 'byoc-hw[relay]' on CPython 3.10 and x86-64 Linux, elsewhere 'byoc-hw[relax]'"
+    )
 
 
 def register_with_tvm() -> None:
     """Register the compiler name `hwlib` with TVM, if installed: TVM looks up the pattern table by this name."""
-    if importlib.util.find_spec("tvm") is not None:
+    if HAS_RELAY or HAS_RELAX:
         front_end().register(REFERENCE.name, BACKEND)
 
 
@@ -117,11 +127,12 @@ def to_integers(mod: tvm.IRModule, params: Mapping[str, Any] | None = None) -> t
     return front_end().to_integers(mod, params)
 
 
-def pattern_table(compiler: str = "hwlib") -> Sequence[tuple[str, Any, Callable[[Any], bool]]]:
-    """The live pattern table of a compiler name, the same that TVM's `get_pattern_table(compiler)` gives.
+def pattern_table(compiler: str = "hwlib") -> Sequence[tuple[Any, ...]]:
+    """The live pattern table of a compiler name, as TVM takes it.
 
-    Entries are (composite name, dataflow pattern, check). `InvalidInput` for a compiler that no
-    accelerator of this process has.
+    Of Relay it is what `get_pattern_table(compiler)` gives: entries of (composite name, dataflow pattern, check). Of
+    Relax it is for `FuseOpsByPattern`: (composite name, dataflow pattern, {}, check). `InvalidInput` for a compiler
+    that no accelerator of this process has.
     """
     return front_end().pattern_table(compiler)
 

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import compile_cache
 import pytest
+from front_ends import left_out, needs_the_other
 from hypothesis import settings
-from tvm.relay.backend import te_compiler
+
+from byoc_hw.frontend.installed import HAS_RELAY
 
 pytest.register_assert_rewrite("pattern_checks")  # a shared module's assertions say as much as a test's own
 
@@ -18,8 +20,11 @@ settings.register_profile("ci", deadline=None, derandomize=True)
 settings.register_profile("thorough", deadline=None, max_examples=2000)  # pytest --hypothesis-profile=thorough
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
-# TVM asks for its own build's settings with each operator that it compiles: the same answer each time.
-te_compiler.libinfo = functools.cache(te_compiler.libinfo)
+if HAS_RELAY:
+    from tvm.relay.backend import te_compiler
+
+    # TVM asks for its own build's settings with each operator that it compiles: the same answer each time.
+    te_compiler.libinfo = functools.cache(te_compiler.libinfo)
 
 os.environ["WERROR"] = "1"  # every project that a test builds is free of warnings
 
@@ -33,6 +38,16 @@ def pytest_configure(config):
         directory = Path(tempfile.mkdtemp(prefix="byoc_hw_compilers_"))
         config.add_cleanup(lambda: shutil.rmtree(directory))
         compile_cache.install(directory)
+
+
+def pytest_ignore_collect(collection_path):
+    """Files that need Relay where TVM has Relax alone, or the other way round."""
+    return (collection_path.suffix == ".py" and needs_the_other(collection_path)) or None
+
+
+def pytest_report_header():
+    files = left_out()
+    return f"{'Relay' if HAS_RELAY else 'Relax'} is installed: {len(files)} test files that need the other are left out"
 
 
 @pytest.fixture

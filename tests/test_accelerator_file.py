@@ -26,7 +26,7 @@ from byoc_hw.accelerator import (
 )
 from byoc_hw.accelerator_file import field_documents, load_accelerator, save_accelerator, toml_of
 from byoc_hw.errors import InvalidInput
-from byoc_hw.frontend.relay.accelerators import digest_of
+from byoc_hw.frontend.accelerators import digest_of
 from byoc_hw.graph import LAYER_KINDS, Convolution
 from byoc_hw.soc import Soc
 

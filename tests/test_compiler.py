@@ -197,7 +197,7 @@ def test_refuses_a_shape_that_is_not_static():
 def test_refuses_an_accelerator_that_this_process_does_not_know():
     mod = byoc_hw.partition_for_hwlib(Dense().module())
     attribute = str(mod.attrs["byoc_hw"])
-    known = byoc_hw.frontend.relay.accelerators.digest_of(REFERENCE)
+    known = byoc_hw.frontend.accelerators.digest_of(REFERENCE)
     strange = mod.with_attr("byoc_hw", tvm.runtime.String(attribute.replace(known, "0" * 16)))
     with pytest.raises(InvalidInput, match="partitioned for accelerator REFERENCE, which this process does not know"):
         byoc_hw.build(strange)

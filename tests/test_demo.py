@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 import byoc_hw.demo.__main__ as demo
-from byoc_hw.demo import heldout, model_path
+from byoc_hw.demo import expected_outputs, heldout, model_path
+from byoc_hw.demo.expected import relay_outputs
+from byoc_hw.frontend.relay import reference
 
 
 @pytest.mark.slow
@@ -32,7 +34,7 @@ def test_a_difference_is_counted_and_fails(tmp_path, capsys, monkeypatch):
         def layers(self):
             return defaultdict(lambda: np.zeros(1, "int8"))
 
-    monkeypatch.setattr(demo, "Reference", Other)
+    monkeypatch.setattr(reference, "Reference", Other)
     assert demo.main(["--output-dir", str(tmp_path / "digits"), "--images", "3"]) == 1
     out = capsys.readouterr().out
     assert "0 of 3 outputs equal TVM's" in out
@@ -44,6 +46,11 @@ def test_a_directory_in_use_is_left_alone(tmp_path, capsys):
     assert demo.main(["--output-dir", str(tmp_path)]) == 2
     assert "holds other files" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+@pytest.mark.slow
+def test_the_stored_outputs_are_those_of_tvm():
+    assert np.array_equal(expected_outputs(), relay_outputs())
 
 
 def test_the_data_fits_the_model():

@@ -30,7 +30,8 @@ from byoc_hw.run.new_hal import new_hal
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = (
     *("README.md", "CONTRIBUTING.md", "CHANGELOG.md"),
-    *("docs/integration.md", "docs/mesh.md", "docs/models.md", "docs/planning.md", "docs/tuning.md"),
+    *("docs/integration.md", "docs/mesh.md", "docs/models.md", "docs/planning.md", "docs/relax.md"),
+    "docs/tuning.md",
 )
 
 

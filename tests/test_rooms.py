@@ -37,6 +37,7 @@ PLAN = [
     *("region", "fitting", "placement"),
 ]
 USES_TVM = {"frontend", "patterns", "demo"}
+FRONT_ENDS = ("byoc_hw.frontend.relay", "byoc_hw.frontend.relax")
 
 
 def modules():
@@ -85,7 +86,18 @@ def imported_at_the_top(path):
 def test_only_the_front_end_knows_tvm(room, path):
     if room not in USES_TVM:
         assert not [name for name in imported_at_the_top(path) if name.split(".")[0] == "tvm"]
-        assert not [name for name in imported_at_the_top(path) if name.startswith("byoc_hw.frontend.relay")]
+        assert not [name for name in imported_at_the_top(path) if name.startswith(FRONT_ENDS)]
+
+
+def test_front_ends_do_not_know_each_other():
+    for own, other in (FRONT_ENDS, FRONT_ENDS[::-1]):
+        for path in sorted((PACKAGE.parent / own.replace(".", "/")).rglob("*.py")):
+            assert not [name for name in imports(path) if name.startswith(other)], path
+
+
+@pytest.mark.parametrize("path", sorted((PACKAGE / "frontend").glob("*.py")), ids=lambda path: path.stem)
+def test_what_front_ends_share_knows_neither(path):
+    assert not [name for name in imports(path) if name.split(".")[0] == "tvm" or name.startswith(FRONT_ENDS)]
 
 
 def test_the_seam_knows_no_front_end():

@@ -14,6 +14,9 @@ from byoc_hw.tensor import Array
 
 _HERE = Path(__file__).parent
 
+EXPECTED = _HERE / "digits_expected.npz"
+"""What Relay's TVM computes of the held-out digits; `expected.py` made it."""
+
 
 @dataclass(frozen=True)
 class Heldout:
@@ -57,3 +60,9 @@ def heldout() -> Heldout:
             float(data["float_accuracy"]),
             float(data["int8_accuracy"]),
         )
+
+
+def expected_outputs() -> Array:
+    """What Relay's TVM computes of the held-out digits: (N, 10) int8."""
+    with np.load(EXPECTED) as data:
+        return np.asarray(data["outputs"])

@@ -189,5 +189,5 @@ class FrontEnd(Protocol):
     def operator_module(self, operator: Any) -> Any:
         """A module of one expression or function, or the module itself."""
 
-    def pattern_table(self, compiler: str) -> Sequence[tuple[str, Any, Callable[[Any], bool]]]:
+    def pattern_table(self, compiler: str) -> Sequence[tuple[Any, ...]]:
         """The live pattern table of a compiler name."""

@@ -17,6 +17,7 @@ from tvm.relay.dataflow_pattern import is_op, wildcard
 from tvm.relay.op.contrib.register import get_pattern_table
 
 from byoc_hw import REFERENCE, Check, Form, InvalidInput, PatternError, limit, pattern_table, register_pattern
+from byoc_hw.frontend import pattern_files
 from byoc_hw.frontend.relay import read, table
 from byoc_hw.frontend.relay.reference import Reference
 from byoc_hw.graph import Pool2d
@@ -39,7 +40,7 @@ NAMES = [path.stem for path in FILES]
 @pytest.fixture
 def temporarily():
     """Register patterns for one test."""
-    table.load_patterns()
+    pattern_files.load_patterns()
     before = {pattern.name for pattern in patterns()}
     yield register_pattern
     for pattern in patterns():
@@ -73,7 +74,7 @@ def relu_module(shape=(1, 2, 3, 4)):
 
 
 def test_a_duplicate_name_fails():
-    table.load_patterns()
+    pattern_files.load_patterns()
     with pytest.raises(PatternError, match=r"^pattern 'qnn_add' is registered twice$"):
         register_pattern("qnn_add", relu_form(), parse=relu_layer)
 
@@ -248,11 +249,11 @@ def test_each_wildcard_is_an_input_of_the_layer(temporarily):
 @pytest.fixture
 def loading_anew():
     """`load_patterns` runs once in a process; here once more, with its modules already imported."""
-    table.load_patterns()
-    table.load_patterns.cache_clear()
+    pattern_files.load_patterns()
+    pattern_files.load_patterns.cache_clear()
     yield
-    table.load_patterns.cache_clear()
-    table.load_patterns()
+    pattern_files.load_patterns.cache_clear()
+    pattern_files.load_patterns()
 
 
 @pytest.mark.usefixtures("loading_anew")
@@ -271,10 +272,10 @@ def test_installed_packages_bring_patterns_once(temporarily, monkeypatch):
         assert group == "byoc_hw.patterns"
         return [entry("relu"), entry("another")]
 
-    table.load_patterns.cache_clear()
-    monkeypatch.setattr(table, "entry_points", entry_points)
+    pattern_files.load_patterns.cache_clear()
+    monkeypatch.setattr(pattern_files, "entry_points", entry_points)
     accepted(relu_module(), "relu")
-    table.load_patterns()
+    pattern_files.load_patterns()
     assert loaded == ["another", "relu"]  # by name: the order of installing does not matter
 
 
@@ -283,8 +284,10 @@ def test_an_installed_pattern_under_a_name_that_is_taken_fails(monkeypatch):
     def load():
         register_pattern("qnn_add", relu_form(), parse=relu_layer)
 
-    table.load_patterns.cache_clear()
-    monkeypatch.setattr(table, "entry_points", lambda group: [SimpleNamespace(name="a", value="a:a", load=load)])
+    pattern_files.load_patterns.cache_clear()
+    monkeypatch.setattr(
+        pattern_files, "entry_points", lambda group: [SimpleNamespace(name="a", value="a:a", load=load)]
+    )
     with pytest.raises(PatternError, match="'qnn_add' is registered twice"):
         partitioned(relu_module())
 
@@ -293,7 +296,7 @@ def test_an_installed_pattern_under_a_name_that_is_taken_fails(monkeypatch):
 
 
 def test_every_file_registers_the_composite_of_its_name():
-    table.load_patterns()
+    pattern_files.load_patterns()
     registered = {pattern.name: pattern for pattern in patterns()}
     assert set(NAMES) <= set(registered)
     for name in NAMES:

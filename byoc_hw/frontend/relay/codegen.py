@@ -13,7 +13,7 @@ from tvm import relay
 from tvm.relay.op.contrib.register import get_pattern_table
 
 from byoc_hw.errors import InvalidInput
-from byoc_hw.frontend.relay.accelerators import by_digest, by_name
+from byoc_hw.frontend.accelerators import by_digest, by_name
 from byoc_hw.frontend.relay.lower import lower_region
 from byoc_hw.frontend.relay.optimize import optimize
 from byoc_hw.frontend.relay.record import ACCELERATOR_ATTRIBUTE, PLANNED_ATTRIBUTE, numerics_of

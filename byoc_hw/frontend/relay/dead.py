@@ -1,8 +1,4 @@
-"""Dead channels: zeroes the channels whose requantize scale is so small that the result is always 0.
-
-TVM's code shifts such a channel right by 63 bits or more, which is undefined behaviour in C. With zero
-weights, a zero bias and a representable scale, every compiler gives the same 0.
-"""
+"""Dead channels: zeroes their weights and biases. `byoc_hw/frontend/dead_channels.py` says why."""
 
 from __future__ import annotations
 
@@ -12,21 +8,11 @@ import numpy as np
 import tvm
 from tvm import relay
 
+from byoc_hw.frontend.dead_channels import HARMLESS_RATIO, is_dead
 from byoc_hw.frontend.relay.compose import called_with, each_call
 from byoc_hw.frontend.relay.read import constant
 from byoc_hw.frontend.relay.sources import operator_name
 from byoc_hw.tensor import Array
-
-_UNDEFINED_SHIFT = 63
-_HARMLESS_RATIO = 2.0**-20
-
-
-def total_shift(input_scale: float, output_scale: float) -> int:
-    """Right shift, in bits, of TVM's fixed-point multiplication for a ratio of scales; that of 1 where it is none."""
-    if not output_scale:
-        return 31
-    _, exponent = math.frexp(float(np.float32(input_scale)) / float(np.float32(output_scale)))
-    return 31 - min(exponent, 0)
 
 
 def zero_dead_channels() -> tvm.transform.Pass:
@@ -40,7 +26,7 @@ def _zeroed(call: relay.Call, arguments: list[relay.Expr]) -> relay.Expr:
     if silent is None:
         return called_with(call, arguments)
     _, scale, zero_point, out_scale, out_zero_point = arguments
-    harmless = np.where(dead, constant(out_scale) * _HARMLESS_RATIO, constant(scale)).astype("float32")
+    harmless = np.where(dead, constant(out_scale) * HARMLESS_RATIO, constant(scale)).astype("float32")
     scale = relay.const(harmless.reshape(constant(scale).shape))
     return called_with(call, [silent, scale, zero_point, out_scale, out_zero_point])
 
@@ -53,7 +39,7 @@ def dead_channels(call: relay.Call) -> Array:
     if not isinstance(call.args[1], relay.Constant) or not isinstance(call.args[3], relay.Constant):
         return nothing
     scales, out = constant(call.args[1]), constant(call.args[3])
-    return np.asarray([total_shift(scale, out.flat[0]) >= _UNDEFINED_SHIFT for scale in scales.ravel()])
+    return np.asarray([is_dead(scale, out.flat[0]) for scale in scales.ravel()])
 
 
 def _silence(total: relay.Expr, new: relay.Expr, dead: Array, channel_axis: int) -> relay.Expr | None:

@@ -8,7 +8,6 @@ Where these do not say it, the model file may: see `Stated`.
 from __future__ import annotations
 
 import json
-import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -18,9 +17,9 @@ import numpy as np
 import tvm
 from tvm import relay
 
+from byoc_hw.frontend.model_ends import End, Ends, usable
 from byoc_hw.frontend.relay.interface import output_values
 from byoc_hw.frontend.relay.sources import operator_name
-from byoc_hw.program import QUANTIZED_TYPES, SMALLEST_SCALE
 from byoc_hw.tensor import Quantization
 
 _STATED_ATTRIBUTE = "byoc_hw_stated"
@@ -54,39 +53,6 @@ _STATES: dict[str, tuple[tuple[tuple[int, int], ...], tuple[int, int] | None]] =
     "qnn.quantize": ((), (1, 2)),
     "qnn.dequantize": (((1, 2),), None),
 }
-
-
-@dataclass(frozen=True)
-class End:
-    """One input or output of a model.
-
-    `state` names an output, for an input whose next value that output is. `name` is that of such an output, else "".
-    """
-
-    quantization: Quantization | None = None
-    name: str = ""
-    state: str = ""
-
-    @classmethod
-    def from_plain(cls, plain: dict[str, Any]) -> End:
-        """The end that `asdict` and JSON made this of."""
-        found = plain["quantization"]
-        one = None if found is None else Quantization(tuple(found["scale"]), tuple(found["zero_point"]))
-        return cls(one, plain["name"], plain["state"])
-
-
-@dataclass(frozen=True)
-class Ends:
-    """The inputs and outputs of a model, in order."""
-
-    inputs: tuple[End, ...] = ()
-    outputs: tuple[End, ...] = ()
-
-    @classmethod
-    def from_plain(cls, plain: dict[str, Any]) -> Ends:
-        """The ends that `asdict` and JSON made this of."""
-        inputs, outputs = ([End.from_plain(one) for one in plain[part]] for part in ("inputs", "outputs"))
-        return cls(tuple(inputs), tuple(outputs))
 
 
 @dataclass(frozen=True)
@@ -137,15 +103,6 @@ def ends_of(mod: tvm.IRModule) -> Ends:
 def _together(found: Sequence[End], stated: Sequence[End]) -> tuple[End, ...]:
     pairs = zip(found, stated, strict=True)
     return tuple(End(one.quantization or other.quantization, other.name, other.state) for one, other in pairs)
-
-
-def usable(quantization: Quantization | None, dtype: str) -> Quantization | None:
-    """The quantization if real values can be brought to it, and None if not: one scale, and sound values."""
-    if quantization is None or dtype not in QUANTIZED_TYPES or len(quantization.scale) != 1:
-        return None
-    limits = np.iinfo(dtype)
-    sound = math.isfinite(quantization.scale[0]) and quantization.scale[0] >= SMALLEST_SCALE
-    return quantization if sound and limits.min <= quantization.zero_point[0] <= limits.max else None
 
 
 class _Scales:

@@ -9,7 +9,7 @@ import tvm
 from tvm import relay
 
 from byoc_hw.errors import InvalidInput
-from byoc_hw.frontend.relay.accelerators import known
+from byoc_hw.frontend.accelerators import known
 from byoc_hw.frontend.relay.checks import check_module
 from byoc_hw.frontend.relay.codegen import register
 from byoc_hw.frontend.relay.floats.model import float_model

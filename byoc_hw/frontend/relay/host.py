@@ -21,8 +21,8 @@ from tvm.ir.memory_pools import WorkspaceMemoryPools, WorkspacePoolInfo
 from tvm.tir.usmp.utils import BufferInfo, PoolAllocation
 
 from byoc_hw.errors import InvalidInput, Unsupported
+from byoc_hw.frontend.model_ends import End, Ends
 from byoc_hw.frontend.relay.compose import called_with, rebuild_calls, with_main
-from byoc_hw.frontend.relay.ends import End, Ends
 from byoc_hw.frontend.relay.host_check import check_functions, check_scales, check_source
 from byoc_hw.frontend.relay.host_constants import MarkConstants, with_constants
 from byoc_hw.frontend.relay.host_functions import LikeLLVM

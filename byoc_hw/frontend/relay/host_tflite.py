@@ -13,32 +13,19 @@ from dataclasses import replace
 import tvm
 from tvm import relay
 
-from byoc_hw.accelerator import ROUNDINGS, Accelerator, Limits
-from byoc_hw.frontend.relay.accelerators import Session
+from byoc_hw.accelerator import ROUNDINGS
+from byoc_hw.frontend.host_layers import HOST_FUNCTIONS, has_kernel
 from byoc_hw.frontend.relay.compose import applied, called_with, rebuild_calls, with_main
 from byoc_hw.frontend.relay.host_bilinear import bilinear
 from byoc_hw.frontend.relay.host_operators import Kernel, kernel_called
 from byoc_hw.frontend.relay.match import Match
 from byoc_hw.frontend.relay.opaque import merge_composites, show_bodies
 from byoc_hw.frontend.relay.read import constant
+from byoc_hw.frontend.relay.session import Session
 from byoc_hw.frontend.relay.sources import calls_outside_composites, operator_name, source_names
 from byoc_hw.frontend.relay.table import entries, parse_composite
-from byoc_hw.graph import Layer, Pool2d
+from byoc_hw.graph import Layer
 from byoc_hw.program import Quantize
-
-_ANY = Limits(dilations=None, batches=None, accumulator_bits=32, wide_padding=True, broadcast=True)
-_WEIGHTED = replace(_ANY, weight_bits=(8, 4, 2), groups=True)
-_HOST = Accelerator(
-    "host",
-    "host",
-    {
-        **dict.fromkeys(("conv2d", "depthwise_conv2d", "dense"), _WEIGHTED),
-        **dict.fromkeys(("add", "mul", "pool2d"), _ANY),
-        "softmax": Limits(batches=None),
-    },
-    roundings=("tflite",),
-)
-"""The functions as an accelerator: the layer kinds that they compute, with sums of 32 bits."""
 
 # ---------------------------------------------------------------- the layers
 
@@ -70,12 +57,12 @@ def with_kernels(mod: tvm.IRModule, kernel: Kernel) -> tvm.IRModule:
 def _composed(mod: tvm.IRModule) -> relay.Function:
     """`main` of a type-checked module with a composite for each layer that a function of ours computes."""
     session = Session(
-        _HOST, lambda layer, accelerator: None, numerics="tflite", no_nchw="the host's functions are for NHWC"
+        HOST_FUNCTIONS, lambda layer, accelerator: None, numerics="tflite", no_nchw="the host's functions are for NHWC"
     )
     passes = [merge_composites(entries(session, mod["main"]), session.bodies), show_bodies(session.bodies)]
 
     def rebuild(call: relay.Call, arguments: list[relay.Expr]) -> relay.Expr:
-        if isinstance(call.op, relay.Function) and not _has_kernel(_layer(call.op)[0]):
+        if isinstance(call.op, relay.Function) and not has_kernel(_layer(call.op)[0]):
             return applied(call.op, arguments)
         return called_with(call, arguments)
 
@@ -88,11 +75,6 @@ def _layer(composite: relay.Function) -> tuple[Layer, Match]:
     assert parsed is not None, "the table has matched it"
     layer, match = parsed
     return replace(layer, rounding=ROUNDINGS["tflite"]), match
-
-
-def _has_kernel(layer: Layer) -> bool:
-    """Not for what TVM's functions compute as exactly (moved bytes, a maximum), nor for sums, which TFLite has not."""
-    return layer.kind in _HOST.limits and not (isinstance(layer, Pool2d) and layer.mode != "avg")
 
 
 # ---------------------------------------------------------------- what is left

@@ -10,7 +10,7 @@ import tvm
 from tvm import relay
 
 from byoc_hw.errors import ByocHwError, InvalidInput
-from byoc_hw.frontend.relay.accelerators import by_digest
+from byoc_hw.frontend.accelerators import by_digest
 from byoc_hw.frontend.relay.checks import check_module, check_values, module_of
 from byoc_hw.frontend.relay.codegen import lowered
 from byoc_hw.frontend.relay.compose import called_with, rebuild_calls, with_main

@@ -12,11 +12,12 @@ import tvm
 from tvm import relay
 
 from byoc_hw.errors import Unsupported
+from byoc_hw.frontend.accelerators import by_name
 from byoc_hw.frontend.relay import read
-from byoc_hw.frontend.relay.accelerators import Session, by_name, session
 from byoc_hw.frontend.relay.compose import called_with, each_call, rebuild_calls, with_main, without_composite
 from byoc_hw.frontend.relay.lower import lower_region, region_layout
 from byoc_hw.frontend.relay.opaque import merge_composites, show_bodies
+from byoc_hw.frontend.relay.session import Session, session
 from byoc_hw.frontend.relay.sources import operator_name, source_names, span_of_all, with_span
 from byoc_hw.frontend.relay.table import Planner, entries, parse_composite
 from byoc_hw.graph import Convolution, Transpose

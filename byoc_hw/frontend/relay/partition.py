@@ -12,7 +12,8 @@ from tvm import relay
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.arguments import shown
 from byoc_hw.errors import InvalidInput
-from byoc_hw.frontend.relay.accelerators import Session, remember, session
+from byoc_hw.frontend.accelerators import remember
+from byoc_hw.frontend.pattern_files import load_patterns
 from byoc_hw.frontend.relay.checks import bound, check_module, checked
 from byoc_hw.frontend.relay.codegen import register
 from byoc_hw.frontend.relay.compose import inline_regions
@@ -34,8 +35,9 @@ from byoc_hw.frontend.relay.rewrite.tables import with_tables
 from byoc_hw.frontend.relay.rewrite.transposed_convolution import blockwise_convolutions
 from byoc_hw.frontend.relay.rewrite.unsigned import sign_unsigned
 from byoc_hw.frontend.relay.serial import serial
+from byoc_hw.frontend.relay.session import Session, session
 from byoc_hw.frontend.relay.sources import calls_in_order, source_operators
-from byoc_hw.frontend.relay.table import entries, load_patterns
+from byoc_hw.frontend.relay.table import entries
 from byoc_hw.frontend.seam import Backend
 from byoc_hw.pattern import Recorder, patterns
 from byoc_hw.program import check_mod_name

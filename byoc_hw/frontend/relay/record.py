@@ -9,7 +9,7 @@ import tvm
 from tvm import relay
 
 from byoc_hw.errors import InvalidInput
-from byoc_hw.frontend.relay.ends import Ends
+from byoc_hw.frontend.model_ends import Ends
 from byoc_hw.frontend.relay.opaque import without_body
 from byoc_hw.pattern import Outcome
 

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import functools
-import importlib
-import itertools
-import pkgutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from importlib.metadata import entry_points
 from typing import Any
 
 import tvm
@@ -17,32 +13,22 @@ from tvm.relay import dataflow_pattern as dfp
 from tvm.relay.op.contrib.register import get_pattern_table, register_pattern_table
 
 from byoc_hw.accelerator import ROUNDINGS
-from byoc_hw.errors import InvalidInput, PatternError
-from byoc_hw.frontend.relay.accelerators import Session, by_name
+from byoc_hw.errors import InvalidInput
+from byoc_hw.frontend.accelerators import by_name
+from byoc_hw.frontend.connect import with_least_bits
+from byoc_hw.frontend.pattern_files import forms_in_order, load_patterns
 from byoc_hw.frontend.relay.match import Match, call_patterns, match, pattern_operator, required_operators
 from byoc_hw.frontend.relay.read import layout_of
+from byoc_hw.frontend.relay.session import Session
 from byoc_hw.frontend.relay.sources import operator_names
-from byoc_hw.graph import Layer, Weighted
+from byoc_hw.graph import Layer
 from byoc_hw.pattern import BrokenRule, Form, NotALayer, Pattern, Rejection, broken_rules, patterns
 from byoc_hw.soc import Hardware
-from byoc_hw.tensor import least_bits
-
-ENTRY_POINT_GROUP = "byoc_hw.patterns"
 
 Entry = tuple[str, dfp.DFPattern, Callable[[relay.Expr], bool]]
 
 Planner = Callable[[Layer, Hardware], str | None]
 """Why a layer by itself has no plan on an accelerator, or None."""
-
-
-@functools.cache
-def load_patterns() -> None:
-    """Import all modules of `byoc_hw.patterns` and the entry points of installed packages; each registers itself."""
-    folder = importlib.import_module("byoc_hw.patterns")
-    for module in sorted(info.name for info in pkgutil.iter_modules(folder.__path__)):
-        importlib.import_module(f"{folder.__name__}.{module}")
-    for entry in sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda entry: (entry.name, entry.value)):
-        entry.load()
 
 
 def ordered_forms() -> tuple[tuple[Pattern, Form], ...]:
@@ -57,25 +43,7 @@ def ordered_forms() -> tuple[tuple[Pattern, Form], ...]:
 
 @functools.lru_cache(maxsize=1)
 def _in_order(table: tuple[Pattern, ...]) -> tuple[tuple[Pattern, Form], ...]:
-    rivals: dict[tuple[str, ...], list[Pattern]] = {}
-    forms = [(pattern, form, _operators(form)) for pattern in table for form in pattern.forms]
-    for pattern, _, operators in forms:
-        if pattern not in rivals.setdefault(operators, []):
-            rivals[operators].append(pattern)
-
-    def wins(pattern: Pattern, operators: tuple[str, ...]) -> int:
-        return sum(rival.name in pattern.before for rival in rivals[operators])
-
-    for operators, group in rivals.items():
-        ranked = sorted(group, key=lambda pattern: (wins(pattern, operators), pattern.name))
-        for first, second in itertools.pairwise(ranked):
-            if wins(first, operators) == wins(second, operators):
-                raise PatternError(
-                    f"patterns {first.name!r} and {second.name!r} match the same operators "
-                    f"({', '.join(operators)}): one declares before=({second.name!r},) or the like"
-                )
-    forms.sort(key=lambda item: (-len(item[2]), item[2], -wins(item[0], item[2])))
-    return tuple((pattern, form) for pattern, form, _ in forms)
+    return forms_in_order(table, _operators)
 
 
 def _operators(form: Form) -> tuple[str, ...]:
@@ -156,11 +124,9 @@ def parse_composite(composite: str, body: relay.Expr) -> tuple[Layer, Match] | N
 
 
 def _parsed(pattern: Pattern, found: Match) -> Layer | None:
-    """The layer of a match, with its weights in the fewest bits that hold them: an accelerator may have that width."""
+    """The layer of a match, with its weights in the fewest bits that hold them."""
     layer = pattern.parse(found)
-    if not isinstance(layer, Weighted) or layer.weights.data is None or layer.weights.dtype != "int8":
-        return layer
-    return replace(layer, weights=replace(layer.weights, bits=least_bits(layer.weights.data)))
+    return None if layer is None else with_least_bits(layer)
 
 
 # ---------------------------------------------------------------- TVM's registry

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import tflite
 import tvm
 from tvm import relay
 from tvm.relay.frontend.common import ExprTable, set_span
 from tvm.relay.frontend.tflite import OperatorConverter
 
 from byoc_hw.errors import InvalidInput
-from byoc_hw.frontend.relay.ends import End, Ends, Stated, usable
+from byoc_hw.frontend.model_ends import End, Ends, usable
+from byoc_hw.frontend.relay.ends import Stated
 from byoc_hw.frontend.relay.serial import serial
 from byoc_hw.frontend.relay.tflite_operators.batch_matmul import convert_batch_matmul
 from byoc_hw.frontend.relay.tflite_operators.elementwise import (
@@ -34,16 +33,18 @@ from byoc_hw.frontend.relay.tflite_operators.fully_connected import convert_full
 from byoc_hw.frontend.relay.tflite_operators.lstm import convert_lstm
 from byoc_hw.frontend.relay.tflite_operators.svdf import convert_svdf
 from byoc_hw.frontend.relay.tflite_operators.zero_points import convert_space_to_batch, convert_sum
-from byoc_hw.frontend.tflite_file import FileOperator, FileTensor, TfliteFile, read_tflite
+from byoc_hw.frontend.tflite_file import TfliteFile, read_tflite
 from byoc_hw.frontend.tflite_float import with_float_weights
-from byoc_hw.pattern import BrokenRule, Outcome, Rejection
-from byoc_hw.tensor import Array
+from byoc_hw.frontend.tflite_model import TfliteCut, TfliteModel, TfliteSubGraph
+from byoc_hw.frontend.tflite_stops import (
+    TfliteStop,
+    broken_operators,
+    check_model_file,
+    importer_said,
+    operator_kind,
+)
+from byoc_hw.pattern import BrokenRule, Outcome
 
-_OPERATORS: dict[int, str] = {
-    code: name for name, code in vars(tflite.BuiltinOperator).items() if isinstance(code, int)
-}
-_DETECTION = "TFLite_Detection_PostProcess"
-"""The one custom operator that TVM's importer knows."""
 _Convert = Callable[[Any, Any], relay.Expr]
 
 _OURS: dict[str, _Convert] = {
@@ -73,12 +74,6 @@ _STATEFUL: dict[str, Callable[[Any, Any], tuple[relay.Expr, ...]]] = {
     "UNIDIRECTIONAL_SEQUENCE_LSTM": convert_lstm,
 }
 """Operators of int8 that TVM's importer lacks: the functions give the output and the next states."""
-
-_OPTIONAL = {
-    **dict.fromkeys(("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"), 2),
-    **{"TRANSPOSE_CONV": 3, "UNIDIRECTIONAL_SEQUENCE_LSTM": 1, "SVDF": 3},
-}
-"""The first input that may be left out."""
 
 Imported = tuple[tvm.IRModule, dict[str, tvm.nd.NDArray]]
 
@@ -142,132 +137,37 @@ def importable_tflite(path: str | Path) -> tuple[Imported | None, tuple[str, ...
 
 
 @dataclass(frozen=True)
-class _Stop:
-    """An operator that cannot be imported, the rule and the value, and the importer's own error if it raised one."""
-
-    kind: str
-    name: str
-    broken: BrokenRule
-    cause: Exception | None = None
-
-    def __str__(self) -> str:
-        return f"{self.kind} ({self.name}): {self.broken}"
-
-    @property
-    def outcome(self) -> Outcome:
-        """The operator in a report."""
-        return Outcome(self.name, (), "stops", rejections=(Rejection(self.kind, (self.broken,)),))
-
-
-@dataclass(frozen=True)
 class _Found:
     """An import, and the operators that stop it, by number."""
 
     imported: Imported | None
-    stops: dict[int, _Stop]
+    stops: dict[int, TfliteStop]
 
 
 def _importable(path: str | Path, file: TfliteFile) -> _Found:
     """The import of a file with every operator that stops it: by its description, or because the importer fails."""
-    _check_model(path, file)
-    known = dict(_broken(file))
+    check_model_file(path, file)
+    supported = {*OperatorConverter(None, None, ExprTable()).convert_map, *_OURS, *_STATEFUL}
+    known = dict(broken_operators(file, supported))
     found = _import(path, file, known)
     return _Found(found.imported, dict(sorted((found.stops | known).items())))
-
-
-def _check_model(path: str | Path, file: TfliteFile) -> None:
-    """`InvalidInput` for what no operator stands for."""
-    control = {"WHILE", "IF", "CALL", "CALL_ONCE"}
-    if file.subgraphs > 1 and not any(_kind(operator) in control for operator in file.operators):
-        raise InvalidInput(f"{path}: cannot be imported: a model has one sub-graph: got {file.subgraphs}")
-    computed = {*file.inputs, *(index for operator in file.operators for index in operator.outputs)}
-    for index in file.outputs:
-        if index not in computed:
-            raise InvalidInput(f"{path}: cannot be imported: output {file.tensors[index].name} is computed: it is not")
-    used = {index for operator in file.operators for index in (*operator.inputs, *operator.outputs)}
-    for index in (*file.inputs, *file.outputs):
-        broken = file.tensors[index].breaks
-        if broken is not None and index not in used:
-            raise InvalidInput(f"{path}: cannot be imported: {broken}")
-
-
-def _kind(operator: FileOperator) -> str:
-    return _OPERATORS.get(operator.code) or f"operator {operator.code}"
-
-
-def _broken(file: TfliteFile) -> Iterator[tuple[int, _Stop]]:
-    """The operators that break a rule, by number, with the first rule."""
-    supported = {*OperatorConverter(None, None, ExprTable()).convert_map, *_OURS, *_STATEFUL}
-    computed = set(file.inputs)
-    for number, operator in enumerate(file.operators):
-        rules = (*_operator_rules(operator, supported), *_tensor_rules(file, operator, computed))
-        if rules:
-            yield number, _Stop(_kind(operator), operator.name, rules[0])
-        computed.update(operator.outputs)
-
-
-def _operator_rules(operator: FileOperator, supported: set[str]) -> Iterator[BrokenRule]:
-    """The rules that an operator breaks by itself."""
-    kind = _kind(operator)
-    if operator.code not in _OPERATORS:
-        yield BrokenRule(f"operator is one of the schema, 0 to {max(_OPERATORS)}", f"{operator.code}, of a newer one")
-    elif kind == "CUSTOM" and operator.custom != _DETECTION:
-        yield BrokenRule(f"custom operator is {_DETECTION}", repr(operator.custom))
-    elif kind not in supported and kind != "CUSTOM":
-        yield BrokenRule("operator is one that TVM's TFLite importer has", f"code {operator.code}")
-    if not operator.outputs:
-        yield BrokenRule("operator has an output", "none")
-    if operator.parts is not None and operator.parts != len(operator.outputs):
-        yield BrokenRule(f"operator makes {len(operator.outputs)} tensors, its outputs", f"{operator.parts}")
-    left_out = [number for number, index in enumerate(operator.inputs) if index < 0]
-    if left_out and left_out[0] < _OPTIONAL.get(kind, len(operator.inputs)):
-        yield BrokenRule(f"input {left_out[0]} is given", "none")
-
-
-def _tensor_rules(file: TfliteFile, operator: FileOperator, computed: set[int]) -> Iterator[BrokenRule]:
-    """The rules that an operator breaks with its tensors. `computed` are the numbers of those computed before."""
-    inputs = [index for index in operator.inputs if index >= 0]
-    for index in (*inputs, *operator.outputs):
-        broken = file.tensors[index].breaks
-        if broken is not None:
-            yield broken
-    for index in inputs:
-        if index not in computed and not file.tensors[index].constant:
-            # Variables that keep a value between inferences are such tensors too.
-            yield BrokenRule(
-                "operator reads inputs, constants and results of operators before it", file.tensors[index].name
-            )
-    for place, index in enumerate(operator.outputs):
-        if index in computed or index in operator.outputs[:place]:
-            yield BrokenRule("a tensor is computed once", f"{file.tensors[index].name} again")
-    # The activations of such an operator are quantized at run time.
-    quantized = [index for index in (*inputs, *operator.outputs) if file.tensors[index].quantized]
-    if quantized and not {*inputs[:1], *operator.outputs}.intersection(quantized):
-        weights = ", ".join(file.tensors[index].name for index in quantized)
-        yield BrokenRule("activations are quantized if weights are", f"quantized {weights} alone")
 
 
 # ---------------------------------------------------------------- import
 
 
-def _import(path: str | Path, file: TfliteFile, without: Mapping[int, _Stop]) -> _Found:
+def _import(path: str | Path, file: TfliteFile, without: Mapping[int, TfliteStop]) -> _Found:
     """Import the file without some operators. An operator at which the importer fails is replaced by variables."""
-    cut = _Cut(file, without)
+    cut = TfliteCut(file, without)
     if without and not (cut.inputs and cut.outputs):
         return _Found(None, {})  # nothing is left
-    model = _Model(cut)
-    stops: dict[int, _Stop] = {}
+    model = TfliteModel(cut)
+    stops: dict[int, TfliteStop] = {}
     try:
         mod, params = relay.frontend.from_tflite(model, op_converter=partial(_Converter, file=file, stops=stops))
     except Exception as error:  # the importer has no errors of its own: it raises whatever its code runs into
-        raise InvalidInput(f"{path}: cannot be imported: {_said(error)}") from error
+        raise InvalidInput(f"{path}: cannot be imported: {importer_said(error)}") from error
     return _Found((_stated(file, cut).attach(_in_order(mod, file)), params), stops)
-
-
-def _said(error: Exception) -> str:
-    """The last line with text of an error: TVM's begin with a trace of its C++."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[-1]}" if lines else type(error).__name__
 
 
 def _in_order(mod: tvm.IRModule, file: TfliteFile) -> tvm.IRModule:
@@ -281,7 +181,7 @@ def _in_order(mod: tvm.IRModule, file: TfliteFile) -> tvm.IRModule:
     return mod
 
 
-def _stated(file: TfliteFile, cut: _Cut) -> Stated:
+def _stated(file: TfliteFile, cut: TfliteCut) -> Stated:
     """The scales that the file has for the inputs and outputs."""
     inputs, outputs = ([file.tensors[index] for index in numbers] for numbers in (cut.inputs, cut.outputs))
     types = [(tensor.name, str(relay.TensorType(tensor.shape, tensor.dtype))) for tensor in inputs]
@@ -293,122 +193,17 @@ def _stated(file: TfliteFile, cut: _Cut) -> Stated:
     return Stated(tuple(types), Ends(tuple(before), tuple(behind)))
 
 
-class _Cut:
-    """The main sub-graph without some operators: what they read is an output, what they compute is an input."""
-
-    def __init__(self, file: TfliteFile, without: Mapping[int, _Stop]) -> None:
-        self.file = file
-        self.operators = [number for number in range(len(file.operators)) if number not in without]
-        removed = [file.operators[number] for number in without]
-        kept = [file.operators[number] for number in self.operators]
-        self.inputs, self.outputs = list(file.inputs), list(file.outputs)
-        if removed:
-            computed = {index for operator in kept for index in operator.outputs}
-            given = {*file.inputs, *(index for operator in removed for index in operator.outputs)} - computed
-            asked = {*file.outputs, *(index for operator in removed for index in operator.inputs)} & computed
-            self.inputs = [index for index in sorted(given) if file.tensors[index].breaks is None]
-            self.outputs = sorted(asked)
-
-
-class _Model(tflite.Model):  # type: ignore[misc]
-    """A model as TVM's importer reads it, with the main sub-graph cut and the names made unique.
-
-    The values of its constants are those of `TfliteFile`, whose types may be others than in the file. The buffer of a
-    tensor with such values has the number of the tensor, behind the buffers of the file.
-    """
-
-    __slots__ = ("_cut",)
-
-    def __init__(self, cut: _Cut) -> None:
-        super().__init__()
-        self._cut = cut
-        self.Init(cut.file.data, int.from_bytes(cut.file.data[:4], "little"))
-
-    def SubgraphsLength(self) -> int:  # noqa: N802
-        return 1
-
-    def Subgraphs(self, number: int) -> _SubGraph:  # noqa: N802
-        return _SubGraph(self._cut, self.BuffersLength())
-
-    def Buffers(self, number: int) -> Any:  # noqa: N802
-        stored = self.BuffersLength()
-        return super().Buffers(number) if number < stored else _Buffer(self._cut.file.tensors[number - stored])
-
-
-class _Buffer:
-    """The values of a constant."""
-
-    def __init__(self, tensor: FileTensor) -> None:
-        assert tensor.values is not None, "`_Tensor.Buffer` leads here"
-        self._values = tensor.values
-
-    def DataAsNumpy(self) -> Array:  # noqa: N802
-        return np.ascontiguousarray(self._values).reshape(-1).view(np.uint8)
-
-
-class _SubGraph(tflite.SubGraph):  # type: ignore[misc]
-    __slots__ = ("_buffers", "_cut")
-
-    def __init__(self, cut: _Cut, buffers: int) -> None:
-        super().__init__()
-        self._cut, self._buffers = cut, buffers
-        self.Init(cut.file.data, cut.file.position)
-
-    def InputsLength(self) -> int:  # noqa: N802
-        return len(self._cut.inputs)
-
-    def Inputs(self, number: int) -> int:  # noqa: N802
-        return self._cut.inputs[number]
-
-    def InputsAsNumpy(self) -> Array:  # noqa: N802
-        return np.array(self._cut.inputs, np.int32)
-
-    def OutputsAsNumpy(self) -> Array:  # noqa: N802
-        return np.array(self._cut.outputs, np.int32)
-
-    def OperatorsLength(self) -> int:  # noqa: N802
-        return len(self._cut.operators)
-
-    def Operators(self, number: int) -> Any:  # noqa: N802
-        operator = tflite.Operator()
-        operator.Init(self._cut.file.data, self._cut.file.operators[self._cut.operators[number]].position)
-        return operator
-
-    def Tensors(self, number: int) -> _Tensor:  # noqa: N802
-        stored = {following: state for state, following in self._cut.file.states}.get(number, number)
-        return _Tensor(super().Tensors(stored), self._cut.file.tensors[number], self._buffers + number)
-
-
-class _Tensor(tflite.Tensor):  # type: ignore[misc]
-    __slots__ = ("_buffer", "_described")
-
-    def __init__(self, tensor: Any, described: FileTensor, buffer: int) -> None:
-        super().__init__()
-        self._described, self._buffer = described, buffer
-        self.Init(tensor._tab.Bytes, tensor._tab.Pos)
-
-    def Name(self) -> bytes:  # noqa: N802
-        return self._described.name.encode()
-
-    def Type(self) -> int:  # noqa: N802
-        described = self._described
-        return int(super().Type() if described.values is None else vars(tflite.TensorType)[described.dtype.upper()])
-
-    def Buffer(self) -> int:  # noqa: N802
-        return super().Buffer() if self._described.values is None else self._buffer
-
-    def ShapeAsNumpy(self) -> Array:  # noqa: N802
-        return super().ShapeAsNumpy() if self.ShapeLength() else np.zeros(0, np.int32)  # the base has 0 for no shape
-
-    def Quantization(self) -> Any:  # noqa: N802
-        return super().Quantization() if self._described.quantized else None
-
-
 class _Converter(OperatorConverter):  # type: ignore[misc]
     """TVM's converter, with a record in `stops` of each operator that it fails at."""
 
     def __init__(
-        self, model: _Model, subgraph: _SubGraph, exp_tab: ExprTable, *, file: TfliteFile, stops: dict[int, _Stop]
+        self,
+        model: TfliteModel,
+        subgraph: TfliteSubGraph,
+        exp_tab: ExprTable,
+        *,
+        file: TfliteFile,
+        stops: dict[int, TfliteStop],
     ) -> None:
         super().__init__(model, subgraph, exp_tab)
         self._file, self._stops = file, stops
@@ -441,10 +236,10 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         try:
             return convert(operator)
         except NotImported as error:
-            self._stops[number] = _Stop(_kind(described), described.name, error.broken, error)
+            self._stops[number] = TfliteStop(operator_kind(described), described.name, error.broken, error)
         except Exception as error:  # as in `_import`
-            broken = BrokenRule("TVM's importer takes the operator", _said(error))
-            self._stops[number] = _Stop(_kind(described), described.name, broken, error)
+            broken = BrokenRule("TVM's importer takes the operator", importer_said(error))
+            self._stops[number] = TfliteStop(operator_kind(described), described.name, broken, error)
         states = {following for _, following in self._file.states}
         variables = []
         for index in described.outputs:

@@ -21,9 +21,9 @@ from __future__ import annotations
 import tvm
 from tvm import relay
 
-from byoc_hw.frontend.relay.accelerators import Session
 from byoc_hw.frontend.relay.compose import called_with, each_call
 from byoc_hw.frontend.relay.read import is_static
+from byoc_hw.frontend.relay.session import Session
 from byoc_hw.frontend.relay.sources import operator_name, with_span
 from byoc_hw.graph import Ordering, Suppression
 from byoc_hw.soc import Soc

@@ -29,10 +29,10 @@ import numpy as np
 import tvm
 from tvm import relay
 
-from byoc_hw.frontend.relay.accelerators import Session
 from byoc_hw.frontend.relay.compose import called_with, on_main, rebuild_calls
 from byoc_hw.frontend.relay.match import users_of
 from byoc_hw.frontend.relay.read import constant, is_static
+from byoc_hw.frontend.relay.session import Session
 from byoc_hw.frontend.relay.sources import operator_name, operator_names, span_of_all, with_span
 from byoc_hw.frontend.relay.table import offloads
 from byoc_hw.tensor import Array

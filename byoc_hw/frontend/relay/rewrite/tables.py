@@ -12,12 +12,12 @@ import numpy as np
 import tvm
 from tvm import relay
 
-from byoc_hw.frontend.relay.accelerators import Session
 from byoc_hw.frontend.relay.compose import called_with, rebuild_calls, with_main
 from byoc_hw.frontend.relay.opaque import merge_composites, show_bodies
 from byoc_hw.frontend.relay.rewrite.chains import Chain, chains, is_element_wise
 from byoc_hw.frontend.relay.rewrite.table_values import tvm_tables
 from byoc_hw.frontend.relay.rewrite.tflite_tables import tflite_tables
+from byoc_hw.frontend.relay.session import Session
 from byoc_hw.frontend.relay.sources import calls_outside_composites, span_of_all, with_span
 from byoc_hw.frontend.relay.table import entries
 from byoc_hw.pattern import Rejection

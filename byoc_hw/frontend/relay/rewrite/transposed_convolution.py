@@ -27,11 +27,11 @@ import numpy as np
 import tvm
 from tvm import relay
 
-from byoc_hw.frontend.relay.accelerators import Session
 from byoc_hw.frontend.relay.compose import called_with, on_main, rebuild_calls
 from byoc_hw.frontend.relay.dead import dead_channels
 from byoc_hw.frontend.relay.match import users_of
 from byoc_hw.frontend.relay.read import constant, is_static, padding, pair
+from byoc_hw.frontend.relay.session import Session
 from byoc_hw.frontend.relay.sources import operator_name, operator_names, with_span
 from byoc_hw.frontend.relay.table import offloads
 from byoc_hw.integers import ceil_div

@@ -1,4 +1,4 @@
-"""The registry of accelerators, by compiler name and by digest, and the current partitioning session.
+"""The registry of accelerators, by compiler name and by digest.
 
 A partitioned module records only the digest of its accelerator, because an `Accelerator` may hold Python functions.
 The registry maps the digest back to the value.
@@ -7,17 +7,12 @@ The registry maps the digest back to the value.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
-from contextvars import ContextVar
-from dataclasses import dataclass, field, fields, is_dataclass
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from byoc_hw.accelerator import DIANA_DIGITAL, REFERENCE, SMALL
 from byoc_hw.errors import InvalidInput
-from byoc_hw.frontend.relay.opaque import Bodies
-from byoc_hw.frontend.seam import TFLiteArithmetic
-from byoc_hw.graph import Layer
-from byoc_hw.pattern import Recorder
 from byoc_hw.soc import Hardware
 
 
@@ -67,31 +62,5 @@ def _plain(value: Any) -> Any:
         return (value.__module__, value.__qualname__, code and (code.co_code, code.co_names, code.co_firstlineno))
     return str(value)
 
-
-@dataclass(frozen=True)
-class Session:
-    """The state of one partitioning, for pattern checks and the optimize hook (TVM passes the hook only a module).
-
-    `why_no_plan` is `Backend.why_no_plan`. `no_nchw` is the reason why NCHW operators stay on the host, or "".
-    `bodies` has the bodies of composites that TVM's passes do not see.
-    """
-
-    accelerator: Hardware
-    why_no_plan: Callable[[Layer, Hardware], str | None]
-    deny: Sequence[str] = ()
-    numerics: str = "relay"
-    no_nchw: str = ""
-    recorder: Recorder = field(default_factory=Recorder)
-    arithmetic: TFLiteArithmetic | None = None
-    bodies: Bodies = field(default_factory=Bodies)
-
-    @property
-    def nchw_problem(self) -> str:
-        """Why NCHW operators cannot be offloaded, or ""."""
-        return self.no_nchw or ("" if "transpose" in self.accelerator.limits else "the accelerator has no transpose")
-
-
-session: ContextVar[Session | None] = ContextVar("byoc_hw.session", default=None)
-"""The session that is being partitioned in this context."""
 
 _known: dict[str, Hardware] = {digest_of(preset): preset for preset in (REFERENCE, DIANA_DIGITAL, SMALL)}

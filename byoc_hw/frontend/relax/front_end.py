@@ -1,0 +1,153 @@
+"""The Relax front end: implements `byoc_hw.frontend.seam.FrontEnd`.
+
+What it does not have is refused in one sentence.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import tvm
+
+from byoc_hw.errors import InvalidInput, Unsupported
+from byoc_hw.frontend.accelerators import by_name, known
+from byoc_hw.frontend.relax.forms import LiveFusions
+from byoc_hw.frontend.relax.partition import check_relax_module, partition_relax
+from byoc_hw.frontend.relax.regions import QdqRecord, region_graph
+from byoc_hw.frontend.relax.relax_model import RelaxModel, graphs_in
+from byoc_hw.frontend.relax.tflite import importable_parts, load_tflite
+from byoc_hw.frontend.relax.turns import one_at_a_time
+from byoc_hw.frontend.seam import Backend, Partitioned
+from byoc_hw.pattern import Outcome
+from byoc_hw.soc import Hardware
+
+
+def _needs_relay(what: str) -> NoReturn:
+    raise Unsupported(
+        f"{what} needs the front end of Relay: CPython 3.10 on x86-64 Linux, pip install 'byoc-hw[relay]'"
+    )
+
+
+class RelaxFrontEnd:
+    """The functions of this front end: see `byoc_hw.frontend.seam.FrontEnd`."""
+
+    def __init__(self) -> None:
+        self._tables: dict[str, LiveFusions] = {}
+
+    @one_at_a_time
+    def register(self, compiler: str, backend: Backend) -> None:
+        """Register a compiler name with TVM, for `relax.transform.RunCodegen`."""
+        self._tables[compiler] = LiveFusions(compiler, backend.why_no_plan)
+        tvm.register_global_func(
+            f"relax.ext.{compiler}", functools.partial(_generated, compiler, backend), override=True
+        )
+
+    @one_at_a_time
+    def load(self, path: str | Path, shapes: Mapping[str, Sequence[int]]) -> tuple[Any, dict[str, Any]]:
+        """A module and its weights by name, from a TFLite file."""
+        suffix = Path(path).suffix.lower()
+        if suffix in (".onnx", ".relay", ".txt", ".json"):
+            _needs_relay(f"{path}: a {suffix} file")
+        if suffix != ".tflite":
+            raise InvalidInput(f"{path}: a model file ends in .tflite: got {suffix or 'no suffix'}")
+        if shapes:
+            raise InvalidInput(
+                f"{path}: shapes are of ONNX files, which may leave them open: got those of a .tflite file"
+            )
+        return load_tflite(path)
+
+    def to_integers(self, mod: Any, params: Mapping[str, Any] | None) -> Any:
+        """Refused: modules stay in QDQ form here."""
+        _needs_relay("to_integers")
+
+    @one_at_a_time
+    def load_tflite(self, path: str | Path) -> tuple[Any, dict[str, Any]]:
+        """A module, and no weights by name, from a TFLite file."""
+        return load_tflite(path)
+
+    def load_float_tflite(self, path: str | Path) -> tuple[Any, dict[str, Any]]:
+        """Refused."""
+        _needs_relay("quantize")
+
+    def float_model(self, mod: Any, params: Mapping[str, Any] | None) -> Any:
+        """Refused."""
+        _needs_relay("quantize")
+
+    @one_at_a_time
+    def importable_tflite(
+        self, path: str | Path
+    ) -> tuple[tuple[Any, dict[str, Any]] | None, tuple[str, ...], tuple[Outcome, ...]]:
+        """A module of the operators that can be imported, the names of all, what stops the import."""
+        return importable_parts(path)
+
+    @one_at_a_time
+    def partition(
+        self,
+        mod: Any,
+        params: Mapping[str, Any] | None,
+        mod_name: str,
+        *,
+        accelerator: Hardware,
+        numerics: str,
+        deny: Iterable[str],
+        backend: Backend,
+    ) -> Any:
+        """The module with the operators that the accelerator supports in regions."""
+        done = partition_relax(
+            mod, params, mod_name, accelerator=accelerator, numerics=numerics, deny=deny, backend=backend
+        )
+        self.register(accelerator.name, backend)
+        return done
+
+    def host_again(self, mod: Any, reasons: Mapping[str, Mapping[str, str]]) -> Any:
+        """Refused: `deny` of the partitioning does it."""
+        _needs_relay("moving layers of a partitioned module to the host (place, objective)")
+
+    @one_at_a_time
+    def partitioned(self, mod: Any) -> Partitioned | None:
+        """What a module that `partition` made records; None for another one."""
+        check_relax_module(mod)
+        record = QdqRecord.of(mod)
+        if record is None:
+            return None
+        hardware = known(record.accelerator)
+        graphs = {} if hardware is None else graphs_in(mod, record.numerics)
+        return Partitioned(record.mod_name, hardware, record.label, record.numerics, record.outcomes, graphs)
+
+    def open_model(self, mod: Any, params: Mapping[str, Any] | None, mod_name: str | None) -> RelaxModel:
+        """Open a module for a build."""
+        return RelaxModel(mod, params, mod_name)
+
+    def reference(self, mod: Any) -> Any:
+        """Refused: current TVM has float operators, whose results are not those of the integers."""
+        _needs_relay("comparing with TVM layer by layer")
+
+    def json_of(self, mod: Any) -> str:
+        """The text of a module."""
+        return str(tvm.ir.save_json(mod))
+
+    def operator_module(self, operator: Any) -> Any:
+        """The module itself."""
+        if isinstance(operator, tvm.IRModule):
+            return operator
+        _needs_relay("a check of one Relay expression")
+
+    def pattern_table(self, compiler: str) -> LiveFusions:
+        """The live table of a compiler, for `relax.transform.FuseOpsByPattern`."""
+        by_name(compiler)
+        if compiler not in self._tables:
+            raise InvalidInput(f"compiler {compiler!r} is registered: partition for its accelerator first")
+        return self._tables[compiler]
+
+
+def _generated(compiler: str, backend: Backend, functions: Any, options: Any, names: Any) -> list[Any]:
+    """The C of the regions, in a plain `relax.transform.RunCodegen`."""
+    made = []
+    for function in functions:
+        symbol = str(function.attrs["global_symbol"])
+        source = backend.region_source(region_graph(function, symbol, "relay"), by_name(compiler))
+        made.append(tvm.get_global_func("runtime.CSourceModuleCreate")(source, "c", [symbol], []))
+    return made

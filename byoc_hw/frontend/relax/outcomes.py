@@ -1,0 +1,97 @@
+"""The outcome of each operator of the model file as plain data, from the partitioned module."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from byoc_hw.frontend.relax.bindings import FileSource, names_in, steps_of
+from byoc_hw.frontend.relax.forms import operators_of, qdq_forms
+from byoc_hw.frontend.relax.regions import composite_name, composites_of, external
+from byoc_hw.frontend.relax.versions import name_of
+from byoc_hw.frontend.relax.work import SourceWork
+from byoc_hw.pattern import Outcome, Recorder, Rejection
+
+
+@dataclass
+class _Found:
+    """Where the calls of one operator were placed."""
+
+    composites: list[str] = field(default_factory=list)
+    regions: list[str] = field(default_factory=list)
+    host: list[str] = field(default_factory=list)
+
+
+def outcomes_of(
+    sources: Iterable[FileSource],
+    main: Any,
+    after: tvm.IRModule,
+    recorder: Recorder,
+    work: Mapping[str, SourceWork],
+) -> tuple[Outcome, ...]:
+    """One outcome for each operator. `main` is the function as it was matched, `after` the partitioned module."""
+    found = _placements(after)
+    return tuple(_outcome(source, found.get(source.name, _Found()), recorder, work[source.name]) for source in sources)
+
+
+def _placements(mod: tvm.IRModule) -> dict[str, _Found]:
+    found: dict[str, _Found] = {}
+    for variable, region in external(mod).items():
+        for composite in composites_of(region).values():
+            for _, call in steps_of(composite):
+                for name in names_in(call.span):
+                    entry = found.setdefault(name, _Found())
+                    entry.composites.append(composite_name(composite))
+                    entry.regions.append(variable.name_hint)
+    for _, call in steps_of(mod["main"]):
+        if isinstance(call, relax.Call) and isinstance(call.op, tvm.ir.Op):
+            for name in names_in(call.span):
+                found.setdefault(name, _Found()).host.append(name_of(call))
+    return found
+
+
+def _outcome(source: FileSource, found: _Found, recorder: Recorder, work: SourceWork) -> Outcome:
+    rejections, uncovered = _reasons(source.name, found.host, recorder) if found.host else ((), ())
+    placement = "accelerator" if found.regions else "folded"
+    if found.host:
+        placement = "split" if found.regions else "host"
+    return Outcome(
+        source.name,
+        source.operators,
+        placement,
+        tuple(dict.fromkeys(found.composites)),
+        tuple(dict.fromkeys(found.regions)),
+        rejections,
+        uncovered,
+        host_instructions=recorder.instructions.get(source.name, 0) if found.host else 0,
+        macs=work.macs,
+        nbytes=work.nbytes,
+        reads=work.reads,
+    )
+
+
+_BORDERS = {"quantize": "a real input", "dequantize": "a real output"}
+
+
+def _reasons(source: str, host: list[str], recorder: Recorder) -> tuple[tuple[Rejection, ...], tuple[str, ...]]:
+    """Why an operator is on the host, and its Relax operators that are in no pattern."""
+    covered = {name for _, form in qdq_forms() for name in operators_of(form)}
+    uncovered = tuple(name for name in dict.fromkeys(host) if name not in covered)
+    recorded = recorder.rejections.get(source, [])
+    if recorded or uncovered:
+        return tuple(recorded), uncovered
+    return tuple(Rejection("", near_miss=_company(name, host)) for name in dict.fromkeys(host)), ()
+
+
+def _company(operator: str, host: list[str]) -> str:
+    """Why an operator that is in patterns was matched by none: with which others it is offloaded."""
+    if operator in _BORDERS and set(host) <= set(_BORDERS):
+        return f"{operator} is of {_BORDERS[operator]}: the accelerator has integers only"
+    anchors = sorted({form.anchor for _, form in qdq_forms() if operator in operators_of(form)})
+    if operator in anchors:
+        return f"{operator} is offloaded between dequantize and quantize of int8, with constant weights if it has any"
+    return f"{operator} is offloaded only together with {', '.join(anchors)}"

@@ -1,0 +1,191 @@
+"""Partitions a Relax module: the passes, in order."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from byoc_hw.accelerator import Accelerator
+from byoc_hw.arguments import shown
+from byoc_hw.errors import InvalidInput, Unsupported
+from byoc_hw.frontend.accelerators import remember
+from byoc_hw.frontend.model_ends import End, Ends
+from byoc_hw.frontend.pattern_files import load_patterns
+from byoc_hw.frontend.relax.bindings import (
+    each_its_own_dequantize,
+    file_sources,
+    in_order_of_use,
+    names_in,
+    results_of,
+    steps_of,
+    with_names,
+    with_steps,
+)
+from byoc_hw.frontend.relax.forms import QdqJob, fusions
+from byoc_hw.frontend.relax.host_works import tvm_marks
+from byoc_hw.frontend.relax.outcomes import outcomes_of
+from byoc_hw.frontend.relax.regions import (
+    QdqRecord,
+    calls_of_regions,
+    composite_name,
+    composites_of,
+    external,
+    with_symbols,
+)
+from byoc_hw.frontend.relax.tflite import STATED
+from byoc_hw.frontend.relax.versions import dtype_of, extents_of
+from byoc_hw.frontend.relax.work import work_of
+from byoc_hw.frontend.seam import Backend
+from byoc_hw.names import distinct
+from byoc_hw.pattern import Recorder, patterns
+from byoc_hw.program import check_mod_name
+from byoc_hw.soc import Hardware, Soc
+
+
+def partition_relax(
+    mod: Any,
+    params: Mapping[str, Any] | None,
+    mod_name: str,
+    *,
+    accelerator: Hardware,
+    numerics: str,
+    deny: Iterable[str],
+    backend: Backend,
+) -> tvm.IRModule:
+    """Partition a Relax module: see `byoc_hw.partition_for_hwlib`."""
+    if isinstance(deny, str) or not isinstance(deny, Iterable):
+        raise InvalidInput(f"deny is a list of names: got {shown(deny)}")
+    deny = tuple(deny)
+    check_mod_name(mod_name)
+    if not isinstance(accelerator, Accelerator | Soc):
+        raise InvalidInput(f"accelerator is an Accelerator or a Soc: got {type(accelerator).__name__}")
+    accelerator.check_numerics(numerics)
+    mod = prepared(mod, params)
+    main = mod["main"]
+    sources, work = file_sources(main), work_of(main)
+    _check_names(deny, [one.name for one in sources])
+    job = QdqJob(accelerator, backend.why_no_plan, deny, numerics)
+    done = _regions_made(mod, job, mod_name)
+    idle = _idle_sources(done)
+    if idle:  # once more without them: a reshape on the host needs no call of a region
+        job = replace(job, idle=frozenset(idle), recorder=Recorder())
+        done = _regions_made(mod, job, mod_name)
+    found = outcomes_of(sources, main, done, job.recorder, work)
+    if numerics == "tflite":
+        marks = tvm_marks(done)
+        found = tuple(replace(outcome, tvm_arithmetic=marks.get(outcome.name, ())) for outcome in found)
+    ends, names = stated_ends(mod)
+    digest = remember(accelerator)
+    record = QdqRecord(digest, accelerator.name, accelerator.label, numerics, mod_name, found, ends, names)
+    return record.attached(done)
+
+
+def _regions_made(mod: tvm.IRModule, job: QdqJob, mod_name: str) -> tvm.IRModule:
+    passes = [
+        relax.transform.FuseOpsByPattern(fusions(job), bind_constants=True),
+        relax.transform.MergeCompositeFunctions(),
+    ]
+    done = tvm.transform.Sequential(passes)(mod)
+    symbols = {
+        variable: f"tvmgen_{mod_name}_{job.accelerator.name}_main_{number}"
+        for number, variable in enumerate(calls_of_regions(done))
+    }
+    return with_symbols(done, symbols)
+
+
+def _idle_sources(mod: tvm.IRModule) -> list[str]:
+    """The operators of regions that hold only reshapes."""
+    found: list[str] = []
+    for function in external(mod).values():
+        composites = composites_of(function).values()
+        if all(composite_name(composite) == "reshape" for composite in composites):
+            calls = (value for composite in composites for _, value in steps_of(composite))
+            found += (name for call in calls for name in names_in(call.span))
+    return found
+
+
+# ---------------------------------------------------------------- what comes in
+
+
+def check_relax_module(mod: object) -> None:
+    """Raise `InvalidInput` unless `mod` is a module of Relax with a `main`."""
+    if not isinstance(mod, tvm.IRModule):
+        raise InvalidInput(f"mod is a tvm.IRModule: got {type(mod).__name__}")
+    names = [variable.name_hint for variable in mod.get_global_vars()]
+    if "main" not in names:
+        raise InvalidInput(f"the module has a function main: got {', '.join(sorted(names)) or 'no function'}")
+    if not isinstance(mod["main"], relax.Function):
+        raise InvalidInput(f"main is a function of Relax: got {type(mod['main']).__name__}")
+
+
+def prepared(mod: Any, params: Mapping[str, Any] | None) -> tvm.IRModule:
+    """The checked module with its weights bound: one block of calls, each with a name, static shapes.
+
+    Each dequantize has one reader, so that it can be part of that reader's layer.
+    """
+    check_relax_module(mod)
+    if QdqRecord.of(mod) is not None or external(mod):
+        raise InvalidInput("the module is already partitioned: partition the original module instead")
+    others = [variable.name_hint for variable in mod.get_global_vars() if variable.name_hint != "main"]
+    if others:
+        raise Unsupported(f"a model is one function, main: the module has {', '.join(sorted(others))} too")
+    if params:
+        mod = _bound(mod, params)
+    attrs = mod.attrs
+    passes = [relax.transform.ConvertToDataflow(min_size=1), relax.transform.CanonicalizeBindings()]
+    main = _flat(tvm.transform.Sequential(passes)(mod)["main"])
+    for value in (*main.params, *(variable for variable, _ in steps_of(main))):
+        if dtype_of(value):
+            extents_of(value)
+    return tvm.IRModule({"main": each_its_own_dequantize(with_names(main))}, attrs=attrs)
+
+
+def _bound(mod: tvm.IRModule, params: Mapping[str, Any]) -> tvm.IRModule:
+    known = {parameter.name for parameter in mod["main"].params}
+    for name in params:
+        if name not in known:
+            raise InvalidInput(f"params are inputs of main by name: got {shown(name)}")
+    return relax.transform.BindParams("main", dict(params))(mod)
+
+
+def _flat(main: Any) -> Any:
+    """The function without a variable for a tuple of its results, with operands before what reads them, in order."""
+    values = dict(steps_of(main))
+    result = values.get(main.body.body)
+    result = result if isinstance(result, relax.Tuple) else main.body.body
+    steps = [(variable, values[variable]) for variable in in_order_of_use(values, results_of(result))]
+    return with_steps(main, steps, result)
+
+
+def stated_ends(mod: tvm.IRModule) -> tuple[Ends, tuple[str, ...]]:
+    """The scales of inputs and outputs, where the file states them, and the names of both."""
+    main = mod["main"]
+    values = [*main.params, *results_of(main.body.body)]
+    inputs = len(main.params)
+    if mod.attrs and STATED in mod.attrs:
+        stated = json.loads(str(mod.attrs[STATED]))
+        types = [[list(extents_of(value)), dtype_of(value)] for value in values]
+        if types == stated["types"]:
+            return Ends.from_plain(stated["ends"]), tuple(distinct(stated["names"]))
+    steps = dict(steps_of(main))
+    names = [parameter.name for parameter in main.params]
+    for place, value in enumerate(values[inputs:]):
+        call = steps.get(value)
+        sources = names_in(call.span) if isinstance(call, relax.Call) else ()
+        names.append(next(reversed(sources), f"output_{place}"))
+    unknown = Ends((End(),) * inputs, (End(),) * (len(values) - inputs))
+    return unknown, tuple(distinct(names))
+
+
+def _check_names(deny: tuple[str, ...], sources: list[str]) -> None:
+    load_patterns()
+    known = {*sources, *(pattern.name for pattern in patterns())}
+    for name in deny:
+        if not isinstance(name, str) or name not in known:
+            composites = ", ".join(pattern.name for pattern in patterns())
+            raise InvalidInput(f"deny names operators of the model or composites ({composites}): got {name!r}")

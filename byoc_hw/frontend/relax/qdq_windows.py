@@ -1,0 +1,100 @@
+"""Reads convolutions, matrix products and pooling of Relax in QDQ form as layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from byoc_hw.frontend.relax.qdq_match import QdqMatch, moving_strides, padding_of, pair_of
+from byoc_hw.frontend.relax.versions import extents_of
+from byoc_hw.graph import Conv2d, Dense, DepthwiseConv2d, Pool2d, PoolMode
+from byoc_hw.pattern import NotALayer
+
+
+def conv2d_of(match: QdqMatch) -> Conv2d | None:
+    """The layer of a matched convolution; a depthwise one with a filter for each channel is another pattern's."""
+    groups = int(match["nn.conv2d"].attrs.groups)
+    if _is_depthwise(match) and extents_of(match["nn.conv2d"])[3] == groups:
+        return None
+    return Conv2d(**_convolution(match), groups=groups)
+
+
+def depthwise_of(match: QdqMatch) -> DepthwiseConv2d | None:
+    """The layer of a matched depthwise convolution; any other is another pattern's."""
+    return DepthwiseConv2d(**_convolution(match)) if _is_depthwise(match) else None
+
+
+def _is_depthwise(match: QdqMatch) -> bool:
+    conv = match["nn.conv2d"]
+    check_nhwc(str(conv.attrs.data_layout))
+    return int(conv.attrs.groups) == extents_of(conv.args[0])[3] > 1
+
+
+def check_nhwc(layout: str) -> None:
+    """Raise `NotALayer` for another layout of data: this front end does not convert it."""
+    if layout != "NHWC":
+        raise NotALayer("data layout is NHWC", layout)
+
+
+def _convolution(match: QdqMatch) -> dict[str, Any]:
+    """The fields of a `Conv2d` or `DepthwiseConv2d`; raises `NotALayer`."""
+    conv = match["nn.conv2d"]
+    layout = str(conv.attrs.kernel_layout)
+    if sorted(layout) != sorted("OHWI"):
+        raise NotALayer("kernel layout is a permutation of OHWI", layout)
+    if str(conv.attrs.out_layout) not in ("", "NHWC"):
+        raise NotALayer("output layout is the input's", conv.attrs.out_layout)
+    kernel = match.stored(conv.args[1])
+    real_shape = extents_of(conv.args[1])
+    data = match.constant(kernel.expr)
+    # A kernel that is reshaped behind its dequantize has its channels last, as TFLite's depthwise ones.
+    axis = data.ndim - 1 if data.shape != real_shape else layout.index("O")
+    weights = data.reshape(real_shape).transpose([layout.index(letter) for letter in "OHWI"])
+    filters = extents_of(conv)[3]
+    if weights.shape[0] != filters and weights.shape[0] * weights.shape[3] == filters:
+        # Depthwise weights may have (channels, multiplier) in the O and I dimensions.
+        weights = weights.transpose(0, 3, 1, 2).reshape(filters, *weights.shape[1:3], 1)
+    fields = match.product("nn.conv2d", weights, axis)
+    padding = padding_of(conv.attrs.padding)
+    strides = moving_strides(conv.attrs.strides, pair_of(weights.shape[1:3]), fields["ifm"], padding)
+    return fields | {"strides": strides, "padding": padding, "dilation": pair_of(conv.attrs.dilation)}
+
+
+def dense_of(match: QdqMatch) -> Dense:
+    """The layer of a matched matrix product of constant weights."""
+    product = match["matmul"]
+    kernel = match.stored(product.args[1])
+    data = match.constant(kernel.expr)
+    if data.ndim != 2 or len(extents_of(product.args[0])) != 2:
+        raise NotALayer("matrices have two dimensions", f"{len(extents_of(product.args[0]))} and {data.ndim}")
+    return Dense(**match.product("matmul", np.ascontiguousarray(data.T), axis=1))
+
+
+# ---------------------------------------------------------------- pooling
+
+
+def pool2d_of(match: QdqMatch, operator: str, mode: PoolMode) -> Pool2d:
+    """The layer of a matched pooling over a window of stored values."""
+    pool, name = match[operator], match.name
+    attrs = pool.attrs
+    check_nhwc(str(attrs.layout))
+    if bool(attrs.ceil_mode):
+        raise NotALayer("ceil_mode is off", "on")
+    ifm = match.activation(match.inputs[0], f"{name}_ifm")
+    window, padding = pair_of(attrs.pool_size), padding_of(attrs.padding)
+    act_min, act_max = match.stored_bounds()
+    return Pool2d(
+        name=name,
+        source=match.sources,
+        ifm=ifm,
+        ofm=match.activation(match.root, name),
+        mode=mode,
+        kernel=window,
+        strides=moving_strides(attrs.strides, window, ifm, padding),
+        padding=padding,
+        dilation=pair_of(attrs.dilation),
+        count_include_pad=mode == "avg" and bool(attrs.count_include_pad),
+        act_min=act_min,
+        act_max=act_max,
+    )

@@ -1,0 +1,163 @@
+"""Regions: functions of composites that `MergeCompositeFunctions` made. Their symbols, and their graphs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from byoc_hw.accelerator import ROUNDINGS
+from byoc_hw.errors import PatternError, Unsupported
+from byoc_hw.frontend.connect import LayerNode, RegionValues, connected_graph
+from byoc_hw.frontend.model_ends import Ends
+from byoc_hw.frontend.relax.bindings import (
+    in_order_of_use,
+    results_of,
+    steps_of,
+    with_steps,
+)
+from byoc_hw.frontend.relax.forms import composite_layer
+from byoc_hw.frontend.relax.versions import Literal, array_of, dtype_of, extents_of
+from byoc_hw.graph import Graph
+from byoc_hw.pattern import Outcome
+from byoc_hw.tensor import Array, Tensor
+
+_RECORD = "byoc_hw"
+"""The module's attribute with its record."""
+
+
+@dataclass(frozen=True)
+class QdqRecord:
+    """What a partitioned module records: accelerator (by digest, compiler name and label), numerics, mod_name, the
+    outcome of each operator, inputs and outputs with their names."""
+
+    accelerator: str
+    compiler: str
+    label: str
+    numerics: str
+    mod_name: str
+    outcomes: tuple[Outcome, ...]
+    ends: Ends
+    names: tuple[str, ...]
+
+    def attached(self, mod: tvm.IRModule) -> tvm.IRModule:
+        """The module with this record."""
+        return mod.with_attr(_RECORD, json.dumps(vars(self), default=vars))
+
+    @classmethod
+    def of(cls, mod: tvm.IRModule) -> QdqRecord | None:
+        """The record of a module; None for one that is not partitioned."""
+        if not mod.attrs or _RECORD not in mod.attrs:
+            return None
+        plain = json.loads(str(mod.attrs[_RECORD]))
+        plain["outcomes"] = tuple(Outcome.from_plain(entry) for entry in plain["outcomes"])
+        plain["ends"] = Ends.from_plain(plain["ends"])
+        plain["names"] = tuple(plain["names"])
+        return cls(**plain)
+
+
+def external(mod: tvm.IRModule, compiler: str | None = None) -> dict[Any, Any]:
+    """The functions of a module that a code generator compiles, by global variable; of one compiler, or of all."""
+    return {
+        variable: function
+        for variable, function in mod.functions.items()
+        if isinstance(function, relax.Function)
+        and function.attrs
+        and "Codegen" in function.attrs
+        and compiler in (None, str(function.attrs["Codegen"]))
+    }
+
+
+def with_symbols(mod: tvm.IRModule, symbols: Mapping[Any, str]) -> tvm.IRModule:
+    """The module with other symbols for some external functions, in their order: TVM's can have 1,001 characters."""
+    fresh = {variable: relax.GlobalVar(symbol) for variable, symbol in symbols.items()}
+    functions: dict[Any, Any] = {}
+    for variable, symbol in symbols.items():
+        function = mod[variable].with_attr("global_symbol", symbol)
+        relax.expr._update_type(fresh[variable], variable.ty)
+        functions[fresh[variable]] = function
+    main = mod["main"]
+    steps = [(variable, _called_by(value, fresh)) for variable, value in steps_of(main)]
+    return tvm.IRModule({mod.get_global_var("main"): with_steps(main, steps), **functions}, attrs=mod.attrs)
+
+
+def _called_by(value: Any, fresh: Mapping[Any, Any]) -> Any:
+    if not isinstance(value, relax.Call) or value.op not in fresh:
+        return value
+    call = relax.Call(fresh[value.op], value.args, value.attrs, value.ty_args, value.span)
+    relax.expr._update_type(call, value.ty)
+    return call
+
+
+def calls_of_regions(mod: tvm.IRModule) -> list[Any]:
+    """The global variables of the external functions that main calls, in order."""
+    there = external(mod)
+    return [value.op for _, value in steps_of(mod["main"]) if isinstance(value, relax.Call) and value.op in there]
+
+
+def composites_of(function: Any) -> dict[Any, Any]:
+    """The composites of a region, by the variable that each is bound to, or by global variable in a module."""
+    return {
+        variable: value
+        for variable, value in steps_of(function)
+        if isinstance(value, relax.Function) and value.attrs and "Composite" in value.attrs
+    }
+
+
+def composite_name(composite: Any) -> str:
+    """The name of a composite, without its compiler's."""
+    return str(composite.attrs["Composite"]).partition(".")[2]
+
+
+# ---------------------------------------------------------------- lowering
+
+
+def region_graph(function: Any, symbol: str, numerics: str) -> Graph:
+    """The verified `Graph` of a region, named by its C symbol. Raises `Unsupported` with operator and reason."""
+    composites = composites_of(function)
+    values = {variable: value for variable, value in steps_of(function) if variable not in composites}
+    result = values.get(function.body.body)
+    tuple_of = result if isinstance(result, relax.Tuple) else function.body.body
+    results = [_unaliased(one, values) for one in results_of(tuple_of)]
+    nodes = [_node(variable, values[variable], composites) for variable in in_order_of_use(values, results)]
+    inputs = {
+        parameter: Tensor(f"in{index}", extents_of(parameter), dtype_of(parameter))
+        for index, parameter in enumerate(function.params)
+    }
+    graph = connected_graph(symbol, nodes, RegionValues(inputs, results, _constant, str), ROUNDINGS[numerics])
+    graph.verify()
+    return graph
+
+
+def _unaliased(variable: Any, values: Mapping[Any, Any]) -> Any:
+    while isinstance(values.get(variable), relax.Var):
+        variable = values[variable]
+    return variable
+
+
+def _constant(value: Any) -> Array:
+    assert isinstance(value, Literal), "a composite holds its constants"
+    return array_of(value)
+
+
+def _node(variable: Any, call: Any, composites: Mapping[Any, Any]) -> LayerNode:
+    """The layer that a call of a composite computes."""
+    if not isinstance(call, relax.Call) or call.op not in composites:
+        raise Unsupported(f"{call} cannot be lowered: no composite of the pattern table holds it")
+    composite = composites[call.op]
+    name, inner = composite_name(composite), dict(steps_of(composite))
+    parsed = composite_layer(name, inner[composite.body.body], inner)
+    if parsed is None:
+        raise Unsupported(f"composite {name} at {variable.name} cannot be lowered: no pattern {name!r} reads it")
+    layer, match = parsed
+    if len(match.inputs) != len(layer.inputs):
+        raise PatternError(
+            f"pattern {name!r}: each wildcard of a form is an input of the layer, in order: "
+            f"got {len(match.inputs)} wildcards for {len(layer.inputs)} inputs"
+        )
+    arguments = dict(zip(composite.params, call.args, strict=True))
+    return LayerNode(variable, layer, tuple(arguments.get(read, read) for read in match.inputs))

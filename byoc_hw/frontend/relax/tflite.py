@@ -1,0 +1,153 @@
+"""Imports TFLite files as Relax modules, in which operators are float between dequantize and quantize."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm import relax
+from tvm.relax.frontend.tflite import from_tflite
+from tvm.relax.frontend.tflite.tflite_frontend import ExprTable, OperatorConverter
+
+from byoc_hw.errors import InvalidInput
+from byoc_hw.frontend.model_ends import End, Ends, usable
+from byoc_hw.frontend.relax.bindings import each_its_own_dequantize, operands_in, with_names
+from byoc_hw.frontend.tflite_file import TfliteFile, read_tflite
+from byoc_hw.frontend.tflite_model import TfliteCut, TfliteModel
+from byoc_hw.frontend.tflite_stops import (
+    TfliteStop,
+    broken_operators,
+    check_model_file,
+    importer_said,
+    operator_kind,
+)
+from byoc_hw.pattern import BrokenRule, Outcome
+
+STATED = "byoc_hw_stated"
+"""The module's attribute with the ends that its file states."""
+
+
+def load_tflite(path: str | Path) -> tuple[tvm.IRModule, dict[str, Any]]:
+    """Read a .tflite file: a Relax module, and no weights by name, as they are inside.
+
+    Raises `InvalidInput` for a file that cannot be read, is damaged, or holds operators that TVM's importer does
+    not support; the message names them all.
+    """
+    found = _import_all(path, read_tflite(path))
+    if found.stops:
+        operators = "; ".join(str(stop) for stop in found.stops.values())
+        raise InvalidInput(
+            f"{path}: cannot be imported (explain says what of the rest would be offloaded): {operators}"
+        ) from next((stop.cause for stop in found.stops.values() if stop.cause), None)
+    assert found.mod is not None, "nothing stops the import"
+    return found.mod, {}
+
+
+def importable_parts(
+    path: str | Path,
+) -> tuple[tuple[tvm.IRModule, dict[str, Any]] | None, tuple[str, ...], tuple[Outcome, ...]]:
+    """What of a .tflite file can be imported: see `byoc_hw.frontend.seam.FrontEnd.importable_tflite`."""
+    file = read_tflite(path)
+    found = _import_all(path, file)
+    # Once more without those at which the importer failed: they left variables behind, and nothing that reads them.
+    mod = _import(path, file, found.stops).mod if found.stops else found.mod
+    names = tuple(operator.name for operator in file.operators)
+    return None if mod is None else (mod, {}), names, tuple(stop.outcome for stop in found.stops.values())
+
+
+@dataclass(frozen=True)
+class _Read:
+    """An import, and the operators that stop it, by number."""
+
+    mod: tvm.IRModule | None
+    stops: dict[int, TfliteStop]
+
+
+def _import_all(path: str | Path, file: TfliteFile) -> _Read:
+    check_model_file(path, file)
+    supported = set(OperatorConverter(None, None, ExprTable(), None).convert_map)
+    known = dict(broken_operators(file, supported))
+    found = _import(path, file, known)
+    return _Read(found.mod, dict(sorted((found.stops | known).items())))
+
+
+def _import(path: str | Path, file: TfliteFile, without: Mapping[int, TfliteStop]) -> _Read:
+    """Import the file without some operators. An operator at which the importer fails is replaced by variables."""
+    cut = TfliteCut(file, without)
+    if without and not (cut.inputs and cut.outputs):
+        return _Read(None, {})  # nothing is left
+    stops: dict[int, TfliteStop] = {}
+    owners: dict[Any, str] = {}
+    try:
+        mod = from_tflite(TfliteModel(cut), op_converter=partial(_Converter, file=file, stops=stops, owners=owners))
+    except Exception as error:  # the importer has no errors of its own: it raises whatever its code runs into
+        if not stops:
+            raise InvalidInput(f"{path}: cannot be imported: {importer_said(error)}") from error
+        return _Read(None, stops)  # what an operator left behind is not bound, and TVM says so at the end
+    main = each_its_own_dequantize(with_names(mod["main"].without_attr("params"), owners.get))
+    mod = relax.transform.CanonicalizeBindings()(tvm.IRModule({"main": main}))
+    return _Read(mod.with_attr(STATED, json.dumps(_stated(cut))), stops)
+
+
+def _stated(cut: TfliteCut) -> dict[str, Any]:
+    """The names, types and shapes of inputs and outputs, and their scales in the file."""
+    tensors = cut.file.tensors
+    inputs, outputs = ([tensors[index] for index in numbers] for numbers in (cut.inputs, cut.outputs))
+    types = [[list(one.shape), one.dtype] for one in (*inputs, *outputs)]
+    ends = Ends(*(tuple(End(usable(one.quantization, one.dtype)) for one in each) for each in (inputs, outputs)))
+    return {"names": [one.name for one in (*inputs, *outputs)], "types": types, "ends": asdict(ends)}
+
+
+class _Converter(OperatorConverter):  # type: ignore[misc]
+    """TVM's converter, with the operator of the file that each call is of in `owners`, and of failures in `stops`."""
+
+    def __init__(
+        self,
+        *given: Any,
+        file: TfliteFile,
+        stops: dict[int, TfliteStop],
+        owners: dict[Any, str],
+    ) -> None:
+        super().__init__(*given)
+        self._file, self._stops, self._owners = file, stops, owners
+        self._numbers = {operator.position: number for number, operator in enumerate(file.operators)}
+        for kind, convert in self.convert_map.items():
+            self.convert_map[kind] = partial(self._converted, convert)
+
+    def check_unsupported_ops(self) -> None:
+        """Nothing: `broken_operators` has refused them, each by name."""
+
+    def _converted(self, convert: Callable[..., Any], op: Any) -> Any:
+        number = self._numbers[op._tab.Pos]
+        described = self._file.operators[number]
+        try:
+            return self._owned(convert(op=op), described.name)
+        except Exception as error:  # as in `_import`
+            broken = BrokenRule("TVM's importer takes the operator", importer_said(error))
+            self._stops[number] = TfliteStop(operator_kind(described), described.name, broken, error)
+        variables = [
+            relax.Var(tensor.name, relax.TensorType(tensor.shape, tensor.dtype))
+            for tensor in (self._file.tensors[index] for index in described.outputs)
+        ]
+        return variables[0] if len(variables) == 1 else relax.Tuple(variables)
+
+    def _owned(self, result: Any, name: str) -> Any:
+        """The result, bound to a variable; every call that was made for it is the operator's."""
+        if isinstance(result, relax.Tuple):
+            return relax.Tuple([self._owned(field, name) for field in result.fields])
+        if not isinstance(result, relax.Call):
+            return result
+        variable = self.bb.emit(result)
+        waiting = [variable]
+        while waiting:
+            one = waiting.pop()
+            value = self.bb.lookup_binding(one) if isinstance(one, relax.Var) and one not in self._owners else None
+            if value is not None:
+                self._owners[one] = name
+                waiting += operands_in(value)
+        return variable

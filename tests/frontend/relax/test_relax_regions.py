@@ -1,0 +1,158 @@
+"""Relax modules that are not from TFLite: what is offloaded, what is declined and why, and the regions."""
+
+import numpy as np
+import pytest
+import tvm
+from relax_samples import convolution, module, real, stored
+from tvm import relax
+
+import byoc_hw
+from byoc_hw import InvalidInput, Unsupported
+from byoc_hw.compiler import region_graphs
+
+
+def layers(mod, **options):
+    graphs = region_graphs(byoc_hw.partition_for_hwlib(mod, **options))
+    return [layer for graph in graphs.values() for layer in graph.layers]
+
+
+def outcome_reasons(mod, **options):
+    report = byoc_hw.explain(byoc_hw.partition_for_hwlib(mod, **options))
+    return [str(rejection) for outcome in report.outcomes for rejection in outcome.rejections]
+
+
+def test_takes_a_convolution_with_its_bias():
+    (layer,) = layers(module(convolution, (1, 6, 6, 8)))
+    assert layer.kind == "conv2d"
+    assert (layer.weights.shape, layer.bias.shape, layer.padding) == ((8, 3, 3, 8), (8,), (1, 1, 1, 1))
+    assert layer.ifm.quantization.scale == (np.float32(0.02),)
+    assert layer.ofm.quantization.zero_point == (-5,)
+    assert len(layer.accumulator.scale) == 8
+
+
+@pytest.mark.parametrize(
+    ("bound", "expected"),
+    [(None, (-128, 127)), (relax.op.nn.relu, (-5, 127)), (lambda value: relax.op.clip(value, 0, 6), (-5, 115))],
+    ids=["none", "relu", "relu6"],
+)
+def test_a_bound_of_real_sums_is_one_of_stored_values(bound, expected):
+    (layer,) = layers(module(lambda x: convolution(x, bound=bound), (1, 6, 6, 8)))
+    assert (layer.act_min, layer.act_max) == expected
+
+
+def test_declines_with_the_rule_and_the_value():
+    mod = module(lambda x: convolution(x, stride=3), (1, 9, 9, 8))
+    assert outcome_reasons(mod)[0].startswith("qnn_conv2d: ")
+    assert any("stride is one of 1, 2: got 3" in reason for reason in outcome_reasons(mod))
+
+
+def test_declines_another_layout_of_data():
+    mod = module(lambda x: convolution(x, layout="NCHW"), (1, 8, 6, 8))
+    assert "qnn_conv2d: data layout is NHWC: got NCHW" in outcome_reasons(mod)
+
+
+def test_a_dequantize_of_several_readers_is_part_of_each_layer():
+    """As exporters of PyTorch write it; TVM's importer of TFLite gives each reader its own."""
+
+    def body(x):
+        left = real(x, 0.02, 3)
+        return stored(relax.op.add(left, left), 0.05, -5)
+
+    (layer,) = layers(module(body, (1, 4, 4, 8)))
+    assert layer.kind == "add"
+    assert layer.ifm is layer.ifm2
+
+
+def test_a_region_with_two_inputs_reads_them_in_order():
+    def body(x, y):
+        return stored(relax.op.add(real(x, 0.02, 3), real(y, 0.04, 0)), 0.05, -5)
+
+    (layer,) = layers(module(body, (1, 4, 4, 8), (1, 4, 4, 8)))
+    assert [one.quantization.scale[0] for one in (layer.ifm, layer.ifm2)] == [np.float32(0.02), np.float32(0.04)]
+
+
+def test_the_operand_that_is_broadcast_is_the_second():
+    def body(x, y):
+        return stored(relax.op.add(real(x, 0.02, 3), real(y, 0.04, 0)), 0.05, -5)
+
+    (graph,) = region_graphs(byoc_hw.partition_for_hwlib(module(body, (1, 1, 1, 8), (1, 4, 4, 8)))).values()
+    assert [one.shape for one in graph.inputs] == [(1, 1, 1, 8), (1, 4, 4, 8)]
+    assert graph.layers[0].inputs == (graph.inputs[1], graph.inputs[0])
+
+
+def test_a_region_of_nothing_but_reshapes_stays_on_the_host():
+    mod = module(lambda x: relax.op.reshape(x, (1, 128)), (1, 4, 4, 8))
+    assert layers(mod) == []
+    assert outcome_reasons(mod) == ["reshape: matches, but a region of nothing but reshapes is not worth a call"]
+
+
+def test_deny_keeps_a_composite_on_the_host():
+    mod = module(convolution, (1, 6, 6, 8))
+    assert layers(mod, deny=["qnn_conv2d"]) == []
+    with pytest.raises(InvalidInput, match=r"deny names operators of the model or composites .*: got 'conv'"):
+        byoc_hw.partition_for_hwlib(mod, deny=["conv"])
+
+
+def test_the_symbols_of_regions_follow_the_name_of_the_module():
+    partitioned = byoc_hw.partition_for_hwlib(module(convolution, (1, 6, 6, 8)), mod_name="net")
+    assert list(region_graphs(partitioned)) == ["tvmgen_net_hwlib_main_0"]
+
+
+def test_tvms_own_codegen_gets_the_c_of_a_region():
+    partitioned = byoc_hw.partition_for_hwlib(module(convolution, (1, 6, 6, 8)))
+    done = relax.transform.RunCodegen()(partitioned)
+    (made,) = done.attrs["external_mods"]
+    assert "int32_t tvmgen_default_hwlib_main_0(" in made.inspect_source()
+
+
+def test_the_table_fuses_in_tvms_own_pass():
+    mod = module(convolution, (1, 6, 6, 8))
+    fused = relax.transform.FuseOpsByPattern(list(byoc_hw.pattern_table()))(mod)
+    assert any(str(one.attrs["Composite"]) == "hwlib.qnn_conv2d" for one in composites(fused))
+
+
+def composites(mod):
+    return [one for one in mod.functions.values() if one.attrs and "Composite" in one.attrs]
+
+
+# ---------------------------------------------------------------- what is refused
+
+
+def test_refuses_what_is_no_module_of_relax():
+    with pytest.raises(InvalidInput, match=r"mod is a tvm.IRModule: got int"):
+        byoc_hw.partition_for_hwlib(3)
+    with pytest.raises(InvalidInput, match="the module has a function main: got no function"):
+        byoc_hw.partition_for_hwlib(tvm.IRModule({}))
+
+
+def test_refuses_to_partition_twice():
+    partitioned = byoc_hw.partition_for_hwlib(module(convolution, (1, 6, 6, 8)))
+    with pytest.raises(InvalidInput, match="the module is already partitioned: partition the original module instead"):
+        byoc_hw.partition_for_hwlib(partitioned)
+
+
+def test_refuses_weights_that_main_does_not_have():
+    with pytest.raises(InvalidInput, match="params are inputs of main by name: got 'w'"):
+        byoc_hw.partition_for_hwlib(module(convolution, (1, 6, 6, 8)), {"w": np.zeros(1, "int8")})
+
+
+def test_refuses_another_name_than_the_module_records():
+    partitioned = byoc_hw.partition_for_hwlib(module(convolution, (1, 6, 6, 8)), mod_name="net")
+    with pytest.raises(InvalidInput, match="the module was partitioned with mod_name 'net': got 'other'"):
+        byoc_hw.build(partitioned, mod_name="other")
+
+
+NEEDS_RELAY = {
+    "to_integers": lambda: byoc_hw.to_integers(module(convolution, (1, 6, 6, 8))),
+    "onnx": lambda: byoc_hw.load("model.onnx"),
+    "relay": lambda: byoc_hw.load("model.relay"),
+    "objective": lambda: byoc_hw.build(
+        byoc_hw.partition_for_hwlib(module(convolution, (1, 6, 6, 8))), place={"conv2d": "host"}
+    ),
+}
+
+
+@pytest.mark.parametrize("call", NEEDS_RELAY.values(), ids=NEEDS_RELAY)
+def test_what_needs_relay_says_so(call):
+    with pytest.raises(Unsupported, match=r"needs the front end of Relay: CPython 3.10 on x86-64 Linux"):
+        call()
