@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from byoc_hw.arguments import check_whole, shown
 from byoc_hw.errors import InvalidInput, PlanError
 from byoc_hw.integers import ceil_div
+from byoc_hw.mesh.balance import Balance, BalancedCuts
 from byoc_hw.mesh.branches import closed_sets, exact_stages
 from byoc_hw.mesh.costs import PieceCosts
 from byoc_hw.mesh.latency import latency_plan
@@ -15,6 +17,7 @@ from byoc_hw.mesh.network import MeshNetwork
 from byoc_hw.mesh.pieces import NodePiece
 from byoc_hw.mesh.placing import with_credits
 from byoc_hw.mesh.plan import MeshPlan, Patch, Stage
+from byoc_hw.mesh.stage_cycles import StageCycles
 from byoc_hw.mesh.stages import StageBytes, StageCutter, stage_bytes
 from byoc_hw.mesh.units import Units, UnitWays
 
@@ -39,8 +42,14 @@ _LENGTHS = 4
 _SMALL, _FEW = 64, 8
 """The most closed sets of nodes, and PEs of a pipeline, for which all orders of whole nodes are looked at."""
 
-_BARELY = 1.005
-"""A cut is looked at further if its stages are shorter than those of the best one so many times."""
+_NEARLY = 0.97
+"""Cuts are planned in full whose longest stage is nearly as short, by its jobs, as that of the best ones."""
+
+_BALANCED = 2
+"""The most cuts of a length that are balanced by planned stages."""
+
+_PLANNED, _PES_A_LAYER = 400, 4
+"""Layers of stages that are planned in full: so many, and one more for so many PEs."""
 
 
 def plan_network(
@@ -69,6 +78,9 @@ class _Planner:
         self._network, self._mesh = network, mesh
         self._costs = PieceCosts(network, mesh.pe)
         self._work = self._costs.work()
+        self._planned = None
+        if mesh.pe.library is None:  # others have no tiles to plan
+            self._planned = StageCycles(self._costs, _PLANNED + len(mesh.alive) // _PES_A_LAYER)
         if not network.nodes or not self._work:
             raise InvalidInput(f"{network.name}: a pipeline has work to do: it has none")
 
@@ -144,16 +156,38 @@ class _Planner:
 
     def _plan(self, length: int, pipelines: int, ways: Sequence[UnitWays] = _WAYS) -> MeshPlan | None:
         """The best plan with stages on at most `length` PEs; None if none fit."""
-        best: MeshPlan | None = None
+        found: list[tuple[StageCutter, BalancedCuts]] = []
         for cutter in self._cutters(length, ways=ways):
-            if best is not None and cutter.within(int(max(best.placed[1].cycles) / _BARELY), length) is None:
+            least = min((one.longest for _, one in found), default=None)
+            if least is not None and cutter.within(int(least / _NEARLY), length) is None:
                 continue
             cuts = cutter.best(length)
-            plan = None if cuts is None else self._placed(cutter, cuts, pipelines)
-            if plan is not None and (best is None or plan.period < best.period):
-                best = plan
-        branched = self._over_branches(length, pipelines)
-        return branched if branched is not None and (best is None or branched.period < best.period) else best
+            if cuts is not None and (cutter.units, cuts) not in [(other.units, one.cuts) for other, one in found]:
+                cycles = tuple(cutter.cycles(*cut) for cut in cuts)
+                fixed = tuple(cutter.nbytes(*cut).total(0) for cut in cuts)
+                found.append((cutter, BalancedCuts(cuts, cycles, fixed)))
+        plans = [self._over_branches(length, pipelines), *self._in_full(found, length, pipelines)]
+        return min(filter(None, plans), key=lambda plan: plan.period, default=None)
+
+    def _in_full(
+        self, found: Sequence[tuple[StageCutter, BalancedCuts]], length: int, pipelines: int
+    ) -> Iterator[MeshPlan | None]:
+        """The plans of some cuts: of the nearly best ones, balanced by stages that are planned, or if those are too
+        many, by jobs."""
+        least = min((one.longest for _, one in found), default=0)
+        near = sorted((pair for pair in found if pair[1].longest * _NEARLY <= least), key=lambda pair: pair[1].longest)
+        if self._planned is not None and self._planned.left >= length:
+            balances = [(Balance(cutter, self._mesh.data, self._planned), cutter, one) for cutter, one in near]
+            tried = [(balance, cutter, balance.of(one.cuts)) for balance, cutter, one in balances]
+            for balance, cutter, one in sorted(tried, key=lambda each: each[2].longest)[:_BALANCED]:
+                for cuts in (balance.better(one, length), one):
+                    plan = self._placed(cutter, cuts, pipelines, planned=True)
+                    if plan is not None:
+                        yield plan
+                        break
+            return
+        for cutter, one in near:
+            yield self._placed(cutter, one, pipelines)
 
     def _over_branches(self, length: int, pipelines: int) -> MeshPlan | None:
         """The best plan of whole nodes over all their orders, of a small network on few PEs; None for any other."""
@@ -168,9 +202,9 @@ class _Planner:
             return tuple(NodePiece(number) for number in range(len(nodes)) if units >> number & 1)
 
         def nbytes(units: int) -> StageBytes:
-            def leaving(name: str, made: Patch) -> int:
+            def leaving(name: str, made: Patch) -> Patch | None:
                 inside = all(units >> reader & 1 for reader in readers.get(name, ()))
-                return 0 if inside and name not in self._network.outputs else self._network.tensors[name].nbytes
+                return None if inside and name not in self._network.outputs else made
 
             return stage_bytes(self._costs, pieces(units), leaving)
 
@@ -184,11 +218,15 @@ class _Planner:
         fixed = [nbytes(units).total(0) for units in found]
         return self._on_pes(stages, [cycles(units) for units in found], fixed, pipelines)
 
-    def _placed(self, cutter: StageCutter, cuts: Sequence[tuple[int, int]], pipelines: int) -> MeshPlan | None:
+    def _placed(
+        self, cutter: StageCutter, found: BalancedCuts, pipelines: int, planned: bool = False
+    ) -> MeshPlan | None:
         """The plan of some stages, with places and credits; None if it does not fit with one credit each."""
-        stages = [Stage(cutter.pieces(*cut)) for cut in cuts]
-        fixed = [cutter.nbytes(*cut).total(0) for cut in cuts]
-        return self._on_pes(stages, [cutter.cycles(*cut) for cut in cuts], fixed, pipelines)
+        stages = [Stage(cutter.pieces(*cut)) for cut in found.cuts]
+        plan = self._on_pes(stages, found.cycles, found.fixed, pipelines)
+        if plan is None or not planned:
+            return plan
+        return replace(plan, figures=replace(plan.placed[1], planned=True))
 
     def _on_pes(
         self, stages: Sequence[Stage], cycles: Sequence[int], fixed: Sequence[int], pipelines: int

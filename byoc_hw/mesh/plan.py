@@ -62,13 +62,15 @@ class PlanFigures:
     """What is known of each stage, by its number: cycles of a frame, and bytes of its PE's memory for data.
 
     `work` is the cycles of the whole network on one PE whose memory has no end. `least` has the credits of each channel
-    without which stages would block each other; of channels from or to outside it is 0.
+    without which stages would block each other; of channels from or to outside it is 0. `planned` says whether `cycles`
+    are those of stages planned in full; else they are those of their jobs, without copies that jobs do not hide.
     """
 
     work: int
     cycles: tuple[int, ...]
     nbytes: tuple[int, ...]
     least: tuple[int, ...]
+    planned: bool = False
 
 
 @dataclass(frozen=True)
