@@ -17,7 +17,7 @@ from byoc_hw.mesh.stages import StageCutter
 Cuts = tuple[tuple[int, int], ...]
 """The first unit of each stage, and the one behind its last."""
 
-_ROUNDS = 4
+_ROUNDS = 8
 """The most times that the units are cut again."""
 
 _NEAR = 1.004

@@ -27,7 +27,7 @@ PIPELINE_OBJECTIVES = ("throughput", "latency")
 _WAYS = (UnitWays(), UnitWays(group=8 * 1024))
 """The ways to make units that are tried for each length of the pipelines."""
 
-_MORE_WAYS = (*_WAYS, UnitWays(lean=16.0, group=4 * 1024, finest=96))
+_MORE_WAYS = (*_WAYS, UnitWays(lean=16.0, group=4 * 1024, finest=96), UnitWays(lean=16.0, group=2 * 1024, finest=200))
 """Those that are tried if the number of pipelines is given, so that they have one length."""
 
 _USED = 0.98
@@ -87,6 +87,8 @@ class _Planner:
     def of(self, pipelines: int) -> MeshPlan:
         """The best plan with so many pipelines."""
         length = len(self._mesh.alive) // pipelines
+        if self._planned is not None:
+            self._planned.left += _PLANNED  # no other lengths are planned
         plan = self._plan(length, pipelines, _MORE_WAYS)
         if plan is None:
             raise PlanError(self._why_not(length))
