@@ -29,7 +29,8 @@ _REACH = 6
 _LOOKED_AT = 6
 """The planned stages before and behind one that are looked at for what it takes beyond its jobs."""
 
-_NEVER = 1 << 60
+NEVER = 1 << 60
+"""The cycles of a stage that does not fit."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Balance:
     """The cuts of one order of units. `planned` has the cycles of stages, and how many more may be planned."""
 
     def __init__(self, cutter: StageCutter, room: int, planned: StageCycles) -> None:
-        self._cutter, self._room, self._planned = cutter, room, planned
+        self.cutter, self._room, self._planned = cutter, room, planned
         self._known: dict[tuple[int, int], StageFigures] = {}
         self._sorted: list[tuple[int, int]] = []
 
@@ -63,11 +64,11 @@ class Balance:
         """The cycles of a stage as it is planned; of one that does not fit, more than any has."""
         key = first, stop
         if key not in self._known:
-            found = self._planned.of(self._cutter.pieces(first, stop), self._cutter.leaving_at(stop))
-            self._known[key] = StageFigures(_NEVER, 0, 0) if found is None else found
+            found = self._planned.of(self.cutter.pieces(first, stop), self.cutter.leaving_at(stop))
+            self._known[key] = StageFigures(NEVER, 0, 0) if found is None else found
             insort(self._sorted, key)
         found = self._known[key]
-        return found.cycles if found.nbytes(self._cutter.slots) <= self._room else _NEVER
+        return found.cycles if found.nbytes(self.cutter.slots) <= self._room else NEVER
 
     def better(self, found: BalancedCuts, most: int) -> BalancedCuts:
         """The best cuts into at most `most` stages that are found from some cuts on; these, if there are none."""
@@ -75,7 +76,7 @@ class Balance:
         for _ in range(_ROUNDS):
             if self._planned.left <= 0 or self._is_even(best):
                 break
-            cuts = self._cutter.with_extra(self._extra, self._further).best(most)
+            cuts = self.cutter.with_extra(self._extra, self._further).best(most)
             if cuts is None or all(cut in self._known for cut in cuts):
                 break
             again = self.of(cuts)
@@ -86,13 +87,13 @@ class Balance:
         """What a stage takes beyond its jobs: as much as the planned one that shares most units with it."""
         near = self._near(first, stop)
         found = self._known[near].cycles
-        return 0 if found >= _NEVER else found - self._cutter.jobs(*near)
+        return 0 if found >= NEVER else found - self.cutter.jobs(*near)
 
     def _further(self, first: int, stop: int) -> int:
         """The bytes of a stage beyond those that are worked out, in the same way."""
         near = self._near(first, stop)
-        found, slots = self._known[near], self._cutter.slots
-        return 0 if found.cycles >= _NEVER else found.nbytes(slots) - self._cutter.nbytes(*near).total(slots)
+        found, slots = self._known[near], self.cutter.slots
+        return 0 if found.cycles >= NEVER else found.nbytes(slots) - self.cutter.nbytes(*near).total(slots)
 
     def _near(self, first: int, stop: int) -> tuple[int, int]:
         """The planned stage that shares most units with another one."""
@@ -151,4 +152,3 @@ class Balance:
 def _shared(one: tuple[int, int], other: tuple[int, int]) -> int:
     """The units of both stages."""
     return max(0, min(one[1], other[1]) - max(one[0], other[0]))
-

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from byoc_hw.arguments import check_whole, shown
 from byoc_hw.errors import InvalidInput, PlanError
 from byoc_hw.integers import ceil_div
-from byoc_hw.mesh.balance import Balance, BalancedCuts
+from byoc_hw.mesh.balance import NEVER, Balance, BalancedCuts
 from byoc_hw.mesh.branches import closed_sets, exact_stages
 from byoc_hw.mesh.costs import PieceCosts
 from byoc_hw.mesh.latency import latency_plan
@@ -48,8 +48,11 @@ _NEARLY = 0.97
 _BALANCED = 2
 """The most cuts of a length that are balanced by planned stages."""
 
-_PLANNED, _PES_A_LAYER = 400, 4
+_PLANNED, _PES_A_LAYER = 300, 8
 """Layers of stages that are planned in full: so many, and one more for so many PEs."""
+
+_LAYERS_A_STAGE = 3
+"""Stages are planned in full if there may be so many layers for each."""
 
 
 def plan_network(
@@ -88,8 +91,8 @@ class _Planner:
         """The best plan with so many pipelines."""
         length = len(self._mesh.alive) // pipelines
         if self._planned is not None:
-            self._planned.left += _PLANNED  # no other lengths are planned
-        plan = self._plan(length, pipelines, _MORE_WAYS)
+            self._planned.left *= 2
+        plan = self._plan(length, pipelines, _MORE_WAYS, in_full=True)
         if plan is None:
             raise PlanError(self._why_not(length))
         return plan
@@ -109,7 +112,11 @@ class _Planner:
                 break
         if best is None:
             raise PlanError(self._why_not(len(self._mesh.alive)))
-        return best
+        length, pipelines = len(best.stages), len(best.replicas)
+        if self._planned is None or self._planned.left < _LAYERS_A_STAGE * length:
+            return best
+        again = self._plan(len(self._mesh.alive) // pipelines, pipelines, in_full=True)
+        return best if again is None else again
 
     def _lengths(self) -> Iterator[int]:
         """Lengths that leave few PEs over: from what the bytes need on, each a quarter longer than the last."""
@@ -156,8 +163,11 @@ class _Planner:
             for count in slots:
                 yield StageCutter(self._costs, units, self._mesh, count)
 
-    def _plan(self, length: int, pipelines: int, ways: Sequence[UnitWays] = _WAYS) -> MeshPlan | None:
-        """The best plan with stages on at most `length` PEs; None if none fit."""
+    def _plan(
+        self, length: int, pipelines: int, ways: Sequence[UnitWays] = _WAYS, in_full: bool = False
+    ) -> MeshPlan | None:
+        """The best plan with stages on at most `length` PEs; None if none fit. With `in_full` stages are planned in full,
+        if they are not too many."""
         found: list[tuple[StageCutter, BalancedCuts]] = []
         for cutter in self._cutters(length, ways=ways):
             least = min((one.longest for _, one in found), default=None)
@@ -168,7 +178,8 @@ class _Planner:
                 cycles = tuple(cutter.cycles(*cut) for cut in cuts)
                 fixed = tuple(cutter.nbytes(*cut).total(0) for cut in cuts)
                 found.append((cutter, BalancedCuts(cuts, cycles, fixed)))
-        plans = [self._over_branches(length, pipelines), *self._in_full(found, length, pipelines)]
+        ways_of = self._in_full if in_full else self._by_jobs
+        plans = [self._over_branches(length, pipelines, in_full), *ways_of(found, length, pipelines)]
         return min(filter(None, plans), key=lambda plan: plan.period, default=None)
 
     def _in_full(
@@ -176,22 +187,31 @@ class _Planner:
     ) -> Iterator[MeshPlan | None]:
         """The plans of some cuts: of the nearly best ones, balanced by stages that are planned, or if those are too
         many, by jobs."""
-        least = min((one.longest for _, one in found), default=0)
-        near = sorted((pair for pair in found if pair[1].longest * _NEARLY <= least), key=lambda pair: pair[1].longest)
-        if self._planned is not None and self._planned.left >= length:
-            balances = [(Balance(cutter, self._mesh.data, self._planned), cutter, one) for cutter, one in near]
-            tried = [(balance, cutter, balance.of(one.cuts)) for balance, cutter, one in balances]
-            for balance, cutter, one in sorted(tried, key=lambda each: each[2].longest)[:_BALANCED]:
-                for cuts in (balance.better(one, length), one):
-                    plan = self._placed(cutter, cuts, pipelines, planned=True)
-                    if plan is not None:
-                        yield plan
-                        break
+        planned = self._planned
+        if planned is None or planned.left < _LAYERS_A_STAGE * length:
+            yield from self._by_jobs(found, length, pipelines)
             return
-        for cutter, one in near:
-            yield self._placed(cutter, one, pipelines)
+        least = min((one.longest for _, one in found), default=0)
+        near = [pair for pair in found if pair[1].longest * _NEARLY <= least]
+        tried = []
+        for cutter, cuts in sorted(near, key=lambda pair: pair[1].longest):
+            balance = Balance(cutter, self._mesh.data, planned)
+            tried.append((balance, balance.of(cuts.cuts)))
+            if planned.left <= 0:
+                break
+        for balance, cuts in sorted(tried, key=lambda pair: pair[1].longest)[:_BALANCED]:
+            better = balance.better(cuts, length)
+            if better.longest < NEVER:
+                yield self._placed(balance.cutter, better, pipelines, planned=True)
 
-    def _over_branches(self, length: int, pipelines: int) -> MeshPlan | None:
+    def _by_jobs(
+        self, found: Sequence[tuple[StageCutter, BalancedCuts]], length: int, pipelines: int
+    ) -> Iterator[MeshPlan | None]:
+        """The plans of some cuts by the cycles of jobs."""
+        for cutter, cuts in found:
+            yield self._placed(cutter, cuts, pipelines)
+
+    def _over_branches(self, length: int, pipelines: int, in_full: bool) -> MeshPlan | None:
         """The best plan of whole nodes over all their orders, of a small network on few PEs; None for any other."""
         nodes, makers = self._network.nodes, self._network.makers
         before = [[makers[name] for name in node.inputs if name in makers] for node in nodes]
@@ -203,12 +223,15 @@ class _Planner:
         def pieces(units: int) -> tuple[NodePiece, ...]:
             return tuple(NodePiece(number) for number in range(len(nodes)) if units >> number & 1)
 
-        def nbytes(units: int) -> StageBytes:
-            def leaving(name: str, made: Patch) -> Patch | None:
+        def leaving(units: int) -> Callable[[str, Patch], Patch | None]:
+            def part(name: str, made: Patch) -> Patch | None:
                 inside = all(units >> reader & 1 for reader in readers.get(name, ()))
                 return None if inside and name not in self._network.outputs else made
 
-            return stage_bytes(self._costs, pieces(units), leaving)
+            return part
+
+        def nbytes(units: int) -> StageBytes:
+            return stage_bytes(self._costs, pieces(units), leaving(units))
 
         def cycles(units: int) -> int:
             return sum(map(self._costs.cycles, pieces(units)))
@@ -217,6 +240,13 @@ class _Planner:
         if found is None:
             return None
         stages = [Stage(pieces(units)) for units in found]
+        if in_full and self._planned is not None:
+            figures = [self._planned.of(pieces(units), leaving(units)) for units in found]
+            whole = [one for one in figures if one is not None and one.nbytes(1) <= self._mesh.data]
+            if len(whole) < len(figures):
+                return None
+            in_cycles, in_bytes = [one.cycles for one in whole], [one.fixed for one in whole]
+            return _as_planned(self._on_pes(stages, in_cycles, in_bytes, pipelines))
         fixed = [nbytes(units).total(0) for units in found]
         return self._on_pes(stages, [cycles(units) for units in found], fixed, pipelines)
 
@@ -226,9 +256,7 @@ class _Planner:
         """The plan of some stages, with places and credits; None if it does not fit with one credit each."""
         stages = [Stage(cutter.pieces(*cut)) for cut in found.cuts]
         plan = self._on_pes(stages, found.cycles, found.fixed, pipelines)
-        if plan is None or not planned:
-            return plan
-        return replace(plan, figures=replace(plan.placed[1], planned=True))
+        return _as_planned(plan) if planned else plan
 
     def _on_pes(
         self, stages: Sequence[Stage], cycles: Sequence[int], fixed: Sequence[int], pipelines: int
@@ -236,3 +264,8 @@ class _Planner:
         places = self._mesh.alive
         replicas = tuple(places[at * len(stages) : (at + 1) * len(stages)] for at in range(pipelines))
         return with_credits(self._network, self._mesh, stages, replicas, cycles, fixed, self._work)
+
+
+def _as_planned(plan: MeshPlan | None) -> MeshPlan | None:
+    """The plan with cycles that are known to be those of stages planned in full."""
+    return None if plan is None else replace(plan, figures=replace(plan.placed[1], planned=True))

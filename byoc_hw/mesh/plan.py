@@ -168,6 +168,12 @@ class MeshPlan:
             f"a frame every {self.period:,} cycles of a pipeline, {self.throughput:.4g} frames a million cycles; bound "
             f"{self.bound:.4g}, found / bound {self.efficiency:.3f}; latency {self.latency:,} cycles"
         )
+        kind = (
+            "planned in full"
+            if figures.planned
+            else "by the cycles of their jobs, without copies that these do not hide"
+        )
+        yield f"stages are {kind}"
         hops = max((channel.hops for channel in self.inner_channels), default=0)
         yield f"busiest link {self.link_load:,} cycles a frame, at most {_counted(hops, 'hop')}"
         for number, stage in enumerate(self.stages[:_SHOWN]):

@@ -174,10 +174,7 @@ def _sent(channels: Sequence[Channel]) -> dict[int, dict[str, Patch]]:
     patches: dict[int, dict[str, list[Patch]]] = {}
     for channel in channels:
         patches.setdefault(channel.source, {}).setdefault(channel.tensor, []).append(channel.patch)
-    return {
-        stage: {name: hull(each) for name, each in found.items()}
-        for stage, found in patches.items()
-    }
+    return {stage: {name: hull(each) for name, each in found.items()} for stage, found in patches.items()}
 
 
 def _with_given(path: Path, plan: MeshPlan, given: Sequence[Mapping[str, Any]], fixed: Sequence[int]) -> MeshPlan:

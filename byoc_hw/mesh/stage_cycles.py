@@ -18,7 +18,7 @@ from byoc_hw.plan.region import lay_out_region
 from byoc_hw.plan.search.measured import layer_sizes
 from byoc_hw.plan.search.planner import best_layout
 from byoc_hw.plan.stages import without_constants
-from byoc_hw.program import RegionCall
+from byoc_hw.program import HostCall, RegionCall
 
 
 def with_planned_cycles(plan: MeshPlan) -> MeshPlan:
@@ -87,7 +87,9 @@ class StageCycles:
         reads of a patch that it makes."""
         stage = program_of_pieces(self._costs.network, Stage(tuple(pieces)), leaving, "stage")
         calls = stage.program.calls
-        shape = tuple(graph_sizes(call.graph) if isinstance(call, RegionCall) else call.symbol for call in calls)
+        shape = tuple(
+            graph_sizes(call.graph) if isinstance(call, RegionCall) else getattr(call, "symbol", None) for call in calls
+        )
         if shape not in self._known:
             self.left -= sum(len(graph.layers) for graph in stage.program.regions)
             try:
@@ -103,6 +105,7 @@ class StageCycles:
         between = {
             buffer.name: buffer.nbytes
             for call in program.calls
+            if isinstance(call, RegionCall | HostCall)
             for buffer in call.arguments
             if buffer.role == "intermediate"
         }

@@ -76,7 +76,7 @@ class StageCutter:
         self._further: Beyond = _nothing
 
     def with_extra(self, cycles: Beyond, nbytes: Beyond) -> StageCutter:
-        """The same units with stages that take so many cycles beyond those of their jobs, and so many bytes beyond those
+        """The same units, where stages take so many cycles beyond those of their jobs, and so many bytes beyond those
         that are worked out here."""
         other = copy(self)
         other._extra, other._cycles = cycles, {}
@@ -272,12 +272,12 @@ def stage_bytes(
     for at, piece in enumerate(pieces):
         for name in network.nodes[piece.node].outputs:
             tensor, part = network.tensors[name], leaving(name, made[name])
-            whole = patch_bytes(tensor, made[name])
+            made_bytes = patch_bytes(tensor, made[name])
             end = last.get(name, at)
             if part is not None:
                 held = sent_patch(tensor, made[name], part)
                 sent += (OUTPUT_BUFFERS - (held == made[name])) * patch_bytes(tensor, held)
                 end = len(pieces) - 1 if held == made[name] else end
-            inner.append((whole, at, end))
+            inner.append((made_bytes, at, end))
     peak = max(sum(nbytes for nbytes, start, end in inner if start <= at <= end) for at in range(len(pieces)))
     return StageBytes(sum(map(costs.weights, pieces)), received, sent, peak)
