@@ -166,8 +166,8 @@ class _Planner:
     def _plan(
         self, length: int, pipelines: int, ways: Sequence[UnitWays] = _WAYS, in_full: bool = False
     ) -> MeshPlan | None:
-        """The best plan with stages on at most `length` PEs; None if none fit. With `in_full` stages are planned in full,
-        if they are not too many."""
+        """The best plan with stages on at most `length` PEs; None if none fit. With `in_full` stages are planned in
+        full, if they are not too many."""
         found: list[tuple[StageCutter, BalancedCuts]] = []
         for cutter in self._cutters(length, ways=ways):
             least = min((one.longest for _, one in found), default=None)
