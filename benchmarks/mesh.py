@@ -1,9 +1,10 @@
 """How near plans for a mesh come to what its PEs can do: each figure, its goal, and whether it is met.
 
 `work` is the cycles of a network on one PE whose memory has no end, so work / PEs is the fewest cycles a frame that any
-plan can have. Figures of throughput are this bound over what was found, with halo, links and credits counted, by the
-cycles of jobs; with "stages planned" by those of the planner, copies that jobs do not hide among them. Plans are also
-run by the simulator. With --check the exit code is 1 if a goal is missed, and the rows are named.
+plan can have. Figures of throughput are this bound over what was found, with halo, links and credits counted. Stages
+are planned in full, with copies that jobs do not hide; where they are too many, rows say "by jobs": such copies are not
+in them. Rows "to the cycle" have the cycles of the programs as they are built. Planning time is that of one core, in CPU
+seconds. Plans are also run by the simulator. With --check the exit code is 1 if a goal is missed, and the rows are named.
 """
 
 from __future__ import annotations
@@ -60,9 +61,8 @@ def rows(paths: list[Path]) -> Iterator[Row]:
         for count, goal in ((8, 0.93), (16, 0.88)):
             plan = plan_network(network, MESH_7296.of(count), pipelines=1)
             yield at_least(name, "one pipeline", plan, plan.efficiency, goal)
-            if count == 8:
-                planned = with_planned_cycles(plan)
-                yield at_least(name, "one pipeline, stages planned", planned, planned.efficiency, goal)
+            exact = with_planned_cycles(plan)
+            yield at_least(name, "one pipeline, to the cycle", exact, exact.efficiency, goal)
         yield from simulated(name, plan)
         plan = plan_network(network, MESH_7296.of(64))
         yield at_least(name, "found / bound", plan, plan.efficiency, 0.95)
@@ -75,14 +75,16 @@ def rows(paths: list[Path]) -> Iterator[Row]:
 
 def throughput(name: str, network: MeshNetwork, goals: dict[int, float]) -> Iterator[Row]:
     for count, goal in goals.items():
-        start = time.monotonic()
+        start = time.process_time()
         plan = plan_network(network, MESH_7296.of(count))
-        seconds, most = time.monotonic() - start, 10 if count == CHIP else 60
+        seconds, most = time.process_time() - start, 10 if count == CHIP else 60
         yield at_least(name, "throughput", plan, plan.efficiency, goal)
         yield name, "seconds to plan", count, len(plan.replicas), seconds, f"< {most}", seconds < most
 
 
 def at_least(name: str, figure: str, plan: MeshPlan, found: float, goal: float) -> Row:
+    if not plan.placed[1].planned:
+        figure = f"{figure}, by jobs"
     return name, figure, len(plan.placed[0].alive), len(plan.replicas), found, f">= {goal}", found >= goal
 
 

@@ -23,6 +23,7 @@ from byoc_hw.mesh.network import MeshNetwork, network_of
 from byoc_hw.mesh.patches import channels_of
 from byoc_hw.mesh.pe_source import channel_buffer_bytes, pe_files
 from byoc_hw.mesh.plan import Channel, MeshPlan, Stage
+from byoc_hw.mesh.region_parts import divided
 from byoc_hw.mesh.stage_check import REFERENCE_PROJECT
 from byoc_hw.mesh.stage_program import StageProgram, stage_program
 from byoc_hw.padding import padded
@@ -95,8 +96,9 @@ def build_mesh(
     planned = []
     for number, name in enumerate(names):
         progress(f"plan {number + 1} of {len(names)}: {name}")
-        program = stage_program(network, stages, number, channels, name)
-        planned.append(_planned(model, program, host.workspaces, wanted.data))
+        stage = divided(stage_program(network, stages, number, channels, name), _pe(model))
+        buffers = channel_buffer_bytes(stage, number, channels)
+        planned.append(_planned(model, stage, host.workspaces, buffers, wanted.data))
     if host.workspaces:  # the functions of the host have the offsets of their workspaces in their code
         host = _compiled_host(model, planned)
     projects = []
@@ -149,6 +151,11 @@ def _open(mod: Any, params: Mapping[str, Any] | None) -> Model:
     return model
 
 
+def _pe(model: Model) -> Accelerator:
+    assert isinstance(model.accelerator, Accelerator), "it was opened so"
+    return model.accelerator
+
+
 def _channels(network: MeshNetwork, stages: Sequence[Stage], given: Sequence[Channel]) -> tuple[Channel, ...]:
     needed = channels_of(network, stages)
     if not given:
@@ -185,11 +192,14 @@ class _Planned:
     program: Program
     regions: Mapping[str, PlannedRegion]
     memory: ModelMemory
+    buffers: int
 
 
-def _planned(model: Model, stage: StageProgram, workspaces: Sequence[Workspace], data: int | None) -> _Planned:
-    accelerator = model.accelerator
-    assert isinstance(accelerator, Accelerator)
+def _planned(
+    model: Model, stage: StageProgram, workspaces: Sequence[Workspace], buffers: int, data: int | None
+) -> _Planned:
+    """A stage planned so that it fits `data`, if it can, beside `buffers` bytes for its channels."""
+    accelerator = _pe(model)
     own = _workspaces_of(stage.program, workspaces)
     program = padded(stage.program, accelerator)
 
@@ -200,11 +210,11 @@ def _planned(model: Model, stage: StageProgram, workspaces: Sequence[Workspace],
         graph.name: plan_region(graph, accelerator) for graph in stage.program.regions
     }
     memory = placed(plans)
-    if data is not None and plans and memory.ram + _constants(plans) + channel_buffer_bytes(stage) > data:
+    if data is not None and plans and memory.ram + _constants(plans) + buffers > data:
         fitting = Fitting(program, plans, accelerator, placed, False, {})
-        fitted = _fitted(fitting, data - channel_buffer_bytes(stage))
+        fitted = _fitted(fitting, data - buffers)
         plans, memory = fitted.plans, fitted.memory
-    return _Planned(stage, program, plans, memory)
+    return _Planned(stage, program, plans, memory, buffers)
 
 
 def _fitted(fitting: Fitting, room: int) -> Fitted:
@@ -234,7 +244,7 @@ def _check_memory(planned: _Planned, host_flash: int, data: int | None) -> None:
         "constants of regions": _constants(planned.regions),
         "constants of host functions": host_flash,
         "activations": planned.memory.ram,
-        "buffers of channels": channel_buffer_bytes(planned.stage),
+        "buffers of channels": planned.buffers,
     }
     if sum(owners.values()) > data:
         listed = ", ".join(f"{nbytes} of {owner}" for owner, nbytes in owners.items() if nbytes)

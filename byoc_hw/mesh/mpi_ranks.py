@@ -111,6 +111,8 @@ class _Rank:
         self._memory = self._mpi.Win.Allocate_shared(own, 1, comm=self._machine)
         buffer, _ = self._memory.Shared_query(0)
         whole = np.frombuffer(buffer, np.uint8)
+        if own:
+            whole[...] = 0  # of a single rank MPI gives bytes as they are
         return whole[-whole.ctypes.data % 64 :][:nbytes]
 
     def _name_ranks(self) -> None:

@@ -76,6 +76,11 @@ def hull(patches: Sequence[Patch]) -> Patch:
     return Patch(_around([patch.rows for patch in patches]), _around([patch.channels for patch in patches]))
 
 
+def sent_patch(tensor: Tensor, made: Patch, leaving: Patch) -> Patch:
+    """What a stage holds to send of a patch that it makes: what leaves it, or where that is most of it, all of it."""
+    return leaving if 2 * patch_bytes(tensor, leaving) <= patch_bytes(tensor, made) else made
+
+
 def reads_of(network: MeshNetwork, piece: NodePiece) -> list[PatchNeed]:
     """What a piece reads, one for each of its node's inputs."""
     node = network.nodes[piece.node]

@@ -51,10 +51,31 @@ def ports_of(number: int, channels: Sequence[Channel]) -> tuple[list[Channel], l
     return [one for one in channels if one.target == number], [one for one in channels if one.source == number]
 
 
-def channel_buffer_bytes(stage: StageProgram) -> int:
-    """Bytes of the buffers of two frames."""
+def channel_buffer_bytes(stage: StageProgram, number: int, channels: Sequence[Channel]) -> int:
+    """Bytes of the buffers for the channels of stage `number`: of two frames, or one of an input whose channels have
+    one credit; and of the frames that the link layer holds of channels with more credits."""
     program = stage.program
-    return 2 * sum(_room(buffer) for buffer in (*program.inputs, *program.outputs))
+    receives, _ = ports_of(number, channels)
+    copies = _copies(stage, receives)
+    held = sum(count * buffer_room(buffer) for count, buffer in zip(copies, program.inputs, strict=True))
+    further = sum(one.nbytes * (one.credits - copies[_holder(stage.inputs, one)]) for one in receives)
+    return held + max(0, further) + 2 * sum(map(buffer_room, program.outputs))
+
+
+def _holder(held: Sequence[PatchNeed], channel: Channel) -> int:
+    """The buffer that a channel's patch lies in."""
+    return next(
+        at for at, need in enumerate(held) if need.tensor == channel.tensor and contains(need.patch, channel.patch)
+    )
+
+
+def _copies(stage: StageProgram, receives: Sequence[Channel]) -> list[int]:
+    """How often each input is there: twice, or once where a channel of it has one credit only."""
+    found = [2] * len(stage.inputs)
+    for channel in receives:
+        at = _holder(stage.inputs, channel)
+        found[at] = min(found[at], max(1, channel.credits))
+    return found
 
 
 def pe_files(
@@ -90,47 +111,55 @@ def _source(
     yield f'#include "{name}.h"\n#include "hwlib_pe.h"\n'
     if simulated:
         yield '#ifdef HWLIB_SIM\n#include "hwlib_sim.h"\n#endif\n'
-    for label, buffers in (("input", program.inputs), ("output", program.outputs)):
-        for index, buffer in enumerate(buffers):
+    copies = _copies(stage, receives), [2] * len(program.outputs)
+    for label, buffers, counts in zip(("input", "output"), (program.inputs, program.outputs), copies, strict=True):
+        for index, (buffer, count) in enumerate(zip(buffers, counts, strict=True)):
             yield c.comment([buffer.name]).rstrip()
-            yield f"static uint8_t {label}{index}[2][{_room(buffer)}] __attribute__((aligned({_ALIGNMENT})));\n"
-    yield from _run(name, program.inputs, program.outputs, simulated)
-    yield from _ports(network, "receives", "input", stage.inputs, receives)
-    yield from _ports(network, "sends", "output", stage.outputs, sends)
+            yield f"static uint8_t {label}{index}[{count}][{buffer_room(buffer)}] __attribute__((aligned({_ALIGNMENT})));\n"
+    yield from _run(name, *copies, simulated)
+    yield from _ports(network, "receives", "input", stage.inputs, receives, copies[0])
+    yield from _ports(network, "sends", "output", stage.outputs, sends, copies[1])
     tables = ", ".join(label if there else "0" for label, there in (("receives", receives), ("sends", sends)))
     yield "extern const hwlib_pe_t hwlib_pe;"
     yield f"const hwlib_pe_t hwlib_pe = {{{tables}, {len(receives)}, {len(sends)}, run}};\n"
 
 
-def _room(buffer: Buffer) -> int:
+def buffer_room(buffer: Buffer) -> int:
+    """The bytes that an input or an output takes once."""
     return round_up(buffer.nbytes, _ALIGNMENT)
 
 
-def _run(name: str, inputs: Sequence[Buffer], outputs: Sequence[Buffer], simulated: bool) -> Iterator[str]:
+def _run(name: str, inputs: Sequence[int], outputs: Sequence[int], simulated: bool) -> Iterator[str]:
+    """The function that computes a frame. `inputs` and `outputs` have how often each buffer is there."""
     yield "static int32_t run(uint32_t set)\n{"
-    for label, buffers in (("input", inputs), ("output", outputs)):
-        pointers = ", ".join(f"(void *){label}{index}[set]" for index in range(len(buffers))) or "0"
-        yield f"  const struct {name}_{label}s {label}s = {{{pointers}}};"
+    if 2 not in (*inputs, *outputs):
+        yield "  (void)set;"
+    for label, counts in (("input", inputs), ("output", outputs)):
+        places = [f"(void *){label}{index}[{'set' if count == 2 else 0}]" for index, count in enumerate(counts)]
+        yield f"  const struct {name}_{label}s {label}s = {{{', '.join(places) or '0'}}};"
     if simulated:
         yield "#ifdef HWLIB_SIM\n  hwlib_sim_reset();\n#endif"
     yield f"  return {name}_run(&inputs, &outputs);\n}}\n"
 
 
 def _ports(
-    network: MeshNetwork, table: str, label: str, held: Sequence[PatchNeed], channels: Sequence[Channel]
+    network: MeshNetwork,
+    table: str,
+    label: str,
+    held: Sequence[PatchNeed],
+    channels: Sequence[Channel],
+    copies: Sequence[int],
 ) -> Iterator[str]:
     if not channels:
         return
     yield f"static const hwlib_pe_port_t {table}[] = {{"
     for channel in channels:
         tensor = network.tensors[channel.tensor]
-        index = next(
-            at for at, need in enumerate(held) if need.tensor == channel.tensor and contains(need.patch, channel.patch)
-        )
-        block = port_block(tensor, held[index].patch, channel.patch)
+        index = _holder(held, channel)
+        block, single = port_block(tensor, held[index].patch, channel.patch), copies[index] == 1
         sets = ", ".join(
             f"{{{label}{index}[{one}] + {block.offset}, {block.nbytes}, {block.rows}, {block.stride}}}"
-            for one in range(2)
+            for one in ((0, 0) if single else (0, 1))
         )
-        yield f"  {{{{{sets}}}}},"
+        yield f"  {{{{{sets}}}, {str(single).lower()}}},"
     yield "};\n"

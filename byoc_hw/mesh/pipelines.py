@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from byoc_hw.arguments import check_whole, shown
 from byoc_hw.errors import InvalidInput, PlanError
 from byoc_hw.integers import ceil_div
+from byoc_hw.mesh.balance import NEVER, Balance, BalancedCuts
 from byoc_hw.mesh.branches import closed_sets, exact_stages
 from byoc_hw.mesh.costs import PieceCosts
 from byoc_hw.mesh.latency import latency_plan
@@ -15,6 +17,7 @@ from byoc_hw.mesh.network import MeshNetwork
 from byoc_hw.mesh.pieces import NodePiece
 from byoc_hw.mesh.placing import with_credits
 from byoc_hw.mesh.plan import MeshPlan, Patch, Stage
+from byoc_hw.mesh.stage_cycles import StageCycles
 from byoc_hw.mesh.stages import StageBytes, StageCutter, stage_bytes
 from byoc_hw.mesh.units import Units, UnitWays
 
@@ -24,7 +27,7 @@ PIPELINE_OBJECTIVES = ("throughput", "latency")
 _WAYS = (UnitWays(), UnitWays(group=8 * 1024))
 """The ways to make units that are tried for each length of the pipelines."""
 
-_MORE_WAYS = (*_WAYS, UnitWays(lean=16.0, group=4 * 1024, finest=96))
+_MORE_WAYS = (*_WAYS, UnitWays(lean=16.0, group=4 * 1024, finest=96), UnitWays(lean=16.0, group=2 * 1024, finest=200))
 """Those that are tried if the number of pipelines is given, so that they have one length."""
 
 _USED = 0.98
@@ -39,8 +42,17 @@ _LENGTHS = 4
 _SMALL, _FEW = 64, 8
 """The most closed sets of nodes, and PEs of a pipeline, for which all orders of whole nodes are looked at."""
 
-_BARELY = 1.005
-"""A cut is looked at further if its stages are shorter than those of the best one so many times."""
+_NEARLY = 0.97
+"""Cuts are planned in full whose longest stage is nearly as short, by its jobs, as that of the best ones."""
+
+_BALANCED = 2
+"""The most cuts of a length that are balanced by planned stages."""
+
+_PLANNED, _PES_A_LAYER = 300, 8
+"""Layers of stages that are planned in full: so many, and one more for so many PEs."""
+
+_LAYERS_A_STAGE = 3
+"""Stages are planned in full if there may be so many layers for each."""
 
 
 def plan_network(
@@ -69,13 +81,18 @@ class _Planner:
         self._network, self._mesh = network, mesh
         self._costs = PieceCosts(network, mesh.pe)
         self._work = self._costs.work()
+        self._planned = None
+        if mesh.pe.library is None:  # others have no tiles to plan
+            self._planned = StageCycles(self._costs, _PLANNED + len(mesh.alive) // _PES_A_LAYER)
         if not network.nodes or not self._work:
             raise InvalidInput(f"{network.name}: a pipeline has work to do: it has none")
 
     def of(self, pipelines: int) -> MeshPlan:
         """The best plan with so many pipelines."""
         length = len(self._mesh.alive) // pipelines
-        plan = self._plan(length, pipelines, _MORE_WAYS)
+        if self._planned is not None:
+            self._planned.left *= 2
+        plan = self._plan(length, pipelines, _MORE_WAYS, in_full=True)
         if plan is None:
             raise PlanError(self._why_not(length))
         return plan
@@ -95,7 +112,11 @@ class _Planner:
                 break
         if best is None:
             raise PlanError(self._why_not(len(self._mesh.alive)))
-        return best
+        length, pipelines = len(best.stages), len(best.replicas)
+        if self._planned is None or self._planned.left < _LAYERS_A_STAGE * length:
+            return best
+        again = self._plan(len(self._mesh.alive) // pipelines, pipelines, in_full=True)
+        return best if again is None else again
 
     def _lengths(self) -> Iterator[int]:
         """Lengths that leave few PEs over: from what the bytes need on, each a quarter longer than the last."""
@@ -142,20 +163,55 @@ class _Planner:
             for count in slots:
                 yield StageCutter(self._costs, units, self._mesh, count)
 
-    def _plan(self, length: int, pipelines: int, ways: Sequence[UnitWays] = _WAYS) -> MeshPlan | None:
-        """The best plan with stages on at most `length` PEs; None if none fit."""
-        best: MeshPlan | None = None
+    def _plan(
+        self, length: int, pipelines: int, ways: Sequence[UnitWays] = _WAYS, in_full: bool = False
+    ) -> MeshPlan | None:
+        """The best plan with stages on at most `length` PEs; None if none fit. With `in_full` stages are planned in
+        full, if they are not too many."""
+        found: list[tuple[StageCutter, BalancedCuts]] = []
         for cutter in self._cutters(length, ways=ways):
-            if best is not None and cutter.within(int(max(best.placed[1].cycles) / _BARELY), length) is None:
+            least = min((one.longest for _, one in found), default=None)
+            if least is not None and cutter.within(int(least / _NEARLY), length) is None:
                 continue
             cuts = cutter.best(length)
-            plan = None if cuts is None else self._placed(cutter, cuts, pipelines)
-            if plan is not None and (best is None or plan.period < best.period):
-                best = plan
-        branched = self._over_branches(length, pipelines)
-        return branched if branched is not None and (best is None or branched.period < best.period) else best
+            if cuts is not None and (cutter.units, cuts) not in [(other.units, one.cuts) for other, one in found]:
+                cycles = tuple(cutter.cycles(*cut) for cut in cuts)
+                fixed = tuple(cutter.nbytes(*cut).total(0) for cut in cuts)
+                found.append((cutter, BalancedCuts(cuts, cycles, fixed)))
+        ways_of = self._in_full if in_full else self._by_jobs
+        plans = [self._over_branches(length, pipelines, in_full), *ways_of(found, length, pipelines)]
+        return min(filter(None, plans), key=lambda plan: plan.period, default=None)
 
-    def _over_branches(self, length: int, pipelines: int) -> MeshPlan | None:
+    def _in_full(
+        self, found: Sequence[tuple[StageCutter, BalancedCuts]], length: int, pipelines: int
+    ) -> Iterator[MeshPlan | None]:
+        """The plans of some cuts: of the nearly best ones, balanced by stages that are planned, or if those are too
+        many, by jobs."""
+        planned = self._planned
+        if planned is None or planned.left < _LAYERS_A_STAGE * length:
+            yield from self._by_jobs(found, length, pipelines)
+            return
+        least = min((one.longest for _, one in found), default=0)
+        near = [pair for pair in found if pair[1].longest * _NEARLY <= least]
+        tried = []
+        for cutter, cuts in sorted(near, key=lambda pair: pair[1].longest):
+            balance = Balance(cutter, self._mesh.data, planned)
+            tried.append((balance, balance.of(cuts.cuts)))
+            if planned.left <= 0:
+                break
+        for balance, cuts in sorted(tried, key=lambda pair: pair[1].longest)[:_BALANCED]:
+            better = balance.better(cuts, length)
+            if better.longest < NEVER:
+                yield self._placed(balance.cutter, better, pipelines, planned=True)
+
+    def _by_jobs(
+        self, found: Sequence[tuple[StageCutter, BalancedCuts]], length: int, pipelines: int
+    ) -> Iterator[MeshPlan | None]:
+        """The plans of some cuts by the cycles of jobs."""
+        for cutter, cuts in found:
+            yield self._placed(cutter, cuts, pipelines)
+
+    def _over_branches(self, length: int, pipelines: int, in_full: bool) -> MeshPlan | None:
         """The best plan of whole nodes over all their orders, of a small network on few PEs; None for any other."""
         nodes, makers = self._network.nodes, self._network.makers
         before = [[makers[name] for name in node.inputs if name in makers] for node in nodes]
@@ -167,12 +223,15 @@ class _Planner:
         def pieces(units: int) -> tuple[NodePiece, ...]:
             return tuple(NodePiece(number) for number in range(len(nodes)) if units >> number & 1)
 
-        def nbytes(units: int) -> StageBytes:
-            def leaving(name: str, made: Patch) -> int:
+        def leaving(units: int) -> Callable[[str, Patch], Patch | None]:
+            def part(name: str, made: Patch) -> Patch | None:
                 inside = all(units >> reader & 1 for reader in readers.get(name, ()))
-                return 0 if inside and name not in self._network.outputs else self._network.tensors[name].nbytes
+                return None if inside and name not in self._network.outputs else made
 
-            return stage_bytes(self._costs, pieces(units), leaving)
+            return part
+
+        def nbytes(units: int) -> StageBytes:
+            return stage_bytes(self._costs, pieces(units), leaving(units))
 
         def cycles(units: int) -> int:
             return sum(map(self._costs.cycles, pieces(units)))
@@ -181,14 +240,23 @@ class _Planner:
         if found is None:
             return None
         stages = [Stage(pieces(units)) for units in found]
+        if in_full and self._planned is not None:
+            figures = [self._planned.of(pieces(units), leaving(units)) for units in found]
+            whole = [one for one in figures if one is not None and one.nbytes(1) <= self._mesh.data]
+            if len(whole) < len(figures):
+                return None
+            in_cycles, in_bytes = [one.cycles for one in whole], [one.fixed for one in whole]
+            return _as_planned(self._on_pes(stages, in_cycles, in_bytes, pipelines))
         fixed = [nbytes(units).total(0) for units in found]
         return self._on_pes(stages, [cycles(units) for units in found], fixed, pipelines)
 
-    def _placed(self, cutter: StageCutter, cuts: Sequence[tuple[int, int]], pipelines: int) -> MeshPlan | None:
+    def _placed(
+        self, cutter: StageCutter, found: BalancedCuts, pipelines: int, planned: bool = False
+    ) -> MeshPlan | None:
         """The plan of some stages, with places and credits; None if it does not fit with one credit each."""
-        stages = [Stage(cutter.pieces(*cut)) for cut in cuts]
-        fixed = [cutter.nbytes(*cut).total(0) for cut in cuts]
-        return self._on_pes(stages, [cutter.cycles(*cut) for cut in cuts], fixed, pipelines)
+        stages = [Stage(cutter.pieces(*cut)) for cut in found.cuts]
+        plan = self._on_pes(stages, found.cycles, found.fixed, pipelines)
+        return _as_planned(plan) if planned else plan
 
     def _on_pes(
         self, stages: Sequence[Stage], cycles: Sequence[int], fixed: Sequence[int], pipelines: int
@@ -196,3 +264,8 @@ class _Planner:
         places = self._mesh.alive
         replicas = tuple(places[at * len(stages) : (at + 1) * len(stages)] for at in range(pipelines))
         return with_credits(self._network, self._mesh, stages, replicas, cycles, fixed, self._work)
+
+
+def _as_planned(plan: MeshPlan | None) -> MeshPlan | None:
+    """The plan with cycles that are known to be those of stages planned in full."""
+    return None if plan is None else replace(plan, figures=replace(plan.placed[1], planned=True))

@@ -62,13 +62,15 @@ class PlanFigures:
     """What is known of each stage, by its number: cycles of a frame, and bytes of its PE's memory for data.
 
     `work` is the cycles of the whole network on one PE whose memory has no end. `least` has the credits of each channel
-    without which stages would block each other; of channels from or to outside it is 0.
+    without which stages would block each other; of channels from or to outside it is 0. `planned` says whether `cycles`
+    are those of stages planned in full; else they are those of their jobs, without copies that jobs do not hide.
     """
 
     work: int
     cycles: tuple[int, ...]
     nbytes: tuple[int, ...]
     least: tuple[int, ...]
+    planned: bool = False
 
 
 @dataclass(frozen=True)
@@ -166,6 +168,12 @@ class MeshPlan:
             f"a frame every {self.period:,} cycles of a pipeline, {self.throughput:.4g} frames a million cycles; bound "
             f"{self.bound:.4g}, found / bound {self.efficiency:.3f}; latency {self.latency:,} cycles"
         )
+        kind = (
+            "planned in full"
+            if figures.planned
+            else "by the cycles of their jobs, without copies that these do not hide"
+        )
+        yield f"stages are {kind}"
         hops = max((channel.hops for channel in self.inner_channels), default=0)
         yield f"busiest link {self.link_load:,} cycles a frame, at most {_counted(hops, 'hop')}"
         for number, stage in enumerate(self.stages[:_SHOWN]):

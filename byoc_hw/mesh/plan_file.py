@@ -13,7 +13,7 @@ from byoc_hw.mesh.costs import PieceCosts
 from byoc_hw.mesh.credits import check_credits
 from byoc_hw.mesh.machine import Coordinates, Mesh
 from byoc_hw.mesh.network import MeshNetwork
-from byoc_hw.mesh.patches import channels_of, hull, patch_bytes
+from byoc_hw.mesh.patches import channels_of, hull
 from byoc_hw.mesh.pieces import ALL, NodePiece, PieceBox, axes_of
 from byoc_hw.mesh.placing import with_credits
 from byoc_hw.mesh.plan import OUTSIDE, Channel, MeshPlan, Patch, Stage
@@ -111,7 +111,7 @@ def read_plan(path: Path, network: MeshNetwork, mesh: Mesh) -> MeshPlan:
     stages = tuple(_read_stage(path, number, one, network) for number, one in enumerate(plain["stages"]))
     replicas = _read_places(path, plain["stages"], mesh)
     costs = PieceCosts(network, mesh.pe)
-    sent = _sent(network, channels_of(network, stages))
+    sent = _sent(channels_of(network, stages))
     cycles, fixed = [], []
     for number, stage in enumerate(stages):
         nbytes = stage_bytes(costs, stage.pieces, _looked_up(sent.get(number, {})))
@@ -128,8 +128,8 @@ def read_plan(path: Path, network: MeshNetwork, mesh: Mesh) -> MeshPlan:
     return plan if "channels" not in plain else _with_given(path, plan, plain["channels"], fixed)
 
 
-def _looked_up(sent: Mapping[str, int]) -> Callable[[str, Patch], int]:
-    return lambda name, _: sent.get(name, 0)
+def _looked_up(sent: Mapping[str, Patch]) -> Callable[[str, Patch], Patch | None]:
+    return lambda name, _: sent.get(name)
 
 
 def _read_stage(path: Path, number: int, plain: Mapping[str, Any], network: MeshNetwork) -> Stage:
@@ -169,15 +169,12 @@ def _read_places(path: Path, stages: Sequence[Mapping[str, Any]], mesh: Mesh) ->
     return [tuple((one["pes"][at][0], one["pes"][at][1]) for one in stages) for at in range(counts.pop())]
 
 
-def _sent(network: MeshNetwork, channels: Sequence[Channel]) -> dict[int, dict[str, int]]:
-    """Bytes that each stage sends of each tensor: what is sent to several counts once."""
+def _sent(channels: Sequence[Channel]) -> dict[int, dict[str, Patch]]:
+    """What each stage sends of each tensor."""
     patches: dict[int, dict[str, list[Patch]]] = {}
     for channel in channels:
         patches.setdefault(channel.source, {}).setdefault(channel.tensor, []).append(channel.patch)
-    return {
-        stage: {name: patch_bytes(network.tensors[name], hull(each)) for name, each in found.items()}
-        for stage, found in patches.items()
-    }
+    return {stage: {name: hull(each) for name, each in found.items()} for stage, found in patches.items()}
 
 
 def _with_given(path: Path, plan: MeshPlan, given: Sequence[Mapping[str, Any]], fixed: Sequence[int]) -> MeshPlan:

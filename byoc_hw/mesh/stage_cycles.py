@@ -2,28 +2,116 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
 
+from byoc_hw.errors import PlanError
+from byoc_hw.graph import Graph
 from byoc_hw.mesh.costs import PieceCosts
-from byoc_hw.mesh.plan import MeshPlan
-from byoc_hw.mesh.stage_program import stage_program
+from byoc_hw.mesh.flow import OUTPUT_BUFFERS
+from byoc_hw.mesh.pe_source import buffer_room
+from byoc_hw.mesh.pieces import NodePiece
+from byoc_hw.mesh.plan import MeshPlan, Patch, Stage
+from byoc_hw.mesh.region_parts import divided
+from byoc_hw.mesh.stage_program import StageProgram, program_of_pieces, stage_program
 from byoc_hw.plan.region import lay_out_region
-from byoc_hw.program import RegionCall
+from byoc_hw.plan.search.measured import layer_sizes
+from byoc_hw.plan.search.planner import best_layout
+from byoc_hw.plan.stages import without_constants
+from byoc_hw.program import HostCall, RegionCall
 
 
 def with_planned_cycles(plan: MeshPlan) -> MeshPlan:
-    """The same stages, PEs and channels with the cycles that the program of each stage takes.
+    """The same stages, PEs and channels with the cycles that the program of each stage takes, to the cycle.
 
-    Plans for a mesh are compared by the cycles of jobs, which is quick; this plans each stage once. Functions of the
-    host keep their estimate. It is for PEs with a HAL, as are programs of stages.
+    Functions of the host keep their estimate. It is for PEs with a HAL, as are programs of stages.
     """
     mesh, figures = plan.placed
     costs = PieceCosts(plan.network, mesh.pe)
+    known: dict[Hashable, int] = {}
     cycles = []
     for number, stage in enumerate(plan.stages):
-        program = stage_program(plan.network, plan.stages, number, plan.channels, f"pe{number}").program
+        one = stage_program(plan.network, plan.stages, number, plan.channels, f"pe{number}")
+        program = divided(one, mesh.pe).program
         graphs = [call.graph for call in program.calls if isinstance(call, RegionCall)]
-        of_host = [piece for piece in stage.pieces if plan.network.nodes[piece.node].layer is None]
-        regions = sum(lay_out_region(graph, mesh.pe).cycles for graph in graphs)
-        cycles.append(regions + sum(map(costs.cycles, of_host)))
-    return replace(plan, figures=replace(figures, cycles=tuple(cycles)))
+        shape = tuple(map(graph_sizes, graphs))
+        if shape not in known:
+            known[shape] = sum(lay_out_region(graph, mesh.pe).cycles for graph in graphs)
+        cycles.append(known[shape] + host_cycles(costs, stage.pieces))
+    return replace(plan, figures=replace(figures, cycles=tuple(cycles), planned=True))
+
+
+def host_cycles(costs: PieceCosts, pieces: Sequence[NodePiece]) -> int:
+    """The cycles of the functions of the host among some pieces."""
+    return sum(costs.cycles(piece) for piece in pieces if costs.network.nodes[piece.node].layer is None)
+
+
+def graph_sizes(graph: Graph) -> Hashable:
+    """A graph without names and values: what its plan depends on."""
+    numbers = {tensor: at for at, tensor in enumerate(graph.tensors)}
+    ends = tuple(tuple(numbers[tensor] for tensor in side) for side in (graph.inputs, graph.outputs))
+    layers = tuple(
+        (layer_sizes(layer), numbers[layer.ofm], *(numbers.get(tensor) for tensor in layer.inputs))
+        for layer in graph.layers
+    )
+    return ends, layers
+
+
+@dataclass(frozen=True)
+class StageFigures:
+    """A stage as it is planned: its cycles, the bytes of its PE without what it receives, and those of one frame that
+    it receives."""
+
+    cycles: int
+    fixed: int
+    received: int
+
+    def nbytes(self, slots: int) -> int:
+        """Its bytes with so many frames of what it receives."""
+        return self.fixed + slots * self.received
+
+
+class StageCycles:
+    """The figures of stages by the planner's own choices. Stages of the same sizes are planned once.
+
+    `left` is the number of layers that may still be planned.
+    """
+
+    def __init__(self, costs: PieceCosts, most_layers: int) -> None:
+        self._costs = costs
+        self._known: dict[Hashable, StageFigures | None] = {}
+        self.left = most_layers
+
+    def of(self, pieces: Sequence[NodePiece], leaving: Callable[[str, Patch], Patch | None]) -> StageFigures | None:
+        """The figures of a stage of these pieces; None where it cannot be planned. `leaving` has what anything else
+        reads of a patch that it makes."""
+        stage = program_of_pieces(self._costs.network, Stage(tuple(pieces)), leaving, "stage")
+        calls = stage.program.calls
+        shape = tuple(
+            graph_sizes(call.graph) if isinstance(call, RegionCall) else getattr(call, "symbol", None) for call in calls
+        )
+        if shape not in self._known:
+            self.left -= sum(len(graph.layers) for graph in stage.program.regions)
+            try:
+                self._known[shape] = self._planned(stage, host_cycles(self._costs, pieces))
+            except PlanError:  # no plan fits the local memory
+                self._known[shape] = None
+        return self._known[shape]
+
+    def _planned(self, stage: StageProgram, cycles: int) -> StageFigures:
+        program = divided(stage, self._costs.accelerator).program
+        layouts = [best_layout(graph, self._costs.accelerator) for graph in program.regions]
+        scratch = max((without_constants(one).scratch_bytes for one in layouts), default=0)
+        between = {
+            buffer.name: buffer.nbytes
+            for call in program.calls
+            if isinstance(call, RegionCall | HostCall)
+            for buffer in call.arguments
+            if buffer.role == "intermediate"
+        }
+        held = sum(one.flash.nbytes for one in layouts) + scratch + sum(between.values())
+        return StageFigures(
+            cycles + sum(one.cycles for one in layouts),
+            held + OUTPUT_BUFFERS * sum(map(buffer_room, program.outputs)),
+            sum(map(buffer_room, program.inputs)),
+        )

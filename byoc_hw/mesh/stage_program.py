@@ -7,7 +7,7 @@ or a `Concat` comes before it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from byoc_hw.errors import PlanError
@@ -19,9 +19,11 @@ from byoc_hw.mesh.patches import (
     band_axis,
     contains,
     form_of,
+    hull,
     intersection,
     patch_shape,
     reads_of,
+    sent_patch,
     stage_needs,
     writes_of,
 )
@@ -49,18 +51,28 @@ def stage_program(
     Raises `PlanError` for pieces that come before what they read, or that the stage's kinds of layers cannot be cut
     into.
     """
-    return _Assembler(network, stages[number], name).program(_leaving(network, stages[number], number, channels))
-
-
-def _leaving(network: MeshNetwork, stage: Stage, number: int, channels: Sequence[Channel]) -> list[PatchNeed]:
-    """What a stage makes of which a channel takes something."""
     sent = [(channel.tensor, channel.patch) for channel in channels if channel.source == number]
-    made = [need for piece in stage.pieces for need in writes_of(network, piece)]
-    return [
-        need
-        for need in made
-        if any(tensor == need.tensor and intersection(patch, need.patch) for tensor, patch in sent)
-    ]
+
+    def leaving(made: str, patch: Patch) -> Patch | None:
+        parts = [intersection(part, patch) for tensor, part in sent if tensor == made]
+        found = [part for part in parts if part is not None]
+        return hull(found) if found else None
+
+    return program_of_pieces(network, stages[number], leaving, name)
+
+
+def program_of_pieces(
+    network: MeshNetwork, stage: Stage, leaving: Callable[[str, Patch], Patch | None], name: str
+) -> StageProgram:
+    """The program of a stage. `leaving` has what others, or whoever reads the model's outputs, read of a patch."""
+    found: list[tuple[PatchNeed, PatchNeed]] = []
+    for piece in stage.pieces:
+        for need in writes_of(network, piece):
+            part = leaving(need.tensor, need.patch)
+            if part is not None:
+                sent = sent_patch(network.tensors[need.tensor], need.patch, part)
+                found.append((need, PatchNeed(need.tensor, sent)))
+    return _Assembler(network, stage, name).program(found)
 
 
 class _Assembler:
@@ -71,13 +83,17 @@ class _Assembler:
         self._made = {need for piece in stage.pieces for need in writes_of(network, piece)}
         self._steps: list[Layer | HostCall] = []
 
-    def program(self, leaving: Sequence[PatchNeed]) -> StageProgram:
+    def program(self, leaving: Sequence[tuple[PatchNeed, PatchNeed]]) -> StageProgram:
+        """The program whose outputs are parts of what it makes: pairs of what is made, and the part."""
         inputs = [self._there[need] for need in self._inputs]
         for piece in self._stage.pieces:
             self._piece(piece)
-        outputs = [self._there[need] for need in leaving]
+            for made, part in leaving:  # at once, so that what is made need not stay for it
+                if made in self._there and part not in self._there:
+                    self._there[part] = self._sliced(part, made)
+        outputs = [self._there[part] for _, part in leaving]
         program = self._calls(inputs, outputs)
-        return StageProgram(program, self._inputs, tuple(leaving))
+        return StageProgram(program, self._inputs, tuple(part for _, part in leaving))
 
     def _tensor(self, need: PatchNeed) -> Tensor:
         whole = self._network.tensors[need.tensor]

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
 
 from byoc_hw.mesh.costs import PieceCosts
 from byoc_hw.mesh.flow import OUTPUT_BUFFERS
 from byoc_hw.mesh.machine import Mesh
-from byoc_hw.mesh.patches import form_of, hull, intersection, patch_bytes, patch_of
+from byoc_hw.mesh.patches import form_of, hull, intersection, patch_bytes, patch_of, sent_patch
 from byoc_hw.mesh.pieces import ALL, NodePiece, PieceBox
 from byoc_hw.mesh.plan import Patch
 
 _EXACT_UNITS = 48
 """Up to so many units every cut is looked at; of more, each stage takes as many units as it can."""
+
+_ENDLESS = 1 << 60
+"""Cycles that no stage has."""
 
 _CLOSE = 0.001
 """The search ends where the cycles of the longest stage are known up to this share."""
@@ -22,9 +26,11 @@ _CLOSE = 0.001
 
 @dataclass(frozen=True)
 class StageBytes:
-    """Bytes of a stage on its PE: constants, what it receives and sends of a frame, and the tensors that it makes.
+    """Bytes of a stage on its PE: constants, what it receives of a frame, the buffers of what it sends, and the tensors
+    that it makes.
 
-    What it sends lies apart from what it makes, so that it can compute the next frame meanwhile.
+    What it sends is there twice, so that it can compute the next frame meanwhile: as a tensor that it makes and in a
+    buffer, or if it sends a small part of a tensor, in two buffers.
     """
 
     weights: int
@@ -34,7 +40,15 @@ class StageBytes:
 
     def total(self, slots: int) -> int:
         """With `slots` frames of what is received."""
-        return self.weights + slots * self.received + (OUTPUT_BUFFERS - 1) * self.sent + self.inner
+        return self.weights + slots * self.received + self.sent + self.inner
+
+
+Beyond = Callable[[int, int], int]
+"""What a stage, by its first unit and the one behind its last, takes beyond what is worked out."""
+
+
+def _nothing(first: int, stop: int) -> int:
+    return 0
 
 
 class StageCutter:
@@ -44,7 +58,7 @@ class StageCutter:
     """
 
     def __init__(self, costs: PieceCosts, units: Sequence[NodePiece], mesh: Mesh, slots: int = 2) -> None:
-        self._costs, self._mesh, self._slots = costs, mesh, slots
+        self._costs, self._mesh, self.slots = costs, mesh, slots
         self._network = costs.network
         self.units = tuple(units)
         self._extents = self._whole_extents()
@@ -55,8 +69,19 @@ class StageCutter:
         self._opened: dict[int, tuple[int, ...]] = {}
         self._pieces: dict[tuple[int, int], NodePiece] = {}
         self._cycles: dict[tuple[int, int], int] = {}
+        self._jobs: dict[tuple[int, int], int] = {}
         self._readers = self._network.readers
         self._fitting: dict[tuple[int, int], bool] = {}
+        self._extra: Beyond = _nothing
+        self._further: Beyond = _nothing
+
+    def with_extra(self, cycles: Beyond, nbytes: Beyond) -> StageCutter:
+        """The same units, where stages take so many cycles beyond those of their jobs, and so many bytes beyond those
+        that are worked out here."""
+        other = copy(self)
+        other._extra, other._cycles = cycles, {}
+        other._further, other._fitting = nbytes, {}
+        return other
 
     def _whole_extents(self) -> dict[int, int]:
         found = {}
@@ -93,18 +118,29 @@ class StageCutter:
         return self._pieces[key]
 
     def cycles(self, first: int, stop: int) -> int:
-        """The cycles of a stage."""
+        """The cycles of a stage: those of its jobs, and what it is taken to need beyond them."""
         key = first, stop
         if key not in self._cycles:
-            self._cycles[key] = sum(map(self._costs.cycles, self.pieces(first, stop)))
+            self._cycles[key] = self.jobs(first, stop) + self._extra(first, stop)
         return self._cycles[key]
+
+    def jobs(self, first: int, stop: int) -> int:
+        """The cycles of the jobs of a stage."""
+        key = first, stop
+        if key not in self._jobs:
+            self._jobs[key] = sum(map(self._costs.cycles, self.pieces(first, stop)))
+        return self._jobs[key]
+
+    def leaving_at(self, stop: int) -> Callable[[str, Patch], Patch | None]:
+        """What units from `stop` on, or whoever reads the model's outputs, read of a patch of a tensor."""
+        return lambda name, made: self._leaving(name, made, stop)
 
     def best(self, most: int) -> tuple[tuple[int, int], ...] | None:
         """At most `most` stages, the longest as short as can be; None if so few do not fit."""
         if not self.units:
             return ()
         alone = [self._costs.cycles(unit) for unit in self.units]
-        found = self.within(sum(alone), most)
+        found = self.within(_ENDLESS, most)
         if found is None:
             return None
         low, high = max(max(alone), sum(alone) // most) - 1, self._longest(found)
@@ -183,19 +219,20 @@ class StageCutter:
         """Whether a stage fits the memory of a PE."""
         known = self._fitting.get((first, stop))
         if known is None:
-            known = self.nbytes(first, stop).total(self._slots) <= self._mesh.data
+            nbytes = self.nbytes(first, stop).total(self.slots) + self._further(first, stop)
+            known = nbytes <= self._mesh.data
             self._fitting[first, stop] = known
         return known
 
     def nbytes(self, first: int, stop: int) -> StageBytes:
         """The bytes of a stage."""
-        return stage_bytes(self._costs, self.pieces(first, stop), lambda name, made: self._leaving(name, made, stop))
+        return stage_bytes(self._costs, self.pieces(first, stop), self.leaving_at(stop))
 
-    def _leaving(self, name: str, made: Patch, stop: int) -> int:
-        """Bytes of a patch that units from `stop` on read, or whoever reads the model's outputs."""
+    def _leaving(self, name: str, made: Patch, stop: int) -> Patch | None:
+        """What units from `stop` on read of a patch, or whoever reads the model's outputs."""
         tensor = self._network.tensors[name]
         if name in self._network.outputs:
-            return patch_bytes(tensor, made)
+            return made
         found: list[Patch] = []
         for reader in self._readers.get(name, ()):
             places = self._places[reader]
@@ -203,14 +240,13 @@ class StageCutter:
             for at in {later[0], later[-1]} if later else ():
                 boxes = zip(self._network.nodes[reader].inputs, self._costs.reads(self.units[at]), strict=True)
                 found += [patch_of(tensor, box) for read, box in boxes if read == name]
-        shared = intersection(hull(found), made) if found else None
-        return 0 if shared is None else patch_bytes(tensor, shared)
+        return intersection(hull(found), made) if found else None
 
 
 def stage_bytes(
-    costs: PieceCosts, pieces: Sequence[NodePiece], leaving_bytes: Callable[[str, Patch], int]
+    costs: PieceCosts, pieces: Sequence[NodePiece], leaving: Callable[[str, Patch], Patch | None]
 ) -> StageBytes:
-    """The bytes of a stage of these pieces, each of another node. `leaving_bytes` has how many of a patch it sends.
+    """The bytes of a stage of these pieces, each of another node. `leaving` has what it sends of a patch.
 
     Of a tensor that it makes only a part of, for pieces of its own, it puts together what comes and what it makes.
     """
@@ -235,9 +271,13 @@ def stage_bytes(
             inner.append((patch_bytes(tensor, whole), 0, last[name]))
     for at, piece in enumerate(pieces):
         for name in network.nodes[piece.node].outputs:
-            leaving = leaving_bytes(name, made[name])
-            sent += leaving
-            end = len(pieces) - 1 if leaving else last.get(name, at)
-            inner.append((patch_bytes(network.tensors[name], made[name]), at, end))
+            tensor, part = network.tensors[name], leaving(name, made[name])
+            made_bytes = patch_bytes(tensor, made[name])
+            end = last.get(name, at)
+            if part is not None:
+                held = sent_patch(tensor, made[name], part)
+                sent += (OUTPUT_BUFFERS - (held == made[name])) * patch_bytes(tensor, held)
+                end = len(pieces) - 1 if held == made[name] else end
+            inner.append((made_bytes, at, end))
     peak = max(sum(nbytes for nbytes, start, end in inner if start <= at <= end) for at in range(len(pieces)))
     return StageBytes(sum(map(costs.weights, pieces)), received, sent, peak)

@@ -18,9 +18,6 @@ from byoc_hw.mesh.costs import PieceCosts
 from byoc_hw.mesh.patches import form_of
 from byoc_hw.mesh.pieces import ALL, CutAxis, NodePiece, PieceBox, axes_of
 
-_SHARE = 12
-"""About the number of units in a stage."""
-
 _MAY_LOSE = 1.05
 """Cycles of all pieces over those of the whole, up to which an axis counts as good as any."""
 
@@ -32,13 +29,14 @@ class UnitWays:
     A layer is cut by rows, if it has some, where its input has `lean` times as many bytes as its weights, which each PE
     then needs as a whole; else by channels. An axis along which the smallest units take more than `coarse` of a stage's
     cycles is left for the other one. About `finest` units have weights, inputs and outputs that fill a PE, or more.
-    `group` is the bytes of weights of a group of layers that are cut by rows.
+    `group` is the bytes of weights of a group of layers that are cut by rows, `share` about the units of a stage.
     """
 
     lean: float = 1.0
     group: int = 24 * 1024
     coarse: float = 0.25
     finest: int = 24
+    share: int = 12
 
 
 class Units:
@@ -91,7 +89,7 @@ class Units:
         node = self._nodes[number]
         nbytes = sum(network.tensors[name].nbytes for name in (*node.inputs, *node.outputs))
         whole = NodePiece(number)
-        by_cycles = ceil_div(self._costs.cycles(whole) * _SHARE, self._target)
+        by_cycles = ceil_div(self._costs.cycles(whole) * self._ways.share, self._target)
         return max(by_cycles, ceil_div(self._ways.finest * (nbytes + self._costs.weights(whole)), max(1, self._room)))
 
     def _boxes(self, number: int, axis: CutAxis, parts: int) -> list[PieceBox]:

@@ -18,8 +18,8 @@ static int32_t run(uint32_t set)
   return 0;
 }
 
-static const hwlib_pe_port_t receives[] = {{{{in[0], ROW, ROWS, STRIDE}, {in[1], ROW, ROWS, STRIDE}}}};
-static const hwlib_pe_port_t sends[] = {{{{out[0], BYTES, 1, BYTES}, {out[1], BYTES, 1, BYTES}}}};
+static const hwlib_pe_port_t receives[] = {{{{in[0], ROW, ROWS, STRIDE}, {in[1], ROW, ROWS, STRIDE}}, false}};
+static const hwlib_pe_port_t sends[] = {{{{out[0], BYTES, 1, BYTES}, {out[1], BYTES, 1, BYTES}}, false}};
 extern const hwlib_pe_t hwlib_pe;
 const hwlib_pe_t hwlib_pe = {receives, sends, 1, 1, run};
 

@@ -14,8 +14,8 @@ static int32_t receive(const hwlib_pe_t *pe, hwlib_pe_state_t *state, uint64_t f
     bool done = false;
     int32_t error = HWLIB_LINK_OK;
     if (!state->receiving[port]) {
-      if (frame >= frames || frame >= state->computed + 2) {
-        continue; /* no more frames, or both sets are full */
+      if (frame >= frames || frame >= state->computed + (pe->receives[port].single ? 1 : 2)) {
+        continue; /* no more frames, or its buffers are full */
       }
       error = hwlib_link_receive(port, &pe->receives[port].blocks[frame % 2]);
       state->receiving[port] = true;

@@ -1,7 +1,7 @@
 /* The main loop of a PE: it receives frame n + 1 and sends frame n - 1 while frame n is computed.
  *
- * Every input and output of the model is there twice. A frame is computed once all its inputs have arrived and the
- * outputs of two frames before have left. */
+ * Every output of the model is there twice, and every input whose channels have two credits. A frame is computed once
+ * all its inputs have arrived and the outputs of two frames before have left. */
 #ifndef HWLIB_PE_H
 #define HWLIB_PE_H
 
@@ -13,9 +13,11 @@ extern "C" {
 
 enum { HWLIB_PE_PORTS = 64 };
 
-/* What a port moves in each frame: blocks[0] in even frames, blocks[1] in odd ones. */
+/* What a port moves in each frame: blocks[0] in even frames, blocks[1] in odd ones. Of a single receive both are the
+ * same: it begins once the frame before has been computed. */
 typedef struct {
   hwlib_link_block_t blocks[2];
+  bool single;
 } hwlib_pe_port_t;
 
 typedef struct {

@@ -142,10 +142,12 @@ uint64_t link_now(void)
 
 void link_rest(uint32_t round)
 {
-  const struct timespec pause = {0, 20000};
-  if (round < 4) {
+  enum { YIELDS = 4, DOUBLINGS = 4 };
+  if (round < YIELDS) {
     (void)sched_yield();
-  } else {
-    (void)nanosleep(&pause, NULL);
+    return;
   }
+  const uint32_t longer = round - YIELDS < DOUBLINGS ? round - YIELDS : DOUBLINGS;
+  const struct timespec pause = {0, 20000L << longer}; /* up to a third of a millisecond */
+  (void)nanosleep(&pause, NULL);
 }
