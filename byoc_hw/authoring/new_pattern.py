@@ -64,6 +64,16 @@ def new_pattern(name: str, layer: str, output_dir: Path | str | None = None) -> 
     return places
 
 
+def load_pattern_file(path: Path | str) -> None:
+    """Register the patterns of a Python file. `InvalidInput` for one that cannot be loaded."""
+    path = Path(path)
+    load_patterns()  # before: a name that is taken is then the file's mistake
+    try:
+        _loaded(path.stem, path.parent)
+    except (OSError, SyntaxError, ImportError) as error:
+        raise InvalidInput(f"{path} is a file of Python that registers a pattern: {error}") from error
+
+
 def _check_name(name: str) -> None:
     if not name.isidentifier() or name.startswith("_"):
         raise InvalidInput(f"a pattern's name is an identifier: got {name!r}")
