@@ -143,16 +143,15 @@ class _Tries:
         maker = Maker(self.rng, knobs, self.depthwise)
         form = self.pattern.forms[self.rng.integers(len(self.pattern.forms))]
         try:
-            mod = operator_module(maker.expr(form.pattern, maker.shape()))
-        except tvm.TVMError:
+            mod = operator_module(maker.expr(form.pattern))
+        except (tvm.TVMError, TvmFailed):
             return None
         changed = {one.name for one in fields(knobs) if getattr(knobs, one.name) != getattr(ANY, one.name)}
         return self.tried(mod) if {*changed, *([knob] if knob else [])} <= maker.used else None
 
     def tried(self, mod: tvm.IRModule) -> _Trial:
         """What partitioning makes of an operator."""
-        after = self.partitioned(mod)
-        outcomes = explain(after).outcomes
+        outcomes = explain(self.partitioned(mod)).outcomes
         rejections = [one for found in outcomes for one in found.rejections if one.composite == self.pattern.name]
         return _Trial(
             mod["main"].body,

@@ -83,9 +83,9 @@ class Maker:
     # ------------------------------------------------ expressions
 
     def expr(
-        self, pattern: dfp.DFPattern, shape: Shape, dtype: str | None = None, attributes: Attributes | None = None
+        self, pattern: dfp.DFPattern, shape: Shape = (), dtype: str | None = None, attributes: Attributes | None = None
     ) -> relay.Expr:
-        """What a pattern matches: an input of this shape, or a call over such an input."""
+        """What a pattern matches: an input of this shape, of any one without, or a call over such an input."""
         if isinstance(pattern, dfp.AltPattern):
             return self.expr(self.one_of(pattern.left, pattern.right), shape, dtype, attributes)
         if isinstance(pattern, dfp.AttrPattern):
@@ -105,7 +105,7 @@ class Maker:
         if isinstance(pattern, dfp.ConstantPattern):
             return const(self.rng.integers(-100, 100, shape), dtype or self.knob("dtype"))
         self.made += 1
-        return relay.var(f"x{self.made}", shape=shape, dtype=dtype or self.knob("dtype"))
+        return relay.var(f"x{self.made}", shape=shape or self.shape(), dtype=dtype or self.knob("dtype"))
 
     def _call(self, pattern: dfp.CallPattern, shape: Shape, attributes: Attributes) -> relay.Expr:
         name = pattern_operator(pattern)
@@ -246,19 +246,25 @@ def _global_maximum(maker: Maker, args: Sequence[dfp.DFPattern], shape: Shape, a
 
 @_makes("mean")
 def _mean(maker: Maker, args: Sequence[dfp.DFPattern], shape: Shape, attributes: Attributes) -> relay.Expr:
-    return relay.mean(maker.expr(args[0], _area(maker)), axis=(1, 2), keepdims=maker.one_of(True, False))
+    return relay.mean(maker.expr(args[0], _reduced(maker)), axis=(1, 2), keepdims=maker.one_of(True, False))
 
 
 @_makes("max")
 def _maximum(maker: Maker, args: Sequence[dfp.DFPattern], shape: Shape, attributes: Attributes) -> relay.Expr:
-    return relay.max(maker.expr(args[0], _area(maker)), axis=(1, 2), keepdims=maker.one_of(True, False))
+    return relay.max(maker.expr(args[0], _reduced(maker)), axis=(1, 2), keepdims=maker.one_of(True, False))
 
 
 @_makes("sum")
 def _sum(maker: Maker, args: Sequence[dfp.DFPattern], shape: Shape, attributes: Attributes) -> relay.Expr:
-    area = _area(maker)
+    area = _reduced(maker)
     maker.magnitude = 128.0 * prod(area[1:3])
     return relay.sum(maker.expr(args[0], area), axis=(1, 2), keepdims=maker.one_of(True, False))
+
+
+def _reduced(maker: Maker) -> Shape:
+    """As `_area`, of one item: several are rows of a reduction, and no batch."""
+    height, width = maker.knob("kernel") or (maker.between(1, 9), maker.between(1, 9))
+    return 1, height, width, maker.one_of(2, 3, 16, 17)
 
 
 def _area(maker: Maker) -> Shape:
@@ -285,7 +291,7 @@ def _dense(maker: Maker, args: Sequence[dfp.DFPattern], shape: Shape, attributes
 @_makes("qnn.batch_matmul")
 def _batch_matmul(maker: Maker, args: Sequence[dfp.DFPattern], shape: Shape, attributes: Attributes) -> relay.Expr:
     items, rows, columns = (maker.between(1, 5) for _ in range(3))
-    depth = {"small": maker.one_of(1, 7, 33), "large": 60000, "beyond": 70000}[maker.knob("sums")]
+    depth = {"small": maker.one_of(1, 7, 33), "large": 33000, "beyond": 33100}[maker.knob("sums")]
     if maker.knob("sums") != "small":
         items = rows = columns = 1
     one, other = maker.expr(args[0], (items, rows, depth)), maker.expr(args[1], (items, columns, depth))
