@@ -8,6 +8,7 @@
 #   make format      let ruff format the sources and fix what it can
 #   make bench       compile time, memory, schedules, tuning, cycles end to end: the tables of the README
 #   make notebooks   run the notebooks; with their outputs in out/notebooks
+#   make docs        the site of docs/, in out/site
 #   make wheel       dist/byoc_hw-*.whl
 #   make clean       remove .venv and everything else that was generated
 #
@@ -20,7 +21,7 @@ SEED := 0
 JOBS := $(shell nproc)
 BIN := .venv/bin
 
-.PHONY: demo test test-slow fuzz lint format bench notebooks wheel clean compiler
+.PHONY: demo test test-slow fuzz lint format bench notebooks docs wheel clean compiler
 .DEFAULT_GOAL := demo
 
 demo: .venv/ready compiler
@@ -50,6 +51,9 @@ bench: .venv/ready compiler
 notebooks: .venv/ready compiler
 	$(BIN)/python notebooks/execute.py --output-dir out/notebooks
 
+docs: .venv/ready
+	$(BIN)/python -m mkdocs build
+
 wheel: .venv/ready
 	$(BIN)/python -m build --wheel
 
@@ -60,7 +64,7 @@ clean:
 # New when the dependencies change. A failed install leaves no .venv/ready behind.
 .venv/ready: setup.cfg pyproject.toml
 	@$(find_python); echo "making .venv with $$python"; rm -rf .venv; "$$python" -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,notebooks]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,notebooks,docs]'
 	@touch $@
 
 .venv/fuzz: .venv/ready
