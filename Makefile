@@ -10,6 +10,7 @@
 #   make notebooks   run the notebooks; with their outputs in out/notebooks
 #   make demo-relax  the demo with the current TVM, Relax, in an environment of CPython 3.11, 3.12 or 3.13
 #   make test-relax  the tests that need no Relay, in that environment
+#   make docs        the site of docs/, in out/site
 #   make wheel       dist/byoc_hw-*.whl
 #   make clean       remove .venv, .venv-relax and everything else that was generated
 #
@@ -23,7 +24,7 @@ SEED := 0
 JOBS := $(shell nproc)
 BIN := .venv/bin
 
-.PHONY: demo demo-relax test test-relax test-slow fuzz lint format bench notebooks wheel clean compiler
+.PHONY: demo demo-relax test test-relax test-slow fuzz lint format bench notebooks docs wheel clean compiler
 .DEFAULT_GOAL := demo
 
 demo: .venv/ready compiler
@@ -62,6 +63,9 @@ bench: .venv/ready compiler
 notebooks: .venv/ready compiler
 	$(BIN)/python notebooks/execute.py --output-dir out/notebooks
 
+docs: .venv/ready
+	$(BIN)/python -m mkdocs build
+
 wheel: .venv/ready
 	$(BIN)/python -m build --wheel
 
@@ -72,7 +76,7 @@ clean:
 # New when the dependencies change. A failed install leaves no .venv/ready behind.
 .venv/ready: setup.cfg pyproject.toml
 	@$(find_python); echo "making .venv with $$python"; rm -rf .venv; "$$python" -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,notebooks]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,notebooks,docs]'
 	@touch $@
 
 .venv-relax/ready: setup.cfg pyproject.toml

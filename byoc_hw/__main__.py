@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 
 import byoc_hw
+from byoc_hw.commands.authoring import add_patterns
 from byoc_hw.commands.building import add_building
 from byoc_hw.commands.describing import add_describing
 from byoc_hw.commands.explaining import add_explaining
@@ -89,6 +90,7 @@ def _parser() -> argparse.ArgumentParser:
         add_describing,
         add_meshing,
         add_hals,
+        add_patterns,
     ):
         add(commands)
     return parser

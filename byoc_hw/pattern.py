@@ -34,7 +34,10 @@ class Form:
 
 @dataclass(frozen=True, eq=False)
 class Pattern:
-    """A registered composite. `parse(match)` returns the layer, or None if another pattern handles the match."""
+    """A registered composite. `parse(match)` returns the layer, or None if another pattern handles the match.
+
+    `samples(rng)` is a random operator that it may match, as a Relay expression; None where its forms say enough.
+    """
 
     name: str
     forms: tuple[Form, ...]
@@ -42,6 +45,7 @@ class Pattern:
     limits: tuple[Rule, ...]
     before: tuple[str, ...]
     document: str
+    samples: Callable[[Any], Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -104,13 +108,16 @@ def register_pattern(
     limits: Iterable[Rule] = (),
     before: Iterable[str] = (),
     document: str = "",
+    samples: Callable[[Any], Any] | None = None,
 ) -> Pattern:
     """Add a composite to the live table; partitioning uses it from now on.
 
     `forms` is a TVM dataflow pattern, a `Form`, or a sequence of either. Those with more operators
     are tried first; `before` names patterns over the same operators that this one precedes.
     `parse(match)` returns the layer, None if another pattern handles the match, or raises `NotALayer`.
-    `document` is shown in the generated table of supported operators.
+    `document` is shown in the generated table of supported operators. `samples(rng)`, with a numpy generator, returns a
+    random operator that the pattern may match, as a Relay expression: for `check-pattern`, of forms with operators that
+    it does not know.
     Raises `PatternError` for a name that is taken or that is no identifier.
     """
     if not name.isidentifier():
@@ -121,7 +128,7 @@ def register_pattern(
     if not several:
         raise PatternError(f"pattern {name!r} has at least one form: got none")
     made = tuple(form if isinstance(form, Form) else Form(form) for form in several)
-    pattern = Pattern(name, made, parse, tuple(limits), tuple(before), document)
+    pattern = Pattern(name, made, parse, tuple(limits), tuple(before), document, samples)
     _table[name] = pattern
     return pattern
 

@@ -30,9 +30,10 @@ from byoc_hw.run.new_hal import new_hal
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = (
     *("README.md", "CONTRIBUTING.md", "CHANGELOG.md"),
-    *("docs/integration.md", "docs/mesh.md", "docs/models.md", "docs/planning.md", "docs/relax.md"),
-    "docs/tuning.md",
+    *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").glob("*.md")),
 )
+PAGES = ("index", "stack", "boundary", "numerics", "memory", "differences", "patterns")
+"""Pages of which all code runs from top to bottom, as a reader of the page would run it."""
 
 
 def code_blocks(document):
@@ -103,6 +104,67 @@ def test_the_stages_of_planning_print_as_the_document_says(capsys):
 def test_the_example_of_a_mesh_runs():
     plan = execute(code_blocks("docs/mesh.md")[0])["plan"]
     assert plan.pes == 8
+
+
+# ---------------------------------------------------------------- the site
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES)
+def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    blocks = code_blocks(f"docs/{page}.md")
+    names = {"__name__": "__main__"}
+    assert blocks
+    for block in blocks.values():
+        names = execute(block, **names)
+
+
+def test_every_page_with_code_is_run_by_a_test():
+    tested = (Path(__file__).read_text(encoding="utf-8")).replace("code_blocks(f", "")
+    for path in (ROOT / "docs").glob("*.md"):
+        if code_blocks(f"docs/{path.name}"):
+            assert path.stem in PAGES or f'code_blocks("docs/{path.name}")' in tested, path.name
+
+
+def test_the_api_has_every_public_name_once():
+    listed = re.findall(r"^::: (\S+)$", (ROOT / "docs/api.md").read_text(encoding="utf-8"), re.M)
+    objects = {name: getattr(byoc_hw, name) for name in byoc_hw.__all__}
+    wanted = {f"{one.__module__}.{name}" for name, one in objects.items() if callable(one)}
+    assert sorted(listed) == sorted(wanted)
+    text = (ROOT / "docs/api.md").read_text(encoding="utf-8")
+    assert all(f"`{name}`" in text for name, one in objects.items() if not callable(one))
+
+
+def built_site(config, folder):
+    command = [sys.executable, "-m", "mkdocs", "build", "--config-file", config, "--site-dir", folder]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.slow
+def test_the_site_is_built_strictly(tmp_path):
+    done = built_site(ROOT / "mkdocs.yml", tmp_path / "site")
+    assert done.returncode == 0, done.stdout + done.stderr
+    page = (tmp_path / "site/api.html").read_text(encoding="utf-8")
+    assert 'id="byoc_hw.compiler.partition_for_hwlib"' in page
+    assert "Partition a Relay module for an accelerator." in page
+    for name in (path.stem for path in (ROOT / "docs").glob("*.md")):
+        assert (tmp_path / f"site/{name}.html").exists()
+
+
+@pytest.mark.slow
+def test_a_link_that_leads_nowhere_stops_the_site(tmp_path):
+    """A page that is not there, a heading that is not there, and a page that is not in the menu."""
+    shutil.copytree(ROOT / "docs", tmp_path / "docs")
+    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").replace("paths: [.]", f"paths: [{ROOT}]")
+    (tmp_path / "mkdocs.yml").write_text(text)
+    with (tmp_path / "docs/index.md").open("a") as page:
+        page.write("[a page](nowhere.md) and [a heading](stack.md#nowhere)\n")
+    (tmp_path / "docs/lost.md").write_text("# Lost\n")
+    done = built_site(tmp_path / "mkdocs.yml", tmp_path / "site")
+    assert done.returncode == 1
+    for what in ("nowhere.md", "#nowhere", "lost.md"):
+        assert what in done.stderr
 
 
 # ---------------------------------------------------------------- README
@@ -289,6 +351,10 @@ def workplace(tmp_path):
         pytest.param("README.md", marks=needs_riscv32),
         pytest.param("docs/integration.md", marks=needs_riscv32),
         "docs/tuning.md",
+        "docs/index.md",
+        "docs/memory.md",
+        "docs/differences.md",
+        "docs/patterns.md",
     ],
 )
 def test_the_command_lines_run(document, workplace):

@@ -16,7 +16,7 @@ FOR_ALL = {
     *("objective", "host_costs", "host_cost_table", "html_tables"),
 }
 WIRING = {
-    *("__init__", "__main__", "commands", "demo"),
+    *("__init__", "__main__", "authoring", "commands", "demo"),
     *("compiler", "project", "operator_check", "validation", "tuner", "tuning", "quantizer", "exploration"),
     *("mesh_builder", "mesh_pipeline"),
 }
@@ -36,7 +36,7 @@ PLAN = [
     *("search", "tune", "lanes"),
     *("region", "fitting", "placement"),
 ]
-USES_TVM = {"frontend", "patterns", "demo"}
+USES_TVM = {"frontend", "patterns", "authoring", "demo"}
 FRONT_ENDS = ("byoc_hw.frontend.relay", "byoc_hw.frontend.relax")
 
 
