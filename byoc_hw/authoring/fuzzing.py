@@ -17,10 +17,10 @@ from byoc_hw.authoring.operators import Maker
 from byoc_hw.authoring.testing import QUICK, inputs_of, together
 from byoc_hw.compiler import build, explain, partition_for_hwlib
 from byoc_hw.errors import ByocHwError, InvalidInput
+from byoc_hw.frontend.pattern_files import load_patterns
 from byoc_hw.frontend.relay.failures import TvmFailed
 from byoc_hw.frontend.relay.front_end import operator_module
 from byoc_hw.frontend.relay.reference import Reference
-from byoc_hw.frontend.relay.table import load_patterns
 from byoc_hw.operator_check import TFLITE_TOLERANCE
 from byoc_hw.pattern import Pattern, patterns
 from byoc_hw.report.capabilities import layer_kind
