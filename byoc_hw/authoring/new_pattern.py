@@ -18,8 +18,9 @@ from byoc_hw.accelerator import REFERENCE
 from byoc_hw.authoring.testing import golden_text
 from byoc_hw.compiler import build, partition_for_hwlib
 from byoc_hw.errors import InvalidInput, PatternError, ToolchainMissing
-from byoc_hw.frontend.pattern_files import load_patterns, ordered_forms
+from byoc_hw.frontend.pattern_files import load_patterns
 from byoc_hw.frontend.relay.front_end import operator_module
+from byoc_hw.frontend.relay.table import ordered_forms
 from byoc_hw.graph import LAYER_KINDS
 from byoc_hw.pattern import patterns, unregister_pattern
 from byoc_hw.whole_file import check_directory, write_whole
