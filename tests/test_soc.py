@@ -135,6 +135,20 @@ def test_an_accelerator_without_work_has_no_code():
     np.testing.assert_array_equal(project.run(values).outputs[0], values.reshape(4, 2, 4, 2, 4).max((1, 3))[None])
 
 
+def test_an_accelerator_without_work_has_nothing_in_common_with_others():
+    """Of a memory and events that only it and the other one have, the project has none: no HAL is asked for it."""
+    x = variable((1, 8, 8, 4))
+    idle = replace(DLA, name="idle", limits={"softmax": byoc_hw.DSP.limits["softmax"]})
+    chip = byoc_hw.Soc((DLA, idle), shared=(("dla", "idle"),), events=4, with_events=("idle",))
+    mod = module(relay.nn.max_pool2d(x, pool_size=(2, 2), strides=(2, 2), layout="NHWC"), x)
+    project = byoc_hw.build(byoc_hw.partition_for_hwlib(mod, accelerator=chip))
+    alone = byoc_hw.build(byoc_hw.partition_for_hwlib(mod, accelerator=byoc_hw.Soc((DLA,))))
+    assert project.schedule.accelerators == ("dla", "idle")
+    assert project.schedule.shared == alone.schedule.shared == ()
+    for name in ("Makefile", "src/default_soc.c", "hwlib/dla/hwlib_sim_config.h"):
+        assert (project.directory / name).read_text() == (alone.directory / name).read_text()
+
+
 WAITED = byoc_hw.Library(Path("v.h"), (), {"add": byoc_hw.LibraryCall("add", lambda layer, operands: [])}, wait="v")
 
 

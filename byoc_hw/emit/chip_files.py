@@ -100,16 +100,23 @@ def chip_context(chip: Soc | None, each: HalInstructions = NO_INSTRUCTIONS) -> d
     }
 
 
-def chip_entries(chip: Soc) -> list[dict[str, Any]]:
-    """The accelerators for the metadata: names, labels, and bytes of the local memories."""
+def chip_entries(chip: Soc, busy: Soc) -> list[dict[str, Any]]:
+    """The accelerators for the metadata: names, labels, and bytes of the local memories; and what those have in common
+    that are `busy`, which have code in the project."""
+    common: dict[str, dict[str, Any]] = {
+        one.name: {
+            **({"shares": list(group)} if (group := busy.group_of(lane)) else {}),
+            **({"events": busy.events} if busy.has_events(lane) else {}),
+        }
+        for lane, one in enumerate(busy.accelerators)
+    }
     return [
         {
             "name": one.name,
             "label": one.label,
             "activations": _local(one)[0],
             "weights": _local(one)[1],
-            **({"shares": list(group)} if (group := chip.group_of(lane)) else {}),
-            **({"events": chip.events} if chip.has_events(lane) else {}),
+            **common.get(one.name, {}),
         }
-        for lane, one in enumerate(chip.accelerators)
+        for one in chip.accelerators
     ]

@@ -462,7 +462,7 @@ def metadata(parts: Parts, files: Files) -> dict[str, Any]:
             "dma_bytes_per_cycle": sum(one.dma_width for one in accelerators_of(parts.accelerator)),
             "host_cycles_per_instruction": float(parts.accelerator.host_cycles_per_instruction),
         },
-        **({"accelerators": chip_entries(chip)} if isinstance(chip, Soc) and parts.tiled else {}),
+        **({"accelerators": chip_entries(chip, parts.chip)} if isinstance(chip, Soc) and parts.chip else {}),
         "numerics": parts.numerics,
         "tuning": dict(parts.tuning),
         "optimize": parts.optimize,
