@@ -20,7 +20,7 @@ from byoc_hw.plan.array.window import Extents, extents
 from byoc_hw.plan.choices import Blocks
 from byoc_hw.plan.search.estimate import Estimates, HeldSet
 from byoc_hw.plan.work.builder import argument_home, scratch_home
-from byoc_hw.plan.work.patch_boxes import Piece, channel_slices, check_patches, pieces, runs_of_channels
+from byoc_hw.plan.work.patch_boxes import AxisPiece, channel_slices, check_patches, pieces, runs_of_channels
 from byoc_hw.tensor import Tensor
 
 _CUTS = (2, 3, 4, 6, 8, 12)
@@ -182,7 +182,7 @@ class PatchedGroup:
             self._axes[axis, count] = list(found.items())
         return self._axes[axis, count]
 
-    def _plain(self, piece: Piece) -> Sizes:
+    def _plain(self, piece: AxisPiece) -> Sizes:
         made, read = (piece.made[index] for index in self._indices), (piece.read[one] for one in self._inputs)
         return Sizes(*(tuple(stop - start for start, stop in spans) for spans in (made, read)))
 

@@ -22,7 +22,7 @@ from byoc_hw.tensor import Tensor
 
 
 @dataclass(frozen=True)
-class Piece:
+class AxisPiece:
     """A piece of the last output along one axis: the outputs that each layer computes of it, last layer first, and the
     elements that are read of each storage."""
 
@@ -32,7 +32,7 @@ class Piece:
 
 def pieces(
     layers: Sequence[Layer], of: Mapping[Tensor, Storage], indices: Sequence[int], count: int, axis: int
-) -> Iterator[Piece]:
+) -> Iterator[AxisPiece]:
     """The pieces of a group of layers `indices` along rows (`axis` 0) or columns (1), `count` or fewer of them.
 
     Every layer computes all of its outputs in the end, also those that no layer reads.
@@ -55,7 +55,7 @@ def _piece(
     done: Mapping[int, int],
     wanted: Span,
     last: bool,
-) -> Piece:
+) -> AxisPiece:
     made: dict[int, Span] = {}
     needs: dict[Storage, Span] = {of[layers[indices[-1]].ofm]: wanted}
     for index in reversed(indices):
@@ -66,7 +66,7 @@ def _piece(
             first, end = _read(layer, made[index], operand, axis)
             low, high = needs.get(of[tensor], (first, end))
             needs[of[tensor]] = min(low, first), max(high, end)
-    return Piece(made, needs)
+    return AxisPiece(made, needs)
 
 
 def _read(layer: Layer, outputs: Span, operand: int, axis: int) -> Span:

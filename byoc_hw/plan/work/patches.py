@@ -17,13 +17,13 @@ from byoc_hw.plan.steps import Job
 from byoc_hw.plan.work.builder import WorkBuilder
 from byoc_hw.plan.work.cuts import JobCuts
 from byoc_hw.plan.work.ops import Home, LocalBuffer, activations, copy_op, job_op, run_job
-from byoc_hw.plan.work.patch_boxes import Piece, channel_slices, check_patches, pieces, runs_of_channels
+from byoc_hw.plan.work.patch_boxes import AxisPiece, channel_slices, check_patches, pieces, runs_of_channels
 from byoc_hw.plan.work.rows_needed import Span
 from byoc_hw.plan.work.units import Unit
 
 
 @dataclass(frozen=True)
-class Patch:
+class BoxView:
     """A buffer that holds a box of a storage, dense."""
 
     buffer: LocalBuffer
@@ -68,7 +68,7 @@ class _Patches:
         self.runs = runs_of_channels(region.layers, self.of, indices, self.group.slices)
         self.cuts = JobCuts(region, self.group.resident)
 
-    def patch(self, rows: Piece, columns: Piece) -> None:
+    def patch(self, rows: AxisPiece, columns: AxisPiece) -> None:
         """The units of one patch: one for each slice of channels that is stored by itself, and of the rest one."""
         unit = Unit(self.number, self.group.overlap)
         views = {
@@ -78,7 +78,9 @@ class _Patches:
             unit = self._run(run, rows, columns, views, unit)
         self.region.units.append(unit)
 
-    def _run(self, run: Sequence[int], rows: Piece, columns: Piece, views: dict[Storage, Patch], unit: Unit) -> Unit:
+    def _run(
+        self, run: Sequence[int], rows: AxisPiece, columns: AxisPiece, views: dict[Storage, BoxView], unit: Unit
+    ) -> Unit:
         """Compute layers, slice by slice. The unit that comes of it is not yet appended."""
         region = self.region
         layers = [region.layers[index] for index in run]
@@ -107,7 +109,7 @@ class _Patches:
 
     # ------------------------------------------------------------ inputs and outputs
 
-    def _input(self, storage: Storage, rows: Span, columns: Span, unit: Unit) -> Patch:
+    def _input(self, storage: Storage, rows: Span, columns: Span, unit: Unit) -> BoxView:
         region, layer = self.region, self.indices[0]
         if storage.index in self.group.held:
             if storage not in region.held:
@@ -118,23 +120,23 @@ class _Patches:
                 home = region.homes[storage]
                 unit.loads += region.part(layer, home, buffer, 0, loaded, storage.local_bytes, True)
                 region.loaded[storage] = storage.local_bytes
-            return Patch(buffer, _whole(storage))
+            return BoxView(buffer, _whole(storage))
         box = _box(rows, columns, (0, storage.extents[2]))
-        patch = Patch(activations(storage.name, prod(box.extents)), box)
+        patch = BoxView(activations(storage.name, prod(box.extents)), box)
         for move in _moves(region.homes[storage], box, patch):
             unit.loads.append(copy_op(layer, move, region.homes[storage], patch.buffer, True, region.accelerator))
         return patch
 
-    def _output(self, storage: Storage, box: Box) -> Patch:
+    def _output(self, storage: Storage, box: Box) -> BoxView:
         region = self.region
         if storage.index not in self.group.held:
-            return Patch(activations(storage.name, prod(box.extents)), box)
+            return BoxView(activations(storage.name, prod(box.extents)), box)
         if storage not in region.held:
             region.held[storage] = activations(storage.name, storage.local_bytes)
             region.loaded[storage] = storage.local_bytes
-        return Patch(region.held[storage], _whole(storage))
+        return BoxView(region.held[storage], _whole(storage))
 
-    def _store(self, index: int, storage: Storage, box: Box, patch: Patch, unit: Unit) -> None:
+    def _store(self, index: int, storage: Storage, box: Box, patch: BoxView, unit: Unit) -> None:
         region = self.region
         for home in region.targets(storage):
             for move in _moves(home, box, patch):
@@ -142,7 +144,7 @@ class _Patches:
 
     # ------------------------------------------------------------ jobs
 
-    def _compute(self, index: int, layer: Layer, box: Box, views: Mapping[Storage, Patch], unit: Unit) -> None:
+    def _compute(self, index: int, layer: Layer, box: Box, views: Mapping[Storage, BoxView], unit: Unit) -> None:
         form = geometry(layer)
         ofm, inputs = views[self.of[layer.ofm]], [views[self.of[tensor]] for tensor in layer.inputs]
         if isinstance(form, Run):
@@ -183,7 +185,7 @@ class _Patches:
         return min(shapes, as_row, key=lambda one: job_cycles(layer, one[0], one[1], self.region.accelerator))
 
     def _elements(
-        self, index: int, layer: Layer, form: Run, box: Box, inputs: Sequence[Patch], ofm: Patch, unit: Unit
+        self, index: int, layer: Layer, form: Run, box: Box, inputs: Sequence[BoxView], ofm: BoxView, unit: Unit
     ) -> None:
         """The job of an element-wise layer; where rows of a tensor lie apart, one for each."""
         (top, left, first), (height, width, channels) = box.origin, box.extents
@@ -211,7 +213,7 @@ def _whole(storage: Storage) -> Box:
     return Box((0, 0, 0), storage.extents)
 
 
-def _moves(home: Home, box: Box, patch: Patch) -> Iterator[Transfer]:
+def _moves(home: Home, box: Box, patch: BoxView) -> Iterator[Transfer]:
     """The transfers of a box between its place in main memory and a patch that holds it."""
     _, width, channels = home.storage.extents
     strides = home.strides or (width * channels, channels, 1)

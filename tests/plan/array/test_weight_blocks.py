@@ -6,8 +6,9 @@ from plan_samples import Samples, accelerator, single
 
 from byoc_hw.accelerator import DIANA_DIGITAL, TuningSpace
 from byoc_hw.integers import round_up
+from byoc_hw.params.pack import PARAMS_BYTES
 from byoc_hw.plan.array.cost import copy_cycles
-from byoc_hw.plan.array.weight_blocks import all_bytes, cut, fits, load_cycles, psum_bytes
+from byoc_hw.plan.array.weight_blocks import all_bytes, cut, fits, load_cycles, params_together, psum_bytes
 from byoc_hw.plan.choices import Blocks, Choices, Group
 from byoc_hw.plan.steps import FLASH, WEIGHTS, Copy
 
@@ -36,10 +37,14 @@ def test_three_blocks_fit_where_they_can(layer, memory):
 
 
 def test_fewer_blocks_fit_where_three_cannot():
-    # With slices all parameters lie beside, and one channel of full depth fits once.
-    hardware = accelerator(weights=700)
-    blocks = cut(CONV, hardware)
-    assert [fits(CONV, blocks, part, hardware) for part in (1, 2, 3)] == [True, False, False]
+    layer, hardware = LAYERS["depthwise"], accelerator(weights=60)  # a channel takes 32 bytes with its parameters
+    assert [fits(layer, cut(layer, hardware), part, hardware) for part in (1, 2, 3)] == [True, True, False]
+
+
+def test_parameters_of_all_channels_are_loaded_at_once_where_they_leave_room_for_weights():
+    blocks, all_at_once = Blocks(16, 8), 4 * 64 * PARAMS_BYTES
+    assert params_together(CONV, blocks, accelerator(weights=all_at_once)) == 64
+    assert params_together(CONV, blocks, accelerator(weights=all_at_once - 4)) == 16
 
 
 @by_layer
@@ -63,7 +68,7 @@ def test_depth_is_sliced_only_where_one_array_of_channels_does_not_fit(layer, me
 
 def test_convolution_is_cut_by_channels_first():
     found = [cut(CONV, accelerator(weights=memory)) for memory in (64000, 40000, 20000, 700)]
-    assert found == [Blocks(32, 64), Blocks(16, 64), Blocks(16, 32), Blocks(1, 64)]
+    assert found == [Blocks(32, 64), Blocks(16, 64), Blocks(16, 32), Blocks(16, 1)]
 
 
 def test_layer_without_weights_has_no_blocks():

@@ -11,7 +11,7 @@ from byoc_hw.accelerator import REFERENCE, TuningSpace
 from byoc_hw.errors import PlanError
 from byoc_hw.plan.array.mapped import map_graph
 from byoc_hw.plan.order.timeline import timeline
-from byoc_hw.plan.region import plan_region
+from byoc_hw.plan.region import lay_out_region, plan_region
 from byoc_hw.plan.search.grouping import Grouping
 from byoc_hw.plan.search.planner import best_layout
 from byoc_hw.plan.steps import SCRATCH, Copy, Job
@@ -90,6 +90,24 @@ def test_layer_that_cannot_fit_is_named():
     graph = separable()
     with pytest.raises(PlanError, match=graph.layers[0].name):
         choose(graph, accelerator(weights=16))
+
+
+def test_inverted_bottleneck_that_does_not_fit_is_computed_in_slices_of_channels():
+    """The expanded tensor is eight times local memory; without patches and slices it goes to main memory and back."""
+    samples = Samples()
+    wide = samples.conv2d(samples.tensor((1, 32, 32, 8)), 96, (1, 1))
+    deep = samples.depthwise(wide.ofm, strides=(2, 2), padding=SAME)
+    narrow = samples.conv2d(deep.ofm, 16, (1, 1))
+    graph = graph_of([wide.ifm], [wide, deep, narrow], [narrow.ofm])
+    tight = accelerator(12 * 1024, 16 * 1024, dma_width=4)
+    found, without = (
+        lay_out_region(graph, replace(tight, tuning=replace(tight.tuning, patches=patches)))
+        for patches in (True, False)
+    )
+    assert any(group.slices > 1 for group in found.choices.groups)
+    assert not any(group.patched for group in without.choices.groups)
+    assert found.cycles < 0.9 * without.cycles
+    check(graph, tight, choices=found.choices)
 
 
 def test_the_planner_s_own_cycles_are_those_of_its_choices():

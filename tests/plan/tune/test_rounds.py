@@ -1,6 +1,7 @@
 """Tuning one region: the same result for a seed whoever evaluates, never worse, exact where small, inside its space."""
 
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise, product
 from random import Random
@@ -141,7 +142,14 @@ def test_a_larger_search_of_a_small_region_finds_nothing_better_than_all():
 # ---------------------------------------------------------------- the space
 
 NARROW = TuningSpace(
-    longest_group=2, stripes=(1, 2, 5), weight_shares=(1, 2), swap=False, hold=False, overlap=False, resident=False
+    longest_group=2,
+    stripes=(1, 2, 5),
+    weight_shares=(1, 2),
+    swap=False,
+    hold=False,
+    overlap=False,
+    resident=False,
+    patches=False,
 )
 
 
@@ -163,10 +171,27 @@ def test_every_step_stays_in_the_space_that_the_vendor_describes():
             layers = graph.layers[first : first + group.layers]
             assert sum(layer.kind != "reshape" for layer in layers) <= 2
             assert group.stripes <= 5
+            assert not group.patched
             assert not (group.overlap or group.resident) or group.stripes == 1
             assert not group.held & held
             held, first = group.held, first + group.layers
         assert first == len(graph.layers)
+
+
+def test_steps_lead_to_columns_and_slices_that_are_carried_out():
+    samples = Samples()
+    wide = samples.conv2d(samples.tensor((1, 12, 20, 8)), 48, (1, 1))
+    deep = samples.depthwise(wide.ofm, padding=(1, 1, 1, 1))
+    graph = graph_of([wide.ifm], [wide, deep], [deep.ofm])
+    hardware = accelerator(4096, array_columns=8)
+    space = SearchSpace(graph, hardware)
+    met = [choices for choices in walk(space, graph, hardware) if len(choices.groups) == 1]
+    found = {(choices.groups[0].columns > 1, choices.groups[0].slices > 1): choices for choices in met}
+    assert len(found) == 4
+    assert {group.slices for choices in met for group in choices.groups} == {1, 2, 3}
+    for choices in found.values():
+        with suppress(PlanError):
+            check(graph, hardware, choices=choices)
 
 
 def test_tuning_obeys_the_space():

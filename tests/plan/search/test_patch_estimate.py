@@ -1,0 +1,68 @@
+"""Estimates of groups in patches and slices."""
+
+import pytest
+from plan_samples import Samples, accelerator, graph_of
+
+from byoc_hw.errors import PlanError
+from byoc_hw.plan.array.mapped import map_graph
+from byoc_hw.plan.choices import Choices, Group
+from byoc_hw.plan.search.grouping import Grouping
+from byoc_hw.plan.search.patch_estimate import PatchedGroup
+from byoc_hw.plan.stages import lay_out
+
+HARDWARE = accelerator(10 * 1024, dma_width=4)
+
+
+def bottleneck():
+    samples = Samples()
+    wide = samples.conv2d(samples.tensor((1, 24, 24, 16)), 96, (1, 1))
+    deep = samples.depthwise(wide.ofm, strides=(2, 2), padding=(1, 1, 1, 1))
+    narrow = samples.conv2d(deep.ofm, 24, (1, 1))
+    return graph_of([wide.ifm], [wide, deep, narrow], [narrow.ofm])
+
+
+def group_of(mapped, layers):
+    grouping, nothing = Grouping(mapped), frozenset()
+    return grouping, PatchedGroup(grouping.estimates, 0, layers, nothing, nothing, nothing)
+
+
+@pytest.mark.parametrize(("stripes", "columns", "slices"), [(6, 1, 6), (12, 1, 3), (3, 2, 6), (6, 2, 2), (4, 4, 1)])
+@pytest.mark.parametrize("overlap", [True, False])
+def test_cycles_are_about_those_of_the_plan(stripes, columns, slices, overlap):
+    mapped = map_graph(bottleneck(), HARDWARE)
+    grouping, group = group_of(mapped, 3)
+    estimated = group.cycles(stripes, columns, slices, overlap, 1 << 20)
+    made = Group(3, stripes, overlap=overlap, columns=columns, slices=slices)
+    large = map_graph(bottleneck(), accelerator(1 << 20, dma_width=4))
+    found = lay_out(large, Choices(mapped.mapping.swapped, (made,), grouping.blocks))
+    assert estimated == pytest.approx(found.cycles, rel=0.15)
+
+
+def test_what_fits_by_estimate_without_overlap_fits():
+    mapped = map_graph(bottleneck(), HARDWARE)
+    grouping, group = group_of(mapped, 3)
+    fit = 0
+    for columns, slices in group.forms():
+        for stripes in (2, 3, 4, 6, 12):
+            if group.cycles(stripes, columns, slices, False, 9 * 1024) is None:
+                continue
+            made = Group(3, stripes, overlap=False, columns=columns, slices=slices)
+            lay_out(mapped, Choices(mapped.mapping.swapped, (made,), grouping.blocks))
+            fit += 1
+    assert fit > 5
+
+
+def test_forms_are_slices_of_whole_rows_of_the_array_and_columns():
+    _, group = group_of(map_graph(bottleneck(), HARDWARE), 2)
+    slices = {count for columns, count in group.forms() if columns == 1}
+    assert slices == {2, 3, 6}
+    assert {columns for columns, _ in group.forms()} == {1}  # the output is narrower than the array
+
+
+def test_matrix_product_is_not_possible_in_patches():
+    samples = Samples()
+    product = samples.matmul(samples.tensor((1, 6, 1, 4)), samples.tensor((1, 5, 4)))
+    graph = graph_of([product.ifm, product.ifm2], [product], [product.ofm])
+    assert not group_of(map_graph(graph, HARDWARE), 1)[1].possible()
+    with pytest.raises(PlanError, match="has no patches"):
+        lay_out(map_graph(graph, HARDWARE), Choices((False,), (Group(1, 2, columns=2),), (None,)))
