@@ -1,5 +1,7 @@
 """Relax modules that are not from TFLite: what is offloaded, what is declined and why, and the regions."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import tvm
@@ -7,7 +9,7 @@ from relax_samples import convolution, module, real, stored
 from tvm import relax
 
 import byoc_hw
-from byoc_hw import InvalidInput, Unsupported
+from byoc_hw import REFERENCE, InvalidInput, Unsupported
 from byoc_hw.compiler import region_graphs
 
 
@@ -98,11 +100,21 @@ def test_the_symbols_of_regions_follow_the_name_of_the_module():
     assert list(region_graphs(partitioned)) == ["tvmgen_net_hwlib_main_0"]
 
 
-def test_tvms_own_codegen_gets_the_c_of_a_region():
-    partitioned = byoc_hw.partition_for_hwlib(module(convolution, (1, 6, 6, 8)))
-    done = relax.transform.RunCodegen()(partitioned)
-    (made,) = done.attrs["external_mods"]
-    assert "int32_t tvmgen_default_hwlib_main_0(" in made.inspect_source()
+def test_tvms_own_codegen_gets_the_c_of_a_region_with_its_numerics():
+    sources = []
+    for numerics in ("relay", "tflite"):
+        partitioned = byoc_hw.partition_for_hwlib(module(convolution, (1, 6, 6, 8)), numerics=numerics)
+        (made,) = relax.transform.RunCodegen()(partitioned).attrs["external_mods"]
+        sources.append(made.inspect_source())
+        assert "int32_t tvmgen_default_hwlib_main_0(" in sources[-1]
+    assert sources[0] != sources[1]
+
+
+@pytest.mark.parametrize("name", ["other", "host"])
+def test_refuses_a_name_that_is_taken(name):
+    tvm.register_global_func("relax.ext.other", lambda *given: [], override=True)
+    with pytest.raises(InvalidInput, match="accelerator name is none that another compiler of TVM has"):
+        byoc_hw.partition_for_hwlib(module(convolution, (1, 6, 6, 8)), accelerator=replace(REFERENCE, name=name))
 
 
 def test_the_table_fuses_in_tvms_own_pass():
