@@ -65,6 +65,17 @@ def test_a_dequantize_of_several_readers_is_part_of_each_layer():
     assert layer.ifm is layer.ifm2
 
 
+def test_a_value_inside_a_layer_that_others_read_ends_the_layer():
+    def body(x):
+        whole = convolution(x)
+        return relax.op.clip(whole, 0, 9), whole
+
+    partitioned = byoc_hw.partition_for_hwlib(module(body, (1, 6, 6, 8)))
+    (graph,) = region_graphs(partitioned).values()
+    assert [(layer.kind, layer.act_min) for layer in graph.layers] == [("conv2d", -128)]
+    assert [one.placement for one in byoc_hw.explain(partitioned).outcomes if "clip" in one.relay] == ["host"]
+
+
 def test_a_region_with_two_inputs_reads_them_in_order():
     def body(x, y):
         return stored(relax.op.add(real(x, 0.02, 3), real(y, 0.04, 0)), 0.05, -5)
