@@ -8,7 +8,7 @@ from bit_exact import assert_bit_exact, input_arrays
 from relay_samples import Conv
 
 import byoc_hw
-from byoc_hw.frontend.relay.dead import total_shift
+from byoc_hw.frontend.dead_channels import total_shift
 
 ALIVE, DEAD = 0.01, 2.0**-40
 SCALES = (ALIVE, DEAD, ALIVE, DEAD)

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tvm import relax
+
 from byoc_hw.accelerator import ROUNDINGS
 from byoc_hw.errors import Unsupported
 from byoc_hw.frontend.accelerators import by_name
@@ -65,7 +67,7 @@ def fusions(job: QdqJob) -> list[Fusion]:
 
 def _check(pattern: Pattern, form: Form, job: QdqJob, context: Any) -> bool:
     found = QdqMatch.of(form, context.matched_expr, dict(context.matched_bindings.items()))
-    if found is None:
+    if found is None or _is_read_outside(context):
         return False
     if pattern.name == "reshape" and job.idle.intersection(found.sources):
         job.recorder.reject(found.sources, _IDLE)
@@ -86,6 +88,16 @@ def _check(pattern: Pattern, form: Form, job: QdqJob, context: Any) -> bool:
         return True
     job.recorder.reject(found.sources, rejection, layer)
     return False
+
+
+def _is_read_outside(context: Any) -> bool:
+    """Whether a value inside a match is read by others, too: then the match is no layer, but a smaller one may be."""
+    inside = set(context.matched_bindings)
+    return any(
+        not isinstance(variable, relax.DataflowVar) or not inside.issuperset(context.var_usages.get(variable, ()))
+        for variable, value in context.matched_bindings.items()
+        if not value.same_as(context.matched_expr)
+    )
 
 
 def _rejection(pattern: Pattern, found: QdqMatch, layer: Layer, job: QdqJob) -> Rejection | None:

@@ -12,17 +12,19 @@ from typing import Any, NoReturn
 
 import tvm
 
+from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import InvalidInput, Unsupported
-from byoc_hw.frontend.accelerators import by_name, known
+from byoc_hw.frontend.accelerators import by_digest, by_name, known
+from byoc_hw.frontend.host_layers import HOST_FUNCTIONS
 from byoc_hw.frontend.relax.forms import LiveFusions
 from byoc_hw.frontend.relax.partition import check_relax_module, partition_relax
-from byoc_hw.frontend.relax.regions import QdqRecord, region_graph
+from byoc_hw.frontend.relax.regions import ACCELERATOR_MARK, NUMERICS_MARK, QdqRecord, region_graph
 from byoc_hw.frontend.relax.relax_model import RelaxModel, graphs_in
 from byoc_hw.frontend.relax.tflite import importable_parts, load_tflite
 from byoc_hw.frontend.relax.turns import one_at_a_time
 from byoc_hw.frontend.seam import Backend, Partitioned
 from byoc_hw.pattern import Outcome
-from byoc_hw.soc import Hardware
+from byoc_hw.soc import Hardware, Soc
 
 
 def _needs_relay(what: str) -> NoReturn:
@@ -39,11 +41,13 @@ class RelaxFrontEnd:
 
     @one_at_a_time
     def register(self, compiler: str, backend: Backend) -> None:
-        """Register a compiler name with TVM, for `relax.transform.RunCodegen`."""
+        """Register a compiler name with TVM, for `relax.transform.RunCodegen`. `InvalidInput` for one that is taken."""
+        hook = f"relax.ext.{compiler}"
+        taken = tvm.get_global_func(hook, allow_missing=True) is not None
+        if compiler not in self._tables and (taken or compiler == HOST_FUNCTIONS.name):
+            raise InvalidInput(f"accelerator name is none that another compiler of TVM has: got {compiler!r}")
         self._tables[compiler] = LiveFusions(compiler, backend.why_no_plan)
-        tvm.register_global_func(
-            f"relax.ext.{compiler}", functools.partial(_generated, compiler, backend), override=True
-        )
+        tvm.register_global_func(hook, functools.partial(_generated, compiler, backend), override=True)
 
     @one_at_a_time
     def load(self, path: str | Path, shapes: Mapping[str, Sequence[int]]) -> tuple[Any, dict[str, Any]]:
@@ -96,11 +100,11 @@ class RelaxFrontEnd:
         backend: Backend,
     ) -> Any:
         """The module with the operators that the accelerator supports in regions."""
-        done = partition_relax(
+        if isinstance(accelerator, Accelerator | Soc):
+            self.register(accelerator.name, backend)
+        return partition_relax(
             mod, params, mod_name, accelerator=accelerator, numerics=numerics, deny=deny, backend=backend
         )
-        self.register(accelerator.name, backend)
-        return done
 
     def host_again(self, mod: Any, reasons: Mapping[str, Mapping[str, str]]) -> Any:
         """Refused: `deny` of the partitioning does it."""
@@ -148,6 +152,10 @@ def _generated(compiler: str, backend: Backend, functions: Any, options: Any, na
     made = []
     for function in functions:
         symbol = str(function.attrs["global_symbol"])
-        source = backend.region_source(region_graph(function, symbol, "relay"), by_name(compiler))
+        if NUMERICS_MARK not in function.attrs:
+            raise Unsupported(f"{symbol}: a region is one that partition_for_hwlib made: it records no numerics")
+        accelerator = by_digest(str(function.attrs[ACCELERATOR_MARK]), compiler)
+        graph = region_graph(function, symbol, str(function.attrs[NUMERICS_MARK]))
+        source = backend.region_source(graph, accelerator)
         made.append(tvm.get_global_func("runtime.CSourceModuleCreate")(source, "c", [symbol], []))
     return made

@@ -30,6 +30,8 @@ from byoc_hw.frontend.relax.forms import QdqJob, fusions
 from byoc_hw.frontend.relax.host_works import tvm_marks
 from byoc_hw.frontend.relax.outcomes import outcomes_of
 from byoc_hw.frontend.relax.regions import (
+    ACCELERATOR_MARK,
+    NUMERICS_MARK,
     QdqRecord,
     calls_of_regions,
     composite_name,
@@ -95,7 +97,7 @@ def _regions_made(mod: tvm.IRModule, job: QdqJob, mod_name: str) -> tvm.IRModule
         variable: f"tvmgen_{mod_name}_{job.accelerator.name}_main_{number}"
         for number, variable in enumerate(calls_of_regions(done))
     }
-    return with_symbols(done, symbols)
+    return with_symbols(done, symbols, {ACCELERATOR_MARK: remember(job.accelerator), NUMERICS_MARK: job.numerics})
 
 
 def _idle_sources(mod: tvm.IRModule) -> list[str]:

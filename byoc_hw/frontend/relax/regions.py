@@ -29,6 +29,9 @@ from byoc_hw.tensor import Array, Tensor
 _RECORD = "byoc_hw"
 """The module's attribute with its record."""
 
+ACCELERATOR_MARK, NUMERICS_MARK = "byoc_hw_accelerator", "byoc_hw_numerics"
+"""Attributes of a region, for TVM's own code generation: the digest of its accelerator, and its numerics."""
+
 
 @dataclass(frozen=True)
 class QdqRecord:
@@ -72,12 +75,15 @@ def external(mod: tvm.IRModule, compiler: str | None = None) -> dict[Any, Any]:
     }
 
 
-def with_symbols(mod: tvm.IRModule, symbols: Mapping[Any, str]) -> tvm.IRModule:
-    """The module with other symbols for some external functions, in their order: TVM's can have 1,001 characters."""
+def with_symbols(mod: tvm.IRModule, symbols: Mapping[Any, str], marks: Mapping[str, str]) -> tvm.IRModule:
+    """The module with other symbols for its external functions, in their order: TVM's can have 1,001 characters.
+
+    Each has the `marks` as attributes.
+    """
     fresh = {variable: relax.GlobalVar(symbol) for variable, symbol in symbols.items()}
     functions: dict[Any, Any] = {}
     for variable, symbol in symbols.items():
-        function = mod[variable].with_attr("global_symbol", symbol)
+        function = mod[variable].with_attrs({"global_symbol": symbol, **marks})
         relax.expr._update_type(fresh[variable], variable.ty)
         functions[fresh[variable]] = function
     main = mod["main"]

@@ -1,5 +1,7 @@
 """Relax modules that are not from TFLite: what is offloaded, what is declined and why, and the regions."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import tvm
@@ -7,7 +9,7 @@ from relax_samples import convolution, module, real, stored
 from tvm import relax
 
 import byoc_hw
-from byoc_hw import InvalidInput, Unsupported
+from byoc_hw import REFERENCE, InvalidInput, Unsupported
 from byoc_hw.compiler import region_graphs
 
 
@@ -63,6 +65,17 @@ def test_a_dequantize_of_several_readers_is_part_of_each_layer():
     assert layer.ifm is layer.ifm2
 
 
+def test_a_value_inside_a_layer_that_others_read_ends_the_layer():
+    def body(x):
+        whole = convolution(x)
+        return relax.op.clip(whole, 0, 9), whole
+
+    partitioned = byoc_hw.partition_for_hwlib(module(body, (1, 6, 6, 8)))
+    (graph,) = region_graphs(partitioned).values()
+    assert [(layer.kind, layer.act_min) for layer in graph.layers] == [("conv2d", -128)]
+    assert [one.placement for one in byoc_hw.explain(partitioned).outcomes if "clip" in one.relay] == ["host"]
+
+
 def test_a_region_with_two_inputs_reads_them_in_order():
     def body(x, y):
         return stored(relax.op.add(real(x, 0.02, 3), real(y, 0.04, 0)), 0.05, -5)
@@ -98,11 +111,21 @@ def test_the_symbols_of_regions_follow_the_name_of_the_module():
     assert list(region_graphs(partitioned)) == ["tvmgen_net_hwlib_main_0"]
 
 
-def test_tvms_own_codegen_gets_the_c_of_a_region():
-    partitioned = byoc_hw.partition_for_hwlib(module(convolution, (1, 6, 6, 8)))
-    done = relax.transform.RunCodegen()(partitioned)
-    (made,) = done.attrs["external_mods"]
-    assert "int32_t tvmgen_default_hwlib_main_0(" in made.inspect_source()
+def test_tvms_own_codegen_gets_the_c_of_a_region_with_its_numerics():
+    sources = []
+    for numerics in ("relay", "tflite"):
+        partitioned = byoc_hw.partition_for_hwlib(module(convolution, (1, 6, 6, 8)), numerics=numerics)
+        (made,) = relax.transform.RunCodegen()(partitioned).attrs["external_mods"]
+        sources.append(made.inspect_source())
+        assert "int32_t tvmgen_default_hwlib_main_0(" in sources[-1]
+    assert sources[0] != sources[1]
+
+
+@pytest.mark.parametrize("name", ["other", "host"])
+def test_refuses_a_name_that_is_taken(name):
+    tvm.register_global_func("relax.ext.other", lambda *given: [], override=True)
+    with pytest.raises(InvalidInput, match="accelerator name is none that another compiler of TVM has"):
+        byoc_hw.partition_for_hwlib(module(convolution, (1, 6, 6, 8)), accelerator=replace(REFERENCE, name=name))
 
 
 def test_the_table_fuses_in_tvms_own_pass():
