@@ -2,9 +2,9 @@
 
 `work` is the cycles of a network on one PE whose memory has no end, so work / PEs is the fewest cycles a frame that any
 plan can have. Figures of throughput are this bound over what was found, with halo, links and credits counted. Stages
-are planned in full, with copies that jobs do not hide; where they are too many, rows say "by jobs": such copies are not
-in them. Rows "to the cycle" have the cycles of the programs as they are built. Planning time is that of one core, in CPU
-seconds. Plans are also run by the simulator. With --check the exit code is 1 if a goal is missed, and the rows are named.
+are planned in full, with copies that jobs do not hide; where they are too many, rows say "by jobs": such copies are
+not in them. Rows "to the cycle" have the cycles of the programs as they are built. Planning time is CPU time.
+Plans are also run by the simulator. With --check the exit code is 1 if a goal is missed, and the rows are named.
 """
 
 from __future__ import annotations

@@ -14,14 +14,15 @@ from byoc_hw.emit.files import Parts, project_files, write_project
 from byoc_hw.errors import InvalidInput, PlanError, Unsupported
 from byoc_hw.frontend.seam import CompiledHost, Model
 from byoc_hw.garbage import seldom_collected
-from byoc_hw.integers import round_up
+from byoc_hw.integers import ceil_div, round_up
 from byoc_hw.mesh.built_mesh import MeshProject
+from byoc_hw.mesh.code_size import CODE_OF_A_CALL, code_owners
 from byoc_hw.mesh.host_part import host_part
 from byoc_hw.mesh.machine import Coordinates
 from byoc_hw.mesh.manifest import MANIFEST, Manifest, ProgramEntry, manifest_of
 from byoc_hw.mesh.network import MeshNetwork, network_of
 from byoc_hw.mesh.patches import channels_of
-from byoc_hw.mesh.pe_source import channel_buffer_bytes, pe_files
+from byoc_hw.mesh.pe_source import channel_buffer_bytes, pe_files, ports_of
 from byoc_hw.mesh.plan import Channel, MeshPlan, Stage
 from byoc_hw.mesh.region_parts import divided
 from byoc_hw.mesh.stage_check import REFERENCE_PROJECT
@@ -30,7 +31,7 @@ from byoc_hw.padding import padded
 from byoc_hw.params.host_kernels import kernel_call
 from byoc_hw.plan.fitting import Fitted, Fitting
 from byoc_hw.plan.place.arena import ModelMemory, place_model
-from byoc_hw.plan.planned import PlannedRegion, flash_bytes, table_bytes
+from byoc_hw.plan.planned import PlannedRegion, flash_bytes
 from byoc_hw.plan.region import plan_region
 from byoc_hw.program import ALIGNMENT, HostCall, Program, Workspace, check_mod_name
 from byoc_hw.report.explain import Report
@@ -101,6 +102,7 @@ def build_mesh(
         planned.append(_planned(model, stage, host.workspaces, buffers, wanted.data))
     if host.workspaces:  # the functions of the host have the offsets of their workspaces in their code
         host = _compiled_host(model, planned)
+    _check_code(planned, channels, wanted.code)
     projects = []
     for number, one in enumerate(planned):
         parts = _parts(model, one, host)
@@ -126,6 +128,7 @@ class _Wanted:
     channels: tuple[Channel, ...]
     places: list[list[Coordinates]]
     data: int | None
+    code: int | None
 
 
 def _wanted(plan: MeshPlan | Sequence[Stage], data: int | None, model: Model) -> _Wanted:
@@ -134,13 +137,14 @@ def _wanted(plan: MeshPlan | Sequence[Stage], data: int | None, model: Model) ->
     if not isinstance(plan, MeshPlan):
         check_type("plan", plan, Sequence, "a MeshPlan, or a list of stages")
         stages = tuple(plan)
-        return _Wanted(stages, (), _places(stages, ()), data)
+        return _Wanted(stages, (), _places(stages, ()), data, None)
     if plan.mesh is not None and plan.mesh.pe != model.accelerator:
         label = model.accelerator.label if model.accelerator else "none"
         raise InvalidInput(f"the module is partitioned for the PE of the plan, {plan.mesh.pe.label}: it is for {label}")
     if data is None and plan.mesh is not None:
         data = plan.mesh.data
-    return _Wanted(plan.stages, plan.channels, _places(plan.stages, plan.replicas), data)
+    code = None if plan.mesh is None else plan.mesh.code
+    return _Wanted(plan.stages, plan.channels, _places(plan.stages, plan.replicas), data, code)
 
 
 def _open(mod: Any, params: Mapping[str, Any] | None) -> Model:
@@ -228,13 +232,34 @@ def _fitted(fitting: Fitting, room: int) -> Fitted:
 
 
 def _constants(plans: Mapping[str, PlannedRegion]) -> int:
-    return sum(flash_bytes(plan) + table_bytes(plan) for plan in plans.values())
+    return sum(map(flash_bytes, plans.values()))
 
 
 def _workspaces_of(program: Program, workspaces: Sequence[Workspace]) -> list[Workspace]:
     """Those of the host functions that a program calls."""
     used = {name for call in program.calls if isinstance(call, HostCall) for moment in call.moments for name in moment}
     return [space for space in workspaces if space.name in used]
+
+
+def _check_code(planned: Sequence[_Planned], channels: Sequence[Channel], room: int | None) -> None:
+    """Raise `PlanError` for the PE whose program is the largest, if it has more bytes than a PE has room for."""
+    if room is None:
+        return
+    owners = [
+        code_owners(one.program, one.regions, sum(map(len, ports_of(number, channels))))
+        for number, one in enumerate(planned)
+    ]
+    worst = max(range(len(planned)), key=lambda number: sum(owners[number].values()))
+    nbytes, program = sum(owners[worst].values()), planned[worst].program
+    if nbytes <= room:
+        return
+    listed = ", ".join(f"{each} of {owner}" for owner, each in owners[worst].items() if each)
+    # What does not grow with what a stage computes is needed on each PE.
+    fixed = owners[worst]["HWlib and main loop"] + owners[worst]["stack"] + CODE_OF_A_CALL
+    wanted = "no number of PEs would do"
+    if room > fixed:
+        wanted = f"about {ceil_div((nbytes - fixed) * len(planned), room - fixed)} PEs would do"
+    raise PlanError(f"the code of {program.name} fits {room} bytes of its PE: it has {nbytes}: {listed}; {wanted}")
 
 
 def _check_memory(planned: _Planned, host_flash: int, data: int | None) -> None:

@@ -1,4 +1,4 @@
-"""Cuts the units of a network again, by the cycles of stages that are planned in full.
+"""StageCuts the units of a network again, by the cycles of stages that are planned in full.
 
 The cycles of jobs leave out the copies that jobs do not hide: they differ from stage to stage. What a stage takes
 beyond its jobs is learned from the stages that are planned, and taken to hold for stages that share most units with
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from byoc_hw.mesh.stage_cycles import StageCycles, StageFigures
 from byoc_hw.mesh.stages import StageCutter
 
-Cuts = tuple[tuple[int, int], ...]
+StageCuts = tuple[tuple[int, int], ...]
 """The first unit of each stage, and the one behind its last."""
 
 _ROUNDS = 8
@@ -29,7 +29,7 @@ _REACH = 6
 _LOOKED_AT = 6
 """The planned stages before and behind one that are looked at for what it takes beyond its jobs."""
 
-NEVER = 1 << 60
+NO_PLAN = 1 << 60
 """The cycles of a stage that does not fit."""
 
 
@@ -37,7 +37,7 @@ NEVER = 1 << 60
 class BalancedCuts:
     """Stages, the cycles of each, and the bytes of its PE without what it receives."""
 
-    cuts: Cuts
+    cuts: StageCuts
     cycles: tuple[int, ...]
     fixed: tuple[int, ...]
 
@@ -55,7 +55,7 @@ class Balance:
         self._known: dict[tuple[int, int], StageFigures] = {}
         self._sorted: list[tuple[int, int]] = []
 
-    def of(self, cuts: Cuts) -> BalancedCuts:
+    def of(self, cuts: StageCuts) -> BalancedCuts:
         """The cuts with their figures as planned."""
         cycles = tuple(self.cycles(*cut) for cut in cuts)
         return BalancedCuts(cuts, cycles, tuple(self._known[cut].fixed for cut in cuts))
@@ -65,10 +65,10 @@ class Balance:
         key = first, stop
         if key not in self._known:
             found = self._planned.of(self.cutter.pieces(first, stop), self.cutter.leaving_at(stop))
-            self._known[key] = StageFigures(NEVER, 0, 0) if found is None else found
+            self._known[key] = StageFigures(NO_PLAN, 0, 0) if found is None else found
             insort(self._sorted, key)
         found = self._known[key]
-        return found.cycles if found.nbytes(self.cutter.slots) <= self._room else NEVER
+        return found.cycles if found.nbytes(self.cutter.slots) <= self._room else NO_PLAN
 
     def better(self, found: BalancedCuts, most: int) -> BalancedCuts:
         """The best cuts into at most `most` stages that are found from some cuts on; these, if there are none."""
@@ -87,13 +87,13 @@ class Balance:
         """What a stage takes beyond its jobs: as much as the planned one that shares most units with it."""
         near = self._near(first, stop)
         found = self._known[near].cycles
-        return 0 if found >= NEVER else found - self.cutter.jobs(*near)
+        return 0 if found >= NO_PLAN else found - self.cutter.jobs(*near)
 
     def _further(self, first: int, stop: int) -> int:
         """The bytes of a stage beyond those that are worked out, in the same way."""
         near = self._near(first, stop)
         found, slots = self._known[near], self.cutter.slots
-        return 0 if found.cycles >= NEVER else found.nbytes(slots) - self.cutter.nbytes(*near).total(slots)
+        return 0 if found.cycles >= NO_PLAN else found.nbytes(slots) - self.cutter.nbytes(*near).total(slots)
 
     def _near(self, first: int, stop: int) -> tuple[int, int]:
         """The planned stage that shares most units with another one."""
@@ -107,7 +107,7 @@ class Balance:
     # ------------------------------------------------------------ from stage to stage
 
     def _evened(self, found: BalancedCuts) -> BalancedCuts:
-        """Cuts from which no unit can be handed on from the longest stage so that the longest one is shorter."""
+        """StageCuts from which no unit can be handed on from the longest stage so that the longest one is shorter."""
         while self._planned.left > 0 and not self._is_even(found):
             worst = found.cycles.index(found.longest)
             moved = self._handed(found, worst, 1) or self._handed(found, worst, -1)

@@ -115,7 +115,8 @@ def _source(
     for label, buffers, counts in zip(("input", "output"), (program.inputs, program.outputs), copies, strict=True):
         for index, (buffer, count) in enumerate(zip(buffers, counts, strict=True)):
             yield c.comment([buffer.name]).rstrip()
-            yield f"static uint8_t {label}{index}[{count}][{buffer_room(buffer)}] __attribute__((aligned({_ALIGNMENT})));\n"
+            extents = f"[{count}][{buffer_room(buffer)}]"
+            yield f"static uint8_t {label}{index}{extents} __attribute__((aligned({_ALIGNMENT})));\n"
     yield from _run(name, *copies, simulated)
     yield from _ports(network, "receives", "input", stage.inputs, receives, copies[0])
     yield from _ports(network, "sends", "output", stage.outputs, sends, copies[1])

@@ -8,7 +8,7 @@ from dataclasses import replace
 from byoc_hw.arguments import check_whole, shown
 from byoc_hw.errors import InvalidInput, PlanError
 from byoc_hw.integers import ceil_div
-from byoc_hw.mesh.balance import NEVER, Balance, BalancedCuts
+from byoc_hw.mesh.balance import NO_PLAN, Balance, BalancedCuts
 from byoc_hw.mesh.branches import closed_sets, exact_stages
 from byoc_hw.mesh.costs import PieceCosts
 from byoc_hw.mesh.latency import latency_plan
@@ -201,7 +201,7 @@ class _Planner:
                 break
         for balance, cuts in sorted(tried, key=lambda pair: pair[1].longest)[:_BALANCED]:
             better = balance.better(cuts, length)
-            if better.longest < NEVER:
+            if better.longest < NO_PLAN:
                 yield self._placed(balance.cutter, better, pipelines, planned=True)
 
     def _by_jobs(

@@ -18,7 +18,7 @@ _MUCH = 1.1
 """Cycles of a region over those of its jobs, from which on it is looked at in parts."""
 
 
-def region_cycles(graph: Graph, accelerator: Accelerator) -> int:
+def _cycles_of(graph: Graph, accelerator: Accelerator) -> int:
     """The cycles of a region by the planner's own choices, before it looks for better ones near them."""
     return best_layout(graph, accelerator).cycles
 
@@ -47,11 +47,11 @@ def _quickest(call: RegionCall, accelerator: Accelerator) -> list[RegionCall]:
     layers = call.graph.layers
     if not any(isinstance(layer, Concat) for layer in layers):
         return [call]
-    whole = region_cycles(call.graph, accelerator)
+    whole = _cycles_of(call.graph, accelerator)
     if whole <= _MUCH * least_alone(layers, accelerator):
         return [call]
     parts = list(_parts(call))
-    return parts if sum(region_cycles(part.graph, accelerator) for part in parts) < whole else [call]
+    return parts if sum(_cycles_of(part.graph, accelerator) for part in parts) < whole else [call]
 
 
 def _parts(call: RegionCall) -> Iterator[RegionCall]:

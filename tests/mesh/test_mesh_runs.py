@@ -3,8 +3,10 @@
 import os
 import shutil
 import signal
+import subprocess
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,12 +18,20 @@ from byoc_hw.__main__ import main
 from byoc_hw.demo import heldout, model_path
 from byoc_hw.mesh import runs
 from byoc_hw.mesh.built_mesh import MeshProject
+from byoc_hw.mesh.code_size import code_owners
 from byoc_hw.mesh.group import Outside
 from byoc_hw.mesh.libraries import library_of
+from byoc_hw.mesh.machine import MESH_7296
 from byoc_hw.mesh.patches import channels_of
+from byoc_hw.mesh.pe_source import ports_of
 from byoc_hw.mesh.pieces import NodePiece, PieceBox
+from byoc_hw.mesh.pipelines import plan_network
 from byoc_hw.mesh.plan import MeshPlan, Stage
-from byoc_hw.mesh_builder import build_mesh, mesh_network
+from byoc_hw.mesh.region_parts import divided
+from byoc_hw.mesh.stage_program import stage_program
+from byoc_hw.mesh_builder import _open, build_mesh, mesh_network
+from byoc_hw.plan.planned import flash_bytes
+from byoc_hw.plan.region import plan_region
 
 
 def rows(node, start, stop):
@@ -278,3 +288,48 @@ def test_nodes_and_plans_are_shown(tmp_path, capsys):
     options = ["--pes", "4", "--mapping", str(plan), "--output-dir", str(directory)]
     assert main(["mesh", "build", str(model_path()), *options]) == 0
     assert MeshProject(directory).validate(frames(3)).ok
+
+
+RISCV = "riscv64-unknown-elf"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which(f"{RISCV}-gcc") is None, reason="the compiler for riscv32 is not installed")
+def test_code_on_a_core_of_32_bits_takes_no_more_than_it_is_taken_to(digits, mesh, tmp_path):
+    """All that a PE's program has in flash, but for its weights."""
+    network = mesh_network(digits)
+    channels = channels_of(network, STAGES)
+    for number, entry in enumerate(mesh.manifest.programs):
+        place = mesh.directory / entry.directory
+        model = _open(digits, None)
+        stage = divided(stage_program(network, STAGES, number, channels, entry.name), model.accelerator)
+        regions = {graph.name: plan_region(graph, model.accelerator) for graph in stage.program.regions}
+        owners = code_owners(stage.program, regions, sum(map(len, ports_of(number, channels))))
+        found = code_of(place, tmp_path / entry.name) - sum(map(flash_bytes, regions.values()))
+        assert 0 < found <= sum(owners.values()) - owners["stack"], entry.name
+
+
+def code_of(place, out):
+    """The bytes of code and constants of a PE's program, compiled for its size."""
+    out.mkdir()
+    includes = [f"-I{place / folder}" for folder in ("include", "hwlib/include", "link")]
+    flags = ["-march=rv32imc", "-mabi=ilp32", "-Os", "--specs=picolibc.specs", "-DNAMES=0", "-fno-strict-aliasing"]
+    folders = sorted([*place.glob("src/*.c"), *place.glob("hwlib/src/*.c"), *place.glob("link/hwlib_pe.c")])
+    sources = [*folders, *place.glob("link/*_pe[0-9]*_pe.c")]
+    for source in sources:
+        command = [f"{RISCV}-gcc", *flags, *includes, "-c", str(source), "-o", str(out / f"{source.name}.o")]
+        subprocess.run(command, check=True)
+    sizes = subprocess.run([f"{RISCV}-size", *map(str, out.glob("*.o"))], check=True, capture_output=True, text=True)
+    return sum(int(line.split()[0]) for line in sizes.stdout.splitlines()[1:])
+
+
+def test_a_program_whose_code_does_not_fit_is_named(digits, tmp_path):
+    network = mesh_network(digits)
+    mesh = replace(MESH_7296.of(8), pe=_open(digits, None).accelerator, memory=2 << 20, code=6000)
+    plan = plan_network(network, mesh, pipelines=1)
+    message = (
+        r"the code of digits_pe\d fits 6000 bytes of its PE: it has \d+: \d+ of tables, .*; about \d+ PEs would do"
+    )
+    with pytest.raises(PlanError, match=message):
+        build_mesh(digits, plan, output_dir=tmp_path / "mesh")
+    assert not (tmp_path / "mesh").exists()

@@ -46,7 +46,7 @@ def written_frames(tmp_path, count):
     return given
 
 
-@pytest.mark.parametrize(("ranks", "options"), [(8, ()), (3, ("--messages",))])
+@pytest.mark.parametrize(("ranks", "options"), [(8, ()), (1, ()), (3, ("--messages",))])
 def test_ranks_give_the_bytes_of_the_single_project(directory, tmp_path, ranks, options):
     given = written_frames(tmp_path, 100)
     files = ("--input", str(tmp_path / "frames.npy"), "--output", str(tmp_path / "out.npz"))

@@ -14,13 +14,22 @@ from plan_samples import Samples, activation, graph_of
 
 from byoc_hw.accelerator import REFERENCE
 from byoc_hw.errors import InvalidInput, PlanError
+from byoc_hw.mesh.balance import Balance
 from byoc_hw.mesh.costs import PieceCosts
 from byoc_hw.mesh.events import simulate
-from byoc_hw.mesh.machine import Mesh
+from byoc_hw.mesh.machine import Link, Mesh
+from byoc_hw.mesh.pe_source import channel_buffer_bytes
 from byoc_hw.mesh.pipelines import plan_network
 from byoc_hw.mesh.plan import OUTSIDE
 from byoc_hw.mesh.plan_file import plan_json, read_plan
-from byoc_hw.mesh.stage_cycles import with_planned_cycles
+from byoc_hw.mesh.region_parts import divided
+from byoc_hw.mesh.stage_cycles import StageCycles, with_planned_cycles
+from byoc_hw.mesh.stage_program import stage_program
+from byoc_hw.mesh.stages import StageCutter
+from byoc_hw.mesh.units import Units, UnitWays
+from byoc_hw.plan.place.arena import place_model
+from byoc_hw.plan.planned import flash_bytes
+from byoc_hw.plan.region import plan_region
 
 
 def skip_graph(blocks=2, size=16, channels=16):
@@ -247,3 +256,49 @@ def test_stages_that_are_planned_have_the_cycles_of_their_programs():
     for stage, quick, whole in zip(plan.stages, plan.placed[1].cycles, planned.placed[1].cycles, strict=True):
         assert sum(map(costs.cycles, stage.pieces)) <= whole <= 1.02 * quick
     assert simulate(planned.flow(), 60).period() == pytest.approx(planned.period, rel=0.01)
+
+
+def built_bytes(plan, number):
+    """The bytes for data of a stage's PE as its program is generated: constants, arena, buffers of channels."""
+    accelerator = plan.placed[0].pe
+    one = stage_program(plan.network, plan.stages, number, plan.channels, f"pe{number}")
+    stage = divided(one, accelerator)
+    regions = {graph.name: plan_region(graph, accelerator) for graph in stage.program.regions}
+    memory = place_model(stage.program, (), {name: region.memory for name, region in regions.items()}, 64, False)
+    constants = sum(map(flash_bytes, regions.values()))
+    return memory.ram + constants + channel_buffer_bytes(stage, number, plan.channels)
+
+
+@pytest.mark.parametrize("room", [24, 19])
+def test_programs_as_they_are_generated_fit_their_pes(room):
+    mesh = small_mesh(8, 1, code=0)
+    mesh = replace(mesh, memory=mesh.memory - mesh.data + room * 1024)
+    plan = plan_network(skip_network(), mesh, pipelines=1)
+    assert plan.placed[1].planned
+    for number in range(len(plan.stages)):
+        assert built_bytes(plan, number) <= mesh.data
+
+
+def test_links_that_carry_little_are_never_busy_for_longer_than_a_frame():
+    quick = plan_network(skip_network(), small_mesh(8, 1), pipelines=1)
+    plan = plan_network(skip_network(), small_mesh(8, 1, link=Link(bytes_per_cycle=1)), pipelines=1)
+    assert quick.link_load < quick.period
+    assert plan.link_load <= plan.period
+    assert plan.period >= quick.period
+    assert simulate(plan.flow(), 200).period() == pytest.approx(plan.period, rel=0.01)
+
+
+def test_the_cycles_that_a_plan_has_are_those_of_its_stages_planned_in_full():
+    """And cut again by them, the longest stage is no longer than of the cuts by jobs."""
+    network = skip_network(blocks=1, size=8)
+    mesh = small_mesh(3, 1)
+    plan = plan_network(network, mesh, pipelines=1)
+    costs = PieceCosts(network, PE)
+    (cutter,) = [StageCutter(costs, Units(costs, UnitWays(), costs.work() // 3, mesh.data).pieces, mesh)]
+    balance = Balance(cutter, mesh.data, StageCycles(costs, 1000))
+    by_jobs = balance.of(cutter.best(3))
+    assert max(plan.placed[1].cycles) <= by_jobs.longest
+    again = balance.better(by_jobs, 3)
+    assert again.longest <= by_jobs.longest
+    assert again.cuts[0][0] == 0
+    assert again.cuts[-1][1] == len(cutter.units)

@@ -1,0 +1,40 @@
+"""The bytes of a PE's program: tables to the byte, and code as it was measured, rounded up.
+
+The figures are for a core of 32 bits and a compiler that optimises for size, without the names of layers (`NAMES=0`);
+a test compiles programs for riscv32 and holds them to be enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from byoc_hw.plan.planned import PlannedRegion, table_bytes
+from byoc_hw.program import HostCall, Program
+
+LIBRARY_CODE = 2560
+"""HWlib and the main loop of a PE."""
+
+CODE_OF_A_CALL = 768
+"""What calls a region or a function of the host, and checks and passes on what it returns."""
+
+CODE_OF_A_PORT = 48
+"""What a port moves."""
+
+CODE_OF_A_FUNCTION = 4096
+"""A function of the host, with what it uses of the compiler's and the C library's functions for floats."""
+
+STACK = 1536
+"""The stack: a region decodes up to 16 tiles of 72 bytes on it."""
+
+
+def code_owners(program: Program, regions: Mapping[str, PlannedRegion], ports: int) -> dict[str, int]:
+    """The bytes of a PE's program by what they are for."""
+    functions = {call.symbol for call in program.calls if isinstance(call, HostCall)}
+    return {
+        "tables": sum(map(table_bytes, regions.values())),
+        "HWlib and main loop": LIBRARY_CODE,
+        "calls": CODE_OF_A_CALL * len(program.calls),
+        "ports": CODE_OF_A_PORT * ports,
+        "functions of the host": CODE_OF_A_FUNCTION * len(functions),
+        "stack": STACK,
+    }
