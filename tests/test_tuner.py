@@ -1,12 +1,15 @@
 """Tuning a model: found, saved, shipped and built again; what does not belong together is refused."""
 
 import json
+import os
+import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from shutil import which
 
 import numpy as np
 import pytest
@@ -332,3 +335,45 @@ def test_an_interrupt_before_the_first_plan_is_only_that(monkeypatch):
     with pytest.raises(KeyboardInterrupt) as stopped:
         byoc_hw.tune(network(), TIGHT, budget=10, progress=False)
     assert type(stopped.value) is KeyboardInterrupt
+
+
+# ---------------------------------------------------------------- on a cluster
+
+FEW = {"budget": 24, "progress": False}
+
+
+def test_dask_tunes():
+    distributed = pytest.importorskip("distributed", reason="pip install distributed")
+    alone = byoc_hw.tune(network(), TIGHT, **FEW)
+    options = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "dashboard_address": None}
+    with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
+        assert byoc_hw.tune(network(), TIGHT, executor=client.get_executor(), **FEW) == alone
+
+
+MPI = """
+import byoc_hw
+from byoc_hw.demo import model_path
+from mpi4py.futures import MPIPoolExecutor
+if __name__ == "__main__":
+    with MPIPoolExecutor() as pool:
+        mod = byoc_hw.partition_for_hwlib(*byoc_hw.load(model_path()), "digits", accelerator=byoc_hw.SMALL)
+        byoc_hw.tune(mod, budget=24, progress=False, executor=pool).save("found.json")
+        print(pool.num_workers)
+"""
+
+
+@pytest.mark.slow
+def test_mpi_tunes(tmp_path):
+    pytest.importorskip("mpi4py", reason="pip install mpi4py, and an MPI")
+    mpiexec = which("mpiexec", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    if mpiexec is None:
+        pytest.skip("mpiexec is not installed: pip install mpich, or install the package openmpi-bin")
+    (tmp_path / "tune_model.py").write_text(MPI)
+    root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    command = [mpiexec, "-n", "2", sys.executable, "-W", "ignore", "-m", "mpi4py.futures", "tune_model.py"]
+    done = subprocess.run(command, env=os.environ | root, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "1"
+    mod = byoc_hw.partition_for_hwlib(*byoc_hw.load(model_path()), "digits", accelerator=byoc_hw.SMALL)
+    byoc_hw.tune(mod, **FEW).save(tmp_path / "alone.json")
+    assert (tmp_path / "found.json").read_bytes() == (tmp_path / "alone.json").read_bytes()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 from pathlib import Path
 from tokenize import TokenError
 from typing import Any, BinaryIO
@@ -26,7 +27,8 @@ Inputs = Array | Sequence[Array] | Mapping[str, Array]
 @dataclass(frozen=True)
 class ProjectModel:
     """The part of a project's metadata that a run needs. `accelerators` are the names of those of a chip,
-    `shared` of those that share an activation memory, `with_events` of those that reach the chip's events."""
+    `shared` of those that share an activation memory, `with_events` of those that reach the chip's events. `regions`
+    has the region of each layer, "" of functions of the host."""
 
     name: str
     inputs: tuple[Interface, ...]
@@ -37,6 +39,7 @@ class ProjectModel:
     accelerators: tuple[str, ...] = ()
     shared: tuple[tuple[str, ...], ...] = ()
     with_events: tuple[str, ...] = ()
+    regions: tuple[str, ...] = ()
 
 
 def read_model(directory: Path) -> ProjectModel:
@@ -53,6 +56,7 @@ def read_model(directory: Path) -> ProjectModel:
         tuple(entry["name"] for entry in metadata.get("accelerators", ())),
         tuple(dict.fromkeys(tuple(one["shares"]) for one in metadata.get("accelerators", ()) if "shares" in one)),
         tuple(one["name"] for one in metadata.get("accelerators", ()) if one.get("events")),
+        tuple(layer["region"] or "" for layer in metadata["layers"]),
     )
 
 
@@ -231,7 +235,30 @@ def _counts(
     )
     if not timed and not any("layer" in record for record in records):
         return instructions, None
-    return instructions, EndToEnd(sum(layer.count for layer in times) + main["time"], main["time"], times)
+    cycles = {record["layer"]: record["cycles"] for record in records if "layer" in record}
+    costs = _costs(times, executed, model.regions, [cycles.get(layer.id, 0) for layer in model.layers])
+    return instructions, EndToEnd(sum(layer.count for layer in times) + main["time"], main["time"], costs)
+
+
+def _costs(
+    times: Sequence[LayerCount], executed: Sequence[LayerCount], regions: Sequence[str], cycles: Sequence[int]
+) -> tuple[LayerCount, ...]:
+    """The times of layers by what they cost: the core's waits in a region are shared by the layers' cycles.
+
+    The core waits where the plan needs a result, mostly in a region's last layers, for what layers before them do.
+    """
+    costs = [layer.count for layer in times]
+    for region in dict.fromkeys(filter(None, regions)):
+        own = [index for index, name in enumerate(regions) if name == region]
+        parts = [cycles[index] for index in own]
+        if not any(parts):
+            continue  # not known by layer
+        kept = [min(times[index].count, executed[index].count) for index in own]
+        waits = sum(times[index].count for index in own) - sum(kept)
+        ends = [waits * done // sum(parts) for done in accumulate(parts)]
+        for index, core, share in zip(own, kept, (end - begin for begin, end in pairwise([0, *ends])), strict=True):
+            costs[index] = core + share
+    return tuple(replace(layer, count=count) for layer, count in zip(times, costs, strict=True))
 
 
 _UNTRACED = Traced({}, {})

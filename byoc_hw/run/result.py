@@ -85,8 +85,8 @@ class EndToEnd:
 
     The host takes one cycle for each instruction, in the HAL for those of `hal_instructions`. The engines start an
     operation when the host has given it to them, and a wait lasts until the operation is done. `main`
-    and the layers, in order, add up to `total`. A layer's share is the time that the host spends in it,
-    waits included.
+    and the layers, in order, add up to `total`. A layer's share is what it costs: the core's instructions in it, and of
+    the waits in its region as large a part as its accelerator cycles are of the region's, wherever the core waited.
     """
 
     total: int

@@ -16,6 +16,7 @@ from byoc_hw.accelerator import SMALL
 from byoc_hw.emit.files import Parts, project_files, write_project
 from byoc_hw.errors import InvalidInput, RunError, ToolchainMissing
 from byoc_hw.project import Project
+from byoc_hw.run.files import read_model
 from byoc_hw.run.host import run_on_host
 from byoc_hw.run.qemu import run_on_riscv32
 from byoc_hw.run.toolchain import Toolchain, build_program
@@ -85,6 +86,27 @@ def test_counts_add_up(project: Path) -> None:
     assert time.total == time.main + sum(layer.count for layer in time.by_layer)
     longest = max(instructions.total, result.cycles.total)
     assert longest < time.total <= instructions.total + result.cycles.total
+
+
+def test_waits_are_the_time_of_the_layers_that_the_core_waits_for(project: Path) -> None:
+    """In each region as the accelerator's cycles are; the core itself waits in the last layers."""
+    (result,) = run_on_riscv32(project, [random_input(0)])
+    assert result.cycles is not None
+    assert result.host_instructions is not None
+    assert result.end_to_end is not None
+    regions = read_model(project).regions
+    pairs = zip(result.end_to_end.by_layer, result.host_instructions.by_layer, strict=True)
+    waits = [time.count - executed.count for time, executed in pairs]
+    for region in set(regions):
+        own = [index for index, name in enumerate(regions) if name == region]
+        cycles = [result.cycles.by_layer[index].cycles for index in own]
+        waited = sum(waits[index] for index in own)
+        if not region:
+            assert waited == 0
+            continue
+        assert waited > 0
+        for index, part in zip(own, cycles, strict=True):
+            assert abs(waits[index] - waited * part / sum(cycles)) < 1
 
 
 def test_counts_are_the_same_in_every_run_and_inference(project: Path) -> None:
