@@ -499,6 +499,7 @@ def test_a_denied_name_that_nothing_has(ended, tmp_path):
     assert "qnn_conv2d" in error  # what it could have been
 
 
+@pytest.mark.slow
 def test_a_composite_can_be_denied_in_a_new_process():
     # Before anything else has loaded the patterns.
     command = [sys.executable, "-m", "byoc_hw", "explain", MODEL, "--deny", "qnn_add"]
@@ -677,6 +678,7 @@ def test_run_looks_at_its_output_directory_first(built, ended, tmp_path, monkeyp
         assert (code, "is a directory: " in error) == (2, True)
 
 
+@pytest.mark.slow
 def test_an_interrupted_tune_keeps_what_it_found(tmp_path):
     tuning = tmp_path / "digits.tuning"
     command = ["tune", MODEL, "-o", str(tuning), "--accelerator", "SMALL", "--budget", "20000", "--jobs", "2"]

@@ -150,6 +150,7 @@ def test_finds_what_tvm_finds(accelerator):
         np.testing.assert_array_equal(result.outputs[0], reference.run([stored(picture)])[0])
 
 
+@pytest.mark.slow
 @needs_riscv32
 def test_finds_the_same_on_riscv32():
     pictures = drawn_scenes(2, 6)

@@ -110,6 +110,7 @@ def test_every_call_of_digits(tmp_path):
     assert of_the_host == WAYS
 
 
+@pytest.mark.slow
 def test_every_call_of_two_regions_with_the_host_between_them(tmp_path):
     mod = residual()
     small = replace(REFERENCE, activation_memory=3072, weight_memory=2048)

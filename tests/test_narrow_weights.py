@@ -119,6 +119,7 @@ def weighted(graph):
     return [layer for layer in graph.layers if isinstance(layer, Weighted)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("memories", [{}, {"activation_memory": 600, "weight_memory": 200}], ids=["whole", "cut"])
 def test_a_plain_hal_reads_them(memories, tmp_path):
     """Its C is written from the header, and shares nothing with the simulator's."""

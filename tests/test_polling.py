@@ -77,6 +77,7 @@ def test_polls_give_the_same_bits_in_the_same_cycles(built):
     assert not byoc_hw.validate(project, inputs, partitioned).differences
 
 
+@pytest.mark.slow
 @needs_riscv32
 def test_the_core_says_how_long_the_longest_poll_took(built):
     _, inputs, expected, project = built
@@ -91,6 +92,7 @@ def test_the_core_says_how_long_the_longest_poll_took(built):
     assert str(found.polls.layer) in line
 
 
+@pytest.mark.slow
 def test_a_hal_that_cannot_be_asked_gives_the_same_bits(built, tmp_path):
     """On the chip it is one of the two."""
     _, inputs, expected, project = built

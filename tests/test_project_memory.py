@@ -61,6 +61,7 @@ def test_mlperf_tiny_arenas_are_at_their_lower_bound(mlperf_model):
     assert memory.arena <= memory.tvm
 
 
+@pytest.mark.slow
 def test_a_region_between_host_operators_shares_the_arena_with_them():
     project = assert_bit_exact(mixed(), accelerator=LAYERWISE)
     memory = project.memory

@@ -79,6 +79,7 @@ def test_a_tuning_is_for_the_same_model_with_other_weights(tuning):
     assert project.run(inputs()).cycles.total == tuning.after
 
 
+@pytest.mark.slow
 def test_a_file_holds_all_of_it_and_the_same_bytes_whoever_found_it(tuning, tmp_path):
     tuning.save(tmp_path / "one")
     with ThreadPoolExecutor(2) as pool:

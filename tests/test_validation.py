@@ -150,6 +150,7 @@ def test_a_fault_of_a_hal_is_found_in_the_first_layer_that_has_it(digits, tmp_pa
     assert set(validation.compared) == {*(layer["name"] for layer in project.layers if layer["region"]), "output 0"}
 
 
+@pytest.mark.slow
 def test_a_fault_in_one_layer_is_found_there(digits, tmp_path):
     """In the last layer of its kind: the outputs of those before it are right."""
     partitioned, project, pictures = digits

@@ -82,6 +82,7 @@ def test_region_reads_as_the_golden_file():
     assert text == GOLDEN.read_text()
 
 
+@pytest.mark.slow
 def test_computes_what_one_accelerator_does_in_the_planned_cycles(project: Project, plan: ChipPlan, expected):
     found = project.run([IMAGE], trace=True, toolchain=SANITIZED)
     np.testing.assert_array_equal(found.outputs[0], expected.outputs[0])

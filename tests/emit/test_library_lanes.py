@@ -108,6 +108,7 @@ def test_the_librarys_own_engine_takes_the_place_of_its_simulator(project: Proje
     assert found.cycles is None
 
 
+@pytest.mark.slow
 def test_a_trace_of_words_of_the_dma_leaves_the_library_out(tmp_path: Path, expected):
     """Local memory is filled before a trace where copies are of whole words: a library has none."""
     words = replace(NPU, dma_alignment=4)
@@ -183,6 +184,7 @@ def test_a_missing_wait_at_the_end_is_seen(tmp_path: Path):
         project.run([np.zeros((1, 6, 6, 4), np.int8)])
 
 
+@pytest.mark.slow
 def test_a_missing_event_gives_wrong_results_on_the_librarys_own_engine(tmp_path: Path, plan: ChipPlan, expected):
     project = project_of(tmp_path / "project", without_awaits(plan, 0), CHIP)
     found = project.run([IMAGE], toolchain=on_the_chip(project))

@@ -71,6 +71,7 @@ def test_other_chips_are_exact_in_the_planned_cycles(tmp_path: Path, expected, h
     assert found.cycles.total == planned.cycles
 
 
+@pytest.mark.slow
 @needs_riscv32
 def test_runs_on_riscv32(project, plan, expected):  # noqa: F811
     found = project.run([IMAGE], on="riscv32", trace=True)
@@ -86,6 +87,7 @@ def awaited_jobs(plan):
     return [step for step in steps if isinstance(step, Await) and step.event in jobs]
 
 
+@pytest.mark.slow
 def test_each_missing_event_of_a_job_is_refused(tmp_path: Path, plan):
     """The reader comes too early: to bytes that a job may still write, or that nothing has written."""
     assert awaited_jobs(plan)

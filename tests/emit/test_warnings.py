@@ -71,6 +71,7 @@ def check_no_warning(directory, compiler, build):
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiler", C_COMPILERS)
 def test_every_file_compiles_without_a_warning(project, polled, compiler, tmp_path):
     check_no_warning(project.directory, compiler, tmp_path / "project")

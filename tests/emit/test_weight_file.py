@@ -60,6 +60,7 @@ def test_the_bytes_are_those_of_the_text(binary):
     assert not binary.changed
 
 
+@pytest.mark.slow
 def test_much_of_it_is_binary_unless_asked_otherwise(binary, monkeypatch):
     size = included(binary).stat().st_size
     for large, form, there in ((size + 1, "auto", False), (size, "auto", True), (size, "text", False)):

@@ -57,6 +57,7 @@ def expected(tmp_path_factory) -> np.ndarray:
     return image
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["npu", "dsp"])
 def test_has_the_planned_cycles(tmp_path: Path, expected, where: str):
     plan = planned(where)

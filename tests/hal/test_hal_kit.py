@@ -55,6 +55,7 @@ def failures(report, fault):
 # ---------------------------------------------------------------- two HALs
 
 
+@pytest.mark.slow
 def test_simulator_passes_with_its_error_returns():
     report = hal_test(cflags=SANITIZED)
     assert report.passed, str(report)
@@ -279,6 +280,7 @@ def test_a_program_for_another_machine_does_not_run_here(template):
         hal_test(template, cflags="-O0 -r")  # an object file: no program of any machine
 
 
+@pytest.mark.slow
 def test_a_hal_that_promises_error_returns_must_give_them(template):
     report = hal_test(template, refusals=True)
     assert "hwlib_hal_copy_1d" in report.failed

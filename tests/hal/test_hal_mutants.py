@@ -35,6 +35,7 @@ def test_finds_a_large_sample_of_mutants(bench, capsys):
     check(judge(bench, shuffled(bench.mutants(), seed=2), count=120, jobs=2), capsys)
 
 
+@pytest.mark.slow
 def test_a_mutant_that_the_kit_misses_is_one_that_changes_a_result(bench, monkeypatch):
     """With a kit that passes everything, the models find it; and what changes nothing is harmless."""
     monkeypatch.setattr(bench, "named", lambda objects, directory: None)

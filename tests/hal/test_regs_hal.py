@@ -85,6 +85,7 @@ def digits(request, tmp_path_factory):
     return project, heldout().images[:1], device(tmp_path_factory.mktemp("hal"), request.param)
 
 
+@pytest.mark.slow
 def test_a_model_runs_through_registers(digits):
     project, image, model = digits
     found = project.run(image, toolchain=byoc_hw.Toolchain(hal=model, cflags=f"{SANITIZED} {POLLS}"))

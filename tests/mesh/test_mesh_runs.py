@@ -94,6 +94,7 @@ def test_every_pe_sends_what_the_whole_model_computes(mesh):
     assert found.compared == len([one for one in mesh.manifest.channels if one.source >= 0])
 
 
+@pytest.mark.slow
 def test_two_pipelines_share_the_programs(digits, tmp_path):
     stages = [Stage(tuple(NodePiece(number) for number in range(5))), Stage(tuple(map(NodePiece, range(5, 14))))]
     places = [[(0, 0), (1, 0)], [(0, 1), (1, 1)]]
@@ -193,6 +194,7 @@ def test_a_library_that_was_not_built_of_the_project_is_not_run(own_mesh):
     own_mesh.run(frames(1))
 
 
+@pytest.mark.slow
 def test_unchanged_programs_are_not_built_again(digits, own_mesh):
     assert own_mesh.build() == []
     before = {path: path.stat().st_mtime_ns for path in own_mesh.directory.glob("programs/*/metadata.json")}

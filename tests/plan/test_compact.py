@@ -112,6 +112,7 @@ def expected(plan: RegionPlan) -> list[object]:
     return [replace(step, image=None) if isinstance(step, Job) else step for step in found]
 
 
+@pytest.mark.slow
 @given(regions())
 @settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much], max_examples=30)
 def test_has_the_steps_of_the_plan(drawn):

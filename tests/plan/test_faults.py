@@ -86,6 +86,7 @@ def refusal(plan, hardware):
     return None
 
 
+@pytest.mark.slow
 @given(regions(most=4))
 @settings(max_examples=40, suppress_health_check=list(HealthCheck))
 def test_no_wait_can_be_left_out(region):

@@ -44,7 +44,7 @@ def steps_of(function: Any) -> list[Assignment]:
 def with_steps(function: Any, steps: Sequence[Assignment], result: Any = None) -> Any:
     """The function with these bindings, in one dataflow block, and perhaps another result."""
     result = function.body.body if result is None else result
-    outputs = set(results_of(result))
+    outputs = set(returned_by(result))
     bindings = []
     renamed: dict[Any, Any] = {}
     for variable, value in steps:
@@ -58,7 +58,7 @@ def with_steps(function: Any, steps: Sequence[Assignment], result: Any = None) -
     return relax.Function(function.params, body, function.ret_ty, function.is_pure, function.attrs, function.span)
 
 
-def results_of(result: Any) -> list[Any]:
+def returned_by(result: Any) -> list[Any]:
     """The values that a function returns, out of its tuple."""
     return list(result.fields) if isinstance(result, relax.Tuple) else [result]
 
@@ -90,7 +90,7 @@ def users_of_values(function: Any) -> dict[Any, list[Any]]:
     for variable, value in steps_of(function):
         for operand in operands_in(value):
             users.setdefault(operand, []).append(variable)
-    for result in results_of(function.body.body):
+    for result in returned_by(function.body.body):
         users.setdefault(result, []).append(function)
     return users
 

@@ -19,7 +19,7 @@ from tvm import relax
 
 from byoc_hw.errors import Unsupported
 from byoc_hw.frontend.model_ends import Ends
-from byoc_hw.frontend.relax.bindings import names_in, results_of, steps_of
+from byoc_hw.frontend.relax.bindings import names_in, returned_by, steps_of
 from byoc_hw.frontend.relax.host_loops import (
     Loops,
     c_constant,
@@ -122,7 +122,7 @@ class _Host:
             for value, name, end in zip(main.params, self.names, self.ends.inputs, strict=False)
         )
         self.buffers |= {parameter: (buffer,) for parameter, buffer in zip(main.params, inputs, strict=True)}
-        results = [self._first_name(result, steps) for result in results_of(self._result(main, steps))]
+        results = [self._first_name(result, steps) for result in returned_by(self._result(main, steps))]
         names = _output_names(self.names[len(inputs) :])
         outputs = tuple(
             self._end(value, name, "output", end.quantization)

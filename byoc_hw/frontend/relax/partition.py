@@ -21,7 +21,7 @@ from byoc_hw.frontend.relax.bindings import (
     file_sources,
     in_order_of_use,
     names_in,
-    results_of,
+    returned_by,
     steps_of,
     with_names,
     with_steps,
@@ -160,14 +160,14 @@ def _flat(main: Any) -> Any:
     values = dict(steps_of(main))
     result = values.get(main.body.body)
     result = result if isinstance(result, relax.Tuple) else main.body.body
-    steps = [(variable, values[variable]) for variable in in_order_of_use(values, results_of(result))]
+    steps = [(variable, values[variable]) for variable in in_order_of_use(values, returned_by(result))]
     return with_steps(main, steps, result)
 
 
 def stated_ends(mod: tvm.IRModule) -> tuple[Ends, tuple[str, ...]]:
     """The scales of inputs and outputs, where the file states them, and the names of both."""
     main = mod["main"]
-    values = [*main.params, *results_of(main.body.body)]
+    values = [*main.params, *returned_by(main.body.body)]
     inputs = len(main.params)
     if mod.attrs and STATED in mod.attrs:
         stated = json.loads(str(mod.attrs[STATED]))

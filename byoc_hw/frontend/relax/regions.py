@@ -16,7 +16,7 @@ from byoc_hw.frontend.connect import LayerNode, RegionValues, connected_graph
 from byoc_hw.frontend.model_ends import Ends
 from byoc_hw.frontend.relax.bindings import (
     in_order_of_use,
-    results_of,
+    returned_by,
     steps_of,
     with_steps,
 )
@@ -128,7 +128,7 @@ def region_graph(function: Any, symbol: str, numerics: str) -> Graph:
     values = {variable: value for variable, value in steps_of(function) if variable not in composites}
     result = values.get(function.body.body)
     tuple_of = result if isinstance(result, relax.Tuple) else function.body.body
-    results = [_unaliased(one, values) for one in results_of(tuple_of)]
+    results = [_unaliased(one, values) for one in returned_by(tuple_of)]
     nodes = [_node(variable, values[variable], composites) for variable in in_order_of_use(values, results)]
     inputs = {
         parameter: Tensor(f"in{index}", extents_of(parameter), dtype_of(parameter))

@@ -141,6 +141,7 @@ def test_a_library_and_an_accelerator_without_events_are_the_cores():
         assert {Await, Signal, EngineAwait} <= kinds(plan).keys()
 
 
+@pytest.mark.slow
 def test_a_queue_is_never_full():
     """The core waits for an operation when half of the places would do; never before one that is not started."""
     short = replace(PAIR, events=4, accelerators=tuple(replace(one, queue=16) for one in PAIR.accelerators))
@@ -150,6 +151,7 @@ def test_a_queue_is_never_full():
     assert not [wait for part in lanes_timeline(plan).parts for wait in part.waits if wait.reason == "room"]
 
 
+@pytest.mark.slow
 def test_a_chip_without_events_has_the_plan_that_it_had():
     graph = separable(blocks=2, size=8)
     texts = [[str(part.plan) for part in plan_region(graph, chip).parts] for chip in (PAIR, replace(PAIR, events=0))]

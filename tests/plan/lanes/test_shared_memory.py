@@ -77,6 +77,7 @@ def test_tensors_stay_in_the_memory_that_both_share():
     assert any(step.job for part in together.parts for step in part.plan.steps if isinstance(step, Signal))
 
 
+@pytest.mark.slow
 def test_what_an_accelerator_outside_reads_is_stored_as_well():
     """Two of three share their memory. The third one adds what these make, so it is in main memory too."""
     third = replace(DSP, name="third", label="THIRD", activation_memory=8192)
@@ -98,6 +99,7 @@ def test_what_an_accelerator_outside_reads_is_stored_as_well():
     )  # both are stored, and loaded by the third
 
 
+@pytest.mark.slow
 def test_channels_of_a_tensor_go_through_main_memory():
     """Each of two equal accelerators makes half of the channels of layers with few pixels."""
     twins = tuple(replace(DLA, name=name, label=name) for name in ("one", "two"))
@@ -117,6 +119,7 @@ def test_what_does_not_fit_goes_through_main_memory():
     assert check_on_chip(replace(SHARED, accelerators=small), separable(blocks=2)).handed_over == ()
 
 
+@pytest.mark.slow
 def test_every_event_is_needed():
     """Without any one of them, some lane reads or writes too early."""
     plan = plan_region(separable(blocks=2, size=8), SHARED)

@@ -49,6 +49,7 @@ def test_layers_are_grouped_where_the_outputs_would_be_stored_at_the_end():
     assert found.cycles < 0.95 * estimated.cycles
 
 
+@pytest.mark.slow
 @given(regions())
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 def test_no_plan_gets_worse_and_the_same_one_is_found_again(region):

@@ -99,6 +99,7 @@ def test_tells_after_each_round_how_far_it_is():
     assert told[-1][2].cycles == tuned.after
 
 
+@pytest.mark.slow
 def test_weights_and_names_do_not_matter_to_what_is_found():
     one, other = residual(0), replace(residual(1), name="another")
     assert tune_region(other, HARDWARE, budget=40) == replace(tune_region(one, HARDWARE, budget=40), name="another")

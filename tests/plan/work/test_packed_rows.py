@@ -184,6 +184,7 @@ def packing_regions(draw):
     return hardware, draw(graphs(hardware, 6, PACKING))
 
 
+@pytest.mark.slow
 @given(packing_regions())
 @settings(EXAMPLES, max_examples=10)
 def test_packed_rows_are_exact_and_never_slower(region):

@@ -172,6 +172,7 @@ def test_softmax_and_tables_by_channel_in_tiles_of_whole_rows(rows, channels, ha
     check_or_refused(single(samples.lookup(samples.tensor((1, rows, channels)), by_channel=True)), hardware)
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(1, 9), min_size=2, max_size=3), st.data(), SMALL_ACCELERATORS, SEEDS)
 @settings(max_examples=80, deadline=None)
 def test_every_permutation_of_axes_is_made_by_copies(extents, data, hardware, seed):
