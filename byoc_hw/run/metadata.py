@@ -178,7 +178,7 @@ _REPORT = structure(
             )
         ),
     },
-    {"planning": text, "engines": table_of(text)},
+    {"planning": text, "engines": table_of(text), "polled": boolean},
 )
 
 
