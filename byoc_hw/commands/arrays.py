@@ -20,7 +20,7 @@ from byoc_hw.tensor import Array
 from byoc_hw.whole_file import write_whole
 
 
-class Stored(Protocol):
+class TensorLike(Protocol):
     """What the values of a tensor are like."""
 
     @property
@@ -86,7 +86,7 @@ def loaded_arrays(path: Path, what: str) -> Array | dict[str, Array]:
         raise InvalidInput(f"{what}: {path}: {error}") from error
 
 
-def random_samples(expected: Sequence[Stored], seed: int, count: int) -> list[dict[str, Array]]:
+def random_samples(expected: Sequence[TensorLike], seed: int, count: int) -> list[dict[str, Array]]:
     """Random inputs of several inferences."""
     rng = np.random.default_rng(seed)
     return [{interface.name: _random(interface, rng) for interface in expected} for _ in range(count)]
@@ -126,7 +126,7 @@ def _read(text: str, expected: Sequence[Interface]) -> tuple[str, Array]:
     return interface.name, read_array(Path(text[len(interface.name) + 1 :]), interface)
 
 
-def _random(interface: Stored, rng: np.random.Generator) -> Array:
+def _random(interface: TensorLike, rng: np.random.Generator) -> Array:
     dtype = np.dtype(interface.dtype)
     if dtype.kind == "f":
         return rng.standard_normal(interface.shape).astype(dtype)
