@@ -165,7 +165,8 @@ def _window(maker: Maker, most: int = 3) -> tuple[Shape, dict[str, Any]]:
 def _conv2d(maker: Maker, args: Sequence[dfp.DFPattern], shape: Shape, attributes: Attributes) -> relay.Expr:
     (height, width), window = _window(maker)
     layout = maker.one_of("NHWC", "NHWC", "NCHW")
-    depthwise, groups = maker.depthwise, maker.knob("groups")
+    depthwise = maker.depthwise
+    groups = 1 if depthwise else maker.knob("groups")
     channels = maker.one_of(2, 3, 8, 17) if depthwise else maker.one_of(1, 3, 16) * groups
     filters = channels * maker.knob("multiplier") if depthwise else maker.one_of(2, 8, 17) * groups
     by_letter = {"N": maker.knob("batch"), "H": height, "W": width, "C": channels}
