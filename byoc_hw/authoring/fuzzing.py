@@ -97,7 +97,7 @@ def check_pattern(name: str, accelerator: Hardware = REFERENCE, *, seed: int = 0
     limits = accelerator.limits.get(kind)
     if limits is None:
         raise InvalidInput(f"{accelerator.label} has the layer kinds {', '.join(accelerator.limits)}: got {kind}")
-    tries = _Tries(pattern, accelerator, "tflite" if kind == "softmax" else "relay", seed, kind == "depthwise_conv2d")
+    tries = _Tries(pattern, accelerator, kind, seed)
     found = [tries.random(count * 2)]
     if pattern.samples is None:
         texts = [rule.text for rule in limits.rules()]
@@ -129,10 +129,13 @@ class _Found:
 class _Tries:
     """Tries random operators of one pattern."""
 
-    def __init__(self, pattern: Pattern, accelerator: Hardware, numerics: str, seed: int, depthwise: bool) -> None:
-        self.pattern, self.accelerator, self.numerics, self.depthwise = pattern, accelerator, numerics, depthwise
+    def __init__(self, pattern: Pattern, accelerator: Hardware, kind: str, seed: int) -> None:
+        self.pattern, self.accelerator, self.depthwise = pattern, accelerator, kind == "depthwise_conv2d"
+        self.numerics = "tflite" if kind == "softmax" else "relay"
+        self.company = kind == "reshape"  # a region of nothing else goes back to the host
         self.rng = np.random.default_rng(seed)
-        self.others = [one.name for one in patterns() if one.name != pattern.name]
+        kept = (pattern.name, _COMPANY) if self.company else (pattern.name,)
+        self.others = [one.name for one in patterns() if one.name not in kept]
 
     # ------------------------------------------------ operators
 
@@ -143,7 +146,8 @@ class _Tries:
         maker = Maker(self.rng, knobs, self.depthwise)
         form = self.pattern.forms[self.rng.integers(len(self.pattern.forms))]
         try:
-            mod = operator_module(maker.expr(form.pattern))
+            expr = maker.expr(form.pattern)
+            mod = operator_module(_in_company(maker, expr) if self.company else expr)
         except (tvm.TVMError, TvmFailed):
             return None
         changed = {one.name for one in fields(knobs) if getattr(knobs, one.name) != getattr(ANY, one.name)}
@@ -261,6 +265,16 @@ def _with_results(limit: _Found, differing: Mapping[relay.Expr, str | None]) -> 
     compared = sum(difference is not None for _, difference in results)
     note = check.note if compared == len(results) else f"TVM has no result of {len(results) - compared}"
     return replace(check, inside=compared, note=note, failure=check.failure or next(iter(wrong), ""))
+
+
+_COMPANY = "pad"
+"""The composite of what `_in_company` puts behind an operator."""
+
+
+def _in_company(maker: Maker, expr: relay.Expr) -> relay.Expr:
+    """An operator with a pad behind it."""
+    shape, _ = maker.typed(expr)
+    return relay.nn.pad(expr, [(0, 1)] * len(shape), 0.0)
 
 
 def _broken(trial: _Trial, edge: Edge) -> list[str]:

@@ -17,7 +17,7 @@ from byoc_hw.errors import Unsupported
 from byoc_hw.frontend.relay.match import pattern_operator
 from byoc_hw.tensor import Array
 
-Dims = tuple[int, ...]
+Dimensions = tuple[int, ...]
 Attributes = dict[str, Any]
 
 
@@ -62,7 +62,7 @@ class Maker:
     def quantization(self) -> tuple[relay.Constant, relay.Constant]:
         return const(self.scale(), "float32"), self.zero_point()
 
-    def weights(self, shape: Dims) -> relay.Constant:
+    def weights(self, shape: Dimensions) -> relay.Constant:
         """Weights that need as many bits as the knobs say."""
         if self.knob("weight_dtype") != "int8":
             return const(self.rng.integers(0, 100, shape), self.knob("weight_dtype"))
@@ -73,7 +73,7 @@ class Maker:
         values.flat[0] = -end
         return const(values, "int8")
 
-    def shape(self, rank: int | None = None) -> Dims:
+    def shape(self, rank: int | None = None) -> Dimensions:
         """Of an activation: NHWC, or fewer dimensions."""
         rank = self.one_of(4, 4, 2) if rank is None else rank
         inner = tuple(self.between(1, 9) for _ in range(rank - 2))
@@ -83,7 +83,11 @@ class Maker:
     # ------------------------------------------------ expressions
 
     def expr(
-        self, pattern: dfp.DFPattern, shape: Dims = (), dtype: str | None = None, attributes: Attributes | None = None
+        self,
+        pattern: dfp.DFPattern,
+        shape: Dimensions = (),
+        dtype: str | None = None,
+        attributes: Attributes | None = None,
     ) -> relay.Expr:
         """What a pattern matches: an input of this shape, of any one without, or a call over such an input."""
         if isinstance(pattern, dfp.AltPattern):
@@ -107,7 +111,7 @@ class Maker:
         self.made += 1
         return relay.var(f"x{self.made}", shape=shape or self.shape(), dtype=dtype or self.knob("dtype"))
 
-    def _call(self, pattern: dfp.CallPattern, shape: Dims, attributes: Attributes) -> relay.Expr:
+    def _call(self, pattern: dfp.CallPattern, shape: Dimensions, attributes: Attributes) -> relay.Expr:
         name = pattern_operator(pattern)
         make = _MAKERS.get(name)
         if make is None:
@@ -116,8 +120,8 @@ class Maker:
             )
         return make(self, list(pattern.args or ()), shape, attributes)
 
-    def typed(self, expr: relay.Expr) -> tuple[Dims, str]:
-        """Shape and type of what was made."""
+    def typed(self, expr: relay.Expr) -> tuple[Dimensions, str]:
+        """Dimensions and type of what was made."""
         found = relay.transform.InferTypeLocal(expr)
         return tuple(int(extent) for extent in found.shape), str(found.dtype)
 
@@ -126,7 +130,7 @@ def _plain(value: Any) -> Any:
     return getattr(value, "value", value) if not isinstance(value, str) else str(value)
 
 
-Make = Callable[[Maker, Sequence[dfp.DFPattern], Dims, Attributes], relay.Expr]
+Make = Callable[[Maker, Sequence[dfp.DFPattern], Dimensions, Attributes], relay.Expr]
 _MAKERS: dict[str, Make] = {}
 
 
@@ -146,7 +150,7 @@ def known_operators() -> frozenset[str]:
 # ---------------------------------------------------------------- windows
 
 
-def _window(maker: Maker, most: int = 3) -> tuple[Dims, dict[str, Any]]:
+def _window(maker: Maker, most: int = 3) -> tuple[Dimensions, dict[str, Any]]:
     """The height and width of an input, and the attributes of a window that moves in it at least once."""
     kernel = maker.knob("kernel") or (maker.between(1, most), maker.between(1, most))
     strides = maker.knob("strides") or (maker.between(1, 2), maker.between(1, 2))
@@ -162,10 +166,11 @@ def _window(maker: Maker, most: int = 3) -> tuple[Dims, dict[str, Any]]:
 
 
 @_makes("qnn.conv2d")
-def _conv2d(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dims, attributes: Attributes) -> relay.Expr:
+def _conv2d(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dimensions, attributes: Attributes) -> relay.Expr:
     (height, width), window = _window(maker)
     layout = maker.one_of("NHWC", "NHWC", "NCHW")
-    depthwise, groups = maker.depthwise, maker.knob("groups")
+    depthwise = maker.depthwise
+    groups = 1 if depthwise else maker.knob("groups")
     channels = maker.one_of(2, 3, 8, 17) if depthwise else maker.one_of(1, 3, 16) * groups
     filters = channels * maker.knob("multiplier") if depthwise else maker.one_of(2, 8, 17) * groups
     by_letter = {"N": maker.knob("batch"), "H": height, "W": width, "C": channels}
@@ -211,7 +216,7 @@ def _pooled(maker: Maker, pattern: dfp.DFPattern, name: str) -> relay.Expr:
     return getattr(relay.nn, name)(ifm, layout=layout, pool_size=window.pop("kernel"), **window, **counted)
 
 
-def _line(maker: Maker) -> Dims:
+def _line(maker: Maker) -> Dimensions:
     return maker.between(1, 3), maker.between(8, 20), maker.one_of(1, 3, 17)
 
 
@@ -225,7 +230,9 @@ def _line_window(maker: Maker) -> dict[str, Any]:
 def _registers_pools() -> None:
     for name in ("max_pool2d", "avg_pool2d", "max_pool1d", "avg_pool1d"):
 
-        def make(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dims, given: Attributes, of: str = name) -> Any:
+        def make(
+            maker: Maker, args: Sequence[dfp.DFPattern], shape: Dimensions, given: Attributes, of: str = name
+        ) -> Any:
             return _pooled(maker, args[0], of)
 
         _MAKERS[f"nn.{name}"] = make
@@ -235,39 +242,43 @@ _registers_pools()
 
 
 @_makes("nn.global_avg_pool2d")
-def _global_average(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dims, attributes: Attributes) -> relay.Expr:
+def _global_average(
+    maker: Maker, args: Sequence[dfp.DFPattern], shape: Dimensions, attributes: Attributes
+) -> relay.Expr:
     return relay.nn.global_avg_pool2d(maker.expr(args[0], _area(maker)), layout="NHWC")
 
 
 @_makes("nn.global_max_pool2d")
-def _global_maximum(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dims, attributes: Attributes) -> relay.Expr:
+def _global_maximum(
+    maker: Maker, args: Sequence[dfp.DFPattern], shape: Dimensions, attributes: Attributes
+) -> relay.Expr:
     return relay.nn.global_max_pool2d(maker.expr(args[0], _area(maker)), layout="NHWC")
 
 
 @_makes("mean")
-def _mean(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dims, attributes: Attributes) -> relay.Expr:
+def _mean(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dimensions, attributes: Attributes) -> relay.Expr:
     return relay.mean(maker.expr(args[0], _reduced(maker)), axis=(1, 2), keepdims=maker.one_of(True, False))
 
 
 @_makes("max")
-def _maximum(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dims, attributes: Attributes) -> relay.Expr:
+def _maximum(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dimensions, attributes: Attributes) -> relay.Expr:
     return relay.max(maker.expr(args[0], _reduced(maker)), axis=(1, 2), keepdims=maker.one_of(True, False))
 
 
 @_makes("sum")
-def _sum(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dims, attributes: Attributes) -> relay.Expr:
+def _sum(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dimensions, attributes: Attributes) -> relay.Expr:
     area = _reduced(maker)
     maker.magnitude = 128.0 * prod(area[1:3])
     return relay.sum(maker.expr(args[0], area), axis=(1, 2), keepdims=maker.one_of(True, False))
 
 
-def _reduced(maker: Maker) -> Dims:
+def _reduced(maker: Maker) -> Dimensions:
     """As `_area`, of one item: several are rows of a reduction, and no batch."""
     height, width = maker.knob("kernel") or (maker.between(1, 9), maker.between(1, 9))
     return 1, height, width, maker.one_of(2, 3, 16, 17)
 
 
-def _area(maker: Maker) -> Dims:
+def _area(maker: Maker) -> Dimensions:
     """An input whose rows and columns are the window."""
     height, width = maker.knob("kernel") or (maker.between(1, 9), maker.between(1, 9))
     return maker.knob("batch"), height, width, maker.one_of(2, 3, 16, 17)
@@ -277,7 +288,7 @@ def _area(maker: Maker) -> Dims:
 
 
 @_makes("qnn.dense")
-def _dense(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dims, attributes: Attributes) -> relay.Expr:
+def _dense(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dimensions, attributes: Attributes) -> relay.Expr:
     inputs, units = maker.one_of(3, 24, 130), maker.one_of(1, 10, 33)
     ifm = maker.expr(args[0], (maker.knob("batch"), inputs))
     computed = isinstance(args[1], dfp.WildcardPattern) and maker.one_of(True, False)
@@ -289,7 +300,7 @@ def _dense(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dims, attributes:
 
 
 @_makes("qnn.batch_matmul")
-def _batch_matmul(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dims, attributes: Attributes) -> relay.Expr:
+def _batch_matmul(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dimensions, attributes: Attributes) -> relay.Expr:
     items, rows, columns = (maker.between(1, 5) for _ in range(3))
     depth = {"small": maker.one_of(1, 7, 33), "large": 33000, "beyond": 33100}[maker.knob("sums")]
     if maker.knob("sums") != "small":
@@ -313,17 +324,17 @@ def _pair(maker: Maker, args: Sequence[dfp.DFPattern], operator: Callable[..., r
 
 
 @_makes("qnn.add")
-def _add(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dims, attributes: Attributes) -> relay.Expr:
+def _add(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dimensions, attributes: Attributes) -> relay.Expr:
     return _pair(maker, args, relay.qnn.op.add)
 
 
 @_makes("qnn.subtract")
-def _subtract(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dims, attributes: Attributes) -> relay.Expr:
+def _subtract(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dimensions, attributes: Attributes) -> relay.Expr:
     return _pair(maker, args, relay.qnn.op.subtract)
 
 
 @_makes("qnn.mul")
-def _mul(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dims, attributes: Attributes) -> relay.Expr:
+def _mul(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dimensions, attributes: Attributes) -> relay.Expr:
     return _pair(maker, args, relay.qnn.op.mul)
 
 
@@ -331,13 +342,13 @@ def _mul(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dims, attributes: A
 
 
 @_makes("nn.bias_add")
-def _bias_add(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dims, attributes: Attributes) -> relay.Expr:
+def _bias_add(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dimensions, attributes: Attributes) -> relay.Expr:
     total = maker.expr(args[0], shape)
     return relay.nn.bias_add(total, _bias(maker, total), axis=maker.axis)
 
 
 @_makes("add")
-def _plus(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dims, attributes: Attributes) -> relay.Expr:
+def _plus(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dimensions, attributes: Attributes) -> relay.Expr:
     """A bias behind a sum of channels; else one value."""
     total = maker.expr(args[0], shape)
     extents, dtype = maker.typed(total)
@@ -355,7 +366,7 @@ def _bias(maker: Maker, total: relay.Expr) -> relay.Constant:
 
 
 @_makes("qnn.requantize")
-def _requantize(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dims, attributes: Attributes) -> relay.Expr:
+def _requantize(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dimensions, attributes: Attributes) -> relay.Expr:
     total = maker.expr(args[0], shape)
     operators = _operators(total)
     summed = any(name in _SUMS for name in operators)
@@ -390,29 +401,29 @@ def _operators(expr: relay.Expr) -> list[str]:
 
 
 @_makes("clip")
-def _clip(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dims, attributes: Attributes) -> relay.Expr:
+def _clip(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dimensions, attributes: Attributes) -> relay.Expr:
     low = maker.one_of(-128, maker.between(-128, 60))
     return relay.clip(maker.expr(args[0], shape), float(low), float(maker.between(low, 127)))
 
 
 @_makes("nn.relu")
-def _relu(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dims, attributes: Attributes) -> relay.Expr:
+def _relu(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dimensions, attributes: Attributes) -> relay.Expr:
     return relay.nn.relu(maker.expr(args[0], shape))
 
 
 @_makes("cast")
-def _cast(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dims, attributes: Attributes) -> relay.Expr:
+def _cast(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dimensions, attributes: Attributes) -> relay.Expr:
     return relay.cast(maker.expr(args[0], shape), attributes.get("dtype", "int32"))
 
 
 @_makes("take")
-def _take(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dims, attributes: Attributes) -> relay.Expr:
+def _take(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dimensions, attributes: Attributes) -> relay.Expr:
     table = const(maker.rng.integers(-128, 128, 256), "int8")
     return relay.take(table, maker.expr(args[1], maker.shape()), mode=maker.one_of("clip", "wrap"))
 
 
 @_makes("right_shift")
-def _right_shift(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dims, attributes: Attributes) -> relay.Expr:
+def _right_shift(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dimensions, attributes: Attributes) -> relay.Expr:
     ifm = maker.expr(args[0], maker.shape())
     return relay.right_shift(ifm, const(maker.between(0, 8), maker.knob("dtype")))
 
@@ -421,17 +432,17 @@ def _right_shift(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dims, attri
 
 
 @_makes("qnn.dequantize")
-def _dequantize(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dims, attributes: Attributes) -> relay.Expr:
+def _dequantize(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dimensions, attributes: Attributes) -> relay.Expr:
     return relay.qnn.op.dequantize(maker.expr(args[0], maker.shape()), *maker.quantization())
 
 
 @_makes("nn.softmax")
-def _softmax(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dims, attributes: Attributes) -> relay.Expr:
+def _softmax(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dimensions, attributes: Attributes) -> relay.Expr:
     return relay.nn.softmax(maker.expr(args[0], shape), axis=-1)
 
 
 @_makes("qnn.quantize")
-def _quantize(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dims, attributes: Attributes) -> relay.Expr:
+def _quantize(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dimensions, attributes: Attributes) -> relay.Expr:
     ends = const(1 / 256, "float32"), const(-128, "int32")
     return relay.qnn.op.quantize(maker.expr(args[0], shape), *ends, out_dtype="int8")
 
@@ -440,7 +451,7 @@ def _quantize(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dims, attribut
 
 
 @_makes("nn.pad")
-def _pad(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dims, attributes: Attributes) -> relay.Expr:
+def _pad(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dimensions, attributes: Attributes) -> relay.Expr:
     filling = maker.between(-128, 127) if maker.filling is None else maker.filling
     if maker.filling is None:
         maker.filling, shape = filling, shape or maker.shape()
@@ -454,44 +465,44 @@ def _pad(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dims, attributes: A
 
 
 @_makes("contrib_reverse_reshape")
-def _reverse(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dims, attributes: Attributes) -> relay.Expr:
+def _reverse(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dimensions, attributes: Attributes) -> relay.Expr:
     extents = maker.shape()
     return relay.reverse_reshape(maker.expr(args[0], extents), (-1, extents[-1]))
 
 
 @_makes("reshape")
-def _reshape(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dims, attributes: Attributes) -> relay.Expr:
+def _reshape(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dimensions, attributes: Attributes) -> relay.Expr:
     return relay.reshape(maker.expr(args[0], maker.shape()), (-1,))
 
 
 @_makes("nn.batch_flatten")
-def _flatten(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dims, attributes: Attributes) -> relay.Expr:
+def _flatten(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dimensions, attributes: Attributes) -> relay.Expr:
     return relay.nn.batch_flatten(maker.expr(args[0], maker.shape(4)))
 
 
 @_makes("squeeze")
-def _squeeze(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dims, attributes: Attributes) -> relay.Expr:
+def _squeeze(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dimensions, attributes: Attributes) -> relay.Expr:
     return relay.squeeze(maker.expr(args[0], (1, *maker.shape(2))), axis=[0])
 
 
 @_makes("expand_dims")
-def _expand(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dims, attributes: Attributes) -> relay.Expr:
+def _expand(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dimensions, attributes: Attributes) -> relay.Expr:
     return relay.expand_dims(maker.expr(args[0], maker.shape(2)), axis=maker.between(0, 2))
 
 
 @_makes("transpose")
-def _transpose(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dims, attributes: Attributes) -> relay.Expr:
+def _transpose(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dimensions, attributes: Attributes) -> relay.Expr:
     return relay.transpose(maker.expr(args[0], maker.shape(4)), tuple(map(int, maker.rng.permutation(4))))
 
 
 @_makes("layout_transform")
-def _layout(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dims, attributes: Attributes) -> relay.Expr:
+def _layout(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dimensions, attributes: Attributes) -> relay.Expr:
     before, after = maker.one_of(("NHWC", "NCHW"), ("NCHW", "NHWC"), ("NHWC", "NWHC"))
     return relay.layout_transform(maker.expr(args[0], maker.shape(4)), before, after)
 
 
 @_makes("strided_slice")
-def _slice(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dims, attributes: Attributes) -> relay.Expr:
+def _slice(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dimensions, attributes: Attributes) -> relay.Expr:
     extents = maker.shape()
     begin = [maker.between(0, extent - 1) for extent in extents]
     end = [maker.between(first + 1, extent) for first, extent in zip(begin, extents, strict=True)]
@@ -499,20 +510,20 @@ def _slice(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dims, attributes:
 
 
 @_makes("slice_like")
-def _slice_like(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dims, attributes: Attributes) -> relay.Expr:
+def _slice_like(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dimensions, attributes: Attributes) -> relay.Expr:
     extents = maker.shape()
     like = tuple(maker.between(1, extent) for extent in extents)
     return relay.slice_like(maker.expr(args[0], extents), const(np.zeros(like), "int8"))
 
 
 @_makes("concatenate")
-def _concatenate(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dims, attributes: Attributes) -> relay.Expr:
+def _concatenate(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dimensions, attributes: Attributes) -> relay.Expr:
     extents = maker.shape()
     return relay.concatenate(maker.expr(args[0], extents), axis=maker.between(0, len(extents) - 1))
 
 
 @_makes("tile")
-def _tile(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dims, attributes: Attributes) -> relay.Expr:
+def _tile(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dimensions, attributes: Attributes) -> relay.Expr:
     extents = maker.shape()
     times = [1] * len(extents)
     times[maker.between(0, len(extents) - 1)] = maker.between(2, 4)
@@ -520,12 +531,12 @@ def _tile(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dims, attributes: 
 
 
 @_makes("repeat")
-def _repeat(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dims, attributes: Attributes) -> relay.Expr:
+def _repeat(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dimensions, attributes: Attributes) -> relay.Expr:
     return relay.repeat(maker.expr(args[0], maker.shape(4)), maker.between(1, 4), 1)
 
 
 @_makes("image.resize2d")
-def _resize(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dims, attributes: Attributes) -> relay.Expr:
+def _resize(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dimensions, attributes: Attributes) -> relay.Expr:
     size = (maker.between(2, 12), maker.between(2, 12))
     coordinates, rounding = maker.one_of(("asymmetric", "floor"), ("half_pixel", "round"), ("align_corners", "round"))
     return relay.image.resize2d(
@@ -543,24 +554,24 @@ def _ordered(maker: Maker) -> str:
 
 
 @_makes("argsort")
-def _argsort(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dims, attributes: Attributes) -> relay.Expr:
+def _argsort(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dimensions, attributes: Attributes) -> relay.Expr:
     ifm = maker.expr(args[0], maker.shape(2), _ordered(maker))
     return relay.argsort(ifm, axis=maker.between(0, 1), is_ascend=maker.one_of(True, False), dtype="int32")
 
 
 @_makes("sort")
-def _sort(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dims, attributes: Attributes) -> relay.Expr:
+def _sort(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dimensions, attributes: Attributes) -> relay.Expr:
     return relay.sort(maker.expr(args[0], maker.shape(2), _ordered(maker)), axis=maker.between(0, 1))
 
 
 @_makes("topk")
-def _topk(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dims, attributes: Attributes) -> relay.Expr:
+def _topk(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dimensions, attributes: Attributes) -> relay.Expr:
     ifm = maker.expr(args[0], (maker.between(1, 4), maker.between(5, 30)), _ordered(maker))
     return relay.topk(ifm, k=maker.between(1, 5), axis=1, ret_type="indices", dtype="int32")
 
 
 @_makes("gather")
-def _gather(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dims, attributes: Attributes) -> relay.Expr:
+def _gather(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dimensions, attributes: Attributes) -> relay.Expr:
     extents = (maker.between(1, 4), maker.between(5, 30))
     ifm = maker.expr(args[0], extents)
     places = relay.clip(maker.expr(args[1], (extents[0], 3), "int32"), 0.0, float(extents[1] - 1))
@@ -568,7 +579,7 @@ def _gather(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dims, attributes
 
 
 @_makes("vision.non_max_suppression")
-def _suppression(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dims, attributes: Attributes) -> relay.Expr:
+def _suppression(maker: Maker, args: Sequence[dfp.DFPattern], shape: Dimensions, attributes: Attributes) -> relay.Expr:
     items, boxes, places = 1, maker.between(2, 12), bool(attributes.get("return_indices"))
     found = relay.vision.non_max_suppression(
         maker.expr(args[0], (items, boxes, 6), "float32"),
