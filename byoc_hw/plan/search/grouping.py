@@ -43,7 +43,7 @@ _FURTHER = 3
 
 
 _NEAR = 1.02
-"""How near the array's cycles a group is in stripes for which no patches are tried."""
+"""How near the busier engine's cycles a group in stripes is for which no patches are tried."""
 
 
 @dataclass(frozen=True)
