@@ -104,8 +104,8 @@ class _Planner:
                 break
         if best is None:
             raise PlanError(self._why_not(len(self._mesh.alive)))
-        length, pipelines = len(best.stages), len(best.replicas)
-        if self._planned is None or not self._planned.has_room_for(length):
+        pipelines = len(best.replicas)
+        if self._planned is None or not self._planned.has_room_for([stage.pieces for stage in best.stages]):
             return best
         again = self._plan(len(self._mesh.alive) // pipelines, pipelines, in_full=True)
         return best if again is None else again
@@ -180,7 +180,8 @@ class _Planner:
         """The plans of some cuts: of the nearly best ones, balanced by stages that are planned, or if those are too
         many, by jobs."""
         planned = self._planned
-        if planned is None or not planned.has_room_for(length):
+        stages = [cutter.pieces(*cut) for cutter, one in found[:1] for cut in one.cuts]
+        if planned is None or not planned.has_room_for(stages):
             yield from self._by_jobs(found, length, pipelines)
             return
         least = min((one.longest for _, one in found), default=0)

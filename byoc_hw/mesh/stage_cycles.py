@@ -61,9 +61,6 @@ def graph_sizes(graph: Graph) -> Hashable:
 _PLANNED, _PES_A_LAYER = 300, 8
 """Layers of stages that are planned in full: so many, and one more for so many PEs."""
 
-_LAYERS_A_STAGE = 3
-"""Stages are planned in full if there may be so many layers for each."""
-
 
 def stages_in_full(costs: PieceCosts, mesh: Mesh) -> StageCycles | None:
     """What plans the stages of a network on a mesh; None for PEs without tiles to plan."""
@@ -96,9 +93,9 @@ class StageCycles:
         self._known: dict[Hashable, StageFigures | None] = {}
         self.left = most_layers
 
-    def has_room_for(self, stages: int) -> bool:
-        """Whether so many stages may still be planned."""
-        return self.left >= _LAYERS_A_STAGE * stages
+    def has_room_for(self, stages: Sequence[Sequence[NodePiece]]) -> bool:
+        """Whether stages of so many pieces may still be planned."""
+        return self.left >= sum(map(len, stages))
 
     def of(self, pieces: Sequence[NodePiece], leaving: Callable[[str, Patch], Patch | None]) -> StageFigures | None:
         """The figures of a stage of these pieces; None where it cannot be planned. `leaving` has what anything else
