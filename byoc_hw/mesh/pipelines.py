@@ -17,7 +17,7 @@ from byoc_hw.mesh.network import MeshNetwork
 from byoc_hw.mesh.pieces import NodePiece
 from byoc_hw.mesh.placing import with_credits
 from byoc_hw.mesh.plan import MeshPlan, Patch, Stage
-from byoc_hw.mesh.stage_cycles import StageCycles
+from byoc_hw.mesh.stage_cycles import stages_in_full
 from byoc_hw.mesh.stages import StageBytes, StageCutter, stage_bytes
 from byoc_hw.mesh.units import Units, UnitWays
 
@@ -48,12 +48,6 @@ _NEARLY = 0.97
 _BALANCED = 2
 """The most cuts of a length that are balanced by planned stages."""
 
-_PLANNED, _PES_A_LAYER = 300, 8
-"""Layers of stages that are planned in full: so many, and one more for so many PEs."""
-
-_LAYERS_A_STAGE = 3
-"""Stages are planned in full if there may be so many layers for each."""
-
 
 def plan_network(
     network: MeshNetwork, mesh: Mesh, objective: str = "throughput", pipelines: int | None = None
@@ -81,9 +75,7 @@ class _Planner:
         self._network, self._mesh = network, mesh
         self._costs = PieceCosts(network, mesh.pe)
         self._work = self._costs.work()
-        self._planned = None
-        if mesh.pe.library is None:  # others have no tiles to plan
-            self._planned = StageCycles(self._costs, _PLANNED + len(mesh.alive) // _PES_A_LAYER)
+        self._planned = stages_in_full(self._costs, mesh)
         if not network.nodes or not self._work:
             raise InvalidInput(f"{network.name}: a pipeline has work to do: it has none")
 
@@ -112,8 +104,8 @@ class _Planner:
                 break
         if best is None:
             raise PlanError(self._why_not(len(self._mesh.alive)))
-        length, pipelines = len(best.stages), len(best.replicas)
-        if self._planned is None or self._planned.left < _LAYERS_A_STAGE * length:
+        pipelines = len(best.replicas)
+        if self._planned is None or not self._planned.has_room_for([stage.pieces for stage in best.stages]):
             return best
         again = self._plan(len(self._mesh.alive) // pipelines, pipelines, in_full=True)
         return best if again is None else again
@@ -188,7 +180,8 @@ class _Planner:
         """The plans of some cuts: of the nearly best ones, balanced by stages that are planned, or if those are too
         many, by jobs."""
         planned = self._planned
-        if planned is None or planned.left < _LAYERS_A_STAGE * length:
+        stages = [cutter.pieces(*cut) for cutter, one in found[:1] for cut in one.cuts]
+        if planned is None or not planned.has_room_for(stages):
             yield from self._by_jobs(found, length, pipelines)
             return
         least = min((one.longest for _, one in found), default=0)

@@ -17,6 +17,7 @@ from byoc_hw.mesh.patches import channels_of, hull
 from byoc_hw.mesh.pieces import ALL, NodePiece, PieceBox, axes_of
 from byoc_hw.mesh.placing import with_credits
 from byoc_hw.mesh.plan import OUTSIDE, Channel, MeshPlan, Patch, Stage
+from byoc_hw.mesh.stage_cycles import stages_in_full
 from byoc_hw.mesh.stages import stage_bytes
 from byoc_hw.schema import accepted, integer, list_of, nullable, one_of, read_json, row, structure, text
 
@@ -113,11 +114,18 @@ def read_plan(path: Path, network: MeshNetwork, mesh: Mesh) -> MeshPlan:
     costs = PieceCosts(network, mesh.pe)
     sent = _sent(channels_of(network, stages))
     cycles, fixed = [], []
-    for number, stage in enumerate(stages):
-        nbytes = stage_bytes(costs, stage.pieces, _looked_up(sent.get(number, {})))
-        fixed.append(nbytes.total(0))
-        cycles.append(sum(map(costs.cycles, stage.pieces)))
     objective = plain.get("objective", "throughput")
+    planned = stages_in_full(costs, mesh) if objective == "throughput" else None
+    if planned is not None and not planned.has_room_for([stage.pieces for stage in stages]):
+        planned = None
+    for number, stage in enumerate(stages):
+        leaving = _looked_up(sent.get(number, {}))
+        found = None if planned is None else planned.of(stage.pieces, leaving)
+        if found is None:
+            planned = None
+        nbytes = stage_bytes(costs, stage.pieces, leaving).total(0)
+        fixed.append(nbytes if found is None else found.fixed)
+        cycles.append(sum(map(costs.cycles, stage.pieces)) if found is None else found.cycles)
     plan = with_credits(network, mesh, stages, replicas, cycles, fixed, costs.work(), objective)
     if plan is None:
         largest = max(range(len(stages)), key=lambda number: fixed[number])
@@ -125,6 +133,8 @@ def read_plan(path: Path, network: MeshNetwork, mesh: Mesh) -> MeshPlan:
             f"{path}: each PE's stages fit its {mesh.data} bytes for data with one credit a channel: they do not; "
             f"stage {largest} has {fixed[largest]} bytes without channels"
         )
+    if planned is not None:
+        plan = replace(plan, figures=replace(plan.placed[1], planned=True))
     return plan if "channels" not in plain else _with_given(path, plan, plain["channels"], fixed)
 
 

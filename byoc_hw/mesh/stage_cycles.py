@@ -9,6 +9,7 @@ from byoc_hw.errors import PlanError
 from byoc_hw.graph import Graph
 from byoc_hw.mesh.costs import PieceCosts
 from byoc_hw.mesh.flow import OUTPUT_BUFFERS
+from byoc_hw.mesh.machine import Mesh
 from byoc_hw.mesh.pe_source import buffer_room
 from byoc_hw.mesh.pieces import NodePiece
 from byoc_hw.mesh.plan import MeshPlan, Patch, Stage
@@ -57,6 +58,16 @@ def graph_sizes(graph: Graph) -> Hashable:
     return ends, layers
 
 
+_PLANNED, _PES_A_LAYER = 300, 8
+"""Layers of stages that are planned in full: so many, and one more for so many PEs."""
+
+
+def stages_in_full(costs: PieceCosts, mesh: Mesh) -> StageCycles | None:
+    """What plans the stages of a network on a mesh; None for PEs without tiles to plan."""
+    most = _PLANNED + len(mesh.alive) // _PES_A_LAYER
+    return None if mesh.pe.library is not None else StageCycles(costs, most)
+
+
 @dataclass(frozen=True)
 class StageFigures:
     """A stage as it is planned: its cycles, the bytes of its PE without what it receives, and those of one frame that
@@ -81,6 +92,10 @@ class StageCycles:
         self._costs = costs
         self._known: dict[Hashable, StageFigures | None] = {}
         self.left = most_layers
+
+    def has_room_for(self, stages: Sequence[Sequence[NodePiece]]) -> bool:
+        """Whether stages of so many pieces may still be planned."""
+        return self.left >= sum(map(len, stages))
 
     def of(self, pieces: Sequence[NodePiece], leaving: Callable[[str, Patch], Patch | None]) -> StageFigures | None:
         """The figures of a stage of these pieces; None where it cannot be planned. `leaving` has what anything else

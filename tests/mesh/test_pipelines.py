@@ -94,7 +94,7 @@ def test_eight_pes_are_nearly_eight_times_as_fast():
 def test_a_network_that_fits_one_pe_is_there_once_a_pe():
     plan = plan_network(skip_network(size=8), small_mesh())
     assert (len(plan.stages), len(plan.replicas)) == (1, 16)
-    assert plan.efficiency == 1
+    assert plan.efficiency > 0.98  # with what is copied before the first job and behind the last
     assert simulate(plan.flow(), 5).rate * 1e6 == pytest.approx(plan.throughput)
 
 
