@@ -141,9 +141,11 @@ class _Planner:
                         f"and {nbytes.inner} inside"
                     )
         fewest = self._fewest(max(length, 64))
+        enough = fewest is not None and fewest > length
+        wanted = f"{fewest} PEs would do" if enough else "and no number of PEs was found that would do"
         return (
             f"{self._network.name}: a pipeline of {length} PEs with {self._mesh.data} bytes each for data holds its "
-            f"weights, activations and buffers: it does not, {fewest} PEs would do"
+            f"weights, activations and buffers: it does not, {wanted}"
         )
 
     def _cutters(
