@@ -24,13 +24,16 @@ SEED := 0
 JOBS := $(shell nproc)
 BIN := .venv/bin
 
-.PHONY: demo demo-relax test test-relax test-slow fuzz lint format bench notebooks docs wheel clean compiler
+.PHONY: demo demo-relay demo-relax test test-relay test-relax test-slow fuzz lint format bench notebooks docs wheel clean compiler
 .DEFAULT_GOAL := demo
 
-demo: .venv/ready compiler
+demo test:
+	+@$(with_the_tvm_of_this_machine)
+
+demo-relay: .venv/ready compiler
 	$(BIN)/python -m byoc_hw.demo --output-dir out/digits $(ARGS)
 
-test: .venv/ready compiler
+test-relay: .venv/ready compiler
 	$(BIN)/python -m pytest -n auto --dist worksteal -m 'not slow' $(ARGS)
 
 test-slow: .venv/ready compiler
@@ -91,6 +94,17 @@ clean:
 
 compiler:
 	@command -v gcc > /dev/null || { echo "gcc is missing: sudo apt install gcc (or your system's package)" >&2; exit 1; }
+
+# Runs a target with Relay where there is .venv or a CPython 3.10 for it, else with Relax.
+define with_the_tvm_of_this_machine
+if [ -e .venv/ready ] || [ -n '$(PYTHON)' ] || ( $(find_python) ) > /dev/null 2>&1; then \
+  $(MAKE) --no-print-directory $@-relay; \
+else \
+  { echo "CPython 3.10 is not there: $@ runs with Relax (docs/relax.md)."; \
+    echo "For all features: uv python install 3.10, or pyenv install 3.10, and run make again."; } >&2; \
+  $(MAKE) --no-print-directory $@-relax; \
+fi
+endef
 
 # The first of the usual places that has a CPython 3.10 which can make environments.
 define find_python
