@@ -6,7 +6,6 @@
 #include "hwlib_lanes.h"
 
 /* The functions that drive each accelerator. */
-extern const hwlib_hal_t dla_hal;
 extern const hwlib_hal_t dsp_hal;
 
 /* tvmgen_non_max_suppression_soc_main_0: 1 layers, 96 bytes of scratch. */
