@@ -286,6 +286,7 @@ def test_a_picture_without_matplotlib_says_what_to_install(built, ended, monkeyp
     assert "a picture needs matplotlib: pip install 'byoc-hw[notebooks]'" in error
 
 
+@pytest.mark.slow
 def test_explore_prints_and_draws_the_front(tmp_path, capfd):
     pytest.importorskip("matplotlib", reason="pip install byoc-hw[notebooks]")
     vary = ["--vary", "activation_memory=16K", "--vary", "array=8x8,16x16", "--vary", "packed_rows=true"]
@@ -700,6 +701,7 @@ def test_an_interrupted_tune_keeps_what_it_found(tmp_path):
     assert byoc_hw.Tuning.load(tuning).regions
 
 
+@pytest.mark.slow
 def test_ends_quietly_when_nobody_reads_on():
     read, write = os.pipe()
     os.close(read)

@@ -205,6 +205,7 @@ def test_an_input_in_the_arena_keeps_the_model_files_name():
     assert project.run(digits.images[:1]).outputs[0].argmax() == digits.labels[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("accelerator", [REFERENCE, SMALL], ids=lambda preset: preset.label)
 def test_inputs_and_outputs_may_lie_in_the_arena(tmp_path, accelerator):
     mod = byoc_hw.partition_for_hwlib(mixed(), mod_name="net", accelerator=accelerator)

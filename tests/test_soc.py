@@ -61,6 +61,7 @@ def test_short_queues_hold_no_other_accelerator_back(digits):
     assert plan.cycles == plan_region(graph, CHIP).cycles
 
 
+@pytest.mark.slow
 @needs_riscv32
 def test_the_bare_metal_core_drives_both(digits):
     _, project = digits

@@ -58,6 +58,7 @@ def test_a_network_is_one_region_and_bit_exact(layout, accelerator):
     assert len({layer["region"] for layer in project.layers}) == 1
 
 
+@pytest.mark.slow
 @needs_riscv32
 def test_a_bare_metal_core_gives_the_same():
     mod = network("NHWC")

@@ -62,6 +62,7 @@ def test_region_reads_as_the_golden_file():
     assert text == GOLDEN.read_text()
 
 
+@pytest.mark.slow
 def test_computes_what_one_accelerator_does_in_the_planned_cycles(project: Project, plan: ChipPlan, expected):
     found = project.run([IMAGE], trace=True, toolchain=SANITIZED)
     np.testing.assert_array_equal(found.outputs[0], expected.outputs[0])
@@ -191,6 +192,7 @@ def test_a_missing_event_gives_wrong_results_on_the_librarys_own_engine(tmp_path
     assert not np.array_equal(found.outputs[0], expected.outputs[0])
 
 
+@pytest.mark.slow
 def test_a_status_of_the_library_reaches_the_caller(tmp_path: Path):
     def wrong_geometry(layer, operands):
         return [

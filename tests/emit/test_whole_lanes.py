@@ -69,6 +69,7 @@ def test_has_the_planned_cycles(tmp_path: Path, expected, where: str):
     assert (ordered["order"], ordered["gather"]) == tuple(DSP.cycles_of_whole(one) for one in plan.graph.layers[1:3])
 
 
+@pytest.mark.slow
 @needs_riscv32
 def test_runs_on_riscv32(tmp_path: Path, expected):
     plan = planned("npu")

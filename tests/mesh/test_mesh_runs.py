@@ -208,6 +208,7 @@ def test_unchanged_programs_are_not_built_again(digits, own_mesh):
     assert sorted(built) == ["digits_pe4", "digits_pe5"]
 
 
+@pytest.mark.slow
 def test_the_same_stages_give_the_same_files(digits, mesh, tmp_path):
     other = build_mesh(digits, STAGES, output_dir=tmp_path / "again")
     for name in ("manifest.json", "programs/digits_pe1/link/digits_pe1_pe.c", "programs/digits_pe1/metadata.json"):

@@ -1,5 +1,6 @@
 """Plans of networks on a mesh: all is computed once, all fits, and figures are those of the simulator."""
 
+import functools
 import json
 from dataclasses import replace
 
@@ -49,6 +50,13 @@ def skip_network(**sizes):
     return network_of(program_of(skip_graph(**sizes)))
 
 
+@functools.cache
+def on_eight_pes():
+    """The network, and its plan as one pipeline of 8 PEs."""
+    network = skip_network()
+    return network, plan_network(network, small_mesh(8, 1), pipelines=1)
+
+
 def check_fits(plan):
     """Each PE's bytes, with the buffers of its channels, are within the mesh's."""
     mesh, figures = plan.placed
@@ -63,6 +71,7 @@ def check_fits(plan):
     assert not {place for places in plan.replicas for place in places} & mesh.dead
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(graphs(REFERENCE, 6), st.integers(1, 6), st.sampled_from(["throughput", "latency"]))
 def test_planned_stages_give_the_outputs_of_the_whole_network(graph, pes, objective):
@@ -82,13 +91,12 @@ def test_planned_stages_give_the_outputs_of_the_whole_network(graph, pes, object
 
 
 def test_eight_pes_are_nearly_eight_times_as_fast():
-    plan = plan_network(skip_network(), small_mesh(8, 1), pipelines=1)
-    assert plan.efficiency > 0.93
+    _, plan = on_eight_pes()
+    assert plan.efficiency > 0.92  # with copies that no job hides
     assert plan.pes == 8
     check_fits(plan)
-    run = simulate(plan.flow(), 200)
-    assert run.period() == pytest.approx(plan.period, rel=0.01)
-    assert run.latency() == pytest.approx(plan.latency, rel=0.01)
+    assert simulate(plan.flow(), 200).period() == pytest.approx(plan.period, rel=0.01)
+    assert simulate(plan.flow(), 1).latency() == pytest.approx(plan.latency, rel=0.01)  # no other frame is in its way
 
 
 def test_a_network_that_fits_one_pe_is_there_once_a_pe():
@@ -147,7 +155,7 @@ def test_a_tensor_that_is_read_twice_by_a_node_is_needed_once():
 
 
 def test_a_plan_says_what_it_found_and_its_bound():
-    text = str(plan_network(skip_network(), small_mesh(8, 1), pipelines=1))
+    text = str(on_eight_pes()[1])
     for part in ("1 pipeline of 8 stages, 8 of 8 PEs", "found / bound 0.9", "busiest link", "latency"):
         assert part in text
 
@@ -170,8 +178,9 @@ def test_refuses_with_the_rule_and_the_value(arguments, message):
 
 
 def written(tmp_path, change=lambda plain: None, network=None):
-    network = network or skip_network()
-    plan = plan_network(network, small_mesh(8, 1), pipelines=1)
+    network, plan = (
+        on_eight_pes() if network is None else (network, plan_network(network, small_mesh(8, 1), pipelines=1))
+    )
     plain = json.loads(plan_json(plan))
     change(plain)
     path = tmp_path / "plan.json"
@@ -241,7 +250,7 @@ def test_a_file_that_is_no_plan_of_the_network_is_refused_with_what_is_wrong(tmp
 
 
 def test_channels_from_outside_have_the_whole_input():
-    plan = plan_network(skip_network(), small_mesh(8, 1), pipelines=1)
+    _, plan = on_eight_pes()
     rows = {row for one in plan.channels if one.source == OUTSIDE for row in range(*one.patch.rows)}
     assert rows == set(range(16))
     assert PE.activation_memory == plan.placed[0].pe.activation_memory
@@ -279,8 +288,9 @@ def test_programs_as_they_are_generated_fit_their_pes(room):
         assert built_bytes(plan, number) <= mesh.data
 
 
+@pytest.mark.slow
 def test_links_that_carry_little_are_never_busy_for_longer_than_a_frame():
-    quick = plan_network(skip_network(), small_mesh(8, 1), pipelines=1)
+    _, quick = on_eight_pes()
     plan = plan_network(skip_network(), small_mesh(8, 1, link=Link(bytes_per_cycle=1)), pipelines=1)
     assert quick.link_load < quick.period
     assert plan.link_load <= plan.period

@@ -215,6 +215,7 @@ def test_early_return_ends_before_the_tail():
     assert [type(step) for step in early.steps] == [LayerStep, CopyStep, EndStep, WaitStep, EndStep]
 
 
+@pytest.mark.slow
 def test_refuses_more_rows_than_a_step_can_number():
     copies = [replace(LOAD, source=Address(ARGUMENT, offset), nbytes=65536) for offset in range(65537)]
     with pytest.raises(PlanError, match="a region has at most 65536 different copies"):

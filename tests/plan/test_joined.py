@@ -48,6 +48,7 @@ def test_an_output_is_put_together_in_local_memory_and_stored_once():
     assert plan.moved["spilled"] == 0
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_is_put_together_in_main_memory():
     """The concatenated tensor is larger than local memory: it is stored once, part by part, and loaded."""
     graph = branches(Samples(), height=64)

@@ -269,6 +269,7 @@ def test_every_event_is_needed(make):
             check_chip_plan(replace(plan, parts=parts), expected, inputs, orders)
 
 
+@pytest.mark.slow
 def test_a_librarys_calls_are_placed_by_their_cost():
     """Cheap ones are taken, dear ones are not; a wish decides."""
     graph = separable()
