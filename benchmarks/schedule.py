@@ -10,8 +10,8 @@ without its tools); seconds of partitioning and building, and the planner's shar
 
 The third table, with --others alone: less local memory, slower DMAs, wider and larger networks, and --random networks
 of two to eight layers on accelerators of random sizes: the median, the 95th percentile and the worst. `bytes` are those
-that the DMA moves over the least possible: weights, inputs and outputs once. With --check the exit
-code is 1 if a goal is missed.
+that the DMA moves over the least possible: weights, inputs and outputs once. `seconds` are what planning takes of one
+core. With --check the exit code is 1 if a goal is missed.
 """
 
 from __future__ import annotations
