@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import tvm
@@ -13,17 +12,8 @@ from byoc_hw.frontend.relax.bindings import FileSource, names_in, steps_of
 from byoc_hw.frontend.relax.forms import operators_of, qdq_forms
 from byoc_hw.frontend.relax.regions import composite_name, composites_of, external
 from byoc_hw.frontend.relax.versions import name_of
-from byoc_hw.frontend.relax.work import SourceWork
+from byoc_hw.frontend.source_operators import OperatorWork, Placed
 from byoc_hw.pattern import Outcome, Recorder, Rejection
-
-
-@dataclass
-class _Found:
-    """Where the calls of one operator were placed."""
-
-    composites: list[str] = field(default_factory=list)
-    regions: list[str] = field(default_factory=list)
-    host: list[str] = field(default_factory=list)
 
 
 def outcomes_of(
@@ -31,38 +21,35 @@ def outcomes_of(
     main: Any,
     after: tvm.IRModule,
     recorder: Recorder,
-    work: Mapping[str, SourceWork],
+    work: Mapping[str, OperatorWork],
 ) -> tuple[Outcome, ...]:
     """One outcome for each operator. `main` is the function as it was matched, `after` the partitioned module."""
     found = _placements(after)
-    return tuple(_outcome(source, found.get(source.name, _Found()), recorder, work[source.name]) for source in sources)
+    return tuple(_outcome(source, found.get(source.name, Placed()), recorder, work[source.name]) for source in sources)
 
 
-def _placements(mod: tvm.IRModule) -> dict[str, _Found]:
-    found: dict[str, _Found] = {}
+def _placements(mod: tvm.IRModule) -> dict[str, Placed]:
+    found: dict[str, Placed] = {}
     for variable, region in external(mod).items():
         for composite in composites_of(region).values():
             for _, call in steps_of(composite):
                 for name in names_in(call.span):
-                    entry = found.setdefault(name, _Found())
+                    entry = found.setdefault(name, Placed())
                     entry.composites.append(composite_name(composite))
                     entry.regions.append(variable.name_hint)
     for _, call in steps_of(mod["main"]):
         if isinstance(call, relax.Call) and isinstance(call.op, tvm.ir.Op):
             for name in names_in(call.span):
-                found.setdefault(name, _Found()).host.append(name_of(call))
+                found.setdefault(name, Placed()).host.append(name_of(call))
     return found
 
 
-def _outcome(source: FileSource, found: _Found, recorder: Recorder, work: SourceWork) -> Outcome:
+def _outcome(source: FileSource, found: Placed, recorder: Recorder, work: OperatorWork) -> Outcome:
     rejections, uncovered = _reasons(source.name, found.host, recorder) if found.host else ((), ())
-    placement = "accelerator" if found.regions else "folded"
-    if found.host:
-        placement = "split" if found.regions else "host"
     return Outcome(
         source.name,
         source.operators,
-        placement,
+        found.placement,
         tuple(dict.fromkeys(found.composites)),
         tuple(dict.fromkeys(found.regions)),
         rejections,

@@ -10,12 +10,11 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from byoc_hw.accelerator import Accelerator
 from byoc_hw.arguments import shown
 from byoc_hw.errors import InvalidInput, Unsupported
 from byoc_hw.frontend.accelerators import remember
 from byoc_hw.frontend.model_ends import End, Ends
-from byoc_hw.frontend.pattern_files import load_patterns
+from byoc_hw.frontend.partition_arguments import check_denied, checked_arguments
 from byoc_hw.frontend.relax.bindings import (
     each_its_own_dequantize,
     file_sources,
@@ -44,9 +43,8 @@ from byoc_hw.frontend.relax.versions import dtype_of, extents_of
 from byoc_hw.frontend.relax.work import work_of
 from byoc_hw.frontend.seam import Backend
 from byoc_hw.names import distinct
-from byoc_hw.pattern import Recorder, patterns
-from byoc_hw.program import check_mod_name
-from byoc_hw.soc import Hardware, Soc
+from byoc_hw.pattern import Recorder
+from byoc_hw.soc import Hardware
 
 
 def partition_relax(
@@ -60,17 +58,11 @@ def partition_relax(
     backend: Backend,
 ) -> tvm.IRModule:
     """Partition a Relax module: see `byoc_hw.partition_for_hwlib`."""
-    if isinstance(deny, str) or not isinstance(deny, Iterable):
-        raise InvalidInput(f"deny is a list of names: got {shown(deny)}")
-    deny = tuple(deny)
-    check_mod_name(mod_name)
-    if not isinstance(accelerator, Accelerator | Soc):
-        raise InvalidInput(f"accelerator is an Accelerator or a Soc: got {type(accelerator).__name__}")
-    accelerator.check_numerics(numerics)
+    deny = checked_arguments(deny, mod_name, accelerator, numerics)
     mod = prepared(mod, params)
     main = mod["main"]
     sources, work = file_sources(main), work_of(main)
-    _check_names(deny, [one.name for one in sources])
+    check_denied(deny, [one.name for one in sources])
     job = QdqJob(accelerator, backend.why_no_plan, deny, numerics)
     done = _regions_made(mod, job, mod_name)
     idle = _idle_sources(done)
@@ -182,12 +174,3 @@ def stated_ends(mod: tvm.IRModule) -> tuple[Ends, tuple[str, ...]]:
         names.append(next(reversed(sources), f"output_{place}"))
     unknown = Ends((End(),) * inputs, (End(),) * (len(values) - inputs))
     return unknown, tuple(distinct(names))
-
-
-def _check_names(deny: tuple[str, ...], sources: list[str]) -> None:
-    load_patterns()
-    known = {*sources, *(pattern.name for pattern in patterns())}
-    for name in deny:
-        if not isinstance(name, str) or name not in known:
-            composites = ", ".join(pattern.name for pattern in patterns())
-            raise InvalidInput(f"deny names operators of the model or composites ({composites}): got {name!r}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -11,24 +10,15 @@ from tvm import relax
 
 from byoc_hw.frontend.relax.bindings import names_in, operands_in, steps_of, users_of_values
 from byoc_hw.frontend.relax.versions import Literal, dtype_of, extents_of, name_of
+from byoc_hw.frontend.source_operators import OperatorWork
 
 
-@dataclass
-class SourceWork:
-    """Of one operator: multiply-accumulates, bytes of the tensors that it reads and writes, and the operators whose
-    results it reads. A scale of one value is no tensor."""
-
-    macs: int = 0
-    nbytes: int = 0
-    reads: tuple[str, ...] = ()
-
-
-def work_of(main: Any) -> dict[str, SourceWork]:
+def work_of(main: Any) -> dict[str, OperatorWork]:
     """The work of each operator of the model file, by name. A call of several belongs to the first."""
     steps = [(variable, value) for variable, value in steps_of(main) if isinstance(value, relax.Call)]
     owners = {variable: names_in(value.span)[0] for variable, value in steps}
     users = users_of_values(main)
-    found = {name: SourceWork() for _, value in steps for name in names_in(value.span)}
+    found = {name: OperatorWork() for _, value in steps for name in names_in(value.span)}
     read: set[tuple[str, Any]] = set()
     for variable, value in steps:
         name = owners[variable]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import prod
 
 import tvm
@@ -11,17 +10,8 @@ from tvm import relay
 
 from byoc_hw.frontend.relay.match import users_of
 from byoc_hw.frontend.relay.sources import calls_in_order, operands_of, operator_name, source_names
+from byoc_hw.frontend.source_operators import OperatorWork
 from byoc_hw.integers import ceil_div
-
-
-@dataclass
-class OperatorWork:
-    """Of one operator: multiply-accumulates, bytes of the tensors that it reads and writes, and the operators whose
-    results it reads. A scale of one value is no tensor."""
-
-    macs: int = 0
-    nbytes: int = 0
-    reads: tuple[str, ...] = ()
 
 
 def operator_work(main: relay.Function) -> dict[str, OperatorWork]:

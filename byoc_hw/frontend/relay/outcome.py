@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import tvm
 from tvm import relay
@@ -13,16 +13,8 @@ from byoc_hw.frontend.relay.qdq.operators import PRODUCTS
 from byoc_hw.frontend.relay.record import regions
 from byoc_hw.frontend.relay.sources import SourceOperator, calls_in_order, operator_name, source_names
 from byoc_hw.frontend.relay.table import ordered_forms
+from byoc_hw.frontend.source_operators import Placed
 from byoc_hw.pattern import BrokenRule, Outcome, Recorder, Rejection
-
-
-@dataclass
-class _Placed:
-    """Where the calls of one source operator were placed."""
-
-    composites: list[str] = field(default_factory=list)
-    regions: list[str] = field(default_factory=list)
-    host: list[str] = field(default_factory=list)
 
 
 def outcomes(
@@ -31,11 +23,11 @@ def outcomes(
     """One outcome for each operator. `before` is `main` as it was matched against the patterns."""
     placed = _placed(after)
     reasons = _Reasons(before, recorder)
-    return tuple(_outcome(operator, placed.get(operator.name, _Placed()), reasons) for operator in operators)
+    return tuple(_outcome(operator, placed.get(operator.name, Placed()), reasons) for operator in operators)
 
 
-def _placed(mod: tvm.IRModule) -> dict[str, _Placed]:
-    placed: dict[str, _Placed] = {}
+def _placed(mod: tvm.IRModule) -> dict[str, Placed]:
+    placed: dict[str, Placed] = {}
     for variable, region in regions(mod).items():
         for call in calls_in_order(region):
             if not isinstance(call.op, relay.Function):
@@ -43,13 +35,13 @@ def _placed(mod: tvm.IRModule) -> dict[str, _Placed]:
             composite = str(call.op.attrs["Composite"]).partition(".")[2]
             for inner in calls_in_order(call.op):
                 for name in source_names(inner.span):
-                    entry = placed.setdefault(name, _Placed())
+                    entry = placed.setdefault(name, Placed())
                     entry.composites.append(composite)
                     entry.regions.append(variable.name_hint)
     for call in calls_in_order(mod["main"]):
         if isinstance(call.op, tvm.ir.Op):
             for name in source_names(call.span):
-                placed.setdefault(name, _Placed()).host.append(operator_name(call))
+                placed.setdefault(name, Placed()).host.append(operator_name(call))
     return placed
 
 
@@ -60,11 +52,11 @@ def moved_outcomes(
     placed = _placed(after)
     found = []
     for outcome in known:
-        now = placed.get(outcome.name, _Placed())
+        now = placed.get(outcome.name, Placed())
         found.append(
             replace(
                 outcome,
-                placement=_placement(now),
+                placement=now.placement,
                 composites=tuple(dict.fromkeys(now.composites)),
                 regions=tuple(dict.fromkeys(now.regions)),
                 rejections=tuple(dict.fromkeys((*outcome.rejections, *said.get(outcome.name, ())))),
@@ -73,18 +65,12 @@ def moved_outcomes(
     return tuple(found)
 
 
-def _placement(placed: _Placed) -> str:
-    if placed.host:
-        return "split" if placed.regions else "host"
-    return "accelerator" if placed.regions else "folded"
-
-
-def _outcome(operator: SourceOperator, placed: _Placed, reasons: _Reasons) -> Outcome:
+def _outcome(operator: SourceOperator, placed: Placed, reasons: _Reasons) -> Outcome:
     rejections, uncovered = reasons.of(operator.name, placed.host) if placed.host else ((), ())
     return Outcome(
         operator.name,
         operator.relay,
-        _placement(placed),
+        placed.placement,
         tuple(dict.fromkeys(placed.composites)),
         tuple(dict.fromkeys(placed.regions)),
         rejections,

@@ -9,11 +9,9 @@ from typing import Any
 import tvm
 from tvm import relay
 
-from byoc_hw.accelerator import Accelerator
-from byoc_hw.arguments import shown
 from byoc_hw.errors import InvalidInput
 from byoc_hw.frontend.accelerators import remember
-from byoc_hw.frontend.pattern_files import load_patterns
+from byoc_hw.frontend.partition_arguments import check_denied, checked_arguments
 from byoc_hw.frontend.relay.checks import bound, check_module, checked
 from byoc_hw.frontend.relay.codegen import register
 from byoc_hw.frontend.relay.compose import inline_regions
@@ -39,9 +37,8 @@ from byoc_hw.frontend.relay.session import Session, session
 from byoc_hw.frontend.relay.sources import calls_in_order, source_operators
 from byoc_hw.frontend.relay.table import entries
 from byoc_hw.frontend.seam import Backend
-from byoc_hw.pattern import Recorder, patterns
-from byoc_hw.program import check_mod_name
-from byoc_hw.soc import Hardware, Soc
+from byoc_hw.pattern import Recorder
+from byoc_hw.soc import Hardware
 
 
 @serial
@@ -56,14 +53,14 @@ def partition(
     backend: Backend,
 ) -> tvm.IRModule:
     """Partition a Relay module: see `byoc_hw.partition_for_hwlib`."""
-    if isinstance(deny, str) or not isinstance(deny, Iterable):
-        raise InvalidInput(f"deny is a list of names: got {shown(deny)}")
-    deny = tuple(deny)
-    _check_arguments(mod, mod_name, accelerator, numerics)
+    deny = checked_arguments(deny, mod_name, accelerator, numerics)
+    check_module(mod)
+    if record_of(mod) is not None or regions(mod):
+        raise InvalidInput("the module is already partitioned: partition the original module instead")
     register(accelerator.name, backend)
     mod = prepare(mod, params)
     operators, work = source_operators(mod["main"]), operator_work(mod["main"])
-    _check_denied(deny, [operator.name for operator in operators])
+    check_denied(deny, [operator.name for operator in operators])
     job = Session(accelerator, backend.why_no_plan, deny, numerics, arithmetic=backend.arithmetic)
     folded = tvm.transform.Sequential([*signing(job), *folding(), *rewriting(job)])(mod)
     try:
@@ -158,25 +155,3 @@ def without_idle_regions(mod: tvm.IRModule) -> tvm.IRModule:
         )
     }
     return relay.transform.InferType()(inline_regions(mod, idle)) if idle else mod
-
-
-# ---------------------------------------------------------------- input checks
-
-
-def _check_arguments(mod: object, mod_name: str, accelerator: object, numerics: str) -> None:
-    check_mod_name(mod_name)
-    if not isinstance(accelerator, Accelerator | Soc):
-        raise InvalidInput(f"accelerator is an Accelerator or a Soc: got {type(accelerator).__name__}")
-    accelerator.check_numerics(numerics)
-    check_module(mod)
-    if record_of(mod) is not None or regions(mod):
-        raise InvalidInput("the module is already partitioned: partition the original module instead")
-
-
-def _check_denied(deny: tuple[str, ...], sources: list[str]) -> None:
-    load_patterns()
-    known = {*sources, *(pattern.name for pattern in patterns())}
-    for name in deny:
-        if not isinstance(name, str) or name not in known:
-            composites = ", ".join(pattern.name for pattern in patterns())
-            raise InvalidInput(f"deny names operators of the model or composites ({composites}): got {name!r}")
