@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from byoc_hw.errors import Unsupported
+from byoc_hw.errors import PatternError, Unsupported
 from byoc_hw.graph import Graph, Layer, Reshape, Weighted
 from byoc_hw.names import distinct
 from byoc_hw.tensor import Array, Quantization, Rounding, Tensor, least_bits
@@ -25,6 +25,15 @@ class LayerNode:
     value: Value
     layer: Layer
     reads: tuple[Value, ...]
+
+
+def check_wildcards(pattern: str, layer: Layer, wildcards: int) -> None:
+    """Raise `PatternError` unless a form of a pattern has as many wildcards as the layer that it reads has inputs."""
+    if wildcards != len(layer.inputs):
+        raise PatternError(
+            f"pattern {pattern!r}: each wildcard of a form is an input of the layer, in order: "
+            f"got {wildcards} wildcards for {len(layer.inputs)} inputs"
+        )
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ import tvm
 from tvm import relax
 
 from byoc_hw.accelerator import ROUNDINGS
-from byoc_hw.errors import PatternError, Unsupported
-from byoc_hw.frontend.connect import LayerNode, RegionValues, connected_graph
+from byoc_hw.errors import Unsupported
+from byoc_hw.frontend.connect import LayerNode, RegionValues, check_wildcards, connected_graph
 from byoc_hw.frontend.model_ends import Ends
 from byoc_hw.frontend.relax.bindings import (
     in_order_of_use,
@@ -160,10 +160,6 @@ def _node(variable: Any, call: Any, composites: Mapping[Any, Any]) -> LayerNode:
     if parsed is None:
         raise Unsupported(f"composite {name} at {variable.name} cannot be lowered: no pattern {name!r} reads it")
     layer, match = parsed
-    if len(match.inputs) != len(layer.inputs):
-        raise PatternError(
-            f"pattern {name!r}: each wildcard of a form is an input of the layer, in order: "
-            f"got {len(match.inputs)} wildcards for {len(layer.inputs)} inputs"
-        )
+    check_wildcards(name, layer, len(match.inputs))
     arguments = dict(zip(composite.params, call.args, strict=True))
     return LayerNode(variable, layer, tuple(arguments.get(read, read) for read in match.inputs))

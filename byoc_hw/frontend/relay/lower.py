@@ -5,10 +5,11 @@ from __future__ import annotations
 from tvm import relay
 
 from byoc_hw.accelerator import ROUNDINGS
-from byoc_hw.errors import PatternError, Unsupported
+from byoc_hw.errors import Unsupported
 from byoc_hw.frontend.connect import (
     LayerNode,
     RegionValues,
+    check_wildcards,
     connected_graph,
     with_unique_names,
     without_idle_reshapes,
@@ -67,11 +68,7 @@ def _composite(call: relay.Call) -> LayerNode:
     if parsed is None:
         raise Unsupported(f"composite {name} at {_described(call)} cannot be lowered: no pattern {name!r} reads it")
     layer, match = parsed
-    if len(match.inputs) != len(layer.inputs):
-        raise PatternError(
-            f"pattern {name!r}: each wildcard of a form is an input of the layer, in order: "
-            f"got {len(match.inputs)} wildcards for {len(layer.inputs)} inputs"
-        )
+    check_wildcards(name, layer, len(match.inputs))
     if any(read.layout_of(inner) == "NCHW" for inner in match.calls):
         raise Unsupported(f"composite {name} at {layer.name} cannot be lowered: its data layout is NCHW, not NHWC")
     arguments = dict(zip(function.params, call.args, strict=True))

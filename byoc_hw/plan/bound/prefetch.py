@@ -24,6 +24,7 @@ from byoc_hw.graph import Graph, Weighted
 from byoc_hw.plan.array.kinds import parts_of_kernel
 from byoc_hw.plan.bound.needs import Need, all_of, read
 from byoc_hw.plan.bound.ways import Floats, weight_bytes
+from byoc_hw.plan.bound.windows import evenly_spread
 from byoc_hw.tensor import Tensor
 
 Flags = npt.NDArray[np.bool_]
@@ -46,9 +47,8 @@ def loaded_after_work(graph: Graph, one: Accelerator, least: Sequence[float], pa
         return 0.0
     curves = _curves(graph, one, sizes, np.array(least), np.array(partly))
     beyond = (sizes.sum() - one.weight_memory) / one.dma_width
-    times = np.unique(np.concatenate([curve.cycles for curve in curves]))
     found = 0.0
-    for time in times[:: -(-len(times) // _TIMES)]:
+    for time in evenly_spread(np.concatenate([curve.cycles for curve in curves]), _TIMES):
         begun = [curve for curve in curves if curve.cycles[0] < time]
         left = [beyond - curve.finished(time) / one.dma_width + curve.later for curve in begun]
         found = max(found, time + min([beyond, *left]))

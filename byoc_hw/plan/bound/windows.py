@@ -100,7 +100,7 @@ class Windows:
         least = np.array([one.min(axis=0) for one in costs])
         begin, left = (np.array([self._by_lane(times[one]) for one in worked]) for times in (self.starts, ways))
         first, last = begin.min(axis=1), left.min(axis=1)
-        for begins, ends in product(_some(first, many), _some(last, _TIMES)):
+        for begins, ends in product(evenly_spread(first, many), evenly_spread(last, _TIMES)):
             among = (first >= begins) & (last >= ends)
             if among.any():
                 idle = np.minimum(begin[among].min(axis=0) + left[among].min(axis=0), known)
@@ -134,7 +134,7 @@ class Windows:
         return self._costs[key]
 
 
-def _some(values: Floats, many: int) -> Floats:
+def evenly_spread(values: Floats, many: int) -> Floats:
     """So many of the values at most, evenly spread, from the smallest on."""
     found = np.unique(values)
     return found[:: ceil(len(found) / many)]
