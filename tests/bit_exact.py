@@ -1,10 +1,14 @@
 """The comparison that counts: generated C beside TVM's own answer, element by element."""
 
 import numpy as np
+import tvm
+from tvm import relay
 
 import byoc_hw
 from byoc_hw.accelerator import REFERENCE
-from byoc_hw.frontend.relay.reference import Reference
+from byoc_hw.frontend.relay.interface import output_values
+from byoc_hw.frontend.relay.partition import folding, prepare
+from byoc_hw.frontend.relay.reference import Reference, with_layers
 
 SANITIZED = "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all"
 
@@ -34,25 +38,60 @@ def assert_bit_exact(mod, *, accelerator=REFERENCE, params=None, count=3, cflags
     """Partition, build, run on the simulator: every output and layer equals TVM's. The project."""
     partitioned = byoc_hw.partition_for_hwlib(mod, params, accelerator=accelerator, **options)
     project = byoc_hw.build(partitioned)
-    assert_equals_tvm(project, partitioned, Reference(mod, params), list(input_arrays(mod, count)), cflags)
+    assert_equals_tvm(project, partitioned, mod, list(input_arrays(mod, count)), cflags, params)
     return project
 
 
-def assert_equals_tvm(project, partitioned, original, inputs, cflags="-O1"):
-    """Outputs equal those of the original module, and each offloaded layer's those of the same layer in TVM."""
-    shown = Reference(partitioned, layers=True)
+def assert_equals_tvm(project, partitioned, mod, inputs, cflags="-O1", params=None):
+    """Outputs equal those of the original module, and each offloaded layer's those of the same layer in TVM. TVM's."""
+    expected = OriginalAndLayers(mod, params, partitioned)
     results = project.run_batch(inputs, trace=True, toolchain=byoc_hw.Toolchain(cflags=cflags))
-    numbers = layer_numbers(project)
+    numbers, wanted = layer_numbers(project), []
     for arrays, result in zip(inputs, results, strict=True):
         assert (result.cycles.total if result.cycles else 0) == project.schedule.cycles
-        expected = original.run(arrays)
-        for index, (found, wanted) in enumerate(zip(result.outputs, expected, strict=True)):
-            np.testing.assert_array_equal(found, wanted, err_msg=f"output {index}")
-        shown.run(arrays)
-        for name, wanted in shown.layers().items():
+        outputs, layers = expected.run(arrays)
+        for index, (found, want) in enumerate(zip(result.outputs, outputs, strict=True)):
+            np.testing.assert_array_equal(found, want, err_msg=f"output {index}")
+        for name, want in layers.items():
             assert numbers[name] in result.trace, f"{name} is not in the trace"
-            found = np.frombuffer(result.trace[numbers[name]], wanted.dtype)
-            np.testing.assert_array_equal(found, wanted.ravel(), err_msg=name)
+            found = np.frombuffer(result.trace[numbers[name]], want.dtype)
+            np.testing.assert_array_equal(found, want.ravel(), err_msg=name)
+        wanted.append(outputs)
+    return wanted
+
+
+class OriginalAndLayers:
+    """A module and the layers of its partitioned form in one program of TVM's: what both have is compiled once."""
+
+    def __init__(self, mod, params, partitioned):
+        original = tvm.transform.Sequential(folding())(prepare(mod, params))["main"]
+        shown, self.names = with_layers(partitioned)
+        renamed = dict(zip(shown["main"].params, original.params, strict=True))
+        outputs = output_values(original.body)
+        values = output_values(relay.bind(shown["main"].body, renamed))
+        layers = values[len(values) - len(self.names) :]
+        main = relay.Function(original.params, OneOfEach().visit(relay.Tuple([*outputs, *layers])))
+        with tvm.transform.PassContext(opt_level=3):
+            passes = [relay.transform.InferType(), relay.transform.EliminateCommonSubexpr()]
+            both = tvm.transform.Sequential(passes)(tvm.IRModule.from_expr(main))
+        self.reference, self.count = Reference(both), len(outputs)
+
+    def run(self, arrays):
+        """The original's outputs in model order, and the value of each layer by name."""
+        values = self.reference.run(arrays)
+        return values[: self.count], dict(zip(self.names, values[self.count :], strict=True))
+
+
+class OneOfEach(relay.ExprMutator):
+    """Constants of the same value become one, so that TVM finds equal operators."""
+
+    def __init__(self):
+        super().__init__()
+        self.kept = {}
+
+    def visit_constant(self, const):
+        array = const.data.numpy()
+        return self.kept.setdefault((array.dtype.str, array.shape, array.tobytes()), const)
 
 
 def layer_numbers(project):

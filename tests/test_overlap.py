@@ -13,7 +13,6 @@ import byoc_hw
 from byoc_hw import compiler
 from byoc_hw.accelerator import REFERENCE
 from byoc_hw.errors import RunError
-from byoc_hw.frontend.relay.reference import Reference
 from byoc_hw.graph import Graph, Reshape
 from byoc_hw.overlap import overlapped
 from byoc_hw.plan.place.arena import place_model
@@ -135,7 +134,7 @@ def test_the_host_works_beside_the_region_bit_exact(built):
     start, other, wait, join = (body.index(text) for text in ("main_0(", "_repeat", "main_0_wait();", "_maximum("))
     assert start < other < wait < join
     assert "(void)tvmgen_default_hwlib_main_0_wait();" in body  # where a host function fails
-    assert_equals_tvm(project, partitioned, Reference(mod), list(input_arrays(mod)), SANITIZED)
+    assert_equals_tvm(project, partitioned, mod, list(input_arrays(mod)), SANITIZED)
 
 
 def test_a_failure_beside_the_region_names_the_host_function(built):

@@ -14,7 +14,6 @@ from tvm import relay
 import byoc_hw
 from byoc_hw.compiler import region_graphs
 from byoc_hw.demo import heldout, model_path
-from byoc_hw.frontend.relay.reference import Reference
 from byoc_hw.plan.array.cost import best_cycles
 from byoc_hw.plan.core import region_energy
 from byoc_hw.plan.region import plan_region
@@ -34,7 +33,7 @@ def test_takes_convolution_and_dense_of_the_shipped_model_bit_for_bit():
     assert kinds.count("conv2d") == 5
     assert kinds.count("dense") == 1
     images = [[image[None]] for image in heldout().images[:20]]
-    assert_equals_tvm(project, partitioned, Reference(mod, params), images, cflags=SANITIZED)
+    assert_equals_tvm(project, partitioned, mod, images, SANITIZED, params)
 
 
 def test_what_the_library_has_no_call_for_says_so():
@@ -103,7 +102,7 @@ def test_runs_beside_a_dla_in_the_planned_cycles():
     partitioned = byoc_hw.partition_for_hwlib(mod, accelerator=CHIP)
     (graph,) = region_graphs(partitioned).values()
     project = byoc_hw.build(partitioned, place={graph.layers[2].name: "queued"})
-    assert_equals_tvm(project, partitioned, Reference(mod), list(input_arrays(mod, 2)), cflags=SANITIZED)
+    assert_equals_tvm(project, partitioned, mod, list(input_arrays(mod, 2)), cflags=SANITIZED)
     kinds = [layer["kind"] for layer in project.layers if layer["region"]]
     assert kinds == ["conv2d", "pool2d", "conv2d"]
     plan = plan_region(graph, CHIP, place={graph.layers[2].name: "queued"})

@@ -70,7 +70,7 @@ def test_a_bias_of_the_lowest_int32_runs_on_the_host_as_in_tvm():
     mod = Conv(filters=3, bias_values=bias, weights=weights, ifm_zero_point=-128).module()  # sums from 0: none wraps
     partitioned = byoc_hw.partition_for_hwlib(mod)
     assert "sums, before and after they are scaled, fit in 32 bits" in str(byoc_hw.explain(partitioned))
-    assert_equals_tvm(byoc_hw.build(partitioned), partitioned, Reference(mod), list(input_arrays(mod)), SANITIZED)
+    assert_equals_tvm(byoc_hw.build(partitioned), partitioned, mod, list(input_arrays(mod)), SANITIZED)
 
 
 def test_constants_of_doubles_keep_their_digits_too():

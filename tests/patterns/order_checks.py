@@ -47,7 +47,7 @@ def check_on_chip(mod, expected, inferences, accelerator=CHIP, cflags=STRICT):
     partitioned = byoc_hw.partition_for_hwlib(mod, accelerator=accelerator)
     assert composites(partitioned) == expected, str(byoc_hw.explain(partitioned))
     project = byoc_hw.build(partitioned)
-    assert_equals_tvm(project, partitioned, Reference(mod), inferences, cflags)
+    assert_equals_tvm(project, partitioned, mod, inferences, cflags)
     return project
 
 

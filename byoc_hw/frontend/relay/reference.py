@@ -29,7 +29,7 @@ class Reference:
         """Compile; with `layers`, a partitioned module also returns the output of every offloaded layer."""
         self.layer_names: list[str] = []
         if layers:
-            mod, self.layer_names = _with_layers(mod)
+            mod, self.layer_names = with_layers(mod)
         elif regions(mod):
             mod = inline_regions(mod, regions(mod))
         mod = prepare(mod, params)
@@ -51,7 +51,7 @@ class Reference:
         return {name: self._executor.get_output(first + i).numpy() for i, name in enumerate(self.layer_names)}
 
 
-def _with_layers(mod: tvm.IRModule) -> tuple[tvm.IRModule, list[str]]:
+def with_layers(mod: tvm.IRModule) -> tuple[tvm.IRModule, list[str]]:
     """The module without regions; its outputs are those of the model, then those of every layer."""
     values: dict[str, relay.Expr] = {}
     functions = {variable.name_hint: function for variable, function in regions(mod).items()}
