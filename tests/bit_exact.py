@@ -67,19 +67,19 @@ class OriginalAndLayers:
         original = tvm.transform.Sequential(folding())(prepare(mod, params))["main"]
         shown, self.names = with_layers(partitioned)
         renamed = dict(zip(shown["main"].params, original.params, strict=True))
-        outputs = output_values(original.body)
         values = output_values(relay.bind(shown["main"].body, renamed))
         layers = values[len(values) - len(self.names) :]
-        main = relay.Function(original.params, OneOfEach().visit(relay.Tuple([*outputs, *layers])))
+        main = relay.Function(original.params, OneOfEach().visit(relay.Tuple([original.body, *layers])))
         with tvm.transform.PassContext(opt_level=3):
             passes = [relay.transform.InferType(), relay.transform.EliminateCommonSubexpr()]
             both = tvm.transform.Sequential(passes)(tvm.IRModule.from_expr(main))
-        self.reference, self.count = Reference(both), len(outputs)
+        self.reference = Reference(both)
 
     def run(self, arrays):
         """The original's outputs in model order, and the value of each layer by name."""
         values = self.reference.run(arrays)
-        return values[: self.count], dict(zip(self.names, values[self.count :], strict=True))
+        count = len(values) - len(self.names)
+        return values[:count], dict(zip(self.names, values[count:], strict=True))
 
 
 class OneOfEach(relay.ExprMutator):
