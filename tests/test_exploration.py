@@ -1,16 +1,13 @@
 """Variations of hardware: their cycles are those of a build, the front is what nothing beats, errors come first."""
 
 import json
-import os
-import subprocess
-import sys
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from shutil import which
 
 import pytest
 from chip_samples import CHIP
+from mpi_futures import run_with_mpi
 from relay_samples import Conv, Dense, Pool
 
 import byoc_hw
@@ -142,16 +139,8 @@ if __name__ == "__main__":
 
 @pytest.mark.slow
 def test_mpi_plans(tmp_path):
-    pytest.importorskip("mpi4py", reason="pip install mpi4py, and an MPI")
-    mpiexec = which("mpiexec", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-    if mpiexec is None:
-        pytest.skip("mpiexec is not installed: pip install mpich, or install the package openmpi-bin")
-    (tmp_path / "explore.py").write_text(MPI)
-    root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    command = [mpiexec, "-n", "2", sys.executable, "-W", "ignore", "-m", "mpi4py.futures", tmp_path / "explore.py"]
-    done = subprocess.run(command, env=os.environ | root, capture_output=True, text=True, check=True)
     found = quiet({"": byoc_hw.load(model_path())}, variations={"dma_width": (2, 8)})
-    assert json.loads(done.stdout) == [one.cycles[""] for one in found.variations]
+    assert json.loads(run_with_mpi(MPI, tmp_path)) == [one.cycles[""] for one in found.variations]
 
 
 def test_progress_is_told_in_order(models, capsys):

@@ -1,18 +1,16 @@
 """Tuning a model: found, saved, shipped and built again; what does not belong together is refused."""
 
 import json
-import os
-import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from shutil import which
 
 import numpy as np
 import pytest
+from mpi_futures import run_with_mpi
 from relay_samples import Conv, Dense, Pool, module, side_by_side, variable
 from tvm import relay
 
@@ -365,16 +363,7 @@ if __name__ == "__main__":
 
 @pytest.mark.slow
 def test_mpi_tunes(tmp_path):
-    pytest.importorskip("mpi4py", reason="pip install mpi4py, and an MPI")
-    mpiexec = which("mpiexec", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-    if mpiexec is None:
-        pytest.skip("mpiexec is not installed: pip install mpich, or install the package openmpi-bin")
-    (tmp_path / "tune_model.py").write_text(MPI)
-    root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    command = [mpiexec, "-n", "2", sys.executable, "-W", "ignore", "-m", "mpi4py.futures", "tune_model.py"]
-    done = subprocess.run(command, env=os.environ | root, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == "1"
+    assert run_with_mpi(MPI, tmp_path).strip() == "1"
     mod = byoc_hw.partition_for_hwlib(*byoc_hw.load(model_path()), "digits", accelerator=byoc_hw.SMALL)
     byoc_hw.tune(mod, **FEW).save(tmp_path / "alone.json")
     assert (tmp_path / "found.json").read_bytes() == (tmp_path / "alone.json").read_bytes()
