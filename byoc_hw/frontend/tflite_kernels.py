@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from byoc_hw.frontend.seam import TFLiteArithmetic
+from byoc_hw.frontend.seam import FixedPoint
 from byoc_hw.pattern import NotALayer
 from byoc_hw.tensor import Array, Quantization
 
@@ -27,7 +27,7 @@ class Scales:
     after: Quantization
 
 
-ValueKernel = Callable[[Scales, Array, TFLiteArithmetic], Array]
+ValueKernel = Callable[[Scales, Array, FixedPoint], Array]
 
 # ---------------------------------------------------------------- fixed point
 
@@ -41,21 +41,21 @@ def _scale(of: Quantization) -> np.float32:
     return np.float32(of.scale[0])
 
 
-def _sloped(ifm: Array, negative: Array, ratios: tuple[float, float], by: TFLiteArithmetic) -> Array:
-    return np.where(ifm >= 0, by.rescaled(ifm, ratios[0]), by.rescaled(negative, ratios[1]))
+def _sloped(ifm: Array, negative: Array, ratios: tuple[float, float], by: FixedPoint) -> Array:
+    return np.where(ifm >= 0, by.rescaled(ifm, ratios[0], "tflite"), by.rescaled(negative, ratios[1], "tflite"))
 
 
-def quantized_again(of: Scales, ifm: Array, by: TFLiteArithmetic) -> Array:
+def quantized_again(of: Scales, ifm: Array, by: FixedPoint) -> Array:
     """QUANTIZE."""
-    return by.rescaled(ifm, divided_scales(of, np.float64))
+    return by.rescaled(ifm, divided_scales(of, np.float64), "tflite")
 
 
 def limited_between(low: float, high: float) -> ValueKernel:
     """RELU and the like, with another output: TFLite limits the output, not the input."""
 
-    def kernel(of: Scales, ifm: Array, by: TFLiteArithmetic) -> Array:
+    def kernel(of: Scales, ifm: Array, by: FixedPoint) -> Array:
         least, most = (step_of(bound, of.after) - of.after.zero_point[0] for bound in (low, high))
-        return np.clip(by.rescaled(ifm, divided_scales(of)), least, most)
+        return np.clip(by.rescaled(ifm, divided_scales(of), "tflite"), least, most)
 
     return kernel
 
@@ -76,19 +76,19 @@ def leaky_relu(alpha: float) -> ValueKernel:
 def prelu_of(steps: Array, step: float) -> ValueKernel:
     """PRELU, whose slopes are numbers of steps: one, or one for each channel of the last dimension."""
 
-    def kernel(of: Scales, ifm: Array, by: TFLiteArithmetic) -> Array:
+    def kernel(of: Scales, ifm: Array, by: FixedPoint) -> Array:
         slope = _scale(of.before) * np.float32(step) / _scale(of.after)
         return _sloped(ifm, ifm * steps, (divided_scales(of), float(slope)), by)
 
     return kernel
 
 
-def absolute(of: Scales, ifm: Array, by: TFLiteArithmetic) -> Array:
+def absolute(of: Scales, ifm: Array, by: FixedPoint) -> Array:
     """ABS."""
-    return by.rescaled(np.abs(ifm), divided_scales(of))
+    return by.rescaled(np.abs(ifm), divided_scales(of), "tflite")
 
 
-def hard_swish_of(of: Scales, ifm: Array, by: TFLiteArithmetic) -> Array:
+def hard_swish_of(of: Scales, ifm: Array, by: FixedPoint) -> Array:
     """HARD_SWISH."""
     before, after = float(_scale(of.before)), float(_scale(of.after))
     if before / 128 >= after:
@@ -96,7 +96,7 @@ def hard_swish_of(of: Scales, ifm: Array, by: TFLiteArithmetic) -> Array:
     return by.hard_swish(ifm, before, after)
 
 
-def inverse_root_of(of: Scales, ifm: Array, by: TFLiteArithmetic) -> Array:
+def inverse_root_of(of: Scales, ifm: Array, by: FixedPoint) -> Array:
     """RSQRT. TFLite stops at an input below 0; here it counts as 0."""
     return by.inverse_root(np.maximum(ifm, 0), float(_scale(of.before)), float(_scale(of.after)))
 
@@ -107,7 +107,7 @@ def inverse_root_of(of: Scales, ifm: Array, by: TFLiteArithmetic) -> Array:
 def _tabulated(function: Callable[[Array], Array]) -> ValueKernel:
     """The kernel that is a table of a function, which takes and gives float32 or more."""
 
-    def kernel(of: Scales, ifm: Array, by: TFLiteArithmetic) -> Array:
+    def kernel(of: Scales, ifm: Array, by: FixedPoint) -> Array:
         with np.errstate(over="ignore"):
             found = function(_scale(of.before) * ifm.astype(np.float32)).astype(np.float32)
             units = (found * (np.float32(1) / _scale(of.after))).astype(np.float64)

@@ -109,6 +109,8 @@ class _Host:
     ends: Ends
     names: Sequence[str]
     buffers: dict[Any, tuple[Buffer, ...]] = field(default_factory=dict)
+    parts: dict[tuple[Any, int], Buffer] = field(default_factory=dict)
+    """The outputs of the model that are parts of tuples."""
     calls: list[Call] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     constant_bytes: int = 0
@@ -134,6 +136,9 @@ class _Host:
                 last.append(CopyCall(self.buffers[result][0], buffer))
             else:
                 self.buffers[result] = (buffer,)
+        for variable, value in steps:
+            if isinstance(value, relax.TupleGetItem) and variable in self.buffers:
+                self.parts.setdefault((value.tuple_value, value.index), self.buffers[variable][0])
         loops = self._loops(steps)
         for number, (variable, value) in enumerate(steps):
             self._step(variable, value, number, loops)
@@ -184,15 +189,16 @@ class _Host:
 
     def _field(self, variable: Any, value: Any) -> None:
         made = self.buffers[value.tuple_value][value.index]
-        if variable in self.buffers:  # an output of the model: it was given its buffer before
-            self.calls.append(CopyCall(made, self.buffers[variable][0]))
-        else:
+        if variable not in self.buffers:
             self.buffers[variable] = (made,)
+        elif self.buffers[variable][0] != made:  # two outputs of the model are one part
+            self.calls.append(CopyCall(made, self.buffers[variable][0]))
 
     def _outputs(self, variable: Any, value: Any, number: int) -> tuple[Buffer, ...]:
         if variable not in self.buffers:
             self.buffers[variable] = tuple(
-                self._intermediate(f"sid_{number}_{place}" if place else f"sid_{number}", of)
+                self.parts.get((variable, place))
+                or self._intermediate(f"sid_{number}_{place}" if place else f"sid_{number}", of)
                 for place, of in enumerate(_types(type_of(value)))
             )
         return self.buffers[variable]

@@ -28,6 +28,8 @@ from byoc_hw.frontend.relax.bindings import (
 from byoc_hw.frontend.relax.forms import QdqJob, fusions
 from byoc_hw.frontend.relax.host_works import tvm_marks
 from byoc_hw.frontend.relax.outcomes import outcomes_of
+from byoc_hw.frontend.relax.qdq_moves import moves_of_stored
+from byoc_hw.frontend.relax.qdq_tables import COMPOSITE, with_qdq_tables
 from byoc_hw.frontend.relax.regions import (
     ACCELERATOR_MARK,
     NUMERICS_MARK,
@@ -63,13 +65,14 @@ def partition_relax(
     main = mod["main"]
     sources, work = file_sources(main), work_of(main)
     check_denied(deny, [one.name for one in sources])
-    job = QdqJob(accelerator, backend.why_no_plan, deny, numerics)
-    done = _regions_made(mod, job, mod_name)
+    job = QdqJob(accelerator, backend.why_no_plan, backend.arithmetic, deny, numerics)
+    plain = with_moves(mod)
+    done = _regions_made(plain, job, mod_name)
     idle = _idle_sources(done)
     if idle:  # once more without them: a reshape on the host needs no call of a region
         job = replace(job, idle=frozenset(idle), recorder=Recorder())
-        done = _regions_made(mod, job, mod_name)
-    found = outcomes_of(sources, main, done, job.recorder, work)
+        done = _regions_made(plain, job, mod_name)
+    found = outcomes_of(sources, done, job.recorder, work)
     if numerics == "tflite":
         marks = tvm_marks(done)
         found = tuple(replace(outcome, tvm_arithmetic=marks.get(outcome.name, ())) for outcome in found)
@@ -80,11 +83,11 @@ def partition_relax(
 
 
 def _regions_made(mod: tvm.IRModule, job: QdqJob, mod_name: str) -> tvm.IRModule:
-    passes = [
-        relax.transform.FuseOpsByPattern(fusions(job), bind_constants=True),
-        relax.transform.MergeCompositeFunctions(),
-    ]
-    done = tvm.transform.Sequential(passes)(mod)
+    fuse = relax.transform.FuseOpsByPattern
+    composed = fuse(fusions(job), bind_constants=True)(mod)
+    tabled = with_qdq_tables(composed, job)
+    tables = fuse(fusions(job, only=COMPOSITE), bind_constants=True, entry_functions=["main"])
+    done = tvm.transform.Sequential([tables, relax.transform.MergeCompositeFunctions()])(tabled)
     symbols = {
         variable: f"tvmgen_{mod_name}_{job.accelerator.name}_main_{number}"
         for number, variable in enumerate(calls_of_regions(done))
@@ -137,6 +140,12 @@ def prepared(mod: Any, params: Mapping[str, Any] | None) -> tvm.IRModule:
         if dtype_of(value):
             extents_of(value)
     return tvm.IRModule({"main": each_its_own_dequantize(with_names(main))}, attrs=attrs)
+
+
+def with_moves(mod: tvm.IRModule) -> tvm.IRModule:
+    """The prepared module with operators that move values on stored ones."""
+    main = each_its_own_dequantize(moves_of_stored(mod["main"]))
+    return tvm.IRModule({mod.get_global_var("main"): main}, attrs=mod.attrs)
 
 
 def _bound(mod: tvm.IRModule, params: Mapping[str, Any]) -> tvm.IRModule:

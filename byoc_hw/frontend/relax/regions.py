@@ -106,11 +106,20 @@ def calls_of_regions(mod: tvm.IRModule) -> list[Any]:
 
 
 def composites_of(function: Any) -> dict[Any, Any]:
-    """The composites of a region, by the variable that each is bound to, or by global variable in a module."""
+    """The composites of a region, by the variable that each is bound to."""
     return {
         variable: value
         for variable, value in steps_of(function)
         if isinstance(value, relax.Function) and value.attrs and "Composite" in value.attrs
+    }
+
+
+def composites_in(mod: tvm.IRModule) -> dict[Any, Any]:
+    """The composites of a module whose regions are not made, by global variable."""
+    return {
+        variable: function
+        for variable, function in mod.functions.items()
+        if isinstance(function, relax.Function) and function.attrs and "Composite" in function.attrs
     }
 
 

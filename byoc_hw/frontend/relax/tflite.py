@@ -130,9 +130,10 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         except Exception as error:  # as in `_import`
             broken = BrokenRule("TVM's importer takes the operator", importer_said(error))
             self._stops[number] = TfliteStop(operator_kind(described), described.name, broken, error)
+        states = {following for _, following in self._file.states}  # outputs of ours, not of the file's operator
         variables = [
             relax.Var(tensor.name, relax.TensorType(tensor.shape, tensor.dtype))
-            for tensor in (self._file.tensors[index] for index in described.outputs)
+            for tensor in (self._file.tensors[index] for index in described.outputs if index not in states)
         ]
         return variables[0] if len(variables) == 1 else relax.Tuple(variables)
 

@@ -16,7 +16,7 @@ from tvm.relay.dataflow_pattern import is_constant, is_op, wildcard
 from byoc_hw.frontend.relay import read
 from byoc_hw.frontend.relay.sources import operator_name, source_names
 from byoc_hw.frontend.relay.tflite_operators.elementwise import elu, gelu, gelu_by_tanh, hard_swish, prelu
-from byoc_hw.frontend.seam import TFLiteArithmetic
+from byoc_hw.frontend.seam import FixedPoint
 from byoc_hw.frontend.tflite_kernels import (
     ELU,
     EXP,
@@ -67,7 +67,7 @@ def between_scales(quantize: relay.Call) -> BetweenScales | None:
     return BetweenScales(real.args[0], Scales(before, after), real, quantize.args[0], quantize)
 
 
-def units_of_output(of: BetweenScales, ifm: Array, by: TFLiteArithmetic) -> Array | None:
+def units_of_output(of: BetweenScales, ifm: Array, by: FixedPoint) -> Array | None:
     """The output without its zero point, int64, of an input without its own; None for an operator without a kernel."""
     kernel = _kernel_of(of)
     return None if kernel is None else kernel(of.scales, ifm, by)

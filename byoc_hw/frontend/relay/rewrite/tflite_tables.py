@@ -18,7 +18,7 @@ from byoc_hw.frontend.relay.rewrite.table_values import by_byte, every_value
 from byoc_hw.frontend.relay.rewrite.tflite_functions import between_scales, units_of_output
 from byoc_hw.frontend.relay.sources import described, operator_name, source_names
 from byoc_hw.frontend.relay.table import parse_composite
-from byoc_hw.frontend.seam import TFLiteArithmetic
+from byoc_hw.frontend.seam import FixedPoint
 from byoc_hw.frontend.tflite_kernels import Scales, limited_between, quantized_again, step_of
 from byoc_hw.graph import Add, Layer, Lookup, Mul
 from byoc_hw.pattern import NotALayer
@@ -28,7 +28,7 @@ Values = dict[relay.Expr, Array]
 """The 8-bit values of a chain for all 256 inputs, as int64."""
 
 
-def tflite_tables(chain: Chain, by: TFLiteArithmetic) -> Array | str:
+def tflite_tables(chain: Chain, by: FixedPoint) -> Array | str:
     """A chain's tables, or why it has none."""
     values: Values = {chain.source: every_value(chain).astype(np.int64)}
     for call in chain.calls:
@@ -45,7 +45,7 @@ def tflite_tables(chain: Chain, by: TFLiteArithmetic) -> Array | str:
     return by_byte(values[chain.result].astype(str(chain.result.checked_type.dtype)), chain.channels)
 
 
-def _kernel(call: relay.Call, values: Values, by: TFLiteArithmetic) -> Array | None:
+def _kernel(call: relay.Call, values: Values, by: FixedPoint) -> Array | None:
     """The values of an 8-bit operator, or None."""
     if isinstance(call.op, relay.Function):
         parsed = parse_composite(str(call.op.attrs["Composite"]).partition(".")[2], call.op.body)
@@ -83,7 +83,7 @@ def _limited(name: str, inputs: list[Array | None]) -> Array | None:
     return np.minimum(first, second) if name == "minimum" else np.maximum(first, second)
 
 
-def _layer(layer: Layer, inputs: list[Array | None], by: TFLiteArithmetic) -> Array | None:
+def _layer(layer: Layer, inputs: list[Array | None], by: FixedPoint) -> Array | None:
     first, second = inputs[0], inputs[-1]
     if first is None or second is None:
         return None
@@ -98,7 +98,7 @@ def _layer(layer: Layer, inputs: list[Array | None], by: TFLiteArithmetic) -> Ar
 # ---------------------------------------------------------------- QUANTIZE, and RELU with another output
 
 
-def _requantize(call: relay.Call, values: Values, by: TFLiteArithmetic) -> Array | None:
+def _requantize(call: relay.Call, values: Values, by: FixedPoint) -> Array | None:
     before, after = read.scalar_quantization(*call.args[1:3]), read.requantize_output(call)
     source, bounds = _activation(call)
     if source not in values:
@@ -131,7 +131,7 @@ def _activation(requantize: relay.Call) -> tuple[relay.Expr, Pair | None]:
 # ---------------------------------------------------------------- dequantize, real operators, quantize
 
 
-def _real_function(call: relay.Call, values: Values, by: TFLiteArithmetic) -> Array | None:
+def _real_function(call: relay.Call, values: Values, by: FixedPoint) -> Array | None:
     found = between_scales(call)
     if found is None or found.source not in values:
         return None
