@@ -73,6 +73,8 @@ def _check(pattern: Pattern, form: Form, job: QdqJob, context: Any) -> bool:
     found = QdqMatch.of(form, context.matched_expr, dict(context.matched_bindings.items()))
     if found is None or _is_read_outside(context):
         return False
+    if not any(isinstance(one, relax.Var) for one in found.inputs):  # constants are in their reader's layer
+        return False
     if pattern.name == "reshape" and job.idle.intersection(found.sources):
         job.recorder.reject(found.sources, _IDLE)
         return False

@@ -22,7 +22,7 @@ from byoc_hw.frontend.relax.regions import ACCELERATOR_MARK, NUMERICS_MARK, QdqR
 from byoc_hw.frontend.relax.relax_model import RelaxModel, graphs_in
 from byoc_hw.frontend.relax.tflite import importable_parts, load_tflite
 from byoc_hw.frontend.relax.turns import one_at_a_time
-from byoc_hw.frontend.seam import Backend, Partitioned
+from byoc_hw.frontend.seam import Backend, FixedPoint, Partitioned
 from byoc_hw.pattern import Outcome
 from byoc_hw.soc import Hardware, Soc
 
@@ -36,7 +36,8 @@ def _needs_relay(what: str) -> NoReturn:
 class RelaxFrontEnd:
     """The functions of this front end: see `byoc_hw.frontend.seam.FrontEnd`."""
 
-    def __init__(self) -> None:
+    def __init__(self, arithmetic: FixedPoint) -> None:
+        self._arithmetic = arithmetic
         self._tables: dict[str, LiveFusions] = {}
 
     @one_at_a_time
@@ -123,7 +124,7 @@ class RelaxFrontEnd:
 
     def open_model(self, mod: Any, params: Mapping[str, Any] | None, mod_name: str | None) -> RelaxModel:
         """Open a module for a build."""
-        return RelaxModel(mod, params, mod_name)
+        return RelaxModel(mod, params, mod_name, self._arithmetic)
 
     def reference(self, mod: Any) -> Any:
         """Refused: current TVM has float operators, whose results are not those of the integers."""

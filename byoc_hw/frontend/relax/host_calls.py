@@ -1,8 +1,8 @@
 """Compiles the host side of a Relax module: C functions for what is left, and the calls of one inference in order.
 
-What functions of ours compute is matched first, with the same table as for an accelerator: with numerics "tflite" all
-layers that they have, else the integer softmax that equals TVM's float one. The rest is float between dequantize and
-quantize, and becomes loops of TVM. All buffers are placed in our arena.
+What functions of ours compute is matched first, with the same table as for an accelerator. The rest becomes loops of
+TVM: tables and moves of integers, and what is float between dequantize and quantize. All buffers are placed in our
+arena.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from byoc_hw.frontend.relax.host_loops import (
 )
 from byoc_hw.frontend.relax.host_works import HostLayer, Kernels, with_works
 from byoc_hw.frontend.relax.versions import Literal, array_of, dtype_of, extents_of, name_of, type_of
-from byoc_hw.frontend.seam import CompiledHost, Placer
+from byoc_hw.frontend.seam import CompiledHost, FixedPoint, Placer
 from byoc_hw.graph import Graph, Softmax
 from byoc_hw.names import distinct
 from byoc_hw.program import Buffer, Call, CopyCall, HostCall, Program, RegionCall
@@ -48,12 +48,13 @@ def compiled_host(
     graphs: Mapping[str, Graph],
     place: Placer,
     kernel: Kernels,
+    by: FixedPoint,
 ) -> CompiledHost:
     """Compile everything in a partitioned module but its regions. `names` are those of inputs and outputs.
 
     `place` is called once, when all buffers are known. `Unsupported` for an operator that C alone cannot compute.
     """
-    mod, works = with_works(mod, numerics, kernel)
+    mod, works = with_works(mod, numerics, kernel, by)
     lowered = _lowered(mod)
     program, source, nbytes = _Host(lowered, mod_name, graphs, works, ends, names).compiled()
     place(program, ())
@@ -213,7 +214,14 @@ class _Host:
             self.calls.append(RegionCall(self.graphs[symbol], (*arguments, *outputs)))
             return
         work = self.works[symbol]
-        inputs = tuple(self.buffers[operands[place]][0] for place in work.inputs)
+        inputs: list[Buffer] = []
+        read = []
+        for place, one in enumerate(work.inputs):
+            if isinstance(one, int):
+                read.append(f"in{len(inputs)}")
+                inputs.append(self.buffers[operands[one]][0])
+            else:
+                read.append(self._constant(f"{symbol}_in{place}", one))
         name = f"tvmgen_{self.mod_name}_{symbol}"
         own: tuple[Buffer, ...] = ()
         if work.made is None:
@@ -225,7 +233,7 @@ class _Host:
             constants = [self._constant(f"{symbol}_c{place}", one) for place, one in enumerate(work.made.constants)]
             if work.made.workspace:
                 own = (Buffer(f"{symbol}_{number}_own", 4 * work.made.workspace, dtype="int32"),)
-            arguments_of = [*(f"in{place}" for place in range(len(inputs))), *constants, *(["own"] if own else [])]
+            arguments_of = [*read, *constants, *(["own"] if own else [])]
             body = f"  {work.made.function}({', '.join([*arguments_of, 'out'])});\n"
         parameters = [(f"{loop_type(one.dtype)}*", f"in{place}") for place, one in enumerate(inputs)]
         parameters += [(f"{loop_type(one.dtype)}*", "own") for one in own]

@@ -34,7 +34,6 @@ from byoc_hw.frontend.relax.regions import (
     ACCELERATOR_MARK,
     NUMERICS_MARK,
     QdqRecord,
-    calls_of_regions,
     composite_name,
     composites_of,
     external,
@@ -88,11 +87,8 @@ def _regions_made(mod: tvm.IRModule, job: QdqJob, mod_name: str) -> tvm.IRModule
     tabled = with_qdq_tables(composed, job)
     tables = fuse(fusions(job, only=COMPOSITE), bind_constants=True, entry_functions=["main"])
     done = tvm.transform.Sequential([tables, relax.transform.MergeCompositeFunctions()])(tabled)
-    symbols = {
-        variable: f"tvmgen_{mod_name}_{job.accelerator.name}_main_{number}"
-        for number, variable in enumerate(calls_of_regions(done))
-    }
-    return with_symbols(done, symbols, {ACCELERATOR_MARK: remember(job.accelerator), NUMERICS_MARK: job.numerics})
+    prefix = f"tvmgen_{mod_name}_{job.accelerator.name}_main_"
+    return with_symbols(done, prefix, {ACCELERATOR_MARK: remember(job.accelerator), NUMERICS_MARK: job.numerics})
 
 
 def _idle_sources(mod: tvm.IRModule) -> list[str]:

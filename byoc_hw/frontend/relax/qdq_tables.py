@@ -109,7 +109,7 @@ def _lookup(chain: QdqChain, tables: Array) -> list[Assignment]:
         start = relax.const(starts if len(tables) > 1 else starts[0])
         steps.append((entry, named(relax.op.add(index, start), of_index)))
         index = entry
-    return [*steps, (chain.result, named(relax.op.take(entries, index), chain.result.ty))]
+    return [*steps, (chain.result, named(relax.op.take(entries, index, mode="clip"), chain.result.ty))]
 
 
 # ---------------------------------------------------------------- what is worth a table
