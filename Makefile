@@ -43,7 +43,7 @@ demo-relax: .venv-relax/ready compiler
 	.venv-relax/bin/python -m byoc_hw.demo --output-dir out/digits-relax $(ARGS)
 
 # The rooms behind the seam, and what both front ends make of a model.
-RELAX_TESTS := tests/frontend/relax tests/frontend/test_same_graphs.py tests/test_rooms.py tests/params tests/quantization \
+RELAX_TESTS := tests/frontend/relax tests/frontend/test_same_graphs.py tests/frontend/test_tflite_int4.py tests/test_rooms.py tests/params tests/quantization \
     tests/emit/test_region_code.py tests/run/test_metadata.py tests/plan/test_texts.py \
     tests/plan/work tests/hwlib/test_arithmetic.py
 test-relax: .venv-relax/ready compiler

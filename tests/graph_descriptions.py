@@ -1,6 +1,7 @@
 """What a TFLite file becomes, as text: the same for both front ends. `python tests/graph_descriptions.py` stores it."""
 
 import dataclasses
+import functools
 import hashlib
 import itertools
 import sys
@@ -8,6 +9,8 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+from tflite_int4_samples import NETWORKS as FOUR_BITS
+from tflite_int4_samples import narrow_file
 from tflite_networks import inception, mobilenet
 
 import byoc_hw
@@ -86,7 +89,11 @@ SHIPPED = {"digits_int8": (model_path, _digits), "shapes_int8": (lambda: DETECTO
 """The models of the package, and inputs for them."""
 
 
-NETWORKS = {"inception": lambda: inception("int8"), "mobilenet": lambda: mobilenet("int8")}
+NETWORKS = {
+    "inception": lambda: inception("int8"),
+    "mobilenet": lambda: mobilenet("int8"),
+    **{f"int4_{number}": functools.partial(narrow_file, case) for number, case in enumerate(FOUR_BITS)},
+}
 """Networks that are made in memory."""
 
 
