@@ -89,7 +89,8 @@ def with_operands(value: Any, by: dict[Any, Any]) -> Any:
     if isinstance(value, relax.Call):
         operands = [with_operands(argument, by) for argument in value.args]
         if _differ(operands, value.args):
-            return relax.Call(value.op, operands, value.attrs, value.ty_args, value.span)
+            call = relax.Call(value.op, operands, value.attrs, value.ty_args, value.span)
+            return typed_as(call, value.ty) if isinstance(value.ty, relax.TensorType | relax.TupleType) else call
     return value
 
 
@@ -169,9 +170,10 @@ def with_names(function: Any, name_for: Callable[[Any], str | None] = lambda var
 
 
 def typed_as(call: Any, of: Any) -> Any:
-    """A new call, with its type."""
-    relax.expr._update_type(call, of)
-    return call
+    """The call again, with a type."""
+    made = relax.Call(call.op, call.args, call.attrs, call.ty_args, call.span)
+    relax.expr._update_type(made, of)
+    return made
 
 
 def file_sources(function: Any) -> list[FileSource]:

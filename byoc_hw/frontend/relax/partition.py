@@ -15,6 +15,7 @@ from byoc_hw.errors import InvalidInput, Unsupported
 from byoc_hw.frontend.accelerators import remember
 from byoc_hw.frontend.model_ends import End, Ends
 from byoc_hw.frontend.partition_arguments import check_denied, checked_arguments
+from byoc_hw.frontend.relax.bias_scales import with_stored_biases
 from byoc_hw.frontend.relax.bindings import (
     each_its_own_dequantize,
     file_sources,
@@ -28,6 +29,7 @@ from byoc_hw.frontend.relax.bindings import (
 from byoc_hw.frontend.relax.forms import QdqJob, fusions
 from byoc_hw.frontend.relax.host_works import tvm_marks
 from byoc_hw.frontend.relax.outcomes import outcomes_of
+from byoc_hw.frontend.relax.qdq_layout import in_nhwc
 from byoc_hw.frontend.relax.qdq_moves import moves_of_stored
 from byoc_hw.frontend.relax.qdq_tables import COMPOSITE, with_qdq_tables
 from byoc_hw.frontend.relax.regions import (
@@ -139,8 +141,9 @@ def prepared(mod: Any, params: Mapping[str, Any] | None) -> tvm.IRModule:
 
 
 def with_moves(mod: tvm.IRModule) -> tvm.IRModule:
-    """The prepared module with operators that move values on stored ones."""
-    main = each_its_own_dequantize(moves_of_stored(mod["main"]))
+    """The prepared module with images in NHWC, biases as integers, and operators that move values on stored ones."""
+    main = moves_of_stored(with_stored_biases(moves_of_stored(in_nhwc(mod["main"]))))
+    main = each_its_own_dequantize(main)
     return tvm.IRModule({mod.get_global_var("main"): main}, attrs=mod.attrs)
 
 

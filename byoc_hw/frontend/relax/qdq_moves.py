@@ -5,11 +5,13 @@
     %2 = concat(%0, %1)
     %3 = quantize(%2)
 
-A split becomes slices.
+A split becomes slices. What is moved behind a dequantize is moved before it, and quantized again as it was is what it
+was.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -33,27 +35,69 @@ from byoc_hw.frontend.relax.versions import Literal, array_of, dtype_of, extents
 
 _MOVES_TEXT = "concat expand_dims image.resize2d nn.max_pool2d permute_dims reshape squeeze strided_slice"
 _MOVES = frozenset(_MOVES_TEXT.split())
+_OF_ONE = ("expand_dims", "flatten", "permute_dims", "reshape", "squeeze", "strided_slice")
 
 
 def moves_of_stored(function: Any) -> Any:
     """The function with each such operator between dequantize and quantize on stored values."""
-    moved = _Moved(function)
-    for variable, value in steps_of(function):
+    moved = _Moved(_moved_before(function))
+    for variable, value in steps_of(moved.function):
         moved.step(variable, value)
-    results = returned_by(function.body.body)
-    return with_steps(function, without_unused(moved.steps, results))
+    result = with_operands(function.body.body, moved.same)
+    return with_steps(function, without_unused(moved.steps, returned_by(result)), result)
+
+
+def _moved_before(function: Any) -> Any:
+    """The function with a dequantize behind each move of one tensor, in place of before it."""
+    values: dict[Any, Any] = {}
+    steps: list[Assignment] = []
+    for variable, value in steps_of(function):
+        moved = _behind(value, values) if isinstance(value, relax.Call) and name_of(value) in _OF_ONE else None
+        if moved is not None:
+            stored, call = moved
+            fresh = relax.DataflowVar(f"{variable.name}_stored", stored.ty)
+            steps.append((fresh, stored))
+            value = typed_as(relax.Call(call.op, [fresh, *call.args[1:]], call.attrs, (), value.span), variable.ty)
+        values[variable] = value
+        steps.append((variable, value))
+    return with_steps(function, steps)
+
+
+def _behind(value: Any, values: Mapping[Any, Any]) -> tuple[Any, Any] | None:
+    """A move of stored values, and a dequantize of what it gives, for a move of real ones."""
+    call = values.get(value.args[0])
+    if not isinstance(call, relax.Call) or name_of(call) != "dequantize" or array_of(call.args[1]).size == 0:
+        return None
+    source, several = call.args[0], array_of(call.args[1]).size > 1
+    if (several or isinstance(source, Literal)) and name_of(value) != "permute_dims":
+        return None  # weights, in a form that the patterns have
+    operands = [source, *value.args[1:]]
+    stored = relax.Call(value.op, operands, value.attrs, value.ty_args, value.span)
+    if several:
+        axes = [int(axis) for axis in value.attrs.axes]
+        axis = axes.index(int(call.attrs.axis) % len(axes))
+        call = relax.op.dequantize(*call.args, axis=axis)
+    return typed_as(stored, relax.TensorType(extents_of(value), dtype_of(source))), call
 
 
 class _Moved:
     """One pass over a function's bindings; `steps` are the new ones."""
 
     def __init__(self, function: Any) -> None:
+        self.function = function
+        self.same: dict[Any, Any] = {}
         self._values = dict(steps_of(function))
         self._users = users_of_values(function)
         self.steps: list[Assignment] = []
 
     def step(self, variable: Any, value: Any) -> None:
         """Add a binding, or those that replace it."""
+        value = with_operands(value, self.same)
+        if isinstance(value, relax.Call) and name_of(value) == "quantize" and self._is_dequantized(value.args[0]):
+            call = self._values[value.args[0]]
+            if _same_scale(call, value):
+                self.same[variable] = with_operands(call.args[0], self.same)
+                return
         if isinstance(value, relax.TupleGetItem):
             value = self._part(variable, value) or value
         elif isinstance(value, relax.Call) and name_of(value) == "quantize" and self._is_real_move(value.args[0]):
