@@ -19,6 +19,9 @@ from byoc_hw.quantization.network import Network
 from byoc_hw.soc import Hardware
 from byoc_hw.tensor import Array, Rounding
 
+NO_ONNX = "{}: an ONNX file is read with the package onnx: pip install 'byoc-hw[onnx]'"
+"""The message where that package is missing, for a path."""
+
 Placer = Callable[[Program, Sequence[Workspace]], Mapping[str, int]]
 """Offsets in the arena for a program's intermediate buffers and its host functions' workspaces, by name."""
 
