@@ -14,10 +14,12 @@
 #   make wheel       dist/byoc_hw-*.whl
 #   make clean       remove .venv, .venv-relax and everything else that was generated
 #
-# PYTHON=/path/to/python3.10 makes .venv from that one, and PYTHON_RELAX=/path/to/python3.12 .venv-relax.
+# PYTHON=/path/to/python3.10 makes .venv from that one, and PYTHON_RELAX=/path/to/python3.12 .venv-relax, or the
+# environment that RELAX=.venv-relax-3.12 names.
 
 PYTHON ?=
 PYTHON_RELAX ?=
+RELAX ?= .venv-relax
 ARGS ?=
 SECONDS := 60
 SEED := 0
@@ -39,15 +41,15 @@ test-relay: .venv/ready compiler
 test-slow: .venv/ready compiler
 	$(BIN)/python -m pytest -n auto --dist worksteal -m slow $(ARGS)
 
-demo-relax: .venv-relax/ready compiler
-	.venv-relax/bin/python -m byoc_hw.demo --output-dir out/digits-relax $(ARGS)
+demo-relax: $(RELAX)/ready compiler
+	$(RELAX)/bin/python -m byoc_hw.demo --output-dir out/digits-relax $(ARGS)
 
 # The rooms behind the seam, and what both front ends make of a model.
-RELAX_TESTS := tests/frontend/relax tests/frontend/test_same_graphs.py tests/test_rooms.py tests/params tests/quantization \
+RELAX_TESTS := tests/frontend/relax tests/frontend/test_same_graphs.py tests/frontend/test_tflite_int4.py tests/test_rooms.py tests/params tests/quantization \
     tests/emit/test_region_code.py tests/run/test_metadata.py tests/plan/test_texts.py \
     tests/plan/work tests/hwlib/test_arithmetic.py
-test-relax: .venv-relax/ready compiler
-	.venv-relax/bin/python -m pytest -m 'not slow' $(RELAX_TESTS) $(ARGS)
+test-relax: $(RELAX)/ready compiler
+	$(RELAX)/bin/python -m pytest -m 'not slow' $(RELAX_TESTS) $(ARGS)
 
 fuzz: .venv/fuzz compiler
 	$(BIN)/python tests/fuzz --seconds $(SECONDS) --seed $(SEED) --jobs $(JOBS) $(ARGS)
@@ -74,7 +76,7 @@ wheel: .venv/ready
 	$(BIN)/python -m build --wheel
 
 clean:
-	rm -rf .venv .venv-relax out build dist *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache .pkl_memoize_py3
+	rm -rf .venv .venv-relax* out build dist *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache .pkl_memoize_py3
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # New when the dependencies change. A failed install leaves no .venv/ready behind.
@@ -83,9 +85,9 @@ clean:
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,notebooks,docs]'
 	@touch $@
 
-.venv-relax/ready: setup.cfg pyproject.toml
-	@$(find_newer_python); echo "making .venv-relax with $$python"; rm -rf .venv-relax; "$$python" -m venv .venv-relax
-	.venv-relax/bin/python -m pip install --quiet --disable-pip-version-check -e '.[relax,test-relax]'
+$(RELAX)/ready: setup.cfg pyproject.toml
+	@$(find_newer_python); echo "making $(RELAX) with $$python"; rm -rf $(RELAX); "$$python" -m venv $(RELAX)
+	$(RELAX)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[relax,test-relax]'
 	@touch $@
 
 .venv/fuzz: .venv/ready

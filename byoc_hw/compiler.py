@@ -19,15 +19,15 @@ from byoc_hw.emit.region import region_source
 from byoc_hw.emit.weight_file import WEIGHTS
 from byoc_hw.errors import InvalidInput, PlanError, Unsupported
 from byoc_hw.frontend.installed import HAS_RELAX, HAS_RELAY
-from byoc_hw.frontend.seam import Backend, CompiledHost, FrontEnd, Model, TFLiteArithmetic
+from byoc_hw.frontend.seam import Backend, CompiledHost, FixedPoint, FrontEnd, Model
 from byoc_hw.garbage import seldom_collected
 from byoc_hw.graph import Graph
 from byoc_hw.objective import HOST, Energy, Objective, check_objective, on_accelerators
 from byoc_hw.overlap import overlapped
 from byoc_hw.padding import padded
+from byoc_hw.params.fixed_point_values import pairwise_values, rescaled_values
 from byoc_hw.params.host_kernels import kernel_call
 from byoc_hw.params.tflite_functions import hard_swish_values, inverse_root_values
-from byoc_hw.params.tflite_values import pairwise_values, rescaled_values
 from byoc_hw.pattern import Outcome
 from byoc_hw.plan.bound.prices import cycles_bound
 from byoc_hw.plan.choices import Choices
@@ -64,7 +64,7 @@ def front_end() -> FrontEnd:
     if HAS_RELAX:
         from byoc_hw.frontend.relax.front_end import RelaxFrontEnd
 
-        return RelaxFrontEnd()
+        return RelaxFrontEnd(BACKEND.arithmetic)
     raise Unsupported(
         "this needs TVM: pip install 'byoc-hw[relay]' on CPython 3.10 and x86-64 Linux, elsewhere 'byoc-hw[relax]'"
     )
@@ -85,7 +85,7 @@ def _region_source(graph: Graph, accelerator: Hardware) -> str:
 BACKEND = Backend(
     why_no_plan,
     _region_source,
-    TFLiteArithmetic(rescaled_values, pairwise_values, hard_swish_values, inverse_root_values),
+    FixedPoint(rescaled_values, pairwise_values, hard_swish_values, inverse_root_values),
 )
 
 

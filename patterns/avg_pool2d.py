@@ -16,6 +16,10 @@ In Relax:
 %1 = nn.avg_pool2d(%0)
 %2 = astype(%1, int8)
 %3 = clip(%2)                        [optional]
+
+%0 = mean(dequantize(%x))
+%1 = quantize(%0)                    int8
+%2 = clip(%1)                        [optional]
 """
 
 from typing import Any
@@ -67,12 +71,14 @@ if HAS_RELAY:
     )
 
 if HAS_RELAX:
-    from byoc_hw.frontend.relax.qdq_forms import any_value, clipped_forms, operator
+    from byoc_hw.frontend.relax.qdq_forms import any_value, clipped_forms, operator, real, stored_forms
     from byoc_hw.frontend.relax.qdq_match import QdqMatch
-    from byoc_hw.frontend.relax.qdq_windows import pool2d_of
+    from byoc_hw.frontend.relax.qdq_windows import pool2d_of, reduced_of
 
     def avg_pool2d_of(match: QdqMatch) -> Pool2d:
-        """The layer of a matched average over a window."""
+        """The layer of a matched average, over a window or over axes."""
+        if match.get("mean") is not None:
+            return reduced_of(match, "mean", "avg")
         return pool2d_of(match, "nn.avg_pool2d", "avg")
 
     def averaged() -> Any:
@@ -82,7 +88,7 @@ if HAS_RELAX:
 
     register_pattern(
         "avg_pool2d",
-        clipped_forms(averaged, "nn.avg_pool2d"),
+        [*clipped_forms(averaged, "nn.avg_pool2d"), *stored_forms(lambda: operator("mean", real()), "mean")],
         parse=avg_pool2d_of,
         document=DOCUMENT,
     )

@@ -10,7 +10,7 @@ An nn.conv2d of int8 with right_shift, clip and cast becomes this form before: `
 
 In Relax:
 
-%0 = dequantize(%x)                  float32
+%0 = dequantize(%x)                  float32; %x may be nn.pad(%y) with the zero point
 %1 = nn.conv2d(%0, dequantize(W))    one filter for each channel; dequantize(W) may be reshaped
 %2 = add(%1, dequantize(b))          [optional; b is int32]
 %3 = nn.relu(%2)                     [optional; or clip]
@@ -41,12 +41,12 @@ if HAS_RELAY:
     )
 
 if HAS_RELAX:
-    from byoc_hw.frontend.relax.qdq_forms import product_forms
+    from byoc_hw.frontend.relax.qdq_forms import convolution_forms_of_real
     from byoc_hw.frontend.relax.qdq_windows import depthwise_of
 
     register_pattern(
         "qnn_depthwise_conv2d",
-        product_forms("nn.conv2d"),
+        convolution_forms_of_real(),
         parse=depthwise_of,
         before=("qnn_conv2d",),
         document=DOCUMENT,

@@ -6,7 +6,7 @@ Costs nothing, and avoids splitting a region. A region of reshapes only goes bac
 
 In Relax:
 
-%0 = reshape(%x, shape)
+%0 = reshape(%x, shape)              or squeeze, expand_dims
 """
 
 from byoc_hw.frontend.installed import HAS_RELAX, HAS_RELAY
@@ -57,7 +57,10 @@ if HAS_RELAX:
 
     register_pattern(
         "reshape",
-        Form(operator("reshape", any_value(), any_value()), anchor="reshape"),
+        [
+            Form(operator("reshape", any_value(), any_value()), anchor="reshape"),
+            *(Form(operator(name, any_value()), anchor=name) for name in ("squeeze", "expand_dims", "flatten")),
+        ],
         parse=reshape_of,
         document=DOCUMENT,
     )

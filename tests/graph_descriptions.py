@@ -1,12 +1,17 @@
 """What a TFLite file becomes, as text: the same for both front ends. `python tests/graph_descriptions.py` stores it."""
 
 import dataclasses
+import functools
 import hashlib
+import itertools
 import sys
 import tempfile
 from pathlib import Path
 
 import numpy as np
+from tflite_int4_samples import NETWORKS as FOUR_BITS
+from tflite_int4_samples import narrow_file
+from tflite_networks import inception, mobilenet
 
 import byoc_hw
 from byoc_hw.compiler import region_graphs
@@ -14,7 +19,7 @@ from byoc_hw.demo import heldout, model_path
 
 STORED = Path(__file__).parent / "frontend" / "descriptions"
 NUMERICS = ("relay", "tflite")
-IMAGES = 20
+DETECTOR = Path(byoc_hw.__file__).parent / "demo" / "shapes_int8.tflite"
 
 
 def description(path, directory):
@@ -58,19 +63,50 @@ def _digest(value):
     return hashlib.sha256(data).hexdigest()[:16]
 
 
-def outputs(numerics, directory):
-    """What the C of the digits model computes of held-out digits, one line each."""
-    mod, params = byoc_hw.load_tflite(model_path())
-    project = byoc_hw.build(byoc_hw.partition_for_hwlib(mod, params, "m", numerics=numerics), output_dir=directory)
-    results = project.run_batch([image[np.newaxis] for image in heldout().images[:IMAGES]])
-    return "".join(f"{' '.join(map(str, result.outputs[0].ravel().tolist()))}\n" for result in results)
+def outputs(name, numerics, directory, deny=()):
+    """What the C of a shipped model computes of some inputs, one line each."""
+    path, inputs = SHIPPED[name]
+    mod, params = byoc_hw.load_tflite(path())
+    partitioned = byoc_hw.partition_for_hwlib(mod, params, "m", numerics=numerics, deny=deny)
+    results = byoc_hw.build(partitioned, output_dir=directory).run_batch(inputs())
+    return "".join(f"{' '.join(_written(one) for one in result.outputs)}\n" for result in results)
+
+
+def _written(values):
+    return " ".join(map(str, values.ravel().tolist())) if values.size <= 16 else _digest(values.tobytes())
+
+
+def _digits():
+    return [image[np.newaxis] for image in heldout().images[:20]]
+
+
+def _pictures():
+    random = np.random.default_rng(0)
+    return [random.integers(-128, 128, (1, 48, 48, 1)).astype(np.int8) for _ in range(5)]
+
+
+SHIPPED = {"digits_int8": (model_path, _digits), "shapes_int8": (lambda: DETECTOR, _pictures)}
+"""The models of the package, and inputs for them."""
+
+
+NETWORKS = {
+    "inception": lambda: inception("int8"),
+    "mobilenet": lambda: mobilenet("int8"),
+    **{f"int4_{number}": functools.partial(narrow_file, case) for number, case in enumerate(FOUR_BITS)},
+}
+"""Networks that are made in memory."""
 
 
 def store(models):
-    """Write the descriptions of the digits model and of others."""
+    """Write the descriptions and outputs of the shipped models, and the descriptions of others."""
     with tempfile.TemporaryDirectory() as folder:
-        texts = {path.stem: description(path, Path(folder) / path.stem) for path in (model_path(), *models)}
-        texts |= {f"digits_outputs_{numerics}": outputs(numerics, Path(folder) / numerics) for numerics in NUMERICS}
+        paths = [*(path() for path, _ in SHIPPED.values()), *models]
+        for name, network in NETWORKS.items():
+            paths.append(Path(folder) / f"{name}.tflite")
+            paths[-1].write_bytes(network())
+        texts = {path.stem: description(path, Path(folder) / path.stem) for path in paths}
+        for name, numerics in itertools.product(SHIPPED, NUMERICS):
+            texts[f"{name}_outputs_{numerics}"] = outputs(name, numerics, Path(folder) / f"{name}_{numerics}")
     for name, text in texts.items():
         (STORED / f"{name}.txt").write_text(text, encoding="utf-8")
 

@@ -327,7 +327,13 @@ def _host(parts: Parts) -> Files:
         structs = {kernel.struct or name: kernel.fields for name, kernel in kernels.items()}
         needed = [part for part in KERNEL_PARTS if any(part in kernel.parts for kernel in kernels.values())]
         files[f"src/{mod_name}_kernels.c"] = render(
-            "model_kernels.c.j2", banner=purpose, mod_name=mod_name, structs=structs, needed=needed, types=ORDERED_TYPES
+            "model_kernels.c.j2",
+            banner=purpose,
+            mod_name=mod_name,
+            structs=structs,
+            needed=needed,
+            types=ORDERED_TYPES,
+            rounding="upward" if "scale_upward" in needed else "tflite",
         )
     return {f"src/{mod_name}_host.c": f"{banner}\n{own and own + chr(10)}{source}\n", **files}
 

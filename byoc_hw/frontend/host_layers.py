@@ -1,4 +1,4 @@
-"""The layers that C functions of ours compute on the host, with TFLite's arithmetic."""
+"""The layers that C functions of ours compute on the host, with TFLite's arithmetic or TVM's."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HOST_FUNCTIONS = Accelerator(
         **dict.fromkeys(("add", "mul", "pool2d"), _ANY),
         "softmax": Limits(batches=None),
     },
-    roundings=("tflite",),
+    roundings=("tflite", "upward"),
 )
 """The functions as an accelerator: the layer kinds that they compute, with sums of 32 bits."""
 

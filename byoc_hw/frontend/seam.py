@@ -17,21 +17,25 @@ from byoc_hw.program import HostWork, KernelCall, Program, Workspace
 from byoc_hw.quantization.layers import QuantizedNetwork
 from byoc_hw.quantization.network import Network
 from byoc_hw.soc import Hardware
-from byoc_hw.tensor import Array
+from byoc_hw.tensor import Array, Rounding
+
+NO_ONNX = "{}: an ONNX file is read with the package onnx: pip install 'byoc-hw[onnx]'"
+"""The message where that package is missing, for a path."""
 
 Placer = Callable[[Program, Sequence[Workspace]], Mapping[str, int]]
 """Offsets in the arena for a program's intermediate buffers and its host functions' workspaces, by name."""
 
 
 @dataclass(frozen=True)
-class TFLiteArithmetic:
-    """TFLite's fixed point on arrays of integers, for tables that are computed at compile time; all give int64.
+class FixedPoint:
+    """Fixed point on arrays of integers, for tables that are computed at compile time; all give int64.
 
-    `rescaled(values, ratio)` are integers times a ratio; `pairwise(layer, ifm, ifm2)` is a layer's output.
-    `hard_swish` and `inverse_root` take an input without its zero point, its scale and the output's.
+    `rescaled(values, ratio, rounding)` are integers times a ratio; `pairwise(layer, ifm, ifm2)` is a layer's output
+    with its rounding. `hard_swish` and `inverse_root` are TFLite's; they take an input without its zero point, its
+    scale and the output's.
     """
 
-    rescaled: Callable[[Array, float], Array]
+    rescaled: Callable[[Array, float, Rounding], Array]
     pairwise: Callable[[Add | Mul, Array, Array], Array]
     hard_swish: Callable[[Array, float, float], Array]
     inverse_root: Callable[[Array, float, float], Array]
@@ -47,7 +51,7 @@ class Backend:
 
     why_no_plan: Callable[[Layer, Hardware], str | None]
     region_source: Callable[[Graph, Hardware], str]
-    arithmetic: TFLiteArithmetic
+    arithmetic: FixedPoint
 
 
 @dataclass(frozen=True)

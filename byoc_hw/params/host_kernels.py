@@ -1,8 +1,8 @@
 """Work on the host: the C functions of ours that do it, and what they read.
 
-The arithmetic of layers is TFLite's, as the header of the HAL states it for layers on the accelerator. What depends on
-the weights is computed here: the functions get constant arrays. Scales are a multiplier and an exponent. Orders and
-suppressions are Relay's operators.
+The arithmetic of layers is TFLite's or, in functions named "upward", TVM's, as the header of the HAL states both for
+layers on the accelerator; a project has one of the two. What depends on the weights is computed here: the functions get
+constant arrays. Scales are a multiplier and an exponent. Orders and suppressions are Relay's operators.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from byoc_hw.params.requantize import (
     pool_offset,
     pool_scale,
     pool_sums,
+    pool_zero_points,
     softmax_scale,
     subtrahend_number,
     sum_scales,
@@ -76,27 +77,37 @@ _BOXES = {"boxes": "float", "valid_count": "int32_t"}
 _LIMITS = {"most": "int32_t", "threshold": "float"}
 _SUPPRESS = _words("batches boxes values top_k coord_start score_index id_index force_suppress invalid_to_bottom")
 
-KERNELS: Mapping[str, HostKernel] = {
-    "tflite_conv2d": HostKernel(
-        ("scale", "clamp", "conv2d"),
+_LAYERS: Mapping[str, HostKernel] = {
+    "conv2d": HostKernel(
+        ("clamp", "conv2d"),
         {**_ONE, "weights": "int8_t", "channels": "int32_t"},
         _words(f"""
         {_EXTENTS} ifm_channels ofm_height ofm_width ofm_channels depth filters_per_group {_WINDOW}
         ifm_zero_point weight_zero_point ofm_zero_point {_CLAMP}"""),
     ),
-    "tflite_pool2d": HostKernel(
-        ("scale", "clamp", "pool2d"),
+    "pool2d": HostKernel(
+        ("clamp", "pool2d"),
         _ONE,
         _words(f"""
         {_EXTENTS} channels ofm_height ofm_width {_WINDOW} count_include_pad
         is_sum offset multiplier exponent ofm_zero_point {_CLAMP}"""),
     ),
-    "tflite_add": HostKernel(
-        ("scale", "clamp", "add"),
+    "add": HostKernel(
+        ("clamp", "add"),
         _TWO,
         _words(f"{_PAIR} ifm_multiplier ifm_exponent ifm2_multiplier ifm2_exponent subtract {_CLAMP}"),
     ),
-    "tflite_mul": HostKernel(("scale", "clamp", "mul"), _TWO, _words(f"{_PAIR} {_CLAMP}")),
+    "mul": HostKernel(("clamp", "mul"), _TWO, _words(f"{_PAIR} {_CLAMP}")),
+}
+
+_ROUNDED = {
+    f"{rounding}_{name}": replace(kernel, parts=(scale, *kernel.parts))
+    for rounding, scale in (("tflite", "scale"), ("upward", "scale_upward"))
+    for name, kernel in _LAYERS.items()
+}
+
+KERNELS: Mapping[str, HostKernel] = {
+    **_ROUNDED,
     "tflite_softmax": HostKernel(("scale", "softmax"), _ONE, _words("rows columns multiplier exponent diff_min")),
     "tflite_bilinear": HostKernel(
         ("bilinear",),
@@ -125,7 +136,7 @@ KERNELS: Mapping[str, HostKernel] = {
 """Every function by its name, which in a project has the module's name in front."""
 
 KERNEL_PARTS = (
-    *_words("scale clamp conv2d pool2d add mul softmax bilinear quantize"),
+    *_words("scale scale_upward clamp conv2d pool2d add mul softmax bilinear quantize"),
     *_words("order order_rows suppress suppress_boxes suppress_places"),
 )
 """The templates, in the order in which they stand in a project's file."""
@@ -134,19 +145,19 @@ KERNEL_PARTS = (
 
 
 def kernel_call(layer: Layer | HostWork) -> KernelCall:
-    """The call that computes a layer with TFLite's rounding, or other work, on the host.
+    """The call that computes a layer with its rounding, or other work, on the host.
 
     `Unsupported` for a layer without a function.
     """
     match layer:
         case Conv2d() | DepthwiseConv2d() | Dense():
-            return _call("tflite_conv2d", _weighted(layer), weight_values(layer), _channels(layer))
+            return _call(f"{layer.rounding}_conv2d", _weighted(layer), weight_values(layer), _channels(layer))
         case Pool2d(mode="avg"):
-            return _call("tflite_pool2d", _pool2d(layer))
+            return _call(f"{layer.rounding}_pool2d", _pool2d(layer))
         case Add():
-            return _call("tflite_add", _add(layer))
+            return _call(f"{layer.rounding}_add", _add(layer))
         case Mul():
-            return _call("tflite_mul", _pairwise(layer, mul_scale(layer)))
+            return _call(f"{layer.rounding}_mul", _pairwise(layer, mul_scale(layer)))
         case Softmax():
             return _call("tflite_softmax", _softmax(layer))
         case Quantize():
@@ -158,7 +169,7 @@ def kernel_call(layer: Layer | HostWork) -> KernelCall:
         case Suppress():
             return replace(_call(_suppressing(layer), _suppress(layer)), workspace=layer.boxes)
         case _:
-            raise Unsupported(f"{layer.name}: the host has a function of TFLite's arithmetic: none for {layer.kind}")
+            raise Unsupported(f"{layer.name}: the host has a function for it: none for {layer.kind}")
 
 
 def _call(name: str, values: Mapping[str, int], *constants: Array) -> KernelCall:
@@ -228,16 +239,16 @@ def _pool2d(layer: Pool2d) -> dict[str, int]:
 
 
 def _sum(layer: Pool2d) -> dict[str, int]:
-    """How a sum is scaled to its mean, which divides; zeros for an average, which is rounded and not scaled."""
-    if not pool_sums(layer):
+    """How a sum is scaled to its mean, which divides, or an average to the output. TFLite's average is not scaled."""
+    if not pool_sums(layer) and layer.rounding == "tflite":
         return dict.fromkeys(("is_sum", "offset", "multiplier", "exponent", "ofm_zero_point"), 0)
-    scale = pool_scale(layer)
+    scale, (before, after) = pool_scale(layer), pool_zero_points(layer)
     return {
-        "is_sum": 1,
-        "offset": pool_offset(layer),
+        "is_sum": int(pool_sums(layer)),
+        "offset": pool_offset(layer) if pool_sums(layer) else -before,
         "multiplier": scale.multiplier,
         "exponent": _exponent(scale),
-        "ofm_zero_point": zero_point(layer, layer.ofm),
+        "ofm_zero_point": after,
     }
 
 
@@ -255,10 +266,11 @@ def _pairwise(layer: Add | Mul, scale: Scale) -> dict[str, int]:
 
 
 def _add(layer: Add) -> dict[str, int]:
-    """The function itself shifts the inputs left: their exponents are those of the scales alone."""
+    """TFLite's function itself shifts the inputs left: their exponents are those of the scales alone."""
     values = _pairwise(layer, add_sum_scale(layer)) | {"subtract": subtrahend_number(layer)}
     for name, scale in zip(("ifm", "ifm2"), add_scales(layer), strict=True):
-        values |= {f"{name}_multiplier": scale.multiplier, f"{name}_exponent": FRACTION_BITS - scale.right}
+        exponent = _exponent(scale) if layer.rounding == "upward" else FRACTION_BITS - scale.right
+        values |= {f"{name}_multiplier": scale.multiplier, f"{name}_exponent": exponent}
     return values
 
 

@@ -14,7 +14,8 @@ import tvm
 from tvm import relax
 
 from byoc_hw.errors import Unsupported
-from byoc_hw.frontend.relax.versions import name_of
+from byoc_hw.frontend.relax.versions import array_of, name_of
+from byoc_hw.tensor import Array
 
 Assignment = tuple[Any, Any]
 """A variable, and the expression that it is bound to."""
@@ -58,6 +59,18 @@ def with_steps(function: Any, steps: Sequence[Assignment], result: Any = None) -
     return relax.Function(function.params, body, function.ret_ty, function.is_pure, function.attrs, function.span)
 
 
+def without_unused(steps: Iterable[Assignment], results: Iterable[Any]) -> list[Assignment]:
+    """The bindings that some results depend on, in their order."""
+    steps = list(steps)
+    needed = {variable for result in results for variable in operands_in(result)}
+    kept = []
+    for variable, value in reversed(steps):
+        if variable in needed:
+            kept.append((variable, value))
+            needed.update(operands_in(value))
+    return kept[::-1]
+
+
 def returned_by(result: Any) -> list[Any]:
     """The values that a function returns, out of its tuple."""
     return list(result.fields) if isinstance(result, relax.Tuple) else [result]
@@ -76,7 +89,8 @@ def with_operands(value: Any, by: dict[Any, Any]) -> Any:
     if isinstance(value, relax.Call):
         operands = [with_operands(argument, by) for argument in value.args]
         if _differ(operands, value.args):
-            return relax.Call(value.op, operands, value.attrs, value.ty_args, value.span)
+            call = relax.Call(value.op, operands, value.attrs, value.ty_args, value.span)
+            return typed_as(call, value.ty) if isinstance(value.ty, relax.TensorType | relax.TupleType) else call
     return value
 
 
@@ -109,6 +123,18 @@ def operands_in(value: Any) -> Iterator[Any]:
         yield value
 
 
+def folded(call: Any) -> Array:
+    """What TVM computes of a call of constants."""
+    builder = relax.BlockBuilder()
+    with builder.function("main", []):
+        with builder.dataflow():
+            result = builder.emit_output(call)
+        builder.emit_func_output(result)
+    passes = [relax.transform.LegalizeOps(), relax.transform.FoldConstant()]
+    folded_main = tvm.transform.Sequential(passes)(tvm.IRModule({"main": builder.get()["main"]}))["main"]
+    return array_of(folded_main.body.body)
+
+
 # ---------------------------------------------------------------- names
 
 
@@ -121,9 +147,9 @@ def names_in(span: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(str(span.source_name.name).split(_SEPARATOR)))
 
 
-def named_call(call: Any, name: str) -> Any:
-    """The call with the name of an operator of the model file."""
-    span = tvm.ir.Span(tvm.ir.SourceName(name), 0, 0, 0, 0)
+def named_call(call: Any, *names: str) -> Any:
+    """The call with the names of operators of the model file."""
+    span = tvm.ir.Span(tvm.ir.SourceName(_SEPARATOR.join(names)), 0, 0, 0, 0)
     return relax.Call(call.op, call.args, call.attrs, call.ty_args, span)
 
 
@@ -138,14 +164,16 @@ def with_names(function: Any, name_for: Callable[[Any], str | None] = lambda var
             if name is None:
                 count[operator] += 1
                 name = f"{operator}_{count[operator]}"
-            value = _typed_as(named_call(value, name), value)
+            value = typed_as(named_call(value, name), value.ty)
         steps.append((variable, value))
     return with_steps(function, steps)
 
 
-def _typed_as(call: Any, other: Any) -> Any:
-    relax.expr._update_type(call, other.ty)
-    return call
+def typed_as(call: Any, of: Any) -> Any:
+    """The call again, with a type."""
+    made = relax.Call(call.op, call.args, call.attrs, call.ty_args, call.span)
+    relax.expr._update_type(made, of)
+    return made
 
 
 def file_sources(function: Any) -> list[FileSource]:

@@ -16,6 +16,7 @@ from byoc_hw.frontend.connect import with_least_bits
 from byoc_hw.frontend.pattern_files import forms_in_order, load_patterns
 from byoc_hw.frontend.relax.qdq_forms import operator_of, operators_in
 from byoc_hw.frontend.relax.qdq_match import QdqMatch
+from byoc_hw.frontend.seam import FixedPoint
 from byoc_hw.graph import Layer
 from byoc_hw.pattern import Form, NotALayer, Pattern, Recorder, Rejection, broken_rules, patterns
 from byoc_hw.soc import Hardware
@@ -35,6 +36,7 @@ class QdqJob:
 
     accelerator: Hardware
     why_no_plan: Callable[[Layer, Hardware], str | None]
+    arithmetic: FixedPoint | None = None
     deny: Sequence[str] = ()
     numerics: str = "relay"
     idle: frozenset[str] = frozenset()
@@ -57,17 +59,21 @@ def operators_of(form: Form) -> tuple[str, ...]:
     return tuple(sorted(map(operator_of, operators_in(form.pattern))))
 
 
-def fusions(job: QdqJob) -> list[Fusion]:
-    """The table for one partitioning; its checks report rejections to the job's recorder."""
+def fusions(job: QdqJob, only: str = "") -> list[Fusion]:
+    """The table for one partitioning, or the forms of one pattern; its checks report rejections to the job's
+    recorder."""
     return [
         (f"{job.accelerator.name}.{pattern.name}", form.pattern, {}, functools.partial(_check, pattern, form, job))
         for pattern, form in qdq_forms()
+        if only in ("", pattern.name)
     ]
 
 
 def _check(pattern: Pattern, form: Form, job: QdqJob, context: Any) -> bool:
     found = QdqMatch.of(form, context.matched_expr, dict(context.matched_bindings.items()))
     if found is None or _is_read_outside(context):
+        return False
+    if not any(isinstance(one, relax.Var) for one in found.inputs):  # constants are in their reader's layer
         return False
     if pattern.name == "reshape" and job.idle.intersection(found.sources):
         job.recorder.reject(found.sources, _IDLE)
@@ -83,7 +89,7 @@ def _check(pattern: Pattern, form: Form, job: QdqJob, context: Any) -> bool:
         if layer is None:
             return False
         layer = replace(layer, rounding=ROUNDINGS[job.numerics])
-        rejection = _rejection(pattern, found, layer, job)
+        rejection = rejection_of(pattern, found.sources, layer, job)
     if rejection is None:
         return True
     job.recorder.reject(found.sources, rejection, layer)
@@ -100,8 +106,9 @@ def _is_read_outside(context: Any) -> bool:
     )
 
 
-def _rejection(pattern: Pattern, found: QdqMatch, layer: Layer, job: QdqJob) -> Rejection | None:
-    for name in (pattern.name, *found.sources):
+def rejection_of(pattern: Pattern, sources: Sequence[str], layer: Layer, job: QdqJob) -> Rejection | None:
+    """Why a layer of some operators of the model file is not offloaded, or None."""
+    for name in (pattern.name, *sources):
         if name in job.deny:
             return Rejection(pattern.name, near_miss=f"kept on the host by deny={name!r}")
     broken = broken_rules(pattern, layer, job.accelerator)

@@ -6,6 +6,7 @@ What it does not have is refused in one sentence.
 from __future__ import annotations
 
 import functools
+import importlib.util
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -22,7 +23,7 @@ from byoc_hw.frontend.relax.regions import ACCELERATOR_MARK, NUMERICS_MARK, QdqR
 from byoc_hw.frontend.relax.relax_model import RelaxModel, graphs_in
 from byoc_hw.frontend.relax.tflite import importable_parts, load_tflite
 from byoc_hw.frontend.relax.turns import one_at_a_time
-from byoc_hw.frontend.seam import Backend, Partitioned
+from byoc_hw.frontend.seam import NO_ONNX, Backend, FixedPoint, Partitioned
 from byoc_hw.pattern import Outcome
 from byoc_hw.soc import Hardware, Soc
 
@@ -36,7 +37,8 @@ def _needs_relay(what: str) -> NoReturn:
 class RelaxFrontEnd:
     """The functions of this front end: see `byoc_hw.frontend.seam.FrontEnd`."""
 
-    def __init__(self) -> None:
+    def __init__(self, arithmetic: FixedPoint) -> None:
+        self._arithmetic = arithmetic
         self._tables: dict[str, LiveFusions] = {}
 
     @one_at_a_time
@@ -51,12 +53,18 @@ class RelaxFrontEnd:
 
     @one_at_a_time
     def load(self, path: str | Path, shapes: Mapping[str, Sequence[int]]) -> tuple[Any, dict[str, Any]]:
-        """A module and its weights by name, from a TFLite file."""
+        """A module, and no weights by name, from a TFLite or ONNX file."""
         suffix = Path(path).suffix.lower()
-        if suffix in (".onnx", ".relay", ".txt", ".json"):
+        if suffix in (".relay", ".txt", ".json"):
             _needs_relay(f"{path}: a {suffix} file")
+        if suffix == ".onnx":
+            if importlib.util.find_spec("onnx") is None:
+                raise InvalidInput(NO_ONNX.format(path))
+            from byoc_hw.frontend.relax.onnx_file import load_onnx
+
+            return load_onnx(path, shapes), {}
         if suffix != ".tflite":
-            raise InvalidInput(f"{path}: a model file ends in .tflite: got {suffix or 'no suffix'}")
+            raise InvalidInput(f"{path}: a model file ends in .tflite or .onnx: got {suffix or 'no suffix'}")
         if shapes:
             raise InvalidInput(
                 f"{path}: shapes are of ONNX files, which may leave them open: got those of a .tflite file"
@@ -123,7 +131,7 @@ class RelaxFrontEnd:
 
     def open_model(self, mod: Any, params: Mapping[str, Any] | None, mod_name: str | None) -> RelaxModel:
         """Open a module for a build."""
-        return RelaxModel(mod, params, mod_name)
+        return RelaxModel(mod, params, mod_name, self._arithmetic)
 
     def reference(self, mod: Any) -> Any:
         """Refused: current TVM has float operators, whose results are not those of the integers."""

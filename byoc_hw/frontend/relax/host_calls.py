@@ -1,8 +1,8 @@
 """Compiles the host side of a Relax module: C functions for what is left, and the calls of one inference in order.
 
-What functions of ours compute is matched first, with the same table as for an accelerator: with numerics "tflite" all
-layers that they have, else the integer softmax that equals TVM's float one. The rest is float between dequantize and
-quantize, and becomes loops of TVM. All buffers are placed in our arena.
+What functions of ours compute is matched first, with the same table as for an accelerator. The rest becomes loops of
+TVM: tables and moves of integers, and what is float between dequantize and quantize. All buffers are placed in our
+arena.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from byoc_hw.frontend.relax.host_loops import (
 )
 from byoc_hw.frontend.relax.host_works import HostLayer, Kernels, with_works
 from byoc_hw.frontend.relax.versions import Literal, array_of, dtype_of, extents_of, name_of, type_of
-from byoc_hw.frontend.seam import CompiledHost, Placer
+from byoc_hw.frontend.seam import CompiledHost, FixedPoint, Placer
 from byoc_hw.graph import Graph, Softmax
 from byoc_hw.names import distinct
 from byoc_hw.program import Buffer, Call, CopyCall, HostCall, Program, RegionCall
@@ -48,12 +48,13 @@ def compiled_host(
     graphs: Mapping[str, Graph],
     place: Placer,
     kernel: Kernels,
+    by: FixedPoint,
 ) -> CompiledHost:
     """Compile everything in a partitioned module but its regions. `names` are those of inputs and outputs.
 
     `place` is called once, when all buffers are known. `Unsupported` for an operator that C alone cannot compute.
     """
-    mod, works = with_works(mod, numerics, kernel)
+    mod, works = with_works(mod, numerics, kernel, by)
     lowered = _lowered(mod)
     program, source, nbytes = _Host(lowered, mod_name, graphs, works, ends, names).compiled()
     place(program, ())
@@ -109,6 +110,8 @@ class _Host:
     ends: Ends
     names: Sequence[str]
     buffers: dict[Any, tuple[Buffer, ...]] = field(default_factory=dict)
+    parts: dict[tuple[Any, int], Buffer] = field(default_factory=dict)
+    """The outputs of the model that are parts of tuples."""
     calls: list[Call] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     constant_bytes: int = 0
@@ -134,6 +137,9 @@ class _Host:
                 last.append(CopyCall(self.buffers[result][0], buffer))
             else:
                 self.buffers[result] = (buffer,)
+        for variable, value in steps:
+            if isinstance(value, relax.TupleGetItem) and variable in self.buffers:
+                self.parts.setdefault((value.tuple_value, value.index), self.buffers[variable][0])
         loops = self._loops(steps)
         for number, (variable, value) in enumerate(steps):
             self._step(variable, value, number, loops)
@@ -184,15 +190,16 @@ class _Host:
 
     def _field(self, variable: Any, value: Any) -> None:
         made = self.buffers[value.tuple_value][value.index]
-        if variable in self.buffers:  # an output of the model: it was given its buffer before
-            self.calls.append(CopyCall(made, self.buffers[variable][0]))
-        else:
+        if variable not in self.buffers:
             self.buffers[variable] = (made,)
+        elif self.buffers[variable][0] != made:  # two outputs of the model are one part
+            self.calls.append(CopyCall(made, self.buffers[variable][0]))
 
     def _outputs(self, variable: Any, value: Any, number: int) -> tuple[Buffer, ...]:
         if variable not in self.buffers:
             self.buffers[variable] = tuple(
-                self._intermediate(f"sid_{number}_{place}" if place else f"sid_{number}", of)
+                self.parts.get((variable, place))
+                or self._intermediate(f"sid_{number}_{place}" if place else f"sid_{number}", of)
                 for place, of in enumerate(_types(type_of(value)))
             )
         return self.buffers[variable]
@@ -207,7 +214,14 @@ class _Host:
             self.calls.append(RegionCall(self.graphs[symbol], (*arguments, *outputs)))
             return
         work = self.works[symbol]
-        inputs = tuple(self.buffers[operands[place]][0] for place in work.inputs)
+        inputs: list[Buffer] = []
+        read = []
+        for place, one in enumerate(work.inputs):
+            if isinstance(one, int):
+                read.append(f"in{len(inputs)}")
+                inputs.append(self.buffers[operands[one]][0])
+            else:
+                read.append(self._constant(f"{symbol}_in{place}", one))
         name = f"tvmgen_{self.mod_name}_{symbol}"
         own: tuple[Buffer, ...] = ()
         if work.made is None:
@@ -219,7 +233,7 @@ class _Host:
             constants = [self._constant(f"{symbol}_c{place}", one) for place, one in enumerate(work.made.constants)]
             if work.made.workspace:
                 own = (Buffer(f"{symbol}_{number}_own", 4 * work.made.workspace, dtype="int32"),)
-            arguments_of = [*(f"in{place}" for place in range(len(inputs))), *constants, *(["own"] if own else [])]
+            arguments_of = [*read, *constants, *(["own"] if own else [])]
             body = f"  {work.made.function}({', '.join([*arguments_of, 'out'])});\n"
         parameters = [(f"{loop_type(one.dtype)}*", f"in{place}") for place, one in enumerate(inputs)]
         parameters += [(f"{loop_type(one.dtype)}*", "own") for one in own]

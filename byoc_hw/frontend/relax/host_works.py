@@ -14,10 +14,13 @@ from byoc_hw.accelerator import ROUNDINGS
 from byoc_hw.frontend.host_layers import HOST_FUNCTIONS, has_kernel
 from byoc_hw.frontend.relax.bindings import names_in, steps_of, with_steps
 from byoc_hw.frontend.relax.forms import QdqJob, composite_layer, fusions
-from byoc_hw.frontend.relax.regions import composite_name, external
-from byoc_hw.frontend.relax.versions import dtype_of, name_of, type_of
+from byoc_hw.frontend.relax.qdq_tables import with_host_tables
+from byoc_hw.frontend.relax.regions import composite_name, composites_in, external
+from byoc_hw.frontend.relax.versions import Literal, array_of, dtype_of, name_of, type_of
+from byoc_hw.frontend.seam import FixedPoint
 from byoc_hw.graph import Layer, Softmax
 from byoc_hw.program import HostWork, KernelCall
+from byoc_hw.tensor import Array
 
 Kernels = Callable[[Layer | HostWork], KernelCall]
 
@@ -35,46 +38,59 @@ class HostLayer:
 
     layer: Layer
     made: KernelCall | None
-    inputs: tuple[int, ...]
-    """The arguments of the call that the layer reads, in its order."""
+    inputs: tuple[int | Array, ...]
+    """What the layer reads, in its order: an argument of the call, or a constant."""
 
 
-def with_works(mod: tvm.IRModule, numerics: str, kernel: Kernels) -> tuple[tvm.IRModule, dict[str, HostLayer]]:
-    """The module with a call by symbol for each region and each layer that a function of ours computes; and these."""
-    fused = _with_host_composites(mod, has_kernel if numerics == "tflite" else _is_integer_softmax)
+def with_works(
+    mod: tvm.IRModule, numerics: str, kernel: Kernels, by: FixedPoint
+) -> tuple[tvm.IRModule, dict[str, HostLayer]]:
+    """The module with a call by symbol for each region and each layer that a function of ours computes; and these.
+
+    What is left of operators between 8-bit values are tables, moves and comparisons of integers.
+    """
+    regions = {variable: variable.name_hint for variable in external(mod)}
+    fused = with_host_tables(_with_host_composites(mod, numerics), by)
     works: dict[str, HostLayer] = {}
-    called: dict[Any, str] = {variable: variable.name_hint for variable in external(mod)}
-    for number, (variable, function) in enumerate(external(fused, HOST_FUNCTIONS.name).items()):
+    called: dict[Any, str] = dict(regions)
+    for number, (variable, function) in enumerate(_host_composites(fused).items()):
         called[variable] = f"host_{number}"
         works[called[variable]] = _host_layer(function, numerics, kernel)
     steps = [(variable, _by_symbol(value, called)) for variable, value in steps_of(fused["main"])]
     return tvm.IRModule({"main": with_steps(fused["main"], steps)}), works
 
 
-def _with_host_composites(mod: tvm.IRModule, wanted: Callable[[Layer], bool]) -> tvm.IRModule:
-    """The module with a function for each layer of main that functions of ours compute, and that is `wanted`."""
+def _host_composites(mod: tvm.IRModule) -> dict[Any, Any]:
+    """The layers of main that functions of ours compute, by global variable."""
+    mark = f"{HOST_FUNCTIONS.name}."
+    there = composites_in(mod).items()
+    return {variable: one for variable, one in there if str(one.attrs["Composite"]).startswith(mark)}
+
+
+def _with_host_composites(mod: tvm.IRModule, numerics: str) -> tvm.IRModule:
+    """The module with a composite for each layer of main that a function of ours computes."""
     job = QdqJob(HOST_FUNCTIONS, lambda layer, accelerator: None, numerics="tflite")
     table = [
-        (name, pattern, annotations, functools.partial(_wanted, check, name, wanted))
+        (name, pattern, annotations, functools.partial(_wanted, check, name, numerics))
         for name, pattern, annotations, check in fusions(job)
     ]
-    return relax.transform.FuseOpsByPattern(
-        table, bind_constants=True, annotate_codegen=True, entry_functions=["main"]
-    )(mod)
+    return relax.transform.FuseOpsByPattern(table, bind_constants=True, entry_functions=["main"])(mod)
 
 
-def _wanted(check: Callable[[Any], bool], name: str, wanted: Callable[[Layer], bool], context: Any) -> bool:
+def _wanted(check: Callable[[Any], bool], name: str, numerics: str, context: Any) -> bool:
     if not check(context):
         return False
     composite = name.partition(".")[2]
     parsed = composite_layer(composite, context.matched_expr, dict(context.matched_bindings.items()))
-    return parsed is not None and wanted(parsed[0])
-
-
-def _is_integer_softmax(layer: Layer) -> bool:
-    """Whether `softmax_int8` computes a layer: its bits are those of TVM's float operators on the Relay path."""
-    if not isinstance(layer, Softmax):
+    if parsed is None:
         return False
+    if numerics == "relay" and isinstance(parsed[0], Softmax):
+        return _is_integer_softmax(parsed[0])
+    return has_kernel(parsed[0])
+
+
+def _is_integer_softmax(layer: Softmax) -> bool:
+    """Whether `softmax_int8` computes a layer: its bits are those of TVM's float operators on the Relay path."""
     ifm, ofm = layer.ifm.quantization, layer.ofm.quantization
     assert ifm is not None, "a softmax states its scales"
     assert ofm is not None, "a softmax states its scales"
@@ -83,18 +99,16 @@ def _is_integer_softmax(layer: Layer) -> bool:
     return types and (ofm.scale, ofm.zero_point) == ((1 / 256,), (-128,)) and least <= ifm.scale[0] < limit
 
 
-def _host_layer(function: Any, numerics: str, kernel: Kernels) -> HostLayer:
-    """What a function with one composite computes."""
-    composite = next(value for _, value in steps_of(function) if isinstance(value, relax.Function))
-    call = next(value for _, value in steps_of(function) if isinstance(value, relax.Call))
+def _host_layer(composite: Any, numerics: str, kernel: Kernels) -> HostLayer:
+    """What a composite computes."""
     inner = dict(steps_of(composite))
     parsed = composite_layer(composite_name(composite), inner[composite.body.body], inner)
     assert parsed is not None, "the table has matched it"
-    layer, match = replace(parsed[0], rounding=ROUNDINGS["tflite"]), parsed[1]
-    within = dict(zip(composite.params, call.args, strict=True))
-    outer = list(function.params)
-    inputs = tuple(next(place for place, one in enumerate(outer) if one.same_as(within[read])) for read in match.inputs)
-    return HostLayer(layer, kernel(layer) if numerics == "tflite" else None, inputs)
+    layer, match = replace(parsed[0], rounding=ROUNDINGS[numerics]), parsed[1]
+    places = {parameter: place for place, parameter in enumerate(composite.params)}
+    inputs = tuple(array_of(one) if isinstance(one, Literal) else places[one] for one in match.inputs)
+    integer_softmax = numerics == "relay" and isinstance(layer, Softmax)
+    return HostLayer(layer, None if integer_softmax else kernel(layer), inputs)
 
 
 def _by_symbol(value: Any, symbols: Mapping[Any, str]) -> Any:
@@ -114,7 +128,7 @@ def _by_symbol(value: Any, symbols: Mapping[Any, str]) -> Any:
 def tvm_marks(mod: tvm.IRModule) -> dict[str, tuple[str, ...]]:
     """Of numerics "tflite": the operators of the model on the host that follow TVM's arithmetic, and which of their
     Relax operators do. Moved bytes and compared integers have one result only."""
-    fused = _with_host_composites(mod, has_kernel)
+    fused = _with_host_composites(mod, "tflite")
     found: dict[str, dict[str, None]] = {}
     for variable, value in steps_of(fused["main"]):
         if not isinstance(value, relax.Call) or not isinstance(value.op, tvm.ir.Op):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import tvm
 from tvm import relax
@@ -18,12 +17,11 @@ from byoc_hw.pattern import Outcome, Recorder, Rejection
 
 def outcomes_of(
     sources: Iterable[FileSource],
-    main: Any,
     after: tvm.IRModule,
     recorder: Recorder,
     work: Mapping[str, OperatorWork],
 ) -> tuple[Outcome, ...]:
-    """One outcome for each operator. `main` is the function as it was matched, `after` the partitioned module."""
+    """One outcome for each operator; `after` is the partitioned module."""
     found = _placements(after)
     return tuple(_outcome(source, found.get(source.name, Placed()), recorder, work[source.name]) for source in sources)
 

@@ -15,6 +15,7 @@ from byoc_hw.errors import InvalidInput, Unsupported
 from byoc_hw.frontend.accelerators import remember
 from byoc_hw.frontend.model_ends import End, Ends
 from byoc_hw.frontend.partition_arguments import check_denied, checked_arguments
+from byoc_hw.frontend.relax.bias_scales import with_stored_biases
 from byoc_hw.frontend.relax.bindings import (
     each_its_own_dequantize,
     file_sources,
@@ -28,11 +29,13 @@ from byoc_hw.frontend.relax.bindings import (
 from byoc_hw.frontend.relax.forms import QdqJob, fusions
 from byoc_hw.frontend.relax.host_works import tvm_marks
 from byoc_hw.frontend.relax.outcomes import outcomes_of
+from byoc_hw.frontend.relax.qdq_layout import in_nhwc
+from byoc_hw.frontend.relax.qdq_moves import moves_of_stored
+from byoc_hw.frontend.relax.qdq_tables import COMPOSITE, with_qdq_tables
 from byoc_hw.frontend.relax.regions import (
     ACCELERATOR_MARK,
     NUMERICS_MARK,
     QdqRecord,
-    calls_of_regions,
     composite_name,
     composites_of,
     external,
@@ -63,13 +66,14 @@ def partition_relax(
     main = mod["main"]
     sources, work = file_sources(main), work_of(main)
     check_denied(deny, [one.name for one in sources])
-    job = QdqJob(accelerator, backend.why_no_plan, deny, numerics)
-    done = _regions_made(mod, job, mod_name)
+    job = QdqJob(accelerator, backend.why_no_plan, backend.arithmetic, deny, numerics)
+    plain = with_moves(mod)
+    done = _regions_made(plain, job, mod_name)
     idle = _idle_sources(done)
     if idle:  # once more without them: a reshape on the host needs no call of a region
         job = replace(job, idle=frozenset(idle), recorder=Recorder())
-        done = _regions_made(mod, job, mod_name)
-    found = outcomes_of(sources, main, done, job.recorder, work)
+        done = _regions_made(plain, job, mod_name)
+    found = outcomes_of(sources, done, job.recorder, work)
     if numerics == "tflite":
         marks = tvm_marks(done)
         found = tuple(replace(outcome, tvm_arithmetic=marks.get(outcome.name, ())) for outcome in found)
@@ -80,16 +84,13 @@ def partition_relax(
 
 
 def _regions_made(mod: tvm.IRModule, job: QdqJob, mod_name: str) -> tvm.IRModule:
-    passes = [
-        relax.transform.FuseOpsByPattern(fusions(job), bind_constants=True),
-        relax.transform.MergeCompositeFunctions(),
-    ]
-    done = tvm.transform.Sequential(passes)(mod)
-    symbols = {
-        variable: f"tvmgen_{mod_name}_{job.accelerator.name}_main_{number}"
-        for number, variable in enumerate(calls_of_regions(done))
-    }
-    return with_symbols(done, symbols, {ACCELERATOR_MARK: remember(job.accelerator), NUMERICS_MARK: job.numerics})
+    fuse = relax.transform.FuseOpsByPattern
+    composed = fuse(fusions(job), bind_constants=True)(mod)
+    tabled = with_qdq_tables(composed, job)
+    tables = fuse(fusions(job, only=COMPOSITE), bind_constants=True, entry_functions=["main"])
+    done = tvm.transform.Sequential([tables, relax.transform.MergeCompositeFunctions()])(tabled)
+    prefix = f"tvmgen_{mod_name}_{job.accelerator.name}_main_"
+    return with_symbols(done, prefix, {ACCELERATOR_MARK: remember(job.accelerator), NUMERICS_MARK: job.numerics})
 
 
 def _idle_sources(mod: tvm.IRModule) -> list[str]:
@@ -137,6 +138,13 @@ def prepared(mod: Any, params: Mapping[str, Any] | None) -> tvm.IRModule:
         if dtype_of(value):
             extents_of(value)
     return tvm.IRModule({"main": each_its_own_dequantize(with_names(main))}, attrs=attrs)
+
+
+def with_moves(mod: tvm.IRModule) -> tvm.IRModule:
+    """The prepared module with images in NHWC, biases as integers, and operators that move values on stored ones."""
+    main = moves_of_stored(with_stored_biases(moves_of_stored(in_nhwc(mod["main"]))))
+    main = each_its_own_dequantize(main)
+    return tvm.IRModule({mod.get_global_var("main"): main}, attrs=mod.attrs)
 
 
 def _bound(mod: tvm.IRModule, params: Mapping[str, Any]) -> tvm.IRModule:

@@ -65,6 +65,15 @@ def product_forms(name: str) -> tuple[Form, Form]:
     return stored_forms(lambda: bounded(with_bias(operator(name, real(), real_constant()))), name)
 
 
+def convolution_forms_of_real() -> tuple[Form, ...]:
+    """The forms of a convolution behind an explicit nn.pad, and of one with its own padding."""
+
+    def padded() -> Any:
+        return bounded(with_bias(operator("nn.conv2d", real(operator("nn.pad", any_value())), real_constant())))
+
+    return *stored_forms(padded, "nn.conv2d"), *product_forms("nn.conv2d")
+
+
 def sum_forms(name: str) -> tuple[Form, Form]:
     """The forms of an operator of two quantized tensors, element by element."""
     return stored_forms(lambda: bounded(operator(name, real(), real())), name)

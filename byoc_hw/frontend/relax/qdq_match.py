@@ -66,6 +66,10 @@ class QdqMatch:
                 for argument in value.args:
                     visit(argument)
                 calls[value] = None
+            elif isinstance(value, relax.Tuple):
+                for field in value.fields:
+                    if dtype_of(field):
+                        inputs.append(field)
             elif dtype_of(expr) and any(one.same_as(expr) or one.same_as(value) for one in free):
                 inputs.append(expr)
 
@@ -143,20 +147,16 @@ class QdqMatch:
         low, high = -128.0, 127.0
         for call in self.calls:
             if name_of(call) == "nn.relu":
-                low = max(low, self._at(0.0))
+                low = max(low, importer_step(0.0, self.output))
             elif name_of(call) == "clip":
                 bounds = [number_of(argument) for argument in call.args[1:3]]
                 if any(math.isnan(bound) for bound in bounds):
                     raise NotALayer("bounds of clip are numbers", f"{bounds[0]:g} and {bounds[1]:g}")
                 if dtype_of(call) != "int8":
-                    bounds = [self._at(bound) for bound in bounds]
+                    bounds = [importer_step(bound, self.output) for bound in bounds]
                 low, high = max(low, bounds[0]), min(high, bounds[1])
         first, last = (int(min(max(bound, -128), 127)) for bound in (low, high))
         return first, max(first, last)
-
-    def _at(self, bound: float) -> float:
-        quotient = bound / self.output.scale[0]
-        return quotient if math.isinf(quotient) else float(round(quotient) + self.output.zero_point[0])
 
     # ---------------------------------------------------------------- layers of two operands
 
@@ -253,6 +253,12 @@ class QdqMatch:
         if not np.allclose(scales, np.array(sums), rtol=1e-4, atol=0):
             raise NotALayer("scale of the bias is the input's times the weights'", f"{scales[0]:g} for {sums[0]:g}")
         return np.ascontiguousarray(np.broadcast_to(values.reshape(-1), (channels,)).astype(np.int32))
+
+
+def importer_step(bound: float, of: Quantization) -> float:
+    """A real bound as a stored value, not limited to int8: rounded as TVM's importers round those of activations."""
+    quotient = bound / of.scale[0]
+    return quotient if math.isinf(quotient) else float(round(quotient) + of.zero_point[0])
 
 
 def pair_of(values: Sequence[Any]) -> Pair:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from byoc_hw.frontend.reduction import reduction
 from byoc_hw.frontend.relax.qdq_match import QdqMatch, moving_strides, padding_of, pair_of
 from byoc_hw.frontend.relax.versions import extents_of
 from byoc_hw.graph import Conv2d, Dense, DepthwiseConv2d, Pool2d, PoolMode
 from byoc_hw.pattern import NotALayer
+from byoc_hw.tensor import Padding
 
 
 def conv2d_of(match: QdqMatch) -> Conv2d | None:
@@ -56,9 +59,29 @@ def _convolution(match: QdqMatch) -> dict[str, Any]:
         # Depthwise weights may have (channels, multiplier) in the O and I dimensions.
         weights = weights.transpose(0, 3, 1, 2).reshape(filters, *weights.shape[1:3], 1)
     fields = match.product("nn.conv2d", weights, axis)
-    padding = padding_of(conv.attrs.padding)
+    if match.get("nn.pad") is not None:
+        fields["ifm"] = match.activation(match.inputs[0], fields["ifm"].name, fields["ifm"].quantization)
+    padding = _padding(match, fields["ifm"].quantization.zero_point[0])
     strides = moving_strides(conv.attrs.strides, pair_of(weights.shape[1:3]), fields["ifm"], padding)
     return fields | {"strides": strides, "padding": padding, "dilation": pair_of(conv.attrs.dilation)}
+
+
+def _padding(match: QdqMatch, zero_point: int) -> Padding:
+    """A convolution's own padding, with that of a pad in front of it."""
+    own, pad = padding_of(match["nn.conv2d"].attrs.padding), match.get("nn.pad")
+    if pad is None:
+        return own
+    if str(pad.attrs.pad_mode) != "constant":
+        raise NotALayer("nn.pad's mode is constant", pad.attrs.pad_mode)
+    if float(pad.attrs.pad_value) != zero_point:
+        raise NotALayer(f"nn.pad fills with the input's zero point, {zero_point}", pad.attrs.pad_value)
+    widths = pad_widths(pad)
+    batch, (top, bottom), (left, right), channels = widths
+    if (batch, channels) != ((0, 0), (0, 0)):
+        raise NotALayer("nn.pad widens height and width only", widths)
+    if min(top, bottom, left, right) < 0:
+        raise NotALayer("nn.pad's widths are not negative", widths)
+    return own[0] + top, own[1] + left, own[2] + bottom, own[3] + right
 
 
 def dense_of(match: QdqMatch) -> Dense:
@@ -98,3 +121,36 @@ def pool2d_of(match: QdqMatch, operator: str, mode: PoolMode) -> Pool2d:
         act_min=act_min,
         act_max=act_max,
     )
+
+
+def reduced_of(match: QdqMatch, operator: str, mode: PoolMode) -> Pool2d:
+    """The layer of a matched reduction, rescaled where it is of real values."""
+    call, name = match[operator], match.name
+    shape = extents_of(call.args[0])
+    given = range(len(shape)) if call.attrs.axis is None else [int(axis) % len(shape) for axis in call.attrs.axis]
+    window = reduction(shape, sorted(given))
+    ifm, ofm, source = None, None, match.inputs[0]
+    if match.get("quantize") is not None:
+        stored = match.stored(call.args[0])
+        ifm, ofm, source = stored.quantization, match.output, stored.expr
+    act_min, act_max = match.stored_bounds()
+    return Pool2d(
+        name=name,
+        source=match.sources,
+        ifm=replace(match.activation(source, f"{name}_ifm", ifm), shape=window.ifm),
+        ofm=replace(match.activation(match.root, name, ofm), shape=window.ofm),
+        mode=mode,
+        kernel=window.kernel,
+        rescaled=ofm is not None,
+        act_min=act_min,
+        act_max=act_max,
+    )
+
+
+# ---------------------------------------------------------------- pads
+
+
+def pad_widths(pad: Any) -> list[tuple[int, int]]:
+    """The widths before and behind each dimension."""
+    widths = [int(width) for width in pad.attrs.pad_width]
+    return list(zip(widths[::2], widths[1::2], strict=True))

@@ -18,6 +18,7 @@ from byoc_hw.frontend.relax.bindings import (
     in_order_of_use,
     returned_by,
     steps_of,
+    typed_as,
     with_steps,
 )
 from byoc_hw.frontend.relax.forms import composite_layer
@@ -75,28 +76,23 @@ def external(mod: tvm.IRModule, compiler: str | None = None) -> dict[Any, Any]:
     }
 
 
-def with_symbols(mod: tvm.IRModule, symbols: Mapping[Any, str], marks: Mapping[str, str]) -> tvm.IRModule:
-    """The module with other symbols for its external functions, in their order: TVM's can have 1,001 characters.
+def with_symbols(mod: tvm.IRModule, prefix: str, marks: Mapping[str, str]) -> tvm.IRModule:
+    """The module with an external function for each call of one, in their order, named by the prefix and a number.
 
-    Each has the `marks` as attributes.
+    TVM's symbols can have 1,001 characters, and it has one function for equal ones. Each has the `marks` as attributes.
     """
-    fresh = {variable: relax.GlobalVar(symbol) for variable, symbol in symbols.items()}
+    there, main = external(mod), mod["main"]
     functions: dict[Any, Any] = {}
-    for variable, symbol in symbols.items():
-        function = mod[variable].with_attrs({"global_symbol": symbol, **marks})
-        relax.expr._update_type(fresh[variable], variable.ty)
-        functions[fresh[variable]] = function
-    main = mod["main"]
-    steps = [(variable, _called_by(value, fresh)) for variable, value in steps_of(main)]
+    steps = []
+    for variable, value in steps_of(main):
+        if isinstance(value, relax.Call) and value.op in there:
+            symbol = f"{prefix}{len(functions)}"
+            fresh = relax.GlobalVar(symbol)
+            relax.expr._update_type(fresh, value.op.ty)
+            functions[fresh] = mod[value.op].with_attrs({"global_symbol": symbol, **marks})
+            value = typed_as(relax.Call(fresh, value.args, value.attrs, value.ty_args, value.span), value.ty)
+        steps.append((variable, value))
     return tvm.IRModule({mod.get_global_var("main"): with_steps(main, steps), **functions}, attrs=mod.attrs)
-
-
-def _called_by(value: Any, fresh: Mapping[Any, Any]) -> Any:
-    if not isinstance(value, relax.Call) or value.op not in fresh:
-        return value
-    call = relax.Call(fresh[value.op], value.args, value.attrs, value.ty_args, value.span)
-    relax.expr._update_type(call, value.ty)
-    return call
 
 
 def calls_of_regions(mod: tvm.IRModule) -> list[Any]:
@@ -106,11 +102,20 @@ def calls_of_regions(mod: tvm.IRModule) -> list[Any]:
 
 
 def composites_of(function: Any) -> dict[Any, Any]:
-    """The composites of a region, by the variable that each is bound to, or by global variable in a module."""
+    """The composites of a region, by the variable that each is bound to."""
     return {
         variable: value
         for variable, value in steps_of(function)
         if isinstance(value, relax.Function) and value.attrs and "Composite" in value.attrs
+    }
+
+
+def composites_in(mod: tvm.IRModule) -> dict[Any, Any]:
+    """The composites of a module whose regions are not made, by global variable."""
+    return {
+        variable: function
+        for variable, function in mod.functions.items()
+        if isinstance(function, relax.Function) and function.attrs and "Composite" in function.attrs
     }
 
 

@@ -11,11 +11,11 @@ from byoc_hw.errors import InvalidInput
 from byoc_hw.frontend.accelerators import by_digest
 from byoc_hw.frontend.relax.bindings import file_sources
 from byoc_hw.frontend.relax.host_calls import compiled_host
-from byoc_hw.frontend.relax.partition import check_relax_module, prepared, stated_ends
+from byoc_hw.frontend.relax.partition import check_relax_module, prepared, stated_ends, with_moves
 from byoc_hw.frontend.relax.regions import QdqRecord, calls_of_regions, region_graph
 from byoc_hw.frontend.relax.turns import one_at_a_time
 from byoc_hw.frontend.relax.work import work_of
-from byoc_hw.frontend.seam import CompiledHost, Placer
+from byoc_hw.frontend.seam import CompiledHost, FixedPoint, Placer
 from byoc_hw.graph import Graph, Layer
 from byoc_hw.pattern import Outcome
 from byoc_hw.program import HostWork, KernelCall, check_mod_name
@@ -26,10 +26,11 @@ class RelaxModel:
     """A module, partitioned or not. See `byoc_hw.frontend.seam.Model`."""
 
     @one_at_a_time
-    def __init__(self, mod: Any, params: Mapping[str, Any] | None, mod_name: str | None) -> None:
+    def __init__(self, mod: Any, params: Mapping[str, Any] | None, mod_name: str | None, by: FixedPoint) -> None:
         check_relax_module(mod)
         if mod_name is not None:
             check_mod_name(mod_name)
+        self._by = by
         self.versions = {"tvm": str(tvm.__version__)}
         self.accelerator: Hardware | None = None
         self.numerics: str | None = None
@@ -39,6 +40,7 @@ class RelaxModel:
             self.mod_name = mod_name or "default"
             self._ends, self._names = stated_ends(self._mod)
             self.outcomes = _all_on_the_host(self._mod["main"])
+            self._mod = with_moves(self._mod)
             return
         if mod_name not in (None, record.mod_name):
             raise InvalidInput(f"the module was partitioned with mod_name {record.mod_name!r}: got {mod_name!r}")
@@ -59,7 +61,8 @@ class RelaxModel:
     ) -> CompiledHost:
         """Compile main, with the operators that stay on the host. `Unsupported` for one that C alone cannot compute."""
         numerics = self.numerics or "relay"
-        return compiled_host(self._mod, self.mod_name, numerics, self._ends, self._names, graphs, place, kernel)
+        ends, names = self._ends, self._names
+        return compiled_host(self._mod, self.mod_name, numerics, ends, names, graphs, place, kernel, self._by)
 
 
 def graphs_in(mod: tvm.IRModule, numerics: str) -> dict[str, Graph]:

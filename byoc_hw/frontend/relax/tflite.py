@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ from tvm.relax.frontend.tflite.tflite_frontend import ExprTable, OperatorConvert
 
 from byoc_hw.errors import InvalidInput
 from byoc_hw.frontend.model_ends import End, Ends, usable
+from byoc_hw.frontend.relax.bias_scales import with_scales_of_biases
 from byoc_hw.frontend.relax.bindings import each_its_own_dequantize, operands_in, with_names
+from byoc_hw.frontend.relax.versions import extents_of
 from byoc_hw.frontend.tflite_file import TfliteFile, read_tflite
 from byoc_hw.frontend.tflite_model import TfliteCut, TfliteModel
 from byoc_hw.frontend.tflite_stops import (
@@ -89,7 +92,8 @@ def _import(path: str | Path, file: TfliteFile, without: Mapping[int, TfliteStop
         if not stops:
             raise InvalidInput(f"{path}: cannot be imported: {importer_said(error)}") from error
         return _Read(None, stops)  # what an operator left behind is not bound, and TVM says so at the end
-    main = each_its_own_dequantize(with_names(mod["main"].without_attr("params"), owners.get))
+    main = with_names(with_scales_of_biases(mod["main"].without_attr("params")), owners.get)
+    main = each_its_own_dequantize(main)
     mod = relax.transform.CanonicalizeBindings()(tvm.IRModule({"main": main}))
     return _Read(mod.with_attr(STATED, json.dumps(_stated(cut))), stops)
 
@@ -116,6 +120,7 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         super().__init__(*given)
         self._file, self._stops, self._owners = file, stops, owners
         self._numbers = {operator.position: number for number, operator in enumerate(file.operators)}
+        self.convert_map["FULLY_CONNECTED"] = partial(self._of_rows, self.convert_map["FULLY_CONNECTED"])
         for kind, convert in self.convert_map.items():
             self.convert_map[kind] = partial(self._converted, convert)
 
@@ -130,11 +135,28 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         except Exception as error:  # as in `_import`
             broken = BrokenRule("TVM's importer takes the operator", importer_said(error))
             self._stops[number] = TfliteStop(operator_kind(described), described.name, broken, error)
+        states = {following for _, following in self._file.states}  # outputs of ours, not of the file's operator
         variables = [
             relax.Var(tensor.name, relax.TensorType(tensor.shape, tensor.dtype))
-            for tensor in (self._file.tensors[index] for index in described.outputs)
+            for tensor in (self._file.tensors[index] for index in described.outputs if index not in states)
         ]
         return variables[0] if len(variables) == 1 else relax.Tuple(variables)
+
+    def _of_rows(self, convert: Callable[..., Any], op: Any) -> Any:
+        """A matrix product of rows: TVM's converter takes an input of two dimensions only."""
+        described = self._file.operators[self._numbers[op._tab.Pos]]
+        x, weights = (self._file.tensors[index] for index in described.inputs[:2])
+        if not x.quantized or len(x.shape) == 2 or len(weights.shape) != 2 or not weights.shape[1]:
+            return convert(op=op)
+        given = self.exp_tab.get_expr(x.name)
+        rows = relax.op.reshape(given, (prod(x.shape) // weights.shape[1], weights.shape[1]))
+        self.exp_tab.set_expr(x.name, self.bb.emit(rows), force_override=True)
+        try:
+            product = self.bb.normalize(convert(op=op))
+        finally:
+            self.exp_tab.set_expr(x.name, given, force_override=True)
+        shape = self._file.tensors[described.outputs[0]].shape
+        return product if extents_of(product) == shape else relax.op.reshape(product, shape)
 
     def _owned(self, result: Any, name: str) -> Any:
         """The result, bound to a variable; every call that was made for it is the operator's."""

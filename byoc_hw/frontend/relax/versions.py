@@ -37,6 +37,11 @@ def number_of(argument: Any) -> float:
     return float(argument.value)
 
 
+def numbers_of(arguments: Any) -> list[int]:
+    """The whole numbers that an operator has as a tuple, as a slice its axes."""
+    return [int(number_of(one)) for one in arguments.fields]
+
+
 def type_of(expr: Any) -> Any:
     """The type of an expression: `struct_info` in older versions."""
     return expr.ty

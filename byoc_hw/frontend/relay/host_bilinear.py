@@ -30,7 +30,7 @@ def bilinear(quantize: relay.Call) -> tuple[Bilinear, BetweenScales] | None:
     except NotALayer:  # scales by channel, or a shape that is known at run time only
         return None
     types = {str(expr.checked_type.dtype) for expr in (quantize, *([] if found is None else [found.source]))}
-    if found is None or found.real != resize.args[0] or found.before != found.after or types != {"int8"}:
+    if found is None or found.real != resize.args[0] or found.scales.before != found.scales.after or types != {"int8"}:
         return None
     if (str(resize.attrs.method), str(resize.attrs.layout)) != ("linear", "NHWC"):
         return None

@@ -16,6 +16,7 @@ from byoc_hw.frontend.relay.failures import TvmFailed, tvm_errors
 from byoc_hw.frontend.relay.qdq.integers import in_qdq_form, integer_form
 from byoc_hw.frontend.relay.serial import serial
 from byoc_hw.frontend.relay.tflite import Imported, load_tflite
+from byoc_hw.frontend.seam import NO_ONNX
 
 RELAY = (".relay", ".txt", ".json")
 FORMATS = (".tflite", ".onnx", *RELAY)
@@ -27,7 +28,7 @@ def load(path: str | Path, shapes: Mapping[str, Sequence[int]]) -> Imported:
     suffix = Path(path).suffix.lower()
     if suffix == ".onnx":
         if importlib.util.find_spec("onnx") is None:
-            raise InvalidInput(f"{path}: an ONNX file is read with the package onnx: pip install 'byoc-hw[onnx]'")
+            raise InvalidInput(NO_ONNX.format(path))
         from byoc_hw.frontend.relay.onnx_file import load_onnx
 
         return load_onnx(path, shapes), {}

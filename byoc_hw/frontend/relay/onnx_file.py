@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import onnx
-import onnx.inliner
 import tvm
 from tvm import relay
 
-from byoc_hw.arguments import check_type, shown
 from byoc_hw.errors import InvalidInput
+from byoc_hw.frontend.onnx_models import Shapes, last_line, onnx_model
 from byoc_hw.frontend.relay.compose import called_with, rebuild_calls, with_main
 from byoc_hw.frontend.relay.onnx_form import importable_form, node_text
 from byoc_hw.frontend.relay.qdq.integers import integer_form
 from byoc_hw.frontend.relay.sources import source_names, span_of
-from byoc_hw.names import distinct
-
-Shapes = Mapping[str, Sequence[int]]
 
 
 def load_onnx(path: str | Path, shapes: Shapes) -> tvm.IRModule:
@@ -30,68 +25,9 @@ def load_onnx(path: str | Path, shapes: Shapes) -> tvm.IRModule:
     or is damaged, for shapes that are not static, and for operators that cannot be imported; the message names all.
     """
     try:
-        return integer_form(_imported(_static(_read(path), shapes)))
+        return integer_form(_imported(onnx_model(path, shapes)))
     except InvalidInput as error:
         raise InvalidInput(f"{path}: {error}") from error.__cause__
-
-
-def _read(path: str | Path) -> Any:
-    """The checked model, with functions of its own inlined, and a name of its own for every node."""
-    try:
-        model = onnx.load(str(path), format="protobuf")
-    except OSError as error:
-        raise InvalidInput(f"cannot be read: {error.strerror or error}") from error
-    except Exception as error:  # protobuf's, and onnx's for data in other files
-        raise InvalidInput(f"is no ONNX model: {_line(error)}") from error
-    try:
-        onnx.checker.check_model(model)
-        model = onnx.inliner.inline_local_functions(model)
-    except Exception as error:  # the checker's own, and protobuf's for a model of 2 GiB
-        raise InvalidInput(f"is a damaged ONNX model: {_line(error)}") from error
-    if not model.graph.node:
-        raise InvalidInput("a model has operators: got none")
-    plain = (node.name or f"{node.op_type}_{number}" for number, node in enumerate(model.graph.node))
-    for node, name in zip(model.graph.node, distinct(plain), strict=True):
-        node.name = name
-    return model
-
-
-def _static(model: Any, shapes: Shapes) -> Any:
-    """The model with a static shape for every input."""
-    check_type("shapes", shapes, Mapping, "a mapping of inputs to shapes")
-    weights = {tensor.name for tensor in model.graph.initializer}
-    inputs = {info.name: info for info in model.graph.input if info.name not in weights}
-    for name in shapes:
-        if name not in inputs:
-            raise InvalidInput(f"shapes are of inputs, {', '.join(inputs)}: got {shown(name)}")
-    for name, info in inputs.items():
-        _set_shape(name, info, shapes.get(name))
-    del model.graph.value_info[:]  # what was inferred from open dimensions
-    return model
-
-
-def _set_shape(name: str, info: Any, given: Sequence[int] | None) -> None:
-    kind = info.type.tensor_type
-    if not kind.HasField("shape") and given is None:
-        raise InvalidInput(f"input {name} has a static shape: got none; shapes={{{name!r}: (...)}} gives it one")
-    stated = [dim.dim_value or None for dim in kind.shape.dim]
-    if given is None:
-        if None in stated:
-            shape = ", ".join(dim.dim_param or str(dim.dim_value or "?") for dim in kind.shape.dim)
-            example = ", ".join(str(extent or 1) for extent in stated) + ("," if len(stated) == 1 else "")
-            raise InvalidInput(
-                f"input {name} has a static shape: got ({shape}); shapes={{{name!r}: ({example})}} gives it one"
-            )
-        return
-    extents = [int(extent) for extent in given]
-    agrees = len(stated) == len(extents) and all(a in (None, b) for a, b in zip(stated, extents, strict=True))
-    if kind.HasField("shape") and not agrees:
-        raise InvalidInput(f"shape of input {name} is as the file has it: got {tuple(extents)} for {tuple(stated)}")
-    if any(extent < 1 for extent in extents):
-        raise InvalidInput(f"dimensions of input {name} are at least 1: got {tuple(extents)}")
-    kind.shape.Clear()
-    for extent in extents:
-        kind.shape.dim.add().dim_value = extent
 
 
 def _imported(model: Any) -> tvm.IRModule:
@@ -106,9 +42,9 @@ def _imported(model: Any) -> tvm.IRModule:
         kinds = set(str(error).rpartition(": ")[2].replace(",", " ").split())
         stops = [node_text(node) for node in plain.graph.node if node.op_type in kinds]
         rule = "cannot be imported: operators are those that TVM's ONNX importer has"
-        raise InvalidInput(f"{rule}: got {'; '.join(stops) or _line(error)}") from error
+        raise InvalidInput(f"{rule}: got {'; '.join(stops) or last_line(error)}") from error
     except Exception as error:  # the importer has no errors of its own: it raises whatever its code runs into
-        raise InvalidInput(f"cannot be imported: {_at(error)}{_line(error)}") from error
+        raise InvalidInput(f"cannot be imported: {_at(error)}{last_line(error)}") from error
 
 
 def _own_names(mod: tvm.IRModule) -> tvm.IRModule:
@@ -133,12 +69,3 @@ def _at(error: Exception) -> str:
             return f"{node_text(node)}: "
         place = place.tb_next
     return ""
-
-
-def _line(error: Exception) -> str:
-    """The last line with text: TVM's errors begin with a trace of its C++, those of onnx say the rule last."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip(" .=")]
-    return f"{type(error).__name__}: {lines[-1][:_LONGEST]}" if lines else type(error).__name__
-
-
-_LONGEST = 300

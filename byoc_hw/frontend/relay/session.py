@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 from byoc_hw.frontend.relay.opaque import Bodies
-from byoc_hw.frontend.seam import TFLiteArithmetic
+from byoc_hw.frontend.seam import FixedPoint
 from byoc_hw.graph import Layer
 from byoc_hw.pattern import Recorder
 from byoc_hw.soc import Hardware
@@ -27,7 +27,7 @@ class Session:
     numerics: str = "relay"
     no_nchw: str = ""
     recorder: Recorder = field(default_factory=Recorder)
-    arithmetic: TFLiteArithmetic | None = None
+    arithmetic: FixedPoint | None = None
     bodies: Bodies = field(default_factory=Bodies)
 
     @property

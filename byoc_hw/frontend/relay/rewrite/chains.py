@@ -5,17 +5,15 @@ A composite whose operators are all element-wise counts as one operator.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from tvm import relay
 
+from byoc_hw.frontend.chain_search import ChainStep, found_chains
 from byoc_hw.frontend.relay.checks import HOST_TYPES
 from byoc_hw.frontend.relay.read import constant, is_static
 from byoc_hw.frontend.relay.sources import calls_in_order, calls_outside_composites, operator_name, source_names
-
-Origins = dict[relay.Expr, tuple[relay.Expr, ...]]
-"""For each element-wise call the 8-bit values that it depends on alone, the nearest first."""
 
 _BROADCAST = 1  # TVM's OpPatternKind: element-wise is 0, with broadcasting 1
 _QNN = (
@@ -31,8 +29,6 @@ _OF_INTEGERS = (
     *("logical_and", "logical_or", "logical_not", "fixed_point_multiply"),
 )
 """What TVM defines for integers too: no division by 0, no shift by more bits than there are."""
-
-_MOST_ORIGINS = 64  # of one call: a longer chain becomes several
 
 
 @dataclass(frozen=True)
@@ -72,67 +68,39 @@ def chains(function: relay.Function, accepted: Callable[[Chain], bool]) -> list[
 
     They may share operators; no chain computes only what others leave unused.
     """
-    order = calls_outside_composites(function)
-    origins: Origins = {}
-    for call in order:
-        origins[call] = _origins(call, origins)
-    found: list[Chain] = []
-    needed: set[relay.Expr] = set(_values(function.body))
-    for call in reversed(order):
-        if call not in needed:
-            continue
-        chain = next(filter(accepted, _candidates(call, origins, order)), None)
-        if chain is None:
-            needed.update(value for argument in call.args for value in _values(argument))
-        else:
-            found.append(chain)
-            needed.update(_values(chain.source))
-    return found
+    steps = [step for call in calls_outside_composites(function) for step in _steps(call)]
+    results = list(_values(function.body))
+    steps += _parts(results)
+    found = found_chains(steps, results, _is_8_bit, lambda one: accepted(Chain(one.source, one.values)))
+    return [Chain(one.source, one.values) for one in found]
+
+
+def _steps(call: relay.Call) -> Iterator[ChainStep]:
+    """A call, element-wise if its operands are of its shape, behind the parts of tuples that it reads."""
+    operands = [argument for argument in call.args if not isinstance(argument, relay.Constant)]
+    yield from _parts(operands)
+    plain = all(
+        isinstance(one, relay.Call | relay.Var | relay.TupleGetItem) and _have_one_shape(one, call) for one in operands
+    )
+    reads = tuple(value for argument in operands for value in _values(argument))
+    is_layer = isinstance(call.op, relay.Function)
+    yield ChainStep(call, reads, plain and is_element_wise(call), _is_8_bit(call), is_layer)
+
+
+def _parts(values: Iterable[relay.Expr]) -> Iterator[ChainStep]:
+    """The parts of tuples among some values."""
+    for one in values:
+        if isinstance(one, relay.TupleGetItem):
+            yield ChainStep(one, tuple(_values(one.tuple_value)), False, _is_8_bit(one), False)
 
 
 def _values(expr: relay.Expr) -> Iterator[relay.Expr]:
-    """The value of an expression, or of each part of a tuple."""
+    """The value of an expression, or of each field of a tuple."""
     if isinstance(expr, relay.Tuple):
         for field in expr.fields:
             yield from _values(field)
-    elif isinstance(expr, relay.TupleGetItem):
-        yield from _values(expr.tuple_value)
     else:
         yield expr
-
-
-def _candidates(call: relay.Call, origins: Origins, order: Sequence[relay.Call]) -> Iterator[Chain]:
-    if not _is_8_bit(call):
-        return
-    for source in reversed(origins[call]):
-        inside = _between(source, call)
-        if len(inside) > 1 or not isinstance(call.op, relay.Function):  # a composite alone stays what it is
-            yield Chain(source, tuple(one for one in order if one in inside))
-
-
-def _origins(call: relay.Call, origins: Origins) -> tuple[relay.Expr, ...]:
-    if not is_element_wise(call):
-        return ()
-    common: list[relay.Expr] | None = None
-    for argument in call.args:
-        if isinstance(argument, relay.Constant):
-            continue
-        if not isinstance(argument, relay.Call | relay.Var | relay.TupleGetItem) or not _have_one_shape(argument, call):
-            return ()
-        own = [*([argument] if _is_8_bit(argument) else []), *origins.get(argument, ())]
-        common = own if common is None else [one for one in common if one in own]
-    return tuple(common or ())[:_MOST_ORIGINS]
-
-
-def _between(source: relay.Expr, result: relay.Call) -> set[relay.Expr]:
-    inside: set[relay.Expr] = {result}
-    left = [result]
-    while left:
-        for argument in left.pop().args:
-            if argument not in inside and argument != source and not isinstance(argument, relay.Constant):
-                inside.add(argument)
-                left.append(argument)
-    return inside
 
 
 # ---------------------------------------------------------------- operators

@@ -15,19 +15,20 @@ from byoc_hw.frontend.relay import read
 from byoc_hw.frontend.relay.match import Match
 from byoc_hw.frontend.relay.rewrite.chains import Chain
 from byoc_hw.frontend.relay.rewrite.table_values import by_byte, every_value
-from byoc_hw.frontend.relay.rewrite.tflite_functions import between_scales, divided_scales, units_of_output
+from byoc_hw.frontend.relay.rewrite.tflite_functions import between_scales, units_of_output
 from byoc_hw.frontend.relay.sources import described, operator_name, source_names
 from byoc_hw.frontend.relay.table import parse_composite
-from byoc_hw.frontend.seam import TFLiteArithmetic
+from byoc_hw.frontend.seam import FixedPoint
+from byoc_hw.frontend.tflite_kernels import Scales, limited_between, quantized_again, step_of
 from byoc_hw.graph import Add, Layer, Lookup, Mul
 from byoc_hw.pattern import NotALayer
-from byoc_hw.tensor import Array, Pair, Quantization
+from byoc_hw.tensor import Array, Pair
 
 Values = dict[relay.Expr, Array]
 """The 8-bit values of a chain for all 256 inputs, as int64."""
 
 
-def tflite_tables(chain: Chain, by: TFLiteArithmetic) -> Array | str:
+def tflite_tables(chain: Chain, by: FixedPoint) -> Array | str:
     """A chain's tables, or why it has none."""
     values: Values = {chain.source: every_value(chain).astype(np.int64)}
     for call in chain.calls:
@@ -44,7 +45,7 @@ def tflite_tables(chain: Chain, by: TFLiteArithmetic) -> Array | str:
     return by_byte(values[chain.result].astype(str(chain.result.checked_type.dtype)), chain.channels)
 
 
-def _kernel(call: relay.Call, values: Values, by: TFLiteArithmetic) -> Array | None:
+def _kernel(call: relay.Call, values: Values, by: FixedPoint) -> Array | None:
     """The values of an 8-bit operator, or None."""
     if isinstance(call.op, relay.Function):
         parsed = parse_composite(str(call.op.attrs["Composite"]).partition(".")[2], call.op.body)
@@ -82,7 +83,7 @@ def _limited(name: str, inputs: list[Array | None]) -> Array | None:
     return np.minimum(first, second) if name == "minimum" else np.maximum(first, second)
 
 
-def _layer(layer: Layer, inputs: list[Array | None], by: TFLiteArithmetic) -> Array | None:
+def _layer(layer: Layer, inputs: list[Array | None], by: FixedPoint) -> Array | None:
     first, second = inputs[0], inputs[-1]
     if first is None or second is None:
         return None
@@ -97,21 +98,18 @@ def _layer(layer: Layer, inputs: list[Array | None], by: TFLiteArithmetic) -> Ar
 # ---------------------------------------------------------------- QUANTIZE, and RELU with another output
 
 
-def _requantize(call: relay.Call, values: Values, by: TFLiteArithmetic) -> Array | None:
+def _requantize(call: relay.Call, values: Values, by: FixedPoint) -> Array | None:
     before, after = read.scalar_quantization(*call.args[1:3]), read.requantize_output(call)
     source, bounds = _activation(call)
     if source not in values:
         return None
-    precision = np.float64 if bounds is None else np.float32
-    ifm = values[source] - before.zero_point[0]
-    rescaled = by.rescaled(ifm, divided_scales(before, after, precision)) + after.zero_point[0]
+    of, ifm = Scales(before, after), values[source] - before.zero_point[0]
     if bounds is None:
-        return rescaled
-    # RELU and the like: TFLite limits the output, not the input.
+        return quantized_again(of, ifm, by) + after.zero_point[0]
     found = [
-        np.clip(rescaled, _quantized(low, after), _quantized(high, after))
+        limited_between(low, high)(of, ifm, by) + after.zero_point[0]
         for low, high in ((0, np.inf), (0, 6), (-1, 1), (0, 1))
-        if bounds == (_quantized(low, before), _quantized(high, before))
+        if bounds == (step_of(low, before), step_of(high, before))
     ]
     if not found or any((other != found[0]).any() for other in found):
         raise NotALayer("bounds of clip are those of one of TFLite's activations", f"{bounds[0]} and {bounds[1]}")
@@ -130,21 +128,13 @@ def _activation(requantize: relay.Call) -> tuple[relay.Expr, Pair | None]:
     return clip.args[0], read.clip_range(Match(clip, [clip]))
 
 
-def _quantized(real: float, by: Quantization) -> int:
-    """A bound of an activation, in int8."""
-    if np.isinf(real):
-        return 127
-    value = np.float32(real) / np.float32(by.scale[0])
-    return int(np.clip(by.zero_point[0] + np.copysign(np.floor(np.abs(value) + np.float32(0.5)), value), -128, 127))
-
-
 # ---------------------------------------------------------------- dequantize, real operators, quantize
 
 
-def _real_function(call: relay.Call, values: Values, by: TFLiteArithmetic) -> Array | None:
+def _real_function(call: relay.Call, values: Values, by: FixedPoint) -> Array | None:
     found = between_scales(call)
     if found is None or found.source not in values:
         return None
-    ifm = values[found.source] - found.before.zero_point[0]
+    ifm = values[found.source] - found.scales.before.zero_point[0]
     ofm = units_of_output(found, ifm, by)
-    return None if ofm is None else ofm + found.after.zero_point[0]
+    return None if ofm is None else ofm + found.scales.after.zero_point[0]

@@ -1,0 +1,171 @@
+"""Modules whose images are NCHW, as importers of ONNX and PyTorch files make them, in NHWC.
+
+Convolutions, pooling and resizing get their images in NHWC, and what is element-wise behind them follows; the others
+get them back in NCHW. Dimensions are moved where values are stored. Transposes that meet cancel out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import relax
+
+from byoc_hw.frontend.relax.bindings import (
+    Assignment,
+    operands_in,
+    returned_by,
+    steps_of,
+    typed_as,
+    with_operands,
+    with_steps,
+    without_unused,
+)
+from byoc_hw.frontend.relax.qdq_chains import REAL_FUNCTIONS
+from byoc_hw.frontend.relax.versions import Literal, array_of, dtype_of, extents_of, name_of
+
+_TO_NHWC, _TO_NCHW = (0, 2, 3, 1), (0, 3, 1, 2)
+_LAYOUTS = {"nn.conv2d": "data_layout", **dict.fromkeys(("nn.max_pool2d", "nn.avg_pool2d", "image.resize2d"), "layout")}
+"""Operators of images, and their attribute with the order of the dimensions."""
+
+_FOLLOWS = REAL_FUNCTIONS | {"dequantize", "quantize"}
+
+
+def in_nhwc(function: Any) -> Any:
+    """The function with all images of windowed operators in NHWC; the same one if they are."""
+    steps = steps_of(function)
+    if not any(_is_nchw(value) for _, value in steps):
+        return function
+    moved = _Moved(dict(steps))
+    for variable, value in steps:
+        moved.step(variable, value)
+    results = returned_by(function.body.body)
+    by = {result: moved.plain(result, moved.values[result].span) for result in results if result in moved.twins}
+    result = with_operands(function.body.body, by)
+    return with_steps(function, without_unused(moved.steps, returned_by(result)), result)
+
+
+def _is_nchw(value: Any) -> bool:
+    if not isinstance(value, relax.Call):
+        return False
+    name = name_of(value)
+    return name in _LAYOUTS and str(getattr(value.attrs, _LAYOUTS[name])) == "NCHW"
+
+
+class _Moved:
+    """One pass over a function's bindings. `twins` are the NHWC forms of its variables, by variable."""
+
+    def __init__(self, values: dict[Any, Any]) -> None:
+        self.values = values
+        self.twins: dict[Any, Any] = {}
+        self.steps: list[Assignment] = []
+        self._plain: dict[Any, Any] = {}
+
+    def step(self, variable: Any, value: Any) -> None:
+        """Add a binding, or its NHWC form alone."""
+        made = self._nhwc(variable, value)
+        if made is not None:
+            self._bind(variable, made, value.span)
+            return
+        by = {one: self.plain(one, value.span) for one in operands_in(value) if one in self.twins}
+        self.steps.append((variable, with_operands(value, by)))
+
+    def plain(self, variable: Any, span: Any) -> Any:
+        """The NCHW form of a variable that has one in NHWC."""
+        if variable not in self._plain and self._is_call(variable, "dequantize"):
+            call = self.values[variable]
+            if call.args[0] in self.twins:
+                stored = self.plain(call.args[0], span)
+                self._plain[variable] = self._emitted(call, [stored, *call.args[1:]], variable.ty, span)
+        if variable not in self._plain:
+            moved = relax.op.permute_dims(self.twins[variable], list(_TO_NCHW))
+            self._plain[variable] = self._emitted(moved, moved.args, variable.ty, span)
+        return self._plain[variable]
+
+    def _nhwc(self, variable: Any, value: Any) -> Any | None:
+        """The call on NHWC forms, or None for one that stays as it is."""
+        if not isinstance(value, relax.Call):
+            return None
+        name, span = name_of(value), value.span
+        if _is_nchw(value):
+            return _windowed(value, self._twin(value.args[0], span))
+        tensors = [one for one in operands_in(value) if dtype_of(one)]
+        if not any(one in self.twins for one in tensors):
+            return None
+        if name == "concat":
+            axis = _TO_NHWC.index(int(value.attrs.axis) % 4)
+            return relax.op.concat([self._twin(one, span) for one in tensors], axis)
+        if name not in _FOLLOWS or len(extents_of(variable)) != 4:
+            return None
+        operands = [self._operand(one, span) if dtype_of(one) else one for one in value.args]
+        return None if any(one is None for one in operands) else _again(value, operands)
+
+    def _operand(self, operand: Any, span: Any) -> Any | None:
+        """An operand of an element-wise operator; None for one that has no form for NHWC."""
+        constant = self._constant(operand)
+        if constant is None:
+            return self._twin(operand, span) if len(extents_of(operand)) == 4 else None
+        if constant.size == 1:
+            return relax.const(constant.reshape(()))
+        if constant.ndim < 3 or constant.shape[-3] != constant.size:
+            return None
+        return relax.const(constant.reshape(1, 1, 1, -1))
+
+    def _constant(self, operand: Any) -> Any | None:
+        """The values of a constant, perhaps under another shape."""
+        if isinstance(operand, Literal):
+            return array_of(operand)
+        if self._is_call(operand, "reshape"):
+            inner = self._constant(self.values[operand].args[0])
+            return None if inner is None else inner.reshape(extents_of(operand))
+        return None
+
+    def _twin(self, variable: Any, span: Any) -> Any:
+        if variable not in self.twins:
+            if self._is_call(variable, "dequantize") and array_of(self.values[variable].args[1]).size == 1:
+                call = self.values[variable]
+                self._bind(variable, _again(call, [self._twin(call.args[0], call.span), *call.args[1:]]), call.span)
+            else:
+                self._bind(variable, relax.op.permute_dims(variable, list(_TO_NHWC)), span)
+        return self.twins[variable]
+
+    def _bind(self, variable: Any, call: Any, span: Any) -> None:
+        shape = extents_of(variable)
+        of = relax.TensorType([shape[axis] for axis in _TO_NHWC], dtype_of(variable))
+        self.twins[variable] = self._emitted(call, call.args, of, span)
+
+    def _emitted(self, call: Any, operands: Any, of: Any, span: Any) -> Any:
+        made = typed_as(relax.Call(call.op, list(operands), call.attrs, call.ty_args, span), of)
+        fresh = relax.DataflowVar(f"moved_{len(self.steps)}", of)
+        self.steps.append((fresh, made))
+        return fresh
+
+    def _is_call(self, variable: Any, name: str) -> bool:
+        value = self.values.get(variable)
+        return isinstance(value, relax.Call) and name_of(value) == name
+
+
+def _windowed(value: Any, image: Any) -> Any:
+    """A convolution, pooling or resizing of an image in NHWC."""
+    attrs = value.attrs
+    if name_of(value) == "nn.conv2d":
+        return relax.op.nn.conv2d(
+            image,
+            value.args[1],
+            list(attrs.strides),
+            list(attrs.padding),
+            list(attrs.dilation),
+            int(attrs.groups),
+            "NHWC",
+            str(attrs.kernel_layout),
+            "NHWC",
+        )
+    if name_of(value) == "image.resize2d":
+        modes = str(attrs.method), str(attrs.coordinate_transformation_mode), str(attrs.rounding_method)
+        return relax.op.image.resize2d(image, value.args[1], None, "NHWC", *modes)
+    pool = relax.op.nn.max_pool2d if name_of(value) == "nn.max_pool2d" else relax.op.nn.avg_pool2d
+    windows = list(attrs.pool_size), list(attrs.strides), list(attrs.padding), list(attrs.dilation)
+    return pool(image, *windows, bool(attrs.ceil_mode), bool(attrs.count_include_pad), "NHWC", "NHWC")
+
+
+def _again(call: Any, operands: Any) -> Any:
+    return relax.Call(call.op, list(operands), call.attrs, call.ty_args)

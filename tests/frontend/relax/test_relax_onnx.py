@@ -1,0 +1,56 @@
+"""Quantized ONNX files through Relax: what is offloaded, and what comes out."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx.reference import ReferenceEvaluator
+from onnx_samples import QdqNet
+
+import byoc_hw
+from byoc_hw.compiler import region_graphs
+
+SHAPE = (1, 3, 12, 12)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    net = QdqNet(opset=19)
+    x = net.max_pool(net.conv(net.input(*SHAPE), 8))
+    x = net.depthwise(x)
+    x = net.concat(net.add(x, net.conv(x, 8, 1, act="")), net.resize(net.max_pool(x)))
+    net.output(net.gemm(net.flatten(net.unary("Sigmoid", x)), 10))
+    return net.save(tmp_path_factory.mktemp("onnx") / "net.onnx")
+
+
+def test_images_are_brought_to_nhwc_and_all_is_offloaded(path):
+    mod, params = byoc_hw.load(path)
+    (graph,) = region_graphs(byoc_hw.partition_for_hwlib(mod, params)).values()
+    kinds = [layer.kind for layer in graph.layers]
+    assert kinds.count("transpose") == 2  # of the input, and in front of the flatten
+    assert set(kinds) == {
+        *("conv2d", "depthwise_conv2d", "pool2d", "add", "resize", "concat", "lookup", "transpose", "reshape", "dense")
+    }
+
+
+def test_results_are_those_of_onnx_but_for_rounding(path, tmp_path):
+    mod, params = byoc_hw.load(path)
+    project = byoc_hw.build(byoc_hw.partition_for_hwlib(mod, params, "m"), output_dir=tmp_path / "m")
+    model = onnx.load(str(path))
+    step = float(onnx.numpy_helper.to_array(_scale_of_output(model)))
+    reference, random = ReferenceEvaluator(model), np.random.default_rng(0)
+    for _ in range(3):
+        image = random.normal(size=SHAPE).astype(np.float32)
+        (expected,), (found,) = reference.run(None, {"x0": image}), project.run([image]).outputs
+        assert np.abs(found - expected).max() <= 2.5 * step
+        assert np.ptp(expected) > 20 * step
+
+
+def _scale_of_output(model):
+    (last,) = [node for node in model.graph.node if node.op_type == "DequantizeLinear"][-1:]
+    return next(one for one in model.graph.initializer if one.name == last.input[1])
+
+
+def test_a_damaged_file_is_named(tmp_path):
+    (tmp_path / "net.onnx").write_bytes(b"none")
+    with pytest.raises(byoc_hw.InvalidInput, match=r"net\.onnx: is (no|a damaged) ONNX model"):
+        byoc_hw.load(tmp_path / "net.onnx")
