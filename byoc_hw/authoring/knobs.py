@@ -36,12 +36,14 @@ class Knobs:
 
 @dataclass(frozen=True)
 class Edge:
-    """Knobs just inside and just outside of a limit of one `knob`; `rule` is how the limit's text begins."""
+    """Knobs just inside and just outside of a limit of one `knob`; `rule` is how the limit's text begins. `free` is
+    what may be had instead, where the hardware has no such limit."""
 
     knob: str
     rule: str
     inside: tuple[Knobs, ...]
     outside: tuple[Knobs, ...] = ()
+    free: str = ""
 
 
 ANY = Knobs()
@@ -77,19 +79,21 @@ def edges(limits: Limits) -> list[Edge]:
         )
     several = (Knobs(groups=2), Knobs(groups=3))
     found.append(
-        Edge("groups", "groups are 1", (ANY, *several), ())
+        Edge("groups", "groups are 1", (ANY, *several), (), "any number of groups")
         if limits.groups
         else Edge("groups", "groups are 1", (ANY,), several)
     )
     wide_one = (Knobs(broadcast=True),)
     one_shape = "both inputs have one shape"
     found.append(
-        Edge("broadcast", one_shape, (ANY, *wide_one), ())
+        Edge("broadcast", one_shape, (ANY, *wide_one), (), "inputs of one shape, or one repeats")
         if limits.broadcast
         else Edge("broadcast", one_shape, (ANY,), wide_one)
     )
     ends = tuple(Knobs(zero_point=point) for point in (-128, 0, 127))
-    found.append(Edge("zero_point", "zero points are ", ends, (Knobs(zero_point=128), Knobs(zero_point=-129))))
+    found.append(
+        Edge("zero_point", "zero points are from -128 to 127", ends, (Knobs(zero_point=128), Knobs(zero_point=-129)))
+    )
     return found
 
 
