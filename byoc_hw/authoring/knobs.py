@@ -61,8 +61,8 @@ def edges(limits: Limits) -> list[Edge]:
         found.append(Edge("strides", "stride is ", *_pairs("strides", limits.strides)))
     if limits.dilations is not None:
         inside, outside = _pairs("dilation", limits.dilations)
-        wide = [tuple(replace(one, kernel=(3, 3)) for one in some) for some in (inside, outside)]
-        found.append(Edge("dilation", "dilation is ", *wide))
+        inside, outside = (tuple(replace(one, kernel=(3, 3)) for one in some) for some in (inside, outside))
+        found.append(Edge("dilation", "dilation is ", inside, outside))
     found.append(_types(limits))
     if limits.weight_bits is not None:
         found.append(Edge("weight_dtype", "weight type is ", (ANY,), (Knobs(weight_dtype="int16"),)))
@@ -129,9 +129,8 @@ def _kernel(limits: Limits) -> Edge:
     rows, columns = (MOST_KERNEL, MOST_KERNEL) if limits.kernel_parts else limits.max_kernel
     inside = ((rows, 1), (1, columns), (min(rows, 3), min(columns, 3)), limits.max_kernel)
     outside = ((rows + 1, 1), (1, columns + 1))
-    return Edge(
-        "kernel", "kernel is at most ", *(tuple(Knobs(kernel=pair) for pair in some) for some in (inside, outside))
-    )
+    allowed, beyond = (tuple(Knobs(kernel=pair) for pair in some) for some in (inside, outside))
+    return Edge("kernel", "kernel is at most ", allowed, beyond)
 
 
 def _padding(limits: Limits) -> Edge:
