@@ -674,8 +674,7 @@ class Accelerator:
     def weight_width(self, layer: Weighted) -> int:
         """Bits of each weight of a layer as it is packed for the array: the fewest that it has and that hold all."""
         limits = self.limits.get(layer.kind)
-        widths = () if limits is None or limits.weight_bits is None else limits.weight_bits
-        return min((bits for bits in widths if bits >= layer.weights.bits), default=8)
+        return 8 if limits is None or limits.weight_bits is None else _width(limits.weight_bits, layer.weights.bits)
 
     def broken_rules(self, layer: Layer) -> Iterator[tuple[Rule, Check]]:
         """Each limit of the hardware that the layer breaks, with the value found."""
@@ -691,6 +690,11 @@ class Accelerator:
             check = rule.check(layer)
             if not check.allowed:
                 yield rule, check
+
+
+@lru_cache(maxsize=64)
+def _width(widths: tuple[int, ...], least: int) -> int:
+    return min((bits for bits in widths if bits >= least), default=8)
 
 
 _ALWAYS = {"reshape": Limits(batches=None)}

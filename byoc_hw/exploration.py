@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +15,7 @@ from byoc_hw.accelerator import REFERENCE, Accelerator
 from byoc_hw.arguments import check_flag, check_type, shown
 from byoc_hw.compiler import BACKEND, front_end
 from byoc_hw.errors import InvalidInput, PlanError
+from byoc_hw.garbage import seldom_collected
 from byoc_hw.graph import Graph, Layer
 from byoc_hw.plan.lanes.planner import plan_on_chip
 from byoc_hw.plan.region import lay_out_region, why_no_plan
@@ -82,12 +85,13 @@ def what_if(
     tried = [({}, accelerator), *((changes, changed(accelerator, changes)) for changes in _combinations(variations))]
     explorer = _Explorer(models, accelerator, numerics, tuple(deny), executor or _InProcess())
     found = []
-    for one in explorer.explored(tried):
-        found.append(one)
-        if callable(progress):
-            progress(one)
-        elif progress:
-            print(f"{len(found)} of {len(tried)}: {_line(one)}", file=sys.stderr, flush=True)
+    with seldom_collected():
+        for one in explorer.explored(tried):
+            found.append(one)
+            if callable(progress):
+                progress(one)
+            elif progress:
+                print(f"{len(found)} of {len(tried)}: {_line(one)}", file=sys.stderr, flush=True)
     return Exploration(accelerator.label, tuple(objective), tuple(found))
 
 
@@ -172,9 +176,9 @@ class _Verdicts:
 
 @dataclass(frozen=True)
 class _Split:
-    """One model on one accelerator: its regions, instructions of the host, and numbers of operators."""
+    """One model on one accelerator: its regions, each pickled, instructions of the host, and numbers of operators."""
 
-    graphs: Mapping[str, Graph]
+    graphs: Sequence[bytes]
     instructions: int
     offloaded: int
     operators: int
@@ -209,7 +213,7 @@ class _Explorer:
 
     def _submitted(self, name: str, hardware: Hardware) -> _Planned:
         split = self._split(name, hardware)
-        cycles = [self.executor.submit(planned_cycles, graph, hardware) for graph in split.graphs.values()]
+        cycles = [self.executor.submit(planned_cycles, graph, hardware) for graph in split.graphs]
         return _Planned(split, cycles)
 
     def _split(self, name: str, hardware: Hardware) -> _Split:
@@ -231,7 +235,7 @@ class _Explorer:
         operators = [outcome for outcome in found.outcomes if outcome.placement != "folded"]
         on_host = [outcome for outcome in operators if outcome.placement != "accelerator"]
         return _Split(
-            found.graphs,
+            tuple(map(pickle.dumps, found.graphs.values())),
             sum(outcome.host_instructions for outcome in on_host),
             len(operators) - len(on_host),
             len(operators),
@@ -275,8 +279,18 @@ def _with_numbers(hardware: Hardware, base: Hardware) -> Hardware:
     return replace(hardware, **{name: getattr(base, name) for name in numbers})
 
 
-def planned_cycles(graph: Graph, hardware: Hardware) -> int:
+def planned_cycles(pickled: bytes, hardware: Hardware) -> int:
     """The accelerator cycles of a region as `build` plans it. Raises `PlanError` where it has no plan."""
-    if isinstance(hardware, Soc):
-        return plan_on_chip(graph, hardware).cycles
-    return lay_out_region(graph, hardware).cycles
+    with seldom_collected():
+        graph = _region(pickled)
+        if isinstance(hardware, Soc):
+            return plan_on_chip(graph, hardware).cycles
+        return lay_out_region(graph, hardware).cycles
+
+
+@lru_cache(maxsize=32)
+def _region(pickled: bytes) -> Graph:
+    """A region, the same object for all its variations in a process: what does not depend on them is found once."""
+    graph = pickle.loads(pickled)
+    assert isinstance(graph, Graph), "regions are pickled"
+    return graph

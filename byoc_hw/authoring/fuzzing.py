@@ -102,7 +102,7 @@ def check_pattern(name: str, accelerator: Hardware = REFERENCE, *, seed: int = 0
     if pattern.samples is None:
         texts = [rule.text for rule in limits.rules()]
         for edge in edges(limits):
-            text = next((text for text in texts if text.startswith(edge.rule)), edge.rule.strip(", "))
+            text = edge.free or next((text for text in texts if text.startswith(edge.rule)), edge.rule)
             found += [one for one in [tries.edge(edge, text, count)] if one is not None]
     found += [tries.own_limit(rule.text, count) for rule in pattern.limits]
     return PatternCheck(name, accelerator.label, tries.numerics, seed, tries.computed(found))
@@ -218,7 +218,8 @@ class _Tries:
             if one.taken and len(inside) < count:
                 inside.append(one)
             outside += rule in one.broken
-        return _Found(LimitCheck(rule, len(inside), min(outside, count)), inside)
+        note = "" if outside else "ok, nothing outside came up"
+        return _Found(LimitCheck(rule, len(inside), min(outside, count), note), inside)
 
     # ------------------------------------------------ results
 

@@ -36,12 +36,14 @@ class Knobs:
 
 @dataclass(frozen=True)
 class Edge:
-    """Knobs just inside and just outside of a limit of one `knob`; `rule` is how the limit's text begins."""
+    """Knobs just inside and just outside of a limit of one `knob`; `rule` is how the limit's text begins. `free` is
+    what may be had instead, where the hardware has no such limit."""
 
     knob: str
     rule: str
     inside: tuple[Knobs, ...]
     outside: tuple[Knobs, ...] = ()
+    free: str = ""
 
 
 ANY = Knobs()
@@ -59,8 +61,8 @@ def edges(limits: Limits) -> list[Edge]:
         found.append(Edge("strides", "stride is ", *_pairs("strides", limits.strides)))
     if limits.dilations is not None:
         inside, outside = _pairs("dilation", limits.dilations)
-        wide = [tuple(replace(one, kernel=(3, 3)) for one in some) for some in (inside, outside)]
-        found.append(Edge("dilation", "dilation is ", *wide))
+        inside, outside = (tuple(replace(one, kernel=(3, 3)) for one in some) for some in (inside, outside))
+        found.append(Edge("dilation", "dilation is ", inside, outside))
     found.append(_types(limits))
     if limits.weight_bits is not None:
         found.append(Edge("weight_dtype", "weight type is ", (ANY,), (Knobs(weight_dtype="int16"),)))
@@ -77,19 +79,21 @@ def edges(limits: Limits) -> list[Edge]:
         )
     several = (Knobs(groups=2), Knobs(groups=3))
     found.append(
-        Edge("groups", "groups are 1", (ANY, *several), ())
+        Edge("groups", "groups are 1", (ANY, *several), (), "any number of groups")
         if limits.groups
         else Edge("groups", "groups are 1", (ANY,), several)
     )
     wide_one = (Knobs(broadcast=True),)
     one_shape = "both inputs have one shape"
     found.append(
-        Edge("broadcast", one_shape, (ANY, *wide_one), ())
+        Edge("broadcast", one_shape, (ANY, *wide_one), (), "inputs of one shape, or one repeats")
         if limits.broadcast
         else Edge("broadcast", one_shape, (ANY,), wide_one)
     )
     ends = tuple(Knobs(zero_point=point) for point in (-128, 0, 127))
-    found.append(Edge("zero_point", "zero points are ", ends, (Knobs(zero_point=128), Knobs(zero_point=-129))))
+    found.append(
+        Edge("zero_point", "zero points are from -128 to 127", ends, (Knobs(zero_point=128), Knobs(zero_point=-129)))
+    )
     return found
 
 
@@ -125,9 +129,8 @@ def _kernel(limits: Limits) -> Edge:
     rows, columns = (MOST_KERNEL, MOST_KERNEL) if limits.kernel_parts else limits.max_kernel
     inside = ((rows, 1), (1, columns), (min(rows, 3), min(columns, 3)), limits.max_kernel)
     outside = ((rows + 1, 1), (1, columns + 1))
-    return Edge(
-        "kernel", "kernel is at most ", *(tuple(Knobs(kernel=pair) for pair in some) for some in (inside, outside))
-    )
+    allowed, beyond = (tuple(Knobs(kernel=pair) for pair in some) for some in (inside, outside))
+    return Edge("kernel", "kernel is at most ", allowed, beyond)
 
 
 def _padding(limits: Limits) -> Edge:

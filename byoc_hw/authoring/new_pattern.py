@@ -15,6 +15,7 @@ from types import ModuleType
 import jinja2
 
 from byoc_hw.accelerator import REFERENCE
+from byoc_hw.authoring.closed_kinds import CLOSED_KINDS
 from byoc_hw.authoring.testing import golden_text
 from byoc_hw.compiler import build, partition_for_hwlib
 from byoc_hw.errors import InvalidInput, PatternError, ToolchainMissing
@@ -36,7 +37,7 @@ _TEMPLATES = jinja2.Environment(
 
 _FILES = _TEMPLATES.list_templates()
 WRITTEN_KINDS = {cls.__name__: kind for kind, cls in LAYER_KINDS.items() if f"{kind}.py.j2" in _FILES}
-"""The layer kinds that patterns are written for, by the name of the class. Others take more than operators."""
+"""The layer kinds that patterns are written for, by the name of the class: all but `CLOSED_KINDS`."""
 
 
 def new_pattern(name: str, layer: str, output_dir: Path | str | None = None) -> tuple[Path, ...]:
@@ -49,6 +50,8 @@ def new_pattern(name: str, layer: str, output_dir: Path | str | None = None) -> 
     kind that there is not, and where a registered pattern already matches the operators that the new one starts from.
     """
     _check_name(name)
+    if layer in CLOSED_KINDS:
+        raise InvalidInput(f"no new pattern is for {layer}: {CLOSED_KINDS[layer]}")
     if layer not in WRITTEN_KINDS:
         raise InvalidInput(f"a new pattern is for one of the layer kinds {', '.join(WRITTEN_KINDS)}: got {layer!r}")
     places = _places(name, None if output_dir is None else Path(output_dir))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from byoc_hw.authoring.closed_kinds import CLOSED_KINDS
 from byoc_hw.commands.options import Commands, add_command, add_preset, hardware_named
 from byoc_hw.errors import RunError
 from byoc_hw.graph import LAYER_KINDS
@@ -19,7 +20,7 @@ def add_patterns(commands: Commands) -> None:
         "my_conv2d --layer Conv2d",
     )
     new.add_argument("name", metavar="NAME", help="of the composite, an identifier")
-    kinds = ", ".join(cls.__name__ for cls in LAYER_KINDS.values())
+    kinds = ", ".join(cls.__name__ for cls in LAYER_KINDS.values() if cls.__name__ not in CLOSED_KINDS)
     new.add_argument("--layer", required=True, metavar="KIND", help=f"what it becomes: {kinds}")
     text = "where both go (in a clone: patterns/ and tests/patterns/)"
     new.add_argument("--output-dir", type=Path, metavar="DIR", help=text)

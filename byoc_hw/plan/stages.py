@@ -65,21 +65,31 @@ STAGES: Mapping[str, Callable[[Layout], object]] = {
 """The stages that can be printed, by name: each value has a text."""
 
 
-def lay_out(mapped: MappedGraph, choices: Choices, *, exact: bool = False, most: int | None = None) -> Layout:
+def lay_out(
+    mapped: MappedGraph, choices: Choices, *, exact: bool = False, most: int | None = None, below: int | None = None
+) -> Layout:
     """Carry out choices on a mapped region, up to the order of copies. Raises `PlanError` where that is impossible.
 
     With `exact`, an exact search runs where the heuristics find no addresses in local memory. More than `most`
-    copies and jobs are a `PlanError` as well.
+    copies and jobs are a `PlanError` as well, and an engine that is busy for `below` cycles or more.
     """
     work, flash = region_work(mapped, choices)  # in a valid order, not yet a good one
     if most is not None and len(work.ops) > most:
         raise PlanError(f"{mapped.graph.name}: at most {most} jobs and copies are wanted: got {len(work.ops)}")
+    if below is not None and _busiest(work) >= below:
+        raise PlanError(f"{mapped.graph.name}: fewer than {below} cycles are wanted: got {_busiest(work)} or more")
     if choices.apart:
         pieces = apart(work.ops, work.starts)
         places = place_apart(pieces, mapped.accelerator, exact=exact)
         return Layout(mapped, choices, work, flash, places, order_apart(pieces, places))
     places = place_local(work.ops, mapped.accelerator, exact=exact)  # by lifetime in that order
     return Layout(mapped, choices, work, flash, places, order(work.ops, places))  # copies as early as places allow
+
+
+def _busiest(work: Work) -> int:
+    """Cycles of all jobs or of all copies, whichever are more: no order of them takes fewer."""
+    jobs = sum(op.cycles for op in work.ops if op.is_job)
+    return max(jobs, sum(op.cycles for op in work.ops) - jobs)
 
 
 def cycles_of_groups(mapped: MappedGraph, choices: Choices, first: int, stop: int) -> int:

@@ -96,13 +96,15 @@ class Report:
         return cls(*named, outcomes, *said, polled=plain.get("polled", False))
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{title}</th>" for title in ("operator", "Relay", "where", "composite", "why not"))
+        head = "".join(
+            f"<th>{title}</th>" for title in ("operator", "Relay", "where", "composite", "figures, or why not")
+        )
         rows = "".join(
             "<tr>"
             + "".join(
                 f'<td style="text-align:left">{html.escape(cell)}</td>'
                 for cell in (
-                    _short(outcome.name),
+                    _short(outcome.name.split(";")[0]),
                     ", ".join(outcome.relay),
                     _where(outcome),
                     ", ".join(outcome.composites),

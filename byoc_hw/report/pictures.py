@@ -167,8 +167,9 @@ def _legend(schedule: Schedule, style: _Style, window: _Window) -> list[Patch]:
     for bits, hatch in _HATCHES.items():
         if bits in schedule.narrow.values():
             patches.append(Patch(fill=False, hatch=hatch, label=f"weights of {bits} bits"))
-    if len(listed) < len(longest):
-        patches.append(Patch(color="none", label=f"and {len(longest) - len(listed)} shorter ones"))
+    left = len(longest) - len(listed)
+    if left:
+        patches.append(Patch(color="none", label="and 1 shorter one" if left == 1 else f"and {left} shorter ones"))
     return patches
 
 
@@ -189,8 +190,9 @@ def draw_memory(schedule: Schedule) -> Figure:
     weights = [held for one in schedule.regions for held in one.weights]
     local = {**_activations(schedule), "local weights": (weights, schedule.weight_memory)}
     panes = {title: pane for title, pane in local.items() if pane[0]}
-    figure = _picture(schedule, 1.4 + _PANE * (len(panes) + 1))
     style = _Style(schedule)
+    layers, columns = _legend(schedule, style, _Window(0, schedule.cycles)), 4
+    figure = _picture(schedule, 1.4 + _PANE * (len(panes) + 1) + _LINE * ceil_div(len(layers), columns))
     all_axes = figure.subplots(len(panes) + 1, squeeze=False)[:, 0]
     for axes, (title, (held, size)) in zip(all_axes, panes.items(), strict=False):
         _map(axes, held, schedule.cycles, style)
@@ -199,6 +201,7 @@ def draw_memory(schedule: Schedule) -> Figure:
         _address_axis(axes, used if size > 1.4 * used else size)
         axes.set_title(f"{title}: {_bytes(used)} of {_bytes(size)}", loc="left", fontsize=_FONT + 2)
     _arena(all_axes[-1], schedule, style)
+    figure.legend(handles=layers, loc="outside lower left", ncols=columns, frameon=False, fontsize=_FONT)
     return figure
 
 

@@ -61,18 +61,22 @@ class Front(Sequence[FrontPoint]):
     def plot(self, path: str | None = None) -> Any:
         """Draw loss against the cost; a matplotlib figure, also written to `path`. Needs the extra `notebooks`."""
         from matplotlib import pyplot
+        from matplotlib.ticker import StrMethodFormatter
 
         figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
         costs = [getattr(point, self.cost) for point in self.points]
-        axes.plot(costs, [point.loss for point in self.points], marker="o", color="#2b6cb0")
+        axes.plot(costs, [point.loss for point in self.points], marker="o", color="#4e79a7")
         for place, point in enumerate(self.points):
             axes.annotate(str(place), (costs[place], point.loss), textcoords="offset points", xytext=(4, 5), fontsize=8)
         axes.set_yscale("symlog", linthresh=1e-3)
         axes.set_ylim(bottom=0)
         axes.set_xlabel({"flash": "flash (bytes)", "ram": "RAM (bytes)"}.get(self.cost, self.cost))
         axes.set_ylabel("predicted loss")
-        axes.grid(alpha=0.3)
-        axes.set_title("Widths of weights: the least loss for each cost")
+        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+        axes.grid(color="#ececec", linewidth=0.6)
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.set_title("Widths of weights: the least loss for each cost", loc="left", fontweight="bold")
         if path is not None:
             figure.savefig(path, dpi=120)
         pyplot.close(figure)
@@ -121,5 +125,10 @@ def as_text(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def as_html(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table for a notebook."""
     head = "".join(f"<th>{html.escape(title)}</th>" for title in titles)
-    body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _cell(text: str) -> str:
+    side = "right" if text[:1].isdigit() or text == "host" else "left"
+    return f'<td style="text-align:{side}">{html.escape(text)}</td>'

@@ -14,6 +14,8 @@ from byoc_hw.report.summary import LayerFigures, Summary
 
 _NAMED = 12
 """The costliest layers have their numbers in them."""
+_SIDE_BY_SIDE = 4
+"""The most numbers at one place."""
 
 
 def draw_roofline(summary: Summary) -> Figure:
@@ -38,12 +40,16 @@ def draw_roofline(summary: Summary) -> Figure:
             label=kind,
         )
     _roof(axes, summary, (left, ridge, 1.5 * right))
-    places: set[tuple[int, int]] = set()
+    named: dict[tuple[int, int], list[LayerFigures]] = {}
     for one in sorted(layers, key=lambda one: -(one.cycles or 0)):
         place = round(2 * log2(_intensity(one) or right)), round(2 * log2(_rate(one)))
-        if place not in places and len(places) < _NAMED:  # one number where several layers lie over each other
-            places.add(place)
-            axes.annotate(str(one.id), (_intensity(one) or right, _rate(one)), ha="center", va="center", fontsize=8)
+        if place in named or len(named) < _NAMED:  # side by side where several layers lie over each other
+            named.setdefault(place, []).append(one)
+    for some in named.values():
+        ids = [str(one.id) for one in sorted(some, key=lambda one: one.id or 0)]
+        more = ["..."] * (len(ids) > _SIDE_BY_SIDE)
+        where = _intensity(some[0]) or right, _rate(some[0])
+        axes.annotate(", ".join(ids[:_SIDE_BY_SIDE] + more), where, ha="center", va="center", fontsize=8)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log", base=2)
     for axis in (axes.xaxis, axes.yaxis):

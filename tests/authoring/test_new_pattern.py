@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from byoc_hw import __main__ as cli
+from byoc_hw.authoring.closed_kinds import CLOSED_KINDS
 from byoc_hw.authoring.new_pattern import WRITTEN_KINDS, new_pattern
 from byoc_hw.errors import InvalidInput
 from byoc_hw.frontend.relay.table import load_patterns
@@ -46,9 +47,13 @@ def test_what_it_writes_is_green_and_well_formed(layer, tmp_path):
         assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
-def test_every_kind_with_tiles_is_offered_but_softmax():
-    others = {cls.__name__ for cls in LAYER_KINDS.values()} - set(WRITTEN_KINDS)
-    assert others == {"Softmax", "Ordering", "Gather", "Suppression"}
+def test_every_kind_is_offered_or_says_why_not_and_what_to_read():
+    names = {cls.__name__ for cls in LAYER_KINDS.values()}
+    assert set(WRITTEN_KINDS) | set(CLOSED_KINDS) == names
+    assert not set(WRITTEN_KINDS) & set(CLOSED_KINDS)
+    load_patterns()
+    for reason in CLOSED_KINDS.values():
+        assert set(reason.rpartition("see ")[2].split(" and ")) <= {pattern.name for pattern in patterns()}
 
 
 def test_the_command_says_where_the_files_are_and_leaves_no_pattern_registered(tmp_path, capsys):
@@ -71,7 +76,7 @@ REFUSED = {
     "registered": (("qnn_conv2d", "Conv2d"), "a new pattern has a name of its own: 'qnn_conv2d' is registered"),
     "a module of Python": (("json", "Conv2d"), "a new pattern has a name of its own: Python has a module 'json'"),
     "no kind": (("mine", "Conv3d"), f"one of the layer kinds {', '.join(WRITTEN_KINDS)}: got 'Conv3d'"),
-    "a kind without a form": (("mine", "Softmax"), f"one of the layer kinds {', '.join(WRITTEN_KINDS)}: got 'Softmax'"),
+    **{f"for {kind}": (("mine", kind), f"no new pattern is for {kind}: {why}") for kind, why in CLOSED_KINDS.items()},
 }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Layer, Weighted
 from byoc_hw.integers import ceil_div
@@ -34,6 +36,7 @@ def best_cycles(layer: Layer, accelerator: Accelerator) -> int:
     return groups * cycles
 
 
+@lru_cache(maxsize=4096)
 def is_pointwise(layer: Layer) -> bool:
     """Whether a layer is a 1 x 1 convolution without stride and padding, whose pixels can be one row."""
     form = geometry(layer)

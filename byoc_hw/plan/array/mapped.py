@@ -15,7 +15,7 @@ from byoc_hw.plan.array.storage import NOWHERE_ELSE, Lies, Storage, Storages, st
 from byoc_hw.plan.array.window import extents
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class MappedGraph:
     """A graph, its layers as mapped to the array, and the storages of its tensors.
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
-from math import ceil
+from math import ceil, sqrt
 
 import numpy as np
 
@@ -57,6 +57,7 @@ def cycles_bound(graph: Graph, hardware: Hardware) -> int:
             work.append(_of_dma(chip, nbytes, local))
     ways = np.concatenate(work)
     starts = np.cumsum([0, *map(len, work)])[:-1]
+    of = np.repeat(np.arange(len(work)), [len(some) for some in work])  # what work each way is of
     prices = np.full(2 * len(lanes), 0.5 / len(lanes))
     times = latencies(graph, chip, works, counted)
     chosen, around = _sets(times, [bool(one[:, : len(lanes)].any()) for one in work], len(lanes))
@@ -64,14 +65,13 @@ def cycles_bound(graph: Graph, hardware: Hardware) -> int:
     for turn in range(_ROUNDS):
         costs = ways @ prices
         cheapest = np.minimum.reduceat(costs, starts)
-        best = max(best, float((chosen @ cheapest + around @ prices[: len(lanes)]).max()))
-        taken = [
-            start + int(costs[start : start + len(some)].argmin()) for start, some in zip(starts, work, strict=True)
-        ]
-        loads = ways[taken].sum(axis=0)
+        best = max(best, float(np.maximum.reduce(chosen @ cheapest + around @ prices[: len(lanes)])))
+        cheap = np.flatnonzero(costs == cheapest[of])
+        taken = cheap[np.searchsorted(of[cheap], np.arange(len(work)))]  # the first of each
+        loads = np.add.reduce(ways[taken], axis=0)
         loads[: len(lanes)] += around[0]
-        prices *= np.exp(loads / max(loads.max(), 1) / np.sqrt(turn + 1))
-        prices /= prices.sum()
+        prices *= np.exp(loads / max(np.maximum.reduce(loads), 1) / sqrt(turn + 1))
+        prices /= np.add.reduce(prices)
     return ceil(best * (1 - _ROUNDING))
 
 

@@ -111,16 +111,16 @@ def _in_time(
     for life in alive:
         nbytes = life.nbytes
         if life.name not in offsets:
-            best: tuple[int, int] | None = None
+            best, most = None, life.first
             for offset in sorted(edges.union(taken.edges(unit))):
                 if offset + nbytes > size:
                     break
-                last = taken.last(offset, offset + nbytes)
-                if last < life.first and (best is None or last < best[0]) and _apart(life, offset, before):
-                    best = last, offset
+                last = taken.last(offset, offset + nbytes, most)
+                if last < most and _apart(life, offset, before):
+                    best, most = offset, last
             if best is None:
                 return life
-            offsets[life.name] = best[1]
+            offsets[life.name] = best
         taken.put(offsets[life.name], offsets[life.name] + nbytes, life.last)
     return offsets
 
@@ -146,13 +146,14 @@ class _Taken:
         """The candidate offsets of a buffer."""
         return sorted({0, *[-(-edge // unit) * unit for edge in (*self.starts, *self.stops)]})
 
-    def last(self, start: int, stop: int) -> int:
-        """The last operation that touches any of these bytes, -1 if none does."""
+    def last(self, start: int, stop: int, most: int) -> int:
+        """The last operation that touches any of these bytes, -1 if none does; or one of them from `most` on."""
         found = -1
-        for index in range(bisect_right(self.stops, start), len(self.starts)):
-            if self.starts[index] >= stop:
-                break
-            found = max(found, self.lasts[index])
+        for index in range(bisect_right(self.stops, start), bisect_left(self.starts, stop)):
+            if self.lasts[index] > found:
+                found = self.lasts[index]
+                if found >= most:
+                    break
         return found
 
     def put(self, start: int, stop: int, last: int) -> None:

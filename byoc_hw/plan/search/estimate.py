@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 
-from byoc_hw.graph import Layer
 from byoc_hw.integers import round_up
 from byoc_hw.plan.array.cost import copy_cycles
 from byoc_hw.plan.array.mapped import MappedGraph
 from byoc_hw.plan.array.storage import Storage
-from byoc_hw.plan.array.weight_blocks import all_bytes, load_cycles, psum_bytes, tile_cycles
+from byoc_hw.plan.array.weight_blocks import all_bytes, cut, load_cycles, psum_bytes, tile_cycles
 from byoc_hw.plan.array.window import extents, row_bytes
-from byoc_hw.plan.choices import Blocks
 from byoc_hw.plan.work.builder import argument_home, moves, scratch_home
 from byoc_hw.plan.work.rows_needed import Span, Stripe, stripes_of
 
@@ -37,15 +35,16 @@ class Shape:
 class Estimates:
     """Estimates for a mapped region with its weights cut into blocks. `order` are the layers with jobs or copies."""
 
-    def __init__(self, mapped: MappedGraph, blocks: Sequence[Blocks | None]) -> None:
+    def __init__(self, mapped: MappedGraph) -> None:
         mapping, accelerator = mapped.mapping, mapped.accelerator
-        self.accelerator, self.layers, self.blocks = accelerator, mapping.layers, blocks
+        self.accelerator, self.layers = accelerator, mapping.layers
+        self.blocks = tuple(cut(layer, accelerator) for layer in self.layers)
         self.all, self.of = mapped.storages.all, mapped.storages.of
         self.mapping = mapping
         self.unit = accelerator.buffer_alignment
         self.order = [index for index in range(len(self.layers)) if mapping.works(index)]
         self.size = [round_up(storage.local_bytes, self.unit) for storage in self.all]
-        cuts = list(zip(self.layers, blocks, strict=True))
+        cuts = list(zip(self.layers, self.blocks, strict=True))
         self.load = [load_cycles(layer, cut, accelerator) for layer, cut in cuts]
         self.weight_bytes = [all_bytes(layer, cut, accelerator) for layer, cut in cuts]
         place = {index: at for at, index in enumerate(self.order)}
@@ -55,8 +54,9 @@ class Estimates:
         ]
         self._touched: dict[tuple[int, int], HeldSet] = {}
         self._shapes: dict[tuple[int, int, HeldSet, HeldSet, HeldSet, int], Shape] = {}
-        self._stripes: dict[tuple[int, int, HeldSet, int], list[Stripe]] = {}
-        self._tiles: dict[tuple[int, int], int] = {}
+        self._tiles: dict[tuple[int, int], tuple[int, int]] = {}
+        self._copies: dict[tuple[int, int], int] = {}
+        self._row_bytes = [row_bytes(layer.ofm) for layer in self.layers]
 
     def touched(self, at: int, stop: int) -> HeldSet:
         """The storages that some layers read or write."""
@@ -112,18 +112,18 @@ class Estimates:
     ) -> Shape:
         """A group in stripes, without storages that are held in full, and without weights."""
         indices = self.order[at:stop]
-        made = {self.of[self.layers[index].ofm]: index for index in indices}  # of several makers the last
+        layers = {index: self.layers[index] for index in indices}
+        written = {index: self.of[layer.ofm] for index, layer in layers.items()}
+        made = {storage: index for index, storage in written.items()}  # of several makers the last
         stored = {
             one for one in made if one.sinks or one.joins or (self.ends[one.index] >= stop and one.index not in after)
         }
+        read = {index: [self.of[tensor] for tensor in layer.inputs] for index, layer in layers.items()}
         loaded = {one: self.all[one].local_bytes for one in held}
         finished = dict.fromkeys(stored, 0)
         jobs = copied = first = last = 0
         inside: list[tuple[int, int, int]] = []  # of each stripe: tiles that are loaded, computed, stored
-        if (at, stop, full, count) not in self._stripes:
-            packed = self.mapping.rows.layers
-            self._stripes[at, stop, full, count] = list(stripes_of(self.layers, self.of, indices, count, full, packed))
-        for stripe in self._stripes[at, stop, full, count]:
+        for stripe in stripes_of(self.layers, self.of, indices, count, full, self.mapping.rows.layers):
             tiles_in = load = store = 0
             for storage, (start, end) in stripe.needs.items():
                 if storage in made:
@@ -138,14 +138,30 @@ class Estimates:
             for storage in stored:
                 index = made[storage]
                 if index in stripe.rows:
-                    end = storage.place(self.layers[index].ofm).span(*stripe.rows[index])[1]
+                    end = storage.place(layers[index].ofm).span(*stripe.rows[index])[1]
                     if storage.joined:  # stored at once, when all of it is there
-                        whole = stripe.rows[index][1] == extents(self.layers[index].ofm)[0]
+                        whole = stripe.rows[index][1] == extents(layers[index].ofm)[0]
                         end = storage.nbytes if whole and index == storage.maker else 0
                     store += self.store(storage, end - finished[storage])
                     finished[storage] = end
-            jobs += sum(self.tile(index, rows[1] - rows[0]) for index, rows in stripe.rows.items())
-            inside.append((tiles_in, *self._inside(indices, stripe, full, stored)))
+            users = {storage: index for index in indices if index in stripe.rows for storage in read[index]}
+            ending: dict[int, int] = {}  # bytes of tiles by the layer that reads them last
+            alive = most = out = 0  # bytes of its tiles and partial sums, at once, and of tiles that are stored
+            for index, rows in reversed(stripe.rows.items()):
+                storage, many = written[index], rows[1] - rows[0]
+                if storage.index not in full:
+                    size = round_up(self._tile_bytes(index, storage, rows, stripe), self.unit)
+                    alive += size
+                    if storage in stored:
+                        out += size
+                    else:
+                        end = users.get(storage, index)
+                        ending[end] = ending.get(end, 0) + size
+                cycles, sums = self._jobs(index, many)
+                jobs += cycles
+                most = max(most, alive + sums)
+                alive -= ending.pop(index, 0)
+            inside.append((tiles_in, most, out))
             copied += load + store
             first = load if len(inside) == 1 else first
             last = store
@@ -155,42 +171,23 @@ class Estimates:
         overlapped = max(before[2] + sum(now[:2]) + behind[0] for before, now, behind in around)
         return Shape(apart, overlapped, jobs, copied, (first + last) / 2, len(inside))
 
-    def _inside(self, indices: Sequence[int], stripe: Stripe, full: Set[int], stored: Set[Storage]) -> tuple[int, int]:
-        """The most bytes of a stripe's tiles and partial sums that are live at once, and of tiles that are stored."""
-        users = {
-            self.of[tensor]: index for index in indices if index in stripe.rows for tensor in self.layers[index].inputs
-        }
-        ending: dict[int, int] = {}
-        alive = most = out = 0
-        for index, rows in reversed(stripe.rows.items()):
-            layer, count = self.layers[index], rows[1] - rows[0]
-            storage = self.of[layer.ofm]
-            if storage.index not in full:
-                size = round_up(self._tile_bytes(storage, layer, rows, stripe), self.unit)
-                alive += size
-                if storage in stored:
-                    out += size
-                else:
-                    end = users.get(storage, index)
-                    ending[end] = ending.get(end, 0) + size
-            pixels = prod(self.mapping.outputs(index, count)[:2])
-            most = max(most, alive + psum_bytes(layer, self.blocks[index], pixels, self.accelerator))
-            alive -= ending.pop(index, 0)
-        return most, out
-
-    @staticmethod
-    def _tile_bytes(storage: Storage, layer: Layer, rows: Span, stripe: Stripe) -> int:
+    def _tile_bytes(self, index: int, storage: Storage, rows: Span, stripe: Stripe) -> int:
         """Bytes of a tile that a layer writes: of packed rows with those around them that are read."""
         if storage.packing is None:
-            return (rows[1] - rows[0]) * row_bytes(layer.ofm)
-        start, stop = stripe.written(storage, layer.ofm, rows)
+            return (rows[1] - rows[0]) * self._row_bytes[index]
+        start, stop = stripe.written(storage, self.layers[index].ofm, rows)
         return stop - start
 
     def tile(self, index: int, rows: int) -> int:
         """Cycles of the jobs over some rows of a layer."""
+        return self._jobs(index, rows)[0]
+
+    def _jobs(self, index: int, rows: int) -> tuple[int, int]:
+        """Cycles of the jobs over some rows of a layer, and bytes of their partial sums."""
         if (index, rows) not in self._tiles:
-            shape = self.mapping.outputs(index, rows)
-            self._tiles[index, rows] = tile_cycles(self.layers[index], self.blocks[index], shape, self.accelerator)
+            layer, cut, shape = self.layers[index], self.blocks[index], self.mapping.outputs(index, rows)
+            sums = psum_bytes(layer, cut, prod(shape[:2]), self.accelerator)
+            self._tiles[index, rows] = tile_cycles(layer, cut, shape, self.accelerator), sums
         return self._tiles[index, rows]
 
     def store(self, storage: Storage, nbytes: int) -> int:
@@ -209,9 +206,20 @@ class Estimates:
         """Cycles to copy `nbytes` bytes of a storage between local and main memory."""
         if nbytes <= 0:
             return 0
+        if (storage.index, nbytes) not in self._copies:
+            self._copies[storage.index, nbytes] = self._copied(storage, nbytes)
+        return self._copies[storage.index, nbytes]
+
+    def _copied(self, storage: Storage, nbytes: int) -> int:
         argument = storage.source or (storage.sinks[0] if storage.sinks else None)
         home = scratch_home(storage) if argument is None else argument_home(storage, argument)
         if home.strides is None:
             return copy_cycles(nbytes, 1, self.accelerator)
         transfers = moves(home, 0, nbytes)
         return sum(copy_cycles(one.nbytes, one.rows, self.accelerator) for one in transfers)
+
+
+@lru_cache(maxsize=8)
+def estimates_of(mapped: MappedGraph) -> Estimates:
+    """The estimates for a mapped region: all searches in it share them."""
+    return Estimates(mapped)

@@ -18,7 +18,7 @@ from byoc_hw.plan.array.storage import Storage, can_tile, needs_all_of
 from byoc_hw.plan.array.weight_blocks import cut, psum_bytes, tile_cycles
 from byoc_hw.plan.array.window import extents
 from byoc_hw.plan.choices import Blocks, Choices, Group
-from byoc_hw.plan.search.estimate import Estimates, HeldSet
+from byoc_hw.plan.search.estimate import HeldSet, estimates_of
 from byoc_hw.plan.search.main_memory import MainMemoryUse
 from byoc_hw.plan.search.patch_estimate import PatchedGroup
 from byoc_hw.plan.search.single_layer import single_tiling
@@ -97,9 +97,10 @@ class Grouping:
         self.mapping, self.accelerator, self.copies_transpose = mapped.mapping, accelerator, mapped.copies_transpose
         self.layers, self.allowed = mapped.mapping.layers, accelerator.tuning
         self.all, self.of = mapped.storages.all, mapped.storages.of
-        self.blocks = tuple(cut(layer, accelerator) for layer in self.layers)
-        self.estimates = Estimates(mapped, self.blocks)
+        self.estimates = estimates_of(mapped)
+        self.blocks = self.estimates.blocks
         self.order = self.estimates.order
+        self._in_parts = [one for one in self.all if one.parts]
         alive = self._alive()
         self.tight = [alive[index] > accelerator.activation_memory for index in self.order]
         self.room = accelerator.activation_memory
@@ -330,7 +331,9 @@ class Grouping:
         if key not in self.groups:
             self.groups[key] = self._cheapest(at, stop, held, after, full)
         found = self.groups[key]
-        return None if found is None else (found[0], replace(found[1], held=full))
+        if found is None or found[1].held == full:
+            return found
+        return found[0], replace(found[1], held=full)
 
     def _full(self, at: int, stop: int, held: HeldSet, after: HeldSet) -> HeldSet:
         """The storages that are in local memory in full during a group."""
@@ -350,7 +353,7 @@ class Grouping:
 
     def _cheapest(self, at: int, stop: int, held: HeldSet, after: HeldSet, full: HeldSet) -> tuple[float, Group] | None:
         indices = self.order[at:stop]
-        if any(needs_all_of(self.all[one], indices) for one in self.estimates.touched(at, stop)):
+        if any(needs_all_of(one, indices) for one in self._in_parts if one.index in self.estimates.touched(at, stop)):
             return None
         first = indices[0] if at else 0
         count = (self.order[stop] if stop < len(self.order) else len(self.layers)) - first
@@ -385,9 +388,9 @@ class Grouping:
         patched = self._patched(at, stop, held, after, full)
         if patched is None or (best is not None and best[0] <= _NEAR * patched.least):
             return best
-        return min(filter(None, (best, self._in_patches(patched, at, stop, full, count))), key=_cycles, default=None)
+        return min(filter(None, (best, self._patches_of(patched, at, stop, full, count))), key=_cycles, default=None)
 
-    def _in_patches(
+    def _patches_of(
         self, patched: PatchedGroup, at: int, stop: int, full: HeldSet, count: int
     ) -> tuple[float, Group] | None:
         """The cheapest patches and slices of a group; None where nothing fits."""

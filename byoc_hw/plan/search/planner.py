@@ -55,7 +55,7 @@ def _fastest(mapped: MappedGraph, choices: Iterable[Choices], near: float) -> La
             continue
         seen.add(candidate)
         try:
-            tried = lay_out(mapped_as(mapped, candidate), candidate)
+            tried = lay_out(mapped_as(mapped, candidate), candidate, below=None if found is None else found.cycles)
         except PlanError:
             continue  # the estimate was too bold: another candidate is more careful
         if found is None or tried.cycles < found.cycles:

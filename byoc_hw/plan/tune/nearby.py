@@ -154,7 +154,9 @@ def better_nearby(found: Layout, bound: int, work: int = MOST_WORK) -> Layout:
             if left < 0:
                 return found
             try:
-                other = lay_out(space.groups_of(choices).mapped, choices, most=2 * len(found.work.ops) + 100)
+                other = lay_out(
+                    space.groups_of(choices).mapped, choices, most=2 * len(found.work.ops) + 100, below=found.cycles
+                )
             except PlanError:
                 continue  # it does not fit
             if other.cycles < found.cycles and _cost(other) < _cost(found):

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import lru_cache
-from math import ceil
 
 from byoc_hw.graph import Layer
 from byoc_hw.integers import ceil_div
 from byoc_hw.plan.array.kinds import Product, Run, Window, geometry
-from byoc_hw.plan.array.packing import operands
+from byoc_hw.plan.array.packing import Packing, operands
 from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.array.transfers import linear_chunks
-from byoc_hw.plan.array.window import extents
+from byoc_hw.plan.array.window import Place, extents
 from byoc_hw.tensor import Tensor
 
 Span = tuple[int, int]
@@ -72,44 +70,56 @@ def stripes_of(
     """
     ofm = layers[indices[-1]].ofm
     height, place = extents(ofm)[0], of[ofm].place(ofm)
+    backwards = [_work(layers[index], index, of, held, packed) for index in reversed(indices)]
     done = dict.fromkeys(indices, 0)  # rows
     for first, rows in linear_chunks(height, ceil_div(height, count)):
-        share = Fraction(first + rows, height)
-        stripe = _stripe(layers, of, indices, held, packed, done, place.span(first, first + rows), share)
+        stripe = _stripe(backwards, done, place.span(first, first + rows), (first + rows, height))
         for index, (_, stop) in stripe.rows.items():
             done[index] = max(done[index], stop)
         yield stripe
 
 
-def _stripe(
-    layers: Sequence[Layer],
-    of: Mapping[Tensor, Storage],
-    indices: Sequence[int],
-    held: Set[int],
-    packed: Set[int],
-    done: Mapping[int, int],
-    wanted: Span,
-    share: Fraction,
-) -> Stripe:
-    needs: dict[Storage, Span] = {of[layers[indices[-1]].ofm]: wanted}
+@dataclass(frozen=True)
+class _Work:
+    """A layer of a group: where it writes, whether all of that is held, and what it reads where."""
+
+    index: int
+    layer: Layer
+    storage: Storage
+    place: Place
+    held: bool
+    inputs: tuple[tuple[int, Storage, Place | Packing], ...]
+
+
+def _work(layer: Layer, index: int, of: Mapping[Tensor, Storage], held: Set[int], packed: Set[int]) -> _Work:
+    inputs: list[tuple[int, Storage, Place | Packing]] = []
+    for operand, tensor in enumerate(layer.inputs):
+        read = of[tensor]
+        if index in packed and read.packing is not None and tensor in operands(layer):
+            inputs.append((operand, read, read.packing))
+        else:
+            inputs.append((operand, read, read.place(tensor)))
+    storage = of[layer.ofm]
+    return _Work(index, layer, storage, storage.place(layer.ofm), storage.index in held, tuple(inputs))
+
+
+def _stripe(backwards: Sequence[_Work], done: Mapping[int, int], wanted: Span, share: tuple[int, int]) -> Stripe:
+    needs: dict[Storage, Span] = {backwards[0].storage: wanted}
     rows: dict[int, Span] = {}
-    for index in reversed(indices):
-        layer = layers[index]
-        storage = of[layer.ofm]
-        place = storage.place(layer.ofm)
-        start, stop = place.rows(*needs.get(storage, (storage.local_bytes, 0)))
-        if share == 1 or storage not in needs:
-            stop = ceil(place.height * share)
-        start = done[index] if storage.index in held else min(start, done[index])
+    for work in backwards:
+        place, before = work.place, done[work.index]
+        start, stop = place.rows(*needs.get(work.storage, (work.storage.local_bytes, 0)))
+        if share[0] == share[1] or work.storage not in needs:
+            stop = ceil_div(place.height * share[0], share[1])
+        start = before if work.held else min(start, before)
         if start >= stop:
             continue
-        rows[index] = (start, stop)
-        for operand, tensor in enumerate(layer.inputs):
-            read = of[tensor]
-            if index in packed and read.packing is not None and tensor in operands(layer):
-                first, end = read.packing.read(layer, rows[index], read.extents)
+        rows[work.index] = (start, stop)
+        for operand, read, lies in work.inputs:
+            if isinstance(lies, Packing):
+                first, end = lies.read(work.layer, (start, stop), read.extents)
             else:
-                first, end = read.place(tensor).span(*rows_read(layer, rows[index], operand))
+                first, end = lies.span(*rows_read(work.layer, (start, stop), operand))
             low, high = needs.get(read, (first, end))
             needs[read] = min(low, first), max(high, end)
     return Stripe(needs, rows)
