@@ -18,8 +18,9 @@ from byoc_hw.mesh.stage_program import StageProgram, program_of_pieces, stage_pr
 from byoc_hw.plan.region import lay_out_region
 from byoc_hw.plan.search.measured import layer_sizes
 from byoc_hw.plan.search.planner import best_layout
-from byoc_hw.plan.stages import without_constants
-from byoc_hw.program import HostCall, RegionCall
+from byoc_hw.plan.search.within import Border, SizedPlans
+from byoc_hw.plan.stages import Layout, without_constants
+from byoc_hw.program import HostCall, Program, RegionCall
 
 
 def with_planned_cycles(plan: MeshPlan) -> MeshPlan:
@@ -65,7 +66,7 @@ _PLANNED, _PES_A_LAYER = 300, 8
 def stages_in_full(costs: PieceCosts, mesh: Mesh) -> StageCycles | None:
     """What plans the stages of a network on a mesh; None for PEs without tiles to plan."""
     most = _PLANNED + len(mesh.alive) // _PES_A_LAYER
-    return None if mesh.pe.library is not None else StageCycles(costs, most)
+    return None if mesh.pe.library is not None else StageCycles(costs, most, mesh.data)
 
 
 @dataclass(frozen=True)
@@ -83,13 +84,14 @@ class StageFigures:
 
 
 class StageCycles:
-    """The figures of stages by the planner's own choices. Stages of the same sizes are planned once.
+    """The figures of stages by the planner's own choices: of stages that do not fit `room` bytes so, with less scratch.
+    Stages of the same sizes are planned once.
 
     `left` is the number of layers that may still be planned.
     """
 
-    def __init__(self, costs: PieceCosts, most_layers: int) -> None:
-        self._costs = costs
+    def __init__(self, costs: PieceCosts, most_layers: int, room: int) -> None:
+        self._costs, self._room = costs, room
         self._known: dict[Hashable, StageFigures | None] = {}
         self.left = most_layers
 
@@ -97,36 +99,65 @@ class StageCycles:
         """Whether stages of so many pieces may still be planned."""
         return self.left >= sum(map(len, stages))
 
-    def of(self, pieces: Sequence[NodePiece], leaving: Callable[[str, Patch], Patch | None]) -> StageFigures | None:
+    def of(
+        self, pieces: Sequence[NodePiece], leaving: Callable[[str, Patch], Patch | None], slots: int = 1
+    ) -> StageFigures | None:
         """The figures of a stage of these pieces; None where it cannot be planned. `leaving` has what anything else
-        reads of a patch that it makes."""
+        reads of a patch that it makes, `slots` is the frames that it has of what it receives."""
         stage = program_of_pieces(self._costs.network, Stage(tuple(pieces)), leaving, "stage")
         calls = stage.program.calls
-        shape = tuple(
-            graph_sizes(call.graph) if isinstance(call, RegionCall) else getattr(call, "symbol", None) for call in calls
+        shape = (
+            slots,
+            *(
+                graph_sizes(call.graph) if isinstance(call, RegionCall) else getattr(call, "symbol", None)
+                for call in calls
+            ),
         )
         if shape not in self._known:
             self.left -= sum(len(graph.layers) for graph in stage.program.regions)
             try:
-                self._known[shape] = self._planned(stage, host_cycles(self._costs, pieces))
+                self._known[shape] = self._planned(stage, host_cycles(self._costs, pieces), slots)
             except PlanError:  # no plan fits the local memory
                 self._known[shape] = None
         return self._known[shape]
 
-    def _planned(self, stage: StageProgram, cycles: int) -> StageFigures:
+    def _planned(self, stage: StageProgram, cycles: int, slots: int) -> StageFigures:
         program = divided(stage, self._costs.accelerator).program
         layouts = [best_layout(graph, self._costs.accelerator) for graph in program.regions]
-        scratch = max((without_constants(one).scratch_bytes for one in layouts), default=0)
-        between = {
-            buffer.name: buffer.nbytes
-            for call in program.calls
-            if isinstance(call, RegionCall | HostCall)
-            for buffer in call.arguments
-            if buffer.role == "intermediate"
-        }
-        held = sum(one.flash.nbytes for one in layouts) + scratch + sum(between.values())
-        return StageFigures(
-            cycles + sum(one.cycles for one in layouts),
-            held + OUTPUT_BUFFERS * sum(map(buffer_room, program.outputs)),
-            sum(map(buffer_room, program.inputs)),
-        )
+        found = _figures(program, layouts, cycles)
+        scratch = max(map(_scratch, layouts), default=0) + self._room - found.nbytes(slots)
+        if scratch < 0 or found.nbytes(slots) <= self._room:
+            return found
+        self.left -= sum(len(graph.layers) for graph in program.regions)
+        lean = [one if _scratch(one) <= scratch else with_scratch(one, scratch) for one in layouts]
+        fitting = [one for one in lean if one is not None]
+        return _figures(program, fitting, cycles) if len(fitting) == len(layouts) else found
+
+
+def with_scratch(layout: Layout, most: int) -> Layout | None:
+    """The fastest plan that is found of the same region with at most so many bytes of scratch, or None."""
+    nothing = Border({}, {})
+    found = SizedPlans(layout.mapped.graph, layout.mapped.accelerator, nothing).within(most)
+    return None if found is None else found.layout
+
+
+def _scratch(layout: Layout) -> int:
+    return without_constants(layout).scratch_bytes
+
+
+def _figures(program: Program, layouts: Sequence[Layout], cycles: int) -> StageFigures:
+    """The figures of a program with these plans of its regions, and so many cycles of the host."""
+    between = {
+        buffer.name: buffer.nbytes
+        for call in program.calls
+        if isinstance(call, RegionCall | HostCall)
+        for buffer in call.arguments
+        if buffer.role == "intermediate"
+    }
+    scratch = max(map(_scratch, layouts), default=0)
+    held = sum(one.flash.nbytes for one in layouts) + scratch + sum(between.values())
+    return StageFigures(
+        cycles + sum(one.cycles for one in layouts),
+        held + OUTPUT_BUFFERS * sum(map(buffer_room, program.outputs)),
+        sum(map(buffer_room, program.inputs)),
+    )

@@ -113,9 +113,8 @@ class Estimates:
         """A group in stripes, without storages that are held in full, and without weights."""
         indices = self.order[at:stop]
         made = {self.of[self.layers[index].ofm]: index for index in indices}  # of several makers the last
-        stored = {
-            one for one in made if one.sinks or one.joins or (self.ends[one.index] >= stop and one.index not in after)
-        }
+        kept = {one for one in made if one.lent or (self.ends[one.index] >= stop and one.index not in after)}
+        stored = kept | {one for one in made if one.leaves}
         loaded = {one: self.all[one].local_bytes for one in held}
         finished = dict.fromkeys(stored, 0)
         jobs = copied = first = last = 0
@@ -142,7 +141,7 @@ class Estimates:
                     if storage.joined:  # stored at once, when all of it is there
                         whole = stripe.rows[index][1] == extents(self.layers[index].ofm)[0]
                         end = storage.nbytes if whole and index == storage.maker else 0
-                    store += self.store(storage, end - finished[storage])
+                    store += self.store(storage, end - finished[storage], storage in kept)
                     finished[storage] = end
             jobs += sum(self.tile(index, rows[1] - rows[0]) for index, rows in stripe.rows.items())
             inside.append((tiles_in, *self._inside(indices, stripe, full, stored)))
@@ -193,12 +192,13 @@ class Estimates:
             self._tiles[index, rows] = tile_cycles(self.layers[index], self.blocks[index], shape, self.accelerator)
         return self._tiles[index, rows]
 
-    def store(self, storage: Storage, nbytes: int) -> int:
-        """Cycles to store `nbytes` bytes of a storage wherever they go."""
+    def store(self, storage: Storage, nbytes: int, kept: bool) -> int:
+        """Cycles to store `nbytes` bytes of a storage wherever they go: by itself if it is `kept`."""
         if nbytes <= 0:
             return 0
-        by_itself = len(storage.sinks) or not storage.joins
+        by_itself = len(storage.sinks) or (kept and not storage.joins)
         cycles = self.copy(storage, nbytes) * by_itself
+        cycles += sum(self.copy(part, part.nbytes * nbytes // storage.nbytes) for part in storage.exits)
         for join in storage.joins:
             _, width, channels = storage.extents
             run = channels if channels != join.whole.extents[2] else width * channels
@@ -209,9 +209,20 @@ class Estimates:
         """Cycles to copy `nbytes` bytes of a storage between local and main memory."""
         if nbytes <= 0:
             return 0
+        if storage.gathered:
+            shares = ((part, part.nbytes * nbytes // storage.nbytes) for part, _ in storage.gathered)
+            return sum(self._gather(part, storage, share) for part, share in shares)
         argument = storage.source or (storage.sinks[0] if storage.sinks else None)
         home = scratch_home(storage) if argument is None else argument_home(storage, argument)
         if home.strides is None:
             return copy_cycles(nbytes, 1, self.accelerator)
         transfers = moves(home, 0, nbytes)
         return sum(copy_cycles(one.nbytes, one.rows, self.accelerator) for one in transfers)
+
+    def _gather(self, part: Storage, whole: Storage, nbytes: int) -> int:
+        """Cycles to load `nbytes` bytes of a part to its place in a storage that is put together so."""
+        _, width, channels = part.extents
+        if (width, channels) == whole.extents[1:]:
+            return copy_cycles(nbytes, 1, self.accelerator)
+        run = channels if channels != whole.extents[2] else width * channels
+        return copy_cycles(run, max(1, nbytes // run), self.accelerator)
