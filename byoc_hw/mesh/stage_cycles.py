@@ -10,7 +10,7 @@ from byoc_hw.graph import Graph
 from byoc_hw.mesh.costs import PieceCosts
 from byoc_hw.mesh.flow import OUTPUT_BUFFERS
 from byoc_hw.mesh.machine import Mesh
-from byoc_hw.mesh.pe_source import buffer_room
+from byoc_hw.mesh.pe_source import buffer_room, channel_buffer_bytes
 from byoc_hw.mesh.pieces import NodePiece
 from byoc_hw.mesh.plan import MeshPlan, Patch, Stage
 from byoc_hw.mesh.region_parts import divided
@@ -35,10 +35,11 @@ def with_planned_cycles(plan: MeshPlan) -> MeshPlan:
     for number, stage in enumerate(plan.stages):
         one = stage_program(plan.network, plan.stages, number, plan.channels, f"pe{number}")
         program = divided(one, mesh.pe).program
-        graphs = [call.graph for call in program.calls if isinstance(call, RegionCall)]
-        shape = tuple(map(graph_sizes, graphs))
+        room = mesh.data - channel_buffer_bytes(one, number, plan.channels)
+        shape = room, *map(graph_sizes, program.regions)
         if shape not in known:
-            known[shape] = sum(lay_out_region(graph, mesh.pe).cycles for graph in graphs)
+            layouts = [lay_out_region(graph, mesh.pe) for graph in program.regions]
+            known[shape] = sum(layout.cycles for layout in fitting(program, layouts, room))
         cycles.append(known[shape] + host_cycles(costs, stage.pieces))
     return replace(plan, figures=replace(figures, cycles=tuple(cycles), planned=True))
 
@@ -124,20 +125,27 @@ class StageCycles:
     def _planned(self, stage: StageProgram, cycles: int, slots: int) -> StageFigures:
         program = divided(stage, self._costs.accelerator).program
         layouts = [best_layout(graph, self._costs.accelerator) for graph in program.regions]
-        found = _figures(program, layouts, cycles)
-        scratch = max(map(_scratch, layouts), default=0) + self._room - found.nbytes(slots)
-        if scratch < 0 or found.nbytes(slots) <= self._room:
-            return found
-        self.left -= sum(len(graph.layers) for graph in program.regions)
-        lean = [one if _scratch(one) <= scratch else with_scratch(one, scratch) for one in layouts]
-        fitting = [one for one in lean if one is not None]
-        return _figures(program, fitting, cycles) if len(fitting) == len(layouts) else found
+        sent = OUTPUT_BUFFERS * sum(map(buffer_room, program.outputs))
+        received = sum(map(buffer_room, program.inputs))
+        lean = fitting(program, layouts, self._room - sent - slots * received)
+        if lean != layouts:
+            self.left -= sum(len(graph.layers) for graph in program.regions)
+        return StageFigures(cycles + sum(one.cycles for one in lean), held_bytes(program, lean) + sent, received)
 
 
-def with_scratch(layout: Layout, most: int) -> Layout | None:
-    """The fastest plan that is found of the same region with at most so many bytes of scratch, or None."""
-    nothing = Border({}, {})
-    found = SizedPlans(layout.mapped.graph, layout.mapped.accelerator, nothing).within(most)
+def fitting(program: Program, layouts: list[Layout], room: int) -> list[Layout]:
+    """These plans of a program's regions; if the program has more than `room` bytes beside its buffers for channels,
+    the fastest ones that are found with less scratch, where it then fits."""
+    scratch = max(map(_scratch, layouts), default=0) + room - held_bytes(program, layouts)
+    if scratch < 0 or all(_scratch(one) <= scratch for one in layouts):
+        return layouts
+    lean = [one if _scratch(one) <= scratch else _with_scratch(one, scratch) for one in layouts]
+    found = [one for one in lean if one is not None]
+    return found if len(found) == len(layouts) and held_bytes(program, found) <= room else layouts
+
+
+def _with_scratch(layout: Layout, most: int) -> Layout | None:
+    found = SizedPlans(layout.mapped.graph, layout.mapped.accelerator, Border({}, {})).within(most)
     return None if found is None else found.layout
 
 
@@ -145,8 +153,8 @@ def _scratch(layout: Layout) -> int:
     return without_constants(layout).scratch_bytes
 
 
-def _figures(program: Program, layouts: Sequence[Layout], cycles: int) -> StageFigures:
-    """The figures of a program with these plans of its regions, and so many cycles of the host."""
+def held_bytes(program: Program, layouts: Sequence[Layout]) -> int:
+    """The bytes of a program with these plans of its regions: constants, scratch, and what lies between calls."""
     between = {
         buffer.name: buffer.nbytes
         for call in program.calls
@@ -155,9 +163,4 @@ def _figures(program: Program, layouts: Sequence[Layout], cycles: int) -> StageF
         if buffer.role == "intermediate"
     }
     scratch = max(map(_scratch, layouts), default=0)
-    held = sum(one.flash.nbytes for one in layouts) + scratch + sum(between.values())
-    return StageFigures(
-        cycles + sum(one.cycles for one in layouts),
-        held + OUTPUT_BUFFERS * sum(map(buffer_room, program.outputs)),
-        sum(map(buffer_room, program.inputs)),
-    )
+    return sum(one.flash.nbytes for one in layouts) + scratch + sum(between.values())

@@ -211,7 +211,9 @@ def storages(graph: Graph, mapping: Mapping, lies: Lies = NOWHERE_ELSE) -> Stora
             store_from(index, layer, storage(layer.ifm, mapped.ifm), storage(layer.ofm, mapped.ofm), graph)
         elif index in mapping.stored and isinstance(layer, Concat):
             if any(one not in of or of[one].source is not None for one in layer.inputs):
-                gather_in_place(index, layer, storage(layer.ofm, mapped.ofm), of, graph)
+                for tensor, there in zip(layer.inputs, mapped.inputs, strict=True):
+                    storage(tensor, there)
+                gather_in_place(index, mapped, storage(layer.ofm, mapped.ofm), of, layer.ofm in graph.outputs)
             else:
                 store_in_place(index, layer, storage(layer.ofm, mapped.ofm), of, mapping)
         else:
@@ -303,14 +305,16 @@ def store_in_place(index: int, layer: Concat, whole: Storage, of: dict[Tensor, S
         before += tensor.shape[layer.axis]
 
 
-def gather_in_place(index: int, layer: Concat, whole: Storage, of: dict[Tensor, Storage], graph: Graph) -> None:
-    """Let a concatenation of which parts are inputs of the region be put together as it is loaded."""
+def gather_in_place(index: int, layer: Layer, whole: Storage, of: dict[Tensor, Storage], leaves: bool) -> None:
+    """Let a mapped concatenation of which parts are inputs of the region be put together as it is loaded; it is no
+    output that `leaves` the region."""
+    assert isinstance(layer, Concat), "it is as it stands, or with height and width swapped"
     rank, before = len(layer.ofm.shape), 0
-    if layer.ofm in graph.outputs or rank < 3 or prod(layer.ofm.shape[:-3]) != 1 or layer.axis < rank - 3:
+    if leaves or rank < 3 or prod(layer.ofm.shape[:-3]) != 1 or layer.axis < rank - 3:
         raise NotInPlace([index], f"{layer.name}: what is put together as it is loaded is an image, and no output")
     for tensor in layer.inputs:
         part = of.get(tensor)
-        there = part is not None and (part.makers or part.source is not None) and not (part.swapped or part.joined)
+        there = part is not None and (part.makers or part.source is not None) and not part.joined
         if part is None or not there or part.extents != extents(tensor) or tensor in part.places:
             raise NotInPlace([index], f"{layer.name}: {tensor.name} is not an input or one layer's output by itself")
         if tensor.bytes_of(1) != 1:
