@@ -64,7 +64,8 @@ class Balance:
         """The cycles of a stage as it is planned; of one that does not fit, more than any has."""
         key = first, stop
         if key not in self._known:
-            found = self._planned.of(self.cutter.pieces(first, stop), self.cutter.leaving_at(stop))
+            cutter = self.cutter
+            found = self._planned.of(cutter.pieces(first, stop), cutter.leaving_at(stop), cutter.slots)
             self._known[key] = StageFigures(NO_PLAN, 0, 0) if found is None else found
             insort(self._sorted, key)
         found = self._known[key]

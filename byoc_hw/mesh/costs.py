@@ -7,7 +7,9 @@ from math import gcd
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Layer, Weighted
 from byoc_hw.mesh.network import MeshNetwork
+from byoc_hw.mesh.patches import patch_of
 from byoc_hw.mesh.pieces import ALL, NodePiece, PieceBox, input_boxes, piece_bytes, piece_layer
+from byoc_hw.mesh.plan import Patch
 from byoc_hw.plan.array.cost import flat, is_pointwise
 from byoc_hw.plan.array.kinds import (
     Product,
@@ -33,6 +35,7 @@ class PieceCosts:
         self.accelerator = accelerator
         self._cycles: dict[NodePiece, int] = {}
         self._reads: dict[NodePiece, tuple[PieceBox, ...]] = {}
+        self._patches: dict[NodePiece, tuple[tuple[str, Patch], ...]] = {}
         self._weights: dict[NodePiece, int] = {}
 
     def cycles(self, piece: NodePiece) -> int:
@@ -47,6 +50,15 @@ class PieceCosts:
         found = self._reads.get(piece)
         if found is None:
             found = self._reads[piece] = input_boxes(self.network.nodes[piece.node], piece.box)
+        return found
+
+    def patches_read(self, piece: NodePiece) -> tuple[tuple[str, Patch], ...]:
+        """The tensors that a piece reads, one for each of its node's inputs, and the patch of each."""
+        found = self._patches.get(piece)
+        if found is None:
+            pairs = zip(self.network.nodes[piece.node].inputs, self.reads(piece), strict=True)
+            found = tuple((name, patch_of(self.network.tensors[name], box)) for name, box in pairs)
+            self._patches[piece] = found
         return found
 
     def weights(self, piece: NodePiece) -> int:

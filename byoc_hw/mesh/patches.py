@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from math import prod
 
 from byoc_hw.errors import PlanError
@@ -22,7 +23,7 @@ class TensorForm:
     pixels: int
     channels: int
 
-    @property
+    @cached_property
     def whole(self) -> Patch:
         return Patch((0, self.rows), (0, self.channels))
 
@@ -35,6 +36,7 @@ class PatchNeed:
     patch: Patch
 
 
+@lru_cache(maxsize=1 << 14)
 def form_of(tensor: Tensor) -> TensorForm:
     """Rows, pixels of a row, channels of a tensor. What has no rows has one."""
     shape = tensor.shape or (1,)
@@ -43,6 +45,7 @@ def form_of(tensor: Tensor) -> TensorForm:
     return TensorForm(1, prod(shape[:-1]), shape[-1])
 
 
+@lru_cache(maxsize=1 << 16)
 def patch_of(tensor: Tensor, box: PieceBox) -> Patch:
     """The patch that a box is."""
     whole, span = form_of(tensor).whole, (box.start, box.stop)
@@ -52,6 +55,7 @@ def patch_of(tensor: Tensor, box: PieceBox) -> Patch:
     )
 
 
+@lru_cache(maxsize=1 << 16)
 def patch_bytes(tensor: Tensor, patch: Patch) -> int:
     """Bytes of a patch."""
     return tensor.bytes_of(_extent(patch.rows) * form_of(tensor).pixels * _extent(patch.channels))

@@ -17,7 +17,7 @@ from byoc_hw.mesh.patches import channels_of, hull
 from byoc_hw.mesh.pieces import ALL, NodePiece, PieceBox, axes_of
 from byoc_hw.mesh.placing import with_credits
 from byoc_hw.mesh.plan import OUTSIDE, Channel, MeshPlan, Patch, Stage
-from byoc_hw.mesh.stage_cycles import stages_in_full
+from byoc_hw.mesh.stage_cycles import StageCycles, StageFigures, stages_in_full
 from byoc_hw.mesh.stages import stage_bytes
 from byoc_hw.schema import accepted, integer, list_of, nullable, one_of, read_json, row, structure, text
 
@@ -112,7 +112,8 @@ def read_plan(path: Path, network: MeshNetwork, mesh: Mesh) -> MeshPlan:
     stages = tuple(_read_stage(path, number, one, network) for number, one in enumerate(plain["stages"]))
     replicas = _read_places(path, plain["stages"], mesh)
     costs = PieceCosts(network, mesh.pe)
-    sent = _sent(channels_of(network, stages))
+    channels = channels_of(network, stages)
+    sent, given = _sent(channels), _given_credits(plain.get("channels", ()))
     cycles, fixed = [], []
     objective = plain.get("objective", "throughput")
     planned = stages_in_full(costs, mesh) if objective == "throughput" else None
@@ -120,7 +121,8 @@ def read_plan(path: Path, network: MeshNetwork, mesh: Mesh) -> MeshPlan:
         planned = None
     for number, stage in enumerate(stages):
         leaving = _looked_up(sent.get(number, {}))
-        found = None if planned is None else planned.of(stage.pieces, leaving)
+        received = sum(one.nbytes * given.get(_key(one), 1) for one in channels if one.target == number)
+        found = None if planned is None else _figures(planned, stage, leaving, mesh.data - received)
         if found is None:
             planned = None
         nbytes = stage_bytes(costs, stage.pieces, leaving).total(0)
@@ -135,7 +137,16 @@ def read_plan(path: Path, network: MeshNetwork, mesh: Mesh) -> MeshPlan:
         )
     if planned is not None:
         plan = replace(plan, figures=replace(plan.placed[1], planned=True))
-    return plan if "channels" not in plain else _with_given(path, plan, plain["channels"], fixed)
+    return plan if "channels" not in plain else _with_given(path, plan, given, fixed)
+
+
+def _figures(
+    planned: StageCycles, stage: Stage, leaving: Callable[[str, Patch], Patch | None], room: int
+) -> StageFigures | None:
+    """The figures of a stage with `room` bytes beside what it receives: as with one frame of that, or with two."""
+    tried = (planned.of(stage.pieces, leaving, slots) for slots in (1, 2))
+    found = [one for one in tried if one is not None]
+    return next((one for one in found if one.fixed <= room), found[0] if found else None)
 
 
 def _looked_up(sent: Mapping[str, Patch]) -> Callable[[str, Patch], Patch | None]:
@@ -187,18 +198,31 @@ def _sent(channels: Sequence[Channel]) -> dict[int, dict[str, Patch]]:
     return {stage: {name: hull(each) for name, each in found.items()} for stage, found in patches.items()}
 
 
-def _with_given(path: Path, plan: MeshPlan, given: Sequence[Mapping[str, Any]], fixed: Sequence[int]) -> MeshPlan:
-    """The plan with the credits of the file."""
-    mesh, figures = plan.placed
-    credits: dict[tuple[int, int, str, Patch], int] = {}
+_ChannelKey = tuple[int, int, str, Patch]
+"""What tells a channel from others: source, target, tensor, patch."""
+
+
+def _key(channel: Channel) -> _ChannelKey:
+    return channel.source, channel.target, channel.tensor, channel.patch
+
+
+def _given_credits(given: Sequence[Mapping[str, Any]]) -> dict[_ChannelKey, int]:
+    """The credits of a file's channels."""
+    credits: dict[_ChannelKey, int] = {}
     for one in given:
-        ends = (OUTSIDE if one[end] is None else one[end] for end in ("source", "target"))
-        source, target = ends
+        source, target = (OUTSIDE if one[end] is None else one[end] for end in ("source", "target"))
         patch = Patch((one["rows"][0], one["rows"][1]), (one["channels"][0], one["channels"][1]))
         credits[source, target, one["tensor"], patch] = one["credits"]
+    return credits
+
+
+def _with_given(path: Path, plan: MeshPlan, given: Mapping[_ChannelKey, int], fixed: Sequence[int]) -> MeshPlan:
+    """The plan with the credits of the file."""
+    mesh, figures = plan.placed
+    credits = dict(given)
     channels = []
     for channel in plan.channels:
-        count = credits.pop((channel.source, channel.target, channel.tensor, channel.patch), None)
+        count = credits.pop(_key(channel), None)
         if count is None:
             raise InvalidInput(f"{path}: channels are those that the stages need: none for {_named(channel)}")
         channels.append(replace(channel, credits=count))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
+from itertools import accumulate
 
 from byoc_hw.mesh.costs import PieceCosts
 from byoc_hw.mesh.flow import OUTPUT_BUFFERS
@@ -65,9 +66,11 @@ class StageCutter:
         self._places: dict[int, list[int]] = {}
         for at, unit in enumerate(units):
             self._places.setdefault(unit.node, []).append(at)
-        self._starts = sorted((places[0], node) for node, places in self._places.items())
+        self._started = sorted(self._places, key=lambda node: self._places[node][0])
+        self._starts = [self._places[node][0] for node in self._started]
         self._opened: dict[int, tuple[int, ...]] = {}
         self._pieces: dict[tuple[int, int], NodePiece] = {}
+        self._piece_jobs: dict[tuple[int, int], int] = {}
         self._cycles: dict[tuple[int, int], int] = {}
         self._jobs: dict[tuple[int, int], int] = {}
         self._readers = self._network.readers
@@ -92,14 +95,16 @@ class StageCutter:
 
     def pieces(self, first: int, stop: int) -> tuple[NodePiece, ...]:
         """The pieces of a stage of units `first` to `stop`, one of each node, in the order of nodes."""
-        begun = self._starts[bisect_left(self._starts, (first + 1,)) : bisect_left(self._starts, (stop,))]
-        found = []
-        for node in sorted((*self._open(first), *(node for _, node in begun))):
+        return tuple(self._joined(*span) for span in sorted(self._spans(first, stop)))
+
+    def _spans(self, first: int, stop: int) -> Iterator[tuple[int, int, int]]:
+        """The nodes with units from `first` to `stop`, each with the first and the last of them."""
+        begun = self._started[bisect_left(self._starts, first + 1) : bisect_left(self._starts, stop)]
+        for node in (*self._open(first), *begun):
             places = self._places[node]
             low, high = bisect_left(places, first), bisect_left(places, stop)
             if low < high:
-                found.append(self._joined(node, places[low], places[high - 1]))
-        return tuple(found)
+                yield node, places[low], places[high - 1]
 
     def _open(self, at: int) -> tuple[int, ...]:
         """The nodes that have units up to unit `at`, and from it on."""
@@ -128,8 +133,15 @@ class StageCutter:
         """The cycles of the jobs of a stage."""
         key = first, stop
         if key not in self._jobs:
-            self._jobs[key] = sum(map(self._costs.cycles, self.pieces(first, stop)))
+            self._jobs[key] = sum(self._jobs_of(*span) for span in self._spans(first, stop))
         return self._jobs[key]
+
+    def _jobs_of(self, node: int, first: int, last: int) -> int:
+        """The cycles of the units of a node from one to another as a piece."""
+        key = first, last
+        if key not in self._piece_jobs:
+            self._piece_jobs[key] = self._costs.cycles(self._joined(node, first, last))
+        return self._piece_jobs[key]
 
     def leaving_at(self, stop: int) -> Callable[[str, Patch], Patch | None]:
         """What units from `stop` on, or whoever reads the model's outputs, read of a patch of a tensor."""
@@ -219,8 +231,11 @@ class StageCutter:
         """Whether a stage fits the memory of a PE."""
         known = self._fitting.get((first, stop))
         if known is None:
-            nbytes = self.nbytes(first, stop).total(self.slots) + self._further(first, stop)
-            known = nbytes <= self._mesh.data
+            room = self._mesh.data - self._further(first, stop)
+            pieces = self.pieces(first, stop)
+            known = sum(map(self._costs.weights, pieces)) <= room
+            if known:
+                known = stage_bytes(self._costs, pieces, self.leaving_at(stop)).total(self.slots) <= room
             self._fitting[first, stop] = known
         return known
 
@@ -230,16 +245,14 @@ class StageCutter:
 
     def _leaving(self, name: str, made: Patch, stop: int) -> Patch | None:
         """What units from `stop` on read of a patch, or whoever reads the model's outputs."""
-        tensor = self._network.tensors[name]
         if name in self._network.outputs:
             return made
         found: list[Patch] = []
         for reader in self._readers.get(name, ()):
             places = self._places[reader]
-            later = places[bisect_left(places, stop) :]
-            for at in {later[0], later[-1]} if later else ():
-                boxes = zip(self._network.nodes[reader].inputs, self._costs.reads(self.units[at]), strict=True)
-                found += [patch_of(tensor, box) for read, box in boxes if read == name]
+            later = bisect_left(places, stop)
+            for at in {places[later], places[-1]} if later < len(places) else ():
+                found += [patch for read, patch in self._costs.patches_read(self.units[at]) if read == name]
         return intersection(hull(found), made) if found else None
 
 
@@ -257,8 +270,8 @@ def stage_bytes(
     for at, piece in enumerate(pieces):
         node = network.nodes[piece.node]
         made |= {name: patch_of(network.tensors[name], piece.box) for name in node.outputs}
-        for name, box in zip(node.inputs, costs.reads(piece), strict=True):
-            wanted.setdefault(name, []).append(patch_of(network.tensors[name], box))
+        for name, patch in costs.patches_read(piece):
+            wanted.setdefault(name, []).append(patch)
             last[name] = at
     received = sent = 0
     inner: list[tuple[int, int, int]] = []  # bytes, first and last piece
@@ -279,5 +292,13 @@ def stage_bytes(
                 sent += (OUTPUT_BUFFERS - (held == made[name])) * patch_bytes(tensor, held)
                 end = len(pieces) - 1 if held == made[name] else end
             inner.append((made_bytes, at, end))
-    peak = max(sum(nbytes for nbytes, start, end in inner if start <= at <= end) for at in range(len(pieces)))
-    return StageBytes(sum(map(costs.weights, pieces)), received, sent, peak)
+    return StageBytes(sum(map(costs.weights, pieces)), received, sent, _peak(inner, len(pieces)))
+
+
+def _peak(spans: Sequence[tuple[int, int, int]], count: int) -> int:
+    """The most bytes that are there at one of `count` moments: each of them from a first moment to a last."""
+    change = [0] * (count + 1)
+    for nbytes, start, end in spans:
+        change[start] += nbytes
+        change[max(end, start - 1) + 1] -= nbytes
+    return max(accumulate(change[:count]))

@@ -112,7 +112,8 @@ class Choices:
     With `copies_transpose` the copies of the region's arguments do the transpositions at its border; without it
     those are layers. `placed` are the concatenations whose inputs are written into their output in local memory,
     and the slices that are read in place, by index of the layer; `stored` the concatenations whose inputs are stored
-    into their output in main memory. The others are copies. `packed` are the bands of layers whose rows are packed.
+    into their output in main memory, or are put together as they are loaded, and the slices that are stored from
+    their input. The others are copies. `packed` are the bands of layers whose rows are packed.
     With `apart`, groups that hand nothing over in local memory are placed and ordered each by itself, and then joined:
     together they take no more cycles than one after the other.
     """

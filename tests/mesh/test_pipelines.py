@@ -305,7 +305,7 @@ def test_the_cycles_that_a_plan_has_are_those_of_its_stages_planned_in_full():
     plan = plan_network(network, mesh, pipelines=1)
     costs = PieceCosts(network, PE)
     (cutter,) = [StageCutter(costs, Units(costs, UnitWays(), costs.work() // 3, mesh.data).pieces, mesh)]
-    balance = Balance(cutter, mesh.data, StageCycles(costs, 1000))
+    balance = Balance(cutter, mesh.data, StageCycles(costs, 1000, mesh.data))
     by_jobs = balance.of(cutter.best(3))
     assert max(plan.placed[1].cycles) <= by_jobs.longest
     again = balance.better(by_jobs, 3)

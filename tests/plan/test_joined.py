@@ -106,6 +106,77 @@ def test_an_input_of_the_region_is_copied_into_a_concatenation():
         lay_out_region(graph, accelerator(), chosen)
 
 
+@pytest.mark.parametrize("axis", [1, 2, 3])
+def test_a_region_input_is_put_together_with_a_layers_output_as_both_are_loaded(axis):
+    """The concatenation is larger than local memory: it is nowhere as a whole, and only the layer's output spills."""
+    graph = with_input(Samples(), axis)
+    small = accelerator(activations=8 * 1024)
+    plan = check(graph, small)
+    assert choose(graph, small).stored == {1}
+    assert not [step for call in plan.calls if call.index == 1 for step in call.steps]
+    assert plan.scratch_bytes == graph.layers[0].ofm.nbytes
+    copied = check(graph, small, choices=without(graph, small))
+    assert plan.moved["spilled"] < copied.moved["spilled"] / 2
+
+
+def with_input(samples, axis):
+    """A convolution, its output between two parts of a tensor that come from outside, and a convolution on all."""
+    own, others = [1, 24, 24, 16], [1, 24, 24, 16]
+    others[axis] = 8
+    first = samples.conv2d(samples.tensor((1, 24, 24, 16)), own[3], (1, 1))
+    outer = [samples.tensor(tuple(others)) for _ in range(2)]
+    joined = samples.concat([outer[0], first.ofm, outer[1]], axis)
+    last = samples.conv2d(joined.ofm, 8, (3, 3), padding=(1, 1, 1, 1))
+    return graph_of([first.ifm, *outer], [first, joined, last], [last.ofm])
+
+
+def test_parts_that_are_put_together_in_local_memory_need_not_be_in_main_memory():
+    graph = with_input(Samples(), 1)
+    assert check(graph, accelerator()).scratch_bytes <= graph.layers[0].ofm.nbytes
+
+
+def test_what_is_put_together_as_it_is_loaded_is_no_output():
+    samples = Samples()
+    ifm = samples.tensor((1, 8, 8, 4))
+    conv = samples.conv2d(ifm, 8, (1, 1))
+    joined = samples.concat([conv.ofm, ifm], 3)
+    graph = graph_of([ifm], [conv, joined], [joined.ofm])
+    chosen = Choices((False,), (Group(2),), (None, None), stored=frozenset({1}))
+    with pytest.raises(PlanError, match="is an image, and no output"):
+        lay_out_region(graph, accelerator(), chosen)
+
+
+@pytest.mark.parametrize(
+    ("begin", "shape"),
+    [((0, 3, 0, 0), (1, 5, 24, 16)), ((0, 0, 20, 0), (1, 24, 4, 16)), ((0, 7, 1, 4), (1, 9, 6, 8))],
+)
+def test_a_slice_that_is_an_output_is_stored_from_its_input(begin, shape):
+    """What makes the whole tensor in stripes stores the box: it is not copied from there."""
+    samples = Samples()
+    first = samples.conv2d(samples.tensor((1, 24, 24, 16)), 16, (3, 3), padding=(1, 1, 1, 1))
+    part = samples.slice(first.ofm, begin, shape, (1, 1, 1, 1))
+    last = samples.conv2d(first.ofm, 8, (3, 3), padding=(1, 1, 1, 1))
+    graph = graph_of([first.ifm], [first, part, last], [part.ofm, last.ofm])
+    small = accelerator(activations=12 * 1024)
+    assert choose(graph, small).stored == {1}
+    plan = check(graph, small)
+    assert not [step for call in plan.calls if call.index == 1 for step in call.steps]
+    copied = check(graph, small, choices=without(graph, small))
+    assert plan.moved["spilled"] <= copied.moved["spilled"] - part.ofm.nbytes
+
+
+def test_a_slice_larger_than_local_memory_is_read_in_place():
+    samples = Samples()
+    first = samples.conv2d(samples.tensor((1, 24, 24, 16)), 16, (1, 1))
+    part = samples.slice(first.ofm, (0, 1, 0, 0), (1, 23, 24, 16), (1, 1, 1, 1))
+    last = samples.conv2d(part.ofm, 8, (3, 3))
+    graph = graph_of([first.ifm], [first, part, last], [last.ofm])
+    small = accelerator(activations=8 * 1024)
+    assert choose(graph, small).placed == {1}
+    plan = check(graph, small)
+    assert not [step for call in plan.calls if call.index == 1 for step in call.steps]
+
+
 def test_a_tensor_that_is_concatenated_with_itself_has_two_places():
     samples = Samples()
     conv = samples.conv2d(samples.tensor((1, 8, 8, 4)), 8, (1, 1))

@@ -50,7 +50,7 @@ class MappedGraph:
             elif index in mapping.placed:
                 work = "done by addresses"
             elif index in mapping.stored:
-                work = "done as its inputs are stored"
+                work = "done by copies of others"
             shapes = f"{shape_text(extents(layer.ifm))} -> {shape_text(extents(layer.ofm))}"
             yield f"%{index:<4} component {mapping.component[index]:<3} {lies:<13} {layer.kind} {shapes}, {work}"
 

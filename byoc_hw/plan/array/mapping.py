@@ -16,7 +16,7 @@ import numpy as np
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
-from byoc_hw.graph import Graph, Layer, Transpose, Weighted
+from byoc_hw.graph import Concat, Graph, Layer, Transpose, Weighted
 from byoc_hw.plan.array.connected import connected
 from byoc_hw.plan.array.cost import best_cycles, copy_cycles
 from byoc_hw.plan.array.kinds import Alias, Run, Window, geometry
@@ -33,8 +33,8 @@ class Mapping:
     `origin` gives the graph's tensor for each tensor of a mapped layer. `copied` are the transpositions, by
     index of the layer, that the copies of the region's arguments do. `placed` are the concatenations whose inputs
     are written into their output in local memory, and the slices that are read in place; `stored` the concatenations
-    whose inputs are stored into their output in main memory. `packed` are the bands whose rows are packed, and `rows`
-    what comes of that.
+    whose inputs are stored into their output in main memory, or are put together as they are loaded, and the slices
+    that are stored from their input. `packed` are the bands whose rows are packed, and `rows` what comes of that.
     """
 
     layers: tuple[Layer, ...]
@@ -98,7 +98,7 @@ def map_layers(
     if len(swapped) != len(members):
         raise PlanError(f"{graph.name}: {len(members)} groups of layers are swapped or not: got {len(swapped)} values")
     for layers, wanted in zip(members, swapped, strict=True):
-        if wanted and not _can_swap([graph.layers[index] for index in layers]):
+        if wanted and not _can_swap([graph.layers[index] for index in layers], graph):
             raise PlanError(f"{graph.layers[layers[0]].name}: its height and width cannot be swapped")
     wide = [_in_width_of(layer, accelerator) for layer in graph.layers]
     turned = [_swap(layer) if swapped[number] else layer for layer, number in zip(wide, component, strict=True)]
@@ -148,7 +148,7 @@ def _worth(graph: Graph, members: Sequence[Sequence[int]], accelerators: Sequenc
     for indices in members:
         layers, on = [graph.layers[index] for index in indices], [accelerators[index] for index in indices]
         whole = any(one.library is not None for one in on)  # a library takes tensors as the model has them
-        found.append(not whole and _can_swap(layers) and _gains(layers, graph, on))
+        found.append(not whole and _can_swap(layers, graph) and _gains(layers, graph, on))
     return found
 
 
@@ -182,14 +182,22 @@ def components(graph: Graph) -> tuple[int, ...]:
     return connected([[one for one in (*layer.inputs, layer.ofm) if not is_line(one)] for layer in graph.layers])
 
 
-def _can_swap(layers: Sequence[Layer]) -> bool:
-    """Whether all layers have height and width, and treat both alike."""
-    forms = [(geometry(layer), layer) for layer in layers]
+def _can_swap(layers: Sequence[Layer], graph: Graph) -> bool:
+    """Whether all layers have height and width, and treat both alike. Concatenations of inputs of the region may be put
+    together swapped as they are loaded; of other ones nothing could lie in its place."""
+    forms = [(geometry(layer), layer, _joins(layer, graph)) for layer in layers]
     return all(
         len(layer.ifm.shape) == 4
-        and (isinstance(form, Window) or (isinstance(form, Run) and (form.each == 1 or form.repeats)))
-        for form, layer in forms
+        and (isinstance(form, Window) or (isinstance(form, Run) and (form.each == 1 or form.repeats)) or joins)
+        for form, layer, joins in forms
     )
+
+
+def _joins(layer: Layer, graph: Graph) -> bool:
+    """Whether a layer puts images together of which one is an input of the region, for layers of the region."""
+    if not isinstance(layer, Concat) or layer.axis == 0 or layer.ofm in graph.outputs:
+        return False
+    return any(tensor in graph.inputs for tensor in layer.inputs)
 
 
 def _gains(layers: Sequence[Layer], graph: Graph, accelerators: Sequence[Accelerator]) -> bool:
@@ -228,6 +236,10 @@ def _swap(layer: Layer, weights: bool = True) -> Layer:
             changed[name] = (left, top, right, bottom)
         elif isinstance(value, Tensor) and len(value.shape) == 4:
             changed[name] = turned.setdefault(value, _turned(value, weights))
+        elif name == "others":
+            changed[name] = tuple(turned.setdefault(other, _turned(other, weights)) for other in value)
+        elif name == "axis":
+            changed[name] = {1: 2, 2: 1}.get(value, value)
     return replace(layer, **changed)
 
 

@@ -35,7 +35,7 @@ class Argument:
 
 @dataclass(frozen=True)
 class Join:
-    """A part of another storage in main memory: from this row, column and channel on."""
+    """A box of another storage: from this row, column and channel on."""
 
     whole: Storage
     at: tuple[int, int, int]
@@ -51,7 +51,9 @@ class Storage:
     width, and `extents` with them, are exchanged against the model. `block` is its name in the arena.
 
     A storage that is put together in main memory has no maker: its `parts` have, and each is stored where its
-    `joins` say.
+    `joins` say. Nor has a slice that goes to arguments alone: what makes the storage that it is `taken` from stores
+    that part of it there. These are the `exits` of that storage. Nor has one that is `gathered` from others in main
+    memory as it is loaded: it is nowhere else as a whole. Those others are `lent` to it.
 
     With a `packing` its rows lie apart in local memory, in main memory as ever.
     """
@@ -68,6 +70,10 @@ class Storage:
     places: dict[Tensor, Place] = field(default_factory=dict)
     parts: list[Storage] = field(default_factory=list)
     joins: list[Join] = field(default_factory=list)
+    taken: Join | None = None
+    exits: list[Storage] = field(default_factory=list)
+    gathered: list[tuple[Storage, Join]] = field(default_factory=list)
+    lent: list[Storage] = field(default_factory=list)
     packing: Packing | None = None
 
     def place(self, tensor: Tensor) -> Place:
@@ -121,6 +127,16 @@ class Storage:
         return self.tensor.name
 
     @property
+    def leaves(self) -> bool:
+        """Whether it is stored, or a box of it is, whoever reads it later."""
+        return bool(self.sinks or self.joins or self.exits or self.lent)
+
+    @property
+    def in_boxes(self) -> bool:
+        """Whether it is stored as a box of another one, or is loaded or stored in boxes."""
+        return bool(self.joins or self.exits or self.gathered)
+
+    @property
     def reordered(self) -> bool:
         """Whether an argument has the bytes in another order, or in rows that lie otherwise."""
         arguments = self.sinks if self.source is None else (self.source, *self.sinks)
@@ -128,7 +144,8 @@ class Storage:
 
     @property
     def constant(self) -> bool:
-        return self.maker is None and self.source is None and not self.parts
+        nowhere = self.maker is None and self.source is None
+        return nowhere and self.taken is None and not (self.parts or self.gathered)
 
     @property
     def last(self) -> int:
@@ -148,7 +165,7 @@ def can_tile(layer: Layer, of: dict[Tensor, Storage]) -> bool:
     """Whether a layer can be tiled: not if an argument is reordered or rows are packed, for parts of others, nor for
     runs over swapped tensors."""
     touched = {tensor: of[tensor] for tensor in (*layer.inputs, layer.ofm)}
-    if any(one.joined or one.joins or one.packing or tensor in one.places for tensor, one in touched.items()):
+    if any(one.joined or one.packing or one.in_boxes or tensor in one.places for tensor, one in touched.items()):
         return False
     return not any(one.reordered or (one.swapped and isinstance(geometry(layer), Run)) for one in touched.values())
 
@@ -190,8 +207,15 @@ def storages(graph: Graph, mapping: Mapping, lies: Lies = NOWHERE_ELSE) -> Stora
         elif index in mapping.placed and isinstance(layer, Concat):
             for part in write_in_place(index, layer, storage(layer.ofm, mapped.ofm), of):
                 found.remove(part)
+        elif index in mapping.stored and isinstance(layer, Slice):
+            store_from(index, layer, storage(layer.ifm, mapped.ifm), storage(layer.ofm, mapped.ofm), graph)
         elif index in mapping.stored and isinstance(layer, Concat):
-            store_in_place(index, layer, storage(layer.ofm, mapped.ofm), of, mapping)
+            if any(one not in of or of[one].source is not None for one in layer.inputs):
+                for tensor, there in zip(layer.inputs, mapped.inputs, strict=True):
+                    storage(tensor, there)
+                gather_in_place(index, mapped, storage(layer.ofm, mapped.ofm), of, layer.ofm in graph.outputs)
+            else:
+                store_in_place(index, layer, storage(layer.ofm, mapped.ofm), of, mapping)
         else:
             for tensor, there in zip(layer.inputs, mapped.inputs, strict=True):
                 one = storage(tensor, there)
@@ -244,7 +268,8 @@ def write_in_place(index: int, layer: Concat, whole: Storage, of: dict[Tensor, S
     for tensor in layer.inputs:
         part = of.get(tensor)
         again = part is whole or part in gone  # a tensor that is concatenated twice has two places
-        if part is None or again or part.swapped or not part.makers or part.place(tensor) != dense_place(tensor):
+        plain = part is not None and not (again or part.swapped or part.exits or part.lent) and part.makers
+        if part is None or not plain or part.place(tensor) != dense_place(tensor):
             raise NotInPlace([index], f"{layer.name}: {tensor.name} is not one layer's output by itself")
         if prod(layer.ofm.shape[: layer.axis]) != 1 and layer.axis < len(layer.ofm.shape) - 2:
             raise NotInPlace([index], f"{layer.name}: its inputs' rows are not equally far apart in its output")
@@ -280,6 +305,38 @@ def store_in_place(index: int, layer: Concat, whole: Storage, of: dict[Tensor, S
         before += tensor.shape[layer.axis]
 
 
+def gather_in_place(index: int, layer: Layer, whole: Storage, of: dict[Tensor, Storage], leaves: bool) -> None:
+    """Let a mapped concatenation of which parts are inputs of the region be put together as it is loaded; it is no
+    output that `leaves` the region."""
+    assert isinstance(layer, Concat), "it is as it stands, or with height and width swapped"
+    rank, before = len(layer.ofm.shape), 0
+    if leaves or rank < 3 or prod(layer.ofm.shape[:-3]) != 1 or layer.axis < rank - 3:
+        raise NotInPlace([index], f"{layer.name}: what is put together as it is loaded is an image, and no output")
+    for tensor in layer.inputs:
+        part = of.get(tensor)
+        there = part is not None and (part.makers or part.source is not None) and not part.joined
+        if part is None or not there or part.extents != extents(tensor) or tensor in part.places:
+            raise NotInPlace([index], f"{layer.name}: {tensor.name} is not an input or one layer's output by itself")
+        if tensor.bytes_of(1) != 1:
+            raise NotInPlace([index], f"{layer.name}: {tensor.name} has elements of a byte")
+        row, column, channel = (before * (layer.axis == rank - 3 + place) for place in range(3))
+        whole.gathered.append((part, Join(whole, (row, column, channel))))
+        part.lent.append(whole)
+        before += tensor.shape[layer.axis]
+
+
+def store_from(index: int, layer: Slice, whole: Storage, part: Storage, graph: Graph) -> None:
+    """Let a slice that goes to arguments alone be stored there by what makes its input."""
+    begin = _last_three(layer.begin, 0)
+    alone = layer.ofm in graph.outputs and all(layer.ofm not in other.inputs for other in graph.layers)
+    made = whole.makers and whole.taken is None and not whole.joined and layer.ifm not in whole.places
+    dense = whole.packing is None and whole.extents == extents(layer.ifm) and prod(layer.ifm.shape[:-3]) == 1
+    if not (alone and made and dense) or set(layer.steps) != {1} or layer.ofm.bytes_of(1) != 1:
+        raise NotInPlace([index], f"{layer.name}: what is stored from its input is a box of it, and an output alone")
+    part.taken = Join(whole, begin)
+    whole.exits.append(part)
+
+
 def _scattered(layer: Layer) -> bool:
     """Whether a layer without jobs can write to rows and pixels that lie apart."""
     return not isinstance(layer, Transpose)
@@ -287,7 +344,8 @@ def _scattered(layer: Layer) -> bool:
 
 def needs_all_of(whole: Storage, indices: Sequence[int]) -> bool:
     """Whether some of these layers read what others of them write, by way of main memory: they cannot be one group."""
-    return any(maker in indices for part in whole.parts for maker in part.makers) and any(
+    parts = (*whole.parts, *(part for part, _ in whole.gathered))
+    return any(maker in indices for part in parts for maker in part.makers) and any(
         reader in indices for reader in whole.readers
     )
 
@@ -335,7 +393,8 @@ def check_places(graph: Graph, mapping: Mapping, of: dict[Tensor, Storage]) -> N
                 raise NotInPlace(_placing(graph, mapping, there, of), f"{layer.name}: height and width are swapped")
             apart = tensor in one.places and not _together(tensor, one.places[tensor])
             copied = isinstance(form, CopiesOnly) and index not in mapping.placed | mapping.stored
-            if (isinstance(form, Run | Product) and apart) or (copied and (one.joined or tensor in one.places)):
+            several = one.joined or tensor in one.places or one.gathered or (tensor is layer.ofm and one.exits)
+            if (isinstance(form, Run | Product) and apart) or (copied and several):
                 raise NotInPlace(_placing(graph, mapping, tensor, of), f"{layer.name}: needs {tensor.name} by itself")
     for tensor in graph.outputs:
         if tensor in of[tensor].places:

@@ -115,9 +115,8 @@ class Estimates:
         layers = {index: self.layers[index] for index in indices}
         written = {index: self.of[layer.ofm] for index, layer in layers.items()}
         made = {storage: index for index, storage in written.items()}  # of several makers the last
-        stored = {
-            one for one in made if one.sinks or one.joins or (self.ends[one.index] >= stop and one.index not in after)
-        }
+        kept = {one for one in made if one.lent or (self.ends[one.index] >= stop and one.index not in after)}
+        stored = kept | {one for one in made if one.leaves}
         read = {index: [self.of[tensor] for tensor in layer.inputs] for index, layer in layers.items()}
         loaded = {one: self.all[one].local_bytes for one in held}
         finished = dict.fromkeys(stored, 0)
@@ -142,7 +141,7 @@ class Estimates:
                     if storage.joined:  # stored at once, when all of it is there
                         whole = stripe.rows[index][1] == extents(layers[index].ofm)[0]
                         end = storage.nbytes if whole and index == storage.maker else 0
-                    store += self.store(storage, end - finished[storage])
+                    store += self.store(storage, end - finished[storage], storage in kept)
                     finished[storage] = end
             users = {storage: index for index in indices if index in stripe.rows for storage in read[index]}
             ending: dict[int, int] = {}  # bytes of tiles by the layer that reads them last
@@ -190,12 +189,13 @@ class Estimates:
             self._tiles[index, rows] = tile_cycles(layer, cut, shape, self.accelerator), sums
         return self._tiles[index, rows]
 
-    def store(self, storage: Storage, nbytes: int) -> int:
-        """Cycles to store `nbytes` bytes of a storage wherever they go."""
+    def store(self, storage: Storage, nbytes: int, kept: bool) -> int:
+        """Cycles to store `nbytes` bytes of a storage wherever they go: by itself if it is `kept`."""
         if nbytes <= 0:
             return 0
-        by_itself = len(storage.sinks) or not storage.joins
+        by_itself = len(storage.sinks) or (kept and not storage.joins)
         cycles = self.copy(storage, nbytes) * by_itself
+        cycles += sum(self.copy(part, part.nbytes * nbytes // storage.nbytes) for part in storage.exits)
         for join in storage.joins:
             _, width, channels = storage.extents
             run = channels if channels != join.whole.extents[2] else width * channels
@@ -211,12 +211,23 @@ class Estimates:
         return self._copies[storage.index, nbytes]
 
     def _copied(self, storage: Storage, nbytes: int) -> int:
+        if storage.gathered:
+            shares = ((part, part.nbytes * nbytes // storage.nbytes) for part, _ in storage.gathered)
+            return sum(self._gather(part, storage, share) for part, share in shares)
         argument = storage.source or (storage.sinks[0] if storage.sinks else None)
         home = scratch_home(storage) if argument is None else argument_home(storage, argument)
         if home.strides is None:
             return copy_cycles(nbytes, 1, self.accelerator)
         transfers = moves(home, 0, nbytes)
         return sum(copy_cycles(one.nbytes, one.rows, self.accelerator) for one in transfers)
+
+    def _gather(self, part: Storage, whole: Storage, nbytes: int) -> int:
+        """Cycles to load `nbytes` bytes of a part to its place in a storage that is put together so."""
+        _, width, channels = part.extents
+        if (width, channels) == whole.extents[1:]:
+            return copy_cycles(nbytes, 1, self.accelerator)
+        run = channels if channels != whole.extents[2] else width * channels
+        return copy_cycles(run, max(1, nbytes // run), self.accelerator)
 
 
 @lru_cache(maxsize=8)

@@ -40,13 +40,16 @@ class MainMemoryUse:
         self._near: dict[tuple[int, int], tuple[_Stay, ...]] = {}
         for one in mapped.storages.all:
             nbytes = round_up(one.nbytes, UNIT)
-            ends = max((place[reader] for reader in one.readers), default=-1)
+            readers = (*one.readers, *(reader for whole in one.lent for reader in whole.readers))
+            ends = max((place[reader] for reader in readers), default=-1)
             sinks = nbytes * sum(sink.index in counted for sink in one.sinks)
             if one.maker is not None:
                 self._stays.append(_Stay(one.index, place[one.maker], ends, 0 if one.sinks else nbytes, sinks))
             elif one.parts:  # there from its first part to its last reader, also while it is held
                 made = min(place[maker] for part in one.parts for maker in part.makers)
                 self._stays.append(_Stay(_NO_STORAGE, made, ends, 0 if one.sinks else nbytes, sinks))
+            elif one.taken is not None:
+                self._stays.append(_Stay(_NO_STORAGE, place[one.taken.whole.makers[0]], ends, 0, sinks))
             elif one.source is not None and one.source.index in counted:
                 if one.sinks:  # it is copied at the very end
                     self._stays.append(_Stay(one.index, -1, ends, 0, nbytes + sinks))

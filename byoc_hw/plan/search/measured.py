@@ -169,7 +169,7 @@ class MeasuredRuns:
 
     def _lies(self, storage: Storage, stop: int) -> object:
         """What copies of a storage depend on, where layers before `stop` use it."""
-        if storage.joined or storage.joins or storage.parts or storage.places:
+        if storage.joined or storage.in_boxes or storage.parts or storage.places or storage.lent:
             return storage.index  # not alike any other
         arguments = (storage.source, *storage.sinks)
         later = any(reader >= stop for reader in storage.readers)

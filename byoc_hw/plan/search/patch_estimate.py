@@ -90,9 +90,7 @@ class PatchedGroup:
         made = [self._of[layer.ofm] for layer in self._layers]
         self._last = made[-1]
         self._stored = {
-            one
-            for one in made
-            if one.sinks or one.joins or (estimates.ends[one.index] >= stop and one.index not in after)
+            one for one in made if one.leaves or (estimates.ends[one.index] >= stop and one.index not in after)
         }
         read = dict.fromkeys(self._of[tensor] for layer in self._layers for tensor in layer.inputs)
         self._inputs = [one for one in read if one not in made]

@@ -171,15 +171,16 @@ _SHARES = (1.0, 0.5, 0.25, 0.0)
 
 
 def placements(mapped: MappedGraph) -> Iterator[MappedGraph]:
-    """The region with its concatenations put together in local memory if they are small, or in main memory, and its
-    slices read in place; and with copies for all of them."""
+    """The region with its concatenations put together in local memory if they are small, or in main memory, its slices
+    read in place, and those that are outputs stored from there; and with copies for all of them."""
     layers, memory = mapped.graph.layers, mapped.accelerator.activation_memory
     moved = {index: layer for index, layer in enumerate(layers) if isinstance(layer, Concat | Slice)}
     joins = frozenset(index for index, layer in moved.items() if isinstance(layer, Concat))
+    exits = frozenset(index for index in moved.keys() - joins if layers[index].ofm in mapped.graph.outputs)
     seen: set[tuple[frozenset[int], frozenset[int]]] = {(frozenset(), frozenset())}
     for share in _SHARES if mapped.accelerator.tuning.hold and moved else ():
-        small = frozenset(index for index, layer in moved.items() if layer.ofm.nbytes <= share * memory)
-        one = _placed(mapped, small, joins - small)
+        small = frozenset(index for index in joins if layers[index].ofm.nbytes <= share * memory)
+        one = _placed(mapped, small | (moved.keys() - joins - exits), joins - small | exits)
         found = one.mapping.placed, one.mapping.stored
         if found not in seen:
             seen.add(found)

@@ -63,7 +63,7 @@ class WorkBuilder:
         kept = max(self.held_until(storage, made), made)
         if len(storage.makers) > 1 and kept < self.group_of[storage.last]:
             raise PlanError(f"{storage.name}: what several layers write is held in local memory to its last reader")
-        return bool(storage.sinks) or any(self.group_of[reader] > kept for reader in storage.readers)
+        return bool(storage.sinks or storage.lent) or any(self.group_of[reader] > kept for reader in storage.readers)
 
     def _home(self, storage: Storage) -> Home | None:
         if storage.source is not None:
@@ -77,10 +77,15 @@ class WorkBuilder:
     def targets(self, storage: Storage) -> list[Home]:
         """The places in main memory for a storage that a layer writes."""
         joined = [self._joined(storage, join) for join in storage.joins]
+        joined += [replace(self.homes[part], box=part.taken) for part in storage.exits]
         if storage not in self.in_main:
             return joined
         own = [argument_home(storage, sink) for sink in storage.sinks] or [self.homes[storage]]
         return own + joined
+
+    def sources(self, storage: Storage) -> list[Home]:
+        """The places in main memory that a storage is loaded from."""
+        return [replace(self.homes[part], box=box) for part, box in storage.gathered] or [self.homes[storage]]
 
     def _joined(self, part: Storage, join: Join) -> Home:
         """The place of a part in the storage that is put together of it."""
@@ -142,7 +147,7 @@ class WorkBuilder:
         limit = self.whole_memory()
         for storage in self.storages.all:
             there = storage.sinks[1:] if storage.parts else storage.sinks  # the first one was put together
-            for sink in there if storage.maker is None else ():
+            for sink in there if storage.maker is None and storage.taken is None else ():
                 source, target = self.homes[storage], argument_home(storage, sink)
                 if source.strides == target.strides:  # in the same order: any of them
                     source, target = Home(storage, source.address), Home(storage, target.address)
@@ -178,6 +183,9 @@ def moves(home: Home, start: int, stop: int) -> Iterator[Transfer]:
 
     Local offsets are relative to a buffer with all of the storage.
     """
+    if home.box is not None:
+        yield from _box(home, home.box, start, stop)
+        return
     if home.strides is None:
         yield Transfer(start, start, stop - start)
         return
@@ -188,3 +196,16 @@ def moves(home: Home, start: int, stop: int) -> Iterator[Transfer]:
     for transfer in strided(counts, home.strides, local) if first < last else ():
         main = home.offset + transfer.main + first * home.strides[0]
         yield replace(transfer, main=main, local=transfer.local + place.offset + first * place.row)
+
+
+def _box(home: Home, join: Join, start: int, stop: int) -> Iterator[Transfer]:
+    """The transfers of the rows of a box that lie in bytes `start` to `stop` of the storage that it is a box of."""
+    height, width, channels = home.storage.extents
+    place, (top, left, front) = join.whole.place(join.whole.tensor), join.at
+    first, last = place.rows(start, stop)
+    first, last = max(first, top), min(last, top + height)
+    strides = home.strides or (width * channels, channels, 1)
+    local = place.offset + first * place.row + left * place.pixel + front
+    counts = (last - first, width, channels)
+    for move in strided(counts, strides, (place.row, place.pixel, 1)) if first < last else ():
+        yield replace(move, main=move.main + (first - top) * strides[0], local=move.local + local)

@@ -13,7 +13,7 @@ from byoc_hw.integers import round_up
 from byoc_hw.params.pack import PARAMS_BYTES, packed_channel_bytes
 from byoc_hw.plan.array.cost import copy_cycles
 from byoc_hw.plan.array.kinds import PSUM_BYTES, Geometry, Product, Run, geometry, job_cycles, sums_channels
-from byoc_hw.plan.array.storage import Storage
+from byoc_hw.plan.array.storage import Join, Storage
 from byoc_hw.plan.array.transfers import Transfer
 from byoc_hw.plan.steps import ACTIVATIONS, FLASH, Address, Copy, Image, Job, Started
 from byoc_hw.tensor import Tensor
@@ -74,7 +74,8 @@ class Op:
 class Home:
     """The address of a storage in main memory, and its strides there if it is in another order.
 
-    Of a storage that is one `part` of it by strides: from byte `offset` on.
+    Of a storage that is one `part` of it by strides: from byte `offset` on. With `box` it is the place of that box of
+    another storage.
     """
 
     storage: Storage
@@ -82,6 +83,7 @@ class Home:
     strides: tuple[int, int, int] | None = None
     part: Storage | None = None
     offset: int = 0
+    box: Join | None = None
 
     @property
     def shape(self) -> Storage:

@@ -96,7 +96,7 @@ def check_patches(
         for tensor in (*layer.inputs, layer.ofm):
             one = of[tensor]
             plain = one.packing is None and one.place(tensor) == dense_place(tensor) and not one.joined
-            if not plain or extents(tensor) != one.extents or tensor.bytes_of(1) != 1:
+            if not plain or one.exits or one.gathered or extents(tensor) != one.extents or tensor.bytes_of(1) != 1:
                 raise PlanError(f"{tensor.name}: patches are of tensors that lie by themselves, pixel by pixel")
     for one in made[:-1]:
         if one not in read or one.index in held or one in needs_main or one.joins:

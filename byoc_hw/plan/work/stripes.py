@@ -84,7 +84,6 @@ class _Stripes:
 
     def _input(self, storage: Storage, span: Span, unit: Unit) -> View:
         region = self.region
-        home = region.homes.get(storage)
         layer = self.indices[0]
         if self._held(storage):
             if storage not in region.held:
@@ -95,15 +94,15 @@ class _Stripes:
             stop = storage.local_bytes if region.held_until(storage, self.number) > self.number else span[1]
             stop = self._rounded(stop, storage)
             if loaded < stop:
-                assert home is not None, "what is not held lies in main memory"
-                unit.loads += region.part(layer, home, buffer, 0, loaded, stop, True)
+                for home in region.sources(storage):
+                    unit.loads += region.part(layer, home, buffer, 0, loaded, stop, True)
                 region.loaded[storage] = stop
             return View(buffer, 0)
-        assert home is not None, "what is not held lies in main memory"
         alignment = region.accelerator.dma_alignment
         first, stop = span[0] // alignment * alignment, self._rounded(span[1], storage)
         buffer = activations(storage.name, stop - first)
-        unit.loads += region.part(layer, home, buffer, first, first, stop, True)
+        for home in region.sources(storage):
+            unit.loads += region.part(layer, home, buffer, first, first, stop, True)
         unit.loads += RowRoom(region, storage, buffer, first, layer).everywhere()
         return View(buffer, first)
 
