@@ -114,8 +114,8 @@ class Choices:
     and the slices that are read in place, by index of the layer; `stored` the concatenations whose inputs are stored
     into their output in main memory. The others are copies. `packed` are the bands of layers whose rows are packed.
     With `apart`, groups that hand nothing over in local memory are placed and ordered each by itself, and then joined:
-    together they take no more cycles than one after the other. With `fine`, copies and jobs are cut in two where one
-    engine waits for the other.
+    together they take no more cycles than one after the other. With `fine`, and without `apart`,
+    copies and jobs are cut in two where one engine waits for the other.
     """
 
     swapped: tuple[bool, ...]

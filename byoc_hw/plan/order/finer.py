@@ -1,21 +1,22 @@
 """Copies and jobs are cut where one engine waits for the other: what is needed first comes first.
 
-The cycles of a plan are those of a chain of copies and jobs, each of which begins when the one before it ends. Where the
-chain goes from the DMA to the array, the job may need a part of the copies only, and a part of the job still less; where
-it goes from the array to the DMA, a part of the job has made what the first copies take. Such cuts are tried, the
+The cycles of a plan are those of a chain of copies and jobs, each of which begins when the one before it ends. Where
+the chain goes from the DMA to the array, the job may need a part of the copies only, and a part of the job still less;
+where it goes from the array to the DMA, a part of the job has made what the first copies take. Such cuts are tried, the
 longest wait first, and those that save cycles are kept. Addresses stay as they are.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Layer
 from byoc_hw.plan.order.copies import Order, order
 from byoc_hw.plan.work.halves import (
+    Halves,
     channel_cuts,
     channel_halves,
     copy_cuts,
@@ -32,7 +33,7 @@ _MOST_WORK = 2000
 _OPERATION = 5
 """Cycles that a copy or job more has to save: it is a row of tables in flash, and the core starts it."""
 
-Parts = dict[int, tuple[Op, ...]]
+Parts = dict[int, Halves]
 """What takes the place of some operations."""
 
 
@@ -131,17 +132,14 @@ class _Cuts:
 
     def _early(self, edge: _Edge) -> Iterator[Parts]:
         """A job begins when the first part of the copies has come: itself as it is, or its first part."""
-        job, copies = self._ops[edge.then], self._busy(edge.first, 1)
+        copies = self._busy(edge.first, 1)
         for halves in (None, *self._halves(edge.then, late=False)):
-            parts = {} if halves is None else {edge.then: halves}
-            first = job if halves is None else halves[0]
+            first = self._ops[edge.then] if halves is None else halves[0]
+            parts: Parts = {} if halves is None else {edge.then: halves}
             for index in copies:
-                copy = self._ops[index]
-                cuts = copy_cuts(copy, self._accelerator)
-                if cuts and self._touches(copy, first):
-                    at = _first(cuts, lambda at: not self._touches(self._cut(index, at)[1], first))
-                    if at is not None:
-                        parts[index] = self._cut(index, at)
+                cut = self._without_end(index, first)
+                if cut is not None:
+                    parts[index] = cut
             if parts:
                 yield parts
 
@@ -151,17 +149,31 @@ class _Cuts:
         for halves in self._halves(edge.first, late=True):
             parts: Parts = {edge.first: halves}
             for index in copies:
-                copy = self._ops[index]
-                cuts = copy_cuts(copy, self._accelerator)
-                if cuts and self._touches(copy, halves[1]) and self._touches(copy, halves[0]):
-                    behind = _first(cuts, lambda at: self._touches(self._cut(index, at)[0], halves[1]))
-                    at = cuts[-1] if behind is None else behind - cuts.step
-                    if at in cuts:
-                        parts[index] = self._cut(index, at)
+                cut = self._without_beginning(index, halves[1])
+                if cut is not None:
+                    parts[index] = cut
             yield parts
 
-    def _halves(self, index: int, *, late: bool) -> Iterator[tuple[Op, Op]]:
-        """A job in two: of one size, and with a small part that is the first one, or the last one where it is `late`."""
+    def _without_end(self, index: int, job: Op) -> Halves | None:
+        """A copy in two, the second part as large as can be without a byte that a job needs."""
+        op = self._ops[index]
+        cuts = copy_cuts(op, self._accelerator)
+        if not cuts or not self._touches(op, job):
+            return None
+        at = bisect_left(cuts, True, key=lambda at: not self._touches(self._cut(op, at)[1], job))
+        return self._cut(op, cuts[at]) if at < len(cuts) else None
+
+    def _without_beginning(self, index: int, job: Op) -> Halves | None:
+        """A copy in two, the first part as large as can be without a byte that a job makes."""
+        op = self._ops[index]
+        cuts = copy_cuts(op, self._accelerator)
+        if not cuts or not self._touches(op, job):
+            return None
+        at = bisect_left(cuts, True, key=lambda at: self._touches(self._cut(op, at)[0], job))
+        return self._cut(op, cuts[at - 1]) if at > 0 else None
+
+    def _halves(self, index: int, *, late: bool) -> Iterator[Halves]:
+        """A job in two: in the middle, and with a small part at the beginning, or at the end where it is `late`."""
         op, accelerator = self._ops[index], self._accelerator
         layer = self._layers[op.layer]
         for cuts, halves in (
@@ -172,14 +184,8 @@ class _Cuts:
                 for at in dict.fromkeys((cuts[len(cuts) // 2], cuts[-1 if late else 0])):
                     yield halves(op, layer, at, accelerator)
 
-    def _cut(self, index: int, at: int) -> tuple[Op, Op]:
-        return copy_halves(self._ops[index], at, self._accelerator)
+    def _cut(self, op: Op, at: int) -> Halves:
+        return copy_halves(op, at, self._accelerator)
 
     def _touches(self, one: Op, other: Op) -> bool:
         return touches(one, other, self._places)
-
-
-def _first(cuts: range, holds: Callable[[int], bool]) -> int | None:
-    """The first of some places for which something holds that holds for all behind it; None if it holds for none."""
-    at = bisect_left(cuts, True, key=holds)
-    return cuts[at] if at < len(cuts) else None

@@ -1,7 +1,7 @@
 """Copies and jobs cut in two: both parts together do what the whole did, on the same bytes, the first part first.
 
-A copy is cut between two rows, or between two words of the DMA. A job is cut where that costs the array nothing: between
-two rows of its output, between the groups of pixels of its only row, or between groups of output channels.
+A copy is cut between two rows, or between two words of the DMA. A job is cut where that costs the array nothing:
+between two rows of its output, between the groups of pixels of its only row, or between groups of output channels.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def copy_halves(op: Op, at: int, accelerator: Accelerator) -> Halves:
         replace(
             op,
             step=_rows(step, *size, *(moved if late else (0, 0))),
-            accesses=tuple(both[late] for both in accesses if both[late] is not None),
+            accesses=tuple(access for both in accesses if (access := both[late]) is not None),
             cycles=copy_cycles(*size, accelerator),
         )
         for late, size in enumerate(sizes)
@@ -123,7 +123,8 @@ def row_halves(op: Op, layer: Layer, at: int, accelerator: Accelerator) -> Halve
 def channel_halves(op: Op, layer: Layer, at: int, accelerator: Accelerator) -> Halves:
     """A job, cut at one of its `channel_cuts`."""
     job = op.step
-    assert isinstance(job, Job) and isinstance(layer, Weighted)
+    assert isinstance(job, Job)
+    assert isinstance(layer, Weighted)
     parts = [_channels(job, layer, *span) for span in _spans(at, job.ofm_shape[2])]
     return _both(op, layer, parts, accelerator)
 

@@ -92,7 +92,7 @@ class _Stripes:
                 region.loaded[storage] = 0
                 unit.loads += RowRoom(region, storage, region.held[storage], 0, layer).everywhere()
             buffer, loaded = region.held[storage], region.loaded[storage]
-            stop = span[1]
+            stop = storage.local_bytes if region.held_until(storage, self.number) > self.number else span[1]
             stop = self._rounded(stop, storage)
             if loaded < stop:
                 assert home is not None, "what is not held lies in main memory"
