@@ -115,7 +115,8 @@ class Choices:
     into their output in main memory, or are put together as they are loaded, and the slices that are stored from
     their input. The others are copies. `packed` are the bands of layers whose rows are packed.
     With `apart`, groups that hand nothing over in local memory are placed and ordered each by itself, and then joined:
-    together they take no more cycles than one after the other.
+    together they take no more cycles than one after the other. With `fine`, and without `apart`,
+    copies and jobs are cut in two where one engine waits for the other.
     """
 
     swapped: tuple[bool, ...]
@@ -126,6 +127,7 @@ class Choices:
     stored: frozenset[int] = frozenset()
     packed: frozenset[int] = frozenset()
     apart: bool = False
+    fine: bool = False
 
     @property
     def spans(self) -> list[tuple[int, int]]:
@@ -148,8 +150,9 @@ class Choices:
         for name in ("placed", "stored", "packed"):
             if getattr(self, name):
                 plain[name] = sorted(getattr(self, name))
-        if self.apart:
-            plain["apart"] = True
+        for name in ("apart", "fine"):
+            if getattr(self, name):
+                plain[name] = True
         return plain
 
     def __str__(self) -> str:
@@ -163,8 +166,7 @@ class Choices:
         )
         if self.packed:
             placed += f"; packed bands: {', '.join(map(str, sorted(self.packed)))}"
-        if self.apart:
-            placed += "; groups apart"
+        placed += "; groups apart" * self.apart + "; cut finely" * self.fine
         lines = [f"swapped components: {', '.join(swapped) or 'none'}; at the border {border}{placed}"]
         for number, (group, (first, stop)) in enumerate(zip(self.groups, self.spans, strict=True)):
             layers = f"%{first}" if group.layers == 1 else f"%{first}..%{stop - 1}"
@@ -190,6 +192,7 @@ def from_plain(plain: Mapping[str, Any]) -> Choices:
             frozenset(map(int, plain.get("stored", ()))),
             frozenset(map(int, plain.get("packed", ()))),
             bool(plain.get("apart", False)),
+            bool(plain.get("fine", False)),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise PlanError(f"choices of a plan are as byoc_hw wrote them: {type(error).__name__}: {error}") from error

@@ -18,9 +18,13 @@ from byoc_hw.plan.stages import written
 
 def check(graph, accelerator, seed=0, choices=None):
     """The plan: it gives the reference's values in every layer and output, in the cycles that were foreseen."""
+    return check_layout(lay_out_region(graph, accelerator, choices), graph, accelerator, seed)
+
+
+def check_layout(layout, graph, accelerator, seed=0):
+    """The same for a plan that is laid out."""
     random = np.random.default_rng(seed)
     inputs = [random.integers(-128, 128, tensor.shape).astype(tensor.dtype) for tensor in graph.inputs]
-    layout = lay_out_region(graph, accelerator, choices)
     plan = written(layout)
     machine = Machine(plan, accelerator, inputs)
     outputs = machine.run()

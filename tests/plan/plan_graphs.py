@@ -299,7 +299,8 @@ def choices(draw, graph, hardware):
         flags = draw(st.booleans()), draw(st.booleans())
         groups.append(Group(layers, draw(st.integers(1, 16)), whole, *flags, tiling, columns, slices))
     blocks = tuple(draw(st.none() | st.builds(Blocks, st.integers(1, 26), st.integers(1, 26))) for _ in graph.layers)
-    return Choices(swapped, tuple(groups), blocks, direct, placed, stored, packed, draw(st.booleans()))
+    apart, fine = draw(st.sampled_from([(False, False), (True, False), (False, True), (False, True)]))
+    return Choices(swapped, tuple(groups), blocks, direct, placed, stored, packed, apart, fine)
 
 
 tilings = st.builds(

@@ -17,6 +17,7 @@ CHOICES = Choices(
     (Group(2, 3, frozenset({1, 0})), Group(1, 1, frozenset(), False, False, Tiling(1, 2, 3, 4, True, True))),
     (None, Blocks(16, 32), None),
     apart=True,
+    fine=True,
 )
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import product
+from itertools import combinations, product
 from math import ceil, sqrt
 
 import numpy as np
@@ -38,7 +38,7 @@ def cycles_bound(graph: Graph, hardware: Hardware) -> int:
     """Cycles that no plan of a region goes below.
 
     By the duality of linear programs, any prices of the engines' cycles that add up to 1 give a bound: what all
-    work costs if each piece of it is done in the cheapest way. Prices of engines with much work are raised.
+    work costs if each piece of it is done in the cheapest way.
     """
     # A chip forbids some names of accelerators.
     chip = hardware if isinstance(hardware, Soc) else Soc((replace(hardware, name="alone"),))
@@ -55,24 +55,47 @@ def cycles_bound(graph: Graph, hardware: Hardware) -> int:
     for spill in spills(graph, chip):
         for nbytes in (spill.loaded, spill.stored):
             work.append(_of_dma(chip, nbytes, local))
-    ways = np.concatenate(work)
+    times = latencies(graph, chip, works, counted)
+    sets = _sets(times, [bool(one[:, : len(lanes)].any()) for one in work], len(lanes))
+    shared = _at_all_prices(work, *sets) if len(lanes) == 1 else _at_better_prices(work, *sets)
+    best = max(times.least, _late(graph, chip, work, works, times), shared)
+    return ceil(best * (1 - _ROUNDING))
+
+
+def _at_all_prices(work: Sequence[Floats], chosen: Floats, around: Floats) -> float:
+    """The most that work costs on one accelerator, with `around` cycles in which the array has no part in it: at the
+    price of the array at which two ways to do some work cost the same, or one of the engines has no price."""
+    found = [np.array([0.0, 1.0])]
+    for some in work:
+        for one, other in combinations(some, 2):
+            array, dma = one - other
+            if array * dma < 0:
+                found.append(np.array([dma / (dma - array)]))
+    array_prices = np.unique(np.concatenate(found))
+    prices = np.stack([array_prices, 1 - array_prices])
+    cheapest = np.array([(some @ prices).min(axis=0) for some in work])
+    return float((chosen @ cheapest + around @ prices[:1]).max())
+
+
+def _at_better_prices(work: Sequence[Floats], chosen: Floats, around: Floats) -> float:
+    """The most that work was found to cost at any prices, with `around` cycles in which an array has no part in it:
+    prices of engines with much work are raised."""
+    ways, lanes = np.concatenate(work), around.shape[1]
     starts = np.cumsum([0, *map(len, work)])[:-1]
     of = np.repeat(np.arange(len(work)), [len(some) for some in work])  # what work each way is of
-    prices = np.full(2 * len(lanes), 0.5 / len(lanes))
-    times = latencies(graph, chip, works, counted)
-    chosen, around = _sets(times, [bool(one[:, : len(lanes)].any()) for one in work], len(lanes))
-    best = max(times.least, _late(graph, chip, work, works, times))
+    prices = np.full(2 * lanes, 0.5 / lanes)
+    best = 0.0
     for turn in range(_ROUNDS):
         costs = ways @ prices
         cheapest = np.minimum.reduceat(costs, starts)
-        best = max(best, float(np.maximum.reduce(chosen @ cheapest + around @ prices[: len(lanes)])))
+        best = max(best, float(np.maximum.reduce(chosen @ cheapest + around @ prices[:lanes])))
         cheap = np.flatnonzero(costs == cheapest[of])
         taken = cheap[np.searchsorted(of[cheap], np.arange(len(work)))]  # the first of each
         loads = np.add.reduce(ways[taken], axis=0)
-        loads[: len(lanes)] += around[0]
+        loads[:lanes] += around[0]
         prices *= np.exp(loads / max(np.maximum.reduce(loads), 1) / sqrt(turn + 1))
         prices /= np.add.reduce(prices)
-    return ceil(best * (1 - _ROUNDING))
+    return best
 
 
 def _late(graph: Graph, chip: Soc, work: Sequence[Floats], works: Sequence[LayerWork], times: Latencies) -> float:

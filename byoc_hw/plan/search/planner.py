@@ -33,34 +33,39 @@ def best_layout(graph: Graph, accelerator: Accelerator, near: float = 0, far: fl
     A plan of at most `near` cycles is taken at once. Patches and slices of channels are tried where none has at most
     `far` cycles.
     """
+    return min(laid_out(graph, accelerator, near, far), key=lambda one: one.cycles)
+
+
+def laid_out(graph: Graph, accelerator: Accelerator, near: float = 0, far: float = 0) -> list[Layout]:
+    """The plans of which `best_layout` takes the first of the fastest."""
     plain = map_graph(graph, accelerator, copies_transpose=False)
     if plain.whole:
-        return whole_layout(plain)
+        return [whole_layout(plain)]
     for mapped, forms in candidates(graph, accelerator):
-        found = [one for choices in forms if (one := _fastest(mapped, choices, near)) is not None]
+        found = [one for choices in forms for one in _tried(mapped, choices, near)]
         if found and min(one.cycles for one in found) > far and len(graph.layers) > 1:
-            patched = (_fastest(form, _in_parts([Grouping(form, patches=True)]), near) for form in packings(mapped))
-            found += [one for one in patched if one is not None]
+            for form in packings(mapped):
+                found += _tried(form, _in_parts([Grouping(form, patches=True)]), near)
         if found:
-            return min(found, key=lambda one: one.cycles)
-    return layer_by_layer(graph, accelerator)
+            return found
+    return [layer_by_layer(graph, accelerator)]
 
 
-def _fastest(mapped: MappedGraph, choices: Iterable[Choices], near: float) -> Layout | None:
-    """The fastest of some choices, or the first of at most `near` cycles; None where none can be carried out."""
-    found: Layout | None = None
+def _tried(mapped: MappedGraph, choices: Iterable[Choices], near: float) -> list[Layout]:
+    """The plans of some choices, until one has at most `near` cycles, without those that cannot be carried out."""
+    found: list[Layout] = []
     seen: set[Choices] = set()
     for candidate in choices:
         if candidate in seen:
             continue
         seen.add(candidate)
         try:
-            tried = lay_out(mapped_as(mapped, candidate), candidate, below=None if found is None else found.cycles)
+            least = min((one.cycles for one in found), default=None)
+            found.append(lay_out(mapped_as(mapped, candidate), candidate, below=least))
         except PlanError:
             continue  # the estimate was too bold: another candidate is more careful
-        if found is None or tried.cycles < found.cycles:
-            found = tried
-        if found.cycles <= near or len(found.work.ops) > ENOUGH:
+        fastest = min(found, key=lambda one: one.cycles)
+        if fastest.cycles <= near or len(fastest.work.ops) > ENOUGH:
             break
     return found
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from heapq import nsmallest
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
@@ -19,7 +20,7 @@ from byoc_hw.plan.array.mapped import MappedGraph, map_graph
 from byoc_hw.plan.bound.prices import cycles_bound
 from byoc_hw.plan.choices import Blocks, Choices, Group
 from byoc_hw.plan.search.measured import Alone, MeasuredRuns, layer_sizes, least_one_by_one
-from byoc_hw.plan.search.planner import best_layout, mappings, packings
+from byoc_hw.plan.search.planner import laid_out, mappings, packings
 from byoc_hw.plan.stages import Layout, lay_out
 from byoc_hw.plan.tune.space import SearchSpace
 
@@ -43,15 +44,48 @@ def own_layout(graph: Graph, accelerator: Accelerator) -> Layout:
     if found is not None:
         return better_in_runs(found, known=found.mapped)
     bound = cycles_bound(graph, accelerator)
-    found = _by_estimates(graph, accelerator, bound)
-    return found if found.cycles <= NEAR * bound else better_in_runs(found)
+    tried = _by_estimates(graph, accelerator, bound)
+    found = tried[-1]
+    if found.cycles > NEAR * bound:
+        found = better_in_runs(found)
+    return found if found.cycles <= NEAR * bound else cut_finely(found, tried)
 
 
-def _by_estimates(graph: Graph, accelerator: Accelerator, bound: int) -> Layout:
-    """The plan by estimates, and what is better near it. Of single layers a region may have many."""
+def _by_estimates(graph: Graph, accelerator: Accelerator, bound: int) -> list[Layout]:
+    """The plan by estimates, those that were tried near it, and the best of all, the last one. Of single layers a
+    region may have many."""
     if len(graph.layers) == 1:
-        return better_nearby(best_layout(graph, accelerator, NEAR * bound), bound, _WORK_ALONE)
-    return better_nearby(best_layout(graph, accelerator, far=_FAR * bound), bound)
+        found, work = laid_out(graph, accelerator, near=NEAR * bound), _WORK_ALONE
+    else:
+        found, work = laid_out(graph, accelerator, far=_FAR * bound), MOST_WORK
+    return [*found, *_nearby(min(found, key=_cycles), bound, work)]
+
+
+_FAST = 3
+"""The fastest plans in which operations are cut."""
+
+_BUSY = 2
+"""The same for plans with few cycles that have little to do, whose engines may wait less for each other then."""
+
+
+def cut_finely(found: Layout, tried: Sequence[Layout]) -> Layout:
+    """The best of a plan and of those that were tried, with copies and jobs cut where engines wait."""
+    plans = (found, *nsmallest(_FAST, tried, _cycles), *nsmallest(_BUSY, tried, _least))
+    best = found
+    for one in {plan.choices: plan for plan in plans}.values():
+        if not one.choices.apart and one.order.jobs:
+            best = min(best, lay_out(one.mapped, replace(one.choices, fine=True)), key=_cycles)
+    return best
+
+
+def _cycles(layout: Layout) -> int:
+    return layout.cycles
+
+
+def _least(layout: Layout) -> int:
+    """The cycles of a plan, and those that its busier engine is busy."""
+    ops, known = layout.work.ops, layout.order
+    return known.cycles + max(sum(ops[index].cycles for index in engine) for engine in (known.copies, known.jobs))
 
 
 _LONG = 150
@@ -127,7 +161,7 @@ def _alone(accelerator: Accelerator) -> Alone:
         inputs = dict.fromkeys(tensor for tensor in layer.inputs if tensor.data is None)
         graph = Graph(layer.name, tuple(inputs), (layer.ofm,), (layer,))
         try:
-            choices = _by_estimates(graph, plainer, cycles_bound(graph, plainer)).choices
+            choices = _by_estimates(graph, plainer, cycles_bound(graph, plainer))[-1].choices
         except PlanError:
             return None
         return choices.groups[0], choices.blocks[0]
@@ -135,11 +169,17 @@ def _alone(accelerator: Accelerator) -> Alone:
     return alone
 
 
-def better_nearby(found: Layout, bound: int, work: int = MOST_WORK) -> Layout:
-    """The best plan near one that was found, or that one, after so many copies and jobs. No plan takes fewer cycles
+def better_nearby(found: Layout, bound: int) -> Layout:
+    """The best plan near one that was found, or that one, after `MOST_WORK` copies and jobs. No plan takes fewer cycles
     than `bound`."""
+    return _nearby(found, bound, MOST_WORK)[-1]
+
+
+def _nearby(found: Layout, bound: int, work: int) -> list[Layout]:
+    """The plans that were tried near one that was found, after so many copies and jobs. The best one is the last."""
+    seen = [found]
     if not found.order.jobs or found.cycles <= NEAR * bound or 2 * len(found.work.ops) > work:
-        return found
+        return seen
     space = SearchSpace(found.mapped.graph, found.mapped.accelerator)
     left, tried = work, {space.canonical(found.choices)}
     improved = True
@@ -152,19 +192,20 @@ def better_nearby(found: Layout, bound: int, work: int = MOST_WORK) -> Layout:
             tried.add(choices)
             left -= len(found.work.ops)
             if left < 0:
-                return found
+                return [*seen, found]
             try:
                 other = lay_out(
                     space.groups_of(choices).mapped, choices, most=2 * len(found.work.ops) + 100, below=found.cycles
                 )
             except PlanError:
                 continue  # it does not fit
+            seen.append(other)
             if other.cycles < found.cycles and _cost(other) < _cost(found):
                 found, improved = other, True
                 if found.cycles <= NEAR * bound:
-                    return found
+                    return [*seen, found]
                 break
-    return found
+    return [*seen, found]
 
 
 _COPYING = 16
@@ -181,15 +222,19 @@ def _cost(layout: Layout) -> float:
 
 
 def _moves(space: SearchSpace, found: Layout) -> Iterator[Choices]:
-    """Choices near those of a plan: those of the groups at which the array waits the longest come first."""
+    """Choices near those of a plan: those of the groups at which the array waits the longest come first. Stripes that
+    are copied and computed in turn take less local memory, so they are tried where nothing else helps."""
     spans, waits = found.choices.spans, _waits(found)
     order = sorted(range(len(spans)), key=lambda at: -sum(waits[slice(*spans[at])]))
-    for at in order:
-        if sum(waits[slice(*spans[at])]):
-            yield from _cuts(space, found, *spans[at])
-            yield from _stripes(space, found.choices, at, *spans[at])
-            yield from _joins(space, found.choices, at)
-            yield from _holds(space, found.choices, at, *spans[at])
+    waiting = [at for at in order if sum(waits[slice(*spans[at])])]
+    for at in waiting:
+        yield from _cuts(space, found, *spans[at])
+        yield from _stripes(space, found.choices, at, *spans[at])
+        yield from _joins(space, found.choices, at, overlap=True)
+        yield from _divisions(space, found.choices, at)
+        yield from _holds(space, found.choices, at, *spans[at])
+    for at in waiting:
+        yield from _joins(space, found.choices, at, overlap=False)
 
 
 def _waits(found: Layout) -> list[int]:
@@ -245,8 +290,8 @@ def _next_to(options: Sequence[int], value: int) -> list[int]:
     return [options[at] for at in (here + 1, here - 1) if 0 <= at < len(options)]
 
 
-def _joins(space: SearchSpace, choices: Choices, at: int) -> Iterator[Choices]:
-    """A group together with some of its neighbours, or in two."""
+def _joins(space: SearchSpace, choices: Choices, at: int, *, overlap: bool) -> Iterator[Choices]:
+    """A group together with some of its neighbours, with copies beside the jobs of other stripes or not."""
     within, spans = space.groups_of(choices), choices.spans
     for one, other in _around(at, len(spans), space.limits.longest_group):
         (first, _), (_, stop) = spans[one], spans[other]
@@ -257,9 +302,13 @@ def _joins(space: SearchSpace, choices: Choices, at: int) -> Iterator[Choices]:
         passing = frozenset.intersection(*(group.held for group in groups))
         for stripes in [count for count in within.stripes(first, stop) if count >= least][:3]:
             for held in (passing, frozenset().union(*(group.held for group in groups))):
-                joined = Group(stop - first, stripes, held, overlap=True, resident=True)
+                joined = Group(stop - first, stripes, held, overlap, resident=True)
                 yield replace(choices, groups=(*choices.groups[:one], joined, *choices.groups[other + 1 :]))
-    group, (first, stop) = choices.groups[at], spans[at]
+
+
+def _divisions(space: SearchSpace, choices: Choices, at: int) -> Iterator[Choices]:
+    """A group in two."""
+    within, group, (first, stop) = space.groups_of(choices), choices.groups[at], choices.spans[at]
     for middle in range(first + 1, stop):
         passing = within.touched(first, middle) & within.live(middle, stop)
         held = group.held | passing if space.limits.hold else group.held

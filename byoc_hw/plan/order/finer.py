@@ -1,0 +1,191 @@
+"""Copies and jobs are cut where one engine waits for the other: what is needed first comes first.
+
+The cycles of a plan are those of a chain of copies and jobs, each of which begins when the one before it ends. Where
+the chain goes from the DMA to the array, the job may need a part of the copies only, and a part of the job still less;
+where it goes from the array to the DMA, a part of the job has made what the first copies take. Such cuts are tried, the
+longest wait first, and those that save cycles are kept. Addresses stay as they are.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from byoc_hw.accelerator import Accelerator
+from byoc_hw.graph import Layer
+from byoc_hw.plan.order.copies import Order, order
+from byoc_hw.plan.work.halves import (
+    Halves,
+    channel_cuts,
+    channel_halves,
+    copy_cuts,
+    copy_halves,
+    row_cuts,
+    row_halves,
+    touches,
+)
+from byoc_hw.plan.work.ops import LocalBuffer, Op
+
+_MOST_WORK = 2000
+"""The copies and jobs that are ordered in all."""
+
+_OPERATION = 5
+"""Cycles that a copy or job more has to save: it is a row of tables in flash, and the core starts it."""
+
+Parts = dict[int, Halves]
+"""What takes the place of some operations."""
+
+
+def finer(
+    ops: Sequence[Op], layers: Sequence[Layer], offsets: Mapping[LocalBuffer, int], accelerator: Accelerator
+) -> tuple[tuple[Op, ...], Order]:
+    """The work with some operations cut in two, and its order: of no more cycles than before."""
+    places = dict(offsets)
+    found, best = tuple(ops), order(ops, offsets)
+    left, improved = _MOST_WORK - len(found), True
+    while improved:
+        improved = False
+        tried: set[tuple[tuple[int, tuple[int, ...]], ...]] = set()
+        for parts in _Cuts(found, layers, places, accelerator, best).all():
+            key = tuple((index, tuple(op.cycles for op in some)) for index, some in sorted(parts.items()))
+            if key in tried:
+                continue
+            tried.add(key)
+            left -= len(found)
+            if left < 0:
+                return found, best
+            more = tuple(op for index, one in enumerate(found) for op in parts.get(index, (one,)))
+            other = order(more, offsets)
+            if other.cycles + _OPERATION * (len(more) - len(found)) < best.cycles:
+                found, best, improved = more, other, True
+                break
+    return found, best
+
+
+@dataclass(frozen=True)
+class _Edge:
+    """An operation that waits until one of the other engine has ended, and the cycles for which its engine does."""
+
+    first: int
+    then: int
+    waits: int
+
+
+class _Cuts:
+    """The cuts to try of work in an order."""
+
+    def __init__(
+        self,
+        ops: Sequence[Op],
+        layers: Sequence[Layer],
+        places: dict[LocalBuffer, int],
+        accelerator: Accelerator,
+        known: Order,
+    ) -> None:
+        self._ops, self._layers, self._places, self._accelerator = ops, layers, places, accelerator
+        self._order = known
+        self._at = {index: at for engine in (known.copies, known.jobs) for at, index in enumerate(engine)}
+
+    def all(self) -> Iterator[Parts]:
+        """The longest waits first."""
+        for edge in sorted(self._edges(), key=lambda edge: (-edge.waits, edge.then)):
+            yield from self._early(edge) if self._ops[edge.then].is_job else self._late(edge)
+
+    # ------------------------------------------------------------ the chains that take all cycles
+
+    def _edges(self) -> list[_Edge]:
+        known, found = self._order, list[_Edge]()
+        reached = [index for index in range(len(self._ops)) if known.end[index] == known.cycles]
+        seen = set(reached)
+        while reached:
+            index = reached.pop()
+            before = self._before(index)
+            tight = [one for one in known.before[index] if known.end[one] == known.start[index]]
+            for one in tight:
+                if self._ops[one].is_job != self._ops[index].is_job:
+                    idle = known.start[index] - (0 if before is None else known.end[before])
+                    found.append(_Edge(one, index, idle))
+            if before is not None and known.end[before] == known.start[index]:
+                tight.append(before)
+            reached += [one for one in tight if one not in seen]
+            seen.update(tight)
+        return found
+
+    def _before(self, index: int, by: int = 1) -> int | None:
+        """The operation that the engine of this one does before it, or `by` others before or (-1) behind."""
+        engine = self._order.jobs if self._ops[index].is_job else self._order.copies
+        at = self._at[index] - by
+        return engine[at] if 0 <= at < len(engine) else None
+
+    def _busy(self, copy: int, by: int) -> list[int]:
+        """The copies without a pause between them before this one, or behind it, with itself."""
+        found, known = [copy], self._order
+        while (other := self._before(found[-1], by)) is not None:
+            first, then = (other, found[-1]) if by > 0 else (found[-1], other)
+            if known.end[first] != known.start[then]:
+                break
+            found.append(other)
+        return found
+
+    # ------------------------------------------------------------ cuts
+
+    def _early(self, edge: _Edge) -> Iterator[Parts]:
+        """A job begins when the first part of the copies has come: itself as it is, or its first part."""
+        copies = self._busy(edge.first, 1)
+        for halves in (None, *self._halves(edge.then, late=False)):
+            first = self._ops[edge.then] if halves is None else halves[0]
+            parts: Parts = {} if halves is None else {edge.then: halves}
+            for index in copies:
+                cut = self._without_end(index, first)
+                if cut is not None:
+                    parts[index] = cut
+            if parts:
+                yield parts
+
+    def _late(self, edge: _Edge) -> Iterator[Parts]:
+        """Copies begin when the first part of a job is done."""
+        copies = self._busy(edge.then, -1)
+        for halves in self._halves(edge.first, late=True):
+            parts: Parts = {edge.first: halves}
+            for index in copies:
+                cut = self._without_beginning(index, halves[1])
+                if cut is not None:
+                    parts[index] = cut
+            yield parts
+
+    def _without_end(self, index: int, job: Op) -> Halves | None:
+        """A copy in two, the second part as large as can be without a byte that a job needs."""
+        op = self._ops[index]
+        cuts = copy_cuts(op, self._accelerator)
+        if not cuts or not self._touches(op, job):
+            return None
+        at = bisect_left(cuts, True, key=lambda at: not self._touches(self._cut(op, at)[1], job))
+        return self._cut(op, cuts[at]) if at < len(cuts) else None
+
+    def _without_beginning(self, index: int, job: Op) -> Halves | None:
+        """A copy in two, the first part as large as can be without a byte that a job makes."""
+        op = self._ops[index]
+        cuts = copy_cuts(op, self._accelerator)
+        if not cuts or not self._touches(op, job):
+            return None
+        at = bisect_left(cuts, True, key=lambda at: self._touches(self._cut(op, at)[0], job))
+        return self._cut(op, cuts[at - 1]) if at > 0 else None
+
+    def _halves(self, index: int, *, late: bool) -> Iterator[Halves]:
+        """A job in two: in the middle, and with a small part at the beginning, or at the end where it is `late`."""
+        op, accelerator = self._ops[index], self._accelerator
+        layer = self._layers[op.layer]
+        for cuts, halves in (
+            (row_cuts(op, layer, accelerator), row_halves),
+            (channel_cuts(op, layer, accelerator), channel_halves),
+        ):
+            if cuts:
+                for at in dict.fromkeys((cuts[len(cuts) // 2], cuts[-1 if late else 0])):
+                    yield halves(op, layer, at, accelerator)
+
+    def _cut(self, op: Op, at: int) -> Halves:
+        return copy_halves(op, at, self._accelerator)
+
+    def _touches(self, one: Op, other: Op) -> bool:
+        return touches(one, other, self._places)
