@@ -1,7 +1,7 @@
 """Propagates each stripe of a group's last output back to the rows that every earlier layer must compute.
 
-A storage that is held in local memory in full gets new rows only. Of the others each stripe computes all rows
-that it needs, also those that its neighbour has computed (the halo).
+A storage that is held in local memory in full, or of which the halo is kept, gets new rows only. Of the others each
+stripe computes all rows that it needs, also those that its neighbour has computed (the halo).
 """
 
 from __future__ import annotations
@@ -33,11 +33,9 @@ class Stripe:
     rows: dict[int, Span]
 
     def written(self, storage: Storage, tensor: Tensor, rows: Span) -> Span:
-        """The bytes of a storage that a tile has which is written by rows of a tensor: of packed rows with the bytes
-        around them that are read."""
+        """The bytes of a storage that a tile has which is written by rows of a tensor: with those before them that are
+        kept, and of packed rows with the bytes around them that are read."""
         start, stop = storage.place(tensor).span(*rows)
-        if storage.packing is None:
-            return start, stop
         first, end = self.needs.get(storage, (start, stop))
         return min(start, first), max(stop, end)
 
@@ -63,11 +61,12 @@ def stripes_of(
     count: int,
     held: Set[int],
     packed: Set[int] = frozenset(),
+    kept: Set[int] = frozenset(),
 ) -> Iterator[Stripe]:
     """The stripes of a group of layers `indices`, `count` or fewer of them.
 
     `held` are the indices of the storages that are in local memory in full, `packed` the layers whose jobs are over
-    packed rows. Every layer computes all of its rows in the end, also those that no layer reads: of a layer that no
+    packed rows, `kept` the storages of which the halo is kept. Every layer computes all of its rows in the end, also those that no layer reads: of a layer that no
     other one of the group reads, each stripe has the same share of the rows.
     """
     ofm = layers[indices[-1]].ofm
@@ -75,7 +74,7 @@ def stripes_of(
     done = dict.fromkeys(indices, 0)  # rows
     for first, rows in linear_chunks(height, ceil_div(height, count)):
         share = Fraction(first + rows, height)
-        stripe = _stripe(layers, of, indices, held, packed, done, place.span(first, first + rows), share)
+        stripe = _stripe(layers, of, indices, held, packed, kept, done, place.span(first, first + rows), share)
         for index, (_, stop) in stripe.rows.items():
             done[index] = max(done[index], stop)
         yield stripe
@@ -87,6 +86,7 @@ def _stripe(
     indices: Sequence[int],
     held: Set[int],
     packed: Set[int],
+    kept: Set[int],
     done: Mapping[int, int],
     wanted: Span,
     share: Fraction,
@@ -98,9 +98,9 @@ def _stripe(
         storage = of[layer.ofm]
         place = storage.place(layer.ofm)
         start, stop = place.rows(*needs.get(storage, (storage.local_bytes, 0)))
-        if share == 1 or storage not in needs:
+        if share == 1 or (storage not in needs and storage.index not in kept):
             stop = ceil(place.height * share)
-        start = done[index] if storage.index in held else min(start, done[index])
+        start = done[index] if storage.index in held | kept else min(start, done[index])
         if start >= stop:
             continue
         rows[index] = (start, stop)
