@@ -293,6 +293,7 @@ class RegionPlan:
 
     def placed(self, offsets: Mapping[str, int]) -> RegionPlan:
         """The same plan with each block of scratch at another offset from the region's base."""
+
         def moved(address: Address) -> Address:
             if address.block is None:
                 return address

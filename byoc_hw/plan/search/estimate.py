@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from math import prod
 
@@ -19,6 +19,8 @@ from byoc_hw.plan.work.rows_needed import Span, Stripe, stripes_of
 
 HeldSet = frozenset[int]
 """Indices of the storages that are in local memory in full."""
+
+_NONE: HeldSet = frozenset()
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class Estimates:
         ]
         self._touched: dict[tuple[int, int], HeldSet] = {}
         self._shapes: dict[tuple[int, int, HeldSet, HeldSet, HeldSet, int], Shape] = {}
-        self._stripes: dict[tuple[int, int, HeldSet, int], list[Stripe]] = {}
+        self._stripes: dict[tuple[int, int, HeldSet, int, HeldSet], list[Stripe]] = {}
         self._tiles: dict[tuple[int, int], int] = {}
 
     def touched(self, at: int, stop: int) -> HeldSet:
@@ -112,30 +114,64 @@ class Estimates:
     ) -> Shape:
         """A group in stripes, without storages that are held in full, and without weights."""
         indices = self.order[at:stop]
-        made = {self.of[self.layers[index].ofm]: index for index in indices}  # of several makers the last
-        stored = {
+        stored = self.stored(at, stop, after)
+        stripes = self.cut(at, stop, full, count)
+        moved = self.moved(at, stop, full, held, after, stripes)
+        jobs = 0
+        inside: list[tuple[int, int, int]] = []  # of each stripe: tiles that are loaded, computed, stored
+        for stripe in stripes:
+            tiles_in = sum(size for _, size in self.loaded(indices, stripe, full))
+            jobs += sum(self.tile(index, rows[1] - rows[0]) for index, rows in stripe.rows.items())
+            inside.append((tiles_in, *self._inside(indices, stripe, full, stored)))
+        apart = max(sum(tiles[:2]) for tiles in inside)
+        padded = [(0, 0, 0), *inside, (0, 0, 0)]
+        around = zip(padded, padded[1:], padded[2:], strict=False)
+        overlapped = max(before[2] + sum(now[:2]) + behind[0] for before, now, behind in around)
+        exposed = (moved[0][0] + moved[-1][1]) / 2
+        return Shape(apart, overlapped, jobs, sum(map(sum, moved)), exposed, len(inside))
+
+    def stored(self, at: int, stop: int, after: HeldSet) -> set[Storage]:
+        """What a group stores in main memory, where `after` stay in local memory."""
+        made = (self.of[self.layers[index].ofm] for index in self.order[at:stop])
+        return {
             one for one in made if one.sinks or one.joins or (self.ends[one.index] >= stop and one.index not in after)
         }
+
+    def cut(self, at: int, stop: int, full: HeldSet, count: int, halos: HeldSet = _NONE) -> list[Stripe]:
+        """The stripes of a group; of `halos` the rows that two of them share are computed once."""
+        key = at, stop, full, count, halos
+        if key not in self._stripes:
+            indices, packed = self.order[at:stop], self.mapping.rows.layers
+            self._stripes[key] = list(stripes_of(self.layers, self.of, indices, count, full, packed, halos))
+        return self._stripes[key]
+
+    def loaded(self, indices: Sequence[int], stripe: Stripe, full: HeldSet) -> Iterator[tuple[Storage, int]]:
+        """The storages of which a stripe loads a tile, and the bytes of that."""
+        made = {self.of[self.layers[index].ofm] for index in indices}
+        for storage, (start, end) in stripe.needs.items():
+            if storage not in made and storage.index not in full:
+                yield storage, round_up(end - start, self.unit)
+
+    def moved(
+        self, at: int, stop: int, full: HeldSet, held: HeldSet, after: HeldSet, stripes: Sequence[Stripe]
+    ) -> list[tuple[int, int]]:
+        """Cycles of the loads and of the stores of each stripe."""
+        made = {self.of[self.layers[index].ofm]: index for index in self.order[at:stop]}  # of several makers the last
         loaded = {one: self.all[one].local_bytes for one in held}
-        finished = dict.fromkeys(stored, 0)
-        jobs = copied = first = last = 0
-        inside: list[tuple[int, int, int]] = []  # of each stripe: tiles that are loaded, computed, stored
-        if (at, stop, full, count) not in self._stripes:
-            packed = self.mapping.rows.layers
-            self._stripes[at, stop, full, count] = list(stripes_of(self.layers, self.of, indices, count, full, packed))
-        for stripe in self._stripes[at, stop, full, count]:
-            tiles_in = load = store = 0
+        finished = dict.fromkeys(self.stored(at, stop, after), 0)
+        found = []
+        for stripe in stripes:
+            load = store = 0
             for storage, (start, end) in stripe.needs.items():
                 if storage in made:
                     continue
                 if storage.index not in full:
                     load += self.copy(storage, end - start)
-                    tiles_in += round_up(end - start, self.unit)
                     continue
                 end = storage.local_bytes if storage.index in after else end
                 load += self.copy(storage, end - loaded.get(storage.index, 0))
                 loaded[storage.index] = max(end, loaded.get(storage.index, 0))
-            for storage in stored:
+            for storage in finished:
                 index = made[storage]
                 if index in stripe.rows:
                     end = storage.place(self.layers[index].ofm).span(*stripe.rows[index])[1]
@@ -144,16 +180,8 @@ class Estimates:
                         end = storage.nbytes if whole and index == storage.maker else 0
                     store += self.store(storage, end - finished[storage])
                     finished[storage] = end
-            jobs += sum(self.tile(index, rows[1] - rows[0]) for index, rows in stripe.rows.items())
-            inside.append((tiles_in, *self._inside(indices, stripe, full, stored)))
-            copied += load + store
-            first = load if len(inside) == 1 else first
-            last = store
-        apart = max(sum(tiles[:2]) for tiles in inside)
-        padded = [(0, 0, 0), *inside, (0, 0, 0)]
-        around = zip(padded, padded[1:], padded[2:], strict=False)
-        overlapped = max(before[2] + sum(now[:2]) + behind[0] for before, now, behind in around)
-        return Shape(apart, overlapped, jobs, copied, (first + last) / 2, len(inside))
+            found.append((load, store))
+        return found
 
     def _inside(self, indices: Sequence[int], stripe: Stripe, full: Set[int], stored: Set[Storage]) -> tuple[int, int]:
         """The most bytes of a stripe's tiles and partial sums that are live at once, and of tiles that are stored."""

@@ -39,8 +39,10 @@ def best_layout(graph: Graph, accelerator: Accelerator, near: float = 0, far: fl
     for mapped, forms in candidates(graph, accelerator):
         found = [one for choices in forms if (one := _fastest(mapped, choices, near)) is not None]
         if found and min(one.cycles for one in found) > far and len(graph.layers) > 1:
-            patched = (_fastest(form, _in_parts([Grouping(form, patches=True)]), near) for form in packings(mapped))
-            found += [one for one in patched if one is not None]
+            patched = [Grouping(form, patches=True) for form in packings(mapped)]
+            further = chain.from_iterable((one, one.with_halos()) for one in patched)
+            tried = (_fastest(one.mapped, _in_parts([one]), near) for one in further)
+            found += [one for one in tried if one is not None]
         if found:
             return min(found, key=lambda one: one.cycles)
     return layer_by_layer(graph, accelerator)

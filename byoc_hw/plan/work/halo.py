@@ -43,9 +43,7 @@ def keepable(
     read = {of[tensor] for index in indices for tensor in layers[index].inputs}
     made = {of[layers[index].ofm] for index in indices[:-1]}
     last = of[layers[indices[-1]].ofm]
-    return frozenset(
-        one.index for one in made & read if one is not last and not one.joined and one.index not in held
-    )
+    return frozenset(one.index for one in made & read if one is not last and not one.joined and one.index not in held)
 
 
 def carries(stripes: Sequence[Stripe], storage: Storage, index: int, ofm: Tensor) -> list[Carry]:

@@ -66,8 +66,9 @@ def stripes_of(
     """The stripes of a group of layers `indices`, `count` or fewer of them.
 
     `held` are the indices of the storages that are in local memory in full, `packed` the layers whose jobs are over
-    packed rows, `kept` the storages of which the halo is kept. Every layer computes all of its rows in the end, also those that no layer reads: of a layer that no
-    other one of the group reads, each stripe has the same share of the rows.
+    packed rows, `kept` the storages of which the halo is kept. Every layer computes all of its rows in the end, also
+    those that no layer reads: of a layer that no other one of the group reads, each stripe has the same share of the
+    rows.
     """
     ofm = layers[indices[-1]].ofm
     height, place = extents(ofm)[0], of[ofm].place(ofm)
