@@ -108,6 +108,7 @@ class Grouping:
         self.room = accelerator.activation_memory
         self.groups: dict[Hashable, tuple[float, Group] | None] = {}
         self._in_turns: dict[tuple[int, int, HeldSet, HeldSet, HeldSet], PatchedGroup | None] = {}
+        self._kept: dict[tuple[int, int, HeldSet, HeldSet, HeldSet], KeptHalos | None] = {}
         self._used: dict[tuple[int, int], tuple[HeldSet, HeldSet]] = {}
         self.step_price, self.patches, self.halos = 0.0, patches and self.allowed.patches, False
         self.known = (self.room, self.step_price, False)
@@ -370,9 +371,8 @@ class Grouping:
             return self._tiled(indices[0], count, full)
         if len(indices) == 1 or not any(self.tight[at:stop]):
             return best
-        halos = keepable(self.layers, self.of, indices, full) if self.halos else frozenset()
-        if halos:
-            once = self._with_halos(at, stop, held, after, full, count, halos)
+        if self.halos:
+            once = self._with_halos(at, stop, held, after, full, count, best)
             best = min(filter(None, (best, once)), key=_cycles, default=None)
         if not self.patches:
             return best
@@ -416,25 +416,46 @@ class Grouping:
         return best
 
     def _with_halos(
-        self, at: int, stop: int, held: HeldSet, after: HeldSet, full: HeldSet, count: int, halos: HeldSet
+        self,
+        at: int,
+        stop: int,
+        held: HeldSet,
+        after: HeldSet,
+        full: HeldSet,
+        count: int,
+        known: tuple[float, Group] | None,
     ) -> tuple[float, Group] | None:
-        """The cheapest stripes of a group of `count` layers that keep what two of them share; None where none fit."""
-        touched = self.estimates.touched(at, stop)
-        estimate = KeptHalos(self.estimates, at, stop, held & touched, after & touched, full & touched, halos)
+        """The cheapest stripes of a group of `count` layers that keep what two of them share; None where none fit, or
+        where those that are `known` are near all that the array has to do."""
+        kept = self._keeping(at, stop, held, after, full)
+        if kept is None or (known is not None and known[0] <= _NEAR * kept.least):
+            return None
         room = self.room - self.estimates.bytes_of(full)
+        most = self.estimates.largest_tiles(at, stop, full)
         resident = self.allowed.resident and self.estimates.weights_stay(at, stop)
         height = extents(self.layers[self.order[stop - 1]].ofm)[0]
         best: tuple[float, Group] | None = None
         fitting = 0
         for stripes in sorted({ceil_div(height, ceil_div(height, one)) for one in self.allowed.stripes} - {1}):
-            cost = estimate.cycles(stripes, room) if fitting <= _FURTHER else None
+            if most > stripes * room or fitting > _FURTHER:
+                continue
+            cost = kept.cycles(stripes, room)
             if cost is None:
                 continue
             cost += self.step_price * stripes * (stop - at)
             fitting += 1
             if best is None or cost < best[0]:
-                best = cost, Group(count, stripes, full, overlap=False, resident=resident, kept=halos)
+                best = cost, Group(count, stripes, full, overlap=False, resident=resident, kept=kept.halos)
         return best
+
+    def _keeping(self, at: int, stop: int, held: HeldSet, after: HeldSet, full: HeldSet) -> KeptHalos | None:
+        """The estimates for a group that keeps what stripes share; None where it has nothing that could be kept."""
+        touched = self.estimates.touched(at, stop)
+        key = at, stop, held & touched, after & touched, full & touched
+        if key not in self._kept:
+            halos = keepable(self.layers, self.of, self.order[at:stop], full)
+            self._kept[key] = KeptHalos(self.estimates, *key, halos) if halos else None
+        return self._kept[key]
 
     def _in_patches(
         self, patched: PatchedGroup, at: int, stop: int, full: HeldSet, count: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -10,6 +10,7 @@ from byoc_hw.integers import round_up
 from byoc_hw.plan.array.cost import copy_cycles
 from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.array.weight_blocks import psum_bytes
+from byoc_hw.plan.array.window import extents
 from byoc_hw.plan.search.estimate import Estimates, HeldSet
 from byoc_hw.plan.work.halo import Carry, carries
 from byoc_hw.plan.work.rows_needed import Stripe
@@ -48,9 +49,12 @@ class KeptHalos:
     def __init__(
         self, estimates: Estimates, at: int, stop: int, held: HeldSet, after: HeldSet, full: HeldSet, halos: HeldSet
     ) -> None:
-        self._estimates, self._span, self._halos = estimates, (at, stop), halos
+        self._estimates, self._span, self.halos = estimates, (at, stop), halos
         self._held, self._after, self._full = held, after, full
         self._indices = estimates.order[at:stop]
+        self._stored = estimates.stored(at, stop, after)
+        heights = ((index, extents(estimates.layers[index].ofm)[0]) for index in self._indices)
+        self.least = sum(estimates.tile(index, rows) for index, rows in heights)
         self._weights = sum(estimates.load[index] for index in self._indices)
         self._stay = estimates.accelerator.tuning.resident and estimates.weights_stay(at, stop)
         self._work: dict[int, _Work] = {}
@@ -81,13 +85,18 @@ class KeptHalos:
 
     def _worked(self, count: int) -> _Work:
         estimates, span = self._estimates, self._span
-        stripes = estimates.cut(*span, self._full, count, self._halos)
+        stripes = estimates.cut(*span, self._full, count, self.halos)
         moved = estimates.moved(*span, self._full, self._held, self._after, stripes)
         carried = dict(self._carried(stripes))
+        alike: dict[Hashable, list[_Moment]] = {}
         moments: list[_Moment] = []
         for number, (stripe, (load, _)) in enumerate(zip(stripes, moved, strict=True)):
             mine = {storage: found[number] for storage, found in carried.items()}
-            moments += self._moments(stripe, load, mine)
+            sizes = (*stripe.needs.values(), *stripe.rows.values(), *(one.load for one in mine.values()))
+            key = load, *stripe.rows, *(stop - start for start, stop in sizes)
+            if key not in alike:
+                alike[key] = list(self._moments(stripe, load, mine))
+            moments += alike[key]
         copied = sum(map(sum, moved))
         copied += sum(self._copy(one.load) + self._copy(one.store) for found in carried.values() for one in found)
         jobs = sum(moment.jobs for moment in moments)
@@ -97,7 +106,7 @@ class KeptHalos:
         for index in self._indices:
             ofm = self._estimates.layers[index].ofm
             storage = self._estimates.of[ofm]
-            if storage.index in self._halos:
+            if storage.index in self.halos:
                 yield storage, carries(stripes, storage, index, ofm)
 
     def _copy(self, span: tuple[int, int]) -> int:
@@ -108,7 +117,6 @@ class KeptHalos:
         estimates, unit = self._estimates, self._estimates.unit
         order = [index for index in self._indices if index in stripe.rows]
         last = {estimates.of[tensor]: at for at, index in enumerate(order) for tensor in estimates.layers[index].inputs}
-        stored = estimates.stored(*self._span, self._after)
         tiles = dict(estimates.loaded(self._indices, stripe, self._full))
         live = [sum(tiles.values())] + [0] * len(order)  # before all layers, and in each
         for storage, nbytes in tiles.items():
@@ -120,7 +128,7 @@ class KeptHalos:
             storage = estimates.of[layer.ofm]
             start, stop = stripe.written(storage, layer.ofm, rows)
             made.append(0 if storage.index in self._full else round_up(stop - start, unit))
-            end = len(order) - 1 if storage in stored else last.get(storage, at)
+            end = len(order) - 1 if storage in self._stored else last.get(storage, at)
             for other in range(at, end + 1):
                 live[other + 1] += made[-1]
             pixels = prod(estimates.mapping.outputs(index, rows[1] - rows[0])[:2])
