@@ -117,7 +117,7 @@ class Grouping:
     def with_halos(self) -> Grouping:
         """The same, with groups in stripes that keep the rows that two of them share among them."""
         other = copy(self)
-        other.halos, other.groups = True, {}
+        other.halos, other.groups = self.allowed.halos, {}
         return other
 
     # ------------------------------------------------------------ everything stays
