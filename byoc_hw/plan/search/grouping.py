@@ -29,6 +29,9 @@ from byoc_hw.plan.work.halo import keepable
 _LONGEST = 4
 """The most layers of a group in the planner; the tuner's limit is in the accelerator's `TuningSpace`."""
 
+_LONGEST_KEEPING = 7
+"""The same for groups that keep what their stripes share: they compute no more however long they are."""
+
 _BORDER_STRIPES = (1, 2, 4, 6, 8, 16, 24)
 """Numbers of stripes that are tried for the first and last layer where everything else stays in local memory."""
 
@@ -269,7 +272,7 @@ class Grouping:
         if (nbytes, self.step_price, counts) != self.known:
             self.room, self.known = nbytes, (nbytes, self.step_price, counts)
             self.groups.clear()
-        longest = longest or min(self.allowed.longest_group, _LONGEST)
+        longest = longest or min(self.allowed.longest_group, _LONGEST_KEEPING if self.halos else _LONGEST)
         splits: list[dict[HeldSet, _Split]] = [{} for _ in range(len(self.order) + 1)]
         splits[0][frozenset()] = _Split(0)
         for at in range(len(self.order)):
@@ -366,6 +369,8 @@ class Grouping:
         count = (self.order[stop] if stop < len(self.order) else len(self.layers)) - first
         if self._copies_only(indices[0]):
             return self._transposed(at, count, full)
+        if self.halos and len(indices) > _LONGEST:
+            return self._with_halos(at, stop, held, after, full, count, None)
         best = self._in_stripes(at, stop, held, after, full, count)
         if best is None and len(indices) == 1 and not full & self.estimates.touched(at, stop):
             return self._tiled(indices[0], count, full)
