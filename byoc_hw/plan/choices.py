@@ -44,6 +44,9 @@ class Group:
     before it stored, while the array computes. With `resident` the weights of all layers of the group stay
     until its end. A `tiling` cuts a single layer along every axis, from main memory to main memory.
 
+    Rows that two stripes share (the halo) are computed for both. Of the storages `kept` (by index), which lie between
+    layers of the group, they are computed once: main memory has them from one stripe to the next.
+
     With several `columns` each stripe is cut into so many patches, from left to right, and every layer computes what a
     patch takes, with its halo in both directions. With several `slices`, layers that work channel by channel are
     computed together with the one before them, so many slices of their channels one after the other: what lies between
@@ -58,6 +61,7 @@ class Group:
     tiling: Tiling | None = None
     columns: int = 1
     slices: int = 1
+    kept: frozenset[int] = frozenset()
 
     @property
     def patched(self) -> bool:
@@ -78,6 +82,8 @@ class Group:
         for name in ("columns", "slices"):
             if getattr(self, name) > 1:
                 plain[name] = getattr(self, name)
+        if self.kept:
+            plain["kept"] = sorted(self.kept)
         return plain
 
     def __str__(self) -> str:
@@ -89,6 +95,8 @@ class Group:
         parts = [shape if self.tiling is None else f"tiles of {self.tiling}"]
         if self.held:
             parts.append(f"held {sorted(self.held)}")
+        if self.kept:
+            parts.append(f"halo kept {sorted(self.kept)}")
         if self.stripes > 1 or self.patched or self.tiling is not None:
             parts += ["overlap"] * self.overlap + ["resident weights"] * self.resident
         return "  ".join(parts)
@@ -209,6 +217,7 @@ def _group(plain: Mapping[str, Any]) -> Group:
         None if tiling is None else _tiling(**tiling),
         _positive(plain.get("columns", 1)),
         _positive(plain.get("slices", 1)),
+        frozenset(map(int, plain.get("kept", ()))),
     )
 
 

@@ -237,7 +237,8 @@ class RegionPlan:
     `Tensor`: arguments, constants, and those that do not stay in local memory. `scratch_bytes` is the part
     of the arena that the region needs while it runs. `tail` has the steps of `hwlib_wait`, `memory`
     the lifetimes for a placement in the arena. `local` is the map of the local
-    memories. `reordered` are the spaces of arguments whose order the copies change.
+    memories. `reordered` are the spaces of arguments whose order the copies change. `blocks` are the offsets of the
+    blocks of scratch, 0 of those that have no place yet.
     """
 
     graph: Graph
@@ -250,6 +251,7 @@ class RegionPlan:
     memory: RegionMemory = field(default=NOTHING, repr=False)
     local: tuple[PlacedBuffer, ...] = field(default=(), repr=False)
     reordered: frozenset[int] = frozenset()
+    blocks: Mapping[str, int] = field(default_factory=dict, repr=False)
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -291,12 +293,11 @@ class RegionPlan:
 
     def placed(self, offsets: Mapping[str, int]) -> RegionPlan:
         """The same plan with each block of scratch at another offset from the region's base."""
-        before = {address.block: address.offset for address in self.tensors.values() if address.space == SCRATCH}
 
         def moved(address: Address) -> Address:
             if address.block is None:
                 return address
-            return replace(address, offset=address.offset - before[address.block] + offsets[address.block])
+            return replace(address, offset=address.offset - self.blocks.get(address.block, 0) + offsets[address.block])
 
         def relocated(steps: tuple[Step, ...]) -> tuple[Step, ...]:
             return tuple(
@@ -311,6 +312,7 @@ class RegionPlan:
             tail=relocated(self.tail),
             tensors={tensor: moved(address) for tensor, address in self.tensors.items()},
             scratch_bytes=max(ends, default=0),
+            blocks={block.name: offsets[block.name] for block in self.memory.scratch},
         )
 
 

@@ -297,7 +297,8 @@ def choices(draw, graph, hardware):
         if columns > 1 or slices > 1:  # more often those that can be
             whole = draw(st.sampled_from([whole, frozenset(), frozenset()]))
         flags = draw(st.booleans()), draw(st.booleans())
-        groups.append(Group(layers, draw(st.integers(1, 16)), whole, *flags, tiling, columns, slices))
+        kept = draw(st.sampled_from([frozenset(), frozenset(range(count))]))
+        groups.append(Group(layers, draw(st.integers(1, 16)), whole, *flags, tiling, columns, slices, kept))
     blocks = tuple(draw(st.none() | st.builds(Blocks, st.integers(1, 26), st.integers(1, 26))) for _ in graph.layers)
     apart, fine = draw(st.sampled_from([(False, False), (True, False), (False, True), (False, True)]))
     return Choices(swapped, tuple(groups), blocks, direct, placed, stored, packed, apart, fine)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -17,6 +18,8 @@ from byoc_hw.plan.work.rows_needed import Span, Stripe, stripes_of
 
 HeldSet = frozenset[int]
 """Indices of the storages that are in local memory in full."""
+
+_NONE: HeldSet = frozenset()
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,7 @@ class Estimates:
         ]
         self._touched: dict[tuple[int, int], HeldSet] = {}
         self._shapes: dict[tuple[int, int, HeldSet, HeldSet, HeldSet, int], Shape] = {}
+        self._stripes: dict[tuple[int, int, HeldSet, int, HeldSet], list[Stripe]] = {}
         self._tiles: dict[tuple[int, int], tuple[int, int]] = {}
         self._copies: dict[tuple[int, int], int] = {}
         self._row_bytes = [row_bytes(layer.ofm) for layer in self.layers]
@@ -112,42 +116,19 @@ class Estimates:
     ) -> Shape:
         """A group in stripes, without storages that are held in full, and without weights."""
         indices = self.order[at:stop]
-        layers = {index: self.layers[index] for index in indices}
-        written = {index: self.of[layer.ofm] for index, layer in layers.items()}
-        made = {storage: index for index, storage in written.items()}  # of several makers the last
-        kept = {one for one in made if one.lent or (self.ends[one.index] >= stop and one.index not in after)}
-        stored = kept | {one for one in made if one.leaves}
-        read = {index: [self.of[tensor] for tensor in layer.inputs] for index, layer in layers.items()}
-        loaded = {one: self.all[one].local_bytes for one in held}
-        finished = dict.fromkeys(stored, 0)
-        jobs = copied = first = last = 0
+        stored = self.stored(at, stop, after)
+        stripes = self.cut(at, stop, full, count)
+        moved = self.moved(at, stop, full, held, after, stripes)
+        read = {index: [self.of[tensor] for tensor in self.layers[index].inputs] for index in indices}
+        jobs = 0
         inside: list[tuple[int, int, int]] = []  # of each stripe: tiles that are loaded, computed, stored
-        for stripe in stripes_of(self.layers, self.of, indices, count, full, self.mapping.rows.layers):
-            tiles_in = load = store = 0
-            for storage, (start, end) in stripe.needs.items():
-                if storage in made:
-                    continue
-                if storage.index not in full:
-                    load += self.copy(storage, end - start)
-                    tiles_in += round_up(end - start, self.unit)
-                    continue
-                end = storage.local_bytes if storage.index in after else end
-                load += self.copy(storage, end - loaded.get(storage.index, 0))
-                loaded[storage.index] = max(end, loaded.get(storage.index, 0))
-            for storage in stored:
-                index = made[storage]
-                if index in stripe.rows:
-                    end = storage.place(layers[index].ofm).span(*stripe.rows[index])[1]
-                    if storage.joined:  # stored at once, when all of it is there
-                        whole = stripe.rows[index][1] == extents(layers[index].ofm)[0]
-                        end = storage.nbytes if whole and index == storage.maker else 0
-                    store += self.store(storage, end - finished[storage], storage in kept)
-                    finished[storage] = end
+        for stripe in stripes:
+            tiles_in = sum(size for _, size in self.loaded(indices, stripe, full))
             users = {storage: index for index in indices if index in stripe.rows for storage in read[index]}
             ending: dict[int, int] = {}  # bytes of tiles by the layer that reads them last
             alive = most = out = 0  # bytes of its tiles and partial sums, at once, and of tiles that are stored
             for index, rows in reversed(stripe.rows.items()):
-                storage, many = written[index], rows[1] - rows[0]
+                storage, many = self.of[self.layers[index].ofm], rows[1] - rows[0]
                 if storage.index not in full:
                     size = round_up(self._tile_bytes(index, storage, rows, stripe), self.unit)
                     alive += size
@@ -161,14 +142,65 @@ class Estimates:
                 most = max(most, alive + sums)
                 alive -= ending.pop(index, 0)
             inside.append((tiles_in, most, out))
-            copied += load + store
-            first = load if len(inside) == 1 else first
-            last = store
         apart = max(sum(tiles[:2]) for tiles in inside)
         padded = [(0, 0, 0), *inside, (0, 0, 0)]
         around = zip(padded, padded[1:], padded[2:], strict=False)
         overlapped = max(before[2] + sum(now[:2]) + behind[0] for before, now, behind in around)
-        return Shape(apart, overlapped, jobs, copied, (first + last) / 2, len(inside))
+        exposed = (moved[0][0] + moved[-1][1]) / 2
+        return Shape(apart, overlapped, jobs, sum(map(sum, moved)), exposed, len(inside))
+
+    def stored(self, at: int, stop: int, after: HeldSet) -> Mapping[Storage, bool]:
+        """What a group stores in main memory, where `after` stay in local memory: whether others read it there."""
+        made = dict.fromkeys(self.of[self.layers[index].ofm] for index in self.order[at:stop])
+        read = {one: bool(one.lent) or (self.ends[one.index] >= stop and one.index not in after) for one in made}
+        return {one: others for one, others in read.items() if others or one.leaves}
+
+    def cut(self, at: int, stop: int, full: HeldSet, count: int, halos: HeldSet = _NONE) -> list[Stripe]:
+        """The stripes of a group; of `halos` the rows that two of them share are computed once."""
+        key = at, stop, full, count, halos
+        if key not in self._stripes:
+            indices, packed = self.order[at:stop], self.mapping.rows.layers
+            self._stripes[key] = list(stripes_of(self.layers, self.of, indices, count, full, packed, halos))
+        return self._stripes[key]
+
+    def loaded(self, indices: Sequence[int], stripe: Stripe, full: HeldSet) -> Iterator[tuple[Storage, int]]:
+        """The storages of which a stripe loads a tile, and the bytes of that."""
+        made = {self.of[self.layers[index].ofm] for index in indices}
+        for storage, (start, end) in stripe.needs.items():
+            if storage not in made and storage.index not in full:
+                yield storage, round_up(end - start, self.unit)
+
+    def moved(
+        self, at: int, stop: int, full: HeldSet, held: HeldSet, after: HeldSet, stripes: Sequence[Stripe]
+    ) -> list[tuple[int, int]]:
+        """Cycles of the loads and of the stores of each stripe."""
+        made = {self.of[self.layers[index].ofm]: index for index in self.order[at:stop]}  # of several makers the last
+        loaded = {one: self.all[one].local_bytes for one in held}
+        stored = self.stored(at, stop, after)
+        finished = dict.fromkeys(stored, 0)
+        found = []
+        for stripe in stripes:
+            load = store = 0
+            for storage, (start, end) in stripe.needs.items():
+                if storage in made:
+                    continue
+                if storage.index not in full:
+                    load += self.copy(storage, end - start)
+                    continue
+                end = storage.local_bytes if storage.index in after else end
+                load += self.copy(storage, end - loaded.get(storage.index, 0))
+                loaded[storage.index] = max(end, loaded.get(storage.index, 0))
+            for storage, by_others in stored.items():
+                index = made[storage]
+                if index in stripe.rows:
+                    end = storage.place(self.layers[index].ofm).span(*stripe.rows[index])[1]
+                    if storage.joined:  # stored at once, when all of it is there
+                        whole = stripe.rows[index][1] == extents(self.layers[index].ofm)[0]
+                        end = storage.nbytes if whole and index == storage.maker else 0
+                    store += self.store(storage, end - finished[storage], by_others)
+                    finished[storage] = end
+            found.append((load, store))
+        return found
 
     def _tile_bytes(self, index: int, storage: Storage, rows: Span, stripe: Stripe) -> int:
         """Bytes of a tile that a layer writes: of packed rows with those around them that are read."""

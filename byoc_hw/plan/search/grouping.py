@@ -6,6 +6,7 @@ After each layer, the cheapest groups so far are kept for each set of storages i
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence, Set
+from copy import copy
 from dataclasses import dataclass, replace
 from itertools import accumulate, combinations
 
@@ -19,12 +20,17 @@ from byoc_hw.plan.array.weight_blocks import cut, psum_bytes, tile_cycles
 from byoc_hw.plan.array.window import extents
 from byoc_hw.plan.choices import Blocks, Choices, Group
 from byoc_hw.plan.search.estimate import HeldSet, estimates_of
+from byoc_hw.plan.search.halo_estimate import KeptHalos
 from byoc_hw.plan.search.main_memory import MainMemoryUse
 from byoc_hw.plan.search.patch_estimate import PatchedGroup
 from byoc_hw.plan.search.single_layer import single_tiling
+from byoc_hw.plan.work.halo import keepable
 
 _LONGEST = 4
 """The most layers of a group in the planner; the tuner's limit is in the accelerator's `TuningSpace`."""
+
+_LONGEST_KEEPING = 7
+"""The same for groups that keep what their stripes share: they compute no more however long they are."""
 
 _BORDER_STRIPES = (1, 2, 4, 6, 8, 16, 24)
 """Numbers of stripes that are tried for the first and last layer where everything else stays in local memory."""
@@ -106,10 +112,17 @@ class Grouping:
         self.room = accelerator.activation_memory
         self.groups: dict[Hashable, tuple[float, Group] | None] = {}
         self._in_turns: dict[tuple[int, int, HeldSet, HeldSet, HeldSet], PatchedGroup | None] = {}
+        self._kept: dict[tuple[int, int, HeldSet, HeldSet, HeldSet], KeptHalos | None] = {}
         self._used: dict[tuple[int, int], tuple[HeldSet, HeldSet]] = {}
-        self.step_price, self.patches = 0.0, patches and self.allowed.patches
+        self.step_price, self.patches, self.halos = 0.0, patches and self.allowed.patches, False
         self.known = (self.room, self.step_price, False)
         self.main = MainMemoryUse(mapped, self.order, counted)
+
+    def with_halos(self) -> Grouping:
+        """The same, with groups in stripes that keep the rows that two of them share among them."""
+        other = copy(self)
+        other.halos, other.groups = self.allowed.halos, {}
+        return other
 
     # ------------------------------------------------------------ everything stays
 
@@ -260,7 +273,7 @@ class Grouping:
         if (nbytes, self.step_price, counts) != self.known:
             self.room, self.known = nbytes, (nbytes, self.step_price, counts)
             self.groups.clear()
-        longest = longest or min(self.allowed.longest_group, _LONGEST)
+        longest = longest or min(self.allowed.longest_group, _LONGEST_KEEPING if self.halos else _LONGEST)
         splits: list[dict[HeldSet, _Split]] = [{} for _ in range(len(self.order) + 1)]
         splits[0][frozenset()] = _Split(0)
         for at in range(len(self.order)):
@@ -359,11 +372,38 @@ class Grouping:
         count = (self.order[stop] if stop < len(self.order) else len(self.layers)) - first
         if self._copies_only(indices[0]):
             return self._transposed(at, count, full)
+        if self.halos and len(indices) > _LONGEST:
+            return self._with_halos(at, stop, held, after, full, count, None)
+        best = self._in_stripes(at, stop, held, after, full, count)
+        if best is None and len(indices) == 1 and not full & self.estimates.touched(at, stop):
+            return self._tiled(indices[0], count, full)
+        if len(indices) == 1 or not any(self.tight[at:stop]):
+            return best
+        if self.halos:
+            once = self._with_halos(at, stop, held, after, full, count, best)
+            best = min(filter(None, (best, once)), key=_cycles, default=None)
+        if not self.patches:
+            return best
+        patched = self._patched(at, stop, held, after, full)
+        if patched is None or (best is not None and best[0] <= _NEAR * patched.least):
+            return best
+        return min(filter(None, (best, self._patches_of(patched, at, stop, full, count))), key=_cycles, default=None)
+
+    def _in_stripes(
+        self,
+        at: int,
+        stop: int,
+        held: HeldSet,
+        after: HeldSet,
+        full: HeldSet,
+        count: int,
+    ) -> tuple[float, Group] | None:
+        """The cheapest stripes of a group of `count` layers; None where nothing fits."""
+        indices = self.order[at:stop]
         best: tuple[float, Group] | None = None
-        fitting = 0
+        fitting = before = 0
         height = extents(self.layers[indices[-1]].ofm)[0]
         most = self.estimates.largest_tiles(at, stop, full)
-        before = 0
         for stripes in sorted(self.allowed.stripes):
             # Under a bound on main memory also stripes of single rows: one number beyond the height.
             if (before if self.known[2] else stripes - 1) >= height or fitting > _FURTHER:
@@ -381,14 +421,49 @@ class Grouping:
                 if best is None or cost < best[0]:
                     best = cost, Group(count, stripes, full, overlap, resident)
                 break
-        if best is None and len(indices) == 1 and not full & self.estimates.touched(at, stop):
-            return self._tiled(indices[0], count, full)
-        if len(indices) == 1 or not self.patches or not any(self.tight[at:stop]):
-            return best
-        patched = self._patched(at, stop, held, after, full)
-        if patched is None or (best is not None and best[0] <= _NEAR * patched.least):
-            return best
-        return min(filter(None, (best, self._patches_of(patched, at, stop, full, count))), key=_cycles, default=None)
+        return best
+
+    def _with_halos(
+        self,
+        at: int,
+        stop: int,
+        held: HeldSet,
+        after: HeldSet,
+        full: HeldSet,
+        count: int,
+        known: tuple[float, Group] | None,
+    ) -> tuple[float, Group] | None:
+        """The cheapest stripes of a group of `count` layers that keep what two of them share; None where none fit, or
+        where those that are `known` are near all that the array has to do."""
+        kept = self._keeping(at, stop, held, after, full)
+        if kept is None or (known is not None and known[0] <= _NEAR * kept.least):
+            return None
+        room = self.room - self.estimates.bytes_of(full)
+        most = self.estimates.largest_tiles(at, stop, full)
+        resident = self.allowed.resident and self.estimates.weights_stay(at, stop)
+        height = extents(self.layers[self.order[stop - 1]].ofm)[0]
+        best: tuple[float, Group] | None = None
+        fitting = 0
+        for stripes in sorted({ceil_div(height, ceil_div(height, one)) for one in self.allowed.stripes} - {1}):
+            if most > stripes * room or fitting > _FURTHER:
+                continue
+            cost = kept.cycles(stripes, room)
+            if cost is None:
+                continue
+            cost += self.step_price * stripes * (stop - at)
+            fitting += 1
+            if best is None or cost < best[0]:
+                best = cost, Group(count, stripes, full, overlap=False, resident=resident, kept=kept.halos)
+        return best
+
+    def _keeping(self, at: int, stop: int, held: HeldSet, after: HeldSet, full: HeldSet) -> KeptHalos | None:
+        """The estimates for a group that keeps what stripes share; None where it has nothing that could be kept."""
+        touched = self.estimates.touched(at, stop)
+        key = at, stop, held & touched, after & touched, full & touched
+        if key not in self._kept:
+            halos = keepable(self.layers, self.of, self.order[at:stop], full)
+            self._kept[key] = KeptHalos(self.estimates, *key, halos) if halos else None
+        return self._kept[key]
 
     def _patches_of(
         self, patched: PatchedGroup, at: int, stop: int, full: HeldSet, count: int

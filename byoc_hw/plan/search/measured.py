@@ -50,6 +50,7 @@ class MeasuredRuns:
 
     def __init__(self, mapped: MappedGraph, alone: Alone) -> None:
         self.mapped, self._alone, self._grouping = mapped, alone, Grouping(mapped, patches=True)
+        self._groupings = self._grouping, self._grouping.with_halos()
         self._layers, self._of = mapped.mapping.layers, mapped.storages.of
         order = self._grouping.order
         self._starts = [0, *order[1:], len(self._layers)]
@@ -68,11 +69,11 @@ class MeasuredRuns:
             for first, stop in _runs(start):
                 self._run(start, first, stop)
         for _ in range(_ROUNDS):
-            measured = self._estimated()
+            measured = [self._estimated(grouping) for grouping in self._groupings]
             alone = self._shortest_with_bounds()
             while alone and self._shortest_with_bounds():
                 pass
-            if not measured and not alone:
+            if not any(measured) and not alone:
                 break
         runs = self._shortest({})
         if runs is None:
@@ -83,25 +84,25 @@ class MeasuredRuns:
 
     # ------------------------------------------------------------ what is measured
 
-    def _estimated(self) -> bool:
+    def _estimated(self, grouping: Grouping) -> bool:
         """Measure the runs of the cheapest groups by estimate, and correct the estimates. False if all are known."""
-        path = self._grouping.path()
+        path = grouping.path()
         if not path:
             return False
-        blocks = list(self._grouping.blocks)
-        choices = self._grouping.choices(tuple(one.group for one in path), tuple(blocks))
+        blocks = list(grouping.blocks)
+        choices = grouping.choices(tuple(one.group for one in path), tuple(blocks))
         for at, (first, stop) in enumerate(choices.spans):
             fastest = self._fastest.get((first, stop))
             if fastest is not None and fastest.groups == (path[at].group,):
                 blocks[first:stop] = fastest.blocks
-        choices = self._grouping.choices(choices.groups, tuple(blocks))
+        choices = grouping.choices(choices.groups, tuple(blocks))
         before = len(self._measured)
         for first, stop in _runs(choices):
             cycles = self._run(choices, first, stop)
             some = path[first:stop]
             factor = _TOO_BOLD if cycles is None else cycles / sum(one.cycles for one in some)
             for one in some:
-                self._grouping.correct(one.key, one.cycles * factor, one.group)
+                grouping.correct(one.key, one.cycles * factor, one.group)
         return len(self._measured) > before
 
     def _run(self, choices: Choices, first: int, stop: int) -> int | None:
@@ -149,7 +150,8 @@ class MeasuredRuns:
         if self._run(self._grouping.choices(groups, blocks), number, number + 1) is not None:
             best = self._fastest[start, stop]
             if len(best.groups) == 1:
-                self._grouping.correct(key, best.cycles, best.groups[0])
+                for grouping in self._groupings:
+                    grouping.correct(key, best.cycles, best.groups[0])
 
     def _alike(
         self, start: int, stop: int, groups: Sequence[Group], blocks: Sequence[Blocks | None]
@@ -164,8 +166,12 @@ class MeasuredRuns:
                     names[one] = len(names)
                     parts.append(self._lies(one, stop))
             parts.append((layer_sizes(layer), *(names[one] for one in tensors)))
-        held = [frozenset(at for one, at in names.items() if one.index in group.held) for group in groups]
-        return (*parts, *(replace(group, held=some) for group, some in zip(groups, held, strict=True)), *blocks)
+        numbers = {one.index: at for one, at in names.items()}
+
+        def alike(some: frozenset[int]) -> frozenset[int]:
+            return frozenset(numbers[one] for one in some if one in numbers)
+
+        return (*parts, *(replace(group, held=alike(group.held), kept=alike(group.kept)) for group in groups), *blocks)
 
     def _lies(self, storage: Storage, stop: int) -> object:
         """What copies of a storage depend on, where layers before `stop` use it."""

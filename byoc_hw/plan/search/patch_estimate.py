@@ -89,9 +89,7 @@ class PatchedGroup:
         self._of, self._full = estimates.of, full
         made = [self._of[layer.ofm] for layer in self._layers]
         self._last = made[-1]
-        self._stored = {
-            one for one in made if one.leaves or (estimates.ends[one.index] >= stop and one.index not in after)
-        }
+        self._stored = set(estimates.stored(at, stop, after))
         read = dict.fromkeys(self._of[tensor] for layer in self._layers for tensor in layer.inputs)
         self._inputs = [one for one in read if one not in made]
         self._once = sum(estimates.copy(one, one.local_bytes) for one in self._inputs if one.index in full - held)

@@ -44,8 +44,9 @@ def laid_out(graph: Graph, accelerator: Accelerator, near: float = 0, far: float
     for mapped, forms in candidates(graph, accelerator):
         found = [one for choices in forms for one in _tried(mapped, choices, near)]
         if found and min(one.cycles for one in found) > far and len(graph.layers) > 1:
-            for form in packings(mapped):
-                found += _tried(form, _in_parts([Grouping(form, patches=True)]), near)
+            patched = [Grouping(form, patches=True) for form in packings(mapped)]
+            for one in chain.from_iterable((one, one.with_halos()) for one in patched):
+                found += _tried(one.mapped, _in_parts([one]), near)
         if found:
             return found
     return [layer_by_layer(graph, accelerator)]

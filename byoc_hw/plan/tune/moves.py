@@ -106,6 +106,17 @@ def _hold_long(space: SearchSpace, choices: Choices, random: Random) -> Choices 
     return replace(choices, groups=tuple(groups))
 
 
+def _keep(space: SearchSpace, choices: Choices, random: Random) -> Choices | None:
+    """Toggle whether a group keeps rows that its stripes share: of all that it can, or of one storage."""
+    at = random.randrange(len(choices.groups))
+    group = choices.groups[at]
+    options = sorted(space.groups_of(choices).keepable(*choices.spans[at], group.held))
+    if not options:
+        return None
+    toggled = frozenset(options) if random.random() < 0.5 else frozenset({random.choice(options)})
+    return choices.with_group(at, replace(group, kept=group.kept ^ toggled))
+
+
 def _flag(space: SearchSpace, choices: Choices, random: Random) -> Choices | None:
     """Toggle a group's overlap, or whether its weights stay."""
     at = random.randrange(len(choices.groups))
@@ -165,10 +176,11 @@ _MOVES: tuple[Move, ...] = (
     _recut_patches,
     _hold,
     _hold_long,
+    _keep,
     _flag,
     _recut,
     _retile,
     _swap,
 )
-_WEIGHTS: tuple[int, ...] = (3, 3, 3, 4, 2, 4, 2, 2, 4, 1, 1)
+_WEIGHTS: tuple[int, ...] = (3, 3, 3, 4, 2, 4, 2, 2, 2, 4, 1, 1)
 _MOVES_AND_PACK, _WEIGHTS_AND_PACK = (*_MOVES, _pack), (*_WEIGHTS, 1)

@@ -279,6 +279,8 @@ def _stripes(space: SearchSpace, choices: Choices, at: int, first: int, stop: in
             yield choices.with_group(at, replace(group, columns=count))
         for count in _next_to(within.slices(first, stop), group.slices):
             yield choices.with_group(at, replace(group, slices=count))
+    for one in sorted(group.kept):
+        yield choices.with_group(at, replace(group, kept=group.kept - {one}))
     if group.stripes > 1 or group.patched or group.tiling is not None:
         yield choices.with_group(at, replace(group, overlap=not group.overlap))
         yield choices.with_group(at, replace(group, resident=not group.resident))

@@ -22,6 +22,7 @@ from byoc_hw.plan.array.window import extents
 from byoc_hw.plan.choices import Blocks, Choices, Group, Tiling
 from byoc_hw.plan.search.patch_estimate import column_counts, slice_counts
 from byoc_hw.plan.search.single_layer import tilings
+from byoc_hw.plan.work.halo import keepable
 
 _PARTS = (1, 2, 3, 4)
 """Fractions of the local memories that a single layer's tiles are sized for: with one half, the next tile has room."""
@@ -94,6 +95,11 @@ class GroupSpace:
 
     def _patched(self, work: Sequence[int]) -> bool:
         return self.limits.patches and len(work) > 1
+
+    def keepable(self, first: int, stop: int, held: frozenset[int]) -> frozenset[int]:
+        """The storages of which a group can keep what its stripes share, where `held` stay in local memory."""
+        work = self.work(first, stop)
+        return keepable(self.layers, self.storages.of, work, held) if work and self.limits.halos else frozenset()
 
     def _transposes(self, work: Sequence[int]) -> bool:
         return any(isinstance(geometry(self.layers[index]), CopiesOnly) for index in work)
@@ -192,6 +198,9 @@ class SearchSpace:
             patches = product(within.stripes(first, stop), within.columns(first, stop), within.slices(first, stop))
             for (stripes, columns, slices), overlap, resident in product(patches, flags, flags):
                 yield Group(count, stripes, full, overlap, resident, columns=columns, slices=slices)
+            for halos in filter(None, _subsets(sorted(within.keepable(first, stop, full)))):
+                for stripes, overlap, resident in product(within.stripes(first, stop), flags, flags):
+                    yield Group(count, stripes, full, overlap, resident, kept=frozenset(halos))
             for tiling, overlap, resident in product(within.tilings(first, stop), flags, flags):
                 yield Group(count, 1, full, overlap, resident, tiling)
 
@@ -234,7 +243,8 @@ class SearchSpace:
         if not self.limits.hold and before is not None:
             held -= before.held
         if within.alone(group, first, stop):
-            group = replace(group, stripes=1, columns=1, slices=1, held=held - within.touched(first, stop))
+            held -= within.touched(first, stop)
+            group = replace(group, stripes=1, columns=1, slices=1, held=held, kept=frozenset())
         else:
             group = replace(
                 group,
@@ -244,6 +254,8 @@ class SearchSpace:
                 held=held,
             )
         once = group.stripes == 1 and group.tiling is None and not group.patched
+        kept = frozenset() if once or group.patched else group.kept & within.keepable(first, stop, held)
+        group = replace(group, kept=kept)
         overlap = once or (group.overlap and self.limits.overlap)
         return replace(group, overlap=overlap, resident=once or (group.resident and self.limits.resident))
 

@@ -18,6 +18,7 @@ from byoc_hw.plan.steps import ARGUMENT, FLASH_ALIGNMENT, SCRATCH, WEIGHTS, Addr
 from byoc_hw.plan.work.flash import FlashImage, WeightBlock
 from byoc_hw.plan.work.ops import Home, LocalBuffer, Op, activations, copy_op, weights_op
 from byoc_hw.plan.work.units import Unit
+from byoc_hw.tensor import Tensor
 
 
 class WorkBuilder:
@@ -44,6 +45,7 @@ class WorkBuilder:
             raise PlanError(f"{mapped.graph.name}: choices are for {len(self.layers)} layers: got {counts}")
         self.group_of = [number for number, group in enumerate(choices.groups) for _ in range(group.layers)]
         self.in_main = {one for one in self.storages.all if self._needs_main(one)}
+        self.halos: list[Storage] = []
         self.homes = {one: home for one in self.storages.all if (home := self._home(one)) is not None}
 
     # ------------------------------------------------------------ where things are
@@ -94,6 +96,14 @@ class WorkBuilder:
         strides = whole.strides or (width * channels, channels, 1)
         offset = sum(place * stride for place, stride in zip(join.at, strides, strict=True))
         return Home(join.whole, whole.address, strides, part, offset)
+
+    def halo_home(self, storage: Storage, nbytes: int) -> Home:
+        """A place in main memory for bytes of a storage that are there from one stripe to the next."""
+        name, number = f"{storage.name} halo", len(self.storages.all) + len(self.halos)
+        halo = Storage(number, f"{storage.block} halo", Tensor(name, (nbytes,)), (1, 1, nbytes), False)
+        self.halos.append(halo)
+        self.homes[halo] = scratch_home(halo)
+        return self.homes[halo]
 
     # ------------------------------------------------------------ copies
 

@@ -1,7 +1,7 @@
 """Propagates each stripe of a group's last output back to the rows that every earlier layer must compute.
 
-A storage that is held in local memory in full gets new rows only. Of the others each stripe computes all rows
-that it needs, also those that its neighbour has computed (the halo).
+A storage that is held in local memory in full, or of which the halo is kept, gets new rows only. Of the others each
+stripe computes all rows that it needs, also those that its neighbour has computed (the halo).
 """
 
 from __future__ import annotations
@@ -31,11 +31,9 @@ class Stripe:
     rows: dict[int, Span]
 
     def written(self, storage: Storage, tensor: Tensor, rows: Span) -> Span:
-        """The bytes of a storage that a tile has which is written by rows of a tensor: of packed rows with the bytes
-        around them that are read."""
+        """The bytes of a storage that a tile has which is written by rows of a tensor: with those before them that are
+        kept, and of packed rows with the bytes around them that are read."""
         start, stop = storage.place(tensor).span(*rows)
-        if storage.packing is None:
-            return start, stop
         first, end = self.needs.get(storage, (start, stop))
         return min(start, first), max(stop, end)
 
@@ -61,16 +59,18 @@ def stripes_of(
     count: int,
     held: Set[int],
     packed: Set[int] = frozenset(),
+    kept: Set[int] = frozenset(),
 ) -> Iterator[Stripe]:
     """The stripes of a group of layers `indices`, `count` or fewer of them.
 
     `held` are the indices of the storages that are in local memory in full, `packed` the layers whose jobs are over
-    packed rows. Every layer computes all of its rows in the end, also those that no layer reads: of a layer that no
-    other one of the group reads, each stripe has the same share of the rows.
+    packed rows, `kept` the storages of which the halo is kept. Every layer computes all of its rows in the end, also
+    those that no layer reads: of a layer that no other one of the group reads, each stripe has the same share of the
+    rows.
     """
     ofm = layers[indices[-1]].ofm
     height, place = extents(ofm)[0], of[ofm].place(ofm)
-    backwards = [_work(layers[index], index, of, held, packed) for index in reversed(indices)]
+    backwards = [_work(layers[index], index, of, held, packed, kept) for index in reversed(indices)]
     done = dict.fromkeys(indices, 0)  # rows
     for first, rows in linear_chunks(height, ceil_div(height, count)):
         stripe = _stripe(backwards, done, place.span(first, first + rows), (first + rows, height))
@@ -81,17 +81,21 @@ def stripes_of(
 
 @dataclass(frozen=True)
 class _Work:
-    """A layer of a group: where it writes, whether all of that is held, and what it reads where."""
+    """A layer of a group: where it writes, whether all of that is held, or the rows that stripes share are kept, and
+    what it reads where."""
 
     index: int
     layer: Layer
     storage: Storage
     place: Place
     held: bool
+    kept: bool
     inputs: tuple[tuple[int, Storage, Place | Packing], ...]
 
 
-def _work(layer: Layer, index: int, of: Mapping[Tensor, Storage], held: Set[int], packed: Set[int]) -> _Work:
+def _work(
+    layer: Layer, index: int, of: Mapping[Tensor, Storage], held: Set[int], packed: Set[int], kept: Set[int]
+) -> _Work:
     inputs: list[tuple[int, Storage, Place | Packing]] = []
     for operand, tensor in enumerate(layer.inputs):
         read = of[tensor]
@@ -100,7 +104,9 @@ def _work(layer: Layer, index: int, of: Mapping[Tensor, Storage], held: Set[int]
         else:
             inputs.append((operand, read, read.place(tensor)))
     storage = of[layer.ofm]
-    return _Work(index, layer, storage, storage.place(layer.ofm), storage.index in held, tuple(inputs))
+    return _Work(
+        index, layer, storage, storage.place(layer.ofm), storage.index in held, storage.index in kept, tuple(inputs)
+    )
 
 
 def _stripe(backwards: Sequence[_Work], done: Mapping[int, int], wanted: Span, share: tuple[int, int]) -> Stripe:
@@ -109,9 +115,9 @@ def _stripe(backwards: Sequence[_Work], done: Mapping[int, int], wanted: Span, s
     for work in backwards:
         place, before = work.place, done[work.index]
         start, stop = place.rows(*needs.get(work.storage, (work.storage.local_bytes, 0)))
-        if share[0] == share[1] or work.storage not in needs:
+        if share[0] == share[1] or (work.storage not in needs and not work.kept):
             stop = ceil_div(place.height * share[0], share[1])
-        start = before if work.held else min(start, before)
+        start = before if work.held or work.kept else min(start, before)
         if start >= stop:
             continue
         rows[work.index] = (start, stop)

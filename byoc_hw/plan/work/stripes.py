@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import prod
@@ -14,11 +14,13 @@ from byoc_hw.plan.array.cost import flat, is_pointwise
 from byoc_hw.plan.array.kinds import PSUM_BYTES, Product, Run, Window, geometry, job_cycles
 from byoc_hw.plan.array.packing import operands
 from byoc_hw.plan.array.storage import Storage
+from byoc_hw.plan.array.transfers import Transfer
 from byoc_hw.plan.array.window import Place, extents
 from byoc_hw.plan.steps import Job
 from byoc_hw.plan.work.builder import WorkBuilder
 from byoc_hw.plan.work.cuts import JobCuts
-from byoc_hw.plan.work.ops import LocalBuffer, Op, activations, job_op, product_job, run_job
+from byoc_hw.plan.work.halo import Carry, carries, keepable
+from byoc_hw.plan.work.ops import Home, LocalBuffer, Op, activations, copy_op, job_op, product_job, run_job
 from byoc_hw.plan.work.row_room import RowRoom
 from byoc_hw.plan.work.rows_needed import Span, Stripe, rows_read, stripes_of
 from byoc_hw.plan.work.units import Unit
@@ -32,25 +34,48 @@ class View:
     first: int
 
 
+@dataclass(frozen=True)
+class Halo:
+    """The place in main memory for rows that are kept from stripe to stripe, and what each stripe carries."""
+
+    home: Home
+    carries: Sequence[Carry]
+
+
 def stripes(region: WorkBuilder, number: int, indices: Sequence[int]) -> None:
     """Append the units of a group. `indices` are its layers, without reshapes."""
     group = region.choices.groups[number]
-    run = _Stripes(region, number, indices)
-    for stripe in stripes_of(region.layers, region.storages.of, indices, group.stripes, group.held, region.packed):
-        run.stripe(stripe)
+    kept = group.kept & keepable(region.layers, region.storages.of, indices, group.held)
+    found = stripes_of(region.layers, region.storages.of, indices, group.stripes, group.held, region.packed, kept)
+    run = _Stripes(region, number, indices, kept, list(found))
+    for at in range(len(run.stripes)):
+        run.stripe(at)
 
 
 class _Stripes:
-    def __init__(self, region: WorkBuilder, number: int, indices: Sequence[int]) -> None:
-        self.region, self.number, self.indices = region, number, indices
+    def __init__(
+        self, region: WorkBuilder, number: int, indices: Sequence[int], kept: Set[int], stripes: Sequence[Stripe]
+    ) -> None:
+        self.region, self.number, self.indices, self.stripes = region, number, indices, stripes
         self.group = region.choices.groups[number]
         # The number of bytes of each storage that are stored so far.
         self.done = {region.storages.of[region.layers[index].ofm]: 0 for index in indices}
         self.cuts = JobCuts(region, self.group.resident)
+        self.halos = dict(self._halos(kept))
 
-    def stripe(self, stripe: Stripe) -> None:
+    def _halos(self, kept: Set[int]) -> Iterator[tuple[int, Halo]]:
+        """What is kept of the outputs of layers, by layer."""
+        for index in self.indices:
+            ofm = self.region.layers[index].ofm
+            storage = self.region.storages.of[ofm]
+            found = carries(self.stripes, storage, index, ofm) if storage.index in kept else []
+            nbytes = max((one.end for one in found), default=0)
+            if nbytes:
+                yield index, Halo(self.region.halo_home(storage, nbytes), found)
+
+    def stripe(self, number: int) -> None:
         """The unit of one stripe."""
-        region = self.region
+        region, stripe = self.region, self.stripes[number]
         unit = Unit(self.number, self.group.overlap)
         views = {
             storage: self._input(storage, span, unit)
@@ -58,15 +83,21 @@ class _Stripes:
             if storage not in self.done
         }
         views |= {storage: View(region.held[storage], 0) for storage in self.done if storage in region.held}
+        for index in self.halos:
+            if index not in stripe.rows:
+                self._loaded(index, stripe, views, unit, self.halos[index].carries[number])
         for index, rows in reversed(stripe.rows.items()):
             layer = region.layers[index]
             storage = region.storages.of[layer.ofm]
             span = storage.place(layer.ofm).span(*rows)
             views[storage] = self._output(storage, stripe.written(storage, layer.ofm, rows))
             room = RowRoom(region, storage, views[storage].buffer, views[storage].first, index)
+            carry = self.halos[index].carries[number] if index in self.halos else Carry()
             unit.jobs += self._before(room, index, storage, rows)
+            unit.jobs += self._carried(index, views[storage], carry.load, carry.load_at, True)
             self._compute(index, layer, rows, views, unit)
             unit.jobs += self._behind(room, index, storage, rows)
+            unit.jobs += self._carried(index, views[storage], carry.store, carry.store_at, False)
             if len(storage.makers) > 1:  # stored at once, when all of them are done
                 whole = index == storage.maker and rows[1] == extents(layer.ofm)[0]
                 span = 0, storage.local_bytes if whole else 0
@@ -122,6 +153,33 @@ class _Stripes:
             region.loaded[storage] = storage.local_bytes
         return View(region.held[storage], 0)
 
+    # ------------------------------------------------------------ rows that are kept
+
+    def _loaded(self, index: int, stripe: Stripe, views: dict[Storage, View], unit: Unit, carry: Carry) -> None:
+        """Load what a stripe needs of a storage of which it computes no rows."""
+        region, storage = self.region, self.region.storages.of[self.region.layers[index].ofm]
+        if storage not in stripe.needs:
+            return
+        first, stop = stripe.needs[storage]
+        views[storage] = View(activations(storage.name, stop - first), first)
+        unit.jobs += RowRoom(region, storage, views[storage].buffer, first, index).everywhere()
+        unit.jobs += self._carried(index, views[storage], carry.load, carry.load_at, True)
+
+    def _carried(self, index: int, view: View, span: Span, at: int, inward: bool) -> Iterator[Op]:
+        """The copy of kept bytes between a tile and byte `at` of their block in main memory, if there are any."""
+        if span[0] == span[1]:
+            return
+        ofm, home = self.region.layers[index].ofm, self.halos[index].home
+        storage = self.region.storages.of[ofm]
+        move = Transfer(at, span[0] - view.first, span[1] - span[0])
+        if storage.packing is not None and not storage.packing.crossed:  # between the rows is nothing
+            place = storage.place(ofm)
+            first, stop = place.rows(*span)
+            start = place.span(first, stop)[0]
+            main, local = at + start - span[0], start - view.first
+            move = Transfer(main, local, place.reach, stop - first, place.row, place.row)
+        yield copy_op(index, move, home, view.buffer, inward, self.region.accelerator)
+
     # ------------------------------------------------------------ room around packed rows
 
     def _before(self, room: RowRoom, index: int, storage: Storage, rows: Span) -> Iterator[Op]:
@@ -138,6 +196,8 @@ class _Stripes:
             return
         low, high = self._gaps(storage, rows)
         if not packing.padded:  # between rows there is something: only behind the last is nothing
+            if not self._held(storage):  # a gap behind rows that were kept
+                yield from room.gaps(rows[0], rows[0])
             yield from room.gaps(max(low, rows[1]), high)
             return
         outputs = self.region.mapping.outputs(index, rows[1] - rows[0])[1]

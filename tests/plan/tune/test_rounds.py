@@ -151,6 +151,7 @@ NARROW = TuningSpace(
     overlap=False,
     resident=False,
     patches=False,
+    halos=False,
 )
 
 
@@ -173,6 +174,7 @@ def test_every_step_stays_in_the_space_that_the_vendor_describes():
             assert sum(layer.kind != "reshape" for layer in layers) <= 2
             assert group.stripes <= 5
             assert not group.patched
+            assert not group.kept
             assert not (group.overlap or group.resident) or group.stripes == 1
             assert not group.held & held
             held, first = group.held, first + group.layers
@@ -186,13 +188,29 @@ def test_steps_lead_to_columns_and_slices_that_are_carried_out():
     graph = graph_of([wide.ifm], [wide, deep], [deep.ofm])
     hardware = accelerator(4096, array_columns=8)
     space = SearchSpace(graph, hardware)
-    met = [choices for choices in walk(space, graph, hardware) if len(choices.groups) == 1]
+    met = [choices for choices in walk(space, graph, hardware, 1500) if len(choices.groups) == 1]
     found = {(choices.groups[0].columns > 1, choices.groups[0].slices > 1): choices for choices in met}
     assert len(found) == 4
     assert {group.slices for choices in met for group in choices.groups} == {1, 2, 3}
     for choices in found.values():
         with suppress(PlanError):
             check(graph, hardware, choices=choices)
+
+
+def test_steps_lead_to_stripes_that_keep_what_they_share():
+    samples = Samples()
+    first = samples.conv2d(samples.tensor((1, 12, 6, 4)), 4, padding=(1, 1, 1, 1))
+    second = samples.depthwise(first.ofm, padding=(1, 1, 1, 1))
+    graph = graph_of([first.ifm], [first, second], [second.ofm])
+    space = SearchSpace(graph, HARDWARE)
+    met = [choices for choices in walk(space, graph, HARDWARE) if choices.groups[0].kept]
+    assert met
+    for choices in met:
+        (group,) = choices.groups
+        assert group.kept == {1}
+        assert group.stripes > 1
+        assert not group.patched
+    check(graph, HARDWARE, choices=met[0])
 
 
 def test_tuning_obeys_the_space():
