@@ -37,7 +37,7 @@ ACCELERATOR_MARK, NUMERICS_MARK = "byoc_hw_accelerator", "byoc_hw_numerics"
 @dataclass(frozen=True)
 class QdqRecord:
     """What a partitioned module records: accelerator (by digest, compiler name and label), numerics, mod_name, the
-    outcome of each operator, inputs and outputs with their names."""
+    outcome of each operator, inputs and outputs with their names, what was denied."""
 
     accelerator: str
     compiler: str
@@ -47,6 +47,7 @@ class QdqRecord:
     outcomes: tuple[Outcome, ...]
     ends: Ends
     names: tuple[str, ...]
+    deny: tuple[str, ...] = ()
 
     def attached(self, mod: tvm.IRModule) -> tvm.IRModule:
         """The module with this record."""
@@ -60,7 +61,7 @@ class QdqRecord:
         plain = json.loads(str(mod.attrs[_RECORD]))
         plain["outcomes"] = tuple(Outcome.from_plain(entry) for entry in plain["outcomes"])
         plain["ends"] = Ends.from_plain(plain["ends"])
-        plain["names"] = tuple(plain["names"])
+        plain["names"], plain["deny"] = tuple(plain["names"]), tuple(plain["deny"])
         return cls(**plain)
 
 
