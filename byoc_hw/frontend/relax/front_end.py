@@ -60,9 +60,9 @@ class RelaxFrontEnd:
         if suffix == ".onnx":
             if importlib.util.find_spec("onnx") is None:
                 raise InvalidInput(NO_ONNX.format(path))
-            from byoc_hw.frontend.relax.onnx_file import load_onnx
+            from byoc_hw.frontend.relax.onnx_file import load_qdq_onnx
 
-            return load_onnx(path, shapes), {}
+            return load_qdq_onnx(path, shapes), {}
         if suffix != ".tflite":
             raise InvalidInput(f"{path}: a model file ends in .tflite or .onnx: got {suffix or 'no suffix'}")
         if shapes:
