@@ -64,7 +64,7 @@ def front_end() -> FrontEnd:
     if HAS_RELAX:
         from byoc_hw.frontend.relax.front_end import RelaxFrontEnd
 
-        return RelaxFrontEnd(BACKEND.arithmetic)
+        return RelaxFrontEnd(BACKEND)
     raise Unsupported(
         "this needs TVM: pip install 'byoc-hw[relay]' on CPython 3.10 and x86-64 Linux, elsewhere 'byoc-hw[relax]'"
     )

@@ -31,7 +31,8 @@ _IDLE = Rejection("reshape", near_miss="matches, but a region of nothing but res
 class QdqJob:
     """The state of one partitioning. `why_no_plan` is `Backend.why_no_plan`.
 
-    `idle` are operators that were alone in a region of nothing but reshapes, and so stay on the host.
+    `idle` are operators that were alone in a region of nothing but reshapes, and so stay on the host; `kept` says of
+    others why they do.
     """
 
     accelerator: Hardware
@@ -40,6 +41,7 @@ class QdqJob:
     deny: Sequence[str] = ()
     numerics: str = "relay"
     idle: frozenset[str] = frozenset()
+    kept: Mapping[str, str] = field(default_factory=dict)
     recorder: Recorder = field(default_factory=Recorder)
 
 
@@ -111,6 +113,9 @@ def rejection_of(pattern: Pattern, sources: Sequence[str], layer: Layer, job: Qd
     for name in (pattern.name, *sources):
         if name in job.deny:
             return Rejection(pattern.name, near_miss=f"kept on the host by deny={name!r}")
+    reason = next((job.kept[name] for name in sources if name in job.kept), None)
+    if reason is not None:
+        return Rejection(pattern.name, near_miss=reason)
     broken = broken_rules(pattern, layer, job.accelerator)
     if broken:
         return Rejection(pattern.name, broken)

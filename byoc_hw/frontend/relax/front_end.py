@@ -18,12 +18,12 @@ from byoc_hw.errors import InvalidInput, Unsupported
 from byoc_hw.frontend.accelerators import by_digest, by_name, known
 from byoc_hw.frontend.host_layers import HOST_FUNCTIONS
 from byoc_hw.frontend.relax.forms import LiveFusions
-from byoc_hw.frontend.relax.partition import check_relax_module, partition_relax
+from byoc_hw.frontend.relax.partition import check_relax_module, partition_relax, with_host_layers
 from byoc_hw.frontend.relax.regions import ACCELERATOR_MARK, NUMERICS_MARK, QdqRecord, region_graph
 from byoc_hw.frontend.relax.relax_model import RelaxModel, graphs_in
 from byoc_hw.frontend.relax.tflite import importable_parts, load_tflite
 from byoc_hw.frontend.relax.turns import one_at_a_time
-from byoc_hw.frontend.seam import NO_ONNX, Backend, FixedPoint, Partitioned
+from byoc_hw.frontend.seam import NO_ONNX, Backend, Partitioned
 from byoc_hw.pattern import Outcome
 from byoc_hw.soc import Hardware, Soc
 
@@ -37,8 +37,8 @@ def _needs_relay(what: str) -> NoReturn:
 class RelaxFrontEnd:
     """The functions of this front end: see `byoc_hw.frontend.seam.FrontEnd`."""
 
-    def __init__(self, arithmetic: FixedPoint) -> None:
-        self._arithmetic = arithmetic
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
         self._tables: dict[str, LiveFusions] = {}
 
     @one_at_a_time
@@ -60,9 +60,9 @@ class RelaxFrontEnd:
         if suffix == ".onnx":
             if importlib.util.find_spec("onnx") is None:
                 raise InvalidInput(NO_ONNX.format(path))
-            from byoc_hw.frontend.relax.onnx_file import load_onnx
+            from byoc_hw.frontend.relax.onnx_file import load_qdq_onnx
 
-            return load_onnx(path, shapes), {}
+            return load_qdq_onnx(path, shapes), {}
         if suffix != ".tflite":
             raise InvalidInput(f"{path}: a model file ends in .tflite or .onnx: got {suffix or 'no suffix'}")
         if shapes:
@@ -114,9 +114,10 @@ class RelaxFrontEnd:
             mod, params, mod_name, accelerator=accelerator, numerics=numerics, deny=deny, backend=backend
         )
 
+    @one_at_a_time
     def host_again(self, mod: Any, reasons: Mapping[str, Mapping[str, str]]) -> Any:
-        """Refused: `deny` of the partitioning does it."""
-        _needs_relay("moving layers of a partitioned module to the host (place, objective)")
+        """A partitioned module in which the host computes some layers, each with its operator of the model file."""
+        return with_host_layers(mod, reasons, self._backend)
 
     @one_at_a_time
     def partitioned(self, mod: Any) -> Partitioned | None:
@@ -131,7 +132,7 @@ class RelaxFrontEnd:
 
     def open_model(self, mod: Any, params: Mapping[str, Any] | None, mod_name: str | None) -> RelaxModel:
         """Open a module for a build."""
-        return RelaxModel(mod, params, mod_name, self._arithmetic)
+        return RelaxModel(mod, params, mod_name, self._backend.arithmetic)
 
     def reference(self, mod: Any) -> Any:
         """Refused: current TVM has float operators, whose results are not those of the integers."""

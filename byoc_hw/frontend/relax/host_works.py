@@ -14,6 +14,7 @@ from byoc_hw.accelerator import ROUNDINGS
 from byoc_hw.frontend.host_layers import HOST_FUNCTIONS, has_kernel
 from byoc_hw.frontend.relax.bindings import names_in, steps_of, with_steps
 from byoc_hw.frontend.relax.forms import QdqJob, composite_layer, fusions
+from byoc_hw.frontend.relax.qdq_moves import ON_THE_HOST, moves_of_stored
 from byoc_hw.frontend.relax.qdq_tables import with_host_tables
 from byoc_hw.frontend.relax.regions import composite_name, composites_in, external
 from byoc_hw.frontend.relax.versions import Literal, array_of, dtype_of, name_of, type_of
@@ -50,7 +51,9 @@ def with_works(
     What is left of operators between 8-bit values are tables, moves and comparisons of integers.
     """
     regions = {variable: variable.name_hint for variable in external(mod)}
-    fused = with_host_tables(_with_host_composites(mod, numerics), by)
+    fused = _with_host_composites(mod, numerics)
+    main, variable = moves_of_stored(fused["main"], ON_THE_HOST), fused.get_global_var("main")
+    fused = with_host_tables(tvm.IRModule({**fused.functions, variable: main}), by)
     works: dict[str, HostLayer] = {}
     called: dict[Any, str] = dict(regions)
     for number, (variable, function) in enumerate(_host_composites(fused).items()):

@@ -12,7 +12,7 @@ from byoc_hw.errors import InvalidInput
 from byoc_hw.frontend.onnx_models import Shapes, last_line, onnx_model
 
 
-def load_onnx(path: str | Path, shapes: Shapes) -> tvm.IRModule:
+def load_qdq_onnx(path: str | Path, shapes: Shapes) -> tvm.IRModule:
     """Read an .onnx file in QDQ form: a Relax module, its weights inside.
 
     `shapes` has the shape of each input that the file leaves open. Raises `InvalidInput` for a file that cannot be read

@@ -12,7 +12,7 @@ from tvm import relax
 
 from byoc_hw.arguments import shown
 from byoc_hw.errors import InvalidInput, Unsupported
-from byoc_hw.frontend.accelerators import remember
+from byoc_hw.frontend.accelerators import by_digest, remember
 from byoc_hw.frontend.model_ends import End, Ends
 from byoc_hw.frontend.partition_arguments import check_denied, checked_arguments
 from byoc_hw.frontend.relax.bias_scales import with_stored_biases
@@ -39,6 +39,7 @@ from byoc_hw.frontend.relax.regions import (
     composite_name,
     composites_of,
     external,
+    region_graph,
     with_symbols,
 )
 from byoc_hw.frontend.relax.tflite import STATED
@@ -48,6 +49,9 @@ from byoc_hw.frontend.seam import Backend
 from byoc_hw.names import distinct
 from byoc_hw.pattern import Recorder
 from byoc_hw.soc import Hardware
+
+_PREPARED = "byoc_hw_prepared"
+"""The attribute of a partitioned module with the one that was partitioned."""
 
 
 def partition_relax(
@@ -63,24 +67,43 @@ def partition_relax(
     """Partition a Relax module: see `byoc_hw.partition_for_hwlib`."""
     deny = checked_arguments(deny, mod_name, accelerator, numerics)
     mod = prepared(mod, params)
-    main = mod["main"]
+    check_denied(deny, [one.name for one in file_sources(mod["main"])])
+    return _recorded(mod, mod_name, QdqJob(accelerator, backend.why_no_plan, backend.arithmetic, deny, numerics))
+
+
+def with_host_layers(mod: tvm.IRModule, reasons: Mapping[str, Mapping[str, str]], backend: Backend) -> tvm.IRModule:
+    """A partitioned module in which the host computes some layers, with the operators of the model file that they are
+    of. `reasons` says why, by region and layer. Regions may have other numbers."""
+    record = QdqRecord.of(mod)
+    assert record is not None, "only a partitioned module has regions"
+    kept: dict[str, str] = {}
+    for symbol, layers in reasons.items():
+        graph = region_graph(mod[symbol], symbol, record.numerics)
+        for layer in graph.layers:
+            if layer.name in layers:
+                kept |= dict.fromkeys(layer.source, layers[layer.name])
+    accelerator = by_digest(record.accelerator, record.label)
+    job = QdqJob(accelerator, backend.why_no_plan, backend.arithmetic, record.deny, record.numerics, kept=kept)
+    return _recorded(mod.attrs[_PREPARED], record.mod_name, job)
+
+
+def _recorded(mod: tvm.IRModule, mod_name: str, job: QdqJob) -> tvm.IRModule:
+    """The partitioned form of a prepared module, with its record."""
+    main, plain = mod["main"], with_moves(mod)
     sources, work = file_sources(main), work_of(main)
-    check_denied(deny, [one.name for one in sources])
-    job = QdqJob(accelerator, backend.why_no_plan, backend.arithmetic, deny, numerics)
-    plain = with_moves(mod)
     done = _regions_made(plain, job, mod_name)
     idle = _idle_sources(done)
     if idle:  # once more without them: a reshape on the host needs no call of a region
         job = replace(job, idle=frozenset(idle), recorder=Recorder())
         done = _regions_made(plain, job, mod_name)
     found = outcomes_of(sources, done, job.recorder, work)
-    if numerics == "tflite":
+    if job.numerics == "tflite":
         marks = tvm_marks(done)
         found = tuple(replace(outcome, tvm_arithmetic=marks.get(outcome.name, ())) for outcome in found)
     ends, names = stated_ends(mod)
-    digest = remember(accelerator)
-    record = QdqRecord(digest, accelerator.name, accelerator.label, numerics, mod_name, found, ends, names)
-    return record.attached(done)
+    of, deny = job.accelerator, tuple(job.deny)
+    record = QdqRecord(remember(of), of.name, of.label, job.numerics, mod_name, found, ends, names, deny)
+    return record.attached(done).with_attr(_PREPARED, mod)
 
 
 def _regions_made(mod: tvm.IRModule, job: QdqJob, mod_name: str) -> tvm.IRModule:

@@ -44,8 +44,14 @@ class QdqChain:
 
     @cached_property
     def plain_calls(self) -> list[Any]:
-        """The calls, and those inside composites in place of these."""
-        return [inner for call in self.calls for inner in plain_calls(call, self.composites)]
+        """The calls, and those inside composites in place of these; each behind the constants that it reads."""
+        found = []
+        for call in self.calls:
+            for operand in operands_in(call):
+                if is_constant_real(self.values.get(operand)):
+                    found.append(self.values[operand])
+            found += plain_calls(call, self.composites)
+        return found
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -62,11 +68,12 @@ class QdqChain:
 def qdq_chains(main: Any, composites: Mapping[Any, Any], accepted: Callable[[QdqChain], bool]) -> list[QdqChain]:
     """Chains that are accepted, the longest before shorter ones with the same result."""
     values = dict(steps_of(main))
+    constants = {variable for variable, value in values.items() if is_constant_real(value)}
     steps = [
         ChainStep(
             variable,
-            tuple(one for one in operands_in(value) if isinstance(one, relax.Var)),
-            _is_element_wise(variable, value, composites),
+            tuple(one for one in operands_in(value) if isinstance(one, relax.Var) and one not in constants),
+            _is_element_wise(variable, values, composites),
             _is_8_bit(variable),
             isinstance(value, relax.Call) and value.op in composites,
         )
@@ -87,13 +94,24 @@ def plain_calls(call: Any, composites: Mapping[Any, Any]) -> list[Any]:
     return [call]
 
 
-def _is_element_wise(variable: Any, value: Any, composites: Mapping[Any, Any]) -> bool:
+def is_constant_real(value: Any) -> bool:
+    """Whether a value is a constant behind a dequantize."""
+    return isinstance(value, relax.Call) and name_of(value) == "dequantize" and isinstance(value.args[0], Literal)
+
+
+def _is_element_wise(variable: Any, values: Mapping[Any, Any], composites: Mapping[Any, Any]) -> bool:
     """Whether each value of the result depends on the values at its place alone, and on constants by channel."""
+    value = values[variable]
     if not isinstance(value, relax.Call) or not dtype_of(variable):
         return False
     shape = extents_of(variable)
-    if any(extents_of(one) != shape for one in operands_in(value) if isinstance(one, relax.Var)):
-        return False
+    for one in operands_in(value):
+        constant = values.get(one)
+        if is_constant_real(constant):
+            if not all(_is_by_channel(each, shape) for each in _constants(constant)):
+                return False
+        elif isinstance(one, relax.Var) and extents_of(one) != shape:
+            return False
     if value.op in composites and composite_name(composites[value.op]) == "lookup":
         return True
     return all(_is_known(call, shape) for call in plain_calls(value, composites))

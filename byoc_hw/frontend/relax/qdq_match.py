@@ -273,15 +273,6 @@ def padding_of(values: Sequence[Any]) -> Padding:
     return top, left, bottom, right
 
 
-def moving_strides(values: Sequence[Any], window: Pair, ifm: Tensor, around: Padding) -> Pair:
-    """Strides, height and width; 1 where the window covers the padded input, so that it never moves."""
-    padded = (ifm.shape[1] + around[0] + around[2], ifm.shape[2] + around[1] + around[3])
-    height, width = (
-        1 if size == extent else stride for stride, size, extent in zip(pair_of(values), window, padded, strict=True)
-    )
-    return height, width
-
-
 def _one(what: str, values: Array) -> float:
     if not np.array_equal(values, np.full_like(values, values.flat[0])):
         raise NotALayer(f"one {what} for the whole tensor", f"{values.size} different ones")

@@ -35,12 +35,15 @@ from byoc_hw.frontend.relax.versions import Literal, array_of, dtype_of, extents
 
 _MOVES_TEXT = "concat expand_dims image.resize2d nn.max_pool2d permute_dims reshape squeeze strided_slice"
 _MOVES = frozenset(_MOVES_TEXT.split())
+ON_THE_HOST = _MOVES | {"max", "min"}
+"""With what the accelerator has of real values alone."""
+
 _OF_ONE = ("expand_dims", "flatten", "permute_dims", "reshape", "squeeze", "strided_slice")
 
 
-def moves_of_stored(function: Any) -> Any:
+def moves_of_stored(function: Any, moves: frozenset[str] = _MOVES) -> Any:
     """The function with each such operator between dequantize and quantize on stored values."""
-    moved = _Moved(_moved_before(function))
+    moved = _Moved(_moved_before(function), moves)
     for variable, value in steps_of(moved.function):
         moved.step(variable, value)
     result = with_operands(function.body.body, moved.same)
@@ -83,8 +86,8 @@ def _behind(value: Any, values: Mapping[Any, Any]) -> tuple[Any, Any] | None:
 class _Moved:
     """One pass over a function's bindings; `steps` are the new ones."""
 
-    def __init__(self, function: Any) -> None:
-        self.function = function
+    def __init__(self, function: Any, moves: frozenset[str]) -> None:
+        self.function, self._moves = function, moves
         self.same: dict[Any, Any] = {}
         self._values = dict(steps_of(function))
         self._users = users_of_values(function)
@@ -111,7 +114,7 @@ class _Moved:
         call = self._values.get(real)
         if not isinstance(call, relax.Call) or len(self._users.get(real, ())) != 1:
             return False
-        if name_of(call) not in _MOVES or not _keeps_values(call):
+        if name_of(call) not in self._moves or not _keeps_values(call):
             return False
         return all(self._is_dequantized(one) or self._is_real_move(one) for one in _tensors(call))
 

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from byoc_hw.frontend.reduction import reduction
-from byoc_hw.frontend.relax.qdq_match import QdqMatch, moving_strides, padding_of, pair_of
+from byoc_hw.frontend.relax.qdq_match import QdqMatch, padding_of, pair_of
 from byoc_hw.frontend.relax.versions import extents_of
+from byoc_hw.frontend.windows import moving_strides
 from byoc_hw.graph import Conv2d, Dense, DepthwiseConv2d, Pool2d, PoolMode
 from byoc_hw.pattern import NotALayer
 from byoc_hw.tensor import Padding
@@ -62,7 +63,7 @@ def _convolution(match: QdqMatch) -> dict[str, Any]:
     if match.get("nn.pad") is not None:
         fields["ifm"] = match.activation(match.inputs[0], fields["ifm"].name, fields["ifm"].quantization)
     padding = _padding(match, fields["ifm"].quantization.zero_point[0])
-    strides = moving_strides(conv.attrs.strides, pair_of(weights.shape[1:3]), fields["ifm"], padding)
+    strides = moving_strides(pair_of(conv.attrs.strides), pair_of(weights.shape[1:3]), fields["ifm"], padding)
     return fields | {"strides": strides, "padding": padding, "dilation": pair_of(conv.attrs.dilation)}
 
 
@@ -114,7 +115,7 @@ def pool2d_of(match: QdqMatch, operator: str, mode: PoolMode) -> Pool2d:
         ofm=match.activation(match.root, name),
         mode=mode,
         kernel=window,
-        strides=moving_strides(attrs.strides, window, ifm, padding),
+        strides=moving_strides(pair_of(attrs.strides), window, ifm, padding),
         padding=padding,
         dilation=pair_of(attrs.dilation),
         count_include_pad=mode == "avg" and bool(attrs.count_include_pad),

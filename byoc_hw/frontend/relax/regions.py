@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,8 +11,8 @@ from tvm import relax
 
 from byoc_hw.accelerator import ROUNDINGS
 from byoc_hw.errors import Unsupported
+from byoc_hw.frontend.base_record import BaseRecord, fields_in
 from byoc_hw.frontend.connect import LayerNode, RegionValues, check_wildcards, connected_graph
-from byoc_hw.frontend.model_ends import Ends
 from byoc_hw.frontend.relax.bindings import (
     in_order_of_use,
     returned_by,
@@ -24,7 +23,6 @@ from byoc_hw.frontend.relax.bindings import (
 from byoc_hw.frontend.relax.forms import composite_layer
 from byoc_hw.frontend.relax.versions import Literal, array_of, dtype_of, extents_of
 from byoc_hw.graph import Graph
-from byoc_hw.pattern import Outcome
 from byoc_hw.tensor import Array, Tensor
 
 _RECORD = "byoc_hw"
@@ -35,32 +33,23 @@ ACCELERATOR_MARK, NUMERICS_MARK = "byoc_hw_accelerator", "byoc_hw_numerics"
 
 
 @dataclass(frozen=True)
-class QdqRecord:
-    """What a partitioned module records: accelerator (by digest, compiler name and label), numerics, mod_name, the
-    outcome of each operator, inputs and outputs with their names."""
+class QdqRecord(BaseRecord):
+    """The record of a Relax module, with the names of inputs and outputs, and what was denied."""
 
-    accelerator: str
-    compiler: str
-    label: str
-    numerics: str
-    mod_name: str
-    outcomes: tuple[Outcome, ...]
-    ends: Ends
     names: tuple[str, ...]
+    deny: tuple[str, ...] = ()
 
     def attached(self, mod: tvm.IRModule) -> tvm.IRModule:
         """The module with this record."""
-        return mod.with_attr(_RECORD, json.dumps(vars(self), default=vars))
+        return mod.with_attr(_RECORD, self.text)
 
     @classmethod
     def of(cls, mod: tvm.IRModule) -> QdqRecord | None:
         """The record of a module; None for one that is not partitioned."""
         if not mod.attrs or _RECORD not in mod.attrs:
             return None
-        plain = json.loads(str(mod.attrs[_RECORD]))
-        plain["outcomes"] = tuple(Outcome.from_plain(entry) for entry in plain["outcomes"])
-        plain["ends"] = Ends.from_plain(plain["ends"])
-        plain["names"] = tuple(plain["names"])
+        plain = fields_in(str(mod.attrs[_RECORD]))
+        plain["names"], plain["deny"] = tuple(plain["names"]), tuple(plain["deny"])
         return cls(**plain)
 
 

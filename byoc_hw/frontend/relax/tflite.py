@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from math import prod
 from pathlib import Path
@@ -21,15 +21,14 @@ from byoc_hw.frontend.relax.bias_scales import with_scales_of_biases
 from byoc_hw.frontend.relax.bindings import each_its_own_dequantize, operands_in, with_names
 from byoc_hw.frontend.relax.versions import extents_of
 from byoc_hw.frontend.tflite_file import TfliteFile, read_tflite
+from byoc_hw.frontend.tflite_import import FoundImport, TfliteImport
 from byoc_hw.frontend.tflite_model import TfliteCut, TfliteModel
 from byoc_hw.frontend.tflite_stops import (
     TfliteStop,
-    broken_operators,
-    check_model_file,
     importer_said,
     operator_kind,
 )
-from byoc_hw.pattern import BrokenRule, Outcome
+from byoc_hw.pattern import BrokenRule, NotALayer, Outcome
 
 STATED = "byoc_hw_stated"
 """The module's attribute with the ends that its file states."""
@@ -41,49 +40,28 @@ def load_tflite(path: str | Path) -> tuple[tvm.IRModule, dict[str, Any]]:
     Raises `InvalidInput` for a file that cannot be read, is damaged, or holds operators that TVM's importer does
     not support; the message names them all.
     """
-    found = _import_all(path, read_tflite(path))
-    if found.stops:
-        operators = "; ".join(str(stop) for stop in found.stops.values())
-        raise InvalidInput(
-            f"{path}: cannot be imported (explain says what of the rest would be offloaded): {operators}"
-        ) from next((stop.cause for stop in found.stops.values() if stop.cause), None)
-    assert found.mod is not None, "nothing stops the import"
-    return found.mod, {}
+    return _importing(path).whole(), {}
 
 
 def importable_parts(
     path: str | Path,
 ) -> tuple[tuple[tvm.IRModule, dict[str, Any]] | None, tuple[str, ...], tuple[Outcome, ...]]:
-    """What of a .tflite file can be imported: see `byoc_hw.frontend.seam.FrontEnd.importable_tflite`."""
+    """What of a .tflite file can be imported: see `byoc_hw.frontend.tflite_import.TfliteImport.parts`."""
+    mod, names, stops = _importing(path).parts()
+    return None if mod is None else (mod, {}), names, stops
+
+
+def _importing(path: str | Path) -> TfliteImport[tvm.IRModule]:
     file = read_tflite(path)
-    found = _import_all(path, file)
-    # Once more without those at which the importer failed: they left variables behind, and nothing that reads them.
-    mod = _import(path, file, found.stops).mod if found.stops else found.mod
-    names = tuple(operator.name for operator in file.operators)
-    return None if mod is None else (mod, {}), names, tuple(stop.outcome for stop in found.stops.values())
-
-
-@dataclass(frozen=True)
-class _Read:
-    """An import, and the operators that stop it, by number."""
-
-    mod: tvm.IRModule | None
-    stops: dict[int, TfliteStop]
-
-
-def _import_all(path: str | Path, file: TfliteFile) -> _Read:
-    check_model_file(path, file)
     supported = set(OperatorConverter(None, None, ExprTable(), None).convert_map)
-    known = dict(broken_operators(file, supported))
-    found = _import(path, file, known)
-    return _Read(found.mod, dict(sorted((found.stops | known).items())))
+    return TfliteImport(path, file, supported, partial(_import, path, file))
 
 
-def _import(path: str | Path, file: TfliteFile, without: Mapping[int, TfliteStop]) -> _Read:
+def _import(path: str | Path, file: TfliteFile, without: Mapping[int, TfliteStop]) -> FoundImport[tvm.IRModule]:
     """Import the file without some operators. An operator at which the importer fails is replaced by variables."""
     cut = TfliteCut(file, without)
     if without and not (cut.inputs and cut.outputs):
-        return _Read(None, {})  # nothing is left
+        return FoundImport(None, {})  # nothing is left
     stops: dict[int, TfliteStop] = {}
     owners: dict[Any, str] = {}
     try:
@@ -91,11 +69,11 @@ def _import(path: str | Path, file: TfliteFile, without: Mapping[int, TfliteStop
     except Exception as error:  # the importer has no errors of its own: it raises whatever its code runs into
         if not stops:
             raise InvalidInput(f"{path}: cannot be imported: {importer_said(error)}") from error
-        return _Read(None, stops)  # what an operator left behind is not bound, and TVM says so at the end
+        return FoundImport(None, stops)  # what an operator left behind is not bound, and TVM says so at the end
     main = with_names(with_scales_of_biases(mod["main"].without_attr("params")), owners.get)
     main = each_its_own_dequantize(main)
     mod = relax.transform.CanonicalizeBindings()(tvm.IRModule({"main": main}))
-    return _Read(mod.with_attr(STATED, json.dumps(_stated(cut))), stops)
+    return FoundImport(mod.with_attr(STATED, json.dumps(_stated(cut))), stops)
 
 
 def _stated(cut: TfliteCut) -> dict[str, Any]:
@@ -132,6 +110,8 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         described = self._file.operators[number]
         try:
             return self._owned(convert(op=op), described.name)
+        except NotALayer as error:
+            self._stops[number] = TfliteStop(operator_kind(described), described.name, error.broken, error)
         except Exception as error:  # as in `_import`
             broken = BrokenRule("TVM's importer takes the operator", importer_said(error))
             self._stops[number] = TfliteStop(operator_kind(described), described.name, broken, error)
@@ -146,6 +126,9 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         """A matrix product of rows: TVM's converter takes an input of two dimensions only."""
         described = self._file.operators[self._numbers[op._tab.Pos]]
         x, weights = (self._file.tensors[index] for index in described.inputs[:2])
+        of_bias = [self._file.tensors[index].dtype for index in described.inputs[2:] if index >= 0]
+        if x.quantized and of_bias and of_bias[0] not in ("int32", "int64"):
+            raise NotALayer("bias is int32 or int64", of_bias[0])
         if not x.quantized or len(x.shape) == 2 or len(weights.shape) != 2 or not weights.shape[1]:
             return convert(op=op)
         given = self.exp_tab.get_expr(x.name)

@@ -10,6 +10,7 @@ from tvm.relay import dataflow_pattern as dfp
 
 from byoc_hw.frontend.relay import read
 from byoc_hw.frontend.relay.match import Match
+from byoc_hw.frontend.windows import moving_strides
 from byoc_hw.pattern import Form, NotALayer
 from byoc_hw.tensor import Padding, Quantization, Tensor
 
@@ -60,7 +61,7 @@ def read_convolution(match: Match) -> dict[str, Any]:
         "accumulator": read.accumulator(requantize, channel_axis),
         "act_min": act_min,
         "act_max": act_max,
-        "strides": read.strides(conv.attrs.strides, read.pair(weights.shape[1:3]), ifm, padding),
+        "strides": moving_strides(read.pair(conv.attrs.strides), read.pair(weights.shape[1:3]), ifm, padding),
         "padding": padding,
         "dilation": read.pair(conv.attrs.dilation),
     }

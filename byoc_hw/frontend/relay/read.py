@@ -17,6 +17,7 @@ from tvm.relay import dataflow_pattern as dfp
 
 from byoc_hw.frontend.relay.match import Match
 from byoc_hw.frontend.relay.sources import operator_name, source_names
+from byoc_hw.frontend.windows import moving_strides
 from byoc_hw.graph import Ordering, Pool2d, PoolMode, Subtrahend
 from byoc_hw.pattern import NotALayer
 from byoc_hw.tensor import Array, Padding, Pair, Quantization, Tensor
@@ -195,15 +196,6 @@ def padding(values: Sequence[object]) -> Padding:
     return top, left, bottom, right
 
 
-def strides(values: Sequence[object], window: Pair, ifm: Tensor, around: Padding) -> Pair:
-    """Strides, height and width; 1 where the window covers the padded input, so that it never moves."""
-    padded = (ifm.shape[1] + around[0] + around[2], ifm.shape[2] + around[1] + around[3])
-    height, width = (
-        1 if size == extent else stride for stride, size, extent in zip(pair(values), window, padded, strict=True)
-    )
-    return height, width
-
-
 def layer_name(call: relay.Call) -> str:
     """The name of a layer: the source operator of the call that it is about."""
     return next(reversed(source_names(call.span)), "layer")
@@ -351,7 +343,7 @@ def _windowed(whole: Pool2d, kernel: Pair, steps: Pair, dilation: Pair, around: 
         if layer.count_include_pad and layer.padding != around:
             beyond = f"{layer.padding[2] - around[2]} rows and {layer.padding[3] - around[3]} columns more"
             raise NotALayer("windows end with the padding where an average counts it", beyond)
-    return replace(layer, strides=strides(steps, kernel, layer.ifm, layer.padding))
+    return replace(layer, strides=moving_strides(pair(steps), kernel, layer.ifm, layer.padding))
 
 
 def _ceiled(layer: Pool2d) -> Padding:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
-
 import tvm
 from tvm import relay
 
 from byoc_hw.errors import InvalidInput
-from byoc_hw.frontend.model_ends import Ends
+from byoc_hw.frontend.base_record import BaseRecord, fields_in
 from byoc_hw.frontend.relay.opaque import without_body
-from byoc_hw.pattern import Outcome
 
 MODULE_ATTRIBUTE = "byoc_hw"
 ACCELERATOR_ATTRIBUTE = "byoc_hw_accelerator"
@@ -20,21 +16,12 @@ PLANNED_ATTRIBUTE = "byoc_hw_planned"
 """Marks a region that is planned already, for which the codegen returns no source."""
 
 
-@dataclass(frozen=True)
-class Record:
-    """Accelerator (by digest and label), numerics, mod_name, the outcome of each operator, inputs and outputs."""
-
-    accelerator: str
-    compiler: str
-    label: str
-    numerics: str
-    mod_name: str
-    outcomes: tuple[Outcome, ...]
-    ends: Ends
+class Record(BaseRecord):
+    """The record of a Relay module."""
 
     def attach(self, mod: tvm.IRModule) -> tvm.IRModule:
         """The module with this record; accelerator and numerics also as attributes of each region, for the codegen."""
-        mod = mod.with_attr(MODULE_ATTRIBUTE, tvm.runtime.String(json.dumps(vars(self), default=vars)))
+        mod = mod.with_attr(MODULE_ATTRIBUTE, tvm.runtime.String(self.text))
         for variable, function in regions(mod).items():
             marks = {ACCELERATOR_ATTRIBUTE: self.accelerator, NUMERICS_ATTRIBUTE: self.numerics}
             for name, value in marks.items():
@@ -51,10 +38,7 @@ def record_of(mod: tvm.IRModule) -> Record | None:
     text = mod.attrs[MODULE_ATTRIBUTE] if mod.attrs and MODULE_ATTRIBUTE in mod.attrs else None
     if text is None:
         return None
-    plain = json.loads(str(text))
-    plain["outcomes"] = tuple(Outcome.from_plain(entry) for entry in plain["outcomes"])
-    plain["ends"] = Ends.from_plain(plain["ends"])
-    record = Record(**plain)
+    record = Record(**fields_in(str(text)))
     for variable, function in regions(mod).items():
         if numerics_of(function) != record.numerics:
             raise InvalidInput(

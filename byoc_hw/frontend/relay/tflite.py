@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,11 +34,10 @@ from byoc_hw.frontend.relay.tflite_operators.svdf import convert_svdf
 from byoc_hw.frontend.relay.tflite_operators.zero_points import convert_space_to_batch, convert_sum
 from byoc_hw.frontend.tflite_file import TfliteFile, read_tflite
 from byoc_hw.frontend.tflite_float import with_float_weights
+from byoc_hw.frontend.tflite_import import FoundImport, TfliteImport
 from byoc_hw.frontend.tflite_model import TfliteCut, TfliteModel, TfliteSubGraph
 from byoc_hw.frontend.tflite_stops import (
     TfliteStop,
-    broken_operators,
-    check_model_file,
     importer_said,
     operator_kind,
 )
@@ -107,67 +105,35 @@ def load_float_tflite(path: str | Path) -> Imported:
 
 
 def _whole(path: str | Path, file: TfliteFile) -> Imported:
-    found = _importable(path, file)
-    if found.stops:
-        operators = "; ".join(str(stop) for stop in found.stops.values())
-        raise InvalidInput(
-            f"{path}: cannot be imported (explain says what of the rest would be offloaded): {operators}"
-        ) from next((stop.cause for stop in found.stops.values() if stop.cause), None)
-    assert found.imported is not None, "nothing stops the import"
-    return found.imported
+    return _importing(path, file).whole()
 
 
 @serial
 def importable_tflite(path: str | Path) -> tuple[Imported | None, tuple[str, ...], tuple[Outcome, ...]]:
-    """What of a .tflite file can be imported.
-
-    A module of the operators that TVM's importer supports and its weights, or None if there are none; the names of
-    the file's operators, in order; and the outcomes of those that stop the importer. Where an operator is
-    left out, its inputs are outputs of the module, and its outputs are inputs.
-    """
-    file = read_tflite(path)
-    found = _importable(path, file)
-    # Once more without those at which the importer failed: they left variables behind, and nothing that reads them.
-    rest = _import(path, file, found.stops).imported if found.stops else found.imported
-    names = tuple(operator.name for operator in file.operators)
-    return rest, names, tuple(stop.outcome for stop in found.stops.values())
+    """What of a TFLite file can be imported: see `byoc_hw.frontend.tflite_import.TfliteImport.parts`."""
+    return _importing(path, read_tflite(path)).parts()
 
 
-# ---------------------------------------------------------------- what stops the importer
-
-
-@dataclass(frozen=True)
-class _Found:
-    """An import, and the operators that stop it, by number."""
-
-    imported: Imported | None
-    stops: dict[int, TfliteStop]
-
-
-def _importable(path: str | Path, file: TfliteFile) -> _Found:
-    """The import of a file with every operator that stops it: by its description, or because the importer fails."""
-    check_model_file(path, file)
+def _importing(path: str | Path, file: TfliteFile) -> TfliteImport[Imported]:
     supported = {*OperatorConverter(None, None, ExprTable()).convert_map, *_OURS, *_STATEFUL}
-    known = dict(broken_operators(file, supported))
-    found = _import(path, file, known)
-    return _Found(found.imported, dict(sorted((found.stops | known).items())))
+    return TfliteImport(path, file, supported, partial(_import, path, file))
 
 
 # ---------------------------------------------------------------- import
 
 
-def _import(path: str | Path, file: TfliteFile, without: Mapping[int, TfliteStop]) -> _Found:
+def _import(path: str | Path, file: TfliteFile, without: Mapping[int, TfliteStop]) -> FoundImport[Imported]:
     """Import the file without some operators. An operator at which the importer fails is replaced by variables."""
     cut = TfliteCut(file, without)
     if without and not (cut.inputs and cut.outputs):
-        return _Found(None, {})  # nothing is left
+        return FoundImport(None, {})  # nothing is left
     model = TfliteModel(cut)
     stops: dict[int, TfliteStop] = {}
     try:
         mod, params = relay.frontend.from_tflite(model, op_converter=partial(_Converter, file=file, stops=stops))
     except Exception as error:  # the importer has no errors of its own: it raises whatever its code runs into
         raise InvalidInput(f"{path}: cannot be imported: {importer_said(error)}") from error
-    return _Found((_stated(file, cut).attach(_in_order(mod, file)), params), stops)
+    return FoundImport((_stated(file, cut).attach(_in_order(mod, file)), params), stops)
 
 
 def _in_order(mod: tvm.IRModule, file: TfliteFile) -> tvm.IRModule:

@@ -7,6 +7,7 @@ from tvm import relax
 
 import byoc_hw
 from byoc_hw import Unsupported
+from byoc_hw.compiler import region_graphs
 from byoc_hw.demo import heldout, model_path
 
 SHAPE = (1, 3, 5, 4)
@@ -102,3 +103,86 @@ def test_an_operator_of_tvms_runtime_is_refused_by_name(tmp_path):
     with pytest.raises(Unsupported, match="sort"):
         built(mod, tmp_path)
     assert not (tmp_path / "m").exists()
+
+
+def test_a_layer_is_sent_to_the_host_with_its_bits(tmp_path):
+    mod = module(lambda x: convolution(convolution(x), filters=4, seed=1), (1, 6, 6, 8))
+    partitioned = byoc_hw.partition_for_hwlib(mod, mod_name="m")
+    (graph,) = region_graphs(partitioned).values()
+    place = {graph.layers[1].name: "host"}
+    projects = [
+        byoc_hw.build(partitioned, output_dir=tmp_path / "all"),
+        byoc_hw.build(partitioned, place=place, output_dir=tmp_path / "placed"),
+    ]
+    outputs = [project.run([given((1, 6, 6, 8))]).outputs[0] for project in projects]
+    assert np.array_equal(*outputs)
+    assert "by place=" in str([outcome.rejections for outcome in projects[1].report.host])
+    assert "upward_conv2d" in host_source(projects[1])
+
+
+def test_a_quantized_layer_on_the_host_is_no_float_operator(tmp_path):
+    mod = module(convolution, (1, 6, 6, 8))
+    named = byoc_hw.partition_for_hwlib(byoc_hw.load_tflite(model_path())[0], mod_name="m", deny=["qnn_dense"])
+    assert "float32" not in str(byoc_hw.explain(named))
+    assert "float32" in str(byoc_hw.explain(byoc_hw.partition_for_hwlib(mod, mod_name="m", deny=["qnn_conv2d"])))
+
+
+def sums(operator, bound=None):
+    def body(x, y):
+        total = operator(real(x, 0.02, 3), real(y, 0.07, -4))
+        return stored(total if bound is None else bound(total), 0.05, -5)
+
+    return body
+
+
+LAYERS = {
+    "add": (sums(relax.op.add), (1, 4, 4, 8), (1, 4, 4, 8)),
+    "add of one by channel": (sums(relax.op.add), (1, 4, 4, 8), (1, 1, 1, 8)),
+    "subtract": (sums(relax.op.subtract), (1, 4, 4, 8), (1, 4, 4, 8)),
+    "multiply": (sums(relax.op.multiply, relax.op.nn.relu), (1, 4, 4, 8), (1, 4, 4, 8)),
+    "convolution": (convolution, (1, 6, 6, 8)),
+    "depthwise": (
+        lambda x: stored(
+            relax.op.nn.conv2d(
+                real(relax.op.nn.pad(x, [0, 0, 1, 1, 1, 1, 0, 0], pad_value=3.0), 0.02, 3),
+                real(relax.const(given((3, 3, 8, 1))), 0.01, 0),
+                groups=8,
+                data_layout="NHWC",
+                kernel_layout="HWOI",
+            ),
+            0.3,
+            0,
+        ),
+        (1, 6, 6, 8),
+    ),
+    "mean": (lambda x: stored(relax.op.mean(real(x, 0.02, 3), [1, 2]), 0.01, -5), (1, 6, 6, 8)),
+    "max": (lambda x: stored(relax.op.max(real(x, 0.02, 3), [1, 2]), 0.02, 3), (1, 6, 6, 8)),
+    "concat": (
+        lambda x, y: stored(relax.op.concat([real(x, 0.02, 3), real(y, 0.03, 1)], 3), 0.02, 3),
+        *((1, 4, 4, 3), (1, 4, 4, 5)),
+    ),
+    "slice": (lambda x: relax.op.strided_slice(x, axes=[1, 3], begin=[1, 0], end=[4, 4], strides=[2, 1]), (1, 4, 4, 6)),
+    "leaky relu": (lambda x: stored(relax.op.nn.leakyrelu(real(x, 0.02, 3), 0.1), 0.015, 2), (1, 4, 4, 6)),
+    "relu": (lambda x: stored(relax.op.nn.relu(real(x, 0.02, 3)), 0.015, -128), (1, 4, 4, 6)),
+    "requantize": (lambda x: stored(real(x, 0.02, 3), 0.0151, -20), (1, 4, 4, 6)),
+    "one constant": (
+        lambda x: stored(relax.op.add(real(x, 0.02, 3), real(relax.const(np.int8(9)), 0.1, 0)), 0.03, 2),
+        SHAPE,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", LAYERS)
+def test_layers_have_the_same_bits_on_the_host(case, tmp_path):
+    body, *shapes = LAYERS[case]
+    mod = module(body, *shapes)
+    offloaded = built(mod, tmp_path)
+    assert not offloaded.report.host, str(offloaded.report)
+    alone = byoc_hw.build(mod, mod_name="m", output_dir=tmp_path / "alone")
+    inputs = [given(shape, seed) for seed, shape in enumerate(shapes)]
+    for one, other in zip(offloaded.run(inputs).outputs, alone.run(inputs).outputs, strict=True):
+        assert np.array_equal(one, other)
+        assert len(np.unique(one)) > 1
+    kernels = alone.directory / "src" / "m_kernels.c"
+    float_loops = host_source(alone) if (alone.directory / "src" / "m_host.c").exists() else ""
+    assert "float" not in float_loops + (kernels.read_text() if kernels.exists() else "")
