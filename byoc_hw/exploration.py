@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
 from functools import lru_cache
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -129,12 +130,21 @@ def changed(hardware: Hardware, changes: Mapping[str, Any]) -> Hardware:
             together = {"depthwise_rows": value[0]} if hardware.depthwise_rows == hardware.array_rows else {}
             hardware = replace(hardware, array_rows=value[0], array_columns=value[1], **together)
         elif field not in known:
-            raise InvalidInput(f"variations are of fields of {hardware!r}, {', '.join(known)}: got {shown(name)}")
+            raise InvalidInput(
+                _no_field(hardware, [ARRAY, *known] if isinstance(hardware, Accelerator) else known, name)
+            )
         else:
             hardware = replace(hardware, **{field: value})
     if hardware.library is not None:
         raise InvalidInput(f"variations are of accelerators with plans: {hardware.name} is driven by a library")
     return hardware
+
+
+def _no_field(hardware: Hardware, known: Sequence[str], name: str) -> str:
+    near = get_close_matches(str(name), known, 1)
+    if near:
+        return f"variations are of fields of {hardware!r}: got {shown(name)}: it is {near[0]}, perhaps"
+    return f"variations are of fields of {hardware!r}, {', '.join(known)}: got {shown(name)}"
 
 
 def _changed_lane(hardware: Hardware, owner: str, field: str, value: Any) -> Hardware:

@@ -38,7 +38,7 @@ def parsed_file(path: Path, most: int, language: str, parse: Callable[[str], Any
             raise InvalidInput(f"{path} has at most {most} bytes: got {status.st_size}")
         data = path.read_bytes()
     except OSError as error:
-        raise InvalidInput(f"{path}: {error}") from error
+        raise InvalidInput(f"{path}: cannot be read: {error.strerror or error}") from error
     try:
         return parse(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:
@@ -74,7 +74,9 @@ def integer(low: int = 0, high: int = LARGEST_COUNT) -> Schema:
     """A whole number from `low` to `high`."""
 
     def check(value: Any, field: str) -> None:
-        if type(value) is not int or not low <= value <= high:
+        if type(value) is not int:
+            refuse(field, "a whole number", value)
+        if not low <= value <= high:
             refuse(field, f"a whole number from {low} to {high}", value)
 
     return check

@@ -198,7 +198,9 @@ class _Sums:
 
     def comparison(self, differing: int) -> Comparison:
         norms = math.sqrt(self.here) * math.sqrt(self.there)
-        cosine = self.product / norms if norms else 1.0 if self.here == self.there else None
+        cosine = self.product / norms if norms else None
+        if not self.squares:
+            cosine = 1.0  # the quotient may be another by its rounding
         rms = math.sqrt(self.squares / self.elements) if self.elements else 0.0
         figures = (differing, self.elements, self.largest, rms, cosine)
         return Comparison(self.what.name, self.what.id, self.what.kind, *figures)
