@@ -39,6 +39,12 @@ _ENOUGH = 0.965
 _LENGTHS = 4
 """The most lengths of pipelines for which stages are found and compared."""
 
+_WORTH = 0.88
+"""Plans are planned in full that have nearly as many frames, by jobs, as the best one."""
+
+_TIMES = 4
+"""How often all stages could be planned in full with what may still be planned, for that to be begun with."""
+
 _SMALL, _FEW = 64, 8
 """The most closed sets of nodes, and PEs of a pipeline, for which all orders of whole nodes are looked at."""
 
@@ -76,6 +82,7 @@ class _Planner:
         self._costs = PieceCosts(network, mesh.pe)
         self._work = self._costs.work()
         self._planned = stages_in_full(self._costs, mesh)
+        self._cuts: dict[tuple[int, tuple[UnitWays, ...]], list[tuple[StageCutter, BalancedCuts]]] = {}
         if not network.nodes or not self._work:
             raise InvalidInput(f"{network.name}: a pipeline has work to do: it has none")
 
@@ -91,24 +98,40 @@ class _Planner:
 
     def most_frames(self) -> MeshPlan:
         """The plan with the most frames: first short pipelines, of which there are many."""
-        best: MeshPlan | None = None
-        tried = 0
+        by_jobs: list[tuple[int, MeshPlan]] = []
         for length in self._lengths():
             plan = self._plan(length, len(self._mesh.alive) // length)
-            if plan is None:
-                continue
-            tried += 1
-            if best is None or plan.throughput > best.throughput:
-                best = plan
-            if best.efficiency >= _ENOUGH or tried == _LENGTHS:
+            if plan is not None:
+                by_jobs.append((length, plan))
+            if len(by_jobs) == _LENGTHS or (plan is not None and plan.efficiency >= _ENOUGH):
                 break
-        if best is None:
+        if not by_jobs:
             raise PlanError(self._why_not(len(self._mesh.alive)))
-        pipelines = len(best.replicas)
-        if self._planned is None or not self._planned.has_room_for([stage.pieces for stage in best.stages]):
-            return best
-        again = self._plan(len(self._mesh.alive) // pipelines, pipelines, in_full=True)
-        return best if again is None else again
+        in_full = self._most_in_full(by_jobs)
+        return in_full or max((plan for _, plan in by_jobs), key=lambda plan: plan.throughput)
+
+    def _most_in_full(self, by_jobs: Sequence[tuple[int, MeshPlan]]) -> MeshPlan | None:
+        """The plan with the most frames whose stages are planned in full: of the lengths that are good by jobs, the
+        short ones first, as they lose least to what jobs do not hide; each with most of what may still be planned. None
+        where stages are too many for that."""
+        best: MeshPlan | None = None
+        planned = self._planned
+        most = max(plan.throughput for _, plan in by_jobs)
+        for at, (length, plan) in enumerate(by_jobs):
+            if plan.throughput < _WORTH * most:
+                continue
+            if planned is None or not planned.has_room_for([stage.pieces for stage in plan.stages], _TIMES):
+                break
+            kept = planned.left // 4
+            planned.left -= kept
+            found = self._plan(length, len(plan.replicas), in_full=True)
+            planned.left += kept
+            in_full = found is not None and found.placed[1].planned
+            if found is not None and in_full and (best is None or found.throughput > best.throughput):
+                best = found
+            if best is not None and all(best.throughput >= other.throughput for _, other in by_jobs[at + 1 :]):
+                break
+        return best
 
     def _lengths(self) -> Iterator[int]:
         """Lengths that leave few PEs over: from what the bytes need on, each a quarter longer than the last."""
@@ -162,6 +185,16 @@ class _Planner:
     ) -> MeshPlan | None:
         """The best plan with stages on at most `length` PEs; None if none fit. With `in_full` stages are planned in
         full, if they are not too many."""
+        found = self._cuts_of(length, ways)
+        ways_of = self._in_full if in_full else self._by_jobs
+        plans = [self._over_branches(length, pipelines, in_full), *ways_of(found, length, pipelines)]
+        return min(filter(None, plans), key=lambda plan: plan.period, default=None)
+
+    def _cuts_of(self, length: int, ways: Sequence[UnitWays]) -> list[tuple[StageCutter, BalancedCuts]]:
+        """The best cuts by jobs into at most `length` stages, of each order of units that is about as good as any."""
+        key = length, tuple(ways)
+        if key in self._cuts:
+            return self._cuts[key]
         found: list[tuple[StageCutter, BalancedCuts]] = []
         for cutter in self._cutters(length, ways=ways):
             least = min((one.longest for _, one in found), default=None)
@@ -172,9 +205,8 @@ class _Planner:
                 cycles = tuple(cutter.cycles(*cut) for cut in cuts)
                 fixed = tuple(cutter.nbytes(*cut).total(0) for cut in cuts)
                 found.append((cutter, BalancedCuts(cuts, cycles, fixed)))
-        ways_of = self._in_full if in_full else self._by_jobs
-        plans = [self._over_branches(length, pipelines, in_full), *ways_of(found, length, pipelines)]
-        return min(filter(None, plans), key=lambda plan: plan.period, default=None)
+        self._cuts[key] = found
+        return found
 
     def _in_full(
         self, found: Sequence[tuple[StageCutter, BalancedCuts]], length: int, pipelines: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import pairwise
 
@@ -11,6 +11,7 @@ from byoc_hw.graph import Concat, Graph
 from byoc_hw.mesh.stage_program import StageProgram
 from byoc_hw.plan.bound.ways import least_alone
 from byoc_hw.plan.search.planner import best_layout
+from byoc_hw.plan.stages import Layout
 from byoc_hw.program import Buffer, Call, RegionCall
 from byoc_hw.tensor import Tensor
 
@@ -18,13 +19,23 @@ _MUCH = 1.1
 """Cycles of a region over those of its jobs, from which on it is looked at in parts."""
 
 
-def _cycles_of(graph: Graph, accelerator: Accelerator) -> int:
-    """The cycles of a region by the planner's own choices, before it looks for better ones near them."""
-    return best_layout(graph, accelerator).cycles
+_NEAR, _FAR = 1.004, 1.03
+"""Cycles of a region over those of its jobs: up to the first a plan is good enough, up to the second it is not looked
+at in patches."""
 
 
-def divided(stage: StageProgram, accelerator: Accelerator) -> StageProgram:
-    """The program with those of its regions in parts that take fewer cycles so.
+def quick_layout(graph: Graph, accelerator: Accelerator) -> Layout:
+    """A region by the planner's own choices, before it looks for better ones near them."""
+    least = least_alone(graph.layers, accelerator)
+    return best_layout(graph, accelerator, _NEAR * least, _FAR * least)
+
+
+LayOut = Callable[[Graph, Accelerator], Layout]
+"""What lays out a region."""
+
+
+def divided(stage: StageProgram, accelerator: Accelerator, lay_out: LayOut = quick_layout) -> StageProgram:
+    """The program with those of its regions in parts that take fewer cycles so, as `lay_out` has them.
 
     A region ends before and behind each tensor that is put together of what comes and what the stage makes. Layers on
     both sides of it then have height and width swapped, or not, by themselves.
@@ -32,7 +43,7 @@ def divided(stage: StageProgram, accelerator: Accelerator) -> StageProgram:
     program = stage.program
     calls: list[Call] = []
     for call in program.calls:
-        calls += _quickest(call, accelerator) if isinstance(call, RegionCall) else [call]
+        calls += _quickest(call, accelerator, lay_out) if isinstance(call, RegionCall) else [call]
     if len(calls) == len(program.calls):
         return stage
     numbered: list[Call] = []
@@ -43,15 +54,15 @@ def divided(stage: StageProgram, accelerator: Accelerator) -> StageProgram:
     return replace(stage, program=replace(program, calls=tuple(numbered)))
 
 
-def _quickest(call: RegionCall, accelerator: Accelerator) -> list[RegionCall]:
+def _quickest(call: RegionCall, accelerator: Accelerator, lay_out: LayOut) -> list[RegionCall]:
     layers = call.graph.layers
     if not any(isinstance(layer, Concat) for layer in layers):
         return [call]
-    whole = _cycles_of(call.graph, accelerator)
+    whole = lay_out(call.graph, accelerator).cycles
     if whole <= _MUCH * least_alone(layers, accelerator):
         return [call]
     parts = list(_parts(call))
-    return parts if sum(_cycles_of(part.graph, accelerator) for part in parts) < whole else [call]
+    return parts if sum(lay_out(part.graph, accelerator).cycles for part in parts) < whole else [call]
 
 
 def _parts(call: RegionCall) -> Iterator[RegionCall]:

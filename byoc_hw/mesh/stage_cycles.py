@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 
+from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Graph
 from byoc_hw.mesh.costs import PieceCosts
@@ -13,11 +14,10 @@ from byoc_hw.mesh.machine import Mesh
 from byoc_hw.mesh.pe_source import buffer_room, channel_buffer_bytes
 from byoc_hw.mesh.pieces import NodePiece
 from byoc_hw.mesh.plan import MeshPlan, Patch, Stage
-from byoc_hw.mesh.region_parts import divided
+from byoc_hw.mesh.region_parts import divided, quick_layout
 from byoc_hw.mesh.stage_program import StageProgram, program_of_pieces, stage_program
 from byoc_hw.plan.region import lay_out_region
 from byoc_hw.plan.search.measured import layer_sizes
-from byoc_hw.plan.search.planner import best_layout
 from byoc_hw.plan.search.within import Border, SizedPlans
 from byoc_hw.plan.stages import Layout, without_constants
 from byoc_hw.program import HostCall, Program, RegionCall
@@ -60,7 +60,7 @@ def graph_sizes(graph: Graph) -> Hashable:
     return ends, layers
 
 
-_PLANNED, _PES_A_LAYER = 300, 8
+_PLANNED, _PES_A_LAYER = 400, 8
 """Layers of stages that are planned in full: so many, and one more for so many PEs."""
 
 
@@ -94,11 +94,12 @@ class StageCycles:
     def __init__(self, costs: PieceCosts, most_layers: int, room: int) -> None:
         self._costs, self._room = costs, room
         self._known: dict[Hashable, StageFigures | None] = {}
+        self._layouts: dict[Hashable, Layout] = {}
         self.left = most_layers
 
-    def has_room_for(self, stages: Sequence[Sequence[NodePiece]]) -> bool:
-        """Whether stages of so many pieces may still be planned."""
-        return self.left >= sum(map(len, stages))
+    def has_room_for(self, stages: Sequence[Sequence[NodePiece]], times: int = 1) -> bool:
+        """Whether stages of so many pieces may still be planned, so many times."""
+        return self.left >= times * sum(map(len, stages))
 
     def of(
         self, pieces: Sequence[NodePiece], leaving: Callable[[str, Patch], Patch | None], slots: int = 1
@@ -123,14 +124,21 @@ class StageCycles:
         return self._known[shape]
 
     def _planned(self, stage: StageProgram, cycles: int, slots: int) -> StageFigures:
-        program = divided(stage, self._costs.accelerator).program
-        layouts = [best_layout(graph, self._costs.accelerator) for graph in program.regions]
+        program = divided(stage, self._costs.accelerator, self._lay_out).program
+        layouts = [self._lay_out(graph, self._costs.accelerator) for graph in program.regions]
         sent = OUTPUT_BUFFERS * sum(map(buffer_room, program.outputs))
         received = sum(map(buffer_room, program.inputs))
         lean = fitting(program, layouts, self._room - sent - slots * received)
         if lean != layouts:
             self.left -= sum(len(graph.layers) for graph in program.regions)
         return StageFigures(cycles + sum(one.cycles for one in lean), held_bytes(program, lean) + sent, received)
+
+    def _lay_out(self, graph: Graph, accelerator: Accelerator) -> Layout:
+        """A region of the same sizes as this one: each is laid out once."""
+        sizes = graph_sizes(graph)
+        if sizes not in self._layouts:
+            self._layouts[sizes] = quick_layout(graph, accelerator)
+        return self._layouts[sizes]
 
 
 def fitting(program: Program, layouts: list[Layout], room: int) -> list[Layout]:
