@@ -49,8 +49,8 @@ class MeasuredRuns:
     """The runs of a mapped region that have been measured."""
 
     def __init__(self, mapped: MappedGraph, alone: Alone) -> None:
-        self.mapped, self._alone, self._grouping = mapped, alone, Grouping(mapped, patches=True)
-        self._groupings = self._grouping, self._grouping.with_halos()
+        self.mapped, self._alone, self._grouping = mapped, alone, Grouping(mapped).further()
+        self._groupings = self._grouping, self._grouping.further(halos=True)
         self._layers, self._of = mapped.mapping.layers, mapped.storages.of
         order = self._grouping.order
         self._starts = [0, *order[1:], len(self._layers)]

@@ -36,11 +36,10 @@ def best_layout(graph: Graph, accelerator: Accelerator, near: float = 0, far: fl
     plain = map_graph(graph, accelerator, copies_transpose=False)
     if plain.whole:
         return whole_layout(plain)
-    for mapped, forms in candidates(graph, accelerator):
+    for mapped, groupings, forms in candidates(graph, accelerator):
         found = [one for choices in forms if (one := _fastest(mapped, choices, near)) is not None]
         if found and min(one.cycles for one in found) > far and len(graph.layers) > 1:
-            patched = [Grouping(form, patches=True) for form in packings(mapped)]
-            further = chain.from_iterable((one, one.with_halos()) for one in patched)
+            further = chain.from_iterable((one.further(), one.further(halos=True)) for one in groupings)
             tried = (_fastest(one.mapped, _in_parts([one]), near) for one in further)
             found += [one for one in tried if one is not None]
         if found:
@@ -105,16 +104,23 @@ def map_choices(graph: Graph, accelerator: Accelerator, choices: Choices, lies: 
     return map_graph(graph, accelerator, choices.swapped, choices.copies_transpose, *placing, lies)
 
 
-def candidates(graph: Graph, accelerator: Accelerator) -> Iterator[tuple[MappedGraph, list[Iterator[Choices]]]]:
+def candidates(
+    graph: Graph, accelerator: Accelerator
+) -> Iterator[tuple[MappedGraph, list[Grouping], list[Iterator[Choices]]]]:
     """Choices to try, the best ones first; each kind only if the kind before gave none. Those of a kind are by form:
-    with packed rows, and without."""
+    with packed rows, and without; there is a grouping for each form."""
     plain = map_graph(graph, accelerator, copies_transpose=False)
     for one in mappings(graph, accelerator):
         forms = [[Grouping(variant) for variant in placements(form)] for form in packings(one)]
         whole = [[each.resident() for each in groupings if each.fits_whole()] for groupings in forms]
+        plainest = [groupings[-1] for groupings in forms]  # no tensor lies in another one
         if any(whole):
-            yield one, [chain.from_iterable(found) for found in whole]
-        yield one, [*map(_in_parts, forms[:-1]), chain(_in_parts(forms[-1]), _by_themselves(plain), _in_tiles(plain))]
+            yield one, plainest, [chain.from_iterable(found) for found in whole]
+        yield (
+            one,
+            plainest,
+            [*map(_in_parts, forms[:-1]), chain(_in_parts(forms[-1]), _by_themselves(plain), _in_tiles(plain))],
+        )
 
 
 def mappings(graph: Graph, accelerator: Accelerator) -> tuple[MappedGraph, ...]:
