@@ -23,6 +23,9 @@ from byoc_hw.plan.stages import Layout, lay_out
 ROOM = (1.0, 0.94, 0.86, 0.75)
 """Parts of the local activation memory that are tried as its size: estimates ignore gaps between addresses."""
 
+_KEEPING = 1.01
+"""How much faster a plan that keeps halos has to be than the fastest of the others."""
+
 ENOUGH = 3000
 """Number of copies and jobs beyond which the first plan that fits is taken, to limit the planning time."""
 
@@ -43,8 +46,13 @@ def best_layout(graph: Graph, accelerator: Accelerator, near: float = 0, far: fl
             tried = (_fastest(one.mapped, _in_parts([one]), near) for one in further)
             found += [one for one in tried if one is not None]
         if found:
-            return min(found, key=lambda one: one.cycles)
+            return min(found, key=_promise)
     return layer_by_layer(graph, accelerator)
+
+
+def _promise(layout: Layout) -> float:
+    """Cycles of a plan; those that keep halos have less near them that is better."""
+    return layout.cycles * (_KEEPING if any(group.kept for group in layout.choices.groups) else 1)
 
 
 def _fastest(mapped: MappedGraph, choices: Iterable[Choices], near: float) -> Layout | None:

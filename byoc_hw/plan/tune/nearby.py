@@ -101,10 +101,11 @@ def _differs(mapped: MappedGraph) -> bool:
     return any((*mapping.swapped, mapping.copied, mapping.packed, mapping.placed, mapping.stored))
 
 
-def _joined(mapped: MappedGraph, runs: Choices | None) -> Layout | None:
-    """Measured runs as one plan: placed and ordered together, or apart, where that takes fewer cycles."""
+def _joined(mapped: MappedGraph, runs: Sequence[Choices]) -> Layout | None:
+    """Measured runs as one plan, the best of some: placed and ordered together, or apart, where that takes fewer
+    cycles."""
     found: list[Layout] = []
-    for choices in (runs, replace(runs, apart=True)) if runs is not None else ():
+    for choices in (one for some in runs for one in (some, replace(some, apart=True))):
         with suppress(PlanError):  # together they may not fit
             found.append(lay_out(mapped, choices))
     return min(found, key=lambda layout: layout.cycles, default=None)
