@@ -95,10 +95,9 @@ class Grouping:
     """Groups for the layers of a mapped region. `counted` are the arguments that count as main memory.
 
     `step_price` are cycles that are added for each layer in each stripe: its copies and jobs are rows of tables.
-    With `patches`, groups in patches and slices of channels are among them.
     """
 
-    def __init__(self, mapped: MappedGraph, counted: Set[int] = frozenset(), *, patches: bool = False) -> None:
+    def __init__(self, mapped: MappedGraph, counted: Set[int] = frozenset()) -> None:
         accelerator, self.mapped = mapped.accelerator, mapped
         self.mapping, self.accelerator, self.copies_transpose = mapped.mapping, accelerator, mapped.copies_transpose
         self.layers, self.allowed = mapped.mapping.layers, accelerator.tuning
@@ -114,14 +113,15 @@ class Grouping:
         self._in_turns: dict[tuple[int, int, HeldSet, HeldSet, HeldSet], PatchedGroup | None] = {}
         self._kept: dict[tuple[int, int, HeldSet, HeldSet, HeldSet], KeptHalos | None] = {}
         self._used: dict[tuple[int, int], tuple[HeldSet, HeldSet]] = {}
-        self.step_price, self.patches, self.halos = 0.0, patches and self.allowed.patches, False
+        self.step_price, self.patches, self.halos = 0.0, False, False
         self.known = (self.room, self.step_price, False)
         self.main = MainMemoryUse(mapped, self.order, counted)
 
-    def with_halos(self) -> Grouping:
-        """The same, with groups in stripes that keep the rows that two of them share among them."""
+    def further(self, *, halos: bool = False) -> Grouping:
+        """The same, with groups in patches and slices of channels among them, and with `halos` groups in stripes that
+        keep the rows that two of them share."""
         other = copy(self)
-        other.halos, other.groups = self.allowed.halos, {}
+        other.patches, other.halos, other.groups = self.allowed.patches, halos and self.allowed.halos, {}
         return other
 
     # ------------------------------------------------------------ everything stays

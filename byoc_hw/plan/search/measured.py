@@ -49,12 +49,13 @@ class MeasuredRuns:
     """The runs of a mapped region that have been measured."""
 
     def __init__(self, mapped: MappedGraph, alone: Alone) -> None:
-        self.mapped, self._alone, self._grouping = mapped, alone, Grouping(mapped, patches=True)
-        self._groupings = self._grouping, self._grouping.with_halos()
+        self.mapped, self._alone, self._grouping = mapped, alone, Grouping(mapped).further()
+        self._groupings = self._grouping, self._grouping.further(halos=True)
         self._layers, self._of = mapped.mapping.layers, mapped.storages.of
         order = self._grouping.order
         self._starts = [0, *order[1:], len(self._layers)]
         self._fastest: dict[tuple[int, int], MeasuredRun] = {}
+        self._without: dict[tuple[int, int], MeasuredRun] = {}  # those that keep no halos
         self._measured: dict[Hashable, int | None] = {}
         self._bounds = dict(enumerate(_least_alone(index, mapped) for index in order))
 
@@ -63,8 +64,9 @@ class MeasuredRuns:
         """Whether any groups fit by estimate."""
         return bool(self._grouping.path())
 
-    def best(self, start: Choices | None) -> Choices | None:
-        """The choices of the fastest runs; None where none fit. `start` are choices to begin with."""
+    def best(self, start: Choices | None) -> list[Choices]:
+        """The choices of the fastest runs, and where they keep halos those of the fastest that keep none; joined, these
+        may be faster. None where none fit. `start` are choices to begin with."""
         if start is not None:
             for first, stop in _runs(start):
                 self._run(start, first, stop)
@@ -75,12 +77,14 @@ class MeasuredRuns:
                 pass
             if not any(measured) and not alone:
                 break
-        runs = self._shortest({})
-        if runs is None:
-            return None
-        groups = tuple(group for run in runs for group in run.groups)
-        blocks = tuple(cut for run in runs for cut in run.blocks)
-        return self._grouping.choices(groups, blocks)
+        found = []
+        for halos in (True, False):
+            runs = self._shortest({}, halos=halos)
+            if runs is not None:
+                groups = tuple(group for run in runs for group in run.groups)
+                blocks = tuple(cut for run in runs for cut in run.blocks)
+                found.append(self._grouping.choices(groups, blocks))
+        return list(dict.fromkeys(found))
 
     # ------------------------------------------------------------ what is measured
 
@@ -118,9 +122,11 @@ class MeasuredRuns:
                 self._measured[key] = None
         cycles = self._measured[key]
         if cycles is not None:
-            known = self._fastest.get((start, end))
-            if known is None or cycles < known.cycles:
-                self._fastest[start, end] = MeasuredRun(start, end, groups, blocks, cycles)
+            keeps = any(group.kept for group in groups)
+            for fastest in (self._fastest,) if keeps else (self._fastest, self._without):
+                known = fastest.get((start, end))
+                if known is None or cycles < known.cycles:
+                    fastest[start, end] = MeasuredRun(start, end, groups, blocks, cycles)
         return cycles
 
     def _shortest_with_bounds(self) -> bool:
@@ -184,10 +190,11 @@ class MeasuredRuns:
 
     # ------------------------------------------------------------ the way through the layers
 
-    def _shortest(self, bounds: Mapping[tuple[int, int], float]) -> list[MeasuredRun] | None:
+    def _shortest(self, bounds: Mapping[tuple[int, int], float], *, halos: bool = True) -> list[MeasuredRun] | None:
         """The fastest runs from the first layer to the last, None if there is no way; `bounds` are cycles of runs
-        without groups."""
-        edges = [*self._fastest.values(), *(MeasuredRun(*span, (), (), bound) for span, bound in bounds.items())]
+        without groups. Without `halos`, runs that keep none."""
+        measured = (self._fastest if halos else self._without).values()
+        edges = [*measured, *(MeasuredRun(*span, (), (), bound) for span, bound in bounds.items())]
         ways: dict[int, tuple[float, MeasuredRun | None]] = {0: (0, None)}
         for run in sorted(edges, key=lambda run: (run.first, run.stop)):
             if run.first in ways:

@@ -23,6 +23,9 @@ from byoc_hw.plan.stages import Layout, lay_out
 ROOM = (1.0, 0.94, 0.86, 0.75)
 """Parts of the local activation memory that are tried as its size: estimates ignore gaps between addresses."""
 
+_KEEPING = 1.01
+"""How much faster a plan that keeps halos has to be than the fastest of the others."""
+
 ENOUGH = 3000
 """Number of copies and jobs beyond which the first plan that fits is taken, to limit the planning time."""
 
@@ -33,7 +36,7 @@ def best_layout(graph: Graph, accelerator: Accelerator, near: float = 0, far: fl
     A plan of at most `near` cycles is taken at once. Patches and slices of channels are tried where none has at most
     `far` cycles.
     """
-    return min(laid_out(graph, accelerator, near, far), key=lambda one: one.cycles)
+    return min(laid_out(graph, accelerator, near, far), key=promise)
 
 
 def laid_out(graph: Graph, accelerator: Accelerator, near: float = 0, far: float = 0) -> list[Layout]:
@@ -41,15 +44,19 @@ def laid_out(graph: Graph, accelerator: Accelerator, near: float = 0, far: float
     plain = map_graph(graph, accelerator, copies_transpose=False)
     if plain.whole:
         return [whole_layout(plain)]
-    for mapped, forms in candidates(graph, accelerator):
+    for mapped, groupings, forms in candidates(graph, accelerator):
         found = [one for choices in forms for one in _tried(mapped, choices, near)]
         if found and min(one.cycles for one in found) > far and len(graph.layers) > 1:
-            patched = [Grouping(form, patches=True) for form in packings(mapped)]
-            for one in chain.from_iterable((one, one.with_halos()) for one in patched):
+            for one in chain.from_iterable((one.further(), one.further(halos=True)) for one in groupings):
                 found += _tried(one.mapped, _in_parts([one]), near)
         if found:
             return found
     return [layer_by_layer(graph, accelerator)]
+
+
+def promise(layout: Layout) -> float:
+    """Cycles of a plan; those that keep halos have less near them that is better."""
+    return layout.cycles * (_KEEPING if any(group.kept for group in layout.choices.groups) else 1)
 
 
 def _tried(mapped: MappedGraph, choices: Iterable[Choices], near: float) -> list[Layout]:
@@ -109,16 +116,23 @@ def map_choices(graph: Graph, accelerator: Accelerator, choices: Choices, lies: 
     return map_graph(graph, accelerator, choices.swapped, choices.copies_transpose, *placing, lies)
 
 
-def candidates(graph: Graph, accelerator: Accelerator) -> Iterator[tuple[MappedGraph, list[Iterator[Choices]]]]:
+def candidates(
+    graph: Graph, accelerator: Accelerator
+) -> Iterator[tuple[MappedGraph, list[Grouping], list[Iterator[Choices]]]]:
     """Choices to try, the best ones first; each kind only if the kind before gave none. Those of a kind are by form:
-    with packed rows, and without."""
+    with packed rows, and without; there is a grouping for each form."""
     plain = map_graph(graph, accelerator, copies_transpose=False)
     for one in mappings(graph, accelerator):
         forms = [[Grouping(variant) for variant in placements(form)] for form in packings(one)]
         whole = [[each.resident() for each in groupings if each.fits_whole()] for groupings in forms]
+        plainest = [groupings[-1] for groupings in forms]  # no tensor lies in another one
         if any(whole):
-            yield one, [chain.from_iterable(found) for found in whole]
-        yield one, [*map(_in_parts, forms[:-1]), chain(_in_parts(forms[-1]), _by_themselves(plain), _in_tiles(plain))]
+            yield one, plainest, [chain.from_iterable(found) for found in whole]
+        yield (
+            one,
+            plainest,
+            [*map(_in_parts, forms[:-1]), chain(_in_parts(forms[-1]), _by_themselves(plain), _in_tiles(plain))],
+        )
 
 
 def mappings(graph: Graph, accelerator: Accelerator) -> tuple[MappedGraph, ...]:

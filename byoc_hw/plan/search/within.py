@@ -121,7 +121,7 @@ class SizedPlans:
             for placed in placements(form)
         ]
         self._found: dict[Choices, Sized | None] = {}
-        for mapped, forms in candidates(graph, accelerator):
+        for mapped, _, forms in candidates(graph, accelerator):
             for tried in forms:
                 for choices in tried:
                     made = self._try(mapped, choices)

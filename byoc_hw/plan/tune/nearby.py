@@ -20,7 +20,7 @@ from byoc_hw.plan.array.mapped import MappedGraph, map_graph
 from byoc_hw.plan.bound.prices import cycles_bound
 from byoc_hw.plan.choices import Blocks, Choices, Group
 from byoc_hw.plan.search.measured import Alone, MeasuredRuns, layer_sizes, least_one_by_one
-from byoc_hw.plan.search.planner import laid_out, mappings, packings
+from byoc_hw.plan.search.planner import laid_out, mappings, packings, promise
 from byoc_hw.plan.stages import Layout, lay_out
 from byoc_hw.plan.tune.space import SearchSpace
 
@@ -45,20 +45,20 @@ def own_layout(graph: Graph, accelerator: Accelerator) -> Layout:
         return better_in_runs(found, known=found.mapped)
     bound = cycles_bound(graph, accelerator)
     tried = _by_estimates(graph, accelerator, bound)
-    found = tried[-1]
+    found = min(reversed(tried), key=_cycles)
     if found.cycles > NEAR * bound:
         found = better_in_runs(found)
     return found if found.cycles <= NEAR * bound else cut_finely(found, tried)
 
 
 def _by_estimates(graph: Graph, accelerator: Accelerator, bound: int) -> list[Layout]:
-    """The plan by estimates, those that were tried near it, and the best of all, the last one. Of single layers a
+    """Plans by estimates, and those that were tried near one of them, the best of which is the last one. Of single layers a
     region may have many."""
     if len(graph.layers) == 1:
         found, work = laid_out(graph, accelerator, near=NEAR * bound), _WORK_ALONE
     else:
         found, work = laid_out(graph, accelerator, far=_FAR * bound), MOST_WORK
-    return [*found, *_nearby(min(found, key=_cycles), bound, work)]
+    return [*found, *_nearby(min(found, key=promise), bound, work)]
 
 
 _FAST = 3
@@ -135,10 +135,11 @@ def _differs(mapped: MappedGraph) -> bool:
     return any((*mapping.swapped, mapping.copied, mapping.packed, mapping.placed, mapping.stored))
 
 
-def _joined(mapped: MappedGraph, runs: Choices | None) -> Layout | None:
-    """Measured runs as one plan: placed and ordered together, or apart, where that takes fewer cycles."""
+def _joined(mapped: MappedGraph, runs: Sequence[Choices]) -> Layout | None:
+    """Measured runs as one plan, the best of some: placed and ordered together, or apart, where that takes fewer
+    cycles."""
     found: list[Layout] = []
-    for choices in (runs, replace(runs, apart=True)) if runs is not None else ():
+    for choices in (one for some in runs for one in (some, replace(some, apart=True))):
         with suppress(PlanError):  # together they may not fit
             found.append(lay_out(mapped, choices))
     return min(found, key=lambda layout: layout.cycles, default=None)

@@ -1,8 +1,8 @@
 """The halo: rows of tensors between layers that two stripes of a group share.
 
-A layer computes them once more for each stripe, or keeps them: main memory takes them behind one stripe, and the next
-one has them loaded in front of its own rows. (They cannot stay where they are: a window reads rows that lie equally far
-apart, so rows of two stripes lie in one piece, and that would never end.)
+They are computed for both, or kept: stored in main memory behind one stripe, and loaded in front of the rows that the
+next one computes. They cannot stay where they are: the rows that a window reads lie equally far apart, so those of two
+stripes would lie in one piece, and no stripe could begin at the start of the buffer again.
 """
 
 from __future__ import annotations
