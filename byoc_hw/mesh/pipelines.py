@@ -42,7 +42,7 @@ _LENGTHS = 4
 _WORTH = 0.88
 """Plans are planned in full that have nearly as many frames, by jobs, as the best one."""
 
-_TIMES = 4
+_TIMES = 3
 """How often all stages could be planned in full with what may still be planned, for that to be begun with."""
 
 _SMALL, _FEW = 64, 8
@@ -112,20 +112,24 @@ class _Planner:
 
     def _most_in_full(self, by_jobs: Sequence[tuple[int, MeshPlan]]) -> MeshPlan | None:
         """The plan with the most frames whose stages are planned in full: of the lengths that are good by jobs, the
-        short ones first, as they lose least to what jobs do not hide; each with most of what may still be planned. None
-        where stages are too many for that."""
+        short ones first, as they lose least to what jobs do not hide, with enough left to plan the best one by jobs
+        twice. None where stages are too many for that."""
         best: MeshPlan | None = None
         planned = self._planned
-        most = max(plan.throughput for _, plan in by_jobs)
+        first = max((plan for _, plan in by_jobs), key=lambda plan: plan.throughput)
+        reserve = 2 * sum(len(stage.pieces) for stage in first.stages)
         for at, (length, plan) in enumerate(by_jobs):
-            if plan.throughput < _WORTH * most:
+            if plan.throughput < _WORTH * first.throughput:
                 continue
-            if planned is None or not planned.has_room_for([stage.pieces for stage in plan.stages], _TIMES):
+            if planned is None:
                 break
-            kept = planned.left // 4
-            planned.left -= kept
+            reserve = 0 if plan is first else reserve
+            planned.left -= reserve
+            if not planned.has_room_for([stage.pieces for stage in plan.stages], 1 if plan is first else _TIMES):
+                planned.left += reserve
+                continue
             found = self._plan(length, len(plan.replicas), in_full=True)
-            planned.left += kept
+            planned.left = max(planned.left, 0) + reserve
             in_full = found is not None and found.placed[1].planned
             if found is not None and in_full and (best is None or found.throughput > best.throughput):
                 best = found
