@@ -33,7 +33,7 @@ _MOST_WORK = 2000
 _OPERATION = 5
 """Cycles that a copy or job more has to save: it is a row of tables in flash, and the core starts it."""
 
-Parts = dict[int, Halves]
+CutOps = dict[int, Halves]
 """What takes the place of some operations."""
 
 
@@ -87,7 +87,7 @@ class _Cuts:
         self._order = known
         self._at = {index: at for engine in (known.copies, known.jobs) for at, index in enumerate(engine)}
 
-    def all(self) -> Iterator[Parts]:
+    def all(self) -> Iterator[CutOps]:
         """The longest waits first."""
         for edge in sorted(self._edges(), key=lambda edge: (-edge.waits, edge.then)):
             yield from self._early(edge) if self._ops[edge.then].is_job else self._late(edge)
@@ -130,12 +130,12 @@ class _Cuts:
 
     # ------------------------------------------------------------ cuts
 
-    def _early(self, edge: _Edge) -> Iterator[Parts]:
+    def _early(self, edge: _Edge) -> Iterator[CutOps]:
         """A job begins when the first part of the copies has come: itself as it is, or its first part."""
         copies = self._busy(edge.first, 1)
         for halves in (None, *self._halves(edge.then, late=False)):
             first = self._ops[edge.then] if halves is None else halves[0]
-            parts: Parts = {} if halves is None else {edge.then: halves}
+            parts: CutOps = {} if halves is None else {edge.then: halves}
             for index in copies:
                 cut = self._without_end(index, first)
                 if cut is not None:
@@ -143,11 +143,11 @@ class _Cuts:
             if parts:
                 yield parts
 
-    def _late(self, edge: _Edge) -> Iterator[Parts]:
+    def _late(self, edge: _Edge) -> Iterator[CutOps]:
         """Copies begin when the first part of a job is done."""
         copies = self._busy(edge.then, -1)
         for halves in self._halves(edge.first, late=True):
-            parts: Parts = {edge.first: halves}
+            parts: CutOps = {edge.first: halves}
             for index in copies:
                 cut = self._without_beginning(index, halves[1])
                 if cut is not None:

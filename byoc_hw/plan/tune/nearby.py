@@ -12,6 +12,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from heapq import nsmallest
+from itertools import chain
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
@@ -52,8 +53,8 @@ def own_layout(graph: Graph, accelerator: Accelerator) -> Layout:
 
 
 def _by_estimates(graph: Graph, accelerator: Accelerator, bound: int) -> list[Layout]:
-    """Plans by estimates, and those that were tried near one of them, the best of which is the last one. Of single layers a
-    region may have many."""
+    """Plans by estimates, and those that were tried near one of them, the best of which is the last one. A region may
+    have many single layers."""
     if len(graph.layers) == 1:
         found, work = laid_out(graph, accelerator, near=NEAR * bound), _WORK_ALONE
     else:
@@ -185,8 +186,8 @@ def _nearby(found: Layout, bound: int, work: int) -> list[Layout]:
     left, tried = work, {space.canonical(found.choices)}
     improved = True
     while improved:
-        improved = False
-        for moved in _moves(space, found):
+        improved, too_large = False, list[Choices]()
+        for moved in chain(_moves(space, found), _in_turn(found, too_large)):
             choices = space.canonical(moved)
             if choices in tried:
                 continue
@@ -199,7 +200,8 @@ def _nearby(found: Layout, bound: int, work: int) -> list[Layout]:
                     space.groups_of(choices).mapped, choices, most=2 * len(found.work.ops) + 100, below=found.cycles
                 )
             except PlanError:
-                continue  # it does not fit
+                too_large.append(choices)
+                continue
             seen.append(other)
             if other.cycles < found.cycles and _cost(other) < _cost(found):
                 found, improved = other, True
@@ -223,19 +225,24 @@ def _cost(layout: Layout) -> float:
 
 
 def _moves(space: SearchSpace, found: Layout) -> Iterator[Choices]:
-    """Choices near those of a plan: those of the groups at which the array waits the longest come first. Stripes that
-    are copied and computed in turn take less local memory, so they are tried where nothing else helps."""
+    """Choices near those of a plan: those of the groups at which the array waits the longest come first."""
     spans, waits = found.choices.spans, _waits(found)
     order = sorted(range(len(spans)), key=lambda at: -sum(waits[slice(*spans[at])]))
-    waiting = [at for at in order if sum(waits[slice(*spans[at])])]
-    for at in waiting:
-        yield from _cuts(space, found, *spans[at])
-        yield from _stripes(space, found.choices, at, *spans[at])
-        yield from _joins(space, found.choices, at, overlap=True)
-        yield from _divisions(space, found.choices, at)
-        yield from _holds(space, found.choices, at, *spans[at])
-    for at in waiting:
-        yield from _joins(space, found.choices, at, overlap=False)
+    for at in order:
+        if sum(waits[slice(*spans[at])]):
+            yield from _cuts(space, found, *spans[at])
+            yield from _stripes(space, found.choices, at, *spans[at])
+            yield from _joins(space, found.choices, at)
+            yield from _holds(space, found.choices, at, *spans[at])
+
+
+def _in_turn(found: Layout, too_large: Sequence[Choices]) -> Iterator[Choices]:
+    """Choices that did not fit, with new groups whose stripes are copied and computed in turn: these take less local
+    memory. The list grows while the moves before these are tried."""
+    known = found.choices.groups
+    for choices in too_large:
+        groups = (one if one in known else replace(one, overlap=False) for one in choices.groups)
+        yield replace(choices, groups=tuple(groups))
 
 
 def _waits(found: Layout) -> list[int]:
@@ -293,8 +300,8 @@ def _next_to(options: Sequence[int], value: int) -> list[int]:
     return [options[at] for at in (here + 1, here - 1) if 0 <= at < len(options)]
 
 
-def _joins(space: SearchSpace, choices: Choices, at: int, *, overlap: bool) -> Iterator[Choices]:
-    """A group together with some of its neighbours, with copies beside the jobs of other stripes or not."""
+def _joins(space: SearchSpace, choices: Choices, at: int) -> Iterator[Choices]:
+    """A group together with some of its neighbours, or in two."""
     within, spans = space.groups_of(choices), choices.spans
     for one, other in _around(at, len(spans), space.limits.longest_group):
         (first, _), (_, stop) = spans[one], spans[other]
@@ -305,13 +312,9 @@ def _joins(space: SearchSpace, choices: Choices, at: int, *, overlap: bool) -> I
         passing = frozenset.intersection(*(group.held for group in groups))
         for stripes in [count for count in within.stripes(first, stop) if count >= least][:3]:
             for held in (passing, frozenset().union(*(group.held for group in groups))):
-                joined = Group(stop - first, stripes, held, overlap, resident=True)
+                joined = Group(stop - first, stripes, held, overlap=True, resident=True)
                 yield replace(choices, groups=(*choices.groups[:one], joined, *choices.groups[other + 1 :]))
-
-
-def _divisions(space: SearchSpace, choices: Choices, at: int) -> Iterator[Choices]:
-    """A group in two."""
-    within, group, (first, stop) = space.groups_of(choices), choices.groups[at], choices.spans[at]
+    group, (first, stop) = choices.groups[at], spans[at]
     for middle in range(first + 1, stop):
         passing = within.touched(first, middle) & within.live(middle, stop)
         held = group.held | passing if space.limits.hold else group.held

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan_check import check
+from plan_choices import estimated
 from plan_samples import Samples, accelerator, graph_of, single
 
 from byoc_hw.accelerator import REFERENCE
@@ -201,7 +202,7 @@ def test_input_stays_in_local_memory_for_all_channel_tiles():
     samples = Samples()
     layer = samples.conv2d(samples.tensor((1, 8, 8, 64)), 64, padding=(1, 1, 1, 1))
     plan = check(single(layer), accelerator(262144, 16384))
-    assert [copy.nbytes * copy.rows for copy in copies(plan, ARGUMENT)] == [8 * 8 * 64]
+    assert sum(copy.nbytes * copy.rows for copy in copies(plan, ARGUMENT)) == 8 * 8 * 64
     assert len(copies(plan, FLASH)) > 1
 
 
@@ -272,7 +273,8 @@ def test_refuses_padding_beyond_a_byte():
 def test_the_rows_of_a_dense_layer_are_cut_as_the_pixels_of_a_row():
     samples = Samples()
     layer = samples.dense(samples.tensor((37, 24)), 9)
-    assert [job.ofm_shape for job in check(single(layer), REFERENCE).steps if isinstance(job, Job)] == [(1, 37, 9)]
+    large = check(single(layer), REFERENCE, choices=estimated(single(layer), REFERENCE))
+    assert [job.ofm_shape for job in large.steps if isinstance(job, Job)] == [(1, 37, 9)]
     small = [job.ofm_shape for job in check(single(layer), accelerator(512, 512)).steps if isinstance(job, Job)]
     assert max(width for _, width, _ in small) < 37
 
