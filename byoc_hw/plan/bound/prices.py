@@ -23,6 +23,7 @@ import numpy as np
 from byoc_hw.graph import Graph, Layer, Whole
 from byoc_hw.plan.bound.latency import Latencies, has_jobs, latencies, made_in_full, reads_all
 from byoc_hw.plan.bound.prefetch import loaded_after_work
+from byoc_hw.plan.bound.sharing import cycles_of_sharing
 from byoc_hw.plan.bound.spills import spills
 from byoc_hw.plan.bound.ways import Floats, LayerWork, least_alone, weight_bytes
 from byoc_hw.soc import Hardware, Soc
@@ -72,7 +73,7 @@ def cycles_bound(graph: Graph, hardware: Hardware) -> int:
         loads[: len(lanes)] += around[0]
         prices *= np.exp(loads / max(loads.max(), 1) / np.sqrt(turn + 1))
         prices /= prices.sum()
-    return ceil(best * (1 - _ROUNDING))
+    return cycles_of_sharing(graph, chip, works, counted, times, ceil(best * (1 - _ROUNDING)))
 
 
 def _late(graph: Graph, chip: Soc, work: Sequence[Floats], works: Sequence[LayerWork], times: Latencies) -> float:
