@@ -81,7 +81,7 @@ NOT_PACKED = Packed()
 
 def bands(layers: Sequence[Layer]) -> tuple[int | None, ...]:
     """The band of each layer, numbered in order; None for a layer that is in none."""
-    members = [index for index, layer in enumerate(layers) if _may_pack(layer)]
+    members = [index for index, layer in enumerate(layers) if may_pack(layer)]
     numbers = connected([operands(layers[index]) for index in members])
     found = dict(zip(members, numbers, strict=True))
     return tuple(found.get(index) for index in range(len(layers)))
@@ -94,7 +94,8 @@ def operands(layer: Layer) -> tuple[Tensor, ...]:
     return (*inputs, layer.ofm)
 
 
-def _may_pack(layer: Layer) -> bool:
+def may_pack(layer: Layer) -> bool:
+    """Whether a layer may be in a band: others take no rows as one."""
     form = geometry(layer)
     if isinstance(form, Window):
         fits = isinstance(layer, Convolution) and (form.rows.stride, form.columns.stride) == (1, 1)

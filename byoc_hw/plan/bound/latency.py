@@ -14,7 +14,8 @@ read a tensor one counts, and the jobs that it uses.)
 
 What more there is before a layer, as several lanes share the work that it needs, says `windows.py`.
 
-A copy takes its setup and a cycle at least, a job a group of outputs from one channel of the input. Accelerators that
+A copy takes its setup and a cycle at least, a job a group of outputs, from one channel of the input where a sum may be
+in slices. Accelerators that
 share a local memory have what is there in common. A layer that runs as a whole reads and writes main memory.
 """
 
@@ -30,7 +31,8 @@ from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Concat, Graph, Layer, Pad, Reshape, Slice, Transpose, Weighted, Whole
 from byoc_hw.plan.array.cost import best_cycles
 from byoc_hw.plan.array.kinds import Product, Run, Window, geometry, parts_of_kernel
-from byoc_hw.plan.bound.ways import LayerWork, able
+from byoc_hw.plan.bound.needs import whole_sums
+from byoc_hw.plan.bound.ways import LayerWork, able, groups
 from byoc_hw.plan.bound.windows import Windows
 from byoc_hw.soc import Soc
 from byoc_hw.tensor import Tensor
@@ -52,7 +54,7 @@ def latencies(graph: Graph, chip: Soc, works: Sequence[LayerWork], counted: Sequ
     """The latencies of a region on a chip; `works` has the work of each layer, all of which is done of those that are
     `counted`."""
     jobs = [
-        {lane: _least_job(layer, one) for lane, one in enumerate(chip.accelerators) if one in able(chip, layer)}
+        {lane: least_job(layer, one, chip) for lane, one in enumerate(chip.accelerators) if one in able(chip, layer)}
         for layer in graph.layers
     ]
     there, between = _Arrivals(graph, chip), _Between(graph, chip)
@@ -64,7 +66,7 @@ def latencies(graph: Graph, chip: Soc, works: Sequence[LayerWork], counted: Sequ
     return Latencies(windows.starts, behind, windows.end(behind, least, counted))
 
 
-def _copies(chip: Soc) -> list[int]:
+def copies_of(chip: Soc) -> list[int]:
     """The least cycles of a copy of each lane, 0 where a library's calls need none."""
     return [0 if one.library else one.dma_setup + 1 for one in chip.accelerators]
 
@@ -79,7 +81,7 @@ class _Arrivals:
     """When something of each tensor is in each lane's memory, and in main memory: 0 for what is there at the start."""
 
     def __init__(self, graph: Graph, chip: Soc) -> None:
-        self._graph, self._copies = graph, _copies(chip)
+        self._graph, self._copies = graph, copies_of(chip)
         self._groups = _groups(chip)
         self._local: dict[Tensor, dict[int, float]] = {}
         self._main: dict[Tensor, float] = {}
@@ -129,7 +131,7 @@ class _Between:
 
     def __init__(self, graph: Graph, chip: Soc) -> None:
         self._whole = [isinstance(layer, Whole) for layer in graph.layers]
-        self.copies, self._groups = _copies(chip), _groups(chip)
+        self.copies, self._groups = copies_of(chip), _groups(chip)
 
     def copied(self, layer: int, lane: int, reader: int, other: int) -> float:
         if not self._whole[layer] and not self._whole[reader] and other in self._groups[lane]:
@@ -202,11 +204,13 @@ def reads_all(layer: Layer) -> bool:
     return isinstance(form, Run | Product) or isinstance(layer, Concat | Reshape | Transpose | Pad)
 
 
-def _least_job(layer: Layer, accelerator: Accelerator) -> float:
+def least_job(layer: Layer, accelerator: Accelerator, chip: Soc) -> float:
     """Cycles of a job of a layer, or of a library's call: at least so many; 0 for what may be done without one."""
     if accelerator.library is not None or isinstance(layer, Whole):
         return best_cycles(layer, accelerator)
     form = geometry(layer)
+    if isinstance(layer, Weighted) and whole_sums(layer, accelerator, chip):
+        return accelerator.job_setup + min(groups(layer, accelerator, turned).cycles for turned in (False, True))
     if isinstance(layer, Weighted) and isinstance(form, Window):
         least = min(
             part.height * part.width * layer.weights.bits / 8 + 2 * min(part.height, part.width)

@@ -2,13 +2,13 @@
 
 An output of a window reads some rows, columns and channels of the input, these read some of the input of the layer that
 made it, and so on. What any output needs, wherever it lies, is needed by each: the least rows, columns and channels
-are counted. A job may sum over one of the input channels only, or over a part of the kernel; but what it reads is
-complete, of all channels that were to be summed. Of several readers of a tensor one counts.
+are counted. A job may sum over one of the input channels only, or over a part of the kernel, but for what all plans on
+a chip sum at once; what it reads is complete, of all channels that were to be summed. Of several readers of a tensor
+one counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
 
@@ -16,9 +16,14 @@ import numpy as np
 import numpy.typing as npt
 
 from byoc_hw.accelerator import Accelerator
-from byoc_hw.graph import Concat, Graph, Layer, Pad, Reshape, Transpose, Whole
+from byoc_hw.graph import Concat, Graph, Layer, Pad, Reshape, Transpose, Weighted, Whole
 from byoc_hw.plan.array.kinds import Run, Window, geometry, parts_of_kernel
+from byoc_hw.plan.array.tiling import Tiler
+from byoc_hw.plan.array.weight_blocks import SHARES, fits
 from byoc_hw.plan.array.window import Axis, Extents, extents
+from byoc_hw.plan.bound.ways import able
+from byoc_hw.plan.choices import Blocks, Tiling
+from byoc_hw.soc import Soc
 from byoc_hw.tensor import Tensor
 
 Spans = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
@@ -65,15 +70,32 @@ def all_of(tensor: Tensor) -> Need:
     return Need(found, rows, columns, channels)
 
 
-def begun(layer: Layer, tensor: Tensor, *, whole: bool, parts: bool) -> Need | None:
+def whole_sums(layer: Weighted, accelerator: Accelerator, chip: Soc) -> bool:
+    """Whether all plans on a chip of several sum a layer over all that an output sees in one job.
+
+    They do where the kernel is not in parts, the weights fit into local memory as often as the planner ever asks for,
+    and all else fits once: then it makes no slices of input channels.
+    """
+    form = geometry(layer)
+    assert isinstance(form, Window), "layers with weights have one"
+    if len(chip.accelerators) == 1 or accelerator.library or len(parts_of_kernel(layer, accelerator)) > 1:
+        return False
+    whole = Tiling(form.rows.ofm, form.columns.ofm, form.group_channels, form.in_channels)
+    blocks = Blocks(layer.out_channels, layer.in_channels)
+    shares = accelerator.tuning.weight_shares
+    often = set(SHARES) & set(shares) and fits(layer, blocks, max(*SHARES, *shares), accelerator)
+    return bool(often) and Tiler(layer, form, accelerator).fits(whole)
+
+
+def begun(layer: Layer, tensor: Tensor, *, whole: bool, parts: bool, sums: bool = False) -> Need | None:
     """What the first job of a layer needs of an input: of a `whole` layer all, of one whose kernel is in `parts` some
-    element."""
+    element; all channels that an output `sums`, or one of them."""
     if whole:
         return all_of(tensor)
     if parts and isinstance(geometry(layer), Window):
         return None  # what a part of the kernel sees may be padding
     found = read(layer, any_of(layer.ofm), tensor)
-    if found is None or not isinstance(form := geometry(layer), Window) or not form.sums:
+    if found is None or not isinstance(form := geometry(layer), Window) or not form.sums or sums:
         return found
     return Need(found.extents, found.rows, found.columns, 1)
 
@@ -105,11 +127,12 @@ Needed = dict[Tensor, tuple[int, Need]]
 """What is needed of tensors, and the layer that reads so much of each."""
 
 
-def needed_before(graph: Graph, index: int, able: Iterable[Accelerator], *, whole: bool) -> Needed:
+def needed_before(graph: Graph, index: int, chip: Soc, *, whole: bool) -> Needed:
     """What the first job of a layer needs of the region's inputs and of what other layers make, on any of the
     accelerators that are able to run it; of a `whole` layer what it reads."""
-    layer = graph.layers[index]
-    parts = isinstance(geometry(layer), Window) and any(len(parts_of_kernel(layer, one)) > 1 for one in able)
+    layer, ones = graph.layers[index], able(chip, graph.layers[index])
+    parts = isinstance(geometry(layer), Window) and any(len(parts_of_kernel(layer, one)) > 1 for one in ones)
+    sums = isinstance(layer, Weighted) and all(whole_sums(layer, one, chip) for one in ones)
     found: Needed = {}
 
     def add(reader: int, tensor: Tensor, need: Need | None) -> None:
@@ -119,7 +142,7 @@ def needed_before(graph: Graph, index: int, able: Iterable[Accelerator], *, whol
             found[tensor] = reader, need
 
     for tensor in dict.fromkeys(layer.inputs):
-        add(index, tensor, begun(layer, tensor, whole=whole, parts=parts))
+        add(index, tensor, begun(layer, tensor, whole=whole, parts=parts, sums=sums))
     for reader in range(index - 1, max(index - _LAYERS, -1), -1):
         ofm = graph.layers[reader].ofm
         if ofm in found:

@@ -23,6 +23,7 @@ import numpy as np
 from byoc_hw.graph import Graph, Layer, Whole
 from byoc_hw.plan.bound.latency import Latencies, has_jobs, latencies, made_in_full, reads_all
 from byoc_hw.plan.bound.prefetch import loaded_after_work
+from byoc_hw.plan.bound.sharing import cycles_of_sharing
 from byoc_hw.plan.bound.spills import spills
 from byoc_hw.plan.bound.ways import Floats, LayerWork, least_alone, weight_bytes
 from byoc_hw.soc import Hardware, Soc
@@ -59,7 +60,7 @@ def cycles_bound(graph: Graph, hardware: Hardware) -> int:
     sets = _sets(times, [bool(one[:, : len(lanes)].any()) for one in work], len(lanes))
     shared = _at_all_prices(work, *sets) if len(lanes) == 1 else _at_better_prices(work, *sets)
     best = max(times.least, _late(graph, chip, work, works, times), shared)
-    return ceil(best * (1 - _ROUNDING))
+    return cycles_of_sharing(graph, chip, works, counted, times, ceil(best * (1 - _ROUNDING)))
 
 
 def _at_all_prices(work: Sequence[Floats], chosen: Floats, around: Floats) -> float:

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from byoc_hw.graph import Graph, Whole
 from byoc_hw.plan.bound.latency import reads_all
 from byoc_hw.plan.bound.needs import needed_before
-from byoc_hw.plan.bound.ways import able
 from byoc_hw.soc import Soc
 from byoc_hw.tensor import Tensor
 
@@ -49,7 +48,7 @@ def _live(graph: Graph, index: int, chip: Soc) -> Iterator[Tensor]:
     """Tensors of which a layer needs all before its first job, and which it reads all of."""
     layer = graph.layers[index]
     if reads_all(layer):
-        needed = needed_before(graph, index, able(chip, layer), whole=False)
+        needed = needed_before(graph, index, chip, whole=False)
         for tensor in dict.fromkeys(layer.inputs):
             if tensor in needed and needed[tensor][1].all:
                 yield tensor

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import product
 from math import prod
 
@@ -25,6 +25,7 @@ from byoc_hw.integers import ceil_div
 from byoc_hw.params.pack import PARAMS_BYTES
 from byoc_hw.plan.array.cost import is_pointwise
 from byoc_hw.plan.array.kinds import Product, Run, Window, geometry, rows_at_a_time, sums_channels
+from byoc_hw.plan.array.packing import may_pack
 from byoc_hw.plan.array.window import Extents, extents
 from byoc_hw.soc import Soc
 
@@ -47,17 +48,28 @@ class LayerWork:
         tiled = [(lane, one) for lane, one in runs if lane not in self._whole]
         self._tiled = [lane for lane, _ in tiled]
         self.extents = extents(layer.ofm)
-        self._flat = is_pointwise(layer) or any(one.packed_rows for _, one in tiled)
+        self._flat = is_pointwise(layer) or any(packs(layer, one) for _, one in tiled)
         self._groups: list[list[Groups]] = []
         if isinstance(layer, Weighted) and tiled:
             self._groups = [[groups(layer, one, turned) for _, one in tiled] for turned in (False, True)]
-        self._rates = [_least_cycles(layer, one) / prod(self.extents) for _, one in tiled]
+        self.rates = [_least_cycles(layer, one) / prod(self.extents) for _, one in tiled]
+        """Cycles of an element on each accelerator that has tiles, where the layer has no groups."""
+
+    @cached_property
+    def covers(self) -> list[Cover]:
+        """The rules for groups, for rows as rows and as columns; none of a layer without groups."""
+        found = []
+        for turned, some in enumerate(self._groups):
+            each, least = self._rules(some, *self._lines(self.extents, bool(turned)))
+            sizes = ([one.channels * one.outputs for one in some], [one.channels for one in some])
+            found.append(Cover(each, least, *sizes, [one.cycles for one in some]))
+        return found
 
     def ways(self, outputs: Extents) -> Floats:
         """The ways to share the work of some rows, columns and channels of the output, as cycles of the arrays of all
         accelerators: a plan has no fewer than one of them, or than a mixture of them."""
         if not self._groups:
-            return self._whole_or([self._in_parts(np.array(self._rates, np.float64) * float(prod(outputs)))])
+            return self._whole_or([self._in_parts(np.array(self.rates, np.float64) * float(prod(outputs)))])
         lines = (self._lines(outputs, turned) for turned in (False, True))
         return self._whole_or([self._in_groups(*one) for one in zip(self._groups, lines, strict=True)])
 
@@ -123,6 +135,18 @@ class LayerWork:
         return np.array(each), np.array(least)
 
 
+@dataclass(frozen=True)
+class Cover:
+    """How many groups of outputs cover a layer: by each rule, the groups of all accelerators times `each` are at least
+    `least`. `outputs` and `channels` are the most of a group of each accelerator, which takes so many `cycles`."""
+
+    each: npt.NDArray[np.int64]
+    least: npt.NDArray[np.int64]
+    outputs: Sequence[int]
+    channels: Sequence[int]
+    cycles: Sequence[float]
+
+
 def able(chip: Soc, layer: Layer) -> tuple[Accelerator, ...]:
     """The accelerators that can run a layer: a plan of a layer that none supports may be on any."""
     return chip.supporting(layer) or chip.accelerators
@@ -145,15 +169,20 @@ def groups(layer: Weighted, accelerator: Accelerator, turned: bool) -> Groups:
     height, width, _ = extents(layer.ofm)
     rows = min(rows_at_a_time(layer, accelerator), layer.group_channels)
     lines, length = (width, height) if turned else (height, width)
-    if is_pointwise(layer) or accelerator.packed_rows:
+    if is_pointwise(layer) or packs(layer, accelerator):
         lines, length = 1, height * width
     columns = min(accelerator.array_columns, length)
     in_line, outputs = lines * ceil_div(length, columns), columns
-    if accelerator.packed_rows and not is_pointwise(layer):
+    if packs(layer, accelerator) and not is_pointwise(layer):
         in_line = _fewest_in_line(layer, accelerator, turned)
         outputs = _most_outputs(layer, accelerator.array_columns, turned)
     count = in_line * ceil_div(layer.group_channels, rows) * layer.groups
     return Groups(rows, columns, outputs, _group_cycles(layer, layer.filter[turned], accelerator), count)
+
+
+def packs(layer: Layer, accelerator: Accelerator) -> bool:
+    """Whether a job of a layer may take rows as one that are packed for it."""
+    return accelerator.packed_rows and isinstance(layer, Weighted) and may_pack(layer)
 
 
 def _fewest_in_line(layer: Weighted, accelerator: Accelerator, turned: bool) -> int:

@@ -20,7 +20,7 @@ import numpy as np
 from byoc_hw.graph import Graph, Weighted, Whole
 from byoc_hw.plan.array.window import Extents
 from byoc_hw.plan.bound.needs import Need, Needed, needed_before
-from byoc_hw.plan.bound.ways import Floats, LayerWork, able, weight_bytes
+from byoc_hw.plan.bound.ways import Floats, LayerWork, weight_bytes
 from byoc_hw.soc import Soc
 
 _PRICES = 40
@@ -55,7 +55,7 @@ class Windows:
         layer = self._graph.layers[index]
         whole = {lane: self._chip.accelerators[lane].runs_whole(layer) or isinstance(layer, Whole) for lane in starts}
         for at_once in sorted(set(whole.values())):
-            before = needed_before(self._graph, index, able(self._chip, layer), whole=at_once)
+            before = needed_before(self._graph, index, self._chip, whole=at_once)
             needs = {self._made[tensor]: need for tensor, need in before.items() if tensor in self._made}
             for lane in starts:
                 if whole[lane] is at_once:

@@ -105,15 +105,20 @@ class Region:
     def _rows(self, cut: PartCut, name: str) -> CutGraph | None:
         assert cut.rows is not None
         last = self.graph.layers[cut.layers[-1]].ofm
-        needed: dict[Tensor, set[Range]] = {last: {cut.rows}}
+        needed: dict[Tensor, set[Range]] = {}
         pieces: dict[tuple[Tensor, Range], Tensor] = {}
         views: dict[Tensor, Piece] = {}
         layers: list[Layer] = []
+        outputs: list[Tensor] = []
         for index in reversed(cut.layers):
             layer = self.graph.layers[index]
             wanted = needed.get(layer.ofm, set())
-            inner = layer.ofm is not last
-            if len(wanted) != 1 or (inner and self.leaves(layer.ofm, cut.layers)):
+            if leaves := layer.ofm is last or self.leaves(layer.ofm, cut.layers):
+                share = _share(cut.rows, last.shape[cut.axis], layer.ofm, cut.axis)
+                if share is None:
+                    return None
+                wanted = wanted | {share}
+            if len(wanted) != 1:
                 return None
             found = rows_of(layer, cut.axis, *wanted)
             if found is None:
@@ -132,7 +137,9 @@ class Region:
             ofm = pieces.setdefault((layer.ofm, rows), piece.ofm)
             views[ofm] = Piece(layer.ofm, cut.axis, rows[0])
             layers.insert(0, piece.on(inputs, ofm))
-        return CutGraph(Graph(name, _read(layers), (layers[-1].ofm,), tuple(layers)), cut, views)
+            if leaves:
+                outputs.insert(0, ofm)
+        return CutGraph(Graph(name, _read(layers), tuple(outputs), tuple(layers)), cut, views)
 
     def _flat(self, cut: PartCut, name: str) -> CutGraph | None:
         layer = self.graph.layers[cut.layers[0]]
@@ -144,6 +151,17 @@ class Region:
         views = {piece.ifm: Piece(layer.ifm, cut.axis if first else 1, first, flat=True)}
         views[piece.ofm] = Piece(layer.ofm, cut.axis, cut.rows[0] if cut.rows else 0, flat=True)
         return CutGraph(Graph(name, (piece.ifm,), (piece.ofm,), (piece,)), cut, views)
+
+
+def _share(rows: Range, extent: int, tensor: Tensor, axis: int) -> Range | None:
+    """The indices of a tensor that are the same share of it as `rows` are of `extent`: those of other parts are its
+    other indices. None where that is no range, or the tensor has no such dimension."""
+    if len(tensor.shape) <= axis:
+        return None
+    scaled = [index * tensor.shape[axis] for index in rows]
+    if any(index % extent for index in scaled) or scaled[0] == scaled[1]:
+        return None
+    return scaled[0] // extent, scaled[1] // extent
 
 
 def _flattened(tensor: Tensor) -> Tensor:

@@ -30,7 +30,8 @@ def few(form: Sequence[Sequence[Option]]) -> Iterator[FormOfLayers]:
 class EveryPlan:
     """The search through all plans. Parts may begin and end at the `borders`; `forms` has the forms of the layers
     between two of them, each with its parts in some layouts. `cost` is what a plan costs, at least `cycle` for a cycle
-    of an array; where that is as much as the second argument it may be any number in between."""
+    of an array; where that is as much as the second argument it may be any number in between. There are as many plans
+    as for one of so many searches that `share` their number."""
 
     def __init__(
         self,
@@ -39,7 +40,9 @@ class EveryPlan:
         cost: Callable[[list[FormOfLayers], float], float],
         cycle: float,
         lanes: int,
+        share: int = 1,
     ) -> None:
+        self._most = _MOST // share
         self._borders, self._forms_of, self._cost, self._cycle, self._lanes = borders, forms, cost, cycle, lanes
         self._known: dict[tuple[int, int], list[list[list[Option]]]] = {}
         self._plan: list[FormOfLayers] | None = None
@@ -71,7 +74,7 @@ class EveryPlan:
                         plans[at] += plans[stop]
                         least = min(least, self._rest[stop] + sum(loads))
             self._rest[at] = least
-            if plans[at] > _MOST:
+            if plans[at] > self._most:
                 return False
         return plans[0] > 0
 

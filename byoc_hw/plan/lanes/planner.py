@@ -18,8 +18,9 @@ from byoc_hw.plan.lanes.compose import chip_plan
 from byoc_hw.plan.lanes.cut import Region
 from byoc_hw.plan.lanes.joint import PlacedPart, side_by_side
 from byoc_hw.plan.lanes.lanes_clock import lanes_timeline
+from byoc_hw.plan.lanes.orders import Order, orders
 from byoc_hw.plan.lanes.price import Price, judge, prices
-from byoc_hw.plan.lanes.search import best_parts, part_of_all, parts_alone
+from byoc_hw.plan.lanes.search import Several, best_parts, part_of_all, parts_alone
 from byoc_hw.plan.stages import Layout
 from byoc_hw.soc import Soc
 
@@ -39,13 +40,38 @@ def plan_on_chip(
 
     Raises `InvalidInput` where an accelerator cannot run a layer that is wished there, `PlanError` where none can.
     """
-    return ChipPlanner(graph, chip, place).best(objective)
+    bound = cycles_bound(graph, chip)
+    tried = list(orders(graph)) if len(chip.accelerators) > 1 else [tuple(range(len(graph.layers)))]
+    plans, several = [], Several(len(tried))
+    for order in tried:
+        ordered = replace(graph, layers=tuple(graph.layers[index] for index in order))
+        plan = ChipPlanner(ordered, chip, place, bound, several).together(objective)
+        plans.append(_with_layers_of(graph, order, plan))
+    best = min(plans, key=judge(objective, chip))
+    return ChipPlanner(graph, chip, place, bound).no_worse_alone(best, objective)
+
+
+def _with_layers_of(graph: Graph, order: Order, plan: ChipPlan) -> ChipPlan:
+    """A plan of the layers of a graph in some order, as one of the graph."""
+    parts = tuple(replace(part, layers=tuple(order[index] for index in part.layers)) for part in plan.parts)
+    costs = dict(zip(order, plan.costs, strict=True))
+    return replace(plan, graph=graph, parts=parts, costs=tuple(costs[index] for index in sorted(costs)))
 
 
 class ChipPlanner:
-    """Plans a region on a chip. As `plan_on_chip`."""
+    """Plans a region on a chip, whose layers stay in their order. As `plan_on_chip`; `bound` is worked out if None.
 
-    def __init__(self, graph: Graph, chip: Soc, place: Mapping[str, str]) -> None:
+    The search is one of `several`.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        chip: Soc,
+        place: Mapping[str, str],
+        bound: int | None = None,
+        several: Several | None = None,
+    ) -> None:
         self._costs = tuple(
             {
                 lane: best_cycles(layer, one)
@@ -59,12 +85,16 @@ class ChipPlanner:
                 raise PlanError(f"{layer.name}: an accelerator of {chip.name} can run it: none can")
         rows = zip(graph.layers, self._costs, strict=True)
         self._wanted = [_wished(layer, cost, chip, place) for layer, cost in rows]
-        self._chip, self._region, self._bound = chip, Region(graph), cycles_bound(graph, chip)
+        self._chip, self._region = chip, Region(graph)
+        self._bound, self._several = cycles_bound(graph, chip) if bound is None else bound, several
 
-    def best(self, objective: Objective | None) -> ChipPlan:
-        """The best plan that was found: never worse than that of any of the accelerators by itself."""
+    def together(self, objective: Objective | None) -> ChipPlan:
+        """The best plan on all accelerators that was found."""
+        return min(self._priced(prices(objective, self._chip)), key=judge(objective, self._chip))
+
+    def no_worse_alone(self, best: ChipPlan, objective: Objective | None) -> ChipPlan:
+        """The best of a plan and of those on each of the accelerators by itself."""
         cost = judge(objective, self._chip)
-        best = min(self._priced(prices(objective, self._chip)), key=cost)
         for lane in self.able() if len(self._chip.accelerators) > 1 else ():
             one = self._chip.accelerators[lane]
             if isinstance(objective, Energy) or least_alone(self._region.graph.layers, one) < cost(best):
@@ -87,7 +117,8 @@ class ChipPlanner:
 
     def _priced(self, prices: Sequence[Price]) -> list[ChipPlan]:
         with _no_garbage():
-            return [self._planned(parts) for parts in best_parts(self._region, self._chip, self._wanted, prices)]
+            found = best_parts(self._region, self._chip, self._wanted, prices, self._several)
+            return [self._planned(parts) for parts in found]
 
     def _planned(self, parts: Sequence[PlacedPart]) -> ChipPlan:
         plan = chip_plan(self._region, self._chip, parts)

@@ -99,15 +99,27 @@ class _Near:
     cost: float
 
 
+@dataclass(frozen=True)
+class Several:
+    """So many searches on one chip that share the time of one, and the layouts that they know."""
+
+    count: int = 1
+    profiles: dict[object, tuple[list[Profile], Iterator[Profile]]] = field(default_factory=dict)
+
+
 def best_parts(
-    region: Region, chip: Soc, costs: Sequence[Mapping[int, int]], prices: Sequence[Price]
+    region: Region,
+    chip: Soc,
+    costs: Sequence[Mapping[int, int]],
+    prices: Sequence[Price],
+    several: Several | None = None,
 ) -> list[list[PlacedPart]]:
     """The parts of the best plan that was found for each price, in a possible order. `costs` has each layer's
-    accelerators, by index, and its cycles on each."""
+    accelerators, by index, and its cycles on each. The search is one of `several`."""
     whole = any(one.library for one in chip.accelerators)  # libraries take tensors as the model has them
     for swap in (False,) if whole else (True, False):
         ways = (False, True) if chip.shared else (False,)
-        searches = [_Search(region, chip, costs, swap, in_place) for in_place in ways]
+        searches = [_Search(region, chip, costs, swap, in_place, several) for in_place in ways]
         found = [_best([plan for one in searches if (plan := one.best(price))]) for price in prices]
         if any(found):
             return [plan.parts for plan in found if plan is not None]
@@ -167,8 +179,10 @@ class _Search:
         costs: Sequence[Mapping[int, int]],
         swap: bool = True,
         in_place: bool = False,
+        several: Several | None = None,
     ) -> None:
-        graph = region.graph
+        graph, several = region.graph, several or Several()
+        self._share = several.count
         self._graph, self._chip, self._region, self._cost, self._in_place = graph, chip, region, costs, in_place
         fastest = [min(cost, key=cost.__getitem__) for cost in costs]
         accelerators = [chip.accelerators[lane] for lane in fastest]
@@ -190,7 +204,7 @@ class _Search:
         self.price = Price()
         self._known: dict[PartCut, _Known] = {}
         self._packs = False
-        self._profiles: dict[object, tuple[list[Profile], Iterator[Profile]]] = {}
+        self._profiles = several.profiles
 
     def best(self, price: Price) -> _Found | None:
         """The parts of the best plan that was found: one of a few that were improved step by step, or all layers as one
@@ -218,10 +232,10 @@ class _Search:
     def _searched(self) -> list[FormOfLayers]:
         """The best of a few plans that were improved step by step, and of what is put together of two of them; empty
         if there is none."""
-        self._packs = False
+        self._packs = self._small and any(one.packed_rows for one in self._chip.accelerators)
         starts = {self.cost(plan): plan for plan in [*self.found(), *self._plain()]}
         layers = len(self._graph.layers)
-        most = self._together.work + _WORK + _EACH * layers + (_STARTS if self._small else 0)
+        most = self._together.work + (_WORK + _EACH * layers + (_STARTS if self._small else 0)) // self._share
         best: list[FormOfLayers] = []
         for _, start in sorted(starts.items(), key=lambda item: item[0]):
             if best and self._together.work > most:
@@ -231,11 +245,15 @@ class _Search:
         if not best:
             return best
         best = self._improved(best, most)
-        every = EveryPlan(self.borders, self.forms, self.cost, self.price.cycle, len(self._chip.accelerators))
+        every = EveryPlan(
+            self.borders, self.forms, self.cost, self.price.cycle, len(self._chip.accelerators), self._share
+        )
         found = every.cheaper_than(self.cost(best))
-        best = self._improved(found, self._together.work + _MORE) if found else best
+        best = self._improved(found, self._together.work + _MORE // self._share) if found else best
         self._packs = any(one.packed_rows for one in self._chip.accelerators)
-        return self._improved(best, self._together.work + _MORE + _EACH * layers) if self._packs else best
+        return (
+            self._improved(best, self._together.work + (_MORE + _EACH * layers) // self._share) if self._packs else best
+        )
 
     def _spliced(self, one: list[FormOfLayers], other: list[FormOfLayers]) -> list[FormOfLayers]:
         """The best of two plans, and of one with the beginning or the end of the other; in small regions also with some

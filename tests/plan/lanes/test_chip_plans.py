@@ -6,7 +6,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 from chip_machine import check_chip_plan
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from plan_chips import DLA, PAIR, VECTOR, elements, with_library
 from plan_graphs import accelerators, graphs
@@ -257,16 +257,29 @@ EVENTS = {
 @pytest.mark.parametrize("make", EVENTS.values(), ids=EVENTS)
 def test_every_event_is_needed(make):
     """Without any one of them, some lane reads what is not there yet."""
-    plan = make()
-    graph = plan.graph
-    inputs, expected = values_of(graph)
+    assert check_without_each_event(make())
+
+
+@pytest.mark.slow
+@given(chip_regions(most=3))
+@settings(EXAMPLES, max_examples=15)
+def test_every_event_of_any_plan_is_needed(region):
+    chip, graph = region
+    plan = plan_region(graph, chip)
+    assume(len(plan.parts) <= 5)  # all orders of them are tried
+    check_without_each_event(plan)
+
+
+def check_without_each_event(plan):
+    """How many events the plan awaits, none of which can be left out."""
+    inputs, expected = values_of(plan.graph)
     orders = list(permutations(range(len(plan.parts))))
     awaited = [step for part in plan.parts for step in part.plan.steps if isinstance(step, Await)]
-    assert awaited
     for left_out in awaited:
         parts = tuple(replace(part, plan=without(part.plan, left_out)) for part in plan.parts)
         with pytest.raises((RefusedError, AssertionError)):
             check_chip_plan(replace(plan, parts=parts), expected, inputs, orders)
+    return len(awaited)
 
 
 @pytest.mark.slow

@@ -1,18 +1,24 @@
 """The search for parts against all plans of a kind, where these are few enough to be tried."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from exhaustive import Exhaustive
 from hypothesis import assume, given, settings
 from plan_chips import PAIR
 from plan_samples import Samples, graph_of
-from test_chip_plans import EXAMPLES, chip_regions
+from test_chip_plans import EXAMPLES, check_on_chip, chip_regions
 
+from byoc_hw.accelerator import REFERENCE
 from byoc_hw.plan.chip_plan import ElementBox
-from byoc_hw.plan.lanes.cut import Piece, Region, boxes_of_piece
+from byoc_hw.plan.lanes.cut import PartCut, Piece, Region, boxes_of_piece
+from byoc_hw.plan.lanes.orders import orders
 from byoc_hw.plan.region import plan_region
+from byoc_hw.soc import Soc
 from byoc_hw.tensor import Tensor
 
+TWINS = Soc(tuple(replace(REFERENCE, name=name) for name in ("one", "two")))
 MOST = 2000
 """The plans of a graph that are tried."""
 
@@ -43,6 +49,40 @@ def test_plan_of_a_small_graph_is_as_fast_as_every_plan():
     assert every.fewest(1 << 30) < 1 << 30
     plan = plan_region(graph, PAIR)
     assert plan.bound <= plan.cycles <= every.fewest(1 << 30)
+
+
+def test_rows_of_layers_are_cut_though_others_read_one_of_them():
+    """The first convolution is an output, too: each accelerator has its rows of both layers."""
+    samples = Samples(4)
+    value = samples.tensor((1, 8, 8, 16))
+    first = samples.conv2d(value, 16, (1, 1))
+    last = samples.add(first.ofm, value)
+    graph = graph_of([value], [first, last], [first.ofm, last.ofm])
+    part = Region(graph).part(PartCut(0, (0, 1), 1, (2, 6)), "part")
+    assert [(part.whole(one).name, one.shape) for one in part.graph.outputs] == [
+        (tensor.name, (1, 4, 8, 16)) for tensor in graph.outputs
+    ]
+    check_on_chip(TWINS, graph)
+    halo = samples.depthwise(first.ofm, padding=(1, 1, 1, 1))  # reads more rows than are the part's own
+    graph = graph_of([value], [first, halo], [first.ofm, halo.ofm])
+    assert Region(graph).part(PartCut(0, (0, 1), 1, (2, 6)), "part") is None
+
+
+@pytest.mark.slow
+def test_layers_that_follow_each_other_are_a_part_in_whatever_order_they_were_given():
+    """Two chains, whose layers come in turns: each accelerator has one of them, and hands nothing to the other."""
+    samples = Samples(5)
+    value = samples.tensor((1, 6, 6, 16))
+    chains = [[], []]
+    for _ in range(2):
+        for chain in chains:
+            chain.append(samples.depthwise(chain[-1].ofm if chain else value, padding=(1, 1, 1, 1)))
+    layers = [layer for both in zip(*chains, strict=True) for layer in both]
+    graph = graph_of([value], layers, [chain[-1].ofm for chain in chains])
+    assert list(orders(graph)) == [(0, 1, 2, 3), (0, 2, 1, 3), (1, 3, 0, 2)]
+    plan = check_on_chip(TWINS, graph)
+    assert sorted(part.layers for part in plan.parts) == [(0, 2), (1, 3)]
+    assert plan.graph == graph
 
 
 @pytest.mark.parametrize("swapped", [False, True])

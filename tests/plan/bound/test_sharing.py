@@ -1,0 +1,107 @@
+"""The bound of small regions on two accelerators: each lane has whole shares, and what it needs for them."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from plan_chips import PAIR
+from plan_samples import Samples, graph_of
+
+from byoc_hw.accelerator import REFERENCE
+from byoc_hw.graph import Weighted
+from byoc_hw.plan.array.window import Axis
+from byoc_hw.plan.bound import prices, sharing
+from byoc_hw.plan.bound.needs import whole_sums
+from byoc_hw.plan.bound.prices import cycles_bound
+from byoc_hw.plan.region import plan_region
+from byoc_hw.plan.steps import Job
+from byoc_hw.soc import Soc
+
+TWINS = Soc(tuple(replace(REFERENCE, name=name) for name in ("one", "two")))
+
+
+def small(seed):
+    """A few layers in a row or beside each other."""
+    samples, random = Samples(seed), np.random.default_rng(seed)
+    image = samples.tensor((1, int(random.integers(3, 9)), 6, 8))
+    layers = []
+    for _ in range(int(random.integers(1, 4))):
+        value = random.choice([image, *(layer.ofm for layer in layers)][-2:])
+        kind = random.integers(3)
+        if kind == 0:
+            layers.append(samples.conv2d(value, 16, (1, 1)))
+        elif kind == 1:
+            layers.append(samples.depthwise(value, padding=(1, 1, 1, 1)))
+        else:
+            layers.append(samples.conv2d(value, 8, (3, 3), padding=(1, 1, 1, 1)))
+    read = {tensor for layer in layers for tensor in layer.inputs}
+    return graph_of([image], layers, [layer.ofm for layer in layers if layer.ofm not in read])
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("chip", [PAIR, TWINS], ids=["pair", "twins"])
+def test_no_plan_is_below_the_bound(seed, chip):
+    plan = plan_region(small(seed), chip)
+    assert 0 < plan.bound <= plan.cycles
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_layers_that_may_be_summed_at_once_are_in_no_slices(seed):
+    """What the bound takes for granted: no job of such a layer adds to partial sums."""
+    graph = small(seed)
+    for part in plan_region(graph, TWINS).parts:
+        for call in part.plan.calls:
+            layer = graph.layers[part.layers[call.index]]
+            if isinstance(layer, Weighted) and whole_sums(layer, REFERENCE, TWINS):
+                assert all(step.first and step.last for step in call.steps if isinstance(step, Job))
+
+
+def test_sums_may_be_in_slices_where_memory_is_small_or_there_is_one_accelerator():
+    layer = small(0).layers[0]
+    layer = Samples(1).conv2d(layer.ifm, 16, (3, 3))
+    assert whole_sums(layer, REFERENCE, TWINS)
+    assert not whole_sums(layer, REFERENCE, Soc((REFERENCE,)))
+    assert not whole_sums(layer, replace(REFERENCE, weight_memory=4096), TWINS)
+    assert not whole_sums(layer, replace(REFERENCE, activation_memory=256), TWINS)
+
+
+def test_shares_in_whole_numbers_cost_more_than_mixtures(monkeypatch):
+    """Weights of each lane that has a share, and what it copies before its first job, are in the one bound only."""
+    samples = Samples(1)
+    image = samples.tensor((1, 8, 8, 8))
+    first = samples.depthwise(image, padding=(1, 1, 1, 1))
+    last = samples.pool(first.ofm, "max", (2, 2))
+    graph = graph_of([image], [first, last], [last.ofm])
+    plan = plan_region(graph, TWINS)
+    monkeypatch.setattr(prices, "cycles_of_sharing", lambda *given: given[-1])
+    assert 1.1 * cycles_bound(graph, TWINS) < plan.bound <= plan.cycles < 1.1 * plan.bound
+
+
+def test_other_chips_and_large_regions_have_the_bound_of_prices(monkeypatch):
+    def unexpected(*_):
+        raise AssertionError("no program is made")
+
+    monkeypatch.setattr(sharing, "_Program", unexpected)
+    graph = small(1)
+    for chip in (Soc((REFERENCE,)), replace(TWINS, shared=(("one", "two"),))):
+        assert cycles_bound(graph, chip) > 0
+    monkeypatch.setattr(sharing, "MOST_LAYERS", 0)
+    assert cycles_bound(graph, TWINS) > 0
+
+
+@pytest.mark.parametrize(
+    "axis",
+    [Axis(8, 8, 3, 1, 1), Axis(8, 4, 3, 2, 0), Axis(7, 3, 3, 2, 0), Axis(6, 3, 2, 2, 0), Axis(4, 1, 4, 1, 0)],
+    ids=str,
+)
+def test_any_outputs_see_as_many_inputs_as_is_said(axis):
+    """All sets of outputs, and all inputs, are tried."""
+    seen = [
+        set(range(o * axis.stride - axis.before, o * axis.stride - axis.before + axis.reach)) & set(range(axis.ifm))
+        for o in range(axis.ofm)
+    ]
+    each = sharing._apart(axis)
+    for chosen in range(1, 1 << axis.ofm):
+        some = [o for o in range(axis.ofm) if chosen >> o & 1]
+        assert len(set().union(*(seen[o] for o in some))) >= each * len(some)
+    assert sharing._least_seen(axis) == min(sum(place in one for one in seen) for place in range(axis.ifm))
