@@ -353,7 +353,8 @@ class Grouping:
 
     def _cheapest(self, at: int, stop: int, held: HeldSet, after: HeldSet, full: HeldSet) -> tuple[float, Group] | None:
         indices = self.order[at:stop]
-        if any(needs_all_of(one, indices) for one in self._put_together if one.index in self.estimates.touched(at, stop)):
+        touched = self.estimates.touched(at, stop)
+        if any(needs_all_of(one, indices) for one in self._put_together if one.index in touched):
             return None
         first = indices[0] if at else 0
         count = (self.order[stop] if stop < len(self.order) else len(self.layers)) - first
