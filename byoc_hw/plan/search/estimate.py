@@ -216,9 +216,9 @@ class Estimates:
     def _jobs(self, index: int, rows: int) -> tuple[int, int]:
         """Cycles of the jobs over some rows of a layer, and bytes of their partial sums."""
         if (index, rows) not in self._tiles:
-            layer, cut, shape = self.layers[index], self.blocks[index], self.mapping.outputs(index, rows)
-            sums = psum_bytes(layer, cut, prod(shape[:2]), self.accelerator)
-            self._tiles[index, rows] = tile_cycles(layer, cut, shape, self.accelerator), sums
+            layer, blocks, shape = self.layers[index], self.blocks[index], self.mapping.outputs(index, rows)
+            sums = psum_bytes(layer, blocks, prod(shape[:2]), self.accelerator)
+            self._tiles[index, rows] = tile_cycles(layer, blocks, shape, self.accelerator), sums
         return self._tiles[index, rows]
 
     def store(self, storage: Storage, nbytes: int, kept: bool) -> int:

@@ -105,7 +105,7 @@ class Grouping:
         self.estimates = estimates_of(mapped)
         self.blocks = self.estimates.blocks
         self.order = self.estimates.order
-        self._in_parts = [one for one in self.all if one.parts]
+        self._put_together = [one for one in self.all if one.parts]
         alive = self._alive()
         self.tight = [alive[index] > accelerator.activation_memory for index in self.order]
         self.room = accelerator.activation_memory
@@ -366,7 +366,8 @@ class Grouping:
 
     def _cheapest(self, at: int, stop: int, held: HeldSet, after: HeldSet, full: HeldSet) -> tuple[float, Group] | None:
         indices = self.order[at:stop]
-        if any(needs_all_of(one, indices) for one in self._in_parts if one.index in self.estimates.touched(at, stop)):
+        touched = self.estimates.touched(at, stop)
+        if any(needs_all_of(one, indices) for one in self._put_together if one.index in touched):
             return None
         first = indices[0] if at else 0
         count = (self.order[stop] if stop < len(self.order) else len(self.layers)) - first
