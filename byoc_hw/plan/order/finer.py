@@ -27,8 +27,8 @@ from byoc_hw.plan.work.halves import (
 )
 from byoc_hw.plan.work.ops import LocalBuffer, Op
 
-_MOST_WORK = 2000
-"""The copies and jobs that are ordered in all."""
+MOST_ORDERED = 2000
+"""The copies and jobs that are ordered in all: of a plan with more than half as many none is cut."""
 
 _OPERATION = 5
 """Cycles that a copy or job more has to save: it is a row of tables in flash, and the core starts it."""
@@ -43,7 +43,7 @@ def finer(
     """The work with some operations cut in two, and its order: of no more cycles than before."""
     places = dict(offsets)
     found, best = tuple(ops), order(ops, offsets)
-    left, improved = _MOST_WORK - len(found), True
+    left, improved = MOST_ORDERED - len(found), True
     while improved:
         improved = False
         tried: set[tuple[tuple[int, tuple[int, ...]], ...]] = set()

@@ -20,6 +20,7 @@ from byoc_hw.graph import Concat, Graph, Layer, Slice, Whole
 from byoc_hw.plan.array.mapped import MappedGraph, map_graph
 from byoc_hw.plan.bound.prices import cycles_bound
 from byoc_hw.plan.choices import Blocks, Choices, Group
+from byoc_hw.plan.order.finer import MOST_ORDERED
 from byoc_hw.plan.search.measured import Alone, MeasuredRuns, layer_sizes, least_one_by_one
 from byoc_hw.plan.search.planner import laid_out, mappings, packings, promise
 from byoc_hw.plan.stages import Layout, lay_out
@@ -74,7 +75,7 @@ def cut_finely(found: Layout, tried: Sequence[Layout]) -> Layout:
     plans = (found, *nsmallest(_FAST, tried, _cycles), *nsmallest(_BUSY, tried, _least))
     best = found
     for one in {plan.choices: plan for plan in plans}.values():
-        if not one.choices.apart and one.order.jobs:
+        if not one.choices.apart and one.order.jobs and 2 * len(one.work.ops) <= MOST_ORDERED:
             best = min(best, lay_out(one.mapped, replace(one.choices, fine=True)), key=_cycles)
     return best
 
