@@ -165,7 +165,6 @@ class _Program:
             model.add(elements[lane] <= pixels[lane] * channels)
             model.add(elements[lane] <= depth[lane] * (height * width))
             model.add(starts[lane] >= int(self._times.before[index].get(lane, 0)))
-            model.add(complete >= starts[lane] + first[lane]).only_enforce_if(any_of[lane])
         which = model.new_bool_var("")  # the lane that begins
         model.add(begin >= starts[0]).only_enforce_if(~which)
         model.add(begin >= starts[1]).only_enforce_if(which)
@@ -188,6 +187,9 @@ class _Program:
         for lane in lanes:
             setup = self._chip.accelerators[lane].job_setup
             model.add(done[lane] <= share.elements[lane])
+            busy = model.new_bool_var("")
+            model.add(done[lane] == 0).only_enforce_if(~busy)
+            model.add(share.complete >= share.starts[lane] + share.first[lane]).only_enforce_if(busy)
             model.add(share.cycles[lane] >= share.first[lane] + setup * share.any[lane])
             model.add(share.cycles[lane] >= int(self._job(index, lane)) * share.any[lane])
         for at, rate in enumerate(work.rates if not work.covers else ()):
@@ -216,7 +218,7 @@ class _Program:
                 model.add(share.cycles[lane] >= cycles * every + setup * share.any[lane]).only_enforce_if(way)
                 if isinstance(layer, Weighted):
                     model.add(every * int(cover.channels[at]) >= share.channels[lane]).only_enforce_if(way)
-                if packed:
+                if packed and _padded(layer):
                     fewer, filled = self._least_outputs(index, at), self._fill(layer, lane)
                     model.add(groups[lane] * fewer >= done[lane]).only_enforce_if(way, ~filled)
                     model.add(every * fewer >= share.elements[lane]).only_enforce_if(way, ~filled)
@@ -331,6 +333,8 @@ class _Program:
             for makers in (0b01, 0b10, 0b11) if direct else (0b11,):
                 far = np.array([0 if makers >> lane & 1 else sum(self._copies) for lane in _LANES])
                 behind = ((possible > 0) * far + possible * parts).max(axis=1).min()
+                if readers == 0b11 and not (possible > 0).all(axis=1).any() and possible.max() > self._group(index):
+                    behind = 0.0  # any mixture of these ways
                 literals = [
                     one if which >> lane & 1 else ~one
                     for which, some in ((readers, share.any), (makers, made.any))[: 1 + direct]
@@ -369,6 +373,10 @@ class _Program:
         groups = self._var(prod(work.extents))
         model.add(groups * max(int(cover.outputs[place]) for cover in work.covers) >= elements)
         model.add(cycles >= min(int(cover.cycles[place]) for cover in work.covers) * groups)
+
+    def _group(self, index: int) -> float:
+        """The least cycles of a group of a layer on any of the arrays; 0 of one without groups."""
+        return min((cycles for cover in self._works[index].covers for cycles in cover.cycles), default=0.0)
 
     def _part_behind(self, index: int, one: Accelerator) -> float:
         """The part of a group's cycles that is behind the last element that it sees."""
@@ -506,6 +514,12 @@ def _spans(axis: Axis) -> tuple[Ints, Ints]:
     return np.clip(first, 0, axis.ifm), np.clip(first + axis.reach, 0, axis.ifm)
 
 
+def _padded(layer: Layer) -> bool:
+    """Whether a layer has padding on all sides: any rows or columns of it have some, too."""
+    form = geometry(layer)
+    return isinstance(form, Window) and all(min(axis.before, axis.after) > 0 for axis in (form.rows, form.columns))
+
+
 def _least_seen(axis: Axis) -> int:
     """The number of outputs that see an input, the least of all inputs."""
     if axis.dilation > 1:
@@ -521,6 +535,8 @@ def _least_inputs(layer: Layer, tensor: Tensor) -> tuple[bool, int]:
     if isinstance(form, Run):
         return False, _PARTS if tensor.shape == layer.ofm.shape else 0
     if not isinstance(form, Window) or any(axis.dilation > 1 for axis in (form.rows, form.columns)):
+        return False, 0
+    if not form.sums and tensor.shape[-1] != layer.ofm.shape[-1]:
         return False, 0
     channels = form.in_channels if form.sums else 1
     return form.sums, int(_apart(form.rows) * _apart(form.columns) * channels * _PARTS)

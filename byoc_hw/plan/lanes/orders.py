@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from byoc_hw.graph import Graph
 
-Order = tuple[int, ...]
+LayerOrder = tuple[int, ...]
 """The layers of a graph, by index, each behind those that it reads from."""
 
 
@@ -14,10 +14,10 @@ _LAYERS = 12
 """The most layers of a region of which several orders are tried: each takes as long to plan as the first."""
 
 
-def orders(graph: Graph) -> Iterator[Order]:
+def orders(graph: Graph) -> Iterator[LayerOrder]:
     """A few orders that differ, the graph's own first. In the others of a small region a layer is followed by the first
     or the last of those that read it, as long as one can follow, and then by what reads the latest of all others."""
-    seen: set[Order] = set()
+    seen: set[LayerOrder] = set()
     own = tuple(range(len(graph.layers)))
     for order in (own, _deep(graph, 1), _deep(graph, -1)) if len(own) <= _LAYERS else (own,):
         if order not in seen:
@@ -25,7 +25,7 @@ def orders(graph: Graph) -> Iterator[Order]:
             yield order
 
 
-def _deep(graph: Graph, sign: int) -> Order:
+def _deep(graph: Graph, sign: int) -> LayerOrder:
     """The order in which what reads the latest output comes next; of several the first one, or the last."""
     made = {layer.ofm: index for index, layer in enumerate(graph.layers)}
     reads = [{made[tensor] for tensor in layer.inputs if tensor in made} for layer in graph.layers]

@@ -18,7 +18,7 @@ from byoc_hw.plan.lanes.compose import chip_plan
 from byoc_hw.plan.lanes.cut import Region
 from byoc_hw.plan.lanes.joint import PlacedPart, side_by_side
 from byoc_hw.plan.lanes.lanes_clock import lanes_timeline
-from byoc_hw.plan.lanes.orders import Order, orders
+from byoc_hw.plan.lanes.orders import LayerOrder, orders
 from byoc_hw.plan.lanes.price import Price, judge, prices
 from byoc_hw.plan.lanes.search import Several, best_parts, part_of_all, parts_alone
 from byoc_hw.plan.stages import Layout
@@ -51,7 +51,7 @@ def plan_on_chip(
     return ChipPlanner(graph, chip, place, bound).no_worse_alone(best, objective)
 
 
-def _with_layers_of(graph: Graph, order: Order, plan: ChipPlan) -> ChipPlan:
+def _with_layers_of(graph: Graph, order: LayerOrder, plan: ChipPlan) -> ChipPlan:
     """A plan of the layers of a graph in some order, as one of the graph."""
     parts = tuple(replace(part, layers=tuple(order[index] for index in part.layers)) for part in plan.parts)
     costs = dict(zip(order, plan.costs, strict=True))
