@@ -39,7 +39,7 @@ _ENOUGH = 0.965
 _LENGTHS = 4
 """The most lengths of pipelines for which stages are found and compared."""
 
-_WORTH = 0.88
+_WORTH = 0.96
 """Plans are planned in full that have nearly as many frames, by jobs, as the best one."""
 
 _TIMES = 3
