@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+from tflite_element_wise_samples import OPERATORS, operator_file
 from tflite_int4_samples import NETWORKS as FOUR_BITS
 from tflite_int4_samples import narrow_file
 from tflite_networks import inception, mobilenet
@@ -92,6 +93,7 @@ SHIPPED = {"digits_int8": (model_path, _digits), "shapes_int8": (lambda: DETECTO
 NETWORKS = {
     "inception": lambda: inception("int8"),
     "mobilenet": lambda: mobilenet("int8"),
+    **{f"operator_{name}": functools.partial(operator_file, name) for name in OPERATORS},
     **{f"int4_{number}": functools.partial(narrow_file, case) for number, case in enumerate(FOUR_BITS)},
 }
 """Networks that are made in memory."""

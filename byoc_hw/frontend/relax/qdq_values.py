@@ -173,7 +173,7 @@ class _Tables:
             wrong = np.isnan(real)
             if wrong.any():
                 raise NotALayer("values of all 256 inputs are numbers", "nan")
-            units = (real / np.float32(after.scale[0])).astype(np.float64)
+            units = _over(real, np.float32(after.scale[0])).astype(np.float64)
         rounded = np.copysign(np.floor(np.abs(units) + 0.5), units) + after.zero_point[0]
         return np.clip(rounded, -(1 << 31), (1 << 31) - 1).astype(np.int64)
 
@@ -251,8 +251,15 @@ def _computed(tree: _Tree) -> Array:
         values: Array = np.asarray(tree, np.float32)
         return values
     operator, *operands = tree
+    if operator == "divide" and isinstance(operands[1], np.ndarray):
+        return _over(_computed(operands[0]), _computed(operands[1]))
     found = _FUNCTIONS[operator](*(one if isinstance(one, float) else _computed(one) for one in operands))
     return found.astype(np.float32)
+
+
+def _over(real: Array, constant: Array | np.float32) -> Array:
+    """A quotient as TVM has it: by a constant it is a product with the reciprocal."""
+    return (real * (np.float32(1) / constant)).astype(np.float32)
 
 
 # ---------------------------------------------------------------- TFLite's kernels

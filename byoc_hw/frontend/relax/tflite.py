@@ -10,6 +10,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tvm
 from tvm import relax
 from tvm.relax.frontend.tflite import from_tflite
@@ -29,6 +30,9 @@ from byoc_hw.frontend.tflite_stops import (
     operator_kind,
 )
 from byoc_hw.pattern import BrokenRule, NotALayer, Outcome
+
+_OF_STORED = ("CUMSUM", "PRELU", "SPACE_TO_BATCH_ND", "SQUARE")
+"""Operators of which TVM's importer computes quantized ones of their stored values, as if these were real."""
 
 STATED = "byoc_hw_stated"
 """The module's attribute with the ends that its file states."""
@@ -98,6 +102,9 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         super().__init__(*given)
         self._file, self._stops, self._owners = file, stops, owners
         self._numbers = {operator.position: number for number, operator in enumerate(file.operators)}
+        for kind in _OF_STORED:
+            self.convert_map[kind] = partial(self._not_quantized, self.convert_map[kind])
+        self.convert_map["ELU"] = partial(self._elu, self.convert_map["ELU"])
         self.convert_map["FULLY_CONNECTED"] = partial(self._of_rows, self.convert_map["FULLY_CONNECTED"])
         for kind, convert in self.convert_map.items():
             self.convert_map[kind] = partial(self._converted, convert)
@@ -121,6 +128,21 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
             for tensor in (self._file.tensors[index] for index in described.outputs if index not in states)
         ]
         return variables[0] if len(variables) == 1 else relax.Tuple(variables)
+
+    def _not_quantized(self, convert: Callable[..., Any], op: Any) -> Any:
+        described = self._file.operators[self._numbers[op._tab.Pos]]
+        if self.is_quantized(op):
+            raise NotALayer("type is not quantized", self._file.tensors[described.inputs[0]].dtype)
+        return convert(op=op)
+
+    def _elu(self, convert: Callable[..., Any], op: Any) -> Any:
+        """ELU: TVM's converter computes it of stored values."""
+        if not self.is_quantized(op):
+            return convert(op=op)
+        (x,), (output,) = self.get_input_tensors(op), self.get_output_tensors(op)
+        real = self.dequantize(self.get_tensor_expr(x), x)
+        below = relax.op.nn.relu(relax.op.subtract(relax.const(np.float32(1)), relax.op.exp(real)))
+        return self.quantize(relax.op.subtract(relax.op.nn.relu(real), below), output)
 
     def _of_rows(self, convert: Callable[..., Any], op: Any) -> Any:
         """A matrix product of rows: TVM's converter takes an input of two dimensions only."""
