@@ -33,6 +33,10 @@ _MOST = 512
 """The most ways to share a layer that are told apart."""
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Turns = tuple[bool, ...]
+"""Of each accelerator with tiles, whether its groups run along columns."""
+
 Lines = tuple[int, int, int]
 """The number of lines, their pixels, and the channels."""
 
@@ -49,9 +53,15 @@ class LayerWork:
         self._tiled = [lane for lane, _ in tiled]
         self.extents = extents(layer.ofm)
         self._flat = is_pointwise(layer) or any(packs(layer, one) for _, one in tiled)
-        self._groups: list[list[Groups]] = []
+        self._groups: dict[Turns, list[Groups]] = {}
         if isinstance(layer, Weighted) and tiled:
-            self._groups = [[groups(layer, one, turned) for _, one in tiled] for turned in (False, True)]
+            # Shares that are cut by rows may have groups along rows here, along columns there. Without lines, or on one
+            # accelerator, those are not fewer than groups that all run the same way.
+            each = 1 if self._flat else len(tiled)
+            for some in product((False, True), repeat=each):
+                turns = some * (len(tiled) // each)
+                pairs = zip(tiled, turns, strict=True)
+                self._groups[turns] = [groups(layer, one, turned) for (_, one), turned in pairs]
         self.rates = [_least_cycles(layer, one) / prod(self.extents) for _, one in tiled]
         """Cycles of an element on each accelerator that has tiles, where the layer has no groups."""
 
@@ -59,8 +69,8 @@ class LayerWork:
     def covers(self) -> list[Cover]:
         """The rules for groups, for rows as rows and as columns; none of a layer without groups."""
         found = []
-        for turned, some in enumerate(self._groups):
-            each, least = self._rules(some, *self._lines(self.extents, bool(turned)))
+        for turns, some in self._groups.items():
+            each, least = self._rules(turns, some, self.extents)
             sizes = ([one.channels * one.outputs for one in some], [one.channels for one in some])
             found.append(Cover(each, least, *sizes, [one.cycles for one in some]))
         return found
@@ -68,10 +78,15 @@ class LayerWork:
     def ways(self, outputs: Extents) -> Floats:
         """The ways to share the work of some rows, columns and channels of the output, as cycles of the arrays of all
         accelerators: a plan has no fewer than one of them, or than a mixture of them."""
+        return self.ways_or_mixtures(outputs)[0]
+
+    def ways_or_mixtures(self, outputs: Extents) -> tuple[Floats, bool]:
+        """The same, and whether it may be a mixture."""
         if not self._groups:
-            return self._whole_or([self._in_parts(np.array(self.rates, np.float64) * float(prod(outputs)))])
-        lines = (self._lines(outputs, turned) for turned in (False, True))
-        return self._whole_or([self._in_groups(*one) for one in zip(self._groups, lines, strict=True)])
+            found = [self._in_parts(np.array(self.rates, np.float64) * float(prod(outputs)))]
+            return self._whole_or(found), len(self._tiled) > 1
+        shared = [self._in_groups(some, *self._rules(turns, some, outputs)) for turns, some in self._groups.items()]
+        return self._whole_or([one for one, _ in shared]), any(mixed for _, mixed in shared)
 
     def ways_of_channels(self) -> Floats:
         """The same for all outputs, channel by channel: all accelerators that have work have it in all channels. A plan
@@ -79,10 +94,10 @@ class LayerWork:
         if not self._groups:
             return self.ways(self.extents)
         found = []
-        for turned, some in enumerate(self._groups):
-            lines, length, channels = self._lines(self.extents, bool(turned))
+        for turns, some in self._groups.items():
+            channels = self.extents[2]
             one = [replace(each, channels=1, cycles=each.cycles * channels / each.channels) for each in some]
-            found.append(self._in_groups(one, (lines, length, 1)))
+            found.append(self._in_groups(one, *self._rules(turns, one, (*self.extents[:2], 1)))[0])
         return self._whole_or(found)
 
     def _whole_or(self, shared: Sequence[Floats]) -> Floats:
@@ -103,35 +118,38 @@ class LayerWork:
             return 1, height * width, channels
         return (width, height, channels) if turned else (height, width, channels)
 
-    def _in_groups(self, some: Sequence[Groups], lines: Lines) -> Floats:
-        """Any number of groups on all accelerators but the last one, which has what is left. If these are too many,
-        any parts of them."""
-        each, least = self._rules(some, *lines)
+    def _in_groups(self, some: Sequence[Groups], each: Ints, least: Ints) -> tuple[Floats, bool]:
+        """By the rules, any number of groups on all accelerators but the last one, which has what is left. If these are
+        too many, any parts of them: then it is True that mixtures are ways, too."""
         cycles = np.array([float(one.cycles) for one in some])
         most = (-(-least[:, np.newaxis] // each)).max(axis=0)
         many = prod(int(one) + 1 for one in most[:-1])
         if many > _MOST:
             alone = least[:, np.newaxis] / each * cycles  # by each rule
-            return self._in_parts(alone[alone.sum(axis=1).argmax(), :])
+            return self._in_parts(alone[alone.sum(axis=1).argmax(), :]), True
         counts = np.indices(most[:-1] + 1).reshape(len(some) - 1, many)
         last = np.maximum(-((each[:, :-1] @ counts - least[:, np.newaxis]) // each[:, -1:]), 0).max(axis=0)
         found = np.zeros((len(last), self._lanes))
         found[:, self._tiled] = np.concatenate([counts, last[np.newaxis]]).T * cycles
-        return found
+        return found, False
 
-    def _rules(
-        self, some: Sequence[Groups], lines: int, length: int, channels: int
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def _rules(self, turns: Turns, some: Sequence[Groups], outputs: Extents) -> tuple[Ints, Ints]:
         """Of outputs at distances, how many a group of each accelerator has at most, and how many all groups have to
-        have: a row for each distance of channels and of pixels."""
+        have: a row for each distance of channels and of pixels, along rows or columns as groups run."""
         each, least = [], []
-        for far, wide in product({1, *(one.channels for one in some)}, {1, *(one.pixels for one in some)}):
-            seen = length
-            if self._flat and wide > 1 and length < prod(self.extents[:2]):
-                seen = 1  # the others may be anywhere in the line
-            pixels = [one.outputs if wide == 1 else ceil_div(one.pixels, wide) for one in some]
-            each.append([ceil_div(one.channels, far) * many for one, many in zip(some, pixels, strict=True)])
-            least.append(lines * ceil_div(channels, far) * ceil_div(seen, wide))
+        for turned in sorted(set(turns)):
+            lines, length, channels = self._lines(outputs, turned)
+            along = [one.pixels for one, its in zip(some, turns, strict=True) if its is turned]
+            for far, wide in product({1, *(one.channels for one in some)}, {1, *along}):
+                seen = length
+                if self._flat and wide > 1 and length < prod(self.extents[:2]):
+                    seen = 1  # the others may be anywhere in the line
+                pixels = [
+                    ceil_div(one.pixels, wide) if its is turned and wide > 1 else one.outputs
+                    for one, its in zip(some, turns, strict=True)
+                ]
+                each.append([ceil_div(one.channels, far) * many for one, many in zip(some, pixels, strict=True)])
+                least.append(lines * ceil_div(channels, far) * ceil_div(seen, wide))
         return np.array(each), np.array(least)
 
 
@@ -140,8 +158,8 @@ class Cover:
     """How many groups of outputs cover a layer: by each rule, the groups of all accelerators times `each` are at least
     `least`. `outputs` and `channels` are the most of a group of each accelerator, which takes so many `cycles`."""
 
-    each: npt.NDArray[np.int64]
-    least: npt.NDArray[np.int64]
+    each: Ints
+    least: Ints
     outputs: Sequence[int]
     channels: Sequence[int]
     cycles: Sequence[float]

@@ -5,8 +5,8 @@ Any job of a layer needs some of what earlier layers make (`needs.py`): the same
 computed before the job begins, and after the first jobs of these layers can begin; from the last of them to the job
 there are the shortest ways by single jobs and copies. In between, the arrays share the work. What they can share in a
 time is bounded with prices of their cycles that add up to 1: the work costs at least what it costs where it is
-cheapest; but the largest layer is shared in one of the ways that there are, at all prices. The sets of layers that are
-tried are those that begin late, and are far from the job.
+cheapest; but the largest layer with whole groups is shared in one of the ways that there are, at all prices. The sets
+of layers that are tried are those that begin late, and are far from the job.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Windows:
         self._graph, self._chip, self._works, self._jobs, self._copied = graph, chip, works, jobs, copied
         self._made = {layer.ofm: index for index, layer in enumerate(graph.layers)}
         self._prices = _prices(len(chip.accelerators))
-        self._costs: dict[tuple[int, Extents], Floats] = {}
+        self._costs: dict[tuple[int, Extents], tuple[Floats, bool]] = {}
         self.starts: list[dict[int, float]] = []
 
     def raised(self, starts: Mapping[int, float]) -> dict[int, float]:
@@ -93,20 +93,23 @@ class Windows:
         self, needs: Mapping[int, Extents], ways: Mapping[int, Mapping[int, float]], known: float, many: int = _TIMES
     ) -> float:
         """The earliest time at which so many outputs of layers can have been computed, and these shortest ways gone."""
-        worked = [one for one, outputs in needs.items() if self._costs_of(one, outputs).any()]
+        worked = [one for one, outputs in needs.items() if self._costs_of(one, outputs)[0].any()]
         if not worked:
             return known
-        costs = [self._costs_of(one, needs[one]) for one in worked]
+        costs = [self._costs_of(one, needs[one])[0] for one in worked]
         least = np.array([one.min(axis=0) for one in costs])
+        whole = np.array([not self._costs_of(one, needs[one])[1] for one in worked])
         begin, left = (np.array([self._by_lane(times[one]) for one in worked]) for times in (self.starts, ways))
         first, last = begin.min(axis=1), left.min(axis=1)
         for begins, ends in product(evenly_spread(first, many), evenly_spread(last, _TIMES)):
             among = (first >= begins) & (last >= ends)
             if among.any():
                 idle = np.minimum(begin[among].min(axis=0) + left[among].min(axis=0), known)
-                largest = int((least.sum(axis=1) * among).argmax())
-                others = least[among].sum(axis=0) - least[largest] + self._prices @ idle
-                known = max(known, float((costs[largest] + others).max(axis=1).min()))
+                work = least[among].sum(axis=0) + self._prices @ idle
+                known = max(known, float(work.max()))
+                if (among & whole).any():
+                    largest = int((least.sum(axis=1) * (among & whole)).argmax())
+                    known = max(known, float((costs[largest] + work - least[largest]).max(axis=1).min()))
         return known
 
     def _ways_to(self, index: int, lane: int, needs: Mapping[int, tuple[int, Need]]) -> dict[int, dict[int, float]]:
@@ -125,12 +128,13 @@ class Windows:
     def _by_lane(self, times: Mapping[int, float]) -> list[float]:
         return [times.get(lane, np.inf) for lane in range(len(self._chip.accelerators))]
 
-    def _costs_of(self, index: int, outputs: Extents) -> Floats:
+    def _costs_of(self, index: int, outputs: Extents) -> tuple[Floats, bool]:
         """What so many rows, columns and channels of a layer's output cost: a row for each way to share them, and a
-        column for each price."""
+        column for each price. And whether they may be shared in a mixture of these ways."""
         key = index, outputs
         if key not in self._costs:
-            self._costs[key] = self._works[index].ways(outputs) @ self._prices.T
+            ways, mixed = self._works[index].ways_or_mixtures(outputs)
+            self._costs[key] = ways @ self._prices.T, mixed
         return self._costs[key]
 
 

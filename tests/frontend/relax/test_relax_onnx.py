@@ -5,6 +5,7 @@ import onnx
 import pytest
 from onnx.reference import ReferenceEvaluator
 from onnx_samples import QdqNet
+from tvm import relax
 
 import byoc_hw
 from byoc_hw.compiler import region_graphs
@@ -24,6 +25,7 @@ def path(tmp_path_factory):
 
 def test_images_are_brought_to_nhwc_and_all_is_offloaded(path):
     mod, params = byoc_hw.load(path)
+    assert isinstance(mod["main"], relax.Function)
     (graph,) = region_graphs(byoc_hw.partition_for_hwlib(mod, params)).values()
     kinds = [layer.kind for layer in graph.layers]
     assert kinds.count("transpose") == 2  # of the input, and in front of the flatten
