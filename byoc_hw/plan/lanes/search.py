@@ -47,6 +47,10 @@ _SMALL = 16
 """The most layers of a region whose beam has parts of several layers, too. In larger ones the improvement joins
 them."""
 
+_PACKED_FIRST = 12
+"""The most layers of a region whose rows are packed from the start. In larger ones the best plan without gets them: the
+search ends before it has tried as much with them."""
+
 _KEPT = 4
 _FIRST = 4
 _FIRST_OF_MANY = 3
@@ -232,7 +236,8 @@ class _Search:
     def _searched(self) -> list[FormOfLayers]:
         """The best of a few plans that were improved step by step, and of what is put together of two of them; empty
         if there is none."""
-        self._packs = self._small and any(one.packed_rows for one in self._chip.accelerators)
+        packs = any(one.packed_rows for one in self._chip.accelerators)
+        self._packs = packs and len(self._graph.layers) <= _PACKED_FIRST
         starts = {self.cost(plan): plan for plan in [*self.found(), *self._plain()]}
         layers = len(self._graph.layers)
         most = self._together.work + (_WORK + _EACH * layers + (_STARTS if self._small else 0)) // self._share
@@ -250,7 +255,7 @@ class _Search:
         )
         found = every.cheaper_than(self.cost(best))
         best = self._improved(found, self._together.work + _MORE // self._share) if found else best
-        self._packs = any(one.packed_rows for one in self._chip.accelerators)
+        self._packs = packs
         return (
             self._improved(best, self._together.work + (_MORE + _EACH * layers) // self._share) if self._packs else best
         )
