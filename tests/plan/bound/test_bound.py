@@ -1,6 +1,7 @@
 """The bound of a chip: what latencies add to it, exactly where there is nothing to choose."""
 
 from dataclasses import replace
+from functools import cache
 from itertools import product
 
 import numpy as np
@@ -248,26 +249,30 @@ def test_rows_in_one_line_fill_the_array():
 # ---------------------------------------------------------------- ways to share a layer
 
 
-def rectangles(lines, length, channels, sizes):
-    """For each accelerator's numbers of groups, whether they cover an image: tried out, group by group."""
+def rectangles(lines, length, channels, sizes, turns):
+    """For each accelerator's numbers of groups, whether they cover an image: tried out, group by group. Those of an
+    accelerator that is turned run along columns."""
 
+    whole = frozenset(product(range(lines), range(length), range(channels)))
+
+    def group(at, line, pixel, channel):
+        rows, columns = sizes[at]
+        along = {(line + x, pixel, channel + c) for x in range(columns) for c in range(rows)}
+        across = {(line, pixel + x, channel + c) for x in range(columns) for c in range(rows)}
+        return whole & (along if turns[at] else across)
+
+    groups = [{group(at, *cell) for cell in product(*(range(-3, 6) for _ in range(3)))} for at in range(len(sizes))]
+
+    @cache
     def covered(cells, left):
-        if not cells:
-            return True
-        line, pixel, channel = min(cells)  # some group has its first pixel and channel at or before this one
-        for at, (many, (rows, columns)) in enumerate(zip(left, sizes, strict=True)):
-            if many:
-                less = (*left[:at], many - 1, *left[at + 1 :])
-                for first, low in product(
-                    range(pixel - columns + 1, pixel + 1), range(channel - rows + 1, channel + 1)
-                ):
-                    group = {(line, x, c) for x in range(first, first + columns) for c in range(low, low + rows)}
-                    if covered(cells - group, less):
-                        return True
-        return False
+        """Some group has the first cell that is left."""
+        return not cells or any(
+            many and min(cells) in one and covered(cells - one, (*left[:at], many - 1, *left[at + 1 :]))
+            for at, many in enumerate(left)
+            for one in groups[at]
+        )
 
-    cells = frozenset(product(range(lines), range(length), range(channels)))
-    return lambda counts: covered(cells, counts)
+    return lambda counts: covered(whole, counts)
 
 
 @pytest.mark.parametrize(
@@ -277,6 +282,7 @@ def rectangles(lines, length, channels, sizes):
         (2, 3, 2, ((2, 2), (1, 1))),
         (1, 4, 4, ((3, 3), (2, 1))),
         (2, 2, 3, ((2, 2), (3, 1))),
+        (4, 2, 1, ((1, 3), (1, 2))),  # three rows by groups along columns, the last one by a group along it
     ],
 )
 def test_no_fewer_groups_cover_a_layer(lines, length, channels, sizes):
@@ -291,10 +297,11 @@ def test_no_fewer_groups_cover_a_layer(lines, length, channels, sizes):
     )
     cycles = 4 * 9 + 2 * 4 * 3 + DLA.job_overhead
     found = LayerWork(layer, chip).ways((lines, length, channels)) / cycles
-    covers = rectangles(lines, length, channels, sizes)
-    for counts in product(range(5), range(7)):
-        if covers(counts):
-            assert any(all(one <= many for one, many in zip(way, counts, strict=True)) for way in found), counts
+    for turns in product((False, True), repeat=len(sizes)):
+        covers = rectangles(lines, length, channels, sizes, turns)
+        for counts in product(range(5), range(7)):
+            if covers(counts):
+                assert any(all(one <= many for one, many in zip(way, counts, strict=True)) for way in found), counts
 
 
 def test_whole_groups_are_shared():

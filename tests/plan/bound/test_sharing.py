@@ -4,15 +4,21 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from effort import examples
+from hypothesis import given, reject, settings
+from hypothesis import strategies as st
 from plan_chips import PAIR
+from plan_graphs import accelerators, graphs
 from plan_samples import Samples, graph_of
 
 from byoc_hw.accelerator import REFERENCE
+from byoc_hw.errors import PlanError
 from byoc_hw.graph import Weighted
 from byoc_hw.plan.array.window import Axis
 from byoc_hw.plan.bound import prices, sharing
 from byoc_hw.plan.bound.needs import whole_sums
 from byoc_hw.plan.bound.prices import cycles_bound
+from byoc_hw.plan.bound.ways import least_alone
 from byoc_hw.plan.region import plan_region
 from byoc_hw.plan.steps import Job
 from byoc_hw.soc import Soc
@@ -43,6 +49,38 @@ def small(seed):
 def test_no_plan_is_below_the_bound(seed, chip):
     plan = plan_region(small(seed), chip)
     assert 0 < plan.bound <= plan.cycles
+
+
+@st.composite
+def small_regions(draw):
+    """Two accelerators that may differ, and a graph of up to four layers."""
+    one, two = (replace(draw(accelerators()), name=name) for name in ("one", "two"))
+    chip = Soc((one, replace(two, dma_alignment=one.dma_alignment)))
+    return chip, draw(graphs(one, draw(st.integers(1, 4))))
+
+
+@pytest.mark.slow
+@given(small_regions())
+@settings(max_examples=examples(60))
+def test_no_plan_of_random_layers_is_below_the_bound(region):
+    chip, graph = region
+    try:
+        plan = plan_region(graph, chip)
+    except PlanError:
+        reject()
+    assert plan.bound <= plan.cycles
+
+
+def test_a_pooling_is_shared_in_any_parts():
+    """Half of the channels each: two copies and half of the work, which is not in whole groups."""
+    samples = Samples(1)
+    image = samples.tensor((1, 1, 5, 8))
+    layer = samples.pool("avg", image, kernel=(3, 3), padding=(0, 0, 2, 0))
+    lane = replace(REFERENCE, dma_setup=70, dma_width=4)
+    plan = plan_region(
+        graph_of([image], [layer], [layer.ofm]), Soc(tuple(replace(lane, name=name) for name in ("one", "two")))
+    )
+    assert plan.bound <= plan.cycles < least_alone(layer, lane) + 2 * (lane.dma_setup + 1)
 
 
 @pytest.mark.parametrize("seed", range(3))
