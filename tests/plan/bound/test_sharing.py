@@ -75,7 +75,8 @@ def test_a_pooling_is_shared_in_any_parts():
     samples = Samples(1)
     image = samples.tensor((1, 1, 5, 8))
     layer = samples.pool(image, kernel=(3, 3), strides=(1, 1), padding=(0, 0, 2, 0))
-    lane = replace(REFERENCE, dma_setup=70, dma_width=4, elementwise_width=16)
+    small = {"array_rows": 2, "array_columns": 2, "depthwise_rows": 1, "elementwise_width": 16}
+    lane = replace(REFERENCE, dma_setup=70, dma_width=4, dma_alignment=1, local_alignment=4, **small)
     plan = plan_region(
         graph_of([image], [layer], [layer.ofm]), Soc(tuple(replace(lane, name=name) for name in ("one", "two")))
     )
