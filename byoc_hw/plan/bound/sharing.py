@@ -32,7 +32,6 @@ from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Graph, Layer, Weighted
@@ -40,7 +39,7 @@ from byoc_hw.plan.array.kinds import Run, Window, geometry
 from byoc_hw.plan.array.window import Axis, Extents, extents
 from byoc_hw.plan.bound.latency import Latencies, copies_of, has_jobs, least_job, reads_all
 from byoc_hw.plan.bound.needs import Need, needed_before, whole_sums
-from byoc_hw.plan.bound.ways import LayerWork, able, packs, weight_bytes
+from byoc_hw.plan.bound.ways import Ints, LayerWork, able, packs, weight_bytes
 from byoc_hw.soc import Soc
 from byoc_hw.tensor import Tensor
 
@@ -49,8 +48,6 @@ if TYPE_CHECKING:
 
     Var = cp_model.IntVar
     Expr = cp_model.LinearExpr
-
-Ints = npt.NDArray[np.int64]
 
 MOST_LAYERS = 8
 """The most layers of a region with such a bound: for larger ones the solver proves nothing in so little time."""
