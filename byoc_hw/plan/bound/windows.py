@@ -17,6 +17,7 @@ from math import ceil, comb
 
 import numpy as np
 
+from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Graph, Weighted, Whole
 from byoc_hw.plan.array.window import Extents
 from byoc_hw.plan.bound.needs import Need, Needed, needed_before
@@ -31,6 +32,20 @@ _TIMES = 5
 
 _TIMES_OF_ALL = 32
 """The most times of beginning that tell sets of all layers apart."""
+
+
+def loading(graph: Graph, one: Accelerator, before: Needed, weights: float) -> float:
+    """The least cycles of the copies of so many bytes of weights, and of what makes the tensors `before`: of each input
+    a part, and the weights of all layers in one copy."""
+    layers, least = {layer.ofm: layer for layer in graph.layers}, 0.0
+    for tensor, (_, need) in before.items():
+        made = layers.get(tensor)
+        if made is None:
+            least += one.dma_setup + tensor.bytes_of(need.elements) / one.dma_width
+        elif isinstance(made, Weighted):
+            weights += weight_bytes(made) * need.channels / made.out_channels
+    return least + (one.dma_setup + weights / one.dma_width if weights else 0.0)
+
 
 Copied = Callable[[int, int, int, int], float]
 """Cycles of the copies between two layers on two lanes: the layer, its lane, the reader, its lane."""
@@ -69,13 +84,8 @@ class Windows:
         (one, *others), layers = self._chip.accelerators, self._graph.layers
         if others or one.library is not None or isinstance(layers[index], Whole):
             return 0.0
-        sizes = [1.0] if isinstance(layers[index], Weighted) else []  # of its own weights something
-        for tensor, (_, need) in before.items():
-            if tensor not in self._made:
-                sizes.append(tensor.bytes_of(need.elements))
-            elif isinstance(made := layers[self._made[tensor]], Weighted):
-                sizes.append(weight_bytes(made) * need.channels / made.out_channels)
-        return sum(one.dma_setup + nbytes / one.dma_width for nbytes in sizes)
+        weights = 1.0 if isinstance(layers[index], Weighted) else 0.0  # of its own something
+        return loading(self._graph, one, before, weights)
 
     def end(self, behind: Sequence[Mapping[int, float]], known: float, counted: Sequence[bool]) -> float:
         """The earliest end of all layers that are `counted`, no earlier than is known; `behind` are the shortest ways
