@@ -3,9 +3,9 @@
 The least cycles of a layer are those of whole groups of outputs (`ways.py`). What proves them are marks: outputs so far
 apart that no two are in a group, as many as there are groups. Marks can be moved where a line of outputs does not fill
 its groups: with n groups of c on a line of l there are l - (n - 1) * c sets of marks that share no output. As long as
-fewer pixels than that are computed of a channel, or of fewer channels by the same count, some set of marks is left as it
-was, and with it the least cycles: jobs until then save nothing. So a layer begins when the DMA has loaded what so many
-outputs need: as many pixels of the input (`needs.py`), and the weights of so many channels.
+fewer pixels than that are computed of a channel, or of fewer channels by the same count, some set of marks is left as
+it was, and with it the least cycles: jobs until then save nothing. So a layer begins when the DMA has loaded what so
+many outputs need: as many pixels of the input (`needs.py`), and the weights of so many channels.
 
 Some cycles count before:
 
@@ -35,7 +35,7 @@ from byoc_hw.plan.array.kinds import Window, geometry, parts_of_kernel, rows_at_
 from byoc_hw.plan.array.window import Axis, extents
 from byoc_hw.plan.bound.needs import any_of, needed_for, read
 from byoc_hw.plan.bound.ways import cover, groups, in_parts, packed_line, packs
-from byoc_hw.plan.bound.windows import loading
+from byoc_hw.plan.bound.windows import AtOnce, loading
 
 _SLICES = 4
 """The most numbers of input channels that are told apart, but for all of them."""
@@ -43,8 +43,8 @@ _SLICES = 4
 
 @dataclass(frozen=True)
 class Rates:
-    """How much of a cycle counts that the array spends on a layer: from each of `times` on the rate beside it. The times
-    go up, and the rates to 1."""
+    """How much of a cycle counts that the array spends on a layer: from each of `times` on the rate beside it. The
+    times go up, and the rates to 1."""
 
     times: tuple[float, ...]
     rates: tuple[float, ...]
@@ -53,24 +53,26 @@ class Rates:
         return max((rate for begin, rate in zip(self.times, self.rates, strict=True) if begin <= time), default=0.0)
 
 
-def beginnings(graph: Graph, one: Accelerator, before: Sequence[float]) -> list[Rates]:
+def beginnings(graph: Graph, one: Accelerator, before: Sequence[float], at_once: AtOnce) -> list[Rates]:
     """The rates of each layer on the only accelerator; no job of a layer begins before the time in `before`."""
-    return [_rates(graph, one, index, known) for index, known in enumerate(before)]
+    return [_rates(graph, one, index, known, at_once) for index, known in enumerate(before)]
 
 
 def lost(among: Sequence[Rates], work: float) -> float:
     """Cycles from the start that do not count for some layers, until so much work on them is done."""
-    times = sorted({time for one in among for time in one.times})
+    every = min(one.times[-1] for one in among)  # from then on all cycles count
+    early = [one for one in among if one.times[0] < every]
+    times = [*sorted({time for one in early for time in one.times if time < every}), every]
     idle, left = times[0], work
     for time, until in pairwise(times):
-        rate = max(one.at(time) for one in among)
+        rate = max(one.at(time) for one in early)
         if (until - time) * rate >= left:
             return idle + left / rate - left
         idle, left = idle + (until - time) * (1 - rate), left - (until - time) * rate
     return idle
 
 
-def _rates(graph: Graph, one: Accelerator, index: int, known: float) -> Rates:
+def _rates(graph: Graph, one: Accelerator, index: int, known: float, at_once: AtOnce) -> Rates:
     """The rates of a layer of which no job begins before a time that is known."""
     layer = graph.layers[index]
     if not isinstance(layer, Weighted) or len(parts_of_kernel(layer, one)) > 1:
@@ -80,7 +82,7 @@ def _rates(graph: Graph, one: Accelerator, index: int, known: float) -> Rates:
     pixels = min(pixels_at_once(layer, one, turned) for turned in (False, True))
     channels = _movable(layer.group_channels, min(rows_at_a_time(layer, one), layer.group_channels))
     slices = sorted({1, *(ceil_div(_depth(form) * part, _SLICES) for part in range(1, _SLICES + 1))})
-    times = [known, *(max(known, _loaded(graph, one, index, (pixels, channels), inputs)) for inputs in slices)]
+    times = [known, *(max(known, _loaded(graph, one, index, (pixels, channels), inputs, at_once)) for inputs in slices)]
     least = 1 / prod(layer.filter) if in_parts(layer, one) else 1.0
     rates = [*(_rate_of(layer, one, inputs - least) for inputs in slices), 1.0]
     return _with_fills(layer, one, Rates(tuple(times), tuple(rates)), known)
@@ -185,12 +187,15 @@ def marks(rows: int, length: int, apart: int, columns: int) -> int:
         sets += 1
 
 
-def _loaded(graph: Graph, one: Accelerator, index: int, outputs: tuple[int, int], inputs: int) -> float:
+def _loaded(
+    graph: Graph, one: Accelerator, index: int, outputs: tuple[int, int], inputs: int, at_once: AtOnce
+) -> float:
     """The least cycles of copies before so many pixels and channels of a layer's output can be summed over so many
     input channels."""
     layer = graph.layers[index]
     form = geometry(layer)
-    assert isinstance(layer, Weighted) and isinstance(form, Window), "layers with weights have a window"
+    assert isinstance(layer, Weighted), "it has weights"
+    assert isinstance(form, Window), "layers with weights have one"
     pixels, channels = outputs
     some = replace(any_of(layer.ofm), pixels=pixels, channels=channels)
     first = {tensor: read(layer, some, tensor) for tensor in layer.inputs}
@@ -198,4 +203,4 @@ def _loaded(graph: Graph, one: Accelerator, index: int, outputs: tuple[int, int]
         first = {tensor: need and replace(need, channels=inputs) for tensor, need in first.items()}
     nbytes = prod(layer.filter) * inputs * layer.weights.bits / 8
     params = PARAMS_BYTES if inputs == _depth(form) else 0
-    return loading(graph, one, needed_for(graph, index, first), channels * (nbytes + params))
+    return loading(graph, one, needed_for(graph, index, first), channels * (nbytes + params), at_once)

@@ -11,7 +11,8 @@ of layers that are tried are those that begin late, and are far from the job.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations_with_replacement, product
 from math import ceil, comb
 
@@ -23,6 +24,7 @@ from byoc_hw.plan.array.window import Extents
 from byoc_hw.plan.bound.needs import Need, Needed, needed_before
 from byoc_hw.plan.bound.ways import Floats, LayerWork, weight_bytes
 from byoc_hw.soc import Soc
+from byoc_hw.tensor import Tensor
 
 _PRICES = 40
 """The most prices of all arrays that are tried."""
@@ -34,17 +36,26 @@ _TIMES_OF_ALL = 32
 """The most times of beginning that tell sets of all layers apart."""
 
 
-def loading(graph: Graph, one: Accelerator, before: Needed, weights: float) -> float:
+@dataclass(frozen=True)
+class AtOnce:
+    """What comes in one copy each: some of the region's inputs, and weights of so many bytes, or 0 bytes."""
+
+    inputs: Collection[Tensor] = ()
+    weights: float = 0.0
+
+
+def loading(graph: Graph, one: Accelerator, before: Needed, weights: float, at_once: AtOnce = AtOnce()) -> float:
     """The least cycles of the copies of so many bytes of weights, and of what makes the tensors `before`: of each input
     a part, and the weights of all layers in one copy."""
     layers, least = {layer.ofm: layer for layer in graph.layers}, 0.0
     for tensor, (_, need) in before.items():
         made = layers.get(tensor)
         if made is None:
-            least += one.dma_setup + tensor.bytes_of(need.elements) / one.dma_width
+            nbytes = tensor.nbytes if tensor in at_once.inputs else tensor.bytes_of(need.elements)
+            least += one.dma_setup + nbytes / one.dma_width
         elif isinstance(made, Weighted):
             weights += weight_bytes(made) * need.channels / made.out_channels
-    return least + (one.dma_setup + weights / one.dma_width if weights else 0.0)
+    return least + (one.dma_setup + max(weights, at_once.weights) / one.dma_width if weights else 0.0)
 
 
 Copied = Callable[[int, int, int, int], float]
