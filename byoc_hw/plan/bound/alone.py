@@ -118,6 +118,8 @@ class _Engines:
         behind = self._ways_behind() if outputs else self._behind
         rates = beginnings(self._graph, self._one, self._earliest(at_once), at_once)
         layers = [at for at, cycles in enumerate(self._array) if cycles]
+        if not layers:
+            return 0.0
         begin, left = (np.array([some[at] for at in layers]) for some in ([one.times[-1] for one in rates], behind))
         found = 0.0
         for begins, ends in product(evenly_spread(begin, _MOST_TIMES), evenly_spread(left, _MOST_TIMES)):

@@ -64,8 +64,8 @@ def rectangles_over(cells, columns, rows):
 
 
 def test_few_pixels_or_few_channels_save_no_group():
-    """6 pixels and 3 channels in groups of 4 and 2: one pixel of all channels saves no group, wherever it lies. The last
-    two pixels of the last channel save one."""
+    """6 pixels and 3 channels in groups of 4 and 2: one pixel of all channels saves no group, wherever it lies. The
+    last two pixels of the last channel save one."""
     samples = Samples(1)
     layer = samples.conv2d(samples.tensor((1, 1, 6, 2)), 3, (1, 1))
     small = replace(REFERENCE, array_rows=2, array_columns=4, packed_rows=False)
@@ -159,3 +159,10 @@ def test_zero_points_are_copied_or_rows_are_apart():
     without = cycles_bound(graph, replace(hardware, packed_rows=True, dma_setup=0)) + 3 * 300
     assert without < found <= apart
     assert found <= timeline(plan_region(graph, hardware), hardware).total
+
+
+def test_a_region_without_jobs_has_a_bound():
+    samples = Samples(1)
+    layer = samples.transpose(samples.tensor((1, 4, 5, 3)), (0, 2, 1, 3))
+    graph = graph_of([layer.ifm], [layer], [layer.ofm])
+    assert 0 < cycles_bound(graph, REFERENCE) <= timeline(plan_region(graph, REFERENCE), REFERENCE).total
