@@ -8,11 +8,20 @@ from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
-from byoc_hw.integers import round_up
+from byoc_hw.graph import Weighted
+from byoc_hw.integers import ceil_div, round_up
 from byoc_hw.plan.array.cost import copy_cycles
 from byoc_hw.plan.array.mapped import MappedGraph
 from byoc_hw.plan.array.storage import Storage
-from byoc_hw.plan.array.weight_blocks import all_bytes, cut, load_cycles, psum_bytes, tile_cycles
+from byoc_hw.plan.array.weight_blocks import (
+    all_bytes,
+    channel_blocks,
+    cut,
+    load_cycles,
+    psum_bytes,
+    staying,
+    tile_cycles,
+)
 from byoc_hw.plan.array.window import extents, row_bytes
 from byoc_hw.plan.work.builder import argument_home, moves, scratch_home
 from byoc_hw.plan.work.rows_needed import Span, Stripe, stripes_of
@@ -72,6 +81,7 @@ class Estimates:
         self._touched: dict[tuple[int, int], HeldSet] = {}
         self._shapes: dict[tuple[int, int, HeldSet, HeldSet, HeldSet, int], Shape] = {}
         self._stripes: dict[tuple[int, int, HeldSet, int, HeldSet], list[Stripe]] = {}
+        self._stays: dict[tuple[int, int], Sequence[float]] = {}
         self._made: dict[tuple[int, int], Mapping[Storage, int]] = {}
         self._stored: dict[tuple[int, int, HeldSet], Mapping[Storage, bool]] = {}
         self._tiles: dict[tuple[int, int], tuple[int, int]] = {}
@@ -98,12 +108,53 @@ class Estimates:
         """Whether the weights of all these layers fit local memory at once."""
         return sum(self.weight_bytes[index] for index in self.order[at:stop]) <= self.accelerator.weight_memory
 
+    def weights(self, at: int, stop: int, stripes: int, alternating: bool) -> float:
+        """Cycles of the copies of all weights of a group in so many stripes, with their blocks in `alternating` order
+        or not."""
+        once = sum(self.load[index] for index in self.order[at:stop])
+        if stripes == 1 or (self.accelerator.tuning.resident and self.weights_stay(at, stop)):
+            return once
+        return once + (stripes - 1) * (once - (sum(self._staying(at, stop)) if alternating else 0))
+
+    def alternates(self, at: int, stop: int) -> bool:
+        """Whether not all weights of a group stay in local memory, but some can from one stripe to the next."""
+        return not self.weights_stay(at, stop) and any(self._staying(at, stop))
+
+    def _staying(self, at: int, stop: int) -> Sequence[float]:
+        """Cycles of the copies of the weights of each layer that may stay from one stripe to the next."""
+        if not self.accelerator.tuning.resident:
+            return ()
+        if (at, stop) not in self._stays:
+            indices = self.order[at:stop]
+            stay = staying([(self.layers[index], self.blocks[index]) for index in indices], self.accelerator)
+            self._stays[at, stop] = [
+                self.load[index] * many / self._block_count(index) for index, many in zip(indices, stay, strict=True)
+            ]
+        return self._stays[at, stop]
+
+    def _block_count(self, index: int) -> int:
+        """The number of blocks of weights of a layer; 1 for one without weights."""
+        layer, blocks = self.layers[index], self.blocks[index]
+        if not isinstance(layer, Weighted) or blocks is None:
+            return 1
+        return len(channel_blocks(layer, blocks)) * ceil_div(layer.in_channels, blocks.depth)
+
     def striped(
-        self, at: int, stop: int, held: HeldSet, after: HeldSet, full: HeldSet, count: int, overlap: bool, room: int
+        self,
+        at: int,
+        stop: int,
+        held: HeldSet,
+        after: HeldSet,
+        full: HeldSet,
+        count: int,
+        overlap: bool,
+        room: int,
+        alternating: bool = False,
     ) -> float | None:
         """Cycles of a group in `count` stripes; None where it does not fit into `room` bytes.
 
-        The storages `held` are in local memory before the group, `after` after it, `full` during it.
+        The storages `held` are in local memory before the group, `after` after it, `full` during it. Blocks of weights
+        may come in `alternating` order.
         """
         kept = self.bytes_of(full)
         if kept > room:
@@ -115,8 +166,7 @@ class Estimates:
         shape = self._shapes[key]
         if kept + (shape.overlapped if overlap else shape.apart) > room:
             return None
-        once = count == 1 or (self.accelerator.tuning.resident and self.weights_stay(at, stop))
-        weights = sum(self.load[index] for index in self.order[at:stop]) * (1 if once else shape.stripes)
+        weights = self.weights(at, stop, shape.stripes, alternating)
         if overlap:
             return max(shape.jobs, shape.copied + weights) + shape.exposed
         return max(shape.jobs + shape.copied, shape.copied + weights)

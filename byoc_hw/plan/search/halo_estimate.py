@@ -53,19 +53,17 @@ class KeptHalos:
         self._stored = estimates.stored(at, stop, after)
         heights = ((index, extents(estimates.layers[index].ofm)[0]) for index in self._indices)
         self.least = sum(estimates.tile(index, rows) for index, rows in heights)
-        self._weights = sum(estimates.load[index] for index in self._indices)
-        self._stay = estimates.accelerator.tuning.resident and estimates.weights_stay(at, stop)
         self._work: dict[int, _Work] = {}
 
-    def cycles(self, count: int, room: int) -> float | None:
+    def cycles(self, count: int, room: int, alternating: bool = False) -> float | None:
         """Cycles of the group in `count` stripes; None where it does not fit into `room` bytes, or where it keeps
-        nothing."""
+        nothing. Blocks of weights may come in `alternating` order."""
         if count not in self._work:
             self._work[count] = self._worked(count)
         work = self._work[count]
         if max(one.nbytes for one in work.moments) > room:
             return None
-        weights = self._weights * (1 if self._stay else work.stripes)
+        weights = self._estimates.weights(*self._span, work.stripes, alternating)
         return max(work.jobs + self._waits(work.moments, room), work.copied + weights) + work.exposed
 
     @staticmethod
