@@ -42,7 +42,9 @@ class Group:
     makes or loads them to the last consecutive group that holds them. Of other storages local memory has a tile
     for each stripe, and main memory the bytes that another group reads. With `overlap` a stripe is loaded, and the one
     before it stored, while the array computes. With `resident` the weights of all layers of the group stay
-    until its end. A `tiling` cuts a single layer along every axis, from main memory to main memory.
+    until its end; with `alternating` every second stripe takes the blocks of weights in reverse order, and those that
+    fit beside the others stay from one stripe to the next. A `tiling` cuts a single layer along every axis, from main
+    memory to main memory.
 
     Rows that two stripes share (the halo) are computed for both. Of the storages `kept` (by index), which lie between
     layers of the group, they are computed once: main memory has them from one stripe to the next.
@@ -62,6 +64,7 @@ class Group:
     columns: int = 1
     slices: int = 1
     kept: frozenset[int] = frozenset()
+    alternating: bool = False
 
     @property
     def patched(self) -> bool:
@@ -84,6 +87,8 @@ class Group:
                 plain[name] = getattr(self, name)
         if self.kept:
             plain["kept"] = sorted(self.kept)
+        if self.alternating:
+            plain["alternating"] = True
         return plain
 
     def __str__(self) -> str:
@@ -99,6 +104,7 @@ class Group:
             parts.append(f"halo kept {sorted(self.kept)}")
         if self.stripes > 1 or self.patched or self.tiling is not None:
             parts += ["overlap"] * self.overlap + ["resident weights"] * self.resident
+            parts += ["alternating weights"] * self.alternating
         return "  ".join(parts)
 
 
@@ -218,6 +224,7 @@ def _group(plain: Mapping[str, Any]) -> Group:
         _positive(plain.get("columns", 1)),
         _positive(plain.get("slices", 1)),
         frozenset(map(int, plain.get("kept", ()))),
+        bool(plain.get("alternating", False)),
     )
 
 

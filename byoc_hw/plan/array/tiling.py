@@ -140,11 +140,15 @@ class Tiler:
         tiles = sum(times for times, _, _ in self._spatial(tiling))
         several = tiling.channels < self.window.out_channels
         loads = tiles if self.sliced(tiling) or (several and tiling.rows_outer) else 1
-        channel_tiles = self._channels(tiling)
-        layer = self.layer
-        return loads * sum(
-            many * self._channel_tile_cycles(layer, tiling, channels) for many, channels in channel_tiles
-        )
+        layer, channel_tiles, stays = self.layer, self._channels(tiling), 0
+        each = sum(many * self._channel_tile_cycles(layer, tiling, channels) for many, channels in channel_tiles)
+        if self.sliced(tiling):  # a slice stays between tiles of the same channels
+            often = tiles - 1 if tiling.rows_outer else (tiles - 1) * sum(many for many, _ in channel_tiles)
+            nbytes = self.copied_bytes(layer, channel_tiles[-1][1], self._depths(tiling)[-1][1])
+            stays = often * copy_cycles(nbytes, 1, self.accelerator)
+        elif loads > 1:  # the last channels stay, or the first ones
+            stays = (loads - 1) * self._channel_tile_cycles(layer, tiling, channel_tiles[-1][1])
+        return loads * each - stays
 
     def _channel_tile_cycles(self, layer: Weighted, tiling: Tiling, channels: int) -> int:
         """Weights of all slices of a channel tile; its parameters come with the first."""
@@ -166,7 +170,10 @@ class Tiler:
         window = self.window
         spatial, channel_tiles = self._spatial(tiling), self._channels(tiling)
         loads = self._ifm_loads(tiling)
-        total = 0
+        _, row, column = spatial[-1]
+        smallest = (row.ifm_size, column.ifm_size, self.ifm_channels(tiling)[-1][1])
+        stays = self._tile_cycles(smallest, window.columns.ifm, window.ifm_channels) if window.sums else 0
+        total = (1 - loads) * self.window.groups * stays  # where the order of tiles turns, one of them stays
         for times, row, column in spatial:
             for many, channels in self.ifm_channels(tiling):
                 ifm = (row.ifm_size, column.ifm_size, channels)

@@ -181,6 +181,56 @@ def block_sizes(layer: Weighted, blocks: Blocks | None, accelerator: Accelerator
     return found
 
 
+_AT_A_TIME = 2
+"""Blocks of a layer that have room beside those that stay: one in use, the other being loaded."""
+
+
+def staying(cuts: Sequence[tuple[Layer, Blocks | None]], accelerator: Accelerator) -> list[int]:
+    """How many blocks of each layer of a group can stay in weight memory from one stripe to the next: all of those of
+    the smallest layers, and as many as fit of the others."""
+    sizes = [_in_order(layer, blocks, accelerator) for layer, blocks in cuts]
+    beside = [_beside(layer, blocks, accelerator) for layer, blocks in cuts]
+    order = sorted((at for at, found in enumerate(sizes) if found), key=lambda at: sum(sizes[at]))
+    found, room = [0] * len(cuts), accelerator.weight_memory
+
+    def in_turn(at: int) -> int:
+        return _AT_A_TIME * max(sizes[at]) + beside[at]
+
+    for number, at in enumerate(order):
+        whole, later = sum(sizes[at]) + beside[at], max(map(in_turn, order[number + 1 :]), default=0)
+        if whole + later <= room:
+            found[at] = len(sizes[at])
+            room -= whole
+            continue
+        fitting = (room - max(later, in_turn(at)) - beside[at]) // max(sizes[at])
+        found[at] = max(0, min(fitting, len(sizes[at]) - 1))
+        if found[at]:
+            room -= found[at] * max(sizes[at]) + beside[at]
+    return found
+
+
+def _in_order(layer: Layer, blocks: Blocks | None, accelerator: Accelerator) -> list[int]:
+    """Bytes of local memory of each block of a layer, with its parameters if these come with it."""
+    if not isinstance(layer, Weighted):
+        return []
+    unit, total = accelerator.buffer_alignment, layer.in_channels
+    blocks = blocks or Blocks(layer.out_channels, total)
+    sliced = blocks.depth < total
+    return [
+        round_up(weights_bytes(layer, channels, depths, accelerator), unit)
+        + (0 if sliced else round_up(PARAMS_BYTES * channels, unit))
+        for _, channels in channel_blocks(layer, blocks)
+        for _, depths in linear_chunks(total, blocks.depth)
+    ]
+
+
+def _beside(layer: Layer, blocks: Blocks | None, accelerator: Accelerator) -> int:
+    """Bytes of the parameters that lie beside the blocks of a layer."""
+    if not isinstance(layer, Weighted) or blocks is None:
+        return 0
+    return most_bytes(layer, blocks, accelerator)[1]
+
+
 def psum_bytes(layer: Layer, blocks: Blocks | None, pixels: int, accelerator: Accelerator) -> int:
     """Bytes of partial sums while `pixels` pixels of a layer are computed."""
     if not isinstance(layer, Weighted):

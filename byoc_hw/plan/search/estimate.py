@@ -6,12 +6,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
+from typing import NamedTuple
 
-from byoc_hw.integers import round_up
+from byoc_hw.graph import Weighted
+from byoc_hw.integers import ceil_div, round_up
 from byoc_hw.plan.array.cost import copy_cycles
 from byoc_hw.plan.array.mapped import MappedGraph
 from byoc_hw.plan.array.storage import Storage
-from byoc_hw.plan.array.weight_blocks import all_bytes, cut, load_cycles, psum_bytes, tile_cycles
+from byoc_hw.plan.array.weight_blocks import (
+    all_bytes,
+    channel_blocks,
+    cut,
+    load_cycles,
+    psum_bytes,
+    staying,
+    tile_cycles,
+)
 from byoc_hw.plan.array.window import extents, row_bytes
 from byoc_hw.plan.work.builder import argument_home, moves, scratch_home
 from byoc_hw.plan.work.rows_needed import Span, Stripe, stripes_of
@@ -33,6 +43,19 @@ class Shape:
     copied: int
     exposed: float
     stripes: int
+
+
+class _Inside(NamedTuple):
+    """A stripe: cycles of its jobs; bytes of tiles that are loaded, of the others and partial sums at once, and of
+    those that are stored."""
+
+    jobs: int
+    loaded: int
+    computed: int
+    stored: int
+
+
+_NOTHING = _Inside(0, 0, 0, 0)
 
 
 class Estimates:
@@ -58,6 +81,9 @@ class Estimates:
         self._touched: dict[tuple[int, int], HeldSet] = {}
         self._shapes: dict[tuple[int, int, HeldSet, HeldSet, HeldSet, int], Shape] = {}
         self._stripes: dict[tuple[int, int, HeldSet, int, HeldSet], list[Stripe]] = {}
+        self._stays: dict[tuple[int, int], Sequence[float]] = {}
+        self._made: dict[tuple[int, int], Mapping[Storage, int]] = {}
+        self._stored: dict[tuple[int, int, HeldSet], Mapping[Storage, bool]] = {}
         self._tiles: dict[tuple[int, int], tuple[int, int]] = {}
         self._copies: dict[tuple[int, int], int] = {}
         self._row_bytes = [row_bytes(layer.ofm) for layer in self.layers]
@@ -82,12 +108,53 @@ class Estimates:
         """Whether the weights of all these layers fit local memory at once."""
         return sum(self.weight_bytes[index] for index in self.order[at:stop]) <= self.accelerator.weight_memory
 
+    def weights(self, at: int, stop: int, stripes: int, alternating: bool) -> float:
+        """Cycles of the copies of all weights of a group in so many stripes, with their blocks in `alternating` order
+        or not."""
+        once = sum(self.load[index] for index in self.order[at:stop])
+        if stripes == 1 or (self.accelerator.tuning.resident and self.weights_stay(at, stop)):
+            return once
+        return once + (stripes - 1) * (once - (sum(self._staying(at, stop)) if alternating else 0))
+
+    def alternates(self, at: int, stop: int) -> bool:
+        """Whether not all weights of a group stay in local memory, but some can from one stripe to the next."""
+        return not self.weights_stay(at, stop) and any(self._staying(at, stop))
+
+    def _staying(self, at: int, stop: int) -> Sequence[float]:
+        """Cycles of the copies of the weights of each layer that may stay from one stripe to the next."""
+        if not self.accelerator.tuning.resident:
+            return ()
+        if (at, stop) not in self._stays:
+            indices = self.order[at:stop]
+            stay = staying([(self.layers[index], self.blocks[index]) for index in indices], self.accelerator)
+            self._stays[at, stop] = [
+                self.load[index] * many / self._block_count(index) for index, many in zip(indices, stay, strict=True)
+            ]
+        return self._stays[at, stop]
+
+    def _block_count(self, index: int) -> int:
+        """The number of blocks of weights of a layer; 1 for one without weights."""
+        layer, blocks = self.layers[index], self.blocks[index]
+        if not isinstance(layer, Weighted) or blocks is None:
+            return 1
+        return len(channel_blocks(layer, blocks)) * ceil_div(layer.in_channels, blocks.depth)
+
     def striped(
-        self, at: int, stop: int, held: HeldSet, after: HeldSet, full: HeldSet, count: int, overlap: bool, room: int
+        self,
+        at: int,
+        stop: int,
+        held: HeldSet,
+        after: HeldSet,
+        full: HeldSet,
+        count: int,
+        overlap: bool,
+        room: int,
+        alternating: bool = False,
     ) -> float | None:
         """Cycles of a group in `count` stripes; None where it does not fit into `room` bytes.
 
-        The storages `held` are in local memory before the group, `after` after it, `full` during it.
+        The storages `held` are in local memory before the group, `after` after it, `full` during it. Blocks of weights
+        may come in `alternating` order.
         """
         kept = self.bytes_of(full)
         if kept > room:
@@ -99,61 +166,66 @@ class Estimates:
         shape = self._shapes[key]
         if kept + (shape.overlapped if overlap else shape.apart) > room:
             return None
-        once = count == 1 or (self.accelerator.tuning.resident and self.weights_stay(at, stop))
-        weights = sum(self.load[index] for index in self.order[at:stop]) * (1 if once else shape.stripes)
+        weights = self.weights(at, stop, shape.stripes, alternating)
         if overlap:
             return max(shape.jobs, shape.copied + weights) + shape.exposed
         return max(shape.jobs + shape.copied, shape.copied + weights)
 
-    def _shape(
-        self,
-        at: int,
-        stop: int,
-        full: HeldSet,
-        held: HeldSet,
-        after: HeldSet,
-        count: int,
-    ) -> Shape:
+    def _shape(self, at: int, stop: int, full: HeldSet, held: HeldSet, after: HeldSet, count: int) -> Shape:
         """A group in stripes, without storages that are held in full, and without weights."""
-        indices = self.order[at:stop]
-        stored = self.stored(at, stop, after)
         stripes = self.cut(at, stop, full, count)
         moved = self.moved(at, stop, full, held, after, stripes)
-        read = {index: [self.of[tensor] for tensor in self.layers[index].inputs] for index in indices}
-        jobs = 0
-        inside: list[tuple[int, int, int]] = []  # of each stripe: tiles that are loaded, computed, stored
-        for stripe in stripes:
-            tiles_in = sum(size for _, size in self.loaded(indices, stripe, full))
-            users = {storage: index for index in indices if index in stripe.rows for storage in read[index]}
-            ending: dict[int, int] = {}  # bytes of tiles by the layer that reads them last
-            alive = most = out = 0  # bytes of its tiles and partial sums, at once, and of tiles that are stored
-            for index, rows in reversed(stripe.rows.items()):
-                storage, many = self.of[self.layers[index].ofm], rows[1] - rows[0]
-                if storage.index not in full:
-                    size = round_up(self._tile_bytes(index, storage, rows, stripe), self.unit)
-                    alive += size
-                    if storage in stored:
-                        out += size
-                    else:
-                        end = users.get(storage, index)
-                        ending[end] = ending.get(end, 0) + size
-                cycles, sums = self._jobs(index, many)
-                jobs += cycles
-                most = max(most, alive + sums)
-                alive -= ending.pop(index, 0)
-            inside.append((tiles_in, most, out))
-        apart = max(sum(tiles[:2]) for tiles in inside)
-        padded = [(0, 0, 0), *inside, (0, 0, 0)]
+        inside = [self._inside(at, stop, full, after, stripe) for stripe in stripes]
+        apart = max(one.loaded + one.computed for one in inside)
+        padded = [_NOTHING, *inside, _NOTHING]
         around = zip(padded, padded[1:], padded[2:], strict=False)
-        overlapped = max(before[2] + sum(now[:2]) + behind[0] for before, now, behind in around)
+        overlapped = max(before.stored + now.loaded + now.computed + behind.loaded for before, now, behind in around)
         exposed = (moved[0][0] + moved[-1][1]) / 2
+        jobs = sum(one.jobs for one in inside)
         return Shape(apart, overlapped, jobs, sum(map(sum, moved)), exposed, len(inside))
+
+    def _inside(self, at: int, stop: int, full: HeldSet, after: HeldSet, stripe: Stripe) -> _Inside:
+        """A stripe's jobs, and the tiles that it has without storages that are held in full."""
+        stored = self.stored(at, stop, after)
+        loaded = sum(size for _, size in self.loaded(at, stop, stripe, full))
+        users = {
+            self.of[tensor]: index
+            for index in self.order[at:stop]
+            if index in stripe.rows
+            for tensor in self.layers[index].inputs
+        }
+        ending: dict[int, int] = {}  # bytes of tiles by the layer that reads them last
+        jobs = alive = most = out = 0
+        for index, rows in reversed(stripe.rows.items()):
+            storage = self.of[self.layers[index].ofm]
+            if storage.index not in full:
+                size = round_up(self._tile_bytes(index, storage, rows, stripe), self.unit)
+                alive += size
+                if storage in stored:
+                    out += size
+                else:
+                    end = users.get(storage, index)
+                    ending[end] = ending.get(end, 0) + size
+            cycles, sums = self.jobs(index, rows[1] - rows[0])
+            jobs += cycles
+            most = max(most, alive + sums)
+            alive -= ending.pop(index, 0)
+        return _Inside(jobs, loaded, most, out)
+
+    def made(self, at: int, stop: int) -> Mapping[Storage, int]:
+        """What a group makes, with the last layer that makes it."""
+        if (at, stop) not in self._made:
+            self._made[at, stop] = {self.of[self.layers[index].ofm]: index for index in self.order[at:stop]}
+        return self._made[at, stop]
 
     def stored(self, at: int, stop: int, after: HeldSet) -> Mapping[Storage, bool]:
         """What a group stores in main memory, where `after` stay in local memory: whether others read it there."""
-        made = dict.fromkeys(self.of[self.layers[index].ofm] for index in self.order[at:stop])
-        read = {one: bool(one.lent) or (self.ends[one.index] >= stop and one.index not in after) for one in made}
-        return {one: others for one, others in read.items() if others or one.leaves}
+        key = at, stop, after
+        if key not in self._stored:
+            made = self.made(at, stop)
+            read = {one: bool(one.lent) or (self.ends[one.index] >= stop and one.index not in after) for one in made}
+            self._stored[key] = {one: others for one, others in read.items() if others or one.leaves}
+        return self._stored[key]
 
     def cut(self, at: int, stop: int, full: HeldSet, count: int, halos: HeldSet = _NONE) -> list[Stripe]:
         """The stripes of a group; of `halos` the rows that two of them share are computed once."""
@@ -163,9 +235,9 @@ class Estimates:
             self._stripes[key] = list(stripes_of(self.layers, self.of, indices, count, full, packed, halos))
         return self._stripes[key]
 
-    def loaded(self, indices: Sequence[int], stripe: Stripe, full: HeldSet) -> Iterator[tuple[Storage, int]]:
+    def loaded(self, at: int, stop: int, stripe: Stripe, full: HeldSet) -> Iterator[tuple[Storage, int]]:
         """The storages of which a stripe loads a tile, and the bytes of that."""
-        made = {self.of[self.layers[index].ofm] for index in indices}
+        made = self.made(at, stop)
         for storage, (start, end) in stripe.needs.items():
             if storage not in made and storage.index not in full:
                 yield storage, round_up(end - start, self.unit)
@@ -174,9 +246,8 @@ class Estimates:
         self, at: int, stop: int, full: HeldSet, held: HeldSet, after: HeldSet, stripes: Sequence[Stripe]
     ) -> list[tuple[int, int]]:
         """Cycles of the loads and of the stores of each stripe."""
-        made = {self.of[self.layers[index].ofm]: index for index in self.order[at:stop]}  # of several makers the last
+        made, stored = self.made(at, stop), self.stored(at, stop, after)
         loaded = {one: self.all[one].local_bytes for one in held}
-        stored = self.stored(at, stop, after)
         finished = dict.fromkeys(stored, 0)
         found = []
         for stripe in stripes:
@@ -211,9 +282,9 @@ class Estimates:
 
     def tile(self, index: int, rows: int) -> int:
         """Cycles of the jobs over some rows of a layer."""
-        return self._jobs(index, rows)[0]
+        return self.jobs(index, rows)[0]
 
-    def _jobs(self, index: int, rows: int) -> tuple[int, int]:
+    def jobs(self, index: int, rows: int) -> tuple[int, int]:
         """Cycles of the jobs over some rows of a layer, and bytes of their partial sums."""
         if (index, rows) not in self._tiles:
             layer, blocks, shape = self.layers[index], self.blocks[index], self.mapping.outputs(index, rows)

@@ -113,14 +113,15 @@ class Grouping:
         self._in_turns: dict[tuple[int, int, HeldSet, HeldSet, HeldSet], PatchedGroup | None] = {}
         self._kept: dict[tuple[int, int, HeldSet, HeldSet, HeldSet], KeptHalos | None] = {}
         self._used: dict[tuple[int, int], tuple[HeldSet, HeldSet]] = {}
-        self.step_price, self.patches, self.halos = 0.0, False, False
+        self.step_price, self.patches, self.halos, self.alternating = 0.0, False, False, False
         self.known = (self.room, self.step_price, False)
         self.main = MainMemoryUse(mapped, self.order, counted)
 
     def further(self, *, halos: bool = False) -> Grouping:
-        """The same, with groups in patches and slices of channels among them, and with `halos` groups in stripes that
-        keep the rows that two of them share."""
+        """The same, with groups in patches and slices of channels among them, and those whose blocks of weights come in
+        alternating order, and with `halos` groups in stripes that keep the rows that two of them share."""
         other = copy(self)
+        other.alternating = self.allowed.resident
         other.patches, other.halos, other.groups = self.allowed.patches, halos and self.allowed.halos, {}
         return other
 
@@ -342,11 +343,31 @@ class Grouping:
         """The cheapest form of a group and its cycles; None where nothing fits."""
         key, full = self._key(at, stop, held, after), self._full(at, stop, held, after)
         if key not in self.groups:
-            self.groups[key] = self._cheapest(at, stop, held, after, full)
+            self.groups[key] = self._alternating(self._cheapest(at, stop, held, after, full), at, stop, held, after)
         found = self.groups[key]
         if found is None or found[1].held == full:
             return found
         return found[0], replace(found[1], held=full)
+
+    def _alternating(
+        self, found: tuple[float, Group] | None, at: int, stop: int, held: HeldSet, after: HeldSet
+    ) -> tuple[float, Group] | None:
+        """A group whose blocks of weights come in alternating order, if that takes fewer cycles."""
+        if found is None or found[1].stripes == 1 or found[1].patched or found[1].resident or not self.alternating:
+            return found
+        if not self.estimates.alternates(at, stop):
+            return found
+        group = found[1]
+        span = at, stop, held, after, group.held
+        if group.kept:
+            kept = self._keeping(*span)
+            assert kept is not None, "the group keeps something"
+            cost = kept.cycles(group.stripes, self.room - self.estimates.bytes_of(group.held), alternating=True)
+        else:
+            cost = self.estimates.striped(*span, group.stripes, group.overlap, self.room, alternating=True)
+        assert cost is not None, "it takes the same room"
+        cost += self.step_price * group.stripes * (stop - at)
+        return (cost, replace(group, alternating=True)) if cost < found[0] else found
 
     def _full(self, at: int, stop: int, held: HeldSet, after: HeldSet) -> HeldSet:
         """The storages that are in local memory in full during a group."""

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 
 from byoc_hw.integers import round_up
 from byoc_hw.plan.array.cost import copy_cycles
 from byoc_hw.plan.array.storage import Storage
-from byoc_hw.plan.array.weight_blocks import psum_bytes
 from byoc_hw.plan.array.window import extents
 from byoc_hw.plan.search.estimate import Estimates, HeldSet
 from byoc_hw.plan.work.halo import Carry, carries
@@ -55,19 +53,17 @@ class KeptHalos:
         self._stored = estimates.stored(at, stop, after)
         heights = ((index, extents(estimates.layers[index].ofm)[0]) for index in self._indices)
         self.least = sum(estimates.tile(index, rows) for index, rows in heights)
-        self._weights = sum(estimates.load[index] for index in self._indices)
-        self._stay = estimates.accelerator.tuning.resident and estimates.weights_stay(at, stop)
         self._work: dict[int, _Work] = {}
 
-    def cycles(self, count: int, room: int) -> float | None:
+    def cycles(self, count: int, room: int, alternating: bool = False) -> float | None:
         """Cycles of the group in `count` stripes; None where it does not fit into `room` bytes, or where it keeps
-        nothing."""
+        nothing. Blocks of weights may come in `alternating` order."""
         if count not in self._work:
             self._work[count] = self._worked(count)
         work = self._work[count]
         if max(one.nbytes for one in work.moments) > room:
             return None
-        weights = self._weights * (1 if self._stay else work.stripes)
+        weights = self._estimates.weights(*self._span, work.stripes, alternating)
         return max(work.jobs + self._waits(work.moments, room), work.copied + weights) + work.exposed
 
     @staticmethod
@@ -117,12 +113,13 @@ class KeptHalos:
         estimates, unit = self._estimates, self._estimates.unit
         order = [index for index in self._indices if index in stripe.rows]
         last = {estimates.of[tensor]: at for at, index in enumerate(order) for tensor in estimates.layers[index].inputs}
-        tiles = dict(estimates.loaded(self._indices, stripe, self._full))
+        tiles = dict(estimates.loaded(*self._span, stripe, self._full))
         live = [sum(tiles.values())] + [0] * len(order)  # before all layers, and in each
         for storage, nbytes in tiles.items():
             for at in range(last.get(storage, -1) + 1):
                 live[at + 1] += nbytes
         made: list[int] = []
+        jobs: list[int] = []
         for at, index in enumerate(order):
             layer, rows = estimates.layers[index], stripe.rows[index]
             storage = estimates.of[layer.ofm]
@@ -131,10 +128,11 @@ class KeptHalos:
             end = len(order) - 1 if storage in self._stored else last.get(storage, at)
             for other in range(at, end + 1):
                 live[other + 1] += made[-1]
-            pixels = prod(estimates.mapping.outputs(index, rows[1] - rows[0])[:2])
-            live[at + 1] += psum_bytes(layer, estimates.blocks[index], pixels, estimates.accelerator)
+            cycles, sums = estimates.jobs(index, rows[1] - rows[0])
+            jobs.append(cycles)
+            live[at + 1] += sums
         yield _Moment(live[0], 0, live[0], load)
-        for index, nbytes, tile in zip(order, live[1:], made, strict=True):
-            storage, rows = estimates.of[estimates.layers[index].ofm], stripe.rows[index]
+        for index, nbytes, cycles, tile in zip(order, live[1:], jobs, made, strict=True):
+            storage = estimates.of[estimates.layers[index].ofm]
             loading = self._copy(carried[storage].load) if storage in carried else 0
-            yield _Moment(nbytes, estimates.tile(index, rows[1] - rows[0]), tile, loading)
+            yield _Moment(nbytes, cycles, tile, loading)

@@ -293,6 +293,8 @@ def _stripes(space: SearchSpace, choices: Choices, at: int, first: int, stop: in
     if group.stripes > 1 or group.patched or group.tiling is not None:
         yield choices.with_group(at, replace(group, overlap=not group.overlap))
         yield choices.with_group(at, replace(group, resident=not group.resident))
+        if not group.resident:
+            yield choices.with_group(at, replace(group, alternating=not group.alternating))
 
 
 def _next_to(options: Sequence[int], value: int) -> list[int]:

@@ -257,7 +257,9 @@ class SearchSpace:
         kept = frozenset() if once or group.patched else group.kept & within.keepable(first, stop, held)
         group = replace(group, kept=kept)
         overlap = once or (group.overlap and self.limits.overlap)
-        return replace(group, overlap=overlap, resident=once or (group.resident and self.limits.resident))
+        resident = once or (group.resident and self.limits.resident)
+        alternating = group.alternating and self.limits.resident and not (resident or group.patched or group.tiling)
+        return replace(group, overlap=overlap, resident=resident, alternating=alternating)
 
 
 def _nearest(options: Sequence[int], value: int) -> int:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from byoc_hw.accelerator import KernelPart
 from byoc_hw.graph import Layer, Weighted
 from byoc_hw.plan.array.kinds import PSUM_BYTES, Window, parts_of_kernel
 from byoc_hw.plan.array.transfers import linear_chunks
-from byoc_hw.plan.array.weight_blocks import channel_blocks, params_together, part_bytes
-from byoc_hw.plan.choices import Blocks
+from byoc_hw.plan.array.weight_blocks import channel_blocks, params_together, part_bytes, staying
+from byoc_hw.plan.choices import Blocks, Group
 from byoc_hw.plan.work.builder import WorkBuilder
 from byoc_hw.plan.work.flash import WeightBlock
 from byoc_hw.plan.work.ops import LocalBuffer, activations
@@ -36,11 +36,15 @@ class Cut:
 
 
 class JobCuts:
-    """The cuts of the layers of a group. With `resident` the weights stay once they are there, else until the last
-    tile's job that uses them."""
+    """The cuts of the layers `indices` of a group. Its `resident` weights stay once they are there, others until the
+    last tile's job that uses them, but for some blocks where the order of blocks is `alternating`."""
 
-    def __init__(self, region: WorkBuilder, resident: bool) -> None:
-        self._region, self._resident = region, resident
+    def __init__(self, region: WorkBuilder, group: Group, indices: Sequence[int]) -> None:
+        self._region, self._resident = region, group.resident
+        cuts = [(region.layers[index], region.choices.blocks[index]) for index in indices]
+        stay = staying(cuts, region.accelerator) if group.alternating else [0] * len(cuts)
+        self._stay = dict(zip(indices, stay, strict=True))
+        self._turn = dict.fromkeys(indices, 1)  # the direction in which the next tile takes the blocks of a layer
         self._kept: dict[WeightBlock, LocalBuffer] = {}
         self._blocks: dict[tuple[int, Span | None], list[tuple[int, int, int, int]]] = {}  # of each layer
 
@@ -62,12 +66,15 @@ class JobCuts:
         sliced = blocks.depth < total
         partial = sliced or len(parts) > 1
         once = params_together(layer, blocks, region.accelerator) == layer.out_channels
-        for start, together, channel, count in self._channels(index, layer, blocks, some):
+        turn, used = self._turn[index], dict[WeightBlock, None]()
+        slices = list(linear_chunks(total, blocks.depth))[::turn]
+        for start, together, channel, count in self._channels(index, layer, blocks, some)[::turn]:
             behind, many = (0, layer.out_channels) if sliced and once else (start, together)
             params = WeightBlock(index, behind, many, 0, 0, True)
             psum = activations(layer.name, PSUM_BYTES * pixels[0] * pixels[1] * count) if partial else None
-            for first, depths in linear_chunks(total, blocks.depth):
+            for at, (first, depths) in enumerate(slices, 1):
                 block = WeightBlock(index, start, together, first, depths, not sliced)
+                used[block] = None
                 local = {"weights": self._weights(index, layer, block, unit)}
                 local["params"] = self._weights(index, layer, params, unit) if sliced else local["weights"]
                 if psum is not None:
@@ -80,17 +87,21 @@ class JobCuts:
                         form.first_input(channel) + first if form.sums else channel,
                         depths if form.sums else count,
                         part,
-                        first == 0 and part is parts[0],
-                        first + depths == total and part is parts[-1],
+                        at == 1 and part is parts[0],
+                        at == len(slices) and part is parts[-1],
                         weights + part_bytes(layer, part, channel - start, depths),
                         region.params_at(channel - behind),
                         local,
                     )
                     weights += part_bytes(layer, part, together, depths)
         if not self._resident:
+            stay = set(list(used)[-self._stay[index] :]) if self._stay[index] else set()
             done = [one for one in self._kept if one.layer == index and one.channel + one.channels <= high]
             for one in done:
-                del self._kept[one]
+                if one not in stay and not (stay and not one.depths):  # parameters stay with any block
+                    del self._kept[one]
+            if 0 < len(stay) < len(used):
+                self._turn[index] = -turn
 
     def _channels(
         self, index: int, layer: Weighted, blocks: Blocks, some: Span | None

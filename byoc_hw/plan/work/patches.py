@@ -86,7 +86,7 @@ class _Patches:
         self.made = {self.of[region.layers[index].ofm] for index in indices}
         self.last = self.of[region.layers[indices[-1]].ofm]
         self.runs = runs_of_channels(region.layers, self.of, indices, self.group.slices)
-        self.cuts = JobCuts(region, self.group.resident)
+        self.cuts = JobCuts(region, self.group, indices)
 
     def patch(self, rows: AxisPiece, columns: AxisPiece) -> None:
         """The units of one patch: one for each slice of channels that is stored by itself, and of the rest one."""

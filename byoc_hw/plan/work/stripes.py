@@ -60,7 +60,7 @@ class _Stripes:
         self.group = region.choices.groups[number]
         # The number of bytes of each storage that are stored so far.
         self.done = {region.storages.of[region.layers[index].ofm]: 0 for index in indices}
-        self.cuts = JobCuts(region, self.group.resident)
+        self.cuts = JobCuts(region, self.group, indices)
         self.halos = dict(self._halos(kept))
 
     def _halos(self, kept: Set[int]) -> Iterator[tuple[int, Halo]]:

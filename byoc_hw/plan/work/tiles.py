@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from byoc_hw.accelerator import KernelPart
 from byoc_hw.errors import PlanError
@@ -28,7 +29,8 @@ class Tile:
     channels from `depth` on.
 
     `depth` counts from `first_input`, the first input channel of the group. `loaded` is the first input channel
-    that is in local memory, and their number.
+    that is in local memory, and their number. `first` and `last` say whether it begins and ends the sums over input
+    channels.
     """
 
     row: Extent
@@ -38,6 +40,8 @@ class Tile:
     depth: int
     depths: int
     loaded: tuple[int, int]
+    first: bool
+    last: bool
     first_input: int = 0
 
     @property
@@ -55,19 +59,34 @@ class Tile:
 
 
 def tiles(window: Window, tiling: Tiling) -> Iterator[Tile]:
-    """The tiles in order; slices of input channels innermost."""
+    """The tiles in order; slices of input channels innermost.
+
+    Inner loops run forward and backward in turn, so that what the last tile has used is there for the next one. The
+    last pass over inner tiles is forward: its first outputs are needed first.
+    """
     pixels = [(row, column) for row in window.rows.cut(tiling.rows) for column in window.columns.cut(tiling.columns)]
     channels = window.channels(tiling.channels)
     order = (
-        [(pixel, channel) for pixel in pixels for channel in channels]
+        [(pixel, channel) for pixel, turn in _turns(pixels) for channel in channels[::turn]]
         if tiling.rows_outer
-        else [(pixel, channel) for channel in channels for pixel in pixels]
+        else [(pixel, channel) for channel, turn in _turns(channels) for pixel in pixels[::turn]]
     )
-    for (row, column), channel in order:
+    slices = list(linear_chunks(window.in_channels, tiling.depth))
+    for ((row, column), channel), turn in _turns(order):
         start = window.first_input(channel[0]) if window.sums else 0
-        for depth, depths in linear_chunks(window.in_channels, tiling.depth) if window.sums else [channel]:
-            loaded = (start, window.in_channels) if tiling.whole_ifm else (start + depth, depths)
-            yield Tile(row, column, *channel, depth, depths, loaded, start)
+        depths = slices[::turn] if window.sums else [channel]
+        for at, (depth, count) in enumerate(depths, 1):
+            loaded = (start, window.in_channels) if tiling.whole_ifm else (start + depth, count)
+            yield Tile(row, column, *channel, depth, count, loaded, at == 1, at == len(depths), start)
+
+
+_T = TypeVar("_T")
+
+
+def _turns(outer: Sequence[_T]) -> Iterator[tuple[_T, int]]:
+    """Each with the direction of the loop inside: the last one forward, the one before it backward, and so on."""
+    for left, one in zip(range(len(outer) - 1, -1, -1), outer, strict=True):
+        yield one, -1 if left % 2 else 1
 
 
 def tiled(region: WorkBuilder, number: int, index: int, tiling: Tiling) -> None:
@@ -106,22 +125,21 @@ class _Tiles:
 
     def tile(self, tile: Tile) -> None:
         """The unit of one tile."""
-        region, layer, window = self.region, self.layer, self.window
+        region, layer = self.region, self.layer
         unit = Unit(self.number, self.group.overlap)
-        first = not window.sums or tile.depth == 0
-        last = not window.sums or tile.depth + tile.depths == window.in_channels
         ifm_buffer = self._load_ifm(tile, unit)
-        if first:
+        if tile.first:
             outputs = tile.row.size * tile.column.size * tile.channels
             self.ofm = activations(layer.ofm.name, layer.ofm.bytes_of(outputs))
             self.psum = activations(layer.name, PSUM_BYTES * outputs)
         local = {"ifm": ifm_buffer, "ofm": self.ofm, "psum": self.psum, **self._load_weights(tile, unit)}
         for part in self.parts:
-            job = self._job(tile, part, first and part is self.parts[0], last and part is self.parts[-1])
+            first, last = tile.first and part is self.parts[0], tile.last and part is self.parts[-1]
+            job = self._job(tile, part, first, last)
             if job.first and job.last:
                 del local["psum"]
             unit.jobs.append(job_op(self.index, layer, job, local, region.accelerator))
-        if last:
+        if tile.last:
             _, width, channels = extents(layer.ofm)
             for home in region.targets(region.storages.of[layer.ofm]):
                 for move in tile_transfers(tile.ofm, width, channels):
