@@ -12,22 +12,22 @@ from tvm import relax
 
 from byoc_hw.frontend.relax.bindings import (
     Assignment,
+    call_on,
     operands_in,
     returned_by,
     steps_of,
-    typed_as,
     with_operands,
     with_steps,
     without_unused,
 )
-from byoc_hw.frontend.relax.qdq_chains import REAL_FUNCTIONS
-from byoc_hw.frontend.relax.versions import Literal, array_of, dtype_of, extents_of, name_of
+from byoc_hw.frontend.relax.real_functions import REAL_FUNCTIONS
+from byoc_hw.frontend.relax.versions import Literal, array_of, dtype_of, extents_of, is_call, name_of
 
 _TO_NHWC, _TO_NCHW = (0, 2, 3, 1), (0, 3, 1, 2)
 _LAYOUTS = {"nn.conv2d": "data_layout", **dict.fromkeys(("nn.max_pool2d", "nn.avg_pool2d", "image.resize2d"), "layout")}
 """Operators of images, and their attribute with the order of the dimensions."""
 
-_FOLLOWS = REAL_FUNCTIONS | {"dequantize", "quantize"}
+_FOLLOWS = {*REAL_FUNCTIONS, "dequantize", "quantize"}
 
 
 def in_nhwc(function: Any) -> Any:
@@ -45,10 +45,7 @@ def in_nhwc(function: Any) -> Any:
 
 
 def _is_nchw(value: Any) -> bool:
-    if not isinstance(value, relax.Call):
-        return False
-    name = name_of(value)
-    return name in _LAYOUTS and str(getattr(value.attrs, _LAYOUTS[name])) == "NCHW"
+    return is_call(value, *_LAYOUTS) and str(getattr(value.attrs, _LAYOUTS[name_of(value)])) == "NCHW"
 
 
 class _Moved:
@@ -134,14 +131,13 @@ class _Moved:
         self.twins[variable] = self._emitted(call, call.args, of, span)
 
     def _emitted(self, call: Any, operands: Any, of: Any, span: Any) -> Any:
-        made = typed_as(relax.Call(call.op, list(operands), call.attrs, call.ty_args, span), of)
+        made = call_on(call, operands, of, span)
         fresh = relax.DataflowVar(f"moved_{len(self.steps)}", of)
         self.steps.append((fresh, made))
         return fresh
 
     def _is_call(self, variable: Any, name: str) -> bool:
-        value = self.values.get(variable)
-        return isinstance(value, relax.Call) and name_of(value) == name
+        return is_call(self.values.get(variable), name)
 
 
 def _windowed(value: Any, image: Any) -> Any:

@@ -14,10 +14,10 @@ from byoc_hw.errors import Unsupported
 from byoc_hw.frontend.base_record import BaseRecord, fields_in
 from byoc_hw.frontend.connect import LayerNode, RegionValues, check_wildcards, connected_graph
 from byoc_hw.frontend.relax.bindings import (
+    call_on,
     in_order_of_use,
     returned_by,
     steps_of,
-    typed_as,
     with_steps,
 )
 from byoc_hw.frontend.relax.forms import composite_layer
@@ -79,7 +79,7 @@ def with_symbols(mod: tvm.IRModule, prefix: str, marks: Mapping[str, str]) -> tv
             fresh = relax.GlobalVar(symbol)
             relax.expr._update_type(fresh, value.op.ty)
             functions[fresh] = mod[value.op].with_attrs({"global_symbol": symbol, **marks})
-            value = typed_as(relax.Call(fresh, value.args, value.attrs, value.ty_args, value.span), value.ty)
+            value = call_on(value, value.args, value.ty, op=fresh)
         steps.append((variable, value))
     return tvm.IRModule({mod.get_global_var("main"): with_steps(main, steps), **functions}, attrs=mod.attrs)
 

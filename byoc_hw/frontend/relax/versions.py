@@ -5,7 +5,7 @@ Written for `TESTED`. Names that TVM has moved from one version to the next are 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import tvm
@@ -67,3 +67,8 @@ def name_of(call: Any) -> str:
     if isinstance(call.op, tvm.ir.Op):
         return str(call.op.name).removeprefix("relax.")
     return str(getattr(call.op, "name_hint", getattr(call.op, "global_symbol", "function")))
+
+
+def is_call(value: Any, *names: str) -> TypeGuard[Any]:
+    """Whether a value is a call of one of these operators, or without names a call of any."""
+    return isinstance(value, relax.Call) and (not names or name_of(value) in names)
