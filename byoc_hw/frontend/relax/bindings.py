@@ -6,7 +6,7 @@ The names of the operators are in spans of the calls, as in the Relay front end.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,6 +74,13 @@ def without_unused(steps: Iterable[Assignment], results: Iterable[Any]) -> list[
 def returned_by(result: Any) -> list[Any]:
     """The values that a function returns, out of its tuple."""
     return list(result.fields) if isinstance(result, relax.Tuple) else [result]
+
+
+def unaliased(variable: Any, values: Mapping[Any, Any]) -> Any:
+    """What a variable is another name for."""
+    while isinstance(variable, relax.Var) and isinstance(values.get(variable), relax.Var):
+        variable = values[variable]
+    return variable
 
 
 def with_operands(value: Any, by: dict[Any, Any]) -> Any:

@@ -39,7 +39,8 @@ _MOVES = frozenset(_MOVES_TEXT.split())
 ON_THE_HOST = _MOVES | {"max", "min"}
 """With what the accelerator has of real values alone."""
 
-_OF_ONE = ("expand_dims", "flatten", "permute_dims", "reshape", "squeeze", "strided_slice")
+_OF_ONE = ("expand_dims", "flatten", "nn.max_pool2d", "permute_dims", "reshape", "squeeze", "strided_slice")
+"""Those of one tensor: rounding keeps the order of values, so that they may be on either side of a quantize."""
 
 
 def moves_of_stored(function: Any, moves: frozenset[str] = _MOVES) -> Any:
@@ -51,12 +52,46 @@ def moves_of_stored(function: Any, moves: frozenset[str] = _MOVES) -> Any:
     return with_steps(function, without_unused(moved.steps, returned_by(result)), result)
 
 
+def moved_before_quantize(function: Any) -> Any:
+    """The function with a quantize in front of each move or maximum of one tensor, in place of behind it."""
+    values, users = dict(steps_of(function)), users_of_values(function)
+    steps: list[Assignment] = []
+    for variable, value in values.items():
+        moves = []
+        real = value.args[0] if is_call(value, "quantize") and array_of(value.args[1]).size == 1 else None
+        while _is_of_one(values.get(real)) and len(users[real]) == 1:
+            moves.append(real)
+            real = values[real].args[0]
+        if not moves or is_call(values.get(real), "dequantize"):
+            steps.append((variable, value))
+            continue
+        stored = _with(value, [real, *value.args[1:]], real, value.span)
+        for move in reversed(moves):
+            early = relax.DataflowVar(f"{move.name}_stored", stored.ty)
+            steps.append((early, stored))
+            call = values[move]
+            stored = call_on(call, [early, *call.args[1:]], relax.TensorType(extents_of(move), dtype_of(variable)))
+        steps.append((variable, stored))
+    results = returned_by(function.body.body)
+    return with_steps(function, without_unused(steps, results))
+
+
+def _is_of_one(call: Any) -> bool:
+    return is_call(call, *_OF_ONE) and _keeps_values(call)
+
+
+def permutation_of(call: Any) -> list[int]:
+    """The dimensions of a permute_dims in their new order."""
+    axes = call.attrs.axes
+    return list(range(len(extents_of(call))))[::-1] if axes is None else [int(axis) for axis in axes]
+
+
 def _moved_before(function: Any) -> Any:
     """The function with a dequantize behind each move of one tensor, in place of before it."""
     values: dict[Any, Any] = {}
     steps: list[Assignment] = []
     for variable, value in steps_of(function):
-        moved = _behind(value, values) if is_call(value, *_OF_ONE) else None
+        moved = _behind(value, values) if _is_of_one(value) else None
         if moved is not None:
             stored, call = moved
             fresh = relax.DataflowVar(f"{variable.name}_stored", stored.ty)
@@ -77,7 +112,7 @@ def _behind(value: Any, values: Mapping[Any, Any]) -> tuple[Any, Any] | None:
         return None  # weights, in a form that the patterns have
     operands = [source, *value.args[1:]]
     if several:
-        axes = [int(axis) for axis in value.attrs.axes]
+        axes = permutation_of(value)
         axis = axes.index(int(call.attrs.axis) % len(axes))
         call = relax.op.dequantize(*call.args, axis=axis)
     return call_on(value, operands, relax.TensorType(extents_of(value), dtype_of(source))), call
@@ -135,7 +170,7 @@ class _Moved:
         """The stored value of each real operand of a move."""
         found = {}
         for operand in _tensors(call):
-            inner = self._values[operand]
+            inner = with_operands(self._values[operand], self.same)
             if name_of(inner) == "dequantize" and _same_scale(inner, quantize):
                 found[operand] = inner.args[0]
                 continue
