@@ -9,7 +9,7 @@
 #   make bench       compile time, memory, schedules, tuning, cycles end to end: the tables of docs/benchmarks.md and the README
 #   make notebooks   run the notebooks; with their outputs in out/notebooks
 #   make demo-relax  the demo with the current TVM, Relax, in an environment of CPython 3.11, 3.12 or 3.13
-#   make test-relax  the tests that need no Relay, in that environment
+#   make test-relax  the tests that need no Relay and are not slow, in that environment
 #   make docs        the site of docs/, in out/site
 #   make wheel       dist/byoc_hw-*.whl
 #   make clean       remove .venv, .venv-relax and everything else that was generated
@@ -44,12 +44,8 @@ test-slow: .venv/ready compiler
 demo-relax: $(RELAX)/ready compiler
 	$(RELAX)/bin/python -m byoc_hw.demo --output-dir out/digits-relax $(ARGS)
 
-# The rooms behind the seam, and what both front ends make of a model.
-RELAX_TESTS := tests/frontend/relax tests/frontend/test_same_graphs.py tests/frontend/test_tflite_int4.py tests/test_rooms.py tests/params tests/quantization \
-    tests/emit/test_region_code.py tests/run/test_metadata.py tests/plan/test_texts.py \
-    tests/plan/work tests/hwlib/test_arithmetic.py
 test-relax: $(RELAX)/ready compiler
-	$(RELAX)/bin/python -m pytest -m 'not slow' $(RELAX_TESTS) $(ARGS)
+	$(RELAX)/bin/python -m pytest -n auto --dist worksteal -m 'not slow' $(ARGS)
 
 fuzz: .venv/fuzz compiler
 	$(BIN)/python tests/fuzz --seconds $(SECONDS) --seed $(SEED) --jobs $(JOBS) $(ARGS)

@@ -109,6 +109,9 @@ def load(
     open, by name: {"x": (1, 3, 32, 32)}. .relay and .txt are Relay modules as `mod.astext()` prints them, .json as
     `tvm.ir.save_json(mod)`, with their weights as constants inside; one in QDQ form becomes an integer module too.
 
+    Where TVM has Relax, quantized models stay in QDQ form, there are no files of modules, and .pt2 is a program that
+    `torch.export.save` wrote, which needs the package torch.
+
     Raises `InvalidInput` for a file that cannot be read or is damaged, an unknown suffix, a missing extra, a
     shape that is not static, or operators that cannot be imported.
     """

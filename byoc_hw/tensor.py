@@ -22,7 +22,7 @@ Padding = tuple[int, int, int, int]
 Rounding = Literal["upward", "tflite"]
 """The rounding of scaled sums: once with halves up, as TVM, or twice, as TFLite's reference kernels."""
 
-_STORAGE_BYTES = {"int8": 1, "uint8": 1, "int16": 2, "int32": 4, "float32": 4, "int64": 8}
+_STORAGE_BYTES = {"bool": 1, "int8": 1, "uint8": 1, "int16": 2, "int32": 4, "uint32": 4, "float32": 4, "int64": 8}
 
 
 @dataclass(frozen=True)

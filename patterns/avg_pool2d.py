@@ -17,7 +17,7 @@ In Relax:
 %2 = astype(%1, int8)
 %3 = clip(%2)                        [optional]
 
-%0 = mean(dequantize(%x))
+%0 = mean(dequantize(%x))            or nn.avg_pool2d
 %1 = quantize(%0)                    int8
 %2 = clip(%1)                        [optional]
 """
@@ -88,7 +88,11 @@ if HAS_RELAX:
 
     register_pattern(
         "avg_pool2d",
-        [*clipped_forms(averaged, "nn.avg_pool2d"), *stored_forms(lambda: operator("mean", real()), "mean")],
+        [
+            *clipped_forms(averaged, "nn.avg_pool2d"),
+            *stored_forms(lambda: operator("nn.avg_pool2d", real()), "nn.avg_pool2d"),
+            *stored_forms(lambda: operator("mean", real()), "mean"),
+        ],
         parse=avg_pool2d_of,
         document=DOCUMENT,
     )

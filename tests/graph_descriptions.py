@@ -36,27 +36,28 @@ def _lines(path, numerics, directory):
     for graph in region_graphs(partitioned).values():
         yield str(graph)
         for number, layer in enumerate(graph.layers):
-            yield f"%{number} {_digest(_plain(layer))}"
+            yield f"%{number} {_digest(plain_fields(layer))}"
     for name in ("m_hwlib.c", "m_hwlib.h", "m_weights.h"):
         yield f"{name} {_digest((directory / 'src' / name).read_bytes())}"
     for outcome in project.report.outcomes:
         yield f"{outcome.placement} {outcome.name.split(';')[0]}"
         composites = [name for name in outcome.composites if name != "reshape"]  # Relay's importer puts them anywhere
-        yield f"  {', '.join(composites)} {outcome.macs} MACs {outcome.nbytes} bytes {_digest(_plain(outcome.reads))}"
+        reads = _digest(plain_fields(outcome.reads))
+        yield f"  {', '.join(composites)} {outcome.macs} MACs {outcome.nbytes} bytes {reads}"
         yield from (f"  {rejection}" for rejection in outcome.rejections)
     yield ""
 
 
-def _plain(value):
+def plain_fields(value):
     """Every field of a dataclass, with arrays by type, shape and bytes."""
     if isinstance(value, np.ndarray):
         return [str(value.dtype), value.shape, _digest(np.ascontiguousarray(value).tobytes())]
     if dataclasses.is_dataclass(value):
         return [
             type(value).__name__,
-            *((one.name, _plain(getattr(value, one.name))) for one in dataclasses.fields(value)),
+            *((one.name, plain_fields(getattr(value, one.name))) for one in dataclasses.fields(value)),
         ]
-    return [_plain(one) for one in value] if isinstance(value, tuple | list) else repr(value)
+    return [plain_fields(one) for one in value] if isinstance(value, tuple | list) else repr(value)
 
 
 def _digest(value):

@@ -19,6 +19,7 @@ def quantize(*options):
     return main(["quantize", str(demo.float_path()), *map(str, options)])
 
 
+@pytest.mark.needs_relay
 @pytest.mark.parametrize("suffix", [pytest.param(".json", marks=pytest.mark.slow), ".tflite"])
 def test_writes_a_model_that_builds_with_the_wished_bits(suffix, samples, tmp_path, capsys):
     output = tmp_path / f"digits{suffix}"

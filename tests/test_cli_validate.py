@@ -30,6 +30,7 @@ def validate(*options):
     return cli.main(["validate", MODEL, *map(str, options)])
 
 
+@pytest.mark.needs_relay
 def test_every_layer_of_several_inferences_is_exact(project, tmp_path, capsys):
     np.save(tmp_path / "images.npy", heldout().images[:3])
     assert validate("--project", project, "--samples", tmp_path / "images.npy") == 0
@@ -39,6 +40,7 @@ def test_every_layer_of_several_inferences_is_exact(project, tmp_path, capsys):
     assert all(row.endswith("exact") for row in rows)
 
 
+@pytest.mark.needs_relay
 def test_another_arithmetic_differs_and_the_exit_code_says_so(project, capsys):
     assert validate("--project", project, "--random", 0, "--reference", "tflite", "--json") == 1
     out, error = capsys.readouterr()
@@ -50,6 +52,7 @@ def test_another_arithmetic_differs_and_the_exit_code_says_so(project, capsys):
     assert len(list(csv.DictReader(io.StringIO(capsys.readouterr().out)))) == 14
 
 
+@pytest.mark.needs_relay
 def test_tflite_numerics_are_compared_with_tflite(capsys):
     assert validate("--random", 0, "--count", 2, "--numerics", "tflite") == 0
     assert capsys.readouterr().out.startswith("equal: ")
@@ -62,6 +65,7 @@ def test_on_riscv32(project, capsys):
     assert "exact" in capsys.readouterr().out
 
 
+@pytest.mark.needs_relay
 def test_on_a_hal_of_ones_own(project, tmp_path, capsys):
     new_hal(tmp_path / "hal")
     assert validate("--project", project, "--random", 0, "--hal", tmp_path / "hal") == 0

@@ -55,7 +55,10 @@ def add_command(commands: Commands, name: str, summary: str, example: str, above
 def add_model(parser: argparse.ArgumentParser) -> None:
     """Add the model, and the shapes that its file leaves open."""
     parser.add_argument(
-        "model", type=Path, metavar="MODEL", help="a .tflite or .onnx file, or Relay as .relay, .txt or .json"
+        "model",
+        type=Path,
+        metavar="MODEL",
+        help="a .tflite or .onnx file, Relay as .relay, .txt or .json; or or with Relax .pt2",
     )
     add_shapes(parser)
 

@@ -65,7 +65,12 @@ def step_of(real: float, of: Quantization) -> int:
     if np.isinf(real):
         return 127
     value = np.float32(real) / _scale(of)
-    return int(np.clip(of.zero_point[0] + np.copysign(np.floor(np.abs(value) + np.float32(0.5)), value), -128, 127))
+    return int(np.clip(of.zero_point[0] + half_away(value), -128, 127))
+
+
+def half_away(values: Array | np.float32) -> Array:
+    """The nearest whole numbers of the same precision, halves away from zero, as `round` of the C library."""
+    return np.asarray(np.copysign(np.floor(np.abs(values) + values.dtype.type(0.5)), values))
 
 
 def leaky_relu(alpha: float) -> ValueKernel:
@@ -111,7 +116,7 @@ def _tabulated(function: Callable[[Array], Array]) -> ValueKernel:
         with np.errstate(over="ignore"):
             found = function(_scale(of.before) * ifm.astype(np.float32)).astype(np.float32)
             units = (found * (np.float32(1) / _scale(of.after))).astype(np.float64)
-        rounded = np.copysign(np.floor(np.abs(units) + 0.5), units)
+        rounded = half_away(units)
         if np.abs(rounded).max() >= _INT32:  # TFLite casts to int32 before it clamps
             raise NotALayer("values in units of the output are int32", f"{np.abs(rounded).max():g}")
         return rounded.astype(np.int64)

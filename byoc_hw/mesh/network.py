@@ -112,6 +112,12 @@ class _Reader:
     def _host(self, call: HostCall, reads: tuple[Buffer, ...]) -> None:
         for buffer in call.arguments:
             self._tensor(buffer)
+        for buffer in reads:
+            if buffer.name not in self._written:
+                raise Unsupported(
+                    f"a mesh takes host functions that work in their inputs and outputs alone, as those of the TVM with "
+                    f"Relay: {call.symbol} has {buffer.nbytes} bytes more"
+                )
         inputs = tuple(dict.fromkeys(buffer.name for buffer in reads))
         outputs = tuple(self._write(buffer.name) for buffer in call.written)
         self._nodes.append(Node(call.symbol, None, call, inputs, outputs))

@@ -102,6 +102,7 @@ NOT_TAKEN = {
 }
 
 
+@pytest.mark.needs_relay
 @pytest.mark.parametrize(("form", "message"), NOT_TAKEN.values(), ids=NOT_TAKEN)
 def test_other_lstms_stop_the_import_and_the_report_says_why(form, message, tmp_path):
     path = lstm(np.random.default_rng(0), tmp_path / "lstm.tflite", steps=2, **form)

@@ -33,6 +33,8 @@ from byoc_hw.mesh_builder import _open, build_mesh, mesh_network
 from byoc_hw.plan.planned import flash_bytes
 from byoc_hw.plan.region import plan_region
 
+pytestmark = pytest.mark.needs_relay  # its softmax has no scratch beside its input and output
+
 
 def rows(node, start, stop):
     return NodePiece(node, PieceBox("rows", start, stop))

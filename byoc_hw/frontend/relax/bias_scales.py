@@ -12,8 +12,8 @@ from typing import Any, TypeGuard
 import numpy as np
 from tvm import relax
 
-from byoc_hw.frontend.relax.bindings import Assignment, steps_of, typed_as, with_steps
-from byoc_hw.frontend.relax.versions import Literal, array_of, dtype_of, extents_of, name_of
+from byoc_hw.frontend.relax.bindings import Assignment, call_on, steps_of, with_steps
+from byoc_hw.frontend.relax.versions import Literal, array_of, dtype_of, extents_of, is_call
 from byoc_hw.tensor import Array
 
 
@@ -36,14 +36,14 @@ def with_stored_biases(main: Any) -> Any:
         if stored is not None:
             bias = relax.DataflowVar(f"{variable.name}_bias", stored.ty)
             steps.append((bias, stored))
-            value = typed_as(relax.Call(value.op, [value.args[0], bias], value.attrs, (), value.span), value.ty)
+            value = call_on(value, [value.args[0], bias], value.ty)
         steps.append((variable, value))
     return with_steps(main, steps)
 
 
 def _stored_bias(add: Any, values: Mapping[Any, Any]) -> Any | None:
     """The dequantize of a real bias that is stored, or None for anything else."""
-    if not _is_call(add, "add") or not isinstance(add.args[1], Literal):
+    if not is_call(add, "add") or not isinstance(add.args[1], Literal):
         return None
     scale, real = _scale_of_products(values.get(add.args[0]), values), array_of(add.args[1])
     if scale is None or not scale.all() or real.size != extents_of(add)[-1] or real.shape[-1] != real.size:
@@ -54,13 +54,12 @@ def _stored_bias(add: Any, values: Mapping[Any, Any]) -> Any | None:
     stored = relax.op.dequantize(
         relax.const(levels.astype(np.int32)), relax.const(scale), relax.const(np.zeros_like(scale, "int32")), axis=0
     )
-    call = relax.Call(stored.op, stored.args, stored.attrs, (), add.span)
-    return typed_as(call, relax.TensorType([real.size], "float32"))
+    return call_on(stored, stored.args, relax.TensorType([real.size], "float32"), add.span)
 
 
 def _scale_of_sums(add: Any, values: Mapping[Any, Any]) -> Array | None:
     """The scale of a stored bias, for an addition of one to sums of products."""
-    if not _is_call(add, "add"):
+    if not is_call(add, "add"):
         return None
     bias = values.get(add.args[1])
     if not _is_constant_scale(bias) or dtype_of(bias.args[0]) != "int32":
@@ -70,12 +69,12 @@ def _scale_of_sums(add: Any, values: Mapping[Any, Any]) -> Array | None:
 
 def _scale_of_products(total: Any, values: Mapping[Any, Any]) -> Array | None:
     """The scale of sums of products, one or one for each channel; None of what is no such sum."""
-    if not (_is_call(total, "nn.conv2d") or _is_call(total, "matmul")):
+    if not is_call(total, "nn.conv2d", "matmul"):
         return None
     factors = []
     for operand in total.args[:2]:
         factor = values.get(operand)
-        factor = values.get(factor.args[0]) if _is_call(factor, "reshape") else factor
+        factor = values.get(factor.args[0]) if is_call(factor, "reshape") else factor
         if not _is_constant_scale(factor):
             return None
         factors.append(array_of(factor.args[1]).astype(np.float32))
@@ -83,15 +82,10 @@ def _scale_of_products(total: Any, values: Mapping[Any, Any]) -> Array | None:
     return np.asarray(one * other)
 
 
-def _is_call(value: Any, name: str) -> TypeGuard[Any]:
-    return isinstance(value, relax.Call) and name_of(value) == name
-
-
 def _is_constant_scale(value: Any) -> TypeGuard[Any]:
-    return _is_call(value, "dequantize") and isinstance(value.args[1], Literal)
+    return is_call(value, "dequantize") and isinstance(value.args[1], Literal)
 
 
 def _scaled(dequantize: Any, scale: Array) -> Any:
     operands = [dequantize.args[0], relax.const(scale), relax.const(np.int32(0))]
-    call = relax.Call(dequantize.op, operands, dequantize.attrs, dequantize.ty_args, dequantize.span)
-    return typed_as(call, dequantize.ty)
+    return call_on(dequantize, operands, dequantize.ty)

@@ -6,7 +6,7 @@ The names of the operators are in spans of the calls, as in the Relay front end.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ import tvm
 from tvm import relax
 
 from byoc_hw.errors import Unsupported
-from byoc_hw.frontend.relax.versions import array_of, name_of
+from byoc_hw.frontend.relax.versions import array_of, is_call, name_of
 from byoc_hw.tensor import Array
 
 Assignment = tuple[Any, Any]
@@ -76,6 +76,13 @@ def returned_by(result: Any) -> list[Any]:
     return list(result.fields) if isinstance(result, relax.Tuple) else [result]
 
 
+def unaliased(variable: Any, values: Mapping[Any, Any]) -> Any:
+    """What a variable is another name for."""
+    while isinstance(variable, relax.Var) and isinstance(values.get(variable), relax.Var):
+        variable = values[variable]
+    return variable
+
+
 def with_operands(value: Any, by: dict[Any, Any]) -> Any:
     """An expression whose operands are variables, with some of them replaced."""
     if isinstance(value, relax.Var):
@@ -89,8 +96,7 @@ def with_operands(value: Any, by: dict[Any, Any]) -> Any:
     if isinstance(value, relax.Call):
         operands = [with_operands(argument, by) for argument in value.args]
         if _differ(operands, value.args):
-            call = relax.Call(value.op, operands, value.attrs, value.ty_args, value.span)
-            return typed_as(call, value.ty) if isinstance(value.ty, relax.TensorType | relax.TupleType) else call
+            return call_on(value, operands, value.ty)
     return value
 
 
@@ -153,6 +159,14 @@ def named_call(call: Any, *names: str) -> Any:
     return relax.Call(call.op, call.args, call.attrs, call.ty_args, span)
 
 
+def call_on(call: Any, operands: Iterable[Any], of: Any, span: Any = None, *, op: Any = None) -> Any:
+    """The call on other operands, with the type of its result; perhaps with another span, or of another function."""
+    made = relax.Call(op or call.op, list(operands), call.attrs, call.ty_args, span or call.span)
+    if isinstance(of, relax.TensorType | relax.TupleType):
+        relax.expr._update_type(made, of)
+    return made
+
+
 def with_names(function: Any, name_for: Callable[[Any], str | None] = lambda variable: None) -> Any:
     """The function with a name for every call: that of `name_for` its variable, its own, or one by its operator."""
     count: Counter[str] = Counter()
@@ -171,9 +185,7 @@ def with_names(function: Any, name_for: Callable[[Any], str | None] = lambda var
 
 def typed_as(call: Any, of: Any) -> Any:
     """The call again, with a type."""
-    made = relax.Call(call.op, call.args, call.attrs, call.ty_args, call.span)
-    relax.expr._update_type(made, of)
-    return made
+    return call_on(call, call.args, of)
 
 
 def file_sources(function: Any) -> list[FileSource]:
@@ -197,7 +209,7 @@ def each_its_own_dequantize(function: Any) -> Any:
     shared = {
         variable
         for variable, value in values.items()
-        if isinstance(value, relax.Call) and name_of(value) == "dequantize" and len(users.get(variable, ())) > 1
+        if is_call(value, "dequantize") and len(users.get(variable, ())) > 1
     }
     taken: set[Any] = set()
     steps: list[Assignment] = []

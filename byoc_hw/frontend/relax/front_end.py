@@ -6,10 +6,9 @@ What it does not have is refused in one sentence.
 from __future__ import annotations
 
 import functools
-import importlib.util
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import tvm
 
@@ -18,20 +17,17 @@ from byoc_hw.errors import InvalidInput, Unsupported
 from byoc_hw.frontend.accelerators import by_digest, by_name, known
 from byoc_hw.frontend.host_layers import HOST_FUNCTIONS
 from byoc_hw.frontend.relax.forms import LiveFusions
+from byoc_hw.frontend.relax.load import load_any
 from byoc_hw.frontend.relax.partition import check_relax_module, partition_relax, with_host_layers
+from byoc_hw.frontend.relax.reference import VirtualMachineReference
 from byoc_hw.frontend.relax.regions import ACCELERATOR_MARK, NUMERICS_MARK, QdqRecord, region_graph
 from byoc_hw.frontend.relax.relax_model import RelaxModel, graphs_in
 from byoc_hw.frontend.relax.tflite import importable_parts, load_tflite
 from byoc_hw.frontend.relax.turns import one_at_a_time
-from byoc_hw.frontend.seam import NO_ONNX, Backend, Partitioned
+from byoc_hw.frontend.relax.versions import needs_relay
+from byoc_hw.frontend.seam import Backend, Partitioned
 from byoc_hw.pattern import Outcome
 from byoc_hw.soc import Hardware, Soc
-
-
-def _needs_relay(what: str) -> NoReturn:
-    raise Unsupported(
-        f"{what} needs the front end of Relay: CPython 3.10 on x86-64 Linux, pip install 'byoc-hw[relay]'"
-    )
 
 
 class RelaxFrontEnd:
@@ -53,27 +49,12 @@ class RelaxFrontEnd:
 
     @one_at_a_time
     def load(self, path: str | Path, shapes: Mapping[str, Sequence[int]]) -> tuple[Any, dict[str, Any]]:
-        """A module, and no weights by name, from a TFLite or ONNX file."""
-        suffix = Path(path).suffix.lower()
-        if suffix in (".relay", ".txt", ".json"):
-            _needs_relay(f"{path}: a {suffix} file")
-        if suffix == ".onnx":
-            if importlib.util.find_spec("onnx") is None:
-                raise InvalidInput(NO_ONNX.format(path))
-            from byoc_hw.frontend.relax.onnx_file import load_qdq_onnx
-
-            return load_qdq_onnx(path, shapes), {}
-        if suffix != ".tflite":
-            raise InvalidInput(f"{path}: a model file ends in .tflite or .onnx: got {suffix or 'no suffix'}")
-        if shapes:
-            raise InvalidInput(
-                f"{path}: shapes are of ONNX files, which may leave them open: got those of a .tflite file"
-            )
-        return load_tflite(path)
+        """A module, and no weights by name, from a file: see `byoc_hw.load`."""
+        return load_any(path, shapes)
 
     def to_integers(self, mod: Any, params: Mapping[str, Any] | None) -> Any:
         """Refused: modules stay in QDQ form here."""
-        _needs_relay("to_integers")
+        needs_relay("to_integers")
 
     @one_at_a_time
     def load_tflite(self, path: str | Path) -> tuple[Any, dict[str, Any]]:
@@ -82,11 +63,11 @@ class RelaxFrontEnd:
 
     def load_float_tflite(self, path: str | Path) -> tuple[Any, dict[str, Any]]:
         """Refused."""
-        _needs_relay("quantize")
+        needs_relay("quantize")
 
     def float_model(self, mod: Any, params: Mapping[str, Any] | None) -> Any:
         """Refused."""
-        _needs_relay("quantize")
+        needs_relay("quantize")
 
     @one_at_a_time
     def importable_tflite(
@@ -134,19 +115,19 @@ class RelaxFrontEnd:
         """Open a module for a build."""
         return RelaxModel(mod, params, mod_name, self._backend.arithmetic)
 
-    def reference(self, mod: Any) -> Any:
-        """Refused: current TVM has float operators, whose results are not those of the integers."""
-        _needs_relay("comparing with TVM layer by layer")
+    def reference(self, mod: Any) -> VirtualMachineReference:
+        """TVM's own results: of float operators between dequantize and quantize."""
+        return VirtualMachineReference(mod)
 
     def json_of(self, mod: Any) -> str:
-        """The text of a module."""
-        return str(tvm.ir.save_json(mod))
+        """Refused: this TVM's `save_json` ends the process."""
+        needs_relay("a module as JSON")
 
     def operator_module(self, operator: Any) -> Any:
         """The module itself."""
-        if isinstance(operator, tvm.IRModule):
-            return operator
-        _needs_relay("a check of one Relay expression")
+        if not isinstance(operator, tvm.IRModule):
+            needs_relay("a check of one Relay expression")
+        return operator
 
     def pattern_table(self, compiler: str) -> LiveFusions:
         """The live table of a compiler, for `relax.transform.FuseOpsByPattern`."""

@@ -29,7 +29,7 @@ from byoc_hw.frontend.relax.host_loops import (
     short_symbol,
 )
 from byoc_hw.frontend.relax.host_works import HostLayer, Kernels, with_works
-from byoc_hw.frontend.relax.versions import Literal, array_of, dtype_of, extents_of, name_of, type_of
+from byoc_hw.frontend.relax.versions import Literal, array_of, dtype_of, extents_of, is_call, name_of, type_of
 from byoc_hw.frontend.seam import CompiledHost, FixedPoint, Placer
 from byoc_hw.graph import Graph, Softmax
 from byoc_hw.names import distinct
@@ -169,7 +169,7 @@ class _Host:
         found: dict[str, tuple[Any, int]] = {}
         operators = {}
         for _, value in steps:
-            if isinstance(value, relax.Call) and name_of(value) == "call_tir":
+            if is_call(value, "call_tir"):
                 variable = value.args[0]
                 found[variable.name_hint] = self.mod[variable], len(_types(type_of(value)))
                 operators[variable.name_hint] = variable.name_hint.removeprefix("fused_")

@@ -29,9 +29,12 @@ from byoc_hw.frontend.relax.bindings import (
 from byoc_hw.frontend.relax.forms import QdqJob, fusions
 from byoc_hw.frontend.relax.host_works import tvm_marks
 from byoc_hw.frontend.relax.outcomes import outcomes_of
+from byoc_hw.frontend.relax.own_composites import with_own_composites
 from byoc_hw.frontend.relax.qdq_layout import in_nhwc
-from byoc_hw.frontend.relax.qdq_moves import moves_of_stored
+from byoc_hw.frontend.relax.qdq_moves import moved_before_quantize, moves_of_stored
+from byoc_hw.frontend.relax.qdq_products import with_columns_last
 from byoc_hw.frontend.relax.qdq_tables import COMPOSITE, with_qdq_tables
+from byoc_hw.frontend.relax.qdq_unsigned import with_signed_values
 from byoc_hw.frontend.relax.regions import (
     ACCELERATOR_MARK,
     NUMERICS_MARK,
@@ -108,10 +111,10 @@ def _recorded(mod: tvm.IRModule, mod_name: str, job: QdqJob) -> tvm.IRModule:
 
 def _regions_made(mod: tvm.IRModule, job: QdqJob, mod_name: str) -> tvm.IRModule:
     fuse = relax.transform.FuseOpsByPattern
-    composed = fuse(fusions(job), bind_constants=True)(mod)
+    composed = with_own_composites(fuse(fusions(job), bind_constants=True)(mod), mod)
     tabled = with_qdq_tables(composed, job)
     tables = fuse(fusions(job, only=COMPOSITE), bind_constants=True, entry_functions=["main"])
-    done = tvm.transform.Sequential([tables, relax.transform.MergeCompositeFunctions()])(tabled)
+    done = relax.transform.MergeCompositeFunctions()(with_own_composites(tables(tabled), tabled))
     prefix = f"tvmgen_{mod_name}_{job.accelerator.name}_main_"
     return with_symbols(done, prefix, {ACCELERATOR_MARK: remember(job.accelerator), NUMERICS_MARK: job.numerics})
 
@@ -165,8 +168,9 @@ def prepared(mod: Any, params: Mapping[str, Any] | None) -> tvm.IRModule:
 
 def with_moves(mod: tvm.IRModule) -> tvm.IRModule:
     """The prepared module with images in NHWC, biases as integers, and operators that move values on stored ones."""
-    main = moves_of_stored(with_stored_biases(moves_of_stored(in_nhwc(mod["main"]))))
-    main = each_its_own_dequantize(main)
+    main = moved_before_quantize(in_nhwc(with_signed_values(mod["main"])))
+    main = moves_of_stored(with_stored_biases(moves_of_stored(main)))
+    main = with_columns_last(each_its_own_dequantize(main))
     return tvm.IRModule({mod.get_global_var("main"): main}, attrs=mod.attrs)
 
 

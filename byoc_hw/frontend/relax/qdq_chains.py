@@ -11,15 +11,9 @@ from tvm import relax
 
 from byoc_hw.frontend.chain_search import ChainStep, found_chains
 from byoc_hw.frontend.relax.bindings import names_in, operands_in, returned_by, steps_of
+from byoc_hw.frontend.relax.real_functions import REAL_FUNCTIONS
 from byoc_hw.frontend.relax.regions import composite_name
-from byoc_hw.frontend.relax.versions import Literal, array_of, dtype_of, extents_of, name_of
-
-_REAL_TEXT = """
-abs add clip divide erf exp log maximum minimum multiply negative nn.leakyrelu nn.relu rsqrt sigmoid sqrt square
-subtract tanh
-"""
-REAL_FUNCTIONS = frozenset(_REAL_TEXT.split())
-"""The operators of real values that `function_values.py` computes."""
+from byoc_hw.frontend.relax.versions import Literal, array_of, dtype_of, extents_of, is_call, name_of
 
 
 @dataclass(frozen=True)
@@ -96,7 +90,7 @@ def plain_calls(call: Any, composites: Mapping[Any, Any]) -> list[Any]:
 
 def is_constant_real(value: Any) -> bool:
     """Whether a value is a constant behind a dequantize."""
-    return isinstance(value, relax.Call) and name_of(value) == "dequantize" and isinstance(value.args[0], Literal)
+    return is_call(value, "dequantize") and isinstance(value.args[0], Literal)
 
 
 def _is_element_wise(variable: Any, values: Mapping[Any, Any], composites: Mapping[Any, Any]) -> bool:

@@ -12,29 +12,32 @@ from tvm import relax
 
 from byoc_hw.frontend.relax.bindings import (
     Assignment,
+    call_on,
     operands_in,
     returned_by,
     steps_of,
-    typed_as,
     with_operands,
     with_steps,
     without_unused,
 )
-from byoc_hw.frontend.relax.qdq_chains import REAL_FUNCTIONS
-from byoc_hw.frontend.relax.versions import Literal, array_of, dtype_of, extents_of, name_of
+from byoc_hw.frontend.relax.real_functions import REAL_FUNCTIONS
+from byoc_hw.frontend.relax.versions import Literal, array_of, dtype_of, extents_of, is_call, name_of
 
 _TO_NHWC, _TO_NCHW = (0, 2, 3, 1), (0, 3, 1, 2)
 _LAYOUTS = {"nn.conv2d": "data_layout", **dict.fromkeys(("nn.max_pool2d", "nn.avg_pool2d", "image.resize2d"), "layout")}
 """Operators of images, and their attribute with the order of the dimensions."""
 
-_FOLLOWS = REAL_FUNCTIONS | {"dequantize", "quantize"}
+_FOLLOWS = {*REAL_FUNCTIONS, "dequantize", "quantize"}
+
+
+_REDUCED = {"max": relax.op.max, "mean": relax.op.mean, "sum": relax.op.sum}
 
 
 def in_nhwc(function: Any) -> Any:
     """The function with all images of windowed operators in NHWC; the same one if they are."""
-    steps = steps_of(function)
+    steps = [(variable, _with_windows(value)) for variable, value in steps_of(function)]
     if not any(_is_nchw(value) for _, value in steps):
-        return function
+        return with_steps(function, steps)
     moved = _Moved(dict(steps))
     for variable, value in steps:
         moved.step(variable, value)
@@ -45,10 +48,23 @@ def in_nhwc(function: Any) -> Any:
 
 
 def _is_nchw(value: Any) -> bool:
-    if not isinstance(value, relax.Call):
-        return False
-    name = name_of(value)
-    return name in _LAYOUTS and str(getattr(value.attrs, _LAYOUTS[name])) == "NCHW"
+    return is_call(value, *_LAYOUTS) and str(getattr(value.attrs, _LAYOUTS[name_of(value)])) == "NCHW"
+
+
+def _with_windows(value: Any) -> Any:
+    """A pooling to a given size as one of windows, or as a mean, if all windows are of one size; else the value."""
+    if not is_call(value, "nn.adaptive_avg_pool2d"):
+        return value
+    layout, shape, results = str(value.attrs.layout), extents_of(value.args[0]), extents_of(value)
+    places = [layout.index(letter) for letter in "HW"]
+    if any(shape[place] % results[place] for place in places):
+        return value
+    if all(results[place] == 1 for place in places):
+        made = relax.op.mean(value.args[0], axis=places, keepdims=True)
+    else:
+        window = [shape[place] // results[place] for place in places]
+        made = relax.op.nn.avg_pool2d(value.args[0], window, window, layout=layout)
+    return call_on(made, made.args, value.ty, value.span)
 
 
 class _Moved:
@@ -91,6 +107,8 @@ class _Moved:
         tensors = [one for one in operands_in(value) if dtype_of(one)]
         if not any(one in self.twins for one in tensors):
             return None
+        if name in _REDUCED and _is_over_height_and_width(value):
+            return _REDUCED[name](self._twin(value.args[0], span), axis=[1, 2], keepdims=True)
         if name == "concat":
             axis = _TO_NHWC.index(int(value.attrs.axis) % 4)
             return relax.op.concat([self._twin(one, span) for one in tensors], axis)
@@ -134,14 +152,19 @@ class _Moved:
         self.twins[variable] = self._emitted(call, call.args, of, span)
 
     def _emitted(self, call: Any, operands: Any, of: Any, span: Any) -> Any:
-        made = typed_as(relax.Call(call.op, list(operands), call.attrs, call.ty_args, span), of)
+        made = call_on(call, operands, of, span)
         fresh = relax.DataflowVar(f"moved_{len(self.steps)}", of)
         self.steps.append((fresh, made))
         return fresh
 
     def _is_call(self, variable: Any, name: str) -> bool:
-        value = self.values.get(variable)
-        return isinstance(value, relax.Call) and name_of(value) == name
+        return is_call(self.values.get(variable), name)
+
+
+def _is_over_height_and_width(reduction: Any) -> bool:
+    """Whether a reduction of an NCHW image gives one of one pixel."""
+    axes = reduction.attrs.axis
+    return bool(reduction.attrs.keepdims) and axes is not None and sorted(int(axis) % 4 for axis in axes) == [2, 3]
 
 
 def _windowed(value: Any, image: Any) -> Any:

@@ -17,7 +17,7 @@ from tvm.relax import dpl
 
 from byoc_hw.frontend.dead_channels import HARMLESS_RATIO, is_dead
 from byoc_hw.frontend.relax.bindings import names_in
-from byoc_hw.frontend.relax.versions import Literal, array_of, dtype_of, extents_of, name_of, number_of
+from byoc_hw.frontend.relax.versions import Literal, array_of, dtype_of, extents_of, is_call, name_of, number_of
 from byoc_hw.pattern import Form, NotALayer
 from byoc_hw.tensor import Array, Padding, Pair, Quantization, Tensor
 
@@ -117,9 +117,9 @@ class QdqMatch:
     def stored(self, expr: Any) -> StoredTensor:
         """What a dequantize, perhaps under another shape, makes real; `NotALayer` for anything else."""
         call = self.value(expr)
-        if isinstance(call, relax.Call) and name_of(call) == "reshape":
+        if is_call(call, "reshape"):
             call = self.value(call.args[0])
-        if not isinstance(call, relax.Call) or name_of(call) != "dequantize":
+        if not is_call(call, "dequantize"):
             raise NotALayer("operands are quantized", dtype_of(expr))
         source, scale, zero_point = call.args
         return StoredTensor(source, array_of(scale), array_of(zero_point), int(call.attrs.axis))

@@ -20,6 +20,7 @@ from tvm import relax
 
 from byoc_hw.frontend.relax.bindings import (
     Assignment,
+    call_on,
     named_call,
     names_in,
     operands_in,
@@ -31,14 +32,15 @@ from byoc_hw.frontend.relax.bindings import (
     with_steps,
     without_unused,
 )
-from byoc_hw.frontend.relax.versions import Literal, array_of, dtype_of, extents_of, name_of
+from byoc_hw.frontend.relax.versions import Literal, array_of, dtype_of, extents_of, is_call, name_of
 
 _MOVES_TEXT = "concat expand_dims image.resize2d nn.max_pool2d permute_dims reshape squeeze strided_slice"
 _MOVES = frozenset(_MOVES_TEXT.split())
 ON_THE_HOST = _MOVES | {"max", "min"}
 """With what the accelerator has of real values alone."""
 
-_OF_ONE = ("expand_dims", "flatten", "permute_dims", "reshape", "squeeze", "strided_slice")
+_OF_ONE = ("expand_dims", "flatten", "nn.max_pool2d", "permute_dims", "reshape", "squeeze", "strided_slice")
+"""Those of one tensor: rounding keeps the order of values, so that they may be on either side of a quantize."""
 
 
 def moves_of_stored(function: Any, moves: frozenset[str] = _MOVES) -> Any:
@@ -50,17 +52,51 @@ def moves_of_stored(function: Any, moves: frozenset[str] = _MOVES) -> Any:
     return with_steps(function, without_unused(moved.steps, returned_by(result)), result)
 
 
+def moved_before_quantize(function: Any) -> Any:
+    """The function with a quantize in front of each move or maximum of one tensor, in place of behind it."""
+    values, users = dict(steps_of(function)), users_of_values(function)
+    steps: list[Assignment] = []
+    for variable, value in values.items():
+        moves = []
+        real = value.args[0] if is_call(value, "quantize") and array_of(value.args[1]).size == 1 else None
+        while _is_of_one(values.get(real)) and len(users[real]) == 1:
+            moves.append(real)
+            real = values[real].args[0]
+        if not moves or is_call(values.get(real), "dequantize"):
+            steps.append((variable, value))
+            continue
+        stored = _with(value, [real, *value.args[1:]], real, value.span)
+        for move in reversed(moves):
+            early = relax.DataflowVar(f"{move.name}_stored", stored.ty)
+            steps.append((early, stored))
+            call = values[move]
+            stored = call_on(call, [early, *call.args[1:]], relax.TensorType(extents_of(move), dtype_of(variable)))
+        steps.append((variable, stored))
+    results = returned_by(function.body.body)
+    return with_steps(function, without_unused(steps, results))
+
+
+def _is_of_one(call: Any) -> bool:
+    return is_call(call, *_OF_ONE) and _keeps_values(call)
+
+
+def permutation_of(call: Any) -> list[int]:
+    """The dimensions of a permute_dims in their new order."""
+    axes = call.attrs.axes
+    return list(range(len(extents_of(call))))[::-1] if axes is None else [int(axis) for axis in axes]
+
+
 def _moved_before(function: Any) -> Any:
     """The function with a dequantize behind each move of one tensor, in place of before it."""
     values: dict[Any, Any] = {}
     steps: list[Assignment] = []
     for variable, value in steps_of(function):
-        moved = _behind(value, values) if isinstance(value, relax.Call) and name_of(value) in _OF_ONE else None
+        moved = _behind(value, values) if _is_of_one(value) else None
         if moved is not None:
             stored, call = moved
             fresh = relax.DataflowVar(f"{variable.name}_stored", stored.ty)
             steps.append((fresh, stored))
-            value = typed_as(relax.Call(call.op, [fresh, *call.args[1:]], call.attrs, (), value.span), variable.ty)
+            value = call_on(call, [fresh, *call.args[1:]], variable.ty, value.span)
         values[variable] = value
         steps.append((variable, value))
     return with_steps(function, steps)
@@ -69,18 +105,17 @@ def _moved_before(function: Any) -> Any:
 def _behind(value: Any, values: Mapping[Any, Any]) -> tuple[Any, Any] | None:
     """A move of stored values, and a dequantize of what it gives, for a move of real ones."""
     call = values.get(value.args[0])
-    if not isinstance(call, relax.Call) or name_of(call) != "dequantize" or array_of(call.args[1]).size == 0:
+    if not is_call(call, "dequantize") or array_of(call.args[1]).size == 0:
         return None
     source, several = call.args[0], array_of(call.args[1]).size > 1
     if (several or isinstance(source, Literal)) and name_of(value) != "permute_dims":
         return None  # weights, in a form that the patterns have
     operands = [source, *value.args[1:]]
-    stored = relax.Call(value.op, operands, value.attrs, value.ty_args, value.span)
     if several:
-        axes = [int(axis) for axis in value.attrs.axes]
+        axes = permutation_of(value)
         axis = axes.index(int(call.attrs.axis) % len(axes))
         call = relax.op.dequantize(*call.args, axis=axis)
-    return typed_as(stored, relax.TensorType(extents_of(value), dtype_of(source))), call
+    return call_on(value, operands, relax.TensorType(extents_of(value), dtype_of(source))), call
 
 
 class _Moved:
@@ -96,14 +131,14 @@ class _Moved:
     def step(self, variable: Any, value: Any) -> None:
         """Add a binding, or those that replace it."""
         value = with_operands(value, self.same)
-        if isinstance(value, relax.Call) and name_of(value) == "quantize" and self._is_dequantized(value.args[0]):
+        if is_call(value, "quantize") and self._is_dequantized(value.args[0]):
             call = self._values[value.args[0]]
             if _same_scale(call, value):
                 self.same[variable] = with_operands(call.args[0], self.same)
                 return
         if isinstance(value, relax.TupleGetItem):
             value = self._part(variable, value) or value
-        elif isinstance(value, relax.Call) and name_of(value) == "quantize" and self._is_real_move(value.args[0]):
+        elif is_call(value, "quantize") and self._is_real_move(value.args[0]):
             value = self._stored(value.args[0], value)
         self.steps.append((variable, value))
 
@@ -112,17 +147,14 @@ class _Moved:
     def _is_real_move(self, real: Any) -> bool:
         """Whether a value is moved out of dequantized ones, and read once."""
         call = self._values.get(real)
-        if not isinstance(call, relax.Call) or len(self._users.get(real, ())) != 1:
-            return False
-        if name_of(call) not in self._moves or not _keeps_values(call):
+        if not is_call(call, *self._moves) or len(self._users.get(real, ())) != 1 or not _keeps_values(call):
             return False
         return all(self._is_dequantized(one) or self._is_real_move(one) for one in _tensors(call))
 
     def _is_dequantized(self, real: Any) -> bool:
         call = self._values.get(real)
         return (
-            isinstance(call, relax.Call)
-            and name_of(call) == "dequantize"
+            is_call(call, "dequantize")
             and dtype_of(call.args[0]) == "int8"
             and all(isinstance(one, Literal) and array_of(one).size == 1 for one in call.args[1:])
         )
@@ -138,7 +170,7 @@ class _Moved:
         """The stored value of each real operand of a move."""
         found = {}
         for operand in _tensors(call):
-            inner = self._values[operand]
+            inner = with_operands(self._values[operand], self.same)
             if name_of(inner) == "dequantize" and _same_scale(inner, quantize):
                 found[operand] = inner.args[0]
                 continue
@@ -160,7 +192,7 @@ class _Moved:
     def _part(self, variable: Any, value: Any) -> Any | None:
         """The slice that a part of a split is, or None for a part of anything else."""
         call = self._values.get(value.tuple_value)
-        if not isinstance(call, relax.Call) or name_of(call) != "split":
+        if not is_call(call, "split"):
             return None
         shape = extents_of(call.args[0])
         axis = int(call.attrs.axis) % len(shape)
@@ -168,7 +200,7 @@ class _Moved:
         ends = list(map(int, parts)) if hasattr(parts, "__len__") else _even_ends(int(parts), shape[axis])
         begin, end = list(pairwise([0, *ends, shape[axis]]))[value.index]
         made = relax.op.strided_slice(call.args[0], axes=[axis], begin=[begin], end=[end], strides=[1])
-        return typed_as(relax.Call(made.op, made.args, made.attrs, made.ty_args, call.span), variable.ty)
+        return call_on(made, made.args, variable.ty, call.span)
 
 
 def _even_ends(sections: int, extent: int) -> list[int]:
@@ -201,5 +233,4 @@ def _stored_type(call: Any, quantize: Any) -> Any:
 
 def _with(quantize: Any, operands: Any, like: Any, span: Any) -> Any:
     """The quantize of another value."""
-    call = relax.Call(quantize.op, list(operands), quantize.attrs, quantize.ty_args, span)
-    return typed_as(call, _stored_type(like, quantize))
+    return call_on(quantize, operands, _stored_type(like, quantize), span)

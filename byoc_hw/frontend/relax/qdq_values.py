@@ -7,7 +7,7 @@ is fixed point. The others are float32, rounded with halves away from zero; with
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from byoc_hw.frontend.relax.bindings import names_in, steps_of
 from byoc_hw.frontend.relax.forms import composite_layer
 from byoc_hw.frontend.relax.qdq_chains import QdqChain
 from byoc_hw.frontend.relax.qdq_match import importer_step
+from byoc_hw.frontend.relax.real_functions import REAL_FUNCTIONS
 from byoc_hw.frontend.relax.regions import composite_name
 from byoc_hw.frontend.relax.versions import Literal, array_of, dtype_of, name_of, number_of
 from byoc_hw.frontend.seam import FixedPoint
@@ -31,11 +32,11 @@ from byoc_hw.frontend.tflite_kernels import (
     Scales,
     ValueKernel,
     absolute,
+    half_away,
     hard_swish_of,
     inverse_root_of,
     leaky_relu,
     limited_between,
-    of_doubles,
     quantized_again,
 )
 from byoc_hw.graph import Add, Layer, Lookup, Mul
@@ -174,7 +175,7 @@ class _Tables:
             if wrong.any():
                 raise NotALayer("values of all 256 inputs are numbers", "nan")
             units = _over(real, np.float32(after.scale[0])).astype(np.float64)
-        rounded = np.copysign(np.floor(np.abs(units) + 0.5), units) + after.zero_point[0]
+        rounded = half_away(units) + after.zero_point[0]
         return np.clip(rounded, -(1 << 31), (1 << 31) - 1).astype(np.int64)
 
     def _by_tflite(self, tree: _Tree, after: Quantization) -> Array | None:
@@ -218,30 +219,6 @@ def _leaves(tree: _Tree) -> Iterator[_Leaf]:
 
 # ---------------------------------------------------------------- float32, as TVM has it
 
-_ZERO = np.float32(0)
-_FUNCTIONS: Mapping[str, Callable[..., Array]] = {
-    "abs": np.abs,
-    "add": np.add,
-    "clip": lambda x, low, high: np.clip(x, np.float32(low), np.float32(high)),
-    "divide": np.divide,
-    "erf": of_doubles(np.vectorize(math.erf, otypes=[np.float64])),
-    "exp": of_doubles(np.exp),
-    "log": of_doubles(np.log),
-    "maximum": np.maximum,
-    "minimum": np.minimum,
-    "multiply": np.multiply,
-    "negative": np.negative,
-    "nn.leakyrelu": lambda x, slope: np.where(x > _ZERO, x, x * np.float32(slope)),
-    "nn.relu": lambda x: np.maximum(x, _ZERO),
-    "rsqrt": of_doubles(lambda x: 1 / np.sqrt(x)),
-    "sigmoid": of_doubles(lambda x: 1 / (1 + np.exp(-x))),
-    "sqrt": of_doubles(np.sqrt),
-    "square": np.square,
-    "subtract": np.subtract,
-    "tanh": of_doubles(np.tanh),
-}
-"""Those of `qdq_chains.REAL_FUNCTIONS`."""
-
 
 def _computed(tree: _Tree) -> Array:
     if isinstance(tree, _Leaf):
@@ -253,7 +230,7 @@ def _computed(tree: _Tree) -> Array:
     operator, *operands = tree
     if operator == "divide" and isinstance(operands[1], np.ndarray):
         return _over(_computed(operands[0]), _computed(operands[1]))
-    found = _FUNCTIONS[operator](*(one if isinstance(one, float) else _computed(one) for one in operands))
+    found = REAL_FUNCTIONS[operator](*(one if isinstance(one, float) else _computed(one) for one in operands))
     return found.astype(np.float32)
 
 

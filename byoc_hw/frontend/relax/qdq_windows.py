@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from byoc_hw.frontend.relax.versions import extents_of
 from byoc_hw.frontend.windows import moving_strides
 from byoc_hw.graph import Conv2d, Dense, DepthwiseConv2d, Pool2d, PoolMode
 from byoc_hw.pattern import NotALayer
-from byoc_hw.tensor import Padding
+from byoc_hw.tensor import Padding, Quantization
 
 
 def conv2d_of(match: QdqMatch) -> Conv2d | None:
@@ -105,20 +106,22 @@ def pool2d_of(match: QdqMatch, operator: str, mode: PoolMode) -> Pool2d:
     check_nhwc(str(attrs.layout))
     if bool(attrs.ceil_mode):
         raise NotALayer("ceil_mode is off", "on")
-    ifm = match.activation(match.inputs[0], f"{name}_ifm")
+    before, ofm, source = _grids(match, operator)
+    ifm = match.activation(source, f"{name}_ifm", before)
     window, padding = pair_of(attrs.pool_size), padding_of(attrs.padding)
     act_min, act_max = match.stored_bounds()
     return Pool2d(
         name=name,
         source=match.sources,
         ifm=ifm,
-        ofm=match.activation(match.root, name),
+        ofm=match.activation(match.root, name, ofm),
         mode=mode,
         kernel=window,
         strides=moving_strides(pair_of(attrs.strides), window, ifm, padding),
         padding=padding,
         dilation=pair_of(attrs.dilation),
         count_include_pad=mode == "avg" and bool(attrs.count_include_pad),
+        rescaled=ofm is not None,
         act_min=act_min,
         act_max=act_max,
     )
@@ -130,10 +133,9 @@ def reduced_of(match: QdqMatch, operator: str, mode: PoolMode) -> Pool2d:
     shape = extents_of(call.args[0])
     given = range(len(shape)) if call.attrs.axis is None else [int(axis) % len(shape) for axis in call.attrs.axis]
     window = reduction(shape, sorted(given))
-    ifm, ofm, source = None, None, match.inputs[0]
-    if match.get("quantize") is not None:
-        stored = match.stored(call.args[0])
-        ifm, ofm, source = stored.quantization, match.output, stored.expr
+    ifm, ofm, source = _grids(match, operator)
+    if mode == "sum" and ifm is not None:  # each value that is added has the zero point
+        ifm = replace(ifm, zero_point=(ifm.zero_point[0] * prod(shape[axis] for axis in given),))
     act_min, act_max = match.stored_bounds()
     return Pool2d(
         name=name,
@@ -146,6 +148,14 @@ def reduced_of(match: QdqMatch, operator: str, mode: PoolMode) -> Pool2d:
         act_min=act_min,
         act_max=act_max,
     )
+
+
+def _grids(match: QdqMatch, operator: str) -> tuple[Quantization | None, Quantization | None, Any]:
+    """The quantizations of a layer's input and output, if it is of real values, and what is stored of the input."""
+    if match.get("quantize") is None:
+        return None, None, match.inputs[0]
+    stored = match.stored(match[operator].args[0])
+    return stored.quantization, match.output, stored.expr
 
 
 # ---------------------------------------------------------------- pads

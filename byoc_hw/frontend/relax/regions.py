@@ -12,12 +12,20 @@ from tvm import relax
 from byoc_hw.accelerator import ROUNDINGS
 from byoc_hw.errors import Unsupported
 from byoc_hw.frontend.base_record import BaseRecord, fields_in
-from byoc_hw.frontend.connect import LayerNode, RegionValues, check_wildcards, connected_graph
+from byoc_hw.frontend.connect import (
+    LayerNode,
+    RegionValues,
+    check_wildcards,
+    connected_graph,
+    with_unique_names,
+    without_idle_reshapes,
+)
 from byoc_hw.frontend.relax.bindings import (
+    call_on,
     in_order_of_use,
     returned_by,
     steps_of,
-    typed_as,
+    unaliased,
     with_steps,
 )
 from byoc_hw.frontend.relax.forms import composite_layer
@@ -79,7 +87,7 @@ def with_symbols(mod: tvm.IRModule, prefix: str, marks: Mapping[str, str]) -> tv
             fresh = relax.GlobalVar(symbol)
             relax.expr._update_type(fresh, value.op.ty)
             functions[fresh] = mod[value.op].with_attrs({"global_symbol": symbol, **marks})
-            value = typed_as(relax.Call(fresh, value.args, value.attrs, value.ty_args, value.span), value.ty)
+            value = call_on(value, value.args, value.ty, op=fresh)
         steps.append((variable, value))
     return tvm.IRModule({mod.get_global_var("main"): with_steps(main, steps), **functions}, attrs=mod.attrs)
 
@@ -118,12 +126,7 @@ def composite_name(composite: Any) -> str:
 
 def region_graph(function: Any, symbol: str, numerics: str) -> Graph:
     """The verified `Graph` of a region, named by its C symbol. Raises `Unsupported` with operator and reason."""
-    composites = composites_of(function)
-    values = {variable: value for variable, value in steps_of(function) if variable not in composites}
-    result = values.get(function.body.body)
-    tuple_of = result if isinstance(result, relax.Tuple) else function.body.body
-    results = [_unaliased(one, values) for one in returned_by(tuple_of)]
-    nodes = [_node(variable, values[variable], composites) for variable in in_order_of_use(values, results)]
+    nodes, results = _nodes(function)
     inputs = {
         parameter: Tensor(f"in{index}", extents_of(parameter), dtype_of(parameter))
         for index, parameter in enumerate(function.params)
@@ -133,10 +136,20 @@ def region_graph(function: Any, symbol: str, numerics: str) -> Graph:
     return graph
 
 
-def _unaliased(variable: Any, values: Mapping[Any, Any]) -> Any:
-    while isinstance(values.get(variable), relax.Var):
-        variable = values[variable]
-    return variable
+def layer_variables(function: Any) -> dict[str, Any]:
+    """The variable of a region's function that each layer computes, by the name that `region_graph` gives the layer."""
+    nodes, _ = without_idle_reshapes(_nodes(function)[0])
+    return {node.layer.name: node.value for node in with_unique_names(nodes)}
+
+
+def _nodes(function: Any) -> tuple[list[LayerNode], list[Any]]:
+    """The layers of a region, in order, and the variables that are its results."""
+    composites = composites_of(function)
+    values = {variable: value for variable, value in steps_of(function) if variable not in composites}
+    result = values.get(function.body.body)
+    tuple_of = result if isinstance(result, relax.Tuple) else function.body.body
+    results = [unaliased(one, values) for one in returned_by(tuple_of)]
+    return [_node(variable, values[variable], composites) for variable in in_order_of_use(values, results)], results
 
 
 def _constant(value: Any) -> Array:

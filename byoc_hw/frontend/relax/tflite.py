@@ -19,7 +19,8 @@ from tvm.relax.frontend.tflite.tflite_frontend import ExprTable, OperatorConvert
 from byoc_hw.errors import InvalidInput
 from byoc_hw.frontend.model_ends import End, Ends, usable
 from byoc_hw.frontend.relax.bias_scales import with_scales_of_biases
-from byoc_hw.frontend.relax.bindings import each_its_own_dequantize, operands_in, with_names
+from byoc_hw.frontend.relax.bindings import each_its_own_dequantize, with_names
+from byoc_hw.frontend.relax.owners import owned
 from byoc_hw.frontend.relax.versions import extents_of
 from byoc_hw.frontend.tflite_file import TfliteFile, read_tflite
 from byoc_hw.frontend.tflite_import import FoundImport, TfliteImport
@@ -116,7 +117,7 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         number = self._numbers[op._tab.Pos]
         described = self._file.operators[number]
         try:
-            return self._owned(convert(op=op), described.name)
+            return owned(self.bb, self._owners, convert(op=op), described.name)
         except NotALayer as error:
             self._stops[number] = TfliteStop(operator_kind(described), described.name, error.broken, error)
         except Exception as error:  # as in `_import`
@@ -162,19 +163,3 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
             self.exp_tab.set_expr(x.name, given, force_override=True)
         shape = self._file.tensors[described.outputs[0]].shape
         return product if extents_of(product) == shape else relax.op.reshape(product, shape)
-
-    def _owned(self, result: Any, name: str) -> Any:
-        """The result, bound to a variable; every call that was made for it is the operator's."""
-        if isinstance(result, relax.Tuple):
-            return relax.Tuple([self._owned(field, name) for field in result.fields])
-        if not isinstance(result, relax.Call):
-            return result
-        variable = self.bb.emit(result)
-        waiting = [variable]
-        while waiting:
-            one = waiting.pop()
-            value = self.bb.lookup_binding(one) if isinstance(one, relax.Var) and one not in self._owners else None
-            if value is not None:
-                self._owners[one] = name
-                waiting += operands_in(value)
-        return variable

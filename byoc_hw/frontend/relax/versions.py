@@ -5,7 +5,7 @@ Written for `TESTED`. Names that TVM has moved from one version to the next are 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn, TypeGuard
 
 import numpy as np
 import tvm
@@ -25,6 +25,13 @@ blocks = s_tir
 
 Literal = tvm.ir.GenericConst
 """A tensor that is a constant of a module: `relax.Constant` in older versions."""
+
+
+def needs_relay(what: str) -> NoReturn:
+    """Raise `Unsupported`: only the TVM with Relay has it."""
+    raise Unsupported(
+        f"{what} needs the front end of Relay: CPython 3.10 on x86-64 Linux, pip install 'byoc-hw[relay]'"
+    )
 
 
 def array_of(constant: Any) -> Array:
@@ -67,3 +74,8 @@ def name_of(call: Any) -> str:
     if isinstance(call.op, tvm.ir.Op):
         return str(call.op.name).removeprefix("relax.")
     return str(getattr(call.op, "name_hint", getattr(call.op, "global_symbol", "function")))
+
+
+def is_call(value: Any, *names: str) -> TypeGuard[Any]:
+    """Whether a value is a call of one of these operators, or without names a call of any."""
+    return isinstance(value, relax.Call) and (not names or name_of(value) in names)

@@ -9,6 +9,7 @@ import byoc_hw
 from byoc_hw import Unsupported
 from byoc_hw.compiler import region_graphs
 from byoc_hw.demo import heldout, model_path
+from byoc_hw.mesh_builder import mesh_network
 
 SHAPE = (1, 3, 5, 4)
 SCALE = np.float32(0.0123456789)
@@ -50,6 +51,12 @@ def test_a_module_that_was_not_partitioned_runs_on_the_host(tmp_path):
     apart = np.abs(outputs[0].astype("int32") - outputs[1])
     assert apart.max() <= 1  # float sums, and integer ones
     assert (apart == 0).mean() > 0.95
+
+
+def test_a_mesh_refuses_a_host_function_with_scratch(tmp_path):
+    mod, params = byoc_hw.load_tflite(model_path())
+    with pytest.raises(Unsupported, match="a mesh takes host functions that work in their inputs and outputs alone"):
+        mesh_network(byoc_hw.partition_for_hwlib(mod, params))
 
 
 def test_buffers_of_a_host_function_are_in_the_arena(tmp_path):
