@@ -24,15 +24,10 @@ from byoc_hw.mesh.network import MeshNetwork, network_of
 from byoc_hw.mesh.patches import channels_of
 from byoc_hw.mesh.pe_source import channel_buffer_bytes, pe_files, ports_of
 from byoc_hw.mesh.plan import Channel, MeshPlan, Stage
-from byoc_hw.mesh.region_parts import divided
 from byoc_hw.mesh.stage_check import REFERENCE_PROJECT
-from byoc_hw.mesh.stage_program import StageProgram, stage_program
-from byoc_hw.padding import padded
+from byoc_hw.mesh.stage_plan import StagePlan, plan_stage, workspaces_of
+from byoc_hw.mesh.stage_program import stage_program
 from byoc_hw.params.host_kernels import kernel_call
-from byoc_hw.plan.fitting import Fitted, Fitting
-from byoc_hw.plan.place.arena import ModelMemory, place_model
-from byoc_hw.plan.planned import PlannedRegion, flash_bytes
-from byoc_hw.plan.region import plan_region
 from byoc_hw.program import ALIGNMENT, HostCall, Program, Workspace, check_mod_name
 from byoc_hw.report.explain import Report
 from byoc_hw.whole_file import check_directory, write_whole
@@ -62,7 +57,8 @@ def mesh_network(mod: tvm.IRModule, params: Mapping[str, Any] | None = None) -> 
     Raises `InvalidInput` for a module that was not partitioned, or was for several accelerators.
     """
     model = _open(mod, params)
-    return network_of(_compiled_host(model, ()).compiled.program)
+    host = _compiled_host(model, ())
+    return network_of(host.compiled.program, host.workspaces)
 
 
 @seldom_collected()
@@ -92,14 +88,14 @@ def build_mesh(
     for name in names:
         check_mod_name(name)
     host = _compiled_host(model, ())
-    network = network_of(host.compiled.program)
+    network = network_of(host.compiled.program, host.workspaces)
     channels = _channels(network, stages, wanted.channels)
     planned = []
     for number, name in enumerate(names):
         progress(f"plan {number + 1} of {len(names)}: {name}")
-        stage = divided(stage_program(network, stages, number, channels, name), _pe(model))
+        stage = stage_program(network, stages, number, channels, name)
         buffers = channel_buffer_bytes(stage, number, channels)
-        planned.append(_planned(model, stage, host.workspaces, buffers, wanted.data))
+        planned.append(plan_stage(stage, _pe(model), host.workspaces, buffers, wanted.data))
     if host.workspaces:  # the functions of the host have the offsets of their workspaces in their code
         host = _compiled_host(model, planned)
     _check_code(planned, channels, wanted.code)
@@ -188,60 +184,7 @@ def _places(stages: Sequence[Stage], replicas: Sequence[Sequence[Coordinates]]) 
 # ---------------------------------------------------------------- one PE
 
 
-@dataclass(frozen=True, eq=False)
-class _Planned:
-    """A stage with its plans and its arena."""
-
-    stage: StageProgram
-    program: Program
-    regions: Mapping[str, PlannedRegion]
-    memory: ModelMemory
-    buffers: int
-
-
-def _planned(
-    model: Model, stage: StageProgram, workspaces: Sequence[Workspace], buffers: int, data: int | None
-) -> _Planned:
-    """A stage planned so that it fits `data`, if it can, beside `buffers` bytes for its channels."""
-    accelerator = _pe(model)
-    own = _workspaces_of(stage.program, workspaces)
-    program = padded(stage.program, accelerator)
-
-    def placed(plans: Mapping[str, PlannedRegion]) -> ModelMemory:
-        return place_model(program, own, {name: plan.memory for name, plan in plans.items()}, ALIGNMENT, False)
-
-    plans: Mapping[str, PlannedRegion] = {
-        graph.name: plan_region(graph, accelerator) for graph in stage.program.regions
-    }
-    memory = placed(plans)
-    if data is not None and plans and memory.ram + _constants(plans) + buffers > data:
-        fitting = Fitting(program, plans, accelerator, placed, False, {})
-        fitted = _fitted(fitting, data - buffers)
-        plans, memory = fitted.plans, fitted.memory
-    return _Planned(stage, program, plans, memory, buffers)
-
-
-def _fitted(fitting: Fitting, room: int) -> Fitted:
-    """The fastest plans found whose arena and constants fit together; where none do, those with the smallest arena."""
-    smallest = fitting.smallest()
-    for constants in (_constants(fitting.fastest.plans), _constants(smallest.plans)):
-        found = fitting.within(room - constants, constants) if room > constants else None
-        if found is not None:
-            return found
-    return smallest
-
-
-def _constants(plans: Mapping[str, PlannedRegion]) -> int:
-    return sum(map(flash_bytes, plans.values()))
-
-
-def _workspaces_of(program: Program, workspaces: Sequence[Workspace]) -> list[Workspace]:
-    """Those of the host functions that a program calls."""
-    used = {name for call in program.calls if isinstance(call, HostCall) for moment in call.moments for name in moment}
-    return [space for space in workspaces if space.name in used]
-
-
-def _check_code(planned: Sequence[_Planned], channels: Sequence[Channel], room: int | None) -> None:
+def _check_code(planned: Sequence[StagePlan], channels: Sequence[Channel], room: int | None) -> None:
     """Raise `PlanError` for the PE whose program is the largest, if it has more bytes than a PE has room for."""
     if room is None:
         return
@@ -262,11 +205,11 @@ def _check_code(planned: Sequence[_Planned], channels: Sequence[Channel], room: 
     raise PlanError(f"the code of {program.name} fits {room} bytes of its PE: it has {nbytes}: {listed}; {wanted}")
 
 
-def _check_memory(planned: _Planned, host_flash: int, data: int | None) -> None:
+def _check_memory(planned: StagePlan, host_flash: int, data: int | None) -> None:
     if data is None:
         return
     owners = {
-        "constants of regions": _constants(planned.regions),
+        "constants of regions": planned.constants,
         "constants of host functions": host_flash,
         "activations": planned.memory.ram,
         "buffers of channels": planned.buffers,
@@ -283,7 +226,7 @@ def _check_memory(planned: _Planned, host_flash: int, data: int | None) -> None:
 # ---------------------------------------------------------------- the host's functions
 
 
-def _compiled_host(model: Model, planned: Sequence[_Planned]) -> _Host:
+def _compiled_host(model: Model, planned: Sequence[StagePlan]) -> _Host:
     """The host with its workspaces where the PEs that call its functions have them; anywhere apart without PEs."""
     workspaces: list[Workspace] = []
 
@@ -306,11 +249,11 @@ def _compiled_host(model: Model, planned: Sequence[_Planned]) -> _Host:
     return _Host(compiled, tuple(workspaces))
 
 
-def _offsets_of(planned: _Planned, spaces: Sequence[Workspace], others: Sequence[_Planned]) -> dict[str, int]:
+def _offsets_of(planned: StagePlan, spaces: Sequence[Workspace], others: Sequence[StagePlan]) -> dict[str, int]:
     """Where a PE has the workspaces of its host functions, and the buffers between its calls."""
-    own = _workspaces_of(planned.stage.program, spaces)
+    own = workspaces_of(planned.stage.program, spaces)
     for other in others:
-        for space in _workspaces_of(other.stage.program, own):
+        for space in workspaces_of(other.stage.program, own):
             both = f"{planned.stage.program.name} and {other.stage.program.name}"
             raise Unsupported(f"{both} call functions of the host that share the workspace {space.name}: join them")
     placed = planned.memory.arena.offsets
@@ -336,7 +279,7 @@ def _manifest(
     return manifest_of(network, stages, channels, programs, places)
 
 
-def _parts(model: Model, planned: _Planned, host: _Host) -> Parts:
+def _parts(model: Model, planned: StagePlan, host: _Host) -> Parts:
     symbols = {call.symbol for call in planned.program.calls if isinstance(call, HostCall)}
     source, flash = host_part(host.compiled.source, symbols)
     assert isinstance(model.accelerator, Accelerator)

@@ -1,16 +1,21 @@
-"""StageCuts the units of a network again, by the cycles of stages that are planned in full.
+"""Cuts the units of a network again, by the cycles of stages that are planned.
 
 The cycles of jobs leave out the copies that jobs do not hide: they differ from stage to stage. What a stage takes
 beyond its jobs is learned from the stages that are planned, and taken to hold for stages that share most units with
 them. So the units are cut again, until that finds nothing better. Then the longest stage gives units to those beside
 it, and these to theirs, as long as that makes the longest one shorter.
+
+Stages are planned quickly first. The longest ones, which the others wait for, are then planned as they are built.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from byoc_hw.mesh.pieces import NodePiece
+from byoc_hw.mesh.plan import Patch
 from byoc_hw.mesh.stage_cycles import StageCycles, StageFigures
 from byoc_hw.mesh.stages import StageCutter
 
@@ -23,7 +28,7 @@ _ROUNDS = 8
 _NEAR = 1.004
 """The longest stage over the mean of all at which no unit is moved any more."""
 
-_REACH = 6
+_REACH = 16
 """The most stages over which units are handed on."""
 
 _LOOKED_AT = 6
@@ -47,12 +52,17 @@ class BalancedCuts:
         return max(self.cycles)
 
 
+PlanStage = Callable[[Sequence[NodePiece], Callable[[str, Patch], Patch | None], int], StageFigures | None]
+"""What plans the stage of some pieces."""
+
+
 class Balance:
     """The cuts of one order of units. `planned` has the cycles of stages, and how many more may be planned."""
 
     def __init__(self, cutter: StageCutter, room: int, planned: StageCycles) -> None:
         self.cutter, self._room, self._planned = cutter, room, planned
         self._known: dict[tuple[int, int], StageFigures] = {}
+        self._built: set[tuple[int, int]] = set()
         self._sorted: list[tuple[int, int]] = []
 
     def of(self, cuts: StageCuts) -> BalancedCuts:
@@ -60,29 +70,52 @@ class Balance:
         cycles = tuple(self.cycles(*cut) for cut in cuts)
         return BalancedCuts(cuts, cycles, tuple(self._known[cut].fixed for cut in cuts))
 
-    def cycles(self, first: int, stop: int) -> int:
-        """The cycles of a stage as it is planned; of one that does not fit, more than any has."""
+    def cycles(self, first: int, stop: int, limit: int = NO_PLAN) -> int:
+        """The cycles of a stage as it is planned; of one that does not fit, more than any has. A stage that is planned
+        quickly and has `limit` cycles or more is planned as it is built."""
         key = first, stop
         if key not in self._known:
-            cutter = self.cutter
-            found = self._planned.of(cutter.pieces(first, stop), cutter.leaving_at(stop), cutter.slots)
-            self._known[key] = StageFigures(NO_PLAN, 0, 0) if found is None else found
+            self._know(key, self._planned.of)
             insort(self._sorted, key)
+        if self._cycles(key) >= limit and key not in self._built and self._planned.left > 0:
+            self._know(key, self._planned.built)
+            self._built.add(key)
+        return self._cycles(key)
+
+    def _know(self, key: tuple[int, int], plan: PlanStage) -> None:
+        first, stop = key
+        found = plan(self.cutter.pieces(first, stop), self.cutter.leaving_at(stop), self.cutter.slots)
+        self._known[key] = StageFigures(NO_PLAN, 0, 0) if found is None else found
+
+    def _cycles(self, key: tuple[int, int]) -> int:
         found = self._known[key]
         return found.cycles if found.nbytes(self.cutter.slots) <= self._room else NO_PLAN
 
     def better(self, found: BalancedCuts, most: int) -> BalancedCuts:
         """The best cuts into at most `most` stages that are found from some cuts on; these, if there are none."""
-        best = found
+        best = self._sharper(found)
         for _ in range(_ROUNDS):
             if self._planned.left <= 0 or self._is_even(best):
                 break
             cuts = self.cutter.with_extra(self._extra, self._further).best(most)
             if cuts is None or all(cut in self._known for cut in cuts):
                 break
-            again = self.of(cuts)
+            again = self._sharper(self.of(cuts), best.longest)
             best = min(best, again, key=lambda one: one.longest)
         return self._evened(best)
+
+    def _sharper(self, found: BalancedCuts, enough: int = NO_PLAN) -> BalancedCuts:
+        """The same cuts, where the longest stage is planned as it is built, and has more cycles so than any other; or
+        `enough` cycles or more."""
+        while self._planned.left > 0:
+            worst = found.cuts[found.cycles.index(found.longest)]
+            if worst in self._built:
+                break
+            built = self.cycles(*worst, found.longest)
+            found = self.of(found.cuts)
+            if enough <= built < NO_PLAN:
+                break
+        return found
 
     def _extra(self, first: int, stop: int) -> int:
         """What a stage takes beyond its jobs: as much as the planned one that shares most units with it."""
@@ -108,28 +141,29 @@ class Balance:
     # ------------------------------------------------------------ from stage to stage
 
     def _evened(self, found: BalancedCuts) -> BalancedCuts:
-        """StageCuts from which no unit can be handed on from the longest stage so that the longest one is shorter."""
+        """Cuts from which no unit can be handed on from the longest stage so that the longest one is shorter."""
+        found = self._sharper(found)
         while self._planned.left > 0 and not self._is_even(found):
             worst = found.cycles.index(found.longest)
             moved = self._handed(found, worst, 1) or self._handed(found, worst, -1)
             if moved is None:
                 break
-            found = moved
+            found = self._sharper(moved)
         return found
 
     def _handed(self, found: BalancedCuts, worst: int, way: int) -> BalancedCuts | None:
         """The longest stage gives as few units as do to the next one, and that one, if it is too long then, to the one
         behind; None if that does not make the longest one shorter."""
-        limit, cuts, cycles = found.longest, list(found.cuts), list(found.cycles)
-        at = worst
+        limit, cuts = found.longest, list(found.cuts)
+        at, cycles = worst, found.longest
         while 0 <= at + way < len(cuts) and abs(at - worst) < _REACH:
-            while cycles[at] >= limit:
+            while cycles >= limit:
                 if not self._hand(cuts, at, way) or self._planned.left <= 0:
                     return None
-                cycles[at] = self.cycles(*cuts[at])
+                cycles = self.cycles(*cuts[at], limit)
             at += way
-            cycles[at] = self.cycles(*cuts[at])
-            if cycles[at] < limit:
+            cycles = self.cycles(*cuts[at], limit)
+            if cycles < limit:
                 return self.of(tuple(cuts))
         return None
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from math import gcd
+from functools import cached_property
+from math import gcd, lcm
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Layer, Weighted
@@ -109,14 +110,32 @@ class PieceCosts:
         return groups * min(found)
 
     def granule(self, node: int, axis: str) -> int:
-        """The fewest rows or channels of a piece for which its jobs have no idle rows or columns of the array."""
+        """The fewest rows or channels of a piece for which its jobs have no idle rows or columns of the array, nor those
+        of what makes its input channel by channel."""
+        if axis == "channels":
+            return self._channel_granules[node]
         layer = self.network.nodes[node].layer
-        if layer is None or self.accelerator.runs_whole(layer):
+        if layer is None or self.accelerator.runs_whole(layer) or not is_pointwise(layer):
             return 1
-        if axis == "channels" and isinstance(layer, Weighted):
-            return self.accelerator.array_rows if sums_channels(layer) else self.accelerator.depthwise_rows
         columns, (height, width, _) = self.accelerator.array_columns, extents(layer.ofm)
-        return min(height, columns // gcd(columns, width)) if axis == "rows" and is_pointwise(layer) else 1
+        return min(height, columns // gcd(columns, width))
+
+    @cached_property
+    def _channel_granules(self) -> list[int]:
+        found: list[int] = []
+        makers = self.network.makers
+        for node in self.network.nodes:
+            own = self._own_channels(node.layer)
+            if node.layer is not None and not sums_channels(node.layer):
+                own = lcm(own, *(found[makers[name]] for name in node.inputs if name in makers))
+            found.append(own)
+        return found
+
+    def _own_channels(self, layer: Layer | None) -> int:
+        """The channels that the array computes at a time."""
+        if not isinstance(layer, Weighted) or self.accelerator.runs_whole(layer):
+            return 1
+        return self.accelerator.array_rows if sums_channels(layer) else self.accelerator.depthwise_rows
 
 
 def _part(whole: Extents, box: PieceBox) -> Extents:

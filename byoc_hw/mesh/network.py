@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from byoc_hw.errors import Unsupported
 from byoc_hw.graph import Graph, Layer, Reshape
 from byoc_hw.names import distinct
-from byoc_hw.program import Buffer, CopyCall, HostCall, Program, RegionCall
+from byoc_hw.program import Buffer, CopyCall, HostCall, Program, RegionCall, Workspace
 from byoc_hw.tensor import Tensor
 
 
@@ -33,7 +33,8 @@ class MeshNetwork:
     """A whole model. `nodes` are in an order in which they can run; each tensor is written by one node at most.
 
     `tensors` has every activation by its name in the network: of the model's interface and between host functions
-    the names of the buffers, inside regions those of the layers that write them.
+    the names of the buffers, inside regions those of the layers that write them. `workspaces` are those of the functions
+    of the host.
     """
 
     name: str
@@ -42,6 +43,7 @@ class MeshNetwork:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     buffers: Mapping[str, Buffer]
+    workspaces: tuple[Workspace, ...] = ()
 
     @property
     def makers(self) -> dict[str, int]:
@@ -58,14 +60,14 @@ class MeshNetwork:
         return found
 
 
-def network_of(program: Program) -> MeshNetwork:
+def network_of(program: Program, workspaces: Sequence[Workspace] = ()) -> MeshNetwork:
     """The nodes of a compiled model: the calls of one inference, with the layers of each region in its place.
 
-    `program` is what a front end's `compile_host` gives. Tensors that are read under another shape than they are
+    `program` and `workspaces` are what a front end's `compile_host` gives. Tensors that are read under another shape than they are
     written under, and model outputs that are copies, get a `Reshape` node. Raises `Unsupported` for a buffer
     that is written twice.
     """
-    return _Reader(program).network()
+    return replace(_Reader(program).network(), workspaces=tuple(workspaces))
 
 
 class _Reader:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 from byoc_hw.arguments import check_whole, shown
@@ -17,7 +18,7 @@ from byoc_hw.mesh.network import MeshNetwork
 from byoc_hw.mesh.pieces import NodePiece
 from byoc_hw.mesh.placing import with_credits
 from byoc_hw.mesh.plan import MeshPlan, Patch, Stage
-from byoc_hw.mesh.stage_cycles import stages_in_full
+from byoc_hw.mesh.stage_cycles import StageCycles, stages_in_full
 from byoc_hw.mesh.stages import StageBytes, StageCutter, stage_bytes
 from byoc_hw.mesh.units import Units, UnitWays
 
@@ -40,16 +41,13 @@ _LENGTHS = 4
 """The most lengths of pipelines for which stages are found and compared."""
 
 _WORTH = 0.96
-"""Plans are planned in full that have nearly as many frames, by jobs, as the best one."""
-
-_TIMES = 3
-"""How often all stages could be planned in full with what may still be planned, for that to be begun with."""
+"""Lengths are planned that have nearly as many frames, by jobs, as the best one."""
 
 _SMALL, _FEW = 64, 8
 """The most closed sets of nodes, and PEs of a pipeline, for which all orders of whole nodes are looked at."""
 
 _NEARLY = 0.97
-"""Cuts are planned in full whose longest stage is nearly as short, by its jobs, as that of the best ones."""
+"""Cuts are planned whose longest stage is nearly as short, by its jobs, as that of the best ones."""
 
 _BALANCED = 2
 """The most cuts of a length that are balanced by planned stages."""
@@ -91,7 +89,7 @@ class _Planner:
         length = len(self._mesh.alive) // pipelines
         if self._planned is not None:
             self._planned.left *= 2
-        plan = self._plan(length, pipelines, _MORE_WAYS, in_full=True)
+        plan = self._plan(length, pipelines, _MORE_WAYS)
         if plan is None:
             raise PlanError(self._why_not(length))
         return plan
@@ -100,42 +98,43 @@ class _Planner:
         """The plan with the most frames: first short pipelines, of which there are many."""
         by_jobs: list[tuple[int, MeshPlan]] = []
         for length in self._lengths():
-            plan = self._plan(length, len(self._mesh.alive) // length)
+            plan = self._plan(length, len(self._mesh.alive) // length, by_jobs=True)
             if plan is not None:
                 by_jobs.append((length, plan))
             if len(by_jobs) == _LENGTHS or (plan is not None and plan.efficiency >= _ENOUGH):
                 break
-        if not by_jobs:
+        found = self._most_planned(by_jobs)
+        if found is None:
             raise PlanError(self._why_not(len(self._mesh.alive)))
-        in_full = self._most_in_full(by_jobs)
-        return in_full or max((plan for _, plan in by_jobs), key=lambda plan: plan.throughput)
+        return found
 
-    def _most_in_full(self, by_jobs: Sequence[tuple[int, MeshPlan]]) -> MeshPlan | None:
-        """The plan with the most frames whose stages are planned in full: of the lengths that are good by jobs, the
-        short ones first, as they lose least to what jobs do not hide, with enough left to plan the best one by jobs
-        twice. None where stages are too many for that."""
+    def _most_planned(self, by_jobs: Sequence[tuple[int, MeshPlan]]) -> MeshPlan | None:
+        """The plan with the most frames whose stages are planned: of the lengths that are good by jobs, the short ones
+        first, as they lose least to what jobs do not hide; of the others, if none of those fits. Each length has an
+        even share of the work that may still be done."""
+        most = max((plan.throughput for _, plan in by_jobs), default=0.0)
+        good = [one for one in by_jobs if one[1].throughput >= _WORTH * most]
         best: MeshPlan | None = None
-        planned = self._planned
-        first = max((plan for _, plan in by_jobs), key=lambda plan: plan.throughput)
-        reserve = 2 * sum(len(stage.pieces) for stage in first.stages)
-        for at, (length, plan) in enumerate(by_jobs):
-            if plan.throughput < _WORTH * first.throughput:
-                continue
-            if planned is None:
+        for at, (length, plan) in enumerate([*good, *(one for one in by_jobs if one not in good)]):
+            if best is not None and (at >= len(good) or best.throughput >= max(one.throughput for _, one in good[at:])):
                 break
-            reserve = 0 if plan is first else reserve
-            planned.left -= reserve
-            if not planned.has_room_for([stage.pieces for stage in plan.stages], 1 if plan is first else _TIMES):
-                planned.left += reserve
-                continue
-            found = self._plan(length, len(plan.replicas), in_full=True)
-            planned.left = max(planned.left, 0) + reserve
-            in_full = found is not None and found.placed[1].planned
-            if found is not None and in_full and (best is None or found.throughput > best.throughput):
+            with self._share(max(1, len(good) - at)):
+                found = self._plan(length, len(plan.replicas))
+            if found is not None and (best is None or found.throughput > best.throughput):
                 best = found
-            if best is not None and all(best.throughput >= other.throughput for _, other in by_jobs[at + 1 :]):
-                break
         return best
+
+    @contextmanager
+    def _share(self, parts: int) -> Iterator[None]:
+        """Here one of so many parts of the work that is left may be done."""
+        planned = self._planned
+        if planned is None:
+            yield
+            return
+        kept = planned.left - planned.left // parts
+        planned.left -= kept
+        yield
+        planned.left += kept
 
     def _lengths(self) -> Iterator[int]:
         """Lengths that leave few PEs over: from what the bytes need on, each a quarter longer than the last."""
@@ -185,13 +184,17 @@ class _Planner:
                 yield StageCutter(self._costs, units, self._mesh, count)
 
     def _plan(
-        self, length: int, pipelines: int, ways: Sequence[UnitWays] = _WAYS, in_full: bool = False
+        self, length: int, pipelines: int, ways: Sequence[UnitWays] = _WAYS, by_jobs: bool = False
     ) -> MeshPlan | None:
-        """The best plan with stages on at most `length` PEs; None if none fit. With `in_full` stages are planned in
-        full, if they are not too many."""
+        """The best plan with stages on at most `length` PEs; None if none fit. `by_jobs`, or for PEs without tiles to
+        plan, it is the best one by the cycles of jobs."""
+        planned = None if by_jobs else self._planned
         found = self._cuts_of(length, ways)
-        ways_of = self._in_full if in_full else self._by_jobs
-        plans = [self._over_branches(length, pipelines, in_full), *ways_of(found, length, pipelines)]
+        plans = [self._over_branches(length, pipelines, planned)]
+        plans += [
+            self._placed(cutter, cuts, pipelines, planned is not None)
+            for cutter, cuts in (found if planned is None else self._balanced(planned, found, length))
+        ]
         return min(filter(None, plans), key=lambda plan: plan.period, default=None)
 
     def _cuts_of(self, length: int, ways: Sequence[UnitWays]) -> list[tuple[StageCutter, BalancedCuts]]:
@@ -212,37 +215,26 @@ class _Planner:
         self._cuts[key] = found
         return found
 
-    def _in_full(
-        self, found: Sequence[tuple[StageCutter, BalancedCuts]], length: int, pipelines: int
-    ) -> Iterator[MeshPlan | None]:
-        """The plans of some cuts: of the nearly best ones, balanced by stages that are planned, or if those are too
-        many, by jobs."""
-        planned = self._planned
-        stages = [cutter.pieces(*cut) for cutter, one in found[:1] for cut in one.cuts]
-        if planned is None or not planned.has_room_for(stages):
-            yield from self._by_jobs(found, length, pipelines)
-            return
+    def _balanced(
+        self, planned: StageCycles, found: Sequence[tuple[StageCutter, BalancedCuts]], length: int
+    ) -> Iterator[tuple[StageCutter, BalancedCuts]]:
+        """The nearly best cuts, balanced by stages that are planned, without those that do not fit."""
         least = min((one.longest for _, one in found), default=0)
         near = [pair for pair in found if pair[1].longest * _NEARLY <= least]
-        tried = []
+        tried: list[tuple[Balance, BalancedCuts]] = []
         for cutter, cuts in sorted(near, key=lambda pair: pair[1].longest):
             balance = Balance(cutter, self._mesh.data, planned)
             tried.append((balance, balance.of(cuts.cuts)))
             if planned.left <= 0:
                 break
-        for balance, cuts in sorted(tried, key=lambda pair: pair[1].longest)[:_BALANCED]:
-            better = balance.better(cuts, length)
+        best = sorted(tried, key=lambda pair: pair[1].longest)[:_BALANCED]
+        for at, (balance, cuts) in enumerate(best):
+            with self._share(len(best) - at):
+                better = balance.better(cuts, length)
             if better.longest < NO_PLAN:
-                yield self._placed(balance.cutter, better, pipelines, planned=True)
+                yield balance.cutter, better
 
-    def _by_jobs(
-        self, found: Sequence[tuple[StageCutter, BalancedCuts]], length: int, pipelines: int
-    ) -> Iterator[MeshPlan | None]:
-        """The plans of some cuts by the cycles of jobs."""
-        for cutter, cuts in found:
-            yield self._placed(cutter, cuts, pipelines)
-
-    def _over_branches(self, length: int, pipelines: int, in_full: bool) -> MeshPlan | None:
+    def _over_branches(self, length: int, pipelines: int, planned: StageCycles | None) -> MeshPlan | None:
         """The best plan of whole nodes over all their orders, of a small network on few PEs; None for any other."""
         nodes, makers = self._network.nodes, self._network.makers
         before = [[makers[name] for name in node.inputs if name in makers] for node in nodes]
@@ -271,8 +263,8 @@ class _Planner:
         if found is None:
             return None
         stages = [Stage(pieces(units)) for units in found]
-        if in_full and self._planned is not None:
-            figures = [self._planned.of(pieces(units), leaving(units)) for units in found]
+        if planned is not None:
+            figures = [planned.built(pieces(units), leaving(units)) for units in found]
             whole = [one for one in figures if one is not None and one.nbytes(1) <= self._mesh.data]
             if len(whole) < len(figures):
                 return None

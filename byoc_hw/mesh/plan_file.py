@@ -117,8 +117,6 @@ def read_plan(path: Path, network: MeshNetwork, mesh: Mesh) -> MeshPlan:
     cycles, fixed = [], []
     objective = plain.get("objective", "throughput")
     planned = stages_in_full(costs, mesh) if objective == "throughput" else None
-    if planned is not None and not planned.has_room_for([stage.pieces for stage in stages]):
-        planned = None
     for number, stage in enumerate(stages):
         leaving = _looked_up(sent.get(number, {}))
         received = sum(one.nbytes * given.get(_key(one), 1) for one in channels if one.target == number)

@@ -1,11 +1,10 @@
-"""The cycles of stages as the planner of one accelerator has them: with copies that the jobs of a stage do not hide."""
+"""The cycles and bytes of stages by the planner of one accelerator: with copies that the jobs of a stage do not hide."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 
-from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Graph
 from byoc_hw.mesh.costs import PieceCosts
@@ -14,37 +13,41 @@ from byoc_hw.mesh.machine import Mesh
 from byoc_hw.mesh.pe_source import buffer_room, channel_buffer_bytes
 from byoc_hw.mesh.pieces import NodePiece
 from byoc_hw.mesh.plan import MeshPlan, Patch, Stage
-from byoc_hw.mesh.region_parts import divided, quick_layout
+from byoc_hw.mesh.stage_plan import plan_stage
 from byoc_hw.mesh.stage_program import StageProgram, program_of_pieces, stage_program
-from byoc_hw.plan.region import lay_out_region
 from byoc_hw.plan.search.measured import layer_sizes
+from byoc_hw.plan.search.planner import best_layout
 from byoc_hw.plan.search.within import Border, SizedPlans
 from byoc_hw.plan.stages import Layout, without_constants
 from byoc_hw.program import HostCall, Program, RegionCall
 
+_ANY = float("inf")
+"""The cycles of a region that are taken at once."""
+
 
 def with_planned_cycles(plan: MeshPlan) -> MeshPlan:
-    """The same stages, PEs and channels with the cycles that the program of each stage takes, to the cycle.
+    """The same stages, PEs and channels with the cycles that the program of each stage takes, to the cycle, and its
+    bytes, both as `build_mesh` has them.
 
     Functions of the host keep their estimate. It is for PEs with a HAL, as are programs of stages.
     """
     mesh, figures = plan.placed
     costs = PieceCosts(plan.network, mesh.pe)
-    known: dict[Hashable, int] = {}
-    cycles = []
+    known: dict[Hashable, tuple[int, int]] = {}
+    cycles, nbytes = [], []
     for number, stage in enumerate(plan.stages):
         one = stage_program(plan.network, plan.stages, number, plan.channels, f"pe{number}")
-        program = divided(one, mesh.pe).program
-        room = mesh.data - channel_buffer_bytes(one, number, plan.channels)
-        shape = room, *map(graph_sizes, program.regions)
+        buffers = channel_buffer_bytes(one, number, plan.channels)
+        shape = buffers, *_sizes_of_calls(one.program)
         if shape not in known:
-            layouts = [lay_out_region(graph, mesh.pe) for graph in program.regions]
-            known[shape] = sum(layout.cycles for layout in fitting(program, layouts, room))
-        cycles.append(known[shape] + host_cycles(costs, stage.pieces))
-    return replace(plan, figures=replace(figures, cycles=tuple(cycles), planned=True))
+            built = plan_stage(one, mesh.pe, plan.network.workspaces, buffers, mesh.data)
+            known[shape] = built.cycles(mesh.pe), built.nbytes
+        cycles.append(known[shape][0] + _host_cycles(costs, stage.pieces))
+        nbytes.append(known[shape][1])
+    return replace(plan, figures=replace(figures, cycles=tuple(cycles), nbytes=tuple(nbytes), planned=True))
 
 
-def host_cycles(costs: PieceCosts, pieces: Sequence[NodePiece]) -> int:
+def _host_cycles(costs: PieceCosts, pieces: Sequence[NodePiece]) -> int:
     """The cycles of the functions of the host among some pieces."""
     return sum(costs.cycles(piece) for piece in pieces if costs.network.nodes[piece.node].layer is None)
 
@@ -60,8 +63,18 @@ def graph_sizes(graph: Graph) -> Hashable:
     return ends, layers
 
 
-_PLANNED, _PES_A_LAYER = 400, 8
-"""Layers of stages that are planned in full: so many, and one more for so many PEs."""
+def _sizes_of_calls(program: Program) -> tuple[Hashable, ...]:
+    return tuple(
+        graph_sizes(call.graph) if isinstance(call, RegionCall) else getattr(call, "symbol", None)
+        for call in program.calls
+    )
+
+
+_PLANNED, _PES_A_LAYER = 1600, 4
+"""The work of planning stages, in layers that are planned quickly: so many, and one more for so many PEs."""
+
+_BUILT = 12
+"""About how many layers are planned quickly while one is planned as `build_mesh` does."""
 
 
 def stages_in_full(costs: PieceCosts, mesh: Mesh) -> StageCycles | None:
@@ -85,10 +98,12 @@ class StageFigures:
 
 
 class StageCycles:
-    """The figures of stages by the planner's own choices: of stages that do not fit `room` bytes so, with less scratch.
-    Stages of the same sizes are planned once.
+    """The figures of stages that are planned, so that they fit `room` bytes if they can. Stages of the same sizes are
+    planned once.
 
-    `left` is the number of layers that may still be planned.
+    `of` has the first plan that can be carried out; `built` takes longer, and has the plan that `build_mesh` writes,
+    which has fewer cycles as a rule. `left` is the work that may still be done, in layers that are planned quickly: it
+    is for the caller to heed.
     """
 
     def __init__(self, costs: PieceCosts, most_layers: int, room: int) -> None:
@@ -97,59 +112,72 @@ class StageCycles:
         self._layouts: dict[Hashable, Layout] = {}
         self.left = most_layers
 
-    def has_room_for(self, stages: Sequence[Sequence[NodePiece]], times: int = 1) -> bool:
-        """Whether stages of so many pieces may still be planned, so many times."""
-        return self.left >= times * sum(map(len, stages))
-
     def of(
         self, pieces: Sequence[NodePiece], leaving: Callable[[str, Patch], Patch | None], slots: int = 1
     ) -> StageFigures | None:
         """The figures of a stage of these pieces; None where it cannot be planned. `leaving` has what anything else
         reads of a patch that it makes, `slots` is the frames that it has of what it receives."""
+        return self._figures(pieces, leaving, slots, self._planned, 1)
+
+    def built(
+        self, pieces: Sequence[NodePiece], leaving: Callable[[str, Patch], Patch | None], slots: int = 1
+    ) -> StageFigures | None:
+        """As `of`, for the plan of the stage that `build_mesh` writes."""
+        return self._figures(pieces, leaving, slots, self._built, _BUILT)
+
+    def _figures(
+        self,
+        pieces: Sequence[NodePiece],
+        leaving: Callable[[str, Patch], Patch | None],
+        slots: int,
+        plan: Callable[[StageProgram, int], StageFigures],
+        price: int,
+    ) -> StageFigures | None:
         stage = program_of_pieces(self._costs.network, Stage(tuple(pieces)), leaving, "stage")
-        calls = stage.program.calls
-        shape = (
-            slots,
-            *(
-                graph_sizes(call.graph) if isinstance(call, RegionCall) else getattr(call, "symbol", None)
-                for call in calls
-            ),
-        )
+        shape = price, slots, *_sizes_of_calls(stage.program)
         if shape not in self._known:
-            self.left -= sum(len(graph.layers) for graph in stage.program.regions)
+            self.left -= price * sum(len(graph.layers) for graph in stage.program.regions)
             try:
-                self._known[shape] = self._planned(stage, host_cycles(self._costs, pieces), slots)
+                found = plan(stage, slots)
+                self._known[shape] = replace(found, cycles=found.cycles + _host_cycles(self._costs, pieces))
             except PlanError:  # no plan fits the local memory
                 self._known[shape] = None
         return self._known[shape]
 
-    def _planned(self, stage: StageProgram, cycles: int, slots: int) -> StageFigures:
-        program = divided(stage, self._costs.accelerator, self._lay_out).program
-        layouts = [self._lay_out(graph, self._costs.accelerator) for graph in program.regions]
-        sent = OUTPUT_BUFFERS * sum(map(buffer_room, program.outputs))
-        received = sum(map(buffer_room, program.inputs))
-        lean = fitting(program, layouts, self._room - sent - slots * received)
-        if lean != layouts:
-            self.left -= sum(len(graph.layers) for graph in program.regions)
-        return StageFigures(cycles + sum(one.cycles for one in lean), held_bytes(program, lean) + sent, received)
+    def _built(self, stage: StageProgram, slots: int) -> StageFigures:
+        accelerator, network = self._costs.accelerator, self._costs.network
+        sent, received = _buffers(stage.program)
+        found = plan_stage(stage, accelerator, network.workspaces, sent + slots * received, self._room)
+        return StageFigures(found.cycles(accelerator), found.nbytes - slots * received, received)
 
-    def _lay_out(self, graph: Graph, accelerator: Accelerator) -> Layout:
-        """A region of the same sizes as this one: each is laid out once."""
+    def _planned(self, stage: StageProgram, slots: int) -> StageFigures:
+        layouts = [self._lay_out(graph) for graph in stage.program.regions]
+        sent, received = _buffers(stage.program)
+        lean = _fitting(stage.program, layouts, self._room - sent - slots * received)
+        return StageFigures(sum(one.cycles for one in lean), _held_bytes(stage.program, lean) + sent, received)
+
+    def _lay_out(self, graph: Graph) -> Layout:
+        """The first layout of a region of the same sizes as this one that can be carried out."""
         sizes = graph_sizes(graph)
         if sizes not in self._layouts:
-            self._layouts[sizes] = quick_layout(graph, accelerator)
+            self._layouts[sizes] = best_layout(graph, self._costs.accelerator, _ANY, _ANY)
         return self._layouts[sizes]
 
 
-def fitting(program: Program, layouts: list[Layout], room: int) -> list[Layout]:
+def _buffers(program: Program) -> tuple[int, int]:
+    """The bytes of the buffers for what a program sends, and of one frame of what it receives."""
+    return OUTPUT_BUFFERS * sum(map(buffer_room, program.outputs)), sum(map(buffer_room, program.inputs))
+
+
+def _fitting(program: Program, layouts: list[Layout], room: int) -> list[Layout]:
     """These plans of a program's regions; if the program has more than `room` bytes beside its buffers for channels,
     the fastest ones that are found with less scratch, where it then fits."""
-    scratch = max(map(_scratch, layouts), default=0) + room - held_bytes(program, layouts)
+    scratch = max(map(_scratch, layouts), default=0) + room - _held_bytes(program, layouts)
     if scratch < 0 or all(_scratch(one) <= scratch for one in layouts):
         return layouts
     lean = [one if _scratch(one) <= scratch else _with_scratch(one, scratch) for one in layouts]
     found = [one for one in lean if one is not None]
-    return found if len(found) == len(layouts) and held_bytes(program, found) <= room else layouts
+    return found if len(found) == len(layouts) and _held_bytes(program, found) <= room else layouts
 
 
 def _with_scratch(layout: Layout, most: int) -> Layout | None:
@@ -161,7 +189,7 @@ def _scratch(layout: Layout) -> int:
     return without_constants(layout).scratch_bytes
 
 
-def held_bytes(program: Program, layouts: Sequence[Layout]) -> int:
+def _held_bytes(program: Program, layouts: Sequence[Layout]) -> int:
     """The bytes of a program with these plans of its regions: constants, scratch, and what lies between calls."""
     between = {
         buffer.name: buffer.nbytes

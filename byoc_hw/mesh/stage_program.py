@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Concat, Graph, Layer, Slice
@@ -27,7 +28,7 @@ from byoc_hw.mesh.patches import (
     stage_needs,
     writes_of,
 )
-from byoc_hw.mesh.pieces import NodePiece, piece_layer
+from byoc_hw.mesh.pieces import NodePiece, PieceBox, axes_of, piece_layer
 from byoc_hw.mesh.plan import Channel, Patch, Stage
 from byoc_hw.names import distinct
 from byoc_hw.program import Buffer, Call, HostCall, Program, RegionCall
@@ -80,17 +81,20 @@ class _Assembler:
         self._network, self._stage, self._name = network, stage, name
         self._inputs = stage_needs(network, stage)
         self._there = {need: self._tensor(need) for need in self._inputs}
-        self._made = {need for piece in stage.pieces for need in writes_of(network, piece)}
+        self._cuts = {piece: self._cut(piece) for piece in stage.pieces}
+        self._made = {need for cuts in self._cuts.values() for cut in cuts for need in writes_of(network, cut)}
         self._steps: list[Layer | HostCall] = []
 
     def program(self, leaving: Sequence[tuple[PatchNeed, PatchNeed]]) -> StageProgram:
         """The program whose outputs are parts of what it makes: pairs of what is made, and the part."""
         inputs = [self._there[need] for need in self._inputs]
         for piece in self._stage.pieces:
-            self._piece(piece)
-            for made, part in leaving:  # at once, so that what is made need not stay for it
-                if made in self._there and part not in self._there:
-                    self._there[part] = self._sliced(part, made)
+            for cut in self._cuts[piece]:
+                self._piece(cut)
+            made = writes_of(self._network, piece)
+            for need, part in leaving:  # at once, so that what is made need not stay for it
+                if need in made:
+                    self._get(self._network.nodes[piece.node].name, part)
         outputs = [self._there[part] for _, part in leaving]
         program = self._calls(inputs, outputs)
         return StageProgram(program, self._inputs, tuple(part for _, part in leaving))
@@ -99,6 +103,19 @@ class _Assembler:
         whole = self._network.tensors[need.tensor]
         name = need.tensor if need.patch == form_of(whole).whole else _patch_name(need, whole)
         return replace(whole, name=name, shape=patch_shape(whole, need.patch))
+
+    def _cut(self, piece: NodePiece) -> tuple[NodePiece, ...]:
+        """A piece in parts by channels where the stage's other pieces read some of its channels only: they read what a
+        part makes as it is there, and nothing is taken apart for them."""
+        if piece.box.axis == "rows" or "channels" not in axes_of(self._network.nodes[piece.node]):
+            return (piece,)
+        (made,) = writes_of(self._network, piece)
+        first, stop = made.patch.channels
+        reads = (read for other in self._stage.pieces for read in reads_of(self._network, other))
+        ends = {end for read in reads if read.tensor == made.tensor for end in read.patch.channels}
+        spans = list(pairwise(sorted({first, stop, *(end for end in ends if first < end < stop)})))
+        parts = tuple(NodePiece(piece.node, PieceBox("channels", *span)) for span in spans)
+        return parts if len(parts) > 1 else (piece,)
 
     def _piece(self, piece: NodePiece) -> None:
         node = self._network.nodes[piece.node]

@@ -1,0 +1,83 @@
+"""The plan of a stage's program, so that it fits its PE: as it is generated, and as plans have its cycles and bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from byoc_hw.accelerator import Accelerator
+from byoc_hw.mesh.stage_program import StageProgram
+from byoc_hw.padding import padded
+from byoc_hw.plan.fitting import Fitted, Fitting
+from byoc_hw.plan.order.timeline import timeline
+from byoc_hw.plan.place.arena import ModelMemory, place_model
+from byoc_hw.plan.planned import PlannedRegion, flash_bytes
+from byoc_hw.plan.region import plan_region
+from byoc_hw.plan.steps import RegionPlan
+from byoc_hw.program import ALIGNMENT, HostCall, Program, Workspace
+
+
+@dataclass(frozen=True, eq=False)
+class StagePlan:
+    """A stage with the plans of its regions, by name, and its arena. `buffers` is the bytes of its channels' buffers."""
+
+    stage: StageProgram
+    program: Program
+    regions: Mapping[str, PlannedRegion]
+    memory: ModelMemory
+    buffers: int
+
+    @property
+    def constants(self) -> int:
+        """Bytes of the constants of its regions."""
+        return _constants(self.regions)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its PE, but for the constants of functions of the host."""
+        return self.constants + self.memory.ram + self.buffers
+
+    def cycles(self, accelerator: Accelerator) -> int:
+        """Accelerator cycles of a frame, without functions of the host."""
+        return sum(timeline(one, accelerator).total for one in self.regions.values() if isinstance(one, RegionPlan))
+
+
+def plan_stage(
+    stage: StageProgram, accelerator: Accelerator, workspaces: Sequence[Workspace], buffers: int, room: int | None
+) -> StagePlan:
+    """A stage planned so that it fits `room` bytes, if it can, beside `buffers` bytes for its channels; without `room`,
+    the fastest plan. `workspaces` are those of all functions of the host. Raises `PlanError` as `plan_region`."""
+    own = workspaces_of(stage.program, workspaces)
+    program = padded(stage.program, accelerator)
+
+    def placed(plans: Mapping[str, PlannedRegion]) -> ModelMemory:
+        return place_model(program, own, {name: plan.memory for name, plan in plans.items()}, ALIGNMENT, False)
+
+    plans: Mapping[str, PlannedRegion] = {
+        graph.name: plan_region(graph, accelerator) for graph in stage.program.regions
+    }
+    memory = placed(plans)
+    if room is not None and plans and memory.ram + _constants(plans) + buffers > room:
+        fitted = _fitted(Fitting(program, plans, accelerator, placed, False, {}), room - buffers)
+        plans, memory = fitted.plans, fitted.memory
+    return StagePlan(stage, program, plans, memory, buffers)
+
+
+def _fitted(fitting: Fitting, room: int) -> Fitted:
+    """The fastest plans found whose arena and constants fit together; where none do, those with the smallest arena."""
+    smallest = fitting.smallest()
+    for constants in (_constants(fitting.fastest.plans), _constants(smallest.plans)):
+        found = fitting.within(room - constants, constants) if room > constants else None
+        if found is not None:
+            return found
+    return smallest
+
+
+def _constants(plans: Mapping[str, PlannedRegion]) -> int:
+    return sum(map(flash_bytes, plans.values()))
+
+
+def workspaces_of(program: Program, workspaces: Sequence[Workspace]) -> list[Workspace]:
+    """Those of the host functions that a program calls."""
+    used = {name for call in program.calls if isinstance(call, HostCall) for moment in call.moments for name in moment}
+    return [space for space in workspaces if space.name in used]
