@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from byoc_hw.mesh.pieces import NodePiece
 from byoc_hw.mesh.plan import Patch
-from byoc_hw.mesh.stage_cycles import StageCycles, StageFigures
+from byoc_hw.mesh.stage_cycles import StageCycles, StageFigures, sharpened
 from byoc_hw.mesh.stages import StageCutter
 
 StageCuts = tuple[tuple[int, int], ...]
@@ -61,78 +61,92 @@ class Balance:
 
     def __init__(self, cutter: StageCutter, room: int, planned: StageCycles) -> None:
         self.cutter, self._room, self._planned = cutter, room, planned
-        self._known: dict[tuple[int, int], StageFigures] = {}
-        self._built: set[tuple[int, int]] = set()
+        self._quick: dict[tuple[int, int], StageFigures] = {}
+        self._built: dict[tuple[int, int], StageFigures] = {}
         self._sorted: list[tuple[int, int]] = []
 
-    def of(self, cuts: StageCuts) -> BalancedCuts:
-        """The cuts with their figures as planned."""
-        cycles = tuple(self.cycles(*cut) for cut in cuts)
-        return BalancedCuts(cuts, cycles, tuple(self._known[cut].fixed for cut in cuts))
+    def of(self, cuts: StageCuts, enough: int = NO_PLAN) -> BalancedCuts:
+        """The cuts with their figures as planned quickly, of the longest stages as they are built: until one of them
+        has `enough` cycles."""
+        quick = [self._figures(*cut) for cut in cuts]
+        figures = sharpened(quick, lambda at: self._figures_built(*cuts[at]), enough)
+        return BalancedCuts(cuts, tuple(one.cycles for one in figures), tuple(one.fixed for one in figures))
 
-    def cycles(self, first: int, stop: int, limit: int = NO_PLAN) -> int:
-        """The cycles of a stage as it is planned; of one that does not fit, more than any has. A stage that is planned
-        quickly and has `limit` cycles or more is planned as it is built."""
+    def quickly(self, cuts: StageCuts) -> BalancedCuts:
+        """The cuts with their figures as planned quickly."""
+        figures = [self._figures(*cut) for cut in cuts]
+        return BalancedCuts(cuts, tuple(one.cycles for one in figures), tuple(one.fixed for one in figures))
+
+    def cycles(self, first: int, stop: int, limit: int) -> int:
+        """The cycles of a stage as it is planned quickly; if these are `limit` or more, as it is built. Of a stage that
+        does not fit they are more than any has."""
+        found = self._figures(first, stop)
+        if found.cycles >= limit:
+            found = self._figures_built(first, stop) or found
+        return found.cycles
+
+    def _figures(self, first: int, stop: int) -> StageFigures:
         key = first, stop
-        if key not in self._known:
-            self._know(key, self._planned.of)
+        if key not in self._quick:
+            self._quick[key] = self._planned_by(self._planned.of, key)
             insort(self._sorted, key)
-        if self._cycles(key) >= limit and key not in self._built and self._planned.left > 0:
-            self._know(key, self._planned.built)
-            self._built.add(key)
-        return self._cycles(key)
+        return self._quick[key]
 
-    def _know(self, key: tuple[int, int], plan: PlanStage) -> None:
+    def _figures_built(self, first: int, stop: int) -> StageFigures | None:
+        """The figures of a stage as it is built; None if no more stages are planned."""
+        key = first, stop
+        if key not in self._built and self._planned.left > 0:
+            self._built[key] = self._planned_by(self._planned.built, key)
+        return self._built.get(key)
+
+    def _planned_by(self, plan: PlanStage, key: tuple[int, int]) -> StageFigures:
         first, stop = key
-        found = plan(self.cutter.pieces(first, stop), self.cutter.leaving_at(stop), self.cutter.slots)
-        self._known[key] = StageFigures(NO_PLAN, 0, 0) if found is None else found
-
-    def _cycles(self, key: tuple[int, int]) -> int:
-        found = self._known[key]
-        return found.cycles if found.nbytes(self.cutter.slots) <= self._room else NO_PLAN
+        slots = self.cutter.slots
+        found = plan(self.cutter.pieces(first, stop), self.cutter.leaving_at(stop), slots)
+        if found is None:
+            return StageFigures(NO_PLAN, 0, 0)
+        return found if found.nbytes(slots) <= self._room else replace(found, cycles=NO_PLAN)
 
     def better(self, found: BalancedCuts, most: int) -> BalancedCuts:
         """The best cuts into at most `most` stages that are found from some cuts on; these, if there are none."""
-        best = self._sharper(found)
+        best = self.of(found.cuts)
         for _ in range(_ROUNDS):
-            if self._planned.left <= 0 or self._is_even(best):
+            ended = self._planned.left <= 0 or self._is_even(best)
+            if ended and best.longest < NO_PLAN:
                 break
             cuts = self.cutter.with_extra(self._extra, self._further).best(most)
-            if cuts is None or all(cut in self._known for cut in cuts):
+            if cuts is None or all(cut in self._quick for cut in cuts):
                 break
-            again = self._sharper(self.of(cuts), best.longest)
-            best = min(best, again, key=lambda one: one.longest)
+            best = min(best, self.of(cuts, best.longest), key=lambda one: one.longest)
         return self._evened(best)
 
-    def _sharper(self, found: BalancedCuts, enough: int = NO_PLAN) -> BalancedCuts:
-        """The same cuts, where the longest stage is planned as it is built, and has more cycles so than any other; or
-        `enough` cycles or more."""
-        while self._planned.left > 0:
-            worst = found.cuts[found.cycles.index(found.longest)]
-            if worst in self._built:
-                break
-            built = self.cycles(*worst, found.longest)
-            found = self.of(found.cuts)
-            if enough <= built < NO_PLAN:
-                break
-        return found
+    def misfit(self, found: BalancedCuts) -> tuple[int, int] | None:
+        """The first stage that does not fit, and its bytes with one frame of what it receives; None if all fit."""
+        for number, cut in enumerate(found.cuts):
+            figures = self._known(cut)
+            if figures.cycles >= NO_PLAN:
+                return number, figures.nbytes(1)
+        return None
 
     def _extra(self, first: int, stop: int) -> int:
         """What a stage takes beyond its jobs: as much as the planned one that shares most units with it."""
         near = self._near(first, stop)
-        found = self._known[near].cycles
+        found = self._known(near).cycles
         return 0 if found >= NO_PLAN else found - self.cutter.jobs(*near)
 
     def _further(self, first: int, stop: int) -> int:
         """The bytes of a stage beyond those that are worked out, in the same way."""
         near = self._near(first, stop)
-        found, slots = self._known[near], self.cutter.slots
-        return 0 if found.cycles >= NO_PLAN else found.nbytes(slots) - self.cutter.nbytes(*near).total(slots)
+        found, slots = self._known(near), self.cutter.slots
+        return found.nbytes(slots) - self.cutter.nbytes(*near).total(slots) if found.fixed else 0
+
+    def _known(self, key: tuple[int, int]) -> StageFigures:
+        return self._built.get(key, self._quick[key])
 
     def _near(self, first: int, stop: int) -> tuple[int, int]:
         """The planned stage that shares most units with another one."""
         near = first, stop
-        if near in self._known:
+        if near in self._quick:
             return near
         at = bisect_left(self._sorted, near)
         around = self._sorted[max(0, at - _LOOKED_AT) : at + _LOOKED_AT]
@@ -142,13 +156,12 @@ class Balance:
 
     def _evened(self, found: BalancedCuts) -> BalancedCuts:
         """Cuts from which no unit can be handed on from the longest stage so that the longest one is shorter."""
-        found = self._sharper(found)
         while self._planned.left > 0 and not self._is_even(found):
             worst = found.cycles.index(found.longest)
             moved = self._handed(found, worst, 1) or self._handed(found, worst, -1)
             if moved is None:
                 break
-            found = self._sharper(moved)
+            found = moved
         return found
 
     def _handed(self, found: BalancedCuts, worst: int, way: int) -> BalancedCuts | None:

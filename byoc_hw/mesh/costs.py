@@ -110,8 +110,8 @@ class PieceCosts:
         return groups * min(found)
 
     def granule(self, node: int, axis: str) -> int:
-        """The fewest rows or channels of a piece for which its jobs have no idle rows or columns of the array, nor those
-        of what makes its input channel by channel."""
+        """The fewest rows or channels of a piece for which its jobs have no idle rows or columns of the array; of what
+        works channel by channel, nor the jobs of what makes its input."""
         if axis == "channels":
             return self._channel_granules[node]
         layer = self.network.nodes[node].layer

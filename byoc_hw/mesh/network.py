@@ -33,8 +33,8 @@ class MeshNetwork:
     """A whole model. `nodes` are in an order in which they can run; each tensor is written by one node at most.
 
     `tensors` has every activation by its name in the network: of the model's interface and between host functions
-    the names of the buffers, inside regions those of the layers that write them. `workspaces` are those of the functions
-    of the host.
+    the names of the buffers, inside regions those of the layers that write them. `workspaces` are those of the host's
+    functions.
     """
 
     name: str
@@ -63,9 +63,9 @@ class MeshNetwork:
 def network_of(program: Program, workspaces: Sequence[Workspace] = ()) -> MeshNetwork:
     """The nodes of a compiled model: the calls of one inference, with the layers of each region in its place.
 
-    `program` and `workspaces` are what a front end's `compile_host` gives. Tensors that are read under another shape than they are
-    written under, and model outputs that are copies, get a `Reshape` node. Raises `Unsupported` for a buffer
-    that is written twice.
+    `program` and `workspaces` are what a front end's `compile_host` gives. Tensors that are read under another shape
+    than they are written under, and model outputs that are copies, get a `Reshape` node. Raises `Unsupported` for a
+    buffer that is written twice.
     """
     return replace(_Reader(program).network(), workspaces=tuple(workspaces))
 

@@ -25,11 +25,16 @@ from byoc_hw.mesh.units import Units, UnitWays
 PIPELINE_OBJECTIVES = ("throughput", "latency")
 """What a network can be planned for on a mesh."""
 
-_WAYS = (UnitWays(), UnitWays(group=8 * 1024))
+_WAYS = (
+    UnitWays(),
+    UnitWays(group=8 * 1024),
+    UnitWays(lean=16.0, group=4 * 1024, finest=96),
+    UnitWays(lean=16.0, group=2 * 1024, finest=200),
+)
 """The ways to make units that are tried for each length of the pipelines."""
 
-_MORE_WAYS = (*_WAYS, UnitWays(lean=16.0, group=4 * 1024, finest=96), UnitWays(lean=16.0, group=2 * 1024, finest=200))
-"""Those that are tried if the number of pipelines is given, so that they have one length."""
+_ANY_UNITS, _MOST_UNITS = 2, 1000
+"""How many of the ways are tried with any number of units. The others have smaller ones, and are tried with so many."""
 
 _USED = 0.98
 """The share of the PEs that pipelines of a length are to use."""
@@ -45,6 +50,9 @@ _WORTH = 0.96
 
 _SMALL, _FEW = 64, 8
 """The most closed sets of nodes, and PEs of a pipeline, for which all orders of whole nodes are looked at."""
+
+_FURTHER = 12
+"""How often a pipeline that does not fit is made longer by a quarter, to say how many PEs would do."""
 
 _NEARLY = 0.97
 """Cuts are planned whose longest stage is nearly as short, by its jobs, as that of the best ones."""
@@ -80,16 +88,14 @@ class _Planner:
         self._costs = PieceCosts(network, mesh.pe)
         self._work = self._costs.work()
         self._planned = stages_in_full(self._costs, mesh)
-        self._cuts: dict[tuple[int, tuple[UnitWays, ...]], list[tuple[StageCutter, BalancedCuts]]] = {}
+        self._cuts: dict[int, list[tuple[StageCutter, BalancedCuts]]] = {}
         if not network.nodes or not self._work:
             raise InvalidInput(f"{network.name}: a pipeline has work to do: it has none")
 
     def of(self, pipelines: int) -> MeshPlan:
         """The best plan with so many pipelines."""
         length = len(self._mesh.alive) // pipelines
-        if self._planned is not None:
-            self._planned.left *= 2
-        plan = self._plan(length, pipelines, _MORE_WAYS)
+        plan = self._best([(length, pipelines)])
         if plan is None:
             raise PlanError(self._why_not(length))
         return plan
@@ -98,43 +104,28 @@ class _Planner:
         """The plan with the most frames: first short pipelines, of which there are many."""
         by_jobs: list[tuple[int, MeshPlan]] = []
         for length in self._lengths():
-            plan = self._plan(length, len(self._mesh.alive) // length, by_jobs=True)
+            plan = self._by_jobs(length, len(self._mesh.alive) // length)
             if plan is not None:
                 by_jobs.append((length, plan))
             if len(by_jobs) == _LENGTHS or (plan is not None and plan.efficiency >= _ENOUGH):
                 break
-        found = self._most_planned(by_jobs)
+        most = max((plan.throughput for _, plan in by_jobs), default=0.0)
+        good = [(length, len(plan.replicas)) for length, plan in by_jobs if plan.throughput >= _WORTH * most]
+        others = [(length, len(plan.replicas)) for length, plan in by_jobs if plan.throughput < _WORTH * most]
+        found = self._best(good) or self._best(others)
         if found is None:
             raise PlanError(self._why_not(len(self._mesh.alive)))
         return found
 
-    def _most_planned(self, by_jobs: Sequence[tuple[int, MeshPlan]]) -> MeshPlan | None:
-        """The plan with the most frames whose stages are planned: of the lengths that are good by jobs, the short ones
-        first, as they lose least to what jobs do not hide; of the others, if none of those fits. Each length has an
-        even share of the work that may still be done."""
-        most = max((plan.throughput for _, plan in by_jobs), default=0.0)
-        good = [one for one in by_jobs if one[1].throughput >= _WORTH * most]
-        best: MeshPlan | None = None
-        for at, (length, plan) in enumerate([*good, *(one for one in by_jobs if one not in good)]):
-            if best is not None and (at >= len(good) or best.throughput >= max(one.throughput for _, one in good[at:])):
-                break
-            with self._share(max(1, len(good) - at)):
-                found = self._plan(length, len(plan.replicas))
-            if found is not None and (best is None or found.throughput > best.throughput):
-                best = found
-        return best
-
-    @contextmanager
-    def _share(self, parts: int) -> Iterator[None]:
-        """Here one of so many parts of the work that is left may be done."""
+    def _best(self, lengths: Sequence[tuple[int, int]]) -> MeshPlan | None:
+        """The plan with the most frames, of so many pipelines of at most so many PEs each; None if none fit."""
         planned = self._planned
         if planned is None:
-            yield
-            return
-        kept = planned.left - planned.left // parts
-        planned.left -= kept
-        yield
-        planned.left += kept
+            plans = [self._by_jobs(length, pipelines) for length, pipelines in lengths]
+        else:
+            plans = [self._over_branches(length, pipelines, planned) for length, pipelines in lengths]
+            plans += self._balanced(planned, lengths)
+        return max(filter(None, plans), key=lambda plan: plan.throughput, default=None)
 
     def _lengths(self) -> Iterator[int]:
         """Lengths that leave few PEs over: from what the bytes need on, each a quarter longer than the last."""
@@ -167,43 +158,63 @@ class _Planner:
                         f"and {nbytes.inner} inside"
                     )
         fewest = self._fewest(max(length, 64))
-        enough = fewest is not None and fewest > length
+        if fewest is not None and fewest <= length:
+            return self._why_not_as_planned(length)
+        enough = fewest is not None
         wanted = f"{fewest} PEs would do" if enough else "and no number of PEs was found that would do"
         return (
             f"{self._network.name}: a pipeline of {length} PEs with {self._mesh.data} bytes each for data holds its "
             f"weights, activations and buffers: it does not, {wanted}"
         )
 
-    def _cutters(
-        self, length: int, slots: Sequence[int] = (2, 1), ways: Sequence[UnitWays] = _WAYS
-    ) -> Iterator[StageCutter]:
-        target = max(1, self._work // length)
-        for way in ways:
-            units = Units(self._costs, way, target, self._mesh.data).pieces
-            for count in slots:
-                yield StageCutter(self._costs, units, self._mesh, count)
+    def _why_not_as_planned(self, length: int) -> str:
+        """The stage that does not fit as it is planned, and what would do."""
+        misfit = self._misfit(length)
+        wanted = "no number of PEs was found that would do"
+        for further in range(1, _FURTHER + 1):
+            enough = length + ceil_div(length * further, 4)
+            if self._cuts_of(enough) and self._misfit(enough) is None:
+                wanted = f"{enough} PEs would do"
+                break
+        return f"{self._network.name}: {misfit or 'credits of channels do not fit'}; {wanted}"
 
-    def _plan(
-        self, length: int, pipelines: int, ways: Sequence[UnitWays] = _WAYS, by_jobs: bool = False
-    ) -> MeshPlan | None:
-        """The best plan with stages on at most `length` PEs; None if none fit. `by_jobs`, or for PEs without tiles to
-        plan, it is the best one by the cycles of jobs."""
-        planned = None if by_jobs else self._planned
-        found = self._cuts_of(length, ways)
-        plans = [self._over_branches(length, pipelines, planned)]
-        plans += [
-            self._placed(cutter, cuts, pipelines, planned is not None)
-            for cutter, cuts in (found if planned is None else self._balanced(planned, found, length))
-        ]
+    def _misfit(self, length: int) -> str | None:
+        """The stage of the best cuts into so many that does not fit as it is planned; None if all fit."""
+        assert self._planned is not None, "stages are planned"
+        found: str | None = None
+        for cutter, cuts in self._cuts_of(length):
+            balance = Balance(cutter, self._mesh.data, self._planned)
+            best = balance.better(cuts, length)
+            misfit = balance.misfit(best)
+            if misfit is None:
+                return None
+            number, nbytes = misfit
+            nodes = ", ".join(self._network.nodes[piece.node].name for piece in cutter.pieces(*best.cuts[number]))
+            found = (
+                f"stage {number} fits the {self._mesh.data} bytes of a PE for data: it has {nbytes}; it is of {nodes}"
+            )
+        return found
+
+    def _cutters(self, length: int, slots: Sequence[int] = (2, 1)) -> Iterator[StageCutter]:
+        target = max(1, self._work // length)
+        for number, way in enumerate(_WAYS):
+            units = Units(self._costs, way, target, self._mesh.data).pieces
+            if number < _ANY_UNITS or len(units) <= _MOST_UNITS:
+                for count in slots:
+                    yield StageCutter(self._costs, units, self._mesh, count)
+
+    def _by_jobs(self, length: int, pipelines: int) -> MeshPlan | None:
+        """The best plan with stages on at most `length` PEs by the cycles of jobs; None if none fit."""
+        plans = [self._over_branches(length, pipelines, None)]
+        plans += [self._placed(cutter, cuts, pipelines, False) for cutter, cuts in self._cuts_of(length)]
         return min(filter(None, plans), key=lambda plan: plan.period, default=None)
 
-    def _cuts_of(self, length: int, ways: Sequence[UnitWays]) -> list[tuple[StageCutter, BalancedCuts]]:
+    def _cuts_of(self, length: int) -> list[tuple[StageCutter, BalancedCuts]]:
         """The best cuts by jobs into at most `length` stages, of each order of units that is about as good as any."""
-        key = length, tuple(ways)
-        if key in self._cuts:
-            return self._cuts[key]
+        if length in self._cuts:
+            return self._cuts[length]
         found: list[tuple[StageCutter, BalancedCuts]] = []
-        for cutter in self._cutters(length, ways=ways):
+        for cutter in self._cutters(length):
             least = min((one.longest for _, one in found), default=None)
             if least is not None and cutter.within(int(least / _NEARLY), length) is None:
                 continue
@@ -212,27 +223,39 @@ class _Planner:
                 cycles = tuple(cutter.cycles(*cut) for cut in cuts)
                 fixed = tuple(cutter.nbytes(*cut).total(0) for cut in cuts)
                 found.append((cutter, BalancedCuts(cuts, cycles, fixed)))
-        self._cuts[key] = found
+        self._cuts[length] = found
         return found
 
-    def _balanced(
-        self, planned: StageCycles, found: Sequence[tuple[StageCutter, BalancedCuts]], length: int
-    ) -> Iterator[tuple[StageCutter, BalancedCuts]]:
-        """The nearly best cuts, balanced by stages that are planned, without those that do not fit."""
-        least = min((one.longest for _, one in found), default=0)
-        near = [pair for pair in found if pair[1].longest * _NEARLY <= least]
-        tried: list[tuple[Balance, BalancedCuts]] = []
-        for cutter, cuts in sorted(near, key=lambda pair: pair[1].longest):
-            balance = Balance(cutter, self._mesh.data, planned)
-            tried.append((balance, balance.of(cuts.cuts)))
-            if planned.left <= 0:
+    def _balanced(self, planned: StageCycles, lengths: Sequence[tuple[int, int]]) -> list[MeshPlan | None]:
+        """Plans whose stages are planned: of the cuts that are nearly the best ones of a length by jobs, and have the
+        most frames as they are first planned. If none of these fit when they are cut again, of the first that does."""
+        tried: list[tuple[int, int, Balance, BalancedCuts]] = []
+        for length, pipelines in lengths:
+            found = self._cuts_of(length)
+            least = min((one.longest for _, one in found), default=0)
+            for cutter, cuts in found:
+                if cuts.longest * _NEARLY <= least:
+                    balance = Balance(cutter, self._mesh.data, planned)
+                    tried.append((length, pipelines, balance, balance.quickly(cuts.cuts)))
+        tried.sort(key=lambda one: one[3].longest / one[1])
+        plans: list[MeshPlan | None] = []
+        for at, (length, pipelines, balance, cuts) in enumerate(tried):
+            if at >= _BALANCED and any(plans):
                 break
-        best = sorted(tried, key=lambda pair: pair[1].longest)[:_BALANCED]
-        for at, (balance, cuts) in enumerate(best):
-            with self._share(len(best) - at):
+            with self._share(max(1, _BALANCED - at)):
                 better = balance.better(cuts, length)
             if better.longest < NO_PLAN:
-                yield balance.cutter, better
+                plans.append(self._placed(balance.cutter, better, pipelines, True))
+        return plans
+
+    @contextmanager
+    def _share(self, parts: int) -> Iterator[None]:
+        """Here one of so many parts of the work that is left may be done."""
+        assert self._planned is not None, "stages are planned"
+        kept = self._planned.left - self._planned.left // parts
+        self._planned.left -= kept
+        yield
+        self._planned.left += kept
 
     def _over_branches(self, length: int, pipelines: int, planned: StageCycles | None) -> MeshPlan | None:
         """The best plan of whole nodes over all their orders, of a small network on few PEs; None for any other."""
@@ -273,9 +296,7 @@ class _Planner:
         fixed = [nbytes(units).total(0) for units in found]
         return self._on_pes(stages, [cycles(units) for units in found], fixed, pipelines)
 
-    def _placed(
-        self, cutter: StageCutter, found: BalancedCuts, pipelines: int, planned: bool = False
-    ) -> MeshPlan | None:
+    def _placed(self, cutter: StageCutter, found: BalancedCuts, pipelines: int, planned: bool) -> MeshPlan | None:
         """The plan of some stages, with places and credits; None if it does not fit with one credit each."""
         stages = [Stage(cutter.pieces(*cut)) for cut in found.cuts]
         plan = self._on_pes(stages, found.cycles, found.fixed, pipelines)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,7 +11,8 @@ from byoc_hw.mesh.machine import Coordinates as Coordinates
 from byoc_hw.mesh.machine import Mesh
 from byoc_hw.mesh.network import MeshNetwork
 from byoc_hw.mesh.pieces import NodePiece
-from byoc_hw.mesh.predict import busiest_link, first_starts, period_of
+from byoc_hw.mesh.predict import first_starts, loads, period_of
+from byoc_hw.mesh.routes import MeshLink, link_name
 from byoc_hw.plan.lanes.cut import Range
 from byoc_hw.report.cycles import short_name
 
@@ -124,9 +125,14 @@ class MeshPlan:
         return max(period_of(self.flow(1)), self.link_load)
 
     @cached_property
+    def link_loads(self) -> Mapping[MeshLink, int]:
+        """Cycles that each link and port is busy while each pipeline has one frame. None has more than `period`."""
+        return loads(self.flow())
+
+    @property
     def link_load(self) -> int:
-        """Cycles that the busiest link is busy while each pipeline has one frame."""
-        return busiest_link(self.flow())
+        """The cycles of the busiest link."""
+        return max(self.link_loads.values(), default=0)
 
     @property
     def throughput(self) -> float:
@@ -175,7 +181,10 @@ class MeshPlan:
         )
         yield f"stages are {kind}"
         hops = max((channel.hops for channel in self.inner_channels), default=0)
-        yield f"busiest link {self.link_load:,} cycles a frame, at most {_counted(hops, 'hop')}"
+        if self.link_loads:
+            busiest = max(self.link_loads, key=lambda way: self.link_loads[way])
+            load = f"{self.link_load:,} of {self.period:,} cycles a frame"
+            yield f"busiest link: {link_name(busiest)}, {load}; at most {_counted(hops, 'hop')}"
         for number, stage in enumerate(self.stages[:_SHOWN]):
             names = ", ".join(f"{short_name(self.network.nodes[one.node].name)} {one.box}" for one in stage.pieces[:3])
             more = f" and {len(stage.pieces) - 3} more" if len(stage.pieces) > 3 else ""

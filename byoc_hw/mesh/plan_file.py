@@ -17,7 +17,8 @@ from byoc_hw.mesh.patches import channels_of, hull
 from byoc_hw.mesh.pieces import ALL, NodePiece, PieceBox, axes_of
 from byoc_hw.mesh.placing import with_credits
 from byoc_hw.mesh.plan import OUTSIDE, Channel, MeshPlan, Patch, Stage
-from byoc_hw.mesh.stage_cycles import StageCycles, StageFigures, stages_in_full
+from byoc_hw.mesh.routes import PORT, link_name
+from byoc_hw.mesh.stage_cycles import StageCycles, StageFigures, sharpened, stages_in_full
 from byoc_hw.mesh.stages import stage_bytes
 from byoc_hw.schema import accepted, integer, list_of, nullable, one_of, read_json, row, structure, text
 
@@ -43,7 +44,7 @@ _SCHEMA = structure(
         "format": integer(PLAN_FORMAT, PLAN_FORMAT),
         "stages": list_of(structure({"pes": list_of(_PAIR), "pieces": list_of(_PIECE)})),
     },
-    {"channels": list_of(_CHANNEL), "objective": one_of("throughput", "latency")},
+    {"channels": list_of(_CHANNEL), "objective": one_of("throughput", "latency"), "period": integer(1)},
 )
 
 
@@ -114,18 +115,21 @@ def read_plan(path: Path, network: MeshNetwork, mesh: Mesh) -> MeshPlan:
     costs = PieceCosts(network, mesh.pe)
     channels = channels_of(network, stages)
     sent, given = _sent(channels), _given_credits(plain.get("channels", ()))
-    cycles, fixed = [], []
+    leaving = [_looked_up(sent.get(number, {})) for number in range(len(stages))]
     objective = plain.get("objective", "throughput")
+    received = [
+        sum(one.nbytes * given.get(_key(one), 1) for one in channels if one.target == number)
+        for number in range(len(stages))
+    ]
     planned = stages_in_full(costs, mesh) if objective == "throughput" else None
-    for number, stage in enumerate(stages):
-        leaving = _looked_up(sent.get(number, {}))
-        received = sum(one.nbytes * given.get(_key(one), 1) for one in channels if one.target == number)
-        found = None if planned is None else _figures(planned, stage, leaving, mesh.data - received)
-        if found is None:
-            planned = None
-        nbytes = stage_bytes(costs, stage.pieces, leaving).total(0)
-        fixed.append(nbytes if found is None else found.fixed)
-        cycles.append(sum(map(costs.cycles, stage.pieces)) if found is None else found.cycles)
+    figures = (
+        None if planned is None else _planned_figures(planned, stages, leaving, [mesh.data - each for each in received])
+    )
+    if figures is None:
+        fixed = [stage_bytes(costs, one.pieces, part).total(0) for one, part in zip(stages, leaving, strict=True)]
+        cycles = [sum(map(costs.cycles, one.pieces)) for one in stages]
+    else:
+        fixed, cycles = [one.fixed for one in figures], [one.cycles for one in figures]
     plan = with_credits(network, mesh, stages, replicas, cycles, fixed, costs.work(), objective)
     if plan is None:
         largest = max(range(len(stages)), key=lambda number: fixed[number])
@@ -133,21 +137,58 @@ def read_plan(path: Path, network: MeshNetwork, mesh: Mesh) -> MeshPlan:
             f"{path}: each PE's stages fit its {mesh.data} bytes for data with one credit a channel: they do not; "
             f"stage {largest} has {fixed[largest]} bytes without channels"
         )
-    if planned is not None:
+    if figures is not None:
         plan = replace(plan, figures=replace(plan.placed[1], planned=True))
-    return plan if "channels" not in plain else _with_given(path, plan, given, fixed)
+    if "channels" in plain:
+        plan = _with_given(path, plan, given, fixed)
+    if "period" in plain:
+        _check_links(path, plan, plain["period"])
+    return plan
 
 
-def _figures(
-    planned: StageCycles, stage: Stage, leaving: Callable[[str, Patch], Patch | None], room: int
-) -> StageFigures | None:
+def _check_links(path: Path, plan: MeshPlan, period: int) -> None:
+    """Raise `PlanError` for a link that is busy for longer than a frame."""
+    for way, load in plan.link_loads.items():
+        if load > period:
+            mesh = plan.placed[0]
+            link = mesh.link if PORT in way else mesh.link_of(*way)
+            raise PlanError(
+                f"{path}: {link_name(way)} carries what it can with a frame every {period} cycles, "
+                f"{period * link.bytes_per_cycle} bytes: its load is {load} cycles a frame"
+            )
+
+
+_Leaving = Callable[[str, Patch], Patch | None]
+"""What other stages read of a patch that a stage makes."""
+
+
+def _planned_figures(
+    planned: StageCycles, stages: Sequence[Stage], leaving: Sequence[_Leaving], rooms: Sequence[int]
+) -> Sequence[StageFigures] | None:
+    """The figures of stages with so many bytes each beside what they receive; None where one cannot be planned."""
+    quick: list[StageFigures] = []
+    slots: list[int] = []
+    for stage, part, room in zip(stages, leaving, rooms, strict=True):
+        found = _figures(planned, stage, part, room)
+        if found is None:
+            return None
+        slots.append(found[0])
+        quick.append(found[1])
+
+    def built(number: int) -> StageFigures | None:
+        return planned.built(stages[number].pieces, leaving[number], slots[number]) if planned.left > 0 else None
+
+    return sharpened(quick, built)
+
+
+def _figures(planned: StageCycles, stage: Stage, leaving: _Leaving, room: int) -> tuple[int, StageFigures] | None:
     """The figures of a stage with `room` bytes beside what it receives: as with one frame of that, or with two."""
-    tried = (planned.of(stage.pieces, leaving, slots) for slots in (1, 2))
-    found = [one for one in tried if one is not None]
-    return next((one for one in found if one.fixed <= room), found[0] if found else None)
+    tried = ((slots, planned.of(stage.pieces, leaving, slots)) for slots in (1, 2))
+    found = [(slots, one) for slots, one in tried if one is not None]
+    return next(((slots, one) for slots, one in found if one.fixed <= room), found[0] if found else None)
 
 
-def _looked_up(sent: Mapping[str, Patch]) -> Callable[[str, Patch], Patch | None]:
+def _looked_up(sent: Mapping[str, Patch]) -> _Leaving:
     return lambda name, _: sent.get(name)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from byoc_hw.integers import ceil_div
 from byoc_hw.mesh.flow import OUTPUT_BUFFERS, Flow
-from byoc_hw.mesh.routes import Traffic, beats, credit_cycles, flight_cycles, link_loads, route
+from byoc_hw.mesh.routes import MeshLink, Traffic, beats, credit_cycles, flight_cycles, link_loads, route
 
 
 def first_starts(flow: Flow) -> tuple[int, ...]:
@@ -76,10 +76,15 @@ def busiest_pe(flow: Flow) -> int:
     return max((sum(flow.steps[index].cycles for index in indices) for indices in flow.turns.values()), default=0)
 
 
+def loads(flow: Flow) -> dict[MeshLink, int]:
+    """The cycles that each link and port is busy for a frame of all pipelines."""
+    transfers = (Traffic(flow.steps[lane.source].pe, flow.steps[lane.target].pe, lane.nbytes) for lane in flow.lanes)
+    return link_loads(flow.mesh, transfers)
+
+
 def busiest_link(flow: Flow) -> int:
     """The most cycles that a link or port is busy for a frame of all pipelines."""
-    transfers = (Traffic(flow.steps[lane.source].pe, flow.steps[lane.target].pe, lane.nbytes) for lane in flow.lanes)
-    return max(link_loads(flow.mesh, transfers).values(), default=0)
+    return max(loads(flow).values(), default=0)
 
 
 def period_of(flow: Flow) -> int:

@@ -15,6 +15,14 @@ PORT = (-1, -1)
 """Stands for the PE at the end of a port."""
 
 
+def link_name(way: MeshLink) -> str:
+    """A link or port as messages name it."""
+    source, target = way
+    if PORT in way:
+        return f"the port out of PE {target}" if source == PORT else f"the port into PE {source}"
+    return f"the link from {source} to {target}"
+
+
 @dataclass(frozen=True)
 class Traffic:
     """Bytes that go from one PE to another for each frame."""

@@ -1,4 +1,4 @@
-"""The cycles and bytes of stages by the planner of one accelerator: with copies that the jobs of a stage do not hide."""
+"""The cycles and bytes of stages by the planner of one accelerator: with copies that jobs do not hide."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ def _sizes_of_calls(program: Program) -> tuple[Hashable, ...]:
     )
 
 
-_PLANNED, _PES_A_LAYER = 1600, 4
-"""The work of planning stages, in layers that are planned quickly: so many, and one more for so many PEs."""
+_PLANNED, _PLANNED_A_PE = 1600, 100
+"""The work of planning stages, in layers that are planned quickly: so many, or so many for a PE if these are fewer."""
 
 _BUILT = 12
 """About how many layers are planned quickly while one is planned as `build_mesh` does."""
@@ -79,7 +79,7 @@ _BUILT = 12
 
 def stages_in_full(costs: PieceCosts, mesh: Mesh) -> StageCycles | None:
     """What plans the stages of a network on a mesh; None for PEs without tiles to plan."""
-    most = _PLANNED + len(mesh.alive) // _PES_A_LAYER
+    most = min(_PLANNED, _PLANNED_A_PE * len(mesh.alive))
     return None if mesh.pe.library is not None else StageCycles(costs, most, mesh.data)
 
 
@@ -95,6 +95,24 @@ class StageFigures:
     def nbytes(self, slots: int) -> int:
         """Its bytes with so many frames of what it receives."""
         return self.fixed + slots * self.received
+
+
+def sharpened(
+    quick: Sequence[StageFigures], built: Callable[[int], StageFigures | None], enough: float = _ANY
+) -> tuple[StageFigures, ...]:
+    """Figures of stages, where the longest one, and each that was longer when it was planned quickly, is as it is
+    built. `built` has the figures of a stage by its number; None where no more stages are planned. One with `enough`
+    cycles ends it as well."""
+    found, seen = list(quick), set[int]()
+    while True:
+        worst = max(range(len(found)), key=lambda at: found[at].cycles)
+        figures = None if worst in seen else built(worst)
+        if figures is None:
+            return tuple(found)
+        found[worst] = figures
+        seen.add(worst)
+        if figures.cycles >= enough:
+            return tuple(found)
 
 
 class StageCycles:

@@ -19,7 +19,7 @@ from byoc_hw.program import ALIGNMENT, HostCall, Program, Workspace
 
 @dataclass(frozen=True, eq=False)
 class StagePlan:
-    """A stage with the plans of its regions, by name, and its arena. `buffers` is the bytes of its channels' buffers."""
+    """A stage, the plans of its regions by name, and its arena. `buffers` is the bytes of its channels' buffers."""
 
     stage: StageProgram
     program: Program

@@ -27,7 +27,6 @@ from byoc_hw.mesh.pe_source import ports_of
 from byoc_hw.mesh.pieces import NodePiece, PieceBox
 from byoc_hw.mesh.pipelines import plan_network
 from byoc_hw.mesh.plan import MeshPlan, Stage
-from byoc_hw.mesh.region_parts import divided
 from byoc_hw.mesh.stage_program import stage_program
 from byoc_hw.mesh_builder import _open, build_mesh, mesh_network
 from byoc_hw.plan.planned import flash_bytes
@@ -307,7 +306,7 @@ def test_code_on_a_core_of_32_bits_takes_no_more_than_it_is_taken_to(digits, mes
     for number, entry in enumerate(mesh.manifest.programs):
         place = mesh.directory / entry.directory
         model = _open(digits, None)
-        stage = divided(stage_program(network, STAGES, number, channels, entry.name), model.accelerator)
+        stage = stage_program(network, STAGES, number, channels, entry.name)
         regions = {graph.name: plan_region(graph, model.accelerator) for graph in stage.program.regions}
         owners = code_owners(stage.program, regions, sum(map(len, ports_of(number, channels))))
         found = code_of(place, tmp_path / entry.name) - sum(map(flash_bytes, regions.values()))

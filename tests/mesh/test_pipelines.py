@@ -15,6 +15,7 @@ from plan_samples import Samples, activation, graph_of
 
 from byoc_hw.accelerator import REFERENCE
 from byoc_hw.errors import InvalidInput, PlanError
+from byoc_hw.mesh import stage_cycles
 from byoc_hw.mesh.balance import Balance
 from byoc_hw.mesh.costs import PieceCosts
 from byoc_hw.mesh.events import simulate
@@ -23,7 +24,6 @@ from byoc_hw.mesh.pe_source import channel_buffer_bytes
 from byoc_hw.mesh.pipelines import plan_network
 from byoc_hw.mesh.plan import OUTSIDE
 from byoc_hw.mesh.plan_file import plan_json, read_plan
-from byoc_hw.mesh.region_parts import divided
 from byoc_hw.mesh.stage_cycles import StageCycles, with_planned_cycles
 from byoc_hw.mesh.stage_program import stage_program
 from byoc_hw.mesh.stages import StageCutter
@@ -271,11 +271,10 @@ def built_bytes(plan, number):
     """The bytes for data of a stage's PE as its program is generated: constants, arena, buffers of channels."""
     accelerator = plan.placed[0].pe
     one = stage_program(plan.network, plan.stages, number, plan.channels, f"pe{number}")
-    stage = divided(one, accelerator)
-    regions = {graph.name: plan_region(graph, accelerator) for graph in stage.program.regions}
-    memory = place_model(stage.program, (), {name: region.memory for name, region in regions.items()}, 64, False)
+    regions = {graph.name: plan_region(graph, accelerator) for graph in one.program.regions}
+    memory = place_model(one.program, (), {name: region.memory for name, region in regions.items()}, 64, False)
     constants = sum(map(flash_bytes, regions.values()))
-    return memory.ram + constants + channel_buffer_bytes(stage, number, plan.channels)
+    return memory.ram + constants + channel_buffer_bytes(one, number, plan.channels)
 
 
 @pytest.mark.parametrize("room", [24, 19])
@@ -286,6 +285,42 @@ def test_programs_as_they_are_generated_fit_their_pes(room):
     assert plan.placed[1].planned
     for number in range(len(plan.stages)):
         assert built_bytes(plan, number) <= mesh.data
+
+
+def test_a_plan_fits_when_no_work_is_left_to_plan_its_stages_as_they_are_built(monkeypatch):
+    monkeypatch.setattr(stage_cycles, "_PLANNED", 0)
+    mesh = small_mesh(8, 1, code=0)
+    mesh = replace(mesh, memory=mesh.memory - mesh.data + 18 * 1024)
+    plan = plan_network(skip_network(), mesh, pipelines=1)
+    for number in range(len(plan.stages)):
+        assert built_bytes(plan, number) <= mesh.data
+
+
+def test_a_stage_that_does_not_fit_as_it_is_planned_is_named_with_how_many_pes_would_do(monkeypatch):
+    """By what is worked out of its pieces it fits."""
+    network = skip_network(size=8)
+    mesh = small_mesh(4, 1, code=0)
+    costs = PieceCosts(network, PE)
+    plan = plan_network(network, mesh, pipelines=1)
+    cutter = StageCutter(costs, Units(costs, UnitWays(), costs.work() // 4, mesh.data).pieces, mesh)
+    assert len(plan.stages) == len(cutter.best(4))
+    small = replace(mesh, memory=mesh.memory - mesh.data + max(plan.placed[1].nbytes) // 2)
+    with pytest.raises(PlanError, match=r"fits the \d+ bytes|with \d+ bytes each for data"):
+        plan_network(network, small, pipelines=1)
+
+
+def with_period(period):
+    return lambda plain: plain.update(period=period)
+
+
+def test_a_period_in_which_a_link_carries_its_load_is_taken_and_one_cycle_less_is_refused(tmp_path):
+    network, plan = on_eight_pes()
+    path, *_ = written(tmp_path, with_period(plan.link_load))
+    assert read_plan(path, network, small_mesh(8, 1)).link_load == plan.link_load
+    path, *_ = written(tmp_path, with_period(plan.link_load - 1))
+    rule = rf"can with a frame every {plan.link_load - 1} cycles, \d+ bytes: its load is {plan.link_load} cycles"
+    with pytest.raises(PlanError, match=rf"(the link from|the port) .* carries what it {rule}"):
+        read_plan(path, network, small_mesh(8, 1))
 
 
 @pytest.mark.slow
