@@ -55,14 +55,18 @@ _CHOICES = structure(
                     "tiling": structure(
                         dict.fromkeys(("rows", "columns", "channels", "depth"), _COUNT)
                         | dict.fromkeys(("rows_outer", "whole_ifm"), boolean)
-                    )
+                    ),
+                    **dict.fromkeys(("columns", "slices"), _COUNT),
+                    "kept": list_of(integer(high=_LARGEST)),
+                    "alternating": boolean,
                 },
             )
         ),
         "direct": boolean,
         "blocks": list_of(nullable(row(_COUNT, _COUNT))),
     },
-    dict.fromkeys(("placed", "stored", "packed"), list_of(integer(high=_LARGEST))),
+    dict.fromkeys(("placed", "stored", "packed"), list_of(integer(high=_LARGEST)))
+    | dict.fromkeys(("apart", "fine"), boolean),
 )
 
 

@@ -202,7 +202,7 @@ def staying(cuts: Sequence[tuple[Layer, Blocks | None]], accelerator: Accelerato
             found[at] = len(sizes[at])
             room -= whole
             continue
-        fitting = (room - max(later, in_turn(at)) - beside[at]) // max(sizes[at])
+        fitting = (room - max(later + beside[at], in_turn(at))) // max(sizes[at])
         found[at] = max(0, min(fitting, len(sizes[at]) - 1))
         if found[at]:
             room -= found[at] * max(sizes[at]) + beside[at]

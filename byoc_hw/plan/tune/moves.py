@@ -118,11 +118,13 @@ def _keep(space: SearchSpace, choices: Choices, random: Random) -> Choices | Non
 
 
 def _flag(space: SearchSpace, choices: Choices, random: Random) -> Choices | None:
-    """Toggle a group's overlap, or whether its weights stay."""
+    """Toggle a group's overlap, or whether its weights stay, or come in alternating order."""
     at = random.randrange(len(choices.groups))
     group = choices.groups[at]
-    changed = random.choice((replace(group, overlap=not group.overlap), replace(group, resident=not group.resident)))
-    return choices.with_group(at, changed)
+    options = [replace(group, overlap=not group.overlap), replace(group, resident=not group.resident)]
+    if not group.resident:
+        options.append(replace(group, alternating=not group.alternating))
+    return choices.with_group(at, random.choice(options))
 
 
 def _recut(space: SearchSpace, choices: Choices, random: Random) -> Choices | None:

@@ -109,6 +109,10 @@ class GroupSpace:
         return [self.storages.of[tensor] for tensor in (*layer.inputs, layer.ofm)]
 
 
+_WEIGHTS = ((True, False), (False, False), (False, True))
+"""Whether the weights of a group stay, and whether its blocks of weights come in alternating order."""
+
+
 class SearchSpace:
     """The space of choices for one region.
 
@@ -198,9 +202,11 @@ class SearchSpace:
             patches = product(within.stripes(first, stop), within.columns(first, stop), within.slices(first, stop))
             for (stripes, columns, slices), overlap, resident in product(patches, flags, flags):
                 yield Group(count, stripes, full, overlap, resident, columns=columns, slices=slices)
-            for halos in filter(None, _subsets(sorted(within.keepable(first, stop, full)))):
-                for stripes, overlap, resident in product(within.stripes(first, stop), flags, flags):
-                    yield Group(count, stripes, full, overlap, resident, kept=frozenset(halos))
+            for halos in _subsets(sorted(within.keepable(first, stop, full))):
+                for stripes, overlap, weights in product(within.stripes(first, stop), flags, _WEIGHTS):
+                    resident, alternating = weights
+                    kept = frozenset(halos)
+                    yield Group(count, stripes, full, overlap, resident, kept=kept, alternating=alternating)
             for tiling, overlap, resident in product(within.tilings(first, stop), flags, flags):
                 yield Group(count, 1, full, overlap, resident, tiling)
 

@@ -148,6 +148,7 @@ def random_choices(graph, seed):
         overlap=drawn.random() < 0.7,
         resident=drawn.random() < 0.7,
         kept=frozenset(one for one in storages if drawn.random() < 0.8),
+        alternating=seed % 2 == 0,
     )
     blocks = tuple(drawn.choice((None, None, Blocks(3, 5))) for _ in graph.layers)
     swapped = tuple(False for _ in lay_out_region(graph, hardware).mapped.mapping.swapped)

@@ -1,0 +1,126 @@
+"""Blocks of weights, and tiles, forward and backward in turn: what the last one has used is not loaded again."""
+
+import random
+
+import pytest
+from plan_check import check
+from plan_choices import lay_out
+from plan_samples import Samples, accelerator, graph_of, single
+
+from byoc_hw.params.pack import PARAMS_BYTES
+from byoc_hw.plan.array.kinds import geometry
+from byoc_hw.plan.array.tiling import Tiler
+from byoc_hw.plan.array.weight_blocks import staying
+from byoc_hw.plan.choices import Blocks, Choices, Group, Tiling, from_plain
+from byoc_hw.plan.steps import ACTIVATIONS, ARGUMENT, FLASH, WEIGHTS, Copy
+
+SAME = (1, 1, 1, 1)
+BLOCK = 4 * (3 * 3 * 8 + PARAMS_BYTES)
+"""Bytes of a block of 4 output channels of the convolution below."""
+
+
+def convolution(channels=16):
+    samples = Samples()
+    return single(samples.conv2d(samples.tensor((1, 12, 6, 8)), channels, padding=SAME))
+
+
+def loads(plan, space):
+    """The addresses from which the copies to a local memory load."""
+    copies = [step for step in plan.steps if isinstance(step, Copy) and step.target.space == space]
+    return [step.source.offset for step in copies if step.source.space in (FLASH, ARGUMENT)]
+
+
+def in_stripes(graph, blocks, count=4, **options):
+    layers = len(graph.layers)
+    group = Group(layers, count, resident=False, **options)
+    return Choices((False,), (group,), blocks)
+
+
+@pytest.mark.parametrize(("room", "stay"), [(2, 0), (3, 1), (4, 2), (5, 3)])
+def test_blocks_that_fit_beside_two_others_stay_from_stripe_to_stripe(room, stay):
+    graph, hardware = convolution(24), accelerator(weights=room * BLOCK, array_rows=4)
+    blocks = Blocks(4, 8)
+    assert staying([(graph.layers[0], blocks)], hardware) == [stay]
+    found = [
+        loads(check(graph, hardware, choices=in_stripes(graph, (blocks,), alternating=alternating)), WEIGHTS)
+        for alternating in (False, True)
+    ]
+    assert [len(one) for one in found] == [4 * 6, 6 + 3 * (6 - stay)]
+    if stay:
+        assert found[1][: 6 + 1] == [*sorted(set(found[1])), sorted(set(found[1]))[6 - stay - 1]]
+
+
+def test_the_parameters_beside_slices_of_input_channels_stay_with_them():
+    graph, blocks = convolution(8), Blocks(4, 4)  # four blocks and the parameters of all channels
+    hardware = accelerator(weights=3 * 4 * 3 * 3 * 4 + 8 * PARAMS_BYTES, array_rows=4)
+    assert staying([(graph.layers[0], blocks)], hardware) == [1]
+    plan = check(graph, hardware, choices=in_stripes(graph, (blocks,), alternating=True))
+    assert len(loads(plan, WEIGHTS)) == 1 + 4 + 3 * 3
+
+
+def test_all_weights_of_the_smallest_layers_stay_first():
+    samples = Samples()
+    one = samples.conv2d(samples.tensor((1, 12, 6, 8)), 16, padding=SAME)
+    other = samples.conv2d(one.ofm, 8, (1, 1))
+    graph = graph_of([one.ifm], [one, other], [other.ofm])
+    small = 8 * (16 + PARAMS_BYTES)
+    hardware = accelerator(weights=small + 2 * BLOCK, array_rows=4)
+    blocks = Blocks(4, 8), None
+    assert staying(list(zip(graph.layers, blocks, strict=True)), hardware) == [0, 1]
+    plan = check(graph, hardware, choices=in_stripes(graph, blocks, alternating=True))
+    assert len(loads(plan, WEIGHTS)) == 4 * 4 + 1
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_any_order_of_blocks_is_exact(seed):
+    drawn, samples = random.Random(seed), Samples(seed)
+    value, layers = samples.tensor((1, drawn.randint(4, 9), 5, drawn.randint(2, 8))), []
+    for _ in range(drawn.randint(1, 3)):
+        layers.append(samples.conv2d(layers[-1].ofm if layers else value, drawn.randint(4, 12), padding=SAME))
+    graph = graph_of([value], layers, [layers[-1].ofm])
+    blocks = tuple(Blocks(drawn.randint(1, 5), drawn.randint(1, layer.in_channels)) for layer in layers)
+    hardware = accelerator(weights=drawn.choice((1200, 2000, 4000)), array_rows=4, array_columns=4)
+    choices = in_stripes(graph, blocks, drawn.randint(2, 5), alternating=True, overlap=drawn.random() < 0.5)
+    assert from_plain(choices.plain()) == choices
+    check(graph, hardware, seed, choices)
+
+
+def in_tiles(graph, tiling):
+    group = Group(1, overlap=False, resident=False, tiling=tiling)
+    return Choices((False,), (group,), (None,), copies_transpose=False)
+
+
+def test_the_last_channels_of_a_tile_are_the_first_ones_of_the_next():
+    graph, hardware = convolution(), accelerator(array_rows=4)
+    plan = check(graph, hardware, choices=in_tiles(graph, Tiling(3, 6, 4, 8, rows_outer=True)))
+    found = loads(plan, WEIGHTS)
+    assert len(found) == 4 + 3 * 3
+    assert found[:7] == [*found[:4], *found[2::-1]]
+
+
+def test_the_last_rows_of_some_channels_are_the_first_ones_of_the_next():
+    graph, hardware = convolution(), accelerator(array_rows=4)
+    plan = check(graph, hardware, choices=in_tiles(graph, Tiling(3, 6, 4, 8)))
+    assert len(loads(plan, ACTIVATIONS)) == 4 + 3 * 3
+    assert len(loads(plan, WEIGHTS)) == 4
+
+
+@pytest.mark.parametrize(
+    "tiling",
+    [
+        Tiling(3, 6, 4, 8),
+        Tiling(3, 6, 4, 8, rows_outer=True),
+        Tiling(12, 6, 4, 4, rows_outer=True, whole_ifm=True),
+        Tiling(12, 6, 4, 4, whole_ifm=True),
+        Tiling(12, 6, 4, 4),
+    ],
+)
+def test_the_cost_of_a_tiling_counts_what_stays(tiling):
+    graph, hardware = convolution(), accelerator(array_rows=4)
+    (layer,) = graph.layers
+    tiler = Tiler(layer, geometry(layer), hardware)
+    work = lay_out(graph, in_tiles(graph, tiling), hardware).work
+    busy = sum(op.cycles for op in work.ops)
+    beside = PARAMS_BYTES * layer.out_channels if tiler.sliced(tiling) else 0
+    assert abs(tiler.cycles(tiling) - busy) <= (hardware.dma_setup + beside) * 4
+    assert tiler.cycles(tiling) >= busy * 0.97
