@@ -1,9 +1,12 @@
 """Quantized ONNX files through Relax: what is offloaded, and what comes out."""
 
+import re
+
 import numpy as np
 import onnx
 import pytest
 from onnx.reference import ReferenceEvaluator
+from onnx_networks import NETWORKS
 from onnx_samples import QdqNet
 from tvm import relax
 
@@ -45,6 +48,25 @@ def test_results_are_those_of_onnx_but_for_rounding(path, tmp_path):
         (expected,), (found,) = reference.run(None, {"x0": image}), project.run([image]).outputs
         assert np.abs(found - expected).max() <= 2.5 * step
         assert np.ptp(expected) > 20 * step
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("mobilenet", "uint8"), ("keywords", "int8"), ("unet", "uint8")])
+def test_networks_are_offloaded_but_for_their_ends_and_softmax(name, dtype, tmp_path):
+    path = NETWORKS[name](dtype=dtype, opset=19).save(tmp_path / "net.onnx")
+    mod, params = byoc_hw.load(path)
+    partitioned = byoc_hw.partition_for_hwlib(mod, params, "m")
+    report = byoc_hw.explain(partitioned)
+    kinds = [re.sub(r"^/|_\d+$", "", outcome.name) for outcome in report.host]
+    ends = ["quantizelinear", "dequantizelinear"]
+    assert kinds == ends or "softmax" in kinds
+    assert len(kinds) <= 5
+    project = byoc_hw.build(partitioned, output_dir=tmp_path / "m")
+    inputs = [np.random.default_rng(0).normal(size=one.shape).astype(one.dtype) for one in project.inputs]
+    names = [one.name for one in onnx.load(str(path)).graph.input]
+    expected = ReferenceEvaluator(str(path)).run(None, dict(zip(names, inputs, strict=True)))
+    for found, wanted in zip(project.run(inputs).outputs, expected, strict=True):
+        assert np.abs(found - wanted).max() <= 0.03 * np.ptp(wanted)
+    assert byoc_hw.validate(project, [inputs], partitioned, tolerance=4).ok
 
 
 def _scale_of_output(model):
