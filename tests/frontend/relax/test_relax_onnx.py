@@ -50,6 +50,30 @@ def test_results_are_those_of_onnx_but_for_rounding(path, tmp_path):
         assert np.ptp(expected) > 20 * step
 
 
+def test_a_qlinear_operator_is_what_it_stands_for(tmp_path):
+    random = np.random.default_rng(0)
+    weights = random.integers(-127, 128, (4, 3, 3, 3)).astype(np.int8)
+    bias = random.integers(-500, 500, 4).astype(np.int32)
+    constants = {
+        **{"xs": np.float32(0.02), "xz": np.int8(3), "w": weights, "ws": np.float32(0.01), "wz": np.int8(0)},
+        **{"ys": np.float32(0.05), "yz": np.int8(-5), "b": bias},
+    }
+    values = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.INT8, (1, n, 6, 6)) for name, n in ENDS_OF_CONV]
+    node = onnx.helper.make_node("QLinearConv", ["x", *constants], ["y"], "conv", pads=[1, 1, 1, 1])
+    tensors = [onnx.numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()]
+    graph = onnx.helper.make_graph([node], "g", values[:1], values[1:], tensors)
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)]), str(tmp_path / "q.onnx"))
+    mod, params = byoc_hw.load(tmp_path / "q.onnx")
+    project = byoc_hw.build(byoc_hw.partition_for_hwlib(mod, params, "m"), output_dir=tmp_path / "m")
+    image = random.integers(-128, 128, (1, 3, 6, 6)).astype(np.int8)
+    (expected,) = ReferenceEvaluator(str(tmp_path / "q.onnx")).run(None, {"x": image})
+    (found,) = project.run([image]).outputs
+    assert project.report.offloaded
+    assert np.abs(found.astype(int) - expected).max() <= 1
+    assert np.ptp(expected.astype(int)) > 50
+
+
+ENDS_OF_CONV = (("x", 3), ("y", 4))
 ENDS = ["quantizelinear", "dequantizelinear"]
 HOST = {
     "mobilenet": ENDS,
