@@ -117,8 +117,8 @@ class _Reader:
         for buffer in reads:
             if buffer.name not in self._written:
                 raise Unsupported(
-                    f"a mesh takes host functions that work in their inputs and outputs alone, as those of the TVM with "
-                    f"Relay: {call.symbol} has {buffer.nbytes} bytes more"
+                    f"a mesh takes host functions that work in their inputs and outputs alone, as those of TVM with "
+                    f"Relay do: {call.symbol} has {buffer.nbytes} bytes more"
                 )
         inputs = tuple(dict.fromkeys(buffer.name for buffer in reads))
         outputs = tuple(self._write(buffer.name) for buffer in call.written)

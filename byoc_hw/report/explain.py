@@ -15,7 +15,7 @@ _NAME_WIDTH = 60
 
 _PRODUCTS = {
     *("nn.conv1d", "nn.conv2d", "nn.conv3d", "nn.conv2d_transpose", "nn.dense", "nn.matmul", "nn.batch_matmul"),
-    *("conv1d", "conv2d", "conv3d", "conv2d_transpose", "dense", "batch_matmul"),
+    *("conv1d", "conv2d", "conv3d", "conv2d_transpose", "dense", "matmul", "batch_matmul"),
 }
 """Float operators that sum products, and the quantized ones without their `qnn.`."""
 
@@ -148,7 +148,7 @@ class Report:
             name in _PRODUCTS
             for outcome in self.outcomes
             # There a sum of integers that is shifted is a layer, too; and Relax has real sums of dequantized values.
-            if outcome.placement != "accelerator" and "dequantize" not in outcome.relay
+            if outcome.placement != "accelerator" and not self._reads_stored(outcome)
             for name in outcome.relay
         )
         if floats:
@@ -157,6 +157,11 @@ class Report:
                 f"{self.mod_name} is {what}: {floats} of its {len(products)} convolutions and matrix products are of "
                 "float32, the accelerator's are of int8. docs/models.md says how to quantize it"
             )
+
+    def _reads_stored(self, outcome: Outcome) -> bool:
+        """Whether an operator makes stored values real, or reads those of an operator that does."""
+        others = (one for one in self.outcomes if one.name in outcome.reads)
+        return any("dequantize" in one.relay for one in (outcome, *others))
 
     def _legend(self) -> Iterator[str]:
         if self.macs and self.accelerator is not None:

@@ -6,7 +6,9 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tvm
+from tvm import relax
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
 
 from byoc_hw.errors import InvalidInput
@@ -14,6 +16,7 @@ from byoc_hw.frontend.onnx_form import importable_form
 from byoc_hw.frontend.onnx_models import Shapes, last_line, onnx_model
 from byoc_hw.frontend.relax.bindings import with_names
 from byoc_hw.frontend.relax.owners import owned
+from byoc_hw.frontend.relax.versions import Literal, array_of
 
 
 def load_qdq_onnx(path: str | Path, shapes: Shapes) -> tvm.IRModule:
@@ -37,7 +40,8 @@ def _imported(model: Any) -> tvm.IRModule:
             mod = _Importer(owners).from_onnx(model.graph, opset)
     except Exception as error:  # the importer has no errors of its own: it raises whatever its code runs into
         raise InvalidInput(f"cannot be imported: {last_line(error)}") from error
-    return tvm.IRModule({"main": with_names(mod["main"], owners.get)}, attrs=mod.attrs)
+    functions = {**mod.functions, mod.get_global_var("main"): with_names(mod["main"], owners.get)}
+    return tvm.IRModule(functions, attrs=mod.attrs)
 
 
 class _Importer(ONNXGraphImporter):  # type: ignore[misc]
@@ -49,4 +53,19 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
 
     def _convert_operator(self, op_name: str, inputs: Any, attrs: Any, opset: int) -> Any:
         name = attrs["tvm_custom"]["name"]
-        return owned(self.bb, self._owners, super()._convert_operator(op_name, inputs, attrs, opset), name)
+        made = _clipped(inputs, attrs) if op_name == "Clip" else None
+        if made is None:
+            made = super()._convert_operator(op_name, inputs, attrs, opset)
+        return owned(self.bb, self._owners, made, name)
+
+
+def _clipped(inputs: Any, attrs: Any) -> Any | None:
+    """A Clip with constant bounds, or None for another one: TVM's importer makes loops of it."""
+    given = [one for one in inputs if one is not None]
+    if not all(isinstance(one, Literal) for one in given[1:]):
+        return None
+    bounds = [attrs.get("min", -np.inf), attrs.get("max", np.inf)]
+    for place in range(1, len(inputs)):
+        if inputs[place] is not None:
+            bounds[place - 1] = array_of(inputs[place]).item()
+    return relax.op.clip(inputs[0], *map(float, bounds))

@@ -22,8 +22,18 @@ def outcomes_of(
     work: Mapping[str, OperatorWork],
 ) -> tuple[Outcome, ...]:
     """One outcome for each operator; `after` is the partitioned module."""
-    found = _placements(after)
-    return tuple(_outcome(source, found.get(source.name, Placed()), recorder, work[source.name]) for source in sources)
+    found, sources = _placements(after), list(sources)
+    stored = {source.name for source in sources if "dequantize" in source.operators}
+    return tuple(
+        _outcome(
+            source,
+            found.get(source.name, Placed()),
+            recorder,
+            work[source.name],
+            real=stored.isdisjoint((source.name, *work[source.name].reads)),
+        )
+        for source in sources
+    )
 
 
 def _placements(mod: tvm.IRModule) -> dict[str, Placed]:
@@ -42,8 +52,8 @@ def _placements(mod: tvm.IRModule) -> dict[str, Placed]:
     return found
 
 
-def _outcome(source: FileSource, found: Placed, recorder: Recorder, work: OperatorWork) -> Outcome:
-    rejections, uncovered = _reasons(source.name, found.host, recorder) if found.host else ((), ())
+def _outcome(source: FileSource, found: Placed, recorder: Recorder, work: OperatorWork, real: bool) -> Outcome:
+    rejections, uncovered = _reasons(source.name, found.host, recorder, real) if found.host else ((), ())
     return Outcome(
         source.name,
         source.operators,
@@ -62,13 +72,23 @@ def _outcome(source: FileSource, found: Placed, recorder: Recorder, work: Operat
 _BORDERS = {"quantize": "a real input", "dequantize": "a real output"}
 
 
-def _reasons(source: str, host: list[str], recorder: Recorder) -> tuple[tuple[Rejection, ...], tuple[str, ...]]:
-    """Why an operator is on the host, and its Relax operators that are in no pattern."""
+_PRODUCTS = ("nn.conv2d", "matmul")
+_REAL = "activations are quantized to int8 or uint8: got float32"
+
+
+def _reasons(
+    source: str, host: list[str], recorder: Recorder, real: bool
+) -> tuple[tuple[Rejection, ...], tuple[str, ...]]:
+    """Why an operator is on the host, and its Relax operators that are in no pattern. `real` is one that reads no
+    dequantized value."""
     covered = {name for _, form in qdq_forms() for name in operators_of(form)}
     uncovered = tuple(name for name in dict.fromkeys(host) if name not in covered)
     recorded = recorder.rejections.get(source, [])
     if recorded or uncovered:
         return tuple(recorded), uncovered
+    products = [name for name in dict.fromkeys(host) if name in _PRODUCTS]
+    if real and products:
+        return tuple(Rejection("", near_miss=f"{name}: {_REAL}") for name in products), ()
     return tuple(Rejection("", near_miss=_company(name, host)) for name in dict.fromkeys(host)), ()
 
 

@@ -28,13 +28,11 @@ _LAYOUTS = {"nn.conv2d": "data_layout", **dict.fromkeys(("nn.max_pool2d", "nn.av
 """Operators of images, and their attribute with the order of the dimensions."""
 
 _FOLLOWS = {*REAL_FUNCTIONS, "dequantize", "quantize"}
-
-
 _REDUCED = {"max": relax.op.max, "mean": relax.op.mean, "sum": relax.op.sum}
 
 
 def in_nhwc(function: Any) -> Any:
-    """The function with all images of windowed operators in NHWC; the same one if they are."""
+    """The function with all images of windowed operators in NHWC."""
     steps = [(variable, _with_windows(value)) for variable, value in steps_of(function)]
     if not any(_is_nchw(value) for _, value in steps):
         return with_steps(function, steps)
@@ -119,6 +117,9 @@ class _Moved:
 
     def _operand(self, operand: Any, span: Any) -> Any | None:
         """An operand of an element-wise operator; None for one that has no form for NHWC."""
+        bias = self._stored_bias(operand)
+        if bias is not None:
+            return bias
         constant = self._constant(operand)
         if constant is None:
             return self._twin(operand, span) if len(extents_of(operand)) == 4 else None
@@ -127,6 +128,16 @@ class _Moved:
         if constant.ndim < 3 or constant.shape[-3] != constant.size:
             return None
         return relax.const(constant.reshape(1, 1, 1, -1))
+
+    def _stored_bias(self, operand: Any) -> Any | None:
+        """The constant vector behind a dequantize that an operand has a value for each channel from, or None."""
+        if not self._is_call(operand, "reshape"):
+            return None
+        vector = self.values[operand].args[0]
+        if not self._is_call(vector, "dequantize") or not isinstance(self.values[vector].args[0], Literal):
+            return None
+        channels, shape = extents_of(vector), extents_of(operand)
+        return vector if shape in ((*channels, 1, 1), (1, *channels, 1, 1)) else None
 
     def _constant(self, operand: Any) -> Any | None:
         """The values of a constant, perhaps under another shape."""

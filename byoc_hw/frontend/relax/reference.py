@@ -93,7 +93,8 @@ class _Inlined:
             inner[one] = self._composite(composites[call.op], call) if is_call(call) else self._bound(one, call)
         for name, one in layer_variables(region).items():
             self.layers[f"{symbol}:{name}"] = inner[one]
-        return inner[region.body.body]
+        result = with_operands(region.body.body, inner)
+        return result if isinstance(result, relax.Var) else self._bound(variable, result)
 
     def _composite(self, composite: Any, call: Any) -> Any:
         values = dict(zip(composite.params, call.args, strict=True))

@@ -107,7 +107,7 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
         by_channel = "per_channel" in node.target.__name__
         names = ["input", "scales", "zero_points", "axis"] if by_channel else ["input", "scale", "zero_point"]
         given = dict(zip([*names, "quant_min", "quant_max", "dtype"], node.args, strict=False)) | node.kwargs
-        scale, zero_point = (self._value(node, given[name]) for name in names[1:3])
+        scale, zero_point = np.broadcast_arrays(*(self._value(node, given[name]) for name in names[1:3]))
         dtype = str(given["dtype"]).removeprefix("torch.")
         least, most = int(given["quant_min"]), int(given["quant_max"])
         return scale.astype(np.float32), zero_point.astype(np.int32), int(given.get("axis", -1)), least, most, dtype

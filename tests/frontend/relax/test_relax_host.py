@@ -131,7 +131,16 @@ def test_a_quantized_layer_on_the_host_is_no_float_operator(tmp_path):
     mod = module(convolution, (1, 6, 6, 8))
     named = byoc_hw.partition_for_hwlib(byoc_hw.load_tflite(model_path())[0], mod_name="m", deny=["qnn_dense"])
     assert "float32" not in str(byoc_hw.explain(named))
-    assert "float32" in str(byoc_hw.explain(byoc_hw.partition_for_hwlib(mod, mod_name="m", deny=["qnn_conv2d"])))
+    assert "float32" not in str(byoc_hw.explain(byoc_hw.partition_for_hwlib(mod, mod_name="m", deny=["qnn_conv2d"])))
+
+
+def test_a_product_of_real_values_is_a_float_operator():
+    def body(x):
+        return relax.op.matmul(x, relax.const(np.ones((6, 3), "float32")))
+
+    report = str(byoc_hw.explain(byoc_hw.partition_for_hwlib(module(body, (2, 6), dtype="float32"), mod_name="m")))
+    assert report.startswith("m is a float model: 1 of its 1 convolutions and matrix products are of float32")
+    assert "matmul: activations are quantized to int8 or uint8: got float32" in report
 
 
 def sums(operator, bound=None):

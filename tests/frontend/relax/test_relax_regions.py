@@ -105,6 +105,23 @@ def test_a_region_of_nothing_but_reshapes_stays_on_the_host():
     assert outcome_reasons(mod) == ["reshape: matches, but a region of nothing but reshapes is not worth a call"]
 
 
+def test_equal_operators_keep_their_own_names():
+    """TVM has one function for equal matches, and for equal regions."""
+
+    def pooled(x):
+        return relax.op.nn.max_pool2d(x, (3, 3), (1, 1), (1, 1), layout="NHWC")
+
+    def body(x):
+        left = convolution(pooled(pooled(x)))
+        return convolution(stored(relax.op.ceil(real(left, 0.05, -5)), 0.02, 3))
+
+    partitioned = byoc_hw.partition_for_hwlib(module(body, (1, 6, 6, 8)))
+    graphs = region_graphs(partitioned).values()
+    names = [[layer.name for layer in graph.layers] for graph in graphs]
+    assert names == [["nn.max_pool2d_1", "nn.max_pool2d_2", "quantize_1"], ["quantize_3"]]
+    assert {outcome.placement for outcome in byoc_hw.explain(partitioned).outcomes} == {"accelerator", "host"}
+
+
 def test_deny_keeps_a_composite_on_the_host():
     mod = module(convolution, (1, 6, 6, 8))
     assert layers(mod, deny=["qnn_conv2d"]) == []
