@@ -24,6 +24,7 @@ from byoc_hw.plan.bound.ways import least_alone
 from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.lanes.cut import PartCut, Region
 from byoc_hw.plan.lanes.every import EveryPlan, FormOfLayers, few
+from byoc_hw.plan.lanes.finer_parts import cut_finely
 from byoc_hw.plan.lanes.handover import arranged, as_handed_over
 from byoc_hw.plan.lanes.joint import PlacedPart, joint_work, patient_order
 from byoc_hw.plan.lanes.layouts import layouts
@@ -224,11 +225,17 @@ class _Search:
             most = plans[0].cost
         if len(self._chip.accelerators) == 1:
             plans += map(self._arranged, self._as_one_part(most))
-        return _best(plans)
+        best = _best(plans)
+        if best is None:
+            return best
+        return self._of(cut_finely(best.parts, self._chip, self.price.action / self.price.cycle))
 
     def _arranged(self, parts: Sequence[PlacedPart]) -> _Found:
         """Parts with their addresses, and what they cost."""
-        placed = arranged(parts, self._chip, self._region.arguments)
+        return self._of(arranged(parts, self._chip, self._region.arguments))
+
+    def _of(self, placed: list[PlacedPart]) -> _Found:
+        """Parts that have addresses, and what they cost."""
         spent = sum(self.price.of(Option(one.part, profile_of(one.layout, pieces=False))) for one in placed)
         cycles = patient_order(joint_work(placed, self._chip)).cycles
         return _Found(placed, spent + self.price.cycle * cycles)
