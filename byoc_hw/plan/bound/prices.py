@@ -105,7 +105,7 @@ def _late(graph: Graph, chip: Soc, work: Sequence[Floats], works: Sequence[Layer
     if others or one.library is not None or not layers:
         return 0.0
     least = [float(some[:, 0].min()) for some in work[: len(layers)]]
-    partly = [float(each.ways_of_channels()[:, 0].min()) for each in works]
+    partly = [float(each.ways_of_channels[:, 0].min()) for each in works]
     jobs = [at for at, layer in enumerate(layers) if has_jobs(layer)]
     around = [min((some[at][0] for at in jobs if 0 in some[at]), default=0.0) for some in (times.before, times.behind)]
     return sum(around) + loaded_after_work(graph, one, least, partly)
@@ -165,7 +165,7 @@ def _ways(layer: Layer, work: LayerWork, counted: bool, chip: Soc) -> Floats:
     a plan has no fewer than a mixture of them. Of a layer that is not counted there may be nothing."""
     if not counted:
         return np.zeros((1, 2 * len(chip.accelerators)))
-    arrays = work.ways_of_channels()
+    arrays = work.ways_of_channels
     if len(chip.accelerators) == 1:
         arrays = np.maximum(arrays, least_alone([layer], chip.accelerators[0]))
     setups = [0 if one.runs_whole(layer) else one.job_setup for one in chip.accelerators]

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from byoc_hw.plan.lanes.joint import JointWork, PlacedPart, joint_work, patient_order
 from byoc_hw.plan.order.copies import Order, order
-from byoc_hw.plan.order.finer import OPERATION, Cuts, Edge
+from byoc_hw.plan.order.finer import CUT_SAVES, ChainCuts, ChainWait
 from byoc_hw.plan.work.ops import Op
 from byoc_hw.soc import Soc
 
@@ -20,7 +20,7 @@ _MOST_ORDERED = 10_000
 """The copies and jobs that are ordered in all."""
 
 
-def cut_finely(parts: Sequence[PlacedPart], chip: Soc, cost: float) -> list[PlacedPart]:
+def parts_cut_finely(parts: Sequence[PlacedPart], chip: Soc, cost: float) -> list[PlacedPart]:
     """Parts with some operations cut in two, where each copy or job more saves at least so many cycles as it costs, and
     as on one accelerator."""
     found, left = list(parts), _MOST_ORDERED
@@ -42,7 +42,7 @@ def cut_finely(parts: Sequence[PlacedPart], chip: Soc, cost: float) -> list[Plac
             other_work = joint_work(other, chip)
             known = patient_order(other_work)
             more = len(other_work.ops) - len(work.ops)
-            if known.cycles + max(OPERATION, cost) * more < best.cycles:
+            if known.cycles + max(CUT_SAVES, cost) * more < best.cycles:
                 found, work, best, improved = other, other_work, known, True
                 break
     return found
@@ -50,14 +50,14 @@ def cut_finely(parts: Sequence[PlacedPart], chip: Soc, cost: float) -> list[Plac
 
 def _cuts(parts: Sequence[PlacedPart], work: JointWork, known: Order) -> Iterator[tuple[int, tuple[Op, ...]]]:
     """A part's number and its operations with some of them cut, for each cut: the longest waits first."""
-    edges: dict[int, list[Edge]] = {}
+    edges: dict[int, list[ChainWait]] = {}
     for edge in _edges(work, known):
         edges.setdefault(work.parts[edge.first], []).append(edge)
     for at in sorted(edges, key=lambda at: (-max(edge.waits for edge in edges[at]), at)):
         layout = parts[at].layout
         ops, mapped, base = layout.work.ops, layout.mapped, work.parts.index(at)
-        local = [Edge(edge.first - base, edge.then - base, edge.waits) for edge in edges[at]]
-        cuts = Cuts(ops, mapped.mapping.layers, layout.places, mapped.accelerator, _of_part(known, base, len(ops)))
+        local = [ChainWait(edge.first - base, edge.then - base, edge.waits) for edge in edges[at]]
+        cuts = ChainCuts(ops, mapped.mapping.layers, layout.places, mapped.accelerator, _of_part(known, base, len(ops)))
         for cut in cuts.of(local):
             yield at, tuple(op for index, one in enumerate(ops) for op in cut.get(index, (one,)))
 
@@ -71,7 +71,7 @@ def _of_part(known: Order, base: int, count: int) -> Order:
     return Order(before, copies, jobs, start, end, ready)
 
 
-def _edges(work: JointWork, known: Order) -> list[Edge]:
+def _edges(work: JointWork, known: Order) -> list[ChainWait]:
     """The operations of a part that wait for one of the same part's other engine, on a chain that takes all cycles."""
     before: dict[int, int] = {}  # on the same engine
     for engine in (known.copies, known.jobs):
@@ -86,7 +86,7 @@ def _edges(work: JointWork, known: Order) -> list[Edge]:
         tight = {one for one in known.before[index] if known.end[one] == known.start[index]}
         for one in sorted(tight):
             if work.ops[one].is_job != work.ops[index].is_job and work.parts[one] == work.parts[index]:
-                found.append(Edge(one, index, known.start[index] - last))
+                found.append(ChainWait(one, index, known.start[index] - last))
         if index in before and last == known.start[index]:
             tight.add(before[index])
         reached += sorted(tight - seen)

@@ -7,7 +7,7 @@ from test_chip_plans import check_on_chip
 
 from byoc_hw.accelerator import REFERENCE
 from byoc_hw.plan.lanes import search
-from byoc_hw.plan.lanes.finer_parts import cut_finely
+from byoc_hw.plan.lanes.finer_parts import parts_cut_finely
 from byoc_hw.plan.region import plan_region
 from byoc_hw.soc import Soc
 
@@ -26,7 +26,7 @@ def wide():
 def test_parts_take_fewer_cycles_and_give_the_same_bytes(monkeypatch):
     fine = plan_region(wide(), TWINS)
     check_on_chip(TWINS, wide())
-    monkeypatch.setattr(search, "cut_finely", lambda parts, *_: parts)
+    monkeypatch.setattr(search, "parts_cut_finely", lambda parts, *_: parts)
     plain = plan_region(wide(), TWINS)
     assert fine.cycles < plain.cycles
     assert sum(len(part.plan.steps) for part in fine.parts) > sum(len(part.plan.steps) for part in plain.parts)
@@ -36,10 +36,10 @@ def test_no_operation_is_cut_that_saves_less_than_it_costs(monkeypatch):
     tried = []
 
     def dear(parts, chip, cost):
-        tried.append((parts, cut_finely(parts, chip, 10**6)))
+        tried.append((parts, parts_cut_finely(parts, chip, 10**6)))
         return parts
 
-    monkeypatch.setattr(search, "cut_finely", dear)
+    monkeypatch.setattr(search, "parts_cut_finely", dear)
     plan_region(wide(), TWINS)
     assert tried
     assert all(cut == list(parts) for parts, cut in tried)
