@@ -42,7 +42,7 @@ import numpy as np
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Graph, Layer, Weighted
-from byoc_hw.plan.array.kinds import Run, Window, geometry
+from byoc_hw.plan.array.kinds import Run, Window, geometry, rows_at_a_time
 from byoc_hw.plan.array.window import Axis, Extents, extents
 from byoc_hw.plan.bound.latency import Latencies, copies_of, has_jobs, least_job, reads_all
 from byoc_hw.plan.bound.needs import Need, needed_before, whole_sums
@@ -483,10 +483,8 @@ class _Program:
     def _dmas(self) -> None:
         """Each DMA does its copies, and those of what is computed after the first job that it may come of."""
         model = self._model
-        loads: list[list[tuple[int, Expr | int]]] = [
-            [],
-            [],
-        ]  # by lane: a layer that they follow or -1, and their cycles
+        # By lane: a layer that they follow or -1, and their cycles.
+        loads: list[list[tuple[int, Expr | int]]] = [[], []]
         stores: list[list[tuple[int, Expr]]] = [[], []]
         for index, share in self._shares.items():
             layer = self._graph.layers[index]
@@ -568,11 +566,12 @@ class _Program:
     def _at_once(self, layer: Weighted, lane: int) -> bool:
         """Whether all weights of a lane's share of a layer are copied before its first job.
 
-        The planner cuts weights into blocks of as many channels as the array has rows, or more: of no more channels
-        there is one block, where these are not in slices, as a lane has one part of a layer at most.
+        The planner cuts weights into blocks of as many channels as a group has, or more: of no more channels there is
+        one block, where these are not in slices, as a lane has one part of a layer at most.
         """
         one = self._chip.accelerators[lane]
-        return layer.out_channels <= one.array_rows and one.dma_alignment == 1 and whole_sums(layer, one, self._chip)
+        few = layer.out_channels <= min(one.array_rows, rows_at_a_time(layer, one))
+        return few and one.dma_alignment == 1 and whole_sums(layer, one, self._chip)
 
     def _copied(self, lane: int, some: Var, amount: Var, each: int) -> Expr:
         """Cycles of a DMA that copies so many things, if any, of so many parts of a byte: times its width and parts."""

@@ -15,6 +15,7 @@ from plan_samples import Samples, graph_of
 from byoc_hw.accelerator import REFERENCE
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Weighted
+from byoc_hw.plan.array.kinds import rows_at_a_time
 from byoc_hw.plan.array.window import Axis
 from byoc_hw.plan.bound import prices, sharing
 from byoc_hw.plan.bound.needs import whole_sums
@@ -98,7 +99,7 @@ def test_layers_that_may_be_summed_at_once_are_in_no_slices(seed):
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("chip", [PAIR, TWINS], ids=["pair", "twins"])
 def test_a_lane_has_one_part_of_a_layer_whose_weights_come_in_one_copy(seed, chip):
-    """What the bound takes for granted of layers of no more channels than the array has rows."""
+    """What the bound takes for granted of layers of no more channels than a group has."""
     graph = small(seed)
     plan = plan_region(graph, chip)
     copied = Counter()
@@ -109,7 +110,7 @@ def test_a_lane_has_one_part_of_a_layer_whose_weights_come_in_one_copy(seed, chi
             begun |= {index} if any(isinstance(step, Job) for step in call.steps) else set()
         copied.update((part.lane, index) for index in begun)
         small_ones = [at for at in begun if isinstance(graph.layers[at], Weighted)]
-        if all(graph.layers[at].out_channels <= one.array_rows for at in small_ones):
+        if all(graph.layers[at].out_channels <= rows_at_a_time(graph.layers[at], one) for at in small_ones):
             loads = [step for step in part.plan.steps if isinstance(step, Copy) and step.target.space == WEIGHTS]
             assert len(loads) <= len(small_ones)
     assert copied
