@@ -94,12 +94,17 @@ def test_a_dense_block_grows_in_one_tensor():
     assert check(graph, accelerator()).moved["spilled"] == 0
 
 
-def test_an_input_of_the_region_is_copied_into_a_concatenation():
+def joined_with_its_input():
+    """A convolution whose output is put together with its input."""
     samples = Samples()
     ifm = samples.tensor((1, 8, 8, 4))
     conv = samples.conv2d(ifm, 8, (1, 1))
     joined = samples.concat([conv.ofm, ifm], 3)
-    graph = graph_of([ifm], [conv, joined], [joined.ofm])
+    return graph_of([ifm], [conv, joined], [joined.ofm])
+
+
+def test_an_input_of_the_region_is_copied_into_a_concatenation():
+    graph = joined_with_its_input()
     check(graph, accelerator())
     chosen = Choices((False,), (Group(2, held=frozenset({0, 1, 2})),), (None, None), placed=frozenset({1}))
     with pytest.raises(PlanError, match="is not one layer's output by itself"):
@@ -136,11 +141,7 @@ def test_parts_that_are_put_together_in_local_memory_need_not_be_in_main_memory(
 
 
 def test_what_is_put_together_as_it_is_loaded_is_no_output():
-    samples = Samples()
-    ifm = samples.tensor((1, 8, 8, 4))
-    conv = samples.conv2d(ifm, 8, (1, 1))
-    joined = samples.concat([conv.ofm, ifm], 3)
-    graph = graph_of([ifm], [conv, joined], [joined.ofm])
+    graph = joined_with_its_input()
     chosen = Choices((False,), (Group(2),), (None, None), stored=frozenset({1}))
     with pytest.raises(PlanError, match="is an image, and no output"):
         lay_out_region(graph, accelerator(), chosen)

@@ -61,7 +61,7 @@ def _least(graph: Graph, chip: Soc) -> tuple[float, float]:
     """The same, and with a copy of zero points."""
     (one,), works = chip.accelerators, [LayerWork(layer, chip) for layer in graph.layers]
     times = latencies(graph, chip, works, [True] * len(works))
-    partly = [float(work.ways_of_channels()[:, 0].min()) for work in works]
+    partly = [float(work.ways_of_channels[:, 0].min()) for work in works]
     array = [max(some, least_alone([layer], one)) for some, layer in zip(partly, graph.layers, strict=True)]
     for at, layer in enumerate(graph.layers):
         array[at] += one.job_setup if array[at] and not one.runs_whole(layer) else 0

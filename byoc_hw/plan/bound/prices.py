@@ -135,7 +135,7 @@ def _ways(layer: Layer, work: LayerWork, counted: bool, chip: Soc) -> Floats:
     a plan has no fewer than a mixture of them. Of a layer that is not counted there may be nothing."""
     if not counted:
         return np.zeros((1, 2 * len(chip.accelerators)))
-    arrays = work.ways_of_channels()
+    arrays = work.ways_of_channels
     setups = [0 if one.runs_whole(layer) else one.job_setup for one in chip.accelerators]
     arrays = arrays + (arrays > 0) * np.array(setups)
     memory = max(one.weight_memory for one in chip.accelerators)

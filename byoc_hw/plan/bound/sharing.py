@@ -14,6 +14,13 @@ program. CP-SAT proves that no shares take fewer cycles than so many; every rule
   lane has something of every pixel, or the other one has something of every channel, and its weights.
 - Each lane with a share of a layer begins after something of what it reads is there, in whole where its first job
   needs the whole, by a copy out and a copy in where it computed nothing of that itself.
+- Before a lane's first job of a layer, its DMA has copied weights of it, and something of the region's inputs or of
+  what the other lane made; and where that job reads what the lane made itself, all that came before its first job of
+  that layer, too.
+- Of the outputs that a lane has of a layer, each group has at least those that are too many for all its other groups.
+  What these need is there before the lane's first job of the layer; where it is a whole tensor, that is complete.
+- An array has nothing to do before its first job.
+- Two equal lanes can be exchanged: the first one has the larger share of the first layer.
 - A layer is complete when each of its elements was computed once. The outputs that see its last element come after
   that: all groups of them, but for sums that are added up in slices or in parts of the kernel. These are known to be
   whole where the layer fits into local memory at once: the planner cuts no others. Where all of them are on a lane
@@ -35,7 +42,7 @@ import numpy as np
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Graph, Layer, Weighted
-from byoc_hw.plan.array.kinds import Run, Window, geometry
+from byoc_hw.plan.array.kinds import Run, Window, geometry, rows_at_a_time
 from byoc_hw.plan.array.window import Axis, Extents, extents
 from byoc_hw.plan.bound.latency import Latencies, copies_of, has_jobs, least_job, reads_all
 from byoc_hw.plan.bound.needs import Need, needed_before, whole_sums
@@ -52,7 +59,7 @@ if TYPE_CHECKING:
 MOST_LAYERS = 8
 """The most layers of a region with such a bound: for larger ones the solver proves nothing in so little time."""
 
-_WORK = 0.05
+_WORK = 0.2
 """The solver's deterministic time, of which one is about a second."""
 
 _PARTS = 1024
@@ -86,7 +93,8 @@ class _Share:
 
     Elements that it computes and uses, whether there are any, pixels and channels among them; cycles of its array for
     these, and for those that it is the first to compute; and the cycle at which its first job begins. `begin` is the
-    cycle of the first job of any lane, `complete` that at which each element was computed once.
+    cycle of the first job of any lane, `complete` that at which each element was computed once. Each group of a layer
+    that has groups computes elements, of so many pixels, that the lane uses: `grouped` and `grouped_pixels` at least.
     """
 
     elements: Sequence[Var]
@@ -98,6 +106,8 @@ class _Share:
     starts: Sequence[Var]
     begin: Var
     complete: Var
+    grouped: Sequence[Var]
+    grouped_pixels: Sequence[Var]
 
 
 class _Program:
@@ -122,7 +132,13 @@ class _Program:
         self._plain = [LayerWork(layer, plain) for layer in graph.layers]
         self._filled: dict[tuple[Tensor, int], Var] = {}
         self._shares = {index: self._share(index, graph.layers[index]) for index in shared}
+        self._before_jobs = {index: [self._var(self._most) for _ in _LANES] for index in shared}
+        """By layer and lane: cycles of the copies that the lane's DMA does before its first job of the layer."""
+        self._at_first: dict[tuple[int, int, Tensor], Var] = {}  # of a layer, on a lane: elements read by its first job
         self._loaded: dict[Tensor, Sequence[tuple[Var, Var]]] = {}  # by lane: elements, and whether there are any
+        if len({replace(one, name="any", label="any") for one in chip.accelerators}) == 1:
+            elements = self._shares[shared[0]].elements
+            self._model.add(elements[0] >= elements[1])  # of a plan and that with the lanes exchanged
         self._after = self._needs()
         self._complete()
         self._arrays()
@@ -137,6 +153,7 @@ class _Program:
         solver.parameters.num_workers = 1
         solver.parameters.random_seed = 0
         solver.parameters.max_deterministic_time = _WORK
+        solver.parameters.use_objective_lb_search = True
         status = solver.status_name(solver.solve(self._model))
         assert status in ("OPTIMAL", "FEASIBLE", "UNKNOWN"), f"the program has a solution: {status}"
         return self._least if status == "UNKNOWN" else max(self._least, round(solver.best_objective_bound))
@@ -153,6 +170,8 @@ class _Program:
         pixels = [self._var(height * width) for _ in _LANES]
         depth = [self._var(channels) for _ in _LANES]
         begin, complete = self._var(self._most), self._var(self._most)
+        grouped = [self._var(height * width * channels) for _ in _LANES]
+        grouped_pixels = [self._var(height * width) for _ in _LANES]
         lanes = [lane for lane in _LANES if self._chip.accelerators[lane] in able(self._chip, layer)]
         for lane in _LANES:
             if lane not in lanes:
@@ -171,7 +190,7 @@ class _Program:
             every = model.new_bool_var("")
             model.add(pixels[one] == height * width).only_enforce_if(every)
             model.add(depth[other] == channels).only_enforce_if(~every)
-        share = _Share(elements, any_of, pixels, depth, cycles, first, starts, begin, complete)
+        share = _Share(elements, any_of, pixels, depth, cycles, first, starts, begin, complete, grouped, grouped_pixels)
         self._work(index, lanes, share)
         return share
 
@@ -213,6 +232,11 @@ class _Program:
                 model.add(every * outputs >= share.elements[lane]).only_enforce_if(way)
                 model.add(share.first[lane] >= cycles * groups[lane]).only_enforce_if(way)
                 model.add(share.cycles[lane] >= cycles * every + setup * share.any[lane]).only_enforce_if(way)
+                others = every * outputs - outputs  # elements of all groups but one, at most
+                model.add(share.grouped[lane] >= share.elements[lane] - others).only_enforce_if(way, share.any[lane])
+                model.add(share.grouped_pixels[lane] * int(cover.channels[at]) >= share.grouped[lane]).only_enforce_if(
+                    way
+                )
                 if isinstance(layer, Weighted):
                     model.add(every * int(cover.channels[at]) >= share.channels[lane]).only_enforce_if(way)
                 if packed and _padded(layer):
@@ -246,6 +270,8 @@ class _Program:
             for tensor in dict.fromkeys(layer.inputs):
                 if tensor.data is None:
                     self._reads(index, share, tensor)
+                    for lane in _LANES:
+                        self._reads_at_once(index, lane, tensor)
             needed = needed_before(self._graph, index, self._chip, whole=False)
             for tensor, (reader, need) in needed.items():
                 made = self._made.get(tensor)
@@ -271,6 +297,34 @@ class _Program:
             self._model.add(there >= share.any[lane])
             amount = share.pixels[lane] if by_pixel else share.elements[lane]
             self._model.add(_PARTS * there >= parts * amount)
+
+    def _reads_at_once(self, index: int, lane: int, tensor: Tensor) -> None:
+        """What a group of a layer reads is there before the lane's first job of it, which has a group at least."""
+        layer, share, one = self._graph.layers[index], self._shares[index], self._chip.accelerators[lane]
+        if not isinstance(layer, Weighted) or not self._works[index].covers or not whole_sums(layer, one, self._chip):
+            return
+        model, read = self._model, self._var(tensor.elements)
+        by_pixel, parts = _least_inputs(layer, tensor)
+        model.add(_PARTS * read >= parts * (share.grouped_pixels if by_pixel else share.grouped)[lane])
+        self._at_first[index, lane, tensor] = read
+        if (source := self._made.get(tensor, -1)) not in self._shares:
+            return
+        made, every = self._shares[source], model.new_bool_var("")
+        parts_of: list[Var] = []
+        model.add(read < tensor.elements).only_enforce_if(~every)
+        model.add(share.starts[lane] >= made.complete).only_enforce_if(every, share.any[lane])
+        far = made.complete + sum(self._copies)
+        model.add(share.starts[lane] >= far).only_enforce_if(every, share.any[lane], ~made.any[lane])
+        for maker in _LANES:
+            part, some, cycles = self._var(tensor.elements), model.new_bool_var(""), self._var(self._most)
+            model.add(part <= made.elements[maker])
+            model.add(part == 0).only_enforce_if(~some)
+            self._time_of(source, maker, part, cycles)
+            copied = 0 if maker == lane else sum(self._copies)
+            there = made.starts[maker] + cycles + copied
+            model.add(share.starts[lane] >= there).only_enforce_if(some, share.any[lane])
+            parts_of.append(part)
+        model.add(sum(parts_of) >= read).only_enforce_if(share.any[lane])
 
     def _begins(self, share: _Share, index: int, need: Need, *, direct: bool) -> None:
         """No job of a layer begins before what any of them needs of an earlier one."""
@@ -405,6 +459,12 @@ class _Program:
             work = sum(share.cycles[lane] for share in self._shares.values())
             model.add(self._end >= work + int(min(times)) + int(min(behind))).only_enforce_if(some)
             model.add(work == 0).only_enforce_if(~some)
+            begins = {index: model.new_bool_var("") for index in self._shares}  # the lane's first job is of this layer
+            model.add_exactly_one(~some, *begins.values())
+            for index, begun in begins.items():
+                model.add_implication(begun, self._shares[index].any[lane])
+                start = self._shares[index].starts[lane]
+                model.add(self._end >= start + work + int(min(behind))).only_enforce_if(begun)
         for index, share in self._shares.items():
             least = int(min(self._times.behind[index].values(), default=0.0))
             model.add(self._end >= share.complete + least)
@@ -423,17 +483,17 @@ class _Program:
     def _dmas(self) -> None:
         """Each DMA does its copies, and those of what is computed after the first job that it may come of."""
         model = self._model
-        loads: list[list[tuple[int, Expr]]] = [[], []]  # by lane: a layer that they follow or -1, and their cycles
+        # By lane: a layer that they follow or -1, and their cycles.
+        loads: list[list[tuple[int, Expr | int]]] = [[], []]
         stores: list[list[tuple[int, Expr]]] = [[], []]
         for index, share in self._shares.items():
             layer = self._graph.layers[index]
             nbytes = weight_bytes(layer)
-            if nbytes:
-                each = int(nbytes * _PARTS / extents(layer.ofm)[2])
-                for lane in _LANES:
-                    copied = self._copied(lane, share.any[lane], share.channels[lane], each)
-                    loads[lane].append((-1, copied))
-                    self._loaded_first(index, lane, copied)
+            each = int(nbytes * _PARTS / extents(layer.ofm)[2])
+            for lane in _LANES:
+                copied = self._copied(lane, share.any[lane], share.channels[lane], each) if nbytes else 0
+                loads[lane].append((-1, copied))
+                self._loaded_first(index, lane, copied)
             stored = [self._var(prod(extents(layer.ofm))) for _ in _LANES]
             some = [model.new_bool_var("") for _ in _LANES]
             read = layer.ofm in self._loaded
@@ -469,24 +529,49 @@ class _Program:
                 job = int(min(self._jobs_of(first)))
                 model.add(unit * self._end >= unit * (share.begin + job) + sum(late))
 
-    def _loaded_first(self, index: int, lane: int, weights: Expr) -> None:
-        """Weights that are copied at once, and something of an input that is in main memory, come before all jobs.
+    def _loaded_first(self, index: int, lane: int, weights: Expr | int) -> None:
+        """The copies of a lane that come before its first job of a layer.
 
-        The planner cuts weights into blocks of as many channels as the array has rows, or more: of no more channels
-        there is one block, where these are not in slices.
+        Weights do, or some of them, and something of each of the region's inputs that it reads. Of another input
+        something is loaded, or made by a job of the lane, for which there were copies, too.
         """
-        one, layer, share = self._chip.accelerators[lane], self._graph.layers[index], self._shares[index]
-        assert isinstance(layer, Weighted)
-        if layer.out_channels > one.array_rows or one.dma_alignment > 1 or not whole_sums(layer, one, self._chip):
-            return
-        unit = _PARTS * one.dma_width
-        filled = self._filled.get((layer.ifm, lane))
-        fill = 0 if filled is None else self._copied(lane, filled, filled, _PARTS)
-        self._model.add(unit * share.starts[lane] >= weights + fill)
-        made = self._shares.get(self._made.get(layer.ifm, -1))
-        if made is not None or layer.ifm in self._graph.inputs:
-            known = self._model.add(unit * share.starts[lane] >= weights + fill + unit * int(self._copies[lane]))
-            known.only_enforce_if(share.any[lane], *([~made.any[lane]] if made is not None else []))
+        layer, share, before = self._graph.layers[index], self._shares[index], self._before_jobs[index][lane]
+        model, unit = self._model, _PARTS * self._chip.accelerators[lane].dma_width
+        copy = int(self._copies[lane])
+        first: Expr | int = 0
+        if isinstance(layer, Weighted):
+            first = weights if self._at_once(layer, lane) else unit * copy * share.any[lane]
+            if self._at_once(layer, lane) and (filled := self._filled.get((layer.ifm, lane))) is not None:
+                first = first + self._copied(lane, filled, filled, _PARTS)
+        model.add(share.starts[lane] >= before)
+        model.add(unit * before >= first)
+        needed = needed_before(self._graph, index, self._chip, whole=False)
+        read = [tensor for tensor, (reader, _) in needed.items() if reader == index]
+        inputs = sum(tensor not in self._made for tensor in read)
+        model.add(unit * before >= first + unit * inputs * copy * share.any[lane])
+        for tensor in read:
+            if tensor not in self._made and (index, lane, tensor) in self._at_first:
+                some, each = share.any[lane], tensor.nbytes * _PARTS // tensor.elements
+                loaded = self._copied(lane, some, self._at_first[index, lane, tensor], each)
+                model.add(unit * before >= first + loaded).only_enforce_if(some)
+        for source in (self._made[tensor] for tensor in read if self._made.get(tensor, -1) in self._shares):
+            made = self._shares[source]
+            local = model.new_bool_var("")  # something that the first job reads is the lane's own
+            model.add_implication(local, made.any[lane])
+            model.add(unit * before >= first + unit * self._before_jobs[source][lane]).only_enforce_if(local)
+            model.add(unit * before >= first + unit * copy).only_enforce_if(~local)
+            job = int(self._job(source, 1 - lane)) + sum(self._copies)
+            model.add(share.starts[lane] >= made.starts[1 - lane] + job).only_enforce_if(~local)
+
+    def _at_once(self, layer: Weighted, lane: int) -> bool:
+        """Whether all weights of a lane's share of a layer are copied before its first job.
+
+        The planner cuts weights into blocks of as many channels as a group has, or more: of no more channels there is
+        one block, where these are not in slices, as a lane has one part of a layer at most.
+        """
+        one = self._chip.accelerators[lane]
+        few = layer.out_channels <= min(one.array_rows, rows_at_a_time(layer, one))
+        return few and one.dma_alignment == 1 and whole_sums(layer, one, self._chip)
 
     def _copied(self, lane: int, some: Var, amount: Var, each: int) -> Expr:
         """Cycles of a DMA that copies so many things, if any, of so many parts of a byte: times its width and parts."""

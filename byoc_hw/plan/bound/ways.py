@@ -88,6 +88,7 @@ class LayerWork:
         shared = [self._in_groups(some, *self._rules(turns, some, outputs)) for turns, some in self._groups.items()]
         return self._whole_or([one for one, _ in shared]), any(mixed for _, mixed in shared)
 
+    @cached_property
     def ways_of_channels(self) -> Floats:
         """The same for all outputs, channel by channel: all accelerators that have work have it in all channels. A plan
         is a mixture of them."""

@@ -24,6 +24,7 @@ from byoc_hw.plan.bound.ways import least_alone
 from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.lanes.cut import PartCut, Region
 from byoc_hw.plan.lanes.every import EveryPlan, FormOfLayers, few
+from byoc_hw.plan.lanes.finer_parts import parts_cut_finely
 from byoc_hw.plan.lanes.handover import arranged, as_handed_over
 from byoc_hw.plan.lanes.joint import PlacedPart, joint_work, patient_order
 from byoc_hw.plan.lanes.layouts import layouts
@@ -224,11 +225,17 @@ class _Search:
             most = plans[0].cost
         if len(self._chip.accelerators) == 1:
             plans += map(self._arranged, self._as_one_part(most))
-        return _best(plans)
+        best = _best(plans)
+        if best is None:
+            return best
+        return self._of(parts_cut_finely(best.parts, self._chip, self.price.action / self.price.cycle))
 
     def _arranged(self, parts: Sequence[PlacedPart]) -> _Found:
         """Parts with their addresses, and what they cost."""
-        placed = arranged(parts, self._chip, self._region.arguments)
+        return self._of(arranged(parts, self._chip, self._region.arguments))
+
+    def _of(self, placed: list[PlacedPart]) -> _Found:
+        """Parts that have addresses, and what they cost."""
         spent = sum(self.price.of(Option(one.part, profile_of(one.layout, pieces=False))) for one in placed)
         cycles = patient_order(joint_work(placed, self._chip)).cycles
         return _Found(placed, spent + self.price.cycle * cycles)
@@ -240,7 +247,7 @@ class _Search:
         self._packs = packs and len(self._graph.layers) <= _PACKED_FIRST
         starts = {self.cost(plan): plan for plan in [*self.found(), *self._plain()]}
         layers = len(self._graph.layers)
-        most = self._together.work + (_WORK + _EACH * layers + (_STARTS if self._small else 0)) // self._share
+        most = self._budget(_WORK + _EACH * layers + (_STARTS if self._small else 0))
         best: list[FormOfLayers] = []
         for _, start in sorted(starts.items(), key=lambda item: item[0]):
             if best and self._together.work > most:
@@ -254,11 +261,13 @@ class _Search:
             self.borders, self.forms, self.cost, self.price.cycle, len(self._chip.accelerators), self._share
         )
         found = every.cheaper_than(self.cost(best))
-        best = self._improved(found, self._together.work + _MORE // self._share) if found else best
+        best = self._improved(found, self._budget(_MORE)) if found else best
         self._packs = packs
-        return (
-            self._improved(best, self._together.work + (_MORE + _EACH * layers) // self._share) if self._packs else best
-        )
+        return self._improved(best, self._budget(_MORE + _EACH * layers)) if packs else best
+
+    def _budget(self, work: int) -> int:
+        """The copies and jobs that are scheduled at most, with those so far and this search's share of so many."""
+        return self._together.work + work // self._share
 
     def _spliced(self, one: list[FormOfLayers], other: list[FormOfLayers]) -> list[FormOfLayers]:
         """The best of two plans, and of one with the beginning or the end of the other; in small regions also with some

@@ -30,7 +30,7 @@ from byoc_hw.plan.work.ops import LocalBuffer, Op
 MOST_ORDERED = 2000
 """The copies and jobs that are ordered in all: of a plan with more than half as many none is cut."""
 
-_OPERATION = 5
+CUT_SAVES = 5
 """Cycles that a copy or job more has to save: it is a row of tables in flash, and the core starts it."""
 
 CutOps = dict[int, Halves]
@@ -47,7 +47,8 @@ def finer(
     while improved:
         improved = False
         tried: set[tuple[tuple[int, tuple[int, ...]], ...]] = set()
-        for parts in _Cuts(found, layers, places, accelerator, best).all():
+        cuts = ChainCuts(found, layers, places, accelerator, best)
+        for parts in cuts.of(cuts.edges()):
             key = tuple((index, tuple(op.cycles for op in some)) for index, some in sorted(parts.items()))
             if key in tried:
                 continue
@@ -57,14 +58,14 @@ def finer(
                 return found, best
             more = tuple(op for index, one in enumerate(found) for op in parts.get(index, (one,)))
             other = order(more, offsets)
-            if other.cycles + _OPERATION * (len(more) - len(found)) < best.cycles:
+            if other.cycles + CUT_SAVES * (len(more) - len(found)) < best.cycles:
                 found, best, improved = more, other, True
                 break
     return found, best
 
 
 @dataclass(frozen=True)
-class _Edge:
+class ChainWait:
     """An operation that waits until one of the other engine has ended, and the cycles for which its engine does."""
 
     first: int
@@ -72,7 +73,7 @@ class _Edge:
     waits: int
 
 
-class _Cuts:
+class ChainCuts:
     """The cuts to try of work in an order."""
 
     def __init__(
@@ -87,15 +88,16 @@ class _Cuts:
         self._order = known
         self._at = {index: at for engine in (known.copies, known.jobs) for at, index in enumerate(engine)}
 
-    def all(self) -> Iterator[CutOps]:
-        """The longest waits first."""
-        for edge in sorted(self._edges(), key=lambda edge: (-edge.waits, edge.then)):
+    def of(self, edges: Sequence[ChainWait]) -> Iterator[CutOps]:
+        """Those for some waits, the longest first."""
+        for edge in sorted(edges, key=lambda edge: (-edge.waits, edge.then)):
             yield from self._early(edge) if self._ops[edge.then].is_job else self._late(edge)
 
     # ------------------------------------------------------------ the chains that take all cycles
 
-    def _edges(self) -> list[_Edge]:
-        known, found = self._order, list[_Edge]()
+    def edges(self) -> list[ChainWait]:
+        """Where one engine waits for the other one."""
+        known, found = self._order, list[ChainWait]()
         reached = [index for index in range(len(self._ops)) if known.end[index] == known.cycles]
         seen = set(reached)
         while reached:
@@ -105,7 +107,7 @@ class _Cuts:
             for one in tight:
                 if self._ops[one].is_job != self._ops[index].is_job:
                     idle = known.start[index] - (0 if before is None else known.end[before])
-                    found.append(_Edge(one, index, idle))
+                    found.append(ChainWait(one, index, idle))
             if before is not None and known.end[before] == known.start[index]:
                 tight.append(before)
             reached += [one for one in tight if one not in seen]
@@ -130,7 +132,7 @@ class _Cuts:
 
     # ------------------------------------------------------------ cuts
 
-    def _early(self, edge: _Edge) -> Iterator[CutOps]:
+    def _early(self, edge: ChainWait) -> Iterator[CutOps]:
         """A job begins when the first part of the copies has come: itself as it is, or its first part."""
         copies = self._busy(edge.first, 1)
         for halves in (None, *self._halves(edge.then, late=False)):
@@ -143,7 +145,7 @@ class _Cuts:
             if parts:
                 yield parts
 
-    def _late(self, edge: _Edge) -> Iterator[CutOps]:
+    def _late(self, edge: ChainWait) -> Iterator[CutOps]:
         """Copies begin when the first part of a job is done."""
         copies = self._busy(edge.then, -1)
         for halves in self._halves(edge.first, late=True):

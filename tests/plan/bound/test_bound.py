@@ -237,7 +237,7 @@ def test_a_packed_layer_is_shared_in_whole_groups():
     layer = samples.conv2d(image, 16, (3, 3), padding=(1, 1, 1, 1))
     twins = Soc(tuple(replace(REFERENCE, name=name) for name in ("one", "two")))
     group = 8 * 9 + 2 * 8 * 3 + REFERENCE.job_overhead
-    ways = LayerWork(layer, twins).ways_of_channels()
+    ways = LayerWork(layer, twins).ways_of_channels
     assert {tuple(way) for way in ways.tolist()} == {(0, 2 * group), (group, group), (2 * group, 0)}
 
 

@@ -1,5 +1,6 @@
 """The bound of small regions on two accelerators: each lane has whole shares, and what it needs for them."""
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -14,12 +15,13 @@ from plan_samples import Samples, graph_of
 from byoc_hw.accelerator import REFERENCE
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Weighted
+from byoc_hw.plan.array.kinds import rows_at_a_time
 from byoc_hw.plan.array.window import Axis
 from byoc_hw.plan.bound import prices, sharing
 from byoc_hw.plan.bound.needs import whole_sums
 from byoc_hw.plan.bound.prices import cycles_bound
 from byoc_hw.plan.region import plan_region
-from byoc_hw.plan.steps import Job
+from byoc_hw.plan.steps import WEIGHTS, Copy, Job
 from byoc_hw.soc import Soc
 
 TWINS = Soc(tuple(replace(REFERENCE, name=name) for name in ("one", "two")))
@@ -92,6 +94,53 @@ def test_layers_that_may_be_summed_at_once_are_in_no_slices(seed):
             layer = graph.layers[part.layers[call.index]]
             if isinstance(layer, Weighted) and whole_sums(layer, REFERENCE, TWINS):
                 assert all(step.first and step.last for step in call.steps if isinstance(step, Job))
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("chip", [PAIR, TWINS], ids=["pair", "twins"])
+def test_a_lane_has_one_part_of_a_layer_whose_weights_come_in_one_copy(seed, chip):
+    """What the bound takes for granted of layers of no more channels than a group has."""
+    graph = small(seed)
+    plan = plan_region(graph, chip)
+    copied = Counter()
+    for part in plan.parts:
+        one, begun = chip.accelerators[part.lane], set()
+        for call in part.plan.calls:
+            index = part.layers[call.index]
+            begun |= {index} if any(isinstance(step, Job) for step in call.steps) else set()
+        copied.update((part.lane, index) for index in begun)
+        small_ones = [at for at in begun if isinstance(graph.layers[at], Weighted)]
+        if all(graph.layers[at].out_channels <= rows_at_a_time(graph.layers[at], one) for at in small_ones):
+            loads = [step for step in part.plan.steps if isinstance(step, Copy) and step.target.space == WEIGHTS]
+            assert len(loads) <= len(small_ones)
+    assert copied
+    assert set(copied.values()) == {1}
+
+
+def bound_of(layers, outputs, chip=TWINS):
+    return cycles_bound(graph_of([layers[0].ifm], layers, outputs), chip)
+
+
+def test_weights_of_layers_before_come_before_the_weights_of_a_layer():
+    """A lane loads weights for each of three layers, or something of what a layer reads: one copy after the other."""
+    samples = Samples(1)
+    layers = [samples.depthwise(samples.tensor((1, 4, 4, 8)), padding=(1, 1, 1, 1))]
+    for _ in range(2):
+        layers.append(samples.depthwise(layers[-1].ofm, padding=(1, 1, 1, 1)))
+    copy, weights = REFERENCE.dma_setup + 1, REFERENCE.dma_setup + 9 * 8 // REFERENCE.dma_width
+    least = min(copy + 3 * weights, 2 * copy + weights)
+    assert bound_of(layers, [layers[-1].ofm]) > least + copy
+
+
+def test_a_group_of_all_pixels_begins_when_the_layer_before_is_complete(monkeypatch):
+    """16 pixels of 16 channels are one group of each of three layers, whose jobs follow one another."""
+    samples = Samples(1)
+    layers = [samples.conv2d(samples.tensor((1, 4, 4, 64)), 16, (1, 1))]
+    for _ in range(2):
+        layers.append(samples.conv2d(layers[-1].ofm, 16, (1, 1)))
+    bound = bound_of(layers, [layers[-1].ofm])
+    monkeypatch.setattr(sharing._Program, "_reads_at_once", lambda *_: None)
+    assert bound_of(layers, [layers[-1].ofm]) < bound
 
 
 def test_sums_may_be_in_slices_where_memory_is_small_or_there_is_one_accelerator():

@@ -1,0 +1,101 @@
+"""Copies and jobs of the parts of a chip are cut where one engine of a lane waits for the other one.
+
+As in `order/finer.py`, but the chain that takes all the cycles goes through the engines of all lanes. Where it goes
+from an engine of a part to the other one, the part's operations are cut; addresses stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from byoc_hw.plan.lanes.joint import JointWork, PlacedPart, joint_work, patient_order
+from byoc_hw.plan.order.copies import Order, order
+from byoc_hw.plan.order.finer import CUT_SAVES, ChainCuts, ChainWait
+from byoc_hw.plan.work.ops import Op
+from byoc_hw.soc import Soc
+
+_MOST_ORDERED = 10_000
+"""The copies and jobs that are ordered in all."""
+
+
+def parts_cut_finely(parts: Sequence[PlacedPart], chip: Soc, cost: float) -> list[PlacedPart]:
+    """Parts with some operations cut in two, where each copy or job more saves at least so many cycles as it costs, and
+    as on one accelerator."""
+    found, left = list(parts), _MOST_ORDERED
+    work = joint_work(found, chip)
+    best = patient_order(work)
+    improved = True
+    while improved and left > 0:
+        improved = False
+        tried: set[tuple[int, tuple[int, ...]]] = set()
+        for at, ops in _cuts(found, work, best):
+            key = at, tuple(op.cycles for op in ops)
+            if key in tried:
+                continue
+            tried.add(key)
+            left -= len(work.ops)
+            if left < 0:
+                break
+            other = [*found[:at], _with_ops(found[at], ops), *found[at + 1 :]]
+            other_work = joint_work(other, chip)
+            known = patient_order(other_work)
+            more = len(other_work.ops) - len(work.ops)
+            if known.cycles + max(CUT_SAVES, cost) * more < best.cycles:
+                found, work, best, improved = other, other_work, known, True
+                break
+    return found
+
+
+def _cuts(parts: Sequence[PlacedPart], work: JointWork, known: Order) -> Iterator[tuple[int, tuple[Op, ...]]]:
+    """A part's number and its operations with some of them cut, for each cut: the longest waits first."""
+    edges: dict[int, list[ChainWait]] = {}
+    for edge in _edges(work, known):
+        edges.setdefault(work.parts[edge.first], []).append(edge)
+    for at in sorted(edges, key=lambda at: (-max(edge.waits for edge in edges[at]), at)):
+        layout = parts[at].layout
+        ops, mapped, base = layout.work.ops, layout.mapped, work.parts.index(at)
+        local = [ChainWait(edge.first - base, edge.then - base, edge.waits) for edge in edges[at]]
+        cuts = ChainCuts(ops, mapped.mapping.layers, layout.places, mapped.accelerator, _of_part(known, base, len(ops)))
+        for cut in cuts.of(local):
+            yield at, tuple(op for index, one in enumerate(ops) for op in cut.get(index, (one,)))
+
+
+def _of_part(known: Order, base: int, count: int) -> Order:
+    """The order of the operations of a part, at the times that they have on the chip."""
+    mine = range(base, base + count)
+    before = [{one - base for one in known.before[index] if one in mine} for index in mine]
+    copies, jobs = ([index - base for index in some if index in mine] for some in (known.copies, known.jobs))
+    start, end, ready = (list(times[base : base + count]) for times in (known.start, known.end, known.ready))
+    return Order(before, copies, jobs, start, end, ready)
+
+
+def _edges(work: JointWork, known: Order) -> list[ChainWait]:
+    """The operations of a part that wait for one of the same part's other engine, on a chain that takes all cycles."""
+    before: dict[int, int] = {}  # on the same engine
+    for engine in (known.copies, known.jobs):
+        for lane in set(work.lanes):
+            before.update((then, one) for one, then in pairwise(at for at in engine if work.lanes[at] == lane))
+    found = []
+    reached = [index for index, end in enumerate(known.end) if end == known.cycles]
+    seen = set(reached)
+    while reached:
+        index = reached.pop()
+        last = known.end[before[index]] if index in before else 0
+        tight = {one for one in known.before[index] if known.end[one] == known.start[index]}
+        for one in sorted(tight):
+            if work.ops[one].is_job != work.ops[index].is_job and work.parts[one] == work.parts[index]:
+                found.append(ChainWait(one, index, known.start[index] - last))
+        if index in before and last == known.start[index]:
+            tight.add(before[index])
+        reached += sorted(tight - seen)
+        seen |= tight
+    return found
+
+
+def _with_ops(part: PlacedPart, ops: tuple[Op, ...]) -> PlacedPart:
+    """A part with other operations in the same places."""
+    layout = part.layout
+    work = replace(layout.work, ops=ops, starts=())
+    return replace(part, layout=replace(layout, work=work, order=order(ops, layout.places)))
