@@ -10,8 +10,8 @@ without its tools); seconds of partitioning and building, and the planner's shar
 
 The third table, with --others alone: less local memory, slower DMAs, wider and larger networks, and on accelerators of
 random sizes --random regions of two to eight layers and networks of the forms of real ones: the median, the 95th
-percentile and the worst. `bytes` are those that the DMA moves over the least possible: weights, inputs and outputs once.
-`seconds` are what planning takes of one core. With --check the exit code is 1 if a goal is missed.
+percentile and the worst. `bytes` are those that the DMA moves over the least possible: weights, inputs and outputs
+once. `seconds` are what planning takes of one core. With --check the exit code is 1 if a goal is missed.
 """
 
 from __future__ import annotations

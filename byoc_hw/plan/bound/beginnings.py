@@ -13,7 +13,8 @@ Some cycles count before:
   the group, which another job has again that ends the sum.
 - A job inside one row needs no zero points between packed rows, which a copy writes. But u rows done so take as many
   groups as by themselves, and save no more than u rows less have fewer in one line.
-- Layers without weights, and those whose kernels have to be in parts, begin when a job of them can (`latency.py`).
+- Layers without weights, those whose kernels have to be in parts, and those that a library runs as a whole begin when a
+  job of them can (`latency.py`).
 
 So each layer has a rate: the part of a cycle that counts, if the array spends it on the layer at some time. The array
 works on one layer at a time: on a set of layers at the highest of their rates.
@@ -75,7 +76,7 @@ def lost(among: Sequence[Rates], work: float) -> float:
 def _rates(graph: Graph, one: Accelerator, index: int, known: float, at_once: AtOnce) -> Rates:
     """The rates of a layer of which no job begins before a time that is known."""
     layer = graph.layers[index]
-    if not isinstance(layer, Weighted) or len(parts_of_kernel(layer, one)) > 1:
+    if one.runs_whole(layer) or not isinstance(layer, Weighted) or len(parts_of_kernel(layer, one)) > 1:
         return Rates((known,), (1.0,))
     form = geometry(layer)
     assert isinstance(form, Window), "layers with weights have one"

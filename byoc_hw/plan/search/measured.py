@@ -104,7 +104,8 @@ class MeasuredRuns:
         for first, stop in _runs(choices):
             cycles = self._run(choices, first, stop)
             some = path[first:stop]
-            factor = _TOO_BOLD if cycles is None else cycles / sum(one.cycles for one in some)
+            estimate = sum(one.cycles for one in some)  # 0 where known runs take no cycles
+            factor = _TOO_BOLD if cycles is None else cycles / estimate if estimate else 1.0
             for one in some:
                 grouping.correct(one.key, one.cycles * factor, one.group)
         return len(self._measured) > before

@@ -22,7 +22,7 @@ from byoc_hw.plan.search.estimate import Estimates, HeldSet
 from byoc_hw.plan.work.builder import argument_home, scratch_home
 from byoc_hw.plan.work.patch_boxes import (
     AxisPiece,
-    box_bytes,
+    bytes_of_box,
     channel_slices,
     check_patches,
     pieces,
@@ -221,7 +221,7 @@ class PatchedGroup:
         made = dict(zip(self._indices, most_made, strict=True))
         read = zip(self._inputs, *(_most(axis, "read") for axis in (rows, across)), strict=True)
         inputs = sum(
-            round_up(box_bytes(one, (height, width, one.extents[2])), unit)
+            round_up(bytes_of_box(one, (height, width, one.extents[2])), unit)
             for one, height, width in read
             if one.index not in self._full
         )
@@ -234,14 +234,14 @@ class PatchedGroup:
             if storage.index not in self._full:
                 last = storage is self._last
                 channels = size if last else layers[index].ofm.shape[-1]
-                nbytes = round_up(box_bytes(storage, (*made[index], channels)), unit)
+                nbytes = round_up(bytes_of_box(storage, (*made[index], channels)), unit)
                 alive += nbytes
                 if last:
                     out = nbytes
                 else:
                     ending[users[storage]] = ending.get(users[storage], 0) + nbytes
             between = [
-                round_up(box_bytes(self._of[layers[one].ofm], (*made[one], size)), unit) for one in run.layers[:-1]
+                round_up(bytes_of_box(self._of[layers[one].ofm], (*made[one], size)), unit) for one in run.layers[:-1]
             ]
             pairs = [one + other for one, other in zip([0, *between], [*between, 0], strict=True)]
             sums = max(self._psum(one, self._pixels(one, *made[one]), size) for one in run.layers)

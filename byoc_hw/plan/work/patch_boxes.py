@@ -108,7 +108,7 @@ def check_patches(
             raise PlanError(f"{one.name}: what lies between layers in patches is read by them alone")
 
 
-def box_bytes(storage: Storage, box: Extents) -> int:
+def bytes_of_box(storage: Storage, box: Extents) -> int:
     """Bytes of local memory of a box of a storage."""
     return prod(box) if storage.packing is None else storage.packing.nbytes(box)
 

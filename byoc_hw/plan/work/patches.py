@@ -20,7 +20,7 @@ from byoc_hw.plan.work.ops import Home, LocalBuffer, activations, copy_op, job_o
 from byoc_hw.plan.work.over_rows import LocalRows, over_rows
 from byoc_hw.plan.work.patch_boxes import (
     AxisPiece,
-    box_bytes,
+    bytes_of_box,
     channel_slices,
     check_patches,
     pieces,
@@ -163,7 +163,7 @@ class _Patches:
     @staticmethod
     def _view(storage: Storage, box: Box) -> BoxView:
         """A buffer of its own for a box."""
-        nbytes = box_bytes(storage, box.extents)
+        nbytes = bytes_of_box(storage, box.extents)
         return BoxView(activations(storage.name, nbytes), box, storage.packing)
 
     def _room(self, index: int, storage: Storage, view: BoxView) -> RowRoom:

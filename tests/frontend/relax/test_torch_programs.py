@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tvm
+from tvm import relax
 
 import byoc_hw
 from byoc_hw import InvalidInput
@@ -25,6 +26,7 @@ def stored_program():
     arrays = dict(np.load(PROGRAMS / "net.npz"))
     images, results = arrays.pop("images"), arrays.pop("results")
     mod = tvm.script.from_source((PROGRAMS / "net.txt").read_text())
+    assert isinstance(mod["main"], relax.Function)
     return mod, arrays, images, results
 
 
