@@ -12,8 +12,8 @@ PATTERNS = PACKAGE.parent / "patterns"
 ROOMS = ["quantization", "frontend", "params", "plan", "hwlib", "emit", "run", "report", "mesh"]
 FOR_ALL = {
     *("errors", "arguments", "schema", "whole_file", "integers", "names"),
-    *("tensor", "accelerator", "accelerator_file", "soc", "graph", "graph_text", "ratios", "program", "padding", "version"),
-    *("objective", "host_costs", "host_cost_table", "html_tables"),
+    *("tensor", "accelerator", "accelerator_file", "soc", "graph", "graph_text", "ratios", "program", "version"),
+    *("objective", "host_costs", "host_cost_table", "html_tables", "padding"),
 }
 WIRING = {
     *("__init__", "__main__", "authoring", "commands", "demo"),
