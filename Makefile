@@ -6,7 +6,7 @@
 #   make fuzz        look for wrong results, crashes and foreign errors: make fuzz SECONDS=3600 SEED=1 JOBS=2
 #   make lint        ruff and mypy
 #   make format      let ruff format the sources and fix what it can
-#   make bench       compile time, memory, schedules, tuning, cycles end to end: the tables of the README
+#   make bench       compile time, memory, schedules, tuning, cycles end to end: the tables of docs/benchmarks.md and the README
 #   make notebooks   run the notebooks; with their outputs in out/notebooks
 #   make demo-relax  the demo with the current TVM, Relax, in an environment of CPython 3.11, 3.12 or 3.13
 #   make test-relax  the tests that need no Relay, in that environment

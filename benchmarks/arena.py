@@ -59,7 +59,7 @@ def main() -> None:
             placed.append(float(str(row[4])))
             yield row
 
-    show("arena", COLUMNS, rows(), into_readme=False)
+    show("arena", COLUMNS, rows(), into_document=False)
     solved = sum(ratio <= 1 for ratio in placed)
     print(
         f"solved {solved} of {len(placed)}; worst {max(placed):.3f} of the capacity, {max(fast):.3f} by the "

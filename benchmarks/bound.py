@@ -39,7 +39,7 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="exit 1 if a plan is below its bound")
     given = parser.parse_args()
     found = list(compared(given.count, given.most))
-    show("bound", COLUMNS, rows(found), into_readme=given.update)
+    show("bound", COLUMNS, rows(found), into_document=given.update)
     below = [number for number, _, _, bound, best, plan in found if best < bound]
     if below:
         print(f"below the bound: regions {', '.join(map(str, below))}", file=sys.stderr)

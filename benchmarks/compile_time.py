@@ -69,7 +69,7 @@ def main() -> int:
         print(json.dumps(one(given.one)))
         return 0
     if not given.check:
-        show("compile_time", COLUMNS, map(row, models(given.models)), into_readme=given.update)
+        show("compile_time", COLUMNS, map(row, models(given.models)), into_document=given.update)
         print()
     missed = []
 
@@ -80,7 +80,7 @@ def main() -> int:
                 missed.append(name)
             yield found
 
-    show("compile_time", GROWTH, rows(), into_readme=given.update, part="growth")
+    show("compile_time", GROWTH, rows(), into_document=given.update, part="growth")
     for name in missed:
         print(f"missed: {name}")
     return 1 if given.check and missed else 0

@@ -312,7 +312,7 @@ def main() -> int:
     found = counted()
     total = Count(*(sum(getattr(count, what) for count in found.values()) for what in ("cases", "taken", "wrong")))
     rows = [count.row(family) for family, count in found.items()]
-    show("coverage", COLUMNS, [*rows, total.row("all")], into_readme=False)
+    show("coverage", COLUMNS, [*rows, total.row("all")], into_document=False)
     goals = {
         "taken": (f"{total.taken} of {total.cases}", f"at least {GOAL:.1%}", total.taken >= GOAL * total.cases),
         "wrong": (str(total.wrong), "0", total.wrong == 0),

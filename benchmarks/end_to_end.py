@@ -88,7 +88,7 @@ def main() -> None:
                 if given.layers:
                     print_layers(offloaded)
 
-    show("end_to_end", COLUMNS, rows(), into_readme=given.update)
+    show("end_to_end", COLUMNS, rows(), into_document=given.update)
     for label, cycles in found.items():
         print_goals(label, cycles)
 

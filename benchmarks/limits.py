@@ -42,7 +42,7 @@ def main() -> None:
                 missed.extend([name] if row[-1] == "no" else [])
                 yield row
 
-    show("limits", COLUMNS, rows(), into_readme=False)
+    show("limits", COLUMNS, rows(), into_document=False)
     if given.check and missed:
         sys.exit(1)
 

@@ -78,7 +78,7 @@ def main() -> int:
             yield row(path.stem, "REFERENCE", byoc_hw.partition_for_hwlib(mod, params), None)
             yield row(path.stem, "host", mod, params)
 
-    show("memory", COLUMNS, rows(), into_readme=given.update)
+    show("memory", COLUMNS, rows(), into_document=given.update)
     return 0
 
 
@@ -97,7 +97,7 @@ def code_table(paths: Sequence[Path], check: bool) -> int:
                     missed.extend([f"{path.stem} on {accelerator.label}"] if "no" in found else [])
                     yield (path.stem, accelerator.label, *found)
 
-    show("memory", CODE_COLUMNS, rows(), into_readme=False)
+    show("memory", CODE_COLUMNS, rows(), into_document=False)
     if missed:
         print(f"missed: {', '.join(missed)}", file=sys.stderr)
     return 1 if check and missed else 0

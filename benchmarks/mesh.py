@@ -47,7 +47,7 @@ def main() -> int:
             found.append(row)
             yield *row[:4], f"{row[4]:.3f}", row[5], "yes" if row[6] else "no"
 
-    show("mesh", COLUMNS, shown(), into_readme=given.update)
+    show("mesh", COLUMNS, shown(), into_document=given.update)
     missed = [f"{name}: {figure} on {pes} PEs" for name, figure, pes, *_, met in found if not met]
     if missed:
         print(f"missed: {'; '.join(missed)}", file=sys.stderr)

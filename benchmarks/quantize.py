@@ -96,7 +96,7 @@ def main() -> None:
                 missed.append(one)
             yield one.row()
 
-    show("quantize", COLUMNS, rows(), into_readme=given.update)
+    show("quantize", COLUMNS, rows(), into_document=given.update)
     for one in missed:
         print(f"missed: {one.network}, {one.weights}, {one.figure} {one.value}, goal {one.goal}, {one.seconds:.0f} s")
     if given.check and missed:

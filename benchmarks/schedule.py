@@ -72,7 +72,7 @@ def main() -> int:
     missed: list[str] = []
     if given.others:
         rows = others([path for path in models(given.models) if path.stem in NETWORKS or given.models], given.random)
-        show("schedule", OTHERS, noted(rows, missed, (6, 10)), into_readme=given.update, flag="--others")
+        show("schedule", OTHERS, noted(rows, missed, (6, 10)), into_document=given.update, flag="--others")
     else:
         measured: list[Measured] = []
 
@@ -82,9 +82,9 @@ def main() -> int:
                     measured.append(measure(path, accelerator))
                     yield measured[-1].cycles()
 
-        show("schedule", CYCLES, noted(cycles(), missed, (10,)), into_readme=given.update)
+        show("schedule", CYCLES, noted(cycles(), missed, (10,)), into_document=given.update)
         print()
-        show("schedule", RESOURCES, (one.resources() for one in measured), into_readme=given.update, part="resources")
+        show("schedule", RESOURCES, (one.resources() for one in measured), into_document=given.update, part="resources")
     if missed:
         print(f"missed: {', '.join(missed)}", file=sys.stderr)
     return 1 if given.check and missed else 0

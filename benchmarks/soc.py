@@ -71,7 +71,7 @@ def main() -> int:
     given = parser.parse_args()
     if given.core:
         found = (with_core(path, chip) for path in models(given.models) for chip in (PAIR, TWINS))
-        show("soc", CORE_COLUMNS, found, into_readme=given.update, part="core")
+        show("soc", CORE_COLUMNS, found, into_document=given.update, part="core")
         return 0
     if given.search:
         return 1 if not searched() and given.check else 0
@@ -85,7 +85,7 @@ def main() -> int:
                     missed.append(f"{row[0]} on {row[1]}")
                 yield row
 
-    show("soc", COLUMNS, rows(), into_readme=given.update)
+    show("soc", COLUMNS, rows(), into_document=given.update)
     for name in missed:
         print(f"missed: {name}")
     return 1 if given.check and missed else 0

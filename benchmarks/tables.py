@@ -1,4 +1,4 @@
-"""Shared by the benchmarks: the choice of models, and tables for the terminal and the README."""
+"""Shared by the benchmarks: the choice of models, and tables for the terminal and the documents."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from byoc_hw.demo import model_path
-from byoc_hw.report.marks import markdown, update
+from byoc_hw.report.marks import begin, markdown, update
 
 ROOT = Path(__file__).resolve().parents[1]
 MODELS = Path(os.environ.get("BYOC_HW_MODELS", ROOT.parent / "shared" / "models"))
-README = ROOT / "README.md"
+DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "benchmarks.md")
 
 
 def options(description: str | None) -> argparse.ArgumentParser:
-    """A parser for the models, and for `--update`, which puts the table into the README."""
+    """A parser for the models, and for `--update`, which puts the table into its document."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("models", nargs="*", type=Path, help="the digits model, and those in $BYOC_HW_MODELS")
-    parser.add_argument("--update", action="store_true", help="put the table into README.md as well")
+    parser.add_argument(
+        "--update", action="store_true", help="put the table into README.md or docs/benchmarks.md as well"
+    )
     return parser
 
 
@@ -33,11 +35,11 @@ def show(
     columns: Sequence[str],
     rows: Iterable[Sequence[object]],
     *,
-    into_readme: bool,
+    into_document: bool,
     part: str = "",
     flag: str = "",
 ) -> None:
-    """Print each row at once. With `into_readme`, then replace the table of the script in the README.
+    """Print each row at once. With `into_document`, then replace the table of the script where its mark stands.
 
     `part` names the second table of a script, `flag` is the option that a table is made with.
     """
@@ -49,6 +51,12 @@ def show(
     for row in rows:
         kept.append(row)
         print(line.format(*map(str, row)), flush=True)
-    if into_readme:
+    if into_document:
         command = f"python benchmarks/{script}.py {flag and f'{flag} '}--update{part and f' # {part}'}"
-        update(README, command, markdown(columns, kept))
+        update(document_of(command), command, markdown(columns, kept))
+
+
+def document_of(command: str) -> Path:
+    """The document with the table of a command, such as `python benchmarks/soc.py --update`."""
+    (document,) = (document for document in DOCUMENTS if begin(command) in document.read_text(encoding="utf-8"))
+    return document

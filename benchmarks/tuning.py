@@ -25,7 +25,7 @@ def main() -> None:
     parser.add_argument("--budget", type=int, default=1000, help="plans to try for each region (%(default)s)")
     given = parser.parse_args()
     with ProcessPoolExecutor() as executor:
-        show("tuning", COLUMNS, rows(models(given.models), given.budget, executor), into_readme=given.update)
+        show("tuning", COLUMNS, rows(models(given.models), given.budget, executor), into_document=given.update)
 
 
 def rows(paths: Sequence[Path], budget: int, executor: Executor) -> Iterator[tuple[object, ...]]:

@@ -10,7 +10,7 @@ from byoc_hw.params.pack import PARAMS_BYTES, packed_channel_bytes
 from byoc_hw.plan.chip_plan import ChipPlan, Part
 from byoc_hw.plan.compact import compact
 from byoc_hw.plan.library import LibraryPlan
-from byoc_hw.plan.steps import FLASH, Copy, Job, RegionPlan
+from byoc_hw.plan.steps import Copy, Job, RegionPlan
 
 PlannedRegion = RegionPlan | LibraryPlan | ChipPlan
 """A region that is ready to be written as C: tile by tile over one HAL or several, or layer by layer on a library."""
@@ -55,35 +55,13 @@ def flash_bytes(region: PlannedRegion) -> int:
 
 def flash_owners(region: PlannedRegion) -> dict[str, int]:
     """Bytes of flash by layer, of what no single layer has, and of the tables."""
-    owners: dict[str, int] = {}
-    for layer, nbytes in flash_by_layer(region):
-        owners[layer] = owners.get(layer, 0) + nbytes
-    rest = flash_bytes(region) - sum(owners.values())
-    return owners | {"shared constants": max(rest, 0), TABLES: table_bytes(region)}
-
-
-def flash_by_layer(region: PlannedRegion) -> Iterator[tuple[str, int]]:
-    """Each layer of a region that has constant data, and its bytes."""
-    if isinstance(region, LibraryPlan):
-        yield from region.flash_by_layer()
-        return
+    owners = constants_by_layer(region)
     if isinstance(region, ChipPlan):
         for part in region.parts:
-            if part.prepared:
-                yield from ((one.layer.name, one.flash_bytes) for one in part.prepared if one.flash_bytes)
-            else:
-                yield from flash_by_layer(part.plan)
-        return
-    tables = {index: _tables_bytes(layer) for index, layer in enumerate(region.layers)}  # counted once
-    for call in region.calls:
-        blocks = {
-            (step.source.offset, step.nbytes)
-            for step in call.steps
-            if isinstance(step, Copy) and step.source.space == FLASH
-        }
-        nbytes = sum(nbytes for _, nbytes in blocks) + tables.pop(call.index, 0)
-        if nbytes:
-            yield region.layers[call.index].name, nbytes
+            for one in part.prepared:
+                owners[one.layer.name] = owners.get(one.layer.name, 0) + one.flash_bytes
+    owners = {layer: nbytes for layer, nbytes in owners.items() if nbytes}
+    return owners | {"shared constants": flash_bytes(region) - sum(owners.values()), TABLES: table_bytes(region)}
 
 
 def constants_by_layer(region: PlannedRegion) -> dict[str, int]:

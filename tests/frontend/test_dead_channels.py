@@ -37,8 +37,8 @@ def test_dead_channels_give_the_zero_point(conv, offloaded):
         assert (np.take(output, dead, axis) == conv.ofm_zero_point).all()
 
 
-def test_the_bound_is_the_one_that_the_readme_gives():
-    text = " ".join((Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8").split())
+def test_the_bound_is_the_one_that_the_text_on_numerics_gives():
+    text = " ".join((Path(__file__).parents[2] / "docs" / "numerics.md").read_text(encoding="utf-8").split())
     assert "is below 2^-32, TVM's code shifts by 63 bits or more" in text
     below = float(np.nextafter(np.float32(2.0**-32), np.float32(0)))
     assert (total_shift(2.0**-32, 1.0), total_shift(below, 1.0)) == (62, 63)

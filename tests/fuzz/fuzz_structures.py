@@ -190,7 +190,8 @@ def of_numbers(draft: Draft) -> None:
     zero_point = rng.choice([0, 0, 128, -129, 255, 2**31 - 1, -(2**31)])
     which = rng.choice(["ifm_scale", "ofm_scale", "ifm_zero_point", "ofm_zero_point", "weight_zero_point", "scales"])
     given = (scale,) if which == "scales" else scale if which.endswith("scale") else zero_point
-    bias = rng.choice([None, np.full(4, -(2**31)), np.full(4, 2**31 - 1)])
+    largest = 2**31 - 2**23  # sums beyond 32 bits are undefined in TVM
+    bias = rng.choice([None, np.full(4, -largest), np.full(4, largest)])
     draft.values.append(Conv(6, 6, 4, 4, per_channel=False, bias_values=bias, **{which: given}).expr(draft.value()))
 
 

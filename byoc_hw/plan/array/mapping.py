@@ -60,7 +60,7 @@ class Mapping:
         layer = self.layers[index]
         _, width, channels = extents(layer.ofm)
         packing = self.packing(layer.ofm) if index in self.rows.layers else None
-        return (rows, width, channels) if packing is None else (1, (rows - 1) * packing.pitch + width, channels)
+        return (rows, width, channels) if packing is None else (1, packing.pixels(rows, width), channels)
 
     def works(self, index: int) -> bool:
         """Whether a layer has jobs or copies of its own."""

@@ -45,6 +45,10 @@ class Packing:
         height, width, pixel = shape
         return (self.head + (height - 1) * self.pitch + width + self.tail) * pixel
 
+    def pixels(self, rows: int, width: int) -> int:
+        """The pixels of some rows, with those between them."""
+        return (rows - 1) * self.pitch + width
+
     def read(self, layer: Layer, rows: tuple[int, int], shape: Extents) -> tuple[int, int]:
         """The bytes of an image that a job over packed rows of outputs reads, with the pixels around its rows."""
         form, place = geometry(layer), self.place(shape)

@@ -138,9 +138,9 @@ class Storage:
 
     @property
     def reordered(self) -> bool:
-        """Whether an argument has the bytes in another order, or in rows that lie otherwise."""
+        """Whether an argument has the bytes in another order than the array takes them in."""
         arguments = self.sinks if self.source is None else (self.source, *self.sinks)
-        return any(argument.strides is not None for argument in arguments)
+        return any(argument.strides not in (None, self.strides_as_mapped) for argument in arguments)
 
     @property
     def constant(self) -> bool:
@@ -162,12 +162,12 @@ class Storages:
 
 
 def can_tile(layer: Layer, of: dict[Tensor, Storage]) -> bool:
-    """Whether a layer can be tiled: not if an argument is reordered or rows are packed, for parts of others, nor for
-    runs over swapped tensors."""
+    """Whether a layer can be tiled: not if an argument is reordered, for parts of others, nor for runs over tensors
+    that are swapped or have packed rows. (Boxes of packed rows come from main memory, where they lie as ever.)"""
     touched = {tensor: of[tensor] for tensor in (*layer.inputs, layer.ofm)}
-    if any(one.joined or one.packing or one.in_boxes or tensor in one.places for tensor, one in touched.items()):
+    if any(one.joined or one.in_boxes or one.reordered or tensor in one.places for tensor, one in touched.items()):
         return False
-    return not any(one.reordered or (one.swapped and isinstance(geometry(layer), Run)) for one in touched.values())
+    return not isinstance(geometry(layer), Run) or not any(one.swapped or one.packing for one in touched.values())
 
 
 def storages(graph: Graph, mapping: Mapping, lies: Lies = NOWHERE_ELSE) -> Storages:

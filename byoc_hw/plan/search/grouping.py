@@ -473,7 +473,8 @@ class Grouping:
         best: tuple[float, Group] | None = None
         kept = self.estimates.bytes_of(full - self.estimates.touched(at, stop))
         height = extents(self.layers[self.order[stop - 1]].ofm)[0]
-        options = sorted({ceil_div(height, ceil_div(height, one)) for one in self.allowed.stripes})
+        counts = {1} if patched.packs else self.allowed.stripes
+        options = sorted({ceil_div(height, ceil_div(height, one)) for one in counts})
         for columns, slices in patched.forms():
             fitting = 0
             for stripes in options[patched.first_fitting(options, columns, slices, self.room - kept) :]:

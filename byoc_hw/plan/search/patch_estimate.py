@@ -20,7 +20,14 @@ from byoc_hw.plan.array.window import Extents, extents
 from byoc_hw.plan.choices import Blocks
 from byoc_hw.plan.search.estimate import Estimates, HeldSet
 from byoc_hw.plan.work.builder import argument_home, scratch_home
-from byoc_hw.plan.work.patch_boxes import AxisPiece, channel_slices, check_patches, pieces, runs_of_channels
+from byoc_hw.plan.work.patch_boxes import (
+    AxisPiece,
+    box_bytes,
+    channel_slices,
+    check_patches,
+    pieces,
+    runs_of_channels,
+)
 from byoc_hw.tensor import Tensor
 
 _CUTS = (2, 3, 4, 6, 8, 12)
@@ -75,7 +82,8 @@ def _most(axis: Sequence[tuple[Sizes, int]], what: str) -> list[int]:
 class PatchedGroup:
     """Estimates for one group, the layers `at` to `stop` (not included) in the order of `estimates`.
 
-    The storages `held` are in local memory before the group, `after` after it, `full` during it.
+    The storages `held` are in local memory before the group, `after` after it, `full` during it. With `packs`, some
+    images have packed rows: there are no patches, only slices of all rows.
     """
 
     def __init__(self, estimates: Estimates, at: int, stop: int, held: HeldSet, after: HeldSet, full: HeldSet) -> None:
@@ -95,6 +103,8 @@ class PatchedGroup:
         self._once = sum(estimates.copy(one, one.local_bytes) for one in self._inputs if one.index in full - held)
         self._kept = estimates.bytes_of(full & estimates.touched(at, stop))
         self._stay = estimates.weights_stay(at, stop)
+        self._packed = estimates.mapping.rows.layers
+        self.packs = any(one.packing is not None for one in (*read, *made))
         copied = [one for one in self._inputs if one.index not in full]
         copied += [self._last] * (self._last in self._stored)
         copies = self._once + sum(estimates.copy(one, one.nbytes) for one in copied)
@@ -112,7 +122,7 @@ class PatchedGroup:
         """Whether it can be computed in patches."""
         layers, of = self._estimates.layers, self._of
         try:
-            check_patches(layers, of, self._indices, self._full, self._stored)
+            check_patches(layers, of, self._indices, self._full, self._stored, whole=self.packs)
         except PlanError:
             return False
         return True
@@ -121,7 +131,7 @@ class PatchedGroup:
         """Numbers of columns and slices to try: first those without a halo between columns."""
         slices = slice_counts(self._estimates.layers, self._of, self._indices, self._accelerator)
         yield from ((1, count) for count in slices)
-        for columns in column_counts(self._layers[-1], self._accelerator):
+        for columns in column_counts(self._layers[-1], self._accelerator) if not self.packs else ():
             yield columns, slices[-1] if slices else 1
 
     def first_fitting(self, options: Sequence[int], columns: int, slices: int, room: int) -> int:
@@ -164,6 +174,8 @@ class PatchedGroup:
             )
             if self._last in self._stored:
                 copies += sum(self._copy(self._last, (*boxes[-1], size)) for size in runs[-1].slices)
+            if self.packs:
+                copies += sum(map(self._fills, runs))
             jobs += many * times * patch
             copied += many * times * copies
         return jobs, copied, sum(many for _, many in rows) * sum(many for _, many in across)
@@ -205,13 +217,11 @@ class PatchedGroup:
     def _most_bytes(self, stripes: int, columns: int, slices: int) -> tuple[int, int]:
         unit, layers = self._accelerator.buffer_alignment, self._estimates.layers
         rows, across = self._sizes(0, stripes), self._sizes(1, columns)
-        pixels = [
-            height * width for height, width in zip(*(_most(axis, "made") for axis in (rows, across)), strict=True)
-        ]
-        made = dict(zip(self._indices, pixels, strict=True))
+        most_made = list(zip(*(_most(axis, "made") for axis in (rows, across)), strict=True))
+        made = dict(zip(self._indices, most_made, strict=True))
         read = zip(self._inputs, *(_most(axis, "read") for axis in (rows, across)), strict=True)
         inputs = sum(
-            round_up(height * width * one.extents[2], unit)
+            round_up(box_bytes(one, (height, width, one.extents[2])), unit)
             for one, height, width in read
             if one.index not in self._full
         )
@@ -223,20 +233,28 @@ class PatchedGroup:
             storage = self._of[layers[index].ofm]
             if storage.index not in self._full:
                 last = storage is self._last
-                nbytes = round_up(made[index] * (size if last else layers[index].ofm.shape[-1]), unit)
+                channels = size if last else layers[index].ofm.shape[-1]
+                nbytes = round_up(box_bytes(storage, (*made[index], channels)), unit)
                 alive += nbytes
                 if last:
                     out = nbytes
                 else:
                     ending[users[storage]] = ending.get(users[storage], 0) + nbytes
-            between = [round_up(made[one] * size, unit) for one in run.layers[:-1]]
+            between = [
+                round_up(box_bytes(self._of[layers[one].ofm], (*made[one], size)), unit) for one in run.layers[:-1]
+            ]
             pairs = [one + other for one, other in zip([0, *between], [*between, 0], strict=True)]
-            sums = max(self._psum(one, made[one], size) for one in run.layers)
+            sums = max(self._psum(one, self._pixels(one, *made[one]), size) for one in run.layers)
             most = max(most, alive + max(pairs) + sums)
             for one in run.layers:
                 alive -= ending.pop(one, 0)
         several = sum(many for _, many in rows) * sum(many for _, many in across) > 1
         return most, most + out + (inputs if several else 0)
+
+    def _pixels(self, index: int, height: int, width: int) -> int:
+        """The outputs of a job of each channel: over packed rows with those between them."""
+        packing = self._of[self._estimates.layers[index].ofm].packing if index in self._packed else None
+        return height * width if packing is None else packing.pixels(height, width)
 
     def _psum(self, index: int, pixels: int, channels: int) -> int:
         """Bytes of partial sums of a job."""
@@ -264,7 +282,8 @@ class PatchedGroup:
         key = index, height, width, channels
         if key not in self._jobs:
             layer, blocks = self._estimates.layers[index], self._estimates.blocks[index]
-            self._jobs[key] = _cycles(layer, blocks, (height, width, channels), self._estimates)
+            tile = (1, self._pixels(index, height, width), channels) if index in self._packed else key[1:]
+            self._jobs[key] = _cycles(layer, blocks, tile, self._estimates)
         return self._jobs[key]
 
     def _load(self, slices: int) -> int:
@@ -282,6 +301,20 @@ class PatchedGroup:
                 for channels, many in Counter(run.slices).items():
                     nbytes = weights_bytes(layer, channels, layer.in_channels, self._accelerator)
                     found += many * copy_cycles(round_up(PARAMS_BYTES * channels, unit) + nbytes, 1, self._accelerator)
+        return found
+
+    def _fills(self, run: _Run) -> int:
+        """Cycles of the copies that fill what lies around the packed rows that some layers write."""
+        found = 0
+        for index in run.layers:
+            storage = self._of[self._estimates.layers[index].ofm]
+            packing, (height, width, channels) = storage.packing, storage.extents
+            if packing is None or not packing.crossed:
+                continue
+            several = run.slices if index != run.layers[-1] or storage is self._last else (channels,)
+            for size in several:
+                around = ((packing.head, 2), (packing.pitch - width, height - 1))
+                found += sum(copy_cycles(gap * size, rows, self._accelerator) for gap, rows in around if gap)
         return found
 
     def _copy(self, storage: Storage, box: Extents) -> int:

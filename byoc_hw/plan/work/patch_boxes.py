@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from math import prod
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
@@ -16,7 +17,7 @@ from byoc_hw.integers import ceil_div, round_up
 from byoc_hw.plan.array.kinds import Run, Window, geometry, rows_at_a_time
 from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.array.transfers import linear_chunks
-from byoc_hw.plan.array.window import dense_place, extents
+from byoc_hw.plan.array.window import Extents, dense_place, extents
 from byoc_hw.plan.work.rows_needed import Span
 from byoc_hw.tensor import Tensor
 
@@ -85,8 +86,11 @@ def check_patches(
     indices: Sequence[int],
     held: Set[int],
     needs_main: Set[Storage],
+    *,
+    whole: bool,
 ) -> None:
-    """Check that a group can be computed in patches. Raises `PlanError` naming the layer or tensor that cannot."""
+    """Check that a group can be computed in patches, or, with `whole`, in slices of channels alone, which may have
+    packed rows. Raises `PlanError` naming the layer or tensor that cannot."""
     read = {of[tensor] for index in indices for tensor in layers[index].inputs}
     made = [of[layers[index].ofm] for index in indices]
     for index in indices:
@@ -95,12 +99,18 @@ def check_patches(
             raise PlanError(f"{layer.name}: a {layer.kind} layer has no patches")
         for tensor in (*layer.inputs, layer.ofm):
             one = of[tensor]
-            plain = one.packing is None and one.place(tensor) == dense_place(tensor) and not one.joined
+            dense = whole if one.packing is not None else one.place(tensor) == dense_place(tensor)
+            plain = dense and not one.joined
             if not plain or one.exits or one.gathered or extents(tensor) != one.extents or tensor.bytes_of(1) != 1:
                 raise PlanError(f"{tensor.name}: patches are of tensors that lie by themselves, pixel by pixel")
     for one in made[:-1]:
         if one not in read or one.index in held or one in needs_main or one.joins:
             raise PlanError(f"{one.name}: what lies between layers in patches is read by them alone")
+
+
+def box_bytes(storage: Storage, box: Extents) -> int:
+    """Bytes of local memory of a box of a storage."""
+    return prod(box) if storage.packing is None else storage.packing.nbytes(box)
 
 
 def runs_of_channels(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from math import prod
 
 from byoc_hw.graph import Layer, Weighted
 from byoc_hw.plan.array.cost import flat, is_pointwise
 from byoc_hw.plan.array.kinds import Run, Window, geometry, job_cycles
+from byoc_hw.plan.array.packing import Packing
 from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.array.transfers import Box, Transfer, strided
 from byoc_hw.plan.array.window import Extents
@@ -17,17 +17,27 @@ from byoc_hw.plan.steps import Job
 from byoc_hw.plan.work.builder import WorkBuilder
 from byoc_hw.plan.work.cuts import JobCuts
 from byoc_hw.plan.work.ops import Home, LocalBuffer, activations, copy_op, job_op, run_job
-from byoc_hw.plan.work.patch_boxes import AxisPiece, channel_slices, check_patches, pieces, runs_of_channels
+from byoc_hw.plan.work.over_rows import LocalRows, over_rows
+from byoc_hw.plan.work.patch_boxes import (
+    AxisPiece,
+    box_bytes,
+    channel_slices,
+    check_patches,
+    pieces,
+    runs_of_channels,
+)
+from byoc_hw.plan.work.row_room import RowRoom
 from byoc_hw.plan.work.rows_needed import Span
 from byoc_hw.plan.work.units import Unit
 
 
 @dataclass(frozen=True)
 class BoxView:
-    """A buffer that holds a box of a storage, dense."""
+    """A buffer that holds a box of a storage: dense, or packed rows, of which it has all."""
 
     buffer: LocalBuffer
     box: Box
+    packing: Packing | None = None
 
     @property
     def pixel(self) -> int:
@@ -37,12 +47,22 @@ class BoxView:
     @property
     def row(self) -> int:
         """Bytes from one row to the next."""
-        return self.box.extents[1] * self.pixel
+        return self.pixel * (self.box.extents[1] if self.packing is None else self.packing.pitch)
 
     def at(self, row: int, column: int, channel: int) -> int:
         """The byte of an element, by its place in the storage."""
         top, left, first = self.box.origin
-        return (row - top) * self.row + (column - left) * self.pixel + channel - first
+        head = 0 if self.packing is None else self.packing.head * self.pixel
+        return head + (row - top) * self.row + (column - left) * self.pixel + channel - first
+
+    def rows(self) -> LocalRows:
+        """Its packed rows."""
+        assert self.packing is not None, "they are asked for of packed rows alone"
+        return LocalRows(self.buffer, self.packing.place(self.box.extents), channel=self.box.origin[2])
+
+    def flat(self, width: int) -> bool:
+        """Whether it has `width` pixels in a row, one right behind the other across rows too."""
+        return self.row == width * self.pixel and self.box.extents[1] == width
 
 
 def patches(region: WorkBuilder, number: int, indices: Sequence[int]) -> None:
@@ -50,7 +70,7 @@ def patches(region: WorkBuilder, number: int, indices: Sequence[int]) -> None:
     cannot be computed in patches."""
     group = region.choices.groups[number]
     layers, of = region.layers, region.storages.of
-    check_patches(layers, of, indices, group.held, region.in_main)
+    check_patches(layers, of, indices, group.held, region.in_main, whole=group.stripes == group.columns == 1)
     run = _Patches(region, number, indices)
     rows = list(pieces(layers, of, indices, group.stripes, 0))
     columns = list(pieces(layers, of, indices, group.columns, 1))
@@ -94,11 +114,14 @@ class _Patches:
             for index in run:
                 layer, storage = region.layers[index], self.of[region.layers[index].ofm]
                 box = _box(rows.made[index], columns.made[index], some)
-                if index != run[-1] or self._by_slice(storage, sliced):
-                    views[storage] = self._output(storage, box)
-                elif number == 0:
-                    views[storage] = self._output(storage, _box(rows.made[index], columns.made[index], (0, channels)))
+                alone = index != run[-1] or self._by_slice(storage, sliced)
+                if alone or number == 0:
+                    made = box if alone else _box(rows.made[index], columns.made[index], (0, channels))
+                    views[storage] = self._output(storage, made)
+                    unit.jobs += self._room(index, storage, views[storage]).before(rows.made[index], held=False)
                 self._compute(index, layer, box, views, unit)
+                if alone or number == len(several) - 1:
+                    unit.jobs += self._room(index, storage, views[storage]).behind(rows.made[index], held=False)
                 if storage is self.last:
                     self._store(index, storage, box, views[storage], unit)
         return unit
@@ -119,22 +142,33 @@ class _Patches:
             if loaded < storage.local_bytes:
                 home = region.homes[storage]
                 unit.loads += region.part(layer, home, buffer, 0, loaded, storage.local_bytes, True)
+                unit.loads += self._room(layer, storage, BoxView(buffer, _whole(storage))).everywhere()
                 region.loaded[storage] = storage.local_bytes
-            return BoxView(buffer, _whole(storage))
-        box = _box(rows, columns, (0, storage.extents[2]))
-        patch = BoxView(activations(storage.name, prod(box.extents)), box)
-        for move in _moves(region.homes[storage], box, patch):
+            return BoxView(buffer, _whole(storage), storage.packing)
+        patch = self._view(storage, _box(rows, columns, (0, storage.extents[2])))
+        for move in _moves(region.homes[storage], patch.box, patch):
             unit.loads.append(copy_op(layer, move, region.homes[storage], patch.buffer, True, region.accelerator))
+        unit.loads += self._room(layer, storage, patch).everywhere()
         return patch
 
     def _output(self, storage: Storage, box: Box) -> BoxView:
         region = self.region
         if storage.index not in self.group.held:
-            return BoxView(activations(storage.name, prod(box.extents)), box)
+            return self._view(storage, box)
         if storage not in region.held:
             region.held[storage] = activations(storage.name, storage.local_bytes)
             region.loaded[storage] = storage.local_bytes
-        return BoxView(region.held[storage], _whole(storage))
+        return BoxView(region.held[storage], _whole(storage), storage.packing)
+
+    @staticmethod
+    def _view(storage: Storage, box: Box) -> BoxView:
+        """A buffer of its own for a box."""
+        nbytes = box_bytes(storage, box.extents)
+        return BoxView(activations(storage.name, nbytes), box, storage.packing)
+
+    def _room(self, index: int, storage: Storage, view: BoxView) -> RowRoom:
+        """The room around the rows of a view, which a layer fills."""
+        return RowRoom(self.region, storage, view.buffer, 0, index, view.box.extents)
 
     def _store(self, index: int, storage: Storage, box: Box, patch: BoxView, unit: Unit) -> None:
         region = self.region
@@ -153,12 +187,19 @@ class _Patches:
         assert isinstance(form, Window), "`check_patches` has seen to it"
         region, ifm = self.region, inputs[0]
         (top, left, first), (height, width, channels) = box.origin, box.extents
+        if index in region.packed:
+            outputs = region.mapping.outputs(index, height)[1]
+            cuts = self.cuts.of_tile(index, layer, form, unit, (1, outputs), (first, first + channels))
+            image = region.image(layer, (top, left, 0), box.extents)
+            rows = top, top + height
+            unit.jobs += over_rows(region, index, layer, form, rows, cuts, ifm.rows(), ofm.rows(), image)
+            return
         local = {"ifm": ifm.buffer, "ofm": ofm.buffer}
         for cut in self.cuts.of_tile(index, layer, form, unit, (height, width), (first, first + channels)):
             row = form.rows.part(cut.part.row, cut.part.height).extent(top, height)
             column = form.columns.part(cut.part.column, cut.part.width).extent(left, width)
             ifm_shape, ofm_shape = (row.ifm_size, column.ifm_size, cut.depths), (height, width, cut.channels)
-            if is_pointwise(layer) and ifm.box.extents[1] == ofm.box.extents[1] == width:
+            if is_pointwise(layer) and ifm.flat(width) and ofm.flat(width):
                 ifm_shape, ofm_shape = self._cheaper(layer, (ifm_shape, ofm_shape))
             job = Job(
                 ifm=ifm.at(row.ifm_start, column.ifm_start, cut.depth),
@@ -190,12 +231,16 @@ class _Patches:
         """The job of an element-wise layer; where rows of a tensor lie apart, one for each."""
         (top, left, first), (height, width, channels) = box.origin, box.extents
         runs = [ofm, *(inputs[:1] if form.repeats else inputs)]
-        rows = [(top, height)] if all(one.box.extents[1] == width for one in runs) else _each(top, height)
+        together = index in self.region.packed
+        rows = [(top, height)] if together or all(one.flat(width) for one in runs) else _each(top, height)
         for row, count in rows:
             read = [(one.buffer, one.at(row, left, first)) for one in runs[1:]]
             read += [(one.buffer, 0) for one in inputs[len(read) :]]
             image = self.region.image(layer, (row, left, first), (count, width, channels))
             elements = count * width * channels
+            if together and ofm.packing is not None:
+                elements = ofm.packing.pixels(count, width) * channels
+                image = replace(image, pitch=ofm.packing.pitch)
             target = ofm.buffer, ofm.at(row, left, first)
             unit.jobs.append(run_job(index, layer, form, read, target, elements, image, self.region.accelerator))
 

@@ -7,8 +7,10 @@ from dataclasses import replace
 
 from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.array.transfers import Transfer
+from byoc_hw.plan.array.window import Extents
 from byoc_hw.plan.work.builder import WorkBuilder
 from byoc_hw.plan.work.ops import Access, Home, LocalBuffer, Op, copy_op
+from byoc_hw.plan.work.rows_needed import Span
 
 _ANYTHING = -128
 """What fills room of which nothing comes, though jobs read it: often the zero point of other images."""
@@ -17,15 +19,51 @@ _ANYTHING = -128
 class RowRoom:
     """The room of a packed storage that a buffer has, which holds it from byte `first` on; none of another storage.
 
-    Gap `n` lies before row `n`. Copies are those of a layer.
+    Gap `n` lies before row `n`. Copies are those of a layer. The buffer may have some channels of the storage, as an
+    image of the extents `some`.
     """
 
-    def __init__(self, region: WorkBuilder, storage: Storage, buffer: LocalBuffer, first: int, layer: int) -> None:
+    def __init__(
+        self,
+        region: WorkBuilder,
+        storage: Storage,
+        buffer: LocalBuffer,
+        first: int,
+        layer: int,
+        some: Extents | None = None,
+    ) -> None:
         self._region, self._storage, self._buffer, self._layer = region, storage, buffer, layer
         self._first, self._end = first, first + buffer.nbytes
-        self._place = storage.place(storage.tensor)
+        self._place, self._all = storage.place(storage.tensor), storage.local_bytes
+        if some is not None and storage.packing is not None:
+            self._place, self._all = storage.packing.place(some), storage.packing.nbytes(some)
         self._gap = self._place.row - self._place.reach
         self._there = storage.packing is not None and storage.packing.crossed
+
+    def before(self, rows: Span, held: bool) -> Iterator[Op]:
+        """Fill what no job of the layer writes, before it computes some rows. All rows stay in the buffer if it is
+        `held`."""
+        if rows[0] == 0 or not held:
+            yield from self.outside()
+        if self._layer not in self._region.packed:
+            yield from self.gaps(rows[0] + held, rows[1])
+
+    def behind(self, rows: Span, held: bool) -> Iterator[Op]:
+        """Fill what the layer's jobs over packed rows have written between them. Where all rows stay, those before
+        have filled the first gap."""
+        packing = self._storage.packing
+        if packing is None or self._layer not in self._region.packed:
+            return
+        low, high = rows[0] + held, rows[1]
+        if not packing.padded:  # between rows there is something: only behind the last is nothing
+            if not held:  # a gap behind rows that were kept
+                yield from self.gaps(rows[0], rows[0])
+            yield from self.gaps(max(low, rows[1]), high)
+            return
+        outputs = self._region.mapping.outputs(self._layer, rows[1] - rows[0])[1]
+        gap = rows[0] + packing.last_cut(outputs, self._region.accelerator) // packing.pitch
+        yield from self.gaps(low, gap)
+        yield from self.gaps(gap + 1, high)
 
     def everywhere(self) -> Iterator[Op]:
         """Fill all of it."""
@@ -37,7 +75,7 @@ class RowRoom:
         if not self._there:
             return
         above = 0, self._place.offset
-        below = self._place.span(0, self._place.height)[1], self._storage.local_bytes
+        below = self._place.span(0, self._place.height)[1], self._all
         spans = [(max(start, self._first), min(stop, self._end)) for start, stop in (above, below)]
         moves = [Transfer(0, start - self._first, stop - start) for start, stop in spans if start < stop]
         if len(moves) == 2 and moves[0].nbytes == moves[1].nbytes:

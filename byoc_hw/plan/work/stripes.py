@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from math import prod
 
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Layer, Weighted
 from byoc_hw.integers import round_up
 from byoc_hw.plan.array.cost import flat, is_pointwise
-from byoc_hw.plan.array.kinds import PSUM_BYTES, Product, Run, Window, geometry, job_cycles
+from byoc_hw.plan.array.kinds import Product, Run, Window, geometry, job_cycles
 from byoc_hw.plan.array.packing import operands
 from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.array.transfers import Transfer
@@ -21,6 +20,7 @@ from byoc_hw.plan.work.builder import WorkBuilder
 from byoc_hw.plan.work.cuts import JobCuts
 from byoc_hw.plan.work.halo import Carry, carries, keepable
 from byoc_hw.plan.work.ops import Home, LocalBuffer, Op, activations, copy_op, job_op, product_job, run_job
+from byoc_hw.plan.work.over_rows import LocalRows, over_rows
 from byoc_hw.plan.work.row_room import RowRoom
 from byoc_hw.plan.work.rows_needed import Span, Stripe, rows_read, stripes_of
 from byoc_hw.plan.work.units import Unit
@@ -93,10 +93,10 @@ class _Stripes:
             views[storage] = self._output(storage, stripe.written(storage, layer.ofm, rows))
             room = RowRoom(region, storage, views[storage].buffer, views[storage].first, index)
             carry = self.halos[index].carries[number] if index in self.halos else Carry()
-            unit.jobs += self._before(room, index, storage, rows)
+            unit.jobs += room.before(rows, self._held(storage))
             unit.jobs += self._carried(index, views[storage], carry.load, carry.load_at, True)
             self._compute(index, layer, rows, views, unit)
-            unit.jobs += self._behind(room, index, storage, rows)
+            unit.jobs += room.behind(rows, self._held(storage))
             unit.jobs += self._carried(index, views[storage], carry.store, carry.store_at, False)
             if len(storage.makers) > 1:  # stored at once, when all of them are done
                 whole = index == storage.maker and rows[1] == extents(layer.ofm)[0]
@@ -180,35 +180,6 @@ class _Stripes:
             move = Transfer(main, local, place.reach, stop - first, place.row, place.row)
         yield copy_op(index, move, home, view.buffer, inward, self.region.accelerator)
 
-    # ------------------------------------------------------------ room around packed rows
-
-    def _before(self, room: RowRoom, index: int, storage: Storage, rows: Span) -> Iterator[Op]:
-        """The copies that fill what no job of a layer writes, before it computes some rows."""
-        if rows[0] == 0 or not self._held(storage):
-            yield from room.outside()
-        if index not in self.region.packed:
-            yield from room.gaps(*self._gaps(storage, rows))
-
-    def _behind(self, room: RowRoom, index: int, storage: Storage, rows: Span) -> Iterator[Op]:
-        """The copies that fill what the jobs over packed rows have written between them."""
-        packing = storage.packing
-        if packing is None or index not in self.region.packed:
-            return
-        low, high = self._gaps(storage, rows)
-        if not packing.padded:  # between rows there is something: only behind the last is nothing
-            if not self._held(storage):  # a gap behind rows that were kept
-                yield from room.gaps(rows[0], rows[0])
-            yield from room.gaps(max(low, rows[1]), high)
-            return
-        outputs = self.region.mapping.outputs(index, rows[1] - rows[0])[1]
-        gap = rows[0] + packing.last_cut(outputs, self.region.accelerator) // packing.pitch
-        yield from room.gaps(low, gap)
-        yield from room.gaps(gap + 1, high)
-
-    def _gaps(self, storage: Storage, rows: Span) -> Span:
-        """The gaps around some rows. Where all rows stay, an earlier stripe has filled the first."""
-        return rows[0] + self._held(storage), rows[1]
-
     # ------------------------------------------------------------ jobs
 
     def _compute(self, index: int, layer: Layer, rows: Span, views: Mapping[Storage, View], unit: Unit) -> None:
@@ -263,62 +234,16 @@ class _Stripes:
             unit.jobs.append(job_op(index, layer, job, local | cut.local, region.accelerator))
 
     def _over_rows(self, index: int, layer: Layer, form: Window, rows: Span, ifm: View, ofm: View, unit: Unit) -> None:
-        """The jobs of a window of stride 1 over packed rows as a single one: its outputs in a few pieces."""
-        region = self.region
-        source, target = (region.storages.of[tensor] for tensor in (layer.ifm, layer.ofm))
-        packing, read, written = source.packing, source.place(layer.ifm), target.place(layer.ofm)
-        assert packing is not None, "its images are packed"
+        """The jobs of a window of stride 1 over packed rows as a single one."""
+        region, of = self.region, self.region.storages.of
         _, outputs, channels = region.mapping.outputs(index, rows[1] - rows[0])
         image = region.image(layer, (rows[0], 0, 0), (rows[1] - rows[0], form.columns.ofm, channels))
-        for cut in self.cuts.of_tile(index, layer, form, unit, (1, outputs)):
-            height = form.rows.part(cut.part.row, cut.part.height)
-            width = form.columns.part(cut.part.column, cut.part.width)
-            ifm_start = read.span(rows[0] - height.before, 0)[0] - width.before * read.pixel - ifm.first
-            ofm_start = written.span(rows[0], 0)[0] - ofm.first
-            for first, count in self._pieces(layer, form, rows, outputs):
-                job = Job(
-                    ifm=ifm_start + first * read.pixel + cut.depth,
-                    ofm=ofm_start + first * written.pixel + cut.channel,
-                    ifm_shape=(height.reach, count + width.reach - 1, cut.depths),
-                    ofm_shape=(1, count, cut.channels),
-                    ifm_row=read.row,
-                    ofm_row=count * written.pixel,
-                    ifm_pixel=read.pixel,
-                    ofm_pixel=written.pixel,
-                    psum=first * cut.channels * PSUM_BYTES if "psum" in cut.local else 0,
-                    weights=cut.weights,
-                    params=cut.params,
-                    kernel=cut.part.size,
-                    first=cut.first,
-                    last=cut.last,
-                    image=replace(
-                        image,
-                        offset=image.offset + cut.channel,
-                        shape=(*image.shape[:2], cut.channels),
-                        pitch=packing.pitch,
-                        first=first,
-                    ),
-                )
-                local = {"ifm": ifm.buffer, "ofm": ofm.buffer} | cut.local
-                unit.jobs.append(job_op(index, layer, job, local, region.accelerator))
-
-    def _pieces(self, layer: Layer, form: Window, rows: Span, outputs: int) -> Iterator[Span]:
-        """The outputs of a job over packed rows in pieces: while one is computed, what lies between the rows of
-        another is filled. The first of each, and their number."""
-        region, columns = self.region, self.region.accelerator.array_columns
-        cuts = {0, outputs}
-        source, target = (region.storages.of[tensor] for tensor in (layer.ifm, layer.ofm))
-        if target.packing is not None and target.packing.padded:
-            cuts.add(target.packing.last_cut(outputs, region.accelerator))
-        if source.packing is not None and source.packing.padded and source.maker in region.packed:
-            late = source.packing.first_late(source.extents, region.accelerator)
-            behind = (form.rows.reach - 1 - form.rows.before) * source.packing.pitch
-            behind += form.columns.reach - 1 - form.columns.before
-            if late is not None and rows[0] == 0:
-                cuts.add(min(max(late - behind, 0) // columns * columns, outputs))
-        edges = sorted(cuts)
-        for start, stop in pairwise(edges):
-            yield start, stop - start
+        read, written = (
+            LocalRows(view.buffer, of[tensor].place(tensor), view.first)
+            for tensor, view in ((layer.ifm, ifm), (layer.ofm, ofm))
+        )
+        cuts = self.cuts.of_tile(index, layer, form, unit, (1, outputs))
+        unit.jobs += over_rows(region, index, layer, form, rows, cuts, read, written, image)
 
     def _run(
         self, index: int, layer: Layer, form: Run, rows: Span, inputs: Sequence[View], ofm: View, unit: Unit

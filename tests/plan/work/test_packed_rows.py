@@ -16,7 +16,7 @@ from byoc_hw.plan.array.cost import best_cycles
 from byoc_hw.plan.array.mapping import map_layers
 from byoc_hw.plan.array.packing import bands
 from byoc_hw.plan.bound.ways import least_alone
-from byoc_hw.plan.choices import Blocks, Choices, Group
+from byoc_hw.plan.choices import Blocks, Choices, Group, Tiling
 from byoc_hw.plan.region import lay_out_region, plan_region
 from byoc_hw.plan.steps import FLASH, Copy, Job
 
@@ -137,6 +137,30 @@ def test_a_packed_image_goes_to_main_memory_as_it_is():
     assert plan.scratch_bytes == 6 * 6 * 16
     assert plan.moved["spilled"] == 2 * 6 * 6 * 16
     assert plan.moved["reordered"] == 0
+
+
+def test_a_layer_in_tiles_reads_packed_images_from_main_memory():
+    samples = Samples()
+    first = samples.conv2d(samples.tensor((1, 9, 9, 16)), 32, padding=SAME)
+    last = samples.pool(first.ofm, kernel=(9, 9))
+    graph = graph_of([first.ifm], [first, last], [last.ofm])
+    tiles = Group(1, overlap=False, resident=False, tiling=Tiling(1, 1, 8, 8))
+    choices = Choices((False,), (Group(1, 3), tiles), (None,) * 2, packed=frozenset({0}))
+    plan = check(graph, accelerator(4096, 65536), choices=choices)
+    assert {job.ofm_shape[0] for job in jobs(plan, 0)} == {1}
+    assert [job.ifm_row for job in jobs(plan, 1)] == [9 * 8] * 4
+
+
+def test_a_region_whose_largest_image_is_pooled_in_tiles_is_packed():
+    samples = Samples()
+    first = samples.conv2d(samples.tensor((1, 20, 20, 8)), 64, padding=SAME)
+    last = samples.pool(first.ofm, kernel=(20, 20))
+    graph = graph_of([first.ifm], [first, last], [last.ofm])
+    hardware = replace(REFERENCE, activation_memory=16384)
+    layout = lay_out_region(graph, hardware)
+    assert layout.choices.packed == {0}
+    assert layout.cycles < 0.9 * lay_out_region(graph, unpacked(hardware)).cycles
+    check(graph, hardware)
 
 
 def test_bands_are_layers_of_stride_1_that_share_images():

@@ -1,6 +1,7 @@
 """Groups in patches of rows and columns, and in slices of channels."""
 
 import random
+from dataclasses import replace
 from math import prod
 
 import pytest
@@ -8,6 +9,7 @@ from plan_check import check
 from plan_samples import Samples, accelerator, graph_of
 
 from byoc_hw.errors import PlanError
+from byoc_hw.plan.array.packing import bands
 from byoc_hw.plan.choices import Blocks, Choices, Group
 from byoc_hw.plan.region import plan_region
 from byoc_hw.plan.steps import SCRATCH, Copy, Job
@@ -51,6 +53,32 @@ def test_inverted_bottleneck_in_patches_and_slices_is_exact(seed):
     )
     blocks = [drawn.choice((None, Blocks(3, 5), Blocks(8, 2))) for _ in graph.layers]
     check(graph, array(), seed, alone(graph, group, blocks=tuple(blocks)))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_slices_of_packed_rows_are_exact(seed):
+    """With the input or the output of the slices in local memory, or neither."""
+    drawn, graph = random.Random(seed + 100), inverted(seed, add=seed % 3 == 0)
+    layers = drawn.choice((2, len(graph.layers)))
+    held = frozenset(drawn.choice(((), (0,), (layers,))))
+    group = Group(layers, 1, held, overlap=drawn.random() < 0.5, slices=drawn.randint(2, 9))
+    rest = (Group(1, 1, held & {layers}) for _ in graph.layers[layers:])
+    packed = frozenset(band for band in bands(graph.layers) if band is not None)
+    check(graph, array(), seed, replace(alone(graph, group, *rest), packed=packed))
+
+
+def test_depthwise_layers_in_slices_take_packed_rows_as_one():
+    samples = Samples()
+    wide = samples.conv2d(samples.tensor((1, 6, 6, 8)), 32, (1, 1))
+    deep = samples.depthwise(wide.ofm, (3, 3), padding=(1, 1, 1, 1))
+    graph = graph_of([wide.ifm], [wide, deep], [deep.ofm])
+    plan = check(graph, array(), choices=replace(alone(graph, Group(2, slices=4)), packed=frozenset({0})))
+    found = [step.ofm_shape for step in plan.steps if isinstance(step, Job)]
+    assert {(rows, channels) for rows, _, channels in found} == {(1, 8)}
+    assert sum(pixels for _, pixels, _ in found) == 4 * 2 * (5 * 7 + 6)
+    two = replace(alone(graph, Group(2, 2, slices=4)), packed=frozenset({0}))
+    with pytest.raises(PlanError, match="patches are of tensors that lie by themselves"):
+        plan_region(graph, array(), two)
 
 
 @pytest.mark.parametrize("stripes", [1, 3])
