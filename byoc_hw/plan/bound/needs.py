@@ -9,8 +9,8 @@ one counts.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from math import prod
 
 import numpy as np
 import numpy.typing as npt
@@ -32,12 +32,13 @@ Spans = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
 
 @dataclass(frozen=True)
 class Need:
-    """Rows, columns and channels of a tensor that are needed."""
+    """Rows, columns and channels of a tensor that are needed; `pixels` of them at least."""
 
     extents: Extents
     rows: Spans
     columns: Spans
     channels: int
+    pixels: int = 1
 
     @property
     def least(self) -> Extents:
@@ -48,7 +49,9 @@ class Need:
     @property
     def elements(self) -> int:
         """Their least number."""
-        return prod(self.least)
+        rows, columns, channels = self.least
+        seen = rows * columns
+        return (max(seen, self.pixels) if seen else 0) * channels
 
     @property
     def all(self) -> bool:
@@ -109,12 +112,13 @@ def read(layer: Layer, need: Need, tensor: Tensor) -> Need | None:
         if tensor.shape != layer.ofm.shape:
             return any_of(tensor)
         channels = extents(tensor)[2] if form.each > 1 and not form.repeats else need.channels
-        return Need(need.extents, need.rows, need.columns, channels)
+        return Need(need.extents, need.rows, need.columns, channels, need.pixels)
     if isinstance(form, Window):
         if any(axis.dilation > 1 or axis.stride > axis.kernel for axis in (form.rows, form.columns)):
             return None
         channels = form.in_channels if form.sums else need.channels if tensor.shape[-1] == layer.ofm.shape[-1] else 1
-        return Need(extents(tensor), _seen(form.rows, need.rows), _seen(form.columns, need.columns), channels)
+        rows, columns = _seen(form.rows, need.rows), _seen(form.columns, need.columns)
+        return Need(extents(tensor), rows, columns, channels, need.pixels * _own(form.rows) * _own(form.columns))
     if need.all and isinstance(layer, Reshape | Transpose | Concat | Pad):
         return all_of(tensor)
     return any_of(tensor) if isinstance(layer, Reshape | Transpose) else None
@@ -133,6 +137,13 @@ def needed_before(graph: Graph, index: int, chip: Soc, *, whole: bool) -> Needed
     layer, ones = graph.layers[index], able(chip, graph.layers[index])
     parts = isinstance(geometry(layer), Window) and any(len(parts_of_kernel(layer, one)) > 1 for one in ones)
     sums = isinstance(layer, Weighted) and all(whole_sums(layer, one, chip) for one in ones)
+    first = {tensor: begun(layer, tensor, whole=whole, parts=parts, sums=sums) for tensor in layer.inputs}
+    return needed_for(graph, index, first)
+
+
+def needed_for(graph: Graph, index: int, first: Mapping[Tensor, Need | None]) -> Needed:
+    """What is needed of the region's inputs and of what layers before one make, where it reads so much of its own
+    inputs."""
     found: Needed = {}
 
     def add(reader: int, tensor: Tensor, need: Need | None) -> None:
@@ -141,14 +152,21 @@ def needed_before(graph: Graph, index: int, chip: Soc, *, whole: bool) -> Needed
         if tensor not in found or (found[tensor][1].elements, -found[tensor][0]) < (need.elements, -reader):
             found[tensor] = reader, need
 
-    for tensor in dict.fromkeys(layer.inputs):
-        add(index, tensor, begun(layer, tensor, whole=whole, parts=parts, sums=sums))
+    for tensor, need in first.items():
+        add(index, tensor, need)
     for reader in range(index - 1, max(index - _LAYERS, -1), -1):
         ofm = graph.layers[reader].ofm
         if ofm in found:
             for tensor in dict.fromkeys(graph.layers[reader].inputs):
                 add(reader, tensor, read(graph.layers[reader], found[ofm][1], tensor))
     return found
+
+
+def _own(axis: Axis) -> int:
+    """How many inputs along an axis are an output's own: those at places of the window that lie inside the input for
+    all outputs, no more of them than from one window to the next."""
+    first, last = max(axis.before, 0), axis.ifm - 1 - (axis.ofm - 1) * axis.stride + axis.before
+    return max(min(min(last, axis.kernel - 1) - first + 1, axis.stride), 0)
 
 
 def _seen(axis: Axis, spans: Spans) -> Spans:

@@ -90,10 +90,8 @@ def _curves(graph: Graph, one: Accelerator, sizes: Floats, least: Floats, partly
 
 
 def _setups(sizes: Floats, one: Accelerator) -> float:
-    """The least setups of copies of weights, of which weight memory has those of as many layers as it has room for."""
-    behind = np.sort(sizes[sizes > 0])
-    there = int((behind.cumsum() <= one.weight_memory).sum())
-    return float((len(behind) - there) * one.dma_setup)
+    """The least setups of copies of weights, of which weight memory has no room for all."""
+    return float(np.ceil(sizes.sum() / one.weight_memory - 1) * one.dma_setup) if sizes.any() else 0.0
 
 
 def _needed(graph: Graph, one: Accelerator) -> list[tuple[Flags, Flags]]:

@@ -1,4 +1,4 @@
-"""A lower bound on the cycles of any plan of a region, on one accelerator or on a chip of several.
+"""A lower bound on the cycles of any plan of a region, on one accelerator (`alone.py`) or on a chip of several.
 
 Each layer's work is shared by the accelerators that can run it, in any parts: by rows, columns or channels. What they
 compute it in, and how much of that they need at least, says `ways.py`. Inputs that a layer reads all of and outputs of
@@ -15,17 +15,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import combinations, product
+from itertools import product
 from math import ceil, sqrt
 
 import numpy as np
 
 from byoc_hw.graph import Graph, Layer, Whole
+from byoc_hw.plan.bound.alone import cycles_alone
 from byoc_hw.plan.bound.latency import Latencies, has_jobs, latencies, made_in_full, reads_all
-from byoc_hw.plan.bound.prefetch import loaded_after_work
 from byoc_hw.plan.bound.sharing import cycles_of_sharing
-from byoc_hw.plan.bound.spills import spills
-from byoc_hw.plan.bound.ways import Floats, LayerWork, least_alone, weight_bytes
+from byoc_hw.plan.bound.ways import Floats, LayerWork, weight_bytes
 from byoc_hw.soc import Hardware, Soc
 
 _ROUNDS = 500
@@ -43,8 +42,10 @@ def cycles_bound(graph: Graph, hardware: Hardware) -> int:
     """
     # A chip forbids some names of accelerators.
     chip = hardware if isinstance(hardware, Soc) else Soc((replace(hardware, name="alone"),))
+    if len(chip.accelerators) == 1:
+        return cycles_alone(graph, chip)
     works = [LayerWork(layer, chip) for layer in graph.layers]
-    counted = made_in_full(graph) if len(chip.accelerators) > 1 else [True] * len(works)
+    counted = made_in_full(graph)
     work = [_ways(*one, chip) for one in zip(graph.layers, works, counted, strict=True)]
     lanes, local = range(len(chip.accelerators)), sum(one.activation_memory for one in chip.accelerators)
     whole = {tensor for layer in graph.layers if isinstance(layer, Whole) for tensor in (*layer.inputs, layer.ofm)}
@@ -53,29 +54,10 @@ def cycles_bound(graph: Graph, hardware: Hardware) -> int:
         if tensor in whole:
             continue  # it may never be in local memory
         work.append(_of_dma(chip, tensor.nbytes, local))
-    for spill in spills(graph, chip):
-        for nbytes in (spill.loaded, spill.stored):
-            work.append(_of_dma(chip, nbytes, local))
     times = latencies(graph, chip, works, counted)
     sets = _sets(times, [bool(one[:, : len(lanes)].any()) for one in work], len(lanes))
-    shared = _at_all_prices(work, *sets) if len(lanes) == 1 else _at_better_prices(work, *sets)
-    best = max(times.least, _late(graph, chip, work, works, times), shared)
+    best = max(times.least, _at_better_prices(work, *sets))
     return cycles_of_sharing(graph, chip, works, counted, times, ceil(best * (1 - _ROUNDING)))
-
-
-def _at_all_prices(work: Sequence[Floats], chosen: Floats, around: Floats) -> float:
-    """The most that work costs on one accelerator, with `around` cycles in which the array has no part in it: at the
-    price of the array at which two ways to do some work cost the same, or one of the engines has no price."""
-    found = [np.array([0.0, 1.0])]
-    for some in work:
-        for one, other in combinations(some, 2):
-            array, dma = one - other
-            if array * dma < 0:
-                found.append(np.array([dma / (dma - array)]))
-    array_prices = np.unique(np.concatenate(found))
-    prices = np.stack([array_prices, 1 - array_prices])
-    cheapest = np.array([(some @ prices).min(axis=0) for some in work])
-    return float((chosen @ cheapest + around @ prices[:1]).max())
 
 
 def _at_better_prices(work: Sequence[Floats], chosen: Floats, around: Floats) -> float:
@@ -97,18 +79,6 @@ def _at_better_prices(work: Sequence[Floats], chosen: Floats, around: Floats) ->
         prices *= np.exp(loads / max(np.maximum.reduce(loads), 1) / sqrt(turn + 1))
         prices /= np.add.reduce(prices)
     return best
-
-
-def _late(graph: Graph, chip: Soc, work: Sequence[Floats], works: Sequence[LayerWork], times: Latencies) -> float:
-    """Cycles of a plan on a single accelerator, whose weights cannot come long before they are used."""
-    (one, *others), layers = chip.accelerators, graph.layers
-    if others or one.library is not None or not layers:
-        return 0.0
-    least = [float(some[:, 0].min()) for some in work[: len(layers)]]
-    partly = [float(each.ways_of_channels()[:, 0].min()) for each in works]
-    jobs = [at for at, layer in enumerate(layers) if has_jobs(layer)]
-    around = [min((some[at][0] for at in jobs if 0 in some[at]), default=0.0) for some in (times.before, times.behind)]
-    return sum(around) + loaded_after_work(graph, one, least, partly)
 
 
 _MOST_TIMES = 16
@@ -166,8 +136,6 @@ def _ways(layer: Layer, work: LayerWork, counted: bool, chip: Soc) -> Floats:
     if not counted:
         return np.zeros((1, 2 * len(chip.accelerators)))
     arrays = work.ways_of_channels()
-    if len(chip.accelerators) == 1:
-        arrays = np.maximum(arrays, least_alone([layer], chip.accelerators[0]))
     setups = [0 if one.runs_whole(layer) else one.job_setup for one in chip.accelerators]
     arrays = arrays + (arrays > 0) * np.array(setups)
     memory = max(one.weight_memory for one in chip.accelerators)

@@ -205,11 +205,21 @@ def packs(layer: Layer, accelerator: Accelerator) -> bool:
 
 def _fewest_in_line(layer: Weighted, accelerator: Accelerator, turned: bool) -> int:
     """The fewest groups of a channel, where rows of the image may lie in one line, the padding between them."""
+    return cover(*packed_line(layer, turned), accelerator.array_columns)
+
+
+def in_parts(layer: Layer, accelerator: Accelerator) -> bool:
+    """Whether jobs of a layer may be over parts of its kernel, however small it is."""
+    return layer.kind in accelerator.limits and accelerator.limits[layer.kind].kernel_parts
+
+
+def packed_line(layer: Weighted, turned: bool) -> tuple[int, int, int]:
+    """Rows of outputs, their length, and the least places from one to the next, where they lie in one line."""
     form = geometry(layer)
     assert isinstance(form, Window), "layers with weights have one"
     rows, columns = (form.columns, form.rows) if turned else (form.rows, form.columns)
     apart = ceil_div((columns.ifm + max(columns.before, columns.after, 0)) * rows.stride, columns.stride)
-    return _cover(rows.ofm, columns.ofm, max(apart, columns.ofm), accelerator.array_columns)
+    return rows.ofm, columns.ofm, max(apart, columns.ofm)
 
 
 def _most_outputs(layer: Weighted, places: int, turned: bool) -> int:
@@ -228,7 +238,7 @@ def _most_outputs(layer: Weighted, places: int, turned: bool) -> int:
 
 
 @lru_cache(maxsize=1024)
-def _cover(rows: int, length: int, apart: int, columns: int) -> int:
+def cover(rows: int, length: int, apart: int, columns: int) -> int:
     """How many runs of so many places cover rows of outputs that lie apart: each begins at an output that is left."""
     count = place = 0
     while place < (rows - 1) * apart + length:

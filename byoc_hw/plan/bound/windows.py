@@ -11,17 +11,20 @@ of layers that are tried are those that begin late, and are far from the job.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations_with_replacement, product
 from math import ceil, comb
 
 import numpy as np
 
+from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Graph, Weighted, Whole
 from byoc_hw.plan.array.window import Extents
 from byoc_hw.plan.bound.needs import Need, Needed, needed_before
 from byoc_hw.plan.bound.ways import Floats, LayerWork, weight_bytes
 from byoc_hw.soc import Soc
+from byoc_hw.tensor import Tensor
 
 _PRICES = 40
 """The most prices of all arrays that are tried."""
@@ -31,6 +34,29 @@ _TIMES = 5
 
 _TIMES_OF_ALL = 32
 """The most times of beginning that tell sets of all layers apart."""
+
+
+@dataclass(frozen=True)
+class AtOnce:
+    """What comes in one copy each: some of the region's inputs, and weights of so many bytes, or 0 bytes."""
+
+    inputs: Collection[Tensor] = ()
+    weights: float = 0.0
+
+
+def loading(graph: Graph, one: Accelerator, before: Needed, weights: float, at_once: AtOnce = AtOnce()) -> float:
+    """The least cycles of the copies of so many bytes of weights, and of what makes the tensors `before`: of each input
+    a part, and the weights of all layers in one copy."""
+    layers, least = {layer.ofm: layer for layer in graph.layers}, 0.0
+    for tensor, (_, need) in before.items():
+        made = layers.get(tensor)
+        if made is None:
+            nbytes = tensor.nbytes if tensor in at_once.inputs else tensor.bytes_of(need.elements)
+            least += one.dma_setup + nbytes / one.dma_width
+        elif isinstance(made, Weighted):
+            weights += weight_bytes(made) * need.channels / made.out_channels
+    return least + (one.dma_setup + max(weights, at_once.weights) / one.dma_width if weights else 0.0)
+
 
 Copied = Callable[[int, int, int, int], float]
 """Cycles of the copies between two layers on two lanes: the layer, its lane, the reader, its lane."""
@@ -69,13 +95,8 @@ class Windows:
         (one, *others), layers = self._chip.accelerators, self._graph.layers
         if others or one.library is not None or isinstance(layers[index], Whole):
             return 0.0
-        sizes = [1.0] if isinstance(layers[index], Weighted) else []  # of its own weights something
-        for tensor, (_, need) in before.items():
-            if tensor not in self._made:
-                sizes.append(tensor.bytes_of(need.elements))
-            elif isinstance(made := layers[self._made[tensor]], Weighted):
-                sizes.append(weight_bytes(made) * need.channels / made.out_channels)
-        return sum(one.dma_setup + nbytes / one.dma_width for nbytes in sizes)
+        weights = 1.0 if isinstance(layers[index], Weighted) else 0.0  # of its own something
+        return loading(self._graph, one, before, weights)
 
     def end(self, behind: Sequence[Mapping[int, float]], known: float, counted: Sequence[bool]) -> float:
         """The earliest end of all layers that are `counted`, no earlier than is known; `behind` are the shortest ways

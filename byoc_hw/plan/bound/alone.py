@@ -1,0 +1,167 @@
+"""A lower bound on the cycles of any plan of a region on a single accelerator.
+
+The array does all layers in the fewest whole groups of outputs (`ways.py`). The DMA copies inputs that a layer reads
+all of, and outputs, each in copies of its own, as they lie anywhere in main memory; weights, of which one copy may
+bring those of several layers; and what `spills.py` finds. The busier engine is a bound.
+
+The fewest copies are late ones: an input that comes in one copy is there in full before any job reads it, and so are
+all weights; an output in one copy is stored behind the last job that makes it. More copies have more setups. Of all
+inputs, of the weights, and of all outputs, there is one copy each, or a setup more: the best of these ways is a bound.
+
+The array works on some layers behind the time at which the first of them can begin (`latency.py`), saves nothing before
+all that a group needs is there (`beginnings.py`), and is followed by the shortest way from any of them to the end. The
+sets of layers that are tried are those that begin late, and have much behind them. Weights come no earlier than weight
+memory has room for them (`prefetch.py`).
+
+Jobs over packed rows need zero points between rows, which are copied at least once; or all jobs are inside one row, as
+on an accelerator without packed rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
+from math import ceil
+
+import numpy as np
+
+from byoc_hw.accelerator import Accelerator
+from byoc_hw.graph import Graph, Weighted, Whole
+from byoc_hw.plan.array.cost import is_pointwise
+from byoc_hw.plan.bound.beginnings import beginnings, lost, needs_fills
+from byoc_hw.plan.bound.latency import Latencies, has_jobs, latencies, least_job, reads_all
+from byoc_hw.plan.bound.needs import needed_before
+from byoc_hw.plan.bound.prefetch import loaded_after_work
+from byoc_hw.plan.bound.spills import spills
+from byoc_hw.plan.bound.ways import LayerWork, least_alone, packs, weight_bytes
+from byoc_hw.plan.bound.windows import AtOnce, evenly_spread, loading
+from byoc_hw.soc import Soc
+from byoc_hw.tensor import Tensor
+
+_MOST_TIMES = 16
+"""The most times of beginning, and of what is behind, that tell sets of layers apart."""
+
+_ROUNDING = 1e-9
+"""The relative error of the sums."""
+
+
+def cycles_alone(graph: Graph, chip: Soc) -> int:
+    """Cycles that no plan of a region on a chip of one accelerator goes below."""
+    (one,) = chip.accelerators
+    found, filled = _least(graph, chip)
+    packed = [layer for layer in graph.layers if packs(layer, one) and not is_pointwise(layer)]
+    if packed and filled > found and all(isinstance(layer, Weighted) and needs_fills(layer, one) for layer in packed):
+        apart = replace(chip, accelerators=(replace(one, packed_rows=False),))
+        found = max(found, min(filled, _least(graph, apart)[0]))
+    return ceil(found * (1 - _ROUNDING))
+
+
+def _least(graph: Graph, chip: Soc) -> tuple[float, float]:
+    """The same, and with a copy of zero points."""
+    (one,), works = chip.accelerators, [LayerWork(layer, chip) for layer in graph.layers]
+    times = latencies(graph, chip, works, [True] * len(works))
+    partly = [float(work.ways_of_channels()[:, 0].min()) for work in works]
+    array = [max(some, least_alone([layer], one)) for some, layer in zip(partly, graph.layers, strict=True)]
+    for at, layer in enumerate(graph.layers):
+        array[at] += one.job_setup if array[at] and not one.runs_whole(layer) else 0
+    engines, known = _Engines(graph, chip, times, array), max(times.least, _late(graph, one, times, array, partly))
+    return max(known, engines.busier(0.0)), max(known, engines.busier(one.dma_setup + 1.0))
+
+
+class _Engines:
+    """The array and the DMA of an accelerator; `array` has the least cycles of the array for each layer."""
+
+    def __init__(self, graph: Graph, chip: Soc, times: Latencies, array: Sequence[float]) -> None:
+        self._graph, (self._one,), self._array = graph, chip.accelerators, array
+        self._before, self._behind = (
+            [min(some.values(), default=0.0) for some in each] for each in (times.before, times.behind)
+        )
+        self._jobs = [least_job(layer, self._one, chip) for layer in graph.layers]
+        self._needed = [needed_before(graph, at, chip, whole=False) for at in range(len(graph.layers))]
+        whole = {tensor for layer in graph.layers if isinstance(layer, Whole) for tensor in (*layer.inputs, layer.ofm)}
+        read = {tensor for layer in graph.layers if has_jobs(layer) and reads_all(layer) for tensor in layer.inputs}
+        self._inputs = [tensor for tensor in graph.inputs if tensor in read and tensor not in whole]
+        self._outputs = [tensor for tensor in dict.fromkeys(graph.outputs) if tensor not in whole]
+        self._weights = sum(map(weight_bytes, graph.layers))
+        spilled = [float(size) for some in spills(graph, chip) for size in (some.loaded, some.stored)]
+        tensors = [float(tensor.nbytes) for tensor in dict.fromkeys((*self._inputs, *self._outputs))]
+        one = self._one
+        self._copied = sum(_copies(size, one.activation_memory, one) for size in tensors + spilled)
+        self._copied += _copies(self._weights, one.weight_memory, one)
+        self._least = self._working(AtOnce(), False)
+
+    def busier(self, more: float) -> float:
+        """The cycles of the busier engine, with the fewest copies, or with a setup more and earlier ones; `more` are
+        cycles of other copies."""
+        least, room, one = self._least, self._one.activation_memory, self._one
+        if one.library is not None:
+            return least
+        may = (
+            bool(self._inputs) and all(tensor.nbytes <= room for tensor in self._inputs),
+            0 < self._weights <= one.weight_memory,
+            bool(self._outputs) and all(tensor.nbytes <= room for tensor in self._outputs),
+        )
+        if self._copied + more + sum(may) * one.dma_setup <= least:
+            return least
+        found = []
+        for chosen in product(*((False, True) if some else (False,) for some in may)):
+            inputs, weights, outputs = chosen
+            at_once = AtOnce(self._inputs if inputs else (), self._weights * weights)
+            copied = self._copied + more + (sum(may) - sum(chosen)) * one.dma_setup
+            found.append(max(least, copied, self._working(at_once, outputs) if any(chosen) else 0.0))
+        return min(found)
+
+    def _working(self, at_once: AtOnce, outputs: bool) -> float:
+        """The longest that the array takes for a set of layers, with what is before it and behind; `at_once` comes in
+        one copy each, and so do `outputs`."""
+        behind = self._ways_behind() if outputs else self._behind
+        rates = beginnings(self._graph, self._one, self._earliest(at_once), at_once)
+        layers = [at for at, cycles in enumerate(self._array) if cycles]
+        if not layers:
+            return 0.0
+        begin, left = (np.array([some[at] for at in layers]) for some in ([one.times[-1] for one in rates], behind))
+        found = 0.0
+        for begins, ends in product(evenly_spread(begin, _MOST_TIMES), evenly_spread(left, _MOST_TIMES)):
+            among = [at for at in layers if rates[at].times[-1] >= begins and behind[at] >= ends]
+            if among:
+                work = sum(self._array[at] for at in among)
+                found = max(found, lost([rates[at] for at in among], work) + work + min(behind[at] for at in among))
+        return found
+
+    def _earliest(self, at_once: AtOnce) -> list[float]:
+        """The earliest job of each layer."""
+        if not at_once.inputs and not at_once.weights:
+            return self._before
+        found = []
+        for layer, known, needed in zip(self._graph.layers, self._before, self._needed, strict=True):
+            own = 1.0 if isinstance(layer, Weighted) else 0.0
+            found.append(max(known, loading(self._graph, self._one, needed, own, at_once)))
+        return found
+
+    def _ways_behind(self) -> list[float]:
+        """The cycles behind the end of any job of each layer, where each output is stored when it is there in full."""
+        ways: dict[Tensor, float] = {
+            tensor: _copies(float(tensor.nbytes), self._one.activation_memory, self._one) for tensor in self._outputs
+        }
+        for at in reversed(range(len(self._graph.layers))):
+            layer = self._graph.layers[at]
+            for tensor in layer.inputs if reads_all(layer) else ():
+                ways[tensor] = max(ways.get(tensor, 0.0), self._jobs[at] + ways.get(layer.ofm, 0.0))
+        return [ways.get(layer.ofm, 0.0) for layer in self._graph.layers]
+
+
+def _copies(nbytes: float, memory: int, one: Accelerator) -> float:
+    """Cycles of the copies of so many bytes, in which a memory has room for each."""
+    if one.library is not None or not nbytes:
+        return 0.0
+    return max(1.0, nbytes / memory) * one.dma_setup + nbytes / one.dma_width
+
+
+def _late(graph: Graph, one: Accelerator, times: Latencies, least: Sequence[float], partly: Sequence[float]) -> float:
+    """Cycles of plans whose weights cannot come long before they are used."""
+    jobs = [at for at, layer in enumerate(graph.layers) if has_jobs(layer)]
+    if one.library is not None or not jobs:
+        return 0.0
+    around = [min((some[at][0] for at in jobs if 0 in some[at]), default=0.0) for some in (times.before, times.behind)]
+    return sum(around) + loaded_after_work(graph, one, least, partly)
