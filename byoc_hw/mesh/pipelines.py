@@ -60,6 +60,9 @@ _NEARLY = 0.97
 _EVENED = 0.75
 """How far balancing is taken to bring the longest stage to the mean of all."""
 
+_KEPT = 2
+"""One of so many parts of the work of planning stages is kept for balancing; the rest may go into comparing cuts."""
+
 _BALANCED = 2
 """The most cuts of a length that are balanced by planned stages."""
 
@@ -238,11 +241,18 @@ class _Planner:
         for length, pipelines in lengths:
             found = self._cuts_of(length)
             least = min((one.longest for _, one in found), default=0)
-            for cutter, cuts in found:
-                if cuts.longest * _NEARLY <= least:
-                    balance = Balance(cutter, self._mesh.data, planned)
-                    tried.append((length, pipelines, balance, balance.quickly(cuts.cuts)))
-        tried.sort(key=lambda one: _promise(one[3]) / one[1])
+            tried += [
+                (length, pipelines, Balance(cutter, self._mesh.data, planned), cuts)
+                for cutter, cuts in found
+                if cuts.longest * _NEARLY <= least
+            ]
+        tried.sort(key=lambda one: one[3].longest / one[1])
+        compared, kept = 0, planned.left // _KEPT
+        while compared < len(tried) and (compared == 0 or planned.left > kept):
+            length, pipelines, balance, cuts = tried[compared]
+            tried[compared] = length, pipelines, balance, balance.quickly(cuts.cuts)
+            compared += 1
+        tried[:compared] = sorted(tried[:compared], key=lambda one: _promise(one[3]) / one[1])
         plans: list[MeshPlan | None] = []
         for at, (length, pipelines, balance, cuts) in enumerate(tried):
             if at >= _BALANCED and any(plans):

@@ -81,9 +81,10 @@ def _fitted(fitting: Fitting, room: int) -> Fitted:
         constants = max(constants + 1, _constants(found.plans))  # slices of weights may be there more than once
     smallest = fitting.smallest()
     constants = _constants(smallest.plans)
-    flash = smallest.flash  # with tables, that are no constants of the stage
-    found = fitting.within(room - constants, flash) if room > constants else None
-    return found or smallest
+    found = fitting.within(room - constants, smallest.flash) if room > constants else None
+    if found is not None and found.memory.ram + _constants(found.plans) <= room:
+        return found
+    return smallest
 
 
 def _constants(plans: Mapping[str, PlannedRegion]) -> int:
