@@ -2,8 +2,8 @@
 
 `work` is the cycles of a network on one PE whose memory has no end, so work / PEs is the fewest cycles a frame that any
 plan can have. Figures of throughput are this bound over what was found, with halo, links and credits counted. Stages
-are planned in full, with copies that jobs do not hide; where they are too many, rows say "by jobs": such copies are
-not in them. Rows "to the cycle" have the cycles of the programs as they are built. Planning time is CPU time.
+are planned with copies that jobs do not hide, the longest ones as they are built. Rows "to the cycle" have the cycles
+of all programs as they are built. Latency, and rows "by jobs", are without such copies. Planning time is CPU time.
 Plans are also run by the simulator. With --check the exit code is 1 if a goal is missed, and the rows are named.
 """
 

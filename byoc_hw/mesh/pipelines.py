@@ -57,6 +57,12 @@ _FURTHER = 12
 _NEARLY = 0.97
 """Cuts are planned whose longest stage is nearly as short, by its jobs, as that of the best ones."""
 
+_EVENED = 0.75
+"""How far balancing is taken to bring the longest stage to the mean of all."""
+
+_KEPT = 2
+"""One of so many parts of the work of planning stages is kept for balancing; the rest may go into comparing cuts."""
+
 _BALANCED = 2
 """The most cuts of a length that are balanced by planned stages."""
 
@@ -95,6 +101,8 @@ class _Planner:
     def of(self, pipelines: int) -> MeshPlan:
         """The best plan with so many pipelines."""
         length = len(self._mesh.alive) // pipelines
+        if self._planned is not None:  # there is one length alone
+            self._planned.left *= 2
         plan = self._best([(length, pipelines)])
         if plan is None:
             raise PlanError(self._why_not(length))
@@ -233,11 +241,18 @@ class _Planner:
         for length, pipelines in lengths:
             found = self._cuts_of(length)
             least = min((one.longest for _, one in found), default=0)
-            for cutter, cuts in found:
-                if cuts.longest * _NEARLY <= least:
-                    balance = Balance(cutter, self._mesh.data, planned)
-                    tried.append((length, pipelines, balance, balance.quickly(cuts.cuts)))
+            tried += [
+                (length, pipelines, Balance(cutter, self._mesh.data, planned), cuts)
+                for cutter, cuts in found
+                if cuts.longest * _NEARLY <= least
+            ]
         tried.sort(key=lambda one: one[3].longest / one[1])
+        compared, kept = 0, planned.left // _KEPT
+        while compared < len(tried) and (compared == 0 or planned.left > kept):
+            length, pipelines, balance, cuts = tried[compared]
+            tried[compared] = length, pipelines, balance, balance.quickly(cuts.cuts)
+            compared += 1
+        tried[:compared] = sorted(tried[:compared], key=lambda one: _promise(one[3]) / one[1])
         plans: list[MeshPlan | None] = []
         for at, (length, pipelines, balance, cuts) in enumerate(tried):
             if at >= _BALANCED and any(plans):
@@ -308,6 +323,11 @@ class _Planner:
         places = self._mesh.alive
         replicas = tuple(places[at * len(stages) : (at + 1) * len(stages)] for at in range(pipelines))
         return with_credits(self._network, self._mesh, stages, replicas, cycles, fixed, self._work)
+
+
+def _promise(cuts: BalancedCuts) -> float:
+    """About how long the longest stage will be when cuts are balanced: nearer to the mean than it is."""
+    return (1 - _EVENED) * cuts.longest + _EVENED * sum(cuts.cycles) / len(cuts.cycles)
 
 
 def _as_planned(plan: MeshPlan | None) -> MeshPlan | None:

@@ -64,7 +64,7 @@ class PlanFigures:
 
     `work` is the cycles of the whole network on one PE whose memory has no end. `least` has the credits of each channel
     without which stages would block each other; of channels from or to outside it is 0. `planned` says whether `cycles`
-    are those of stages planned in full; else they are those of their jobs, without copies that jobs do not hide.
+    are those of stages that are planned; else they are those of their jobs, without copies that jobs do not hide.
     """
 
     work: int
@@ -175,7 +175,7 @@ class MeshPlan:
             f"{self.bound:.4g}, found / bound {self.efficiency:.3f}; latency {self.latency:,} cycles"
         )
         kind = (
-            "planned in full"
+            "planned, the longest as they are built"
             if figures.planned
             else "by the cycles of their jobs, without copies that these do not hide"
         )

@@ -70,8 +70,9 @@ def _sizes_of_calls(program: Program) -> tuple[Hashable, ...]:
     )
 
 
-_PLANNED, _PLANNED_A_PE = 1600, 100
-"""The work of planning stages, in layers that are planned quickly: so many, or so many for a PE if these are fewer."""
+_PLANNED, _PLANNED_A_PE, _PES_A_LAYER = 1100, 100, 4
+"""The work of planning stages, in layers that are planned quickly: so many, or so many for a PE if these are fewer; and
+one more for so many PEs."""
 
 _BUILT = 12
 """About how many layers are planned quickly while one is planned as `build_mesh` does."""
@@ -79,7 +80,8 @@ _BUILT = 12
 
 def stages_in_full(costs: PieceCosts, mesh: Mesh) -> StageCycles | None:
     """What plans the stages of a network on a mesh; None for PEs without tiles to plan."""
-    most = min(_PLANNED, _PLANNED_A_PE * len(mesh.alive))
+    count = len(mesh.alive)
+    most = min(_PLANNED, _PLANNED_A_PE * count) + count // _PES_A_LAYER
     return None if mesh.pe.library is not None else StageCycles(costs, most, mesh.data)
 
 

@@ -16,6 +16,12 @@ from byoc_hw.plan.region import plan_region
 from byoc_hw.plan.steps import RegionPlan
 from byoc_hw.program import ALIGNMENT, HostCall, Program, Workspace
 
+_TRIES = 4
+"""How often a plan is made smaller because its constants are more than was taken."""
+
+_ANY_FLASH = 1 << 60
+"""Bytes of flash that no plan has."""
+
 
 @dataclass(frozen=True, eq=False)
 class StagePlan:
@@ -65,11 +71,19 @@ def plan_stage(
 
 def _fitted(fitting: Fitting, room: int) -> Fitted:
     """The fastest plans found whose arena and constants fit together; where none do, those with the smallest arena."""
-    smallest = fitting.smallest()
-    for constants in (_constants(fitting.fastest.plans), _constants(smallest.plans)):
-        found = fitting.within(room - constants, constants) if room > constants else None
-        if found is not None:
+    constants = _constants(fitting.fastest.plans)
+    for _ in range(_TRIES):
+        found = fitting.within(room - constants, _ANY_FLASH) if room > constants else None
+        if found is None:
+            break
+        if found.memory.ram + _constants(found.plans) <= room:
             return found
+        constants = max(constants + 1, _constants(found.plans))  # slices of weights may be there more than once
+    smallest = fitting.smallest()
+    constants = _constants(smallest.plans)
+    found = fitting.within(room - constants, smallest.flash) if room > constants else None
+    if found is not None and found.memory.ram + _constants(found.plans) <= room:
+        return found
     return smallest
 
 

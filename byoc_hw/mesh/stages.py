@@ -161,8 +161,8 @@ class StageCutter:
             better = self.within(middle, most)
             if better is None:
                 low = middle
-            else:
-                found, high = better, self._longest(better)
+            else:  # a stage that is shorter, so that it fits, may be taken to have more cycles
+                found, high = min(found, better, key=self._longest), min(middle, self._longest(better))
         return found
 
     def _longest(self, cuts: Sequence[tuple[int, int]]) -> int:

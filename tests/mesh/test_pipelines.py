@@ -21,11 +21,13 @@ from byoc_hw.mesh.costs import PieceCosts
 from byoc_hw.mesh.events import simulate
 from byoc_hw.mesh.machine import Link, Mesh
 from byoc_hw.mesh.pe_source import channel_buffer_bytes
+from byoc_hw.mesh.pieces import NodePiece
 from byoc_hw.mesh.pipelines import plan_network
-from byoc_hw.mesh.plan import OUTSIDE
+from byoc_hw.mesh.plan import OUTSIDE, Stage
 from byoc_hw.mesh.plan_file import plan_json, read_plan
 from byoc_hw.mesh.stage_cycles import StageCycles, with_planned_cycles
-from byoc_hw.mesh.stage_program import stage_program
+from byoc_hw.mesh.stage_plan import plan_stage
+from byoc_hw.mesh.stage_program import program_of_pieces, stage_program
 from byoc_hw.mesh.stages import StageCutter
 from byoc_hw.mesh.units import Units, UnitWays
 from byoc_hw.plan.place.arena import place_model
@@ -141,7 +143,7 @@ def test_a_layer_that_is_too_large_in_any_piece_is_named():
 
 
 def test_the_same_network_has_the_same_plan():
-    texts = {plan_json(plan_network(skip_network(), small_mesh(), pipelines=2)) for _ in range(2)}
+    texts = {plan_json(plan_network(skip_network(blocks=1, size=8), small_mesh(3, 2), pipelines=2)) for _ in range(2)}
     assert len(texts) == 1
 
 
@@ -347,3 +349,38 @@ def test_the_cycles_that_a_plan_has_are_those_of_its_stages_planned_in_full():
     assert again.longest <= by_jobs.longest
     assert again.cuts[0][0] == 0
     assert again.cuts[-1][1] == len(cutter.units)
+
+
+def test_a_stage_that_does_not_fit_at_once_has_the_fastest_plan_of_its_room():
+    """Not the smallest one: tables of its regions, which are code, have no part in its room."""
+    network, pe = skip_network(size=20), replace(PE, activation_memory=2048)
+    whole = Stage(tuple(NodePiece(number) for number in range(len(network.nodes))))
+    stage = program_of_pieces(network, whole, lambda _, made: made, "stage")
+    fastest = plan_stage(stage, pe, (), 64, None)
+    smallest = plan_stage(stage, pe, (), 64, 65)
+    room = fastest.nbytes - 1
+    fitted = plan_stage(stage, pe, (), 64, room)
+    assert fitted.nbytes <= room
+    assert fitted.cycles(pe) < smallest.cycles(pe)
+
+
+def test_cuts_are_found_where_memory_makes_stages_shorter_and_these_have_more_cycles():
+    network = skip_network()
+    mesh, costs = small_mesh(8, 1), PieceCosts(network, PE)
+    plain = StageCutter(costs, Units(costs, UnitWays(), costs.work() // 8, mesh.data).pieces, mesh)
+    cutter = plain.with_extra(
+        lambda first, stop: 9 * costs.work() if stop - first == 2 else 0,
+        lambda first, stop: mesh.data if stop - first > 2 else 0,
+    )
+    tried, within = [], cutter.within
+
+    def counted(*given):
+        tried.append(given)
+        assert len(tried) < 99
+        return within(*given)
+
+    cutter.within = counted
+    count = len(cutter.units)
+    cuts = cutter.best(-(-count // 2))
+    assert [unit for first, stop in cuts for unit in range(first, stop)] == list(range(count))
+    assert max(stop - first for first, stop in cuts) == 2
