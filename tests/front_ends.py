@@ -8,7 +8,7 @@ from byoc_hw.frontend.installed import HAS_RELAX, HAS_RELAY
 
 TESTS = Path(__file__).parent
 _MISSING = (
-    *(() if HAS_RELAY else ("tvm.relay", "byoc_hw.frontend.relay", "byoc_hw.demo.detector", "tflite_runtime")),
+    *(() if HAS_RELAY else ("tvm.relay", "byoc_hw.frontend.relay", "tflite_runtime")),
     *(() if HAS_RELAX else ("tvm.relax", "byoc_hw.frontend.relax")),
 )
 

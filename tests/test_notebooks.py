@@ -9,6 +9,7 @@ nbformat = pytest.importorskip("nbformat", reason="pip install byoc-hw[notebooks
 
 NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"
 FILES = sorted(NOTEBOOKS.glob("*.ipynb"))
+OF_RELAY = ("04_fewer_bits", "07_write_a_pattern")
 
 
 def load_execute():
@@ -20,7 +21,13 @@ def load_execute():
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")  # of the Jupyter packages
 @pytest.mark.slow
-@pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=path.stem, marks=[pytest.mark.needs_relay] if path.stem in OF_RELAY else [])
+        for path in FILES
+    ],
+)
 def test_notebook_runs(path):
     done = load_execute()(path)
     assert all(cell.execution_count for cell in done.cells if cell.cell_type == "code")

@@ -8,6 +8,7 @@ from pathlib import Path
 from byoc_hw.authoring.closed_kinds import CLOSED_KINDS
 from byoc_hw.commands.options import Commands, add_command, add_preset, hardware_named
 from byoc_hw.errors import RunError
+from byoc_hw.frontend.installed import HAS_RELAY, needs_relay
 from byoc_hw.graph import LAYER_KINDS
 
 
@@ -42,6 +43,8 @@ def add_patterns(commands: Commands) -> None:
 
 
 def _new_pattern(options: argparse.Namespace) -> None:
+    if not HAS_RELAY:
+        needs_relay("new-pattern")
     from byoc_hw.authoring.new_pattern import new_pattern
 
     pattern, test, golden = new_pattern(options.name, options.layer, options.output_dir)
@@ -50,6 +53,8 @@ def _new_pattern(options: argparse.Namespace) -> None:
 
 
 def _check_pattern(options: argparse.Namespace) -> None:
+    if not HAS_RELAY:
+        needs_relay("check-pattern")
     from byoc_hw.authoring.fuzzing import check_pattern
     from byoc_hw.authoring.new_pattern import load_pattern_file
 

@@ -58,7 +58,7 @@ def add_model(parser: argparse.ArgumentParser) -> None:
         "model",
         type=Path,
         metavar="MODEL",
-        help="a .tflite or .onnx file, Relay as .relay, .txt or .json; or or with Relax .pt2",
+        help="a .tflite or .onnx file, Relay as .relay, .txt or .json, or with Relax .pt2",
     )
     add_shapes(parser)
 

@@ -14,18 +14,22 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tvm
-from tvm import relay
 
 import byoc_hw
 from byoc_hw.accelerator import DIANA_DIGITAL, DSP
 from byoc_hw.demo.shapes import Scene, drawn_scenes, mean_average_precision
 from byoc_hw.demo.shapes_network import VARIANCES, anchor_corners
+from byoc_hw.frontend.installed import HAS_RELAY, needs_relay
 from byoc_hw.frontend.tflite_file import FileTensor, read_tflite
 from byoc_hw.soc import Hardware, Soc
 from byoc_hw.tensor import Array
+
+if TYPE_CHECKING or HAS_RELAY:  # the network itself, `detector_path`, needs no Relay
+    from tvm import relay
 
 DLA = replace(DIANA_DIGITAL, name="dla", label="DLA")
 CHIP = Soc((DLA, DSP), label="DLA + DSP")
@@ -46,7 +50,12 @@ def detector_path() -> Path:
 
 
 def detector() -> tuple[tvm.IRModule, dict[str, tvm.nd.NDArray]]:
-    """The network with what stands behind it, and its weights by name: input int8, output (1, 12, 6) float32 rows."""
+    """The network with what stands behind it, and its weights by name: input int8, output (1, 12, 6) float32 rows.
+
+    Raises `Unsupported` without Relay, whose operators find the boxes.
+    """
+    if not HAS_RELAY:
+        needs_relay("the detector with its boxes")
     mod, params = byoc_hw.load_tflite(detector_path())
     file, main = read_tflite(detector_path()), mod["main"]
     scores, boxes = (

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
+from typing import NoReturn
+
+from byoc_hw.errors import Unsupported
 
 
 def _has(*folders: str) -> bool:
@@ -20,3 +23,10 @@ HAS_RELAY = _has("relay")
 
 HAS_RELAX = not HAS_RELAY and _has("relax", "frontend", "tflite")
 """Whether TVM is one of those with Relax alone; older ones have a Relax without an importer of TFLite files."""
+
+
+def needs_relay(what: str) -> NoReturn:
+    """Raise `Unsupported`: only the TVM with Relay has it."""
+    raise Unsupported(
+        f"{what} needs the front end of Relay: CPython 3.10 on x86-64 Linux, pip install 'byoc-hw[relay]'"
+    )

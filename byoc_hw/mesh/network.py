@@ -16,6 +16,7 @@ from byoc_hw.tensor import Tensor
 class Node:
     """One layer, of the region that `region` names, or one function of the host; the other one is None.
 
+    A function's arguments that are neither in `inputs` nor in `outputs` are its scratch: no tensors of the network.
     `inputs` are the names of the activations that it reads, those of a layer in the order of its inputs without
     constants. The layer's own tensors have the shapes and scales, the names are those of the network.
     """
@@ -112,15 +113,10 @@ class _Reader:
         return name
 
     def _host(self, call: HostCall, reads: tuple[Buffer, ...]) -> None:
-        for buffer in call.arguments:
+        made = [buffer for buffer in reads if buffer.name in self._written]  # what nobody has written is scratch
+        for buffer in (*made, *call.written):
             self._tensor(buffer)
-        for buffer in reads:
-            if buffer.name not in self._written:
-                raise Unsupported(
-                    f"a mesh takes host functions that work in their inputs and outputs alone, as those of TVM with "
-                    f"Relay do: {call.symbol} has {buffer.nbytes} bytes more"
-                )
-        inputs = tuple(dict.fromkeys(buffer.name for buffer in reads))
+        inputs = tuple(dict.fromkeys(buffer.name for buffer in made))
         outputs = tuple(self._write(buffer.name) for buffer in call.written)
         self._nodes.append(Node(call.symbol, None, call, inputs, outputs))
 
@@ -163,7 +159,8 @@ class _Reader:
             known = self._tensor(buffer)
         if known is None or known.shape == tensor.shape:
             self._buffers.setdefault(buffer.name, buffer)
-            self._tensors.setdefault(buffer.name, tensor)
+            if known is None or known.quantization is None:  # the scale of what the host writes
+                self._tensors[buffer.name] = tensor
             return buffer.name
         (name,) = distinct([f"{buffer.name} as {'x'.join(map(str, tensor.shape))}"], self._tensors)
         if name not in self._tensors:

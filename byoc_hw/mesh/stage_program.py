@@ -182,7 +182,8 @@ class _Assembler:
         for group, (reads, writes) in zip(groups, arguments, strict=True):
             there = tuple(buffers[tensor.name] for tensor in (*reads, *writes))
             if isinstance(group, HostCall):
-                calls.append(replace(group, arguments=tuple(buffers[one.name] for one in group.arguments)))
+                own = tuple(buffers.get(one.name, one) for one in group.arguments)  # scratch is as it stands
+                calls.append(replace(group, arguments=own))
                 continue
             graph = Graph(f"{self._name}_region{len(calls)}", tuple(reads), tuple(writes), group)
             calls.append(RegionCall(graph, there))
@@ -201,7 +202,8 @@ class _Assembler:
     def _reads(self, group: HostCall | tuple[Layer, ...]) -> list[Tensor]:
         if isinstance(group, HostCall):
             reads = group.arguments[: len(group.arguments) - group.results]
-            return [self._whole(buffer.name) for buffer in dict.fromkeys(reads)]
+            names = dict.fromkeys(buffer.name for buffer in reads if buffer.name in self._network.tensors)
+            return [self._whole(name) for name in names]
         made = {layer.ofm for layer in group}
         tensors = (tensor for layer in group for tensor in layer.inputs)
         return list(dict.fromkeys(tensor for tensor in tensors if tensor.data is None and tensor not in made))

@@ -16,6 +16,7 @@ from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import InvalidInput, Unsupported
 from byoc_hw.frontend.accelerators import by_digest, by_name, known
 from byoc_hw.frontend.host_layers import HOST_FUNCTIONS
+from byoc_hw.frontend.installed import needs_relay
 from byoc_hw.frontend.relax.forms import LiveFusions
 from byoc_hw.frontend.relax.load import load_any
 from byoc_hw.frontend.relax.partition import check_relax_module, partition_relax, with_host_layers
@@ -24,7 +25,6 @@ from byoc_hw.frontend.relax.regions import ACCELERATOR_MARK, NUMERICS_MARK, QdqR
 from byoc_hw.frontend.relax.relax_model import RelaxModel, graphs_in
 from byoc_hw.frontend.relax.tflite import importable_parts, load_tflite
 from byoc_hw.frontend.relax.turns import one_at_a_time
-from byoc_hw.frontend.relax.versions import needs_relay
 from byoc_hw.frontend.seam import Backend, Partitioned
 from byoc_hw.pattern import Outcome
 from byoc_hw.soc import Hardware, Soc

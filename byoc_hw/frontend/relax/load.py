@@ -10,8 +10,8 @@ from typing import Any
 import tvm
 
 from byoc_hw.errors import InvalidInput
+from byoc_hw.frontend.installed import needs_relay
 from byoc_hw.frontend.relax.tflite import load_tflite
-from byoc_hw.frontend.relax.versions import needs_relay
 from byoc_hw.frontend.seam import NO_ONNX
 
 _FORMATS = (".tflite", ".onnx", ".pt2")

@@ -5,7 +5,7 @@ Written for `TESTED`. Names that TVM has moved from one version to the next are 
 
 from __future__ import annotations
 
-from typing import Any, NoReturn, TypeGuard
+from typing import Any, TypeGuard
 
 import numpy as np
 import tvm
@@ -25,13 +25,6 @@ blocks = s_tir
 
 Literal = tvm.ir.GenericConst
 """A tensor that is a constant of a module: `relax.Constant` in older versions."""
-
-
-def needs_relay(what: str) -> NoReturn:
-    """Raise `Unsupported`: only the TVM with Relay has it."""
-    raise Unsupported(
-        f"{what} needs the front end of Relay: CPython 3.10 on x86-64 Linux, pip install 'byoc-hw[relay]'"
-    )
 
 
 def array_of(constant: Any) -> Array:

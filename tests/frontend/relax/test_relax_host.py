@@ -9,7 +9,9 @@ import byoc_hw
 from byoc_hw import Unsupported
 from byoc_hw.compiler import region_graphs
 from byoc_hw.demo import heldout, model_path
-from byoc_hw.mesh_builder import mesh_network
+from byoc_hw.mesh.pieces import NodePiece
+from byoc_hw.mesh.plan import Stage
+from byoc_hw.mesh_builder import build_mesh, mesh_network
 
 SHAPE = (1, 3, 5, 4)
 SCALE = np.float32(0.0123456789)
@@ -53,10 +55,28 @@ def test_a_module_that_was_not_partitioned_runs_on_the_host(tmp_path):
     assert (apart == 0).mean() > 0.95
 
 
-def test_a_mesh_refuses_a_host_function_with_scratch(tmp_path):
-    mod, params = byoc_hw.load_tflite(model_path())
-    with pytest.raises(Unsupported, match="a mesh takes host functions that work in their inputs and outputs alone"):
-        mesh_network(byoc_hw.partition_for_hwlib(mod, params))
+def test_pes_of_a_mesh_have_the_scratch_of_their_host_functions(tmp_path):
+    """Each of two PEs has a convolution and a softmax, whose loops need sums of rows."""
+
+    def body(x):
+        for _ in range(2):
+            x = stored(relax.op.nn.softmax(real(convolution(x), 0.05, -5)), 1 / 200, -100)
+        return x
+
+    partitioned = byoc_hw.partition_for_hwlib(module(body, (1, 6, 6, 8)), mod_name="m")
+    network = mesh_network(partitioned)
+    half = len(network.nodes) // 2
+    stages = []
+    for part in (range(half), range(half, len(network.nodes))):
+        calls = [call for call in (network.nodes[number].call for number in part) if call is not None]
+        assert any(buffer.name not in network.tensors for call in calls for buffer in call.arguments)
+        stages.append(Stage(tuple(NodePiece(number) for number in part)))
+    mesh = build_mesh(partitioned, stages, output_dir=tmp_path / "mesh")
+    frames = [[given((1, 6, 6, 8), seed)] for seed in range(5)]
+    alone = byoc_hw.build(partitioned, output_dir=tmp_path / "m").run_batch(frames)
+    for here, there in zip(mesh.run(frames).outputs, alone, strict=True):
+        assert np.array_equal(here[0], there.outputs[0])
+    assert mesh.validate(frames)
 
 
 def test_buffers_of_a_host_function_are_in_the_arena(tmp_path):
