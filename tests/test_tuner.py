@@ -21,7 +21,7 @@ from byoc_hw.errors import InvalidInput, PlanError
 sys.path.append(str(Path(__file__).parent / "emit"))
 from vendor_library import VENDOR
 
-TIGHT = replace(byoc_hw.SMALL, label="TIGHT", activation_memory=3 * 1024, weight_memory=2 * 1024)
+TIGHT = replace(byoc_hw.SMALL, label="TIGHT", activation_memory=4 * 1024, weight_memory=2 * 1024)
 """Too small for the images below."""
 
 

@@ -112,7 +112,7 @@ def row_halves(op: Op, layer: Layer, at: int, accelerator: Accelerator) -> Halve
     job, form = op.step, geometry(layer)
     assert isinstance(job, Job)
     if isinstance(form, Run):
-        parts = [_run_part(job, layer, *span) for span in _spans(at, _run_rows(job, form))]
+        parts = [_run_part(job, layer, form, *span) for span in _spans(at, _run_rows(job, form))]
     else:
         assert isinstance(form, Window), "others are not cut"
         axis = int(job.ofm_shape[0] == 1)
@@ -151,8 +151,8 @@ def _run_row(image: Image) -> int:
     return (image.pitch or image.shape[1]) * image.shape[2]
 
 
-def _run_part(job: Job, layer: Layer, first: int, rows: int) -> Job:
-    """Some rows of the run of an element-wise layer."""
+def _run_part(job: Job, layer: Layer, form: Run, first: int, rows: int) -> Job:
+    """Some rows of the run of an element-wise layer. A second input that repeats, one value, is for all of them."""
     image = job.image
     assert image is not None
     start, count = first * _run_row(image), rows * _run_row(image)
@@ -160,7 +160,7 @@ def _run_part(job: Job, layer: Layer, first: int, rows: int) -> Job:
     return replace(
         job,
         ifm=job.ifm + layer.inputs[0].bytes_of(start),
-        ifm2=job.ifm2 + (layer.inputs[1].bytes_of(start) if len(layer.inputs) > 1 else 0),
+        ifm2=job.ifm2 + (layer.inputs[1].bytes_of(start) if len(layer.inputs) > 1 and not form.repeats else 0),
         ofm=job.ofm + layer.ofm.bytes_of(start),
         ifm_shape=shape,
         ofm_shape=shape,

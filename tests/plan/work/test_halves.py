@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 from plan_check import check_layout
 from plan_choices import estimated
 from plan_graphs import choices, joined_regions, regions
-from plan_samples import Samples, graph_of
+from plan_samples import Samples, accelerator, graph_of
 
 from byoc_hw.accelerator import REFERENCE
 from byoc_hw.errors import PlanError
+from byoc_hw.plan.choices import Choices, Group
 from byoc_hw.plan.order.copies import order
 from byoc_hw.plan.region import lay_out_region
 from byoc_hw.plan.steps import Copy, Job
@@ -74,6 +75,21 @@ def small_region():
     third = samples.add(first.ofm, second.ofm)
     last = samples.pool(third.ofm)
     return graph_of([image], [first, second, third, last], [second.ofm, last.ofm])
+
+
+def test_a_run_with_one_value_for_all_elements_is_cut_at_any_row():
+    samples = Samples()
+    layer = samples.mul(samples.tensor((1, 4, 2, 4)), samples.tensor((1,)))
+    graph, hardware = graph_of([*layer.inputs], [layer], [layer.ofm]), accelerator()
+    layout = lay_out_region(graph, hardware, Choices((False,), (Group(1),), (None,), False))
+    for row in (1, 2, 3):
+
+        def at_row(ways, row=row):
+            return next(((row, halves) for cuts, halves in ways if cuts == range(1, 4)), None)
+
+        cut = with_cuts(layout, at_row)
+        assert len(cut.work.ops) == len(layout.work.ops) + 1
+        check_layout(cut, graph, hardware)
 
 
 @pytest.mark.parametrize("packed", [False, True], ids=["rows apart", "rows packed"])
