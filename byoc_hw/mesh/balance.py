@@ -70,12 +70,11 @@ class Balance:
         has `enough` cycles."""
         quick = [self._figures(*cut) for cut in cuts]
         figures = sharpened(quick, lambda at: self._figures_built(*cuts[at]), enough)
-        return BalancedCuts(cuts, tuple(one.cycles for one in figures), tuple(one.fixed for one in figures))
+        return _with_figures(cuts, figures)
 
     def quickly(self, cuts: StageCuts) -> BalancedCuts:
         """The cuts with their figures as planned quickly."""
-        figures = [self._figures(*cut) for cut in cuts]
-        return BalancedCuts(cuts, tuple(one.cycles for one in figures), tuple(one.fixed for one in figures))
+        return _with_figures(cuts, [self._figures(*cut) for cut in cuts])
 
     def cycles(self, first: int, stop: int, limit: int) -> int:
         """The cycles of a stage as it is planned quickly; if these are `limit` or more, as it is built. Of a stage that
@@ -200,3 +199,7 @@ class Balance:
 def _shared(one: tuple[int, int], other: tuple[int, int]) -> int:
     """The units of both stages."""
     return max(0, min(one[1], other[1]) - max(one[0], other[0]))
+
+
+def _with_figures(cuts: StageCuts, figures: Sequence[StageFigures]) -> BalancedCuts:
+    return BalancedCuts(cuts, tuple(one.cycles for one in figures), tuple(one.fixed for one in figures))

@@ -39,10 +39,10 @@ from byoc_hw.plan.bound.windows import AtOnce, evenly_spread, loading
 from byoc_hw.soc import Soc
 from byoc_hw.tensor import Tensor
 
-_MOST_TIMES = 16
+MOST_TIMES = 16
 """The most times of beginning, and of what is behind, that tell sets of layers apart."""
 
-_ROUNDING = 1e-9
+ROUNDING = 1e-9
 """The relative error of the sums."""
 
 
@@ -54,7 +54,7 @@ def cycles_alone(graph: Graph, chip: Soc) -> int:
     if packed and filled > found and all(isinstance(layer, Weighted) and needs_fills(layer, one) for layer in packed):
         apart = replace(chip, accelerators=(replace(one, packed_rows=False),))
         found = max(found, min(filled, _least(graph, apart)[0]))
-    return ceil(found * (1 - _ROUNDING))
+    return ceil(found * (1 - ROUNDING))
 
 
 def _least(graph: Graph, chip: Soc) -> tuple[float, float]:
@@ -79,16 +79,13 @@ class _Engines:
         )
         self._jobs = [least_job(layer, self._one, chip) for layer in graph.layers]
         self._needed = [needed_before(graph, at, chip, whole=False) for at in range(len(graph.layers))]
-        whole = {tensor for layer in graph.layers if isinstance(layer, Whole) for tensor in (*layer.inputs, layer.ofm)}
-        read = {tensor for layer in graph.layers if has_jobs(layer) and reads_all(layer) for tensor in layer.inputs}
-        self._inputs = [tensor for tensor in graph.inputs if tensor in read and tensor not in whole]
-        self._outputs = [tensor for tensor in dict.fromkeys(graph.outputs) if tensor not in whole]
+        self._inputs, self._outputs = copied_in_full(graph)
         self._weights = sum(map(weight_bytes, graph.layers))
         spilled = [float(size) for some in spills(graph, chip) for size in (some.loaded, some.stored)]
         tensors = [float(tensor.nbytes) for tensor in dict.fromkeys((*self._inputs, *self._outputs))]
         one = self._one
-        self._copied = sum(_copies(size, one.activation_memory, one) for size in tensors + spilled)
-        self._copied += _copies(self._weights, one.weight_memory, one)
+        self._copied = sum(least_copying(size, one.activation_memory, one) for size in tensors + spilled)
+        self._copied += least_copying(self._weights, one.weight_memory, one)
         self._least = self._working(AtOnce(), False)
 
     def busier(self, more: float) -> float:
@@ -122,7 +119,7 @@ class _Engines:
             return 0.0
         begin, left = (np.array([some[at] for at in layers]) for some in ([one.times[-1] for one in rates], behind))
         found = 0.0
-        for begins, ends in product(evenly_spread(begin, _MOST_TIMES), evenly_spread(left, _MOST_TIMES)):
+        for begins, ends in product(evenly_spread(begin, MOST_TIMES), evenly_spread(left, MOST_TIMES)):
             among = [at for at in layers if rates[at].times[-1] >= begins and behind[at] >= ends]
             if among:
                 work = sum(self._array[at] for at in among)
@@ -142,7 +139,8 @@ class _Engines:
     def _ways_behind(self) -> list[float]:
         """The cycles behind the end of any job of each layer, where each output is stored when it is there in full."""
         ways: dict[Tensor, float] = {
-            tensor: _copies(float(tensor.nbytes), self._one.activation_memory, self._one) for tensor in self._outputs
+            tensor: least_copying(float(tensor.nbytes), self._one.activation_memory, self._one)
+            for tensor in self._outputs
         }
         for at in reversed(range(len(self._graph.layers))):
             layer = self._graph.layers[at]
@@ -151,8 +149,18 @@ class _Engines:
         return [ways.get(layer.ofm, 0.0) for layer in self._graph.layers]
 
 
-def _copies(nbytes: float, memory: int, one: Accelerator) -> float:
-    """Cycles of the copies of so many bytes, in which a memory has room for each."""
+def copied_in_full(graph: Graph) -> tuple[list[Tensor], list[Tensor]]:
+    """The inputs of a region that some layer reads all of, and its outputs: all but those that a layer as a whole
+    touches, which may never be in local memory."""
+    whole = {tensor for layer in graph.layers if isinstance(layer, Whole) for tensor in (*layer.inputs, layer.ofm)}
+    read = {tensor for layer in graph.layers if has_jobs(layer) and reads_all(layer) for tensor in layer.inputs}
+    inputs = [tensor for tensor in graph.inputs if tensor in read and tensor not in whole]
+    return inputs, [tensor for tensor in dict.fromkeys(graph.outputs) if tensor not in whole]
+
+
+def least_copying(nbytes: float, memory: int, one: Accelerator) -> float:
+    """Cycles of a DMA that copies so many bytes at least once, in copies that a memory has room for; none where a
+    library copies nothing."""
     if one.library is not None or not nbytes:
         return 0.0
     return max(1.0, nbytes / memory) * one.dma_setup + nbytes / one.dma_width

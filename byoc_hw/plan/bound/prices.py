@@ -20,18 +20,16 @@ from math import ceil, sqrt
 
 import numpy as np
 
-from byoc_hw.graph import Graph, Layer, Whole
-from byoc_hw.plan.bound.alone import cycles_alone
-from byoc_hw.plan.bound.latency import Latencies, has_jobs, latencies, made_in_full, reads_all
+from byoc_hw.graph import Graph, Layer
+from byoc_hw.plan.bound.alone import MOST_TIMES, ROUNDING, copied_in_full, cycles_alone, least_copying
+from byoc_hw.plan.bound.latency import Latencies, latencies, made_in_full
 from byoc_hw.plan.bound.sharing import cycles_of_sharing
 from byoc_hw.plan.bound.ways import Floats, LayerWork, weight_bytes
+from byoc_hw.plan.bound.windows import evenly_spread
 from byoc_hw.soc import Hardware, Soc
 
 _ROUNDS = 500
 """Prices that are tried: more of them raise the bound by less than a percent."""
-
-_ROUNDING = 1e-9
-"""The relative error of the sums."""
 
 
 def cycles_bound(graph: Graph, hardware: Hardware) -> int:
@@ -48,16 +46,12 @@ def cycles_bound(graph: Graph, hardware: Hardware) -> int:
     counted = made_in_full(graph)
     work = [_ways(*one, chip) for one in zip(graph.layers, works, counted, strict=True)]
     lanes, local = range(len(chip.accelerators)), sum(one.activation_memory for one in chip.accelerators)
-    whole = {tensor for layer in graph.layers if isinstance(layer, Whole) for tensor in (*layer.inputs, layer.ofm)}
-    loaded = {tensor for layer in graph.layers if has_jobs(layer) and reads_all(layer) for tensor in layer.inputs}
-    for tensor in dict.fromkeys((*(one for one in graph.inputs if one in loaded), *graph.outputs)):
-        if tensor in whole:
-            continue  # it may never be in local memory
-        work.append(_of_dma(chip, tensor.nbytes, local))
+    inputs, outputs = copied_in_full(graph)
+    work += [_of_dma(chip, tensor.nbytes, local) for tensor in dict.fromkeys((*inputs, *outputs))]
     times = latencies(graph, chip, works, counted)
     sets = _sets(times, [bool(one[:, : len(lanes)].any()) for one in work], len(lanes))
     best = max(times.least, _at_better_prices(work, *sets))
-    return cycles_of_sharing(graph, chip, works, counted, times, ceil(best * (1 - _ROUNDING)))
+    return cycles_of_sharing(graph, chip, works, counted, times, ceil(best * (1 - ROUNDING)))
 
 
 def _at_better_prices(work: Sequence[Floats], chosen: Floats, around: Floats) -> float:
@@ -81,10 +75,6 @@ def _at_better_prices(work: Sequence[Floats], chosen: Floats, around: Floats) ->
     return best
 
 
-_MOST_TIMES = 16
-"""The most times of beginning, and of what is behind, that tell sets of layers apart."""
-
-
 def _sets(times: Latencies, works: Sequence[bool], lanes: int) -> tuple[Floats, Floats]:
     """Sets of work, as rows of 0 and 1, and for each the cycles in which no array works on it: all of the work first.
 
@@ -95,7 +85,7 @@ def _sets(times: Latencies, works: Sequence[bool], lanes: int) -> tuple[Floats, 
     first = [min(times.before[at].values(), default=0.0) for at in layers]
     last = [min(times.behind[at].values(), default=0.0) for at in layers]
     chosen, around = [], []
-    for begins, ends in product(_some(first), _some(last)):
+    for begins, ends in product(*(evenly_spread(np.array(some or [0.0]), MOST_TIMES) for some in (first, last))):
         among = [at for at, one, other in zip(layers, first, last, strict=True) if one >= begins and other >= ends]
         chosen.append([float(at in among or not busy) for at, busy in enumerate(works)])
         idle = [
@@ -107,12 +97,6 @@ def _sets(times: Latencies, works: Sequence[bool], lanes: int) -> tuple[Floats, 
     return np.array(chosen), np.array(around)
 
 
-def _some(values: Sequence[float]) -> list[float]:
-    """Some of the values, evenly spread, from the smallest on; 0 alone if there are none."""
-    found = sorted(set(values)) or [0.0]
-    return found[:: ceil(len(found) / _MOST_TIMES)]
-
-
 def _of_dma(chip: Soc, nbytes: int, memory: int) -> Floats:
     """A copy of so many bytes as work that any of the DMAs does: a row for each."""
     lanes = len(chip.accelerators)
@@ -120,14 +104,8 @@ def _of_dma(chip: Soc, nbytes: int, memory: int) -> Floats:
 
 
 def _copies(chip: Soc, nbytes: float, memory: int) -> Floats:
-    """Cycles of each DMA that copies so many bytes at least once, in copies that a memory has room for; none where a
-    library copies nothing."""
-    return np.array(
-        [
-            0 if one.library or not nbytes else max(1, nbytes / memory) * one.dma_setup + nbytes / one.dma_width
-            for one in chip.accelerators
-        ]
-    )
+    """Cycles of each DMA that copies so many bytes."""
+    return np.array([least_copying(nbytes, memory, one) for one in chip.accelerators])
 
 
 def _ways(layer: Layer, work: LayerWork, counted: bool, chip: Soc) -> Floats:

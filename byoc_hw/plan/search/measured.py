@@ -104,8 +104,9 @@ class MeasuredRuns:
         for first, stop in _runs(choices):
             cycles = self._run(choices, first, stop)
             some = path[first:stop]
-            estimate = sum(one.cycles for one in some)  # 0 where known runs take no cycles
-            factor = _TOO_BOLD if cycles is None else cycles / estimate if estimate else 1.0
+            factor, estimate = _TOO_BOLD, sum(one.cycles for one in some)
+            if cycles is not None:
+                factor = cycles / estimate if estimate else 1.0  # runs that are known to take no cycles
             for one in some:
                 grouping.correct(one.key, one.cycles * factor, one.group)
         return len(self._measured) > before

@@ -9,7 +9,7 @@ from itertools import pairwise
 from byoc_hw.graph import Layer
 from byoc_hw.plan.array.kinds import PSUM_BYTES, Window
 from byoc_hw.plan.array.window import Place
-from byoc_hw.plan.steps import Image, Job
+from byoc_hw.plan.steps import Job
 from byoc_hw.plan.work.builder import WorkBuilder
 from byoc_hw.plan.work.cuts import Cut
 from byoc_hw.plan.work.ops import LocalBuffer, Op, job_op
@@ -40,12 +40,12 @@ def over_rows(
     cuts: Iterable[Cut],
     ifm: LocalRows,
     ofm: LocalRows,
-    image: Image,
 ) -> Iterator[Op]:
-    """The jobs of a window of stride 1. `image` has all channels of the output, `cuts` those of each job."""
+    """The jobs of a window of stride 1 over some rows of its output."""
     packing = region.storages.of[layer.ifm].packing
     assert packing is not None, "its images are packed"
-    outputs = region.mapping.outputs(index, rows[1] - rows[0])[1]
+    _, outputs, channels = region.mapping.outputs(index, rows[1] - rows[0])
+    image = region.image(layer, (rows[0], 0, 0), (rows[1] - rows[0], form.columns.ofm, channels))
     for cut in cuts:
         height = form.rows.part(cut.part.row, cut.part.height)
         width = form.columns.part(cut.part.column, cut.part.width)

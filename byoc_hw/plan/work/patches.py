@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import product
 
 from byoc_hw.graph import Layer, Weighted
@@ -12,7 +13,7 @@ from byoc_hw.plan.array.kinds import Run, Window, geometry, job_cycles
 from byoc_hw.plan.array.packing import Packing
 from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.array.transfers import Box, Transfer, strided
-from byoc_hw.plan.array.window import Extents
+from byoc_hw.plan.array.window import Extents, Place
 from byoc_hw.plan.steps import Job
 from byoc_hw.plan.work.builder import WorkBuilder
 from byoc_hw.plan.work.cuts import JobCuts
@@ -39,30 +40,27 @@ class BoxView:
     box: Box
     packing: Packing | None = None
 
-    @property
-    def pixel(self) -> int:
-        """Bytes from one pixel to the next."""
-        return self.box.extents[2]
-
-    @property
-    def row(self) -> int:
-        """Bytes from one row to the next."""
-        return self.pixel * (self.box.extents[1] if self.packing is None else self.packing.pitch)
+    @cached_property
+    def place(self) -> Place:
+        """Where its rows lie."""
+        height, width, pixel = self.box.extents
+        if self.packing is not None:
+            return self.packing.place(self.box.extents)
+        return Place(0, width * pixel, pixel, height, width * pixel)
 
     def at(self, row: int, column: int, channel: int) -> int:
         """The byte of an element, by its place in the storage."""
         top, left, first = self.box.origin
-        head = 0 if self.packing is None else self.packing.head * self.pixel
-        return head + (row - top) * self.row + (column - left) * self.pixel + channel - first
+        place = self.place
+        return place.offset + (row - top) * place.row + (column - left) * place.pixel + channel - first
 
     def rows(self) -> LocalRows:
         """Its packed rows."""
-        assert self.packing is not None, "they are asked for of packed rows alone"
-        return LocalRows(self.buffer, self.packing.place(self.box.extents), channel=self.box.origin[2])
+        return LocalRows(self.buffer, self.place, channel=self.box.origin[2])
 
     def flat(self, width: int) -> bool:
         """Whether it has `width` pixels in a row, one right behind the other across rows too."""
-        return self.row == width * self.pixel and self.box.extents[1] == width
+        return self.place.row == self.place.reach == width * self.place.pixel
 
 
 def patches(region: WorkBuilder, number: int, indices: Sequence[int]) -> None:
@@ -190,9 +188,7 @@ class _Patches:
         if index in region.packed:
             outputs = region.mapping.outputs(index, height)[1]
             cuts = self.cuts.of_tile(index, layer, form, unit, (1, outputs), (first, first + channels))
-            image = region.image(layer, (top, left, 0), box.extents)
-            rows = top, top + height
-            unit.jobs += over_rows(region, index, layer, form, rows, cuts, ifm.rows(), ofm.rows(), image)
+            unit.jobs += over_rows(region, index, layer, form, (top, top + height), cuts, ifm.rows(), ofm.rows())
             return
         local = {"ifm": ifm.buffer, "ofm": ofm.buffer}
         for cut in self.cuts.of_tile(index, layer, form, unit, (height, width), (first, first + channels)):
@@ -206,10 +202,10 @@ class _Patches:
                 ofm=ofm.at(top, left, cut.channel),
                 ifm_shape=ifm_shape,
                 ofm_shape=ofm_shape,
-                ifm_row=ifm_shape[1] * ifm.pixel if ifm_shape[0] == 1 else ifm.row,
-                ofm_row=ofm.row * (height if ofm_shape[0] == 1 else 1),
-                ifm_pixel=ifm.pixel,
-                ofm_pixel=ofm.pixel,
+                ifm_row=ifm_shape[1] * ifm.place.pixel if ifm_shape[0] == 1 else ifm.place.row,
+                ofm_row=ofm.place.row * (height if ofm_shape[0] == 1 else 1),
+                ifm_pixel=ifm.place.pixel,
+                ofm_pixel=ofm.place.pixel,
                 weights=cut.weights,
                 params=cut.params,
                 padding=(row.pad_before, column.pad_before, row.pad_after, column.pad_after),
@@ -264,5 +260,5 @@ def _moves(home: Home, box: Box, patch: BoxView) -> Iterator[Transfer]:
     strides = home.strides or (width * channels, channels, 1)
     main = home.offset + sum(place * stride for place, stride in zip(box.origin, strides, strict=True))
     local = patch.at(*box.origin)
-    for move in strided(box.extents, strides, (patch.row, patch.pixel, 1)):
+    for move in strided(box.extents, strides, (patch.place.row, patch.place.pixel, 1)):
         yield replace(move, main=main + move.main, local=local + move.local)

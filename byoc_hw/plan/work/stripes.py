@@ -236,14 +236,13 @@ class _Stripes:
     def _over_rows(self, index: int, layer: Layer, form: Window, rows: Span, ifm: View, ofm: View, unit: Unit) -> None:
         """The jobs of a window of stride 1 over packed rows as a single one."""
         region, of = self.region, self.region.storages.of
-        _, outputs, channels = region.mapping.outputs(index, rows[1] - rows[0])
-        image = region.image(layer, (rows[0], 0, 0), (rows[1] - rows[0], form.columns.ofm, channels))
         read, written = (
             LocalRows(view.buffer, of[tensor].place(tensor), view.first)
             for tensor, view in ((layer.ifm, ifm), (layer.ofm, ofm))
         )
+        outputs = region.mapping.outputs(index, rows[1] - rows[0])[1]
         cuts = self.cuts.of_tile(index, layer, form, unit, (1, outputs))
-        unit.jobs += over_rows(region, index, layer, form, rows, cuts, read, written, image)
+        unit.jobs += over_rows(region, index, layer, form, rows, cuts, read, written)
 
     def _run(
         self, index: int, layer: Layer, form: Run, rows: Span, inputs: Sequence[View], ofm: View, unit: Unit
