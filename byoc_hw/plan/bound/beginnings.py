@@ -35,11 +35,15 @@ from byoc_hw.plan.array.cost import is_pointwise
 from byoc_hw.plan.array.kinds import Window, geometry, parts_of_kernel, rows_at_a_time
 from byoc_hw.plan.array.window import Axis, extents
 from byoc_hw.plan.bound.needs import any_of, needed_for, read
-from byoc_hw.plan.bound.ways import cover, groups, in_parts, packed_line, packs
+from byoc_hw.plan.bound.ways import cover, covers, groups, in_parts, packed_line, packs
 from byoc_hw.plan.bound.windows import AtOnce, loading
 
 _SLICES = 4
 """The most numbers of input channels that are told apart, but for all of them."""
+
+_MOST_GROUPS = 1 << 12
+"""The most groups of a channel whose marks are moved. Of more, all cycles count from the first output on: the inputs
+are so many that it hardly matters which come first."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +152,7 @@ def _rate_of_middle(layer: Weighted, one: Accelerator) -> float:
 def _rate_of_rows(layer: Weighted, one: Accelerator, turned: bool) -> float:
     """The groups that rows save at most, each by itself, of those that they take."""
     rows, length, apart = packed_line(layer, turned)
-    many = [cover(some, length, apart, one.array_columns) for some in range(rows + 1)]
+    many = covers(rows, length, apart, one.array_columns)
     each = ceil_div(length, one.array_columns)
     return max((many[rows] - many[rows - some]) / (some * each) for some in range(1, rows + 1))
 
@@ -170,11 +174,13 @@ def _movable(length: int, size: int) -> int:
 
 
 def marks(rows: int, length: int, apart: int, columns: int) -> int:
-    """How many sets of marks rows in one line have, as many in each as groups cover the line.
+    """How many sets of marks rows in one line have at least, as many in each as groups cover the line.
 
     Each mark is the first place for it behind the one before it, and behind its own in the set before.
     """
     count = cover(rows, length, apart, columns)
+    if count > _MOST_GROUPS:
+        return 1
     last, sets = [-1] * count, 0
     while True:
         place = -columns

@@ -241,12 +241,18 @@ def _most_outputs(layer: Weighted, places: int, turned: bool) -> int:
 @lru_cache(maxsize=1024)
 def cover(rows: int, length: int, apart: int, columns: int) -> int:
     """How many runs of so many places cover rows of outputs that lie apart: each begins at an output that is left."""
-    count = place = 0
-    while place < (rows - 1) * apart + length:
-        count, place = count + 1, place + columns
-        if place % apart >= length:
-            place += apart - place % apart
-    return count
+    return covers(rows, length, apart, columns)[-1]
+
+
+def covers(rows: int, length: int, apart: int, columns: int) -> list[int]:
+    """The same for the first rows, of each number from 0."""
+    counts, place = [0], 0
+    for row in range(rows):
+        place = max(place, row * apart)
+        runs = max(ceil_div(row * apart + length - place, columns), 0)
+        counts.append(counts[-1] + runs)
+        place += runs * columns
+    return counts
 
 
 def _group_cycles(layer: Weighted, kernel_rows: int, accelerator: Accelerator) -> float:

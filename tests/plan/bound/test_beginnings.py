@@ -79,6 +79,13 @@ def test_few_pixels_or_few_channels_save_no_group():
     assert rectangles_over(cells - set(product([4, 5], range(2, 3))), 4, 2) == needed - 1
 
 
+def test_an_image_of_millions_of_pixels_has_a_bound():
+    samples = Samples(1)
+    layer = samples.depthwise(samples.tensor((1, 64, 1 << 16, 1)), (3, 3), padding=(1, 1, 1, 1))
+    work = layer.ofm.elements / REFERENCE.array_columns * (9 + 2 * 3 + REFERENCE.job_overhead)
+    assert work < cycles_bound(graph_of([layer.ifm], [layer], [layer.ofm]), REFERENCE) < 1.01 * work
+
+
 @pytest.mark.parametrize(("size", "columns"), [(4, 16), (6, 16), (5, 8), (6, 4)])
 def test_rows_by_themselves_save_no_more_groups_than_their_rate(size, columns):
     samples = Samples(1)
