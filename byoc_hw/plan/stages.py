@@ -27,6 +27,7 @@ from byoc_hw.plan.order.apart import order_apart
 from byoc_hw.plan.order.calls import calls_of
 from byoc_hw.plan.order.copies import Order, order
 from byoc_hw.plan.order.finer import finer
+from byoc_hw.plan.order.joined import OrderedWork
 from byoc_hw.plan.order.memory_map import local_map, scratch_memory
 from byoc_hw.plan.order.waits import with_waits
 from byoc_hw.plan.place.by_lifetime import blocks_from_lifetimes, largest_sum, place
@@ -85,8 +86,9 @@ def lay_out(
         return Layout(mapped, choices, work, flash, places, order_apart(pieces, places))
     places = place_local(work.ops, mapped.accelerator, exact=exact)  # by lifetime in that order
     if choices.fine:
-        ops, ordered = finer(work.ops, mapped.mapping.layers, places, mapped.accelerator)
-        return Layout(mapped, choices, replace(work, ops=ops, starts=()), flash, places, ordered)
+        found = finer(OrderedWork(work.ops, flash, places, order(work.ops, places)), mapped)
+        work = replace(work, ops=found.ops, starts=())
+        return Layout(mapped, choices, work, found.flash, found.places, found.order)
     return Layout(mapped, choices, work, flash, places, order(work.ops, places))  # copies as early as places allow
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import lcm
 
 import numpy as np
 
@@ -100,6 +101,25 @@ class FlashImage:
                 start = offset + self.weights_at(block)
                 image[start : start + len(weights)] = weights
         return bytes(image)
+
+    def behind(self, one: int, nbytes: int, other: int, more: int) -> tuple[FlashImage, Callable[[int], int]]:
+        """The same constants, with the `more` bytes at `other` moved behind the `nbytes` bytes at `one`, so that both can
+        be copied as one: and where what lies at an address lies in them."""
+        beside = lcm(self._alignment, self._local_alignment)
+        size, there, gone = (round_up(nbytes, self._alignment), round_up(nbytes, beside), round_up(more, self._alignment))
+
+        def moved(at: int) -> int:
+            early = gone if other < at else 0  # what the bytes at `other` leave
+            if other <= at < other + gone:
+                return at - other + one + there - (gone if other < one else 0)
+            return at - early + (there - size + gone if at >= one + size else 0)
+
+        image = FlashImage(self._accelerator, self._alignment, self._local_alignment)
+        image._nbytes = self._nbytes + there - size
+        image._blocks = {block: moved(offset) for block, offset in self._blocks.items()}
+        image._constants = {tensor: moved(offset) for tensor, offset in self._constants.items()}
+        image._fills = self._fills
+        return image, moved
 
     def _place(self, nbytes: int) -> int:
         offset = self._nbytes

@@ -1,0 +1,76 @@
+"""Two copies in one: of neighbouring bytes between the same places, or of two blocks of weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from byoc_hw.accelerator import Accelerator
+from byoc_hw.plan.array.cost import copy_cycles
+from byoc_hw.plan.steps import FLASH, WEIGHTS, Copy
+from byoc_hw.plan.work.ops import Access, LocalBuffer, Op, weights_op
+
+
+def one_copy(one: Op, other: Op, accelerator: Accelerator) -> Op | None:
+    """One copy of the bytes of two, where those of the second go on where the first ends: as a single row, or as rows
+    of one size that are equally far apart. None for others."""
+    first, second = one.step, other.step
+    if not isinstance(first, Copy) or not isinstance(second, Copy) or one.local != other.local:
+        return None
+    if (first.target.space, first.target.block) != (second.target.space, second.target.block):
+        return None
+    if (first.source.space, first.source.block) != (second.source.space, second.source.block):
+        return None
+    apart = second.target.offset - first.target.offset, second.source.offset - first.source.offset
+    if first.rows == second.rows == 1 and apart == (first.nbytes, first.nbytes):
+        step = replace(first, nbytes=first.nbytes + second.nbytes)
+    elif first.nbytes == second.nbytes:
+        strides = {(copy.target_stride, copy.source_stride) for copy in (first, second) if copy.rows > 1}
+        strides = strides or {apart}
+        ((target, source),) = strides if len(strides) == 1 else {(0, 0)}
+        if min(target, source) < first.nbytes or apart != (first.rows * target, first.rows * source):
+            return None
+        step = replace(first, rows=first.rows + second.rows, target_stride=target, source_stride=source)
+    else:
+        return None
+    cycles = copy_cycles(step.nbytes, step.rows, accelerator)
+    return replace(one, step=step, accesses=_together(one.accesses, other.accesses), cycles=cycles)
+
+
+def _together(some: Sequence[Access], others: Sequence[Access]) -> tuple[Access, ...]:
+    """The accesses of two copies between the same places: one for each place, but where a copy has one for each row."""
+    if len(some) == len(others) and all(one.place == other.place for one, other in zip(some, others, strict=True)):
+        if len({one.place for one in some}) == len(some):
+            return tuple(replace(one, stop=other.stop) for one, other in zip(some, others, strict=True))
+    return (*some, *others)
+
+
+def loads_weights(op: Op) -> bool:
+    """Whether an operation is a copy that fills a buffer with a block of weights."""
+    step = op.step
+    if not isinstance(step, Copy) or step.target.space != WEIGHTS or step.source.space != FLASH:
+        return False
+    return step.rows == 1 and step.target.offset == 0 and step.nbytes == op.local["target"].nbytes
+
+
+def one_block(one: Op, other: Op, distance: int, accelerator: Accelerator) -> tuple[Op, LocalBuffer]:
+    """One copy of two blocks of weights, the second `distance` bytes behind the beginning of the first in flash and in
+    the buffer for both, which comes with it."""
+    first, second = one.local["target"], other.local["target"]
+    buffer = LocalBuffer(f"{first.name} + {second.name}", WEIGHTS, distance + second.nbytes)
+    assert isinstance(one.step, Copy), "it loads weights"
+    return weights_op(one.layer, one.step.source, buffer, accelerator), buffer
+
+
+def in_buffer(op: Op, old: LocalBuffer, new: LocalBuffer, offset: int) -> Op:
+    """An operation whose bytes of one buffer lie in another one, from a byte on."""
+    fields = [name for name, buffer in op.local.items() if buffer is old]
+    if not fields:
+        return op
+    accesses = tuple(
+        replace(one, place=new, start=one.start + offset, stop=one.stop + offset) if one.place is old else one
+        for one in op.accesses
+    )
+    step = replace(op.step, **{name: getattr(op.step, name) + offset for name in fields})
+    local = {name: new if buffer is old else buffer for name, buffer in op.local.items()}
+    return replace(op, step=step, accesses=accesses, local=local)
