@@ -20,7 +20,7 @@ from byoc_hw.plan.place.local import place_local
 from byoc_hw.plan.steps import FLASH, Address, Copy
 from byoc_hw.plan.work.flash import FlashImage
 from byoc_hw.plan.work.halves import touches
-from byoc_hw.plan.work.merges import in_buffer, loads_weights, one_block, one_copy
+from byoc_hw.plan.work.merges import in_buffer, loads_weights, one_block, one_copy, one_fill
 from byoc_hw.plan.work.ops import LocalBuffer, Op
 
 MOST_JOINED = 4000
@@ -111,21 +111,36 @@ def _from(op: Op, moved: Callable[[int], int]) -> Op:
 
 def _neighbours(work: OrderedWork, accelerator: Accelerator) -> Iterator[Pair]:
     """Copies that a buffer has one after the other, the second of which goes on where the first ends."""
-    last: dict[tuple[LocalBuffer, bool], int] = {}
+    last: dict[tuple[LocalBuffer, bool, int | None], int] = {}
     for index, op in enumerate(work.ops):
         if isinstance(op.step, Copy):
             (buffer,) = op.local.values()
-            key = buffer, op.step.inward
-            if key in last and one_copy(work.ops[last[key]], op, accelerator) is not None:
+            key = buffer, op.step.inward, work.flash.value_at(op.step.source)
+            if key in last and _both(work, (last[key], index), accelerator) is not None:
                 yield last[key], index
             last[key] = index
+
+
+def _both(work: OrderedWork, pair: Pair, accelerator: Accelerator) -> tuple[Op, FlashImage] | None:
+    """One copy for two, and the constants that it needs. None where it cannot be one."""
+    one, other = _ops(work, pair)
+    assert isinstance(one.step, Copy)
+    assert isinstance(other.step, Copy)
+    value, flash = work.flash.value_at(one.step.source), work.flash
+    if value is None:
+        both = one_copy(one, other, accelerator)
+    else:
+        flash, source = flash.with_fill(value, one.step.nbytes * (one.step.rows + other.step.rows))
+        both = one_fill(one, other, source, accelerator)
+    return None if both is None else (both, flash)
 
 
 def _with_copy(work: OrderedWork, pair: Pair, accelerator: Accelerator) -> OrderedWork:
     """Two copies at the place of the earlier one, or, where something between them prevents it, of the later one."""
     one, other = pair
-    both = one_copy(work.ops[one], work.ops[other], accelerator)
-    assert both is not None, "they are neighbours"
+    found_both = _both(work, pair, accelerator)
+    assert found_both is not None, "they are neighbours"
+    both, flash = found_both
     between = work.ops[one + 1 : other]
     found = []
     if not any(touches(op, work.ops[other], work.places) for op in between):
@@ -134,5 +149,5 @@ def _with_copy(work: OrderedWork, pair: Pair, accelerator: Accelerator) -> Order
         found.append((*work.ops[:one], *between, both, *work.ops[other + 1 :]))
     if not found:
         raise PlanError("what lies between two copies needs one of them done and the other one not")
-    tried = [replace(work, ops=ops, order=order(ops, work.places)) for ops in found]
+    tried = [replace(work, ops=ops, flash=flash, order=order(ops, work.places)) for ops in found]
     return min(tried, key=lambda one: one.order.cycles)

@@ -114,12 +114,28 @@ class FlashImage:
                 return at - other + one + there - (gone if other < one else 0)
             return at - early + (there - size + gone if at >= one + size else 0)
 
+        return self._moved(moved, there - size), moved
+
+    def with_fill(self, value: int, nbytes: int) -> tuple[FlashImage, Address]:
+        """The same constants, and a run of at least `nbytes` bytes of one int8 value, and its address."""
+        image = self._moved(lambda at: at, 0)
+        return image, image.filled(value, nbytes)[1]
+
+    def value_at(self, address: Address) -> int | None:
+        """The value of the bytes that a copy fills with from an address on, None of others."""
+        for value, tensor in self._fills if address.space == FLASH else ():
+            if 0 <= address.offset - self._constants[tensor] < tensor.nbytes:
+                return value
+        return None
+
+    def _moved(self, moved: Callable[[int], int], more: int) -> FlashImage:
+        """The same constants at other addresses, in `more` bytes more."""
         image = FlashImage(self._accelerator, self._alignment, self._local_alignment)
-        image._nbytes = self._nbytes + there - size
+        image._nbytes = self._nbytes + more
         image._blocks = {block: moved(offset) for block, offset in self._blocks.items()}
         image._constants = {tensor: moved(offset) for tensor, offset in self._constants.items()}
-        image._fills = self._fills
-        return image, moved
+        image._fills = list(self._fills)
+        return image
 
     def _place(self, nbytes: int) -> int:
         offset = self._nbytes

@@ -7,8 +7,12 @@ from dataclasses import replace
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.plan.array.cost import copy_cycles
-from byoc_hw.plan.steps import FLASH, WEIGHTS, Copy
+from byoc_hw.plan.steps import FLASH, WEIGHTS, Address, Copy
 from byoc_hw.plan.work.ops import Access, LocalBuffer, Op, weights_op
+
+
+MOST_STRIDE = (1 << 16) - 1
+"""The most bytes from one row of a copy to the next that its compact form holds."""
 
 
 def one_copy(one: Op, other: Op, accelerator: Accelerator) -> Op | None:
@@ -17,22 +21,48 @@ def one_copy(one: Op, other: Op, accelerator: Accelerator) -> Op | None:
     first, second = one.step, other.step
     if not isinstance(first, Copy) or not isinstance(second, Copy) or one.local != other.local:
         return None
-    if (first.target.space, first.target.block) != (second.target.space, second.target.block):
-        return None
-    if (first.source.space, first.source.block) != (second.source.space, second.source.block):
-        return None
-    apart = second.target.offset - first.target.offset, second.source.offset - first.source.offset
+    apart = _apart(first.target, second.target), _apart(first.source, second.source)
     if first.rows == second.rows == 1 and apart == (first.nbytes, first.nbytes):
-        step = replace(first, nbytes=first.nbytes + second.nbytes)
-    elif first.nbytes == second.nbytes:
-        strides = {(copy.target_stride, copy.source_stride) for copy in (first, second) if copy.rows > 1}
-        strides = strides or {apart}
-        ((target, source),) = strides if len(strides) == 1 else {(0, 0)}
-        if min(target, source) < first.nbytes or apart != (first.rows * target, first.rows * source):
-            return None
-        step = replace(first, rows=first.rows + second.rows, target_stride=target, source_stride=source)
-    else:
+        return _both(one, other, replace(first, nbytes=first.nbytes + second.nbytes), accelerator)
+    target, source = (
+        _stride(first, second, distance, name)
+        for distance, name in zip(apart, ("target_stride", "source_stride"), strict=True)
+    )
+    if target is None or source is None:
         return None
+    rows = first.rows + second.rows
+    return _both(one, other, replace(first, rows=rows, target_stride=target, source_stride=source), accelerator)
+
+
+def one_fill(one: Op, other: Op, source: Address, accelerator: Accelerator) -> Op | None:
+    """As `one_copy`, of copies that fill a buffer with one value, which is at `source` as often as is needed."""
+    first, second = one.step, other.step
+    if not isinstance(first, Copy) or not isinstance(second, Copy) or one.local != other.local:
+        return None
+    target = _stride(first, second, _apart(first.target, second.target), "target_stride")
+    if target is None:
+        return None
+    strides = {"target_stride": target, "source_stride": first.nbytes}
+    step = replace(first, source=source, rows=first.rows + second.rows, **strides)
+    return _both(one, other, step, accelerator)
+
+
+def _apart(one: Address, other: Address) -> int:
+    """Bytes from one address to another one, 0 where they are in different places."""
+    same = (one.space, one.block) == (other.space, other.block)
+    return other.offset - one.offset if same else 0
+
+
+def _stride(first: Copy, second: Copy, distance: int, name: str) -> int | None:
+    """Bytes between all rows of two copies on one side, the second `distance` bytes behind the first. None where they are
+    not alike."""
+    strides = {getattr(copy, name) for copy in (first, second) if copy.rows > 1} or {distance}
+    stride = min(strides)
+    alike = len(strides) == 1 and first.nbytes == second.nbytes <= stride <= MOST_STRIDE
+    return stride if alike and distance == first.rows * stride else None
+
+
+def _both(one: Op, other: Op, step: Copy, accelerator: Accelerator) -> Op:
     cycles = copy_cycles(step.nbytes, step.rows, accelerator)
     return replace(one, step=step, accesses=_together(one.accesses, other.accesses), cycles=cycles)
 
