@@ -35,7 +35,7 @@ from byoc_hw.plan.place.local import apart, place_apart, place_local
 from byoc_hw.plan.steps import ARGUMENT, RegionPlan
 from byoc_hw.plan.work.flash import FlashImage
 from byoc_hw.plan.work.groups import region_work
-from byoc_hw.plan.work.ops import LocalBuffer
+from byoc_hw.plan.work.ops import Home, LocalBuffer
 from byoc_hw.plan.work.units import Work
 from byoc_hw.tensor import Tensor
 
@@ -87,9 +87,15 @@ def lay_out(
     places = place_local(work.ops, mapped.accelerator, exact=exact)  # by lifetime in that order
     if choices.fine:
         found = finer(OrderedWork(work.ops, flash, places, order(work.ops, places)), mapped)
-        work = replace(work, ops=found.ops, starts=())
+        homes = {storage: _where(home, found.flash) for storage, home in work.homes.items()}
+        work = replace(work, ops=found.ops, homes=homes, starts=())
         return Layout(mapped, choices, work, found.flash, found.places, found.order)
     return Layout(mapped, choices, work, flash, places, order(work.ops, places))  # copies as early as places allow
+
+
+def _where(home: Home, flash: FlashImage) -> Home:
+    """The place of a storage in main memory, which in flash may have moved."""
+    return replace(home, address=flash.constant(home.storage.tensor)) if home.storage.constant else home
 
 
 def _busiest(work: Work) -> int:

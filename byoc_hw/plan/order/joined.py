@@ -2,7 +2,8 @@
 
 Two copies between the same places are one where the second goes on where the first ends. Of two blocks of weights that
 are loaded one after the other, also of two layers, the second is moved behind the first, in flash and in weight memory.
-What makes no plan slower is kept.
+Images of packed rows of one size can lie one behind the other, with one row of zero points between them: a copy fills
+what is around all of them. What makes the plan no slower is kept.
 """
 
 from __future__ import annotations
@@ -20,7 +21,15 @@ from byoc_hw.plan.place.local import place_local
 from byoc_hw.plan.steps import FLASH, Address, Copy
 from byoc_hw.plan.work.flash import FlashImage
 from byoc_hw.plan.work.halves import touches
-from byoc_hw.plan.work.merges import in_buffer, loads_weights, one_block, one_copy, one_fill
+from byoc_hw.plan.work.merges import (
+    around_both,
+    fills_around,
+    in_buffer,
+    loads_weights,
+    one_block,
+    one_copy,
+    writes_rows,
+)
 from byoc_hw.plan.work.ops import LocalBuffer, Op
 
 MOST_JOINED = 4000
@@ -40,7 +49,7 @@ class OrderedWork:
 def joined(start: OrderedWork, accelerator: Accelerator) -> OrderedWork:
     """The work with fewer copies, and its order: of no more cycles than before."""
     left = MOST_JOINED
-    for pairs, join in ((_blocks, _with_block), (_neighbours, _with_copy)):
+    for pairs, join in ((_blocks, _with_block), (_images, _with_image), (_neighbours, _with_copy)):
         tried: set[tuple[Op, Op]] = set()
         while (pair := next((one for one in pairs(start, accelerator) if _ops(start, one) not in tried), None)) is not None:
             tried.add(_ops(start, pair))
@@ -106,41 +115,59 @@ def _from(op: Op, moved: Callable[[int], int]) -> Op:
     return replace(op, step=replace(step, source=Address(FLASH, moved(step.source.offset))))
 
 
+# ---------------------------------------------------------------- room around images
+
+
+def _images(work: OrderedWork, accelerator: Accelerator) -> Iterator[Pair]:
+    """Copies that fill the room above and below images of one size, one after the other."""
+    last: dict[tuple[int, int], int] = {}
+    for index, op in enumerate(work.ops):
+        if not fills_around(op) or work.flash.filling(op.step) is None:
+            continue
+        assert isinstance(op.step, Copy)
+        key = op.step.nbytes, op.step.target_stride
+        if key in last and op.step.target_stride % accelerator.buffer_alignment == 0:
+            yield last[key], index
+        last[key] = index
+
+
+def _with_image(work: OrderedWork, pair: Pair, accelerator: Accelerator) -> OrderedWork:
+    """One image behind the other: the room below the first is that above the second, if both hold the same."""
+    one, other = _ops(work, pair)
+    for op in work.ops:
+        if op is not one and op is not other and any(writes_rows(op, fill) for fill in (one, other)):
+            raise PlanError("what lies around two images is filled once")
+    fill, flash, offset = around_both(one, other, work.flash, accelerator)
+    ops = list(work.ops)
+    ops[pair[0]] = fill
+    del ops[pair[1]]
+    for old, at in ((one.local["target"], 0), (other.local["target"], offset)):
+        ops = [in_buffer(op, old, fill.local["target"], at) for op in ops]
+    places = place_local(ops, accelerator)
+    return OrderedWork(tuple(ops), flash, places, order(ops, places))
+
+
 # ---------------------------------------------------------------- neighbouring bytes
 
 
 def _neighbours(work: OrderedWork, accelerator: Accelerator) -> Iterator[Pair]:
     """Copies that a buffer has one after the other, the second of which goes on where the first ends."""
-    last: dict[tuple[LocalBuffer, bool, int | None], int] = {}
+    last: dict[tuple[LocalBuffer, bool, bool], int] = {}
     for index, op in enumerate(work.ops):
         if isinstance(op.step, Copy):
             (buffer,) = op.local.values()
-            key = buffer, op.step.inward, work.flash.value_at(op.step.source)
-            if key in last and _both(work, (last[key], index), accelerator) is not None:
+            key = buffer, op.step.inward, work.flash.filling(op.step) is not None
+            if key in last and one_copy(work.ops[last[key]], op, work.flash, accelerator) is not None:
                 yield last[key], index
             last[key] = index
-
-
-def _both(work: OrderedWork, pair: Pair, accelerator: Accelerator) -> tuple[Op, FlashImage] | None:
-    """One copy for two, and the constants that it needs. None where it cannot be one."""
-    one, other = _ops(work, pair)
-    assert isinstance(one.step, Copy)
-    assert isinstance(other.step, Copy)
-    value, flash = work.flash.value_at(one.step.source), work.flash
-    if value is None:
-        both = one_copy(one, other, accelerator)
-    else:
-        flash, source = flash.with_fill(value, one.step.nbytes * (one.step.rows + other.step.rows))
-        both = one_fill(one, other, source, accelerator)
-    return None if both is None else (both, flash)
 
 
 def _with_copy(work: OrderedWork, pair: Pair, accelerator: Accelerator) -> OrderedWork:
     """Two copies at the place of the earlier one, or, where something between them prevents it, of the later one."""
     one, other = pair
-    found_both = _both(work, pair, accelerator)
-    assert found_both is not None, "they are neighbours"
-    both, flash = found_both
+    joint = one_copy(work.ops[one], work.ops[other], work.flash, accelerator)
+    assert joint is not None, "they are neighbours"
+    both, flash = joint
     between = work.ops[one + 1 : other]
     found = []
     if not any(touches(op, work.ops[other], work.places) for op in between):

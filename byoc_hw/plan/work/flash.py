@@ -15,7 +15,7 @@ from byoc_hw.params.pack import PARAMS_BYTES, pack, pack_params
 from byoc_hw.params.requantize import folded_bias, sum_scales, weight_values
 from byoc_hw.plan.array.kinds import parts_of_kernel
 from byoc_hw.plan.array.weight_blocks import weights_bytes
-from byoc_hw.plan.steps import FLASH, Address
+from byoc_hw.plan.steps import FLASH, Address, Copy
 from byoc_hw.tensor import Tensor
 
 
@@ -44,7 +44,7 @@ class FlashImage:
         self._nbytes = 0
         self._blocks: dict[WeightBlock, int] = {}
         self._constants: dict[Tensor, int] = {}
-        self._fills: list[tuple[int, Tensor]] = []
+        self._fills: list[tuple[int | None, Tensor]] = []  # None: not of one value
 
     def constant(self, tensor: Tensor) -> Address:
         """The address of a constant activation tensor, dense."""
@@ -116,17 +116,26 @@ class FlashImage:
 
         return self._moved(moved, there - size), moved
 
-    def with_fill(self, value: int, nbytes: int) -> tuple[FlashImage, Address]:
-        """The same constants, and a run of at least `nbytes` bytes of one int8 value, and its address."""
-        image = self._moved(lambda at: at, 0)
-        return image, image.filled(value, nbytes)[1]
-
-    def value_at(self, address: Address) -> int | None:
-        """The value of the bytes that a copy fills with from an address on, None of others."""
-        for value, tensor in self._fills if address.space == FLASH else ():
-            if 0 <= address.offset - self._constants[tensor] < tensor.nbytes:
-                return value
+    def filling(self, copy: object) -> bytes | None:
+        """The bytes, row by row, that a copy fills memory with, None of other copies and of jobs."""
+        if not isinstance(copy, Copy) or copy.source.space != FLASH or copy.source_stride not in (0, copy.nbytes):
+            return None
+        nbytes = copy.rows * copy.nbytes
+        for _, tensor in self._fills:
+            start = copy.source.offset - self._constants[tensor]
+            if tensor.data is not None and 0 <= start <= tensor.nbytes - nbytes:
+                return tensor.data[start : start + nbytes].tobytes()
         return None
+
+    def with_filling(self, data: bytes) -> tuple[FlashImage, Address]:
+        """The same constants with some bytes to fill memory with, and their address."""
+        image = self._moved(lambda at: at, 0)
+        values = np.frombuffer(data, np.int8)
+        if len(set(data)) == 1:
+            return image, image.filled(int(values[0]), len(data))[1]
+        tensor = Tensor("fill", (len(data),), data=values)
+        image._fills.append((None, tensor))
+        return image, image.constant(tensor)
 
     def _moved(self, moved: Callable[[int], int], more: int) -> FlashImage:
         """The same constants at other addresses, in `more` bytes more."""

@@ -7,44 +7,37 @@ from dataclasses import replace
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.plan.array.cost import copy_cycles
-from byoc_hw.plan.steps import FLASH, WEIGHTS, Address, Copy
-from byoc_hw.plan.work.ops import Access, LocalBuffer, Op, weights_op
+from byoc_hw.plan.steps import ACTIVATIONS, FLASH, WEIGHTS, Address, Copy
+from byoc_hw.plan.work.flash import FlashImage
+from byoc_hw.plan.work.ops import Access, LocalBuffer, Op, activations, weights_op
 
 
 MOST_STRIDE = (1 << 16) - 1
 """The most bytes from one row of a copy to the next that its compact form holds."""
 
 
-def one_copy(one: Op, other: Op, accelerator: Accelerator) -> Op | None:
-    """One copy of the bytes of two, where those of the second go on where the first ends: as a single row, or as rows
-    of one size that are equally far apart. None for others."""
+def one_copy(one: Op, other: Op, flash: FlashImage, accelerator: Accelerator) -> tuple[Op, FlashImage] | None:
+    """One copy of the bytes of two, where those of the second go on where the first ends, as a single row, or as rows
+    of one size that are equally far apart; and the constants that it needs, as those that it fills with may be anywhere.
+    None for others."""
     first, second = one.step, other.step
     if not isinstance(first, Copy) or not isinstance(second, Copy) or one.local != other.local:
         return None
     apart = _apart(first.target, second.target), _apart(first.source, second.source)
     if first.rows == second.rows == 1 and apart == (first.nbytes, first.nbytes):
-        return _both(one, other, replace(first, nbytes=first.nbytes + second.nbytes), accelerator)
-    target, source = (
-        _stride(first, second, distance, name)
-        for distance, name in zip(apart, ("target_stride", "source_stride"), strict=True)
-    )
+        return _both(one, other, replace(first, nbytes=first.nbytes + second.nbytes), accelerator), flash
+    target = _stride(first, second, apart[0], "target_stride")
+    source, start = _stride(first, second, apart[1], "source_stride"), first.source
+    if target is not None and source is None:
+        filling = flash.filling(first), flash.filling(second)
+        if filling[0] is not None and filling[1] is not None:
+            flash, start = flash.with_filling(filling[0] + filling[1])
+            source = first.nbytes
     if target is None or source is None:
         return None
     rows = first.rows + second.rows
-    return _both(one, other, replace(first, rows=rows, target_stride=target, source_stride=source), accelerator)
-
-
-def one_fill(one: Op, other: Op, source: Address, accelerator: Accelerator) -> Op | None:
-    """As `one_copy`, of copies that fill a buffer with one value, which is at `source` as often as is needed."""
-    first, second = one.step, other.step
-    if not isinstance(first, Copy) or not isinstance(second, Copy) or one.local != other.local:
-        return None
-    target = _stride(first, second, _apart(first.target, second.target), "target_stride")
-    if target is None:
-        return None
-    strides = {"target_stride": target, "source_stride": first.nbytes}
-    step = replace(first, source=source, rows=first.rows + second.rows, **strides)
-    return _both(one, other, step, accelerator)
+    step = replace(first, source=start, rows=rows, target_stride=target, source_stride=source)
+    return _both(one, other, step, accelerator), flash
 
 
 def _apart(one: Address, other: Address) -> int:
@@ -90,6 +83,45 @@ def one_block(one: Op, other: Op, distance: int, accelerator: Accelerator) -> tu
     buffer = LocalBuffer(f"{first.name} + {second.name}", WEIGHTS, distance + second.nbytes)
     assert isinstance(one.step, Copy), "it loads weights"
     return weights_op(one.layer, one.step.source, buffer, accelerator), buffer
+
+
+def fills_around(op: Op) -> bool:
+    """Whether a copy to local memory has rows at the beginning and at the end of its buffer, and equally far apart."""
+    step = op.step
+    if not isinstance(step, Copy) or step.rows == 1 or step.target.space != ACTIVATIONS or step.target.offset:
+        return False
+    return (step.rows - 1) * step.target_stride + step.nbytes == op.local["target"].nbytes
+
+
+def writes_rows(op: Op, fill: Op) -> bool:
+    """Whether an operation writes any of the rows that a copy fills."""
+    rows = [access for access in fill.accesses if access.writes]
+    return any(
+        access.writes and access.place is row.place and access.start < row.stop and row.start < access.stop
+        for access in op.accesses
+        for row in rows
+    )
+
+
+def around_both(one: Op, other: Op, flash: FlashImage, accelerator: Accelerator) -> tuple[Op, FlashImage, int]:
+    """One copy for two that fill around images (`fills_around`), the constants that it needs, and where the second
+    image begins in the buffer for both: its first row is the last one of the first, or the one behind that."""
+    first, second = one.step, other.step
+    assert isinstance(first, Copy)
+    assert isinstance(second, Copy)
+    above, below = flash.filling(first), flash.filling(second)
+    assert above is not None, "it fills"
+    assert below is not None, "it fills"
+    stride, nbytes = first.target_stride, first.nbytes
+    shared = above[-nbytes:] == below[:nbytes]
+    rows = first.rows + second.rows - shared
+    flash, source = flash.with_filling(above + below[nbytes * shared :])
+    names = f"{one.local['target'].name} + {other.local['target'].name}"
+    buffer = activations(names, (rows - 1) * stride + nbytes)
+    step = Copy(Address(ACTIVATIONS), source, nbytes, rows, stride, nbytes)
+    accesses = tuple(Access(buffer, row * stride, row * stride + nbytes, True) for row in range(rows))
+    fill = Op(step, one.layer, accesses, {"target": buffer}, copy_cycles(nbytes, rows, accelerator))
+    return fill, flash, (first.rows - shared) * stride
 
 
 def in_buffer(op: Op, old: LocalBuffer, new: LocalBuffer, offset: int) -> Op:
