@@ -32,7 +32,7 @@ from byoc_hw.plan.order.memory_map import local_map, scratch_memory
 from byoc_hw.plan.order.waits import with_waits
 from byoc_hw.plan.place.by_lifetime import blocks_from_lifetimes, largest_sum, place
 from byoc_hw.plan.place.local import apart, place_apart, place_local
-from byoc_hw.plan.steps import ARGUMENT, RegionPlan
+from byoc_hw.plan.steps import ARGUMENT, FLASH, RegionPlan
 from byoc_hw.plan.work.flash import FlashImage
 from byoc_hw.plan.work.groups import region_work
 from byoc_hw.plan.work.ops import Home, LocalBuffer
@@ -95,7 +95,7 @@ def lay_out(
 
 def _where(home: Home, flash: FlashImage) -> Home:
     """The place of a storage in main memory, which in flash may have moved."""
-    return replace(home, address=flash.constant(home.storage.tensor)) if home.storage.constant else home
+    return home if home.address.space != FLASH else replace(home, address=flash.constant(home.storage.tensor))
 
 
 def _busiest(work: Work) -> int:

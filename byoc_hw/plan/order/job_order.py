@@ -1,7 +1,7 @@
 """Jobs in another order than that of the layers: what the array waits for may come while it does something else.
 
-Jobs of a layer that follow each other are moved together, as far to the front or to the back as what they need allows, or
-past their neighbours. Copies go with them; addresses are found anew. What takes fewer cycles is kept.
+Jobs of a layer that follow each other are moved together: as far to the front or to the back as what they need allows,
+or past their neighbours. Copies go with them, and addresses are found anew. What takes fewer cycles is kept.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from byoc_hw.plan.place.local import place_local
 from byoc_hw.plan.steps import Copy
 from byoc_hw.plan.work.ops import LocalBuffer, Op
 
-MOST_MOVED = 6000
+MOST_MOVED = 2500
 """The copies and jobs that are ordered in all."""
 
 Runs = tuple[int, ...]

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from math import lcm
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
@@ -51,7 +50,9 @@ def joined(start: OrderedWork, accelerator: Accelerator) -> OrderedWork:
     left = MOST_JOINED
     for pairs, join in ((_blocks, _with_block), (_images, _with_image), (_neighbours, _with_copy)):
         tried: set[tuple[Op, Op]] = set()
-        while (pair := next((one for one in pairs(start, accelerator) if _ops(start, one) not in tried), None)) is not None:
+        while (
+            pair := next((one for one in pairs(start, accelerator) if _ops(start, one) not in tried), None)
+        ) is not None:
             tried.add(_ops(start, pair))
             left -= len(start.ops)
             if left < 0:
@@ -95,7 +96,9 @@ def _with_block(work: OrderedWork, pair: Pair, accelerator: Accelerator) -> Orde
     one, other = _ops(work, pair)
     assert isinstance(one.step, Copy)
     assert isinstance(other.step, Copy)
-    flash, moved = work.flash.behind(one.step.source.offset, one.step.nbytes, other.step.source.offset, other.step.nbytes)
+    flash, moved = work.flash.behind(
+        one.step.source.offset, one.step.nbytes, other.step.source.offset, other.step.nbytes
+    )
     ops = [_from(op, moved) for op in work.ops]
     distance = moved(other.step.source.offset) - moved(one.step.source.offset)
     load, buffer = one_block(ops[pair[0]], ops[pair[1]], distance, accelerator)

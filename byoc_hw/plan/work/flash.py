@@ -103,10 +103,14 @@ class FlashImage:
         return bytes(image)
 
     def behind(self, one: int, nbytes: int, other: int, more: int) -> tuple[FlashImage, Callable[[int], int]]:
-        """The same constants, with the `more` bytes at `other` moved behind the `nbytes` bytes at `one`, so that both can
-        be copied as one: and where what lies at an address lies in them."""
+        """The same constants, with the `more` bytes at `other` moved behind the `nbytes` bytes at `one`: one copy takes
+        both. With them comes what gives the new address of what lies at an address."""
         beside = lcm(self._alignment, self._local_alignment)
-        size, there, gone = (round_up(nbytes, self._alignment), round_up(nbytes, beside), round_up(more, self._alignment))
+        size, there, gone = (
+            round_up(nbytes, self._alignment),
+            round_up(nbytes, beside),
+            round_up(more, self._alignment),
+        )
 
         def moved(at: int) -> int:
             early = gone if other < at else 0  # what the bytes at `other` leave

@@ -11,15 +11,10 @@ from byoc_hw.plan.steps import ACTIVATIONS, FLASH, WEIGHTS, Address, Copy
 from byoc_hw.plan.work.flash import FlashImage
 from byoc_hw.plan.work.ops import Access, LocalBuffer, Op, activations, weights_op
 
-
-MOST_STRIDE = (1 << 16) - 1
-"""The most bytes from one row of a copy to the next that its compact form holds."""
-
-
 def one_copy(one: Op, other: Op, flash: FlashImage, accelerator: Accelerator) -> tuple[Op, FlashImage] | None:
-    """One copy of the bytes of two, where those of the second go on where the first ends, as a single row, or as rows
-    of one size that are equally far apart; and the constants that it needs, as those that it fills with may be anywhere.
-    None for others."""
+    """One copy of the bytes of two, where those of the second go on where the first ends: as a single row, or as rows
+    of one size that are equally far apart. None for others. What it fills memory with may be new in the constants that
+    come with it."""
     first, second = one.step, other.step
     if not isinstance(first, Copy) or not isinstance(second, Copy) or one.local != other.local:
         return None
@@ -47,11 +42,11 @@ def _apart(one: Address, other: Address) -> int:
 
 
 def _stride(first: Copy, second: Copy, distance: int, name: str) -> int | None:
-    """Bytes between all rows of two copies on one side, the second `distance` bytes behind the first. None where they are
-    not alike."""
+    """Bytes from row to row of two copies on one side, the second `distance` bytes behind the first. None where their
+    rows are not of one size, or not equally far apart."""
     strides = {getattr(copy, name) for copy in (first, second) if copy.rows > 1} or {distance}
     stride = min(strides)
-    alike = len(strides) == 1 and first.nbytes == second.nbytes <= stride <= MOST_STRIDE
+    alike = len(strides) == 1 and first.nbytes == second.nbytes <= stride
     return stride if alike and distance == first.rows * stride else None
 
 
@@ -62,10 +57,10 @@ def _both(one: Op, other: Op, step: Copy, accelerator: Accelerator) -> Op:
 
 def _together(some: Sequence[Access], others: Sequence[Access]) -> tuple[Access, ...]:
     """The accesses of two copies between the same places: one for each place, but where a copy has one for each row."""
-    if len(some) == len(others) and all(one.place == other.place for one, other in zip(some, others, strict=True)):
-        if len({one.place for one in some}) == len(some):
-            return tuple(replace(one, stop=other.stop) for one, other in zip(some, others, strict=True))
-    return (*some, *others)
+    places = [[access.place for access in accesses] for accesses in (some, others)]
+    if places[0] != places[1] or len(set(places[0])) < len(some):
+        return (*some, *others)
+    return tuple(replace(one, stop=other.stop) for one, other in zip(some, others, strict=True))
 
 
 def loads_weights(op: Op) -> bool:
