@@ -27,14 +27,15 @@ from byoc_hw.plan.order.apart import order_apart
 from byoc_hw.plan.order.calls import calls_of
 from byoc_hw.plan.order.copies import Order, order
 from byoc_hw.plan.order.finer import finer
+from byoc_hw.plan.order.joined import OrderedWork
 from byoc_hw.plan.order.memory_map import local_map, scratch_memory
 from byoc_hw.plan.order.waits import with_waits
 from byoc_hw.plan.place.by_lifetime import blocks_from_lifetimes, largest_sum, place
 from byoc_hw.plan.place.local import apart, place_apart, place_local
-from byoc_hw.plan.steps import ARGUMENT, RegionPlan
+from byoc_hw.plan.steps import ARGUMENT, FLASH, RegionPlan
 from byoc_hw.plan.work.flash import FlashImage
 from byoc_hw.plan.work.groups import region_work
-from byoc_hw.plan.work.ops import LocalBuffer
+from byoc_hw.plan.work.ops import Home, LocalBuffer
 from byoc_hw.plan.work.units import Work
 from byoc_hw.tensor import Tensor
 
@@ -85,9 +86,16 @@ def lay_out(
         return Layout(mapped, choices, work, flash, places, order_apart(pieces, places))
     places = place_local(work.ops, mapped.accelerator, exact=exact)  # by lifetime in that order
     if choices.fine:
-        ops, ordered = finer(work.ops, mapped.mapping.layers, places, mapped.accelerator)
-        return Layout(mapped, choices, replace(work, ops=ops, starts=()), flash, places, ordered)
+        found = finer(OrderedWork(work.ops, flash, places, order(work.ops, places)), mapped)
+        homes = {storage: _where(home, found.flash) for storage, home in work.homes.items()}
+        work = replace(work, ops=found.ops, homes=homes, starts=())
+        return Layout(mapped, choices, work, found.flash, found.places, found.order)
     return Layout(mapped, choices, work, flash, places, order(work.ops, places))  # copies as early as places allow
+
+
+def _where(home: Home, flash: FlashImage) -> Home:
+    """The place of a storage in main memory, which in flash may have moved."""
+    return home if home.address.space != FLASH else replace(home, address=flash.constant(home.storage.tensor))
 
 
 def _busiest(work: Work) -> int:

@@ -9,12 +9,15 @@ longest wait first, and those that save cycles are kept. Addresses stay as they 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Layer
+from byoc_hw.plan.array.mapped import MappedGraph
 from byoc_hw.plan.order.copies import Order, order
+from byoc_hw.plan.order.job_order import in_better_order
+from byoc_hw.plan.order.joined import OrderedWork, joined
 from byoc_hw.plan.work.halves import (
     Halves,
     channel_cuts,
@@ -37,31 +40,37 @@ CutOps = dict[int, Halves]
 """What takes the place of some operations."""
 
 
-def finer(
-    ops: Sequence[Op], layers: Sequence[Layer], offsets: Mapping[LocalBuffer, int], accelerator: Accelerator
-) -> tuple[tuple[Op, ...], Order]:
+def finer(work: OrderedWork, mapped: MappedGraph) -> OrderedWork:
+    """The work with some copies joined, and some operations cut in two: of no more cycles than before."""
+    accelerator = mapped.accelerator
+    start = in_better_order(work, accelerator)
+    joint = joined(start, accelerator)
+    ways = (with_cuts(in_better_order(joint, accelerator), mapped), joined(with_cuts(start, mapped), accelerator))
+    return min(ways, key=lambda one: (one.order.cycles, len(one.ops)))
+
+
+def with_cuts(work: OrderedWork, mapped: MappedGraph) -> OrderedWork:
     """The work with some operations cut in two, and its order: of no more cycles than before."""
-    places = dict(offsets)
-    found, best = tuple(ops), order(ops, offsets)
-    left, improved = MOST_ORDERED - len(found), True
+    found = work
+    left, improved = MOST_ORDERED - len(found.ops), True
     while improved:
         improved = False
         tried: set[tuple[tuple[int, tuple[int, ...]], ...]] = set()
-        cuts = ChainCuts(found, layers, places, accelerator, best)
+        cuts = ChainCuts(found.ops, mapped.mapping.layers, found.places, mapped.accelerator, found.order)
         for parts in cuts.of(cuts.edges()):
             key = tuple((index, tuple(op.cycles for op in some)) for index, some in sorted(parts.items()))
             if key in tried:
                 continue
             tried.add(key)
-            left -= len(found)
+            left -= len(found.ops)
             if left < 0:
-                return found, best
-            more = tuple(op for index, one in enumerate(found) for op in parts.get(index, (one,)))
-            other = order(more, offsets)
-            if other.cycles + CUT_SAVES * (len(more) - len(found)) < best.cycles:
-                found, best, improved = more, other, True
+                return found
+            more = tuple(op for index, one in enumerate(found.ops) for op in parts.get(index, (one,)))
+            other = order(more, found.places)
+            if other.cycles + CUT_SAVES * (len(more) - len(found.ops)) < found.order.cycles:
+                found, improved = replace(found, ops=more, order=other), True
                 break
-    return found, best
+    return found
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import lcm
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from byoc_hw.params.pack import PARAMS_BYTES, pack, pack_params
 from byoc_hw.params.requantize import folded_bias, sum_scales, weight_values
 from byoc_hw.plan.array.kinds import parts_of_kernel
 from byoc_hw.plan.array.weight_blocks import weights_bytes
-from byoc_hw.plan.steps import FLASH, Address
+from byoc_hw.plan.steps import FLASH, Address, Copy
 from byoc_hw.tensor import Tensor
 
 
@@ -43,7 +44,7 @@ class FlashImage:
         self._nbytes = 0
         self._blocks: dict[WeightBlock, int] = {}
         self._constants: dict[Tensor, int] = {}
-        self._fills: list[tuple[int, Tensor]] = []
+        self._fills: list[tuple[int | None, Tensor]] = []  # None: not of one value
 
     def constant(self, tensor: Tensor) -> Address:
         """The address of a constant activation tensor, dense."""
@@ -100,6 +101,54 @@ class FlashImage:
                 start = offset + self.weights_at(block)
                 image[start : start + len(weights)] = weights
         return bytes(image)
+
+    def behind(self, one: int, nbytes: int, other: int, more: int) -> tuple[FlashImage, Callable[[int], int]]:
+        """The same constants, with the `more` bytes at `other` moved behind the `nbytes` bytes at `one`: one copy takes
+        both. With them comes what gives the new address of what lies at an address."""
+        beside = lcm(self._alignment, self._local_alignment)
+        size, there, gone = (
+            round_up(nbytes, self._alignment),
+            round_up(nbytes, beside),
+            round_up(more, self._alignment),
+        )
+
+        def moved(at: int) -> int:
+            early = gone if other < at else 0  # what the bytes at `other` leave
+            if other <= at < other + gone:
+                return at - other + one + there - (gone if other < one else 0)
+            return at - early + (there - size + gone if at >= one + size else 0)
+
+        return self._moved(moved, there - size), moved
+
+    def filling(self, copy: object) -> bytes | None:
+        """The bytes, row by row, that a copy fills memory with, None of other copies and of jobs."""
+        if not isinstance(copy, Copy) or copy.source.space != FLASH or copy.source_stride not in (0, copy.nbytes):
+            return None
+        nbytes = copy.rows * copy.nbytes
+        for _, tensor in self._fills:
+            start = copy.source.offset - self._constants[tensor]
+            if tensor.data is not None and 0 <= start <= tensor.nbytes - nbytes:
+                return tensor.data[start : start + nbytes].tobytes()
+        return None
+
+    def with_filling(self, data: bytes) -> tuple[FlashImage, Address]:
+        """The same constants with some bytes to fill memory with, and their address."""
+        image = self._moved(lambda at: at, 0)
+        values = np.frombuffer(data, np.int8)
+        if len(set(data)) == 1:
+            return image, image.filled(int(values[0]), len(data))[1]
+        tensor = Tensor("fill", (len(data),), data=values)
+        image._fills.append((None, tensor))
+        return image, image.constant(tensor)
+
+    def _moved(self, moved: Callable[[int], int], more: int) -> FlashImage:
+        """The same constants at other addresses, in `more` bytes more."""
+        image = FlashImage(self._accelerator, self._alignment, self._local_alignment)
+        image._nbytes = self._nbytes + more
+        image._blocks = {block: moved(offset) for block, offset in self._blocks.items()}
+        image._constants = {tensor: moved(offset) for tensor, offset in self._constants.items()}
+        image._fills = list(self._fills)
+        return image
 
     def _place(self, nbytes: int) -> int:
         offset = self._nbytes

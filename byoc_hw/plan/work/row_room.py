@@ -66,9 +66,11 @@ class RowRoom:
         yield from self.gaps(gap + 1, high)
 
     def everywhere(self) -> Iterator[Op]:
-        """Fill all of it."""
-        yield from self.outside()
-        yield from self.gaps(1, self._place.height - 1)
+        """Fill all of it, before anything is loaded: by itself, or with the rows where that takes fewer cycles."""
+        by_itself = [*self.outside(), *self.gaps(1, self._place.height - 1)]
+        if by_itself:
+            whole = self._fill(Transfer(0, 0, self._end - self._first))
+            yield from [whole] if whole.cycles <= sum(op.cycles for op in by_itself) else by_itself
 
     def outside(self) -> Iterator[Op]:
         """Fill what lies above and below all rows."""

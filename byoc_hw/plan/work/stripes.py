@@ -132,9 +132,9 @@ class _Stripes:
         alignment = region.accelerator.dma_alignment
         first, stop = span[0] // alignment * alignment, self._rounded(span[1], storage)
         buffer = activations(storage.name, stop - first)
+        unit.loads += RowRoom(region, storage, buffer, first, layer).everywhere()
         for home in region.sources(storage):
             unit.loads += region.part(layer, home, buffer, first, first, stop, True)
-        unit.loads += RowRoom(region, storage, buffer, first, layer).everywhere()
         return View(buffer, first)
 
     def _rounded(self, stop: int, storage: Storage) -> int:

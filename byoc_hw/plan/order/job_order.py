@@ -1,0 +1,129 @@
+"""Jobs in another order than that of the layers: what the array waits for may come while it does something else.
+
+Jobs of a layer that follow each other are moved together: as far to the front or to the back as what they need allows,
+or past their neighbours. Copies go with them, and addresses are found anew. What takes fewer cycles is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from itertools import groupby
+
+from byoc_hw.accelerator import Accelerator
+from byoc_hw.errors import PlanError
+from byoc_hw.plan.order.copies import order
+from byoc_hw.plan.order.dependencies import dependencies
+from byoc_hw.plan.order.joined import OrderedWork
+from byoc_hw.plan.place.local import place_local
+from byoc_hw.plan.steps import Copy
+from byoc_hw.plan.work.ops import LocalBuffer, Op
+
+MOST_MOVED = 2500
+"""The copies and jobs that are ordered in all."""
+
+Runs = tuple[int, ...]
+"""Runs of jobs of one layer, by number, in the order in which the array does them."""
+
+
+def in_better_order(work: OrderedWork, accelerator: Accelerator) -> OrderedWork:
+    """The work with its jobs in the order that takes the fewest cycles of those tried, and its order."""
+    jobs = Reordering(work.ops)
+    runs, left = tuple(range(len(jobs.runs))), MOST_MOVED
+    best, tried = work, {runs}
+    improved = True
+    while improved:
+        improved = False
+        for other in jobs.moves(runs):
+            if other in tried:
+                continue
+            tried.add(other)
+            left -= len(work.ops)
+            if left < 0:
+                return best
+            with suppress(PlanError):  # more may be in local memory at once
+                ops = jobs.ops(other)
+                places = place_local(ops, accelerator)
+                found = replace(work, ops=ops, places=places, order=order(ops, places))
+                if found.order.cycles < best.order.cycles:
+                    best, runs, improved = found, other, True
+                    break
+    return best
+
+
+class Reordering:
+    """What orders of jobs are possible. `runs` are the jobs of a layer that follow each other, by index."""
+
+    def __init__(self, ops: Sequence[Op]) -> None:
+        self._ops = ops
+        jobs = [index for index, op in enumerate(ops) if op.is_job]
+        self.runs = [list(some) for _, some in groupby(jobs, key=lambda index: ops[index].layer)]
+        self._before = dependencies(ops, _nowhere_together(ops), range(len(ops)))
+        run_of = {index: number for number, run in enumerate(self.runs) for index in run}
+        needs: list[set[int]] = []  # the runs that an operation needs, with its own
+        for index, before in enumerate(self._before):
+            mine = {run_of[index]} if index in run_of else set()
+            needs.append(mine.union(*(needs[other] for other in before)))
+        self._needs = [set().union(*(needs[index] for index in run)) - {number} for number, run in enumerate(self.runs)]
+        self._with: dict[int, list[int]] = {}  # the copies to local memory before each job
+        waiting: list[int] = []
+        for index, op in enumerate(ops):
+            if op.is_job:
+                self._with[index], waiting = waiting, []
+            elif isinstance(op.step, Copy) and op.step.inward:
+                waiting.append(index)
+
+    def moves(self, runs: Runs) -> Iterator[Runs]:
+        """Orders with a run as early as can be, as late as can be, or behind the next one."""
+        for at, run in enumerate(runs):
+            others = runs[:at] + runs[at + 1 :]
+            low = max((others.index(one) + 1 for one in self._needs[run]), default=0)
+            high = min((there for there, one in enumerate(others) if run in self._needs[one]), default=len(others))
+            for place in dict.fromkeys((low, high, min(at + 1, high), max(at - 1, low))):
+                if place != at:
+                    yield (*others[:place], run, *others[place:])
+
+    def ops(self, runs: Runs) -> tuple[Op, ...]:
+        """The work in an order of runs."""
+        found: dict[int, None] = {}
+        left = [index for index, op in enumerate(self._ops) if not op.is_job]
+
+        def take(index: int) -> None:
+            for other in sorted(self._before[index]):
+                if other not in found:
+                    take(other)
+            found[index] = None
+
+        for job in (job for run in runs for job in self.runs[run]):
+            for index in self._with[job]:
+                if index not in found and self._possible(index, found):
+                    take(index)
+            take(job)
+            for index in left:
+                if index not in found and not _loads(self._ops[index]) and found.keys() >= self._before[index]:
+                    take(index)
+            left = [index for index in left if index not in found]
+        for index in left:
+            take(index)
+        return tuple(self._ops[index] for index in found)
+
+    def _possible(self, index: int, done: dict[int, None]) -> bool:
+        """Whether an operation needs no job that is not done yet."""
+        if index in done:
+            return True
+        return not self._ops[index].is_job and all(self._possible(other, done) for other in self._before[index])
+
+
+def _loads(op: Op) -> bool:
+    return isinstance(op.step, Copy) and op.step.inward
+
+
+def _nowhere_together(ops: Sequence[Op]) -> dict[LocalBuffer, int]:
+    """Addresses at which no two buffers share bytes."""
+    found: dict[LocalBuffer, int] = {}
+    free = 0
+    for buffer in (access.place for op in ops for access in op.accesses):
+        if isinstance(buffer, LocalBuffer) and buffer not in found:
+            found[buffer], free = free, free + buffer.nbytes
+    return found
