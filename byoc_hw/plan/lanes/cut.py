@@ -127,6 +127,8 @@ class Region:
             inputs = []
             for tensor, there, span in zip(layer.inputs, piece.inputs, reads, strict=True):
                 if span is None or tensor.data is not None:
+                    if self.made.get(tensor) in cut.layers:
+                        return None  # this part makes a share of it only
                     inputs.append(tensor)
                     continue
                 needed.setdefault(tensor, set()).add(span)

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import pairwise
 
 from byoc_hw.plan.lanes.joint import JointWork, PlacedPart, joint_work, patient_order
 from byoc_hw.plan.order.copies import Order, order
-from byoc_hw.plan.order.finer import CUT_SAVES, ChainCuts, ChainWait
+from byoc_hw.plan.order.finer import CUT_SAVES, ChainCuts, ChainWait, chain_waits
 from byoc_hw.plan.work.ops import Op
 from byoc_hw.soc import Soc
 
@@ -51,8 +50,9 @@ def parts_cut_finely(parts: Sequence[PlacedPart], chip: Soc, cost: float) -> lis
 def _cuts(parts: Sequence[PlacedPart], work: JointWork, known: Order) -> Iterator[tuple[int, tuple[Op, ...]]]:
     """A part's number and its operations with some of them cut, for each cut: the longest waits first."""
     edges: dict[int, list[ChainWait]] = {}
-    for edge in _edges(work, known):
-        edges.setdefault(work.parts[edge.first], []).append(edge)
+    for edge in chain_waits(work.ops, work.lanes, known):
+        if work.parts[edge.first] == work.parts[edge.then]:
+            edges.setdefault(work.parts[edge.first], []).append(edge)
     for at in sorted(edges, key=lambda at: (-max(edge.waits for edge in edges[at]), at)):
         layout = parts[at].layout
         ops, mapped, base = layout.work.ops, layout.mapped, work.parts.index(at)
@@ -69,29 +69,6 @@ def _of_part(known: Order, base: int, count: int) -> Order:
     copies, jobs = ([index - base for index in some if index in mine] for some in (known.copies, known.jobs))
     start, end, ready = (list(times[base : base + count]) for times in (known.start, known.end, known.ready))
     return Order(before, copies, jobs, start, end, ready)
-
-
-def _edges(work: JointWork, known: Order) -> list[ChainWait]:
-    """The operations of a part that wait for one of the same part's other engine, on a chain that takes all cycles."""
-    before: dict[int, int] = {}  # on the same engine
-    for engine in (known.copies, known.jobs):
-        for lane in set(work.lanes):
-            before.update((then, one) for one, then in pairwise(at for at in engine if work.lanes[at] == lane))
-    found = []
-    reached = [index for index, end in enumerate(known.end) if end == known.cycles]
-    seen = set(reached)
-    while reached:
-        index = reached.pop()
-        last = known.end[before[index]] if index in before else 0
-        tight = {one for one in known.before[index] if known.end[one] == known.start[index]}
-        for one in sorted(tight):
-            if work.ops[one].is_job != work.ops[index].is_job and work.parts[one] == work.parts[index]:
-                found.append(ChainWait(one, index, known.start[index] - last))
-        if index in before and last == known.start[index]:
-            tight.add(before[index])
-        reached += sorted(tight - seen)
-        seen |= tight
-    return found
 
 
 def _with_ops(part: PlacedPart, ops: tuple[Op, ...]) -> PlacedPart:

@@ -1,12 +1,7 @@
 """The work of all parts together: what depends on what, and the order of each engine.
 
-Each lane has two engines, a DMA and an array. Jobs keep the order of the parts. A free DMA takes, of its copies that
-can start, the one that is needed first, as in a region of one accelerator. Lanes depend on each other through main
-memory, where copies touch the same bytes, and through local memory that they share.
-
-A long copy may so begin a moment before one that is needed earlier. A patient DMA knows from an order that was found
-before when each copy could start: it does a short one meanwhile, or waits, where that takes less time than the urgent
-one would lose.
+Jobs keep the order of the parts. Lanes depend on each other through main memory, where copies touch the same bytes, and
+through local memory that they share. `engine_schedule.py` has the times.
 """
 
 from __future__ import annotations
@@ -15,11 +10,11 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from heapq import heapify, heappop, heappush
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.integers import ceil_div
 from byoc_hw.plan.array.storage import Storage
+from byoc_hw.plan.lanes.engine_schedule import EngineActions, EngineSchedule
 from byoc_hw.plan.lanes.oriented import OrientedPart
 from byoc_hw.plan.order.copies import Order, needed_first
 from byoc_hw.plan.order.dependencies import dependencies
@@ -187,7 +182,8 @@ def _pieces(step: Started, access: Access, whole: Tensor, start: int, cuts: tupl
 
 def joint_order(work: JointWork) -> Order:
     """The order of all engines, by time; in `copies` and `jobs` those of all lanes, each lane's in its order."""
-    return _Scheduler(work).run()
+    actions = _actions_of(work)
+    return _order(work, actions, EngineSchedule(actions))
 
 
 _PASSES = 4
@@ -197,114 +193,39 @@ _PASSES = 4
 def patient_order(work: JointWork) -> Order:
     """The order of the fewest cycles: that of `joint_order`, or one with patient DMAs, each with the times of the one
     before."""
-    best = found = joint_order(work)
+    actions = _actions_of(work)
+    best = found = EngineSchedule(actions)
     for _ in range(_PASSES):
         ready = found.ready
-        found = _Scheduler(work, ready).run()
-        if found.cycles < best.cycles:
+        found = EngineSchedule(actions, expected=ready)
+        if found.total < best.total:
             best = found
         if found.ready == ready:
             break
-    return best
+    return _order(work, actions, best)
 
 
-class _Scheduler:
-    """List scheduling: of all engines, the one that can start first starts its next operation. With the times at which
-    each operation is `expected` to be ready, DMAs are patient."""
+def _actions_of(work: JointWork) -> EngineActions:
+    after: list[list[int]] = [[] for _ in work.ops]
+    for index, others in enumerate(work.before):
+        for other in others:
+            after[other].append(index - other)
+    jobs: list[list[int]] = [[] for _ in range(max(work.lanes, default=-1) + 1)]
+    for index, (op, lane) in enumerate(zip(work.ops, work.lanes, strict=True)):
+        if op.is_job:
+            jobs[lane].append(index)
+    return EngineActions(
+        cycles=[op.cycles for op in work.ops],
+        engine=[2 * lane + (not op.is_job) for op, lane in zip(work.ops, work.lanes, strict=True)],
+        waits=[len(others) for others in work.before],
+        after=[tuple(some) for some in after],
+        needed=needed_first(work.ops, work.before),
+        jobs=jobs,
+    )
 
-    def __init__(self, work: JointWork, expected: Sequence[int] = ()) -> None:
-        ops, self._before = work.ops, work.before
-        self._expected, self._begun = expected, [False] * len(ops)
-        self._ops, self._lanes = ops, work.lanes
-        self._is_copy = [not op.is_job for op in ops]
-        self._needed = needed_first(ops, work.before)
-        self._waiting = [len(others) for others in work.before]
-        self._after: list[list[int]] = [[] for _ in ops]
-        for index, others in enumerate(work.before):
-            for other in others:
-                self._after[other].append(index)
-        self._start, self._end, self._ready = [0] * len(ops), [0] * len(ops), [0] * len(ops)
-        count = max(work.lanes, default=-1) + 1
-        self._copies: list[list[int]] = [[] for _ in range(count)]  # that are expected, and may not have begun
-        self._free = {(lane, copy): 0 for lane in range(count) for copy in (True, False)}
-        self._jobs: list[list[int]] = [[] for _ in range(count)]
-        self._following = [0] * count
-        self._possible: list[list[tuple[int, int]]] = [[] for _ in range(count)]  # copies by need
-        self._later: list[list[tuple[int, int, int]]] = [[] for _ in range(count)]  # copies by time
-        for index, lane in enumerate(work.lanes):
-            if not self._is_copy[index]:
-                self._jobs[lane].append(index)
-                continue
-            self._copies[lane].append(index)
-            if self._waiting[index] == 0:
-                heappush(self._later[lane], (0, self._needed[index], index))
 
-    def run(self) -> Order:
-        copies: list[int] = []
-        jobs: list[int] = []
-        while (found := min(self._candidates(), default=None)) is not None:
-            _, job, lane = found
-            index = self._next_job(lane) if job else self._next_copy(lane)
-            if index is None:
-                continue
-            (jobs if job else copies).append(index)
-            self._begin(index, lane)
-        assert len(copies) + len(jobs) == len(self._ops), "the order of the parts is a possible one"
-        return Order(self._before, copies, jobs, self._start, self._end, self._ready)
-
-    def _candidates(self) -> list[tuple[int, bool, int]]:
-        """The earliest start, whether it is a job, the lane: of each engine that has something to start."""
-        found = []
-        for lane, jobs in enumerate(self._jobs):
-            at = self._following[lane]
-            if at < len(jobs) and self._waiting[jobs[at]] == 0:
-                found.append((max(self._free[lane, False], self._ready[jobs[at]]), True, lane))
-            if self._possible[lane]:
-                found.append((self._free[lane, True], False, lane))
-            elif self._later[lane]:
-                found.append((max(self._free[lane, True], self._later[lane][0][0]), False, lane))
-        return found
-
-    def _next_job(self, lane: int) -> int:
-        index = self._jobs[lane][self._following[lane]]
-        self._following[lane] += 1
-        return index
-
-    def _next_copy(self, lane: int) -> int | None:
-        """The copy that a lane's DMA does next; None where it waits for a while."""
-        later, possible = self._later[lane], self._possible[lane]
-        now = self._free[lane, True] if possible else max(self._free[lane, True], later[0][0])
-        while later and later[0][0] <= now:
-            _, need, index = heappop(later)
-            heappush(possible, (need, index))
-        if self._expected and (soon := self._urgent(lane, now)) is not None:
-            short = [one for one in possible if now + self._ops[one[1]].cycles <= soon]
-            if short:
-                possible.remove(min(short))
-                heapify(possible)
-                return min(short)[1]
-            if soon - now < now + self._ops[possible[0][1]].cycles - soon:
-                self._free[lane, True] = soon
-                return None
-        return heappop(possible)[1]
-
-    def _urgent(self, lane: int, now: int) -> int | None:
-        """When the first of a lane's copies is expected to be ready that is needed before the next possible one, and
-        could begin while that one is under way."""
-        need, index = self._possible[lane][0]
-        end = now + self._ops[index].cycles
-        self._copies[lane] = [one for one in self._copies[lane] if not self._begun[one]]
-        urgent = (self._expected[one] for one in self._copies[lane] if self._needed[one] < need)
-        return min((ready for ready in urgent if now < ready < end), default=None)
-
-    def _begin(self, index: int, lane: int) -> None:
-        engine = lane, self._is_copy[index]
-        self._begun[index] = True
-        self._start[index] = max(self._free[engine], self._ready[index])
-        self._free[engine] = self._end[index] = self._start[index] + self._ops[index].cycles
-        for other in self._after[index]:
-            self._waiting[other] -= 1
-            if (self._lanes[other], self._is_copy[other]) != engine:
-                self._ready[other] = max(self._ready[other], self._end[index])
-            if self._waiting[other] == 0 and self._is_copy[other]:
-                heappush(self._later[self._lanes[other]], (self._ready[other], self._needed[other], other))
+def _order(work: JointWork, actions: EngineActions, found: EngineSchedule) -> Order:
+    assert len(found.begun) == len(work.ops), "the order of the parts is a possible one"
+    copies, jobs = ([index for index in found.begun if actions.engine[index] & 1 == kind] for kind in (1, 0))
+    start = [end - cycles for end, cycles in zip(found.end, actions.cycles, strict=True)]
+    return Order(work.before, copies, jobs, start, found.end, found.ready)

@@ -9,8 +9,8 @@ from math import ceil
 from byoc_hw.objective import Energy, Objective
 from byoc_hw.plan.chip_plan import ChipPlan
 from byoc_hw.plan.core import instructions_of_an_action, region_cycles, region_energy
+from byoc_hw.plan.lanes.engine_schedule import NEVER
 from byoc_hw.plan.lanes.profile import Option
-from byoc_hw.plan.lanes.together import NEVER
 from byoc_hw.soc import Soc
 
 _LEAST = 2

@@ -7,18 +7,14 @@ from another accelerator that shares the memory.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from heapq import heapify, heappop, heappush
 
+from byoc_hw.plan.lanes.engine_schedule import NEVER, EngineActions, EngineSchedule
 from byoc_hw.plan.lanes.joint import shifted_behind
 from byoc_hw.plan.lanes.profile import Option
 from byoc_hw.tensor import Tensor
 
 Edges = list[tuple[int, int]]
 """Actions of one part, and those of a later one that wait for them."""
-
-
-NEVER = 1 << 62
-"""Later than any cycle."""
 
 
 class Together:
@@ -42,9 +38,9 @@ class Together:
             return least
         cycles = _busiest(parts)
         if cycles < limit:
-            run = _Run(parts, self._edges(parts))
-            self.work += run.actions
-            cycles = run.cycles(limit)
+            actions = _actions(parts, self._edges(parts))
+            self.work += len(actions.cycles)
+            cycles = EngineSchedule(actions, limit).total
         (self._cycles if cycles < limit else self._least)[key] = cycles
         return cycles
 
@@ -104,94 +100,27 @@ def _busiest(parts: Sequence[Option]) -> int:
     return max(*arrays.values(), *dmas.values(), 0)
 
 
-class _Run:
-    """List scheduling, as in `joint.py`."""
-
-    def __init__(self, parts: Sequence[Option], edges: Iterator[tuple[int, int, Edges]]) -> None:
-        lanes = max(part.part.cut.lane for part in parts) + 1
-        self._cost: list[int] = []
-        self._engine: list[int] = []  # twice the lane, and one more for a copy
-        self._waits: list[int] = []
-        self._after: list[tuple[int, ...]] = []  # how far behind an action those are that wait for it
-        self._needed: list[int] = []
-        self._jobs: list[list[int]] = [[] for _ in range(lanes)]
-        starts = []
-        for part in parts:
-            base, lane, flat = len(self._cost), part.part.cut.lane, part.profile.flat
-            starts.append(base)
-            self._cost += flat.cycles
-            self._engine += [2 * lane + copies for copies in flat.copies]
-            self._waits += flat.before
-            self._after += flat.after
-            self._needed += [base + needed for needed in flat.needed]
-            self._jobs[lane] += [base + at for at in flat.jobs]
-        for one, other, pairs in sorted(edges, key=lambda edge: -edge[1]):
-            first, second = starts[one], starts[other]
-            for a, b in pairs:
-                before, behind = first + a, second + b
-                self._after[before] += (behind - before,)
-                self._waits[behind] += 1
-                need = self._needed[behind] if self._engine[behind] & 1 else behind
-                if need < self._needed[before]:
-                    self._needed[before] = need
-
-    @property
-    def actions(self) -> int:
-        """Their number."""
-        return len(self._cost)
-
-    def cycles(self, limit: int) -> int:
-        """The end of the last action; as soon as that is known to be `limit` or later, what is known of it."""
-        cost, engine, waits, after, needed = self._cost, self._engine, self._waits, self._after, self._needed
-        count = 2 * len(self._jobs)
-        ready, free, rest = [0] * len(cost), [0] * count, [0] * count
-        possible: list[list[tuple[int, int]]] = [[] for _ in range(count)]
-        later: list[list[tuple[int, int, int]]] = [[] for _ in range(count)]
-        jobs = [[-1, *reversed(self._jobs[on >> 1])] for on in range(count)]  # those to come; the next one is the last
-        can = [NEVER] * count  # when each engine can start its next action
-        for index, on in enumerate(engine):
-            rest[on] += cost[index]
-            if on & 1 and not waits[index]:
-                later[on].append((0, needed[index], index))
-                can[on] = 0
-        for on in range(0, count, 2):
-            if jobs[on][-1] >= 0 and not waits[jobs[on][-1]]:
-                can[on] = 0
-        for heap in later:
-            heapify(heap)
-        while True:
-            now = min(can)
-            if now == NEVER:
-                return max(free)
-            on = can.index(now)
-            if on & 1:
-                waiting, open_ = later[on], possible[on]
-                while waiting and waiting[0][0] <= now:
-                    _, need, index = heappop(waiting)
-                    heappush(open_, (need, index))
-                index = heappop(open_)[1]
-            else:
-                index = jobs[on].pop()
-            free[on] = end = now + cost[index]
-            rest[on] -= cost[index]
-            if end + rest[on] >= limit:
-                return end + rest[on]
-            for far in after[index]:
-                other = index + far
-                waits[other] -= 1
-                its = engine[other]
-                if its != on and end > ready[other]:
-                    ready[other] = end
-                if waits[other]:
-                    continue
-                if its & 1:
-                    heappush(later[its], (ready[other], needed[other], other))
-                    if not possible[its]:
-                        can[its] = max(free[its], later[its][0][0])
-                elif jobs[its][-1] == other:
-                    can[its] = max(free[its], ready[other])
-            if on & 1:
-                can[on] = end if possible[on] else max(end, later[on][0][0]) if later[on] else NEVER
-            else:
-                index = jobs[on][-1]
-                can[on] = max(end, ready[index]) if index >= 0 and not waits[index] else NEVER
+def _actions(parts: Sequence[Option], edges: Iterator[tuple[int, int, Edges]]) -> EngineActions:
+    """The actions of all parts."""
+    jobs: list[list[int]] = [[] for _ in range(max(part.part.cut.lane for part in parts) + 1)]
+    found = EngineActions([], [], [], [], [], jobs)
+    starts = []
+    for part in parts:
+        base, lane, flat = len(found.cycles), part.part.cut.lane, part.profile.flat
+        starts.append(base)
+        found.cycles.extend(flat.cycles)
+        found.engine.extend([2 * lane + copies for copies in flat.copies])
+        found.waits.extend(flat.before)
+        found.after.extend(flat.after)
+        found.needed.extend([base + needed for needed in flat.needed])
+        jobs[lane] += [base + at for at in flat.jobs]
+    for one, other, pairs in sorted(edges, key=lambda edge: -edge[1]):
+        first, second = starts[one], starts[other]
+        for a, b in pairs:
+            before, behind = first + a, second + b
+            found.after[before] += (behind - before,)
+            found.waits[behind] += 1
+            need = found.needed[behind] if found.engine[behind] & 1 else behind
+            if need < found.needed[before]:
+                found.needed[before] = need
+    return found

@@ -57,7 +57,7 @@ def with_cuts(work: OrderedWork, mapped: MappedGraph) -> OrderedWork:
         improved = False
         tried: set[tuple[tuple[int, tuple[int, ...]], ...]] = set()
         cuts = ChainCuts(found.ops, mapped.mapping.layers, found.places, mapped.accelerator, found.order)
-        for parts in cuts.of(cuts.edges()):
+        for parts in cuts.of(chain_waits(found.ops, [0] * len(found.ops), found.order)):
             key = tuple((index, tuple(op.cycles for op in some)) for index, some in sorted(parts.items()))
             if key in tried:
                 continue
@@ -82,6 +82,33 @@ class ChainWait:
     waits: int
 
 
+def chain_waits(ops: Sequence[Op], lanes: Sequence[int], known: Order) -> list[ChainWait]:
+    """Where one engine waits for another one, on the chains that take all cycles. `lanes` has the accelerator of each
+    operation."""
+    before: dict[int, int] = {}  # on the same engine
+    last: dict[tuple[int, bool], int] = {}
+    for index in (*known.copies, *known.jobs):
+        engine = lanes[index], ops[index].is_job
+        if engine in last:
+            before[index] = last[engine]
+        last[engine] = index
+    found = []
+    reached = [index for index, end in enumerate(known.end) if end == known.cycles]
+    seen = set(reached)
+    while reached:
+        index = reached.pop()
+        free = known.end[before[index]] if index in before else 0
+        tight = {one for one in known.before[index] if known.end[one] == known.start[index]}
+        for one in sorted(tight):
+            if ops[one].is_job != ops[index].is_job:
+                found.append(ChainWait(one, index, known.start[index] - free))
+        if index in before and free == known.start[index]:
+            tight.add(before[index])
+        reached += sorted(tight - seen)
+        seen |= tight
+    return found
+
+
 class ChainCuts:
     """The cuts to try of work in an order."""
 
@@ -101,27 +128,6 @@ class ChainCuts:
         """Those for some waits, the longest first."""
         for edge in sorted(edges, key=lambda edge: (-edge.waits, edge.then)):
             yield from self._early(edge) if self._ops[edge.then].is_job else self._late(edge)
-
-    # ------------------------------------------------------------ the chains that take all cycles
-
-    def edges(self) -> list[ChainWait]:
-        """Where one engine waits for the other one."""
-        known, found = self._order, list[ChainWait]()
-        reached = [index for index in range(len(self._ops)) if known.end[index] == known.cycles]
-        seen = set(reached)
-        while reached:
-            index = reached.pop()
-            before = self._before(index)
-            tight = [one for one in known.before[index] if known.end[one] == known.start[index]]
-            for one in tight:
-                if self._ops[one].is_job != self._ops[index].is_job:
-                    idle = known.start[index] - (0 if before is None else known.end[before])
-                    found.append(ChainWait(one, index, idle))
-            if before is not None and known.end[before] == known.start[index]:
-                tight.append(before)
-            reached += [one for one in tight if one not in seen]
-            seen.update(tight)
-        return found
 
     def _before(self, index: int, by: int = 1) -> int | None:
         """The operation that the engine of this one does before it, or `by` others before or (-1) behind."""

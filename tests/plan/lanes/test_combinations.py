@@ -68,6 +68,19 @@ def test_rows_of_layers_are_cut_though_others_read_one_of_them():
     assert Region(graph).part(PartCut(0, (0, 1), 1, (2, 6)), "part") is None
 
 
+def test_channels_are_not_cut_of_layers_of_which_one_reads_all_that_another_makes():
+    """Each part would make its channels of the first convolution only: no other one hands it the rest."""
+    samples = Samples(4)
+    value = samples.tensor((1, 4, 4, 8))
+    first = samples.conv2d(value, 16, (3, 3), padding=(1, 1, 1, 1))
+    second = samples.conv2d(first.ofm, 16, (1, 1))
+    both = samples.add(second.ofm, first.ofm)
+    graph = graph_of([value], [first, second, both], [both.ofm])
+    assert Region(graph).part(PartCut(0, (0, 1, 2), 3, (0, 8)), "part") is None
+    assert Region(graph).part(PartCut(0, (1, 2), 3, (0, 8)), "part") is not None
+    check_on_chip(TWINS, graph)
+
+
 @pytest.mark.slow
 def test_layers_that_follow_each_other_are_a_part_in_whatever_order_they_were_given():
     """Two chains, whose layers come in turns: each accelerator has one of them, and hands nothing to the other."""
