@@ -142,9 +142,9 @@ class _Program(Shares):
         solver.parameters.random_seed = 0
         solver.parameters.linearization_level = 0
         solver.parameters.max_deterministic_time = work
-        status = solver.solve(model)
-        found = solver.value(end) if status in (cp_model.OPTIMAL, cp_model.FEASIBLE) else None
-        return solver.status_name(status), found, max(solver.response_proto.deterministic_time, _LEAST_WORK)
+        status = solver.status_name(solver.solve(model))
+        found = solver.value(end) if status in ("OPTIMAL", "FEASIBLE") else None
+        return status, found, max(solver.response_proto.deterministic_time, _LEAST_WORK)
 
     # ------------------------------------------------------------ shares
 
