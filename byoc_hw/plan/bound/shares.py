@@ -50,7 +50,7 @@ class Shares:
     No time is above `most`; `end` is that of the region. `made` has the layers by what they make. `filled` says whether
     a lane's DMA fills the room between rows of a tensor, and `loaded` has, by lane, how many elements of a tensor are
     copied from main memory, and whether there are any. `at_first` are elements of a tensor that the first job of a
-    layer on a lane reads.
+    layer on a lane reads, and `parts_at_first` those of them that each lane has made, and whether there are any.
     """
 
     def __init__(self, graph: Graph, chip: Soc, times: Latencies, least: int) -> None:
@@ -66,6 +66,7 @@ class Shares:
         self.filled: dict[tuple[Tensor, int], Var] = {}
         self.loaded: dict[Tensor, Sequence[tuple[Var, Var]]] = {}
         self.at_first: dict[tuple[int, int, Tensor], Var] = {}
+        self.parts_at_first: dict[tuple[int, int, Tensor], Sequence[tuple[Var, Var]]] = {}
 
     def var(self, most: int | None = None) -> Var:
         """A number from 0 to `most`: a time without it."""

@@ -281,7 +281,7 @@ class _Program(Shares):
         if (source := self.made.get(tensor, -1)) not in self.of_layer:
             return
         made, every = self.of_layer[source], model.new_bool_var("")
-        parts_of: list[Var] = []
+        parts_of: list[tuple[Var, Var]] = []
         model.add(read < tensor.elements).only_enforce_if(~every)
         model.add(share.starts[lane] >= made.complete).only_enforce_if(every, share.any[lane])
         far = made.complete + sum(self.copies)
@@ -294,8 +294,9 @@ class _Program(Shares):
             copied = 0 if maker == lane else sum(self.copies)
             there = made.starts[maker] + cycles + copied
             model.add(share.starts[lane] >= there).only_enforce_if(some, share.any[lane])
-            parts_of.append(part)
-        model.add(sum(parts_of) >= read).only_enforce_if(share.any[lane])
+            parts_of.append((part, some))
+        model.add(sum(part for part, _ in parts_of) >= read).only_enforce_if(share.any[lane])
+        self.parts_at_first[index, lane, tensor] = parts_of
 
     def _begins(self, share: Share, index: int, need: Need, *, direct: bool) -> None:
         """No job of a layer begins before what any of them needs of an earlier one."""

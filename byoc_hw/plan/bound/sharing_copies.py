@@ -17,9 +17,10 @@ from byoc_hw.graph import Weighted
 from byoc_hw.plan.array.kinds import rows_at_a_time
 from byoc_hw.plan.array.window import extents
 from byoc_hw.plan.bound.needs import needed_before, whole_sums
-from byoc_hw.plan.bound.seen import PARTS
+from byoc_hw.plan.bound.seen import PARTS, least_inputs
 from byoc_hw.plan.bound.shares import LANES, Shares
 from byoc_hw.plan.bound.ways import weight_bytes
+from byoc_hw.tensor import Tensor
 
 if TYPE_CHECKING:
     from byoc_hw.plan.bound.shares import Expr, Var
@@ -52,7 +53,7 @@ class CopyRules:
             stored = [self._shares.var(prod(extents(layer.ofm))) for _ in LANES]
             some = [model.new_bool_var("") for _ in LANES]
             read = layer.ofm in self._shares.loaded
-            each = layer.ofm.nbytes * PARTS // layer.ofm.elements
+            each = _parts_of_bytes(layer.ofm)
             for lane in LANES:
                 model.add(stored[lane] <= share.elements[lane])
                 model.add(stored[lane] <= layer.ofm.elements * some[lane])
@@ -62,7 +63,7 @@ class CopyRules:
             if layer.ofm in self._graph.outputs:
                 model.add(sum(stored) >= layer.ofm.elements)
         for tensor, by_lane in self._shares.loaded.items():
-            each = tensor.nbytes * PARTS // tensor.elements
+            each = _parts_of_bytes(tensor)
             for lane, (elements, some_of) in enumerate(by_lane):
                 loads[lane].append((self._made.get(tensor, -1), self._copied(lane, some_of, elements, each)))
         for (_, lane), filled in self._shares.filled.items():
@@ -106,17 +107,42 @@ class CopyRules:
         model.add(unit * before >= first + unit * inputs * copy * share.any[lane])
         for tensor in read:
             if tensor not in self._made and (index, lane, tensor) in self._shares.at_first:
-                some, each = share.any[lane], tensor.nbytes * PARTS // tensor.elements
-                loaded = self._copied(lane, some, self._shares.at_first[index, lane, tensor], each)
+                some, amount = share.any[lane], self._shares.at_first[index, lane, tensor]
+                loaded = self._copied(lane, some, amount, _parts_of_bytes(tensor))
                 model.add(unit * before >= first + loaded).only_enforce_if(some)
-        for source in (self._made[tensor] for tensor in read if self._made.get(tensor, -1) in self._of_layer):
-            made = self._of_layer[source]
-            local = model.new_bool_var("")  # something that the first job reads is the lane's own
-            model.add_implication(local, made.any[lane])
-            model.add(unit * before >= first + unit * self._before_jobs[source][lane]).only_enforce_if(local)
-            model.add(unit * before >= first + unit * copy).only_enforce_if(~local)
-            job = int(self._shares.job(source, 1 - lane)) + sum(self._shares.copies)
-            model.add(share.starts[lane] >= made.starts[1 - lane] + job).only_enforce_if(~local)
+        for tensor in read:
+            if self._made.get(tensor, -1) in self._of_layer:
+                self._made_first(index, lane, tensor, first)
+
+    def _made_first(self, index: int, lane: int, tensor: Tensor, first: Expr | int) -> None:
+        """The copies before the first job of a layer that reads what another one made, beside those of `first`: of what
+        the other lane made, and of what its own jobs need of the region's inputs."""
+        share, source = self._of_layer[index], self._made[tensor]
+        made, before = self._of_layer[source], self._before_jobs[index][lane]
+        model, unit = self._model, PARTS * self._chip.accelerators[lane].dma_width
+        copy = int(self._shares.copies[lane])
+        local = model.new_bool_var("")  # something that the first job reads is the lane's own
+        model.add_implication(local, made.any[lane])
+        model.add(unit * before >= first + unit * self._before_jobs[source][lane]).only_enforce_if(local)
+        model.add(unit * before >= first + unit * copy).only_enforce_if(~local)
+        job = int(self._shares.job(source, 1 - lane)) + sum(self._shares.copies)
+        model.add(share.starts[lane] >= made.starts[1 - lane] + job).only_enforce_if(~local)
+        parts = self._shares.parts_at_first.get((index, lane, tensor))
+        if parts is not None:
+            (own, any_own), (others, any_others) = parts[lane], parts[1 - lane]
+            loaded = self._copied(lane, any_others, others, _parts_of_bytes(tensor))
+            for one in dict.fromkeys(self._graph.layers[source].inputs):
+                if one in self._graph.inputs:
+                    loaded = loaded + self._needed(lane, any_own, own, source, one)
+            model.add(unit * before >= first + loaded).only_enforce_if(share.any[lane])
+
+    def _needed(self, lane: int, some: Var, amount: Var, index: int, tensor: Tensor) -> Expr:
+        """Cycles of the copies of what so many elements of a layer need of an input, as those of `_copied`."""
+        layer, needed = self._graph.layers[index], self._shares.var(tensor.elements)
+        by_pixel, parts = least_inputs(layer, tensor)
+        each = extents(layer.ofm)[2] if by_pixel else 1
+        self._model.add(PARTS * each * needed >= parts * amount)
+        return self._copied(lane, some, needed, _parts_of_bytes(tensor))
 
     def _at_once(self, layer: Weighted, lane: int) -> bool:
         """Whether all weights of a lane's share of a layer are copied before its first job.
@@ -132,3 +158,8 @@ class CopyRules:
         """Cycles of a DMA that copies so many things, if any, of so many parts of a byte: times its width and parts."""
         one = self._chip.accelerators[lane]
         return one.dma_setup * one.dma_width * PARTS * some + each * amount
+
+
+def _parts_of_bytes(tensor: Tensor) -> int:
+    """The bytes of an element, in parts."""
+    return tensor.nbytes * PARTS // tensor.elements
