@@ -34,7 +34,46 @@ class CopyRules:
         self._graph, self._chip, self._model, self._made = shares.graph, shares.chip, shares.model, shares.made
         self._before_jobs = {index: [shares.var() for _ in LANES] for index in shares.of_layer}
         """By layer and lane: cycles of the copies that the lane's DMA does before its first job of the layer."""
+        self._own = {(index, lane): shares.model.new_bool_var("") for index in self._weighted() for lane in LANES}
+        """By layer and lane: whether a copy of its weights is counted, which may bring those of others, too."""
+        for lane in LANES:
+            self._together(lane)
         self._dmas()
+
+    def _weighted(self) -> list[int]:
+        return [index for index in self._of_layer if isinstance(self._graph.layers[index], Weighted)]
+
+    def _together(self, lane: int) -> None:
+        """Weights of several layers may come in one copy, which counts for the one of them that begins first on the
+        lane: it is before the first job of each."""
+        model, unit = self._model, PARTS * self._chip.accelerators[lane].dma_width
+        weighted, setup = self._weighted(), unit * self._chip.accelerators[lane].dma_setup
+        there = {index: self._shares.var() for index in weighted}  # when the copy that counts for a layer has ended
+        others: dict[int, list[Var]] = {index: [] for index in weighted}
+        for index in weighted:
+            share, own = self._of_layer[index], self._own[index, lane]
+            joined = {other: model.new_bool_var("") for other in weighted if other != index}
+            model.add(own + sum(joined.values()) == share.any[lane])
+            for other, join in joined.items():
+                model.add_implication(join, self._own[other, lane])
+                model.add(share.starts[lane] >= there[other]).only_enforce_if(join)
+                model.add(share.starts[lane] >= self._of_layer[other].starts[lane]).only_enforce_if(join)
+                brought = self._shares.var(unit * self._shares.most)
+                model.add(brought >= self._bytes_at_once(index, lane)).only_enforce_if(join)
+                others[other].append(brought)
+        for index in weighted:
+            model.add(self._of_layer[index].starts[lane] >= there[index])
+            copy = setup * self._own[index, lane] + self._bytes_at_once(index, lane) + sum(others[index])
+            model.add(unit * there[index] >= copy)
+
+    def _bytes_at_once(self, index: int, lane: int) -> Expr | int:
+        """The cycles of the DMA for the weights of a lane's share that are all there before its first job of a layer,
+        times its width and parts."""
+        layer = self._graph.layers[index]
+        assert isinstance(layer, Weighted), "it has weights"
+        if not self._at_once(layer, lane):
+            return 0
+        return int(weight_bytes(layer) * PARTS / layer.out_channels) * self._of_layer[index].channels[lane]
 
     def _dmas(self) -> None:
         """Each DMA does its copies, and those of what is computed after the first job that it may come of."""
@@ -47,9 +86,10 @@ class CopyRules:
             nbytes = weight_bytes(layer)
             each = int(nbytes * PARTS / extents(layer.ofm)[2])
             for lane in LANES:
-                copied = self._copied(lane, share.any[lane], share.channels[lane], each) if nbytes else 0
-                loads[lane].append((-1, copied))
-                self._loaded_first(index, lane, copied)
+                if nbytes:
+                    copied = self._copied(lane, self._own[index, lane], share.channels[lane], each)
+                    loads[lane].append((-1, copied))
+                self._loaded_first(index, lane)
             stored = [self._shares.var(prod(extents(layer.ofm))) for _ in LANES]
             some = [model.new_bool_var("") for _ in LANES]
             read = layer.ofm in self._shares.loaded
@@ -66,8 +106,8 @@ class CopyRules:
             each = _parts_of_bytes(tensor)
             for lane, (elements, some_of) in enumerate(by_lane):
                 loads[lane].append((self._made.get(tensor, -1), self._copied(lane, some_of, elements, each)))
-        for (_, lane), filled in self._shares.filled.items():
-            loads[lane].append((-1, self._copied(lane, filled, filled, PARTS)))
+        for lane, any_filled in enumerate(self._any_filled()):
+            loads[lane].append((-1, self._copied(lane, any_filled, any_filled, PARTS)))
         for lane in LANES:
             width = self._chip.accelerators[lane].dma_width
             unit = PARTS * width
@@ -85,18 +125,29 @@ class CopyRules:
                 job = int(min(self._shares.jobs(first)))
                 model.add(unit * self._shares.end >= unit * (share.begin + job) + sum(late))
 
-    def _loaded_first(self, index: int, lane: int, weights: Expr | int) -> None:
+    def _any_filled(self) -> list[Var]:
+        """By lane, whether its DMA fills room between rows: one copy may do so in several tensors."""
+        found = [self._model.new_bool_var("") for _ in LANES]
+        for (_, lane), filled in self._shares.filled.items():
+            self._model.add_implication(filled, found[lane])
+        return found
+
+    def _loaded_first(self, index: int, lane: int) -> None:
         """The copies of a lane that come before its first job of a layer.
 
         Weights do, or some of them, and something of each of the region's inputs that it reads. Of another input
-        something is loaded, or made by a job of the lane, for which there were copies, too.
+        something is loaded, or made by a job of the lane, for which there were copies, too: those of weights that
+        count for that layer. The copy with the weights of the first layer that made something of it counts for no other
+        one that did, as it counts for the earliest.
         """
         layer, share, before = self._graph.layers[index], self._of_layer[index], self._before_jobs[index][lane]
         model, unit = self._model, PARTS * self._chip.accelerators[lane].dma_width
         copy = int(self._shares.copies[lane])
         first: Expr | int = 0
+        again: Expr | int = 0  # of this, what counts for the layer
         if isinstance(layer, Weighted):
-            first = weights if self._at_once(layer, lane) else unit * copy * share.any[lane]
+            weights, setup = self._bytes_at_once(index, lane), unit * self._chip.accelerators[lane].dma_setup
+            first, again = weights + setup * share.any[lane], weights + setup * self._own[index, lane]
             if self._at_once(layer, lane) and (filled := self._shares.filled.get((layer.ifm, lane))) is not None:
                 first = first + self._copied(lane, filled, filled, PARTS)
         model.add(share.starts[lane] >= before)
@@ -112,18 +163,19 @@ class CopyRules:
                 model.add(unit * before >= first + loaded).only_enforce_if(some)
         for tensor in read:
             if self._made.get(tensor, -1) in self._of_layer:
-                self._made_first(index, lane, tensor, first)
+                self._made_first(index, lane, tensor, first, again)
 
-    def _made_first(self, index: int, lane: int, tensor: Tensor, first: Expr | int) -> None:
+    def _made_first(self, index: int, lane: int, tensor: Tensor, first: Expr | int, again: Expr | int) -> None:
         """The copies before the first job of a layer that reads what another one made, beside those of `first`: of what
-        the other lane made, and of what its own jobs need of the region's inputs."""
+        the other lane made, and of what its own jobs need of the region's inputs. Those of `again` are beside all that
+        came before the first job of the other layer."""
         share, source = self._of_layer[index], self._made[tensor]
         made, before = self._of_layer[source], self._before_jobs[index][lane]
         model, unit = self._model, PARTS * self._chip.accelerators[lane].dma_width
         copy = int(self._shares.copies[lane])
         local = model.new_bool_var("")  # something that the first job reads is the lane's own
         model.add_implication(local, made.any[lane])
-        model.add(unit * before >= first + unit * self._before_jobs[source][lane]).only_enforce_if(local)
+        model.add(unit * before >= again + unit * self._before_jobs[source][lane]).only_enforce_if(local)
         model.add(unit * before >= first + unit * copy).only_enforce_if(~local)
         job = int(self._shares.job(source, 1 - lane)) + sum(self._shares.copies)
         model.add(share.starts[lane] >= made.starts[1 - lane] + job).only_enforce_if(~local)
