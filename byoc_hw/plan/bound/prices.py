@@ -2,7 +2,8 @@
 
 Each layer's work is shared by the accelerators that can run it, in any parts: by rows, columns or channels. What they
 compute it in, and how much of that they need at least, says `ways.py`. Inputs that a layer reads all of and outputs of
-the region are copied once, by any of the DMAs, and the weights of a channel to each accelerator that has a share of it.
+the region are copied once, by any of the DMAs, and the weights of a channel to each accelerator that has a share of it:
+one copy may bring the weights of many layers, so only their bytes count.
 The time of the busiest engine with the best shares is a bound on the time of every plan.
 
 An array has nothing to do for some layers before the first of their jobs can begin (`latency.py`, `windows.py`), and
@@ -116,5 +117,5 @@ def _ways(layer: Layer, work: LayerWork, counted: bool, chip: Soc) -> Floats:
     arrays = work.ways_of_channels
     setups = [0 if one.runs_whole(layer) else one.job_setup for one in chip.accelerators]
     arrays = arrays + (arrays > 0) * np.array(setups)
-    memory = max(one.weight_memory for one in chip.accelerators)
-    return np.concatenate([arrays, (arrays > 0) * _copies(chip, weight_bytes(layer), memory)], axis=1)
+    weights = [0.0 if one.library else weight_bytes(layer) / one.dma_width for one in chip.accelerators]
+    return np.concatenate([arrays, (arrays > 0) * np.array(weights)], axis=1)

@@ -20,6 +20,7 @@ from byoc_hw.plan.array.window import Axis
 from byoc_hw.plan.bound import prices, sharing
 from byoc_hw.plan.bound.needs import whole_sums
 from byoc_hw.plan.bound.prices import cycles_bound
+from byoc_hw.plan.bound.seen import least_seen, own_inputs
 from byoc_hw.plan.region import plan_region
 from byoc_hw.plan.steps import WEIGHTS, Copy, Job
 from byoc_hw.soc import Soc
@@ -187,8 +188,8 @@ def test_any_outputs_see_as_many_inputs_as_is_said(axis):
         set(range(o * axis.stride - axis.before, o * axis.stride - axis.before + axis.reach)) & set(range(axis.ifm))
         for o in range(axis.ofm)
     ]
-    each = sharing._apart(axis)
+    each = own_inputs(axis)
     for chosen in range(1, 1 << axis.ofm):
         some = [o for o in range(axis.ofm) if chosen >> o & 1]
         assert len(set().union(*(seen[o] for o in some))) >= each * len(some)
-    assert sharing._least_seen(axis) == min(sum(place in one for one in seen) for place in range(axis.ifm))
+    assert least_seen(axis) == min(sum(place in one for one in seen) for place in range(axis.ifm))
