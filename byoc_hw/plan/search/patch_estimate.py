@@ -46,16 +46,19 @@ def column_counts(layer: Layer, accelerator: Accelerator) -> list[int]:
 
 
 def slice_counts(
-    layers: Sequence[Layer], of: Mapping[Tensor, Storage], indices: Sequence[int], accelerator: Accelerator
+    layers: Sequence[Layer],
+    of: Mapping[Tensor, Storage],
+    indices: Sequence[int],
+    held: HeldSet,
+    accelerator: Accelerator,
 ) -> list[int]:
-    """Numbers of slices of channels, more than one, that are tried for some layers in a group; none where nothing is
-    computed in slices."""
-    found: set[int] = set()
-    for run in (run for run in runs_of_channels(layers, of, indices, 2) if len(run) > 1):
-        weighted = [layer for index in run if isinstance(layer := layers[index], Weighted)]
-        rows = max((rows_at_a_time(one, accelerator) for one in weighted), default=1)
-        found |= {ceil_div(layers[run[-1]].ofm.shape[-1], rows * size) for size in _SLICES}
-    return sorted(found - {1})
+    """Numbers of slices of channels, more than one, that are tried for some layers in a group where some storages are
+    `held` in full; none where nothing is computed in slices."""
+    runs = [run for run in runs_of_channels(layers, of, indices, 2, held) if run.sliced]
+    weighted = [layer for run in runs for index in run.layers if isinstance(layer := layers[index], Weighted)]
+    rows = max((rows_at_a_time(one, accelerator) for one in weighted), default=1)
+    sizes = {layers[run.layers[-1]].ofm.shape[-1] for run in runs}
+    return sorted({ceil_div(channels, rows * size) for channels in sizes for size in _SLICES} - {1})
 
 
 @dataclass(frozen=True)
@@ -68,10 +71,12 @@ class Sizes:
 
 @dataclass(frozen=True)
 class _Run:
-    """Layers that are computed together, and the sizes of their slices of channels, the largest first."""
+    """Layers that are computed together, the sizes of their slices of channels, the largest first, and what is
+    `loaded` slice by slice."""
 
     layers: tuple[int, ...]
     slices: tuple[int, ...]
+    loaded: Storage | None
 
 
 def _most(axis: Sequence[tuple[Sizes, int]], what: str) -> list[int]:
@@ -129,7 +134,7 @@ class PatchedGroup:
 
     def forms(self) -> Iterator[tuple[int, int]]:
         """Numbers of columns and slices to try: first those without a halo between columns."""
-        slices = slice_counts(self._estimates.layers, self._of, self._indices, self._accelerator)
+        slices = slice_counts(self._estimates.layers, self._of, self._indices, self._full, self._accelerator)
         yield from ((1, count) for count in slices)
         for columns in column_counts(self._layers[-1], self._accelerator) if not self.packs else ():
             yield columns, slices[-1] if slices else 1
@@ -155,23 +160,27 @@ class PatchedGroup:
         jobs, copied, patches = self._work[key]
         once = patches == 1 or (self._accelerator.tuning.resident and self._stay)
         weights = self._load(slices) * (1 if once else patches)
-        exposed = copied / patches / 2
+        times = patches if self._runs(slices)[0].loaded is None else patches * slices
+        exposed = copied / times / 2
         if overlap:
             return max(jobs, copied + weights) + exposed
         return max(jobs + copied, copied + weights)
 
     def _worked(self, stripes: int, columns: int, slices: int) -> tuple[int, int, int]:
-        """Cycles of the jobs and of the copies of activations, and the number of patches."""
+        """Cycles of the jobs, with those in which they wait for what is loaded by slice, and of the copies of
+        activations, and the number of patches."""
         rows, across = self._sizes(0, stripes), self._sizes(1, columns)
         runs, jobs, copied = self._runs(slices), 0, self._once
         for (one, many), (other, times) in ((row, column) for row in rows for column in across):
             boxes = list(zip(one.made, other.made, strict=True))
-            patch = sum(self._run_cycles(run, boxes) for run in runs)
+            patches = [self._run_cycles(run, boxes) for run in runs]
             copies = sum(
-                self._copy(storage, (height, width, storage.extents[2]))
+                self._copy(storage, (height, width, channels))
                 for storage, height, width in zip(self._inputs, one.read, other.read, strict=True)
                 if storage.index not in self._full
+                for channels in self._loaded_in(storage, slices)
             )
+            patch = sum(patches) + (max(0, copies - patches[0]) if runs[0].loaded is not None else 0)
             if self._last in self._stored:
                 copies += sum(self._copy(self._last, (*boxes[-1], size)) for size in runs[-1].slices)
             if self.packs:
@@ -198,13 +207,18 @@ class PatchedGroup:
         """The layers in runs, with the sizes of their slices: all channels of a layer by itself."""
         if slices not in self._in_runs:
             found = []
-            for run in runs_of_channels(self._estimates.layers, self._of, self._indices, slices):
-                layers = [self._estimates.layers[index] for index in run]
-                spans = channel_slices(layers, slices, self._accelerator) if len(run) > 1 else []
+            for run in runs_of_channels(self._estimates.layers, self._of, self._indices, slices, self._full):
+                layers = [self._estimates.layers[index] for index in run.layers]
+                spans = channel_slices(layers, slices, self._accelerator) if run.sliced else []
                 sizes = [stop - start for start, stop in spans] or [layers[0].ofm.shape[-1]]
-                found.append(_Run(tuple(run), tuple(sizes)))
+                found.append(_Run(run.layers, tuple(sizes), run.loaded))
             self._in_runs[slices] = found
         return self._in_runs[slices]
+
+    def _loaded_in(self, storage: Storage, slices: int) -> Sequence[int]:
+        """The channels of an input that each copy brings."""
+        first = self._runs(slices)[0]
+        return first.slices if first.loaded is storage else (storage.extents[2],)
 
     def _bytes(self, stripes: int, columns: int, slices: int) -> tuple[int, int]:
         """The most bytes of local memory that are live at once: of the largest patch by itself, and of its neighbours
@@ -220,11 +234,12 @@ class PatchedGroup:
         most_made = list(zip(*(_most(axis, "made") for axis in (rows, across)), strict=True))
         made = dict(zip(self._indices, most_made, strict=True))
         read = zip(self._inputs, *(_most(axis, "read") for axis in (rows, across)), strict=True)
-        inputs = sum(
-            round_up(bytes_of_box(one, (height, width, one.extents[2])), unit)
+        loaded = {
+            one: round_up(bytes_of_box(one, (height, width, self._loaded_in(one, slices)[0])), unit)
             for one, height, width in read
             if one.index not in self._full
-        )
+        }
+        inputs = sum(loaded.values())
         users = {self._of[tensor]: index for index in self._indices for tensor in layers[index].inputs}
         ending: dict[int, int] = {}
         alive, most, out = self._kept + inputs, self._kept + inputs, 0
@@ -248,8 +263,10 @@ class PatchedGroup:
             most = max(most, alive + max(pairs) + sums)
             for one in run.layers:
                 alive -= ending.pop(one, 0)
+            if run.loaded is not None:
+                alive -= loaded[run.loaded]
         several = sum(many for _, many in rows) * sum(many for _, many in across) > 1
-        return most, most + out + (inputs if several else 0)
+        return most, most + out + (inputs if several or self._runs(slices)[0].loaded is not None else 0)
 
     def _pixels(self, index: int, height: int, width: int) -> int:
         """The outputs of a job of each channel: over packed rows with those between them."""
@@ -293,7 +310,7 @@ class PatchedGroup:
         return self._loads[slices]
 
     def _load_run(self, run: _Run) -> int:
-        if len(run.layers) == 1:
+        if len(run.slices) == 1 and len(run.layers) == 1:
             return self._estimates.load[run.layers[0]]
         unit, found = self._accelerator.buffer_alignment, 0
         for layer in (self._estimates.layers[index] for index in run.layers):

@@ -16,8 +16,9 @@ from itertools import chain
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
-from byoc_hw.graph import Concat, Graph, Layer, Slice, Whole
+from byoc_hw.graph import Concat, Graph, Layer, Slice, Weighted, Whole
 from byoc_hw.plan.array.mapped import MappedGraph, map_graph
+from byoc_hw.plan.array.weight_blocks import SHARES, cut
 from byoc_hw.plan.bound.prices import cycles_bound
 from byoc_hw.plan.choices import Blocks, Choices, Group
 from byoc_hw.plan.order.finer import MOST_ORDERED
@@ -226,8 +227,10 @@ def _cost(layout: Layout) -> float:
 
 
 def _moves(space: SearchSpace, found: Layout) -> Iterator[Choices]:
-    """Choices near those of a plan: those of the groups at which the array waits the longest come first."""
+    """Choices near those of a plan: all weights in smaller blocks, then those of the groups at which the array waits
+    the longest come first."""
     spans, waits = found.choices.spans, _waits(found)
+    yield from _all_cuts(found)
     order = sorted(range(len(spans)), key=lambda at: -sum(waits[slice(*spans[at])]))
     for at in order:
         if sum(waits[slice(*spans[at])]):
@@ -257,6 +260,15 @@ def _waits(found: Layout) -> list[int]:
     if order.copies:
         waits[min(ops[order.copies[-1]].layer, len(waits) - 1)] += order.cycles - now  # also one behind all layers
     return waits
+
+
+def _all_cuts(found: Layout) -> Iterator[Choices]:
+    """The weights of all layers in smaller blocks: where the DMA is busy for long, more of them have room ahead of the
+    array, though it waits for the last ones alone."""
+    layers, accelerator = found.mapped.mapping.layers, found.mapped.accelerator
+    if sum(isinstance(layer, Weighted) for layer in layers) > 1:
+        for share in sorted((one for one in accelerator.tuning.weight_shares if one > SHARES[0]), reverse=True):
+            yield replace(found.choices, blocks=tuple(cut(layer, accelerator, share) for layer in layers))
 
 
 def _cuts(space: SearchSpace, found: Layout, first: int, stop: int) -> Iterator[Choices]:
@@ -317,6 +329,11 @@ def _joins(space: SearchSpace, choices: Choices, at: int) -> Iterator[Choices]:
             for held in (passing, frozenset().union(*(group.held for group in groups))):
                 joined = Group(stop - first, stripes, held, overlap=True, resident=True)
                 yield replace(choices, groups=(*choices.groups[:one], joined, *choices.groups[other + 1 :]))
+        between = frozenset(within.storages.of[layer.ofm].index for layer in within.layers[first : stop - 1])
+        held = frozenset().union(*(group.held for group in groups)) - between
+        for slices in within.slices(first, stop)[-1:0:-1] if least == 2 else ():  # weights come in turn, too
+            joined = Group(stop - first, 1, held, overlap=True, resident=True, slices=slices)
+            yield replace(choices, groups=(*choices.groups[:one], joined, *choices.groups[other + 1 :]))
     group, (first, stop) = choices.groups[at], spans[at]
     for middle in range(first + 1, stop):
         passing = within.touched(first, middle) & within.live(middle, stop)

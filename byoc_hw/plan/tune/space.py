@@ -90,8 +90,9 @@ class GroupSpace:
     def _slices(self, first: int, stop: int) -> tuple[int, ...]:
         """The numbers of slices of channels that a group can have."""
         work = self.work(first, stop)
-        found = slice_counts(self.layers, self.storages.of, work, self.accelerator) if self._patched(work) else ()
-        return (1, *found)
+        if not self._patched(work):
+            return (1,)
+        return (1, *slice_counts(self.layers, self.storages.of, work, frozenset(), self.accelerator))
 
     def _patched(self, work: Sequence[int]) -> bool:
         return self.limits.patches and len(work) > 1

@@ -113,22 +113,53 @@ def bytes_of_box(storage: Storage, box: Extents) -> int:
     return prod(box) if storage.packing is None else storage.packing.nbytes(box)
 
 
-def runs_of_channels(
-    layers: Sequence[Layer], of: Mapping[Tensor, Storage], indices: Sequence[int], slices: int
-) -> list[list[int]]:
-    """The layers of a group in runs: those of several layers are computed in slices of channels.
+@dataclass(frozen=True)
+class ChannelRun:
+    """Layers of a group that are computed together: if they are `sliced`, in slices of channels, one after the other.
 
-    A run begins with a layer that has a window. The others work channel by channel, each on the output of the one
-    before it, which nothing else reads.
+    What comes slice by slice from main memory is `loaded`.
     """
+
+    layers: tuple[int, ...]
+    sliced: bool
+    loaded: Storage | None = None
+
+
+def runs_of_channels(
+    layers: Sequence[Layer], of: Mapping[Tensor, Storage], indices: Sequence[int], slices: int, held: Set[int]
+) -> list[ChannelRun]:
+    """The layers of a group in runs. `held` are the indices of the storages that are in local memory in full.
+
+    With several `slices`, a run begins with a layer that has a window. The others work channel by channel, each on the
+    output of the one before it, which nothing else reads; so several layers are sliced. Where the first layer of the
+    group works channel by channel, too, its input is loaded slice by slice, and a layer at the end of the group stores
+    its output so.
+    """
+    if slices == 1:
+        return [ChannelRun((index,), False) for index in indices]
     found: list[list[int]] = []
     for index in indices:
-        before = found[-1][-1] if found and slices > 1 else None
-        if before is not None and _continues(layers[before], layers[index], of):
+        if found and _continues(layers[found[-1][-1]], layers[index], of):
             found[-1].append(index)
         else:
             found.append([index])
-    return found
+    first = layers[indices[0]]
+    loaded = of[first.ifm] if _by_channels(first) else None
+    if loaded is not None and (loaded.index in held or any(one in loaded.readers for one in indices[1:])):
+        loaded = None
+    runs = [ChannelRun(tuple(run), len(run) > 1) for run in found]
+    if loaded is not None:
+        runs[0] = ChannelRun(runs[0].layers, True, loaded)
+        form = geometry(layers[indices[-1]])
+        if len(runs[-1].layers) == 1 and isinstance(form, Window) and form.groups == 1:
+            runs[-1] = ChannelRun(runs[-1].layers, True, runs[-1].loaded)
+    return runs
+
+
+def _by_channels(layer: Layer) -> bool:
+    """Whether a layer makes each channel of its output of the same one of its input."""
+    form = geometry(layer)
+    return isinstance(form, Window) and not form.sums and form.ifm_channels == form.out_channels
 
 
 def _continues(before: Layer, layer: Layer, of: Mapping[Tensor, Storage]) -> bool:
@@ -140,9 +171,11 @@ def _continues(before: Layer, layer: Layer, of: Mapping[Tensor, Storage]) -> boo
 
 
 def channel_slices(run: Sequence[Layer], slices: int, accelerator: Accelerator) -> list[Span]:
-    """The slices of the channels of a run of layers, as whole rows of the array where these are not too many."""
+    """The slices of the channels of a run of layers, as whole rows of the array where these are not too many, or where
+    it is one layer that sums over channels."""
     channels = run[-1].ofm.shape[-1]
     rows = max((rows_at_a_time(layer, accelerator) for layer in run if isinstance(layer, Weighted)), default=1)
     size = ceil_div(channels, slices)
-    size = round_up(size, rows if size > rows else accelerator.dma_alignment)
+    whole = size > rows or (len(run) == 1 and not _by_channels(run[0]))
+    size = round_up(size, rows if whole else accelerator.dma_alignment)
     return [(start, start + count) for start, count in linear_chunks(channels, size)]

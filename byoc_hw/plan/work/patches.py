@@ -21,6 +21,7 @@ from byoc_hw.plan.work.ops import Home, LocalBuffer, activations, copy_op, job_o
 from byoc_hw.plan.work.over_rows import LocalRows, over_rows
 from byoc_hw.plan.work.patch_boxes import (
     AxisPiece,
+    ChannelRun,
     bytes_of_box,
     channel_slices,
     check_patches,
@@ -83,36 +84,42 @@ class _Patches:
         self.of = region.storages.of
         self.made = {self.of[region.layers[index].ofm] for index in indices}
         self.last = self.of[region.layers[indices[-1]].ofm]
-        self.runs = runs_of_channels(region.layers, self.of, indices, self.group.slices)
+        self.runs = runs_of_channels(region.layers, self.of, indices, self.group.slices, self.group.held)
         self.cuts = JobCuts(region, self.group, indices)
 
     def patch(self, rows: AxisPiece, columns: AxisPiece) -> None:
-        """The units of one patch: one for each slice of channels that is stored by itself, and of the rest one."""
+        """The units of one patch: one for each slice of channels that is loaded or stored by itself, and of the rest
+        one."""
         unit = Unit(self.number, self.group.overlap)
+        sliced = {run.loaded for run in self.runs}
         views = {
-            one: self._input(one, rows.read[one], columns.read[one], unit) for one in rows.read if one not in self.made
+            one: self._input(one, rows.read[one], columns.read[one], unit)
+            for one in rows.read
+            if one not in self.made and one not in sliced
         }
         for run in self.runs:
             unit = self._run(run, rows, columns, views, unit)
         self.region.units.append(unit)
 
     def _run(
-        self, run: Sequence[int], rows: AxisPiece, columns: AxisPiece, views: dict[Storage, BoxView], unit: Unit
+        self, run: ChannelRun, rows: AxisPiece, columns: AxisPiece, views: dict[Storage, BoxView], unit: Unit
     ) -> Unit:
         """Compute layers, slice by slice. The unit that comes of it is not yet appended."""
         region = self.region
-        layers = [region.layers[index] for index in run]
+        layers, last = [region.layers[index] for index in run.layers], run.layers[-1]
         channels = layers[-1].ofm.shape[-1]
-        sliced = len(run) > 1
-        several = channel_slices(layers, self.group.slices, region.accelerator) if sliced else [(0, channels)]
+        several = channel_slices(layers, self.group.slices, region.accelerator) if run.sliced else [(0, channels)]
         for number, some in enumerate(several):
-            if number and run[-1] == self.indices[-1]:
+            if number and (run.loaded is not None or last == self.indices[-1]):
                 region.units.append(unit)
                 unit = Unit(self.number, self.group.overlap)
-            for index in run:
+            if run.loaded is not None:
+                box = _box(rows.read[run.loaded], columns.read[run.loaded], some)
+                views[run.loaded] = self._loaded(run.loaded, box, unit)
+            for index in run.layers:
                 layer, storage = region.layers[index], self.of[region.layers[index].ofm]
                 box = _box(rows.made[index], columns.made[index], some)
-                alone = index != run[-1] or self._by_slice(storage, sliced)
+                alone = index != last or self._by_slice(storage, run.sliced)
                 if alone or number == 0:
                     made = box if alone else _box(rows.made[index], columns.made[index], (0, channels))
                     views[storage] = self._output(storage, made)
@@ -143,7 +150,11 @@ class _Patches:
                 unit.loads += self._room(layer, storage, BoxView(buffer, _whole(storage))).everywhere()
                 region.loaded[storage] = storage.local_bytes
             return BoxView(buffer, _whole(storage), storage.packing)
-        patch = self._view(storage, _box(rows, columns, (0, storage.extents[2])))
+        return self._loaded(storage, _box(rows, columns, (0, storage.extents[2])), unit)
+
+    def _loaded(self, storage: Storage, box: Box, unit: Unit) -> BoxView:
+        """A buffer of its own for a box that a unit loads."""
+        region, layer, patch = self.region, self.indices[0], self._view(storage, box)
         for move in _moves(region.homes[storage], patch.box, patch):
             unit.loads.append(copy_op(layer, move, region.homes[storage], patch.buffer, True, region.accelerator))
         unit.loads += self._room(layer, storage, patch).everywhere()

@@ -21,6 +21,13 @@ def bottleneck():
     return graph_of([wide.ifm], [wide, deep, narrow], [narrow.ofm])
 
 
+def separable():
+    samples = Samples()
+    deep = samples.depthwise(samples.tensor((1, 24, 24, 64)), padding=(1, 1, 1, 1))
+    point = samples.conv2d(deep.ofm, 96, (1, 1))
+    return graph_of([deep.ifm], [deep, point], [point.ofm])
+
+
 def group_of(mapped, layers):
     grouping, nothing = Grouping(mapped), frozenset()
     return grouping, PatchedGroup(grouping.estimates, 0, layers, nothing, nothing, nothing)
@@ -38,15 +45,27 @@ def test_cycles_are_about_those_of_the_plan(stripes, columns, slices, overlap):
     assert estimated == pytest.approx(found.cycles, rel=0.15)
 
 
-def test_what_fits_by_estimate_without_overlap_fits():
-    mapped = map_graph(bottleneck(), HARDWARE)
-    grouping, group = group_of(mapped, 3)
+@pytest.mark.parametrize(("stripes", "columns", "slices"), [(1, 1, 2), (2, 1, 4), (3, 1, 4), (3, 2, 1)])
+def test_cycles_with_an_input_that_comes_in_slices_are_about_those_of_the_plan(stripes, columns, slices):
+    mapped = map_graph(separable(), HARDWARE)
+    grouping, group = group_of(mapped, 2)
+    estimated = group.cycles(stripes, columns, slices, True, 1 << 20)
+    made = Group(2, stripes, columns=columns, slices=slices)
+    large = map_graph(separable(), accelerator(1 << 20, dma_width=4))
+    found = lay_out(large, Choices(mapped.mapping.swapped, (made,), grouping.blocks))
+    assert estimated == pytest.approx(found.cycles, rel=0.2)
+
+
+@pytest.mark.parametrize(("graph", "layers"), [(bottleneck(), 3), (separable(), 2)], ids=["expand", "depthwise"])
+def test_what_fits_by_estimate_without_overlap_fits(graph, layers):
+    mapped = map_graph(graph, HARDWARE)
+    grouping, group = group_of(mapped, layers)
     fit = 0
     for columns, slices in group.forms():
         for stripes in (2, 3, 4, 6, 12):
             if group.cycles(stripes, columns, slices, False, 9 * 1024) is None:
                 continue
-            made = Group(3, stripes, overlap=False, columns=columns, slices=slices)
+            made = Group(layers, stripes, overlap=False, columns=columns, slices=slices)
             lay_out(mapped, Choices(mapped.mapping.swapped, (made,), grouping.blocks))
             fit += 1
     assert fit > 5

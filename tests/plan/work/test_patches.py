@@ -31,6 +31,17 @@ def inverted(seed, *, add=False):
     return graph_of([ifm], layers, [layers[-1].ofm])
 
 
+def separable(seed):
+    """Depthwise, pointwise and another depthwise layer, as MobileNetV1 has them, of random sizes and strides."""
+    drawn, samples = random.Random(seed), Samples(seed)
+    ifm = samples.tensor((1, drawn.randint(3, 15), drawn.randint(3, 15), drawn.randint(2, 40)))
+    strides = drawn.choice(((1, 1), (2, 2), (1, 1)))
+    layers = [samples.depthwise(ifm, (3, 3), strides, (1, 1, 1, 1))]
+    layers.append(samples.conv2d(layers[0].ofm, drawn.randint(2, 40), (1, 1), bits=drawn.choice((8, 4))))
+    layers.append(samples.depthwise(layers[1].ofm, (3, 3), (1, 1), (1, 1, 1, 1)))
+    return graph_of([ifm], layers, [layers[-1].ofm])
+
+
 def alone(graph, *groups, blocks=None):
     layers = len(graph.layers)
     return Choices((False,), groups, blocks or (None,) * layers)
@@ -65,6 +76,38 @@ def test_slices_of_packed_rows_are_exact(seed):
     rest = (Group(1, 1, held & {layers}) for _ in graph.layers[layers:])
     packed = frozenset(band for band in bands(graph.layers) if band is not None)
     check(graph, array(), seed, replace(alone(graph, group, *rest), packed=packed))
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_slices_that_are_loaded_one_by_one_are_exact(seed):
+    """In patches, or with packed rows; with two or three layers; and with an input that is in local memory instead."""
+    drawn, graph = random.Random(seed + 100), separable(seed)
+    layers, packs = drawn.choice((2, 3)), seed % 2 == 0
+    group = Group(
+        layers,
+        1 if packs else drawn.randint(1, 4),
+        drawn.choice((frozenset(), frozenset(), frozenset({0}))),
+        overlap=drawn.random() < 0.5,
+        resident=drawn.random() < 0.5,
+        columns=1 if packs else drawn.randint(1, 3),
+        slices=drawn.randint(2, 9),
+    )
+    packed = frozenset(band for band in bands(graph.layers) if band is not None) if packs else frozenset()
+    check(graph, array(), seed, replace(alone(graph, group, *(Group(1),) * (3 - layers)), packed=packed))
+
+
+def test_layers_behind_a_depthwise_one_have_slices_of_the_input_and_of_the_output_in_local_memory():
+    samples = Samples()
+    deep = samples.depthwise(samples.tensor((1, 8, 8, 32)), padding=(1, 1, 1, 1))
+    point = samples.conv2d(deep.ofm, 32, (1, 1))
+    graph = graph_of([deep.ifm], [deep, point], [point.ofm])
+    tiny = array(activations=(32 + 4 * 4) * 64)  # all channels between the layers, of the others two slices
+    with pytest.raises(PlanError, match=r"local activation memory: \d+ bytes needed, 3072 bytes there"):
+        plan_region(graph, tiny, alone(graph, Group(2)))
+    plan = check(graph, tiny, choices=alone(graph, Group(2, slices=8)))
+    copies = [step for step in plan.steps if isinstance(step, Copy) and step.rows > 1]
+    assert [(step.inward, step.nbytes, step.rows) for step in copies].count((True, 4, 64)) == 8
+    assert [(step.inward, step.nbytes, step.rows) for step in copies].count((False, 4, 64)) == 8
 
 
 def test_depthwise_layers_in_slices_take_packed_rows_as_one():
