@@ -136,7 +136,7 @@ def _report(mesh: MeshProject, result: MeshResult | None, found: StageValidation
             raise RunError(f"the mesh does not compute what the whole model does: {found.differences[0]}")
     if result is None:
         return
-    print(f"{len(result.outputs)} frames in {result.seconds:.3f} s: {result.frames_per_second:.0f} a second")
+    print(result)
     if output is not None:
         names = mesh.manifest.outputs
         arrays = {name: np.stack([frame[at] for frame in result.outputs]) for at, name in enumerate(names)}

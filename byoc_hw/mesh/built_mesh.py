@@ -10,6 +10,7 @@ import numpy as np
 
 from byoc_hw.arguments import check_number, check_type
 from byoc_hw.errors import InvalidInput
+from byoc_hw.mesh.group import RunTimes
 from byoc_hw.mesh.libraries import build_libraries, check_libraries
 from byoc_hw.mesh.manifest import Manifest, read_manifest
 from byoc_hw.mesh.mpi_ranks import run_on_ranks
@@ -31,14 +32,33 @@ MESH_RUNNERS = tuple(_RUNS)
 
 @dataclass(frozen=True)
 class MeshResult:
-    """The outputs of all frames: for each the model's outputs in order. `seconds` is the time that they took."""
+    """The outputs of all frames: for each the model's outputs in order. `times` is the time that they took."""
 
     outputs: list[list[Array]]
-    seconds: float
+    times: RunTimes
+
+    @property
+    def seconds(self) -> float:
+        """From the first frame to the last."""
+        return self.times.seconds
 
     @property
     def frames_per_second(self) -> float:
         return len(self.outputs) / self.seconds
+
+    @property
+    def cpu_per_frame(self) -> float:
+        """Seconds of CPU of all processes for each frame, whatever else the computer does."""
+        return self.times.cpu / len(self.outputs)
+
+    @property
+    def polling(self) -> float:
+        """The share of the CPU time that PEs, and who feeds them, spent in turns without work."""
+        return self.times.polling / self.times.cpu if self.times.cpu else 0.0
+
+    def __str__(self) -> str:
+        speed = f"{len(self.outputs)} frames in {self.seconds:.3f} s: {self.frames_per_second:.0f} a second"
+        return f"{speed}; {1e3 * self.cpu_per_frame:.3f} ms of CPU a frame, {self.polling:.0%} of it to wait"
 
 
 class MeshProject:

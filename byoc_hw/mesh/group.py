@@ -14,13 +14,28 @@ import numpy as np
 from byoc_hw.errors import RunError
 from byoc_hw.integers import ceil_div, round_up
 from byoc_hw.mesh.libraries import library_of, rings_library
-from byoc_hw.mesh.manifest import Manifest
+from byoc_hw.mesh.manifest import ChannelEntry, Manifest
 from byoc_hw.mesh.plan import OUTSIDE
-from byoc_hw.mesh.rings import LINE, VIEW_BYTES, LoadedPe, RingEnd, Rings, Views, private_bytes, ring_end
+from byoc_hw.mesh.rings import LINE, VIEW_BYTES, Idle, LoadedPe, RingEnd, Rings, Views, private_bytes, ring_end
 from byoc_hw.tensor import Array
 
 SLICE = 20_000_000
 """Nanoseconds that a loop stays in C, before it looks for failures of others."""
+
+
+_A_CREDIT, _RING_BYTES = 16, 32 * 1024
+"""The frames that a ring holds for each credit of its channel, and the bytes up to which it does. So PEs on a computer
+wait for each other once in many frames; with more room than its credits no channel blocks sooner."""
+
+
+@dataclass(frozen=True)
+class RunTimes:
+    """Seconds of a run: how long it took, the CPU time of all its processes, and how much of that went into turns in
+    which a PE, or who feeds them, could do nothing."""
+
+    seconds: float
+    cpu: float
+    polling: float
 
 
 @dataclass(frozen=True)
@@ -32,14 +47,20 @@ class RingPlaces:
 
 
 def places_of(manifest: Manifest, rings: Rings, slots: int | None = None) -> RingPlaces:
-    """Views of all PEs, then a ring for each channel, of as many slots as it has credits, or of `slots`."""
+    """Views of all PEs, then a ring for each channel, with `slots` slots if these are given."""
     at = VIEW_BYTES * len(manifest.pes)
     places = []
     for channel in manifest.channels:
-        count = max(channel.credits, 1) if slots is None else slots
+        count = _slots_of(channel) if slots is None else slots
         places.append((at, count))
         at += round_up(rings.nbytes(count, channel.nbytes), LINE)
     return RingPlaces(tuple(places), at)
+
+
+def _slots_of(channel: ChannelEntry) -> int:
+    """As many as the channel has credits; of small frames some for each credit."""
+    credits = max(channel.credits, 1)
+    return credits * max(1, min(_A_CREDIT, _RING_BYTES // (credits * max(1, channel.nbytes))))
 
 
 def share(frames: int, replica: int, replicas: int) -> int:
@@ -155,6 +176,7 @@ class Outside:
             for number, rows in zip(self._numbers, self._frames, strict=True)
         ]
         self._ends = (RingEnd * len(ends))(*ends)
+        self._idle = Idle()
 
     def _rows(self, number: int, frames: Sequence[Array]) -> Array:
         """The bytes of a channel's patch in each frame."""
@@ -176,12 +198,17 @@ class Outside:
         Raises `RunError` for a damaged frame.
         """
         before = [end.at for end in self._ends]
-        result = self._shared.rings.move_all(self._ends, nanoseconds)
+        result = self._shared.rings.move_all(self._ends, nanoseconds, self._idle)
         if result < 0:
             channel = self._shared.manifest.channels[self._numbers[-1 - result]]
             label = self._shared.manifest.pes[channel.source].label
             raise RunError(f"{label} sent a damaged frame of {channel.tensor}: none of its outputs is good")
         return before != [end.at for end in self._ends]
+
+    @property
+    def polling(self) -> float:
+        """Seconds of CPU of turns in which nothing could be moved."""
+        return int(self._idle.polled) / 1e9
 
     def outputs(self) -> list[list[Array]]:
         """The model's outputs in order, for each frame."""

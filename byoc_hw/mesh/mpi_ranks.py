@@ -19,15 +19,16 @@ from typing import Any, NoReturn
 import numpy as np
 
 from byoc_hw.errors import ByocHwError, RunError, ToolchainMissing
-from byoc_hw.mesh.group import SLICE, Outside, PeGroup, SharedFrames, share
+from byoc_hw.mesh.group import SLICE, Outside, PeGroup, RunTimes, SharedFrames, share
 from byoc_hw.mesh.manifest import Manifest
 from byoc_hw.mesh.plan import OUTSIDE
 from byoc_hw.mesh.rings import VIEW_BYTES, ring_end
 from byoc_hw.mesh.runs import Outputs, StandstillWatch, ranks_of
 from byoc_hw.tensor import Array
 
-_PAUSE, _LONG_PAUSE = 0.0002, 0.01
-"""Seconds that a rank rests with nothing to send or receive, and where nothing ever comes."""
+_PAUSE, _PAUSES, _LONG_PAUSE = 0.0002, 16, 0.01
+"""Seconds that a rank rests with nothing to send or receive, twice as many each time up to so many times as many; and
+where nothing ever comes."""
 
 _HEALTH = 0.5
 """Seconds between two messages that say how far the PEs of a rank are."""
@@ -125,7 +126,7 @@ class _Rank:
     def run(self) -> Outputs | None:
         """All frames, from the first to the last."""
         self._world.Barrier()  # everything is loaded
-        start = time.monotonic()
+        start, cpu, polled, pauses = time.monotonic(), time.process_time(), 0.0, 1
         thread = threading.Thread(target=self._compute, daemon=True)
         thread.start()
         watch = StandstillWatch(
@@ -134,6 +135,7 @@ class _Rank:
         health = start
         ended: Any = None
         while True:
+            begun = time.thread_time()
             if self._failure is not None:
                 raise self._failure
             progress = self._moves.step()
@@ -151,9 +153,16 @@ class _Rank:
             if now > health:
                 self._moves.tell_health(self._own)
                 health = now + _HEALTH
+            pauses = 1 if progress else min(2 * pauses, _PAUSES)
             if not progress:
-                time.sleep(_PAUSE if self._moves.any else _LONG_PAUSE)
-        return None if self._outside is None else (self._outside.outputs(), seconds)
+                time.sleep(_PAUSE * pauses if self._moves.any else _LONG_PAUSE)
+                polled += time.thread_time() - begun
+        polled += sum(self.shared.views.polled[self._own.start : self._own.stop]) / 1e9
+        spent = self._world.gather((time.process_time() - cpu, polled))
+        if self._outside is None:
+            return None
+        used, waited = map(sum, zip(*spent, strict=True))
+        return self._outside.outputs(), RunTimes(seconds, used, waited)
 
     def _done(self, thread: threading.Thread) -> bool:
         return not thread.is_alive() and self._moves.done and (self._outside is None or self._outside.done)

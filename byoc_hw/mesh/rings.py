@@ -35,6 +35,12 @@ class RingEnd(ctypes.Structure):
     )
 
 
+class Idle(ctypes.Structure):
+    """What a thread knows of its turns without work: `polled` is the nanoseconds of CPU that they have taken."""
+
+    _fields_ = (("turns", ctypes.c_uint64), ("mark", ctypes.c_uint64), ("polled", ctypes.c_uint64))
+
+
 def ring_end(ring: int, frames: Array, sending: bool) -> RingEnd:
     """The end of the ring at an address. The rows must stay."""
     return RingEnd(ring, frames.ctypes.data, len(frames), 0, sending)
@@ -54,7 +60,7 @@ class Rings:
         self._library.link_move.restype = ctypes.c_int32
         self._library.link_move.argtypes = [ctypes.c_void_p]
         self._library.link_move_all.restype = ctypes.c_int32
-        self._library.link_move_all.argtypes = [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64]
+        self._library.link_move_all.argtypes = [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_void_p]
 
     def frame(self, ring: int, number: int, nbytes: int) -> Array:
         """A copy of the bytes of one of the last frames that a ring held."""
@@ -73,9 +79,9 @@ class Rings:
         """Move as many frames as can be moved at an end: above 0 if there were any, below for a damaged one."""
         return int(self._library.link_move(ctypes.byref(end)))
 
-    def move_all(self, ends: ctypes.Array[RingEnd], nanoseconds: int) -> int:
+    def move_all(self, ends: ctypes.Array[RingEnd], nanoseconds: int, idle: Idle) -> int:
         """Move frames at all ends for a while: 1 when all are done, else 0; -1 - index for a damaged frame."""
-        return int(self._library.link_move_all(ends, len(ends), nanoseconds))
+        return int(self._library.link_move_all(ends, len(ends), nanoseconds, ctypes.byref(idle)))
 
 
 @dataclass(frozen=True)
@@ -130,7 +136,8 @@ def described_failure(result: int, error: int, port: int, frame: int) -> str:
 
 
 VIEW_BYTES = 64
-_STEPS, _COMPUTED, _STOP = slice(0, 8), slice(8, 16), 16  # of link_view_t
+_STEPS, _COMPUTED, _USED, _POLLED = (slice(at, at + 8) for at in (0, 8, 24, 32))  # of link_view_t
+_STOP = 16
 
 
 class Views:
@@ -154,6 +161,16 @@ class Views:
     def computed(self) -> list[int]:
         """Frames that each PE has computed."""
         return [int(value) for value in self._column(_COMPUTED, np.uint64)]
+
+    @property
+    def used(self) -> list[int]:
+        """Nanoseconds of CPU that each PE has taken."""
+        return [int(value) for value in self._column(_USED, np.uint64)]
+
+    @property
+    def polled(self) -> list[int]:
+        """Nanoseconds of CPU that each PE has taken in turns in which it could do nothing."""
+        return [int(value) for value in self._column(_POLLED, np.uint64)]
 
     def stop(self) -> None:
         """Ask every PE to end."""

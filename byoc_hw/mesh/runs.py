@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from byoc_hw.errors import InvalidInput, RunError
-from byoc_hw.mesh.group import SLICE, Outside, PeGroup, SharedFrames, own_copy, share
+from byoc_hw.mesh.group import SLICE, Outside, PeGroup, RunTimes, SharedFrames, own_copy, share
 from byoc_hw.mesh.libraries import library_of, rank_program
 from byoc_hw.mesh.manifest import Manifest
 from byoc_hw.mesh.rings import VIEW_BYTES, described_failure
@@ -22,8 +22,8 @@ from byoc_hw.tensor import Array
 
 _PAUSE = 0.0002
 _SHARED = Path("/dev/shm")
-Outputs = tuple[list[list[Array]], float]
-"""The outputs of each frame, and the seconds that they took."""
+Outputs = tuple[list[list[Array]], RunTimes]
+"""The outputs of each frame, and the time that they took."""
 
 Look = Callable[[SharedFrames], None]
 
@@ -58,7 +58,7 @@ def run_in_threads(
 
     thread = threading.Thread(target=run, daemon=True)
     outside = Outside(shared, inputs)
-    start = time.monotonic()
+    start, cpu = time.monotonic(), time.process_time()
     thread.start()
 
     def check() -> None:
@@ -71,10 +71,15 @@ def run_in_threads(
         shared.views.stop()
     thread.join()
     check()
-    seconds = time.monotonic() - start
+    times = RunTimes(time.monotonic() - start, time.process_time() - cpu, polling_of(shared, outside))
     if look:
         look(shared)
-    return outputs, seconds
+    return outputs, times
+
+
+def polling_of(shared: SharedFrames, outside: Outside) -> float:
+    """Seconds of CPU that the PEs, and who feeds them, have spent in turns without work."""
+    return sum(shared.views.polled) / 1e9 + outside.polling
 
 
 def run_in_processes(
@@ -99,7 +104,7 @@ def run_in_processes(
                 workers.append(_Worker(directory, shared, path, rank, pes))
             for worker in workers:
                 worker.wait_until_ready(timeout)
-            start = time.monotonic()
+            start, cpu = time.monotonic(), time.process_time()
             for worker in workers:
                 worker.go()
             owner = {pe: rank for rank, pes in enumerate(groups) for pe in pes}
@@ -111,12 +116,12 @@ def run_in_processes(
             outputs = _collect(
                 shared, outside, timeout, check, lambda pe: f"rank {owner[pe]}, {manifest.pes[pe].label}"
             )
-            seconds = time.monotonic() - start
+            seconds, cpu = time.monotonic() - start, time.process_time() - cpu
             for worker in workers:
                 worker.end(timeout)
             if look:
                 look(shared)
-            return outputs, seconds
+            return outputs, RunTimes(seconds, cpu + sum(shared.views.used) / 1e9, polling_of(shared, outside))
         finally:
             shared.views.stop()
             for worker in workers:

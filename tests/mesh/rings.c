@@ -83,6 +83,18 @@ int main(void)
     *byte ^= 1;
   }
   check(link_take(to, &block, &done) == HWLIB_LINK_OK && done, "the frame is good again");
+
+  /* Turns without work leave the computer to others, and say what they take of it. */
+  link_idle_t idle = {0, 0, 0};
+  const uint64_t start = link_now();
+  for (uint32_t turn = 0; turn < 40; ++turn) {
+    link_turn(&idle, false);
+  }
+  const uint64_t rested = link_now() - start;
+  check(idle.turns == 40 && idle.polled > 0 && 2 * idle.polled < rested, "a turn without work is a rest");
+  const uint64_t polled = idle.polled;
+  link_turn(&idle, true);
+  check(idle.turns == 0 && idle.polled == polled, "a turn with work is none");
   free(to);
   free(from);
   free(view);

@@ -16,17 +16,18 @@ import byoc_hw
 from byoc_hw import InvalidInput, PlanError, Project, RunError
 from byoc_hw.__main__ import main
 from byoc_hw.demo import heldout, model_path
-from byoc_hw.mesh import runs
+from byoc_hw.mesh import group, runs
 from byoc_hw.mesh.built_mesh import MeshProject
 from byoc_hw.mesh.code_size import code_owners
-from byoc_hw.mesh.group import Outside
-from byoc_hw.mesh.libraries import library_of
+from byoc_hw.mesh.group import Outside, places_of
+from byoc_hw.mesh.libraries import library_of, rings_library
 from byoc_hw.mesh.machine import MESH_7296
 from byoc_hw.mesh.patches import channels_of
 from byoc_hw.mesh.pe_source import ports_of
 from byoc_hw.mesh.pieces import NodePiece, PieceBox
 from byoc_hw.mesh.pipelines import plan_network
 from byoc_hw.mesh.plan import MeshPlan, Stage
+from byoc_hw.mesh.rings import Rings
 from byoc_hw.mesh.stage_program import stage_program
 from byoc_hw.mesh_builder import _open, build_mesh, mesh_network
 from byoc_hw.plan.planned import flash_bytes
@@ -84,6 +85,24 @@ def check_equal(found, wanted):
 def test_a_hundred_frames_give_the_bytes_of_the_single_project(mesh, on, ranks):
     given = frames(100)
     check_equal(mesh.run(given, on, ranks=ranks).outputs, expected(mesh, given))
+
+
+def test_a_run_with_no_more_room_than_its_credits_gives_the_same_bytes(mesh, monkeypatch):
+    given = frames(20)
+    roomy = places_of(mesh.manifest, Rings(rings_library(mesh.directory)))
+    assert all(slots == 16 * one.credits for one, (_, slots) in zip(mesh.manifest.channels, roomy.rings, strict=True))
+    monkeypatch.setattr(group, "_RING_BYTES", 0)
+    places = places_of(mesh.manifest, Rings(rings_library(mesh.directory)))
+    assert [slots for _, slots in places.rings] == [one.credits for one in mesh.manifest.channels]
+    check_equal(mesh.run(given, "threads").outputs, expected(mesh, given))
+
+
+@pytest.mark.parametrize(("on", "ranks"), [("threads", None), ("processes", 2)])
+def test_a_run_says_how_much_of_the_computer_it_took(mesh, on, ranks):
+    result = mesh.run(frames(200), on, ranks=ranks)
+    assert 0 < result.times.polling < result.times.cpu
+    assert result.times.cpu < 2 * os.cpu_count() * result.seconds
+    assert f"{1e3 * result.cpu_per_frame:.3f} ms of CPU a frame, {result.polling:.0%} of it to wait" in str(result)
 
 
 def test_every_pe_sends_what_the_whole_model_computes(mesh):

@@ -14,6 +14,7 @@ static port_t ports[2][HWLIB_PE_PORTS]; /* of receives and of sends */
 static hwlib_pe_state_t state;
 static int32_t result;
 static link_view_t *shown;
+static link_idle_t idle;
 
 static int32_t begin(bool sending, uint16_t port, const hwlib_link_block_t *block)
 {
@@ -67,6 +68,7 @@ void link_attach(bool sending, uint16_t port, link_ring_t *ring)
 void link_start(link_view_t *view)
 {
   memset(&state, 0, sizeof state);
+  memset(&idle, 0, sizeof idle);
   for (uint32_t port = 0; port < HWLIB_PE_PORTS; ++port) {
     ports[0][port].busy = ports[1][port].busy = false;
   }
@@ -74,10 +76,9 @@ void link_start(link_view_t *view)
   shown = view;
 }
 
-int32_t link_run(uint64_t frames, uint64_t nanoseconds, bool *progress)
+static int32_t turns(uint64_t frames, uint64_t nanoseconds, bool *progress)
 {
   const uint64_t end = link_now() + nanoseconds;
-  uint32_t idle = 0;
   *progress = false;
   while (result == 0) {
     bool moved;
@@ -94,15 +95,23 @@ int32_t link_run(uint64_t frames, uint64_t nanoseconds, bool *progress)
       return 2;
     }
     *progress = *progress || moved;
-    idle = moved ? 0 : idle + 1;
-    if (!moved && nanoseconds != 0) {
-      link_rest(idle);
+    if (nanoseconds != 0) {
+      link_turn(&idle, moved);
     }
     if (nanoseconds != 0 ? link_now() >= end : !moved) {
       return 0;
     }
   }
   return -1;
+}
+
+int32_t link_run(uint64_t frames, uint64_t nanoseconds, bool *progress)
+{
+  const uint64_t before = link_cpu();
+  const int32_t found = turns(frames, nanoseconds, progress);
+  atomic_fetch_add_explicit(&shown->used, link_cpu() - before, memory_order_relaxed);
+  atomic_store_explicit(&shown->polled, idle.polled, memory_order_relaxed);
+  return found;
 }
 
 void link_failure(int32_t *model, int32_t *error, uint32_t *port, uint64_t *frame)

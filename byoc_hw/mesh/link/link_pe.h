@@ -10,6 +10,7 @@ typedef struct {
   _Alignas(LINK_LINE) _Atomic uint64_t steps; /* rises as long as the PE's loop goes round */
   _Atomic uint64_t computed;                  /* frames */
   _Atomic uint32_t stop;                      /* others ask it to end */
+  _Atomic uint64_t used, polled;              /* nanoseconds of CPU, and those of turns in which nothing could be done */
 } link_view_t;
 
 /* Connects a port with a ring; with `sending` the PE writes there. */

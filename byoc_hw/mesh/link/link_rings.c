@@ -105,10 +105,10 @@ int32_t link_move(link_end_t *end)
   return end->at != before;
 }
 
-int32_t link_move_all(link_end_t *ends, uint32_t count, uint64_t nanoseconds)
+int32_t link_move_all(link_end_t *ends, uint32_t count, uint64_t nanoseconds, link_idle_t *idle)
 {
   const uint64_t stop = link_now() + nanoseconds;
-  for (uint32_t idle = 0;;) {
+  for (;;) {
     bool all = true, moved = false;
     for (uint32_t index = 0; index < count; ++index) {
       int32_t result = link_move(&ends[index]);
@@ -121,10 +121,7 @@ int32_t link_move_all(link_end_t *ends, uint32_t count, uint64_t nanoseconds)
     if (all || link_now() >= stop) {
       return all;
     }
-    idle = moved ? 0 : idle + 1;
-    if (!moved) {
-      link_rest(idle);
-    }
+    link_turn(idle, moved);
   }
 }
 
@@ -133,21 +130,46 @@ const uint8_t *link_frame(link_ring_t *ring, uint64_t frame)
   return slot_of(ring, frame) + sizeof(slot_t);
 }
 
-uint64_t link_now(void)
+static uint64_t nanoseconds_of(clockid_t clock)
 {
   struct timespec time;
-  (void)clock_gettime(CLOCK_MONOTONIC, &time);
+  (void)clock_gettime(clock, &time);
   return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
 }
 
-void link_rest(uint32_t round)
+uint64_t link_now(void)
 {
-  enum { YIELDS = 4, DOUBLINGS = 4 };
-  if (round < YIELDS) {
+  return nanoseconds_of(CLOCK_MONOTONIC);
+}
+
+uint64_t link_cpu(void)
+{
+  return nanoseconds_of(CLOCK_THREAD_CPUTIME_ID);
+}
+
+static void rest(uint64_t turn)
+{
+  enum { YIELDS = 4, DOUBLINGS = 6 };
+  if (turn < YIELDS) {
     (void)sched_yield();
     return;
   }
-  const uint32_t longer = round - YIELDS < DOUBLINGS ? round - YIELDS : DOUBLINGS;
-  const struct timespec pause = {0, 20000L << longer}; /* up to a third of a millisecond */
+  const uint64_t longer = turn - YIELDS < DOUBLINGS ? turn - YIELDS : DOUBLINGS;
+  const struct timespec pause = {0, 20000L << longer}; /* up to 1.3 milliseconds: rings hold what comes meanwhile */
   (void)nanosleep(&pause, NULL);
+}
+
+void link_turn(link_idle_t *idle, bool worked)
+{
+  if (worked) {
+    idle->turns = 0;
+    return;
+  }
+  if (idle->turns == 0) {
+    idle->mark = link_cpu();
+  }
+  rest(++idle->turns);
+  const uint64_t now = link_cpu();
+  idle->polled += now - idle->mark;
+  idle->mark = now;
 }

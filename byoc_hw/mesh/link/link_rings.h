@@ -37,15 +37,24 @@ typedef struct {
 /* Moves as many frames as can be moved: whether there were any, or -1 for a damaged frame. */
 int32_t link_move(link_end_t *end);
 
+/* What a thread knows of its turns without work: how many there were since it had some, and the nanoseconds of CPU that
+ * all of them have taken. Zero at the start. */
+typedef struct {
+  uint64_t turns, mark, polled;
+} link_idle_t;
+
 /* Moves frames for so many nanoseconds, and lets others work while there are none. Returns 1 when all of them have been
  * moved, 0 when the time is over, -1 - index for a damaged frame. */
-int32_t link_move_all(link_end_t *ends, uint32_t count, uint64_t nanoseconds);
+int32_t link_move_all(link_end_t *ends, uint32_t count, uint64_t nanoseconds, link_idle_t *idle);
 
 /* The bytes of one of the last frames that a ring held, if no later one is in its slot. */
 const uint8_t *link_frame(link_ring_t *ring, uint64_t frame);
 
-/* A clock, in nanoseconds; and a rest in the `round`-th turn without work, for those that have some. */
+/* The time, and the CPU time of this thread, in nanoseconds. */
 uint64_t link_now(void);
-void link_rest(uint32_t round);
+uint64_t link_cpu(void);
+
+/* After a turn: with work the next one follows at once, without it there is a rest for those that have some. */
+void link_turn(link_idle_t *idle, bool worked);
 
 #endif
