@@ -27,7 +27,7 @@ from byoc_hw.plan.order.apart import order_apart
 from byoc_hw.plan.order.calls import calls_of
 from byoc_hw.plan.order.copies import Order, order
 from byoc_hw.plan.order.finer import finer
-from byoc_hw.plan.order.joined import OrderedWork
+from byoc_hw.plan.order.joined_copies import OrderedWork
 from byoc_hw.plan.order.memory_map import local_map, scratch_memory
 from byoc_hw.plan.order.waits import with_waits
 from byoc_hw.plan.place.by_lifetime import blocks_from_lifetimes, largest_sum, place

@@ -17,7 +17,7 @@ from byoc_hw.graph import Layer
 from byoc_hw.plan.array.mapped import MappedGraph
 from byoc_hw.plan.order.copies import Order, order
 from byoc_hw.plan.order.job_order import in_better_order
-from byoc_hw.plan.order.joined import OrderedWork, joined
+from byoc_hw.plan.order.joined_copies import OrderedWork, joined
 from byoc_hw.plan.work.halves import (
     Halves,
     channel_cuts,

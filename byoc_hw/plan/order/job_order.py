@@ -15,7 +15,7 @@ from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
 from byoc_hw.plan.order.copies import order
 from byoc_hw.plan.order.dependencies import dependencies
-from byoc_hw.plan.order.joined import OrderedWork
+from byoc_hw.plan.order.joined_copies import OrderedWork
 from byoc_hw.plan.place.local import place_local
 from byoc_hw.plan.steps import Copy
 from byoc_hw.plan.work.ops import LocalBuffer, Op

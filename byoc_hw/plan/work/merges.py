@@ -11,6 +11,7 @@ from byoc_hw.plan.steps import ACTIVATIONS, FLASH, WEIGHTS, Address, Copy
 from byoc_hw.plan.work.flash import FlashImage
 from byoc_hw.plan.work.ops import Access, LocalBuffer, Op, activations, weights_op
 
+
 def one_copy(one: Op, other: Op, flash: FlashImage, accelerator: Accelerator) -> tuple[Op, FlashImage] | None:
     """One copy of the bytes of two, where those of the second go on where the first ends: as a single row, or as rows
     of one size that are equally far apart. None for others. What it fills memory with may be new in the constants that

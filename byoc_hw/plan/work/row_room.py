@@ -15,6 +15,9 @@ from byoc_hw.plan.work.rows_needed import Span
 _ANYTHING = -128
 """What fills room of which nothing comes, though jobs read it: often the zero point of other images."""
 
+_MOST_FILLED = 1024
+"""The most bytes that are filled together with the rows: they are in flash."""
+
 
 class RowRoom:
     """The room of a packed storage that a buffer has, which holds it from byte `first` on; none of another storage.
@@ -69,8 +72,9 @@ class RowRoom:
         """Fill all of it, before anything is loaded: by itself, or with the rows where that takes fewer cycles."""
         by_itself = [*self.outside(), *self.gaps(1, self._place.height - 1)]
         if by_itself:
-            whole = self._fill(Transfer(0, 0, self._end - self._first))
-            yield from [whole] if whole.cycles <= sum(op.cycles for op in by_itself) else by_itself
+            nbytes = self._end - self._first
+            whole = [self._fill(Transfer(0, 0, nbytes))] if nbytes <= _MOST_FILLED else by_itself
+            yield from min(by_itself, whole, key=lambda ops: sum(op.cycles for op in ops))
 
     def outside(self) -> Iterator[Op]:
         """Fill what lies above and below all rows."""

@@ -63,18 +63,18 @@ def joined(start: OrderedWork, accelerator: Accelerator) -> OrderedWork:
     return start
 
 
-Pair = tuple[int, int]
+CopyPair = tuple[int, int]
 """Two copies that can be one, by index."""
 
 
-def _ops(work: OrderedWork, pair: Pair) -> tuple[Op, Op]:
+def _ops(work: OrderedWork, pair: CopyPair) -> tuple[Op, Op]:
     return work.ops[pair[0]], work.ops[pair[1]]
 
 
 # ---------------------------------------------------------------- blocks of weights
 
 
-def _blocks(work: OrderedWork, accelerator: Accelerator) -> Iterator[Pair]:
+def _blocks(work: OrderedWork, accelerator: Accelerator) -> Iterator[CopyPair]:
     """Blocks of weights that are loaded once, one after the other. The last ones come first: what holds the array up is
     at the beginning."""
     loads = [index for index, op in enumerate(work.ops) if loads_weights(op)]
@@ -92,7 +92,7 @@ def _loaded_often(ops: Sequence[Op]) -> set[int]:
     return {index for one, other in pairwise(spans) if other[0] < one[1] for index in (one[2], other[2])}
 
 
-def _with_block(work: OrderedWork, pair: Pair, accelerator: Accelerator) -> OrderedWork:
+def _with_block(work: OrderedWork, pair: CopyPair, accelerator: Accelerator) -> OrderedWork:
     one, other = _ops(work, pair)
     assert isinstance(one.step, Copy)
     assert isinstance(other.step, Copy)
@@ -121,7 +121,7 @@ def _from(op: Op, moved: Callable[[int], int]) -> Op:
 # ---------------------------------------------------------------- room around images
 
 
-def _images(work: OrderedWork, accelerator: Accelerator) -> Iterator[Pair]:
+def _images(work: OrderedWork, accelerator: Accelerator) -> Iterator[CopyPair]:
     """Copies that fill the room above and below images of one size, one after the other."""
     last: dict[tuple[int, int], int] = {}
     for index, op in enumerate(work.ops):
@@ -134,7 +134,7 @@ def _images(work: OrderedWork, accelerator: Accelerator) -> Iterator[Pair]:
         last[key] = index
 
 
-def _with_image(work: OrderedWork, pair: Pair, accelerator: Accelerator) -> OrderedWork:
+def _with_image(work: OrderedWork, pair: CopyPair, accelerator: Accelerator) -> OrderedWork:
     """One image behind the other: the room below the first is that above the second, if both hold the same."""
     one, other = _ops(work, pair)
     for op in work.ops:
@@ -153,7 +153,7 @@ def _with_image(work: OrderedWork, pair: Pair, accelerator: Accelerator) -> Orde
 # ---------------------------------------------------------------- neighbouring bytes
 
 
-def _neighbours(work: OrderedWork, accelerator: Accelerator) -> Iterator[Pair]:
+def _neighbours(work: OrderedWork, accelerator: Accelerator) -> Iterator[CopyPair]:
     """Copies that a buffer has one after the other, the second of which goes on where the first ends."""
     last: dict[tuple[LocalBuffer, bool, bool], int] = {}
     for index, op in enumerate(work.ops):
@@ -165,7 +165,7 @@ def _neighbours(work: OrderedWork, accelerator: Accelerator) -> Iterator[Pair]:
             last[key] = index
 
 
-def _with_copy(work: OrderedWork, pair: Pair, accelerator: Accelerator) -> OrderedWork:
+def _with_copy(work: OrderedWork, pair: CopyPair, accelerator: Accelerator) -> OrderedWork:
     """Two copies at the place of the earlier one, or, where something between them prevents it, of the later one."""
     one, other = pair
     joint = one_copy(work.ops[one], work.ops[other], work.flash, accelerator)
