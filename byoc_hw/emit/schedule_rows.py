@@ -13,7 +13,7 @@ from byoc_hw.emit.numbering import number_calls
 from byoc_hw.plan.bound.prices import cycles_bound
 from byoc_hw.plan.chip_plan import ChipPlan
 from byoc_hw.plan.lanes.lanes_clock import lanes_timeline
-from byoc_hw.plan.order.timeline import Event, Wait, timeline
+from byoc_hw.plan.order.timeline import Event, Timeline, Wait, timelines
 from byoc_hw.plan.planned import PlannedRegion
 from byoc_hw.plan.steps import ARGUMENT, SCRATCH, Copy, RegionPlan
 from byoc_hw.program import Program, RegionCall
@@ -41,6 +41,7 @@ def schedule_rows(program: Program, regions: Mapping[str, PlannedRegion], hardwa
     them start and end with the region.
     """
     rows: list[dict[str, Any]] = []
+    times = _times(program, regions, hardware)
     for call, layers in number_calls(program):
         plan = regions[call.graph.name] if isinstance(call, RegionCall) else None
         first = layers[0].id if layers else 0
@@ -49,7 +50,7 @@ def schedule_rows(program: Program, regions: Mapping[str, PlannedRegion], hardwa
             rows += _chip_rows(plan, first, start)
         elif isinstance(plan, RegionPlan):
             assert not isinstance(hardware, Soc)
-            timed = timeline(plan, hardware)
+            timed = times[plan.graph.name]
             numbers = range(first, first + len(layers))
             entry = _Written(plan, numbers, start, timed.events, timed.waits).region(timed.total)
             rows.append({**entry, "bound": cycles_bound(plan.graph, hardware)})
@@ -59,6 +60,14 @@ def schedule_rows(program: Program, regions: Mapping[str, PlannedRegion], hardwa
         sizes = [(hardware.activation_memory, hardware.weight_memory)]
     activations, weights = (max(memory) for memory in zip(*(sizes or [(0, 0)]), strict=True))
     return {"activations": activations, "weights": weights, "regions": rows}
+
+
+def _times(program: Program, regions: Mapping[str, PlannedRegion], hardware: Hardware) -> dict[str, Timeline]:
+    """The times of each region on a single accelerator: of all in order, as one may start copies for the next."""
+    plans = [plan for graph in program.regions if isinstance(plan := regions[graph.name], RegionPlan)]
+    if isinstance(hardware, Soc):
+        return {}
+    return {plan.graph.name: timed for plan, timed in zip(plans, timelines(plans, hardware), strict=True)}
 
 
 def _chip_rows(plan: ChipPlan, first: int, start: int) -> Iterator[dict[str, Any]]:
