@@ -30,7 +30,7 @@ from byoc_hw.params.host_kernels import kernel_call
 from byoc_hw.params.tflite_functions import hard_swish_values, inverse_root_values
 from byoc_hw.pattern import Outcome
 from byoc_hw.plan.ahead import with_copies_ahead
-from byoc_hw.plan.bound.prices import cycles_bound
+from byoc_hw.plan.bound.begun import bound_of_inference
 from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.core import NO_ENERGY, region_energy
 from byoc_hw.plan.fitting import Fitted, Fitting
@@ -200,7 +200,7 @@ def explain(mod_or_project: tvm.IRModule | Project) -> Report:
         plans = {name: plan_on_chip(graph, hardware) for name, graph in found.graphs.items()}
         cycles, bounds = zip(*((plan.cycles, plan.bound) for plan in plans.values()), strict=True)
         return replace(report, engines=engines_of(plans, hardware), cycles=sum(cycles), bound=sum(bounds))
-    bound = None if hardware.library else sum(cycles_bound(graph, hardware) for graph in found.graphs.values())
+    bound = None if hardware.library else bound_of_inference(list(found.graphs.values()), hardware)
     return replace(report, engines=costs_of(found.graphs, hardware), bound=bound)
 
 

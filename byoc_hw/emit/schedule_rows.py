@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from byoc_hw.accelerator import Accelerator
 from byoc_hw.emit.numbering import number_calls
+from byoc_hw.plan.array.cost import copy_cycles
+from byoc_hw.plan.bound.begun import bound_of_begun
 from byoc_hw.plan.bound.prices import cycles_bound
 from byoc_hw.plan.chip_plan import ChipPlan
 from byoc_hw.plan.lanes.lanes_clock import lanes_timeline
@@ -53,7 +56,7 @@ def schedule_rows(program: Program, regions: Mapping[str, PlannedRegion], hardwa
             timed = times[plan.graph.name]
             numbers = range(first, first + len(layers))
             entry = _Written(plan, numbers, start, timed.events, timed.waits).region(timed.total)
-            rows.append({**entry, "bound": cycles_bound(plan.graph, hardware)})
+            rows.append({**entry, "bound": _bound(plan, regions, hardware)})
     if isinstance(hardware, Soc):
         sizes = [(one.activation_memory, one.weight_memory) for one in hardware.accelerators if one.library is None]
     else:
@@ -68,6 +71,14 @@ def _times(program: Program, regions: Mapping[str, PlannedRegion], hardware: Har
     if isinstance(hardware, Soc):
         return {}
     return {plan.graph.name: timed for plan, timed in zip(plans, timelines(plans, hardware), strict=True)}
+
+
+def _bound(plan: RegionPlan, regions: Mapping[str, PlannedRegion], one: Accelerator) -> int:
+    """Cycles that no plan of a region goes below, if it begins with what the region in front copies for it."""
+    before = regions[plan.after] if plan.after else None
+    if not isinstance(before, RegionPlan):
+        return cycles_bound(plan.graph, one)
+    return bound_of_begun(plan.graph, one, [copy_cycles(step.nbytes, step.rows, one) for step in before.copied_ahead])
 
 
 def _chip_rows(plan: ChipPlan, first: int, start: int) -> Iterator[dict[str, Any]]:

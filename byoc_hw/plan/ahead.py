@@ -9,20 +9,25 @@ nothing of it has touched before move to the region in front of it:
 - Behind its last copy, if functions of the host come next. The region returns without a wait for them, and the next one
   waits where it needs them.
 
-Nothing else changes its place in the order of its engine, so no operation of the region in front begins later. A region
-that does not fill a local memory may lie at its other end. The next region takes no more cycles than before if the host
-takes no time between both, which is tried; and the longer the host takes, the fewer.
+Nothing else changes its place in the order of its engine, so no operation of the region in front begins later. Local
+memory of the next region may be put together anew, of runs of bytes between which no buffer lies, where bytes are free
+earlier so. It takes no more cycles than before if the host takes no time between both, which is tried; and the longer
+the host takes, the fewer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise, product
+from itertools import pairwise, permutations
 from math import lcm
+
+import numpy as np
+import numpy.typing as npt
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Layer, Weighted
+from byoc_hw.integers import round_up
 from byoc_hw.plan.array.cost import copy_cycles
 from byoc_hw.plan.array.kinds import Product, Run, geometry
 from byoc_hw.plan.order.apart import NOTHING_BEGUN, timed
@@ -32,7 +37,7 @@ from byoc_hw.plan.order.dependencies import dependencies
 from byoc_hw.plan.order.timeline import timelines
 from byoc_hw.plan.order.waits import Border, Owned, with_waits
 from byoc_hw.plan.planned import PlannedRegion
-from byoc_hw.plan.steps import ACTIVATIONS, FLASH, WEIGHTS, Copy, Job, PlacedBuffer, RegionPlan
+from byoc_hw.plan.steps import ACTIVATIONS, FLASH, WEIGHTS, Address, Copy, Job, PlacedBuffer, RegionPlan
 from byoc_hw.plan.work.ops import Access, LocalBuffer, Op, job_op
 from byoc_hw.program import HostCall, Program, RegionCall, WaitCall
 
@@ -40,7 +45,10 @@ MOST_AHEAD = 8
 """The most copies behind the last one of a region: each has a token, of which both regions need others."""
 
 _UNIT = 16
-"""A region moves in a local memory by a multiple of so many bytes, with which offsets stay as round as they are."""
+"""A run moves in local memory by a multiple of so many bytes, with which offsets stay as round as they are."""
+
+_MOST_RUNS = 4
+"""The most runs of which all orders are tried; of more those that begin with another one."""
 
 
 def with_copies_ahead(
@@ -74,7 +82,8 @@ def _host_between(program: Program) -> Iterator[bool]:
 
 @dataclass(frozen=True)
 class _Region:
-    """The copies and jobs of a plan in order, on the two local memories of `offsets`, and their times.
+    """The copies and jobs of a plan in order, on local memory in `runs`, which lie `offsets` from where the plan has
+    them, and their times.
 
     `steps` are their places among the plan's steps, None for those of the next region. The first copies are `begun` by
     the region before, at these times. `ahead` are those for the next region behind all others, and `held` the buffers
@@ -82,6 +91,7 @@ class _Region:
     """
 
     plan: RegionPlan
+    runs: Sequence[LocalBuffer]
     ops: Sequence[Op]
     steps: Sequence[int | None]
     offsets: Mapping[LocalBuffer, int]
@@ -95,64 +105,138 @@ class _Region:
         """Cycles to the end of all that is its own."""
         return max((end for index, end in enumerate(self.order.end) if index not in self.ahead), default=0)
 
-    def shift(self, space: int) -> int:
-        """The offset of a local memory's first byte in the plan."""
-        return next(offset for buffer, offset in self.offsets.items() if buffer.space == space)
+    def target(self, index: int) -> Address:
+        """Where a copy to local memory writes, in the plan."""
+        step = self.ops[index].step
+        assert isinstance(step, Copy), "others have no target"
+        return step.target
+
+    def moved(self, held: PlacedBuffer) -> PlacedBuffer:
+        """A buffer of the plan where it lies here."""
+        return replace(held, offset=held.offset + self.offsets[_run_at(self.runs, held.space, held.offset)])
 
 
 def _region(plan: RegionPlan, accelerator: Accelerator) -> _Region:
-    local = {
-        ACTIVATIONS: LocalBuffer("activations", ACTIVATIONS, accelerator.activation_memory),
-        WEIGHTS: LocalBuffer("weights", WEIGHTS, accelerator.weight_memory),
-    }
+    runs = _runs(plan, accelerator.buffer_alignment)
     layers = [call.index for call in plan.calls for _ in call.steps] + [len(plan.layers)] * len(plan.tail)
     started = [
-        (at, _op(step, layer, plan.layers, local, accelerator))
+        (at, _op(step, layer, plan.layers, runs, accelerator))
         for at, (step, layer) in enumerate(zip(plan.steps, layers, strict=True))
         if isinstance(step, Copy | Job)
     ]
     steps, ops = [at for at, _ in started], [op for _, op in started]
-    offsets = dict.fromkeys(local.values(), 0)
+    offsets = dict.fromkeys(runs, 0)
     copies, jobs = ([at for at, op in enumerate(ops) if op.is_job is job] for job in (False, True))
-    return _Region(plan, ops, steps, offsets, timed(ops, dependencies(ops, offsets), copies, jobs), NOTHING_BEGUN)
+    return _Region(plan, runs, ops, steps, offsets, timed(ops, dependencies(ops, offsets), copies, jobs), NOTHING_BEGUN)
 
 
 def _op(
-    step: Copy | Job, layer: int, layers: Sequence[Layer], local: Mapping[int, LocalBuffer], accelerator: Accelerator
+    step: Copy | Job, layer: int, layers: Sequence[Layer], runs: Sequence[LocalBuffer], accelerator: Accelerator
 ) -> Op:
     """A step with the bytes of local memory that it touches. Copies keep their order: main memory does not matter."""
     if isinstance(step, Job):
-        return job_op(layer, layers[layer], step, _buffers(step, layers[layer], local), accelerator)
-    buffer, start = local[step.local.space], step.local.offset
+        return job_op(layer, layers[layer], step, _fields(step, layers[layer], runs), accelerator)
+    buffer, start = _run_at(runs, step.local.space, step.local.offset), step.local.offset
     stride = step.target_stride if step.inward else step.source_stride
     access = Access(buffer, start, start + (step.rows - 1) * stride + step.nbytes, step.inward)
     cycles = copy_cycles(step.nbytes, step.rows, accelerator)
     return Op(step, layer, (access,), {"target" if step.inward else "source": buffer}, cycles)
 
 
-def _buffers(job: Job, layer: Layer, local: Mapping[int, LocalBuffer]) -> dict[str, LocalBuffer]:
-    """The local memory of each address that a job has."""
+def _run_at(runs: Sequence[LocalBuffer], space: int, offset: int) -> LocalBuffer:
+    return next(one for one in runs if one.space == space and 0 <= offset - int(one.name) < one.nbytes)
+
+
+def _fields(job: Job, layer: Layer, runs: Sequence[LocalBuffer]) -> dict[str, LocalBuffer]:
+    """The run of each address that a job has."""
     form = geometry(layer)
     names = ["ifm", "ofm"]
     if isinstance(form, Product) or (isinstance(form, Run) and len(layer.inputs) > 1):
         names.append("ifm2")
     if not (job.first and job.last):
         names.append("psum")
-    found = dict.fromkeys(names, local[ACTIVATIONS])
-    return found | (dict.fromkeys(("weights", "params"), local[WEIGHTS]) if isinstance(layer, Weighted) else {})
+    found = {name: _run_at(runs, ACTIVATIONS, getattr(job, name)) for name in names}
+    if isinstance(layer, Weighted):
+        found |= {name: _run_at(runs, WEIGHTS, getattr(job, name)) for name in _params(job)}
+    return found
 
 
-def _moved(region: _Region, accelerator: Accelerator, wanted: set[int]) -> Iterator[_Region]:
-    """The region where it is, and at the other end of the local memories `wanted` that it does not fill."""
+def _params(job: Job) -> tuple[str, ...]:
+    """The addresses in local weights that a job reads."""
+    return ("weights", "params") if job.first or job.last else ("weights",)
+
+
+def _runs(plan: RegionPlan, unit: int) -> list[LocalBuffer]:
+    """The local memories in runs of bytes, by address: no buffer of the region lies across the end of one. A run is
+    called by its address."""
+    found: list[LocalBuffer] = []
+    for space in (ACTIVATIONS, WEIGHTS):
+        begin = end = 0
+        for held in sorted((one for one in plan.local if one.space == space), key=lambda one: one.offset):
+            if held.offset >= end > begin:
+                found.append(LocalBuffer(str(begin), space, end - begin))
+            begin = held.offset if held.offset >= end else begin
+            end = max(end, round_up(held.offset + held.nbytes, unit))
+        if end > begin:
+            found.append(LocalBuffer(str(begin), space, end - begin))
+    return found
+
+
+def _elsewhere(
+    here: _Region, following: _Region, movable: Sequence[int], accelerator: Accelerator
+) -> Iterator[_Region]:
+    """The following region where it is, and with its runs where copies find their bytes free early: the first of them
+    above all."""
+    yield following
     sizes = {ACTIVATIONS: accelerator.activation_memory, WEIGHTS: accelerator.weight_memory}
     unit = lcm(accelerator.buffer_alignment, _UNIT)
-    shifts: list[set[int]] = []
-    for buffer in region.offsets:
-        used = max((one.stop for op in region.ops for one in op.accesses if one.place is buffer), default=0)
-        room = accelerator.whole_words(sizes[buffer.space]) - used
-        shifts.append({0, room // unit * unit} if buffer.space in wanted else {0})
-    for chosen in product(*map(sorted, shifts)):
-        yield replace(region, offsets=dict(zip(region.offsets, chosen, strict=True)))
+    offsets = dict(following.offsets)
+    for space in {following.target(index).space for index in movable}:
+        runs = [run for run in following.runs if run.space == space]
+        moved = [index for index in movable if following.target(index).space == space]
+        used = _used(here, space)
+        found = [
+            (tuple(_last_use(replace(following, offsets=shifts), index, used) for index in moved), at, shifts)
+            for at, shifts in enumerate(_arrangements(runs, accelerator.whole_words(sizes[space]), unit))
+        ]
+        offsets.update(min(found, key=lambda one: one[:2])[2])
+    if offsets != following.offsets:
+        yield replace(following, offsets=offsets)
+
+
+def _arrangements(runs: list[LocalBuffer], size: int, unit: int) -> Iterator[dict[LocalBuffer, int]]:
+    """The runs of a memory as they are, and in other orders from its start on, or up to its end: how far each moves."""
+    yield dict.fromkeys(runs, 0)
+    few = len(runs) <= _MOST_RUNS
+    for order in permutations(runs) if few else (runs[at:] + runs[:at] for at in range(len(runs))):
+        room = size - sum(round_up(run.nbytes, unit) for run in order)
+        for at in {0, room // unit * unit} if room >= 0 else ():
+            shifts = {}
+            for run in order:
+                shifts[run] = at - int(run.name)
+                at += round_up(run.nbytes, unit)
+            yield shifts
+
+
+def _used(here: _Region, space: int) -> npt.NDArray[np.int64]:
+    """The bytes of a local memory that a region touches: start, stop, and the end of the copy or job."""
+    rows = [
+        (here.offsets[one.place] + one.start, here.offsets[one.place] + one.stop, end)
+        for op, end in zip(here.ops, here.order.end, strict=True)
+        for one in op.accesses
+        if isinstance(one.place, LocalBuffer) and one.place.space == space
+    ]
+    return np.array(rows or [(0, 0, 0)]).T
+
+
+def _last_use(following: _Region, index: int, used: npt.NDArray[np.int64]) -> int:
+    """The cycle at which the bytes that a copy fills are used for the last time."""
+    (access,) = following.ops[index].accesses
+    assert isinstance(access.place, LocalBuffer), "copies are for local memory"
+    start, stop, end = used
+    shift = following.offsets[access.place]
+    touched = end[(start < shift + access.stop) & (stop > shift + access.start)]
+    return int(touched.max(initial=0))
 
 
 # ---------------------------------------------------------------- two regions
@@ -178,10 +262,9 @@ def _joined(plans: Sequence[RegionPlan], host: Sequence[bool], accelerator: Acce
 def _pair(here: _Region, following: _Region, between: bool, accelerator: Accelerator) -> tuple[_Region, _Region] | None:
     """Both regions with copies ahead; None where that saves nothing."""
     movable = _movable(following)
-    wanted = {following.ops[index].step.local.space for index in movable}  # type: ignore[union-attr]
     found = [
         pair
-        for moved in _moved(following, accelerator, wanted if movable else set())
+        for moved in _elsewhere(here, following, movable, accelerator)
         for pair in _pairs(here, moved, movable, between, accelerator)
     ]
     best = min(found, key=lambda one: one[0], default=None)
@@ -286,15 +369,14 @@ def _with(here: _Region, following: _Region, ahead: Sequence[int], joint: Order,
 
 def _holder(region: _Region, index: int) -> PlacedBuffer:
     """The buffer that a copy of the region fills."""
-    step, at = region.ops[index].step, region.steps[index]
-    assert isinstance(step, Copy), "movable operations are copies"
+    target, at = region.target(index), region.steps[index]
     assert at is not None, "they are the region's own"
     return next(
-        replace(held, offset=held.offset + region.shift(held.space))
+        region.moved(held)
         for held in region.plan.local
-        if held.space == step.local.space
+        if held.space == target.space
         and held.first <= at <= held.last
-        and held.offset <= step.local.offset < held.offset + held.nbytes
+        and held.offset <= target.offset < held.offset + held.nbytes
     )
 
 
@@ -336,8 +418,7 @@ def _local_map(region: _Region, owned: Sequence[Owned]) -> Iterator[PlacedBuffer
     first, last = min(at.values(), default=0), max(at.values(), default=0)
     for held in region.plan.local:
         if held.last in moved:
-            offset = held.offset + region.shift(held.space)
-            yield replace(held, offset=offset, first=moved.get(held.first, first), last=moved[held.last])
+            yield replace(region.moved(held), first=moved.get(held.first, first), last=moved[held.last])
     filled: dict[PlacedBuffer, int] = {}
     for index, buffer in region.held:
         filled[buffer] = min(filled.get(buffer, last), at[index])

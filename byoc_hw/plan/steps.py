@@ -263,6 +263,13 @@ class RegionPlan:
         return ARGUMENT + len(self.graph.inputs) + len(self.graph.outputs)
 
     @property
+    def copied_ahead(self) -> tuple[Copy, ...]:
+        """The copies that it starts for the region `ahead`."""
+        return tuple(
+            step for step in self.steps if isinstance(step, Copy) and self.ahead and step.main.space == self.ahead_space
+        )
+
+    @property
     def steps(self) -> tuple[Step, ...]:
         """All steps in order."""
         return (*(step for call in self.calls for step in call.steps), *self.tail)
