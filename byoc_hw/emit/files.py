@@ -44,6 +44,8 @@ from byoc_hw.emit.region import (
     cannot_read_flash,
     code,
     constant_arrays,
+    ends_in_flight,
+    give_up_prototype,
     joined_state,
     polled_code,
     preamble,
@@ -195,7 +197,8 @@ def _banner(parts: Parts, purpose: str) -> str:
 
 
 def _interface(parts: Parts) -> Files:
-    context = entry_context(parts.program, parts.memory, parts.accelerator, parts.io_in_arena, parts.polled)
+    ahead = {name for name, region in parts.regions.items() if ends_in_flight(region)}
+    context = entry_context(parts.program, parts.memory, parts.accelerator, parts.io_in_arena, parts.polled, ahead)
     mod_name = parts.mod_name
     context |= {
         "region_header": f"{mod_name}_{parts.accelerator.name}.h" if parts.regions else None,
@@ -311,6 +314,7 @@ def _prototypes(parts: Parts) -> Iterator[str]:
         return
     yield from (f"{prototype(graph)};" for graph in graphs)
     yield from (f"{wait_prototype(graph)};" for graph in graphs if graph.name in parts.program.returning_early)
+    yield from (f"{give_up_prototype(graph)};" for graph in graphs if ends_in_flight(parts.regions[graph.name]))
 
 
 def _host(parts: Parts) -> Files:

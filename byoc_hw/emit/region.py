@@ -44,6 +44,16 @@ def wait_prototype(graph: Graph) -> str:
     return f"int32_t {graph.name}_wait(void)"
 
 
+def give_up_prototype(graph: Graph) -> str:
+    """The function that ends what a region has started for the next one, if that is not called, without a semicolon."""
+    return f"void {graph.name}_give_up(void)"
+
+
+def ends_in_flight(region: PlannedRegion) -> bool:
+    """Whether a region ends with copies for the next one in flight."""
+    return isinstance(region, RegionPlan) and bool(region.ahead)
+
+
 def tvm_prototype(graph: Graph) -> str:
     """The region's function as TVM's generated C declares it: inputs and outputs, no `const`."""
     return c.wrapped(f"int32_t {graph.name}", _tensors(graph, ""))
@@ -138,7 +148,10 @@ def code(region: PlannedRegion, first_layer: int, *, returns_early: bool = False
     if not region.scratch_bytes:
         body = f"  (void)scratch;\n{body}"
     function = f"{prototype(region.graph)}\n{{\n{body}}}\n"
-    return "\n".join(part for part in (f"{_purpose(region)}\n", tables, function, wait) if part)
+    give_up = (
+        f"{give_up_prototype(region.graph)}\n{{\n  (void)hwlib_hal_init();\n}}\n" if ends_in_flight(region) else ""
+    )
+    return "\n".join(part for part in (f"{_purpose(region)}\n", tables, function, wait, give_up) if part)
 
 
 def polled_code(region: ChipPlan, first_layer: int) -> str:
@@ -217,7 +230,7 @@ def _until_last_job(region: RegionPlan) -> RegionPlan:
 
 def joined_state(regions: Iterable[PlannedRegion]) -> str:
     """The state of the regions that start copies for each other; nothing where none does."""
-    if not any(isinstance(region, RegionPlan) and region.ahead for region in regions):
+    if not any(map(ends_in_flight, regions)):
         return ""
     text = "The regions that start copies for the next one: it finds their tokens here."
     return f"{c.comment([text])}\nstatic hwlib_region_t {JOINED};\n"

@@ -138,9 +138,10 @@ def _op(
         return job_op(layer, layers[layer], step, _fields(step, layers[layer], runs), accelerator)
     buffer, start = _run_at(runs, step.local.space, step.local.offset), step.local.offset
     stride = step.target_stride if step.inward else step.source_stride
-    access = Access(buffer, start, start + (step.rows - 1) * stride + step.nbytes, step.inward)
+    rows = range(start, start + step.rows * stride, stride) if step.rows > 1 else (start,)
+    accesses = tuple(Access(buffer, row, row + step.nbytes, step.inward) for row in rows)
     cycles = copy_cycles(step.nbytes, step.rows, accelerator)
-    return Op(step, layer, (access,), {"target" if step.inward else "source": buffer}, cycles)
+    return Op(step, layer, accesses, {"target" if step.inward else "source": buffer}, cycles)
 
 
 def _run_at(runs: Sequence[LocalBuffer], space: int, offset: int) -> LocalBuffer:
@@ -231,11 +232,11 @@ def _used(here: _Region, space: int) -> npt.NDArray[np.int64]:
 
 def _last_use(following: _Region, index: int, used: npt.NDArray[np.int64]) -> int:
     """The cycle at which the bytes that a copy fills are used for the last time."""
-    (access,) = following.ops[index].accesses
-    assert isinstance(access.place, LocalBuffer), "copies are for local memory"
+    first, *_, last = following.ops[index].accesses * 2
+    assert isinstance(first.place, LocalBuffer), "copies are for local memory"
     start, stop, end = used
-    shift = following.offsets[access.place]
-    touched = end[(start < shift + access.stop) & (stop > shift + access.start)]
+    shift = following.offsets[first.place]
+    touched = end[(start < shift + last.stop) & (stop > shift + first.start)]
     return int(touched.max(initial=0))
 
 
