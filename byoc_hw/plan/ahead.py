@@ -35,7 +35,7 @@ from byoc_hw.plan.order.calls import calls_of
 from byoc_hw.plan.order.copies import Order
 from byoc_hw.plan.order.dependencies import dependencies
 from byoc_hw.plan.order.timeline import timelines
-from byoc_hw.plan.order.waits import Border, Owned, with_waits
+from byoc_hw.plan.order.waits import Handover, Owned, with_waits
 from byoc_hw.plan.planned import PlannedRegion
 from byoc_hw.plan.steps import ACTIVATIONS, FLASH, WEIGHTS, Address, Copy, Job, PlacedBuffer, RegionPlan
 from byoc_hw.plan.work.ops import Access, LocalBuffer, Op, job_op
@@ -404,7 +404,7 @@ def _without(region: _Region, gone: set[int], begun: Mapping[int, tuple[int, int
 def _written(region: _Region, slots: Mapping[int, int], accelerator: Accelerator) -> tuple[RegionPlan, list[int]]:
     """The plan with the steps of a region, and the slots of the copies that it starts ahead. `slots` are those of the
     copies that have begun."""
-    border = Border(slots, frozenset(region.ahead))
+    border = Handover(slots, frozenset(region.ahead))
     owned = with_waits(region.ops, region.offsets, region.order, accelerator.queue, border)
     calls, tail = calls_of(owned, len(region.plan.layers))
     given = {one.op: one.step.slot for one in owned if one.op is not None and isinstance(one.step, Copy)}

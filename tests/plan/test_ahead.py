@@ -90,7 +90,6 @@ def check(alone, found, hardware):
         copied = before.copied_ahead if plan.after else ()
         assert mine >= bound_of_begun(plan.graph, hardware, [copy_cycles(c.nbytes, c.rows, hardware) for c in copied])
         assert plan.after or mine >= cycles_bound(plan.graph, hardware)
-        assert {c.nbytes for c in (step for step in other.steps if isinstance(step, Copy))}
     assert sum(taken) >= bound_of_inference([plan.graph for plan in found], hardware)
 
 
@@ -119,9 +118,8 @@ def test_a_region_ends_with_copies_in_flight_where_the_host_is_next():
     hardware = accelerator(weights=8192, dma_width=1)
     alone, found = joined([convolutions(), convolutions(seed=1)], hardware)
     check(alone, found, hardware)
-    last = found[0].steps[places(found[0], Copy)[-1]]
-    assert last in found[0].copied_ahead
-    assert last.slot in {step.slot for step in found[1].steps if isinstance(step, CopyWait)}
+    assert found[0].steps[places(found[0], Copy)[-1]] in found[0].copied_ahead
+    assert timeline(replace(found[0], ahead=""), hardware).total > cycles(found, hardware)[0]
 
 
 def test_without_a_host_in_between_nothing_is_in_flight_at_the_end():
@@ -133,33 +131,33 @@ def test_without_a_host_in_between_nothing_is_in_flight_at_the_end():
 def test_a_missing_wait_for_a_copy_in_flight_is_refused():
     hardware = accelerator(weights=8192, dma_width=1)
     _, (first, second) = joined([convolutions(), convolutions(seed=1)], hardware)
-    slots = {step.slot for step in first.copied_ahead} - {0}
-    at = next(at for at in places(second, CopyWait) if second.steps[at].slot in slots)
     run([first, second], hardware)
     with pytest.raises(RefusedError, match="in flight on the same bytes"):
-        run([first, without(second, at)], hardware)
+        run([first, without(second, places(second, CopyWait)[0])], hardware)
 
 
 def test_weights_lie_where_the_region_in_front_leaves_room():
     """Both regions begin at the start of local weights: only elsewhere are bytes free while the first one runs."""
-    hardware = accelerator(weights=5000)
-    alone, found = joined([convolutions(1), convolutions(1, seed=1)], hardware, host=False)
+    hardware = accelerator(weights=8000)
+    alone, found = joined([convolutions(1, size=16), convolutions(1, size=16, seed=1)], hardware, host=False)
     check(alone, found, hardware)
     (own,), (other,) = ({held.offset for held in plan.local if held.space == WEIGHTS} for plan in (alone[1], found[1]))
-    assert (own, other) == (0, other)
-    assert other > 0
+    assert own == 0
+    assert other >= 2496
+    assert WEIGHTS in {copy.target.space for copy in found[0].copied_ahead}
 
 
 def test_nothing_is_copied_ahead_to_bytes_that_are_in_use():
     hardware = accelerator(weights=2600)  # holds the weights of one layer
     alone, found = joined([convolutions(1), convolutions(1, seed=1)], hardware, host=False)
-    assert found == alone
+    check(alone, found, hardware)
+    assert WEIGHTS not in {copy.target.space for copy in found[0].copied_ahead}
 
 
 def test_the_number_of_copies_in_flight_fits_the_queue():
     for queue in (1, 2, 64):
         hardware = accelerator(weights=30000, dma_width=1, queue=queue)
-        alone, found = joined([convolutions(4), convolutions(9, seed=1)], hardware)
+        alone, found = joined([convolutions(1), convolutions(3, seed=1)], hardware)
         check(alone, found, hardware)
         own = max(at for at in places(found[0], Copy) if found[0].steps[at] not in found[0].copied_ahead)
         assert 0 < len([at for at in places(found[0], Copy) if at > own]) <= min(queue, MOST_AHEAD)

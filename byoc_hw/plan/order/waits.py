@@ -15,7 +15,7 @@ EARLY = 1000
 
 
 @dataclass(frozen=True)
-class Border:
+class Handover:
     """Copies that one region starts for the next: of those that were `begun` before this one the slot of the token, by
     operation; and those that this one starts `ahead`, for which it does not wait. Both are operations of its order."""
 
@@ -23,7 +23,7 @@ class Border:
     ahead: frozenset[int] = frozenset()
 
 
-CLOSED = Border()
+CLOSED = Handover()
 """Of a region that starts all its copies, and no other."""
 
 
@@ -37,7 +37,7 @@ class Owned:
 
 
 def with_waits(
-    ops: Sequence[Op], offsets: Mapping[LocalBuffer, int], found: Order, queue: int, border: Border = CLOSED
+    ops: Sequence[Op], offsets: Mapping[LocalBuffer, int], found: Order, queue: int, border: Handover = CLOSED
 ) -> tuple[Owned, ...]:
     """The steps: copies and jobs in that order, with the waits that they need.
 
@@ -54,7 +54,7 @@ def with_waits_for_room(
     return tuple(with_slots(_sequence(ops, found, queue, queue), ops, offsets, found))
 
 
-def _sequence(ops: Sequence[Op], found: Order, queue: int, flying: int, border: Border = CLOSED) -> list[Awaited]:
+def _sequence(ops: Sequence[Op], found: Order, queue: int, flying: int, border: Handover = CLOSED) -> list[Awaited]:
     """Starts and waits, with at most `flying` operations of an engine that the host has not seen to end."""
     place = _places(found)
     return list(_events(_merged(ops, found, place, queue, flying, border), ops, found, place, flying, border))
@@ -66,7 +66,7 @@ def _places(times: Order) -> dict[int, int]:
 
 
 def _merged(
-    ops: Sequence[Op], times: Order, place: Mapping[int, int], queue: int, flying: int, border: Border
+    ops: Sequence[Op], times: Order, place: Mapping[int, int], queue: int, flying: int, border: Handover
 ) -> list[int]:
     """All operations in the order in which the host starts them; each engine keeps its order.
 
@@ -116,7 +116,7 @@ def _with_token(at: int, ended: Sequence[Sequence[int]], engine: int) -> int:
     return at
 
 
-def _ever_awaited(ops: Sequence[Op], times: Order, place: Mapping[int, int], flying: int, border: Border) -> set[int]:
+def _ever_awaited(ops: Sequence[Op], times: Order, place: Mapping[int, int], flying: int, border: Handover) -> set[int]:
     """The operations that the host may have to wait for: the last that one of the other engine needs, the last of all,
     those that have to end before there is room for another one, and those that the next region waits for."""
     engines = [one for one in times.copies if one not in border.ahead], times.jobs
@@ -133,7 +133,7 @@ Awaited = tuple[int, int | None]
 
 
 def _events(
-    order: Sequence[int], ops: Sequence[Op], times: Order, place: Mapping[int, int], flying: int, border: Border
+    order: Sequence[int], ops: Sequence[Op], times: Order, place: Mapping[int, int], flying: int, border: Handover
 ) -> Iterator[Awaited]:
     """Starts and waits. After a wait, everything that the engine began earlier has ended, too."""
     shown = {True: -1, False: -1}  # of the jobs, of all others
@@ -163,7 +163,7 @@ def with_slots(
     ops: Sequence[Op],
     offsets: Mapping[LocalBuffer, int],
     times: Order,
-    border: Border = CLOSED,
+    border: Handover = CLOSED,
 ) -> Iterator[Owned]:
     """Assign the slots of tokens. Slot 0 is for operations that nothing waits for.
 
