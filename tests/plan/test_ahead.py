@@ -138,7 +138,7 @@ def test_a_missing_wait_for_a_copy_in_flight_is_refused():
 
 def test_weights_lie_where_the_region_in_front_leaves_room():
     """Both regions begin at the start of local weights: only elsewhere are bytes free while the first one runs."""
-    hardware = accelerator(weights=8000)
+    hardware = accelerator(weights=8000, dma_width=64)
     alone, found = joined([convolutions(1, size=16), convolutions(1, size=16, seed=1)], hardware, host=False)
     check(alone, found, hardware)
     (own,), (other,) = ({held.offset for held in plan.local if held.space == WEIGHTS} for plan in (alone[1], found[1]))
