@@ -4,20 +4,26 @@ QEMU counts the instructions exactly; accelerator cycles are the simulator's. En
 cycle per instruction, in parallel with the accelerator. The numbers do not depend on the machine. The
 outputs of all runs are compared. The core alone runs TVM's C, built with -O2 as a project is, and with -O3 and
 unrolled loops.
+
+With `--ahead`, one operator in the middle of each model stays on the host, so that regions come before and behind it.
+They are measured each beginning with nothing in local memory, and with constants that the region in front copies ahead.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from statistics import geometric_mean
+from unittest.mock import patch
 
 import numpy as np
 import tvm
 from tables import models, options, show
 
 import byoc_hw
-from byoc_hw.accelerator import DIANA_DIGITAL, REFERENCE, REGISTERS
+from byoc_hw import compiler
+from byoc_hw.accelerator import DIANA_DIGITAL, REFERENCE, REGISTERS, SMALL
 from byoc_hw.run.result import HostInstructions, Result
 from byoc_hw.run.toolchain import DEFAULT_CFLAGS, Toolchain
 
@@ -55,6 +61,11 @@ TVM_ALONE = {
 CMSIS_NN = {"pretrainedResnet_quant": 53.8e6}
 """Instructions of CMSIS-NN's C kernels, compiled for the same core. A published count."""
 
+MEMORIES = (REFERENCE, SMALL, replace(SMALL, label="SMALL, 1 byte a cycle", dma_width=1))
+
+AHEAD = ("model", "built for", "regions", "accelerator", "end to end", "ahead: accelerator", "ahead: end to end")
+"""Cycles of regions that begin with nothing, and with constants that are copied ahead."""
+
 FASTER = Toolchain(cflags=f"{DEFAULT_CFLAGS} -O3 -funroll-loops")
 
 GOALS = {
@@ -68,7 +79,12 @@ GOALS = {
 def main() -> None:
     parser = options(__doc__)
     parser.add_argument("--layers", action="store_true", help="also each layer's share")
+    parser.add_argument("--ahead", action="store_true", help="the table of constants that are copied ahead, alone")
     given = parser.parse_args()
+    if given.ahead:
+        rows_ahead = (ahead(path, one) for path in models(given.models) for one in MEMORIES)
+        show("end_to_end", AHEAD, rows_ahead, into_document=given.update, flag="--ahead")
+        return
 
     found: dict[str, dict[str, int]] = {preset.label: {} for preset in PRESETS}
 
@@ -91,6 +107,30 @@ def main() -> None:
     show("end_to_end", COLUMNS, rows(), into_document=given.update)
     for label, cycles in found.items():
         print_goals(label, cycles)
+
+
+def ahead(path: Path, accelerator: byoc_hw.Accelerator) -> list[object]:
+    """A row of the table with `--ahead`."""
+    mod, params = byoc_hw.load_tflite(path)
+    names = [one.name for one in byoc_hw.explain(partitioned(mod, params, accelerator)).offloaded if one.macs]
+    divided = partitioned(mod, params, accelerator, deny=[names[len(names) // 2]])
+    with_copies = byoc_hw.build(divided)
+    with patch.object(compiler, "with_copies_ahead", lambda program, regions, accelerator: regions):
+        without = byoc_hw.build(divided)
+    first, second = run(mod, without), run(mod, with_copies)
+    for one, other in zip(first.outputs, second.outputs, strict=True):
+        np.testing.assert_array_equal(one, other)
+    cells: list[object] = [path.stem, accelerator.label, len(with_copies.schedule.regions)]
+    for project, result in ((without, first), (with_copies, second)):
+        assert result.cycles is not None
+        assert result.end_to_end is not None
+        assert result.cycles.total == project.schedule.cycles
+        cells += [result.cycles.total, result.end_to_end.total]
+    return cells
+
+
+def partitioned(mod: tvm.IRModule, params: object, accelerator: byoc_hw.Accelerator, **options: object) -> tvm.IRModule:
+    return byoc_hw.partition_for_hwlib(mod, params, accelerator=accelerator, **options)
 
 
 def print_goals(label: str, cycles: Mapping[str, int]) -> None:

@@ -29,7 +29,8 @@ from byoc_hw.params.fixed_point_values import pairwise_values, rescaled_values
 from byoc_hw.params.host_kernels import kernel_call
 from byoc_hw.params.tflite_functions import hard_swish_values, inverse_root_values
 from byoc_hw.pattern import Outcome
-from byoc_hw.plan.bound.prices import cycles_bound
+from byoc_hw.plan.ahead import with_copies_ahead
+from byoc_hw.plan.bound.begun import bound_of_inference
 from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.core import NO_ENERGY, region_energy
 from byoc_hw.plan.fitting import Fitted, Fitting
@@ -199,7 +200,7 @@ def explain(mod_or_project: tvm.IRModule | Project) -> Report:
         plans = {name: plan_on_chip(graph, hardware) for name, graph in found.graphs.items()}
         cycles, bounds = zip(*((plan.cycles, plan.bound) for plan in plans.values()), strict=True)
         return replace(report, engines=engines_of(plans, hardware), cycles=sum(cycles), bound=sum(bounds))
-    bound = None if hardware.library else sum(cycles_bound(graph, hardware) for graph in found.graphs.values())
+    bound = None if hardware.library else bound_of_inference(list(found.graphs.values()), hardware)
     return replace(report, engines=costs_of(found.graphs, hardware), bound=bound)
 
 
@@ -320,6 +321,7 @@ def build(
     if host:
         model = front_end().open_model(front_end().host_again(mod, host), params, mod_name)
     parts, _ = _compiled(model, chosen, io_in_arena, optimize, on_accelerators(place or {}), objective)
+    parts = parts if poll else _with_copies_ahead(parts)
     report = {**parts.report, "polled": poll}
     files = project_files(replace(parts, polled=poll, weights=weights, report=report))
     directory = Path(output_dir) if output_dir is not None else Path(tempfile.mkdtemp(prefix="byoc_hw_"))
@@ -553,6 +555,15 @@ def _parts(model: Model, plans: _Plans, arena: _Arena, host: CompiledHost, objec
     )
 
 
+def _with_copies_ahead(parts: Parts) -> Parts:
+    """The parts with regions that start copies for the next one, if their tables fit flash."""
+    hardware = parts.accelerator
+    if isinstance(hardware, Soc) or hardware.library is not None:
+        return parts
+    found = replace(parts, regions=with_copies_ahead(parts.program, parts.regions, hardware))
+    return parts if flash_problem(_flash_owners(found), hardware.flash, "") else found
+
+
 def _planning(arena: _Arena, replanned: int) -> str:
     """What the report says of the objective, and of plans that are not the fastest because of RAM or flash."""
     if arena.optimize != "speed":
@@ -575,17 +586,21 @@ def _engines(plans: Mapping[str, PlannedRegion], hardware: Hardware | None) -> d
 
 def _check_budgets(parts: Parts) -> None:
     """Raise `PlanError` if the project does not fit the accelerator's RAM or flash: with all that is short."""
-    owners = {"host constants": parts.host_flash}
-    for name, region in parts.regions.items():
-        owners |= {f"{name}: {owner}": nbytes for owner, nbytes in flash_owners(region).items()}
     tiled = _is_tiled(parts.accelerator) and parts.regions
     smallest = "by the smallest plan" if tiled else ""
     problems = (
         ram_problem(parts.memory, parts.accelerator.ram, smallest),
-        flash_problem(owners, parts.accelerator.flash, smallest),
+        flash_problem(_flash_owners(parts), parts.accelerator.flash, smallest),
     )
     if any(problems):
         raise PlanError("\n".join(filter(None, problems)))
+
+
+def _flash_owners(parts: Parts) -> dict[str, int]:
+    owners = {"host constants": parts.host_flash}
+    for name, region in parts.regions.items():
+        owners |= {f"{name}: {owner}": nbytes for owner, nbytes in flash_owners(region).items()}
+    return owners
 
 
 def _report(model: Model) -> Report:

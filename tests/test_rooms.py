@@ -32,6 +32,7 @@ PLAN = [
     *("array", "work", "place", "order"),
     *("library", "planned", "stages"),
     "core",
+    "ahead",
     "bound",
     *("search", "tune", "lanes"),
     *("region", "fitting", "placement"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from math import prod
 
 import numpy as np
@@ -17,10 +17,15 @@ from byoc_hw.soc import Hardware
 
 
 def entry_context(
-    program: Program, memory: ModelMemory, accelerator: Hardware, io_in_arena: bool = False, polled: bool = False
+    program: Program,
+    memory: ModelMemory,
+    accelerator: Hardware,
+    io_in_arena: bool = False,
+    polled: bool = False,
+    ahead: Collection[str] = (),
 ) -> dict[str, object]:
-    """The template values of model.h.j2, model_main.c.j2 and app_main.c.j2."""
-    body = step_body if polled else run_body
+    """The template values of model.h.j2, model_main.c.j2 and app_main.c.j2. The regions in `ahead` end with copies for
+    the next one in flight."""
     layers = number_layers(program)
     members = Members(program)
     alignment = alignment_of(accelerator)
@@ -49,7 +54,7 @@ def entry_context(
         "counted": any(not isinstance(call, CopyCall) for call in program.calls),
         "host_prototypes": "\n".join(_host_prototypes(program)),
         "layer_names": "\n".join(_layer_names(layers)),
-        "body": "\n".join(body(program, members, memory)),
+        "body": "\n".join(step_body(program, members, memory) if polled else run_body(program, members, memory, ahead)),
         "inputs": program.inputs,
         "buffers": "\n".join(_app_buffers(program, alignment)),
         "input_table": "\n".join(f"    {{input_{at}, sizeof input_{at}}}," for at in range(len(program.inputs))),

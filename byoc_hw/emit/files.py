@@ -44,6 +44,9 @@ from byoc_hw.emit.region import (
     cannot_read_flash,
     code,
     constant_arrays,
+    ends_in_flight,
+    give_up_prototype,
+    joined_state,
     polled_code,
     preamble,
     prototype,
@@ -84,7 +87,8 @@ _HWLIB_FOLDERS = ("include", "src", "sim")
 _LIBRARY_FOLDERS = ("library", "sim/library")
 _OF_CHIPS = ("hwlib_lanes.h", "hwlib_lanes.c", TABLE_SOURCE)
 _OF_EVENTS = ("sim_events.c", "sim_signal.c")
-_OF_ONE = ("hwlib_copy.c", "hwlib_failed.c", "hwlib_steps.c", "hwlib_steps.h")
+_OF_JOINED = ("hwlib_go_on.c",)
+_OF_ONE = ("hwlib_copy.c", "hwlib_failed.c", "hwlib_steps.c", "hwlib_steps.h", *_OF_JOINED)
 
 
 @dataclass(frozen=True)
@@ -193,7 +197,8 @@ def _banner(parts: Parts, purpose: str) -> str:
 
 
 def _interface(parts: Parts) -> Files:
-    context = entry_context(parts.program, parts.memory, parts.accelerator, parts.io_in_arena, parts.polled)
+    ahead = {name for name, region in parts.regions.items() if ends_in_flight(region)}
+    context = entry_context(parts.program, parts.memory, parts.accelerator, parts.io_in_arena, parts.polled, ahead)
     mod_name = parts.mod_name
     context |= {
         "region_header": f"{mod_name}_{parts.accelerator.name}.h" if parts.regions else None,
@@ -252,6 +257,7 @@ def _regions(parts: Parts) -> Files:
     source = [
         _banner(parts, "what runs on the accelerator: descriptors, plans and calls."),
         preamble(parts.lanes or parts.accelerator, [f"{name}.h", f"{mod_name}_weights.h"]),
+        *filter(None, [joined_state(parts.regions.values())]),
         *(
             polled_code(region, first)
             if parts.polled and isinstance(region, ChipPlan)
@@ -308,6 +314,7 @@ def _prototypes(parts: Parts) -> Iterator[str]:
         return
     yield from (f"{prototype(graph)};" for graph in graphs)
     yield from (f"{wait_prototype(graph)};" for graph in graphs if graph.name in parts.program.returning_early)
+    yield from (f"{give_up_prototype(graph)};" for graph in graphs if ends_in_flight(parts.regions[graph.name]))
 
 
 def _host(parts: Parts) -> Files:
@@ -364,11 +371,16 @@ def _runtime(parts: Parts) -> Files:
         return own | _whole(parts) | chip_runtime(parts.chip)
     assert not isinstance(parts.accelerator, Soc)
     return {
-        **_hwlib_copies((*(_OF_ONE if parts.polled else _OF_CHIPS), *_OF_EVENTS)),
+        **_hwlib_copies((*(_OF_ONE if parts.polled else _of_others(parts)), *_OF_EVENTS)),
         **_whole(parts),
         f"hwlib/include/{ACCELERATOR_HEADER}": accelerator_header(parts.accelerator),
         "hwlib/sim/hwlib_sim_config.h": sim_config(parts.accelerator),
     }
+
+
+def _of_others(parts: Parts) -> tuple[str, ...]:
+    """The files of HWlib that regions on a single accelerator do without."""
+    return _OF_CHIPS if joined_state(parts.regions.values()) else (*_OF_CHIPS, *_OF_JOINED)
 
 
 def _has_library(parts: Parts) -> bool:

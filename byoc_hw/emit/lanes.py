@@ -232,7 +232,7 @@ def _spaces(region: ChipPlan) -> str:
 
 def _part_spaces(part: Part, region: ChipPlan) -> list[tuple[str, str]]:
     """The start of each space of a part: its initialiser, and what to fill in at run time, or ""."""
-    flash = f"(uintptr_t){flash_name(part.plan.graph)}" if part.plan.flash else "0"
+    flash = f"(uintptr_t){flash_name(part.plan.graph.name)}" if part.plan.flash else "0"
     scratch = [] if part.scratch is None else [Address(SCRATCH, 0, part.scratch)]
     filled = [_pointer(address, region) for address in scratch] or [""]
     filled += [_pointer(address, region) for address in part.arguments]

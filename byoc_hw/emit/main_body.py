@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from byoc_hw.emit import c
@@ -29,8 +29,9 @@ def _buffers(call: Call) -> tuple[Buffer, ...]:
     return (call.source, call.target) if isinstance(call, CopyCall) else call.arguments
 
 
-def run_body(program: Program, members: Members, memory: ModelMemory) -> Iterator[str]:
-    """The body of `<mod_name>_run`: pointers into the arena, then the calls."""
+def run_body(program: Program, members: Members, memory: ModelMemory, ahead: Collection[str] = ()) -> Iterator[str]:
+    """The body of `<mod_name>_run`: pointers into the arena, then the calls. The regions in `ahead` end with copies for
+    the next one in flight."""
     calls = number_calls(program)
     named = _Expressions(program, members)
     if not _touches(program, "input"):
@@ -39,14 +40,16 @@ def run_body(program: Program, members: Members, memory: ModelMemory) -> Iterato
     if any(layers for _, layers in calls):
         yield "  int32_t status;"
     running: _Running | None = None
+    last = ""
     for call, layers in calls:
         yield ""
+        last = call.graph.name if isinstance(call, RegionCall) else last
         if isinstance(call, WaitCall):
             assert running is not None
             yield from _wait(running)
             running = None
         else:
-            yield from _call(call, layers, named, memory, running)
+            yield from _call(call, layers, named, memory, running, last if last in ahead else "")
         if isinstance(call, RegionCall) and call.graph.name in program.returning_early:
             running = _Running(call.graph.name, layers[-1].id)
     yield ""
@@ -118,7 +121,9 @@ class _Expressions:
             buffer.name: buffer for call in program.calls for buffer in _buffers(call) if buffer.role == "intermediate"
         }
         symbols = [call.symbol for call in program.calls if isinstance(call, HostCall)]
-        regions = [name for graph in program.regions for name in (graph.name, f"{graph.name}_wait")]
+        regions = [
+            name for graph in program.regions for name in (graph.name, f"{graph.name}_wait", f"{graph.name}_give_up")
+        ]
         taken = ["arena", "inputs", "outputs", "status", "memcpy", "host_failed", "trace", *symbols, *regions]
         local = c.unique(between, [*taken, *also_taken])
         self.intermediates = dict(zip(between.values(), local, strict=True))
@@ -166,14 +171,17 @@ def _call(
     named: _Expressions,
     memory: ModelMemory,
     running: _Running | None,
+    ahead: str,
 ) -> Iterator[str]:
-    """One call. Where a region runs in parallel, a failure waits for it before returning."""
+    """One call. Where a region runs in parallel, a failure waits for it before returning, and it ends what the region
+    `ahead` has started for the next one."""
     if isinstance(call, CopyCall):
         yield _copy(call, named)
     elif isinstance(call, HostCall):
         (layer,) = layers
         wait = () if running is None else (f"(void){running.symbol}_wait();",)
-        yield from _host(call, layer, named, (*wait, f"return host_failed(status, {layer.id});"), 2)
+        over = (f"{ahead}_give_up();",) if ahead else ()
+        yield from _host(call, layer, named, (*wait, *over, f"return host_failed(status, {layer.id});"), 2)
     else:
         yield from _region(call, layers, [*_region_arguments(call, named, memory)], "status = ", 2)
         yield from _RETURN_STATUS

@@ -44,6 +44,16 @@ def wait_prototype(graph: Graph) -> str:
     return f"int32_t {graph.name}_wait(void)"
 
 
+def give_up_prototype(graph: Graph) -> str:
+    """The function that ends what a region has started for the next one, if that is not called, without a semicolon."""
+    return f"void {graph.name}_give_up(void)"
+
+
+def ends_in_flight(region: PlannedRegion) -> bool:
+    """Whether a region ends with copies for the next one in flight."""
+    return isinstance(region, RegionPlan) and bool(region.ahead)
+
+
 def tvm_prototype(graph: Graph) -> str:
     """The region's function as TVM's generated C declares it: inputs and outputs, no `const`."""
     return c.wrapped(f"int32_t {graph.name}", _tensors(graph, ""))
@@ -72,7 +82,7 @@ def constant_arrays(region: PlannedRegion, hardware: Hardware) -> Iterator[Const
     elif region.flash:
         assert isinstance(hardware, Accelerator)
         values = np.frombuffer(region.flash, np.uint8)
-        yield ConstantArray(flash_name(region.graph), values, in_ram=not hardware.dma_reads_flash)
+        yield ConstantArray(flash_name(region.graph.name), values, in_ram=not hardware.dma_reads_flash)
 
 
 def region_source(region: PlannedRegion, accelerator: Hardware, first_layer: int = 0) -> str:
@@ -138,7 +148,10 @@ def code(region: PlannedRegion, first_layer: int, *, returns_early: bool = False
     if not region.scratch_bytes:
         body = f"  (void)scratch;\n{body}"
     function = f"{prototype(region.graph)}\n{{\n{body}}}\n"
-    return "\n".join(part for part in (f"{_purpose(region)}\n", tables, function, wait) if part)
+    give_up = (
+        f"{give_up_prototype(region.graph)}\n{{\n  (void)hwlib_hal_init();\n}}\n" if ends_in_flight(region) else ""
+    )
+    return "\n".join(part for part in (f"{_purpose(region)}\n", tables, function, wait, give_up) if part)
 
 
 def polled_code(region: ChipPlan, first_layer: int) -> str:
@@ -161,12 +174,14 @@ def _tables_and_body(region: PlannedRegion, first_layer: int) -> tuple[str, str]
         return lanes_tables_and_body(region, first_layer)
     plan = compact(region)
     starts = _starts(region)
+    joined = bool(region.ahead or region.after)
+    running = JOINED if joined else "region"
     lines = [
         *_local_starts(starts),
         *(f"  {line}" for line in made_tiles(plan, "tiles")),
-        "  hwlib_region_t region;",
-        f"  hwlib_status_t status = {_start(region, plan, '&region')};",
-        f"  return {_RESULT.format('region.layer')};",
+        *([] if joined else [f"  hwlib_region_t {running};"]),
+        f"  hwlib_status_t status = {_start(region, plan, f'&{running}')};",
+        f"  return {_RESULT.format(f'{running}.layer')};",
         "",
     ]
     return compact_tables(region, plan, first_layer), "\n".join(lines)
@@ -180,8 +195,9 @@ def _early_return(region: RegionPlan, first_layer: int) -> tuple[str, str, str]:
     region = _until_last_job(region)
     plan = compact(region, returns_early=True)
     starts = _starts(region)
-    running = f"{region.graph.name}_running"
-    state = f"/* The region between its start and its wait. */\nstatic hwlib_region_t {running};\n"
+    joined = bool(region.ahead or region.after)
+    running = JOINED if joined else f"{region.graph.name}_running"
+    state = "" if joined else f"/* The region between its start and its wait. */\nstatic hwlib_region_t {running};\n"
     here = f"  hwlib_region_t *const region = &{running};"
     lines = [
         f"  static uintptr_t starts[{len(starts)}];",
@@ -210,6 +226,14 @@ def _until_last_job(region: RegionPlan) -> RegionPlan:
     count = max((at for at, step in enumerate(last.steps, 1) if isinstance(step, Job)), default=0)
     calls = (*others, replace(last, steps=last.steps[:count]))
     return replace(region, calls=calls, tail=(*last.steps[count:], *region.tail))
+
+
+def joined_state(regions: Iterable[PlannedRegion]) -> str:
+    """The state of the regions that start copies for each other; nothing where none does."""
+    if not any(map(ends_in_flight, regions)):
+        return ""
+    text = "The regions that start copies for the next one: it finds their tokens here."
+    return f"{c.comment([text])}\nstatic hwlib_region_t {JOINED};\n"
 
 
 def preamble(accelerator: Hardware, headers: Iterable[str] = ()) -> str:
@@ -279,10 +303,11 @@ def _starts(region: RegionPlan) -> list[str]:
     """The start of each address space in main memory: flash, scratch, and the arguments."""
     graph = region.graph
     pointers = [
-        flash_name(graph) if region.flash else "0",
+        flash_name(graph.name) if region.flash else "0",
         "scratch" if region.scratch_bytes else "0",
         *(f"in{index}" for index in range(len(graph.inputs))),
         *(f"out{index}" for index in range(len(graph.outputs))),
+        *([flash_name(region.ahead)] if region.ahead else []),
     ]
     return ["0" if name == "0" else f"(uintptr_t){name}" for name in pointers]
 
@@ -294,7 +319,14 @@ def _local_starts(starts: Sequence[str]) -> list[str]:
 def _start(region: RegionPlan, plan: CompactPlan, running: str) -> str:
     """The call that begins a region."""
     tiles = "tiles" if plan.places else "0"
-    return f"hwlib_start({running}, &{region.graph.name}_plan, starts, {tiles})"
+    begun = f"{running}, &{region.graph.name}_plan, starts, {tiles}"
+    if not region.after:
+        return f"hwlib_start({begun})"
+    before = f"{region.after}_steps"
+    return f"hwlib_go_on({begun},\n      {before} + sizeof {before} / sizeof *{before})"
 
+
+JOINED = "joined"
+"""The C name of that state."""
 
 _RESULT = "status == HWLIB_OK ? 0 : HWLIB_RESULT(status, {})"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from byoc_hw.emit import c, calls
 from byoc_hw.errors import PlanError
-from byoc_hw.graph import Graph, Tiled, Whole
+from byoc_hw.graph import Tiled, Whole
 from byoc_hw.plan.compact import MOST_ROWS
 from byoc_hw.plan.steps import (
     Await,
@@ -25,9 +25,9 @@ from byoc_hw.plan.steps import (
 )
 
 
-def flash_name(graph: Graph) -> str:
+def flash_name(symbol: str) -> str:
     """The C array that holds a tiled region's packed weights, parameters and constant activations."""
-    return f"{graph.name}_flash"
+    return f"{symbol}_flash"
 
 
 def descriptors(region: RegionPlan, ids: Sequence[int]) -> Iterator[str]:

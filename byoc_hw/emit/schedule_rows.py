@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from byoc_hw.accelerator import Accelerator
 from byoc_hw.emit.numbering import number_calls
+from byoc_hw.plan.array.cost import copy_cycles
+from byoc_hw.plan.bound.begun import bound_of_begun
 from byoc_hw.plan.bound.prices import cycles_bound
 from byoc_hw.plan.chip_plan import ChipPlan
 from byoc_hw.plan.lanes.lanes_clock import lanes_timeline
-from byoc_hw.plan.order.timeline import Event, Wait, timeline
+from byoc_hw.plan.order.timeline import Event, Timeline, Wait, timelines
 from byoc_hw.plan.planned import PlannedRegion
 from byoc_hw.plan.steps import ARGUMENT, SCRATCH, Copy, RegionPlan
 from byoc_hw.program import Program, RegionCall
@@ -41,6 +44,7 @@ def schedule_rows(program: Program, regions: Mapping[str, PlannedRegion], hardwa
     them start and end with the region.
     """
     rows: list[dict[str, Any]] = []
+    times = _times(program, regions, hardware)
     for call, layers in number_calls(program):
         plan = regions[call.graph.name] if isinstance(call, RegionCall) else None
         first = layers[0].id if layers else 0
@@ -49,16 +53,32 @@ def schedule_rows(program: Program, regions: Mapping[str, PlannedRegion], hardwa
             rows += _chip_rows(plan, first, start)
         elif isinstance(plan, RegionPlan):
             assert not isinstance(hardware, Soc)
-            timed = timeline(plan, hardware)
+            timed = times[plan.graph.name]
             numbers = range(first, first + len(layers))
             entry = _Written(plan, numbers, start, timed.events, timed.waits).region(timed.total)
-            rows.append({**entry, "bound": cycles_bound(plan.graph, hardware)})
+            rows.append({**entry, "bound": _bound(plan, regions, hardware)})
     if isinstance(hardware, Soc):
         sizes = [(one.activation_memory, one.weight_memory) for one in hardware.accelerators if one.library is None]
     else:
         sizes = [(hardware.activation_memory, hardware.weight_memory)]
     activations, weights = (max(memory) for memory in zip(*(sizes or [(0, 0)]), strict=True))
     return {"activations": activations, "weights": weights, "regions": rows}
+
+
+def _times(program: Program, regions: Mapping[str, PlannedRegion], hardware: Hardware) -> dict[str, Timeline]:
+    """The times of each region on a single accelerator: of all in order, as one may start copies for the next."""
+    plans = [plan for graph in program.regions if isinstance(plan := regions[graph.name], RegionPlan)]
+    if isinstance(hardware, Soc):
+        return {}
+    return {plan.graph.name: timed for plan, timed in zip(plans, timelines(plans, hardware), strict=True)}
+
+
+def _bound(plan: RegionPlan, regions: Mapping[str, PlannedRegion], one: Accelerator) -> int:
+    """Cycles that no plan of a region goes below, if it begins with what the region in front copies for it."""
+    before = regions[plan.after] if plan.after else None
+    if not isinstance(before, RegionPlan):
+        return cycles_bound(plan.graph, one)
+    return bound_of_begun(plan.graph, one, [copy_cycles(step.nbytes, step.rows, one) for step in before.copied_ahead])
 
 
 def _chip_rows(plan: ChipPlan, first: int, start: int) -> Iterator[dict[str, Any]]:

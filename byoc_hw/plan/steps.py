@@ -238,7 +238,9 @@ class RegionPlan:
     of the arena that the region needs while it runs. `tail` has the steps of `hwlib_wait`, `memory`
     the lifetimes for a placement in the arena. `local` is the map of the local
     memories. `reordered` are the spaces of arguments whose order the copies change. `blocks` are the offsets of the
-    blocks of scratch, 0 of those that have no place yet.
+    blocks of scratch, 0 of those that have no place yet. `ahead` is the symbol of the next region, if this one starts
+    some of its copies: their source is the space `ahead_space`, the other region's constant data. `after` is the symbol
+    of the region that starts copies of this one, which goes on with what is in local memory and in flight.
     """
 
     graph: Graph
@@ -252,6 +254,20 @@ class RegionPlan:
     local: tuple[PlacedBuffer, ...] = field(default=(), repr=False)
     reordered: frozenset[int] = frozenset()
     blocks: Mapping[str, int] = field(default_factory=dict, repr=False)
+    ahead: str = ""
+    after: str = ""
+
+    @property
+    def ahead_space(self) -> int:
+        """The space of the constant data of the region `ahead`: the one behind the arguments."""
+        return ARGUMENT + len(self.graph.inputs) + len(self.graph.outputs)
+
+    @property
+    def copied_ahead(self) -> tuple[Copy, ...]:
+        """The copies that it starts for the region `ahead`."""
+        return tuple(
+            step for step in self.steps if isinstance(step, Copy) and self.ahead and step.main.space == self.ahead_space
+        )
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -270,6 +286,7 @@ class RegionPlan:
     def moved_in(self, between: Collection[int]) -> dict[str, int]:
         """As `moved`, where the arguments of some spaces are intermediates of a region that this plan is a part of."""
         kinds = {FLASH: "weights", SCRATCH: "spilled", **dict.fromkeys(between, "spilled")}
+        kinds |= {self.ahead_space: "weights"} if self.ahead else {}
         moved = dict.fromkeys(("weights", "inputs", "outputs", "spilled", "reordered"), 0)
         for step in self.steps:
             if isinstance(step, Copy):
@@ -321,8 +338,9 @@ _LOCAL = {ACTIVATIONS: "activations", WEIGHTS: "weights", FLASH: "flash", SCRATC
 
 def _address_text(address: Address, graph: Graph) -> str:
     argument = address.space - ARGUMENT
-    inputs = len(graph.inputs)
+    inputs, outputs = len(graph.inputs), len(graph.outputs)
     named = f"in{argument}" if argument < inputs else f"out{argument - inputs}"
+    named = "ahead" if argument == inputs + outputs else named
     return f"{_LOCAL.get(address.space, named)}+{address.offset}"
 
 

@@ -83,10 +83,13 @@ class Machine:
         for call in self.plan.calls:
             self.steps(call.steps, self.plan.layers[call.index], self.plan.graph.layers[call.index].ofm)
         self.steps(self.plan.tail, None, None)
-        if self.in_flight:
+        if self.in_flight_at_the_end():
             raise RefusedError("the region ends with work in flight")
         first = ARGUMENT + len(self.plan.graph.inputs)
         return [self.tensor(first + index, 0, tensor) for index, tensor in enumerate(self.plan.graph.outputs)]
+
+    def in_flight_at_the_end(self):
+        return self.in_flight
 
     def tensor(self, space, offset, tensor):
         return self.memories[space].read(offset, tensor.nbytes).view(tensor.dtype).reshape(tensor.shape)

@@ -6,6 +6,8 @@
  * tiles at a time, between others. Its last jobs and copies may still run when the next layer begins: the steps wait
  * where the plan needs it. HWlib moves no activation byte itself: every byte moves by a copy or a job.
  *
+ * A region may end with copies of constants in flight that are for the next one, which begins with hwlib_go_on.
+ *
  * A region that fails has called hwlib_hal_init before it returns: nothing of it is in flight then, and nothing is
  * written any more. It is over; the next hwlib_start may follow.
  */
@@ -158,6 +160,12 @@ typedef struct {
 /* Begins a region, and runs its steps up to the first HWLIB_END. */
 hwlib_status_t hwlib_start(hwlib_region_t *region, const hwlib_plan_t *plan, const uintptr_t *starts,
                            hwlib_made_tile_t *tiles);
+
+/* As hwlib_start, for a region that the one before it has started copies for: their tokens are in `region`, which is
+ * that of the region before. It must have been the last one there, and have ended at `end`, behind its last step: else
+ * STEP. */
+hwlib_status_t hwlib_go_on(hwlib_region_t *region, const hwlib_plan_t *plan, const uintptr_t *starts,
+                           hwlib_made_tile_t *tiles, const uint16_t *end);
 
 /* What `start_copy` of a plan with `copies` is. */
 hwlib_status_t hwlib_start_copy(const hwlib_copy_t *copy, const uintptr_t *starts, hwlib_token_t *token);

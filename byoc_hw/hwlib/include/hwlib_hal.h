@@ -325,11 +325,14 @@ typedef struct {
  * `python -m byoc_hw hal-test` checks all that is said here; error returns where asked with --refusals. */
 
 /* Bring the accelerator to a known state: engines idle, no tokens.
- *   called     at the start of every region, before any other function; inside a region after a failure
+ *   called     at the start of the first region of an inference, before any other function, and of all others but
+ *              those that the region before has started copies for; inside a region after a failure
  *   in flight  anything: it is ended or given up, and writes nothing from then on, also where init itself
  *              returns an error; its tokens are gone
  *   blocks     until the engines are idle; must be cheap when nothing is in flight
- *   keeps      nothing in local memory, which every region fills anew */
+ *   keeps      nothing in local memory, which a region fills anew. Without it, from one region to the next and while
+ *              the program does something else, local memory keeps its bytes, and copies of constants may be in
+ *              flight */
 hwlib_status_t hwlib_hal_init(void);
 
 /* Start a copy of `bytes` bytes, at least 1. One side is local, the other HWLIB_MAIN.

@@ -14,6 +14,8 @@ from byoc_hw.plan.order.copies import Order, order
 from byoc_hw.plan.order.dependencies import dependencies
 from byoc_hw.plan.work.ops import LocalBuffer, Op
 
+NOTHING_BEGUN: Mapping[int, tuple[int, int]] = {}
+
 
 def order_apart(pieces: Sequence[Sequence[Op]], offsets: Mapping[LocalBuffer, int]) -> Order:
     """Order the copies of each piece. Jobs keep their order."""
@@ -25,15 +27,24 @@ def order_apart(pieces: Sequence[Sequence[Op]], offsets: Mapping[LocalBuffer, in
         copies += [first + index for index in found.copies]
         jobs += [first + index for index in found.jobs]
         first += len(piece)
-    return _timed(list(chain.from_iterable(pieces)), offsets, copies, jobs)
+    ops = list(chain.from_iterable(pieces))
+    return timed(ops, dependencies(ops, offsets), copies, jobs)
 
 
-def _timed(ops: Sequence[Op], offsets: Mapping[LocalBuffer, int], copies: list[int], jobs: list[int]) -> Order:
-    """The times of operations that both engines do in these orders, each as early as possible."""
-    before = dependencies(ops, offsets)
+def timed(
+    ops: Sequence[Op],
+    before: list[set[int]],
+    copies: list[int],
+    jobs: list[int],
+    begun: Mapping[int, tuple[int, int]] = NOTHING_BEGUN,
+) -> Order:
+    """The times of operations that both engines do in these orders, each as early as possible. The first copies may
+    have been `begun` before: with their start and their end."""
     start, end, ready = ([0] * len(ops) for _ in range(3))
-    done = [False] * len(ops)
-    following, free = [0, 0], [0, 0]
+    done = [index in begun for index in range(len(ops))]
+    for index, (first, last) in begun.items():
+        start[index], end[index] = first, last
+    following, free = [len(begun), 0], [max([0, *(last for _, last in begun.values())]), 0]
     while any(at < len(engine) for at, engine in zip(following, (copies, jobs), strict=True)):
         for number, engine in enumerate((copies, jobs)):
             while following[number] < len(engine) and all(done[one] for one in before[engine[following[number]]]):

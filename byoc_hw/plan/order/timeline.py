@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
@@ -54,7 +55,26 @@ class Timeline:
 
 def timeline(plan: RegionPlan, accelerator: Accelerator) -> Timeline:
     """Replay the steps: the host takes no time, DMA and array each do their work in order."""
+    (found,) = timelines([plan], accelerator)
+    return found
+
+
+def timelines(plans: Sequence[RegionPlan], accelerator: Accelerator) -> list[Timeline]:
+    """Replay regions one after the other, each from 0 on. One that begins with copies of the region before it goes on
+    with its engines; before others the engines are idle."""
+    found: list[Timeline] = []
     clock = AcceleratorClock(accelerator, HostClock())
+    for plan in plans:
+        if not plan.after:
+            clock = AcceleratorClock(accelerator, HostClock())
+        found.append(_replayed(plan, clock))
+    return found
+
+
+def _replayed(plan: RegionPlan, clock: AcceleratorClock) -> Timeline:
+    """The times of a plan from the current cycle of a clock on."""
+    clock.begin()
+    begin = clock.host.now
     layers = [0] * len(plan.layers)
     for call in plan.calls:
         before = clock.done
@@ -63,7 +83,10 @@ def timeline(plan: RegionPlan, accelerator: Accelerator) -> Timeline:
         layers[call.index] += clock.done - before
     for step in plan.tail:
         clock.run(step, None, None)
-    return Timeline(clock.frontier, tuple(layers), tuple(clock.events), tuple(clock.waits))
+    total = (clock.host.now if plan.ahead else clock.frontier) - begin  # what it starts ahead may end later
+    events = (replace(one, start=one.start - begin, end=one.end - begin) for one in clock.events)
+    waits = (replace(one, start=one.start - begin, end=one.end - begin) for one in clock.waits)
+    return Timeline(total, tuple(layers), tuple(events), tuple(waits))
 
 
 @dataclass
@@ -92,6 +115,10 @@ class AcceleratorClock:
         self.events: list[Event] = []
         self.waits: list[Wait] = []
         self.steps = 0
+
+    def begin(self) -> None:
+        """Number steps from 0 on again, for another plan; forget its events and waits."""
+        self.events, self.waits, self.steps = [], [], 0
 
     def run(self, step: Step, layer: Layer | None, index: int | None) -> None:
         """Start an operation, or wait for one. A layer of None is the tail."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from byoc_hw.plan.order.copies import Order
 from byoc_hw.plan.steps import SLOTS, CopyWait, JobWait, Step
@@ -12,6 +12,19 @@ from byoc_hw.plan.work.ops import LocalBuffer, Op
 
 EARLY = 1000
 """Cycles by which the host may queue an operation before it can start, so that an engine does not run idle."""
+
+
+@dataclass(frozen=True)
+class Handover:
+    """Copies that one region starts for the next: of those that were `begun` before this one the slot of the token, by
+    operation; and those that this one starts `ahead`, for which it does not wait. Both are operations of its order."""
+
+    begun: Mapping[int, int] = field(default_factory=dict)
+    ahead: frozenset[int] = frozenset()
+
+
+CLOSED = Handover()
+"""Of a region that starts all its copies, and no other."""
 
 
 @dataclass(frozen=True)
@@ -23,12 +36,14 @@ class Owned:
     op: int | None = None
 
 
-def with_waits(ops: Sequence[Op], offsets: Mapping[LocalBuffer, int], found: Order, queue: int) -> tuple[Owned, ...]:
+def with_waits(
+    ops: Sequence[Op], offsets: Mapping[LocalBuffer, int], found: Order, queue: int, border: Handover = CLOSED
+) -> tuple[Owned, ...]:
     """The steps: copies and jobs in that order, with the waits that they need.
 
     Each engine holds `queue` operations. They take the cycles of the order for every queue.
     """
-    return tuple(with_slots(_sequence(ops, found, queue, len(ops)), ops, offsets, found))
+    return tuple(with_slots(_sequence(ops, found, queue, len(ops), border), ops, offsets, found, border))
 
 
 def with_waits_for_room(
@@ -39,10 +54,10 @@ def with_waits_for_room(
     return tuple(with_slots(_sequence(ops, found, queue, queue), ops, offsets, found))
 
 
-def _sequence(ops: Sequence[Op], found: Order, queue: int, flying: int) -> list[Awaited]:
+def _sequence(ops: Sequence[Op], found: Order, queue: int, flying: int, border: Handover = CLOSED) -> list[Awaited]:
     """Starts and waits, with at most `flying` operations of an engine that the host has not seen to end."""
     place = _places(found)
-    return list(_events(_merged(ops, found, place, queue, flying), ops, found, place, flying))
+    return list(_events(_merged(ops, found, place, queue, flying, border), ops, found, place, flying, border))
 
 
 def _places(times: Order) -> dict[int, int]:
@@ -50,16 +65,19 @@ def _places(times: Order) -> dict[int, int]:
     return {index: at for engine in (times.copies, times.jobs) for at, index in enumerate(engine)}
 
 
-def _merged(ops: Sequence[Op], times: Order, place: Mapping[int, int], queue: int, flying: int) -> list[int]:
+def _merged(
+    ops: Sequence[Op], times: Order, place: Mapping[int, int], queue: int, flying: int, border: Handover
+) -> list[int]:
     """All operations in the order in which the host starts them; each engine keeps its order.
 
     The host starts one when what it waits for has ended, and its engine's queue and the tokens have room for it. That
     is never later than the engine is free for it, and all that comes before was started by then: so no start and no
     wait holds an operation of the other engine back.
     """
-    awaited = _ever_awaited(ops, times, place, flying)
-    coming = [deque(engine) for engine in (times.copies, times.jobs)]
-    ended: list[deque[int]] = [deque(), deque()]  # the ends of operations with a token, which the host may wait for
+    awaited = _ever_awaited(ops, times, place, flying, border)
+    coming = [deque(one for one in engine if one not in border.begun) for engine in (times.copies, times.jobs)]
+    # The ends of operations with a token, which the host may wait for.
+    ended: list[deque[int]] = [deque(times.end[index] for index in border.begun), deque()]
     order: list[int] = []
     now = 0
 
@@ -98,11 +116,11 @@ def _with_token(at: int, ended: Sequence[Sequence[int]], engine: int) -> int:
     return at
 
 
-def _ever_awaited(ops: Sequence[Op], times: Order, place: Mapping[int, int], flying: int) -> set[int]:
+def _ever_awaited(ops: Sequence[Op], times: Order, place: Mapping[int, int], flying: int, border: Handover) -> set[int]:
     """The operations that the host may have to wait for: the last that one of the other engine needs, the last of all,
-    and those that have to end before there is room for another one."""
-    engines = times.copies, times.jobs
-    found = {index for engine in engines for index in (*engine[-1:], *engine[:-flying])}
+    those that have to end before there is room for another one, and those that the next region waits for."""
+    engines = [one for one in times.copies if one not in border.ahead], times.jobs
+    found = {index for engine in engines for index in (*engine[-1:], *engine[:-flying])} | border.ahead
     for index, before in enumerate(times.before):
         others = [other for other in before if ops[other].is_job is not ops[index].is_job]
         if others:
@@ -115,7 +133,7 @@ Awaited = tuple[int, int | None]
 
 
 def _events(
-    order: Sequence[int], ops: Sequence[Op], times: Order, place: Mapping[int, int], flying: int
+    order: Sequence[int], ops: Sequence[Op], times: Order, place: Mapping[int, int], flying: int, border: Handover
 ) -> Iterator[Awaited]:
     """Starts and waits. After a wait, everything that the engine began earlier has ended, too."""
     shown = {True: -1, False: -1}  # of the jobs, of all others
@@ -133,7 +151,8 @@ def _events(
             shown[mine] = place[index] - flying
             yield (times.jobs if mine else times.copies)[shown[mine]], index
         yield index, None
-        last[mine] = index
+        if index not in border.ahead:
+            last[mine] = index
     for engine, index in sorted(last.items(), key=lambda item: item[1]):
         if place[index] > shown[engine]:
             yield index, -1
@@ -144,15 +163,16 @@ def with_slots(
     ops: Sequence[Op],
     offsets: Mapping[LocalBuffer, int],
     times: Order,
+    border: Handover = CLOSED,
 ) -> Iterator[Owned]:
     """Assign the slots of tokens. Slot 0 is for operations that nothing waits for.
 
     Where no slot is free, the host waits at once for the operation that ends first.
     """
-    awaited = {index for index, user in events if user is not None}
+    awaited = {index for index, user in events if user is not None} | border.ahead
     place = _places(times)
-    free = list(range(SLOTS - 1, 0, -1))
-    taken: dict[int, int] = {}  # operation: slot
+    taken = dict(border.begun)  # operation: slot
+    free = [slot for slot in range(SLOTS - 1, 0, -1) if slot not in taken.values()]
 
     def wait(index: int, layer: int) -> Iterator[Owned]:
         engine = ops[index].is_job

@@ -1,0 +1,44 @@
+"""A lower bound for regions that begin with constants in local memory, which the region in front has copied.
+
+Whatever constants are in the local memories: copies in front of the region bring them there, too. With these it is a
+plan that begins from nothing, so it takes at least the bound of the region by itself, less the cycles of the copies.
+One copy for each local memory is enough: constants lie in flash as the plan wants. And no plan takes fewer cycles than
+with a DMA that copies anything in a cycle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import ceil
+
+from byoc_hw.accelerator import Accelerator
+from byoc_hw.graph import Graph
+from byoc_hw.plan.array.cost import copy_cycles
+from byoc_hw.plan.bound.prices import cycles_bound
+from byoc_hw.plan.bound.ways import weight_bytes
+
+_ANY_WIDTH = 1 << 30
+_MEMORIES = 2
+
+
+def bound_of_begun(graph: Graph, one: Accelerator, copied: Sequence[int]) -> int:
+    """Cycles that no plan of a region goes below that begins with constants in local memory. `copied` are the cycles of
+    copies that bring them."""
+    at_once = replace(one, dma_width=_ANY_WIDTH, dma_setup=0, dma_row_setup=0)
+    return max(cycles_bound(graph, one) - sum(copied), cycles_bound(graph, at_once) - _MEMORIES, 0)
+
+
+def bound_of_inference(graphs: Sequence[Graph], one: Accelerator) -> int:
+    """Cycles that no plans of the regions of an inference go below together, whatever they copy for each other."""
+    if len(graphs) < 2:
+        return sum(cycles_bound(graph, one) for graph in graphs)
+    begun = [bound_of_begun(graph, one, _most_copied(graph, one)) for graph in graphs]
+    alone = [cycles_bound(graph, one) for graph in graphs]
+    return sum(begun) + min(first - later for first, later in zip(alone, begun, strict=True))
+
+
+def _most_copied(graph: Graph, one: Accelerator) -> list[int]:
+    """Cycles of copies that bring as many constants as can be there."""
+    weights = min(ceil(sum(map(weight_bytes, graph.layers))), one.weight_memory)
+    return [copy_cycles(nbytes, 1, one) for nbytes in (weights, one.activation_memory) if nbytes]
