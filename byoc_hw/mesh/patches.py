@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import prod
+from typing import NamedTuple
 
 from byoc_hw.errors import PlanError
 from byoc_hw.mesh.network import MeshNetwork
@@ -28,8 +29,7 @@ class TensorForm:
         return Patch((0, self.rows), (0, self.channels))
 
 
-@dataclass(frozen=True)
-class PatchNeed:
+class PatchNeed(NamedTuple):
     """A patch of a tensor that a stage reads and that comes from other stages or from outside."""
 
     tensor: str

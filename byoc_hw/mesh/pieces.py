@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -40,8 +40,7 @@ PARAMETER_BYTES = 12
 """Bytes of parameters for each output channel of a layer with weights."""
 
 
-@dataclass(frozen=True)
-class PieceBox:
+class PieceBox(NamedTuple):
     """A range of rows or channels of a tensor; with "all" all of it, and start and stop are 0."""
 
     axis: Literal["rows", "channels", "all"]
@@ -59,8 +58,7 @@ ALL = PieceBox("all")
 """All of a tensor."""
 
 
-@dataclass(frozen=True)
-class NodePiece:
+class NodePiece(NamedTuple):
     """A box of the output of node `node` of a network: its number in `MeshNetwork.nodes`."""
 
     node: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from byoc_hw.arguments import check_whole, shown
 from byoc_hw.errors import InvalidInput, PlanError
@@ -60,8 +60,11 @@ _NEARLY = 0.97
 _EVENED = 0.75
 """How far balancing is taken to bring the longest stage to the mean of all."""
 
-_KEPT = 2
-"""One of so many parts of the work of planning stages is kept for balancing; the rest may go into comparing cuts."""
+_KEPT = 0.75
+"""The part of the work of planning stages that is kept for balancing; the rest may go into comparing cuts."""
+
+_ALIKE = 100
+"""One of so many parts of a period does not count when lengths of pipelines are compared by jobs."""
 
 _BALANCED = 2
 """The most cuts of a length that are balanced by planned stages."""
@@ -88,13 +91,32 @@ def plan_network(
     return planner.most_frames() if pipelines is None else planner.of(pipelines)
 
 
+@dataclass(frozen=True)
+class _Cuts:
+    """Cuts of an order of units, and their plan by jobs: None if they are not placed, or credits do not fit."""
+
+    cutter: StageCutter
+    cuts: BalancedCuts
+    plan: MeshPlan | None
+
+    @property
+    def waits(self) -> float:
+        """The period over the longest stage: above 1 where there is no room for the credits that a frame needs."""
+        return NO_PLAN if self.plan is None else self.plan.period_alone / max(1, self.cuts.longest)
+
+    @property
+    def period(self) -> float:
+        """Cycles between two frames."""
+        return self.waits * self.cuts.longest
+
+
 class _Planner:
     def __init__(self, network: MeshNetwork, mesh: Mesh) -> None:
         self._network, self._mesh = network, mesh
         self._costs = PieceCosts(network, mesh.pe)
         self._work = self._costs.work()
         self._planned = stages_in_full(self._costs, mesh)
-        self._cuts: dict[int, list[tuple[StageCutter, BalancedCuts]]] = {}
+        self._cuts: dict[tuple[int, int], list[_Cuts]] = {}
         if not network.nodes or not self._work:
             raise InvalidInput(f"{network.name}: a pipeline has work to do: it has none")
 
@@ -136,16 +158,19 @@ class _Planner:
         return max(filter(None, plans), key=lambda plan: plan.throughput, default=None)
 
     def _lengths(self) -> Iterator[int]:
-        """Lengths that leave few PEs over: from what the bytes need on, each a quarter longer than the last."""
+        """The longest of so many pipelines each, where these leave few PEs over: from what the bytes need on, each a
+        quarter longer than the last."""
         count = len(self._mesh.alive)
         weights = sum(self._costs.weights(piece) for piece in Units(self._costs, _WAYS[0], self._work, 1 << 62).pieces)
         least = min(count, max(1, ceil_div(weights, max(1, self._mesh.data))))
         fitting = self._fewest(least)
         at = least if fitting is None else max(least, min(count, fitting))
-        for length in range(at, count):
-            if length >= at and count // length * length >= _USED * count:
+        while (length := count // (count // min(at, count))) < count:
+            if count // length * length >= _USED * count:
                 yield length
                 at = ceil_div(length * 5, 4)
+            else:
+                at = length + 1
         yield count
 
     def _fewest(self, length: int) -> int | None:
@@ -181,7 +206,7 @@ class _Planner:
         wanted = "no number of PEs was found that would do"
         for further in range(1, _FURTHER + 1):
             enough = length + ceil_div(length * further, 4)
-            if self._cuts_of(enough) and self._misfit(enough) is None:
+            if self._cuts_of(enough, 0) and self._misfit(enough) is None:
                 wanted = f"{enough} PEs would do"
                 break
         return f"{self._network.name}: {misfit or 'credits of channels do not fit'}; {wanted}"
@@ -190,14 +215,15 @@ class _Planner:
         """The stage of the best cuts into so many that does not fit as it is planned; None if all fit."""
         assert self._planned is not None, "stages are planned"
         found: str | None = None
-        for cutter, cuts in self._cuts_of(length):
-            balance = Balance(cutter, self._mesh.data, self._planned)
-            best = balance.better(cuts, length)
+        for one in self._cuts_of(length, 0):
+            balance = Balance(one.cutter, self._mesh.data, self._planned)
+            best = balance.better(one.cuts, length)
             misfit = balance.misfit(best)
             if misfit is None:
                 return None
             number, nbytes = misfit
-            nodes = ", ".join(self._network.nodes[piece.node].name for piece in cutter.pieces(*best.cuts[number]))
+            pieces = one.cutter.pieces(*best.cuts[number])
+            nodes = ", ".join(self._network.nodes[piece.node].name for piece in pieces)
             found = (
                 f"stage {number} fits the {self._mesh.data} bytes of a PE for data: it has {nbytes}; it is of {nodes}"
             )
@@ -214,48 +240,51 @@ class _Planner:
     def _by_jobs(self, length: int, pipelines: int) -> MeshPlan | None:
         """The best plan with stages on at most `length` PEs by the cycles of jobs; None if none fit."""
         plans = [self._over_branches(length, pipelines, None)]
-        plans += [self._placed(cutter, cuts, pipelines, False) for cutter, cuts in self._cuts_of(length)]
-        return min(filter(None, plans), key=lambda plan: plan.period, default=None)
+        plans += [one.plan for one in self._cuts_of(length, pipelines)]
+        return min(filter(None, plans), key=lambda plan: plan.period_alone, default=None)
 
-    def _cuts_of(self, length: int) -> list[tuple[StageCutter, BalancedCuts]]:
-        """The best cuts by jobs into at most `length` stages, of each order of units that is about as good as any."""
-        if length in self._cuts:
-            return self._cuts[length]
-        found: list[tuple[StageCutter, BalancedCuts]] = []
+    def _cuts_of(self, length: int, pipelines: int) -> list[_Cuts]:
+        """The best cuts by jobs into at most `length` stages, of each order of units that is about as good as any; with
+        0 pipelines they are not placed."""
+        if (length, pipelines) in self._cuts:
+            return self._cuts[length, pipelines]
+        found: list[_Cuts] = []
+        least: float = NO_PLAN
         for cutter in self._cutters(length):
-            least = min((one.longest for _, one in found), default=None)
-            if least is not None and cutter.within(int(least / _NEARLY), length) is None:
+            cuts = cutter.best(length, int(least / _NEARLY))
+            if cuts is None or (cutter.units, cuts) in [(one.cutter.units, one.cuts.cuts) for one in found]:
                 continue
-            cuts = cutter.best(length)
-            if cuts is not None and (cutter.units, cuts) not in [(other.units, one.cuts) for other, one in found]:
-                cycles = tuple(cutter.cycles(*cut) for cut in cuts)
-                fixed = tuple(cutter.nbytes(*cut).total(0) for cut in cuts)
-                found.append((cutter, BalancedCuts(cuts, cycles, fixed)))
-        self._cuts[length] = found
+            cycles = tuple(cutter.cycles(*cut) for cut in cuts)
+            fixed = tuple(cutter.nbytes(*cut).total(0) for cut in cuts)
+            known = BalancedCuts(cuts, cycles, fixed)
+            found.append(_Cuts(cutter, known, self._placed(cutter, known, pipelines, False) if pipelines else None))
+            least = min(least, found[-1].period if pipelines else known.longest)
+        self._cuts[length, pipelines] = found
         return found
 
     def _balanced(self, planned: StageCycles, lengths: Sequence[tuple[int, int]]) -> list[MeshPlan | None]:
         """Plans whose stages are planned: of the cuts that are nearly the best ones of a length by jobs, and have the
         most frames as they are first planned. If none of these fit when they are cut again, of the first that does."""
-        tried: list[tuple[int, int, Balance, BalancedCuts]] = []
+        tried: list[tuple[int, int, int, _Cuts]] = []  # the place among the good ones of its length, length, pipelines
         for length, pipelines in lengths:
-            found = self._cuts_of(length)
-            least = min((one.longest for _, one in found), default=0)
-            tried += [
-                (length, pipelines, Balance(cutter, self._mesh.data, planned), cuts)
-                for cutter, cuts in found
-                if cuts.longest * _NEARLY <= least
-            ]
-        tried.sort(key=lambda one: one[3].longest / one[1])
-        compared, kept = 0, planned.left // _KEPT
-        while compared < len(tried) and (compared == 0 or planned.left > kept):
-            length, pipelines, balance, cuts = tried[compared]
-            tried[compared] = length, pipelines, balance, balance.quickly(cuts.cuts)
-            compared += 1
-        tried[:compared] = sorted(tried[:compared], key=lambda one: _promise(one[3]) / one[1])
+            found = sorted(self._cuts_of(length, pipelines), key=lambda one: one.period)
+            good = [one for one in found if one.period * _NEARLY <= found[0].period]
+            tried += [(at, length, pipelines, one) for at, one in enumerate(good)]
+        least = min((one.period / pipelines for _, _, pipelines, one in tried), default=1.0)
+        # Of those that are as good within a hundredth, short pipelines first: their stages are evened with less work.
+        tried.sort(key=lambda one: (one[0], int(_ALIKE * one[3].period / one[2] / least), one[1]))
+        promising: list[tuple[float, int, int, Balance, BalancedCuts]] = []
+        kept = planned.left * _KEPT
+        for _, length, pipelines, one in tried:
+            balance, cuts, promise = Balance(one.cutter, self._mesh.data, planned), one.cuts, float(NO_PLAN)
+            if not promising or planned.left > kept:
+                cuts = balance.quickly(cuts.cuts)
+                promise = _promise(cuts) * one.waits / pipelines
+            promising.append((promise, length, pipelines, balance, cuts))
+        promising.sort(key=lambda one: one[0])
         plans: list[MeshPlan | None] = []
-        for at, (length, pipelines, balance, cuts) in enumerate(tried):
-            if at >= _BALANCED and any(plans):
+        for at, (_, length, pipelines, balance, cuts) in enumerate(promising):
+            if any(plans) and (at >= _BALANCED or planned.left <= 0):
                 break
             with self._share(max(1, _BALANCED - at)):
                 better = balance.better(cuts, length)
@@ -326,8 +355,10 @@ class _Planner:
 
 
 def _promise(cuts: BalancedCuts) -> float:
-    """About how long the longest stage will be when cuts are balanced: nearer to the mean than it is."""
-    return (1 - _EVENED) * cuts.longest + _EVENED * sum(cuts.cycles) / len(cuts.cycles)
+    """About how long the longest stage will be when cuts are balanced: nearer to the mean than it is. Stages that do
+    not fit are cut again, and are taken to be as the others."""
+    fitting = [cycles for cycles in cuts.cycles if cycles < NO_PLAN] or [NO_PLAN]
+    return (1 - _EVENED) * max(fitting) + _EVENED * sum(fitting) / len(fitting)
 
 
 def _as_planned(plan: MeshPlan | None) -> MeshPlan | None:

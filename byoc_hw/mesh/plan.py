@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from byoc_hw.mesh.flow import Flow, FlowStep, Lane
 from byoc_hw.mesh.machine import Coordinates as Coordinates
@@ -23,8 +24,7 @@ OUTSIDE = -1
 """The source of the model's inputs and the target of its outputs: the host of the mesh."""
 
 
-@dataclass(frozen=True)
-class Patch:
+class Patch(NamedTuple):
     """A rectangle of a tensor: a range of rows (dimension 1 of NHWC) and a range of channels (the last dimension).
 
     A tensor of other than 4 dimensions, or of a batch, has one row.
@@ -122,7 +122,12 @@ class MeshPlan:
     @cached_property
     def period(self) -> int:
         """Cycles between two frames of one pipeline: of its PEs, of links that all pipelines share, and of credits."""
-        return max(period_of(self.flow(1)), self.link_load)
+        return max(self.period_alone, self.link_load)
+
+    @cached_property
+    def period_alone(self) -> int:
+        """Cycles between two frames of the first pipeline, if no other one has messages on its links."""
+        return period_of(self.flow(1))
 
     @cached_property
     def link_loads(self) -> Mapping[MeshLink, int]:

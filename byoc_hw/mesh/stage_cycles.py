@@ -70,7 +70,7 @@ def _sizes_of_calls(program: Program) -> tuple[Hashable, ...]:
     )
 
 
-_PLANNED, _PLANNED_A_PE, _PES_A_LAYER = 1100, 100, 4
+_PLANNED, _PLANNED_A_PE, _PES_A_LAYER = 900, 100, 4
 """The work of planning stages, in layers that are planned quickly: so many, or so many for a PE if these are fewer; and
 one more for so many PEs."""
 
@@ -129,7 +129,7 @@ class StageCycles:
     def __init__(self, costs: PieceCosts, most_layers: int, room: int) -> None:
         self._costs, self._room = costs, room
         self._known: dict[Hashable, StageFigures | None] = {}
-        self._layouts: dict[Hashable, Layout] = {}
+        self._layouts: dict[Hashable, _Sized] = {}
         self.left = most_layers
 
     def of(
@@ -174,13 +174,13 @@ class StageCycles:
         layouts = [self._lay_out(graph) for graph in stage.program.regions]
         sent, received = _buffers(stage.program)
         lean = _fitting(stage.program, layouts, self._room - sent - slots * received)
-        return StageFigures(sum(one.cycles for one in lean), _held_bytes(stage.program, lean) + sent, received)
+        return StageFigures(sum(one.layout.cycles for one in lean), _held_bytes(stage.program, lean) + sent, received)
 
-    def _lay_out(self, graph: Graph) -> Layout:
+    def _lay_out(self, graph: Graph) -> _Sized:
         """The first layout of a region of the same sizes as this one that can be carried out."""
         sizes = graph_sizes(graph)
         if sizes not in self._layouts:
-            self._layouts[sizes] = best_layout(graph, self._costs.accelerator, _ANY, _ANY)
+            self._layouts[sizes] = _sized(best_layout(graph, self._costs.accelerator, _ANY, _ANY))
         return self._layouts[sizes]
 
 
@@ -189,27 +189,35 @@ def _buffers(program: Program) -> tuple[int, int]:
     return OUTPUT_BUFFERS * sum(map(buffer_room, program.outputs)), sum(map(buffer_room, program.inputs))
 
 
-def _fitting(program: Program, layouts: list[Layout], room: int) -> list[Layout]:
+@dataclass(frozen=True, eq=False)
+class _Sized:
+    """The layout of a region, and the bytes of its scratch."""
+
+    layout: Layout
+    scratch: int
+
+
+def _sized(layout: Layout) -> _Sized:
+    return _Sized(layout, without_constants(layout).scratch_bytes)
+
+
+def _fitting(program: Program, layouts: list[_Sized], room: int) -> list[_Sized]:
     """These plans of a program's regions; if the program has more than `room` bytes beside its buffers for channels,
     the fastest ones that are found with less scratch, where it then fits."""
-    scratch = max(map(_scratch, layouts), default=0) + room - _held_bytes(program, layouts)
-    if scratch < 0 or all(_scratch(one) <= scratch for one in layouts):
+    scratch = max((one.scratch for one in layouts), default=0) + room - _held_bytes(program, layouts)
+    if scratch < 0 or all(one.scratch <= scratch for one in layouts):
         return layouts
-    lean = [one if _scratch(one) <= scratch else _with_scratch(one, scratch) for one in layouts]
+    lean = [one if one.scratch <= scratch else _with_scratch(one.layout, scratch) for one in layouts]
     found = [one for one in lean if one is not None]
     return found if len(found) == len(layouts) and _held_bytes(program, found) <= room else layouts
 
 
-def _with_scratch(layout: Layout, most: int) -> Layout | None:
+def _with_scratch(layout: Layout, most: int) -> _Sized | None:
     found = SizedPlans(layout.mapped.graph, layout.mapped.accelerator, Border({}, {})).within(most)
-    return None if found is None else found.layout
+    return None if found is None else _sized(found.layout)
 
 
-def _scratch(layout: Layout) -> int:
-    return without_constants(layout).scratch_bytes
-
-
-def _held_bytes(program: Program, layouts: Sequence[Layout]) -> int:
+def _held_bytes(program: Program, layouts: Sequence[_Sized]) -> int:
     """The bytes of a program with these plans of its regions: constants, scratch, and what lies between calls."""
     between = {
         buffer.name: buffer.nbytes
@@ -218,5 +226,5 @@ def _held_bytes(program: Program, layouts: Sequence[Layout]) -> int:
         for buffer in call.arguments
         if buffer.role == "intermediate"
     }
-    scratch = max(map(_scratch, layouts), default=0)
-    return sum(one.flash.nbytes for one in layouts) + scratch + sum(between.values())
+    scratch = max((one.scratch for one in layouts), default=0)
+    return sum(one.layout.flash.nbytes for one in layouts) + scratch + sum(between.values())

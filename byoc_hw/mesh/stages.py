@@ -8,6 +8,7 @@ from copy import copy
 from dataclasses import dataclass
 from itertools import accumulate
 
+from byoc_hw.integers import ceil_div
 from byoc_hw.mesh.costs import PieceCosts
 from byoc_hw.mesh.flow import OUTPUT_BUFFERS
 from byoc_hw.mesh.machine import Mesh
@@ -20,6 +21,9 @@ _EXACT_UNITS = 48
 
 _ENDLESS = 1 << 60
 """Cycles that no stage has."""
+
+_WIDER = (32, 8, 2)
+"""The longest stage is looked for up to one of so many parts above the mean first, and then anywhere."""
 
 _CLOSE = 0.001
 """The search ends where the cycles of the longest stage are known up to this share."""
@@ -147,15 +151,21 @@ class StageCutter:
         """What units from `stop` on, or whoever reads the model's outputs, read of a patch of a tensor."""
         return lambda name, made: self._leaving(name, made, stop)
 
-    def best(self, most: int) -> tuple[tuple[int, int], ...] | None:
-        """At most `most` stages, the longest as short as can be; None if so few do not fit."""
+    def best(self, most: int, limit: int = _ENDLESS) -> tuple[tuple[int, int], ...] | None:
+        """At most `most` stages, the longest as short as can be; None if so few of `limit` cycles do not fit."""
         if not self.units:
             return ()
         alone = [self._costs.cycles(unit) for unit in self.units]
-        found = self.within(_ENDLESS, most)
-        if found is None:
+        low = max(max(alone), sum(alone) // most) - 1
+        wider = [low + ceil_div(low + 1, part) for part in _WIDER]
+        for tried in [*(one for one in wider if one < limit), limit]:
+            found = self.within(tried, most)
+            if found is not None:
+                break
+            low = max(low, tried)
+        else:
             return None
-        low, high = max(max(alone), sum(alone) // most) - 1, self._longest(found)
+        high = self._longest(found)
         while high - low > max(1, _CLOSE * high):
             middle = (low + high) // 2
             better = self.within(middle, most)
@@ -174,24 +184,25 @@ class StageCutter:
         Where memory does not stop it, a stage that takes all that it can is part of the fewest. Where it does, a
         shorter one may be: what it would make itself a later one must receive. Then few units are tried in every way.
         """
-        found = self._greedy(limit)
-        if len(self.units) <= _EXACT_UNITS and (found is None or (most is not None and len(found) > most)):
+        found = self._greedy(limit, len(self.units) if most is None else most)
+        if len(self.units) <= _EXACT_UNITS and found is None:
             found = self._every(limit)
         return found if found is not None and (most is None or len(found) <= most) else None
 
-    def _greedy(self, limit: int) -> tuple[tuple[int, int], ...] | None:
-        found, first = [], 0
+    def _greedy(self, limit: int, most: int) -> tuple[tuple[int, int], ...] | None:
+        found: list[tuple[int, int]] = []
+        first, step = 0, 1
         while first < len(self.units):
-            stop = self._fitting_part(first, self._reach(first, limit))
-            if stop == first:
+            stop = self._fitting_part(first, self._reach(first, limit, step))
+            if stop == first or len(found) == most:
                 return None
             found.append((first, stop))
-            first = stop
+            first, step = stop, stop - first
         return tuple(found)
 
-    def _reach(self, first: int, limit: int) -> int:
-        """The last end of a stage of at most `limit` cycles."""
-        step, stop = 1, first
+    def _reach(self, first: int, limit: int, step: int = 1) -> int:
+        """The last end of a stage of at most `limit` cycles; `step` is about how many units that are."""
+        stop = first
         while step:  # doubles the units, then halves: cycles grow with them
             if stop + step <= len(self.units) and self.cycles(first, stop + step) <= limit:
                 stop += step
