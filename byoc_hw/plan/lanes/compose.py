@@ -10,7 +10,7 @@ from byoc_hw.graph import Graph
 from byoc_hw.integers import round_up
 from byoc_hw.plan.chip_plan import ChipPlan, Part
 from byoc_hw.plan.lanes.cut import Region
-from byoc_hw.plan.lanes.joint import JointWork, PlacedPart, handed_over, joint_work, patient_order
+from byoc_hw.plan.lanes.joint import JointWork, OrderedParts, PlacedPart, handed_over
 from byoc_hw.plan.lanes.reach import Reach
 from byoc_hw.plan.lanes.sync import Sync, synchronized
 from byoc_hw.plan.library_layer import library_layer
@@ -43,11 +43,10 @@ from byoc_hw.soc import Soc
 from byoc_hw.tensor import Tensor
 
 
-def chip_plan(region: Region, chip: Soc, parts: Sequence[PlacedPart]) -> ChipPlan:
-    """The plan of parts in a possible order."""
+def chip_plan(region: Region, chip: Soc, ordered: OrderedParts) -> ChipPlan:
+    """The plan of parts."""
     graph = region.graph
-    work = joint_work(parts, chip)
-    order = patient_order(work)
+    parts, work, order = ordered.parts, ordered.work, ordered.order
     memory = _Memory(region, chip, parts)
     sync = synchronized(work, order, chip)
     events = _Events(work, order, sync)

@@ -6,10 +6,10 @@ from an engine of a part to the other one, the part's operations are cut; addres
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
-from byoc_hw.plan.lanes.joint import JointWork, PlacedPart, joint_work, patient_order
+from byoc_hw.plan.lanes.joint import OrderedParts, PlacedPart, ordered_parts
 from byoc_hw.plan.order.copies import Order, order
 from byoc_hw.plan.order.finer import CUT_SAVES, ChainCuts, ChainWait, chain_waits
 from byoc_hw.plan.work.ops import Op
@@ -19,36 +19,33 @@ _MOST_ORDERED = 10_000
 """The copies and jobs that are ordered in all."""
 
 
-def parts_cut_finely(parts: Sequence[PlacedPart], chip: Soc, cost: float) -> list[PlacedPart]:
+def parts_cut_finely(parts: OrderedParts, chip: Soc, cost: float) -> OrderedParts:
     """Parts with some operations cut in two, where each copy or job more saves at least so many cycles as it costs, and
     as on one accelerator."""
-    found, left = list(parts), _MOST_ORDERED
-    work = joint_work(found, chip)
-    best = patient_order(work)
+    best, left = parts, _MOST_ORDERED
     improved = True
     while improved and left > 0:
         improved = False
         tried: set[tuple[int, tuple[int, ...]]] = set()
-        for at, ops in _cuts(found, work, best):
+        for at, ops in _cuts(best):
             key = at, tuple(op.cycles for op in ops)
             if key in tried:
                 continue
             tried.add(key)
-            left -= len(work.ops)
+            left -= len(best.work.ops)
             if left < 0:
                 break
-            other = [*found[:at], _with_ops(found[at], ops), *found[at + 1 :]]
-            other_work = joint_work(other, chip)
-            known = patient_order(other_work)
-            more = len(other_work.ops) - len(work.ops)
-            if known.cycles + max(CUT_SAVES, cost) * more < best.cycles:
-                found, work, best, improved = other, other_work, known, True
+            other = ordered_parts([*best.parts[:at], _with_ops(best.parts[at], ops), *best.parts[at + 1 :]], chip)
+            more = len(other.work.ops) - len(best.work.ops)
+            if other.order.cycles + max(CUT_SAVES, cost) * more < best.order.cycles:
+                best, improved = other, True
                 break
-    return found
+    return best
 
 
-def _cuts(parts: Sequence[PlacedPart], work: JointWork, known: Order) -> Iterator[tuple[int, tuple[Op, ...]]]:
+def _cuts(placed: OrderedParts) -> Iterator[tuple[int, tuple[Op, ...]]]:
     """A part's number and its operations with some of them cut, for each cut: the longest waits first."""
+    parts, work, known = placed.parts, placed.work, placed.order
     edges: dict[int, list[ChainWait]] = {}
     for edge in chain_waits(work.ops, work.lanes, known):
         if work.parts[edge.first] == work.parts[edge.then]:

@@ -205,6 +205,21 @@ def patient_order(work: JointWork) -> Order:
     return _order(work, actions, best)
 
 
+@dataclass(frozen=True)
+class OrderedParts:
+    """Parts that have addresses, in a possible order, with their work and the order of its operations."""
+
+    parts: list[PlacedPart]
+    work: JointWork
+    order: Order
+
+
+def ordered_parts(parts: Sequence[PlacedPart], chip: Soc) -> OrderedParts:
+    """Parts with the order of the fewest cycles."""
+    work = joint_work(parts, chip)
+    return OrderedParts(list(parts), work, patient_order(work))
+
+
 def _actions_of(work: JointWork) -> EngineActions:
     after: list[list[int]] = [[] for _ in work.ops]
     for index, others in enumerate(work.before):

@@ -50,7 +50,8 @@ def layouts(mapped: MappedGraph) -> Iterator[tuple[Layout, bool]]:
             layout = lay_out(mapped_as(mapped, choices), choices)
         except PlanError:
             continue  # another one fits
-        for one, pieces in ((layout, False), (in_pieces(layout), True)):
+        for pieces in (False, True):
+            one = in_pieces(layout) if pieces else layout
             key = one.cycles, len(one.work.ops)
             if key not in found:
                 found.add(key)

@@ -6,6 +6,7 @@ import gc
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import combinations
 
 from byoc_hw.errors import InvalidInput, PlanError
 from byoc_hw.graph import Graph, Layer
@@ -16,17 +17,20 @@ from byoc_hw.plan.bound.ways import least_alone
 from byoc_hw.plan.chip_plan import ChipPlan
 from byoc_hw.plan.lanes.compose import chip_plan
 from byoc_hw.plan.lanes.cut import Region
-from byoc_hw.plan.lanes.joint import PlacedPart, side_by_side
+from byoc_hw.plan.lanes.joint import OrderedParts, ordered_parts, side_by_side
 from byoc_hw.plan.lanes.lanes_clock import lanes_timeline
 from byoc_hw.plan.lanes.orders import LayerOrder, orders
 from byoc_hw.plan.lanes.price import Price, judge, prices
-from byoc_hw.plan.lanes.search import Several, best_parts, part_of_all, parts_alone
+from byoc_hw.plan.lanes.search import Several, best_parts, part_of_all, parts_on
 from byoc_hw.plan.stages import Layout
 from byoc_hw.soc import Soc
 
 NO_WISHES: Mapping[str, str] = {}
 """All layers run where they are cheapest."""
 
+
+_SMALL_CHIP = 3
+"""The most accelerators of a chip that is held against each chip without some of them."""
 
 _LESS = (0.25, 1.0, 4.0)
 """Cycles that a copied byte is charged in plans that are to copy less, and so keep less in main memory."""
@@ -40,15 +44,13 @@ def plan_on_chip(
 
     Raises `InvalidInput` where an accelerator cannot run a layer that is wished there, `PlanError` where none can.
     """
-    bound = cycles_bound(graph, chip)
-    tried = list(orders(graph)) if len(chip.accelerators) > 1 else [tuple(range(len(graph.layers)))]
-    plans, several = [], Several(len(tried))
-    for order in tried:
-        ordered = replace(graph, layers=tuple(graph.layers[index] for index in order))
-        plan = ChipPlanner(ordered, chip, place, bound, several).together(objective)
-        plans.append(_with_layers_of(graph, order, plan))
-    best = min(plans, key=judge(objective, chip))
-    return ChipPlanner(graph, chip, place, bound).no_worse_alone(best, objective)
+    planner, cost = ChipPlanner(graph, chip, place), judge(objective, chip)
+    with _no_garbage():
+        best = min(_in_orders(planner, objective, tuple(range(len(chip.accelerators)))), key=cost)
+        for lanes in planner.fewer():
+            if isinstance(objective, Energy) or planner.least(lanes) < cost(best):
+                best = min([best, *_in_orders(planner, objective, lanes)], key=cost)
+    return best
 
 
 def _with_layers_of(graph: Graph, order: LayerOrder, plan: ChipPlan) -> ChipPlan:
@@ -58,20 +60,34 @@ def _with_layers_of(graph: Graph, order: LayerOrder, plan: ChipPlan) -> ChipPlan
     return replace(plan, graph=graph, parts=parts, costs=tuple(costs[index] for index in sorted(costs)))
 
 
+def _in_orders(planner: ChipPlanner, objective: Objective | None, lanes: Sequence[int]) -> Iterator[ChipPlan]:
+    """The plans on some accelerators with the layers in a few orders, one for each."""
+    graph = planner.graph
+    tried = list(orders(graph)) if len(lanes) > 1 else [tuple(range(len(graph.layers)))]
+    several = Several(len(tried))
+    for order in tried:
+        for plan in planner.in_order(order).on(lanes, objective, several):
+            yield _with_layers_of(graph, order, plan)
+
+
+@contextmanager
+def _no_garbage() -> Iterator[None]:
+    """Switches the search for garbage off: a search for parts makes many small objects, but no circles of them, and
+    takes up to a third less time so."""
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if before:
+            gc.enable()
+
+
 class ChipPlanner:
-    """Plans a region on a chip, whose layers stay in their order. As `plan_on_chip`; `bound` is worked out if None.
+    """Plans a region on a chip, whose layers stay in their order. As `plan_on_chip`; `bound` is worked out if None."""
 
-    The search is one of `several`.
-    """
-
-    def __init__(
-        self,
-        graph: Graph,
-        chip: Soc,
-        place: Mapping[str, str],
-        bound: int | None = None,
-        several: Several | None = None,
-    ) -> None:
+    def __init__(self, graph: Graph, chip: Soc, place: Mapping[str, str], bound: int | None = None) -> None:
+        self.graph, self._place = graph, place
         self._costs = tuple(
             {
                 lane: best_cycles(layer, one)
@@ -86,26 +102,53 @@ class ChipPlanner:
         rows = zip(graph.layers, self._costs, strict=True)
         self._wanted = [_wished(layer, cost, chip, place) for layer, cost in rows]
         self._chip, self._region = chip, Region(graph)
-        self._bound, self._several = cycles_bound(graph, chip) if bound is None else bound, several
+        self._bound = cycles_bound(graph, chip) if bound is None else bound
 
-    def together(self, objective: Objective | None) -> ChipPlan:
-        """The best plan on all accelerators that was found."""
-        return min(self._priced(prices(objective, self._chip)), key=judge(objective, self._chip))
+    def in_order(self, order: LayerOrder) -> ChipPlanner:
+        """The planner of the same layers in another order."""
+        layers = tuple(self.graph.layers[index] for index in order)
+        return ChipPlanner(replace(self.graph, layers=layers), self._chip, self._place, self._bound)
 
-    def no_worse_alone(self, best: ChipPlan, objective: Objective | None) -> ChipPlan:
-        """The best of a plan and of those on each of the accelerators by itself."""
-        cost = judge(objective, self._chip)
-        for lane in self.able() if len(self._chip.accelerators) > 1 else ():
-            one = self._chip.accelerators[lane]
-            if isinstance(objective, Energy) or least_alone(self._region.graph.layers, one) < cost(best):
-                with _no_garbage():
-                    found = parts_alone(self._region, one, lane, self._wanted, prices(objective, Soc((one,))))
-                    best = min([best, *map(self._planned, found)], key=cost)
-        return best
+    def on(self, lanes: Sequence[int], objective: Objective | None, several: Several) -> list[ChipPlan]:
+        """The best plan on some of the accelerators that was found; none where a layer has none there. The search is
+        one of `several`."""
+        plans = self._priced(prices(objective, self._chip.only(lanes)), lanes, several)
+        return sorted(plans, key=judge(objective, self._chip))[:1]
+
+    def fewer(self) -> Iterator[tuple[int, ...]]:
+        """Accelerators that have all of the layers without the others: of a small chip each choice, of others each by
+        itself. Of choices that are alike, the first one."""
+        count = len(self._chip.accelerators)
+        seen = set()
+        for size in range(count - 1, 0, -1) if count <= _SMALL_CHIP else (1,):
+            for lanes in combinations(range(count), size):
+                key = tuple(self._alike(lane) for lane in lanes)
+                if key not in seen and all(any(lane in cost for lane in lanes) for cost in self._wanted):
+                    seen.add(key)
+                    yield lanes
+
+    def _alike(self, lane: int) -> int:
+        """The first accelerator that may take the place of one."""
+        chip, alike = self._chip, range(lane + 1)
+        if chip.shared or chip.with_events:
+            return lane
+        kinds = [replace(chip.accelerators[one], name="any", label="any") for one in alike]
+        costs = [[cost.get(one) for cost in self._wanted] for one in alike]
+        return next(one for one in alike if (kinds[one], costs[one]) == (kinds[lane], costs[lane]))
+
+    def least(self, lanes: Sequence[int]) -> float:
+        """Cycles that arrays take at least for all layers on some accelerators, each shared by them by their speed."""
+        total = 0.0
+        for layer, cost in zip(self.graph.layers, self._wanted, strict=True):
+            each = [least_alone([layer], self._chip.accelerators[lane]) for lane in lanes if lane in cost]
+            total += 1 / sum(1 / one for one in each) if all(each) else 0
+        return total
 
     def with_fewer_copies(self) -> list[ChipPlan]:
         """Plans with fewer and fewer bytes that go through main memory."""
-        return self._priced([Price(copied=weight) for weight in _LESS])
+        with _no_garbage():
+            every = range(len(self._chip.accelerators))
+            return self._priced([Price(copied=weight) for weight in _LESS], every, Several())
 
     def able(self) -> list[int]:
         """The accelerators that may run every layer."""
@@ -113,30 +156,20 @@ class ChipPlanner:
 
     def alone(self, lane: int, layout: Layout) -> ChipPlan:
         """The plan with all layers on one accelerator, as they are laid out for it."""
-        return self._planned(side_by_side([part_of_all(self._region, lane, layout)]))
+        return self._planned(ordered_parts(side_by_side([part_of_all(self._region, lane, layout)]), self._chip))
 
-    def _priced(self, prices: Sequence[Price]) -> list[ChipPlan]:
-        with _no_garbage():
-            found = best_parts(self._region, self._chip, self._wanted, prices, self._several)
-            return [self._planned(parts) for parts in found]
+    def _priced(self, prices: Sequence[Price], lanes: Sequence[int], several: Several) -> list[ChipPlan]:
+        every = len(lanes) == len(self._chip.accelerators)
+        if every:
+            found = best_parts(self._region, self._chip, self._wanted, prices, several)
+        else:
+            found = parts_on(self._region, self._chip, lanes, self._wanted, prices, several)
+        return [self._planned(parts) for parts in found]
 
-    def _planned(self, parts: Sequence[PlacedPart]) -> ChipPlan:
+    def _planned(self, parts: OrderedParts) -> ChipPlan:
         plan = chip_plan(self._region, self._chip, parts)
         cycles = lanes_timeline(plan).total  # as the core goes round, which the search leaves out
         return replace(plan, cycles=cycles, bound=self._bound, costs=self._costs)
-
-
-@contextmanager
-def _no_garbage() -> Iterator[None]:
-    """Switches the search for garbage off: a search for parts makes many small objects, but no circles of them, and
-    takes up to a third less time so."""
-    before = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if before:
-            gc.enable()
 
 
 def _wished(layer: Layer, costs: Mapping[int, int], chip: Soc, place: Mapping[str, str]) -> Mapping[int, int]:

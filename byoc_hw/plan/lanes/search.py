@@ -15,7 +15,6 @@ from functools import cached_property
 from itertools import chain, combinations, groupby, islice, pairwise, product, starmap
 from math import prod
 
-from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Dense, Reshape
 from byoc_hw.plan.array.mapped import MappedGraph
@@ -26,7 +25,7 @@ from byoc_hw.plan.lanes.cut import PartCut, Region
 from byoc_hw.plan.lanes.every import EveryPlan, FormOfLayers, few
 from byoc_hw.plan.lanes.finer_parts import parts_cut_finely
 from byoc_hw.plan.lanes.handover import arranged, as_handed_over
-from byoc_hw.plan.lanes.joint import PlacedPart, joint_work, patient_order
+from byoc_hw.plan.lanes.joint import OrderedParts, PlacedPart, ordered_parts
 from byoc_hw.plan.lanes.layouts import layouts
 from byoc_hw.plan.lanes.oriented import Oriented, OrientedPart, part_structure
 from byoc_hw.plan.lanes.price import Price
@@ -118,7 +117,7 @@ def best_parts(
     costs: Sequence[Mapping[int, int]],
     prices: Sequence[Price],
     several: Several | None = None,
-) -> list[list[PlacedPart]]:
+) -> list[OrderedParts]:
     """The parts of the best plan that was found for each price, in a possible order. `costs` has each layer's
     accelerators, by index, and its cycles on each. The search is one of `several`."""
     whole = any(one.library for one in chip.accelerators)  # libraries take tensors as the model has them
@@ -127,18 +126,24 @@ def best_parts(
         searches = [_Search(region, chip, costs, swap, in_place, several) for in_place in ways]
         found = [_best([plan for one in searches if (plan := one.best(price))]) for price in prices]
         if any(found):
-            return [plan.parts for plan in found if plan is not None]
+            return [plan.ordered for plan in found if plan is not None]
     names = ", ".join(one.name for one in chip.accelerators)
     raise PlanError(f"{region.graph.name}: each layer has a plan on one of {names}: one has none")
 
 
-def parts_alone(
-    region: Region, accelerator: Accelerator, lane: int, costs: Sequence[Mapping[int, int]], prices: Sequence[Price]
-) -> list[list[PlacedPart]]:
-    """As `best_parts`, on one accelerator of a chip as if it had no other; none where a layer has no plan there."""
+def parts_on(
+    region: Region,
+    chip: Soc,
+    lanes: Sequence[int],
+    costs: Sequence[Mapping[int, int]],
+    prices: Sequence[Price],
+    several: Several | None = None,
+) -> list[OrderedParts]:
+    """As `best_parts`, on some accelerators as if the chip had no other; none where a layer has no plan there."""
+    mine = [{at: cost[lane] for at, lane in enumerate(lanes) if lane in cost} for cost in costs]
     with suppress(PlanError):
-        found = best_parts(region, Soc((accelerator,)), [{0: cost[lane]} for cost in costs], prices)
-        return [[one.on(lane) for one in parts] for parts in found]
+        found = best_parts(region, chip.only(lanes), mine, prices, several)
+        return [ordered_parts([part.on(lanes[part.lane]) for part in one.parts], chip) for one in found]
     return []
 
 
@@ -153,7 +158,7 @@ def part_of_all(region: Region, lane: int, layout: Layout) -> PlacedPart:
 class _Found:
     """Parts that are laid out, and what they cost together."""
 
-    parts: list[PlacedPart]
+    ordered: OrderedParts
     cost: float
 
 
@@ -228,17 +233,17 @@ class _Search:
         best = _best(plans)
         if best is None:
             return best
-        return self._of(parts_cut_finely(best.parts, self._chip, self.price.action / self.price.cycle))
+        return self._of(parts_cut_finely(best.ordered, self._chip, self.price.action / self.price.cycle))
 
     def _arranged(self, parts: Sequence[PlacedPart]) -> _Found:
         """Parts with their addresses, and what they cost."""
-        return self._of(arranged(parts, self._chip, self._region.arguments))
+        placed = arranged(parts, self._chip, self._region.arguments)
+        return self._of(ordered_parts(placed, self._chip))
 
-    def _of(self, placed: list[PlacedPart]) -> _Found:
+    def _of(self, ordered: OrderedParts) -> _Found:
         """Parts that have addresses, and what they cost."""
-        spent = sum(self.price.of(Option(one.part, profile_of(one.layout, pieces=False))) for one in placed)
-        cycles = patient_order(joint_work(placed, self._chip)).cycles
-        return _Found(placed, spent + self.price.cycle * cycles)
+        profiles = (Option(one.part, profile_of(one.layout, pieces=False)) for one in ordered.parts)
+        return _Found(ordered, sum(map(self.price.of, profiles)) + self.price.cycle * ordered.order.cycles)
 
     def _searched(self) -> list[FormOfLayers]:
         """The best of a few plans that were improved step by step, and of what is put together of two of them; empty
@@ -296,7 +301,7 @@ class _Search:
         """Every layer where it is fastest, and every layer cut over all accelerators that can run it, along each axis;
         each with layouts of one kind. And small regions as a whole, in all forms."""
         if self._small:
-            yield from ([next(few(options))] for options in self.forms(0, len(self._graph.layers)))
+            yield from ([next(few(options))] for options in self.forms(0, len(self._graph.layers), most=1))
         forms = [list(self.forms(*span)) for span in pairwise(self.borders)]
         alone = [[form[0] for form in some if len(form) == 1] for some in forms]
         if not all(alone):
@@ -385,7 +390,7 @@ class _Search:
             spans = [span for span in pairwise((first, middle, middle + 1, stop)) if span[0] < span[1]]
             if all(self.may_stop(one) for one, _ in spans[1:]):
                 styles = [None if span == (middle, middle + 1) else style for span in spans]
-                found = (self.forms(*span, styles=one) for span, one in zip(spans, styles, strict=True))
+                found = (self.forms(*span, styles=one, most=1) for span, one in zip(spans, styles, strict=True))
                 yield from (([next(few(one)) for one in forms], near) for forms in product(*found))
 
     def _halves(
@@ -393,8 +398,8 @@ class _Search:
     ) -> Iterator[list[FormOfLayers]]:
         """Layers as two forms that meet before the layer `middle`."""
         if self.may_stop(middle) and max(middle - first, stop - middle) <= _LONGEST:
-            halves = self.forms(first, middle, styles=styles), self.forms(middle, stop, styles=others)
-            for one, other in product(*halves):
+            halves = (first, middle, styles), (middle, stop, others)
+            for one, other in product(*(self.forms(at, end, styles=some, most=1) for at, end, some in halves)):
                 yield [next(few(one)), next(few(other))]
 
     def _near(self, plan: Sequence[FormOfLayers], at: int, count: int) -> _Near:
@@ -473,9 +478,10 @@ class _Search:
         styles: Container[_Style] | None = None,
         near: _Near | None = None,
         whole: bool = False,
+        most: int | None = None,
     ) -> Iterator[list[list[Option]]]:
-        """The layers as parts, with a few layouts of each: on one accelerator, or cut over several. With `near` those
-        alone that may take fewer cycles there."""
+        """The layers as parts, with a few layouts of each, or at most `most` of each form of it: on one accelerator, or
+        cut over several. With `near` those alone that may take fewer cycles there."""
         indices = tuple(range(at, stop))
         lanes = [
             lane for lane in range(len(self._chip.accelerators)) if all(lane in self._cost[one] for one in indices)
@@ -501,7 +507,7 @@ class _Search:
             if near is not None and any(self._cannot_win(cut, near) for cut in form):
                 found = True
                 continue
-            parts = [self._options(cut, self._first) for cut in form]
+            parts = [self._options(cut, most or self._first) for cut in form]
             if all(parts):
                 found = True
                 yield parts if near is not None or more or styles else [one[: self._first] for one in parts]

@@ -1,7 +1,7 @@
 """Regions on several accelerators: exact whichever is the faster one, in the cycles foreseen, above the bound."""
 
 from dataclasses import replace
-from itertools import permutations
+from itertools import combinations, permutations
 
 import numpy as np
 import pytest
@@ -17,6 +17,7 @@ from plan_samples import Samples, graph_of
 from byoc_hw.accelerator import DSP, REFERENCE
 from byoc_hw.errors import InvalidInput, PlanError
 from byoc_hw.plan.lanes.lanes_clock import lanes_timeline
+from byoc_hw.plan.lanes.planner import ChipPlanner
 from byoc_hw.plan.region import plan_region
 from byoc_hw.plan.steps import Await, Job, WholeLayer
 from byoc_hw.soc import Soc
@@ -111,15 +112,28 @@ def test_larger_graphs_are_exact_on_any_chip(region):
 @pytest.mark.slow
 @given(chip_regions())
 @settings(EXAMPLES, max_examples=6)
-def test_a_chip_is_never_slower_than_one_of_its_accelerators(region):
+def test_a_chip_is_never_slower_than_with_fewer_accelerators(region):
     chip, graph = region
-    cycles = plan_region(graph, chip).cycles
-    for one in chip.accelerators:
+    cycles, every = plan_region(graph, chip).cycles, range(len(chip.accelerators))
+    for lanes in [some for count in every[1:] for some in combinations(every, count)]:
         try:
-            alone = plan_region(graph, Soc((one,))).cycles
+            fewer = plan_region(graph, chip.only(lanes)).cycles
         except PlanError:
             continue  # a layer fits another accelerator only
-        assert cycles <= alone
+        assert cycles <= fewer
+
+
+def test_accelerators_that_are_alike_are_left_out_once():
+    samples = Samples(1)
+    value = samples.tensor((1, 8, 8, 16))
+    layer = samples.conv2d(value, 16, (1, 1))
+    graph = graph_of([value], [layer], [layer.ofm])
+    twins = tuple(replace(REFERENCE, name=name) for name in ("one", "two"))
+    three = ChipPlanner(graph, Soc((*twins, DLA)), {})
+    assert list(three.fewer()) == [(0, 1), (0, 2), (0,), (2,)]
+    assert three.least((0, 1)) == three.least((0,)) / 2
+    placed = ChipPlanner(graph, Soc((*twins, DLA)), {layer.name: "two"})
+    assert list(placed.fewer()) == [(0, 1), (1, 2), (1,)]
 
 
 def test_a_chip_with_a_library_is_as_fast_as_its_fastest_accelerator_by_itself():
