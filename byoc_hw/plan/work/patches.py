@@ -139,14 +139,14 @@ class _Patches:
             buffer, loaded = region.held[storage], region.loaded[storage]
             if loaded < storage.local_bytes:
                 home = region.homes[storage]
-                unit.loads += region.part(layer, home, buffer, 0, loaded, storage.local_bytes, True)
                 unit.loads += self._room(layer, storage, BoxView(buffer, _whole(storage))).everywhere()
+                unit.loads += region.part(layer, home, buffer, 0, loaded, storage.local_bytes, True)
                 region.loaded[storage] = storage.local_bytes
             return BoxView(buffer, _whole(storage), storage.packing)
         patch = self._view(storage, _box(rows, columns, (0, storage.extents[2])))
+        unit.loads += self._room(layer, storage, patch).everywhere()
         for move in _moves(region.homes[storage], patch.box, patch):
             unit.loads.append(copy_op(layer, move, region.homes[storage], patch.buffer, True, region.accelerator))
-        unit.loads += self._room(layer, storage, patch).everywhere()
         return patch
 
     def _output(self, storage: Storage, box: Box) -> BoxView:
