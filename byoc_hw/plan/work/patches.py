@@ -146,8 +146,8 @@ class _Patches:
             buffer, loaded = region.held[storage], region.loaded[storage]
             if loaded < storage.local_bytes:
                 home = region.homes[storage]
-                unit.loads += region.part(layer, home, buffer, 0, loaded, storage.local_bytes, True)
                 unit.loads += self._room(layer, storage, BoxView(buffer, _whole(storage))).everywhere()
+                unit.loads += region.part(layer, home, buffer, 0, loaded, storage.local_bytes, True)
                 region.loaded[storage] = storage.local_bytes
             return BoxView(buffer, _whole(storage), storage.packing)
         return self._loaded(storage, _box(rows, columns, (0, storage.extents[2])), unit)
@@ -155,9 +155,9 @@ class _Patches:
     def _loaded(self, storage: Storage, box: Box, unit: Unit) -> BoxView:
         """A buffer of its own for a box that a unit loads."""
         region, layer, patch = self.region, self.indices[0], self._view(storage, box)
+        unit.loads += self._room(layer, storage, patch).everywhere()
         for move in _moves(region.homes[storage], patch.box, patch):
             unit.loads.append(copy_op(layer, move, region.homes[storage], patch.buffer, True, region.accelerator))
-        unit.loads += self._room(layer, storage, patch).everywhere()
         return patch
 
     def _output(self, storage: Storage, box: Box) -> BoxView:

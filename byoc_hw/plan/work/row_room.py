@@ -73,7 +73,8 @@ class RowRoom:
         by_itself = [*self.outside(), *self.gaps(1, self._place.height - 1)]
         if by_itself:
             nbytes = self._end - self._first
-            whole = [self._fill(Transfer(0, 0, nbytes))] if nbytes <= _MOST_FILLED else by_itself
+            small = nbytes <= _MOST_FILLED and nbytes % self._region.accelerator.dma_alignment == 0
+            whole = [self._fill(Transfer(0, 0, nbytes))] if small else by_itself
             yield from min(by_itself, whole, key=lambda ops: sum(op.cycles for op in ops))
 
     def outside(self) -> Iterator[Op]:

@@ -12,7 +12,7 @@ from byoc_hw.errors import PlanError
 from byoc_hw.plan.array.packing import bands
 from byoc_hw.plan.choices import Blocks, Choices, Group
 from byoc_hw.plan.region import plan_region
-from byoc_hw.plan.steps import SCRATCH, Copy, Job
+from byoc_hw.plan.steps import ACTIVATIONS, SCRATCH, Copy, Job
 
 
 def inverted(seed, *, add=False):
@@ -122,6 +122,18 @@ def test_depthwise_layers_in_slices_take_packed_rows_as_one():
     two = replace(alone(graph, Group(2, 2, slices=4)), packed=frozenset({0}))
     with pytest.raises(PlanError, match="patches are of tensors that lie by themselves"):
         plan_region(graph, array(), two)
+
+
+@pytest.mark.parametrize("held", [(), (0,)])
+def test_an_input_whose_room_is_filled_with_its_rows_is_loaded_behind_that(held):
+    samples = Samples()
+    wide = samples.conv2d(samples.tensor((1, 6, 6, 8)), 32, (3, 3), padding=(1, 1, 1, 1))
+    deep = samples.depthwise(wide.ofm, (3, 3), padding=(1, 1, 1, 1))
+    graph = graph_of([wide.ifm], [wide, deep], [deep.ofm])
+    choices = replace(alone(graph, Group(2, held=frozenset(held), slices=4)), packed=frozenset({0}))
+    plan = check(graph, array(dma_width=16, dma_setup=200), choices=choices)
+    first, second = [step for step in plan.steps if isinstance(step, Copy) and step.target.space == ACTIVATIONS][:2]
+    assert (first.rows, second.rows) == (1, 6), "the room with the rows, and the rows"
 
 
 @pytest.mark.parametrize("stripes", [1, 3])
