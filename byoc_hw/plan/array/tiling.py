@@ -103,6 +103,10 @@ class Tiler:
         """Cycles of all copies or of all jobs, whichever take more."""
         return max(self._array_cycles(tiling), self._weight_cycles(tiling) + self._activation_cycles(tiling))
 
+    def in_turn(self, tiling: Tiling) -> int:
+        """Cycles where tiles are copied and computed in turn, and only weights come beside the jobs."""
+        return max(self._array_cycles(tiling), self._weight_cycles(tiling)) + self._activation_cycles(tiling)
+
     # Tiles of one size cost the same: only the few sizes are counted, not every tile.
 
     def _spatial(self, tiling: Tiling) -> list[tuple[int, Extent, Extent]]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 
-from byoc_hw.plan.work.ops import LocalBuffer, Op
+from byoc_hw.plan.work.ops import Access, LocalBuffer, Op
 
 
 class _Memory:
@@ -15,6 +15,11 @@ class _Memory:
         self.arrays = arrays
         self.starts: list[int] = [0]
         self.pieces: list[tuple[int, tuple[int, ...]]] = [(-1, ())]  # writer, readers since
+
+    def written(self, start: int, stop: int, found: set[int]) -> None:
+        """Add the operations that wrote some bytes to `found`."""
+        first, last = bisect_right(self.starts, start) - 1, bisect_left(self.starts, stop)
+        found.update(writer for writer, _ in self.pieces[first:last] if writer >= 0)
 
     def access(self, start: int, stop: int, writes: bool, op: int, found: set[int]) -> None:
         """Add the operations that an access has to wait for to `found`, and record the access."""
@@ -54,15 +59,25 @@ def dependencies(
     operation, if there are several.
     """
     arrays = [(lanes[index] if lanes else 0) if op.is_job else None for index, op in enumerate(ops)]
+    last_write = {_memory_of(access): index for index, op in enumerate(ops) for access in op.accesses if access.writes}
     memories: dict[object, _Memory] = {}
     found = []
     for index, op in enumerate(ops):
         before: set[int] = set()
         for access in op.accesses:
-            place = access.place
-            key, base = (place.space, offsets[place]) if isinstance(place, LocalBuffer) else (place, 0)
-            memory = memories.setdefault(key, _Memory(arrays))
-            memory.access(base + access.start, base + access.stop, access.writes, index, before)
+            place, key = access.place, _memory_of(access)
+            base = offsets[place] if isinstance(place, LocalBuffer) else 0
+            if key not in memories:
+                memories[key] = _Memory(arrays)
+            if last_write.get(key, -1) < index:  # nothing waits for this
+                memories[key].written(base + access.start, base + access.stop, before)
+            else:
+                memories[key].access(base + access.start, base + access.stop, access.writes, index, before)
         mine = arrays[index]
         found.append({other for other in before if other != index and (mine is None or arrays[other] != mine)})
     return found
+
+
+def _memory_of(access: Access) -> object:
+    """What an access is in: a local memory, or a tensor in main memory."""
+    return access.place.space if isinstance(access.place, LocalBuffer) else access.place

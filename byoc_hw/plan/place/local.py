@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 from byoc_hw.accelerator import Accelerator
@@ -107,22 +107,33 @@ def _in_time(
     """Offsets of the buffers in order of their start, around those of `before`; or the first buffer without room."""
     offsets = {life.name: start for life, start in before}
     edges = {round_up(edge, unit) for life, start in before for edge in (start, start + life.nbytes)}
-    taken = _Taken([], [], [])
+    taken = _Taken(unit)
     for life in alive:
-        nbytes = life.nbytes
         if life.name not in offsets:
-            best, most = None, life.first
-            for offset in sorted(edges.union(taken.edges(unit))):
-                if offset + nbytes > size:
-                    break
-                last = taken.last(offset, offset + nbytes, most)
-                if last < most and _apart(life, offset, before):
-                    best, most = offset, last
+            candidates = sorted(edges.union(taken.edges)) if edges else taken.edges
+            best = _oldest(life, candidates, taken, size, before)
             if best is None:
                 return life
             offsets[life.name] = best
-        taken.put(offsets[life.name], offsets[life.name] + nbytes, life.last)
+        taken.put(offsets[life.name], offsets[life.name] + life.nbytes, life.last)
     return offsets
+
+
+def _oldest(
+    life: Lifetime, candidates: Sequence[int], taken: _Taken, size: int, before: Sequence[tuple[Lifetime, int]]
+) -> int | None:
+    """The first of the offsets at which a buffer lies over the least recently used bytes; None where it has no room."""
+    best, most, at = None, life.first, 0
+    while most >= 0 and at < len(candidates) and candidates[at] + life.nbytes <= size:
+        offset = candidates[at]
+        last, newest = taken.last(offset, offset + life.nbytes, most)
+        if last >= most:
+            at = bisect_left(candidates, newest, at)  # all offsets up to there have these bytes, too
+            continue
+        if _apart(life, offset, before):
+            best, most = offset, last
+        at += 1
+    return best
 
 
 def _apart(life: Lifetime, offset: int, others: Sequence[tuple[Lifetime, int]]) -> bool:
@@ -134,38 +145,39 @@ def _apart(life: Lifetime, offset: int, others: Sequence[tuple[Lifetime, int]]) 
     )
 
 
-@dataclass(frozen=True)
 class _Taken:
-    """The last operation that touches each byte: pieces from `starts` to `stops`, by address."""
+    """The last operation that touches each byte, in pieces by address. `edges` are their ends in whole units: the
+    candidate offsets of a buffer."""
 
-    starts: list[int]
-    stops: list[int]
-    lasts: list[int]
+    def __init__(self, unit: int) -> None:
+        self.edges = [0]
+        self._unit = unit
+        self._starts: list[int] = []
+        self._stops: list[int] = []
+        self._lasts: list[int] = []
 
-    def edges(self, unit: int) -> list[int]:
-        """The candidate offsets of a buffer."""
-        return sorted({0, *[-(-edge // unit) * unit for edge in (*self.starts, *self.stops)]})
-
-    def last(self, start: int, stop: int, most: int) -> int:
-        """The last operation that touches any of these bytes, -1 if none does; or one of them from `most` on."""
-        found = -1
-        for index in range(bisect_right(self.stops, start), bisect_left(self.starts, stop)):
-            if self.lasts[index] > found:
-                found = self.lasts[index]
-                if found >= most:
+    def last(self, start: int, stop: int, most: int) -> tuple[int, int]:
+        """The last operation that touches any of these bytes, -1 if none does, and the end of its piece; of those from
+        `most` on the one of the highest address."""
+        found = -1, start
+        for index in range(bisect_left(self._starts, stop) - 1, bisect_right(self._stops, start) - 1, -1):
+            if self._lasts[index] > found[0]:
+                found = self._lasts[index], self._stops[index]
+                if found[0] >= most:
                     break
         return found
 
     def put(self, start: int, stop: int, last: int) -> None:
-        """Record a buffer as the last user of its bytes."""
-        first = bisect_right(self.stops, start)
-        end = bisect_left(self.starts, stop)
+        """Record a buffer, at a whole unit, as the last user of its bytes."""
+        first, end = bisect_right(self._stops, start), bisect_left(self._starts, stop)
         pieces = [(start, stop, last)]
-        if first < end and self.starts[first] < start:
-            pieces.insert(0, (self.starts[first], start, self.lasts[first]))
-        if first < end and self.stops[end - 1] > stop:
-            pieces.append((stop, self.stops[end - 1], self.lasts[end - 1]))
-        self.starts[first:end], self.stops[first:end], self.lasts[first:end] = map(list, zip(*pieces, strict=True))
+        if first < end and self._starts[first] < start:
+            pieces.insert(0, (self._starts[first], start, self._lasts[first]))
+        if first < end and self._stops[end - 1] > stop:
+            pieces.append((stop, self._stops[end - 1], self._lasts[end - 1]))
+        self._starts[first:end], self._stops[first:end], self._lasts[first:end] = map(list, zip(*pieces, strict=True))
+        whole = round_up(stop, self._unit)
+        self.edges[bisect_left(self.edges, start) : bisect_right(self.edges, whole)] = [start, whole]
 
 
 def _in_pieces(alive: Sequence[Lifetime], size: int, unit: int, exact: bool) -> dict[str, int] | None:

@@ -10,20 +10,20 @@ from copy import copy
 from dataclasses import dataclass, replace
 from itertools import accumulate, combinations
 
-from byoc_hw.errors import PlanError
 from byoc_hw.integers import ceil_div
 from byoc_hw.plan.array.cost import copy_cycles
-from byoc_hw.plan.array.kinds import CopiesOnly, geometry
+from byoc_hw.plan.array.kinds import CopiesOnly, Window, geometry
 from byoc_hw.plan.array.mapped import MappedGraph
 from byoc_hw.plan.array.storage import Storage, can_tile, needs_all_of
+from byoc_hw.plan.array.tiling import Tiler
 from byoc_hw.plan.array.weight_blocks import cut, psum_bytes, tile_cycles
 from byoc_hw.plan.array.window import extents
-from byoc_hw.plan.choices import Blocks, Choices, Group
+from byoc_hw.plan.choices import Blocks, Choices, Group, Tiling
 from byoc_hw.plan.search.estimate import HeldSet, estimates_of
 from byoc_hw.plan.search.halo_estimate import KeptHalos
 from byoc_hw.plan.search.main_memory import MainMemoryUse
 from byoc_hw.plan.search.patch_estimate import PatchedGroup
-from byoc_hw.plan.search.single_layer import single_tiling
+from byoc_hw.plan.search.single_layer import tilings
 from byoc_hw.plan.work.halo import keepable
 
 _LONGEST = 4
@@ -47,6 +47,9 @@ _KEPT_WITHIN = 48
 _FURTHER = 3
 """How many numbers of stripes are tried beyond the smallest that fits."""
 
+
+_TILE_SHARES = ((2, 2), (1, 2), (1, 1))
+"""Tiles, and blocks of weights, that have room at a time: both are copied beside the jobs, weights alone, or none."""
 
 _NEAR = 1.02
 """How near the busier engine's cycles a group in stripes is for which no patches are tried."""
@@ -529,24 +532,29 @@ class Grouping:
         return copy_cycles(layer.ifm.nbytes, 1, self.accelerator) + layer.ofm.nbytes, Group(count, held=full)
 
     def _tiled(self, index: int, count: int, full: HeldSet) -> tuple[float, Group] | None:
+        """The cheapest tiles of a layer by itself; None where nothing fits, or where it has none."""
         layer = self.layers[index]
         if not can_tile(layer, self.of):
             return None
-        passing = self.estimates.bytes_of(full)
+        room = max(self.room - self.estimates.bytes_of(full), 1)
+        best: tuple[float, Group] | None = None
+        for share in _TILE_SHARES if self.allowed.overlap else _TILE_SHARES[1:]:
+            tiling = next(tilings(layer, replace(self.accelerator, activation_memory=room), (share,)), None)
+            if tiling is not None:
+                overlap = share == _TILE_SHARES[0]
+                cost = self._tile_costs(index, tiling, share)
+                if best is None or cost < best[0]:
+                    best = cost, Group(count, held=full, overlap=overlap, resident=False, tiling=tiling)
+        return best
+
+    def _tile_costs(self, index: int, tiling: Tiling, share: tuple[int, int]) -> float:
+        """Cycles of a layer in tiles, where local memory has room for so many tiles and blocks of weights."""
+        layer, form = self.layers[index], geometry(self.layers[index])
+        if isinstance(form, Window):
+            tiler = Tiler(layer, form, self.accelerator)
+            by_share = dict(zip(_TILE_SHARES, (tiler.busiest, tiler.in_turn, tiler.cycles), strict=True))
+            return by_share[share](tiling)
         extent = extents(layer.ofm)
         jobs = tile_cycles(layer, None, extent, self.accelerator)
         copied = sum(copy_cycles(tensor.nbytes, extent[0], self.accelerator) for tensor in (*layer.inputs, layer.ofm))
-        for overlap in (True, False) if self.allowed.overlap else (False,):
-            # Two tiles at a time, or one.
-            smaller = replace(
-                self.accelerator,
-                activation_memory=max((self.room - passing) // (2 if overlap else 1), 1),
-                weight_memory=max(self.accelerator.weight_memory // (2 if overlap else 1), 1),
-            )
-            try:
-                tiling = single_tiling(layer, smaller)
-            except PlanError:
-                continue
-            group = Group(count, held=full, overlap=overlap, resident=False, tiling=tiling)
-            return (1.5 if overlap else 2.0) * (jobs + copied + self.estimates.load[index]), group
-        return None
+        return (1.5 if share == _TILE_SHARES[0] else 2.0) * (jobs + copied)

@@ -1,5 +1,7 @@
 """Places in the local memories: apart while they live, and over what has been dead for longest."""
 
+import random
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -8,7 +10,8 @@ from plan_samples import accelerator
 from byoc_hw.errors import PlanError
 from byoc_hw.plan.place import local
 from byoc_hw.plan.place.by_lifetime import largest_sum
-from byoc_hw.plan.place.local import lifetimes, place_local
+from byoc_hw.plan.place.local import lifetimes, place_in_time, place_local
+from byoc_hw.plan.region_memory import Lifetime
 from byoc_hw.plan.steps import ACTIVATIONS, WEIGHTS, Address, Copy
 from byoc_hw.plan.work.ops import Access, LocalBuffer, Op
 
@@ -89,3 +92,23 @@ def test_error_names_the_memory_and_both_numbers(space, name):
     _, ops = work((48, 0, 1), (32, 1, 2), (64, 2, 2), space=space)
     with pytest.raises(PlanError, match=f"fits local {name} memory: 96 bytes needed, 90 bytes there"):
         place_local(ops, accelerator(90, 90))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_buffers_lie_over_the_least_recently_used_bytes(seed):
+    """As trying each byte says: the first start of the offsets whose last use is the longest ago."""
+    drawn, size, at, alive = random.Random(seed), 24, 0, []
+    for number in range(40):
+        at += drawn.randint(1, 2)
+        alive.append(Lifetime(f"{number:05}", drawn.randint(1, 8), at, at + drawn.randint(0, 2), "buffer"))
+    found = place_in_time(alive, size, 1)
+    assert found is not None
+    used, edges = [-1] * size, {0}
+    for life in alive:
+        last = {
+            offset: max(used[offset : offset + life.nbytes]) for offset in sorted(edges) if offset + life.nbytes <= size
+        }
+        assert found[life.name] == min(last, key=last.__getitem__)
+        start, stop = found[life.name], found[life.name] + life.nbytes
+        used[start:stop] = [life.last] * life.nbytes
+        edges = {edge for edge in edges if not start < edge < stop} | {0, start, stop}

@@ -1,7 +1,14 @@
 """Which tiles a layer by itself is cut into."""
 
-from plan_samples import Samples, accelerator
+from dataclasses import replace
 
+from plan_samples import Samples, accelerator, graph_of
+
+from byoc_hw.accelerator import KIB, REFERENCE
+from byoc_hw.plan.array.kinds import geometry
+from byoc_hw.plan.array.mapped import map_graph
+from byoc_hw.plan.array.tiling import Tiler
+from byoc_hw.plan.search.grouping import Grouping
 from byoc_hw.plan.search.single_layer import single_tiling
 
 
@@ -31,3 +38,18 @@ def test_same_layer_gives_the_same_tiling():
         for _ in range(3)
     }
     assert len(tilings) == 1
+
+
+def test_tiles_come_in_turn_where_those_beside_jobs_cost_more():
+    """Half of a tiny memory has room for small tiles alone, whose copies take longer than tiles in turn."""
+    samples, hardware = Samples(), replace(REFERENCE, activation_memory=4 * KIB, weight_memory=2 * KIB, array_columns=8)
+    hardware = replace(
+        hardware, dma_width=16, dma_setup=10, depthwise_rows=1, tuning=replace(hardware.tuning, hold=False)
+    )
+    layer = samples.conv2d(samples.tensor((1, 40, 40, 32)), 64, (3, 3), (2, 2), (1, 1, 1, 1))
+    (found,) = Grouping(map_graph(graph_of([layer.ifm], [layer], [layer.ofm]), hardware)).path()
+    tiling, tiler = found.group.tiling, Tiler(layer, geometry(layer), hardware)
+    beside = single_tiling(layer, replace(hardware, activation_memory=2 * KIB, weight_memory=KIB))
+    assert found.cycles in (tiler.in_turn(tiling), tiler.cycles(tiling))
+    assert found.cycles < tiler.busiest(beside)
+    assert not found.group.overlap
