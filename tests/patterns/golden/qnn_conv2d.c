@@ -38,13 +38,13 @@ static const struct tvmgen_qnn_conv2d_hwlib_main_0_layers {
  *   pad_left, pad_bottom, pad_right, kernel_h, kernel_w, flags
  */
 static const hwlib_form_t tvmgen_qnn_conv2d_hwlib_main_0_forms[] = {
-  {{18, 20, 3, 4, 4, 6, 3, 2, 5, 4, 0, 1, 0, 0, 3, 3, HWLIB_TILE_FIRST | HWLIB_TILE_LAST, 0}},
-  {{18, 20, 3, 4, 3, 6, 3, 2, 5, 4, 0, 1, 1, 0, 3, 3, HWLIB_TILE_FIRST | HWLIB_TILE_LAST, 0}},
+  {{21, 104, 3, 4, 3, 28, 3, 1, 26, 4, 0, 0, 0, 0, 3, 3, HWLIB_TILE_FIRST | HWLIB_TILE_LAST, 0}},
 };
 
 /* COPY_IN(slot, after, at, space, offset, bytes)
  * COPY_WEIGHTS(slot, after, at, space, offset, bytes)
- * COPY_OUT(slot, after, at, space, offset, bytes)
+ * ROWS_IN(slot, after, at, space, offset, bytes, rows, target_stride, source_stride)
+ * ROWS_OUT(slot, after, at, space, offset, bytes, rows, target_stride, source_stride)
  * JOB_FORM(slot, after, place, form, ifm, ofm, weights, params)
  */
 static const uint16_t tvmgen_qnn_conv2d_hwlib_main_0_steps[] = {
@@ -56,14 +56,12 @@ static const uint16_t tvmgen_qnn_conv2d_hwlib_main_0_steps[] = {
    * in0 [1x5x6x3] -> [1x4x5x4]
    */
   HWLIB_LAYER(struct tvmgen_qnn_conv2d_hwlib_main_0_layers, conv2d_0),
-  HWLIB_COPY_IN(0, 0, 0, HWLIB_SPACE_ARGUMENT, 0, 72),
-  HWLIB_COPY_WEIGHTS(1, 0, 0, HWLIB_SPACE_FLASH, 0, 156),
-  HWLIB_COPY_IN(2, 0, 72, HWLIB_SPACE_ARGUMENT, 72, 18),
-  HWLIB_JOB_FORM(1, 1, 0, 0, 0, 92, 48, 0),
-  HWLIB_JOB_FORM(2, 2, 1, 1, 36, 132, 48, 0),
-  HWLIB_COPY_OUT(0, 1, 92, HWLIB_SPACE_ARGUMENT + 1, 0, 40),
-  HWLIB_COPY_OUT(2, 2, 132, HWLIB_SPACE_ARGUMENT + 1, 40, 40),
-  HWLIB_COPY_WAIT(2),
+  HWLIB_COPY_IN(0, 0, 0, HWLIB_SPACE_FLASH, 28, 129),
+  HWLIB_ROWS_IN(0, 0, 3, HWLIB_SPACE_ARGUMENT, 0, 18, 5, 21, 18),
+  HWLIB_COPY_WEIGHTS(1, 0, 0, HWLIB_SPACE_FLASH, 160, 156),
+  HWLIB_JOB_FORM(1, 1, 0, 0, 0, 132, 48, 0),
+  HWLIB_ROWS_OUT(1, 1, 132, HWLIB_SPACE_ARGUMENT + 1, 0, 20, 4, 20, 28),
+  HWLIB_COPY_WAIT(1),
   HWLIB_END,
 };
 
@@ -87,7 +85,7 @@ int32_t tvmgen_qnn_conv2d_hwlib_main_0(const int8_t *in0, int8_t *out0, uint8_t 
     (uintptr_t)in0,
     (uintptr_t)out0,
   };
-  hwlib_made_tile_t tiles[2];
+  hwlib_made_tile_t tiles[1];
   hwlib_region_t region;
   hwlib_status_t status = hwlib_start(&region, &tvmgen_qnn_conv2d_hwlib_main_0_plan, starts, tiles);
   return status == HWLIB_OK ? 0 : HWLIB_RESULT(status, region.layer);
