@@ -143,6 +143,7 @@ class _Program(Shares):
         solver.parameters.linearization_level = 0
         solver.parameters.max_deterministic_time = work
         status = solver.status_name(solver.solve(model))
+        assert status in ("OPTIMAL", "FEASIBLE", "INFEASIBLE", "UNKNOWN"), f"the program is one: {status}"
         found = solver.value(end) if status in ("OPTIMAL", "FEASIBLE") else None
         return status, found, max(solver.response_proto.deterministic_time, _LEAST_WORK)
 

@@ -18,9 +18,11 @@ from byoc_hw.graph import Weighted
 from byoc_hw.plan.array.kinds import rows_at_a_time
 from byoc_hw.plan.array.window import Axis
 from byoc_hw.plan.bound import prices, sharing
+from byoc_hw.plan.bound.latency import latencies
 from byoc_hw.plan.bound.needs import whole_sums
 from byoc_hw.plan.bound.prices import cycles_bound
 from byoc_hw.plan.bound.seen import least_seen, own_inputs
+from byoc_hw.plan.bound.ways import LayerWork
 from byoc_hw.plan.region import plan_region
 from byoc_hw.plan.steps import WEIGHTS, Copy, Job
 from byoc_hw.soc import Soc
@@ -142,6 +144,50 @@ def test_a_group_of_all_pixels_begins_when_the_layer_before_is_complete(monkeypa
     bound = bound_of(layers, [layers[-1].ofm])
     monkeypatch.setattr(sharing._Program, "_reads_at_once", lambda *_: None)
     assert bound_of(layers, [layers[-1].ofm]) < bound
+
+
+def program_of(layers, outputs, chip):
+    """The program of the shares of all layers."""
+    graph = graph_of([layers[0].ifm], layers, outputs)
+    works, counted = [LayerWork(layer, chip) for layer in layers], [True] * len(layers)
+    times = latencies(graph, chip, works, counted)
+    return sharing._Program(graph, chip, works, list(range(len(layers))), times, 1)
+
+
+@pytest.mark.parametrize(("chip", "may_have_more"), [(TWINS, "INFEASIBLE"), (PAIR, "OPTIMAL")], ids=["twins", "pair"])
+def test_the_second_of_two_equal_lanes_has_no_larger_share_of_the_first_layer(chip, may_have_more):
+    samples = Samples(1)
+    layer = samples.pool(samples.tensor((1, 4, 4, 8)), "max", (2, 2))
+    program = program_of([layer], [layer.ofm], chip)
+    elements = program.of_layer[0].elements
+    program.model.add(elements[0] < elements[1])
+    assert program._meets(program.most, 1.0)[0] == may_have_more
+
+
+def test_an_array_has_nothing_to_do_before_its_first_job():
+    """Two layers beside each other, on the only lane that can run them: all of the first one's many weights come before
+    its first job, and both layers follow."""
+    samples = Samples(1)
+    image = samples.tensor((1, 4, 4, 16))
+    layers = [samples.conv2d(image, 16, (3, 3), padding=(1, 1, 1, 1)) for _ in range(2)]
+    limits = {kind: REFERENCE.limits[kind] for kind in ("conv2d", "add")}
+    one = replace(REFERENCE, name="one", limits={"conv2d": limits["conv2d"]}, packed_rows=False)
+    two = replace(REFERENCE, name="two", limits={"add": limits["add"]})
+    weights, group = 16 * 9 * 16 + 16 * 12, 9 * 16 + 2 * 16 * 3 + REFERENCE.job_overhead
+    copies = REFERENCE.dma_setup + weights // 16 + REFERENCE.dma_setup
+    assert bound_of(layers, [layer.ofm for layer in layers], Soc((one, two))) >= copies + 2 * 4 * group
+
+
+def test_one_copy_may_bring_the_weights_of_several_layers():
+    """Five layers of one group each on one lane: a copy of the image, one of all weights, the jobs and the store are a
+    legal plan."""
+    samples, many = Samples(1), 5
+    layers = [samples.depthwise(samples.tensor((1, 1, 16, 16)), (1, 1))]
+    for _ in range(many - 1):
+        layers.append(samples.depthwise(layers[-1].ofm, (1, 1)))
+    setup, width = REFERENCE.dma_setup, REFERENCE.dma_width
+    image, weights = setup + 256 // width, setup + many * (16 + 16 * 12) // width
+    assert bound_of(layers, [layers[-1].ofm]) <= image + weights + many * (1 + 2 + REFERENCE.job_overhead) + image
 
 
 def test_sums_may_be_in_slices_where_memory_is_small_or_there_is_one_accelerator():
