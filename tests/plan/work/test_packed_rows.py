@@ -91,7 +91,7 @@ def test_an_image_that_others_read_by_rows_is_packed_all_the_same():
     last = samples.pool(second.ofm, kernel=(7, 7))
     plan = check(graph_of([first.ifm], [first, second, last], [last.ofm]), REFERENCE)
     assert jobs(plan, 0)[0].ofm_row == 8 * 32
-    assert [job.ofm_shape[0] for job in jobs(plan, 1)] == [1]
+    assert {job.ofm_shape[0] for job in jobs(plan, 1)} == {1}
     assert jobs(plan, 2)[0].ifm_row == 8 * 32
 
 
