@@ -379,7 +379,7 @@ def test_examples_in_the_help_are_commands(capfd):
     [
         ("graph", "%7 = add(%4, %6) -> 1x4x4x48  # model_1/re_lu_14/Relu"),
         ("mapping", "%9    component 0   as it stands  conv2d 2x2x48 -> 2x2x64, 5944 cycles"),
-        ("choices", "group 4   %4..%12    whole in 4 slices of channels  held [4, 12]  overlap  resident weights  weights in blocks %9 16x24"),
+        ("choices", "group 0   %0         whole  held [0, 1]"),
         ("work", "34    %12   copy 10 bytes                a30[0:10] -> s12[0:10], 73 cycles"),
         ("steps", "  job 1x768x1 -> 1x768x1  ifm 4672, ifm2 6208, ofm 6976"),
     ],
