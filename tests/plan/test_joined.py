@@ -94,13 +94,15 @@ def test_a_dense_block_grows_in_one_tensor():
     assert check(graph, accelerator()).moved["spilled"] == 0
 
 
-def joined_with_its_input():
-    """A convolution whose output is put together with its input."""
+def joined_with_its_input(shape=None):
+    """A convolution whose output is put together with its input; `shape` is that of the output."""
     samples = Samples()
     ifm = samples.tensor((1, 8, 8, 4))
     conv = samples.conv2d(ifm, 8, (1, 1))
-    joined = samples.concat([conv.ofm, ifm], 3)
-    return graph_of([ifm], [conv, joined], [joined.ofm])
+    layers = [conv, samples.concat([conv.ofm, ifm], 3)]
+    if shape is not None:
+        layers.append(samples.reshape(layers[-1].ofm, shape))
+    return graph_of([ifm], layers, [layers[-1].ofm])
 
 
 def test_an_input_of_the_region_is_copied_into_a_concatenation():
@@ -140,10 +142,14 @@ def test_parts_that_are_put_together_in_local_memory_need_not_be_in_main_memory(
     assert check(graph, accelerator()).scratch_bytes <= graph.layers[0].ofm.nbytes
 
 
-def test_what_is_put_together_as_it_is_loaded_is_no_output():
-    graph = joined_with_its_input()
-    chosen = Choices((False,), (Group(2),), (None, None), stored=frozenset({1}))
-    with pytest.raises(PlanError, match="is an image, and no output"):
+@pytest.mark.parametrize("shape", [None, (1, 768)])
+def test_what_is_put_together_as_it_is_loaded_is_no_output(shape):
+    graph = joined_with_its_input(shape)
+    check(graph, accelerator())
+    check(graph, accelerator(activations=512, weights=256))
+    layers = len(graph.layers)
+    chosen = Choices((False,), (Group(layers),), (None,) * layers, stored=frozenset({1}))
+    with pytest.raises(PlanError, match="an output of the region lies by itself"):
         lay_out_region(graph, accelerator(), chosen)
 
 

@@ -213,7 +213,7 @@ def storages(graph: Graph, mapping: Mapping, lies: Lies = NOWHERE_ELSE) -> Stora
             if any(one not in of or of[one].source is not None for one in layer.inputs):
                 for tensor, there in zip(layer.inputs, mapped.inputs, strict=True):
                     storage(tensor, there)
-                gather_in_place(index, mapped, storage(layer.ofm, mapped.ofm), of, layer.ofm in graph.outputs)
+                gather_in_place(index, mapped, storage(layer.ofm, mapped.ofm), of)
             else:
                 store_in_place(index, layer, storage(layer.ofm, mapped.ofm), of, mapping)
         else:
@@ -305,13 +305,12 @@ def store_in_place(index: int, layer: Concat, whole: Storage, of: dict[Tensor, S
         before += tensor.shape[layer.axis]
 
 
-def gather_in_place(index: int, layer: Layer, whole: Storage, of: dict[Tensor, Storage], leaves: bool) -> None:
-    """Let a mapped concatenation of which parts are inputs of the region be put together as it is loaded; it is no
-    output that `leaves` the region."""
+def gather_in_place(index: int, layer: Layer, whole: Storage, of: dict[Tensor, Storage]) -> None:
+    """Let a mapped concatenation of which parts are inputs of the region be put together as it is loaded."""
     assert isinstance(layer, Concat), "it is as it stands, or with height and width swapped"
     rank, before = len(layer.ofm.shape), 0
-    if leaves or rank < 3 or prod(layer.ofm.shape[:-3]) != 1 or layer.axis < rank - 3:
-        raise NotInPlace([index], f"{layer.name}: what is put together as it is loaded is an image, and no output")
+    if rank < 3 or prod(layer.ofm.shape[:-3]) != 1 or layer.axis < rank - 3:
+        raise NotInPlace([index], f"{layer.name}: what is put together as it is loaded is an image")
     for tensor in layer.inputs:
         part = of.get(tensor)
         there = part is not None and (part.makers or part.source is not None) and not part.joined
@@ -383,7 +382,8 @@ def _together(tensor: Tensor, place: Place) -> bool:
 
 def check_places(graph: Graph, mapping: Mapping, of: dict[Tensor, Storage]) -> None:
     """Check that every layer that works can read and write its tensors where they lie: windows anywhere, runs of
-    elements where bytes lie together, copies only storages of one maker. Outputs of the region are whole storages."""
+    elements where bytes lie together, copies only storages of one maker. Outputs of the region are whole storages that
+    are written."""
     for index, layer in enumerate(mapping.layers):
         form = geometry(layer)
         for tensor in (*layer.inputs, layer.ofm):
@@ -397,7 +397,7 @@ def check_places(graph: Graph, mapping: Mapping, of: dict[Tensor, Storage]) -> N
             if (isinstance(form, Run | Product) and apart) or (copied and several):
                 raise NotInPlace(_placing(graph, mapping, tensor, of), f"{layer.name}: needs {tensor.name} by itself")
     for tensor in graph.outputs:
-        if tensor in of[tensor].places:
+        if tensor in of[tensor].places or of[tensor].gathered:
             message = f"{tensor.name}: an output of the region lies by itself"
             raise NotInPlace(_placing(graph, mapping, tensor, of), message)
 
