@@ -260,8 +260,8 @@ class _Search:
         starts = {self.cost(plan): plan for plan in [*self.found(), *self._plain()]}
         layers = len(self._graph.layers)
         work = _WORK + _EACH * layers
-        if self._small:
-            work = max(work + _STARTS, _TRIES * max(map(_actions_of, starts.values()), default=0))
+        if self._small and starts:
+            work = max(work + _STARTS, _TRIES * _actions_of(starts[min(starts)]))
         most = self._budget(work)
         best: list[FormOfLayers] = []
         for _, start in sorted(starts.items(), key=lambda item: item[0]):
