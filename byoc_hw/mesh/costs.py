@@ -66,7 +66,11 @@ class PieceCosts:
         """Bytes of a piece's constants."""
         found = self._weights.get(piece)
         if found is None:
-            found = self._weights[piece] = piece_bytes(self.network.nodes[piece.node], piece.box).weights
+            node = self.network.nodes[piece.node]
+            found = piece_bytes(node, piece.box).weights
+            if node.call is not None:
+                found += self.network.host_constants.get(node.call.symbol, 0)
+            self._weights[piece] = found
         return found
 
     def work(self) -> int:
