@@ -14,7 +14,6 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from byoc_hw.mesh.code_size import PE_CODE
 from byoc_hw.mesh.machine import Mesh
 from byoc_hw.mesh.pieces import NodePiece
 from byoc_hw.mesh.plan import Patch
@@ -109,7 +108,7 @@ class Balance:
         found = plan(self.cutter.pieces(first, stop), self.cutter.leaving_at(stop), slots)
         if found is None:
             return StageFigures(NO_PLAN, 0, 0)
-        fits = found.nbytes(slots) <= self._mesh.data and PE_CODE + found.code <= self._mesh.code
+        fits = found.nbytes(slots) <= self._mesh.data and found.code_alone <= self._mesh.code
         return found if fits else replace(found, cycles=NO_PLAN)
 
     def better(self, found: BalancedCuts, most: int) -> BalancedCuts:
@@ -141,7 +140,7 @@ class Balance:
         a shorter stage has less of it."""
         near = self._near(first, stop)
         found, slots = self._known(near), self.cutter.slots
-        code = max(0, PE_CODE + found.code - self._mesh.code)
+        code = max(0, found.code_alone - self._mesh.code)
         return code + found.nbytes(slots) - self.cutter.nbytes(*near).total(slots) if found.fixed else 0
 
     def _known(self, key: tuple[int, int]) -> StageFigures:

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from byoc_hw.errors import InvalidInput, PlanError
+from byoc_hw.errors import PlanError
 from byoc_hw.mesh.code_size import PE_CODE
 from byoc_hw.mesh.costs import PieceCosts
 from byoc_hw.mesh.machine import Mesh
@@ -41,8 +41,6 @@ def latency_plan(network: MeshNetwork, mesh: Mesh) -> MeshPlan:
     computes at a time, a layer has fewer.
     Raises `PlanError` where no such cut fits the PEs: with what does not, and how many PEs would do.
     """
-    if not network.nodes:
-        raise InvalidInput(f"{network.name}: a mesh has something to compute: the network has no nodes")
     return _Planner(network, mesh).plan()
 
 
@@ -68,7 +66,7 @@ class _Planner:
     def __init__(self, network: MeshNetwork, mesh: Mesh) -> None:
         self._network, self._mesh = network, mesh
         self._costs = PieceCosts(network, mesh.pe)
-        self._planned = stages_in_full(self._costs, mesh)
+        self._planned, self._least = stages_in_full(self._costs, mesh), self._costs.least_work()
         target = self._costs.work() // len(mesh.alive)
         self._units = [Units(self._costs, UnitWays(lean=lean), target, mesh.data) for lean in _LEAN]
 
@@ -95,7 +93,7 @@ class _Planner:
         for at in [*(at for _, at in fitting), *others]:  # what does not fit as it is planned quickly may fit as built
             plan = self._plan(tried[at][0], self._built(tried[at][0]))
             if plan is not None:
-                return plan
+                return plan.simulated()
         raise PlanError(self._why_not([cut for cut, _ in tried]))
 
     # ------------------------------------------------------------ cuts
@@ -179,7 +177,7 @@ class _Planner:
         if places is None:
             return None
         replicas = [tuple(self._mesh.alive[at] for at in places)]
-        plan = with_credits(self._network, self._mesh, cut.stages, replicas, found, self._costs.work(), "latency")
+        plan = with_credits(self._network, self._mesh, cut.stages, replicas, found, self._least, "latency")
         if plan is None or self._planned is None:
             return plan
         return replace(plan, figures=replace(plan.placed[1], planned=True))

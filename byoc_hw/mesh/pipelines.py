@@ -16,7 +16,7 @@ from byoc_hw.mesh.latency import latency_plan
 from byoc_hw.mesh.machine import Mesh
 from byoc_hw.mesh.network import MeshNetwork
 from byoc_hw.mesh.pieces import NodePiece
-from byoc_hw.mesh.placing import with_credits
+from byoc_hw.mesh.placing import why_not_placed, with_credits
 from byoc_hw.mesh.plan import MeshPlan, Patch, Stage
 from byoc_hw.mesh.stage_cycles import StageCycles, StageFigures, stages_in_full, why_no_room
 from byoc_hw.mesh.stages import StageBytes, StageCutter, stage_bytes
@@ -114,11 +114,9 @@ class _Planner:
     def __init__(self, network: MeshNetwork, mesh: Mesh) -> None:
         self._network, self._mesh = network, mesh
         self._costs = PieceCosts(network, mesh.pe)
-        self._work = self._costs.work()
+        self._work, self._least = self._costs.work(), self._costs.least_work()
         self._planned = stages_in_full(self._costs, mesh)
         self._cuts: dict[tuple[int, int], list[_Cuts]] = {}
-        if not network.nodes or not self._work:
-            raise InvalidInput(f"{network.name}: a pipeline has work to do: it has none")
 
     def of(self, pipelines: int) -> MeshPlan:
         """The best plan with so many pipelines."""
@@ -128,12 +126,13 @@ class _Planner:
         plan = self._best([(length, pipelines)])
         if plan is None:
             raise PlanError(self._why_not(length))
-        return plan
+        return plan.simulated()
 
     def most_frames(self) -> MeshPlan:
         """The plan with the most frames: first short pipelines, of which there are many."""
         by_jobs: list[tuple[int, MeshPlan]] = []
-        for length in self._lengths():
+        lengths = self._lengths()
+        for length in lengths:
             plan = self._by_jobs(length, len(self._mesh.alive) // length)
             if plan is not None:
                 by_jobs.append((length, plan))
@@ -143,9 +142,11 @@ class _Planner:
         good = [(length, len(plan.replicas)) for length, plan in by_jobs if plan.throughput >= _WORTH * most]
         others = [(length, len(plan.replicas)) for length, plan in by_jobs if plan.throughput < _WORTH * most]
         found = self._best(good) or self._best(others)
+        for length in lengths:  # as they are planned, stages may need longer pipelines than by their jobs
+            found = found or self._best([(length, len(self._mesh.alive) // length)])
         if found is None:
             raise PlanError(self._why_not(len(self._mesh.alive)))
-        return found
+        return found.simulated()
 
     def _best(self, lengths: Sequence[tuple[int, int]]) -> MeshPlan | None:
         """The plan with the most frames, of so many pipelines of at most so many PEs each; None if none fit."""
@@ -220,7 +221,11 @@ class _Planner:
             best = balance.better(one.cuts, length)
             misfit = balance.misfit(best)
             if misfit is None:
-                return None
+                stages = [Stage(one.cutter.pieces(*cut)) for cut in best.cuts]
+                found = why_not_placed(self._network, self._mesh, stages, None, best.figures)
+                if found is None:
+                    return None
+                continue
             number, figures = misfit
             pieces = one.cutter.pieces(*best.cuts[number])
             nodes = ", ".join(self._network.nodes[piece.node].name for piece in pieces)
@@ -342,7 +347,7 @@ class _Planner:
     def _on_pes(self, stages: Sequence[Stage], figures: Sequence[StageFigures], pipelines: int) -> MeshPlan | None:
         places = self._mesh.alive
         replicas = tuple(places[at * len(stages) : (at + 1) * len(stages)] for at in range(pipelines))
-        return with_credits(self._network, self._mesh, stages, replicas, figures, self._work)
+        return with_credits(self._network, self._mesh, stages, replicas, figures, self._least)
 
 
 def _promise(cuts: BalancedCuts) -> float:

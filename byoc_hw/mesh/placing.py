@@ -62,17 +62,20 @@ def why_not_placed(
     network: MeshNetwork,
     mesh: Mesh,
     stages: Sequence[Stage],
-    places: Sequence[Coordinates],
+    places: Sequence[Coordinates] | None,
     found: Sequence[StageFigures],
-) -> str:
-    """What `with_credits` has no room for: the PE, the bytes that its stages need there, and those that it has."""
-    stages = tuple(replace(stage, pe=place) for stage, place in zip(stages, places, strict=True))
+) -> str | None:
+    """What has no room even with one credit a channel: the stages of a PE, the bytes that they need there, and those
+    that it has. Without `places` each stage is on a PE of its own. None if all fit."""
+    alone = [(number, 0) for number in range(len(stages))]
+    stages = tuple(replace(stage, pe=place) for stage, place in zip(stages, places or alone, strict=True))
     for here in _by_place(stages, rooms_of(network, stages, found, channels_of(network, stages))):
         why = why_no_room_for(here, mesh)
         if why is not None:
             numbers = ", ".join(str(one.number) for one in here)
-            return f"PE {stages[here[0].number].pe} with stage {numbers} fits {why}"
-    return "the least credits without which stages block each other do not fit"
+            where = f" on PE {stages[here[0].number].pe}" if places else ""
+            return f"stage {numbers}{where} fits {why}"
+    return None
 
 
 def bytes_of_stages(

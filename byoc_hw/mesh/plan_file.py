@@ -127,13 +127,15 @@ def read_plan(path: Path, network: MeshNetwork, mesh: Mesh) -> MeshPlan:
     if figures is None:
         pairs = zip((one.pieces for one in stages), leaving, strict=True)
         figures = [stage_bytes(costs, *pair).figures(sum(map(costs.cycles, pair[0]))) for pair in pairs]
-    plan = with_credits(network, mesh, stages, replicas, figures, costs.work(), objective)
+    plan = with_credits(network, mesh, stages, replicas, figures, costs.least_work(), objective)
     if plan is None:
-        raise PlanError(f"{path}: {why_not_placed(network, mesh, stages, replicas[0], figures)}")
+        why = why_not_placed(network, mesh, stages, replicas[0], figures)
+        raise PlanError(f"{path}: {why or 'PEs have room for the least credits of their channels: they have not'}")
     if in_full:
         plan = replace(plan, figures=replace(plan.placed[1], planned=True))
     if "channels" in plain:
         plan = _with_given(path, plan, given, figures)
+    plan = plan.simulated()
     if "period" in plain:
         _check_links(path, plan, plain["period"])
     return plan

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Graph
-from byoc_hw.mesh.code_size import PE_CODE, stage_code_owners
+from byoc_hw.mesh.code_size import CODE_OF_A_PORT, PE_CODE, stage_code_owners
 from byoc_hw.mesh.costs import PieceCosts
 from byoc_hw.mesh.flow import OUTPUT_BUFFERS
 from byoc_hw.mesh.machine import Mesh
@@ -46,7 +46,9 @@ def with_planned_cycles(plan: MeshPlan) -> MeshPlan:
             known[shape] = built.cycles(mesh.pe), built.nbytes
         cycles.append(known[shape][0] + _host_cycles(costs, stage.pieces))
         nbytes.append(known[shape][1])
-    return replace(plan, figures=replace(figures, cycles=tuple(cycles), nbytes=tuple(nbytes), planned=True))
+    return replace(
+        plan, figures=replace(figures, cycles=tuple(cycles), nbytes=tuple(nbytes), planned=True, period=0)
+    ).simulated()
 
 
 def _host_cycles(costs: PieceCosts, pieces: Sequence[NodePiece]) -> int:
@@ -90,12 +92,19 @@ def stages_in_full(costs: PieceCosts, mesh: Mesh) -> StageCycles | None:
 @dataclass(frozen=True)
 class StageFigures:
     """A stage as it is planned: its cycles, the bytes of its PE without what it receives, those of one frame that it
-    receives, and the bytes of its code and tables, but for its ports and for what each PE has."""
+    receives, the bytes of its code and tables, but for its ports and for what each PE has, and the least number of its
+    ports."""
 
     cycles: int
     fixed: int
     received: int
     code: int = 0
+    ports: int = 0
+
+    @property
+    def code_alone(self) -> int:
+        """The least bytes of code of a PE with this stage only."""
+        return PE_CODE + self.code + CODE_OF_A_PORT * self.ports
 
     def nbytes(self, slots: int) -> int:
         """Its bytes with so many frames of what it receives."""
@@ -108,7 +117,7 @@ def why_no_room(figures: StageFigures, mesh: Mesh) -> str:
         return "the PE's local memories: no plan of it does"
     if figures.nbytes(1) > mesh.data:
         return f"the {mesh.data} bytes of a PE for data: it has {figures.nbytes(1)}"
-    return f"the {mesh.code} bytes of a PE for code: it has {PE_CODE + figures.code}, and its ports"
+    return f"the {mesh.code} bytes of a PE for code: it has {figures.code_alone}"
 
 
 def sharpened(
@@ -180,7 +189,8 @@ class StageCycles:
         accelerator, network = self._costs.accelerator, self._costs.network
         sent, received = _buffers(stage.program)
         found = plan_stage(stage, accelerator, network, sent + slots * received, self._room)
-        return StageFigures(found.cycles(accelerator), found.nbytes - slots * received, received, found.code)
+        fixed = found.nbytes - slots * received
+        return StageFigures(found.cycles(accelerator), fixed, received, found.code, _ports(stage.program))
 
     def _planned(self, stage: StageProgram, slots: int) -> StageFigures:
         layouts = [self._lay_out(graph) for graph in stage.program.regions]
@@ -189,7 +199,8 @@ class StageCycles:
         lean = _fitting(stage.program, layouts, self._room - sent - slots * received)
         code = sum(stage_code_owners(stage.program, sum(one.tables for one in lean)).values())
         fixed = _held_bytes(stage.program, lean) + sent
-        return StageFigures(sum(one.layout.cycles for one in lean), fixed, received, code)
+        cycles = sum(one.layout.cycles for one in lean)
+        return StageFigures(cycles, fixed, received, code, _ports(stage.program))
 
     def _lay_out(self, graph: Graph) -> _Sized:
         """The first layout of a region of the same sizes as this one that can be carried out."""
@@ -197,6 +208,11 @@ class StageCycles:
         if sizes not in self._layouts:
             self._layouts[sizes] = _sized(best_layout(graph, self._costs.accelerator, _ANY, _ANY))
         return self._layouts[sizes]
+
+
+def _ports(program: Program) -> int:
+    """The least number of ports of a program: one for each of what it receives and sends."""
+    return len(program.inputs) + len(program.outputs)
 
 
 def _buffers(program: Program) -> tuple[int, int]:
