@@ -16,6 +16,7 @@ from plan_samples import Samples, activation, graph_of
 
 from byoc_hw.accelerator import REFERENCE
 from byoc_hw.errors import InvalidInput, PlanError
+from byoc_hw.mesh import pipelines
 from byoc_hw.mesh.code_size import PE_CODE, code_owners
 from byoc_hw.mesh.costs import PieceCosts
 from byoc_hw.mesh.events import simulate
@@ -122,6 +123,17 @@ def test_buffers_of_channels_count_with_what_their_alignment_adds():
         plan = plan_network(network, mesh, pipelines=1)
         check_is_built(plan)
         mesh = replace(mesh, memory=mesh.memory - mesh.data + max(plan.placed[1].nbytes) - 1)
+
+
+def test_lengths_of_pipelines_are_ranked_with_the_credits_that_they_have_room_for():
+    """By its longest stage a pipeline of 2 PEs is better than one of 6, but it waits for credits."""
+    network, mesh = chain((16, 16), 16, 4), small_mesh(6, 1, link=Link(hop_cycles=3000))
+    mesh = replace(mesh, memory=mesh.memory - mesh.data + 24_000)
+    planner = pipelines._Planner(network, mesh)
+    short, long = planner._by_jobs(2, 3), planner._by_jobs(6, 1)
+    assert 3 / max(short.placed[1].cycles) > 1 / max(long.placed[1].cycles)
+    assert short.throughput < long.throughput
+    assert len(plan_network(network, mesh).replicas) == 1
 
 
 @pytest.mark.slow
