@@ -3,7 +3,7 @@
 `work` is the cycles of a network on one PE whose memory has no end, so work / PEs is the fewest cycles a frame that any
 plan can have. Figures of throughput are this bound over what was found, with halo, links and credits counted. Stages
 are planned with copies that jobs do not hide, the longest ones as they are built. Rows "to the cycle" have the cycles
-of all programs as they are built. Latency, and rows "by jobs", are without such copies. Planning time is CPU time.
+of all programs as they are built; so has latency. Rows "by jobs" are without such copies. Planning time is CPU time.
 Plans are also run by the simulator. "frames a second on 2 cores" is two seconds over the CPU time that all of 8 ranks
 take for a frame of the demo's network, whatever else the computer does. With --check the exit code is 1 if a goal is
 missed, and the rows are named.

@@ -16,7 +16,7 @@ from byoc_hw.frontend.seam import CompiledHost, Model
 from byoc_hw.garbage import seldom_collected
 from byoc_hw.integers import ceil_div, round_up
 from byoc_hw.mesh.built_mesh import MeshProject
-from byoc_hw.mesh.code_size import CODE_OF_A_CALL, code_owners
+from byoc_hw.mesh.code_size import CODE_OF_A_CALL, PE_CODE, code_owners
 from byoc_hw.mesh.host_part import host_part
 from byoc_hw.mesh.machine import Coordinates
 from byoc_hw.mesh.manifest import MANIFEST, Manifest, ProgramEntry, manifest_of
@@ -57,8 +57,7 @@ def mesh_network(mod: tvm.IRModule, params: Mapping[str, Any] | None = None) -> 
     Raises `InvalidInput` for a module that was not partitioned, or was for several accelerators.
     """
     model = _open(mod, params)
-    host = _compiled_host(model, ())
-    return network_of(host.compiled.program, host.workspaces)
+    return _network(_compiled_host(model, ()))
 
 
 @seldom_collected()
@@ -88,21 +87,22 @@ def build_mesh(
     for name in names:
         check_mod_name(name)
     host = _compiled_host(model, ())
-    network = network_of(host.compiled.program, host.workspaces)
+    network = _network(host)
     channels = _channels(network, stages, wanted.channels)
     planned = []
     for number, name in enumerate(names):
         progress(f"plan {number + 1} of {len(names)}: {name}")
         stage = stage_program(network, stages, number, channels, name)
         buffers = channel_buffer_bytes(stage, number, channels)
-        planned.append(plan_stage(stage, _pe(model), host.workspaces, buffers, wanted.data))
+        planned.append(plan_stage(stage, _pe(model), network, buffers, wanted.data))
     if host.workspaces:  # the functions of the host have the offsets of their workspaces in their code
         host = _compiled_host(model, planned)
-    _check_code(planned, channels, wanted.code)
+    for here in _by_place(wanted.places[0]):
+        _check_memory(wanted.places[0][here[0]], [planned[number] for number in here], wanted.data)
+    _check_code(planned, wanted.places[0], channels, wanted.code)
     projects = []
     for number, one in enumerate(planned):
         parts = _parts(model, one, host)
-        _check_memory(one, parts.host_flash, wanted.data)
         projects.append(project_files(parts, pe_files(network, one.stage, number, channels, parts.tiled)))
     manifest = _manifest(network, stages, channels, names, wanted.places)
     directory = Path(output_dir)
@@ -184,46 +184,68 @@ def _places(stages: Sequence[Stage], replicas: Sequence[Sequence[Coordinates]]) 
 # ---------------------------------------------------------------- one PE
 
 
-def _check_code(planned: Sequence[StagePlan], channels: Sequence[Channel], room: int | None) -> None:
-    """Raise `PlanError` for the PE whose program is the largest, if it has more bytes than a PE has room for."""
+def _by_place(places: Sequence[Coordinates]) -> list[list[int]]:
+    """The numbers of the stages of each PE."""
+    found: dict[Coordinates, list[int]] = {}
+    for number, place in enumerate(places):
+        found.setdefault(place, []).append(number)
+    return list(found.values())
+
+
+def _check_code(
+    planned: Sequence[StagePlan], places: Sequence[Coordinates], channels: Sequence[Channel], room: int | None
+) -> None:
+    """Raise `PlanError` for the PE with the most code, if it has more bytes than a PE has room for."""
     if room is None:
         return
+    pes = _by_place(places)
     owners = [
-        code_owners(one.program, one.regions, sum(map(len, ports_of(number, channels))))
-        for number, one in enumerate(planned)
+        code_owners(
+            [(planned[number].program, planned[number].regions) for number in here],
+            sum(len(ports) for number in here for ports in ports_of(number, channels)),
+        )
+        for here in pes
     ]
-    worst = max(range(len(planned)), key=lambda number: sum(owners[number].values()))
-    nbytes, program = sum(owners[worst].values()), planned[worst].program
+    worst = max(range(len(pes)), key=lambda at: sum(owners[at].values()))
+    nbytes = sum(owners[worst].values())
     if nbytes <= room:
         return
     listed = ", ".join(f"{each} of {owner}" for owner, each in owners[worst].items() if each)
+    names = ", ".join(planned[number].program.name for number in pes[worst])
     # What does not grow with what a stage computes is needed on each PE.
-    fixed = owners[worst]["HWlib and main loop"] + owners[worst]["stack"] + CODE_OF_A_CALL
+    fixed = PE_CODE + CODE_OF_A_CALL
     wanted = "no number of PEs would do"
     if room > fixed:
-        wanted = f"about {ceil_div((nbytes - fixed) * len(planned), room - fixed)} PEs would do"
-    raise PlanError(f"the code of {program.name} fits {room} bytes of its PE: it has {nbytes}: {listed}; {wanted}")
+        wanted = f"about {ceil_div((nbytes - fixed) * len(pes), room - fixed)} PEs would do"
+    raise PlanError(f"the code of {names} fits {room} bytes of its PE: it has {nbytes}: {listed}; {wanted}")
 
 
-def _check_memory(planned: StagePlan, host_flash: int, data: int | None) -> None:
-    if data is None:
+def _check_memory(place: Coordinates, planned: Sequence[StagePlan], data: int | None) -> None:
+    """Raise `PlanError` for a PE whose stages have more than `data` bytes."""
+    nbytes = sum(one.nbytes for one in planned)
+    if data is None or nbytes <= data:
         return
     owners = {
-        "constants of regions": planned.constants,
-        "constants of host functions": host_flash,
-        "activations": planned.memory.ram,
-        "buffers of channels": planned.buffers,
+        "constants of regions": sum(one.constants for one in planned),
+        "constants of host functions": sum(one.host for one in planned),
+        "activations": sum(one.memory.ram for one in planned),
+        "buffers of channels": sum(one.buffers for one in planned),
     }
-    if sum(owners.values()) > data:
-        listed = ", ".join(f"{nbytes} of {owner}" for owner, nbytes in owners.items() if nbytes)
-        layers = [layer.name for graph in planned.stage.program.regions for layer in graph.layers]
-        raise PlanError(
-            f"{planned.stage.program.name} does not fit its PE: {sum(owners.values())} bytes of {data}: {listed}; "
-            f"it computes {', '.join(layers)}"
-        )
+    listed = ", ".join(f"{each} of {owner}" for owner, each in owners.items() if each)
+    names = ", ".join(one.program.name for one in planned)
+    layers = [layer.name for one in planned for graph in one.stage.program.regions for layer in graph.layers]
+    verb = "does" if len(planned) == 1 else "do"
+    raise PlanError(f"{names} {verb} not fit PE {place}: {nbytes} bytes of {data}: {listed}; of {', '.join(layers)}")
 
 
 # ---------------------------------------------------------------- the host's functions
+
+
+def _network(host: _Host) -> MeshNetwork:
+    """The nodes of a model whose host is compiled."""
+    program, source = host.compiled.program, host.compiled.source
+    symbols = {call.symbol for call in program.calls if isinstance(call, HostCall)}
+    return network_of(program, host.workspaces, {symbol: host_part(source, {symbol})[1] for symbol in symbols})
 
 
 def _compiled_host(model: Model, planned: Sequence[StagePlan]) -> _Host:

@@ -14,6 +14,7 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from byoc_hw.mesh.machine import Mesh
 from byoc_hw.mesh.pieces import NodePiece
 from byoc_hw.mesh.plan import Patch
 from byoc_hw.mesh.stage_cycles import StageCycles, StageFigures, sharpened
@@ -40,11 +41,15 @@ NO_PLAN = 1 << 60
 
 @dataclass(frozen=True)
 class BalancedCuts:
-    """Stages, the cycles of each, and the bytes of its PE without what it receives."""
+    """Stages, and the figures of each."""
 
     cuts: StageCuts
-    cycles: tuple[int, ...]
-    fixed: tuple[int, ...]
+    figures: tuple[StageFigures, ...]
+
+    @property
+    def cycles(self) -> tuple[int, ...]:
+        """The cycles of each stage."""
+        return tuple(one.cycles for one in self.figures)
 
     @property
     def longest(self) -> int:
@@ -59,8 +64,8 @@ PlanStage = Callable[[Sequence[NodePiece], Callable[[str, Patch], Patch | None],
 class Balance:
     """The cuts of one order of units. `planned` has the cycles of stages, and how many more may be planned."""
 
-    def __init__(self, cutter: StageCutter, room: int, planned: StageCycles) -> None:
-        self.cutter, self._room, self._planned = cutter, room, planned
+    def __init__(self, cutter: StageCutter, mesh: Mesh, planned: StageCycles) -> None:
+        self.cutter, self._mesh, self._planned = cutter, mesh, planned
         self._quick: dict[tuple[int, int], StageFigures] = {}
         self._built: dict[tuple[int, int], StageFigures] = {}
         self._sorted: list[tuple[int, int]] = []
@@ -69,12 +74,11 @@ class Balance:
         """The cuts with their figures as planned quickly, of the longest stages as they are built: until one of them
         has `enough` cycles."""
         quick = [self._figures(*cut) for cut in cuts]
-        figures = sharpened(quick, lambda at: self._figures_built(*cuts[at]), enough)
-        return _with_figures(cuts, figures)
+        return BalancedCuts(cuts, sharpened(quick, lambda at: self._figures_built(*cuts[at]), enough))
 
     def quickly(self, cuts: StageCuts) -> BalancedCuts:
         """The cuts with their figures as planned quickly."""
-        return _with_figures(cuts, [self._figures(*cut) for cut in cuts])
+        return BalancedCuts(cuts, tuple(self._figures(*cut) for cut in cuts))
 
     def cycles(self, first: int, stop: int, limit: int) -> int:
         """The cycles of a stage as it is planned quickly; if these are `limit` or more, as it is built. Of a stage that
@@ -104,7 +108,8 @@ class Balance:
         found = plan(self.cutter.pieces(first, stop), self.cutter.leaving_at(stop), slots)
         if found is None:
             return StageFigures(NO_PLAN, 0, 0)
-        return found if found.nbytes(slots) <= self._room else replace(found, cycles=NO_PLAN)
+        fits = found.nbytes(slots) <= self._mesh.data and found.code_alone <= self._mesh.code
+        return found if fits else replace(found, cycles=NO_PLAN)
 
     def better(self, found: BalancedCuts, most: int) -> BalancedCuts:
         """The best cuts into at most `most` stages that are found from some cuts on; these, if there are none."""
@@ -119,13 +124,10 @@ class Balance:
             best = min(best, self.of(cuts, best.longest), key=lambda one: one.longest)
         return self._evened(best)
 
-    def misfit(self, found: BalancedCuts) -> tuple[int, int] | None:
-        """The first stage that does not fit, and its bytes with one frame of what it receives; None if all fit."""
-        for number, cut in enumerate(found.cuts):
-            figures = self._known(cut)
-            if figures.cycles >= NO_PLAN:
-                return number, figures.nbytes(1)
-        return None
+    def misfit(self, found: BalancedCuts) -> tuple[int, StageFigures] | None:
+        """The first stage that does not fit, and its figures; None if all fit."""
+        figures = [self._known(cut) for cut in found.cuts]
+        return next(((number, one) for number, one in enumerate(figures) if one.cycles >= NO_PLAN), None)
 
     def _extra(self, first: int, stop: int) -> int:
         """What a stage takes beyond its jobs: as much as the planned one that shares most units with it."""
@@ -134,10 +136,12 @@ class Balance:
         return 0 if found >= NO_PLAN else found - self.cutter.jobs(*near)
 
     def _further(self, first: int, stop: int) -> int:
-        """The bytes of a stage beyond those that are worked out, in the same way."""
+        """The bytes of a stage beyond those that are worked out, in the same way. Code that has no room counts as data:
+        a shorter stage has less of it."""
         near = self._near(first, stop)
         found, slots = self._known(near), self.cutter.slots
-        return found.nbytes(slots) - self.cutter.nbytes(*near).total(slots) if found.fixed else 0
+        code = max(0, found.code_alone - self._mesh.code)
+        return code + found.nbytes(slots) - self.cutter.nbytes(*near).total(slots) if found.fixed else 0
 
     def _known(self, key: tuple[int, int]) -> StageFigures:
         return self._built.get(key, self._quick[key])
@@ -199,7 +203,3 @@ class Balance:
 def _shared(one: tuple[int, int], other: tuple[int, int]) -> int:
     """The units of both stages."""
     return max(0, min(one[1], other[1]) - max(one[0], other[0]))
-
-
-def _with_figures(cuts: StageCuts, figures: Sequence[StageFigures]) -> BalancedCuts:
-    return BalancedCuts(cuts, tuple(one.cycles for one in figures), tuple(one.fixed for one in figures))

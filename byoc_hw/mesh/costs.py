@@ -6,6 +6,7 @@ from functools import cached_property
 from math import gcd, lcm
 
 from byoc_hw.accelerator import Accelerator
+from byoc_hw.errors import InvalidInput
 from byoc_hw.graph import Layer, Weighted
 from byoc_hw.mesh.network import MeshNetwork
 from byoc_hw.mesh.patches import patch_of
@@ -23,6 +24,7 @@ from byoc_hw.plan.array.kinds import (
     sums_channels,
 )
 from byoc_hw.plan.array.window import Extents, extents
+from byoc_hw.plan.bound.ways import least_alone, packs
 
 HOST_CYCLES_PER_BYTE = 40
 """What a function of the host is taken to need for each byte of its arguments: about what a softmax does."""
@@ -66,12 +68,31 @@ class PieceCosts:
         """Bytes of a piece's constants."""
         found = self._weights.get(piece)
         if found is None:
-            found = self._weights[piece] = piece_bytes(self.network.nodes[piece.node], piece.box).weights
+            node = self.network.nodes[piece.node]
+            found = piece_bytes(node, piece.box).weights
+            if node.call is not None:
+                found += self.network.host_constants.get(node.call.symbol, 0)
+            self._weights[piece] = found
         return found
 
     def work(self) -> int:
-        """The cycles of the whole network on one PE whose memory has no end."""
+        """The cycles of the jobs of the whole network."""
         return sum(self.cycles(NodePiece(number)) for number in range(len(self.network.nodes)))
+
+    def least_work(self) -> int:
+        """Cycles that the whole network takes at least, on one PE whose memory has no end. Raises `InvalidInput` for a
+        network without any work."""
+        found = sum(self._least(number) for number in range(len(self.network.nodes)))
+        if not found:
+            raise InvalidInput(f"{self.network.name}: a pipeline has work to do: it has none")
+        return found
+
+    def _least(self, number: int) -> int:
+        """The cycles of a node, or where rows can be packed together, the fewest that this may leave."""
+        layer, cycles = self.network.nodes[number].layer, self.cycles(NodePiece(number))
+        if layer is None or not packs(layer, self.accelerator):
+            return cycles
+        return min(cycles, self.accelerator.job_setup + int(least_alone([layer], self.accelerator)))
 
     def _cycles_of(self, piece: NodePiece) -> int:
         node = self.network.nodes[piece.node]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from byoc_hw.errors import Unsupported
 from byoc_hw.graph import Graph, Layer, Reshape
@@ -35,7 +35,7 @@ class MeshNetwork:
 
     `tensors` has every activation by its name in the network: of the model's interface and between host functions
     the names of the buffers, inside regions those of the layers that write them. `workspaces` are those of the host's
-    functions.
+    functions, `host_constants` the bytes of the constants that each of these functions reads, by its C name.
     """
 
     name: str
@@ -45,6 +45,12 @@ class MeshNetwork:
     outputs: tuple[str, ...]
     buffers: Mapping[str, Buffer]
     workspaces: tuple[Workspace, ...] = ()
+    host_constants: Mapping[str, int] = field(default_factory=dict)
+
+    def constants_of(self, program: Program) -> int:
+        """Bytes of the constants of the functions of the host that a program calls."""
+        symbols = {call.symbol for call in program.calls if isinstance(call, HostCall)}
+        return sum(self.host_constants.get(symbol, 0) for symbol in symbols)
 
     @property
     def makers(self) -> dict[str, int]:
@@ -61,14 +67,17 @@ class MeshNetwork:
         return found
 
 
-def network_of(program: Program, workspaces: Sequence[Workspace] = ()) -> MeshNetwork:
+def network_of(
+    program: Program, workspaces: Sequence[Workspace] = (), host_constants: Mapping[str, int] | None = None
+) -> MeshNetwork:
     """The nodes of a compiled model: the calls of one inference, with the layers of each region in its place.
 
-    `program` and `workspaces` are what a front end's `compile_host` gives. Tensors that are read under another shape
+    `program` and `workspaces` are what a front end's `compile_host` gives, `host_constants` the bytes of constants of
+    each function of the host, by its C name. Tensors that are read under another shape
     than they are written under, and model outputs that are copies, get a `Reshape` node. Raises `Unsupported` for a
     buffer that is written twice.
     """
-    return replace(_Reader(program).network(), workspaces=tuple(workspaces))
+    return replace(_Reader(program).network(), workspaces=tuple(workspaces), host_constants=dict(host_constants or {}))
 
 
 class _Reader:

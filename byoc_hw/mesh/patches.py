@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import prod
@@ -176,6 +176,23 @@ def channels_of(network: MeshNetwork, stages: Sequence[Stage], credits: int = 2)
                 found.append(Channel(source, target, need.tensor, shared, nbytes, credits))
     _check_order(stages, found)
     return tuple(found)
+
+
+Leaving = Callable[[str, Patch], Patch | None]
+"""What others read of a patch of a tensor that a stage makes; None if nothing."""
+
+
+def leaving_stages(count: int, channels: Sequence[Channel]) -> list[Leaving]:
+    """What leaves each of `count` stages by their channels."""
+    patches: list[dict[str, list[Patch]]] = [{} for _ in range(count)]
+    for channel in channels:
+        if channel.source != OUTSIDE:
+            patches[channel.source].setdefault(channel.tensor, []).append(channel.patch)
+
+    def looked_up(sent: Mapping[str, Patch]) -> Leaving:
+        return lambda name, _: sent.get(name)
+
+    return [looked_up({name: hull(each) for name, each in one.items()}) for one in patches]
 
 
 def _made(network: MeshNetwork, stages: Sequence[Stage]) -> dict[str, list[tuple[int, Patch]]]:

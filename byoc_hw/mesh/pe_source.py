@@ -9,11 +9,11 @@ from pathlib import Path
 from byoc_hw.emit import c
 from byoc_hw.errors import PlanError
 from byoc_hw.integers import round_up
+from byoc_hw.mesh.flow import OUTPUT_BUFFERS
 from byoc_hw.mesh.network import MeshNetwork
 from byoc_hw.mesh.patches import PatchNeed, contains, form_of
 from byoc_hw.mesh.plan import Channel, Patch
 from byoc_hw.mesh.stage_program import StageProgram
-from byoc_hw.program import Buffer
 from byoc_hw.tensor import Tensor
 
 LINK_FOLDER = "link"
@@ -54,27 +54,38 @@ def ports_of(number: int, channels: Sequence[Channel]) -> tuple[list[Channel], l
 def channel_buffer_bytes(stage: StageProgram, number: int, channels: Sequence[Channel]) -> int:
     """Bytes of the buffers for the channels of stage `number`: of two frames, or one of an input whose channels have
     one credit; and of the frames that the link layer holds of channels with more credits."""
-    program = stage.program
     receives, _ = ports_of(number, channels)
-    copies = _copies(stage, receives)
-    held = sum(count * buffer_room(buffer) for count, buffer in zip(copies, program.inputs, strict=True))
-    further = sum(one.nbytes * (one.credits - copies[_holder(stage.inputs, one)]) for one in receives)
-    return held + max(0, further) + 2 * sum(map(buffer_room, program.outputs))
+    lanes = [(holder_of(stage.inputs, one), one.nbytes, one.credits) for one in receives]
+    received = received_buffer_bytes([buffer.nbytes for buffer in stage.program.inputs], lanes)
+    return received + sent_buffer_bytes(stage)
 
 
-def _holder(held: Sequence[PatchNeed], channel: Channel) -> int:
-    """The buffer that a channel's patch lies in."""
+def sent_buffer_bytes(stage: StageProgram) -> int:
+    """Bytes of the buffers for what a stage sends."""
+    return OUTPUT_BUFFERS * sum(buffer_room(buffer.nbytes) for buffer in stage.program.outputs)
+
+
+def received_buffer_bytes(inputs: Sequence[int], lanes: Sequence[tuple[int, int, int]]) -> int:
+    """Bytes of the buffers for inputs of so many bytes, and of the frames that the link layer holds beside them.
+    `lanes` has for each channel the number of its input, its bytes and its credits."""
+    copies = _copies(len(inputs), [(holder, credits) for holder, _, credits in lanes])
+    held = sum(count * buffer_room(nbytes) for count, nbytes in zip(copies, inputs, strict=True))
+    return held + max(0, sum(nbytes * (credits - copies[holder]) for holder, nbytes, credits in lanes))
+
+
+def holder_of(held: Sequence[PatchNeed], channel: Channel) -> int:
+    """The number of the patch that a channel's patch lies in."""
     return next(
         at for at, need in enumerate(held) if need.tensor == channel.tensor and contains(need.patch, channel.patch)
     )
 
 
-def _copies(stage: StageProgram, receives: Sequence[Channel]) -> list[int]:
-    """How often each input is there: twice, or once where a channel of it has one credit only."""
-    found = [2] * len(stage.inputs)
-    for channel in receives:
-        at = _holder(stage.inputs, channel)
-        found[at] = min(found[at], max(1, channel.credits))
+def _copies(inputs: int, lanes: Sequence[tuple[int, int]]) -> list[int]:
+    """How often each input is there: twice, or once where a channel of it has one credit only. `lanes` has for each
+    channel the number of its input and its credits."""
+    found = [2] * inputs
+    for holder, credits in lanes:
+        found[holder] = min(found[holder], max(1, credits))
     return found
 
 
@@ -111,11 +122,12 @@ def _source(
     yield f'#include "{name}.h"\n#include "hwlib_pe.h"\n'
     if simulated:
         yield '#ifdef HWLIB_SIM\n#include "hwlib_sim.h"\n#endif\n'
-    copies = _copies(stage, receives), [2] * len(program.outputs)
+    lanes = [(holder_of(stage.inputs, one), one.credits) for one in receives]
+    copies = _copies(len(stage.inputs), lanes), [OUTPUT_BUFFERS] * len(program.outputs)
     for label, buffers, counts in zip(("input", "output"), (program.inputs, program.outputs), copies, strict=True):
         for index, (buffer, count) in enumerate(zip(buffers, counts, strict=True)):
             yield c.comment([buffer.name]).rstrip()
-            extents = f"[{count}][{buffer_room(buffer)}]"
+            extents = f"[{count}][{buffer_room(buffer.nbytes)}]"
             yield f"static uint8_t {label}{index}{extents} __attribute__((aligned({_ALIGNMENT})));\n"
     yield from _run(name, *copies, simulated)
     yield from _ports(network, "receives", "input", stage.inputs, receives, copies[0])
@@ -125,9 +137,9 @@ def _source(
     yield f"const hwlib_pe_t hwlib_pe = {{{tables}, {len(receives)}, {len(sends)}, run}};\n"
 
 
-def buffer_room(buffer: Buffer) -> int:
-    """The bytes that an input or an output takes once."""
-    return round_up(buffer.nbytes, _ALIGNMENT)
+def buffer_room(nbytes: int) -> int:
+    """The bytes that an input or an output of so many bytes takes once."""
+    return round_up(nbytes, _ALIGNMENT)
 
 
 def _run(name: str, inputs: Sequence[int], outputs: Sequence[int], simulated: bool) -> Iterator[str]:
@@ -156,7 +168,7 @@ def _ports(
     yield f"static const hwlib_pe_port_t {table}[] = {{"
     for channel in channels:
         tensor = network.tensors[channel.tensor]
-        index = _holder(held, channel)
+        index = holder_of(held, channel)
         block, single = port_block(tensor, held[index].patch, channel.patch), copies[index] == 1
         sets = ", ".join(
             f"{{{label}{index}[{one}] + {block.offset}, {block.nbytes}, {block.rows}, {block.stride}}}"

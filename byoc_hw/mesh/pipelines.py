@@ -16,9 +16,9 @@ from byoc_hw.mesh.latency import latency_plan
 from byoc_hw.mesh.machine import Mesh
 from byoc_hw.mesh.network import MeshNetwork
 from byoc_hw.mesh.pieces import NodePiece
-from byoc_hw.mesh.placing import with_credits
+from byoc_hw.mesh.placing import why_not_placed, with_credits
 from byoc_hw.mesh.plan import MeshPlan, Patch, Stage
-from byoc_hw.mesh.stage_cycles import StageCycles, stages_in_full
+from byoc_hw.mesh.stage_cycles import StageCycles, StageFigures, stages_in_full, why_no_room
 from byoc_hw.mesh.stages import StageBytes, StageCutter, stage_bytes
 from byoc_hw.mesh.units import Units, UnitWays
 
@@ -114,11 +114,9 @@ class _Planner:
     def __init__(self, network: MeshNetwork, mesh: Mesh) -> None:
         self._network, self._mesh = network, mesh
         self._costs = PieceCosts(network, mesh.pe)
-        self._work = self._costs.work()
+        self._work, self._least = self._costs.work(), self._costs.least_work()
         self._planned = stages_in_full(self._costs, mesh)
         self._cuts: dict[tuple[int, int], list[_Cuts]] = {}
-        if not network.nodes or not self._work:
-            raise InvalidInput(f"{network.name}: a pipeline has work to do: it has none")
 
     def of(self, pipelines: int) -> MeshPlan:
         """The best plan with so many pipelines."""
@@ -128,12 +126,13 @@ class _Planner:
         plan = self._best([(length, pipelines)])
         if plan is None:
             raise PlanError(self._why_not(length))
-        return plan
+        return plan.simulated()
 
     def most_frames(self) -> MeshPlan:
         """The plan with the most frames: first short pipelines, of which there are many."""
         by_jobs: list[tuple[int, MeshPlan]] = []
-        for length in self._lengths():
+        lengths = self._lengths()
+        for length in lengths:
             plan = self._by_jobs(length, len(self._mesh.alive) // length)
             if plan is not None:
                 by_jobs.append((length, plan))
@@ -143,9 +142,11 @@ class _Planner:
         good = [(length, len(plan.replicas)) for length, plan in by_jobs if plan.throughput >= _WORTH * most]
         others = [(length, len(plan.replicas)) for length, plan in by_jobs if plan.throughput < _WORTH * most]
         found = self._best(good) or self._best(others)
+        for length in lengths:  # as they are planned, stages may need longer pipelines than by their jobs
+            found = found or self._best([(length, len(self._mesh.alive) // length)])
         if found is None:
             raise PlanError(self._why_not(len(self._mesh.alive)))
-        return found
+        return found.simulated()
 
     def _best(self, lengths: Sequence[tuple[int, int]]) -> MeshPlan | None:
         """The plan with the most frames, of so many pipelines of at most so many PEs each; None if none fit."""
@@ -216,17 +217,19 @@ class _Planner:
         assert self._planned is not None, "stages are planned"
         found: str | None = None
         for one in self._cuts_of(length, 0):
-            balance = Balance(one.cutter, self._mesh.data, self._planned)
+            balance = Balance(one.cutter, self._mesh, self._planned)
             best = balance.better(one.cuts, length)
             misfit = balance.misfit(best)
             if misfit is None:
-                return None
-            number, nbytes = misfit
+                stages = [Stage(one.cutter.pieces(*cut)) for cut in best.cuts]
+                found = why_not_placed(self._network, self._mesh, stages, None, best.figures)
+                if found is None:
+                    return None
+                continue
+            number, figures = misfit
             pieces = one.cutter.pieces(*best.cuts[number])
             nodes = ", ".join(self._network.nodes[piece.node].name for piece in pieces)
-            found = (
-                f"stage {number} fits the {self._mesh.data} bytes of a PE for data: it has {nbytes}; it is of {nodes}"
-            )
+            found = f"stage {number} fits {why_no_room(figures, self._mesh)}; it is of {nodes}"
         return found
 
     def _cutters(self, length: int, slots: Sequence[int] = (2, 1)) -> Iterator[StageCutter]:
@@ -254,9 +257,7 @@ class _Planner:
             cuts = cutter.best(length, int(least / _NEARLY))
             if cuts is None or (cutter.units, cuts) in [(one.cutter.units, one.cuts.cuts) for one in found]:
                 continue
-            cycles = tuple(cutter.cycles(*cut) for cut in cuts)
-            fixed = tuple(cutter.nbytes(*cut).total(0) for cut in cuts)
-            known = BalancedCuts(cuts, cycles, fixed)
+            known = BalancedCuts(cuts, tuple(cutter.figures(*cut) for cut in cuts))
             found.append(_Cuts(cutter, known, self._placed(cutter, known, pipelines, False) if pipelines else None))
             least = min(least, found[-1].period if pipelines else known.longest)
         self._cuts[length, pipelines] = found
@@ -276,7 +277,7 @@ class _Planner:
         promising: list[tuple[float, int, int, Balance, BalancedCuts]] = []
         kept = planned.left * _KEPT
         for _, length, pipelines, one in tried:
-            balance, cuts, promise = Balance(one.cutter, self._mesh.data, planned), one.cuts, float(NO_PLAN)
+            balance, cuts, promise = Balance(one.cutter, self._mesh, planned), one.cuts, float(NO_PLAN)
             if not promising or planned.left > kept:
                 cuts = balance.quickly(cuts.cuts)
                 promise = _promise(cuts) * one.waits / pipelines
@@ -332,26 +333,21 @@ class _Planner:
         stages = [Stage(pieces(units)) for units in found]
         if planned is not None:
             figures = [planned.built(pieces(units), leaving(units)) for units in found]
-            whole = [one for one in figures if one is not None and one.nbytes(1) <= self._mesh.data]
-            if len(whole) < len(figures):
-                return None
-            in_cycles, in_bytes = [one.cycles for one in whole], [one.fixed for one in whole]
-            return _as_planned(self._on_pes(stages, in_cycles, in_bytes, pipelines))
-        fixed = [nbytes(units).total(0) for units in found]
-        return self._on_pes(stages, [cycles(units) for units in found], fixed, pipelines)
+            whole = [one for one in figures if one is not None]
+            return _as_planned(self._on_pes(stages, whole, pipelines)) if len(whole) == len(figures) else None
+        by_jobs = [nbytes(units).figures(cycles(units)) for units in found]
+        return self._on_pes(stages, by_jobs, pipelines)
 
     def _placed(self, cutter: StageCutter, found: BalancedCuts, pipelines: int, planned: bool) -> MeshPlan | None:
         """The plan of some stages, with places and credits; None if it does not fit with one credit each."""
         stages = [Stage(cutter.pieces(*cut)) for cut in found.cuts]
-        plan = self._on_pes(stages, found.cycles, found.fixed, pipelines)
+        plan = self._on_pes(stages, found.figures, pipelines)
         return _as_planned(plan) if planned else plan
 
-    def _on_pes(
-        self, stages: Sequence[Stage], cycles: Sequence[int], fixed: Sequence[int], pipelines: int
-    ) -> MeshPlan | None:
+    def _on_pes(self, stages: Sequence[Stage], figures: Sequence[StageFigures], pipelines: int) -> MeshPlan | None:
         places = self._mesh.alive
         replicas = tuple(places[at * len(stages) : (at + 1) * len(stages)] for at in range(pipelines))
-        return with_credits(self._network, self._mesh, stages, replicas, cycles, fixed, self._work)
+        return with_credits(self._network, self._mesh, stages, replicas, figures, self._least)
 
 
 def _promise(cuts: BalancedCuts) -> float:

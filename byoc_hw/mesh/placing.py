@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from byoc_hw.integers import ceil_div
+from byoc_hw.mesh.code_size import CODE_OF_A_PORT, PE_CODE
 from byoc_hw.mesh.credits import held_cycles, least_credits
 from byoc_hw.mesh.machine import Coordinates, Mesh
 from byoc_hw.mesh.network import MeshNetwork
-from byoc_hw.mesh.patches import channels_of
+from byoc_hw.mesh.patches import channels_of, patch_bytes, stage_needs
+from byoc_hw.mesh.pe_source import MOST_PORTS, holder_of, received_buffer_bytes
 from byoc_hw.mesh.plan import OUTSIDE, Channel, MeshPlan, PlanFigures, Stage
 from byoc_hw.mesh.predict import busiest_link, busiest_pe, first_starts
 from byoc_hw.mesh.routes import hops
+from byoc_hw.mesh.stage_cycles import StageFigures
 
 _OUTSIDE_CREDITS = 2
 """Frames of the model's inputs that a PE takes before it has begun with the first, where it has room."""
@@ -23,19 +26,23 @@ def with_credits(
     mesh: Mesh,
     stages: Sequence[Stage],
     replicas: Sequence[tuple[Coordinates, ...]],
-    cycles: Sequence[int],
-    fixed: Sequence[int],
+    found: Sequence[StageFigures],
     work: int,
     objective: str = "throughput",
 ) -> MeshPlan | None:
-    """The plan of stages on the PEs of `replicas`; None where a PE has too few bytes even with the least credits.
+    """The plan of stages on the PEs of `replicas`; None where a PE has too few bytes even with the least credits, for
+    data or for code, or a stage too many channels.
 
-    `cycles` and `fixed`, the bytes without channels, are by stage. Each channel gets the credits for a frame every
-    period, or where a PE has too few bytes for them, those for the shortest period that it has room for.
+    `found` has the figures of each stage. Each channel gets the credits for a frame every period, or where a PE has too
+    few bytes for them, those for the shortest period that it has room for.
     """
     stages = tuple(replace(stage, pe=place) for stage, place in zip(stages, replicas[0], strict=True))
     channels = tuple(_with_hops(channel, stages) for channel in channels_of(network, stages))
-    figures = PlanFigures(work, tuple(cycles), tuple(fixed), ())
+    rooms = rooms_of(network, stages, found, channels)
+    if any(why_no_room_for(here, mesh) for here in _by_place(stages, rooms)):
+        return None
+    cycles = tuple(one.cycles for one in found)
+    figures = PlanFigures(work, cycles, (), ())
     plan = MeshPlan(network, stages, channels, tuple(replicas), mesh, figures, objective)
     flow = plan.flow(1)
     inner = iter(least_credits(flow))
@@ -43,13 +50,108 @@ def with_credits(
     period = max(busiest_pe(flow), busiest_link(flow), 1)
     held = iter(held_cycles(flow, first_starts(flow)))
     cycles_held = [_OUTSIDE_CREDITS * period if _is_outer(channel) else next(held) for channel in channels]
-    credits = _credits(mesh, stages, channels, fixed, least, cycles_held, period)
+    credits = _credits(mesh, stages, rooms, channels, least, cycles_held, period)
     if credits is None:
         return None
     channels = tuple(replace(channel, credits=count) for channel, count in zip(channels, credits, strict=True))
-    nbytes = tuple(_stage_bytes(number, channels, credits, fixed) for number in range(len(stages)))
-    figures = PlanFigures(work, tuple(cycles), nbytes, tuple(least))
+    figures = PlanFigures(work, cycles, bytes_of_stages(network, stages, found, channels), tuple(least))
     return replace(plan, channels=channels, figures=figures)
+
+
+def why_not_placed(
+    network: MeshNetwork,
+    mesh: Mesh,
+    stages: Sequence[Stage],
+    places: Sequence[Coordinates] | None,
+    found: Sequence[StageFigures],
+) -> str | None:
+    """What has no room even with one credit a channel: the stages of a PE, the bytes that they need there, and those
+    that it has. Without `places` each stage is on a PE of its own. None if all fit."""
+    alone = [(number, 0) for number in range(len(stages))]
+    stages = tuple(replace(stage, pe=place) for stage, place in zip(stages, places or alone, strict=True))
+    for here in _by_place(stages, rooms_of(network, stages, found, channels_of(network, stages))):
+        why = why_no_room_for(here, mesh)
+        if why is not None:
+            numbers = ", ".join(str(one.number) for one in here)
+            where = f" on PE {stages[here[0].number].pe}" if places else ""
+            return f"stage {numbers}{where} fits {why}"
+    return None
+
+
+def bytes_of_stages(
+    network: MeshNetwork, stages: Sequence[Stage], found: Sequence[StageFigures], channels: Sequence[Channel]
+) -> tuple[int, ...]:
+    """The bytes for data of each stage, with its buffers for what these channels bring it."""
+    rooms = rooms_of(network, stages, found, channels)
+    return tuple(one.nbytes([channel.credits for channel in one.receives]) for one in rooms)
+
+
+class StageRoom:
+    """What stage `number` needs on its PE: with its figures, and the channels that it has."""
+
+    def __init__(self, network: MeshNetwork, number: int, stage: Stage, figures: StageFigures) -> None:
+        self.number, self.figures = number, figures
+        self._needs = stage_needs(network, stage)
+        self._inputs = [patch_bytes(network.tensors[need.tensor], need.patch) for need in self._needs]
+        self._holders: list[int] = []
+        self.receives: list[Channel] = []
+        self.sends = 0
+
+    def receive(self, channel: Channel) -> None:
+        """Count a channel that brings the stage what it reads."""
+        self.receives.append(channel)
+        self._holders.append(holder_of(self._needs, channel))
+
+    def nbytes(self, credits: Sequence[int]) -> int:
+        """Bytes for data with these credits of its channels, in the order in which they were counted."""
+        lanes = zip(self._holders, (one.nbytes for one in self.receives), credits, strict=True)
+        return self.figures.fixed + received_buffer_bytes(self._inputs, list(lanes))
+
+    @property
+    def least(self) -> int:
+        """Bytes for data with one credit a channel."""
+        return self.nbytes([1] * len(self.receives))
+
+    @property
+    def code(self) -> int:
+        """Bytes of its code and ports, but for what each PE has; 0 if its code is not known."""
+        ports = len(self.receives) + self.sends
+        return self.figures.code + CODE_OF_A_PORT * ports if self.figures.code else 0
+
+
+def rooms_of(
+    network: MeshNetwork, stages: Sequence[Stage], found: Sequence[StageFigures], channels: Sequence[Channel]
+) -> list[StageRoom]:
+    """What each stage needs on its PE."""
+    rooms = [StageRoom(network, number, *pair) for number, pair in enumerate(zip(stages, found, strict=True))]
+    for channel in channels:
+        if channel.target != OUTSIDE:
+            rooms[channel.target].receive(channel)
+        if channel.source != OUTSIDE:
+            rooms[channel.source].sends += 1
+    return rooms
+
+
+def why_no_room_for(stages: Sequence[StageRoom], mesh: Mesh) -> str | None:
+    """What some stages on one PE should fit, and what they have; None if they fit with one credit a channel."""
+    for one in stages:
+        for count, what in ((len(one.receives), "receives from"), (one.sends, "sends to")):
+            if count > MOST_PORTS:
+                return f"the {MOST_PORTS} ports of a program: stage {one.number} {what} {count} channels"
+    data, code = sum(one.least for one in stages), PE_CODE + sum(one.code for one in stages)
+    if data > mesh.data:
+        return f"the {mesh.data} bytes of a PE for data: with one credit a channel it has {data}"
+    if code > mesh.code and any(one.code for one in stages):
+        return f"the {mesh.code} bytes of a PE for code: it has {code}"
+    return None
+
+
+def _by_place(stages: Sequence[Stage], rooms: Sequence[StageRoom]) -> list[list[StageRoom]]:
+    """What is on each PE."""
+    found: dict[Coordinates | None, list[StageRoom]] = {}
+    for stage, room in zip(stages, rooms, strict=True):
+        found.setdefault(stage.pe, []).append(room)
+    return list(found.values())
 
 
 def _is_outer(channel: Channel) -> bool:
@@ -65,47 +167,35 @@ def _with_hops(channel: Channel, stages: Sequence[Stage]) -> Channel:
     return replace(channel, hops=hops(source, target))
 
 
-def _stage_bytes(stage: int, channels: Sequence[Channel], credits: Sequence[int], fixed: Sequence[int]) -> int:
-    held = (channel.nbytes * count for channel, count in zip(channels, credits, strict=True) if channel.target == stage)
-    return fixed[stage] + sum(held)
-
-
 def _credits(
     mesh: Mesh,
     stages: Sequence[Stage],
+    rooms: Sequence[StageRoom],
     channels: Sequence[Channel],
-    fixed: Sequence[int],
     least: Sequence[int],
     held: Sequence[int],
     period: int,
 ) -> list[int] | None:
     """The credits of each channel: on each PE those for the shortest period, not below `period`, that it has room for.
     None where even the least credits are too many."""
-    by_place: dict[Coordinates, list[int]] = {}
-    for number, stage in enumerate(stages):
-        assert stage.pe is not None
-        by_place.setdefault(stage.pe, []).append(number)
-    incoming: list[list[int]] = [[] for _ in stages]
-    for number, channel in enumerate(channels):
-        if channel.target != OUTSIDE:
-            incoming[channel.target].append(number)
+    numbers = {id(channel): number for number, channel in enumerate(channels)}
     credits = [_OUTSIDE_CREDITS] * len(channels)
-    for here in by_place.values():
-        lanes = [lane for stage in here for lane in incoming[stage]]
-        room = mesh.data - sum(fixed[stage] for stage in here)
+    for here in _by_place(stages, rooms):
+        lanes = [[numbers[id(channel)] for channel in one.receives] for one in here]
 
-        def wanted(period: int, lanes: Sequence[int] = lanes) -> dict[int, int]:
-            return {lane: max(1, least[lane], ceil_div(held[lane], period)) for lane in lanes}
+        def wanted(period: int, lanes: Sequence[Sequence[int]] = lanes) -> list[list[int]]:
+            return [[max(1, least[lane], ceil_div(held[lane], period)) for lane in each] for each in lanes]
 
-        def fits(period: int, room: int = room, wanted: Callable[[int], dict[int, int]] = wanted) -> bool:
-            return sum(channels[lane].nbytes * count for lane, count in wanted(period).items()) <= room
+        def fits(counts: Sequence[Sequence[int]], here: Sequence[StageRoom] = here) -> bool:
+            return sum(one.nbytes(each) for one, each in zip(here, counts, strict=True)) <= mesh.data
 
-        low, high = period - 1, max([period, *(held[lane] for lane in lanes)])
-        if not fits(high):
+        low, high = period - 1, max([period, *(held[lane] for each in lanes for lane in each)])
+        if not fits(wanted(high)):
             return None
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (low, middle) if fits(middle) else (middle, high)
-        for lane, count in wanted(high).items():
-            credits[lane] = count
+            low, high = (low, middle) if fits(wanted(middle)) else (middle, high)
+        for each, counts in zip(lanes, wanted(high), strict=True):
+            for lane, count in zip(each, counts, strict=True):
+                credits[lane] = count
     return credits

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from math import ceil
 from typing import NamedTuple
 
+from byoc_hw.mesh.events import simulate
 from byoc_hw.mesh.flow import Flow, FlowStep, Lane
 from byoc_hw.mesh.machine import Coordinates as Coordinates
 from byoc_hw.mesh.machine import Mesh
 from byoc_hw.mesh.network import MeshNetwork
 from byoc_hw.mesh.pieces import NodePiece
-from byoc_hw.mesh.predict import first_starts, loads, period_of
+from byoc_hw.mesh.predict import busiest_link, busiest_pe, frames_to_fill, loads, period_of
 from byoc_hw.mesh.routes import MeshLink, link_name
 from byoc_hw.plan.lanes.cut import Range
 from byoc_hw.report.cycles import short_name
 
 _SHOWN = 24
 """The stages that a plan prints."""
+
+_FEWEST_FRAMES, _FILLINGS, _MOST_MOVED = 64, 8, 200_000
+"""What is simulated for a plan: at least so many frames, and so many times those that are in the pipeline at once; and
+at most so many messages and frames of stages."""
 
 OUTSIDE = -1
 """The source of the model's inputs and the target of its outputs: the host of the mesh."""
@@ -62,9 +68,11 @@ class Channel:
 class PlanFigures:
     """What is known of each stage, by its number: cycles of a frame, and bytes of its PE's memory for data.
 
-    `work` is the cycles of the whole network on one PE whose memory has no end. `least` has the credits of each channel
-    without which stages would block each other; of channels from or to outside it is 0. `planned` says whether `cycles`
-    are those of stages that are planned; else they are those of their jobs, without copies that jobs do not hide.
+    `work` is the least cycles of the whole network on one PE whose memory has no end. `least` has the credits of each
+    channel without which stages would block each other; of channels from or to outside it is 0. `planned` says whether
+    `cycles` are those of stages that are planned; else they are those of their jobs, without copies that jobs do not
+    hide. `period` is the cycles between two frames of a pipeline by itself as the simulator has them, 0 if it was not
+    run.
     """
 
     work: int
@@ -72,6 +80,7 @@ class PlanFigures:
     nbytes: tuple[int, ...]
     least: tuple[int, ...]
     planned: bool = False
+    period: int = 0
 
 
 @dataclass(frozen=True)
@@ -127,7 +136,7 @@ class MeshPlan:
     @cached_property
     def period_alone(self) -> int:
         """Cycles between two frames of the first pipeline, if no other one has messages on its links."""
-        return period_of(self.flow(1))
+        return self.placed[1].period or period_of(self.flow(1))
 
     @cached_property
     def link_loads(self) -> Mapping[MeshLink, int]:
@@ -139,6 +148,17 @@ class MeshPlan:
         """The cycles of the busiest link."""
         return max(self.link_loads.values(), default=0)
 
+    def simulated(self) -> MeshPlan:
+        """The plan with the period that the simulator has: messages that wait for each other on links are in it. A plan
+        of more than some hundred messages stays as it is."""
+        flow = self.flow(1)
+        frames = max(_FEWEST_FRAMES, _FILLINGS * frames_to_fill(self.latency, self.period))
+        if frames * (len(flow.lanes) + len(flow.steps)) > _MOST_MOVED:
+            return self
+        found = ceil(simulate(flow, frames).period())
+        period = max(found, busiest_pe(flow), busiest_link(flow))
+        return replace(self, figures=replace(self.placed[1], period=period))
+
     @property
     def throughput(self) -> float:
         """Frames a million cycles, of all pipelines."""
@@ -146,9 +166,9 @@ class MeshPlan:
 
     @cached_property
     def latency(self) -> int:
-        """Cycles from the start of a frame to its end, if no other is in its way."""
-        flow = self.flow(1)
-        return max(start + step.cycles for start, step in zip(first_starts(flow), flow.steps, strict=True))
+        """Cycles from the start of a frame to its end, if no other is in its way: its own messages may be in the way of
+        each other."""
+        return simulate(self.flow(1), 1).latency()
 
     @property
     def pes(self) -> int:

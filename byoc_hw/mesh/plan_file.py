@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,9 @@ from byoc_hw.mesh.costs import PieceCosts
 from byoc_hw.mesh.credits import check_credits
 from byoc_hw.mesh.machine import Coordinates, Mesh
 from byoc_hw.mesh.network import MeshNetwork
-from byoc_hw.mesh.patches import channels_of, hull
+from byoc_hw.mesh.patches import Leaving, channels_of, leaving_stages
 from byoc_hw.mesh.pieces import ALL, NodePiece, PieceBox, axes_of
-from byoc_hw.mesh.placing import with_credits
+from byoc_hw.mesh.placing import bytes_of_stages, why_not_placed, with_credits
 from byoc_hw.mesh.plan import OUTSIDE, Channel, MeshPlan, Patch, Stage
 from byoc_hw.mesh.routes import PORT, link_name
 from byoc_hw.mesh.stage_cycles import StageCycles, StageFigures, sharpened, stages_in_full
@@ -114,33 +114,28 @@ def read_plan(path: Path, network: MeshNetwork, mesh: Mesh) -> MeshPlan:
     replicas = _read_places(path, plain["stages"], mesh)
     costs = PieceCosts(network, mesh.pe)
     channels = channels_of(network, stages)
-    sent, given = _sent(channels), _given_credits(plain.get("channels", ()))
-    leaving = [_looked_up(sent.get(number, {})) for number in range(len(stages))]
+    leaving, given = leaving_stages(len(stages), channels), _given_credits(plain.get("channels", ()))
     objective = plain.get("objective", "throughput")
     received = [
         sum(one.nbytes * given.get(_key(one), 1) for one in channels if one.target == number)
         for number in range(len(stages))
     ]
-    planned = stages_in_full(costs, mesh) if objective == "throughput" else None
-    figures = (
-        None if planned is None else _planned_figures(planned, stages, leaving, [mesh.data - each for each in received])
-    )
+    planned = stages_in_full(costs, mesh)
+    rooms = [mesh.data - each for each in received]
+    figures = None if planned is None else _planned_figures(planned, stages, leaving, rooms, objective == "latency")
+    in_full = figures is not None
     if figures is None:
-        fixed = [stage_bytes(costs, one.pieces, part).total(0) for one, part in zip(stages, leaving, strict=True)]
-        cycles = [sum(map(costs.cycles, one.pieces)) for one in stages]
-    else:
-        fixed, cycles = [one.fixed for one in figures], [one.cycles for one in figures]
-    plan = with_credits(network, mesh, stages, replicas, cycles, fixed, costs.work(), objective)
+        pairs = zip((one.pieces for one in stages), leaving, strict=True)
+        figures = [stage_bytes(costs, *pair).figures(sum(map(costs.cycles, pair[0]))) for pair in pairs]
+    plan = with_credits(network, mesh, stages, replicas, figures, costs.least_work(), objective)
     if plan is None:
-        largest = max(range(len(stages)), key=lambda number: fixed[number])
-        raise PlanError(
-            f"{path}: each PE's stages fit its {mesh.data} bytes for data with one credit a channel: they do not; "
-            f"stage {largest} has {fixed[largest]} bytes without channels"
-        )
-    if figures is not None:
+        why = why_not_placed(network, mesh, stages, replicas[0], figures)
+        raise PlanError(f"{path}: {why or 'PEs have room for the least credits of their channels: they have not'}")
+    if in_full:
         plan = replace(plan, figures=replace(plan.placed[1], planned=True))
     if "channels" in plain:
-        plan = _with_given(path, plan, given, fixed)
+        plan = _with_given(path, plan, given, figures)
+    plan = plan.simulated()
     if "period" in plain:
         _check_links(path, plan, plain["period"])
     return plan
@@ -158,14 +153,11 @@ def _check_links(path: Path, plan: MeshPlan, period: int) -> None:
             )
 
 
-_Leaving = Callable[[str, Patch], Patch | None]
-"""What other stages read of a patch that a stage makes."""
-
-
 def _planned_figures(
-    planned: StageCycles, stages: Sequence[Stage], leaving: Sequence[_Leaving], rooms: Sequence[int]
+    planned: StageCycles, stages: Sequence[Stage], leaving: Sequence[Leaving], rooms: Sequence[int], every: bool
 ) -> Sequence[StageFigures] | None:
-    """The figures of stages with so many bytes each beside what they receive; None where one cannot be planned."""
+    """The figures of stages with so many bytes each beside what they receive: of the longest ones, or with `every` of
+    all, as they are built. None where one cannot be planned."""
     quick: list[StageFigures] = []
     slots: list[int] = []
     for stage, part, room in zip(stages, leaving, rooms, strict=True):
@@ -176,20 +168,19 @@ def _planned_figures(
         quick.append(found[1])
 
     def built(number: int) -> StageFigures | None:
-        return planned.built(stages[number].pieces, leaving[number], slots[number]) if planned.left > 0 else None
+        there = planned.left > 0 or every
+        return planned.built(stages[number].pieces, leaving[number], slots[number]) if there else None
 
+    if every:
+        return [built(number) or one for number, one in enumerate(quick)]
     return sharpened(quick, built)
 
 
-def _figures(planned: StageCycles, stage: Stage, leaving: _Leaving, room: int) -> tuple[int, StageFigures] | None:
+def _figures(planned: StageCycles, stage: Stage, leaving: Leaving, room: int) -> tuple[int, StageFigures] | None:
     """The figures of a stage with `room` bytes beside what it receives: as with one frame of that, or with two."""
     tried = ((slots, planned.of(stage.pieces, leaving, slots)) for slots in (1, 2))
     found = [(slots, one) for slots, one in tried if one is not None]
     return next(((slots, one) for slots, one in found if one.fixed <= room), found[0] if found else None)
-
-
-def _looked_up(sent: Mapping[str, Patch]) -> _Leaving:
-    return lambda name, _: sent.get(name)
 
 
 def _read_stage(path: Path, number: int, plain: Mapping[str, Any], network: MeshNetwork) -> Stage:
@@ -229,14 +220,6 @@ def _read_places(path: Path, stages: Sequence[Mapping[str, Any]], mesh: Mesh) ->
     return [tuple((one["pes"][at][0], one["pes"][at][1]) for one in stages) for at in range(counts.pop())]
 
 
-def _sent(channels: Sequence[Channel]) -> dict[int, dict[str, Patch]]:
-    """What each stage sends of each tensor."""
-    patches: dict[int, dict[str, list[Patch]]] = {}
-    for channel in channels:
-        patches.setdefault(channel.source, {}).setdefault(channel.tensor, []).append(channel.patch)
-    return {stage: {name: hull(each) for name, each in found.items()} for stage, found in patches.items()}
-
-
 _ChannelKey = tuple[int, int, str, Patch]
 """What tells a channel from others: source, target, tensor, patch."""
 
@@ -255,7 +238,9 @@ def _given_credits(given: Sequence[Mapping[str, Any]]) -> dict[_ChannelKey, int]
     return credits
 
 
-def _with_given(path: Path, plan: MeshPlan, given: Mapping[_ChannelKey, int], fixed: Sequence[int]) -> MeshPlan:
+def _with_given(
+    path: Path, plan: MeshPlan, given: Mapping[_ChannelKey, int], found: Sequence[StageFigures]
+) -> MeshPlan:
     """The plan with the credits of the file."""
     mesh, figures = plan.placed
     credits = dict(given)
@@ -268,17 +253,14 @@ def _with_given(path: Path, plan: MeshPlan, given: Mapping[_ChannelKey, int], fi
     for source, target, tensor, patch in credits:
         what = f"{tensor} rows {patch.rows} channels {patch.channels} from {source} to {target}"
         raise InvalidInput(f"{path}: channels are those that the stages need: {what} is not one")
-    nbytes = list(fixed)
-    for channel in channels:
-        if channel.target != OUTSIDE:
-            nbytes[channel.target] += channel.nbytes * channel.credits
+    nbytes = bytes_of_stages(plan.network, plan.stages, found, channels)
     by_place: dict[Coordinates, int] = {}
     for place, count in zip(plan.replicas[0], nbytes, strict=True):
         by_place[place] = by_place.get(place, 0) + count
     for place, count in by_place.items():
         if count > mesh.data:
             raise PlanError(f"{path}: PE {place} has {mesh.data} bytes for data: its stages need {count}")
-    plan = replace(plan, channels=tuple(channels), figures=replace(figures, nbytes=tuple(nbytes)))
+    plan = replace(plan, channels=tuple(channels), figures=replace(figures, nbytes=nbytes))
     check_credits(plan.flow(1))
     return plan
 

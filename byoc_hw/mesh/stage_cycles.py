@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Graph
+from byoc_hw.mesh.code_size import CODE_OF_A_PORT, PE_CODE, stage_code_owners
 from byoc_hw.mesh.costs import PieceCosts
 from byoc_hw.mesh.flow import OUTPUT_BUFFERS
 from byoc_hw.mesh.machine import Mesh
@@ -15,6 +16,7 @@ from byoc_hw.mesh.pieces import NodePiece
 from byoc_hw.mesh.plan import MeshPlan, Patch, Stage
 from byoc_hw.mesh.stage_plan import plan_stage
 from byoc_hw.mesh.stage_program import StageProgram, program_of_pieces, stage_program
+from byoc_hw.plan.planned import table_bytes
 from byoc_hw.plan.search.measured import layer_sizes
 from byoc_hw.plan.search.planner import best_layout
 from byoc_hw.plan.search.within import Border, SizedPlans
@@ -40,11 +42,13 @@ def with_planned_cycles(plan: MeshPlan) -> MeshPlan:
         buffers = channel_buffer_bytes(one, number, plan.channels)
         shape = buffers, *_sizes_of_calls(one.program)
         if shape not in known:
-            built = plan_stage(one, mesh.pe, plan.network.workspaces, buffers, mesh.data)
+            built = plan_stage(one, mesh.pe, plan.network, buffers, mesh.data)
             known[shape] = built.cycles(mesh.pe), built.nbytes
         cycles.append(known[shape][0] + _host_cycles(costs, stage.pieces))
         nbytes.append(known[shape][1])
-    return replace(plan, figures=replace(figures, cycles=tuple(cycles), nbytes=tuple(nbytes), planned=True))
+    return replace(
+        plan, figures=replace(figures, cycles=tuple(cycles), nbytes=tuple(nbytes), planned=True, period=0)
+    ).simulated()
 
 
 def _host_cycles(costs: PieceCosts, pieces: Sequence[NodePiece]) -> int:
@@ -87,16 +91,33 @@ def stages_in_full(costs: PieceCosts, mesh: Mesh) -> StageCycles | None:
 
 @dataclass(frozen=True)
 class StageFigures:
-    """A stage as it is planned: its cycles, the bytes of its PE without what it receives, and those of one frame that
-    it receives."""
+    """A stage as it is planned: its cycles, the bytes of its PE without what it receives, those of one frame that it
+    receives, the bytes of its code and tables, but for its ports and for what each PE has, and the least number of its
+    ports."""
 
     cycles: int
     fixed: int
     received: int
+    code: int = 0
+    ports: int = 0
+
+    @property
+    def code_alone(self) -> int:
+        """The least bytes of code of a PE with this stage only."""
+        return PE_CODE + self.code + CODE_OF_A_PORT * self.ports
 
     def nbytes(self, slots: int) -> int:
         """Its bytes with so many frames of what it receives."""
         return self.fixed + slots * self.received
+
+
+def why_no_room(figures: StageFigures, mesh: Mesh) -> str:
+    """What a stage that does not fit its PE alone should fit, and what it has."""
+    if not figures.fixed:
+        return "the PE's local memories: no plan of it does"
+    if figures.nbytes(1) > mesh.data:
+        return f"the {mesh.data} bytes of a PE for data: it has {figures.nbytes(1)}"
+    return f"the {mesh.code} bytes of a PE for code: it has {figures.code_alone}"
 
 
 def sharpened(
@@ -167,14 +188,19 @@ class StageCycles:
     def _built(self, stage: StageProgram, slots: int) -> StageFigures:
         accelerator, network = self._costs.accelerator, self._costs.network
         sent, received = _buffers(stage.program)
-        found = plan_stage(stage, accelerator, network.workspaces, sent + slots * received, self._room)
-        return StageFigures(found.cycles(accelerator), found.nbytes - slots * received, received)
+        found = plan_stage(stage, accelerator, network, sent + slots * received, self._room)
+        fixed = found.nbytes - slots * received
+        return StageFigures(found.cycles(accelerator), fixed, received, found.code, _ports(stage.program))
 
     def _planned(self, stage: StageProgram, slots: int) -> StageFigures:
         layouts = [self._lay_out(graph) for graph in stage.program.regions]
         sent, received = _buffers(stage.program)
+        sent += self._costs.network.constants_of(stage.program)
         lean = _fitting(stage.program, layouts, self._room - sent - slots * received)
-        return StageFigures(sum(one.layout.cycles for one in lean), _held_bytes(stage.program, lean) + sent, received)
+        code = sum(stage_code_owners(stage.program, sum(one.tables for one in lean)).values())
+        fixed = _held_bytes(stage.program, lean) + sent
+        cycles = sum(one.layout.cycles for one in lean)
+        return StageFigures(cycles, fixed, received, code, _ports(stage.program))
 
     def _lay_out(self, graph: Graph) -> _Sized:
         """The first layout of a region of the same sizes as this one that can be carried out."""
@@ -184,21 +210,29 @@ class StageCycles:
         return self._layouts[sizes]
 
 
+def _ports(program: Program) -> int:
+    """The least number of ports of a program: one for each of what it receives and sends."""
+    return len(program.inputs) + len(program.outputs)
+
+
 def _buffers(program: Program) -> tuple[int, int]:
     """The bytes of the buffers for what a program sends, and of one frame of what it receives."""
-    return OUTPUT_BUFFERS * sum(map(buffer_room, program.outputs)), sum(map(buffer_room, program.inputs))
+    sent, received = (sum(buffer_room(one.nbytes) for one in ends) for ends in (program.outputs, program.inputs))
+    return OUTPUT_BUFFERS * sent, received
 
 
 @dataclass(frozen=True, eq=False)
 class _Sized:
-    """The layout of a region, and the bytes of its scratch."""
+    """The layout of a region, and the bytes of its scratch and of its tables."""
 
     layout: Layout
     scratch: int
+    tables: int
 
 
 def _sized(layout: Layout) -> _Sized:
-    return _Sized(layout, without_constants(layout).scratch_bytes)
+    plan = without_constants(layout)
+    return _Sized(layout, plan.scratch_bytes, table_bytes(plan))
 
 
 def _fitting(program: Program, layouts: list[_Sized], room: int) -> list[_Sized]:

@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from byoc_hw.accelerator import Accelerator
+from byoc_hw.mesh.code_size import stage_code_owners
+from byoc_hw.mesh.network import MeshNetwork
 from byoc_hw.mesh.stage_program import StageProgram
 from byoc_hw.padding import padded
 from byoc_hw.plan.fitting import Fitted, Fitting
 from byoc_hw.plan.order.timeline import timeline
 from byoc_hw.plan.place.arena import ModelMemory, place_model
-from byoc_hw.plan.planned import PlannedRegion, flash_bytes
+from byoc_hw.plan.planned import PlannedRegion, flash_bytes, table_bytes
 from byoc_hw.plan.region import plan_region
 from byoc_hw.plan.steps import RegionPlan
 from byoc_hw.program import ALIGNMENT, HostCall, Program, Workspace
@@ -25,13 +27,15 @@ _ANY_FLASH = 1 << 60
 
 @dataclass(frozen=True, eq=False)
 class StagePlan:
-    """A stage, the plans of its regions by name, and its arena. `buffers` is the bytes of its channels' buffers."""
+    """A stage, the plans of its regions by name, and its arena. `buffers` is the bytes of its channels' buffers, `host`
+    those of the constants of its functions of the host."""
 
     stage: StageProgram
     program: Program
     regions: Mapping[str, PlannedRegion]
     memory: ModelMemory
     buffers: int
+    host: int
 
     @property
     def constants(self) -> int:
@@ -40,8 +44,13 @@ class StagePlan:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its PE, but for the constants of functions of the host."""
-        return self.constants + self.memory.ram + self.buffers
+        """Bytes of its PE."""
+        return self.constants + self.host + self.memory.ram + self.buffers
+
+    @property
+    def code(self) -> int:
+        """Bytes of its code and tables, but for its ports and for what each PE has."""
+        return sum(stage_code_owners(self.program, sum(map(table_bytes, self.regions.values()))).values())
 
     def cycles(self, accelerator: Accelerator) -> int:
         """Accelerator cycles of a frame, without functions of the host."""
@@ -49,11 +58,11 @@ class StagePlan:
 
 
 def plan_stage(
-    stage: StageProgram, accelerator: Accelerator, workspaces: Sequence[Workspace], buffers: int, room: int | None
+    stage: StageProgram, accelerator: Accelerator, network: MeshNetwork, buffers: int, room: int | None
 ) -> StagePlan:
-    """A stage planned so that it fits `room` bytes, if it can, beside `buffers` bytes for its channels; without `room`,
-    the fastest plan. `workspaces` are those of all functions of the host. Raises `PlanError` as `plan_region`."""
-    own = workspaces_of(stage.program, workspaces)
+    """A stage of a network planned so that it fits `room` bytes, if it can, with `buffers` bytes for its channels;
+    without `room`, the fastest plan. Raises `PlanError` as `plan_region`."""
+    own, host = workspaces_of(stage.program, network.workspaces), network.constants_of(stage.program)
     program = padded(stage.program, accelerator)
 
     def placed(plans: Mapping[str, PlannedRegion]) -> ModelMemory:
@@ -63,10 +72,10 @@ def plan_stage(
         graph.name: plan_region(graph, accelerator) for graph in stage.program.regions
     }
     memory = placed(plans)
-    if room is not None and plans and memory.ram + _constants(plans) + buffers > room:
-        fitted = _fitted(Fitting(program, plans, accelerator, placed, False, {}), room - buffers)
+    if room is not None and plans and memory.ram + _constants(plans) + host + buffers > room:
+        fitted = _fitted(Fitting(program, plans, accelerator, placed, False, {}), room - host - buffers)
         plans, memory = fitted.plans, fitted.memory
-    return StagePlan(stage, program, plans, memory, buffers)
+    return StagePlan(stage, program, plans, memory, buffers, host)
 
 
 def _fitted(fitting: Fitting, room: int) -> Fitted:

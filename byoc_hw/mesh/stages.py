@@ -15,6 +15,7 @@ from byoc_hw.mesh.machine import Mesh
 from byoc_hw.mesh.patches import form_of, hull, intersection, patch_bytes, patch_of, sent_patch
 from byoc_hw.mesh.pieces import ALL, NodePiece, PieceBox
 from byoc_hw.mesh.plan import Patch
+from byoc_hw.mesh.stage_cycles import StageFigures
 
 _EXACT_UNITS = 48
 """Up to so many units every cut is looked at; of more, each stage takes as many units as it can."""
@@ -46,6 +47,10 @@ class StageBytes:
     def total(self, slots: int) -> int:
         """With `slots` frames of what is received."""
         return self.weights + slots * self.received + self.sent + self.inner
+
+    def figures(self, cycles: int) -> StageFigures:
+        """The figures of a stage of these bytes that is not planned."""
+        return StageFigures(cycles, self.total(0), self.received)
 
 
 Beyond = Callable[[int, int], int]
@@ -253,6 +258,10 @@ class StageCutter:
     def nbytes(self, first: int, stop: int) -> StageBytes:
         """The bytes of a stage."""
         return stage_bytes(self._costs, self.pieces(first, stop), self.leaving_at(stop))
+
+    def figures(self, first: int, stop: int) -> StageFigures:
+        """The figures of a stage that is not planned."""
+        return self.nbytes(first, stop).figures(self.cycles(first, stop))
 
     def _leaving(self, name: str, made: Patch, stop: int) -> Patch | None:
         """What units from `stop` on read of a patch, or whoever reads the model's outputs."""

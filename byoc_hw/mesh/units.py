@@ -95,6 +95,7 @@ class Units:
     def _boxes(self, number: int, axis: CutAxis, parts: int) -> list[PieceBox]:
         extent, granule = self._extent(number, axis), self._costs.granule(number, axis)
         grains = ceil_div(extent, granule)
+        parts = min(parts, grains)
         ends = [min(extent, granule * (grains * part // parts)) for part in range(parts)] + [extent]
         return [PieceBox(axis, start, stop) for start, stop in pairwise(ends) if start < stop]
 
@@ -107,8 +108,7 @@ class Units:
         axis = self.axes[number]
         if axis is None or most < 2:
             return [NodePiece(number, ALL)]
-        grains = ceil_div(self._extent(number, axis), self._costs.granule(number, axis))
-        boxes = self._boxes(number, axis, min(grains, most))
+        boxes = self._boxes(number, axis, most)
         return [NodePiece(number, box if len(boxes) > 1 else ALL) for box in boxes]
 
     # ------------------------------------------------------------ the order

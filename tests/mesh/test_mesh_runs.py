@@ -236,7 +236,7 @@ def test_the_same_stages_give_the_same_files(digits, mesh, tmp_path):
 @pytest.mark.slow
 def test_a_program_that_does_not_fit_its_pe_is_named_before_anything_is_written(digits, tmp_path):
     with pytest.raises(
-        PlanError, match=r"digits_pe5 does not fit its PE: \d+ bytes of 16384: \d+ of constants"
+        PlanError, match=r"digits_pe5 does not fit PE \(5, 0\): \d+ bytes of 16384: \d+ of constants"
     ) as error:
         build_mesh(digits, STAGES, output_dir=tmp_path / "small", data=16384)
     assert "buffers of channels" in str(error.value)
@@ -325,7 +325,7 @@ def test_code_on_a_core_of_32_bits_takes_no_more_than_it_is_taken_to(digits, mes
         model = _open(digits, None)
         stage = stage_program(network, STAGES, number, channels, entry.name)
         regions = {graph.name: plan_region(graph, model.accelerator) for graph in stage.program.regions}
-        owners = code_owners(stage.program, regions, sum(map(len, ports_of(number, channels))))
+        owners = code_owners([(stage.program, regions)], sum(map(len, ports_of(number, channels))))
         found = code_of(place, tmp_path / entry.name) - sum(map(flash_bytes, regions.values()))
         assert 0 < found <= sum(owners.values()) - owners["stack"], entry.name
 
@@ -346,9 +346,29 @@ def code_of(place, out):
 
 def test_a_program_whose_code_does_not_fit_is_named(digits, tmp_path):
     network = mesh_network(digits)
-    mesh = replace(MESH_7296.of(8), pe=_open(digits, None).accelerator, memory=2 << 20, code=6000)
-    plan = plan_network(network, mesh, pipelines=1)
-    message = r"the code of digits_pe\d fits 6000 bytes of its PE: it has \d+: .*\d+ of stack; about \d+ PEs would do"
+    mesh = replace(MESH_7296.of(8), pe=_open(digits, None).accelerator, memory=2 << 20)
+    small, plan = replace(mesh, code=6000), plan_network(network, mesh, pipelines=1)
+    with pytest.raises(
+        PlanError, match=r"stage \d fits the 6000 bytes of a PE for code: it has \d+; it is of .*softmax"
+    ):
+        plan_network(network, small, pipelines=1)
+    message = r"the code of digits_pe\d fits 6000 bytes of its PE: it has \d+: .*\d+ of stack.*; about \d+ PEs would do"
     with pytest.raises(PlanError, match=message):
-        build_mesh(digits, plan, output_dir=tmp_path / "mesh")
+        build_mesh(digits, replace(plan, mesh=small), output_dir=tmp_path / "mesh")
     assert not (tmp_path / "mesh").exists()
+
+
+@pytest.mark.slow
+def test_a_latency_plan_in_as_little_memory_as_it_fits_is_built_and_runs(digits, tmp_path):
+    network, mesh = mesh_network(digits), replace(MESH_7296.of(6), pe=byoc_hw.REFERENCE, memory=1 << 19)
+    plan = plan_network(network, mesh, "latency")
+    used = {}
+    for place, nbytes in zip(plan.replicas[0], plan.placed[1].nbytes, strict=True):
+        used[place] = used.get(place, 0) + nbytes
+    assert len(used) < len(plan.stages)  # PEs with several stages
+    with pytest.raises(PlanError, match=r"digits_pe\d+, digits_pe.* do not fit PE \(\d+, \d+\): \d+ bytes of \d+"):
+        build_mesh(digits, plan, output_dir=tmp_path / "latency", data=max(used.values()) - 1)
+    built = build_mesh(digits, plan, output_dir=tmp_path / "latency", data=max(used.values()))
+    given = frames(5)
+    check_equal(built.run(given, "threads").outputs, expected(built, given))
+    assert built.validate(given, "threads").ok

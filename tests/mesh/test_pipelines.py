@@ -17,10 +17,11 @@ from byoc_hw.accelerator import REFERENCE
 from byoc_hw.errors import InvalidInput, PlanError
 from byoc_hw.mesh import stage_cycles
 from byoc_hw.mesh.balance import Balance
+from byoc_hw.mesh.code_size import code_owners
 from byoc_hw.mesh.costs import PieceCosts
 from byoc_hw.mesh.events import simulate
 from byoc_hw.mesh.machine import Link, Mesh
-from byoc_hw.mesh.pe_source import channel_buffer_bytes
+from byoc_hw.mesh.pe_source import channel_buffer_bytes, ports_of
 from byoc_hw.mesh.pieces import NodePiece
 from byoc_hw.mesh.pipelines import plan_network
 from byoc_hw.mesh.plan import OUTSIDE, Stage
@@ -127,7 +128,7 @@ def test_dead_pes_are_planned_around():
 
 def test_a_network_that_does_not_fit_is_refused_with_how_many_pes_would_do():
     network = skip_network(blocks=1, size=8, channels=32)
-    mesh = small_mesh(2, 1, code=0)
+    mesh = small_mesh(2, 1)
     small = replace(mesh, memory=mesh.memory - mesh.data + 9000)
     with pytest.raises(
         PlanError, match=r"a pipeline of 2 PEs with 9000 bytes each .* does not, \d+ PEs would do"
@@ -139,7 +140,7 @@ def test_a_network_that_does_not_fit_is_refused_with_how_many_pes_would_do():
 
 def test_a_layer_that_is_too_large_in_any_piece_is_named():
     with pytest.raises(PlanError, match=r"layer_.*: its smallest piece fits the 100 bytes of a PE for data: it has"):
-        plan_network(skip_network(), small_mesh(memory=24 * 1024 + 100, code=0))
+        plan_network(skip_network(), small_mesh(memory=40 * 1024 + 100))
 
 
 def test_the_same_network_has_the_same_plan():
@@ -281,7 +282,7 @@ def built_bytes(plan, number):
 
 @pytest.mark.parametrize("room", [24, 19])
 def test_programs_as_they_are_generated_fit_their_pes(room):
-    mesh = small_mesh(8, 1, code=0)
+    mesh = small_mesh(8, 1)
     mesh = replace(mesh, memory=mesh.memory - mesh.data + room * 1024)
     plan = plan_network(skip_network(), mesh, pipelines=1)
     assert plan.placed[1].planned
@@ -291,7 +292,7 @@ def test_programs_as_they_are_generated_fit_their_pes(room):
 
 def test_a_plan_fits_when_no_work_is_left_to_plan_its_stages_as_they_are_built(monkeypatch):
     monkeypatch.setattr(stage_cycles, "_PLANNED", 0)
-    mesh = small_mesh(8, 1, code=0)
+    mesh = small_mesh(8, 1)
     mesh = replace(mesh, memory=mesh.memory - mesh.data + 18 * 1024)
     plan = plan_network(skip_network(), mesh, pipelines=1)
     for number in range(len(plan.stages)):
@@ -301,7 +302,7 @@ def test_a_plan_fits_when_no_work_is_left_to_plan_its_stages_as_they_are_built(m
 def test_a_stage_that_does_not_fit_as_it_is_planned_is_named_with_how_many_pes_would_do(monkeypatch):
     """By what is worked out of its pieces it fits."""
     network = skip_network(size=8)
-    mesh = small_mesh(4, 1, code=0)
+    mesh = small_mesh(4, 1)
     costs = PieceCosts(network, PE)
     plan = plan_network(network, mesh, pipelines=1)
     cutter = StageCutter(costs, Units(costs, UnitWays(), costs.work() // 4, mesh.data).pieces, mesh)
@@ -342,7 +343,7 @@ def test_the_cycles_that_a_plan_has_are_those_of_its_stages_planned_in_full():
     plan = plan_network(network, mesh, pipelines=1)
     costs = PieceCosts(network, PE)
     (cutter,) = [StageCutter(costs, Units(costs, UnitWays(), costs.work() // 3, mesh.data).pieces, mesh)]
-    balance = Balance(cutter, mesh.data, StageCycles(costs, 1000, mesh.data))
+    balance = Balance(cutter, mesh, StageCycles(costs, 1000, mesh.data))
     by_jobs = balance.of(cutter.best(3))
     assert max(plan.placed[1].cycles) <= by_jobs.longest
     again = balance.better(by_jobs, 3)
@@ -356,10 +357,10 @@ def test_a_stage_that_does_not_fit_at_once_has_the_fastest_plan_of_its_room():
     network, pe = skip_network(size=20), replace(PE, activation_memory=2048)
     whole = Stage(tuple(NodePiece(number) for number in range(len(network.nodes))))
     stage = program_of_pieces(network, whole, lambda _, made: made, "stage")
-    fastest = plan_stage(stage, pe, (), 64, None)
-    smallest = plan_stage(stage, pe, (), 64, 65)
+    fastest = plan_stage(stage, pe, network, 64, None)
+    smallest = plan_stage(stage, pe, network, 64, 65)
     room = fastest.nbytes - 1
-    fitted = plan_stage(stage, pe, (), 64, room)
+    fitted = plan_stage(stage, pe, network, 64, room)
     assert fitted.nbytes <= room
     assert fitted.cycles(pe) < smallest.cycles(pe)
 
@@ -384,3 +385,73 @@ def test_cuts_are_found_where_memory_makes_stages_shorter_and_these_have_more_cy
     cuts = cutter.best(-(-count // 2))
     assert [unit for first, stop in cuts for unit in range(first, stop)] == list(range(count))
     assert max(stop - first for first, stop in cuts) == 2
+
+
+# ---------------------------------------------------------------- latency plans fit
+
+
+def built_on_pes(plan):
+    """For each PE its bytes for data, and for code, of all its stages as `build_mesh` counts them."""
+    pe = plan.placed[0].pe
+    data, stages, ports = {}, {}, {}
+    for number, place in enumerate(plan.replicas[0]):
+        one = stage_program(plan.network, plan.stages, number, plan.channels, f"pe{number}")
+        buffers = channel_buffer_bytes(one, number, plan.channels)
+        built = plan_stage(one, pe, plan.network, buffers, plan.placed[0].data)
+        assert built.nbytes == plan.placed[1].nbytes[number]
+        assert built.cycles(pe) == plan.placed[1].cycles[number]
+        data[place] = data.get(place, 0) + built.nbytes
+        stages.setdefault(place, []).append((built.program, built.regions))
+        ports[place] = ports.get(place, 0) + sum(map(len, ports_of(number, plan.channels)))
+    return data, {place: sum(code_owners(found, ports[place]).values()) for place, found in stages.items()}
+
+
+def with_room(mesh, data=None, code=None):
+    """The mesh with so many bytes for data and for code."""
+    code = mesh.code if code is None else code
+    data = mesh.data if data is None else data
+    return replace(mesh, memory=mesh.memory - mesh.data - mesh.code + data + code, code=code)
+
+
+@pytest.mark.parametrize("what", ["data", "code"])
+def test_a_latency_plan_fits_as_it_is_built_and_with_one_byte_less_it_is_another_one(what):
+    network, mesh = skip_network(blocks=1, size=8), small_mesh(2, 2)
+    plan = plan_network(network, mesh, "latency")
+    used = max(built_on_pes(plan)[what == "code"].values())
+    assert plan_network(network, with_room(mesh, **{what: used}), "latency").latency <= plan.latency
+    small = with_room(mesh, **{what: used - 1})
+    other = plan_network(network, small, "latency")
+    assert plan_json(other) != plan_json(plan)
+    assert max(built_on_pes(other)[0].values()) <= small.data
+    assert max(built_on_pes(other)[1].values()) <= small.code
+
+
+def test_a_latency_plan_is_refused_with_how_many_pes_would_do_and_they_do():
+    network, mesh = skip_network(blocks=1, size=8), with_room(small_mesh(2, 1), data=6000)
+    match = r"fit 2 PEs with 6000 bytes for data and 16384 for code of each: they have \d+ .*; \d+ PEs would do"
+    with pytest.raises(PlanError, match=match) as error:
+        plan_network(network, mesh, "latency")
+    enough = int(str(error.value).split()[-4])
+    plan = plan_network(network, replace(mesh, width=enough), "latency")
+    assert max(built_on_pes(plan)[0].values()) <= 6000
+    with pytest.raises(PlanError, match=rf"{enough} PEs would do"):
+        plan_network(network, replace(mesh, width=enough - 1), "latency")
+
+
+def test_a_latency_plan_names_a_part_of_a_layer_that_fits_no_pe():
+    message = (
+        r"stage \d+ of layer_.* fits the 600 bytes of a PE for data: with one credit a channel it has \d+; no number"
+    )
+    with pytest.raises(PlanError, match=message):
+        plan_network(skip_network(blocks=1, size=8), with_room(small_mesh(), data=600), "latency")
+
+
+def test_a_latency_plan_that_is_written_and_read_is_the_same(tmp_path):
+    network, mesh = skip_network(blocks=1, size=8), small_mesh(2, 2)
+    plan = plan_network(network, mesh, "latency")
+    path = tmp_path / "plan.json"
+    path.write_text(plan_json(plan))
+    assert plan_json(read_plan(path, network, mesh)) == plan_json(plan)
+    small = with_room(mesh, data=max(built_on_pes(plan)[0].values()) - 1)
+    with pytest.raises(PlanError, match=r"PE \(\d, \d\) .*bytes"):
+        read_plan(path, network, small)
