@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -65,6 +66,9 @@ _KEPT = 0.75
 
 _ALIKE = 100
 """One of so many parts of a period does not count when lengths of pipelines are compared by jobs."""
+
+_AGAIN = 0.02
+"""How much worse other cuts of a length count than they promise, when cuts of several lengths are compared."""
 
 _BALANCED = 2
 """The most cuts of a length that are balanced by planned stages."""
@@ -282,6 +286,11 @@ class _Planner:
                 cuts = balance.quickly(cuts.cuts)
                 promise = _promise(cuts) * one.waits / pipelines
             promising.append((promise, length, pipelines, balance, cuts))
+        promising.sort(key=lambda one: one[0])
+        again = Counter[int]()  # of a length, other cuts count as worse than they promise: they mostly end alike
+        for at, (promise, length, *others) in enumerate(promising):
+            promising[at] = (promise * (1 + _AGAIN * again[length]), length, *others)
+            again[length] += 1
         promising.sort(key=lambda one: one[0])
         plans: list[MeshPlan | None] = []
         for at, (_, length, pipelines, balance, cuts) in enumerate(promising):

@@ -74,7 +74,7 @@ def _sizes_of_calls(program: Program) -> tuple[Hashable, ...]:
     )
 
 
-_PLANNED, _PLANNED_A_PE, _PES_A_LAYER = 900, 100, 4
+_PLANNED, _PLANNED_A_PE, _PES_A_LAYER = 1100, 100, 4
 """The work of planning stages, in layers that are planned quickly: so many, or so many for a PE if these are fewer; and
 one more for so many PEs."""
 
