@@ -67,11 +67,11 @@ def same(found, expected):
 
 
 @pytest.mark.slow
-def test_polls_give_the_same_bits_in_the_same_cycles(built):
+def test_polls_give_the_same_bits_in_the_cycles_of_the_plan(built):
     partitioned, inputs, expected, project = built
     found = project.run(inputs, toolchain=CHECKED)
     same(found, expected)
-    assert found.cycles.total == expected.cycles.total
+    assert found.cycles.total == project.schedule.cycles >= expected.cycles.total  # which may copy ahead
     assert found.polls.count > 2
     assert expected.polls is None
     assert not byoc_hw.validate(project, inputs, partitioned).differences

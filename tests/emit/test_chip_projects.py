@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -191,3 +192,14 @@ def test_the_schedule_has_each_accelerator(project: Project, plan: ChipPlan):
     assert (schedule.moved["outputs"], schedule.moved["spilled"] > 0) == (5, True)
     assert all(0 < share < 1 for share in schedule.busy.values())
     assert schedule.waiting["event"] > 0
+
+
+def test_the_timeline_and_the_metadata_have_each_accelerator(project: Project):
+    figure = project.schedule.timeline()
+    assert [axes.get_ylabel() for axes in figure.axes] == ["npu", "dsp"]
+    assert all(
+        {label.get_text().strip() for label in axes.get_yticklabels()} >= {"DMA", "array"} for axes in figure.axes
+    )
+    metadata = json.loads((project.directory / "metadata.json").read_text())
+    found = [(one["name"], one["activations"]) for one in metadata["accelerators"]]
+    assert found == [(one.name, one.activation_memory) for one in CHIP.accelerators]

@@ -87,3 +87,8 @@ class Shares:
     def jobs(self, index: int) -> list[float]:
         """The same on each lane that can run it."""
         return [self.job(index, lane) for lane in LANES if self.job(index, lane)] or [0.0]
+
+
+def times(count: int, what: Var) -> Expr | int:
+    """A variable so many times. None of it is a plain 0: to a constant expression, sums cannot be added."""
+    return count * what if count else 0

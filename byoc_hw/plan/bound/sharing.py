@@ -43,7 +43,7 @@ from byoc_hw.plan.array.window import extents
 from byoc_hw.plan.bound.latency import Latencies, has_jobs, reads_all
 from byoc_hw.plan.bound.needs import Need, needed_before, whole_sums
 from byoc_hw.plan.bound.seen import PARTS, least_inputs, padded_on_all_sides, sees_one
-from byoc_hw.plan.bound.shares import LANES, Share, Shares
+from byoc_hw.plan.bound.shares import LANES, Share, Shares, times
 from byoc_hw.plan.bound.sharing_copies import CopyRules
 from byoc_hw.plan.bound.ways import LayerWork, able, packs
 from byoc_hw.soc import Soc
@@ -192,13 +192,15 @@ class _Program(Shares):
             busy = model.new_bool_var("")
             model.add(done[lane] == 0).only_enforce_if(~busy)
             model.add(share.complete >= share.starts[lane] + share.first[lane]).only_enforce_if(busy)
-            model.add(share.cycles[lane] >= share.first[lane] + setup * share.any[lane])
+            model.add(share.cycles[lane] >= share.first[lane] + times(setup, share.any[lane]))
             model.add(share.cycles[lane] >= int(self.job(index, lane)) * share.any[lane])
         for at, rate in enumerate(work.rates if not work.covers else ()):
             some, setup = lanes[at], self.chip.accelerators[lanes[at]].job_setup
             rate_parts = int(rate * PARTS)
             model.add(PARTS * share.first[some] >= rate_parts * done[some])
-            model.add(PARTS * share.cycles[some] >= rate_parts * share.elements[some] + PARTS * setup * share.any[some])
+            model.add(
+                PARTS * share.cycles[some] >= rate_parts * share.elements[some] + times(PARTS * setup, share.any[some])
+            )
         ways = [(self._plain[index].covers, False)] if work.covers else []
         if any(packs(layer, one) for one in self.chip.accelerators):
             ways.append((work.covers, True))
@@ -215,7 +217,7 @@ class _Program(Shares):
                 model.add(groups[lane] * outputs >= done[lane]).only_enforce_if(way)
                 model.add(every * outputs >= share.elements[lane]).only_enforce_if(way)
                 model.add(share.first[lane] >= cycles * groups[lane]).only_enforce_if(way)
-                model.add(share.cycles[lane] >= cycles * every + setup * share.any[lane]).only_enforce_if(way)
+                model.add(share.cycles[lane] >= cycles * every + times(setup, share.any[lane])).only_enforce_if(way)
                 others = every * outputs - outputs  # elements of all groups but one, at most
                 model.add(share.grouped[lane] >= share.elements[lane] - others).only_enforce_if(way, share.any[lane])
                 model.add(share.grouped_pixels[lane] * int(cover.channels[at]) >= share.grouped[lane]).only_enforce_if(

@@ -18,7 +18,7 @@ from byoc_hw.plan.array.kinds import rows_at_a_time
 from byoc_hw.plan.array.window import extents
 from byoc_hw.plan.bound.needs import needed_before, whole_sums
 from byoc_hw.plan.bound.seen import PARTS, least_inputs
-from byoc_hw.plan.bound.shares import LANES, Shares
+from byoc_hw.plan.bound.shares import LANES, Shares, times
 from byoc_hw.plan.bound.ways import weight_bytes
 from byoc_hw.tensor import Tensor
 
@@ -63,7 +63,7 @@ class CopyRules:
                 others[other].append(brought)
         for index in weighted:
             model.add(self._of_layer[index].starts[lane] >= there[index])
-            copy = setup * self._own[index, lane] + self._bytes_at_once(index, lane) + sum(others[index])
+            copy = times(setup, self._own[index, lane]) + self._bytes_at_once(index, lane) + sum(others[index])
             model.add(unit * there[index] >= copy)
 
     def _bytes_at_once(self, index: int, lane: int) -> Expr | int:
@@ -147,7 +147,7 @@ class CopyRules:
         again: Expr | int = 0  # of this, what counts for the layer
         if isinstance(layer, Weighted):
             weights, setup = self._bytes_at_once(index, lane), unit * self._chip.accelerators[lane].dma_setup
-            first, again = weights + setup * share.any[lane], weights + setup * self._own[index, lane]
+            first, again = (weights + times(setup, some) for some in (share.any[lane], self._own[index, lane]))
             if self._at_once(layer, lane) and (filled := self._shares.filled.get((layer.ifm, lane))) is not None:
                 first = first + self._copied(lane, filled, filled, PARTS)
         model.add(share.starts[lane] >= before)
@@ -155,7 +155,7 @@ class CopyRules:
         needed = needed_before(self._graph, index, self._chip, whole=False)
         read = [tensor for tensor, (reader, _) in needed.items() if reader == index]
         inputs = sum(tensor not in self._made for tensor in read)
-        model.add(unit * before >= first + unit * inputs * copy * share.any[lane])
+        model.add(unit * before >= first + times(unit * inputs * copy, share.any[lane]))
         for tensor in read:
             if tensor not in self._made and (index, lane, tensor) in self._shares.at_first:
                 some, amount = share.any[lane], self._shares.at_first[index, lane, tensor]
@@ -209,7 +209,7 @@ class CopyRules:
     def _copied(self, lane: int, some: Var, amount: Var, each: int) -> Expr:
         """Cycles of a DMA that copies so many things, if any, of so many parts of a byte: times its width and parts."""
         one = self._chip.accelerators[lane]
-        return one.dma_setup * one.dma_width * PARTS * some + each * amount
+        return times(one.dma_setup * one.dma_width * PARTS, some) + each * amount
 
 
 def _parts_of_bytes(tensor: Tensor) -> int:

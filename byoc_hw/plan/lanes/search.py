@@ -12,14 +12,14 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain, combinations, groupby, islice, pairwise, product, starmap
+from itertools import chain, combinations, groupby, islice, pairwise, product, starmap, zip_longest
 from math import prod
 
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Dense, Reshape
 from byoc_hw.plan.array.mapped import MappedGraph
 from byoc_hw.plan.array.mapping import worth_swapping
-from byoc_hw.plan.bound.ways import least_alone
+from byoc_hw.plan.bound.ways import least_alone, weight_bytes
 from byoc_hw.plan.choices import Choices
 from byoc_hw.plan.lanes.cut import PartCut, Region
 from byoc_hw.plan.lanes.every import EveryPlan, FormOfLayers, few
@@ -70,6 +70,9 @@ _MORE = 40_000
 _STARTS = 70_000
 """The most copies and jobs that the improvement schedules, over all that it tries; more for each layer, and more for
 small regions, which have more starts."""
+
+_TRIES = 600
+"""At least so many plans of a small region are scheduled, those with many copies and jobs, too."""
 
 INFINITE = float("inf")
 
@@ -194,6 +197,10 @@ class _Search:
         graph, several = region.graph, several or Several()
         self._share = several.count
         self._graph, self._chip, self._region, self._cost, self._in_place = graph, chip, region, costs, in_place
+        self._least_cycles = [
+            {lane: least_alone([layer], chip.accelerators[lane]) for lane in cost}
+            for layer, cost in zip(graph.layers, costs, strict=True)
+        ]
         fastest = [min(cost, key=cost.__getitem__) for cost in costs]
         accelerators = [chip.accelerators[lane] for lane in fastest]
         swapped = worth_swapping(graph, accelerators)
@@ -252,7 +259,10 @@ class _Search:
         self._packs = packs and len(self._graph.layers) <= _PACKED_FIRST
         starts = {self.cost(plan): plan for plan in [*self.found(), *self._plain()]}
         layers = len(self._graph.layers)
-        most = self._budget(_WORK + _EACH * layers + (_STARTS if self._small else 0))
+        work = _WORK + _EACH * layers
+        if self._small:
+            work = max(work + _STARTS, _TRIES * max(map(_actions_of, starts.values()), default=0))
+        most = self._budget(work)
         best: list[FormOfLayers] = []
         for _, start in sorted(starts.items(), key=lambda item: item[0]):
             if best and self._together.work > most:
@@ -393,6 +403,29 @@ class _Search:
                 found = (self.forms(*span, styles=one, most=1) for span, one in zip(spans, styles, strict=True))
                 yield from (([next(few(one)) for one in forms], near) for forms in product(*found))
 
+    def _shifts(self, plan: Sequence[FormOfLayers], at: int) -> Iterator[tuple[Sequence[FormOfLayers], _Near]]:
+        """As `_changes`: shares of layers that become larger or smaller where they meet."""
+        near = self._near(plan, at, 1)
+        cuts = [one.part.cut for one in plan[at]]
+        for border, (one, other) in enumerate(pairwise(cuts)):
+            assert one.rows is not None
+            assert other.rows is not None
+            for shift in self._steps(one, other):
+                middle = one.rows[1] + shift
+                halves = [replace(one, rows=(one.rows[0], middle)), replace(other, rows=(middle, other.rows[1]))]
+                changed = [*cuts[:border], *halves, *cuts[border + 2 :]]
+                parts = [self._options(cut, self._first) for cut in changed]
+                if all(parts):
+                    yield from (([form], near) for form in few(parts))
+
+    def _steps(self, one: PartCut, other: PartCut) -> Iterator[int]:
+        """By how much the border of two shares is moved: by what an array does at once, or a fourth of a share."""
+        unit = self._unit(one, [one.lane, other.lane])
+        for sign, rows in ((-1, one.rows), (1, other.rows)):
+            assert rows is not None
+            most = (rows[1] - rows[0] - 1) // unit  # something of the share is left
+            yield from (sign * steps * unit for steps in sorted({1, most // 4}) if 0 < steps <= most)
+
     def _halves(
         self, first: int, middle: int, stop: int, styles: Container[_Style] | None, others: Container[_Style] | None
     ) -> Iterator[list[FormOfLayers]]:
@@ -498,7 +531,8 @@ class _Search:
             for chosen in combinations(lanes, count):
                 for axis in (1, 3) if way.flat else self._axes(stop - 1):
                     if styles is None or (chosen, axis) in styles:
-                        speeds = {lane: 1 / max(cycles[lane], 1) for lane in chosen}
+                        least = {lane: self._busy(lane, replace(way, axis=axis)) for lane in chosen}
+                        speeds = [{lane: 1 / max(by[lane], 1) for lane in chosen} for by in (least, cycles)]
                         cuts += self._shares(speeds, replace(way, axis=axis), more=more)
         found = False
         for form in cuts:
@@ -520,22 +554,29 @@ class _Search:
             return ()
         return self._oriented.axis(index), 3
 
-    def _shares(self, lanes: Mapping[int, float], whole: PartCut, *, more: bool) -> Iterator[list[PartCut]]:
-        """The layers of a cut, shared by lanes by their speed, which `lanes` has; with `more` also by a little more or
-        less, and with half as much for all but the fastest, which may have other layers to do."""
+    def _busy(self, lane: int, whole: PartCut) -> float:
+        """Cycles of the busier engine of an accelerator that has all of a cut: its array, with rows packed where it
+        takes that, or, where each channel's weights go to one accelerator only, its DMA."""
+        accelerator, layers = self._chip.accelerators[lane], [self._graph.layers[index] for index in whole.layers]
+        cycles = sum(min(self._least_cycles[index][lane], self._cost[index][lane]) for index in whole.layers)
+        if accelerator.library is not None or whole.axis != len(layers[-1].ofm.shape) - 1:
+            return cycles
+        return max(cycles, sum(map(weight_bytes, layers)) / accelerator.dma_width)
+
+    def _shares(self, by_lane: Sequence[Mapping[int, float]], whole: PartCut, *, more: bool) -> Iterator[list[PartCut]]:
+        """The layers of a cut, shared by lanes by their speed, for which `by_lane` has several estimates, the best one
+        first. With `more` also by the others, by a little more or less, and with half as much for all but the fastest,
+        which may have other layers to do."""
+        lanes = by_lane[0]
         ofm = self._graph.layers[whole.layers[-1]].ofm
         extent = prod(ofm.shape[1:3]) if whole.flat and whole.axis == 1 else ofm.shape[whole.axis]
         speeds = list(lanes.values())
-        fast = self._chip.accelerators[max(zip(speeds, lanes, strict=True))[1]]
-        unit = 1
-        if whole.flat and whole.axis == 1:
-            unit = fast.array_columns
-        elif whole.axis == len(ofm.shape) - 1:
-            unit = fast.array_rows
+        unit = self._unit(whole, [max(zip(speeds, lanes, strict=True))[1]])
         fastest = max(speeds)
         halves = [speed if speed == fastest else speed / 2 for speed in speeds]
         seen = set()
-        for shares, shift in ((speeds, 0), (halves, 0), (speeds, -1), (speeds, 1)) if more else ((speeds, 0),):
+        others = [(list(other.values()), 0) for other in by_lane[1:]]
+        for shares, shift in ((speeds, 0), *others, (halves, 0), (speeds, -1), (speeds, 1)) if more else ((speeds, 0),):
             bounds, part = [0], 0.0
             for share in shares[:-1]:
                 part += share
@@ -545,6 +586,15 @@ class _Search:
                 continue
             seen.add(tuple(bounds))
             yield [replace(whole, lane=lane, rows=rows) for lane, rows in zip(lanes, pairwise(bounds), strict=True)]
+
+    def _unit(self, cut: PartCut, lanes: Sequence[int]) -> int:
+        """The rows, columns or channels that some arrays do at once, the fewest of them."""
+        accelerators = [self._chip.accelerators[lane] for lane in lanes]
+        if cut.flat and cut.axis == 1:
+            return min(one.array_columns for one in accelerators)
+        if cut.axis == len(self._graph.layers[cut.layers[-1]].ofm.shape) - 1:
+            return min(one.array_rows for one in accelerators)
+        return 1
 
     def _cannot_win(self, cut: PartCut, near: _Near) -> bool:
         """Whether the array of a part alone would have so much to do that nothing is saved."""
@@ -568,13 +618,14 @@ class _Search:
                 yield from known.packed
 
     def _options(self, cut: PartCut, most: int | None) -> list[Option]:
-        """A part in its layouts, or in the first ones of each form."""
+        """A part in its layouts, or in the first ones of each form: one of each form in turn, the faster form first."""
         known, found = self._known_of(cut), []
         for form, options in zip(self._forms(cut), known.options, strict=False):
             assert known.part is not None, "it has forms"
             options += [Option(known.part, one) for one in self._profiles_of(known.part, form, most)[len(options) :]]
-            found += options[:most]
-        return found
+            found.append(options[:most])
+        found.sort(key=lambda options: _by_itself(options[0]) if options else 0)
+        return [option for several in zip_longest(*found) for option in several if option is not None]
 
     def _profiles_of(self, part: OrientedPart, form: MappedGraph, most: int | None) -> list[Profile]:
         outside = self._region.arguments
@@ -599,8 +650,13 @@ class _Search:
                 yield [part_of_all(self._region, 0, own_layout(self._graph, accelerator))]
 
 
-_KINDS: Sequence[_Changes] = (_Search._changes, _Search._pairs, _Search._splits)
+_KINDS: Sequence[_Changes] = (_Search._changes, _Search._pairs, _Search._shifts, _Search._splits)
 """What a plan is changed by, in the order in which it is tried. No search has them: it would refer to itself."""
+
+
+def _actions_of(plan: Sequence[FormOfLayers]) -> int:
+    """The copies and jobs of a plan."""
+    return sum(len(option.profile.actions) for form in plan for option in form)
 
 
 def _by_itself(option: Option) -> int:

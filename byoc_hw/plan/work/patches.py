@@ -8,18 +8,15 @@ from functools import cached_property
 from itertools import product
 
 from byoc_hw.graph import Layer, Weighted
-from byoc_hw.plan.array.cost import flat, is_pointwise
-from byoc_hw.plan.array.kinds import PSUM_BYTES, Run, Window, geometry, job_cycles
+from byoc_hw.plan.array.kinds import PSUM_BYTES, Run, Window, geometry
 from byoc_hw.plan.array.packing import Packing
 from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.array.transfers import Box, Transfer, strided
 from byoc_hw.plan.array.weight_blocks import channel_blocks
-from byoc_hw.plan.array.window import Extents, Place
-from byoc_hw.plan.steps import Job
+from byoc_hw.plan.array.window import Place
 from byoc_hw.plan.work.builder import WorkBuilder
 from byoc_hw.plan.work.cuts import Cut, JobCuts, blocks_of_sums
-from byoc_hw.plan.work.ops import Home, LocalBuffer, activations, copy_op, job_op, run_job
-from byoc_hw.plan.work.over_rows import LocalRows, over_rows
+from byoc_hw.plan.work.ops import Home, LocalBuffer, activations, copy_op, run_job
 from byoc_hw.plan.work.patch_boxes import (
     AxisPiece,
     ChannelRun,
@@ -32,6 +29,7 @@ from byoc_hw.plan.work.patch_boxes import (
 from byoc_hw.plan.work.row_room import RowRoom
 from byoc_hw.plan.work.rows_needed import Span
 from byoc_hw.plan.work.units import Unit
+from byoc_hw.plan.work.window_jobs import LocalRows, over_pixels, over_rows
 
 
 @dataclass(frozen=True)
@@ -57,8 +55,8 @@ class BoxView:
         return place.offset + (row - top) * place.row + (column - left) * place.pixel + channel - first
 
     def rows(self) -> LocalRows:
-        """Its packed rows."""
-        return LocalRows(self.buffer, self.place, channel=self.box.origin[2])
+        """Its rows, by their places in the storage."""
+        return LocalRows(self.buffer, self.place, self.place.offset - self.at(0, 0, 0))
 
     def flat(self, width: int) -> bool:
         """Whether it has `width` pixels in a row, one right behind the other across rows too."""
@@ -260,41 +258,12 @@ class _Patches:
         unit: Unit,
     ) -> None:
         """The jobs of a layer with a window over a box of its output."""
-        region, ifm, ofm = self.region, views[self.of[layer.ifm]], views[self.of[layer.ofm]]
-        (top, left, _), (height, width, _) = box.origin, box.extents
+        region, read, written = self.region, views[self.of[layer.ifm]].rows(), views[self.of[layer.ofm]].rows()
         if index in region.packed:
-            unit.jobs += over_rows(region, index, layer, form, (top, top + height), cuts, ifm.rows(), ofm.rows())
-            return
-        local = {"ifm": ifm.buffer, "ofm": ofm.buffer}
-        for cut in cuts:
-            row = form.rows.part(cut.part.row, cut.part.height).extent(top, height)
-            column = form.columns.part(cut.part.column, cut.part.width).extent(left, width)
-            ifm_shape, ofm_shape = (row.ifm_size, column.ifm_size, cut.depths), (height, width, cut.channels)
-            if is_pointwise(layer) and ifm.flat(width) and ofm.flat(width):
-                ifm_shape, ofm_shape = self._cheaper(layer, (ifm_shape, ofm_shape))
-            job = Job(
-                ifm=ifm.at(row.ifm_start, column.ifm_start, cut.depth),
-                ofm=ofm.at(top, left, cut.channel),
-                ifm_shape=ifm_shape,
-                ofm_shape=ofm_shape,
-                ifm_row=ifm_shape[1] * ifm.place.pixel if ifm_shape[0] == 1 else ifm.place.row,
-                ofm_row=ofm.place.row * (height if ofm_shape[0] == 1 else 1),
-                ifm_pixel=ifm.place.pixel,
-                ofm_pixel=ofm.place.pixel,
-                weights=cut.weights,
-                params=cut.params,
-                padding=(row.pad_before, column.pad_before, row.pad_after, column.pad_after),
-                kernel=cut.part.size if isinstance(layer, Weighted) else (0, 0),
-                first=cut.first,
-                last=cut.last,
-                image=region.image(layer, (top, left, cut.channel), (height, width, cut.channels)),
-            )
-            unit.jobs.append(job_op(index, layer, job, local | cut.local, region.accelerator))
-
-    def _cheaper(self, layer: Layer, shapes: tuple[Extents, Extents]) -> tuple[Extents, Extents]:
-        """The shapes of a job, or all of its pixels as one row."""
-        as_row = flat(shapes[0]), flat(shapes[1])
-        return min(shapes, as_row, key=lambda one: job_cycles(layer, one[0], one[1], self.region.accelerator))
+            rows = box.origin[0], box.origin[0] + box.extents[0]
+            unit.jobs += over_rows(region, index, layer, form, rows, cuts, read, written)
+        else:
+            unit.jobs += over_pixels(region, index, layer, form, box, cuts, read, written)
 
     def _elements(
         self, index: int, layer: Layer, form: Run, box: Box, inputs: Sequence[BoxView], ofm: BoxView, unit: Unit

@@ -7,23 +7,21 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from byoc_hw.errors import PlanError
-from byoc_hw.graph import Layer, Weighted
+from byoc_hw.graph import Layer
 from byoc_hw.integers import round_up
-from byoc_hw.plan.array.cost import flat, is_pointwise
-from byoc_hw.plan.array.kinds import Product, Run, Window, geometry, job_cycles
+from byoc_hw.plan.array.kinds import Product, Run, Window, geometry
 from byoc_hw.plan.array.packing import operands
 from byoc_hw.plan.array.storage import Storage
-from byoc_hw.plan.array.transfers import Transfer
-from byoc_hw.plan.array.window import Place, extents
-from byoc_hw.plan.steps import Job
+from byoc_hw.plan.array.transfers import Box, Transfer
+from byoc_hw.plan.array.window import extents
 from byoc_hw.plan.work.builder import WorkBuilder
 from byoc_hw.plan.work.cuts import JobCuts
 from byoc_hw.plan.work.halo import Carry, carries, keepable
-from byoc_hw.plan.work.ops import Home, LocalBuffer, Op, activations, copy_op, job_op, product_job, run_job
-from byoc_hw.plan.work.over_rows import LocalRows, over_rows
+from byoc_hw.plan.work.ops import Home, LocalBuffer, Op, activations, copy_op, product_job, run_job
 from byoc_hw.plan.work.row_room import RowRoom
 from byoc_hw.plan.work.rows_needed import Span, Stripe, rows_read, stripes_of
 from byoc_hw.plan.work.units import Unit
+from byoc_hw.plan.work.window_jobs import LocalRows, over_pixels, over_rows
 
 
 @dataclass(frozen=True)
@@ -195,54 +193,20 @@ class _Stripes:
             return
         if not isinstance(form, Window):
             raise PlanError(f"{layer.name}: a {layer.kind} layer has no stripes")
-        if index in region.packed:
-            self._over_rows(index, layer, form, rows, inputs[0], ofm, unit)
-            return
-        height, width = rows[1] - rows[0], form.columns.ofm
-        local = {"ifm": inputs[0].buffer, "ofm": ofm.buffer}
-        source, target = (region.storages.of[tensor].place(tensor) for tensor in (layer.ifm, layer.ofm))
-        ofm_start = target.span(rows[0], rows[0])[0] - ofm.first
-        for cut in self.cuts.of_tile(index, layer, form, unit, (height, width)):
-            row = form.rows.part(cut.part.row, cut.part.height).extent(rows[0], height)
-            column = form.columns.part(cut.part.column, cut.part.width).extent(0, width)
-            ifm_start = source.span(row.ifm_start, row.ifm_start)[0] - inputs[0].first
-            ifm_start += column.ifm_start * source.pixel
-            ifm_shape = (row.ifm_size, column.ifm_size, cut.depths)
-            ofm_shape = (height, width, cut.channels)
-            if is_pointwise(layer) and _flat(source, column.ifm_size) and _flat(target, width):
-                mapped = flat(ifm_shape), flat(ofm_shape)
-                flattened = job_cycles(layer, *mapped, region.accelerator)
-                if flattened < job_cycles(layer, ifm_shape, ofm_shape, region.accelerator):
-                    ifm_shape, ofm_shape = mapped
-            job = Job(
-                ifm=ifm_start + layer.ifm.bytes_of(cut.depth),
-                ofm=ofm_start + layer.ofm.bytes_of(cut.channel),
-                ifm_shape=ifm_shape,
-                ofm_shape=ofm_shape,
-                ifm_row=ifm_shape[1] * source.pixel if ifm_shape[0] == 1 else source.row,
-                ofm_row=target.row * (height if ofm_shape[0] == 1 else 1),
-                ifm_pixel=source.pixel,
-                ofm_pixel=target.pixel,
-                weights=cut.weights,
-                params=cut.params,
-                padding=(row.pad_before, column.pad_before, row.pad_after, column.pad_after),
-                kernel=cut.part.size if isinstance(layer, Weighted) else (0, 0),
-                first=cut.first,
-                last=cut.last,
-                image=region.image(layer, (rows[0], 0, cut.channel), (height, width, cut.channels)),
-            )
-            unit.jobs.append(job_op(index, layer, job, local | cut.local, region.accelerator))
-
-    def _over_rows(self, index: int, layer: Layer, form: Window, rows: Span, ifm: View, ofm: View, unit: Unit) -> None:
-        """The jobs of a window of stride 1 over packed rows as a single one."""
-        region, of = self.region, self.region.storages.of
+        of = region.storages.of
         read, written = (
             LocalRows(view.buffer, of[tensor].place(tensor), view.first)
-            for tensor, view in ((layer.ifm, ifm), (layer.ofm, ofm))
+            for tensor, view in ((layer.ifm, inputs[0]), (layer.ofm, ofm))
         )
-        outputs = region.mapping.outputs(index, rows[1] - rows[0])[1]
-        cuts = self.cuts.of_tile(index, layer, form, unit, (1, outputs))
-        unit.jobs += over_rows(region, index, layer, form, rows, cuts, read, written)
+        height, width = rows[1] - rows[0], form.columns.ofm
+        if index in region.packed:
+            outputs = region.mapping.outputs(index, height)[1]
+            cuts = self.cuts.of_tile(index, layer, form, unit, (1, outputs))
+            unit.jobs += over_rows(region, index, layer, form, rows, cuts, read, written)
+        else:
+            box = Box((rows[0], 0, 0), (height, width, extents(layer.ofm)[2]))
+            cuts = self.cuts.of_tile(index, layer, form, unit, (height, width))
+            unit.jobs += over_pixels(region, index, layer, form, box, cuts, read, written)
 
     def _run(
         self, index: int, layer: Layer, form: Run, rows: Span, inputs: Sequence[View], ofm: View, unit: Unit
@@ -283,8 +247,3 @@ class _Stripes:
             image = self.region.image(layer, (first, 0, 0), (count, 1, form.channels))
             job = product_job(index, layer, form, operands, target, count, image, self.region.accelerator)
             unit.jobs.append(job)
-
-
-def _flat(place: Place, width: int) -> bool:
-    """Whether all pixels of a tensor are equally far apart, across its rows too."""
-    return place.row == width * place.pixel

@@ -190,6 +190,17 @@ def test_one_copy_may_bring_the_weights_of_several_layers():
     assert bound_of(layers, [layers[-1].ofm]) <= image + weights + many * (1 + 2 + REFERENCE.job_overhead) + image
 
 
+def test_copies_need_not_take_time_to_start():
+    """Layers whose weights come in blocks, on accelerators whose copies take as long as their bytes."""
+    samples = Samples(1)
+    layers = [samples.conv2d(samples.tensor((1, 4, 4, 32)), 32, (1, 1))]
+    for _ in range(3):
+        layers.append(samples.conv2d(layers[-1].ofm, 32, (1, 1)))
+    quick = Soc(tuple(replace(one, dma_setup=0) for one in TWINS.accelerators))
+    plan = plan_region(graph_of([layers[0].ifm], layers, [layers[-1].ofm]), quick)
+    assert 4 * (32 + 2 * 32 + REFERENCE.job_overhead) <= plan.bound <= plan.cycles
+
+
 def test_sums_may_be_in_slices_where_memory_is_small_or_there_is_one_accelerator():
     layer = small(0).layers[0]
     layer = Samples(1).conv2d(layer.ifm, 16, (3, 3))

@@ -1,4 +1,4 @@
-"""The jobs of a layer over packed rows as a single one: its outputs in a few pieces."""
+"""The jobs of a window over a box of its output: over its pixels as they lie, or over packed rows as a single one."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from byoc_hw.graph import Layer
-from byoc_hw.plan.array.kinds import PSUM_BYTES, Window
+from byoc_hw.graph import Layer, Weighted
+from byoc_hw.plan.array.cost import flat, is_pointwise
+from byoc_hw.plan.array.kinds import PSUM_BYTES, Window, job_cycles
+from byoc_hw.plan.array.transfers import Box
 from byoc_hw.plan.array.window import Place
 from byoc_hw.plan.steps import Job
 from byoc_hw.plan.work.builder import WorkBuilder
@@ -18,17 +20,58 @@ from byoc_hw.plan.work.rows_needed import Span
 
 @dataclass(frozen=True)
 class LocalRows:
-    """Packed rows in local memory: their place in a storage, or in some of its channels from `channel` on, of which a
-    buffer has the bytes from `first` on."""
+    """Rows in local memory: their place in a storage, of which a buffer has the bytes from `first` on."""
 
     buffer: LocalBuffer
     place: Place
-    first: int = 0
-    channel: int = 0
+    first: int
 
-    def at(self, row: int, pixel: int, channel: int) -> int:
-        """The byte in the buffer of an element, whose pixel may lie beside its row."""
-        return self.place.span(row, row)[0] + pixel * self.place.pixel + channel - self.channel - self.first
+    def at(self, row: int, pixel: int, nbytes: int) -> int:
+        """The byte in the buffer that is `nbytes` behind the start of a pixel, which may lie beside its row."""
+        return self.place.span(row, row)[0] + pixel * self.place.pixel + nbytes - self.first
+
+    def flat(self, width: int) -> bool:
+        """Whether rows of `width` pixels have all pixels equally far apart, across rows too."""
+        return self.place.row == width * self.place.pixel
+
+
+def over_pixels(
+    region: WorkBuilder,
+    index: int,
+    layer: Layer,
+    form: Window,
+    box: Box,
+    cuts: Iterable[Cut],
+    ifm: LocalRows,
+    ofm: LocalRows,
+) -> Iterator[Op]:
+    """The jobs of a window over a box of its output."""
+    (top, left, _), (height, width, _) = box.origin, box.extents
+    for cut in cuts:
+        row = form.rows.part(cut.part.row, cut.part.height).extent(top, height)
+        column = form.columns.part(cut.part.column, cut.part.width).extent(left, width)
+        shapes = ifm_shape, ofm_shape = (row.ifm_size, column.ifm_size, cut.depths), (height, width, cut.channels)
+        if is_pointwise(layer) and ifm.flat(column.ifm_size) and ofm.flat(width):
+            both = shapes, (flat(ifm_shape), flat(ofm_shape))
+            ifm_shape, ofm_shape = min(both, key=lambda one: job_cycles(layer, one[0], one[1], region.accelerator))
+        job = Job(
+            ifm=ifm.at(row.ifm_start, column.ifm_start, layer.ifm.bytes_of(cut.depth)),
+            ofm=ofm.at(top, left, layer.ofm.bytes_of(cut.channel)),
+            ifm_shape=ifm_shape,
+            ofm_shape=ofm_shape,
+            ifm_row=ifm_shape[1] * ifm.place.pixel if ifm_shape[0] == 1 else ifm.place.row,
+            ofm_row=ofm.place.row * (height if ofm_shape[0] == 1 else 1),
+            ifm_pixel=ifm.place.pixel,
+            ofm_pixel=ofm.place.pixel,
+            weights=cut.weights,
+            params=cut.params,
+            padding=(row.pad_before, column.pad_before, row.pad_after, column.pad_after),
+            kernel=cut.part.size if isinstance(layer, Weighted) else (0, 0),
+            first=cut.first,
+            last=cut.last,
+            image=region.image(layer, (top, left, cut.channel), (height, width, cut.channels)),
+        )
+        yield job_op(index, layer, job, {"ifm": ifm.buffer, "ofm": ofm.buffer} | cut.local, region.accelerator)
 
 
 def over_rows(
@@ -41,7 +84,7 @@ def over_rows(
     ifm: LocalRows,
     ofm: LocalRows,
 ) -> Iterator[Op]:
-    """The jobs of a window of stride 1 over some rows of its output."""
+    """The jobs of a window of stride 1 over some packed rows of its output."""
     packing = region.storages.of[layer.ifm].packing
     assert packing is not None, "its images are packed"
     _, outputs, channels = region.mapping.outputs(index, rows[1] - rows[0])
@@ -52,8 +95,8 @@ def over_rows(
         local = {"ifm": ifm.buffer, "ofm": ofm.buffer} | cut.local
         for first, count in _pieces(region, layer, form, rows, outputs):
             job = Job(
-                ifm=ifm.at(rows[0] - height.before, first - width.before, cut.depth),
-                ofm=ofm.at(rows[0], first, cut.channel),
+                ifm=ifm.at(rows[0] - height.before, first - width.before, layer.ifm.bytes_of(cut.depth)),
+                ofm=ofm.at(rows[0], first, layer.ofm.bytes_of(cut.channel)),
                 ifm_shape=(height.reach, count + width.reach - 1, cut.depths),
                 ofm_shape=(1, count, cut.channels),
                 ifm_row=ifm.place.row,

@@ -1,0 +1,56 @@
+"""How layers are shared: by what keeps an accelerator busy, and by what it has to do besides."""
+
+from dataclasses import replace
+
+from plan_samples import Samples, graph_of
+
+from byoc_hw.accelerator import REFERENCE
+from byoc_hw.plan.array.cost import best_cycles
+from byoc_hw.plan.lanes.cut import Region
+from byoc_hw.plan.lanes.search import _Search
+from byoc_hw.plan.region import plan_region
+from byoc_hw.soc import Soc
+
+
+def pair(one, two):
+    """A chip of `REFERENCE` twice, with these changes."""
+    return Soc((replace(REFERENCE, name="one", **one), replace(REFERENCE, name="two", **two)))
+
+
+def test_channels_are_shared_by_the_time_that_their_weights_take():
+    """Both arrays are equally fast, and wait for weights: the DMA of three times the width brings three fourths."""
+    samples = Samples(1)
+    layer = samples.dense(samples.tensor((1, 1024)), 256)
+    plan = plan_region(graph_of([layer.ifm], [layer], [layer.ofm]), pair({"dma_width": 2}, {"dma_width": 6}))
+    weights = layer.weights.nbytes + 256 * 12
+    assert weights / 8 < plan.cycles < 1.2 * weights / 8
+
+
+def test_a_border_between_shares_moves_to_where_both_end_together():
+    """One accelerator alone can do a layer that takes half as long as another one: of that it has a fourth."""
+    samples = Samples(1)
+    image, other = (samples.tensor((1, 32, 16, 16)) for _ in range(2))
+    shared = samples.conv2d(image, 16, (3, 3), padding=(1, 1, 1, 1))
+    alone = samples.depthwise(other, (5, 5), padding=(2, 2, 2, 2))
+    while best_cycles(alone, REFERENCE) < 0.4 * best_cycles(shared, REFERENCE):
+        other = samples.tensor((1, other.shape[1] + 16, 16, 16))
+        alone = samples.depthwise(other, (5, 5), padding=(2, 2, 2, 2))
+    graph = graph_of([image, other], [shared, alone], [shared.ofm, alone.ofm])
+    plan = plan_region(graph, pair({}, {"limits": {"conv2d": REFERENCE.limits["conv2d"]}}))
+    half = (best_cycles(shared, REFERENCE) + best_cycles(alone, REFERENCE)) / 2
+    assert half <= plan.cycles < 1.1 * half
+
+
+def test_layouts_with_packed_rows_are_among_the_first():
+    """The array does two rows of the image at once: what takes the fewest cycles comes first."""
+    samples = Samples(1)
+    layer = samples.conv2d(samples.tensor((1, 6, 7, 64)), 64, (3, 3), padding=(1, 1, 1, 1))
+    chip, graph = pair({}, {}), graph_of([layer.ifm], [layer], [layer.ofm])
+    cycles = best_cycles(layer, REFERENCE)
+    search = _Search(Region(graph), chip, [{0: cycles, 1: cycles}])
+    search._packs = True
+    for form in search.forms(0, 1):
+        for options in form:
+            first, second = options[:2]
+            assert bool(first.profile.choices.packed) != bool(second.profile.choices.packed)
+            assert first.profile.cycles <= second.profile.cycles
