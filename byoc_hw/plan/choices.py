@@ -52,7 +52,8 @@ class Group:
     With several `columns` each stripe is cut into so many patches, from left to right, and every layer computes what a
     patch takes, with its halo in both directions. With several `slices`, layers that work channel by channel are
     computed together with the one before them, so many slices of their channels one after the other: what lies between
-    them is never in local memory with all of its channels.
+    them is never in local memory with all of its channels. With `summed`, a layer behind them that sums over channels
+    adds up their slices as these are made, and local memory has its partial sums in place of all that it reads.
     """
 
     layers: int
@@ -65,6 +66,7 @@ class Group:
     slices: int = 1
     kept: frozenset[int] = frozenset()
     alternating: bool = False
+    summed: bool = False
 
     @property
     def patched(self) -> bool:
@@ -87,8 +89,9 @@ class Group:
                 plain[name] = getattr(self, name)
         if self.kept:
             plain["kept"] = sorted(self.kept)
-        if self.alternating:
-            plain["alternating"] = True
+        for name in ("alternating", "summed"):
+            if getattr(self, name):
+                plain[name] = True
         return plain
 
     def __str__(self) -> str:
@@ -96,7 +99,7 @@ class Group:
         if self.columns > 1:
             shape = f"{self.stripes}x{self.columns} patches"
         if self.slices > 1:
-            shape += f" in {self.slices} slices of channels"
+            shape += f" in {self.slices} slices of channels{' that are summed' * self.summed}"
         parts = [shape if self.tiling is None else f"tiles of {self.tiling}"]
         if self.held:
             parts.append(f"held {sorted(self.held)}")
@@ -225,6 +228,7 @@ def _group(plain: Mapping[str, Any]) -> Group:
         _positive(plain.get("slices", 1)),
         frozenset(map(int, plain.get("kept", ()))),
         bool(plain.get("alternating", False)),
+        bool(plain.get("summed", False)),
     )
 
 

@@ -298,7 +298,10 @@ def choices(draw, graph, hardware):
             whole = draw(st.sampled_from([whole, frozenset(), frozenset()]))
         flags = draw(st.booleans()), draw(st.booleans())
         kept = draw(st.sampled_from([frozenset(), frozenset(range(count))]))
-        groups.append(Group(layers, draw(st.integers(1, 16)), whole, *flags, tiling, columns, slices, kept))
+        summed = slices > 1 and draw(st.booleans())
+        groups.append(
+            Group(layers, draw(st.integers(1, 16)), whole, *flags, tiling, columns, slices, kept, summed=summed)
+        )
     blocks = tuple(draw(st.none() | st.builds(Blocks, st.integers(1, 26), st.integers(1, 26))) for _ in graph.layers)
     apart, fine = draw(st.sampled_from([(False, False), (True, False), (False, True), (False, True)]))
     return Choices(swapped, tuple(groups), blocks, direct, placed, stored, packed, apart, fine)

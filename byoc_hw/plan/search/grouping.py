@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence, Se
 from copy import copy
 from dataclasses import dataclass, replace
 from itertools import accumulate, combinations
+from math import inf
 
 from byoc_hw.integers import ceil_div
 from byoc_hw.plan.array.cost import copy_cycles
@@ -53,6 +54,9 @@ _TILE_SHARES = ((2, 2), (1, 2), (1, 1))
 
 _NEAR = 1.02
 """How near the busier engine's cycles a group in stripes is for which no patches are tried."""
+
+_SLOW = 1.25
+"""The same for patches in which the array has less to do at a time, and for slices that are summed."""
 
 
 @dataclass(frozen=True)
@@ -113,18 +117,19 @@ class Grouping:
         self.tight = [alive[index] > accelerator.activation_memory for index in self.order]
         self.room = accelerator.activation_memory
         self.groups: dict[Hashable, tuple[float, Group] | None] = {}
-        self._in_turns: dict[tuple[int, int, HeldSet, HeldSet, HeldSet], PatchedGroup | None] = {}
+        self._in_turns: dict[tuple[int, int, HeldSet, HeldSet, HeldSet], list[PatchedGroup]] = {}
         self._kept: dict[tuple[int, int, HeldSet, HeldSet, HeldSet], KeptHalos | None] = {}
         self._used: dict[tuple[int, int], tuple[HeldSet, HeldSet]] = {}
-        self.step_price, self.patches, self.halos, self.alternating = 0.0, False, False, False
+        self.step_price, self.patches, self.halos, self.alternating, self.fine = 0.0, False, False, False, False
         self.known = (self.room, self.step_price, False)
         self.main = MainMemoryUse(mapped, self.order, counted)
 
-    def further(self, *, halos: bool = False) -> Grouping:
+    def further(self, *, halos: bool = False, fine: bool = False) -> Grouping:
         """The same, with groups in patches and slices of channels among them, and those whose blocks of weights come in
-        alternating order, and with `halos` groups in stripes that keep the rows that two of them share."""
+        alternating order. With `halos` also groups in stripes that keep the rows that two of them share, with `fine`
+        patches in which the array has less to do at a time, and slices that are summed."""
         other = copy(self)
-        other.alternating = self.allowed.resident
+        other.alternating, other.fine = self.allowed.resident, fine
         other.patches, other.halos, other.groups = self.allowed.patches, halos and self.allowed.halos, {}
         return other
 
@@ -409,10 +414,10 @@ class Grouping:
             best = min(filter(None, (best, once)), key=_cycles, default=None)
         if not self.patches:
             return best
-        patched = self._patched(at, stop, held, after, full)
-        if patched is None or (best is not None and best[0] <= _NEAR * patched.least):
-            return best
-        return min(filter(None, (best, self._patches_of(patched, at, stop, full, count))), key=_cycles, default=None)
+        for patched, fine, near in self._patched(at, stop, held, after, full):
+            if best is None or best[0] > near * patched.least:
+                best = self._patches_of(patched, fine, at, stop, full, count, best)
+        return best
 
     def _in_stripes(
         self,
@@ -491,39 +496,54 @@ class Grouping:
         return self._kept[key]
 
     def _patches_of(
-        self, patched: PatchedGroup, at: int, stop: int, full: HeldSet, count: int
+        self,
+        patched: PatchedGroup,
+        fine: bool,
+        at: int,
+        stop: int,
+        full: HeldSet,
+        count: int,
+        best: tuple[float, Group] | None,
     ) -> tuple[float, Group] | None:
-        """The cheapest patches and slices of a group; None where nothing fits."""
-        best: tuple[float, Group] | None = None
+        """The cheapest patches and slices of a group, or the `best` form that is known; None where nothing fits."""
         kept = self.estimates.bytes_of(full - self.estimates.touched(at, stop))
         height = extents(self.layers[self.order[stop - 1]].ofm)[0]
         counts = {1} if patched.packs else self.allowed.stripes
         options = sorted({ceil_div(height, ceil_div(height, one)) for one in counts})
-        for columns, slices in patched.forms():
+        for columns, slices in patched.forms(fine):
             fitting = 0
             for stripes in options[patched.first_fitting(options, columns, slices, self.room - kept) :]:
                 if fitting > _FURTHER:
                     break
                 for overlap in (True, False) if self.allowed.overlap else (False,):
-                    cost = patched.cycles(stripes, columns, slices, overlap, self.room - kept)
+                    least = inf if best is None else best[0]
+                    cost = patched.cycles(stripes, columns, slices, overlap, self.room - kept, least)
                     if cost is None:
                         continue
                     cost += self.step_price * stripes * columns * slices * (stop - at)
                     fitting += 1
                     resident = self.allowed.resident and self.estimates.weights_stay(at, stop)
                     if best is None or cost < best[0]:
-                        best = cost, Group(count, stripes, full, overlap, resident, columns=columns, slices=slices)
+                        group = Group(count, stripes, full, overlap, resident, columns=columns, slices=slices)
+                        best = cost, replace(group, summed=patched.summed and slices > 1)
                     break
         return best
 
-    def _patched(self, at: int, stop: int, held: HeldSet, after: HeldSet, full: HeldSet) -> PatchedGroup | None:
-        """The estimates for patches of a group, None where it cannot be computed so."""
+    def _patched(
+        self, at: int, stop: int, held: HeldSet, after: HeldSet, full: HeldSet
+    ) -> Iterator[tuple[PatchedGroup, bool, float]]:
+        """The estimates for patches of a group, none where it cannot be computed so; whether the forms to try are fine
+        ones; and how near the least cycles a group is for which these are not."""
         touched = self.estimates.touched(at, stop)
         key = at, stop, held & touched, after & touched, full & touched
         if key not in self._in_turns:
-            patched = PatchedGroup(self.estimates, *key)
-            self._in_turns[key] = patched if patched.possible() else None
-        return self._in_turns[key]
+            both = (PatchedGroup(self.estimates, *key, summed=summed) for summed in (False, True))
+            self._in_turns[key] = [patched for patched in both if patched.possible()]
+        for patched in self._in_turns[key]:
+            if not patched.summed:
+                yield patched, False, _NEAR
+            if self.fine:
+                yield patched, not patched.summed, _SLOW
 
     def _transposed(self, at: int, count: int, full: HeldSet) -> tuple[float, Group] | None:
         layer = self.layers[self.order[at]]

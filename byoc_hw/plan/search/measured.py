@@ -46,23 +46,29 @@ class MeasuredRun:
 
 
 class MeasuredRuns:
-    """The runs of a mapped region that have been measured."""
+    """The runs of a mapped region that have been measured. What is `known` of the same region in another mapping is not
+    measured again."""
 
-    def __init__(self, mapped: MappedGraph, alone: Alone) -> None:
+    def __init__(self, mapped: MappedGraph, alone: Alone, known: dict[Hashable, int | None] | None = None) -> None:
         self.mapped, self._alone, self._grouping = mapped, alone, Grouping(mapped).further()
-        self._groupings = self._grouping, self._grouping.further(halos=True)
+        self._groupings = self._grouping, self._grouping.further(halos=True), self._grouping.further(fine=True)
         self._layers, self._of = mapped.mapping.layers, mapped.storages.of
         order = self._grouping.order
         self._starts = [0, *order[1:], len(self._layers)]
         self._fastest: dict[tuple[int, int], MeasuredRun] = {}
         self._without: dict[tuple[int, int], MeasuredRun] = {}  # those that keep no halos
-        self._measured: dict[Hashable, int | None] = {}
+        self._measured = {} if known is None else known
         self._bounds = dict(enumerate(_least_alone(index, mapped) for index in order))
 
     @property
     def estimated(self) -> bool:
         """Whether any groups fit by estimate."""
         return bool(self._grouping.path())
+
+    @property
+    def cycles(self) -> float:
+        """Cycles of the fastest runs that are known, one after the other."""
+        return sum(run.cycles for run in self._shortest({}) or ())
 
     def best(self, start: Choices | None) -> list[Choices]:
         """The choices of the fastest runs, and where they keep halos those of the fastest that keep none; joined, these
@@ -167,13 +173,14 @@ class MeasuredRuns:
         """What the cycles of a run depend on: equal for runs of layers that are alike."""
         names: dict[Storage, int] = {}
         parts: list[object] = []
-        for layer in self._layers[start:stop]:
+        for index, layer in enumerate(self._layers[start:stop], start):
             tensors = [self._of[tensor] for tensor in (*layer.inputs, layer.ofm)]
             for one in tensors:
                 if one not in names:
                     names[one] = len(names)
                     parts.append(self._lies(one, stop))
-            parts.append((layer_sizes(layer), *(names[one] for one in tensors)))
+            together = index in self.mapped.mapping.rows.layers
+            parts.append((layer_sizes(layer), together, *(names[one] for one in tensors)))
         numbers = {one.index: at for one, at in names.items()}
 
         def alike(some: frozenset[int]) -> frozenset[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf, prod
 
 from byoc_hw.accelerator import Accelerator
 from byoc_hw.errors import PlanError
@@ -15,11 +16,12 @@ from byoc_hw.plan.array.cost import copy_cycles, flat, is_pointwise
 from byoc_hw.plan.array.kinds import PSUM_BYTES, Window, geometry, job_cycles, parts_of_kernel, rows_at_a_time
 from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.array.transfers import strided
-from byoc_hw.plan.array.weight_blocks import tile_cycles, weights_bytes
+from byoc_hw.plan.array.weight_blocks import channel_blocks, tile_cycles, weights_bytes
 from byoc_hw.plan.array.window import Extents, extents
 from byoc_hw.plan.choices import Blocks
 from byoc_hw.plan.search.estimate import Estimates, HeldSet
 from byoc_hw.plan.work.builder import argument_home, scratch_home
+from byoc_hw.plan.work.cuts import blocks_of_sums
 from byoc_hw.plan.work.patch_boxes import (
     AxisPiece,
     bytes_of_box,
@@ -36,13 +38,24 @@ _CUTS = (2, 3, 4, 6, 8, 12)
 _SLICES = (1, 2, 4)
 """Sizes of slices that are tried, in rows of the array."""
 
+_FINER = (2, 4)
+"""Numbers of slices of one such row that are tried where these forms are slow: patches may be larger."""
 
-def column_counts(layer: Layer, accelerator: Accelerator) -> list[int]:
-    """Numbers of patches side by side, more than one, that are tried for the output of a layer."""
+_WITH_COLUMNS = 3
+"""The most numbers of slices that are tried with columns there: those of the smallest slices."""
+
+_LOADED = (2, 4, 8)
+"""Numbers of slices that are tried where they are loaded one by one: all channels of the next layer's input are in
+local memory, so there is little room to gain from more of them."""
+
+
+def column_counts(layer: Layer, accelerator: Accelerator, *, fine: bool = True) -> list[int]:
+    """Numbers of patches side by side, more than one, that are tried for the output of a layer, in growing order. If
+    they are not `fine`, they fill at least half of the array's columns."""
     width, unit = extents(layer.ofm)[1], accelerator.array_columns
     sizes = {ceil_div(width, count) for count in _CUTS if count <= width}
     sizes |= {round_up(size, unit) for size in sizes}
-    return sorted({ceil_div(width, size) for size in sizes if unit // 2 <= size < width})
+    return sorted({ceil_div(width, size) for size in sizes if (1 if fine else unit // 2) <= size < width})
 
 
 def slice_counts(
@@ -51,14 +64,22 @@ def slice_counts(
     indices: Sequence[int],
     held: HeldSet,
     accelerator: Accelerator,
+    *,
+    fine: bool = True,
 ) -> list[int]:
     """Numbers of slices of channels, more than one, that are tried for some layers in a group where some storages are
-    `held` in full; none where nothing is computed in slices."""
-    runs = [run for run in runs_of_channels(layers, of, indices, 2, held) if run.sliced]
+    `held` in full, in growing order; none where nothing is computed in slices. If they are not `fine`, slices are whole
+    rows of the array."""
+    found = runs_of_channels(layers, of, indices, 2, held)
+    runs = [run for run in found if run.sliced]
+    if len(found) > 1 and found[0].loaded is not None:
+        return [count for count in _LOADED if count <= layers[indices[0]].ofm.shape[-1]]
     weighted = [layer for run in runs for index in run.layers if isinstance(layer := layers[index], Weighted)]
     rows = max((rows_at_a_time(one, accelerator) for one in weighted), default=1)
-    sizes = {layers[run.layers[-1]].ofm.shape[-1] for run in runs}
-    return sorted({ceil_div(channels, rows * size) for channels in sizes for size in _SLICES} - {1})
+    sizes = [rows * size for size in _SLICES]
+    if fine:
+        sizes += [rows // parts for parts in _FINER if rows >= 2 * parts]
+    return sorted({ceil_div(layers[run.layers[-1]].ofm.shape[-1], size) for run in runs for size in sizes} - {1})
 
 
 @dataclass(frozen=True)
@@ -71,12 +92,17 @@ class Sizes:
 
 @dataclass(frozen=True)
 class _Run:
-    """Layers that are computed together, the sizes of their slices of channels, the largest first, and what is
-    `loaded` slice by slice."""
+    """Layers that are computed together, the sizes of their slices of channels, the largest first, what is `loaded`
+    slice by slice, and the layer that `adds` them up."""
 
     layers: tuple[int, ...]
     slices: tuple[int, ...]
     loaded: Storage | None
+    adds: int | None
+
+    def made(self, channels: int) -> Sequence[int]:
+        """The channels of each piece of its output, that has so many in all."""
+        return self.slices if self.adds is None else (channels,)
 
 
 def _most(axis: Sequence[tuple[Sizes, int]], what: str) -> list[int]:
@@ -88,11 +114,21 @@ class PatchedGroup:
     """Estimates for one group, the layers `at` to `stop` (not included) in the order of `estimates`.
 
     The storages `held` are in local memory before the group, `after` after it, `full` during it. With `packs`, some
-    images have packed rows: there are no patches, only slices of all rows.
+    images have packed rows: there are no patches, only slices of all rows. If they are `summed`, slices are added up as
+    they are made.
     """
 
-    def __init__(self, estimates: Estimates, at: int, stop: int, held: HeldSet, after: HeldSet, full: HeldSet) -> None:
-        self._estimates, self._accelerator = estimates, estimates.accelerator
+    def __init__(
+        self,
+        estimates: Estimates,
+        at: int,
+        stop: int,
+        held: HeldSet,
+        after: HeldSet,
+        full: HeldSet,
+        summed: bool = False,
+    ) -> None:
+        self._estimates, self._accelerator, self.summed = estimates, estimates.accelerator, summed
 
         def array_cycles(index: int) -> int:
             return estimates.tile(index, extents(estimates.layers[index].ofm)[0])
@@ -112,16 +148,16 @@ class PatchedGroup:
         self.packs = any(one.packing is not None for one in (*read, *made))
         copied = [one for one in self._inputs if one.index not in full]
         copied += [self._last] * (self._last in self._stored)
-        copies = self._once + sum(estimates.copy(one, one.nbytes) for one in copied)
-        copies += sum(estimates.load[index] for index in self._indices)
-        self.least = max(sum(map(array_cycles, self._indices)), copies)
+        self._moved = self._once + sum(estimates.copy(one, one.nbytes) for one in copied)
+        weights = sum(estimates.load[index] for index in self._indices)
+        self.least = max(sum(map(array_cycles, self._indices)), self._moved + weights)
         self._axes: dict[tuple[int, int], list[tuple[Sizes, int]]] = {}
         self._jobs: dict[tuple[int, int, int, int], int] = {}
         self._copies: dict[tuple[int, Extents], int] = {}
         self._loads: dict[int, int] = {}
         self._in_runs: dict[int, list[_Run]] = {}
         self._live: dict[tuple[int, int, int], tuple[int, int]] = {}
-        self._work: dict[tuple[int, int, int], tuple[int, int, int]] = {}
+        self._work: dict[tuple[int, int, int], tuple[int, int]] = {}
 
     def possible(self) -> bool:
         """Whether it can be computed in patches."""
@@ -130,14 +166,20 @@ class PatchedGroup:
             check_patches(layers, of, self._indices, self._full, self._stored, whole=self.packs)
         except PlanError:
             return False
-        return True
+        return not self.summed or any(run.adds is not None for run in self._runs(2))
 
-    def forms(self) -> Iterator[tuple[int, int]]:
-        """Numbers of columns and slices to try: first those without a halo between columns."""
-        slices = slice_counts(self._estimates.layers, self._of, self._indices, self._full, self._accelerator)
+    def forms(self, fine: bool) -> Iterator[tuple[int, int]]:
+        """Numbers of columns and slices to try, first those without a halo between columns: those that keep the array
+        busy, or the others, which are `fine`."""
+        coarse = list(self._forms(False, 1))
+        yield from (one for one in self._forms(True, _WITH_COLUMNS) if one not in coarse) if fine else coarse
+
+    def _forms(self, fine: bool, most: int) -> Iterator[tuple[int, int]]:
+        layers = self._estimates.layers
+        slices = slice_counts(layers, self._of, self._indices, self._full, self._accelerator, fine=fine)
         yield from ((1, count) for count in slices)
-        for columns in column_counts(self._layers[-1], self._accelerator) if not self.packs else ():
-            yield columns, slices[-1] if slices else 1
+        for columns in column_counts(self._layers[-1], self._accelerator, fine=fine) if not self.packs else ():
+            yield from ((columns, count) for count in slices[-most:] or (1,))
 
     def first_fitting(self, options: Sequence[int], columns: int, slices: int, room: int) -> int:
         """The place of the fewest stripes, of growing numbers of them, that fit into `room` bytes without overlap."""
@@ -150,25 +192,31 @@ class PatchedGroup:
                 high = middle
         return low
 
-    def cycles(self, stripes: int, columns: int, slices: int, overlap: bool, room: int) -> float | None:
-        """Cycles of the group; None where it does not fit into `room` bytes."""
+    def cycles(
+        self, stripes: int, columns: int, slices: int, overlap: bool, room: int, below: float = inf
+    ) -> float | None:
+        """Cycles of the group; None where it does not fit into `room` bytes. Not counted in full where they are not
+        `below` a number."""
         if self._bytes(stripes, columns, slices)[overlap] > room:
             return None
+        patches = prod(sum(many for _, many in self._sizes(*axis)) for axis in ((0, stripes), (1, columns)))
+        once = patches == 1 or (self._accelerator.tuning.resident and self._stay)
+        weights = self._load(slices) * (1 if once else patches)
+        if weights + self._moved >= below:
+            return weights + self._moved
         key = stripes, columns, slices
         if key not in self._work:
             self._work[key] = self._worked(*key)
-        jobs, copied, patches = self._work[key]
-        once = patches == 1 or (self._accelerator.tuning.resident and self._stay)
-        weights = self._load(slices) * (1 if once else patches)
+        jobs, copied = self._work[key]
         times = patches if self._runs(slices)[0].loaded is None else patches * slices
         exposed = copied / times / 2
         if overlap:
             return max(jobs, copied + weights) + exposed
         return max(jobs + copied, copied + weights)
 
-    def _worked(self, stripes: int, columns: int, slices: int) -> tuple[int, int, int]:
+    def _worked(self, stripes: int, columns: int, slices: int) -> tuple[int, int]:
         """Cycles of the jobs, with those in which they wait for what is loaded by slice, and of the copies of
-        activations, and the number of patches."""
+        activations."""
         rows, across = self._sizes(0, stripes), self._sizes(1, columns)
         runs, jobs, copied = self._runs(slices), 0, self._once
         for (one, many), (other, times) in ((row, column) for row in rows for column in across):
@@ -182,12 +230,13 @@ class PatchedGroup:
             )
             patch = sum(patches) + (max(0, copies - patches[0]) if runs[0].loaded is not None else 0)
             if self._last in self._stored:
-                copies += sum(self._copy(self._last, (*boxes[-1], size)) for size in runs[-1].slices)
+                made = runs[-1].made(self._last.extents[2])
+                copies += sum(self._copy(self._last, (*boxes[-1], size)) for size in made)
             if self.packs:
                 copies += sum(map(self._fills, runs))
             jobs += many * times * patch
             copied += many * times * copies
-        return jobs, copied, sum(many for _, many in rows) * sum(many for _, many in across)
+        return jobs, copied
 
     # ------------------------------------------------------------ sizes
 
@@ -207,11 +256,12 @@ class PatchedGroup:
         """The layers in runs, with the sizes of their slices: all channels of a layer by itself."""
         if slices not in self._in_runs:
             found = []
-            for run in runs_of_channels(self._estimates.layers, self._of, self._indices, slices, self._full):
+            held, summed = self._full, self.summed
+            for run in runs_of_channels(self._estimates.layers, self._of, self._indices, slices, held, summed):
                 layers = [self._estimates.layers[index] for index in run.layers]
                 spans = channel_slices(layers, slices, self._accelerator) if run.sliced else []
                 sizes = [stop - start for start, stop in spans] or [layers[0].ofm.shape[-1]]
-                found.append(_Run(run.layers, tuple(sizes), run.loaded))
+                found.append(_Run(run.layers, tuple(sizes), run.loaded, run.adds))
             self._in_runs[slices] = found
         return self._in_runs[slices]
 
@@ -244,22 +294,23 @@ class PatchedGroup:
         ending: dict[int, int] = {}
         alive, most, out = self._kept + inputs, self._kept + inputs, 0
         for run in self._runs(slices):
-            size, index = run.slices[0], run.layers[-1]
+            size, index = run.slices[0], run.layers[-1] if run.adds is None else run.adds
             storage = self._of[layers[index].ofm]
             if storage.index not in self._full:
                 last = storage is self._last
-                channels = size if last else layers[index].ofm.shape[-1]
+                channels = run.made(storage.extents[2])[0] if last else layers[index].ofm.shape[-1]
                 nbytes = round_up(bytes_of_box(storage, (*made[index], channels)), unit)
                 alive += nbytes
                 if last:
                     out = nbytes
                 else:
                     ending[users[storage]] = ending.get(users[storage], 0) + nbytes
-            between = [
-                round_up(bytes_of_box(self._of[layers[one].ofm], (*made[one], size)), unit) for one in run.layers[:-1]
-            ]
+            inner = run.layers if run.adds is not None else run.layers[:-1]
+            between = [round_up(bytes_of_box(self._of[layers[one].ofm], (*made[one], size)), unit) for one in inner]
             pairs = [one + other for one, other in zip([0, *between], [*between, 0], strict=True)]
             sums = max(self._psum(one, self._pixels(one, *made[one]), size) for one in run.layers)
+            if run.adds is not None:
+                sums += PSUM_BYTES * self._pixels(index, *made[index]) * storage.extents[2]
             most = max(most, alive + max(pairs) + sums)
             for one in run.layers:
                 alive -= ending.pop(one, 0)
@@ -288,11 +339,34 @@ class PatchedGroup:
     def _run_cycles(self, run: _Run, boxes: Sequence[tuple[int, int]]) -> int:
         sizes = Counter(run.slices)
         first = self._indices.index(run.layers[0])
-        return sum(
+        found = sum(
             many * self._tile(index, height, width, channels)
             for index, (height, width) in zip(run.layers, boxes[first:], strict=False)
             for channels, many in sizes.items()
         )
+        if run.adds is not None:
+            height, width = boxes[self._indices.index(run.adds)]
+            found += sum(many * self._adding(run.adds, height, width, depth) for depth, many in sizes.items())
+        return found
+
+    def _adding(self, index: int, height: int, width: int, depth: int) -> int:
+        """Cycles of the jobs that add a slice of the input channels of a layer to the partial sums of a tile."""
+        key = index, height, width, -depth
+        if key not in self._jobs:
+            layer, blocks = self._sums_of(index, depth)
+            pixels = (1, self._pixels(index, height, width)) if index in self._packed else (height, width)
+            found = 0
+            for _, count in channel_blocks(layer, blocks):
+                for times, depths in piece_sizes(depth, blocks.depth):
+                    found += times * _job(layer, pixels, depths, count, self._accelerator)
+            self._jobs[key] = found
+        return self._jobs[key]
+
+    def _sums_of(self, index: int, depth: int) -> tuple[Weighted, Blocks]:
+        """A layer that adds up slices of its input channels, and its blocks of weights."""
+        layer = self._estimates.layers[index]
+        assert isinstance(layer, Weighted)
+        return layer, blocks_of_sums(layer, self._estimates.blocks[index], depth)
 
     def _tile(self, index: int, height: int, width: int, channels: int) -> int:
         """Cycles of the jobs over a tile of some channels of a layer."""
@@ -310,6 +384,20 @@ class PatchedGroup:
         return self._loads[slices]
 
     def _load_run(self, run: _Run) -> int:
+        return self._load_made(run) + (0 if run.adds is None else self._load_adding(run.adds, run.slices))
+
+    def _load_adding(self, index: int, slices: Sequence[int]) -> int:
+        """Cycles of the copies of the weights of a layer that adds up slices of its input channels."""
+        found = copy_cycles(PARAMS_BYTES * self._estimates.layers[index].ofm.shape[-1], 1, self._accelerator)
+        for depth in slices:
+            layer, blocks = self._sums_of(index, depth)
+            for _, count in channel_blocks(layer, blocks):
+                for times, depths in piece_sizes(depth, blocks.depth):
+                    nbytes = weights_bytes(layer, count, depths, self._accelerator)
+                    found += times * copy_cycles(nbytes, 1, self._accelerator)
+        return found
+
+    def _load_made(self, run: _Run) -> int:
         if len(run.slices) == 1 and len(run.layers) == 1:
             return self._estimates.load[run.layers[0]]
         unit, found = self._accelerator.buffer_alignment, 0
@@ -323,12 +411,14 @@ class PatchedGroup:
     def _fills(self, run: _Run) -> int:
         """Cycles of the copies that fill what lies around the packed rows that some layers write."""
         found = 0
-        for index in run.layers:
+        for index in (*run.layers, *(() if run.adds is None else (run.adds,))):
             storage = self._of[self._estimates.layers[index].ofm]
             packing, (height, width, channels) = storage.packing, storage.extents
             if packing is None or not packing.crossed:
                 continue
             several = run.slices if index != run.layers[-1] or storage is self._last else (channels,)
+            if run.adds is not None:
+                several = (channels,) if index == run.adds else run.slices
             for size in several:
                 around = ((packing.head, 2), (packing.pitch - width, height - 1))
                 found += sum(copy_cycles(gap * size, rows, self._accelerator) for gap, rows in around if gap)
@@ -358,9 +448,12 @@ def _cycles(layer: Layer, blocks: Blocks | None, tile: Extents, estimates: Estim
     cycles = 0
     for many, count in piece_sizes(channels, min(most, layer.group_channels)):
         for times, depths in piece_sizes(layer.in_channels, depth):
-            ifm, ofm = (height, width, depths), (height, width, count)
-            one = job_cycles(layer, ifm, ofm, accelerator)
-            if is_pointwise(layer):
-                one = min(one, job_cycles(layer, flat(ifm), flat(ofm), accelerator))
-            cycles += many * times * one
+            cycles += many * times * _job(layer, (height, width), depths, count, accelerator)
     return cycles
+
+
+def _job(layer: Weighted, pixels: tuple[int, int], depths: int, channels: int, accelerator: Accelerator) -> int:
+    """Cycles of a job over a tile of so many rows and columns."""
+    ifm, ofm = (*pixels, depths), (*pixels, channels)
+    cycles = job_cycles(layer, ifm, ofm, accelerator)
+    return min(cycles, job_cycles(layer, flat(ifm), flat(ofm), accelerator)) if is_pointwise(layer) else cycles

@@ -47,8 +47,9 @@ def laid_out(graph: Graph, accelerator: Accelerator, near: float = 0, far: float
     for mapped, groupings, forms in candidates(graph, accelerator):
         found = [one for choices in forms for one in _tried(mapped, choices, near)]
         if found and min(one.cycles for one in found) > far and len(graph.layers) > 1:
-            for one in chain.from_iterable((one.further(), one.further(halos=True)) for one in groupings):
-                found += _tried(one.mapped, _in_parts([one]), near)
+            for one in groupings:
+                for other in (one.further(), one.further(halos=True), one.further(fine=True)):
+                    found += _tried(one.mapped, _in_parts([other]), near)
         if found:
             return found
     return [layer_by_layer(graph, accelerator)]

@@ -75,13 +75,15 @@ def _restripe(space: SearchSpace, choices: Choices, random: Random) -> Choices |
 
 
 def _recut_patches(space: SearchSpace, choices: Choices, random: Random) -> Choices | None:
-    """Give a group more or fewer columns, or slices of channels."""
+    """Give a group more or fewer columns, or slices of channels, which are summed or not."""
     at = random.randrange(len(choices.groups))
     within, span, group = space.groups_of(choices), choices.spans[at], choices.groups[at]
     columns, slices = within.columns(*span), within.slices(*span)
     if random.random() < 0.5:
         return choices.with_group(at, replace(group, columns=_other(columns, group.columns, random)))
-    return choices.with_group(at, replace(group, slices=_other(slices, group.slices, random)))
+    return choices.with_group(
+        at, replace(group, slices=_other(slices, group.slices, random), summed=random.random() < 0.5)
+    )
 
 
 def _hold(space: SearchSpace, choices: Choices, random: Random) -> Choices | None:

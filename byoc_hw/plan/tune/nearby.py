@@ -105,9 +105,11 @@ def _long_layout(graph: Graph, accelerator: Accelerator) -> Layout | None:
     if any(isinstance(layer, Concat | Slice | Whole) for layer in graph.layers):
         return None
     alone = _alone(accelerator)
-    runs = [MeasuredRuns(one, alone) for one in packings(mappings(graph, accelerator)[0])]
-    found = [_joined(one.mapped, one.best(None)) for one in runs if one.estimated]
-    return min(filter(None, found), key=lambda layout: layout.cycles, default=None)
+    known: dict[Hashable, int | None] = {}
+    runs = [MeasuredRuns(one, alone, known) for one in packings(mappings(graph, accelerator)[0])]
+    choices = [(one, found) for one in runs if one.estimated and (found := one.best(None))]
+    ranked = sorted(choices, key=lambda one: one[0].cycles)
+    return next(filter(None, (_joined(one.mapped, found) for one, found in ranked)), None)
 
 
 def better_in_runs(found: Layout, known: MappedGraph | None = None) -> Layout:
@@ -300,6 +302,7 @@ def _stripes(space: SearchSpace, choices: Choices, at: int, first: int, stop: in
             yield choices.with_group(at, replace(group, columns=count))
         for count in _next_to(within.slices(first, stop), group.slices):
             yield choices.with_group(at, replace(group, slices=count))
+        yield choices.with_group(at, replace(group, summed=not group.summed))
     for one in sorted(group.kept):
         yield choices.with_group(at, replace(group, kept=group.kept - {one}))
     if group.stripes > 1 or group.patched or group.tiling is not None:
@@ -331,7 +334,7 @@ def _joins(space: SearchSpace, choices: Choices, at: int) -> Iterator[Choices]:
                 yield replace(choices, groups=(*choices.groups[:one], joined, *choices.groups[other + 1 :]))
         between = frozenset(within.storages.of[layer.ofm].index for layer in within.layers[first : stop - 1])
         held = frozenset().union(*(group.held for group in groups)) - between
-        for slices in within.slices(first, stop)[-1:0:-1] if least == 2 else ():  # weights come in turn, too
+        for slices in reversed(within.row_slices(first, stop)) if least == 2 else ():  # weights come in turn, too
             joined = Group(stop - first, 1, held, overlap=True, resident=True, slices=slices)
             yield replace(choices, groups=(*choices.groups[:one], joined, *choices.groups[other + 1 :]))
     group, (first, stop) = choices.groups[at], spans[at]

@@ -23,6 +23,7 @@ from byoc_hw.plan.choices import Blocks, Choices, Group, Tiling
 from byoc_hw.plan.search.patch_estimate import column_counts, slice_counts
 from byoc_hw.plan.search.single_layer import tilings
 from byoc_hw.plan.work.halo import keepable
+from byoc_hw.plan.work.patch_boxes import runs_of_channels
 
 _PARTS = (1, 2, 3, 4)
 """Fractions of the local memories that a single layer's tiles are sized for: with one half, the next tile has room."""
@@ -93,6 +94,21 @@ class GroupSpace:
         if not self._patched(work):
             return (1,)
         return (1, *slice_counts(self.layers, self.storages.of, work, frozenset(), self.accelerator))
+
+    def row_slices(self, first: int, stop: int) -> Sequence[int]:
+        """The numbers of slices of channels, more than one, that are whole rows of the array, in growing order."""
+        work = self.work(first, stop)
+        if not self._patched(work):
+            return ()
+        return slice_counts(self.layers, self.storages.of, work, frozenset(), self.accelerator, fine=False)
+
+    def sums(self, first: int, stop: int, held: frozenset[int]) -> bool:
+        """Whether a layer of a group can add up slices of channels as they are made, where some storages are `held`."""
+        work = self.work(first, stop)
+        if not self._patched(work):
+            return False
+        runs = runs_of_channels(self.layers, self.storages.of, work, 2, held, summed=True)
+        return any(run.adds is not None for run in runs)
 
     def _patched(self, work: Sequence[int]) -> bool:
         return self.limits.patches and len(work) > 1
@@ -201,8 +217,10 @@ class SearchSpace:
         for held in _subsets(live):
             full = frozenset(held)
             patches = product(within.stripes(first, stop), within.columns(first, stop), within.slices(first, stop))
+            sums = within.sums(first, stop, full)
             for (stripes, columns, slices), overlap, resident in product(patches, flags, flags):
-                yield Group(count, stripes, full, overlap, resident, columns=columns, slices=slices)
+                group = Group(count, stripes, full, overlap, resident, columns=columns, slices=slices)
+                yield from (group, replace(group, summed=True)) if sums and slices > 1 else (group,)
             for halos in _subsets(sorted(within.keepable(first, stop, full))):
                 for stripes, overlap, weights in product(within.stripes(first, stop), flags, _WEIGHTS):
                     resident, alternating = weights
@@ -262,7 +280,8 @@ class SearchSpace:
             )
         once = group.stripes == 1 and group.tiling is None and not group.patched
         kept = frozenset() if once or group.patched else group.kept & within.keepable(first, stop, held)
-        group = replace(group, kept=kept)
+        summed = group.summed and group.slices > 1 and within.sums(first, stop, held)
+        group = replace(group, kept=kept, summed=summed)
         overlap = once or (group.overlap and self.limits.overlap)
         resident = once or (group.resident and self.limits.resident)
         alternating = group.alternating and self.limits.resident and not (resident or group.patched or group.tiling)

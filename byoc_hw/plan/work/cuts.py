@@ -35,6 +35,12 @@ class Cut:
     local: dict[str, LocalBuffer]
 
 
+def blocks_of_sums(layer: Weighted, blocks: Blocks | None, depth: int) -> Blocks:
+    """The blocks of weights of a layer that adds up slices of `depth` input channels."""
+    known = blocks or Blocks(layer.out_channels, layer.in_channels)
+    return Blocks(known.channels, min(known.depth, depth))
+
+
 class JobCuts:
     """The cuts of the layers `indices` of a group. Its `resident` weights stay once they are there, others until the
     last tile's job that uses them, but for some blocks where the order of blocks is `alternating`."""
@@ -102,6 +108,44 @@ class JobCuts:
                     del self._kept[one]
             if 0 < len(stay) < len(used):
                 self._turn[index] = -turn
+
+    def of_slice(
+        self, index: int, layer: Weighted, form: Window, unit: Unit, some: Span, psums: Sequence[LocalBuffer]
+    ) -> Iterator[Cut]:
+        """The jobs that add the input channels `some`, from the first one on to one that is not included, to the
+        partial sums of a tile. Of these each of `blocks_of_sums` has a buffer."""
+        region, accelerator = self._region, self._region.accelerator
+        parts, total = parts_of_kernel(layer, accelerator), layer.in_channels
+        blocks = blocks_of_sums(layer, region.choices.blocks[index], some[1] - some[0])
+        once = params_together(layer, blocks, accelerator) == layer.out_channels
+        for (start, count), psum in zip(channel_blocks(layer, blocks), psums, strict=True):
+            behind, many = (0, layer.out_channels) if once else (start, count)
+            params = WeightBlock(index, behind, many, 0, 0, True)
+            for first, depths in linear_chunks(some[1] - some[0], blocks.depth):
+                block = WeightBlock(index, start, count, some[0] + first, depths, False)
+                local = {"weights": self._weights(index, layer, block, unit)}
+                if depths < total or len(parts) > 1:
+                    local["psum"] = psum
+                local["params"] = self._weights(index, layer, params, unit)
+                weights = region.flash.weights_at(block)
+                for part in parts:
+                    yield Cut(
+                        start,
+                        count,
+                        form.first_input(start) + some[0] + first,
+                        depths,
+                        part,
+                        some[0] + first == 0 and part is parts[0],
+                        some[0] + first + depths == total and part is parts[-1],
+                        weights,
+                        region.params_at(start - behind),
+                        local,
+                    )
+                    weights += part_bytes(layer, part, count, depths)
+        if not self._resident:
+            done = [one for one in self._kept if one.layer == index and (one.depths or some[1] == total)]
+            for one in done:
+                del self._kept[one]
 
     def _channels(
         self, index: int, layer: Weighted, blocks: Blocks, some: Span | None

@@ -7,7 +7,7 @@ patches compute the halo between them twice. Slices of channels are cut here as 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from byoc_hw.accelerator import Accelerator
@@ -117,23 +117,34 @@ def bytes_of_box(storage: Storage, box: Extents) -> int:
 class ChannelRun:
     """Layers of a group that are computed together: if they are `sliced`, in slices of channels, one after the other.
 
-    What comes slice by slice from main memory is `loaded`.
+    What comes slice by slice from main memory is `loaded`. Another layer `adds` the slices up as they are made.
     """
 
     layers: tuple[int, ...]
     sliced: bool
     loaded: Storage | None = None
+    adds: int | None = None
+
+    @property
+    def makes(self) -> int:
+        """The layer whose output is all there when the run is done."""
+        return self.layers[-1] if self.adds is None else self.adds
 
 
 def runs_of_channels(
-    layers: Sequence[Layer], of: Mapping[Tensor, Storage], indices: Sequence[int], slices: int, held: Set[int]
+    layers: Sequence[Layer],
+    of: Mapping[Tensor, Storage],
+    indices: Sequence[int],
+    slices: int,
+    held: Set[int],
+    summed: bool = False,
 ) -> list[ChannelRun]:
     """The layers of a group in runs. `held` are the indices of the storages that are in local memory in full.
 
     With several `slices`, a run begins with a layer that has a window. The others work channel by channel, each on the
     output of the one before it, which nothing else reads; so several layers are sliced. Where the first layer of the
     group works channel by channel, too, its input is loaded slice by slice, and a layer at the end of the group stores
-    its output so.
+    its output so. With `summed`, a layer by itself that sums over the channels of such a run adds them up.
     """
     if slices == 1:
         return [ChannelRun((index,), False) for index in indices]
@@ -150,10 +161,34 @@ def runs_of_channels(
     runs = [ChannelRun(tuple(run), len(run) > 1) for run in found]
     if loaded is not None:
         runs[0] = ChannelRun(runs[0].layers, True, loaded)
+    if summed:
+        runs = _with_sums(runs, layers, of)
+    if loaded is not None:
         form = geometry(layers[indices[-1]])
-        if len(runs[-1].layers) == 1 and isinstance(form, Window) and form.groups == 1:
+        if len(runs[-1].layers) == 1 and runs[-1].adds is None and isinstance(form, Window) and form.groups == 1:
             runs[-1] = ChannelRun(runs[-1].layers, True, runs[-1].loaded)
     return runs
+
+
+def _with_sums(runs: Sequence[ChannelRun], layers: Sequence[Layer], of: Mapping[Tensor, Storage]) -> list[ChannelRun]:
+    """The runs, with the layers that add up what the sliced ones before them make in those."""
+    found: list[ChannelRun] = []
+    for run in runs:
+        if found and _adds(found[-1], run, layers, of):
+            found[-1] = replace(found[-1], adds=run.layers[0])
+        else:
+            found.append(run)
+    return found
+
+
+def _adds(before: ChannelRun, run: ChannelRun, layers: Sequence[Layer], of: Mapping[Tensor, Storage]) -> bool:
+    """Whether a run is a layer that can add up the slices of the run before it, which nothing else reads."""
+    if not before.sliced or before.adds is not None or len(run.layers) > 1:
+        return False
+    layer, form = layers[run.layers[0]], geometry(layers[run.layers[0]])
+    between = of[layers[before.layers[-1]].ofm]
+    plain = isinstance(form, Window) and isinstance(layer, Weighted) and form.sums and form.groups == 1
+    return plain and of[layer.ifm] is between and len(between.readers) == 1
 
 
 def _by_channels(layer: Layer) -> bool:

@@ -7,14 +7,15 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 
-from byoc_hw.graph import Layer
-from byoc_hw.plan.array.kinds import Run, Window, geometry
+from byoc_hw.graph import Layer, Weighted
+from byoc_hw.plan.array.kinds import PSUM_BYTES, Run, Window, geometry
 from byoc_hw.plan.array.packing import Packing
 from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.array.transfers import Box, Transfer, strided
+from byoc_hw.plan.array.weight_blocks import channel_blocks
 from byoc_hw.plan.array.window import Place
 from byoc_hw.plan.work.builder import WorkBuilder
-from byoc_hw.plan.work.cuts import JobCuts
+from byoc_hw.plan.work.cuts import Cut, JobCuts, blocks_of_sums
 from byoc_hw.plan.work.ops import Home, LocalBuffer, activations, copy_op, run_job
 from byoc_hw.plan.work.patch_boxes import (
     AxisPiece,
@@ -62,6 +63,16 @@ class BoxView:
         return self.place.row == self.place.reach == width * self.place.pixel
 
 
+@dataclass(frozen=True)
+class _Sums:
+    """The partial sums of a box of a layer's output: a buffer for the output channels of each block of weights."""
+
+    index: int
+    layer: Weighted
+    box: Box
+    buffers: Sequence[LocalBuffer]
+
+
 def patches(region: WorkBuilder, number: int, indices: Sequence[int]) -> None:
     """Append the units of a group. `indices` are its layers, without reshapes. Raises `PlanError` for layers that
     cannot be computed in patches."""
@@ -82,7 +93,8 @@ class _Patches:
         self.of = region.storages.of
         self.made = {self.of[region.layers[index].ofm] for index in indices}
         self.last = self.of[region.layers[indices[-1]].ofm]
-        self.runs = runs_of_channels(region.layers, self.of, indices, self.group.slices, self.group.held)
+        group = self.group
+        self.runs = runs_of_channels(region.layers, self.of, indices, group.slices, group.held, group.summed)
         self.cuts = JobCuts(region, self.group, indices)
 
     def patch(self, rows: AxisPiece, columns: AxisPiece) -> None:
@@ -107,6 +119,7 @@ class _Patches:
         layers, last = [region.layers[index] for index in run.layers], run.layers[-1]
         channels = layers[-1].ofm.shape[-1]
         several = channel_slices(layers, self.group.slices, region.accelerator) if run.sliced else [(0, channels)]
+        sums = None if run.adds is None else self._sums(run.adds, rows, columns, views, several[0][1])
         for number, some in enumerate(several):
             if number and (run.loaded is not None or last == self.indices[-1]):
                 region.units.append(unit)
@@ -117,7 +130,7 @@ class _Patches:
             for index in run.layers:
                 layer, storage = region.layers[index], self.of[region.layers[index].ofm]
                 box = _box(rows.made[index], columns.made[index], some)
-                alone = index != last or self._by_slice(storage, run.sliced)
+                alone = index != last or sums is not None or self._by_slice(storage, run.sliced)
                 if alone or number == 0:
                     made = box if alone else _box(rows.made[index], columns.made[index], (0, channels))
                     views[storage] = self._output(storage, made)
@@ -127,7 +140,42 @@ class _Patches:
                     unit.jobs += self._room(index, storage, views[storage]).behind(rows.made[index], held=False)
                 if storage is self.last:
                     self._store(index, storage, box, views[storage], unit)
+            if sums is not None:
+                self._add(sums, some, rows.made[sums.index], views, unit)
         return unit
+
+    def _sums(
+        self, index: int, rows: AxisPiece, columns: AxisPiece, views: dict[Storage, BoxView], depth: int
+    ) -> _Sums:
+        """The partial sums of a patch of a layer that adds up slices of `depth` channels. Its output gets a buffer."""
+        layer = self.region.layers[index]
+        assert isinstance(layer, Weighted)
+        box = _box(rows.made[index], columns.made[index], (0, layer.out_channels))
+        views[self.of[layer.ofm]] = self._output(self.of[layer.ofm], box)
+        height, width, _ = box.extents
+        pixels = height * width
+        if index in self.region.packed:
+            pixels = self.region.mapping.outputs(index, height)[1]
+        blocks = blocks_of_sums(layer, self.region.choices.blocks[index], depth)
+        counts = [count for _, count in channel_blocks(layer, blocks)]
+        buffers = [activations(layer.name, PSUM_BYTES * pixels * count) for count in counts]
+        return _Sums(index, layer, box, buffers)
+
+    def _add(self, sums: _Sums, some: Span, rows: Span, views: Mapping[Storage, BoxView], unit: Unit) -> None:
+        """Add a slice of the input of a layer to its partial sums, and store its output behind the last one."""
+        index, layer, box = sums.index, sums.layer, sums.box
+        storage, form = self.of[layer.ofm], geometry(layer)
+        assert isinstance(form, Window)
+        room = self._room(index, storage, views[storage])
+        last = some[1] == layer.in_channels
+        if last:
+            unit.jobs += room.before(rows, held=False)
+        cuts = self.cuts.of_slice(index, layer, form, unit, some, sums.buffers)
+        self._window(index, layer, form, box, cuts, views, unit)
+        if last:
+            unit.jobs += room.behind(rows, held=False)
+            if storage is self.last:
+                self._store(index, storage, box, views[storage], unit)
 
     def _by_slice(self, storage: Storage, sliced: bool) -> bool:
         """Whether each slice of an output of a run has a buffer of its own: nothing in local memory reads all of it."""
@@ -192,14 +240,29 @@ class _Patches:
             self._elements(index, layer, form, box, inputs, ofm, unit)
             return
         assert isinstance(form, Window), "`check_patches` has seen to it"
-        region, read, written = self.region, inputs[0].rows(), ofm.rows()
-        (top, _, first), (height, width, channels) = box.origin, box.extents
+        (_, _, first), (height, width, channels) = box.origin, box.extents
+        pixels = height, width
+        if index in self.region.packed:
+            pixels = 1, self.region.mapping.outputs(index, height)[1]
+        cuts = self.cuts.of_tile(index, layer, form, unit, pixels, (first, first + channels))
+        self._window(index, layer, form, box, cuts, views, unit)
+
+    def _window(
+        self,
+        index: int,
+        layer: Layer,
+        form: Window,
+        box: Box,
+        cuts: Iterator[Cut],
+        views: Mapping[Storage, BoxView],
+        unit: Unit,
+    ) -> None:
+        """The jobs of a layer with a window over a box of its output."""
+        region, read, written = self.region, views[self.of[layer.ifm]].rows(), views[self.of[layer.ofm]].rows()
         if index in region.packed:
-            outputs = region.mapping.outputs(index, height)[1]
-            cuts = self.cuts.of_tile(index, layer, form, unit, (1, outputs), (first, first + channels))
-            unit.jobs += over_rows(region, index, layer, form, (top, top + height), cuts, read, written)
+            rows = box.origin[0], box.origin[0] + box.extents[0]
+            unit.jobs += over_rows(region, index, layer, form, rows, cuts, read, written)
         else:
-            cuts = self.cuts.of_tile(index, layer, form, unit, (height, width), (first, first + channels))
             unit.jobs += over_pixels(region, index, layer, form, box, cuts, read, written)
 
     def _elements(

@@ -61,7 +61,7 @@ def test_what_fits_by_estimate_without_overlap_fits(graph, layers):
     mapped = map_graph(graph, HARDWARE)
     grouping, group = group_of(mapped, layers)
     fit = 0
-    for columns, slices in group.forms():
+    for columns, slices in (*group.forms(False), *group.forms(True)):
         for stripes in (2, 3, 4, 6, 12):
             if group.cycles(stripes, columns, slices, False, 9 * 1024) is None:
                 continue
@@ -73,9 +73,50 @@ def test_what_fits_by_estimate_without_overlap_fits(graph, layers):
 
 def test_forms_are_slices_of_whole_rows_of_the_array_and_columns():
     _, group = group_of(map_graph(bottleneck(), HARDWARE), 2)
-    slices = {count for columns, count in group.forms() if columns == 1}
+    slices = {count for columns, count in group.forms(False) if columns == 1}
     assert slices == {2, 3, 6}
-    assert {columns for columns, _ in group.forms()} == {1}  # the output is narrower than the array
+    assert {columns for columns, _ in group.forms(False)} == {1}  # the output is narrower than the array
+
+
+def test_fine_forms_are_narrow_columns_and_slices_of_a_part_of_a_row_of_the_array():
+    _, group = group_of(map_graph(bottleneck(), HARDWARE), 2)
+    found = list(group.forms(True))
+    assert {count for columns, count in found if columns == 1} == {12, 24}
+    assert {columns for columns, _ in found} == {1, 2, 3, 4, 6, 12}
+    assert not set(found) & set(group.forms(False))
+
+
+@pytest.mark.parametrize("graph", [bottleneck(), separable()], ids=["expand", "depthwise"])
+@pytest.mark.parametrize(("stripes", "columns", "slices"), [(2, 1, 6), (4, 1, 3), (3, 2, 4)])
+@pytest.mark.parametrize("overlap", [True, False])
+def test_cycles_and_bytes_of_slices_that_are_summed_are_about_those_of_the_plan(
+    graph, stripes, columns, slices, overlap
+):
+    mapped, nothing = map_graph(graph, HARDWARE), frozenset()
+    grouping = Grouping(mapped)
+    count = len(graph.layers)
+    group = PatchedGroup(grouping.estimates, 0, count, nothing, nothing, nothing, summed=True)
+    made = Group(count, stripes, overlap=overlap, columns=columns, slices=slices, summed=True)
+    choices = Choices(mapped.mapping.swapped, (made,), grouping.blocks)
+    fits = next(size for size in range(1024, 1 << 20, 512) if group.cycles(stripes, columns, slices, overlap, size))
+    large = accelerator(1 << 20, dma_width=4)
+    found = lay_out(map_graph(graph, large), choices)
+    if overlap:
+        assert group.cycles(stripes, columns, slices, overlap, 1 << 20) == pytest.approx(found.cycles, rel=0.2)
+    lay_out(map_graph(graph, accelerator(round(1.1 * fits) // 16 * 16, dma_width=4)), choices)
+    with pytest.raises(PlanError):
+        lay_out(map_graph(graph, accelerator(fits // 2 // 16 * 16, dma_width=4)), choices)
+
+
+def test_slices_that_are_loaded_one_by_one_are_few():
+    """Also where a layer without slices ends the group: there may be as many slices as channels elsewhere."""
+    samples = Samples()
+    graph = separable()
+    layers = [*graph.layers, samples.add(graph.layers[-1].ofm, graph.layers[-1].ofm)]
+    mapped = map_graph(graph_of(graph.inputs, layers, [layers[-1].ofm]), HARDWARE)
+    for count in (2, 3):
+        _, group = group_of(mapped, count)
+        assert [slices for columns, slices in (*group.forms(False), *group.forms(True)) if columns == 1] == [2, 4, 8]
 
 
 def test_matrix_product_is_not_possible_in_patches():

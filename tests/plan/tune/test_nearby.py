@@ -35,6 +35,21 @@ def test_an_array_that_waits_for_weights_gets_them_in_blocks():
     check(graph, SLOW)
 
 
+def test_weights_of_all_layers_are_in_smaller_blocks_where_the_last_ones_are_waited_for():
+    """Four of the planner's blocks have no room in weight memory, and the array waits for the last layer alone."""
+    samples = Samples()
+    ifm = samples.tensor((1, 8, 8, 64))
+    layers = [samples.conv2d(ifm, 64, (1, 1))]
+    for channels in (64, 64, 64, 128, 256):
+        layers.append(samples.conv2d(layers[-1].ofm, channels, (1, 1)))
+    graph = graph_of([ifm], layers, [layers[-1].ofm])
+    hardware = replace(REFERENCE, weight_memory=16384, dma_width=2)
+    estimated, found = best_layout(graph, hardware), own_layout(graph, hardware)
+    assert estimated.choices.blocks[1] is None
+    assert found.choices.blocks[1] is not None
+    assert found.cycles < 0.97 * estimated.cycles
+
+
 def test_layers_are_grouped_where_the_outputs_would_be_stored_at_the_end():
     samples = Samples()
     ifm = samples.tensor((1, 16, 16, 16))

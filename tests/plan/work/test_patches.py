@@ -42,6 +42,34 @@ def separable(seed):
     return graph_of([ifm], layers, [layers[-1].ofm])
 
 
+def summing(seed):
+    """A depthwise layer or a pooling, often behind a convolution, and a convolution of its output, often with another
+    layer behind that."""
+    drawn, samples = random.Random(seed), Samples(seed)
+    value = ifm = samples.tensor((1, drawn.randint(3, 12), drawn.randint(3, 12), drawn.randint(1, 12)))
+    layers = []
+
+    def add(layer):
+        layers.append(layer)
+        return layer.ofm
+
+    if drawn.random() < 0.5:
+        value = add(
+            samples.conv2d(value, drawn.randint(2, 40), drawn.choice(((1, 1), (2, 2))), bits=drawn.choice((8, 4)))
+        )
+    if drawn.random() < 0.8:
+        value = add(samples.depthwise(value, (3, 3), drawn.choice(((1, 1), (2, 2))), (1, 1, 1, 1)))
+    else:
+        value = add(samples.pool(value, "max", (2, 2), (1, 1)))
+    side = drawn.choice((1, 1, 3))
+    value = add(
+        samples.conv2d(value, drawn.randint(1, 24), (side, side), padding=(side // 2,) * 4, bits=drawn.choice((8, 4)))
+    )
+    if drawn.random() < 0.5:
+        value = add(samples.depthwise(value, (3, 3), padding=(1, 1, 1, 1)))
+    return graph_of([ifm], layers, [value])
+
+
 def alone(graph, *groups, blocks=None):
     layers = len(graph.layers)
     return Choices((False,), groups, blocks or (None,) * layers)
@@ -108,6 +136,45 @@ def test_layers_behind_a_depthwise_one_have_slices_of_the_input_and_of_the_outpu
     copies = [step for step in plan.steps if isinstance(step, Copy) and step.rows > 1]
     assert [(step.inward, step.nbytes, step.rows) for step in copies].count((True, 4, 64)) == 8
     assert [(step.inward, step.nbytes, step.rows) for step in copies].count((False, 4, 64)) == 8
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_slices_that_are_summed_are_exact(seed):
+    """In patches, or with packed rows, with weights in blocks of all kinds."""
+    drawn, graph = random.Random(seed + 100), summing(seed)
+    layers, packs = len(graph.layers), seed % 3 == 0
+    group = Group(
+        layers,
+        1 if packs else drawn.randint(1, 4),
+        frozenset(drawn.choice(((), (), (layers,), (0,)))),
+        overlap=drawn.random() < 0.5,
+        resident=drawn.random() < 0.5,
+        columns=1 if packs else drawn.randint(1, 3),
+        slices=drawn.randint(2, 9),
+        summed=True,
+    )
+    blocks = tuple(drawn.choice((None, Blocks(3, 5), Blocks(8, 2), Blocks(4, 64))) for _ in graph.layers)
+    choices = alone(graph, group, blocks=blocks)
+    numbers = bands(graph.layers)
+    if packs and len(set(numbers)) == 1:
+        choices = replace(choices, packed=frozenset({0}))
+    check(graph, array(), seed, choices)
+
+
+def test_slices_that_are_summed_are_never_in_local_memory_with_all_channels():
+    samples = Samples()
+    wide = samples.conv2d(samples.tensor((1, 8, 8, 4)), 64, (1, 1))
+    deep = samples.depthwise(wide.ofm, padding=(1, 1, 1, 1))
+    narrow = samples.conv2d(deep.ofm, 4, (1, 1))
+    graph = graph_of([wide.ifm], [wide, deep, narrow], [narrow.ofm])
+    tiny = array(activations=3 * 1024)  # the input, the output and its partial sums are 1.5 KiB, two slices 512 bytes
+    group = Group(3, slices=16)
+    with pytest.raises(PlanError, match=r"local activation memory: \d+ bytes needed, 3072 bytes there"):
+        plan_region(graph, tiny, alone(graph, group))
+    plan = check(graph, tiny, choices=alone(graph, replace(group, summed=True)))
+    sums = [step for step in plan.steps if isinstance(step, Job) and step.ofm_shape[2] == 4 and step.kernel == (1, 1)]
+    assert [job.ifm_shape[2] for job in sums if not (job.first and job.last)] == [4] * 16
+    assert [job.first for job in sums].count(True) >= 1
 
 
 def test_depthwise_layers_in_slices_take_packed_rows_as_one():
