@@ -288,8 +288,8 @@ class _Planner:
             promising.append((promise, length, pipelines, balance, cuts))
         promising.sort(key=lambda one: one[0])
         again = Counter[int]()  # of a length, other cuts count as worse than they promise: they mostly end alike
-        for at, (promise, length, *others) in enumerate(promising):
-            promising[at] = (promise * (1 + _AGAIN * again[length]), length, *others)
+        for at, (promise, length, pipelines, balance, cuts) in enumerate(promising):
+            promising[at] = promise * (1 + _AGAIN * again[length]), length, pipelines, balance, cuts
             again[length] += 1
         promising.sort(key=lambda one: one[0])
         plans: list[MeshPlan | None] = []
