@@ -332,7 +332,6 @@ def test_links_that_carry_little_are_never_busy_for_longer_than_a_frame():
     plan = plan_network(skip_network(), small_mesh(8, 1, link=Link(bytes_per_cycle=1)), pipelines=1)
     assert quick.link_load < quick.period
     assert plan.link_load <= plan.period
-    assert plan.period >= quick.period
     assert simulate(plan.flow(), 200).period() == pytest.approx(plan.period, rel=0.01)
 
 
