@@ -23,6 +23,7 @@ from byoc_hw.mesh.manifest import MANIFEST, Manifest, ProgramEntry, manifest_of
 from byoc_hw.mesh.network import MeshNetwork, network_of
 from byoc_hw.mesh.patches import channels_of
 from byoc_hw.mesh.pe_source import channel_buffer_bytes, pe_files, ports_of
+from byoc_hw.mesh.placing import stages_by_place
 from byoc_hw.mesh.plan import Channel, MeshPlan, Stage
 from byoc_hw.mesh.stage_check import REFERENCE_PROJECT
 from byoc_hw.mesh.stage_plan import StagePlan, plan_stage, workspaces_of
@@ -97,7 +98,7 @@ def build_mesh(
         planned.append(plan_stage(stage, _pe(model), network, buffers, wanted.data))
     if host.workspaces:  # the functions of the host have the offsets of their workspaces in their code
         host = _compiled_host(model, planned)
-    for here in _by_place(wanted.places[0]):
+    for here in stages_by_place(wanted.places[0]):
         _check_memory(wanted.places[0][here[0]], [planned[number] for number in here], wanted.data)
     _check_code(planned, wanted.places[0], channels, wanted.code)
     projects = []
@@ -184,21 +185,13 @@ def _places(stages: Sequence[Stage], replicas: Sequence[Sequence[Coordinates]]) 
 # ---------------------------------------------------------------- one PE
 
 
-def _by_place(places: Sequence[Coordinates]) -> list[list[int]]:
-    """The numbers of the stages of each PE."""
-    found: dict[Coordinates, list[int]] = {}
-    for number, place in enumerate(places):
-        found.setdefault(place, []).append(number)
-    return list(found.values())
-
-
 def _check_code(
     planned: Sequence[StagePlan], places: Sequence[Coordinates], channels: Sequence[Channel], room: int | None
 ) -> None:
     """Raise `PlanError` for the PE with the most code, if it has more bytes than a PE has room for."""
     if room is None:
         return
-    pes = _by_place(places)
+    pes = stages_by_place(places)
     owners = [
         code_owners(
             [(planned[number].program, planned[number].regions) for number in here],

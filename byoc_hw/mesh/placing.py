@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from byoc_hw.integers import ceil_div
@@ -54,7 +54,7 @@ def with_credits(
     if credits is None:
         return None
     channels = tuple(replace(channel, credits=count) for channel, count in zip(channels, credits, strict=True))
-    figures = PlanFigures(work, cycles, bytes_of_stages(network, stages, found, channels), tuple(least))
+    figures = PlanFigures(work, cycles, tuple(one.nbytes(credits.__getitem__) for one in rooms), tuple(least))
     return replace(plan, channels=channels, figures=figures)
 
 
@@ -83,34 +83,35 @@ def bytes_of_stages(
 ) -> tuple[int, ...]:
     """The bytes for data of each stage, with its buffers for what these channels bring it."""
     rooms = rooms_of(network, stages, found, channels)
-    return tuple(one.nbytes([channel.credits for channel in one.receives]) for one in rooms)
+    return tuple(one.nbytes(lambda lane: channels[lane].credits) for one in rooms)
 
 
 class StageRoom:
-    """What stage `number` needs on its PE: with its figures, and the channels that it has."""
+    """What stage `number` needs on its PE: with its figures, and the channels that it has. `receives` are the numbers
+    of those that bring it what it reads, `sends` is how many others there are."""
 
     def __init__(self, network: MeshNetwork, number: int, stage: Stage, figures: StageFigures) -> None:
         self.number, self.figures = number, figures
         self._needs = stage_needs(network, stage)
         self._inputs = [patch_bytes(network.tensors[need.tensor], need.patch) for need in self._needs]
-        self._holders: list[int] = []
-        self.receives: list[Channel] = []
+        self._held: list[tuple[int, int]] = []  # of each channel that it receives from, its input and its bytes
+        self.receives: list[int] = []
         self.sends = 0
 
-    def receive(self, channel: Channel) -> None:
-        """Count a channel that brings the stage what it reads."""
-        self.receives.append(channel)
-        self._holders.append(holder_of(self._needs, channel))
+    def receive(self, lane: int, channel: Channel) -> None:
+        """Count the channel of number `lane`, which brings the stage what it reads."""
+        self.receives.append(lane)
+        self._held.append((holder_of(self._needs, channel), channel.nbytes))
 
-    def nbytes(self, credits: Sequence[int]) -> int:
-        """Bytes for data with these credits of its channels, in the order in which they were counted."""
-        lanes = zip(self._holders, (one.nbytes for one in self.receives), credits, strict=True)
-        return self.figures.fixed + received_buffer_bytes(self._inputs, list(lanes))
+    def nbytes(self, credits: Callable[[int], int]) -> int:
+        """Bytes for data with these credits of each channel, by its number."""
+        lanes = [(*held, credits(lane)) for held, lane in zip(self._held, self.receives, strict=True)]
+        return self.figures.fixed + received_buffer_bytes(self._inputs, lanes)
 
     @property
     def least(self) -> int:
         """Bytes for data with one credit a channel."""
-        return self.nbytes([1] * len(self.receives))
+        return self.nbytes(lambda _: 1)
 
     @property
     def code(self) -> int:
@@ -124,9 +125,9 @@ def rooms_of(
 ) -> list[StageRoom]:
     """What each stage needs on its PE."""
     rooms = [StageRoom(network, number, *pair) for number, pair in enumerate(zip(stages, found, strict=True))]
-    for channel in channels:
+    for lane, channel in enumerate(channels):
         if channel.target != OUTSIDE:
-            rooms[channel.target].receive(channel)
+            rooms[channel.target].receive(lane, channel)
         if channel.source != OUTSIDE:
             rooms[channel.source].sends += 1
     return rooms
@@ -146,12 +147,17 @@ def why_no_room_for(stages: Sequence[StageRoom], mesh: Mesh) -> str | None:
     return None
 
 
+def stages_by_place(places: Sequence[Coordinates | None]) -> list[list[int]]:
+    """The numbers of the stages of each PE, by the PEs of the stages."""
+    found: dict[Coordinates | None, list[int]] = {}
+    for number, place in enumerate(places):
+        found.setdefault(place, []).append(number)
+    return list(found.values())
+
+
 def _by_place(stages: Sequence[Stage], rooms: Sequence[StageRoom]) -> list[list[StageRoom]]:
     """What is on each PE."""
-    found: dict[Coordinates | None, list[StageRoom]] = {}
-    for stage, room in zip(stages, rooms, strict=True):
-        found.setdefault(stage.pe, []).append(room)
-    return list(found.values())
+    return [[rooms[number] for number in here] for here in stages_by_place([stage.pe for stage in stages])]
 
 
 def _is_outer(channel: Channel) -> bool:
@@ -178,24 +184,22 @@ def _credits(
 ) -> list[int] | None:
     """The credits of each channel: on each PE those for the shortest period, not below `period`, that it has room for.
     None where even the least credits are too many."""
-    numbers = {id(channel): number for number, channel in enumerate(channels)}
     credits = [_OUTSIDE_CREDITS] * len(channels)
+
+    def wanted(lane: int, period: int) -> int:
+        return max(1, least[lane], ceil_div(held[lane], period))
+
+    def fits(here: Sequence[StageRoom], period: int) -> bool:
+        return sum(one.nbytes(lambda lane: wanted(lane, period)) for one in here) <= mesh.data
+
     for here in _by_place(stages, rooms):
-        lanes = [[numbers[id(channel)] for channel in one.receives] for one in here]
-
-        def wanted(period: int, lanes: Sequence[Sequence[int]] = lanes) -> list[list[int]]:
-            return [[max(1, least[lane], ceil_div(held[lane], period)) for lane in each] for each in lanes]
-
-        def fits(counts: Sequence[Sequence[int]], here: Sequence[StageRoom] = here) -> bool:
-            return sum(one.nbytes(each) for one, each in zip(here, counts, strict=True)) <= mesh.data
-
-        low, high = period - 1, max([period, *(held[lane] for each in lanes for lane in each)])
-        if not fits(wanted(high)):
+        lanes = [lane for one in here for lane in one.receives]
+        low, high = period - 1, max([period, *(held[lane] for lane in lanes)])
+        if not fits(here, high):
             return None
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (low, middle) if fits(wanted(middle)) else (middle, high)
-        for each, counts in zip(lanes, wanted(high), strict=True):
-            for lane, count in zip(each, counts, strict=True):
-                credits[lane] = count
+            low, high = (low, middle) if fits(here, middle) else (middle, high)
+        for lane in lanes:
+            credits[lane] = wanted(lane, high)
     return credits

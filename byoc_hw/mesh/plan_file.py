@@ -15,7 +15,7 @@ from byoc_hw.mesh.machine import Coordinates, Mesh
 from byoc_hw.mesh.network import MeshNetwork
 from byoc_hw.mesh.patches import Leaving, channels_of, leaving_stages
 from byoc_hw.mesh.pieces import ALL, NodePiece, PieceBox, axes_of
-from byoc_hw.mesh.placing import bytes_of_stages, why_not_placed, with_credits
+from byoc_hw.mesh.placing import bytes_of_stages, stages_by_place, why_not_placed, with_credits
 from byoc_hw.mesh.plan import OUTSIDE, Channel, MeshPlan, Patch, Stage
 from byoc_hw.mesh.routes import PORT, link_name
 from byoc_hw.mesh.stage_cycles import StageCycles, StageFigures, sharpened, stages_in_full
@@ -254,10 +254,8 @@ def _with_given(
         what = f"{tensor} rows {patch.rows} channels {patch.channels} from {source} to {target}"
         raise InvalidInput(f"{path}: channels are those that the stages need: {what} is not one")
     nbytes = bytes_of_stages(plan.network, plan.stages, found, channels)
-    by_place: dict[Coordinates, int] = {}
-    for place, count in zip(plan.replicas[0], nbytes, strict=True):
-        by_place[place] = by_place.get(place, 0) + count
-    for place, count in by_place.items():
+    for here in stages_by_place(plan.replicas[0]):
+        place, count = plan.replicas[0][here[0]], sum(nbytes[number] for number in here)
         if count > mesh.data:
             raise PlanError(f"{path}: PE {place} has {mesh.data} bytes for data: its stages need {count}")
     plan = replace(plan, channels=tuple(channels), figures=replace(figures, nbytes=nbytes))

@@ -155,26 +155,26 @@ class Views:
     @property
     def steps(self) -> list[int]:
         """How often each PE's loop has gone round."""
-        return [int(value) for value in self._column(_STEPS, np.uint64)]
+        return self._counts(_STEPS)
 
     @property
     def computed(self) -> list[int]:
         """Frames that each PE has computed."""
-        return [int(value) for value in self._column(_COMPUTED, np.uint64)]
+        return self._counts(_COMPUTED)
 
     @property
     def used(self) -> list[int]:
         """Nanoseconds of CPU that each PE has taken."""
-        return [int(value) for value in self._column(_USED, np.uint64)]
+        return self._counts(_USED)
 
     @property
     def polled(self) -> list[int]:
         """Nanoseconds of CPU that each PE has taken in turns in which it could do nothing."""
-        return [int(value) for value in self._column(_POLLED, np.uint64)]
+        return self._counts(_POLLED)
 
     def stop(self) -> None:
         """Ask every PE to end."""
         self.rows[:, _STOP] = 1
 
-    def _column(self, place: slice, dtype: type) -> Array:
-        return np.ascontiguousarray(self.rows[:, place]).view(dtype)[:, 0]
+    def _counts(self, place: slice) -> list[int]:
+        return [int(value) for value in np.ascontiguousarray(self.rows[:, place]).view(np.uint64)[:, 0]]

@@ -30,10 +30,21 @@ def best_cycles(layer: Layer, accelerator: Accelerator) -> int:
     ifm, ofm = extents(layer.ifm), extents(layer.ofm)
     groups = layer.groups if isinstance(layer, Weighted) else 1
     ifm, ofm = ((height, width, channels // groups) for height, width, channels in (ifm, ofm))
+    return groups * dense_job_cycles(layer, ifm, ofm, accelerator)
+
+
+def dense_job_cycles(layer: Layer, ifm: Extents, ofm: Extents, accelerator: Accelerator) -> int:
+    """Cycles of a job over dense pixels, which of a pointwise layer are one row where that takes fewer."""
     cycles = job_cycles(layer, ifm, ofm, accelerator)
-    if is_pointwise(layer):
-        cycles = min(cycles, job_cycles(layer, flat(ifm), flat(ofm), accelerator))
-    return groups * cycles
+    return min(cycles, job_cycles(layer, flat(ifm), flat(ofm), accelerator)) if is_pointwise(layer) else cycles
+
+
+def dense_job_shapes(layer: Layer, ifm: Extents, ofm: Extents, accelerator: Accelerator) -> tuple[Extents, Extents]:
+    """The shapes of such a job."""
+    shapes = (ifm, ofm), (flat(ifm), flat(ofm))
+    if not is_pointwise(layer):
+        return shapes[0]
+    return min(shapes, key=lambda one: job_cycles(layer, one[0], one[1], accelerator))
 
 
 @lru_cache(maxsize=4096)

@@ -14,8 +14,8 @@ from byoc_hw.accelerator import Accelerator
 from byoc_hw.graph import Layer, Weighted
 from byoc_hw.integers import ceil_div, piece_sizes, round_up
 from byoc_hw.params.pack import PARAMS_BYTES
-from byoc_hw.plan.array.cost import copy_cycles, flat, is_pointwise
-from byoc_hw.plan.array.kinds import PSUM_BYTES, Window, job_cycles, parts_of_kernel
+from byoc_hw.plan.array.cost import copy_cycles, dense_job_cycles
+from byoc_hw.plan.array.kinds import PSUM_BYTES, Window, parts_of_kernel
 from byoc_hw.plan.array.transfers import tile_pieces
 from byoc_hw.plan.array.weight_blocks import weights_bytes
 from byoc_hw.plan.array.window import Axis, Extent, Extents
@@ -133,10 +133,7 @@ class Tiler:
 
     def _job_cycles(self, row: Extent, column: Extent, channels: int, depth: int) -> int:
         ifm, ofm = (row.ifm_size, column.ifm_size, depth), (row.size, column.size, channels)
-        cycles = job_cycles(self.layer, ifm, ofm, self.accelerator)
-        if is_pointwise(self.layer):
-            return min(cycles, job_cycles(self.layer, flat(ifm), flat(ofm), self.accelerator))
-        return cycles
+        return dense_job_cycles(self.layer, ifm, ofm, self.accelerator)
 
     def _weight_cycles(self, tiling: Tiling) -> int:
         if not isinstance(self.layer, Weighted):

@@ -12,8 +12,8 @@ from byoc_hw.errors import PlanError
 from byoc_hw.graph import Layer, Weighted
 from byoc_hw.integers import ceil_div, piece_sizes, round_up
 from byoc_hw.params.pack import PARAMS_BYTES
-from byoc_hw.plan.array.cost import copy_cycles, flat, is_pointwise
-from byoc_hw.plan.array.kinds import PSUM_BYTES, Window, geometry, job_cycles, parts_of_kernel, rows_at_a_time
+from byoc_hw.plan.array.cost import copy_cycles, dense_job_cycles
+from byoc_hw.plan.array.kinds import PSUM_BYTES, Window, geometry, parts_of_kernel, rows_at_a_time
 from byoc_hw.plan.array.storage import Storage
 from byoc_hw.plan.array.transfers import strided
 from byoc_hw.plan.array.weight_blocks import channel_blocks, tile_cycles, weights_bytes
@@ -358,7 +358,8 @@ class PatchedGroup:
             found = 0
             for _, count in channel_blocks(layer, blocks):
                 for times, depths in piece_sizes(depth, blocks.depth):
-                    found += times * _job(layer, pixels, depths, count, self._accelerator)
+                    ifm, ofm = (*pixels, depths), (*pixels, count)
+                    found += times * dense_job_cycles(layer, ifm, ofm, self._accelerator)
             self._jobs[key] = found
         return self._jobs[key]
 
@@ -448,12 +449,6 @@ def _cycles(layer: Layer, blocks: Blocks | None, tile: Extents, estimates: Estim
     cycles = 0
     for many, count in piece_sizes(channels, min(most, layer.group_channels)):
         for times, depths in piece_sizes(layer.in_channels, depth):
-            cycles += many * times * _job(layer, (height, width), depths, count, accelerator)
+            ifm, ofm = (height, width, depths), (height, width, count)
+            cycles += many * times * dense_job_cycles(layer, ifm, ofm, accelerator)
     return cycles
-
-
-def _job(layer: Weighted, pixels: tuple[int, int], depths: int, channels: int, accelerator: Accelerator) -> int:
-    """Cycles of a job over a tile of so many rows and columns."""
-    ifm, ofm = (*pixels, depths), (*pixels, channels)
-    cycles = job_cycles(layer, ifm, ofm, accelerator)
-    return min(cycles, job_cycles(layer, flat(ifm), flat(ofm), accelerator)) if is_pointwise(layer) else cycles

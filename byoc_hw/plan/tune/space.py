@@ -90,17 +90,17 @@ class GroupSpace:
 
     def _slices(self, first: int, stop: int) -> tuple[int, ...]:
         """The numbers of slices of channels that a group can have."""
-        work = self.work(first, stop)
-        if not self._patched(work):
-            return (1,)
-        return (1, *slice_counts(self.layers, self.storages.of, work, frozenset(), self.accelerator))
+        return (1, *self._several_slices(first, stop, fine=True))
 
     def row_slices(self, first: int, stop: int) -> Sequence[int]:
         """The numbers of slices of channels, more than one, that are whole rows of the array, in growing order."""
+        return self._several_slices(first, stop, fine=False)
+
+    def _several_slices(self, first: int, stop: int, *, fine: bool) -> Sequence[int]:
         work = self.work(first, stop)
         if not self._patched(work):
             return ()
-        return slice_counts(self.layers, self.storages.of, work, frozenset(), self.accelerator, fine=False)
+        return slice_counts(self.layers, self.storages.of, work, frozenset(), self.accelerator, fine=fine)
 
     def sums(self, first: int, stop: int, held: frozenset[int]) -> bool:
         """Whether a layer of a group can add up slices of channels as they are made, where some storages are `held`."""

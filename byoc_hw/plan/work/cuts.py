@@ -85,21 +85,10 @@ class JobCuts:
                 local["params"] = self._weights(index, layer, params, unit) if sliced else local["weights"]
                 if psum is not None:
                     local["psum"] = psum
-                weights = region.flash.weights_at(block)
-                for part in parts:
-                    yield Cut(
-                        channel,
-                        count,
-                        form.first_input(channel) + first if form.sums else channel,
-                        depths if form.sums else count,
-                        part,
-                        at == 1 and part is parts[0],
-                        at == len(slices) and part is parts[-1],
-                        weights + part_bytes(layer, part, channel - start, depths),
-                        region.params_at(channel - behind),
-                        local,
-                    )
-                    weights += part_bytes(layer, part, together, depths)
+                inputs = (form.first_input(channel) + first, depths) if form.sums else (channel, count)
+                ends = at == 1, at == len(slices)
+                params_at = region.params_at(channel - behind)
+                yield from self._of_block(layer, block, (channel, count), inputs, ends, params_at, local)
         if not self._resident:
             stay = set(list(used)[-self._stay[index] :]) if self._stay[index] else set()
             done = [one for one in self._kept if one.layer == index and one.channel + one.channels <= high]
@@ -115,7 +104,7 @@ class JobCuts:
         """The jobs that add the input channels `some`, from the first one on to one that is not included, to the
         partial sums of a tile. Of these each of `blocks_of_sums` has a buffer."""
         region, accelerator = self._region, self._region.accelerator
-        parts, total = parts_of_kernel(layer, accelerator), layer.in_channels
+        several, total = len(parts_of_kernel(layer, accelerator)) > 1, layer.in_channels
         blocks = blocks_of_sums(layer, region.choices.blocks[index], some[1] - some[0])
         once = params_together(layer, blocks, accelerator) == layer.out_channels
         for (start, count), psum in zip(channel_blocks(layer, blocks), psums, strict=True):
@@ -124,28 +113,36 @@ class JobCuts:
             for first, depths in linear_chunks(some[1] - some[0], blocks.depth):
                 block = WeightBlock(index, start, count, some[0] + first, depths, False)
                 local = {"weights": self._weights(index, layer, block, unit)}
-                if depths < total or len(parts) > 1:
+                if depths < total or several:
                     local["psum"] = psum
                 local["params"] = self._weights(index, layer, params, unit)
-                weights = region.flash.weights_at(block)
-                for part in parts:
-                    yield Cut(
-                        start,
-                        count,
-                        form.first_input(start) + some[0] + first,
-                        depths,
-                        part,
-                        some[0] + first == 0 and part is parts[0],
-                        some[0] + first + depths == total and part is parts[-1],
-                        weights,
-                        region.params_at(start - behind),
-                        local,
-                    )
-                    weights += part_bytes(layer, part, count, depths)
+                inputs = form.first_input(start) + block.depth, depths
+                ends = block.depth == 0, block.depth + depths == total
+                params_at = region.params_at(start - behind)
+                yield from self._of_block(layer, block, (start, count), inputs, ends, params_at, local)
         if not self._resident:
             done = [one for one in self._kept if one.layer == index and (one.depths or some[1] == total)]
             for one in done:
                 del self._kept[one]
+
+    def _of_block(
+        self,
+        layer: Weighted,
+        block: WeightBlock,
+        channels: Span,
+        inputs: Span,
+        ends: tuple[bool, bool],
+        params: int,
+        local: dict[str, LocalBuffer],
+    ) -> Iterator[Cut]:
+        """The jobs with a block of weights, one for each part of the kernel. `channels` and `inputs` are the first one
+        and their number, `ends` whether the block is the first and the last one of its sums."""
+        parts, weights = parts_of_kernel(layer, self._region.accelerator), self._region.flash.weights_at(block)
+        for part in parts:
+            at = weights + part_bytes(layer, part, channels[0] - block.channel, block.depths)
+            first, last = ends[0] and part is parts[0], ends[1] and part is parts[-1]
+            yield Cut(*channels, *inputs, part, first, last, at, params, local)
+            weights += part_bytes(layer, part, block.channels, block.depths)
 
     def _channels(
         self, index: int, layer: Weighted, blocks: Blocks, some: Span | None

@@ -160,13 +160,13 @@ def runs_of_channels(
         loaded = None
     runs = [ChannelRun(tuple(run), len(run) > 1) for run in found]
     if loaded is not None:
-        runs[0] = ChannelRun(runs[0].layers, True, loaded)
+        runs[0] = replace(runs[0], sliced=True, loaded=loaded)
     if summed:
         runs = _with_sums(runs, layers, of)
     if loaded is not None:
         form = geometry(layers[indices[-1]])
         if len(runs[-1].layers) == 1 and runs[-1].adds is None and isinstance(form, Window) and form.groups == 1:
-            runs[-1] = ChannelRun(runs[-1].layers, True, runs[-1].loaded)
+            runs[-1] = replace(runs[-1], sliced=True)
     return runs
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
+from math import prod
 
 from byoc_hw.graph import Layer, Weighted
 from byoc_hw.plan.array.kinds import PSUM_BYTES, Run, Window, geometry
@@ -152,10 +153,7 @@ class _Patches:
         assert isinstance(layer, Weighted)
         box = _box(rows.made[index], columns.made[index], (0, layer.out_channels))
         views[self.of[layer.ofm]] = self._output(self.of[layer.ofm], box)
-        height, width, _ = box.extents
-        pixels = height * width
-        if index in self.region.packed:
-            pixels = self.region.mapping.outputs(index, height)[1]
+        pixels = prod(self._pixels(index, box))
         blocks = blocks_of_sums(layer, self.region.choices.blocks[index], depth)
         counts = [count for _, count in channel_blocks(layer, blocks)]
         buffers = [activations(layer.name, PSUM_BYTES * pixels * count) for count in counts]
@@ -240,12 +238,14 @@ class _Patches:
             self._elements(index, layer, form, box, inputs, ofm, unit)
             return
         assert isinstance(form, Window), "`check_patches` has seen to it"
-        (_, _, first), (height, width, channels) = box.origin, box.extents
-        pixels = height, width
-        if index in self.region.packed:
-            pixels = 1, self.region.mapping.outputs(index, height)[1]
-        cuts = self.cuts.of_tile(index, layer, form, unit, pixels, (first, first + channels))
+        first, channels = box.origin[2], box.extents[2]
+        cuts = self.cuts.of_tile(index, layer, form, unit, self._pixels(index, box), (first, first + channels))
         self._window(index, layer, form, box, cuts, views, unit)
+
+    def _pixels(self, index: int, box: Box) -> tuple[int, int]:
+        """The rows and columns of a job over a box; over packed rows it has a single one."""
+        height, width, _ = box.extents
+        return (1, self.region.mapping.outputs(index, height)[1]) if index in self.region.packed else (height, width)
 
     def _window(
         self,

@@ -9,12 +9,12 @@ from typing import TypeVar
 from byoc_hw.accelerator import KernelPart
 from byoc_hw.errors import PlanError
 from byoc_hw.graph import Layer, Weighted
-from byoc_hw.plan.array.cost import flat, is_pointwise
-from byoc_hw.plan.array.kinds import PSUM_BYTES, Product, Run, Window, geometry, job_cycles, parts_of_kernel
+from byoc_hw.plan.array.cost import dense_job_shapes
+from byoc_hw.plan.array.kinds import PSUM_BYTES, Product, Run, Window, geometry, parts_of_kernel
 from byoc_hw.plan.array.tiling import Tiler
 from byoc_hw.plan.array.transfers import Box, linear_chunks, tile_transfers
 from byoc_hw.plan.array.weight_blocks import part_bytes
-from byoc_hw.plan.array.window import Extent, Extents, extents
+from byoc_hw.plan.array.window import Extent, extents
 from byoc_hw.plan.choices import Tiling
 from byoc_hw.plan.steps import Image, Job
 from byoc_hw.plan.work.builder import WorkBuilder
@@ -160,9 +160,8 @@ class _Tiles:
             before = self.parts[: self.parts.index(part)]
             kernel = part.size
             weights = self.weights_at + sum(part_bytes(layer, one, tile.channels, depths) for one in before)
-        ifm_shape, ofm_shape = shapes = (row.ifm_size, column.ifm_size, tile.depths), ofm
-        if is_pointwise(layer):  # a tile is dense: its pixels may be one row
-            ifm_shape, ofm_shape = min(shapes, (flat(ifm_shape), flat(ofm)), key=self._cycles)
+        read = row.ifm_size, column.ifm_size, tile.depths
+        ifm_shape, ofm_shape = dense_job_shapes(layer, read, ofm, self.region.accelerator)
         return Job(
             ifm=pixels * ifm_pixel + layer.ifm.bytes_of(tile.first_input + tile.depth - tile.loaded[0]),
             ofm=0,
@@ -180,9 +179,6 @@ class _Tiles:
             last=last,
             image=self.region.image(layer, tile.ofm.origin, ofm),
         )
-
-    def _cycles(self, shapes: tuple[Extents, Extents]) -> int:
-        return job_cycles(self.layer, *shapes, self.region.accelerator)
 
     def _load_ifm(self, tile: Tile, unit: Unit) -> LocalBuffer:
         if self.ifm is not None and self.ifm[0] == tile.ifm:

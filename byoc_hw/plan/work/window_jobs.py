@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from byoc_hw.graph import Layer, Weighted
-from byoc_hw.plan.array.cost import flat, is_pointwise
-from byoc_hw.plan.array.kinds import PSUM_BYTES, Window, job_cycles
+from byoc_hw.plan.array.cost import dense_job_shapes
+from byoc_hw.plan.array.kinds import PSUM_BYTES, Window
 from byoc_hw.plan.array.transfers import Box
 from byoc_hw.plan.array.window import Place
 from byoc_hw.plan.steps import Job
@@ -50,10 +50,9 @@ def over_pixels(
     for cut in cuts:
         row = form.rows.part(cut.part.row, cut.part.height).extent(top, height)
         column = form.columns.part(cut.part.column, cut.part.width).extent(left, width)
-        shapes = ifm_shape, ofm_shape = (row.ifm_size, column.ifm_size, cut.depths), (height, width, cut.channels)
-        if is_pointwise(layer) and ifm.flat(column.ifm_size) and ofm.flat(width):
-            both = shapes, (flat(ifm_shape), flat(ofm_shape))
-            ifm_shape, ofm_shape = min(both, key=lambda one: job_cycles(layer, one[0], one[1], region.accelerator))
+        ifm_shape, ofm_shape = (row.ifm_size, column.ifm_size, cut.depths), (height, width, cut.channels)
+        if ifm.flat(column.ifm_size) and ofm.flat(width):
+            ifm_shape, ofm_shape = dense_job_shapes(layer, ifm_shape, ofm_shape, region.accelerator)
         job = Job(
             ifm=ifm.at(row.ifm_start, column.ifm_start, layer.ifm.bytes_of(cut.depth)),
             ofm=ofm.at(top, left, layer.ofm.bytes_of(cut.channel)),
