@@ -1,4 +1,4 @@
-"""Builds the programs of a mesh: one C project for each stage of a plan, and the manifest that joins them."""
+"""Builds the programs of a mesh: one C project for each PE of a pipeline, and the manifest that joins them."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from byoc_hw.mesh.built_mesh import MeshProject
 from byoc_hw.mesh.code_size import CODE_OF_A_CALL, PE_CODE, code_owners
 from byoc_hw.mesh.host_part import host_part
 from byoc_hw.mesh.machine import Coordinates
-from byoc_hw.mesh.manifest import MANIFEST, Manifest, ProgramEntry, manifest_of
+from byoc_hw.mesh.manifest import MANIFEST, Manifest, ProgramEntry, StageEntry, manifest_of
 from byoc_hw.mesh.network import MeshNetwork, network_of
 from byoc_hw.mesh.patches import channels_of
+from byoc_hw.mesh.pe_program import PePlan
 from byoc_hw.mesh.pe_source import channel_buffer_bytes, pe_files, ports_of
-from byoc_hw.mesh.placing import stages_by_place
+from byoc_hw.mesh.pe_stages import program_name, programs_of, stage_label, stages_by_place
 from byoc_hw.mesh.plan import Channel, MeshPlan, Stage
 from byoc_hw.mesh.stage_check import REFERENCE_PROJECT
 from byoc_hw.mesh.stage_plan import StagePlan, plan_stage, workspaces_of
@@ -72,7 +73,7 @@ def build_mesh(
     progress: Progress = lambda line: None,
     force: bool = False,
 ) -> MeshProject:
-    """Write the C project of each stage, and the manifest, to a directory; and compile what has changed.
+    """Write the C project of each PE of a pipeline, and the manifest, to a directory; and compile what has changed.
 
     `plan` is what `pipeline` gives, or stages over the nodes of `mesh_network(mod, params)`: then there is one
     pipeline, at the stages' own places or in a row, and channels hold two frames. `data` is the room of a PE in bytes
@@ -84,28 +85,28 @@ def build_mesh(
     check_type("output_dir", output_dir, str | Path, "a path")
     model = _open(mod, params)
     wanted = _wanted(plan, data, model)
-    stages, names = wanted.stages, [f"{model.mod_name}_pe{number}" for number in range(len(wanted.stages))]
-    for name in names:
-        check_mod_name(name)
+    programs = programs_of(wanted.places)
+    for number in range(len(programs)):
+        check_mod_name(program_name(model.mod_name, number))
     host = _compiled_host(model, ())
     network = _network(host)
-    channels = _channels(network, stages, wanted.channels)
+    channels = _channels(network, wanted.stages, wanted.channels)
     planned = []
-    for number, name in enumerate(names):
-        progress(f"plan {number + 1} of {len(names)}: {name}")
-        stage = stage_program(network, stages, number, channels, name)
-        buffers = channel_buffer_bytes(stage, number, channels)
-        planned.append(plan_stage(stage, _pe(model), network, buffers, wanted.data))
+    for number, stages in enumerate(programs):
+        name = program_name(model.mod_name, number)
+        progress(f"plan {number + 1} of {len(programs)}: {name}")
+        planned.append(_planned(name, stages, model, network, wanted, channels))
     if host.workspaces:  # the functions of the host have the offsets of their workspaces in their code
         host = _compiled_host(model, planned)
-    for here in stages_by_place(wanted.places[0]):
-        _check_memory(wanted.places[0][here[0]], [planned[number] for number in here], wanted.data)
-    _check_code(planned, wanted.places[0], channels, wanted.code)
+    for one in planned:
+        _check_memory(one, wanted)
+    _check_code(planned, channels, wanted.code)
     projects = []
-    for number, one in enumerate(planned):
+    for one in planned:
         parts = _parts(model, one, host)
-        projects.append(project_files(parts, pe_files(network, one.stage, number, channels, parts.tiled)))
-    manifest = _manifest(network, stages, channels, names, wanted.places)
+        stages_of_pe = {number: plan.stage for number, plan in one.stages.items()}
+        projects.append(project_files(parts, pe_files(network, one.program, stages_of_pe, channels, parts.tiled)))
+    manifest = _manifest(network, wanted.stages, channels, planned, wanted.places)
     directory = Path(output_dir)
     check_directory(directory)
     directory.mkdir(parents=True, exist_ok=True)
@@ -185,50 +186,66 @@ def _places(stages: Sequence[Stage], replicas: Sequence[Sequence[Coordinates]]) 
 # ---------------------------------------------------------------- one PE
 
 
-def _check_code(
-    planned: Sequence[StagePlan], places: Sequence[Coordinates], channels: Sequence[Channel], room: int | None
-) -> None:
+def _planned(
+    name: str,
+    numbers: Sequence[int],
+    model: Model,
+    network: MeshNetwork,
+    wanted: _Wanted,
+    channels: Sequence[Channel],
+) -> PePlan:
+    """The plan of a PE with the stages of these numbers: with names of their own if they are several."""
+    found = {}
+    for number in numbers:
+        names = (name,) if len(numbers) == 1 else (f"{name}_{stage_label(number)}", f"stage {number} ")
+        stage = stage_program(network, wanted.stages, number, channels, *names)
+        buffers = channel_buffer_bytes(stage, number, channels)
+        found[number] = plan_stage(stage, _pe(model), network, buffers, wanted.data)
+    return PePlan(name, found)
+
+
+def _check_code(planned: Sequence[PePlan], channels: Sequence[Channel], room: int | None) -> None:
     """Raise `PlanError` for the PE with the most code, if it has more bytes than a PE has room for."""
     if room is None:
         return
-    pes = stages_by_place(places)
     owners = [
         code_owners(
-            [(planned[number].program, planned[number].regions) for number in here],
-            sum(len(ports) for number in here for ports in ports_of(number, channels)),
+            [(plan.program, plan.regions) for plan in one.plans],
+            sum(map(len, ports_of([*one.stages], channels))),
         )
-        for here in pes
+        for one in planned
     ]
-    worst = max(range(len(pes)), key=lambda at: sum(owners[at].values()))
+    worst = max(range(len(planned)), key=lambda at: sum(owners[at].values()))
     nbytes = sum(owners[worst].values())
     if nbytes <= room:
         return
     listed = ", ".join(f"{each} of {owner}" for owner, each in owners[worst].items() if each)
-    names = ", ".join(planned[number].program.name for number in pes[worst])
     # What does not grow with what a stage computes is needed on each PE.
     fixed = PE_CODE + CODE_OF_A_CALL
     wanted = "no number of PEs would do"
     if room > fixed:
-        wanted = f"about {ceil_div((nbytes - fixed) * len(pes), room - fixed)} PEs would do"
-    raise PlanError(f"the code of {names} fits {room} bytes of its PE: it has {nbytes}: {listed}; {wanted}")
+        wanted = f"about {ceil_div((nbytes - fixed) * len(planned), room - fixed)} PEs would do"
+    name = planned[worst].name
+    raise PlanError(f"the code of {name} fits {room} bytes of its PE: it has {nbytes}: {listed}; {wanted}")
 
 
-def _check_memory(place: Coordinates, planned: Sequence[StagePlan], data: int | None) -> None:
-    """Raise `PlanError` for a PE whose stages have more than `data` bytes."""
-    nbytes = sum(one.nbytes for one in planned)
-    if data is None or nbytes <= data:
+def _check_memory(planned: PePlan, wanted: _Wanted) -> None:
+    """Raise `PlanError` for a PE whose stages have more bytes than it has room for."""
+    if wanted.data is None or planned.nbytes <= wanted.data:
         return
     owners = {
-        "constants of regions": sum(one.constants for one in planned),
-        "constants of host functions": sum(one.host for one in planned),
-        "activations": sum(one.memory.ram for one in planned),
-        "buffers of channels": sum(one.buffers for one in planned),
+        "constants of regions": sum(one.constants for one in planned.plans),
+        "constants of host functions": sum(one.host for one in planned.plans),
+        "activations": planned.memory.ram,
+        "buffers of channels": sum(one.buffers for one in planned.plans),
     }
     listed = ", ".join(f"{each} of {owner}" for owner, each in owners.items() if each)
-    names = ", ".join(one.program.name for one in planned)
-    layers = [layer.name for one in planned for graph in one.stage.program.regions for layer in graph.layers]
-    verb = "does" if len(planned) == 1 else "do"
-    raise PlanError(f"{names} {verb} not fit PE {place}: {nbytes} bytes of {data}: {listed}; of {', '.join(layers)}")
+    layers = [layer.name for graph in planned.program.regions for layer in graph.layers]
+    place = next(
+        places[here[0]] for places in wanted.places for here in stages_by_place(places) if here == (*planned.stages,)
+    )
+    what = f"{planned.name} does not fit PE {place}: {planned.nbytes} bytes of {wanted.data}"
+    raise PlanError(f"{what}: {listed}; of {', '.join(layers)}")
 
 
 # ---------------------------------------------------------------- the host's functions
@@ -241,7 +258,7 @@ def _network(host: _Host) -> MeshNetwork:
     return network_of(program, host.workspaces, {symbol: host_part(source, {symbol})[1] for symbol in symbols})
 
 
-def _compiled_host(model: Model, planned: Sequence[StagePlan]) -> _Host:
+def _compiled_host(model: Model, planned: Sequence[PePlan]) -> _Host:
     """The host with its workspaces where the PEs that call its functions have them; anywhere apart without PEs."""
     workspaces: list[Workspace] = []
 
@@ -256,8 +273,9 @@ def _compiled_host(model: Model, planned: Sequence[StagePlan]) -> _Host:
         for space in spaces:
             offsets[space.name] = at
             at += round_up(space.nbytes, ALIGNMENT)
-        for one in planned:
-            offsets |= _offsets_of(one, spaces, [other for other in planned if other is not one])
+        stages = {number: plan for one in planned for number, plan in one.stages.items()}
+        for number, plan in stages.items():
+            offsets |= _offsets_of(plan, spaces, [other for at, other in stages.items() if at != number])
         return offsets
 
     compiled = model.compile_host(model.graphs(), place, kernel_call)
@@ -282,19 +300,20 @@ def _manifest(
     network: MeshNetwork,
     stages: Sequence[Stage],
     channels: Sequence[Channel],
-    names: Sequence[str],
+    planned: Sequence[PePlan],
     places: Sequence[Sequence[Coordinates]],
 ) -> Manifest:
+    def nodes(number: int) -> tuple[str, ...]:
+        return tuple(f"{network.nodes[piece.node].name} {piece.box}" for piece in stages[number].pieces)
+
     programs = [
-        ProgramEntry(
-            name, f"{PROGRAMS}/{name}", tuple(f"{network.nodes[one.node].name} {one.box}" for one in stage.pieces)
-        )
-        for name, stage in zip(names, stages, strict=True)
+        ProgramEntry(one.name, f"{PROGRAMS}/{one.name}", tuple(StageEntry(at, nodes(at)) for at in one.stages))
+        for one in planned
     ]
-    return manifest_of(network, stages, channels, programs, places)
+    return manifest_of(network, channels, programs, places)
 
 
-def _parts(model: Model, planned: StagePlan, host: _Host) -> Parts:
+def _parts(model: Model, planned: PePlan, host: _Host) -> Parts:
     symbols = {call.symbol for call in planned.program.calls if isinstance(call, HostCall)}
     source, flash = host_part(host.compiled.source, symbols)
     assert isinstance(model.accelerator, Accelerator)

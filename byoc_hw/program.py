@@ -5,7 +5,8 @@ The calls run host functions and regions; buffers connect them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from byoc_hw.errors import InvalidInput
@@ -181,13 +182,32 @@ Call = HostCall | RegionCall | WaitCall | CopyCall
 
 
 @dataclass(frozen=True)
+class ProgramStage:
+    """Some calls of a program, one after the other, that are also a function `<mod_name>_<name>_run` of their own. What
+    they read of other calls are inputs of the program."""
+
+    name: str
+    calls: int
+
+
+@dataclass(frozen=True)
 class Program:
-    """A whole model: its interface, and the calls of one inference in order."""
+    """A whole model: its interface, and the calls of one inference in order. With `stages`, which all calls are of, it
+    is a program whose parts also run one by one, as those of a PE of a mesh do."""
 
     name: str
     inputs: tuple[Buffer, ...]
     outputs: tuple[Buffer, ...]
     calls: tuple[Call, ...]
+    stages: tuple[ProgramStage, ...] = ()
+
+    @property
+    def parts(self) -> Iterator[tuple[ProgramStage, Program]]:
+        """Each stage, and the program with its calls only."""
+        first = 0
+        for stage in self.stages:
+            yield stage, replace(self, calls=self.calls[first : first + stage.calls], stages=())
+            first += stage.calls
 
     @property
     def regions(self) -> tuple[Graph, ...]:

@@ -8,7 +8,15 @@ from math import prod
 import numpy as np
 
 from byoc_hw.emit import c
-from byoc_hw.emit.main_body import Members, calls_and_waits, pointer_type, run_body, step_body, uses_arena
+from byoc_hw.emit.main_body import (
+    Members,
+    calls_and_waits,
+    pointer_type,
+    run_body,
+    stages_body,
+    step_body,
+    uses_arena,
+)
 from byoc_hw.emit.numbering import NumberedLayer, number_layers
 from byoc_hw.emit.region import alignment_of
 from byoc_hw.plan.place.arena import ModelMemory, block_name
@@ -43,6 +51,7 @@ def entry_context(
         "input_members": "\n".join(_struct_members(program.inputs, members.inputs, "const ")),
         "output_members": "\n".join(_struct_members(program.outputs, members.outputs, "")),
         "run_prototype": _prototype(program, "run"),
+        "stages": [*_stages(program, members, memory, ahead)],
         "start_prototype": _prototype(program, "start"),
         "polled": polled,
         "has_regions": bool(program.regions),
@@ -54,7 +63,7 @@ def entry_context(
         "counted": any(not isinstance(call, CopyCall) for call in program.calls),
         "host_prototypes": "\n".join(_host_prototypes(program)),
         "layer_names": "\n".join(_layer_names(layers)),
-        "body": "\n".join(step_body(program, members, memory) if polled else run_body(program, members, memory, ahead)),
+        "body": "\n".join(_body(program, members, memory, polled, ahead)),
         "inputs": program.inputs,
         "buffers": "\n".join(_app_buffers(program, alignment)),
         "input_table": "\n".join(f"    {{input_{at}, sizeof input_{at}}}," for at in range(len(program.inputs))),
@@ -63,6 +72,25 @@ def entry_context(
         ),
         "interface": "\n".join(_app_interface(program, members)),
     }
+
+
+def _body(
+    program: Program, members: Members, memory: ModelMemory, polled: bool, ahead: Collection[str]
+) -> Iterator[str]:
+    if program.stages:
+        return stages_body(program)
+    return step_body(program, members, memory) if polled else run_body(program, members, memory, ahead)
+
+
+def _stages(
+    program: Program, members: Members, memory: ModelMemory, ahead: Collection[str]
+) -> Iterator[dict[str, str]]:
+    """The function of each stage."""
+    first = 0
+    for stage, part in program.parts:
+        body = "\n".join(run_body(part, members, memory, ahead, first))
+        yield {"prototype": _prototype(program, f"{stage.name}_run"), "body": body}
+        first += len(number_layers(part))
 
 
 def _prototype(program: Program, what: str) -> str:

@@ -29,10 +29,12 @@ def _buffers(call: Call) -> tuple[Buffer, ...]:
     return (call.source, call.target) if isinstance(call, CopyCall) else call.arguments
 
 
-def run_body(program: Program, members: Members, memory: ModelMemory, ahead: Collection[str] = ()) -> Iterator[str]:
-    """The body of `<mod_name>_run`: pointers into the arena, then the calls. The regions in `ahead` end with copies for
-    the next one in flight."""
-    calls = number_calls(program)
+def run_body(
+    program: Program, members: Members, memory: ModelMemory, ahead: Collection[str] = (), first: int = 0
+) -> Iterator[str]:
+    """The body of `<mod_name>_run`: pointers into the arena, then the calls, whose layers are numbered from `first`.
+    The regions in `ahead` end with copies for the next one in flight."""
+    calls = number_calls(program, first)
     named = _Expressions(program, members)
     if not _touches(program, "input"):
         yield "  (void)inputs;"
@@ -53,6 +55,14 @@ def run_body(program: Program, members: Members, memory: ModelMemory, ahead: Col
         if isinstance(call, RegionCall) and call.graph.name in program.returning_early:
             running = _Running(call.graph.name, layers[-1].id)
     yield ""
+
+
+def stages_body(program: Program) -> Iterator[str]:
+    """The body of `<mod_name>_run` of a program of several stages: one after the other."""
+    yield "  int32_t status;"
+    for stage in program.stages:
+        yield f"  status = {program.name}_{stage.name}_run(inputs, outputs);"
+        yield from _RETURN_STATUS
 
 
 _OF_STEPS = ("inference", "region", "found", "end", "progress_t", "goes_on", "later", "waits")

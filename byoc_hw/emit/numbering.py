@@ -34,11 +34,11 @@ def number_region(graph: Graph, first: int) -> tuple[NumberedLayer, ...]:
     )
 
 
-def number_calls(program: Program) -> list[tuple[Call, tuple[NumberedLayer, ...]]]:
-    """Each call with its layers, numbered from 0 in the order in which they start. A copy or a wait has none."""
+def number_calls(program: Program, first: int = 0) -> list[tuple[Call, tuple[NumberedLayer, ...]]]:
+    """Each call with its layers, numbered from `first` in the order in which they start. A copy or a wait has none."""
     numbered: list[tuple[Call, tuple[NumberedLayer, ...]]] = []
     seen: set[str] = set()
-    following = 0
+    following = first
     for call in program.calls:
         layers: tuple[NumberedLayer, ...] = ()
         if isinstance(call, HostCall):

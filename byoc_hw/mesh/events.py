@@ -73,10 +73,11 @@ class _LaneState:
 def simulate(flow: Flow, frames: int = 32) -> Simulation:
     """Run `frames` frames through a flow, whose inputs are there from the start.
 
-    A step starts when its PE is free and it is its turn, all its messages are there, and one of its two output buffers
-    is free. When it ends, credits go back, and its messages leave in order, each as soon as it has a credit. A message
-    takes the links of its route one after the other, each when those that came earlier are through; its bytes follow
-    without a gap. `PlanError` for a flow that blocks.
+    A step can start when all its messages are there, and one of its two output buffers is free. A PE that is free takes
+    the one of its steps that can, of the earliest turn, and of several the first, as `hwlib_pe_step` does. When it
+    ends, credits go back, and its messages leave in order, each as soon as it has a credit. A message takes the links
+    of its route one after the other, each when those that came earlier are through; its bytes follow without a gap.
+    `PlanError` for a flow that blocks.
     """
     check_whole("frames", frames, 1)
     blocked = blocking_cycle(flow)
@@ -90,7 +91,6 @@ class _Simulator:
         self._flow, self._frames = flow, frames
         self._steps = [_StepState() for _ in flow.steps]
         self._lanes = [_LaneState(lane.credits) for lane in flow.lanes]
-        self._turn = {place: [0, 0] for place in flow.turns}
         self._computing = dict.fromkeys(flow.turns, False)
         self._free: dict[MeshLink, int] = {}
         self._busy: dict[MeshLink, int] = {}
@@ -104,7 +104,7 @@ class _Simulator:
         ]
 
     def run(self) -> Simulation:
-        for place in self._turn:
+        for place in self._flow.turns:
             self._start(place, 0)
         handlers = (self._end, self._arrive, self._credit, self._sent)
         while self._events:
@@ -119,31 +119,27 @@ class _Simulator:
         self._number += 1
 
     def _start(self, place: tuple[int, int], cycle: int) -> None:
-        """Start the next step of a PE, if nothing is missing."""
-        flow, at = self._flow, self._turn[place]
-        indices = flow.turns[place]
-        while not self._computing[place]:
-            index = indices[at[1]]
-            state, frame = self._steps[index], at[0] - flow.steps[index].lag
-            if frame >= self._frames and all(
-                len(one.starts) >= self._frames for one in map(self._steps.__getitem__, indices)
-            ):
-                return
-            if 0 <= frame < self._frames:
-                if not self._ready(index):
-                    return
-                state.starts.append(cycle)
-                self._computing[place] = True
-                self._at(cycle + flow.steps[index].cycles, 0, index)
-            at[1] += 1
-            if at[1] == len(indices):
-                at[0], at[1] = at[0] + 1, 0
+        """Start a step of a PE that is free, if one can start."""
+        if self._computing[place]:
+            return
+        steps = self._flow.steps
+        turns = [
+            (len(self._steps[index].starts) + steps[index].lag, at, index)
+            for at, index in enumerate(self._flow.turns[place])
+            if self._ready(index)
+        ]
+        if turns:
+            *_, index = min(turns)
+            self._steps[index].starts.append(cycle)
+            self._computing[place] = True
+            self._at(cycle + steps[index].cycles, 0, index)
 
     def _ready(self, index: int) -> bool:
-        """Whether all messages of a step are there, and a buffer for its outputs."""
-        unsent = len(self._steps[index].starts) - min(
-            (self._lanes[lane].sent for lane in self._flow.outgoing[index]), default=0
-        )
+        """Whether a step has frames left, all its messages are there, and a buffer for its outputs."""
+        if len(self._steps[index].starts) == self._frames:
+            return False
+        sent = min((self._lanes[lane].sent for lane in self._flow.outgoing[index]), default=0)
+        unsent = len(self._steps[index].starts) - sent
         if self._flow.outgoing[index] and unsent >= OUTPUT_BUFFERS:
             return False
         return all(self._lanes[lane].arrived for lane in self._flow.incoming[index])

@@ -197,7 +197,7 @@ class _Planner:
             rooms = rooms_of(self._network, cut.stages, found, cut.channels)
             places = _places(cut, rooms, self._mesh, len(cut.stages))
             if places is not None:
-                enough.append((max(places) + 1, sum(room.least for room in rooms)))
+                enough.append((max(places) + 1, sum(room.least[0] for room in rooms)))
                 continue
             why = [(why_no_room_for([room], self._mesh), room.number) for room in rooms]
             reason, number = next(one for one in why if one[0] is not None)
@@ -222,16 +222,20 @@ def _places(cut: _Cut, rooms: Sequence[StageRoom], mesh: Mesh, count: int) -> li
     if any(why_no_room_for([room], mesh) for room in rooms):
         return None
     data, code = np.full(count, mesh.data), np.full(count, mesh.code - PE_CODE)
+    arenas = np.zeros(count, dtype=np.int64)
     found: list[int] = []
     for size in cut.sizes:
         free = np.ones(count, dtype=bool)
         for room in rooms[len(found) : len(found) + size]:
-            fits = free & (data >= room.least) & ((code >= room.code) | (room.code == 0))
+            nbytes, arena = room.least
+            own = nbytes - arena
+            fits = free & (data - np.maximum(arenas, arena) >= own) & ((code >= room.code) | (room.code == 0))
             at = int(fits.argmax())
             if not fits[at]:
                 return None
             free[at] = False
-            data[at] -= room.least
+            data[at] -= own
+            arenas[at] = max(arenas[at], arena)
             code[at] -= room.code
             found.append(at)
     return found

@@ -13,32 +13,40 @@ from byoc_hw.mesh.machine import Coordinates
 from byoc_hw.mesh.network import MeshNetwork, Node
 from byoc_hw.mesh.patches import form_of
 from byoc_hw.mesh.pe_source import ports_of
-from byoc_hw.mesh.plan import OUTSIDE, Channel, Patch, Stage
+from byoc_hw.mesh.pe_stages import stages_by_place
+from byoc_hw.mesh.plan import OUTSIDE, Channel, Patch
 from byoc_hw.schema import read_json
 from byoc_hw.tensor import Array, Tensor
 
 MANIFEST = "manifest.json"
-MANIFEST_FORMAT = 1
+MANIFEST_FORMAT = 2
 _LARGEST = 2**28
 
 
 @dataclass(frozen=True)
 class ProgramEntry:
-    """A PE program: its name, and the directory of its project, relative to the mesh's."""
+    """A PE program: its name, the directory of its project, relative to the mesh's, and its stages."""
 
     name: str
     directory: str
+    stages: tuple[StageEntry, ...]
+
+
+@dataclass(frozen=True)
+class StageEntry:
+    """A stage of a program: its number in the plan, and the pieces that it computes."""
+
+    number: int
     nodes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class PeEntry:
-    """One PE: where it is, and the program that it runs, by number; `stage` of pipeline `replica`."""
+    """One PE: where it is, its pipeline, and the program that it runs, by number."""
 
     x: int
     y: int
     replica: int
-    stage: int
     program: int
 
     @property
@@ -126,7 +134,7 @@ class Manifest:
             "inputs": list(self.inputs),
             "outputs": list(self.outputs),
             "tensors": {one.name: one.plain() for one in self.tensors.values()},
-            "programs": [vars(one) | {"nodes": list(one.nodes)} for one in self.programs],
+            "programs": [vars(one) | {"stages": [vars(stage) for stage in one.stages]} for one in self.programs],
             "pes": [vars(one) for one in self.pes],
             "channels": channels,
         }
@@ -135,29 +143,31 @@ class Manifest:
 
 def manifest_of(
     network: MeshNetwork,
-    stages: Sequence[Stage],
     channels: Sequence[Channel],
     programs: Sequence[ProgramEntry],
     replicas: Sequence[Sequence[Coordinates]],
 ) -> Manifest:
-    """The manifest of some pipelines: `replicas` has the PEs of each, by stage, `programs` one for each stage."""
-    pes = [
-        PeEntry(x, y, replica, stage, stage)
-        for replica, places in enumerate(replicas)
-        for stage, (x, y) in enumerate(places)
-    ]
-    receives = {number: ports_of(number, channels)[0] for number in range(len(stages))}
-    sends = {number: ports_of(number, channels)[1] for number in range(len(stages))}
-    entries = []
-    for replica in range(len(replicas)):
-        first = replica * len(stages)
+    """The manifest of some pipelines: `replicas` has the PEs of each, by stage, `programs` are as `programs_of` has
+    them."""
+    numbers = [tuple(stage.number for stage in one.stages) for one in programs]
+    ports = [ports_of(one, channels) for one in numbers]
+    pes, entries = list[PeEntry](), list[ChannelEntry]()
+    for replica, places in enumerate(replicas):
+        home: dict[int, tuple[int, int]] = {}  # of each stage, the numbers of its PE and of the program
+        for here in stages_by_place(places):
+            program = numbers.index(here)
+            home |= dict.fromkeys(here, (len(pes), program))
+            pes.append(PeEntry(*places[here[0]], replica, program))
         for one in channels:
+            ends = [(OUTSIDE, 0), (OUTSIDE, 0)]
+            for way, stage in enumerate((one.target, one.source)):
+                if stage != OUTSIDE:
+                    pe, program = home[stage]
+                    ends[way] = pe, ports[program][way].index(one)
             entries.append(
                 ChannelEntry(
-                    OUTSIDE if one.source == OUTSIDE else first + one.source,
-                    0 if one.source == OUTSIDE else sends[one.source].index(one),
-                    OUTSIDE if one.target == OUTSIDE else first + one.target,
-                    0 if one.target == OUTSIDE else receives[one.target].index(one),
+                    *ends[1],
+                    *ends[0],
                     replica,
                     one.tensor,
                     one.patch,
@@ -200,7 +210,14 @@ def _read(plain: dict[str, Any]) -> Manifest:
         name: TensorEntry(name, tuple(map(int, one["shape"])), str(one["dtype"]), str(one["made_by"]))
         for name, one in plain["tensors"].items()
     }
-    programs = tuple(ProgramEntry(one["name"], one["directory"], tuple(one["nodes"])) for one in plain["programs"])
+    programs = tuple(
+        ProgramEntry(
+            one["name"],
+            one["directory"],
+            tuple(StageEntry(int(stage["number"]), tuple(stage["nodes"])) for stage in one["stages"]),
+        )
+        for one in plain["programs"]
+    )
     pes = tuple(PeEntry(**{key: int(value) for key, value in one.items()}) for one in plain["pes"])
     channels = tuple(_channel(one) for one in plain["channels"])
     ends = tuple(plain["inputs"]), tuple(plain["outputs"])

@@ -12,6 +12,7 @@ from byoc_hw.mesh.machine import Coordinates, Mesh
 from byoc_hw.mesh.network import MeshNetwork
 from byoc_hw.mesh.patches import channels_of, patch_bytes, stage_needs
 from byoc_hw.mesh.pe_source import MOST_PORTS, holder_of, received_buffer_bytes
+from byoc_hw.mesh.pe_stages import bytes_of_pe, stages_by_place
 from byoc_hw.mesh.plan import OUTSIDE, Channel, MeshPlan, PlanFigures, Stage
 from byoc_hw.mesh.predict import busiest_link, busiest_pe, first_starts
 from byoc_hw.mesh.routes import hops
@@ -42,7 +43,7 @@ def with_credits(
     if any(why_no_room_for(here, mesh) for here in _by_place(stages, rooms)):
         return None
     cycles = tuple(one.cycles for one in found)
-    figures = PlanFigures(work, cycles, (), ())
+    figures = PlanFigures(work, cycles, (), (), ())
     plan = MeshPlan(network, stages, channels, tuple(replicas), mesh, figures, objective)
     flow = plan.flow(1)
     inner = iter(least_credits(flow))
@@ -54,7 +55,8 @@ def with_credits(
     if credits is None:
         return None
     channels = tuple(replace(channel, credits=count) for channel, count in zip(channels, credits, strict=True))
-    figures = PlanFigures(work, cycles, tuple(one.nbytes(credits.__getitem__) for one in rooms), tuple(least))
+    nbytes, arenas = zip(*(one.nbytes(credits.__getitem__) for one in rooms), strict=True)
+    figures = PlanFigures(work, cycles, nbytes, arenas, tuple(least))
     return replace(plan, channels=channels, figures=figures)
 
 
@@ -80,8 +82,9 @@ def why_not_placed(
 
 def bytes_of_stages(
     network: MeshNetwork, stages: Sequence[Stage], found: Sequence[StageFigures], channels: Sequence[Channel]
-) -> tuple[int, ...]:
-    """The bytes for data of each stage, with its buffers for what these channels bring it."""
+) -> tuple[tuple[int, int], ...]:
+    """The bytes for data of each stage alone, with its buffers for what these channels bring it; and of these its
+    arena."""
     rooms = rooms_of(network, stages, found, channels)
     return tuple(one.nbytes(lambda lane: channels[lane].credits) for one in rooms)
 
@@ -103,14 +106,15 @@ class StageRoom:
         self.receives.append(lane)
         self._held.append((holder_of(self._needs, channel), channel.nbytes))
 
-    def nbytes(self, credits: Callable[[int], int]) -> int:
-        """Bytes for data with these credits of each channel, by its number."""
+    def nbytes(self, credits: Callable[[int], int]) -> tuple[int, int]:
+        """Bytes for data of the stage alone, with these credits of each channel, by its number; and of these its
+        arena."""
         lanes = [(*held, credits(lane)) for held, lane in zip(self._held, self.receives, strict=True)]
-        return self.figures.fixed + received_buffer_bytes(self._inputs, lanes)
+        return self.figures.fixed + received_buffer_bytes(self._inputs, lanes), self.figures.arena
 
     @property
-    def least(self) -> int:
-        """Bytes for data with one credit a channel."""
+    def least(self) -> tuple[int, int]:
+        """Bytes for data with one credit a channel, and of these its arena."""
         return self.nbytes(lambda _: 1)
 
     @property
@@ -139,20 +143,12 @@ def why_no_room_for(stages: Sequence[StageRoom], mesh: Mesh) -> str | None:
         for count, what in ((len(one.receives), "receives from"), (one.sends, "sends to")):
             if count > MOST_PORTS:
                 return f"the {MOST_PORTS} ports of a program: stage {one.number} {what} {count} channels"
-    data, code = sum(one.least for one in stages), PE_CODE + sum(one.code for one in stages)
+    data, code = bytes_of_pe(one.least for one in stages), PE_CODE + sum(one.code for one in stages)
     if data > mesh.data:
         return f"the {mesh.data} bytes of a PE for data: with one credit a channel it has {data}"
     if code > mesh.code and any(one.code for one in stages):
         return f"the {mesh.code} bytes of a PE for code: it has {code}"
     return None
-
-
-def stages_by_place(places: Sequence[Coordinates | None]) -> list[list[int]]:
-    """The numbers of the stages of each PE, by the PEs of the stages."""
-    found: dict[Coordinates | None, list[int]] = {}
-    for number, place in enumerate(places):
-        found.setdefault(place, []).append(number)
-    return list(found.values())
 
 
 def _by_place(stages: Sequence[Stage], rooms: Sequence[StageRoom]) -> list[list[StageRoom]]:
@@ -190,7 +186,7 @@ def _credits(
         return max(1, least[lane], ceil_div(held[lane], period))
 
     def fits(here: Sequence[StageRoom], period: int) -> bool:
-        return sum(one.nbytes(lambda lane: wanted(lane, period)) for one in here) <= mesh.data
+        return bytes_of_pe(one.nbytes(lambda lane: wanted(lane, period)) for one in here) <= mesh.data
 
     for here in _by_place(stages, rooms):
         lanes = [lane for one in here for lane in one.receives]

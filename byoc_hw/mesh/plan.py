@@ -13,6 +13,7 @@ from byoc_hw.mesh.flow import Flow, FlowStep, Lane
 from byoc_hw.mesh.machine import Coordinates as Coordinates
 from byoc_hw.mesh.machine import Mesh
 from byoc_hw.mesh.network import MeshNetwork
+from byoc_hw.mesh.pe_stages import bytes_of_pe, stages_by_place
 from byoc_hw.mesh.pieces import NodePiece
 from byoc_hw.mesh.predict import busiest_link, busiest_pe, frames_to_fill, loads, period_of
 from byoc_hw.mesh.routes import MeshLink, link_name
@@ -66,7 +67,8 @@ class Channel:
 
 @dataclass(frozen=True)
 class PlanFigures:
-    """What is known of each stage, by its number: cycles of a frame, and bytes of its PE's memory for data.
+    """What is known of each stage, by its number: cycles of a frame, bytes of its PE's memory for data if it is there
+    alone, and how many of these are its arena, which the stages of a PE share.
 
     `work` is the least cycles of the whole network on one PE whose memory has no end. `least` has the credits of each
     channel without which stages would block each other; of channels from or to outside it is 0. `planned` says whether
@@ -78,6 +80,7 @@ class PlanFigures:
     work: int
     cycles: tuple[int, ...]
     nbytes: tuple[int, ...]
+    arenas: tuple[int, ...]
     least: tuple[int, ...]
     planned: bool = False
     period: int = 0
@@ -87,7 +90,8 @@ class PlanFigures:
 class MeshPlan:
     """Stages and channels of one pipeline, and how often it is there: `replicas` has the PEs of each copy, by stage.
 
-    Times are in accelerator cycles. `objective` is "throughput" or "latency". Stages of one PE take turns in order.
+    Times are in accelerator cycles. `objective` is "throughput" or "latency". Of the stages of one PE
+    that can start, the one with the oldest frame does, then the first.
     """
 
     network: MeshNetwork
@@ -174,6 +178,15 @@ class MeshPlan:
     def pes(self) -> int:
         """PEs that compute something."""
         return len({place for places in self.replicas for place in places})
+
+    @property
+    def pe_bytes(self) -> dict[Coordinates, int]:
+        """Bytes for data of each PE of the first pipeline."""
+        places, figures = self.replicas[0], self.placed[1]
+        return {
+            places[here[0]]: bytes_of_pe((figures.nbytes[number], figures.arenas[number]) for number in here)
+            for here in stages_by_place(places)
+        }
 
     @property
     def bound(self) -> float:

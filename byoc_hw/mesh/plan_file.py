@@ -14,8 +14,9 @@ from byoc_hw.mesh.credits import check_credits
 from byoc_hw.mesh.machine import Coordinates, Mesh
 from byoc_hw.mesh.network import MeshNetwork
 from byoc_hw.mesh.patches import Leaving, channels_of, leaving_stages
+from byoc_hw.mesh.pe_stages import bytes_of_pe, program_name, programs_of, stages_by_place
 from byoc_hw.mesh.pieces import ALL, NodePiece, PieceBox, axes_of
-from byoc_hw.mesh.placing import bytes_of_stages, stages_by_place, why_not_placed, with_credits
+from byoc_hw.mesh.placing import bytes_of_stages, why_not_placed, with_credits
 from byoc_hw.mesh.plan import OUTSIDE, Channel, MeshPlan, Patch, Stage
 from byoc_hw.mesh.routes import PORT, link_name
 from byoc_hw.mesh.stage_cycles import StageCycles, StageFigures, sharpened, stages_in_full
@@ -51,6 +52,7 @@ _SCHEMA = structure(
 def plan_json(plan: MeshPlan) -> str:
     """The text of a plan: the same bytes for the same plan."""
     mesh, _ = plan.placed
+    programs = {number: program for program, numbers in enumerate(programs_of(plan.replicas[:1])) for number in numbers}
     plain = {
         "generator": _GENERATOR,
         "format": PLAN_FORMAT,
@@ -59,20 +61,21 @@ def plan_json(plan: MeshPlan) -> str:
         "mesh": {"label": mesh.label, "width": mesh.width, "height": mesh.height},
         "period": plan.period,
         "latency": plan.latency,
-        "stages": [_stage(plan, number) for number in range(len(plan.stages))],
+        "stages": [_stage(plan, number, programs[number]) for number in range(len(plan.stages))],
         "channels": [_channel(plan, channel) for channel in plan.channels],
     }
     return json.dumps(plain, indent=1) + "\n"
 
 
-def _stage(plan: MeshPlan, number: int) -> dict[str, Any]:
+def _stage(plan: MeshPlan, number: int, program: int) -> dict[str, Any]:
     _, figures = plan.placed
     ends = [(at, channel.source, channel.target) for at, channel in enumerate(plan.channels)]
     return {
-        "program": f"{plan.network.name}_pe{number}",
+        "program": program_name(plan.network.name, program),
         "pes": [list(places[number]) for places in plan.replicas],
         "cycles": figures.cycles[number],
         "bytes": figures.nbytes[number],
+        "arena": figures.arenas[number],
         "pieces": [
             {
                 "node": plan.network.nodes[piece.node].name,
@@ -253,12 +256,13 @@ def _with_given(
     for source, target, tensor, patch in credits:
         what = f"{tensor} rows {patch.rows} channels {patch.channels} from {source} to {target}"
         raise InvalidInput(f"{path}: channels are those that the stages need: {what} is not one")
-    nbytes = bytes_of_stages(plan.network, plan.stages, found, channels)
+    sizes = bytes_of_stages(plan.network, plan.stages, found, channels)
     for here in stages_by_place(plan.replicas[0]):
-        place, count = plan.replicas[0][here[0]], sum(nbytes[number] for number in here)
+        place, count = plan.replicas[0][here[0]], bytes_of_pe(sizes[number] for number in here)
         if count > mesh.data:
             raise PlanError(f"{path}: PE {place} has {mesh.data} bytes for data: its stages need {count}")
-    plan = replace(plan, channels=tuple(channels), figures=replace(figures, nbytes=nbytes))
+    nbytes, arenas = zip(*sizes, strict=True)
+    plan = replace(plan, channels=tuple(channels), figures=replace(figures, nbytes=nbytes, arenas=arenas))
     check_credits(plan.flow(1))
     return plan
 

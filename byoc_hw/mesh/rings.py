@@ -84,6 +84,17 @@ class Rings:
         return int(self._library.link_move_all(ends, len(ends), nanoseconds, ctypes.byref(idle)))
 
 
+class _Failure(ctypes.Structure):
+    """`link_failure_t`."""
+
+    _fields_ = (
+        ("result", ctypes.c_int32),
+        ("error", ctypes.c_int32),
+        ("port", ctypes.c_uint32),
+        ("frame", ctypes.c_uint64),
+    )
+
+
 @dataclass(frozen=True)
 class Ran:
     """How a call of a PE's loop ended."""
@@ -98,7 +109,7 @@ class LoadedPe:
     def __init__(self, library: Path, label: str) -> None:
         self.label = label
         self._library = ctypes.CDLL(str(library))
-        self._library.link_attach.restype = None
+        self._library.link_attach.restype = ctypes.c_bool
         self._library.link_attach.argtypes = [ctypes.c_bool, ctypes.c_uint16, ctypes.c_void_p]
         self._library.link_start.restype = None
         self._library.link_start.argtypes = [ctypes.c_void_p]
@@ -107,8 +118,9 @@ class LoadedPe:
         self._moved = ctypes.c_bool()
 
     def attach(self, sending: bool, port: int, ring: int) -> None:
-        """Connect a port with the ring at an address."""
-        self._library.link_attach(sending, port, ring)
+        """Connect a port with the ring at an address. Raises `RunError` for a port that the program does not have."""
+        if not self._library.link_attach(sending, port, ring):
+            raise RunError(f"{self.label}: its program has no {'send' if sending else 'receive'} {port}")
 
     def start(self, view: int) -> None:
         """Begin with the first frame; the PE shows its state at the address `view`."""
@@ -122,9 +134,9 @@ class LoadedPe:
         return Ran(result == 1, result == 2)
 
     def _failure(self) -> str:
-        result, error, port, frame = ctypes.c_int32(), ctypes.c_int32(), ctypes.c_uint32(), ctypes.c_uint64()
-        self._library.link_failure(*map(ctypes.byref, (result, error, port, frame)))
-        return f"{self.label} failed at {described_failure(result.value, error.value, port.value, frame.value)}"
+        found = _Failure()
+        self._library.link_failure(ctypes.byref(found))
+        return f"{self.label} failed at {described_failure(found.result, found.error, found.port, found.frame)}"
 
 
 def described_failure(result: int, error: int, port: int, frame: int) -> str:

@@ -35,20 +35,20 @@ def with_planned_cycles(plan: MeshPlan) -> MeshPlan:
     """
     mesh, figures = plan.placed
     costs = PieceCosts(plan.network, mesh.pe)
-    known: dict[Hashable, tuple[int, int]] = {}
-    cycles, nbytes = [], []
+    known: dict[Hashable, tuple[int, int, int]] = {}
+    cycles, nbytes, arenas = [], [], []
     for number, stage in enumerate(plan.stages):
         one = stage_program(plan.network, plan.stages, number, plan.channels, f"pe{number}")
         buffers = channel_buffer_bytes(one, number, plan.channels)
         shape = buffers, *_sizes_of_calls(one.program)
         if shape not in known:
             built = plan_stage(one, mesh.pe, plan.network, buffers, mesh.data)
-            known[shape] = built.cycles(mesh.pe), built.nbytes
+            known[shape] = built.cycles(mesh.pe), built.nbytes, built.arena
         cycles.append(known[shape][0] + _host_cycles(costs, stage.pieces))
         nbytes.append(known[shape][1])
-    return replace(
-        plan, figures=replace(figures, cycles=tuple(cycles), nbytes=tuple(nbytes), planned=True, period=0)
-    ).simulated()
+        arenas.append(known[shape][2])
+    sizes = replace(figures, cycles=tuple(cycles), nbytes=tuple(nbytes), arenas=tuple(arenas))
+    return replace(plan, figures=replace(sizes, planned=True, period=0)).simulated()
 
 
 def _host_cycles(costs: PieceCosts, pieces: Sequence[NodePiece]) -> int:
@@ -92,14 +92,15 @@ def stages_in_full(costs: PieceCosts, mesh: Mesh) -> StageCycles | None:
 @dataclass(frozen=True)
 class StageFigures:
     """A stage as it is planned: its cycles, the bytes of its PE without what it receives, those of one frame that it
-    receives, the bytes of its code and tables, but for its ports and for what each PE has, and the least number of its
-    ports."""
+    receives, the bytes of its code and tables, but for its ports and for what each PE has, the least number of its
+    ports, and how many of its bytes are its arena, which the stages of a PE share; 0 if that is not known."""
 
     cycles: int
     fixed: int
     received: int
     code: int = 0
     ports: int = 0
+    arena: int = 0
 
     @property
     def code_alone(self) -> int:
@@ -190,7 +191,7 @@ class StageCycles:
         sent, received = _buffers(stage.program)
         found = plan_stage(stage, accelerator, network, sent + slots * received, self._room)
         fixed = found.nbytes - slots * received
-        return StageFigures(found.cycles(accelerator), fixed, received, found.code, _ports(stage.program))
+        return StageFigures(found.cycles(accelerator), fixed, received, found.code, _ports(stage.program), found.arena)
 
     def _planned(self, stage: StageProgram, slots: int) -> StageFigures:
         layouts = [self._lay_out(graph) for graph in stage.program.regions]
@@ -198,9 +199,9 @@ class StageCycles:
         sent += self._costs.network.constants_of(stage.program)
         lean = _fitting(stage.program, layouts, self._room - sent - slots * received)
         code = sum(stage_code_owners(stage.program, sum(one.tables for one in lean)).values())
-        fixed = _held_bytes(stage.program, lean) + sent
+        constants, arena = sum(one.layout.flash.nbytes for one in lean), _arena_bytes(stage.program, lean)
         cycles = sum(one.layout.cycles for one in lean)
-        return StageFigures(cycles, fixed, received, code, _ports(stage.program))
+        return StageFigures(cycles, constants + arena + sent, received, code, _ports(stage.program), arena)
 
     def _lay_out(self, graph: Graph) -> _Sized:
         """The first layout of a region of the same sizes as this one that can be carried out."""
@@ -238,12 +239,16 @@ def _sized(layout: Layout) -> _Sized:
 def _fitting(program: Program, layouts: list[_Sized], room: int) -> list[_Sized]:
     """These plans of a program's regions; if the program has more than `room` bytes beside its buffers for channels,
     the fastest ones that are found with less scratch, where it then fits."""
-    scratch = max((one.scratch for one in layouts), default=0) + room - _held_bytes(program, layouts)
+    constants = sum(one.layout.flash.nbytes for one in layouts)
+    scratch = max((one.scratch for one in layouts), default=0) + room - constants - _arena_bytes(program, layouts)
     if scratch < 0 or all(one.scratch <= scratch for one in layouts):
         return layouts
     lean = [one if one.scratch <= scratch else _with_scratch(one.layout, scratch) for one in layouts]
     found = [one for one in lean if one is not None]
-    return found if len(found) == len(layouts) and _held_bytes(program, found) <= room else layouts
+    if len(found) < len(layouts):
+        return layouts
+    held = sum(one.layout.flash.nbytes for one in found) + _arena_bytes(program, found)
+    return found if held <= room else layouts
 
 
 def _with_scratch(layout: Layout, most: int) -> _Sized | None:
@@ -251,8 +256,8 @@ def _with_scratch(layout: Layout, most: int) -> _Sized | None:
     return None if found is None else _sized(found.layout)
 
 
-def _held_bytes(program: Program, layouts: Sequence[_Sized]) -> int:
-    """The bytes of a program with these plans of its regions: constants, scratch, and what lies between calls."""
+def _arena_bytes(program: Program, layouts: Sequence[_Sized]) -> int:
+    """The bytes of a program's arena with these plans of its regions: scratch, and what lies between calls."""
     between = {
         buffer.name: buffer.nbytes
         for call in program.calls
@@ -261,4 +266,4 @@ def _held_bytes(program: Program, layouts: Sequence[_Sized]) -> int:
         if buffer.role == "intermediate"
     }
     scratch = max((one.scratch for one in layouts), default=0)
-    return sum(one.layout.flash.nbytes for one in layouts) + scratch + sum(between.values())
+    return scratch + sum(between.values())

@@ -44,8 +44,13 @@ class StagePlan:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its PE."""
+        """Bytes of its PE, if it is there alone."""
         return self.constants + self.host + self.memory.ram + self.buffers
+
+    @property
+    def arena(self) -> int:
+        """Of these, the bytes that the stages of a PE share."""
+        return self.memory.arena.nbytes
 
     @property
     def code(self) -> int:

@@ -45,9 +45,9 @@ class StageProgram:
 
 
 def stage_program(
-    network: MeshNetwork, stages: Sequence[Stage], number: int, channels: Sequence[Channel], name: str
+    network: MeshNetwork, stages: Sequence[Stage], number: int, channels: Sequence[Channel], name: str, prefix: str = ""
 ) -> StageProgram:
-    """The program of stage `number`, with `name` in front of its C names.
+    """The program of stage `number`, with `name` in front of its C names and `prefix` in front of those of its tensors.
 
     Raises `PlanError` for pieces that come before what they read, or that the stage's kinds of layers cannot be cut
     into.
@@ -59,13 +59,14 @@ def stage_program(
         found = [part for part in parts if part is not None]
         return hull(found) if found else None
 
-    return program_of_pieces(network, stages[number], leaving, name)
+    return program_of_pieces(network, stages[number], leaving, name, prefix)
 
 
 def program_of_pieces(
-    network: MeshNetwork, stage: Stage, leaving: Callable[[str, Patch], Patch | None], name: str
+    network: MeshNetwork, stage: Stage, leaving: Callable[[str, Patch], Patch | None], name: str, prefix: str = ""
 ) -> StageProgram:
-    """The program of a stage. `leaving` has what others, or whoever reads the model's outputs, read of a patch."""
+    """The program of a stage, with names as `stage_program` has them. `leaving` has what others, or whoever reads the
+    model's outputs, read of a patch."""
     found: list[tuple[PatchNeed, PatchNeed]] = []
     for piece in stage.pieces:
         for need in writes_of(network, piece):
@@ -73,12 +74,12 @@ def program_of_pieces(
             if part is not None:
                 sent = sent_patch(network.tensors[need.tensor], need.patch, part)
                 found.append((need, PatchNeed(need.tensor, sent)))
-    return _Assembler(network, stage, name).program(found)
+    return _Assembler(network, stage, name, prefix).program(found)
 
 
 class _Assembler:
-    def __init__(self, network: MeshNetwork, stage: Stage, name: str) -> None:
-        self._network, self._stage, self._name = network, stage, name
+    def __init__(self, network: MeshNetwork, stage: Stage, name: str, prefix: str) -> None:
+        self._network, self._stage, self._name, self._prefix = network, stage, name, prefix
         self._inputs = stage_needs(network, stage)
         self._there = {need: self._tensor(need) for need in self._inputs}
         self._cuts = {piece: self._cut(piece) for piece in stage.pieces}
@@ -102,7 +103,7 @@ class _Assembler:
     def _tensor(self, need: PatchNeed) -> Tensor:
         whole = self._network.tensors[need.tensor]
         name = need.tensor if need.patch == form_of(whole).whole else _patch_name(need, whole)
-        return replace(whole, name=name, shape=patch_shape(whole, need.patch))
+        return replace(whole, name=self._prefix + name, shape=patch_shape(whole, need.patch))
 
     def _cut(self, piece: NodePiece) -> tuple[NodePiece, ...]:
         """A piece in parts by channels where the stage's other pieces read some of its channels only: they read what a
@@ -182,13 +183,19 @@ class _Assembler:
         for group, (reads, writes) in zip(groups, arguments, strict=True):
             there = tuple(buffers[tensor.name] for tensor in (*reads, *writes))
             if isinstance(group, HostCall):
-                own = tuple(buffers.get(one.name, one) for one in group.arguments)  # scratch is as it stands
-                calls.append(replace(group, arguments=own))
+                calls.append(self._host_call(group, buffers))
                 continue
             graph = Graph(f"{self._name}_region{len(calls)}", tuple(reads), tuple(writes), group)
             calls.append(RegionCall(graph, there))
         entering, leaving = (tuple(buffers[tensor.name] for tensor in tensors) for tensors in (inputs, outputs))
         return Program(self._name, entering, leaving, tuple(calls))
+
+    def _host_call(self, call: HostCall, buffers: Mapping[str, Buffer]) -> HostCall:
+        """A call with this program's names of its arguments: workspaces keep theirs."""
+        named = {one.name: self._prefix + one.name for one in call.arguments}
+        own = (replace(one, name=named[one.name]) for one in call.arguments)  # scratch is as it stands
+        moments = tuple(frozenset(named.get(name, name) for name in moment) for moment in call.moments)
+        return replace(call, arguments=tuple(buffers.get(one.name, one) for one in own), moments=moments)
 
     def _arguments(
         self, groups: Sequence[HostCall | tuple[Layer, ...]], at: int, outputs: Sequence[Tensor]

@@ -20,8 +20,11 @@ static int32_t run(uint32_t set)
 
 static const hwlib_pe_port_t receives[] = {{{{in[0], ROW, ROWS, STRIDE}, {in[1], ROW, ROWS, STRIDE}}, false}};
 static const hwlib_pe_port_t sends[] = {{{{out[0], BYTES, 1, BYTES}, {out[1], BYTES, 1, BYTES}}, false}};
+static const hwlib_pe_stage_t stages[] = {{0, 1, 0, 1, run}};
+static uint64_t computed[1];
+static hwlib_pe_moved_t received[1], sent[1];
 extern const hwlib_pe_t hwlib_pe;
-const hwlib_pe_t hwlib_pe = {receives, sends, 1, 1, run};
+const hwlib_pe_t hwlib_pe = {stages, receives, sends, computed, received, sent, 1, 1, 1};
 
 static void check(bool good, const char *what)
 {
@@ -50,8 +53,8 @@ int main(void)
   check(view != NULL, "no memory");
   memset(view, 0, sizeof *view);
   memset(in, 99, sizeof in);
-  link_attach(false, 0, to);
-  link_attach(true, 0, from);
+  check(link_attach(false, 0, to) && link_attach(true, 0, from), "the PE has these ports");
+  check(!link_attach(false, 1, to) && !link_attach(true, 1, from), "and no others");
   link_start(view);
   link_end_t ends[] = {{to, given, FRAMES, 0, true}, {from, found, FRAMES, 0, false}};
   bool progress = true, all = false;

@@ -22,6 +22,7 @@ from byoc_hw.mesh.costs import PieceCosts
 from byoc_hw.mesh.events import simulate
 from byoc_hw.mesh.machine import Link, Mesh
 from byoc_hw.mesh.pe_source import channel_buffer_bytes, ports_of
+from byoc_hw.mesh.pe_stages import bytes_of_pe
 from byoc_hw.mesh.pipelines import plan_network
 from byoc_hw.mesh.stage_plan import plan_stage
 from byoc_hw.mesh.stage_program import stage_program
@@ -48,10 +49,10 @@ def check_is_built(plan):
         buffers = channel_buffer_bytes(one, number, plan.channels)
         built = plan_stage(one, mesh.pe, plan.network, buffers, mesh.data)
         assert built.cycles(mesh.pe) <= figures.cycles[number]
-        data[place] = data.get(place, 0) + built.nbytes
+        data.setdefault(place, []).append((built.nbytes, built.arena))
         code.setdefault(place, []).append((built.program, built.regions))
-        ports[place] = ports.get(place, 0) + sum(map(len, ports_of(number, plan.channels)))
-    assert max(data.values()) <= mesh.data
+        ports[place] = ports.get(place, 0) + sum(map(len, ports_of([number], plan.channels)))
+    assert max(map(bytes_of_pe, data.values())) <= mesh.data
     most = max(sum(code_owners(code[place], ports[place]).values()) for place in code)
     assert most <= mesh.code
     return most

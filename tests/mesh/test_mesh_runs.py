@@ -325,7 +325,7 @@ def test_code_on_a_core_of_32_bits_takes_no_more_than_it_is_taken_to(digits, mes
         model = _open(digits, None)
         stage = stage_program(network, STAGES, number, channels, entry.name)
         regions = {graph.name: plan_region(graph, model.accelerator) for graph in stage.program.regions}
-        owners = code_owners([(stage.program, regions)], sum(map(len, ports_of(number, channels))))
+        owners = code_owners([(stage.program, regions)], sum(map(len, ports_of([number], channels))))
         found = code_of(place, tmp_path / entry.name) - sum(map(flash_bytes, regions.values()))
         assert 0 < found <= sum(owners.values()) - owners["stack"], entry.name
 
@@ -362,11 +362,9 @@ def test_a_program_whose_code_does_not_fit_is_named(digits, tmp_path):
 def test_a_latency_plan_in_as_little_memory_as_it_fits_is_built_and_runs(digits, tmp_path):
     network, mesh = mesh_network(digits), replace(MESH_7296.of(6), pe=byoc_hw.REFERENCE, memory=1 << 19)
     plan = plan_network(network, mesh, "latency")
-    used = {}
-    for place, nbytes in zip(plan.replicas[0], plan.placed[1].nbytes, strict=True):
-        used[place] = used.get(place, 0) + nbytes
+    used = plan.pe_bytes
     assert len(used) < len(plan.stages)  # PEs with several stages
-    with pytest.raises(PlanError, match=r"digits_pe\d+, digits_pe.* do not fit PE \(\d+, \d+\): \d+ bytes of \d+"):
+    with pytest.raises(PlanError, match=r"digits_pe\d+ does not fit PE \(\d+, \d+\): \d+ bytes of \d+"):
         build_mesh(digits, plan, output_dir=tmp_path / "latency", data=max(used.values()) - 1)
     built = build_mesh(digits, plan, output_dir=tmp_path / "latency", data=max(used.values()))
     given = frames(5)

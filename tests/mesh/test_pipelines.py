@@ -22,6 +22,7 @@ from byoc_hw.mesh.costs import PieceCosts
 from byoc_hw.mesh.events import simulate
 from byoc_hw.mesh.machine import Link, Mesh
 from byoc_hw.mesh.pe_source import channel_buffer_bytes, ports_of
+from byoc_hw.mesh.pe_stages import bytes_of_pe
 from byoc_hw.mesh.pieces import NodePiece
 from byoc_hw.mesh.pipelines import plan_network
 from byoc_hw.mesh.plan import OUTSIDE, Stage
@@ -66,11 +67,7 @@ def check_fits(plan):
     for number, nbytes in enumerate(figures.nbytes):
         held = sum(one.nbytes * one.credits for one in plan.channels if one.target == number)
         assert held <= nbytes
-    for places in plan.replicas:
-        used = {}
-        for place, nbytes in zip(places, figures.nbytes, strict=True):
-            used[place] = used.get(place, 0) + nbytes
-        assert max(used.values()) <= mesh.data
+    assert max(plan.pe_bytes.values()) <= mesh.data
     assert not {place for places in plan.replicas for place in places} & mesh.dead
 
 
@@ -399,10 +396,11 @@ def built_on_pes(plan):
         built = plan_stage(one, pe, plan.network, buffers, plan.placed[0].data)
         assert built.nbytes == plan.placed[1].nbytes[number]
         assert built.cycles(pe) == plan.placed[1].cycles[number]
-        data[place] = data.get(place, 0) + built.nbytes
+        data.setdefault(place, []).append((built.nbytes, built.arena))
         stages.setdefault(place, []).append((built.program, built.regions))
-        ports[place] = ports.get(place, 0) + sum(map(len, ports_of(number, plan.channels)))
-    return data, {place: sum(code_owners(found, ports[place]).values()) for place, found in stages.items()}
+        ports[place] = ports.get(place, 0) + sum(map(len, ports_of([number], plan.channels)))
+    assert plan.pe_bytes == {place: bytes_of_pe(found) for place, found in data.items()}
+    return plan.pe_bytes, {place: sum(code_owners(found, ports[place]).values()) for place, found in stages.items()}
 
 
 def with_room(mesh, data=None, code=None):

@@ -1,7 +1,9 @@
-/* The main loop of a PE: it receives frame n + 1 and sends frame n - 1 while frame n is computed.
+/* The main loop of a PE. A PE computes one stage of the model, or several: each is what it computes of a frame in one
+ * go, with channels and frames of its own. Meanwhile frames of all stages arrive and leave.
  *
- * Every output of the model is there twice, and every input whose channels have two credits. A frame is computed once
- * all its inputs have arrived and the outputs of two frames before have left. */
+ * Every output of a stage is there twice, and every input whose channels have two credits. A stage can compute a frame
+ * once all its inputs have arrived and the outputs of two frames before have left. Of the stages that can, the one with
+ * the oldest frame comes first, then the one that the table has first: none waits for another one but for the core. */
 #ifndef HWLIB_PE_H
 #define HWLIB_PE_H
 
@@ -11,8 +13,6 @@
 extern "C" {
 #endif
 
-enum { HWLIB_PE_PORTS = 64 };
-
 /* What a port moves in each frame: blocks[0] in even frames, blocks[1] in odd ones. Of a single receive both are the
  * same: it begins once the frame before has been computed. */
 typedef struct {
@@ -20,27 +20,43 @@ typedef struct {
   bool single;
 } hwlib_pe_port_t;
 
+/* A stage: its ports, which follow one another, and what it computes. */
 typedef struct {
+  uint16_t receive, receive_count, send, send_count;
+  int32_t (*run)(uint32_t set); /* computes the inputs of set 0 or 1 to its outputs: 0, or the result of the model */
+} hwlib_pe_stage_t;
+
+/* What a port has done: the frames that have ended, and whether one is in flight. */
+typedef struct {
+  uint64_t frames;
+  bool moving;
+} hwlib_pe_moved_t;
+
+/* A PE: the tables of its stages and ports, and its state, which is in RAM. */
+typedef struct {
+  const hwlib_pe_stage_t *stages;
   const hwlib_pe_port_t *receives, *sends;
-  uint16_t receive_count, send_count;
-  int32_t (*run)(uint32_t set); /* computes the inputs of set 0 or 1 to its outputs: 0, or what <mod_name>_run returns */
+  uint64_t *computed;                /* frames, by stage */
+  hwlib_pe_moved_t *received, *sent; /* by port */
+  uint16_t stage_count, receive_count, send_count;
 } hwlib_pe_t;
 
-/* Zero at the start. */
+/* Why a PE has stopped: what the model returned for a stage's frame, or -1 with the error of hwlib_link.h and the port,
+ * of a receive, or of a send + 32768. */
 typedef struct {
-  uint64_t received[HWLIB_PE_PORTS], sent[HWLIB_PE_PORTS]; /* frames that have ended, by port */
-  bool receiving[HWLIB_PE_PORTS], sending[HWLIB_PE_PORTS];
-  uint64_t computed;
-  int32_t link_error; /* of hwlib_link.h, with `port`; the port of a receive, or of a send + 32768 */
-  uint16_t port;
-} hwlib_pe_state_t;
+  int32_t result, link_error;
+  uint16_t stage, port;
+} hwlib_pe_failure_t;
 
-/* Does what can be done now for the first `frames` frames, without waiting; computes one frame at most. *progress says
- * whether anything was done. Returns 0, or what the model returned, or -1 with the link's error in `state`. */
-int32_t hwlib_pe_step(const hwlib_pe_t *pe, hwlib_pe_state_t *state, uint64_t frames, bool *progress);
+/* Sets a PE to its first frame. */
+void hwlib_pe_start(const hwlib_pe_t *pe);
 
-/* Whether the first `frames` frames have been computed and have left. */
-bool hwlib_pe_done(const hwlib_pe_t *pe, const hwlib_pe_state_t *state, uint64_t frames);
+/* Does what can be done now for the first `frames` frames, without waiting; computes one frame of one stage at most.
+ * *progress says whether anything was done. Returns false after a failure. */
+bool hwlib_pe_step(const hwlib_pe_t *pe, uint64_t frames, bool *progress, hwlib_pe_failure_t *failure);
+
+/* Whether the first `frames` frames of all stages have been computed and have left. */
+bool hwlib_pe_done(const hwlib_pe_t *pe, uint64_t frames);
 
 #ifdef __cplusplus
 }

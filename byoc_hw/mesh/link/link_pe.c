@@ -1,5 +1,6 @@
 #include "link_pe.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 extern const hwlib_pe_t hwlib_pe;
@@ -10,16 +11,24 @@ typedef struct {
   bool busy;
 } port_t;
 
-static port_t ports[2][HWLIB_PE_PORTS]; /* of receives and of sends */
-static hwlib_pe_state_t state;
-static int32_t result;
+static port_t *ports[2]; /* of receives and of sends */
+static hwlib_pe_failure_t failure;
+static bool has_failed;
 static link_view_t *shown;
 static link_idle_t idle;
 
+static uint32_t count(bool sending)
+{
+  return sending ? hwlib_pe.send_count : hwlib_pe.receive_count;
+}
+
 static int32_t begin(bool sending, uint16_t port, const hwlib_link_block_t *block)
 {
+  if (port >= count(sending) || ports[sending] == NULL) {
+    return HWLIB_LINK_ERROR_PORT;
+  }
   port_t *one = &ports[sending][port];
-  if (port >= HWLIB_PE_PORTS || one->ring == NULL || one->busy) {
+  if (one->ring == NULL || one->busy) {
     return HWLIB_LINK_ERROR_PORT;
   }
   one->block = *block;
@@ -60,35 +69,54 @@ int32_t hwlib_link_received(uint16_t port, bool *done)
   return ended(false, port, done);
 }
 
-void link_attach(bool sending, uint16_t port, link_ring_t *ring)
+bool link_attach(bool sending, uint16_t port, link_ring_t *ring)
 {
+  if (ports[sending] == NULL) {
+    ports[sending] = calloc(count(sending), sizeof *ports[sending]);
+  }
+  if (ports[sending] == NULL || port >= count(sending)) {
+    return false;
+  }
   ports[sending][port].ring = ring;
+  return true;
 }
 
 void link_start(link_view_t *view)
 {
-  memset(&state, 0, sizeof state);
+  hwlib_pe_start(&hwlib_pe);
   memset(&idle, 0, sizeof idle);
-  for (uint32_t port = 0; port < HWLIB_PE_PORTS; ++port) {
-    ports[0][port].busy = ports[1][port].busy = false;
+  for (uint32_t sending = 0; sending < 2; ++sending) {
+    for (uint32_t port = 0; ports[sending] != NULL && port < count(sending); ++port) {
+      ports[sending][port].busy = false;
+    }
   }
-  result = 0;
+  has_failed = false;
   shown = view;
+}
+
+/* The frames that all stages have computed. */
+static uint64_t computed(void)
+{
+  uint64_t least = hwlib_pe.computed[0];
+  for (uint16_t stage = 1; stage < hwlib_pe.stage_count; ++stage) {
+    least = hwlib_pe.computed[stage] < least ? hwlib_pe.computed[stage] : least;
+  }
+  return least;
 }
 
 static int32_t turns(uint64_t frames, uint64_t nanoseconds, bool *progress)
 {
   const uint64_t end = link_now() + nanoseconds;
   *progress = false;
-  while (result == 0) {
+  while (!has_failed) {
     bool moved;
     atomic_fetch_add_explicit(&shown->steps, 1, memory_order_relaxed);
-    result = hwlib_pe_step(&hwlib_pe, &state, frames, &moved);
-    atomic_store_explicit(&shown->computed, state.computed, memory_order_relaxed);
-    if (result != 0) {
+    has_failed = !hwlib_pe_step(&hwlib_pe, frames, &moved, &failure);
+    atomic_store_explicit(&shown->computed, computed(), memory_order_relaxed);
+    if (has_failed) {
       break;
     }
-    if (hwlib_pe_done(&hwlib_pe, &state, frames)) {
+    if (hwlib_pe_done(&hwlib_pe, frames)) {
       return 1;
     }
     if (atomic_load_explicit(&shown->stop, memory_order_relaxed) != 0) {
@@ -114,10 +142,7 @@ int32_t link_run(uint64_t frames, uint64_t nanoseconds, bool *progress)
   return found;
 }
 
-void link_failure(int32_t *model, int32_t *error, uint32_t *port, uint64_t *frame)
+void link_failure(link_failure_t *found)
 {
-  *model = result;
-  *error = state.link_error;
-  *port = state.port;
-  *frame = state.computed;
+  *found = (link_failure_t){failure.result, failure.link_error, failure.port, hwlib_pe.computed[failure.stage]};
 }

@@ -26,10 +26,10 @@
 enum { FAILED = 1, USAGE = 3, PES = 256, SLICE = 20000000 };
 
 typedef struct {
-  void (*attach)(bool, uint16_t, link_ring_t *);
+  bool (*attach)(bool, uint16_t, link_ring_t *);
   void (*start)(link_view_t *);
   int32_t (*run)(uint64_t, uint64_t, bool *);
-  void (*failure)(int32_t *, int32_t *, uint32_t *, uint64_t *);
+  void (*failure)(link_failure_t *);
   link_view_t *view;
   uint64_t frames;
   pthread_t thread;
@@ -115,7 +115,10 @@ int main(int argc, char **argv)
     if (sscanf(line, "pe %llu %llu %4096[^\n]", &view, &frames, path) == 3) {
       load(path, (link_view_t *)(void *)(memory + view), frames);
     } else if (count != 0 && sscanf(line, "port %u %u %llu", &sending, &port, &offset) == 3) {
-      pes[count - 1].attach(sending != 0, (uint16_t)port, (link_ring_t *)(void *)(memory + offset));
+      if (!pes[count - 1].attach(sending != 0, (uint16_t)port, (link_ring_t *)(void *)(memory + offset))) {
+        fprintf(stderr, "%s: no %s port %u\n", path, sending ? "sending" : "receiving", port);
+        return USAGE;
+      }
     } else if (!loaded) {
       return usage();
     }
@@ -135,11 +138,10 @@ int main(int argc, char **argv)
   for (uint32_t index = 0; index < count; ++index) {
     (void)pthread_join(pes[index].thread, NULL);
     if (pes[index].result < 0) {
-      int32_t result, error;
-      uint32_t failed_port;
-      uint64_t frame;
-      pes[index].failure(&result, &error, &failed_port, &frame);
-      printf("failed %u %d %d %u %llu\n", index, result, error, failed_port, (unsigned long long)frame);
+      link_failure_t found;
+      pes[index].failure(&found);
+      const unsigned long long frame = found.frame;
+      printf("failed %u %d %d %u %llu\n", index, found.result, found.error, found.port, frame);
       code = FAILED;
     }
   }
